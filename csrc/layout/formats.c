@@ -52,6 +52,7 @@ const rnl_option rnl_options[RNL_NUM_OPTIONS] = {
 
 #define KERAS1_GATES "i:_i g:_c f:_f o:_o z:_z r:_r n:_h h:"
 #define TENSORRT_GATES "g:c n:h h:i"
+#define TFLITE_GATES "i:input f:forget g:cell o:output"
 #define BURN_GATES "i:input f:forget o:output g:cell z:update r:reset n:new"
 
 const rnl_row rnl_rows[] = {
@@ -591,6 +592,34 @@ const rnl_row rnl_rows[] = {
                {"{s}bias", "go", {{RNL_BW}}}},
      .must_name = true,
      .source = "Core ML's operations gru with reset_after false, and rnn (the files of its lstm)"},
+
+    {.layout = "tflite",
+     .gates = GATES("ifgo", NULL, NULL),
+     .activations = SIGMOID_ONLY,
+     .has_relu = true,
+     .per = "ld",
+     .slots = {{"{s}input_to_{g}_weights", "o,i", {{RNL_W}}, TFLITE_GATES},
+               {"{s}recurrent_to_{g}_weights", "o,i", {{RNL_R}}, TFLITE_GATES},
+               {"{s}cell_to_{g}_weights", "o", {{RNL_PEEP, .gates = "ifo"}}, TFLITE_GATES},
+               {"{s}{g}_gate_bias", "o", {{RNL_BW}}, TFLITE_GATES},
+               {"{s}projection_weights", "o,i", {{RNL_P}}}},
+     .bias_always = true,
+     .checked = RNL_CHECKED_FRAMEWORK,
+     .source = "TFLite's operators UNIDIRECTIONAL_ and BIDIRECTIONAL_SEQUENCE_LSTM"
+               " (tensorflow/lite/kernels/lstm_shared.h, lstm_eval.cc, 2.21)"},
+
+    {.layout = "tflite",
+     .gates = GATES(NULL, NULL, "h"),
+     .activations = SIGMOID_ONLY,
+     .has_relu = true,
+     .per = "ld",
+     .slots = {{"{s}input_weights", "o,i", {{RNL_W}}},
+               {"{s}recurrent_weights", "o,i", {{RNL_R}}},
+               {"{s}bias", "o", {{RNL_BW}}}},
+     .bias_always = true,
+     .checked = RNL_CHECKED_FRAMEWORK,
+     .source = "TFLite's operators UNIDIRECTIONAL_ and BIDIRECTIONAL_SEQUENCE_RNN"
+               " (tensorflow/lite/kernels/unidirectional_sequence_rnn.cc, 2.21)"},
 
     {.layout = "tensorrt",
      .gates = GATES("figo", "zrn", "h"),

@@ -1,6 +1,9 @@
 """Which format a file has: its suffix decides, else its content, and format= before both."""
 
+import gzip
 import json
+import os
+import subprocess
 import zipfile
 from pathlib import Path
 
@@ -182,3 +185,80 @@ def test_the_index_of_a_sharded_checkpoint(tmp_path):
     for shard in set(shards.values()):
         both |= load_file(tmp_path / shard)
     assert rl.verify(rl.Weights(both, SPEC), rl.Weights(tensors, SPEC))
+
+
+LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:0a1b\nsize 1234\n"
+PAGE = b"<!DOCTYPE html>\n<html><head><title>Sign in</title></head></html>"
+UNREAD = {  # name -> its bytes, what the error says
+    "frozen.pb": (
+        b"\n\x0f\n\x01x\x12\x0bPlaceholder",
+        "frozen graph are not read: pass the checkpoint",
+    ),
+    "a.mlmodel": (b"\x08\x05\x12\x00", "a Core ML model: pass the file of the model that it was"),
+    "a.ort": (b"\x18\0\0\0ORTM" + bytes(40), r"\.ort format: pass the \.onnx file"),
+    "model.meta": (b"\n\x04meta", r"graph of a TensorFlow checkpoint: pass the \.index file"),
+    "model.data-00000-of-00001": (bytes(range(90)), r"pass model\.index beside it"),
+    "model.pt": (LFS, r"model\.pt is a pointer of Git LFS, not the file: run `git lfs pull`"),
+    "model.safetensors": (LFS, "a pointer of Git LFS"),
+    "model.h5": (PAGE, r"model\.h5 is a web page, not a file of weights: open it in a browser"),
+    "model.onnx": (b"\n<html>", "a web page"),
+    "model": (PAGE, "a web page"),
+    "model.npz": (
+        b"\x1f\x8b\x08" + bytes(40),
+        r"compressed with gzip: decompress it \(gunzip -k\)",
+    ),
+    "model.pt.gz": (gzip.compress(good(".pt")), r"decompress it \(gunzip -k\) and pass the result"),
+    "model.pt.zst": (b"\x28\xb5\x2f\xfd" + bytes(40), r"decompress it \(zstd -dk\)"),
+}
+
+
+@pytest.mark.parametrize("name", UNREAD)
+def test_a_file_that_is_not_read_says_what_to_do(name, tmp_path):
+    data, says = UNREAD[name]
+    (tmp_path / name).write_bytes(data)
+    with pytest.raises(rl.FileError, match=says):
+        rl.load(tmp_path / name)
+
+
+def test_a_file_is_decompressed_as_the_message_says(tmp_path):
+    (tmp_path / "model.pt.gz").write_bytes(gzip.compress(good(".pt")))
+    subprocess.run(["gunzip", "-k", tmp_path / "model.pt.gz"], check=True)
+    assert same(rl.load(tmp_path / "model.pt"), ".pt")
+
+
+FOLDERS = {  # the files in a folder -> what the error says
+    (
+        "config.json",
+        "model.safetensors",
+        "tokenizer.json",
+    ): r"need a file: pass .*/model\.safetensors$",
+    ("model-1.safetensors", "model-2.safetensors"): "model-1.safetensors, or one of its 1 others$",
+    ("checkpoint", "ckpt-7.index", "ckpt-7.data-00000-of-00001"): r"pass .*/ckpt-7\.index$",
+    ("_CHECKPOINT_METADATA", "_METADATA"): r"Orbax, .* save the model as \.keras",
+    ("Manifest.json",): "an .mlpackage of Core ML, which is not read: pass the file of the model",
+    ("notes.txt",): "is not a regular file: it is a folder",
+}
+
+
+@pytest.mark.parametrize("names", FOLDERS)
+def test_a_folder_that_is_not_read_says_which_file_to_pass(names, tmp_path):
+    for name in names:
+        (tmp_path / name).write_bytes(b"x")
+    with pytest.raises(rl.FileError, match=FOLDERS[names]):
+        rl.load(tmp_path)
+
+
+def test_a_pipe_and_an_address(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(rl.FileError, match="save what it contains to a file, and pass that"):
+        rl.load(tmp_path / "pipe")
+    for path in ("https://example.org/model.pt", "s3://bucket/model.keras"):
+        with pytest.raises(rl.FileError, match=f"{path} is an address: download it, and pass"):
+            rl.load(path)
+
+
+def test_a_json_with_a_byte_order_mark_is_read(tmp_path):
+    path = put(tmp_path / "a.bin", ".bin")
+    beside = tmp_path / "a.bin.json"
+    beside.write_bytes(b"\xef\xbb\xbf" + beside.read_bytes())
+    assert same(rl.load(path), ".bin")

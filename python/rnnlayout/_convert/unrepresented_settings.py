@@ -6,7 +6,8 @@ from rnnlayout._model.checked_rnn import CheckedRNN
 from rnnlayout._model.config import changes_outputs, describe_config
 from rnnlayout._model.layout import Layout
 
-_KERAS, _ONNX, _STATES = ("keras", "keras-cudnn"), ("onnx",), ("onnx", "nam")
+_KERAS, _ONNX, _TFLITE = ("keras", "keras-cudnn"), ("onnx",), ("tflite",)
+_STATES = ("onnx", "nam")
 # A setting of Weights.config -> the layouts whose framework has it, and what to do without it.
 _SETTINGS = {
     "go_backwards": (_KERAS, "reverse x along time first"),
@@ -16,6 +17,8 @@ _SETTINGS = {
     "initial_c": (_STATES, "pass it as the initial state"),
     "sequence_lens": (_ONNX, "pass the lengths in the call"),
     "clip": (_ONNX, "outputs differ where it clips"),
+    "cell_clip": (_TFLITE, "outputs differ where it clips the cell state"),
+    "proj_clip": (_TFLITE, "outputs differ where it clips h"),
 }
 _UNKNOWN = ((), "apply it yourself")
 

@@ -13,11 +13,12 @@ import numpy as np
 from rnnlayout._files.formats.registry import (
     TensorFormat,
     explain_wrong_suffix,
+    file_to_read,
     format_to_read,
 )
-from rnnlayout._files.tensor_sets.apply_hints import apply_hints, unrecorded
-from rnnlayout._files.tensor_sets.file_limits import InputFile, require_regular_file
-from rnnlayout._files.tensor_sets.find_rnns import find_rnns
+from rnnlayout._files.tensor_sets.apply_hints import apply_hints
+from rnnlayout._files.tensor_sets.file_limits import InputFile
+from rnnlayout._files.tensor_sets.find_rnns import find_rnns, found_of_groups
 from rnnlayout._files.tensor_sets.found import Found
 from rnnlayout._files.tensor_sets.record import Record, read_records, write_records
 from rnnlayout._files.tensor_sets.rnn_names import entry_name
@@ -29,7 +30,6 @@ from rnnlayout._model.layout import Layout, as_layout
 from rnnlayout._model.similar import did_you_mean
 from rnnlayout._model.spec import Spec
 from rnnlayout._native import SpecError
-from rnnlayout._sources import torch_names
 from rnnlayout._sources.mismatch import list_names
 from rnnlayout._weights.weights import Weights
 
@@ -79,7 +79,7 @@ def load(
     has no recurrent layers; MissingExtraError if the format needs a package that is not installed;
     LayoutError, SpecError and LossyError as convert() does.
     """
-    path = require_regular_file(path)
+    path = file_to_read(path)
     hints = Hints(spec, layout, prefix, cell, reset, recurrent_activation, activation, dtype,
                   format, as_class, config, mmap)  # fmt: skip
     found, _ = read_file(path, hints)
@@ -170,20 +170,7 @@ class TensorFile:
         unread = {n: FileTensor.of(nothing, kind) for n, kind in self._tensor_set.unread.items()}
         tensors, modules = self._tensor_set.tensors | unread, self._tensor_set.modules
         self.groups = find_rnns(tensors, hints, self._records, modules)
-        weights = {group.entry: group.weights for group in self.groups}
-        names = {name for group in self.groups for name in group.names}
-        silent = [group.weights for group in self.groups if group.entry not in self._records]
-        self.found = Found(
-            {entry: one for entry, one in weights.items() if isinstance(one, Weights)},
-            {entry: one for entry, one in weights.items() if not isinstance(one, Weights)},
-            [
-                *self._tensor_set.notes,
-                *torch_names.plain_names(tuple(self._tensor_set.tensors)).notes,
-                *(note for group in self.groups for note in group.notes),
-                *unrecorded(silent, hints),
-            ],
-            [name for name in self._tensor_set.tensors if name not in names],
-        )
+        self.found = found_of_groups(self._tensor_set, self.groups, hints, self._records)
 
     def copy(
         self,

@@ -11,11 +11,12 @@ from rnnlayout._files.formats.registry import (
     ModelFormat,
     TensorFormat,
     explain_wrong_suffix,
+    file_to_read,
     format_to_read,
     format_to_write,
 )
 from rnnlayout._files.tensor_sets.choose_rnns import choose_rnns, match_names, stack_layers_as_in
-from rnnlayout._files.tensor_sets.file_limits import InputFile, require_regular_file
+from rnnlayout._files.tensor_sets.file_limits import InputFile
 from rnnlayout._files.tensor_sets.found import Found
 from rnnlayout._files.tensor_sets.layerwise import LayerwiseConversion, ScratchMemory
 from rnnlayout._files.tensor_sets.output_file import Output, check_free, write_whole_file
@@ -172,7 +173,7 @@ def convert_file(
     hints = Hints(spec, layout, prefix, cell, reset, recurrent_activation, activation, dtype,
                   format, as_class, config, mmap)  # fmt: skip
     to = as_layout(to)
-    path, dst = require_regular_file(src), Path(dst)
+    path, dst = file_to_read(src), Path(dst)
     source, target = format_to_read(path, format), format_to_write(dst)
     modernize = source.rewrite if isinstance(source, ModelFormat) else None
     with write_whole_file(dst, force=force, source=path, dry_run=dry_run) as out:
@@ -243,7 +244,7 @@ def convert_into(
     arguments as for convert_file(); what `into` does not record is taken from the hints too.
     Raises LayoutError if no names match, or two RNNs of one name are not the same.
     """
-    path, model, dst = require_regular_file(src), require_regular_file(into), Path(dst)
+    path, model, dst = file_to_read(src), file_to_read(into), Path(dst)
     format = format_to_read(model, asks=False)
     put = format.replace if isinstance(format, ModelFormat) else None
     if not (put or (isinstance(format, TensorFormat) and format.write)):

@@ -26,6 +26,8 @@ _KINDS: dict[str, tuple[type, ...]] = {
     "direction": (str,),
     "layout": (int,),
     "clip": (int, float),
+    "cell_clip": (int, float),
+    "proj_clip": (int, float),
     **dict.fromkeys(_STATES, (list,)),
 }
 

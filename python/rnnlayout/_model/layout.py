@@ -17,8 +17,8 @@ LayoutName = Literal["torch", "torch-cell", "keras", "keras-cudnn", "onnx", "con
                      "flax-nnx", "equinox", "haiku", "mlx", "paddle", "openvino",
                      "tf1-cudnn-canonical", "keras1", "burn", "webnn", "webnn-ifgo", "haste",
                      "cntk", "dl4j", "flax-nnx-lstm", "mxnet-gluon", "chainer-nstep",
-                     "chainer-links", "tf1", "tf1-block-v2", "coreml", "tensorrt", "onednn",
-                     "miopen", "nam"]  # fmt: skip
+                     "chainer-links", "tf1", "tf1-block-v2", "coreml", "tflite", "tensorrt",
+                     "onednn", "miopen", "nam"]  # fmt: skip
 # <!-- end of table -->
 
 

@@ -35,7 +35,8 @@ class RNN:
         usable and supports this RNN, otherwise the CPU.
     batch_first: x and y are (N, T, ...). By default as the source says, that is, nn.LSTM's own
         batch_first, True for Keras layers; False if it does not say.
-    cell_clip: (low, high), LSTM only: the cell state is clipped when it is stored, c_n too.
+    cell_clip: (low, high), LSTM only: the cell state is clipped when it is stored, c_n too. If
+        None, as the source says.
     math: "default". On the CPU also "bfloat16": the weights (not float64) and the operands of
         matrix products are rounded to bfloat16; sums, gates and states stay float32. spec.dtype is
         then "bfloat16", and x bfloat16 or float32. On a GPU also "tf32": float32 operands of
@@ -179,7 +180,8 @@ class RNN:
     @property
     def cell_clip(self) -> tuple[float, float] | None:
         """(low, high), or None."""
-        return self._options.cell_clip
+        own = self._use.cell_clip
+        return self._options.cell_clip or (None if own is None else (-own, own))
 
     @property
     def math(self) -> str:

@@ -35,6 +35,7 @@ class SourceSettings:
     reverse: ONNX's direction="reverse": the same, but y is in the order of x.
     merge_mode: Keras's setting: how the two directions of y are joined.
     initial_h, initial_c: the state of a call without one, lists of (L D, N, H); None if it is zero.
+    cell_clip: TFLite's setting: the cell state is clipped to [-cell_clip, cell_clip].
     """
 
     batch_first: bool
@@ -43,6 +44,7 @@ class SourceSettings:
     merge_mode: str = "concat"
     initial_h: list[Any] | None = None
     initial_c: list[Any] | None = None
+    cell_clip: float | None = None
 
     @property
     def is_reversed(self) -> bool:
@@ -59,7 +61,7 @@ class SourceSettings:
 
     @property
     def settings(self) -> str:
-        """All but batch_first as text, "" if they are the defaults."""
+        """What is done around the steps as text, "" if they are the defaults."""
         parts = ["go_backwards=True"] if self.go_backwards else []
         parts += ["direction='reverse'"] if self.reverse else []
         parts += [f"merge_mode={self.merge_mode!r}"] if self.merges else []
@@ -67,7 +69,8 @@ class SourceSettings:
         return ", ".join(parts)
 
     def __str__(self) -> str:
-        return ", ".join(filter(None, (f"batch_first={self.batch_first}", self.settings)))
+        clip = "" if self.cell_clip is None else f"cell_clip={self.cell_clip}"
+        return ", ".join(filter(None, (f"batch_first={self.batch_first}", self.settings, clip)))
 
     def first_states(self, shapes: CallShapes, dtype: str) -> dict[str, np.ndarray]:
         """Return the arrays of the state of a call without one, as bits of the dtype; {} if it is
@@ -103,6 +106,9 @@ def source_settings_of(given: CheckedRNN, batch_first: bool | None) -> SourceSet
         "merge_mode": ("concat", *_MERGES) if both else (),
     }
     first = {key: _first_state(given, key) for key in _INITIAL.values()}
+    clip = config.get("cell_clip")
+    if isinstance(clip, (int, float)) and clip > 0:
+        known["cell_clip"] = (clip,)
     for key, value in changes_outputs(config).items():
         if first.get(key) is None and value not in known.get(key, ()):
             raise LossyError(
@@ -116,6 +122,7 @@ def source_settings_of(given: CheckedRNN, batch_first: bool | None) -> SourceSet
         config.get("direction") == "reverse",
         config.get("merge_mode", "concat"),
         **first,
+        cell_clip=clip,
     )
 
 

@@ -15,7 +15,9 @@ from google.protobuf.message import DecodeError
 
 import rnnlayout as rl
 
-RECORDED = {".pdparams": "paddle.pdparams", ".params": "mxnet-gluon.params"}
+RECORDED = {
+    ".pdparams": "paddle.pdparams", ".params": "mxnet-gluon.params", ".tflite": "lstm.tflite",
+}  # fmt: skip
 DATA = Path(__file__).parents[2] / "data"
 SPEC = rl.Spec("lstm", 5, 3)
 LAYOUTS = {
@@ -25,7 +27,7 @@ LAYOUTS = {
     ".eqx": "equinox", ".pdparams": "torch", ".index": "torch",
     ".params": "mxnet-gluon", ".data.onnx": "onnx", ".json": "keras", ".nam": "nam",
     ".module.pt": "torch", ".old.module.pt": "torch", ".script.pt": "torch", ".pt2": "torch",
-    ".packed.pt": "torch",
+    ".packed.pt": "torch", ".tflite": "tflite", ".pb": "keras",
 }  # fmt: skip
 
 
@@ -57,6 +59,8 @@ def good(suffix):
             return in_another_file(onnx.load(path)).SerializeToString()
         elif suffix == ".nam":
             return json.dumps(nam_model(made)).encode()
+        elif suffix == ".pb":
+            return b"\x08\x01"  # of a SavedModel only the variables are read
         elif suffix in RECORDED:
             return (DATA / RECORDED[suffix]).read_bytes()
         elif suffix == ".pkl":
@@ -132,9 +136,9 @@ def entries_of(made):
     return found
 
 
-def numbers():
+def numbers(layout="torch"):
     """Return the bytes of the data of the good index."""
-    return b"".join(array.tobytes() for _, array in sorted(weights("torch").items()))
+    return b"".join(array.tobytes() for _, array in sorted(weights(layout).items()))
 
 
 def block(entries, compression=0):
@@ -168,13 +172,20 @@ def beside(path):
     if path.suffix == ".onnx":
         values = b"".join(array.tobytes() for array in weights("onnx").values())
         path.with_name(BESIDE).write_bytes(values)
+    if path.suffix == ".pb":
+        folder, index, data = allowed(path)[-3:]
+        folder.mkdir(exist_ok=True)
+        index.write_bytes(table(entries_of(weights("keras"))))
+        data.write_bytes(numbers("keras"))
 
 
 def allowed(path):
     """Return the files that reading one may open."""
     names = (path.name, f"{path.name}.json", f"{path.stem}.json", f"{path.stem}.{NUMBERS}")
+    if path.suffix == ".pb":
+        names += ("variables", "variables/variables.index", f"variables/variables.{NUMBERS}")
     names = (path.name, BESIDE) if path.suffix == ".onnx" else names
-    return [path.with_name(name) for name in names]
+    return [path.parent / name for name in names]
 
 
 def named(path):

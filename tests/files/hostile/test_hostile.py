@@ -34,7 +34,9 @@ assert len(CASES) == sum(len(module.CASES) for module in MODULES), "two files of
 SUFFIXES = sorted({Path(name).suffix for name in CASES})
 # The number of bytes that are changed in a file of each format, and how far the cuts are apart.
 PLAIN, LONG = (50, 256), (200, 64)
-ONLY_READ = (".pkl", ".pt2", ".eqx", ".pdparams", ".index", ".params", ".nam")
+ONLY_READ = (
+    ".pkl", ".pt2", ".eqx", ".pdparams", ".index", ".params", ".nam", ".tflite", ".pb"
+)  # fmt: skip
 
 pytestmark = pytest.mark.filterwarnings("ignore:Duplicate name")
 

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
-from rnnlayout._files.tensor_sets.file_limits import InputFile, open_zip
+from rnnlayout._files.tensor_sets.file_limits import (
+    InputFile,
+    open_zip,
+    require_regular_file,
+)
 from rnnlayout._model.errors import FileError
 
 # What files begin with; the index of a TensorFlow checkpoint ends with it.
@@ -34,6 +41,10 @@ _MEMBERS = (
 _ONNX = {1: 0, 2: 2, 3: 2, 4: 2, 5: 0, 6: 2, 7: 2, 8: 2, 14: 2, 20: 2, 25: 2, 26: 2}
 _GRAPH = 7
 _MSGPACK = re.compile(rb"[\x81-\x8f](?:[\xa1-\xbf]|\xd9.)[ -~]", re.DOTALL)  # a map, its first key
+_LFS = b"version https://git-lfs.github.com/spec/"
+_PAGE = re.compile(rb"\s*(<!doctype html|<html|<\?xml)", re.IGNORECASE)
+_PACKED = {b"\x1f\x8b": ("gzip", "gunzip -k"), b"\x28\xb5\x2f\xfd": ("zstd", "zstd -dk"),
+           b"BZh": ("bzip2", "bunzip2 -k"), b"\xfd7zXZ\0": ("xz", "unxz -k")}  # fmt: skip
 _SHARDS = (
     "its tensors are in the files that it names: read those one by one; for an RNN with tensors in"
     " two of them, pass rl.Weights() one dict of both files' tensors"
@@ -62,6 +73,19 @@ _JSON = (
     ),
     (r'(?=.*"input_size")', "the description of a .bin file", "", "read the .bin file itself"),
 )
+_CORE_ML = "pass the file of the model that it was converted from"
+_ORT = "pass the .onnx file that it was made from"
+_POINTER = "run `git lfs pull` in the repository, or download the file itself"
+_DOWNLOAD = (
+    "open it in a browser to see why (a login, a wrong address), and download the file again"
+)
+# What the names of files say that are not read: a suffix -> what it is, and what to do.
+_UNREAD = {
+    ".mlmodel": ("a Core ML model", _CORE_ML),
+    ".ort": ("a model in onnxruntime's .ort format", _ORT),
+    ".meta": ("the graph of a TensorFlow checkpoint", "pass the .index file beside it"),
+}
+_DATA = re.compile(r"(.+)\.data-\d{5}-of-\d{5}")  # of a TensorFlow checkpoint
 _MOST_FIELDS = 10_000
 
 
@@ -78,6 +102,20 @@ class Content:
 
 def content_of(path: Path) -> Content | None:
     """Return what a file is, None if it is nothing that is known."""
+    return _content_by_bytes(path) or _content_by_name(path)
+
+
+def _content_by_name(path: Path) -> Content | None:
+    """Return what a file is that has no first bytes of its own."""
+    if match := _DATA.fullmatch(path.name):
+        return Content(
+            "the numbers of a TensorFlow checkpoint", "", f"pass {match[1]}.index beside it"
+        )
+    what, repair = _UNREAD.get(path.suffix.lower(), ("", ""))
+    return Content(what, "", repair) if what else None
+
+
+def _content_by_bytes(path: Path) -> Content | None:
     size = path.stat().st_size
     with open(path, "rb") as file:
         head = file.read(_HEAD)
@@ -100,6 +138,18 @@ def content_of(path: Path) -> Content | None:
         for begins, *content in _JSON:
             if re.match(rb"\s*\{\s*" + begins.encode(), head, re.DOTALL):
                 return Content(*content)
+        if head[4:8] == b"TFL3":
+            return Content("a TFLite model", ".tflite")
+        if head[4:8] == b"ORTM":
+            return Content("a model in onnxruntime's .ort format", "", _ORT)
+        if head.startswith(_LFS):
+            return Content("a pointer of Git LFS, not the file", "", _POINTER)
+        if _PAGE.match(head):
+            return Content("a web page, not a file of weights", "", _DOWNLOAD)
+        for magic, (name, command) in _PACKED.items():
+            if head.startswith(magic):
+                unpack = f"decompress it ({command}) and pass the result"
+                return Content(f"compressed with {name}", "", unpack)
         if _MSGPACK.match(head):
             return Content("a msgpack file", ".msgpack")
         file.seek(max(0, size - len(TENSORFLOW)))
@@ -117,6 +167,55 @@ def content_of_tar(head: bytes) -> Content | None:
         repair = "load it with torch, and save its state_dict() with torch.save()"
         return Content("a tar archive, written by torch before 0.2", "", repair)
     return Content("a tar archive", "", "unpack it (tar -xf), and read the files that it has")
+
+
+# ------------------------------------------------------------------------------------- what to read
+
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
+_MOST_FILES = 1000  # of a folder that are looked at
+_ORBAX = {"orbax.checkpoint", "pytree.orbax-checkpoint", "checkpoint_metadata", "manifest.ocdbt",
+          "_CHECKPOINT_METADATA", "_METADATA"}  # fmt: skip
+
+
+def require_file(path: Any, suffixes: Sequence[str]) -> Path:
+    """Return the file that load() reads: `path`, or saved_model.pb in the folder of a SavedModel.
+
+    suffixes: those that files of a folder may have to be read, the best ones first.
+    Raises FileNotFoundError if it does not exist, FileError if it is something else.
+    """
+    is_path = isinstance(path, (str, os.PathLike))
+    if is_path and _URL.match(os.fspath(path)) and not os.path.lexists(path):
+        raise FileError(f"{path} is an address: download it, and pass the downloaded file")
+    if is_path and os.path.isdir(path):
+        folder = Path(path)
+        for own in (folder, folder.parent) if folder.name == "variables" else (folder,):
+            if (own / "saved_model.pb").is_file():
+                return own / "saved_model.pb"
+        if what := _what_is_in(folder, suffixes):
+            raise FileError(f"{path} is a folder, {what}")
+    return require_regular_file(path)
+
+
+def _what_is_in(folder: Path, suffixes: Sequence[str]) -> str:
+    """Return what a folder is and what to do, "" if that is not known."""
+    try:
+        with os.scandir(folder) as entries:
+            names = sorted(entry.name for entry in islice(entries, _MOST_FILES))
+    except OSError as error:
+        return f"which cannot be read: {error.strerror}"
+    known = [name for suffix in suffixes for name in names if name.lower().endswith(suffix)]
+    if known:
+        more = f", or one of its {len(known) - 1} others" if len(known) > 1 else ""
+        return f"need a file: pass {folder / known[0]}{more}"
+    if not _ORBAX.isdisjoint(names):
+        return (
+            "a checkpoint of Orbax, which is not read: load it with the program that wrote it, and"
+            " save the model as .keras, or the parameters with flax.serialization.to_bytes() as"
+            " .msgpack"
+        )
+    if "Manifest.json" in names:
+        return "an .mlpackage of Core ML, which is not read: " + _CORE_ML
+    return ""
 
 
 def _content_of_zip(path: Path) -> Content:
@@ -160,3 +259,20 @@ def read_varint(data: bytes | memoryview, at: int) -> tuple[int, int]:
         if byte < 128:
             return value, at + k + 1
     raise FileError("an integer is cut short")
+
+
+def message_fields(data: memoryview) -> Iterator[tuple[int, int | memoryview]]:
+    """Yield the number and the value of each field of a message: an integer, or bytes."""
+    at = 0
+    while at < len(data):
+        key, at = read_varint(data, at)
+        kind = key & 7
+        if kind == 0:
+            value, at = read_varint(data, at)
+            yield key >> 3, value
+            continue
+        size, at = read_varint(data, at) if kind == 2 else ({1: 8, 5: 4}.get(kind, -1), at)
+        if size < 0 or at + size > len(data):
+            raise FileError("a protocol buffer is damaged")
+        yield key >> 3, data[at : at + size]
+        at += size

@@ -2,8 +2,8 @@
 
 Each format is a value of one of the classes below. Its functions raise FileError for a file that is
 malformed or unsafe, and MissingExtraError if a package is missing. They open no file but the one
-named (weight_space.py also the JSON beside it, tensorflow and onnx the data), and allocate little
-more than its size (tensor_sets/file_limits.py).
+named (weight_space.py also the JSON beside it, tensorflow the variables, onnx the data), and
+allocate little more than its size (tensor_sets/file_limits.py).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from rnnlayout._model.layout import Layout
 from rnnlayout._native import LayoutError
 from rnnlayout._weights.weights import Weights
 
-from .content import content_of
+from .content import content_of, require_file
 
 if TYPE_CHECKING:  # what a load does not need
     from rnnlayout._files.tensor_sets.layerwise import LayerwiseConversion
@@ -107,6 +107,8 @@ FORMATS = {
     ".pdparams": "paddle.FORMAT",
     ".params": "mxnet.FORMAT",
     ".index": "tensorflow.checkpoint.FORMAT",
+    ".pb": "tensorflow.saved_model.FORMAT",
+    ".tflite": "tflite.model.FORMAT",
     ".h5": "keras.formats.H5",
     ".hdf5": "keras.formats.H5",
     ".weights.h5": "keras.formats.WEIGHTS_H5",
@@ -158,6 +160,12 @@ def format_to_write(path: Any, *, copies: bool = False) -> Format:
     raise FileError(f"{path}: {why}; files are written as {', '.join(writable_suffixes())}")
 
 
+def file_to_read(path: Any) -> Path:
+    """Return the file that load() reads for a path. Raises the errors of require_file()."""
+    # most .json files of a folder are not models of RTNeural
+    return require_file(path, [suffix for suffix in FORMATS if suffix != ".json"])
+
+
 def format_to_read(path: Path, name: str | None = None, *, asks: bool = True) -> Format:
     """Return the format of a file: of this name, else by its suffix, else by its content.
 
@@ -206,6 +214,8 @@ def explain_wrong_suffix(path: Path, format: Format, *, asks: bool = True) -> It
         yield
     except ValueError as error:
         content = content_of(path)
+        if content and content.repair and not content.suffix:
+            raise FileError(f"{path} is {content.what}: {content.repair}") from error
         if not content or not content.suffix or _import_format(content.suffix).read is format.read:
             raise
         if content.suffix == getattr(format, "begins", ""):

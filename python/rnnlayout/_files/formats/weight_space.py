@@ -8,6 +8,7 @@ by "layout", "nbytes" and "regions", the rows of rl.regions(); and, if they say 
 
 from __future__ import annotations
 
+from codecs import BOM_UTF8
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -100,7 +101,8 @@ def _read_bin_json(file: InputFile) -> tuple[str, Record | None]:
     for json_path in (path.with_name(path.name + ".json"), path.with_suffix(".json")):
         if json_path.is_file():
             file.budget.charge("metadata", json_path.stat().st_size)
-            found = parse_json_object(json_path.read_bytes(), str(json_path))
+            text = json_path.read_bytes().removeprefix(BOM_UTF8)  # which editors of Windows write
+            found = parse_json_object(text, str(json_path))
             entry, config = found.get("entry", ""), found.get("config", {})
             if not isinstance(entry, str) or not isinstance(config, dict):
                 raise FileError(f"{json_path}: need entry as a name, config as an object")

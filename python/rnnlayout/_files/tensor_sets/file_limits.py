@@ -39,7 +39,9 @@ def require_regular_file(path: Any) -> Path:
         more = f": pass {index}, of the TensorFlow checkpoint" if os.path.isfile(index) else ""
         raise FileNotFoundError(f"{path} does not exist{more}")
     if not is_file:
-        raise FileError(f"{path} is not a regular file")
+        is_folder = os.path.isdir(found)
+        repair = "it is a folder" if is_folder else "save what it contains to a file, and pass that"
+        raise FileError(f"{path} is not a regular file: {repair}")
     try:
         with open(found, "rb") as file:
             size = os.fstat(file.fileno()).st_size

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from reprlib import repr as short
 from typing import Any
@@ -23,9 +23,11 @@ from rnnlayout._sources.read_source import read_source
 from rnnlayout._sources.rnn_places import RNNPlace, find_places, is_under_with_direction
 from rnnlayout._weights.weights import Weights, weights_of
 
+from .apply_hints import unrecorded
+from .found import Found
 from .record import Record
 from .rnn_names import distinct_names, entry_name
-from .tensor_set import FileTensor, Hints, ModuleClass
+from .tensor_set import FileTensor, Hints, ModuleClass, TensorSet
 
 _MOST_LAYERS = 4  # times the tensors of a file: of a layer some may have been removed
 
@@ -65,6 +67,29 @@ def find_rnns(
     hints = replace(hints, prefix=plain.name(hints.prefix))
     groups = _find_groups(values, hints, records, classes)
     return [_with_stored_names(group, plain, values) for group in groups]
+
+
+def found_of_groups(
+    tensor_set: TensorSet,
+    groups: Sequence[TensorGroup],
+    hints: Hints,
+    records: Mapping[str, Record] | None = None,
+) -> Found:
+    """Return what find_rnns() found in a file's tensors as load() returns it."""
+    weights = {group.entry: group.weights for group in groups}
+    names = {name for group in groups for name in group.names}
+    silent = [group.weights for group in groups if group.entry not in (records or {})]
+    return Found(
+        {entry: one for entry, one in weights.items() if isinstance(one, Weights)},
+        {entry: one for entry, one in weights.items() if not isinstance(one, Weights)},
+        [
+            *tensor_set.notes,
+            *torch_names.plain_names(tuple(tensor_set.tensors)).notes,
+            *(note for group in groups for note in group.notes),
+            *unrecorded(silent, hints),
+        ],
+        [name for name in tensor_set.tensors if name not in names],
+    )
 
 
 def _plain_tensor(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
 
@@ -35,10 +36,28 @@ from .config import (
     unknown_class_question,
     unknown_classes_in,
 )
-from .hdf5_tree import Hdf5Dataset, Hdf5Group, read_record_attribute
+from .hdf5_tree import Hdf5Group, read_record_attribute
 
 LEAVES = ("kernel", "recurrent_kernel", "bias")
-CellDatasets = Mapping[str, Hdf5Dataset]  # by LEAVES, or by the names of Keras 1: W, U_i, b_o ...
+
+
+class CellArray(Protocol):
+    """An array of a cell in a file, read when it is asked for."""
+
+    @property
+    def path(self) -> str:
+        """Where it is in the file."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Its shape."""
+
+    def floats(self, name: str) -> Bits:
+        """Return the array. name: the layer's, for messages. Raises LayoutError if it has no
+        floats."""
+
+
+CellDatasets = Mapping[str, CellArray]  # by LEAVES, or by the names of Keras 1: W, U_i, b_o ...
 
 # Keras 1 has an array per gate, named by letters, of which two are its own.
 _KERAS_1 = {"kernel": "W", "recurrent_kernel": "U", "bias": "b"}
@@ -76,19 +95,27 @@ class LayerCells:
 
 
 class KerasEntries:
-    """The RNNs of a file, collected one by one, with the errors of those that cannot be read.
+    """The RNNs of a Keras file, collected one by one, with the errors of those that cannot be read.
 
-    version: of the Keras that wrote the file. beside: the config that the caller has in a file of
-    its own.
+    paths: of all arrays of the file's model. records: what rnnlayout recorded in the file. version:
+    of the Keras that wrote the file. beside: the config that the caller has in a file of its own.
     """
 
-    def __init__(self, root: Hdf5Group, hints: Hints, version: Version = (3, 0)) -> None:
-        self.hints, self.version, self._root = hints, version, root
+    def __init__(
+        self, paths: Iterable[str], records: Mapping[str, Record], hints: Hints, version: Version
+    ) -> None:
+        self.hints, self.version, self._paths, self.records = hints, version, paths, records
         self.beside = None if hints.config is None else read_architecture(hints.config)
-        self.records = read_record_attribute(root)
         self._entries: list[tuple[str, Weights | Exception]] = []
         self._guessed: list[Weights] = []  # those without a config and a record
         self._used: set[str] = set()  # paths of the arrays that belong to an RNN
+
+    @classmethod
+    def of_hdf5(cls, root: Hdf5Group, hints: Hints, version: Version = (3, 0)) -> KerasEntries:
+        """Return those of an HDF5 file; the arrays of an optimizer are not the model's."""
+        models = [group for name, group in root.groups.items() if not name.startswith("optimizer")]
+        paths = (data.path for group in models for data in group.all_datasets())
+        return cls(paths, read_record_attribute(root), hints, version)
 
     def take_classes(self, model: Node) -> None:
         """Read layers of unknown classes in a config as the classes that they look like."""
@@ -126,16 +153,13 @@ class KerasEntries:
 
     def found(self, layers: Iterable[LayerCells]) -> Found:
         """Return the RNNs of all recurrent layers. The result names the arrays of the file that
-        belong to no RNN, except those of an optimizer.
+        belong to no RNN.
 
         Raises FileError if the config of a layer is malformed or does not fit.
         """
         for layer in layers:
             self._add(layer)
-        groups = self._root.groups.items()
-        models = [group for name, group in groups if not name.startswith("optimizer")]
-        paths = (data.path for group in models for data in group.all_datasets())
-        others = [path.lstrip("/") for path in paths if path not in self._used]
+        others = [path.lstrip("/") for path in self._paths if path not in self._used]
         names = distinct_names([name for name, _ in self._entries])
         found = dict(zip(names, (one for _, one in self._entries), strict=True))
         weights = {name: one for name, one in found.items() if isinstance(one, Weights)}

@@ -46,7 +46,7 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)  # the same weights give the same bytes
 def _read_hdf5(file: InputFile, hints: Hints) -> Found:
     """Read a file of one of the two HDF5 forms, whichever its suffix is."""
     with open_hdf5(file, file.budget) as root:
-        entries = KerasEntries(root, hints)
+        entries = KerasEntries.of_hdf5(root, hints)
         if layers := find_legacy_layers(root):
             return read_legacy_weights(root, layers, entries)
         if entries.beside is not None:
@@ -59,7 +59,7 @@ def _read_archive(file: InputFile, hints: Hints) -> Found:
     with open_zip(file) as opened:
         archive = read_archive(file, opened, hints)
     with open_hdf5(archive.variables, file.budget, f"{file}: {VARIABLES}") as root:
-        entries = KerasEntries(root, hints, archive.version)
+        entries = KerasEntries.of_hdf5(root, hints, archive.version)
         entries.take_classes(archive.model)
         described = [*described_layers(root, archive.model)]
         # of a subclass of Model the config has no layers

@@ -86,7 +86,7 @@ def rewrite_h5(
             new = {"keras_version": KERAS_3} if records else {}
         else:
             if hints.hidden or hints.config is not None:
-                found = read_legacy_weights(root, layers, KerasEntries(root, hints))
+                found = read_legacy_weights(root, layers, KerasEntries.of_hdf5(root, hints))
                 _check_agreement(found, hints)
             if version < (2, 0):
                 raise LossyError(
@@ -125,7 +125,7 @@ def rewrite_archive(
         what = f"{file}: {VARIABLES}"
         with open_hdf5(old.variables, file.budget, what) as root:
             if hints.hidden or old.version >= (3, 0):
-                entries = KerasEntries(root, hints, old.version)
+                entries = KerasEntries.of_hdf5(root, hints, old.version)
                 found = entries.found(described_layers(root, old.model))
                 _check_agreement(found, hints)
             if old.version < (3, 0):
@@ -230,7 +230,7 @@ def _change_weights(
     Raises the error that asks for the activation if the file is of a Keras before 2.3, whose
     default was hard_sigmoid.
     """
-    entries = KerasEntries(root, hints)
+    entries = KerasEntries.of_hdf5(root, hints)
     found = read_legacy_weights(root, layers, entries)
     _check_agreement(found, hints)
     check_activation(hints.recurrent_activation, entries.version)

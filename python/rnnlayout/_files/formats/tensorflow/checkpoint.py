@@ -10,11 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import cache
 
-from rnnlayout._files.formats.content import TENSORFLOW, read_varint
+from rnnlayout._files.formats.content import TENSORFLOW, message_fields, read_varint
 from rnnlayout._files.formats.registry import TensorFormat
 from rnnlayout._files.tensor_sets.file_limits import InputFile
 from rnnlayout._files.tensor_sets.tensor_set import FLOAT8, FileTensor, TensorSet, stored_tensor
 from rnnlayout._model.errors import FileError
+
+from .object_graph import VALUE, ObjectGraph, with_full_names
 
 # DataType of tensorflow/core/framework/types.proto
 _DTYPES = {
@@ -22,7 +24,8 @@ _DTYPES = {
     9: "int64", 10: "bool", 14: "bfloat16", 17: "uint16", 18: "complex128", 19: "float16",
     22: "uint32", 23: "uint64", 24: FLOAT8["float8_e5m2"], 25: FLOAT8["float8_e4m3fn"],
 }  # fmt: skip
-_VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"  # behind the path of a variable, in TensorFlow 2
+METADATA = "keras_metadata.pb"  # of a SavedModel of Keras 2
+_GRAPH, _TEXT = "_CHECKPOINTABLE_OBJECT_GRAPH", 7  # one text: a TrackableObjectGraph
 _MOST_SHARDS = 100_000
 _FOOTER = 48  # bytes: where two blocks are, zeros, the magic
 
@@ -30,15 +33,32 @@ Data = Callable[[int], memoryview]
 
 
 def _read_index(file: InputFile) -> TensorSet:
+    found, graph = read_checkpoint(file)
+    saved_model = file.path.parent.with_name("saved_model.pb")
+    if file.path.name == "variables.index" and saved_model.is_file():
+        found = with_full_names(found, ObjectGraph(graph, file).full_names)
+        if saved_model.with_name(METADATA).is_file():
+            found.notes.append(
+                f"for the configs of its layers pass the folder {saved_model.parent}"
+            )
+    return found
+
+
+def read_checkpoint(file: InputFile) -> tuple[TensorSet, memoryview]:
+    """Return the tensors by their names or paths, and the bytes of the graph of objects, of which
+    TensorFlow 1 writes none.
+    """
     index = memoryview(file.data())
-    found = TensorSet({})
+    found, graph = TensorSet({}), memoryview(b"")
     data: Data | None = None
     try:
         for key, value in _table_entries(index, str(file)):
             if data is None:  # the first key is empty: the header
                 data = _open_shards(file, value)
                 continue
-            name = str(key, "utf-8", "backslashreplace").removesuffix(_VALUE)
+            name = str(key, "utf-8", "backslashreplace").removesuffix(VALUE)
+            if name == _GRAPH:
+                graph = _text_of_entry(value, data, f"{file}: {name}")
             tensor = _tensor_of_entry(value, data, f"{file}: {name[:200]}")
             if isinstance(tensor, FileTensor):
                 file.budget.charge("arrays", tensor.nbytes)  # many may be at one place
@@ -55,14 +75,14 @@ def _read_index(file: InputFile) -> TensorSet:
     if not found.tensors:
         raise FileError(f"{file} has no tensors")
     found.notes += [f"{name} is in slices and was not read" for name in list(found.unread)[:3]]
-    return found
+    return found, graph
 
 
 def _open_shards(file: InputFile, header: memoryview) -> Data:
     """Return a function that opens the file of data with a number. header: the bytes of a
     BundleHeaderProto.
     """
-    told = dict(_message_fields(header))
+    told = dict(message_fields(header))
     count, big = told.get(1, 0), told.get(2, 0)
     if not isinstance(count, int) or not 0 < count <= _MOST_SHARDS or big:
         raise FileError(f"{file}: its header is damaged, or of a big-endian machine")
@@ -80,23 +100,40 @@ def _open_shards(file: InputFile, header: memoryview) -> Data:
 
 def _tensor_of_entry(value: memoryview, data: Data, what: str) -> FileTensor | str:
     """Return the tensor of a BundleEntryProto; why it was not read; "" if it has no numbers."""
-    told = dict(_message_fields(value))  # if an optional field occurs twice, the last one counts
-    numbers = [told.get(k, 0) for k in (1, 3, 4, 5)]
-    shape, message = [], told.get(2, memoryview(b""))
-    if not all(isinstance(n, int) for n in numbers) or isinstance(message, int):
+    told = dict(message_fields(value))  # if an optional field occurs twice, the last one counts
+    shape, message, kind = [], told.get(2, memoryview(b"")), told.get(1, 0)
+    if isinstance(message, int):
         raise FileError(f"{what}: its entry is damaged")
-    kind, shard, begin, size = (int(n) for n in numbers if isinstance(n, int))
-    for number, dim in _message_fields(message):
+    for number, dim in message_fields(message):
         if number == 2 and not isinstance(dim, int):
-            shape.append(dict(_message_fields(dim)).get(1, 0))
+            shape.append(dict(message_fields(dim)).get(1, 0))
     if 7 in told:
         return "a variable in slices"
-    if kind not in _DTYPES:
+    if not isinstance(kind, int) or kind not in _DTYPES:
         return ""
+    return stored_tensor(_DTYPES[kind], shape, _bits_of_entry(told, data, what), what)
+
+
+def _bits_of_entry(told: dict[int, int | memoryview], data: Data, what: str) -> memoryview:
+    """Return the bytes of a tensor. told: the fields of its entry."""
+    numbers = [told.get(k, 0) for k in (3, 4, 5)]
+    if not all(isinstance(n, int) for n in numbers):
+        raise FileError(f"{what}: its entry is damaged")
+    shard, begin, size = (int(n) for n in numbers if isinstance(n, int))
     bits = data(shard)[begin : begin + size] if size else memoryview(b"")
     if len(bits) != size:
         raise FileError(f"{what} is beyond the end of its data, which are cut short")
-    return stored_tensor(_DTYPES[kind], shape, bits, what)
+    return bits
+
+
+def _text_of_entry(value: memoryview, data: Data, what: str) -> memoryview:
+    """Return the bytes of one text: its length, four bytes of a checksum, the text."""
+    told = dict(message_fields(value))
+    bits = _bits_of_entry(told, data, what)
+    length, at = read_varint(bits, 0)
+    if told.get(1) != _TEXT or len(bits) != at + 4 + length:
+        raise FileError(f"{what} is not one text: it is damaged")
+    return bits[at + 4 :]
 
 
 # The index is LevelDB's sorted table (doc/table_format.md there; tensorflow/core/lib/io/format.cc,
@@ -147,23 +184,6 @@ def _read_block(
         key = key[:shared] + bytes(block[at : at + more])
         yield key, block[at + more : at + more + length]
         at += more + length
-
-
-def _message_fields(data: memoryview) -> Iterator[tuple[int, int | memoryview]]:
-    """Yield the number and the value of each field of a message: an integer, or bytes."""
-    at = 0
-    while at < len(data):
-        key, at = read_varint(data, at)
-        kind = key & 7
-        if kind == 0:
-            value, at = read_varint(data, at)
-            yield key >> 3, value
-            continue
-        size, at = read_varint(data, at) if kind == 2 else ({1: 8, 5: 4}.get(kind, -1), at)
-        if size < 0 or at + size > len(data):
-            raise FileError("a protocol buffer is damaged")
-        yield key >> 3, data[at : at + size]
-        at += size
 
 
 FORMAT = TensorFormat(".index", _read_index, None)

@@ -1,0 +1,159 @@
+"""saved_model.pb: the variables of the SavedModel in whose folder it is.
+
+They are a checkpoint, variables/variables.index; a graph of objects in it tells the names that
+Keras gave them. SavedModels of Keras 2 also have keras_metadata.pb, the configs of all layers.
+saved_model.pb itself, which describes what is computed, is not read, and no other file is opened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from rnnlayout._files.formats.content import message_fields
+from rnnlayout._files.formats.keras.config import is_recurrent, layer_name, parse_config
+from rnnlayout._files.formats.keras.entries import LEAVES, CellDatasets, KerasEntries, LayerCells
+from rnnlayout._files.formats.registry import ModelFormat
+from rnnlayout._files.tensor_sets.file_limits import InputFile
+from rnnlayout._files.tensor_sets.find_rnns import find_rnns, found_of_groups
+from rnnlayout._files.tensor_sets.found import Found
+from rnnlayout._files.tensor_sets.tensor_set import FileTensor, Hints, TensorSet
+from rnnlayout._model.asks import Ask
+from rnnlayout._model.dtypes import Bits
+from rnnlayout._model.errors import FileError
+from rnnlayout._native import SpecError
+from rnnlayout._sources.keras_tree import Node, RecurrentLayer
+
+from .checkpoint import METADATA, read_checkpoint
+from .object_graph import ObjectGraph, with_full_names
+
+_VARIABLES = "variables/variables.index"
+_SINCE = (2, 5)  # the first Keras that wrote keras_metadata.pb
+_MOST_DEEP = 100  # layers in layers
+_MOST_USES = 4  # cells per array: two layers may have one cell
+
+
+def _read_saved_model(file: InputFile, hints: Hints) -> Found:
+    path = file.path
+    index, metadata = path.parent / _VARIABLES, path.parent / METADATA
+    if not index.is_file():
+        raise FileError(
+            f"{path}: {_VARIABLES} does not exist beside it, so it is not a SavedModel with"
+            " variables; the weights of a frozen graph are not read: pass the checkpoint or Keras"
+            " file that it was made from"
+        )
+    _check_links(path.parent)
+    tensor_set, graph = read_checkpoint(file.beside(index))
+    objects = ObjectGraph(graph, file)
+    unused = ("config",) if metadata.is_file() else ("as_class", "config")
+    for name in unused:
+        if getattr(hints, name):
+            have = "has a config of its own" if metadata.is_file() else f"has no {METADATA}"
+            raise SpecError(f"{path.parent} {have}: omit " + Ask(name, None))
+    if metadata.is_file():
+        return _read_keras(file.beside(metadata), objects, tensor_set, hints)
+    named = with_full_names(tensor_set, objects.full_names)
+    return found_of_groups(named, find_rnns(named.tensors, hints), hints)
+
+
+def _check_links(folder: Path) -> None:
+    """Raise FileError if a file that is read is outside of the folder, behind a link."""
+    own = folder.resolve()
+    for file in (folder / METADATA, *folder.glob("variables/variables.*")):
+        if not file.resolve().is_relative_to(own):
+            raise FileError(f"{file} is a link out of {folder}: put a copy of the file there")
+
+
+# ------------------------------------------------------------------------------- Keras's metadata
+
+
+@dataclass(frozen=True)
+class CellVariable:
+    """A variable of a cell. path: its path in the checkpoint."""
+
+    path: str
+    tensor: FileTensor
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.tensor.shape
+
+    def floats(self, name: str) -> Bits:
+        return self.tensor.floats(f"{name}: {self.path}")
+
+
+def _read_keras(
+    metadata: InputFile, objects: ObjectGraph, tensor_set: TensorSet, hints: Hints
+) -> Found:
+    """Return the recurrent layers that the metadata describes."""
+    nodes = dict(_described_objects(metadata))
+    model = {"class_name": "Functional", "config": {"layers": [*nodes.values()]}}
+    paths = [path for path in tensor_set.tensors if not path.startswith("optimizer")]
+    entries = KerasEntries(paths, {}, hints, _SINCE)
+    entries.take_classes(model)
+    found = entries.found(_recurrent_layers(metadata, nodes, objects, tensor_set.tensors))
+    others = [objects.full_names.get(path, path) for path in found.others]
+    return Found(found, found.unread, [*tensor_set.notes, *found.notes], others)
+
+
+def _described_objects(metadata: InputFile) -> Iterator[tuple[str, Node]]:
+    """Yield the path of each layer or model, "root.layer-1", and its class with its config.
+
+    The file is a SavedMetadata (saved_metadata.proto in Keras 2).
+    """
+    for number, message in message_fields(memoryview(metadata.data())):
+        if number == 1 and not isinstance(message, int):
+            told = dict(message_fields(message))
+            path, text = told.get(3), told.get(5)
+            if not isinstance(path, memoryview) or not isinstance(text, memoryview):
+                raise FileError(f"{metadata}: a layer without a path or a config: it is damaged")
+            found = parse_config(bytes(text), f"{metadata}: a layer")
+            if "class_name" in found and "config" in found:
+                yield str(path, "utf-8", "backslashreplace"), found
+
+
+def _recurrent_layers(
+    metadata: InputFile,
+    nodes: Mapping[str, Node],
+    objects: ObjectGraph,
+    tensors: Mapping[str, FileTensor],
+) -> Iterator[LayerCells]:
+    """Yield the recurrent layers, but not those that are inside another one."""
+    left = _MOST_USES * len(tensors)
+    for path, node in nodes.items():
+        parts = path.split(".")
+        if len(parts) > _MOST_DEEP:
+            raise FileError(f"{metadata}: layers nested {len(parts)} deep: refused")
+        around = [nodes[one] for k in range(2, len(parts)) if (one := ".".join(parts[:k])) in nodes]
+        if is_recurrent(node) and not any(map(is_recurrent, around)):
+            at = objects.find(parts[1:])
+            cells = [] if at is None else list(_cells_of_object(objects, at, tensors))
+            left -= len(cells)
+            if left < 0:
+                raise FileError(f"{metadata}: many layers have the same variables: refused")
+            names = (*map(layer_name, around), layer_name(node))
+            yield LayerCells.of(RecurrentLayer(names, node), cells)
+
+
+def _cells_of_object(
+    objects: ObjectGraph, layer: int, tensors: Mapping[str, FileTensor]
+) -> Iterator[CellDatasets]:
+    """Yield the cells of a layer, the forward ones first."""
+    sides = [objects.children(layer).get(f"{side}_layer") for side in ("forward", "backward")]
+    for side in (one for one in sides if one is not None) if any(sides) else [layer]:
+        cell = objects.children(side).get("cell", side)
+        stack = objects.children(objects.children(cell).get("cells", cell))
+        numbers = sorted((name for name in stack if name.isdecimal()), key=lambda n: (len(n), n))
+        for one in [stack[name] for name in numbers] or [cell]:
+            paths = {leaf: objects.variable(objects.children(one).get(leaf)) for leaf in LEAVES}
+            yield {
+                leaf: CellVariable(path, tensors[path])
+                for leaf, path in paths.items()
+                if path is not None and path in tensors
+            }
+
+
+FORMAT = ModelFormat(
+    ".pb", ("keras", "keras-cudnn"), _read_saved_model, None, hints=("as_class", "config")
+)

@@ -1,0 +1,1 @@
+"""Models of TFLite (LiteRT), read without TensorFlow."""

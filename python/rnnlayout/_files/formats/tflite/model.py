@@ -1,0 +1,314 @@
+""".tflite: the operators UNIDIRECTIONAL_ and BIDIRECTIONAL_SEQUENCE_LSTM and _RNN of a model.
+
+Numbers of fields are those of tensorflow/compiler/mlir/lite/schema/schema.fbs, positions of inputs
+those of tensorflow/lite/kernels: lstm_shared.h, bidirectional_sequence_lstm.cc,
+unidirectional_sequence_rnn.cc, bidirectional_sequence_rnn.cc (2.21).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from rnnlayout._files.formats.registry import ModelFormat
+from rnnlayout._files.tensor_sets.budget import Budget
+from rnnlayout._files.tensor_sets.file_limits import InputFile
+from rnnlayout._files.tensor_sets.found import Found
+from rnnlayout._files.tensor_sets.rnn_names import distinct_names
+from rnnlayout._files.tensor_sets.tensor_set import Hints
+from rnnlayout._model.errors import FileError
+from rnnlayout._model.spec import Spec
+from rnnlayout._model.undecided import error_with_name
+from rnnlayout._native import LayoutError, LossyError
+from rnnlayout._sources.read_source import read_source
+from rnnlayout._sources.rnn_places import is_under_with_direction
+from rnnlayout._weights.weights import Weights, weights_of
+
+from .flatbuffer import FlatTable, FlatVector, root_table
+
+IDENTIFIER = b"TFL3"  # at byte 4
+_OPERATOR_STEPS, _RNN_STEPS = 16, 1600  # of the budget
+
+# BuiltinOperator
+_RNNS = {35: ("rnn", False), 44: ("lstm", False), 46: ("rnn", True), 52: ("lstm", True)}
+_DEQUANTIZE, _REVERSE, _WHILES = 6, 105, (119, 200)
+_ONE_STEP = {16: "LSTM", 24: "RNN", 27: "SVDF"}
+_TIME_MAJOR = {35: (0, False), 44: (3, False), 46: (0, False), 52: (4, True)}  # field, default
+# TensorType
+_DTYPES = {0: "<f4", 1: "<f2", 2: "<i4", 3: "u1", 7: "<i2", 9: "i1"}
+_ACTIVATIONS = {1: "relu", 4: "tanh"}
+
+_GATES = ("input", "forget", "cell", "output")
+# The tensors of one direction, in the order of the inputs.
+_LSTM = (
+    *(f"input_to_{gate}_weights" for gate in _GATES),
+    *(f"recurrent_to_{gate}_weights" for gate in _GATES),
+    *(f"cell_to_{gate}_weights" for gate in ("input", "forget", "output")),
+    *(f"{gate}_gate_bias" for gate in _GATES),
+    "projection_weights",
+    "projection_bias",
+)
+_RNN = ("input_weights", "recurrent_weights", "bias")
+_NORMS = range(20, 24)  # layer normalization, of an LSTM of one direction
+_AUXILIARY = {"lstm": 39, "rnn": 9}  # a second input, of two directions
+
+
+@dataclass(frozen=True)
+class TFLiteOperator:
+    """An operator. code: its BuiltinOperator. graph: the subgraph that it is in."""
+
+    code: int
+    table: FlatTable
+    graph: TFLiteGraph
+
+    @cached_property
+    def inputs(self) -> list[int]:
+        """The numbers of its input tensors, -1 for one that is omitted."""
+        return list(map(int, self.table.vector(1, "<i4")[:64]))
+
+    def input(self, k: int) -> int:
+        return self.inputs[k] if k < len(self.inputs) else -1
+
+    @property
+    def options(self) -> FlatTable:
+        found = self.table.table(4)
+        if found is None:
+            raise FileError("an operator has no options: it is damaged")
+        return found
+
+
+class TFLiteGraph:
+    """A subgraph. producers: tensor -> the operator that computes it, for those that move x."""
+
+    def __init__(self, tensors: FlatVector) -> None:
+        self.tensors = tensors
+        self.producers: dict[int, TFLiteOperator] = {}
+
+
+class TFLiteModel:
+    """The operators of a model, and its constants, whose sum of bytes is bounded."""
+
+    def __init__(self, data: memoryview, budget: Budget) -> None:
+        self._data, self._budget, model = data, budget, root_table(data)
+        self._buffers, self._graphs = model.offsets(4), model.offsets(2)
+        codes = model.offsets(1)
+        budget.charge("steps", _OPERATOR_STEPS * len(codes))
+        # a byte, and since 2020 a number beside it, of which the larger one counts
+        kinds = [codes[k] for k in range(len(codes))]
+        self._codes = [max(one.number(0, "b"), one.number(3, "i")) for one in kinds]
+
+    def operators(self) -> Iterator[TFLiteOperator]:
+        """Yield the operators of all subgraphs."""
+        for k in range(len(self._graphs)):
+            subgraph = self._graphs[k]
+            graph, operators = TFLiteGraph(subgraph.offsets(0)), subgraph.offsets(3)
+            self._budget.charge("steps", _OPERATOR_STEPS * (1 + len(operators)))
+            for n in range(len(operators)):
+                table = operators[n]
+                number = table.number(0, "I")
+                if number >= len(self._codes):
+                    raise FileError(f"operator {n} is of kind {number} of {len(self._codes)}")
+                one = TFLiteOperator(self._codes[number], table, graph)
+                if one.code in (_DEQUANTIZE, _REVERSE):
+                    graph.producers.update(dict.fromkeys(table.vector(2, "<i4")[:1].tolist(), one))
+                yield one
+
+    def constant(self, graph: TFLiteGraph, number: int, name: str) -> tuple[np.ndarray, bool]:
+        """Return a constant as floats, and whether it was dequantized."""
+        source = graph.producers.get(number)
+        if source is not None and source.code == _DEQUANTIZE:  # float16, or int8
+            array, quantized = self.constant(TFLiteGraph(graph.tensors), source.input(0), name)
+            return array.astype(np.float32), quantized
+        tensor = graph.tensors[number]
+        kind, shape = tensor.number(1, "b"), tensor.vector(0, "<i4")[:8].tolist()
+        if kind not in _DTYPES:
+            raise LayoutError(f"{name} has type {kind} of TFLite, which is not supported")
+        if tensor.table(6) is not None:
+            raise LayoutError(f"{name} is sparse: convert the model without pruning it")
+        data, dtype = self._bytes(tensor.number(2, "I")), np.dtype(_DTYPES[kind])
+        if not len(data):
+            raise LayoutError(f"{name} is not a constant of the model: it is computed, or an input")
+        if min(shape, default=1) < 0 or math.prod(shape) * dtype.itemsize != len(data):
+            raise FileError(f"{name}: {len(data)} bytes do not fit shape {shape} of {dtype.name}")
+        self._budget.charge("computed", 4 * math.prod(shape))
+        array = np.frombuffer(data, dtype).reshape(shape)
+        if dtype.kind == "f":
+            return array, False
+        return _dequantize_constant(array, tensor.table(4), name), True
+
+    def integers(self, graph: TFLiteGraph, number: int) -> list[int]:
+        """Return the first numbers of a constant of int32, [] of another tensor."""
+        tensor = graph.tensors[number]
+        data = self._bytes(tensor.number(2, "I"))
+        is_short = tensor.number(1, "b") == 2 and len(data) % 4 == 0 and len(data) <= 64
+        return np.frombuffer(data, "<i4").tolist() if is_short and len(data) else []
+
+    def _bytes(self, number: int) -> memoryview:
+        """Return the bytes of a buffer, which may be behind the FlatBuffer."""
+        buffer = self._buffers[number]
+        at, size = buffer.number(1, "Q"), buffer.number(2, "Q")
+        if at > 1:
+            if at + size > len(self._data):
+                raise FileError("a buffer is beyond the end: it is cut short")
+            return self._data[at : at + size]
+        return buffer.vector(0, "u1").data
+
+
+def _dequantize_constant(array: np.ndarray, told: FlatTable | None, name: str) -> np.ndarray:
+    """Return (q - zero) * scale, rounded once."""
+    scale = told.vector(2, "<f4") if told else np.empty(0, "<f4")
+    zero = told.vector(3, "<i8") if told else np.empty(0, "<i8")
+    axis = told.number(6, "i") if told else 0
+    if not scale.size:
+        raise LayoutError(f"{name} is {array.dtype}, without a scale: it is not quantized weights")
+    shape = [1] * array.ndim
+    if scale.size > 1:
+        if not 0 <= axis < array.ndim or array.shape[axis] != scale.size:
+            raise FileError(f"{name}: {scale.size} scales do not fit shape {array.shape}")
+        shape[axis] = scale.size
+    if zero.size not in (0, 1, scale.size):
+        raise FileError(f"{name}: {zero.size} zero points, {scale.size} scales")
+    numbers = array.astype(np.float64)
+    if zero.size:
+        numbers -= zero.astype(np.float64).reshape(shape if zero.size > 1 else [1] * array.ndim)
+    with np.errstate(all="ignore"):
+        return np.asarray(numbers * scale.astype(np.float64).reshape(shape), np.float32)
+
+
+# ------------------------------------------------------------------------------------ one operator
+
+
+def _read_operator(model: TFLiteModel, one: TFLiteOperator, name: str, notes: list[str]) -> Weights:
+    cell, both = _RNNS[one.code]
+    _refuse_others(one, cell, both)
+    roles = _LSTM if cell == "lstm" else _RNN
+    step = len(roles) + (cell == "rnn")  # of a plain RNN the state comes before the next direction
+    tensors: dict[str, np.ndarray] = {}
+    quantized = False
+    for k, side in enumerate(("forward", "backward")[: 1 + both]):
+        for n, role in enumerate(roles):
+            number, key = one.input(1 + k * step + n), f"0/{side}/{role}" if both else role
+            if number >= 0:
+                tensors[key], is_quantized = model.constant(one.graph, number, role)
+                quantized |= is_quantized
+    if quantized:
+        notes.append(
+            f"{name}: its weights were dequantized to float32; the operator also rounds its inputs"
+            " to 8 bits, which these weights do not reproduce"
+        )
+    for key in [key for key in tensors if key.endswith("projection_bias")]:
+        if tensors.pop(key).any():
+            raise LossyError("projection_bias is not 0, which no layout can represent")
+    spec = _spec_of(cell, both, tensors, one)
+    given = read_source(
+        {key: np.ascontiguousarray(a) for key, a in tensors.items()}, spec, "tflite"
+    )
+    time_major, config = _settings(model, one, cell)
+    return weights_of(replace(given, config=config, batch_first=not time_major))
+
+
+def _refuse_others(one: TFLiteOperator, cell: str, both: bool) -> None:
+    """Raise LossyError for what no layout can represent."""
+    if cell == "lstm" and any(one.input(1 + 17 * k) < 0 for k in range(1 + both)):
+        raise LossyError(
+            "it has a coupled input gate (i = 1 - f, without input_to_input_weights), which no"
+            " layout can represent"
+        )
+    if cell == "lstm" and not both and any(one.input(k) >= 0 for k in _NORMS):
+        raise LossyError("it has layer normalization, which no layout can represent")
+    if both and one.input(_AUXILIARY[cell]) >= 0:
+        raise LossyError("it has an auxiliary input, which no layout can represent")
+    if one.code == 44 and one.options.number(5, "?"):
+        raise LossyError("its recurrent matrices are diagonals: no layout can represent that")
+
+
+def _spec_of(cell: str, both: bool, tensors: dict[str, Any], one: TFLiteOperator) -> Spec:
+    side, options = "0/forward/" if both else "", one.options
+    number = options.number(0 if cell == "lstm" else 1, "b")
+    activation = _ACTIVATIONS.get(number)
+    if activation is None:
+        raise LossyError(f"its activation is number {number} of TFLite, need TANH or RELU")
+    kinds = {"lstm": ("input_to_output_weights", "recurrent_to_output_weights")}
+    first, second = (
+        tensors.get(side + role) for role in kinds.get(cell, ("input_weights", "recurrent_weights"))
+    )
+    if first is None or second is None or first.ndim != 2 or second.ndim != 2:
+        raise LayoutError("its matrices are missing, or do not have two dimensions")
+    projected = f"{side}projection_weights" in tensors
+    return Spec(
+        "lstm" if cell == "lstm" else f"rnn_{activation}",  # type: ignore[arg-type]
+        first.shape[1],
+        first.shape[0],
+        bidirectional=both,
+        proj_size=second.shape[1] if projected else 0,
+        peepholes=any("cell_to_output" in key for key in tensors),
+        activation=activation if cell == "lstm" else "tanh",  # type: ignore[arg-type]
+        dtype=first.dtype.name,
+    )
+
+
+def _settings(model: TFLiteModel, one: TFLiteOperator, cell: str) -> tuple[bool, dict[str, Any]]:
+    """Return whether x is (T, N, I), and the settings that its weights do not show."""
+    options, config = one.options, dict[str, Any]()
+    field, default = _TIME_MAJOR[one.code]
+    time_major = bool(options.number(field, "?", default))
+    for k, key in enumerate(("cell_clip", "proj_clip") if cell == "lstm" else (), 1):
+        if (clip := options.number(k, "f")) != 0:
+            config[key] = float(clip)
+    source = one.graph.producers.get(one.input(0))
+    if source is not None and source.code == _REVERSE:
+        axes = model.integers(one.graph, source.input(1))
+        if axes in ([0 if time_major else 1], [-3 if time_major else -2]):
+            config["go_backwards"] = True
+    return time_major, config
+
+
+def _read_tflite(file: InputFile, hints: Hints) -> Found:
+    try:
+        model = TFLiteModel(memoryview(file.data()), file.budget)
+        operators = list(model.operators())
+        rnns = [one for one in operators if one.code in _RNNS]
+        file.budget.charge("steps", _RNN_STEPS * len(rnns))
+        return _read_operators(model, operators, rnns, hints)
+    except FileError as error:
+        text = str(error)
+        raise error if text.startswith(str(file)) else FileError(f"{file}: {text}") from None
+
+
+def _read_operators(
+    model: TFLiteModel,
+    operators: Sequence[TFLiteOperator],
+    rnns: Sequence[TFLiteOperator],
+    hints: Hints,
+) -> Found:
+    entries: dict[str, Weights] = {}
+    refused: dict[str, Exception] = {}
+    notes: list[str] = []
+    names = distinct_names([_RNNS[one.code][0] for one in rnns])
+    for name, one in zip(names, rnns, strict=True):
+        if is_under_with_direction(name, hints.prefix):
+            try:
+                entries[name] = _read_operator(model, one, name, notes)
+            except FileError:
+                raise
+            except ValueError as error:
+                refused[name] = error_with_name(error, name)
+    codes = {one.code for one in operators}
+    if not codes.isdisjoint(_WHILES):
+        notes.append(
+            "a WHILE may hold an RNN that is not read: read the model that the file was made from"
+        )
+    notes += [
+        f"the operator {name}, which computes one step, is not read"
+        for code, name in _ONE_STEP.items()
+        if code in codes
+    ]
+    return Found(entries, refused, notes)
+
+
+FORMAT = ModelFormat(".tflite", ("tflite",), _read_tflite, None)

@@ -1,0 +1,251 @@
+"""Models of TFLite: rl.RNN computes from their weights what TFLite's interpreter computes."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tf_keras
+from files.hostile.limits import limited
+from oracles.frameworks import KERAS_NOISE
+from oracles.tflites import IDENTIFIER, lstm_inputs, model_bytes, rnn_inputs
+from tensorflow.lite.python import schema_py_generated as schema
+
+import rnnlayout as rl
+
+pytestmark = KERAS_NOISE
+ANSWERS_FOR = ("tflite",)
+N, T, I, H, P = 2, 4, 5, 3, 2  # noqa: E741
+RNG = np.random.default_rng(8)
+X = RNG.standard_normal((N, T, I)).astype("f4")
+# T steps of sums of at most I + H products of numbers below 4, rounded by 2^-24, and TFLite's own
+# tanh and sigmoid, which are exact to 2^-20
+ERROR = 2e-5
+
+
+def interpret(data, x=X):
+    interpreter = tf.lite.Interpreter(model_content=data)
+    interpreter.allocate_tensors()
+    interpreter.set_tensor(interpreter.get_input_details()[0]["index"], x)
+    interpreter.invoke()
+    found = [interpreter.get_tensor(one["index"]) for one in interpreter.get_output_details()]
+    return found[0] if len(found) == 1 else np.concatenate(found, -1)
+
+
+def converted(*layers, **options):
+    """Return what TensorFlow's converter makes of Keras layers."""
+    x = y = tf_keras.layers.Input((T, I), batch_size=N)
+    for layer in layers:
+        y = layer(y)
+    model = tf_keras.Model(x, y)
+    model.set_weights([RNG.standard_normal(w.shape).astype("f4") for w in model.get_weights()])
+    converter = tf.lite.TFLiteConverter.from_keras_model(model)
+    for name, value in options.items():
+        setattr(converter, name, value)
+    return model, converter.convert()
+
+
+def put(folder, data):
+    (folder / "m.tflite").write_bytes(data)
+    return folder / "m.tflite"
+
+
+def run(found, x=X):
+    for weights in found.values():
+        x, _ = rl.RNN(weights)(np.ascontiguousarray(x))
+    return x
+
+
+def lstm(**options):
+    return tf_keras.layers.LSTM(H, return_sequences=True, **options)
+
+
+def test_layers_of_keras(tmp_path):
+    """The second one goes backwards; the converter clips cell states at 10."""
+    model, data = converted(lstm(), lstm(go_backwards=True))
+    found = rl.load(put(tmp_path, data))
+    assert [w.config for w in found.values()] == [
+        {"cell_clip": 10.0}, {"cell_clip": 10.0, "go_backwards": True},
+    ]  # fmt: skip
+    np.testing.assert_allclose(run(found), interpret(data), rtol=0, atol=ERROR)
+    own = [array for weights in found.values() for array in weights.to("keras").values()]
+    for ours, theirs in zip(own, model.get_weights(), strict=True):
+        assert ours.tobytes() == theirs.tobytes()
+
+
+def test_time_first(tmp_path):
+    _, data = converted(lstm(time_major=True))
+    (weights,) = rl.load(put(tmp_path, data)).values()
+    assert weights.batch_first is False
+    np.testing.assert_allclose(rl.RNN(weights)(X)[0], interpret(data), rtol=0, atol=ERROR)
+
+
+def representative():
+    for k in range(20):
+        yield [np.random.default_rng(k).standard_normal((N, T, I)).astype("f4")]
+
+
+DEFAULT = [tf.lite.Optimize.DEFAULT]
+
+
+@pytest.mark.parametrize("kind", ["hybrid", "integers", "float16"])
+def test_quantized_weights(kind, tmp_path):
+    """Each is within half a step of the scale, 2 max / 254, of what Keras has; float16 within
+    2^-11 of itself."""
+    options = {"optimizations": DEFAULT}
+    if kind == "integers":
+        options["representative_dataset"] = representative
+    if kind == "float16":
+        options["target_spec"] = tf.lite.TargetSpec(supported_types=[tf.float16])
+    if kind == "hybrid":  # the new quantizer leaves them as they are
+        options |= {"_experimental_new_quantizer": False}
+        options |= {"experimental_new_dynamic_range_quantizer": False}
+    units = 64 if kind == "hybrid" else H  # smaller matrices are left as they are
+    model, data = converted(tf_keras.layers.LSTM(units, return_sequences=True), **options)
+    found = rl.load(put(tmp_path, data))
+    (weights,) = found.values()
+    assert bool(found.notes) == (kind != "float16") and weights.spec.dtype == "float32"
+    for ours, theirs in zip(weights.to("keras").values(), model.get_weights(), strict=True):
+        step = 2 * np.abs(theirs).max() / 254
+        error = 2.0**-11 * np.abs(theirs) if kind == "float16" else 0.51 * step
+        assert (np.abs(ours - theirs) <= error).all()
+    # the operator also rounds x and h to 8 bits: 1/254 of numbers below 4, in sums of 67 products
+    near = {"hybrid": 0.3, "integers": 0.3, "float16": ERROR}[kind]
+    np.testing.assert_allclose(run(found), interpret(data), rtol=0, atol=near)
+
+
+@pytest.mark.parametrize("layer", [tf_keras.layers.GRU(H), tf_keras.layers.SimpleRNN(H)])
+def test_layers_that_become_loops(layer, tmp_path):
+    _, data = converted(layer)
+    with pytest.raises(rl.FileError, match="a WHILE may hold an RNN that is not read"):
+        rl.load(put(tmp_path, data))
+
+
+# ------------------------------------------------------------------- operators made without Keras
+
+LSTMS = {  # the options of an operator; the names of its inputs that are left out
+    "plain": {},
+    "peepholes": {"peepholes": True},
+    "projection": {"projected": P},
+    "both": {"peepholes": True, "projected": P},
+    "clip": {"cell_clip": 0.3},
+    "relu": {"activation": "relu"},
+    "time first": {"time_major": True},
+    "two directions": {"both": True},
+    "two directions, time first": {"both": True, "time_major": True},
+    "two directions, peepholes": {"both": True, "peepholes": True, "projected": P},
+}
+
+
+@pytest.mark.parametrize("name", LSTMS)
+def test_an_operator_lstm(name, tmp_path):
+    options = LSTMS[name]
+    x = X if not options.get("time_major") else np.ascontiguousarray(X.swapaxes(0, 1))
+    if "both" in options:  # of more sequences TFLite's backward states are not initialized
+        x = x[:, :1] if options.get("time_major") else x[:1]
+    inputs = lstm_inputs(np.random.default_rng(3), I, H, 1 if "both" in options else N, **options)
+    data = model_bytes("lstm", x.shape, inputs, **options)
+    (weights,) = rl.load(put(tmp_path, data)).values()
+    assert weights.spec == rl.Spec(
+        "lstm", I, H, bidirectional="both" in options, proj_size=options.get("projected", 0),
+        peepholes=options.get("peepholes", False), activation=options.get("activation", "tanh"),
+    )  # fmt: skip
+    y = rl.RNN(weights)(x)[0]
+    np.testing.assert_allclose(y, interpret(data, x), rtol=0, atol=ERROR)
+    if "cell_clip" in options:
+        del weights.config["cell_clip"]
+        assert np.abs(rl.RNN(weights)(x)[0] - y).max() > 0.01
+
+
+@pytest.mark.parametrize("both", [False, True])
+@pytest.mark.parametrize("activation", ["tanh", "relu"])
+def test_an_operator_rnn(activation, both, tmp_path):
+    inputs = rnn_inputs(np.random.default_rng(4), I, H, N, both=both)
+    data = model_bytes("rnn", X.shape, inputs, both=both, activation=activation)
+    (weights,) = rl.load(put(tmp_path, data)).values()
+    assert weights.spec == rl.Spec(f"rnn_{activation}", I, H, bidirectional=both)
+    np.testing.assert_allclose(run({"": weights}), interpret(data), rtol=0, atol=ERROR)
+
+
+REFUSED = {
+    "coupled input gate": ({}, {1: None, 5: None, 12: None}, "coupled input gate"),
+    "layer normalization": (
+        {},
+        {k: np.ones(H, "f4") for k in range(20, 24)},
+        "layer normalization",
+    ),
+    "projection bias": ({"projected": P}, {17: np.ones(P, "f4")}, "projection_bias is not 0"),
+    "proj_clip": ({"projected": P, "proj_clip": 0.5}, {}, ""),
+    "relu6": ({"activation": "relu6"}, {}, "activation is number 3"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_no_layout_represents(name, tmp_path):
+    options, changed, says = REFUSED[name]
+    inputs = lstm_inputs(np.random.default_rng(3), I, H, N, **options)
+    inputs += [None] * (24 - len(inputs))
+    for k, array in changed.items():
+        inputs[k] = array
+    found = put(tmp_path, model_bytes("lstm", X.shape, inputs, **options))
+    if says:
+        with pytest.raises(rl.Error, match=says):
+            rl.load(found)
+    else:
+        with pytest.raises(rl.LossyError, match=r"proj_clip=0\.5"):
+            rl.RNN(rl.load(found)["lstm"])
+
+
+# -------------------------------------------------------------------------------- hostile models
+
+
+def test_damaged_models(tmp_path):
+    """Cut short or with other bytes: a typed error or RNNs, within a second and 100 MB."""
+    good = model_bytes("lstm", X.shape, lstm_inputs(RNG, I, H, N))
+    path, rng = put(tmp_path, good), np.random.default_rng(1)
+    rl.load(path)
+    ends = {"read": 0, "refused": 0}
+    for k in range(1500):
+        data, at = bytearray(good), int(rng.integers(len(good)))
+        if k % 4 == 0:
+            del data[at:]
+        elif k % 4 == 1:
+            data[at] ^= int(rng.integers(1, 256))
+        else:
+            number = int(rng.choice([0, 2**31 - 1, 2**31, 2**32 - 1, len(good), 4, 2**32 - at]))
+            data[at // 4 * 4 : at // 4 * 4 + 4] = number.to_bytes(4, "little")
+        path.write_bytes(data or b"\0")
+        with limited():
+            try:
+                rl.load(path)
+                ends["read"] += 1
+            except rl.Error:
+                ends["refused"] += 1
+    assert min(ends.values()) > 50
+
+
+def many(times, *, operators=1, tensor=None):
+    """A model whose operator, or subgraph, is in its list many times."""
+    made = schema.ModelT.InitFromPackedBuf(
+        model_bytes("lstm", (N, T, tensor or I), lstm_inputs(RNG, tensor or I, tensor or H, N)), 0
+    )
+    made.subgraphs[0].operators *= operators
+    made.subgraphs *= times
+    return made
+
+
+@pytest.mark.parametrize("made", [
+    lambda: many(1, operators=490),
+    lambda: many(1, operators=600),
+    lambda: many(100, operators=100),
+    lambda: many(1, operators=400, tensor=100),
+])  # fmt: skip
+def test_many_operators_of_the_same_tensors(made, tmp_path):
+    import flatbuffers
+
+    builder = flatbuffers.Builder(1024)
+    builder.Finish(made().Pack(builder), IDENTIFIER)
+    path = put(tmp_path, bytes(builder.Output()))
+    with limited():
+        try:
+            rl.load(path)
+        except rl.Error as error:
+            assert "refused" in str(error)
