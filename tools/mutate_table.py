@@ -40,7 +40,7 @@ TIMEOUT = 300  # seconds for the tests of one mutant: twenty times what the slow
 def oracles():
     """Return layout -> the tests with answers that are not ours: their ANSWERS_FOR names it."""
     found = {}
-    for path in sorted(ROOT.glob("tests/*/test_*.py")):
+    for path in sorted(ROOT.glob("tests/**/test_*.py")):
         declared = re.search(r"^ANSWERS_FOR = (\([^)]*\))", path.read_text(), re.MULTILINE)
         for layout in ast.literal_eval(declared[1]) if declared else ():
             found.setdefault(layout, []).append(path)

@@ -262,6 +262,40 @@ def entries_again(n):
     return table(entries_of(weights("torch")) | many), numbers() + bytes(400 * n)
 
 
+def saved_variables(n):
+    """A SavedModel with n variables at the same 400 n bytes."""
+    one = entry((100 * n,), 0, 400 * n)
+    many = {f"{k:06d}": one for k in range(n)}
+    index = table(entries_of(weights("keras")) | many)
+    return good(".pb"), (index, numbers("keras") + bytes(400 * n))
+
+
+def subgraphs(n):
+    """A model of TFLite with the same subgraph n times: a new table of the model and a new list of
+    subgraphs, before all else, because offsets only point forward."""
+    old = good(".tflite")
+
+    def number(at, kind="I"):
+        return struct.unpack_from(f"<{kind}", old, at)[0]
+
+    root = number(0)
+    fields = root - number(root, "i")
+    codes, graphs, buffers = (
+        at + number(at) for at in (root + number(fields + 4 + 2 * k, "H") for k in (1, 2, 4))
+    )
+    first = graphs + 4 + number(graphs + 4)
+    at_fields, at_table, at_list = 8, 24, 44
+    moved = -(-(at_list + 4 + 4 * n - 8) // 16) * 16  # by which all else moves
+    table = struct.pack("<iIIII", at_table - at_fields, 3, *(
+        to - (at_table + at) for at, to in
+        ((8, codes + moved), (12, at_list), (16, buffers + moved))
+    ))  # fmt: skip
+    many = [first + moved - (at_list + 4 + 4 * k) for k in range(n)]
+    made = struct.pack("<I4s7H2x", at_table, b"TFL3", 14, 20, 4, 8, 12, 0, 16)
+    made += table + struct.pack(f"<I{n}I", n, *many)
+    return made.ljust(8 + moved, b"\0") + old[8:]
+
+
 def small_arrays(n):
     return numpy_array() * n
 
@@ -528,6 +562,8 @@ PRODUCTS = {
     "arrays again.pdparams": arrays_again,
     "arrays.eqx": small_arrays,
     "entries again.index": entries_again,
+    "variables again.pb": saved_variables,
+    "subgraphs.tflite": subgraphs,
     "variables.weights.h5": variables,
     "models.keras": models,
     "kinds.keras": kinds,
@@ -576,5 +612,8 @@ def with_data(path, data):
     beside(path)
     if isinstance(data, tuple):
         data, more = data
+        if path.suffix == ".pb":
+            index, more = more
+            allowed(path)[-2].write_bytes(index)
         allowed(path)[1 if path.suffix == ".bin" else -1].write_bytes(more)
     return data
