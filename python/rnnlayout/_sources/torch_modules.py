@@ -30,8 +30,9 @@ def torch_rnns(module: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 
     A traced RNN is its own state_dict(): torch.jit.trace() keeps nothing else.
     """
-    if _rnn_classes(rnn_in(module)):
-        yield path, module if hasattr(rnn_in(module), "bias") else module.state_dict()
+    rnn = rnn_in(module)
+    if _rnn_classes(rnn):
+        yield path, module if hasattr(rnn, "bias") else module.state_dict()
         return
     wraps = class_names(module, *_WRAPPERS)
     for name, child in module.named_children():
@@ -49,7 +50,9 @@ def torch_spec(module: Any) -> RNNDescription:
         raise _no_torch_rnn(module)
     is_cell = "RNNBase" not in names
     kind = names[names.index("RNNCellBase") - 1] if is_cell else names[0]
-    said = {name: getattr(module, name) for name in _SAID if hasattr(module, name)}
+    said = vars(module)
+    if is_script(module):
+        said = {name: getattr(module, name) for name in _SAID if hasattr(module, name)}
     hints = {"num_layers": 1, "bidirectional": False, "proj_size": 0} | torch_fields(kind, said)
     layout = "torch-cell" if is_cell else "torch"
     return RNNDescription(layout, hints, {}, getattr(module, "batch_first", None))
