@@ -11,7 +11,7 @@ from files.onnx.models import tensors_of
 from oracles.frameworks import KERAS_NOISE, H, I, fill_keras, onnx_model, seeded, torch_module
 
 import rnnlayout as rl
-from rnnlayout._files.formats.registry import FORMATS
+from rnnlayout._files.formats.registry import writable_suffixes
 
 pytestmark = KERAS_NOISE
 SPEC = rl.Spec("lstm", I, H)
@@ -19,8 +19,7 @@ WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 KERAS = (".keras", ".h5", ".hdf5", ".weights.h5", ".json")
 TO = {".onnx": "onnx", **dict.fromkeys(KERAS, "keras")}
 SOURCES = ["a.keras", "a.h5", "a.pt", "a.npz", "a.safetensors", "a.onnx"]
-NOT_NEW = (".pkl", ".pickle", ".eqx", ".pdparams", ".index", ".params", ".nam")
-WRITTEN = [suffix for suffix in FORMATS if suffix not in NOT_NEW]
+WRITTEN = writable_suffixes()
 opened = []  # what was opened to be written
 watching = []
 

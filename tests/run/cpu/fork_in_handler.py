@@ -18,11 +18,11 @@ from midway import TRIES, is_midway
 import rnnlayout as rl
 
 THREADS = int(sys.argv[1])
-SECONDS_UNTIL_STUCK = 120
-SPEC = rl.Spec("lstm", 100, 256)
+SECONDS_UNTIL_STUCK = 600
+SPEC = rl.Spec("lstm", 300, 512)
 rl.set_num_threads(THREADS)
 rnn = rl.RNN(np.random.default_rng(0).normal(0, 0.03, SPEC.num_params).astype("f4"), SPEC)
-x, y = np.ones((500, 8, 100), "f4"), np.empty((500, 8, 256), "f4")  # shared: few rows
+x, y = np.ones((500, 8, 300), "f4"), np.empty((500, 8, 512), "f4")  # shared: few rows
 first, last = y[0, 0, 0, ...], y[-1, -1, -1, ...]
 wanted = rnn(x)[0]
 

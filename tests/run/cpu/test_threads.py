@@ -124,7 +124,7 @@ def test_a_handler_that_forks(n):
     """The call ends in both processes, with the right numbers or an error."""
     script = TESTS / "run" / "cpu" / "fork_in_handler.py"
     path = os.pathsep.join([str(TESTS), *sys.path])
-    run([sys.executable, script, str(n)], env=os.environ | {"PYTHONPATH": path}, timeout=300)
+    run([sys.executable, script, str(n)], env=os.environ | {"PYTHONPATH": path}, timeout=1500)
 
 
 def test_the_number_of_threads(threads):
