@@ -196,6 +196,7 @@ UNREAD = {  # name -> its bytes, what the error says
     ),
     "a.mlmodel": (b"\x08\x05\x12\x00", "a Core ML model: pass the file of the model that it was"),
     "a.ort": (b"\x18\0\0\0ORTM" + bytes(40), r"\.ort format: pass the \.onnx file"),
+    "m.onnx.data": (bytes(4) + b"?" * 40, r"weights of an ONNX model: pass m\.onnx beside it"),
     "model.meta": (b"\n\x04meta", r"graph of a TensorFlow checkpoint: pass the \.index file"),
     "model.data-00000-of-00001": (bytes(range(90)), r"pass model\.index beside it"),
     "model.pt": (LFS, r"model\.pt is a pointer of Git LFS, not the file: run `git lfs pull`"),

@@ -107,6 +107,8 @@ def content_of(path: Path) -> Content | None:
 
 def _content_by_name(path: Path) -> Content | None:
     """Return what a file is that has no first bytes of its own."""
+    if path.name.lower().endswith(".onnx.data"):
+        return Content("the weights of an ONNX model", "", f"pass {path.name[:-5]} beside it")
     if match := _DATA.fullmatch(path.name):
         return Content(
             "the numbers of a TensorFlow checkpoint", "", f"pass {match[1]}.index beside it"

@@ -84,6 +84,12 @@ def _open_shards(file: InputFile, header: memoryview) -> Data:
     """
     told = dict(message_fields(header))
     count, big = told.get(1, 0), told.get(2, 0)
+    if isinstance(count, memoryview):  # a SavedTensorSlices
+        raise FileError(
+            f"{file} is a checkpoint of version 1, which TensorFlow before 0.12 wrote: load it with"
+            " tf.compat.v1.train.Saver().restore(), and write it with .save(), which writes version"
+            " 2"
+        )
     if not isinstance(count, int) or not 0 < count <= _MOST_SHARDS or big:
         raise FileError(f"{file}: its header is damaged, or of a big-endian machine")
 
