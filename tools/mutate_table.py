@@ -129,6 +129,8 @@ def replaced(text, span, new):
 
 def gate_swaps(row):
     match = re.search(r"GATES\((.*?)\)", row.text)
+    if match is None:  # of a plain RNN alone, which has one gate
+        return
     at = match.start(1)
     for cell, part in zip(("lstm", "gru", "rnn"), match[1].split(", "), strict=True):
         for k, m in itertools.combinations(range(1, len(part) - 1), 2):

@@ -146,11 +146,17 @@ def test_keras_3_loads_what_became_of_textgenrnn(rnnlayout, tmp_path):
     assert [array.tobytes() for array in ours] == [array.tobytes() for array in theirs]
 
 
-def test_a_program_is_refused_by_name(rnnlayout, tmp_path):
-    path = tmp_path / "silero.jit"
+def test_a_program_is_read(rnnlayout, tmp_path):
+    """The two RNNs of silero's TorchScript archive have torch's bits."""
+    path, new = tmp_path / "silero.jit", tmp_path / "new.npz"
     path.write_bytes(checkpoints.fetch(checkpoints.SILERO_TORCHSCRIPT))
-    for command in (["inspect", path], ["convert", path, tmp_path / "new.pt", "--to", "torch"],
-                    ["run", path, "--input", path, "--output", tmp_path / "y.npy"]):  # fmt: skip
-        code, out, err = rnnlayout(*command)
-        assert (code, out) == (3, "") and "is a TorchScript archive, which contains code" in err
-    assert list(tmp_path.iterdir()) == [path]
+    code, out, _ = rnnlayout("inspect", path)
+    names = [f"{model}.decoder.rnn" for model in ("_model", "_model_8k")]
+    assert code == 0 and [line for line in out.splitlines() if line in names] == names
+    assert rnnlayout("convert", path, new, "--to", "torch-cell")[0] == 0
+    state = torch.jit.load(path).state_dict()
+    found = np.load(new)
+    for name in names:
+        for tensor in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"):
+            own = state[f"{name}.{tensor}"].numpy()
+            assert found[f"{name}.{tensor}"].tobytes() == own.tobytes()
