@@ -21,7 +21,7 @@ html_title = f"rnnlayout {release}"
 
 nitpicky = True
 # Types of other packages and abbreviated names in signatures have no page to link to.
-nitpick_ignore_regex = [("py:.*", r"(np|numpy|collections|os|_convert|rnnlayout\._.*)\..*")]
+nitpick_ignore_regex = [("py:.*", r"(np|numpy|collections|os|pathlib|_convert|rnnlayout\._.*)\..*")]
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 
