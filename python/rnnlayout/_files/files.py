@@ -86,7 +86,7 @@ def load(
     if dtype is None:
         return found
     entries = {name: one.to(one.layout, dtype=dtype) for name, one in found.items()}
-    return Found(entries, found.unread, found.notes, found.others, found.unused)
+    return Found(entries, found.unread, found.notes, found.others, found.unused, found.files)
 
 
 def read_file(path: Path, hints: Hints, *, asks: bool = True) -> tuple[Found, TensorFile | None]:

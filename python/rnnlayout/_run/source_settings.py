@@ -75,7 +75,9 @@ class SourceSettings:
     def first_states(self, shapes: CallShapes, dtype: str) -> dict[str, np.ndarray]:
         """Return the arrays of the state of a call without one, as bits of the dtype; {} if it is
         zero. Raises LayoutError if the source has another batch size."""
-        found = {}
+        found: dict[str, np.ndarray] = {}
+        if self.initial_h is None and self.initial_c is None:
+            return found
         for what, part in shapes.states.items():
             value = getattr(self, _INITIAL[what])
             state = np.zeros(part.shape) if value is None else np.array(value, np.float64)
@@ -84,7 +86,7 @@ class SourceSettings:
                 raise LayoutError(f"{why} {shapes.N}: pass " + Ask("state") + " to use another one")
             state = state if shapes.batched else state.reshape(part.shape)
             found[what] = narrow_values(np.broadcast_to(state, part.shape), dtype)
-        return found if self.initial_h or self.initial_c else {}
+        return found
 
     def merged(self, y: np.ndarray, dtype: str) -> np.ndarray:
         """Return y with its two directions joined. Both arrays carry the bits of the dtype."""

@@ -28,15 +28,15 @@ from files.hostile.reader import HINTS, wrong
 from files.hostile.sins import SINS
 from marks import long
 
+from rnnlayout._files.formats.registry import readable_suffixes, writable_suffixes
+
 MODULES = (audio, tensor_sets, zips, pickles, modules, hdf5, onnxes, others, products, trees)
 CASES = {name: case for module in MODULES for name, case in module.CASES.items()}
 assert len(CASES) == sum(len(module.CASES) for module in MODULES), "two files of one name"
 SUFFIXES = sorted({Path(name).suffix for name in CASES})
 # The number of bytes that are changed in a file of each format, and how far the cuts are apart.
 PLAIN, LONG = (50, 256), (200, 64)
-ONLY_READ = (
-    ".pkl", ".pt2", ".eqx", ".pdparams", ".index", ".params", ".nam", ".tflite", ".pb"
-)  # fmt: skip
+ONLY_READ = set(readable_suffixes()) - set(writable_suffixes())
 
 pytestmark = pytest.mark.filterwarnings("ignore:Duplicate name")
 

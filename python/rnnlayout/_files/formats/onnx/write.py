@@ -11,7 +11,7 @@ from rnnlayout import _native
 from rnnlayout._files.tensor_sets.output_file import Output
 from rnnlayout._files.tensor_sets.record import Record, write_records
 from rnnlayout._model.checked_rnn import checked_rnn_of
-from rnnlayout._model.config import describe_config, initial_states
+from rnnlayout._model.config import describe_config, how_to_leave_out, initial_states
 from rnnlayout._model.errors import FileError
 from rnnlayout._model.spec import CELLS
 from rnnlayout._native import LayoutError, LossyError
@@ -174,8 +174,8 @@ class _RNNNodes:
             self._names = [f"{self._name}/{k}" for k in range(self._spec.num_layers)]
         if other := {key: value for key, value in self._config.items() if not self._has(key)}:
             raise LossyError(
-                f"{self._name} is used with {describe_config(other)}, unknown to ONNX: remove it"
-                " from weights.config to write the RNN without it"
+                f"{self._name} is used with {describe_config(other)}, unknown to ONNX; to leave"
+                f" it out, {how_to_leave_out(entry, other)}"
             )
         self._batch_first = bool(self._config.get("layout"))
 

@@ -61,7 +61,7 @@ class ObjectGraph:
         return self._children[number]
 
     def find(self, names: Iterable[str]) -> int | None:
-        """Return the object at the end of a path from the whole model, None if there is none."""
+        """Return the object at a path from the whole model, None if it does not exist."""
         at: int | None = 0 if self._messages else None
         for name in names:
             at = None if at is None else self.children(at).get(name)
