@@ -1,42 +1,50 @@
-"""Run all measurements of rnnlayout that need a GPU, each in a process of its own.
+"""Run all measurements of rnnlayout that need a GPU.
 
-    python benchmarks/gpu.py --all --out DIR
+    python benchmarks/gpu.py --minutes 10 --out DIR     what matters first, in ten minutes
+    python benchmarks/gpu.py --all --out DIR            all of it
+    python benchmarks/gpu.py --join DIR                 the results again, without a GPU
 
-The order is doctor, and one call of every cell; facts: our assumptions about cuDNN (gpu_facts.py);
-the quick forms of parity: a comparison with the recurrence and with torch's cuDNN (gpu_parity.py),
-and of speed: times against raw cuDNN, torch and JAX (gpu_speed.py); then their full forms.
+The order is doctor, and one call of every cell; the speed of the eight shapes that matter most,
+against raw cuDNN, torch and JAX (gpu_speed.py); facts: our assumptions about cuDNN (gpu_facts.py);
+the quick form of parity: a comparison with the recurrence and with torch's cuDNN (gpu_parity.py);
+then the full forms of speed and parity.
 
-Each result is appended to DIR/rows.jsonl at once. A case that dies, or is over its time limit, is a
-row that says so. The same command again runs the cases that have no result yet. At its end the
-command writes DIR/gpu-DATE.json, which the page on performance shows after tools/tables.py --write
-if DIR is benchmarks/results. Needs rnnlayout installed, NumPy and ml_dtypes, and a C compiler for
-raw cuDNN; from the source tree only this folder, csrc, tests and tools. torch and JAX are used if
-they are installed. The exit code is 1 if a result was wrong or a case failed, 5 if no GPU can be
-used.
+A process for each peer runs the cases (gpu_rows.py). Each result is appended to DIR/rows.jsonl at
+once. A case that dies, or is over its time limit, is a row that says so. The same command again,
+also after a kill, runs the cases that have no result yet. At its end the command writes
+DIR/gpu-DATE.json, and if DIR is benchmarks/results, the page on performance; --join does the same
+with the rows of a command that was killed. Needs rnnlayout installed, NumPy and ml_dtypes, and a C
+compiler for raw cuDNN; from the source tree only this folder, csrc, tests and tools. torch and JAX
+are used if they are installed. The exit code is 1 if a result was wrong or a case failed, 5 if no
+GPU can be used.
 """
 
 import argparse
 import ctypes
 import datetime
 import json
+import math
 import os
 import platform
 import signal
 import subprocess
 import sys
 import tempfile
+import time
 from fnmatch import fnmatch
 from importlib import import_module, metadata
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
+import gpu_floor
 from gpu_rows import Case, Rows
 
 # What a case calls, by its first word: a module is imported only in the process that needs it.
 CALLS = {"forward": "gpu_parity", "fact": "gpu_facts", "parity": "gpu_parity",
          "speed": "gpu_speed", "copies": "gpu_speed"}  # fmt: skip
 PR_SET_PDEATHSIG = 1  # sys/prctl.h
+RESULTS = Path(__file__).resolve().parent / "results"
 DOCTOR = 120  # seconds; it has a time limit for each GPU too
 
 
@@ -89,17 +97,18 @@ def cases(found, cudnn):
     import gpu_speed
 
     libraries = (str(Path(cudnn["path"]).parent), *filter(None, [cudnn["cublas"]]))
-    several = min(8, os.cpu_count() or 1)
-    made = [Case(("forward", cell)) for cell in gpu_parity.CELLS]
-    made += [Case(("fact", name), libraries) for name in gpu_facts.FACTS]
     torch, jax = ["torch"] * bool(found["torch"]), ["JAX"] * bool(found["JAX"])
+    made = [Case(("forward", cell)) for cell in gpu_parity.CELLS]
     for form in ("quick", "full"):
-        made += [Case(("parity", form, case, beside), at_once=several)
-                 for case in gpu_parity.CASES[form] for beside in ["alone", *torch]]  # fmt: skip
         for case in gpu_speed.CASES[form]:
             has_jax = jax if case.startswith("lstm") and case.endswith("float32") else []
-            made += [Case(("speed", form, case, beside)) for beside in ["cuDNN", *torch, *has_jax]]
-        made += [Case(("copies", form, case), at_once=several)
+            made += [Case(("speed", form, case, peer), peer=peer)
+                     for peer in ["cuDNN", *torch, *has_jax]]  # fmt: skip
+        if form == "quick":
+            made += [Case(("fact", name), libraries) for name in gpu_facts.FACTS]
+        made += [Case(("parity", form, case, peer), peer=peer)
+                 for case in gpu_parity.CASES[form] for peer in ["alone", *torch]]  # fmt: skip
+        made += [Case(("copies", form, case), peer="torch")
                  for case in gpu_speed.CASES[form] if torch]  # fmt: skip
     return made
 
@@ -154,7 +163,28 @@ def summary(results):
         print(f"FAILED {name}: {why}")
 
 
+def write(folder, found, rows):
+    """Write the results of the rows; return the exit code."""
+    results = joined(found, {name: row for name, row in rows.known.items() if name != "about"})
+    to = folder / f"gpu-{found['date']}.json"
+    to.write_text(json.dumps(results, indent=1) + "\n")
+    summary(results)
+    print(f"written: {to}")
+    if folder.resolve() == RESULTS:
+        subprocess.run([sys.executable, RESULTS.parents[1] / "tools/tables.py", "--write"])
+    return 1 if results["failed"] or results["parity"]["failures"] else 0
+
+
 # ------------------------------------------------------------------------------------- the command
+
+
+def serve(file):
+    """Run the cases that the command sends, each with a line of JSON, until it ends."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # end with the command
+    answers = os.fdopen(file, "w")
+    for line in sys.stdin:
+        print(json.dumps(answer(*json.loads(line))), file=answers, flush=True)
+    os._exit(0)  # a framework may take seconds to end
 
 
 def on_fakes(arguments):
@@ -178,26 +208,9 @@ def same_machine(rows, found):
     rows.add({"case": "about", "found": found})
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    form = parser.add_mutually_exclusive_group(required=True)
-    form.add_argument("--all", action="store_true", help="run all cases")
-    form.add_argument("--only", nargs="+", metavar="NAME",
-                      help="run the cases of these names, such as 'fact *'")  # fmt: skip
-    form.add_argument("--case", nargs="+", help=argparse.SUPPRESS)
-    parser.add_argument("--out", type=Path, metavar="DIR", help="folder of the results")
-    parser.add_argument("--limit", type=float, default=120, metavar="SECONDS",
-                        help="time limit of a case (default: 120)")  # fmt: skip
-    parser.add_argument("--fakes", action="store_true", help=argparse.SUPPRESS)
-    args = parser.parse_args()
-    if args.case:
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # end with the command
-        print(json.dumps(answer(*args.case)))
-        return 0
-    if args.out is None:
-        parser.error("--out is needed: the folder of the results")
-    if args.fakes:
-        return on_fakes([word for word in sys.argv[1:] if word != "--fakes"])
+def measure(args, parser):
+    """Run the cases that are asked for."""
+    until = time.monotonic() + 60 * args.minutes
     report = doctor()
     if report is None:
         return 5
@@ -211,13 +224,40 @@ def main():
         parser.error(
             f"--only {' '.join(args.only)}: no such case; names begin with {', '.join(CALLS)}"
         )
-    rows.fill(chosen, args.limit, show)
-    results = joined(found, {name: row for name, row in rows.known.items() if name != "about"})
-    to = args.out / f"gpu-{found['date']}.json"
-    to.write_text(json.dumps(results, indent=1) + "\n")
-    summary(results)
-    print(f"written: {to}")
-    return 1 if results["failed"] or results["parity"]["failures"] else 0
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["RAW_CUDNN"] = gpu_floor.build(folder)
+        if left := rows.fill(chosen, args.limit, until, show):
+            print(f"time is up: {left} of {len(chosen)} cases are left; the same command goes on")
+    return write(args.out, found, rows)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--all", action="store_true", help="run all cases")
+    parser.add_argument("--minutes", type=float, default=math.inf,
+                        help="run the cases in their order for this time")  # fmt: skip
+    parser.add_argument("--only", nargs="+", metavar="NAME",
+                        help="run the cases of these names, such as 'fact *'")  # fmt: skip
+    parser.add_argument("--join", type=Path, metavar="DIR",
+                        help="make the results of rows.jsonl, without a GPU")  # fmt: skip
+    parser.add_argument("--out", type=Path, metavar="DIR", help="folder of the results")
+    parser.add_argument("--limit", type=float, default=120, metavar="SECONDS",
+                        help="time limit of a case (default: 120)")  # fmt: skip
+    parser.add_argument("--fakes", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--serve", type=int, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.serve is not None:
+        return serve(args.serve)
+    if args.join:
+        rows = Rows(args.join / "rows.jsonl")
+        if "about" not in rows.known:
+            parser.error(f"--join {args.join}: no rows.jsonl of this command is there")
+        return write(args.join, rows.known["about"]["found"], rows)
+    if args.out is None or not (args.all or args.only or args.minutes < math.inf):
+        parser.error("--out, and --all, --only or --minutes are needed")
+    if args.fakes:
+        return on_fakes([word for word in sys.argv[1:] if word != "--fakes"])
+    return measure(args, parser)
 
 
 if __name__ == "__main__":

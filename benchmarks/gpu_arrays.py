@@ -28,10 +28,6 @@ class Arrays:
     def __init__(self, place, torch=None, driver=None):
         self.place, self.torch, self.driver = place, torch, driver
 
-    def holds(self, dtype):
-        """Return whether the dtype is supported: __cuda_array_interface__ lacks bfloat16."""
-        return self.place != "driver" or dtype != "bfloat16"
-
     def put(self, array):
         if self.place == "host":
             return array

@@ -1,4 +1,4 @@
-"""Call a libcudnn on a GPU, call by call, and register the questions of gpu_facts.py."""
+"""Call a libcudnn on a GPU, call by call, for the questions of gpu_facts.py."""
 
 import ctypes
 from ctypes import c_size_t, c_ulonglong, c_void_p
@@ -6,22 +6,10 @@ from ctypes import c_size_t, c_ulonglong, c_void_p
 import numpy as np
 from fakes import ask, device
 from fakes.problem import Problem
-from gpu_device import Driver
+from gpu_device import the_driver
 from gpu_parity import unit
 
 import rnnlayout as rl
-
-FACTS = {}
-
-
-def fact(**expected):
-    """Register a function (gpu) -> dict that answers a question. expected: what we assume."""
-
-    def register(function):
-        FACTS[function.__name__] = (function, expected)
-        return function
-
-    return register
 
 
 class Gpu(device.Device):
@@ -29,10 +17,8 @@ class Gpu(device.Device):
 
     def __init__(self, folder):
         self.library = ask.ask_cudnn.Library(folder)
-        self.calls = Driver()
+        self.calls = the_driver()
         self.driver, self.context, self.handle = self.calls.library, self.calls.context, c_void_p()
-        # before 8.9.7 the lengths must also be on the device; later versions ignore these
-        self.needs_lengths = self.library.version < 8907
 
     def write(self, at, data):
         self.calls.synchronize()
@@ -47,7 +33,7 @@ class Gpu(device.Device):
 
     def asked(self, problem, more=None, arrays=None):
         """Return the forward call of a problem, ready to run. more: changes to the question."""
-        question = {"sequence_lengths": self.needs_lengths} | problem.question
+        question = dict(problem.question)
         for key, value in (more or {}).items():
             question[key] = question[key] | value if key == "rnn" else value
         forward = self.forward(question)

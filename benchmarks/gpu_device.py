@@ -2,10 +2,28 @@
 
 import contextlib
 import ctypes
+import functools
 import time
-from ctypes import byref, c_float, c_int, c_size_t, c_uint, c_ulonglong, c_void_p
+from ctypes import (
+    POINTER,
+    byref,
+    c_char_p,
+    c_float,
+    c_int,
+    c_int64,
+    c_size_t,
+    c_uint,
+    c_uint8,
+    c_uint16,
+    c_uint64,
+    c_ulonglong,
+    c_void_p,
+    py_object,
+)
 
 import numpy as np
+
+CUDA = 2  # a GPU, as DLPack numbers kinds of devices
 
 
 class Failed(Exception):
@@ -60,8 +78,30 @@ class Driver:
             yield
 
 
+@functools.cache
+def the_driver():
+    """Return that of this process, whose cases leave its context current."""
+    return Driver()
+
+
+class Tensor(ctypes.Structure):
+    """DLManagedTensor of DLPack."""
+
+    _fields_ = [
+        ("data", c_void_p), ("device", c_int * 2), ("ndim", c_int), ("code", c_uint8),
+        ("bits", c_uint8), ("lanes", c_uint16), ("shape", POINTER(c_int64)),
+        ("strides", POINTER(c_int64)), ("offset", c_uint64), ("context", c_void_p),
+        ("deleter", c_void_p),
+    ]  # fmt: skip
+
+
+new_capsule = ctypes.PYFUNCTYPE(py_object, c_void_p, c_char_p, c_void_p)(
+    ("PyCapsule_New", ctypes.pythonapi)
+)
+
+
 class Array:
-    """A GPU array with __cuda_array_interface__, on the legacy stream."""
+    """A GPU array with DLPack, on the legacy stream."""
 
     def __init__(self, driver, array):
         array = np.ascontiguousarray(array)
@@ -70,10 +110,16 @@ class Array:
         driver("cuMemAlloc_v2", byref(self.address), c_size_t(max(self.nbytes, 1)))
         driver("cuMemcpyHtoD_v2", self.address, c_void_p(array.ctypes.data), c_size_t(self.nbytes))
         driver.synchronize()  # the copy may return before the last bytes have arrived
-        self.__cuda_array_interface__ = {
-            "shape": self.shape, "typestr": self.dtype.str, "version": 3, "stream": 1,
-            "data": (self.address.value, False), "strides": None,
-        }  # fmt: skip
+        code = 4 if array.dtype.name == "bfloat16" else 2
+        sizes = (c_int64 * array.ndim)(*array.shape)
+        self.tensor = Tensor(self.address.value, (c_int * 2)(CUDA, 0), array.ndim, code,
+                             8 * array.dtype.itemsize, 1, sizes)  # fmt: skip
+
+    def __dlpack_device__(self):
+        return CUDA, 0
+
+    def __dlpack__(self, *, stream=None, max_version=None):
+        return new_capsule(ctypes.addressof(self.tensor), b"dltensor", None)
 
     def numpy(self):
         made = np.empty(self.shape, self.dtype)

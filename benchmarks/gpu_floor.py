@@ -3,7 +3,7 @@
 import ctypes
 import os
 import subprocess
-import tempfile
+import sys
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -16,24 +16,31 @@ class Missing(Exception):
     """The peer cannot run on this machine; the text says why."""
 
 
+def build(folder):
+    """Compile raw_cudnn.c as a library; return its path, or "" with the reason on stderr."""
+    made = Path(folder) / "raw_cudnn.so"
+    flags = ["-std=c11", "-O2", "-shared", "-fPIC", "-I", HERE.parent / "csrc", "-o", made]
+    try:
+        command = [os.environ.get("CC", "cc"), *flags, HERE / "raw_cudnn.c", "-ldl"]
+        subprocess.run(command, check=True)
+    except (OSError, subprocess.CalledProcessError) as why:
+        print(f"raw_cudnn.c: compiling failed: {why}", file=sys.stderr)
+        return ""
+    return str(made)
+
+
 class Raw:
-    """raw_cudnn.c as a library, on rnnlayout's libcudnn; built once per process."""
+    """raw_cudnn.c as a library, on rnnlayout's libcudnn. The environment variable RAW_CUDNN has its
+    path: one for all rows."""
 
     _library = None
 
     @classmethod
     def library(cls, place):
         if cls._library is None:
-            if not place.cudnn:
-                raise Missing("no libcudnn")
-            made = Path(tempfile.mkdtemp()) / "raw_cudnn.so"
-            compiler = os.environ.get("CC", "cc")
-            flags = ["-std=c11", "-O2", "-shared", "-fPIC", "-I", HERE.parent / "csrc", "-o", made]
-            try:
-                subprocess.run([compiler, *flags, HERE / "raw_cudnn.c", "-ldl"], check=True)
-            except (OSError, subprocess.CalledProcessError) as why:
-                raise Missing(f"compiling failed: {why}") from None
-            library = ctypes.CDLL(str(made))
+            if not place.cudnn or not os.environ.get("RAW_CUDNN"):
+                raise Missing("no libcudnn, or raw_cudnn.c was not compiled")
+            library = ctypes.CDLL(os.environ["RAW_CUDNN"])
             library.raw_new.restype = ctypes.c_void_p
             library.raw_free.argtypes = [ctypes.c_void_p]
             if library.raw_open(place.cudnn.encode()):

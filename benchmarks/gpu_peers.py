@@ -52,9 +52,9 @@ def space(problem):
 class Ours:
     """A prepared RNN and its arrays, which are reused in every call."""
 
-    def __init__(self, problem, place):
+    def __init__(self, problem, place, **options):
         self.flat = space(problem)
-        self.rnn = rl.RNN(self.flat, problem.spec, device="cuda")
+        self.rnn = rl.RNN(self.flat, problem.spec, device="cuda", **options)
         put = place.arrays.put
         self.step = problem.T == 1
         x = problem.x[0] if self.step else problem.x
@@ -122,19 +122,63 @@ def torch_job(problem, place):
     return call, y
 
 
-def inside(place, call):
-    """Return a function that runs call() in torch's inference mode."""
-
-    def run():
-        with place.torch.inference_mode():
-            call()
-
-    return run
-
-
 def by_torch(problem, place):
+    """Its results are new in every call; inference mode is entered once."""
     call, y = torch_job(problem, place)
-    return place.timed(inside(place, call)), y
+
+    def job(calls):
+        with place.torch.inference_mode():
+            return place.clock.microseconds(call, calls)
+
+    return job, y
+
+
+def by_torch_outside(problem, place):
+    """Outside inference mode, as code that only calls eval() is."""
+    call, _ = torch_job(problem, place)
+    return place.timed(call), lambda: None
+
+
+def by_torch_tf32(problem, place):
+    """With torch's own default: cuDNN may use TF32 in an RNN."""
+    job, _ = by_torch(problem, place)
+    cudnn = place.torch.backends.cudnn
+
+    def allowed(calls):
+        cudnn.allow_tf32 = True
+        try:
+            return job(calls)
+        finally:
+            cudnn.allow_tf32 = False
+
+    return allowed, lambda: None
+
+
+def ours_tf32(problem, place):
+    if problem.spec.dtype != "float32":
+        raise Missing("TF32 is of float32")
+    made = Ours(problem, place, math="tf32")
+    return place.timed(made.call(into=False)), lambda: None
+
+
+def by_cell(problem, place):
+    """torch's LSTMCell and GRUCell, as a loop of steps calls them."""
+    torch, spec = place.torch, problem.spec
+    kinds = {"lstm": torch.nn.LSTMCell, "gru": torch.nn.GRUCell}
+    if problem.T > 1 or spec.num_layers > 1 or spec.cell not in kinds:
+        raise Missing("a cell runs a step of one layer")
+    sizes, dtype = (spec.input_size, spec.hidden_size), getattr(torch, spec.dtype)
+    cell = kinds[spec.cell](*sizes, dtype=dtype).to(place.where)
+    put = Arrays(place.where, torch).put
+    x, *state = (put(a.astype(spec.dtype)) for a in (problem.x[0], *(
+        part[0] for part in problem.state or (np.zeros(problem.state_shape),) * 2)))  # fmt: skip
+    state = tuple(state) if spec.cell == "lstm" else state[0]
+
+    def job(calls):
+        with torch.inference_mode():
+            return place.clock.microseconds(lambda: cell(x, state), calls)
+
+    return job, lambda: None
 
 
 def torch_graph(place, call):
@@ -214,9 +258,13 @@ PEERS = {
     "torch": {
         "ours": ours,
         "torch": by_torch,
+        "torch, outside inference mode": by_torch_outside,
+        "torch, TF32": by_torch_tf32,
+        "torch, cell": by_cell,
         "torch, graph": by_torch_graph,
         "raw cuDNN": raw,
         "ours, new results": ours_new,
+        "ours, TF32, new results": ours_tf32,
         "ours, captured": ours_captured,
     },
     "JAX": {"ours": ours, "JAX": by_jax},

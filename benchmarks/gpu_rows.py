@@ -1,20 +1,19 @@
-"""Run cases in processes of their own and keep their rows: nothing that is known gets lost.
+"""Run cases in a process for each peer, and keep their rows: nothing that is known gets lost.
 
 A row is one line of JSON: {"case", "seconds", "found"}, or with "failed" and "said" instead of
-"found" if the process died or was over the time limit. It is on the disk before the next case is
-shown.
+"found" if the process died or was over the time limit; then a new process runs the next case. A row
+is on the disk before the next case is begun.
 """
 
 import json
 import os
+import select
 import subprocess
 import sys
 import tempfile
 import time
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import groupby
 from pathlib import Path
 
 COMMAND = Path(__file__).resolve().parent / "gpu.py"
@@ -23,48 +22,62 @@ DYING = 10  # seconds that a killed process may take
 
 @dataclass(frozen=True)
 class Case:
-    """One process. words: what to do, which is its name too; more: arguments beside the name."""
+    """words: what to do, which is its name too; more: arguments beside the name; peer: its process,
+    since to import a framework and to load cuDNN takes longer than most cases."""
 
     words: tuple
     more: tuple = ()
-    at_once: int = 1  # how many such cases may run at once: one if it measures times
+    peer: str = "alone"
 
     @property
     def name(self):
         return " ".join(self.words)
 
 
-def run(case, limit):
-    """Return the row of a case."""
-    command = [sys.executable, COMMAND, "--case", *case.words, *case.more]
-    row, began = {"case": case.name}, time.monotonic()
-    # files, because a pipe stays open as long as any process that the child has started
-    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        process = subprocess.Popen(command, stdout=out, stderr=err)
-        code = ended(process, limit)
-        row["seconds"] = round(time.monotonic() - began, 1)
-        if code == 0:
-            with suppress(ValueError):  # a library may have printed a last line of its own
-                return row | {"found": json.loads(last_line(out))}
-        why = {None: f"no answer within {limit:g} seconds", 0: "no answer on its last line"}
-        failed = why.get(code, f"exit code {code}")
-        return row | {"failed": failed, "said": last_line(err)[-300:]}
+class Worker:
+    """A process that runs cases, one after the other."""
 
+    def __init__(self):
+        self.said = tempfile.TemporaryFile()  # noqa: SIM115, closed with the worker
+        reading, writing = os.pipe()  # a library may print lines of its own to stdout
+        self.process = subprocess.Popen(
+            [sys.executable, COMMAND, "--serve", str(writing)], stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL, stderr=self.said, pass_fds=[writing],
+        )  # fmt: skip
+        os.close(writing)
+        self.answers = os.fdopen(reading, "rb")
 
-def ended(process, limit):
-    """Return the exit code of a process, or None if it has to be killed."""
-    try:
-        return process.wait(limit)
-    except subprocess.TimeoutExpired:
-        process.kill()
+    def run(self, case, limit):
+        """Return the row of a case. After a failure the process is gone."""
+        began, line, late = time.monotonic(), b"", False
+        with suppress(BrokenPipeError):
+            self.process.stdin.write(json.dumps([*case.words, *case.more]).encode() + b"\n")
+            self.process.stdin.flush()
+        if select.select([self.answers], [], [], limit)[0]:
+            line = self.answers.readline()
+        else:
+            late = True
+            self.process.kill()
+        row = {"case": case.name, "seconds": round(time.monotonic() - began, 1)}
+        if line.endswith(b"\n"):
+            return row | {"found": json.loads(line)}
         with suppress(subprocess.TimeoutExpired):  # a driver that hangs may keep it for ever
-            process.wait(DYING)
-        return None
+            self.process.wait(DYING)
+        code = self.process.returncode
+        failed = f"no answer within {limit:g} seconds" if late else f"exit code {code}"
+        return row | {"failed": failed, "said": self.last_words()}
 
+    def last_words(self):
+        self.said.seek(0)
+        return (self.said.read().decode(errors="replace").splitlines() or [""])[-1][-300:]
 
-def last_line(file):
-    file.seek(0)
-    return (file.read().decode(errors="replace").splitlines() or [""])[-1]
+    def end(self):
+        with suppress(BrokenPipeError):
+            self.process.stdin.close()
+        self.answers.close()
+        with suppress(subprocess.TimeoutExpired):
+            self.process.wait(DYING)
+        self.process.kill()
 
 
 class Rows:
@@ -92,13 +105,23 @@ class Rows:
         left = [case for case in cases if "found" not in self.known.get(case.name, {})]
         return sorted(left, key=lambda case: case.name in self.known)
 
-    def fill(self, cases, limit, show):
-        """Run the cases without a result, in order, and call show(row) after each."""
-        for at_once, some in groupby(self.pending(cases), key=lambda case: case.at_once):
-            pool = ThreadPoolExecutor(at_once)
-            try:
-                for done in as_completed([pool.submit(run, case, limit) for case in some]):
-                    self.add(done.result())
-                    show(done.result())
-            finally:
-                pool.shutdown(cancel_futures=True)  # after Ctrl-C too, start nothing more
+    def fill(self, cases, limit, until, show):
+        """Run the cases without a result, in order, until that time; call show(row) after each.
+        Return how many are left."""
+        workers, pending = {}, self.pending(cases)
+        try:
+            while pending and (left := until - time.monotonic()) > 0:
+                case = pending.pop(0)
+                worker = workers.setdefault(case.peer, None) or Worker()
+                workers[case.peer] = worker
+                row = worker.run(case, min(limit, left))
+                if "failed" in row:
+                    workers.pop(case.peer).end()
+                    if left < limit and row["failed"].startswith("no answer"):
+                        return len(pending) + 1  # it had less than its time
+                self.add(row)
+                show(row)
+        finally:
+            for worker in filter(None, workers.values()):
+                worker.end()
+        return len(pending)

@@ -45,8 +45,8 @@ typedef struct exec_ *exec;
 
 static struct {
 #define DECLARE(returns, name, arguments) returns(*name) arguments;
-#define CUDNN(major, returns, name, arguments) DECLARE(returns, name, arguments)
-#define DRIVER(optional, returns, name, arguments) DECLARE(returns, name, arguments)
+#define CUDNN(returns, name, arguments) DECLARE(returns, name, arguments)
+#define DRIVER(returns, name, arguments) DECLARE(returns, name, arguments)
 #include "forward/cudnn/symbols.def"
     MORE_OF_CUDNN(DECLARE)
     MORE_OF_THE_DRIVER(DECLARE)
@@ -93,9 +93,8 @@ int raw_open(const char *path)
 #define FROM_THE_DRIVER(returns, name, arguments) missing += look_up(driver, #name, 1, &lib.name);
     MORE_OF_CUDNN(FROM_CUDNN)
     MORE_OF_THE_DRIVER(FROM_THE_DRIVER)
-#define CUDNN(major, returns, name, arguments) missing += look_up(cudnn, #name, !major, &lib.name);
-#define DRIVER(optional, returns, name, arguments)                                                 \
-    missing += look_up(driver, #name, !optional, &lib.name);
+#define CUDNN(returns, name, arguments) missing += look_up(cudnn, #name, 1, &lib.name);
+#define DRIVER(returns, name, arguments) missing += look_up(driver, #name, 1, &lib.name);
 #include "forward/cudnn/symbols.def"
     if (missing)
         return -1;
@@ -204,8 +203,6 @@ static int allocate(struct raw *r)
     r->nbytes[Y] = rows * (size_t)(s.D * s.H) * unit;
     r->nbytes[H0] = r->nbytes[H1] = state;
     r->nbytes[C0] = r->nbytes[C1] = state;
-    if (lib.cudnnGetVersion() < 8907)
-        r->nbytes[LENGTHS] = (size_t)s.N * sizeof(int32_t);
     TRY(lib.cudnnGetRNNWeightSpaceSize(r->handle, r->rnn, &r->nbytes[WEIGHTS]));
     TRY(lib.cudnnGetRNNTempSpaceSizes(r->handle, r->rnn, RNL_CUDNN_FWD_MODE_INFERENCE, r->x,
                                       &r->nbytes[WORK], NULL));

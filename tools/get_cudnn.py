@@ -5,8 +5,8 @@
 
 pip downloads a wheel (cudnn.txt lists them all) and checks its SHA-256; nothing is installed. From
 libcudnn (366 to 700 MB) the libraries for RNNs are kept (154 to 280 MB) and, in include/, the
-headers; from CUDA's runtime (3 MB) only the headers, from its compiler (47 MB) ptxas. They are
-stored in $XDG_CACHE_HOME/rnnlayout, by default ~/.cache/rnnlayout.
+headers; from CUDA's runtime (3 MB) only the headers. They are stored in
+$XDG_CACHE_HOME/rnnlayout, by default ~/.cache/rnnlayout.
 """
 
 import os
@@ -50,13 +50,6 @@ def cuda_headers(version):
     """Return the folder with the headers of CUDA 13, or of 11, of which only cuda.h compiles."""
     more = [requirement("nvidia-cuda-crt", version)] if version == 13 else []
     return _kept(requirement("nvidia-cuda-runtime", version), [], *more) / "include"
-
-
-def ptxas():
-    """Return the vendor's compiler for PTX, of CUDA 13."""
-    found = _kept(requirement("nvidia-cuda-nvcc", 13), ["ptxas"]) / "ptxas"
-    found.chmod(0o755)
-    return found
 
 
 def _kept(line, libraries, *more):

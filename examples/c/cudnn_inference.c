@@ -10,7 +10,7 @@
  *   OUT          prefix of the output files: OUT.y (T, N, D * P), OUT.h_n (L * D, N, P) and, for an
  *                LSTM, OUT.c_n (L * D, N, H)
  *
- * Needs cuDNN 8.9 or 9 and the CUDA driver. Compiles as C11 and as C++:
+ * Needs cuDNN 9 and the CUDA driver. Compiles as C11 and as C++:
  *     cc -I CUDNN/include -I CUDA/include cudnn_inference.c -L CUDNN/lib -l:libcudnn.so.9
  *        -l:libcuda.so.1 -o cudnn_inference
  *
@@ -39,13 +39,75 @@ static void check_cudnn(cudnnStatus_t status, const char *call)
     char more[512] = "";
     if (status == CUDNN_STATUS_SUCCESS)
         return;
-#if CUDNN_MAJOR >= 9
     cudnnGetLastErrorString(more, sizeof more);
-#endif
     FAIL("%s: %d, %s %s", call, (int)status, cudnnGetErrorString(status), more);
 }
 
-/* --------------------------------------------------------------------------------- spec -- */
+/* ------------------------------------------------------------- the spec, a JSON object -- */
+
+/* Return the value of a key, or NULL. The first one counts: rnnlayout writes the spec before the
+ * rest. */
+static const char *find_value(const char *json, const char *key)
+{
+    char quoted[64];
+    snprintf(quoted, sizeof quoted, "\"%s\"", key);
+    const char *at = strstr(json, quoted);
+    if (!at)
+        return NULL;
+    at += strlen(quoted);
+    at += strspn(at, " \t\r\n");
+    return *at == ':' ? at + 1 + strspn(at + 1, " \t\r\n") : NULL;
+}
+
+static const char *value_of(const char *json, const char *key)
+{
+    const char *value = find_value(json, key);
+    if (!value)
+        FAIL("the spec has no \"%s\"", key);
+    return value;
+}
+
+static int number_of(const char *json, const char *key, long least)
+{
+    const char *value = value_of(json, key);
+    char *end;
+    long number = strtol(value, &end, 10);
+    if (end == value || !*end || !strchr(",} \t\r\n", *end) || number < least || number > INT_MAX)
+        FAIL("the spec's \"%s\" must be a whole number, at least %ld", key, least);
+    return (int)number;
+}
+
+/* Copy the value of a key, a word with or without quotes. */
+static void word_of(const char *json, const char *key, char word[32])
+{
+    const char *value = value_of(json, key);
+    value += *value == '"';
+    int length = (int)strcspn(value, "\",} \t\r\n");
+    snprintf(word, 32, "%.*s", length, value);
+}
+
+static int true_of(const char *json, const char *key)
+{
+    char word[32];
+    word_of(json, key, word);
+    if (strcmp(word, "true") != 0 && strcmp(word, "false") != 0)
+        FAIL("the spec's \"%s\" must be true or false, not %s", key, word);
+    return strcmp(word, "true") == 0;
+}
+
+/* Refuse what this program does not apply: go_backwards, an initial state ... */
+static void check_spec_text(const char *path, const char *json, size_t nbytes)
+{
+    while (nbytes && strchr(" \t\r\n", json[nbytes - 1]))
+        nbytes--;
+    if (!nbytes || json[0] != '{' || json[nbytes - 1] != '}')
+        FAIL("%s.json: the spec is not a JSON object, or is truncated", path);
+    if (number_of(json, "schema", 1) != 1)
+        FAIL("%s.json: only schema 1 of the spec is supported", path);
+    if (find_value(json, "config"))
+        FAIL("%s.json: this RNN has settings in \"config\", which this program does not apply",
+             path);
+}
 
 /* Return the index of a key's value in a list of words, which are separated by spaces. */
 static int choice_of(const char *json, const char *key, const char *words)
@@ -182,7 +244,7 @@ static cudnnTensorDescriptor_t state_descriptor(const struct spec *s, int N, int
 
 /* ------------------------------------------------------------------------------ the run -- */
 
-static void run(const char *json, const struct spec *s, cudnnHandle_t handle, char **argv)
+static void run(const struct spec *s, cudnnHandle_t handle, char **argv)
 {
     size_t weight_nbytes, x_nbytes, needed, work_nbytes;
     char *weights = read_file(argv[1], &weight_nbytes), *x = read_file(argv[2], &x_nbytes);
@@ -214,26 +276,18 @@ static void run(const char *json, const struct spec *s, cudnnHandle_t handle, ch
     CUdeviceptr d_y = device_alloc(y_nbytes), d_h = device_alloc(h_nbytes);
     CUdeviceptr d_c = lstm ? device_alloc(c_nbytes) : 0, d_work = device_alloc(work_nbytes);
 
-    /* cuDNN before 8.9.7 needs the lengths on the device; later versions ignore them. */
-    CUdeviceptr d_lengths = 0;
-    if (cudnnGetVersion() < 8907) {
-        int *lengths = all_lengths(T, N);
-        d_lengths = upload(lengths, (size_t)N * sizeof *lengths);
-        free(lengths);
-    }
-
     /* It replaces cudnnRNNForwardInference of cuDNN 7. NULL for h_0 and c_0 means zero. */
-    CUDNN(cudnnRNNForward(
-        handle, rnn, CUDNN_FWD_MODE_INFERENCE, (const int32_t *)pointer(d_lengths), x_desc,
-        pointer(d_x), y_desc, pointer(d_y), h_desc, NULL, pointer(d_h), lstm ? c_desc : NULL, NULL,
-        pointer(d_c), weight_nbytes, pointer(d_weights), work_nbytes, pointer(d_work), 0, NULL));
+    CUDNN(cudnnRNNForward(handle, rnn, CUDNN_FWD_MODE_INFERENCE, NULL, x_desc, pointer(d_x), y_desc,
+                          pointer(d_y), h_desc, NULL, pointer(d_h), lstm ? c_desc : NULL, NULL,
+                          pointer(d_c), weight_nbytes, pointer(d_weights), work_nbytes,
+                          pointer(d_work), 0, NULL));
     void *y = download(d_y, y_nbytes, argv[4], ".y");
     free(download(d_h, h_nbytes, argv[4], ".h_n"));
     if (lstm)
         free(download(d_c, c_nbytes, argv[4], ".c_n"));
-    print_result(argv, json, T, N, s->D * s->P, s->unit, y);
+    print_result(argv, T, N, s->D * s->P, s->unit, y);
 
-    CUdeviceptr memory[] = {d_weights, d_x, d_y, d_h, d_c, d_work, d_lengths};
+    CUdeviceptr memory[] = {d_weights, d_x, d_y, d_h, d_c, d_work};
     for (size_t i = 0; i < sizeof memory / sizeof *memory; i++)
         if (memory[i])
             CUDA(cuMemFree(memory[i]));
@@ -257,14 +311,19 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: cudnn_inference WEIGHTS.bin X N OUT\n");
         return 2;
     }
-    char *json = read_spec_text(argv[1]);
+    size_t nbytes;
+    char *json = read_spec_text(argv[1], &nbytes), cell[32], dtype[32];
+    check_spec_text(argv[1], json, nbytes);
     struct spec spec = read_spec(json);
+    word_of(json, "cell", cell);
+    word_of(json, "dtype", dtype);
+    print_rnn(argv[1], cell, spec.I, spec.H, spec.L, spec.D, dtype);
     CUDA(cuInit(0));
     CUDA(cuDeviceGet(&device, 0));
     CUDA(cuDevicePrimaryCtxRetain(&context, device));
     CUDA(cuCtxPushCurrent(context));
     CUDNN(cudnnCreate(&handle));
-    run(json, &spec, handle, argv);
+    run(&spec, handle, argv);
     CUDNN(cudnnDestroy(handle));
     CUDA(cuCtxPopCurrent(NULL));
     CUDA(cuDevicePrimaryCtxRelease(device));

@@ -20,7 +20,7 @@ enum { T = 4, N = 3, I = 3, H = 5, WEIGHTS = 4 * H * (I + H + 2), WORKERS = 9, C
 enum { X_NBYTES = T * N * I * 4, Y_NBYTES = T * N * H * 4 };
 
 static struct {
-    uint64_t (*alloc)(size_t nbytes, int device, int managed);
+    uint64_t (*alloc)(size_t nbytes, int device);
     void (*write)(uint64_t at, const void *from, size_t nbytes);
     long (*live)(const char *kind);
     long (*calls)(void);
@@ -48,11 +48,11 @@ static void find_fakes(void)
 static float weights[WEIGHTS], x[T * N * I];
 static const int64_t random_lengths[N] = {1, 4, 2}, equal[N] = {3, 3, 3};
 
-static rnl_gpu_rnn *new_rnn(const rnl_gpu_options *options, rnl_error *err)
+static rnl_gpu_rnn *new_rnn(rnl_error *err)
 {
     const rnl_spec spec = rnl_spec_default(RNL_LSTM, I, H);
     rnl_gpu_rnn *rnn = NULL;
-    return rnl_gpu_rnn_new(&spec, weights, options, &rnn, err) ? NULL : rnn;
+    return rnl_gpu_rnn_new(&spec, weights, NULL, &rnn, err) ? NULL : rnn;
 }
 
 /* Calls of every kind: on the host or the device, in a stream, with lengths, batch-first. */
@@ -74,7 +74,7 @@ typedef struct arrays {
 
 static arrays new_arrays(void)
 {
-    const arrays made = {fake.alloc(X_NBYTES, 0, 0), fake.alloc(Y_NBYTES, 0, 0)};
+    const arrays made = {fake.alloc(X_NBYTES, 0), fake.alloc(Y_NBYTES, 0)};
     fake.write(made.x, x, X_NBYTES);
     return made;
 }
@@ -119,7 +119,7 @@ static void check_threads(void)
 {
     static worker workers[WORKERS];
     rnl_error err = {.text = ""};
-    rnl_gpu_rnn *rnn = new_rnn(NULL, &err);
+    rnl_gpu_rnn *rnn = new_rnn(&err);
     CHECK(rnn, "%s", err.text);
     for (int k = 0; k < WORKERS; k++) {
         worker *const w = &workers[k];
@@ -141,10 +141,9 @@ static void check_threads(void)
 /* Do all that can be done with an RNN, up to the first failure. A call that failed works again. */
 static rnl_status whole_life(const arrays *a, rnl_error *err)
 {
-    const rnl_gpu_options options = {.clips = 1, .clip_low = -0.125, .clip_high = 0.25};
     float y[T * N * H], back[WEIGHTS];
     void *memory = NULL;
-    rnl_gpu_rnn *const rnn = new_rnn(&options, err);
+    rnl_gpu_rnn *const rnn = new_rnn(err);
     rnl_status status = rnn ? RNL_OK : err->status;
     for (int k = 0; k < KINDS && !status; k++) {
         status = call(rnn, &kinds[k], a, y, err);
@@ -193,15 +192,13 @@ static void check_failures(void)
 
 int main(void)
 {
-    const rnl_cudnn_report *report = NULL;
     rnl_error err;
-    setenv("RNNLAYOUT_CUDNN", FAKES "/cudnn9", 1);
     find_fakes();
     for (int k = 0; k < WEIGHTS; k++)
         weights[k] = (float)(random_below(200) - 100) / 400;
     for (int k = 0; k < T * N * I; k++)
         x[k] = (float)(random_below(200) - 100) / 100;
-    CHECK(!rnl_cudnn_find(NULL, &report, &err) && !report->why_not, "%s", err.text);
+    CHECK(!rnl_cudnn_open(FAKES "/cudnn9/libcudnn.so.9", &err), "%s", err.text);
     check_threads();
     check_failures();
     return check_end();

@@ -198,29 +198,6 @@ static void check_once(void)
     }
 }
 
-/* The search for cuDNN, which finds none; and the choice of one. */
-static void check_cudnn(void)
-{
-    const char *const folders[] = {"/nowhere", NULL};
-    const rnl_cudnn_search where = {folders, folders};
-    const rnl_cudnn_report *report = NULL;
-    rnl_status status = RNL_E_NOMEM;
-    rnl_error err;
-    count_anew(0);
-    CHECK(rnl_cudnn_choose("/nowhere/too", &err) == RNL_E_NOMEM && live == 0, "%s", err.text);
-    for (long k = 0; status; k++) {
-        count_anew(k);
-        status = rnl_cudnn_find(&where, &report, &err);
-        CHECK(status == RNL_OK || (status == RNL_E_NOMEM && live == 0 && !report),
-              "%d, %ld blocks left", (int)status, live);
-    }
-    CHECK(taken > 20 && report->num_places > 4, "%ld allocations", taken);
-    fail_at = NEVER;
-    const long kept = live; /* the report's */
-    CHECK(!rnl_cudnn_choose("off", &err) && !rnl_cudnn_choose(NULL, &err), "%s", err.text);
-    CHECK(live == kept, "%ld blocks left", live - kept);
-}
-
 int main(void)
 {
     const layouts known = layouts_all();
@@ -241,6 +218,5 @@ int main(void)
     rnl_set_num_threads(1);
     check_rnn();
     check_once();
-    check_cudnn();
     return check_end();
 }

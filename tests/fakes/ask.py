@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
 
 import ask_cudnn
 
-CALLS = ["set_dropout", "set_rnn", "clip", "clip_left", "weight_size", "weight_params",
+CALLS = ["set_dropout", "set_rnn", "clip", "weight_size", "weight_params",
          "set_x", "get_x", "set_y", "set_h", "set_c", "sizes", "forward"]  # fmt: skip
 BASE = {
     "rnn": {"algo": 0, "cell": 2, "bias": 2, "direction": 0, "input_mode": 0, "dtype": 0,
@@ -40,14 +40,13 @@ BASE = {
     "weight_bytes": 0, "workspace_bytes": 0, "reserve_bytes": 0,  # more or less than is needed
     "sized_for": None,  # the lengths that the workspace is for, if not those of the call
     "shift": {},  # bytes by which an address is off
-    "sequence_lengths": False,  # an array on the device
     "capability": 90,
     "layer": 0, "id": 0,
     "dropout": "set",  # or "created", "destroyed", "null"
 }  # fmt: skip
 PROCESSORS_AT, PROCESSORS = 7, 132
 # The word with the capability, by version; it may be elsewhere in one that is not listed.
-CAPABILITY_AT = {8906: 25, 90000: 24, 91900: 26, 92800: 27}
+CAPABILITY_AT = {90000: 24, 90100: 24, 91002: 24, 91900: 26, 92800: 27}
 ADDRESS = 1 << 40  # nobody reads or writes there
 
 
@@ -163,18 +162,7 @@ class Asked:
             return 0
         mode, left, right = self.q["clip"]
         rnn, bounds = self.argument("clip", self.rnn), (c_double(left), c_double(right))
-        if self.library.version >= 90000:
-            return self.call("cudnnRNNSetClip_v9", rnn, c_int(mode), *bounds)
-        return self.call("cudnnRNNSetClip_v8", rnn, c_int(mode), c_int(0), *bounds)
-
-    def clip_left(self):
-        """Is an earlier clip kept when the descriptor is set again?"""
-        status = self.set_rnn()
-        mode, nan, left, right = c_int(-1), c_int(), c_double(), c_double()
-        status = status or self.call("cudnnRNNGetClip_v8", self.rnn, byref(mode), byref(nan),
-                                     byref(left), byref(right))  # fmt: skip
-        self.said["clip"] = mode.value
-        return status
+        return self.call("cudnnRNNSetClip_v9", rnn, c_int(mode), *bounds)
 
     def weight_size(self):
         self.weights = c_size_t()
@@ -250,9 +238,8 @@ class Asked:
                 self.weights = c_size_t(1 << 30)
         queried = {"weight": self.weights, "workspace": self.workspace, "reserve": self.reserve}
         sizes = [c_size_t(max(0, n.value + q[f"{name}_bytes"])) for name, n in queried.items()]
-        lengths = self.address("lengths", 10) if q["sequence_lengths"] else None
         return self.call(
-            "cudnnRNNForward", self.handle, pick("rnn", self.rnn), c_int(q["mode"]), lengths,
+            "cudnnRNNForward", self.handle, pick("rnn", self.rnn), c_int(q["mode"]), None,
             pick("x_desc", self.x), self.address("x", 1),
             pick("y_desc", self.y), self.address("y", 2),
             pick("h_desc", self.h), self.address("hx", 3), self.address("hy", 4),

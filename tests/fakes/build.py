@@ -1,4 +1,4 @@
-"""Compile the fakes: a libcuda.so.1 and a libcudnn of version 8 or 9, for the tests.
+"""Compile the fakes: a libcuda.so.1 and a libcudnn.so.9, for the tests.
 
 python tests/fakes/build.py FOLDER        builds both into a folder, to try them by hand
 """
@@ -12,15 +12,9 @@ HERE = Path(__file__).resolve().parent
 CUDA = ["record.c", *sorted(path.name for path in HERE.glob("cuda_*.c"))]
 CUDNN = sorted(path.name for path in HERE.glob("cudnn_*.c"))
 # A user opens the last one, which needs the others beside it.
-LIBRARIES = {
-    8: ["libcudnn_ops_infer.so.8", "libcudnn_adv_infer.so.8", "libcudnn.so.8"],
-    9: ["libcudnn_graph.so.9", "libcudnn_ops.so.9", "libcudnn_adv.so.9", "libcudnn.so.9"],
-}
-# rnnlayout opens these before libcudnn. They are empty too.
-CUBLAS = {
-    8: ["libcublasLt.so.11", "libcublas.so.11"],
-    9: ["libcublasLt.so.12", "libcublasLt.so.13"],
-}
+LIBRARIES = ["libcudnn_graph.so.9", "libcudnn_ops.so.9", "libcudnn_adv.so.9", "libcudnn.so.9"]
+# rnnlayout opens one of these before libcudnn. They are empty too.
+CUBLAS = ["libcublasLt.so.12", "libcublasLt.so.13"]
 FLAGS = ["-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror"]
 
 
@@ -30,13 +24,13 @@ def build_cuda(folder):
     _compile(folder / "libcuda.so.1", CUDA, "-pthread", "-lm")
 
 
-def build_cudnn(folder, major, cuda):
+def build_cudnn(folder, cuda):
     """Build the libraries of a libcudnn in a folder; cuda: the folder of libcuda.so.1."""
     folder.mkdir(parents=True, exist_ok=True)
-    *siblings, shim = LIBRARIES[major]
-    for name in siblings + CUBLAS[major]:
+    *siblings, shim = LIBRARIES
+    for name in siblings + CUBLAS:
         _compile(folder / name, ["sibling.c"])
-    _compile(folder / shim, CUDNN, f"-DFAKE_MAJOR={major}", f"-Wl,-rpath,{cuda}",
+    _compile(folder / shim, CUDNN, f"-Wl,-rpath,{cuda}",
              cuda / "libcuda.so.1", "-lm", "-ldl")  # fmt: skip
 
 
@@ -45,13 +39,13 @@ def _compile(to, sources, *more):
     subprocess.run([*run, *(HERE / name for name in sources), *more], check=True)
 
 
-def check(cuda_headers, cudnn_headers=None, major=9):
+def check(cuda_headers, cudnn_headers=None):
     """Compile the fakes against the vendor's own headers and return the compiler's messages.
 
     Without cudnn_headers only libcuda. That the vendor's numbers are enumerations is ignored.
     """
     flags = [*FLAGS, "-Wno-enum-conversion", "-fsyntax-only", "-DFAKE_REAL_HEADERS",
-             f"-DFAKE_MAJOR={major}", "-isystem", cuda_headers]  # fmt: skip
+             "-isystem", cuda_headers]  # fmt: skip
     if cudnn_headers:
         flags += ["-isystem", cudnn_headers]
         sources = [*CUDNN, "check_numbers.c"]
@@ -76,24 +70,24 @@ class Fakes:
             build_cuda(folder)
         return folder
 
-    def cudnn(self, major):
-        """The folder of libcudnn.so.8 or .9 and of all libraries that are opened with it."""
-        folder = self._folder / f"cudnn{major}"
+    @property
+    def cudnn(self):
+        """The folder of libcudnn.so.9 and of all libraries that are opened with it."""
+        folder = self._folder / "cudnn9"
         if not folder.exists():
-            build_cudnn(folder, major, self.cuda)
+            build_cudnn(folder, self.cuda)
         return folder
 
-    def environment(self, major=9, **more):
+    def environment(self, **more):
         """Return the environment of a process in which rnnlayout finds only the fakes."""
-        found = {"RNNLAYOUT_CUDNN": str(self.cudnn(major)), "LD_LIBRARY_PATH": str(self.cuda)}
+        found = {"RNNLAYOUT_CUDNN": str(self.cudnn), "LD_LIBRARY_PATH": str(self.cuda)}
         return os.environ | found | more
 
 
 def main():
     folder = Path(sys.argv[1]).resolve()
     build_cuda(folder)
-    for major in LIBRARIES:
-        build_cudnn(folder / f"cudnn{major}", major, folder)
+    build_cudnn(folder / "cudnn9", folder)
 
 
 if __name__ == "__main__":

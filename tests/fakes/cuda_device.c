@@ -2,7 +2,7 @@
  * Devices and primary contexts.
  *
  * Environment variables describe the machine: FAKE_CUDA_DEVICES (1), FAKE_CUDA_CAPABILITY (90:
- * 9.0), FAKE_CUDA_PROCESSORS (132), FAKE_CUDA_POOLS (1: memory in stream order), FAKE_CUDA_NAME,
+ * 9.0), FAKE_CUDA_PROCESSORS (132), FAKE_CUDA_NAME,
  * FAKE_CUDA_DRIVER (13000), FAKE_CUDA_INIT (the result of cuInit).
  */
 #include "fake.h"
@@ -101,7 +101,6 @@ CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice
     case DEVICE_PROCESSORS: *value = fake_environment("FAKE_CUDA_PROCESSORS", 132); break;
     case DEVICE_MAJOR: *value = fake_capability() / 100; break;
     case DEVICE_MINOR: *value = fake_capability() / 10 % 10; break;
-    case DEVICE_POOLS: *value = fake_environment("FAKE_CUDA_POOLS", 1); break;
     default: fake_die("cuDeviceGetAttribute: %d is not modelled", (int)attribute);
     }
     return CU_OK;
@@ -186,10 +185,8 @@ static const struct {
     {CU_NOT_INITIALIZED, "CUDA_ERROR_NOT_INITIALIZED", "cuInit was not called"},
     {CU_NO_DEVICE, "CUDA_ERROR_NO_DEVICE", "no device"},
     {CU_INVALID_DEVICE, "CUDA_ERROR_INVALID_DEVICE", "no such device"},
-    {CU_INVALID_IMAGE, "CUDA_ERROR_INVALID_IMAGE", "not code"},
     {CU_INVALID_CONTEXT, "CUDA_ERROR_INVALID_CONTEXT", "no context is current"},
     {CU_INVALID_HANDLE, "CUDA_ERROR_INVALID_HANDLE", "not a handle"},
-    {CU_NOT_FOUND, "CUDA_ERROR_NOT_FOUND", "no such name"},
     {CU_NOT_READY, "CUDA_ERROR_NOT_READY", "not ready"},
     {CU_ILLEGAL_ADDRESS, "CUDA_ERROR_ILLEGAL_ADDRESS", "a kernel accessed an invalid address"},
     {CU_LAUNCH_FAILED, "CUDA_ERROR_LAUNCH_FAILED", "a kernel failed"},

@@ -26,17 +26,15 @@ struct block {
     CUdeviceptr at;
     size_t nbytes;
     char *host;
-    int device, pinned, managed, alive, counted, touches;
-    int in_order, ending; /* of a pool; its free is submitted */
-    int in_graph;         /* of a graph: each launch takes it and gives it back */
-    struct touch *touch;  /* room for KEPT, while the block is alive */
+    int device, pinned, alive, counted, touches;
+    struct touch *touch; /* room for KEPT, while the block is alive */
 };
 
 static struct block *blocks;
 static CUdeviceptr next_address = FIRST_ADDRESS;
 static size_t in_use[FAKE_MAX_DEVICES];
 
-CUdeviceptr fake_alloc(size_t nbytes, int device, int managed);
+CUdeviceptr fake_alloc(size_t nbytes, int device);
 void fake_free(CUdeviceptr at);
 void fake_read(CUdeviceptr at, void *to, size_t nbytes);
 void fake_write(CUdeviceptr at, const void *from, size_t nbytes);
@@ -128,9 +126,6 @@ void fake_touch(const struct fake_access *access, const char *work, int stream,
     if (!access->nbytes)
         return;
     struct block *block = describe(access->at, access->nbytes, access->what);
-    if (block->ending)
-        fake_die("%s of %s: %llx was freed already", access->what, work,
-                 (unsigned long long)access->at);
     size_t from = access->at - block->at;
     struct touch touch = {from,   from + access->nbytes, access->write,
                           stream, clock->at[stream],     ""};
@@ -191,103 +186,7 @@ CUresult cuMemFree_v2(CUdeviceptr at)
     if (fake_current_device() < 0)
         fake_die("cuMemFree_v2: no context is current");
     fake_wait_for_all();
-    if (whole_block(at, __func__)->in_order)
-        fake_die("cuMemFree_v2: it does not wait for the work on memory of a pool");
     end_block(whole_block(at, __func__));
-    return status;
-}
-
-/* ---- memory in the order of a stream ---- */
-
-struct pool {
-    int device;
-};
-
-CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *properties)
-{
-    DRIVER_CALL("device=%d", properties->location.id);
-    if ((int)properties->allocType != POOL_PINNED || (int)properties->location.type != POOL_DEVICE)
-        return CU_INVALID_VALUE;
-    struct pool *made = calloc(1, sizeof *made);
-    made->device = properties->location.id;
-    *pool = (CUmemoryPool)made;
-    return CU_OK;
-}
-
-CUresult cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute, void *value)
-{
-    LOCKED;
-    CUresult status = fake_driver_call(__func__, "pool=%p attribute=%d value=%llx", (void *)pool,
-                                       (int)attribute, *(unsigned long long *)value);
-    return status ? status : (int)attribute == POOL_THRESHOLD ? CU_OK : CU_INVALID_VALUE;
-}
-
-CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t kept)
-{
-    LOCKED;
-    return fake_driver_call(__func__, "pool=%p kept=%zu", (void *)pool, kept);
-}
-
-static CUresult submit_whole(const char *name, const struct block *block, CUstream stream,
-                             void (*run)(void *))
-{
-    struct fake_work work = {.name = name, .run = run, .accesses = 1};
-    work.access[0] = (struct fake_access){block->at, block->nbytes, 1, "the memory"};
-    memcpy(work.argument, &block, sizeof block);
-    return fake_submit(stream, &work);
-}
-
-static void run_nothing(void *argument)
-{
-    (void)argument;
-}
-
-CUresult cuMemAllocFromPoolAsync(CUdeviceptr *at, size_t nbytes, CUmemoryPool pool, CUstream stream)
-{
-    LOCKED;
-    const char *name = "cuMemAllocFromPoolAsync";
-    CUresult status = fake_driver_call(name, "nbytes=%zu stream=%p", nbytes, (void *)stream);
-    if (!status)
-        status = allocate(at, nbytes, ((struct pool *)pool)->device);
-    if (status)
-        return status;
-    struct block *block = block_of(*at);
-    block->in_order = 1;
-    block->in_graph = fake_is_capturing(stream);
-    if (block->in_graph) {
-        block->counted = 0; /* it belongs to the graph */
-        fake_count(FAKE_MEMORY, -1);
-    }
-    return submit_whole(name, block, stream, run_nothing);
-}
-
-static void run_free(void *argument)
-{
-    struct block *block;
-    memcpy(&block, argument, sizeof block);
-    fake_count(FAKE_MEMORY, 1); /* counted when it was submitted */
-    end_block(block);
-}
-
-CUresult cuMemFreeAsync(CUdeviceptr at, CUstream stream)
-{
-    LOCKED;
-    CUresult status = fake_driver_call(__func__, "at=%llx stream=%p", (unsigned long long)at,
-                                       (void *)stream);
-    if (fake_sticky())
-        return status;
-    struct block *block = whole_block(at, __func__);
-    if (!block->in_order)
-        fake_die("cuMemFreeAsync: %llx is not of a pool", (unsigned long long)at);
-    if (block->in_graph != fake_is_capturing(stream))
-        fake_die("cuMemFreeAsync: %llx is %sof a graph, and the stream %s capturing",
-                 (unsigned long long)at, block->in_graph ? "" : "not ",
-                 block->in_graph ? "is not" : "is");
-    if (block->in_graph)
-        return submit_whole(__func__, block, stream, run_nothing);
-    fake_count(FAKE_MEMORY, -1);
-    submit_whole(__func__, block, stream, run_free);
-    block->ending = 1;
     return status;
 }
 
@@ -307,46 +206,14 @@ CUresult cuMemHostAlloc(void **at, size_t nbytes, unsigned flags)
     return CU_OK;
 }
 
-CUresult cuMemGetInfo_v2(size_t *left, size_t *total)
-{
-    DRIVER_CALL("%s", "");
-    if (fake_current_device() < 0)
-        return CU_INVALID_CONTEXT;
-    const char *most = getenv("FAKE_CUDA_MEMORY");
-    *total = most && *most && atoll(most) ? (size_t)atoll(most) : (size_t)1 << 36;
-    *left = *total - in_use[fake_current_device()];
-    return CU_OK;
-}
-
-/* For an unknown address it returns zeros and success. */
-CUresult cuPointerGetAttributes(unsigned n, CUpointer_attribute *attributes, void **values,
-                                CUdeviceptr at)
-{
-    LOCKED;
-    CUresult status = fake_driver_call(__func__, "n=%u at=%llx", n, (unsigned long long)at);
-    struct block *block = block_of(at);
-    const int known = block && block->alive;
-    for (unsigned k = 0; !status && k < n; k++)
-        switch ((int)attributes[k]) {
-        case POINTER_MEMORY_TYPE:
-            *(int *)values[k] = !known ? 0 : block->pinned ? MEMORY_HOST : MEMORY_DEVICE;
-            break;
-        case POINTER_IS_MANAGED: *(int *)values[k] = known && block->managed; break;
-        case POINTER_DEVICE_ORDINAL: *(int *)values[k] = known ? block->device : 0; break;
-        default: fake_die("attribute %d of a pointer is not modelled", (int)attributes[k]);
-        }
-    return status;
-}
-
 /* ---- for tests: memory that the test owns, and access to any memory ---- */
 
 /* Not counted as alive: the test owns it, on any device. */
-CUdeviceptr fake_alloc(size_t nbytes, int device, int managed)
+CUdeviceptr fake_alloc(size_t nbytes, int device)
 {
     LOCKED;
     struct block *made = new_block(nbytes, device);
     in_use[device] += nbytes;
-    made->managed = managed;
     return made->at;
 }
 

@@ -158,48 +158,21 @@ cudnnStatus_t cudnnSetRNNDescriptor_v8(cudnnRNNDescriptor_t desc, cudnnRNNAlgo_t
     return fake_refuse(found, "an argument of cudnnSetRNNDescriptor_v8");
 }
 
-static cudnnStatus_t set_clip(cudnnRNNDescriptor_t desc, int mode, double low, double high)
-{
-    if (!desc)
-        return fake_refuse(WRONG, "the RNN's descriptor is NULL");
-    if (!(low <= high))
-        return fake_refuse(WRONG, "the bounds of the clip");
-    struct rnn *rnn = fake_object(desc, FAKE_RNN, "cudnnRNNSetClip");
-    rnn->clip_mode = mode;
-    rnn->clip_low = low;
-    rnn->clip_high = high;
-    return fake_refuse(TAKEN, "");
-}
-
-cudnnStatus_t cudnnRNNSetClip_v8(cudnnRNNDescriptor_t desc, cudnnRNNClipMode_t mode,
-                                 cudnnNanPropagation_t nan, double low, double high)
-{
-    CUDNN_CALL("cudnnRNNSetClip_v8", 1, "desc=%p mode=%d nan=%d low=%g high=%g", (void *)desc,
-               (int)mode, (int)nan, low, high);
-    return set_clip(desc, (int)mode, low, high);
-}
-
-cudnnStatus_t cudnnRNNGetClip_v8(cudnnRNNDescriptor_t desc, cudnnRNNClipMode_t *mode,
-                                 cudnnNanPropagation_t *nan, double *low, double *high)
-{
-    CUDNN_CALL("cudnnRNNGetClip_v8", 1, "desc=%p", (void *)desc);
-    const struct rnn *rnn = fake_object(desc, FAKE_RNN, "cudnnRNNGetClip_v8");
-    *mode = (cudnnRNNClipMode_t)rnn->clip_mode;
-    *nan = (cudnnNanPropagation_t)0;
-    *low = rnn->clip_low;
-    *high = rnn->clip_high;
-    return fake_refuse(TAKEN, "");
-}
-
-#if FAKE_MAJOR == 9
 cudnnStatus_t cudnnRNNSetClip_v9(cudnnRNNDescriptor_t desc, cudnnRNNClipMode_t mode, double low,
                                  double high)
 {
     CUDNN_CALL("cudnnRNNSetClip_v9", 1, "desc=%p mode=%d low=%g high=%g", (void *)desc, (int)mode,
                low, high);
-    return set_clip(desc, (int)mode, low, high);
+    if (!desc)
+        return fake_refuse(WRONG, "the RNN's descriptor is NULL");
+    if (!(low <= high))
+        return fake_refuse(WRONG, "the bounds of the clip");
+    struct rnn *rnn = fake_object(desc, FAKE_RNN, "cudnnRNNSetClip_v9");
+    rnn->clip_mode = (int)mode;
+    rnn->clip_low = low;
+    rnn->clip_high = high;
+    return fake_refuse(TAKEN, "");
 }
-#endif
 
 /* ---- x and y ---- */
 

@@ -8,10 +8,10 @@
 
 enum fake_class { TAKEN, WRONG, UNSUPPORTED, INTERNAL, STREAM_MISMATCH, NO_DEVICE, MISSING };
 
-/* The status of a class in the imitated version; 9 keeps the text for cudnnGetLastErrorString. */
+/* The status of a class ; the text is kept for cudnnGetLastErrorString. */
 int fake_has_no_persist(int algo, const char *where); /* FAKE_CUDNN_NO_PERSIST */
 cudnnStatus_t fake_refuse(enum fake_class found, const char *text);
-int fake_version(void); /* 8906, 92800 */
+int fake_version(void); /* 92800 */
 void fake_need_siblings(int is_rnn, cudnnStatus_t *status);
 
 /* The contract test passes a block of zeros for a handle; it has no such head. */

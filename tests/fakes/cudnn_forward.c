@@ -77,7 +77,7 @@ cudnnStatus_t cudnnGetRNNTempSpaceSizes(cudnnHandle_t given, cudnnRNNDescriptor_
     *workspace = workspace_bytes(rnn, x);
     if (reserve)
         *reserve = reserve_bytes(rnn, x, (int)mode);
-    if (!handle && FAKE_MAJOR == 9) /* after the sizes, 9 needs more of the device */
+    if (!handle) /* after the sizes, it needs more of the device */
         return fake_refuse(NO_DEVICE, "no device");
     return fake_refuse(TAKEN, "");
 }
@@ -90,7 +90,7 @@ struct call {
     const struct data *x_desc, *y_desc;
     const struct tensor *h_desc, *c_desc;
     int mode;
-    const void *x, *hx, *cx, *weights, *lengths;
+    const void *x, *hx, *cx, *weights;
     void *y, *hy, *cy, *workspace, *reserve;
     size_t weight_bytes, workspace_bytes, reserve_bytes;
 };
@@ -218,8 +218,6 @@ static void use_all(const struct call *c, struct fake_work *work)
         use(work, c->cx, state, 0, unit, "cx");
     if (c->cy && has_c)
         use(work, c->cy, state, 1, unit, "cy");
-    if (c->lengths)
-        use(work, c->lengths, N * sizeof(int32_t), 0, sizeof(int32_t), "devSeqLengths");
     refuse_overlap(work);
 }
 
@@ -234,8 +232,6 @@ static void check_strictly(const struct call *c)
     if ((c->h_desc && (c->hx || c->hy) && c->h_desc->dtype != c->rnn->dtype) ||
         (c->c_desc && (c->cx || c->cy) && c->c_desc->dtype != c->rnn->dtype))
         fake_die("%s: hDesc or cDesc has another dtype than the RNN", call);
-    if (fake_version() < 8907 && !all_full(c->x_desc) && !c->lengths)
-        fake_die("%s: before 8.9.7 lengths must also be on the device", call);
     fake_object(c->x_desc, FAKE_RNN_DATA, call);
 }
 
@@ -327,7 +323,6 @@ cudnnStatus_t cudnnRNNForward(cudnnHandle_t given, cudnnRNNDescriptor_t rnn_desc
                      hx,
                      cx,
                      weights,
-                     lengths,
                      y,
                      hy,
                      cy,

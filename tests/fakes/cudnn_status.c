@@ -1,7 +1,7 @@
 /*
  * Version, status, the sub-libraries, and handles.
  *
- * FAKE_CUDNN: the version to imitate, within the library's major version (92800, 8906).
+ * FAKE_CUDNN: the version to imitate, 92800 by default.
  * FAKE_CUDNN_NO_PERSIST: the call that refuses persistent algorithms: descriptor, sizes, forward.
  * FAKE_CUDNN_LINGER: microseconds that a call with a handle takes, so that two threads meet in it.
  */
@@ -17,25 +17,25 @@ static char last_error[200];
 
 int fake_version(void)
 {
-    return fake_environment("FAKE_CUDNN", FAKE_MAJOR == 9 ? 92800 : 8906);
+    return fake_environment("FAKE_CUDNN", 92800);
 }
 
-/* By class: the status of 8 and of 9. */
-static const int STATUS[][2] = {
-    [TAKEN] = {0, 0},
-    [WRONG] = {3, 2000},
-    [UNSUPPORTED] = {9, 3000},
-    [INTERNAL] = {4, 4000},
-    [STREAM_MISMATCH] = {7, 2007},
-    [NO_DEVICE] = {8, 5003}, /* its first CUDA call failed */
-    [MISSING] = {11, 3009},
+/* By class. */
+static const int STATUS[] = {
+    [TAKEN] = 0,
+    [WRONG] = 2000,
+    [UNSUPPORTED] = 3000,
+    [INTERNAL] = 4000,
+    [STREAM_MISMATCH] = 2007,
+    [NO_DEVICE] = 5003, /* its first CUDA call failed */
+    [MISSING] = 3009,
 };
 
 cudnnStatus_t fake_refuse(enum fake_class found, const char *text)
 {
     if (found != TAKEN)
         snprintf(last_error, sizeof last_error, "fake: %s", text);
-    return (cudnnStatus_t)STATUS[found][FAKE_MAJOR == 9];
+    return (cudnnStatus_t)STATUS[found];
 }
 
 size_t cudnnGetVersion(void)
@@ -47,13 +47,13 @@ size_t cudnnGetVersion(void)
 size_t cudnnGetCudartVersion(void)
 {
     fake_need_siblings(0, NULL);
-    return FAKE_MAJOR == 9 ? 13010 : 11080;
+    return 13010;
 }
 
 size_t cudnnGetMaxDeviceVersion(void)
 {
     fake_need_siblings(0, NULL);
-    return FAKE_MAJOR == 9 ? 1210 : 900;
+    return 1210;
 }
 
 int fake_has_no_persist(int algo, const char *where)
@@ -67,7 +67,6 @@ static const struct {
     const char *name;
 } NAMES[] = {
     {0, "CUDNN_STATUS_SUCCESS"},
-#if FAKE_MAJOR == 9
     {1001, "CUDNN_STATUS_NOT_INITIALIZED"},
     {2000, "CUDNN_STATUS_BAD_PARAM"},
     {2007, "CUDNN_STATUS_BAD_PARAM_STREAM_MISMATCH"},
@@ -77,12 +76,6 @@ static const struct {
     {4004, "CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED"},
     {5000, "CUDNN_STATUS_EXECUTION_FAILED"},
     {5003, "CUDNN_STATUS_EXECUTION_FAILED_CUDART"},
-#else
-    {1, "CUDNN_STATUS_NOT_INITIALIZED"}, {2, "CUDNN_STATUS_ALLOC_FAILED"},
-    {3, "CUDNN_STATUS_BAD_PARAM"},       {4, "CUDNN_STATUS_INTERNAL_ERROR"},
-    {7, "CUDNN_STATUS_MAPPING_ERROR"},   {8, "CUDNN_STATUS_EXECUTION_FAILED"},
-    {9, "CUDNN_STATUS_NOT_SUPPORTED"},   {11, "CUDNN_STATUS_RUNTIME_PREREQUISITE_MISSING"},
-#endif
 };
 
 const char *cudnnGetErrorString(cudnnStatus_t status)
@@ -94,7 +87,6 @@ const char *cudnnGetErrorString(cudnnStatus_t status)
     return "CUDNN_UNKNOWN_STATUS";
 }
 
-#if FAKE_MAJOR == 9
 /* Reading clears the text; a success or a failure without a text does not. */
 void cudnnGetLastErrorString(char *message, size_t max_size)
 {
@@ -106,9 +98,6 @@ void cudnnGetLastErrorString(char *message, size_t max_size)
 }
 
 cudnnStatus_t cudnnAdvVersionCheck(void)
-#else
-cudnnStatus_t cudnnAdvInferVersionCheck(void)
-#endif
 {
     CUDNN_LOG("cudnnAdvVersionCheck", 1, "%s", "");
     return failed;
@@ -131,7 +120,6 @@ static int have(const char *name)
     return dlopen(path, RTLD_LAZY | RTLD_LOCAL) != NULL;
 }
 
-#if FAKE_MAJOR == 9
 /* Without graph the first call of any kind aborts; without another part, calls for RNNs fail. */
 void fake_need_siblings(int is_rnn, cudnnStatus_t *status)
 {
@@ -144,16 +132,6 @@ void fake_need_siblings(int is_rnn, cudnnStatus_t *status)
         *status = fake_refuse(MISSING, "a sub-library is missing");
     }
 }
-#else
-void fake_need_siblings(int is_rnn, cudnnStatus_t *status)
-{
-    (void)status;
-    if (!have("libcudnn_ops_infer.so.8") || (is_rnn && !have("libcudnn_adv_infer.so.8"))) {
-        fprintf(stderr, "fake: libcudnn_ops_infer.so.8 or _adv_infer.so.8 cannot be opened\n");
-        abort();
-    }
-}
-#endif
 
 /* ---- handles ---- */
 

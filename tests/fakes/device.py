@@ -9,7 +9,7 @@ For tests of the fakes, in a process of their own (a broken rule ends it):
 """
 
 import ctypes
-from ctypes import byref, c_int, c_longlong, c_size_t, c_uint, c_ulonglong, c_void_p
+from ctypes import byref, c_longlong, c_size_t, c_uint, c_ulonglong, c_void_p
 
 from fakes import ask
 
@@ -31,7 +31,7 @@ class Device:
         self.driver.fake_alloc.restype = c_ulonglong
         self.driver.fake_live.restype = self.driver.fake_calls.restype = c_longlong
         self.cu("cuInit", c_uint(0))
-        self.context, self.handle, self.pool = c_void_p(), c_void_p(), c_void_p()
+        self.context, self.handle = c_void_p(), c_void_p()
         if context:
             self.cu("cuDevicePrimaryCtxRetain", byref(self.context), 0)
             self.cu("cuCtxPushCurrent_v2", self.context)
@@ -58,17 +58,6 @@ class Device:
 
     def free(self, at):
         self.cu("cuMemFree_v2", c_ulonglong(at))
-
-    def alloc_in(self, nbytes, stream=None):
-        at = c_ulonglong()
-        if not self.pool:
-            properties = (c_int * 22)(1, 0, 1, 0)  # pinned, of device 0
-            self.cu("cuMemPoolCreate", byref(self.pool), properties)
-        self.cu("cuMemAllocFromPoolAsync", byref(at), c_size_t(nbytes), self.pool, stream)
-        return at.value
-
-    def free_in(self, at, stream=None):
-        self.cu("cuMemFreeAsync", c_ulonglong(at), stream)
 
     def pinned(self, nbytes):
         at = c_void_p()
@@ -107,7 +96,7 @@ class Device:
 
     def live(self):
         kinds = ["context", "pushed", "memory", "pinned", "stream", "event", "graph", "graph_exec",
-                 "module", "handle", "dropout", "rnn", "rnn_data", "tensor"]  # fmt: skip
+                 "handle", "dropout", "rnn", "rnn_data", "tensor"]  # fmt: skip
         found = {kind: self.driver.fake_live(kind.encode()) for kind in kinds}
         return {kind: count for kind, count in found.items() if count}
 
@@ -143,11 +132,7 @@ class Forward(ask.Asked):
         if status := self.prepare():
             raise Failed("preparation", status)
         self.sizes_of |= {"weights": self.weights.value, "workspace": self.workspace.value}
-        if q["sequence_lengths"]:
-            self.sizes_of["lengths"] = 4 * q["x"]["N"]
         self.at = {name: device.alloc(nbytes) for name, nbytes in self.sizes_of.items()}
-        if q["sequence_lengths"]:
-            self.fill("lengths", bytes((c_int * q["x"]["N"])(*q["x"]["lengths"])))
 
     @property
     def handle(self):

@@ -35,7 +35,6 @@ enum fake_kind {
     FAKE_EVENT,
     FAKE_GRAPH,
     FAKE_GRAPH_EXEC,
-    FAKE_MODULE,
     FAKE_HANDLE,
     FAKE_DROPOUT,
     FAKE_RNN,

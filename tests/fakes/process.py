@@ -7,7 +7,10 @@ import sys
 from commands import TESTS
 
 FAKE_EXIT = 86  # of a process that broke a rule
-BEGIN = "import ctypes, os, sys, threading; from fakes.device import *; folder = sys.argv[1]\n"
+BEGIN = (
+    "import ctypes, os, sys, threading; from ctypes import c_int\n"
+    "from fakes.device import *; folder = sys.argv[1]\n"
+)
 LSTM = "d = Device(folder); f = d.forward({}).zeros()\n"
 
 

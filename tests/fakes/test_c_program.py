@@ -21,7 +21,7 @@ from fakes.build import LIBRARIES
 SOURCE = ROOT / "examples" / "c" / "cudnn_inference.c"
 # On an error the program ends at once and frees nothing.
 ASAN = {"ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1"}
-HEADERS = {"8": 8, "9 oldest": "9.0", "9 newest": "9.28"}
+HEADERS = {"9 oldest": "9.0", "9 newest": "9.28"}
 SPECS = [
     rl.Spec("lstm", 5, 6),
     rl.Spec("lstm", 5, 6, 2, True, proj_size=4),
@@ -37,21 +37,20 @@ SPECS = [
 
 @pytest.fixture(scope="session", params=map(download, HEADERS))
 def program(request, fakes, tmp_path_factory):
-    """major version, and the command: built with real headers, linked with the fakes"""
+    """The command: built with real headers, linked with the fakes"""
     try:
         cudnn, cuda = get_cudnn.get(HEADERS[request.param]), get_cudnn.cuda_headers(13)
     except get_cudnn.Unavailable as why:
         pytest.fail(f"PyPI did not give it: {why}", pytrace=False)
-    major = int(str(HEADERS[request.param])[0])
     made = tmp_path_factory.mktemp("program") / "cudnn_inference"
-    libraries = [fakes.cudnn(major) / name for name in LIBRARIES[major]]
+    libraries = [fakes.cudnn / name for name in LIBRARIES]
     flags = ["-std=c11", "-O1", "-Wall", "-Wextra", "-Werror", "-isystem", cudnn / "include"]
     flags += ["-isystem", cuda, "-Wl,--no-as-needed", "-g"]
     if request.param == "9 newest":  # reading a wrong file must not go unnoticed
         flags += ["-fsanitize=address,undefined", "-fno-sanitize-recover"]
-    flags += [f"-Wl,-rpath,{fakes.cudnn(major)}:{fakes.cuda}"]
+    flags += [f"-Wl,-rpath,{fakes.cudnn}:{fakes.cuda}"]
     run(["cc", *flags, SOURCE, *libraries, fakes.cuda / "libcuda.so.1", "-o", made])
-    return major, made
+    return made
 
 
 def export(folder, spec, weights, x):
@@ -67,12 +66,9 @@ def write_spec(files, text):
 
 @pytest.mark.parametrize("spec", SPECS, ids=str)
 def test_it_gives_what_the_cpu_gives(program, tmp_path, spec):
-    major, command = program
-    if spec.dtype == "bfloat16" and major == 8:
-        spec = spec.replace(dtype="float16")  # 8 has no RNN in bfloat16
     problem = Problem(spec, np.random.default_rng(1))
     problem.hx[:], problem.cx[:] = 0, 0
-    run([command, *export(tmp_path, spec, problem.weights, problem.x)], env=ASAN)
+    run([program, *export(tmp_path, spec, problem.weights, problem.x)], env=ASAN)
     suffixes = {"y": "y", "hy": "h_n"} | ({"cy": "c_n"} if spec.cell == "lstm" else {})
     found = {name: (tmp_path / f"out.{end}").read_bytes() for name, end in suffixes.items()}
     assert (tmp_path / "out.c_n").exists() == (spec.cell == "lstm")
@@ -147,16 +143,15 @@ def test_every_cut_of_the_spec_is_an_error(program, tmp_path):
 
 
 def test_a_call_that_fails_is_named(program, tmp_path, fakes):
-    major, command = program
     problem = Problem(rl.Spec("lstm", 5, 6), np.random.default_rng(5))
     files = export(tmp_path, problem.spec, problem.weights, problem.x)
     log = tmp_path / "log"
-    run([command, *files], env=ASAN | {"FAKE_LOG": str(log)})
+    run([program, *files], env=ASAN | {"FAKE_LOG": str(log)})
     calls = [line.split()[0] for line in log.read_text().splitlines()]
     assert calls.count("cudnnRNNForward") == 1 and "cuDevicePrimaryCtxRelease_v2" in calls
     failing = 0
     for k, name in enumerate(calls, 1):
-        fail = f"{k}:2:{5000 if major == 9 else 8}"
+        fail = f"{k}:2:5000"
         done = ran(program, files, {"FAKE_FAIL": fail, "FAKE_LOG": str(log)})
         if done.returncode:
             failing += 1
@@ -165,7 +160,7 @@ def test_a_call_that_fails_is_named(program, tmp_path, fakes):
 
 
 def ran(program, files, env=None):
-    return subprocess.run([str(part) for part in [program[1], *files]], text=True,
+    return subprocess.run([str(part) for part in [program, *files]], text=True,
                           env=ASAN | (env or {}), capture_output=True, check=False)  # fmt: skip
 
 

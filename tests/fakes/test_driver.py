@@ -18,7 +18,7 @@ d.sync()
 print(set(f.bytes("y")) == {0})
 """
     )
-    assert said(fakes.cudnn(9), code).split() == ["True", "True"]
+    assert said(fakes.cudnn, code).split() == ["True", "True"]
 
 
 def test_pinned_memory_that_is_used_again_too_early_goes_wrong(fakes):
@@ -32,10 +32,10 @@ ctypes.memmove(p, b"second..", 8)
 d.sync(s)
 print(d.read(a, 8).decode())
 """
-    assert said(fakes.cudnn(9), code.format(wait="")) == "second.."
-    assert said(fakes.cudnn(9), code.format(wait="d.sync(s)")) == "first..."
+    assert said(fakes.cudnn, code.format(wait="")) == "second.."
+    assert said(fakes.cudnn, code.format(wait="d.sync(s)")) == "first..."
     event = "e = d.event(); d.cu('cuEventRecord', e, s); d.cu('cuEventSynchronize', e)"
-    assert said(fakes.cudnn(9), code.format(wait=event)) == "first..."
+    assert said(fakes.cudnn, code.format(wait=event)) == "first..."
 
 
 @pytest.mark.parametrize("order", [
@@ -54,7 +54,7 @@ d.memset(a + 4, 66, 4, t)
 d.download(p, a, 8, t); d.sync(t)
 print(ctypes.string_at(p, 8).decode())
 """
-    assert said(fakes.cudnn(9), code) == "AAAABBBB"
+    assert said(fakes.cudnn, code) == "AAAABBBB"
 
 
 @pytest.mark.parametrize("first, second", [("None", "d.stream(0)"), ("d.stream(0)", "None"),
@@ -65,7 +65,7 @@ d = Device(folder); a = d.alloc(8)
 d.memset(a, 65, 8, {first}); d.memset(a, 66, 8, {second}); d.cu('cuCtxSynchronize')
 print(d.read(a, 8).decode())
 """
-    assert said(fakes.cudnn(9), code) == "BBBBBBBB"
+    assert said(fakes.cudnn, code) == "BBBBBBBB"
 
 
 def test_a_graph_does_it_again(fakes):
@@ -107,7 +107,7 @@ d.cu("cuGraphExecDestroy", made)
 print([kind for kind in d.live() if "graph" in kind])
 """
     )
-    assert said(fakes.cudnn(9), code).split() == ["1", "0", "True", "True", "True", "[]"]
+    assert said(fakes.cudnn, code).split() == ["1", "0", "True", "True", "True", "[]"]
 
 
 def test_a_broken_capture_gives_no_graph(fakes):
@@ -123,7 +123,7 @@ print(d.driver.cuStreamEndCapture(s, byref(graph)), graph.value)
 d.sync(s)
 """
     )
-    assert said(fakes.cudnn(9), code).split() == ["900", "905", "901", "None"]
+    assert said(fakes.cudnn, code).split() == ["900", "905", "901", "None"]
 
 
 def test_the_legacy_stream_is_not_asked_beside_a_blocking_capture(fakes):
@@ -135,24 +135,7 @@ for flags in (0, 1):
     print(d.driver.cuStreamIsCapturing(None, byref(status)))
     print(d.driver.cuStreamEndCapture(s, byref(graph)))
 """
-    assert said(fakes.cudnn(9), code).split() == ["906", "0", "0", "0"]
-
-
-def test_the_clamp(fakes):
-    code = """
-import struct
-d = Device(folder); module, function = c_void_p(), c_void_p()
-d.cu("cuModuleLoadData", byref(module), b".version 7.0 .entry clamp_f32(...)")
-d.cu("cuModuleGetFunction", byref(function), module, b"clamp_f32")
-a = d.alloc(16); d.write(a, struct.pack("4f", -9, 9, 0.5, float("nan")))
-values = c_ulonglong(a), c_uint(4), ctypes.c_float(-1), ctypes.c_float(2)
-pointers = (c_void_p * 4)(*[ctypes.addressof(v) for v in values])
-d.cu("cuLaunchKernel", function, 1, 1, 1, 64, 1, 1, 0, None, pointers, None); d.sync()
-print(*struct.unpack("4f", d.read(a, 16)))
-print(d.driver.cuModuleGetFunction(byref(function), module, b"other"),
-      d.driver.cuModuleLoadData(byref(module), b"nothing"))
-"""
-    assert said(fakes.cudnn(9), code) == "-1.0 2.0 0.5 nan\n500 200"
+    assert said(fakes.cudnn, code).split() == ["906", "0", "0", "0"]
 
 
 # -------------------------------------------------------------------------- errors and pointers
@@ -169,23 +152,7 @@ except Failed as why: print(why.status)
 print(d.driver.cuCtxPopCurrent_v2(None))
 """
     )
-    assert said(fakes.cudnn(9), code).split() == ["700", "700", "5003", "0"]
-
-
-def test_pointers_tell_where_they_are(fakes):
-    code = """
-d = Device(folder)
-told = {2: c_uint(7), 8: c_uint(7), 9: c_uint(7)}
-values = (c_void_p * 3)(*map(ctypes.addressof, told.values()))
-other, managed = (d.driver.fake_alloc(c_size_t(4), *how) for how in ((1, 0), (0, 1)))
-for at in (d.alloc(4), other, managed, d.pinned(4).value, ctypes.addressof(values)):
-    d.cu("cuPointerGetAttributes", 3, (c_uint * 3)(*told), values, c_ulonglong(at))
-    print(*(found.value for found in told.values()))
-"""
-    # the type of memory, whether it is managed, the device
-    assert said(fakes.cudnn(9), code, FAKE_CUDA_DEVICES="2").splitlines() == [
-        "2 0 0", "2 0 1", "2 1 0", "1 0 0", "0 0 0",
-    ]  # fmt: skip
+    assert said(fakes.cudnn, code).split() == ["700", "700", "5003", "0"]
 
 
 def test_a_stream_of_another_device(fakes):
@@ -197,14 +164,13 @@ s = d.stream(); d.cu("cuCtxPopCurrent_v2", None)
 print(d.library._library.cudnnSetStream(d.handle, s))
 """
     )
-    for major, status in ((8, "7"), (9, "2007")):
-        assert said(fakes.cudnn(major), code, FAKE_CUDA_DEVICES="2") == status
+    assert said(fakes.cudnn, code, FAKE_CUDA_DEVICES="2") == "2007"
 
 
 @pytest.mark.parametrize("machine, status", [({"FAKE_CUDA_DEVICES": "0"}, 100),
                                              ({"FAKE_CUDA_INIT": "999"}, 999)])  # fmt: skip
 def test_a_machine_without_a_device(fakes, machine, status):
-    done = process(fakes.cudnn(9), "Device(folder)", **machine)
+    done = process(fakes.cudnn, "Device(folder)", **machine)
     assert f"Failed: cuInit: {status}" in done.stderr
 
 
@@ -222,25 +188,22 @@ f.q["null"] = []; f.run()
 read(); read()
 """
     )
-    lines = said(fakes.cudnn(9), code).splitlines()
+    lines = said(fakes.cudnn, code).splitlines()
     assert lines == ["fake: handle, rnnDesc, xDesc or yDesc is NULL"]
 
 
 # ------------------------------------------------------------------------------------- libraries
 
 
-@pytest.mark.parametrize("major, missing, version, rnn", [
-    (9, "", 0, 0),
-    (9, "graph", -6, -6), (9, "ops", 0, 3009), (9, "adv", 0, 3009),
-    (8, "", 0, 0),
-    (8, "ops_infer", -6, -6), (8, "adv_infer", 0, -6),
+@pytest.mark.parametrize("missing, version, rnn", [
+    ("", 0, 0), ("graph", -6, -6), ("ops", 0, 3009), ("adv", 0, 3009),
 ])  # fmt: skip
-def test_a_library_that_is_missing_a_part(fakes, tmp_path, major, missing, version, rnn):
+def test_a_library_that_is_missing_a_part(fakes, tmp_path, missing, version, rnn):
     """As with the real ones: an abort, or status 3009."""
-    folder = shutil.copytree(fakes.cudnn(major), tmp_path / "cudnn")
+    folder = shutil.copytree(fakes.cudnn, tmp_path / "cudnn")
     if missing:
-        (folder / f"libcudnn_{missing}.so.{major}").unlink()
-    code = f"cudnn = ctypes.CDLL(folder + '/libcudnn.so.{major}', mode=ctypes.RTLD_GLOBAL)\n"
+        (folder / f"libcudnn_{missing}.so.9").unlink()
+    code = "cudnn = ctypes.CDLL(folder + '/libcudnn.so.9', mode=ctypes.RTLD_GLOBAL)\n"
     assert process(folder, code + "cudnn.cudnnGetVersion()").returncode == version
     code += "status = cudnn.cudnnCreateRNNDescriptor(byref(c_void_p()))\nprint(status)"
     done = process(folder, code)
@@ -249,21 +212,16 @@ def test_a_library_that_is_missing_a_part(fakes, tmp_path, major, missing, versi
 
 
 def test_parts_that_are_open_already_are_found(fakes, tmp_path):
-    (tmp_path / "libcudnn.so.9").symlink_to(fakes.cudnn(9) / "libcudnn.so.9")
-    alone = shutil.copy(fakes.cudnn(9) / "libcudnn.so.9", tmp_path / "alone.so")
+    (tmp_path / "libcudnn.so.9").symlink_to(fakes.cudnn / "libcudnn.so.9")
+    alone = shutil.copy(fakes.cudnn / "libcudnn.so.9", tmp_path / "alone.so")
     code = f"""
 for name in ("graph", "ops", "adv"): ctypes.CDLL(f"{{folder}}/libcudnn_{{name}}.so.9")
 print(ctypes.CDLL("{alone}").cudnnCreateRNNDescriptor(byref(c_void_p())))
 """
-    assert said(fakes.cudnn(9), code) == "0"
+    assert said(fakes.cudnn, code) == "0"
 
 
-def test_what_the_versions_have(fakes):
-    names = ["cudnnRNNSetClip_v9", "cudnnGetLastErrorString", "cudnnAdvVersionCheck",
-             "cudnnAdvInferVersionCheck", "cudnnRNNSetClip_v8", "cudnnGetVersion"]  # fmt: skip
-    code = (
-        f"d = Device(folder); print(*(int(d.library.has(n)) for n in {names}), d.library.version)"
-    )
-    assert said(fakes.cudnn(9), code) == "1 1 1 0 1 1 92800"
-    assert said(fakes.cudnn(8), code) == "0 0 0 1 1 1 8906"
-    assert said(fakes.cudnn(9), code, FAKE_CUDNN="91900") == "1 1 1 0 1 1 91900"
+def test_the_version_that_is_asked_for(fakes):
+    code = "d = Device(folder); print(d.library.version)"
+    assert said(fakes.cudnn, code) == "92800"
+    assert said(fakes.cudnn, code, FAKE_CUDNN="91900") == "91900"

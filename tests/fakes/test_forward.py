@@ -28,14 +28,14 @@ from oracles.reference import FLOAT32, FLOAT64, Run, pairs
 import rnnlayout as rl
 
 
-def run_all(fakes, tmp_path, problems, major=9):
+def run_all(fakes, tmp_path, problems):
     """problems: (question, {name: array}); gives {"y": bytes, "hy": bytes, "cy": bytes} of each"""
     given, made = tmp_path / "given", tmp_path / "made"
     given.write_bytes(pickle.dumps([
         (question, {name: array.tobytes() for name, array in arrays.items()})
         for question, arrays in problems
     ]))  # fmt: skip
-    run([sys.executable, "-m", "fakes.device", fakes.cudnn(major), given, made], cwd=TESTS)
+    run([sys.executable, "-m", "fakes.device", fakes.cudnn, given, made], cwd=TESTS)
     return pickle.loads(made.read_bytes())
 
 
@@ -197,10 +197,3 @@ def nearest(exact, dtype):
     found = steps[np.where(up, at, at - 1)]
     beyond = exact >= values[-1] + (values[-1] - values[-2]) / 2
     return np.where(beyond, dtype.type(np.inf), found)
-
-
-def test_version_8_computes_the_same(fakes, tmp_path):
-    problem = Problem(rl.Spec("lstm", 5, 6), np.random.default_rng(10), lengths=[2, 4, 3])
-    problem.question["sequence_lengths"] = True
-    given = [(problem.question, problem.arrays())]
-    assert run_all(fakes, tmp_path, given, 8) == run_all(fakes, tmp_path, given, 9)

@@ -17,28 +17,16 @@
 #include <cudnn.h>
 #endif
 #else
-typedef int CUresult, CUdevice, CUdevice_attribute, CUpointer_attribute;
-typedef int CUstreamCaptureMode, CUstreamCaptureStatus, CUmemPool_attribute;
-typedef struct {
-    int type, id;
-} CUmemLocation;
-typedef struct {
-    int allocType, handleTypes;
-    CUmemLocation location;
-    void *win32SecurityAttributes;
-    unsigned char reserved[64];
-} CUmemPoolProps;
+typedef int CUresult, CUdevice, CUdevice_attribute;
+typedef int CUstreamCaptureMode, CUstreamCaptureStatus;
 typedef unsigned long long CUdeviceptr;
 typedef struct CUctx_st *CUcontext;
-typedef struct CUmemPoolHandle_st *CUmemoryPool;
 typedef struct CUstream_st *CUstream;
 typedef struct CUevent_st *CUevent;
 typedef struct CUgraph_st *CUgraph;
 typedef struct CUgraphExec_st *CUgraphExec;
-typedef struct CUmod_st *CUmodule;
-typedef struct CUfunc_st *CUfunction;
 
-typedef int cudnnStatus_t, cudnnDataType_t, cudnnMathType_t, cudnnNanPropagation_t;
+typedef int cudnnStatus_t, cudnnDataType_t, cudnnMathType_t;
 typedef int cudnnRNNAlgo_t, cudnnRNNMode_t, cudnnRNNBiasMode_t, cudnnDirectionMode_t;
 typedef int cudnnRNNInputMode_t, cudnnRNNClipMode_t, cudnnRNNDataLayout_t, cudnnForwardMode_t;
 typedef struct cudnnContext *cudnnHandle_t;
@@ -57,11 +45,9 @@ enum {
     CU_NOT_INITIALIZED = 3,
     CU_NO_DEVICE = 100,
     CU_INVALID_DEVICE = 101,
-    CU_INVALID_IMAGE = 200,
     CU_INVALID_CONTEXT = 201,
     CU_CONTAINED = 226,
     CU_INVALID_HANDLE = 400,
-    CU_NOT_FOUND = 500,
     CU_NOT_READY = 600,
     CU_ILLEGAL_ADDRESS = 700,
     CU_LAUNCH_TIMEOUT = 702,
@@ -75,20 +61,11 @@ enum {
     CU_EXTERNAL_DEVICE = 911,
 };
 
-/* Attributes of devices, pointers, streams and captures. */
+/* Attributes of devices, streams and captures. */
 enum {
     DEVICE_PROCESSORS = 16,
     DEVICE_MAJOR = 75,
     DEVICE_MINOR = 76,
-    DEVICE_POOLS = 115,
-    POINTER_MEMORY_TYPE = 2,
-    POINTER_IS_MANAGED = 8,
-    POINTER_DEVICE_ORDINAL = 9,
-    POOL_PINNED = 1,
-    POOL_DEVICE = 1,
-    POOL_THRESHOLD = 4,
-    MEMORY_HOST = 1,
-    MEMORY_DEVICE = 2,
     STREAM_NON_BLOCKING = 1,
     CAPTURE_GLOBAL = 0,
     CAPTURE_THREAD_LOCAL = 1,

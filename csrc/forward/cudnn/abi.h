@@ -1,10 +1,10 @@
 /*
- * Our own declarations of the part of two libraries that running an RNN needs: cuDNN 8.9 or 9, and
+ * Our own declarations of the part of two libraries that running an RNN needs: cuDNN 9, and
  * NVIDIA's driver. Neither is needed to build.
  *
- * The comment of a type is the vendor's name for it; an enumerator is RNL_ and the vendor's name. 8
- * and 9 number their statuses differently. tests/run/gpu/test_cudnn_abi.py compiles all of it
- * beside the vendor's headers: sizes, values, and the signatures of symbols.def.
+ * The comment of a type is the vendor's name for it; an enumerator is RNL_ and the vendor's name.
+ * tests/run/gpu/test_cudnn_abi.py compiles all of it beside the vendor's headers: sizes, values,
+ * and the signatures of symbols.def.
  */
 #ifndef RNL_CUDNN_ABI_H
 #define RNL_CUDNN_ABI_H
@@ -68,10 +68,6 @@ typedef enum {
 
 typedef enum { RNL_CUDNN_FWD_MODE_INFERENCE = 0 } rnl_cudnn_forward_mode; /* cudnnForwardMode_t */
 
-typedef enum { RNL_CUDNN_RNN_CLIP_MINMAX = 1 } rnl_cudnn_clip; /* cudnnRNNClipMode_t */
-
-typedef enum { RNL_CUDNN_PROPAGATE_NAN = 1 } rnl_cudnn_nan; /* cudnnNanPropagation_t */
-
 typedef enum {
     RNL_CUDNN_RNN_DATA_LAYOUT_SEQ_MAJOR_UNPACKED = 0,
     RNL_CUDNN_RNN_DATA_LAYOUT_BATCH_MAJOR_UNPACKED = 2
@@ -82,47 +78,31 @@ enum { RNL_CUDNN_RNN_PADDED_IO_DISABLED = 0, RNL_CUDNN_RNN_PADDED_IO_ENABLED = 1
 
 /* --------------------------------------------------------------------- cuDNN's statuses -- */
 
-typedef enum { RNL_CUDNN_STATUS_SUCCESS = 0 } rnl_cudnn_status; /* cudnnStatus_t */
-
-/* Version 8: one number each. */
-enum {
-    RNL_CUDNN8_STATUS_NOT_INITIALIZED = 1,
-    RNL_CUDNN8_STATUS_ALLOC_FAILED = 2,
-    RNL_CUDNN8_STATUS_BAD_PARAM = 3,
-    RNL_CUDNN8_STATUS_MAPPING_ERROR = 7,
-    RNL_CUDNN8_STATUS_NOT_SUPPORTED = 9,
-    RNL_CUDNN8_STATUS_RUNTIME_PREREQUISITE_MISSING = 11,
-    RNL_CUDNN8_STATUS_VERSION_MISMATCH = 14
-};
-
-/* Version 9: a thousand numbers for each class, with finer statuses inside. */
-enum {
-    RNL_CUDNN9_STATUS_SUBLIBRARY_VERSION_MISMATCH = 1002,
-    RNL_CUDNN9_STATUS_BAD_PARAM = 2000,
-    RNL_CUDNN9_STATUS_BAD_PARAM_STREAM_MISMATCH = 2007,
-    RNL_CUDNN9_STATUS_NOT_SUPPORTED = 3000,
-    RNL_CUDNN9_STATUS_NOT_SUPPORTED_RUNTIME_PREREQUISITE_MISSING = 3008,
-    RNL_CUDNN9_STATUS_NOT_SUPPORTED_SUBLIBRARY_UNAVAILABLE = 3009,
-    RNL_CUDNN9_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED = 4004
-};
+/* A thousand numbers for each class, with finer statuses inside. */
+typedef enum {
+    RNL_CUDNN_STATUS_SUCCESS = 0,
+    RNL_CUDNN_STATUS_SUBLIBRARY_VERSION_MISMATCH = 1002,
+    RNL_CUDNN_STATUS_BAD_PARAM = 2000,
+    RNL_CUDNN_STATUS_BAD_PARAM_STREAM_MISMATCH = 2007,
+    RNL_CUDNN_STATUS_NOT_SUPPORTED = 3000,
+    RNL_CUDNN_STATUS_NOT_SUPPORTED_RUNTIME_PREREQUISITE_MISSING = 3008,
+    RNL_CUDNN_STATUS_NOT_SUPPORTED_SUBLIBRARY_UNAVAILABLE = 3009,
+    RNL_CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED = 4004
+} rnl_cudnn_status; /* cudnnStatus_t */
 
 /* --------------------------------------------------------------------------- the driver -- */
 
-typedef int rnl_cu_device;                        /* CUdevice */
-typedef unsigned long long rnl_cu_address;        /* CUdeviceptr */
-typedef struct rnl_cu_context_ *rnl_cu_context;   /* CUcontext */
-typedef struct rnl_cu_stream_ *rnl_cu_stream;     /* CUstream */
-typedef struct rnl_cu_event_ *rnl_cu_event;       /* CUevent */
-typedef struct rnl_cu_module_ *rnl_cu_module;     /* CUmodule */
-typedef struct rnl_cu_function_ *rnl_cu_function; /* CUfunction */
-typedef struct rnl_cu_pool_ *rnl_cu_pool;         /* CUmemoryPool */
+typedef int rnl_cu_device;                      /* CUdevice */
+typedef unsigned long long rnl_cu_address;      /* CUdeviceptr */
+typedef struct rnl_cu_context_ *rnl_cu_context; /* CUcontext */
+typedef struct rnl_cu_stream_ *rnl_cu_stream;   /* CUstream */
+typedef struct rnl_cu_event_ *rnl_cu_event;     /* CUevent */
+typedef struct rnl_cu_pool_ *rnl_cu_pool;       /* CUmemoryPool */
 
 typedef enum {
     RNL_CUDA_SUCCESS = 0,
-    RNL_CUDA_ERROR_INVALID_VALUE = 1,
     RNL_CUDA_ERROR_OUT_OF_MEMORY = 2,
     RNL_CUDA_ERROR_NO_DEVICE = 100,
-    RNL_CUDA_ERROR_INVALID_CONTEXT = 201,
     RNL_CUDA_ERROR_ECC_UNCORRECTABLE = 214,
     RNL_CUDA_ERROR_NVLINK_UNCORRECTABLE = 220,
     RNL_CUDA_ERROR_CONTAINED = 226,
@@ -145,33 +125,8 @@ typedef enum {
 typedef enum {
     RNL_CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT = 16,
     RNL_CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR = 75,
-    RNL_CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR = 76,
-    RNL_CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED = 115
+    RNL_CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR = 76
 } rnl_cu_device_attribute; /* CUdevice_attribute */
-
-typedef enum {
-    RNL_CU_POINTER_ATTRIBUTE_MEMORY_TYPE = 2,
-    RNL_CU_POINTER_ATTRIBUTE_IS_MANAGED = 8,
-    RNL_CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL = 9
-} rnl_cu_pointer_attribute; /* CUpointer_attribute */
-
-enum { RNL_CU_MEMORYTYPE_DEVICE = 2 };
-
-typedef enum {
-    RNL_CU_MEMPOOL_ATTR_RELEASE_THRESHOLD = 4
-} rnl_cu_pool_attribute; /* CUmemPool_attribute */
-
-enum { RNL_CU_MEM_ALLOCATION_TYPE_PINNED = 1, RNL_CU_MEM_LOCATION_TYPE_DEVICE = 1 };
-
-/* What is zero is the default. */
-typedef struct {
-    int type, handles;
-    struct {
-        int type, id;
-    } location;
-    void *security;
-    unsigned char more[64];
-} rnl_cu_pool_properties; /* CUmemPoolProps */
 
 typedef enum {
     RNL_CU_STREAM_CAPTURE_STATUS_NONE = 0,

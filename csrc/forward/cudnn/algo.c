@@ -1,20 +1,6 @@
 /* Which of cuDNN's algorithms runs a call. */
-#include <inttypes.h>
-
 #include "core/status.h"
 #include "forward/cudnn/rnn.h"
-
-static const char *const NAMES[RNL_NUM_GPU_ALGOS] = {
-    [RNL_GPU_AUTO] = "auto",
-    [RNL_GPU_STANDARD] = "standard",
-    [RNL_GPU_PERSIST_STATIC] = "persist_static",
-    [RNL_GPU_PERSIST_SMALL] = "persist_small",
-};
-
-const char *rnl_algo_name(const rnl_gpu_options *options)
-{
-    return NAMES[options->algo];
-}
 
 static bool is_plain(const rnl_spec *spec)
 {
@@ -29,27 +15,12 @@ static int most_of_small(const rnl_spec *spec)
 
 rnl_status rnl_algo_check(const rnl_spec *spec, const rnl_gpu_options *options, rnl_error *err)
 {
-    if ((unsigned)options->algo >= RNL_NUM_GPU_ALGOS || (unsigned)options->math > RNL_GPU_MATH_TF32)
+    if ((unsigned)options->algo > RNL_GPU_STANDARD || (unsigned)options->math > RNL_GPU_MATH_TF32)
         return rnl_fail(err, RNL_E_SPEC, "algo is %d, math is %d: need values of their enums",
                         (int)options->algo, (int)options->math);
     if (options->math == RNL_GPU_MATH_TF32 && spec->dtype != RNL_FLOAT32)
         return rnl_fail(err, RNL_E_SPEC, "math=\"tf32\" needs float32 weights, these are %s",
                         rnl_name(RNL_NAMES_DTYPE, (int)spec->dtype));
-    if (options->algo == RNL_GPU_AUTO || options->algo == RNL_GPU_STANDARD)
-        return RNL_OK;
-    const char *const name = rnl_algo_name(options);
-    if (spec->bias != RNL_BIAS_DOUBLE)
-        return rnl_fail(err, RNL_E_SPEC,
-                        "algo=\"%s\" needs bias=\"double\", the spec has \"%s\": cuDNN supports it "
-                        "only with two biases per gate",
-                        name, rnl_name(RNL_NAMES_BIAS, (int)spec->bias));
-    if (spec->dtype == RNL_FLOAT64 || spec->proj_size)
-        return rnl_fail(err, RNL_E_SPEC, "algo=\"%s\" does not support %s: use \"standard\"", name,
-                        spec->proj_size ? "a projection" : "float64");
-    const int most = most_of_small(spec);
-    if (options->algo == RNL_GPU_PERSIST_SMALL && spec->hidden_size > most)
-        return rnl_fail(err, RNL_E_SPEC, "algo=\"%s\" needs hidden_size <= %d for %s, not %" PRId64,
-                        name, most, rnl_name(RNL_NAMES_CELL, (int)spec->cell), spec->hidden_size);
     return RNL_OK;
 }
 
@@ -83,32 +54,32 @@ static bool suits_static(const rnl_gpu_rnn *rnn, int64_t T, int64_t N)
     return capability >= 80 && suits_newer(rnn, N);
 }
 
-static rnl_gpu_algo fastest(const rnl_gpu_rnn *rnn, const rnl_gpu_job *job)
+static rnl_cudnn_algo fastest(const rnl_gpu_rnn *rnn, const rnl_gpu_job *job)
 {
     const rnl_spec *const spec = &rnn->spec;
     if (spec->bias != RNL_BIAS_DOUBLE || spec->proj_size || spec->dtype == RNL_FLOAT64 ||
         job->lengths)
-        return RNL_GPU_STANDARD;
+        return RNL_CUDNN_RNN_ALGO_STANDARD;
     if (rnn->device->used.capability >= 60 && spec->hidden_size <= most_of_small(spec))
-        return RNL_GPU_PERSIST_SMALL;
-    return suits_static(rnn, job->sizes.T, job->sizes.N) ? RNL_GPU_PERSIST_STATIC
-                                                         : RNL_GPU_STANDARD;
+        return RNL_CUDNN_RNN_ALGO_PERSIST_STATIC_SMALL_H;
+    return suits_static(rnn, job->sizes.T, job->sizes.N) ? RNL_CUDNN_RNN_ALGO_PERSIST_STATIC
+                                                         : RNL_CUDNN_RNN_ALGO_STANDARD;
 }
 
-rnl_gpu_algo rnl_algo_choose(const rnl_gpu_rnn *rnn, const rnl_gpu_job *job)
+rnl_cudnn_algo rnl_algo_choose(const rnl_gpu_rnn *rnn, const rnl_gpu_job *job)
 {
-    if (rnn->options.algo != RNL_GPU_AUTO)
-        return rnn->options.algo;
-    const rnl_gpu_algo algo = fastest(rnn, job);
-    return atomic_load(&rnn->refused[algo]) ? RNL_GPU_STANDARD : algo;
+    if (rnn->options.algo == RNL_GPU_STANDARD)
+        return RNL_CUDNN_RNN_ALGO_STANDARD;
+    const rnl_cudnn_algo algo = fastest(rnn, job);
+    return atomic_load(&rnn->refused[algo]) ? RNL_CUDNN_RNN_ALGO_STANDARD : algo;
 }
 
 bool rnl_algo_gives_way(rnl_gpu_rnn *rnn, rnl_gpu_job *job, rnl_status status, const rnl_error *err)
 {
     if (status != RNL_E_CUDNN || rnn->options.algo != RNL_GPU_AUTO ||
-        job->sizes.algo == RNL_GPU_STANDARD || !rnl_gpu_not_supported(err))
+        job->sizes.algo == RNL_CUDNN_RNN_ALGO_STANDARD || !rnl_gpu_not_supported(err))
         return false;
     atomic_store(&rnn->refused[job->sizes.algo], true);
-    job->sizes.algo = RNL_GPU_STANDARD;
+    job->sizes.algo = RNL_CUDNN_RNN_ALGO_STANDARD;
     return true;
 }

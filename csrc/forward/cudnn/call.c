@@ -5,10 +5,7 @@
 
 #include "core/clock.h"
 #include "core/status.h"
-#include "forward/cudnn/clamp.h"
 #include "forward/cudnn/rnn.h"
-
-enum { LENGTHS_ON_HOST_ALONE = 8907 }; /* from 8.9.7 on cuDNN reads lengths on the host only */
 
 /* ---- no steps: y is zero, the states are copied ---- */
 
@@ -53,8 +50,8 @@ static bool needs_place(const rnl_gpu_job *job, int k)
     return job->on_host || ((k == RNL_H0 || k == RNL_C0) && a[k].given == a[k + RNL_Y].given);
 }
 
-/* Lay out arrays and lengths behind cuDNN's workspace; returns the size of all. */
-static size_t lay_out(const rnl_gpu_rnn *rnn, rnl_gpu_job *job, size_t work_nbytes)
+/* Lay out arrays behind cuDNN's workspace; returns the size of all. */
+static size_t lay_out(rnl_gpu_job *job, size_t work_nbytes)
 {
     size_t used = rnl_gpu_aligned(work_nbytes ? work_nbytes : 1);
     for (int k = 0; k < RNL_NUM_ARRAYS; k++)
@@ -62,16 +59,12 @@ static size_t lay_out(const rnl_gpu_rnn *rnn, rnl_gpu_job *job, size_t work_nbyt
             job->arrays[k].offset = used;
             used += rnl_gpu_aligned(job->arrays[k].nbytes);
         }
-    if (job->lengths && rnn->device->used.library->version < LENGTHS_ON_HOST_ALONE) {
-        job->lengths_offset = used;
-        used += rnl_gpu_aligned((size_t)job->sizes.N * sizeof(int32_t));
-    }
     return used;
 }
 
 /* Set the addresses of the arrays, and copy to the call's memory what cuDNN reads there. */
-static rnl_status bring_in(rnl_gpu_device *device, rnl_gpu_job *job, const rnl_gpu_plan *plan,
-                           rnl_cu_address memory, rnl_error *err)
+static rnl_status bring_in(rnl_gpu_device *device, rnl_gpu_job *job, rnl_cu_address memory,
+                           rnl_error *err)
 {
     rnl_status status = RNL_OK;
     for (int k = 0; k < RNL_NUM_ARRAYS && status == RNL_OK; k++) {
@@ -87,9 +80,6 @@ static rnl_status bring_in(rnl_gpu_device *device, rnl_gpu_job *job, const rnl_g
             status = RNL_CU(device, err, cuMemcpyDtoDAsync_v2, a->at, given, a->nbytes,
                             job->stream);
     }
-    if (status == RNL_OK && job->lengths_offset)
-        status = RNL_CU(device, err, cuMemcpyHtoDAsync_v2, memory + job->lengths_offset,
-                        plan->lengths, (size_t)job->sizes.N * sizeof(int32_t), job->stream);
     return status;
 }
 
@@ -136,110 +126,136 @@ static rnl_status bring_back(rnl_gpu_device *device, const rnl_gpu_job *job,
     return status;
 }
 
-/* ---- a call ---- */
-
 static rnl_status forward(rnl_gpu_rnn *rnn, rnl_lane *lane, const rnl_gpu_plan *plan,
                           const rnl_gpu_job *job, rnl_cu_address memory, rnl_error *err)
 {
     rnl_gpu_device *const device = rnn->device;
-    const rnl_cu_address lengths = job->lengths_offset ? memory + job->lengths_offset : 0;
-    const rnl_gpu_array *const y = &job->arrays[RNL_Y], *const cn = &job->arrays[RNL_CN];
+    const rnl_gpu_array *const y = &job->arrays[RNL_Y];
     void *at[RNL_NUM_ARRAYS];
     for (int k = 0; k < RNL_NUM_ARRAYS; k++)
         at[k] = rnl_gpu_pointer(job->arrays[k].at);
-    rnl_status status = RNL_DNN(
-        device, err, cudnnRNNForward, lane->handle, plan->rnn, RNL_CUDNN_FWD_MODE_INFERENCE,
-        rnl_gpu_pointer(lengths), plan->x, at[RNL_X], plan->y, at[RNL_Y], plan->h, at[RNL_H0],
-        at[RNL_HN], plan->c, at[RNL_C0], at[RNL_CN], rnn->nbytes, rnl_gpu_pointer(rnn->weights),
-        plan->work_nbytes, rnl_gpu_pointer(memory), 0, NULL);
+    rnl_status status = RNL_DNN(device, err, cudnnRNNForward, lane->handle, plan->rnn,
+                                RNL_CUDNN_FWD_MODE_INFERENCE, NULL, plan->x, at[RNL_X], plan->y,
+                                at[RNL_Y], plan->h, at[RNL_H0], at[RNL_HN], plan->c, at[RNL_C0],
+                                at[RNL_CN], rnn->nbytes, rnl_gpu_pointer(rnn->weights),
+                                plan->work_nbytes, rnl_gpu_pointer(memory), 0, NULL);
     if (status == RNL_OK && job->tail_nbytes)
         status = RNL_CU(device, err, cuMemsetD8Async, y->at + y->nbytes - job->tail_nbytes, 0,
                         job->tail_nbytes, job->stream);
-    if (status == RNL_OK && rnn->options.clips && cn->at)
-        status = rnl_clamp_run(device, rnn->spec.dtype, cn->at, cn->nbytes / rnn->unit,
-                               rnn->options.clip_low, rnn->options.clip_high, job->stream, err);
     return status;
 }
+
+/* ---- memory for a call that brings none: one block of the RNN, in the order of its calls ---- */
+
+static rnl_status grow_block(rnl_gpu_rnn *rnn, size_t nbytes, rnl_error *err)
+{
+    rnl_gpu_device *const device = rnn->device;
+    const size_t more = nbytes /
+                        4; /* so that lengths that grow step by step do not free each time */
+    rnl_status status = RNL_OK;
+    if (rnn->block)
+        status = RNL_CU(device, err, cuMemFree_v2, rnn->block); /* waits for its calls */
+    rnn->block = 0;
+    if (status == RNL_OK)
+        status = rnl_gpu_memory(device, nbytes + more, "the workspace of this call", &rnn->block,
+                                err);
+    rnn->block_nbytes = status == RNL_OK ? nbytes + more : 0;
+    return status;
+}
+
+/* Lock the block and order the stream after its last use. */
+static rnl_status take_block(rnl_gpu_rnn *rnn, const rnl_gpu_job *job, size_t nbytes,
+                             rnl_cu_address *memory, rnl_error *err)
+{
+    rnl_gpu_device *const device = rnn->device;
+    rnl_status status = RNL_OK;
+    if (job->capturing)
+        return rnl_fail(
+            err, RNL_E_SPEC,
+            "the stream is capturing, and the RNN's own memory is not the graph's: a workspace "
+            "is needed that lives as long as the graph; arrays of a library with memory "
+            "for graphs bring one");
+    pthread_mutex_lock(&rnn->block_lock);
+    if (rnn->block_nbytes < nbytes)
+        status = grow_block(rnn, nbytes, err);
+    else if (rnn->block_used)
+        status = RNL_CU(device, err, cuStreamWaitEvent, job->stream, rnn->block_used, 0);
+    if (status == RNL_OK && !rnn->block_used)
+        status = RNL_CU(device, err, cuEventCreate, &rnn->block_used, RNL_CU_EVENT_DISABLE_TIMING);
+    if (status != RNL_OK)
+        pthread_mutex_unlock(&rnn->block_lock);
+    *memory = rnn->block;
+    return status;
+}
+
+/* Note the use of the block, after a failure too, because some of the work may have begun. */
+static void give_block(rnl_gpu_rnn *rnn, const rnl_gpu_job *job)
+{
+    rnl_gpu_device *const device = rnn->device;
+    rnl_error ignored;
+    if (RNL_CU(device, &ignored, cuEventRecord, rnn->block_used, job->stream) != RNL_OK)
+        (void)RNL_CU(device, &ignored, cuStreamSynchronize, job->stream);
+    pthread_mutex_unlock(&rnn->block_lock);
+}
+
+/* ---- a call ---- */
 
 static rnl_status run_with(rnl_gpu_rnn *rnn, rnl_lane *lane, rnl_gpu_plan *plan,
                            const rnl_gpu_call *call, rnl_gpu_job *job, rnl_error *err)
 {
     rnl_gpu_device *const device = rnn->device;
-    rnl_cu_address memory = 0;
+    const size_t nbytes = lay_out(job, plan->work_nbytes);
+    const bool brings = call->workspace && nbytes <= (size_t)call->workspace_nbytes;
+    rnl_cu_address memory = (rnl_cu_address)(uintptr_t)call->workspace;
     job->stream = lane->stream;
-    rnl_status status = rnl_gpu_take_memory(device, lay_out(rnn, job, plan->work_nbytes),
-                                            job->stream, &memory, err);
+    rnl_status status = brings ? RNL_OK : take_block(rnn, job, nbytes, &memory, err);
     if (status != RNL_OK)
         return status;
-    status = bring_in(device, job, plan, memory, err);
+    status = bring_in(device, job, memory, err);
     if (status == RNL_OK)
         status = forward(rnn, lane, plan, job, memory, err);
-    if (status == RNL_OK)
-        rnl_gpu_sizes_note(rnn, &job->sizes);
     if (status == RNL_OK && job->on_host)
         status = bring_back(device, job, call, err);
-    rnl_gpu_give_memory(device, memory, job->stream);
+    if (!brings)
+        give_block(rnn, job);
     return status;
 }
 
-static rnl_status run(rnl_gpu_rnn *rnn, const rnl_gpu_call *call, rnl_gpu_job *job, rnl_error *err)
+/* Borrow what a call needs, and describe it; then either run it or, if work_nbytes is given, only
+ * measure its workspace. */
+static rnl_status describe_and_run(rnl_gpu_rnn *rnn, const rnl_gpu_call *call, rnl_gpu_job *job,
+                                   size_t *work_nbytes, rnl_error *err)
 {
     rnl_lane *lane;
-    rnl_gpu_plan *plan;
-    if (job->sizes.T == 0)
-        return skip(rnn->device, job, err);
+    rnl_gpu_plan *plan = NULL;
     rnl_status status = rnl_lane_borrow(rnn->device, job->on_host ? RNL_OWN_STREAM : job->stream,
                                         job->capturing, &lane, err);
     if (status != RNL_OK)
         return status;
     status = rnl_gpu_plan_take(rnn, lane, job, &plan, err);
-    if (status == RNL_OK) {
+    if (status == RNL_OK && work_nbytes)
+        *work_nbytes = plan->work_nbytes;
+    else if (status == RNL_OK)
         status = run_with(rnn, lane, plan, call, job, err);
-        rnl_gpu_plan_give(rnn, plan, job->capturing);
-    }
+    if (plan)
+        rnl_gpu_plan_give(rnn, plan, job->capturing && !work_nbytes);
     rnl_lane_return(rnn->device, lane);
     return status;
 }
 
-/* What a capture needs: the first call of its sizes makes cuDNN load kernels, and a copy of lengths
- * from the host would be made again at each launch. */
-static rnl_status check_capture(rnl_gpu_rnn *rnn, rnl_gpu_job *job, rnl_error *err)
-{
-    rnl_gpu_device *const device = rnn->device;
-    const rnl_status status = rnl_gpu_is_captured(device, job->stream, &job->capturing, err);
-    if (status != RNL_OK || !job->capturing || job->sizes.T == 0)
-        return status;
-    if (job->lengths && device->used.library->version < LENGTHS_ON_HOST_ALONE)
-        return rnl_fail(
-            err, RNL_E_SPEC,
-            "the stream is capturing, and lengths in a graph need cuDNN 8.9.7 or newer: "
-            "omit lengths, or install a newer cuDNN");
-    if (!device->pool)
-        return rnl_fail(err, RNL_E_SPEC,
-                        "the stream is capturing, but GPU %d has no memory pools, which a graph "
-                        "takes its workspace from: call the RNN outside of captures",
-                        device->ordinal);
-    if (!rnl_gpu_sizes_ran(rnn, &job->sizes))
-        return rnl_fail(
-            err, RNL_E_SPEC,
-            "the stream is capturing, but no call of these sizes has run on this RNN: make "
-            "such a call and wait for it before the capture");
-    return RNL_OK;
-}
-
 static rnl_status check_and_run(rnl_gpu_rnn *rnn, const rnl_gpu_call *call, rnl_gpu_job *job,
-                                rnl_error *err)
+                                size_t *work_nbytes, rnl_error *err)
 {
     rnl_status status = RNL_OK;
-    if (!job->on_host) {
-        status = call->located ? RNL_OK : rnl_gpu_check_places(rnn->device, job, err);
-        if (status == RNL_OK)
-            status = check_capture(rnn, job, err);
-    }
-    if (status == RNL_OK)
-        status = run(rnn, call, job, err);
+    if (!job->on_host)
+        status = rnl_gpu_is_captured(rnn->device, job->stream, &job->capturing, err);
+    if (status != RNL_OK)
+        return status;
+    if (job->sizes.T == 0)
+        return skip(rnn->device, job, err);
+    status = describe_and_run(rnn, call, job, work_nbytes, err);
     if (rnl_algo_gives_way(rnn, job, status, err))
-        status = run(rnn, call, job, err);
+        status = describe_and_run(rnn, call, job, work_nbytes, err);
     return status;
 }
 
@@ -252,5 +268,25 @@ rnl_status rnl_gpu_rnn_run(rnl_gpu_rnn *rnn, const rnl_gpu_call *call, rnl_error
         status = rnl_gpu_enter(rnn->options.device, &in, err);
     if (status != RNL_OK)
         return status;
-    return rnl_gpu_leave(&in, check_and_run(rnn, call, &job, err));
+    return rnl_gpu_leave(&in, check_and_run(rnn, call, &job, NULL, err));
+}
+
+rnl_status rnl_gpu_rnn_workspace(rnl_gpu_rnn *rnn, const rnl_gpu_call *call, int64_t *nbytes,
+                                 rnl_error *err)
+{
+    rnl_gpu_entry in;
+    rnl_gpu_job job;
+    size_t work_nbytes = 0;
+    rnl_status status = rnl_gpu_job_new(rnn, call, &job, err);
+    *nbytes = 0;
+    if (status != RNL_OK || job.sizes.T == 0)
+        return status;
+    if (!rnl_gpu_plan_knows(rnn, &job, &work_nbytes)) {
+        status = rnl_gpu_enter(rnn->options.device, &in, err);
+        if (status == RNL_OK)
+            status = rnl_gpu_leave(&in, check_and_run(rnn, call, &job, &work_nbytes, err));
+    }
+    if (status == RNL_OK)
+        *nbytes = (int64_t)lay_out(&job, work_nbytes);
+    return status;
 }

@@ -8,26 +8,6 @@ enum { MAX_DEVICES = 64 };
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* while a device is made ready */
 static rnl_gpu_device devices[MAX_DEVICES];
 
-/* Make a pool that keeps memory which is free: to get it back from the driver at each call would
- * cost more than the call. None if the device has no pools, or the driver is older than they are.
- */
-static void make_pool(rnl_gpu_device *device, rnl_cu_device found)
-{
-    const rnl_driver_table *const cu = device->cu;
-    const rnl_cu_pool_properties properties = {
-        .type = RNL_CU_MEM_ALLOCATION_TYPE_PINNED,
-        .location = {RNL_CU_MEM_LOCATION_TYPE_DEVICE, device->ordinal},
-    };
-    uint64_t all = UINT64_MAX;
-    int has_pools = 0;
-    if (!cu->cuMemPoolCreate || !cu->cuMemPoolSetAttribute || !cu->cuMemPoolTrimTo ||
-        !cu->cuMemAllocFromPoolAsync || !cu->cuMemFreeAsync)
-        return;
-    cu->cuDeviceGetAttribute(&has_pools, RNL_CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED, found);
-    if (has_pools && cu->cuMemPoolCreate(&device->pool, &properties) == RNL_CUDA_SUCCESS)
-        cu->cuMemPoolSetAttribute(device->pool, RNL_CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &all);
-}
-
 /* Retain its primary context, which every framework in the process uses. */
 static rnl_status make_ready(rnl_gpu_device *device, int ordinal, rnl_error *err)
 {
@@ -46,7 +26,6 @@ static rnl_status make_ready(rnl_gpu_device *device, int ordinal, rnl_error *err
         status = RNL_CU(device, err, cuDevicePrimaryCtxRetain, &device->context, found);
     if (status != RNL_OK)
         return status;
-    make_pool(device, found);
     pthread_mutex_init(&device->lock, NULL);
     pthread_cond_init(&device->returned, NULL);
     atomic_store(&device->ready, true);

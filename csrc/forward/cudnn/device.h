@@ -7,15 +7,16 @@
 
 #include "forward/cudnn/open.h"
 
-enum { RNL_NUM_CLAMPS = RNL_FLOAT64 + 1, RNL_NUM_LANES = 4 };
+enum { RNL_NUM_LANES = 4 };
 
 /* One call at a time has it (lane.h). */
 typedef struct rnl_lane {
     bool busy, made; /* made: all below exists */
     rnl_cudnn_handle handle;
     rnl_cudnn_dropout dropout;
-    rnl_cu_stream own;    /* for arrays of the host */
-    rnl_cu_stream stream; /* the handle's; a new handle has NULL */
+    rnl_cu_stream own;         /* for arrays of the host */
+    rnl_cu_stream stream;      /* the handle's; a new handle has NULL */
+    rnl_cu_stream captured_in; /* the stream of its last captured call; NULL: none */
 } rnl_lane;
 
 typedef struct rnl_gpu_device {
@@ -23,19 +24,15 @@ typedef struct rnl_gpu_device {
     const rnl_cudnn_table *dnn;
     const rnl_driver_table *cu;
     rnl_cu_context context;
-    rnl_cu_pool pool; /* of the calls' memory; NULL: no memory in the order of streams */
     int ordinal, num_processors;
     atomic_bool ready; /* all above is set, until the process ends */
 
-    const char *died_call; /* the call that met ...                           */
-    atomic_int died;       /* ... the error after which all calls fail; 0: none */
+    atomic_int died;       /* the error after which all calls fail; 0: none ... */
+    const char *died_call; /* ... and the call that met it */
 
-    atomic_int num_rnns;
     pthread_mutex_t lock; /* for the members below */
     pthread_cond_t returned;
     rnl_lane lanes[RNL_NUM_LANES];
-    rnl_cu_module clamps;
-    rnl_cu_function clamp[RNL_NUM_CLAMPS]; /* by dtype; NULL: not looked up yet */
 } rnl_gpu_device;
 
 /* A device whose context is current in this thread. */
@@ -94,12 +91,6 @@ static inline size_t rnl_gpu_aligned(size_t nbytes)
 /* Allocate device memory. RNL_E_NOMEM: the text has the size and `what` it was for. */
 rnl_status rnl_gpu_memory(rnl_gpu_device *gpu, size_t nbytes, const char *what,
                           rnl_cu_address *memory, rnl_error *err);
-
-/* Take memory for the work of one call, and give it back: the work in the stream may use it in
- * between. During a capture it belongs to the graph. RNL_E_NOMEM. */
-rnl_status rnl_gpu_take_memory(rnl_gpu_device *gpu, size_t nbytes, rnl_cu_stream stream,
-                               rnl_cu_address *memory, rnl_error *err);
-void rnl_gpu_give_memory(rnl_gpu_device *gpu, rnl_cu_address memory, rnl_cu_stream stream);
 
 /* RNL_E_CUDNN: the device is dead. */
 rnl_status rnl_gpu_check_alive(rnl_gpu_device *device, rnl_error *err);

@@ -10,8 +10,7 @@
 static const char DRIVER_NAME[] = "libcuda.so.1";
 
 static const rnl_library_symbol SYMBOLS[] = {
-#define DRIVER(optional, returns, name, arguments)                                                 \
-    {#name, offsetof(rnl_driver_table, name), optional},
+#define DRIVER(returns, name, arguments) {#name, offsetof(rnl_driver_table, name)},
 #include "forward/cudnn/symbols.def"
 };
 enum { NUM_SYMBOLS = sizeof SYMBOLS / sizeof SYMBOLS[0] };
@@ -40,8 +39,7 @@ rnl_status rnl_driver_load(rnl_driver *driver, rnl_error *err)
         return RNL_E_NO_CUDNN;
     if (!rnl_library_path(library, driver->path))
         snprintf(driver->path, sizeof driver->path, "%s", DRIVER_NAME);
-    const char *const missing = rnl_library_look_up(library, SYMBOLS, NUM_SYMBOLS, 0,
-                                                    &driver->call);
+    const char *const missing = rnl_library_look_up(library, SYMBOLS, NUM_SYMBOLS, &driver->call);
     if (missing)
         return rnl_fail(err, RNL_E_NO_CUDNN,
                         "%s lacks %s: the driver is too old, install a newer one", DRIVER_NAME,

@@ -5,9 +5,9 @@
 #include "forward/cudnn/abi.h"
 #include "forward/cudnn/library.h"
 
-/* Called as device->cu->cuInit(...). NULL: an old driver lacks it. */
+/* Called as device->cu->cuInit(...). */
 typedef struct rnl_driver_table {
-#define DRIVER(optional, returns, name, arguments) returns(*name) arguments;
+#define DRIVER(returns, name, arguments) returns(*name) arguments;
 #include "forward/cudnn/symbols.def"
 } rnl_driver_table;
 

@@ -81,29 +81,23 @@ rnl_status rnl_gpu_cu(rnl_gpu_device *device, const char *call, rnl_cu_result re
     return failed(err, RNL_E_CUDNN, call, (int)result);
 }
 
-/* ---- cuDNN's statuses, in classes that both versions have ---- */
+/* ---- cuDNN's statuses, in classes ---- */
 
 typedef enum { NOT_READY, BAD_PARAM, NOT_SUPPORTED, NO_ROOM, MISSING, OTHER } class_of_failure;
 
 static class_of_failure classify(int status)
 {
     switch (status) {
-    case RNL_CUDNN8_STATUS_NOT_INITIALIZED: return NOT_READY;
-    case RNL_CUDNN8_STATUS_ALLOC_FAILED:
-    case RNL_CUDNN9_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED: return NO_ROOM;
-    case RNL_CUDNN8_STATUS_BAD_PARAM: return BAD_PARAM;
-    case RNL_CUDNN8_STATUS_NOT_SUPPORTED: return NOT_SUPPORTED;
-    case RNL_CUDNN8_STATUS_RUNTIME_PREREQUISITE_MISSING:
-    case RNL_CUDNN8_STATUS_VERSION_MISMATCH:
-    case RNL_CUDNN9_STATUS_SUBLIBRARY_VERSION_MISMATCH:
-    case RNL_CUDNN9_STATUS_NOT_SUPPORTED_RUNTIME_PREREQUISITE_MISSING:
-    case RNL_CUDNN9_STATUS_NOT_SUPPORTED_SUBLIBRARY_UNAVAILABLE: return MISSING;
+    case RNL_CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED: return NO_ROOM;
+    case RNL_CUDNN_STATUS_SUBLIBRARY_VERSION_MISMATCH:
+    case RNL_CUDNN_STATUS_NOT_SUPPORTED_RUNTIME_PREREQUISITE_MISSING:
+    case RNL_CUDNN_STATUS_NOT_SUPPORTED_SUBLIBRARY_UNAVAILABLE: return MISSING;
     default: break;
     }
     switch (status / 1000 * 1000) {
     case 1000: return NOT_READY;
-    case RNL_CUDNN9_STATUS_BAD_PARAM: return BAD_PARAM;
-    case RNL_CUDNN9_STATUS_NOT_SUPPORTED: return NOT_SUPPORTED;
+    case RNL_CUDNN_STATUS_BAD_PARAM: return BAD_PARAM;
+    case RNL_CUDNN_STATUS_NOT_SUPPORTED: return NOT_SUPPORTED;
     default: return OTHER;
     }
 }
@@ -130,8 +124,7 @@ rnl_status rnl_gpu_dnn(rnl_gpu_device *device, const char *call, rnl_cudnn_statu
         return RNL_OK;
     const class_of_failure found = classify((int)result);
     char text[400] = "";
-    if (device->dnn->cudnnGetLastErrorString) /* reading clears it: read only after a failure */
-        device->dnn->cudnnGetLastErrorString(text, sizeof text);
+    device->dnn->cudnnGetLastErrorString(text, sizeof text); /* which clears it */
     rnl_fail(err, RNL_E_CUDNN, "%s on GPU %d: %d (%s)%s%.400s; %s", call, device->ordinal,
              (int)result, device->dnn->cudnnGetErrorString(result), *text ? ": " : "", text,
              ADVICE[found]);

@@ -28,8 +28,7 @@ static rnl_status set_stream(rnl_gpu_device *device, rnl_lane *lane, rnl_cu_stre
     if (lane->stream == stream)
         return RNL_OK;
     const rnl_cudnn_status result = device->dnn->cudnnSetStream(lane->handle, stream);
-    if ((int)result == RNL_CUDNN9_STATUS_BAD_PARAM_STREAM_MISMATCH ||
-        (int)result == RNL_CUDNN8_STATUS_MAPPING_ERROR)
+    if (result == RNL_CUDNN_STATUS_BAD_PARAM_STREAM_MISMATCH)
         return rnl_fail(err, RNL_E_SPEC,
                         "the stream belongs to another GPU or context: the RNN is on GPU %d, use a "
                         "stream of that GPU",
@@ -40,23 +39,60 @@ static rnl_status set_stream(rnl_gpu_device *device, rnl_lane *lane, rnl_cu_stre
     return status;
 }
 
-static rnl_lane *choose(rnl_gpu_device *device, bool capturing)
+/* May a call in this stream use it? cuDNN may fork onto streams of its handle, which stay in a
+ * capture until that ends. A stream that was destroyed is not captured any more. */
+static bool is_usable(rnl_gpu_device *device, rnl_lane *lane, rnl_cu_stream stream, bool capturing)
 {
-    for (int k = 0; k < RNL_NUM_LANES; k++)
-        if (!device->lanes[k].busy && (device->lanes[k].made || !capturing))
-            return &device->lanes[k];
-    return NULL;
+    rnl_cu_capture_status found = RNL_CU_STREAM_CAPTURE_STATUS_NONE;
+    if (lane->busy || (capturing && !lane->made))
+        return false;
+    if (!lane->captured_in || lane->captured_in == stream)
+        return true;
+    if (device->cu->cuStreamIsCapturing(lane->captured_in, &found) == RNL_CUDA_SUCCESS &&
+        found != RNL_CU_STREAM_CAPTURE_STATUS_NONE)
+        return false;
+    lane->captured_in = NULL;
+    return true;
+}
+
+/* Wait for a lane. RNL_E_SPEC: all are in use by captures, which a wait would not end. */
+static rnl_status choose(rnl_gpu_device *device, rnl_cu_stream stream, bool capturing,
+                         rnl_lane **lane, rnl_error *err)
+{
+    for (;;) {
+        bool any_busy = false;
+        int made = 0;
+        for (int k = 0; k < RNL_NUM_LANES; k++) {
+            *lane = &device->lanes[k];
+            any_busy |= (*lane)->busy;
+            made += !(*lane)->busy && (*lane)->made; /* one that is in use may be half made */
+            if (is_usable(device, *lane, stream, capturing))
+                return RNL_OK;
+        }
+        if (!any_busy)
+            return rnl_fail(err, RNL_E_SPEC,
+                            "%d open captures use all of cuDNN's handles on GPU %d: end one of "
+                            "them, or make a call outside of captures first, which makes a handle",
+                            made, device->ordinal);
+        pthread_cond_wait(&device->returned, &device->lock);
+    }
 }
 
 rnl_status rnl_lane_borrow(rnl_gpu_device *device, rnl_cu_stream stream, bool capturing,
                            rnl_lane **lane, rnl_error *err)
 {
     pthread_mutex_lock(&device->lock);
-    while (!(*lane = choose(device, capturing)))
-        pthread_cond_wait(&device->returned, &device->lock);
-    (*lane)->busy = true;
+    rnl_status status = choose(device, stream, capturing, lane, err);
+    if (status == RNL_OK) {
+        (*lane)->busy = true;
+        if (capturing)
+            (*lane)->captured_in = stream;
+    }
     pthread_mutex_unlock(&device->lock);
-    rnl_status status = (*lane)->made ? RNL_OK : make(device, *lane, err);
+    if (status != RNL_OK)
+        return status;
+    if (!(*lane)->made)
+        status = make(device, *lane, err);
     if (status == RNL_OK)
         status = set_stream(device, *lane, stream, err);
     if (status != RNL_OK)

@@ -13,9 +13,10 @@
 
 /*
  * Borrow a lane whose handle works in this stream; waits if all are in use. During a capture no
- * lane is made: one must exist.
+ * lane is made: one must exist. A lane that a capture has used is not lent to other streams until
+ * the capture ends.
  *
- * RNL_E_SPEC: the stream belongs to another device.
+ * RNL_E_SPEC: the stream belongs to another device, or open captures have all lanes.
  */
 rnl_status rnl_lane_borrow(rnl_gpu_device *device, rnl_cu_stream stream, bool capturing,
                            rnl_lane **lane, rnl_error *err);

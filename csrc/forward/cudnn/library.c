@@ -46,23 +46,16 @@ bool rnl_library_path(void *library, char path[RNL_PATH_NBYTES])
 }
 
 const char *rnl_library_look_up(void *library, const rnl_library_symbol *symbols, size_t n,
-                                int major, void *table)
+                                void *table)
 {
     const char *missing = NULL;
     for (size_t k = 0; k < n; k++) {
         void *const found = dlsym(library, symbols[k].name);
         memcpy((char *)table + symbols[k].at, &found, sizeof found); /* C lacks the cast */
-        if (!found && !missing && (!symbols[k].major || symbols[k].major == major))
+        if (!found && !missing)
             missing = symbols[k].name;
     }
     return missing;
-}
-
-bool rnl_library_is_in(const char *folder, const char *name, char path[RNL_PATH_NBYTES])
-{
-    struct stat about;
-    return snprintf(path, RNL_PATH_NBYTES, "%s/%s", folder, name) < RNL_PATH_NBYTES &&
-           stat(path, &about) == 0;
 }
 
 static rnl_status check_file(int file, rnl_error *err)
@@ -74,17 +67,11 @@ static rnl_status check_file(int file, rnl_error *err)
         return rnl_fail(err, RNL_E_NO_CUDNN, "not a 64-bit library");
     if (head.e_machine != THIS_MACHINE)
         return rnl_fail(err, RNL_E_NO_CUDNN, "built for another CPU architecture");
-    for (int k = 0; k < head.e_phnum; k++) {
-        Elf64_Phdr part;
-        const off_t at = (off_t)(head.e_phoff + (Elf64_Off)k * sizeof part);
-        const Elf64_Off size = (Elf64_Off)about.st_size;
-        if (pread(file, &part, sizeof part, at) != (ssize_t)sizeof part || part.p_offset > size ||
-            part.p_filesz > size - part.p_offset)
-            return rnl_fail(
-                err, RNL_E_NO_CUDNN,
-                "truncated at %lld bytes: copied while it was written, or to a full disk",
-                (long long)about.st_size);
-    }
+    /* the linker puts the section headers last */
+    if (head.e_shoff + (Elf64_Off)head.e_shnum * head.e_shentsize > (Elf64_Off)about.st_size)
+        return rnl_fail(err, RNL_E_NO_CUDNN,
+                        "truncated at %lld bytes: copied while it was written, or to a full disk",
+                        (long long)about.st_size);
     return RNL_OK;
 }
 

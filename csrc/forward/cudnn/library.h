@@ -22,16 +22,12 @@ bool rnl_library_path(void *library, char path[RNL_PATH_NBYTES]);
 typedef struct rnl_library_symbol {
     const char *name;
     size_t at; /* its pointer's place in a table */
-    int major; /* the only major version that needs it; 0: all need it */
 } rnl_library_symbol;
 
-/* Fill in a table; a function that the library lacks is NULL. Returns the first one missing of
- * those that it needs, or NULL. */
+/* Fill in a table; a function that the library lacks is NULL. Returns the first one that is
+ * missing, or NULL. */
 const char *rnl_library_look_up(void *library, const rnl_library_symbol *symbols, size_t n,
-                                int major, void *table);
-
-/* Does the folder have such a file? path: its path. */
-bool rnl_library_is_in(const char *folder, const char *name, char path[RNL_PATH_NBYTES]);
+                                void *table);
 
 /* RNL_E_NO_CUDNN unless the file is a complete library for this machine. A truncated one opens, but
  * the process ends as soon as it reads a missing part. */

@@ -1,8 +1,7 @@
-/* Open the cuDNN of a folder, and check whether it can be used. */
+/* Open one cuDNN, and check whether it can be used. */
 #define _GNU_SOURCE /* stat's names; NOLINT(bugprone-reserved-identifier,cert-*) */
 #include "forward/cudnn/load.h"
 
-#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -11,29 +10,10 @@
 
 /* The libraries that an RNN needs, each after those that it needs; the main library, last, looks
  * for the others by name at its first call. */
-enum { MOST_PARTS = 4 };
-static const char *const PARTS_8[MOST_PARTS + 1] = {"libcudnn_ops_infer.so.8",
-                                                    "libcudnn_adv_infer.so.8", "libcudnn.so.8"};
-static const char *const PARTS_9[MOST_PARTS + 1] = {"libcudnn_graph.so.9", "libcudnn_ops.so.9",
-                                                    "libcudnn_adv.so.9", "libcudnn.so.9"};
-
-static const char *const *parts_of(int major)
-{
-    return major == 8 ? PARTS_8 : PARTS_9;
-}
-
-const char *rnl_cudnn_name(int major)
-{
-    return major == 8 ? "libcudnn.so.8" : "libcudnn.so.9";
-}
-
-void rnl_cudnn_version_parts(int version, int parts[3])
-{
-    const int major = version >= 90000 ? 10000 : 1000; /* 9.0.0 is 90000, 8.9.6 is 8906 */
-    parts[0] = version / major;
-    parts[1] = version % major / 100;
-    parts[2] = version % 100;
-}
+static const char MAIN[] = "libcudnn.so.9";
+static const char *const PARTS[] = {"libcudnn_graph.so.9", "libcudnn_ops.so.9", "libcudnn_adv.so.9",
+                                    MAIN};
+enum { NUM_PARTS = sizeof PARTS / sizeof PARTS[0] };
 
 /* ------------------------------------------------------------------------------- its files -- */
 
@@ -44,104 +24,158 @@ static bool same_file(const char *a, const char *b)
            about_a.st_ino == about_b.st_ino;
 }
 
-/* Check that the part is complete, or already loaded from the same file. */
-static rnl_status check_part(const char *folder, const char *part, bool loaded, rnl_error *err)
+static bool is_there(const char *path)
 {
-    char path[RNL_PATH_NBYTES], other[RNL_PATH_NBYTES];
+    struct stat about;
+    return stat(path, &about) == 0;
+}
+
+/* Check that the part is complete, or already loaded from the same file. */
+static rnl_status check_part(const char *path, const char *part, bool loaded, rnl_error *err)
+{
+    char other[RNL_PATH_NBYTES];
     rnl_error why;
-    snprintf(path, sizeof path, "%s/%s", folder, part);
-    void *there = rnl_library_loaded(part);
+    void *const there = rnl_library_loaded(part);
     if (there) {
-        if (loaded || (rnl_library_path(there, other) && same_file(path, other)))
+        const bool has_path = rnl_library_path(there, other);
+        if (loaded || (has_path && same_file(path, other)))
             return RNL_OK;
         return rnl_fail(err, RNL_E_NO_CUDNN,
                         "the process has already loaded %s of another cuDNN, from %.500s: the two "
                         "cannot be mixed",
-                        part, rnl_library_path(there, other) ? other : "an unknown path");
+                        part, has_path ? other : "an unknown path");
     }
     if (rnl_library_check(path, &why) != RNL_OK)
         return rnl_fail(err, RNL_E_NO_CUDNN, "%s: %.500s", part, why.text);
     return RNL_OK;
 }
 
-static rnl_status check_parts(const char *folder, int major, bool loaded, rnl_error *err)
+static rnl_status check_parts(const char *folder, bool loaded, rnl_error *err)
 {
-    char missing[200] = "", path[RNL_PATH_NBYTES];
-    const char *const *part = parts_of(major);
-    for (; *part; part++) {
-        if (rnl_library_is_in(folder, *part, path) || (loaded && rnl_library_loaded(*part)))
-            continue;
+    char missing[200] = "", path[2 * RNL_PATH_NBYTES];
+    rnl_status status = RNL_OK;
+    for (int k = 0; k < NUM_PARTS; k++) {
+        snprintf(path, sizeof path, "%s/%s", folder, PARTS[k]);
         const size_t end = strlen(missing);
-        snprintf(missing + end, sizeof missing - end, "%s%s", end ? ", " : "", *part);
+        if (!is_there(path) && !(loaded && rnl_library_loaded(PARTS[k])))
+            snprintf(missing + end, sizeof missing - end, "%s%s", end ? ", " : "", PARTS[k]);
+        else if (status == RNL_OK)
+            status = check_part(path, PARTS[k], loaded, err);
     }
-    if (missing[0])
-        return rnl_fail(err, RNL_E_NO_CUDNN,
-                        "found %s without %s, which belong beside it: alone it would abort the "
-                        "process, install cuDNN completely",
-                        rnl_cudnn_name(major), missing);
-    for (part = parts_of(major); *part; part++) {
-        const rnl_status status = check_part(folder, *part, loaded, err);
-        if (status != RNL_OK)
-            return status;
-    }
-    return RNL_OK;
+    if (!missing[0])
+        return status;
+    return rnl_fail(err, RNL_E_NO_CUDNN,
+                    "found %s without %s, which belong beside it: alone it would abort the "
+                    "process, install cuDNN completely",
+                    MAIN, missing);
 }
 
 /* Open all parts and return the main library; NULL: the reason is in err. */
-static void *open_parts(const char *folder, int major, rnl_error *err)
+static void *open_parts(const char *folder, rnl_error *err)
 {
     void *library = NULL;
-    for (const char *const *part = parts_of(major); *part; part++) {
-        char path[RNL_PATH_NBYTES];
+    for (int k = 0; k < NUM_PARTS; k++) {
+        char path[2 * RNL_PATH_NBYTES];
         rnl_error why;
-        library = rnl_library_loaded(*part);
-        if (library)
-            continue;
-        snprintf(path, sizeof path, "%s/%s", folder, *part);
-        library = rnl_library_open(path, &why);
-        if (!library) {
-            rnl_fail(err, RNL_E_NO_CUDNN, "%s does not open: %.900s", *part, why.text);
+        snprintf(path, sizeof path, "%s/%s", folder, PARTS[k]);
+        library = rnl_library_loaded(PARTS[k]);
+        if (!library && !(library = rnl_library_open(path, &why))) {
+            rnl_fail(err, RNL_E_NO_CUDNN, "%s does not open: %.900s", PARTS[k], why.text);
             return NULL;
         }
     }
     return library;
 }
 
+/* Cut a path to its folder. RNL_E_NO_CUDNN: it does not name a cuDNN 9. */
+static rnl_status cut_name(char *path, rnl_error *err)
+{
+    char *const slash = strrchr(path, '/'), *const name = slash ? slash + 1 : path;
+    if (strncmp(name, "libcudnn.so.8", strlen("libcudnn.so.8")) == 0)
+        return rnl_fail(err, RNL_E_NO_CUDNN, "cuDNN 8 is too old: 9 is needed");
+    if (strcmp(name, MAIN) != 0 || !slash)
+        return rnl_fail(err, RNL_E_NO_CUDNN, "not the path of a %s", MAIN);
+    *slash = '\0';
+    return RNL_OK;
+}
+
+/* Find the folder, by the process or by the loader if no path is given. */
+static rnl_status find_folder(const char *path, char folder[RNL_PATH_NBYTES], bool *loaded,
+                              rnl_error *err)
+{
+    void *const there = rnl_library_loaded(MAIN);
+    *loaded = !path && there;
+    if (path) {
+        if (snprintf(folder, RNL_PATH_NBYTES, "%s", path) >= RNL_PATH_NBYTES)
+            return rnl_fail(err, RNL_E_NO_CUDNN, "a path of more than %d bytes", RNL_PATH_NBYTES);
+        return cut_name(folder, err);
+    }
+    void *const library = there ? there : rnl_library_open(MAIN, err);
+    char *slash;
+    if (!library)
+        return RNL_E_NO_CUDNN;
+    if (!rnl_library_path(library, folder) || !(slash = strrchr(folder, '/')))
+        return rnl_fail(err, RNL_E_NO_CUDNN, "the loader does not report its path");
+    *slash = '\0'; /* the file may have a longer name */
+    return RNL_OK;
+}
+
+/* ---------------------------------------------------------------------------------- cuBLAS -- */
+
+/* Open cuBLASLt, which cuDNN opens by the loader when it first multiplies, so that a missing one is
+ * an error here: the process's, else the one beside cuDNN as in wheels and toolkits, else the
+ * loader's. */
+static rnl_status load_cublas(const char *folder, int cuda_major, char path[RNL_PATH_NBYTES],
+                              rnl_error *err)
+{
+    char name[64], wheels[32]; /* from CUDA 13 on; earlier wheels have a folder for each library */
+    const char *const places[] = {wheels, "../../cublas/lib", "."};
+    rnl_error why;
+    snprintf(name, sizeof name, "libcublasLt.so.%d", cuda_major);
+    snprintf(wheels, sizeof wheels, "../../cu%d/lib", cuda_major);
+    void *library = rnl_library_loaded(name);
+    for (size_t k = 0; !library && k < sizeof places / sizeof places[0]; k++)
+        if (snprintf(path, RNL_PATH_NBYTES, "%s/%s/%s", folder, places[k], name) <
+                RNL_PATH_NBYTES &&
+            rnl_library_check(path, &why) == RNL_OK)
+            library = rnl_library_open(path, &why);
+    if (!library)
+        library = rnl_library_open(name, &why);
+    if (!library)
+        return rnl_fail(
+            err, RNL_E_NO_CUDNN,
+            "it needs %s, which was not found beside it, in %s or %s of its folder, or by the loader "
+            "(%.300s): install cuBLAS for CUDA %d",
+            name, places[0], places[1], why.text, cuda_major);
+    if (!rnl_library_path(library, path))
+        snprintf(path, RNL_PATH_NBYTES, "%s", name);
+    return RNL_OK;
+}
+
 /* --------------------------------------------------------------------------- its functions -- */
 
 static const rnl_library_symbol SYMBOLS[] = {
-#define CUDNN(major, returns, name, arguments) {#name, offsetof(rnl_cudnn_table, name), major},
+#define CUDNN(returns, name, arguments) {#name, offsetof(rnl_cudnn_table, name)},
 #include "forward/cudnn/symbols.def"
 };
 enum { NUM_SYMBOLS = sizeof SYMBOLS / sizeof SYMBOLS[0] };
 
-static rnl_status check_version(rnl_cudnn_library *library, int major, rnl_error *err)
+/* Check its version, and that all parts have the same one. */
+static rnl_status check_versions(rnl_cudnn_library *library, rnl_error *err)
 {
-    const size_t version = library->call.cudnnGetVersion();
-    int v[3];
-    library->version = version > INT_MAX ? INT_MAX : (int)version;
-    rnl_cudnn_version_parts(library->version, v);
-    if (v[0] < 8 || (v[0] == 8 && v[1] < 9))
-        return rnl_fail(err, RNL_E_NO_CUDNN, "cuDNN %d.%d.%d is too old: 8.9 or 9 is needed", v[0],
-                        v[1], v[2]);
-    if (v[0] != major)
-        return rnl_fail(err, RNL_E_NO_CUDNN,
-                        "it reports version %d.%d.%d, but is named as cuDNN %d", v[0], v[1], v[2],
-                        major);
-    return RNL_OK;
-}
-
-/* Check that all parts have the same version. */
-static rnl_status check_parts_agree(const rnl_cudnn_table *call, rnl_error *err)
-{
-    const rnl_cudnn_status status = call->cudnnAdvVersionCheck ? call->cudnnAdvVersionCheck()
-                                                               : call->cudnnAdvInferVersionCheck();
+    const int version = library->version = (int)library->call.cudnnGetVersion();
+    const int unit = version >= 90000 ? 10000 : 1000; /* 9.0.0 is 90000, 8.9.6 is 8906 */
+    if (version / unit != 9)
+        return rnl_fail(err, RNL_E_NO_CUDNN, "it reports version %d.%d.%d: 9 is needed",
+                        version / unit, version % unit / 100, version % 100);
+    const rnl_cudnn_status status = library->call.cudnnAdvVersionCheck
+                                        ? library->call.cudnnAdvVersionCheck()
+                                        : RNL_CUDNN_STATUS_SUCCESS;
     if (status == RNL_CUDNN_STATUS_SUCCESS)
         return RNL_OK;
-    return rnl_fail(err, RNL_E_NO_CUDNN, "its parts have different versions: %s returned %d (%s)",
-                    call->cudnnAdvVersionCheck ? "cudnnAdvVersionCheck"
-                                               : "cudnnAdvInferVersionCheck",
-                    (int)status, call->cudnnGetErrorString(status));
+    return rnl_fail(err, RNL_E_NO_CUDNN,
+                    "its parts have different versions: cudnnAdvVersionCheck returned %d (%s)",
+                    (int)status, library->call.cudnnGetErrorString(status));
 }
 
 static rnl_status check_driver(int cuda_version, const rnl_driver *driver, rnl_error *err)
@@ -156,31 +190,40 @@ static rnl_status check_driver(int cuda_version, const rnl_driver *driver, rnl_e
         cuda, driven / 1000, driven % 1000 / 10, driven / 1000);
 }
 
-rnl_status rnl_cudnn_load(const char *folder, int major, bool loaded, const rnl_driver *driver,
-                          rnl_cudnn_library *library, rnl_error *err)
+static rnl_status check_functions(void *opened, rnl_cudnn_library *library, rnl_error *err)
 {
-    memset(library, 0, sizeof *library);
-    snprintf(library->path, sizeof library->path, "%s/%s", folder, rnl_cudnn_name(major));
-    rnl_status status = check_parts(folder, major, loaded, err);
-    if (status != RNL_OK)
-        return status;
-    void *opened = open_parts(folder, major, err);
-    if (!opened)
-        return RNL_E_NO_CUDNN;
-    const char *const missing = rnl_library_look_up(opened, SYMBOLS, NUM_SYMBOLS, major,
-                                                    &library->call);
+    const char *const missing = rnl_library_look_up(opened, SYMBOLS, NUM_SYMBOLS, &library->call);
     if (!library->call.cudnnGetVersion)
         return rnl_fail(err, RNL_E_NO_CUDNN, "it lacks cudnnGetVersion");
-    if ((status = check_version(library, major, err)) != RNL_OK)
+    const rnl_status status = check_versions(library, err);
+    if (status != RNL_OK || !missing)
         return status;
-    if (missing)
-        return rnl_fail(err, RNL_E_NO_CUDNN, "it lacks %s", missing);
-    if ((status = check_parts_agree(&library->call, err)) != RNL_OK)
+    return rnl_fail(err, RNL_E_NO_CUDNN, "it lacks %s", missing);
+}
+
+rnl_status rnl_cudnn_load(const char *path, const rnl_driver *driver, rnl_cudnn_library *library,
+                          rnl_error *err)
+{
+    char folder[RNL_PATH_NBYTES];
+    bool loaded;
+    memset(library, 0, sizeof *library);
+    rnl_status status = find_folder(path, folder, &loaded, err);
+    if (status == RNL_OK)
+        status = check_parts(folder, loaded, err);
+    if (status != RNL_OK)
+        return status;
+    void *const opened = open_parts(folder, err);
+    if (!opened)
+        return RNL_E_NO_CUDNN;
+    if (!rnl_library_path(opened, library->path))
+        snprintf(library->path, sizeof library->path, "%s", MAIN);
+    status = check_functions(opened, library, err);
+    if (status != RNL_OK)
         return status;
     library->cuda_version = (int)library->call.cudnnGetCudartVersion();
-    if (!driver)
-        return RNL_OK;
-    if ((status = check_driver(library->cuda_version, driver, err)) != RNL_OK)
-        return status;
-    return rnl_cublas_load(folder, major, library->cuda_version / 1000, library->cublas, err);
+    if (driver)
+        status = check_driver(library->cuda_version, driver, err);
+    if (driver && status == RNL_OK)
+        status = load_cublas(folder, library->cuda_version / 1000, library->cublas, err);
+    return status;
 }

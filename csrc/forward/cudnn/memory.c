@@ -4,48 +4,17 @@
 #include "core/status.h"
 #include "forward/cudnn/device.h"
 
-static rnl_status allocated(rnl_gpu_device *gpu, const char *call, rnl_cu_result result,
-                            size_t nbytes, const char *what, rnl_error *err)
+rnl_status rnl_gpu_memory(rnl_gpu_device *gpu, size_t nbytes, const char *what,
+                          rnl_cu_address *memory, rnl_error *err)
 {
+    const rnl_cu_result result = gpu->cu->cuMemAlloc_v2(memory, nbytes);
     if (result != RNL_CUDA_ERROR_OUT_OF_MEMORY)
-        return rnl_gpu_cu(gpu, call, result, err);
+        return rnl_gpu_cu(gpu, "cuMemAlloc_v2", result, err);
     return rnl_fail(err, RNL_E_NOMEM,
                     "GPU %d is out of memory: cannot allocate %zu bytes (%.1f MiB) for %s; free "
                     "some of its memory, or make the batch smaller",
                     gpu->ordinal, nbytes, (double)nbytes / (1 << 20), what);
 }
-
-rnl_status rnl_gpu_memory(rnl_gpu_device *gpu, size_t nbytes, const char *what,
-                          rnl_cu_address *memory, rnl_error *err)
-{
-    return allocated(gpu, "cuMemAlloc_v2", gpu->cu->cuMemAlloc_v2(memory, nbytes), nbytes, what,
-                     err);
-}
-
-/* ---- memory of a call ---- */
-
-rnl_status rnl_gpu_take_memory(rnl_gpu_device *gpu, size_t nbytes, rnl_cu_stream stream,
-                               rnl_cu_address *memory, rnl_error *err)
-{
-    static const char what[] = "the workspace of this call";
-    if (!gpu->pool)
-        return rnl_gpu_memory(gpu, nbytes, what, memory, err);
-    return allocated(gpu, "cuMemAllocFromPoolAsync",
-                     gpu->cu->cuMemAllocFromPoolAsync(memory, nbytes, gpu->pool, stream), nbytes,
-                     what, err);
-}
-
-/* Without pools this waits for the work. */
-void rnl_gpu_give_memory(rnl_gpu_device *gpu, rnl_cu_address memory, rnl_cu_stream stream)
-{
-    rnl_error ignored;
-    if (gpu->pool)
-        (void)RNL_CU(gpu, &ignored, cuMemFreeAsync, memory, stream);
-    else
-        (void)RNL_CU(gpu, &ignored, cuMemFree_v2, memory);
-}
-
-/* ---- memory for results ---- */
 
 static rnl_status alloc(rnl_gpu_device *gpu, size_t nbytes, rnl_cu_stream stream,
                         rnl_cu_address *made, rnl_error *err)

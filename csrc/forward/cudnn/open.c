@@ -1,21 +1,15 @@
-/* The cuDNN and driver of the process: looked for once, when a GPU is first needed. */
+/* The cuDNN and the driver of the process. */
+#include "forward/cudnn/open.h"
+
 #include <pthread.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "core/status.h"
-#include "forward/cudnn/find.h"
-#include "forward/cudnn/open.h"
-
-static const char VARIABLE[] = "RNNLAYOUT_CUDNN";
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct {
-    char *chosen;           /* by rnl_cudnn_choose() */
-    rnl_findings *findings; /* of the last search */
-    bool searched;          /* false: search, or search again */
-    bool found;
+    bool opened;
     rnl_cudnn_library library;
     pid_t pid; /* the process that has loaded the driver; 0: not tried yet */
     bool has_driver;
@@ -32,67 +26,6 @@ static void load_driver(void)
     process.pid = getpid();
 }
 
-static void report_gpus(rnl_findings *findings)
-{
-    const int newest = process.found ? (int)process.library.call.cudnnGetMaxDeviceVersion() : 0;
-    for (int k = 0; k < process.driver.num_devices; k++) {
-        rnl_gpu gpu;
-        rnl_error err;
-        if (rnl_driver_describe(&process.driver, k, &gpu, &err) != RNL_OK)
-            gpu.why_not = err.text;
-        else if (process.found && gpu.capability * 10 > newest) {
-            rnl_fail(
-                &err, RNL_E_NO_CUDNN,
-                "its compute capability is %d.%d, but this cuDNN supports %d.%d at most: install "
-                "a newer cuDNN",
-                gpu.capability / 10, gpu.capability % 10, newest / 100, newest % 100 / 10);
-            gpu.why_not = err.text;
-        }
-        rnl_findings_add_gpu(findings, &gpu);
-    }
-}
-
-/* Report what was found; the texts are those of the process. */
-static void report_all(rnl_findings *findings)
-{
-    rnl_cudnn_report *const report = &findings->report;
-    if (process.found) {
-        report->path = process.library.path;
-        report->version = process.library.version;
-        report->cuda_version = process.library.cuda_version;
-        report->cublas = process.library.cublas[0] ? process.library.cublas : NULL;
-    }
-    report->driver = process.driver.path[0] ? process.driver.path : NULL;
-    report->driver_cuda_version = process.driver.cuda_version;
-    if (process.has_driver)
-        report_gpus(findings);
-    else
-        report->no_driver = process.no_driver.text;
-    if (!process.found)
-        report->why_not = "no usable cuDNN was found";
-    else if (!process.has_driver)
-        report->why_not = "no NVIDIA driver with a GPU was found";
-    else if (report->num_gpus)
-        report->why_not = report->gpus[0].why_not;
-}
-
-static void search_all(const rnl_cudnn_search *search, rnl_findings *findings)
-{
-    const char *const named = getenv(VARIABLE);
-    const char *const chosen = process.chosen ? process.chosen : named && *named ? named : NULL;
-    const char *const origin = process.chosen ? "chosen" : VARIABLE;
-    if (chosen && strcmp(chosen, "off") == 0) {
-        rnl_findings_add_place(findings, origin, chosen, "switched off");
-        findings->report.why_not = "cuDNN is switched off";
-        return;
-    }
-    load_driver();
-    process.found = rnl_cudnn_look(search, chosen, origin,
-                                   process.has_driver ? &process.driver : NULL, &process.library,
-                                   findings);
-    report_all(findings);
-}
-
 rnl_status rnl_cudnn_check_fork(rnl_error *err)
 {
     if (!process.has_driver || process.pid == getpid())
@@ -103,90 +36,88 @@ rnl_status rnl_cudnn_check_fork(rnl_error *err)
         "work in a forked process: start processes with spawn");
 }
 
-static rnl_status find(const rnl_cudnn_search *search, rnl_error *err)
+static rnl_status open_at(const char *path, rnl_error *err)
 {
-    const rnl_status status = rnl_cudnn_check_fork(err);
-    if (status != RNL_OK || process.searched)
+    static rnl_cudnn_library found; /* large; protected by the lock */
+    rnl_status status = rnl_cudnn_check_fork(err);
+    if (status != RNL_OK || process.opened)
         return status;
-    rnl_findings *const findings = calloc(1, sizeof *findings);
-    if (findings)
-        search_all(search, findings);
-    if (!findings || findings->no_memory) {
-        rnl_findings_free(findings);
-        return rnl_fail(err, RNL_E_NOMEM, "no memory for the search for cuDNN");
-    }
-    findings->earlier = process.findings;
-    process.findings = findings;
-    process.searched = true;
-    return RNL_OK;
+    load_driver();
+    status = rnl_cudnn_load(path, process.has_driver ? &process.driver : NULL, &found, err);
+    if (status == RNL_OK)
+        process.library = found;
+    process.opened = status == RNL_OK;
+    return status;
 }
 
-rnl_status rnl_cudnn_find(const rnl_cudnn_search *search, const rnl_cudnn_report **report,
-                          rnl_error *err)
+rnl_status rnl_cudnn_open(const char *path, rnl_error *err)
 {
     pthread_mutex_lock(&lock);
-    const rnl_status status = find(search, err);
-    if (status == RNL_OK)
-        *report = &process.findings->report;
+    const rnl_status status = open_at(path, err);
     pthread_mutex_unlock(&lock);
     return status;
 }
 
-static rnl_status in_use(int ordinal, rnl_cudnn_in_use *used, rnl_error *err)
+rnl_status rnl_cudnn_describe(rnl_cudnn_about *about, rnl_error *err)
 {
+    memset(about, 0, sizeof *about);
+    pthread_mutex_lock(&lock);
     const rnl_status status = rnl_cudnn_check_fork(err);
-    if (status != RNL_OK)
+    load_driver();
+    if (process.opened) {
+        const rnl_cudnn_library *const library = &process.library;
+        about->path = library->path;
+        about->version = library->version;
+        about->cuda_version = library->cuda_version;
+        about->cublas = library->cublas[0] ? library->cublas : NULL;
+    }
+    about->driver = process.driver.path[0] ? process.driver.path : NULL;
+    about->no_driver = process.has_driver ? NULL : process.no_driver.text;
+    about->driver_cuda_version = process.driver.cuda_version;
+    about->num_gpus = process.has_driver ? process.driver.num_devices : 0;
+    pthread_mutex_unlock(&lock);
+    return status;
+}
+
+static rnl_status describe_gpu(int ordinal, rnl_gpu *gpu, rnl_error *err)
+{
+    if (ordinal < 0 || ordinal >= process.driver.num_devices)
+        return rnl_fail(err, RNL_E_NO_CUDNN, "this GPU does not exist: the driver reports %d",
+                        process.driver.num_devices);
+    const rnl_status status = rnl_driver_describe(&process.driver, ordinal, gpu, err);
+    if (status != RNL_OK || !process.opened)
         return status;
-    if (!process.searched)
-        return rnl_fail(err, RNL_E_NO_CUDNN,
-                        "cuDNN was not looked for yet: call rnl_cudnn_find() first");
-    const rnl_cudnn_report *const report = &process.findings->report;
-    if (!process.found || !process.has_driver)
-        return rnl_fail(err, RNL_E_NO_CUDNN, "%s", report->why_not);
-    if (ordinal < 0 || ordinal >= report->num_gpus)
-        return rnl_fail(err, RNL_E_NO_CUDNN, "no GPU %d: the driver reports %d GPUs", ordinal,
-                        report->num_gpus);
-    const rnl_gpu *const gpu = &report->gpus[ordinal];
-    if (gpu->why_not)
-        return rnl_fail(err, RNL_E_NO_CUDNN, "GPU %d: %s", ordinal, gpu->why_not);
-    *used = (rnl_cudnn_in_use){&process.library, &process.driver, gpu->capability};
-    return RNL_OK;
+    const int newest = (int)process.library.call.cudnnGetMaxDeviceVersion();
+    if (gpu->capability * 10 <= newest)
+        return RNL_OK;
+    return rnl_fail(err, RNL_E_NO_CUDNN,
+                    "its compute capability is %d.%d, but this cuDNN supports %d.%d at most: "
+                    "install a newer cuDNN",
+                    gpu->capability / 10, gpu->capability % 10, newest / 100, newest % 100 / 10);
+}
+
+rnl_status rnl_gpu_describe(int device, rnl_gpu *gpu, rnl_error *err)
+{
+    memset(gpu, 0, sizeof *gpu);
+    pthread_mutex_lock(&lock);
+    rnl_status status = rnl_cudnn_check_fork(err);
+    load_driver();
+    if (status == RNL_OK)
+        status = process.has_driver ? describe_gpu(device, gpu, err)
+                                    : rnl_fail(err, RNL_E_NO_CUDNN, "no NVIDIA driver: %.900s",
+                                               process.no_driver.text);
+    pthread_mutex_unlock(&lock);
+    return status;
 }
 
 rnl_status rnl_cudnn_use(int ordinal, rnl_cudnn_in_use *used, rnl_error *err)
 {
-    pthread_mutex_lock(&lock);
-    const rnl_status status = in_use(ordinal, used, err);
-    pthread_mutex_unlock(&lock);
-    return status;
-}
-
-static rnl_status choose(const char *path, rnl_error *err)
-{
-    char *copy = NULL;
-    if (process.found)
-        return rnl_fail(
-            err, RNL_E_SPEC,
-            "the process already uses %.700s and cannot change to another cuDNN: choose "
-            "one before the first use of a GPU",
-            process.library.path);
-    if (path) {
-        const size_t nbytes = strlen(path) + 1;
-        copy = malloc(nbytes);
-        if (!copy)
-            return rnl_fail(err, RNL_E_NOMEM, "no memory for a path");
-        memcpy(copy, path, nbytes);
-    }
-    free(process.chosen);
-    process.chosen = copy;
-    process.searched = false;
+    rnl_gpu gpu;
+    rnl_error why;
+    if (!process.opened)
+        return rnl_fail(err, RNL_E_NO_CUDNN, "no cuDNN is open: call rnl_cudnn_open() first");
+    if (rnl_gpu_describe(ordinal, &gpu, &why) != RNL_OK)
+        return rnl_fail(err, RNL_E_NO_CUDNN, "GPU %d: %.900s", ordinal, why.text);
+    *used = (rnl_cudnn_in_use){&process.library, &process.driver, gpu.capability};
     return RNL_OK;
-}
-
-rnl_status rnl_cudnn_choose(const char *path, rnl_error *err)
-{
-    pthread_mutex_lock(&lock);
-    const rnl_status status = choose(path, err);
-    pthread_mutex_unlock(&lock);
-    return status;
 }

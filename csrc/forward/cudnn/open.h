@@ -1,4 +1,4 @@
-/* The cuDNN and the driver that this process uses, once rnl_cudnn_find() has found them. */
+/* The cuDNN and the driver that this process uses, once rnl_cudnn_open() has opened them. */
 #ifndef RNL_CUDNN_OPEN_H
 #define RNL_CUDNN_OPEN_H
 
@@ -11,7 +11,7 @@ typedef struct rnl_cudnn_in_use {
     int capability; /* of the GPU: 10 * major + minor */
 } rnl_cudnn_in_use;
 
-/* RNL_E_NO_CUDNN: this GPU cannot be used; the text is the report's reason. */
+/* RNL_E_NO_CUDNN: this GPU cannot be used. */
 rnl_status rnl_cudnn_use(int ordinal, rnl_cudnn_in_use *used, rnl_error *err);
 
 /* RNL_E_NO_CUDNN: this process was forked from the one that has initialized the driver. */

@@ -17,11 +17,6 @@ static const rnl_cudnn_bias BIASES[] = {
     [RNL_BIAS_RECURRENT] = RNL_CUDNN_RNN_SINGLE_REC_BIAS,
     [RNL_BIAS_NONE] = RNL_CUDNN_RNN_NO_BIAS,
 };
-static const rnl_cudnn_algo ALGOS[] = {
-    [RNL_GPU_STANDARD] = RNL_CUDNN_RNN_ALGO_STANDARD,
-    [RNL_GPU_PERSIST_STATIC] = RNL_CUDNN_RNN_ALGO_PERSIST_STATIC,
-    [RNL_GPU_PERSIST_SMALL] = RNL_CUDNN_RNN_ALGO_PERSIST_STATIC_SMALL_H,
-};
 
 /* Sums of the narrow types are in float32. FMA keeps the full precision of float32. */
 static rnl_cudnn_math math_of(const rnl_gpu_rnn *rnn)
@@ -37,24 +32,16 @@ static rnl_status describe_rnn(rnl_gpu_rnn *rnn, rnl_lane *lane, rnl_gpu_plan *p
     const rnl_spec *s = &rnn->spec;
     rnl_status status = RNL_DNN(device, err, cudnnCreateRNNDescriptor, &plan->rnn);
     if (status == RNL_OK)
-        status = RNL_DNN(device, err, cudnnSetRNNDescriptor_v8, plan->rnn, ALGOS[plan->sizes.algo],
-                         CELLS[s->cell], BIASES[s->bias],
-                         s->bidirectional ? RNL_CUDNN_BIDIRECTIONAL : RNL_CUDNN_UNIDIRECTIONAL,
-                         s->skip_input ? RNL_CUDNN_SKIP_INPUT : RNL_CUDNN_LINEAR_INPUT, rnn->type,
-                         rnn->type == RNL_CUDNN_DATA_DOUBLE ? RNL_CUDNN_DATA_DOUBLE
-                                                            : RNL_CUDNN_DATA_FLOAT,
-                         math_of(rnn), (int32_t)s->input_size, (int32_t)s->hidden_size,
-                         (int32_t)rnn->state_size, (int32_t)s->num_layers, lane->dropout,
-                         plan->sizes.padded ? RNL_CUDNN_RNN_PADDED_IO_ENABLED
-                                            : RNL_CUDNN_RNN_PADDED_IO_DISABLED);
-    if (status != RNL_OK || !rnn->options.clips)
-        return status;
-    const double low = rnn->options.clip_low, high = rnn->options.clip_high;
-    if (device->dnn->cudnnRNNSetClip_v9) /* last: setting the descriptor removes a clip */
-        return RNL_DNN(device, err, cudnnRNNSetClip_v9, plan->rnn, RNL_CUDNN_RNN_CLIP_MINMAX, low,
-                       high);
-    return RNL_DNN(device, err, cudnnRNNSetClip_v8, plan->rnn, RNL_CUDNN_RNN_CLIP_MINMAX,
-                   RNL_CUDNN_PROPAGATE_NAN, low, high);
+        status = RNL_DNN(
+            device, err, cudnnSetRNNDescriptor_v8, plan->rnn, plan->sizes.algo, CELLS[s->cell],
+            BIASES[s->bias], s->bidirectional ? RNL_CUDNN_BIDIRECTIONAL : RNL_CUDNN_UNIDIRECTIONAL,
+            s->skip_input ? RNL_CUDNN_SKIP_INPUT : RNL_CUDNN_LINEAR_INPUT, rnn->type,
+            rnn->type == RNL_CUDNN_DATA_DOUBLE ? RNL_CUDNN_DATA_DOUBLE : RNL_CUDNN_DATA_FLOAT,
+            math_of(rnn), (int32_t)s->input_size, (int32_t)s->hidden_size, (int32_t)rnn->state_size,
+            (int32_t)s->num_layers, lane->dropout,
+            plan->sizes.padded ? RNL_CUDNN_RNN_PADDED_IO_ENABLED
+                               : RNL_CUDNN_RNN_PADDED_IO_DISABLED);
+    return status;
 }
 
 static int64_t length_of(const rnl_gpu_job *job, int64_t n)
@@ -159,6 +146,17 @@ static rnl_gpu_plan *plan_new(const rnl_gpu_sizes *sizes)
     return made;
 }
 
+bool rnl_gpu_plan_knows(rnl_gpu_rnn *rnn, const rnl_gpu_job *job, size_t *work_nbytes)
+{
+    rnl_gpu_plan *const plan = atomic_exchange(&rnn->spare, NULL);
+    const bool knows = plan && same_sizes(&plan->sizes, &job->sizes) && has_lengths(plan, job);
+    if (knows)
+        *work_nbytes = plan->work_nbytes;
+    if (plan)
+        rnl_gpu_plan_give(rnn, plan, false);
+    return knows;
+}
+
 /* To describe a call costs a few microseconds, so one plan is kept, not one for each shape. */
 rnl_status rnl_gpu_plan_take(rnl_gpu_rnn *rnn, rnl_lane *lane, const rnl_gpu_job *job,
                              rnl_gpu_plan **plan, rnl_error *err)
@@ -201,30 +199,4 @@ void rnl_gpu_plans_free(rnl_gpu_rnn *rnn, bool works)
         rnn->captured = first->next;
         plan_free(rnn->device, first, works);
     }
-}
-
-/* ---- which sizes have run ---- */
-
-static bool is_in(const rnl_gpu_rnn *rnn, const rnl_gpu_sizes *sizes)
-{
-    for (unsigned k = 0; k < rnn->num_ran && k < RNL_MAX_RAN; k++)
-        if (same_sizes(&rnn->ran[k], sizes))
-            return true;
-    return false;
-}
-
-bool rnl_gpu_sizes_ran(rnl_gpu_rnn *rnn, const rnl_gpu_sizes *sizes)
-{
-    pthread_mutex_lock(&rnn->device->lock);
-    const bool ran = is_in(rnn, sizes);
-    pthread_mutex_unlock(&rnn->device->lock);
-    return ran;
-}
-
-void rnl_gpu_sizes_note(rnl_gpu_rnn *rnn, const rnl_gpu_sizes *sizes)
-{
-    pthread_mutex_lock(&rnn->device->lock);
-    if (!is_in(rnn, sizes))
-        rnn->ran[rnn->num_ran++ % RNL_MAX_RAN] = *sizes;
-    pthread_mutex_unlock(&rnn->device->lock);
 }

@@ -5,9 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/clip.h"
 #include "core/status.h"
-#include "forward/cudnn/clamp.h"
 #include "forward/cudnn/rnn.h"
 
 static const rnl_cudnn_data_type TYPES[] = {
@@ -23,24 +21,16 @@ static rnl_status check_device(const rnl_spec *spec, const rnl_gpu_options *opti
                                const rnl_cudnn_in_use *used, rnl_error *err)
 {
     const int version = used->library->version;
-    int parts[3];
-    rnl_cudnn_version_parts(version, parts);
     if (spec->dtype == RNL_BFLOAT16 && version < 91300)
         return rnl_fail(
             err, RNL_E_SPEC,
             "bfloat16 needs cuDNN 9.13, this is %d.%d.%d: install a newer one, or use float16",
-            parts[0], parts[1], parts[2]);
+            version / 10000, version % 10000 / 100, version % 100);
     if (spec->dtype == RNL_BFLOAT16 && used->capability < 80)
         return rnl_fail(err, RNL_E_SPEC,
                         "bfloat16 needs a GPU of compute capability 8.0, GPU %d has %d.%d: use "
                         "float16 or float32",
                         options->device, used->capability / 10, used->capability % 10);
-    if (options->algo > RNL_GPU_STANDARD && used->capability < 60)
-        return rnl_fail(err, RNL_E_SPEC,
-                        "algo=\"%s\" needs a GPU of compute capability 6.0, GPU %d has %d.%d: use "
-                        "\"standard\"",
-                        rnl_algo_name(options), options->device, used->capability / 10,
-                        used->capability % 10);
     return RNL_OK;
 }
 
@@ -87,20 +77,12 @@ static rnl_status check_weight_space(rnl_gpu_rnn *rnn, rnl_lane *lane, const rnl
     return RNL_E_CUDNN;
 }
 
-/* Ask cuDNN about the smallest call: it has limits of its own for the persistent algorithms. */
+/* Ask cuDNN about the smallest call. */
 static rnl_status probe(rnl_gpu_rnn *rnn, rnl_lane *lane, rnl_error *err)
 {
-    const rnl_gpu_algo asked = rnn->options.algo;
-    const bool any = asked == RNL_GPU_AUTO || asked == RNL_GPU_STANDARD;
-    const rnl_gpu_job job = {.sizes = {.T = 1, .N = 1, .algo = any ? RNL_GPU_STANDARD : asked}};
+    const rnl_gpu_job job = {.sizes = {.T = 1, .N = 1, .algo = RNL_CUDNN_RNN_ALGO_STANDARD}};
     rnl_gpu_plan *plan;
     rnl_status status = rnl_gpu_plan_take(rnn, lane, &job, &plan, err);
-    if (!any && status == RNL_E_CUDNN && rnl_gpu_not_supported(err)) {
-        const rnl_error why = *err;
-        return rnl_fail(err, RNL_E_SPEC,
-                        "algo=\"%s\" cannot run this RNN on this GPU: use \"standard\" (%.700s)",
-                        rnl_algo_name(&rnn->options), why.text);
-    }
     if (status != RNL_OK)
         return status;
     status = check_weight_space(rnn, lane, plan, err);
@@ -116,8 +98,6 @@ static rnl_status upload(rnl_gpu_rnn *rnn, const void *weights, rnl_error *err)
     if (status != RNL_OK)
         return status;
     status = probe(rnn, lane, err);
-    if (status == RNL_OK && rnn->options.clips)
-        status = rnl_clamp_prepare(device, rnn->spec.dtype, err);
     if (status == RNL_OK)
         status = rnl_gpu_memory(device, rnn->nbytes, "weights", &rnn->weights, err);
     if (status == RNL_OK)
@@ -148,7 +128,7 @@ static rnl_status make(const rnl_spec *spec, const rnl_gpu_options *options, siz
     rnn->unit = (size_t)rnl_dtype_nbytes(spec->dtype);
     rnn->type = TYPES[spec->dtype];
     rnn->nbytes = nbytes;
-    atomic_fetch_add(&device->num_rnns, 1);
+    pthread_mutex_init(&rnn->block_lock, NULL);
     *made = rnn;
     return RNL_OK;
 }
@@ -162,8 +142,6 @@ rnl_status rnl_gpu_rnn_new(const rnl_spec *spec, const void *weights,
     size_t nbytes = 0;
     options = options ? options : &none;
     rnl_status status = measure(spec, &nbytes, err);
-    if (status == RNL_OK && options->clips)
-        status = rnl_clip_check(spec, options->clip_low, options->clip_high, err);
     if (status == RNL_OK)
         status = rnl_algo_check(spec, options, err);
     if (status == RNL_OK)
@@ -191,14 +169,16 @@ void rnl_gpu_rnn_free(rnl_gpu_rnn *rnn)
         return;
     rnl_gpu_device *const device = rnn->device;
     const bool works = rnl_gpu_enter(device->ordinal, &in, &ignored) == RNL_OK;
-    const bool last = atomic_fetch_sub(&device->num_rnns, 1) == 1;
     rnl_gpu_plans_free(rnn, works);
     if (works && rnn->weights)
         device->cu->cuMemFree_v2(rnn->weights); /* waits for the calls that read them */
-    if (works && last && device->pool)
-        device->cu->cuMemPoolTrimTo(device->pool, 0);
+    if (works && rnn->block)
+        device->cu->cuMemFree_v2(rnn->block);
+    if (works && rnn->block_used)
+        device->cu->cuEventDestroy_v2(rnn->block_used);
     if (works)
         rnl_gpu_leave(&in, RNL_OK);
+    pthread_mutex_destroy(&rnn->block_lock);
     free(rnn);
 }
 

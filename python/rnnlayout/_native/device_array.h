@@ -17,24 +17,16 @@ typedef struct device_array {
     PyObject_HEAD
     PyObject *keeps; /* what the work that writes the array still reads */
     void *address;
-    void *stream;    /* the stream in which it is written ... */
-    uint64_t thread; /* ... by this thread                    */
+    void *stream; /* in which it is written; see device_array_fill_in() */
     rnl_dtype dtype;
     int device;
     array_shape shape;
     int64_t nbytes;
 } device_array;
 
-/* streams.c: note the stream in which the array is written from now on; and the stream that this
- * thread has to wait for: it cannot name another thread's own stream, but the legacy default stream
- * waits for all of those. */
+/* Note the stream in which the array is written from now on. Another thread cannot name the stream
+ * of this one (2), but the legacy default stream waits for it: that is noted instead. */
 void device_array_fill_in(device_array *self, void *stream);
-void *device_array_stream(const device_array *self);
-
-/* device_protocols.c: methods and an attribute of the type. */
-PyObject *device_array_dlpack(PyObject *object, PyObject *args, PyObject *kwargs);
-PyObject *device_array_dlpack_device(PyObject *object, PyObject *unused);
-PyObject *device_array_interface(PyObject *object, void *unused);
 
 /* A new array. keeps: an object that lives as long. */
 PyObject *device_array_new(const native_state *state, int device, rnl_dtype dtype,
@@ -59,7 +51,7 @@ int dlpack_take_by(const native_state *state, const dl_exchange *table, PyObject
 
 PyObject *dlpack_dtype_to_text(const dl_tensor *tensor);
 
-/* foreign.c: an array on a GPU that a call can use in place, as its owner describes it. */
+/* foreign.c: an array on a GPU that a call can use in place, as its owner exports it by DLPack. */
 typedef struct foreign {
     const char *what; /* the name of the argument */
     PyObject *value;  /* the argument, borrowed; NULL: not given */
@@ -68,7 +60,6 @@ typedef struct foreign {
     int is_ours;      /* a DeviceArray */
     int is_new;       /* made for this call */
     int knows_stream, read_only;
-    int located; /* it is known to be on the reader's device */
     void *address, *stream;
     array_shape shape;
 } foreign;
@@ -78,6 +69,9 @@ typedef struct foreign_reader {
     const native_state *state;
     int device;         /* that all arrays must be on ... */
     rnl_dtype dtype;    /* ... with this dtype            */
+    PyTypeObject *like; /* of x: arrays of this type are used in the stream home ... */
+    int has_home;       /* ... if that is known by other means than DLPack           */
+    void *home;
     PyTypeObject *type; /* of the last array, as all often have one type; NULL: no array yet */
     const dl_exchange *table;
     PyObject *options,
@@ -85,7 +79,7 @@ typedef struct foreign_reader {
 } foreign_reader;
 
 /* Read all of it, or find that it has to be taken for a stream: 1; 0: it is in the host's memory,
- * or not an array; -1: a LayoutError, or another exception. */
+ * or lacks DLPack; -1: a LayoutError, or another exception. */
 int foreign_look(foreign_reader *reader, PyObject *value, foreign *array);
 
 /* Take an array that waits, for a stream: 1 or -1. */

@@ -1,5 +1,5 @@
-/* Arrays in a GPU's memory, read as their owners export them: by DLPack's table of functions, by
- * __dlpack__() or by __cuda_array_interface__. What a call cannot use is a LayoutError. */
+/* Arrays in a GPU's memory, read as their owners export them by DLPack: by a table of functions or
+ * by __dlpack__(). What a call cannot use is a LayoutError. */
 #include "device_array.h"
 
 #include <numpy/arrayobject.h>
@@ -136,7 +136,6 @@ static int read_taken(const foreign_reader *reader, const dl_taken *taken, forei
     array->keeps = taken->kept;
     array->read_only = taken->read_only;
     array->address = tensor->data ? (char *)tensor->data + tensor->byte_offset : NULL;
-    array->located = 1;
     if (is_host(tensor->device.type))
         return 0;
     if (tensor->device.type != DL_CUDA || tensor->device.id != reader->device)
@@ -209,104 +208,6 @@ int foreign_take(foreign_reader *reader, void *stream, foreign *array)
     return result;
 }
 
-/* ----------------------------------------------------------------------- CUDA array interface --
- */
-
-typedef struct entries {
-    PyObject *typestr, *stream, *mask; /* borrowed; NULL: none */
-    int ndim, has_strides;
-    int64_t sizes[MAX_DIMS], strides[MAX_DIMS]; /* strides: bytes */
-} entries;
-
-/* An entry that exists and is not None, borrowed; NULL: no such entry, or an exception. */
-static PyObject *entry(const foreign_reader *reader, PyObject *interface, int word)
-{
-    PyObject *found = PyDict_GetItemWithError(interface, reader->state->words[word]);
-    return found == Py_None ? NULL : found;
-}
-
-/* Read a tuple of at most three ints. Returns their number, or -1 with an exception set. */
-static int read_sizes(PyObject *tuple, int64_t *sizes)
-{
-    const Py_ssize_t n = tuple && PyTuple_Check(tuple) ? PyTuple_Size(tuple) : -1;
-    if (n < 0 || n > MAX_DIMS) {
-        PyErr_Format(PyExc_ValueError, "need a tuple of at most %d sizes, found %R", MAX_DIMS,
-                     tuple ? tuple : Py_None);
-        return -1;
-    }
-    for (Py_ssize_t d = 0; d < n; d++) {
-        sizes[d] = PyLong_AsLongLong(PyTuple_GetItem(tuple, d));
-        if (sizes[d] == -1 && PyErr_Occurred())
-            return -1;
-    }
-    return (int)n;
-}
-
-/* 0, or -1 with an exception set. */
-static int read_pointer(PyObject *data, foreign *array)
-{
-    PyObject *address;
-    if (!data || !PyTuple_Check(data)) {
-        PyErr_Format(PyExc_ValueError, "data is %R, not a tuple", data ? data : Py_None);
-        return -1;
-    }
-    if (!PyArg_ParseTuple(data, "Op", &address, &array->read_only))
-        return -1;
-    address = PyNumber_Index(address);
-    array->address = address ? PyLong_AsVoidPtr(address) : NULL;
-    Py_XDECREF(address);
-    return PyErr_Occurred() ? -1 : 0;
-}
-
-/* 0, or -1 with an exception set that says what is invalid. */
-static int read_entries(const foreign_reader *reader, PyObject *interface, entries *found,
-                        foreign *array)
-{
-    PyObject *strides = entry(reader, interface, WORD_STRIDES);
-    found->typestr = entry(reader, interface, WORD_TYPESTR);
-    found->stream = entry(reader, interface, WORD_STREAM);
-    found->mask = entry(reader, interface, WORD_MASK);
-    found->ndim = read_sizes(entry(reader, interface, WORD_SHAPE), found->sizes);
-    found->has_strides = strides != NULL;
-    if (found->ndim < 0 || read_pointer(entry(reader, interface, WORD_DATA), array) < 0)
-        return -1;
-    if (strides && read_sizes(strides, found->strides) != found->ndim) {
-        if (!PyErr_Occurred())
-            PyErr_Format(PyExc_ValueError, "strides %R have another length than shape", strides);
-        return -1;
-    }
-    array->knows_stream = found->stream != NULL;
-    if (found->stream)
-        array->stream = stream_from_object(found->stream);
-    return PyErr_Occurred() ? -1 : 0;
-}
-
-static int has_typestr(const foreign_reader *reader, PyObject *typestr)
-{
-    static const char *const names[] = {
-        [RNL_FLOAT16] = "<f2", [RNL_BFLOAT16] = "", [RNL_FLOAT32] = "<f4", [RNL_FLOAT64] = "<f8"};
-    return PyUnicode_CompareWithASCIIString(typestr, names[reader->dtype]) == 0;
-}
-
-/* It does not say on which device the memory is: the core asks the driver. */
-static int read_interface(const foreign_reader *reader, PyObject *interface, foreign *array)
-{
-    entries found;
-    const int64_t nbytes = rnl_dtype_nbytes(reader->dtype);
-    if (read_entries(reader, interface, &found, array) < 0)
-        return failed(reader, array, "has an invalid __cuda_array_interface__");
-    if (found.mask)
-        return foreign_refuse(reader, array, "with a mask, which would be lost: fill it first");
-    if (!found.typestr || !PyUnicode_Check(found.typestr))
-        return foreign_refuse(reader, array, "whose __cuda_array_interface__ lacks a typestr");
-    if (!has_typestr(reader, found.typestr))
-        return refuse_dtype(reader, array, found.typestr);
-    for (int d = 0; found.has_strides && d < found.ndim; d++)
-        found.strides[d] = found.strides[d] % nbytes ? -1 : found.strides[d] / nbytes;
-    return set_shape(reader, array, found.ndim, found.sizes,
-                     found.has_strides ? found.strides : NULL);
-}
-
 /* Get the device by __dlpack_device__(), or 0 as its type: the array lacks DLPack. 0, or -1. */
 static int find_place(const foreign_reader *reader, PyObject *value, int *type, int *id)
 {
@@ -320,28 +221,20 @@ static int find_place(const foreign_reader *reader, PyObject *value, int *type, 
     return found;
 }
 
-/* DLPack, which orders the streams, is preferred to an interface without a stream. */
-static int look_by_protocols(const foreign_reader *reader, PyObject *value, foreign *array)
+static int look_by_methods(const foreign_reader *reader, PyObject *value, foreign *array)
 {
-    int type, id, result = 0;
+    int type, id;
     if (find_place(reader, value, &type, &id) < 0)
         return -1;
-    if (is_host(type))
+    if (!type || is_host(type))
         return 0;
-    if (type && (type != DL_CUDA || id != reader->device))
+    if (type != DL_CUDA || id != reader->device)
         return refuse_place(reader, array, type, id);
-    PyObject *interface = PyObject_GetAttr(value, reader->state->words[WORD_INTERFACE]);
-    if (!interface && lacks() < 0)
-        return -1;
-    if (interface && !PyDict_Check(interface))
-        Py_CLEAR(interface);
-    array->waits = type && !(interface && entry(reader, interface, WORD_STREAM));
-    if (array->waits)
-        result = 1;
-    else if (interface)
-        result = read_interface(reader, interface, array);
-    Py_XDECREF(interface);
-    return result;
+    array->waits = 1;
+    array->knows_stream = reader->has_home && Py_TYPE(value) == reader->like;
+    if (array->knows_stream)
+        array->stream = reader->home;
+    return 1;
 }
 
 /* ------------------------------------------------------------------------------------------------
@@ -350,8 +243,8 @@ static int look_by_protocols(const foreign_reader *reader, PyObject *value, fore
 static int look_at_ours(const foreign_reader *reader, const device_array *ours, foreign *array)
 {
     array->address = ours->address;
-    array->stream = device_array_stream(ours);
-    array->is_ours = array->knows_stream = array->located = 1;
+    array->stream = ours->stream;
+    array->is_ours = array->knows_stream = 1;
     array->shape = ours->shape;
     if (ours->device != reader->device)
         return refuse_place(reader, array, DL_CUDA, ours->device);
@@ -379,7 +272,7 @@ int foreign_look(foreign_reader *reader, PyObject *value, foreign *array)
         reader->table = found ? reader->table : NULL;
     }
     return reader->table ? look_by_exchange(reader, value, array)
-                         : look_by_protocols(reader, value, array);
+                         : look_by_methods(reader, value, array);
 }
 
 void foreign_end(foreign_reader *reader)

@@ -19,6 +19,7 @@ enum {
     ARG_AXES,
     ARG_STREAM,
     ARG_EMPTY,
+    ARG_HOME,
     NUM_ARGS
 };
 
@@ -56,6 +57,11 @@ static int read_arguments(const gpu_rnn_object *self, PyObject *const *args, PyO
     values[Y] = given(args[ARG_OUT]);
     values[HN] = given(args[ARG_H_OUT]);
     values[CN] = given(args[ARG_C_OUT]);
+    if (args[ARG_HOME] != Py_None) {
+        call->reader.has_home = 1;
+        call->reader.like = Py_TYPE(values[X]);
+        call->reader.home = stream_from_object(args[ARG_HOME]);
+    }
     const int reads = read_state(self, args[ARG_STATE], values);
     for (int k = 0; k < NUM_ARRAYS; k++)
         Py_XINCREF(values[k]);
@@ -66,20 +72,21 @@ static int read_arguments(const gpu_rnn_object *self, PyObject *const *args, PyO
 /* 1; 0: x is in the host's memory; -1: an exception. */
 static int take_arrays(PyObject *const *values, gpu_call *call)
 {
-    static const char *const names[NUM_ARRAYS] = {"x", "h_0", "c_0", "out", "h_out", "c_out"};
+    static const char *const names[NUM_NAMED] = {"x", "h_0", "c_0", "out", "h_out", "c_out"};
     int taken = 1;
-    for (int k = 0; k < NUM_ARRAYS && taken > 0; k++) {
+    for (int k = 0; k < NUM_NAMED && taken > 0; k++) {
         call->arrays[k].what = names[k];
         if (values[k])
             taken = foreign_look(&call->reader, values[k], &call->arrays[k]);
         if (taken == 0 && k != X)
-            taken = foreign_refuse(&call->reader, &call->arrays[k],
-                                   "that is not on a GPU, but x is: all arrays of a call must be in"
-                                   " the same memory");
+            taken = foreign_refuse(
+                &call->reader, &call->arrays[k],
+                "without DLPack's methods or not on a GPU, as x is: all arrays of"
+                " a call must be in the same memory");
     }
     if (taken > 0)
         taken = gpu_call_choose_stream(call);
-    for (int k = 0; k < NUM_ARRAYS && taken > 0; k++) {
+    for (int k = 0; k < NUM_NAMED && taken > 0; k++) {
         if (call->arrays[k].waits)
             taken = foreign_take(&call->reader, call->core.stream, &call->arrays[k]);
         if (taken > 0 && k >= NUM_INPUTS && call->arrays[k].read_only)
@@ -107,6 +114,7 @@ static int make_output(const gpu_rnn_object *self, gpu_call *call, PyObject *emp
     Py_XDECREF(sizes);
     if (!call->made[k])
         return -1;
+    array->what = array->what ? array->what : "the workspace";
     array->is_new = 1;
     int result = foreign_look(&call->reader, call->made[k], array);
     if (result > 0 && array->waits)
@@ -121,10 +129,46 @@ static int make_output(const gpu_rnn_object *self, gpu_call *call, PyObject *emp
 static int make_outputs(const gpu_rnn_object *self, gpu_call *call, PyObject *empty, PyObject *kept)
 {
     int result = 1;
-    for (int k = Y; k < NUM_ARRAYS && result > 0; k++)
+    for (int k = Y; k <= CN && result > 0; k++)
         if (!call->arrays[k].value && (k != CN || has_c(self)))
             result = make_output(self, call, empty, kept, k);
     return result;
+}
+
+/* Tell the core which arrays to use. */
+static void set_arrays(gpu_call *call)
+{
+    const foreign *const arrays = call->arrays;
+    call->core.x = arrays[X].address;
+    call->core.h0 = arrays[H0].address;
+    call->core.c0 = arrays[C0].address;
+    call->core.y = arrays[Y].address;
+    call->core.hn = arrays[HN].address;
+    call->core.cn = arrays[CN].address;
+}
+
+/* Have x's library make the workspace. 1, or -1. */
+static int make_workspace(const gpu_rnn_object *self, gpu_call *call, PyObject *empty)
+{
+    const int64_t unit = rnl_dtype_nbytes(self->spec.dtype);
+    rnl_error err;
+    rnl_status status;
+    int64_t nbytes = 0;
+    Py_BEGIN_ALLOW_THREADS
+    status = rnl_gpu_rnn_workspace(self->rnn, &call->core, &nbytes, &err);
+    Py_END_ALLOW_THREADS
+    if (status != RNL_OK) {
+        raise_status(call->reader.state, &err);
+        return -1;
+    }
+    if (!nbytes)
+        return 1;
+    call->shapes[WORK] = (array_shape){1, {(nbytes + unit - 1) / unit}};
+    if (make_output(self, call, empty, NULL, WORK) < 0)
+        return -1;
+    call->core.workspace = call->arrays[WORK].address;
+    call->core.workspace_nbytes = nbytes;
+    return 1;
 }
 
 /* If no new DeviceArray keeps what the call reads, keep it until the next such call in its stream.
@@ -142,23 +186,11 @@ static int keep(const gpu_rnn_object *self, const gpu_call *call, PyObject *kept
 
 static rnl_status run_core(const gpu_rnn_object *self, gpu_call *call, rnl_error *err)
 {
-    rnl_gpu_call *const core = &call->core;
-    const foreign *const arrays = call->arrays;
     rnl_status status;
-    core->located = 1;
-    for (int k = 0; k < NUM_ARRAYS; k++)
-        if (arrays[k].value && !arrays[k].located)
-            core->located = 0;
-    core->x = arrays[X].address;
-    core->h0 = arrays[H0].address;
-    core->c0 = arrays[C0].address;
-    core->y = arrays[Y].address;
-    core->hn = arrays[HN].address;
-    core->cn = arrays[CN].address;
     Py_BEGIN_ALLOW_THREADS
     status = gpu_call_order_before(call, err);
     if (status == RNL_OK)
-        status = rnl_gpu_rnn_run(self->rnn, core, err);
+        status = rnl_gpu_rnn_run(self->rnn, &call->core, err);
     Py_END_ALLOW_THREADS
     return status;
 }
@@ -182,6 +214,12 @@ static PyObject *run(const gpu_rnn_object *self, gpu_call *call, PyObject *empty
     PyObject *result = NULL, *kept = gpu_call_list_kept(call);
     if (!kept || make_outputs(self, call, empty, kept) < 0)
         goto done;
+    set_arrays(call);
+    /* in another stream than x's library works in, a graph would not keep the workspace */
+    const foreign *const x = &call->arrays[X];
+    const int is_at_home = empty && x->knows_stream && x->stream == call->core.stream;
+    if (is_at_home && make_workspace(self, call, empty) < 0)
+        goto done;
     rnl_status status = run_core(self, call, &err);
     if (status == RNL_OK && keep(self, call, kept) < 0)
         goto done;
@@ -198,8 +236,8 @@ done:
 /* The shapes of x, h_0, c_0, out, h_out and c_out, None for those that are not given. */
 static PyObject *list_shapes(const gpu_call *call)
 {
-    PyObject *list = PyList_New(NUM_ARRAYS);
-    for (int k = 0; list && k < NUM_ARRAYS; k++) {
+    PyObject *list = PyList_New(NUM_NAMED);
+    for (int k = 0; list && k < NUM_NAMED; k++) {
         const foreign *const array = &call->arrays[k];
         PyObject *shape = array->value ? sizes_to_tuple(array->shape.sizes, array->shape.ndim)
                                        : Py_NewRef(Py_None);

@@ -6,8 +6,8 @@
 
 #include "device_array.h"
 
-enum { X, H0, C0, Y, HN, CN, NUM_ARRAYS };
-enum { NUM_INPUTS = Y };
+enum { X, H0, C0, Y, HN, CN, WORK, NUM_ARRAYS }; /* WORK: the workspace, if x's library makes it */
+enum { NUM_INPUTS = Y, NUM_NAMED = WORK };
 
 typedef struct gpu_call {
     foreign arrays[NUM_ARRAYS];

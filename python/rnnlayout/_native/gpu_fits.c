@@ -1,5 +1,5 @@
-/* Check the shapes and the number of lengths of a call. The core checks the rest: the device of the
- * memory, alignment, overlaps, the range of lengths. */
+/* Check the shapes and the number of lengths of a call. The core checks the rest:
+ * alignment, overlaps, the range of lengths. */
 #include "gpu_call.h"
 
 #include <numpy/arrayobject.h>
@@ -37,7 +37,7 @@ int gpu_call_has_shape(const foreign *array, const array_shape *shape)
 
 static int shapes_fit(const gpu_call *call)
 {
-    for (int k = 0; k < NUM_ARRAYS; k++)
+    for (int k = 0; k < NUM_NAMED; k++)
         if (call->arrays[k].value && !gpu_call_has_shape(&call->arrays[k], &call->shapes[k]))
             return 0;
     return 1;

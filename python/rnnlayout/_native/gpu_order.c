@@ -15,7 +15,7 @@ int gpu_call_read_stream(PyObject *stream, gpu_call *call)
 int gpu_call_choose_stream(gpu_call *call)
 {
     int is_chosen = call->asked;
-    for (int k = 0; k < NUM_ARRAYS; k++) {
+    for (int k = 0; k < NUM_NAMED; k++) {
         const foreign *const array = &call->arrays[k];
         if (!array->value)
             continue;

@@ -40,17 +40,16 @@ static int choice_of(const char *const *names, const char *name, const char *wha
 
 static PyObject *gpu_rnn_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"spec", "weights", "device", "clip", "math", "algo", NULL};
+    static char *names[] = {"spec", "weights", "device", "math", "algo", NULL};
     static const char *const maths[] = {"default", "tf32", NULL};
-    static const char *const algos[] = {"auto", "standard", "persist_static", "persist_small",
-                                        NULL};
+    static const char *const algos[] = {"auto", "standard", NULL};
     const native_state *state = PyType_GetModuleState(type);
-    PyObject *spec_object, *weights, *clip;
+    PyObject *spec_object, *weights;
     const char *math, *algo;
     rnl_spec spec;
     rnl_gpu_options options = {0};
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOiOss:GpuRnn", names, &spec_object, &weights,
-                                     &options.device, &clip, &math, &algo) ||
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOiss:GpuRnn", names, &spec_object, &weights,
+                                     &options.device, &math, &algo) ||
         spec_from_object(state, spec_object, &spec) < 0)
         return NULL;
     const int m = choice_of(maths, math, "math"), a = m < 0 ? -1 : choice_of(algos, algo, "algo");
@@ -58,8 +57,6 @@ static PyObject *gpu_rnn_new(PyTypeObject *type, PyObject *args, PyObject *kwarg
         return NULL;
     options.math = (rnl_gpu_math)m;
     options.algo = (rnl_gpu_algo)a;
-    if (clip_from_object(clip, &options.clips, &options.clip_low, &options.clip_high) < 0)
-        return NULL;
     gpu_rnn_object *self = (gpu_rnn_object *)object_new(type);
     if (self)
         self->kept = PyDict_New();
@@ -152,18 +149,19 @@ static PyMethodDef gpu_rnn_methods[] = {
      "run($self, T, N, batch_first, x, lengths, h0, c0, y, hn, cn, /)\n--\n\nMake one call on NumPy"
      " arrays that the caller has checked. None: not given."},
     {"call", (PyCFunction)(void (*)(void))gpu_rnn_call, METH_FASTCALL,
-     "call($self, x, state, lengths, out, h_out, c_out, axes, stream, empty, /)\n--\n\nMake one"
+     "call($self, x, state, lengths, out, h_out, c_out, axes, stream, empty, home, /)\n--\n\nMake one"
      " call on GPU arrays and return (y, state). Return None if x is not on a GPU or the arguments"
      " are not those of a call, and a list of the arrays' shapes if these or the number of lengths"
-     " do not fit. lengths: int64, (N,). empty: a function that makes a new output from its shape;"
-     " None: outputs are DeviceArrays."},
+     " do not fit. lengths: int64, (N,). empty: a function that makes a new array from its shape, for"
+     " outputs and the workspace; None: outputs are DeviceArrays. home: the stream of x's library, if"
+     " DLPack does not tell it."},
     {"weights", gpu_rnn_weights, METH_NOARGS,
      "weights($self)\n--\n\nReturn the weight space that was uploaded; bfloat16 as uint16."},
     {NULL, NULL, 0, NULL}};
 
 static PyType_Slot gpu_rnn_slots[] = {
-    {Py_tp_doc, "GpuRnn(spec, weights, device, clip, math, algo)\n--\n\nAn RNN on a GPU. weights:"
-                " 1-D, in layout \"cudnn\"; device: its number; clip: (low, high) or None."},
+    {Py_tp_doc, "GpuRnn(spec, weights, device, math, algo)\n--\n\nAn RNN on a GPU. weights:"
+                " 1-D, in layout \"cudnn\"; device: its number."},
     {Py_tp_new, gpu_rnn_new},
     {Py_tp_dealloc, gpu_rnn_dealloc},
     {Py_tp_methods, gpu_rnn_methods},

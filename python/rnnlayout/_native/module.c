@@ -141,11 +141,11 @@ static PyMethodDef native_methods[] = {
      " use, within a container's limit. Results do not depend on the number of threads."},
     {"num_threads", native_num_threads, METH_NOARGS,
      "num_threads()\n--\n\nReturn how many threads one call of an RNN may use on the CPU."},
-    {"find_cudnn", native_find_cudnn, METH_VARARGS,
-     "find_cudnn(packages, environments, /)\n--\n\nLook for cuDNN and the driver at the first call;"
-     " return the report as a dict. Both arguments are lists of folders, as bytes."},
-    {"choose_cudnn", native_choose_cudnn, METH_O,
-     "choose_cudnn(path, /)\n--\n\nChoose the cuDNN to use, as bytes; None: search for one again."},
+    {"open_cudnn", native_open_cudnn, METH_O,
+     "open_cudnn(path, /)\n--\n\nOpen a libcudnn.so.9 by its path, as bytes; None: the one that is"
+     " loaded or that the loader finds. Raises CudnnNotFoundError."},
+    {"describe_cudnn", native_describe_cudnn, METH_NOARGS,
+     "describe_cudnn()\n--\n\nReturn the cuDNN, the driver and the GPUs of the process as a dict."},
     {"itemsize", native_itemsize, METH_O,
      "itemsize(dtype, /)\n--\n\nReturn the bytes of one element."},
     {"bfloat16", native_bfloat16, METH_NOARGS,
@@ -196,14 +196,8 @@ static int add_words(native_state *state)
         [WORD_EXCHANGE] = "__dlpack_c_exchange_api__",
         [WORD_DLPACK] = "__dlpack__",
         [WORD_DLPACK_DEVICE] = "__dlpack_device__",
-        [WORD_INTERFACE] = "__cuda_array_interface__",
         [WORD_STREAM] = "stream",
         [WORD_MAX_VERSION] = "max_version",
-        [WORD_SHAPE] = "shape",
-        [WORD_TYPESTR] = "typestr",
-        [WORD_DATA] = "data",
-        [WORD_STRIDES] = "strides",
-        [WORD_MASK] = "mask",
         [WORD_IDENT] = "ident",
     };
     for (int k = 0; k < NUM_WORDS; k++)

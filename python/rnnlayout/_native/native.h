@@ -19,14 +19,8 @@ enum {
     WORD_EXCHANGE,
     WORD_DLPACK,
     WORD_DLPACK_DEVICE,
-    WORD_INTERFACE,
     WORD_STREAM,
     WORD_MAX_VERSION,
-    WORD_SHAPE,
-    WORD_TYPESTR,
-    WORD_DATA,
-    WORD_STRIDES,
-    WORD_MASK,
     WORD_IDENT,
     NUM_WORDS
 };
@@ -113,8 +107,8 @@ static inline void object_free(PyObject *object)
 extern PyType_Spec plan_type_spec;
 
 /* cudnn.c */
-PyObject *native_find_cudnn(PyObject *module, PyObject *args);
-PyObject *native_choose_cudnn(PyObject *module, PyObject *path);
+PyObject *native_open_cudnn(PyObject *module, PyObject *path);
+PyObject *native_describe_cudnn(PyObject *module, PyObject *unused);
 
 /* rnn.c */
 extern PyType_Spec rnn_type_spec;

@@ -5,13 +5,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
 from rnnlayout._model.dtypes import present_array, torch_of
 from rnnlayout._native import DeviceArray, LayoutError
 
+LEGACY = 1  # the legacy default stream, as DLPack numbers it
 # By the package that defines a class of arrays: the module whose from_dlpack() makes such arrays.
 _MAKERS = {"torch": "torch", "cupy": "cupy", "jaxlib": "jax.dlpack", "jax": "jax.dlpack"}
 _CPU, _PINNED = 1, 3  # kinds of devices, by DLPack's numbers
@@ -33,18 +34,25 @@ def _maker_of(x: Any) -> str | None:
     return next((_MAKERS[name] for name in packages if name in _MAKERS), None)
 
 
-def allocator_like(x: Any) -> Callable[[tuple[int, ...]], Any] | None:
-    """Return a function that makes a new array of x's library, dtype and GPU from a shape.
+def library_like(x: Any) -> tuple[Callable[[tuple[int, ...]], Any] | None, int | None]:
+    """Return a function that makes a new array of x's library, dtype and GPU from a shape, and the
+    number of the stream in which the library works, if DLPack does not tell it.
 
-    Return None if the library has no such function, or none that also shows the stream of the new
-    array.
+    Return None for what the library lacks.
     """
     maker = _maker_of(x)
     if maker == "torch" and hasattr(x, "__dlpack_c_exchange_api__"):
-        return cast("Callable[[tuple[int, ...]], Any]", x.new_empty)
+        return x.new_empty, None
+    if maker == "torch" and x.is_cuda:
+        current = sys.modules["torch"].cuda.current_stream(x.device)
+        return x.new_empty, current.cuda_stream or LEGACY
     if maker == "cupy" and maker in sys.modules:
-        return partial(_new_cupy, x)
-    return None
+        with x.device:
+            current = sys.modules["cupy"].cuda.get_current_stream()
+        # a graph would not keep CuPy's memory
+        empty = None if current.is_capturing() else partial(_new_cupy, x)
+        return empty, current.ptr or LEGACY
+    return None, None
 
 
 def _new_cupy(x: Any, shape: tuple[int, ...]) -> Any:

@@ -28,7 +28,7 @@ from .call_arrays import (
     read_lengths,
     type_name,
 )
-from .caller_arrays import allocator_like, is_on_device, may_need_gradients, results_like
+from .caller_arrays import is_on_device, library_like, may_need_gradients, results_like
 from .source_settings import SourceSettings
 from .streams import stream_of
 
@@ -36,9 +36,14 @@ from .streams import stream_of
 CANNOT_RUN = (SpecError, CudnnNotFoundError, CudnnError, MemoryError)
 
 
-def require_gpu(number: int, spec: Spec) -> None:
+def require_gpu(number: int, spec: Spec, cell_clip: tuple[float, float] | None) -> None:
     """Raise CudnnNotFoundError if a GPU cannot be used, SpecError if it cannot run such an RNN."""
     cudnn.require_cudnn(number)
+    if cell_clip is not None:
+        raise SpecError(
+            f"cell_clip is {cell_clip}, which is not supported on cuda:{number}: cuDNN clips the"
+            " cell state where it reads it, not where it stores it: use " + Ask("device", "cpu")
+        )
     try:
         _native.check(spec, CUDNN)
     except LossyError as error:
@@ -66,8 +71,8 @@ def call_on_gpu(
         return None
     steps = None if lengths is None else read_lengths(lengths)
     number = None if stream is None else stream_of(stream)
-    empty = allocator_like(x)
-    result = native.call(x, state, steps, *outs, axes, number, empty)
+    empty, home = library_like(x)
+    result = native.call(x, state, steps, *outs, axes, number, empty, home)
     if isinstance(result, list):
         _explain_misfit(spec, axes, result, steps)
     return results_like(x, result, outs) if result and not empty else result
@@ -98,6 +103,10 @@ def run_on_gpu(
 ) -> Any:
     """Run one call on arrays of the host. named: the arrays of the call, by name."""
     x = named["x"]
+    if is_on_device(x) and not use.settings:
+        raise LayoutError(
+            f"x is a {type_name(x)} on a GPU without DLPack's methods: pass cupy.asarray(x)"
+        )
     if is_on_device(x):
         raise LayoutError(
             f"x is a {type_name(x)} on a GPU, where {use.settings} of the source is not supported:"

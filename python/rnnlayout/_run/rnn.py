@@ -36,13 +36,12 @@ class RNN:
     batch_first: x and y are (N, T, ...). By default as the source says, that is, nn.LSTM's own
         batch_first, True for Keras layers; False if it does not say.
     cell_clip: (low, high), LSTM only: the cell state is clipped when it is stored, c_n too. If
-        None, as the source says.
+        None, as the source says. Not on a GPU.
     math: "default". On the CPU also "bfloat16": the weights (not float64) and the operands of
         matrix products are rounded to bfloat16; sums, gates and states stay float32. spec.dtype is
         then "bfloat16", and x bfloat16 or float32. On a GPU also "tf32": float32 operands of
         matrix products may be rounded to the 10 bits of TF32.
-    algo: "auto", for each call as PyTorch chooses, or "standard"; on a GPU also "persist_static"
-        and "persist_small", within cuDNN's limits.
+    algo: cuDNN's algorithm on a GPU: "auto", for each call as PyTorch chooses, or "standard".
 
     Call it to run sequences; step() runs one step, stepper() is for live signals, update()
     replaces the weights. Its attributes are the options above, spec, and from it input_size,
@@ -129,8 +128,8 @@ class RNN:
         spec, clip, math, algo = self._spec, self.cell_clip, self.math, self.algo
         if self._number is None:
             return _native.Rnn(spec, weights, clip, math == "bfloat16", borrows)
-        gpu.require_gpu(self._number, spec)
-        return _native.GpuRnn(spec, weights, self._number, clip, math, algo)
+        gpu.require_gpu(self._number, spec, clip)
+        return _native.GpuRnn(spec, weights, self._number, math, algo)
 
     @property
     def spec(self) -> Spec:
@@ -190,7 +189,7 @@ class RNN:
 
     @property
     def algo(self) -> str:
-        """ "standard", "persist_static" or "persist_small"."""
+        """ "auto" or "standard"."""
         return self._options.algo
 
     def __repr__(self) -> str:
@@ -224,9 +223,9 @@ class RNN:
         x: (T, N, I), (N, T, I) with batch_first, or (T, I) without a batch; an array or a torch
             tensor on the CPU, of any strides, in the dtype of the weights; for an RNN on the CPU
             also float32 if the weights are narrower. For an RNN on a GPU all arrays may be in its
-            memory: from PyTorch, CuPy, JAX, DeviceArrays, anything with __dlpack__ or
-            __cuda_array_interface__, C-contiguous. They are then not copied. Torch tensors that
-            require grad are refused while torch records gradients: there are none.
+            memory: from PyTorch, CuPy, JAX, DeviceArrays, anything with __dlpack__, C-contiguous.
+            They are then not copied. Torch tensors that require grad are refused while torch
+            records gradients: there are none.
         state: h_0, or (h_0, c_0) for an LSTM; None for the source's own, else zeros. h is
             (L * D, N, P), c is (L * D, N, H); (L * D, P) and (L * D, H) without a batch. The dtype
             is that of x.

@@ -14,8 +14,7 @@ _MATHS = {
     "cuda": ("default", "tf32"),
     "auto": ("default", "bfloat16", "tf32"),
 }
-_GPU_ALGOS = ("auto", "standard", "persist_static", "persist_small")
-_ALGOS = {"cpu": ("auto", "standard"), "cuda": _GPU_ALGOS, "auto": _GPU_ALGOS}
+_ALGOS = ("auto", "standard")
 
 
 @dataclass(frozen=True)
@@ -41,7 +40,7 @@ def read_options(device: Any, batch_first: Any, cell_clip: Any, math: Any, algo:
 
 def check_choices(device: str, math: Any, algo: Any) -> None:
     kind = device.partition(":")[0]
-    for name, value, choices in ("math", math, _MATHS[kind]), ("algo", algo, _ALGOS[kind]):
+    for name, value, choices in ("math", math, _MATHS[kind]), ("algo", algo, _ALGOS):
         if not isinstance(value, str) or value not in choices:
             place = {"cpu": " on the CPU", "auto": ""}.get(kind, f" on {device}")
             *most, last = (repr(choice) for choice in choices)
@@ -52,7 +51,7 @@ def check_choices(device: str, math: Any, algo: Any) -> None:
 def gpu_number(options: RNNOptions) -> int | None:
     """Return the GPU to use, or to try."""
     if options.device == "auto":
-        return 0 if options.math in _MATHS["cuda"] and options.algo in _ALGOS["cuda"] else None
+        return 0 if options.math in _MATHS["cuda"] else None
     return None if options.device == "cpu" else int(options.device.partition(":")[2])
 
 

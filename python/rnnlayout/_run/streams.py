@@ -7,7 +7,7 @@ from typing import Any
 
 from rnnlayout._native import SpecError
 
-LEGACY = 1  # the legacy default stream, as DLPack and __cuda_array_interface__ number it
+from .caller_arrays import LEGACY
 
 
 def stream_of(stream: Any) -> int:

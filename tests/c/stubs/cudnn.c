@@ -1,4 +1,4 @@
-/* The part of libcudnn that a search calls; MAJOR, VERSION and PARTS_STATUS select the version.
+/* The part of libcudnn that a search calls; VERSION and PARTS_STATUS select the version.
  * Like the real one it aborts unless its parts are open. Environment variables change its answers:
  * STUB_CUDA (13010), STUB_NEWEST_GPU (1200). */
 #define _GNU_SOURCE /* RTLD_NOLOAD */
@@ -7,21 +7,14 @@
 
 #include "forward/cudnn/abi.h"
 
-#if MAJOR == 8
-#define FIRST_PART "libcudnn_ops_infer.so.8"
-#define LAST_PART "libcudnn_adv_infer.so.8"
-#define check_parts cudnnAdvInferVersionCheck
-#else
 #define FIRST_PART "libcudnn_graph.so.9"
 #define LAST_PART "libcudnn_adv.so.9"
-#define check_parts cudnnAdvVersionCheck
-#endif
 
 size_t cudnnGetVersion(void);
 size_t cudnnGetCudartVersion(void);
 size_t cudnnGetMaxDeviceVersion(void);
 const char *cudnnGetErrorString(rnl_cudnn_status status);
-rnl_cudnn_status check_parts(void);
+rnl_cudnn_status cudnnAdvVersionCheck(void);
 
 static int number(const char *name, int otherwise)
 {
@@ -51,7 +44,7 @@ const char *cudnnGetErrorString(rnl_cudnn_status status)
     return status == RNL_CUDNN_STATUS_SUCCESS ? "SUCCESS" : "STUB_STATUS";
 }
 
-rnl_cudnn_status check_parts(void)
+rnl_cudnn_status cudnnAdvVersionCheck(void)
 {
     return (rnl_cudnn_status)PARTS_STATUS;
 }

@@ -1,5 +1,6 @@
 /* The part of libcuda that a search calls. Environment variables change its answers: STUB_DRIVER
- * (13010), STUB_INIT (a result), STUB_GPUS (1), STUB_FAILS (the name of a call). */
+ * (13010), STUB_INIT (a result), STUB_GPUS (1), STUB_FAILS (the name of a call, which then returns
+ * 1). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,7 +26,7 @@ static int number(const char *name, int otherwise)
 static rnl_cu_result result_of(const char *call)
 {
     const char *fails = getenv("STUB_FAILS");
-    return fails && strcmp(fails, call) == 0 ? RNL_CUDA_ERROR_INVALID_VALUE : RNL_CUDA_SUCCESS;
+    return fails && strcmp(fails, call) == 0 ? (rnl_cu_result)1 : RNL_CUDA_SUCCESS;
 }
 
 rnl_cu_result cuInit(unsigned flags)

@@ -8,18 +8,9 @@
     {                                                                                              \
         abort();                                                                                   \
     }
-#define HAS_0(name) STUB(name)
-#if defined(MAJOR)
-#if MAJOR == 8
-#define HAS_8(name) STUB(name)
-#define HAS_9(name)
+#ifdef VERSION
+#define CUDNN(returns, name, arguments) STUB(name)
 #else
-#define HAS_8(name)
-#define HAS_9(name) STUB(name)
-#endif
-#define CUDNN(major, returns, name, arguments) HAS_##major(name)
-#else
-#define HAS_1(name)
-#define DRIVER(optional, returns, name, arguments) HAS_##optional(name)
+#define DRIVER(returns, name, arguments) STUB(name)
 #endif
 #include "forward/cudnn/symbols.def"

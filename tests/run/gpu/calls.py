@@ -4,7 +4,7 @@ import functools
 import gc
 
 import numpy as np
-from run.gpu.exporters import CUDA, Exporter, Interface, OldExporter, exchanging
+from run.gpu.exporters import Exporter, OldExporter, address_of, exchanging
 from run.gpu.fake_gpu import NEAR, flat, weights_of
 
 import rnnlayout as rl
@@ -29,33 +29,11 @@ class Tensor(Exporter):
     __dlpack_c_exchange_api__ = functions.__dlpack_c_exchange_api__
 
 
-class Cupylike(Interface):
-    """Both protocols, the interface with a stream."""
-
-    def __init__(self, address, shape, dtype):
-        super().__init__(address, shape, np.dtype(dtype).str, stream=1)
-
-    def __dlpack_device__(self):
-        return CUDA, 0
-
-    def __dlpack__(self, **_):
-        raise AssertionError("the interface tells more")
-
-
 class Forwarding:
     """Another's array by DLPack, with no Python in between."""
 
     def __init__(self, array):
         self.__dlpack__, self.__dlpack_device__ = array.__dlpack__, array.__dlpack_device__
-
-
-def plain_interface(address, shape, dtype):
-    return Interface(address, shape, np.dtype(dtype).str)
-
-
-def strided_interface(address, shape, dtype):
-    like = np.empty(shape, dtype)
-    return Interface(address, shape, like.dtype.str, strides=like.strides, version=2)
 
 
 def ours_in(stream):
@@ -68,21 +46,9 @@ def ours_in(stream):
     return made
 
 
-def interface_in(stream):
-    return lambda address, shape, dtype: Interface(
-        address, shape, np.dtype(dtype).str, stream=stream
-    )
-
-
 ours = ours_in(1)
-KNOWN = [ours, Tensor, Cupylike]  # whose stream is told
-KINDS = [*KNOWN, Exporter, OldExporter, plain_interface, strided_interface]
-
-
-def address_of(array):
-    if isinstance(array, Interface):
-        return array.__cuda_array_interface__["data"][0]
-    return array.address
+KNOWN = [ours, Tensor]  # whose stream is told
+KINDS = [*KNOWN, Exporter, OldExporter]
 
 
 class Stream:
@@ -135,9 +101,9 @@ class Call:
         made = {name: self.kinds[name](memory(device, name, array), array.shape, array.dtype.name)
                 for name, array in self.given.items()}  # fmt: skip
         for name, array in made.items():
-            if isinstance(array, rl.DeviceArray) and array.address:
+            if isinstance(array, rl.DeviceArray) and self.given[name].size:
                 device.sync(None if array.stream == 1 else array.stream)
-                device.write(array.address, self.given[name])
+                device.write(address_of(array), self.given[name])
         return made
 
 

@@ -143,20 +143,6 @@ class OldExporter(Exporter):
         return super().__dlpack__(stream=stream)
 
 
-class Interface:
-    """An array with __cuda_array_interface__, changed by `changes`; None removes a key."""
-
-    def __init__(self, address, shape, typestr="<f4", **changes):
-        entries = {
-            "shape": tuple(shape),
-            "typestr": typestr,
-            "data": (address, False),
-            "version": 3,
-        }
-        entries |= changes
-        self.__cuda_array_interface__ = {k: v for k, v in entries.items() if v is not None}
-
-
 def exchanging(current, version=(1, 3)):
     """A class of exporters as torch's tensors are: current() is the number of their stream."""
 
@@ -198,3 +184,10 @@ class Consumed:
 
     def __del__(self):
         self.managed.deleter(ctypes.addressof(self.managed))
+
+
+def address_of(array):
+    """Return the address of an exporter's array or of a DeviceArray."""
+    if hasattr(array, "address"):
+        return array.address
+    return Consumed(array.__dlpack__(stream=-1, max_version=(1, 0))).address

@@ -63,7 +63,7 @@ class Device:
 
     def put(self, array, device=0):
         """Copy an array to the device and return its address."""
-        at = self.driver.fake_alloc(c_size_t(max(array.nbytes, 1)), device, 0)
+        at = self.driver.fake_alloc(c_size_t(max(array.nbytes, 1)), device)
         self.write(at, array)
         return at
 

@@ -4,7 +4,6 @@ get_algo() (aten/src/ATen/native/cudnn/RNN.cpp), for bias="double", the only one
 import os
 import re
 
-import pytest
 from run.gpu.fake_gpu import GRU, LSTM, Device, assert_near, inputs, weights_of
 
 import rnnlayout as rl
@@ -75,14 +74,9 @@ def by_call():
 
 
 def what_is_asked_for():
-    device, (x, state) = Device(), inputs(LSTM)
-    for name, right in [("standard", STANDARD), ("persist_small", SMALL)]:
-        gpu = rl.RNN(weights_of(LSTM), LSTM, device="cpu")
-        assert used(device, lambda name=name: rl.forward(
-            x, weights_of(LSTM), LSTM, device="cuda", algo=name)) == [right]  # fmt: skip
-    gpu = rl.RNN(weights_of(LSTM), LSTM, device="cuda", algo="persist_small")
-    with pytest.raises(rl.SpecError, match='lengths need algo="standard"'):
-        gpu(x, state, lengths=[4, 0, 2])
+    device, (x, _) = Device(), inputs(LSTM)
+    assert used(device, lambda: rl.forward(
+        x, weights_of(LSTM), LSTM, device="cuda", algo="standard")) == [STANDARD]  # fmt: skip
 
 
 def refused(where):
@@ -99,8 +93,6 @@ def refused(where):
     assert used(device, calls)[-3:] == [STANDARD] * 3
     for result in found:
         assert_near(result, cpu(x, state), LSTM)
-    with pytest.raises((rl.SpecError, rl.CudnnError), match=r"persist_small|NOT_SUPPORTED"):
-        rl.forward(x, weights_of(LSTM), LSTM, device="cuda", algo="persist_small")
 
 
 def refused_by_the_descriptor():

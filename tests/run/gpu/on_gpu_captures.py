@@ -6,7 +6,9 @@ import threading
 from ctypes import byref, c_int, c_void_p
 
 import pytest
+from run.gpu.exporters import exchanging
 from run.gpu.fake_gpu import LSTM, Device, H, assert_near, inputs, on_device, weights_of
+from run.gpu.played import played
 
 import rnnlayout as rl
 
@@ -111,3 +113,35 @@ def a_blocking_stream():
         del z
         gc.collect()
     assert_near((y, _), cpu(x), LSTM)
+
+
+def handles_of_captures():
+    """cuDNN may fork onto streams of its handle, which stay in a capture until that ends: until
+    then no call in another stream has the handle."""
+    cpu, gpu = (rl.RNN(weights_of(LSTM), LSTM, device=d) for d in ("cpu", "cuda"))
+    d = Device()
+    x, state = inputs(LSTM)
+    now = [0]
+    with played("torch", exchanging(lambda: now[0])) as Array:
+        given = on_device(d, x, Array)
+
+        def handle_in(stream):
+            now[0] = stream
+            return handle_of(d.log(lambda: gpu(given)))
+
+        handle_in(0)
+        with capture(d) as first:
+            used = handle_in(first)  # the only one
+            with (
+                capture(d) as second,
+                pytest.raises(rl.SpecError, match=r"1 open captures use all of cuDNN's handles"),
+            ):
+                handle_in(second)
+            assert handle_in(0) != used == handle_in(first)
+            assert_near(gpu(x, state), cpu(x, state), LSTM)
+        assert handle_in(0) == used and d.live("handle") == 2
+
+
+def handle_of(lines):
+    (line,) = (line for line in lines if line.startswith("cudnnRNNForward"))
+    return line.split()[1]

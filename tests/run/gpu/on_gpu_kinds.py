@@ -41,7 +41,7 @@ def results_of_the_library_of_x():
                         found = gpu(given[0], first, lengths=lengths)
                         assert all(type(a) is Array for a in flat(found))
                         # taken from a DeviceArray, or made by the library and written
-                        takes = package == "jaxlib" or (package == "torch" and base is Exporter)
+                        takes = package == "jaxlib"
                         assert all(hasattr(a, "of") == takes for a in flat(found))
                         device.sync()
                         for array, right in zip(
@@ -105,3 +105,31 @@ def tensors_that_require_grad():
     for name, like in zip(("out", "h_out", "c_out"), flat(right), strict=True):
         with pytest.raises(rl.LayoutError, match=f"{name} requires grad"):
             rnn(plain, **{name: on_device(device, like, Parameter)})
+
+
+def compiled():
+    """torch.compile does not look into a call, and makes a graph before it and one after it."""
+    device, seen = Device(), []
+    rnn = rl.RNN(weights_of(LSTM), LSTM, device="cuda")
+    x, _ = inputs(LSTM)
+    right = rl.RNN(weights_of(LSTM), LSTM)(x)
+
+    def backend(graph, _):
+        seen.append(graph)
+        return graph.forward
+
+    torch.compile(lambda: 0, backend="eager")  # imports what asks torch itself about GPUs
+    with played("torch", Tensor) as Array, torch.no_grad():
+        given = on_device(device, x, Array)
+
+        @torch.compile(backend=backend)
+        def calls(before):
+            y, state = rnn(given)
+            return before + 1, y, state, before * 2
+
+        for _ in range(2):
+            one, y, _, two = calls(torch.ones(3))
+            assert one.tolist() == [2, 2, 2] and two.tolist() == [2, 2, 2]
+            device.sync()
+            np.testing.assert_allclose(device.read(y.address, right[0]), right[0], atol=5e-6)
+    assert seen

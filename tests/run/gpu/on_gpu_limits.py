@@ -1,13 +1,14 @@
 """Programs for fake_gpu.py: what cuDNN, a GPU or its memory cannot do, and what a call survives."""
 
 import _thread
+import gc
 import os
 import threading
 from ctypes import byref, c_longlong, c_ulonglong, c_void_p
 
 import numpy as np
 import pytest
-from run.gpu.exporters import Exporter
+from run.gpu.exporters import Exporter, address_of, exchanging
 from run.gpu.fake_gpu import (
     LSTM,
     Device,
@@ -20,6 +21,7 @@ from run.gpu.fake_gpu import (
     on_device,
     weights_of,
 )
+from run.gpu.played import played
 
 import rnnlayout as rl
 
@@ -39,17 +41,10 @@ def refused(text, spec=LSTM, **options):
 
 
 def rnns_that_no_gpu_runs():
-    static, small = {"algo": "persist_static"}, {"algo": "persist_small"}
     refused(r"tf32.*needs float32 weights, these are float64", LSTM.replace(dtype="float64"),
             math="tf32")  # fmt: skip
-    refused("low <= high", cell_clip=(float("nan"), 1))
-    refused("algo=.persist_static. needs bias=.double., .* has .input", LSTM.replace(bias="input"),
-            **static)  # fmt: skip
-    refused("does not support float64", LSTM.replace(dtype="float64"), **static)
-    refused("does not support a projection", LSTM.replace(proj_size=2), **small)
-    refused("hidden_size <= 192 for lstm, not 193", LSTM.replace(hidden_size=193), **small)
-    refused("hidden_size <= 384 for rnn_relu, not 385", rl.Spec("rnn_relu", 5, 385), **small)
-    refused("cannot run this RNN on this GPU", rl.Spec("rnn_tanh", 128, 2048), **static)
+    refused(r"cell_clip is \(-1.0, 1.0\), which is not supported on cuda:0: .* use device='cpu'$",
+            cell_clip=(-1, 1))  # fmt: skip
     peeping = LSTM.replace(peepholes=True)
     zeros = {name: np.zeros(s, "f4") for name, s in rl.describe(peeping, "onnx").items()}
     with pytest.raises(rl.SpecError, match="peepholes"):
@@ -70,7 +65,6 @@ def an_old_gpu():
     os.environ["FAKE_CUDA_CAPABILITY"] = "50"
     refused("bfloat16 needs a GPU of compute capability 8.0, GPU 0 has 5.0",
             LSTM.replace(dtype="bfloat16"))  # fmt: skip
-    refused("needs a GPU of compute capability 6.0, GPU 0 has 5.0", algo="persist_small")
 
 
 def bfloat16_before_9_13():
@@ -107,22 +101,6 @@ def little_memory():
         made(rl.Spec("lstm", 5, 100))
 
 
-def no_pools():
-    """The driver's memory instead, which a graph cannot take."""
-    os.environ["FAKE_CUDA_POOLS"] = "0"
-    cpu, gpu, x, state = lstms()
-    d = Device()
-    assert_near(gpu(x, state), cpu(x, state), LSTM)
-    given, outs = on_device(d, x), [on_device(d, a) for a in flat(cpu(x))]
-    named = dict(zip(("out", "h_out", "c_out"), outs, strict=True))
-    stream = d.stream()
-    gpu(given, stream=stream, **named)
-    with d.context() as cuda:
-        assert cuda.cuStreamBeginCapture_v2(c_void_p(stream), 1) == 0
-        with pytest.raises(rl.SpecError, match="the stream is capturing, but GPU 0 has no memory"):
-            gpu(given, stream=stream, **named)
-
-
 def sticky(status):
     """Nothing is called any more after an error that the driver only repeats."""
     _, gpu, x, _ = lstms()
@@ -157,7 +135,7 @@ def first_calls_that_fail():
     """The handle, stream and descriptor of the first call are made piece by piece: after a failure
     the next call makes the rest."""
     os.environ["FAKE_CUDA_CAPABILITY"] = "50"
-    refused("needs a GPU of compute capability 6.0", algo="persist_small")  # the device is ready
+    refused("needs a GPU of compute capability 8.0", LSTM.replace(dtype="bfloat16"))  # is ready
     d = Device()
     for k, call in ((3, "cudnnCreate"), (4, "cuStreamCreate"), (4, "cudnnCreateDropoutDescriptor"),
                     (4, "cudnnSetDropoutDescriptor")):  # fmt: skip
@@ -212,38 +190,40 @@ def a_megabyte():
 
 
 def many_sizes():
-    """More than an RNN notes; it keeps the description of one. Its pool keeps the memory of calls
-    until the last RNN ends."""
+    """The description of one is kept, and one block, which grows and is the RNN's until its end."""
     cpu, gpu, *_ = lstms()
     d = Device()
     for k in range(1, 80):
         x, state = inputs(LSTM, 1 + k % 20, 1 + k % 8)
         found = gpu(on_device(d, x), tuple(on_device(d, a) for a in state))
         assert_near(found, cpu(x, state), LSTM)
-    assert d.live("rnn_data") == 2
-
-    def two_rnns():
-        first, last = made(), made()
-        last(x)
-        del first, last
-
-    assert "cuMemPoolTrimTo" not in d.calls(two_rnns)
+    del found
+    gc.collect()
+    assert (d.live("rnn_data"), d.live("memory")) == (2, 2)  # the weights and the block
+    calls = d.calls(lambda g=gpu: (g(x), g(x)))
+    assert calls.count("cuMemAlloc_v2") <= 1
     del gpu
-    calls = d.calls(two_rnns)
-    assert calls.count("cuMemPoolTrimTo") == 1 and calls.count("cuMemPoolCreate") == 0
-    assert calls.count("cuMemAlloc_v2") == 2  # of the weights alone
+    gc.collect()
+    assert d.live("memory") == 0
 
 
 def two_graphs():
     """Each has memory of its own: nothing orders two launches."""
+    now = [0]
+    with played("torch", exchanging(lambda: now[0])) as Array:
+        graphs(Array, now)
+
+
+def graphs(Array, now):
     cpu, gpu, *_ = lstms()
     d, calls = Device(), []
     for k in range(2):
         x = np.random.default_rng(k).normal(size=(T, N, 5)).astype("f4")
         right, stream = cpu(x), d.stream()
-        outs = {name: on_device(d, a * 0) for name, a in
+        now[0] = stream
+        outs = {name: on_device(d, a * 0, Array) for name, a in
                 zip(("out", "h_out", "c_out"), flat(right), strict=True)}  # fmt: skip
-        given = on_device(d, x)
+        given = on_device(d, x, Array)
         gpu(given, stream=stream, **outs)
         d.sync(stream)
         graph, launched = c_void_p(), c_void_p()
@@ -282,4 +262,4 @@ def a_stream_in_the_place_of_another():
         assert cuda.cuCtxSynchronize() == 0
     for result in results:
         for array, right in zip(flat(result), flat(cpu(x)), strict=True):
-            np.testing.assert_allclose(d.read(array.address, right), right, atol=5e-6)
+            np.testing.assert_allclose(d.read(address_of(array), right), right, atol=5e-6)

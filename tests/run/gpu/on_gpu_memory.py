@@ -10,16 +10,13 @@ from run.gpu.calls import (
     NAMES,
     TIME_FIRST,
     Call,
-    Cupylike,
     Forwarding,
     arguments,
     on_gpu,
     ours,
     ours_in,
-    plain_interface,
     run_on_gpu,
 )
-from run.gpu.exporters import Interface
 from run.gpu.fake_gpu import LSTM, Device, inputs
 
 import rnnlayout as rl
@@ -33,17 +30,14 @@ def no_memory():
     call, side = Call(LSTM, TIME_FIRST, x, state, ours, NAMES[3:]), device.stream()
     arrays = call.arrays(device)
     forwarded = {name: Forwarding(array) for name, array in arrays.items()}
-    interfaces = {name: Interface(array.address, array.shape, stream=1)
-                  for name, array in arrays.items()}  # fmt: skip
     inner = {name: Forwarding(array) for name, array in arrays.items() if name in NAMES[:3]}
     small = arrays | {"h_0": arrays["x"]}
     lengths = np.array([4, 0, 2])
     ways = {
         "ours": (arrays, None, 1),
         "in a large stream": (forwarded, None, side),
-        "of two streams": (interfaces, None, side),
+        "of two streams": (arrays, None, side),
         "DLPack": (forwarded, None, 1),
-        "the interface": (interfaces, None, 1),
         "new results": (inner, None, None),
         "lengths": (arrays, lengths, 1),
         "shapes that do not fit": (small, None, 1),
@@ -53,19 +47,20 @@ def no_memory():
         "numpy": lambda: y.numpy().shape,
         "DLPack": lambda: y.__dlpack__(stream=1) is not None,
         "DLPack of now": lambda: y.__dlpack__(stream=1, max_version=(1, 0)) is not None,
-        "the interface": lambda: y.__cuda_array_interface__,
-        "attributes": lambda: (y.shape, y.dtype, y.device, y.address, y.stream, repr(y)),
+        "attributes": lambda: (y.shape, y.dtype, y.device, y.stream, repr(y)),
     }
     calls = {}
     for name, (given, steps, stream) in ways.items():
 
         def way(given=given, steps=steps, stream=stream):
             (x, state, named), outs = arguments(call, given), NAMES[3:]
-            found = native.call(x, state, steps, *map(named.get, outs), TIME_FIRST, stream, None)
+            found = native.call(
+                x, state, steps, *map(named.get, outs), TIME_FIRST, stream, None, None
+            )
             return found if isinstance(found, list) else (type(found[0]), *map(type, found[1]))
 
         calls[name] = way
-    shared = [*arrays.values(), *forwarded.values(), *interfaces.values(), lengths, native]
+    shared = [*arrays.values(), *forwarded.values(), lengths, native]
     for name, way in (*calls.items(), *others.items()):
         right, before = outcome(way), [sys.getrefcount(a) for a in shared]
         allocations = refuse_each(way, right)
@@ -85,9 +80,8 @@ def leaves_nothing():
     side = device.stream()
     x, state = inputs(LSTM)
     call, kept = Call(LSTM, TIME_FIRST, x, state, ours, NAMES[3:]), []
-    for call.kinds in (dict.fromkeys(NAMES, kind) for kind in (ours, Cupylike, plain_interface)):
-        arrays = call.arrays(device)
-        kept += [arrays, {name: arrays[name] for name in NAMES[:3]}]
+    arrays = call.arrays(device)
+    kept += [arrays, {name: arrays[name] for name in NAMES[:3]}]
     kept.append({name: Forwarding(array) for name, array in kept[0].items()})
     call.kinds = dict.fromkeys(NAMES, ours) | {"h_0": ours_in(side)}
     kept.append(call.arrays(device))

@@ -4,7 +4,7 @@ import gc
 import itertools
 import re
 import sys
-from ctypes import c_size_t
+import types
 
 import numpy as np
 import torch
@@ -26,7 +26,6 @@ from run.gpu.exporters import (
     ROCM,
     Consumed,
     Exporter,
-    Interface,
     OldExporter,
 )
 from run.gpu.fake_gpu import GRU, LSTM, Device, H, I, N, T, inputs, on_device, weights_of
@@ -52,15 +51,6 @@ def changed(name, kind=Exporter, **changes):
     return change
 
 
-def interfaced(name, address=None, shape=None, **changes):
-    def change(device, call, arrays):
-        array = call.all[name]
-        at = device.put(array) if address is None else address
-        arrays[name] = Interface(at, array.shape if shape is None else shape, **changes)
-
-    return change
-
-
 def shared(name, other, offset=0):
     def change(device, call, arrays):
         arrays[name] = Exporter(arrays[other].address + offset, call.all[name].shape)
@@ -75,21 +65,10 @@ def put(name, value):
     return change
 
 
-def elsewhere(name, device_number, managed):
-    def change(device, call, arrays):
-        array = call.all[name]
-        at = device.driver.fake_alloc(c_size_t(array.nbytes), device_number, managed)
-        arrays[name] = Interface(at, array.shape)  # which does not name the GPU
-
-    return change
-
-
-HOST = np.zeros(1000, "f4").ctypes.data
 # The names of the core, which C callers read too.
 CORE = dict(
     zip(NAMES, ("x", "h_0", "c_0", r"y \(out\)", r"h_n \(h_out\)", r"c_n \(c_out\)"), strict=True)
 )
-INVALID = "x has an invalid __cuda_array_interface__"
 WRONG = {
     **{f"{name} of another dtype": (changed(name, dtype="float64"),
        f"{name} is float64, need float32 like the weights") for name in NAMES},
@@ -101,29 +80,21 @@ WRONG = {
        f"{name}: a shape of 4 axes, need at most 3") for name in NAMES},
     **{f"{name} on another GPU": (changed(name, device=(CUDA, 1)),
        f"{name} is on cuda:1, this RNN is on cuda:0") for name in NAMES},
-    **{f"{name} of an interface, on the host": (interfaced(name, HOST),
-       f"{CORE[name]} is not in the memory of a GPU: copy it to GPU 0") for name in NAMES},
-    **{f"{name} in another GPU's memory": (elsewhere(name, 1, 0),
-       f"{CORE[name]} is on GPU 1, the RNN is on GPU 0") for name in NAMES},
-    **{f"{name} in managed memory": (elsewhere(name, 0, 1),
-       f"{CORE[name]} is in managed memory") for name in NAMES},
     **{f"{name} is NumPy's": (put(name, np.zeros((T, N, I), "f4")),
-       f"{name} is a ndarray that is not on a GPU, but x is: all arrays of a call must")
+       f"{name} is a ndarray without DLPack's methods or not on a GPU, as x is: all arrays")
        for name in NAMES[1:]},
     **{f"{name} is torch's on the CPU": (put(name, torch.zeros(T, N, I)),
-       f"{name} is a Tensor that is not on a GPU") for name in NAMES[1:]},
+       f"{name} is a Tensor without DLPack's methods or not on a GPU") for name in NAMES[1:]},
     **{f"{name} in pinned memory": (changed(name, device=(PINNED, 0)),
-       f"{name} is a Exporter that is not on a GPU") for name in NAMES[1:]},
-    **{f"{name} is not an array": (put(name, 7), f"{name} is a int that is not on a GPU")
-       for name in NAMES[1:]},
+       f"{name} is a Exporter without DLPack's methods or not on a GPU") for name in NAMES[1:]},
+    **{f"{name} is not an array": (put(name, 7),
+       f"{name} is a int without DLPack's methods or not on a GPU") for name in NAMES[1:]},
     **{f"{name} at 0": (changed(name, address=None),
        f"{name}: its address is 0, but it has elements") for name in NAMES},
     **{f"{name} unaligned": (changed(name, offset=2),
        rf"{CORE[name]} begins at 0x\w+, which is not a multiple of the 4 bytes") for name in NAMES},
     **{f"{name} read-only": (changed(name, flags=1), f"{name} is a Exporter that is read-only")
        for name in NAMES[3:]},
-    **{f"{name} read-only by its interface": (interfaced(name, data=(1 << 40, True)),
-       f"{name} is a Interface that is read-only") for name in NAMES[3:]},
     **{f"{name} is asked and fails": (changed(name, gives=BufferError("no way")),
        f"{name} does not export its memory: no way") for name in NAMES},
     "x is NumPy's": (put("x", np.zeros((T, N, I), "f4")), "stream= is only for arrays on a GPU"),
@@ -139,7 +110,7 @@ WRONG = {
     "an exporter that lies of the number": (changed("x", Lying, device=(CUDA, 1)), "x is on"),
     "a table that tells of another GPU": (changed("x", Tensor, device=(CUDA, 1)), "x is on"),
     "a table that tells of the host": (changed("h_0", Tensor, device=(CPU, 0)),
-                                       "h_0 is a Tensor that is not on a GPU"),
+                                       "h_0 is a Tensor without DLPack's methods or not on a GPU"),
     "a table's other major version": (changed("h_0", Tensor, version=(2, 0)),
                                       "h_0 does not export its memory: DLPack 2.0 is not"),
     "strides": (changed("x", strides=(I, T * I, 1)),
@@ -159,22 +130,6 @@ WRONG = {
     "h_out a little off h_0": (shared("h_out", "h_0", 4), r"h_n \(h_out\) overlaps h_0"),
     "h_out over c_0": (shared("h_out", "c_0"), r"h_n \(h_out\) overlaps c_0"),
     "c_out over h_out": (shared("c_out", "h_out"), r"overlaps [hc]_n \([hc]_out\)"),
-    "big-endian": (interfaced("x", typestr=">f4"), "x is >f4, need float32"),
-    "no type of ours": (interfaced("x", typestr="|V2"), r"x is \|V2, need float32"),
-    "no typestr": (interfaced("x", typestr=None), "interface__ lacks a typestr"),
-    "a mask": (interfaced("x", mask=7), "x is a Interface with a mask, which would be lost"),
-    "no data": (interfaced("x", data=None), f"{INVALID}: data is None, not a tuple"),
-    "an interface of four axes": (interfaced("x", shape=(1, T, N, I)),
-                                  f"{INVALID}: need a tuple of at most 3 sizes, found"),
-    "a shape of no numbers": (interfaced("x", shape=(T, N, "n")), f"{INVALID}: 'str' object"),
-    "stream 0": (interfaced("x", stream=0), f"{INVALID}: stream is 0, which may mean either"),
-    "a stream that is none": (interfaced("x", stream=-1), f"{INVALID}: can't convert negative"),
-    "strides in bytes": (interfaced("x", strides=(4 * I, 4 * T * I, 4)), r"x: strides \(5, 20"),
-    "strides of half an element": (interfaced("x", strides=(4 * N * I, 4 * I, 2)),
-                                   r"x: strides \(15, 5, -1\) \(in elements\)"),
-    "strides a little off": (interfaced("x", strides=(4 * N * I + 1, 4 * I, 4)), "x: strides"),
-    "too few strides": (interfaced("x", strides=(4,)),
-                        rf"{INVALID}: strides \(4,\) have another length than shape"),
 }  # fmt: skip
 
 
@@ -239,6 +194,10 @@ def refused_otherwise():
     host = np.zeros((T, N, I), "f4")
     assert_refused(lambda: on_gpu(LSTM)(host, (h, c)), "h_0 is a Exporter on a GPU, but x is not")
     assert_refused(lambda: on_gpu(LSTM)(host, out=h), "out is a Exporter on a GPU, but x is not")
+    numba = types.SimpleNamespace(__cuda_array_interface__={})
+    assert_refused(
+        lambda: on_gpu(LSTM)(numba), "x is a SimpleNamespace on a GPU without DLPack's m"
+    )
     half = LSTM.replace(dtype="float16")
     assert_refused(lambda: on_gpu(half)(host), "x is float32, need float16 like the weights$")
     x, state = inputs(GRU)
@@ -282,11 +241,8 @@ def refused_lengths():
         assert_refused(lambda: cpu(x, state, lengths=call.lengths), text)
     alone = Call(LSTM, TIME_FIRST, x, state, Exporter, (), batched=False, lengths=[4])
     assert_refused(lambda: run_on_gpu(alone, alone.arrays(device), 1), "lengths need a batch")
-    for there in (Interface(1 << 40, (N,), "<i8"), Exporter(1 << 40, (N,), "int64")):
-        call.lengths = there
-        assert_refused(
-            lambda: run_on_gpu(call, arrays, 1), "lengths is a .* needed on the host: pa"
-        )
+    call.lengths = Exporter(1 << 40, (N,), "int64")
+    assert_refused(lambda: run_on_gpu(call, arrays, 1), "lengths is a .* needed on the host: pa")
     assert device.live("pushed") == 0
 
 
@@ -309,8 +265,7 @@ def raised():
                     raise kind("no matter of the array")
                 return object.__getattribute__(self, name)
 
-        for name, where in itertools.product(NAMES, ("__dlpack__", "__dlpack_device__",
-                                                     "__cuda_array_interface__")):  # fmt: skip
+        for name, where in itertools.product(NAMES, ("__dlpack__", "__dlpack_device__")):
             arrays = call.arrays(device)
             arrays[name] = Broken(arrays[name].address, arrays[name].shape)
             arrays[name].where = where

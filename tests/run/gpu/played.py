@@ -2,7 +2,7 @@
 
 import contextlib
 import sys
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from unittest import mock
 
 import numpy as np
@@ -45,6 +45,9 @@ def played(package, base):
         self.device = Place(self.device)
 
     Array = type("Array", (base,), {"__module__": f"{package}.core", "__init__": init})
+    Array.is_cuda = True
+    stream = SimpleNamespace(cuda_stream=0, ptr=0, is_capturing=lambda: False)
+    cuda = SimpleNamespace(current_stream=lambda _: stream, get_current_stream=lambda: stream)
     if package == "torch":
         Array.new_empty = lambda self, shape: empty(shape, self.dtype)
     module = sys.modules.get("torch") if package == "torch" else None
@@ -52,6 +55,10 @@ def played(package, base):
         module = ModuleType(LIBRARIES[package])
         module.is_grad_enabled = lambda: False  # asked of torch
         module.empty = empty
+    patched = mock.patch.object(module, "cuda", cuda, create=True)
+    if hasattr(module, "nn"):  # torch itself
+        patched = mock.patch.object(module.cuda, "current_stream", cuda.current_stream)
     with mock.patch.dict(sys.modules, {LIBRARIES[package]: module}), \
-            mock.patch.object(module, "from_dlpack", from_dlpack, create=True):  # fmt: skip
+            mock.patch.object(module, "from_dlpack", from_dlpack, create=True), \
+            patched:  # fmt: skip
         yield Array

@@ -3,11 +3,13 @@
 import ctypes
 import json
 import os
+import sys
+from unittest import mock
 
 from run.gpu.doctor import VARIABLES
 
 import rnnlayout as rl
-from rnnlayout import _native
+from rnnlayout._run import cudnn
 
 
 def search():
@@ -18,10 +20,11 @@ def search():
     os.environ.update(question["variables"])
     if question["loaded"]:
         ctypes.CDLL(question["loaded"])
-    places = [list(map(os.fsencode, question[key])) for key in ("packages", "environments")]
     for step in question["steps"]:
         if step == "find":
-            answers.append(_native.find_cudnn(*places))
+            with mock.patch.multiple(sys, path=question["packages"], prefix=question["environment"],
+                                     base_prefix=question["environment"]):  # fmt: skip
+                answers.append(cudnn.cudnn_report())
         elif step == "forget the variable":
             os.environ.pop("RNNLAYOUT_CUDNN", None)
         else:

@@ -26,7 +26,7 @@ def install(stubs):
 
     def copy(folder, *names):
         folder.mkdir(parents=True, exist_ok=True)
-        for name in names or [*PARTS[9], "libcudnn.so.9"]:
+        for name in names or [*PARTS, "libcudnn.so.9"]:
             where = {"libcudnn.so.9": "good", "libcuda.so.1": "driver"}.get(name, "parts")
             shutil.copy(stubs / where / name, folder)
         return folder
@@ -201,7 +201,7 @@ except Exception as error:
 def test_cuda_never_falls_back():
     said = refused("cuda")
     assert said.startswith("CudnnNotFoundError cuda:0 cannot be used: no usable cuDNN was found")
-    assert f"\n  packages: {PACKAGE}: no libcudnn.so.9 or libcudnn.so.8 in nvidia/cudnn" in said
+    assert f"\n  packages: {PACKAGE}: no libcudnn.so.9 in nvidia/cudnn" in said
     assert '\nhint: pip install "rnnlayout[cu13]"' in said
     assert issubclass(rl.CudnnNotFoundError, RuntimeError)
 
@@ -239,18 +239,21 @@ def test_the_hint_knows_the_driver(install, tmp_path, cuda, extra):
 def test_a_fork_cannot_have_the_driver(install, tmp_path):
     folder = install(tmp_path)
     install(tmp_path, "libcublasLt.so.13", "libcuda.so.1")
-    program = """
+    program = (
+        WEIGHTS
+        + """
 import os
 from rnnlayout._run import cudnn as _cudnn
 assert not _cudnn.cudnn_report()["why_not"]
 if os.fork() == 0:
     try:
-        _cudnn.require_cudnn()
-    except _cudnn.CudnnNotFoundError as error:
+        rl.RNN(*w, device="cuda")
+    except rl.CudnnNotFoundError as error:
         os.write(1, str(error).encode())
     os._exit(0)
 os.wait()
 """
+    )
     said = python(program, RNNLAYOUT_CUDNN=folder, LD_LIBRARY_PATH=folder)
     assert "start processes with spawn" in said
 
@@ -313,15 +316,11 @@ def test_folders_of_python_are_looked_at_in_its_order(install, tmp_path):
 def test_what_is_no_folder_of_packages_is_left_out(monkeypatch, tmp_path):
     (tmp_path / "python.zip").touch()
     odd = ["", ".", "here", "a\0b", 7, None, tmp_path, str(tmp_path / "python.zip")]
-    asked = []
     monkeypatch.setattr(sys, "path", [*odd, *sys.path, str(tmp_path), str(tmp_path)])
-    monkeypatch.setattr(_cudnn._native, "find_cudnn", lambda *folders: asked.extend(folders))
-    _cudnn.cudnn_report()
-    folders, environments = asked
-    assert folders.count(os.fsencode(tmp_path)) == 1 and os.fsencode(PACKAGE) in folders
+    folders = [root for origin, root, _ in _cudnn._roots() if origin == "packages"]
+    assert folders.count(str(tmp_path)) == 1 and PACKAGE in folders
     assert all(os.path.isdir(folder) and os.path.isabs(folder) for folder in folders)
-    assert os.fsencode(os.path.dirname(os.__file__)) not in folders
-    assert environments[0] == os.fsencode(sys.prefix)
+    assert os.path.dirname(os.__file__) not in folders
 
 
 # -------------------------------------------------------------------------------- the page of it
@@ -336,7 +335,7 @@ def machine(name, install, fakes, folder):
     wheels = folder / "wheels"
     here = {"PYTHONPATH": os.pathsep.join([str(wheels), PACKAGE])}
     if name == "well":  # an RNN is run
-        shutil.copytree(fakes.cudnn(9), wheels / "nvidia/cudnn/lib")
+        shutil.copytree(fakes.cudnn, wheels / "nvidia/cudnn/lib")
         (wheels / "nvidia/cu13/lib").mkdir(parents=True)
         shutil.move(wheels / "nvidia/cudnn/lib/libcublasLt.so.13", wheels / "nvidia/cu13/lib")
         here["LD_LIBRARY_PATH"] = shutil.copytree(fakes.cuda, folder / "driver")
@@ -374,7 +373,7 @@ def test_the_page_shows_what_doctor_prints(name, install, fakes, tmp_path):
 def test_the_page_explains_every_reason():
     """The page's table has each message of the core about a folder."""
     folder = ROOT / "csrc" / "forward" / "cudnn"
-    code = "".join((folder / name).read_text() for name in ("load.c", "library.c", "cublas.c"))
+    code = "".join((folder / name).read_text() for name in ("load.c", "library.c"))
     said = re.sub(r"\s+", " ", PAGE)
     for reason in ("which belong beside it", "truncated at", "not a 64-bit library", "is too old",
                    "built for another CPU architecture", "of another cuDNN",

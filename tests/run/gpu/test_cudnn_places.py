@@ -1,10 +1,9 @@
 """Which cuDNN is found, and what the report says about the others. The places are folders with good
 and bad stubs; each search is made in a process of its own, because opened libraries stay open."""
 
-import dataclasses
+import itertools
 import json
 import os
-import random
 import re
 import shutil
 import types
@@ -14,6 +13,7 @@ from commands import run
 from run.gpu.children import Children
 from run.gpu.conftest import PARTS
 
+LIBRARY = "libcudnn.so.9"
 # The places in the order of the search: what the report calls them, and their folder of libraries.
 PLACES = {
     "loaded": ("already loaded", "lib"),
@@ -29,49 +29,29 @@ PLACES = {
     "second": ("LD_LIBRARY_PATH", "."),
     "loader": ("loader", "."),
 }
-NOTHING, SOME, ALL = range(3)
-
-
-@dataclasses.dataclass(frozen=True)
-class Kind:
-    """What is in a folder: a stub, and the command that damages the folder."""
-
-    stub: str | None = "good"
-    major: int = 9
-    spoil: str = "true"
-    why: str | None = None  # it is refused
-    opens: int = NOTHING  # what has been opened when that is known
-
-
 NO_ELF = "libcudnn_ops.so.9: not a 64-bit library"
+# Of a folder: the stub in it, the command that damages it, and why it is refused then.
 KINDS = {
-    "empty": Kind(None, 0, why="no libcudnn.so.9 or libcudnn.so.8"),
-    "good9": Kind(opens=ALL),
-    "good8": Kind(major=8, opens=ALL),
-    "lone9": Kind(spoil="rm libcudnn_*", why="without libcudnn_graph.so.9, libcudnn_ops.so.9"),
-    "pipe": Kind(spoil="rm libcudnn_ops.so.9 && mkfifo libcudnn_ops.so.9", why=NO_ELF),
-    "lone8": Kind(major=8, spoil="rm libcudnn_*", why="without libcudnn_ops_infer.so.8, "),
-    "no_adv": Kind(spoil="rm libcudnn_adv*", why="without libcudnn_adv.so.9,"),
-    "cut": Kind(spoil="truncate -s 5000 libcudnn_adv.so.9", why="truncated at 5000 bytes"),
-    "cut_late": Kind(spoil="set -- $(readelf -lW libcudnn_graph.so.9 | grep DYNAMIC) && "
-                     "truncate -s $(($2 + 1)) libcudnn_graph.so.9",
-                     why="libcudnn_graph.so.9: truncated at"),
-    "text": Kind(spoil="echo version https://git-lfs > libcudnn_ops.so.9", why=NO_ELF),
-    "foreign": Kind(spoil="mv libcudnn_graph.so.9 x && { head -c 18 x; printf '\\002'; "
-                    "tail -c +20 x; } > libcudnn_graph.so.9 && rm x",
-                    why="libcudnn_graph.so.9: built for another CPU architecture"),
-    "secret": Kind(spoil="ln -sf nowhere libcudnn_ops.so.9", why="without libcudnn_ops.so.9,"),
-    "old": Kind("old", 8, why="cuDNN 8.5.0 is too old", opens=ALL),
-    "lying": Kind("lying", why="it reports version 8.9.6", opens=ALL),
-    "other": Kind("other", why="it reports version 10.0.0", opens=ALL),
-    "mixed": Kind("mixed", why="cudnnAdvVersionCheck returned 1002 (STUB_STATUS)", opens=ALL),
-    "undefined": Kind(spoil="cp {stubs}/undefined/* .", why="libcudnn_adv.so.9 does not open: /",
-                      opens=SOME),
-    "lacking": Kind("lacking", why="it lacks cudnnGetVersion", opens=ALL),
-    "seven": Kind(None, 0, "touch libcudnn.so.7", why="cuDNN 7: 8.9 or 9 is needed"),
+    "good9": ("good", "true", None),
+    "empty": (None, "true", "no libcudnn.so.9"),
+    "lone9": ("good", "rm libcudnn_*", "without libcudnn_graph.so.9, libcudnn_ops.so.9"),
+    "pipe": ("good", "rm libcudnn_ops.so.9 && mkfifo libcudnn_ops.so.9", NO_ELF),
+    "no_adv": ("good", "rm libcudnn_adv*", "without libcudnn_adv.so.9,"),
+    "cut": ("good", "truncate -s 5000 libcudnn_adv.so.9", "truncated at 5000 bytes"),
+    "text": ("good", "echo version https://git-lfs > libcudnn_ops.so.9", NO_ELF),
+    "foreign": ("good", "mv libcudnn_graph.so.9 x && { head -c 18 x; printf '\\002'; "
+                "tail -c +20 x; } > libcudnn_graph.so.9 && rm x",
+                "libcudnn_graph.so.9: built for another CPU architecture"),
+    "secret": ("good", "ln -sf nowhere libcudnn_ops.so.9", "without libcudnn_ops.so.9,"),
+    "eight": ("good", "mv libcudnn.so.9 libcudnn.so.8", "cuDNN 8 is too old: 9 is needed"),
+    # these are opened before that is known: only their names are tried
+    "lying": ("lying", "true", "it reports version 8.9.6: 9 is needed"),
+    "other": ("other", "true", "it reports version 10.0.0: 9 is needed"),
+    "mixed": ("mixed", "true", "cudnnAdvVersionCheck returned 1002 (STUB_STATUS)"),
+    "undefined": ("good", "cp {stubs}/undefined/* .", "libcudnn_adv.so.9 does not open: /"),
+    "lacking": ("lacking", "true", "it lacks cudnnGetVersion"),
 }  # fmt: skip
-REFUSED = Kind(None, 0, why="not asked")
-MISSING = Kind(None, 0, why="cannot open shared object file")
+OPENS_NOTHING = list(KINDS)[1:10]
 
 
 @pytest.fixture(scope="module")
@@ -86,22 +66,23 @@ def machine(stubs, tmp_path_factory):
         return root_of(place, kind) / PLACES[place][1]
 
     def fill(folder, kind):
+        stub, spoil, _ = KINDS[kind]
         folder.mkdir(parents=True, exist_ok=True)
-        if kind.stub:
-            for name in PARTS[kind.major]:
+        if stub:
+            for name in PARTS:
                 shutil.copy(stubs / "parts" / name, folder)
-            shutil.copy(stubs / kind.stub / f"libcudnn.so.{kind.major}", folder)
-        run(["sh", "-c", kind.spoil.replace("{stubs}", str(stubs))], cwd=folder)
+            shutil.copy(stubs / stub / LIBRARY, folder)
+        run(["sh", "-c", spoil.replace("{stubs}", str(stubs))], cwd=folder)
 
-    def ask(*steps, variables=(), packages=(), environments=(), loaded=None):
+    def ask(*steps, variables=(), packages=(), environment="/nowhere", loaded=None):
         question = {"steps": steps, "variables": dict(variables), "packages": packages,
-                    "environments": environments, "loaded": loaded}  # fmt: skip
+                    "environment": environment, "loaded": loaded}  # fmt: skip
         asked = json.dumps(question, default=str)
         return json.loads(children.run("run.gpu.searches", "search", QUESTION=asked))
 
     for kind in KINDS:
         for place in list(PLACES)[:-1]:
-            fill(folder_of(place, kind), KINDS[kind])
+            fill(folder_of(place, kind), kind)
     children = Children(["run.gpu.searches"], os.environ | {"LD_LIBRARY_PATH": str(loader)})
     yield types.SimpleNamespace(root_of=root_of, folder_of=folder_of, fill=fill, ask=ask,
                                 loader=loader, stubs=stubs)  # fmt: skip
@@ -114,78 +95,50 @@ def emptied(folder):
     return folder
 
 
-def expected_loader(kinds, opened):
-    """Yield the places of the system's loader, which is not asked for what is there already."""
-    for major in (9, 8):
-        above = opened[major] == ALL or major in (kinds["first"].major, kinds["second"].major)
-        there = kinds["loader"] if kinds["loader"].major == major else MISSING
-        yield "loader", REFUSED if above else there
-
-
-def assert_as_expected(report, kinds):
-    """Compare the report with a model of the search: kinds of folders by their places."""
-    opened, found = {9: NOTHING, 8: NOTHING, 0: NOTHING}, None
-    places = iter([p for p in report["places"] if p["origin"] != "usual folders"])
-
-    def is_taken(name, kind, shared=False):
-        place = next(places)
-        assert place["origin"] == PLACES[name][0], (name, place)
-        said = place["why_not"]
-        if opened[kind.major] and not shared and said and "has already loaded libcudnn" in said:
-            return False
-        blocked = opened[kind.major] and not shared and kind.opens
-        assert not blocked and (kind.why in said if kind.why else said is None), (name, kind, said)
-        opened[kind.major] = max(opened[kind.major], kind.opens)
-        return said is None
-
-    loaded = kinds["loaded"]
-    if loaded.stub:
-        opened[loaded.major] = ALL
-    first = loaded if loaded.stub else Kind(None, 0, why="not loaded in this process")
-    found = is_taken("loaded", first, shared=True)
-    for name in list(PLACES)[1:-1]:
-        found = found or is_taken(name, kinds[name])
-    if not found:
-        found = any(is_taken(*place) for place in expected_loader(kinds, opened))
-    assert next(places, None) is None and found == (report["path"] is not None)
-    assert not found or (report["version"] in (91900, 8906) and report["cuda_version"] == 13010)
+@pytest.mark.parametrize("name", PLACES)
+def test_every_place_in_its_order(machine, name):
+    """Good ones from this place on, and before it some that are refused unopened."""
+    names, bad = list(PLACES), itertools.cycle(OPENS_NOTHING)
+    until = names.index(name)
+    kinds = {place: next(bad) if k < until else "good9" for k, place in enumerate(names)}
+    if name == "loader":  # it would load what the variable names
+        kinds["first"] = kinds["second"] = "empty"
+    roots = {place: machine.root_of(place, kind) for place, kind in kinds.items()}
+    machine.fill(emptied(machine.loader), kinds["loader"])
+    variables = {PLACES[place][0]: str(roots[place])
+                 for place in ("conda", "cudnn", "home", "cuda", "cuda_home")}  # fmt: skip
+    variables["LD_LIBRARY_PATH"] = f"{roots['first']}:{roots['second']}"
+    report, again = machine.ask(
+        "find", "find", variables=variables, packages=[roots["site"], roots["user"]],
+        environment=roots["venv"],
+        loaded=machine.folder_of("loaded", "good9") / LIBRARY if name == "loaded" else None,
+    )  # fmt: skip
+    assert again == report  # the answer is kept
+    places = [place for place in report["places"] if place["origin"] != "usual folders"]
+    assert [place["origin"] for place in places] == [PLACES[n][0] for n in names[: until + 1]]
+    for place, kind in zip(places[1:until], list(kinds.values())[1:], strict=False):
+        assert KINDS[kind][2] in place["why_not"], (place, kind)
+    found = machine.loader if name == "loader" else machine.folder_of(name, "good9")
+    assert places[-1]["why_not"] is None
+    assert os.path.samefile(report["path"], found / LIBRARY)
+    assert (report["version"], report["cuda_version"]) == (91900, 13010)
     assert report["why_not"] and report["no_driver"] and not report["cublas"]
 
 
-def random_machines(rng):
-    """Yield what is in each place: mostly nothing or something bad, so that the search goes on."""
-    for name in PLACES:
-        yield {place: "empty" for place in PLACES} | {name: "good9"}
-        yield {place: "empty" for place in PLACES} | {name: "good8"}
-    for turn in range(60):
-        kinds = {}
-        for place in PLACES:
-            bad = "empty" if turn % 3 else rng.choice(list(KINDS))
-            kinds[place] = bad if rng.random() < 2 / 3 else rng.choice(list(KINDS))
-            if turn % 2 and not KINDS[kinds[place]].why:
-                kinds[place] = "empty"
-        if kinds["loader"] == "pipe":  # the system's loader would wait for it
-            kinds["loader"] = "empty"
-        yield kinds
+def test_the_loader_is_not_asked_for_what_was_refused(machine):
+    machine.fill(emptied(machine.loader), "empty")
+    (report,) = machine.ask("find", variables={
+        "LD_LIBRARY_PATH": str(machine.folder_of("first", "lone9"))})  # fmt: skip
+    assert report["places"][-1]["why_not"] == "not asked: it would load one of the above"
+    assert report["path"] is None
 
 
-def test_every_place_in_its_order(machine):
-    for names in random_machines(random.Random(1)):
-        kinds = {place: KINDS[name] for place, name in names.items()}
-        roots = {place: machine.root_of(place, name) for place, name in names.items()}
-        machine.fill(emptied(machine.loader), kinds["loader"])
-        variables = {PLACES[place][0]: roots[place]
-                     for place in ("conda", "cudnn", "home", "cuda", "cuda_home")}  # fmt: skip
-        variables["LD_LIBRARY_PATH"] = f"{roots['first']}:{roots['second']}"
-        loaded = kinds["loaded"]
-        file = machine.folder_of("loaded", names["loaded"]) / f"libcudnn.so.{loaded.major}"
-        first, again = machine.ask(
-            "find", "find", variables={name: str(root) for name, root in variables.items()},
-            packages=[roots["site"], roots["user"]], environments=[roots["venv"]],
-            loaded=file if loaded.stub else None,
-        )  # fmt: skip
-        assert_as_expected(first, kinds)
-        assert again == first  # the answer is kept
+def test_a_cudnn_of_another_library_is_not_mixed(machine):
+    lone = machine.folder_of("loaded", "lone9") / LIBRARY
+    (report,) = machine.ask("find", packages=[machine.root_of("site", "good9")], loaded=lone)
+    first, second = report["places"][:2]
+    assert "without libcudnn_graph.so.9" in first["why_not"]
+    assert "has already loaded libcudnn.so.9 of another cuDNN, from /" in second["why_not"]
 
 
 def choose(machine, path, why, by_call, loaded=None):
@@ -205,12 +158,11 @@ def choose(machine, path, why, by_call, loaded=None):
 
 @pytest.mark.parametrize("name", KINDS)
 def test_a_chosen_place(machine, name):
-    kind, folder = KINDS[name], machine.folder_of("site", name)
+    (stub, _, why), folder = KINDS[name], machine.folder_of("site", name)
     paths = [folder, machine.root_of("cuda_home", name)]
-    paths += [folder / f"libcudnn.so.{kind.major}"] if kind.stub else []
+    paths += [folder / f"libcudnn.so.{8 if name == 'eight' else 9}"] if stub else []
     for k, path in enumerate(paths):
-        choose(machine, path, kind.why, by_call=k % 2)
-        choose(machine, path, kind.why, by_call=not k % 2)
+        choose(machine, path, why, by_call=k % 2)
 
 
 def test_chosen_otherwise(machine):
@@ -219,12 +171,9 @@ def test_chosen_otherwise(machine):
     choose(machine, "/nowhere/at/all", "no such file or folder", by_call=True)
     choose(machine, "nowhere.so", "no such file or folder", by_call=False)
     good = machine.folder_of("site", "good9")
-    choose(machine, good / "libcudnn_adv.so.9", "not called libcudnn.so.9", by_call=True)
-    lone, loaded = (machine.folder_of("loaded", name) for name in ("lone9", "good9"))
-    choose(machine, good, "has already loaded libcudnn.so.9 of another cuDNN, from /", by_call=True,
-           loaded=lone / "libcudnn.so.9")  # fmt: skip
-    for path in (loaded, machine.folder_of("site", "good8")):
-        choose(machine, path, None, by_call=True, loaded=loaded / "libcudnn.so.9")
+    choose(machine, good / "libcudnn_adv.so.9", "not the path of a libcudnn.so.9", by_call=True)
+    loaded = machine.folder_of("loaded", "good9")
+    choose(machine, loaded, None, by_call=True, loaded=loaded / LIBRARY)
 
 
 def test_a_place_that_two_variables_name_is_searched_once(machine):
@@ -246,9 +195,6 @@ DRIVEN = [
     ("good9", {}, "../../cublas/lib", {}),
     ("good9", {}, BESIDE, {}),
     ("good9", {}, "loader", {}),
-    ("good8", {"STUB_CUDA": 11080}, "../../cublas/lib", {}),
-    ("good8", {"STUB_CUDA": 11080}, "without libcublas.so.11",
-     {"why_not": NONE, "place": "it needs libcublas.so.11, "}),
     ("good9", {}, None, {"why_not": NONE, "place": "it needs libcublasLt.so.13, "}),
     ("good9", {"STUB_DRIVER": 12040}, BESIDE, {
         "why_not": NONE, "place": "built for CUDA 13, but the driver supports CUDA 12.4 at most"}),
@@ -273,7 +219,7 @@ DRIVEN = [
 @pytest.mark.parametrize("name, variables, cublas, texts", DRIVEN, ids=str)
 def test_drivers_and_what_cudnn_needs(machine, tmp_path, name, variables, cublas, texts):
     folder = tmp_path / "nvidia/cudnn/lib"
-    machine.fill(folder, KINDS[name])
+    machine.fill(folder, name)
     driver = variables.get("DRIVER", "driver")
     shutil.copy(machine.stubs / driver / "libcuda.so.1", emptied(machine.loader))
     if cublas:
@@ -295,4 +241,4 @@ def test_drivers_and_what_cudnn_needs(machine, tmp_path, name, variables, cublas
     assert texts.keys() <= said.keys() and report["driver"].endswith("/libcuda.so.1")
     assert (report["cublas"] is None) == ("why_not" in texts and "gpu" not in texts)
     assert len(report["gpus"]) == (0 if "no_driver" in texts else variables.get("STUB_GPUS", 1))
-    assert not report["cublas"] or re.search(r"libcublasLt\.so\.1[13]$", report["cublas"])
+    assert not report["cublas"] or re.search(r"libcublasLt\.so\.13$", report["cublas"])

@@ -18,7 +18,7 @@ sys.path.insert(0, str(ROOT / "tools"))
 import get_cudnn
 from ask_cudnn import LIBRARIES
 
-VERSIONS = {"8": "8.9.6", "9.0": "9.0.0", "9.19": "9.19.0", "9.28": "9.28.0"}
+VERSIONS = {"9.0": "9.0.0", "9.19": "9.19.0", "9.28": "9.28.0"}
 
 
 def folder_of(version):
@@ -31,7 +31,7 @@ def folder_of(version):
 @pytest.fixture(params=map(download, VERSIONS))
 def real(request):
     """(version, folder, names of its libraries)"""
-    return VERSIONS[request.param], folder_of(request.param), LIBRARIES[int(request.param[0])]
+    return VERSIONS[request.param], folder_of(request.param), LIBRARIES[9]
 
 
 def link(folder, names, to):
@@ -81,7 +81,7 @@ ABORTED = -6
 
 
 def test_one_that_misses_parts_is_an_error(real, tmp_path):
-    version, folder, (*parts, main) = real
+    _, folder, (*parts, main) = real
     for number, missing in enumerate([parts, *([part] for part in parts)]):
         kept = [part for part in parts if part not in missing]
         place = link(folder, [*kept, main], tmp_path / str(number))
@@ -94,7 +94,7 @@ def test_one_that_misses_parts_is_an_error(real, tmp_path):
         done = subprocess.run(
             [sys.executable, "-c", ALONE, place / main], capture_output=True, text=True, check=False
         )
-        said_so = version[0] == "9" and parts[0] not in missing and "status 3009" in done.stdout
+        said_so = parts[0] not in missing and "status 3009" in done.stdout
         assert done.returncode == ABORTED or said_so, (missing, done)
 
 
@@ -132,6 +132,13 @@ def test_parts_of_two_versions_are_an_error(other, tmp_path):
         assert found["gpu"]["cudnn"] is None and re.match(OTHERS[other], place["why_not"])
     else:
         assert found["gpu"]["cudnn"]["version"] == VERSIONS["9.28"]
+
+
+@pytest.mark.download
+def test_cudnn_8_is_refused():
+    code, found = doctor(RNNLAYOUT_CUDNN=folder_of("8"))
+    assert code == 0 and found["gpu"]["cudnn"] is None
+    assert found["gpu"]["places"][0]["why_not"] == "cuDNN 8 is too old: 9 is needed"
 
 
 @pytest.mark.download

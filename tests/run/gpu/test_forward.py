@@ -12,12 +12,8 @@ MODULES = [
     for name in ("numpy", "arrays", "kinds", "calls", "refused", "memory", "streams", "orders",
                  "captures", "results", "algos", "life", "limits")
 ]  # fmt: skip
-# Other versions of cuDNN: 8 has no bfloat16, and before 8.9.7 lengths are copied to the device.
-VERSIONS = [
-    *(("run.gpu.on_gpu_numpy", "every_kind", version) for version in (8906, 8907, 90300, 91900)),
-    ("run.gpu.on_gpu_numpy", "numpy_arrays", 8906),
-    ("run.gpu.on_gpu_life", "errors", 8906),
-]
+# Other versions of cuDNN: bfloat16 came with 9.13.
+VERSIONS = [("run.gpu.on_gpu_numpy", "every_kind", version) for version in (90300, 91900)]
 
 
 def programs(module):
@@ -38,6 +34,5 @@ def children(fakes):
 
 
 @pytest.mark.parametrize("module, name, version", RUNS)
-def test_on_the_fakes(fakes, children, module, name, version):
-    folder = fakes.cudnn(8 if version < 90000 else 9)
-    children.run(module, name, FAKE_CUDNN=version, RNNLAYOUT_CUDNN=folder)
+def test_on_the_fakes(children, module, name, version):
+    children.run(module, name, FAKE_CUDNN=version)
