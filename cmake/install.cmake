@@ -1,4 +1,4 @@
-# `cmake --install`: the header, a static and a shared library, a CMake package and a pkg-config
+# `cmake --install`: the headers, a static and a shared library, a CMake package and a pkg-config
 # file. A program links rnnlayout::rnnlayout (shared) or rnnlayout::static.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
@@ -13,7 +13,7 @@ set_target_properties(rnnlayout_shared PROPERTIES OUTPUT_NAME rnnlayout EXPORT_N
 target_link_options(rnnlayout_shared PRIVATE -Wl,-z,now,-z,relro)
 set_target_properties(rnnlayout PROPERTIES EXPORT_NAME static)
 
-install(FILES csrc/include/rnnlayout.h TYPE INCLUDE)
+install(FILES csrc/include/rnnlayout.h csrc/include/rnnlayout.hpp TYPE INCLUDE)
 install(TARGETS rnnlayout rnnlayout_shared EXPORT rnnlayout)
 set(package ${CMAKE_INSTALL_LIBDIR}/cmake/rnnlayout)
 install(EXPORT rnnlayout NAMESPACE rnnlayout:: FILE targets.cmake DESTINATION ${package})

@@ -31,6 +31,9 @@ extern "C" {
 
 #define RNL_VERSION "0.1.0"
 
+/* Return the version of the library that runs; RNL_VERSION is that of the header. */
+const char *rnl_version(void);
+
 /* ------------------------------------------------------------------------------- errors -- */
 
 typedef enum rnl_status {
@@ -417,6 +420,20 @@ typedef struct rnl_rnn_options {
 } rnl_rnn_options;
 
 /*
+ * Read which RNN a file has: the JSON that `rnnlayout convert model.pt lstm.bin` writes beside the
+ * weights, in lstm.bin.json, or what Spec.to_dict() returns in Python.
+ *
+ * text     nbytes bytes of UTF-8; a NUL after them is not needed
+ * options  receives the clip of the cell state if the RNN is used with one; otherwise zeros
+ *
+ * RNL_E_SPEC: the text is not such JSON, or the spec is invalid; the message has the key, what was
+ * found and what is needed. RNL_E_LOSSY: the RNN is used with a setting that rnl_rnn_run() does not
+ * apply. Allocates no memory.
+ */
+rnl_status rnl_spec_from_json(const char *text, size_t nbytes, rnl_spec *spec,
+                              rnl_rnn_options *options, rnl_error *err);
+
+/*
  * Prepare an RNN for the CPU. The caller frees it with rnl_rnn_free(), which accepts NULL.
  *
  * weights  the tensor of layout RNL_FORWARD_LAYOUT, in spec->dtype: cuDNN's weight space, extended
@@ -521,84 +538,55 @@ void rnl_stepper_get(const rnl_stepper *stepper, void *h, void *c);
 void rnl_set_num_threads(int n);
 int rnl_num_threads(void);
 
-/* ------------------------------------------------------------------------- finding cuDNN -- */
+/* ------------------------------------------------------------------------- opening cuDNN -- */
 
-/* Places to search besides those of the system and the environment. Each list ends with NULL; a
- * list may be NULL itself. */
-typedef struct rnl_cudnn_search {
-    const char *const *packages;     /* folders that contain Python packages           */
-    const char *const *environments; /* roots of environments, which have a lib folder */
-} rnl_cudnn_search;
+/*
+ * Open cuDNN 9 and NVIDIA's driver for this process. Once it has succeeded, later calls do nothing.
+ *
+ * path  of libcudnn.so.9; NULL: the one that the process has loaded already, else the one that the
+ *       system's loader finds
+ *
+ * All parts of cuDNN are checked and opened at once: a call that does not find its part aborts the
+ * process. RNL_E_NO_CUDNN: the text says why this cuDNN cannot be used; another path may be tried.
+ * Without a usable driver it succeeds too, and rnl_cudnn_describe() says why there is none. Opened
+ * libraries stay open.
+ */
+rnl_status rnl_cudnn_open(const char *path, rnl_error *err);
 
-/* A place that was searched. */
-typedef struct rnl_cudnn_place {
-    const char *origin;  /* why it was searched: "packages", "CUDA_HOME" ...              */
-    const char *path;    /* the library, or the folder without one                        */
-    const char *why_not; /* the reason why it is not used; NULL: this library is in use   */
-} rnl_cudnn_place;
-
-typedef struct rnl_gpu {
-    char name[128];
-    int capability;      /* 10 * major + minor                                     */
-    const char *why_not; /* the reason why cuDNN cannot use it; NULL: it can       */
-} rnl_gpu;
-
-typedef struct rnl_cudnn_report {
-    const char *why_not; /* the reason why no GPU is usable; NULL: the first GPU is usable */
-    const rnl_cudnn_place *places;
-    int num_places;
-    const char *path;        /* of libcudnn; NULL: no usable one was found                */
-    int version;             /* 91900 is 9.19.0, 8906 is 8.9.6                            */
+/* What the process uses. Texts live as long as the process. */
+typedef struct rnl_cudnn_about {
+    const char *path;        /* of libcudnn; NULL: none is open                           */
+    int version;             /* 91900 is 9.19.0                                           */
     int cuda_version;        /* of the CUDA that cuDNN is built for: 13010 is 13.1        */
-    const char *cublas;      /* path of libcublasLt; NULL: not opened without a driver        */
+    const char *cublas;      /* path of libcublasLt; NULL: not opened without a driver    */
     const char *driver;      /* path of libcuda; NULL: none was found                     */
     const char *no_driver;   /* the reason why the driver is not usable; NULL: it is      */
     int driver_cuda_version; /* of the newest CUDA that the driver supports               */
-    const rnl_gpu *gpus;
     int num_gpus;
-} rnl_cudnn_report;
+} rnl_cudnn_about;
 
-/*
- * Find and open cuDNN 8.9 or 9 and the driver. This is done once per process: later calls return
- * the same result, also if nothing was found. The first usable cuDNN is taken from:
- *
- *   1. the file or folder that rnl_cudnn_choose() or the variable RNNLAYOUT_CUDNN names; then no
- *      other place is searched, and "off" means none
- *   2. the process: the library that other code has loaded already
- *   3. packages: <each>/nvidia/cudnn/lib, nvidia/cudnn_jit/lib, torch/lib
- *   4. environments: CONDA_PREFIX, then <each>/lib
- *   5. toolkits: CUDNN_PATH, CUDNN_HOME, CUDA_PATH, CUDA_HOME, /usr/local/cuda, /opt/cuda
- *   6. the loader: LD_LIBRARY_PATH, then its own folders
- *
- * report  valid until the process ends, also after rnl_cudnn_choose()
- *
- * The status is RNL_OK even if nothing was found: the report gives the reasons. RNL_E_NO_CUDNN:
- * this process was forked from one that had initialized the driver. RNL_E_NOMEM. Opened libraries
- * stay open.
- */
-rnl_status rnl_cudnn_find(const rnl_cudnn_search *search, const rnl_cudnn_report **report,
-                          rnl_error *err);
+/* RNL_E_NO_CUDNN: this process was forked from one that had initialized the driver. */
+rnl_status rnl_cudnn_describe(rnl_cudnn_about *about, rnl_error *err);
 
-/* Choose the cuDNN for the next rnl_cudnn_find(): a file, a folder or "off", instead of what
- * RNNLAYOUT_CUDNN names; NULL withdraws the choice. The path is not opened yet. If an earlier
- * search found nothing, the next one searches again. RNL_E_SPEC: a cuDNN is in use already.
- * RNL_E_NOMEM. */
-rnl_status rnl_cudnn_choose(const char *path, rnl_error *err);
+typedef struct rnl_gpu {
+    char name[128];
+    int capability; /* 10 * major + minor */
+} rnl_gpu;
+
+/* RNL_E_NO_CUDNN: this GPU cannot be used; the text says why, and gpu has what was found. */
+rnl_status rnl_gpu_describe(int device, rnl_gpu *gpu, rnl_error *err);
 
 /* ---------------------------------------------------------------- the forward pass on a GPU -- */
 
 /*
- * An RNN on a GPU, run by cuDNN. Its weights are uploaded once. The workspace of a call comes
- * from a memory pool of the device, in the order of the call's stream; the pool keeps its memory
- * until the last RNN of the device is freed. Without memory pools each call allocates its workspace
- * and waits for the call to free it.
+ * An RNN on a GPU, run by cuDNN. Its weights are uploaded once. The workspace of a call is the
+ * caller's, or a block of the RNN that grows and that its calls use one after the other.
  *
- * It computes what rnl_rnn computes; with a clip c_n is clamped, which cuDNN alone does not do.
+ * It computes what rnl_rnn computes, but has no clip.
  * Results may differ in rounding between batch sizes and devices.
  *
- * Call rnl_cudnn_find() first; it must find a usable cuDNN and GPU. The calls use the device's
- * primary context and restore the caller's context; they change no other state of the process. An
- * RNN cannot be used in a forked process.
+ * Call rnl_cudnn_open() first. The calls use the device's primary context and restore the caller's
+ * context; they change no other state of the process. An RNN cannot be used in a forked process.
  */
 typedef struct rnl_gpu_rnn rnl_gpu_rnn;
 
@@ -609,16 +597,12 @@ typedef enum rnl_gpu_math {
 } rnl_gpu_math;
 
 typedef enum rnl_gpu_algo {
-    RNL_GPU_AUTO, /* for each call as PyTorch chooses; RNL_GPU_STANDARD where cuDNN refuses */
-    RNL_GPU_STANDARD,
-    RNL_GPU_PERSIST_STATIC, /* keeps weights in the GPU's registers; cuDNN's limits apply  */
-    RNL_GPU_PERSIST_SMALL   /* the same, for H <= 192, or H <= 384 in plain RNNs           */
+    RNL_GPU_AUTO, /* for each call as PyTorch chooses; the standard one where cuDNN refuses */
+    RNL_GPU_STANDARD
 } rnl_gpu_algo;
 
 typedef struct rnl_gpu_options {
     int device;
-    int clips; /* as in rnl_rnn_options */
-    double clip_low, clip_high;
     rnl_gpu_math math;
     rnl_gpu_algo algo;
 } rnl_gpu_options;
@@ -630,9 +614,9 @@ typedef struct rnl_gpu_options {
  * options  NULL: all zero
  *
  * RNL_E_SPEC: the spec or an option is invalid, or this cuDNN or GPU does not support the RNN (a
- * reset-before GRU, bfloat16 before capability 8.0, an algorithm's limits); the message gives the
- * reason. RNL_E_NO_CUDNN. RNL_E_CUDNN. RNL_E_NOMEM: no host or device memory; for device memory the
- * message gives the number of bytes.
+ * reset-before GRU, bfloat16 before capability 8.0); the message gives the reason. RNL_E_NO_CUDNN.
+ * RNL_E_CUDNN. RNL_E_NOMEM: no host or device memory; for device memory the message gives the
+ * number of bytes.
  */
 rnl_status rnl_gpu_rnn_new(const rnl_spec *spec, const void *weights,
                            const rnl_gpu_options *options, rnl_gpu_rnn **rnn, rnl_error *err);
@@ -657,36 +641,45 @@ rnl_status rnl_gpu_rnn_weights(rnl_gpu_rnn *rnn, void *weights, rnl_error *err);
  *              does not support a length of 0 beside others
  * stream       a stream of the device. NULL is the legacy default stream, 2 the per-thread one.
  *              Not used if on_host is 1
- * located      1: you know that all arrays are in the memory of the RNN's device, so the driver is
- *              not asked. A wrong address destroys the context that the whole process shares
+ * workspace, workspace_nbytes   device memory for the work, aligned to 256 bytes, which nothing
+ * else uses before this work is done; rnl_gpu_rnn_workspace() tells its size. NULL, or too few
+ * bytes: the RNN uses its own block
  *
- * hn may be h0, and cn may be c0. Otherwise outputs must not overlap any array. With a clip, c0 is
- * clamped too when it is read.
+ * hn may be h0, and cn may be c0. Otherwise outputs must not overlap any array.
  *
  * If the caller is capturing the stream into a graph:
  *   - A call with the same sizes must have run and finished before.
- *   - The device must have memory pools: the graph takes its workspace from its own memory.
- *   - Its lengths become part of the graph; this needs cuDNN 8.9.7 or newer.
+ *   - workspace must be given, and live as long as the graph.
+ *   - Its lengths become part of the graph.
  *   - Destroy the graphs before you free the RNN.
  *
- * RNL_E_SPEC: a size is invalid, cuDNN does not support a length, or the stream belongs to another
- * device. RNL_E_LAYOUT: a length is invalid; a pointer is NULL, unaligned, in host memory, on
- * another device, or in another array of the call. RNL_E_NO_CUDNN. RNL_E_CUDNN. RNL_E_NOMEM.
+ * Addresses are not checked: a wrong one destroys the context that the whole process shares.
+ *
+ * RNL_E_SPEC: a size is invalid, cuDNN does not support a length, the stream belongs to another
+ * device, or open captures use all of cuDNN's handles. RNL_E_LAYOUT: a length is invalid; a pointer
+ * is NULL, unaligned, or in another array of the call. RNL_E_NO_CUDNN. RNL_E_CUDNN. RNL_E_NOMEM.
  * RNL_E_INTERRUPTED: only if on_host is 1; outputs may be partly written.
  */
 typedef struct rnl_gpu_call {
     int64_t T, N;
-    int on_host, batch_first, located;
+    int on_host, batch_first;
     const void *x;
     const int64_t *lengths;
     const void *h0, *c0;
     void *y, *hn, *cn;
     void *stream;
+    void *workspace;
+    int64_t workspace_nbytes;
     int (*poll)(void *);
     void *poll_arg;
 } rnl_gpu_call;
 
 rnl_status rnl_gpu_rnn_run(rnl_gpu_rnn *rnn, const rnl_gpu_call *call, rnl_error *err);
+
+/* The bytes of workspace that a call uses. Asks cuDNN only if the last call had other sizes or
+ * lengths. */
+rnl_status rnl_gpu_rnn_workspace(rnl_gpu_rnn *rnn, const rnl_gpu_call *call, int64_t *nbytes,
+                                 rnl_error *err);
 
 /* Allocate device memory for the results of a call in this stream, and free it, which waits for all
  * work on the device, because that work may still use the memory. Freeing disturbs no capture, and

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "core/status.h"
+#include "model/spec.h"
 
 typedef struct names {
     const char *what;
@@ -42,6 +43,11 @@ const char *rnl_name(rnl_family family, int value)
     if ((unsigned)family >= NUM_FAMILIES || value < 0 || value >= 8)
         return NULL;
     return families[family].names[value];
+}
+
+const char *rnl_family_key(rnl_family family)
+{
+    return families[family].what;
 }
 
 rnl_status rnl_parse(rnl_family family, const char *name, int *value, rnl_error *err)

@@ -7,6 +7,9 @@
 /* RNL_MAX_LAYERS bounds the lists that grow with the number of layers. No network has so many. */
 enum { RNL_MAX_LAYERS = 65536, RNL_NUM_CELLS = RNL_RNN_RELU + 1 };
 
+/* The name of a family: the key of its values in JSON, the field of rnl_spec. */
+const char *rnl_family_key(rnl_family family);
+
 int rnl_num_gates(rnl_cell cell);
 
 int rnl_num_directions(const rnl_spec *spec);

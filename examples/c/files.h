@@ -1,5 +1,5 @@
-/* What the two example programs share: files, the spec that rnnlayout wrote beside the weights, and
- * what is printed. Compiles as C11 and as C++. */
+/* What the two example programs share: files, arguments, and what is printed. Compiles as C11 and
+ * as C++. */
 #ifndef FILES_H
 #define FILES_H
 
@@ -52,80 +52,14 @@ static inline void write_file(const char *prefix, const char *suffix, const void
         FAIL("%s: cannot be written", path);
 }
 
-/* ----------------------------------------------------------------------------------- the spec --
- */
-
-/* Return the value of a key, or NULL. The first one counts: rnnlayout writes the spec before the
- * rest. */
-static inline const char *find_value(const char *json, const char *key)
-{
-    char quoted[64];
-    snprintf(quoted, sizeof quoted, "\"%s\"", key);
-    const char *at = strstr(json, quoted);
-    if (!at)
-        return NULL;
-    at += strlen(quoted);
-    at += strspn(at, " \t\r\n");
-    return *at == ':' ? at + 1 + strspn(at + 1, " \t\r\n") : NULL;
-}
-
-static inline const char *value_of(const char *json, const char *key)
-{
-    const char *value = find_value(json, key);
-    if (!value)
-        FAIL("the spec has no \"%s\"", key);
-    return value;
-}
-
-static inline int number_of(const char *json, const char *key, long least)
-{
-    const char *value = value_of(json, key);
-    char *end;
-    long number = strtol(value, &end, 10);
-    if (end == value || !*end || !strchr(",} \t\r\n", *end) || number < least || number > INT_MAX)
-        FAIL("the spec's \"%s\" must be a whole number, at least %ld", key, least);
-    return (int)number;
-}
-
-/* Copy the value of a key, a word with or without quotes. */
-static inline void word_of(const char *json, const char *key, char word[32])
-{
-    const char *value = value_of(json, key);
-    value += *value == '"';
-    int length = (int)strcspn(value, "\",} \t\r\n");
-    snprintf(word, 32, "%.*s", length, value);
-}
-
-static inline int true_of(const char *json, const char *key)
-{
-    char word[32];
-    word_of(json, key, word);
-    if (strcmp(word, "true") != 0 && strcmp(word, "false") != 0)
-        FAIL("the spec's \"%s\" must be true or false, not %s", key, word);
-    return strcmp(word, "true") == 0;
-}
-
 /* Return the text of WEIGHTS.json, the spec of the weights. The caller frees it. */
-static inline char *read_spec_text(const char *weights)
+static inline char *read_spec_text(const char *weights, size_t *nbytes)
 {
     char path[4096];
-    size_t nbytes;
     if (snprintf(path, sizeof path, "%s.json", weights) >= (int)sizeof path)
         FAIL("%s: the name is too long", weights);
-    char *json = read_file(path, &nbytes);
-    while (nbytes && strchr(" \t\r\n", json[nbytes - 1]))
-        nbytes--;
-    if (!nbytes || json[0] != '{' || json[nbytes - 1] != '}')
-        FAIL("%s: the spec is not a JSON object, or is truncated", path);
-    if (number_of(json, "schema", 1) != 1)
-        FAIL("%s: only schema 1 of the spec is supported", path);
-    if (find_value(json, "config")) /* go_backwards, an initial state ... */
-        FAIL("%s: this RNN has settings in \"config\", which this program does not apply", path);
-    return json;
+    return read_file(path, nbytes);
 }
-
-/* ------------------------------------------------------------------------------- the arguments --
- */
 
 /* Return N. */
 static inline int batch_of(const char *text)
@@ -149,18 +83,17 @@ static inline int steps_of(const char *path, size_t nbytes, int N, int I, size_t
     return (int)(nbytes / step);
 }
 
-/* Print what was run, and the last output of the first sequence if it is float32 or float64. */
-static inline void print_result(char **argv, const char *json, int T, int N, int width, size_t unit,
-                                const void *y)
+/* Print what the weights are. */
+static inline void print_rnn(const char *path, const char *cell, int I, int H, int L, int D,
+                             const char *dtype)
 {
-    char cell[32], dtype[32];
-    word_of(json, "cell", cell);
-    word_of(json, "dtype", dtype);
-    const int L = number_of(json, "num_layers", 1);
-    printf("%s: %s, %d inputs, %d hidden units, %d layer%s, %s, %s\n", argv[1], cell,
-           number_of(json, "input_size", 1), number_of(json, "hidden_size", 1), L,
-           L == 1 ? "" : "s", true_of(json, "bidirectional") ? "two directions" : "one direction",
-           dtype);
+    printf("%s: %s, %d inputs, %d hidden units, %d layer%s, %s, %s\n", path, cell, I, H, L,
+           L == 1 ? "" : "s", D == 2 ? "two directions" : "one direction", dtype);
+}
+
+/* Print what was run, and the last output of the first sequence if it is float32 or float64. */
+static inline void print_result(char **argv, int T, int N, int width, size_t unit, const void *y)
+{
     printf("%s: %d steps of %d sequences\n", argv[2], T, N);
     printf("%s.y: %d x %d x %d outputs\n", argv[4], T, N, width);
     if (unit < 4)

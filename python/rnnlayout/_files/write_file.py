@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -14,19 +15,26 @@ from rnnlayout._files.formats.registry import (
     file_to_read,
     format_to_read,
     format_to_write,
+    layout_of_format,
 )
-from rnnlayout._files.tensor_sets.choose_rnns import choose_rnns, match_names, stack_layers_as_in
+from rnnlayout._files.tensor_sets.choose_rnns import (
+    choose_rnns,
+    match_names,
+    split_layers_as_in,
+    stack_and_layer,
+    stack_layers_as_in,
+)
 from rnnlayout._files.tensor_sets.file_limits import InputFile
 from rnnlayout._files.tensor_sets.found import Found
 from rnnlayout._files.tensor_sets.layerwise import LayerwiseConversion, ScratchMemory
 from rnnlayout._files.tensor_sets.output_file import Output, check_free, write_whole_file
 from rnnlayout._files.tensor_sets.rnn_names import check_names, entry_name
 from rnnlayout._files.tensor_sets.tensor_set import Converted, Hints, Progress
-from rnnlayout._model.asks import Ask, join_messages
+from rnnlayout._model.asks import Ask, Message, join_messages
 from rnnlayout._model.checked_rnn import checked_rnn_of
 from rnnlayout._model.config import check_config
 from rnnlayout._model.errors import FileError
-from rnnlayout._model.layout import Layout, as_layout
+from rnnlayout._model.layout import Layout, as_layout, known_layouts
 from rnnlayout._model.spec import Spec, differing_fields
 from rnnlayout._model.undecided import error_with_text
 from rnnlayout._native import LayoutError, SpecError
@@ -41,7 +49,8 @@ def save(path: Any, weights: Weights | Mapping[str, Weights]) -> None:
     """Write one RNN, or several by name, to a file. Its suffix decides the format.
 
     An RNN whose layout the format lacks is converted to the format's own if that is exact: to keras
-    for .keras, .h5, .weights.h5 and .json, onnx for .onnx, cudnn for .bin, .npy and .h.
+    for .keras, .h5, .weights.h5 and .json, onnx for .onnx, cudnn for .bin, .npy and .h; to that of
+    the forward pass for .c.
     An existing file is replaced. The new file is written atomically: it is complete, or the old one
     is unchanged.
 
@@ -52,6 +61,14 @@ def save(path: Any, weights: Weights | Mapping[str, Weights]) -> None:
     setting in config is not of its kind; LossyError
     if the format cannot represent an RNN, or a setting that changes its outputs; the first error of
     `weights.refused` if it is what load() returned and some RNNs of the file could not be read.
+
+        >>> import tempfile
+        >>> import numpy as np
+        >>> path = Path(tempfile.mkdtemp(), "amp.c")  # for a microcontroller
+        >>> spec = Spec("rnn_tanh", 1, 1, bias=False, dtype="f8")
+        >>> save(path, {"amp": Weights([np.eye(1), np.eye(1)], spec, layout="keras")})
+        >>> "void amp_step(amp_state *state, const double *x, double *y);" in path.read_text()
+        True
     """
     format = format_to_write(path)
     entries = {"": weights} if isinstance(weights, Weights) else weights
@@ -130,7 +147,7 @@ def convert_file(
     src: Any,
     dst: Any,
     *,
-    to: str | Layout,
+    to: str | Layout | None = None,
     spec: Spec | None = None,
     layout: str | Layout | None = None,
     prefix: str = "",
@@ -152,7 +169,8 @@ def convert_file(
 ) -> Converted:
     """Convert the recurrent layers of a file to another layout.
 
-    to: the layout of the result.
+    to: the layout of the result; by default the one of `dst`, if its format has only one: cudnn for
+        .bin, .npy and .h, onnx for .onnx, the forward pass's own for .c.
     src, spec, layout, prefix, as_class, config, format, mmap: as for load().
     cell, reset, recurrent_activation, activation: as for load(). dtype, exact: as for convert().
     only: names of RNNs: the new file has these and nothing else. stack: lists of names, bottom
@@ -172,9 +190,9 @@ def convert_file(
     """
     hints = Hints(spec, layout, prefix, cell, reset, recurrent_activation, activation, dtype,
                   format, as_class, config, mmap)  # fmt: skip
-    to = as_layout(to)
     path, dst = file_to_read(src), Path(dst)
     source, target = format_to_read(path, format), format_to_write(dst)
+    to = as_layout(layout_of_format(target) if to is None else to)
     modernize = source.rewrite if isinstance(source, ModelFormat) else None
     with write_whole_file(dst, force=force, source=path, dry_run=dry_run) as out:
         whole_file = only is None and stack is None
@@ -182,9 +200,10 @@ def convert_file(
             with explain_wrong_suffix(path, source):
                 return modernize(InputFile(path, mmap), out, hints, to, dtype, exact)
         if isinstance(target, ModelFormat) and to.name not in target.layouts:
-            fits = join_messages(" or ", [Ask("to", name) for name in target.layouts])
-            why = f"{dst}: a {target.suffix} file cannot have layout {to}: pass "
-            raise LayoutError(why + fits)
+            known = [name for name in target.layouts if name in known_layouts()]
+            fits = join_messages(" or ", [Ask("to", name) for name in known])
+            why = f"{dst}: a {target.suffix} file cannot have layout {to}: "
+            raise LayoutError(why + ("pass " + fits if known else "omit " + Ask("to", None)))
         found, file = read_file(path, hints)
         out.sources += found.files
         found = choose_rnns(found, only, stack)
@@ -221,6 +240,8 @@ _ALONE = (
 
 # ------------------------------------------------------------------------------------- convert_into
 
+_MOST_TRIED = 12  # RNNs of a file, for the pair that a message suggests
+
 
 def convert_into(
     src: Any,
@@ -239,9 +260,11 @@ def convert_into(
     """Write a copy of the file `into` to `dst`, with the weights of the RNNs of `src`.
 
     only, stack: the RNNs of `src` that are used, as in convert_file(). RNNs are matched by name as
-    in verify(); map: names in `src` -> names in `into`, where they differ. Each is written in the
-    layout and dtype that it has in `into`; everything else in `into` is copied unchanged. Other
-    arguments as for convert_file(); what `into` does not record is taken from the hints too.
+    in verify(), also one of several layers with RNNs of one layer each, NAME_0, NAME_1 ... or
+    /NAME/LSTM, /NAME/LSTM_1 ..., which are those of NAME. map: names in `src` -> names in `into`,
+    where they differ. Each is written in the layout and dtype that it has in `into`; everything
+    else in `into` is copied unchanged. Other arguments as for convert_file(); what `into` does not
+    record is taken from the hints too.
     Raises LayoutError if no names match, or two RNNs of one name are not the same.
     """
     path, model, dst = file_to_read(src), file_to_read(into), Path(dst)
@@ -257,6 +280,7 @@ def convert_into(
     old, file = _read_model(model, hints)
     source = load(path, **hints)
     new = stack_layers_as_in(choose_rnns(source, only, stack), old)
+    new, map = split_layers_as_in(new, old, map)
     check_free(dst, force, path, model)
     pairs = _pairs(new, old, map, path, model)
     conversions = {
@@ -303,12 +327,31 @@ def _pairs(
     """Return the name of each RNN in `new` that has a counterpart -> its name in `old`."""
     pairs = match_names(new, old, map)
     if not pairs:
+        fits = next((one for one in _pairs_to_try(new, old) if _fits(new, old, *one)), None)
         raise LayoutError(
             f"no RNN of {path} ({', '.join(new.readable)}) has the name of one of {model}"
-            f" ({', '.join(old.readable)}): pair them with "
-            + Ask("map", {new.readable[0]: old.readable[0]})
+            f" ({', '.join(old.readable)}), "
+            + (Message("pair them with ", Ask("map", dict([fits]))) if fits else "nor its sizes")
         )
     for name, target in pairs.items():
         if difference := differing_fields(new[name].spec, old[target].spec):
             raise LayoutError(f"{target}: two different RNNs in {path} and {model}: {difference}")
     return pairs
+
+
+def _pairs_to_try(new: Found, old: Found) -> Iterator[tuple[str, str]]:
+    """Yield pairs of the first RNNs, and of their stacks of layers in `old`."""
+    targets = old.readable[:_MOST_TRIED]
+    stacks = [name for name, _ in map(stack_and_layer, targets)]
+    yield from product(new.readable[:_MOST_TRIED], dict.fromkeys([*targets, *stacks]))
+
+
+def _fits(new: Found, old: Found, name: str, target: str) -> bool:
+    """Would convert_into() accept this pair as map=, as far as the files decide it?"""
+    split, pairs = split_layers_as_in(new, old, {name: target})
+    pairs = pairs or {layer: layer for layer in split if layer not in new}
+    for one, there in pairs.items():
+        a, b = split.get(one), old.get(there)
+        if there not in old.readable or (a and b and differing_fields(a.spec, b.spec)):
+            return False
+    return True

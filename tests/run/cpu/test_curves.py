@@ -24,13 +24,14 @@ H, BLOCK = 16, 1 << 18
 #
 # sigmoid, a power of two divided by d: the division adds at most 1/2. If d is a power of two times
 # m, 1 <= m < 2, the rounding of d is u / m of d, and the quotient has the mantissa 2 / m: this adds
-# 1 / m^2, at most 1. The terms of d have two errors of u / 4, from the roundings of r and of
-# e^r - 1, and less if m is near 1: at most 1/2.
+# 1 / m^2, at most 1. The terms of d have three errors of u / 4, from the roundings of r, of its
+# first terms and of e^r - 1. If m is near 1, e^r is near 3/4 or 7/8, and the latter two are half as
+# large: at most 1/2.
 #
-# tanh: the last sum adds at most 1/2. The rounding of m is 1/2 of its ulp; t is about m / 2, or a
-# little less, and then its ulp is a quarter of that of m: at most 1. The Newton step leaves
-# 1 - (1 - t) of the other roundings; for large |x|, where it leaves more, m has hardly any effect:
-# at most 1/2.
+# tanh, 1 - 2 / d from 1/2 on: the subtraction adds at most 1/2. The quotient is at most 1/2: its
+# rounding adds at most 1/4, that of d 1/2, and three errors of e^r - 1, as above, less than 1/2.
+# Below 1/2, x + x^3 s: the sum adds at most 1/2; the second term is less than a tenth of the first,
+# so that its five roundings, each of at most one unit, add less than 1/2.
 MOST_ULP = 2
 FLAT = {"tanh": 10.0, "sigmoid": 104.0}
 

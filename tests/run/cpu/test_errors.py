@@ -180,13 +180,7 @@ OPTIONS = {
     ),
     "algo of nobody": (
         lambda: rl.RNN(X, algo="persist", device="auto"),
-        "algo is 'persist', need 'auto', 'standard', 'persist_static' or 'persist_small'$",
-    ),
-    "algo of a GPU that does not exist": (
-        lambda: rl.RNN(
-            np.zeros(SMALL.num_params, "f4"), SMALL, algo="persist_small", device="auto"
-        ),
-        "algo is 'persist_small', need 'auto' or 'standard' on the CPU",
+        "algo is 'persist', need 'auto' or 'standard'$",
     ),
     "batch_first": (lambda: rl.RNN(X, batch_first=2), "batch_first is 2, need True or False"),
     "no spec": (lambda: rl.RNN(np.zeros(5, "f4")), "a flat vector of 5 elements does not record"),

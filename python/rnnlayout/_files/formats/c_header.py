@@ -103,7 +103,7 @@ def _write_c_header(out: Output, entries: Mapping[str, Weights]) -> None:
         raise LayoutError(
             f"two of {', '.join(map(repr, entries))} have the same name in C, {word}: rename one"
         )
-    guard = f"RNNLAYOUT_{_identifier(out.name).upper()}"
+    guard = f"RNNLAYOUT_{c_identifier(out.name).upper()}"
     with open(out, "w", encoding="ascii", newline="\n") as file:
         file.write(_TOP.format(guard=guard))
         for entry, weights in entries.items():
@@ -115,21 +115,21 @@ def _write_c_header(out: Output, entries: Mapping[str, Weights]) -> None:
 FORMAT = ModelFormat(".h", ("cudnn",), None, _write_c_header)
 
 
-def _identifier(text: str) -> str:
+def c_identifier(text: str) -> str:
     name = re.sub(r"\W", "_", text, flags=re.ASCII)
     return f"rnn_{name}" if not name[:1].isalpha() else name
 
 
 def _defined_names(entry: str, weights: Weights) -> set[str]:
     """Return all names that an RNN defines in C: its macros, its variables and its function."""
-    name = _identifier(entry)
+    name = c_identifier(entry)
     words = re.findall(r"{(?:name|NAME)}\w*", _RNN + _END)
     own = {word.format(name=name, NAME=name.upper()) for word in words}
     return own | _settings_macros(entry, weights).keys()
 
 
 def _rnn(entry: str, weights: Weights) -> Iterator[str]:
-    name = _identifier(entry)
+    name = c_identifier(entry)
     flat, spec = checked_rnn_of(weights).arrays[0], weights.spec
     bits, element = _TYPES[flat.itemsize]
     words = {
@@ -168,7 +168,7 @@ def _settings_comment(weights: Weights) -> str:
 
 def _settings_macros(entry: str, weights: Weights) -> dict[str, str]:
     """Return a macro for each setting, and for the order of the axes of x if it is known."""
-    name = _identifier(entry).upper()
+    name = c_identifier(entry).upper()
     axes = weights.batch_first
     macros = {} if axes is None else {f"{name}_BATCH_FIRST": f"{axes:d}"}
     keys: dict[str, str] = {}
@@ -179,7 +179,7 @@ def _settings_macros(entry: str, weights: Weights) -> dict[str, str]:
                 " a constant in C: write a .bin, or, to leave it out, "
                 + how_to_leave_out(entry, [key])
             )
-        macro = f"{name}_CONFIG_{_identifier(key).upper()}"
+        macro = f"{name}_CONFIG_{c_identifier(key).upper()}"
         if macro in macros:
             raise LayoutError(
                 f"settings {keys[macro]!r} and {key!r} of {entry!r} are both {macro} in C; to leave"

@@ -96,6 +96,7 @@ FORMATS = {
     ".npy": "weight_space.NPY",
     ".bin": "weight_space.BIN",
     ".h": "c_header.FORMAT",
+    ".c": "c_source.FORMAT",
     ".pt": "torch.checkpoint.FORMAT",
     ".pth": "torch.checkpoint.FORMAT",
     ".ckpt": "torch.checkpoint.FORMAT",
@@ -158,6 +159,14 @@ def format_to_write(path: Any, *, copies: bool = False) -> Format:
         )
     why = f"{suffix} files are only read" if suffix else "unknown format"
     raise FileError(f"{path}: {why}; files are written as {', '.join(writable_suffixes())}")
+
+
+def layout_of_format(format: Format) -> str:
+    """Return the layout of all files of a format. Raises LayoutError if they may have others."""
+    if isinstance(format, ModelFormat) and len(format.layouts) == 1:
+        return format.layouts[0]
+    why = f"a {format.suffix} file may have several layouts: choose one with "
+    raise LayoutError(why + Ask("to"))
 
 
 def file_to_read(path: Any) -> Path:

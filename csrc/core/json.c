@@ -1,0 +1,206 @@
+#include "core/json.h"
+
+#include <stddef.h>
+#include <string.h>
+
+#include "core/status.h"
+
+enum { MOST_DEPTH = 32 }; /* of arrays and objects; what rnnlayout writes has 5 */
+
+void rnl_put_word(const char *from, size_t nbytes, char word[RNL_WORD])
+{
+    size_t k = 0;
+    for (; k < nbytes && k < RNL_WORD - 1; k++)
+        word[k] = (char)(from[k] < ' ' || from[k] > '~' ? '?' : from[k]);
+    word[k] = '\0';
+}
+
+rnl_status rnl_json_malformed(const rnl_json *r, const char *need)
+{
+    char found[RNL_WORD];
+    rnl_put_word(r->at, r->at < r->end, found);
+    if (r->at == r->end)
+        return rnl_fail(r->err, RNL_E_SPEC, "the JSON ends after byte %td, need %s: is it cut off?",
+                        r->at - r->start, need);
+    return rnl_fail(r->err, RNL_E_SPEC, "the JSON is malformed: byte %td is %s, need %s",
+                    r->at - r->start, found, need);
+}
+
+static char peek(const rnl_json *r)
+{
+    return r->at < r->end ? *r->at : '\0';
+}
+
+bool rnl_json_take(rnl_json *r, char wanted)
+{
+    if (r->at == r->end || *r->at != wanted)
+        return false;
+    r->at++;
+    return true;
+}
+
+void rnl_json_skip_spaces(rnl_json *r)
+{
+    while (rnl_json_take(r, ' ') || rnl_json_take(r, '\n') || rnl_json_take(r, '\r') ||
+           rnl_json_take(r, '\t'))
+        ;
+}
+
+static bool is_digit(char c)
+{
+    return c >= '0' && c <= '9';
+}
+
+/* The value of a hexadecimal digit; -1: it is not one. */
+static int hex_value(char c)
+{
+    return is_digit(c)            ? c - '0'
+           : c >= 'a' && c <= 'f' ? c - 'a' + 10
+           : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                  : -1;
+}
+
+static rnl_status skip_digits(rnl_json *r)
+{
+    if (!is_digit(peek(r)))
+        return rnl_json_malformed(r, "a digit");
+    while (is_digit(peek(r)))
+        r->at++;
+    return RNL_OK;
+}
+
+static rnl_status skip_number(rnl_json *r)
+{
+    rnl_status status = RNL_OK;
+    (void)rnl_json_take(r, '-');
+    if (!rnl_json_take(r, '0'))
+        status = skip_digits(r);
+    if (!status && rnl_json_take(r, '.'))
+        status = skip_digits(r);
+    if (!status && (rnl_json_take(r, 'e') || rnl_json_take(r, 'E'))) {
+        if (!rnl_json_take(r, '-'))
+            (void)rnl_json_take(r, '+');
+        status = skip_digits(r);
+    }
+    return status;
+}
+
+static rnl_status skip_escape(rnl_json *r)
+{
+    if (!peek(r) || !strchr("\"\\/bfnrtu", peek(r)))
+        return rnl_json_malformed(r, "a letter that JSON allows after a backslash");
+    if (*r->at++ != 'u')
+        return RNL_OK;
+    for (int k = 0; k < 4; k++, r->at++)
+        if (hex_value(peek(r)) < 0)
+            return rnl_json_malformed(r, "a hexadecimal digit");
+    return RNL_OK;
+}
+
+static rnl_status skip_string(rnl_json *r)
+{
+    rnl_status status = RNL_OK;
+    if (!rnl_json_take(r, '"'))
+        return rnl_json_malformed(r, "a string");
+    while (!status && !rnl_json_take(r, '"')) {
+        if (r->at == r->end || (unsigned char)*r->at < ' ')
+            return rnl_json_malformed(r, "the end of a string");
+        if (*r->at++ == '\\')
+            status = skip_escape(r);
+    }
+    return status;
+}
+
+static rnl_status skip_literal(rnl_json *r, const char *literal)
+{
+    const size_t nbytes = strlen(literal);
+    if ((size_t)(r->end - r->at) < nbytes || memcmp(r->at, literal, nbytes) != 0)
+        return rnl_json_malformed(r, "a value");
+    r->at += nbytes;
+    return RNL_OK;
+}
+
+/* Go to the next member of an array or an object, whose bracket was read. *more: there is one. */
+static rnl_status next_member(rnl_json *r, char close, bool first, bool *more)
+{
+    rnl_json_skip_spaces(r);
+    *more = !rnl_json_take(r, close);
+    if (*more && !first) {
+        if (!rnl_json_take(r, ','))
+            return rnl_json_malformed(r, close == '}' ? "',' or '}'" : "',' or ']'");
+        rnl_json_skip_spaces(r);
+    }
+    return RNL_OK;
+}
+
+rnl_status rnl_json_next(rnl_json *r, bool first, rnl_slice *key, bool *more)
+{
+    rnl_status status = next_member(r, '}', first, more);
+    if (status || !*more)
+        return status;
+    key->at = r->at;
+    if ((status = skip_string(r)))
+        return status;
+    key->nbytes = (size_t)(r->at - key->at);
+    rnl_json_skip_spaces(r);
+    if (!rnl_json_take(r, ':'))
+        return rnl_json_malformed(r, "':'");
+    rnl_json_skip_spaces(r);
+    return RNL_OK;
+}
+
+static rnl_status skip_value(rnl_json *r, int depth) /* NOLINT(misc-no-recursion): MOST_DEPTH */
+{
+    rnl_status status = RNL_OK;
+    rnl_slice key;
+    bool more = true;
+    switch (peek(r)) {
+    case '"': return skip_string(r);
+    case 't': return skip_literal(r, "true");
+    case 'f': return skip_literal(r, "false");
+    case 'n': return skip_literal(r, "null");
+    case '[':
+    case '{': break;
+    default:
+        return peek(r) == '-' || is_digit(peek(r)) ? skip_number(r)
+                                                   : rnl_json_malformed(r, "a value");
+    }
+    if (depth == MOST_DEPTH)
+        return rnl_json_malformed(r, "a value that is not in so many arrays and objects");
+    const bool is_object = *r->at++ == '{';
+    for (bool first = true; !status && more; first = false) {
+        status = is_object ? rnl_json_next(r, first, &key, &more)
+                           : next_member(r, ']', first, &more);
+        if (!status && more)
+            status = skip_value(r, depth + 1);
+    }
+    return status;
+}
+
+rnl_status rnl_json_value(rnl_json *r, rnl_slice *value)
+{
+    value->at = r->at;
+    const rnl_status status = skip_value(r, 1);
+    value->nbytes = (size_t)(r->at - value->at);
+    return status;
+}
+
+void rnl_json_word(rnl_slice string, char word[RNL_WORD])
+{
+    char text[RNL_WORD];
+    size_t n = 0;
+    const char *const end = string.at + string.nbytes - 1;
+    for (const char *at = string.at + 1; at < end && n < RNL_WORD; at++) {
+        char c = *at;
+        if (c == '\\' && *++at == 'u') {
+            int code = 0;
+            for (int k = 0; k < 4; k++)
+                code = code * 16 + hex_value(*++at);
+            c = (char)(code < 128 ? code : 0);
+        } else if (c == '\\') {
+            c = (char)(*at == '"' || *at == '\\' || *at == '/' ? *at : 0);
+        }
+        text[n++] = c;
+    }
+    rnl_put_word(text, n, word);
+}

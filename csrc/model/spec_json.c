@@ -1,0 +1,284 @@
+/* Which RNN does a JSON text describe? It is what Spec.to_dict() returns in Python, and what
+ * `rnnlayout convert model.pt lstm.bin` writes into lstm.bin.json. */
+#include <inttypes.h>
+#include <locale.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/json.h"
+#include "core/size.h"
+#include "core/status.h"
+#include "model/spec.h"
+
+enum { SCHEMA = 1 }; /* the only version of these texts */
+
+static bool is_digit(char c)
+{
+    return c >= '0' && c <= '9';
+}
+
+static rnl_status wrong(rnl_error *err, const char *key, rnl_slice value, const char *need)
+{
+    char found[RNL_WORD];
+    rnl_put_word(value.at, value.nbytes, found);
+    return rnl_fail(err, RNL_E_SPEC, "%s is %s, need %s", key, found, need);
+}
+
+static bool is_literal(rnl_slice value, const char *literal)
+{
+    return value.nbytes == strlen(literal) && memcmp(value.at, literal, value.nbytes) == 0;
+}
+
+static rnl_status read_size(const char *key, rnl_slice value, int64_t *size, rnl_error *err)
+{
+    const bool negative = *value.at == '-';
+    rnl_size n = rnl_size_of(0);
+    for (size_t k = negative; k < value.nbytes; k++) {
+        if (!is_digit(value.at[k]))
+            return wrong(err, key, value, "a whole number");
+        n = rnl_size_add(rnl_size_mul(n, rnl_size_of(10)), rnl_size_of(value.at[k] - '0'));
+    }
+    if (n.overflow)
+        return wrong(err, key, value, "less than 2^63");
+    *size = negative ? -n.n : n.n;
+    return RNL_OK;
+}
+
+static rnl_status read_flag(const char *key, rnl_slice value, int *flag, rnl_error *err)
+{
+    *flag = is_literal(value, "true") || is_literal(value, "1");
+    if (*flag || is_literal(value, "false") || is_literal(value, "0"))
+        return RNL_OK;
+    return wrong(err, key, value, "true or false");
+}
+
+static rnl_status read_name(rnl_family family, rnl_slice value, int *number, rnl_error *err)
+{
+    char word[RNL_WORD];
+    if (family == RNL_NAMES_BIAS && (is_literal(value, "true") || is_literal(value, "false"))) {
+        *number = is_literal(value, "true") ? RNL_BIAS_DOUBLE : RNL_BIAS_NONE;
+        return RNL_OK;
+    }
+    if (*value.at != '"')
+        return wrong(err, rnl_family_key(family), value, "a name");
+    rnl_json_word(value, word);
+    return rnl_parse(family, word, number, err);
+}
+
+/* strtod() expects the decimal point of the locale, and a NUL. */
+static rnl_status read_clip(rnl_slice value, rnl_rnn_options *options, rnl_error *err)
+{
+    char text[RNL_WORD];
+    rnl_put_word(value.at, value.nbytes, text);
+    char *const point = strchr(text, '.');
+    if (point)
+        *point = *localeconv()->decimal_point;
+    const double clip = is_digit(*text) && value.nbytes < RNL_WORD ? strtod(text, NULL) : 0;
+    if (!(clip > 0))
+        return wrong(err, "config has a cell_clip that", value, "a number greater than 0");
+    options->clips = 1;
+    options->clip_low = -clip;
+    options->clip_high = clip;
+    return RNL_OK;
+}
+
+/* ------------------------------------------------------------------------------- the object -- */
+
+typedef enum kind { A_NAME, A_SIZE, A_FLAG } kind;
+
+/* The fields of a spec. The key of a name is in the list of names. */
+static const struct field {
+    const char *key;
+    rnl_family family;
+    kind kind;
+    size_t at;
+    bool required;
+} fields[] = {
+    {NULL, RNL_NAMES_CELL, A_NAME, offsetof(rnl_spec, cell), true},
+    {"input_size", 0, A_SIZE, offsetof(rnl_spec, input_size), true},
+    {"hidden_size", 0, A_SIZE, offsetof(rnl_spec, hidden_size), true},
+    {"num_layers", 0, A_SIZE, offsetof(rnl_spec, num_layers), false},
+    {"bidirectional", 0, A_FLAG, offsetof(rnl_spec, bidirectional), false},
+    {"proj_size", 0, A_SIZE, offsetof(rnl_spec, proj_size), false},
+    {NULL, RNL_NAMES_BIAS, A_NAME, offsetof(rnl_spec, bias), false},
+    {NULL, RNL_NAMES_RESET, A_NAME, offsetof(rnl_spec, reset), false},
+    {NULL, RNL_NAMES_ACTIVATION, A_NAME, offsetof(rnl_spec, recurrent_activation), false},
+    {"skip_input", 0, A_FLAG, offsetof(rnl_spec, skip_input), false},
+    {NULL, RNL_NAMES_DTYPE, A_NAME, offsetof(rnl_spec, dtype), false},
+    {"peepholes", 0, A_FLAG, offsetof(rnl_spec, peepholes), false},
+    {NULL, RNL_NAMES_STATE_ACTIVATION, A_NAME, offsetof(rnl_spec, activation), false},
+};
+enum { NUM_FIELDS = sizeof fields / sizeof *fields };
+
+/* The other keys. Those from "layout" on are not needed to run the RNN. */
+static const char *const others[] = {"schema",  "config", "layout",     "nbytes",
+                                     "regions", "entry",  "batch_first"};
+enum {
+    KEY_SCHEMA = NUM_FIELDS,
+    KEY_CONFIG = NUM_FIELDS + 1,
+    KEY_LAYOUT = NUM_FIELDS + 2,
+    NUM_KEYS = NUM_FIELDS + sizeof others / sizeof *others
+};
+
+static const char *key_of(int k)
+{
+    return k >= NUM_FIELDS            ? others[k - NUM_FIELDS]
+           : fields[k].kind == A_NAME ? rnl_family_key(fields[k].family)
+                                      : fields[k].key;
+}
+
+/* Settings in "config" that do not change the numbers of a call. */
+static const char *const harmless[] = {"stateful", "time_major", "layout"};
+/* Settings that change nothing if they have these values. */
+static const char *const no_change[][2] = {{"go_backwards", "false"},
+                                           {"go_backwards", "0"},
+                                           {"direction", "\"forward\""},
+                                           {"direction", "\"bidirectional\""},
+                                           {"merge_mode", "\"concat\""}};
+
+#define COUNT(array) (sizeof(array) / sizeof *(array))
+
+static rnl_status unknown_key(const char *key, rnl_error *err)
+{
+    char known[256] = "";
+    for (int k = 0; k < NUM_FIELDS; k++) {
+        strncat(known, k > 0 ? ", " : "", sizeof known - strlen(known) - 1);
+        strncat(known, key_of(k), sizeof known - strlen(known) - 1);
+    }
+    return rnl_fail(err, RNL_E_SPEC, "unknown field '%s'; a spec has %s", key, known);
+}
+
+static rnl_status read_field(const struct field *field, rnl_slice value, rnl_spec *spec,
+                             rnl_error *err)
+{
+    char *const to = (char *)spec + field->at;
+    int64_t size = 0;
+    int number = 0;
+    rnl_status status;
+    switch (field->kind) {
+    case A_SIZE:
+        status = read_size(field->key, value, &size, err);
+        memcpy(to, &size, sizeof size);
+        return status;
+    case A_FLAG: status = read_flag(field->key, value, &number, err); break;
+    default: status = read_name(field->family, value, &number, err); break;
+    }
+    memcpy(to, &number, sizeof number); /* enums are as large as int */
+    return status;
+}
+
+static rnl_status read_setting(const char *key, rnl_slice value, rnl_rnn_options *options,
+                               rnl_error *err)
+{
+    char found[RNL_WORD];
+    if (strcmp(key, "cell_clip") == 0)
+        return read_clip(value, options, err);
+    for (size_t k = 0; k < COUNT(harmless); k++)
+        if (strcmp(key, harmless[k]) == 0)
+            return RNL_OK;
+    for (size_t k = 0; k < COUNT(no_change); k++)
+        if (strcmp(key, no_change[k][0]) == 0 && is_literal(value, no_change[k][1]))
+            return RNL_OK;
+    rnl_put_word(value.at, value.nbytes, found);
+    return rnl_fail(err, RNL_E_LOSSY,
+                    "the RNN is used with %s %s, which rnl_rnn_run() does not apply: delete it from"
+                    " \"config\" if your program does, or if you want the RNN without it",
+                    key, found);
+}
+
+static rnl_status read_config(rnl_json *r, rnl_rnn_options *options)
+{
+    rnl_status status = RNL_OK;
+    rnl_slice key, value;
+    bool more = true;
+    char word[RNL_WORD];
+    if (!rnl_json_take(r, '{'))
+        return rnl_json_malformed(r, "an object, which \"config\" is");
+    for (bool first = true; !status && more; first = false) {
+        status = rnl_json_next(r, first, &key, &more);
+        if (status || !more)
+            break;
+        rnl_json_word(key, word);
+        if (!(status = rnl_json_value(r, &value)))
+            status = read_setting(word, value, options, r->err);
+    }
+    return status;
+}
+
+/* What was read of the object, and which of its keys: bits 1 << k. */
+typedef struct found {
+    rnl_spec spec;
+    rnl_rnn_options options;
+    int64_t schema;
+    unsigned keys;
+} found;
+
+static rnl_status read_member(rnl_json *r, const char *key, found *to)
+{
+    int k = 0;
+    while (k < NUM_KEYS && strcmp(key, key_of(k)) != 0)
+        k++;
+    if (k == NUM_KEYS)
+        return unknown_key(key, r->err);
+    if (to->keys >> k & 1)
+        return rnl_fail(r->err, RNL_E_SPEC, "%s occurs twice", key);
+    to->keys |= 1U << k;
+    if (k == KEY_CONFIG)
+        return read_config(r, &to->options);
+    rnl_slice value;
+    const rnl_status status = rnl_json_value(r, &value);
+    if (status || k >= KEY_LAYOUT)
+        return status;
+    if (k == KEY_SCHEMA)
+        return read_size(key, value, &to->schema, r->err);
+    return read_field(&fields[k], value, &to->spec, r->err);
+}
+
+static rnl_status check_found(const found *of, rnl_error *err)
+{
+    if (!(of->keys >> KEY_SCHEMA & 1))
+        return rnl_fail(err, RNL_E_SPEC,
+                        "schema is missing: neither rnnlayout convert nor Spec.to_dict() wrote"
+                        " this text");
+    if (of->schema != SCHEMA)
+        return rnl_fail(err, RNL_E_SPEC, "schema is %" PRId64 "; rnnlayout %s reads %d", of->schema,
+                        rnl_version(), SCHEMA);
+    for (int k = 0; k < NUM_FIELDS; k++)
+        if (fields[k].required && !(of->keys >> k & 1))
+            return rnl_fail(err, RNL_E_SPEC, "%s is missing", key_of(k));
+    return rnl_spec_check(&of->spec, err);
+}
+
+rnl_status rnl_spec_from_json(const char *text, size_t nbytes, rnl_spec *spec,
+                              rnl_rnn_options *options, rnl_error *err)
+{
+    rnl_json r = {.start = text, .at = text, .end = text + nbytes, .err = err};
+    found all = {.spec = rnl_spec_default(RNL_LSTM, 0, 0)};
+    rnl_status status = RNL_OK;
+    rnl_slice key;
+    bool more = true;
+    char word[RNL_WORD];
+    if (nbytes >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0) /* which editors of Windows write */
+        r.at += 3;
+    rnl_json_skip_spaces(&r);
+    if (!rnl_json_take(&r, '{'))
+        return rnl_json_malformed(&r, "'{', as the spec is an object");
+    for (bool first = true; !status && more; first = false) {
+        status = rnl_json_next(&r, first, &key, &more);
+        if (status || !more)
+            break;
+        rnl_json_word(key, word);
+        status = read_member(&r, word, &all);
+    }
+    if (status)
+        return status;
+    rnl_json_skip_spaces(&r);
+    if (r.at < r.end)
+        return rnl_json_malformed(&r, "the end after the object");
+    if ((status = check_found(&all, err)))
+        return status;
+    *spec = all.spec;
+    *options = all.options;
+    return RNL_OK;
+}
