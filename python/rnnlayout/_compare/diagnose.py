@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from rnnlayout._model.dtypes import narrow_values, present_array, storage_dtype,
 from rnnlayout._model.layout import CUDNN, ROLES, Layout
 from rnnlayout._model.picture.picture import WIDTH, Picture
 from rnnlayout._model.spec import Spec, differing_fields
-from rnnlayout._native import LayoutError, SpecError
+from rnnlayout._native import LayoutError, LossyError, SpecError
 from rnnlayout._weights.weights import Weights
 
 from .blocks import (
@@ -32,12 +33,13 @@ from .blocks import (
     replace_biases_by_sums,
 )
 from .heat_map import HeatMapPanel, buffer_gaps, draw_heat_map
-from .lengths import exactly_found, explains_length, length_mistake
+from .lengths import exactly_found, explains_length, length_mistake, roll_mistake
 from .matrix_forms import RIGHT_FORM
-from .mistakes import BIAS_ROLE, Mistake, mistakes_of
+from .mistakes import BIAS_ROLE, Mistake, mistakes_of, scale_mistake
 from .packed_biases import KEPT_RULE
 from .packing import Packing, packing_of
-from .truth import BIASES, MatrixName, Truth, same_bits, truth_of, values_of_bits
+from .permuted_units import units_mistake
+from .truth import BIASES, MatrixName, Slab, Truth, same_bits, truth_of, values_of_bits
 from .value_changes import DecodedBuffer, compare_values, decode_buffer
 from .verify_sides import check_not_for_files
 
@@ -58,9 +60,10 @@ class Diagnosis:
     same: whether it has these weights at all. sure: whether the mistakes explain every value.
     evidence: one line per matrix, and for the biases: where it is and how it was written.
     notes: what these values do not show.
-    fixed: the right buffer, as far as it can be restored from the given one alone; None if the
-        weights are others, or if it has another length that the mistakes do not explain.
-    repair: the call that packs correctly.
+    fixed: the right buffer, or the right tensors in the layout of the given ones, as far as they
+        can be restored from what was given alone; None if the weights are others, or if it has
+        another length that the mistakes do not explain.
+    repair: the call that packs or converts correctly.
     text: all mistakes in one sentence. spec: of the RNN.
     gaps: the blocks that cuDNN would read wrongly, each as in verify()'s pairs.
     """
@@ -70,7 +73,7 @@ class Diagnosis:
     sure: bool
     evidence: tuple[str, ...]
     notes: tuple[str, ...]
-    fixed: np.ndarray | None
+    fixed: np.ndarray | Weights | None
     repair: str
     text: str
     spec: Spec
@@ -91,7 +94,8 @@ class Diagnosis:
         """
         if self.fixed is None or not self.sure:
             raise LayoutError(f"the buffer cannot be repaired: {self.text}")
-        save(path, Weights(self.fixed, self.spec, CUDNN))
+        fixed = self.fixed
+        save(path, fixed if isinstance(fixed, Weights) else Weights(fixed, self.spec, CUDNN))
 
     def __bool__(self) -> bool:
         return self.same and self.sure and not self.mistakes
@@ -164,7 +168,8 @@ def diagnose(
     true = _read_true_weights(like, {name: hint for name, hint in hints.items() if hint}, mmap)
     buffer = _buffer(flat, mmap)
     if buffer is None:
-        return _diagnosis(*_of_tensors(flat, true, mmap))
+        given = _given_tensors(flat, true, mmap)
+        return _in_their_layout(_diagnosis(*_of_tensors(given, true), flat=False), given)
     made, _ = engine.run_conversion(checked_rnn_of(true), CUDNN)
     blocks = {key: values_of_bits(block.bits, true.spec.dtype) for key, block in own_blocks(made)}
     truth = truth_of(true.spec, blocks, _VECTORS[true.spec.bias])
@@ -212,8 +217,8 @@ def _buffer(flat: Any, mmap: bool) -> tuple[np.ndarray, str | None] | None:
     return np.ascontiguousarray(bits), found
 
 
-def _of_tensors(source: Any, true: Weights, mmap: bool) -> tuple[Truth, np.ndarray, str]:
-    """Return the truth and the numbers, in its order, of tensors that somebody converted."""
+def _given_tensors(source: Any, true: Weights, mmap: bool) -> Weights:
+    """Return tensors that somebody converted. Raises SpecError if they are of another RNN."""
     if isinstance(source, (str, os.PathLike)):
         try:
             weights = _only_rnn(load(source, mmap=mmap), source)
@@ -226,6 +231,23 @@ def _of_tensors(source: Any, true: Weights, mmap: bool) -> tuple[Truth, np.ndarr
             weights = Weights(source, true.spec)
     if different := differing_fields(weights.spec, true.spec):
         raise SpecError(f"flat and like are two different RNNs: {different}")
+    return weights
+
+
+def _in_their_layout(found: Diagnosis, given: Weights) -> Diagnosis:
+    """Return a diagnosis of tensors, repaired in their own layout."""
+    fixed = found.fixed
+    if fixed is not None and not given.spec.peepholes:
+        spec = given.spec.replace(bias="double")
+        with contextlib.suppress(LossyError):  # what was found does not fit: the flat buffer
+            fixed = Weights(fixed, spec, CUDNN).to(given.layout)
+    repair = f'tensors = rl.convert(like, to="{given.layout}")'
+    return replace(found, fixed=fixed, repair=repair)
+
+
+def _of_tensors(weights: Weights, true: Weights) -> tuple[Truth, np.ndarray, str]:
+    """Return the truth and the numbers of tensors, in its order, with one bias where either has
+    only one."""
     summed = gates_with_one_bias(weights) ^ gates_with_one_bias(true)
     truth, given = (
         truth_of(
@@ -248,57 +270,90 @@ def _narrow_block(block: Block, dtype: str) -> np.ndarray:
     return values_of_bits(narrow_values(block.values, dtype), dtype)
 
 
-def _diagnosis(truth: Truth, raw: np.ndarray, dtype: str | None) -> Diagnosis:
-    """Read the buffer in the way in which most matrices are found."""
+def _diagnosis(truth: Truth, raw: np.ndarray, dtype: str | None, flat: bool = True) -> Diagnosis:
+    """Read the buffer in the way in which most matrices are found.
+
+    flat: it is somebody's buffer, in which things have places; otherwise it was made of tensors.
+    """
     best: tuple[Packing, DecodedBuffer] | None = None
     for decoded in decode_buffer(raw, dtype, truth):
         packing = packing_of(truth, values_of_bits(decoded.bits, truth.spec.dtype))
-        if best is None or len(packing.matrices) > len(best[0].matrices):
+        if best is None or _found(packing) > _found(best[0]):
             best = packing, decoded
-        if not packing.unknown:
+        if not packing.unknown and not decoded.rest and _knows_biases(packing):
             break
     assert best is not None
     packing, decoded = best
-    encoded = decoded.mistake
+    mistakes = [decoded.mistake] if decoded.mistake else []
     buffer = values_of_bits(decoded.bits, truth.spec.dtype)
+    scale = _common_scale(packing)
+    if scale != 1:
+        mistakes.append(scale_mistake(scale, "all values"))
+        buffer = (buffer / np.asarray(scale, "f8")).astype(buffer.dtype)
+        packing = packing_of(truth, buffer)
     fixed = packing.undo(buffer)
-    if decoded.rest or not explains_length(packing, fixed):
+    if not explains_length(packing, fixed, decoded.rest):
         return _of_another_length(exactly_found(packing, fixed), decoded, buffer)
-    if not packing.matrices:
-        text = f"these are not the same weights: none of the {len(truth.slabs)} matrices is there"
+    for repair in (roll_mistake, units_mistake):
+        if repaired := repair(packing, buffer):
+            mistakes.append(repaired[0])
+            fixed, packing = repaired[1], packing_of(truth, repaired[1])
+            break
+    lost = list(_leftovers(packing, buffer))
+    if not (packing.matrices or any("in its place" in one.text for one in lost)):
+        text = f"none of the {len(truth.slabs)} matrices was found in any form that is searched for"
         return Diagnosis((), False, False, (), (), None, _REPAIR, text, truth.spec)
-    differs = compare_values(packing, buffer, fixed)
-    mistakes = [encoded] if encoded else []
     mistakes += mistakes_of(packing)
+    differs = compare_values(packing, buffer, fixed, 8 if scale != 1 else 0)
     mistakes += [one for one in differs.mistakes
-                 if not (encoded and one.rule.startswith("rounded"))]  # fmt: skip
-    mistakes += list(_leftovers(packing))
-    if packing.size > truth.size:
-        mistakes.append(length_mistake(packing, buffer))
+                 if not (decoded.mistake and one.rule.startswith("rounded"))]  # fmt: skip
+    mistakes += lost
+    if packing.size > truth.size or decoded.rest:
+        mistakes.append(length_mistake(packing, buffer, decoded.rest, decoded.in_front))
     if not mistakes and not same_bits(fixed, buffer):
         mistakes.append(Mistake("order", "the values are in another order", ()))
     text = "; ".join(one.text for one in mistakes) or "the buffer is right"
     sure = not any(one.rule in _UNEXPLAINED for one in mistakes)
     return Diagnosis(
-        tuple(mistakes), True, sure, tuple(_evidence(packing)), tuple(_packing_notes(packing)),
+        tuple(mistakes), True, sure, tuple(_evidence(packing, flat)),
+        tuple(_packing_notes(packing, flat)),
         present_array(_as_bits(fixed, truth.spec.dtype), truth.spec.dtype), _REPAIR, text,
         truth.spec, buffer_gaps(truth, buffer) if mistakes else (),
     )  # fmt: skip
+
+
+def _found(packing: Packing) -> tuple[int, bool, float]:
+    """Order packings by what they explain."""
+    share = sum(reading.share for _, reading in packing.matrices.values())
+    return len(packing.matrices), _knows_biases(packing), share
+
+
+def _knows_biases(packing: Packing) -> bool:
+    return not packing.truth.roles or bool(packing.biases and packing.biases.known)
+
+
+def _common_scale(packing: Packing) -> float:
+    """Return the factor by which all matrices were multiplied; 1 if they were not."""
+    scales = [reading.scale for _, reading in packing.matrices.values()] or [1.0]
+    first = scales[0]
+    same = all(abs(scale / first - 1) < 1e-3 for scale in scales)
+    return first if same and not packing.unknown else 1.0
 
 
 def _of_another_length(packing: Packing, decoded: DecodedBuffer, buffer: np.ndarray) -> Diagnosis:
     """Return what is certain of a buffer whose length is not explained. packing: what was found
     bit for bit."""
     truth = packing.truth
-    mistakes = [length_mistake(packing, buffer, decoded.rest)]
+    mistakes = [length_mistake(packing, buffer, decoded.rest, decoded.in_front)]
     if packing.matrices and decoded.mistake:
         mistakes.append(decoded.mistake)
     text = "; ".join(one.text for one in mistakes)
     if not packing.matrices:
         text += f"; none of the {len(truth.slabs)} matrices is in it bit for bit"
     return Diagnosis(
-        tuple(mistakes), bool(packing.matrices), False, tuple(_evidence(packing)),
-        tuple(_packing_notes(packing)), None, _REPAIR, text, truth.spec, buffer_gaps(truth, buffer),
+        tuple(mistakes), bool(packing.matrices), False, tuple(_evidence(packing, True)),
+        tuple(_packing_notes(packing, True)), None, _REPAIR, text, truth.spec,
+        buffer_gaps(truth, buffer),
     )  # fmt: skip
 
 
@@ -308,13 +363,25 @@ def _as_bits(values: np.ndarray, dtype: str) -> np.ndarray:
     return values.view(storage_dtype(dtype))
 
 
-def _leftovers(packing: Packing) -> Iterator[Mistake]:
+def _gates_in_place(slab: Slab, packing: Packing, buffer: np.ndarray) -> str:
+    """Return which gates are where a matrix should be, one of them twice; "" if others are."""
+    given = packing.truth.part(buffer, slab)
+    if given.size < slab.size:
+        return ""
+    own = {values.tobytes(): gate for gate, values in zip(slab.gates, slab.values, strict=True)}
+    found = [own.get(gate.tobytes(), "") for gate in given.reshape(slab.shape)]
+    return "".join(found) if all(found) else ""
+
+
+def _leftovers(packing: Packing, buffer: np.ndarray) -> Iterator[Mistake]:
     """Yield what was not found."""
     for slab in packing.unknown:
         title = _matrix_title(slab.name, packing.truth)
         text = f"{title} is not in the buffer"
         if other := packing.copies.get(slab.name):
             text += f": in its place is {_matrix_title(other, packing.truth)} a second time"
+        elif gates := _gates_in_place(slab, packing, buffer):
+            text += f": in its place are gates {' '.join(gates)}"
         yield Mistake("not found", text, (slab.name,), title)
     for place, done in (packing.biases.layers if packing.biases else {}).items():
         if done.unknown:
@@ -329,15 +396,17 @@ def _matrix_title(name: MatrixName, truth: Truth) -> str:
     return f"layer {layer}{side}, {'biases' if role == BIAS_ROLE else ROLES[role]}"
 
 
-def _evidence(packing: Packing) -> Iterator[str]:
+def _evidence(packing: Packing, flat: bool) -> Iterator[str]:
+    """Yield where each matrix is and how it was written. flat: places are those of a buffer."""
     truth = packing.truth
     for found, reading in packing.matrices.values():
-        how = [reading.form.words] if reading.form is not RIGHT_FORM else []
+        how = ["elements {} to {}".format(*reading.span(found.slab.shape))] if flat else []
+        how += [reading.form.words] if reading.form is not RIGHT_FORM else []
         order = " ".join(found.slab.gates[k] for k in reading.order)
         how += [f"gates {order}"] if len(order) > 1 else []
-        at = f"elements {found.place.at} to {found.place.at + found.slab.size}"
-        share = "" if reading.share == 1 else f", {reading.share:.0%} of the samples equal"
-        yield f"{_matrix_title(found.slab.name, truth)}: {', '.join([at, *how])}{share}"
+        how += [f"{reading.share:.0%} of the samples equal"] if reading.share != 1 else []
+        yield ": ".join(text for text in (_matrix_title(found.slab.name, truth), ", ".join(how))
+                        if text)  # fmt: skip
     if packing.biases:
         known = ((at, done) for at, done in packing.biases.layers.items() if not done.unknown)
         for place, done in known:
@@ -346,11 +415,11 @@ def _evidence(packing: Packing) -> Iterator[str]:
             yield f"{_matrix_title((*place, BIAS_ROLE), truth)}: {', '.join(how)}"
 
 
-def _packing_notes(packing: Packing) -> Iterator[str]:
-    """Yield what the values do not show."""
+def _packing_notes(packing: Packing, flat: bool) -> Iterator[str]:
+    """Yield what the values do not show. Tensors may have summed biases, whose bR is 0."""
     truth = packing.truth
     zero = [role for k, role in enumerate(truth.roles) if not truth.biases[:, :, k].any()]
-    if zero:
+    if zero and flat:
         yield f"{' and '.join(zero)} of like are zero: they do not show what was done to them"
     for found, reading in packing.matrices.values():
         others = {(r.form, r.order) for r in found.readings} - {(reading.form, reading.order)}

@@ -203,7 +203,7 @@ def _tensors_to_try(
     source: Any, prefix: str, format: str | None, mmap: bool
 ) -> Iterator[UnknownTensors]:
     """Yield the tensors under each prefix that fits, then all of them."""
-    values = read_tensor_values(source, prefix, format, mmap)
+    values, prefix = read_tensor_values(source, prefix, format, mmap)
     is_nested = not isinstance(source, Mapping) or any(
         isinstance(value, Mapping) for value in source.values()
     )

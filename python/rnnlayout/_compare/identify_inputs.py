@@ -54,8 +54,10 @@ class UnknownTensors:
 
 def read_tensor_values(
     source: Any, prefix: str, format: str | None = None, mmap: bool = True
-) -> Any:
-    """Return what a user passes as a dict by name, a list, or a 1-D array."""
+) -> tuple[Any, str]:
+    """Return what a user passes as a dict by name, a list, or a 1-D array, and the prefix if it is
+    still to be applied.
+    """
     check_prefix(prefix)
     if isinstance(source, (str, os.PathLike)):
         source, prefix = _read_values_from_file(source, prefix, format, mmap)
@@ -72,10 +74,14 @@ def read_tensor_values(
         source = source.tensors if not one else source[given.names[0]]
     if isinstance(source, Mapping):
         found = _flatten_dicts(source)
-        if not strip_prefix(found, prefix):
+        under = strip_prefix(found, prefix)
+        if not under:
             have = f" are under {prefix!r}: there are {list_names(list(found))}" if found else ""
             raise LayoutError(f"no tensors{have or ' in the dict'}")
-        return found
+        if len(under) > _MOST_TENSORS:
+            why = f"more than {_MOST_TENSORS} tensors: pass "
+            raise LayoutError(why + Ask("prefix") + " to choose an RNN")
+        return found, prefix
     if prefix:
         why = f"prefix {prefix!r} chooses tensors by their names: omit "
         raise LayoutError(why + Ask("prefix", None))
@@ -83,13 +89,13 @@ def read_tensor_values(
         arrays = [array for one in source for array in (one if _is_list(one) else [one])]
         if not arrays:
             raise LayoutError("the list of tensors is empty")
-        return arrays
+        return arrays, ""
     if getattr(source, "ndim", None) != 1:
         raise LayoutError(
             f"tensors is a {type(source).__name__}, need a dict of arrays, a list of them, or one"
             " 1-D array"
         )
-    return source
+    return source, ""
 
 
 def _is_list(value: Any) -> bool:
@@ -103,9 +109,6 @@ def _flatten_dicts(tree: Mapping[Any, Any], path: str = "", depth: int = 0) -> d
         name = f"{path}{key}"
         inner = isinstance(value, Mapping) and depth < _MOST_LEVELS
         found |= _flatten_dicts(value, f"{name}/", depth + 1) if inner else {name: value}
-        if len(found) > _MOST_TENSORS:
-            why = f"more than {_MOST_TENSORS} tensors: pass "
-            raise LayoutError(why + Ask("prefix") + " to choose an RNN")
     return found
 
 

@@ -2,11 +2,12 @@
 
 Axes by letter: g gate, o output unit, i input. A packer reads the true numbers, in their order in
 memory, as an array with the axes `read`, and writes it with the axes `memory`. Both the search and
-the repair follow from these two words.
+the repair follow from these two words, and from the strides that the axes have in the buffer.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
 
@@ -17,41 +18,104 @@ MatrixShape = tuple[int, int, int]  # gates, rows, columns
 
 @dataclass(frozen=True)
 class MatrixForm:
-    """One row of the table of forms. words: what the packer did, to follow "the input matrices
-    are"; "" if that is right.
+    """What a packer did. words: to follow "the input matrices are"; "" if it is right. rule: the
+    name of the mistake.
     """
 
-    memory: str
+    rule: str
     read: str
     words: str
 
-    def undo(self, chunk: np.ndarray, shape: MatrixShape) -> np.ndarray:
-        """Return the numbers of a matrix in their true order, shaped (gates, rows, columns)."""
-        axes = chunk.reshape(_sizes(self.memory, shape))
-        return axes.transpose([self.memory.index(axis) for axis in self.read]).reshape(shape)
 
-    def at(self, index: np.ndarray, shape: MatrixShape) -> np.ndarray:
-        """Return where in the chunk the elements with these true indices are."""
-        found = np.unravel_index(index, _sizes(self.read, shape))
-        axes = dict(zip(self.read, found, strict=True))
-        sizes = _sizes(self.memory, shape)
-        steps = [prod(sizes[k + 1 :]) for k in range(3)]
-        return np.asarray(sum(axes[a] * step for a, step in zip(self.memory, steps, strict=True)))
+@dataclass(frozen=True)
+class Pattern:
+    """A form with the strides of the axes g, o and i in a buffer, in values."""
+
+    form: MatrixForm
+    strides: tuple[int, int, int]
+
+    def index(self, where: np.ndarray, shape: MatrixShape) -> np.ndarray:
+        """Return where the elements with these true indices are, counted from the first one."""
+        found = np.unravel_index(where, _sizes(self.form.read, shape))
+        axes = dict(zip(self.form.read, found, strict=True))
+        parts = (axes[a] * step for a, step in zip("goi", self.strides, strict=True))
+        return np.asarray(sum(parts))
+
+    def take(self, buffer: np.ndarray, at: int, shape: MatrixShape) -> np.ndarray:
+        """Return the numbers of a matrix in their true order, shaped (gates, rows, columns)."""
+        sizes = _sizes(self.form.read, shape)
+        steps = [self.strides["goi".index(a)] * buffer.itemsize for a in self.form.read]
+        return np.lib.stride_tricks.as_strided(buffer[at:], sizes, steps).reshape(shape)
+
+    def mark(self, used: np.ndarray, at: int, shape: MatrixShape) -> None:
+        """Set the elements of a matrix in a mask of the buffer."""
+        steps = [step * used.itemsize for step in self.strides]
+        np.lib.stride_tricks.as_strided(used[at:], shape, steps)[...] = True
+
+    def span(self, shape: MatrixShape) -> tuple[int, int]:
+        """Return where a matrix begins and ends, counted from its first element."""
+        ends = [(size - 1) * step for size, step in zip(shape, self.strides, strict=True)]
+        return sum(min(end, 0) for end in ends), 1 + sum(max(end, 0) for end in ends)
 
 
 def _sizes(axes: str, shape: MatrixShape) -> list[int]:
     return [shape["goi".index(axis)] for axis in axes]
 
 
-RIGHT_FORM = MatrixForm("goi", "goi", "")
+RIGHT_FORM = MatrixForm("", "goi", "")
 # If two forms are the same for a shape (square matrices, one gate), the first is meant.
-MATRIX_FORMS = (
-    RIGHT_FORM,
-    MatrixForm("gio", "goi", "transposed, each gate separately"),
-    MatrixForm("igo", "goi", "transposed, all gates together"),
-    MatrixForm("goi", "gio", "reshaped where a transposition is needed, each gate separately"),
-    MatrixForm("goi", "igo", "reshaped where a transposition is needed, all gates together"),
-    MatrixForm("ogi", "goi", "with the gates interleaved unit by unit"),
-    MatrixForm("iog", "goi", "transposed, with the gates interleaved unit by unit"),
-    MatrixForm("oig", "goi", "with the gates interleaved element by element"),
+_FORMS = {
+    "goi/goi": "",
+    "gio/goi": "transposed, each gate separately",
+    "igo/goi": "transposed, all gates together",
+    "goi/gio": "reshaped where a transposition is needed, each gate separately",
+    "goi/igo": "reshaped where a transposition is needed, all gates together",
+    "ogi/goi": "with the gates interleaved unit by unit",
+    "iog/goi": "transposed, with the gates interleaved unit by unit",
+    "oig/goi": "with the gates interleaved element by element",
+}
+MATRIX_FORMS = tuple(
+    MatrixForm(f"form {name}", name[4:], words) if words else RIGHT_FORM
+    for name, words in _FORMS.items()
 )
+
+
+def _dense_strides(memory: str, shape: MatrixShape) -> tuple[int, int, int]:
+    """Return the strides of g, o and i if the axes follow each other without gaps."""
+    sizes = _sizes(memory, shape)
+    steps = {axis: prod(sizes[k + 1 :]) for k, axis in enumerate(memory)}
+    return steps["g"], steps["o"], steps["i"]
+
+
+def patterns_of(shape: MatrixShape, joined: int) -> Iterator[Pattern]:
+    """Yield the patterns of the table, the right one first. joined: how many columns the other
+    matrix of the layer has, 0 if it has no such matrix."""
+    for form, name in zip(MATRIX_FORMS, _FORMS, strict=True):
+        yield Pattern(form, _dense_strides(name[:3], shape))
+    _, rows, columns = shape
+    if joined:
+        both = columns + joined
+        yield Pattern(RIGHT_FORM, (rows * both, columns, 1))
+        yield Pattern(RIGHT_FORM, (rows * both, both, 1))
+
+
+def solved_pattern(strides: tuple[int, int, int], shape: MatrixShape) -> Pattern:
+    """Return the pattern of strides that were found, with words for it."""
+    gate, row, column = strides
+    turned = [what for what, step in (("rows", row), ("columns", column)) if step < 0]
+    words = f"in reverse order of {' and '.join(turned)}" if turned else ""
+    sizes = (abs(gate), abs(row), abs(column))
+    for name, form in zip(_FORMS, MATRIX_FORMS, strict=True):
+        if sizes[1:] == _dense_strides(name[:3], shape)[1:] and form.read == "goi":
+            if not words:
+                return Pattern(form, strides)
+            both = ", ".join(part for part in (form.words, words) if part)
+            return Pattern(MatrixForm(f"{form.rule} reversed".strip(), "goi", both), strides)
+    if sizes[2] == 1 and sizes[1] > shape[2]:
+        more = f"with rows of {sizes[1]} values, expected {shape[2]} (padded?)"
+    elif sizes[1] == 1 and sizes[2] > shape[1]:
+        more = f"transposed, with rows of {sizes[2]} values (padded?)"
+    else:
+        more = f"with strides of {row} and {column} values between rows and columns"
+    words = ", ".join(part for part in (more, words) if part)
+    return Pattern(MatrixForm(f"strides {row} {column}", "goi", words), strides)

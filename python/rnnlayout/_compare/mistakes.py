@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from math import frexp
 
 from rnnlayout._model.layout import ROLES
 
@@ -38,6 +39,7 @@ def mistakes_of(packing: Packing) -> list[Mistake]:
         _form_mistakes,
         _gate_mistakes,
         _sign_mistakes,
+        _scale_mistakes,
         _join_mistakes,
         _order_mistakes,
         _placement_mistakes,
@@ -110,7 +112,7 @@ def _form_mistakes(packing: Packing) -> Iterator[Mistake]:
     }
     for form, where, words in _MistakePlaces(packing).group(done, RIGHT_FORM):
         assert isinstance(form, MatrixForm)
-        yield Mistake(f"form {form.memory}/{form.read}", f"{words} are {form.words}", where)
+        yield Mistake(form.rule, f"{words} are {form.words}", where)
 
 
 def _has_another_form(found: LocatedMatrix) -> bool:
@@ -174,14 +176,31 @@ def _in_places(words: str, where: Collection[MatrixName], among: Collection[Matr
 
 
 def _join_mistakes(packing: Packing) -> Iterator[Mistake]:
-    done: dict[MatrixName, Hashable] = {
-        name: "row" if found.place.runs > found.slab.shape[0] else "gate"
-        for name, (found, _) in packing.matrices.items()
-        if found.place.runs > 1
-    }
+    done: dict[MatrixName, Hashable] = {}
+    spans = {name: reading.span(found.slab.shape)
+             for name, (found, reading) in packing.matrices.items()}  # fmt: skip
+    for name, (found, reading) in packing.matrices.items():
+        start, stop = spans[name]
+        others = (spans[one] for one in spans if one != name and one[:2] == name[:2])
+        if stop - start > found.slab.size and any(a < stop and start < b for a, b in others):
+            dense = reading.pattern.strides[1] == found.slab.shape[2]
+            done[name] = "gate" if dense else "row"
     for how, where, _ in _MistakePlaces(packing).group(done, ""):
         text = f"the input and recurrent matrices are joined {how} by {how}"
         yield Mistake(f"joined {how}", text, where)
+
+
+def _scale_mistakes(packing: Packing) -> Iterator[Mistake]:
+    done = {name: reading.scale for name, (_, reading) in packing.matrices.items()}
+    for scale, where, words in _MistakePlaces(packing).group(done, 1.0):
+        assert isinstance(scale, float)
+        yield scale_mistake(scale, words, where)
+
+
+def scale_mistake(scale: float, words: str, where: tuple[MatrixName, ...] = ()) -> Mistake:
+    """Return the mistake of values that were multiplied by a factor."""
+    lost = "" if frexp(scale)[0] == 0.5 else "the last bits of the values"
+    return Mistake("multiplied", f"{words} are multiplied by {scale:.6g}", where, lost)
 
 
 # ------------------------------------------------------------------------------------- the order
@@ -238,6 +257,9 @@ def _rank(nest: str, seen: list[list[int | str]]) -> Callable[[MatrixName], list
 
 def _placement_mistakes(packing: Packing) -> Iterator[Mistake]:
     """Are the biases after all matrices, as they should be?"""
+    if packing.vectors:
+        yield from _scattered_biases(packing)
+        return
     if not packing.biases or not packing.biases.known or packing.biases.skipped:
         return
     (start, stop), *more = packing.free
@@ -260,12 +282,30 @@ def _placement_mistakes(packing: Packing) -> Iterator[Mistake]:
         yield Mistake("biases between", "the biases are between the matrices", ())
 
 
+def _scattered_biases(packing: Packing) -> Iterator[Mistake]:
+    """Yield the mistake of biases that are apart from each other, or in an order of their own."""
+    H = packing.truth.spec.hidden_size
+    steps = {reading.pattern.strides[0] for _, reading in packing.vectors.values()}
+    within = {found.slab.size for found, _ in packing.matrices.values()}
+    text = "the biases are apart from each other, expected: in one part, after all matrices"
+    spans = [reading.span(found.slab.shape) for found, reading in packing.vectors.values()]
+    if max(spans)[1] - min(spans)[0] == packing.truth.biases.size:
+        names = ", ".join(f"{role} of layer {layer}{' backward' * side}"
+                          for layer, side, role in packing.vectors)  # fmt: skip
+        if list(packing.vectors) != [vector.name for vector in packing.truth.bias_vectors]:
+            yield Mistake("bias order", f"the biases are in the order {names}", ())
+        return
+    if max(steps) > H and all(step > H and step - H < max(within) for step in steps):
+        text = "the biases of each gate come next to its matrix, expected: after all matrices"
+    yield Mistake("biases apart", text, ())
+
+
 # ------------------------------------------------------------------------------------ the biases
 
 
 def _arrangement_mistakes(packing: Packing) -> Iterator[Mistake]:
     biases = packing.biases
-    if biases is None or not biases.known:
+    if biases is None or not biases.known or packing.vectors:
         return
     where = tuple((*at, BIAS_ROLE) for at in biases.layers)
     found, expected = biases.arrangement, layer_order(packing.matrices)
@@ -318,6 +358,8 @@ def _value_mistakes(packing: Packing) -> Iterator[Mistake]:
     for rule, where, words in places.group(rules, KEPT_RULE):
         one = next(one for one in biases.layers.values() if one.rule is rule)
         meaning = f": {_meaning_of_sums(packing)}" if one.rule.keeps_sum else ""
+        if one.rule.name == "folded":
+            meaning = ": the same function"
         yield Mistake(one.rule.name, f"{words} are {one.rule.words}{meaning}", where, one.rule.lost)
     shifts: dict[MatrixName, Hashable] = {
         (*at, BIAS_ROLE): layer.shift for at, layer in biases.layers.items()

@@ -31,7 +31,7 @@ class BiasRule:
     @property
     def keeps_sum(self) -> bool:
         """Are the sums of the biases right?"""
-        return self.lost == _SPLIT and self.name != "sum-twice"
+        return self.lost == _SPLIT and self.name not in ("sum-twice", "folded")
 
 
 def _zeros_like(x: np.ndarray) -> np.ndarray:
@@ -40,6 +40,11 @@ def _zeros_like(x: np.ndarray) -> np.ndarray:
 
 def _keep_both(w: np.ndarray, r: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return w, r
+
+
+def _but_n(x: np.ndarray, n: np.ndarray) -> np.ndarray:
+    """Return x with gate n of another array, for a GRU: its gates are r z n."""
+    return np.concatenate([x[..., :-1, :], n[..., -1:, :]], axis=-2)
 
 
 _SPLIT = "how the sums were split between bW and bR"
@@ -70,6 +75,13 @@ BIAS_RULES = (
         "sum-halved",
         "summed (half of the sum is in each vector)",
         lambda w, r: (w / 2 + r / 2, w / 2 + r / 2),
+        _keep_both,
+        _SPLIT,
+    ),
+    BiasRule(
+        "folded",
+        "summed, except those of gate n",
+        lambda w, r: (_but_n(w + r, w), _but_n(_zeros_like(r), r)),
         _keep_both,
         _SPLIT,
     ),

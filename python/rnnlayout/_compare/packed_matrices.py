@@ -1,61 +1,59 @@
-"""Where the matrices are in a packed buffer, and how each was written there.
+"""Where the matrices are in a buffer, and how each was written there.
 
-Samples of each matrix are compared with the buffer: a few of its largest values tell the place, the
-form, the order of the gates and their signs at once.
+A few of the largest values of a matrix, which are rare, are looked up in the buffer. Under each
+pattern of strides, each of them says where the matrix would begin: it begins where most of them
+agree. Strides that are in no table are solved for from the places of three values.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import combinations, pairwise
 from typing import Any
 
 import numpy as np
 
-from .matrix_forms import MATRIX_FORMS, MatrixForm
-from .truth import MatrixName, Slab, Truth, comparable, gate_orders, largest
+from .matrix_forms import (
+    MATRIX_FORMS,
+    MatrixForm,
+    MatrixShape,
+    Pattern,
+    patterns_of,
+    solved_pattern,
+)
+from .truth import MatrixName, Slab, comparable, gate_orders, largest
 
 ENOUGH_SAMPLES = 0.7  # of the samples have to be equal: values here and there may have been changed
-_MOST_STEPS = 4096  # of a look ahead
-
-
-@dataclass(frozen=True)
-class MatrixSpan:
-    """Where a matrix is: `runs` pieces of equal length, each `step` after the one before."""
-
-    at: int
-    runs: int
-    step: int
-
-    def take(self, buffer: np.ndarray, size: int) -> np.ndarray:
-        """Return the numbers in the order of the buffer, 1-D."""
-        if self.runs == 1:
-            return buffer[self.at : self.at + size]
-        shape, item = (self.runs, size // self.runs), buffer.itemsize
-        strides = self.step * item, item
-        return np.lib.stride_tricks.as_strided(buffer[self.at :], shape, strides).reshape(-1)
-
-    def end(self, size: int) -> int:
-        """Return where in the buffer a chunk of so many numbers ends."""
-        return self.at + (self.runs - 1) * self.step + size // self.runs
-
-    def index(self, at: np.ndarray, size: int) -> np.ndarray:
-        """Return where in the buffer these elements of the chunk are."""
-        length = size // self.runs
-        return np.asarray(self.at + at // length * self.step + at % length)
+_ANCHORS = 8  # per gate: samples that are looked up
+_MOST_HITS = 64  # of an anchor: a value that is more frequent shows nothing
+_MOST_STARTS, _MOST_PLACES = 8, 24  # per pattern, and of all: places that are tried
+_RELATED = 6  # standard deviations: a correlation that chance does not make, see _correlations()
 
 
 @dataclass(frozen=True)
 class MatrixReading:
-    """One way to read a matrix. order: for each place of a gate in the buffer, the number of the
-    gate that is there. signs: for each place 1, or -1 if that gate is negated.
+    """One way to read a matrix. at: where its first element is. order: for each place of a gate in
+    the buffer, the number of the gate that is there. signs: for each place 1, or -1 if that gate is
+    negated. scale: what all its values were multiplied by.
     """
 
-    form: MatrixForm
+    pattern: Pattern
+    at: int
     order: tuple[int, ...]
     signs: tuple[int, ...]
     share: float  # of the samples that are equal
+    scale: float = 1.0
+
+    @property
+    def form(self) -> MatrixForm:
+        return self.pattern.form
+
+    def span(self, shape: MatrixShape) -> tuple[int, int]:
+        """Return where a matrix of this shape begins and ends in the buffer."""
+        low, high = self.pattern.span(shape)
+        return self.at + low, self.at + high
 
 
 @dataclass(frozen=True)
@@ -65,116 +63,359 @@ class LocatedMatrix:
     """
 
     slab: Slab
-    place: MatrixSpan
     readings: tuple[MatrixReading, ...]
+
+    @property
+    def span(self) -> tuple[int, int]:
+        """Where it begins and ends."""
+        return self.readings[0].span(self.slab.shape)
+
+
+Located = dict[MatrixName, LocatedMatrix]
 
 
 class MatrixFinder:
-    """Looks for the matrices of a truth in a buffer of values.
+    """Looks for matrices in a buffer of values. start: where the first should be."""
 
-    near: accept values that are close, as after rounding or quantization.
-    """
-
-    def __init__(self, truth: Truth, buffer: np.ndarray, near: bool) -> None:
-        self.truth, self.buffer, self.near = truth, buffer, near
-        self._index: dict[str, np.ndarray] = {}
+    def __init__(self, slabs: list[Slab], buffer: np.ndarray, start: int = 0) -> None:
+        self.buffer, self.slabs = buffer, slabs
+        ends = start + np.cumsum([slab.size for slab in slabs])
+        self.expected = {slab.name: int(end) - slab.size
+                         for slab, end in zip(slabs, ends, strict=True)}  # fmt: skip
+        self.eps = float(np.finfo(buffer.dtype).eps) if buffer.dtype.kind == "f" else 0.0
+        self._columns = {slab.name: slab.shape[2] for slab in slabs}
 
     def find(self) -> list[LocatedMatrix]:
-        """Return the matrices that are in the buffer, in its order."""
-        found: list[LocatedMatrix] = []
-        left = list(self.truth.slabs)
-        free = self.buffer.size - self.truth.num_weights  # what is not a matrix
-        at, ahead = 0, True
-        while left and at < self.buffer.size:
-            new = self._next(left, at, free if ahead else 0)
-            ahead = bool(new)  # once in a row: other weights are not searched for everywhere
-            if not new:  # the next one in the right order is unknown
-                at += left.pop(0).size
-                continue
-            free -= new[0].place.at - at
-            at = new[0].place.at + sum(one.slab.size for one in new)
-            for one in new:
-                left.remove(one.slab)
-            if new[0].slab in self.truth.slabs:  # go on with its successors
-                k = self.truth.slabs.index(new[-1].slab)
-                left.sort(key=lambda slab: self.truth.slabs.index(slab) < k)
-            found += new
-        return found
+        """Return the matrices that are in the buffer, in its order: those that are there as they
+        are, then those that were multiplied, rounded, or changed otherwise."""
+        found: Located = {}
+        for compare in (_equal_shares, _scaled_shares, _kept_shares, _near_shares, _correlations):
+            self._find_all(compare, found)
+            if len(found) == len(self.slabs):
+                break
+        else:
+            self._find_together(found)
+        return sorted(found.values(), key=lambda one: (one.span, self.slabs.index(one.slab)))
 
-    def _next(self, left: list[Slab], at: int, free: int) -> list[LocatedMatrix]:
-        """Return the matrix at `at`, or two that share rows there, or what follows a gap."""
-        step = 1 if free % self.truth.spec.hidden_size else self.truth.spec.hidden_size
-        for gap in range(0, min(max(free, 0), step * _MOST_STEPS) + 1, step):
-            fits: list[list[LocatedMatrix]] = []
+    def find_exactly(self) -> list[LocatedMatrix]:
+        """Return only those that are there as they are."""
+        found: Located = {}
+        self._find_all(_equal_shares, found)
+        return sorted(found.values(), key=lambda one: (one.span, self.slabs.index(one.slab)))
+
+    def fits(self, slab: Slab, at: int) -> bool:
+        """Is a matrix there as it should be?"""
+        return bool(self._readings(slab, self._patterns(slab)[0], at, _equal_shares))
+
+    def _find_all(self, compare: Shares, found: Located) -> None:
+        """Add the matrices that are found by one way to compare values."""
+        left = [slab for slab in self.slabs if slab.name not in found and not slab.is_constant]
+        for slab in left:  # where they should be
+            self._add(found, slab, [(self._patterns(slab)[0], self.expected[slab.name])], compare)
+        left = [slab for slab in left if slab.name not in found]
+        if compare in (_equal_shares, _near_shares):
+            hits = _Lookup(left, self.buffer, near=compare is _near_shares)
             for slab in left:
-                if slab.is_constant and (gap or slab is not left[0]):
-                    continue  # it would be found anywhere
-                if one := self.read(slab, MatrixSpan(at + gap, 1, 0)):
-                    fits.append([one])
-                    if one.readings[0].share == 1:
-                        break
-            if fits:
-                return max(fits, key=lambda new: new[0].readings[0].share)
-            for new in self._joined(left, at + gap):
-                return new
-        return []
+                self._add(found, slab, self._voted(slab, hits), compare)
+                if slab.name not in found and compare is _equal_shares:
+                    self._add(found, slab, _solved(slab, hits), compare)
+        new = True
+        while new:  # next to those that were found
+            left = [slab for slab in self.slabs if slab.name not in found]
+            new = False
+            for slab in left:
+                places = self._beside(slab, found)
+                beside = ((pattern, at) for at in places for pattern in self._patterns(slab))
+                new |= self._add(found, slab, beside, compare)
 
-    def _joined(self, left: list[Slab], at: int) -> Iterator[list[LocatedMatrix]]:
-        """Yield the input and recurrent matrix of one layer if they are joined gate by gate or
-        row by row."""
-        varied = [slab for slab in left if not slab.is_constant]
-        for one in varied:
-            others = [slab for slab in varied if slab.name[:2] == one.name[:2]
-                      and {slab.name[2], one.name[2]} == {"W", "R"}]  # fmt: skip
-            for other in others:
-                gates, rows, _ = one.shape
-                for runs in {gates, gates * rows} - {1}:
-                    length, next_length = one.size // runs, other.size // runs
-                    step = length + next_length
-                    first = self.read(one, MatrixSpan(at, runs, step))
-                    second = first and self.read(other, MatrixSpan(at + length, runs, step))
-                    if first and second:
-                        yield [first, second]
-
-    def read(self, slab: Slab, place: MatrixSpan) -> LocatedMatrix | None:
-        """Return the matrix with all ways to read it there, or None if it cannot be read."""
-        if place.end(slab.size) > self.buffer.size:
-            return None
-        where = place.index(self._where(slab), slab.size)
-        values = slab.sampled
+    def _find_together(self, found: Located) -> None:
+        """Add the matrices that are where they should be, if all that are left correlate together:
+        each may be too small to show it."""
+        left = [slab for slab in self.slabs if slab.name not in found]
+        pairs = []
+        for slab in left:
+            at = self.expected[slab.name]
+            values = comparable(self.buffer[at : at + slab.size])
+            if values.size < slab.size:
+                return
+            pairs.append((values, comparable(slab.values.reshape(-1))))
+        x, v = (np.concatenate(part).reshape(1, 1, -1) for part in zip(*pairs, strict=True))
         with np.errstate(all="ignore"):
-            x = comparable(self.buffer[where])  # form, place, gate, sample
-            wide = 0.01 * np.abs(values) + largest(values) / 120 if self.near else 0 * values
-            plain = (np.abs(x - values) <= wide).mean(axis=-1)
-            negated = (np.abs(x + values) <= wide).mean(axis=-1)
-        best = np.maximum(plain, negated)
-        readings = []
-        count = len(slab.gates)
-        likely = best.max(axis=2).min(axis=1) >= ENOUGH_SAMPLES
-        likely[1:] &= not slab.is_constant
-        for k in np.flatnonzero(likely):
-            form, share, minus = MATRIX_FORMS[k], best[k], negated[k] > plain[k]
-            for order in gate_orders(count):
-                places = np.arange(count), np.array(order)
-                if share[places].min() >= ENOUGH_SAMPLES:
-                    signs = tuple(-1 if m else 1 for m in minus[places])
-                    readings.append(MatrixReading(form, order, signs, float(share[places].mean())))
-        if not readings:
-            return None
-        most = max(reading.share for reading in readings)
-        return LocatedMatrix(slab, place, tuple(r for r in readings if r.share == most))
+            share, minus, _ = _correlations(x, v[0], self.eps)
+            gates = [share for (x, v), slab in zip(pairs, left, strict=True)
+                     for share in _gate_correlations(x, v, len(slab.values))]  # fmt: skip
+        if share[0, 0] >= ENOUGH_SAMPLES and not minus[0, 0] and min(gates) > 0.5:
+            for slab in left:
+                order = tuple(range(slab.shape[0]))
+                right = self._patterns(slab)[0]
+                reading = MatrixReading(right, self.expected[slab.name], order, (1,) * len(order),
+                                        float(share[0, 0]))  # fmt: skip
+                found[slab.name] = LocatedMatrix(slab, (reading,))
 
-    def _where(self, slab: Slab) -> np.ndarray:
-        """Return the indices of the samples in the chunk; the axes are form, place, gate,
-        sample.
-        """
-        key = repr(slab.name)
-        if key not in self._index:
-            gates, rows, columns = slab.shape
-            starts = (np.arange(gates) * rows * columns).reshape(-1, 1, 1)
-            flat = starts + slab.samples  # place, gate, sample
-            self._index[key] = np.stack([form.at(flat, slab.shape) for form in MATRIX_FORMS])
-        return self._index[key]
+    def _patterns(self, slab: Slab) -> list[Pattern]:
+        layer, direction, role = slab.name
+        other = {"W": "R", "R": "W"}.get(role, "")
+        return list(patterns_of(slab.shape, self._columns.get((layer, direction, other), 0)))
+
+    def _beside(self, slab: Slab, found: Located) -> list[int]:
+        """Return where a matrix may begin: where it should, and before and after others."""
+        spans = {name: one.span for name, one in found.items()}
+        k = self.slabs.index(slab)
+        after = [spans[one.name][1] for one in self.slabs[max(k - 1, 0) : k] if one.name in spans]
+        before = [spans[one.name][0] - slab.size for one in self.slabs[k + 1 : k + 2]
+                  if one.name in spans]  # fmt: skip
+        ends = [end for _, end in spans.values()]
+        starts = [start for start, _ in spans.values()]
+        every = [*after, *before, self.expected[slab.name]]
+        if not slab.is_constant:  # it would be found anywhere
+            every += [0, self.buffer.size - slab.size, *ends]
+            every += [start - slab.size for start in starts]
+        return [at for at in dict.fromkeys(every) if at not in starts]
+
+    def _voted(self, slab: Slab, hits: _Lookup) -> Iterator[tuple[Pattern, int]]:
+        """Yield the patterns and places on which most of the values that were looked up agree."""
+        gate, sample, positions = hits.of(slab)
+        if not positions.size:
+            return
+        within = slab.samples[gate, sample]
+        gates, rows, columns = slab.shape
+        best: list[tuple[int, Pattern, int]] = []
+        for pattern in self._patterns(slab):
+            starts = [positions - pattern.index(place * rows * columns + within, slab.shape)
+                      for place in range(gates)]  # fmt: skip
+            at, count = np.unique(np.concatenate(starts), return_counts=True)
+            most = np.argsort(-count, kind="stable")[:_MOST_STARTS]
+            best += [(int(count[k]), pattern, int(at[k])) for k in most]
+        best.sort(key=lambda one: -one[0])
+        yield from ((p, at) for votes, p, at in best[:_MOST_PLACES] if 2 * votes >= best[0][0])
+
+    def _add(
+        self,
+        found: Located,
+        slab: Slab,
+        places: Iterable[tuple[Pattern, int]],
+        compare: Shares,
+    ) -> bool:
+        """Add a matrix if it is in one of these places: in that where most of it is."""
+        best: list[MatrixReading] = []
+        taken = {one.span[0] for one in found.values()}
+        near = [one.span[0] for one in found.values()
+                if one.slab.name[:2] == slab.name[:2] and not slab.is_constant]  # fmt: skip
+
+        def rank(one: MatrixReading) -> tuple[float, bool, bool, int]:
+            """Order readings: one that fits better, in a place of its own, with the gates in order,
+            near the other matrix of the layer."""
+            in_order = one.order == tuple(sorted(one.order))
+            return one.share, one.at not in taken, in_order, -sum(abs(one.at - at) for at in near)
+
+        for pattern, at in places:
+            more = self._readings(slab, pattern, at, compare)
+            if more and (not best or rank(more[0]) > rank(best[0])):
+                best = more
+        if not best:
+            return False
+        first = best[0]
+        for pattern in self._patterns(slab):
+            if pattern != first.pattern:
+                best += self._readings(slab, pattern, first.at, compare)
+        most = max(reading.share for reading in best)
+        same = [r for r in best if r.share == most]
+        same.sort(key=lambda r: MATRIX_FORMS.index(r.form) if r.form in MATRIX_FORMS else 99)
+        found[slab.name] = LocatedMatrix(slab, tuple(same))
+        return True
+
+    def _readings(
+        self, slab: Slab, pattern: Pattern, at: int, compare: Shares
+    ) -> list[MatrixReading]:
+        """Return the ways to read a matrix with this pattern from here that fit best."""
+        low, high = pattern.span(slab.shape)
+        if at + low < 0 or at + high > self.buffer.size:
+            return []
+        gates, rows, columns = slab.shape
+        if slab.is_constant:
+            return self._constant(slab, pattern, at, compare)
+        starts = (np.arange(gates) * rows * columns).reshape(-1, 1, 1)
+        where = at + pattern.index(starts + slab.samples, slab.shape)  # place, gate, sample
+        with np.errstate(all="ignore"):
+            share, minus, scale = compare(comparable(self.buffer[where]), slab.sampled, self.eps)
+        found = []
+        if min(share.max(axis=0).min(), share.max(axis=1).min()) < ENOUGH_SAMPLES:
+            return []
+        for order in gate_orders(gates):
+            places = np.arange(gates), np.array(order)
+            factors = scale[places]
+            alike = np.ptp(factors) <= 8 * self.eps * factors[0]
+            if share[places].min() >= ENOUGH_SAMPLES and alike:
+                signs = tuple(-1 if m else 1 for m in minus[places])
+                one = float(share[places].mean())
+                found.append(MatrixReading(pattern, at, order, signs, one, float(factors[0])))
+        most = max((reading.share for reading in found), default=0.0)
+        return [reading for reading in found if reading.share == most]
+
+    def _constant(
+        self, slab: Slab, pattern: Pattern, at: int, compare: Shares
+    ) -> list[MatrixReading]:
+        """Return how to read a matrix whose values are all the same."""
+        gates = slab.shape[0]
+        if pattern.form.words:
+            return []
+        x = comparable(pattern.take(self.buffer, at, slab.shape)).reshape(1, 1, -1)
+        share, *_ = compare(x, np.full((1, x.size), slab.sampled[0, 0]), self.eps)
+        if share[0, 0] < 1:
+            return []
+        return [MatrixReading(pattern, at, tuple(range(gates)), (1,) * gates, 1.0)]
+
+
+# -------------------------------------------------------------------------- how values are compared
+
+# Of the values x in the buffer (place, gate, sample), the true ones v (gate, sample) and the
+# relative rounding of one value: the share of the samples that agree, whether with the other sign,
+# and the factor between them, each as (place, gate).
+Shares = Callable[[np.ndarray, np.ndarray, float], tuple[np.ndarray, np.ndarray, np.ndarray]]
+
+
+def _within(x: np.ndarray, v: np.ndarray, wide: np.ndarray) -> tuple[np.ndarray, ...]:
+    plain = (np.abs(x - v) <= wide).mean(axis=-1)
+    negated = (np.abs(x + v) <= wide).mean(axis=-1)
+    share = np.maximum(plain, negated)
+    return share, negated > plain, np.ones_like(share)
+
+
+def _equal_shares(x: np.ndarray, v: np.ndarray, eps: float) -> Any:
+    return _within(x, v, 0 * v)
+
+
+def _kept_shares(x: np.ndarray, v: np.ndarray, eps: float) -> Any:
+    """Equal but for those that were replaced by 0."""
+    share, minus, scale = _within(x, v, 0 * v)
+    kept = (x != 0) & (v != 0)
+    return np.where(kept.any(axis=-1), share + (~kept).mean(axis=-1) * (share > 0), 0), minus, scale
+
+
+def _near_shares(x: np.ndarray, v: np.ndarray, eps: float) -> Any:
+    """Equal but for rounding, also to 8 bits."""
+    return _within(x, v, _tolerance(v))
+
+
+def _tolerance(v: np.ndarray) -> np.ndarray:
+    return np.asarray(0.01 * np.abs(v) + largest(v) / 120)
+
+
+def _scaled_shares(x: np.ndarray, v: np.ndarray, eps: float) -> Any:
+    """Equal but for one factor, which at least 4 values per gate have in common."""
+    ratio = np.nan_to_num(x / np.where(v == 0, np.nan, v))
+    scale = np.median(ratio, axis=-1)
+    scale = np.where(np.abs(np.abs(scale) - 1) <= 8 * eps, np.sign(scale), scale)
+    known = (scale != 0) & (x.shape[-1] >= 4) & np.isfinite(scale)
+    near = np.abs(ratio - scale[..., None]) <= 4 * eps * np.abs(scale[..., None])
+    return np.where(known, near.mean(axis=-1), 0), scale < 0, np.abs(scale)
+
+
+def _correlations(x: np.ndarray, v: np.ndarray, eps: float) -> Any:
+    """The correlation of all gates together, if it is one that chance does not make.
+
+    That of n values which have nothing to do with each other has a standard deviation of
+    1 / sqrt(n).
+    """
+    dot = (x * v).sum(axis=-1)
+    share = dot / np.sqrt((x**2).sum(axis=-1) * (v**2).sum(axis=-1))
+    strong = np.abs(share) * np.sqrt(v.size) >= _RELATED
+    return np.where(strong, np.abs(share), 0), share < 0, np.ones_like(share)
+
+
+def _gate_correlations(x: np.ndarray, v: np.ndarray, gates: int) -> list[float]:
+    x, v = x.reshape(gates, -1), v.reshape(gates, -1)
+    return list((x * v).sum(axis=1) / np.sqrt((x**2).sum(axis=1) * (v**2).sum(axis=1)))
+
+
+# ------------------------------------------------------------------------------- where values are
+
+
+class _Lookup:
+    """The anchors of matrices, looked up in a buffer."""
+
+    def __init__(self, slabs: list[Slab], buffer: np.ndarray, near: bool) -> None:
+        self.near = near
+        self.anchors = {slab.name: _anchors(slab) for slab in slabs}
+        wanted = [slab.sampled[where] for slab in slabs for where in [self.anchors[slab.name]]]
+        low = min((float(np.abs(v).min()) for v in wanted if v.size), default=np.inf)
+        if near and np.isfinite(low):
+            low = low - max(_tolerance(v).max() for v in wanted if v.size)
+        with np.errstate(invalid="ignore"):
+            large = np.flatnonzero(np.abs(buffer) >= low)
+        values = np.abs(comparable(buffer[large]))
+        order = np.argsort(values, kind="stable")
+        self.values, self.positions = values[order], large[order]
+
+    def of(self, slab: Slab) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return gate, sample and position of each place where an anchor's value is."""
+        gate, sample = self.anchors[slab.name]
+        value = np.abs(slab.sampled[gate, sample])
+        wide = _tolerance(value) if self.near and value.size else 0 * value
+        first = np.searchsorted(self.values, value - wide, "left")
+        count = np.searchsorted(self.values, value + wide, "right") - first
+        rare = (count > 0) & (count <= _MOST_HITS * (8 if self.near else 1))
+        gate, sample, first, count = (x[rare] for x in (gate, sample, first, count))
+        each = np.repeat(first - np.cumsum(count) + count, count) + np.arange(count.sum())
+        return np.repeat(gate, count), np.repeat(sample, count), self.positions[each]
+
+
+def _anchors(slab: Slab) -> tuple[np.ndarray, np.ndarray]:
+    """Return gate and sample of the values that are looked up."""
+    values = np.abs(slab.sampled)
+    known = (values > 0) & (values < 1e300)
+    order = np.argsort(~known, axis=1, kind="stable")[:, :_ANCHORS]
+    gate = np.repeat(np.arange(len(values)), order.shape[1])
+    keep = known[gate, order.reshape(-1)]
+    return gate[keep], order.reshape(-1)[keep]
+
+
+def _solved(slab: Slab, hits: _Lookup) -> Iterator[tuple[Pattern, int]]:
+    """Yield the pattern of strides that follows from where the anchors of each gate are."""
+    gate, sample, positions = hits.of(slab)
+    gates, rows, columns = slab.shape
+    starts, steps = [], set()
+    for k in range(gates):
+        row, column = np.divmod(slab.samples[k, sample[gate == k]], columns)
+        solved = _solve(row, column, positions[gate == k], (rows > 1, columns > 1),
+                        1 + (gates == 1))  # fmt: skip
+        if solved is None:
+            return
+        starts.append(solved[0])
+        steps.add(solved[1:])
+    starts.sort()
+    apart = {b - a for a, b in pairwise(starts)} or {rows * columns}
+    if len(steps) == len(apart) == 1:
+        strides = (apart.pop(), *steps.pop())
+        yield solved_pattern(strides, slab.shape), starts[0]
+
+
+def _solve(
+    row: np.ndarray, column: np.ndarray, at: np.ndarray, open_: tuple[bool, bool], more: int
+) -> tuple[int, int, int] | None:
+    """Return start, row stride and column stride that explain most places.
+
+    None if few agree: at least so many more than the strides are solved from.
+    """
+    need = 1 + sum(open_)
+    if need == 1:
+        return None  # a single value shows no strides
+    for chosen in combinations(range(min(at.size, 10)), need):
+        first, *others = chosen
+        matrix = [[v for v, free in zip((row[k] - row[first], column[k] - column[first]), open_,
+                                        strict=True) if free] for k in others]  # fmt: skip
+        if abs(np.linalg.det(np.array(matrix, "f8"))) < 0.5:
+            continue
+        exact = np.linalg.solve(np.array(matrix, "f8"), (at[others] - at[first]).astype("f8"))
+        steps = iter(np.rint(exact).astype(int).tolist())
+        if not np.allclose(exact, np.rint(exact), atol=1e-6, rtol=0):
+            continue
+        so, si = (next(steps) if free else 1 for free in open_)
+        start = int(at[first] - row[first] * so - column[first] * si)
+        agree = int((start + row * so + column * si == at).sum())
+        if agree >= need + more and agree >= ENOUGH_SAMPLES * len({*zip(row, column, strict=True)}):
+            return start, so, si
+    return None
 
 
 def simplest_readings(
@@ -182,7 +423,10 @@ def simplest_readings(
 ) -> dict[MatrixName, tuple[LocatedMatrix, MatrixReading]]:
     """Choose a reading of each matrix so that the fewest different mistakes are needed."""
     readings = {one.slab.name: list(one.readings) for one in found}
-    for trait in (lambda r: MATRIX_FORMS.index(r.form), lambda r: (len(r.order), r.order)):
+    for trait in (
+        lambda r: MATRIX_FORMS.index(r.form) if r.form in MATRIX_FORMS else len(MATRIX_FORMS),
+        lambda r: (len(r.order), r.order),
+    ):
         _settle_trait(readings, trait)
     return {one.slab.name: (one, readings[one.slab.name][0]) for one in found}
 

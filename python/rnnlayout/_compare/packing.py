@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from .packed_biases import BiasArrangement, ExpectedBiases, PackedBiases, bias_sizes, read_biases
-from .packed_matrices import (
-    LocatedMatrix,
-    MatrixFinder,
-    MatrixReading,
-    MatrixSpan,
-    simplest_readings,
+from .packed_biases import (
+    KEPT_RULE,
+    BiasArrangement,
+    ExpectedBiases,
+    LayerBiases,
+    PackedBiases,
+    bias_sizes,
+    read_biases,
 )
+from .packed_matrices import LocatedMatrix, MatrixFinder, MatrixReading, simplest_readings
 from .truth import MatrixName, Slab, Truth
 
 
@@ -26,7 +28,7 @@ class Packing:
     buffer. unknown: those that were not found. free: the parts of the buffer that are not matrices,
     as pairs of start and stop: biases may be there. biases: None if there are none, or if they were
     not recognized. copies: for a matrix that was not found, the name of another matrix that is in
-    its place.
+    its place. vectors: where each bias vector is, if they are not in one of the known orders.
     """
 
     truth: Truth
@@ -36,6 +38,7 @@ class Packing:
     free: list[tuple[int, int]]
     biases: PackedBiases | None
     copies: dict[MatrixName, MatrixName]
+    vectors: dict[MatrixName, tuple[LocatedMatrix, MatrixReading]] = field(default_factory=dict)
 
     def undo(self, buffer: np.ndarray) -> np.ndarray:
         """Return the numbers of a buffer that was packed like this in cuDNN's order.
@@ -45,16 +48,19 @@ class Packing:
         """
         truth, at = self.truth, 0
         fixed = np.zeros(truth.size, buffer.dtype)
-        for slab in truth.slabs:
+        places = self.matrices | self.vectors
+        for slab in truth.slabs + (truth.bias_vectors if self.vectors else []):
             part = fixed[at : at + slab.size].reshape(slab.shape)
-            if slab.name in self.matrices:
-                found, reading = self.matrices[slab.name]
-                chunk = reading.form.undo(found.place.take(buffer, slab.size), slab.shape)
+            if slab.name in places:
+                reading = places[slab.name][1]
+                chunk = reading.pattern.take(buffer, reading.at, slab.shape)
                 _gates_back(part, chunk, reading.order, reading.signs)
+                if reading.scale != 1:
+                    part /= np.asarray(reading.scale, part.dtype)
             elif at + slab.size <= buffer.size:
                 part[:] = buffer[at : at + slab.size].reshape(slab.shape)
             at += slab.size
-        if self.biases:
+        if self.biases and not self.vectors:
             rest = np.concatenate([buffer[start:stop] for start, stop in self.free])
             fixed[at:] = self._biases(rest, self.biases).reshape(-1)
         return fixed
@@ -89,14 +95,7 @@ def _gates_back(
 
 def packing_of(truth: Truth, buffer: np.ndarray) -> Packing:
     """Find out how a buffer of values was packed: exactly, and else nearly."""
-    found: list[LocatedMatrix] = []
-    for near in (False, True):
-        more = MatrixFinder(truth, buffer, near).find()
-        if len(more) > len(found):
-            found = more
-        if len(found) == len(truth.slabs):
-            break
-    matrices = simplest_readings(found)
+    matrices = simplest_readings(MatrixFinder(truth.slabs, buffer).find())
     unknown = [slab for slab in truth.slabs if slab.name not in matrices]
     free = _free_pieces(truth, matrices, buffer.size)
     copies = _copied_matrices(truth, unknown, buffer)
@@ -111,7 +110,32 @@ def packing_of(truth: Truth, buffer: np.ndarray) -> Packing:
             biases = copied
         if biases and biases.wrong and len({stop - start for start, stop in free}) > 1:
             biases = biases.unrecognized()  # parts that no packer makes, which do not fit
-    return Packing(truth, buffer.size, matrices, unknown, free, biases, copies)
+    vectors: dict[MatrixName, tuple[LocatedMatrix, MatrixReading]] = {}
+    kept = biases and all(one.rule is KEPT_RULE for one in biases.layers.values())
+    sure = kept or (biases and buffer.size <= truth.size)  # more values: 0 is found in padding too
+    if matrices and (biases is None or biases.wrong or not biases.known or not sure):
+        vectors = _located_biases(truth, buffer)
+        biases = _biases_as_located(vectors) if vectors else biases
+    return Packing(truth, buffer.size, matrices, unknown, free, biases, copies, vectors)
+
+
+def _located_biases(
+    truth: Truth, buffer: np.ndarray
+) -> dict[MatrixName, tuple[LocatedMatrix, MatrixReading]]:
+    """Return where each bias vector is, whatever is between them; nothing if one is not found."""
+    vectors = truth.bias_vectors
+    if any(vector.is_constant for vector in vectors):
+        return {}
+    found = MatrixFinder(vectors, buffer, truth.num_weights).find_exactly()
+    return simplest_readings(found) if len(found) == len(vectors) else {}
+
+
+def _biases_as_located(
+    vectors: dict[MatrixName, tuple[LocatedMatrix, MatrixReading]],
+) -> PackedBiases:
+    layers = {name[:2]: LayerBiases(KEPT_RULE, reading.order, reading.signs)
+              for name, (_, reading) in vectors.items()}  # fmt: skip
+    return PackedBiases(BiasArrangement(), len({name[2] for name in vectors}), layers)
 
 
 def _biases_of(truth: Truth, rest: np.ndarray, expected: ExpectedBiases) -> PackedBiases | None:
@@ -129,16 +153,15 @@ def _copied_matrices(
 ) -> dict[MatrixName, MatrixName]:
     """Return which other matrix is where one that was not found should be, as if a packer had
     read the forward direction, or layer 0, twice."""
-    copies, at, finder = {}, 0, MatrixFinder(truth, buffer, near=False)
+    copies, finder = {}, MatrixFinder(truth.slabs, buffer)
     for slab in truth.slabs:
         others = [other for other in truth.slabs if slab in unknown and other is not slab
                   and other.shape == slab.shape and not other.is_constant]  # fmt: skip
         alike = [other for other in others if other.name[2] == slab.name[2]]
         for other in alike + others:
-            if finder.read(other, MatrixSpan(at, 1, 0)):
+            if finder.fits(other, truth.starts[slab.name]):
                 copies[slab.name] = other.name
                 break
-        at += slab.size
     return copies
 
 
@@ -164,22 +187,15 @@ def _free_pieces(
 ) -> list[tuple[int, int]]:
     """Return the pieces of the buffer that are not matrices. One that was not found is assumed
     where it should be."""
-    used, at = [(size, size)], 0
+    used = np.zeros(size, bool)
     for slab in truth.slabs:
         if slab.name in matrices:
-            place = matrices[slab.name][0].place
-            starts = range(place.at, place.at + place.runs * place.step + 1, place.step or size)
-            length = slab.size // place.runs
-            used += [(start, start + length) for start in starts[: place.runs]]
+            reading = matrices[slab.name][1]
+            reading.pattern.mark(used, reading.at, slab.shape)
         else:
-            used.append((at, at + slab.size))
-        at += slab.size
-    free, end = [], 0
-    for start, stop in sorted(used):
-        if end < start:
-            free.append((end, start))
-        end = max(end, stop)
-    return free
+            truth.part(used, slab)[:] = True
+    ends = np.flatnonzero(np.diff(used, prepend=True, append=True))
+    return [(int(start), int(stop)) for start, stop in ends.reshape(-1, 2)]
 
 
 def layer_order(matrices: dict[MatrixName, tuple[LocatedMatrix, MatrixReading]]) -> BiasArrangement:

@@ -76,7 +76,30 @@ class Truth:
     def size(self) -> int:
         return self.num_weights + self.biases.size
 
-    @property
+    @cached_property
+    def starts(self) -> dict[MatrixName, int]:
+        """Where each matrix should begin."""
+        ends = np.cumsum([slab.size for slab in self.slabs])
+        return {s.name: int(end) - s.size for s, end in zip(self.slabs, ends, strict=True)}
+
+    def part(self, flat: np.ndarray, slab: Slab) -> np.ndarray:
+        """Return what is where a matrix should be, 1-D; less of it at the end of a short buffer."""
+        at = self.starts[slab.name]
+        return flat[at : at + slab.size]
+
+    @cached_property
+    def bias_vectors(self) -> list[Slab]:
+        """The bias vectors, as matrices of one column, in cuDNN's order."""
+        vectors = []
+        for layer, direction in np.ndindex(self.biases.shape[:2]):
+            for role, values in zip(self.roles, self.biases[layer, direction], strict=True):
+                matrix = values[..., None]
+                vectors.append(
+                    Slab((layer, direction, role), self.gates, matrix, sample_largest(matrix))
+                )
+        return vectors
+
+    @cached_property
     def flat(self) -> np.ndarray:
         """All values in one array, as they should be."""
         return np.concatenate(
@@ -130,7 +153,7 @@ def truth_of(spec: Spec, blocks: Mapping[BlockKey, np.ndarray], roles: tuple[str
         if name[2] not in BIASES:
             values = np.stack([blocks[key] for key in keys])
             gates = "".join(key[3] or key[2] for key in keys)  # a projection has no gates
-            slabs.append(Slab(name, gates, values, _sample_largest(values)))
+            slabs.append(Slab(name, gates, values, sample_largest(values)))
     slabs.sort(key=lambda slab: slab.name[:2])  # stable: the roles stay in their order
     gates = next(slab.gates for slab in slabs if slab.name[2] == "R")
     shape = spec.num_layers, spec.num_directions, len(roles), len(gates), spec.hidden_size
@@ -142,16 +165,17 @@ def truth_of(spec: Spec, blocks: Mapping[BlockKey, np.ndarray], roles: tuple[str
     return Truth(spec, slabs, biases, roles, gates)
 
 
-_LOOKED_AT, _SAMPLES_KEPT = 2048, 24  # per gate
+_SAMPLES_KEPT = 96  # of all gates
 
 
-def _sample_largest(values: np.ndarray) -> np.ndarray:
+def sample_largest(values: np.ndarray) -> np.ndarray:
+    """Return for each gate where its largest values are, the largest first."""
     flat = values.reshape(len(values), -1)
-    at = np.arange(flat.shape[1])
-    if at.size > _LOOKED_AT:
-        at = np.random.default_rng(0).choice(at, _LOOKED_AT, replace=False)
-    with np.errstate(invalid="ignore"):
-        large = np.argsort(-np.abs(flat[:, at].astype("f8")), axis=1, kind="stable")[
-            :, :_SAMPLES_KEPT
-        ]
-    return np.asarray(at[large])
+    count = min(_SAMPLES_KEPT // len(values), flat.shape[1])
+    found = []
+    for gate in flat:
+        with np.errstate(invalid="ignore"):
+            size = np.abs(gate.astype("f4", copy=False))
+        at = np.sort(np.argpartition(size, size.size - count)[size.size - count :])
+        found.append(at[np.argsort(-size[at], kind="stable")])
+    return np.stack(found)
