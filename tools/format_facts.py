@@ -67,7 +67,10 @@ class Trial:
         self.is_written = self.suffix in formats.writable_suffixes()
         by_suffix = formats.format_to_read if self.is_read else formats.format_to_write
         self.format = by_suffix(Path(f"x{self.suffix}"))
-        self.layouts = [rl.layout(name) for name in getattr(self.format, "layouts", rl.layouts())]
+        own = getattr(self.format, "layouts", ())
+        known = [name for name in own if name in rl.layouts()]  # a .c converts all to its own
+        self.layouts = [rl.layout(name) for name in known or rl.layouts()]
+        self.to = rl.layout([*own, *rl.layouts()][0])
         self.path = folder / f"file{self.suffix}"
         both = not self.is_written or self.load(self.weights(PLAIN), spec=PLAIN) is not None
         self.plain = PLAIN if both else PLAIN.replace(bidirectional=False)
@@ -148,7 +151,11 @@ class Trial:
     def batch_first(self):
         told = self._told()
         if not self.is_read:
-            return "yes"
+            written = []
+            for first in (True, False):
+                rl.save(self.path, {"name": self.weights(batch_first=first)})
+                written.append(self.path.read_bytes())
+            return yes(written[0] != written[1])
         found = [self.load(self.weights(batch_first=b), **told).batch_first for b in (True, False)]
         own = {True: "x is (N, T, I)", False: "x is (T, N, I)", None: "no"}
         return "yes" if found == [True, False] else own[found[0]]
@@ -183,7 +190,7 @@ class Trial:
         tensors = self.weights(layout=rl.layout("keras"))
         np.savez(source, other=np.ones(2), **{f"a.{name}": w for name, w in tensors.items()})
         try:
-            done = rl.convert_file(source, self.path, to=self.layouts[0], force=True)
+            done = rl.convert_file(source, self.path, to=self.to, force=True)
         except rl.Error:
             return "-"
         if not done.left_out:

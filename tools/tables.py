@@ -34,6 +34,7 @@ RESULTS = ROOT / "benchmarks" / "results"
 CONVERSIONS = json.loads((RESULTS / "convert.json").read_text())
 FILES = json.loads((RESULTS / "files.json").read_text())
 FORWARD = json.loads((RESULTS / "forward.json").read_text())
+REALTIME = json.loads((RESULTS / "realtime.json").read_text())
 GPU = next((json.loads(path.read_text()) for path in sorted(RESULTS.glob("gpu-*.json"))[::-1]), {})
 MARKED = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
 
@@ -165,6 +166,21 @@ def forward_on():
     return about(FORWARD)
 
 
+def realtime_on():
+    return about(REALTIME)
+
+
+def realtime_speeds():
+    """RTNeural's times divided by ours: above 1, rnnlayout is faster."""
+    rows = [
+        [c["cell"], c["I"], c["H"], c["steps"], f"{c['ours'][0]:.0f}", f"{c['rtneural'][0]:.0f}",
+         *(f"{t / o:.2f}" for t, o in zip(c["rtneural"], c["ours"], strict=True))]
+        for c in REALTIME["cases"]
+    ]  # fmt: skip
+    head = ["cell", "I", "H", "steps", "ns", "RTNeural, ns", "of the least", "of the medians"]
+    return markdown(head, [list(map(str, row)) for row in rows])
+
+
 NOT_MEASURED = "Not measured yet: no machine with a GPU was available.\n"
 
 
@@ -185,9 +201,11 @@ def gpu_speeds():
     return markdown(head, rows) if rows else NOT_MEASURED
 
 
-GPU_PEERS = ["raw cuDNN", "raw cuDNN, persist_static", "raw cuDNN, persist_small",
-             "raw cuDNN, graph", "torch", "torch, graph", "JAX", "ours, new results",
-             "ours, captured"]  # fmt: skip
+GPU_PEERS = [
+    "raw cuDNN", "raw cuDNN, persist_static", "raw cuDNN, persist_small", "raw cuDNN, graph",
+    "torch", "torch, outside inference mode", "torch, TF32", "torch, cell", "torch, graph", "JAX",
+    "ours, new results", "ours, TF32, new results", "ours, captured",
+]  # fmt: skip
 
 
 def gpu_goals():
@@ -246,6 +264,8 @@ TABLES = {
     "forward_held": forward_held,
     "forward_goals": forward_goals,
     "forward_on": forward_on,
+    "realtime_on": realtime_on,
+    "realtime_speeds": realtime_speeds,
 }
 
 

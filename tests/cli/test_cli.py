@@ -71,7 +71,7 @@ def test_examples_of_help_are_no_wrong_usage():
         (["inspect", "a.npz", "--jsn"], "unrecognized arguments: --jsn; did you mean '--json'?"),
         (["inspect", "a.npz", "--cell", "LSTN"], "did you mean 'lstm'?"),
         (["inspect"], "required: FILE"),
-        (["convert", "a.npz", "b.npz"], "one of the arguments --to --into is required"),
+        (["convert", "a.npz", "b.npz"], "may have several layouts: choose one with --to"),
         (["convert", "a.npz", "b.npz", "--to", "torhc"], "did you mean 'torch'?"),
         (
             ["convert", "a.npz", "b.npz", "--into", "c.npz", "--dtype", "float16"],

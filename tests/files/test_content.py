@@ -11,8 +11,6 @@ import numpy as np
 import pytest
 from files.hostile.good import LAYOUTS, SPEC, described, good, weights
 from marks import in_turn
-from oracles.some import normal_weights
-from safetensors.numpy import load_file, save_file
 
 import rnnlayout as rl
 from rnnlayout._cli import main as _cli
@@ -167,24 +165,6 @@ def test_another_zip_archive_is_named(tmp_path):
         archive.writestr("word/document.xml", "")
     with pytest.raises(rl.FileError, match=r"unknown format.*zip archive with word/document\.xml"):
         rl.load(tmp_path / "model")
-
-
-def test_the_index_of_a_sharded_checkpoint(tmp_path):
-    """The advice works, also for an RNN with tensors in two files."""
-    tensors = normal_weights(rl.layout("torch"), SPEC)
-    shards = {name: f"model-{int(k == 3)}.safetensors" for k, name in enumerate(tensors)}
-    for shard in set(shards.values()):
-        save_file({n: w for n, w in tensors.items() if shards[n] == shard}, tmp_path / shard)
-    index = tmp_path / "model.safetensors.index.json"
-    index.write_text(json.dumps({"metadata": {"total_size": 1}, "weight_map": shards}, indent=2))
-    with pytest.raises(rl.FileError, match="is the index of a sharded checkpoint: its tensors are"):
-        rl.load(index)
-    with pytest.raises(rl.LayoutError, match="missing "):
-        rl.load(tmp_path / "model-0.safetensors")
-    both = {}
-    for shard in set(shards.values()):
-        both |= load_file(tmp_path / shard)
-    assert rl.verify(rl.Weights(both, SPEC), rl.Weights(tensors, SPEC))
 
 
 LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:0a1b\nsize 1234\n"

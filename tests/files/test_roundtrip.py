@@ -153,7 +153,7 @@ def test_save_converts_to_the_one_layout_of_a_format(suffix, tmp_path):
     rl.save(tmp_path / f"b{suffix}", weights.to(format_to_write(path).layouts[0]))
     if suffix in WRITE_ONLY:
         text = (tmp_path / f"b{suffix}").read_text()
-        assert path.read_text() == text.replace("_B_H", "_A_H")  # its include guard
+        assert path.read_text() == text.replace("_B_H", "_A_H").replace('"b.c"', '"a.c"')
         return
     more = {"spec": SPEC} if suffix == ".npy" else {}
     ((name, found),) = rl.load(path, **more).items()

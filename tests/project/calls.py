@@ -34,7 +34,7 @@ GRU_RNN = _native.Rnn(GRU, FLAT_GRU)
 STEPPER = _native.Stepper(RNN, lambda *_: None, lambda _: (H[:, 0].copy(), C[:, 0].copy()))
 BACKWARDS = rl.Weights(WEIGHTS, LSTM, "torch")
 BACKWARDS.config = {"go_backwards": True}
-GPU_OPTIONS = (None, "default", "standard")
+GPU_OPTIONS = ("default", "standard")
 STEP, CALL = _native.STEP, _native.TIME_FIRST
 # The references to these objects are counted.
 SHARED = [X, H, C, Y, LENGTHS, STATE, RNN, WHOLE, STEPPER, FLAT_GRU, GRU_RNN,
@@ -132,20 +132,18 @@ BINDING = {
     "set_num_threads": lambda: _native.set_num_threads(0),
     "num_threads": _native.num_threads,
     "itemsize": lambda: _native.itemsize("float16"),
-    "find_cudnn": lambda: _native.find_cudnn([b"/nowhere"], [b"/nowhere"]),
-    "choose_cudnn": lambda: _native.choose_cudnn(b"off") or _native.choose_cudnn(None),
+    "describe_cudnn": _native.describe_cudnn,
 }
 BINDING_ERRORS = {
-    "find_cudnn in no list": (TypeError, lambda: _native.find_cudnn((), [])),
-    "find_cudnn in no bytes": (TypeError, lambda: _native.find_cudnn([], [b"/", "/"])),
-    "choose_cudnn by no bytes": (TypeError, lambda: _native.choose_cudnn("off")),
+    "open_cudnn": (rl.CudnnNotFoundError, lambda: _native.open_cudnn(b"/nowhere/libcudnn.so.9")),
+    "open_cudnn by no bytes": (TypeError, lambda: _native.open_cudnn("/nowhere")),
     "a GpuRnn without a GPU": (
         rl.CudnnNotFoundError,
         lambda: _native.GpuRnn(LSTM, FLAT, 0, *GPU_OPTIONS),
     ),
     "a GpuRnn of no such math": (
         TypeError,
-        lambda: _native.GpuRnn(LSTM, FLAT, 0, None, "fma", "standard"),
+        lambda: _native.GpuRnn(LSTM, FLAT, 0, "fma", "standard"),
     ),
     "a GpuRnn of too few weights": (
         TypeError,

@@ -22,6 +22,7 @@ SEARCHES = {
     "unexpected key": "errors",
     "size mismatch": "errors",
     "run lstm in c": "howto/c-inference",
+    "microcontroller": "howto/microcontroller",
 }
 
 

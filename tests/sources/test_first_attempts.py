@@ -183,14 +183,6 @@ def test_a_prefix_that_nothing_has(call):
     call(whole, prefix=followed(text, pattern=r"these would work: (.*)"))
 
 
-def test_a_prefix_that_nothing_in_the_file_has(tmp_path):
-    whole = {f"{p}.rnn.{n}": w for p in ("enc", "dec") for n, w in tensors().items()}
-    np.savez(tmp_path / "w.npz", **whole)
-    text = error_of(rl.load, tmp_path / "w.npz", prefix="encoder")
-    for prefix in followed(text, pattern=r"these would work: (.*)"):
-        assert same_bits(rl.pack(rl.load(tmp_path / "w.npz", prefix=prefix)), rl.pack(tensors()))
-
-
 class Key(str):
     """A string whose comparisons are calls of a Python function."""
 
@@ -353,24 +345,6 @@ def test_an_update_of_another_dtype():
 
 
 # -------------------------------------------------------------------------------- flat vectors
-
-
-def test_a_buffer_of_bytes():
-    flat = rl.pack(tensors())
-    for raw in (flat.view("u1"), flat.view("i1")):
-        text = error_of(rl.unpack, raw, LSTM, to="torch")
-        assert "1568 bytes" in text
-        view = followed(text, pattern=r"pass (w\.view\('\w+'\))", w=raw)
-        assert same_bits(rl.unpack(view, LSTM, to="torch"), rl.unpack(flat, LSTM, to="torch"))
-
-
-def test_a_vector_viewed_as_another_dtype():
-    flat = rl.pack(tensors())
-    spec = LSTM.replace(dtype="float16")
-    text = error_of(rl.unpack, flat.view("f2"), spec, to="torch")
-    view = followed(text, pattern=r"pass (w\.view\('float32'\))", w=flat.view("f2"))
-    made = rl.unpack(view, followed(text, pattern=r"with spec=(rl\.Spec\(.*?\))"), to="torch")
-    assert same_bits(made, rl.unpack(flat, LSTM, to="torch"))
 
 
 def test_a_float32_vector_is_not_called_one_of_bytes():

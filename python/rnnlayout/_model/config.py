@@ -55,6 +55,11 @@ def how_to_leave_out(entry: str, keys: Iterable[str]) -> str:
     return f"in Python w = rl.load(path)[{entry!r}]; {deleted}; rl.save(new_path, w)"
 
 
+def how_to_round(key: str, dtype: str) -> str:
+    """Return the code, for messages, that rounds a setting of an RNN to a dtype of NumPy."""
+    return f"round it first, w.config[{key!r}] = numpy.{dtype}(w.config[{key!r}]).tolist()"
+
+
 def describe_config(config: Config) -> str:
     """Return the settings as text for a message."""
     settings = (f"{key}={repr(value)[:80]}" for key, value in config.items())

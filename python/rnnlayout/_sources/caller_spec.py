@@ -43,10 +43,13 @@ class CallerSpec:
 
 
 def check_hints(hints: Mapping[str, Any], spec: Spec | None, whose: str) -> None:
-    """Raise SpecError if a hint is not a name of its kind, or contradicts the spec.
+    """Raise SpecError if the spec is not a Spec, or a hint is not a name of its kind or contradicts
+    the spec.
 
     whose: who has the spec, for the message: "the spec", "the source".
     """
+    if spec is not None and not isinstance(spec, Spec):
+        raise SpecError(f"spec is a {type(spec).__name__}, need a Spec")
     named = {key: hints[key] for key in HIDDEN if key in hints}
     for key, value in named.items():  # raises its errors; not every cell has all of them
         Spec(**{"cell": "gru", key: value, "input_size": 2, "hidden_size": 1})

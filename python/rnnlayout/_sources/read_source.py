@@ -60,8 +60,6 @@ def read_source(
     dtype_free: the arrays' dtype may differ from the spec's, because the caller passed dtype=.
     hints: known fields of the spec (cell, reset, recurrent_activation, activation), or None.
     """
-    if spec is not None and not isinstance(spec, Spec):
-        raise SpecError(f"spec is a {type(spec).__name__}, need a Spec")
     check_prefix(prefix)
     hints = {key: value for key, value in hints.items() if value is not None}
     check_hints(hints, spec, "the spec")

@@ -217,6 +217,41 @@ EXPORTED = {
 }  # fmt: skip
 
 
+def graph_program(nodes, inputs=(), compression=zipfile.ZIP_STORED):
+    """Return a file whose program has these nodes; the weights are read in spite of it."""
+    graph = {"graph": {"nodes": nodes}, "signature": {"input_specs": inputs}}
+    data = json.dumps({"graph_module": graph}).encode()
+    return changed(".pt2", "models/model.json", data, compression)
+
+
+def call(**arguments):
+    given = [{"name": name, "arg": arg} for name, arg in arguments.items()]
+    return {"target": "torch.ops.aten.lstm.input", "inputs": given}
+
+
+WEIGHT = {"parameter": {"arg": {"name": "w"}, "parameter_name": "weight_ih_l0"}}
+EXPORTED_PROGRAMS = {
+    "a program that is not JSON": changed(".pt2", "models/model.json", b"[" * 100_000),
+    "a program without nodes": graph_program(3),
+    "a program of numbers": graph_program([1], [2]),
+    "a program without names": graph_program([call()], [{"parameter": {}}]),
+    "a program with names of lists": graph_program([], [{"parameter": {"arg": {"name": []}}}]),
+    "a call without inputs": graph_program([{"target": "torch.ops.aten.lstm.input"}]),
+    "a call of numbers": graph_program([call(params=3, batch_first=4)], [WEIGHT]),
+    "a call of unknown tensors": graph_program(
+        [call(params={"as_tensors": [{"name": "x"}]})], [WEIGHT]
+    ),
+    "a call of another cell": graph_program(
+        [call(params={"as_tensors": [{"name": "w"}]}) | {"target": "torch.ops.aten.gru.input"}],
+        [WEIGHT],
+    ),
+    "axes that are a list": graph_program(
+        [call(params={"as_tensors": [{"name": "w"}]}, batch_first={"as_bool": [1]})], [WEIGHT]
+    ),
+    "a program that is deflated": graph_program([0] * 2_000_000, compression=zipfile.ZIP_DEFLATED),
+}
+
+
 # -------------------------------------------------------------------------------------- all cases
 
 
@@ -234,4 +269,5 @@ CASES = {
     **files(pickled(PACKED), ".pt", codes=EITHER, form=in_archive, **KIND),
     **files(PROGRAMS, ".pt", codes=EITHER, **KIND),
     **files(EXPORTED, ".pt2", **KIND),
+    **files(EXPORTED_PROGRAMS, ".pt2", codes=EITHER, **KIND),
 }

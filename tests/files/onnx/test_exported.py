@@ -3,18 +3,21 @@ number, and a record of the modules that they come from."""
 
 import contextlib
 import io
+import re
 import warnings
 
+import numpy as np
 import onnxruntime
 import pytest
 import torch
 from files.onnx.models import node_of, run_ours, tensors_of, write
 from marks import pairwise
-from oracles.frameworks import H, I, N, T, inputs, onnx_model, seeded, torch_module
+from oracles.frameworks import H, I, N, T, inputs, normal, onnx_model, seeded, torch_module
 from oracles.reference import Run, distance_between, forward, from_cudnn
 
 import rnnlayout as rl
 from rnnlayout._cli import main as _cli
+from rnnlayout._files.write_file import convert_into
 
 BOTH = [{}, {"dynamo": False}]  # the exporters, the default one first
 
@@ -170,3 +173,71 @@ def test_a_model_without_rnns(tmp_path):
     path = export(torch.nn.Linear(I, H), tmp_path / "m.onnx", torch.zeros(N, I))
     with pytest.raises(rl.FileError, match="none of its nodes is an LSTM, GRU or RNN: export it "):
         rl.load(path)
+
+
+# ------------------------------------------------------------------- other weights in such a model
+
+
+class Two(torch.nn.Module):
+    """An LSTM of two layers beside a GRU, so that names matter."""
+
+    def __init__(self, label):
+        super().__init__()
+        self.enc = torch_module(rl.Spec("lstm", I, H, 2, True), seeded(label, "enc"))
+        self.dec = torch_module(rl.Spec("gru", 2 * H, H), seeded(label, "dec"))
+
+    def forward(self, x):
+        return self.dec(self.enc(x)[0])[0]
+
+
+@pytest.mark.parametrize("renamed", [False, True])
+@pytest.mark.parametrize("options", BOTH)
+def test_new_weights_for_each_layer_of_an_exported_stack(
+    options, renamed, tmp_path, monkeypatch, capsys
+):
+    """An RNN of two layers had the name of no node: --map enc=/enc/LSTM was advised, and refused.
+
+    If the checkpoint has other names, the advice that is printed works.
+    """
+    monkeypatch.chdir(tmp_path)
+    x = normal(seeded("x"), T, N, I)
+    export(Two("old"), "old.onnx", torch.from_numpy(x), **options)
+    new = Two("new")
+    torch.save(
+        {f"m.{name}" if renamed else name: w for name, w in new.state_dict().items()}, "new.pt"
+    )
+    command = ["convert", "new.pt", "new.onnx", "--into", "old.onnx"]
+    if renamed:
+        assert _cli.main(command) == 3
+        told = re.search(r"pair them with (--map \S+)", capsys.readouterr().err)[1]
+        assert told == "--map m.enc=enc"
+        command += [*told.split(), "--map", "m.dec=dec" if options == {} else "m.dec=/dec/GRU"]
+    assert _cli.main(command) == 0
+    (y,) = run_file("new.onnx", x)
+    with torch.no_grad():
+        expected = new(torch.from_numpy(x)).numpy()
+    # three layers, each of T steps of sums of at most 3 H products of numbers below 1, rounded by
+    # half a unit each: below 3 T 3 H units in all
+    assert np.abs(y - expected).max() < 9 * T * H * np.finfo("f4").eps
+    with torch.no_grad():
+        assert np.abs(y - Two("old")(torch.from_numpy(x)).numpy()).max() > 0.01
+
+
+def test_a_stack_of_the_same_name_comes_before_layers(tmp_path):
+    """enc was split for enc_0 and enc_1, and the enc beside them kept its old weights."""
+    stack, lower, upper = rl.Spec("lstm", I, H, 2), rl.Spec("lstm", I, H), rl.Spec("lstm", H, H)
+    specs = {"enc": stack, "enc_0": lower, "enc_1": upper}
+    old = {name: rl.Weights(torch_module(spec, seeded(name))) for name, spec in specs.items()}
+    rl.save(tmp_path / "old.npz", old)
+    new = {name: rl.Weights(torch_module(specs[name], seeded("new"))) for name in ("enc", "enc_0")}
+    rl.save(tmp_path / "new.npz", new)
+    convert_into(tmp_path / "new.npz", tmp_path / "made.npz", into=tmp_path / "old.npz")
+    assert dict(rl.load(tmp_path / "made.npz")) == old | new
+
+
+def test_a_stack_of_another_size_is_not_paired(tmp_path):
+    """The advice to pair them was refused: no pair fits."""
+    export(Two("old"), tmp_path / "old.onnx", torch.zeros(T, N, I))
+    torch.save(torch.nn.LSTM(I, H, 3, bidirectional=True).state_dict(), tmp_path / "new.pt")
+    with pytest.raises(rl.LayoutError, match=r"\(enc_0, enc_1, dec\), nor its sizes$"):
+        convert_into(tmp_path / "new.pt", tmp_path / "new.onnx", into=tmp_path / "old.onnx")

@@ -116,6 +116,14 @@ def test_a_prefix_instead_of_a_file(tmp_path):
     assert str(error.value).split("pass ")[1].split(",")[0] == str(path)
 
 
+def test_a_checkpoint_in_the_current_folder(tmp_path, monkeypatch):
+    """PosixPath('.') has an empty name: the folder above was looked for by the folder's name."""
+    path = saved(tmp_path / "model.ckpt-7", torch_lstm())
+    monkeypatch.chdir(tmp_path)
+    (found,), (same,) = rl.load(path.name).values(), rl.load(path).values()
+    assert found == same
+
+
 def test_weights_of_keras_in_the_format_of_tensorflow(tmp_path):
     layer = tf_keras.layers.Bidirectional(tf_keras.layers.GRU(3, return_sequences=True))
     model = tf_keras.Sequential([tf_keras.layers.Input((None, 5)), layer])
@@ -128,25 +136,6 @@ def test_weights_of_keras_in_the_format_of_tensorflow(tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore:.*BasicLSTMCell. is deprecated")
-def test_a_checkpoint_of_version_1_says_how_to_write_it_again(tmp_path):
-    """It was called a damaged index."""
-    v1 = tf.compat.v1
-    saver_of = {"write_version": v1.train.SaverDef.V1}
-    with tf.Graph().as_default(), v1.Session() as session:
-        names = {"rnn/basic_rnn_cell/kernel": (8, 3), "rnn/basic_rnn_cell/bias": (3,)}
-        for name, shape in names.items():
-            v1.get_variable(name, shape)
-        session.run(v1.global_variables_initializer())
-        v1.train.Saver(**saver_of).save(session, str(tmp_path / "old"), write_meta_graph=False)
-        with pytest.raises(rl.FileError, match=r"a checkpoint of version 1.* \.save\(\)"):
-            rl.load(tmp_path / "old", format="index")
-        saver = v1.train.Saver()
-        saver.restore(session, str(tmp_path / "old"))
-        saver.save(session, str(tmp_path / "new"), write_meta_graph=False)
-    (found,) = rl.load(tmp_path / "new.index", cell="rnn_tanh", layout="tf1").values()
-    assert found.spec == rl.Spec("rnn_tanh", 5, 3)
-
-
 def test_a_checkpoint_of_tensorflow_1(tmp_path):
     """A graph with a BasicLSTMCell under dynamic_rnn, saved by a Saver, is read without TensorFlow;
     PyTorch and rl.RNN compute from it what the graph computed."""

@@ -32,6 +32,7 @@ chooses its format. For each RNN a line on stderr reports whether the conversion
 was exact, or why it rounded. OUT is written completely or not at all."""
 EXAMPLES = """\
   rnnlayout convert old.h5 new.h5 --to keras
+  rnnlayout convert model.pt lstm.c
   rnnlayout convert model.pt lstm.safetensors --to cudnn --prefix encoder.rnn
   rnnlayout convert lstm.safetensors lstm.npz --to onnx --exact
   rnnlayout convert trained.onnx new.pt --into model.pt --map /LSTM=encoder
@@ -43,9 +44,13 @@ _MOST = 10  # names to list of tensors that are left out
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_file(parser, "source", metavar="IN", help="the file to read")
     add_file(parser, "target", metavar="OUT", help="the file to write")
-    target = parser.add_mutually_exclusive_group(required=True)
+    target = parser.add_mutually_exclusive_group()
     target.add_argument(
-        "--to", type=parse_layout, metavar="LAYOUT", help="layout to write: see rnnlayout layouts"
+        "--to",
+        type=parse_layout,
+        metavar="LAYOUT",
+        help="layout to write: see rnnlayout layouts (default: that of OUT, if it can have only"
+        " one, as .onnx, .bin and .c)",
     )
     add_file(
         target,
@@ -92,8 +97,10 @@ def run(options: argparse.Namespace) -> int:
 
 def _check_usage(options: argparse.Namespace) -> None:
     """Refuse options that would not be used, and a layout that OUT cannot have."""
-    from rnnlayout._files.formats.registry import ModelFormat, format_to_write
+    from rnnlayout._files.formats.registry import ModelFormat, format_to_write, layout_of_format
     from rnnlayout._model.errors import FileError
+    from rnnlayout._model.layout import known_layouts
+    from rnnlayout._native import LayoutError
 
     if options.into and options.dtype:
         options.wrong("--dtype needs --to: with --into the dtypes are those of MODEL")
@@ -101,12 +108,15 @@ def _check_usage(options: argparse.Namespace) -> None:
         options.wrong("--map needs --into: to convert some RNNs use --only NAME")
     try:
         format = format_to_write(options.target, copies=bool(options.into))
-    except FileError as error:
-        options.wrong(str(error))
+        if not options.to and not options.into:
+            layout_of_format(format)
+    except (FileError, LayoutError) as error:
+        options.wrong(in_options(str(error), options))
     if options.to and isinstance(format, ModelFormat) and options.to.name not in format.layouts:
-        fits = " or ".join(f"--to {name}" for name in format.layouts)
+        known = [f"--to {name}" for name in format.layouts if name in known_layouts()]
+        fits = f"pass {' or '.join(known)}" if known else "omit --to"
         options.wrong(
-            f"a {format.suffix} file cannot have layout {options.to.name}: pass {fits}, or give OUT"
+            f"a {format.suffix} file cannot have layout {options.to.name}: {fits}, or give OUT"
             " another suffix"
         )
 

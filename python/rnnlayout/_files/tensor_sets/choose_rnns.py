@@ -97,24 +97,54 @@ def stack_layers_as_in(found: Found, other: Found) -> Found:
     layers of NAME. If there is nothing else on either side, NAME may be any.
     """
     entries = dict(found)
-    alone = len(other) == 1 and not (other.unread or found.unread)
-    for name, whole in other.items():
-        if whole.spec.num_layers == 1:
-            continue
-        layers: dict[str, dict[int, str]] = {}
-        for one, weights in entries.items():
-            base, k = stack_and_layer(one)
-            if weights.spec.num_layers == 1:
-                layers.setdefault(plain_name(base), {})[k] = one
-        same = layers.get(plain_name(name), {})
-        if alone and len(layers) == 1 and len(entries) == whole.spec.num_layers:
-            (same,) = layers.values()
-            name = stack_and_layer(same[min(same)])[0]
+    for name, layers in _layers_as_in(found, other).items():
+        base = stack_and_layer(layers[0])[0]
+        name = name if plain_name(base) == plain_name(name) else base
         if name not in found.unread:
-            names = [same[k] for k in range(whole.spec.num_layers) if k in same]
-            if len(names) == whole.spec.num_layers:
-                entries = stack_entries(entries, names, name)
+            entries = stack_entries(entries, layers, name)
     return Found(entries, found.unread, found.notes, found.others)
+
+
+def split_layers_as_in(
+    found: Found, other: Found, asked: Mapping[str, str] | None = None
+) -> tuple[Found, dict[str, str]]:
+    """Return `found` with RNNs split into layers where `other` has each layer as an RNN, under the
+    names that these have there, and the pairs that are left of those that were asked for.
+
+    Layers are recognised as in stack_layers_as_in(). asked: as for match_names().
+    """
+    entries, asked = dict[str, Weights](), asked or {}
+    layers = _layers_as_in(other, found, asked)
+    for name, one in found.items():
+        if asked.get(name, name) in other.names:
+            layers.pop(name, None)
+        entries |= zip(layers[name], one.split(), strict=True) if name in layers else {name: one}
+    left = {name: target for name, target in asked.items() if name not in layers}
+    return Found(entries, found.unread, found.notes, found.others, found.unused), left
+
+
+def _layers_as_in(
+    found: Found, other: Found, asked: Mapping[str, str] | None = None
+) -> dict[str, list[str]]:
+    """Return the RNNs of `other` whose layers `found` has -> the names of these, bottom first.
+
+    asked: names in `other` -> names of stacks in `found`.
+    """
+    layers: dict[str, dict[int, str]] = {}
+    for one, weights in found.items():
+        base, k = stack_and_layer(one)
+        if weights.spec.num_layers == 1:
+            layers.setdefault(plain_name(base), {})[k] = one
+    alone = len(other) == len(layers) == 1 and not (other.unread or found.unread)
+    names = {}
+    for name, whole in other.items():
+        count = whole.spec.num_layers
+        same = layers.get(plain_name((asked or {}).get(name, name)), {})
+        if alone and len(found) == count:
+            (same,) = layers.values()
+        if count > 1 and all(k in same for k in range(count)):
+            names[name] = [same[k] for k in range(count)]
+    return names
 
 
 def stack_entries(entries: dict[str, Weights], layers: list[str], name: str) -> dict[str, Weights]:

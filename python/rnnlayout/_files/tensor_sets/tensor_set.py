@@ -51,8 +51,6 @@ class Hints:
         return {name: hint for name in HIDDEN if (hint := getattr(self, name)) is not None}
 
     def __post_init__(self) -> None:
-        if self.spec is not None and not isinstance(self.spec, Spec):
-            raise SpecError(f"spec is a {type(self.spec).__name__}, need a Spec")
         check_prefix(self.prefix)
         check_hints(self.hidden, self.spec, "the spec")
         names = self.as_class or {}

@@ -19,7 +19,7 @@ from rnnlayout._files.tensor_sets.file_limits import InputFile
 from rnnlayout._files.tensor_sets.found import Found
 from rnnlayout._files.tensor_sets.output_file import Output
 from rnnlayout._files.tensor_sets.tensor_set import Hints
-from rnnlayout._model.config import initial_states
+from rnnlayout._model.config import how_to_round, initial_states
 from rnnlayout._model.describe import describe
 from rnnlayout._model.errors import FileError
 from rnnlayout._model.spec import Spec
@@ -158,8 +158,5 @@ def _nam_states(name: str, weights: Weights, key: str) -> list[np.ndarray]:
                 f"{name}: {key} has shape {state.shape}, and {_MODEL} runs one sequence"
             )
         if not (state.astype(np.float32) == state).all():
-            raise LossyError(
-                f"{name}: {key} is not float32: round it first, w.config[{key!r}] ="
-                f" numpy.float32(w.config[{key!r}]).tolist()"
-            )
+            raise LossyError(f"{name}: {key} is not float32: {how_to_round(key, 'float32')}")
     return states

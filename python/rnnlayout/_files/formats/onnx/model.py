@@ -43,9 +43,9 @@ from .unread import notes_about_unread
 from .write import TensorArrays, make_model, write_model
 
 
-def _read_onnx(path: InputFile, hints: Hints) -> Found:
+def _read_onnx(file: InputFile, hints: Hints) -> Found:
     """Return each recurrent node by its name, after those of the nodes around it: "If_0/lstm"."""
-    return _read_sites(path, load_model(path), hints, Constants(path))
+    return _read_sites(file, load_model(file), hints, Constants(file))
 
 
 def _write_onnx(out: Output, entries: Mapping[str, Weights]) -> None:
@@ -53,27 +53,27 @@ def _write_onnx(out: Output, entries: Mapping[str, Weights]) -> None:
     write_model(out, *make_model(entries))
 
 
-def _replace_in_onnx(path: InputFile, out: Output, entries: Mapping[str, Weights]) -> list[str]:
+def _replace_in_onnx(file: InputFile, out: Output, entries: Mapping[str, Weights]) -> list[str]:
     """Write the model to `out` with new weights in the nodes of these names.
 
     entries: in layout onnx, each of the same spec as the old weights. Everything else is unchanged,
     but tensors in other files are written as write_model() does.
     Raises LayoutError if the node does not exist, or cannot represent the weights.
     """
-    model, constants, arrays = load_model(path), Constants(path), TensorArrays()
-    found = _read_sites(path, model, Hints(), constants)
+    model, constants, arrays = load_model(file), Constants(file), TensorArrays()
+    found = _read_sites(file, model, Hints(), constants)
     layers: dict[str, tuple[Weights, Weights]] = {}
     for name, new in entries.items():
         check_layout(new, "onnx", f"{name}: an ONNX model")
         if name not in found.names:
-            raise LayoutError(f"{path} has no RNN {name!r}; it has {', '.join(map(repr, found))}")
+            raise LayoutError(f"{file} has no RNN {name!r}; it has {', '.join(map(repr, found))}")
         old = found[name]
         if old.spec.num_layers != new.spec.num_layers:
             raise LayoutError(f"{name!r} is {old.spec}, the new weights are {new.spec}")
         pairs = zip(old.split(), new.split(), strict=True)
         one = old.spec.num_layers == 1
         layers |= {name if one else f"{name}/{k}": pair for k, pair in enumerate(pairs)}
-    replace_node_weights(model, layers, arrays, InputFile(path.path).budget)
+    replace_node_weights(model, layers, arrays, InputFile(file.path).budget)
     for tensor in filter(is_external, all_tensors(model)):
         arrays.move(
             tensor, np.frombuffer(constants.bits_of(tensor, f"a copy for {out}") or b"", np.uint8)
@@ -85,12 +85,12 @@ def _replace_in_onnx(path: InputFile, out: Output, entries: Mapping[str, Weights
 FORMAT = ModelFormat(".onnx", ("onnx",), _read_onnx, _write_onnx, _replace_in_onnx)
 
 
-def _read_sites(path: InputFile, model: Any, hints: Hints, constants: Constants) -> Found:
+def _read_sites(file: InputFile, model: Any, hints: Hints, constants: Constants) -> Found:
     entries: dict[str, Weights] = {}
     refused: dict[str, Exception] = {}
     notes: list[str] = []
-    records = read_records({one.key: one.value for one in model.metadata_props}, path)
-    sites = find_sites(model, path.budget)
+    records = read_records({one.key: one.value for one in model.metadata_props}, file)
+    sites = find_sites(model, file.budget)
     for site in sites:
         if is_under_with_direction(site.name, hints.prefix):
             try:

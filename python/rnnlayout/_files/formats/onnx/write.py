@@ -11,7 +11,12 @@ from rnnlayout import _native
 from rnnlayout._files.tensor_sets.output_file import Output
 from rnnlayout._files.tensor_sets.record import Record, write_records
 from rnnlayout._model.checked_rnn import checked_rnn_of
-from rnnlayout._model.config import describe_config, how_to_leave_out, initial_states
+from rnnlayout._model.config import (
+    describe_config,
+    how_to_leave_out,
+    how_to_round,
+    initial_states,
+)
 from rnnlayout._model.errors import FileError
 from rnnlayout._model.spec import CELLS
 from rnnlayout._native import LayoutError, LossyError
@@ -278,8 +283,7 @@ class _RNNNodes:
         if not (stored == array).all():
             raise LossyError(
                 f"{self._name} is used with {describe_config({key: value})}, which the model would"
-                f" round to {dtype}: round it first, w.config[{key!r}] ="
-                f" numpy.{dtype}(w.config[{key!r}]).tolist()"
+                f" round to {dtype}: {how_to_round(key, dtype)}"
             )
         return stored
 

@@ -34,7 +34,7 @@ Data = Callable[[int], memoryview]
 
 def _read_index(file: InputFile) -> TensorSet:
     found, graph = read_checkpoint(file)
-    saved_model = file.path.parent.with_name("saved_model.pb")
+    saved_model = file.path.absolute().parent.parent / "saved_model.pb"
     if file.path.name == "variables.index" and saved_model.is_file():
         found = with_full_names(found, ObjectGraph(graph, file).full_names)
         if saved_model.with_name(METADATA).is_file():

@@ -105,33 +105,33 @@ def _view_span(shape: tuple[int, ...], strides: tuple[int, ...]) -> int:
     return 1 + sum((n - 1) * step for n, step in zip(shape, strides, strict=True))
 
 
-def read_torch_file(path: InputFile) -> Any:
+def read_torch_file(file: InputFile) -> Any:
     """Return what torch.load() would: containers and numbers, a TorchTensor per tensor, a
     PickledObject for an object, and an UnreadObject for everything else.
 
     Raises FileError if it is not such a file, is damaged, or asks for more than data.
     """
-    file = path.data()
-    head = file[:4]
+    data = file.data()
+    head = data[:4]
     if head == ZIP:
-        return _read_zip(path, file)
-    if match := TORCH.match(file):
-        return _read_old(path, file, match.end())
-    if tar := content_of_tar(file[:4096]):
-        raise FileError(f"{path} is {tar.what}: {tar.repair}")
+        return _read_zip(file, data)
+    if match := TORCH.match(data):
+        return _read_old(file, data, match.end())
+    if tar := content_of_tar(data[:4096]):
+        raise FileError(f"{file} is {tar.what}: {tar.repair}")
     if head[:1] == b"\x80":  # of NumPy arrays. Texts of Python 2 may be their bytes
-        found, storages, _ = _load_pickled(path, file, 0, encoding="latin-1")
+        found, storages, _ = _load_pickled(file, data, 0, encoding="latin-1")
         if storages:
-            raise FileError(f"{path}: the storages of its tensors are missing: it is cut short")
+            raise FileError(f"{file}: the storages of its tensors are missing: it is cut short")
         return found
     raise FileError(
-        f"{path} was not written by torch.save(), nor by pickle.dump() with protocol 2 or later:"
+        f"{file} was not written by torch.save(), nor by pickle.dump() with protocol 2 or later:"
         " a pickle of an older protocol has to be written again"
     )
 
 
 def _load_pickled(
-    path: InputFile,
+    file: InputFile,
     data: Any,
     at: int,
     encoding: str = "utf-8",
@@ -144,40 +144,40 @@ def _load_pickled(
         if isinstance(pid, tuple) and len(pid) == 4 and pid[0] == "module":
             return pid[1]  # the class of a whole module, which its source code follows
         if not isinstance(pid, tuple) or len(pid) not in (5, 6) or pid[0] != "storage":
-            raise FileError(f"{path}: a persistent id that is not of a storage")
+            raise FileError(f"{file}: a persistent id that is not of a storage")
         kind, key, _, numel = pid[1:5]
         name = kind.name.rpartition(".")[2] if isinstance(kind, UnreadObject) else ""
         dtype = _STORAGES.get(name.removesuffix("Storage"))
         if dtype is None or not isinstance(key, str):
-            raise FileError(f"{path}: a storage of unknown kind {name[:50]!r}")
+            raise FileError(f"{file}: a storage of unknown kind {name[:50]!r}")
         if len(pid) == 6 and pid[5] is not None:
-            raise FileError(f"{path}: a view of a storage, written by torch before 0.4: {AGAIN}")
-        what = f"{path}: storage {key[:50]!r}"
+            raise FileError(f"{file}: a view of a storage, written by torch before 0.4: {AGAIN}")
+        what = f"{file}: storage {key[:50]!r}"
         return storages.setdefault(key, TorchStorage(dtype, numel, what))
 
-    found, end = machine.load_pickle(data, at, _MAKERS, persistent, path, encoding, unknown)
+    found, end = machine.load_pickle(data, at, _MAKERS, persistent, file, encoding, unknown)
     return found, storages, end
 
 
 # ------------------------------------------------------------------------------------ zip archives
 
 
-def _read_zip(path: InputFile, file: mmap.mmap | bytes) -> Any:
-    with open_zip(path) as archive:
+def _read_zip(file: InputFile, data: mmap.mmap | bytes) -> Any:
+    with open_zip(file) as archive:
         names = {info.filename: info for info in archive.infolist()}
         order = next((n for n in names if re.fullmatch(r"[^/]+/byteorder", n)), None)
         if order and read_member(archive, order) != b"little":
-            raise FileError(f"{path} was written on a big-endian machine: {AGAIN}")
+            raise FileError(f"{file} was written on a big-endian machine: {AGAIN}")
         if is_exported(names):
-            return read_exported(path, archive, partial(_tensor_in_member, path, file))
+            return read_exported(file, archive, partial(_tensor_in_member, file, data))
         if any(name.endswith("/.data/extern_modules") for name in names):
             raise FileError(
-                f"{path} is a torch.package archive, which contains code: if you trust it, load it"
+                f"{file} is a torch.package archive, which contains code: if you trust it, load it"
                 " with torch.package.PackageImporter and torch.save() its state_dict()"
             )
         root = next((n[:-8] for n in names if re.fullmatch(r"[^/]+/data\.pkl", n)), None)
         if root is None:
-            raise FileError(f"{path} was not written by torch.save(): it has no data.pkl")
+            raise FileError(f"{file} was not written by torch.save(): it has no data.pkl")
         objects: list[PickledObject] = []
 
         def unknown(name: str) -> PickledObject:
@@ -185,21 +185,21 @@ def _read_zip(path: InputFile, file: mmap.mmap | bytes) -> Any:
             return objects[-1]
 
         pickled = read_member(archive, f"{root}data.pkl")
-        found, storages, _ = _load_pickled(path, pickled, 0, unknown=unknown)
-        read_programs(path, archive, root, objects)
+        found, storages, _ = _load_pickled(file, pickled, 0, unknown=unknown)
+        read_programs(file, archive, root, objects)
         for key, one in storages.items():
             info = names.get(f"{root}data/{key}")
             if info is None:
                 raise FileError(f"{one.what}: the archive has no member {root}data/{key}")
             if info.file_size != one.nbytes:
                 raise FileError(f"{one.what} needs {one.nbytes} bytes, it has {info.file_size}")
-            one.place(file, _member_start(file, info, one.what))
+            one.place(data, _member_start(data, info, one.what))
         return found
 
 
 def _tensor_in_member(
-    path: InputFile,
-    file: mmap.mmap | bytes,
+    file: InputFile,
+    data: mmap.mmap | bytes,
     dtype: str,
     info: zipfile.ZipInfo,
     offset: Any,
@@ -208,44 +208,44 @@ def _tensor_in_member(
 ) -> TorchTensor:
     """Return a tensor whose storage is a member of an archive."""
     numel = info.file_size // _carrier(dtype).itemsize
-    storage = TorchStorage(dtype, numel, f"{path}: {info.filename[:100]!r}")
-    storage.place(file, _member_start(file, info, storage.what))
+    storage = TorchStorage(dtype, numel, f"{file}: {info.filename[:100]!r}")
+    storage.place(data, _member_start(data, info, storage.what))
     return _view_storage(storage, dtype, offset, shape, strides)
 
 
-def _member_start(file: mmap.mmap | bytes, info: zipfile.ZipInfo, what: str) -> int:
+def _member_start(data: mmap.mmap | bytes, info: zipfile.ZipInfo, what: str) -> int:
     """Return where the bytes of a member begin."""
     if info.compress_type != zipfile.ZIP_STORED or info.flag_bits & 1:
         raise FileError(f"{what} is compressed or encrypted, which torch never does: {AGAIN}")
     at = info.header_offset
-    if file[at : at + 4] != ZIP:
+    if data[at : at + 4] != ZIP:
         raise FileError(f"{what}: no zip member begins at byte {at}: the file is damaged")
-    lengths = file[at + 26 : at + 30]
+    lengths = data[at + 26 : at + 30]
     return at + 30 + int.from_bytes(lengths[:2], "little") + int.from_bytes(lengths[2:], "little")
 
 
 # ---------------------------------------------------------------------------------- the older form
 
 
-def _read_old(path: InputFile, file: mmap.mmap | bytes, at: int) -> Any:
+def _read_old(file: InputFile, data: mmap.mmap | bytes, at: int) -> Any:
     parts: list[Any] = []
     storages: dict[str, TorchStorage] = {}
     for _ in range(4):  # the version, the machine, the object, the keys of its storages
-        part, more, at = _load_pickled(path, file, at)
+        part, more, at = _load_pickled(file, data, at)
         parts.append(part)
         storages |= more
     version, machine, found, keys = parts
     if version != 1001 or not isinstance(machine, dict) or not machine.get("little_endian", True):
-        raise FileError(f"{path}: version {short(version)}, or from a big-endian machine: {AGAIN}")
+        raise FileError(f"{file}: version {short(version)}, or from a big-endian machine: {AGAIN}")
     is_list = isinstance(keys, list) and all(isinstance(key, str) for key in keys)
     if not is_list or set(keys) != storages.keys():
-        raise FileError(f"{path}: its storages are not those of its tensors: it is damaged")
+        raise FileError(f"{file}: its storages are not those of its tensors: it is damaged")
     for key in keys:
         one = storages[key]
-        numel = int.from_bytes(file[at : at + 8], "little")
+        numel = int.from_bytes(data[at : at + 8], "little")
         if numel != one.numel:
             raise FileError(f"{one.what} declares {one.numel} elements, the file stores {numel}")
-        at = one.place(file, at + 8)
+        at = one.place(data, at + 8)
     return found
 
 

@@ -42,6 +42,7 @@ from rnnlayout._sources.candidates import is_one_vector
 from rnnlayout._sources.mismatch import list_names
 
 from . import archive
+from .exported import ExportedTensors
 from .modules import ModuleWalk
 from .quantized import unpack_weights
 
@@ -55,6 +56,8 @@ def _read_checkpoint(file: InputFile) -> TensorSet:
     """
     found = archive.read_torch_file(file)
     walk, packed = ModuleWalk(file), list[str]()
+    if isinstance(found, ExportedTensors):
+        walk.classes |= found.modules
     leaves = walk.leaves((name, value) for name, _, _, value in walk_leaves(file, found))
     try:
         read = unpack_weights(leaves, walk.classes, packed, walk.names)
@@ -152,7 +155,7 @@ def _torch_tensor(torch: Any, source: FileTensor, count: ProgressCount) -> Any:
 
 
 def _replace_in_checkpoint(
-    path: InputFile,
+    file: InputFile,
     out: Output,
     tensor_set: TensorSet,
     pairs: Pairs,
@@ -168,13 +171,13 @@ def _replace_in_checkpoint(
             _write_checkpoint(out, tensor_set, progress)
         beside = [*tensor_set.values, *tensor_set.unread]
         left_out = f", without {list_names(beside, 3)}" if beside else ""
-        return [f"the new file is a state_dict of the modules in {path.path.name}{left_out}"]
-    found = _load_with_torch(torch, path, tensor_set.unread.values())
-    at = {name: place for name, *place, _ in walk_leaves(path, found, torch.is_tensor)}
+        return [f"the new file is a state_dict of the modules in {file.path.name}{left_out}"]
+    found = _load_with_torch(torch, file, tensor_set.unread.values())
+    at = {name: place for name, *place, _ in walk_leaves(file, found, torch.is_tensor)}
     old = {name for group, _ in pairs for name in group.names}
     new = {group.prefix + name for group, one in pairs for name in one.tensors}
     if not old | (tensor_set.tensors.keys() - new) <= at.keys():
-        raise FileError(f"{path}: torch reads other tensors from it: {archive.AGAIN}")
+        raise FileError(f"{file}: torch reads other tensors from it: {archive.AGAIN}")
     converted = [tensor.nbytes for _, one in pairs for tensor in one.tensors.values()]
     count = ProgressCount(progress, sum(converted) + tensor_set.nbytes)
     for group, one in pairs:
@@ -202,7 +205,7 @@ PICKLE = TensorFormat(".pkl", _read_checkpoint, None, hints=_HINTS)
 PT2 = TensorFormat(".pt2", _read_checkpoint, None)
 
 
-def _load_with_torch(torch: Any, path: InputFile, unread: Iterable[str]) -> Any:
+def _load_with_torch(torch: Any, file: InputFile, unread: Iterable[str]) -> Any:
     """Return the checkpoint that torch loads. archive.read_torch_file() must have accepted it.
 
     unread: the classes in it that archive.read_torch_file() did not read.
@@ -213,16 +216,16 @@ def _load_with_torch(torch: Any, path: InputFile, unread: Iterable[str]) -> Any:
             ' pip install "torch>=2.10"'
         )
     try:
-        with open(path, "rb") as file:
-            is_zip = file.read(2) == b"PK"
-        return torch.load(path, map_location="cpu", weights_only=True, mmap=is_zip and path.mmap)
+        with open(file, "rb") as opened:
+            is_zip = opened.read(2) == b"PK"
+        return torch.load(file, map_location="cpu", weights_only=True, mmap=is_zip and file.mmap)
     except Exception as error:  # of many kinds
         refused = {*unread, *re.findall(r"GLOBAL ([\w.]+)", str(error))}
         if not refused:
-            raise FileError(f"{path}: torch cannot read it: {str(error)[:300]}") from None
+            raise FileError(f"{file}: torch cannot read it: {str(error)[:300]}") from None
         numpy = any(name.startswith("numpy.") for name in refused)
         raise FileError(
-            f"{path}: torch's safe loader refuses what is in it, so the rest of the checkpoint"
+            f"{file}: torch's safe loader refuses what is in it, so the rest of the checkpoint"
             " cannot be kept: write another format, .safetensors, or save it again without"
             f" {list_names(sorted(refused))}"
             + (", with torch.as_tensor(x) for each x of NumPy" if numpy else "")

@@ -1,5 +1,6 @@
 """Programs that torch.export.save() wrote, .pt2: the weights and constants, by the names that they
-have in the state_dict of the module that was exported. The program itself is not looked at.
+have in the state_dict of the module that was exported. Of the program itself only the calls of RNNs
+are read, which show tanh or relu, and the axes of x.
 """
 
 from __future__ import annotations
@@ -11,8 +12,15 @@ from reprlib import repr as short
 from typing import Any
 
 from rnnlayout._files.formats.pickles.machine import UnreadObject
-from rnnlayout._files.tensor_sets.file_limits import InputFile, parse_json_object, read_member
+from rnnlayout._files.tensor_sets.file_limits import (
+    InputFile,
+    parse_json_object,
+    read_json_member,
+    read_member,
+)
+from rnnlayout._files.tensor_sets.tensor_set import ModuleClass
 from rnnlayout._model.errors import FileError
+from rnnlayout._sources.torch_modules import torch_fields
 
 _CONFIG = re.compile(r"([^/]+/data/(weights|constants)/)([^/]+)_\2_config\.json")
 # torch/_export/serde/schema.py, ScalarType
@@ -22,6 +30,11 @@ _DTYPES = {
     29: "float8_e4m3fn", 30: "float8_e5m2", 31: "float8_e4m3fnuz", 32: "float8_e5m2fnuz",
     33: "float8_e8m0fnu", 34: "uint32", 35: "uint64",
 }  # fmt: skip
+_GRAPH = re.compile(r"[^/]+/models/([^/]+)\.json")
+_CALL = re.compile(
+    r"torch\.ops\.aten\.(lstm|gru|rnn_tanh|rnn_relu)(_cell)?\.(?:input|data|default)"
+)
+_WEIGHTS = ("params", "w_ih", "w_hh", "b_ih", "b_hh")  # arguments of these calls
 # dtype, member, offset, shape, strides -> a tensor
 MakeTensor = Callable[[str, zipfile.ZipInfo, Any, list[Any], list[Any]], Any]
 
@@ -34,8 +47,19 @@ def is_exported(names: Mapping[str, Any]) -> bool:
     )
 
 
-def read_exported(file: InputFile, archive: zipfile.ZipFile, make: MakeTensor) -> dict[str, Any]:
-    """Return the tensors of the program by name; of several programs, in a dict for each."""
+class ExportedTensors(dict[str, Any]):
+    """The tensors of a file by name; of several programs, in a dict for each.
+
+    modules: what the programs say about the RNNs, by path.
+    """
+
+    def __init__(self, tensors: Mapping[str, Any], modules: Mapping[str, ModuleClass]) -> None:
+        super().__init__(tensors)
+        self.modules = modules
+
+
+def read_exported(file: InputFile, archive: zipfile.ZipFile, make: MakeTensor) -> ExportedTensors:
+    """Return the tensors of the programs, and what these say about their RNNs."""
     members = {info.filename: info for info in archive.infolist()}
     programs: dict[str, dict[str, Any]] = {}
     for name in members:
@@ -51,7 +75,44 @@ def read_exported(file: InputFile, archive: zipfile.ZipFile, make: MakeTensor) -
             " if you trust it, write it again with that version:"
             " torch.export.save(torch.export.load(path), new)"
         )
-    return programs if len(programs) > 1 else next(iter(programs.values()))
+    one = len(programs) == 1
+    modules = {
+        path if one else f"{match[1]}.{path}".rstrip("."): told
+        for name in members
+        if (match := _GRAPH.fullmatch(name)) and match[1] in programs
+        for path, told in _called_rnns(file, archive, name).items()
+    }
+    return ExportedTensors(next(iter(programs.values())) if one else programs, modules)
+
+
+def _called_rnns(file: InputFile, archive: zipfile.ZipFile, member: str) -> dict[str, ModuleClass]:
+    """Return what a program says about the RNNs that it calls, by path; nothing of those that it
+    calls with tensors that are not parameters of one module, or in two ways.
+    """
+    raw = read_json_member(file, archive, member)
+    told: dict[str, list[ModuleClass]] = {}
+    try:
+        program = parse_json_object(raw, f"{file}: member {member[:100]!r}")["graph_module"]
+        inputs = [one.get("parameter") for one in program["signature"]["input_specs"]]
+        names = {one["arg"]["name"]: one["parameter_name"] for one in inputs if one}
+        for node in program["graph"]["nodes"]:
+            if match := _CALL.fullmatch(node["target"]):
+                given = {one["name"]: one["arg"] for one in node["inputs"]}
+                found = [given[name] for name in _WEIGHTS if name in given]
+                used = [t["name"] for one in found for t in one.get("as_tensors", one.values())]
+                paths = {names[name].rpartition(".")[0] for name in used if name in names}
+                if len(paths) == 1 and all(name in names for name in used):
+                    axes = given.get("batch_first", {}).get("as_bool")
+                    told.setdefault(paths.pop(), []).append(_rnn_of_call(match, axes))
+    except (KeyError, TypeError, AttributeError, FileError):  # the weights are there without it
+        return {}
+    return {path: one for path, (one, *more) in told.items() if all(m == one for m in more)}
+
+
+def _rnn_of_call(call: re.Match[str], axes: Any) -> ModuleClass:
+    kind = call[1].partition("_")[0].upper() + "Cell" * bool(call[2])
+    fields = torch_fields(kind, {"mode": call[1].upper()})
+    return ModuleClass(kind, True, fields, axes if isinstance(axes, bool) else None)
 
 
 def _payloads(file: InputFile, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> dict[str, Any]:

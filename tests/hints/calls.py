@@ -1,0 +1,477 @@
+"""Cases of hints about calls. A function yields what gives a hint, and then does what it says."""
+
+import re
+import sys
+
+import equinox
+import jax
+import numpy as np
+import torch
+from flax import linen, nnx
+from hints.following import GRU, LSTM, RELU, X, each, followed, tensors, two
+from oracles.some import same_bits
+
+import rnnlayout as rl
+
+X1 = np.ones((1, 1, 5), "f4")
+FLAT = rl.pack(tensors())
+
+
+def torch_arrays(spec=LSTM):
+    return {name: torch.from_numpy(array) for name, array in tensors(spec).items()}
+
+
+# ------------------------------------------------------------------------------ what is passed
+
+
+def a_path():
+    rl.save("w.npz", rl.Weights(tensors()))
+    text = yield lambda: rl.pack("w.npz")
+    assert same_bits(rl.pack(followed(text, r"pass (rl\.load\(.*\))")), FLAT)
+
+
+def what_load_returned():
+    rl.save("w.npz", {"enc": rl.Weights(tensors()), "dec": rl.Weights(tensors(seed=1))})
+    found = rl.load("w.npz")
+    text = yield lambda: rl.pack(found)
+    rl.pack(followed(text, r"for example (found\[.*?\])", found=found))
+    rl.pack(found, prefix="dec")
+    text = yield lambda: rl.pack(found, prefix="encoder")
+    for prefix in followed(text, r"prefix= these would work: (.*)"):
+        rl.pack(found, prefix=prefix)
+
+
+def a_checkpoint():
+    state = {f"enc.{name}": one for name, one in torch_arrays().items()}
+    whole = {"epoch": 3, "model": state | {"fc.weight": torch.ones(2, 7)}}
+    text = yield lambda: rl.pack(whole)
+    key, prefix = re.search(r"pass its (\[.*?\]) with prefix=('.*?')", text).groups()
+    assert same_bits(rl.pack(eval(f"whole{key}"), prefix=eval(prefix)), FLAT)
+
+
+def several_in_a_dict():
+    text = yield lambda: rl.pack(two())
+    for prefix in followed(text, r"with prefix= these would work: (.*)$"):
+        rl.pack(two(), prefix=prefix)
+    text = yield lambda: rl.pack(two(), prefix="encoder")
+    for prefix in followed(text, r"with prefix= these would work: (.*)$"):
+        rl.pack(two(), prefix=prefix)
+
+
+def several_in_a_module():
+    model = torch.nn.ModuleDict({"enc": torch.nn.LSTM(5, 7), "dec": torch.nn.GRU(5, 7)})
+    text = yield lambda: rl.pack(model)
+    for name in each(r"(\w+) \((?:LSTM|GRU)\)", text):
+        rl.pack(model[name])
+        rl.pack(model, prefix=name)
+    text = yield lambda: rl.pack(model, prefix="encoder")
+    for prefix in followed(text, r"prefix= these would work: (.*)"):
+        rl.pack(model, prefix=prefix)
+    yield lambda: rl.pack(model["enc"], prefix="enc")
+    rl.pack(model["enc"])
+
+
+def a_prefix_of_a_list():
+    yield lambda: rl.pack([*tensors().values()], layout="torch", prefix="a")
+    rl.pack([*tensors().values()], layout="torch")
+
+
+def tensors_that_were_changed():
+    made = rl.convert(tensors(), to="torch")
+    made["weight_hh_l0"] = made["weight_hh_l0"][:, :3]
+    made |= tensors(rl.Spec("lstm", 5, 3))
+    text = yield lambda: rl.pack(made)
+    rl.pack(followed(text, r"pass (dict\(tensors\))", tensors=made))
+
+
+def a_list_of_dicts():
+    layers = [tensors(), tensors(rl.Spec("lstm", 7, 7))]
+    yield lambda: rl.pack(layers)
+    rl.pack(rl.stack([*layers]))
+
+
+def a_list_of_arrays():
+    arrays = [*tensors(layout="keras").values()]
+    text = yield lambda: rl.pack(arrays)
+    rl.pack(arrays, layout=followed(text, r"layout=('\w+')"))
+
+
+# ------------------------------------------------------------------------ spec, layout, dtype
+
+
+def tanh_or_relu():
+    text = yield lambda: rl.pack(tensors(RELU))
+    for cell in each(r"\bcell='(\w+)'", text):
+        rl.pack(tensors(RELU), cell=cell)
+    for spec in each(r"rl\.Spec\(.*?\)", text):
+        rl.pack(tensors(RELU), eval(spec))
+
+
+def where_the_reset_gate_acts():
+    weights = tensors(GRU.replace(bias="none"), "onnx")
+    text = yield lambda: rl.convert(weights, layout="onnx", to="keras")
+    for reset in dict.fromkeys(each(r"reset='(\w+)' \(", text)):
+        rl.convert(weights, layout="onnx", to="keras", reset=reset)
+
+
+def a_layout_without_its_options():
+    weights = tensors(layout=rl.layout("concat", inputs="hx"))
+    text = yield lambda: rl.convert(weights, to="onnx")
+    layout = followed(text, r"pass layout=(rl\.layout\(.*?\))")
+    rl.convert(weights, layout=layout, to="onnx")
+    assert text.endswith("or with inputs='xh' or z='candidate'")
+    rl.convert(weights, layout=rl.layout("concat", inputs="xh", z="candidate"), to="onnx")
+
+
+def a_layout_that_is_read_if_named():
+    for name in ("tf1", "webnn"):
+        text = yield lambda name=name: rl.pack(tensors(layout=name))
+        for layout in each(r"layout=(rl\.layout\(.*?\)|'.*?')", text):
+            rl.pack(tensors(layout=name), layout=eval(layout, {"rl": rl}))
+
+
+def several_layouts():
+    text = yield lambda: rl.pack(tensors(layout="coreml"))
+    for layout in each(r"layout='(\w+)'", text):
+        rl.pack(tensors(layout="coreml"), layout=layout)
+
+
+def a_flat_vector():
+    text = yield lambda: rl.convert(FLAT, to="torch")
+    assert "pass spec=rl.Spec(...)" in text
+    rl.convert(FLAT, LSTM, to="torch")
+    packed = dict(rl.convert(tensors(), to="miopen"))
+    yield lambda: rl.convert(packed, layout="miopen", to="torch")
+    rl.convert(packed, spec=LSTM, layout="miopen", to="torch")
+    yield lambda: rl.unpack(FLAT.reshape(-1, 1, 1), LSTM, to="torch")
+    rl.unpack(FLAT.reshape(-1, 1, 1).reshape(-1), LSTM, to="torch")
+
+
+def a_vector_of_another_rnn():
+    text = yield lambda: rl.unpack(FLAT[:-28], LSTM, to="torch")
+    for spec in each(r"spec=(rl\.Spec\(.*?\))", text):
+        rl.unpack(FLAT[:-28], eval(spec), to="torch")
+    half = LSTM.replace(dtype="float16")
+    text = yield lambda: rl.unpack(FLAT.view("f2"), half, to="torch")
+    view = followed(text, r"pass (w\.view\('float32'\))", w=FLAT.view("f2"))
+    made = rl.unpack(view, followed(text, r"with spec=(rl\.Spec\(.*?\))"), to="torch")
+    assert same_bits(made, tensors())
+
+
+def bytes_for_an_array():
+    for kind in ("u1", "i1"):
+        text = yield lambda kind=kind: rl.unpack(FLAT.view(kind), LSTM, to="torch")
+        made = followed(text, r"pass (w\.view\('\w+'\))", w=FLAT.view(kind))
+        assert same_bits(rl.unpack(made, LSTM, to="torch"), tensors())
+    raw = FLAT.tobytes()
+    text = yield lambda: rl.pack(raw, LSTM)
+    rl.pack(followed(text, r"pass (np\.frombuffer\(.*?\))", source=raw), LSTM)
+    text = yield lambda: rl.pack(raw)
+    made = followed(text, r"pass (np\.frombuffer\(source, dtype\))", source=raw, dtype="f4")
+    rl.pack(made, spec=LSTM)
+
+
+def shapes_of_another_spec():
+    text = yield lambda: rl.pack(tensors(), GRU)
+    rl.pack(tensors(), followed(text, r"spec=(rl\.Spec\(.*?\))"))
+    one = tensors() | {"weight_hh_l0": tensors()["weight_hh_l0"].T}
+    yield lambda: rl.pack(one)
+    rl.pack(one | {"weight_hh_l0": one["weight_hh_l0"].T})
+
+
+def a_dtype_other_than_the_specs():
+    half = LSTM.replace(dtype="float16")
+    text = yield lambda: rl.pack(tensors(), half)
+    rl.pack(tensors(), half, dtype=followed(text, r"dtype=('\w+')"))
+    rl.pack(tensors(), followed(text, r"spec=(rl\.Spec\(.*?\))"))
+
+
+def what_contradicts_the_source():
+    module = torch.nn.LSTM(5, 7)
+    for wrong in ({"cell": "gru"}, {"spec": GRU}):
+        text = yield lambda wrong=wrong: rl.pack(module, **wrong)
+        assert f"omit {next(iter(wrong))}=" in text
+        rl.pack(module)
+    text = yield lambda: rl.pack(module, layout="keras")
+    rl.pack(module, layout=followed(text, r"pass layout=('\w+')"))
+
+
+def a_layout_that_is_not_a_name():
+    yield lambda: rl.describe(LSTM, 3)
+    for one in rl.layouts():
+        rl.layout(one)
+
+
+def a_dict_that_is_not_of_a_spec():
+    yield lambda: rl.Spec.from_dict([1])
+    assert rl.Spec.from_dict(LSTM.to_dict()) == LSTM
+
+
+# ---------------------------------------------------------------------------------- modules
+
+
+def a_class_of_the_users():
+    class Mine(torch.nn.LSTM):
+        def forward(self, x):
+            return super().forward(x)
+
+    module = Mine(5, 7, batch_first=True)
+    text = yield lambda: rl.pack(module)
+    found = followed(text, r"pass (rl\.Weights\(.*\)), and run", module=module)
+    assert text.endswith("run it with batch_first=True")
+    rl.RNN(found, batch_first=True)(X)
+
+
+def quantized_modules():
+    cell = torch.ao.nn.quantizable.LSTM(5, 7)
+    text = yield lambda: rl.pack(cell)
+    rl.pack(followed(text, r"pass (module\.state_dict\(\))", module=cell))
+    packed = {"_all_weight_values.0.param._packed_params": np.ones(3, "f4")}
+    yield lambda: rl.pack(packed)
+    rl.pack(torch.nn.LSTM(5, 7).state_dict())
+
+
+def weight_norm_with_exact():
+    module = torch.nn.utils.weight_norm(torch.nn.LSTM(5, 7), "weight_hh_l0")
+    yield lambda: rl.pack(module, exact=True)
+    rl.pack(module)
+    torch.nn.utils.remove_weight_norm(module, "weight_hh_l0")
+    rl.pack(module, exact=True)
+
+
+def a_keras_layer_without_weights():
+    import keras
+
+    layer = keras.layers.LSTM(7)
+    yield lambda: rl.pack(layer)
+    layer.build((None, None, 5))
+    rl.pack(layer)
+
+
+def modules_of_jax():
+    rngs = nnx.Rngs(0)
+    both = nnx.Bidirectional(
+        nnx.RNN(nnx.LSTMCell(5, 7, rngs=rngs)), nnx.RNN(nnx.LSTMCell(5, 7, rngs=rngs)),
+        merge_fn=lambda a, b: a + b,
+    )  # fmt: skip
+    text = yield lambda: rl.pack(both)
+    rl.pack(followed(text, r"pass (nnx\.state\(.*?\))", nnx=nnx, layer=both))
+    cell = nnx.GRUCell(5, 7, gate_fn=lambda x: jax.nn.sigmoid(x), rngs=rngs)
+    text = yield lambda: rl.pack(cell)
+    rl.pack(followed(text, r"pass (nnx\.state\(.*?\))", nnx=nnx, cell=cell))
+    own = equinox.nn.GRUCell(5, 7, key=jax.random.key(0))
+    parts = equinox.partition(own, lambda leaf: getattr(leaf, "ndim", 0) == 2)
+    yield lambda: rl.pack(parts[0])
+    rl.pack(equinox.combine(*parts))
+    rl.pack(equinox.nn.GRUCell(5, 7, use_bias=False, key=jax.random.key(0)), reset="after")
+    module = linen.RNN(linen.LSTMCell(7))
+    yield lambda: rl.pack(module)
+    variables = module.init(jax.random.key(0), X)
+    rl.pack(variables["params"])
+
+
+def boxed_parameters():
+    module = linen.LSTMCell(7, kernel_init=linen.with_partitioning(
+        linen.initializers.lecun_normal(), (None, "model")))  # fmt: skip
+    params = module.init(jax.random.key(0), (X1[0, :, :1], X1[0, :, :1]), X1[0])["params"]
+    text = yield lambda: rl.pack(params)
+    rl.pack(
+        followed(
+            text,
+            r"pass (flax\.linen\.meta\.unbox\(params\))",
+            flax=__import__("flax"),
+            params=params,
+        )
+    )
+
+
+# ----------------------------------------------------------------------------------- arrays
+
+
+def arrays_that_are_not_plain():
+    weights = tensors()
+    w = weights["weight_ih_l0"]
+    nested = torch.nested.nested_tensor([torch.from_numpy(w)])
+    yield lambda: rl.pack(weights | {"weight_ih_l0": np.ma.masked_array(w, False)})
+    rl.pack(weights | {"weight_ih_l0": np.ma.masked_array(w, False).filled(0)})
+    yield lambda: rl.pack(weights | {"weight_ih_l0": nested})
+    rl.pack(weights | {"weight_ih_l0": nested.unbind()[0]})
+    sparse = torch.from_numpy(w).to_sparse()
+    text = yield lambda: rl.pack(weights | {"weight_ih_l0": sparse})
+    dense = followed("sparse" + text.partition("pass its ")[2], r"(.*)", sparse=sparse)
+    rl.pack(weights | {"weight_ih_l0": dense})
+
+    class Lazy:  # as tinygrad's are
+        def numpy(self):
+            return w
+
+    yield lambda: rl.pack(weights | {"weight_ih_l0": Lazy()})
+    rl.pack(weights | {"weight_ih_l0": Lazy().numpy()})
+
+
+# ----------------------------------------------------------------------------------- assign()
+
+
+def a_target_that_cannot_take_the_weights():
+    wide = tensors(LSTM.replace(dtype="float64"))
+    module = torch.nn.LSTM(5, 7)
+    text = yield lambda: rl.assign(module, wide)
+    rl.assign(module, followed(text, r"pass (rl\.Weights\(tensors, dtype='\w+'\))", tensors=wide))
+    module = torch.nn.LSTM(5, 7, device="meta")
+    text = yield lambda: rl.assign(module, tensors())
+    followed(text, r"call (module\.to_empty\(.*?\)) first", module=module)
+    rl.assign(module, tensors())
+    module = torch.nn.LSTM(5, 7)
+    module.bias_hh_l0 = module.bias_ih_l0
+    text = yield lambda: rl.assign(module, tensors())
+    exec(text.partition("give it two first: ")[2], {"module": module, "torch": torch})
+    rl.assign(module, tensors())
+
+
+def a_train_state():
+    cell = nnx.LSTMCell(5, 7, rngs=nnx.Rngs(0))
+
+    class TrainState:
+        params = nnx.to_pure_dict(nnx.state(cell, nnx.Param))
+
+    yield lambda: rl.pack(TrainState())
+    rl.pack(TrainState().params)
+    text = yield lambda: rl.assign(TrainState(), rl.Weights(tensors()))
+    assert "target.replace(params=rl.assign(target.params, tensors))" in text
+    rl.assign(TrainState().params, rl.Weights(tensors()))
+
+
+# --------------------------------------------------------------------------------- running
+
+
+def calls_of_an_rnn():
+    rnn = rl.RNN(tensors())
+    packed = torch.nn.utils.rnn.pack_sequence([torch.ones(4, 5), torch.ones(2, 5)])
+    text = yield lambda: rnn(packed)
+    x, lengths = torch.nn.utils.rnn.pad_packed_sequence(packed)
+    assert "pass both results" in text
+    rnn(x, lengths=lengths)
+    x = torch.ones(4, 3, 5, requires_grad=True)
+    text = yield lambda: rnn(x)
+    with torch.no_grad():
+        rnn(x)
+    rnn(followed(text, r"or pass (x\.detach\(\))", x=x))
+    yield lambda: rnn(X, stream=1)
+    rnn(X)
+    wide = tensors(LSTM.replace(dtype="float64"))
+    text = yield lambda: rl.RNN(wide, math="bfloat16")
+    rl.RNN(wide, math="bfloat16", dtype=followed(text, r"dtype=('\w+')"))
+
+
+def weights_of_another_use():
+    first = torch.nn.LSTM(5, 7)
+    rnn = rl.RNN(first)
+    source = torch.nn.LSTM(5, 7, batch_first=True)
+    text = yield lambda: rnn.update(source)
+    rnn.update(followed(text, r"(rl\.Weights\(source\)\.tensors)", source=source))
+
+
+def settings_that_are_not_applied():
+    source = rl.Weights(tensors())
+    source.config["initial_h"] = np.zeros((1, 2, 7)).tolist()
+    yield lambda: rl.RNN(source)(X)
+    rl.RNN(source)(X, state=(np.ones((1, 3, 7), "f4"), np.ones((1, 3, 7), "f4")))
+    source = rl.Weights(tensors())
+    source.config["sequence_lens"] = [3]
+    text = yield lambda: rl.RNN(source)
+    exec(text.partition("without that: ")[2], {"rl": rl, "source": source})
+
+
+def layers_that_do_not_say():
+    layers = [tensors(RELU), tensors(rl.Spec("rnn_relu", 7, 7))]
+    text = yield lambda: rl.stack(layers)
+    cell = followed(text, r"or cell=('\w+')")
+    rl.stack([rl.Weights(layer, cell=cell) for layer in layers])
+
+
+def a_dtype_that_needs_a_package():
+    have, sys.modules["ml_dtypes"] = sys.modules.pop("ml_dtypes", None), None
+    try:
+        yield lambda: rl.pack(tensors(), dtype="bfloat16")
+        rl.pack(tensors(), dtype="float16")
+    finally:
+        del sys.modules["ml_dtypes"]
+        sys.modules |= {"ml_dtypes": have} if have else {}
+
+
+# --------------------------------------------------------------- verify, diagnose, identify
+
+
+def verify_needs_more():
+    a, b = rl.Weights(tensors()), rl.Weights(tensors(), dtype="float64")
+    yield lambda: str(rl.verify(a, b))
+    assert rl.verify(a, b, rtol=1e-6)
+    yield lambda: rl.verify(a, a, cell="lstm")
+    rl.verify(rl.Weights(tensors(), cell="lstm"), a)
+    text = yield lambda: rl.diagnose(FLAT, like=a, format="npz")
+    assert text.endswith("omit format=")
+    assert rl.diagnose(FLAT, like=a)
+    rl.save("a.npz", {"enc": a, "dec": rl.Weights(tensors(GRU))})
+    rl.save("b.npz", {"x": a, "dec": rl.Weights(tensors(GRU))})
+    text = yield lambda: str(rl.verify("a.npz", "b.npz"))
+    assert rl.verify("a.npz", "b.npz", map=followed(text, r"pass map=(\{.*?\})"))
+
+
+def diagnose_needs_more():
+    np.savez("w.npz", **two())
+    yield lambda: rl.diagnose(FLAT, like="w.npz")
+    rl.diagnose(FLAT, like="w.npz", prefix="enc")
+    yield lambda: rl.diagnose(FLAT.reshape(1, -1), like=tensors())
+    rl.diagnose(FLAT.reshape(1, -1).reshape(-1), like=tensors())
+    text = yield lambda: str(rl.diagnose(np.roll(FLAT, 3), like=tensors()))
+    assert rl.diagnose(followed(text, r"flat = (rl\.pack\(like\))", like=tensors()), like=tensors())
+
+
+def identify_needs_more():
+    y = rl.forward(X, tensors())[0]
+    yield lambda: rl.identify(torch.nn.LSTM(5, 7), X, y)
+    rl.identify(torch.nn.LSTM(5, 7).state_dict(), X, y)
+    yield lambda: rl.identify([*tensors().values()], X, y, prefix="a")
+    rl.identify([*tensors().values()], X, y)
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((6, 3, 5)).astype("f4")
+    y = rl.forward(x, tensors())[0]
+    near = y + rng.uniform(-1e-3, 1e-3, y.shape).astype("f4")
+    yield lambda: str(rl.identify(tensors(), x, near))
+    assert rl.identify(tensors(), x, near, atol=0.01)
+    arrays = [*tensors().values()][::-1]
+    text = yield lambda: str(rl.identify(arrays, x, y))
+    made = rl.RNN(followed(text, r"read it with: (.*)", tensors=arrays))
+    np.testing.assert_array_equal(made(x)[0], y)
+    i, f, g, o = range(4)  # gates in an order that is in no row
+    own = {f"w{k}": np.concatenate(np.split(one, 4)[::-1]) for k, one in enumerate(arrays)}
+    own = {
+        name: np.concatenate([np.split(one, 4)[k] for k in (g, f, o, i)])
+        for name, one in own.items()
+    }
+    text = yield lambda: str(rl.identify(own, x, y))
+    made = followed(text, r"read it with: (.*)", tensors=own, x=x, y=y)
+    np.testing.assert_array_equal(rl.RNN(made)(x)[0], y)
+
+
+def a_file_of_several_to_identify():
+    y = rl.forward(X, tensors())[0]
+    rl.save("w.onnx", {"a": rl.Weights(tensors()), "b": rl.Weights(tensors(seed=1))})
+    yield lambda: rl.identify("w.onnx", X, y)
+    assert rl.identify("w.onnx", X, y, prefix="a")
+
+
+def too_many_tensors_to_identify():
+    y = rl.forward(X, tensors())[0]
+    many = {f"a.{k}": np.ones(2, "f4") for k in range(5000)}
+    many |= tensors(prefix="rnn.")
+    yield lambda: rl.identify(many, X, y)
+    rl.identify(many, X, y, prefix="rnn")
+
+
+def a_layer_of_mlx():
+    from mlx import nn
+
+    layer = nn.RNN(5, 7, nonlinearity=lambda x: nn.tanh(x))
+    text = yield lambda: rl.pack(layer)
+    rl.pack(followed(text, r"pass (dict\(layer\))", layer=layer), cell="rnn_tanh")

@@ -1,0 +1,135 @@
+"""The hints of the package: the texts in its source that ask for an argument, an option or a call.
+
+A text may be joined of strings, f-strings, Ask(...) and values; those of Ask() are always hints.
+"""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[2]
+VERB = (
+    r"\b(pass|use|call|give|omit|save|load|read|run|write|export|convert|make|build|choose|fill"
+    r"|needs?)\b"
+)
+CODE = r"(--[a-z]|\b\w+=(?!=)|\b[\w.]+\(|\bits \.)"  # an option, an argument, a call, .numpy()
+HINT = re.compile(rf"{VERB}.*{CODE}|\brl\.\w+\(|\b(pass|omit) $", re.DOTALL | re.IGNORECASE)
+PAGE = ("help", "description", "epilog")  # of --help
+HOLE = re.compile(r"(\w+=)?\{\}")  # what a text has for a value, or for Ask(name)
+# Parts of the files and texts of those that only an RNN on a GPU, or a C program, has.
+ELSEWHERE = (
+    "_run/call_arrays.py", "_run/cudnn.py", "_run/gpu.py", "csrc/forward/cudnn",
+    *(f"_native/{name}" for name in ("gpu_", "device_", "foreign.c", "streams.c")),
+    "stepper() needs an RNN on the CPU", "csrc/model/spec_json.c",
+)  # fmt: skip
+
+
+class Hint(NamedTuple):
+    """A text in a file, with {} for each value."""
+
+    file: str
+    text: str
+
+    def is_in(self, message: str) -> bool:
+        """Is it in a message? Its arguments may be written as options: --as-class for as_class=."""
+        at, pattern = 0, ""
+        for hole in HOLE.finditer(self.text):
+            pattern += re.escape(self.text[at : hole.start()])
+            if name := (hole[1] or "")[:-1]:
+                pattern += f"({name}=|--{name.replace('_', '-')})"
+            pattern, at = pattern + ".*", hole.end()
+        return bool(re.search(pattern + re.escape(self.text[at:]), message, re.DOTALL))
+
+
+def all_hints() -> list[Hint]:
+    """Return the hints of the package, those of ELSEWHERE left out."""
+    package, found = ROOT / "python/rnnlayout", []
+    for path in sorted([*package.rglob("*.py"), *package.rglob("*.c"), *ROOT.glob("csrc/**/*.c")]):
+        source = path.read_text()
+        texts = _texts(_with_values(source)) if path.suffix == ".py" else _c_texts(source)
+        found += [Hint(path.relative_to(ROOT).as_posix(), text) for text in dict.fromkeys(texts)]
+    return [
+        one for one in found if not any(part in f"{one.file}: {one.text}" for part in ELSEWHERE)
+    ]
+
+
+def _with_values(source: str) -> ast.AST:
+    """Return the tree of a source. A variable of a function that is set once, to a text, has it as
+    its `variable`: why = "...: omit "; raise SpecError(why + Ask(name, None)).
+    """
+    tree = ast.parse(source)
+    for function in ast.walk(tree):
+        if isinstance(function, ast.FunctionDef):
+            names = [one for one in ast.walk(function) if isinstance(one, ast.Name)]
+            stored = [one.id for one in names if isinstance(one.ctx, ast.Store)]
+            values = {
+                one.targets[0].id: one.value
+                for one in ast.walk(function)
+                if isinstance(one, ast.Assign) and isinstance(one.targets[0], ast.Name)
+                and isinstance(one.value, (ast.Constant, ast.JoinedStr))
+            }  # fmt: skip
+            for one in names:
+                if isinstance(one.ctx, ast.Load) and stored.count(one.id) == 1:
+                    one.variable = values.get(one.id)
+    return tree
+
+
+def _texts(node: ast.AST) -> Iterator[str]:
+    """Yield the hints in a tree, without docstrings and the pages of --help."""
+    parts = list(_operands(node))
+    text = "".join(map(_piece, parts))
+    asks, told = any(map(_is_ask, parts)), any(map(_is_text, parts))
+    if (asks and text.strip("{}")) or (told and "\n" not in text and HINT.search(text)):
+        yield text
+    for part in parts:
+        for child in ast.iter_child_nodes(part):
+            docstring = isinstance(part, ast.Expr) and isinstance(child, ast.Constant)
+            piece = isinstance(part, ast.JoinedStr) and isinstance(child, ast.Constant)
+            page = isinstance(child, ast.keyword) and child.arg in PAGE
+            if not (docstring or piece or page or _is_ask(part)):
+                yield from _texts(child)
+
+
+def _operands(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield what a text is joined of."""
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+        sides = [getattr(side, "variable", None) or side for side in (node.left, node.right)]
+        yield from (part for side in sides for part in _operands(side))
+    elif _is_call(node, "Message"):
+        yield from (part for one in node.args for part in _operands(one))
+    else:
+        yield node
+
+
+def _piece(node: ast.AST) -> str:
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return node.value
+    if isinstance(node, ast.JoinedStr):
+        return "".join(_piece(one) for one in node.values)
+    if _is_ask(node) and isinstance(node.args[0], ast.Constant):
+        return f"{node.args[0].value}={{}}"
+    return "{}"
+
+
+def _is_text(node: ast.AST) -> bool:
+    return isinstance(node, (ast.JoinedStr, ast.Constant)) or _is_ask(node)
+
+
+def _is_ask(node: ast.AST) -> bool:
+    return _is_call(node, "Ask") and bool(node.args)
+
+
+def _is_call(node: ast.AST, name: str) -> bool:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == name
+
+
+def _c_texts(source: str) -> Iterator[str]:
+    """Yield the hints in C code: adjacent strings are one text, %s and the like are values."""
+    source = re.sub(r'"\s*PRI\w+\s*"', "d", re.sub(r"/\*.*?\*/", "", source, flags=re.DOTALL))
+    for strings in re.findall(r'"(?:[^"\\\n]|\\.)*"(?:\s*"(?:[^"\\\n]|\\.)*")*', source):
+        text = "".join(re.findall(r'"((?:[^"\\\n]|\\.)*)"', strings)).replace('\\"', '"')
+        text = re.sub(r"%[.\d]*(?:ll|z)?[a-zA-Z]", "{}", text)
+        if "\\n" not in text and HINT.search(text):  # not a docstring
+            yield text

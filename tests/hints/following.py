@@ -1,0 +1,76 @@
+"""How the cases of hints are written: what raises one, and then what it asks for."""
+
+import contextlib
+import io
+import re
+
+import numpy as np
+from oracles.some import normal_weights
+
+import rnnlayout as rl
+from rnnlayout._cli import main as _cli
+
+LSTM = rl.Spec("lstm", 5, 7)
+GRU = rl.Spec("gru", 5, 7)
+RELU = rl.Spec("rnn_relu", 5, 7)
+X = np.ones((4, 3, 5), "f4")
+
+
+def tensors(spec=LSTM, layout="torch", seed=0, prefix=""):
+    made = normal_weights(rl.layout(layout) if isinstance(layout, str) else layout, spec, seed)
+    return {prefix + name: array for name, array in made.items()}
+
+
+def two(spec=LSTM, layout="torch"):
+    """Return the tensors of two RNNs, enc and dec."""
+    return tensors(spec, layout, prefix="enc.") | tensors(spec, layout, 1, prefix="dec.")
+
+
+def message_of(call):
+    """Return the text of the error that a call raises, or the text that it returns."""
+    try:
+        found = call()
+    except Exception as error:
+        return str(error)
+    assert isinstance(found, str), "no error and no text"
+    return found
+
+
+def followed(text, pattern, **names):
+    """Return what the part of a message that the pattern shows evaluates to."""
+    found = re.search(pattern, text)
+    assert found, text
+    return eval(found[1], {"rl": rl, "np": np, **names})
+
+
+def each(pattern, text):
+    """Return what the pattern finds in a message, which is something."""
+    found = re.findall(pattern, text)
+    assert found, text
+    return found
+
+
+class CommandFailed(Exception):
+    """A command's exit code was not 0; the text is what it printed."""
+
+
+def command(*arguments):
+    """Run a command and return what it prints. Raises CommandFailed."""
+    shown = io.StringIO()
+    with contextlib.redirect_stdout(shown), contextlib.redirect_stderr(shown):
+        try:
+            code = _cli.main(list(arguments))
+        except SystemExit as end:
+            code = end.code
+    if code:
+        raise CommandFailed(shown.getvalue())
+    return shown.getvalue()
+
+
+def notes(found):
+    return "\n".join(found.notes)
+
+
+def convert(*arguments, **options):
+    """Convert a file; return the notes."""
+    return notes(rl.convert_file(*arguments, force=True, **options))

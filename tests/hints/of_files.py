@@ -1,0 +1,296 @@
+"""Cases of hints about files. A function yields what gives a hint, and then does what it says."""
+
+import json
+import re
+from pathlib import Path
+
+import equinox
+import flax
+import jax
+import numpy as np
+import tensorflow as tf
+import tf_keras
+import torch
+from hints.following import GRU, LSTM, RELU, command, each, followed, tensors, two
+
+import rnnlayout as rl
+from rnnlayout._files.write_file import convert_into
+
+DATA = Path(__file__).parents[1] / "data"
+BFLOAT16 = LSTM.replace(dtype="bfloat16")
+
+
+def save_two(path="w.npz", spec=LSTM, **more):
+    np.savez(path, **two(spec), **more)
+
+
+# -------------------------------------------------------------------------------- any format
+
+
+def hints_for_other_files():
+    np.savez("w.npz", **tensors())
+    for name in ("as_class", "config"):
+        told = {"as_class": {"Own": "LSTM"}, "config": "c.json"}[name]
+        text = yield lambda name=name, told=told: rl.load("w.npz", **{name: told})
+        assert text.endswith(f"omit {name}=")
+        rl.load("w.npz")
+    yield lambda: rl.load("w.npz", prefix="enc")
+    rl.load("w.npz")
+    yield lambda: rl.load("w.npz", layout="keras")
+    rl.load("w.npz")
+
+
+def several_rnns():
+    save_two()
+    text = yield lambda: rl.load("w.npz", prefix="encoder")
+    for prefix in followed(text, r"would work: (.*);"):
+        rl.load("w.npz", prefix=prefix)
+    text = yield lambda: rl.load("w.npz", LSTM)
+    for prefix in followed(text, r"for example one of (.*)"):
+        rl.load("w.npz", LSTM, prefix=prefix)
+    yield lambda: rl.convert_file("w.npz", "w.bin", to="cudnn")
+    rl.convert_file("w.npz", "w.bin", to="cudnn", prefix="enc")
+    text = yield lambda: rl.convert_file("w.npz", "n.npz", to="keras", only=["encoder"])
+    names = re.search(r"only= takes (.*?)(?:;|:|$)", text)[1].split(", ")
+    rl.convert_file("w.npz", "n.npz", to="keras", only=[names[0]])
+    yield lambda: rl.convert_file("w.npz", "n2.npz", to="keras", stack=["enc", "dec"])
+    np.savez("w.npz", **tensors(prefix="a.") | tensors(rl.Spec("lstm", 7, 7), prefix="b."))
+    rl.convert_file("w.npz", "n2.npz", to="keras", stack=[["a", "b"]])
+
+
+def arrays_without_names():
+    np.savez("w.npz", *tensors(layout="keras").values())
+    yield lambda: rl.load("w.npz")
+    rl.load("w.npz", layout="keras")
+
+
+def a_name_that_exists():
+    np.savez("w.npz", **tensors(prefix="enc."), **{"enc.kernel": np.ones(3, "f4")})
+    yield lambda: rl.convert_file("w.npz", "n.npz", to="keras")
+    rl.save("n.npz", {"other": rl.load("w.npz")["enc"].to("onnx")})
+    yield lambda: rl.convert_file("w.npz", "n.npz", to="torch")
+    rl.convert_file("w.npz", "n.npz", to="torch", force=True)
+
+
+def what_a_file_records():
+    rl.save("w.npz", rl.Weights(tensors()))
+    yield lambda: rl.load("w.npz", layout="keras")
+    rl.load("w.npz")
+    yield lambda: rl.load("w.npz", GRU)
+    rl.load("w.npz")
+    half = LSTM.replace(dtype="float16")
+    text = yield lambda: rl.load("w.npz", half)
+    assert text.endswith("omit spec=, and pass dtype= to convert to another dtype")
+    rl.load("w.npz", dtype="float16")
+
+
+def rnns_that_cannot_be_converted():
+    save_two("w.npz")
+    np.savez("w.npz", **tensors(prefix="enc."), **tensors(RELU, prefix="dec."))
+    text = yield lambda: rl.convert_file("w.npz", "n.npz", to="keras")
+    rl.convert_file("w.npz", "n.npz", to="keras", only=followed(text, r"only=(\[.*?\])"))
+    found = rl.load("w.npz")
+    text = yield lambda: rl.save("s.npz", found)
+    assert text.endswith("save(path, dict(found)): ['enc']")
+    rl.save("s.npz", dict(found))
+
+
+def a_layout_that_a_format_lacks():
+    rl.save("w.npz", rl.Weights(tensors()))
+    text = yield lambda: rl.convert_file("w.npz", "w.onnx", to="keras")
+    rl.convert_file("w.npz", "w.onnx", to=followed(text, r"pass to=('\w+')"))
+
+
+def what_save_takes():
+    yield lambda: rl.save("w.npz", [1])
+    yield lambda: rl.save("w.npz", tensors())
+    rl.save("w.npz", rl.Weights(tensors()))
+    weights = {"enc": tensors(), "dec": tensors(seed=1)}
+    yield lambda: rl.save("w.npz", weights)
+    rl.save("w.npz", {name: rl.Weights(one) for name, one in weights.items()})
+    weights = {"enc": rl.Weights(tensors()), "dec": rl.Weights(tensors())}
+    text = yield lambda: rl.save("w.bin", weights)
+    rl.save("w.bin", followed(text, r"save\(path, (weights\[.*?\])\)", weights=weights))
+
+
+def sums_that_round():
+    weights = rl.Weights(tensors())
+    text = yield lambda: rl.save("w.h5", weights)
+    code = re.search(r"convert it with (\.to\(.*?\)) first", text)[1]
+    rl.save("w.h5", eval(f"weights{code}"))
+    np.savez("w.npz", **tensors())
+    command("convert", "w.npz", "new.h5", "--to", re.search(r"or --to (\w+)", text)[1])
+
+
+def an_unknown_format():
+    rl.save("w.bin", rl.Weights(tensors()))
+    Path("w.bin").rename("unknown")
+    yield lambda: rl.load("unknown", LSTM)
+    rl.load("unknown", LSTM, format="bin")
+    yield lambda: rl.load("unknown", format="bin")
+    rl.load("unknown", spec=LSTM, format="bin")
+    np.savez("w.npz", **tensors())
+    Path("w.npz").rename("w.h5")
+    text = yield lambda: rl.load("w.h5")
+    rl.load("w.h5", format=followed(text, r"format=('\w+')"))
+
+
+def new_weights_in_a_model():
+    np.savez("w.npz", **tensors(prefix="enc."), **tensors(GRU, prefix="dec."))
+    np.savez("m.npz", **tensors(prefix="x."), **tensors(GRU, prefix="y."))
+    text = yield lambda: convert_into("w.npz", "n.npz", into="m.npz")
+    convert_into("w.npz", "n.npz", into="m.npz", map=followed(text, r"map=(\{.*?\})"))
+    text = yield lambda: convert_into("w.npz", "n2.npz", into="m.npz", map={"encoder": "x"})
+    convert_into("w.npz", "n2.npz", into="m.npz", map={"enc": "x"})
+    torch.save({"enc": torch.nn.LSTM(5, 7).state_dict()}, "s.pt")
+    module = torch.nn.LSTM(5, 7)
+    torch.export.save(torch.export.export(module, (torch.zeros(2, 1, 5),)), "m.pt2")
+    yield lambda: convert_into("s.pt", "n.pt2", into="m.pt2")
+    module = torch.export.load("m.pt2").module()
+    rl.assign(torch.nn.LSTM(5, 7), rl.load("s.pt"))
+    yield lambda: rl.save("w.nam", rl.Weights(tensors()))
+
+
+def settings_that_a_format_lacks():
+    rl.save("w.npz", rl.Weights(tensors()))
+    weights = rl.load("w.npz")["lstm"]
+    weights.config["go_backwards"] = True
+    rl.save("w.npz", weights)
+    text = yield lambda: rl.convert_file("w.npz", "n.onnx", to="onnx")
+    exec(text.partition("in Python ")[2], {"rl": rl, "path": "w.npz", "new_path": "n.npz"})
+    rl.convert_file("n.npz", "n.onnx", to="onnx")
+    weights = rl.Weights(tensors(layout="onnx"), layout="onnx")
+    weights.config["initial_h"] = [[[1.0], [2.0, 3.0]]]
+    yield lambda: rl.save("n2.onnx", weights)
+    weights.config["initial_h"] = np.ones((1, 1, 7)).tolist()
+    rl.save("n2.onnx", weights)
+
+
+def dtypes_that_a_format_lacks():
+    weights = rl.Weights(tensors(BFLOAT16))
+    text = yield lambda: rl.save("w.npy", weights)
+    for suffix in each(r"use (\.\w+) or (\.\w+)", text)[0]:
+        rl.save(f"w{suffix}", weights)
+    rl.save("w.npy", rl.Weights(weights, dtype="float32"))
+    keras = rl.Weights(tensors(BFLOAT16, "keras"))
+    text = yield lambda: rl.save("w.h5", keras)
+    rl.save("w.keras", keras)
+    rl.save("w.h5", rl.Weights(keras, dtype="float32"))
+    wide = rl.Weights(tensors(LSTM.replace(dtype="float64"), "keras"))
+    text = yield lambda: rl.save("m.json", wide)
+    code = re.search(r"convert it with (\.to\(.*?\)) first", text)[1]
+    rl.save("m.json", eval(f"wide{code}"))
+    rl.save("w.npz", wide)
+    command(
+        "convert",
+        "w.npz",
+        "new.json",
+        "--to",
+        "keras",
+        *re.search(r"or (--dtype float32)", text)[1].split(),
+    )
+
+
+# ------------------------------------------------------------------------------------- texts
+
+
+def json_that_is_not_weights():
+    Path("m.index.json").write_text(json.dumps({"weight_map": {"a": "1.npz", "b": "2.npz"}}))
+    yield lambda: rl.load("m.index.json")
+    weights = tensors()
+    np.savez("1.npz", **dict([*weights.items()][:2]))
+    np.savez("2.npz", **dict([*weights.items()][2:]))
+    assert rl.Weights({**np.load("1.npz"), **np.load("2.npz")}).spec == LSTM
+    path = "state.json"
+    Path(path).write_text(json.dumps({name: array.tolist() for name, array in weights.items()}))
+    text = yield lambda: rl.load(path)
+    code = re.search(r"in Python, (rl\.Weights\(.*\))", text)[1].replace("prefix=...", 'prefix=""')
+    assert eval(code, {"rl": rl, "numpy": np, "json": json, "path": path}).spec == LSTM
+
+
+def a_keras_config():
+    import keras
+
+    model = keras.Sequential([keras.Input((4, 5)), keras.layers.LSTM(7, name="enc")])
+    Path("config.json").write_text(model.to_json())
+    model.save_weights("m.weights.h5")
+    yield lambda: rl.load("config.json")
+    rl.load("m.weights.h5", config="config.json")
+    model.save("m.keras")
+    for path in ("m.keras",):
+        yield lambda path=path: rl.load(path, config="config.json")
+        rl.load(path)
+    rl.save("r.weights.h5", {"enc": rl.Weights(tensors(layout="keras"), activation="relu")})
+    yield lambda: rl.load("r.weights.h5", config="config.json")["enc"]
+    rl.load("r.weights.h5")["enc"]
+
+
+def checkpoints_of_orbax():
+    Path("orbax").mkdir()
+    Path("orbax/_CHECKPOINT_METADATA").write_bytes(b"x")
+    yield lambda: rl.load("orbax")
+    params = {"enc": tensors(layout="flax-linen")}
+    params = flax.traverse_util.unflatten_dict(
+        {tuple(f"enc/{n}".split("/")): a for n, a in params["enc"].items()}
+    )
+    Path("w.msgpack").write_bytes(flax.serialization.to_bytes(params))
+    rl.load("w.msgpack")
+
+
+# ------------------------------------------------------------------------------- other formats
+
+
+def files_of_equinox():
+    cell = equinox.nn.LSTMCell(5, 7, key=jax.random.key(0))
+    equinox.tree_serialise_leaves("m.eqx", cell)
+    yield lambda: rl.load("m.eqx", layout="torch")
+    rl.load("m.eqx")
+    model = {"enc": cell, "fc": equinox.nn.Linear(7, 2, key=jax.random.key(1))}
+    equinox.tree_serialise_leaves("m.eqx", model)
+    text = yield lambda: rl.load("m.eqx")
+    code = re.search(r"model = (eqx\.\w+\(.*?\))", text)[1]
+    rl.pack(eval(code, {"eqx": equinox, "model": model})["enc"])
+
+
+def sparse_arrays_of_mxnet():
+    data = bytearray((DATA / "mxnet-gluon.params").read_bytes())
+    at = data.index((0xF993FAC9).to_bytes(4, "little"))
+    data[at + 4 : at + 8] = (1).to_bytes(4, "little")
+    Path("m.params").write_bytes(data)
+    yield lambda: rl.load("m.params")
+    rl.load(DATA / "mxnet-gluon.params")  # of dense arrays
+
+
+def a_checkpoint_of_tensorflow_1():
+    v1 = tf.compat.v1
+    with tf.Graph().as_default(), v1.Session() as session:
+        for name, shape in {
+            "rnn/basic_rnn_cell/kernel": (8, 3),
+            "rnn/basic_rnn_cell/bias": (3,),
+        }.items():
+            v1.get_variable(name, shape)
+        session.run(v1.global_variables_initializer())
+        old, path = {"write_version": v1.train.SaverDef.V1}, str(Path("old").resolve())
+        v1.train.Saver(**old).save(session, path, write_meta_graph=False)
+        yield lambda: rl.load("old", format="index")
+        saver = v1.train.Saver()
+        saver.restore(session, path)
+        saver.save(session, path.replace("old", "new"), write_meta_graph=False)
+    (found,) = rl.load("new.index", cell="rnn_tanh", layout="tf1").values()
+    assert found.spec == rl.Spec("rnn_tanh", 5, 3)
+
+
+def a_saved_model():
+    model = tf_keras.Sequential([tf_keras.Input((4, 5)), tf_keras.layers.LSTM(7, name="enc")])
+    Path("config.json").write_text(model.to_json())
+    model.save("model", save_format="tf")
+    yield lambda: rl.load("model", config="config.json")
+    rl.load("model")
+
+
+def the_layout_of_the_output():
+    np.savez("w.npz", **tensors())
+    yield lambda: rl.convert_file("w.npz", "n.npz")
+    rl.convert_file("w.npz", "n.npz", to="keras")
+    yield lambda: rl.convert_file("w.npz", "n.c", to="keras")
+    rl.convert_file("w.npz", "n.c")

@@ -1,0 +1,294 @@
+"""Cases of hints about files of PyTorch, ONNX and Keras. A function yields what gives a hint, and
+then does what it says.
+"""
+
+import contextlib
+import io
+import json
+import pickle
+import re
+import struct
+import tarfile
+from pathlib import Path
+
+import h5py
+import numpy as np
+import onnx
+import tf_keras
+import torch
+from files.hostile.good import archive as zip_of, good
+from hints.following import LSTM, convert, each, followed, notes, tensors
+
+import rnnlayout as rl
+
+# -------------------------------------------------------------------------------------- torch
+
+
+def pickles():
+    state = {name: array for name, array in tensors().items()}
+    Path("w.pkl").write_bytes(pickle.dumps(state, protocol=0))
+    yield lambda: rl.load("w.pkl")
+    Path("w.pkl").write_bytes(pickle.dumps(state, protocol=2))
+    rl.load("w.pkl")
+    state = torch.nn.LSTM(5, 7).state_dict()
+    Path("w.pkl").write_bytes(pickle.dumps(state))
+    yield lambda: rl.load("w.pkl")
+    torch.save(pickle.loads(Path("w.pkl").read_bytes()), "w.pt")
+    rl.load("w.pt")
+
+
+def archives_of_torch():
+    with torch.package.PackageExporter("package.pt") as exporter:
+        exporter.extern("**")
+        exporter.save_pickle("model", "model.pkl", torch.nn.LSTM(5, 7))
+    yield lambda: rl.load("package.pt")
+    model = torch.package.PackageImporter("package.pt").load_pickle("model", "model.pkl")
+    torch.save(model.state_dict(), "w.pt")
+    rl.load("w.pt")
+    Path("old.pt2").write_bytes(
+        zip_of({"serialized_exported_program.json": b"{}", "version": b"8.8"})
+    )
+    yield lambda: rl.load("old.pt2")
+    Path("m.pt2").write_bytes(good(".pt2"))
+    torch.export.save(torch.export.load("m.pt2"), "new.pt2")
+    rl.load("new.pt2")
+
+
+def tar_of_torch(state):
+    """Return what torch.save() wrote before 0.2: a tar archive of storages, tensors, a pickle."""
+    numbers = range(len(state))
+    storages, views = pickle.dumps(len(state)), []
+    for k, tensor in zip(numbers, state.values(), strict=True):
+        storages += pickle.dumps((k, "cpu", torch.FloatStorage))
+        storages += struct.pack("<q", tensor.numel()) + tensor.numpy().tobytes()
+        sizes = (*tensor.shape, *tensor.stride())
+        views.append(pickle.dumps((len(state) + k, k, torch.FloatTensor)))
+        views.append(struct.pack(f"<ii{len(sizes)}qq", tensor.ndim, 0, *sizes, 0))
+
+    class Numbered(pickle.Pickler):
+        def persistent_id(self, value):
+            same = [k for k, one in zip(numbers, state.values(), strict=True) if one is value]
+            return str(len(state) + same[0]) if same else None
+
+    made, parts = io.BytesIO(), io.BytesIO()
+    Numbered(parts, 2).dump(state)
+    members = {
+        "sys_info": pickle.dumps({"little_endian": True}),
+        "storages": storages + pickle.dumps([]),
+        "tensors": b"".join([pickle.dumps(len(state)), *views]),
+        "pickle": parts.getvalue(),
+    }  # fmt: skip
+    with tarfile.open(fileobj=made, mode="w") as file:
+        for name, data in members.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            file.addfile(info, io.BytesIO(data))
+    return made.getvalue()
+
+
+def a_tar_archive_of_torch():
+    Path("old.pt").write_bytes(tar_of_torch(dict(torch.nn.LSTM(5, 7).state_dict())))
+    yield lambda: rl.load("old.pt")
+    torch.save(torch.load("old.pt", weights_only=False), "new.pt")
+    rl.load("new.pt")
+
+
+def quantized_checkpoints():
+    """Packed weights of two layers, or of two directions."""
+    model = torch.nn.ModuleDict({"enc": torch.nn.LSTM(7, 7, 2), "dec": torch.nn.LSTM(5, 7)})
+    made = torch.ao.quantization.quantize_dynamic(model, {torch.nn.LSTM})
+    torch.save(made.state_dict(), "q.pt")
+    yield lambda: notes(rl.load("q.pt"))
+    torch.save(made, "m.pt")
+    rl.load("m.pt")["enc"]
+
+
+def a_checkpoint_that_is_a_list():
+    torch.save([torch.nn.LSTM(5, 7).state_dict()], "w.pt")
+    yield lambda: convert("w.pt", "n.pt", to="cudnn")
+    rl.load("n.pt", spec=LSTM)
+
+
+class Mine(torch.nn.LSTM):
+    pass
+
+
+def a_class_of_the_users():
+    torch.save({"model": torch.nn.ModuleDict({"enc": Mine(5, 7)}), "args": Mine}, "m.pt")
+    text = yield lambda: rl.load("m.pt")["model.enc"]
+    rl.load("m.pt", as_class=followed(text, r"as_class=(\{.*?\})"))["model.enc"]
+
+
+# --------------------------------------------------------------------------------------- onnx
+
+
+class Net(torch.nn.Module):
+    def __init__(self, rnn):
+        super().__init__()
+        self.enc = rnn
+
+    def forward(self, x):
+        return self.enc(x)[0]
+
+
+def export(rnn, path, **options):
+    with contextlib.redirect_stdout(io.StringIO()):
+        torch.onnx.export(Net(rnn).eval(), (torch.zeros(4, 1, 5),), path, **options)
+
+
+def weights_beside_a_model():
+    rnn = torch.nn.LSTM(5, 70)
+    export(rnn, "m.onnx")
+    data = Path("m.onnx.data").read_bytes()
+    Path("m.onnx.data").write_bytes(data[:-100])
+    yield lambda: rl.load("m.onnx")["enc"]
+    export(rnn, "m.onnx", external_data=False)
+    rl.load("m.onnx")["enc"]
+    export(rnn, "m.onnx")
+    model = onnx.load("m.onnx", load_external_data=False)
+    for tensor in model.graph.initializer:
+        for entry in tensor.external_data:
+            entry.value = "sub/m.data" if entry.key == "location" else entry.value
+    Path("sub").mkdir()
+    Path("m.onnx.data").rename("sub/m.data")
+    Path("m.onnx").write_bytes(model.SerializeToString())
+    text = yield lambda: rl.load("m.onnx")["enc"]
+    exec(text.split(", or ")[-1], {"onnx": onnx, "path": "m.onnx", "new": "new.onnx"})
+    rl.load("new.onnx")["enc"]
+    export(rnn, "m.onnx", external_data=False)
+    rl.load("m.onnx")["enc"]
+
+
+def what_exporters_of_torch_lose():
+    export(torch.nn.GRU(5, 7), "m.onnx", dynamo=False)
+    model = onnx.load("m.onnx")
+    (node,) = (one for one in model.graph.node if one.op_type == "GRU")
+    node.attribute.remove(next(a for a in node.attribute if a.name == "linear_before_reset"))
+    onnx.save(model, "m.onnx")
+    text = yield lambda: notes(rl.load("m.onnx"))
+    assert not rl.load("m.onnx", reset=followed(text, r"pass reset=('\w+')")).notes
+    export(torch.nn.RNN(5, 7), "m.onnx")
+    yield lambda: rl.load("m.onnx")
+    export(torch.nn.RNN(5, 7), "m.onnx", dynamo=False)
+    rl.load("m.onnx")["/enc/RNN"]
+    module = torch.nn.LSTM(5, 7, proj_size=3)
+    export(module, "m.onnx", dynamo=True)
+    yield lambda: rl.load("m.onnx")
+    rl.convert(module, to="torch")
+    rl.convert(module.state_dict(), to="torch")
+
+
+# -------------------------------------------------------------------------------------- keras
+
+
+def weights_of_keras_2(path="w.h5"):
+    """Write the weights of an LSTM as Keras 2.2 does: without its activations."""
+    with h5py.File(path, "w") as file:
+        file.attrs["layer_names"] = [b"enc"]
+        file.attrs["keras_version"] = b"2.2.4"
+        group = file.create_group("enc")
+        made = {f"enc/{name}:0": array for name, array in tensors(layout="keras").items()}
+        group.attrs["weight_names"] = [name.encode() for name in made]
+        for name, array in made.items():
+            group[name] = array
+
+
+def keras_config(path, activation="hard_sigmoid"):
+    layer = tf_keras.layers.LSTM(7, recurrent_activation=activation, name="enc")
+    model = tf_keras.Sequential([tf_keras.Input((4, 5)), layer])
+    Path(path).write_text(model.to_json())
+    return model
+
+
+def an_activation_that_is_not_recorded():
+    weights_of_keras_2()
+    keras_config("config.json")
+    text = yield lambda: rl.load("w.h5")["enc"]
+    for value in each(r"recurrent_activation='(\w+)'", text):
+        rl.load("w.h5", recurrent_activation=value)["enc"]
+    rl.load("w.h5", config="config.json")["enc"]
+    text = yield lambda: rl.load("w.h5", recurrent_activation="hard_sigmoid")["enc"]
+    rl.load("w.h5", recurrent_activation=followed(text, r"pass recurrent_activation=('\w+')"))[
+        "enc"
+    ]
+
+
+def a_whole_model():
+    keras_config("config.json").save("m.h5")
+    yield lambda: rl.load("m.h5", config="config.json")
+    rl.load("m.h5")
+    for name, value in {"prefix": "enc", "as_class": {"Own": "LSTM"}}.items():
+        yield lambda name=name, value=value: convert("m.h5", "n.h5", to="keras", **{name: value})
+        convert("m.h5", "n.h5", to="keras")
+    yield lambda: convert("m.h5", "n.h5", to="keras", dtype="bfloat16")
+    convert("m.h5", "n.h5", to="keras")
+    keras_config("config.json", "sigmoid").save("m.h5")
+    yield lambda: convert("m.h5", "n.h5", to="keras", dtype="float16")
+    convert("m.h5", "n.h5", to="keras")
+
+
+def weights_alone():
+    model = tf_keras.Sequential([tf_keras.Input((4, 5))])
+    model.add(tf_keras.layers.LSTM(7, recurrent_activation="hard_sigmoid", name="enc"))
+    model.save_weights("w.h5")
+    text = yield lambda: convert("w.h5", "n.h5", to="keras")
+    activation = followed(text, r"pass recurrent_activation=('\w+')")
+    assert "if the model has one" not in convert(
+        "w.h5", "n.h5", to="keras", recurrent_activation=activation
+    )
+    model.save("m.h5")
+    convert("m.h5", "n.h5", to="keras")
+
+
+def files_of_keras_1():
+    names = [f"enc_{role}_{gate}" for gate in "icfo" for role in "WUb"]
+    shapes = {"W": (5, 7), "U": (7, 7), "b": (7,)}
+    layer = {"name": "enc", "output_dim": 7, "input_dim": 5, "activation": "tanh",
+             "inner_activation": "hard_sigmoid", "go_backwards": False, "stateful": False,
+             "consume_less": "cpu", "return_sequences": True}  # fmt: skip
+    config = {"class_name": "Sequential", "config": [{"class_name": "LSTM", "config": layer}]}
+    for path, root in (("model.h5", "model_weights"), ("weights.h5", "/")):
+        with h5py.File(path, "w") as file:
+            if path == "model.h5":
+                file.attrs["model_config"] = json.dumps(config).encode()
+            group = file.require_group(root)
+            group.attrs["layer_names"] = [b"enc"]
+            file.attrs["keras_version"] = b"1.2.2"
+            part = group.create_group("enc")
+            part.attrs["weight_names"] = [name.encode() for name in names]
+            for name in names:
+                part[name] = np.ones(shapes[name.split("_")[1]], "f4")
+        told = {"recurrent_activation": "hard_sigmoid_keras2"} if root == "/" else {}
+        yield lambda path=path, told=told: convert(path, "n.h5", to="keras", **told)
+        rl.load(path, **told)["enc"]
+
+
+def classes_of_a_model():
+    import keras
+
+    own = type("OwnLSTM", (keras.layers.LSTM,), {})
+    keras.Sequential([keras.Input((4, 5)), own(7, name="enc")]).save("m.keras")
+    text = yield lambda: rl.load("m.keras")["enc"]
+    rl.load("m.keras", as_class=followed(text, r"pass as_class=(\{.*?\})"))["enc"]
+    text = yield lambda: rl.load("m.keras", as_class={"Other": "LSTM"})
+    name = followed(text, r"unknown classes: (.*)")
+    rl.load("m.keras", as_class={name: "LSTM"})["enc"]
+    keras.Sequential([keras.Input((4, 5)), keras.layers.LSTM(7, name="enc")]).save("m.keras")
+    yield lambda: rl.load("m.keras", as_class={"Other": "LSTM"})
+    rl.load("m.keras")
+
+
+def layers_of_two_classes():
+    weights = rl.Weights(tensors())
+    both = {"a": weights.to("keras"), "b": weights.to("keras-cudnn")}
+    text = yield lambda: rl.save("m.h5", both)
+    to = re.search(r"convert with (\.to\(.*?\)) first", text)[1]
+    rl.save("m.h5", {name: eval(f"one{to}") for name, one in both.items()})
+
+
+def two_layers_of_one_name():
+    stack = rl.Weights(tensors(rl.Spec("lstm", 5, 7, 2), "keras"))
+    one = rl.Weights(tensors(layout="keras"))
+    yield lambda: rl.save("m.keras", {"enc": stack, "enc_1": one})
+    rl.save("m.keras", {"a": stack, "b": one})
+    rl.save("m.keras", stack)
