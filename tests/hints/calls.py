@@ -425,6 +425,12 @@ def diagnose_needs_more():
     rl.diagnose(FLAT.reshape(1, -1).reshape(-1), like=tensors())
     text = yield lambda: str(rl.diagnose(np.roll(FLAT, 3), like=tensors()))
     assert rl.diagnose(followed(text, r"flat = (rl\.pack\(like\))", like=tensors()), like=tensors())
+    keras = dict(rl.convert(tensors(), to="keras"))
+    gates = keras["kernel"].reshape(5, 4, -1)
+    keras["kernel"] = gates[:, [0, 2, 1, 3]].reshape(5, -1)
+    text = yield lambda: str(rl.diagnose(keras, like=tensors()))
+    made = followed(text, r"tensors = (rl\.convert\(.*?\))", like=tensors())
+    assert rl.diagnose(made, like=tensors())
 
 
 def identify_needs_more():
