@@ -318,7 +318,8 @@ def _correlations(x: np.ndarray, v: np.ndarray, eps: float) -> Any:
     1 / sqrt(n).
     """
     dot = (x * v).sum(axis=-1)
-    share = dot / np.sqrt((x**2).sum(axis=-1) * (v**2).sum(axis=-1))
+    with np.errstate(invalid="ignore"):  # 0 / 0: zeros, or no numbers, are related to nothing
+        share = dot / np.sqrt((x**2).sum(axis=-1) * (v**2).sum(axis=-1))
     strong = np.abs(share) * np.sqrt(v.size) >= _RELATED
     return np.where(strong, np.abs(share), 0), share < 0, np.ones_like(share)
 
