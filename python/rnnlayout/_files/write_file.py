@@ -16,6 +16,7 @@ from rnnlayout._files.formats.registry import (
     format_to_read,
     format_to_write,
     layout_of_format,
+    why_not_in,
 )
 from rnnlayout._files.tensor_sets.choose_rnns import (
     choose_rnns,
@@ -30,11 +31,11 @@ from rnnlayout._files.tensor_sets.layerwise import LayerwiseConversion, ScratchM
 from rnnlayout._files.tensor_sets.output_file import Output, check_free, write_whole_file
 from rnnlayout._files.tensor_sets.rnn_names import check_names, entry_name
 from rnnlayout._files.tensor_sets.tensor_set import Converted, Hints, Progress
-from rnnlayout._model.asks import Ask, Message, join_messages
+from rnnlayout._model.asks import Ask, Message
 from rnnlayout._model.checked_rnn import checked_rnn_of
 from rnnlayout._model.config import check_config
 from rnnlayout._model.errors import FileError
-from rnnlayout._model.layout import Layout, as_layout, known_layouts
+from rnnlayout._model.layout import Layout, as_layout
 from rnnlayout._model.spec import Spec, differing_fields
 from rnnlayout._model.undecided import error_with_text
 from rnnlayout._native import LayoutError, SpecError
@@ -199,11 +200,8 @@ def convert_file(
         if source is target and modernize is not None and whole_file:
             with explain_wrong_suffix(path, source):
                 return modernize(InputFile(path, mmap), out, hints, to, dtype, exact)
-        if isinstance(target, ModelFormat) and to.name not in target.layouts:
-            known = [name for name in target.layouts if name in known_layouts()]
-            fits = join_messages(" or ", [Ask("to", name) for name in known])
-            why = f"{dst}: a {target.suffix} file cannot have layout {to}: "
-            raise LayoutError(why + ("pass " + fits if known else "omit " + Ask("to", None)))
+        if why := why_not_in(target, to):
+            raise LayoutError(f"{dst}: " + why)
         found, file = read_file(path, hints)
         out.sources += found.files
         found = choose_rnns(found, only, stack)

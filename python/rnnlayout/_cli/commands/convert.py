@@ -97,9 +97,8 @@ def run(options: argparse.Namespace) -> int:
 
 def _check_usage(options: argparse.Namespace) -> None:
     """Refuse options that would not be used, and a layout that OUT cannot have."""
-    from rnnlayout._files.formats.registry import ModelFormat, format_to_write, layout_of_format
+    from rnnlayout._files.formats.registry import format_to_write, layout_of_format, why_not_in
     from rnnlayout._model.errors import FileError
-    from rnnlayout._model.layout import known_layouts
     from rnnlayout._native import LayoutError
 
     if options.into and options.dtype:
@@ -112,13 +111,8 @@ def _check_usage(options: argparse.Namespace) -> None:
             layout_of_format(format)
     except (FileError, LayoutError) as error:
         options.wrong(in_options(str(error), options))
-    if options.to and isinstance(format, ModelFormat) and options.to.name not in format.layouts:
-        known = [f"--to {name}" for name in format.layouts if name in known_layouts()]
-        fits = f"pass {' or '.join(known)}" if known else "omit --to"
-        options.wrong(
-            f"a {format.suffix} file cannot have layout {options.to.name}: {fits}, or give OUT"
-            " another suffix"
-        )
+    if options.to and (why := why_not_in(format, options.to)):
+        options.wrong(in_options(why, options) + ", or give OUT another suffix")
 
 
 def _print_json(done: Converted, options: argparse.Namespace) -> None:

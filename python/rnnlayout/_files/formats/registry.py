@@ -19,9 +19,9 @@ from rnnlayout._files.tensor_sets.file_limits import InputFile
 from rnnlayout._files.tensor_sets.find_rnns import TensorGroup
 from rnnlayout._files.tensor_sets.found import Found
 from rnnlayout._files.tensor_sets.tensor_set import Converted, Hints, Progress, TensorSet
-from rnnlayout._model.asks import Ask
+from rnnlayout._model.asks import Ask, Message, join_messages
 from rnnlayout._model.errors import FileError
-from rnnlayout._model.layout import Layout
+from rnnlayout._model.layout import Layout, known_layouts
 from rnnlayout._native import LayoutError
 from rnnlayout._weights.weights import Weights
 
@@ -167,6 +167,15 @@ def layout_of_format(format: Format) -> str:
         return format.layouts[0]
     why = f"a {format.suffix} file may have several layouts: choose one with "
     raise LayoutError(why + Ask("to"))
+
+
+def why_not_in(format: Format, layout: Layout) -> str | Message:
+    """Return why the files of a format cannot have a layout, and what to pass; "" if they can."""
+    if not isinstance(format, ModelFormat) or layout.name in format.layouts:
+        return ""
+    known = [Ask("to", name) for name in format.layouts if name in known_layouts()]
+    why = f"a {format.suffix} file cannot have layout {layout}: "
+    return why + ("pass " + join_messages(" or ", known) if known else "omit " + Ask("to", None))
 
 
 def file_to_read(path: Any) -> Path:
