@@ -242,7 +242,7 @@ def workspaces(gpu):
         asked = ask.Asked(gpu.library, {"call": "sizes", **more})
         asked.create()
         for name in ask.STEPS:
-            getattr(asked, name)()  # the sizes are written, then it fails: there is no device
+            getattr(asked, name)()  # writes the sizes, and then fails without a device
         real = gpu.forward(more).workspace.value
         sizes[f"T={T}, lengths={given}"] = [real, asked.workspace.value]
     real = [size[0] for size in sizes.values()]

@@ -38,8 +38,8 @@ def ends_without_the_lock(call, last):
     """Does call() end in a thread while this thread keeps the lock? It fills a view of one element,
     last, at its end.
 
-    A third thread may take the lock before the call begins. The answer is no if none of the tries
-    ends.
+    A third thread may take the lock before the call begins. So it is tried several times, and the
+    answer is yes if the call ends once.
     """
     return any(_ends_without_the_lock(call, last) for _ in range(TRIES))
 

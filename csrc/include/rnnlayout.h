@@ -548,7 +548,7 @@ int rnl_num_threads(void);
  *
  * All parts of cuDNN are checked and opened at once: a call that does not find its part aborts the
  * process. RNL_E_NO_CUDNN: the text says why this cuDNN cannot be used; another path may be tried.
- * Without a usable driver it succeeds too, and rnl_cudnn_describe() says why there is none. Opened
+ * Without a usable driver it succeeds too, and rnl_cudnn_describe() gives the reason. Opened
  * libraries stay open.
  */
 rnl_status rnl_cudnn_open(const char *path, rnl_error *err);

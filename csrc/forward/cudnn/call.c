@@ -150,8 +150,8 @@ static rnl_status forward(rnl_gpu_rnn *rnn, rnl_lane *lane, const rnl_gpu_plan *
 static rnl_status grow_block(rnl_gpu_rnn *rnn, size_t nbytes, rnl_error *err)
 {
     rnl_gpu_device *const device = rnn->device;
-    const size_t more = nbytes /
-                        4; /* so that lengths that grow step by step do not free each time */
+    /* More than needed, so that lengths that grow step by step do not free each time. */
+    const size_t more = nbytes / 4;
     rnl_status status = RNL_OK;
     if (rnn->block)
         status = RNL_CU(device, err, cuMemFree_v2, rnn->block); /* waits for its calls */

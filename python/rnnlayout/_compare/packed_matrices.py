@@ -35,7 +35,7 @@ _RELATED = 6  # standard deviations: a correlation that chance does not make, se
 @dataclass(frozen=True)
 class MatrixReading:
     """One way to read a matrix. at: where its first element is. order: for each place of a gate in
-    the buffer, the number of the gate that is there. signs: for each place 1, or -1 if that gate is
+    the buffer, the number of the gate found in it. signs: for each place 1, or -1 if that gate is
     negated. scale: what all its values were multiplied by.
     """
 
