@@ -95,6 +95,12 @@ def pytest_configure(config):
     config.stash[LEFT_OUT] = 0
 
 
+def pytest_itemcollected(item):
+    """Building the C library takes half a minute."""
+    if "c_build" in item.fixturenames:
+        item.add_marker("long")
+
+
 def pytest_deselected(items):
     """Count what the option -m leaves out because of these marks; -k makes a call of its own."""
     config = items[0].config
