@@ -16,7 +16,7 @@ from rnnlayout._model.undecided import UndecidedError
 from rnnlayout._native import LayoutError
 
 from .caller_spec import CallerSpec
-from .fitting import FittingRNN, fitting_rnns
+from .fitting import fitting_rnns
 
 
 def read_tensors(
@@ -43,20 +43,20 @@ def read_tensors(
         if isinstance(value, Bits) and value.rounded:
             rounded.append(label)
     asked.check_dtype(labels[0], dtype)
-    fits = fitting_rnns(names, tuple([array.shape for array in arrays]), dtype, asked)
-    found = [_checked_rnn(one, arrays, tuple(rounded)) for one in fits]
+    found = [
+        CheckedRNN(
+            fits.spec,
+            fits.layout,
+            fits.optional_tensors,
+            list(fits.names),
+            [as_carrier(arrays[k]) for k in fits.order],
+            rounded=tuple(rounded),
+        )
+        for fits in fitting_rnns(names, tuple([a.shape for a in arrays]), dtype, asked)
+    ]
     if len(found) > 1:
         raise _several_specs(found)
     return found[0]
-
-
-def _checked_rnn(
-    fits: FittingRNN, arrays: Sequence[np.ndarray], rounded: tuple[str, ...]
-) -> CheckedRNN:
-    ordered = [as_carrier(arrays[k]) for k in fits.order]
-    return CheckedRNN(
-        fits.spec, fits.layout, fits.optional_tensors, list(fits.names), ordered, rounded=rounded
-    )
 
 
 def _several_specs(found: Sequence[CheckedRNN]) -> UndecidedError:
