@@ -9,7 +9,7 @@ an RNN has no head.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -69,7 +69,7 @@ def _read_nam(file: InputFile, hints: Hints) -> Found:
     config = {
         name: np.stack(found)[:, None].tolist() for name, found in states.items() if np.any(found)
     }
-    weights = weights_of(replace(read_source(tensors, model.spec, "nam"), config=config))
+    weights = weights_of(read_source(tensors, model.spec, "nam"), config=config)
     return Found({_NAME: weights}, {}, notes, ["head.weight", "head.bias"])
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,6 @@ from rnnlayout._files.tensor_sets.output_file import Output
 from rnnlayout._files.tensor_sets.record import KEY, Record, read_records, write_records
 from rnnlayout._files.tensor_sets.rnn_names import distinct_names
 from rnnlayout._files.tensor_sets.tensor_set import Hints
-from rnnlayout._model.checked_rnn import checked_rnn_of
 from rnnlayout._model.describe import describe
 from rnnlayout._model.errors import FileError
 from rnnlayout._model.spec import Spec
@@ -118,8 +117,8 @@ def _parse_rtneural(file: InputFile) -> _RTNeuralModel:
         if name in entries:
             if record.spec.bias == "none":
                 entries[name] = _without_zero_biases(entries[name])
-            given = checked_rnn_of(as_recorded(entries[name], record))
-            entries[name] = weights_of(replace(given, batch_first=record.batch_first))
+            whole = as_recorded(entries[name], record)
+            entries[name] = weights_of(whole, batch_first=record.batch_first)
     others = [name for name, one in layers.items() if one["type"] not in _CELLS and one["weights"]]
     return _RTNeuralModel(model, layers, Found(entries, refused, notes, others), parts)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -58,7 +57,7 @@ def read_onnx_node(site: NodeSite, constants: Constants, hints: Hints, notes: li
         {role: np.ascontiguousarray(a) for role, a in tensors.items()}, spec, "onnx"
     )
     config = node_settings(site, spec, constants, notes)
-    return weights_of(replace(given, config=config, batch_first="layout" in config))
+    return weights_of(given, config=config, batch_first="layout" in config)
 
 
 def _weight_bits(
