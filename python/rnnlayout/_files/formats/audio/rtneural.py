@@ -27,7 +27,7 @@ from rnnlayout._model.describe import describe
 from rnnlayout._model.errors import FileError
 from rnnlayout._model.spec import Spec
 from rnnlayout._native import LayoutError
-from rnnlayout._sources.read_source import read_source
+from rnnlayout._sources.read_tensors import read_described
 from rnnlayout._weights.weights import Weights, weights_of
 
 from .json_model import (
@@ -180,7 +180,7 @@ def _read_rtneural_layer(
     if (unused := layer.get("activation", "tanh")) not in ("tanh", ""):
         unused = repr(unused)[:40]
         notes.append(f"{name}: its activation {unused} is not used: RTNeural computes tanh")
-    return weights_of(read_source(tensors, spec, "keras"))
+    return weights_of(read_described(tensors, spec, "keras"))
 
 
 def _without_zero_biases(weights: Weights) -> Weights:
@@ -188,7 +188,7 @@ def _without_zero_biases(weights: Weights) -> Weights:
     tensors = {name: a for name, a in weights.items() if not name.endswith("bias") or a.any()}
     lacks = len(tensors) * len(_ARRAYS) == len(weights) * (len(_ARRAYS) - 1)
     spec = weights.spec.replace(bias="none")
-    return weights_of(read_source(tensors, spec, "keras")) if lacks else weights
+    return weights_of(read_described(tensors, spec, "keras")) if lacks else weights
 
 
 def _lists_of_layer(weights: Weights) -> list[Any]:
