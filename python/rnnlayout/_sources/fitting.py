@@ -144,8 +144,9 @@ def _fitting_in_layouts(
     else:
         assert asked.layout is not None
         placed = [_Placed(asked.layout, shapes, None)]
-    if asked.spec is not None:
-        found = _rnns_of_spec(placed, names, asked.spec.replace(dtype=dtype))
+    if (spec := asked.spec) is not None:
+        spec = spec if spec.dtype == dtype else spec.replace(dtype=dtype)
+        found = _rnns_of_spec(placed, names, spec)
     else:
         found = _inferred_rnns(placed, names, dtype, asked.hints)
     kept: list[FittingRNN] = []  # without biases, cells of Equinox are cells of torch

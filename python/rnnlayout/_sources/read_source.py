@@ -145,7 +145,7 @@ def _read_again(old: CheckedRNN, asked: CallerSpec) -> CheckedRNN:
     asked.check_dtype("the Weights", old.dtype)
     bits = [Bits(array, old.dtype) for array in old.arrays]
     known = replace(asked, layout=old.layout)
-    found = read_tensors(zip(old.names, bits, strict=True), tuple(old.names), known)
+    found = read_tensors(zip(old.names, bits, strict=True), None, known)
     return replace(found, config=old.config, batch_first=old.batch_first, rounded=old.rounded)
 
 
