@@ -14,6 +14,7 @@
 
 #include "forward/recurrence.h"
 #include "forward/team.h"
+#include "kernels/subnormals.h"
 
 typedef struct rnl_portion {
     int64_t first_row, rows;
@@ -40,6 +41,7 @@ typedef struct rnl_running {
     rnl_portion *parts;
     rnl_barrier all;
     int64_t began_ns;
+    rnl_float_mode callers_mode;
     atomic_int stop;
     _Atomic int64_t stop_layer; /* after which all members leave */
 } rnl_running;

@@ -44,7 +44,10 @@ static void poll_caller(const share *s, int64_t work)
     if (!call->poll || s->part->since_poll < WORK_OF_A_POLL)
         return;
     s->part->since_poll = 0;
-    if (call->poll(call->poll_arg))
+    rnl_float_mode_restore(s->run->callers_mode);
+    const int stop = call->poll(call->poll_arg);
+    s->run->callers_mode = rnl_flush_subnormals();
+    if (stop)
         atomic_store(&s->run->stop, 1);
 }
 
@@ -491,9 +494,8 @@ static void run_part(rnl_running *run, rnl_portion *part, int64_t layer, int mem
     }
 }
 
-void rnl_run_member(void *arg, int k, int members)
+static void run_member(rnl_running *run, int k, int members)
 {
-    rnl_running *const run = arg;
     const int n = run->num_parts;
     for (int64_t layer = 0; layer < run->rnn->spec.num_layers; layer++) {
         for (int p = k % n; p < n; p += members) {
@@ -503,4 +505,14 @@ void rnl_run_member(void *arg, int k, int members)
         if (!rnl_barrier_wait(&run->all, members) || atomic_load(&run->stop_layer) <= layer)
             return;
     }
+}
+
+void rnl_run_member(void *arg, int k, int members)
+{
+    rnl_running *const run = arg;
+    const rnl_float_mode before = rnl_flush_subnormals();
+    if (k == 0)
+        run->callers_mode = before;
+    run_member(run, k, members);
+    rnl_float_mode_restore(k == 0 ? run->callers_mode : before);
 }
