@@ -11,8 +11,6 @@
 #include "forward/prepared.h"
 #include "kernels/kernels.h"
 
-enum { LARGER_THAN_CACHES = 8 << 20 }; /* bytes; larger panels are written past the caches */
-
 /* ------------------------------------------------------------------------------ the memory -- */
 
 static int64_t num_weights(const rnl_rnn *rnn)
@@ -136,7 +134,7 @@ static void pack(const rnl_rnn *rnn)
         for (int j = 0; j < RNL_NUM_OPERANDS; j++) {
             rnl_operand *const operand = &rnn->weights[k].operands[j];
             if (operand->of.gates)
-                rnn->kernels->pack(&operand->of, operand->panel, rnn->streams);
+                rnn->kernels->pack(&operand->of, operand->panel);
             memset(operand->of.of_gate, 0, sizeof operand->of.of_gate);
         }
 }
@@ -259,7 +257,6 @@ rnl_status rnl_rnn_pack(rnl_rnn *rnn, rnl_error *err)
     if (!rnn->panels)
         return rnl_fail(err, RNL_E_NOMEM, "no memory for the weights");
     lay_out_panels(rnn, rnn->panels);
-    rnn->streams = size.n >= LARGER_THAN_CACHES;
     pack(rnn);
     return RNL_OK;
 }

@@ -405,7 +405,8 @@ rnl_status rnl_plan_run(const rnl_plan *plan, rnl_dtype src_dtype, const void *c
  * Arithmetic is in float32, or in float64 if the weights are float64. On one tier of kernels,
  * results are bit-identical from run to run, for any number of threads, any batch size and any
  * position in the batch, and for T calls of one step as for one call of T steps; only the sign and
- * payload of a NaN may differ.
+ * payload of a NaN may differ. Subnormal operands and results count as zero, on x86-64 and AArch64;
+ * the caller's floating-point mode is restored.
  */
 typedef struct rnl_rnn rnl_rnn;
 

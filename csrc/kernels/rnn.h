@@ -103,7 +103,7 @@ typedef void rnl_product_fn(const rnl_product *job);
 typedef struct rnl_rnn_kernels {
     int lanes;
     int pair; /* number of k in a lane of the panel */
-    void (*pack)(const rnl_matrices *from, void *panel, bool stream);
+    void (*pack)(const rnl_matrices *from, void *panel);
     void (*start)(const rnl_start *job);
     rnl_product_fn *product;
     rnl_product_fn *direct;    /* the same without a panel; may be NULL */

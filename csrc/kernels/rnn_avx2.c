@@ -11,8 +11,6 @@
 #define LESSER_D(a, b) (vecd)(_mm256_min_pd((__m256d)(a), (__m256d)(b)))
 #define GREATER_F(a, b) (vecf)(_mm256_max_ps((__m256)(a), (__m256)(b)))
 #define GREATER_D(a, b) (vecd)(_mm256_max_pd((__m256d)(a), (__m256d)(b)))
-#define STREAM(to, vector) _mm256_stream_si256((void *)(to), (__m256i)(vector))
-#define STREAM_FENCE _mm_sfence
 #define TIER avx2
 
 typedef float vecf __attribute__((vector_size(VECTOR_BYTES)));

@@ -7,8 +7,6 @@
 #define REGISTERS 32
 #define BLOCKS_OF_A_ROW(G) 4
 #define KEEP(vector) (void)0
-#define STREAM(to, vector) memcpy(to, &(vector), sizeof(vector))
-#define STREAM_FENCE() (void)0
 #define TIER neon
 
 typedef float vecf __attribute__((vector_size(VECTOR_BYTES)));

@@ -9,8 +9,6 @@
 #define REGISTERS 16
 #define BLOCKS_OF_A_ROW(G) ((G) == 1 ? 4 : 9 / (G))
 #define KEEP(vector) (void)0
-#define STREAM(to, vector) memcpy(to, &(vector), sizeof(vector))
-#define STREAM_FENCE() (void)0
 #define TIER plain
 
 typedef float vecf __attribute__((vector_size(VECTOR_BYTES)));

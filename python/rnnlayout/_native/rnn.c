@@ -99,9 +99,11 @@ typedef struct arrays {
     PyArrayObject *x, *h0, *c0, *lengths, *y, *hn, *cn;
 } arrays;
 
+enum { MADE_Y, MADE_HN, MADE_CN, MADE_LENGTHS, NUM_MADE };
+
 typedef struct rnn_call {
     arrays given;
-    PyObject *made[3]; /* outputs that were made for the call: references to release */
+    PyObject *made[NUM_MADE]; /* for the call: references to release */
     int axes, batched, type;
     rnl_rnn_call core;
 } rnn_call;
@@ -186,7 +188,7 @@ static int fits_input(const rnn_object *self, int checked, rnn_call *call)
                   &core->x_batch) < 0)
         return 0;
     if (a->lengths &&
-        !(is_plain(a->lengths, NPY_INT64) && PyArray_NDIM(a->lengths) == 1 &&
+        !(call->batched && is_plain(a->lengths, NPY_INT64) && PyArray_NDIM(a->lengths) == 1 &&
           PyArray_IS_C_CONTIGUOUS(a->lengths) && PyArray_DIM(a->lengths, 0) == core->N))
         return 0;
     return (!a->h0 || is_state(self, call, a->h0, self->state_size)) &&
@@ -286,6 +288,18 @@ static int make(PyArrayObject **given, PyObject **made, int ndim, npy_intp *shap
     return *made ? 0 : -1;
 }
 
+/* Copy the lengths: the core has checked them when it uses them, and another thread may change the
+ * caller's. */
+static int copy_lengths(rnn_call *call)
+{
+    arrays *given = &call->given;
+    if (!given->lengths)
+        return 0;
+    call->made[MADE_LENGTHS] = PyArray_NewCopy(given->lengths, NPY_CORDER);
+    given->lengths = (PyArrayObject *)call->made[MADE_LENGTHS];
+    return given->lengths ? 0 : -1;
+}
+
 /* Make the outputs that the caller did not give. */
 static int make_outputs(const rnn_object *self, rnn_call *call)
 {
@@ -305,11 +319,11 @@ static int make_outputs(const rnn_object *self, rnn_call *call)
         c[1] = c[2];
     }
     arrays *given = &call->given;
-    if (make(&given->y, &call->made[0], ndim, y, call->type) < 0 ||
-        make(&given->hn, &call->made[1], 2 + call->batched, h, call->type) < 0)
+    if (make(&given->y, &call->made[MADE_Y], ndim, y, call->type) < 0 ||
+        make(&given->hn, &call->made[MADE_HN], 2 + call->batched, h, call->type) < 0)
         return -1;
     return rnl_cell_facts_of(self->spec.cell)->has_c
-               ? make(&given->cn, &call->made[2], 2 + call->batched, c, call->type)
+               ? make(&given->cn, &call->made[MADE_CN], 2 + call->batched, c, call->type)
                : 0;
 }
 
@@ -349,7 +363,7 @@ static int prepare_call(const rnn_object *self, rnn_call *call, int checked)
     const int is_given = a->y || a->hn || a->cn;
     if ((call->axes == STEP && self->spec.bidirectional) || !fits_input(self, checked, call))
         return 0;
-    if (make_outputs(self, call) < 0)
+    if (copy_lengths(call) < 0 || make_outputs(self, call) < 0)
         return -1;
     if (!fits_output(self, call))
         return 0;
@@ -406,7 +420,7 @@ static PyObject *rnn_run(PyObject *object, PyObject *const *args, Py_ssize_t n)
                         "run(): an array does not have the type or shape that the core needs");
     else if (ready == 0)
         result = Py_NewRef(Py_None);
-    for (int k = 0; k < 3; k++)
+    for (int k = 0; k < NUM_MADE; k++)
         Py_XDECREF(call.made[k]);
     return result;
 }

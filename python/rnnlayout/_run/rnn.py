@@ -253,8 +253,8 @@ class RNN:
             result = gpu.call_on_gpu(
                 native, self._spec, self._axes, x, state, lengths, outs, stream
             )
-        elif lengths is None and stream is None:
-            result = native.run(x, state, None, out, h_out, c_out, self._axes, False)
+        elif stream is None:
+            result = native.run(x, state, lengths, out, h_out, c_out, self._axes, False)
         if result is not None:
             return result
         return self._checked_call(self._axes, lengths, stream, x, state, out, h_out, c_out)

@@ -25,6 +25,16 @@ static double *numbers(int64_t n, rnl_dtype dtype, double size)
     return all;
 }
 
+/* Make every apart-th number subnormal or zero. */
+static void shrink(double *all, int64_t n, rnl_dtype dtype, int64_t apart)
+{
+    const double size = dtype == RNL_FLOAT64   ? 0x1p-1024
+                        : dtype == RNL_FLOAT16 ? 0x1p-16
+                                               : 0x1p-128;
+    for (int64_t k = 0; k < n; k += apart)
+        all[k] = rounded(dtype, all[k] * size);
+}
+
 static rnl_spec random_spec(int64_t scale)
 {
     rnl_spec spec = rnl_spec_default((rnl_cell)random_below(4), 1 + random_below(20),
@@ -80,6 +90,11 @@ problem random_problem(void)
     p.x = numbers(p.T * p.N * p.spec.input_size, p.dtype, 1);
     p.h0 = numbers(p.spec.num_layers * p.D * p.N * p.S, p.dtype, 1);
     p.c0 = numbers(p.spec.num_layers * p.D * p.N * p.H, p.dtype, 1);
+    if (random_below(4) == 0) {
+        const int64_t apart = random_below(2) ? 1 : 3;
+        shrink(p.weights, p.num_weights, p.spec.dtype, apart);
+        shrink(p.x, p.T * p.N * p.spec.input_size, p.dtype, apart);
+    }
     p.has_lengths = random_below(2);
     for (int64_t n = 0; n < p.N; n++)
         p.lengths[n] = random_below(p.T + 1);
