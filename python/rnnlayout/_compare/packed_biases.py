@@ -326,9 +326,7 @@ class _BiasSearch:
             near = abs(vector - self.made[at][:, :, v]) <= self.wide[at][:, :, v]
         return np.asarray(self.units - np.count_nonzero(near, axis=-1))
 
-    def explain(
-        self, arrangement: BiasArrangement
-    ) -> tuple[float, Callable[[], PackedBiases]]:
+    def explain(self, arrangement: BiasArrangement) -> tuple[float, Callable[[], PackedBiases]]:
         """Return the cost of the best explanation, 1 per mistake and 1000 per element, and what
         makes it."""
         sizes = bias_sizes(self.truth, self.count)
