@@ -2,11 +2,11 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "core/clock.h"
 #include "core/lengths.h"
 #include "core/status.h"
 #include "forward/running.h"
 #include "forward/stepper.h"
+#include "system/system.h"
 
 enum {
     MAX_PARTS = 64,

@@ -1,8 +1,4 @@
 /* Prepare an RNN for the CPU: matrices as panels, biases as the start values of sums. */
-#define _DEFAULT_SOURCE /* madvise; NOLINT(bugprone-reserved-identifier,cert-*) */
-#if defined(__linux__)
-#include <sys/mman.h>
-#endif
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,6 +6,7 @@
 #include "core/status.h"
 #include "forward/prepared.h"
 #include "kernels/kernels.h"
+#include "system/system.h"
 
 /* ------------------------------------------------------------------------------ the memory -- */
 
@@ -54,21 +51,6 @@ static rnl_size lay_out_panels(const rnl_rnn *rnn, char *memory)
                                                 rnl_dtype_nbytes(rnn->spec.dtype));
         }
     return a.used;
-}
-
-/* Large memory in large pages, where the system has them. */
-static void *new_memory(int64_t nbytes)
-{
-    enum { LARGE_PAGE = 2 << 20, SOME_PAGES = 2 * LARGE_PAGE };
-    const bool large = nbytes >= SOME_PAGES;
-    void *memory;
-    if (posix_memalign(&memory, large ? LARGE_PAGE : RNL_ALIGNMENT, (size_t)nbytes))
-        return NULL;
-#if defined(__linux__)
-    if (large)
-        (void)madvise(memory, (size_t)nbytes, MADV_HUGEPAGE);
-#endif
-    return memory;
 }
 
 /* -------------------------------------------------------------- places in the weights -- */
@@ -253,7 +235,7 @@ void rnl_rnn_update(rnl_rnn *rnn, const void *weights)
 rnl_status rnl_rnn_pack(rnl_rnn *rnn, rnl_error *err)
 {
     const rnl_size size = lay_out_panels(rnn, NULL);
-    rnn->panels = size.overflow ? NULL : new_memory(size.n);
+    rnn->panels = size.overflow ? NULL : rnl_memory_new(size.n);
     if (!rnn->panels)
         return rnl_fail(err, RNL_E_NOMEM, "no memory for the weights");
     lay_out_panels(rnn, rnn->panels);
@@ -343,8 +325,8 @@ rnl_status rnl_rnn_new(const rnl_spec *spec, const void *weights, const rnl_rnn_
     rnl_rnn plan = described(spec, options);
     const rnl_size size = lay_out(&plan, NULL);
     rnl_rnn *const made = malloc(sizeof *made);
-    void *memory = NULL;
-    if (!made || size.overflow || posix_memalign(&memory, RNL_ALIGNMENT, (size_t)size.n)) {
+    void *const memory = made && !size.overflow ? rnl_memory_new(size.n) : NULL;
+    if (!memory) {
         free(made);
         return rnl_fail(err, RNL_E_NOMEM, "no memory for the weights");
     }
@@ -371,9 +353,9 @@ void rnl_rnn_free(rnl_rnn *rnn)
     if (!rnn)
         return;
     for (int k = 0; k < RNL_NUM_ROOMS; k++)
-        free(atomic_load(&rnn->rooms[k]));
-    free(rnn->panels);
-    free(rnn->memory);
+        rnl_memory_free(atomic_load(&rnn->rooms[k]));
+    rnl_memory_free(rnn->panels);
+    rnl_memory_free(rnn->memory);
     free(rnn);
 }
 
@@ -390,9 +372,9 @@ rnl_room *rnl_room_take(rnl_rnn *rnn, int64_t nbytes)
         room = atomic_exchange(&rnn->rooms[k], NULL);
     if (room && room->nbytes >= nbytes)
         return room;
-    free(room);
+    rnl_memory_free(room);
     const rnl_size size = rnl_size_add(rnl_size_of(sizeof *room), rnl_size_of(nbytes));
-    room = size.overflow ? NULL : new_memory(size.n);
+    room = size.overflow ? NULL : rnl_memory_new(size.n);
     if (room)
         room->nbytes = nbytes;
     return room;
@@ -405,5 +387,5 @@ void rnl_room_give(rnl_rnn *rnn, rnl_room *room)
         if (atomic_compare_exchange_strong(&rnn->rooms[k], &none, room))
             return;
     }
-    free(room);
+    rnl_memory_free(room);
 }

@@ -1,5 +1,4 @@
 /* One sequence, some steps at a time, in the calling thread. */
-#define _DEFAULT_SOURCE /* posix_memalign; NOLINT(bugprone-reserved-identifier,cert-*) */
 #include "forward/stepper.h"
 
 #include <stdlib.h>
@@ -8,6 +7,7 @@
 #include "core/status.h"
 #include "kernels/kernels.h"
 #include "kernels/subnormals.h"
+#include "system/system.h"
 
 enum {
     STEPS_AT_ONCE = 16, /* whose inputs are multiplied together ... */
@@ -95,8 +95,8 @@ rnl_status rnl_stepper_new(rnl_rnn *rnn, rnl_dtype dtype, rnl_stepper **stepper,
         return status;
     rnl_stepper *const made = malloc(sizeof *made);
     const rnl_size size = made ? rnl_stepper_place(made, rnn, dtype, NULL) : (rnl_size){0, true};
-    void *memory = NULL;
-    if (size.overflow || posix_memalign(&memory, RNL_ALIGNMENT, (size_t)size.n)) {
+    void *const memory = size.overflow ? NULL : rnl_memory_new(size.n);
+    if (!memory) {
         free(made);
         return rnl_fail(err, RNL_E_NOMEM, "no memory for a stepper");
     }
@@ -109,7 +109,7 @@ rnl_status rnl_stepper_new(rnl_rnn *rnn, rnl_dtype dtype, rnl_stepper **stepper,
 void rnl_stepper_free(rnl_stepper *stepper)
 {
     if (stepper)
-        free(stepper->layers); /* the first piece of its memory */
+        rnl_memory_free(stepper->layers); /* the first piece of its memory */
     free(stepper);
 }
 

@@ -1,9 +1,9 @@
 /* The recurrence: one member's share of a call, by layers and steps. */
 #include <string.h>
 
-#include "core/clock.h"
 #include "forward/running.h"
 #include "kernels/kernels.h"
+#include "system/system.h"
 
 enum {
     WORK_OF_A_PIECE = 1 << 28, /* multiplications between two checks whether to stop: 0.1 s */

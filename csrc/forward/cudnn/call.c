@@ -3,9 +3,9 @@
 #include <string.h>
 #include <time.h>
 
-#include "core/clock.h"
 #include "core/status.h"
 #include "forward/cudnn/rnn.h"
+#include "system/system.h"
 
 /* ---- no steps: y is zero, the states are copied ---- */
 

@@ -37,8 +37,10 @@ static void shrink(double *all, int64_t n, rnl_dtype dtype, int64_t apart)
 
 static rnl_spec random_spec(int64_t scale)
 {
-    rnl_spec spec = rnl_spec_default((rnl_cell)random_below(4), 1 + random_below(20),
-                                     1 + random_below(MOST_UNITS * scale));
+    /* one after the other: the order of arguments is the compiler's */
+    const rnl_cell cell = (rnl_cell)random_below(4);
+    const int64_t I = 1 + random_below(20), H = 1 + random_below(MOST_UNITS * scale);
+    rnl_spec spec = rnl_spec_default(cell, I, H);
     spec.num_layers = 1 + random_below(3);
     spec.bidirectional = (int)random_below(2);
     spec.bias = (rnl_bias)random_below(4);
