@@ -2,10 +2,15 @@
 
 import html
 import re
+import sys
 
 import cmarkgfm
 import pytest
 from commands import ROOT
+
+sys.path.insert(0, str(ROOT / "tools"))
+
+import project_page
 
 FOLDERS = (ROOT, ROOT / "docs", ROOT / "docs" / "howto", ROOT / "benchmarks", ROOT / "tests")
 PAGES = {
@@ -74,3 +79,17 @@ def test_links_lead_somewhere_on_a_git_host(name):
         target = page.parent / file if file else page
         assert target.exists(), link
         assert not anchor or target.suffix != ".md" or anchor in anchors(target), link
+
+
+def test_pypi_shows_the_readme_with_links_to_the_files_of_its_version():
+    page = project_page.dynamic_metadata({}, {"version": "1.2"})
+    shown = cmarkgfm.github_flavored_markdown_to_html(page["readme"]["text"])
+    start, kinds = project_page.ADDRESS, set()
+    for link in [*LINK.findall(shown), *page["urls"].values()]:
+        if link.startswith(start):
+            kind, _, file = link.removeprefix(start).partition("/v1.2/")
+            assert (ROOT / file).exists() if file else kind in ("", "/issues"), link
+            kinds.add(kind)
+        else:
+            assert link.startswith("https:"), link
+    assert kinds == {"", "/blob", "/raw", "/issues"}
