@@ -48,7 +48,13 @@ def folder(tmp_path_factory):
     parts = {"encoder": torch.nn.GRU(8, 16, 2), "head": torch.nn.Linear(16, 3)}
     torch.save(torch.nn.ModuleDict(parts).state_dict(), folder / "model.pt")
     save_for_flax(folder, trained)
+    parts = {"encoder": torch.nn.GRU(8, 16), "head": torch.nn.Linear(16, 3)}
+    torch.save(torch.nn.ModuleDict(parts).state_dict(), folder / "yours.pt")
     rl.save(folder / "model.onnx", rl.Weights(torch.nn.GRU(8, 16)).to("onnx"))
+    keras.Sequential([
+        keras.Input((None, 8)), keras.layers.GRU(16, return_sequences=True, name="gru_1"),
+        keras.layers.GRU(16, name="gru_2"), keras.layers.Dense(3),
+    ]).save(folder / "yours.keras")  # fmt: skip
     shutil.copytree(DATA, folder / "examples" / "data")
     shutil.copy(DATA / "old.h5", folder)
     gru = old.CUDNN.GRU(5, name="gru")

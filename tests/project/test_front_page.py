@@ -22,7 +22,15 @@ SEARCHES = {
     "unexpected key": "errors",
     "size mismatch": "errors",
     "run lstm in c": "howto/c-inference",
+    "run lstm in c++": "howto/c-inference",
     "microcontroller": "howto/microcontroller",
+    "streaming inference": "forward",
+    "variable length sequences": "forward",
+    "pack_padded_sequence": "forward",
+    "macos": "install",
+    "license": "install",
+    "cudnn_status_not_supported": "errors",
+    "is not a kerassaveable subclass": "howto/cudnn-layers-to-keras3",
 }
 
 
