@@ -1,14 +1,16 @@
 """Generate the tables in README.md, docs and benchmarks/README.md, and the names in layout.py.
 
-They follow from the library and from the results of the benchmarks.
+They follow from the library and from the results of the benchmarks. Programs are copied into pages.
 
     python tools/tables.py            compare; exit code 1 if a page is out of date
     python tools/tables.py --write    write the tables into the pages
 
-A table is between <!-- table: NAME --> and <!-- end of table -->.
+A table is between <!-- table: NAME --> and <!-- end of table -->, a program between
+<!-- program: PATH --> and <!-- end of program -->.
 """
 
 import argparse
+import inspect
 import json
 import re
 import sys
@@ -21,9 +23,11 @@ import layout_tables
 import proof
 from layout_tables import markdown
 
+import rnnlayout
+
 ROOT = Path(__file__).resolve().parent.parent
-NAMES = ("layouts", "every-layout", "conversions", "formats", "cudnn-versions", "performance",
-         "security")  # fmt: skip
+NAMES = ("api", "c-api", "howto/c-inference", "layouts", "every-layout", "conversions", "formats",
+         "cudnn-versions", "performance", "security")  # fmt: skip
 PAGES = [
     ROOT / "README.md",
     ROOT / "benchmarks" / "README.md",
@@ -36,7 +40,27 @@ FILES = json.loads((RESULTS / "files.json").read_text())
 FORWARD = json.loads((RESULTS / "forward.json").read_text())
 REALTIME = json.loads((RESULTS / "realtime.json").read_text())
 GPU = next((json.loads(path.read_text()) for path in sorted(RESULTS.glob("gpu-*.json"))[::-1]), {})
-MARKED = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
+MARKED = re.compile(r"(<!-- (table|program): (\S+) -->\n).*?(<!-- end of \2 -->)", re.DOTALL)
+
+
+PUBLIC = re.compile(r"^(\w.*)\n--+$|^\.\. auto[a-z]+:: rnnlayout\.(\w+)", re.MULTILINE)
+
+
+def public_names():
+    """The first sentence of each docstring, in the order of the reference."""
+    items = []
+    for section, name in PUBLIC.findall((ROOT / "docs" / "api.md").read_text()):
+        if section:
+            items.append(f"\n**{section}**\n\n")
+        else:
+            first = inspect.getdoc(getattr(rnnlayout, name)).split("\n\n")[0]
+            items.append(f"- `rl.{name}`: {' '.join(first.split())}\n")
+    return "".join(items) + "\n"
+
+
+def program(path):
+    """The text of a file, as a block of code."""
+    return f"```{path.suffix[1:]}\n{path.read_text()}```\n"
 
 
 def differences():
@@ -245,6 +269,7 @@ TABLES = {
     "proof": proof.table,
     "layout_names": layout_tables.names,
     "layout_literal": layout_tables.literal,
+    "public_names": public_names,
     "held": layout_tables.held,
     "each_layout": layout_tables.each_layout,
     "pairs": layout_tables.pairs,
@@ -269,7 +294,12 @@ TABLES = {
 
 def current(page):
     """Return the page's text with every table up to date."""
-    return MARKED.sub(lambda m: m[1] + TABLES[m[2]]() + m[3], page.read_text())
+
+    def generated(marked):
+        start, kind, name, end = marked.groups()
+        return start + (TABLES[name]() if kind == "table" else program(page.parent / name)) + end
+
+    return MARKED.sub(generated, page.read_text())
 
 
 def main():
