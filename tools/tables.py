@@ -225,15 +225,15 @@ def gpu_speeds():
 
 
 GPU_PEERS = [
-    "raw cuDNN", "raw cuDNN, persist_static", "raw cuDNN, persist_small", "raw cuDNN, graph",
-    "torch", "torch, outside inference mode", "torch, TF32", "torch, cell", "torch, graph", "JAX",
+    "raw cuDNN", "raw cuDNN, small H",
+    "torch", "torch, outside inference mode", "torch, TF32", "torch, cell", "torch, graph",
     "ours, new results", "ours, TF32, new results", "ours, captured",
 ]  # fmt: skip
 
 
 def gpu_goals():
     rows = [[r["case"], what, limit, value, "met" if met else "missed"]
-            for r in GPU.get("speed", []) + GPU.get("copies", [])
+            for r in GPU.get("speed", [])
             for what, limit, value, met in r.get("goals", [])]  # fmt: skip
     return markdown(["case", "goal", "limit", "measured", ""], rows) if rows else NOT_MEASURED
 

@@ -580,8 +580,8 @@ rnl_status rnl_gpu_describe(int device, rnl_gpu *gpu, rnl_error *err);
 /* ---------------------------------------------------------------- the forward pass on a GPU -- */
 
 /*
- * An RNN on a GPU, run by cuDNN. Its weights are uploaded once. The workspace of a call is the
- * caller's, or a block of the RNN that grows and that its calls use one after the other.
+ * An RNN on a GPU, run by cuDNN. Its weights are uploaded once. Threads may share it; its calls are
+ * made one after the other.
  *
  * It computes what rnl_rnn computes, but has no clip.
  * Results may differ in rounding between batch sizes and devices.
@@ -598,7 +598,7 @@ typedef enum rnl_gpu_math {
 } rnl_gpu_math;
 
 typedef enum rnl_gpu_algo {
-    RNL_GPU_AUTO, /* for each call as PyTorch chooses; the standard one where cuDNN refuses */
+    RNL_GPU_AUTO, /* the one for small H where it fits and cuDNN supports it, else standard */
     RNL_GPU_STANDARD
 } rnl_gpu_algo;
 
@@ -623,28 +623,27 @@ rnl_status rnl_gpu_rnn_new(const rnl_spec *spec, const void *weights,
                            const rnl_gpu_options *options, rnl_gpu_rnn **rnn, rnl_error *err);
 
 /* Wait for the calls of this RNN, then free it. Accepts NULL. Device memory is not freed in a
- * forked process or after an error that has made the context unusable. */
+ * forked process. */
 void rnl_gpu_rnn_free(rnl_gpu_rnn *rnn);
-
-/* Write the weights to host memory, bit for bit and as rnl_gpu_rnn_new took them. RNL_E_NO_CUDNN.
- * RNL_E_CUDNN. RNL_E_NOMEM. */
-rnl_status rnl_gpu_rnn_weights(rnl_gpu_rnn *rnn, void *weights, rnl_error *err);
 
 /*
  * One call on a GPU. All arrays are contiguous, in spec->dtype, and all are in the memory of the
  * RNN's device, or all in host memory.
  *
  * on_host      1: the arrays are in host memory. They are copied, the call returns when the results
- *              are complete, and poll is called now and then. 0: they are in device memory, and the
- *              call returns as soon as its work is in the stream
+ *              are complete, and poll is called now and then. 0: they are in device memory, and a
+ *              call with a workspace returns as soon as its work is in the stream
  * batch_first  1: x is (N, T, I) and y is (N, T, D * P'). 0: (T, N, I) and (T, N, D * P')
  * lengths, h0, c0, hn, cn, y   as in rnl_rnn_call; lengths are always in host memory. cuDNN 9.1
  *              does not support a length of 0 beside others
  * stream       a stream of the device. NULL is the legacy default stream, 2 the per-thread one.
  *              Not used if on_host is 1
+ * then         a stream whose later work waits for this call; 1 is the legacy default stream, NULL
+ *              none. Not used if on_host is 1
  * workspace, workspace_nbytes   device memory for the work, aligned to 256 bytes, which nothing
- * else uses before this work is done; rnl_gpu_rnn_workspace() tells its size. NULL, or too few
- * bytes: the RNN uses its own block
+ *              else uses before this work is done; rnl_gpu_rnn_workspace() tells its size. NULL, or
+ *              too few bytes: the RNN uses a block of its own, and the call returns when the
+ * results are complete
  *
  * hn may be h0, and cn may be c0. Otherwise outputs must not overlap any array.
  *
@@ -652,6 +651,7 @@ rnl_status rnl_gpu_rnn_weights(rnl_gpu_rnn *rnn, void *weights, rnl_error *err);
  *   - A call with the same sizes must have run and finished before.
  *   - workspace must be given, and live as long as the graph.
  *   - Its lengths become part of the graph.
+ *   - `then` is NULL or a stream of the same capture.
  *   - Destroy the graphs before you free the RNN.
  *
  * Addresses are not checked: a wrong one destroys the context that the whole process shares.
@@ -668,7 +668,7 @@ typedef struct rnl_gpu_call {
     const int64_t *lengths;
     const void *h0, *c0;
     void *y, *hn, *cn;
-    void *stream;
+    void *stream, *then;
     void *workspace;
     int64_t workspace_nbytes;
     int (*poll)(void *);
@@ -682,22 +682,11 @@ rnl_status rnl_gpu_rnn_run(rnl_gpu_rnn *rnn, const rnl_gpu_call *call, rnl_error
 rnl_status rnl_gpu_rnn_workspace(rnl_gpu_rnn *rnn, const rnl_gpu_call *call, int64_t *nbytes,
                                  rnl_error *err);
 
-/* Allocate device memory for the results of a call in this stream, and free it, which waits for all
- * work on the device, because that work may still use the memory. Freeing disturbs no capture, and
- * accepts NULL. RNL_E_SPEC: nbytes is negative, or the stream is being captured. RNL_E_NO_CUDNN.
- * RNL_E_CUDNN. RNL_E_NOMEM. */
-rnl_status rnl_gpu_alloc(int device, int64_t nbytes, void *stream, void **address, rnl_error *err);
+/* Allocate device memory, and free it, which waits for all work on the device, because that work
+ * may still use the memory. Freeing disturbs no capture, and accepts NULL. RNL_E_SPEC: nbytes is
+ * negative. RNL_E_NO_CUDNN. RNL_E_CUDNN. RNL_E_NOMEM. */
+rnl_status rnl_gpu_alloc(int device, int64_t nbytes, void **address, rnl_error *err);
 void rnl_gpu_free(int device, void *address);
-
-/* Copy device memory to host memory after the work that is in the stream, and wait for the copy.
- * RNL_E_SPEC: the stream is being captured. RNL_E_NO_CUDNN. RNL_E_CUDNN. */
-rnl_status rnl_gpu_copy_out(int device, const void *address, void *host, int64_t nbytes,
-                            void *stream, rnl_error *err);
-
-/* Make the stream `after` wait for all work that is now in the stream `before`. Does nothing if
- * just one of the two streams is being captured into a graph: then the code that launches the graph
- * determines the order. RNL_E_NO_CUDNN. RNL_E_CUDNN. */
-rnl_status rnl_gpu_order(int device, void *before, void *after, rnl_error *err);
 
 #ifdef __GNUC__
 #pragma GCC visibility pop

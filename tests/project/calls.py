@@ -34,7 +34,7 @@ GRU_RNN = _native.Rnn(GRU, FLAT_GRU)
 STEPPER = _native.Stepper(RNN, lambda *_: None, lambda _: (H[:, 0].copy(), C[:, 0].copy()))
 BACKWARDS = rl.Weights(WEIGHTS, LSTM, "torch")
 BACKWARDS.config = {"go_backwards": True}
-GPU_OPTIONS = ("default", "standard")
+GPU_OPTIONS = (False, True)
 STEP, CALL = _native.STEP, _native.TIME_FIRST
 # The references to these objects are counted.
 SHARED = [X, H, C, Y, LENGTHS, STATE, RNN, WHOLE, STEPPER, FLAT_GRU, GRU_RNN,
@@ -140,10 +140,6 @@ BINDING_ERRORS = {
     "a GpuRnn without a GPU": (
         rl.CudnnNotFoundError,
         lambda: _native.GpuRnn(LSTM, FLAT, 0, *GPU_OPTIONS),
-    ),
-    "a GpuRnn of no such math": (
-        TypeError,
-        lambda: _native.GpuRnn(LSTM, FLAT, 0, "fma", "standard"),
     ),
     "a GpuRnn of too few weights": (
         TypeError,

@@ -41,7 +41,8 @@ class RNN:
         matrix products are rounded to bfloat16; sums, gates and states stay float32. spec.dtype is
         then "bfloat16", and x bfloat16 or float32. On a GPU also "tf32": float32 operands of
         matrix products may be rounded to the 10 bits of TF32.
-    algo: cuDNN's algorithm on a GPU: "auto", for each call as PyTorch chooses, or "standard".
+    algo: cuDNN's algorithm on a GPU: "auto", for small H one that keeps the weights in registers,
+        or "standard".
 
     Call it to run sequences; step() runs one step, stepper() is for live signals, update()
     replaces the weights. Its attributes are the options above, spec, and from it input_size,
@@ -129,7 +130,7 @@ class RNN:
         if self._number is None:
             return _native.Rnn(spec, weights, clip, math == "bfloat16", borrows)
         gpu.require_gpu(self._number, spec, clip)
-        return _native.GpuRnn(spec, weights, self._number, math, algo)
+        return _native.GpuRnn(spec, weights, self._number, math == "tf32", algo == "standard")
 
     @property
     def spec(self) -> Spec:
@@ -236,14 +237,14 @@ class RNN:
             The last state may overwrite the first.
         stream: for arrays on a GPU, the stream to run in: a number (1 is the legacy default
             stream), or an object with __cuda_stream__, cuda_stream or ptr. By default the stream
-            that the owner of x works in, if that is known, otherwise the legacy default stream.
-            The call does not wait for it.
+            that PyTorch or CuPy works in, if x is theirs, otherwise the legacy default stream. The
+            call does not wait for it if all arrays are theirs.
 
         Returns y, (T, N, D * P) or (N, T, D * P), with a merge_mode P instead of D * P, and h_n, or
         (h_n, c_n) for an LSTM: the arrays to fill, or new ones of the kind of x: torch tensors if x
         is one, on a GPU CuPy's and JAX's own arrays, otherwise NumPy arrays, on a GPU DeviceArrays.
-        Raises LayoutError if shapes, dtypes or memory do not fit, or if the stream that out= is
-        used in is unknown; CudnnError if a call of cuDNN or of the driver fails.
+        Raises LayoutError if shapes, dtypes or memory do not fit; CudnnError if a call of cuDNN or
+        of the driver fails.
         """
         native, result = self._native, None
         if not self._is_plain:
