@@ -39,6 +39,7 @@ CONVERSIONS = json.loads((RESULTS / "convert.json").read_text())
 FILES = json.loads((RESULTS / "files.json").read_text())
 FORWARD = json.loads((RESULTS / "forward.json").read_text())
 REALTIME = json.loads((RESULTS / "realtime.json").read_text())
+INT8 = json.loads((RESULTS / "int8.json").read_text())
 GPU = next((json.loads(path.read_text()) for path in sorted(RESULTS.glob("gpu-*.json"))[::-1]), {})
 MARKED = re.compile(r"(<!-- (table|program): (\S+) -->\n).*?(<!-- end of \2 -->)", re.DOTALL)
 
@@ -204,6 +205,24 @@ def realtime_speeds():
     return markdown(head, [list(map(str, row)) for row in rows])
 
 
+def int8_on():
+    return about(INT8)
+
+
+def int8_speeds():
+    """The others' least times divided by ours, and in brackets the errors."""
+    others = ["float32", "torch", "torch, int8", "onnxruntime", "onnxruntime, int8"]
+    rows = []
+    for case in INT8["cases"]:
+        found = case["measured"]
+        least, _, error = found["int8"]
+        rows.append([case["cell"], *(str(case[k]) for k in "NTH"), f"{least:.0f} ({error:.1e})",
+                     *(f"{found[o][0] / least:.2f} ({found[o][2]:.0e})" if o in found else "-"
+                       for o in others)])  # fmt: skip
+    head = ["cell", "N", "T", "I = H", "us", "ours, float32", *others[1:]]
+    return markdown(head, rows)
+
+
 NOT_MEASURED = "Not measured yet: no machine with a GPU was available.\n"
 
 
@@ -289,6 +308,8 @@ TABLES = {
     "forward_on": forward_on,
     "realtime_on": realtime_on,
     "realtime_speeds": realtime_speeds,
+    "int8_on": int8_on,
+    "int8_speeds": int8_speeds,
 }
 
 

@@ -293,8 +293,14 @@ static void check_errors(void)
     spec.cell = RNL_LSTM;
     clip.clip_high = -2;
     CHECK(rnl_rnn_new(&spec, weights, &clip, &rnn, &err) == RNL_E_SPEC, "%s", "a clip of nothing");
-    const rnl_rnn_options rounds = {.rounds = 1};
+    rnl_rnn_options rounds = {.math = RNL_CPU_MATH_BFLOAT16};
     CHECK(rnl_rnn_new(&spec, weights, &rounds, &rnn, &err) == RNL_E_SPEC, "%s", "float32 weights");
+    rounds.math = (rnl_cpu_math)(RNL_CPU_MATH_INT8 + 1);
+    CHECK(rnl_rnn_new(&spec, weights, &rounds, &rnn, &err) == RNL_E_SPEC, "%s", "no such math");
+    rounds.math = RNL_CPU_MATH_INT8;
+    spec.dtype = RNL_FLOAT64;
+    CHECK(rnl_rnn_new(&spec, weights, &rounds, &rnn, &err) == RNL_E_SPEC, "%s", "float64 weights");
+    spec.dtype = RNL_FLOAT32;
     spec.hidden_size = 0;
     CHECK(rnl_rnn_new(&spec, weights, NULL, &rnn, &err) == RNL_E_SPEC, "%s", "no units");
     spec.hidden_size = 2;

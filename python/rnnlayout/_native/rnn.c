@@ -37,18 +37,36 @@ static int prepare(rnn_object *self, const native_state *state, PyObject *weight
     return failed ? -1 : 0;
 }
 
+/* The index of the name, or -1 with an exception. */
+static int math_of(const char *name)
+{
+    static const char *const names[] = {[RNL_CPU_MATH_DEFAULT] = "default",
+                                        [RNL_CPU_MATH_BFLOAT16] = "bfloat16",
+                                        [RNL_CPU_MATH_INT8] = "int8"};
+    for (int k = 0; k < (int)(sizeof names / sizeof *names); k++)
+        if (strcmp(names[k], name) == 0)
+            return k;
+    PyErr_Format(PyExc_TypeError, "math is '%s': not supported", name);
+    return -1;
+}
+
 static PyObject *rnn_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"spec", "weights", "clip", "rounds", "borrows", NULL};
+    static char *names[] = {"spec", "weights", "clip", "math", "borrows", NULL};
     const native_state *state = PyType_GetModuleState(type);
     PyObject *spec_object, *weights, *clip = Py_None;
     rnl_spec spec;
+    const char *math = "default";
     rnl_rnn_options options = {0};
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO|Opp:Rnn", names, &spec_object, &weights,
-                                     &clip, &options.rounds, &options.borrows) ||
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO|Osp:Rnn", names, &spec_object, &weights,
+                                     &clip, &math, &options.borrows) ||
         spec_from_object(state, spec_object, &spec) < 0 ||
         clip_from_object(clip, &options.clips, &options.clip_low, &options.clip_high) < 0)
         return NULL;
+    const int number = math_of(math);
+    if (number < 0)
+        return NULL;
+    options.math = (rnl_cpu_math)number;
     rnn_object *self = (rnn_object *)object_new(type);
     if (!self)
         return NULL;
@@ -444,13 +462,14 @@ static PyMethodDef rnn_methods[] = {
      " checked overlaps, bfloat16 is passed as uint16, and an argument that does not fit is a"
      " TypeError."},
     {"weights", rnn_weights, METH_NOARGS,
-     "weights($self)\n--\n\nReturn the weight space that it was made from; bfloat16 as uint16."},
+     "weights($self)\n--\n\nReturn the weight space that it was made from; bfloat16 as uint16,"
+     " with math int8 as it was rounded."},
     {NULL, NULL, 0, NULL}};
 
 static PyType_Slot rnn_slots[] = {
-    {Py_tp_doc, "Rnn(spec, weights, clip=None, rounds=False, borrows=False)\n--\n\nAn RNN prepared"
-                " for the CPU. weights: 1-D, in layout \"cpu\"; clip: (low, high); rounds, borrows:"
-                " as in rnl_rnn_options."},
+    {Py_tp_doc, "Rnn(spec, weights, clip=None, math='default', borrows=False)\n--\n\nAn RNN"
+                " prepared for the CPU. weights: 1-D, in layout \"cpu\"; clip: (low, high); math:"
+                " \"default\", \"bfloat16\" or \"int8\"; borrows: as in rnl_rnn_options."},
     {Py_tp_new, rnn_new},
     {Py_tp_dealloc, rnn_dealloc},
     {Py_tp_methods, rnn_methods},

@@ -85,7 +85,10 @@ problem random_problem(void)
     p.dtype = p.spec.dtype < RNL_FLOAT32 && random_below(2) ? RNL_FLOAT32 : p.spec.dtype;
     if (p.spec.cell == RNL_LSTM && random_below(3) == 0)
         p.options = (rnl_rnn_options){.clips = 1, .clip_low = -0.25, .clip_high = 0.125};
-    p.options.rounds = p.spec.dtype == RNL_BFLOAT16 && random_below(2);
+    if (p.spec.dtype == RNL_BFLOAT16 && random_below(2))
+        p.options.math = RNL_CPU_MATH_BFLOAT16;
+    if (p.spec.dtype == RNL_FLOAT32 && random_below(2))
+        p.options.math = RNL_CPU_MATH_INT8;
     p.num_weights = num_weights_of(&p.spec);
     /* so small that a state adds at most its own size to the next one */
     p.weights = numbers(p.num_weights, p.spec.dtype, 1.0 / (double)p.S);
