@@ -5,10 +5,9 @@ Each repair is followed, and gives the outputs of the source's framework.
 
 import keras
 import numpy as np
-import onnxruntime
 import pytest
 import torch
-from oracles.frameworks import KERAS_NOISE, H, I, N, T, fill_keras, normal, seeded
+from oracles.frameworks import KERAS_NOISE, H, I, N, T, fill_keras, normal, onnx_session, seeded
 
 import rnnlayout as rl
 
@@ -37,7 +36,7 @@ def onnx_lstm(tmp_path, **config):
     weights = rl.Weights({name: normal(rng, *shape) for name, shape in shapes.items()}, spec)
     weights.config = config
     rl.save(tmp_path / "m.onnx", weights)
-    session = onnxruntime.InferenceSession(tmp_path / "m.onnx")
+    session = onnx_session(tmp_path / "m.onnx")
     zeros = {x.name: np.zeros((1, N, H), "f4") for x in session.get_inputs() if x.name != "X"}
     return rl.load(tmp_path / "m.onnx")["lstm"], session.run(["Y"], {"X": X, **zeros})[0]
 

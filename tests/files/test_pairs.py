@@ -12,7 +12,6 @@ from functools import cache
 import keras
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 import tf_keras
 import torch
@@ -29,6 +28,7 @@ from oracles.frameworks import (
     fill_keras,
     normal,
     onnx_model,
+    onnx_session,
     seeded,
     torch_module,
     weight,
@@ -137,7 +137,7 @@ def write_onnx(spec, folder):
 
 def run_onnx(path, x, y, of=""):
     """Run a model. of: the prefix of its inputs; the states are zero, other inputs are empty."""
-    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    session = onnx_session(path)
     feed = {}
     for given in session.get_inputs():
         if given.name in ("x", f"{of}X"):

@@ -266,12 +266,18 @@ def float_3d(name):
     return helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [None, None, None])
 
 
+def onnx_session(model):
+    """Return a session of onnxruntime for a path or bytes. It has one thread: others would wait
+    busily, and a small network needs none."""
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads, options.log_severity_level = 1, 3
+    return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+
+
 def run_onnx(tensors, spec, x, h0, c0=None, lengths=None, **attributes):
     """Run the RNN in onnxruntime on a CPU. attributes: of its nodes, instead of the spec's."""
     model = onnx_model(tensors, spec, lengths is not None, **attributes)
-    session = onnxruntime.InferenceSession(
-        model.SerializeToString(), providers=["CPUExecutionProvider"]
-    )
+    session = onnx_session(model.SerializeToString())
     feed = {"x": x} if lengths is None else {"x": x, "lengths": np.asarray(lengths, np.int32)}
     for k in range(spec.num_layers):
         here = slice(k * spec.num_directions, (k + 1) * spec.num_directions)

@@ -5,9 +5,8 @@ frameworks.onnx_model() builds one with its weights as initializers; place() mov
 
 import numpy as np
 import onnx
-import onnxruntime
 from onnx import helper, numpy_helper
-from oracles.frameworks import ONNX_OPERATOR, inputs, seeded, weight
+from oracles.frameworks import ONNX_OPERATOR, inputs, onnx_session, seeded, weight
 from oracles.reference import Run, distance_between, forward, from_onnx
 
 import rnnlayout as rl
@@ -25,18 +24,15 @@ def write(model, path):
 
 
 def session(model):
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3
-    return onnxruntime.InferenceSession(
-        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
-    )
+    return onnx_session(model.SerializeToString())
 
 
 def run(model, spec, x, h0, c0=None, more=()):
     """Run a model of frameworks.onnx_model(), of one layer, in onnxruntime."""
     feed = {"x": x, "0/h0": h0} | ({} if c0 is None else {"0/c0": c0}) | dict(more)
-    wanted = {given.name for given in session(model).get_inputs()}
-    y, *last = session(model).run(None, {name: feed[name] for name in wanted})
+    made = session(model)
+    wanted = {given.name for given in made.get_inputs()}
+    y, *last = made.run(None, {name: feed[name] for name in wanted})
     return Run(y, *last)
 
 

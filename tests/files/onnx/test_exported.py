@@ -7,12 +7,22 @@ import re
 import warnings
 
 import numpy as np
-import onnxruntime
 import pytest
 import torch
 from files.onnx.models import node_of, run_ours, tensors_of, write
 from marks import pairwise
-from oracles.frameworks import H, I, N, T, inputs, normal, onnx_model, seeded, torch_module
+from oracles.frameworks import (
+    H,
+    I,
+    N,
+    T,
+    inputs,
+    normal,
+    onnx_model,
+    onnx_session,
+    seeded,
+    torch_module,
+)
 from oracles.reference import Run, distance_between, forward, from_cudnn
 
 import rnnlayout as rl
@@ -31,7 +41,7 @@ def export(module, path, *given, **options):
 
 def run_file(path, *given):
     """Run a file in onnxruntime, which reads the data beside it."""
-    made = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    made = onnx_session(path)
     names = [one.name for one in made.get_inputs()]
     return made.run(None, dict(zip(names, given, strict=True)))
 
