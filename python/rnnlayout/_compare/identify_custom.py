@@ -7,7 +7,7 @@ slowest first, with a comma between dimensions.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import permutations, product
@@ -17,6 +17,7 @@ import numpy as np
 from rnnlayout._model.layout import known_layouts
 from rnnlayout._model.spec import Spec
 
+from .blocks import may_sum_biases
 from .identify_network import Network, block_places
 
 GateBlocks = dict[tuple[str, str], np.ndarray]  # (role, gate) -> a matrix or bias
@@ -142,6 +143,44 @@ def axis_forms(cell: str, part: SplitTensors, H: int, reset: str) -> Iterator[Ax
     forget = (0.0, 1.0) if "f" in gates else (0.0,)
     for (W, R), order, *more in product(pairs, permutations(gates), swapped, negated, forget):
         yield AxisForm("".join(order), W, R, *more)
+
+
+def first_outputs(
+    spec: Spec, form: AxisForm, parts: Sequence[SplitTensors], x: np.ndarray
+) -> np.ndarray:
+    """Return the outputs of the first step from a zero state, (N, H), for x (N, I) and an RNN of
+    one direction. R does not count then."""
+    for part in parts:
+        blocks = form.blocks(part)
+        gates = {}
+        for gate in sorted(form.gates, key="n".__eq__):  # n may need r
+            bw, br = blocks.get(("bW", gate), 0.0), blocks.get(("bR", gate), 0.0)
+            if not may_sum_biases(spec, gate):
+                br = _CURVES[spec.recurrent_activation](gates["r"]) * br
+            gates[gate] = x @ blocks["W", gate].T + bw + br
+        x = _outputs_of_gates(spec, gates)
+    return x
+
+
+_CURVES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
+    "hard_sigmoid": lambda x: np.clip(x / 6 + 0.5, 0, 1),
+    "hard_sigmoid_keras2": lambda x: np.clip(x / 5 + 0.5, 0, 1),
+    "tanh": np.tanh,
+    "relu": lambda x: np.maximum(x, 0),
+}
+
+
+def _outputs_of_gates(spec: Spec, gates: dict[str, np.ndarray]) -> np.ndarray:
+    """Return h of the gates before their activations. The state before is zero."""
+    if spec.cell == "rnn_relu":
+        return _CURVES["relu"](gates["h"])
+    if spec.cell == "rnn_tanh":
+        return _CURVES["tanh"](gates["h"])
+    gate, state = _CURVES[spec.recurrent_activation], _CURVES[spec.activation]
+    if spec.cell == "gru":
+        return np.asarray((1 - gate(gates["z"])) * state(gates["n"]))
+    return np.asarray(gate(gates["o"]) * state(gate(gates["i"]) * state(gates["g"])))
 
 
 def form_at_first_step(form: AxisForm) -> AxisForm:
