@@ -152,7 +152,7 @@ def first_outputs(
     one direction. R does not count then."""
     for part in parts:
         blocks = form.blocks(part)
-        gates = {}
+        gates: dict[str, np.ndarray] = {}
         for gate in sorted(form.gates, key="n".__eq__):  # n may need r
             bw, br = blocks.get(("bW", gate), 0.0), blocks.get(("bR", gate), 0.0)
             if not may_sum_biases(spec, gate):

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
@@ -48,7 +47,7 @@ class Network:
             self.spec, CPU, optional_tensors_of(self.spec), ["weight_space"], [self.flat]
         )
 
-    def key(self) -> tuple[Spec, bytes]:
+    def key(self) -> tuple[Spec, int]:
         """Return a key that is equal only for networks that compute the same: of two biases that
         are added, it contains the sum.
         """
@@ -58,7 +57,7 @@ class Network:
             if role == "bW" and other and may_sum_biases(self.spec, gate):
                 flat[at : at + shape[0]] += flat[other[0] : other[0] + shape[0]]
                 flat[other[0] : other[0] + shape[0]] = 0
-        return self.spec, hashlib.blake2b(flat.tobytes(), digest_size=16).digest()
+        return self.spec, hash(flat.tobytes())
 
     def run(self, x: np.ndarray, state: Any) -> tuple[np.ndarray, np.ndarray]:
         """Return y (T, N, D P) and h_n (L D, N, P)."""
@@ -88,6 +87,7 @@ class Network:
         return self._moved[unit]
 
 
+@cache
 def block_places(spec: Spec) -> dict[tuple[int, int, str, str], tuple[int, int, int]]:
     """Return where each block is in the flat array of a Network: (at, rows, columns)."""
     return {
