@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import permutations, product
 
@@ -35,6 +35,14 @@ class SplitTensors:
     R: np.ndarray
     biases: tuple[np.ndarray, ...]
     joined: str = ""
+    _dense: dict[str, np.ndarray] = field(default_factory=dict, repr=False)
+
+    def dense_matrix(self, form: str, G: int, H: int) -> np.ndarray:
+        """Return W as (G, H, I), without gaps. It is kept until it is asked for in another form."""
+        if form not in self._dense:
+            self._dense.clear()
+            self._dense[form] = np.ascontiguousarray(_arrange_axes(self.W, form, G, H))
+        return self._dense[form]
 
 
 @dataclass(frozen=True)
@@ -152,12 +160,15 @@ def first_outputs(
     one direction. R does not count then."""
     for part in parts:
         blocks = form.blocks(part)
+        matrices = part.dense_matrix(form.W, len(form.gates), spec.hidden_size)
         gates: dict[str, np.ndarray] = {}
         for gate in sorted(form.gates, key="n".__eq__):  # n may need r
+            sign = -1 if form.negated and gate == "z" else 1
+            products = sign * (x @ matrices[form.gates.index(gate)].T)
             bw, br = blocks.get(("bW", gate), 0.0), blocks.get(("bR", gate), 0.0)
             if not may_sum_biases(spec, gate):
                 br = _CURVES[spec.recurrent_activation](gates["r"]) * br
-            gates[gate] = x @ blocks["W", gate].T + bw + br
+            gates[gate] = products + bw + br
         x = _outputs_of_gates(spec, gates)
     return x
 
@@ -206,6 +217,15 @@ def split_tensors(
         yield from found
         if found:
             return
+
+
+def layers_alike(options: Sequence[Sequence[SplitTensors]]) -> Iterator[tuple[SplitTensors, ...]]:
+    """Yield a choice of what the tensors are for all layers and directions: the same for each, as
+    far as its sizes allow it."""
+    for joined in dict.fromkeys(part.joined for part in options[0]):
+        alike = [[part for part in each if part.joined == joined] for each in options]
+        for k in range(max(map(len, alike)) if all(alike) else 0):
+            yield tuple(each[k % len(each)] for each in alike)
 
 
 def _split_matrices(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import islice, product
+from itertools import product
 from typing import get_args
 
 import numpy as np
@@ -23,6 +23,7 @@ from .identify_custom import (
     custom_network,
     first_outputs,
     form_at_first_step,
+    layers_alike,
     split_tensors,
 )
 from .identify_inputs import Observed, UnknownTensors
@@ -36,13 +37,12 @@ from .identify_network import (
 from .identify_rows import RowMatch
 
 _STEPS, _ROWS = 3, 2  # of x and y, that a network must agree with before all are compared
-_MOST_WORK = 1e11  # multiplications: a minute
-# As many multiplications take as long as it does to arrange and prepare one weight, and to form one
-# first step apart from its products.
-_PER_WEIGHT, _FIRST_STEP = 100, 3e5
+_MOST_WORK = 2e11  # multiplications: a minute
+# As many multiplications take as long as it does to arrange and prepare one weight, and what a
+# network, and a first step, cost apart from their weights.
+_PER_WEIGHT, _PER_NETWORK, _FIRST_STEP = 100, 2e6, 3e5
 _NEAREST = 3  # networks that do not agree and are kept
 _MOST_LAYERS = 8
-_MOST_ORDERS = 64  # of the matrices of a layer of somebody's own
 _CELLS: tuple[Cell, ...] = get_args(Cell)
 _ACTIVATIONS: list[tuple[RecurrentActivation, Activation]] = [
     *product(get_args(RecurrentActivation), get_args(Activation))
@@ -132,14 +132,17 @@ class Search:
         """Return what agrees among these; if nothing does, the nearest."""
         quick: list[Match] = []
         for case in cases:
+            if self.stopped:
+                break
             try:
                 one = case.network(self.values)
             except (LossyError, SpecError):  # a peephole that is not zero
                 continue
+            self.work += _PER_NETWORK + _PER_WEIGHT * one.flat.size
             key = one.key()
             if key in self.cases:
                 self.cases[key].append(case)
-            elif self._may_go_on(_PER_WEIGHT * one.flat.size):
+            elif self._may_go_on(0):
                 self.cases[key] = [case]
                 quick += self.tries(one, self.cases[key], self.observed, quick=True)
         return self.finished(quick)
@@ -221,9 +224,8 @@ class Search:
         options = [
             [*split_tensors(chunk, G, one, H)] for chunk, one in zip(chunks, widths, strict=True)
         ]
-        alike = (one for one in product(*options) if len({part.joined for part in one}) == 1)
         for parts, reset, (recurrent, state) in product(
-            islice(alike, _MOST_ORDERS), _RESETS.get(cell, ("after",)),
+            layers_alike(options), _RESETS.get(cell, ("after",)),
             _ACTIVATIONS[: None if G > 1 else 1],
         ):  # fmt: skip
             spec = Spec(
@@ -241,7 +243,7 @@ class Search:
 
     def _shows(self, case: CustomLayout, observed: list[Observed]) -> bool:
         """May the network agree, as far as its first step from a zero state shows?"""
-        first = [one.part(1, _ROWS) for one in observed if one.form == "steps"]
+        first = [one.part(1, 1) for one in observed if one.form == "steps"]
         if self.state or not first:
             return True
         x, y = (np.concatenate(rows) for rows in zip(*((one.x[0], one.y[0]) for one in first),
