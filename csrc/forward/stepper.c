@@ -6,6 +6,7 @@
 
 #include "core/status.h"
 #include "kernels/kernels.h"
+#include "kernels/subnormals.h"
 #include "system/system.h"
 
 enum {
@@ -213,6 +214,7 @@ static void run_ahead(const rnl_stepper *s, const char *x, char *y, int64_t n)
  * CPU sees only some hundreds of instructions at a time. */
 void rnl_stepper_run(rnl_stepper *stepper, const void *x, void *y, int64_t n)
 {
+    const rnl_float_mode before = rnl_flush_subnormals();
     const char *from = x;
     char *to = y;
     for (int64_t done = 0, some; done < n; done += some, from += some * stepper->x_nbytes) {
@@ -230,4 +232,5 @@ void rnl_stepper_run(rnl_stepper *stepper, const void *x, void *y, int64_t n)
         if (to)
             to += some * stepper->y_nbytes;
     }
+    rnl_float_mode_restore(before);
 }

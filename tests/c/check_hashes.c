@@ -166,13 +166,14 @@ static uint64_t hash_of_run(uint64_t hash, const problem *p)
 
 static void hash_runs(void)
 {
-    uint64_t hashes[NUM_DTYPES], rounding = START;
+    uint64_t hashes[NUM_DTYPES], bfloat16 = START, int8 = START;
     for (int k = 0; k < NUM_DTYPES; k++)
         hashes[k] = START;
     for (int k = 0; k < NUM_RUNS; k++) {
         problem p = random_problem();
         rnl_set_num_threads(1 + k % 3);
-        uint64_t *const hash = p.options.rounds ? &rounding : &hashes[p.spec.dtype];
+        uint64_t *const of_math[] = {&hashes[p.spec.dtype], &bfloat16, &int8};
+        uint64_t *const hash = of_math[p.options.math];
         *hash = hash_of_run(*hash, &p);
         problem_free(&p);
     }
@@ -181,7 +182,8 @@ static void hash_runs(void)
         snprintf(what, sizeof what, "runs of %s", rnl_name(RNL_NAMES_DTYPE, k));
         compare(what, rnl_cpu_tier(), hashes[k]);
     }
-    compare("runs in bfloat16", rnl_cpu_tier(), rounding);
+    compare("runs in bfloat16", rnl_cpu_tier(), bfloat16);
+    compare("runs in int8", rnl_cpu_tier(), int8);
 }
 
 int main(int argc, char **argv)

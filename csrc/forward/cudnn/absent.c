@@ -45,12 +45,6 @@ void rnl_gpu_rnn_free(rnl_gpu_rnn *rnn)
     (void)rnn;
 }
 
-rnl_status rnl_gpu_rnn_weights(rnl_gpu_rnn *rnn, void *weights, rnl_error *err)
-{
-    (void)rnn, (void)weights;
-    return refuse(err);
-}
-
 rnl_status rnl_gpu_rnn_run(rnl_gpu_rnn *rnn, const rnl_gpu_call *call, rnl_error *err)
 {
     (void)rnn, (void)call;
@@ -64,26 +58,13 @@ rnl_status rnl_gpu_rnn_workspace(rnl_gpu_rnn *rnn, const rnl_gpu_call *call, int
     return refuse(err);
 }
 
-rnl_status rnl_gpu_alloc(int device, int64_t nbytes, void *stream, void **address, rnl_error *err)
+rnl_status rnl_gpu_alloc(int device, int64_t nbytes, void **address, rnl_error *err)
 {
-    (void)device, (void)nbytes, (void)stream, (void)address;
+    (void)device, (void)nbytes, (void)address;
     return refuse(err);
 }
 
 void rnl_gpu_free(int device, void *address)
 {
     (void)device, (void)address;
-}
-
-rnl_status rnl_gpu_copy_out(int device, const void *address, void *host, int64_t nbytes,
-                            void *stream, rnl_error *err)
-{
-    (void)device, (void)address, (void)host, (void)nbytes, (void)stream;
-    return refuse(err);
-}
-
-rnl_status rnl_gpu_order(int device, void *before, void *after, rnl_error *err)
-{
-    (void)device, (void)before, (void)after;
-    return refuse(err);
 }

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from codecs import BOM_UTF8
 from collections.abc import Mapping
-from dataclasses import replace
 
 import numpy as np
 
@@ -89,9 +88,7 @@ def _read_bin(file: InputFile, hints: Hints) -> Found:
         raise FileError(f"{file} has {len(data)} bytes, not a multiple of those of a {spec.dtype}")
     weights = _weights_of_vector(FileTensor.of(np.frombuffer(data, dtype), spec.dtype), spec, file)
     if record:
-        config, batch_first = record.config, record.batch_first
-        given = replace(checked_rnn_of(weights), config=config, batch_first=batch_first)
-        weights = weights_of(given)
+        weights = weights_of(weights, config=record.config, batch_first=record.batch_first)
     return Found({entry or entry_name("", spec): weights})
 
 
