@@ -2,9 +2,9 @@
 
     python tools/check_wheels.py WHEEL...
 
-abi3audit finds what is not in Python's stable ABI, auditwheel what the platform of a wheel for Linux
-does not promise. For macOS and Windows this reads the module itself: its kind of machine, the oldest
-system it may run on, and the libraries that it loads.
+abi3audit finds what is not in Python's stable ABI, auditwheel what the platform of a wheel for
+Linux does not promise. For macOS and Windows this reads the module itself: its kind of machine, the
+oldest system it may run on, and the libraries that it loads.
 """
 
 import re
@@ -14,7 +14,7 @@ import zipfile
 from pathlib import Path
 
 import pefile
-from delocate.tools import get_archs, get_install_names, validate_signature
+from delocate.tools import get_archs, get_install_names
 from macholib.MachO import MachO
 
 MOST_NBYTES = 1_000_000
