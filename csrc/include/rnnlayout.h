@@ -405,15 +405,29 @@ rnl_status rnl_plan_run(const rnl_plan *plan, rnl_dtype src_dtype, const void *c
  * Arithmetic is in float32, or in float64 if the weights are float64. On one tier of kernels,
  * results are bit-identical from run to run, for any number of threads, any batch size and any
  * position in the batch, and for T calls of one step as for one call of T steps; only the sign and
- * payload of a NaN may differ.
+ * payload of a NaN may differ. Subnormal operands and results count as zero, on x86-64 and AArch64;
+ * the caller's floating-point mode is restored.
  */
 typedef struct rnl_rnn rnl_rnn;
+
+/* What matrix products round. Sums, gates and states stay in float32. */
+typedef enum rnl_cpu_math {
+    RNL_CPU_MATH_DEFAULT,  /* nothing                                                             */
+    RNL_CPU_MATH_BFLOAT16, /* bfloat16 weights: x and h are rounded to bfloat16. Subnormals may
+                              become zero                                                         */
+    RNL_CPU_MATH_INT8      /* float32 weights: these are rounded to integers -127 ... 127, and x and
+                              h to 16 bits. Each row of a matrix, and of x and h, has a scale of its
+                              own, from its largest magnitude: a weight is off by at most 1/254 of
+                              that (and 2^-15 of it), an input by at most 1/65534. A row whose
+                              magnitudes are all below 2^-100 counts as zeros; results of a row
+                              with an infinity or a NaN are NaN. rnl_rnn_weights() returns the
+                              rounded weights, from which the same RNN is prepared again        */
+} rnl_cpu_math;
 
 typedef struct rnl_rnn_options {
     int clips; /* LSTM: clamp c' to [clip_low, clip_high] when it is stored; a NaN stays a NaN */
     double clip_low, clip_high;
-    int rounds;  /* bfloat16 weights: round x and h to bfloat16 before they are multiplied with a
-                    matrix; sums, gates and states stay in float32. Subnormals may become zero */
+    rnl_cpu_math math;
     int borrows; /* meant for a single call: the RNN reads the caller's weights and packs them only
                     if that is faster. The weights must stay unchanged until the RNN is freed, and
                     calls must not run at the same time */
@@ -442,7 +456,7 @@ rnl_status rnl_spec_from_json(const char *text, size_t nbytes, rnl_spec *spec,
  * options  NULL: none
  *
  * RNL_E_SPEC: the spec is invalid, a clip is set without clip_low <= clip_high or without an LSTM,
- * or rounds is set and the weights are not bfloat16. RNL_E_NOMEM.
+ * or math needs weights of another dtype. RNL_E_NOMEM.
  */
 rnl_status rnl_rnn_new(const rnl_spec *spec, const void *weights, const rnl_rnn_options *options,
                        rnl_rnn **rnn, rnl_error *err);
@@ -451,8 +465,8 @@ void rnl_rnn_free(rnl_rnn *rnn);
 /* Replace the weights by others of the same spec. No call of this RNN may be running. */
 void rnl_rnn_update(rnl_rnn *rnn, const void *weights);
 
-/* Write the weights, bit for bit and with as many elements as rnl_rnn_new took. Not for an RNN with
- * options->borrows. */
+/* Write the weights, bit for bit and with as many elements as rnl_rnn_new took; with
+ * RNL_CPU_MATH_INT8 as they were rounded. Not for an RNN with options->borrows. */
 void rnl_rnn_weights(const rnl_rnn *rnn, void *weights);
 
 /*

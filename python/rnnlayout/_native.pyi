@@ -63,7 +63,7 @@ class Rnn:
         spec: Spec,
         weights: np.ndarray,
         clip: tuple[float, float] | None = None,
-        rounds: bool = False,
+        math: str = "default",
         borrows: bool = False,
     ) -> Rnn: ...
     def run(

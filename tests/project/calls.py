@@ -91,7 +91,7 @@ def load(spec=_native.__spec__):
 
 def run_once(x):
     """Make, run and free an Rnn that borrows its weights."""
-    rnn = _native.Rnn(LSTM, FLAT, None, False, True)
+    rnn = _native.Rnn(LSTM, FLAT, None, "default", True)
     return rnn.run(x, None, None, None, None, None, CALL, False) is not None
 
 
@@ -185,8 +185,9 @@ BINDING_ERRORS = {
     "no clip": (TypeError, lambda: _native.Rnn(LSTM, FLAT, 7)),
     "float32 weights that round": (
         rl.SpecError,
-        lambda: _native.Rnn(LSTM, FLAT, None, True),
+        lambda: _native.Rnn(LSTM, FLAT, None, "bfloat16"),
     ),
+    "no such math": (TypeError, lambda: _native.Rnn(LSTM, FLAT, None, "int4")),
     "a clip of nothing": (rl.SpecError, lambda: _native.Rnn(LSTM, FLAT, (1.0, -1.0))),
     "a clip of a GRU": (rl.SpecError, lambda: _native.Rnn(GRU, FLAT_GRU, (-1.0, 1.0))),
     "too few arguments": (TypeError, lambda: RNN.run(X)),

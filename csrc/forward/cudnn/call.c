@@ -5,6 +5,7 @@
 
 #include "core/status.h"
 #include "forward/cudnn/rnn.h"
+#include "system/system.h"
 
 /* ---- no steps: y is zero, the states are copied ---- */
 

@@ -98,6 +98,14 @@ CALLS = {
     ),
     "a length below 0": (lambda: LSTM(X, lengths=[1, 2, -1]), r"lengths\[2\] is -1, need 0 to 4 ="),
     "a length past T": (lambda: LSTM(X, lengths=[1, 5, -1]), r"lengths\[1\] is 5, need 0 to 4 = T"),
+    "a length past T of an array": (
+        lambda: LSTM(X, lengths=np.array([1, 5, -1])),
+        r"lengths\[1\] is 5, need 0 to 4 = T",
+    ),
+    "an array of lengths of no batch": (
+        lambda: LSTM(X[0], lengths=np.array([3])),
+        r"lengths need a batch, but x has shape \(3, 5\): cut x",
+    ),
     "a length past all": (
         lambda: LSTM(X, lengths=np.array([0, 2**64 - 1, 0], "u8")),
         "lengths has 18446744073709551615, need at most T",
