@@ -5,7 +5,6 @@
 
 #include "core/status.h"
 #include "forward/cudnn/rnn.h"
-#include "system/system.h"
 
 /* ---- no steps: y is zero, the states are copied ---- */
 
