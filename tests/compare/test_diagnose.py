@@ -612,3 +612,83 @@ def test_the_report():
 def test_a_matrix_is_no_buffer():
     with pytest.raises(rl.LayoutError, match=r"flat: shape \(2, 3\), need 1-D"):
         rl.diagnose(np.zeros((2, 3), "f4"), like=weights())
+
+
+def split_by(like, moved):
+    """Return the tensors with so much moved from each recurrent bias to its input bias."""
+    more = {name: like[name] + moved[name] for name in like if "bias_ih" in name}
+    return like | more | {
+        name: like[name] - moved[name.replace("hh", "ih")] for name in like if "bias_hh" in name
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("layers", [1, 2, 3])
+def test_biases_that_were_split_at_random_are_that_and_no_more(layers):
+    """They were exchanged vectors, or layers in another order."""
+    spec = rl.Spec("lstm", 5, 7, layers)
+    for seed in range(20):
+        like, rng = weights(spec, seed), np.random.default_rng(seed)
+        moved = {name: rng.normal(size=28).astype("f4") for name in like}
+        for found in (rl.diagnose(rl.pack(split_by(like, moved)), like=like),
+                      rl.diagnose(split_by(like, moved), like=like)):  # fmt: skip
+            assert rules(found) == ["split"] and found.sure, found
+
+
+@pytest.mark.parametrize("H", [3, 30, 300])
+@pytest.mark.parametrize("off", [0.05, 1e-5])
+@pytest.mark.parametrize("units", [1, -1, slice(None)])
+def test_split_biases_with_wrong_sums_are_another_function(H, off, units):
+    """Also by less than a near match may be off, and in units that the search does not read."""
+    like = weights(rl.Spec("lstm", 5, H))
+    tensors = split_by(like, {"bias_ih_l0": np.float32(4)})
+    tensors["bias_hh_l0"][units] += np.float32(off)
+    found = rl.diagnose(rl.pack(tensors), like=like)
+    assert not found.sure and "the same function" not in found.text, found
+    assert "the same function" not in str(rl.verify(like, tensors))
+
+
+@pytest.mark.parametrize("unit", [5, -1])
+def test_summed_biases_are_compared_in_all_units(unit):
+    like = weights(rl.Spec("lstm", 5, 40))
+    tensors = like | {"bias_ih_l0": like["bias_ih_l0"] + like["bias_hh_l0"],
+                      "bias_hh_l0": 0 * like["bias_hh_l0"]}  # fmt: skip
+    assert rules(rl.diagnose(rl.pack(tensors), like=like)) == ["summed"]
+    tensors["bias_ih_l0"][unit] += 1
+    found = rl.diagnose(rl.pack(tensors), like=like)
+    assert rules(found) == ["summed", "changed"] and "1 of 7520 values is changed" in found.text
+
+
+def test_a_matrix_that_was_moved_is_not_there_a_second_time():
+    """The matrices of layers 1 and 2 were exchanged, and one of them is another."""
+    spec = rl.Spec("lstm", 3, 3, 3)
+    like = weights(spec)
+    moved = like | {"weight_hh_l1": like["weight_hh_l2"],
+                    "weight_hh_l2": weights(spec, 9)["weight_hh_l2"]}  # fmt: skip
+    found = rl.diagnose(rl.pack(moved), like=like)
+    assert "in its place is layer 2, recurrent matrix" in found.text
+    assert "a second time" not in found.text and not found.sure
+
+
+@pytest.mark.parametrize("to", ["tf1", "haiku"])
+def test_a_forget_bias_that_was_added_and_subtracted_is_a_cause(to):
+    """It is rounded: the last bits differ, which was training that went on."""
+    like = weights(rl.Spec("lstm", 5, 40))
+    tensors = rl.convert(like, to=to)
+    found = rl.diagnose(tensors, like=like)
+    assert rules(found) == ["forget bias rounded"] and found.sure
+    assert lost(found) == ["the last bits of the biases of gate f"]
+    assert f"likely cause: {found.text} (explains all 1)" in str(rl.verify(like, tensors))
+
+
+def test_peepholes_against_none():
+    """It raised an IndexError."""
+    onnx = {**rl.convert(weights(), to="onnx"), "P": np.arange(9, dtype="f4").reshape(1, 9)}
+    plain = {name: array for name, array in onnx.items() if name != "P"}
+    assert not rl.diagnose(onnx, like=plain).sure
+
+
+def test_tensors_are_not_a_buffer():
+    like = weights()
+    assert rl.diagnose(like, like=like).text == "the tensors are right"
+    found = rl.diagnose(like | {"weight_hh_l0": weights(seed=1)["weight_hh_l0"]}, like=like)
+    assert found.text == "layer 0, recurrent matrix is not in the tensors"

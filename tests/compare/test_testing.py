@@ -438,14 +438,17 @@ def test_a_bias_that_a_target_with_one_bias_lost_is_named(dropped, what):
     assert cause.startswith(f"likely cause: the biases are incomplete: {what} is replaced by 0")
 
 
-@pytest.mark.parametrize("factor", [0.5, 3.0])
-def test_one_bias_that_no_mistake_explains_has_no_cause(factor):
+@pytest.mark.parametrize(
+    "factor, cause", [(0.5, ["the biases are halved (explains all 16)"]), (3.0, [])]
+)
+def test_one_bias_has_a_cause_only_if_a_mistake_explains_it(factor, cause):
     """They were said to be sorted in another way, because half of the values are zero."""
     spec = rl.Spec("lstm", 5, 8, 2, True)
     weights = normal_weights(rl.layout("torch"), spec, 1)
     keras = rl.convert(weights, to="keras")
     other = {name: factor * array if "bias" in name else array for name, array in keras.items()}
-    assert causes(weights, other) == [] and not rl.verify(weights, other)
+    assert causes(weights, other) == [f"likely cause: {one}" for one in cause]
+    assert not rl.verify(weights, other)
 
 
 def test_a_layout_is_that_of_the_side_that_can_have_it():

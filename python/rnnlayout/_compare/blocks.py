@@ -25,6 +25,20 @@ MATRICES = ("W", "R", "P")
 # ------------------------------------------------------------------------------- the common form
 
 
+def values_of_bits(bits: np.ndarray, dtype: str) -> np.ndarray:
+    """Return the values of an array of bits: without a copy, except for bfloat16."""
+    if dtype == "bfloat16":
+        return (bits.astype("u4") << 16).view("f4")
+    return bits.view(storage_dtype(dtype))
+
+
+def bits_of_values(values: np.ndarray, dtype: str) -> np.ndarray:
+    """Return the bits of an array that values_of_bits() made."""
+    if dtype == "bfloat16":
+        return (values.view("u4") >> 16).astype("u2")
+    return values.view(storage_dtype(dtype))
+
+
 class Block:
     """A matrix or bias of one gate.
 
@@ -49,6 +63,14 @@ class Block:
             with np.errstate(invalid="ignore"):  # signalling NaNs
                 self._values = widen_bits(self.bits.view(storage_dtype(self._dtype)), self._dtype)
         return self._values
+
+    @property
+    def numbers(self) -> np.ndarray:
+        """The numbers in their own dtype, those of bfloat16 in float32. The bits of a sum are not
+        always its own."""
+        if self.rounded is None:
+            return values_of_bits(self.bits, self._dtype)
+        return values_of_bits(narrow_values(self.values, self._dtype), self._dtype)
 
     def drop_signs_of_zeros(self) -> None:
         self.bits = np.where(self.values == 0, np.zeros_like(self.bits), self.bits)
@@ -193,7 +215,11 @@ class BlockGap:
 
 @dataclass(frozen=True)
 class BlockComparison:
-    """Two sets of blocks, and where they differ."""
+    """Two sets of blocks, and where they differ.
+
+    whole: the blocks of a with two biases per gate, if it has them where b has one. notes: what was
+    done to compare them.
+    """
 
     spec: Spec
     a: dict[BlockKey, Block]
@@ -201,6 +227,8 @@ class BlockComparison:
     dtypes: tuple[str, str]
     rtol: float
     atol: float
+    whole: dict[BlockKey, Block] | None = None
+    notes: tuple[str, ...] = ()
 
     @cached_property
     def wrong(self) -> dict[BlockKey, np.ndarray]:
@@ -265,3 +293,35 @@ def _number_text(value: float, dtype: str) -> str:
     short = np.float32 if dtype == "bfloat16" else np.dtype(dtype).type
     with np.errstate(over="ignore"):
         return str(short(value))
+
+
+def compare_blocks(
+    a: Weights, b: Weights, rtol: float = 0, atol: float = 0, summed: Iterable[GateKey] = ()
+) -> BlockComparison:
+    """Compare two RNNs with the same Spec, but for their dtypes and hard sigmoids. summed: the
+    gates whose two biases are added first; those of which one side has one bias are added anyway.
+    """
+    dtypes = a.spec.dtype, b.spec.dtype
+    one_bias = gates_with_one_bias(a), gates_with_one_bias(b)
+    only_one = one_bias[0] ^ one_bias[1]
+    whole = blocks_of(a)
+    first = replace_biases_by_sums(whole, a.spec, {*summed, *only_one})
+    second = replace_biases_by_sums(blocks_of(b), b.spec, {*summed, *only_one})
+    notes = []
+    new, old = HARD_SIGMOIDS
+    other_sigmoid = {a.spec.recurrent_activation, b.spec.recurrent_activation} == {new, old}
+    if other_sigmoid:
+        first, second = blocks_as_keras3(first, a.spec), blocks_as_keras3(second, b.spec)
+        notes = [
+            f"gates of {old} are compared times {HARD_TIMES}: {old}(x) = {new}({HARD_TIMES} x)"
+        ]
+    if any(may_sum_biases(a.spec, gate) for *_, gate in only_one):
+        notes.append("one has one bias per gate, the other two: their sums are compared")
+    for blocks, other, dtype in ((first, second, dtypes[0]), (second, first, dtypes[1])):
+        for key in [key for key in other if key not in blocks]:  # peepholes
+            blocks[key] = Block(narrow_values(np.zeros(other[key].bits.shape), dtype), dtype)
+    gates = {(layer, side, gate) for layer, side, role, gate in whole if role == "R"}
+    sums = one_bias[1] == gates and not one_bias[0] and not other_sigmoid
+    sums = sums and all(may_sum_biases(a.spec, gate) for *_, gate in gates)
+    whole_a = whole if sums else None
+    return BlockComparison(a.spec, first, second, dtypes, rtol, atol, whole_a, tuple(notes))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,35 +17,22 @@ from rnnlayout._files.tensor_sets.file_limits import InputFile, require_regular_
 from rnnlayout._files.write_file import save
 from rnnlayout._model.asks import Ask
 from rnnlayout._model.checked_rnn import checked_rnn_of
-from rnnlayout._model.dtypes import narrow_values, present_array, storage_dtype, take_bits
-from rnnlayout._model.layout import CUDNN, ROLES, Layout
+from rnnlayout._model.dtypes import present_array, take_bits
+from rnnlayout._model.layout import CUDNN, Layout
 from rnnlayout._model.picture.picture import WIDTH, Picture
 from rnnlayout._model.spec import Spec, differing_fields
 from rnnlayout._native import LayoutError, LossyError, SpecError
 from rnnlayout._weights.weights import Weights
 
-from .blocks import (
-    Block,
-    BlockGap,
-    blocks_of,
-    gates_with_one_bias,
-    own_blocks,
-    replace_biases_by_sums,
-)
+from .blocks import BlockGap, bits_of_values, compare_blocks, own_blocks, values_of_bits
+from .explanation import Explanation, explain, explain_difference
 from .heat_map import HeatMapPanel, buffer_gaps, draw_heat_map
-from .lengths import exactly_found, explains_length, length_mistake, roll_mistake
-from .matrix_forms import RIGHT_FORM
-from .mistakes import BIAS_ROLE, Mistake, mistakes_of, scale_mistake
-from .packed_biases import KEPT_RULE
-from .packing import Packing, packing_of
-from .permuted_units import units_mistake
-from .truth import BIASES, MatrixName, Slab, Truth, same_bits, truth_of, values_of_bits
-from .value_changes import DecodedBuffer, compare_values, decode_buffer
+from .mistakes import Mistake, evidence_of, packing_notes
+from .truth import BIASES, truth_of
 from .verify_sides import check_not_for_files
 
 _MOST = 40  # lines of evidence
 _REPAIR = "flat = rl.pack(like)"
-_UNEXPLAINED = ("not found", "biases not found")
 _VECTORS: dict[str, tuple[str, ...]] = {
     "double": BIASES, "input": ("bW",), "recurrent": ("bR",), "none": ()
 }  # fmt: skip
@@ -169,11 +156,11 @@ def diagnose(
     buffer = _buffer(flat, mmap)
     if buffer is None:
         given = _given_tensors(flat, true, mmap)
-        return _in_their_layout(_diagnosis(*_of_tensors(given, true), flat=False), given)
+        found = explain_difference(compare_blocks(true, given))
+        return _in_their_layout(_diagnosis(found, flat=False), given)
     made, _ = engine.run_conversion(checked_rnn_of(true), CUDNN)
     blocks = {key: values_of_bits(block.bits, true.spec.dtype) for key, block in own_blocks(made)}
-    truth = truth_of(true.spec, blocks, _VECTORS[true.spec.bias])
-    return _diagnosis(truth, *buffer)
+    return _diagnosis(explain(truth_of(true.spec, blocks, _VECTORS[true.spec.bias]), *buffer))
 
 
 def _read_true_weights(like: Any, hints: dict[str, Any], mmap: bool) -> Weights:
@@ -245,189 +232,16 @@ def _in_their_layout(found: Diagnosis, given: Weights) -> Diagnosis:
     return replace(found, fixed=fixed, repair=repair)
 
 
-def _of_tensors(weights: Weights, true: Weights) -> tuple[Truth, np.ndarray, str]:
-    """Return the truth and the numbers of tensors, in its order, with one bias where either has
-    only one."""
-    summed = gates_with_one_bias(weights) ^ gates_with_one_bias(true)
-    truth, given = (
-        truth_of(
-            one.spec,
-            {
-                key: _narrow_block(block, one.spec.dtype)
-                for key, block in replace_biases_by_sums(blocks_of(one), one.spec, summed).items()
-            },
-            BIASES,
-        )
-        for one in (true, weights)
-    )
-    return truth, _as_bits(given.flat, weights.spec.dtype), weights.spec.dtype
-
-
-def _narrow_block(block: Block, dtype: str) -> np.ndarray:
-    """Return the values of a block; those of a sum are not in its bits."""
-    if block.rounded is None:
-        return values_of_bits(block.bits, dtype)
-    return values_of_bits(narrow_values(block.values, dtype), dtype)
-
-
-def _diagnosis(truth: Truth, raw: np.ndarray, dtype: str | None, flat: bool = True) -> Diagnosis:
-    """Read the buffer in the way in which most matrices are found.
-
-    flat: it is somebody's buffer, in which things have places; otherwise it was made of tensors.
-    """
-    best: tuple[Packing, DecodedBuffer] | None = None
-    for decoded in decode_buffer(raw, dtype, truth):
-        packing = packing_of(truth, values_of_bits(decoded.bits, truth.spec.dtype))
-        if best is None or _found(packing) > _found(best[0]):
-            best = packing, decoded
-        if not packing.unknown and not decoded.rest and _knows_biases(packing):
-            break
-    assert best is not None
-    packing, decoded = best
-    mistakes = [decoded.mistake] if decoded.mistake else []
-    buffer = values_of_bits(decoded.bits, truth.spec.dtype)
-    scale = _common_scale(packing)
-    if scale != 1:
-        mistakes.append(scale_mistake(scale, "all values"))
-        buffer = (buffer / np.asarray(scale, "f8")).astype(buffer.dtype)
-        packing = packing_of(truth, buffer)
-    fixed = packing.undo(buffer)
-    if not explains_length(packing, fixed, decoded.rest):
-        return _of_another_length(exactly_found(packing, fixed), decoded, buffer)
-    for repair in (roll_mistake, units_mistake):
-        if repaired := repair(packing, buffer):
-            mistakes.append(repaired[0])
-            fixed, packing = repaired[1], packing_of(truth, repaired[1])
-            break
-    lost = list(_leftovers(packing, buffer))
-    if not (packing.matrices or any("in its place" in one.text for one in lost)):
-        text = f"none of the {len(truth.slabs)} matrices was found in any form that is searched for"
-        return Diagnosis((), False, False, (), (), None, _REPAIR, text, truth.spec)
-    mistakes += mistakes_of(packing)
-    differs = compare_values(packing, buffer, fixed, 8 if scale != 1 else 0)
-    mistakes += [one for one in differs.mistakes
-                 if not (decoded.mistake and one.rule.startswith("rounded"))]  # fmt: skip
-    mistakes += lost
-    if packing.size > truth.size or decoded.rest:
-        mistakes.append(length_mistake(packing, buffer, decoded.rest, decoded.in_front))
-    if not mistakes and not same_bits(fixed, buffer):
-        mistakes.append(Mistake("order", "the values are in another order", ()))
-    text = "; ".join(one.text for one in mistakes) or "the buffer is right"
-    sure = not any(one.rule in _UNEXPLAINED for one in mistakes)
+def _diagnosis(found: Explanation, flat: bool = True) -> Diagnosis:
+    """Return an explanation with its evidence. flat: places are those of a buffer."""
+    packing, spec = found.packing, found.packing.truth.spec
+    shown = found.same or bool(found.mistakes)
+    fixed = None if found.fixed is None else present_array(
+        bits_of_values(found.fixed, spec.dtype), spec.dtype)  # fmt: skip
+    gaps = buffer_gaps(packing.truth, found.buffer) if found.mistakes else ()
     return Diagnosis(
-        tuple(mistakes), True, sure, tuple(_evidence(packing, flat)),
-        tuple(_packing_notes(packing, flat)),
-        present_array(_as_bits(fixed, truth.spec.dtype), truth.spec.dtype), _REPAIR, text,
-        truth.spec, buffer_gaps(truth, buffer) if mistakes else (),
+        found.mistakes, found.same, found.sure,
+        tuple(evidence_of(packing, flat)) if shown else (),
+        tuple(packing_notes(packing, flat)) if shown else (),
+        fixed, _REPAIR, found.text, spec, gaps,
     )  # fmt: skip
-
-
-def _found(packing: Packing) -> tuple[int, bool, float]:
-    """Order packings by what they explain."""
-    share = sum(reading.share for _, reading in packing.matrices.values())
-    return len(packing.matrices), _knows_biases(packing), share
-
-
-def _knows_biases(packing: Packing) -> bool:
-    return not packing.truth.roles or bool(packing.biases and packing.biases.known)
-
-
-def _common_scale(packing: Packing) -> float:
-    """Return the factor by which all matrices were multiplied; 1 if they were not."""
-    scales = [reading.scale for _, reading in packing.matrices.values()] or [1.0]
-    first = scales[0]
-    same = all(abs(scale / first - 1) < 1e-3 for scale in scales)
-    return first if same and not packing.unknown else 1.0
-
-
-def _of_another_length(packing: Packing, decoded: DecodedBuffer, buffer: np.ndarray) -> Diagnosis:
-    """Return what is certain of a buffer whose length is not explained. packing: what was found
-    bit for bit."""
-    truth = packing.truth
-    mistakes = [length_mistake(packing, buffer, decoded.rest, decoded.in_front)]
-    if packing.matrices and decoded.mistake:
-        mistakes.append(decoded.mistake)
-    text = "; ".join(one.text for one in mistakes)
-    if not packing.matrices:
-        text += f"; none of the {len(truth.slabs)} matrices is in it bit for bit"
-    return Diagnosis(
-        tuple(mistakes), bool(packing.matrices), False, tuple(_evidence(packing, True)),
-        tuple(_packing_notes(packing, True)), None, _REPAIR, text, truth.spec,
-        buffer_gaps(truth, buffer),
-    )  # fmt: skip
-
-
-def _as_bits(values: np.ndarray, dtype: str) -> np.ndarray:
-    if dtype == "bfloat16":
-        return (values.view("u4") >> 16).astype("u2")
-    return values.view(storage_dtype(dtype))
-
-
-def _gates_in_place(slab: Slab, packing: Packing, buffer: np.ndarray) -> str:
-    """Return which gates are where a matrix should be, one of them twice; "" if others are."""
-    given = packing.truth.part(buffer, slab)
-    if given.size < slab.size:
-        return ""
-    own = {values.tobytes(): gate for gate, values in zip(slab.gates, slab.values, strict=True)}
-    found = [own.get(gate.tobytes(), "") for gate in given.reshape(slab.shape)]
-    return "".join(found) if all(found) else ""
-
-
-def _leftovers(packing: Packing, buffer: np.ndarray) -> Iterator[Mistake]:
-    """Yield what was not found."""
-    for slab in packing.unknown:
-        title = _matrix_title(slab.name, packing.truth)
-        text = f"{title} is not in the buffer"
-        if other := packing.copies.get(slab.name):
-            text += f": in its place is {_matrix_title(other, packing.truth)} a second time"
-        elif gates := _gates_in_place(slab, packing, buffer):
-            text += f": in its place are gates {' '.join(gates)}"
-        yield Mistake("not found", text, (slab.name,), title)
-    for place, done in (packing.biases.layers if packing.biases else {}).items():
-        if done.unknown:
-            title = _matrix_title((*place, BIAS_ROLE), packing.truth)
-            text = f"{title} are not in the buffer"
-            yield Mistake("biases not found", text, ((*place, BIAS_ROLE),), title)
-
-
-def _matrix_title(name: MatrixName, truth: Truth) -> str:
-    layer, direction, role = name
-    side = (" forward", " backward")[direction] if truth.spec.bidirectional else ""
-    return f"layer {layer}{side}, {'biases' if role == BIAS_ROLE else ROLES[role]}"
-
-
-def _evidence(packing: Packing, flat: bool) -> Iterator[str]:
-    """Yield where each matrix is and how it was written. flat: places are those of a buffer."""
-    truth = packing.truth
-    for found, reading in packing.matrices.values():
-        how = ["elements {} to {}".format(*reading.span(found.slab.shape))] if flat else []
-        how += [reading.form.words] if reading.form is not RIGHT_FORM else []
-        order = " ".join(found.slab.gates[k] for k in reading.order)
-        how += [f"gates {order}"] if len(order) > 1 else []
-        how += [f"{reading.share:.0%} of the samples equal"] if reading.share != 1 else []
-        yield ": ".join(text for text in (_matrix_title(found.slab.name, truth), ", ".join(how))
-                        if text)  # fmt: skip
-    if packing.biases:
-        known = ((at, done) for at, done in packing.biases.layers.items() if not done.unknown)
-        for place, done in known:
-            how = [f"gates {' '.join(truth.gates[k] for k in done.order)}"]
-            how += [done.rule.words] if done.rule is not KEPT_RULE else []
-            yield f"{_matrix_title((*place, BIAS_ROLE), truth)}: {', '.join(how)}"
-
-
-def _packing_notes(packing: Packing, flat: bool) -> Iterator[str]:
-    """Yield what the values do not show. Tensors may have summed biases, whose bR is 0."""
-    truth = packing.truth
-    zero = [role for k, role in enumerate(truth.roles) if not truth.biases[:, :, k].any()]
-    if zero and flat:
-        yield f"{' and '.join(zero)} of like are zero: they do not show what was done to them"
-    for found, reading in packing.matrices.values():
-        others = {(r.form, r.order) for r in found.readings} - {(reading.form, reading.order)}
-        gates, rows, columns = found.slab.shape
-        if others and rows != columns and gates > 1:
-            title = _matrix_title(found.slab.name, truth)
-            yield f"{title}: its values fit in {1 + len(others)} ways"
-    for at, done in (packing.biases.layers if packing.biases else {}).items():
-        if done.alike:
-            words = ", or ".join(rule.words for rule in done.alike)
-            yield f"{_matrix_title((*at, BIAS_ROLE), truth)} may as well be {words}"

@@ -6,6 +6,8 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, 
 from dataclasses import dataclass
 from math import frexp
 
+import numpy as np
+
 from rnnlayout._model.layout import ROLES
 
 from .blocks import may_sum_biases
@@ -13,7 +15,7 @@ from .matrix_forms import RIGHT_FORM, MatrixForm
 from .packed_biases import KEPT_RULE
 from .packed_matrices import LocatedMatrix
 from .packing import Packing, layer_order
-from .truth import MatrixName
+from .truth import MatrixName, Slab, Truth
 
 BIAS_ROLE = "b"  # the role of the biases of a layer and direction in Mistake.where
 
@@ -52,7 +54,7 @@ def mistakes_of(packing: Packing) -> list[Mistake]:
 # ------------------------------------------------------------------------------------- the places
 
 
-class _MistakePlaces:
+class MistakePlaces:
     """Groups places by what was done there, and says in words which they are."""
 
     def __init__(self, packing: Packing) -> None:
@@ -110,7 +112,7 @@ def _form_mistakes(packing: Packing) -> Iterator[Mistake]:
         for name, (found, reading) in packing.matrices.items()
         if reading.form is not RIGHT_FORM or not _has_another_form(found)
     }
-    for form, where, words in _MistakePlaces(packing).group(done, RIGHT_FORM):
+    for form, where, words in MistakePlaces(packing).group(done, RIGHT_FORM):
         assert isinstance(form, MatrixForm)
         yield Mistake(form.rule, f"{words} are {form.words}", where)
 
@@ -130,7 +132,7 @@ def _gate_mistakes(packing: Packing) -> Iterator[Mistake]:
     if packing.biases and len(gates) > 1:
         for at, layer in packing.biases.layers.items():
             done[(*at, BIAS_ROLE)] = _order_of(gates, layer.order)
-    for order, where, words in _MistakePlaces(packing).group(done, ""):
+    for order, where, words in MistakePlaces(packing).group(done, ""):
         right = "".join(gate for gate in gates if gate in str(order))
         moved = [a for a, b in zip(right, str(order), strict=True) if a != b]
         text = f"gates in the order {' '.join(str(order))}, expected {' '.join(right)}"
@@ -157,7 +159,7 @@ def _sign_mistakes(packing: Packing) -> Iterator[Mistake]:
         for at, layer in packing.biases.layers.items():
             if layer.rule.name != "dropped":
                 done[(*at, BIAS_ROLE)] = _negated(gates, layer.order, layer.signs)
-    for found, where, words in _MistakePlaces(packing).group(done, ""):
+    for found, where, words in MistakePlaces(packing).group(done, ""):
         minus = str(found)
         why = ": z scales the old state in one and the candidate in the other" * (minus == "z")
         which = f"gate{'s' * (len(minus) > 1)} {' and '.join(minus)} negated"
@@ -185,14 +187,14 @@ def _join_mistakes(packing: Packing) -> Iterator[Mistake]:
         if stop - start > found.slab.size and any(a < stop and start < b for a, b in others):
             dense = reading.pattern.strides[1] == found.slab.shape[2]
             done[name] = "gate" if dense else "row"
-    for how, where, _ in _MistakePlaces(packing).group(done, ""):
+    for how, where, _ in MistakePlaces(packing).group(done, ""):
         text = f"the input and recurrent matrices are joined {how} by {how}"
         yield Mistake(f"joined {how}", text, where)
 
 
 def _scale_mistakes(packing: Packing) -> Iterator[Mistake]:
     done = {name: reading.scale for name, (_, reading) in packing.matrices.items()}
-    for scale, where, words in _MistakePlaces(packing).group(done, 1.0):
+    for scale, where, words in MistakePlaces(packing).group(done, 1.0):
         assert isinstance(scale, float)
         yield scale_mistake(scale, words, where)
 
@@ -351,7 +353,7 @@ def _value_mistakes(packing: Packing) -> Iterator[Mistake]:
         text = "the buffer has one bias vector per layer and direction where cuDNN has two"
         yield Mistake("one vector", text, (), "" if any(
             layer.rule.name != "kept" for layer in biases.layers.values()) else "bR")  # fmt: skip
-    places = _MistakePlaces(packing)
+    places = MistakePlaces(packing)
     rules: dict[MatrixName, Hashable] = {
         (*at, BIAS_ROLE): one.rule for at, one in biases.layers.items()
     }
@@ -372,3 +374,81 @@ def _value_mistakes(packing: Packing) -> Iterator[Mistake]:
             text = f"{words} of gate f have {done} them in {truth.roles[shift[0]]} (a forget bias)"
             lost = "the last bits of the biases of gate f"
             yield Mistake(f"forget bias {shift[1]:+g}", text, where, lost)
+
+
+# ---------------------------------------------------------------------- what else there is to say
+
+
+def missing_parts(packing: Packing, buffer: np.ndarray, noun: str) -> Iterator[Mistake]:
+    """Yield what was not found. noun: what the values are from, "buffer" or "tensors"."""
+    truth = packing.truth
+    for slab in packing.unknown:
+        title = matrix_title(slab.name, truth)
+        text = f"{title} is not in the {noun}"
+        rule = "not found"
+        if other := packing.copies.get(slab.name):
+            moved = other in packing.matrices and (
+                packing.matrices[other][1].at == truth.starts[slab.name])  # fmt: skip
+            again = " a second time" * (not moved)
+            text += f": in its place is {matrix_title(other, truth)}{again}"
+        elif gates := _gates_in_place(slab, packing, buffer):
+            text += f": in its place are gates {' '.join(gates)}"
+        yield Mistake(rule, text, (slab.name,), title)
+    for place, done in (packing.biases.layers if packing.biases else {}).items():
+        if done.unknown:
+            title = matrix_title((*place, BIAS_ROLE), truth)
+            text = f"{title} are not in the {noun}"
+            yield Mistake("biases not found", text, ((*place, BIAS_ROLE),), title)
+
+
+def _gates_in_place(slab: Slab, packing: Packing, buffer: np.ndarray) -> str:
+    """Return which gates are where a matrix should be, one of them twice; "" if others are."""
+    given = packing.truth.part(buffer, slab)
+    if given.size < slab.size:
+        return ""
+    own = {values.tobytes(): gate for gate, values in zip(slab.gates, slab.values, strict=True)}
+    found = [own.get(gate.tobytes(), "") for gate in given.reshape(slab.shape)]
+    return "".join(found) if all(found) else ""
+
+
+def matrix_title(name: MatrixName, truth: Truth) -> str:
+    layer, direction, role = name
+    side = (" forward", " backward")[direction] if truth.spec.bidirectional else ""
+    return f"layer {layer}{side}, {'biases' if role == BIAS_ROLE else ROLES[role]}"
+
+
+def evidence_of(packing: Packing, flat: bool) -> Iterator[str]:
+    """Yield where each matrix is and how it was written. flat: places are those of a buffer."""
+    truth = packing.truth
+    for found, reading in packing.matrices.values():
+        how = ["elements {} to {}".format(*reading.span(found.slab.shape))] if flat else []
+        how += [reading.form.words] if reading.form is not RIGHT_FORM else []
+        order = " ".join(found.slab.gates[k] for k in reading.order)
+        how += [f"gates {order}"] if len(order) > 1 else []
+        how += [f"{reading.share:.0%} of the samples equal"] if reading.share != 1 else []
+        yield ": ".join(text for text in (matrix_title(found.slab.name, truth), ", ".join(how))
+                        if text)  # fmt: skip
+    if packing.biases:
+        known = ((at, done) for at, done in packing.biases.layers.items() if not done.unknown)
+        for place, done in known:
+            how = [f"gates {' '.join(truth.gates[k] for k in done.order)}"]
+            how += [done.rule.words] if done.rule is not KEPT_RULE else []
+            yield f"{matrix_title((*place, BIAS_ROLE), truth)}: {', '.join(how)}"
+
+
+def packing_notes(packing: Packing, flat: bool) -> Iterator[str]:
+    """Yield what the values do not show. Tensors may have summed biases, whose bR is 0."""
+    truth = packing.truth
+    zero = [role for k, role in enumerate(truth.roles) if not truth.biases[:, :, k].any()]
+    if zero and flat:
+        yield f"{' and '.join(zero)} of like are zero: they do not show what was done to them"
+    for found, reading in packing.matrices.values():
+        others = {(r.form, r.order) for r in found.readings} - {(reading.form, reading.order)}
+        gates, rows, columns = found.slab.shape
+        if others and rows != columns and gates > 1:
+            title = matrix_title(found.slab.name, truth)
+            yield f"{title}: its values fit in {1 + len(others)} ways"
+    for at, done in (packing.biases.layers if packing.biases else {}).items():
+        if done.alike:
+            words = ", or ".join(rule.words for rule in done.alike)
+            yield f"{matrix_title((*at, BIAS_ROLE), truth)} may as well be {words}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import permutations, product
 
@@ -130,7 +130,7 @@ SPLIT_RULE = BiasRule(
 # Of a forget gate's bias: the vector that 1 was added to or subtracted from.
 BIAS_SHIFTS = ((0, 0.0), (0, 1.0), (0, -1.0), (1, 1.0), (1, -1.0))
 _MOST_WRONG = 0.3  # of the values of a layer: values here and there may have been changed
-_UNITS = 24  # of a layer: as many are compared, unless the buffer is too short for all biases
+_UNITS = 24  # of a layer: as many are compared to find the arrangement, then all
 
 
 @dataclass(frozen=True)
@@ -211,18 +211,21 @@ def read_biases(
     count = min(flat.size // one, max(vectors, 1), 2)
     if not vectors or not count:
         return None
-    best: tuple[float, PackedBiases] | None = None
-    extra = flat.size - count * one
-    for skipped in {0, extra}:
+    best: tuple[float, BiasArrangement, int] | None = None
+    for skipped in {0, flat.size - count * one}:
         part = flat[skipped : skipped + count * one]
-        search = _BiasSearch(truth, count, expected, near)
+        search = _BiasSearch(truth, part, count, expected, near, _UNITS)
         for cost, arrangement in _arrangements(truth, count, expected.arrangement):
             if best and cost >= best[0]:
                 break
-            total, biases = search.explain(part, arrangement, skipped)
+            total = search.explain(arrangement)[0]
             if best is None or total + cost < best[0]:
-                best = total + cost, biases
-    return best[1] if best else None
+                best = total + cost, arrangement, skipped
+    assert best is not None
+    _, arrangement, skipped = best
+    part = flat[skipped : skipped + count * one]
+    search = _BiasSearch(truth, part, count, expected, near, spec.hidden_size)
+    return replace(search.explain(arrangement)[1](), skipped=skipped)
 
 
 def _arrangements(
@@ -256,17 +259,22 @@ def bias_sizes(truth: Truth, count: int) -> dict[str, int]:
 
 
 class _BiasSearch:
-    """Compares biases, arranged in one way, with what each rule would have made."""
+    """Compares biases, arranged in one way after the other, with what each rule would have made of
+    the first units."""
 
-    def __init__(self, truth: Truth, count: int, expected: ExpectedBiases, near: bool) -> None:
-        self.truth, self.count, self.expected = truth, count, expected
-        self.units = _UNITS if count == len(truth.roles) else truth.spec.hidden_size
+    def __init__(
+        self, truth: Truth, flat: np.ndarray, count: int, expected: ExpectedBiases, near: bool,
+        units: int,
+    ) -> None:  # fmt: skip
+        self.truth, self.count, self.expected, self.flat = truth, count, expected, flat
+        self.units = min(units, truth.spec.hidden_size)
         true = comparable(truth.biases[..., : self.units])
         w = true[:, :, 0]
         r = true[:, :, 1] if len(truth.roles) == 2 else np.zeros_like(w)
         with np.errstate(all="ignore"):
-            made = np.stack([np.stack(rule.make(w, r), 2)[:, :, :count] for rule in BIAS_RULES])
-            wide = 8 * _eps(truth) * np.broadcast_to((abs(w) + abs(r))[:, :, None], made.shape)
+            made = np.stack([np.stack(rule.make(w, r), 2)[:, :, :count] for rule in BIAS_RULES], 2)
+            wide = np.broadcast_to((abs(w) + abs(r))[:, :, None, None], made.shape)
+            wide = 8 * eps_of(truth) * wide
             if near:
                 wide = wide + 0.02 * abs(made) + largest(true) / 100
         # Each variant of what a rule made, and how far a value may be from it.
@@ -279,78 +287,119 @@ class _BiasSearch:
                 shifted[..., forget, :] = made[..., forget, :]
                 shifted[..., vector, forget, :] += shift
                 options.append(shifted)
-                widths.append(wide + 8 * _eps(truth))
+                widths.append(wide + 8 * eps_of(truth))
                 self.variants.append((1, (vector, shift)))
-        self.made = np.stack(options, 1)  # rule, variant, l, d, v, g, o
-        self.wide = np.stack(widths, 1)
-        self.orders = gate_orders(len(truth.gates))
+        self.made = np.stack(options, 3)  # l, d, rule, variant, v, g, o
+        self.wide = np.stack(widths, 3)
+        self.sums, self.size_of_sums = w + r, abs(w) + abs(r)  # l, d, g, o
+        self.orders = np.array(gate_orders(len(truth.gates)))
+        self.dear = self._costs_of_orders()  # l, d, order
+        self.turned = self._costs_of_variants()  # l, d, variant, gate
+        self._seen: dict[tuple[int, int, int, int, bool], np.ndarray] = {}
 
-    def explain(
-        self, flat: np.ndarray, arrangement: BiasArrangement, skipped: int
-    ) -> tuple[float, PackedBiases]:
-        """Return the best explanation and its cost: 1 per mistake and 1000 per element."""
-        x = comparable(
-            arrangement.undo(flat, bias_sizes(self.truth, self.count))[..., : self.units]
-        )
-        options = {at: self._layer(x[at], at) for at in np.ndindex(x.shape[:2])}
-        costs = np.array([[cost for cost, _ in row] for row in options.values()])
-        picks = costs.argmin(axis=1)
-        uniform = int(costs.sum(axis=0).argmin())
-        if costs[:, uniform].sum() <= costs.min(axis=1).sum():
-            picks[:] = uniform
-        layers = {}
-        for (layer, direction), row, k in zip(options, options.values(), picks, strict=True):
-            alike = tuple(
-                one.rule for cost, one in row[1:]
-                if k and one.rule is not BIAS_RULES[k] and cost // 1000 <= row[k][0] // 1000
-            )  # fmt: skip
-            layers[layer, direction] = replace(row[k][1], alike=alike)
-            if row[k][0] // 1000 > _MOST_WRONG * x[layer, direction].size:
-                layers[layer, direction] = self._other((layer, direction), x[layer, direction])
-        picked = costs[np.arange(len(picks)), picks]
-        wrong = float((picked // 1000).sum()) / x.size
-        return float(picked.sum()), PackedBiases(arrangement, self.count, layers, skipped, wrong)
+    def _places(self) -> Iterator[tuple[int, int]]:
+        return iter(np.ndindex(*self.sums.shape[:2]))
 
-    def _other(self, at: tuple[int, int], x: np.ndarray) -> LayerBiases:
-        """Return what is true of biases that no rule explains: do at least their sums agree?"""
-        order = self.expected.orders.get(at, self.orders[0])
-        signs = (1,) * len(order)
-        if self.count == 2 == len(self.truth.roles):
-            true = self.made[BIAS_RULES.index(KEPT_RULE), 0, *at][:, list(order)].sum(axis=0)
-            wide = self.wide[BIAS_RULES.index(KEPT_RULE), 0, *at].sum(axis=0)[list(order)]
-            if (abs(x.sum(axis=0) - true) <= wide).all():
-                return LayerBiases(SPLIT_RULE, order, signs)
-        return LayerBiases(KEPT_RULE, self.orders[0], signs, unknown=True)
+    def _costs_of_orders(self) -> np.ndarray:
+        """Return what each order of the gates costs: nothing if the matrices have it."""
+        cost = np.ones((*self.sums.shape[:2], len(self.orders)))
+        cost[..., 0] = 0.5
+        for at in self._places():
+            order = self.expected.orders.get(at, tuple(self.orders[0]))
+            cost[(*at, (self.orders == order).all(axis=1))] = 0
+        return cost
 
-    def _layer(self, x: np.ndarray, at: tuple[int, ...]) -> list[tuple[float, LayerBiases]]:
-        """Return for each rule the cheapest way in which it explains one layer. x: v, g, o."""
-        layer, direction = at
-        made, wide = (a[:, :, layer, direction] for a in (self.made, self.wide))  # ..., v, g, o
+    def _costs_of_variants(self) -> np.ndarray:
+        """Return what a sign that the matrices do not have, and a forget bias, cost."""
+        cost = np.zeros((*self.sums.shape[:2], len(self.variants), len(self.truth.gates)))
+        for at in self._places():
+            negated = self.expected.negated.get(at, "")
+            for k, (sign, shift) in enumerate(self.variants):
+                cost[(*at, k)] = [(sign == -1) != (gate in negated) for gate in self.truth.gates]
+                cost[(*at, k)] += bool(shift[1])
+        return cost
+
+    def _far(self, vector: np.ndarray, at: tuple[int, int], v: int) -> np.ndarray:
+        """Return how many units of a vector are not what is made of the biases of a layer and
+        direction, as (rule, variant, gate)."""
         with np.errstate(all="ignore"):
-            gap = abs(x[None, None, :, :, None] - made[:, :, :, None])
-            far = ~(gap <= wide[:, :, :, None])  # rule, variant, v, place, gate, o
-        cost = far.sum(axis=(2, 5)) * 1000.0  # rule, variant, place, gate
-        negated = self.expected.negated.get((layer, direction), "")
-        for k, (sign, shift) in enumerate(self.variants):
-            for g, gate in enumerate(self.truth.gates):
-                cost[:, k, :, g] += (sign == -1) != (gate in negated)
-            cost[:, k] += bool(shift[1])
-        variant, least = cost.argmin(axis=1), cost.min(axis=1)  # rule, place, gate
-        follows = self.expected.orders.get((layer, direction), self.orders[0])
-        dear = [0 if one == follows else 0.5 if one == self.orders[0] else 1 for one in self.orders]
-        places = np.arange(len(self.truth.gates))
-        costs = least[:, places, self.orders].sum(axis=2) + dear  # rule, order
-        found = []
-        for k, rule in enumerate(BIAS_RULES):
-            order = self.orders[int(costs[k].argmin())]
-            picked = [self.variants[variant[k, place, gate]] for place, gate in enumerate(order)]
-            shift = next((shift for _, shift in picked if shift[1]), BIAS_SHIFTS[0])
-            done = LayerBiases(rule, order, tuple(sign for sign, _ in picked), shift)
-            found.append((float(costs[k].min()) + bool(k), done))
-        return found
+            near = abs(vector - self.made[at][:, :, v]) <= self.wide[at][:, :, v]
+        return np.asarray(self.units - np.count_nonzero(near, axis=-1))
+
+    def explain(self, arrangement: BiasArrangement) -> tuple[float, Callable[[], PackedBiases]]:
+        """Return the cost of the best explanation, 1 per mistake and 1000 per element, and what
+        makes it."""
+        sizes = bias_sizes(self.truth, self.count)
+        x = comparable(arrangement.undo(self.flat, sizes)[..., : self.units])
+        start = arrangement.undo(np.arange(self.flat.size), sizes)[..., 0]
+        mixed = arrangement.axes[-1] != "o"
+        far = np.empty((*x.shape[:2], self.count, x.shape[3], len(BIAS_RULES), len(self.variants),
+                        x.shape[3]))  # fmt: skip
+        for layer, side, v, place in np.ndindex(x.shape[:4]):
+            key = int(start[layer, side, v, place]), layer, side, v, mixed
+            if key not in self._seen:
+                self._seen[key] = self._far(x[layer, side, v, place], (layer, side), v)
+            far[layer, side, v, place] = self._seen[key]
+        cost = 1000 * far.sum(axis=2) + self.turned[:, :, None, None]
+        variant, least = cost.argmin(axis=4), cost.min(axis=4)  # l, d, place, rule, gate
+        places = np.arange(x.shape[3])
+        costs = least[:, :, places, :, self.orders].sum(axis=1)  # order, l, d, rule
+        costs = costs + np.moveaxis(self.dear, -1, 0)[..., None]
+        order, costs = costs.argmin(axis=0), costs.min(axis=0)  # l, d, rule
+        costs[..., 1:] += 1
+        costs = np.concatenate([costs, np.where(self._keeps_sums(x), 1.5, np.inf)[..., None]], 2)
+        uniform = int(costs.sum(axis=(0, 1)).argmin())
+        picks = costs.argmin(axis=2)
+        if costs[..., uniform].sum() <= costs.min(axis=2).sum():
+            picks[...] = uniform
+        picked = np.take_along_axis(costs, picks[..., None], 2)[..., 0]
+
+        def biases() -> PackedBiases:
+            layers = {}
+            for at in self._places():
+                rule = int(picks[at])
+                layers[at] = self._layer(at, rule, costs[at], variant[at], order[at])
+            wrong = float((picked // 1000).sum()) / x.size
+            return PackedBiases(arrangement, self.count, layers, wrong=wrong)
+
+        return float(picked.sum()), biases
+
+    def _keeps_sums(self, x: np.ndarray) -> np.ndarray:
+        """Return whether the two vectors have the right sums, with the gates in the order that the
+        matrices have: each of four values was rounded twice at most."""
+        if not self.count == 2 == len(self.truth.roles):
+            return np.zeros(x.shape[:2], bool)
+        same = np.empty(x.shape[:2], bool)
+        for at in self._places():
+            order = self.orders[int(self.dear[at].argmin())]
+            size = self.size_of_sums[at][order] + abs(x[at]).sum(axis=0)
+            off = abs(x[at].sum(axis=0) - self.sums[at][order])
+            same[at] = (off <= 2 * eps_of(self.truth) * size).all()
+        return same
+
+    def _layer(
+        self, at: tuple[int, int], rule: int, costs: np.ndarray, variant: np.ndarray,
+        order: np.ndarray,
+    ) -> LayerBiases:  # fmt: skip
+        """Return what was done to the biases of one layer and direction. variant: place, rule,
+        gate."""
+        expected = tuple(self.orders[int(self.dear[at].argmin())].tolist())
+        if rule == len(BIAS_RULES):
+            return LayerBiases(SPLIT_RULE, expected, (1,) * len(expected))
+        if costs[rule] // 1000 > _MOST_WRONG * self.count * len(expected) * self.units:
+            gates = tuple(self.orders[0].tolist())
+            return LayerBiases(KEPT_RULE, gates, (1,) * len(gates), unknown=True)
+        alike = tuple(
+            other for k, other in enumerate(BIAS_RULES)
+            if k and rule and k != rule and costs[k] // 1000 <= costs[rule] // 1000
+        )  # fmt: skip
+        gates = tuple(self.orders[order[rule]].tolist())
+        picked = [self.variants[variant[place, rule, gate]] for place, gate in enumerate(gates)]
+        shift = next((shift for _, shift in picked if shift[1]), BIAS_SHIFTS[0])
+        return LayerBiases(BIAS_RULES[rule], gates, tuple(sign for sign, _ in picked), shift, alike)
 
 
-def _eps(truth: Truth) -> float:
+def eps_of(truth: Truth) -> float:
     return {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23}.get(
         truth.spec.dtype, 2.0**-52
     )

@@ -84,6 +84,8 @@ class MatrixFinder:
                          for slab, end in zip(slabs, ends, strict=True)}  # fmt: skip
         self.eps = float(np.finfo(buffer.dtype).eps) if buffer.dtype.kind == "f" else 0.0
         self._columns = {slab.name: slab.shape[2] for slab in slabs}
+        self._all_patterns: dict[MatrixName, list[Pattern]] = {}
+        self._indices: dict[tuple[MatrixName, Pattern], np.ndarray] = {}
 
     def find(self) -> list[LocatedMatrix]:
         """Return the matrices that are in the buffer, in its order: those that are there as they
@@ -105,7 +107,7 @@ class MatrixFinder:
 
     def fits(self, slab: Slab, at: int) -> bool:
         """Is a matrix there as it should be?"""
-        return bool(self._readings(slab, self._patterns(slab)[0], at, _equal_shares))
+        return any(self._readings(slab, [(self._patterns(slab)[0], at)], _equal_shares))
 
     def _find_all(self, compare: Shares, found: Located) -> None:
         """Add the matrices that are found by one way to compare values."""
@@ -153,9 +155,11 @@ class MatrixFinder:
                 found[slab.name] = LocatedMatrix(slab, (reading,))
 
     def _patterns(self, slab: Slab) -> list[Pattern]:
-        layer, direction, role = slab.name
-        other = {"W": "R", "R": "W"}.get(role, "")
-        return list(patterns_of(slab.shape, self._columns.get((layer, direction, other), 0)))
+        if slab.name not in self._all_patterns:
+            layer, direction, role = slab.name
+            other = self._columns.get((layer, direction, {"W": "R", "R": "W"}.get(role, "")), 0)
+            self._all_patterns[slab.name] = list(patterns_of(slab.shape, other))
+        return self._all_patterns[slab.name]
 
     def _beside(self, slab: Slab, found: Located) -> list[int]:
         """Return where a matrix may begin: where it should, and before and after others."""
@@ -208,16 +212,14 @@ class MatrixFinder:
             in_order = one.order == tuple(sorted(one.order))
             return one.share, one.at not in taken, in_order, -sum(abs(one.at - at) for at in near)
 
-        for pattern, at in places:
-            more = self._readings(slab, pattern, at, compare)
-            if more and (not best or rank(more[0]) > rank(best[0])):
+        for more in self._readings(slab, places, compare):
+            if not best or rank(more[0]) > rank(best[0]):
                 best = more
         if not best:
             return False
         first = best[0]
-        for pattern in self._patterns(slab):
-            if pattern != first.pattern:
-                best += self._readings(slab, pattern, first.at, compare)
+        others = [(p, first.at) for p in self._patterns(slab) if p != first.pattern]
+        best += [one for more in self._readings(slab, others, compare) for one in more]
         most = max(reading.share for reading in best)
         same = [r for r in best if r.share == most]
         same.sort(key=lambda r: MATRIX_FORMS.index(r.form) if r.form in MATRIX_FORMS else 99)
@@ -225,24 +227,42 @@ class MatrixFinder:
         return True
 
     def _readings(
-        self, slab: Slab, pattern: Pattern, at: int, compare: Shares
-    ) -> list[MatrixReading]:
-        """Return the ways to read a matrix with this pattern from here that fit best."""
-        low, high = pattern.span(slab.shape)
-        if at + low < 0 or at + high > self.buffer.size:
-            return []
-        gates, rows, columns = slab.shape
+        self, slab: Slab, places: Iterable[tuple[Pattern, int]], compare: Shares
+    ) -> Iterator[list[MatrixReading]]:
+        """Yield, for each pattern and place with which a matrix can be read, the ways to do so that
+        fit best."""
+        inside = [(pattern, at) for pattern, at in places
+                  if at + pattern.span(slab.shape)[0] >= 0
+                  and at + pattern.span(slab.shape)[1] <= self.buffer.size]  # fmt: skip
         if slab.is_constant:
-            return self._constant(slab, pattern, at, compare)
-        starts = (np.arange(gates) * rows * columns).reshape(-1, 1, 1)
-        where = at + pattern.index(starts + slab.samples, slab.shape)  # place, gate, sample
-        with np.errstate(all="ignore"):
-            share, minus, scale = compare(comparable(self.buffer[where]), slab.sampled, self.eps)
+            for pattern, at in inside:
+                yield from self._constant(slab, pattern, at, compare)
+        elif inside:
+            where = np.stack([at + self._samples(slab, pattern) for pattern, at in inside])
+            with np.errstate(all="ignore"):
+                found = compare(comparable(self.buffer[where]), slab.sampled, self.eps)
+            share = found[0]  # pattern and place in the buffer, place of a gate, gate
+            least = np.minimum(share.max(axis=1).min(axis=1), share.max(axis=2).min(axis=1))
+            for k in np.flatnonzero(least >= ENOUGH_SAMPLES):
+                if fitting := self._fitting(*inside[k], *(part[k] for part in found)):
+                    yield fitting
+
+    def _samples(self, slab: Slab, pattern: Pattern) -> np.ndarray:
+        """Return where the samples are with this pattern, as (place of a gate, gate, sample)."""
+        key = slab.name, pattern
+        if key not in self._indices:
+            gates, rows, columns = slab.shape
+            starts = (np.arange(gates) * rows * columns).reshape(-1, 1, 1)
+            self._indices[key] = pattern.index(starts + slab.samples, slab.shape)
+        return self._indices[key]
+
+    def _fitting(
+        self, pattern: Pattern, at: int, share: np.ndarray, minus: np.ndarray, scale: np.ndarray
+    ) -> list[MatrixReading]:
+        """Return the orders of the gates that fit best."""
         found = []
-        if min(share.max(axis=0).min(), share.max(axis=1).min()) < ENOUGH_SAMPLES:
-            return []
-        for order in gate_orders(gates):
-            places = np.arange(gates), np.array(order)
+        for order in gate_orders(len(share)):
+            places = np.arange(len(share)), np.array(order)
             factors = scale[places]
             alike = np.ptp(factors) <= 8 * self.eps * factors[0]
             if share[places].min() >= ENOUGH_SAMPLES and alike:
@@ -254,16 +274,14 @@ class MatrixFinder:
 
     def _constant(
         self, slab: Slab, pattern: Pattern, at: int, compare: Shares
-    ) -> list[MatrixReading]:
-        """Return how to read a matrix whose values are all the same."""
-        gates = slab.shape[0]
-        if pattern.form.words:
-            return []
-        x = comparable(pattern.take(self.buffer, at, slab.shape)).reshape(1, 1, -1)
-        share, *_ = compare(x, np.full((1, x.size), slab.sampled[0, 0]), self.eps)
-        if share[0, 0] < 1:
-            return []
-        return [MatrixReading(pattern, at, tuple(range(gates)), (1,) * gates, 1.0)]
+    ) -> Iterator[list[MatrixReading]]:
+        """Yield how to read a matrix whose values are all the same."""
+        if not pattern.form.words:
+            gates = slab.shape[0]
+            x = comparable(pattern.take(self.buffer, at, slab.shape)).reshape(1, 1, -1)
+            share, *_ = compare(x, np.full((1, x.size), slab.sampled[0, 0]), self.eps)
+            if share[0, 0] == 1:
+                yield [MatrixReading(pattern, at, tuple(range(gates)), (1,) * gates, 1.0)]
 
 
 # -------------------------------------------------------------------------- how values are compared

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from itertools import combinations, groupby
 from typing import Any
 
 import numpy as np
@@ -201,12 +202,12 @@ def _free_pieces(
 def layer_order(matrices: dict[MatrixName, tuple[LocatedMatrix, MatrixReading]]) -> BiasArrangement:
     """Return the order of layers and directions that the matrices show, as one of biases."""
     names = [name[:2] for name in matrices if name[2] == "R"]
-    layers = list(dict.fromkeys(layer for layer, _ in names))
-    directions = list(dict.fromkeys(direction for _, direction in names))
-    turned = {axis for axis, order in (("l", layers), ("d", directions))
-              if len(order) > 1 and order == sorted(order, reverse=True)}  # fmt: skip
-    outer = len(directions) > 1 and len(layers) > 1 and names[0][1] == names[1][1]
-    return BiasArrangement("dlvgo" if outer else "ldvgo", frozenset(turned))
+    turned = set()
+    for k, axis in enumerate("ld"):
+        steps = [a[k] > b[k] for a, b in combinations(names, 2) if a[1 - k] == b[1 - k]]
+        turned |= {axis} if steps and all(steps) else set()
+    runs = [layer for layer, _ in groupby(layer for layer, _ in names)]
+    return BiasArrangement("dlvgo" if len(runs) > len({*runs}) else "ldvgo", frozenset(turned))
 
 
 def _expected_biases(

@@ -32,7 +32,7 @@ def units_mistake(packing: Packing, buffer: np.ndarray) -> tuple[Mistake, np.nda
             if order is None:
                 return None
             orders[layer, direction] = order
-        elif not truth.spec.proj_size:
+        elif role == "R" and not truth.spec.proj_size:
             true = true[:, :, orders[layer, direction]]
         made[slab.name] = true[:, orders[layer, direction]] if role != "P" else (
             slab.values[:, :, orders[layer, direction]])  # fmt: skip

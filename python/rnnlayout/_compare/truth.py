@@ -9,7 +9,6 @@ from itertools import permutations
 
 import numpy as np
 
-from rnnlayout._model.dtypes import storage_dtype
 from rnnlayout._model.spec import Spec
 
 from .blocks import BlockKey
@@ -128,13 +127,6 @@ def largest(values: np.ndarray) -> float:
 def gate_orders(count: int) -> list[tuple[int, ...]]:
     """Return all orders of so many gates, the right one first."""
     return list(permutations(range(count)))
-
-
-def values_of_bits(bits: np.ndarray, dtype: str) -> np.ndarray:
-    """Return the values of an array of bits: without a copy, except for bfloat16."""
-    if dtype == "bfloat16":
-        return (bits.astype("u4") << 16).view("f4")
-    return bits.view(storage_dtype(dtype))
 
 
 def same_bits(a: np.ndarray, b: np.ndarray) -> bool:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from rnnlayout._model.dtypes import FLOATS, narrow_values, round_values, storage_dtype
 
-from .mistakes import Mistake
+from .blocks import values_of_bits
+from .mistakes import BIAS_ROLE, Mistake, MistakePlaces
+from .packed_biases import KEPT_RULE, SPLIT_RULE, eps_of
 from .packing import Packing
-from .truth import Truth, values_of_bits
+from .truth import MatrixName, Truth
 
 _LOOKED_AT = 65536  # values of each matrix, to tell rounding from training
 
@@ -109,84 +112,120 @@ def _reread_bits(bits: np.ndarray, dtype: str, right: str, read_as: str = "") ->
     )
 
 
-@dataclass(frozen=True)
-class ValueDifference:
-    """Where the repaired values differ from the true ones, apart from what the mistakes lost."""
-
-    count: int
-    size: int
-    mistakes: tuple[Mistake, ...]
-
-
-def compare_values(
+def value_mistake(
     packing: Packing, buffer: np.ndarray, fixed: np.ndarray, ulps: int = 0
-) -> ValueDifference:
+) -> Mistake | None:
     """Compare the values of a buffer, repaired, with the true ones: what was done to them?
 
-    Matrices that were not found, and biases of which values were lost, are left out. ulps:
-    differences of so many units in the last place are ignored.
+    Matrices and biases that were not found are left out. ulps: differences of so many units in the
+    last place are ignored.
     """
     truth = packing.truth
-    pairs: list[tuple[np.ndarray, np.ndarray]] = []
-    widths: list[int] = []  # of the matrices: columns
-    for slab in truth.slabs:
-        if slab.name in packing.matrices:
-            pairs.append((truth.part(fixed, slab), slab.values.reshape(-1)))
-            widths.append(slab.shape[2])
-    given = fixed[truth.num_weights :].reshape(truth.biases.shape)
-    for place, layer in (packing.biases.layers if packing.biases else {}).items():
-        if not (layer.rule.lost or layer.shift[1] or layer.unknown) and packing.biases:
-            count = packing.biases.count
-            pairs.append((given[place][:count].reshape(-1),
-                          truth.biases[place][:count].reshape(-1)))  # fmt: skip
-    wide = ulps * float(np.finfo(fixed.dtype).eps)
-    wrong = [(a[far], b[far]) for a, b in pairs if (far := _differing(a, b, wide)).any()]
-    count = sum(a.size for a, _ in wrong)
-    size = sum(a.size for a, _ in pairs)
-    if not count:
-        return ValueDifference(0, size, ())
-    with np.errstate(invalid="ignore"):  # signalling NaNs
-        a, b = (np.concatenate([part[:_LOOKED_AT] for part in parts]).astype("f8")
-                for parts in zip(*wrong, strict=True))  # fmt: skip
-    shaped = [(x.reshape(-1, columns), y.reshape(-1, columns))
-              for (x, y), columns in zip(pairs, widths, strict=False)]  # fmt: skip
-    what = _explain_values(a, b, shaped, buffer, truth.spec.dtype)
-    of = f"{count} of {size} values {'is' if count == 1 else 'are'}"
-    if what and what.rule == "pruned":
-        what = replace(what, text=f"{of} 0, the others are as they were (pruned?)")
-    if what is None:
-        text = f"{of} changed"
-        if nans := sum(int(np.isnan(x).sum()) for x, y in wrong):
-            text += f", {nans} of them to NaN" if count > nans else " to NaN"
-        if count > nans:
+    eps, forget = eps_of(truth), truth.gates.find("f")
+    pairs = [
+        (truth.part(fixed, slab).reshape(-1, slab.shape[2]), slab.values.reshape(-1, slab.shape[2]))
+        for slab in truth.slabs if slab.name in packing.matrices
+    ]  # fmt: skip
+    matrices = list(pairs)
+    sums: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
+    touched: list[MatrixName] = []
+    for place, given, true, wide in _biases_as_repaired(packing, fixed):
+        if wide is not None:
+            sums.append((given, true, wide))
+            continue
+        pairs.append((given, true))
+        far = _differing(given, true, 0)
+        with np.errstate(all="ignore"):  # NaN, infinity
+            near = abs(given - true) <= eps * (1 + abs(true))
+        only_f = forget >= 0 and far.any() and far.sum() == far[:, forget].sum()
+        if only_f and (near | ~far).all():
+            touched.append((*place, BIAS_ROLE))
+            pairs.pop()
+    wrong = [(a[far], b[far]) for a, b in pairs if (far := _differing(a, b, 0, ulps * eps)).any()]
+    if wrong and (what := _explain_values(wrong, matrices, buffer, truth.spec.dtype)):
+        if what.rule == "pruned":
+            text = f"{_count_of(wrong, pairs)} 0, the others are as they were (pruned?)"
+            return replace(what, text=text)
+        return what
+    wrong += [(a[far], b[far]) for a, b, wide in sums if (far := _differing(a, b, wide)).any()]
+    if not wrong:
+        return _rounded_twice(packing, touched) if touched else None
+    nans, count = sum(int(np.isnan(x).sum()) for x, _ in wrong), sum(x.size for x, _ in wrong)
+    text = f"{_count_of(wrong, [*pairs, *sums])} changed"
+    if nans:
+        text += f", {nans} of them to NaN" if count > nans else " to NaN"
+    if count > nans:
+        with np.errstate(invalid="ignore"):
             most = max(float(np.nanmax(abs(x - y), initial=0)) for x, y in wrong)
-            text += f", by up to {most:.3g}"
-        what = Mistake("changed", f"{text}: were the weights trained further, or edited?", ())
-    return ValueDifference(count, size, (what,))
+        text += f", by up to {most:.3g}"
+    return Mistake("changed", f"{text}: were the weights trained further, or edited?", ())
 
 
-def _differing(a: np.ndarray, b: np.ndarray, wide: float) -> np.ndarray:
+def _count_of(wrong: Sequence[Any], pairs: Sequence[Any]) -> str:
+    count, size = (sum(pair[0].size for pair in some) for some in (wrong, pairs))
+    return f"{count} of {size} values {'is' if count == 1 else 'are'}"
+
+
+def _biases_as_repaired(
+    packing: Packing, fixed: np.ndarray
+) -> Iterator[tuple[tuple[int, int], np.ndarray, np.ndarray, np.ndarray | None]]:
+    """Yield for each layer and direction whose biases were recognized: what they are, repaired, and
+    what they should be then, as (vectors, G, H), and how far rounding may take them from that; None
+    if they have to be equal. Those that were split differently were compared by their sums.
+    """
+    truth, biases = packing.truth, packing.biases
+    given = fixed[truth.num_weights :].reshape(truth.biases.shape)
+    for at, layer in (biases.layers if biases else {}).items():
+        if layer.unknown or layer.rule is SPLIT_RULE or biases is None:
+            continue
+        true = truth.biases[at]
+        if layer.rule is KEPT_RULE and not layer.shift[1]:
+            yield at, given[at][: biases.count], true[: biases.count], None
+            continue
+        w, r = true[0], true[1] if len(true) == 2 else np.zeros_like(true[0])
+        with np.errstate(all="ignore"):
+            made = np.stack(layer.rule.make(w, r))[: biases.count]
+            made = np.stack(layer.rule.undo(made[0], made[-1]))[: biases.count]
+            wide = 8 * eps_of(truth) * (abs(w) + abs(r) + bool(layer.shift[1]))
+        yield at, given[at][: biases.count], made, np.broadcast_to(wide, made.shape)
+
+
+def _rounded_twice(packing: Packing, places: Sequence[MatrixName]) -> Mistake:
+    """Return the mistake of biases of gate f whose last bits are others."""
+    layers = packing.biases.layers if packing.biases else {}
+    among = [(*at, BIAS_ROLE) for at in layers]
+    words = MistakePlaces(packing).words(places, among)
+    text = f"{words} of gate f are rounded, as 1 was added and subtracted again (a forget bias)"
+    lost = "the last bits of the biases of gate f"
+    return Mistake("forget bias rounded", text, tuple(places), lost)
+
+
+def _differing(
+    a: np.ndarray, b: np.ndarray, wide: np.ndarray | float, share: float = 0
+) -> np.ndarray:
+    """Return where values differ by more than `wide` and this share. A NaN is equal to a NaN."""
     unequal: np.ndarray = a != b
-    if wide:
-        unequal = ~(np.abs(a - b) <= wide * np.abs(b))
     if unequal.any():
+        with np.errstate(all="ignore"):
+            unequal &= ~(np.abs(a - b) <= wide + share * np.abs(b))
         unequal &= ~(np.isnan(a) & np.isnan(b))
     return unequal
 
 
 def _explain_values(
-    a: np.ndarray,
-    b: np.ndarray,
+    wrong: list[tuple[np.ndarray, np.ndarray]],
     matrices: list[tuple[np.ndarray, np.ndarray]],
     whole: np.ndarray,
     dtype: str,
 ) -> Mistake | None:
-    """Return what made `a`, values that differ, of `b`; None if they were just changed.
+    """Return what made values of others; None if they were just changed.
 
-    matrices: the values of each matrix that differs, and the true ones, as (rows, columns).
-    whole: all values.
+    wrong: values that differ, and the true ones. matrices: all values of each matrix, and the true
+    ones, as (rows, columns). whole: all values of the buffer.
     """
-    with np.errstate(all="ignore"):
+    with np.errstate(all="ignore"):  # signalling NaNs too
+        a, b = (np.concatenate([part[:_LOOKED_AT] for part in parts]).astype("f8")
+                for parts in zip(*wrong, strict=True))  # fmt: skip
         for name in FLOATS[:2]:
             if name != dtype and (round_values(b, name) == a).all():
                 text = f"the values are rounded to {name}"
@@ -215,6 +254,8 @@ def _quantized(matrices: list[tuple[np.ndarray, np.ndarray]], whole: np.ndarray)
 
     whole: all values of the buffer.
     """
+    if all((x == y).all() for x, y in matrices):
+        return None
     rows = [pair for x, y in matrices for pair in zip(x, y, strict=True)]
     groups = {"matrix": matrices, "row": rows, "": matrices}
     for bits in (4, 7, 8):

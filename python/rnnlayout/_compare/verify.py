@@ -6,8 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
 from rnnlayout._files.tensor_sets.choose_rnns import (
     check_known_names,
     match_names,
@@ -17,23 +15,12 @@ from rnnlayout._model.asks import Ask, join_messages
 from rnnlayout._model.config import describe_config
 from rnnlayout._model.layout import Layout
 from rnnlayout._model.picture.picture import WIDTH, Picture
-from rnnlayout._model.spec import HARD_SIGMOIDS, HARD_TIMES, Spec, differing_fields
+from rnnlayout._model.spec import HARD_SIGMOIDS, Spec, differing_fields
 from rnnlayout._native import LayoutError
 from rnnlayout._weights.weights import Weights
 
-from .blocks import (
-    Block,
-    BlockComparison,
-    BlockGap,
-    BlockKey,
-    GateKey,
-    blocks_as_keras3,
-    blocks_of,
-    gates_with_one_bias,
-    may_sum_biases,
-    replace_biases_by_sums,
-)
-from .causes import likely_causes
+from .blocks import BlockGap, GateKey, compare_blocks
+from .explanation import likely_causes
 from .heat_map import HeatMapPanel, draw_heat_map
 from .verify_sides import read_both_sides, stack_both_sides
 
@@ -251,56 +238,27 @@ def compare_pair(
     alike = a.spec.replace(recurrent_activation=b.spec.recurrent_activation)
     if different := differing_fields(alike if other_sigmoid else a.spec, b.spec):
         return ComparedPair(*called, f"two different RNNs {names}: {different}")
-    dtypes = a.spec.dtype, b.spec.dtype
-    only_one = gates_with_one_bias(a) ^ gates_with_one_bias(b)
-    summed |= only_one
-    whole = blocks_of(a)
-    first = replace_biases_by_sums(whole, a.spec, summed)
-    second = replace_biases_by_sums(blocks_of(b), b.spec, summed)
-    if other_sigmoid:
-        first, second = (blocks_as_keras3(blocks, one.spec)
-                         for blocks, one in ((first, a), (second, b)))  # fmt: skip
-    keys = list(dict.fromkeys([*first, *second]))
-    for key in keys:  # peepholes
-        for blocks, other in ((first, second), (second, first)):
-            if key not in blocks:
-                blocks[key] = Block(np.zeros(other[key].bits.shape), "float64")
-    note = _pair_note(a, b, only_one, other_sigmoid)
+    c = compare_blocks(a, b, rtol, atol, summed)
+    dtypes, keys = c.dtypes, list(c.a)
+    note = _pair_note(a, b, c.notes)
     head = ""
     if dtypes[0] != dtypes[1] and not (rtol or atol):
         why = f"{dtypes[0]} and {dtypes[1]} {names}: to compare their values pass "
         head = why + Ask("rtol")
-    compared = BlockComparison(a.spec, first, second, dtypes, rtol, atol)
-    lines = [compared.line(key) for key in keys if key in compared.wrong]
+    lines = [c.line(key) for key in keys if key in c.wrong]
     if not lines:
         return ComparedPair(*called, head and head + "; all of them are equal", (), note, a.spec)
     head = head or f"{len(lines)} of {len(keys)} blocks differ {names}, {a.spec}"
     shown = [f"  {line}" for line in lines[:_MOST]]
     if len(lines) > _MOST:
         shown.append(f"  and {len(lines) - _MOST} more")
-    has_sums = _has_sums(a, b, whole) and not other_sigmoid
-    causes = likely_causes(compared, whole if has_sums else None)
-    text = join_messages("\n", [head, *shown, *causes])
-    gaps = tuple(compared.gap(key) for key in compared.wrong)
+    text = join_messages("\n", [head, *shown, *likely_causes(c)])
+    gaps = tuple(c.gap(key) for key in c.wrong)
     return ComparedPair(*called, text, gaps, note, a.spec)
 
 
-def _has_sums(a: Weights, b: Weights, blocks: Mapping[BlockKey, Block]) -> bool:
-    """Has b one bias for each gate, the sum of the two that a has?"""
-    gates = {(layer, side, gate) for layer, side, role, gate in blocks if role == "R"}
-    sums = all(may_sum_biases(a.spec, gate) for *_, gate in gates)
-    return sums and gates_with_one_bias(b) == gates and not gates_with_one_bias(a)
-
-
-def _pair_note(a: Weights, b: Weights, only_one: frozenset[GateKey], other_sigmoid: bool) -> str:
-    notes = []
-    if other_sigmoid:
-        new, old = HARD_SIGMOIDS
-        notes.append(
-            f"gates of {old} are compared times {HARD_TIMES}: {old}(x) = {new}({HARD_TIMES} x)"
-        )
-    if any(may_sum_biases(a.spec, gate) for *_, gate in only_one):
-        notes.append("one has one bias per gate, the other two: their sums are compared")
+def _pair_note(a: Weights, b: Weights, notes: Sequence[str]) -> str:
+    notes = list(notes)
     if a.config != b.config:
         used = describe_config(a.config), describe_config(b.config)
         notes.append(f"used with {used[0]} in a and {used[1]} in b")

@@ -133,7 +133,7 @@ def _write_bin(out: Output, entries: Mapping[str, Weights]) -> None:
     if weights.batch_first is not None:
         described["batch_first"] = weights.batch_first
     text = rnn_as_json(described, indent=1)
-    out.beside(".json").write_text(text + "\n")
+    out.beside(".json").write_text(text + "\n", encoding="utf-8")
 
 
 NPY = ModelFormat(".npy", ("cudnn",), _read_npy, _write_npy, single=True)
