@@ -61,7 +61,10 @@ def read_dict(source: Mapping[Any, Any], prefix: str, asked: CallerSpec) -> Chec
 
 
 def read_described(tensors: Mapping[str, Any], spec: Spec, layout: str | Layout) -> CheckedRNN:
-    """Return the RNN that a file describes. tensors: by the layout's names, mostly in its order."""
+    """Return the RNN that a file describes.
+
+    tensors: by the layout's names; if they are in its order, the names are not looked up.
+    """
     asked = CallerSpec(spec, as_layout(layout))
     if tuple(tensors) == tuple(describe(spec, layout)):
         return read_tensors(tensors.items(), None, asked)
