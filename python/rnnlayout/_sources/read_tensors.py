@@ -17,7 +17,7 @@ from rnnlayout._model.checked_rnn import CheckedRNN
 from rnnlayout._model.config import describe_config
 from rnnlayout._model.describe import describe
 from rnnlayout._model.dtypes import Bits, as_carrier, take_bits
-from rnnlayout._model.layout import Layout
+from rnnlayout._model.layout import Layout, as_layout
 from rnnlayout._model.spec import Spec
 from rnnlayout._model.undecided import UndecidedError
 from rnnlayout._native import LayoutError
@@ -60,9 +60,15 @@ def read_dict(source: Mapping[Any, Any], prefix: str, asked: CallerSpec) -> Chec
     return read_tensors(values, tails, asked)
 
 
-def read_described(tensors: Mapping[str, Any], spec: Spec, layout: str) -> CheckedRNN:
-    """Return the RNN that a file describes. tensors: by the layout's names, in its order."""
-    return read_tensors(tensors.items(), None, CallerSpec(spec, Layout(layout)))
+def read_described(tensors: Mapping[str, Any], spec: Spec, layout: str | Layout) -> CheckedRNN:
+    """Return the RNN that a file describes.
+
+    tensors: by the layout's names; if they are in its order, the names are not looked up.
+    """
+    asked = CallerSpec(spec, as_layout(layout))
+    if tuple(tensors) == tuple(describe(spec, layout)):
+        return read_tensors(tensors.items(), None, asked)
+    return read_dict(tensors, "", asked)
 
 
 def read_tensors(

@@ -26,6 +26,7 @@ from rnnlayout._native import LayoutError, SpecError
 from rnnlayout._sources.keras_config import SIGMOID_SINCE, RNNDescription
 from rnnlayout._sources.keras_tree import Node, RecurrentLayer, Version
 from rnnlayout._sources.read_source import read_source
+from rnnlayout._sources.read_tensors import read_described
 from rnnlayout._sources.rnn_places import is_under_with_direction
 from rnnlayout._weights.weights import Weights, weights_of
 
@@ -274,7 +275,7 @@ def _recorded_layer(name: str, tensors: dict[str, Bits], record: Record) -> Weig
     does not fit."""
     dtype = next(iter(tensors.values())).dtype
     try:
-        given = read_source(tensors, record.spec.replace(dtype=dtype), record.layout)
+        given = read_described(tensors, record.spec.replace(dtype=dtype), record.layout)
     except (LayoutError, SpecError) as error:
         raise FileError(
             f"{name}: {error}; the file's record is of {record.spec}: the file was changed after"

@@ -23,15 +23,17 @@ from rnnlayout._model.dtypes import Bits
 from rnnlayout._model.layout import Layout
 from rnnlayout._model.spec import CELLS, HARD_SIGMOIDS, HARD_TIMES as _TIMES
 from rnnlayout._native import LayoutError, LossyError
+from rnnlayout._sources.caller_spec import CallerSpec
 from rnnlayout._sources.keras_config import read_config, recurrent_activation
 from rnnlayout._sources.keras_tree import Node, RecurrentLayer, Version, config_of, kind_of
 from rnnlayout._sources.read_source import read_source
+from rnnlayout._sources.read_tensors import read_tensors
 from rnnlayout._weights.weights import Weights, weights_of
 
 from .config import CUDNN, unknown_classes_in
 from .entries import LEAVES, CellDatasets, LayerCells, count_gates
 
-_KERAS = Layout("keras")
+_KERAS, _KERAS_CUDNN = Layout("keras"), Layout("keras-cudnn")
 _GATED = ("LSTM", "GRU")
 _GATES = {8: 4, 6: 3}  # biases, in hidden sizes -> gates of a CuDNNLSTM, of a CuDNNGRU
 
@@ -97,7 +99,8 @@ class ChangedCells:
                 found.check_count()
         for node, cell, known in zip(nodes, found.cells, hard, strict=False):
             if _is_cudnn(cell):
-                given = Weights(_cell_bits(found.name, cell), layout="keras-cudnn")
+                bits = _cell_bits(found.name, cell)
+                given = weights_of(read_tensors(bits.items(), None, CallerSpec(None, _KERAS_CUDNN)))
                 new = given.to(_KERAS, dtype=self.dtype, exact=self.exact)
                 self._put(found.name, cell, given.spec.dtype, new, new.report)
                 self.cudnn.append((node, cell))

@@ -25,7 +25,7 @@ from rnnlayout._model.errors import FileError
 from rnnlayout._model.spec import Spec
 from rnnlayout._model.undecided import error_with_name
 from rnnlayout._native import LayoutError, LossyError
-from rnnlayout._sources.read_source import read_source
+from rnnlayout._sources.read_tensors import read_described
 from rnnlayout._sources.rnn_places import is_under_with_direction
 from rnnlayout._weights.weights import Weights, weights_of
 
@@ -205,9 +205,8 @@ def _read_operator(model: TFLiteModel, one: TFLiteOperator, name: str, notes: li
         if tensors.pop(key).any():
             raise LossyError("projection_bias is not 0, which no layout can represent")
     spec = _spec_of(cell, both, tensors, one)
-    given = read_source(
-        {key: np.ascontiguousarray(a) for key, a in tensors.items()}, spec, "tflite"
-    )
+    arrays = {key: np.ascontiguousarray(array) for key, array in tensors.items()}
+    given = read_described(arrays, spec, "tflite")
     time_major, config = _settings(model, one, cell)
     return weights_of(given, config=config, batch_first=not time_major)
 
