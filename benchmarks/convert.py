@@ -201,40 +201,7 @@ def cases(name):
         del filled
 
 
-# ------------------------------------------------------------------------------------------ goals
-
-
-def goals(case, title, nbytes, times):
-    """Return [(goal, value, met)] of one row."""
-    least = {name: low for name, (low, _) in times.items()}
-    ours, new = least["ours, out="], least["ours, new"]
-    rate = nbytes / ours / 1e9
-    found = []
-
-    def at_least(text, value, limit):
-        found.append((f"{text} >= {limit}", round(value, 2), bool(value >= limit)))
-
-    if case == "small":
-        limits = {"torch to cuDNN": 10, "Keras to cuDNN": 25, "torch to cuDNN, float16": 15}
-        if title in limits:
-            found.append(
-                (f"us <= {limits[title]}", round(ours * 1e6, 1), ours * 1e6 <= limits[title])
-            )
-        return found
-    if title == "torch to cuDNN":
-        at_least("of a streaming copy", least["streaming copy"] / ours, 0.9)
-        at_least("over np.concatenate", least["NumPy"] / ours, 1.9)
-        at_least("new, over np.concatenate", least["NumPy"] / new, 1.0)
-    elif title == "Keras to cuDNN":
-        at_least("GB/s", rate, 14)
-        at_least("over torch", least["torch"] / ours, 7)
-        at_least("over NumPy", least["NumPy"] / ours, 15)
-    elif title.startswith("torch to cuDNN, "):
-        at_least("GB/s", rate, 25)
-        bfloat16 = title.endswith("bfloat16")  # the others are faster with it, too
-        at_least("over NumPy", least["NumPy"] / ours, 3 if bfloat16 else 12)
-        at_least("over torch", least["torch"] / ours, 3 if bfloat16 else 8)
-    return found
+# ------------------------------------------------------------------------------------------- rows
 
 
 def row(case, title, nbytes, times):
@@ -246,7 +213,6 @@ def row(case, title, nbytes, times):
         "ms": {n: [round(t * 1e3, 4) for t in both] for n, both in times.items()},
         "GB/s": round(nbytes / low / 1e9, 2),
         "times ours": peers,
-        "goals": goals(case, title, nbytes, times),
     }
 
 
@@ -255,8 +221,6 @@ def show(r):
     peers = "  ".join(f"{name} {ratio:.2f}" for name, ratio in r["times ours"].items())
     print(f"{r['case']:7} {r['job']:27} {low:9.3f} ms (median {median:.3f})  {r['GB/s']:6.1f} GB/s")
     print(f"        the others' time divided by ours: {peers}")
-    for goal, value, met in r["goals"]:
-        print(f"        {'met   ' if met else 'MISSED'} {goal}: {value}")
 
 
 def cpu():
@@ -285,8 +249,6 @@ def main():
             times = measure(jobs, *CASES[case][1:])
             rows.append(row(case, title, nbytes, times))
             show(rows[-1])
-    missed = [g for r in rows for g in r["goals"] if not g[2]]
-    print(f"{sum(len(r['goals']) for r in rows) - len(missed)} goals met, {len(missed)} missed")
     if args.json:
         args.json.write_text(json.dumps({"about": about, "rows": rows}, indent=1) + "\n")
 

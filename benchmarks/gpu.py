@@ -5,7 +5,7 @@
     python benchmarks/gpu.py --join DIR                 the results again, without a GPU
 
 The order is doctor, and one call of every cell; the speed of the eight shapes that matter most,
-against raw cuDNN, torch and JAX (gpu_speed.py); facts: our assumptions about cuDNN (gpu_facts.py);
+against raw cuDNN and torch (gpu_speed.py); facts: our assumptions about cuDNN (gpu_facts.py);
 the quick form of parity: a comparison with the recurrence and with torch's cuDNN (gpu_parity.py);
 then the full forms of speed and parity.
 
@@ -14,8 +14,8 @@ once. A case that dies, or is over its time limit, is a row that says so. The sa
 also after a kill, runs the cases that have no result yet. At its end the command writes
 DIR/gpu-DATE.json, and if DIR is benchmarks/results, the page on performance; --join does the same
 with the rows of a command that was killed. Needs rnnlayout installed, NumPy and ml_dtypes, and a C
-compiler for raw cuDNN; from the source tree only this folder, csrc, tests and tools. torch and JAX
-are used if they are installed. The exit code is 1 if a result was wrong or a case failed, 5 if no
+compiler for raw cuDNN; from the source tree only this folder, csrc, tests and tools. torch is used
+if it is installed. The exit code is 1 if a result was wrong or a case failed, 5 if no
 GPU can be used.
 """
 
@@ -42,7 +42,7 @@ from gpu_rows import Case, Rows
 
 # What a case calls, by its first word: a module is imported only in the process that needs it.
 CALLS = {"forward": "gpu_parity", "fact": "gpu_facts", "parity": "gpu_parity",
-         "speed": "gpu_speed", "copies": "gpu_speed"}  # fmt: skip
+         "speed": "gpu_speed"}  # fmt: skip
 PR_SET_PDEATHSIG = 1  # sys/prctl.h
 RESULTS = Path(__file__).resolve().parent / "results"
 DOCTOR = 120  # seconds; it has a time limit for each GPU too
@@ -83,7 +83,6 @@ def about(report):
         "driver runs CUDA": gpu["driver"]["cuda"],
         "cuDNN": gpu["cudnn"]["version"],
         "torch": version("torch"),
-        "JAX": version("jax"),
         "numpy": version("numpy"),
         "python": platform.python_version(),
         "rnnlayout": report["rnnlayout"],
@@ -97,19 +96,15 @@ def cases(found, cudnn):
     import gpu_speed
 
     libraries = (str(Path(cudnn["path"]).parent), *filter(None, [cudnn["cublas"]]))
-    torch, jax = ["torch"] * bool(found["torch"]), ["JAX"] * bool(found["JAX"])
+    torch = ["torch"] * bool(found["torch"])
     made = [Case(("forward", cell)) for cell in gpu_parity.CELLS]
     for form in ("quick", "full"):
-        for case in gpu_speed.CASES[form]:
-            has_jax = jax if case.startswith("lstm") and case.endswith("float32") else []
-            made += [Case(("speed", form, case, peer), peer=peer)
-                     for peer in ["cuDNN", *torch, *has_jax]]  # fmt: skip
+        made += [Case(("speed", form, case, peer), peer=peer)
+                 for case in gpu_speed.CASES[form] for peer in ["cuDNN", *torch]]  # fmt: skip
         if form == "quick":
             made += [Case(("fact", name), libraries) for name in gpu_facts.FACTS]
         made += [Case(("parity", form, case, peer), peer=peer)
                  for case in gpu_parity.CASES[form] for peer in ["alone", *torch]]  # fmt: skip
-        made += [Case(("copies", form, case), peer="torch")
-                 for case in gpu_speed.CASES[form] if torch]  # fmt: skip
     return made
 
 
@@ -117,7 +112,7 @@ def cases(found, cudnn):
 
 
 def joined(found, rows):
-    """Return {"about", "facts", "parity", "speed", "copies", "failed"} of the rows."""
+    """Return {"about", "facts", "parity", "speed", "failed"} of the rows."""
     import gpu_facts
     import gpu_parity
 
@@ -132,10 +127,11 @@ def joined(found, rows):
         else:
             failed[name] = f"{row['failed']}: {row['said']}"
     verdicts = gpu_parity.joined([*kinds["forward"].values(), *kinds["parity"].values()])
-    lists = {what: list(kinds[what].values()) for what in ("speed", "copies")}
+    speed = list(kinds["speed"].values())
     failed |= {f"{row['case']}: {name}": why
-               for row in lists["speed"] for name, why in row["failed"].items()}  # fmt: skip
-    return {"about": found, "facts": kinds["fact"], "parity": verdicts, **lists, "failed": failed}
+               for row in speed for name, why in row["failed"].items()}  # fmt: skip
+    return {"about": found, "facts": kinds["fact"], "parity": verdicts, "speed": speed,
+            "failed": failed}  # fmt: skip
 
 
 def show(row):
@@ -146,8 +142,7 @@ def show(row):
 def summary(results):
     news = [name for name, f in results["facts"].items() if f["as_expected"] is False]
     print(f"{len(results['facts'])} facts; not as expected: {', '.join(news) or 'none'}")
-    goals = [(row["case"], *goal) for row in results["speed"] + results["copies"]
-             for goal in row.get("goals", [])]  # fmt: skip
+    goals = [(row["case"], *goal) for row in results["speed"] for goal in row["goals"]]
     missed = [goal for goal in goals if not goal[-1]]
     for case, what, limit, value, _ in missed:
         print(f"MISSED {case}: {what}, {limit}: {value}")

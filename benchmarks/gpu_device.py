@@ -1,43 +1,25 @@
-"""A GPU through the driver alone, for benchmarks without a framework."""
+"""A GPU for benchmarks: its driver, arrays, times, and calls of cuDNN one by one."""
 
 import contextlib
 import ctypes
 import functools
 import time
-from ctypes import (
-    POINTER,
-    byref,
-    c_char_p,
-    c_float,
-    c_int,
-    c_int64,
-    c_size_t,
-    c_uint,
-    c_uint8,
-    c_uint16,
-    c_uint64,
-    c_ulonglong,
-    c_void_p,
-    py_object,
-)
+from ctypes import POINTER, byref, c_char_p, c_float, c_int, c_size_t, c_uint, c_ulonglong, c_void_p
 
 import numpy as np
+from fakes import ask, device
+from fakes.problem import Problem
+
+import rnnlayout as rl
 
 CUDA = 2  # a GPU, as DLPack numbers kinds of devices
 
 
-class Failed(Exception):
-    """A call of the driver failed."""
-
-
 class Driver:
-    """cuda:0 and its primary context, which stays current, as with torch and JAX."""
+    """cuda:0 and its primary context, which stays current, as with torch."""
 
     def __init__(self):
-        try:
-            self.library = ctypes.CDLL("libcuda.so.1")
-        except OSError as why:
-            raise Failed(f"no driver: {why}") from None
+        self.library = ctypes.CDLL("libcuda.so.1")
         self("cuInit", c_uint(0))
         self.context = c_void_p()
         self("cuDevicePrimaryCtxRetain", byref(self.context), 0)
@@ -46,36 +28,18 @@ class Driver:
     def __call__(self, call, *arguments):
         status = getattr(self.library, call)(*arguments)
         if status:
-            raise Failed(f"{call}: {status}")
+            raise device.Failed(call, status)
 
-    def name(self):
-        text = ctypes.create_string_buffer(128)
-        self("cuDeviceGetName", text, 128, 0)
-        return text.value.decode()
-
-    def version(self):
-        """Return the newest CUDA version that the driver supports."""
-        number = c_int()
-        self("cuDriverGetVersion", byref(number))
-        return f"{number.value // 1000}.{number.value % 1000 // 10}"
-
-    def current(self):
-        found = c_void_p()
-        self("cuCtxGetCurrent", byref(found))
-        return found.value
-
-    def synchronize(self):
+    def read(self, at, nbytes):
+        data = ctypes.create_string_buffer(nbytes)
         self("cuCtxSynchronize")
+        self("cuMemcpyDtoH_v2", data, c_ulonglong(at), c_size_t(nbytes))
+        return data.raw
 
-    @contextlib.contextmanager
-    def fakes_log(self, path):
-        """Log all calls to path, one line each, if the driver is a fake; otherwise do nothing."""
-        if hasattr(self.library, "fake_log"):
-            self.library.fake_log(str(path).encode())
-            yield
-            self.library.fake_log(None)
-        else:
-            yield
+    def write(self, at, data):
+        self("cuCtxSynchronize")
+        self("cuMemcpyHtoD_v2", c_ulonglong(at), bytes(data), c_size_t(len(data)))
+        self("cuCtxSynchronize")  # the copy may return before the last bytes have arrived
 
 
 @functools.cache
@@ -88,58 +52,52 @@ class Tensor(ctypes.Structure):
     """DLManagedTensor of DLPack."""
 
     _fields_ = [
-        ("data", c_void_p), ("device", c_int * 2), ("ndim", c_int), ("code", c_uint8),
-        ("bits", c_uint8), ("lanes", c_uint16), ("shape", POINTER(c_int64)),
-        ("strides", POINTER(c_int64)), ("offset", c_uint64), ("context", c_void_p),
+        ("data", c_void_p), ("device", c_int * 2), ("ndim", c_int), ("code", ctypes.c_uint8),
+        ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16), ("shape", POINTER(ctypes.c_int64)),
+        ("strides", POINTER(ctypes.c_int64)), ("offset", ctypes.c_uint64), ("context", c_void_p),
         ("deleter", c_void_p),
     ]  # fmt: skip
 
 
-new_capsule = ctypes.PYFUNCTYPE(py_object, c_void_p, c_char_p, c_void_p)(
+new_capsule = ctypes.PYFUNCTYPE(ctypes.py_object, c_void_p, c_char_p, c_void_p)(
     ("PyCapsule_New", ctypes.pythonapi)
+)
+pointer_of = ctypes.PYFUNCTYPE(c_void_p, ctypes.py_object, c_char_p)(
+    ("PyCapsule_GetPointer", ctypes.pythonapi)
 )
 
 
 class Array:
-    """A GPU array with DLPack, on the legacy stream."""
+    """A GPU array with DLPack."""
 
-    def __init__(self, driver, array):
-        array = np.ascontiguousarray(array)
-        self.driver, self.dtype, self.shape = driver, array.dtype, array.shape
-        self.nbytes, self.address = array.nbytes, c_ulonglong()
-        driver("cuMemAlloc_v2", byref(self.address), c_size_t(max(self.nbytes, 1)))
-        driver("cuMemcpyHtoD_v2", self.address, c_void_p(array.ctypes.data), c_size_t(self.nbytes))
-        driver.synchronize()  # the copy may return before the last bytes have arrived
+    def __init__(self, array):
+        array, self.driver, address = np.ascontiguousarray(array), the_driver(), c_ulonglong()
+        self.driver("cuMemAlloc_v2", byref(address), c_size_t(max(array.nbytes, 1)))
+        self.driver.write(address.value, array.tobytes())
+        self.address, self.shape = address.value, array.shape
         code = 4 if array.dtype.name == "bfloat16" else 2
-        sizes = (c_int64 * array.ndim)(*array.shape)
-        self.tensor = Tensor(self.address.value, (c_int * 2)(CUDA, 0), array.ndim, code,
+        sizes = (ctypes.c_int64 * array.ndim)(*array.shape)
+        self.tensor = Tensor(self.address, (c_int * 2)(CUDA, 0), array.ndim, code,
                              8 * array.dtype.itemsize, 1, sizes)  # fmt: skip
 
     def __dlpack_device__(self):
         return CUDA, 0
 
-    def __dlpack__(self, *, stream=None, max_version=None):
+    def __dlpack__(self, *, stream=None):
         return new_capsule(ctypes.addressof(self.tensor), b"dltensor", None)
-
-    def numpy(self):
-        made = np.empty(self.shape, self.dtype)
-        self.driver.synchronize()
-        self.driver("cuMemcpyDtoH_v2", c_void_p(made.ctypes.data), self.address,
-                    c_size_t(self.nbytes))  # fmt: skip
-        return made
 
     def __del__(self):
         with contextlib.suppress(Exception):  # at exit the driver may already be unloaded
-            self.driver("cuMemFree_v2", self.address)
+            self.driver("cuMemFree_v2", c_ulonglong(self.address))
 
 
 class Clock:
     """Measure the host and device time of calls that work on the legacy stream."""
 
-    def __init__(self, driver):
-        self.driver, self.first, self.last = driver, c_void_p(), c_void_p()
-        driver("cuEventCreate", byref(self.first), c_uint(0))
-        driver("cuEventCreate", byref(self.last), c_uint(0))
+    def __init__(self):
+        self.driver, self.first, self.last = the_driver(), c_void_p(), c_void_p()
+        self.driver("cuEventCreate", byref(self.first), c_uint(0))
+        self.driver("cuEventCreate", byref(self.last), c_uint(0))
 
     def microseconds(self, job, calls):
         """Return {"host", "device", "whole"} per call; whole includes the wait for the last one."""
@@ -156,3 +114,96 @@ class Clock:
         self.driver("cuEventElapsedTime", byref(took), self.first, self.last)
         seconds = {"host": sent - start, "device": took.value / 1e3, "whole": done - start}
         return {kind: 1e6 * s / calls for kind, s in seconds.items()}
+
+
+# ------------------------------------------------------------------------------------ with torch
+
+
+def torch_there():
+    """Return (torch or None, its device "cuda" or "cpu", what is missing or None)."""
+    try:
+        import torch
+    except ImportError:
+        return None, "cpu", "torch is not installed"
+    if not torch.cuda.is_available():
+        torch.set_num_threads(1)  # with small sizes, more threads only wait for each other
+        return torch, "cpu", f"torch {torch.__version__} has no GPU: it runs on the CPU"
+    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
+    return torch, "cuda", None
+
+
+class Arrays:
+    """Convert NumPy arrays to arrays of a place, and back. place: "cuda" or "cpu" (torch tensors),
+    "driver" (Array) or "host" (NumPy arrays)."""
+
+    def __init__(self, place, torch=None):
+        self.place, self.torch = place, torch
+
+    def put(self, array):
+        if self.place in ("host", "driver"):
+            return array if self.place == "host" else Array(array)
+        if array.dtype.name == "bfloat16":  # NumPy lacks it, so torch gets the bits
+            tensor = self.torch.from_numpy(np.array(array).view("i2")).view(self.torch.bfloat16)
+        else:
+            tensor = self.torch.from_numpy(np.array(array))
+        return tensor.to(self.place)
+
+    def get(self, result, dtype):
+        """Return a result as a NumPy array."""
+        if isinstance(result, np.ndarray):
+            return result
+        if self.torch and isinstance(result, self.torch.Tensor):
+            bits = result.cpu()
+            bits = bits.view(self.torch.int16) if bits.dtype == self.torch.bfloat16 else bits
+            return np.array(bits).view(dtype)
+        at = c_ulonglong.from_address(pointer_of(result.__dlpack__(stream=1), b"dltensor")).value
+        nbytes = int(np.prod(result.shape)) * np.dtype(dtype).itemsize
+        return np.frombuffer(the_driver().read(at, nbytes), dtype).reshape(result.shape)
+
+
+def torch_module(torch, spec, flat):
+    """Return nn.LSTM, GRU or RNN with the weights of a weight space."""
+    kind = {"lstm": torch.nn.LSTM, "gru": torch.nn.GRU}.get(spec.cell, torch.nn.RNN)
+    more = {"nonlinearity": spec.cell[4:]} if spec.cell.startswith("rnn") else {}
+    more |= {"proj_size": spec.proj_size} if spec.proj_size else {}
+    more |= {"dtype": getattr(torch, spec.dtype), "bidirectional": spec.bidirectional}
+    sizes = spec.input_size, spec.hidden_size, spec.num_layers
+    module = kind(*sizes, bias=spec.bias != "none", **more)
+    rl.assign(module, rl.convert(flat, spec, layout="cudnn", to="torch"))
+    return module.eval()
+
+
+# ------------------------------------------------------------------------- cuDNN, call by call
+
+
+class Gpu(device.Device):
+    """A device with the interface of the fakes' tests, on the installed driver."""
+
+    def __init__(self, folder):
+        self.library, self.calls = ask.ask_cudnn.Library(folder), the_driver()
+        self.driver, self.context, self.handle = self.calls.library, self.calls.context, c_void_p()
+        self.read, self.write = self.calls.read, self.calls.write
+        self.is_fake = hasattr(self.driver, "fake_alloc")
+
+    def asked(self, problem, more=None, arrays=None):
+        """Return the forward call of a problem, ready to run. more: changes to the question."""
+        question = dict(problem.question)
+        for key, value in (more or {}).items():
+            question[key] = question[key] | value if key == "rnn" else value
+        forward = self.forward(question)
+        for name, array in (problem.arrays() | (arrays or {})).items():
+            forward.fill(name, array.tobytes())
+        return forward
+
+    def run(self, problem, more=None, arrays=None):
+        """Run a problem. Return {"y": bytes, "hy": bytes, "cy": bytes}."""
+        return self.results(self.asked(problem, more, arrays).run())
+
+    def results(self, forward):
+        self.sync()
+        return {name: forward.bytes(name) for name in ("y", "hy", "cy")}
+
+
+def new(seed=1, spec=None, **shape):
+    """Return a random problem; by default an LSTM."""
+    return Problem(spec or rl.Spec("lstm", 5, 6), np.random.default_rng(seed), **shape)

@@ -9,7 +9,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 CELL = {"rnn_relu": 0, "rnn_tanh": 1, "lstm": 2, "gru": 3}
 DTYPE = {"float32": 0, "float64": 1, "float16": 2, "bfloat16": 9}
-ALGO = {"standard": 0, "persist_static": 1, "persist_small": 3}
+ALGO = {"standard": 0, "small H": 3}
 
 
 class Missing(Exception):
@@ -29,53 +29,37 @@ def build(folder):
     return str(made)
 
 
-class Raw:
-    """raw_cudnn.c as a library, on rnnlayout's libcudnn. The environment variable RAW_CUDNN has its
+def open_library(cudnn):
+    """Return raw_cudnn.c as a library, on a libcudnn. The environment variable RAW_CUDNN has its
     path: one for all rows."""
+    if not cudnn or not os.environ.get("RAW_CUDNN"):
+        raise Missing("no libcudnn, or raw_cudnn.c was not compiled")
+    library = ctypes.CDLL(os.environ["RAW_CUDNN"])
+    library.raw_new.restype = ctypes.c_void_p
+    library.raw_free.argtypes = [ctypes.c_void_p]
+    if library.raw_open(os.fsencode(cudnn)):
+        raise Missing("it could not open libcudnn")
+    return library
 
-    _library = None
 
-    @classmethod
-    def library(cls, place):
-        if cls._library is None:
-            if not place.cudnn or not os.environ.get("RAW_CUDNN"):
-                raise Missing("no libcudnn, or raw_cudnn.c was not compiled")
-            library = ctypes.CDLL(os.environ["RAW_CUDNN"])
-            library.raw_new.restype = ctypes.c_void_p
-            library.raw_free.argtypes = [ctypes.c_void_p]
-            if library.raw_open(place.cudnn.encode()):
-                raise Missing("it could not open libcudnn")
-            cls._library = library
-        return cls._library
+class Raw:
+    """An RNN in raw_cudnn.c: a job for gpu_speed.py."""
 
-    def __init__(self, problem, place, by_graph, algo="standard"):
-        self.opened, self.by_graph, spec = self.library(place), by_graph, problem.spec
+    def __init__(self, problem, cudnn, algo="standard"):
+        self.library, spec = open_library(cudnn), problem.spec
         numbers = (CELL[spec.cell], problem.T, problem.N, spec.input_size, spec.hidden_size,
                    spec.num_layers, spec.num_directions, DTYPE[spec.dtype], ALGO[algo])  # fmt: skip
-        made = self.opened.raw_new((ctypes.c_int * 9)(*numbers))
+        made = self.library.raw_new((ctypes.c_int * 9)(*numbers))
         if not made:
             raise Missing("cuDNN refused it")
         self.raw = ctypes.c_void_p(made)
 
     def __del__(self):
         if hasattr(self, "raw"):
-            self.opened.raw_free(self.raw)
+            self.library.raw_free(self.raw)
 
     def __call__(self, calls):
         us = (ctypes.c_double * 3)()
-        if self.opened.raw_time(self.raw, calls, self.by_graph, us):
+        if self.library.raw_time(self.raw, calls, us):
             raise Missing("a call failed")
         return dict(zip(("host", "device", "whole"), us, strict=True))
-
-
-def raw(problem, place):
-    return Raw(problem, place, 0), lambda: None
-
-
-def raw_by(algo):
-    """Return the peer that calls cuDNN with a persistent algorithm."""
-    return lambda problem, place: (Raw(problem, place, 0, algo), lambda: None)
-
-
-def raw_graph(problem, place):
-    return Raw(problem, place, 1), lambda: None

@@ -11,14 +11,11 @@ import itertools
 
 import numpy as np
 from fakes.problem import CELLS, STORED, Problem
-from gpu_arrays import Arrays, torch_module, torch_there
-from gpu_device import the_driver
+from gpu_device import Arrays, torch_module, torch_there
 from oracles.reference import FLOAT32, FLOAT64, Run
 
 import rnnlayout as rl
 from rnnlayout._run import cudnn
-
-# ----------------------------------------------------------------------------------- the problems
 
 
 def specs():
@@ -30,11 +27,13 @@ def specs():
             yield rl.Spec(cell, 24, 40, layers, both, 16, dtype=dtype)
     for cell, bias in itertools.product(CELLS, ("none", "input", "recurrent")):
         yield rl.Spec(cell, 24, 40, 2, True, bias=bias)
+    for cell in CELLS:
+        yield rl.Spec(cell, 40, 40, 2, skip_input=True)
 
 
 def name_of(spec):
     words = [spec.cell, f"L={spec.num_layers}", f"D={spec.num_directions}", spec.dtype]
-    words += [f"P={spec.proj_size}"] * bool(spec.proj_size)
+    words += [f"P={spec.proj_size}"] * bool(spec.proj_size) + ["skip"] * spec.skip_input
     return ",".join([*words, *[f"bias={spec.bias}"] * (spec.bias != "double")])
 
 
@@ -71,9 +70,6 @@ def turned(array, batch_first):
     return np.ascontiguousarray(array.swapaxes(0, 1)) if batch_first else array
 
 
-# ---------------------------------------------------------------------------------------- the runs
-
-
 TF32 = 2.0**-10  # both operands of a product are rounded to 10 bits
 
 
@@ -82,8 +78,7 @@ def variants(problem):
     spec = problem.spec
     if spec.dtype == "float32":
         yield {"math": "tf32"}, TF32
-    if (spec.bias == "double" and not spec.proj_size and spec.dtype != "float64"
-            and (problem.lengths == problem.T).all()):  # fmt: skip
+    if spec.dtype != "float64" and (problem.lengths == problem.T).all():
         yield {"algo": "standard"}, unit(spec)
 
 
@@ -117,8 +112,6 @@ def ours(problem, batch_first, arrays, into, options=None):
     x, state = arrays.put(turned(problem.x, batch_first)), state_of(problem, arrays)
     lengths = None if (problem.lengths == problem.T).all() else problem.lengths
     given = results(problem, arrays, batch_first) if into else {}
-    if arrays.place == "driver":
-        given["stream"] = 1  # the arrays do not tell theirs
     y, last = rnn(x, state, lengths=lengths, **given)
     if into:
         y, *last = (given[name] for name in ("out", "h_out", "c_out") if name in given)
@@ -137,7 +130,8 @@ def ours_in_steps(problem, arrays):
 
 
 def torch_has(problem):
-    return problem.spec.bias in ("double", "none") and problem.lengths.min() > 0
+    spec = problem.spec
+    return spec.bias in ("double", "none") and not spec.skip_input and problem.lengths.min() > 0
 
 
 def torchs(problem, torch, where):
@@ -184,7 +178,7 @@ class Verdicts:
 
 def alone(found, problem, batch_first, into):
     """Check rnnlayout without a framework, in all its variants."""
-    driver, host = Arrays("driver", driver=the_driver()), Arrays("host")
+    driver, host = Arrays("driver"), Arrays("host")
     with_arrays(found, problem, batch_first, into, [driver, host])
     for options, rounds in variants(problem):
         (name, value), *_ = options.items()

@@ -1,23 +1,24 @@
-"""Time rl.RNN on a GPU against raw cuDNN, torch or JAX: cases of gpu.py.
+"""Time rl.RNN on a GPU against raw cuDNN or torch: cases of gpu.py.
 
 A row is a workload beside one of the others, timed in turn in one process, so that each ratio is of
 times from the same process, and a framework that fails loses only its own row. Host time ends when
 the last of some calls has returned, device time is between two events around the calls, whole time
 includes the wait for their work; each is divided by the number of calls.
+
+A peer is a function (problem, place) that returns (job, y). job(calls) makes this number of calls
+and returns {"host", "device", "whole"}, microseconds per call. y() returns their output as a NumPy
+array, or None if there is nothing to compare. A peer raises Missing, with the reason, if it cannot
+run. All work goes to the legacy stream, whose events measure the device's time.
 """
 
 import math
 import statistics
-import tempfile
 import time
-from pathlib import Path
 
 import numpy as np
-from gpu_arrays import torch_there
-from gpu_device import the_driver
-from gpu_floor import Missing
-from gpu_peers import PEERS, Place
-from workload import Problem
+from gpu_device import Arrays, Clock, torch_module, torch_there
+from gpu_floor import Missing, Raw
+from workload import Problem, outputs
 
 import rnnlayout as rl
 from rnnlayout._run import cudnn
@@ -26,8 +27,7 @@ from rnnlayout._run import cudnn
 STEPS = [
     (cell, 1, 1, H, 1, "float32") for cell in ("lstm", "gru") for H in (64, 128, 256, 512, 1024)
 ]
-STEPS += [("lstm", 1, 1, 256, 2, "float32"), ("lstm", 1, 1, 256, 1, "float16"),
-          ("rnn_tanh", 1, 1, 256, 1, "float32")]  # fmt: skip
+STEPS += [("lstm", 1, 1, 256, 2, "float32"), ("lstm", 1, 1, 256, 1, "float16")]
 # From Baidu's DeepBench, inference and training.
 DEEPBENCH = [
     ("lstm", 150, 1, 256), ("lstm", 150, 4, 256), ("lstm", 25, 1, 512), ("lstm", 25, 4, 512),
@@ -67,9 +67,185 @@ def title(problem):
     return f"{text} {spec.dtype}"
 
 
-def place_of(with_torch):
-    torch, where, _ = torch_there() if with_torch else (None, "cpu", None)
-    return Place(the_driver(), torch, where, cudnn.cudnn_report()["path"])
+# ----------------------------------------------------------------------------------------- peers
+
+
+class Place:
+    """The device and libraries for all peers. torch: may be None; where: torch's device."""
+
+    def __init__(self, with_torch):
+        self.torch, self.where, _ = torch_there() if with_torch else (None, "cpu", None)
+        self.cudnn, self.clock = cudnn.cudnn_report()["path"], Clock()
+        self.arrays = Arrays("cuda" if self.where == "cuda" else "driver", self.torch)
+
+    def timed(self, call):
+        return lambda calls: self.clock.microseconds(call, calls)
+
+    def inference(self, call):
+        """Time a call of torch in inference mode, which is entered once."""
+
+        def job(calls):
+            with self.torch.inference_mode():
+                return self.clock.microseconds(call, calls)
+
+        return job
+
+
+def space(problem):
+    """Return cuDNN's weight space, in the spec's dtype."""
+    return rl.pack(problem.weights, problem.spec.replace(dtype="float32"), layout="torch",
+                   dtype=problem.spec.dtype)  # fmt: skip
+
+
+def ours(problem, place, into=True, **options):
+    """Prepared once; results written into out=, or new in every call."""
+    flat, put, step = space(problem), place.arrays.put, problem.T == 1
+    rnn = rl.RNN(flat, problem.spec, device="cuda", **options)
+    given = outputs(problem) if into else {}
+    if step and into:
+        given["out"] = given["out"][0]
+    given = {name: put(array.astype(flat.dtype)) for name, array in given.items()}
+    x = put((problem.x[0] if step else problem.x).astype(flat.dtype))
+    parts = [put(part.astype(flat.dtype)) for part in problem.state or ()]
+    state = tuple(parts) if len(parts) == 2 else parts[0] if parts else None
+    run, kept = rnn.step if step else rnn, []
+
+    def call():
+        kept[:] = [run(x, state, **given)[0]]
+
+    return call, lambda: place.arrays.get(kept[0], flat.dtype)
+
+
+def ours_into(problem, place):
+    call, y = ours(problem, place)
+    return place.timed(call), y
+
+
+def ours_new(problem, place):
+    call, y = ours(problem, place, into=False)
+    return place.timed(call), y
+
+
+def ours_tf32(problem, place):
+    if problem.spec.dtype != "float32":
+        raise Missing("TF32 is of float32")
+    return place.timed(ours(problem, place, into=False, math="tf32")[0]), lambda: None
+
+
+def ours_captured(problem, place):
+    """In a graph captured by the caller."""
+    call, y = ours(problem, place)
+    return place.timed(torch_graph(place, call)), y
+
+
+def raw(problem, place, algo="standard"):
+    return Raw(problem, place.cudnn, algo), lambda: None
+
+
+def raw_small(problem, place):
+    return raw(problem, place, "small H")
+
+
+def torch_call(problem, place):
+    """Return (a call of the module, y)."""
+    arrays, flat = Arrays(place.where, place.torch), space(problem)
+    module = torch_module(place.torch, problem.spec, flat).to(place.where)
+    x = arrays.put(problem.x.astype(flat.dtype))
+    parts = [arrays.put(part.astype(flat.dtype)) for part in problem.state or ()]
+    state = tuple(parts) if len(parts) == 2 else parts[0] if parts else None
+    kept = []
+
+    def call():
+        kept[:] = [module(x, state)[0]]
+
+    def y():
+        made = arrays.get(kept[0].detach(), flat.dtype)
+        return made[0] if problem.T == 1 else made
+
+    return call, y
+
+
+def by_torch(problem, place):
+    """Its results are new in every call."""
+    call, y = torch_call(problem, place)
+    return place.inference(call), y
+
+
+def by_torch_outside(problem, place):
+    """Outside inference mode, as code that only calls eval() is."""
+    return place.timed(torch_call(problem, place)[0]), lambda: None
+
+
+def by_torch_tf32(problem, place):
+    """With torch's own default: cuDNN may use TF32 in an RNN."""
+    job, switch = by_torch(problem, place)[0], place.torch.backends.cudnn
+
+    def allowed(calls):
+        switch.allow_tf32 = True
+        try:
+            return job(calls)
+        finally:
+            switch.allow_tf32 = False
+
+    return allowed, lambda: None
+
+
+def by_cell(problem, place):
+    """torch's LSTMCell and GRUCell, as a loop of steps calls them."""
+    torch, spec, put = place.torch, problem.spec, Arrays(place.where, place.torch).put
+    kinds = {"lstm": torch.nn.LSTMCell, "gru": torch.nn.GRUCell}
+    if problem.T > 1 or spec.num_layers > 1 or spec.cell not in kinds:
+        raise Missing("a cell runs a step of one layer")
+    sizes, dtype = (spec.input_size, spec.hidden_size), getattr(torch, spec.dtype)
+    cell = kinds[spec.cell](*sizes, dtype=dtype).to(place.where)
+    states = problem.state or (np.zeros(problem.state_shape),) * 2
+    x, *state = (put(a.astype(spec.dtype)) for a in (problem.x[0], *(part[0] for part in states)))
+    state = tuple(state) if spec.cell == "lstm" else state[0]
+    return place.inference(lambda: cell(x, state)), lambda: None
+
+
+def torch_graph(place, call):
+    """Return the replay of a call, captured by torch."""
+    if place.where != "cuda":
+        raise Missing("torch has no GPU")
+    torch = place.torch
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.inference_mode(), torch.cuda.stream(side):
+        for _ in range(3):
+            call()
+    side.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.inference_mode(), torch.cuda.graph(graph):
+        call()
+    return graph.replay
+
+
+def by_torch_graph(problem, place):
+    call, y = torch_call(problem, place)
+    return place.timed(torch_graph(place, call)), y
+
+
+# What each row measures in one process, ours first.
+PEERS = {
+    "cuDNN": {"ours": ours_into, "raw cuDNN": raw, "raw cuDNN, small H": raw_small,
+              "ours, new results": ours_new},
+    "torch": {
+        "ours": ours_into,
+        "torch": by_torch,
+        "torch, outside inference mode": by_torch_outside,
+        "torch, TF32": by_torch_tf32,
+        "torch, cell": by_cell,
+        "torch, graph": by_torch_graph,
+        "raw cuDNN": raw,
+        "ours, new results": ours_new,
+        "ours, TF32, new results": ours_tf32,
+        "ours, captured": ours_captured,
+    },
+}  # fmt: skip
+
+
+# ------------------------------------------------------------------------------------------ times
 
 
 def jobs_of(problem, place, peers):
@@ -106,12 +282,13 @@ def warm(job):
         job(MOST_CALLS)
 
 
-def measure(jobs, rounds):
-    """Return {name: {"host": [least, median], ...}}, in microseconds."""
+def measure(jobs, rounds, most):
+    """Return {name: {"host": [least, median], ...}}, in microseconds. most: calls in a turn; 1 for
+    calls that wait for their work."""
     calls, times = {}, {name: [] for name in jobs}
     warm(jobs["ours"])
     for name, job in jobs.items():
-        calls[name] = max(1, min(MOST_CALLS, math.ceil(TURN / job(2)["whole"])))
+        calls[name] = max(1, min(most, math.ceil(TURN / job(2)["whole"])))
     for _ in range(rounds):
         for name, job in jobs.items():
             job(1)  # warm the caches
@@ -129,7 +306,7 @@ def summed(values):
 # ------------------------------------------------------------------------------------------ goals
 
 SHARE, MICROSECONDS, TIMES = 0.02, 3, 2
-FLOORS = ("raw cuDNN", "raw cuDNN, persist_static", "raw cuDNN, persist_small")
+FLOORS = ("raw cuDNN", "raw cuDNN, small H")
 
 
 def goals(problem, us):
@@ -151,10 +328,10 @@ def goals(problem, us):
 
 
 def speed(form, case, beside):
-    """Return the row of a workload beside "cuDNN", "torch" or "JAX"."""
-    problem, place = problem_of(CASES[form][case]), place_of(with_torch=beside == "torch")
+    """Return the row of a workload beside "cuDNN" or "torch"."""
+    problem, place = problem_of(CASES[form][case]), Place(beside == "torch")
     jobs, missing, failed = jobs_of(problem, place, PEERS[beside])
-    us = measure(jobs, ROUNDS[form])
+    us = measure(jobs, ROUNDS[form], 1 if place.arrays.place == "driver" else MOST_CALLS)
     return {"case": f"{title(problem)}, {beside}", "us": us, "left_out": missing, "failed": failed,
             "times ours": {name: ratios(them, us["ours"]) for name, them in us.items()
                            if name != "ours"},
@@ -164,44 +341,3 @@ def speed(form, case, beside):
 def ratios(them, mine):
     """Return their medians divided by ours."""
     return {kind: round(t[1] / mine[kind][1], 3) for kind, t in them.items() if t and mine[kind][1]}
-
-
-# ------------------------------------------------------------------------------------------ copies
-
-
-def copies(form, case):
-    """Count rnnlayout's copies per call, without those of raw cuDNN, which are cuDNN's own: in the
-    fakes' log or by torch's profiler, which would slow a timing down."""
-    problem, place = problem_of(CASES[form][case]), place_of(with_torch=True)
-    jobs, *_ = jobs_of(problem, place, {n: PEERS["torch"][n] for n in ("ours", "raw cuDNN")})
-    counts = {}
-    for name, job in jobs.items():
-        job(1)
-        counts[name] = counted(place, job)
-    if counts["ours"] is None:
-        return {"left_out": "the profiler cannot count copies on this machine"}
-    more = counts["ours"] - counts.get("raw cuDNN", 0)
-    return {"case": title(problem),
-            "goals": [("copies of device arrays", "none", str(more), more == 0)]}  # fmt: skip
-
-
-def counted(place, job):
-    if hasattr(place.driver.library, "fake_log"):
-        with tempfile.TemporaryDirectory() as folder:
-            log = Path(folder) / "log"
-            with place.driver.fakes_log(log):
-                job(1)
-            return log.read_text().count("cuMemcpy")
-    if place.where != "cuda":
-        return None
-    one = place.torch.ones(1, device="cuda")
-    if not profiled(place, one.cpu):
-        return None  # it has no access to the counters
-    return profiled(place, lambda: job(1))
-
-
-def profiled(place, call):
-    profiler = place.torch.profiler
-    with profiler.profile(activities=[profiler.ProfilerActivity.CUDA]) as seen:
-        call()
-    return sum("memcpy" in event.name.lower() for event in seen.events())

@@ -1,15 +1,10 @@
 /*
  * The lower limit: cudnnRNNForward called from C with nothing in between, with the same settings as
  * rnnlayout. Everything is created once (descriptors, workspace, memory); a timed call is only
- * cudnnRNNForward, or the launch of a graph that contains it. T = 1 is a streaming step: the states
+ * cudnnRNNForward. T = 1 is a streaming step: the states
  * go from one buffer to another and back.
  *
- *   cc -std=c11 -O2 -I csrc benchmarks/raw_cudnn.c -ldl -o raw_cudnn
- *   raw_cudnn LIBCUDNN CELL,T,N,I,H,L,D,DTYPE[,ALGO] ...        one line of JSON for each
- *
- * ALGO: standard, persist_static or persist_small.
- *
- * benchmarks/gpu_peers.py also builds it as a library, and times it in turn with others.
+ * benchmarks/gpu_peers.py builds it as a library, and times it in turn with others.
  */
 #define _POSIX_C_SOURCE 200809L
 #include <dlfcn.h>
@@ -23,25 +18,13 @@
 
 /* ------------------------------------------------------------------------ the libraries -- */
 
-typedef struct graph_ *graph;
-typedef struct exec_ *exec;
-
-/* The functions that rnnlayout does not call: of cuDNN, and of the driver. Not cuGraphInstantiate,
- * which has five arguments before CUDA 12 and three since. */
+/* The functions that rnnlayout does not call: of cuDNN, and of the driver. */
 #define MORE_OF_CUDNN(DO)                                                                          \
     DO(rnl_cudnn_status, cudnnDestroy, (rnl_cudnn_handle handle))                                  \
     DO(rnl_cudnn_status, cudnnDestroyDropoutDescriptor, (rnl_cudnn_dropout dropout))
 #define MORE_OF_THE_DRIVER(DO)                                                                     \
     DO(rnl_cu_result, cuEventSynchronize, (rnl_cu_event event))                                    \
-    DO(rnl_cu_result, cuEventElapsedTime, (float *ms, rnl_cu_event from, rnl_cu_event to))         \
-    DO(rnl_cu_result, cuStreamDestroy_v2, (rnl_cu_stream stream))                                  \
-    DO(rnl_cu_result, cuStreamBeginCapture_v2, (rnl_cu_stream stream, rnl_cu_capture_mode mode))   \
-    DO(rnl_cu_result, cuStreamEndCapture, (rnl_cu_stream stream, graph * made))                    \
-    DO(rnl_cu_result, cuGraphInstantiateWithFlags,                                                 \
-       (exec * made, graph from, unsigned long long flags))                                        \
-    DO(rnl_cu_result, cuGraphLaunch, (exec launched, rnl_cu_stream stream))                        \
-    DO(rnl_cu_result, cuGraphExecDestroy, (exec ended))                                            \
-    DO(rnl_cu_result, cuGraphDestroy, (graph ended))
+    DO(rnl_cu_result, cuEventElapsedTime, (float *ms, rnl_cu_event from, rnl_cu_event to))
 
 static struct {
 #define DECLARE(returns, name, arguments) returns(*name) arguments;
@@ -110,7 +93,7 @@ struct shape {
     int cell, T, N, I, H, L, D, type, algo;
 };
 
-enum { WEIGHTS, X, Y, H0, H1, C0, C1, WORK, LENGTHS, NUM_MEMORY };
+enum { WEIGHTS, X, Y, H0, H1, C0, C1, WORK, NUM_MEMORY };
 
 struct raw {
     struct shape s;
@@ -121,10 +104,7 @@ struct raw {
     rnl_cudnn_rnn rnn;
     rnl_cudnn_rnn_data x, y;
     rnl_cudnn_tensor h;
-    rnl_cu_stream stream; /* only for captures */
     rnl_cu_event first, last;
-    graph graph[2];
-    exec exec[2]; /* forth and back */
     rnl_cu_address memory[NUM_MEMORY];
     size_t nbytes[NUM_MEMORY];
 };
@@ -212,13 +192,12 @@ static int allocate(struct raw *r)
         TRY(lib.cuMemAlloc_v2(&r->memory[i], r->nbytes[i]));
         if (i == Y || i == WORK)
             continue;
-        void *numbers = i == LENGTHS ? NULL : random_numbers(r->nbytes[i], s.type);
-        int status = upload(r, i, i == LENGTHS ? r->lengths : numbers);
+        void *numbers = random_numbers(r->nbytes[i], s.type);
+        int status = upload(r, i, numbers);
         free(numbers);
         if (status)
             return -1;
     }
-    TRY(lib.cuStreamCreate(&r->stream, RNL_CU_STREAM_NON_BLOCKING));
     TRY(lib.cuEventCreate(&r->first, 0));
     TRY(lib.cuEventCreate(&r->last, 0));
     return 0;
@@ -232,25 +211,10 @@ static rnl_cudnn_status forward(struct raw *r, int back)
         at[i] = (void *)(uintptr_t)r->memory[i];
     const int step = r->s.T == 1, lstm = r->s.cell == RNL_CUDNN_LSTM;
     return lib.cudnnRNNForward(
-        r->handle, r->rnn, RNL_CUDNN_FWD_MODE_INFERENCE, at[LENGTHS], r->x, at[X], r->y, at[Y],
-        r->h, step ? at[back ? H1 : H0] : NULL, at[back ? H0 : H1], lstm ? r->h : NULL,
+        r->handle, r->rnn, RNL_CUDNN_FWD_MODE_INFERENCE, NULL, r->x, at[X], r->y, at[Y], r->h,
+        step ? at[back ? H1 : H0] : NULL, at[back ? H0 : H1], lstm ? r->h : NULL,
         lstm && step ? at[back ? C1 : C0] : NULL, lstm ? at[back ? C0 : C1] : NULL,
         r->nbytes[WEIGHTS], at[WEIGHTS], r->nbytes[WORK], at[WORK], 0, NULL);
-}
-
-/* Capture both directions. A plain call before has done all that must not be captured. */
-static int capture(struct raw *r)
-{
-    TRY(lib.cudnnSetStream(r->handle, r->stream));
-    for (int back = 0; back < 2; back++) {
-        TRY(lib.cuStreamBeginCapture_v2(r->stream, RNL_CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
-        int status = failed("a captured cudnnRNNForward", (int)forward(r, back));
-        TRY(lib.cuStreamEndCapture(r->stream, &r->graph[back]));
-        if (status)
-            return -1;
-        TRY(lib.cuGraphInstantiateWithFlags(&r->exec[back], r->graph[back], 0));
-    }
-    return lib.cudnnSetStream(r->handle, NULL) ? -1 : 0;
 }
 
 static int prepare(struct raw *r)
@@ -270,18 +234,10 @@ void raw_free(struct raw *r)
     for (int i = 0; i < NUM_MEMORY; i++)
         if (r->memory[i])
             lib.cuMemFree_v2(r->memory[i]);
-    for (int i = 0; i < 2; i++) {
-        if (r->exec[i])
-            lib.cuGraphExecDestroy(r->exec[i]);
-        if (r->graph[i])
-            lib.cuGraphDestroy(r->graph[i]);
-    }
     if (r->first)
         lib.cuEventDestroy_v2(r->first);
     if (r->last)
         lib.cuEventDestroy_v2(r->last);
-    if (r->stream)
-        lib.cuStreamDestroy_v2(r->stream);
     if (r->h)
         lib.cudnnDestroyTensorDescriptor(r->h);
     if (r->x)
@@ -325,20 +281,15 @@ static double microseconds(void)
     return 1e6 * (double)now.tv_sec + 1e-3 * (double)now.tv_nsec;
 }
 
-static int time_calls(struct raw *r, int calls, int by_graph, double *us)
+static int time_calls(struct raw *r, int calls, double *us)
 {
     float milliseconds;
-    if (by_graph && !r->exec[1] && capture(r))
-        return -1;
     TRY(lib.cuStreamSynchronize(NULL));
     TRY(lib.cuEventRecord(r->first, NULL));
     const double start = microseconds();
     for (int i = 0; i < calls; i++) {
         const int back = r->s.T == 1 && r->calls++ % 2;
-        if (by_graph)
-            TRY(lib.cuGraphLaunch(r->exec[back], NULL));
-        else
-            TRY(forward(r, back));
+        TRY(forward(r, back));
     }
     const double sent = microseconds();
     TRY(lib.cuEventRecord(r->last, NULL));
@@ -352,97 +303,10 @@ static int time_calls(struct raw *r, int calls, int by_graph, double *us)
 }
 
 /* us: microseconds per call on the host, on the device, and including the wait at the end. */
-int raw_time(struct raw *r, int calls, int by_graph, double *us)
+int raw_time(struct raw *r, int calls, double *us)
 {
     lib.cuCtxPushCurrent_v2(context);
-    int status = time_calls(r, calls, by_graph, us);
+    int status = time_calls(r, calls, us);
     lib.cuCtxPopCurrent_v2(NULL);
     return status;
-}
-
-/* -------------------------------------------------------------------------- the program -- */
-
-/* A long call is many kernels, and the host must wait if too many are queued. */
-enum { ROUNDS = 9, STEPS = 20, LONG_CALLS = 2 };
-
-static int place_of(const char *word, const char *const *words)
-{
-    for (int i = 0; words[i]; i++)
-        if (strcmp(word, words[i]) == 0)
-            return i;
-    return -1;
-}
-
-static int read_shape(const char *text, struct shape *s)
-{
-    static const char *const cells[] = {"rnn_relu", "rnn_tanh", "lstm", "gru", NULL};
-    static const char *const types[] = {"float32", "float64", "float16", "bfloat16", NULL};
-    static const int numbers[] = {RNL_CUDNN_DATA_FLOAT, RNL_CUDNN_DATA_DOUBLE, RNL_CUDNN_DATA_HALF,
-                                  RNL_CUDNN_DATA_BFLOAT16};
-    static const char *const names[] = {"standard", "persist_static", "persist_small", NULL};
-    static const int algos[] = {RNL_CUDNN_RNN_ALGO_STANDARD, RNL_CUDNN_RNN_ALGO_PERSIST_STATIC,
-                                RNL_CUDNN_RNN_ALGO_PERSIST_STATIC_SMALL_H};
-    char cell[16], type[16], algo[16] = "standard";
-    if (sscanf(text, "%15[^,],%d,%d,%d,%d,%d,%d,%15[^,],%15s", cell, &s->T, &s->N, &s->I, &s->H,
-               &s->L, &s->D, type, algo) < 8)
-        return -1;
-    s->cell = place_of(cell, cells);
-    int at = place_of(type, types), by = place_of(algo, names);
-    s->algo = by < 0 ? -1 : algos[by];
-    s->type = at < 0 ? -1 : numbers[at];
-    return at < 0 || by < 0 || s->cell < 0 || s->T < 1 || s->N < 1 || s->D < 1 || s->D > 2 ? -1 : 0;
-}
-
-static int by_size(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-/* Print the least and the median of several rounds as JSON. */
-static int report(struct raw *r, int by_graph)
-{
-    static const char *const names[] = {"host", "device", "whole"};
-    double us[3], all[3][ROUNDS];
-    for (int round = -1; round < ROUNDS; round++) { /* the first does not count */
-        if (raw_time(r, r->s.T == 1 ? STEPS : LONG_CALLS, by_graph, us))
-            return -1;
-        for (int k = 0; k < 3 && round >= 0; k++)
-            all[k][round] = us[k];
-    }
-    printf(", \"%s\": {", by_graph ? "graph" : "us");
-    for (int k = 0; k < 3; k++) {
-        qsort(all[k], ROUNDS, sizeof **all, by_size);
-        printf("%s\"%s\": [%.2f, %.2f]", k ? ", " : "", names[k], all[k][0], all[k][ROUNDS / 2]);
-    }
-    printf("}");
-    return 0;
-}
-
-int main(int argc, char **argv)
-{
-    int wrong = 0;
-    if (argc < 3) {
-        fprintf(stderr, "raw_cudnn LIBCUDNN CELL,T,N,I,H,L,D,DTYPE[,ALGO] ...\n");
-        return 2;
-    }
-    if (raw_open(argv[1]))
-        return 1;
-    for (int i = 2; i < argc; i++) {
-        struct shape s;
-        if (read_shape(argv[i], &s)) {
-            fprintf(stderr, "raw_cudnn: %s is not a case\n", argv[i]);
-            return 2;
-        }
-        struct raw *r = raw_new((const int *)&s);
-        printf("{\"case\": \"%s\", \"cudnn\": %zu", argv[i], lib.cudnnGetVersion());
-        if (!r || report(r, 0) || report(r, 1)) {
-            printf(", \"error\": true");
-            wrong = 1;
-        }
-        printf("}\n");
-        fflush(stdout);
-        raw_free(r);
-    }
-    return wrong;
 }

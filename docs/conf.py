@@ -1,6 +1,13 @@
-"""Sphinx settings. Build with: sphinx-build -W -n docs docs/_build (needs rnnlayout installed)."""
+"""Sphinx settings. Build with: sphinx-build -W -n docs docs/_build (needs rnnlayout installed).
+
+The pages are read on a Git host too, which knows no directives. Those for Sphinx are comments:
+
+    <!-- sphinx {name} arguments
+    content -->
+"""
 
 import re
+from pathlib import Path
 
 import rnnlayout
 
@@ -41,5 +48,24 @@ def as_list(paragraph):
     return "\n" + re.sub(ITEM, r"- **\1**: ", items, flags=re.MULTILINE)
 
 
+DIRECTIVE = re.compile(r"^<!-- sphinx (\{.*?)\s*-->$", re.MULTILINE | re.DOTALL)
+GROUP = re.compile(r"^## (.*)\n\n((?:- .*\n)+)", re.MULTILINE)
+TOCTREE = "\n```{{toctree}}\n:hidden:\n:caption: {}\n{}\n```\n"
+
+
+def show_directives(app, name, source):
+    """Take directives out of their comments, make toctrees of the lists of the front page, and the
+    changelog a page.
+    """
+    if name == "changelog":
+        source[0] = (Path(app.srcdir) / ".." / "CHANGELOG.md").read_text()
+    source[0] = DIRECTIVE.sub(r"```\1\n```", source[0])
+    if name == "index":
+        for caption, items in GROUP.findall(source[0]):
+            pages = re.findall(r"^- \[.*?\]\((.*?)\.md\)", items, re.MULTILINE)
+            source[0] += TOCTREE.format(caption, "\n".join(pages))
+
+
 def setup(app):
+    app.connect("source-read", show_directives)
     app.connect("autodoc-process-docstring", list_arguments)

@@ -77,6 +77,14 @@ def fakes(tmp_path_factory):
     return Fakes(tmp_path_factory.mktemp("fakes"))
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """Run all tests of a file in one process, so that what they share is made once."""
+    from xdist.scheduler import LoadFileScheduling
+
+    return LoadFileScheduling(config, log)
+
+
 # ------------------------------------------------------------------ what a run leaves out, and CI
 
 MARKS = ("long", "download")  # pyproject.toml leaves them out of a plain run
@@ -85,6 +93,12 @@ LEFT_OUT = pytest.StashKey[int]()
 
 def pytest_configure(config):
     config.stash[LEFT_OUT] = 0
+
+
+def pytest_itemcollected(item):
+    """Building the C library takes half a minute."""
+    if "c_build" in item.fixturenames:
+        item.add_marker("long")
 
 
 def pytest_deselected(items):

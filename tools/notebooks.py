@@ -16,8 +16,8 @@ from run_pages import BLOCK
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 NOTEBOOKS = {DOCS / "howto" / "wrong-outputs.md": DOCS / "notebooks" / "wrong-outputs.ipynb"}
-DIRECTIVE = re.compile(r"^```\{\w+\}.*?^```\n+", re.MULTILINE | re.DOTALL)
-SAID_OF_ITSELF = re.compile(r" This page is also a \{download\}`.*?`\.", re.DOTALL)
+DIRECTIVE = re.compile(r"^<!-- sphinx .*?-->\n+", re.MULTILINE | re.DOTALL)
+SAID_OF_ITSELF = re.compile(r" This page is also a \[notebook\]\(.*?\)\.", re.DOTALL)
 LINK = re.compile(r"\]\((?![a-z]+:)([^)]+)\)")
 
 

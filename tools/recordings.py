@@ -3,7 +3,7 @@
     python tools/recordings.py            compare; exit code 1 if a picture is out of date
     python tools/recordings.py --write    write docs/images/recording-*.svg
 
-The commands are run on examples/data/textgenrnn_rnn1.hdf5, whose layer is a CuDNNLSTM.
+The commands are run on the files in examples/data that tools/example_files.py wrote.
 """
 
 import contextlib
@@ -18,14 +18,12 @@ from pathlib import Path
 from unittest import mock
 
 import generated
-import numpy as np
 
-import rnnlayout as rl
 from rnnlayout._cli.main import main as rnnlayout
 
 ROOT = Path(__file__).resolve().parent.parent
 IMAGES = ROOT / "docs" / "images"
-TRAINED = ROOT / "examples" / "data" / "textgenrnn_rnn1.hdf5"
+DATA = ROOT / "examples" / "data"
 CONVERT = "rnnlayout convert old.h5 new.h5 --to keras"
 MISTAKES = ["rnnlayout verify old.h5 by-hand.npz", "rnnlayout diagnose packed.npy --like old.h5"]
 RECORDINGS = {
@@ -52,26 +50,6 @@ class Terminal(io.StringIO):
         return True
 
 
-def swapped(tensor):
-    """Return a tensor of PyTorch with the gates in the order i f o g, which ONNX nearly has."""
-    i, f, g, o = np.split(tensor, 4)
-    return np.concatenate([i, f, o, g])
-
-
-def make_files(folder):
-    """Write the files that the commands read: the trained layer, and what two scripts made of it.
-
-    by-hand.npz: the recurrent matrix was transposed, gate by gate: it is square, no shape shows it.
-    packed.npy: all matrices were transposed, as Keras has them, with ONNX's output gate before g.
-    """
-    shutil.copy(TRAINED, folder / "old.h5")
-    tensors = rl.convert(rl.load(TRAINED), to="torch")
-    gates = np.split(tensors["weight_hh_l0"], 4)
-    np.savez(folder / "by-hand.npz",
-             **tensors | {"weight_hh_l0": np.concatenate([g.T for g in gates])})  # fmt: skip
-    np.save(folder / "packed.npy", np.concatenate([swapped(t).T.ravel() for t in tensors.values()]))
-
-
 def printed(command):
     """Run a command in this process, in a terminal of COLUMNS, and return the lines it prints."""
     terminal = Terminal()
@@ -85,7 +63,8 @@ def recorded():
     found = {}
     setting = {"COLUMNS": str(COLUMNS), "NO_COLOR": "1"}
     with tempfile.TemporaryDirectory() as folder, mock.patch.dict(os.environ, setting):
-        make_files(Path(folder))
+        for name in ("old.h5", "by-hand.npz", "packed.npy"):
+            shutil.copy(DATA / name, folder)
         with contextlib.chdir(folder):
             for name, commands in RECORDINGS.items():
                 found[name] = lines = []

@@ -4,8 +4,8 @@
     python tools/run_pages.py --write    write the outputs into the pages
 
 The ```python blocks of a page are one program, from top to bottom. A ```text block directly after
-such a block is its output. Blocks in other languages are not run. A page runs in a temporary
-folder that has a link to examples.
+such a block is its output. Other blocks, such as ```python not-run, are not run. A page runs in a
+temporary folder that has a link to examples.
 """
 
 import argparse

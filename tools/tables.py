@@ -1,14 +1,16 @@
 """Generate the tables in README.md, docs and benchmarks/README.md, and the names in layout.py.
 
-They follow from the library and from the results of the benchmarks.
+They follow from the library and from the results of the benchmarks. Programs are copied into pages.
 
     python tools/tables.py            compare; exit code 1 if a page is out of date
     python tools/tables.py --write    write the tables into the pages
 
-A table is between <!-- table: NAME --> and <!-- end of table -->.
+A table is between <!-- table: NAME --> and <!-- end of table -->, a program between
+<!-- program: PATH --> and <!-- end of program -->.
 """
 
 import argparse
+import inspect
 import json
 import re
 import sys
@@ -21,9 +23,11 @@ import layout_tables
 import proof
 from layout_tables import markdown
 
+import rnnlayout
+
 ROOT = Path(__file__).resolve().parent.parent
-NAMES = ("layouts", "every-layout", "conversions", "formats", "cudnn-versions", "performance",
-         "security")  # fmt: skip
+NAMES = ("api", "c-api", "howto/c-inference", "layouts", "every-layout", "conversions", "formats",
+         "cudnn-versions", "performance", "security")  # fmt: skip
 PAGES = [
     ROOT / "README.md",
     ROOT / "benchmarks" / "README.md",
@@ -34,9 +38,31 @@ RESULTS = ROOT / "benchmarks" / "results"
 CONVERSIONS = json.loads((RESULTS / "convert.json").read_text())
 FILES = json.loads((RESULTS / "files.json").read_text())
 FORWARD = json.loads((RESULTS / "forward.json").read_text())
+SPECIAL = json.loads((RESULTS / "forward_special.json").read_text())
 REALTIME = json.loads((RESULTS / "realtime.json").read_text())
+INT8 = json.loads((RESULTS / "int8.json").read_text())
 GPU = next((json.loads(path.read_text()) for path in sorted(RESULTS.glob("gpu-*.json"))[::-1]), {})
-MARKED = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
+MARKED = re.compile(r"(<!-- (table|program): (\S+) -->\n).*?(<!-- end of \2 -->)", re.DOTALL)
+
+
+PUBLIC = re.compile(r"^(\w.*)\n--+$|^\.\. auto[a-z]+:: rnnlayout\.(\w+)", re.MULTILINE)
+
+
+def public_names():
+    """The first sentence of each docstring, in the order of the reference."""
+    items = []
+    for section, name in PUBLIC.findall((ROOT / "docs" / "api.md").read_text()):
+        if section:
+            items.append(f"\n**{section}**\n\n")
+        else:
+            first = inspect.getdoc(getattr(rnnlayout, name)).split("\n\n")[0]
+            items.append(f"- `rl.{name}`: {' '.join(first.split())}\n")
+    return "".join(items) + "\n"
+
+
+def program(path):
+    """The text of a file, as a block of code."""
+    return f"```{path.suffix[1:]}\n{path.read_text()}```\n"
 
 
 def differences():
@@ -61,15 +87,6 @@ def speeds():
         for r in CONVERSIONS["rows"]
     ]  # fmt: skip
     return markdown(["case", "conversion", "ms", "GB/s", *peers], rows)
-
-
-def speed_goals():
-    rows = [
-        [r["case"], r["job"], goal, f"{value:g}", "met" if met else "missed"]
-        for r in CONVERSIONS["rows"]
-        for goal, value, met in r["goals"]
-    ]
-    return markdown(["case", "conversion", "goal", "measured", ""], rows)
 
 
 def measured_on():
@@ -141,29 +158,59 @@ def forward_held():
     rows = []
     for r in FORWARD.get("avx2", []):
         ratios = (f"{r['times ours'][p]:.2f}" if p in r["times ours"] else "-" for p in HELD)
-        rows.append([r["cell"], r["case"], f"{r['us']['ours'][1]:.4g}", *ratios,
-                     "met" if r["goals"][0][4] else "missed"])  # fmt: skip
-    return markdown(["cell", "case", "us", *HELD, "best >= 0.95"], rows)
+        rows.append([r["cell"], r["case"], f"{r['us']['ours'][1]:.4g}", *ratios])
+    return markdown(["cell", "case", "us", *HELD], rows)
 
 
-def forward_goals():
-    """One row per goal and cell, with the measured value of each of its cases."""
-    found = {}
-    for r in FORWARD["rows"]:
-        for kind, what, limit, value, met in r["goals"]:
-            goal = (kind, r["cell"], str(r["threads"]), what, limit)
-            found.setdefault(goal, []).append((value, met))
+def forward_behind():
+    """The cases in which another is faster: its time divided by ours."""
     rows = []
-    for (kind, cell, threads, what, limit), cases in sorted(found.items()):
-        sign = "<=" if what.endswith(("change", "error")) else ">="
-        values, reached = ", ".join(f"{v:g}" for v, _ in cases), sum(met for _, met in cases)
-        verdict = {len(cases): "met", 0: "missed"}.get(reached, f"{reached} of {len(cases)} met")
-        rows.append([kind, cell, threads, f"{what} {sign} {limit:g}", values, verdict])
-    return markdown(["class", "cell", "threads", "goal", "measured", ""], rows)
+    for r in FORWARD["rows"]:
+        median = {name: t[1] for name, t in r["us"].items()}
+        for ours, time in median.items():
+            if not ours.startswith("ours"):
+                continue
+            name = min(peers_of(ours, median), key=median.get, default=None)
+            if name and median[name] < time:
+                rows.append([ours, r["cell"], str(r["threads"]), r["case"], name,
+                             f"{median[name] / time:.2f}"])  # fmt: skip
+    head = ["", "cell", "threads", "case", "faster", "its time / ours"]
+    return markdown(head, sorted(rows, key=lambda row: row[0]))
+
+
+def peers_of(ours, names):
+    """Return the others of the same precision; one call without preparation beside onnxruntime."""
+    coarse = ours.endswith("bfloat16 math")
+    if ours == "ours, once":
+        return [name for name in names if name == "onnxruntime"]
+    others = (name for name in names if not name.startswith("ours"))
+    return [name for name in others if name.endswith("bfloat16 math") == coarse]
 
 
 def forward_on():
     return about(FORWARD)
+
+
+def special_on():
+    return about(SPECIAL)
+
+
+def special(which, names):
+    rows = [[r["cell"], r["case"], f"{r['us']['ours']:.4g}",
+             *(f"{r['ratios'][name]:.2f}" if name in r["ratios"] else "-" for name in names)]
+            for r in SPECIAL[which]]  # fmt: skip
+    return markdown(["cell", "case", "us", *names], rows)
+
+
+def forward_lengths():
+    """Times with lengths, divided by the time without."""
+    return special("lengths", ["ours, all T", "ours, half"])
+
+
+def forward_subnormals():
+    """Times with subnormal numbers, divided by the same implementation's without."""
+    names = ["ours, weights", "ours, states", "torch, weights", "torch, states"]
+    return special("subnormals", names)
 
 
 def realtime_on():
@@ -179,6 +226,24 @@ def realtime_speeds():
     ]  # fmt: skip
     head = ["cell", "I", "H", "steps", "ns", "RTNeural, ns", "of the least", "of the medians"]
     return markdown(head, [list(map(str, row)) for row in rows])
+
+
+def int8_on():
+    return about(INT8)
+
+
+def int8_speeds():
+    """The others' least times divided by ours, and in brackets the errors."""
+    others = ["float32", "torch", "torch, int8", "onnxruntime", "onnxruntime, int8"]
+    rows = []
+    for case in INT8["cases"]:
+        found = case["measured"]
+        least, _, error = found["int8"]
+        rows.append([case["cell"], *(str(case[k]) for k in "NTH"), f"{least:.0f} ({error:.1e})",
+                     *(f"{found[o][0] / least:.2f} ({found[o][2]:.0e})" if o in found else "-"
+                       for o in others)])  # fmt: skip
+    head = ["cell", "N", "T", "I = H", "us", "ours, float32", *others[1:]]
+    return markdown(head, rows)
 
 
 NOT_MEASURED = "Not measured yet: no machine with a GPU was available.\n"
@@ -202,15 +267,15 @@ def gpu_speeds():
 
 
 GPU_PEERS = [
-    "raw cuDNN", "raw cuDNN, persist_static", "raw cuDNN, persist_small", "raw cuDNN, graph",
-    "torch", "torch, outside inference mode", "torch, TF32", "torch, cell", "torch, graph", "JAX",
+    "raw cuDNN", "raw cuDNN, small H",
+    "torch", "torch, outside inference mode", "torch, TF32", "torch, cell", "torch, graph",
     "ours, new results", "ours, TF32, new results", "ours, captured",
 ]  # fmt: skip
 
 
 def gpu_goals():
     rows = [[r["case"], what, limit, value, "met" if met else "missed"]
-            for r in GPU.get("speed", []) + GPU.get("copies", [])
+            for r in GPU.get("speed", [])
             for what, limit, value, met in r.get("goals", [])]  # fmt: skip
     return markdown(["case", "goal", "limit", "measured", ""], rows) if rows else NOT_MEASURED
 
@@ -246,6 +311,7 @@ TABLES = {
     "proof": proof.table,
     "layout_names": layout_tables.names,
     "layout_literal": layout_tables.literal,
+    "public_names": public_names,
     "held": layout_tables.held,
     "each_layout": layout_tables.each_layout,
     "pairs": layout_tables.pairs,
@@ -255,23 +321,32 @@ TABLES = {
     "limits": hostile_facts.table,
     "hostile": hostile_facts.figures,
     "speeds": speeds,
-    "speed_goals": speed_goals,
     "measured_on": measured_on,
     "files": files,
     "forward_speeds": forward_speeds,
     "forward_narrow": forward_narrow,
     "forward_coarse": forward_coarse,
     "forward_held": forward_held,
-    "forward_goals": forward_goals,
+    "forward_behind": forward_behind,
     "forward_on": forward_on,
+    "special_on": special_on,
+    "forward_lengths": forward_lengths,
+    "forward_subnormals": forward_subnormals,
     "realtime_on": realtime_on,
     "realtime_speeds": realtime_speeds,
+    "int8_on": int8_on,
+    "int8_speeds": int8_speeds,
 }
 
 
 def current(page):
     """Return the page's text with every table up to date."""
-    return MARKED.sub(lambda m: m[1] + TABLES[m[2]]() + m[3], page.read_text())
+
+    def generated(marked):
+        start, kind, name, end = marked.groups()
+        return start + (TABLES[name]() if kind == "table" else program(page.parent / name)) + end
+
+    return MARKED.sub(generated, page.read_text())
 
 
 def main():

@@ -6,8 +6,7 @@
 #include <stddef.h>
 
 #include "core/size.h"
-
-enum { RNL_ALIGNMENT = 64 };
+#include "system/system.h"
 
 typedef struct rnl_arena {
     char *memory;

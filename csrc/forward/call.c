@@ -2,11 +2,11 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "core/clock.h"
 #include "core/lengths.h"
 #include "core/status.h"
 #include "forward/running.h"
 #include "forward/stepper.h"
+#include "system/system.h"
 
 enum {
     MAX_PARTS = 64,
@@ -50,11 +50,11 @@ static int split(rnl_running *run)
     return (int)(members < threads ? members : threads / run->num_parts * run->num_parts);
 }
 
-/* The first row of part k: N * k / num_parts, without a product that may overflow. */
+/* The first row of part k, if each has as many as it gets when they are dealt in turn. */
 static int64_t first_row(const rnl_running *run, int k)
 {
     const int64_t N = run->call->N, parts = run->num_parts;
-    return N / parts * k + N % parts * k / parts;
+    return N / parts * k + rnl_min(k, N % parts);
 }
 
 static void describe_parts(rnl_running *run, rnl_portion *parts)
@@ -66,12 +66,15 @@ static void describe_parts(rnl_running *run, rnl_portion *parts)
         rnl_portion *p = &parts[k];
         memset(p, 0, sizeof *p);
         p->rows = N;
+        p->turns = 1;
         p->last_direction = num_directions - 1;
         if (run->by_direction)
             p->first_direction = p->last_direction = k;
         else if (run->num_parts > 1) {
             p->first_row = first_row(run, k);
             p->rows = first_row(run, k + 1) - p->first_row;
+            p->turn = k;
+            p->turns = run->num_parts;
         }
         rnl_barrier_init(&p->barrier);
         atomic_init(&p->stop_at, INT64_MAX);
@@ -116,11 +119,13 @@ static rnl_size place_buffers(rnl_running *run, rnl_portion *parts, char *room)
     return p.used;
 }
 
-/* Sort the rows by falling length, equal lengths in their old order, and count the active rows of
- * each time. */
-static void sort_rows(const rnl_rnn_call *call, int64_t *order, int64_t *active)
+/* Sort the rows by falling length, equal lengths in their old order, deal them to the parts, and
+ * count the active rows of each time. */
+static void sort_rows(const rnl_running *run)
 {
-    const int64_t T = call->T, N = call->N;
+    const rnl_rnn_call *const call = run->call;
+    const int64_t T = call->T, N = call->N, turns = run->parts->turns;
+    int64_t *const active = run->active;
     memset(active, 0, (size_t)T * sizeof *active);
     for (int64_t n = 0; n < N; n++) /* first how many end at each time ... */
         if (call->lengths[n] > 0)
@@ -131,7 +136,8 @@ static void sort_rows(const rnl_rnn_call *call, int64_t *order, int64_t *active)
     int64_t empty = N;
     for (int64_t n = N; n-- > 0;) {
         int64_t *const end = call->lengths[n] > 0 ? &active[call->lengths[n] - 1] : &empty;
-        order[--*end] = n;
+        const int64_t place = --*end;
+        run->order[run->parts[place % turns].first_row + place / turns] = n;
     }
     /* active[l - 1] is now the number of longer ones: count up again */
     for (int64_t n = 0; n < N; n++)
@@ -196,12 +202,14 @@ rnl_status rnl_rnn_run(rnl_rnn *rnn, const rnl_rnn_call *call, rnl_error *err)
                         call->T, call->N);
     place_buffers(&run, parts, room->data);
     if (call->lengths)
-        sort_rows(call, run.order, run.active);
+        sort_rows(&run);
     atomic_init(&run.stop, 0);
     atomic_init(&run.stop_layer, INT64_MAX);
     rnl_barrier_init(&run.all);
     run.began_ns = rnl_now_ns();
+    run.callers_mode = rnl_flush_subnormals(); /* which helpers do too */
     const bool all_worked = rnl_team_run(members, rnl_run_member, &run);
+    rnl_float_mode_restore(run.callers_mode);
     if (members > run.num_parts)
         rnl_team_was_crowded(was_crowded(&run));
     rnl_room_give(rnn, room);

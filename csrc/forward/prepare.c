@@ -1,8 +1,4 @@
 /* Prepare an RNN for the CPU: matrices as panels, biases as the start values of sums. */
-#define _DEFAULT_SOURCE /* madvise; NOLINT(bugprone-reserved-identifier,cert-*) */
-#if defined(__linux__)
-#include <sys/mman.h>
-#endif
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,8 +6,7 @@
 #include "core/status.h"
 #include "forward/prepared.h"
 #include "kernels/kernels.h"
-
-enum { LARGER_THAN_CACHES = 8 << 20 }; /* bytes; larger panels are written past the caches */
+#include "system/system.h"
 
 /* ------------------------------------------------------------------------------ the memory -- */
 
@@ -45,32 +40,20 @@ static rnl_size lay_out(rnl_rnn *rnn, char *memory)
 static rnl_size lay_out_panels(const rnl_rnn *rnn, char *memory)
 {
     rnl_arena a = {.memory = memory};
-    const int64_t pair = rnn->kernels->pair, lanes = rnn->kernels->lanes;
+    const rnl_rnn_kernels *const kernels = rnn->kernels;
+    const int64_t pair = kernels->pair, lanes = kernels->lanes, head = kernels->head;
     for (int64_t k = 0; k < num_weights(rnn); k++)
         for (int j = 0; j < RNL_NUM_OPERANDS; j++) {
             rnl_operand *const operand = &rnn->weights[k].operands[j];
             const rnl_matrices *const of = &operand->of;
-            if (of->gates)
-                operand->panel = rnl_arena_take(&a, ((of->K - 1) / pair + 1) * pair * of->gates,
+            if (of->gates) {
+                const int64_t of_unit = ((of->K - 1) / pair + 1) * pair + head / kernels->nbytes;
+                operand->panel = rnl_arena_take(&a, of_unit * of->gates,
                                                 ((of->units - 1) / lanes + 1) * lanes,
-                                                rnl_dtype_nbytes(rnn->spec.dtype));
+                                                kernels->nbytes);
+            }
         }
     return a.used;
-}
-
-/* Large memory in large pages, where the system has them. */
-static void *new_memory(int64_t nbytes)
-{
-    enum { LARGE_PAGE = 2 << 20, SOME_PAGES = 2 * LARGE_PAGE };
-    const bool large = nbytes >= SOME_PAGES;
-    void *memory;
-    if (posix_memalign(&memory, large ? LARGE_PAGE : RNL_ALIGNMENT, (size_t)nbytes))
-        return NULL;
-#if defined(__linux__)
-    if (large)
-        (void)madvise(memory, (size_t)nbytes, MADV_HUGEPAGE);
-#endif
-    return memory;
 }
 
 /* -------------------------------------------------------------- places in the weights -- */
@@ -136,13 +119,13 @@ static void pack(const rnl_rnn *rnn)
         for (int j = 0; j < RNL_NUM_OPERANDS; j++) {
             rnl_operand *const operand = &rnn->weights[k].operands[j];
             if (operand->of.gates)
-                rnn->kernels->pack(&operand->of, operand->panel, rnn->streams);
+                rnn->kernels->pack(&operand->of, operand->panel);
             memset(operand->of.of_gate, 0, sizeof operand->of.of_gate);
         }
 }
 
-/* Copy one gate of a panel back to its place: `half` of each pair of k. */
-static void unpack_gate(const rnl_rnn *rnn, const rnl_operand *operand, int gate, int64_t half,
+/* Copy `half` of each pair of k of one gate back to its place. */
+static void unpack_half(const rnl_rnn *rnn, const rnl_operand *operand, int gate, int64_t half,
                         char *weights)
 {
     const rnl_matrices *const of = &operand->of;
@@ -162,6 +145,16 @@ static void unpack_gate(const rnl_rnn *rnn, const rnl_operand *operand, int gate
         };
         rnl_copy(&job);
     }
+}
+
+/* Copy one gate of a panel back to its place. */
+static void unpack_gate(const rnl_rnn *rnn, const rnl_operand *operand, int gate, char *weights)
+{
+    if (rnn->kernels->unpack)
+        rnn->kernels->unpack(&operand->of, operand->panel, gate,
+                             weights + operand->at[gate] * rnl_dtype_nbytes(rnn->spec.dtype));
+    for (int64_t half = 0; !rnn->kernels->unpack && half < rnn->kernels->pair; half++)
+        unpack_half(rnn, operand, gate, half, weights);
 }
 
 /* The bias of a slot in the weights; NULL: it does not exist or belongs to another slot. */
@@ -255,11 +248,10 @@ void rnl_rnn_update(rnl_rnn *rnn, const void *weights)
 rnl_status rnl_rnn_pack(rnl_rnn *rnn, rnl_error *err)
 {
     const rnl_size size = lay_out_panels(rnn, NULL);
-    rnn->panels = size.overflow ? NULL : new_memory(size.n);
+    rnn->panels = size.overflow ? NULL : rnl_memory_new(size.n);
     if (!rnn->panels)
         return rnl_fail(err, RNL_E_NOMEM, "no memory for the weights");
     lay_out_panels(rnn, rnn->panels);
-    rnn->streams = size.n >= LARGER_THAN_CACHES;
     pack(rnn);
     return RNL_OK;
 }
@@ -270,8 +262,7 @@ void rnl_rnn_weights(const rnl_rnn *rnn, void *weights)
         for (int j = 0; j < RNL_NUM_OPERANDS; j++) {
             const rnl_operand *const operand = &rnn->weights[k].operands[j];
             for (int gate = 0; gate < operand->of.gates; gate++)
-                for (int64_t half = 0; half < rnn->kernels->pair; half++)
-                    unpack_gate(rnn, operand, gate, half, weights);
+                unpack_gate(rnn, operand, gate, weights);
         }
     if (rnn->num_vectors)
         memcpy((char *)weights + vectors_at(rnn), rnn->vectors,
@@ -301,6 +292,15 @@ static rnl_step_kind kind_of(const rnl_spec *spec)
     }
 }
 
+static int kernels_of(const rnl_spec *spec, const rnl_rnn_options *options)
+{
+    switch (options->math) {
+    case RNL_CPU_MATH_BFLOAT16: return RNL_ROUNDED;
+    case RNL_CPU_MATH_INT8: return RNL_BYTES;
+    default: return (int)spec->dtype;
+    }
+}
+
 static rnl_rnn described(const rnl_spec *spec, const rnl_rnn_options *options)
 {
     rnl_rnn rnn = {.spec = *spec,
@@ -312,7 +312,7 @@ static rnl_rnn described(const rnl_spec *spec, const rnl_rnn_options *options)
     rnn.slots = rnn.gates;
     if (rnn.kind == RNL_STEP_GRU)
         rnn.copied = rnn.slots++;
-    rnn.kernels = rnl_rnn_kernels_get(rnn.options.rounds ? RNL_ROUNDED : (int)spec->dtype);
+    rnn.kernels = rnl_rnn_kernels_get(kernels_of(spec, &rnn.options));
     const int64_t lanes = rnn.kernels->lanes;
     rnn.blocks = (spec->hidden_size - 1) / lanes + 1;
     rnn.state_blocks = (rnl_state_size(spec) - 1) / lanes + 1;
@@ -326,11 +326,18 @@ static rnl_rnn described(const rnl_spec *spec, const rnl_rnn_options *options)
 static rnl_status check_options(const rnl_spec *spec, const rnl_rnn_options *options,
                                 rnl_error *err)
 {
-    if (options && options->rounds && spec->dtype != RNL_BFLOAT16)
-        return rnl_fail(err, RNL_E_SPEC,
-                        "arithmetic in bfloat16 needs bfloat16 weights, these are %s",
+    if (!options)
+        return RNL_OK;
+    if ((unsigned)options->math > RNL_CPU_MATH_INT8)
+        return rnl_fail(err, RNL_E_SPEC, "math is %d, need a value of rnl_cpu_math",
+                        (int)options->math);
+    const rnl_dtype needed = options->math == RNL_CPU_MATH_BFLOAT16 ? RNL_BFLOAT16 : RNL_FLOAT32;
+    if (options->math && spec->dtype != needed)
+        return rnl_fail(err, RNL_E_SPEC, "arithmetic in %s needs %s weights, these are %s",
+                        needed == RNL_BFLOAT16 ? "bfloat16" : "int8",
+                        rnl_name(RNL_NAMES_DTYPE, (int)needed),
                         rnl_name(RNL_NAMES_DTYPE, (int)spec->dtype));
-    if (!options || !options->clips)
+    if (!options->clips)
         return RNL_OK;
     return rnl_clip_check(spec, options->clip_low, options->clip_high, err);
 }
@@ -346,8 +353,8 @@ rnl_status rnl_rnn_new(const rnl_spec *spec, const void *weights, const rnl_rnn_
     rnl_rnn plan = described(spec, options);
     const rnl_size size = lay_out(&plan, NULL);
     rnl_rnn *const made = malloc(sizeof *made);
-    void *memory = NULL;
-    if (!made || size.overflow || posix_memalign(&memory, RNL_ALIGNMENT, (size_t)size.n)) {
+    void *const memory = made && !size.overflow ? rnl_memory_new(size.n) : NULL;
+    if (!memory) {
         free(made);
         return rnl_fail(err, RNL_E_NOMEM, "no memory for the weights");
     }
@@ -374,9 +381,9 @@ void rnl_rnn_free(rnl_rnn *rnn)
     if (!rnn)
         return;
     for (int k = 0; k < RNL_NUM_ROOMS; k++)
-        free(atomic_load(&rnn->rooms[k]));
-    free(rnn->panels);
-    free(rnn->memory);
+        rnl_memory_free(atomic_load(&rnn->rooms[k]));
+    rnl_memory_free(rnn->panels);
+    rnl_memory_free(rnn->memory);
     free(rnn);
 }
 
@@ -393,9 +400,9 @@ rnl_room *rnl_room_take(rnl_rnn *rnn, int64_t nbytes)
         room = atomic_exchange(&rnn->rooms[k], NULL);
     if (room && room->nbytes >= nbytes)
         return room;
-    free(room);
+    rnl_memory_free(room);
     const rnl_size size = rnl_size_add(rnl_size_of(sizeof *room), rnl_size_of(nbytes));
-    room = size.overflow ? NULL : new_memory(size.n);
+    room = size.overflow ? NULL : rnl_memory_new(size.n);
     if (room)
         room->nbytes = nbytes;
     return room;
@@ -408,5 +415,5 @@ void rnl_room_give(rnl_rnn *rnn, rnl_room *room)
         if (atomic_compare_exchange_strong(&rnn->rooms[k], &none, room))
             return;
     }
-    free(room);
+    rnl_memory_free(room);
 }

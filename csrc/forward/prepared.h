@@ -53,7 +53,6 @@ struct rnl_rnn {
     char *vectors;        /* biases and peepholes as they were given, for rnl_rnn_weights */
     int64_t num_vectors;  /* elements                                              */
     void *memory;         /* the pointers above, but not panels, point into it     */
-    bool streams;         /* panels are written past the caches                    */
     void *panels;         /* NULL: a call reads the weights as they were given     */
     _Atomic(rnl_room *) rooms[RNL_NUM_ROOMS]; /* free, for the next calls           */
 };

@@ -6,17 +6,19 @@
  * hidden units, and wait for each other once per step (twice where a second matrix follows the
  * first).
  *
- * With lengths, the rows of the batch are sorted by falling length: at each time the active rows
- * come first.
+ * With lengths, the rows of the batch are sorted by falling length and dealt to the parts in turn,
+ * so that all parts have as much work. In a part, the rows that are active at a time come first.
  */
 #ifndef RNL_FORWARD_RUNNING_H
 #define RNL_FORWARD_RUNNING_H
 
 #include "forward/recurrence.h"
 #include "forward/team.h"
+#include "kernels/subnormals.h"
 
 typedef struct rnl_portion {
     int64_t first_row, rows;
+    int turn, turns; /* sorted by falling length, its rows are turn, turn + turns ... */
     int first_direction, last_direction; /* last is included */
     char *input, *sums;
     rnl_buffers states;
@@ -31,14 +33,15 @@ typedef struct rnl_running {
     const rnl_rnn_call *call;
     int64_t units, state; /* padded widths */
     int64_t steps_at_once;
-    int64_t *order;   /* NULL without lengths                            */
-    int64_t *active;  /* number of active rows at each time, or NULL     */
+    int64_t *order;   /* row in the parts -> row of the call; NULL without lengths */
+    int64_t *active;  /* number of active rows at each time, or NULL               */
     char *between[2]; /* outputs of all layers but the last: REAL (T, N, D * P') */
     int num_parts;
     bool by_direction;
     rnl_portion *parts;
     rnl_barrier all;
     int64_t began_ns;
+    rnl_float_mode callers_mode;
     atomic_int stop;
     _Atomic int64_t stop_layer; /* after which all members leave */
 } rnl_running;

@@ -1,5 +1,4 @@
 /* One sequence, some steps at a time, in the calling thread. */
-#define _DEFAULT_SOURCE /* posix_memalign; NOLINT(bugprone-reserved-identifier,cert-*) */
 #include "forward/stepper.h"
 
 #include <stdlib.h>
@@ -7,6 +6,8 @@
 
 #include "core/status.h"
 #include "kernels/kernels.h"
+#include "kernels/subnormals.h"
+#include "system/system.h"
 
 enum {
     STEPS_AT_ONCE = 16, /* whose inputs are multiplied together ... */
@@ -94,8 +95,8 @@ rnl_status rnl_stepper_new(rnl_rnn *rnn, rnl_dtype dtype, rnl_stepper **stepper,
         return status;
     rnl_stepper *const made = malloc(sizeof *made);
     const rnl_size size = made ? rnl_stepper_place(made, rnn, dtype, NULL) : (rnl_size){0, true};
-    void *memory = NULL;
-    if (size.overflow || posix_memalign(&memory, RNL_ALIGNMENT, (size_t)size.n)) {
+    void *const memory = size.overflow ? NULL : rnl_memory_new(size.n);
+    if (!memory) {
         free(made);
         return rnl_fail(err, RNL_E_NOMEM, "no memory for a stepper");
     }
@@ -108,7 +109,7 @@ rnl_status rnl_stepper_new(rnl_rnn *rnn, rnl_dtype dtype, rnl_stepper **stepper,
 void rnl_stepper_free(rnl_stepper *stepper)
 {
     if (stepper)
-        free(stepper->layers); /* the first piece of its memory */
+        rnl_memory_free(stepper->layers); /* the first piece of its memory */
     free(stepper);
 }
 
@@ -213,6 +214,7 @@ static void run_ahead(const rnl_stepper *s, const char *x, char *y, int64_t n)
  * CPU sees only some hundreds of instructions at a time. */
 void rnl_stepper_run(rnl_stepper *stepper, const void *x, void *y, int64_t n)
 {
+    const rnl_float_mode before = rnl_flush_subnormals();
     const char *from = x;
     char *to = y;
     for (int64_t done = 0, some; done < n; done += some, from += some * stepper->x_nbytes) {
@@ -230,4 +232,5 @@ void rnl_stepper_run(rnl_stepper *stepper, const void *x, void *y, int64_t n)
         if (to)
             to += some * stepper->y_nbytes;
     }
+    rnl_float_mode_restore(before);
 }

@@ -1,9 +1,9 @@
 /* The recurrence: one member's share of a call, by layers and steps. */
 #include <string.h>
 
-#include "core/clock.h"
 #include "forward/running.h"
 #include "kernels/kernels.h"
+#include "system/system.h"
 
 enum {
     WORK_OF_A_PIECE = 1 << 28, /* multiplications between two checks whether to stop: 0.1 s */
@@ -44,7 +44,10 @@ static void poll_caller(const share *s, int64_t work)
     if (!call->poll || s->part->since_poll < WORK_OF_A_POLL)
         return;
     s->part->since_poll = 0;
-    if (call->poll(call->poll_arg))
+    rnl_float_mode_restore(s->run->callers_mode);
+    const int stop = call->poll(call->poll_arg);
+    s->run->callers_mode = rnl_flush_subnormals();
+    if (stop)
         atomic_store(&s->run->stop, 1);
 }
 
@@ -114,27 +117,39 @@ static bool end_step(share *s, int64_t step)
 
 /* -------------------------------------------------------------------------------- copies -- */
 
+/* How many of these rows, the first ones, are at equal distances in memory? */
+static int64_t even_rows(const int64_t *order, int64_t rows, int64_t *apart)
+{
+    *apart = 1;
+    if (!order || rows < 2)
+        return rows;
+    int64_t n = 2;
+    *apart = order[1] - order[0];
+    while (n < rows && order[n] - order[n - 1] == *apart)
+        n++;
+    return n;
+}
+
 /* Copy some columns of some rows from one series to another. first_row counts in the whole batch.
  */
 static void copy_rows(const series *from, int64_t from_time, const series *to, int64_t to_time,
                       int64_t first_row, int64_t rows, int64_t cols)
 {
-    rnl_job job = {.src_dtype = from->dtype, .dst_dtype = to->dtype, .rows = rows, .cols = cols};
+    rnl_job job = {.src_dtype = from->dtype, .dst_dtype = to->dtype, .cols = cols};
     const int64_t src_nbytes = rnl_dtype_nbytes(from->dtype);
     const int64_t dst_nbytes = rnl_dtype_nbytes(to->dtype);
     const char *const src = from->read + from_time * from->time * src_nbytes;
     char *const dst = to->write + to_time * to->time * dst_nbytes;
-    const bool one_by_one = from->order || to->order;
-    if (one_by_one)
-        job.rows = 1;
-    job.src_grid = (rnl_grid){from->batch, 1};
-    job.dst_grid = (rnl_grid){to->batch, 1};
+    const int64_t *const order = from->order ? from->order : to->order; /* of one of them */
     for (int64_t k = 0; k < rows; k += job.rows) {
         const int64_t row = first_row + k;
+        int64_t apart;
+        job.rows = even_rows(order ? order + row : NULL, rows - k, &apart);
         job.src = src + (from->order ? from->order[row] : row) * from->batch * src_nbytes;
         job.dst = dst + (to->order ? to->order[row] : row) * to->batch * dst_nbytes;
-        if (job.rows > 0)
-            rnl_copy(&job);
+        job.src_grid = (rnl_grid){from->order ? apart * from->batch : from->batch, 1};
+        job.dst_grid = (rnl_grid){to->order ? apart * to->batch : to->batch, 1};
+        rnl_copy(&job);
     }
 }
 
@@ -248,8 +263,7 @@ static int64_t active_rows(const share *s, int64_t time)
     const rnl_portion *part = s->part;
     if (!s->run->active)
         return part->rows;
-    const int64_t active = s->run->active[time] - part->first_row;
-    return active < 0 ? 0 : rnl_min(active, part->rows);
+    return (s->run->active[time] - part->turn + part->turns - 1) / part->turns;
 }
 
 /* ------------------------------------------------------------------------------ products -- */
@@ -291,46 +305,59 @@ static bool adds_product(const share *s)
     return s->job.input.of->gates > 0;
 }
 
-/* Are the rows of these steps at equal distances in memory, so that they need no copy? A single
- * step is always copied: its output may be written over its input. */
-static bool is_even(const share *s, const series *x, int64_t steps)
+/* Read x where it is if its rows are at equal distances in memory, those of all steps one after the
+ * other. A single step is always copied: its output may be written over its input. */
+static bool reads_in_place(const share *s, int64_t from, int64_t steps, rnl_product *job)
 {
     const rnl_running *run = s->run;
-    const rnl_portion *part = s->part;
-    return !x->order && x->dtype == run->rnn->real && run->call->T > 1 && adds_product(s) &&
-           (part->rows == 1 || steps == 1 || x->time == part->rows * x->batch);
+    const series x = input_of(s);
+    const int64_t *const order = x.order ? x.order + s->part->first_row : NULL;
+    const int64_t rows = active_rows(s, from);
+    int64_t apart;
+    if (x.dtype != run->rnn->real || run->call->T == 1 || !adds_product(s) ||
+        even_rows(order, rows, &apart) < rows)
+        return false;
+    const bool one_by_one = rows == 1, one_step = job->rows == rows;
+    if (!one_by_one && !one_step && (job->rows < rows * steps || x.time != rows * apart * x.batch))
+        return false;
+    const int64_t first = order ? order[0] : s->part->first_row;
+    job->x = x.read + (from * x.time + first * x.batch) * rnl_real_nbytes(run);
+    job->x_row = one_by_one ? x.time : apart * x.batch;
+    return true;
 }
 
-/* Add the input's share to all sums of some steps. */
-static void add_inputs(const share *s, int64_t from, int64_t to, int64_t now)
+/* Copy the inputs of some steps to the part's buffer. */
+static void copy_inputs(const share *s, int64_t from, int64_t to, rnl_product *job)
 {
-    const rnl_running *run = s->run;
-    const rnl_rnn *rnn = run->rnn;
-    const rnl_portion *part = s->part;
-    const int64_t K = rnl_layer_input(&rnn->spec, s->layer), real = rnl_real_nbytes(run);
+    const int64_t K = rnl_layer_input(&s->run->rnn->spec, s->layer);
     const series x = input_of(s);
+    char *const input = s->part->input;
+    job->x = input;
+    job->x_row = adds_product(s) ? K : s->run->units;
+    for (int64_t t = from, row = 0; t < to; t++) {
+        const int64_t rows = active_rows(s, t);
+        const series copy = of_part(s, input + row * job->x_row * rnl_real_nbytes(s->run), 0,
+                                    job->x_row);
+        if ((t - from) % s->members == s->member)
+            copy_rows(&x, t, &copy, 0, s->part->first_row, rows, K);
+        row += rows;
+    }
+    wait_for_part(s);
+}
+
+/* Add the input's share to all sums of some steps, those of active rows one after the other. Return
+ * their number. */
+static int64_t add_inputs(const share *s, int64_t from, int64_t to, int64_t now)
+{
     rnl_product job = s->job.input;
-    const bool even = is_even(s, &x, to - from);
-    if (even) {
-        job.x = x.read + (from * x.time + part->first_row * x.batch) * real;
-        job.x_row = part->rows == 1 ? x.time : x.batch;
-    } else {
-        job.x = part->input;
-        job.x_row = adds_product(s) ? K : run->units;
-        const series copy = of_part(s, part->input, part->rows * job.x_row, job.x_row);
-        for (int64_t t = from + s->member; t < to; t += s->members)
-            copy_rows(&x, t, &copy, t - from, part->first_row, active_rows(s, t), K);
-        wait_for_part(s);
-    }
-    rnl_product_fn *const kernel = adds_product(s) ? kernel_of(s) : rnn->kernels->add_input;
-    const int64_t steps = run->active ? 1 : to - from; /* with lengths: one at a time */
-    for (int64_t t = from; t < to; t += steps) {
-        rnl_product some = job;
-        some.rows = run->active ? active_rows(s, t) : part->rows * steps;
-        some.x = (const char *)job.x + (t - from) * part->rows * job.x_row * real;
-        some.acc = part->sums + (t - from) * part->rows * job.acc_row * real;
-        multiply(s, some, now, kernel);
-    }
+    job.rows = 0;
+    for (int64_t t = from; t < to; t++)
+        job.rows += active_rows(s, t);
+    job.acc = s->part->sums;
+    if (!reads_in_place(s, from, to - from, &job))
+        copy_inputs(s, from, to, &job);
+    multiply(s, job, now, adds_product(s) ? kernel_of(s) : s->run->rnn->kernels->add_input);
+    return job.rows;
 }
 
 /* Add the state's share to the sums and compute what follows from them. */
@@ -401,12 +428,14 @@ static bool run_steps(share *s, int64_t first, int64_t from, int64_t to)
     const rnl_running *run = s->run;
     rnl_portion *part = s->part;
     const int64_t sums_row = run->units * run->rnn->slots * rnl_real_nbytes(run);
-    add_inputs(s, from, to, first);
+    const int64_t num_rows = add_inputs(s, from, to, first);
+    char *sums = part->sums + (s->direction ? num_rows * sums_row : 0);
     for (int64_t k = 0; k < to - from; k++) {
         const int64_t t = s->direction ? to - 1 - k : from + k, now = first + k;
         const int64_t rows = active_rows(s, t), before = s->direction ? (t + 1) & 1 : t & 1;
-        step(s, part->sums + (t - from) * part->rows * sums_row, part->states.h[before],
-             part->states.h[!before], rows, now);
+        sums -= s->direction ? rows * sums_row : 0;
+        step(s, sums, part->states.h[before], part->states.h[!before], rows, now);
+        sums += s->direction ? 0 : rows * sums_row;
         put_output(s, part->states.h[!before], t, rows);
         (void)stops_here(s, now, (part->rows - rows) * run->state); /* zeros are work too */
         if (!end_step(s, now) || atomic_load_explicit(&part->stop_at, memory_order_acquire) <= now)

@@ -1,30 +1,20 @@
 /* The threads of a team: how many there may be, and helpers that are started when first needed,
  * spin for some tens of microseconds until the next run, then sleep. */
-#define _GNU_SOURCE /* sched_getaffinity; NOLINT(bugprone-reserved-identifier,cert-*) */
-#include <pthread.h>
-#include <sched.h>
-#include <signal.h>
 #include <stdbool.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <time.h>
-#include <unistd.h>
 
-#include "core/clock.h"
 #include "forward/team.h"
 #include "rnnlayout.h"
+#include "system/system.h"
 
 enum {
     MOST_MEMBERS = 64,
     SPINS = 300,     /* of 15 to 50 ns each, then ... */
     YIELDS = 100,    /* ... of 500 ns, or as long as other threads run, then ... */
-    NAP_NS = 20000,  /* ... naps, which give the CPU to a member that has none */
+                     /* ... naps, which give the CPU to a member that has none */
     CROWDED_MS = 10, /* without sharing after a crowded call; twice as long after the next */
     CROWDED_MOST_MS = 1000,
-    STACK_NBYTES = 512 << 10, /* kernels use 64 KB of it, a sanitizer more; libc puts TLS there */
-    RUNS_UNTIL_RETRY = 1000,  /* after a thread could not be started */
-    MAX_PATH_NCHARS = 4096
+    RUNS_UNTIL_RETRY = 1000 /* after a thread could not be started */
 };
 
 static int smaller(int a, int b)
@@ -77,103 +67,14 @@ static int wait_turn(int turn)
     if (turn < SPINS) {
         relax();
     } else if (turn < SPINS + YIELDS) {
-        sched_yield();
+        rnl_yield();
     } else {
-        nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
+        rnl_nap();
     }
     return smaller(turn + 1, SPINS + YIELDS);
 }
 
 /* -------------------------------------------------------------------- how many there may be -- */
-
-/* Read the first line of a file in a folder; false: no such file, or it is empty. */
-static bool read_line(const char *folder, const char *name, char *line, int nchars)
-{
-    char path[MAX_PATH_NCHARS + 64];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    FILE *file = fopen(path, "re");
-    const bool read = file && fgets(line, nchars, file);
-    if (file)
-        fclose(file);
-    return read;
-}
-
-/* The number of CPUs that a control group's quota allows, from cgroup v2's file or v1's two. */
-static int quota_of(const char *folder)
-{
-    char line[64], *end;
-    long long quota = 0, period = 0; /* "max" and "-1": no limit */
-    if (read_line(folder, "cpu.max", line, sizeof line)) {
-        quota = strtoll(line, &end, 10);
-        period = strtoll(end, NULL, 10);
-    } else if (read_line(folder, "cpu.cfs_quota_us", line, sizeof line)) {
-        quota = strtoll(line, NULL, 10);
-        if (read_line(folder, "cpu.cfs_period_us", line, sizeof line))
-            period = strtoll(line, NULL, 10);
-    }
-    if (quota < 1 || period < 1 || quota / period >= MOST_MEMBERS)
-        return MOST_MEMBERS;
-    return quota < period ? 1 : (int)(quota / period);
-}
-
-/* The mount point of the group's quota, NULL: none. v2 names no controllers, v1 has "cpu" or
- * "cpu,cpuacct". */
-static const char *mounted_at(const char *controllers)
-{
-    if (*controllers == ':')
-        return "/sys/fs/cgroup";
-    for (; *controllers != ':'; controllers += *controllers == ',') {
-        const size_t nchars = strcspn(controllers, ",:");
-        if (nchars == 3 && strncmp(controllers, "cpu", 3) == 0)
-            return "/sys/fs/cgroup/cpu";
-        controllers += nchars;
-    }
-    return NULL;
-}
-
-/* The smallest quota of this group and its parents. In a container the group's path may not exist,
- * because the group itself is mounted: missing folders are skipped. line: "4:cpu,cpuacct:/path" */
-static int quota_by(char *line)
-{
-    char folder[MAX_PATH_NCHARS + 32];
-    char *const end = strchr(line, '\n');
-    if (end)
-        *end = '\0';
-    const char *controllers = strchr(line, ':');
-    const char *path = controllers ? strchr(controllers + 1, ':') : NULL;
-    const char *mount = path ? mounted_at(controllers + 1) : NULL;
-    if (!mount)
-        return MOST_MEMBERS;
-    snprintf(folder, sizeof folder, "%s%s", mount, path + 1);
-    int least = quota_of(folder);
-    for (char *cut; (cut = strrchr(folder, '/')) >= folder + strlen(mount);) {
-        *cut = '\0';
-        least = smaller(least, quota_of(folder));
-    }
-    return least;
-}
-
-static int quota(void)
-{
-    char line[MAX_PATH_NCHARS];
-    int least = MOST_MEMBERS;
-    FILE *groups = fopen("/proc/self/cgroup", "re");
-    while (groups && fgets(line, sizeof line, groups))
-        least = smaller(least, quota_by(line));
-    if (groups)
-        fclose(groups);
-    return least;
-}
-
-static int cpus(void)
-{
-#if defined(__linux__)
-    cpu_set_t sets[16]; /* each for 1024 CPUs; too small a set is an error */
-    if (sched_getaffinity(0, sizeof sets, sets) == 0)
-        return CPU_COUNT_S(sizeof sets, sets);
-#endif
-    return (int)sysconf(_SC_NPROCESSORS_ONLN);
-}
 
 /* The number at the start of a variable; 0: none, or not set. OMP_NUM_THREADS may be a list, whose
  * first number is for threads that are not nested. */
@@ -190,7 +91,7 @@ static int default_num_threads(void)
     if (!n)
         n = number_in("OMP_NUM_THREADS");
     if (!n)
-        n = smaller(cpus(), quota());
+        n = rnl_num_cpus();
     return n < 1 ? 1 : smaller(n, MOST_MEMBERS);
 }
 
@@ -224,8 +125,7 @@ typedef struct helper {
     void (*member)(void *arg, int k, int members);
     void *arg;
     uint64_t control;
-    pthread_mutex_t lock; /* for sleeping */
-    pthread_cond_t woken;
+    rnl_thread thread;
 } helper;
 
 static struct pool {
@@ -238,15 +138,12 @@ static struct pool {
 static void sleep_until_wanted(helper *self)
 {
     int idle = IDLE;
-    pthread_mutex_lock(&self->lock);
-    atomic_compare_exchange_strong(&self->members, &idle, ASLEEP);
-    while (atomic_load(&self->members) == ASLEEP)
-        pthread_cond_wait(&self->woken, &self->lock);
-    pthread_mutex_unlock(&self->lock);
+    if (atomic_compare_exchange_strong(&self->members, &idle, ASLEEP))
+        rnl_thread_sleep(&self->thread, &self->members, ASLEEP);
 }
 
 /* A helper's thread. */
-static void *help(void *arg)
+static void help(void *arg)
 {
     helper *const self = arg;
     const int k = (int)(self - pool.helpers) + 1;
@@ -263,7 +160,6 @@ static void *help(void *arg)
             sleep_until_wanted(self);
         }
     }
-    return NULL;
 }
 
 static void set_to_work(helper *h, int members, void (*member)(void *, int, int), void *arg,
@@ -272,12 +168,8 @@ static void set_to_work(helper *h, int members, void (*member)(void *, int, int)
     h->member = member;
     h->arg = arg;
     h->control = control;
-    if (atomic_exchange_explicit(&h->members, members, memory_order_acq_rel) == ASLEEP) {
-        /* once the lock is free, the helper has seen the new value or waits for the signal */
-        pthread_mutex_lock(&h->lock);
-        pthread_mutex_unlock(&h->lock);
-        pthread_cond_signal(&h->woken);
-    }
+    if (atomic_exchange_explicit(&h->members, members, memory_order_acq_rel) == ASLEEP)
+        rnl_thread_wake(&h->thread);
 }
 
 static void wait_for(helper *h)
@@ -288,33 +180,14 @@ static void wait_for(helper *h)
 
 static bool start(helper *h)
 {
-    pthread_t thread;
-    pthread_attr_t attr;
-    if (pthread_attr_init(&attr))
-        return false;
     atomic_init(&h->members, IDLE);
-    pthread_mutex_init(&h->lock, NULL); /* anew, in a forked child */
-    pthread_cond_init(&h->woken, NULL);
-    pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
-    pthread_attr_setstacksize(&attr, STACK_NBYTES);
-    const bool started = pthread_create(&thread, &attr, help, h) == 0;
-    pthread_attr_destroy(&attr);
-    return started;
+    return rnl_thread_start(&h->thread, help, h);
 }
 
-/* Signals are left to the program's threads. Faults are not blocked: a fault whose signal is
- * blocked kills the process without a report. */
 static void start_helpers(int wanted)
 {
-    static const int faults[] = {SIGBUS, SIGFPE, SIGILL, SIGSEGV};
-    sigset_t signals, before;
-    sigfillset(&signals);
-    for (size_t k = 0; k < sizeof faults / sizeof *faults; k++)
-        sigdelset(&signals, faults[k]);
-    pthread_sigmask(SIG_BLOCK, &signals, &before);
     while (pool.num_helpers < wanted && start(&pool.helpers[pool.num_helpers]))
         pool.num_helpers++;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
     pool.runs_until_retry = pool.num_helpers < wanted ? RUNS_UNTIL_RETRY : 0;
 }
 
@@ -329,7 +202,6 @@ static int find_helpers(int wanted)
 
 /* ------------------------------------------------------------------------------- the pool -- */
 
-static bool forks_are_watched;
 static atomic_int num_forks; /* that have led to this process */
 
 /* A forked child has no helpers, and no other thread that could have taken the pool. */
@@ -340,16 +212,10 @@ static void forget_helpers(void)
     atomic_store(&pool.taken, false);
 }
 
-static void watch_forks(void)
-{
-    forks_are_watched = pthread_atfork(NULL, NULL, forget_helpers) == 0;
-}
-
 static bool take_pool(void)
 {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, watch_forks);
-    return forks_are_watched && !atomic_exchange_explicit(&pool.taken, true, memory_order_acquire);
+    return rnl_watch_forks(forget_helpers) &&
+           !atomic_exchange_explicit(&pool.taken, true, memory_order_acquire);
 }
 
 bool rnl_team_run(int wanted, void (*member)(void *arg, int k, int members), void *arg)

@@ -175,8 +175,8 @@ typedef struct rnl_layout {
     double forget_bias;          /* the value of the option "forget_bias"       */
 } rnl_layout;
 
-/* Find a layout by its name or another name of it ("pytorch" is "torch"; layout->name is "torch"),
- * and set its options to their defaults. RNL_E_LAYOUT: the layout does not exist; the message
+/* Find a layout by its name or an alias ("pytorch" is one of "torch"; layout->name is "torch"), and
+ * set its options to their defaults. RNL_E_LAYOUT: the layout does not exist; the message
  * lists the layouts. */
 rnl_status rnl_layout_named(const char *name, rnl_layout *layout, rnl_error *err);
 
@@ -405,15 +405,29 @@ rnl_status rnl_plan_run(const rnl_plan *plan, rnl_dtype src_dtype, const void *c
  * Arithmetic is in float32, or in float64 if the weights are float64. On one tier of kernels,
  * results are bit-identical from run to run, for any number of threads, any batch size and any
  * position in the batch, and for T calls of one step as for one call of T steps; only the sign and
- * payload of a NaN may differ.
+ * payload of a NaN may differ. Subnormal operands and results count as zero, on x86-64 and AArch64;
+ * the caller's floating-point mode is restored.
  */
 typedef struct rnl_rnn rnl_rnn;
+
+/* What matrix products round. Sums, gates and states stay in float32. */
+typedef enum rnl_cpu_math {
+    RNL_CPU_MATH_DEFAULT,  /* nothing                                                             */
+    RNL_CPU_MATH_BFLOAT16, /* bfloat16 weights: x and h are rounded to bfloat16. Subnormals may
+                              become zero                                                         */
+    RNL_CPU_MATH_INT8      /* float32 weights: these are rounded to integers -127 ... 127, and x and
+                              h to 16 bits. Each row of a matrix, and of x and h, has a scale of its
+                              own, from its largest magnitude: a weight is off by at most 1/254 of
+                              that (and 2^-15 of it), an input by at most 1/65534. A row whose
+                              magnitudes are all below 2^-100 counts as zeros; results of a row
+                              with an infinity or a NaN are NaN. rnl_rnn_weights() returns the
+                              rounded weights, from which the same RNN is prepared again        */
+} rnl_cpu_math;
 
 typedef struct rnl_rnn_options {
     int clips; /* LSTM: clamp c' to [clip_low, clip_high] when it is stored; a NaN stays a NaN */
     double clip_low, clip_high;
-    int rounds;  /* bfloat16 weights: round x and h to bfloat16 before they are multiplied with a
-                    matrix; sums, gates and states stay in float32. Subnormals may become zero */
+    rnl_cpu_math math;
     int borrows; /* meant for a single call: the RNN reads the caller's weights and packs them only
                     if that is faster. The weights must stay unchanged until the RNN is freed, and
                     calls must not run at the same time */
@@ -442,7 +456,7 @@ rnl_status rnl_spec_from_json(const char *text, size_t nbytes, rnl_spec *spec,
  * options  NULL: none
  *
  * RNL_E_SPEC: the spec is invalid, a clip is set without clip_low <= clip_high or without an LSTM,
- * or rounds is set and the weights are not bfloat16. RNL_E_NOMEM.
+ * or math needs weights of another dtype. RNL_E_NOMEM.
  */
 rnl_status rnl_rnn_new(const rnl_spec *spec, const void *weights, const rnl_rnn_options *options,
                        rnl_rnn **rnn, rnl_error *err);
@@ -451,8 +465,8 @@ void rnl_rnn_free(rnl_rnn *rnn);
 /* Replace the weights by others of the same spec. No call of this RNN may be running. */
 void rnl_rnn_update(rnl_rnn *rnn, const void *weights);
 
-/* Write the weights, bit for bit and with as many elements as rnl_rnn_new took. Not for an RNN with
- * options->borrows. */
+/* Write the weights, bit for bit and with as many elements as rnl_rnn_new took; with
+ * RNL_CPU_MATH_INT8 as they were rounded. Not for an RNN with options->borrows. */
 void rnl_rnn_weights(const rnl_rnn *rnn, void *weights);
 
 /*
@@ -579,8 +593,8 @@ rnl_status rnl_gpu_describe(int device, rnl_gpu *gpu, rnl_error *err);
 /* ---------------------------------------------------------------- the forward pass on a GPU -- */
 
 /*
- * An RNN on a GPU, run by cuDNN. Its weights are uploaded once. The workspace of a call is the
- * caller's, or a block of the RNN that grows and that its calls use one after the other.
+ * An RNN on a GPU, run by cuDNN. Its weights are uploaded once. Threads may share it; its calls are
+ * made one after the other.
  *
  * It computes what rnl_rnn computes, but has no clip.
  * Results may differ in rounding between batch sizes and devices.
@@ -597,7 +611,7 @@ typedef enum rnl_gpu_math {
 } rnl_gpu_math;
 
 typedef enum rnl_gpu_algo {
-    RNL_GPU_AUTO, /* for each call as PyTorch chooses; the standard one where cuDNN refuses */
+    RNL_GPU_AUTO, /* the one for small H where it fits and cuDNN supports it, else standard */
     RNL_GPU_STANDARD
 } rnl_gpu_algo;
 
@@ -622,28 +636,27 @@ rnl_status rnl_gpu_rnn_new(const rnl_spec *spec, const void *weights,
                            const rnl_gpu_options *options, rnl_gpu_rnn **rnn, rnl_error *err);
 
 /* Wait for the calls of this RNN, then free it. Accepts NULL. Device memory is not freed in a
- * forked process or after an error that has made the context unusable. */
+ * forked process. */
 void rnl_gpu_rnn_free(rnl_gpu_rnn *rnn);
-
-/* Write the weights to host memory, bit for bit and as rnl_gpu_rnn_new took them. RNL_E_NO_CUDNN.
- * RNL_E_CUDNN. RNL_E_NOMEM. */
-rnl_status rnl_gpu_rnn_weights(rnl_gpu_rnn *rnn, void *weights, rnl_error *err);
 
 /*
  * One call on a GPU. All arrays are contiguous, in spec->dtype, and all are in the memory of the
  * RNN's device, or all in host memory.
  *
  * on_host      1: the arrays are in host memory. They are copied, the call returns when the results
- *              are complete, and poll is called now and then. 0: they are in device memory, and the
- *              call returns as soon as its work is in the stream
+ *              are complete, and poll is called now and then. 0: they are in device memory, and a
+ *              call with a workspace returns as soon as its work is in the stream
  * batch_first  1: x is (N, T, I) and y is (N, T, D * P'). 0: (T, N, I) and (T, N, D * P')
  * lengths, h0, c0, hn, cn, y   as in rnl_rnn_call; lengths are always in host memory. cuDNN 9.1
  *              does not support a length of 0 beside others
  * stream       a stream of the device. NULL is the legacy default stream, 2 the per-thread one.
  *              Not used if on_host is 1
+ * then         a stream whose later work waits for this call; 1 is the legacy default stream, NULL
+ *              none. Not used if on_host is 1
  * workspace, workspace_nbytes   device memory for the work, aligned to 256 bytes, which nothing
- * else uses before this work is done; rnl_gpu_rnn_workspace() tells its size. NULL, or too few
- * bytes: the RNN uses its own block
+ *              else uses before this work is done; rnl_gpu_rnn_workspace() tells its size. NULL, or
+ *              too few bytes: the RNN uses a block of its own, and the call returns when the
+ * results are complete
  *
  * hn may be h0, and cn may be c0. Otherwise outputs must not overlap any array.
  *
@@ -651,6 +664,7 @@ rnl_status rnl_gpu_rnn_weights(rnl_gpu_rnn *rnn, void *weights, rnl_error *err);
  *   - A call with the same sizes must have run and finished before.
  *   - workspace must be given, and live as long as the graph.
  *   - Its lengths become part of the graph.
+ *   - `then` is NULL or a stream of the same capture.
  *   - Destroy the graphs before you free the RNN.
  *
  * Addresses are not checked: a wrong one destroys the context that the whole process shares.
@@ -667,7 +681,7 @@ typedef struct rnl_gpu_call {
     const int64_t *lengths;
     const void *h0, *c0;
     void *y, *hn, *cn;
-    void *stream;
+    void *stream, *then;
     void *workspace;
     int64_t workspace_nbytes;
     int (*poll)(void *);
@@ -681,22 +695,11 @@ rnl_status rnl_gpu_rnn_run(rnl_gpu_rnn *rnn, const rnl_gpu_call *call, rnl_error
 rnl_status rnl_gpu_rnn_workspace(rnl_gpu_rnn *rnn, const rnl_gpu_call *call, int64_t *nbytes,
                                  rnl_error *err);
 
-/* Allocate device memory for the results of a call in this stream, and free it, which waits for all
- * work on the device, because that work may still use the memory. Freeing disturbs no capture, and
- * accepts NULL. RNL_E_SPEC: nbytes is negative, or the stream is being captured. RNL_E_NO_CUDNN.
- * RNL_E_CUDNN. RNL_E_NOMEM. */
-rnl_status rnl_gpu_alloc(int device, int64_t nbytes, void *stream, void **address, rnl_error *err);
+/* Allocate device memory, and free it, which waits for all work on the device, because that work
+ * may still use the memory. Freeing disturbs no capture, and accepts NULL. RNL_E_SPEC: nbytes is
+ * negative. RNL_E_NO_CUDNN. RNL_E_CUDNN. RNL_E_NOMEM. */
+rnl_status rnl_gpu_alloc(int device, int64_t nbytes, void **address, rnl_error *err);
 void rnl_gpu_free(int device, void *address);
-
-/* Copy device memory to host memory after the work that is in the stream, and wait for the copy.
- * RNL_E_SPEC: the stream is being captured. RNL_E_NO_CUDNN. RNL_E_CUDNN. */
-rnl_status rnl_gpu_copy_out(int device, const void *address, void *host, int64_t nbytes,
-                            void *stream, rnl_error *err);
-
-/* Make the stream `after` wait for all work that is now in the stream `before`. Does nothing if
- * just one of the two streams is being captured into a graph: then the code that launches the graph
- * determines the order. RNL_E_NO_CUDNN. RNL_E_CUDNN. */
-rnl_status rnl_gpu_order(int device, void *before, void *after, rnl_error *err);
 
 #ifdef __GNUC__
 #pragma GCC visibility pop

@@ -4,7 +4,8 @@
  *
  * A block is as many units of the hidden state as a vector has lanes. The arrays are:
  *   panel   a matrix of some gates, [block][k][gate][lane]; of bfloat16 weights with two k in a
- *           lane, [block][k / 2][gate][lane][k % 2]; zero in lanes after the last unit
+ *           lane, [block][k / 2][gate][lane][k % 2]; zero in lanes after the last unit; of
+ *           RNL_BYTES as kernels/rnn_bytes.inc describes it
  *   sums    [row][block][slot][lane]
  *   states  [row][block][lane]
  * All are aligned to 64 bytes.
@@ -102,8 +103,12 @@ typedef void rnl_product_fn(const rnl_product *job);
 
 typedef struct rnl_rnn_kernels {
     int lanes;
-    int pair; /* number of k in a lane of the panel */
-    void (*pack)(const rnl_matrices *from, void *panel, bool stream);
+    int pair;   /* number of k in a lane of the panel              */
+    int nbytes; /* of a weight in the panel                         */
+    int head;   /* bytes per gate and unit before its weights       */
+    void (*pack)(const rnl_matrices *from, void *panel);
+    void (*unpack)(const rnl_matrices *of, const void *panel, int gate, void *to); /* one gate;
+                                          NULL: the panel has the bits of the weights */
     void (*start)(const rnl_start *job);
     rnl_product_fn *product;
     rnl_product_fn *direct;    /* the same without a panel; may be NULL */
@@ -114,9 +119,10 @@ typedef struct rnl_rnn_kernels {
                                           without acc, but for RNL_STEP_RESET; may be NULL */
 } rnl_rnn_kernels;
 
-/* The kernels of a tier: one row per dtype of weights, and RNL_ROUNDED for bfloat16 weights with x
- * rounded to bfloat16 in products; the sums stay in float. */
-enum { RNL_ROUNDED = RNL_NUM_DTYPES, RNL_NUM_RNN_KERNELS };
+/* The kernels of a tier: one row per dtype of weights, and two whose products round: RNL_ROUNDED
+ * rounds x to bfloat16, as the weights are; RNL_BYTES rounds float32 weights to one byte, and x to
+ * two (kernels/rnn_bytes.inc). Their sums are float. */
+enum { RNL_ROUNDED = RNL_NUM_DTYPES, RNL_BYTES, RNL_NUM_RNN_KERNELS };
 
 /* Return a row of the tier in use (kernels/tier.h). */
 const rnl_rnn_kernels *rnl_rnn_kernels_get(int which);

@@ -11,12 +11,12 @@
 #define LESSER_D(a, b) (vecd)(_mm256_min_pd((__m256d)(a), (__m256d)(b)))
 #define GREATER_F(a, b) (vecf)(_mm256_max_ps((__m256)(a), (__m256)(b)))
 #define GREATER_D(a, b) (vecd)(_mm256_max_pd((__m256d)(a), (__m256d)(b)))
-#define STREAM(to, vector) _mm256_stream_si256((void *)(to), (__m256i)(vector))
-#define STREAM_FENCE _mm_sfence
 #define TIER avx2
 
 typedef float vecf __attribute__((vector_size(VECTOR_BYTES)));
 typedef double vecd __attribute__((vector_size(VECTOR_BYTES)));
+typedef int16_t shorts_f __attribute__((vector_size(VECTOR_BYTES)));
+typedef int32_t ints_f __attribute__((vector_size(VECTOR_BYTES)));
 
 static inline vecf fma_f(vecf a, vecf b, vecf c)
 {
@@ -36,6 +36,16 @@ static inline vecf splat_f(float x)
 static inline vecd splat_d(double x)
 {
     return (vecd)_mm256_set1_pd(x);
+}
+
+static inline shorts_f widen_bytes(const int8_t *from)
+{
+    return (shorts_f)_mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *)from));
+}
+
+static inline __m256i add_dot(ints_f sum, shorts_f a, shorts_f b)
+{
+    return _mm256_add_epi32((__m256i)sum, _mm256_madd_epi16((__m256i)a, (__m256i)b));
 }
 
 static inline vecf widen_halves(const uint16_t *from)

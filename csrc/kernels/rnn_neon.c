@@ -7,12 +7,12 @@
 #define REGISTERS 32
 #define BLOCKS_OF_A_ROW(G) 4
 #define KEEP(vector) (void)0
-#define STREAM(to, vector) memcpy(to, &(vector), sizeof(vector))
-#define STREAM_FENCE() (void)0
 #define TIER neon
 
 typedef float vecf __attribute__((vector_size(VECTOR_BYTES)));
 typedef double vecd __attribute__((vector_size(VECTOR_BYTES)));
+typedef int16_t shorts_f __attribute__((vector_size(VECTOR_BYTES)));
+typedef int32_t ints_f __attribute__((vector_size(VECTOR_BYTES)));
 
 static inline vecf fma_f(vecf a, vecf b, vecf c)
 {
@@ -22,6 +22,18 @@ static inline vecf fma_f(vecf a, vecf b, vecf c)
 static inline vecd fma_d(vecd a, vecd b, vecd c)
 {
     return (vecd)vfmaq_f64((float64x2_t)c, (float64x2_t)a, (float64x2_t)b);
+}
+
+static inline shorts_f widen_bytes(const int8_t *from)
+{
+    return (shorts_f)vmovl_s8(vld1_s8(from));
+}
+
+static inline int32x4_t add_dot(ints_f sum, shorts_f a, shorts_f b)
+{
+    const int16x8_t p = (int16x8_t)a, q = (int16x8_t)b;
+    const int32x4_t low = vmull_s16(vget_low_s16(p), vget_low_s16(q));
+    return vaddq_s32((int32x4_t)sum, vpaddq_s32(low, vmull_high_s16(p, q)));
 }
 
 static inline vecf splat_f(float x)

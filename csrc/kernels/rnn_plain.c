@@ -9,12 +9,12 @@
 #define REGISTERS 16
 #define BLOCKS_OF_A_ROW(G) ((G) == 1 ? 4 : 9 / (G))
 #define KEEP(vector) (void)0
-#define STREAM(to, vector) memcpy(to, &(vector), sizeof(vector))
-#define STREAM_FENCE() (void)0
 #define TIER plain
 
 typedef float vecf __attribute__((vector_size(VECTOR_BYTES)));
 typedef double vecd __attribute__((vector_size(VECTOR_BYTES)));
+typedef int16_t shorts_f __attribute__((vector_size(VECTOR_BYTES)));
+typedef int32_t ints_f __attribute__((vector_size(VECTOR_BYTES)));
 
 static inline vecf fma_f(vecf a, vecf b, vecf c)
 {
@@ -34,6 +34,20 @@ static inline vecf splat_f(float x)
 static inline vecd splat_d(double x)
 {
     return (vecd){x, x};
+}
+
+static inline shorts_f widen_bytes(const int8_t *from)
+{
+    typedef int8_t bytes __attribute__((vector_size(VECTOR_BYTES / 2)));
+    bytes some;
+    memcpy(&some, from, sizeof some);
+    return __builtin_convertvector(some, shorts_f);
+}
+
+static inline ints_f add_dot(ints_f sum, shorts_f a, shorts_f b)
+{
+    const ints_f p = (ints_f)a, q = (ints_f)b;
+    return sum + (p >> 16) * (q >> 16) + (p << 16 >> 16) * (q << 16 >> 16);
 }
 
 /* float_of_half() for a vector. */

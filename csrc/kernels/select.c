@@ -24,7 +24,14 @@ typedef struct features {
 
 static features features_of_cpu(void)
 {
-    enum { FMA = 1 << 12, OSXSAVE = 1 << 27, F16C = 1 << 29, BF16 = 1 << 5, AVX2 = 1 << 5 };
+    enum {
+        FMA = 1 << 12,
+        OSXSAVE = 1 << 27,
+        F16C = 1 << 29,
+        BF16 = 1 << 5,
+        AVX2 = 1 << 5,
+        VNNI = 1 << 11
+    };
     enum { YMM = 0x6, ZMM = 0xe6 }; /* the states of XCR0 */
     const unsigned with_avx2 = FMA | OSXSAVE | F16C;
     const unsigned with_avx512 = 1u << 16 | 1u << 30 | 1u << 31; /* F, BW, VL */
@@ -36,7 +43,7 @@ static features features_of_cpu(void)
     __asm__("xgetbv" : "=a"(saved), "=d"(high) : "c"(0));
     const bool avx2 = (saved & YMM) == YMM && b & AVX2;
     const bool avx512 = avx2 && (saved & ZMM) == ZMM && (b & with_avx512) == with_avx512;
-    const bool bf16 = avx512 && __get_cpuid_count(7, 1, &a, &b, &c, &d) && a & BF16;
+    const bool bf16 = avx512 && c & VNNI && __get_cpuid_count(7, 1, &a, &b, &c, &d) && a & BF16;
     return (features){avx2, avx512, bf16};
 }
 #endif

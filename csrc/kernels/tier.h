@@ -21,7 +21,7 @@ extern const rnl_rnn_kernels rnl_rnn_plain[RNL_NUM_RNN_KERNELS];
 extern const rnl_tier rnl_tier_avx2, rnl_tier_avx512, rnl_tier_avx512bf16;
 extern const rnl_rnn_kernels rnl_rnn_avx2[RNL_NUM_RNN_KERNELS], rnl_rnn_avx512[RNL_NUM_RNN_KERNELS],
     rnl_rnn_avx512bf16[RNL_NUM_RNN_KERNELS];
-rnl_product_fn rnl_product_avx512bf16;
+rnl_product_fn rnl_product_avx512bf16, rnl_product_avx512vnni;
 #elif defined(__aarch64__)
 extern const rnl_tier rnl_tier_neon;
 extern const rnl_rnn_kernels rnl_rnn_neon[RNL_NUM_RNN_KERNELS];

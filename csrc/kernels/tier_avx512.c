@@ -41,5 +41,5 @@ static inline void halves_to_floats(uint32_t *dst, const uint16_t *src, uint32_t
 
 #include "kernels/tier_body.inc"
 
-/* The same kernels of conversions; the forward pass has one more instruction. */
+/* The same kernels of conversions; the forward pass has two more instructions. */
 const rnl_tier rnl_tier_avx512bf16 = {"avx512bf16", copy, find_overflow, rnl_rnn_avx512bf16};

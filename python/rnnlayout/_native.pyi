@@ -63,7 +63,7 @@ class Rnn:
         spec: Spec,
         weights: np.ndarray,
         clip: tuple[float, float] | None = None,
-        rounds: bool = False,
+        math: str = "default",
         borrows: bool = False,
     ) -> Rnn: ...
     def run(
@@ -100,8 +100,8 @@ class GpuRnn:
         spec: Spec,
         weights: np.ndarray,
         device: int,
-        math: str,
-        algo: str,
+        tf32: bool,
+        standard: bool,
     ) -> GpuRnn: ...
     def run(
         self,
@@ -132,8 +132,6 @@ class GpuRnn:
         /,
     ) -> tuple[Any, Any] | list[tuple[int, ...] | None] | None: ...
     def weights(self) -> np.ndarray: ...
-    @property
-    def kept(self) -> dict[int, Any]: ...
 
 @final
 class DeviceArray:
@@ -143,10 +141,6 @@ class DeviceArray:
     def dtype(self) -> str: ...
     @property
     def device(self) -> str: ...
-    @property
-    def stream(self) -> int: ...
-    def __len__(self) -> int: ...
-    def numpy(self) -> np.ndarray: ...
     def __array__(self, dtype: Any = None, copy: Any = None) -> NoReturn: ...
     def __dlpack__(
         self,

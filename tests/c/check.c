@@ -10,6 +10,12 @@ int check_turns(int most)
     return share ? most / atoi(share) : most;
 }
 
+bool check_is_drawn(void)
+{
+    const char *share = getenv("CHECK_SHARE");
+    return !share || random_below(atoi(share)) == 0;
+}
+
 int check_end(void)
 {
     printf("%ld passed, %ld failed\n", check_passed, check_failed);

@@ -3,6 +3,7 @@
 #define CHECK_H
 
 #include <inttypes.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 
@@ -24,6 +25,9 @@ extern long check_passed, check_failed;
 /* Return how many random cases to try: most, or a sixth of them where CHECK_SHARE=6, as for slow
  * and for second builds. */
 int check_turns(int most);
+
+/* Is this one of the cases to try? All are, or a random sixth of them where CHECK_SHARE=6. */
+bool check_is_drawn(void);
 
 /* Print the last line of a check program and return the exit status for main. */
 int check_end(void);

@@ -11,6 +11,7 @@
 #include "cpu/crowd.h"
 #include "cpu/fast.h"
 #include "cpu/slow.h"
+#include "kernels/subnormals.h"
 
 enum { TURNS = 1200, SECONDS_UNTIL_STUCK = 600 };
 
@@ -217,6 +218,70 @@ static void check_zeros(int threads)
     rnl_set_num_threads(1);
 }
 
+/* The mode of the caller, but for the flags of exceptions. */
+static rnl_float_mode flushes_now(void)
+{
+    return rnl_float_mode_get() & RNL_FLUSHES;
+}
+
+static int see_mode(void *seen)
+{
+    *(rnl_float_mode *)seen = flushes_now();
+    return 0;
+}
+
+/* The caller and its poll have the mode that the caller set. */
+static void check_mode(int threads)
+{
+    const rnl_float_mode before = rnl_float_mode_get();
+    for (int flushes = 0; flushes < 2; flushes++) {
+        const rnl_float_mode wanted = flushes ? RNL_FLUSHES : 0;
+        rnl_float_mode seen = ~wanted;
+        rnl_error err;
+        rnl_float_mode_set((before & ~(rnl_float_mode)RNL_FLUSHES) | wanted);
+        CHECK(!run_long(threads, 1, see_mode, &seen, &err), "%s", err.text);
+        CHECK(flushes_now() == wanted && seen == wanted, "%d threads, %d", threads, flushes);
+        rnl_float_mode_set(before);
+    }
+}
+
+/* A step of h' = relu(w x): x and w x are zero if they are subnormal, on CPUs with such a mode. */
+static void check_subnormals(void)
+{
+    static const struct {
+        float x, w;
+        bool is_subnormal;
+    } cases[] = {{0x1p-126F, 1, false},
+                 {0x1p-127F, 1, true},
+                 {0x1p-100F, 0x1p-27F, true},
+                 {1, 0x1p-127F, true},
+                 {1, -0x1p-127F, true}};
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        const bool flushes = RNL_FLUSHES && cases[k].is_subnormal;
+        const float weights[] = {cases[k].w, 0}, x[] = {cases[k].x, cases[k].x};
+        const float product = cases[k].x * cases[k].w, right = flushes || product < 0 ? 0 : product;
+        float y[2] = {1, 1};
+        rnl_spec spec = rnl_spec_default(RNL_RNN_RELU, 1, 1);
+        spec.bias = RNL_BIAS_NONE;
+        rnl_rnn *rnn = NULL;
+        rnl_stepper *s = NULL;
+        rnl_error err;
+        CHECK(!rnl_rnn_new(&spec, weights, NULL, &rnn, &err), "%s", err.text);
+        rnl_rnn_call call = {
+            .dtype = RNL_FLOAT32, .N = 1, .x = x, .x_time = 1, .y = y, .y_time = 1};
+        for (call.T = 1; call.T <= 2; call.T++) {
+            CHECK(!rnl_rnn_run(rnn, &call, &err), "%s", err.text);
+            CHECK(y[call.T - 1] == right, "case %zu: %g", k, (double)y[call.T - 1]);
+        }
+        CHECK(!rnl_stepper_new(rnn, RNL_FLOAT32, &s, &err), "%s", err.text);
+        y[0] = 1;
+        rnl_stepper_run(s, x, y, 1);
+        CHECK(y[0] == right && !flushes_now(), "case %zu: %g", k, (double)y[0]);
+        rnl_stepper_free(s);
+        rnl_rnn_free(rnn);
+    }
+}
+
 static void check_errors(void)
 {
     rnl_error err;
@@ -228,8 +293,14 @@ static void check_errors(void)
     spec.cell = RNL_LSTM;
     clip.clip_high = -2;
     CHECK(rnl_rnn_new(&spec, weights, &clip, &rnn, &err) == RNL_E_SPEC, "%s", "a clip of nothing");
-    const rnl_rnn_options rounds = {.rounds = 1};
+    rnl_rnn_options rounds = {.math = RNL_CPU_MATH_BFLOAT16};
     CHECK(rnl_rnn_new(&spec, weights, &rounds, &rnn, &err) == RNL_E_SPEC, "%s", "float32 weights");
+    rounds.math = (rnl_cpu_math)(RNL_CPU_MATH_INT8 + 1);
+    CHECK(rnl_rnn_new(&spec, weights, &rounds, &rnn, &err) == RNL_E_SPEC, "%s", "no such math");
+    rounds.math = RNL_CPU_MATH_INT8;
+    spec.dtype = RNL_FLOAT64;
+    CHECK(rnl_rnn_new(&spec, weights, &rounds, &rnn, &err) == RNL_E_SPEC, "%s", "float64 weights");
+    spec.dtype = RNL_FLOAT32;
     spec.hidden_size = 0;
     CHECK(rnl_rnn_new(&spec, weights, NULL, &rnn, &err) == RNL_E_SPEC, "%s", "no units");
     spec.hidden_size = 2;
@@ -276,8 +347,10 @@ int main(void)
     }
     check_crowded_calls();
     check_errors();
+    check_subnormals();
     for (int threads = 1; threads <= 2; threads++) {
         check_zeros(threads);
+        check_mode(threads);
         for (int64_t N = 1; N <= 40; N += 39) {
             check_interrupt(threads, N);
             check_fork(threads, N);

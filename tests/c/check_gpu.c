@@ -21,7 +21,9 @@ enum { X_NBYTES = T * N * I * 4, Y_NBYTES = T * N * H * 4 };
 
 static struct {
     uint64_t (*alloc)(size_t nbytes, int device);
+    void (*free)(uint64_t at);
     void (*write)(uint64_t at, const void *from, size_t nbytes);
+    void (*read)(uint64_t at, void *to, size_t nbytes);
     long (*live)(const char *kind);
     long (*calls)(void);
     void (*fail)(long k, int cuda, int cudnn);
@@ -33,10 +35,9 @@ static void find_fakes(void)
     const struct {
         const char *name;
         void *at;
-    } names[] = {{"fake_alloc", &fake.alloc},
-                 {"fake_write", &fake.write},
-                 {"fake_live", &fake.live},
-                 {"fake_calls", &fake.calls},
+    } names[] = {{"fake_alloc", &fake.alloc}, {"fake_free", &fake.free},
+                 {"fake_write", &fake.write}, {"fake_read", &fake.read},
+                 {"fake_live", &fake.live},   {"fake_calls", &fake.calls},
                  {"fake_fail", &fake.fail}};
     for (size_t k = 0; k < sizeof names / sizeof names[0]; k++) {
         void *found = dlsym(library, names[k].name);
@@ -55,43 +56,64 @@ static rnl_gpu_rnn *new_rnn(rnl_error *err)
     return rnl_gpu_rnn_new(&spec, weights, NULL, &rnn, err) ? NULL : rnn;
 }
 
-/* Calls of every kind: on the host or the device, in a stream, with lengths, batch-first. */
+/* Calls of every kind: on the host or the device, in a stream, with lengths, batch-first, with a
+ * workspace, which does not wait, and another stream that does. */
 typedef struct kind {
     int on_host, batch_first;
     const int64_t *lengths;
-    void *stream;
+    void *stream, *then;
+    int has_workspace;
 } kind;
 
 static const kind kinds[] = {
-    {1, 0, NULL, NULL}, {0, 0, NULL, NULL},           {0, 1, random_lengths, (void *)2},
-    {1, 1, NULL, NULL}, {1, 0, random_lengths, NULL}, {0, 0, equal, (void *)2},
+    {1, 0, NULL, NULL, NULL, 0},
+    {0, 0, NULL, NULL, NULL, 0},
+    {0, 1, random_lengths, (void *)2, NULL, 0},
+    {1, 1, NULL, NULL, NULL, 0},
+    {1, 0, random_lengths, NULL, NULL, 0},
+    {0, 0, equal, (void *)2, (void *)1, 1},
 };
 enum { KINDS = sizeof kinds / sizeof kinds[0] };
 
 typedef struct arrays {
-    uint64_t x, y;
+    uint64_t x, y, workspace;
 } arrays;
+enum { WORK_NBYTES = 1 << 16 };
 
 static arrays new_arrays(void)
 {
-    const arrays made = {fake.alloc(X_NBYTES, 0), fake.alloc(Y_NBYTES, 0)};
+    const arrays made = {fake.alloc(X_NBYTES, 0), fake.alloc(Y_NBYTES, 0),
+                         fake.alloc(WORK_NBYTES, 0)};
     fake.write(made.x, x, X_NBYTES);
     return made;
 }
 
 static rnl_status call(rnl_gpu_rnn *rnn, const kind *k, const arrays *a, float *y, rnl_error *err)
 {
-    const rnl_gpu_call given = {.T = T,
-                                .N = N,
-                                .on_host = k->on_host,
-                                .batch_first = k->batch_first,
-                                .lengths = k->lengths,
-                                .stream = k->stream,
-                                .x = k->on_host ? (void *)x : (void *)(uintptr_t)a->x,
-                                .y = k->on_host ? (void *)y : (void *)(uintptr_t)a->y};
-    const rnl_status status = rnl_gpu_rnn_run(rnn, &given, err);
-    return status || k->on_host ? status
-                                : rnl_gpu_copy_out(0, given.y, y, Y_NBYTES, k->stream, err);
+    rnl_gpu_call given = {.T = T,
+                          .N = N,
+                          .on_host = k->on_host,
+                          .batch_first = k->batch_first,
+                          .lengths = k->lengths,
+                          .stream = k->stream,
+                          .then = k->then,
+                          .x = k->on_host ? (void *)x : (void *)(uintptr_t)a->x,
+                          .y = k->on_host ? (void *)y : (void *)(uintptr_t)a->y};
+    int64_t nbytes = 0;
+    rnl_status status = RNL_OK;
+    if (k->has_workspace) {
+        status = rnl_gpu_rnn_workspace(rnn, &given, &nbytes, err);
+        CHECK(nbytes <= WORK_NBYTES, "%ld bytes of workspace", (long)nbytes);
+        given.workspace = (void *)(uintptr_t)a->workspace;
+        given.workspace_nbytes = nbytes;
+    }
+    if (!status)
+        status = rnl_gpu_rnn_run(rnn, &given, err);
+    if (k->has_workspace)
+        fake.free(fake.alloc(4, 0)); /* which waits for all work */
+    if (!status && !k->on_host)
+        fake.read(a->y, y, Y_NBYTES);
+    return status;
 }
 
 /* ---- threads ---- */
@@ -141,7 +163,7 @@ static void check_threads(void)
 /* Do all that can be done with an RNN, up to the first failure. A call that failed works again. */
 static rnl_status whole_life(const arrays *a, rnl_error *err)
 {
-    float y[T * N * H], back[WEIGHTS];
+    float y[T * N * H];
     void *memory = NULL;
     rnl_gpu_rnn *const rnn = new_rnn(err);
     rnl_status status = rnn ? RNL_OK : err->status;
@@ -154,11 +176,7 @@ static rnl_status whole_life(const arrays *a, rnl_error *err)
         CHECK(!call(rnn, &kinds[k], a, y, &again), "after a failure: %s", again.text);
     }
     if (!status)
-        status = rnl_gpu_rnn_weights(rnn, back, err);
-    if (!status)
-        status = rnl_gpu_alloc(0, 64, NULL, &memory, err);
-    if (!status)
-        status = rnl_gpu_order(0, NULL, (void *)2, err);
+        status = rnl_gpu_alloc(0, 64, &memory, err);
     fake.fail(0, 0, 0); /* nothing is freed if a context cannot be made current */
     rnl_gpu_free(0, memory);
     rnl_gpu_rnn_free(rnn);

@@ -238,7 +238,8 @@ int main(void)
     first = arena_new(3 * 8 * (ROWS + 1) * (COLS + 5));
     second = arena_new(first.nbytes);
     result = arena_new(first.nbytes);
-    for (int turn = 0; turn < TURNS; turn++)
+    const int turns = check_turns(TURNS);
+    for (int turn = 0; turn < turns; turn++)
         for (int pair = 0; pair < RNL_NUM_DTYPES * RNL_NUM_DTYPES; pair++) {
             const rnl_job job = random_job((rnl_dtype)(pair / RNL_NUM_DTYPES),
                                            (rnl_dtype)(pair % RNL_NUM_DTYPES));

@@ -57,7 +57,7 @@ static void check_fields(void)
               spec.dtype == RNL_BFLOAT16 && spec.peepholes == 1 && spec.activation == RNL_RELU,
           "%s", "names");
     CHECK(options.clips == 1 && options.clip_low == -0.25 && options.clip_high == 0.25 &&
-              !options.rounds && !options.borrows,
+              !options.math && !options.borrows,
           "%g %g", options.clip_low, options.clip_high);
 }
 

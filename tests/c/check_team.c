@@ -10,9 +10,9 @@
 #include <unistd.h>
 
 #include "check.h"
-#include "core/clock.h"
 #include "forward/team.h"
 #include "rnnlayout.h"
+#include "system/system.h"
 #include "team/cpus.h"
 
 enum {

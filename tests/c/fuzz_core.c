@@ -402,7 +402,7 @@ static void fuzz_run(void)
     const rnl_spec spec = any_spec();
     const unsigned flags = (unsigned)bits(1);
     rnl_rnn_options options = {
-        .clips = flags & 1, .rounds = flags >> 1 & 1, .borrows = flags >> 2 & 1};
+        .clips = flags & 1, .math = (rnl_cpu_math)(flags >> 1 & 3), .borrows = flags >> 3 & 1};
     if (options.clips) {
         options.clip_low = any_double();
         options.clip_high = any_double();
@@ -415,10 +415,10 @@ static void fuzz_run(void)
         return;
     if (tensors_new(&weights, &layout, &spec, rnl_spec_has(&spec), spec.dtype) &&
         done(rnl_rnn_new(&spec, weights.data[0], &options, &rnn, &err))) {
-        if (!options.borrows)
+        if (!options.borrows && options.math != RNL_CPU_MATH_INT8)
             check_weights(rnn, &weights, spec.dtype);
         run_rnn(rnn, &spec);
-        if (flags >> 3 & 1)
+        if (flags >> 4 & 1)
             rnl_rnn_update(rnn, weights.data[0]);
         run_rnn(rnn, &spec);
     }
@@ -438,7 +438,7 @@ static void fuzz_json(void)
         text[k] = (char)(at[k] == '(' ? ' ' : at[k]); /* as in any_text() */
     if (done(rnl_spec_from_json(text, nbytes, &spec, &options, &err))) {
         assert(!rnl_spec_check(&spec, &err));
-        assert(options.clips == (options.clip_high > 0) && !options.rounds && !options.borrows);
+        assert(options.clips == (options.clip_high > 0) && !options.math && !options.borrows);
     }
     free(text);
 }

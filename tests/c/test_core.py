@@ -1,6 +1,6 @@
 """The C core by itself: its check programs, also under sanitizers, and a user's program.
 
-A plain run builds for release and uses the best tier of the machine.
+All of these tests build the library, so they are long: conftest.py marks them.
 """
 
 import platform
@@ -9,7 +9,6 @@ from itertools import accumulate, pairwise
 
 import pytest
 from commands import ROOT, TESTS, run
-from marks import long
 
 C_TESTS = TESTS / "c"
 CHECKS = sorted(path.stem for path in C_TESTS.glob("check_*.c"))
@@ -18,10 +17,10 @@ CHECKS = sorted(path.stem for path in C_TESTS.glob("check_*.c"))
 # The tiers of this kind of machine. If it lacks the one that is named, its best one is run.
 ARM = platform.machine() in ("aarch64", "arm64")
 TIERS = ["neon", "plain"] if ARM else ["avx512bf16", "avx512", "avx2", "plain"]
-OF_TIERS = ("check_kernels", "check_scans", "check_forward", "check_stepper")
+OF_TIERS = ("check_kernels", "check_scans", "check_forward", "check_hashes", "check_stepper")
 
 
-@pytest.mark.parametrize("tier", [TIERS[0], *map(long, TIERS[1:])])
+@pytest.mark.parametrize("tier", TIERS)
 @pytest.mark.parametrize("check", OF_TIERS)
 def test_every_tier_equals_the_reference(c_build, check, tier):
     program = c_build("release") / "tests" / "c" / check
@@ -37,7 +36,7 @@ A_SIXTH = {"CHECK_SHARE": "6"}
 
 @pytest.mark.parametrize(
     "check, preset",
-    [(c, "release") for c in CHECKS if c not in OF_TIERS] + [long(c, "asan") for c in CHECKS],
+    [(c, "release") for c in CHECKS if c not in OF_TIERS] + [(c, "asan") for c in CHECKS],
 )
 def test_check_program(c_build, check, preset):
     assert passed(c_build(preset), check, A_SIXTH if preset == "asan" else None) > 1000
@@ -51,7 +50,6 @@ def passed(build, check, env=None):
 
 
 # A race ends the program with status 66.
-@pytest.mark.long
 @pytest.mark.parametrize("check", ["check_threads", "check_team", "check_forward", "check_gpu"])
 def test_threads_do_not_race(c_build, check):
     slow = {"FAKE_CUDNN_LINGER": "200"}  # so that two threads of check_gpu meet

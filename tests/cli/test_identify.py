@@ -36,8 +36,12 @@ def test_the_report(rnnlayout, folder, file):
     assert (code, err) == (0, "") and out.startswith("gru in layout ")
     under = ", under 'a'" if file == "two.npz" else ""
     assert f"reset after, sigmoid{under}, x is (T, N, I): agrees with y to" in out
-    assert rnnlayout(*arguments(folder, file, "from_h.npy"))[0] == 1
-    assert rnnlayout(*arguments(folder, file, "from_h.npy", "--state", folder / "h.npy"))[0] == 0
+
+
+def test_the_state_that_y_begins_from(rnnlayout, folder):
+    from_h = arguments(folder, "two.npz", "from_h.npy")
+    assert rnnlayout(*from_h)[0] == 1
+    assert rnnlayout(*from_h, "--state", folder / "h.npy")[0] == 0
 
 
 def test_what_was_found_is_saved(rnnlayout, folder):

@@ -58,10 +58,8 @@ def walk(rnnlayout, command, steps=3):
     Where the message leaves a name to the user, it is one of those that it lists.
     """
     code, out, err = rnnlayout(*command)
-    if code == 0:
-        return
     told = list(dict.fromkeys(OPTION.findall(out + err)))
-    assert told and steps, (command, out + err)
+    assert bool(told) == bool(code) and steps >= 0, (command, out + err)
     for repair in told:
         option = shlex.split(repair)
         if len(option) == 1:

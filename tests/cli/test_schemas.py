@@ -77,6 +77,8 @@ def test_schemas_are_pinned():
 def test_doctor_and_layouts(check):
     told = check("doctor")
     assert {one["name"]: one["version"] for one in told["packages"]}["onnx"] == version("onnx")
+    gpu = told["gpu"]
+    assert [bool(gpu[key]) for key in ("why_not", "hint")] == [not gpu["usable"]] * 2
     assert [info["name"] for info in check("layouts")["layouts"]] == list(rl.layouts())
 
 

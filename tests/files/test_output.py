@@ -44,19 +44,15 @@ def links(request, monkeypatch):
 
     if request.param:
         monkeypatch.setattr(os, "link", no_links)
-        monkeypatch.setattr(_output, "_create_unnamed", named)
+        monkeypatch.setattr(_output, "_create_unnamed", lambda target: None)
 
 
-def named(target):
-    """Create a file as on a file system that has no unnamed ones."""
-    path = _output._temporary_name(target)
-    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666), path
-
-
-@pytest.fixture(params=[False, True], ids=["unnamed", "named"])
+@pytest.fixture(params=["unnamed", "named", "other system"])
 def names(request, monkeypatch):
     """With and without O_TMPFILE."""
-    if request.param:
+    if request.param == "other system":
+        monkeypatch.setattr(sys, "platform", "darwin")
+    elif request.param == "named":
         real = os.open
 
         def without(path, flags, *rest, **options):
@@ -248,3 +244,39 @@ sys.argv = ["rnnlayout", "layouts"]
 sys.exit(main.main())
 """
     assert subprocess.run([sys.executable, "-P", "-c", program]).returncode == 7
+
+
+# What Windows lacks; a process that has all modules believes that it runs there.
+WINDOWS = """
+import mmap, os, pathlib, sys, tempfile
+import numpy, onnx, rnnlayout as rl
+from rnnlayout._files.formats import safetensors
+safetensors.FORGET_NBYTES = 0
+for name in ("O_TMPFILE", "O_DIRECTORY", "O_NOFOLLOW", "O_NONBLOCK", "memfd_create",
+             "copy_file_range", "getuid", "sched_getaffinity"):
+    delattr(os, name)
+del mmap.MADV_DONTNEED
+sys.platform = "win32"
+out = pathlib.Path(sys.argv[1])
+shapes = rl.describe(rl.Spec("lstm", 3, 2), "torch").items()
+weights = rl.Weights({name: numpy.ones(shape, "f4") for name, shape in shapes})
+rl.save(out / "a.safetensors", {"lstm": weights})
+rl.convert_file(out / "a.safetensors", out / "dry.onnx", to="onnx", dry_run=True)
+rl.convert_file(out / "a.safetensors", out / "a.onnx", to="onnx")
+rl.convert_file(out / "a.safetensors", out / "a.onnx", to="onnx", force=True)
+rl.convert_file(out / "a.safetensors", out / "b.safetensors", to="keras")
+rl.convert_file(out / "a.onnx", out / "a.bin", to="cudnn")
+"""
+
+
+def test_what_only_linux_has_is_not_needed(folder, tmp_path):
+    env = os.environ | {"TMPDIR": str(tmp_path)}
+    subprocess.run([sys.executable, "-c", WINDOWS, folder], check=True, env=env)
+    assert sorted(os.listdir(folder)) == [
+        "a.bin",
+        "a.bin.json",
+        "a.onnx",
+        "a.safetensors",
+        "b.safetensors",
+    ]
+    assert os.listdir(tmp_path) == ["out"]

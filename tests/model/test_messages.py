@@ -10,7 +10,7 @@ from rnnlayout._model.printable import LONGEST, printable
 LONG = "a" * 1_000_000
 EVIL = "\x1b[2J\u202e\r\x00\ud800"
 MATRIX = np.ones((12, 5), "f4")
-MANY = {f"{k}.weight_ih_l0": MATRIX for k in range(10_000)}
+MANY = {f"{k}.weight_ih_l0": MATRIX for k in range(1000)}
 
 
 def good():
@@ -21,10 +21,10 @@ def good():
 LIVE = {
     "a key of a megabyte": lambda: rl.Weights({LONG: MATRIX}),
     "a key with control characters": lambda: rl.Weights({EVIL: MATRIX}),
-    "10,000 names": lambda: rl.Weights(MANY),
-    "10,000 names under a prefix": lambda: rl.Weights(MANY, prefix="b"),
-    "10,000 RNNs": lambda: rl.Weights(
-        {f"{k}.{n}": a for k in range(2500) for n, a in good().items()}
+    "1,000 names": lambda: rl.Weights(MANY),
+    "1,000 names under a prefix": lambda: rl.Weights(MANY, prefix="b"),
+    "1,000 RNNs": lambda: rl.Weights(
+        {f"{k}.{n}": a for k in range(1000) for n, a in good().items()}
     ),
     "a prefix of a megabyte": lambda: rl.Weights(good(), prefix=LONG),
     "one name more": lambda: rl.Weights(good() | {f"weight_{LONG}": MATRIX}, layout="torch"),

@@ -31,6 +31,11 @@ FLOAT32, FLOAT64 = 2.0**-24, 2.0**-53
 # In bfloat16 arithmetic the factor of a matrix is rounded first, by at most this relative error.
 OPERAND = 0.0
 BFLOAT16 = 2.0**-8
+# In int8 arithmetic it is rounded to 16 bits, by at most this share of its row's largest magnitude.
+# A unit is 1 / 32767 of that, and rounding to the nearest adds a half; the quotient by the unit has
+# three relative errors of float32, together below 32767 * 3 * 2^-24 = 0.006 units.
+OPERAND_OF_ROW = 0.0
+INT16 = 0.506 / 32767
 # float32 sigmoids and tanhs are rational approximations, accurate to a few roundings of a value of
 # at most 1 (the libraries claim 1 to 4 ulp).
 CURVE = 4
@@ -73,7 +78,8 @@ class Rounded:
 
     def __matmul__(self, matrix):
         size = np.abs(matrix)
-        off = self.error + OPERAND * (np.abs(self.value) + self.error)
+        most = np.abs(self.value) + self.error
+        off = self.error + OPERAND * most + OPERAND_OF_ROW * most.max(-1, keepdims=True)
         return Rounded(self.value @ matrix, off @ size, len(matrix),
                        (np.abs(self.value) + off) @ size)  # fmt: skip
 

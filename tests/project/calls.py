@@ -34,7 +34,7 @@ GRU_RNN = _native.Rnn(GRU, FLAT_GRU)
 STEPPER = _native.Stepper(RNN, lambda *_: None, lambda _: (H[:, 0].copy(), C[:, 0].copy()))
 BACKWARDS = rl.Weights(WEIGHTS, LSTM, "torch")
 BACKWARDS.config = {"go_backwards": True}
-GPU_OPTIONS = ("default", "standard")
+GPU_OPTIONS = (False, True)
 STEP, CALL = _native.STEP, _native.TIME_FIRST
 # The references to these objects are counted.
 SHARED = [X, H, C, Y, LENGTHS, STATE, RNN, WHOLE, STEPPER, FLAT_GRU, GRU_RNN,
@@ -91,7 +91,7 @@ def load(spec=_native.__spec__):
 
 def run_once(x):
     """Make, run and free an Rnn that borrows its weights."""
-    rnn = _native.Rnn(LSTM, FLAT, None, False, True)
+    rnn = _native.Rnn(LSTM, FLAT, None, "default", True)
     return rnn.run(x, None, None, None, None, None, CALL, False) is not None
 
 
@@ -141,10 +141,6 @@ BINDING_ERRORS = {
         rl.CudnnNotFoundError,
         lambda: _native.GpuRnn(LSTM, FLAT, 0, *GPU_OPTIONS),
     ),
-    "a GpuRnn of no such math": (
-        TypeError,
-        lambda: _native.GpuRnn(LSTM, FLAT, 0, "fma", "standard"),
-    ),
     "a GpuRnn of too few weights": (
         TypeError,
         lambda: _native.GpuRnn(LSTM, FLAT[1:], 0, *GPU_OPTIONS),
@@ -189,8 +185,9 @@ BINDING_ERRORS = {
     "no clip": (TypeError, lambda: _native.Rnn(LSTM, FLAT, 7)),
     "float32 weights that round": (
         rl.SpecError,
-        lambda: _native.Rnn(LSTM, FLAT, None, True),
+        lambda: _native.Rnn(LSTM, FLAT, None, "bfloat16"),
     ),
+    "no such math": (TypeError, lambda: _native.Rnn(LSTM, FLAT, None, "int4")),
     "a clip of nothing": (rl.SpecError, lambda: _native.Rnn(LSTM, FLAT, (1.0, -1.0))),
     "a clip of a GRU": (rl.SpecError, lambda: _native.Rnn(GRU, FLAT_GRU, (-1.0, 1.0))),
     "too few arguments": (TypeError, lambda: RNN.run(X)),

@@ -14,14 +14,21 @@ NATIVE = PACKAGE / "_native"
 # The arrow A <- B: B may include A.
 MAY_INCLUDE = {
     "include": set(),
-    "core": {"core"},
+    "system": {"system"},
+    "core": {"system", "core"},
     "model": {"core", "model"},
     "layout": {"core", "model", "layout"},
     "kernels": {"core", "kernels"},
     "plan": {"core", "model", "layout", "kernels", "plan"},
-    "forward": {"core", "model", "layout", "kernels", "forward"},
-    "forward/cudnn": {"core", "forward/cudnn"},
+    "forward": {"system", "core", "model", "layout", "kernels", "forward"},
+    "forward/cudnn": {"system", "core", "forward/cudnn"},
 }
+# What only one system has: its macros, and headers that are not of C11. forward/cudnn has the
+# loader's and the locks of Linux, where alone it is built.
+SYSTEMS = re.compile(
+    r"\b(?:__linux__|__unix__|__APPLE__|__MACH__|__wasi?m?__|_WIN(?:32|64)|_MSC_VER|__MINGW\w+)\b"
+)
+OF_A_SYSTEM = re.compile(r"(?:sys|linux|mach)/.*|(?:unistd|pthread|sched|signal|dlfcn|windows)\.h")
 INTRINSICS = re.compile(r"(.*intrin|arm_.*)\.h")
 PYTHON = re.compile(r"Python\.h|structmember\.h|numpy/.*")
 FRAMEWORKS = re.compile(r"torch|keras|onnx|tensorflow|flax|haiku|equinox|paddle|mxnet", re.I)
@@ -73,6 +80,23 @@ def test_the_core_knows_no_python_and_only_kernels_know_the_machine():
         headers = [header for _, header in includes(path)]
         assert not any(map(PYTHON.fullmatch, headers)), name(path)
         assert folder(path) == "kernels" or not any(map(INTRINSICS.fullmatch, headers)), name(path)
+
+
+def test_one_folder_knows_the_operating_system():
+    for path in CORE_FILES + NATIVE_FILES:
+        assert SYSTEMS.findall(without_comments(path)) == [], name(path)
+        if CSRC not in path.parents or folder(path) not in {"system", "forward/cudnn"}:
+            headers = [header for _, header in includes(path)]
+            assert not any(map(OF_A_SYSTEM.fullmatch, headers)), name(path)
+
+
+def test_systems_without_cudnn_have_every_function_of_the_header():
+    declared = re.findall(
+        r"^\w[\w ]*\W(rnl_(?:cudnn|gpu)_\w+)\(", (CSRC / "include/rnnlayout.h").read_text(), re.M
+    )
+    absent = (CSRC / "forward/cudnn/absent.c").read_text()
+    assert len(declared) > 5
+    assert {one for one in declared if f" {one}(" not in absent} == set()
 
 
 def test_the_binding_sees_the_public_header_alone():

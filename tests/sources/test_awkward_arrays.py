@@ -9,6 +9,7 @@ import warnings
 import numpy as np
 import pytest
 import torch
+from marks import pairwise
 from oracles.some import normal_weights, random_weights, same_bits
 from sources.awkward import NOT_BFLOAT16, SAME
 
@@ -21,9 +22,10 @@ N = SPEC.num_params
 DST = "onnx"
 
 
-KINDS = [(kind, dtype) for dtype in DTYPES for kind in SAME] + [
-    (kind, dtype) for dtype in DTYPES if dtype != "bfloat16" for kind in NOT_BFLOAT16
-]
+def each_kind(layouts):
+    """Every kind of array with every dtype that it has, and with every layout."""
+    return pairwise(SAME | NOT_BFLOAT16, DTYPES, layouts,
+                    fits=lambda kind, dtype, _: kind in SAME or dtype != "bfloat16")  # fmt: skip
 
 
 def awkward(kind, a):
@@ -46,9 +48,8 @@ def test_awkward_ones_are_awkward():
             assert made.__array_interface__ != plain
 
 
-@pytest.mark.parametrize("kind, dtype", KINDS)
-@pytest.mark.parametrize("src", ["torch", "keras", "onnx", "cudnn"])
-def test_kinds_of_arrays_are_taken_for_what_they_hold(src, kind, dtype):
+@pytest.mark.parametrize("kind, dtype, src", each_kind(["torch", "keras", "onnx", "cudnn"]))
+def test_kinds_of_arrays_are_taken_for_what_they_hold(kind, dtype, src):
     spec = SPEC.replace(dtype=dtype)
     weights = random_weights(rl.layout(src), spec)
     if kind == "torch negated":  # torch decides how to negate a signalling NaN
@@ -101,12 +102,8 @@ def test_sources_are_only_read():
 # ----------------------------------------------------------------------------------------- as out
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("dst", ["cudnn", "keras"])
-@pytest.mark.parametrize("kind", SAME | NOT_BFLOAT16)
-def test_out_is_filled_or_left_alone(kind, dst, dtype):
-    if kind in NOT_BFLOAT16 and dtype == "bfloat16":
-        return
+@pytest.mark.parametrize("kind, dtype, dst", each_kind(["cudnn", "keras"]))
+def test_out_is_filled_or_left_alone(kind, dtype, dst):
     spec = SPEC.replace(dtype=dtype)
     weights = normal_weights(rl.layout("torch"), spec)
     wanted = rl.convert(weights, spec, layout="torch", to=dst)

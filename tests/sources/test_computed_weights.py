@@ -58,6 +58,16 @@ def test_a_pruned_weight_was_stale_after_load_state_dict(make, how):
     assert same_bits(found, called(module, name))
 
 
+@pytest.mark.parametrize("shape", [(1, H), (3 * H,)])
+def test_a_mask_of_another_shape(shape):
+    """NumPy would repeat a mask of one row."""
+    state = torch_module(SPEC, seeded("mask")).state_dict()
+    state["weight_hh_l0_orig"] = state.pop("weight_hh_l0")
+    state["weight_hh_l0_mask"] = torch.ones(shape)
+    with pytest.raises(rl.LayoutError, match=r"^weight_hh_l0: a mask of float32 .* for float32 "):
+        rl.Weights(state)
+
+
 def test_a_pruned_weight_was_stale_after_a_step_of_an_optimizer():
     module, name = changed(torch_module, "pruned")
     called(module, name)

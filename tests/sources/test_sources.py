@@ -118,6 +118,14 @@ def test_bfloat16_is_taken_as_bits():
     assert same_bits(out.view(torch.int16).numpy().view("u2"), bits)
 
 
+def test_a_dict_that_contains_itself_is_searched_to_a_depth():
+    whole = {"epoch": 3, "model": dict(KERAS)}
+    whole["trainer"] = whole
+    assert rl.Weights(whole["model"]).spec == LSTM
+    with pytest.raises(rl.LayoutError, match=r"^this dict is a checkpoint .* pass its \['model'\]"):
+        rl.Weights(whole)
+
+
 def test_an_npz_file_is_a_dict(tmp_path):
     np.savez(tmp_path / "w.npz", **KERAS)
     with np.load(tmp_path / "w.npz") as file:

@@ -62,7 +62,6 @@ typedef enum {
 
 typedef enum {
     RNL_CUDNN_RNN_ALGO_STANDARD = 0,
-    RNL_CUDNN_RNN_ALGO_PERSIST_STATIC = 1,
     RNL_CUDNN_RNN_ALGO_PERSIST_STATIC_SMALL_H = 3
 } rnl_cudnn_algo; /* cudnnRNNAlgo_t */
 
@@ -81,12 +80,9 @@ enum { RNL_CUDNN_RNN_PADDED_IO_DISABLED = 0, RNL_CUDNN_RNN_PADDED_IO_ENABLED = 1
 /* A thousand numbers for each class, with finer statuses inside. */
 typedef enum {
     RNL_CUDNN_STATUS_SUCCESS = 0,
-    RNL_CUDNN_STATUS_SUBLIBRARY_VERSION_MISMATCH = 1002,
     RNL_CUDNN_STATUS_BAD_PARAM = 2000,
     RNL_CUDNN_STATUS_BAD_PARAM_STREAM_MISMATCH = 2007,
     RNL_CUDNN_STATUS_NOT_SUPPORTED = 3000,
-    RNL_CUDNN_STATUS_NOT_SUPPORTED_RUNTIME_PREREQUISITE_MISSING = 3008,
-    RNL_CUDNN_STATUS_NOT_SUPPORTED_SUBLIBRARY_UNAVAILABLE = 3009,
     RNL_CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED = 4004
 } rnl_cudnn_status; /* cudnnStatus_t */
 
@@ -97,33 +93,16 @@ typedef unsigned long long rnl_cu_address;      /* CUdeviceptr */
 typedef struct rnl_cu_context_ *rnl_cu_context; /* CUcontext */
 typedef struct rnl_cu_stream_ *rnl_cu_stream;   /* CUstream */
 typedef struct rnl_cu_event_ *rnl_cu_event;     /* CUevent */
-typedef struct rnl_cu_pool_ *rnl_cu_pool;       /* CUmemoryPool */
 
 typedef enum {
     RNL_CUDA_SUCCESS = 0,
     RNL_CUDA_ERROR_OUT_OF_MEMORY = 2,
     RNL_CUDA_ERROR_NO_DEVICE = 100,
-    RNL_CUDA_ERROR_ECC_UNCORRECTABLE = 214,
-    RNL_CUDA_ERROR_NVLINK_UNCORRECTABLE = 220,
-    RNL_CUDA_ERROR_CONTAINED = 226,
     RNL_CUDA_ERROR_NOT_READY = 600,
-    RNL_CUDA_ERROR_ILLEGAL_ADDRESS = 700,
-    RNL_CUDA_ERROR_LAUNCH_TIMEOUT = 702,
-    RNL_CUDA_ERROR_CONTEXT_IS_DESTROYED = 709,
-    RNL_CUDA_ERROR_ASSERT = 710,
-    RNL_CUDA_ERROR_HARDWARE_STACK_ERROR = 714,
-    RNL_CUDA_ERROR_ILLEGAL_INSTRUCTION = 715,
-    RNL_CUDA_ERROR_MISALIGNED_ADDRESS = 716,
-    RNL_CUDA_ERROR_INVALID_ADDRESS_SPACE = 717,
-    RNL_CUDA_ERROR_INVALID_PC = 718,
-    RNL_CUDA_ERROR_LAUNCH_FAILED = 719,
-    RNL_CUDA_ERROR_TENSOR_MEMORY_LEAK = 721,
-    RNL_CUDA_ERROR_STREAM_CAPTURE_IMPLICIT = 906,
-    RNL_CUDA_ERROR_EXTERNAL_DEVICE = 911
+    RNL_CUDA_ERROR_STREAM_CAPTURE_IMPLICIT = 906
 } rnl_cu_result; /* CUresult */
 
 typedef enum {
-    RNL_CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT = 16,
     RNL_CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR = 75,
     RNL_CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR = 76
 } rnl_cu_device_attribute; /* CUdevice_attribute */
@@ -134,7 +113,6 @@ typedef enum {
 } rnl_cu_capture_status; /* CUstreamCaptureStatus */
 
 typedef enum {
-    RNL_CU_STREAM_CAPTURE_MODE_THREAD_LOCAL = 1,
     RNL_CU_STREAM_CAPTURE_MODE_RELAXED = 2
 } rnl_cu_capture_mode; /* CUstreamCaptureMode */
 

@@ -3,7 +3,6 @@
 #include <string.h>
 #include <time.h>
 
-#include "core/clock.h"
 #include "core/status.h"
 #include "forward/cudnn/rnn.h"
 
@@ -50,14 +49,20 @@ static bool needs_place(const rnl_gpu_job *job, int k)
     return job->on_host || ((k == RNL_H0 || k == RNL_C0) && a[k].given == a[k + RNL_Y].given);
 }
 
+/* nbytes rounded up to the alignment of the driver's own allocations: an array may follow there. */
+static size_t aligned(size_t nbytes)
+{
+    return (nbytes + 255) / 256 * 256;
+}
+
 /* Lay out arrays behind cuDNN's workspace; returns the size of all. */
 static size_t lay_out(rnl_gpu_job *job, size_t work_nbytes)
 {
-    size_t used = rnl_gpu_aligned(work_nbytes ? work_nbytes : 1);
+    size_t used = aligned(work_nbytes ? work_nbytes : 1);
     for (int k = 0; k < RNL_NUM_ARRAYS; k++)
         if (needs_place(job, k)) {
             job->arrays[k].offset = used;
-            used += rnl_gpu_aligned(job->arrays[k].nbytes);
+            used += aligned(job->arrays[k].nbytes);
         }
     return used;
 }
@@ -83,29 +88,19 @@ static rnl_status bring_in(rnl_gpu_device *device, rnl_gpu_job *job, rnl_cu_addr
     return status;
 }
 
-enum {
-    SPIN_NS = 200000, /* shorter calls do not sleep            */
-    SLEEP_NS = 50000,
-    POLL_NS = 50000000 /* Ctrl-C is answered within 0.2 s */
-};
+enum { SPINS = 1000, SLEEP_NS = 50000 };
 
-/* Wait for the work in the stream, and call the poll meanwhile. */
+/* Wait for the work in the stream, and call the poll meanwhile. Short calls do not sleep. */
 static rnl_status wait_for(rnl_gpu_device *device, rnl_cu_stream stream, const rnl_gpu_call *call,
                            rnl_error *err)
 {
-    const int64_t since = rnl_now_ns();
-    int64_t polled = since;
-    for (;;) {
+    for (int k = 0;; k++) {
         const rnl_cu_result result = device->cu->cuStreamQuery(stream);
-        if (result != (rnl_cu_result)RNL_CUDA_ERROR_NOT_READY)
+        if (result != RNL_CUDA_ERROR_NOT_READY)
             return rnl_gpu_cu(device, "cuStreamQuery", result, err);
-        const int64_t now = rnl_now_ns();
-        if (now - polled >= POLL_NS) {
-            if (call->poll(call->poll_arg))
-                return rnl_fail(err, RNL_E_INTERRUPTED, "interrupted");
-            polled = now;
-        }
-        if (now - since >= SPIN_NS)
+        if (call->poll(call->poll_arg))
+            return rnl_fail(err, RNL_E_INTERRUPTED, "interrupted");
+        if (k >= SPINS)
             nanosleep(&(struct timespec){.tv_nsec = SLEEP_NS}, NULL);
     }
 }
@@ -126,33 +121,40 @@ static rnl_status bring_back(rnl_gpu_device *device, const rnl_gpu_job *job,
     return status;
 }
 
-static rnl_status forward(rnl_gpu_rnn *rnn, rnl_lane *lane, const rnl_gpu_plan *plan,
+static rnl_status forward(const rnl_gpu_rnn *rnn, const rnl_gpu_handle *handle,
                           const rnl_gpu_job *job, rnl_cu_address memory, rnl_error *err)
 {
-    rnl_gpu_device *const device = rnn->device;
-    const rnl_gpu_array *const y = &job->arrays[RNL_Y];
+    const rnl_gpu_plan *const plan = rnn->plan;
     void *at[RNL_NUM_ARRAYS];
     for (int k = 0; k < RNL_NUM_ARRAYS; k++)
         at[k] = rnl_gpu_pointer(job->arrays[k].at);
-    rnl_status status = RNL_DNN(device, err, cudnnRNNForward, lane->handle, plan->rnn,
-                                RNL_CUDNN_FWD_MODE_INFERENCE, NULL, plan->x, at[RNL_X], plan->y,
-                                at[RNL_Y], plan->h, at[RNL_H0], at[RNL_HN], plan->c, at[RNL_C0],
-                                at[RNL_CN], rnn->nbytes, rnl_gpu_pointer(rnn->weights),
-                                plan->work_nbytes, rnl_gpu_pointer(memory), 0, NULL);
-    if (status == RNL_OK && job->tail_nbytes)
-        status = RNL_CU(device, err, cuMemsetD8Async, y->at + y->nbytes - job->tail_nbytes, 0,
-                        job->tail_nbytes, job->stream);
-    return status;
+    return RNL_DNN(rnn->device, err, cudnnRNNForward, handle->cudnn, plan->rnn,
+                   RNL_CUDNN_FWD_MODE_INFERENCE, NULL, plan->x, at[RNL_X], plan->y, at[RNL_Y],
+                   plan->h, at[RNL_H0], at[RNL_HN], plan->c, at[RNL_C0], at[RNL_CN], rnn->nbytes,
+                   rnl_gpu_pointer(rnn->weights), plan->work_nbytes, rnl_gpu_pointer(memory), 0,
+                   NULL);
 }
 
-/* ---- memory for a call that brings none: one block of the RNN, in the order of its calls ---- */
+/* ---- memory for a call that brings none: one block of the RNN ---- */
 
-static rnl_status grow_block(rnl_gpu_rnn *rnn, size_t nbytes, rnl_error *err)
+/* Make it large enough. Earlier calls have finished with it, unless one was interrupted. */
+static rnl_status take_block(rnl_gpu_rnn *rnn, const rnl_gpu_job *job, size_t nbytes,
+                             rnl_error *err)
 {
     rnl_gpu_device *const device = rnn->device;
+    rnl_status status = RNL_OK;
     /* More than needed, so that lengths that grow step by step do not free each time. */
     const size_t more = nbytes / 4;
-    rnl_status status = RNL_OK;
+    if (job->capturing)
+        return rnl_fail(
+            err, RNL_E_SPEC,
+            "the stream is capturing, and the RNN's own memory is not the graph's: a workspace "
+            "is needed that lives as long as the graph; arrays of a library with memory "
+            "for graphs bring one");
+    if (rnn->unfinished && !job->on_host) /* other host calls are in the same stream */
+        status = RNL_CU(device, err, cuStreamSynchronize, device->own);
+    if (status != RNL_OK || rnn->block_nbytes >= nbytes)
+        return status;
     if (rnn->block)
         status = RNL_CU(device, err, cuMemFree_v2, rnn->block); /* waits for its calls */
     rnn->block = 0;
@@ -163,99 +165,103 @@ static rnl_status grow_block(rnl_gpu_rnn *rnn, size_t nbytes, rnl_error *err)
     return status;
 }
 
-/* Lock the block and order the stream after its last use. */
-static rnl_status take_block(rnl_gpu_rnn *rnn, const rnl_gpu_job *job, size_t nbytes,
-                             rnl_cu_address *memory, rnl_error *err)
-{
-    rnl_gpu_device *const device = rnn->device;
-    rnl_status status = RNL_OK;
-    if (job->capturing)
-        return rnl_fail(
-            err, RNL_E_SPEC,
-            "the stream is capturing, and the RNN's own memory is not the graph's: a workspace "
-            "is needed that lives as long as the graph; arrays of a library with memory "
-            "for graphs bring one");
-    pthread_mutex_lock(&rnn->block_lock);
-    if (rnn->block_nbytes < nbytes)
-        status = grow_block(rnn, nbytes, err);
-    else if (rnn->block_used)
-        status = RNL_CU(device, err, cuStreamWaitEvent, job->stream, rnn->block_used, 0);
-    if (status == RNL_OK && !rnn->block_used)
-        status = RNL_CU(device, err, cuEventCreate, &rnn->block_used, RNL_CU_EVENT_DISABLE_TIMING);
-    if (status != RNL_OK)
-        pthread_mutex_unlock(&rnn->block_lock);
-    *memory = rnn->block;
-    return status;
-}
-
-/* Note the use of the block, after a failure too, because some of the work may have begun. */
-static void give_block(rnl_gpu_rnn *rnn, const rnl_gpu_job *job)
-{
-    rnl_gpu_device *const device = rnn->device;
-    rnl_error ignored;
-    if (RNL_CU(device, &ignored, cuEventRecord, rnn->block_used, job->stream) != RNL_OK)
-        (void)RNL_CU(device, &ignored, cuStreamSynchronize, job->stream);
-    pthread_mutex_unlock(&rnn->block_lock);
-}
-
 /* ---- a call ---- */
 
-static rnl_status run_with(rnl_gpu_rnn *rnn, rnl_lane *lane, rnl_gpu_plan *plan,
-                           const rnl_gpu_call *call, rnl_gpu_job *job, rnl_error *err)
+/* The stream 1 is the legacy default stream too, which is otherwise NULL. */
+static rnl_cu_stream follower_of(const rnl_gpu_call *call)
+{
+    return call->then == (void *)1 ? NULL : call->then;
+}
+
+static bool has_follower(const rnl_gpu_call *call, const rnl_gpu_job *job)
+{
+    return !job->on_host && call->then && follower_of(call) != job->stream;
+}
+
+/* Submit the work. *waits: the call has to wait for it, because it uses the RNN's own block. */
+static rnl_status submit(rnl_gpu_rnn *rnn, const rnl_gpu_handle *handle, const rnl_gpu_call *call,
+                         rnl_gpu_job *job, bool *waits, rnl_error *err)
 {
     rnl_gpu_device *const device = rnn->device;
-    const size_t nbytes = lay_out(job, plan->work_nbytes);
-    const bool brings = call->workspace && nbytes <= (size_t)call->workspace_nbytes;
-    rnl_cu_address memory = (rnl_cu_address)(uintptr_t)call->workspace;
-    job->stream = lane->stream;
-    rnl_status status = brings ? RNL_OK : take_block(rnn, job, nbytes, &memory, err);
+    const size_t nbytes = lay_out(job, rnn->plan->work_nbytes);
+    rnl_status status = RNL_OK;
+    *waits = !call->workspace || (size_t)call->workspace_nbytes < nbytes;
+    if (*waits)
+        status = take_block(rnn, job, nbytes, err);
     if (status != RNL_OK)
         return status;
+    const rnl_cu_address memory = *waits ? rnn->block : (rnl_cu_address)(uintptr_t)call->workspace;
+    job->stream = handle->stream;
     status = bring_in(device, job, memory, err);
     if (status == RNL_OK)
-        status = forward(rnn, lane, plan, job, memory, err);
-    if (status == RNL_OK && job->on_host)
-        status = bring_back(device, job, call, err);
-    if (!brings)
-        give_block(rnn, job);
+        status = forward(rnn, handle, job, memory, err);
+    if (status == RNL_OK && has_follower(call, job) && !*waits)
+        status = rnl_gpu_order(device, job->stream, follower_of(call), err);
+    if (status != RNL_OK && !job->capturing) /* nothing may be in use any more */
+        device->cu->cuStreamSynchronize(job->stream);
+    if (job->capturing)
+        rnl_gpu_plan_keep(rnn);
     return status;
 }
 
-/* Borrow what a call needs, and describe it; then either run it or, if work_nbytes is given, only
- * measure its workspace. */
-static rnl_status describe_and_run(rnl_gpu_rnn *rnn, const rnl_gpu_call *call, rnl_gpu_job *job,
-                                   size_t *work_nbytes, rnl_error *err)
+/* Describe a job to cuDNN. Then either submit it or, if call is NULL, only that. */
+static rnl_status describe(rnl_gpu_rnn *rnn, const rnl_gpu_call *call, rnl_gpu_job *job,
+                           bool *waits, rnl_error *err)
 {
-    rnl_lane *lane;
-    rnl_gpu_plan *plan = NULL;
-    rnl_status status = rnl_lane_borrow(rnn->device, job->on_host ? RNL_OWN_STREAM : job->stream,
-                                        job->capturing, &lane, err);
-    if (status != RNL_OK)
+    rnl_gpu_device *const device = rnn->device;
+    rnl_gpu_handle *handle;
+    rnl_gpu_choose_algo(rnn, job);
+    pthread_mutex_lock(&device->lock);
+    rnl_status status = rnl_gpu_handle_for(device, job->stream, job->on_host, job->capturing,
+                                           &handle, err);
+    if (status == RNL_OK)
+        status = rnl_gpu_plan_make(rnn, handle, job, err);
+    if (status == RNL_OK && call)
+        status = submit(rnn, handle, call, job, waits, err);
+    pthread_mutex_unlock(&device->lock);
+    if (status != RNL_E_CUDNN || job->sizes.algo == RNL_CUDNN_RNN_ALGO_STANDARD ||
+        !rnl_gpu_not_supported(err))
         return status;
-    status = rnl_gpu_plan_take(rnn, lane, job, &plan, err);
-    if (status == RNL_OK && work_nbytes)
-        *work_nbytes = plan->work_nbytes;
-    else if (status == RNL_OK)
-        status = run_with(rnn, lane, plan, call, job, err);
-    if (plan)
-        rnl_gpu_plan_give(rnn, plan, job->capturing && !work_nbytes);
-    rnl_lane_return(rnn->device, lane);
+    rnn->refuses_persist = true; /* then the standard algorithm runs this call and all later ones */
+    return describe(rnn, call, job, waits, err);
+}
+
+static rnl_status check_captures(rnl_gpu_device *device, const rnl_gpu_call *call, rnl_gpu_job *job,
+                                 rnl_error *err)
+{
+    bool follower = false;
+    if (job->on_host)
+        return RNL_OK;
+    rnl_status status = rnl_gpu_is_captured(device, job->stream, &job->capturing, err);
+    if (status != RNL_OK || !has_follower(call, job))
+        return status;
+    status = rnl_gpu_is_captured(device, follower_of(call), &follower, err);
+    if (status == RNL_OK && follower != job->capturing)
+        return rnl_fail(err, RNL_E_SPEC,
+                        "one of the call's stream and the stream of its arrays is capturing, the "
+                        "other is not: make the call in the stream of its arrays");
     return status;
 }
 
-static rnl_status check_and_run(rnl_gpu_rnn *rnn, const rnl_gpu_call *call, rnl_gpu_job *job,
-                                size_t *work_nbytes, rnl_error *err)
+static rnl_status run(rnl_gpu_rnn *rnn, const rnl_gpu_call *call, rnl_gpu_job *job, rnl_error *err)
 {
-    rnl_status status = RNL_OK;
-    if (!job->on_host)
-        status = rnl_gpu_is_captured(rnn->device, job->stream, &job->capturing, err);
+    rnl_gpu_device *const device = rnn->device;
+    bool waits = !call->workspace;
+    rnl_status status = check_captures(device, call, job, err);
     if (status != RNL_OK)
         return status;
     if (job->sizes.T == 0)
-        return skip(rnn->device, job, err);
-    status = describe_and_run(rnn, call, job, work_nbytes, err);
-    if (rnl_algo_gives_way(rnn, job, status, err))
-        status = describe_and_run(rnn, call, job, work_nbytes, err);
+        status = skip(device, job, err);
+    else
+        status = describe(rnn, call, job, &waits, err);
+    if (status != RNL_OK)
+        return status;
+    if (job->on_host) {
+        status = job->sizes.T ? bring_back(device, job, call, err) : RNL_OK;
+        rnn->unfinished = status == RNL_E_INTERRUPTED;
+    } else if (waits && !job->capturing) {
+        status = RNL_CU(device, err, cuStreamSynchronize, job->stream);
+    }
     return status;
 }
 
@@ -268,25 +274,41 @@ rnl_status rnl_gpu_rnn_run(rnl_gpu_rnn *rnn, const rnl_gpu_call *call, rnl_error
         status = rnl_gpu_enter(rnn->options.device, &in, err);
     if (status != RNL_OK)
         return status;
-    return rnl_gpu_leave(&in, check_and_run(rnn, call, &job, NULL, err));
+    pthread_mutex_lock(&rnn->lock);
+    status = run(rnn, call, &job, err);
+    pthread_mutex_unlock(&rnn->lock);
+    return rnl_gpu_leave(&in, status);
+}
+
+/* Without a call of a library if the last call had the same sizes and lengths. */
+static rnl_status measure(rnl_gpu_rnn *rnn, const rnl_gpu_call *call, rnl_gpu_job *job,
+                          rnl_error *err)
+{
+    rnl_gpu_entry in;
+    rnl_gpu_choose_algo(rnn, job);
+    if (rnl_gpu_plan_fits(rnn, job))
+        return RNL_OK;
+    rnl_status status = rnl_gpu_enter(rnn->options.device, &in, err);
+    if (status != RNL_OK)
+        return status;
+    status = check_captures(rnn->device, call, job, err);
+    if (status == RNL_OK)
+        status = describe(rnn, NULL, job, NULL, err);
+    return rnl_gpu_leave(&in, status);
 }
 
 rnl_status rnl_gpu_rnn_workspace(rnl_gpu_rnn *rnn, const rnl_gpu_call *call, int64_t *nbytes,
                                  rnl_error *err)
 {
-    rnl_gpu_entry in;
     rnl_gpu_job job;
-    size_t work_nbytes = 0;
     rnl_status status = rnl_gpu_job_new(rnn, call, &job, err);
     *nbytes = 0;
     if (status != RNL_OK || job.sizes.T == 0)
         return status;
-    if (!rnl_gpu_plan_knows(rnn, &job, &work_nbytes)) {
-        status = rnl_gpu_enter(rnn->options.device, &in, err);
-        if (status == RNL_OK)
-            status = rnl_gpu_leave(&in, check_and_run(rnn, call, &job, &work_nbytes, err));
-    }
+    pthread_mutex_lock(&rnn->lock);
+    status = measure(rnn, call, &job, err);
     if (status == RNL_OK)
-        *nbytes = (int64_t)lay_out(&job, work_nbytes);
+        *nbytes = (int64_t)lay_out(&job, rnn->plan->work_nbytes);
+    pthread_mutex_unlock(&rnn->lock);
     return status;
 }

@@ -9,6 +9,18 @@
 #include "core/status.h"
 #include "forward/cudnn/rnn.h"
 
+rnl_status rnl_gpu_options_check(const rnl_spec *spec, const rnl_gpu_options *options,
+                                 rnl_error *err)
+{
+    if ((unsigned)options->algo > RNL_GPU_STANDARD || (unsigned)options->math > RNL_GPU_MATH_TF32)
+        return rnl_fail(err, RNL_E_SPEC, "algo is %d, math is %d: need values of their enums",
+                        (int)options->algo, (int)options->math);
+    if (options->math == RNL_GPU_MATH_TF32 && spec->dtype != RNL_FLOAT32)
+        return rnl_fail(err, RNL_E_SPEC, "math=\"tf32\" needs float32 weights, these are %s",
+                        rnl_name(RNL_NAMES_DTYPE, (int)spec->dtype));
+    return RNL_OK;
+}
+
 static rnl_status check_sizes(const rnl_gpu_call *call, rnl_error *err)
 {
     if (call->T > INT_MAX || call->N > INT_MAX)
@@ -48,7 +60,7 @@ static rnl_status measure(const rnl_gpu_rnn *rnn, const rnl_gpu_call *call, rnl_
                     T, N);
 }
 
-/* Choose how to pass the lengths to cuDNN: not at all, as a shorter T, or with padding. */
+/* Choose how to pass the lengths to cuDNN: not at all, or with padding. */
 static rnl_status choose_form(const rnl_gpu_rnn *rnn, const rnl_gpu_call *call, rnl_gpu_job *job,
                               rnl_error *err)
 {
@@ -74,12 +86,6 @@ static rnl_status choose_form(const rnl_gpu_rnn *rnn, const rnl_gpu_call *call, 
             "or install another cuDNN",
             version % 100);
     job->lengths = shortest == call->T ? NULL : call->lengths;
-    if (job->lengths && shortest == longest && !job->sizes.batch_first) {
-        const size_t step = (size_t)(call->N * rnn->directions * rnn->state_size) * rnn->unit;
-        job->tail_nbytes = (size_t)(call->T - longest) * step;
-        job->sizes.T = longest;
-        job->lengths = NULL;
-    }
     job->sizes.padded = job->lengths || job->sizes.batch_first;
     return RNL_OK;
 }
@@ -138,16 +144,11 @@ rnl_status rnl_gpu_job_new(const rnl_gpu_rnn *rnn, const rnl_gpu_call *call, rnl
     for (int k = 0; k < RNL_NUM_ARRAYS; k++)
         job->arrays[k].given = given[k];
     job->on_host = call->on_host != 0;
-    job->stream = job->on_host ? RNL_OWN_STREAM : (rnl_cu_stream)call->stream;
+    job->stream = call->stream;
     rnl_status status = check_sizes(call, err);
     if (status == RNL_OK)
         status = measure(rnn, call, job, err);
     if (status == RNL_OK)
         status = check_arrays(rnn, job, err);
-    if (status == RNL_OK)
-        status = choose_form(rnn, call, job, err);
-    if (status != RNL_OK)
-        return status;
-    job->sizes.algo = rnl_algo_choose(rnn, job);
-    return RNL_OK;
+    return status == RNL_OK ? choose_form(rnn, call, job, err) : status;
 }

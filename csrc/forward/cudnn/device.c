@@ -1,5 +1,7 @@
-/* The GPUs of the process, and making their contexts current. */
+/* The GPUs of the process: their contexts, cuDNN's handles, streams and memory. */
 #include "forward/cudnn/device.h"
+
+#include <inttypes.h>
 
 #include "core/status.h"
 
@@ -7,6 +9,8 @@ enum { MAX_DEVICES = 64 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* while a device is made ready */
 static rnl_gpu_device devices[MAX_DEVICES];
+
+/* ---- contexts ---- */
 
 /* Retain its primary context, which every framework in the process uses. */
 static rnl_status make_ready(rnl_gpu_device *device, int ordinal, rnl_error *err)
@@ -17,17 +21,13 @@ static rnl_status make_ready(rnl_gpu_device *device, int ordinal, rnl_error *err
         return status;
     device->ordinal = ordinal;
     device->dnn = &device->used.library->call;
-    device->cu = &device->used.driver->call;
+    device->cu = device->used.driver;
     status = RNL_CU(device, err, cuDeviceGet, &found, ordinal);
-    if (status == RNL_OK)
-        status = RNL_CU(device, err, cuDeviceGetAttribute, &device->num_processors,
-                        RNL_CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, found);
     if (status == RNL_OK)
         status = RNL_CU(device, err, cuDevicePrimaryCtxRetain, &device->context, found);
     if (status != RNL_OK)
         return status;
     pthread_mutex_init(&device->lock, NULL);
-    pthread_cond_init(&device->returned, NULL);
     atomic_store(&device->ready, true);
     return RNL_OK;
 }
@@ -55,8 +55,6 @@ rnl_status rnl_gpu_enter(int ordinal, rnl_gpu_entry *entry, rnl_error *err)
     rnl_cu_context popped;
     rnl_status status = get(ordinal, &entry->device, err);
     if (status == RNL_OK)
-        status = rnl_gpu_check_alive(entry->device, err);
-    if (status == RNL_OK)
         status = RNL_CU(entry->device, err, cuCtxPushCurrent_v2, entry->device->context);
     if (status != RNL_OK)
         return status;
@@ -75,6 +73,82 @@ rnl_status rnl_gpu_leave(rnl_gpu_entry *entry, rnl_status status)
     return status;
 }
 
+/* ---- handles ---- */
+
+/* Make what is missing: after a failure the next call makes the rest. */
+static rnl_status make(rnl_gpu_device *device, rnl_gpu_handle *handle, rnl_error *err)
+{
+    rnl_status status = RNL_OK;
+    if (!device->own)
+        status = RNL_CU(device, err, cuStreamCreate, &device->own, RNL_CU_STREAM_NON_BLOCKING);
+    if (status == RNL_OK && !device->dropout)
+        status = RNL_DNN(device, err, cudnnCreateDropoutDescriptor, &device->dropout);
+    if (status == RNL_OK && !handle->cudnn)
+        status = RNL_DNN(device, err, cudnnCreate, &handle->cudnn);
+    if (status == RNL_OK)
+        status = RNL_DNN(device, err, cudnnSetDropoutDescriptor, device->dropout, handle->cudnn, 0,
+                         NULL, 0, 0);
+    return status;
+}
+
+static rnl_status set_stream(rnl_gpu_device *device, rnl_gpu_handle *handle, rnl_cu_stream stream,
+                             rnl_error *err)
+{
+    if (handle->stream == stream)
+        return RNL_OK;
+    const rnl_cudnn_status result = device->dnn->cudnnSetStream(handle->cudnn, stream);
+    if (result == RNL_CUDNN_STATUS_BAD_PARAM_STREAM_MISMATCH)
+        return rnl_fail(err, RNL_E_SPEC,
+                        "the stream belongs to another GPU or context: the RNN is on GPU %d, use a "
+                        "stream of that GPU",
+                        device->ordinal);
+    const rnl_status status = rnl_gpu_dnn(device, "cudnnSetStream", result, err);
+    if (status == RNL_OK)
+        handle->stream = stream;
+    return status;
+}
+
+/* May a call in this stream use it? A stream that was destroyed is not captured any more. */
+static bool is_usable(rnl_gpu_device *device, rnl_gpu_handle *handle, rnl_cu_stream stream,
+                      bool capturing)
+{
+    rnl_cu_capture_status found = RNL_CU_STREAM_CAPTURE_STATUS_NONE;
+    if (capturing && !handle->cudnn)
+        return false;
+    if (!handle->captured_in || handle->captured_in == stream)
+        return true;
+    if (device->cu->cuStreamIsCapturing(handle->captured_in, &found) == RNL_CUDA_SUCCESS &&
+        found != RNL_CU_STREAM_CAPTURE_STATUS_NONE)
+        return false;
+    handle->captured_in = NULL;
+    return true;
+}
+
+rnl_status rnl_gpu_handle_for(rnl_gpu_device *device, rnl_cu_stream stream, bool on_host,
+                              bool capturing, rnl_gpu_handle **handle, rnl_error *err)
+{
+    rnl_gpu_handle *const end = device->handles + RNL_NUM_HANDLES;
+    rnl_gpu_handle *found = device->handles;
+    rnl_status status = RNL_OK;
+    while (found < end && !is_usable(device, found, stream, capturing))
+        found++;
+    if (found == end)
+        return rnl_fail(err, RNL_E_SPEC,
+                        "open captures use all of cuDNN's handles on GPU %d: end one of them, or "
+                        "make a call outside of captures first, which makes a handle",
+                        device->ordinal);
+    if (!found->cudnn || !device->dropout)
+        status = make(device, found, err);
+    if (status == RNL_OK)
+        status = set_stream(device, found, on_host ? device->own : stream, err);
+    if (status == RNL_OK && capturing)
+        found->captured_in = stream;
+    *handle = found;
+    return status;
+}
+
+/* ---- streams ---- */
+
 rnl_status rnl_gpu_is_captured(rnl_gpu_device *device, rnl_cu_stream stream, bool *captured,
                                rnl_error *err)
 {
@@ -90,4 +164,58 @@ rnl_status rnl_gpu_is_captured(rnl_gpu_device *device, rnl_cu_stream stream, boo
                         "the stream's capture has failed already: end the capture and begin again");
     *captured = found != RNL_CU_STREAM_CAPTURE_STATUS_NONE;
     return rnl_gpu_cu(device, "cuStreamIsCapturing", result, err);
+}
+
+rnl_status rnl_gpu_order(rnl_gpu_device *device, rnl_cu_stream before, rnl_cu_stream after,
+                         rnl_error *err)
+{
+    rnl_cu_event event = NULL;
+    rnl_status status = RNL_CU(device, err, cuEventCreate, &event, RNL_CU_EVENT_DISABLE_TIMING);
+    if (status != RNL_OK)
+        return status;
+    status = RNL_CU(device, err, cuEventRecord, event, before);
+    if (status == RNL_OK)
+        status = RNL_CU(device, err, cuStreamWaitEvent, after, event, 0);
+    device->cu->cuEventDestroy_v2(event); /* the wait is not affected */
+    return status;
+}
+
+/* ---- memory ---- */
+
+rnl_status rnl_gpu_memory(rnl_gpu_device *device, size_t nbytes, const char *what,
+                          rnl_cu_address *memory, rnl_error *err)
+{
+    const rnl_cu_result result = device->cu->cuMemAlloc_v2(memory, nbytes);
+    if (result != RNL_CUDA_ERROR_OUT_OF_MEMORY)
+        return rnl_gpu_cu(device, "cuMemAlloc_v2", result, err);
+    return rnl_fail(err, RNL_E_NOMEM,
+                    "GPU %d is out of memory: cannot allocate %zu bytes (%.1f MiB) for %s; free "
+                    "some of its memory, or make the batch smaller",
+                    device->ordinal, nbytes, (double)nbytes / (1 << 20), what);
+}
+
+rnl_status rnl_gpu_alloc(int device, int64_t nbytes, void **address, rnl_error *err)
+{
+    rnl_gpu_entry in;
+    rnl_cu_address made = 0;
+    if (nbytes < 0)
+        return rnl_fail(err, RNL_E_SPEC, "nbytes is %" PRId64 ": need 0 or more", nbytes);
+    rnl_status status = rnl_gpu_enter(device, &in, err);
+    if (status != RNL_OK)
+        return status;
+    /* the driver refuses to allocate 0 bytes */
+    status = rnl_gpu_memory(in.device, nbytes ? (size_t)nbytes : 1, "results", &made, err);
+    if (status == RNL_OK)
+        *address = rnl_gpu_pointer(made);
+    return rnl_gpu_leave(&in, status);
+}
+
+void rnl_gpu_free(int device, void *address)
+{
+    rnl_gpu_entry in;
+    rnl_error ignored;
+    if (!address || rnl_gpu_enter(device, &in, &ignored) != RNL_OK)
+        return;
+    (void)RNL_CU(in.device, &ignored, cuMemFree_v2, (rnl_cu_address)(uintptr_t)address);
+    rnl_gpu_leave(&in, RNL_OK);
 }

@@ -1,4 +1,4 @@
-/* One GPU: its context, whether it still works, and the calls made on it. */
+/* One GPU: its context, cuDNN's handles on it, and the calls made there. */
 #ifndef RNL_CUDNN_DEVICE_H
 #define RNL_CUDNN_DEVICE_H
 
@@ -7,32 +7,28 @@
 
 #include "forward/cudnn/open.h"
 
-enum { RNL_NUM_LANES = 4 };
+enum { RNL_NUM_HANDLES = 4 };
 
-/* One call at a time has it (lane.h). */
-typedef struct rnl_lane {
-    bool busy, made; /* made: all below exists */
-    rnl_cudnn_handle handle;
-    rnl_cudnn_dropout dropout;
-    rnl_cu_stream own;         /* for arrays of the host */
-    rnl_cu_stream stream;      /* the handle's; a new handle has NULL */
+/* A handle of cuDNN. It is kept until the process ends: to destroy one waits for the device, which
+ * breaks every capture on it. */
+typedef struct rnl_gpu_handle {
+    rnl_cudnn_handle cudnn;    /* NULL: not made yet */
+    rnl_cu_stream stream;      /* a new handle has NULL */
     rnl_cu_stream captured_in; /* the stream of its last captured call; NULL: none */
-} rnl_lane;
+} rnl_gpu_handle;
 
 typedef struct rnl_gpu_device {
     rnl_cudnn_in_use used;
     const rnl_cudnn_table *dnn;
     const rnl_driver_table *cu;
     rnl_cu_context context;
-    int ordinal, num_processors;
+    int ordinal;
     atomic_bool ready; /* all above is set, until the process ends */
 
-    atomic_int died;       /* the error after which all calls fail; 0: none ... */
-    const char *died_call; /* ... and the call that met it */
-
-    pthread_mutex_t lock; /* for the members below */
-    pthread_cond_t returned;
-    rnl_lane lanes[RNL_NUM_LANES];
+    pthread_mutex_t lock; /* for the members below, and for calls of cuDNN with a handle */
+    rnl_cu_stream own;    /* for arrays of the host; NULL: not made yet, like the dropout */
+    rnl_cudnn_dropout dropout;
+    rnl_gpu_handle handles[RNL_NUM_HANDLES];
 } rnl_gpu_device;
 
 /* A device whose context is current in this thread. */
@@ -47,21 +43,36 @@ typedef struct rnl_gpu_entry {
  * same thread. It returns the given status and cannot fail: what it might report is an error of
  * earlier work, which the next call reports too.
  *
- * RNL_E_NO_CUDNN: no such GPU, cuDNN cannot use it, or the process is a forked child. RNL_E_CUDNN:
- * the device is dead.
+ * RNL_E_NO_CUDNN: no such GPU, cuDNN cannot use it, or the process is a forked child.
  */
 rnl_status rnl_gpu_enter(int ordinal, rnl_gpu_entry *entry, rnl_error *err);
 rnl_status rnl_gpu_leave(rnl_gpu_entry *entry, rnl_status status);
 
+/*
+ * Get a handle that works in this stream, or in the device's own one. The caller has the lock. A
+ * handle that a capture has used is not used in other streams until the capture ends: cuDNN may
+ * fork onto streams of its handle, which stay in the capture. During a capture none is made.
+ *
+ * RNL_E_SPEC: the stream belongs to another device, or open captures have all handles.
+ */
+rnl_status rnl_gpu_handle_for(rnl_gpu_device *device, rnl_cu_stream stream, bool on_host,
+                              bool capturing, rnl_gpu_handle **handle, rnl_error *err);
+
 /* Is the stream being captured into a graph? RNL_E_SPEC: its capture has failed, or it is the
  * legacy default stream beside the capture of a stream that waits for it: using it would break that
- * one.
- */
+ * one. */
 rnl_status rnl_gpu_is_captured(rnl_gpu_device *device, rnl_cu_stream stream, bool *captured,
                                rnl_error *err);
 
-/* Turn the result of a call into a status, with a text if it failed. A sticky error marks the
- * device as dead. */
+/* Make the stream `after` wait for the work that is now in the stream `before`. */
+rnl_status rnl_gpu_order(rnl_gpu_device *device, rnl_cu_stream before, rnl_cu_stream after,
+                         rnl_error *err);
+
+/* Allocate device memory. RNL_E_NOMEM: the text has the size and `what` it was for. */
+rnl_status rnl_gpu_memory(rnl_gpu_device *device, size_t nbytes, const char *what,
+                          rnl_cu_address *memory, rnl_error *err);
+
+/* Turn the result of a call into a status, with a text if it failed. */
 rnl_status rnl_gpu_cu(rnl_gpu_device *device, const char *call, rnl_cu_result result,
                       rnl_error *err);
 rnl_status rnl_gpu_dnn(rnl_gpu_device *device, const char *call, rnl_cudnn_status result,
@@ -81,18 +92,5 @@ static inline void *rnl_gpu_pointer(rnl_cu_address at)
 {
     return (void *)(uintptr_t)at; /* NOLINT(performance-no-int-to-ptr) */
 }
-
-/* nbytes rounded up to the alignment of the driver's own allocations: an array may follow there. */
-static inline size_t rnl_gpu_aligned(size_t nbytes)
-{
-    return (nbytes + 255) / 256 * 256;
-}
-
-/* Allocate device memory. RNL_E_NOMEM: the text has the size and `what` it was for. */
-rnl_status rnl_gpu_memory(rnl_gpu_device *gpu, size_t nbytes, const char *what,
-                          rnl_cu_address *memory, rnl_error *err);
-
-/* RNL_E_CUDNN: the device is dead. */
-rnl_status rnl_gpu_check_alive(rnl_gpu_device *device, rnl_error *err);
 
 #endif

@@ -154,12 +154,6 @@ static rnl_status load_cublas(const char *folder, int cuda_major, char path[RNL_
 
 /* --------------------------------------------------------------------------- its functions -- */
 
-static const rnl_library_symbol SYMBOLS[] = {
-#define CUDNN(returns, name, arguments) {#name, offsetof(rnl_cudnn_table, name)},
-#include "forward/cudnn/symbols.def"
-};
-enum { NUM_SYMBOLS = sizeof SYMBOLS / sizeof SYMBOLS[0] };
-
 /* Check its version, and that all parts have the same one. */
 static rnl_status check_versions(rnl_cudnn_library *library, rnl_error *err)
 {
@@ -178,9 +172,9 @@ static rnl_status check_versions(rnl_cudnn_library *library, rnl_error *err)
                     (int)status, library->call.cudnnGetErrorString(status));
 }
 
-static rnl_status check_driver(int cuda_version, const rnl_driver *driver, rnl_error *err)
+static rnl_status check_driver(int cuda_version, int driven, rnl_error *err)
 {
-    const int cuda = cuda_version / 1000, driven = driver->cuda_version;
+    const int cuda = cuda_version / 1000;
     if (cuda <= driven / 1000)
         return RNL_OK;
     return rnl_fail(
@@ -192,7 +186,10 @@ static rnl_status check_driver(int cuda_version, const rnl_driver *driver, rnl_e
 
 static rnl_status check_functions(void *opened, rnl_cudnn_library *library, rnl_error *err)
 {
-    const char *const missing = rnl_library_look_up(opened, SYMBOLS, NUM_SYMBOLS, &library->call);
+    const char *missing = NULL;
+#define CUDNN(returns, name, arguments)                                                            \
+    rnl_library_find(opened, #name, &library->call.name, &missing);
+#include "forward/cudnn/symbols.def"
     if (!library->call.cudnnGetVersion)
         return rnl_fail(err, RNL_E_NO_CUDNN, "it lacks cudnnGetVersion");
     const rnl_status status = check_versions(library, err);
@@ -201,7 +198,7 @@ static rnl_status check_functions(void *opened, rnl_cudnn_library *library, rnl_
     return rnl_fail(err, RNL_E_NO_CUDNN, "it lacks %s", missing);
 }
 
-rnl_status rnl_cudnn_load(const char *path, const rnl_driver *driver, rnl_cudnn_library *library,
+rnl_status rnl_cudnn_load(const char *path, int driver_cuda, rnl_cudnn_library *library,
                           rnl_error *err)
 {
     char folder[RNL_PATH_NBYTES];
@@ -221,9 +218,9 @@ rnl_status rnl_cudnn_load(const char *path, const rnl_driver *driver, rnl_cudnn_
     if (status != RNL_OK)
         return status;
     library->cuda_version = (int)library->call.cudnnGetCudartVersion();
-    if (driver)
-        status = check_driver(library->cuda_version, driver, err);
-    if (driver && status == RNL_OK)
+    if (driver_cuda)
+        status = check_driver(library->cuda_version, driver_cuda, err);
+    if (driver_cuda && status == RNL_OK)
         status = load_cublas(folder, library->cuda_version / 1000, library->cublas, err);
     return status;
 }

@@ -2,7 +2,8 @@
 #ifndef RNL_CUDNN_LOAD_H
 #define RNL_CUDNN_LOAD_H
 
-#include "forward/cudnn/driver.h"
+#include "forward/cudnn/abi.h"
+#include "forward/cudnn/library.h"
 
 /* Called as device->dnn->cudnnRNNForward(...). */
 typedef struct rnl_cudnn_table {
@@ -24,13 +25,13 @@ typedef struct rnl_cudnn_library {
  * does not find its part aborts the process. It is refused if the process has a part of another
  * cuDNN: parts find each other by name and would be mixed.
  *
- * path    of the main library; NULL: the one that the process has loaded, perhaps with parts from
- *         other folders, else the one that the loader finds
- * driver  NULL: no driver can be used
+ * path         of the main library; NULL: the one that the process has loaded, perhaps with parts
+ *              from other folders, else the one that the loader finds
+ * driver_cuda  the newest CUDA that the driver supports: 13010 is 13.1; 0: no driver can be used
  *
  * RNL_E_NO_CUDNN: the text says why, without the folder's name. Open libraries stay open.
  */
-rnl_status rnl_cudnn_load(const char *path, const rnl_driver *driver, rnl_cudnn_library *library,
+rnl_status rnl_cudnn_load(const char *path, int driver_cuda, rnl_cudnn_library *library,
                           rnl_error *err);
 
 #endif

@@ -1,28 +1,78 @@
-/* The cuDNN and the driver of the process. */
+/* The cuDNN, the driver and the GPUs of the process. */
 #include "forward/cudnn/open.h"
 
 #include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "core/status.h"
 
+static const char DRIVER_NAME[] = "libcuda.so.1";
+
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct {
     bool opened;
     rnl_cudnn_library library;
-    pid_t pid; /* the process that has loaded the driver; 0: not tried yet */
-    bool has_driver;
-    rnl_driver driver;
+    pid_t pid;       /* the process that has loaded the driver; 0: not tried yet */
+    bool has_driver; /* it is initialized, and has GPUs */
+    rnl_driver_table driver;
+    char driver_path[RNL_PATH_NBYTES]; /* "": none */
+    int driver_cuda, num_gpus;
     rnl_error no_driver;
 } process;
+
+/* ---- the driver ---- */
+
+/* The status of a call; if it failed, with the driver's text. */
+static rnl_status check(const char *call, rnl_cu_result result, rnl_error *err)
+{
+    const char *name = NULL, *text = NULL, *visible = getenv("CUDA_VISIBLE_DEVICES");
+    if (result == RNL_CUDA_SUCCESS)
+        return RNL_OK;
+    process.driver.cuGetErrorName(result, &name);
+    process.driver.cuGetErrorString(result, &text);
+    return rnl_fail(err, RNL_E_NO_CUDNN, "%s: %d (%s): %s%s%.100s%s", call, (int)result,
+                    name ? name : "no name", text ? text : "no text",
+                    visible ? "; CUDA_VISIBLE_DEVICES is \"" : "", visible ? visible : "",
+                    visible ? "\"" : "");
+}
+
+/* Open it by the system's loader, and initialize it. */
+static rnl_status open_driver(rnl_error *err)
+{
+    const rnl_driver_table *const call = &process.driver;
+    void *const library = rnl_library_open(DRIVER_NAME, err);
+    if (!library)
+        return RNL_E_NO_CUDNN;
+    if (!rnl_library_path(library, process.driver_path))
+        snprintf(process.driver_path, sizeof process.driver_path, "%s", DRIVER_NAME);
+    const char *missing = NULL;
+#define DRIVER(returns, name, arguments)                                                           \
+    rnl_library_find(library, #name, &process.driver.name, &missing);
+#include "forward/cudnn/symbols.def"
+    if (missing)
+        return rnl_fail(err, RNL_E_NO_CUDNN,
+                        "%s lacks %s: the driver is too old, install a newer one", DRIVER_NAME,
+                        missing);
+    rnl_status status = check("cuDriverGetVersion", call->cuDriverGetVersion(&process.driver_cuda),
+                              err);
+    if (status == RNL_OK)
+        status = check("cuInit", call->cuInit(0), err);
+    if (status == RNL_OK)
+        status = check("cuDeviceGetCount", call->cuDeviceGetCount(&process.num_gpus), err);
+    if (status == RNL_OK && process.num_gpus < 1)
+        status = check("cuDeviceGetCount", RNL_CUDA_ERROR_NO_DEVICE, err);
+    return status;
+}
 
 /* Only once: a driver that could not be initialized is not tried again. */
 static void load_driver(void)
 {
     if (process.pid)
         return;
-    process.has_driver = rnl_driver_load(&process.driver, &process.no_driver) == RNL_OK;
+    process.has_driver = open_driver(&process.no_driver) == RNL_OK;
     process.pid = getpid();
 }
 
@@ -36,6 +86,8 @@ rnl_status rnl_cudnn_check_fork(rnl_error *err)
         "work in a forked process: start processes with spawn");
 }
 
+/* ---- cuDNN ---- */
+
 static rnl_status open_at(const char *path, rnl_error *err)
 {
     static rnl_cudnn_library found; /* large; protected by the lock */
@@ -43,7 +95,7 @@ static rnl_status open_at(const char *path, rnl_error *err)
     if (status != RNL_OK || process.opened)
         return status;
     load_driver();
-    status = rnl_cudnn_load(path, process.has_driver ? &process.driver : NULL, &found, err);
+    status = rnl_cudnn_load(path, process.has_driver ? process.driver_cuda : 0, &found, err);
     if (status == RNL_OK)
         process.library = found;
     process.opened = status == RNL_OK;
@@ -71,20 +123,47 @@ rnl_status rnl_cudnn_describe(rnl_cudnn_about *about, rnl_error *err)
         about->cuda_version = library->cuda_version;
         about->cublas = library->cublas[0] ? library->cublas : NULL;
     }
-    about->driver = process.driver.path[0] ? process.driver.path : NULL;
+    about->driver = process.driver_path[0] ? process.driver_path : NULL;
     about->no_driver = process.has_driver ? NULL : process.no_driver.text;
-    about->driver_cuda_version = process.driver.cuda_version;
-    about->num_gpus = process.has_driver ? process.driver.num_devices : 0;
+    about->driver_cuda_version = process.driver_cuda;
+    about->num_gpus = process.has_driver ? process.num_gpus : 0;
     pthread_mutex_unlock(&lock);
+    return status;
+}
+
+/* ---- the GPUs ---- */
+
+static rnl_status ask_driver(int ordinal, rnl_gpu *gpu, rnl_error *err)
+{
+    const rnl_driver_table *const call = &process.driver;
+    rnl_cu_device device = 0;
+    int major = 0, minor = 0;
+    rnl_status status = check("cuDeviceGet", call->cuDeviceGet(&device, ordinal), err);
+    if (status == RNL_OK)
+        status = check("cuDeviceGetName",
+                       call->cuDeviceGetName(gpu->name, (int)sizeof gpu->name - 1, device), err);
+    if (status == RNL_OK)
+        status = check("cuDeviceGetAttribute",
+                       call->cuDeviceGetAttribute(
+                           &major, RNL_CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device),
+                       err);
+    if (status == RNL_OK)
+        status = check("cuDeviceGetAttribute",
+                       call->cuDeviceGetAttribute(
+                           &minor, RNL_CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, device),
+                       err);
+    gpu->capability = 10 * major + minor;
     return status;
 }
 
 static rnl_status describe_gpu(int ordinal, rnl_gpu *gpu, rnl_error *err)
 {
-    if (ordinal < 0 || ordinal >= process.driver.num_devices)
+    if (!process.has_driver)
+        return rnl_fail(err, RNL_E_NO_CUDNN, "no NVIDIA driver: %.900s", process.no_driver.text);
+    if (ordinal < 0 || ordinal >= process.num_gpus)
         return rnl_fail(err, RNL_E_NO_CUDNN, "this GPU does not exist: the driver reports %d",
-                        process.driver.num_devices);
-    const rnl_status status = rnl_driver_describe(&process.driver, ordinal, gpu, err);
+                        process.num_gpus);
+    const rnl_status status = ask_driver(ordinal, gpu, err);
     if (status != RNL_OK || !process.opened)
         return status;
     const int newest = (int)process.library.call.cudnnGetMaxDeviceVersion();
@@ -103,9 +182,7 @@ rnl_status rnl_gpu_describe(int device, rnl_gpu *gpu, rnl_error *err)
     rnl_status status = rnl_cudnn_check_fork(err);
     load_driver();
     if (status == RNL_OK)
-        status = process.has_driver ? describe_gpu(device, gpu, err)
-                                    : rnl_fail(err, RNL_E_NO_CUDNN, "no NVIDIA driver: %.900s",
-                                               process.no_driver.text);
+        status = describe_gpu(device, gpu, err);
     pthread_mutex_unlock(&lock);
     return status;
 }

@@ -1,13 +1,19 @@
-/* The cuDNN and the driver that this process uses, once rnl_cudnn_open() has opened them. */
+/* The cuDNN, the driver and the GPUs of this process, once rnl_cudnn_open() has opened them. */
 #ifndef RNL_CUDNN_OPEN_H
 #define RNL_CUDNN_OPEN_H
 
 #include "forward/cudnn/load.h"
 
+/* Called as device->cu->cuInit(...). */
+typedef struct rnl_driver_table {
+#define DRIVER(returns, name, arguments) returns(*name) arguments;
+#include "forward/cudnn/symbols.def"
+} rnl_driver_table;
+
 /* These never change again. */
 typedef struct rnl_cudnn_in_use {
     const rnl_cudnn_library *library;
-    const rnl_driver *driver;
+    const rnl_driver_table *driver;
     int capability; /* of the GPU: 10 * major + minor */
 } rnl_cudnn_in_use;
 

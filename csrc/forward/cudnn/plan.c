@@ -26,7 +26,26 @@ static rnl_cudnn_math math_of(const rnl_gpu_rnn *rnn)
     return rnn->options.math == RNL_GPU_MATH_TF32 ? RNL_CUDNN_DEFAULT_MATH : RNL_CUDNN_FMA_MATH;
 }
 
-static rnl_status describe_rnn(rnl_gpu_rnn *rnn, rnl_lane *lane, rnl_gpu_plan *plan, rnl_error *err)
+/* The largest H of the algorithm that keeps the weights in registers. */
+static int most_of_persistent(const rnl_spec *spec)
+{
+    return rnl_cell_facts_of(spec->cell)->gates[1] ? 192 : 384;
+}
+
+/* For small H as PyTorch chooses, get_algo() in aten/src/ATen/native/cudnn/RNN.cpp. */
+void rnl_gpu_choose_algo(const rnl_gpu_rnn *rnn, rnl_gpu_job *job)
+{
+    const rnl_spec *const spec = &rnn->spec;
+    const bool fits = spec->bias == RNL_BIAS_DOUBLE && !spec->proj_size &&
+                      spec->dtype != RNL_FLOAT64 && !job->lengths &&
+                      rnn->device->used.capability >= 60 &&
+                      spec->hidden_size <= most_of_persistent(spec);
+    job->sizes.algo = fits && !rnn->refuses_persist && rnn->options.algo == RNL_GPU_AUTO
+                          ? RNL_CUDNN_RNN_ALGO_PERSIST_STATIC_SMALL_H
+                          : RNL_CUDNN_RNN_ALGO_STANDARD;
+}
+
+static rnl_status describe_rnn(rnl_gpu_rnn *rnn, rnl_gpu_plan *plan, rnl_error *err)
 {
     rnl_gpu_device *const device = rnn->device;
     const rnl_spec *s = &rnn->spec;
@@ -38,7 +57,7 @@ static rnl_status describe_rnn(rnl_gpu_rnn *rnn, rnl_lane *lane, rnl_gpu_plan *p
             s->skip_input ? RNL_CUDNN_SKIP_INPUT : RNL_CUDNN_LINEAR_INPUT, rnn->type,
             rnn->type == RNL_CUDNN_DATA_DOUBLE ? RNL_CUDNN_DATA_DOUBLE : RNL_CUDNN_DATA_FLOAT,
             math_of(rnn), (int32_t)s->input_size, (int32_t)s->hidden_size, (int32_t)rnn->state_size,
-            (int32_t)s->num_layers, lane->dropout,
+            (int32_t)s->num_layers, device->dropout,
             plan->sizes.padded ? RNL_CUDNN_RNN_PADDED_IO_ENABLED
                                : RNL_CUDNN_RNN_PADDED_IO_DISABLED);
     return status;
@@ -49,23 +68,26 @@ static int64_t length_of(const rnl_gpu_job *job, int64_t n)
     return job->lengths ? job->lengths[n] : job->sizes.T;
 }
 
-static bool has_lengths(const rnl_gpu_plan *plan, const rnl_gpu_job *job)
+static bool has_sizes(const rnl_gpu_plan *plan, const rnl_gpu_sizes *b)
 {
-    for (int64_t n = 0; n < plan->sizes.N; n++)
-        if (plan->lengths[n] != length_of(job, n))
-            return false;
-    return true;
-}
-
-static bool same_sizes(const rnl_gpu_sizes *a, const rnl_gpu_sizes *b)
-{
+    const rnl_gpu_sizes *const a = &plan->sizes;
     return a->T == b->T && a->N == b->N && a->algo == b->algo && a->batch_first == b->batch_first &&
            a->padded == b->padded;
 }
 
+bool rnl_gpu_plan_fits(const rnl_gpu_rnn *rnn, const rnl_gpu_job *job)
+{
+    if (!rnn->plan || !has_sizes(rnn->plan, &job->sizes))
+        return false;
+    for (int64_t n = 0; n < job->sizes.N; n++)
+        if (rnn->plan->lengths[n] != length_of(job, n))
+            return false;
+    return true;
+}
+
 /* Describe x and y, and ask for the workspace's size, which grows with the lengths. Always with a
  * fill: without one, cuDNN does not write y past the end. */
-static rnl_status describe_lengths(rnl_gpu_rnn *rnn, rnl_lane *lane, rnl_gpu_plan *plan,
+static rnl_status describe_lengths(rnl_gpu_rnn *rnn, rnl_gpu_handle *handle, rnl_gpu_plan *plan,
                                    const rnl_gpu_job *job, rnl_error *err)
 {
     char zero[8] = {0}; /* of any dtype */
@@ -82,7 +104,7 @@ static rnl_status describe_lengths(rnl_gpu_rnn *rnn, rnl_lane *lane, rnl_gpu_pla
         status = RNL_DNN(rnn->device, err, cudnnSetRNNDataDescriptor, plan->y, rnn->type, layout, T,
                          N, (int)(rnn->directions * rnn->state_size), plan->lengths, zero);
     if (status == RNL_OK)
-        status = RNL_DNN(rnn->device, err, cudnnGetRNNTempSpaceSizes, lane->handle, plan->rnn,
+        status = RNL_DNN(rnn->device, err, cudnnGetRNNTempSpaceSizes, handle->cudnn, plan->rnn,
                          RNL_CUDNN_FWD_MODE_INFERENCE, plan->x, &plan->work_nbytes, &reserve);
     return status;
 }
@@ -99,17 +121,17 @@ static rnl_status describe_state(rnl_gpu_rnn *rnn, rnl_cudnn_tensor *made, int64
                    strides);
 }
 
-static rnl_status describe(rnl_gpu_rnn *rnn, rnl_lane *lane, rnl_gpu_plan *plan,
+static rnl_status describe(rnl_gpu_rnn *rnn, rnl_gpu_handle *handle, rnl_gpu_plan *plan,
                            const rnl_gpu_job *job, rnl_error *err)
 {
     rnl_gpu_device *const device = rnn->device;
-    rnl_status status = describe_rnn(rnn, lane, plan, err);
+    rnl_status status = describe_rnn(rnn, plan, err);
     if (status == RNL_OK)
         status = RNL_DNN(device, err, cudnnCreateRNNDataDescriptor, &plan->x);
     if (status == RNL_OK)
         status = RNL_DNN(device, err, cudnnCreateRNNDataDescriptor, &plan->y);
     if (status == RNL_OK)
-        status = describe_lengths(rnn, lane, plan, job, err);
+        status = describe_lengths(rnn, handle, plan, job, err);
     if (status == RNL_OK)
         status = describe_state(rnn, &plan->h, plan->sizes.N, rnn->state_size, err);
     if (status == RNL_OK && rnl_cell_facts_of(rnn->spec.cell)->has_c)
@@ -137,63 +159,42 @@ static void plan_free(rnl_gpu_device *device, rnl_gpu_plan *plan, bool works)
     free(plan);
 }
 
-static rnl_gpu_plan *plan_new(const rnl_gpu_sizes *sizes)
-{
-    const size_t nbytes = (size_t)sizes->N * sizeof(int32_t);
-    rnl_gpu_plan *const made = calloc(1, sizeof *made + nbytes);
-    if (made)
-        made->sizes = *sizes;
-    return made;
-}
-
-bool rnl_gpu_plan_knows(rnl_gpu_rnn *rnn, const rnl_gpu_job *job, size_t *work_nbytes)
-{
-    rnl_gpu_plan *const plan = atomic_exchange(&rnn->spare, NULL);
-    const bool knows = plan && same_sizes(&plan->sizes, &job->sizes) && has_lengths(plan, job);
-    if (knows)
-        *work_nbytes = plan->work_nbytes;
-    if (plan)
-        rnl_gpu_plan_give(rnn, plan, false);
-    return knows;
-}
-
 /* To describe a call costs a few microseconds, so one plan is kept, not one for each shape. */
-rnl_status rnl_gpu_plan_take(rnl_gpu_rnn *rnn, rnl_lane *lane, const rnl_gpu_job *job,
-                             rnl_gpu_plan **plan, rnl_error *err)
+rnl_status rnl_gpu_plan_make(rnl_gpu_rnn *rnn, rnl_gpu_handle *handle, const rnl_gpu_job *job,
+                             rnl_error *err)
 {
-    rnl_gpu_plan *taken = atomic_exchange(&rnn->spare, NULL);
+    rnl_gpu_plan *plan = rnn->plan;
     rnl_status status = RNL_OK;
-    if (taken && same_sizes(&taken->sizes, &job->sizes)) {
-        if (!has_lengths(taken, job))
-            status = describe_lengths(rnn, lane, taken, job, err);
+    if (rnl_gpu_plan_fits(rnn, job))
+        return RNL_OK;
+    rnn->plan = NULL;
+    if (plan && has_sizes(plan, &job->sizes)) {
+        status = describe_lengths(rnn, handle, plan, job, err);
     } else {
-        plan_free(rnn->device, taken, true);
-        taken = plan_new(&job->sizes);
-        status = taken ? describe(rnn, lane, taken, job, err)
-                       : rnl_fail(err, RNL_E_NOMEM, "no host memory for the description of a call");
+        plan_free(rnn->device, plan, true);
+        plan = calloc(1, sizeof *plan + (size_t)job->sizes.N * sizeof *plan->lengths);
+        if (!plan)
+            return rnl_fail(err, RNL_E_NOMEM, "no host memory for the description of a call");
+        plan->sizes = job->sizes;
+        status = describe(rnn, handle, plan, job, err);
     }
     if (status == RNL_OK)
-        *plan = taken;
+        rnn->plan = plan;
     else
-        plan_free(rnn->device, taken, true);
+        plan_free(rnn->device, plan, true);
     return status;
 }
 
-void rnl_gpu_plan_give(rnl_gpu_rnn *rnn, rnl_gpu_plan *plan, bool captured)
+void rnl_gpu_plan_keep(rnl_gpu_rnn *rnn)
 {
-    if (!captured) {
-        plan_free(rnn->device, atomic_exchange(&rnn->spare, plan), true);
-        return;
-    }
-    pthread_mutex_lock(&rnn->device->lock);
-    plan->next = rnn->captured;
-    rnn->captured = plan;
-    pthread_mutex_unlock(&rnn->device->lock);
+    rnn->plan->next = rnn->captured;
+    rnn->captured = rnn->plan;
+    rnn->plan = NULL;
 }
 
 void rnl_gpu_plans_free(rnl_gpu_rnn *rnn, bool works)
 {
-    plan_free(rnn->device, atomic_exchange(&rnn->spare, NULL), works);
+    plan_free(rnn->device, rnn->plan, works);
     while (rnn->captured) {
         rnl_gpu_plan *const first = rnn->captured;
         rnn->captured = first->next;

@@ -1,5 +1,4 @@
-/* An RNN on a GPU: check what cuDNN supports, upload the weights, free it, copy the weights back.
- */
+/* An RNN on a GPU: check what cuDNN supports, upload the weights, free it. */
 #include <inttypes.h>
 #include <limits.h>
 #include <stdlib.h>
@@ -59,13 +58,15 @@ static rnl_status measure(const rnl_spec *spec, size_t *nbytes, rnl_error *err)
 
 /* ---- upload ---- */
 
-/* Check that cuDNN's weight space has the size of our table's. */
-static rnl_status check_weight_space(rnl_gpu_rnn *rnn, rnl_lane *lane, const rnl_gpu_plan *plan,
-                                     rnl_error *err)
+/* Describe the smallest call, and check that cuDNN's weight space has the size of our table's. */
+static rnl_status check_weight_space(rnl_gpu_rnn *rnn, rnl_gpu_handle *handle, rnl_error *err)
 {
+    const rnl_gpu_job job = {.sizes = {.T = 1, .N = 1, .algo = RNL_CUDNN_RNN_ALGO_STANDARD}};
     size_t nbytes = 0;
-    const rnl_status status = RNL_DNN(rnn->device, err, cudnnGetRNNWeightSpaceSize, lane->handle,
-                                      plan->rnn, &nbytes);
+    rnl_status status = rnl_gpu_plan_make(rnn, handle, &job, err);
+    if (status == RNL_OK)
+        status = RNL_DNN(rnn->device, err, cudnnGetRNNWeightSpaceSize, handle->cudnn,
+                         rnn->plan->rnn, &nbytes);
     if (status != RNL_OK || nbytes == rnn->nbytes)
         return status;
     rnl_fail(err, RNL_E_CUDNN,
@@ -77,35 +78,22 @@ static rnl_status check_weight_space(rnl_gpu_rnn *rnn, rnl_lane *lane, const rnl
     return RNL_E_CUDNN;
 }
 
-/* Ask cuDNN about the smallest call. */
-static rnl_status probe(rnl_gpu_rnn *rnn, rnl_lane *lane, rnl_error *err)
-{
-    const rnl_gpu_job job = {.sizes = {.T = 1, .N = 1, .algo = RNL_CUDNN_RNN_ALGO_STANDARD}};
-    rnl_gpu_plan *plan;
-    rnl_status status = rnl_gpu_plan_take(rnn, lane, &job, &plan, err);
-    if (status != RNL_OK)
-        return status;
-    status = check_weight_space(rnn, lane, plan, err);
-    rnl_gpu_plan_give(rnn, plan, false);
-    return status;
-}
-
 static rnl_status upload(rnl_gpu_rnn *rnn, const void *weights, rnl_error *err)
 {
     rnl_gpu_device *const device = rnn->device;
-    rnl_lane *lane;
-    rnl_status status = rnl_lane_borrow(device, RNL_OWN_STREAM, false, &lane, err);
-    if (status != RNL_OK)
-        return status;
-    status = probe(rnn, lane, err);
+    rnl_gpu_handle *handle;
+    pthread_mutex_lock(&device->lock);
+    rnl_status status = rnl_gpu_handle_for(device, NULL, true, false, &handle, err);
+    if (status == RNL_OK)
+        status = check_weight_space(rnn, handle, err);
+    pthread_mutex_unlock(&device->lock);
     if (status == RNL_OK)
         status = rnl_gpu_memory(device, rnn->nbytes, "weights", &rnn->weights, err);
     if (status == RNL_OK)
         status = RNL_CU(device, err, cuMemcpyHtoDAsync_v2, rnn->weights, weights, rnn->nbytes,
-                        lane->own);
+                        device->own);
     if (status == RNL_OK) /* so no call on any stream needs to wait */
-        status = RNL_CU(device, err, cuStreamSynchronize, lane->own);
-    rnl_lane_return(device, lane);
+        status = RNL_CU(device, err, cuStreamSynchronize, device->own);
     return status;
 }
 
@@ -116,10 +104,8 @@ static rnl_status make(const rnl_spec *spec, const rnl_gpu_options *options, siz
     if (status != RNL_OK)
         return status;
     rnl_gpu_rnn *const rnn = calloc(1, sizeof *rnn);
-    if (!rnn) {
-        rnl_fail(err, RNL_E_NOMEM, "no host memory for an RNN");
-        return RNL_E_NOMEM;
-    }
+    if (!rnn)
+        return rnl_fail(err, RNL_E_NOMEM, "no host memory for an RNN");
     rnn->spec = *spec;
     rnn->options = *options;
     rnn->device = device;
@@ -128,7 +114,7 @@ static rnl_status make(const rnl_spec *spec, const rnl_gpu_options *options, siz
     rnn->unit = (size_t)rnl_dtype_nbytes(spec->dtype);
     rnn->type = TYPES[spec->dtype];
     rnn->nbytes = nbytes;
-    pthread_mutex_init(&rnn->block_lock, NULL);
+    pthread_mutex_init(&rnn->lock, NULL);
     *made = rnn;
     return RNL_OK;
 }
@@ -143,7 +129,7 @@ rnl_status rnl_gpu_rnn_new(const rnl_spec *spec, const void *weights,
     options = options ? options : &none;
     rnl_status status = measure(spec, &nbytes, err);
     if (status == RNL_OK)
-        status = rnl_algo_check(spec, options, err);
+        status = rnl_gpu_options_check(spec, options, err);
     if (status == RNL_OK)
         status = rnl_gpu_enter(options->device, &in, err);
     if (status != RNL_OK)
@@ -174,33 +160,8 @@ void rnl_gpu_rnn_free(rnl_gpu_rnn *rnn)
         device->cu->cuMemFree_v2(rnn->weights); /* waits for the calls that read them */
     if (works && rnn->block)
         device->cu->cuMemFree_v2(rnn->block);
-    if (works && rnn->block_used)
-        device->cu->cuEventDestroy_v2(rnn->block_used);
     if (works)
         rnl_gpu_leave(&in, RNL_OK);
-    pthread_mutex_destroy(&rnn->block_lock);
+    pthread_mutex_destroy(&rnn->lock);
     free(rnn);
-}
-
-/* ---- the weights back ---- */
-
-static rnl_status download(rnl_gpu_rnn *rnn, void *weights, rnl_error *err)
-{
-    rnl_lane *lane;
-    rnl_status status = rnl_lane_borrow(rnn->device, RNL_OWN_STREAM, false, &lane, err);
-    if (status != RNL_OK)
-        return status;
-    status = RNL_CU(rnn->device, err, cuMemcpyDtoHAsync_v2, weights, rnn->weights, rnn->nbytes,
-                    lane->own);
-    if (status == RNL_OK)
-        status = RNL_CU(rnn->device, err, cuStreamSynchronize, lane->own);
-    rnl_lane_return(rnn->device, lane);
-    return status;
-}
-
-rnl_status rnl_gpu_rnn_weights(rnl_gpu_rnn *rnn, void *weights, rnl_error *err)
-{
-    rnl_gpu_entry in;
-    const rnl_status status = rnl_gpu_enter(rnn->options.device, &in, err);
-    return status == RNL_OK ? rnl_gpu_leave(&in, download(rnn, weights, err)) : status;
 }

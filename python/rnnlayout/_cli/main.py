@@ -6,6 +6,7 @@ Nothing heavy is imported before a command runs: --help needs neither NumPy nor 
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import signal
 import sys
@@ -34,10 +35,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return code
     except KeyboardInterrupt:
         return INTERRUPTED
-    except BrokenPipeError:  # the reader has closed the pipe: print nothing more, also at exit
-        _silence()
-        return DONE
     except Exception as error:
+        if _is_broken_pipe(error):  # its reader has closed it: print nothing more, also at exit
+            _silence()
+            return DONE
         code = report_error(error, options)
         _flush_or_silence()
         return code
@@ -46,8 +47,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _let_ctrl_c_end_the_process() -> None:
     """Restore the default action of SIGINT: at once, also while a library holds Python's lock.
 
-    Outputs have no name before they are complete, so nothing half-written remains.
+    On Linux outputs have no name before they are complete, so nothing half-written remains.
+    Elsewhere Python's KeyboardInterrupt removes them.
     """
+    if sys.platform != "linux":
+        return
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else it is ignored
         signal.signal(signal.SIGINT, signal.SIG_DFL)
 
@@ -56,7 +60,7 @@ def _discard_what_closed_streams_get() -> None:
     """Open the streams that the caller has closed (`>&-`), which Python replaces by None."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
 
 
 def _run(arguments: Sequence[str] | None, options: argparse.Namespace) -> int:
@@ -79,6 +83,13 @@ def _run(arguments: Sequence[str] | None, options: argparse.Namespace) -> int:
     command = import_module(f"rnnlayout._cli.commands.{options.command}")
     code: int = command.run(options)
     return code
+
+
+def _is_broken_pipe(error: Exception) -> bool:
+    """Return whether a stream's reader has closed it. Windows reports EINVAL, for no file."""
+    if isinstance(error, OSError) and sys.platform == "win32" and error.filename is None:
+        return error.errno in (errno.EPIPE, errno.EINVAL)
+    return isinstance(error, BrokenPipeError)
 
 
 def _flush_or_silence() -> None:

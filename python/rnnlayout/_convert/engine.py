@@ -11,14 +11,13 @@ import numpy as np
 
 from rnnlayout import _native
 from rnnlayout._model.checked_rnn import CheckedRNN
+from rnnlayout._model.config import changes_outputs, describe_config
 from rnnlayout._model.dtypes import check_in_place, dtype_name, storage_dtype, take_bits
 from rnnlayout._model.layout import Layout, has_peepholes
 from rnnlayout._model.spec import Spec, check_flag, optional_tensors_of
 from rnnlayout._native import LayoutError
 from rnnlayout._sources.mismatch import wrong_names
 from rnnlayout._sources.torch_names import rounded_weights
-
-from .unrepresented_settings import unrepresented_settings
 
 
 @dataclass(frozen=True)
@@ -48,6 +47,22 @@ class Report:
 
 
 EXACT = Report("exact")
+
+_KERAS, _ONNX, _TFLITE = ("keras", "keras-cudnn"), ("onnx",), ("tflite",)
+_STATES = ("onnx", "nam")
+# A setting of Weights.config -> the layouts whose framework has it, and what to do without it.
+_SETTINGS = {
+    "go_backwards": (_KERAS, "reverse x along time first"),
+    "merge_mode": (_KERAS, "join the two directions of y afterwards"),
+    "direction": (_ONNX, "reverse x along time first, and y afterwards"),
+    "initial_h": (_STATES, "pass it as the initial state"),
+    "initial_c": (_STATES, "pass it as the initial state"),
+    "sequence_lens": (_ONNX, "pass the lengths in the call"),
+    "clip": (_ONNX, "outputs differ where it clips"),
+    "cell_clip": (_TFLITE, "outputs differ where it clips the cell state"),
+    "proj_clip": (_TFLITE, "outputs differ where it clips h"),
+}
+_UNKNOWN = ((), "apply it yourself")
 
 
 @lru_cache(maxsize=128)
@@ -80,18 +95,10 @@ def run_conversion(
         arrays = [np.empty(shape, storage_dtype(spec.dtype)) for _, shape in plan.targets]
     else:
         arrays = _check_outputs(out, plan.targets, spec.dtype, dst)
-    _check_exact(source, exact)
-    report = run_plan(plan, source.arrays, arrays, source.dtype, spec.dtype, exact, out is None)
+    report = _run_plan(plan, source, arrays, spec.dtype, exact, out is None)
     names = [name for name, _ in plan.targets]
-    made = replace(
-        source,
-        spec=spec,
-        layout=dst,
-        optional_tensors=optional_tensors_of(spec),
-        names=names,
-        arrays=arrays,
-        rounded=(),
-    )
+    optional_tensors = optional_tensors_of(spec)
+    made = CheckedRNN(spec, dst, optional_tensors, names, arrays, source.config, source.batch_first)
     return made, complete_report(report, source, dst)
 
 
@@ -100,7 +107,7 @@ def run_conversion_into(
 ) -> Report:
     """Convert into arrays that carry bits. Their contents are undefined if it fails."""
     plan, spec = plan_for_source(source, dst, dtype)
-    return run_plan(plan, source.arrays, targets, source.dtype, spec.dtype, exact, True)
+    return _run_plan(plan, source, targets, spec.dtype, exact, True)
 
 
 def dry_run_conversion(
@@ -108,32 +115,25 @@ def dry_run_conversion(
 ) -> Report:
     """Return the report of run_conversion(), or raise its errors, without converting."""
     plan, spec = plan_for_source(source, dst, dtype)
-    _check_exact(source, exact)
-    report = run_plan(plan, source.arrays, None, source.dtype, spec.dtype, exact, False)
+    report = _run_plan(plan, source, None, spec.dtype, exact, False)
     return complete_report(report, source, dst)
-
-
-def _check_exact(source: CheckedRNN, exact: bool) -> None:
-    if source.rounded and exact:
-        raise rounded_weights(source.rounded)
 
 
 def complete_report(report: Report, source: CheckedRNN, dst: Layout) -> Report:
     """Return the report with what the plan does not know: what was computed before it, and the
     settings that `dst` cannot represent."""
-    settings = unrepresented_settings(source, dst)
+    settings = _unrepresented_settings(source, dst)
     if not source.rounded:
         return replace(report, settings=settings) if settings else report
     reasons = [f"{', '.join(source.rounded)} computed from weight norm", report.reason]
     return Report("rounds", report.rounded_sums, " and ".join(filter(None, reasons)), settings)
 
 
-def run_plan(
+def _run_plan(
     plan: _native.Plan,
-    sources: list[np.ndarray],
+    source: CheckedRNN,
     targets: list[np.ndarray] | None,
-    src_dtype: str,
-    dst_dtype: str,
+    dtype: str,
     exact: bool,
     new: bool,
 ) -> Report:
@@ -143,10 +143,31 @@ def run_plan(
     the conversion fails.
     """
     exact = check_flag("exact", exact)
-    grade, sums = plan.run(sources, targets, src_dtype, dst_dtype, exact, new)
+    if source.rounded and exact:
+        raise rounded_weights(source.rounded)
+    grade, sums = plan.run(source.arrays, targets, source.dtype, dtype, exact, new)
     if grade == "exact":
         return EXACT
-    return Report(grade, sums, rounding_reason(sums, plan.shifts, src_dtype, dst_dtype))
+    return Report(grade, sums, rounding_reason(sums, plan.shifts, source.dtype, dtype))
+
+
+def _unrepresented_settings(given: CheckedRNN, layout: Layout) -> str:
+    """Return what changes the outputs and is lost in the framework of a layout, "" if nothing is.
+
+    The weights may still be converted exactly: a grade is about their bits.
+    """
+    lost = []
+    for key, value in changes_outputs(given.config).items():
+        layouts, repair = _SETTINGS.get(key, _UNKNOWN)
+        if layout.name not in layouts:
+            setting = describe_config({key: value})
+            lost.append(f"with {setting}, which {layout.name} cannot represent: {repair}")
+    if given.spec.recurrent_activation == "hard_sigmoid_keras2" and layout.name == "keras":
+        lost.append(
+            "with Keras 2's hard_sigmoid, which Keras 3 cannot represent: convert the whole model"
+            " in its own format"
+        )
+    return "; ".join(lost)
 
 
 def rounding_reason(sums: int, shifts: bool, src: str, dst: str) -> str:

@@ -86,10 +86,10 @@ def take_bits(value: Any, what: str, needed: str = "") -> tuple[np.ndarray, str]
     none of the four; the caller then checks that it is one of those needed. Raises LayoutError if
     it is not an array of floating-point numbers.
     """
+    if isinstance(value, getattr(sys.modules.get("torch"), "Tensor", ())):
+        value = _torch_values(value, what)
     if isinstance(value, Bits):
         return value.array, value.dtype
-    if _is_torch(value):
-        return _take_torch(value, what, needed)
     if isinstance(value, getattr(sys.modules.get("numpy.ma"), "MaskedArray", ())):
         raise LayoutError(f"{what} is a masked array: fill it first with .filled(value)")
     try:
@@ -144,49 +144,50 @@ def wrong_dtype(what: str, dtype: str) -> LayoutError:
     return LayoutError(text)
 
 
-def _is_torch(value: Any) -> bool:
-    """Is it a torch tensor, or of a user's subclass?"""
-    return isinstance(value, getattr(sys.modules.get("torch"), "Tensor", ()))
-
-
-def _take_torch(tensor: Any, what: str, needed: str) -> tuple[np.ndarray, str]:
+def _torch_values(tensor: Any, what: str) -> np.ndarray | Bits:
+    """Return the values of a torch tensor, or of a user's subclass, as NumPy has them."""
     torch = sys.modules["torch"]
     _check_has_values(tensor, what)
     if tensor.dtype.is_complex:  # NumPy refuses a conjugated one
         raise wrong_dtype(what, str(tensor.dtype).removeprefix("torch."))
     try:
-        tensor = tensor.detach().as_subclass(torch.Tensor).cpu().resolve_neg()
+        tensor = tensor.detach()
+        if type(tensor) is not torch.Tensor:
+            tensor = tensor.as_subclass(torch.Tensor)
+        tensor = tensor.cpu().resolve_neg()
         if tensor.dtype == torch.bfloat16:
-            return tensor.view(torch.int16).numpy().view(np.uint16), "bfloat16"
-        array = tensor.numpy()
+            return Bits(tensor.view(torch.int16).numpy().view(np.uint16), "bfloat16")
+        array: np.ndarray = tensor.numpy()
+        return array
     except TypeError:  # NumPy lacks the dtype: float8
         raise wrong_dtype(what, str(tensor.dtype).removeprefix("torch.")) from None
     except RuntimeError as error:  # a wrapper, as in torch.func.vmap
         raise LayoutError(
             f"{what} is a tensor that has no array of its own ({error}): pass a plain torch.Tensor"
         ) from None
-    return take_bits(array, what, needed)
 
 
 def _check_has_values(tensor: Any, what: str) -> None:
     """Raise LayoutError for a torch tensor that does not store one dense array of numbers."""
-    kinds = {c.__name__ for c in type(tensor).__mro__ if c.__module__.split(".")[0] == "torch"}
-    if "UninitializedTensorMixin" in kinds:
-        raise LayoutError(
-            f"{what} is uninitialized: call its lazy module once, which then knows its sizes"
-        )
-    if "FakeTensor" in kinds:
-        raise LayoutError(
-            f"{what} is a fake tensor: it has a shape but no values; pass the real one, outside"
-            " FakeTensorMode and torch.compile"
-        )
+    torch = sys.modules["torch"]
+    if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
+        kinds = {c.__name__ for c in type(tensor).__mro__ if c.__module__.startswith("torch")}
+        if "UninitializedTensorMixin" in kinds:
+            raise LayoutError(
+                f"{what} is uninitialized: call its lazy module once, which then knows its sizes"
+            )
+        if "FakeTensor" in kinds:
+            raise LayoutError(
+                f"{what} is a fake tensor: it has a shape but no values; pass the real one, outside"
+                " FakeTensorMode and torch.compile"
+            )
     if tensor.is_nested:
         raise LayoutError(f"{what} is a nested tensor, need a dense one: pass one of its .unbind()")
     if tensor.is_meta:
         raise LayoutError(
             f"{what} is on the meta device: it has a shape but no values; load its weights first"
         )
-    if tensor.is_quantized or tensor.layout != sys.modules["torch"].strided:
+    if tensor.is_quantized or tensor.layout != torch.strided:
         kind, how = str(tensor.layout).removeprefix("torch."), "to_dense"
         if tensor.is_quantized:
             kind, how = "quantized", "dequantize"

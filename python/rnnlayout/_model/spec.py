@@ -124,8 +124,12 @@ class Spec:
         values: dict[str, Any] = self.__dict__  # the one way to set fields of a frozen dataclass
         if isinstance(values["bias"], bool):
             values["bias"] = "double" if values["bias"] else "none"
-        values |= {name: _check_size(name, values[name]) for name in _SIZES}
-        values |= {name: check_flag(name, values[name]) for name in _FLAGS}
+        for name in _SIZES:
+            if type(values[name]) is not int:
+                values[name] = _check_size(name, values[name])
+        for name in _FLAGS:
+            if type(values[name]) is not bool:
+                values[name] = check_flag(name, values[name])
         values["dtype"] = dtype_name(values["dtype"])
         for name in ("cell", "bias", "reset", "recurrent_activation", "activation"):
             if not isinstance(values[name], str):

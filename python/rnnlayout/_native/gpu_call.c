@@ -6,8 +6,7 @@ static int has_c(const gpu_rnn_object *self)
     return rnl_cell_facts_of(self->spec.cell)->has_c;
 }
 
-/* ------------------------------------------------------------------------------------ arguments --
- */
+/* --------------------------------------------------------------------------------- arguments */
 
 enum {
     ARG_X,
@@ -57,16 +56,38 @@ static int read_arguments(const gpu_rnn_object *self, PyObject *const *args, PyO
     values[Y] = given(args[ARG_OUT]);
     values[HN] = given(args[ARG_H_OUT]);
     values[CN] = given(args[ARG_C_OUT]);
-    if (args[ARG_HOME] != Py_None) {
-        call->reader.has_home = 1;
-        call->reader.like = Py_TYPE(values[X]);
-        call->reader.home = stream_from_object(args[ARG_HOME]);
-    }
+    call->empty = given(args[ARG_EMPTY]);
     const int reads = read_state(self, args[ARG_STATE], values);
     for (int k = 0; k < NUM_ARRAYS; k++)
         Py_XINCREF(values[k]);
     return reads && axes >= STEP && axes < NUM_AXES &&
            !(axes == STEP && self->spec.bidirectional) && (has_c(self) || !values[CN]);
+}
+
+/* The stream of a number, as protocols count: 1 is the legacy default stream. */
+static void *stream_of(PyObject *number)
+{
+    return PyLong_AsVoidPtr(number);
+}
+
+/* Choose the stream: that which the caller has passed, else that of x's library, if it tells it
+ * (home), else the legacy default stream. Other work there comes after the call. 1, or -1. */
+static int choose_stream(const gpu_rnn_object *self, PyObject *asked, PyObject *home,
+                         gpu_call *call)
+{
+    PyObject *number = asked != Py_None ? asked : home != Py_None ? home : NULL;
+    PyObject *legacy = number ? NULL : PyLong_FromLong(1);
+    void *const stream = number ? stream_of(number) : (void *)1;
+    call->reader = (foreign_reader){.state = PyType_GetModuleState(Py_TYPE((PyObject *)self)),
+                                    .device = self->device,
+                                    .dtype = self->spec.dtype};
+    call->core.stream = stream == (void *)1 ? NULL : stream;
+    call->core.then = home != Py_None ? stream_of(home) : NULL;
+    call->is_ordered = home != Py_None;
+    if ((number || legacy) && !PyErr_Occurred())
+        call->reader.options = Py_BuildValue("{sO}", "stream", number ? number : legacy);
+    Py_XDECREF(legacy);
+    return call->reader.options ? 1 : -1;
 }
 
 /* 1; 0: x is in the host's memory; -1: an exception. */
@@ -75,50 +96,39 @@ static int take_arrays(PyObject *const *values, gpu_call *call)
     static const char *const names[NUM_NAMED] = {"x", "h_0", "c_0", "out", "h_out", "c_out"};
     int taken = 1;
     for (int k = 0; k < NUM_NAMED && taken > 0; k++) {
-        call->arrays[k].what = names[k];
-        if (values[k])
-            taken = foreign_look(&call->reader, values[k], &call->arrays[k]);
+        foreign *const array = &call->arrays[k];
+        array->what = names[k];
+        if (!values[k])
+            continue;
+        call->is_ordered &= Py_TYPE(values[k]) == Py_TYPE(values[X]);
+        taken = foreign_take(&call->reader, values[k], array);
         if (taken == 0 && k != X)
             taken = foreign_refuse(
-                &call->reader, &call->arrays[k],
+                &call->reader, array,
                 "without DLPack's methods or not on a GPU, as x is: all arrays of"
                 " a call must be in the same memory");
-    }
-    if (taken > 0)
-        taken = gpu_call_choose_stream(call);
-    for (int k = 0; k < NUM_NAMED && taken > 0; k++) {
-        if (call->arrays[k].waits)
-            taken = foreign_take(&call->reader, call->core.stream, &call->arrays[k]);
-        if (taken > 0 && k >= NUM_INPUTS && call->arrays[k].read_only)
-            taken = foreign_refuse(&call->reader, &call->arrays[k], "that is read-only");
+        if (taken > 0 && k >= NUM_INPUTS &&
+            Py_TYPE(values[k]) == call->reader.state->device_array_type)
+            taken = foreign_refuse(&call->reader, array, "which is not to be written again");
     }
     return taken;
 }
 
-/* ------------------------------------------------------------------------------------------ run --
- */
+/* --------------------------------------------------------------------------------------- run */
 
-/* Make an output: by the library that x is from, if Python has passed its function for that, else a
- * DeviceArray. 1, or -1. */
-static int make_output(const gpu_rnn_object *self, gpu_call *call, PyObject *empty, PyObject *kept,
-                       int k)
+/* Make an array by the library that x is from. 1, or -1. */
+static int make_array(gpu_call *call, int k)
 {
     const array_shape *const shape = &call->shapes[k];
     foreign *const array = &call->arrays[k];
-    PyObject *sizes = NULL;
-    if (!empty)
-        call->made[k] = device_array_new(call->reader.state, self->device, self->spec.dtype, shape,
-                                         call->core.stream, kept);
-    else if ((sizes = sizes_to_tuple(shape->sizes, shape->ndim)))
-        call->made[k] = PyObject_CallFunctionObjArgs(empty, sizes, NULL);
+    PyObject *sizes = sizes_to_tuple(shape->sizes, shape->ndim);
+    if (sizes)
+        call->made[k] = PyObject_CallFunctionObjArgs(call->empty, sizes, NULL);
     Py_XDECREF(sizes);
     if (!call->made[k])
         return -1;
-    array->what = array->what ? array->what : "the workspace";
-    array->is_new = 1;
-    int result = foreign_look(&call->reader, call->made[k], array);
-    if (result > 0 && array->waits)
-        result = foreign_take(&call->reader, call->core.stream, array);
+    array->what = k == WORK ? "the workspace" : array->what;
+    const int result = foreign_take(&call->reader, call->made[k], array);
     if (result < 0 || (result > 0 && gpu_call_has_shape(array, shape)))
         return result;
     return foreign_refuse(&call->reader, array,
@@ -126,12 +136,22 @@ static int make_output(const gpu_rnn_object *self, gpu_call *call, PyObject *emp
 }
 
 /* Make the outputs that are not given. 1, or -1. */
-static int make_outputs(const gpu_rnn_object *self, gpu_call *call, PyObject *empty, PyObject *kept)
+static int make_outputs(const gpu_rnn_object *self, gpu_call *call)
 {
     int result = 1;
-    for (int k = Y; k <= CN && result > 0; k++)
-        if (!call->arrays[k].value && (k != CN || has_c(self)))
-            result = make_output(self, call, empty, kept, k);
+    for (int k = Y; k <= CN && result > 0; k++) {
+        foreign *const array = &call->arrays[k];
+        if (array->value || (k == CN && !has_c(self)))
+            continue;
+        if (call->empty) {
+            result = make_array(call, k);
+            continue;
+        }
+        call->is_ordered = 0;
+        array->value = call->made[k] = device_array_new(
+            call->reader.state, self->device, self->spec.dtype, &call->shapes[k], &array->address);
+        result = call->made[k] ? 1 : -1;
+    }
     return result;
 }
 
@@ -148,7 +168,7 @@ static void set_arrays(gpu_call *call)
 }
 
 /* Have x's library make the workspace. 1, or -1. */
-static int make_workspace(const gpu_rnn_object *self, gpu_call *call, PyObject *empty)
+static int make_workspace(const gpu_rnn_object *self, gpu_call *call)
 {
     const int64_t unit = rnl_dtype_nbytes(self->spec.dtype);
     rnl_error err;
@@ -164,73 +184,28 @@ static int make_workspace(const gpu_rnn_object *self, gpu_call *call, PyObject *
     if (!nbytes)
         return 1;
     call->shapes[WORK] = (array_shape){1, {(nbytes + unit - 1) / unit}};
-    if (make_output(self, call, empty, NULL, WORK) < 0)
+    if (make_array(call, WORK) < 0)
         return -1;
     call->core.workspace = call->arrays[WORK].address;
     call->core.workspace_nbytes = nbytes;
     return 1;
 }
 
-/* If no new DeviceArray keeps what the call reads, keep it until the next such call in its stream.
- */
-static int keep(const gpu_rnn_object *self, const gpu_call *call, PyObject *kept)
-{
-    for (int k = Y; k < NUM_ARRAYS; k++)
-        if (call->arrays[k].is_new && call->arrays[k].is_ours)
-            return 0;
-    PyObject *stream = stream_to_object(call->core.stream);
-    const int failed = stream ? PyDict_SetItem(self->kept, stream, kept) : -1;
-    Py_XDECREF(stream);
-    return failed;
-}
-
-static rnl_status run_core(const gpu_rnn_object *self, gpu_call *call, rnl_error *err)
-{
-    rnl_status status;
-    Py_BEGIN_ALLOW_THREADS
-    status = gpu_call_order_before(call, err);
-    if (status == RNL_OK)
-        status = rnl_gpu_rnn_run(self->rnn, &call->core, err);
-    Py_END_ALLOW_THREADS
-    return status;
-}
-
-/* Once the work is submitted: note it in our outputs, and make the other owners' streams wait. */
-static rnl_status order_owners(gpu_call *call, rnl_error *err)
-{
-    rnl_status status;
-    for (int k = Y; k < NUM_ARRAYS; k++)
-        if (call->arrays[k].is_ours)
-            device_array_fill_in((device_array *)call->arrays[k].value, call->core.stream);
-    Py_BEGIN_ALLOW_THREADS
-    status = gpu_call_order_behind(call, err);
-    Py_END_ALLOW_THREADS
-    return status;
-}
-
-static PyObject *run(const gpu_rnn_object *self, gpu_call *call, PyObject *empty)
+static PyObject *run(const gpu_rnn_object *self, gpu_call *call)
 {
     rnl_error err;
-    PyObject *result = NULL, *kept = gpu_call_list_kept(call);
-    if (!kept || make_outputs(self, call, empty, kept) < 0)
-        goto done;
+    rnl_status status;
+    if (make_outputs(self, call) < 0)
+        return NULL;
     set_arrays(call);
-    /* in another stream than x's library works in, a graph would not keep the workspace */
-    const foreign *const x = &call->arrays[X];
-    const int is_at_home = empty && x->knows_stream && x->stream == call->core.stream;
-    if (is_at_home && make_workspace(self, call, empty) < 0)
-        goto done;
-    rnl_status status = run_core(self, call, &err);
-    if (status == RNL_OK && keep(self, call, kept) < 0)
-        goto done;
-    if (status == RNL_OK)
-        status = order_owners(call, &err);
-    result = status == RNL_OK ? result_to_tuple(call->arrays[Y].value, call->arrays[HN].value,
-                                                call->arrays[CN].value)
-                              : raise_status(call->reader.state, &err);
-done:
-    Py_XDECREF(kept);
-    return result;
+    if (call->is_ordered && call->empty && make_workspace(self, call) < 0)
+        return NULL;
+    Py_BEGIN_ALLOW_THREADS /* without a workspace it waits */
+    status = rnl_gpu_rnn_run(self->rnn, &call->core, &err);
+    Py_END_ALLOW_THREADS
+    return status == RNL_OK ? result_to_tuple(call->arrays[Y].value, call->arrays[HN].value,
+                                              call->arrays[CN].value)
+                            : raise_status(call->reader.state, &err);
 }
 
 /* The shapes of x, h_0, c_0, out, h_out and c_out, None for those that are not given. */
@@ -247,18 +222,30 @@ static PyObject *list_shapes(const gpu_call *call)
     return list;
 }
 
+/* Give all arrays back. What runs then must not see our exception. */
+static void end(gpu_call *call, PyObject **values)
+{
+    PyObject *type, *error, *traceback;
+    PyErr_Fetch(&type, &error, &traceback);
+    for (int k = 0; k < NUM_ARRAYS; k++) {
+        Py_XDECREF(call->arrays[k].keeps);
+        Py_XDECREF(call->made[k]);
+        Py_XDECREF(values[k]);
+    }
+    Py_XDECREF(call->reader.options);
+    PyErr_Restore(type, error, traceback);
+}
+
 PyObject *gpu_rnn_call(PyObject *object, PyObject *const *args, Py_ssize_t n)
 {
     const gpu_rnn_object *const self = (gpu_rnn_object *)object;
     PyObject *values[NUM_ARRAYS] = {NULL}, *result = NULL;
-    gpu_call call = {.reader = {.state = PyType_GetModuleState(Py_TYPE(object)),
-                                .device = self->device,
-                                .dtype = self->spec.dtype}};
+    gpu_call call = {0};
     if (n != NUM_ARGS)
         return PyErr_Format(PyExc_TypeError, "call() takes %d arguments, got %zd", NUM_ARGS, n);
     int ready = read_arguments(self, args, values, &call);
     if (ready > 0)
-        ready = gpu_call_read_stream(args[ARG_STREAM], &call);
+        ready = choose_stream(self, args[ARG_STREAM], args[ARG_HOME], &call);
     if (ready > 0)
         ready = take_arrays(values, &call);
     if (ready == 0)
@@ -266,12 +253,7 @@ PyObject *gpu_rnn_call(PyObject *object, PyObject *const *args, Py_ssize_t n)
     else if (ready > 0 && !gpu_call_fits(&self->spec, args[ARG_LENGTHS], &call))
         result = list_shapes(&call);
     else if (ready > 0)
-        result = run(self, &call, given(args[ARG_EMPTY]));
-    foreign_end(&call.reader);
-    for (int k = 0; k < NUM_ARRAYS; k++) {
-        Py_XDECREF(call.arrays[k].keeps);
-        Py_XDECREF(call.made[k]);
-        Py_XDECREF(values[k]);
-    }
+        result = run(self, &call);
+    end(&call, values);
     return result;
 }

@@ -9,8 +9,7 @@ typedef struct gpu_rnn_object {
     rnl_gpu_rnn *rnn;
     rnl_spec spec;
     int device;
-    int64_t num_params;
-    PyObject *kept; /* by stream: inputs of the last call in it that no result keeps alive */
+    PyObject *weights; /* a copy, for pickles */
 } gpu_rnn_object;
 
 /* gpu_call.c */

@@ -193,11 +193,8 @@ static int add_type(PyObject *module, PyType_Spec *spec, PyTypeObject **type)
 static int add_words(native_state *state)
 {
     static const char *const words[NUM_WORDS] = {
-        [WORD_EXCHANGE] = "__dlpack_c_exchange_api__",
         [WORD_DLPACK] = "__dlpack__",
         [WORD_DLPACK_DEVICE] = "__dlpack_device__",
-        [WORD_STREAM] = "stream",
-        [WORD_MAX_VERSION] = "max_version",
         [WORD_IDENT] = "ident",
     };
     for (int k = 0; k < NUM_WORDS; k++)

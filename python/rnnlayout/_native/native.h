@@ -15,15 +15,7 @@
 #endif
 
 /* Names of attributes: those of other libraries' arrays, and of threads. */
-enum {
-    WORD_EXCHANGE,
-    WORD_DLPACK,
-    WORD_DLPACK_DEVICE,
-    WORD_STREAM,
-    WORD_MAX_VERSION,
-    WORD_IDENT,
-    NUM_WORDS
-};
+enum { WORD_DLPACK, WORD_DLPACK_DEVICE, WORD_IDENT, NUM_WORDS };
 
 typedef struct native_state {
     PyObject *error, *spec_error, *layout_error, *lossy_error, *no_cudnn_error, *cudnn_error;
@@ -120,11 +112,6 @@ extern PyType_Spec stepper_type_spec;
 
 /* gpu_rnn.c */
 extern PyType_Spec gpu_rnn_type_spec;
-
-/* streams.c. In Python a stream is a number: 1 is NULL here. The first raises an exception unless
- * the object is an int and such a number, which 0 is not; NULL then too. */
-void *stream_from_object(PyObject *number);
-PyObject *stream_to_object(void *stream);
 
 /* device_array.c */
 extern PyType_Spec device_array_type_spec;

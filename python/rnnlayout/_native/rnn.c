@@ -37,18 +37,36 @@ static int prepare(rnn_object *self, const native_state *state, PyObject *weight
     return failed ? -1 : 0;
 }
 
+/* The index of the name, or -1 with an exception. */
+static int math_of(const char *name)
+{
+    static const char *const names[] = {[RNL_CPU_MATH_DEFAULT] = "default",
+                                        [RNL_CPU_MATH_BFLOAT16] = "bfloat16",
+                                        [RNL_CPU_MATH_INT8] = "int8"};
+    for (int k = 0; k < (int)(sizeof names / sizeof *names); k++)
+        if (strcmp(names[k], name) == 0)
+            return k;
+    PyErr_Format(PyExc_TypeError, "math is '%s': not supported", name);
+    return -1;
+}
+
 static PyObject *rnn_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"spec", "weights", "clip", "rounds", "borrows", NULL};
+    static char *names[] = {"spec", "weights", "clip", "math", "borrows", NULL};
     const native_state *state = PyType_GetModuleState(type);
     PyObject *spec_object, *weights, *clip = Py_None;
     rnl_spec spec;
+    const char *math = "default";
     rnl_rnn_options options = {0};
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO|Opp:Rnn", names, &spec_object, &weights,
-                                     &clip, &options.rounds, &options.borrows) ||
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO|Osp:Rnn", names, &spec_object, &weights,
+                                     &clip, &math, &options.borrows) ||
         spec_from_object(state, spec_object, &spec) < 0 ||
         clip_from_object(clip, &options.clips, &options.clip_low, &options.clip_high) < 0)
         return NULL;
+    const int number = math_of(math);
+    if (number < 0)
+        return NULL;
+    options.math = (rnl_cpu_math)number;
     rnn_object *self = (rnn_object *)object_new(type);
     if (!self)
         return NULL;
@@ -99,9 +117,11 @@ typedef struct arrays {
     PyArrayObject *x, *h0, *c0, *lengths, *y, *hn, *cn;
 } arrays;
 
+enum { MADE_Y, MADE_HN, MADE_CN, MADE_LENGTHS, NUM_MADE };
+
 typedef struct rnn_call {
     arrays given;
-    PyObject *made[3]; /* outputs that were made for the call: references to release */
+    PyObject *made[NUM_MADE]; /* for the call: references to release */
     int axes, batched, type;
     rnl_rnn_call core;
 } rnn_call;
@@ -186,7 +206,7 @@ static int fits_input(const rnn_object *self, int checked, rnn_call *call)
                   &core->x_batch) < 0)
         return 0;
     if (a->lengths &&
-        !(is_plain(a->lengths, NPY_INT64) && PyArray_NDIM(a->lengths) == 1 &&
+        !(call->batched && is_plain(a->lengths, NPY_INT64) && PyArray_NDIM(a->lengths) == 1 &&
           PyArray_IS_C_CONTIGUOUS(a->lengths) && PyArray_DIM(a->lengths, 0) == core->N))
         return 0;
     return (!a->h0 || is_state(self, call, a->h0, self->state_size)) &&
@@ -286,6 +306,18 @@ static int make(PyArrayObject **given, PyObject **made, int ndim, npy_intp *shap
     return *made ? 0 : -1;
 }
 
+/* Copy the lengths: the core has checked them when it uses them, and another thread may change the
+ * caller's. */
+static int copy_lengths(rnn_call *call)
+{
+    arrays *given = &call->given;
+    if (!given->lengths)
+        return 0;
+    call->made[MADE_LENGTHS] = PyArray_NewCopy(given->lengths, NPY_CORDER);
+    given->lengths = (PyArrayObject *)call->made[MADE_LENGTHS];
+    return given->lengths ? 0 : -1;
+}
+
 /* Make the outputs that the caller did not give. */
 static int make_outputs(const rnn_object *self, rnn_call *call)
 {
@@ -305,11 +337,11 @@ static int make_outputs(const rnn_object *self, rnn_call *call)
         c[1] = c[2];
     }
     arrays *given = &call->given;
-    if (make(&given->y, &call->made[0], ndim, y, call->type) < 0 ||
-        make(&given->hn, &call->made[1], 2 + call->batched, h, call->type) < 0)
+    if (make(&given->y, &call->made[MADE_Y], ndim, y, call->type) < 0 ||
+        make(&given->hn, &call->made[MADE_HN], 2 + call->batched, h, call->type) < 0)
         return -1;
     return rnl_cell_facts_of(self->spec.cell)->has_c
-               ? make(&given->cn, &call->made[2], 2 + call->batched, c, call->type)
+               ? make(&given->cn, &call->made[MADE_CN], 2 + call->batched, c, call->type)
                : 0;
 }
 
@@ -349,7 +381,7 @@ static int prepare_call(const rnn_object *self, rnn_call *call, int checked)
     const int is_given = a->y || a->hn || a->cn;
     if ((call->axes == STEP && self->spec.bidirectional) || !fits_input(self, checked, call))
         return 0;
-    if (make_outputs(self, call) < 0)
+    if (copy_lengths(call) < 0 || make_outputs(self, call) < 0)
         return -1;
     if (!fits_output(self, call))
         return 0;
@@ -406,7 +438,7 @@ static PyObject *rnn_run(PyObject *object, PyObject *const *args, Py_ssize_t n)
                         "run(): an array does not have the type or shape that the core needs");
     else if (ready == 0)
         result = Py_NewRef(Py_None);
-    for (int k = 0; k < 3; k++)
+    for (int k = 0; k < NUM_MADE; k++)
         Py_XDECREF(call.made[k]);
     return result;
 }
@@ -430,13 +462,14 @@ static PyMethodDef rnn_methods[] = {
      " checked overlaps, bfloat16 is passed as uint16, and an argument that does not fit is a"
      " TypeError."},
     {"weights", rnn_weights, METH_NOARGS,
-     "weights($self)\n--\n\nReturn the weight space that it was made from; bfloat16 as uint16."},
+     "weights($self)\n--\n\nReturn the weight space that it was made from; bfloat16 as uint16,"
+     " with math int8 as it was rounded."},
     {NULL, NULL, 0, NULL}};
 
 static PyType_Slot rnn_slots[] = {
-    {Py_tp_doc, "Rnn(spec, weights, clip=None, rounds=False, borrows=False)\n--\n\nAn RNN prepared"
-                " for the CPU. weights: 1-D, in layout \"cpu\"; clip: (low, high); rounds, borrows:"
-                " as in rnl_rnn_options."},
+    {Py_tp_doc, "Rnn(spec, weights, clip=None, math='default', borrows=False)\n--\n\nAn RNN"
+                " prepared for the CPU. weights: 1-D, in layout \"cpu\"; clip: (low, high); math:"
+                " \"default\", \"bfloat16\" or \"int8\"; borrows: as in rnl_rnn_options."},
     {Py_tp_new, rnn_new},
     {Py_tp_dealloc, rnn_dealloc},
     {Py_tp_methods, rnn_methods},

@@ -34,15 +34,16 @@ def _maker_of(x: Any) -> str | None:
     return next((_MAKERS[name] for name in packages if name in _MAKERS), None)
 
 
+def is_immutable(array: Any) -> bool:
+    """Return whether its library promises that an array never changes."""
+    return _maker_of(array) == "jax.dlpack"
+
+
 def library_like(x: Any) -> tuple[Callable[[tuple[int, ...]], Any] | None, int | None]:
     """Return a function that makes a new array of x's library, dtype and GPU from a shape, and the
-    number of the stream in which the library works, if DLPack does not tell it.
-
-    Return None for what the library lacks.
+    number of the stream in which the library works; None if that is not known.
     """
     maker = _maker_of(x)
-    if maker == "torch" and hasattr(x, "__dlpack_c_exchange_api__"):
-        return x.new_empty, None
     if maker == "torch" and x.is_cuda:
         current = sys.modules["torch"].cuda.current_stream(x.device)
         return x.new_empty, current.cuda_stream or LEGACY

@@ -109,7 +109,7 @@ def _search(chosen: str | None, origin: str) -> list[Place]:
 def _is_loaded() -> bool:
     """Return whether the process has loaded a libcudnn."""
     try:
-        with open("/proc/self/maps", errors="replace") as maps:
+        with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
             return any(f"/{_LIBRARY}" in line for line in maps)
     except OSError:
         return False

@@ -28,7 +28,13 @@ from .call_arrays import (
     read_lengths,
     type_name,
 )
-from .caller_arrays import is_on_device, library_like, may_need_gradients, results_like
+from .caller_arrays import (
+    is_immutable,
+    is_on_device,
+    library_like,
+    may_need_gradients,
+    results_like,
+)
 from .source_settings import SourceSettings
 from .streams import stream_of
 
@@ -69,6 +75,9 @@ def call_on_gpu(
     states = state if isinstance(state, (tuple, list)) else (state,)
     if may_need_gradients(x, *states, *outs):
         return None
+    for what, out in zip(OUTPUTS, outs, strict=True):
+        if is_immutable(out):
+            raise LayoutError(f"{what} is an array of JAX, which cannot be written: omit it")
     steps = None if lengths is None else read_lengths(lengths)
     number = None if stream is None else stream_of(stream)
     empty, home = library_like(x)

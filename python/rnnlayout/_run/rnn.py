@@ -23,6 +23,7 @@ from .rnn_options import RNNOptions, check_choices, gpu_number, read_options
 from .source_settings import SourceSettings, source_settings_of
 
 CPU = Layout("the forward pass")
+_DTYPES_OF_MATH = {"bfloat16": "bfloat16", "int8": "float32"}  # of the weights
 
 
 class RNN:
@@ -39,9 +40,12 @@ class RNN:
         None, as the source says. Not on a GPU.
     math: "default". On the CPU also "bfloat16": the weights (not float64) and the operands of
         matrix products are rounded to bfloat16; sums, gates and states stay float32. spec.dtype is
-        then "bfloat16", and x bfloat16 or float32. On a GPU also "tf32": float32 operands of
-        matrix products may be rounded to the 10 bits of TF32.
-    algo: cuDNN's algorithm on a GPU: "auto", for each call as PyTorch chooses, or "standard".
+        then "bfloat16", and x bfloat16 or float32. "int8", on the CPU: matrices (not of float64)
+        are rounded to one byte per weight with a scale per row, the operands of their products to
+        16 bits with a scale per step and sequence; spec.dtype and x are float32. On a GPU also
+        "tf32": float32 operands of matrix products may be rounded to the 10 bits of TF32.
+    algo: cuDNN's algorithm on a GPU: "auto", for small H one that keeps the weights in registers,
+        or "standard".
 
     Call it to run sequences; step() runs one step, stepper() is for live signals, update()
     replaces the weights. Its attributes are the options above, spec, and from it input_size,
@@ -127,9 +131,9 @@ class RNN:
     def _prepared(self, weights: np.ndarray, borrows: bool = False) -> _native.Rnn | _native.GpuRnn:
         spec, clip, math, algo = self._spec, self.cell_clip, self.math, self.algo
         if self._number is None:
-            return _native.Rnn(spec, weights, clip, math == "bfloat16", borrows)
+            return _native.Rnn(spec, weights, clip, math, borrows)
         gpu.require_gpu(self._number, spec, clip)
-        return _native.GpuRnn(spec, weights, self._number, math, algo)
+        return _native.GpuRnn(spec, weights, self._number, math == "tf32", algo == "standard")
 
     @property
     def spec(self) -> Spec:
@@ -236,14 +240,14 @@ class RNN:
             The last state may overwrite the first.
         stream: for arrays on a GPU, the stream to run in: a number (1 is the legacy default
             stream), or an object with __cuda_stream__, cuda_stream or ptr. By default the stream
-            that the owner of x works in, if that is known, otherwise the legacy default stream.
-            The call does not wait for it.
+            that PyTorch or CuPy works in, if x is theirs, otherwise the legacy default stream. The
+            call does not wait for it if all arrays are theirs.
 
         Returns y, (T, N, D * P) or (N, T, D * P), with a merge_mode P instead of D * P, and h_n, or
         (h_n, c_n) for an LSTM: the arrays to fill, or new ones of the kind of x: torch tensors if x
         is one, on a GPU CuPy's and JAX's own arrays, otherwise NumPy arrays, on a GPU DeviceArrays.
-        Raises LayoutError if shapes, dtypes or memory do not fit, or if the stream that out= is
-        used in is unknown; CudnnError if a call of cuDNN or of the driver fails.
+        Raises LayoutError if shapes, dtypes or memory do not fit; CudnnError if a call of cuDNN or
+        of the driver fails.
         """
         native, result = self._native, None
         if not self._is_plain:
@@ -253,8 +257,8 @@ class RNN:
             result = gpu.call_on_gpu(
                 native, self._spec, self._axes, x, state, lengths, outs, stream
             )
-        elif lengths is None and stream is None:
-            result = native.run(x, state, None, out, h_out, c_out, self._axes, False)
+        elif stream is None:
+            result = native.run(x, state, lengths, out, h_out, c_out, self._axes, False)
         if result is not None:
             return result
         return self._checked_call(self._axes, lengths, stream, x, state, out, h_out, c_out)
@@ -342,7 +346,7 @@ class RNN:
         )
         if passed[1] is None and not has_names(source):
             prefix = ""
-        rounds = self.math == "bfloat16" or dtype is not None
+        rounds = self.math in _DTYPES_OF_MATH or dtype is not None
         given = read_source(source, self._spec, layout, prefix, dtype_free=rounds)
         self._check_use(given)
         spec, weights = _weight_space(given, self.math, dtype)
@@ -467,13 +471,13 @@ def _weight_space(given: CheckedRNN, math: str, dtype: Any) -> tuple[Spec, np.nd
     """Return the spec and the bits of a 1-D array to prepare an RNN from, a copy only if needed."""
     if dtype is not None and dtype_name(dtype) != given.dtype:
         given = run_conversion(given, CPU, dtype)[0]
-    if math == "bfloat16" and given.dtype == "float64":
+    if math in _DTYPES_OF_MATH and given.dtype == "float64":
         raise SpecError(
-            "math='bfloat16' would discard the precision of float64 weights: pass "
+            f"math={math!r} would discard the precision of float64 weights: pass "
             + Ask("dtype", "float32")
             + " too"
         )
-    name = "bfloat16" if math == "bfloat16" else given.dtype
+    name = _DTYPES_OF_MATH.get(math, given.dtype)
     spec = given.spec if given.dtype == name else given.spec.replace(dtype=name)
     if given.layout.name in ("cudnn", CPU.name) and given.dtype == name:
         return spec, given.arrays[0]

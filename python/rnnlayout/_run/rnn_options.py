@@ -10,9 +10,9 @@ from rnnlayout._model.spec import check_flag
 from rnnlayout._native import SpecError
 
 _MATHS = {
-    "cpu": ("default", "bfloat16"),
+    "cpu": ("default", "bfloat16", "int8"),
     "cuda": ("default", "tf32"),
-    "auto": ("default", "bfloat16", "tf32"),
+    "auto": ("default", "bfloat16", "int8", "tf32"),
 }
 _ALGOS = ("auto", "standard")
 

@@ -144,14 +144,18 @@ def _fitting_in_layouts(
     else:
         assert asked.layout is not None
         placed = [_Placed(asked.layout, shapes, None)]
-    if asked.spec is not None:
-        found = _rnns_of_spec(placed, names, asked.spec.replace(dtype=dtype))
+    if (spec := asked.spec) is not None:
+        spec = spec if spec.dtype == dtype else spec.replace(dtype=dtype)
+        found = _rnns_of_spec(placed, names, spec)
     else:
         found = _inferred_rnns(placed, names, dtype, asked.hints)
-    found = _without_same(found)
-    if len({one.layout for one in found}) > 1:
-        raise _several_layouts(one.layout for one in found)
-    return tuple(found)
+    kept: list[FittingRNN] = []  # without biases, cells of Equinox are cells of torch
+    for one in found:
+        if not any(same_network(one, other) for other in kept):
+            kept.append(one)
+    if len({one.layout for one in kept}) > 1:
+        raise _several_layouts(one.layout for one in kept)
+    return tuple(kept)
 
 
 def _inferred_rnns(
@@ -210,7 +214,8 @@ def _rnns_of_spec(
 ) -> list[FittingRNN]:
     matches = []
     for one in placed:
-        for optional_tensors in _optional_variants(spec):
+        for more in (0, HAS_BIAS, HAS_PEEPHOLES, HAS_BIAS | HAS_PEEPHOLES):
+            optional_tensors = optional_tensors_of(spec) ^ more  # first those that the spec has
             try:
                 expected = dict(_native.tensors(one.layout, spec, optional_tensors))
             except ValueError:
@@ -233,12 +238,6 @@ def _rnns_of_spec(
     return exact
 
 
-def _optional_variants(spec: Spec) -> list[int]:
-    """Return which optional tensors a source may have, first those that the spec has."""
-    first = optional_tensors_of(spec)
-    return [first ^ more for more in (0, HAS_BIAS, HAS_PEEPHOLES, HAS_BIAS | HAS_PEEPHOLES)]
-
-
 def _no_match(
     placed: Sequence[_Placed],
     names: tuple[str, ...] | None,
@@ -252,16 +251,6 @@ def _no_match(
 
 
 # ------------------------------------------------------------------------------ one of several
-
-
-def _without_same(found: Iterable[FittingRNN]) -> list[FittingRNN]:
-    """Leave out what tensors may be too if it is the same: without biases, cells of Equinox are
-    cells of torch."""
-    kept: list[FittingRNN] = []
-    for one in found:
-        if not any(same_network(one, other) for other in kept):
-            kept.append(one)
-    return kept
 
 
 def same_network(a: FittingRNN, b: FittingRNN) -> bool:

@@ -39,14 +39,12 @@ class RNNDescription:
 
     def spec(self) -> Spec | None:
         """Return its Spec, or None if the input size is not recorded."""
-        return self._known()[0] if "input_size" in self.hints else None
+        recorded = "input_size" in self.hints
+        return _spec_and_names(self.layout, frozenset(self.hints.items()))[0] if recorded else None
 
     def names(self) -> tuple[str, ...]:
         """Return the names of its tensors, if it records its input size."""
-        return self._known()[1]
-
-    def _known(self) -> tuple[Spec, tuple[str, ...]]:
-        return _spec_and_names(self.layout, frozenset(self.hints.items()))
+        return _spec_and_names(self.layout, frozenset(self.hints.items()))[1]
 
 
 @lru_cache(maxsize=64)

@@ -20,7 +20,8 @@ _KERAS_2 = ("tf_keras", "keras.engine", "keras.src.engine", "tensorflow.python.k
 
 
 def is_keras_layer(value: Any) -> bool:
-    return hasattr(value, "get_weights") and hasattr(value, "get_config")
+    own = type(value)  # a module of torch takes long to say what it lacks
+    return hasattr(own, "get_weights") and hasattr(own, "get_config")
 
 
 def describe_keras_layer(layer: Any) -> RNNDescription:

@@ -2,9 +2,9 @@
 
 A source is, in the order in which it is tried: what load() returned, with one RNN (containers);
 a path, which is an error; a module, layer or model with one, which describes it (frameworks); a
-Weights or a result of convert(), which know their RNN; a dict of tensors, by their names (dicts); a
-list of arrays in a named layout; a flat vector with a spec. Which RNN the tensors are is one
-question for all of them (fitting).
+Weights or a result of convert(), which know their RNN; a dict of tensors, by their names; a list
+of arrays in a named layout (read_tensors); a flat vector with a spec. Which RNN the tensors are is
+one question for all of them (fitting).
 """
 
 from __future__ import annotations
@@ -34,9 +34,8 @@ from . import flat_errors, frameworks
 from .caller_spec import CallerSpec, check_hints
 from .candidates import is_one_vector
 from .containers import only_rnn, path_error
-from .dicts import read_dict
 from .mismatch import check_prefix
-from .read_tensors import read_tensors
+from .read_tensors import read_dict, read_tensors
 
 _LONGEST_PATH = 4096  # bytes, PATH_MAX of Linux
 
@@ -146,7 +145,7 @@ def _read_again(old: CheckedRNN, asked: CallerSpec) -> CheckedRNN:
     asked.check_dtype("the Weights", old.dtype)
     bits = [Bits(array, old.dtype) for array in old.arrays]
     known = replace(asked, layout=old.layout)
-    found = read_tensors(zip(old.names, bits, strict=True), tuple(old.names), known)
+    found = read_tensors(zip(old.names, bits, strict=True), None, known)
     return replace(found, config=old.config, batch_first=old.batch_first, rounded=old.rounded)
 
 

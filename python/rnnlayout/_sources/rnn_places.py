@@ -17,6 +17,7 @@ from rnnlayout._model.layout import Layout, layouts_to_infer, layouts_to_name
 
 from .candidates import is_one_vector, one_layer_candidates
 from .tensor_paths import (
+    KERAS,
     LONGEST_NAME,
     drop_direction,
     flax_path,
@@ -147,14 +148,15 @@ def _tensor_leaf(tensor: str) -> str:
 def _places_of_layout(
     layout: Layout, read: list[tuple[str, list[NameReading]]]
 ) -> Iterator[RNNPlace]:
-    leaves, numbered = _layout_leaves(layout), _numbers_layers(layout)
+    leaves, numbered, flax = _layout_leaves(layout), _numbers_layers(layout), is_flax(layout)
+    has_paths = flax or layout.name in KERAS
     found: dict[tuple[str, bool], dict[str, str]] = {}
     for name, readings in read:
-        if path := _cell_path(layout, name):
+        if has_paths and (path := _cell_path(layout, name)):
             found.setdefault((path[0], False), {})[path[1]] = name
             continue
         for prefix, tensor, leaf, short in readings:
-            if with_slashes(layout, leaf) not in leaves:
+            if (with_slashes(layout, leaf) if flax else leaf) not in leaves:
                 continue
             tensor = with_slashes(layout, tensor)
             begins = bool(_NUMBERED.match(tensor))  # with the number of a layer
@@ -164,7 +166,7 @@ def _places_of_layout(
                 break
     for (prefix, short), names in found.items():
         own = drop_direction(names)
-        if is_flax(layout) and own is not names:  # one RNN of a Bidirectional, or its shared cell
+        if flax and own is not names:  # one RNN of a Bidirectional, or its shared cell
             tensor, name = next(iter(own.items()))
             prefix = name[: -len(tensor)]
         yield RNNPlace(prefix, own, short)

@@ -16,7 +16,7 @@ RNNS = "torch.nn.modules.rnn"
 _WRAPPERS = ("torch.nn.parallel", "torch._dynamo")  # around a module: DataParallel, torch.compile
 _QUANTIZED = ("torch.ao.nn.quanti", "torch.nn.quanti")
 _FIELDS = ("input_size", "hidden_size", "num_layers", "bidirectional", "proj_size", "bias")
-_SAID = (*_FIELDS, "mode", "nonlinearity")
+_SAID = (*_FIELDS, "mode", "nonlinearity", "batch_first")
 _CELLS = {"LSTM": "lstm", "GRU": "gru", "RNN_TANH": "rnn_tanh", "RNN_RELU": "rnn_relu"}
 
 
@@ -46,7 +46,7 @@ def torch_spec(module: Any) -> RNNDescription:
     """
     module = rnn_in(module)
     names = _rnn_classes(module)
-    if class_names(module, *_QUANTIZED) or names in ([], ["RNNCellBase"]):
+    if names in ([], ["RNNCellBase"]) or class_names(module, *_QUANTIZED):
         raise _no_torch_rnn(module)
     is_cell = "RNNBase" not in names
     kind = names[names.index("RNNCellBase") - 1] if is_cell else names[0]
@@ -55,7 +55,7 @@ def torch_spec(module: Any) -> RNNDescription:
         said = {name: getattr(module, name) for name in _SAID if hasattr(module, name)}
     hints = {"num_layers": 1, "bidirectional": False, "proj_size": 0} | torch_fields(kind, said)
     layout = "torch-cell" if is_cell else "torch"
-    return RNNDescription(layout, hints, {}, getattr(module, "batch_first", None))
+    return RNNDescription(layout, hints, {}, said.get("batch_first"))
 
 
 def torch_fields(kind: str, said: Mapping[str, Any]) -> dict[str, Any]:
@@ -96,7 +96,7 @@ def check_parameters(module: Any, names: Collection[str]) -> None:
 
     Those of parametrizations are the parts of a weight.
     """
-    parameter = _parameter_class()
+    parameter = sys.modules["torch"].nn.Parameter
     found = [name for name, value in module.named_parameters() if isinstance(value, parameter)]
     if more := [name for name in found if name not in names and "parametrizations." not in name]:
         raise mismatch.more_parameters(module, _rnn_classes(rnn_in(module))[0], more)
@@ -110,11 +110,18 @@ def modules_with_calls(module: Any) -> list[Any]:
 
 def rnn_in(module: Any) -> Any:
     """Return the RNN in a module that applies dropout to its weights, another module as it is."""
-    inner = getattr(module, "module", None)
-    if class_names(inner, RNNS):
+    inner = _inner_rnn(module)
+    if inner is not None:
         computed = plain_names(tuple(_kept(module))).computed
         return inner if any(one.dropped for one in computed.values()) else module
     return module
+
+
+def _inner_rnn(module: Any) -> Any:
+    """Return the RNN that a module wraps, None if it wraps none."""
+    if "module" not in getattr(module, "_modules", ()):
+        return None
+    return module.module if class_names(module.module, RNNS) else None
 
 
 def torch_expression(module: Any, names: Iterable[str]) -> str:
@@ -128,18 +135,15 @@ def torch_expression(module: Any, names: Iterable[str]) -> str:
 
 def _kept(module: Any) -> dict[str, Any]:
     """Return the parameters and buffers of an RNN, or of one with dropout of its weights."""
-    parameter = _parameter_class()  # a plain tensor in the place of a parameter is computed
+    # a plain tensor in the place of a parameter is computed
+    parameter = sys.modules["torch"].nn.Parameter
     owned = module.named_parameters(recurse=False, remove_duplicate=False)
     kept = {name: value for name, value in owned if isinstance(value, parameter)}
     kept |= dict(module.named_buffers(recurse=False))
-    inner = getattr(module, "module", None)
-    if class_names(inner, RNNS):
+    inner = _inner_rnn(module)
+    if inner is not None:
         kept |= {f"module.{name}": value for name, value in _kept(inner).items()}
     return kept
-
-
-def _parameter_class() -> Any:
-    return sys.modules["torch"].nn.Parameter
 
 
 def _stored(plain: PlainNames, names: Iterable[str]) -> set[str]:
@@ -176,8 +180,9 @@ def is_script(module: Any) -> bool:
 
 def _rnn_classes(module: Any) -> list[str]:
     """Return the names of a module's classes of torch's RNNs, [] if it is no RNN."""
-    if not is_script(module):
-        return class_names(module, RNNS)
+    names = class_names(module, RNNS)
+    if names or not is_script(module):
+        return names
     name = module.original_name  # of its class, whose module the compiled type has in its name
     if not module._c._type().qualified_name().startswith(f"__torch__.{RNNS}."):
         return []

@@ -153,11 +153,15 @@ class Weights(Mapping[str, np.ndarray], HasRNN):
 
 
 def weights_of(
-    given: CheckedRNN, report: engine.Report | None = None, config: dict[str, Any] | None = None
+    given: CheckedRNN | HasRNN, report: engine.Report | None = None, **known: Any
 ) -> Weights:
-    """Return the Weights of checked arrays."""
+    """Return the Weights of checked arrays, or of other Weights without their report.
+
+    known: what is to be changed of the CheckedRNN: config, batch_first, rounded.
+    """
+    own = given if isinstance(given, CheckedRNN) else checked_rnn_of(given)
     weights = Weights.__new__(Weights)
-    weights._set(given if config is None else replace(given, config=config), report)
+    weights._set(replace(own, **known), report)
     return weights
 
 

@@ -1,7 +1,7 @@
 #include "cpu/crowd.h"
 
-#include "core/clock.h"
 #include "forward/team.h"
+#include "system/system.h"
 
 int64_t crowd_wait_ns, crowd_lost_ns;
 static int crowded_calls;

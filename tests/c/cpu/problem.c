@@ -25,10 +25,22 @@ static double *numbers(int64_t n, rnl_dtype dtype, double size)
     return all;
 }
 
+/* Make every apart-th number subnormal or zero. */
+static void shrink(double *all, int64_t n, rnl_dtype dtype, int64_t apart)
+{
+    const double size = dtype == RNL_FLOAT64   ? 0x1p-1024
+                        : dtype == RNL_FLOAT16 ? 0x1p-16
+                                               : 0x1p-128;
+    for (int64_t k = 0; k < n; k += apart)
+        all[k] = rounded(dtype, all[k] * size);
+}
+
 static rnl_spec random_spec(int64_t scale)
 {
-    rnl_spec spec = rnl_spec_default((rnl_cell)random_below(4), 1 + random_below(20),
-                                     1 + random_below(MOST_UNITS * scale));
+    /* one after the other: the order of arguments is the compiler's */
+    const rnl_cell cell = (rnl_cell)random_below(4);
+    const int64_t I = 1 + random_below(20), H = 1 + random_below(MOST_UNITS * scale);
+    rnl_spec spec = rnl_spec_default(cell, I, H);
     spec.num_layers = 1 + random_below(3);
     spec.bidirectional = (int)random_below(2);
     spec.bias = (rnl_bias)random_below(4);
@@ -73,13 +85,21 @@ problem random_problem(void)
     p.dtype = p.spec.dtype < RNL_FLOAT32 && random_below(2) ? RNL_FLOAT32 : p.spec.dtype;
     if (p.spec.cell == RNL_LSTM && random_below(3) == 0)
         p.options = (rnl_rnn_options){.clips = 1, .clip_low = -0.25, .clip_high = 0.125};
-    p.options.rounds = p.spec.dtype == RNL_BFLOAT16 && random_below(2);
+    if (p.spec.dtype == RNL_BFLOAT16 && random_below(2))
+        p.options.math = RNL_CPU_MATH_BFLOAT16;
+    if (p.spec.dtype == RNL_FLOAT32 && random_below(2))
+        p.options.math = RNL_CPU_MATH_INT8;
     p.num_weights = num_weights_of(&p.spec);
     /* so small that a state adds at most its own size to the next one */
     p.weights = numbers(p.num_weights, p.spec.dtype, 1.0 / (double)p.S);
     p.x = numbers(p.T * p.N * p.spec.input_size, p.dtype, 1);
     p.h0 = numbers(p.spec.num_layers * p.D * p.N * p.S, p.dtype, 1);
     p.c0 = numbers(p.spec.num_layers * p.D * p.N * p.H, p.dtype, 1);
+    if (random_below(4) == 0) {
+        const int64_t apart = random_below(2) ? 1 : 3;
+        shrink(p.weights, p.num_weights, p.spec.dtype, apart);
+        shrink(p.x, p.T * p.N * p.spec.input_size, p.dtype, apart);
+    }
     p.has_lengths = random_below(2);
     for (int64_t n = 0; n < p.N; n++)
         p.lengths[n] = random_below(p.T + 1);

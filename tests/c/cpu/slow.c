@@ -63,11 +63,36 @@ static cell cell_at(const problem *p, int64_t layer, int64_t direction)
     return c;
 }
 
+/* The scale of n values of which the largest magnitude becomes `most`. */
+static float scale_of(const double *values, int64_t n, float most)
+{
+    double largest = 0;
+    for (int64_t k = 0; k < n; k++)
+        largest = fmax(largest, fabs(values[k]));
+    return largest < 0x1p-100 ? 0 : (float)largest / most;
+}
+
+/* The product of weights in one byte with x in two: RNL_CPU_MATH_INT8. */
+static double dot_of_bytes(const double *w, const double *x, int64_t n)
+{
+    const float x_scale = scale_of(x, n, 32767);
+    int exponent;
+    const float mantissa = frexpf(scale_of(w, n, 127), &exponent);
+    const float scale = ldexpf(ceilf(ldexpf(mantissa, 16)), exponent - 16); /* 16 bits */
+    double sum = 0;
+    for (int64_t k = 0; k < n && scale > 0 && x_scale > 0; k++)
+        sum += nearbyintf((float)w[k] / scale) * nearbyintf((float)x[k] * (1 / x_scale));
+    return sum * scale * x_scale;
+}
+
 static double dot(const problem *p, const double *w, const double *x, int64_t n)
 {
+    if (p->options.math == RNL_CPU_MATH_INT8)
+        return dot_of_bytes(w, x, n);
+    const bool rounds = p->options.math == RNL_CPU_MATH_BFLOAT16;
     double sum = 0;
     for (int64_t k = 0; k < n; k++)
-        sum += w[k] * (p->options.rounds ? rounded(RNL_BFLOAT16, x[k]) : x[k]);
+        sum += w[k] * (rounds ? rounded(RNL_BFLOAT16, x[k]) : x[k]);
     return sum;
 }
 
@@ -160,13 +185,14 @@ static double bound(const problem *p, const cell *w)
     return (K + 16) * u * (terms + 3) * 4;
 }
 
-/* May the two round different numbers to bfloat16? If they round their own results: two close
- * numbers may be rounded to different sides, which differ by at most 2^-7. */
-static bool rounds_apart(const problem *p)
+/* By how much do the two differ if they round their own results, to bfloat16 or to 16 bits? Two
+ * close numbers may be rounded to different sides. */
+static double rounds_apart(const problem *p)
 {
+    static const double units[] = {[RNL_CPU_MATH_BFLOAT16] = 0x1p-7, [RNL_CPU_MATH_INT8] = 0x1p-14};
     const bool again = p->T > 1 || p->spec.num_layers > 1 || p->spec.proj_size ||
                        (p->spec.cell == RNL_GRU && p->spec.reset == RNL_RESET_BEFORE);
-    return p->options.rounds && again;
+    return again ? units[p->options.math] : 0;
 }
 
 void check_close(const problem *p, const answer *a, const answer *b)
@@ -175,7 +201,7 @@ void check_close(const problem *p, const answer *a, const answer *b)
     for (int64_t layer = 0; layer < p->spec.num_layers; layer++) {
         const cell w = cell_at(p, layer, 0);
         for (int64_t t = 0; t < p->T; t++)
-            most = most * 3 + bound(p, &w) * size + (rounds_apart(p) ? 0x1p-7 * size : 0);
+            most = most * 3 + (bound(p, &w) + rounds_apart(p)) * size;
         size += (double)p->T; /* relu's states may grow by 1 / S * S per step */
     }
     /* plus the rounding of the result */

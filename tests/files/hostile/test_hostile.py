@@ -35,7 +35,7 @@ CASES = {name: case for module in MODULES for name, case in module.CASES.items()
 assert len(CASES) == sum(len(module.CASES) for module in MODULES), "two files of one name"
 SUFFIXES = sorted({Path(name).suffix for name in CASES})
 # The number of bytes that are changed in a file of each format, and how far the cuts are apart.
-PLAIN, LONG = (50, 256), (200, 64)
+PLAIN, LONG = (25, 512), (100, 128)
 ONLY_READ = set(readable_suffixes()) - set(writable_suffixes())
 
 pytestmark = pytest.mark.filterwarnings("ignore:Duplicate name")

@@ -3,6 +3,7 @@
 tf_keras computes the right results with its own layers.
 """
 
+import functools
 import shutil
 
 import h5py
@@ -12,7 +13,7 @@ import pytest
 import tf_keras
 from files.keras import old_models as old
 from files.keras.comparison import TOLERANCE, change_config, computes, flat, tree
-from marks import sample
+from marks import in_turn, sample
 from oracles.frameworks import KERAS_NOISE
 
 import rnnlayout as rl
@@ -28,32 +29,35 @@ SCALED = {"lstm": [True, True, False, True], "gru": [True, True, False]}
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return tmp_path_factory.mktemp("hard_sigmoid")
+def written(tmp_path_factory):
+    """Return a function: the name of a model -> what old.write_model() returns, written once."""
+    folder = tmp_path_factory.mktemp("hard_sigmoid")
+    return functools.cache(lambda name: old.write_model(*old.HARD_MODELS[name], folder))
 
 
-@pytest.fixture(scope="module", params=sample(old.HARD_MODELS, 3))
-def case(request, folder):
-    """A model's file, and inputs with the right outputs; some gates are saturated."""
-    model, _, twin = old.write_model(*old.HARD_MODELS[request.param], folder)
-    x = old.inputs_of(request.param, twin)
+@pytest.fixture(scope="module", params=sample(old.HARD_MODELS, 5))
+def case(request, written):
+    """A model's file, inputs with the right outputs, and a version of Keras; some gates are
+    saturated."""
+    name, version = request.param, dict(in_turn(old.HARD_MODELS, old.WORDS))[request.param]
+    model, _, twin = written(name)
+    x = old.inputs_of(name, twin)
     x = [4 * part for part in x] if isinstance(x, list) else x if x.dtype.kind == "i" else 4 * x
-    return model, x, [flat(twin(x))]
+    return model, x, [flat(twin(x))], version
 
 
 def test_keras_3_computes_the_same(case, tmp_path):
-    model, x, calls = case
-    for version, words in old.WORDS.items():
-        source, new = tmp_path / f"{version}.h5", tmp_path / f"{version}_new.h5"
-        shutil.copy(model, source)
-        old.reword(source, words, version)
-        done = rl.convert_file(source, new, to="keras")
-        assert any("hard_sigmoid" in report.reason for report in done.reports.values())
-        computes(keras.models.load_model(new), x, calls, ONE_MORE)
+    model, x, calls, version = case
+    source, new = tmp_path / "old.h5", tmp_path / "new.h5"
+    shutil.copy(model, source)
+    old.reword(source, old.WORDS[version], version)
+    done = rl.convert_file(source, new, to="keras")
+    assert any("hard_sigmoid" in report.reason for report in done.reports.values())
+    computes(keras.models.load_model(new), x, calls, ONE_MORE)
 
 
 def test_an_archive(case, tmp_path):
-    model, x, calls = case
+    model, x, calls, _ = case
     done = rl.convert_file(model.with_suffix(".keras"), tmp_path / "new.keras", to="keras")
     assert any("hard_sigmoid" in report.reason for report in done.reports.values())
     computes(keras.models.load_model(tmp_path / "new.keras"), x, calls, ONE_MORE)
@@ -63,9 +67,9 @@ def test_an_archive(case, tmp_path):
 
 
 @pytest.fixture(scope="module")
-def beside(folder):
+def beside(written):
     """A model's file: Keras 2's LSTM and GRU with it, an LSTM without it, and cuDNN layers."""
-    return old.write_model(*old.HARD_MODELS["hard_beside_cudnn"], folder)[:2]
+    return written("hard_beside_cudnn")[:2]
 
 
 def arrays(path, layer):
@@ -117,9 +121,9 @@ def test_weights_alone_do_not_say(beside, tmp_path):
     assert {name.split("/")[0] for name in changed} == done.reports.keys()
 
 
-def test_an_early_config_that_does_not_say(folder, tmp_path):
+def test_an_early_config_that_does_not_say(written, tmp_path):
     """hard_sigmoid was the default before Keras 2.3, and sigmoid since then."""
-    model, _, twin = old.write_model(old.nested_partly_frozen, old.HARD, old.HARD, folder)
+    model, _, twin = written("nested_partly_frozen")
     x = old.inputs_of("nested_partly_frozen", twin)
     for version, is_hard in (("2.2.4", True), ("2.3.0", False)):
         source, new = tmp_path / f"{version}.h5", tmp_path / f"{version}_new.h5"

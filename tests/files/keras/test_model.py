@@ -4,6 +4,7 @@ tf_keras writes the files with its own CuDNNLSTM and CuDNNGRU. The right results
 tf_keras's LSTM and GRU with the weights that its own loader makes of them.
 """
 
+import functools
 import io
 import json
 import os
@@ -20,7 +21,7 @@ from files.hostile.good import members
 from files.hostile.limits import limited
 from files.keras import old_models as old
 from files.keras.comparison import TOLERANCE, change_config, computes, flat, tree
-from marks import sample
+from marks import in_turn, sample
 from oracles.frameworks import KERAS_NOISE
 
 import rnnlayout as rl
@@ -31,16 +32,19 @@ CUDNN_PARTS = ("kernel:0", "recurrent_kernel:0", "bias:0")
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return tmp_path_factory.mktemp("old_keras")
+def written(tmp_path_factory):
+    """Return a function: the name of a model -> what old.write() returns, written once."""
+    folder = tmp_path_factory.mktemp("old_keras")
+    return functools.cache(lambda name: old.write(name, folder))
 
 
 @pytest.fixture(scope="module", params=sample(old.MODELS, 5))
-def case(request, folder):
-    """A model's file, its weights' file, and inputs with the right outputs."""
-    model, weights, twin = old.write(request.param, folder)
-    x = old.inputs_of(request.param, twin)
-    return model, weights, x, [flat(twin(x)) for _ in range(2)]  # a stateful one goes on
+def case(request, written):
+    """A model's file, its weights' file, inputs with the right outputs, and a version of Keras."""
+    name, version = request.param, dict(in_turn(old.MODELS, old.WORDS))[request.param]
+    model, weights, twin = written(name)
+    x = old.inputs_of(name, twin)
+    return model, weights, x, [flat(twin(x)) for _ in range(2)], version  # a stateful one goes on
 
 
 def cudnn_tensors(path):
@@ -63,18 +67,16 @@ def is_cudnn(item):
 
 
 def test_keras_3_computes_the_same(case, tmp_path):
-    model, _, x, calls = case
-    for version, words in old.WORDS.items():
-        source = tmp_path / f"{version}.h5"
-        shutil.copy(model, source)
-        old.reword(source, words, version)
-        done = rl.convert_file(source, tmp_path / f"{version}_new.h5", to="keras")
-        assert done.reports
-        computes(keras.models.load_model(tmp_path / f"{version}_new.h5"), x, calls)
+    model, _, x, calls, version = case
+    source = tmp_path / "old.h5"
+    shutil.copy(model, source)
+    old.reword(source, old.WORDS[version], version)
+    assert rl.convert_file(source, tmp_path / "new.h5", to="keras").reports
+    computes(keras.models.load_model(tmp_path / "new.h5"), x, calls)
 
 
 def test_an_archive(case, tmp_path):
-    model, _, x, calls = case
+    model, _, x, calls, _ = case
     done = rl.convert_file(model.with_suffix(".keras"), tmp_path / "new.keras", to="keras")
     assert done.reports
     computes(keras.models.load_model(tmp_path / "new.keras"), x, calls)
@@ -94,7 +96,7 @@ def test_all_else_stays(case, tmp_path):
 
 
 def test_weights_alone(case, tmp_path):
-    model, weights, x, calls = case
+    model, weights, x, calls, _ = case
     rl.convert_file(model, tmp_path / "new.h5", to="keras")
     loaded = keras.models.load_model(tmp_path / "new.h5")
     for variable in loaded.weights:
@@ -110,9 +112,9 @@ def test_weights_alone(case, tmp_path):
 
 
 @pytest.fixture(scope="module")
-def stack(folder):
+def stack(written):
     """A file of an LSTM, a GRU and a Dense."""
-    return old.write("sequential", folder)[0]
+    return written("sequential")[0]
 
 
 @pytest.fixture(params=[".h5", ".keras"])
@@ -157,8 +159,8 @@ def tensors(path, layer):
         return [group[name][()] for name in group.attrs["weight_names"]]
 
 
-def test_both_directions_are_one_entry(folder, tmp_path):
-    weights = old.write("backward_layer", folder)[1]
+def test_both_directions_are_one_entry(written, tmp_path):
+    weights = written("backward_layer")[1]
     done = rl.convert_file(weights, tmp_path / "new.h5", to="keras")
     assert list(done.reports) == ["bidirectional"]
     assert done.reports["bidirectional"].rounded_sums == 2 * 4 * 4

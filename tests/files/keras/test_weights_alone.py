@@ -3,7 +3,9 @@
 tf_keras computes the right results with its own layers, Keras 3 with the converted weights.
 """
 
+import functools
 import json
+import shutil
 
 import h5py
 import keras
@@ -53,24 +55,37 @@ def activations(found):
     return {name: one.spec.recurrent_activation for name, one in found.items()}
 
 
-@pytest.fixture
-def saved(tmp_path):
-    """A function that saves a model's weights as Keras 2.2.4 does; returns file, x and outputs."""
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    """A function that saves a model's weights as Keras 2.2.4 does, once; returns the folder of the
+    file and of the model's config, x and outputs."""
 
-    def save(which, hard=True):
-        rng = np.random.default_rng(4)
+    @functools.cache
+    def save(which, hard):
+        rng, folder = np.random.default_rng(4), tmp_path_factory.mktemp("written")
         model = model_of(tf_keras, which, hard)
         for weight in model.weights:
             weight.assign(rng.uniform(-old.WEIGHT, old.WEIGHT, weight.shape))
-        path = tmp_path / "old.h5"
-        model.save_weights(path)
-        with h5py.File(path, "r+") as file:
+        model.save_weights(folder / "old.h5")
+        with h5py.File(folder / "old.h5", "r+") as file:
             file.attrs["keras_version"] = b"2.2.4"
-        (tmp_path / "model.json").write_text(model.to_json())
+        (folder / "model.json").write_text(model.to_json())
         x = (4 * rng.standard_normal((4, 6, 3))).astype("f4")
-        return path, x, [flat(model(x))]
+        return folder, x, [flat(model(x))]
 
     return save
+
+
+@pytest.fixture
+def saved(written, tmp_path):
+    """A function that copies such files to tmp_path; returns the file, x and outputs."""
+
+    def copy(which, hard=True):
+        folder, x, calls = written(which, hard)
+        shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
+        return tmp_path / "old.h5", x, calls
+
+    return copy
 
 
 @pytest.mark.parametrize("hard", [True, False])
@@ -178,6 +193,17 @@ def test_a_config_that_does_not_fit(saved, tmp_path, change, said):
     config.write_text(change(json.loads(config.read_text())))
     with pytest.raises(rl.FileError, match=said):
         rl.load(path, config=config)
+
+
+def test_a_config_of_what_keras_3_cannot_compute(saved, tmp_path):
+    path, *_ = saved("cells")
+    config = tmp_path / "model.json"
+    text = config.read_text()
+    assert text.count('"time_major": false') == 1
+    config.write_text(text.replace('"time_major": false', '"time_major": true'))
+    with pytest.raises(rl.LossyError, match="time_major=True, which Keras 3 does not have"):
+        rl.convert_file(path, tmp_path / "new.h5", to="keras", config=config)
+    assert not (tmp_path / "new.h5").exists()
 
 
 def test_where_a_config_has_no_place(saved, tmp_path):

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from files.hostile.products import arrays_again
 from oracles.reference import Run, distance, forward, from_cudnn
 
 import rnnlayout as rl
@@ -56,3 +57,10 @@ def test_what_else_is_in_the_file(tmp_path):
     again = rl.load(new)
     assert again["encoder"] == found["encoder"] and again.others == ("mean",)
     assert b'"mean":{"dtype":"BF16"' in new.read_bytes()
+
+
+def test_a_budget_that_was_reported_as_a_wrong_suffix(tmp_path):
+    path = tmp_path / "a.pdparams"
+    path.write_bytes(arrays_again(4800))
+    with pytest.raises(rl.FileError, match="bytes of arrays, more than"):
+        rl.load(path)

@@ -328,6 +328,17 @@ def test_a_checkpoint_of_very_many_numbers(tmp_path):
     assert len(rl.convert_file(path, tmp_path / "b.npz", to="cudnn").left_out) == 100
 
 
+def test_very_many_small_tensors_in_the_older_form_exceeded_the_steps(tmp_path):
+    """They have less than 140 bytes each there, and 50 steps."""
+    path = tmp_path / "a.pt"
+    torch.save(
+        {**{f"x{k}": torch.zeros(1) for k in range(24_000)}, **torch.nn.RNN(2, 3).state_dict()},
+        path,
+        _use_new_zipfile_serialization=False,
+    )
+    assert len(rl.load(path).others) == 24_000
+
+
 @every_form
 def test_new_weights_into_a_checkpoint_lost_all_but_its_tensors(form, tmp_path):
     """The new file was one flat dict, without epoch and optimizer."""
@@ -460,6 +471,15 @@ def test_computed_in_other_ways(change, tmp_path):
     path = save(tmp_path / "m.pt", module.state_dict())
     with pytest.raises(rl.LayoutError, match=r"weight_.._l0 is stored as .*remove_parametr"):
         rl.load(path)
+
+
+def test_an_exact_copy_took_weights_that_were_rounded_before_it(tmp_path):
+    module, _ = computed("weight norm", torch.nn.LSTM(I, H))
+    new = save(tmp_path / "new.pt", module.state_dict())
+    old = save(tmp_path / "old.pt", torch.nn.LSTM(I, H).state_dict())
+    with pytest.raises(rl.LossyError, match=r"^weight_hh_l0: .* omit exact"):
+        convert_into(new, tmp_path / "b.pt", into=old, exact=True)
+    assert not (tmp_path / "b.pt").exists()
 
 
 def test_bits_of_rounding_to_bfloat16():

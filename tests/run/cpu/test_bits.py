@@ -116,3 +116,16 @@ def test_a_nan_is_not_clipped():
     c[0, 1, 2] = np.nan
     _, (_, cn) = rnn(x, (h, c))
     assert np.isnan(cn[0, 1]).any() and not np.isnan(cn[0, [0, 2]]).any()
+
+
+def test_subnormals_are_zero_during_a_call_only():
+    """The caller's own arithmetic keeps them."""
+    spec, tiny = rl.Spec("rnn_relu", 2, 2, bias=False), np.finfo("f4").tiny
+    rnn = rl.RNN([np.eye(2, dtype="f4"), np.eye(2, dtype="f4")], spec, layout="keras")
+    x = np.array([[[tiny, tiny / 2]]], "f4")
+    for y in (rnn(x)[0], rnn.step(x[0])[0][None], rnn.stepper()(x[0])[None],
+              rnn(np.repeat(x, 3, 1))[0][:, :1]):  # fmt: skip
+        assert y.tolist() == [[[tiny, 0]]]
+    assert (x[0, 0] * np.float32(0.5)).tolist() == [tiny / 2, tiny / 4]
+    _, h_n = rnn(x, x, lengths=[0])
+    assert same((h_n, h_n), (x, x))

@@ -28,6 +28,8 @@ H, BLOCK = 16, 1 << 18
 # first terms and of e^r - 1. If m is near 1, e^r is near 3/4 or 7/8, and the latter two are half as
 # large: at most 1/2.
 #
+# A result below the smallest normal number is zero.
+#
 # tanh, 1 - 2 / d from 1/2 on: the subtraction adds at most 1/2. The quotient is at most 1/2: its
 # rounding adds at most 1/4, that of d 1/2, and three errors of e^r - 1, as above, less than 1/2.
 # Below 1/2, x + x^3 s: the sum adds at most 1/2; the second term is less than a tenth of the first,
@@ -57,7 +59,9 @@ def errors(name, y, x):
     right = np.tanh(x) if name == "tanh" else np.where(x < 0, e, 1) / (1 + e)
     limits = np.finfo(y.dtype)
     power = np.maximum(np.frexp(np.abs(right))[1] - 1, limits.minexp)
-    return np.abs(y - right) / np.ldexp(np.ones_like(right), power - limits.nmant)
+    found = np.abs(y - right) / np.ldexp(np.ones_like(right), power - limits.nmant)
+    flushed = (y == 0) & (np.abs(right) < limits.tiny * (1 + MOST_ULP * limits.eps))
+    return np.where(flushed, 0, found)
 
 
 def check_floats(name, stride):

@@ -98,6 +98,14 @@ CALLS = {
     ),
     "a length below 0": (lambda: LSTM(X, lengths=[1, 2, -1]), r"lengths\[2\] is -1, need 0 to 4 ="),
     "a length past T": (lambda: LSTM(X, lengths=[1, 5, -1]), r"lengths\[1\] is 5, need 0 to 4 = T"),
+    "a length past T of an array": (
+        lambda: LSTM(X, lengths=np.array([1, 5, -1])),
+        r"lengths\[1\] is 5, need 0 to 4 = T",
+    ),
+    "an array of lengths of no batch": (
+        lambda: LSTM(X[0], lengths=np.array([3])),
+        r"lengths need a batch, but x has shape \(3, 5\): cut x",
+    ),
     "a length past all": (
         lambda: LSTM(X, lengths=np.array([0, 2**64 - 1, 0], "u8")),
         "lengths has 18446744073709551615, need at most T",
@@ -160,7 +168,10 @@ OPTIONS = {
         "device is 'gpu', need 'cpu', 'cuda', 'cuda:N' or",
     ),
     "no device": (lambda: rl.RNN(X, device=0), "device is 0, need 'cpu'"),
-    "math": (lambda: rl.RNN(X, math="fma"), "math is 'fma', need 'default' or 'bfloat16' on the"),
+    "math": (
+        lambda: rl.RNN(X, math="fma"),
+        "math is 'fma', need 'default', 'bfloat16' or 'int8' on the CPU",
+    ),
     "bfloat16 math of float64": (
         lambda: rl.RNN(np.zeros(SMALL.num_params), SMALL.replace(dtype="f8"), math="bfloat16"),
         "math='bfloat16' would discard the precision of float64",
@@ -169,14 +180,17 @@ OPTIONS = {
         lambda: rl.RNN(X, algo="persist"),
         "algo is 'persist', need 'auto' or 'standard' on the",
     ),
-    "math of a GPU": (lambda: rl.RNN(X, math="tf32"), "math is 'tf32', need 'default' or 'bfloat"),
+    "math of a GPU": (
+        lambda: rl.RNN(X, math="tf32"),
+        "math is 'tf32', need 'default', 'bfloat16' or",
+    ),
     "math of the CPU": (
         lambda: rl.RNN(X, math="bfloat16", device="cuda"),
         "math is 'bfloat16', need 'default' or 'tf32' on cuda:0",
     ),
     "math of nobody": (
         lambda: rl.RNN(X, math="fma", device="auto"),
-        "math is 'fma', need 'default', 'bfloat16' or 'tf32'$",
+        "math is 'fma', need 'default', 'bfloat16', 'int8' or 'tf32'$",
     ),
     "algo of nobody": (
         lambda: rl.RNN(X, algo="persist", device="auto"),

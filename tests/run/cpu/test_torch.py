@@ -201,6 +201,7 @@ def test_a_state_dict_with_a_prefix_and_an_update():
     assert_as_near_as_torch(run_ours(rnn, x, h0, None), run_torch(second, x, h0, None), exact)
 
 
+@pytest.mark.long
 def test_torch_compile_around_calls():
     """It cannot trace __dlpack_device__(), and ended with an internal error."""
     spec = rl.Spec("lstm", I, H)

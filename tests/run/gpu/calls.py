@@ -1,10 +1,10 @@
-"""For programs on the fakes: calls on arrays of every kind, and what a call has to give and do."""
+"""For programs on the fakes: calls on arrays on the GPU, and what a call has to give and do."""
 
 import functools
 import gc
 
 import numpy as np
-from run.gpu.exporters import Exporter, OldExporter, address_of, exchanging
+from run.gpu.exporters import Exporter, address_of
 from run.gpu.fake_gpu import NEAR, flat, weights_of
 
 import rnnlayout as rl
@@ -19,41 +19,10 @@ def on_gpu(spec, batch_first=False):
     return rl.RNN(weights_of(spec), spec, device="cuda", batch_first=batch_first)
 
 
-# ---------------------------------------------------------------------------------- kinds of arrays
-
-
-class Tensor(Exporter):
-    """As torch's: with the table of functions, in the legacy default stream."""
-
-    functions = exchanging(lambda: 0)
-    __dlpack_c_exchange_api__ = functions.__dlpack_c_exchange_api__
-
-
-class Forwarding:
-    """Another's array by DLPack, with no Python in between."""
-
-    def __init__(self, array):
-        self.__dlpack__, self.__dlpack_device__ = array.__dlpack__, array.__dlpack_device__
-
-
-def ours_in(stream):
-    """DeviceArrays of their own memory: results of an RNN of one input."""
-
-    def made(address, shape, dtype):
-        spec = rl.Spec("rnn_tanh", 1, shape[-1], dtype=dtype)
-        return on_gpu(spec)(Exporter(address, (*shape[:-1], 1), dtype), stream=stream)[0]
-
-    return made
-
-
-ours = ours_in(1)
-KNOWN = [ours, Tensor]  # whose stream is told
-KINDS = [*KNOWN, Exporter, OldExporter]
-
-
-class Stream:
-    def __init__(self, number):
-        self.cuda_stream = number
+def ours(address, shape, dtype):
+    """A DeviceArray in memory of its own: a result of an RNN of one input."""
+    spec = rl.Spec("rnn_tanh", 1, shape[-1], dtype=dtype)
+    return on_gpu(spec)(Exporter(address, (*shape[:-1], 1), dtype))[0]
 
 
 MEMORY = {}
@@ -66,9 +35,6 @@ def memory(device, name, array):
         MEMORY[key] = device.put(array)
     device.write(MEMORY[key], array)
     return MEMORY[key]
-
-
-# ------------------------------------------------------------------------------------------ a call
 
 
 class Call:
@@ -102,7 +68,6 @@ class Call:
                 for name, array in self.given.items()}  # fmt: skip
         for name, array in made.items():
             if isinstance(array, rl.DeviceArray) and self.given[name].size:
-                device.sync(None if array.stream == 1 else array.stream)
                 device.write(address_of(array), self.given[name])
         return made
 
@@ -134,40 +99,30 @@ def on_cpu(call):
     return dict(zip(names, flat(found), strict=True))
 
 
-def assert_right(device, call, stream, runs_in=1):
-    """Make a call twice: results, streams, and what the owners of the arrays see. Returns the names
-    of the libraries' calls of the second."""
+def assert_right(device, call, stream, runs_in=1, waits_for=None):
+    """Make a call twice: results, the stream that the owners of the arrays are asked for, and all
+    is given back. waits_for: the stream to wait for; None: the call waits itself. Returns the
+    second call's calls of the libraries, with their streams."""
     right = on_cpu(call)
     for _ in range(2):
         arrays, results = call.arrays(device), []
         made = device.calls_in(lambda: results.append(run_on_gpu(call, arrays, stream)))  # noqa: B023
-        device.sync(None if runs_in == 1 else runs_in)
+        if waits_for is not None:
+            device.sync(waits_for)
         found = flat(results.pop())
         for (name, like), array in zip(right.items(), found, strict=True):
             given = arrays.get(name)
-            assert array is given if given is not None else type(array) is rl.DeviceArray, name
+            assert array is given or given is None, name
+            assert given is not None or array.shape == like.shape
             bits = device.read(address_of(array), like) if like.size else like
             np.testing.assert_allclose(bits.astype("f8"), like.astype("f8"), rtol=0,
                                        atol=NEAR[call.spec.dtype])  # fmt: skip
-            assert not isinstance(array, rl.DeviceArray) or array.stream == runs_in
-            assert given is not None or (array.shape, array.dtype) == (like.shape, like.dtype.name)
-        for name, array in arrays.items():
-            if isinstance(array, Exporter):  # whose stream is not known is asked for the call's
-                knows = hasattr(array, "__dlpack_c_exchange_api__")
-                assert array.streams == ([] if knows else [runs_in]), name
         del found, array
-        assert_given_back(call, arrays, runs_in)
+        gc.collect()
+        for name, array in arrays.items():
+            if isinstance(array, Exporter):
+                assert (array.streams, array.deleted) == ([runs_in], 1), name
     return made
-
-
-def assert_given_back(call, arrays, runs_in):
-    """What a call may still read is kept until the next one in its stream; all else is dropped."""
-    gc.collect()
-    native = on_gpu(call.spec, call.axes == BATCH_FIRST)._native
-    kept = [id(value) for value, _ in native.kept.get(runs_in, ())]
-    for array in arrays.values():
-        if isinstance(array, Exporter):
-            assert array.deleted == 1 - (id(array) in kept)
 
 
 def some_outs(spec):

@@ -1,22 +1,16 @@
 """Programs for fake_gpu.py: calls on arrays of every kind give what they give on the CPU."""
 
-import gc
 import itertools
-import weakref
 
 import numpy as np
 from marks import each_pair
 from oracles.bits import DTYPES
 from run.gpu.calls import (
     BATCH_FIRST,
-    KINDS,
-    KNOWN,
     NAMES,
     STEP,
     TIME_FIRST,
     Call,
-    Stream,
-    Tensor,
     arguments,
     assert_right,
     on_gpu,
@@ -26,36 +20,48 @@ from run.gpu.calls import (
 )
 from run.gpu.exporters import Exporter, address_of
 from run.gpu.fake_gpu import GRU, LSTM, Device, H, I, T, flat, inputs
+from run.gpu.played import played
 
 import rnnlayout as rl
+
+STREAMS = (None, 1, np.int64(1))
+
+
+def kinds(Array):
+    """The inputs' kinds; a DeviceArray cannot be an output."""
+    return [(Array, Array), (Exporter, Exporter), (ours, Exporter), (Exporter, Array)]
 
 
 def results():
     """Each kind of array, outputs given or not, with and without a state, a batch, a stream."""
     device = Device()
-    cases = [
-        (of, *way, outs)
-        for of in [LSTM, GRU, rl.Spec("lstm", I, H, 2, proj_size=2)]
-        for way in itertools.product(KINDS, (STEP, TIME_FIRST, BATCH_FIRST))
-        for outs in some_outs(of)
-        if not (way[1] == STEP and of.bidirectional)
-    ]
-    for spec, kind, axes, outs in each_pair(cases):
-        x, state = inputs(spec)
-        call = Call(spec, axes, x, state, kind, outs)
-        if not outs or kind in KNOWN:  # else nobody tells in which stream they are used
-            assert_right(device, call, None)
-        assert_right(device, call, 1)
-        if axes != STEP:
-            alone = Call(spec, axes, x, state, kind, outs, batched=False).without_state()
-            assert_right(device, alone, Stream(0))
+    with played("torch") as Array:
+        cases = [
+            (of, *way, outs)
+            for of in [LSTM, GRU, rl.Spec("lstm", I, H, 2, proj_size=2)]
+            for way in itertools.product(kinds(Array), (STEP, TIME_FIRST, BATCH_FIRST), STREAMS)
+            for outs in some_outs(of)
+            if not (way[1] == STEP and of.bidirectional)
+        ]
+        for spec, (inner, outer), axes, stream, outs in each_pair(cases):
+            x, state = inputs(spec)
+            call = Call(spec, axes, x, state, inner, outs)
+            call.kinds |= dict.fromkeys(NAMES[3:], outer)
+            assert_right(device, call, stream, waits_for=0 if inner is Array else None)
+            if axes != STEP:
+                alone = Call(spec, axes, x, state, inner, outs, batched=False).without_state()
+                alone.kinds |= dict.fromkeys(NAMES[3:], outer)
+                assert_right(device, alone, stream, waits_for=0 if inner is Array else None)
+    assert device.live("pushed") == 0
 
 
 def dtypes():
     device = Device()
-    for dtype, kind in itertools.product(DTYPES, (ours, Tensor, Exporter)):
+    for dtype, kind in itertools.product(DTYPES, (ours, Exporter)):
         spec = LSTM.replace(dtype=dtype)
-        assert_right(device, Call(spec, TIME_FIRST, *inputs(spec), kind, NAMES[3:]), 1)
+        call = Call(spec, TIME_FIRST, *inputs(spec), Exporter, NAMES[3:])
+        call.kinds |= dict.fromkeys(NAMES[:3], kind)
+        assert_right(device, call, 1)
 
 
 LENGTHS = {
@@ -82,35 +88,20 @@ def lengths():
     device = Device()
     for spec, axes in itertools.product((LSTM, GRU), (TIME_FIRST, BATCH_FIRST)):
         x, state = inputs(spec)
-        for given, kind in itertools.product(LENGTHS.values(), (ours, Exporter)):
-            for outs in some_outs(spec)[::3]:
-                assert_right(device, Call(spec, axes, x, state, kind, outs, lengths=given), 1)
+        for given, outs in itertools.product(LENGTHS.values(), some_outs(spec)[::3]):
+            assert_right(device, Call(spec, axes, x, state, Exporter, outs, lengths=given), 1)
         call = Call(spec, axes, x[:, :0], inputs(spec, batch=0)[1], ours, ())
         for call.lengths in ([], (), np.zeros(0, "i4")):
-            y, _ = run_on_gpu(call, call.arrays(device))
-            assert y.shape == call.all["out"].shape and y.numpy().size == 0
+            assert run_on_gpu(call, call.arrays(device))[0].shape == call.all["out"].shape
 
 
 def longer_lengths():
     """cuDNN's workspace grows with the lengths: that of a call is not enough for longer ones."""
     device = Device()
-    for axes, kind in itertools.product((TIME_FIRST, BATCH_FIRST), (ours, Exporter)):
-        call = Call(LSTM, axes, *inputs(LSTM), kind, NAMES[3:])
+    for axes in (TIME_FIRST, BATCH_FIRST):
+        call = Call(LSTM, axes, *inputs(LSTM), Exporter, NAMES[3:])
         for call.lengths in ([1, 0, 2], [4, 3, 4], [1, 0, 0]):
             assert_right(device, call, 1)
-
-
-def mixed():
-    """Arrays of several owners."""
-    device = Device()
-    x, state = inputs(LSTM)
-    for kinds in itertools.product((ours, Tensor, Exporter), repeat=3):
-        call = Call(LSTM, TIME_FIRST, x, state, Tensor, NAMES[3:])
-        call.kinds |= dict(zip(("x", "h_0", "h_out"), kinds, strict=True))
-        if kinds[2] is not Exporter:
-            assert_right(device, call, None)
-        assert_right(device, call, 1)
-    assert device.live("pushed") == 0
 
 
 def lists_and_places():
@@ -118,72 +109,52 @@ def lists_and_places():
     device = Device()
     x, (h, c) = inputs(LSTM)
     right = [a for a in flat(rl.RNN(on_gpu(LSTM)._native.weights(), LSTM).step(x[0], (h, c)))]
-    for kind, stream in itertools.product(KINDS, (1, np.int64(1), Stream(1))):
-        call = Call(LSTM, STEP, x, (h, c), kind, ("out",))
+    for stream in STREAMS:
+        call = Call(LSTM, STEP, x, (h, c), Exporter, ("out",))
         arrays = call.arrays(device)
         given, state, named = arguments(call, arrays)
         found = on_gpu(LSTM).step(given, list(state), stream=stream, h_out=state[0],
                                   c_out=state[1], **named)  # fmt: skip
         assert found[1][0] is arrays["h_0"] and found[1][1] is arrays["c_0"]
-        device.sync()
         for array, like in zip(flat(found), right, strict=True):
             np.testing.assert_allclose(device.read(address_of(array), like), like, atol=5e-6)
-    for part in (x[:0], x[:, :0]):
-        first = h[:, : part.shape[1]], c[:, : part.shape[1]]
-        for kind in (ours, Exporter, Tensor):
-            assert_right(device, Call(LSTM, TIME_FIRST, part, first, kind, ()), 1)
+    with played("torch") as Array:
+        for part in (x[:0], x[:, :0]):
+            first = h[:, : part.shape[1]], c[:, : part.shape[1]]
+            for kind in (ours, Exporter, Array):
+                call = Call(LSTM, TIME_FIRST, part, first, kind, ())
+                assert_right(device, call, 1, waits_for=0 if kind is Array else None)
 
 
-def kept_alive():
-    """An input whose owner may use its memory again before the call has read it: by the RNN up to
-    its next call in the stream, or by new DeviceArrays."""
-    device, _ = Device(), on_gpu(LSTM)
-    x, state = inputs(LSTM)
-    side = device.stream()
-    for kind, stream, keeps in (
-        (Exporter, 1, True), (Tensor, 1, False), (Tensor, side, True),
-    ):  # fmt: skip
-        for outs in (NAMES[3:], ()):
-            call = Call(LSTM, TIME_FIRST, x, state, kind, outs)
-            arrays = call.arrays(device)
-            alive = weakref.ref(arrays["x"])
-            found = run_on_gpu(call, arrays, stream)
-            del arrays
-            gc.collect()
-            assert (alive() is not None) == keeps, (kind, stream, outs)
-            del found
-            if outs:
-                run_on_gpu(call, call.arrays(device), stream)
-            gc.collect()
-            assert alive() is None, (kind, stream, outs)
-        device.sync(side)
+ENTER = ["cuCtxPushCurrent_v2", "cuThreadExchangeStreamCaptureMode"]
+LEAVE = ["cuThreadExchangeStreamCaptureMode", "cuCtxPopCurrent_v2"]
+DESCRIBE = [*["cudnnSetRNNDataDescriptor"] * 2, "cudnnGetRNNTempSpaceSizes"]
 
 
 def one_call():
     """On device arrays of a shape that has run before: one call of cuDNN. The driver also tells
-    whether the stream is captured, and orders the use of the RNN's own memory. The same with
-    repeated lengths; new ones are described, of x and of y, and may need another size of
-    workspace."""
+    whether the stream is captured. The same with repeated lengths; new ones are described, of x and
+    of y, and may need another size of workspace. Arrays that do not tell their stream are waited
+    for."""
     device = Device()
     x, state = inputs(LSTM)
-    for kind, (axes, lengths) in itertools.product(
-        KINDS, [(STEP, None), (TIME_FIRST, None), (TIME_FIRST, [T, 0, 2])]
-    ):
-        call = Call(LSTM, axes, x, state, kind, NAMES[3:], lengths=lengths)
-        arrays = call.arrays(device)
+    with played("torch") as Array:
+        for (kind, wait), (axes, lengths) in itertools.product(
+            ((Exporter, ["cuStreamSynchronize"]), (Array, [])),
+            [(STEP, None), (TIME_FIRST, None), (TIME_FIRST, [T, 0, 2])],
+        ):
+            call = Call(LSTM, axes, x, state, kind, NAMES[3:], lengths=lengths)
+            arrays = call.arrays(device)
 
-        def again(call=call, arrays=arrays):
-            run_on_gpu(call, arrays, 1)
+            def again(call=call, arrays=arrays):
+                run_on_gpu(call, arrays)
 
-        again()
-        expected = [
-            "cuCtxPushCurrent_v2", "cuThreadExchangeStreamCaptureMode",
-            "cuStreamIsCapturing", "cuStreamWaitEvent", "cudnnRNNForward", "cuEventRecord",
-            "cuThreadExchangeStreamCaptureMode", "cuCtxPopCurrent_v2",
-        ]  # fmt: skip
-        assert device.calls(again) == expected
-        if lengths:
-            call.lengths = np.array([1, 2, 3])
-            expected[-5:-5] = ["cudnnSetRNNDataDescriptor"] * 2 + ["cudnnGetRNNTempSpaceSizes"]
+            again()
+            expected = [*ENTER, "cuStreamIsCapturing", "cudnnRNNForward", *wait, *LEAVE]
             assert device.calls(again) == expected
-            again()  # for the next kind of arrays
+            if lengths:
+                call.lengths = np.array([1, 2, 3])
+                made = device.calls(again)
+                assert [name for name in made if name in DESCRIBE] == DESCRIBE
+                assert device.calls(again) == expected
+            device.sync()

@@ -1,123 +1,134 @@
-"""Programs for fake_gpu.py: in which stream a call runs, and which stream waits for which."""
+"""Programs for fake_gpu.py: in which stream a call runs, and which stream waits for which. The
+fakes end a process in which nothing orders two uses of the same memory."""
 
 import gc
-import threading
-from ctypes import byref, c_ulonglong, c_void_p
+import itertools
 
-import numpy as np
-from run.gpu.exporters import address_of, exchanging
-from run.gpu.fake_gpu import LSTM, Device, H, assert_near, inputs, on_device, weights_of
+import pytest
+from run.gpu.calls import NAMES, TIME_FIRST, Call, assert_right, on_gpu, run_on_gpu
+from run.gpu.exporters import CPU, Exporter
+from run.gpu.fake_gpu import LSTM, Device, flat, inputs, on_device, weights_of
 from run.gpu.played import played
 
 import rnnlayout as rl
 
 
-def streams():
-    """The current one of x's owner, as in torch, which may change from call to call."""
-    cpu, gpu = (rl.RNN(weights_of(LSTM), LSTM, device=d) for d in ("cpu", "cuda"))
-    d = Device()
-    x, _ = inputs(LSTM)
-    right = cpu(x)
-    side, other = d.stream(), d.stream()
-    now = [side]
-    Tensorlike = exchanging(lambda: now[0])
-    tensor = on_device(d, x, Tensorlike)
-    y, _ = gpu(tensor)
-    assert y.stream == side and tensor.streams == []
-    assert_near((y, _), right, LSTM)
-    # torch's way: x and out= of one owner, no stream=; then its current stream is another one
-    out = on_device(d, right[0] * 0, Tensorlike)
-    for now[0] in (side, 0, other):
-        y, _ = gpu(tensor, out=out)
-        assert y is out and _[0].stream == (now[0] or 1)
-        d.sync(now[0])
-        np.testing.assert_allclose(d.read(out.address, right[0]), right[0], atol=1e-5)
+class Stream:
+    def __init__(self, number):
+        self.cuda_stream = number
 
 
-def capturing():
-    """Into a graph, on arrays of ours that were filled elsewhere; others of ours end meanwhile."""
-    cpu, gpu = (rl.RNN(weights_of(LSTM), LSTM, device=d) for d in ("cpu", "cuda"))
-    d = Device()
+def new_stream():
+    on_gpu(LSTM)  # which opens the driver
+    return Device().stream()
+
+
+def the_stream_of_the_library():
+    """That in which PyTorch or CuPy work now, which may change from call to call."""
+    device, home = Device(), [0]
+    side, other, (x, state) = new_stream(), new_stream(), inputs(LSTM)
+    for package in ("torch", "cupy"):
+        with played(package, home) as Array:
+            for home[0], outs in itertools.product((side, 0, other), ((), NAMES[3:])):
+                call = Call(LSTM, TIME_FIRST, x, state, Array, outs)
+                made = assert_right(device, call, None, home[0] or 1, waits_for=home[0])
+                assert not any(name.startswith("cuEvent") for name in made)
+
+
+def another_stream():
+    """The call waits for the library's stream by DLPack, and that for the call, with and without
+    new arrays, of which the workspace is one."""
+    device, home = Device(), [0]
+    side, other, (x, state) = new_stream(), new_stream(), inputs(LSTM)
+    with played("torch", home) as Array:
+        for (home[0], stream), outs in itertools.product(
+            ((0, side), (side, 1), (side, other), (side, 2)), ((), NAMES[3:])
+        ):
+            call = Call(LSTM, TIME_FIRST, x, state, Array, outs)
+            for stream_ in (stream, Stream(stream)):
+                made = assert_right(device, call, stream_, stream, waits_for=home[0])
+                events = [name for name in made if name.startswith(("cuEventR", "cuStreamW"))]
+                of, then = (hex(s) if s > 1 else "(nil)" for s in (stream, home[0]))
+                assert events[-2:] == [f"cuEventRecord stream={of}",
+                                       f"cuStreamWaitEvent stream={then}"]  # fmt: skip
+
+
+def no_race():
+    """Somebody's work on the array before the call, and after it, each in his own stream."""
+    device, home = Device(), [new_stream()]
     x, state = inputs(LSTM)
-    right, side = cpu(x, state), d.stream()
-    Tensorlike = exchanging(lambda: side)
-    _, first = gpu(on_device(d, x))  # in the legacy default stream, as what follows
-    _, last = gpu(on_device(d, x))
-    old = gpu(on_device(d, x))
-    out = on_device(d, right[0] * 0, Tensorlike)
-    named = {"out": out, "h_out": last[0], "c_out": last[1]}
-    with played("torch", Tensorlike) as Array:
-        captured(cpu, gpu, d, Array(d.put(x), x.shape), first, state, named, side, right, old)
+    with played("torch", home) as Array:
+        for name, stream in itertools.product(NAMES, (None, 1)):
+            call = Call(LSTM, TIME_FIRST, x, state, Array, NAMES[3:])
+            arrays = call.arrays(device)
+            at, nbytes = arrays[name].address, call.all[name].nbytes
+            device.fill(at, nbytes, home[0])
+            run_on_gpu(call, arrays, stream)
+            device.fill(at, nbytes, home[0])
+            device.sync(home[0])
 
 
-def captured(cpu, gpu, d, given, first, state, named, side, right, old):
-    out, last = named["out"], (named["h_out"], named["c_out"])
-    gpu(given, first, **named)
-    d.sync(side)
-    for array, values in zip(first, state, strict=True):
-        d.write(address_of(array), values)
-    graph, made = c_void_p(), c_void_p()
-    with d.context() as cuda:
-        assert cuda.cuStreamBeginCapture_v2(c_void_p(side), 1) == 0
-        gpu(given, first, **named)
-        del old
-        gc.collect()
-        assert cuda.cuStreamEndCapture(c_void_p(side), byref(graph)) == 0
-        assert cuda.cuGraphInstantiateWithFlags(byref(made), graph, c_ulonglong(0)) == 0
-        assert cuda.cuGraphLaunch(made, c_void_p(side)) == 0
-        d.sync(side)
-        assert_near((d.read(out.address, right[0]), last), right, LSTM)
-        assert cuda.cuGraphExecDestroy(made) == cuda.cuGraphDestroy(graph) == 0
+def unknown_streams():
+    """If an array does not tell its stream, its work and the call's are done at the end."""
+    device, side = Device(), new_stream()
+    x, state = inputs(LSTM)
+    with played("torch") as Array:
+        for name, stream in itertools.product(NAMES, (None, side, 2)):
+            call = Call(LSTM, TIME_FIRST, x, state, Array, NAMES[3:])
+            call.kinds[name] = Exporter
+            made = assert_right(device, call, stream, stream or 1)
+            assert any(line.startswith("cuStreamSynchronize") for line in made)
 
 
-def threads_streams():
-    """Each thread has a stream of its own by the number 2: results are noted in the legacy default
-    stream, which waits for all of these."""
+def calls_of_a_loop(gpu, d, package):
+    """Results that are dropped at once."""
+    with played(package) as Array:
+        x = on_device(d, inputs(LSTM)[0], Array)
+
+        def loop():
+            for _ in range(3):
+                y, (h, c) = gpu(x)
+                del y, h, c
+                gc.collect()
+
+        loop()
+        made = d.calls(loop)
+    d.sync()
+    return made
+
+
+WAITS = {"cuMemAlloc_v2", "cuMemFree_v2", "cuStreamSynchronize", "cuEventSynchronize"}
+
+
+def memory_of_results():
+    """Results and workspaces of torch and CuPy come from their own pools: nothing waits. JAX's
+    arrays cannot be written: they are DeviceArrays before, each with its own memory."""
     gpu, d = rl.RNN(weights_of(LSTM), LSTM, device="cuda"), Device()
-    x, state = inputs(LSTM)
-    right = rl.RNN(weights_of(LSTM), LSTM)(x, state)
-    given = [on_device(d, a) for a in (x, *state)]
-    wide = rl.Spec("rnn_tanh", H, H)
-    then, made = rl.RNN(weights_of(wide), wide, device="cuda"), []
-
-    gpu(given[0], stream=2)  # with the handle of the call before
-
-    def work(stream=2, **named):
-        y, last = gpu(given[0], (given[1], given[2]), stream=stream, **named)
-        assert y.stream == last[0].stream == (1 if stream == 2 else stream)
-        made.append((y, last))
-
-    def made_by_another(**named):
-        thread = threading.Thread(target=work, kwargs=named)
-        thread.start()
-        thread.join()
-        return made.pop()
-
-    uses = {
-        "a call in our stream": lambda y: then(y, stream=2),
-        "numpy": lambda y: y.numpy(),
-        "a call": lambda y: then(y),
-        "DLPack": lambda y: then(Consumed(y, 2), stream=2),
-    }
-    for use in uses.values():
-        for named in ({}, {"out": gpu(given[0])[0]}):
-            y, last = made_by_another(**named)
-            assert d.calls(lambda y=y: y.__dlpack__(stream=1)) == []
-            use(y)
-            assert_near((y, last), right, LSTM)
-            del y, last  # to free waits for all streams: not after the next call
-    side = d.stream()
-    assert made_by_another(stream=side)[0].stream == side
+    for package in ("torch", "cupy"):
+        made = calls_of_a_loop(gpu, d, package)
+        assert not WAITS.intersection(made), made
+    gc.collect()
+    assert d.live("memory") == 1  # the weights
+    made = calls_of_a_loop(gpu, d, "jaxlib")
+    assert made.count("cuMemAlloc_v2") == made.count("cuMemFree_v2") == 9
+    x = on_device(d, inputs(LSTM)[0])
+    before = d.live("memory")
+    kept = list(flat(gpu(x)))
+    for count in (3, 2, 1):
+        assert d.live("memory") == before + count
+        kept.pop()
+    assert d.live("memory") == before
 
 
-class Consumed:
-    """As another package takes an array for a stream, and gives it on."""
-
-    def __init__(self, array, stream):
-        self.capsule, self.array = array.__dlpack__(stream=stream), array
-
-    def __dlpack_device__(self):
-        return self.array.__dlpack_device__()
-
-    def __dlpack__(self, stream):
-        return self.capsule
+def a_library_that_makes_another_array():
+    """It is refused before the call writes past its end."""
+    gpu, d = rl.RNN(weights_of(LSTM), LSTM, device="cuda"), Device()
+    x, (h, _) = inputs(LSTM)
+    with played("torch") as Array:
+        given = on_device(d, x, Array)
+        for made in (on_device(d, h, Array), Array(1 << 40, x.shape, device=(CPU, 0)), h):
+            Array.new_empty = lambda self, shape, made=made: made
+            with pytest.raises(
+                rl.LayoutError, match=r"out is a .* in another shape or not on a GPU"
+            ):
+                gpu(given)

@@ -7,7 +7,7 @@ from unittest import mock
 
 import numpy as np
 from oracles.bits import DTYPES
-from run.gpu.exporters import Consumed
+from run.gpu.exporters import Consumed, Exporter
 from run.gpu.fake_gpu import Device
 
 # The package that defines the class of arrays, and the module with from_dlpack().
@@ -27,11 +27,30 @@ class Place(tuple):
 
 
 @contextlib.contextmanager
-def played(package, base):
-    """Play a library: yield its class of arrays. `of` is the DeviceArray that one was made of."""
+def played(package, home=None):
+    """Play a library: yield its class of arrays. `of` is the DeviceArray that one was made of.
+
+    home: a list with the number of the stream in which torch or CuPy work now, 0 by default.
+    """
+    home = home or [0]
+
+    class Array(Exporter):
+        is_cuda = True
+
+        def __init__(self, *args, **kwargs):
+            super().__init__(*args, **kwargs)
+            self.device = Place(self.device)
+
+        def __dlpack__(self, *, stream=None):
+            if package != "jaxlib" and stream not in (-1, home[0] or 1):
+                Device().order(home[0], 0 if stream == 1 else stream)
+            return super().__dlpack__(stream=stream)
+
+        def new_empty(self, shape):  # torch's
+            return empty(shape, self.dtype)
 
     def from_dlpack(array):
-        taken = Consumed(array.__dlpack__(stream=1, max_version=(1, 0)))
+        taken = Consumed(array.__dlpack__(stream=1))
         made = Array(taken.address, taken.shape, taken.dtype, taken.device)
         made.of, made.keeps = array, taken
         return made
@@ -40,25 +59,17 @@ def played(package, base):
         assert Place.entered or package == "torch"
         return Array(Device().put(np.zeros(shape, DTYPES[dtype][0])), shape, dtype)
 
-    def init(self, *args, **kwargs):
-        base.__init__(self, *args, **kwargs)
-        self.device = Place(self.device)
+    def current(_=None):
+        return SimpleNamespace(cuda_stream=home[0], ptr=home[0], is_capturing=lambda: False)
 
-    Array = type("Array", (base,), {"__module__": f"{package}.core", "__init__": init})
-    Array.is_cuda = True
-    stream = SimpleNamespace(cuda_stream=0, ptr=0, is_capturing=lambda: False)
-    cuda = SimpleNamespace(current_stream=lambda _: stream, get_current_stream=lambda: stream)
-    if package == "torch":
-        Array.new_empty = lambda self, shape: empty(shape, self.dtype)
+    Array.__module__ = f"{package}.core"
     module = sys.modules.get("torch") if package == "torch" else None
     if module is None:
         module = ModuleType(LIBRARIES[package])
         module.is_grad_enabled = lambda: False  # asked of torch
         module.empty = empty
-    patched = mock.patch.object(module, "cuda", cuda, create=True)
-    if hasattr(module, "nn"):  # torch itself
-        patched = mock.patch.object(module.cuda, "current_stream", cuda.current_stream)
+        module.cuda = SimpleNamespace(current_stream=current, get_current_stream=current)
     with mock.patch.dict(sys.modules, {LIBRARIES[package]: module}), \
             mock.patch.object(module, "from_dlpack", from_dlpack, create=True), \
-            patched:  # fmt: skip
+            mock.patch.object(module.cuda, "current_stream", current):  # fmt: skip
         yield Array

@@ -9,8 +9,8 @@ from run.gpu.children import Children
 
 MODULES = [
     f"run.gpu.on_gpu_{name}"
-    for name in ("numpy", "arrays", "kinds", "calls", "refused", "memory", "streams", "orders",
-                 "captures", "results", "algos", "life", "limits")
+    for name in ("numpy", "arrays", "kinds", "calls", "refused", "memory", "streams", "captures",
+                 "algos", "life", "limits")
 ]  # fmt: skip
 # Other versions of cuDNN: bfloat16 came with 9.13.
 VERSIONS = [("run.gpu.on_gpu_numpy", "every_kind", version) for version in (90300, 91900)]

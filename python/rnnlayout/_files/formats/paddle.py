@@ -102,4 +102,4 @@ def _without_doubles(tensor_set: TensorSet, parameters: dict[str, tuple[str, str
     return replace(tensor_set, tensors=kept, values=values, notes=[*tensor_set.notes, *notes])
 
 
-FORMAT = TensorFormat(".pdparams", _read_pdparams, None)
+FORMAT = TensorFormat(".pdparams", _read_pdparams, None, begins=".pkl")

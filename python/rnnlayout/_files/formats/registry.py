@@ -46,6 +46,7 @@ class TensorFormat:
         notes.
     separator: what save() puts between the name of an RNN and those of its tensors.
     hints: the names of those Hints that only this format takes.
+    begins: the suffix of another format, with a file of which its files begin.
     """
 
     suffix: str
@@ -56,6 +57,7 @@ class TensorFormat:
     )
     separator: str = "."
     hints: tuple[str, ...] = ()
+    begins: str = ""
 
 
 @dataclass(frozen=True)
@@ -234,9 +236,9 @@ def explain_wrong_suffix(path: Path, format: Format, *, asks: bool = True) -> It
         content = content_of(path)
         if content and content.repair and not content.suffix:
             raise FileError(f"{path} is {content.what}: {content.repair}") from error
-        if not content or not content.suffix or _import_format(content.suffix).read is format.read:
+        if not content or content.suffix in ("", format.begins):
             raise
-        if content.suffix == getattr(format, "begins", ""):
+        if _import_format(content.suffix).read is format.read:
             raise
         raise FileError(
             f"{path} is not a {format.suffix} file but {content.what}: rename it to"

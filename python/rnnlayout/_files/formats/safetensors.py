@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import mmap
 import os
+import sys
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -90,7 +91,7 @@ class _OpenFile:
             os.close(self._fd)
 
     def forget(self) -> None:
-        if isinstance(self.data, mmap.mmap):
+        if isinstance(self.data, mmap.mmap) and sys.platform != "win32":
             self.data.madvise(mmap.MADV_DONTNEED)
 
     def copy(self, out: int, chunk: memoryview) -> int:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from codecs import BOM_UTF8
 from collections.abc import Mapping
-from dataclasses import replace
 
 import numpy as np
 
@@ -89,9 +88,7 @@ def _read_bin(file: InputFile, hints: Hints) -> Found:
         raise FileError(f"{file} has {len(data)} bytes, not a multiple of those of a {spec.dtype}")
     weights = _weights_of_vector(FileTensor.of(np.frombuffer(data, dtype), spec.dtype), spec, file)
     if record:
-        config, batch_first = record.config, record.batch_first
-        given = replace(checked_rnn_of(weights), config=config, batch_first=batch_first)
-        weights = weights_of(given)
+        weights = weights_of(weights, config=record.config, batch_first=record.batch_first)
     return Found({entry or entry_name("", spec): weights})
 
 
@@ -136,7 +133,7 @@ def _write_bin(out: Output, entries: Mapping[str, Weights]) -> None:
     if weights.batch_first is not None:
         described["batch_first"] = weights.batch_first
     text = rnn_as_json(described, indent=1)
-    out.beside(".json").write_text(text + "\n")
+    out.beside(".json").write_text(text + "\n", encoding="utf-8")
 
 
 NPY = ModelFormat(".npy", ("cudnn",), _read_npy, _write_npy, single=True)

@@ -166,7 +166,8 @@ def as_recorded(weights: Weights, record: Record) -> Weights:
 
     It has what models do not: cuDNN's bias mode, and skip_input.
     """
-    if differing_fields(weights.spec, record.spec) or weights.spec.dtype != record.spec.dtype:
+    own = weights.spec
+    if own == record.spec or differing_fields(own, record.spec) or own.dtype != record.spec.dtype:
         return weights
     try:
         return weights_of(read_source(weights, record.spec))

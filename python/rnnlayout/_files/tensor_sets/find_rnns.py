@@ -120,7 +120,7 @@ def _with_stored_names(
     weights = group.weights
     if isinstance(weights, Weights):
         rounded = tuple(name for name, one in computed.items() if one.rounds)
-        weights = weights_of(replace(checked_rnn_of(weights), rounded=rounded))
+        weights = weights_of(weights, rounded=rounded)
     return replace(
         group,
         weights=weights,
@@ -171,8 +171,7 @@ def _recorded_group(tensors: Mapping[str, FileTensor], entry: str, one: Record) 
         return TensorGroup(entry, one.prefix, (), error)
     weights = _read_rnn(tensors, names, entry, one.spec, one.layout, {})
     if isinstance(weights, Weights):
-        used = replace(checked_rnn_of(weights), config=one.config, batch_first=one.batch_first)
-        weights = weights_of(used)
+        weights = weights_of(weights, config=one.config, batch_first=one.batch_first)
     return TensorGroup(entry, one.prefix, tuple(names.values()), weights)
 
 
@@ -232,7 +231,7 @@ def _as_module_says(
         told = ", ".join(f"{name} {short(module.fields[name])}" for name in wrong)
         have = ", ".join(f"{name} {found[name]}" for name in wrong)
         return LayoutError(f"{entry}: its module has {told}, its tensors are of {have}")
-    return weights_of(replace(checked_rnn_of(weights), batch_first=module.batch_first))
+    return weights_of(weights, batch_first=module.batch_first)
 
 
 def _read_rnn(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import secrets
+import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -17,8 +19,11 @@ from rnnlayout._native import Error
 
 # What open() says of O_TMPFILE on file systems and kernels without it.
 _NO_UNNAMED = {errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EINVAL}
-# What link() says on file systems without hard links: FAT, many network file systems.
-_NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
+# What link() says on file systems without hard links: FAT, many network file systems. Windows says
+# EINVAL, macOS ENOTSUP.
+_NO_LINKS = {
+    errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EINVAL,
+}  # fmt: skip
 # What write() says if a file cannot grow.
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
@@ -65,9 +70,9 @@ def write_whole_file(
 ) -> Iterator[Output]:
     """Yield an Output, whose file appears as `path` if the block succeeds.
 
-    If it fails, or if the process is killed, nothing remains: the file has no name until it is
-    complete (O_TMPFILE). Only on file systems without such files it has a hidden one, which stays
-    if the process is killed.
+    If it fails, nothing remains. If the process is killed, nothing remains on Linux either: the
+    file has no name until it is complete (O_TMPFILE). On other systems, and on file systems without
+    such files, it has a hidden one beside the target, which stays if the process is killed.
 
     force: replace an existing file (of a symbolic link the link, not its target); otherwise raise
         FileExistsError if one exists, or is created in the meantime.
@@ -124,37 +129,58 @@ class _OutputPart:
 
 @contextmanager
 def _open_part(target: Path, dry_run: bool) -> Iterator[_OutputPart]:
-    try:
-        handle, temporary = _in_memory(target) if dry_run else _create_unnamed(target)
-    except (OSError, ValueError) as error:
-        raise _not_written(target, error) from None
-    try:
-        yield _OutputPart(target, temporary or Path(f"/proc/self/fd/{handle}"), temporary)
-    finally:
-        os.close(handle)
-        if temporary:
-            with suppress(FileNotFoundError):
-                os.unlink(temporary)
+    with ExitStack() as files:
+        try:
+            handle = _create_in_memory(target) if dry_run else _create_unnamed(target)
+            if handle is None:
+                path = temporary = _create_named(target, dry_run)
+                files.callback(_remove_file, path)
+            else:
+                path, temporary = Path(f"/proc/self/fd/{handle}"), None
+                files.callback(os.close, handle)
+        except (OSError, ValueError) as error:
+            raise _not_written(target, error) from None
+        yield _OutputPart(target, path, temporary)
 
 
-def _in_memory(target: Path) -> tuple[int, None]:
-    """Create an empty file in memory; return its descriptor."""
+def _create_in_memory(target: Path) -> int | None:
+    """Create an empty file in memory; return its descriptor, None if the system lacks such files.
+
+    Raises OSError if the target's folder cannot be written to.
+    """
     if not os.access(target.parent, os.W_OK):
         os.stat(target.parent)
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-    return os.memfd_create("rnnlayout"), None
+    return os.memfd_create("rnnlayout") if sys.platform == "linux" else None
 
 
-def _create_unnamed(target: Path) -> tuple[int, Path | None]:
-    """Create an empty file in the target's folder; return its descriptor, and its name if any."""
-    if os.path.isdir("/proc/self/fd"):
+def _create_unnamed(target: Path) -> int | None:
+    """Create an empty file in the target's folder; return its descriptor.
+
+    None: the system or the file system has no files without a name.
+    """
+    if sys.platform == "linux" and os.path.isdir("/proc/self/fd"):
         try:
-            return os.open(target.parent, os.O_RDWR | os.O_TMPFILE, 0o666), None
+            return os.open(target.parent, os.O_RDWR | os.O_TMPFILE, 0o666)
         except OSError as error:
             if error.errno not in _NO_UNNAMED or not target.parent.is_dir():
                 raise
-    temporary = _temporary_name(target)
-    return os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666), temporary
+    return None
+
+
+def _create_named(target: Path, dry_run: bool) -> Path:
+    """Create an empty file, for a dry run in the system's folder for temporary files.
+
+    It is closed, because Windows neither renames nor removes an open one.
+    """
+    path = _temporary_name(Path(tempfile.gettempdir(), target.name) if dry_run else target)
+    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
+    return path
+
+
+def _remove_file(path: Path) -> None:
+    with suppress(FileNotFoundError):
+        os.unlink(path)
 
 
 def _temporary_name(target: Path) -> Path:
@@ -181,17 +207,21 @@ def _publish_part(part: _OutputPart, force: bool) -> None:
 
 def _link_part(part: _OutputPart, name: Path) -> None:
     """Give a part a name that does not exist yet."""
-    folder = os.open(name.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
+    if not part.temporary:
         # with a descriptor of a folder, os.link() follows the link in /proc to the file itself
-        os.link(part.path, name.name, dst_dir_fd=folder, follow_symlinks=True)
+        folder = os.open(name.parent, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.link(part.path, name.name, dst_dir_fd=folder, follow_symlinks=True)
+        finally:
+            os.close(folder)
+        return
+    try:
+        os.link(part.temporary, name)
     except OSError as error:
-        if error.errno not in _NO_LINKS or not part.temporary:
+        if error.errno not in _NO_LINKS:
             raise
         os.close(os.open(name, os.O_CREAT | os.O_EXCL))  # reserve the name
         os.replace(part.temporary, name)
-    finally:
-        os.close(folder)
 
 
 def check_free(path: Path, force: bool, *sources: Any) -> None:

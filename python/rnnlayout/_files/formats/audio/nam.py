@@ -9,7 +9,7 @@ an RNN has no head.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,7 @@ from rnnlayout._model.describe import describe
 from rnnlayout._model.errors import FileError
 from rnnlayout._model.spec import Spec
 from rnnlayout._native import LossyError
-from rnnlayout._sources.read_source import read_source
+from rnnlayout._sources.read_tensors import read_described
 from rnnlayout._weights.weights import Weights, weights_of
 
 from .json_model import (
@@ -69,7 +69,7 @@ def _read_nam(file: InputFile, hints: Hints) -> Found:
     config = {
         name: np.stack(found)[:, None].tolist() for name, found in states.items() if np.any(found)
     }
-    weights = weights_of(replace(read_source(tensors, model.spec, "nam"), config=config))
+    weights = weights_of(read_described(tensors, model.spec, "nam"), config=config)
     return Found({_NAME: weights}, {}, notes, ["head.weight", "head.bias"])
 
 

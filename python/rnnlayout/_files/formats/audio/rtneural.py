@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,12 +23,11 @@ from rnnlayout._files.tensor_sets.output_file import Output
 from rnnlayout._files.tensor_sets.record import KEY, Record, read_records, write_records
 from rnnlayout._files.tensor_sets.rnn_names import distinct_names
 from rnnlayout._files.tensor_sets.tensor_set import Hints
-from rnnlayout._model.checked_rnn import checked_rnn_of
 from rnnlayout._model.describe import describe
 from rnnlayout._model.errors import FileError
 from rnnlayout._model.spec import Spec
 from rnnlayout._native import LayoutError
-from rnnlayout._sources.read_source import read_source
+from rnnlayout._sources.read_tensors import read_described
 from rnnlayout._weights.weights import Weights, weights_of
 
 from .json_model import (
@@ -118,8 +117,8 @@ def _parse_rtneural(file: InputFile) -> _RTNeuralModel:
         if name in entries:
             if record.spec.bias == "none":
                 entries[name] = _without_zero_biases(entries[name])
-            given = checked_rnn_of(as_recorded(entries[name], record))
-            entries[name] = weights_of(replace(given, batch_first=record.batch_first))
+            whole = as_recorded(entries[name], record)
+            entries[name] = weights_of(whole, batch_first=record.batch_first)
     others = [name for name, one in layers.items() if one["type"] not in _CELLS and one["weights"]]
     return _RTNeuralModel(model, layers, Found(entries, refused, notes, others), parts)
 
@@ -181,7 +180,7 @@ def _read_rtneural_layer(
     if (unused := layer.get("activation", "tanh")) not in ("tanh", ""):
         unused = repr(unused)[:40]
         notes.append(f"{name}: its activation {unused} is not used: RTNeural computes tanh")
-    return weights_of(read_source(tensors, spec, "keras"))
+    return weights_of(read_described(tensors, spec, "keras"))
 
 
 def _without_zero_biases(weights: Weights) -> Weights:
@@ -189,7 +188,7 @@ def _without_zero_biases(weights: Weights) -> Weights:
     tensors = {name: a for name, a in weights.items() if not name.endswith("bias") or a.any()}
     lacks = len(tensors) * len(_ARRAYS) == len(weights) * (len(_ARRAYS) - 1)
     spec = weights.spec.replace(bias="none")
-    return weights_of(read_source(tensors, spec, "keras")) if lacks else weights
+    return weights_of(read_described(tensors, spec, "keras")) if lacks else weights
 
 
 def _lists_of_layer(weights: Weights) -> list[Any]:

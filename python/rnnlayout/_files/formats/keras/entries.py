@@ -185,10 +185,10 @@ class KerasEntries:
                 )
             if record and not different:
                 given = replace(given, spec=record.spec)  # it also has the bias mode
-            return weights_of(replace(given, config=own.config, batch_first=own.batch_first))
+            return weights_of(given, config=own.config, batch_first=own.batch_first)
         if record is not None:
             return _recorded_layer(name, tensors, record)
-        weights = weights_of(replace(self._by_shapes(name, tensors), batch_first=True))
+        weights = weights_of(self._by_shapes(name, tensors), batch_first=True)
         self._guessed.append(weights)
         return weights
 
@@ -280,7 +280,7 @@ def _recorded_layer(name: str, tensors: dict[str, Bits], record: Record) -> Weig
             f"{name}: {error}; the file's record is of {record.spec}: the file was changed after"
             " rnnlayout wrote it"
         ) from None
-    return weights_of(replace(given, config=record.config, batch_first=record.batch_first))
+    return weights_of(given, config=record.config, batch_first=record.batch_first)
 
 
 def _arrays_by_leaf(name: str, cell: CellDatasets) -> dict[str, Bits]:

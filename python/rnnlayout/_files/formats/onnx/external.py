@@ -17,8 +17,10 @@ from rnnlayout._files.tensor_sets.file_limits import InputFile
 from rnnlayout._model.errors import FileError
 
 _NUMBER = re.compile(r"[0-9]{1,19}")
-# Without following a link, and without waiting for the writer of a FIFO.
-_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+# Without following a link, and without waiting for the writer of a FIFO. Windows has none of these.
+_FLAGS = os.O_RDONLY | getattr(os, "O_BINARY", 0)
+for _flag in ("O_NOFOLLOW", "O_NONBLOCK", "O_NOCTTY", "O_CLOEXEC"):
+    _FLAGS |= getattr(os, _flag, 0)
 _SHOWN = 100  # characters of a name
 _ONE_FILE = (
     "write the model into one file: torch.onnx.export(..., external_data=False), or"
@@ -77,6 +79,8 @@ class DataFiles:
             raise FileError(f"{what} is not opened: {beside}: {_ONE_FILE}")
         path = self._model.path.parent / name
         try:
+            if path.is_symlink():  # for Windows; elsewhere O_NOFOLLOW, which no link can race with
+                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
             handle = os.open(path, _FLAGS)
         except (OSError, ValueError) as error:
             if isinstance(error, FileNotFoundError):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ from rnnlayout._model.dtypes import take_bits
 from rnnlayout._model.layout import known_layouts
 from rnnlayout._model.spec import CELLS, Spec
 from rnnlayout._native import LayoutError, LossyError
-from rnnlayout._sources.read_source import read_source
+from rnnlayout._sources.read_tensors import read_described
 from rnnlayout._weights.weights import Weights, weights_of
 
 from .constants import Constants, dequantize
@@ -54,11 +53,10 @@ def read_onnx_node(site: NodeSite, constants: Constants, hints: Hints, notes: li
     if integer_attribute(attributes, "input_forget"):
         _couple_gates(tensors, constants)
         notes.append(f"{site.name}: input_forget is replaced by weights of f, those of i negated")
-    given = read_source(
-        {role: np.ascontiguousarray(a) for role, a in tensors.items()}, spec, "onnx"
-    )
+    arrays = {role: np.ascontiguousarray(array) for role, array in tensors.items()}
+    given = read_described(arrays, spec, "onnx")
     config = node_settings(site, spec, constants, notes)
-    return weights_of(replace(given, config=config, batch_first="layout" in config))
+    return weights_of(given, config=config, batch_first="layout" in config)
 
 
 def _weight_bits(

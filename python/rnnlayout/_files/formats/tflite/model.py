@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -209,7 +209,7 @@ def _read_operator(model: TFLiteModel, one: TFLiteOperator, name: str, notes: li
         {key: np.ascontiguousarray(a) for key, a in tensors.items()}, spec, "tflite"
     )
     time_major, config = _settings(model, one, cell)
-    return weights_of(replace(given, config=config, batch_first=not time_major))
+    return weights_of(given, config=config, batch_first=not time_major)
 
 
 def _refuse_others(one: TFLiteOperator, cell: str, both: bool) -> None:

@@ -1,0 +1,71 @@
+/*
+ * Numbers too small for a normal exponent (below 2^-126 as float, 2^-1022 as double) count as zero:
+ * as operands and as results. Many CPUs take a hundred cycles for an instruction with such a
+ * number, and decayed or pruned weights, or an RNN that fades out in silence, have many. The mode
+ * is the thread's own, so a call sets it in each thread that computes and restores what it found.
+ */
+#ifndef RNL_KERNELS_SUBNORMALS_H
+#define RNL_KERNELS_SUBNORMALS_H
+
+#include <stdint.h>
+
+typedef uint64_t rnl_float_mode;
+
+#if defined(__x86_64__)
+/* MXCSR: results (bit 15) and operands (bit 6) */
+enum { RNL_FLUSHES = 1 << 15 | 1 << 6 };
+
+static inline rnl_float_mode rnl_float_mode_get(void)
+{
+    return __builtin_ia32_stmxcsr();
+}
+
+static inline void rnl_float_mode_set(rnl_float_mode mode)
+{
+    __builtin_ia32_ldmxcsr((unsigned)mode);
+}
+#elif defined(__aarch64__)
+/* FPCR: both (bit 24) */
+enum { RNL_FLUSHES = 1 << 24 };
+
+static inline rnl_float_mode rnl_float_mode_get(void)
+{
+    rnl_float_mode mode;
+    __asm__ volatile("mrs %0, fpcr" : "=r"(mode)); /* NOLINT(portability-no-assembler) */
+    return mode;
+}
+
+static inline void rnl_float_mode_set(rnl_float_mode mode)
+{
+    __asm__ volatile("msr fpcr, %0" : : "r"(mode)); /* NOLINT(portability-no-assembler) */
+}
+#else
+enum { RNL_FLUSHES = 0 };
+
+static inline rnl_float_mode rnl_float_mode_get(void)
+{
+    return 0;
+}
+
+static inline void rnl_float_mode_set(rnl_float_mode mode)
+{
+    (void)mode;
+}
+#endif
+
+/* Flush them from now on. Return the mode until now, for rnl_float_mode_restore(). */
+static inline rnl_float_mode rnl_flush_subnormals(void)
+{
+    const rnl_float_mode before = rnl_float_mode_get();
+    if ((before & RNL_FLUSHES) != RNL_FLUSHES) /* it takes longer to set than to read */
+        rnl_float_mode_set(before | RNL_FLUSHES);
+    return before;
+}
+
+static inline void rnl_float_mode_restore(rnl_float_mode before)
+{
+    if ((before & RNL_FLUSHES) != RNL_FLUSHES)
+        rnl_float_mode_set(before);
+}
+
+#endif

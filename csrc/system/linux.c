@@ -1,0 +1,129 @@
+/* The part of system.h that is Linux's own: huge pages, and the CPUs that a process may use. */
+#define _GNU_SOURCE /* madvise, sched_getaffinity; NOLINT(bugprone-reserved-identifier,cert-*) */
+#include <limits.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "system/system.h"
+
+void *rnl_memory_new(int64_t nbytes)
+{
+    enum { HUGE_PAGE = 2 << 20, SOME_PAGES = 2 * HUGE_PAGE };
+    const bool large = nbytes >= SOME_PAGES;
+    void *memory;
+    if (posix_memalign(&memory, large ? HUGE_PAGE : RNL_ALIGNMENT, (size_t)nbytes))
+        return NULL;
+    if (large)
+        (void)madvise(memory, (size_t)nbytes, MADV_HUGEPAGE);
+    return memory;
+}
+
+void rnl_memory_free(void *memory)
+{
+    free(memory);
+}
+
+/* -------------------------------------------------------------------------------- CPUs -- */
+
+enum { MAX_PATH_NCHARS = 4096 };
+
+static int smaller(int a, int b)
+{
+    return a < b ? a : b;
+}
+
+/* Read the first line of a file in a folder; false: no such file, or it is empty. */
+static bool read_line(const char *folder, const char *name, char *line, int nchars)
+{
+    char path[MAX_PATH_NCHARS + 64];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    FILE *file = fopen(path, "re");
+    const bool read = file && fgets(line, nchars, file);
+    if (file)
+        fclose(file);
+    return read;
+}
+
+/* The number of CPUs that a control group's quota allows, from cgroup v2's file or v1's two. */
+static int quota_of(const char *folder)
+{
+    char line[64], *end;
+    long long quota = 0, period = 0; /* "max" and "-1": no limit */
+    if (read_line(folder, "cpu.max", line, sizeof line)) {
+        quota = strtoll(line, &end, 10);
+        period = strtoll(end, NULL, 10);
+    } else if (read_line(folder, "cpu.cfs_quota_us", line, sizeof line)) {
+        quota = strtoll(line, NULL, 10);
+        if (read_line(folder, "cpu.cfs_period_us", line, sizeof line))
+            period = strtoll(line, NULL, 10);
+    }
+    if (quota < 1 || period < 1 || quota / period >= INT_MAX)
+        return INT_MAX;
+    return quota < period ? 1 : (int)(quota / period);
+}
+
+/* The mount point of the group's quota, NULL: none. v2 names no controllers, v1 has "cpu" or
+ * "cpu,cpuacct". */
+static const char *mounted_at(const char *controllers)
+{
+    if (*controllers == ':')
+        return "/sys/fs/cgroup";
+    for (; *controllers != ':'; controllers += *controllers == ',') {
+        const size_t nchars = strcspn(controllers, ",:");
+        if (nchars == 3 && strncmp(controllers, "cpu", 3) == 0)
+            return "/sys/fs/cgroup/cpu";
+        controllers += nchars;
+    }
+    return NULL;
+}
+
+/* The smallest quota of this group and its parents. In a container the group's path may not exist,
+ * because the group itself is mounted: missing folders are skipped. line: "4:cpu,cpuacct:/path" */
+static int quota_by(char *line)
+{
+    char folder[MAX_PATH_NCHARS + 32];
+    char *const end = strchr(line, '\n');
+    if (end)
+        *end = '\0';
+    const char *controllers = strchr(line, ':');
+    const char *path = controllers ? strchr(controllers + 1, ':') : NULL;
+    const char *mount = path ? mounted_at(controllers + 1) : NULL;
+    if (!mount)
+        return INT_MAX;
+    snprintf(folder, sizeof folder, "%s%s", mount, path + 1);
+    int least = quota_of(folder);
+    for (char *cut; (cut = strrchr(folder, '/')) >= folder + strlen(mount);) {
+        *cut = '\0';
+        least = smaller(least, quota_of(folder));
+    }
+    return least;
+}
+
+static int quota(void)
+{
+    char line[MAX_PATH_NCHARS];
+    int least = INT_MAX;
+    FILE *groups = fopen("/proc/self/cgroup", "re");
+    while (groups && fgets(line, sizeof line, groups))
+        least = smaller(least, quota_by(line));
+    if (groups)
+        fclose(groups);
+    return least;
+}
+
+static int affinity(void)
+{
+    cpu_set_t sets[16]; /* each for 1024 CPUs; too small a set is an error */
+    if (sched_getaffinity(0, sizeof sets, sets) == 0)
+        return CPU_COUNT_S(sizeof sets, sets);
+    return (int)sysconf(_SC_NPROCESSORS_ONLN);
+}
+
+int rnl_num_cpus(void)
+{
+    return smaller(affinity(), quota());
+}
