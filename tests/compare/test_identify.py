@@ -460,3 +460,55 @@ def test_every_search_that_stopped_says_so(monkeypatch, others):
         found = rl.identify(tensors, x, y)
         said = f"not everything was tried: the search ended after {found.tried} networks"
         assert said in found.notes and found.tried < whole.tried, limit
+
+
+def own_square(layers, cell="lstm"):
+    """Return tensors, I = H, that are transposed with gates in an order of their own."""
+    spec = rl.Spec(cell, H, H, layers)
+    weights = lstm(spec)
+    G = 4 if cell == "lstm" else 3
+    order = [3, 0, 2, 1][-G:] if G == 4 else [2, 0, 1]
+    made = [np.concatenate([np.split(a, G)[k] for k in order]).T for a in weights.values()]
+    x = np.random.default_rng(0).normal(size=(T, N, H)).astype("f4")
+    return made, x, rl.forward(x, weights, reset="before" if cell == "gru" else None)[0]
+
+
+def test_square_layers_of_ones_own_are_not_tried_as_a_product():
+    """Which of two square matrices is which was tried for each layer: 16 times as many networks."""
+    tried = []
+    for layers in (1, 2, 4):
+        found = rl.identify(*own_square(layers))
+        assert first(found).spec.num_layers == layers
+        tried.append(found.tried)
+    assert tried[2] < 2 * tried[0], tried
+
+
+def test_a_search_that_stopped_arranges_no_more_networks(monkeypatch):
+    """It arranged all of them, to look for equal ones: minutes."""
+    tensors, x, y = own_square(2)
+    arranged = []
+
+    def arrange(*args):
+        arranged.append(args)
+        return custom_network(*args)
+
+    custom_network = identify_search.custom_network
+    monkeypatch.setattr(identify_search, "custom_network", arrange)
+    monkeypatch.setattr(identify_search, "_MOST_WORK", 1e8)
+    found = rl.identify(tensors, x, y[-1])
+    assert any("not everything was tried" in note for note in found.notes)
+    # the first time, and all that agree, or are nearest, once more; then the best one
+    assert 0 < len(arranged) <= 2 * found.tried + 1
+
+
+@pytest.mark.parametrize("activations", [("hard_sigmoid", "tanh"), ("sigmoid", "relu")])
+def test_first_steps_of_ones_own_are_those_of_forward(activations):
+    """Of a GRU whose gate n comes before r, so that r is needed before it is in memory."""
+    weights = lstm(rl.Spec("gru", I, H, 2))
+    made = [np.concatenate([np.split(a, 3)[k] for k in (2, 1, 0)]).T for a in weights.values()]
+    x = np.random.default_rng(0).normal(size=(T, N, I)).astype("f4")
+    settings = dict(zip(("recurrent_activation", "activation"), activations, strict=True))
+    onnx = dict(rl.convert(weights, to="onnx"))
+    y, _ = rl.forward(x, onnx, rl.Spec("gru", I, H, 2, **settings), layout="onnx")
+    one = first(rl.identify(made, x, y))
+    assert (one.spec.recurrent_activation, one.spec.activation) == activations

@@ -213,6 +213,17 @@ class BlockGap:
     values: tuple[float, float]
 
 
+def block_gap(key: BlockKey, a: np.ndarray, b: np.ndarray, unequal: np.ndarray) -> BlockGap:
+    """Return how much the numbers of a block differ, of which some are unequal, and where most."""
+    with np.errstate(all="ignore"):
+        gap = np.where(unequal, np.abs(a - b), -1)
+    gap[unequal & ((a == b) | (np.isnan(a) & np.isnan(b)))] = 0
+    at = np.unravel_index(np.argmax(np.where(np.isnan(gap), np.inf, gap)), gap.shape)
+    place = tuple(int(i) for i in at)
+    values = float(a[place]), float(b[place])
+    return BlockGap(key, int(np.count_nonzero(unequal)), gap.size, float(gap[place]), place, values)
+
+
 @dataclass(frozen=True)
 class BlockComparison:
     """Two sets of blocks, and where they differ.
@@ -254,22 +265,9 @@ class BlockComparison:
         near |= (a == b) | (np.isnan(a) & np.isnan(b))
         return near
 
-    def same(self, a: np.ndarray, b: np.ndarray) -> bool:
-        """Are these values the same?"""
-        return a.shape == b.shape and bool(self._near(a, b).all())
-
     def gap(self, key: BlockKey) -> BlockGap:
         """Return how much a block differs, and where most."""
-        a, b, mask = self.a[key].values, self.b[key].values, self.wrong[key]
-        with np.errstate(invalid="ignore"):
-            gap = np.where(mask, np.abs(a - b), -1)
-        gap[mask & ((a == b) | (np.isnan(a) & np.isnan(b)))] = 0
-        at = np.unravel_index(np.argmax(np.where(np.isnan(gap), np.inf, gap)), gap.shape)
-        place = tuple(int(i) for i in at)
-        values = float(a[place]), float(b[place])
-        return BlockGap(
-            key, int(np.count_nonzero(mask)), mask.size, float(gap[place]), place, values
-        )
+        return block_gap(key, self.a[key].values, self.b[key].values, self.wrong[key])
 
     def line(self, key: BlockKey) -> str:
         """Return "layer 0, recurrent matrix of gate f: 12 of 16 differ, largest 0.5 at (2, 1)"."""

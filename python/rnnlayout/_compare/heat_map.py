@@ -19,7 +19,7 @@ from rnnlayout._model.picture.scene import MARGIN, Scene
 from rnnlayout._model.picture.strips import ByteOffsets, draw_legend, draw_memory
 from rnnlayout._model.spec import Spec
 
-from .blocks import BlockGap
+from .blocks import BlockGap, block_gap
 from .truth import Truth
 
 # The largest difference up to which a block has a colour, the colour, and what a reader is told.
@@ -110,19 +110,13 @@ def buffer_gaps(truth: Truth, buffer: np.ndarray) -> tuple[BlockGap, ...]:
 def _block_gap(key: PieceKey, given: np.ndarray, true: np.ndarray) -> BlockGap | None:
     """Return how much a block differs. In its own dtype: this is done for each value of a model."""
     unequal = given != true
+    if unequal.any():
+        unequal &= ~(np.isnan(given) & np.isnan(true))
     if not unequal.any():
         return None
     if given.dtype == np.float16:
         given, true = given.astype("f4"), true.astype("f4")
-    with np.errstate(all="ignore"):
-        gap = np.abs(given - true)
-    if np.isnan(gap).any():  # also of two infinities, and of NaN in both
-        unequal &= ~(np.isnan(given) & np.isnan(true))
-        gap[~unequal] = 0
-    count = int(np.count_nonzero(unequal))
-    place = tuple(int(k) for k in np.unravel_index(np.argmax(gap), gap.shape))
-    values = float(given[place]), float(true[place])
-    return BlockGap(key, count, gap.size, float(gap[place]), place, values) if count else None
+    return block_gap(key, given, true, unequal)
 
 
 def _shade(gaps: Mapping[PieceKey, BlockGap], missing: bool, key: PieceKey) -> tuple[str, str]:
