@@ -14,7 +14,7 @@ import zipfile
 from pathlib import Path
 
 import pefile
-from delocate.tools import get_archs, get_install_names
+from macholib.mach_o import CPU_TYPE_NAMES
 from macholib.MachO import MachO
 
 MOST_NBYTES = 1_000_000
@@ -31,18 +31,15 @@ def check_linux(wheel: Path, platform: str, module: Path) -> str:
 
 
 def check_macos(wheel: Path, platform: str, module: Path) -> str:
-    machine = platform.removeprefix("macosx_11_0_")
-    found = MachO(str(module)).headers
-    assert len(found) == 1 and found[0].filetype == "dylib", "one module"
-    assert get_archs(module) == {machine}, get_archs(module)
-    least = [c[1].minos for c in found[0].commands if hasattr(c[1], "minos")]
-    least += [
-        c[1].version for c in found[0].commands if type(c[1]).__name__.startswith("version_m")
-    ]
-    assert [int(one) for one in least] == [11 << 16], f"the oldest macOS: {least}"
-    names = set(get_install_names(module))
-    assert names <= {"/usr/lib/libSystem.B.dylib"}, names
-    signed = any(c[0].cmd == 0x1D for c in found[0].commands)  # LC_CODE_SIGNATURE
+    (found,) = MachO(str(module)).headers
+    machine = CPU_TYPE_NAMES[found.header.cputype].lower()
+    assert f"macosx_11_0_{machine}" == platform and found.filetype == "dylib", machine
+    commands = {command[0].get_cmd_name(): command for command in found.commands}
+    least = commands["LC_BUILD_VERSION"][1].minos
+    assert least == 11 << 16, f"the oldest macOS: {least:#x}"
+    needed = [path for _, _, path in found.walkRelocatables() if path != "_native.abi3.so"]
+    assert all(path == "/usr/lib/libSystem.B.dylib" for path in needed), needed
+    signed = "LC_CODE_SIGNATURE" in commands
     assert signed or machine == "x86_64", "Apple's processors run signed code alone"
     return f"macOS 11.0 or later, {'signed ad hoc' if signed else 'not signed'}"
 
@@ -69,10 +66,8 @@ def main() -> None:
         platform = wheel.stem.split("-")[-1]
         unpacked = Path("build", "wheels", "unpacked", platform)
         with zipfile.ZipFile(wheel) as archive:
-            (name,) = (n for n in archive.namelist() if n.startswith("rnnlayout/_native."))
             suffix = ".pyd" if platform == "win_amd64" else ".abi3.so"
-            assert name == "rnnlayout/_native" + suffix, name
-            module = Path(archive.extract(name, unpacked))
+            module = Path(archive.extract("rnnlayout/_native" + suffix, unpacked))
         said = CHECKS[platform.partition("_")[0]](wheel, platform, module)
         nbytes = wheel.stat().st_size
         print(f"{wheel.name}: {nbytes} bytes of at most {MOST_NBYTES}; {said}", flush=True)
