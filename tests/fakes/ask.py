@@ -24,8 +24,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
 
 import ask_cudnn
 
-CALLS = ["set_dropout", "set_rnn", "clip", "weight_size", "weight_params",
-         "set_x", "get_x", "set_y", "set_h", "set_c", "sizes", "forward"]  # fmt: skip
+CALLS = ["set_dropout", "set_rnn", "clip", "weight_size", "set_x", "set_y", "set_h", "set_c",
+         "sizes", "forward"]  # fmt: skip
 BASE = {
     "rnn": {"algo": 0, "cell": 2, "bias": 2, "direction": 0, "input_mode": 0, "dtype": 0,
             "precision": 0, "math": 3, "I": 5, "H": 6, "P": None, "L": 1, "flags": 0},
@@ -41,7 +41,6 @@ BASE = {
     "sized_for": None,  # the lengths that the workspace is for, if not those of the call
     "shift": {},  # bytes by which an address is off
     "capability": 90,
-    "layer": 0, "id": 0,
     "dropout": "set",  # or "created", "destroyed", "null"
 }  # fmt: skip
 PROCESSORS_AT, PROCESSORS = 7, 132
@@ -171,17 +170,6 @@ class Asked:
         self.said["weight_bytes"] = self.weights.value
         return status
 
-    def weight_params(self):
-        matrix, bias = c_void_p(), c_void_p()
-        size = c_size_t(self.weights.value + self.q["weight_bytes"])
-        status = self.call(
-            "cudnnGetRNNWeightParams", self.handle, self.argument("rnn", self.rnn),
-            c_int(self.q["layer"]), size, self.address("weights", 0), c_int(self.q["id"]),
-            self.h, byref(matrix), self.c, byref(bias),
-        )  # fmt: skip
-        self.said["offsets"] = [at.value and at.value - ADDRESS for at in (matrix, bias)]
-        return status
-
     def data(self, name, made, **more):
         d = self.q[name] | more
         lengths = self.argument(f"{name}_lengths", (c_int * len(d["lengths"]))(*d["lengths"]))
@@ -195,15 +183,6 @@ class Asked:
 
     def set_y(self):
         return self.data("y", self.y)
-
-    def get_x(self):
-        """Read the descriptor of x back."""
-        dtype, layout, T, N, width = (c_int() for _ in range(5))
-        lengths, fill = (c_int * 8)(), ctypes.create_string_buffer(8)
-        status = self.call("cudnnGetRNNDataDescriptor", self.x, byref(dtype), byref(layout),
-                           byref(T), byref(N), byref(width), c_int(8), lengths, fill)  # fmt: skip
-        self.said["x"] = [v.value for v in (dtype, layout, T, N, width)] + lengths[: N.value]
-        return status
 
     def state(self, name, made):
         s, ints = self.q[name], lambda numbers: (c_int * len(numbers))(*numbers)

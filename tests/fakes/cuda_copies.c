@@ -1,101 +1,76 @@
 /*
- * Copies, fills, and the clamp kernels.
- *
- * Memory that is not pinned: a copy from it has read it when the call returns, and writes in the
- * order of the stream; a copy to it is done when the call returns. Both are refused in a capture.
+ * Copies and fills. A copy from the host has read it when the call returns, and writes in the order
+ * of the stream; a copy to the host is done when the call returns. Both are refused in a capture.
  */
 #include "cuda_streams.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 struct copy {
-    void *to;
-    const void *from;
-    CUdeviceptr device_to, device_from; /* used if `to` or `from` is NULL */
+    CUdeviceptr to, from; /* 0: the host */
     size_t nbytes;
-    void *staged; /* what was read from memory that is not pinned */
+    void *host;
 };
 
 static void run_copy(void *argument)
 {
-    struct copy *copy = argument;
-    void *to = copy->to ? copy->to : fake_bytes(copy->device_to, copy->nbytes, "the target");
-    const void *from = copy->from ? copy->from
-                                  : fake_bytes(copy->device_from, copy->nbytes, "the source");
+    const struct copy *copy = argument;
+    void *to = copy->to ? fake_bytes(copy->to, copy->nbytes, "the target") : copy->host;
+    const void *from = copy->from ? fake_bytes(copy->from, copy->nbytes, "the source") : copy->host;
     memmove(to, from, copy->nbytes);
-    free(copy->staged);
+    if (!copy->from)
+        free(copy->host);
 }
 
 static void access(struct fake_work *work, CUdeviceptr at, size_t nbytes, int write,
                    const char *what)
 {
+    fake_bytes(at, nbytes, what);
     work->access[work->accesses++] = (struct fake_access){at, nbytes, write, what};
 }
 
 static CUresult copy(const char *name, struct copy copy, CUstream stream)
 {
     struct fake_work work = {.name = name, .run = run_copy};
-    const void *on_host = copy.to ? copy.to : copy.from;
-    int pinned = on_host && fake_is_pinned(on_host);
-    if (copy.device_to || pinned)
-        access(&work, copy.device_to ? copy.device_to : (CUdeviceptr)(uintptr_t)copy.to,
-               copy.nbytes, 1, "the target");
-    if (copy.device_from || pinned)
-        access(&work, copy.device_from ? copy.device_from : (CUdeviceptr)(uintptr_t)copy.from,
-               copy.nbytes, 0, "the source");
-    if (copy.from && !pinned)
-        copy.from = copy.staged = memcpy(malloc(copy.nbytes), copy.from, copy.nbytes);
+    if (copy.to)
+        access(&work, copy.to, copy.nbytes, 1, "the target");
+    if (copy.from)
+        access(&work, copy.from, copy.nbytes, 0, "the source");
+    if (copy.host && fake_stream(stream, name)->capture)
+        fake_die("%s: the stream is capturing, and the host's memory is not pinned", name);
+    if (!copy.from)
+        copy.host = memcpy(malloc(copy.nbytes), copy.host, copy.nbytes);
     memcpy(work.argument, &copy, sizeof copy);
-    for (int i = 0; i < work.accesses; i++)
-        fake_bytes(work.access[i].at, copy.nbytes, work.access[i].what);
-    if (on_host && !pinned && fake_stream(stream, name)->capture)
-        fake_die("%s: the host memory is not pinned, and the stream is capturing", name);
     CUresult status = fake_submit(stream, &work);
-    if (copy.to && !pinned)
+    if (!copy.to)
         fake_finish(stream);
     return status;
 }
 
 CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void *from, size_t nbytes, CUstream stream)
 {
-    LOCKED;
-    CUresult status = fake_driver_call(__func__, "to=%llx nbytes=%zu stream=%p",
-                                       (unsigned long long)to, nbytes, (void *)stream);
-    struct copy sent = {NULL, from, to, 0, nbytes, NULL};
-    return status ? status : copy(__func__, sent, stream);
+    DRIVER_CALL("to=%llx nbytes=%zu stream=%p", (unsigned long long)to, nbytes, (void *)stream);
+    return copy(__func__, (struct copy){to, 0, nbytes, (void *)from}, stream);
 }
 
 CUresult cuMemcpyDtoHAsync_v2(void *to, CUdeviceptr from, size_t nbytes, CUstream stream)
 {
-    LOCKED;
-    CUresult status = fake_driver_call(__func__, "from=%llx nbytes=%zu stream=%p",
-                                       (unsigned long long)from, nbytes, (void *)stream);
-    struct copy sent = {to, NULL, 0, from, nbytes, NULL};
-    return status ? status : copy(__func__, sent, stream);
+    DRIVER_CALL("from=%llx nbytes=%zu stream=%p", (unsigned long long)from, nbytes, (void *)stream);
+    return copy(__func__, (struct copy){0, from, nbytes, to}, stream);
 }
 
 CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t nbytes, CUstream stream)
 {
-    LOCKED;
-    CUresult status = fake_driver_call(__func__,
-                                       "to=%llx from=%llx nbytes=%zu "
-                                       "stream=%p",
-                                       (unsigned long long)to, (unsigned long long)from, nbytes,
-                                       (void *)stream);
-    struct copy sent = {NULL, NULL, to, from, nbytes, NULL};
-    return status ? status : copy(__func__, sent, stream);
+    DRIVER_CALL("to=%llx from=%llx nbytes=%zu stream=%p", (unsigned long long)to,
+                (unsigned long long)from, nbytes, (void *)stream);
+    return copy(__func__, (struct copy){to, from, nbytes, NULL}, stream);
 }
 
 CUresult cuMemcpyHtoD_v2(CUdeviceptr to, const void *from, size_t nbytes)
 {
     LOCKED;
-    fake_refuse_in_capture(__func__);
-    CUresult status = fake_driver_call(__func__, "to=%llx nbytes=%zu", (unsigned long long)to,
-                                       nbytes);
-    struct copy sent = {NULL, from, to, 0, nbytes, NULL};
-    status = status ? status : copy(__func__, sent, NULL);
+    CUresult status = cuMemcpyHtoDAsync_v2(to, from, nbytes, NULL);
     if (!status)
         fake_finish(NULL);
     return status;
@@ -103,15 +78,7 @@ CUresult cuMemcpyHtoD_v2(CUdeviceptr to, const void *from, size_t nbytes)
 
 CUresult cuMemcpyDtoH_v2(void *to, CUdeviceptr from, size_t nbytes)
 {
-    LOCKED;
-    fake_refuse_in_capture(__func__);
-    CUresult status = fake_driver_call(__func__, "from=%llx nbytes=%zu", (unsigned long long)from,
-                                       nbytes);
-    struct copy sent = {to, NULL, 0, from, nbytes, NULL};
-    status = status ? status : copy(__func__, sent, NULL);
-    if (!status)
-        fake_finish(NULL);
-    return status;
+    return cuMemcpyDtoHAsync_v2(to, from, nbytes, NULL);
 }
 
 struct fill {

@@ -2,7 +2,7 @@
  * Devices and primary contexts.
  *
  * Environment variables describe the machine: FAKE_CUDA_DEVICES (1), FAKE_CUDA_CAPABILITY (90:
- * 9.0), FAKE_CUDA_PROCESSORS (132), FAKE_CUDA_NAME,
+ * 9.0), FAKE_CUDA_NAME,
  * FAKE_CUDA_DRIVER (13000), FAKE_CUDA_INIT (the result of cuInit).
  */
 #include "fake.h"
@@ -98,7 +98,6 @@ CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice
     if (!is_device(device))
         return CU_INVALID_DEVICE;
     switch ((int)attribute) {
-    case DEVICE_PROCESSORS: *value = fake_environment("FAKE_CUDA_PROCESSORS", 132); break;
     case DEVICE_MAJOR: *value = fake_capability() / 100; break;
     case DEVICE_MINOR: *value = fake_capability() / 10 % 10; break;
     default: fake_die("cuDeviceGetAttribute: %d is not modelled", (int)attribute);

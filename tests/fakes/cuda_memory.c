@@ -1,5 +1,5 @@
 /*
- * Device memory and pinned memory, in a table of ranges.
+ * Device memory, in a table of ranges.
  *
  * A device address is not valid on the host, so that our code cannot read it by mistake, and is
  * used only once: freed memory stays known as freed. New memory is filled with NaN.
@@ -26,7 +26,7 @@ struct block {
     CUdeviceptr at;
     size_t nbytes;
     char *host;
-    int device, pinned, alive, counted, touches;
+    int device, alive, counted, touches;
     struct touch *touch; /* room for KEPT, while the block is alive */
 };
 
@@ -55,17 +55,16 @@ static struct block *new_block(size_t nbytes, int device)
 static void end_block(struct block *block)
 {
     block->alive = 0;
-    if (!block->pinned)
-        in_use[block->device] -= block->nbytes;
+    in_use[block->device] -= block->nbytes;
     if (block->counted)
-        fake_count(block->pinned ? FAKE_PINNED : FAKE_MEMORY, -1);
+        fake_count(FAKE_MEMORY, -1);
     free(block->host);
     free(block->touch);
     block->host = NULL;
     block->touch = NULL;
 }
 
-/* The block that contains an address of the device, or of pinned memory. */
+/* The block that contains an address of the device. */
 static struct block *block_of(CUdeviceptr at)
 {
     for (struct block *b = blocks; b; b = b->next)
@@ -93,12 +92,6 @@ void *fake_bytes(CUdeviceptr at, size_t nbytes, const char *what)
 {
     struct block *found = describe(at, nbytes, what);
     return found->host + (at - found->at);
-}
-
-int fake_is_pinned(const void *at)
-{
-    struct block *found = block_of((CUdeviceptr)(uintptr_t)at);
-    return found && found->alive && found->pinned;
 }
 
 /* ---- accesses and their order ---- */
@@ -171,7 +164,7 @@ CUresult cuMemAlloc_v2(CUdeviceptr *at, size_t nbytes)
 static struct block *whole_block(CUdeviceptr at, const char *call)
 {
     struct block *block = describe(at, 1, call);
-    if (block->pinned || block->at != at)
+    if (block->at != at)
         fake_die("%s: %llx is not the start of an allocation", call, (unsigned long long)at);
     return block;
 }
@@ -188,22 +181,6 @@ CUresult cuMemFree_v2(CUdeviceptr at)
     fake_wait_for_all();
     end_block(whole_block(at, __func__));
     return status;
-}
-
-CUresult cuMemHostAlloc(void **at, size_t nbytes, unsigned flags)
-{
-    DRIVER_CALL("nbytes=%zu flags=%u", nbytes, flags);
-    fake_refuse_in_capture(__func__);
-    if (fake_current_device() < 0)
-        return CU_INVALID_CONTEXT;
-    if (!nbytes)
-        return CU_INVALID_VALUE;
-    struct block *made = new_block(nbytes, fake_current_device());
-    made->at = (CUdeviceptr)(uintptr_t)made->host;
-    made->pinned = made->counted = 1;
-    fake_count(FAKE_PINNED, 1);
-    *at = made->host;
-    return CU_OK;
 }
 
 /* ---- for tests: memory that the test owns, and access to any memory ---- */

@@ -36,39 +36,15 @@ static void join(struct fake_clock *clock, const struct fake_clock *other)
             clock->at[i] = other->at[i];
 }
 
-static struct stream *begin(struct stream *made, int device, int non_blocking)
+static struct stream *new_stream(int device, int non_blocking)
 {
+    struct stream *made = fake_new(FAKE_STREAM, sizeof *made);
     if (stream_count == FAKE_STREAMS)
         fake_die("more than %d streams", FAKE_STREAMS);
     made->index = stream_count;
     made->device = device;
     made->non_blocking = non_blocking;
     return streams[stream_count++] = made;
-}
-
-static struct stream *new_stream(int device, int non_blocking)
-{
-    return begin(fake_new(FAKE_STREAM, sizeof(struct stream)), device, non_blocking);
-}
-
-/* A stream with the handle of a destroyed one, as the driver may make it: nothing orders it after
- * the work of that one. NULL: FAKE_CUDA_REUSE is not set, or no stream was destroyed. */
-static struct stream *in_place_of_another(int device, int non_blocking)
-{
-    struct stream *gone = NULL;
-    for (int i = 0; i < stream_count && fake_environment("FAKE_CUDA_REUSE", 0); i++)
-        if (!streams[i]->object.alive)
-            gone = streams[i];
-    if (!gone)
-        return NULL;
-    struct stream *rest = malloc(sizeof *rest);
-    *rest = *gone;
-    rest->object.alive = 1; /* it has no handle that could be reused again */
-    streams[rest->index] = rest;
-    *gone = (struct stream){.object = gone->object};
-    gone->object.alive = 1;
-    fake_count(FAKE_STREAM, 1);
-    return begin(gone, device, non_blocking);
 }
 
 /* NULL is the legacy stream of the current context, 2 the thread's own. */
@@ -204,9 +180,7 @@ CUresult cuStreamCreate(CUstream *stream, unsigned flags)
     DRIVER_CALL("flags=%u", flags);
     if (fake_current_device() < 0)
         return CU_INVALID_CONTEXT;
-    int device = fake_current_device(), non_blocking = flags == STREAM_NON_BLOCKING;
-    struct stream *made = in_place_of_another(device, non_blocking);
-    *stream = (CUstream)(made ? made : new_stream(device, non_blocking));
+    *stream = (CUstream)new_stream(fake_current_device(), flags == STREAM_NON_BLOCKING);
     return CU_OK;
 }
 

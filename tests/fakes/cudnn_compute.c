@@ -192,14 +192,7 @@ static void run_sequence(const struct layer *layer, int backward, int length, co
 /* The row of step t of sequence n. */
 static int64_t row_of(const struct data *data, int t, int n)
 {
-    if (data->layout == LAYOUT_SEQ)
-        return (int64_t)t * data->N + n;
-    if (data->layout == LAYOUT_BATCH)
-        return (int64_t)n * data->T + t;
-    int64_t row = n; /* packed: each earlier step has only the sequences that have not ended */
-    for (int m = 0; m < data->N; m++)
-        row += data->lengths[m] < t ? data->lengths[m] : t;
-    return row;
+    return data->layout == LAYOUT_SEQ ? (int64_t)t * data->N + n : (int64_t)n * data->T + t;
 }
 
 /* x as (N, T, width) in double; x past the end of a sequence is not read. */
@@ -226,7 +219,7 @@ static void write_y(const struct forward *f, const double *y)
     for (int n = 0; n < d->N; n++)
         for (int t = 0; t < T; t++) {
             int is_past = t >= d->lengths[n];
-            if (is_past && (d->layout == LAYOUT_PACKED || !d->has_fill))
+            if (is_past && !d->has_fill)
                 continue;
             int64_t row = row_of(d, t, n) * width;
             for (int64_t i = 0; i < width; i++)

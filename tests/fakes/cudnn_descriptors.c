@@ -107,9 +107,8 @@ static enum fake_class rnn_class(const struct rnn *r)
     int projected = r->proj_size < r->hidden_size;
     if (projected && (r->cell != CELL_LSTM || r->algo != ALGO_STANDARD))
         return UNSUPPORTED;
-    if (r->algo != ALGO_STANDARD && (r->bias != BIAS_DOUBLE || r->precision == HALF))
-        return UNSUPPORTED;
-    if (r->dtype == DOUBLE && (r->algo == ALGO_STATIC || r->algo == ALGO_SMALL_H))
+    if (r->algo != ALGO_STANDARD &&
+        (r->bias != BIAS_DOUBLE || r->precision == HALF || r->dtype == DOUBLE))
         return UNSUPPORTED;
     return TAKEN;
 }
@@ -178,30 +177,23 @@ cudnnStatus_t cudnnRNNSetClip_v9(cudnnRNNDescriptor_t desc, cudnnRNNClipMode_t m
 
 int64_t fake_data_rows(const struct data *data)
 {
-    if (data->layout != LAYOUT_PACKED)
-        return (int64_t)data->T * data->N;
-    int64_t rows = 0;
-    for (int n = 0; n < data->N; n++)
-        rows += data->lengths[n];
-    return rows;
+    return (int64_t)data->T * data->N;
 }
 
 static enum fake_class data_class(const struct data *d, const int *lengths)
 {
-    if (d->layout < 0 || d->layout > LAYOUT_BATCH || d->T < 1 || d->N < 1 || d->width < 1)
+    if ((d->layout != LAYOUT_SEQ && d->layout != LAYOUT_BATCH) || d->T < 1 || d->N < 1 ||
+        d->width < 1)
         return WRONG;
     if (!lengths || d->dtype < 0 || d->dtype >= DTYPES)
         return WRONG;
-    int most = 0, sorted = 1, least = d->T;
+    int most = 0, least = d->T;
     for (int n = 0; n < d->N; n++) {
         if (lengths[n] < 0 || lengths[n] > d->T)
             return WRONG;
-        sorted = sorted && (n == 0 || lengths[n] <= lengths[n - 1]);
         most = lengths[n] > most ? lengths[n] : most;
         least = lengths[n] < least ? lengths[n] : least;
     }
-    if (d->layout == LAYOUT_PACKED && !(sorted && least > 0 && most == d->T))
-        return WRONG;
     int known = fake_dtype_bytes(d->dtype) && (d->dtype != BFLOAT16 || has_bfloat16());
     return known && has_empty(least, most) ? TAKEN : UNSUPPORTED;
 }
@@ -234,23 +226,6 @@ cudnnStatus_t cudnnSetRNNDataDescriptor(cudnnRNNDataDescriptor_t desc, cudnnData
         *data = given;
     }
     return fake_refuse(found, "an argument of cudnnSetRNNDataDescriptor");
-}
-
-cudnnStatus_t cudnnGetRNNDataDescriptor(cudnnRNNDataDescriptor_t desc, cudnnDataType_t *dtype,
-                                        cudnnRNNDataLayout_t *layout, int *T, int *N, int *width,
-                                        int room, int lengths[], void *fill)
-{
-    CUDNN_CALL("cudnnGetRNNDataDescriptor", 1, "desc=%p", (void *)desc);
-    const struct data *data = fake_object(desc, FAKE_RNN_DATA, "cudnnGetRNNDataDescriptor");
-    *dtype = (cudnnDataType_t)data->dtype;
-    *layout = (cudnnRNNDataLayout_t)data->layout;
-    *T = data->T;
-    *N = data->N;
-    *width = data->width;
-    for (int n = 0; n < room && n < data->N; n++)
-        lengths[n] = data->lengths[n];
-    memcpy(fill, data->fill, fake_dtype_bytes(data->dtype));
-    return fake_refuse(TAKEN, "");
 }
 
 /* ---- states ---- */

@@ -27,8 +27,6 @@ static enum fake_class algo_class(const struct rnn *rnn, int capability)
         return UNSUPPORTED;
     if (rnn->algo == ALGO_SMALL_H && rnn->hidden_size > (is_plain ? 384 : 192))
         return UNSUPPORTED;
-    if (rnn->algo == ALGO_STATIC && rnn->hidden_size > 1025) /* 1025 works, 2048 does not */
-        return UNSUPPORTED;
     return TAKEN;
 }
 
@@ -45,11 +43,6 @@ static size_t workspace_bytes(const struct rnn *rnn, const struct data *x)
     return bytes;
 }
 
-static size_t reserve_bytes(const struct rnn *rnn, const struct data *x, int mode)
-{
-    return mode == TRAINING ? workspace_bytes(rnn, x) + 64 : 0;
-}
-
 cudnnStatus_t cudnnGetRNNTempSpaceSizes(cudnnHandle_t given, cudnnRNNDescriptor_t rnn_desc,
                                         cudnnForwardMode_t mode, cudnnRNNDataDescriptor_t x_desc,
                                         size_t *workspace, size_t *reserve)
@@ -58,7 +51,7 @@ cudnnStatus_t cudnnGetRNNTempSpaceSizes(cudnnHandle_t given, cudnnRNNDescriptor_
     USES_HANDLE(given, call);
     CUDNN_CALL("cudnnGetRNNTempSpaceSizes", 1, "handle=%p rnn=%p mode=%d x_desc=%p", (void *)given,
                (void *)rnn_desc, (int)mode, (void *)x_desc);
-    if (!given || !rnn_desc || !x_desc || (unsigned)mode > TRAINING)
+    if (!given || !rnn_desc || !x_desc || mode)
         return fake_refuse(WRONG, "handle, rnnDesc or xDesc is NULL, or fwdMode");
     const struct handle *handle = fake_handle(given, call);
     const struct rnn *rnn = fake_object(rnn_desc, FAKE_RNN, call);
@@ -76,8 +69,8 @@ cudnnStatus_t cudnnGetRNNTempSpaceSizes(cudnnHandle_t given, cudnnRNNDescriptor_
         return fake_refuse(found, "the algorithm or the dtype on this device");
     *workspace = workspace_bytes(rnn, x);
     if (reserve)
-        *reserve = reserve_bytes(rnn, x, (int)mode);
-    if (!handle) /* after the sizes, it needs more of the device */
+        *reserve = 0; /* only for training */
+    if (!handle)      /* after the sizes, it needs more of the device */
         return fake_refuse(NO_DEVICE, "no device");
     return fake_refuse(TAKEN, "");
 }
@@ -110,7 +103,7 @@ static const char *wrong_data(const struct call *c)
 
 static int needs_padded(const struct data *x)
 {
-    return x->layout == LAYOUT_BATCH || (x->layout == LAYOUT_SEQ && !all_full(x));
+    return x->layout == LAYOUT_BATCH || !all_full(x);
 }
 
 static int is_state(const struct tensor *t, int64_t layers, int64_t N, int64_t width)
@@ -140,13 +133,10 @@ static const char *wrong_states(const struct call *c)
 static const char *wrong_memory(const struct call *c)
 {
     size_t nbytes = (size_t)fake_weight_elements(c->rnn) * fake_dtype_bytes(c->rnn->dtype);
-    size_t reserve = reserve_bytes(c->rnn, c->x_desc, c->mode);
     if (!c->weights || c->weight_bytes < nbytes)
         return "weightSpace is NULL or too small";
     if (!c->workspace || c->workspace_bytes < workspace_bytes(c->rnn, c->x_desc))
         return "workSpace is NULL or too small";
-    if (reserve && (!c->reserve || c->reserve_bytes < reserve))
-        return "reserveSpace is NULL or too small";
     return NULL;
 }
 
@@ -171,8 +161,8 @@ static cudnnStatus_t check(const struct call *c)
         return fake_refuse(UNSUPPORTED, "FAKE_CUDNN_NO_PERSIST");
     if (algo_class(c->rnn, fake_handle_capability(c->given)) != TAKEN)
         return fake_refuse(UNSUPPORTED, "the algorithm or the dtype on this device");
-    if (c->rnn->algo == ALGO_DYNAMIC)
-        return fake_refuse(UNSUPPORTED, "the fake has no dynamic algorithm");
+    if (c->rnn->algo != ALGO_STANDARD && c->rnn->algo != ALGO_SMALL_H)
+        return fake_refuse(UNSUPPORTED, "the fake has no such algorithm");
     return fake_refuse(TAKEN, "");
 }
 
@@ -224,7 +214,7 @@ static void use_all(const struct call *c, struct fake_work *work)
 static void check_strictly(const struct call *c)
 {
     const char *call = "cudnnRNNForward";
-    if (c->mode != 0)
+    if (c->mode)
         fake_die("%s: fwdMode %d, only inference is modelled", call, c->mode);
     if (!c->rnn->dropout)
         fake_die("%s: the RNN has no dropout descriptor", call);

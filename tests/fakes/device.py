@@ -59,11 +59,6 @@ class Device:
     def free(self, at):
         self.cu("cuMemFree_v2", c_ulonglong(at))
 
-    def pinned(self, nbytes):
-        at = c_void_p()
-        self.cu("cuMemHostAlloc", byref(at), c_size_t(nbytes), c_uint(1))
-        return at
-
     def write(self, at, data):
         self.driver.fake_write(c_ulonglong(at), data, c_size_t(len(data)))
 
@@ -95,7 +90,7 @@ class Device:
         self.cu("cuStreamSynchronize", stream)
 
     def live(self):
-        kinds = ["context", "pushed", "memory", "pinned", "stream", "event", "graph", "graph_exec",
+        kinds = ["context", "pushed", "memory", "stream", "event", "graph", "graph_exec",
                  "handle", "dropout", "rnn", "rnn_data", "tensor"]  # fmt: skip
         found = {kind: self.driver.fake_live(kind.encode()) for kind in kinds}
         return {kind: count for kind, count in found.items() if count}
@@ -122,8 +117,6 @@ class Forward(ask.Asked):
         unit = NBYTES[rnn["dtype"]]
         layers = rnn["L"] * (1 + rnn["direction"])
         rows = q["x"]["T"] * q["x"]["N"]
-        if q["x"]["layout"] == 1:
-            rows = sum(q["x"]["lengths"])
         h, c = layers * q["x"]["N"] * rnn["P"] * unit, layers * q["x"]["N"] * rnn["H"] * unit
         self.sizes_of = {
             "x": rows * rnn["I"] * unit, "y": rows * q["y"]["width"] * unit,

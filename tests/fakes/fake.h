@@ -30,7 +30,6 @@ enum fake_kind {
     FAKE_CONTEXT, /* how often primary contexts are retained */
     FAKE_PUSHED,  /* contexts on the stacks of all threads   */
     FAKE_MEMORY,
-    FAKE_PINNED,
     FAKE_STREAM,
     FAKE_EVENT,
     FAKE_GRAPH,
@@ -77,7 +76,7 @@ int fake_capability(void);     /* 100 major + 10 minor */
 /* ---- cuda_memory.c: the table of ranges ---- */
 
 struct fake_access {
-    CUdeviceptr at; /* of the device, or of pinned memory */
+    CUdeviceptr at;
     size_t nbytes;
     int write;
     const char *what;
@@ -85,7 +84,6 @@ struct fake_access {
 
 /* The host's copy of bytes of the device; dies unless all are in one living block. */
 void *fake_bytes(CUdeviceptr at, size_t nbytes, const char *what);
-int fake_is_pinned(const void *at);
 
 /* The work that came before: for each stream the number of its last piece. */
 enum { FAKE_STREAMS = 512 };

@@ -1,7 +1,5 @@
 """A question for cuDNN with random numbers, and how far an answer is from the reference's."""
 
-import itertools
-
 import numpy as np
 from oracles.bits import DTYPES
 from oracles.reference import FLOAT32, FLOAT64, Run, forward, from_cudnn, pairs
@@ -11,7 +9,7 @@ import rnnlayout as rl
 CELLS = ["rnn_relu", "rnn_tanh", "lstm", "gru"]
 BIASES = ["none", "input", "double", "recurrent"]
 NUMBER = {"float32": 0, "float64": 1, "float16": 2, "bfloat16": 9}
-SEQ, PACKED, BATCH = range(3)
+SEQ, BATCH = 0, 2
 # The rounding of a stored number: relative, and half of the smallest step of subnormal ones.
 STORED = {"float16": (2.0**-11, 2.0**-25), "bfloat16": (2.0**-8, 2.0**-134),
           "float32": (2.0**-24, 2.0**-150), "float64": (0.0, 0.0)}  # fmt: skip
@@ -56,8 +54,6 @@ class Problem:
         """Return an array (T, N, width) as it is stored in memory."""
         if self.layout == BATCH:
             return np.ascontiguousarray(x.swapaxes(0, 1))
-        if self.layout == PACKED:
-            return np.concatenate([x[t, self.lengths > t] for t in range(self.T)])
         return x
 
     def result(self, found):
@@ -68,12 +64,6 @@ class Problem:
         width = self.width * spec.num_directions
         if self.layout == BATCH:
             y = y.reshape(self.N, self.T, width).swapaxes(0, 1)
-        elif self.layout == PACKED:
-            whole, rows = np.zeros((self.T, self.N, width), self.dtype), iter(y.reshape(-1, width))
-            for t, n in itertools.product(range(self.T), range(self.N)):
-                if self.lengths[n] > t:
-                    whole[t, n] = next(rows)
-            y = whole
         else:
             y = y.reshape(self.T, self.N, width)
         c = cy.reshape(*first, spec.hidden_size) if spec.cell == "lstm" else None

@@ -15,9 +15,9 @@
 #include <string.h>
 #include <unistd.h>
 
-static const char *const KIND[FAKE_KINDS] = {
-    "context",    "pushed", "memory",  "pinned", "stream",   "event", "graph",
-    "graph_exec", "handle", "dropout", "rnn",    "rnn_data", "tensor"};
+static const char *const KIND[FAKE_KINDS] = {"context", "pushed", "memory",     "stream",
+                                             "event",   "graph",  "graph_exec", "handle",
+                                             "dropout", "rnn",    "rnn_data",   "tensor"};
 
 enum { BUCKETS = 4096 };
 

@@ -63,7 +63,6 @@ enum {
 
 /* Attributes of devices, streams and captures. */
 enum {
-    DEVICE_PROCESSORS = 16,
     DEVICE_MAJOR = 75,
     DEVICE_MINOR = 76,
     STREAM_NON_BLOCKING = 1,
@@ -79,8 +78,8 @@ enum {
 enum { FLOAT = 0, DOUBLE = 1, HALF = 2, BFLOAT16 = 9, DTYPES = 20 };
 enum { CELL_RELU = 0, CELL_TANH = 1, CELL_LSTM = 2, CELL_GRU = 3 };
 enum { BIAS_NONE = 0, BIAS_INPUT = 1, BIAS_DOUBLE = 2, BIAS_STATE = 3 };
-enum { ALGO_STANDARD = 0, ALGO_STATIC = 1, ALGO_DYNAMIC = 2, ALGO_SMALL_H = 3 };
-enum { LAYOUT_SEQ = 0, LAYOUT_PACKED = 1, LAYOUT_BATCH = 2 };
-enum { PADDED_IO = 1, INPUT_SKIP = 1, BIDIRECTIONAL = 1, CLIP_MINMAX = 1, TRAINING = 1 };
+enum { ALGO_STANDARD = 0, ALGO_SMALL_H = 3 };
+enum { LAYOUT_SEQ = 0, LAYOUT_BATCH = 2 };
+enum { PADDED_IO = 1, INPUT_SKIP = 1, BIDIRECTIONAL = 1, CLIP_MINMAX = 1 };
 
 #endif

@@ -5,7 +5,6 @@
 
 #include "core/status.h"
 #include "forward/cudnn/rnn.h"
-#include "system/system.h"
 
 /* ---- no steps: y is zero, the states are copied ---- */
 
@@ -89,29 +88,19 @@ static rnl_status bring_in(rnl_gpu_device *device, rnl_gpu_job *job, rnl_cu_addr
     return status;
 }
 
-enum {
-    SPIN_NS = 200000, /* shorter calls do not sleep            */
-    SLEEP_NS = 50000,
-    POLL_NS = 50000000 /* Ctrl-C is answered within 0.2 s */
-};
+enum { SPINS = 1000, SLEEP_NS = 50000 };
 
-/* Wait for the work in the stream, and call the poll meanwhile. */
+/* Wait for the work in the stream, and call the poll meanwhile. Short calls do not sleep. */
 static rnl_status wait_for(rnl_gpu_device *device, rnl_cu_stream stream, const rnl_gpu_call *call,
                            rnl_error *err)
 {
-    const int64_t since = rnl_now_ns();
-    int64_t polled = since;
-    for (;;) {
+    for (int k = 0;; k++) {
         const rnl_cu_result result = device->cu->cuStreamQuery(stream);
-        if (result != (rnl_cu_result)RNL_CUDA_ERROR_NOT_READY)
+        if (result != RNL_CUDA_ERROR_NOT_READY)
             return rnl_gpu_cu(device, "cuStreamQuery", result, err);
-        const int64_t now = rnl_now_ns();
-        if (now - polled >= POLL_NS) {
-            if (call->poll(call->poll_arg))
-                return rnl_fail(err, RNL_E_INTERRUPTED, "interrupted");
-            polled = now;
-        }
-        if (now - since >= SPIN_NS)
+        if (call->poll(call->poll_arg))
+            return rnl_fail(err, RNL_E_INTERRUPTED, "interrupted");
+        if (k >= SPINS)
             nanosleep(&(struct timespec){.tv_nsec = SLEEP_NS}, NULL);
     }
 }

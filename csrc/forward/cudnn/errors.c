@@ -33,19 +33,13 @@ rnl_status rnl_gpu_cu(rnl_gpu_device *device, const char *call, rnl_cu_result re
 
 /* ---- cuDNN's statuses, in classes ---- */
 
-typedef enum { NOT_READY, BAD_PARAM, NOT_SUPPORTED, NO_ROOM, MISSING, OTHER } class_of_failure;
+typedef enum { BAD_PARAM, NOT_SUPPORTED, NO_ROOM, OTHER } class_of_failure;
 
 static class_of_failure classify(int status)
 {
-    switch (status) {
-    case RNL_CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED: return NO_ROOM;
-    case RNL_CUDNN_STATUS_SUBLIBRARY_VERSION_MISMATCH:
-    case RNL_CUDNN_STATUS_NOT_SUPPORTED_RUNTIME_PREREQUISITE_MISSING:
-    case RNL_CUDNN_STATUS_NOT_SUPPORTED_SUBLIBRARY_UNAVAILABLE: return MISSING;
-    default: break;
-    }
+    if (status == RNL_CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED)
+        return NO_ROOM;
     switch (status / 1000 * 1000) {
-    case 1000: return NOT_READY;
     case RNL_CUDNN_STATUS_BAD_PARAM: return BAD_PARAM;
     case RNL_CUDNN_STATUS_NOT_SUPPORTED: return NOT_SUPPORTED;
     default: return OTHER;
@@ -58,12 +52,10 @@ bool rnl_gpu_not_supported(const rnl_error *err)
 }
 
 static const char *const ADVICE[] = {
-    [NOT_READY] = "cuDNN found no usable GPU, or no free memory on it",
     [BAD_PARAM] = "this is a bug in rnnlayout: please report it",
     [NOT_SUPPORTED] =
         "this cuDNN or GPU does not support it: use another algo or dtype, or the CPU",
     [NO_ROOM] = NO_ROOM_ADVICE,
-    [MISSING] = "a part of this cuDNN is missing or has another version: reinstall cuDNN",
     [OTHER] = "if it happens again, restart the process",
 };
 

@@ -45,17 +45,12 @@ bool rnl_library_path(void *library, char path[RNL_PATH_NBYTES])
     return snprintf(path, RNL_PATH_NBYTES, "%s", map->l_name) < RNL_PATH_NBYTES;
 }
 
-const char *rnl_library_look_up(void *library, const rnl_library_symbol *symbols, size_t n,
-                                void *table)
+void rnl_library_find(void *library, const char *name, void *pointer, const char **missing)
 {
-    const char *missing = NULL;
-    for (size_t k = 0; k < n; k++) {
-        void *const found = dlsym(library, symbols[k].name);
-        memcpy((char *)table + symbols[k].at, &found, sizeof found); /* C lacks the cast */
-        if (!found && !missing)
-            missing = symbols[k].name;
-    }
-    return missing;
+    void *const found = dlsym(library, name);
+    memcpy(pointer, &found, sizeof found); /* C lacks the cast */
+    if (!found && !*missing)
+        *missing = name;
 }
 
 static rnl_status check_file(int file, rnl_error *err)

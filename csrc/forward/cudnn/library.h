@@ -18,16 +18,9 @@ void *rnl_library_loaded(const char *name);
 /* The path of an open library. False: the loader does not report it. */
 bool rnl_library_path(void *library, char path[RNL_PATH_NBYTES]);
 
-/* A function of a library. */
-typedef struct rnl_library_symbol {
-    const char *name;
-    size_t at; /* its pointer's place in a table */
-} rnl_library_symbol;
-
-/* Fill in a table; a function that the library lacks is NULL. Returns the first one that is
- * missing, or NULL. */
-const char *rnl_library_look_up(void *library, const rnl_library_symbol *symbols, size_t n,
-                                void *table);
+/* Store the address of a function in a pointer to a function; NULL, and the first such name in
+ * *missing, if the library lacks it. */
+void rnl_library_find(void *library, const char *name, void *pointer, const char **missing);
 
 /* RNL_E_NO_CUDNN unless the file is a complete library for this machine. A truncated one opens, but
  * the process ends as soon as it reads a missing part. */

@@ -154,12 +154,6 @@ static rnl_status load_cublas(const char *folder, int cuda_major, char path[RNL_
 
 /* --------------------------------------------------------------------------- its functions -- */
 
-static const rnl_library_symbol SYMBOLS[] = {
-#define CUDNN(returns, name, arguments) {#name, offsetof(rnl_cudnn_table, name)},
-#include "forward/cudnn/symbols.def"
-};
-enum { NUM_SYMBOLS = sizeof SYMBOLS / sizeof SYMBOLS[0] };
-
 /* Check its version, and that all parts have the same one. */
 static rnl_status check_versions(rnl_cudnn_library *library, rnl_error *err)
 {
@@ -192,7 +186,10 @@ static rnl_status check_driver(int cuda_version, int driven, rnl_error *err)
 
 static rnl_status check_functions(void *opened, rnl_cudnn_library *library, rnl_error *err)
 {
-    const char *const missing = rnl_library_look_up(opened, SYMBOLS, NUM_SYMBOLS, &library->call);
+    const char *missing = NULL;
+#define CUDNN(returns, name, arguments)                                                            \
+    rnl_library_find(opened, #name, &library->call.name, &missing);
+#include "forward/cudnn/symbols.def"
     if (!library->call.cudnnGetVersion)
         return rnl_fail(err, RNL_E_NO_CUDNN, "it lacks cudnnGetVersion");
     const rnl_status status = check_versions(library, err);

@@ -11,12 +11,6 @@
 
 static const char DRIVER_NAME[] = "libcuda.so.1";
 
-static const rnl_library_symbol SYMBOLS[] = {
-#define DRIVER(returns, name, arguments) {#name, offsetof(rnl_driver_table, name)},
-#include "forward/cudnn/symbols.def"
-};
-enum { NUM_SYMBOLS = sizeof SYMBOLS / sizeof SYMBOLS[0] };
-
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct {
     bool opened;
@@ -54,7 +48,10 @@ static rnl_status open_driver(rnl_error *err)
         return RNL_E_NO_CUDNN;
     if (!rnl_library_path(library, process.driver_path))
         snprintf(process.driver_path, sizeof process.driver_path, "%s", DRIVER_NAME);
-    const char *const missing = rnl_library_look_up(library, SYMBOLS, NUM_SYMBOLS, &process.driver);
+    const char *missing = NULL;
+#define DRIVER(returns, name, arguments)                                                           \
+    rnl_library_find(library, #name, &process.driver.name, &missing);
+#include "forward/cudnn/symbols.def"
     if (missing)
         return rnl_fail(err, RNL_E_NO_CUDNN,
                         "%s lacks %s: the driver is too old, install a newer one", DRIVER_NAME,

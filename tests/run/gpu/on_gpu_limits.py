@@ -155,13 +155,16 @@ def a_fork():
 
 
 def ctrl_c():
-    """During a call on arrays of the host; the next call works."""
+    """During a call on arrays of the host; the next calls work, one in another stream first, which
+    uses the same memory."""
     os.environ["FAKE_CUDA_SLOW"] = "20000"  # queries, of 50 us each
     cpu, gpu, x, state = lstms()
     threading.Timer(0.1, _thread.interrupt_main).start()
     with pytest.raises(KeyboardInterrupt):
         gpu(x, state)
     os.environ["FAKE_CUDA_SLOW"] = "0"
+    given = on_device(Device(), x), tuple(on_device(Device(), a) for a in state)
+    assert_near(gpu(*given), cpu(x, state), LSTM)
     assert_near(gpu(x, state), cpu(x, state), LSTM)
     assert Device().live("pushed") == 0
 

@@ -3,10 +3,7 @@ fakes end a process in which nothing orders two uses of the same memory."""
 
 import gc
 import itertools
-import os
-from ctypes import c_void_p
 
-import numpy as np
 import pytest
 from run.gpu.calls import NAMES, TIME_FIRST, Call, assert_right, on_gpu, run_on_gpu
 from run.gpu.exporters import CPU, Exporter
@@ -135,22 +132,3 @@ def a_library_that_makes_another_array():
                 rl.LayoutError, match=r"out is a .* in another shape or not on a GPU"
             ):
                 gpu(given)
-
-
-def a_stream_in_the_place_of_another():
-    """Destroyed before its work is done: the new stream has its handle, and nothing orders them."""
-    os.environ["FAKE_CUDA_REUSE"] = "1"
-    cpu, gpu = (rl.RNN(weights_of(LSTM), LSTM, device=d) for d in ("cpu", "cuda"))
-    d, home, results = Device(), [0], []
-    x = inputs(LSTM)[0]
-    with played("torch", home) as Array:
-        for _ in range(2):
-            home[0] = d.stream()
-            results.append((home[0], gpu(on_device(d, x, Array))[0]))
-            with d.context() as cuda:
-                assert cuda.cuStreamDestroy_v2(c_void_p(home[0])) == 0
-    assert results[0][0] == results[1][0]
-    with d.context() as cuda:
-        assert cuda.cuCtxSynchronize() == 0
-    for _, y in results:
-        np.testing.assert_allclose(d.read(y.address, cpu(x)[0]), cpu(x)[0], atol=5e-6)
