@@ -326,3 +326,11 @@ def test_explain_names_every_move():
     assert "gates in memory: i f g o -> i o f g" in text
     assert "read as the (H, I) matrix, row by row" in text
     assert "grade: exact\n" in text
+
+
+def test_a_prompt_shows_what_a_conversion_made_and_not_its_numbers():
+    gru = rl.Spec("gru", 4, 6)
+    keras = rl.convert(normal_weights(rl.layout("torch"), gru), to="keras")
+    shapes = "kernel (4, 18), recurrent_kernel (6, 18), bias (2, 18)"
+    assert repr(keras) == f"<Tensors of gru, input_size 4, hidden_size 6 in keras: {shapes}; exact>"
+    assert repr(rl.explain(gru, "torch", "keras")).startswith("torch -> keras: gru")

@@ -34,6 +34,11 @@ class Tensors(TensorDict):
         self.spec, self.layout, self.report = made.spec, made.layout, report
         self.config, self.batch_first = dict(made.config), made.batch_first
 
+    def __repr__(self) -> str:
+        """Return the RNN, the shapes and the grade: the numbers would fill a screen."""
+        shapes = ", ".join(f"{name} {array.shape}" for name, array in self.items())
+        return f"<Tensors of {self.spec} in {self.layout}: {shapes}; {self.report}>"
+
     def copy(self) -> Tensors:
         """Return a copy with the same arrays and attributes."""
         return copy(self)

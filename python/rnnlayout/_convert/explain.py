@@ -22,6 +22,9 @@ class Explanation(str):
     layout: Layout
     to: Layout
 
+    def __repr__(self) -> str:  # a prompt shows the text
+        return str(self)
+
     def picture(self, *, width: float = WIDTH) -> Picture:
         """Draw the conversion: see picture()."""
         return picture(self.spec, self.layout, self.to, width=width)
