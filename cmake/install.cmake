@@ -4,13 +4,15 @@ include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
 add_library(rnnlayout_shared SHARED $<TARGET_OBJECTS:rnnlayout>)
-target_link_libraries(rnnlayout_shared PRIVATE m Threads::Threads ${CMAKE_DL_LIBS})
+target_link_libraries(rnnlayout_shared PRIVATE ${system_libraries})
 target_include_directories(rnnlayout_shared INTERFACE $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
 # Before 1.0 a minor version may change the binary interface: docs/compatibility.md.
 set_target_properties(rnnlayout_shared PROPERTIES OUTPUT_NAME rnnlayout EXPORT_NAME rnnlayout
   VERSION ${PROJECT_VERSION}
   SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
-target_link_options(rnnlayout_shared PRIVATE -Wl,-z,now,-z,relro)
+if(CMAKE_SYSTEM_NAME STREQUAL "Linux")
+  target_link_options(rnnlayout_shared PRIVATE -Wl,-z,now,-z,relro)
+endif()
 set_target_properties(rnnlayout PROPERTIES EXPORT_NAME static)
 
 install(FILES csrc/include/rnnlayout.h csrc/include/rnnlayout.hpp TYPE INCLUDE)

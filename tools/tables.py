@@ -38,6 +38,7 @@ RESULTS = ROOT / "benchmarks" / "results"
 CONVERSIONS = json.loads((RESULTS / "convert.json").read_text())
 FILES = json.loads((RESULTS / "files.json").read_text())
 FORWARD = json.loads((RESULTS / "forward.json").read_text())
+SPECIAL = json.loads((RESULTS / "forward_special.json").read_text())
 REALTIME = json.loads((RESULTS / "realtime.json").read_text())
 INT8 = json.loads((RESULTS / "int8.json").read_text())
 GPU = next((json.loads(path.read_text()) for path in sorted(RESULTS.glob("gpu-*.json"))[::-1]), {})
@@ -190,6 +191,28 @@ def forward_on():
     return about(FORWARD)
 
 
+def special_on():
+    return about(SPECIAL)
+
+
+def special(which, names):
+    rows = [[r["cell"], r["case"], f"{r['us']['ours']:.4g}",
+             *(f"{r['ratios'][name]:.2f}" if name in r["ratios"] else "-" for name in names)]
+            for r in SPECIAL[which]]  # fmt: skip
+    return markdown(["cell", "case", "us", *names], rows)
+
+
+def forward_lengths():
+    """Times with lengths, divided by the time without."""
+    return special("lengths", ["ours, all T", "ours, half"])
+
+
+def forward_subnormals():
+    """Times with subnormal numbers, divided by the same implementation's without."""
+    names = ["ours, weights", "ours, states", "torch, weights", "torch, states"]
+    return special("subnormals", names)
+
+
 def realtime_on():
     return about(REALTIME)
 
@@ -306,6 +329,9 @@ TABLES = {
     "forward_held": forward_held,
     "forward_behind": forward_behind,
     "forward_on": forward_on,
+    "special_on": special_on,
+    "forward_lengths": forward_lengths,
+    "forward_subnormals": forward_subnormals,
     "realtime_on": realtime_on,
     "realtime_speeds": realtime_speeds,
     "int8_on": int8_on,

@@ -207,7 +207,9 @@ rnl_status rnl_rnn_run(rnl_rnn *rnn, const rnl_rnn_call *call, rnl_error *err)
     atomic_init(&run.stop_layer, INT64_MAX);
     rnl_barrier_init(&run.all);
     run.began_ns = rnl_now_ns();
+    run.callers_mode = rnl_flush_subnormals(); /* which helpers do too */
     const bool all_worked = rnl_team_run(members, rnl_run_member, &run);
+    rnl_float_mode_restore(run.callers_mode);
     if (members > run.num_parts)
         rnl_team_was_crowded(was_crowded(&run));
     rnl_room_give(rnn, room);

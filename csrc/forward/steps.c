@@ -494,8 +494,9 @@ static void run_part(rnl_running *run, rnl_portion *part, int64_t layer, int mem
     }
 }
 
-static void run_member(rnl_running *run, int k, int members)
+void rnl_run_member(void *arg, int k, int members)
 {
+    rnl_running *const run = arg;
     const int n = run->num_parts;
     for (int64_t layer = 0; layer < run->rnn->spec.num_layers; layer++) {
         for (int p = k % n; p < n; p += members) {
@@ -505,14 +506,4 @@ static void run_member(rnl_running *run, int k, int members)
         if (!rnl_barrier_wait(&run->all, members) || atomic_load(&run->stop_layer) <= layer)
             return;
     }
-}
-
-void rnl_run_member(void *arg, int k, int members)
-{
-    rnl_running *const run = arg;
-    const rnl_float_mode before = rnl_flush_subnormals();
-    if (k == 0)
-        run->callers_mode = before;
-    run_member(run, k, members);
-    rnl_float_mode_restore(k == 0 ? run->callers_mode : before);
 }

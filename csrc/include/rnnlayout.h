@@ -175,8 +175,8 @@ typedef struct rnl_layout {
     double forget_bias;          /* the value of the option "forget_bias"       */
 } rnl_layout;
 
-/* Find a layout by its name or another name of it ("pytorch" is "torch"; layout->name is "torch"),
- * and set its options to their defaults. RNL_E_LAYOUT: the layout does not exist; the message
+/* Find a layout by its name or an alias ("pytorch" is one of "torch"; layout->name is "torch"), and
+ * set its options to their defaults. RNL_E_LAYOUT: the layout does not exist; the message
  * lists the layouts. */
 rnl_status rnl_layout_named(const char *name, rnl_layout *layout, rnl_error *err);
 

@@ -14,19 +14,18 @@ static void append(char *all, size_t size, const char *text)
 
 rnl_status rnl_layout_named(const char *name, rnl_layout *layout, rnl_error *err)
 {
-    char all[512] = "";
     for (int k = 0; k < rnl_num_aliases; k++)
         if (strcmp(rnl_aliases[k].name, name) == 0)
             name = rnl_aliases[k].layout;
-    for (int k = 0; k < rnl_num_rows; k++) {
+    for (int k = 0; k < rnl_num_rows; k++)
         if (strcmp(rnl_rows[k].layout, name) == 0) {
             *layout = (rnl_layout){.name = rnl_rows[k].layout};
             return RNL_OK;
         }
-        if (k < rnl_num_listed &&
-            (k == 0 || strcmp(rnl_rows[k].layout, rnl_rows[k - 1].layout) != 0))
+    char all[512] = "";
+    for (int k = 0; k < rnl_num_listed; k++)
+        if (k == 0 || strcmp(rnl_rows[k].layout, rnl_rows[k - 1].layout) != 0)
             append(all, sizeof all, rnl_rows[k].layout);
-    }
     return rnl_fail(err, RNL_E_LAYOUT, "no layout is called '%.60s', need one of: %s", name, all);
 }
 

@@ -95,7 +95,7 @@ def test_systems_without_cudnn_have_every_function_of_the_header():
         r"^\w[\w ]*\W(rnl_(?:cudnn|gpu)_\w+)\(", (CSRC / "include/rnnlayout.h").read_text(), re.M
     )
     absent = (CSRC / "forward/cudnn/absent.c").read_text()
-    assert len(declared) > 10
+    assert len(declared) > 5
     assert {one for one in declared if f" {one}(" not in absent} == set()
 
 

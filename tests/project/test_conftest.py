@@ -7,6 +7,8 @@ import sys
 import pytest
 from commands import ROOT, TESTS
 
+pytestmark = pytest.mark.long  # starts pytest six times
+
 PROGRAM = """
 import pytest
 def test_runs(): pass

@@ -28,6 +28,7 @@ LEFTOVERS = {
     "an option of a directive": r"^:[a-z-]+:",
     "a fence": r"```",
     "a link": r"\]\(|\]\[",
+    "a link without a text": r"<a href=\"[^\"]*\"></a>",
     "a row of a table": r"<p>\|",
     "bold or code": r"\*\*|(?<!`)`(?!`)",
     "a heading": r"<p>#",

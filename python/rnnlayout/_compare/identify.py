@@ -145,7 +145,7 @@ def identify(
 
     tensors: a dict of arrays with any names, a list of them, as get_weights() returns, one 1-D
         array with all of them, or a file. Names and shapes are compared with every layout; if none
-        agrees, layouts of somebody's own are tried: any order of gates, any order of axes.
+        agrees, custom layouts are tried: any order of gates, any order of axes.
     x: one input: (T, N, I), (N, T, I), (T, I), or of one step (N, I) or (I,).
     y: the output that belongs to it: of all steps, with the axes of x; of the last step, without T;
         or h_n, (L * D, N, P). Both may be .npy files.
@@ -226,7 +226,7 @@ def _tensors_to_try(
 
 def _search_in_order(search: Search) -> list[Match]:
     """Return what the first way of reading the tensors finds that agrees with y, else the nearest:
-    by names, by shapes, as a layout of somebody's own."""
+    by names, by shapes, as a custom layout."""
     tensors, observed = search.tensors, search.observed
     ways: list[Iterator[Case]] = [
         named_rows(tensors, observed), shaped_rows(tensors, observed), search.custom_layouts()

@@ -7,8 +7,8 @@ slowest first, with a comma between dimensions.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import permutations, product
 
@@ -17,6 +17,7 @@ import numpy as np
 from rnnlayout._model.layout import known_layouts
 from rnnlayout._model.spec import Spec
 
+from .blocks import may_sum_biases
 from .identify_network import Network, block_places
 
 GateBlocks = dict[tuple[str, str], np.ndarray]  # (role, gate) -> a matrix or bias
@@ -34,6 +35,14 @@ class SplitTensors:
     R: np.ndarray
     biases: tuple[np.ndarray, ...]
     joined: str = ""
+    _dense: dict[str, np.ndarray] = field(default_factory=dict, repr=False)
+
+    def dense_matrix(self, form: str, G: int, H: int) -> np.ndarray:
+        """Return W as (G, H, I), without gaps. It is kept until it is asked for in another form."""
+        if form not in self._dense:
+            self._dense.clear()
+            self._dense[form] = np.ascontiguousarray(_arrange_axes(self.W, form, G, H))
+        return self._dense[form]
 
 
 @dataclass(frozen=True)
@@ -144,6 +153,47 @@ def axis_forms(cell: str, part: SplitTensors, H: int, reset: str) -> Iterator[Ax
         yield AxisForm("".join(order), W, R, *more)
 
 
+def first_outputs(
+    spec: Spec, form: AxisForm, parts: Sequence[SplitTensors], x: np.ndarray
+) -> np.ndarray:
+    """Return the outputs of the first step from a zero state, (N, H), for x (N, I) and an RNN of
+    one direction. R does not count then."""
+    for part in parts:
+        blocks = form.blocks(part)
+        matrices = part.dense_matrix(form.W, len(form.gates), spec.hidden_size)
+        gates: dict[str, np.ndarray] = {}
+        for gate in sorted(form.gates, key="n".__eq__):  # n may need r
+            sign = -1 if form.negated and gate == "z" else 1
+            products = sign * (x @ matrices[form.gates.index(gate)].T)
+            bw, br = blocks.get(("bW", gate), 0.0), blocks.get(("bR", gate), 0.0)
+            if not may_sum_biases(spec, gate):
+                br = _CURVES[spec.recurrent_activation](gates["r"]) * br
+            gates[gate] = products + bw + br
+        x = _outputs_of_gates(spec, gates)
+    return x
+
+
+_CURVES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
+    "hard_sigmoid": lambda x: np.clip(x / 6 + 0.5, 0, 1),
+    "hard_sigmoid_keras2": lambda x: np.clip(x / 5 + 0.5, 0, 1),
+    "tanh": np.tanh,
+    "relu": lambda x: np.maximum(x, 0),
+}
+
+
+def _outputs_of_gates(spec: Spec, gates: dict[str, np.ndarray]) -> np.ndarray:
+    """Return h of the gates before their activations. The state before is zero."""
+    if spec.cell == "rnn_relu":
+        return _CURVES["relu"](gates["h"])
+    if spec.cell == "rnn_tanh":
+        return _CURVES["tanh"](gates["h"])
+    gate, state = _CURVES[spec.recurrent_activation], _CURVES[spec.activation]
+    if spec.cell == "gru":
+        return np.asarray((1 - gate(gates["z"])) * state(gates["n"]))
+    return np.asarray(gate(gates["o"]) * state(gate(gates["i"]) * state(gates["g"])))
+
+
 def form_at_first_step(form: AxisForm) -> AxisForm:
     """Return the form as far as the first step from a zero state shows it: without the axes of R
     and the forget bias.
@@ -167,6 +217,15 @@ def split_tensors(
         yield from found
         if found:
             return
+
+
+def layers_alike(options: Sequence[Sequence[SplitTensors]]) -> Iterator[tuple[SplitTensors, ...]]:
+    """Yield a choice of what the tensors are for all layers and directions: the same for each, as
+    far as its sizes allow it."""
+    for joined in dict.fromkeys(part.joined for part in options[0]):
+        alike = [[part for part in each if part.joined == joined] for each in options]
+        for k in range(max(map(len, alike)) if all(alike) else 0):
+            yield tuple(each[k % len(each)] for each in alike)
 
 
 def _split_matrices(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from rnnlayout import _native
 from rnnlayout._convert import engine
 from rnnlayout._model.checked_rnn import CheckedRNN
 from rnnlayout._model.spec import CELLS, Spec, optional_tensors_of
-from rnnlayout._run.rnn import CPU, forward
+from rnnlayout._run.rnn import CPU, RNN
 from rnnlayout._weights.weights import weights_of
 
 from .blocks import may_sum_biases
@@ -47,7 +47,7 @@ class Network:
             self.spec, CPU, optional_tensors_of(self.spec), ["weight_space"], [self.flat]
         )
 
-    def key(self) -> tuple[Spec, bytes]:
+    def key(self) -> tuple[Spec, int]:
         """Return a key that is equal only for networks that compute the same: of two biases that
         are added, it contains the sum.
         """
@@ -57,13 +57,21 @@ class Network:
             if role == "bW" and other and may_sum_biases(self.spec, gate):
                 flat[at : at + shape[0]] += flat[other[0] : other[0] + shape[0]]
                 flat[other[0] : other[0] + shape[0]] = 0
-        return self.spec, hashlib.blake2b(flat.tobytes(), digest_size=16).digest()
+        return self.spec, hash(flat.tobytes())
 
     def run(self, x: np.ndarray, state: Any) -> tuple[np.ndarray, np.ndarray]:
         """Return y (T, N, D P) and h_n (L D, N, P)."""
         with np.errstate(all="ignore"):
-            y, last = forward(np.ascontiguousarray(x), weights_of(self.checked_rnn), state=state)
+            y, last = self._rnn(np.ascontiguousarray(x), state)
         return y, last[0] if isinstance(last, tuple) else last
+
+    @cached_property
+    def _rnn(self) -> RNN:
+        return RNN(weights_of(self.checked_rnn))
+
+    @cached_property
+    def _moved(self) -> dict[float, Network]:
+        return {}
 
     def moved(self, unit: float) -> Network:
         """Return it with weights that differ by about as much as rounding in its sums does.
@@ -72,11 +80,14 @@ class Network:
         types are formed in float32.
         """
         terms = self.spec.input_size + self.spec.hidden_size
-        share = unit + np.sqrt(terms) * min(unit, UNITS["float32"])
-        signs = np.random.default_rng(0).integers(0, 2, self.flat.size) * 2 - 1
-        return Network(self.spec, self.flat * (1 + share * signs))
+        if unit not in self._moved:
+            share = unit + np.sqrt(terms) * min(unit, UNITS["float32"])
+            signs = np.random.default_rng(0).integers(0, 2, self.flat.size, "i1") * 2 - 1
+            self._moved[unit] = Network(self.spec, self.flat * (1 + share * signs))
+        return self._moved[unit]
 
 
+@cache
 def block_places(spec: Spec) -> dict[tuple[int, int, str, str], tuple[int, int, int]]:
     """Return where each block is in the flat array of a Network: (at, rows, columns)."""
     return {
@@ -168,7 +179,7 @@ def score_network(
     """
     run, moved = network.run(observed.x, state), None
     largest = np.abs(observed.y).max()
-    loosest = max(_LOOSEST, 32 * unit) * largest + atol + _TINY
+    loosest = _loosest(observed, unit, atol)
     for join in direction_joins(network.spec, observed):
         found = predict_y(run, join, observed)
         off = np.abs(found - observed.y)
@@ -188,6 +199,18 @@ def score_network(
             yield join, Score(error, float(allowed.flat[at]), share)
         else:
             yield join, Score(float(off.max()), np.inf, np.inf)
+
+
+def _loosest(observed: Observed, unit: float, atol: float) -> float:
+    """Return the tolerance beyond which a step shows nothing."""
+    return float(max(_LOOSEST, 32 * unit) * np.abs(observed.y).max() + atol + _TINY)
+
+
+def first_step_tolerance(observed: Observed, terms: int, unit: float, atol: float) -> float:
+    """Return how far a first step may be from y, if it is one of sums of so many terms: these err
+    by about sqrt(terms) units of one, and are amplified by few layers."""
+    rounding = 64 * np.sqrt(terms) * unit * np.abs(observed.y).max() + 2 * atol + _TINY
+    return float(min(rounding, _loosest(observed, unit, atol)))
 
 
 def _allowed_error(moved: np.ndarray, observed: Observed, join: str) -> np.ndarray:

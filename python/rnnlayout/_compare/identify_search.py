@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import islice, product
+from itertools import product
 from typing import get_args
 
 import numpy as np
@@ -21,19 +21,28 @@ from .identify_custom import (
     SplitTensors,
     axis_forms,
     custom_network,
+    first_outputs,
     form_at_first_step,
+    layers_alike,
     split_tensors,
 )
 from .identify_inputs import Observed, UnknownTensors
-from .identify_network import Network, Score, initial_state, score_network
+from .identify_network import (
+    Network,
+    Score,
+    first_step_tolerance,
+    initial_state,
+    score_network,
+)
 from .identify_rows import RowMatch
 
 _STEPS, _ROWS = 3, 2  # of x and y, that a network must agree with before all are compared
-_UNITS = 16
-_MOST_WORK = 1e11  # multiplications: a minute
+_MOST_WORK = 2e11  # multiplications: a minute
+# As many multiplications take as long as it does to arrange and prepare one weight, and what a
+# network, and a first step, cost apart from their weights.
+_PER_WEIGHT, _PER_NETWORK, _FIRST_STEP = 100, 2e6, 3e5
 _NEAREST = 3  # networks that do not agree and are kept
 _MOST_LAYERS = 8
-_MOST_ORDERS = 64  # of the matrices of a layer of somebody's own
 _CELLS: tuple[Cell, ...] = get_args(Cell)
 _ACTIVATIONS: list[tuple[RecurrentActivation, Activation]] = [
     *product(get_args(RecurrentActivation), get_args(Activation))
@@ -123,14 +132,17 @@ class Search:
         """Return what agrees among these; if nothing does, the nearest."""
         quick: list[Match] = []
         for case in cases:
+            if self.stopped:
+                break
             try:
                 one = case.network(self.values)
             except (LossyError, SpecError):  # a peephole that is not zero
                 continue
+            self.work += _PER_NETWORK + _PER_WEIGHT * one.flat.size
             key = one.key()
             if key in self.cases:
                 self.cases[key].append(case)
-            elif self._may_go_on(one):
+            elif self._may_go_on(0):
                 self.cases[key] = [case]
                 quick += self.tries(one, self.cases[key], self.observed, quick=True)
         return self.finished(quick)
@@ -157,10 +169,11 @@ class Search:
                 for join, score in score_network(one, used, state, self.unit, self.atol):
                     yield Match(self.tensors, cases, turned, join, score)
 
-    def _may_go_on(self, one: Network) -> bool:
+    def _may_go_on(self, work: float) -> bool:
+        """Return whether there is time for one more network, that takes so much work."""
         self.stopped = self.stopped or self.work > _MOST_WORK
         self.tried += not self.stopped
-        self.work += 4 * one.flat.size
+        self.work += work
         return not self.stopped
 
     def finished(self, quick: list[Match]) -> list[Match]:
@@ -211,9 +224,8 @@ class Search:
         options = [
             [*split_tensors(chunk, G, one, H)] for chunk, one in zip(chunks, widths, strict=True)
         ]
-        alike = (one for one in product(*options) if len({part.joined for part in one}) == 1)
         for parts, reset, (recurrent, state) in product(
-            islice(alike, _MOST_ORDERS), _RESETS.get(cell, ("after",)),
+            layers_alike(options), _RESETS.get(cell, ("after",)),
             _ACTIVATIONS[: None if G > 1 else 1],
         ):  # fmt: skip
             spec = Spec(
@@ -231,20 +243,20 @@ class Search:
 
     def _shows(self, case: CustomLayout, observed: list[Observed]) -> bool:
         """May the network agree, as far as its first step from a zero state shows?"""
-        observed = [one for one in observed if one.form == "steps"]
-        if self.state or not observed:
+        first = [one.part(1, 1) for one in observed if one.form == "steps"]
+        if self.state or not first:
             return True
-        if case.spec.num_layers == 1:  # some units are enough: they do not read the others yet
-            few = min(case.spec.hidden_size, _UNITS)
-            case = replace(case, spec=case.spec.replace(hidden_size=few))
-            observed = [replace(one, y=one.y[..., :few]) for one in observed]
-        one = case.network(())
-        if not self._may_go_on(one):
+        x, y = (np.concatenate(rows) for rows in zip(*((one.x[0], one.y[0]) for one in first),
+                                                     strict=True))  # fmt: skip
+        if not self._may_go_on(len(x) * sum(part.W.size for part in case.parts) + _FIRST_STEP):
             return False
+        with np.errstate(all="ignore"):
+            off = abs(first_outputs(case.spec, case.form, case.parts, x) - y).max(axis=1)
+        ends = np.cumsum([one.x.shape[1] for one in first])[:-1]
+        terms = case.spec.input_size + case.spec.hidden_size
         return any(
-            score.agrees
-            for each in observed
-            for _, score in score_network(one, each.part(1, _ROWS), None, self.unit, self.atol)
+            part.max() <= first_step_tolerance(one, terms, self.unit, self.atol)
+            for one, part in zip(first, np.split(off, ends), strict=True)
         )
 
     def _both(

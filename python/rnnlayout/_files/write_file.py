@@ -32,7 +32,6 @@ from rnnlayout._files.tensor_sets.output_file import Output, check_free, write_w
 from rnnlayout._files.tensor_sets.rnn_names import check_names, entry_name
 from rnnlayout._files.tensor_sets.tensor_set import Converted, Hints, Progress
 from rnnlayout._model.asks import Ask, Message
-from rnnlayout._model.checked_rnn import checked_rnn_of
 from rnnlayout._model.config import check_config
 from rnnlayout._model.errors import FileError
 from rnnlayout._model.layout import Layout, as_layout
@@ -40,7 +39,6 @@ from rnnlayout._model.spec import Spec, differing_fields
 from rnnlayout._model.undecided import error_with_text
 from rnnlayout._native import LayoutError, SpecError
 from rnnlayout._sources.caller_spec import HIDDEN
-from rnnlayout._sources.torch_names import rounded_weights
 from rnnlayout._weights.weights import Weights
 
 from .files import TensorFile, load, read_file, tensor_set_of
@@ -206,10 +204,6 @@ def convert_file(
         out.sources += found.files
         found = choose_rnns(found, only, stack)
         _check_all_read(found, "convert the others with " + Ask("only", [*found]))
-        if exact and (
-            rounded := [n for one in found.values() for n in checked_rnn_of(one).rounded]
-        ):
-            raise rounded_weights(rounded)
         scratch = ScratchMemory()
         conversions = {
             name: LayerwiseConversion(weights, to, dtype, exact, scratch)

@@ -195,6 +195,17 @@ def test_a_config_that_does_not_fit(saved, tmp_path, change, said):
         rl.load(path, config=config)
 
 
+def test_a_config_of_what_keras_3_cannot_compute(saved, tmp_path):
+    path, *_ = saved("cells")
+    config = tmp_path / "model.json"
+    text = config.read_text()
+    assert text.count('"time_major": false') == 1
+    config.write_text(text.replace('"time_major": false', '"time_major": true'))
+    with pytest.raises(rl.LossyError, match="time_major=True, which Keras 3 does not have"):
+        rl.convert_file(path, tmp_path / "new.h5", to="keras", config=config)
+    assert not (tmp_path / "new.h5").exists()
+
+
 def test_where_a_config_has_no_place(saved, tmp_path):
     path, *_ = saved("all")
     config = tmp_path / "model.json"

@@ -473,6 +473,15 @@ def test_computed_in_other_ways(change, tmp_path):
         rl.load(path)
 
 
+def test_an_exact_copy_took_weights_that_were_rounded_before_it(tmp_path):
+    module, _ = computed("weight norm", torch.nn.LSTM(I, H))
+    new = save(tmp_path / "new.pt", module.state_dict())
+    old = save(tmp_path / "old.pt", torch.nn.LSTM(I, H).state_dict())
+    with pytest.raises(rl.LossyError, match=r"^weight_hh_l0: .* omit exact"):
+        convert_into(new, tmp_path / "b.pt", into=old, exact=True)
+    assert not (tmp_path / "b.pt").exists()
+
+
 def test_bits_of_rounding_to_bfloat16():
     """Against torch's rounding, on every pattern of the lower half near a tie."""
     upper = np.arange(0, 2**16, 37, dtype="u4") << 16

@@ -168,7 +168,10 @@ OPTIONS = {
         "device is 'gpu', need 'cpu', 'cuda', 'cuda:N' or",
     ),
     "no device": (lambda: rl.RNN(X, device=0), "device is 0, need 'cpu'"),
-    "math": (lambda: rl.RNN(X, math="fma"), "math is 'fma', need 'default' or 'bfloat16' on the"),
+    "math": (
+        lambda: rl.RNN(X, math="fma"),
+        "math is 'fma', need 'default', 'bfloat16' or 'int8' on the CPU",
+    ),
     "bfloat16 math of float64": (
         lambda: rl.RNN(np.zeros(SMALL.num_params), SMALL.replace(dtype="f8"), math="bfloat16"),
         "math='bfloat16' would discard the precision of float64",
@@ -177,14 +180,17 @@ OPTIONS = {
         lambda: rl.RNN(X, algo="persist"),
         "algo is 'persist', need 'auto' or 'standard' on the",
     ),
-    "math of a GPU": (lambda: rl.RNN(X, math="tf32"), "math is 'tf32', need 'default' or 'bfloat"),
+    "math of a GPU": (
+        lambda: rl.RNN(X, math="tf32"),
+        "math is 'tf32', need 'default', 'bfloat16' or",
+    ),
     "math of the CPU": (
         lambda: rl.RNN(X, math="bfloat16", device="cuda"),
         "math is 'bfloat16', need 'default' or 'tf32' on cuda:0",
     ),
     "math of nobody": (
         lambda: rl.RNN(X, math="fma", device="auto"),
-        "math is 'fma', need 'default', 'bfloat16' or 'tf32'$",
+        "math is 'fma', need 'default', 'bfloat16', 'int8' or 'tf32'$",
     ),
     "algo of nobody": (
         lambda: rl.RNN(X, algo="persist", device="auto"),

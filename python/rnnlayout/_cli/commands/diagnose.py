@@ -18,12 +18,11 @@ from rnnlayout._cli.terminal import print_json, print_message, print_wrapped, pr
 
 SUMMARY = "find the mistakes by which packed weights were made"
 DESCRIPTION = """\
-Find the mistakes by which somebody's code made a packed buffer (cuDNN's weight
-space, as .npy or .bin), or tensors in any layout, from the weights in another
-file: matrices transposed, gates or biases in another order, a negated gate,
-biases summed or dropped, another dtype or byte order ... Several mistakes at
-once are found. Exit code 0: there are none; 1: there are, or these are other
-weights."""
+Find the mistakes in a packed buffer (cuDNN's weight space, as .npy or .bin), or
+in tensors in any layout, that some code made from the weights in another file:
+matrices transposed, gates or biases in another order, a negated gate, biases
+summed or dropped, another dtype or byte order ... Several mistakes at once are
+found. Exit code 0: no mistakes; 1: mistakes, or different weights."""
 EXAMPLES = """\
   rnnlayout diagnose packed.npy --like model.pt --prefix encoder
   rnnlayout diagnose packed.bin --like model.h5 --fix right.bin"""
@@ -31,7 +30,7 @@ EXAMPLES = """\
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_file(parser, "file", metavar="FILE", help="the packed weights")
-    whose = "the weights that they should have been made from: a file with one RNN"
+    whose = "the weights that were packed: a file with one RNN"
     add_file(parser, "--like", required=True, metavar="FILE", help=whose)
     fixed = "write the buffer with the mistakes undone, as .npy, .bin or .safetensors"
     add_file(parser, "--fix", metavar="OUT", help=fixed)

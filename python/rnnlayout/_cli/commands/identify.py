@@ -18,8 +18,8 @@ from rnnlayout._cli.terminal import print_json, print_message, print_wrapped, pr
 SUMMARY = "find the layout in which weights of unknown origin turn x into y"
 DESCRIPTION = """\
 Find the layout, cell and conventions of weights of unknown origin, from one
-input x and its known output y, .npy files: every layout of the table is tried,
-by names, then by shapes, then layouts of somebody's own: any order of gates and
+input x and its known output y, both .npy files. Every layout of the table is
+tried, by names and then by shapes, then custom layouts: any order of gates and
 of axes. FILE has the tensors of one RNN, or is a .npy file with all of them in
 one vector. x is (T, N, I), (N, T, I), (T, I) or one step; y is the output of
 all steps, of the last one, or h_n. Exit code 0: found; 1: no layout agrees."""
@@ -32,14 +32,14 @@ EXAMPLES = """\
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_file(parser, "file", metavar="FILE", help="the file with the tensors")
     add_file(parser, "--input", required=True, metavar="X.npy", help="file to read x from")
-    add_file(parser, "--output", required=True, metavar="Y.npy", help="file with y, to be reached")
+    add_file(parser, "--output", required=True, metavar="Y.npy", help="file to read y from")
     from_state = "files with the initial state: h_0, and c_0 for an LSTM (default: zeros)"
     add_file(parser, "--state", nargs="+", metavar="S.npy", help=from_state)
     add = parser.add_argument
     add("--prefix", default="", metavar="P", help="use only tensors whose names start with P")
     add_format(parser)
     add("--atol", type=parse_tolerance, default=0.0, metavar="X",
-        help="how far y may be off besides rounding (default: 0)")  # fmt: skip
+        help="absolute tolerance for y, besides rounding (default: 0)")  # fmt: skip
     add_file(
         parser, "--save", metavar="OUT", help="write the RNN to a file that records its layout"
     )

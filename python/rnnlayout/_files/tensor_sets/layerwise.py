@@ -17,6 +17,7 @@ from rnnlayout._model.dtypes import storage_dtype
 from rnnlayout._model.layout import Layout
 from rnnlayout._model.spec import Spec, optional_tensors_of
 from rnnlayout._native import LayoutError
+from rnnlayout._sources.torch_names import rounded_weights
 from rnnlayout._weights.weights import Weights
 
 from .tensor_set import FileTensor
@@ -78,6 +79,8 @@ class LayerwiseConversion:
     ) -> None:
         self._weights, self._exact, self._scratch = weights, exact, scratch or ScratchMemory()
         given = checked_rnn_of(weights)
+        if exact and given.rounded:
+            raise rounded_weights(given.rounded)
         plan, self.spec = engine.plan_for_source(given, to, dtype)
         self.layout = to
         self.config, self.batch_first = weights.config, weights.batch_first

@@ -38,10 +38,11 @@ class Cursor:
 
     def take(self, nbytes: int) -> bytes:
         """Return the next bytes. Raises DamagedError if there are not as many."""
-        if not 0 <= nbytes <= self.left:
+        end = self.at + nbytes
+        if not self.at <= end <= len(self.data):
             raise DamagedError(f"{self.what} is cut short")
-        self.at += nbytes
-        return self.data[self.at - nbytes : self.at]
+        start, self.at = self.at, end
+        return self.data[start:end]
 
     def uint(self, nbytes: int = 1) -> int:
         """Return the next little-endian unsigned integer."""

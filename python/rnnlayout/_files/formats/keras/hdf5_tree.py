@@ -174,7 +174,7 @@ def open_hdf5(source: InputFile | bytes, budget: Budget, what: str = "") -> Iter
     file is malformed.
     """
     with io.BytesIO(source) if isinstance(source, bytes) else open(source, "rb") as file:
-        yield _Hdf5Walk(what or budget.name, BoundedFile(file, budget)).root()
+        yield _Hdf5Walk(what or budget.name, BoundedFile(file, budget)).tree()
 
 
 @contextmanager
@@ -193,38 +193,49 @@ class _Hdf5Walk:
         self.what, self.source, self.heap = what, source, GlobalHeap(source)
         self.seen: dict[int, str] = {}
 
-    def root(self) -> Hdf5Group:
+    def tree(self) -> Hdf5Group:
+        """Return the root, with all groups and datasets in it."""
         with _name_damaged(self.what):
             at = root_address(self.source)
             messages = HeaderMessages(self.source, at)
         self.seen[at] = "/"
-        return self.group(messages, "", 0)
+        root = Hdf5Group("/", self._attributes(messages, "/"))
+        waiting = [(root, messages, 0)]
+        while waiting:
+            group, messages, depth = waiting.pop()
+            if depth > _DEPTH:
+                raise FileError(
+                    f"{self.what}: {group.path[:80]!r}... is {depth} groups deep: refused"
+                )
+            for name, opened, path in self._objects_in(group, messages):
+                with _name_damaged(f"{self.what}: {path!r}"):
+                    if is_dataset(opened):
+                        group.datasets[name] = self._dataset(opened, path)
+                    elif is_group(opened):
+                        inner = Hdf5Group(path, self._attributes(opened, path))
+                        group.groups[name] = inner
+                        waiting.append((inner, opened, depth + 1))
+        return root
 
-    def group(self, messages: HeaderMessages, path: str, depth: int) -> Hdf5Group:
-        if depth > _DEPTH:
-            raise FileError(f"{self.what}: {path[:80]!r}... is {depth} groups deep: refused")
-        what = f"{self.what}: {path or '/'!r}"
-        with _name_damaged(what):
-            found = Hdf5Group(path or "/", self._attributes(messages, path or "/"))
-            own = read_links(self.source, messages)
-        for link in own:
-            child = f"{path}/{link.name}"
-            self.source.budget.charge("names", len(child))
+    def _objects_in(
+        self, group: Hdf5Group, messages: HeaderMessages
+    ) -> Iterator[tuple[str, HeaderMessages, str]]:
+        """Yield the name, the messages and the path of each object that a group links to."""
+        with _name_damaged(f"{self.what}: {group.path!r}"):
+            links = read_links(self.source, messages)
+        for link in links:
+            path = f"{group.path.rstrip('/')}/{link.name}"
+            self.source.budget.charge("names", len(path))
             if link.at is None:
-                raise FileError(f"{self.what}: {child!r} is a link to another place: refused")
+                raise FileError(f"{self.what}: {path!r} is a link to another place: refused")
             # A second link could close a circle, and many could multiply the tree.
             if link.at in self.seen:
                 first = self.seen[link.at]
-                raise FileError(f"{self.what}: {child!r} is the same as {first!r}: refused")
-            self.seen[link.at] = child
-            with _name_damaged(f"{self.what}: {child!r}"):
+                raise FileError(f"{self.what}: {path!r} is the same as {first!r}: refused")
+            self.seen[link.at] = path
+            with _name_damaged(f"{self.what}: {path!r}"):
                 opened = HeaderMessages(self.source, link.at)
-                if is_dataset(opened):
-                    found.datasets[link.name] = self._dataset(opened, child)
-                    continue
-            if is_group(opened):
-                found.groups[link.name] = self.group(opened, child, depth + 1)
-        return found
+            yield link.name, opened, path
 
     def _attributes(self, messages: HeaderMessages, path: str) -> ObjectAttributes:
         found = read_attributes(self.source, messages)

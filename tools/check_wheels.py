@@ -1,0 +1,84 @@
+"""Check wheels without running them: their size, what they export and what they need.
+
+    python tools/check_wheels.py WHEEL...
+
+abi3audit finds what is not in Python's stable ABI, auditwheel what the platform of a wheel for
+Linux does not promise. For macOS and Windows this reads the module itself: its kind of machine, the
+oldest system it may run on, and the libraries that it loads.
+"""
+
+import re
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pefile
+from delocate.tools import get_archs, get_install_names
+from macholib.MachO import MachO
+
+MOST_NBYTES = 1_000_000
+EXPORTS = {"PyInit__native", "rnl_num_threads"}  # threadpoolctl knows the module by the second
+PROMISED = re.compile(r"python3|kernel32|api-ms-win-(crt|core)-[\w-]+", re.I)  # Windows 10
+
+
+def check_linux(wheel: Path, platform: str, module: Path) -> str:
+    shown = subprocess.run([sys.executable, "-m", "auditwheel", "show", str(wheel)], text=True,
+                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT).stdout  # fmt: skip
+    if f'"{platform}"' not in shown:
+        sys.exit(f"{wheel.name}:\n{shown}")
+    return "auditwheel"
+
+
+def check_macos(wheel: Path, platform: str, module: Path) -> str:
+    machine = platform.removeprefix("macosx_11_0_")
+    found = MachO(str(module)).headers
+    assert len(found) == 1 and found[0].filetype == "dylib", "one module"
+    assert get_archs(module) == {machine}, get_archs(module)
+    least = [c[1].minos for c in found[0].commands if hasattr(c[1], "minos")]
+    least += [
+        c[1].version for c in found[0].commands if type(c[1]).__name__.startswith("version_m")
+    ]
+    assert [int(one) for one in least] == [11 << 16], f"the oldest macOS: {least}"
+    names = set(get_install_names(module))
+    assert names <= {"/usr/lib/libSystem.B.dylib"}, names
+    signed = any(c[0].cmd == 0x1D for c in found[0].commands)  # LC_CODE_SIGNATURE
+    assert signed or machine == "x86_64", "Apple's processors run signed code alone"
+    return f"macOS 11.0 or later, {'signed ad hoc' if signed else 'not signed'}"
+
+
+def check_windows(wheel: Path, platform: str, module: Path) -> str:
+    found = pefile.PE(str(module))
+    assert found.FILE_HEADER.Machine == 0x8664, "x86-64"
+    exports = {one.name.decode() for one in found.DIRECTORY_ENTRY_EXPORT.symbols}
+    assert exports == EXPORTS, exports
+    needed = {one.dll.decode().removesuffix(".dll") for one in found.DIRECTORY_ENTRY_IMPORT}
+    assert all(map(PROMISED.fullmatch, needed)), needed
+    return "exports and DLLs"
+
+
+CHECKS = {"manylinux": check_linux, "musllinux": check_linux, "macosx": check_macos,
+          "win": check_windows}  # fmt: skip
+
+
+def main() -> None:
+    for wheel in map(Path, sys.argv[1:]):
+        subprocess.run(
+            [sys.executable, "-m", "abi3audit", "--strict", "--summary", wheel], check=True
+        )
+        platform = wheel.stem.split("-")[-1]
+        unpacked = Path("build", "wheels", "unpacked", platform)
+        with zipfile.ZipFile(wheel) as archive:
+            (name,) = (n for n in archive.namelist() if n.startswith("rnnlayout/_native."))
+            suffix = ".pyd" if platform == "win_amd64" else ".abi3.so"
+            assert name == "rnnlayout/_native" + suffix, name
+            module = Path(archive.extract(name, unpacked))
+        said = CHECKS[platform.partition("_")[0]](wheel, platform, module)
+        nbytes = wheel.stat().st_size
+        print(f"{wheel.name}: {nbytes} bytes of at most {MOST_NBYTES}; {said}", flush=True)
+        if nbytes > MOST_NBYTES:
+            sys.exit("too large")
+
+
+if __name__ == "__main__":
+    main()
