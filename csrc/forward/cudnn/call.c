@@ -137,7 +137,7 @@ static rnl_status forward(const rnl_gpu_rnn *rnn, const rnl_gpu_handle *handle,
 
 /* ---- memory for a call that brings none: one block of the RNN ---- */
 
-/* Make it large enough. Earlier calls have finished with it, unless one was interrupted. */
+/* Make it large enough. Earlier calls have finished with it, unless one did not wait to its end. */
 static rnl_status take_block(rnl_gpu_rnn *rnn, const rnl_gpu_job *job, size_t nbytes,
                              rnl_error *err)
 {
@@ -246,7 +246,7 @@ static rnl_status check_captures(rnl_gpu_device *device, const rnl_gpu_call *cal
 static rnl_status run(rnl_gpu_rnn *rnn, const rnl_gpu_call *call, rnl_gpu_job *job, rnl_error *err)
 {
     rnl_gpu_device *const device = rnn->device;
-    bool waits = !call->workspace;
+    bool waits = true;
     rnl_status status = check_captures(device, call, job, err);
     if (status != RNL_OK)
         return status;
@@ -254,11 +254,13 @@ static rnl_status run(rnl_gpu_rnn *rnn, const rnl_gpu_call *call, rnl_gpu_job *j
         status = skip(device, job, err);
     else
         status = describe(rnn, call, job, &waits, err);
+    if (status == RNL_OK && job->sizes.T == 0 && has_follower(call, job))
+        status = rnl_gpu_order(device, job->stream, follower_of(call), err);
     if (status != RNL_OK)
         return status;
     if (job->on_host) {
         status = job->sizes.T ? bring_back(device, job, call, err) : RNL_OK;
-        rnn->unfinished = status == RNL_E_INTERRUPTED;
+        rnn->unfinished = status != RNL_OK;
     } else if (waits && !job->capturing) {
         status = RNL_CU(device, err, cuStreamSynchronize, job->stream);
     }

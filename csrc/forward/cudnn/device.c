@@ -88,6 +88,7 @@ static rnl_status make(rnl_gpu_device *device, rnl_gpu_handle *handle, rnl_error
     if (status == RNL_OK)
         status = RNL_DNN(device, err, cudnnSetDropoutDescriptor, device->dropout, handle->cudnn, 0,
                          NULL, 0, 0);
+    handle->made = status == RNL_OK;
     return status;
 }
 
@@ -113,7 +114,7 @@ static bool is_usable(rnl_gpu_device *device, rnl_gpu_handle *handle, rnl_cu_str
                       bool capturing)
 {
     rnl_cu_capture_status found = RNL_CU_STREAM_CAPTURE_STATUS_NONE;
-    if (capturing && !handle->cudnn)
+    if (capturing && !handle->made)
         return false;
     if (!handle->captured_in || handle->captured_in == stream)
         return true;
@@ -137,7 +138,7 @@ rnl_status rnl_gpu_handle_for(rnl_gpu_device *device, rnl_cu_stream stream, bool
                         "open captures use all of cuDNN's handles on GPU %d: end one of them, or "
                         "make a call outside of captures first, which makes a handle",
                         device->ordinal);
-    if (!found->cudnn || !device->dropout)
+    if (!found->made)
         status = make(device, found, err);
     if (status == RNL_OK)
         status = set_stream(device, found, on_host ? device->own : stream, err);

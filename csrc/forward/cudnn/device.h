@@ -12,7 +12,8 @@ enum { RNL_NUM_HANDLES = 4 };
 /* A handle of cuDNN. It is kept until the process ends: to destroy one waits for the device, which
  * breaks every capture on it. */
 typedef struct rnl_gpu_handle {
-    rnl_cudnn_handle cudnn;    /* NULL: not made yet */
+    bool made; /* all that it needs exists too */
+    rnl_cudnn_handle cudnn;
     rnl_cu_stream stream;      /* a new handle has NULL */
     rnl_cu_stream captured_in; /* the stream of its last captured call; NULL: none */
 } rnl_gpu_handle;

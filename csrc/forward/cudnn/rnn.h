@@ -38,7 +38,8 @@ struct rnl_gpu_rnn {
     bool refuses_persist;   /* cuDNN, when it was tried */
     rnl_cu_address block;   /* memory of calls that bring none; 0: not needed yet */
     size_t block_nbytes;
-    bool unfinished; /* a call was interrupted, whose work may still use the block */
+    bool
+        unfinished; /* a call on host arrays was interrupted or failed: its work may still use it */
 };
 
 enum { RNL_X, RNL_H0, RNL_C0, RNL_Y, RNL_HN, RNL_CN, RNL_NUM_ARRAYS };

@@ -132,6 +132,7 @@ def first_calls_that_fail():
         with pytest.raises(rl.CudnnError) as error:
             made()
         assert error.value.call == call
+    assert "cudnnSetDropoutDescriptor" in d.calls(made)
     cpu, gpu, x, state = lstms()
     assert_near(gpu(x, state), cpu(x, state), LSTM)
     assert [d.live(kind) for kind in ("handle", "dropout", "stream")] == [1, 1, 1]
