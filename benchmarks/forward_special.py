@@ -1,9 +1,10 @@
-"""Time calls of the forward pass that special input makes slower, beside the same calls without it.
+"""Time calls of the forward pass with special input, and short calls, where the overhead counts.
 
     python benchmarks/forward_special.py [--json FILE]
 
 lengths: batches whose sequences all have T steps, or half of the steps in all.
 subnormals: 1 % of the weights subnormal; an input so small that the states are.
+short: one sequence, beside the other libraries; also rl.forward, which prepares nothing before.
 
 All run in turn, in one process on one thread, and the least time of many turns counts, so a busy
 machine disturbs the ratios little. torch is left out if it is not installed.
@@ -26,9 +27,10 @@ import rnnlayout as rl
 
 CELLS = ("lstm", "gru")
 LENGTHS = [(1, 100, 128), (1, 50, 512), (4, 100, 128), (8, 100, 128), (64, 50, 32)]  # N, T, H
-SUBNORMAL = [(1, 100, 128), (16, 100, 128)]
+SUBNORMAL = [(1, 100, 128), (4, 20, 128)]
+SHORT = [(1, 1, 128), (1, 100, 128), (1, 50, 256), (1, 10, 512)]
 TINY = np.float32(1e-40)
-TURNS, TURN = 41, 2e-3  # s
+TURNS, TURN = 61, 2e-3  # s
 
 
 def least(jobs):
@@ -51,11 +53,14 @@ def seconds(job, calls):
 
 
 def row(cell, N, T, H, times):
-    """Return one row: times, and those of special input divided by the usual one's."""
+    """Return one row: least times, and each divided by the same implementation's usual one ("ours"
+    for "ours, half") and by ours."""
+    usual = {name: times[name.partition(", ")[0]] for name in times}
     return {"cell": cell, "case": f"N={N} T={T} I={H} H={H}",
             "us": {name: round(t * 1e6, 1) for name, t in times.items()},
-            "ratios": {name: round(t / times[name.partition(", ")[0]], 2)
-                       for name, t in times.items() if ", " in name}}  # fmt: skip
+            "ratios": {name: round(t / usual[name], 2) for name, t in times.items()},
+            "times ours": {name: round(t / times["ours"], 2) for name, t in times.items()},
+            }  # fmt: skip
 
 
 def with_lengths(cell, N, T, H):
@@ -89,6 +94,13 @@ def with_subnormals(cell, N, T, H):
         return row(cell, N, T, H, least(jobs))
 
 
+def short(cell, N, T, H):
+    problem = Problem(rl.Spec(cell, H, H), T, N)
+    every = {"ours": peers.ours, "ours, once": peers.ours_once, **peers.found()[0]}
+    with peers.inference():
+        return row(cell, N, T, H, least({n: peer(problem, 1)[0] for n, peer in every.items()}))
+
+
 def measure(function, cases):
     found = []
     for N, T, H in cases:
@@ -109,7 +121,8 @@ def main():
              "python": platform.python_version(), **peers.versions(),
              "rnnlayout": rl.__version__, "threads": 1}  # fmt: skip
     result = {"about": about, "lengths": measure(with_lengths, LENGTHS),
-              "subnormals": measure(with_subnormals, SUBNORMAL)}  # fmt: skip
+              "subnormals": measure(with_subnormals, SUBNORMAL),
+              "short": measure(short, SHORT)}  # fmt: skip
     if args.json:
         args.json.write_text(json.dumps(result, indent=1) + "\n")
 

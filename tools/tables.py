@@ -195,9 +195,9 @@ def special_on():
     return about(SPECIAL)
 
 
-def special(which, names):
+def special(which, names, ratios="ratios"):
     rows = [[r["cell"], r["case"], f"{r['us']['ours']:.4g}",
-             *(f"{r['ratios'][name]:.2f}" if name in r["ratios"] else "-" for name in names)]
+             *(f"{r[ratios][name]:.2f}" if name in r[ratios] else "-" for name in names)]
             for r in SPECIAL[which]]  # fmt: skip
     return markdown(["cell", "case", "us", *names], rows)
 
@@ -211,6 +211,11 @@ def forward_subnormals():
     """Times with subnormal numbers, divided by the same implementation's without."""
     names = ["ours, weights", "ours, states", "torch, weights", "torch, states"]
     return special("subnormals", names)
+
+
+def forward_short():
+    """Times of the others, and of one call without preparation, divided by ours."""
+    return special("short", ["torch", "onnxruntime", "OpenVINO", "ours, once"], "times ours")
 
 
 def realtime_on():
@@ -332,6 +337,7 @@ TABLES = {
     "special_on": special_on,
     "forward_lengths": forward_lengths,
     "forward_subnormals": forward_subnormals,
+    "forward_short": forward_short,
     "realtime_on": realtime_on,
     "realtime_speeds": realtime_speeds,
     "int8_on": int8_on,
