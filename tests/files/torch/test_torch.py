@@ -328,17 +328,6 @@ def test_a_checkpoint_of_very_many_numbers(tmp_path):
     assert len(rl.convert_file(path, tmp_path / "b.npz", to="cudnn").left_out) == 100
 
 
-def test_very_many_small_tensors_in_the_older_form_exceeded_the_steps(tmp_path):
-    """They have less than 140 bytes each there, and 50 steps."""
-    path = tmp_path / "a.pt"
-    torch.save(
-        {**{f"x{k}": torch.zeros(1) for k in range(24_000)}, **torch.nn.RNN(2, 3).state_dict()},
-        path,
-        _use_new_zipfile_serialization=False,
-    )
-    assert len(rl.load(path).others) == 24_000
-
-
 @every_form
 def test_new_weights_into_a_checkpoint_lost_all_but_its_tensors(form, tmp_path):
     """The new file was one flat dict, without epoch and optimizer."""

@@ -67,11 +67,10 @@ LIMITS = {
         "to make an OrderedDict of pairs, or an array of a text, copies them once",
     ),
     "steps": Limit(
-        "steps", 800_000, 3 / 8, "it is damaged, or made to take long",
+        "steps", 800_000, 1 / 8, "it is damaged, or made to take long",
         "a step takes about half a microsecond and makes at most 80 bytes: an instruction of a"
-        " pickle is 1, what it names or calls 12, so a small tensor in 135 bytes of torch's older"
-        " form 50; a value of msgpack 2, an array of .eqx 400, a node of ONNX 4, one of a called"
-        " function 40, one that is computed 80",
+        " pickle is 1, what it names or calls 12, a value of msgpack 2, an array of .eqx 400, a"
+        " node of ONNX 4, one of a called function 40, one that is computed 80",
     ),
     "computed": Limit(
         "bytes of computed weights", 16 << 20, 8, "they are expanded, or repeat",
