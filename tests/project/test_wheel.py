@@ -15,6 +15,10 @@ from elftools.elf.elffile import ELFFile
 
 from rnnlayout._cli.options import COMMANDS
 
+sys.path.insert(0, str(ROOT / "tools"))
+
+import project_page
+
 pytestmark = pytest.mark.long  # builds the wheel
 
 # glibc and its parts, or musl.
@@ -76,6 +80,14 @@ def test_the_sbom_says_what_the_metadata_says(wheel, names):
     assert [one["name"] for one in bom["components"]] == [re.split(r"\W", one)[0] for one in needed]
     built_by = {tool["name"]: tool["version"] for tool in bom["metadata"]["tools"]["components"]}
     assert built_by["CMake"] and len(built_by) == 2 and all(built_by.values())
+
+
+def test_its_page_on_pypi_has_no_link_to_a_file_beside_it(wheel, names):
+    (name,) = [n for n in names if n.endswith(".dist-info/METADATA")]
+    with zipfile.ZipFile(wheel) as archive:
+        metadata = email.message_from_bytes(archive.read(name))
+    assert project_page.LINK.findall(metadata.get_payload()) == []
+    assert f"Repository, {project_page.ADDRESS}" in metadata.get_all("Project-URL")
 
 
 def test_schemas_are_in_it(names):
