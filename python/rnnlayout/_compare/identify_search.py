@@ -148,15 +148,14 @@ class Search:
         return self.finished(quick)
 
     def tries(
-        self, one: Network, cases: list[Case], observed: Iterable[Observed], quick: bool,
-        steps: int = _STEPS,
-    ) -> Iterator[Match]:  # fmt: skip
+        self, one: Network, cases: list[Case], observed: Iterable[Observed], quick: bool
+    ) -> Iterator[Match]:
         """Run a network, and yield how well it agrees with each reading of x and y."""
         for each in observed:
             if each.x.shape[-1] != one.spec.input_size:
                 continue
             for turned in [each] if one.spec.bidirectional else each.turned():
-                most = len(turned.x) if one.spec.bidirectional else steps
+                most = len(turned.x) if one.spec.bidirectional else _STEPS
                 used = turned.part(most, _ROWS) if quick else turned
                 fits, state = initial_state(one.spec, self.state, turned.x.shape[1])
                 if not fits:

@@ -385,7 +385,6 @@ def missing_parts(packing: Packing, buffer: np.ndarray, noun: str) -> Iterator[M
     for slab in packing.unknown:
         title = matrix_title(slab.name, truth)
         text = f"{title} is not in the {noun}"
-        rule = "not found"
         if other := packing.copies.get(slab.name):
             moved = other in packing.matrices and (
                 packing.matrices[other][1].at == truth.starts[slab.name])  # fmt: skip
@@ -393,7 +392,7 @@ def missing_parts(packing: Packing, buffer: np.ndarray, noun: str) -> Iterator[M
             text += f": in its place is {matrix_title(other, truth)}{again}"
         elif gates := _gates_in_place(slab, packing, buffer):
             text += f": in its place are gates {' '.join(gates)}"
-        yield Mistake(rule, text, (slab.name,), title)
+        yield Mistake("not found", text, (slab.name,), title)
     for place, done in (packing.biases.layers if packing.biases else {}).items():
         if done.unknown:
             title = matrix_title((*place, BIAS_ROLE), truth)
