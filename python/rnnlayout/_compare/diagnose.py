@@ -25,7 +25,7 @@ from rnnlayout._native import LayoutError, LossyError, SpecError
 from rnnlayout._weights.weights import Weights
 
 from .blocks import BlockGap, bits_of_values, compare_blocks, own_blocks, values_of_bits
-from .explanation import Explanation, explain, explain_difference
+from .explanation import FoundMistakes, explain_difference, explain_values
 from .heat_map import HeatMapPanel, buffer_gaps, draw_heat_map
 from .mistakes import Mistake, evidence_of, packing_notes
 from .truth import BIASES, truth_of
@@ -160,7 +160,9 @@ def diagnose(
         return _in_their_layout(_diagnosis(found, flat=False), given)
     made, _ = engine.run_conversion(checked_rnn_of(true), CUDNN)
     blocks = {key: values_of_bits(block.bits, true.spec.dtype) for key, block in own_blocks(made)}
-    return _diagnosis(explain(truth_of(true.spec, blocks, _VECTORS[true.spec.bias]), *buffer))
+    return _diagnosis(
+        explain_values(truth_of(true.spec, blocks, _VECTORS[true.spec.bias]), *buffer)
+    )
 
 
 def _read_true_weights(like: Any, hints: dict[str, Any], mmap: bool) -> Weights:
@@ -232,7 +234,7 @@ def _in_their_layout(found: Diagnosis, given: Weights) -> Diagnosis:
     return replace(found, fixed=fixed, repair=repair)
 
 
-def _diagnosis(found: Explanation, flat: bool = True) -> Diagnosis:
+def _diagnosis(found: FoundMistakes, flat: bool = True) -> Diagnosis:
     """Return an explanation with its evidence. flat: places are those of a buffer."""
     packing, spec = found.packing, found.packing.truth.spec
     shown = found.same or bool(found.mistakes)

@@ -19,7 +19,7 @@ _NO_CAUSES = ("not found", "biases not found", "changed")
 
 
 @dataclass(frozen=True)
-class Explanation:
+class FoundMistakes:
     """The mistakes that turn the true values into the given ones.
 
     packing: what was found. buffer: the given values, as numbers. fixed: the values in cuDNN's
@@ -41,7 +41,9 @@ class Explanation:
         return self.same and self.fixed is not None and not found
 
 
-def explain(truth: Truth, raw: np.ndarray, dtype: str | None, noun: str = "buffer") -> Explanation:
+def explain_values(
+    truth: Truth, raw: np.ndarray, dtype: str | None, noun: str = "buffer"
+) -> FoundMistakes:
     """Explain values: read in the way in which most matrices are found.
 
     raw, dtype: their bits, or bytes if dtype is None. noun: where they are from: "buffer", in which
@@ -66,7 +68,7 @@ def explain(truth: Truth, raw: np.ndarray, dtype: str | None, noun: str = "buffe
     missing = list(missing_parts(packing, buffer, noun))
     if not (packing.matrices or any("in its place" in one.text for one in missing)):
         text = f"none of the {len(truth.slabs)} matrices was found in any form that is searched for"
-        return Explanation(packing, buffer, None, (), False, text)
+        return FoundMistakes(packing, buffer, None, (), False, text)
     mistakes += mistakes_of(packing)
     changed = value_mistake(packing, buffer, fixed, 8 if scale != 1 else 0)
     if changed and not (decoded.mistake and changed.rule.startswith("rounded")):
@@ -78,7 +80,7 @@ def explain(truth: Truth, raw: np.ndarray, dtype: str | None, noun: str = "buffe
         mistakes.append(Mistake("order", "the values are in another order", ()))
     right = f"the {noun} {'is' if noun == 'buffer' else 'are'} right"
     text = "; ".join(one.text for one in mistakes) or right
-    return Explanation(packing, buffer, fixed, tuple(mistakes), True, text)
+    return FoundMistakes(packing, buffer, fixed, tuple(mistakes), True, text)
 
 
 def _best_packing(
@@ -118,7 +120,9 @@ def _common_scale(packing: Packing) -> float:
     return first if same and not packing.unknown else 1.0
 
 
-def _of_another_length(packing: Packing, decoded: DecodedBuffer, buffer: np.ndarray) -> Explanation:
+def _of_another_length(
+    packing: Packing, decoded: DecodedBuffer, buffer: np.ndarray
+) -> FoundMistakes:
     """Return what is certain of a buffer whose length is not explained. packing: what was found
     bit for bit."""
     mistakes = [length_mistake(packing, buffer, decoded.rest, decoded.in_front)]
@@ -127,13 +131,13 @@ def _of_another_length(packing: Packing, decoded: DecodedBuffer, buffer: np.ndar
     text = "; ".join(one.text for one in mistakes)
     if not packing.matrices:
         text += f"; none of the {len(packing.truth.slabs)} matrices is in it bit for bit"
-    return Explanation(packing, buffer, None, tuple(mistakes), bool(packing.matrices), text)
+    return FoundMistakes(packing, buffer, None, tuple(mistakes), bool(packing.matrices), text)
 
 
 # ------------------------------------------------------------------- two sets of weights, by blocks
 
 
-def explain_difference(c: BlockComparison) -> Explanation:
+def explain_difference(c: BlockComparison) -> FoundMistakes:
     """Explain how the weights b were made of the weights a.
 
     If b has the sums of a's biases, and they are not right, they may be one of the two.
@@ -151,12 +155,12 @@ def explain_difference(c: BlockComparison) -> Explanation:
     return replace(other, mistakes=mistakes, text="; ".join(one.text for one in mistakes))
 
 
-def _explain_blocks(c: BlockComparison, true: dict[BlockKey, Block]) -> Explanation:
+def _explain_blocks(c: BlockComparison, true: dict[BlockKey, Block]) -> FoundMistakes:
     truth, given = (
         truth_of(c.spec, {key: block.numbers for key, block in blocks.items()}, BIASES)
         for blocks in (true, c.b)
     )
-    return explain(truth, bits_of_values(given.flat, c.dtypes[1]), c.dtypes[1], "tensors")
+    return explain_values(truth, bits_of_values(given.flat, c.dtypes[1]), c.dtypes[1], "tensors")
 
 
 def likely_causes(c: BlockComparison) -> list[str]:
