@@ -117,7 +117,7 @@ def test_a_nested_model_of_keras_2(tmp_path):
         return tf_keras.Model(x, layers.RNN(cells, return_sequences=True, name="rnn")(x), name=name)
 
     x = layers.Input((4, 5), batch_size=2)
-    model = tf_keras.Model(x, layers.Dense(2)(inner("two")(inner("one")(x))))
+    model = tf_keras.Model(x, layers.Dense(2, name="dense")(inner("two")(inner("one")(x))))
     model.save(tmp_path / "model", save_format="tf")
     found = rl.load(tmp_path / "model")
     assert [*found] == ["one/rnn/0", "one/rnn/1", "two/rnn/0", "two/rnn/1"]
