@@ -1,5 +1,6 @@
-/* What Python.h asks of pyconfig.h in a module of the stable ABI, with the answers of 64-bit Windows
- * (CPython, PC/pyconfig.h). tools/wheels puts it beside the headers of the Python that builds. */
+/* What Python.h asks of pyconfig.h in a module of the stable ABI, with the answers of 64-bit
+ * Windows (CPython, PC/pyconfig.h). tools/wheels puts it beside the headers of the Python that
+ * builds. */
 #ifndef PYCONFIG_H
 #define PYCONFIG_H
 
