@@ -257,7 +257,7 @@ static void check_subnormals(void)
                  {1, 0x1p-127F, true},
                  {1, -0x1p-127F, true}};
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
-        const bool flushes = RNL_FLUSHES && cases[k].is_subnormal;
+        const bool flushes = RNL_FLUSHES != 0 && cases[k].is_subnormal;
         const float weights[] = {cases[k].w, 0}, x[] = {cases[k].x, cases[k].x};
         const float product = cases[k].x * cases[k].w, right = flushes || product < 0 ? 0 : product;
         float y[2] = {1, 1};
