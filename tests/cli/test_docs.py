@@ -56,6 +56,7 @@ def folder(tmp_path_factory):
         keras.layers.GRU(16, name="gru_2"), keras.layers.Dense(3),
     ]).save(folder / "yours.keras")  # fmt: skip
     shutil.copytree(DATA, folder / "examples" / "data")
+    shutil.copy(ROOT / "examples" / "published.py", folder / "examples")
     shutil.copy(DATA / "old.h5", folder)
     gru = old.CUDNN.GRU(5, name="gru")
     old.Sequential([old.Input((4, 3)), gru, old.Dense(2)]).save(folder / "old.keras")

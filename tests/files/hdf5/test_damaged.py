@@ -146,3 +146,17 @@ def test_extreme_fields(signature, at, size):
                         dataset.bits()
             except rl.FileError as error:
                 assert len(str(error)) < 500
+
+
+def test_damaged_attributes_of_the_root_are_an_error_that_names_it(tmp_path):
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w", libver="latest") as file:
+        for k in range(20):  # so many that they are in a heap
+            file.attrs[f"a{k}"] = k
+    whole = path.read_bytes()
+    assert whole.count(b"FRHP") == 1
+    path.write_bytes(whole.replace(b"FRHP", b"FRHX"))
+    with pytest.raises(
+        rl.FileError, match=r"'/': the fractal heap at .* does not begin with 'FRHP'"
+    ):
+        rl.load(path)

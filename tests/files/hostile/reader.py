@@ -67,7 +67,7 @@ class Watch:
             "cpu": meter.seconds,
             "longest": longest(),
             "nbytes": meter.nbytes,
-            "events": os.fsdecode(events).splitlines(),
+            "events": os.fsdecode(events).removesuffix("\n").split("\n") if events else [],
             "imported": sorted(set(sys.modules) - imported),
         }
 

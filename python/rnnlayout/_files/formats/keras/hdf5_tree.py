@@ -199,7 +199,8 @@ class _Hdf5Walk:
             at = root_address(self.source)
             messages = HeaderMessages(self.source, at)
         self.seen[at] = "/"
-        root = Hdf5Group("/", self._attributes(messages, "/"))
+        with _name_damaged(f"{self.what}: '/'"):
+            root = Hdf5Group("/", self._attributes(messages, "/"))
         waiting = [(root, messages, 0)]
         while waiting:
             group, messages, depth = waiting.pop()
