@@ -18,6 +18,7 @@ from macholib.mach_o import CPU_TYPE_NAMES
 from macholib.MachO import MachO
 
 MOST_NBYTES = 1_000_000
+MOST_NBYTES_ON_WINDOWS = 1_050_000  # its first wheel: clang's code for it is 40 KB larger
 EXPORTS = {"PyInit__native", "rnl_num_threads"}  # threadpoolctl knows the module by the second
 PROMISED = re.compile(r"python3|kernel32|api-ms-win-(crt|core)-[\w-]+", re.I)  # Windows 10
 
@@ -70,8 +71,9 @@ def main() -> None:
             module = Path(archive.extract("rnnlayout/_native" + suffix, unpacked))
         said = CHECKS[platform.partition("_")[0]](wheel, platform, module)
         nbytes = wheel.stat().st_size
-        print(f"{wheel.name}: {nbytes} bytes of at most {MOST_NBYTES}; {said}", flush=True)
-        if nbytes > MOST_NBYTES:
+        most = MOST_NBYTES_ON_WINDOWS if platform.startswith("win") else MOST_NBYTES
+        print(f"{wheel.name}: {nbytes} bytes of at most {most}; {said}", flush=True)
+        if nbytes > most:
             sys.exit("too large")
 
 
