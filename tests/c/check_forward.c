@@ -50,11 +50,13 @@ static void check_crowds(const problem *p, rnl_rnn *rnn, const answer *whole)
         }
 }
 
-static void check_crowded_calls(void)
+/* Among fewer problems there may be none with so much work that calls are shared. */
+static void check_crowded_calls(int turns)
 {
+    const bool enough = turns >= TURNS / 6;
     for (size_t k = 0; k < sizeof machines / sizeof *machines; k++)
-        CHECK((machines[k].calls > 0) == machines[k].crowded, "machine %zu: %d calls", k,
-              machines[k].calls);
+        CHECK(machines[k].crowded ? machines[k].calls > 0 || !enough : machines[k].calls == 0,
+              "machine %zu: %d calls", k, machines[k].calls);
 }
 
 /* The same bits with other numbers of threads, for one sequence alone, and step by step. */
@@ -345,7 +347,7 @@ int main(void)
         rnl_rnn_free(rnn);
         problem_free(&p);
     }
-    check_crowded_calls();
+    check_crowded_calls(turns);
     check_errors();
     check_subnormals();
     for (int threads = 1; threads <= 2; threads++) {
