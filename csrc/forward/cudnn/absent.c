@@ -51,6 +51,7 @@ rnl_status rnl_gpu_rnn_run(rnl_gpu_rnn *rnn, const rnl_gpu_call *call, rnl_error
     return refuse(err);
 }
 
+/* the header's type. NOLINTNEXTLINE(readability-non-const-parameter) */
 rnl_status rnl_gpu_rnn_workspace(rnl_gpu_rnn *rnn, const rnl_gpu_call *call, int64_t *nbytes,
                                  rnl_error *err)
 {

