@@ -72,8 +72,8 @@ static const char *mounted_at(const char *controllers)
 {
     if (*controllers == ':')
         return "/sys/fs/cgroup";
-    /* A colon follows: quota_by() has found it. NOLINTNEXTLINE(clang-analyzer-security.ArrayBound)
-     */
+    /* A colon follows: quota_by() has found it. */
+    /* NOLINTNEXTLINE(clang-analyzer-security.ArrayBound) */
     for (; *controllers != ':'; controllers += *controllers == ',') {
         const size_t nchars = strcspn(controllers, ",:");
         if (nchars == 3 && strncmp(controllers, "cpu", 3) == 0)
