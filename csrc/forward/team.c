@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "forward/team.h"
+#include "kernels/subnormals.h"
 #include "rnnlayout.h"
 #include "system/system.h"
 
@@ -37,28 +38,15 @@ static void relax(void)
 
 /* How the calling thread rounds and whether it flushes subnormals. Results depend on it, so helpers
  * get their caller's settings. */
-static uint64_t float_control(void)
+static rnl_float_mode float_control(void)
 {
-#if defined(__x86_64__)
-    return __builtin_ia32_stmxcsr() & ~0x3fU; /* without the exception flags */
-#elif defined(__aarch64__)
-    uint64_t fpcr;
-    __asm__ volatile("mrs %0, fpcr" : "=r"(fpcr));
-    return fpcr;
-#else
-    return 0;
-#endif
+    return rnl_float_mode_get() & ~(rnl_float_mode)RNL_EXCEPTIONS;
 }
 
-static void set_float_control(uint64_t control)
+static void set_float_control(rnl_float_mode control)
 {
-    if (control == float_control())
-        return;
-#if defined(__x86_64__)
-    __builtin_ia32_ldmxcsr((unsigned)control);
-#elif defined(__aarch64__)
-    __asm__ volatile("msr fpcr, %0" ::"r"(control));
-#endif
+    if (control != float_control())
+        rnl_float_mode_set(control);
 }
 
 /* Wait a little, longer with each turn; return the number of the next turn. */
@@ -124,7 +112,7 @@ typedef struct helper {
     _Alignas(64) atomic_int members;
     void (*member)(void *arg, int k, int members);
     void *arg;
-    uint64_t control;
+    rnl_float_mode control;
     rnl_thread thread;
 } helper;
 
@@ -163,7 +151,7 @@ static void help(void *arg)
 }
 
 static void set_to_work(helper *h, int members, void (*member)(void *, int, int), void *arg,
-                        uint64_t control)
+                        rnl_float_mode control)
 {
     h->member = member;
     h->arg = arg;
@@ -225,7 +213,7 @@ bool rnl_team_run(int wanted, void (*member)(void *arg, int k, int members), voi
         member(arg, 0, 1);
         return true;
     }
-    const uint64_t control = float_control();
+    const rnl_float_mode control = float_control();
     const int num_helpers = find_helpers(most - 1), forks_before = atomic_load(&num_forks);
     for (int k = 0; k < num_helpers; k++)
         set_to_work(&pool.helpers[k], num_helpers + 1, member, arg, control);

@@ -12,8 +12,8 @@
 typedef uint64_t rnl_float_mode;
 
 #if defined(__x86_64__)
-/* MXCSR: results (bit 15) and operands (bit 6) */
-enum { RNL_FLUSHES = 1 << 15 | 1 << 6 };
+/* MXCSR: results (bit 15) and operands (bit 6); its low bits are the exceptions so far */
+enum { RNL_FLUSHES = 1 << 15 | 1 << 6, RNL_EXCEPTIONS = 0x3f };
 
 static inline rnl_float_mode rnl_float_mode_get(void)
 {
@@ -26,7 +26,7 @@ static inline void rnl_float_mode_set(rnl_float_mode mode)
 }
 #elif defined(__aarch64__)
 /* FPCR: both (bit 24) */
-enum { RNL_FLUSHES = 1 << 24 };
+enum { RNL_FLUSHES = 1 << 24, RNL_EXCEPTIONS = 0 };
 
 static inline rnl_float_mode rnl_float_mode_get(void)
 {
@@ -40,7 +40,7 @@ static inline void rnl_float_mode_set(rnl_float_mode mode)
     __asm__ volatile("msr fpcr, %0" : : "r"(mode)); /* NOLINT(portability-no-assembler) */
 }
 #else
-enum { RNL_FLUSHES = 0 };
+enum { RNL_FLUSHES = 0, RNL_EXCEPTIONS = 0 };
 
 static inline rnl_float_mode rnl_float_mode_get(void)
 {
