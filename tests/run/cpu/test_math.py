@@ -74,24 +74,26 @@ def test_operands_are_rounded_to_nearest_even():
     assert np.isnan(rnn(np.array([[[np.nan, 0]]], "f4"))[0]).all()
 
 
+@pytest.mark.parametrize("math, own", [("bfloat16", "bfloat16"), ("int8", "float32")])
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
-def test_bfloat16_math_has_bfloat16_weights(dtype):
+def test_coarse_math_has_weights_of_its_own_dtype(dtype, math, own):
     spec = rl.Spec("gru", I, H, dtype=dtype)
     first, second = (weight_space(spec, seed).astype(DTYPES[dtype][0]) for seed in (1, 2))
     x, state = inputs(spec.replace(dtype="float32"))
 
     def of(weights):
-        narrow = weights.astype("f4").astype(BFLOAT16)
-        return rl.RNN(narrow, spec.replace(dtype="bfloat16"), math="bfloat16")(x, state)
+        converted = weights.astype("f4").astype(DTYPES[own][0])
+        return rl.RNN(converted, spec.replace(dtype=own), math=math)(x, state)
 
-    rnn = rl.RNN(first, spec, math="bfloat16")
-    assert (rnn.math, rnn.spec) == ("bfloat16", spec.replace(dtype="bfloat16"))
-    assert repr(rnn) == f"<RNN of {rnn.spec}, math bfloat16, on cpu>"
+    rnn = rl.RNN(first, spec, math=math)
+    assert (rnn.math, rnn.spec) == (math, spec.replace(dtype=own))
+    assert repr(rnn) == f"<RNN of {rnn.spec}, math {math}, on cpu>"
     assert same(rnn(x, state), of(first))
     other = pickle.loads(pickle.dumps(rnn))
-    assert other.math == "bfloat16" and same(other(x, state), of(first))
+    assert other.math == math and same(other(x, state), of(first))
     other.update(second)
     assert same(other(x, state), of(second)) and same(rnn(x, state), of(first))
+    assert same(rl.forward(x, first, spec, state=state, math=math), of(first))
 
 
 def test_what_bfloat16_cannot_hold_is_refused():
@@ -167,26 +169,6 @@ def test_int8_gives_the_same_bits_for_any_batch_and_step():
     assert same(state, (h_n, c_n))
     stepper = rnn.stepper()
     assert all(same_bits(stepper(x[t, 5]), y[t, 5]) for t in range(3))
-
-
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
-def test_int8_math_has_float32_weights(dtype):
-    spec = rl.Spec("gru", I, H, dtype=dtype)
-    first, second = (weight_space(spec, seed).astype(DTYPES[dtype][0]) for seed in (1, 2))
-    x, state = inputs(spec.replace(dtype="float32"))
-
-    def of(weights):
-        wide = weights.astype("f4")
-        return rl.RNN(wide, spec.replace(dtype="float32"), math="int8")(x, state)
-
-    rnn = rl.RNN(first, spec, math="int8")
-    assert (rnn.math, rnn.spec) == ("int8", spec.replace(dtype="float32"))
-    other = pickle.loads(pickle.dumps(rnn))
-    assert other.math == "int8" and same(other(x, state), rnn(x, state))
-    assert same(rnn(x, state), of(first))
-    other.update(second)
-    assert same(other(x, state), of(second)) and same(rnn(x, state), of(first))
-    assert same(rl.forward(x, first, spec, state=state, math="int8"), of(first))
 
 
 def test_int8_refuses_float64():
