@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 /* Memory aligned to RNL_ALIGNMENT bytes, in large pages if it is large and the system has them.
- * NULL: there is none. Freed by rnl_memory_free(), which takes NULL too. */
+ * NULL: out of memory. Free it with rnl_memory_free(), which accepts NULL. */
 enum { RNL_ALIGNMENT = 64 };
 void *rnl_memory_new(int64_t nbytes);
 void rnl_memory_free(void *memory);

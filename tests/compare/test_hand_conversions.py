@@ -62,7 +62,7 @@ def test_they_are_160():
     assert sum(len(case(spec)[1]) for spec in SPECS) == 160
 
 
-# What a line of a block says already, or is no cause.
+# Mistakes that the line of a block reports already, or that are not causes.
 NO_CAUSES = ("not found", "biases not found", "changed")
 
 
