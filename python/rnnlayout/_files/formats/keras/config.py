@@ -35,6 +35,8 @@ from rnnlayout._sources.keras_tree import (
 from rnnlayout._weights.weights import Weights
 
 CUDNN = {"CuDNNLSTM": "LSTM", "CuDNNGRU": "GRU"}  # cuDNN's layers -> those of Keras 3
+# The keys of a config under which a node has other layers, and those under which it has cells.
+_LAYERS, _CELLS = ("layers", "layer", "backward_layer"), ("cell", "cells")
 _DEPTH = 64  # models in models
 _MOST = 4 << 20  # bytes; a model of a thousand layers has about one million
 _NAME = "the config"  # in messages, if it has no file
@@ -70,12 +72,20 @@ def layer_name(node: Node) -> str:
     return name if isinstance(name, str) and name else str(node.get("class_name")).lower()
 
 
+def nodes_inside(node: Node) -> Iterator[tuple[str, Node]]:
+    """Yield the layers and cells that a node has, each after the key of the config it is under."""
+    config = any_config(node)
+    for key in (*_LAYERS, *_CELLS):
+        found = config.get(key)
+        for one in found if isinstance(found, list) else [found]:
+            if isinstance(one, dict):
+                yield key, one
+
+
 def child_layers(node: Node) -> list[Node]:
     """Return the layers of a model, or the layer in a wrapper; [] for other nodes."""
-    config = any_config(node)
-    layers = config.get("layers")
-    inside = [*(layers if isinstance(layers, list) else []), config.get("layer")]
-    return [child for child in inside if isinstance(child, dict) and "class_name" in child]
+    inside = (one for key, one in nodes_inside(node) if key in ("layers", "layer"))
+    return [one for one in inside if "class_name" in one]
 
 
 def parse_config(text: str | bytes, what: str) -> dict[str, Any]:
@@ -162,8 +172,6 @@ def _read_config_text(config: object) -> tuple[str, str | bytes]:
 
 _FILES = "class_name in the file"  # keys of a node: its class before it was read as another one,
 _UNKNOWN = "class_name to accept"  # and the same until the caller accepts it
-_AROUND = ("config", "layers", "layer", "backward_layer")  # where a node has other layers,
-_CELLS = ("cell", "cells")  # and where it has cells
 
 
 def read_unknown_classes(model: Node, accepted: Mapping[str, str]) -> set[str]:
@@ -172,19 +180,17 @@ def read_unknown_classes(model: Node, accepted: Mapping[str, str]) -> set[str]:
     accepted: the caller's as_class. Returns the names of the unknown classes.
     """
     unknown: set[str] = set()
-    left: list[tuple[Any, bool]] = [(model, False)]
+    left = [("", model)]
     while left:
-        node, is_cell = left.pop()
-        if isinstance(node, list):
-            left += [(one, is_cell) for one in node]
-        elif isinstance(node, dict):
-            node.pop(_FILES, None)
-            node.pop(_UNKNOWN, None)
-            kind = _looks_like(node.get("config"), is_cell)
-            if kind and (kind_of(node) if is_cell else class_of(node)) not in CELLS:
-                unknown.add(_read_unknown_class(node, kind, accepted))
-            else:
-                left += [(node[key], key in _CELLS) for key in (*_AROUND, *_CELLS) if key in node]
+        key, node = left.pop()
+        is_cell = key in _CELLS
+        node.pop(_FILES, None)
+        node.pop(_UNKNOWN, None)
+        kind = _looks_like(node.get("config"), is_cell)
+        if kind and (kind_of(node) if is_cell else class_of(node)) not in CELLS:
+            unknown.add(_read_unknown_class(node, kind, accepted))
+        else:
+            left += nodes_inside(node)
     return unknown
 
 

@@ -38,7 +38,7 @@ from .legacy_weights import (
     read_legacy_weights,
 )
 from .rewrite_cells import ChangedCells, is_gated
-from .rewrite_config import config_errors, count_cudnn_layers, modernize_layer
+from .rewrite_config import config_errors, modernize_model
 from .variables import (
     CONFIG,
     METADATA,
@@ -159,14 +159,13 @@ def _change_model(
     for one in layers:
         changed.add(one, version, Hints())
     with config_errors(what):
-        count = count_cudnn_layers(model)
-        found = len({id(node or cell) for node, cell in changed.cudnn})
-        named = all(node for node, _ in changed.cudnn)  # else the weights alone show their layers
-        if found != count if named else bool(found) != bool(count):
-            raise FileError(
-                f"{changed.what}: its config has {count} cuDNN layers, {found} have weights"
-            )
-        modernize_layer(model, scaled=changed.scaled)
+        count = modernize_model(model, changed.scaled)
+    found = len({id(node or cell) for node, cell in changed.cudnn})
+    named = all(node for node, _ in changed.cudnn)  # else the weights alone show their layers
+    if found != count if named else bool(found) != bool(count):
+        raise FileError(
+            f"{changed.what}: its config has {count} cuDNN layers, {found} have weights"
+        )
 
 
 def _check_whole_model(hints: Hints, to: Layout) -> None:
@@ -252,7 +251,7 @@ def _change_weights(
         )
     if beside is not None and entries.version < (3, 0):
         with config_errors(beside.name):  # and those of what Keras 3 cannot compute
-            modernize_layer(beside.model, scaled=changed.scaled)
+            modernize_model(beside.model, changed.scaled)
     if gated and not told and not entries.records and entries.version < (3, 0):
         changed.notes.append(_NO_ACTIVATIONS)
     outdated = changed.arrays and (entries.records or before_sigmoid)
