@@ -14,21 +14,11 @@ import keras
 import onnx
 import pytest
 import torch
+from files.formats import LAYOUTS, SINGLE
 
 import rnnlayout as rl
 from rnnlayout._files.tensor_sets import layerwise
 
-LAYOUTS = {
-    ".safetensors": "torch",
-    ".npz": "torch",
-    ".pt": "torch",
-    ".keras": "keras",
-    ".h5": "keras",
-    ".weights.h5": "keras",
-    ".onnx": "onnx",
-    ".npy": "cudnn",
-    ".bin": "cudnn",
-}
 SPEC = rl.Spec("lstm", 24, 128, 3)
 LAYER_NBYTES = rl.Spec("lstm", 128, 128).nbytes
 
@@ -40,7 +30,7 @@ def files(tmp_path_factory):
     paths = {suffix: folder / f"source{suffix}" for suffix in LAYOUTS}
     weights = rl.Weights(torch.nn.LSTM(24, 128, 3))
     for suffix, path in paths.items():
-        rl.save(path, {"rnn": weights.to(LAYOUTS[suffix])})
+        rl.save(path, {"rnn": weights.to(LAYOUTS[suffix][0])})
     return paths
 
 
@@ -71,10 +61,10 @@ def convert_all(source, suffix, folder):
     """Convert the whole file, or, for a format of one RNN, each of its layers."""
     hints = {"spec": SPEC} if source.suffix == ".npy" else {}
     parts = [""]
-    if suffix in (".npy", ".bin"):
+    if suffix in SINGLE:
         parts = list(rl.load(source, **hints))
     for prefix in parts:
-        rl.convert_file(source, folder / f"new{suffix}", to=LAYOUTS[suffix], prefix=prefix,
+        rl.convert_file(source, folder / f"new{suffix}", to=LAYOUTS[suffix][0], prefix=prefix,
                         force=True, **hints)  # fmt: skip
 
 

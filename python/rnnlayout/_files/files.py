@@ -15,6 +15,7 @@ from rnnlayout._files.formats.registry import (
     explain_wrong_suffix,
     file_to_read,
     format_to_read,
+    suffixes_with_hint,
 )
 from rnnlayout._files.tensor_sets.apply_hints import apply_hints
 from rnnlayout._files.tensor_sets.file_limits import InputFile
@@ -22,7 +23,13 @@ from rnnlayout._files.tensor_sets.find_rnns import find_rnns, found_of_groups
 from rnnlayout._files.tensor_sets.found import Found
 from rnnlayout._files.tensor_sets.record import Record, read_records, write_records
 from rnnlayout._files.tensor_sets.rnn_names import entry_name
-from rnnlayout._files.tensor_sets.tensor_set import FileTensor, Hints, Progress, TensorSet
+from rnnlayout._files.tensor_sets.tensor_set import (
+    HINTS_OF_FORMATS,
+    FileTensor,
+    Hints,
+    Progress,
+    TensorSet,
+)
 from rnnlayout._model.asks import Ask, join_messages
 from rnnlayout._model.checked_rnn import checked_rnn_of
 from rnnlayout._model.errors import FileError
@@ -36,8 +43,6 @@ from rnnlayout._weights.weights import Weights
 if TYPE_CHECKING:  # what a load does not need
     from rnnlayout._files.tensor_sets.layerwise import LayerwiseConversion
     from rnnlayout._files.tensor_sets.output_file import Output
-
-_ONLY_FOR = {"as_class": "Keras and PyTorch files", "config": "Keras files"}
 
 
 def load(
@@ -96,9 +101,10 @@ def read_file(path: Path, hints: Hints, *, asks: bool = True) -> tuple[Found, Te
     the first error if no RNN can be read.
     """
     format = format_to_read(path, hints.format, asks=asks)
-    for name, files in _ONLY_FOR.items():
+    for name in HINTS_OF_FORMATS:
         if getattr(hints, name) and name not in format.hints:
-            raise SpecError(f"{path}: {name} is only for {files}: omit " + Ask(name, None))
+            suffixes = ", ".join(suffixes_with_hint(name))
+            raise SpecError(f"{path}: {name} is only for {suffixes} files: omit " + Ask(name, None))
     file = None
     with explain_wrong_suffix(path, format, asks=asks):
         if isinstance(format, TensorFormat):

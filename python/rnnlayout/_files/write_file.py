@@ -47,19 +47,18 @@ from .files import TensorFile, load, read_file, tensor_set_of
 def save(path: Any, weights: Weights | Mapping[str, Weights]) -> None:
     """Write one RNN, or several by name, to a file. Its suffix decides the format.
 
-    An RNN whose layout the format lacks is converted to the format's own if that is exact: to keras
-    for .keras, .h5, .weights.h5 and .json, onnx for .onnx, cudnn for .bin, .npy and .h; to that of
-    the forward pass for .c.
+    An RNN whose layout the format lacks is converted to the format's own if that is exact. The page
+    "What each format can record" of the documentation lists the layouts of all formats.
     An existing file is replaced. The new file is written atomically: it is complete, or the old one
     is unchanged.
 
     Only RNNs are written, not the other tensors of a file that load() read: convert_file() keeps
     them.
 
-    Raises LayoutError if that conversion would round: convert with Weights.to() first, or if a
-    setting in config is not of its kind; LossyError
-    if the format cannot represent an RNN, or a setting that changes its outputs; the first error of
-    `weights.refused` if it is what load() returned and some RNNs of the file could not be read.
+    Raises LayoutError if that conversion would round (convert with Weights.to() to accept that), or
+    if a setting in config is not of its kind; LossyError if the format cannot represent an RNN, or
+    a setting that changes its outputs; the first error of `weights.refused` if it is what load()
+    returned and some RNNs of the file could not be read.
 
         >>> import tempfile
         >>> import numpy as np
@@ -168,8 +167,8 @@ def convert_file(
 ) -> Converted:
     """Convert the recurrent layers of a file to another layout.
 
-    to: the layout of the result; by default the one of `dst`, if its format has only one: cudnn for
-        .bin, .npy and .h, onnx for .onnx, the forward pass's own for .c.
+    to: the layout of the result; by default the one of `dst`, if its format has only one: save()
+        says where all are listed.
     src, spec, layout, prefix, as_class, config, format, mmap: as for load().
     cell, reset, recurrent_activation, activation: as for load(). dtype, exact: as for convert().
     only: names of RNNs: the new file has these and nothing else. stack: lists of names, bottom

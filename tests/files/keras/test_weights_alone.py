@@ -221,7 +221,7 @@ def test_where_a_config_has_no_place(saved, tmp_path):
             rl.convert_file(tmp_path / f"whole{suffix}", new, to="keras",
                             recurrent_activation="hard_sigmoid")  # fmt: skip
     rl.convert_file(path, tmp_path / "a.npz", to="keras", config=config)
-    with pytest.raises(rl.SpecError, match="config is only for Keras files"):
+    with pytest.raises(rl.SpecError, match=r"config is only for \.pb, \.h5, "):
         rl.load(tmp_path / "a.npz", config=config)
     with pytest.raises(FileNotFoundError):
         rl.load(path, config=tmp_path / "none.json")

@@ -45,7 +45,7 @@ class TensorFormat:
         `out`, with each RNN of `pairs` replaced; tensor_set has all tensors of the copy. Returns
         notes.
     separator: what save() puts between the name of an RNN and those of its tensors.
-    hints: the names of those Hints that only this format takes.
+    hints: those of HINTS_OF_FORMATS that it takes.
     begins: the suffix of another format, with a file of which its files begin.
     """
 
@@ -71,7 +71,7 @@ class ModelFormat:
         Returns notes.
     rewrite(file, out, hints, to, dtype, exact): copy a whole model to `out`, with its RNNs
         converted.
-    hints: the names of those Hints that only this format takes.
+    hints: those of HINTS_OF_FORMATS that it takes.
     begins: the suffix of another format, with a file of which its files begin.
     single: can a file store only one RNN?
     needs: what a file needs beside RNNs, if therefore only an existing one gets new weights.
@@ -136,6 +136,12 @@ def readable_suffixes() -> list[str]:
 def writable_suffixes() -> list[str]:
     """Return the suffixes of files that are written."""
     return [suffix for suffix in sorted(FORMATS) if _import_format(suffix).write]
+
+
+def suffixes_with_hint(name: str) -> list[str]:
+    """Return the suffixes of formats that take one of HINTS_OF_FORMATS."""
+    formats = map(_import_format, FORMATS)
+    return list(dict.fromkeys(one.suffix for one in formats if name in one.hints))
 
 
 def _suffix_of(path: Any) -> str:

@@ -19,6 +19,7 @@ from rnnlayout._sources.mismatch import check_prefix
 
 from .file_limits import InputFile
 
+HINTS_OF_FORMATS = ("as_class", "config")  # those that not every format takes
 _MOST_VALUES = 100  # named in what a conversion leaves out
 CHUNK_NBYTES = 8 << 20  # at most so much between two moments at which Ctrl-C can be answered
 # Dtypes that NumPy lacks: the names in torch and JAX -> those of safetensors, as in a FileTensor.
