@@ -33,10 +33,11 @@ from rnnlayout._files.tensor_sets.tensor_set import (
 from rnnlayout._model.asks import Ask, join_messages
 from rnnlayout._model.checked_rnn import checked_rnn_of
 from rnnlayout._model.errors import FileError
-from rnnlayout._model.layout import Layout, as_layout
+from rnnlayout._model.layout import Layout
 from rnnlayout._model.similar import did_you_mean
 from rnnlayout._model.spec import Spec
 from rnnlayout._native import SpecError
+from rnnlayout._sources.caller_spec import make_caller_spec
 from rnnlayout._sources.mismatch import list_names
 from rnnlayout._weights.weights import Weights
 
@@ -85,8 +86,9 @@ def load(
     LayoutError, SpecError and LossyError as convert() does.
     """
     path = file_to_read(path)
-    hints = Hints(spec, layout, prefix, cell, reset, recurrent_activation, activation, dtype,
-                  format, as_class, config, mmap)  # fmt: skip
+    asked = make_caller_spec(spec, layout, dtype is not None, cell=cell, reset=reset,
+        recurrent_activation=recurrent_activation, activation=activation)  # fmt: skip
+    hints = Hints(asked, prefix, dtype, format, as_class, config, mmap)
     found, _ = read_file(path, hints)
     if dtype is None:
         return found
@@ -119,10 +121,15 @@ def read_file(path: Path, hints: Hints, *, asks: bool = True) -> tuple[Found, Te
             raise _nothing_found(path, found, file, hints)
     if hints.prefix:
         with suppress(ValueError):  # none of the RNNs outside of the prefix can be read
-            whole, _ = read_file(path, replace(hints, prefix="", spec=None))
+            whole, _ = read_file(path, _without_prefix(hints))
             found.others = whole.others
             found.unused = tuple(name for name in whole.names if name not in found.names)
     return found, file
+
+
+def _without_prefix(hints: Hints) -> Hints:
+    """Return the hints for the whole file, whose RNNs may be others than the one of the spec."""
+    return replace(hints, prefix="", asked=replace(hints.asked, spec=None))
 
 
 def _forget_frames(errors: Iterable[Exception]) -> None:
@@ -137,15 +144,15 @@ def _nothing_found(path: Path, found: Found, file: TensorFile | None, hints: Hin
     if found.refused:
         return found.refused.pop(next(iter(found.refused)))
     if hints.prefix:
-        prefixes = _prefixes(*read_file(path, replace(hints, prefix="", spec=None)))
+        prefixes = _prefixes(*read_file(path, _without_prefix(hints)))
         text = f"{path}: no recurrent layer found under {hints.prefix!r}; "
         if not prefixes:
             return FileError(text + "omit " + Ask("prefix", None))
         others = f"{list_names(prefixes, 12)}{did_you_mean(hints.prefix, prefixes)}"
         return FileError(text + "with " + Ask("prefix") + f" these would work: {others}")
     text = f"{path}: no recurrent layer found"
-    if hints.layout is not None:
-        text += f" in layout {as_layout(hints.layout)}: omit " + Ask("layout", None)
+    if hints.asked.layout is not None:
+        text += f" in layout {hints.asked.layout}: omit " + Ask("layout", None)
         text += " to look for all layouts"
     elif file is not None and file.found.others:
         found.notes.append(

@@ -38,7 +38,7 @@ from rnnlayout._model.layout import Layout, as_layout
 from rnnlayout._model.spec import Spec, differing_fields
 from rnnlayout._model.undecided import error_with_text
 from rnnlayout._native import LayoutError, SpecError
-from rnnlayout._sources.caller_spec import HIDDEN
+from rnnlayout._sources.caller_spec import HIDDEN, make_caller_spec
 from rnnlayout._weights.weights import Weights
 
 from .files import TensorFile, load, read_file, tensor_set_of
@@ -186,8 +186,9 @@ def convert_file(
     are those of load(), convert() and save(). If a single RNN cannot be represented in the target
     layout, nothing is written.
     """
-    hints = Hints(spec, layout, prefix, cell, reset, recurrent_activation, activation, dtype,
-                  format, as_class, config, mmap)  # fmt: skip
+    asked = make_caller_spec(spec, layout, dtype is not None, cell=cell, reset=reset,
+        recurrent_activation=recurrent_activation, activation=activation)  # fmt: skip
+    hints = Hints(asked, prefix, dtype, format, as_class, config, mmap)
     path, dst = file_to_read(src), Path(dst)
     source, target = format_to_read(path, format), format_to_write(dst)
     to = as_layout(layout_of_format(target) if to is None else to)
@@ -307,9 +308,12 @@ def _read_model(model: Path, hints: Mapping[str, Any]) -> tuple[Found, TensorFil
     try:
         found, file = read_file(model, Hints(mmap=mmap), asks=False)
     except (LayoutError, SpecError):
-        return read_file(model, Hints(**known, mmap=mmap), asks=False)
-    again = found.undecided and known
-    return read_file(model, Hints(**known, mmap=mmap), asks=False) if again else (found, file)
+        again = True
+    else:
+        again = bool(found.undecided and known)
+    if not again:
+        return found, file
+    return read_file(model, Hints(make_caller_spec(**known), mmap=mmap), asks=False)
 
 
 def _pairs(

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rnnlayout._model.asks import Ask
-from rnnlayout._model.layout import Layout
+from rnnlayout._model.layout import Layout, as_layout
 from rnnlayout._model.spec import Spec
 from rnnlayout._native import LayoutError, SpecError
 
@@ -18,9 +18,10 @@ HIDDEN = ("cell", "reset", *ACTIVATIONS)
 
 @dataclass(frozen=True)
 class CallerSpec:
-    """What the caller says about the RNN. dtype_free: whether the arrays may have another dtype
-    than the spec, because the caller passed dtype=. hints: the fields of the spec that the caller
-    passed one by one, such as cell.
+    """What the caller says about the RNN.
+
+    dtype_free: whether the arrays may have another dtype than the spec, because the caller passed
+    dtype=. hints: the fields of the spec that the caller passed one by one, such as cell.
     """
 
     spec: Spec | None = None
@@ -40,6 +41,21 @@ class CallerSpec:
                 + " to convert, or "
                 + Ask("spec", self.spec.replace(dtype=dtype))
             )
+
+
+def make_caller_spec(
+    spec: Spec | None = None,
+    layout: str | Layout | None = None,
+    dtype_free: bool = False,
+    **hints: str | None,
+) -> CallerSpec:
+    """Return the arguments of a caller, checked. Raises SpecError if they contradict each other.
+
+    hints: fields of the spec (cell, reset, recurrent_activation, activation); None is not one.
+    """
+    hints = {key: value for key, value in hints.items() if value is not None}
+    check_hints(hints, spec, "the spec")
+    return CallerSpec(spec, None if layout is None else as_layout(layout), dtype_free, hints)
 
 
 def check_hints(hints: Mapping[str, Any], spec: Spec | None, whose: str) -> None:

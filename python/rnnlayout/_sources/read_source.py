@@ -26,12 +26,12 @@ from rnnlayout._model.checked_rnn import (
     stack_layers,
 )
 from rnnlayout._model.dtypes import Bits, as_carrier, take_bits
-from rnnlayout._model.layout import CUDNN, Layout, as_layout
+from rnnlayout._model.layout import CUDNN, Layout
 from rnnlayout._model.spec import Spec, differing_fields
 from rnnlayout._native import HAS_BIAS, LayoutError, SpecError
 
 from . import flat_errors, frameworks
-from .caller_spec import CallerSpec, check_hints
+from .caller_spec import CallerSpec, check_hints, make_caller_spec
 from .candidates import is_one_vector
 from .containers import only_rnn, path_error
 from .mismatch import check_prefix
@@ -54,15 +54,13 @@ def read_source(
     dtype_free: bool = False,
     **hints: Any,
 ) -> CheckedRNN:
-    """Find out what `source` is, and check it.
-
-    dtype_free: the arrays' dtype may differ from the spec's, because the caller passed dtype=.
-    hints: known fields of the spec (cell, reset, recurrent_activation, activation), or None.
-    """
+    """Find out what `source` is, and check it. The others are arguments of make_caller_spec()."""
     check_prefix(prefix)
-    hints = {key: value for key, value in hints.items() if value is not None}
-    check_hints(hints, spec, "the spec")
-    asked = CallerSpec(spec, as_layout(layout) if layout is not None else None, dtype_free, hints)
+    return read_as(source, make_caller_spec(spec, layout, dtype_free, **hints), prefix)
+
+
+def read_as(source: Any, asked: CallerSpec, prefix: str = "") -> CheckedRNN:
+    """Find out what `source` is, and check it against what the caller says."""
     whole, source = source, only_rnn(source, prefix)
     if isinstance(source, bytes) and (len(source) > _LONGEST_PATH or 0 in source):
         raise flat_errors.bytes_for_weights(source, asked.spec)

@@ -471,6 +471,14 @@ def test_an_exact_copy_took_weights_that_were_rounded_before_it(tmp_path):
     assert not (tmp_path / "b.pt").exists()
 
 
+def test_an_old_file_of_many_small_tensors_was_refused(tmp_path):
+    """Its pickle has 56 steps for each tensor of one element, in 150 bytes of the file."""
+    state = torch.nn.LSTM(I, H).state_dict()
+    state |= {f"scales.{k}": torch.ones(1) for k in range(24_000)}
+    torch.save(state, tmp_path / "a.pt", _use_new_zipfile_serialization=False)
+    assert list(rl.load(tmp_path / "a.pt")) == ["lstm"]
+
+
 def test_bits_of_rounding_to_bfloat16():
     """Against torch's rounding, on every pattern of the lower half near a tie."""
     upper = np.arange(0, 2**16, 37, dtype="u4") << 16

@@ -7,6 +7,8 @@ only one RNN can be recognized: a cell, or a list of cells.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from rnnlayout._files.tensor_sets.file_limits import InputFile
@@ -16,34 +18,29 @@ from rnnlayout._files.tensor_sets.tensor_set import Hints
 from rnnlayout._model.asks import Ask
 from rnnlayout._model.dtypes import Bits
 from rnnlayout._model.errors import FileError
-from rnnlayout._model.layout import as_layout
+from rnnlayout._model.layout import Layout
 from rnnlayout._model.undecided import UndecidedError
 from rnnlayout._native import LayoutError
-from rnnlayout._sources.read_source import read_source
+from rnnlayout._sources.read_source import read_as
 from rnnlayout._weights.weights import weights_of
 
 from .npy import check_npy_size, npy_array_at, read_npy_header
 from .registry import ModelFormat
 
-_LAYOUT = "equinox"
+_LAYOUT = Layout("equinox")
 _ARRAY_STEPS = 400  # of the budget: a header takes 50 us; a hundred layers have 800 arrays
 _MOST_LINE = 1 << 20
 _BFLOAT16 = np.dtype("V2")  # as NumPy writes it
 
 
 def _read_eqx(file: InputFile, hints: Hints) -> Found:
-    if hints.layout is not None and as_layout(hints.layout).name != _LAYOUT:
-        why = f"{file} is in layout equinox, not {hints.layout}: omit "
+    if hints.asked.layout not in (None, _LAYOUT):
+        why = f"{file} is in layout equinox, not {hints.asked.layout}: omit "
         raise LayoutError(why + Ask("layout", None))
     arrays = _read_arrays(file)
     try:
-        found = read_source(
-            [_float_bits(array) for array in arrays],
-            hints.spec,
-            _LAYOUT,
-            dtype_free=hints.dtype is not None,
-            **hints.hidden,
-        )
+        bits = [_float_bits(array) for array in arrays]
+        found = read_as(bits, replace(hints.asked, layout=_LAYOUT))
     except UndecidedError as error:
         return Found({}, {entry_name("", error.specs[0]): error})
     except LayoutError as error:
@@ -82,4 +79,4 @@ def _read_arrays(file: InputFile) -> list[np.ndarray]:
     return found
 
 
-FORMAT = ModelFormat(".eqx", (_LAYOUT,), _read_eqx, None, begins=".npy")
+FORMAT = ModelFormat(".eqx", (_LAYOUT.name,), _read_eqx, None, begins=".npy")

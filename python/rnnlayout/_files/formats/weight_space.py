@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from codecs import BOM_UTF8
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 
@@ -33,7 +34,8 @@ from rnnlayout._model.errors import FileError
 from rnnlayout._model.layout import CUDNN
 from rnnlayout._model.spec import Spec
 from rnnlayout._native import LayoutError, LossyError, SpecError
-from rnnlayout._sources.read_source import read_source
+from rnnlayout._sources.caller_spec import CallerSpec
+from rnnlayout._sources.read_source import read_as
 from rnnlayout._weights.weights import Weights, weights_of
 
 from .npy import read_npy, write_npy
@@ -42,12 +44,9 @@ from .registry import ModelFormat
 _MORE = ("layout", "nbytes", "regions", "entry", "config", "batch_first")
 
 
-def _weights_of_vector(
-    tensor: FileTensor, spec: Spec | None, file: InputFile, dtype_free: bool = False
-) -> Weights:
+def _weights_of_vector(tensor: FileTensor, asked: CallerSpec, file: InputFile) -> Weights:
     try:
-        array = tensor.floats("the array")
-        return weights_of(read_source(array, spec, CUDNN, dtype_free=dtype_free))
+        return weights_of(read_as(tensor.floats("the array"), replace(asked, layout=CUDNN)))
     except ValueError as error:
         raise type(error)(f"{file}: {error}") from None
 
@@ -55,7 +54,7 @@ def _weights_of_vector(
 def _read_npy(file: InputFile, hints: Hints) -> Found:
     array = read_npy(file)
     tensor = FileTensor.of(array, array.dtype.name)
-    weights = _weights_of_vector(tensor, hints.spec, file, dtype_free=hints.dtype is not None)
+    weights = _weights_of_vector(tensor, replace(hints.asked, hints={}), file)
     return Found({entry_name("", weights.spec): weights})
 
 
@@ -76,7 +75,7 @@ def _write_npy(out: Output, entries: Mapping[str, Weights]) -> None:
 
 def _read_bin(file: InputFile, hints: Hints) -> Found:
     entry, record = _read_bin_json(file)
-    spec = record.spec if record else hints.spec
+    spec = record.spec if record else hints.asked.spec
     if spec is None:
         raise SpecError(
             f"{file} does not record which RNN it is, and neither {file.path.name}.json nor"
@@ -86,7 +85,8 @@ def _read_bin(file: InputFile, hints: Hints) -> Found:
     dtype = storage_dtype(spec.dtype).newbyteorder("<")
     if len(data) % dtype.itemsize:
         raise FileError(f"{file} has {len(data)} bytes, not a multiple of those of a {spec.dtype}")
-    weights = _weights_of_vector(FileTensor.of(np.frombuffer(data, dtype), spec.dtype), spec, file)
+    tensor = FileTensor.of(np.frombuffer(data, dtype), spec.dtype)
+    weights = _weights_of_vector(tensor, CallerSpec(spec), file)
     if record:
         weights = weights_of(weights, config=record.config, batch_first=record.batch_first)
     return Found({entry or entry_name("", spec): weights})

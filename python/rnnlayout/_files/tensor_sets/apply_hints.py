@@ -9,7 +9,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 
 from rnnlayout._model.asks import Ask, join_messages
-from rnnlayout._model.layout import as_layout
 from rnnlayout._model.spec import CELLS
 from rnnlayout._model.undecided import error_with_name
 from rnnlayout._native import LayoutError, SpecError
@@ -35,7 +34,7 @@ def apply_hints(found: Found, hints: Hints, prefixes: Sequence[str]) -> Found:
     caller's choice. Raises SpecError if there is a spec, which describes one RNN, for several.
     """
     count = len(found.names)
-    if hints.spec is not None and count > 1:
+    if hints.asked.spec is not None and count > 1:
         raise SpecError(
             f"the spec describes one RNN, but {count} were found: choose one with "
             + Ask("prefix")
@@ -52,20 +51,20 @@ def apply_hints(found: Found, hints: Hints, prefixes: Sequence[str]) -> Found:
 
 
 def _check_hints(weights: Weights, hints: Hints, alone: bool) -> None:
-    if hints.layout is not None and as_layout(hints.layout) != weights.layout:
+    if hints.asked.layout not in (None, weights.layout):
         raise LayoutError(
-            f"the file has it in layout {weights.layout}, not {as_layout(hints.layout)}: omit "
+            f"the file has it in layout {weights.layout}, not {hints.asked.layout}: omit "
             + Ask("layout", None)
         )
     names = ["cell", "reset"] if alone else []
     names += ACTIVATIONS if CELLS[weights.spec.cell].is_gated else []
-    concerned = {name: hint for name, hint in hints.hidden.items() if name in names}
+    concerned = {name: hint for name, hint in hints.asked.hints.items() if name in names}
     check_hints(concerned, weights.spec, "the file")
 
 
 def _with_spec(weights: Weights, hints: Hints) -> Weights:
     """Return the weights with the caller's spec. Raises SpecError if it describes another RNN."""
-    spec = hints.spec
+    spec = hints.asked.spec
     if spec is None or spec == weights.spec:
         return weights
     asked, own = asdict(spec), asdict(weights.spec)
@@ -95,7 +94,7 @@ def unrecorded(entries: Iterable[object], hints: Hints) -> list[str]:
     asked = [
         key
         for key in DEFAULT_ACTIVATIONS
-        if getattr(hints, key) is None and any(_may_differ(one, key) for one in found)
+        if key not in hints.asked.hints and any(_may_differ(one, key) for one in found)
     ]
     assumed = [f"{key.replace('_', ' ')} {DEFAULT_ACTIVATIONS[key]}" for key in asked]
     assumed.append("go_backwards=False")

@@ -67,10 +67,11 @@ LIMITS = {
         "to make an OrderedDict of pairs, or an array of a text, copies them once",
     ),
     "steps": Limit(
-        "steps", 800_000, 1 / 8, "it is damaged, or made to take long",
+        "steps", 800_000, 1 / 4, "it is damaged, or made to take long",
         "a step takes about half a microsecond and makes at most 80 bytes: an instruction of a"
         " pickle is 1, what it names or calls 12, a value of msgpack 2, an array of .eqx 400, a"
-        " node of ONNX 4, one of a called function 40, one that is computed 80",
+        " node of ONNX 4, one of a called function 40, one that is computed 80; a small tensor of"
+        " an old .pt is 56, and has 150 bytes",
     ),
     "computed": Limit(
         "bytes of computed weights", 16 << 20, 8, "they are expanded, or repeat",

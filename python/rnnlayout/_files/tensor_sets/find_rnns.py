@@ -11,15 +11,14 @@ from rnnlayout._model.asks import Ask, Message
 from rnnlayout._model.checked_rnn import checked_rnn_of
 from rnnlayout._model.dtypes import Bits
 from rnnlayout._model.errors import FileError
-from rnnlayout._model.layout import CUDNN, as_layout
-from rnnlayout._model.spec import Spec
+from rnnlayout._model.layout import CUDNN
 from rnnlayout._model.undecided import UndecidedError, error_with_name
 from rnnlayout._native import LayoutError
 from rnnlayout._sources import torch_names
-from rnnlayout._sources.caller_spec import ACTIVATIONS
+from rnnlayout._sources.caller_spec import ACTIVATIONS, CallerSpec
 from rnnlayout._sources.candidates import is_one_vector
 from rnnlayout._sources.keras_config import short_repr
-from rnnlayout._sources.read_source import read_source
+from rnnlayout._sources.read_source import read_as
 from rnnlayout._sources.rnn_places import RNNPlace, find_places, is_under_with_direction
 from rnnlayout._weights.weights import Weights, weights_of
 
@@ -147,7 +146,7 @@ def _find_groups(
     taken = {name for group in recorded for name in group.names}
     places = find_places(
         [name for name in tensors if name not in taken],
-        as_layout(hints.layout) if hints.layout is not None else None,
+        hints.asked.layout,
         hints.prefix,
     )
     found = [_group_at_place(tensors, place, hints, classes, len(places) == 1) for place in places]
@@ -169,7 +168,7 @@ def _recorded_group(tensors: Mapping[str, FileTensor], entry: str, one: Record) 
             " of it are missing: the file was changed after rnnlayout wrote it"
         )
         return TensorGroup(entry, one.prefix, (), error)
-    weights = _read_rnn(tensors, names, entry, one.spec, one.layout, {})
+    weights = _read_rnn(tensors, names, entry, CallerSpec(one.spec, one.layout))
     if isinstance(weights, Weights):
         weights = weights_of(weights, config=one.config, batch_first=one.batch_first)
     return TensorGroup(entry, one.prefix, tuple(names.values()), weights)
@@ -182,15 +181,15 @@ def _group_at_place(
     classes: Mapping[str, ModuleClass],
     alone: bool,
 ) -> TensorGroup:
-    entry, free = entry_name(place.entry, None), {"dtype_free": hints.dtype is not None}
+    entry, asked = entry_name(place.entry, None), hints.asked
     module = _module_at(place.prefix.rstrip("."), classes) if classes else None
-    if module and "cell" in module.fields:
-        free["cell"] = module.fields["cell"]
+    told = {"cell": module.fields["cell"]} if module and "cell" in module.fields else {}
     # of several RNNs, cell and reset concern those that do not show them
-    first = hints.hidden if alone else {key: getattr(hints, key) for key in ACTIVATIONS}
-    weights = _read_rnn(tensors, place.names, entry, hints.spec, hints.layout, first | free)
+    first = {key: hint for key, hint in asked.hints.items() if alone or key in ACTIVATIONS}
+    weights = _read_rnn(tensors, place.names, entry, replace(asked, hints=first | told))
     if isinstance(weights, UndecidedError) and not alone:
-        more = _read_rnn(tensors, place.names, entry, hints.spec, hints.layout, hints.hidden | free)
+        whole = replace(asked, hints=asked.hints | told)
+        more = _read_rnn(tensors, place.names, entry, whole)
         weights = weights if isinstance(more, LayoutError) else more  # meant for another RNN
     if isinstance(weights, Weights):
         entry = entry_name(place.entry, weights.spec)
@@ -238,9 +237,7 @@ def _read_rnn(
     tensors: Mapping[str, FileTensor],
     names: Mapping[str, str],
     entry: str,
-    spec: Spec | None,
-    layout: Any,
-    asked: dict[str, Any],
+    asked: CallerSpec,
 ) -> Weights | ValueError:
     """Return the RNN, or the error that names the entry. names: the layout's name of each tensor ->
     its name in the file.
@@ -248,9 +245,9 @@ def _read_rnn(
     try:
         source: Any = {name: tensors[stored].floats(stored) for name, stored in names.items()}
         if list(names) == ["weight_space"]:
-            source, layout = source["weight_space"], layout or CUDNN
+            source, asked = source["weight_space"], replace(asked, layout=asked.layout or CUDNN)
         elif all(name.isdigit() for name in names):
             source = list(source.values())
-        return weights_of(read_source(source, spec, layout, **asked))
+        return weights_of(read_as(source, asked))
     except ValueError as error:
         return error_with_name(error, entry)

@@ -11,9 +11,8 @@ import numpy as np
 
 from rnnlayout._model.dtypes import FLOATS, Bits, storage_dtype
 from rnnlayout._model.errors import FileError
-from rnnlayout._model.spec import Spec
 from rnnlayout._native import LayoutError, SpecError
-from rnnlayout._sources.caller_spec import HIDDEN, check_hints
+from rnnlayout._sources.caller_spec import CallerSpec
 from rnnlayout._sources.keras_config import CELLS
 from rnnlayout._sources.mismatch import check_prefix
 
@@ -31,29 +30,23 @@ _BITS = {"F4": 4, "F6_E2M3": 6, "F6_E3M2": 6, **dict.fromkeys(FLOAT8.values(), 8
 
 @dataclass(frozen=True)
 class Hints:
-    """What the caller of load() knows about the RNNs in a file."""
+    """What the caller of load() knows about the RNNs in a file.
 
-    spec: Spec | None = None
-    layout: Any = None
+    dtype: of the result. format: of the file. as_class: class of the file -> the one to read it as.
+    config: that of a Keras model whose weights are in another file. mmap: whether the file may be
+    mapped into memory.
+    """
+
+    asked: CallerSpec = field(default_factory=CallerSpec)
     prefix: str = ""
-    cell: str | None = None
-    reset: str | None = None
-    recurrent_activation: str | None = None
-    activation: str | None = None
-    dtype: Any = None  # of the result
-    format: str | None = None  # of the file
-    as_class: Mapping[str, str] | None = None  # class of the file -> the one to read it as
-    config: Any = None  # the file of the config of a Keras model whose weights are in another
-    mmap: bool = True  # whether the file may be mapped into memory
-
-    @property
-    def hidden(self) -> dict[str, Any]:
-        """What tensors do not show, as arguments of read_source()."""
-        return {name: hint for name in HIDDEN if (hint := getattr(self, name)) is not None}
+    dtype: Any = None
+    format: str | None = None
+    as_class: Mapping[str, str] | None = None
+    config: Any = None
+    mmap: bool = True
 
     def __post_init__(self) -> None:
         check_prefix(self.prefix)
-        check_hints(self.hidden, self.spec, "the spec")
         names = self.as_class or {}
         if not isinstance(names, Mapping) or not all(
             isinstance(name, str) and str(kind).removesuffix("Cell") in (*CELLS, "RNN")

@@ -195,7 +195,8 @@ class KerasEntries:
 
     def _by_shapes(self, name: str, tensors: dict[str, Bits]) -> CheckedRNN:
         """Read a layer of a file without a config; hints are for what its shapes do not show."""
-        layout, spec, asked = self.hints.layout, self.hints.spec, self.hints.hidden
+        layout, spec = self.hints.asked.layout, self.hints.asked.spec
+        asked = dict(self.hints.asked.hints)
         if spec is not None:
             asked |= {"cell": spec.cell, "reset": spec.reset}
             asked |= {key: found for key, default in DEFAULT_ACTIVATIONS.items()

@@ -85,7 +85,7 @@ def rewrite_h5(
             records = _change_weights(root, layers, changed, hints)
             new = {"keras_version": KERAS_3} if records else {}
         else:
-            if hints.hidden or hints.config is not None:
+            if hints.asked.hints or hints.config is not None:
                 found = read_legacy_weights(root, layers, KerasEntries.of_hdf5(root, hints))
                 _check_agreement(found, hints)
             if version < (2, 0):
@@ -124,7 +124,7 @@ def rewrite_archive(
         old = read_archive(file, archive, hints)
         what = f"{file}: {VARIABLES}"
         with open_hdf5(old.variables, file.budget, what) as root:
-            if hints.hidden or old.version >= (3, 0):
+            if hints.asked.hints or old.version >= (3, 0):
                 entries = KerasEntries.of_hdf5(root, hints, old.version)
                 found = entries.found(described_layers(root, old.model))
                 _check_agreement(found, hints)
@@ -175,10 +175,13 @@ def _check_whole_model(hints: Hints, to: Layout) -> None:
             f"a whole Keras model can be converted to 'keras', not to {str(to)!r}: to convert only"
             " its RNNs, give the new file the suffix of another format"
         )
-    if hints.spec or hints.prefix or hints.layout not in (None, "keras", "keras-cudnn"):
-        given = [Ask(name, None) for name in ("spec", "prefix", "layout") if getattr(hints, name)]
+    asked = hints.asked
+    known = asked.layout is None or asked.layout.name in ("keras", "keras-cudnn")
+    if asked.spec or hints.prefix or not known:
+        given = {"spec": asked.spec, "prefix": hints.prefix, "layout": asked.layout}
         why = "a Keras model is converted as a whole: omit "
-        raise LayoutError(why + join_messages(" and ", given))
+        omit = [Ask(name, None) for name, value in given.items() if value]
+        raise LayoutError(why + join_messages(" and ", omit))
     if hints.as_class:
         raise LayoutError(
             "a whole Keras model keeps its layers of other classes as they are: omit "
@@ -232,9 +235,10 @@ def _change_weights(
     entries = KerasEntries.of_hdf5(root, hints)
     found = read_legacy_weights(root, layers, entries)
     _check_agreement(found, hints)
-    check_activation(hints.recurrent_activation, entries.version)
+    activation = hints.asked.hints.get("recurrent_activation")
+    check_activation(activation, entries.version)
     beside, before_sigmoid = entries.beside, entries.version < SIGMOID_SINCE
-    told = beside is not None or hints.recurrent_activation is not None
+    told = beside is not None or activation is not None
     for question in found.undecided.values() if told or before_sigmoid else ():
         if question.specs[0].cell in ("lstm", "gru") and question.arguments != ("as_class",):
             raise question

@@ -166,12 +166,12 @@ def _hard_by_config(layer: RecurrentLayer, version: Version) -> list[dict[str, A
 
 def _hard_by_hints(cell: CellDatasets, hints: Hints) -> dict[str, Any]:
     """Return how to read a cell that has Keras 2's hard_sigmoid because the caller says so."""
-    if hints.recurrent_activation != HARD_SIGMOIDS[1] or not is_gated(cell):
+    known = hints.asked.hints
+    if known.get("recurrent_activation") != HARD_SIGMOIDS[1] or not is_gated(cell):
         return {}
-    known = {"recurrent_activation": hints.recurrent_activation}
-    if hints.reset is not None and "bias" not in cell:  # which tensors without biases do not show
-        known["reset"] = hints.reset
-    return known
+    # tensors without biases do not show the reset
+    keys = {"recurrent_activation", *(() if "bias" in cell else ("reset",))}
+    return {key: known[key] for key in keys & known.keys()}
 
 
 def is_gated(cell: CellDatasets) -> bool:

@@ -139,13 +139,13 @@ def _node_spec(
 def _reset(site: NodeSite, attributes: Attributes, hints: Hints, notes: list[str]) -> Any:
     """Return the reset of a GRU. ONNX's default is before, but old exporters forgot to write it."""
     if "linear_before_reset" not in attributes:
-        if hints.reset is None:
+        if "reset" not in hints.asked.hints:
             notes.append(
                 f"{site.name}: linear_before_reset is missing, so its reset is 'before'. An"
                 " exporter of torch forgot to write it (onnxscript before 0.6.3): if that one wrote"
                 " the model, pass " + Ask("reset", "after")
             )
-        return hints.reset or "before"
+        return hints.asked.hints.get("reset", "before")
     return "after" if integer_attribute(attributes, "linear_before_reset") else "before"
 
 
