@@ -98,6 +98,21 @@ def test_load_imports_neither_other_formats_nor_what_draws_or_runs(tmp_path, suf
     assert len(modules) <= 55 or suffix not in (".safetensors", ".npz")
 
 
+def test_the_page_on_internals_names_files_that_exist():
+    """In the table of the rooms by the module's name, or by its end: `_rows` of identify_rows."""
+    text = (ROOT / "docs" / "internals.md").read_text()
+    rows = re.findall(r"^\| `(_\w+)` \| (.*) \|$", text, re.MULTILINE)
+    assert [room for room, _ in rows] == [room for room in rooms.ORDER if room in dict(rows)]
+    for room, row in rows:
+        names = [path.stem for path in (rooms.PACKAGE / room).rglob("*")]
+        for word in re.findall(r"`(\w+)`", row):
+            assert any(name.endswith(word) for name in names), (room, word)
+    paths = re.findall(r"`(_\w+/[\w/.]+)`", text)
+    assert len(paths) > 10
+    for path in paths:
+        assert any((rooms.PACKAGE / f"{path}{end}").exists() for end in ("", ".py")), path
+
+
 def test_the_picture_shows_the_rooms_in_their_order():
     svg = (ROOT / "docs" / "images" / "architecture.svg").read_text()
     shown = re.findall(r'<text class="name"[^>]*>(_\w+)</text>', svg)

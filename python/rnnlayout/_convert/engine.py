@@ -95,19 +95,11 @@ def run_conversion(
         arrays = [np.empty(shape, storage_dtype(spec.dtype)) for _, shape in plan.targets]
     else:
         arrays = _check_outputs(out, plan.targets, spec.dtype, dst)
-    report = _run_plan(plan, source, arrays, spec.dtype, exact, out is None)
+    report = run_plan(plan, source, arrays, spec.dtype, exact, new=out is None)
     names = [name for name, _ in plan.targets]
     optional_tensors = optional_tensors_of(spec)
     made = CheckedRNN(spec, dst, optional_tensors, names, arrays, source.config, source.batch_first)
     return made, complete_report(report, source, dst)
-
-
-def run_conversion_into(
-    source: CheckedRNN, dst: Layout, dtype: str, exact: bool, targets: list[np.ndarray]
-) -> Report:
-    """Convert into arrays that carry bits. Their contents are undefined if it fails."""
-    plan, spec = plan_for_source(source, dst, dtype)
-    return _run_plan(plan, source, targets, spec.dtype, exact, True)
 
 
 def dry_run_conversion(
@@ -115,7 +107,7 @@ def dry_run_conversion(
 ) -> Report:
     """Return the report of run_conversion(), or raise its errors, without converting."""
     plan, spec = plan_for_source(source, dst, dtype)
-    report = _run_plan(plan, source, None, spec.dtype, exact, False)
+    report = run_plan(plan, source, None, spec.dtype, exact)
     return complete_report(report, source, dst)
 
 
@@ -129,18 +121,18 @@ def complete_report(report: Report, source: CheckedRNN, dst: Layout) -> Report:
     return Report("rounds", report.rounded_sums, " and ".join(filter(None, reasons)), settings)
 
 
-def _run_plan(
+def run_plan(
     plan: _native.Plan,
     source: CheckedRNN,
     targets: list[np.ndarray] | None,
     dtype: str,
     exact: bool,
-    new: bool,
+    new: bool = False,
 ) -> Report:
-    """Run a plan; without targets, only return its report.
+    """Run a plan into arrays that carry bits; without targets, only return its report.
 
-    new: whether the targets are arrays that no caller has yet, which may be left partly written if
-    the conversion fails.
+    new: whether no caller has the targets yet, which may then be left partly written if the
+    conversion fails.
     """
     exact = check_flag("exact", exact)
     if source.rounded and exact:

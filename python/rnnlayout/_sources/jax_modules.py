@@ -180,11 +180,10 @@ def map_leaves(tree: Mapping[str, Any], new: Callable[[str, Any], Any], above: s
     return made if type(tree) is dict else type(tree)(made)  # type: ignore[call-arg]
 
 
-def _paths(tree: Mapping[str, Any], above: str = "") -> dict[str, Any]:
+def _paths(tree: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the leaves of nested dicts by their paths."""
     found: dict[str, Any] = {}
-    for key, value in tree.items():
-        nested = isinstance(value, Mapping)
-        found |= _paths(value, f"{above}{key}/") if nested else {f"{above}{key}": value}
+    map_leaves(tree, found.__setitem__)
     return found
 
 

@@ -36,10 +36,10 @@ def ours(source):
 
     def attributes(item):
         def value(name):
-            shape = item.attributes.by_name[name].shape
-            return None if shape is None else content(item.attributes.values(name))
+            shape = item.attributes[name].shape
+            return None if shape is None else content(item.values(name))
 
-        return {name: value(name) for name in item.attributes.by_name}
+        return {name: value(name) for name in item.attributes}
 
     order = []
     with open_hdf5(source, Budget("a file", 1 << 20)) as root:

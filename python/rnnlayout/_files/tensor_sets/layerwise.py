@@ -132,14 +132,10 @@ class LayerwiseConversion:
     def _convert(self, k: int) -> ConvertedLayer:
         weights = self._weights if self._num_parts == 1 else self._weights.layer(k)
         given, dtype = checked_rnn_of(weights), self.spec.dtype
-        shapes = [
-            shape for _, shape in engine.plan_for_source(given, self.layout, dtype)[0].targets
-        ]
-        arrays = self._scratch.arrays(shapes, dtype)
+        plan, _ = engine.plan_for_source(given, self.layout, dtype)
+        arrays = self._scratch.arrays([shape for _, shape in plan.targets], dtype)
         try:
-            self._reports[k] = engine.run_conversion_into(
-                given, self.layout, dtype, self._exact, arrays
-            )
+            self._reports[k] = engine.run_plan(plan, given, arrays, dtype, self._exact, new=True)
         except LayoutError:
             self.check()  # raises the same error with the names of the whole RNN
             raise

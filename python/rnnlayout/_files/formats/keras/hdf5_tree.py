@@ -38,26 +38,42 @@ _DEPTH = 64  # groups in groups: more than any real file has, and few enough for
 
 
 @dataclass(frozen=True)
-class ObjectAttributes:
-    """The attributes of an object. what: the object's name in messages."""
+class Hdf5Object:
+    """A group or a dataset with its attributes. what: its name in messages."""
 
+    path: str
     what: str
     heap: GlobalHeap
-    by_name: Mapping[str, Hdf5Attribute]
-    _read: dict[str, np.ndarray] = field(default_factory=dict)
+    attributes: Mapping[str, Hdf5Attribute]
+    _read: dict[str, np.ndarray] = field(default_factory=dict, kw_only=True)
 
     def values(self, name: str) -> np.ndarray:
         """Return an attribute's values, text as bytes."""
         if name not in self._read:
             with _name_damaged(f"{self.what}: attribute {name!r}"):
-                self._read[name] = self.by_name[name].values(self.heap)
+                self._read[name] = self.attributes[name].values(self.heap)
         return self._read[name]
 
-    def texts(self, name: str) -> list[str] | None:
-        """Return an attribute's texts, None if it does not exist."""
-        found = self.by_name.get(name)
-        if found is None:
+    def text(self, name: str) -> str | None:
+        """Return an attribute that is one text, None if it does not exist."""
+        if name not in self.attributes:
             return None
+        if self.attributes[name].shape != ():
+            raise FileError(f"{self.what}: attribute {name!r} is a list, need one text")
+        return self._texts(name)[0]
+
+    def texts(self, name: str) -> list[str] | None:
+        """Return an attribute that is a list of texts, None if it does not exist.
+
+        Keras splits a list of more than 64 KiB into `name0`, `name1` ...
+        """
+        if name in self.attributes:
+            return self._texts(name)
+        parts = [*takewhile(self.attributes.__contains__, (f"{name}{k}" for k in count()))]
+        return [text for part in parts for text in self._texts(part)] if parts else None
+
+    def _texts(self, name: str) -> list[str]:
+        found = self.attributes[name]
         if found.shape is None or 0 in found.shape:
             return []
         if not found.type.is_text:
@@ -69,20 +85,18 @@ class ObjectAttributes:
 
 
 @dataclass(frozen=True)
-class Hdf5Dataset:
+class Hdf5Dataset(Hdf5Object):
     """An array of a file, read when it is asked for."""
 
-    path: str
     stored: StoredArray
-    attributes: ObjectAttributes
     shape: tuple[int, ...]
     dtype: str  # "float32" ..., or the name of another type
 
     def bits(self) -> np.ndarray:
         """Return the array, bfloat16 as uint16. Raises FileError if damaged, or not of numbers."""
-        if self.dtype != "bfloat16" and not _has_numbers(self.stored):
-            what = self.attributes.what
-            raise FileError(f"{what} is {self.stored.type.name}, need an array of numbers")
+        kind = self.stored.type
+        if self.dtype != "bfloat16" and (kind.dtype is None or kind.dtype.kind not in "fiub"):
+            raise FileError(f"{self.what} is {kind.name}, need an array of numbers")
         array = self.read()
         if self.dtype == "bfloat16":
             return array.view(np.uint16)
@@ -90,7 +104,7 @@ class Hdf5Dataset:
 
     def read(self, first: int = 0, last: int | None = None) -> np.ndarray:
         """Return the array as it is stored, or of one without chunks some of its rows."""
-        with _name_damaged(self.attributes.what):
+        with _name_damaged(self.what):
             return self.stored.read(first, last)
 
     def floats(self, name: str) -> Bits:
@@ -101,11 +115,9 @@ class Hdf5Dataset:
 
 
 @dataclass(frozen=True)
-class Hdf5Group:
+class Hdf5Group(Hdf5Object):
     """A group of a file."""
 
-    path: str
-    attributes: ObjectAttributes
     groups: dict[str, Hdf5Group] = field(default_factory=dict)
     datasets: dict[str, Hdf5Dataset] = field(default_factory=dict)
 
@@ -128,35 +140,11 @@ class Hdf5Group:
         for group in self.groups.values():
             yield from group.all_datasets()
 
-    def text(self, name: str) -> str | None:
-        """Return an attribute that is one text, None if it does not exist."""
-        texts = self.attributes.texts(name)
-        if texts is None:
-            return None
-        if self.attributes.by_name[name].shape != ():
-            raise FileError(f"{self.attributes.what}: attribute {name!r} is a list, need one text")
-        return texts[0]
-
-    def texts(self, name: str) -> list[str] | None:
-        """Return an attribute that is a list of texts, None if it does not exist.
-
-        Keras splits a list of more than 64 KiB into `name0`, `name1` ...
-        """
-        texts, known = self.attributes.texts(name), self.attributes.by_name
-        if texts is not None or f"{name}0" not in known:
-            return texts
-        parts = takewhile(known.__contains__, (f"{name}{k}" for k in count()))
-        return [text for part in parts for text in self.attributes.texts(part) or ()]
-
 
 def read_record_attribute(root: Hdf5Group) -> dict[str, Record]:
     """Return rnnlayout's records by the names of the layers, {} if the file has none."""
     parts = root.texts(KEY)
-    return read_records({KEY: "".join(parts)}, root.attributes.what) if parts else {}
-
-
-def _has_numbers(array: StoredArray) -> bool:
-    return array.type.dtype is not None and array.type.dtype.kind in "fiub"
+    return read_records({KEY: "".join(parts)}, root.what) if parts else {}
 
 
 # ---------------------------------------------------------------------------------------- opening
@@ -200,7 +188,7 @@ class _Hdf5Walk:
             messages = HeaderMessages(self.source, at)
         self.seen[at] = "/"
         with _name_damaged(f"{self.what}: '/'"):
-            root = Hdf5Group("/", self._attributes(messages, "/"))
+            root = Hdf5Group(*self._own("/", messages))
         waiting = [(root, messages, 0)]
         while waiting:
             group, messages, depth = waiting.pop()
@@ -213,7 +201,7 @@ class _Hdf5Walk:
                     if is_dataset(opened):
                         group.datasets[name] = self._dataset(opened, path)
                     elif is_group(opened):
-                        inner = Hdf5Group(path, self._attributes(opened, path))
+                        inner = Hdf5Group(*self._own(path, opened))
                         group.groups[name] = inner
                         waiting.append((inner, opened, depth + 1))
         return root
@@ -238,27 +226,30 @@ class _Hdf5Walk:
                 opened = HeaderMessages(self.source, link.at)
             yield link.name, opened, path
 
-    def _attributes(self, messages: HeaderMessages, path: str) -> ObjectAttributes:
+    def _own(
+        self, path: str, messages: HeaderMessages
+    ) -> tuple[str, str, GlobalHeap, dict[str, Hdf5Attribute]]:
+        """Return the fields of an Hdf5Object."""
         found = read_attributes(self.source, messages)
         self._charge_texts(*found.values())
-        return ObjectAttributes(f"{self.what}: {path}", self.heap, found)
+        return path, f"{self.what}: {path}", self.heap, found
 
     def _charge_texts(self, *arrays: Hdf5Attribute | StoredArray) -> None:
         count = sum(nelems(one.shape) for one in arrays if one.type.is_text)
         self.source.budget.charge("texts", _TEXT_NBYTES * count)
 
     def _dataset(self, messages: HeaderMessages, path: str) -> Hdf5Dataset:
-        array, own = read_stored_array(self.source, messages), self._attributes(messages, path)
+        array, own = read_stored_array(self.source, messages), self._own(path, messages)
         if array.shape is None:
-            return Hdf5Dataset(path, array, own, (), "nothing")
+            return Hdf5Dataset(*own, array, (), "nothing")
         self.source.budget.charge("arrays", array.claims)
         self._charge_texts(array)
-        return Hdf5Dataset(path, array, own, array.shape, _dataset_dtype(array, own))
+        return Hdf5Dataset(*own, array, array.shape, _dataset_dtype(array, Hdf5Object(*own)))
 
 
-def _dataset_dtype(array: StoredArray, own: ObjectAttributes) -> str:
+def _dataset_dtype(array: StoredArray, own: Hdf5Object) -> str:
     """Return the dtype. Keras stores bfloat16 as two opaque bytes, and its name in an attribute."""
-    dtype = own.by_name.get("dtype")
+    dtype = own.attributes.get("dtype")
     is_text = dtype is not None and dtype.type.is_text and dtype.shape == ()
     if array.type.name == "|V2" and is_text and own.values("dtype").item() == b"bfloat16":
         return "bfloat16"

@@ -23,7 +23,7 @@ from rnnlayout._files.tensor_sets.tensor_set import CHUNK_NBYTES
 from rnnlayout._model.errors import FileError, missing
 from rnnlayout._native import Error
 
-from .hdf5_tree import Hdf5Dataset, Hdf5Group, ObjectAttributes
+from .hdf5_tree import Hdf5Dataset, Hdf5Group, Hdf5Object
 
 _RECORD_PART = 1000  # characters
 _ATTRIBUTE = 60_000  # bytes; libhdf5 stores a little less than 64 KiB in one
@@ -60,7 +60,7 @@ def import_h5py() -> Any:
 
 
 def write_texts(h5: Any, name: str, texts: Sequence[str]) -> None:
-    """Write a list of texts as an attribute, or a long list as several, as Hdf5Group.texts()
+    """Write a list of texts as an attribute, or a long list as several, as Hdf5Object.texts()
     reads.
     """
     array = np.array([text.encode() for text in texts]) if texts else np.empty(0)
@@ -86,7 +86,7 @@ def copy_tree(group: Hdf5Group, new: Any, arrays: Mapping[str, np.ndarray]) -> N
 
     arrays: the new ones, by path. Raises FileError if it is damaged or has what Keras never writes.
     """
-    _copy_attributes(group.attributes, new)
+    _copy_attributes(group, new)
     for name, data in group.datasets.items():
         array = arrays.get(data.path)
         copy = (
@@ -94,7 +94,7 @@ def copy_tree(group: Hdf5Group, new: Any, arrays: Mapping[str, np.ndarray]) -> N
             if array is None
             else _replace_dataset(data, new, name, array)
         )
-        _copy_attributes(data.attributes, copy)
+        _copy_attributes(data, copy)
     for name, inner in group.groups.items():
         copy_tree(inner, new.create_group(name), arrays)
 
@@ -102,7 +102,7 @@ def copy_tree(group: Hdf5Group, new: Any, arrays: Mapping[str, np.ndarray]) -> N
 def _copy_dataset(data: Hdf5Dataset, new: Any, name: str) -> Any:
     old = data.stored
     if old.type.dtype is None or old.type.is_variable:
-        raise FileError(f"{data.attributes.what} is {old.type.name}, which cannot be copied")
+        raise FileError(f"{data.what} is {old.type.name}, which cannot be copied")
     dtype = _h5py_dtype(old.type)
     if old.shape is None:
         return new.create_dataset(name, data=import_h5py().Empty(dtype))
@@ -137,9 +137,9 @@ def _storage_options(old: StoredArray, chunks: Any) -> dict[str, Any]:
     return options
 
 
-def _copy_attributes(old: ObjectAttributes, new: Any) -> None:
+def _copy_attributes(old: Hdf5Object, new: Any) -> None:
     """Copy the attributes of an object."""
-    for name, attribute in old.by_name.items():
+    for name, attribute in old.attributes.items():
         if attribute.type.dtype is None or attribute.type.dtype.kind == "V":
             what = f"{old.what}: attribute {name!r}"
             raise FileError(f"{what} is {attribute.type.name}, which cannot be copied")

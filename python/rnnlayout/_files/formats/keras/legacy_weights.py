@@ -56,7 +56,7 @@ def read_legacy_weights(root: Hdf5Group, layers: Hdf5Group, entries: KerasEntrie
     entries.version = (beside and beside.version) or keras_version_of(root, layers)
     config = root.text("model_config")
     if beside is not None and config is not None:
-        why = f"{root.attributes.what}: the file has a config of its own: omit "
+        why = f"{root.what}: the file has a config of its own: omit "
         raise SpecError(why + Ask("config", None))
     model = (
         beside.model if beside else {} if config is None else parse_config(config, "model_config")
@@ -90,7 +90,7 @@ def _listed_once(group: Hdf5Group, attribute: str) -> list[str]:
     """Return the names in a list. Raises FileError if one is repeated."""
     names = group.texts(attribute) or []
     if len(set(names)) < len(names):
-        raise FileError(f"{group.attributes.what}: {attribute} has a name twice")
+        raise FileError(f"{group.what}: {attribute} has a name twice")
     return names
 
 
