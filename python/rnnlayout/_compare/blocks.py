@@ -12,13 +12,12 @@ from rnnlayout import _native
 from rnnlayout._convert import engine
 from rnnlayout._model.checked_rnn import CheckedRNN, checked_rnn_of
 from rnnlayout._model.dtypes import narrow_values, round_values, storage_dtype, widen_bits
-from rnnlayout._model.layout import ROLES, Layout
+from rnnlayout._model.layout import ROLES, BlockKey, Layout
 from rnnlayout._model.spec import CELLS, HARD_SIGMOIDS, HARD_TIMES, Spec
 from rnnlayout._native import LossyError
 from rnnlayout._weights.weights import Weights
 
 GateKey = tuple[int, int, str]  # layer, direction, gate
-BlockKey = tuple[int, int, str, str]  # layer, direction, role, gate
 MATRICES = ("W", "R", "P")
 
 

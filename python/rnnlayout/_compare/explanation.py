@@ -6,7 +6,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from .blocks import Block, BlockComparison, BlockKey, bits_of_values, values_of_bits
+from rnnlayout._model.layout import BlockKey
+
+from .blocks import Block, BlockComparison, bits_of_values, values_of_bits
 from .lengths import exactly_found, explains_length, length_mistake, roll_mistake
 from .matrix_forms import RIGHT_FORM
 from .mistakes import BIAS_ROLE, Mistake, missing_parts, mistakes_of, scale_mistake

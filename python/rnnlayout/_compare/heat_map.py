@@ -10,10 +10,9 @@ from functools import partial
 import numpy as np
 
 from rnnlayout import _native
-from rnnlayout._model.layout import CUDNN, Layout
+from rnnlayout._model.layout import CUDNN, BlockKey, Layout
 from rnnlayout._model.picture.layouts import Subject, draw_subjects
 from rnnlayout._model.picture.letters import memory_in_letters
-from rnnlayout._model.picture.memory import PieceKey
 from rnnlayout._model.picture.picture import Part, Picture
 from rnnlayout._model.picture.scene import MARGIN, Scene
 from rnnlayout._model.picture.strips import ByteOffsets, draw_legend, draw_memory
@@ -107,7 +106,7 @@ def buffer_gaps(truth: Truth, buffer: np.ndarray) -> tuple[BlockGap, ...]:
     return tuple(gap for gap in found if gap)
 
 
-def _block_gap(key: PieceKey, given: np.ndarray, true: np.ndarray) -> BlockGap | None:
+def _block_gap(key: BlockKey, given: np.ndarray, true: np.ndarray) -> BlockGap | None:
     """Return how much a block differs. In its own dtype: this is done for each value of a model."""
     unequal = given != true
     if unequal.any():
@@ -119,7 +118,7 @@ def _block_gap(key: PieceKey, given: np.ndarray, true: np.ndarray) -> BlockGap |
     return block_gap(key, given, true, unequal)
 
 
-def _shade(gaps: Mapping[PieceKey, BlockGap], missing: bool, key: PieceKey) -> tuple[str, str]:
+def _shade(gaps: Mapping[BlockKey, BlockGap], missing: bool, key: BlockKey) -> tuple[str, str]:
     if missing:
         return _LEVELS[-1][1], ": not found"
     if key not in gaps:

@@ -9,9 +9,9 @@ from itertools import permutations
 
 import numpy as np
 
+from rnnlayout._model.layout import BlockKey
 from rnnlayout._model.spec import Spec
 
-from .blocks import BlockKey
 from .matrix_forms import MatrixShape
 
 BIASES = ("bW", "bR")

@@ -12,6 +12,7 @@ from rnnlayout._model.dtypes import present_array
 from rnnlayout._model.layout import CUDNN, Layout, LayoutName, as_layout
 from rnnlayout._model.spec import Spec
 from rnnlayout._native import LossyError
+from rnnlayout._sources.caller_spec import make_caller_spec
 from rnnlayout._sources.read_source import read_source
 
 from .engine import Report, dry_run_conversion, run_conversion
@@ -119,10 +120,10 @@ def convert(
         >>> {name: w.shape for name, w in convert(cell, to="keras").items()}
         {'kernel': (4, 6), 'recurrent_kernel': (2, 6)}
     """
-    hints = {"cell": cell, "reset": reset, "recurrent_activation": recurrent_activation,
-             "activation": activation}  # fmt: skip
+    asked = make_caller_spec(spec, layout, dtype is not None, cell=cell, reset=reset,
+        recurrent_activation=recurrent_activation, activation=activation)  # fmt: skip
     target = as_layout(to)
-    given = read_source(source, spec, layout, prefix, dtype_free=dtype is not None, **hints)
+    given = read_source(source, asked, prefix)
     made, report = run_conversion(given, target, dtype, exact, out)
     if out is not None:
         return out
@@ -232,9 +233,9 @@ def check(
         >>> check(gru, to="concat").grade
         'unrepresentable'
     """
-    hints = {"cell": cell, "reset": reset, "recurrent_activation": recurrent_activation,
-             "activation": activation}  # fmt: skip
-    given = read_source(source, spec, layout, prefix, dtype_free=dtype is not None, **hints)
+    asked = make_caller_spec(spec, layout, dtype is not None, cell=cell, reset=reset,
+        recurrent_activation=recurrent_activation, activation=activation)  # fmt: skip
+    given = read_source(source, asked, prefix)
     try:
         return dry_run_conversion(given, as_layout(to), dtype)
     except LossyError as error:

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from rnnlayout import _native
-from rnnlayout._model.layout import Layout
-from rnnlayout._model.picture.memory import PieceKey, Region, TensorMemory
+from rnnlayout._model.layout import BlockKey, Layout
+from rnnlayout._model.picture.memory import Region, TensorMemory
 from rnnlayout._model.picture.scene import MARGIN, Band, Box, Scene, Text, gate_colour, shorten_text
 from rnnlayout._model.picture.strips import (
     GAP,
@@ -104,7 +104,7 @@ class _Column:
     unit: ByteOffsets
     shapes: list[Box | Text] = field(default_factory=list)
     # tensor and block -> left, right, top, bottom of where its ribbon ends
-    ports: dict[tuple[int, PieceKey], tuple[float, float, float, float]] = field(
+    ports: dict[tuple[int, BlockKey], tuple[float, float, float, float]] = field(
         default_factory=dict
     )
     bottom: float = 0

@@ -133,8 +133,8 @@ def _without_prefix(hints: Hints) -> Hints:
 
 
 def _forget_frames(errors: Iterable[Exception]) -> None:
-    """Free the frames in which errors were raised: they refer to all that was read, and to the
-    errors, a cycle. (So would the frame of a caller that has one of them in a variable.)"""
+    """Free the frames in which errors were raised. They refer to all that was read, and to the
+    errors: a cycle. (So would the frame of a caller that has one of them in a variable.)"""
     for error in errors:
         error.__traceback__ = error.__context__ = None
 

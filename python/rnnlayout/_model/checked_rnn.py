@@ -106,8 +106,8 @@ def layer_spec(spec: Spec, k: int) -> Spec:
 
 
 def vector_sizes(layout: Layout, spec: Spec, optional_tensors: int) -> tuple[int, int]:
-    """Return how many elements of an RNN that is one vector belong to matrices, and how many to
-    biases, which follow them."""
+    """Return the number of elements of all matrices, and of all biases, which follow them, in an
+    RNN that is one vector."""
     ((_, (nelems,)),) = _native.tensors(layout, spec, optional_tensors)
     blocks = _native.blocks(layout, spec, optional_tensors)
     first = min((view[1] for block, view in blocks if block[2][0] == "b"), default=nelems)

@@ -69,6 +69,7 @@ class Layout:
 
 
 CUDNN = Layout("cudnn")
+BlockKey = tuple[int, int, str, str]  # one matrix or bias: its layer, direction, role, gate
 # Names of the roles of blocks in messages.
 ROLES = {"W": "input matrix", "R": "recurrent matrix", "P": "projection", "bW": "input bias",
          "bR": "recurrent bias", "peephole": "peephole"}  # fmt: skip

@@ -14,6 +14,7 @@ from rnnlayout._model.dtypes import as_carrier, dtype_name
 from rnnlayout._model.layout import Layout
 from rnnlayout._model.spec import Spec
 from rnnlayout._native import BATCH_FIRST, STEP, TIME_FIRST, LayoutError, SpecError
+from rnnlayout._sources.caller_spec import make_caller_spec
 from rnnlayout._sources.read_source import has_names, read_source
 
 from . import gpu, host, stepper, threadpools
@@ -96,9 +97,9 @@ class RNN:
         algo: str = "auto",
     ) -> None:
         options = read_options(device, batch_first, cell_clip, math, algo)
-        hints = {"cell": cell, "reset": reset, "recurrent_activation": recurrent_activation,
-                 "activation": activation}  # fmt: skip
-        given = read_source(source, spec, layout, prefix, dtype_free=dtype is not None, **hints)
+        asked = make_caller_spec(spec, layout, dtype is not None, cell=cell, reset=reset,
+            recurrent_activation=recurrent_activation, activation=activation)  # fmt: skip
+        given = read_source(source, asked, prefix)
         use = source_settings_of(given, options.batch_first)
         self._set(*_weight_space(given, math, dtype), options, use, (layout, prefix, dtype))
 
@@ -347,7 +348,7 @@ class RNN:
         if passed[1] is None and not has_names(source):
             prefix = ""
         rounds = self.math in _DTYPES_OF_MATH or dtype is not None
-        given = read_source(source, self._spec, layout, prefix, dtype_free=rounds)
+        given = read_source(source, make_caller_spec(self._spec, layout, rounds), prefix)
         self._check_use(given)
         spec, weights = _weight_space(given, self.math, dtype)
         if spec.dtype != self._spec.dtype:

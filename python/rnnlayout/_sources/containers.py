@@ -36,8 +36,8 @@ def path_error(path: Any, spec: Spec | None, layout: Layout | None, prefix: str)
 
 
 def only_rnn(source: Any, prefix: str = "") -> Any:
-    """Return the one RNN of a dict of RNNs, as load() returns it, or the one cell of nested dicts
-    that contain nothing else under the prefix. Other sources stay as they are.
+    """Return the one RNN in a source: in a dict of RNNs, as load() returns it, or in nested dicts
+    that have a single cell under the prefix and nothing else. Return other sources as they are.
 
     prefix: chooses among several. Raises LayoutError if there is not exactly one.
     """

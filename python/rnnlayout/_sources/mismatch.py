@@ -135,8 +135,8 @@ def wrong_prefix(layouts: Sequence[Layout], names: Sequence[str], prefix: str) -
 
 @lru_cache(maxsize=16)
 def _closest(layouts: tuple[Layout, ...], names: tuple[str, ...]) -> Sequence[str]:
-    """Return the names of the RNN that shares most with those found, and has fewest others; of
-    two such the larger, as tensors are more often missing than too many.
+    """Return the names of the RNN that shares most names with those found, and has fewest others.
+    Of two such RNNs it is the larger: tensors are more often missing than too many.
 
     Kept, because a file may have thousands of parts that lack the same.
     """

@@ -45,22 +45,9 @@ def has_names(source: Any) -> bool:
     return isinstance(source, Mapping) and not isinstance(source, HasRNN)
 
 
-def read_source(
-    source: Any,
-    spec: Spec | None = None,
-    layout: str | Layout | None = None,
-    prefix: str = "",
-    *,
-    dtype_free: bool = False,
-    **hints: Any,
-) -> CheckedRNN:
-    """Find out what `source` is, and check it. The others are arguments of make_caller_spec()."""
-    check_prefix(prefix)
-    return read_as(source, make_caller_spec(spec, layout, dtype_free, **hints), prefix)
-
-
-def read_as(source: Any, asked: CallerSpec, prefix: str = "") -> CheckedRNN:
+def read_source(source: Any, asked: CallerSpec, prefix: str = "") -> CheckedRNN:
     """Find out what `source` is, and check it against what the caller says."""
+    check_prefix(prefix)
     whole, source = source, only_rnn(source, prefix)
     if isinstance(source, bytes) and (len(source) > _LONGEST_PATH or 0 in source):
         raise flat_errors.bytes_for_weights(source, asked.spec)
@@ -119,17 +106,9 @@ def infer_spec(
             f"a flat vector of {len(tensors)} elements does not record its RNN: infer_spec() needs"
             " the tensors that it was packed from"
         )
-    given = read_source(
-        tensors,
-        None,
-        layout,
-        prefix,
-        cell=cell,
-        reset=reset,
-        recurrent_activation=recurrent_activation,
-        activation=activation,
-    )
-    return given.spec
+    asked = make_caller_spec(None, layout, cell=cell, reset=reset,
+        recurrent_activation=recurrent_activation, activation=activation)  # fmt: skip
+    return read_source(tensors, asked, prefix).spec
 
 
 # ---------------------------------------------------------------------------- the kinds of source
@@ -203,22 +182,16 @@ def _check_contradictions(subject: str, layout: Layout, spec: Spec, asked: Calle
     if asked.layout not in (None, layout):
         wrong = f"{subject} in layout {layout}, not {asked.layout}: pass "
         raise LayoutError(wrong + Ask("layout", layout))
-    if asked.spec is not None:
-        check_agrees(asked.spec, spec)
-    check_hints(asked.hints, spec, "the source")
-
-
-def check_agrees(spec: Spec, own: Spec) -> None:
-    """Raise SpecError if a spec describes another network than the source describes itself."""
-    if different := differing_fields(spec, own):
+    if asked.spec is not None and (different := differing_fields(asked.spec, spec)):
         raise SpecError(f"the spec and the source differ: {different}: omit " + Ask("spec", None))
+    check_hints(asked.hints, spec, "the source")
 
 
 def _read_list(source: list[Any], asked: CallerSpec) -> CheckedRNN:
     if not source:
         raise LayoutError("the list of tensors is empty")
     if all(map(frameworks.framework_of, source)):
-        return _read_again(stack_layers([read_source(x) for x in source]), asked)
+        return _read_again(stack_layers([read_source(x, CallerSpec()) for x in source]), asked)
     if any(isinstance(x, Mapping) for x in source):
         raise LayoutError(
             "a list of dicts or Weights is not one RNN: rl.stack([...]) makes one of them"

@@ -91,8 +91,8 @@ def find_places(names: Iterable[str], asked: Layout | None, prefix: str = "") ->
 def _places_to_name(
     places: Collection[RNNPlace], read: list[tuple[str, list[NameReading]]]
 ) -> Iterator[RNNPlace]:
-    """Yield the RNNs of layouts that have to be named of which a place is a part: haste's tensors
-    without recurrent_bias are Keras's. To read them is an error that names the layout."""
+    """Yield the RNNs of which a place is only a part, and whose layout the caller has to name:
+    Haste's tensors without recurrent_bias are Keras's. Reading one is an error that names it."""
     parts: dict[str, list[set[str]]] = {}  # by the first name of each
     for place in places:
         names = place.names.values()

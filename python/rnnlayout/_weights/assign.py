@@ -17,7 +17,7 @@ from rnnlayout._model.layout import Layout
 from rnnlayout._model.undecided import UndecidedError
 from rnnlayout._native import LayoutError, LossyError
 from rnnlayout._sources import frameworks, jax_modules, torch_modules
-from rnnlayout._sources.caller_spec import HIDDEN
+from rnnlayout._sources.caller_spec import HIDDEN, CallerSpec
 from rnnlayout._sources.containers import around_rnn, flatten_dicts, only_rnn
 from rnnlayout._sources.keras_config import RNNDescription
 from rnnlayout._sources.read_source import read_source
@@ -133,7 +133,7 @@ def _assigned_tree(tree: Mapping[Any, Any], tensors: Any) -> Any:
 def _rnn_of(tree: Mapping[Any, Any], tensors: Any) -> CheckedRNN:
     """Read parameters; what they do not record is that of the tensors to be put there."""
     try:
-        return read_source(tree)
+        return read_source(tree, CallerSpec())
     except UndecidedError as error:
         if not _knows_its_rnn(tensors):
             raise
@@ -175,7 +175,7 @@ def _in_target_layout(tensors: Any, own: RNNDescription, dtype: str) -> CheckedR
             weights = Weights(weights, weights.spec.replace(bias=hints["bias"]))
         given = checked_rnn_of(weights.to(layout))
     else:
-        given = read_source(tensors, None, layout, **_unrecorded(hints))
+        given = read_source(tensors, CallerSpec(None, layout, hints=_unrecorded(hints)))
     if given.dtype != dtype:  # a wider target takes them exactly, a narrower one is refused
         given = _widen_rnn(given, dtype)
     found = {**asdict(given.spec), "bias": given.spec.bias != "none"}

@@ -14,6 +14,7 @@ from rnnlayout._model.dtypes import present_array
 from rnnlayout._model.layout import Layout, as_layout
 from rnnlayout._model.spec import Spec
 from rnnlayout._native import LayoutError, SpecError
+from rnnlayout._sources.caller_spec import make_caller_spec
 from rnnlayout._sources.read_source import read_source
 
 if TYPE_CHECKING:
@@ -55,9 +56,9 @@ class Weights(Mapping[str, np.ndarray], HasRNN):
         activation: str | None = None,
         dtype: Any = None,
     ) -> None:
-        hints = {"cell": cell, "reset": reset, "recurrent_activation": recurrent_activation,
-                 "activation": activation}  # fmt: skip
-        given = read_source(source, spec, layout, prefix, dtype_free=dtype is not None, **hints)
+        asked = make_caller_spec(spec, layout, dtype is not None, cell=cell, reset=reset,
+            recurrent_activation=recurrent_activation, activation=activation)  # fmt: skip
+        given = read_source(source, asked, prefix)
         if dtype is None:
             self._set(given, None)
         else:

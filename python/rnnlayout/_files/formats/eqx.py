@@ -21,7 +21,7 @@ from rnnlayout._model.errors import FileError
 from rnnlayout._model.layout import Layout
 from rnnlayout._model.undecided import UndecidedError
 from rnnlayout._native import LayoutError
-from rnnlayout._sources.read_source import read_as
+from rnnlayout._sources.read_source import read_source
 from rnnlayout._weights.weights import weights_of
 
 from .npy import check_npy_size, npy_array_at, read_npy_header
@@ -40,7 +40,7 @@ def _read_eqx(file: InputFile, hints: Hints) -> Found:
     arrays = _read_arrays(file)
     try:
         bits = [_float_bits(array) for array in arrays]
-        found = read_as(bits, replace(hints.asked, layout=_LAYOUT))
+        found = read_source(bits, replace(hints.asked, layout=_LAYOUT))
     except UndecidedError as error:
         return Found({}, {entry_name("", error.specs[0]): error})
     except LayoutError as error:

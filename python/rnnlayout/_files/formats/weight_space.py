@@ -35,7 +35,7 @@ from rnnlayout._model.layout import CUDNN
 from rnnlayout._model.spec import Spec
 from rnnlayout._native import LayoutError, LossyError, SpecError
 from rnnlayout._sources.caller_spec import CallerSpec
-from rnnlayout._sources.read_source import read_as
+from rnnlayout._sources.read_source import read_source
 from rnnlayout._weights.weights import Weights, weights_of
 
 from .npy import read_npy, write_npy
@@ -46,7 +46,7 @@ _MORE = ("layout", "nbytes", "regions", "entry", "config", "batch_first")
 
 def _weights_of_vector(tensor: FileTensor, asked: CallerSpec, file: InputFile) -> Weights:
     try:
-        return weights_of(read_as(tensor.floats("the array"), replace(asked, layout=CUDNN)))
+        return weights_of(read_source(tensor.floats("the array"), replace(asked, layout=CUDNN)))
     except ValueError as error:
         raise type(error)(f"{file}: {error}") from None
 

@@ -12,7 +12,7 @@ from rnnlayout._model.asks import Ask, join_messages
 from rnnlayout._model.spec import CELLS
 from rnnlayout._model.undecided import error_with_name
 from rnnlayout._native import LayoutError, SpecError
-from rnnlayout._sources.caller_spec import ACTIVATIONS, check_hints
+from rnnlayout._sources.caller_spec import ACTIVATIONS, CallerSpec, check_hints
 from rnnlayout._sources.mismatch import list_names
 from rnnlayout._sources.read_source import read_source
 from rnnlayout._sources.tensor_paths import KERAS
@@ -79,7 +79,7 @@ def _with_spec(weights: Weights, hints: Hints) -> Weights:
         if "dtype" in wrong:
             text += ", and pass " + Ask("dtype") + " to convert to another dtype"
         raise SpecError(text)
-    return weights_of(read_source(weights, spec.replace(dtype=weights.spec.dtype)))
+    return weights_of(read_source(weights, CallerSpec(spec.replace(dtype=weights.spec.dtype))))
 
 
 def unrecorded(entries: Iterable[object], hints: Hints) -> list[str]:

@@ -10,6 +10,7 @@ from rnnlayout._model.errors import FileError
 from rnnlayout._model.similar import did_you_mean
 from rnnlayout._model.spec import differing_fields
 from rnnlayout._native import LayoutError, SpecError
+from rnnlayout._sources.caller_spec import CallerSpec
 from rnnlayout._sources.read_source import read_source
 from rnnlayout._weights.weights import Weights, stack, weights_of
 
@@ -44,8 +45,8 @@ def choose_rnns(
 
 
 def join_rnns(found: Found, names: RNNNames) -> Found:
-    """Return a file's RNNs with some joined to one, bottom first: enc_0, enc_1 to enc, or to enc_0
-    if there is another enc."""
+    """Return a file's RNNs with some joined to one, bottom first. That of enc_0 and enc_1 is named
+    enc, or enc_0 if there is another enc."""
     check_known_names(names, found.names, "stack")
     name, whole = stack_and_layer(names[0])[0], stack([found[name] for name in names])
     rest = {key: one for key, one in found.items() if key not in names}
@@ -108,8 +109,8 @@ def stack_layers_as_in(found: Found, other: Found) -> Found:
 def split_layers_as_in(
     found: Found, other: Found, asked: Mapping[str, str] | None = None
 ) -> tuple[Found, dict[str, str]]:
-    """Return `found` with RNNs split into layers where `other` has each layer as an RNN, under the
-    names that these have there, and the pairs that are left of those that were asked for.
+    """Split the RNNs of which `other` has each layer as an RNN: a layer gets the name that it has
+    there. Return the result, and the pairs in `asked` that do not name such an RNN.
 
     Layers are recognised as in stack_layers_as_in(). asked: as for match_names().
     """
@@ -170,7 +171,7 @@ def as_recorded(weights: Weights, record: Record) -> Weights:
     if own == record.spec or differing_fields(own, record.spec) or own.dtype != record.spec.dtype:
         return weights
     try:
-        return weights_of(read_source(weights, record.spec))
+        return weights_of(read_source(weights, CallerSpec(record.spec)))
     except (LayoutError, SpecError):
         return weights
 

@@ -18,7 +18,7 @@ from rnnlayout._sources import torch_names
 from rnnlayout._sources.caller_spec import ACTIVATIONS, CallerSpec
 from rnnlayout._sources.candidates import is_one_vector
 from rnnlayout._sources.keras_config import short_repr
-from rnnlayout._sources.read_source import read_as
+from rnnlayout._sources.read_source import read_source
 from rnnlayout._sources.rnn_places import RNNPlace, find_places, is_under_with_direction
 from rnnlayout._weights.weights import Weights, weights_of
 
@@ -248,6 +248,6 @@ def _read_rnn(
             source, asked = source["weight_space"], replace(asked, layout=asked.layout or CUDNN)
         elif all(name.isdigit() for name in names):
             source = list(source.values())
-        return weights_of(read_as(source, asked))
+        return weights_of(read_source(source, asked))
     except ValueError as error:
         return error_with_name(error, entry)

@@ -9,10 +9,9 @@ from typing import Any
 
 from rnnlayout import _native
 
-from ..layout import Layout
+from ..layout import BlockKey, Layout
 
 BlockId = tuple[int, int, str, int, str]  # layer, direction, role, number, gate
-PieceKey = tuple[int, int, str, str]  # layer, direction, role, gate
 
 
 @dataclass(frozen=True)
@@ -33,7 +32,7 @@ class Piece:
     transposed: bool
 
     @property
-    def key(self) -> PieceKey:
+    def key(self) -> BlockKey:
         layer, direction, role, _, gate = self.block
         return layer, direction, role, gate
 

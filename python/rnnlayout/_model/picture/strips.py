@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from itertools import groupby
 from math import log10
 
-from .memory import PictureLine, Piece, PieceKey, Region, TensorMemory, picture_lines
+from ..layout import BlockKey
+from .memory import PictureLine, Piece, Region, TensorMemory, picture_lines
 from .scene import MARGIN, Box, Scene, Text, gate_colour, shorten_text, text_width
 
 GATES = {"i": "input", "f": "forget", "g": "candidate", "o": "output", "r": "reset",
@@ -20,7 +21,7 @@ _FIRST, _LAST = 40, 8  # lines of a picture with too many
 _RULED = 5  # rows that a box shows at most
 
 # What a piece is filled with, and what to add to its title.
-Shade = Callable[[PieceKey], tuple[str, str]]
+Shade = Callable[[BlockKey], tuple[str, str]]
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class ByteOffsets:
         return f"{element * self.itemsize:,}" if self.shown else ""
 
 
-def gate_colours(key: PieceKey) -> tuple[str, str]:
+def gate_colours(key: BlockKey) -> tuple[str, str]:
     """Return the colour of a piece's gate."""
     return gate_colour(key[3]), ""
 

@@ -32,7 +32,7 @@ def read_json_model(file: InputFile) -> dict[str, Any]:
 
 
 def write_json_model(out: Output, model: Mapping[str, Any]) -> None:
-    """Write an object that read_json_model() returned, or a part of which is new. The numbers stay
+    """Write an object, of which parts may be what read_json_model() returned: their numbers stay
     the same doubles."""
     try:
         text = json.dumps(model, allow_nan=False)

@@ -208,8 +208,9 @@ def new_records(source: BoundedFile, at: int, kinds: tuple[int, ...]) -> Iterato
 
 
 def _widths(node_nbytes: int, record_nbytes: int, depth: int) -> Iterator[tuple[int, int]]:
-    """Yield, for each level, how many bytes a node there has for the number of records in a child
-    (the same in all nodes: enough for a full leaf) and below it."""
+    """Yield for each level, leaves first, how many bytes its nodes have for the number of records
+    in a child, and for the number of all records below it. The first is the same in all levels:
+    enough for a full leaf."""
     if depth > 16:
         raise DamagedError(f"a B-tree of depth {depth} is not supported")
     below = most = (node_nbytes - _PREFIX) // record_nbytes  # records in a full child

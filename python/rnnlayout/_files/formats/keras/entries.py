@@ -19,10 +19,11 @@ from rnnlayout._model.asks import Ask, Message
 from rnnlayout._model.checked_rnn import CheckedRNN
 from rnnlayout._model.dtypes import Bits
 from rnnlayout._model.errors import FileError
-from rnnlayout._model.layout import known_layouts
+from rnnlayout._model.layout import Layout, known_layouts
 from rnnlayout._model.spec import CELLS, HARD_SIGMOIDS, differing_fields
 from rnnlayout._model.undecided import UndecidedError, error_with_name
 from rnnlayout._native import LayoutError, SpecError
+from rnnlayout._sources.caller_spec import CallerSpec
 from rnnlayout._sources.keras_config import SIGMOID_SINCE, RNNDescription
 from rnnlayout._sources.keras_tree import Node, RecurrentLayer, Version
 from rnnlayout._sources.read_source import read_source
@@ -58,7 +59,7 @@ class CellArray(Protocol):
         floats."""
 
 
-CellDatasets = Mapping[str, CellArray]  # by LEAVES, or by the names of Keras 1: W, U_i, b_o ...
+CellArrays = Mapping[str, CellArray]  # by LEAVES, or by the names of Keras 1: W, U_i, b_o ...
 
 # Keras 1 has an array per gate, named by letters, of which two are its own.
 _KERAS_1 = {"kernel": "W", "recurrent_kernel": "U", "bias": "b"}
@@ -72,12 +73,12 @@ class LayerCells:
     """
 
     name: str
-    cells: Sequence[CellDatasets]
+    cells: Sequence[CellArrays]
     both: bool
     layer: RecurrentLayer | None = None
 
     @classmethod
-    def of(cls, layer: RecurrentLayer, cells: Sequence[CellDatasets]) -> LayerCells:
+    def of(cls, layer: RecurrentLayer, cells: Sequence[CellArrays]) -> LayerCells:
         """Return a layer of the config with its cells."""
         return cls(layer.name, cells, layer.both, layer)
 
@@ -167,9 +168,7 @@ class KerasEntries:
         unread = {name: one for name, one in found.items() if isinstance(one, Exception)}
         return Found(weights, unread, unrecorded(self._guessed, self.hints), others)
 
-    def _layer(
-        self, name: str, cells: Sequence[CellDatasets], own: RNNDescription | None
-    ) -> Weights:
+    def _layer(self, name: str, cells: Sequence[CellArrays], own: RNNDescription | None) -> Weights:
         parts = [_arrays_by_leaf(name, cell) for cell in cells]
         tensors = parts[0]
         if len(parts) == 2:
@@ -177,7 +176,7 @@ class KerasEntries:
             tensors = {f"0/{side}/{leaf}": a for side, part in sides for leaf, a in part.items()}
         record = self.records.get(name)
         if own is not None:
-            given = read_source(tensors, None, own.layout, **own.hints)
+            given = read_source(tensors, CallerSpec(None, Layout(own.layout), hints=own.hints))
             different = differing_fields(record.spec, given.spec) if record else ""
             if self.beside and different:
                 raise FileError(
@@ -207,11 +206,11 @@ class KerasEntries:
         activation = asked.get("recurrent_activation")
         check_activation(activation, self.version)
         try:
-            given = read_source(tensors, None, layout, recurrent_activation=activation,
-                         activation=asked.get("activation"))  # fmt: skip
+            known = {key: asked[key] for key in DEFAULT_ACTIVATIONS if key in asked}
+            given = read_source(tensors, CallerSpec(None, layout, hints=known))
         except UndecidedError as question:
             try:
-                given = read_source(tensors, None, layout, **asked)
+                given = read_source(tensors, CallerSpec(None, layout, hints=asked))
             except LayoutError:  # the hints are meant for another RNN
                 raise question from None
             except UndecidedError as question:
@@ -285,7 +284,7 @@ def _recorded_layer(name: str, tensors: dict[str, Bits], record: Record) -> Weig
     return weights_of(given, config=record.config, batch_first=record.batch_first)
 
 
-def _arrays_by_leaf(name: str, cell: CellDatasets) -> dict[str, Bits]:
+def _arrays_by_leaf(name: str, cell: CellArrays) -> dict[str, Bits]:
     """Return the arrays of a cell by LEAVES."""
     arrays = {leaf: data.floats(name) for leaf, data in cell.items()}
     if cell.keys() <= set(LEAVES):

@@ -14,7 +14,7 @@ from rnnlayout._native import SpecError
 from rnnlayout._sources.keras_tree import Node, Version
 
 from .config import child_layers, layer_name, parse_config, parse_keras_version, recurrent_layers_in
-from .entries import CellDatasets, KerasEntries, LayerCells
+from .entries import CellArrays, KerasEntries, LayerCells
 from .hdf5_tree import Hdf5Dataset, Hdf5Group
 
 # kernel:0, or kernel_1:0 if TensorFlow had to make names differ; Keras 1: lstm_1_W_i:0
@@ -25,7 +25,7 @@ _DIRECTION = re.compile(r"(forward|backward)_")
 
 
 @dataclass
-class CellArrays:
+class NamedCell:
     """The arrays of one cell. path: the parts of their names before the name of the array."""
 
     path: list[str]
@@ -102,9 +102,9 @@ def _named_layer_groups(layers: Hdf5Group) -> Iterator[tuple[str, Hdf5Group]]:
         yield name, group
 
 
-def _recurrent_cells(group: Hdf5Group) -> list[CellArrays]:
+def _recurrent_cells(group: Hdf5Group) -> list[NamedCell]:
     """Return the recurrent cells of a layer, in the order of the layer's list of arrays."""
-    found: dict[str, CellArrays] = {}
+    found: dict[str, NamedCell] = {}
     for name in _listed_once(group, "weight_names"):
         data = group.dataset(name)
         if data is None:
@@ -116,12 +116,12 @@ def _recurrent_cells(group: Hdf5Group) -> list[CellArrays]:
             leaf, number, path = match[2], "", [*path, match[1]]
         else:
             continue
-        scope = found.setdefault("/".join([*path, number]), CellArrays(path))
+        scope = found.setdefault("/".join([*path, number]), NamedCell(path))
         scope.arrays[leaf] = data
     return [scope for scope in found.values() if scope.is_recurrent]
 
 
-def _layers_of_config(node: Node, found: list[CellArrays]) -> Iterator[LayerCells]:
+def _layers_of_config(node: Node, found: list[NamedCell]) -> Iterator[LayerCells]:
     """Yield the recurrent layers in a layer of the config, each with its cells.
 
     Keras lists weights in the order of its layers, those of frozen layers last.
@@ -138,13 +138,13 @@ def _layers_of_config(node: Node, found: list[CellArrays]) -> Iterator[LayerCell
         yield LayerCells.of(layer, [scope.arrays for scope in own])
 
 
-def _layers_by_name(name: str, found: list[CellArrays]) -> Iterator[LayerCells]:
+def _layers_by_name(name: str, found: list[NamedCell]) -> Iterator[LayerCells]:
     """Yield the RNNs in a layer without a config.
 
     Cells of one RNN have the same path, except for their own last part. Several RNNs may have the
     same name.
     """
-    layers: dict[str, dict[str, list[CellDatasets]]] = {}  # path -> direction or "" -> cells
+    layers: dict[str, dict[str, list[CellArrays]]] = {}  # path -> direction or "" -> cells
     for scope in found:
         path, side = _layer_path(scope.path)
         layers.setdefault(path, {}).setdefault(side, []).append(scope.arrays)

@@ -31,7 +31,7 @@ from rnnlayout._sources.read_tensors import read_tensors
 from rnnlayout._weights.weights import Weights, weights_of
 
 from .config import CUDNN, unknown_classes_in
-from .entries import LEAVES, CellDatasets, LayerCells, count_gates
+from .entries import LEAVES, CellArrays, LayerCells, count_gates
 
 _KERAS, _KERAS_CUDNN = Layout("keras"), Layout("keras-cudnn")
 _GATED = ("LSTM", "GRU")
@@ -75,7 +75,7 @@ class ChangedCells:
     dtype: Any
     exact: bool
     arrays: dict[str, np.ndarray] = field(default_factory=dict)
-    cudnn: list[tuple[Node | None, CellDatasets]] = field(default_factory=list)
+    cudnn: list[tuple[Node | None, CellArrays]] = field(default_factory=list)
     scaled: set[int] = field(default_factory=set)
     notes: list[str] = field(default_factory=list)
     _done: dict[str, _CellChange] = field(default_factory=dict)
@@ -108,8 +108,10 @@ class ChangedCells:
                 self._add_scaled(found.name, cell, known)
                 self.scaled.add(id(node))
 
-    def _add_scaled(self, entry: str, cell: CellDatasets, hints: dict[str, Any]) -> None:
-        given = weights_of(read_source(_cell_bits(entry, cell), None, _KERAS, **hints))
+    def _add_scaled(self, entry: str, cell: CellArrays, hints: dict[str, Any]) -> None:
+        given = weights_of(
+            read_source(_cell_bits(entry, cell), CallerSpec(None, _KERAS, hints=hints))
+        )
         unscaled = given.to(_KERAS, dtype=self.dtype, exact=self.exact)
         wide = given.to(_KERAS, dtype="float64")
         try:
@@ -129,7 +131,7 @@ class ChangedCells:
     def _put(
         self,
         entry: str,
-        cell: CellDatasets,
+        cell: CellArrays,
         src: str,
         new: Weights,
         report: engine.Report | None,
@@ -146,7 +148,7 @@ class ChangedCells:
         self.arrays |= {cell[leaf].path: new[leaf] for leaf in new}
 
 
-def _cell_bits(entry: str, cell: CellDatasets) -> dict[str, Bits]:
+def _cell_bits(entry: str, cell: CellArrays) -> dict[str, Bits]:
     return {leaf: cell[leaf].floats(entry) for leaf in LEAVES if leaf in cell}
 
 
@@ -164,7 +166,7 @@ def _hard_by_config(layer: RecurrentLayer, version: Version) -> list[dict[str, A
     return hard
 
 
-def _hard_by_hints(cell: CellDatasets, hints: Hints) -> dict[str, Any]:
+def _hard_by_hints(cell: CellArrays, hints: Hints) -> dict[str, Any]:
     """Return how to read a cell that has Keras 2's hard_sigmoid because the caller says so."""
     known = hints.asked.hints
     if known.get("recurrent_activation") != HARD_SIGMOIDS[1] or not is_gated(cell):
@@ -174,12 +176,12 @@ def _hard_by_hints(cell: CellDatasets, hints: Hints) -> dict[str, Any]:
     return {key: known[key] for key in keys & known.keys()}
 
 
-def is_gated(cell: CellDatasets) -> bool:
+def is_gated(cell: CellArrays) -> bool:
     """Return whether the shape is that of an LSTM or a GRU."""
     return count_gates(cell["recurrent_kernel"].shape) in _GATES.values()
 
 
-def _is_cudnn(cell: CellDatasets) -> bool:
+def _is_cudnn(cell: CellArrays) -> bool:
     """Return whether the shapes are cuDNN's: 8 or 6 biases per unit beside 4 or 3 gates."""
     if set(cell) != set(LEAVES):
         return False

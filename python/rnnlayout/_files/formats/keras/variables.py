@@ -33,7 +33,7 @@ from .config import (
     parse_keras_version,
     recurrent_layers_in,
 )
-from .entries import LEAVES, CellDatasets, KerasEntries, LayerCells, natural_order
+from .entries import LEAVES, CellArrays, KerasEntries, LayerCells, natural_order
 from .hdf5_tree import Hdf5Dataset, Hdf5Group
 
 METADATA, CONFIG, VARIABLES = "metadata.json", "config.json", "model.weights.h5"  # of an archive
@@ -182,7 +182,7 @@ def found_layers(group: Hdf5Group, path: tuple[str, ...] = ()) -> Iterator[Layer
             yield from found_layers(child, here)
 
 
-def _cells_of_group(layer: Hdf5Group, nodes: Sequence[Node] = ()) -> list[CellDatasets]:
+def _cells_of_group(layer: Hdf5Group, nodes: Sequence[Node] = ()) -> list[CellArrays]:
     """Return the cells of a Bidirectional, a stack, a layer with a cell or with its own arrays.
 
     nodes: the config's nodes of all its cells. Without a config there are none, and the cells of a
@@ -204,7 +204,7 @@ def _cells_of_group(layer: Hdf5Group, nodes: Sequence[Node] = ()) -> list[CellDa
     return [found for group in groups if (found := _arrays_of_cell(group))]
 
 
-def _arrays_of_cell(cell: Hdf5Group) -> CellDatasets | None:
+def _arrays_of_cell(cell: Hdf5Group) -> CellArrays | None:
     """Return the arrays of a cell, None if it does not have two matrices."""
     variables = cell.groups.get("vars")
     found: dict[str, Hdf5Dataset] = {}

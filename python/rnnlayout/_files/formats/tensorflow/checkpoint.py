@@ -45,8 +45,8 @@ def _read_index(file: InputFile) -> TensorSet:
 
 
 def read_checkpoint(file: InputFile) -> tuple[TensorSet, memoryview]:
-    """Return the tensors by their names or paths, and the bytes of the graph of objects, of which
-    TensorFlow 1 writes none.
+    """Return the tensors by their names or paths, and the bytes of the graph of objects, b"" in a
+    checkpoint of TensorFlow 1, which has none.
     """
     index = memoryview(file.data())
     found, graph = TensorSet({}), memoryview(b"")

@@ -77,8 +77,8 @@ def _text(value: object) -> str:
 
 
 def with_full_names(tensor_set: TensorSet, full_names: Mapping[str, str]) -> TensorSet:
-    """Return the tensors by the names that the program gave them; by their paths where several
-    variables have one name, as those of layers that are built on their own do.
+    """Return the tensors by the names that the program gave them. Several variables may have one
+    name, as those of layers that are built on their own do: these are returned by their paths.
     """
     own = {path: full_names.get(path, path) for path in sorted(tensor_set.tensors, key=_by_numbers)}
     kept = {name for path, name in own.items() if not path.startswith(_COPIES)}

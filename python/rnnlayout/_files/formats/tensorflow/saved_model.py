@@ -13,7 +13,7 @@ from pathlib import Path
 
 from rnnlayout._files.formats.content import message_fields
 from rnnlayout._files.formats.keras.config import is_recurrent, layer_name, parse_config
-from rnnlayout._files.formats.keras.entries import LEAVES, CellDatasets, KerasEntries, LayerCells
+from rnnlayout._files.formats.keras.entries import LEAVES, CellArrays, KerasEntries, LayerCells
 from rnnlayout._files.formats.registry import ModelFormat
 from rnnlayout._files.tensor_sets.file_limits import InputFile
 from rnnlayout._files.tensor_sets.find_rnns import find_rnns, found_of_groups
@@ -138,7 +138,7 @@ def _recurrent_layers(
 
 def _cells_of_object(
     objects: ObjectGraph, layer: int, tensors: Mapping[str, FileTensor]
-) -> Iterator[CellDatasets]:
+) -> Iterator[CellArrays]:
     """Yield the cells of a layer, the forward ones first."""
     sides = [objects.children(layer).get(f"{side}_layer") for side in ("forward", "backward")]
     for side in (one for one in sides if one is not None) if any(sides) else [layer]:

@@ -111,8 +111,8 @@ def _save_with_torch(torch: Any, value: Any, out: Output, count: ProgressCount) 
 
 
 class _PiecewiseFile:
-    """A file for torch.save(), which writes a storage with one call: written in pieces, between
-    which other threads run and Ctrl-C is answered."""
+    """A file for torch.save(), which passes a whole storage to one call of write(). It is written
+    in pieces, between which other threads run and Ctrl-C is answered."""
 
     def __init__(self, file: IO[bytes], count: ProgressCount) -> None:
         self._file, self._count = file, count

@@ -86,8 +86,8 @@ def read_exported(file: InputFile, archive: zipfile.ZipFile, make: MakeTensor) -
 
 
 def _called_rnns(file: InputFile, archive: zipfile.ZipFile, member: str) -> dict[str, ModuleClass]:
-    """Return what a program says about the RNNs that it calls, by path; nothing of those that it
-    calls with tensors that are not parameters of one module, or in two ways.
+    """Return what a program says about the RNNs that it calls, by path. An RNN is left out if it is
+    called in two ways, or with tensors that are not parameters of one module.
     """
     raw = read_json_member(file, archive, member)
     told: dict[str, list[ModuleClass]] = {}
