@@ -151,7 +151,7 @@ def _layers_as_in(
 def stack_entries(entries: dict[str, Weights], layers: list[str], name: str) -> dict[str, Weights]:
     """Return the entries with these layers as one RNN, unchanged if they do not exist or fit."""
     taken = name in entries and name not in layers
-    if taken or not set(layers) <= entries.keys():
+    if taken or layers == [name] or not set(layers) <= entries.keys():
         return entries
     try:
         whole = stack(entries[layer] for layer in layers)

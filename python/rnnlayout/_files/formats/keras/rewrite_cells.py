@@ -18,24 +18,22 @@ from rnnlayout import _native
 from rnnlayout._convert import engine
 from rnnlayout._files.tensor_sets.tensor_set import Converted, Hints
 from rnnlayout._model.asks import Ask
-from rnnlayout._model.checked_rnn import CheckedRNN, checked_rnn_of
+from rnnlayout._model.checked_rnn import CheckedRNN
 from rnnlayout._model.dtypes import Bits
 from rnnlayout._model.layout import Layout
-from rnnlayout._model.spec import CELLS, HARD_SIGMOIDS, HARD_TIMES as _TIMES
+from rnnlayout._model.spec import CELLS, HARD_SIGMOIDS, HARD_TIMES as _TIMES, Cell, Spec
 from rnnlayout._native import LayoutError, LossyError
 from rnnlayout._sources.caller_spec import CallerSpec
 from rnnlayout._sources.keras_config import read_config, recurrent_activation
 from rnnlayout._sources.keras_tree import Node, RecurrentLayer, Version, config_of, kind_of
 from rnnlayout._sources.read_source import read_source
-from rnnlayout._sources.read_tensors import read_tensors
-from rnnlayout._weights.weights import Weights, weights_of
+from rnnlayout._sources.read_tensors import read_described
 
 from .config import CUDNN, unknown_classes_in
 from .entries import LEAVES, CellArrays, LayerCells, count_gates
 
-_KERAS, _KERAS_CUDNN = Layout("keras"), Layout("keras-cudnn")
-_GATED = ("LSTM", "GRU")
-_GATES = {8: 4, 6: 3}  # biases, in hidden sizes -> gates of a CuDNNLSTM, of a CuDNNGRU
+_KERAS = Layout("keras")
+_GATED: dict[int, Cell] = {4: "lstm", 3: "gru"}  # the number of gates -> the cell
 
 
 @dataclass
@@ -98,25 +96,24 @@ class ChangedCells:
             if any(hard) or any(kind_of(node) in CUDNN for node in found.layer.cells):
                 found.check_count()
         for node, cell, known in zip(nodes, found.cells, hard, strict=False):
-            if _is_cudnn(cell):
+            if spec := _cudnn_spec(cell):
                 bits = _cell_bits(found.name, cell)
-                given = weights_of(read_tensors(bits.items(), None, CallerSpec(None, _KERAS_CUDNN)))
-                new = given.to(_KERAS, dtype=self.dtype, exact=self.exact)
-                self._put(found.name, cell, given.spec.dtype, new, new.report)
+                spec = spec.replace(dtype=bits["kernel"].dtype)
+                given = read_described(bits, spec, "keras-cudnn")
+                new, report = engine.run_conversion(given, _KERAS, self.dtype, self.exact)
+                self._put(found.name, cell, given.dtype, new, report)
                 self.cudnn.append((node, cell))
             elif known:
                 self._add_scaled(found.name, cell, known)
                 self.scaled.add(id(node))
 
     def _add_scaled(self, entry: str, cell: CellArrays, hints: dict[str, Any]) -> None:
-        given = weights_of(
-            read_source(_cell_bits(entry, cell), CallerSpec(None, _KERAS, hints=hints))
-        )
-        unscaled = given.to(_KERAS, dtype=self.dtype, exact=self.exact)
-        wide = given.to(_KERAS, dtype="float64")
+        given = read_source(_cell_bits(entry, cell), CallerSpec(None, _KERAS, hints=hints))
+        unscaled, report = engine.run_conversion(given, _KERAS, self.dtype, self.exact)
+        wide, _ = engine.run_conversion(given, _KERAS, "float64")
         try:
-            scaled = _scale_gates(checked_rnn_of(wide))
-            new = wide.to(_KERAS, dtype=unscaled.spec.dtype)
+            scaled = _scale_gates(wide)
+            new, _ = engine.run_conversion(wide, _KERAS, unscaled.dtype)
         except (FloatingPointError, LossyError):
             raise LossyError(
                 f"{self.what}: a weight of {entry!r} is infinite, times {_TIMES} for hard_sigmoid"
@@ -126,26 +123,26 @@ class ChangedCells:
                 f"exact conversion refused: {entry!r} has the hard_sigmoid of Keras 2, and for that"
                 f" of Keras 3 {scaled} weights would be multiplied by {_TIMES}, which rounds them"
             )
-        self._put(entry, cell, given.spec.dtype, new, unscaled.report, scaled)
+        self._put(entry, cell, given.dtype, new, report, scaled)
 
     def _put(
         self,
         entry: str,
         cell: CellArrays,
         src: str,
-        new: Weights,
-        report: engine.Report | None,
+        new: CheckedRNN,
+        report: engine.Report,
         scaled: int = 0,
     ) -> None:
-        report = report or engine.EXACT
-        if new.spec.dtype == "bfloat16":
+        if new.dtype == "bfloat16":
             why = f"{self.what}: a model of Keras 2 cannot store bfloat16: omit "
             raise LayoutError(why + Ask("dtype", None))
-        done = self._done.setdefault(entry, _CellChange(src, new.spec.dtype))
+        done = self._done.setdefault(entry, _CellChange(src, new.dtype))
         done.sums += report.rounded_sums
         done.scaled += scaled
         done.rounds |= bool(scaled) or report.grade != "exact"
-        self.arrays |= {cell[leaf].path: new[leaf] for leaf in new}
+        for leaf, array in zip(new.names, new.arrays, strict=True):
+            self.arrays[cell[leaf].path] = array
 
 
 def _cell_bits(entry: str, cell: CellArrays) -> dict[str, Bits]:
@@ -159,7 +156,7 @@ def _hard_by_config(layer: RecurrentLayer, version: Version) -> list[dict[str, A
         config, kind = config_of(node), kind_of(node)
         is_hard = recurrent_activation(config, version) == "hard_sigmoid" and version < (3, 0)
         hard.append({})
-        if is_hard and kind in _GATED and not unknown_classes_in(layer):
+        if is_hard and kind.lower() in _GATED.values() and not unknown_classes_in(layer):
             config["recurrent_activation"] = "hard_sigmoid"  # in case it was the default
             # the other activation is unchanged, so it may be one that rnnlayout lacks
             hard[-1] = read_config(kind, {**config, "activation": "tanh"}, version).hints
@@ -178,18 +175,20 @@ def _hard_by_hints(cell: CellArrays, hints: Hints) -> dict[str, Any]:
 
 def is_gated(cell: CellArrays) -> bool:
     """Return whether the shape is that of an LSTM or a GRU."""
-    return count_gates(cell["recurrent_kernel"].shape) in _GATES.values()
+    return count_gates(cell["recurrent_kernel"].shape) in _GATED
 
 
-def _is_cudnn(cell: CellArrays) -> bool:
-    """Return whether the shapes are cuDNN's: 8 or 6 biases per unit beside 4 or 3 gates."""
-    if set(cell) != set(LEAVES):
-        return False
-    kernel, recurrent, bias = (cell[leaf].shape for leaf in LEAVES)
-    if len(kernel) != 2 or len(recurrent) != 2 or len(bias) != 1 or not recurrent[0]:
-        return False
-    width = _GATES.get(bias[0] // recurrent[0], 0) * recurrent[0]
-    return width > 0 and kernel[1] == recurrent[1] == width and bias[0] == 2 * width
+def _cudnn_spec(cell: CellArrays) -> Spec | None:
+    """Return the RNN of a cell of cuDNN's layers, whose shapes show two biases per gate, with any
+    dtype; None of another cell.
+    """
+    shapes = [cell[leaf].shape for leaf in LEAVES if leaf in cell]
+    if [len(shape) for shape in shapes] != [2, 2, 1] or 0 in shapes[0] + shapes[1]:
+        return None
+    (width, _), (hidden, wide), (biases,) = shapes
+    kind = _GATED.get(biases // (2 * hidden))
+    same = biases == 2 * wide and wide == shapes[0][1] and wide % hidden == 0
+    return Spec(kind, width, hidden) if kind and same else None
 
 
 def _scale_gates(wide: CheckedRNN) -> int:
