@@ -146,7 +146,7 @@ class Weights(Mapping[str, np.ndarray], HasRNN):
 
     def split(self) -> list[Weights]:
         """Return one Weights per layer, in the same layout; stack() puts them together again."""
-        return [self.layer(k) for k in range(self.spec.num_layers)]
+        return [weights_of(layer) for layer in self._checked_rnn.layers()]
 
     def layer(self, k: int) -> Weights:
         """Return layer k alone, in the same layout."""

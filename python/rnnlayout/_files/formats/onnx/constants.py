@@ -57,30 +57,6 @@ def _dtype_of(number: int, what: str) -> np.dtype:
     return bfloat16() if name == "bfloat16" else np.dtype(name)
 
 
-def _array_of(tensor: Any, what: str, bits: bytes | memoryview | None) -> np.ndarray:
-    """Return the array of a TensorProto. bits: its bytes; None if it has a list of numbers."""
-    dims = list(tensor.dims)
-    if len(dims) > MOST_DIMENSIONS or any(n < 0 for n in dims) or tensor.HasField("segment"):
-        raise FileError(f"{what}: tensor {tensor.name!r} has an invalid shape")
-    dtype, count = _dtype_of(tensor.data_type, what), math.prod(dims)
-    if bits is not None:
-        _check_length(tensor, len(bits), count * dtype.itemsize, "bytes")
-        carrier = np.dtype(f"<u{dtype.itemsize}")
-        values = np.frombuffer(bits, carrier)
-        values = values.astype(carrier.newbyteorder("="), copy=False).view(dtype)
-    else:
-        stored = getattr(tensor, _TYPES[tensor.data_type][1])
-        _check_length(tensor, len(stored), count, "elements")
-        values = np.array(stored, np.float64 if dtype == np.float64 else None)
-        if dtype.itemsize == 2 and dtype.kind not in "iu":  # float16 and bfloat16: their bits
-            values = values.astype(np.uint16).view(dtype)
-        values = values.astype(dtype, copy=False)
-    try:
-        return values.reshape(dims)
-    except ValueError as error:  # no elements, and sizes beyond NumPy's limit
-        raise FileError(f"tensor {tensor.name!r} of shape {dims}: {error}") from None
-
-
 def _check_length(tensor: Any, found: int, needed: int, unit: str) -> None:
     if found != needed:
         shape = tuple(tensor.dims)
@@ -100,7 +76,27 @@ class Constants:
 
     def array_of(self, tensor: Any, what: str) -> np.ndarray:
         """Return the array of a TensorProto."""
-        return _array_of(tensor, what, self.bits_of(tensor, what))
+        bits = self.bits_of(tensor, what)
+        dims = list(tensor.dims)
+        if len(dims) > MOST_DIMENSIONS or any(n < 0 for n in dims) or tensor.HasField("segment"):
+            raise FileError(f"{what}: tensor {tensor.name!r} has an invalid shape")
+        dtype, count = _dtype_of(tensor.data_type, what), math.prod(dims)
+        if bits is not None:
+            _check_length(tensor, len(bits), count * dtype.itemsize, "bytes")
+            carrier = np.dtype(f"<u{dtype.itemsize}")
+            values = np.frombuffer(bits, carrier)
+            values = values.astype(carrier.newbyteorder("="), copy=False).view(dtype)
+        else:
+            stored = getattr(tensor, _TYPES[tensor.data_type][1])
+            _check_length(tensor, len(stored), count, "elements")
+            values = np.array(stored, np.float64 if dtype == np.float64 else None)
+            if dtype.itemsize == 2 and dtype.kind not in "iu":  # float16 and bfloat16: their bits
+                values = values.astype(np.uint16).view(dtype)
+            values = values.astype(dtype, copy=False)
+        try:
+            return values.reshape(dims)
+        except ValueError as error:  # no elements, and sizes beyond NumPy's limit
+            raise FileError(f"tensor {tensor.name!r} of shape {dims}: {error}") from None
 
     def bits_of(self, tensor: Any, what: str) -> bytes | memoryview | None:
         """Return the bytes of a TensorProto, also from another file; None if it has numbers."""
