@@ -13,8 +13,8 @@ from rnnlayout._model.asks import Ask
 from rnnlayout._native import LayoutError
 
 from . import jax_modules, keras_layers, mlx_modules, torch_modules
-from .keras_config import RNNDescription
 from .mismatch import list_names
+from .self_description import RNNDescription
 from .tensor_paths import is_under
 
 

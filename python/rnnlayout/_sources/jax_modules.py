@@ -16,9 +16,8 @@ from rnnlayout._model.spec import Spec
 from rnnlayout._native import LayoutError, LossyError
 
 from . import mismatch
-from .keras_config import RNNDescription
+from .self_description import RNNDescription, class_names
 from .tensor_paths import match_layout_names
-from .torch_modules import class_names
 
 _CELLS = {"OptimizedLSTMCell": "lstm", "LSTMCell": "lstm", "GRUCell": "gru", "SimpleCell": "rnn"}
 _SIGMOIDS = ("sigmoid", "hard_sigmoid")  # jax.nn.hard_sigmoid is x / 6 + 0.5

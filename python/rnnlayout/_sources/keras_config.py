@@ -7,52 +7,20 @@ looked up, imported or instantiated.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 from rnnlayout._model.config import how_to_leave_out
-from rnnlayout._model.describe import describe
 from rnnlayout._model.errors import FileError
 from rnnlayout._model.spec import Spec
 from rnnlayout._native import LayoutError, LossyError
+
+from .self_description import RNNDescription
 
 CELLS = {"LSTM": "lstm", "GRU": "gru", "SimpleRNN": "rnn_tanh", "CuDNNLSTM": "lstm",
          "CuDNNGRU": "gru"}  # fmt: skip
 SIGMOID_SINCE = (2, 3)  # before that hard_sigmoid was the default of an LSTM or GRU
 # Settings with which a layer differs from cuDNN. zero_output_for_mask is cuDNN's with lengths.
 MAY_DIFFER = ("go_backwards", "stateful", "time_major")
-
-
-@dataclass(frozen=True)
-class RNNDescription:
-    """One RNN as its module or config describes it.
-
-    hints: the fields of its Spec that it records. config: the settings that change outputs but not
-    shapes, as in Weights.config. batch_first: whether x is (N, T, I); None if that is not recorded.
-    """
-
-    layout: str
-    hints: dict[str, Any]
-    config: dict[str, Any]
-    batch_first: bool | None
-
-    def spec(self) -> Spec | None:
-        """Return its Spec, or None if the input size is not recorded."""
-        recorded = "input_size" in self.hints
-        return _spec_and_names(self.layout, frozenset(self.hints.items()))[0] if recorded else None
-
-    def names(self) -> tuple[str, ...]:
-        """Return the names of its tensors, if it records its input size."""
-        return _spec_and_names(self.layout, frozenset(self.hints.items()))[1]
-
-
-@lru_cache(maxsize=64)
-def _spec_and_names(
-    layout: str, fields: frozenset[tuple[str, Any]]
-) -> tuple[Spec, tuple[str, ...]]:
-    spec = Spec(**dict(fields))
-    return spec, tuple(describe(spec, layout))
 
 
 # ------------------------------------------------------------------------------- one layer or cell

@@ -8,9 +8,9 @@ from typing import Any
 from rnnlayout._native import LayoutError
 
 from . import mismatch
-from .keras_config import CELLS, RNNDescription
+from .keras_config import CELLS
 from .keras_tree import Node, RecurrentLayer
-from .torch_modules import class_names
+from .self_description import RNNDescription, class_names
 
 _CLASSES = (*CELLS, "LSTMCell", "GRUCell", "SimpleRNNCell", "StackedRNNCells", "RNN",
             "Bidirectional")  # fmt: skip

@@ -16,7 +16,6 @@ from rnnlayout._native import LayoutError, LossyError
 from .keras_config import (
     CELLS,
     MAY_DIFFER,
-    RNNDescription,
     check_opposite,
     config_name,
     join_directions,
@@ -24,6 +23,7 @@ from .keras_config import (
     read_config,
     short_repr,
 )
+from .self_description import RNNDescription
 
 Version = tuple[int, int]  # major and minor version of Keras
 Node = dict[str, Any]

@@ -9,8 +9,7 @@ from typing import Any
 from rnnlayout._native import LossyError
 
 from . import mismatch
-from .keras_config import RNNDescription
-from .torch_modules import class_names
+from .self_description import RNNDescription, class_names
 
 _LAYERS = {"LSTM": "lstm", "GRU": "gru", "RNN": "rnn"}
 _CURVES = ("tanh", "relu")

@@ -9,7 +9,7 @@ from typing import Any
 from rnnlayout._native import LayoutError
 
 from . import mismatch
-from .keras_config import RNNDescription
+from .self_description import RNNDescription, class_names
 from .torch_names import PlainNames, plain_names, plain_value
 
 RNNS = "torch.nn.modules.rnn"
@@ -187,11 +187,6 @@ def _rnn_classes(module: Any) -> list[str]:
     if not module._c._type().qualified_name().startswith(f"__torch__.{RNNS}."):
         return []
     return [name, "RNNCellBase" if name.endswith("Cell") else "RNNBase"]
-
-
-def class_names(value: Any, *modules: str) -> list[str]:
-    """Return the names of the value's classes from modules whose names start with one of these."""
-    return [c.__name__ for c in type(value).__mro__ if str(c.__module__).startswith(modules)]
 
 
 def _no_torch_rnn(module: Any) -> LayoutError:

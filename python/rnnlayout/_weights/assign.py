@@ -19,8 +19,8 @@ from rnnlayout._native import LayoutError, LossyError
 from rnnlayout._sources import frameworks, jax_modules, torch_modules
 from rnnlayout._sources.caller_spec import HIDDEN, CallerSpec
 from rnnlayout._sources.containers import around_rnn, flatten_dicts, only_rnn
-from rnnlayout._sources.keras_config import RNNDescription
 from rnnlayout._sources.read_source import read_source
+from rnnlayout._sources.self_description import RNNDescription, class_names
 from rnnlayout._sources.tensor_paths import match_layout_names
 
 from .weights import Weights
@@ -63,7 +63,7 @@ def assign(target: Any, tensors: Any) -> Any:
         _assign_torch(targets[0], tensors)
     elif framework is frameworks.MLX:
         _assign_mlx(targets[0], tensors)
-    elif "State" in torch_modules.class_names(target, "flax.nnx."):
+    elif "State" in class_names(target, "flax.nnx."):
         return _assigned_state(target, tensors)
     elif isinstance(target, Mapping) and not isinstance(target, HasRNN | TensorDict):
         return _assigned_tree(target, tensors)

@@ -24,11 +24,12 @@ from rnnlayout._model.spec import CELLS, HARD_SIGMOIDS, differing_fields
 from rnnlayout._model.undecided import UndecidedError, error_with_name
 from rnnlayout._native import LayoutError, SpecError
 from rnnlayout._sources.caller_spec import CallerSpec
-from rnnlayout._sources.keras_config import SIGMOID_SINCE, RNNDescription
+from rnnlayout._sources.keras_config import SIGMOID_SINCE
 from rnnlayout._sources.keras_tree import Node, RecurrentLayer, Version
 from rnnlayout._sources.read_source import read_source
 from rnnlayout._sources.read_tensors import read_described
 from rnnlayout._sources.rnn_places import is_under_with_direction
+from rnnlayout._sources.self_description import RNNDescription
 from rnnlayout._weights.weights import Weights, weights_of
 
 from .config import (

@@ -1,0 +1,46 @@
+"""What a module or layer of any framework says about itself: its classes, and which RNN it is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from rnnlayout._model.describe import describe
+from rnnlayout._model.spec import Spec
+
+
+def class_names(value: Any, *modules: str) -> list[str]:
+    """Return the names of the value's classes from modules whose names start with one of these."""
+    return [c.__name__ for c in type(value).__mro__ if str(c.__module__).startswith(modules)]
+
+
+@dataclass(frozen=True)
+class RNNDescription:
+    """One RNN as its module or config describes it.
+
+    hints: the fields of its Spec that it records. config: the settings that change outputs but not
+    shapes, as in Weights.config. batch_first: whether x is (N, T, I); None if that is not recorded.
+    """
+
+    layout: str
+    hints: dict[str, Any]
+    config: dict[str, Any]
+    batch_first: bool | None
+
+    def spec(self) -> Spec | None:
+        """Return its Spec, or None if the input size is not recorded."""
+        recorded = "input_size" in self.hints
+        return _spec_and_names(self.layout, frozenset(self.hints.items()))[0] if recorded else None
+
+    def names(self) -> tuple[str, ...]:
+        """Return the names of its tensors, if it records its input size."""
+        return _spec_and_names(self.layout, frozenset(self.hints.items()))[1]
+
+
+@lru_cache(maxsize=64)
+def _spec_and_names(
+    layout: str, fields: frozenset[tuple[str, Any]]
+) -> tuple[Spec, tuple[str, ...]]:
+    spec = Spec(**dict(fields))
+    return spec, tuple(describe(spec, layout))
