@@ -286,7 +286,9 @@ def test_a_config_that_cannot_be(either, tmp_path, error, why, change):
      lambda c: layer_of(c, 3).update(class_name="CuDNNGRU")),
     (".h5", "has 0 cuDNN layers, 2 have weights",
      lambda c: c["config"]["layers"].__delitem__(slice(1, 3))),
-], ids=range(3))  # fmt: skip
+    (".h5", "has 3 cuDNN layers, 2 have weights",  # one in a layer of the user's
+     lambda c: layer_of(c, 3)["config"].update(rnn={"class_name": "CuDNNLSTM", "config": {}})),
+], ids=range(4))  # fmt: skip
 def test_config_and_weights_that_contradict_each_other(stack, tmp_path, suffix, why, change):
     source = changed(stack.with_suffix(suffix), tmp_path, change)
     refused(source, tmp_path, rl.FileError, why)

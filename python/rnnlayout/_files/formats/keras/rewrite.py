@@ -38,7 +38,7 @@ from .legacy_weights import (
     read_legacy_weights,
 )
 from .rewrite_cells import ChangedCells, is_gated
-from .rewrite_config import config_errors, modernize_model
+from .rewrite_config import config_errors, count_cudnn_layers, modernize_model
 from .variables import (
     CONFIG,
     METADATA,
@@ -159,7 +159,8 @@ def _change_model(
     for one in layers:
         changed.add(one, version, Hints())
     with config_errors(what):
-        count = modernize_model(model, changed.scaled)
+        count = count_cudnn_layers(model)
+        modernize_model(model, changed.scaled)
     found = len({id(node or cell) for node, cell in changed.cudnn})
     named = all(node for node, _ in changed.cudnn)  # else the weights alone show their layers
     if found != count if named else bool(found) != bool(count):

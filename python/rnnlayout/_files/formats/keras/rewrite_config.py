@@ -48,20 +48,16 @@ class ChangedLayer:
         return config
 
 
-def modernize_model(model: Node, scaled: Collection[int]) -> int:
-    """Change the config of a model, in place, into one for Keras 3; return how many of its layers
-    were cuDNN's.
+def modernize_model(model: Node, scaled: Collection[int]) -> None:
+    """Change the config of a model, in place, into one for Keras 3.
 
     scaled: ids of the nodes whose weights compensate for Keras 3's hard_sigmoid. Raises LossyError
     if no layer of Keras 3 computes the same, and any error of Python if the config is malformed.
     """
-    count = 0
     for layer in _walk_changed_layers(model, scaled):
-        count += layer.kind in CUDNN
         for classes, change in _CHANGES:
             if re.fullmatch(classes, layer.kind):
                 change(layer)
-    return count
 
 
 def _walk_changed_layers(model: Node, scaled: Collection[int]) -> Iterator[ChangedLayer]:
@@ -79,6 +75,15 @@ def _walk_changed_layers(model: Node, scaled: Collection[int]) -> Iterator[Chang
         yield ChangedLayer(node, kind, path, key not in ("", "layers"), id(node) in scaled)
         inside = list(nodes_inside(node))
         waiting += [(path, key, k, one) for k, (key, one) in reversed([*enumerate(inside)])]
+
+
+def count_cudnn_layers(node: Any) -> int:
+    """Return the number of cuDNN layers in a part of a config, also where the walk does not look:
+    in a user's own wrapper. A Bidirectional has one."""
+    if isinstance(node, dict):
+        own = node.get("class_name") in CUDNN
+        return own + sum(map(count_cudnn_layers, node.values()))
+    return sum(map(count_cudnn_layers, node)) if isinstance(node, list) else 0
 
 
 @contextmanager
