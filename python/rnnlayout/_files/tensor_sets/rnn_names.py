@@ -18,8 +18,8 @@ def entry_name(prefix: str, spec: Spec | None) -> str:
 
 
 def plain_name(name: str) -> str:
-    """Return a name as Keras takes it, without slashes and dots. (Dots it refuses only if torch is
-    its backend.)
+    """Return a name without slashes and dots, as Keras takes it. It refuses dots only if torch is
+    its backend.
 
         >>> plain_name("encoder.rnn"), plain_name("/enc/LSTM_1")
         ('encoder_rnn', '_enc_LSTM_1')

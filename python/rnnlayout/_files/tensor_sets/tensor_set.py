@@ -32,9 +32,9 @@ _BITS = {"F4": 4, "F6_E2M3": 6, "F6_E3M2": 6, **dict.fromkeys(FLOAT8.values(), 8
 class Hints:
     """What the caller of load() knows about the RNNs in a file.
 
-    dtype: of the result. format: of the file. as_class: class of the file -> the one to read it as.
-    config: that of a Keras model whose weights are in another file. mmap: whether the file may be
-    mapped into memory.
+    asked: which RNN they are. prefix: they are under it. dtype: of the result. format: of the file.
+    as_class: class of the file -> the one to read it as. config: that of a Keras model whose
+    weights are in another file. mmap: whether the file may be mapped into memory.
     """
 
     asked: CallerSpec = field(default_factory=CallerSpec)

@@ -73,7 +73,7 @@ def layer_name(node: Node) -> str:
 
 
 def nodes_inside(node: Node) -> Iterator[tuple[str, Node]]:
-    """Yield the layers and cells that a node has, each after the key of the config it is under."""
+    """Yield the layers and cells in a node, each with the key of the config that it is under."""
     config = any_config(node)
     for key in (*_LAYERS, *_CELLS):
         found = config.get(key)

@@ -61,7 +61,7 @@ def modernize_model(model: Node, scaled: Collection[int]) -> None:
 
 
 def _walk_changed_layers(model: Node, scaled: Collection[int]) -> Iterator[ChangedLayer]:
-    """Yield a model, and what is in each node after the node itself, which may get more."""
+    """Yield a model, and the layers and cells in it: each before those in it, which may change."""
     waiting = [("", "", 0, model)]
     while waiting:
         above, key, at, node = waiting.pop()
