@@ -534,7 +534,8 @@ rnl_status rnl_stepper_new(rnl_rnn *rnn, rnl_dtype dtype, rnl_stepper **stepper,
 void rnl_stepper_free(rnl_stepper *stepper);
 
 /* Compute n steps: x (n, I), y (n, P'), both aligned and contiguous. y NULL: not computed. y may be
- * x if I is P', and must not overlap it otherwise. */
+ * x if I is P', and must not overlap it otherwise. Setting and restoring the mode in which
+ * subnormal numbers count as zero takes 5 to 10 ns, less than one if the thread has it already. */
 void rnl_stepper_run(rnl_stepper *stepper, const void *x, void *y, int64_t n);
 
 /* Set the state, h (L, P') and c (L, H), both aligned and contiguous; NULL: zeros. c is not used
