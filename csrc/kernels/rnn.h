@@ -124,7 +124,7 @@ typedef struct rnl_rnn_kernels {
  * two (kernels/rnn_bytes.inc). Their sums are float. */
 enum { RNL_ROUNDED = RNL_NUM_DTYPES, RNL_BYTES, RNL_NUM_RNN_KERNELS };
 
-/* Return a row of the tier in use (kernels/tier.h). */
-const rnl_rnn_kernels *rnl_rnn_kernels_get(int which);
+/* Return a row of the tier in use (kernels/tier.h), for RNNs with this number of units. */
+const rnl_rnn_kernels *rnl_rnn_kernels_get(int which, int64_t units);
 
 #endif

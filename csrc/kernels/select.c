@@ -100,7 +100,15 @@ int64_t rnl_find_overflow(const rnl_job *job)
     return rnl_tier_get()->find_overflow(job);
 }
 
-const rnl_rnn_kernels *rnl_rnn_kernels_get(int which)
+const rnl_rnn_kernels *rnl_rnn_kernels_get(int which, int64_t units)
 {
-    return &rnl_tier_get()->rnn[which];
+    const rnl_tier *const tier = rnl_tier_get();
+#if defined(__x86_64__)
+    /* They give the same bits as those of AVX-512, half of whose vectors would be empty. */
+    const rnl_rnn_kernels *const narrow = &rnl_rnn_avx2[which];
+    if (tier != &rnl_tier_plain && which < RNL_NUM_DTYPES && units <= narrow->lanes)
+        return narrow;
+#endif
+    (void)units;
+    return &tier->rnn[which];
 }
