@@ -141,6 +141,43 @@ static void slow(const problem *p, float *acc)
         }
 }
 
+/* The same states, whether gates are computed by the product or after it. acc: the right sums. */
+static void check_gates(const char *form, const rnl_rnn_kernels *kernels, problem *p,
+                        const float *acc)
+{
+    static const rnl_step_kind kinds[] = {
+        [1] = RNL_STEP_TANH, [3] = RNL_STEP_GRU_BEFORE, [4] = RNL_STEP_LSTM};
+    const int64_t state_row = (p->blocks + random_below(2)) * p->lanes;
+    const int64_t num_states = p->job.rows * state_row;
+    float *const h = floats(num_states), *const c = floats(2 * num_states);
+    float *const out = floats(2 * num_states);
+    rnl_gates gates = {.kind = kinds[p->of.gates],
+                       .first = p->job.first,
+                       .last = p->job.last,
+                       .rows = p->job.rows,
+                       .acc = acc,
+                       .acc_row = p->job.acc_row,
+                       .h = p->of.gates == 3 ? h : NULL,
+                       .c = p->of.gates == 4 ? c : NULL,
+                       .out = out,
+                       .state_row = state_row};
+    memcpy(c + num_states, c, (size_t)num_states * sizeof *c);
+    memcpy(out + num_states, out, (size_t)num_states * sizeof *out);
+    kernels->gates(&gates);
+    gates.acc = p->acc;
+    gates.c = gates.c ? c + num_states : NULL;
+    gates.out = out + num_states;
+    p->job.gates = &gates;
+    kernels->product(&p->job);
+    CHECK(!memcmp(c, c + num_states, (size_t)num_states * sizeof *c), "%s: c, %" PRId64 " rows",
+          form, p->job.rows);
+    CHECK(!memcmp(out, out + num_states, (size_t)num_states * sizeof *out),
+          "%s: states, %" PRId64 " rows, %d gates", form, p->job.rows, p->of.gates);
+    free(h);
+    free(c);
+    free(out);
+}
+
 static void check_form(const char *form, const rnl_rnn_kernels *kernels)
 {
     for (int turn = check_turns(TURNS); turn > 0; turn--) {
@@ -164,6 +201,8 @@ static void check_form(const char *form, const rnl_rnn_kernels *kernels)
                   "%s: sum %" PRId64 " of %" PRId64 " rows, K %" PRId64
                   ", %d gates: %.9g, not %.9g",
                   form, k, p.job.rows, p.of.K, p.of.gates, (double)p.acc[k], (double)right[k]);
+        if (p.of.gates == p.job.slots && p.of.gates != 2)
+            check_gates(form, kernels, &p, right);
         free(panel);
         free(right);
         free(p.weights);
