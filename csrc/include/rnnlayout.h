@@ -156,9 +156,10 @@ rnl_spec rnl_spec_default(rnl_cell cell, int64_t input_size, int64_t hidden_size
  * rnl_error makes this check first; those without an rnl_error need a spec that passes it. */
 rnl_status rnl_spec_check(const rnl_spec *spec, rnl_error *err);
 
-/* Return the tier of kernels in use: "avx512bf16", "avx512", "avx2", "neon" or "plain". It is the
- * best that the CPU supports, or the one that the environment variable RNNLAYOUT_CPU names, if the
- * CPU supports it. The variable is read once, at the first use. */
+/* Return the tier of kernels in use: "amx", "avx512bf16", "avx512vnni", "avx512", "avx2", "neon" or
+ * "plain". It is the best that the CPU supports, or the one that the environment variable
+ * RNNLAYOUT_CPU names, if the CPU supports it. The variable is read once, at the first use. For
+ * "amx" Linux is asked to let this process use the tile registers. */
 const char *rnl_cpu_tier(void);
 
 /* ------------------------------------------------------------------------------ layouts -- */
