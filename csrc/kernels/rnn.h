@@ -56,8 +56,7 @@ typedef struct rnl_product {
     int64_t start_row; /* 0: all rows have the same start */
     void *acc;         /* may be start */
     int64_t acc_row;
-    const struct rnl_gates
-        *gates; /* of these sums, computed too (rnl_rnn_kernels.fuses); or NULL */
+    const struct rnl_gates *gates; /* computed too, from these sums, if the kernel fuses; or NULL */
 } rnl_product;
 
 typedef enum rnl_step_kind {

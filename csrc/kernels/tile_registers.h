@@ -8,8 +8,8 @@
  *                                tiles in use has a larger state to be saved
  *   TILE_LOAD(t, from, apart)    read the rows of tile t from memory, `apart` bytes from each other
  *   TILE_STORE(t, to, apart)     write them
- *   TILE_ADD_PRODUCT(sum, x, w)  sum += x w: float, from pairs of bfloats in x's rows and w's
- * columns
+ *   TILE_ADD_PRODUCT(sum, x, w)  sum += x w: float, of bfloats in pairs along x's rows and w's
+ *                                columns
  *
  * Tiles are numbers that the preprocessor knows.
  */

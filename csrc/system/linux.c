@@ -1,6 +1,6 @@
-/* The part of system.h that is Linux's own: huge pages, and the CPUs that a process may use. */
-#define _GNU_SOURCE /* madvise, sched_getaffinity, syscall;                                        \
-                       NOLINT(bugprone-reserved-identifier,cert-*) */
+/* The part of system.h that is Linux's own: huge pages, the CPUs that a process may use,
+ * and their tile registers. */
+#define _GNU_SOURCE /* madvise, sched_*; NOLINT(bugprone-reserved-identifier,cert-*) */
 #include <limits.h>
 #include <sched.h>
 #include <stdio.h>
