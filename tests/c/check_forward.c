@@ -272,12 +272,8 @@ static void check_subnormals(void)
     static const struct {
         float x, w;
         bool is_subnormal;
-    } cases[] = {{0x1p-126F, 1, false},
-                 {0x1p-127F, 1, true},
-                 {0x1p-127F, 4, true},
-                 {0x1p-100F, 0x1p-27F, true},
-                 {1, 0x1p-127F, true},
-                 {1, -0x1p-127F, true}};
+    } cases[] = {{0x1p-126F, 1, false},       {0x1p-127F, 1, true}, {0x1p-127F, 4, true},
+                 {0x1p-100F, 0x1p-27F, true}, {1, 0x1p-127F, true}, {1, -0x1p-127F, true}};
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
         const bool flushes = RNL_FLUSHES != 0 && cases[k].is_subnormal;
         const float weights[] = {cases[k].w, 0}, x[] = {cases[k].x, cases[k].x};
