@@ -13,15 +13,15 @@ A process for each peer runs the cases (gpu_rows.py). Each result is appended to
 once. A case that dies, or is over its time limit, is a row that says so. The same command again,
 also after a kill, runs the cases that have no result yet. At its end the command writes
 DIR/gpu-DATE.json, and if DIR is benchmarks/results, the page on performance; --join does the same
-with the rows of a command that was killed. Needs rnnlayout installed, as its wheel is, and of the
-source tree the folders benchmarks, csrc, tests and tools. ml_dtypes and torch are used if they are
-installed. Without a C compiler raw cuDNN is left out, unless the variable RAW_CUDNN names the
-library that another machine has made of it:
+with the rows of a command that was killed.
+
+Needs rnnlayout[bf16] installed, and of the source tree only the folders benchmarks, csrc, tests and
+tools. torch is used if it is installed. Without a C compiler raw cuDNN is left out, unless the
+variable RAW_CUDNN names the library that another machine has made of it:
 
     cc -O2 -shared -fPIC -I csrc benchmarks/raw_cudnn.c -ldl -o raw_cudnn.so
 
-The exit code is 1 if a result was wrong or a case failed, 5 if no
-GPU can be used.
+The exit code is 1 if a result was wrong or a case failed, 5 if no GPU can be used.
 """
 
 import argparse
@@ -263,4 +263,7 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit("interrupted: the same command goes on, --join writes the results so far")

@@ -6,6 +6,7 @@ import os
 import re
 import select
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -94,14 +95,17 @@ def test_a_framework_that_fails_loses_one_row(protocol, tmp_path, code):
 FACTS = ["fact default_streams", "fact no_first_state", "fact clip", "fact at_any_element"]
 
 
-def test_a_killed_command_is_continued(fakes, command, protocol, tmp_path):
-    """After a kill, and with a line that was cut off."""
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+def test_a_killed_command_is_continued(fakes, command, protocol, tmp_path, how):
+    """After a kill or Ctrl-C, and with a line that was cut off."""
     file = tmp_path / "out" / "rows.jsonl"
     with subprocess.Popen([*command, "--out", "out", "--only", *FACTS], cwd=tmp_path, text=True,
-                          env=fakes.environment(), stdout=subprocess.PIPE) as first:  # fmt: skip
+                          env=fakes.environment(), stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE) as first:  # fmt: skip
         while "fact" not in first.stdout.readline():
             pass
-        first.kill()
+        first.send_signal(how)
+        assert "Traceback" not in first.stderr.read()
     done = {name for name in gpu_rows.Rows(file).known if name != "about"}
     assert done
     with file.open("a") as rows:
