@@ -4,7 +4,6 @@ import itertools
 
 import numpy as np
 from marks import each_pair
-from oracles.bits import DTYPES
 from run.gpu.calls import (
     BATCH_FIRST,
     NAMES,
@@ -53,15 +52,6 @@ def results():
                 alone.kinds |= dict.fromkeys(NAMES[3:], outer)
                 assert_right(device, alone, stream, waits_for=0 if inner is Array else None)
     assert device.live("pushed") == 0
-
-
-def dtypes():
-    device = Device()
-    for dtype, kind in itertools.product(DTYPES, (ours, Exporter)):
-        spec = LSTM.replace(dtype=dtype)
-        call = Call(spec, TIME_FIRST, *inputs(spec), Exporter, NAMES[3:])
-        call.kinds |= dict.fromkeys(NAMES[:3], kind)
-        assert_right(device, call, 1)
 
 
 LENGTHS = {

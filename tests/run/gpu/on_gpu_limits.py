@@ -233,18 +233,6 @@ def a_signal_handler_that_forks():
     assert os.waitpid(children[0], 0)[1] == 0
 
 
-def a_megabyte():
-    """Each element can be told apart."""
-    spec = rl.Spec("rnn_relu", 1, 512)
-    weights = np.zeros(spec.num_params, "f4")
-    weights[:512] = range(512)
-    x = np.arange(700, dtype="f4").reshape(1, 700, 1)
-    gpu = rl.RNN(weights, spec, device="cuda")
-    y, last = gpu(x)
-    assert (y == x * weights[:512]).all() and (last == y).all()
-    assert (gpu._native.weights() == weights).all()
-
-
 def many_sizes():
     """The description of one is kept, and one block, which grows and is the RNN's until its end."""
     cpu, gpu, *_ = lstms()
