@@ -670,8 +670,9 @@ void rnl_gpu_rnn_free(rnl_gpu_rnn *rnn);
  * Addresses are not checked: a wrong one destroys the context that the whole process shares.
  *
  * RNL_E_SPEC: a size is invalid, cuDNN does not support a length, the stream belongs to another
- * device, open captures use all of cuDNN's handles, or poll has called this RNN. RNL_E_LAYOUT: a length is invalid; a pointer
- * is NULL, unaligned, or in another array of the call. RNL_E_NO_CUDNN. RNL_E_CUDNN. RNL_E_NOMEM.
+ * device, open captures use all of cuDNN's handles, or poll has called this RNN. RNL_E_LAYOUT: a
+ * length is invalid; a pointer is NULL, unaligned, or in another array of the call. RNL_E_NO_CUDNN:
+ * the process was forked, perhaps by poll. RNL_E_CUDNN. RNL_E_NOMEM.
  * RNL_E_INTERRUPTED: only if on_host is 1; outputs may be partly written.
  */
 typedef struct rnl_gpu_call {
