@@ -137,6 +137,11 @@ struct plain {
     struct fake_object object;
 };
 
+struct tensor {
+    struct fake_object object;
+    int shape[3];
+};
+
 #define DESCRIPTOR(Name, type, kind, contents)                                                     \
     rnl_cudnn_status cudnnCreate##Name##Descriptor(type *made)                                     \
     {                                                                                              \
@@ -155,7 +160,7 @@ struct plain {
 
 DESCRIPTOR(RNN, rnl_cudnn_rnn, FAKE_RNN, rnn)
 DESCRIPTOR(RNNData, rnl_cudnn_rnn_data, FAKE_RNN_DATA, data)
-DESCRIPTOR(Tensor, rnl_cudnn_tensor, FAKE_TENSOR, plain)
+DESCRIPTOR(Tensor, rnl_cudnn_tensor, FAKE_TENSOR, tensor)
 DESCRIPTOR(Dropout, rnl_cudnn_dropout, FAKE_DROPOUT, plain)
 
 rnl_cudnn_status cudnnSetDropoutDescriptor(rnl_cudnn_dropout desc, rnl_cudnn_handle given,
@@ -230,9 +235,10 @@ rnl_cudnn_status cudnnSetTensorNdDescriptor(rnl_cudnn_tensor desc, rnl_cudnn_dat
 {
     CUDNN_CALL("desc=%p type=%d shape=%d,%d,%d strides=%d,%d,%d", (void *)desc, (int)type, shape[0],
                shape[1], shape[2], strides[0], strides[1], strides[2]);
-    fake_object(desc, FAKE_TENSOR, __func__);
+    struct tensor *tensor = fake_object(desc, FAKE_TENSOR, __func__);
     if (ndim != 3)
         fake_die("%s: %d axes", __func__, ndim);
+    memcpy(tensor->shape, shape, sizeof tensor->shape);
     return RNL_CUDNN_STATUS_SUCCESS;
 }
 
@@ -318,6 +324,15 @@ static void check(const struct forward *f, size_t weight_nbytes)
                  f->work_nbytes);
 }
 
+static void check_state(const struct forward *f, rnl_cudnn_tensor desc, int64_t width)
+{
+    const struct tensor *tensor = fake_object(desc, FAKE_TENSOR, "cudnnRNNForward");
+    if (tensor->shape[0] != f->rnn.layers * f->rnn.directions || tensor->shape[1] != f->x_data.N ||
+        tensor->shape[2] != width)
+        fake_die("cudnnRNNForward: a state is described as %d, %d, %d", tensor->shape[0],
+                 tensor->shape[1], tensor->shape[2]);
+}
+
 static rnl_cu_address address(const void *at)
 {
     return (rnl_cu_address)(uintptr_t)at;
@@ -350,6 +365,10 @@ rnl_cudnn_status cudnnRNNForward(rnl_cudnn_handle given, rnl_cudnn_rnn rnn_desc,
     if (fake_sticky())
         return refuse((rnl_cudnn_status)EXECUTION_FAILED_CUDART, "the device is dead");
     check(f, weight_nbytes);
+    if (hx || hy)
+        check_state(f, h_desc, rnn->proj_size);
+    if (cx || cy)
+        check_state(f, c_desc, rnn->hidden_size);
     struct fake_work work = {.name = __func__, .run = run, .argument = f};
     const size_t unit = fake_unit(rnn->type), rows = (size_t)f->x_data.T * (size_t)f->x_data.N;
     const size_t states = (size_t)(rnn->layers * rnn->directions) * (size_t)f->x_data.N;
