@@ -672,8 +672,9 @@ void rnl_gpu_rnn_free(rnl_gpu_rnn *rnn);
  * Addresses are not checked: a wrong one destroys the context that the whole process shares.
  *
  * RNL_E_SPEC: a size is invalid, cuDNN does not support a length, the stream belongs to another
- * device, or open captures use all of cuDNN's handles. RNL_E_LAYOUT: a length is invalid; a pointer
- * is NULL, unaligned, or in another array of the call. RNL_E_NO_CUDNN. RNL_E_CUDNN. RNL_E_NOMEM.
+ * device, open captures use all of cuDNN's handles, or poll has called this RNN. RNL_E_LAYOUT: a
+ * length is invalid; a pointer is NULL, unaligned, or in another array of the call. RNL_E_NO_CUDNN:
+ * the process was forked, perhaps by poll. RNL_E_CUDNN. RNL_E_NOMEM.
  * RNL_E_INTERRUPTED: only if on_host is 1; outputs may be partly written.
  */
 typedef struct rnl_gpu_call {
@@ -702,6 +703,10 @@ rnl_status rnl_gpu_rnn_workspace(rnl_gpu_rnn *rnn, const rnl_gpu_call *call, int
  * negative. RNL_E_NO_CUDNN. RNL_E_CUDNN. RNL_E_NOMEM. */
 rnl_status rnl_gpu_alloc(int device, int64_t nbytes, void **address, rnl_error *err);
 void rnl_gpu_free(int device, void *address);
+
+/* Copy device memory to the host. It waits for the copy alone: the work that writes there must be
+ * complete. RNL_E_SPEC: nbytes is negative. RNL_E_NO_CUDNN. RNL_E_CUDNN. */
+rnl_status rnl_gpu_read(int device, const void *from, int64_t nbytes, void *to, rnl_error *err);
 
 #ifdef __GNUC__
 #pragma GCC visibility pop
