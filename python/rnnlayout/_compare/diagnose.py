@@ -3,36 +3,44 @@
 from __future__ import annotations
 
 import contextlib
-import os
+import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from rnnlayout._convert import engine
-from rnnlayout._files.files import load
 from rnnlayout._files.formats.npy import read_npy
-from rnnlayout._files.tensor_sets.file_limits import InputFile, require_regular_file
-from rnnlayout._files.write_file import save
+from rnnlayout._files.formats.registry import (
+    TensorFormat,
+    file_to_read,
+    format_to_read,
+    format_to_write,
+)
+from rnnlayout._files.tensor_sets.choose_rnns import match_names, stack_layers_as_in
+from rnnlayout._files.tensor_sets.file_limits import InputFile
+from rnnlayout._files.tensor_sets.found import Found
+from rnnlayout._files.write_file import convert_into, save
 from rnnlayout._model.asks import Ask
 from rnnlayout._model.checked_rnn import checked_rnn_of
-from rnnlayout._model.dtypes import present_array, take_bits
+from rnnlayout._model.dtypes import FLOATS, Bits, present_array, take_bits
 from rnnlayout._model.layout import CUDNN, Layout
 from rnnlayout._model.picture.picture import WIDTH, Picture
 from rnnlayout._model.spec import Spec, differing_fields
 from rnnlayout._native import LayoutError, LossyError, SpecError
 from rnnlayout._weights.weights import Weights
 
-from .blocks import BlockGap, bits_of_values, compare_blocks, own_blocks, values_of_bits
+from .blocks import BlockGap, bits_of_values, compare_blocks, own_blocks, own_names, values_of_bits
 from .explanation import FoundMistakes, explain_difference, explain_values
 from .heat_map import HeatMapPanel, buffer_gaps, draw_heat_map
+from .line_to_paste import is_path, line_to_paste
 from .mistakes import Mistake, evidence_of, packing_notes
+from .sides import read_sides
 from .truth import BIASES, truth_of
-from .verify_sides import check_not_for_files
 
 _MOST = 40  # lines of evidence
-_REPAIR = "flat = rl.pack(like)"
 _VECTORS: dict[str, tuple[str, ...]] = {
     "double": BIASES, "input": ("bW",), "recurrent": ("bR",), "none": ()
 }  # fmt: skip
@@ -45,14 +53,18 @@ class Diagnosis:
     mistakes: the rules by which it was made, each with `rule` (its name), `text`, `where` ((layer,
         direction, role) of what it concerns) and `lost` (what cannot be restored, or "").
     same: whether it has these weights at all. sure: whether the mistakes explain every value.
-    evidence: one line per matrix, and for the biases: where it is and how it was written.
+    evidence: one line per matrix, and for the biases: where it is and how it was written; for
+        tensors with their names.
     notes: what these values do not show.
     fixed: the right buffer, or the right tensors in the layout of the given ones, as far as they
         can be restored from what was given alone; None if the weights are others, or if it has
         another length that the mistakes do not explain.
-    repair: the call that packs or converts correctly.
-    text: all mistakes in one sentence. spec: of the RNN.
+    repair: the line of Python that packs or converts correctly, with the names of the caller's
+        variables and files.
+    text: all mistakes in one sentence. spec: of the RNN. layout: of what was given.
     gaps: the blocks that cuDNN would read wrongly, each as in verify()'s pairs.
+    into: the file of which save() writes a copy, and the name of the RNN in it; None if save()
+        writes a new one, with nothing else.
     """
 
     mistakes: tuple[Mistake, ...]
@@ -64,7 +76,9 @@ class Diagnosis:
     repair: str
     text: str
     spec: Spec
+    layout: Layout = CUDNN
     gaps: tuple[BlockGap, ...] = ()
+    into: tuple[Path, str] | None = None
 
     def picture(self, *, width: float = WIDTH) -> Picture:
         """Draw the buffer as cuDNN reads it: each block in the colour of its largest difference."""
@@ -75,14 +89,20 @@ class Diagnosis:
         return self.picture().svg
 
     def save(self, path: Any) -> None:
-        """Write `fixed` to a file, as rl.save() does.
+        """Write `fixed` to a file, as rl.save() does: if possible as a copy of the file that was
+        diagnosed, with all else as it is there.
 
         Raises LayoutError if the mistakes do not explain every value.
         """
-        if self.fixed is None or not self.sure:
-            raise LayoutError(f"the buffer cannot be repaired: {self.text}")
         fixed = self.fixed
-        save(path, fixed if isinstance(fixed, Weights) else Weights(fixed, self.spec, CUDNN))
+        if fixed is None or not self.sure:
+            raise LayoutError(f"the buffer cannot be repaired: {self.text}")
+        fixed = fixed if isinstance(fixed, Weights) else Weights(fixed, self.spec, CUDNN)
+        if self.into and format_to_write(path) is format_to_read(self.into[0]):
+            file, name = self.into
+            convert_into(Found({name: fixed}), path, into=file, force=True, spec=self.spec)
+        else:
+            save(path, fixed)
 
     def __bool__(self) -> bool:
         return self.same and self.sure and not self.mistakes
@@ -91,6 +111,11 @@ class Diagnosis:
         return str(self)
 
     def __str__(self) -> str:
+        return "\n".join([*self.report, *([] if self else [f"correct: {self.repair}"])])
+
+    @property
+    def report(self) -> list[str]:
+        """The lines of the report, without the code that packs or converts correctly."""
         lines = [self.text]
         shown = self.evidence[:_MOST] if self.mistakes else ()
         lines += [f"  {line}" for line in shown]
@@ -98,10 +123,7 @@ class Diagnosis:
             lines.append(f"  and {len(self.evidence) - _MOST} more")
         if lost := list(dict.fromkeys(one.lost for one in self.mistakes if one.lost)):
             lines.append(f"cannot be restored: {'; '.join(lost)}")
-        lines += [f"note: {note}" for note in self.notes]
-        if self.mistakes or not self.same:
-            lines.append(f"correct: {self.repair}")
-        return "\n".join(lines)
+        return lines + [f"note: {note}" for note in self.notes]
 
 
 def diagnose(
@@ -148,57 +170,57 @@ def diagnose(
         >>> bool((found.fixed == right).all())
         True
     """
-    hints = {"spec": spec, "layout": layout, "prefix": prefix, "cell": cell, "reset": reset,
+    hints = {"spec": spec, "layout": layout, "cell": cell, "reset": reset,
              "recurrent_activation": recurrent_activation, "activation": activation,
              "as_class": as_class or None,
              "config": config, "format": format}  # fmt: skip
-    true = _read_true_weights(like, {name: hint for name, hint in hints.items() if hint}, mmap)
-    buffer = _buffer(flat, mmap)
-    if buffer is None:
-        given = _given_tensors(flat, true, mmap)
-        found = explain_difference(compare_blocks(true, given))
-        return _in_their_layout(_diagnosis(found, flat=False), given)
+    hints = {name: hint for name, hint in hints.items() if hint}
+    into = given = None
+    if (buffer := _read_buffer(flat, mmap)) is not None:
+        (found,) = read_sides({"like": like}, (prefix,), hints, mmap)
+        names = [_only_name(found, like)]
+        true = found[names[0]]
+    else:
+        pair = read_sides({"like": like, "flat": flat}, (prefix, ""), hints, mmap)
+        true, given, names, name = _matching_rnns(*pair)
+        if is_path(flat) and _takes_weights(Path(flat)):
+            into = Path(flat), name
+        if given.layout == CUDNN:
+            buffer, given = (checked_rnn_of(given).arrays[0], given.spec.dtype), None
+    if hints and _is_read_without_hints(like, names, prefix, mmap, true.spec):
+        hints = {}
+    repair = line_to_paste(
+        sys._getframe(1), flat, like, names, given.layout if given else CUDNN,
+        {"prefix": prefix, **hints} if prefix else hints,
+    )  # fmt: skip
+    if given:
+        return _diagnosis(explain_difference(compare_blocks(true, given)), repair, given, into)
+    assert buffer
     made, _ = engine.run_conversion(checked_rnn_of(true), CUDNN)
-    blocks = {key: values_of_bits(block.bits, true.spec.dtype) for key, block in own_blocks(made)}
-    return _diagnosis(
-        explain_values(truth_of(true.spec, blocks, _VECTORS[true.spec.bias]), *buffer)
-    )
+    blocks = {key: values_of_bits(one.bits, true.spec.dtype) for key, one in own_blocks(made)}
+    truth = truth_of(true.spec, blocks, _VECTORS[true.spec.bias])
+    return _diagnosis(explain_values(truth, *buffer), repair, None, into)
 
 
-def _read_true_weights(like: Any, hints: dict[str, Any], mmap: bool) -> Weights:
-    """Return the true weights. Raises LayoutError if a file has several RNNs."""
-    if isinstance(like, Weights) and not hints:
-        return like
-    if isinstance(like, (str, os.PathLike)):
-        return _only_rnn(load(like, **hints, mmap=mmap), like)
-    check_not_for_files(hints, like)
-    return Weights(like, **hints)
+def _is_read_without_hints(
+    like: Any, names: list[str], prefix: str, mmap: bool, spec: Spec
+) -> bool:
+    """Is `like` the same RNN without the hints? Then they are for the other source."""
+    with contextlib.suppress(ValueError):
+        (found,) = read_sides({"like": like}, (prefix,), {}, mmap)
+        return len(names) > 1 or found[names[0]].spec == spec
+    return False
 
 
-def _only_rnn(found: Any, path: Any) -> Weights:
-    names = found.names
-    if len(names) != 1:
-        several = f"{path} has several RNNs: choose one with " + Ask("prefix")
-        raise LayoutError(several + f": {', '.join(names)}")
-    weights: Weights = found[names[0]]
-    return weights
-
-
-def _buffer(flat: Any, mmap: bool) -> tuple[np.ndarray, str | None] | None:
+def _read_buffer(flat: Any, mmap: bool) -> tuple[np.ndarray, str | None] | None:
     """Return a flat buffer's bits and dtype (None: bytes); None if it is something else."""
-    if isinstance(flat, (str, os.PathLike)):
-        file = InputFile(require_regular_file(flat), mmap)
-        if file.path.suffix == ".npy":
-            flat = read_npy(file)
-        elif file.path.suffix == ".bin":
-            flat = np.frombuffer(file.data(), "u1")
-        else:
-            return None
+    if is_path(flat):
+        flat = _read_vector(InputFile(file_to_read(flat), mmap))
     if isinstance(flat, (bytes, bytearray, memoryview)):
         flat = np.frombuffer(flat, "u1")
     if isinstance(flat, np.ndarray) and flat.dtype == np.uint8:
         return np.ascontiguousarray(flat).reshape(-1), None
-    if isinstance(flat, (dict, list, tuple, Weights)) or getattr(flat, "ndim", None) is None:
+    if not isinstance(flat, Bits) and not hasattr(flat, "ndim"):
         return None
     bits, found = take_bits(flat, "flat")
     if bits.ndim != 1:
@@ -206,44 +228,81 @@ def _buffer(flat: Any, mmap: bool) -> tuple[np.ndarray, str | None] | None:
     return np.ascontiguousarray(bits), found
 
 
-def _given_tensors(source: Any, true: Weights, mmap: bool) -> Weights:
-    """Return tensors that somebody converted. Raises SpecError if they are of another RNN."""
-    if isinstance(source, (str, os.PathLike)):
-        try:
-            weights = _only_rnn(load(source, mmap=mmap), source)
-        except SpecError:  # it does not record everything: as `like` does
-            weights = _only_rnn(load(source, true.spec, mmap=mmap), source)
-    else:
-        try:
-            weights = source if isinstance(source, Weights) else Weights(source)
-        except SpecError:
-            weights = Weights(source, true.spec)
-    if different := differing_fields(weights.spec, true.spec):
+def _read_vector(file: InputFile) -> Any:
+    """Return the only array or the bytes of a file that has nothing else; None if it has more."""
+    format = format_to_read(file.path)
+    if format.suffix == ".npy":
+        return read_npy(file)
+    if format.suffix == ".bin":
+        return file.data()
+    if isinstance(format, TensorFormat):
+        tensors = format.read(file).tensors
+        if [(len(one.shape), one.dtype in FLOATS) for one in tensors.values()] == [(1, True)]:
+            ((name, one),) = tensors.items()
+            return one.floats(name)
+    return None
+
+
+def _takes_weights(path: Path) -> bool:
+    """Can a copy of a file have other weights?"""
+    format = format_to_read(path)
+    return bool(format.write if isinstance(format, TensorFormat) else format.replace)
+
+
+def _only_name(like: Found, source: Any) -> str:
+    """Return the name of the only RNN. Raises LayoutError if there are several."""
+    if len(like.names) != 1:
+        what = source if is_path(source) else "like"
+        choose = "choose one with " + Ask("prefix") if is_path(source) else "pass one of them"
+        raise LayoutError(f"{what} has several RNNs: " + choose + f": {', '.join(like.names)}")
+    return like.names[0]
+
+
+def _matching_rnns(like: Found, flat: Found) -> tuple[Weights, Weights, list[str], str]:
+    """Return the RNN that both have, of like and of flat; the name, or the names of the layers, in
+    like, and the name in flat.
+
+    Raises LayoutError if there is none, or several; SpecError if it is not the same RNN.
+    """
+    first, second = stack_layers_as_in(like, flat), stack_layers_as_in(flat, like)
+    pairs = match_names(first, second)
+    if len(pairs) != 1:
+        several = f"{len(pairs) or 'no'} RNNs of like ({', '.join(first.names)}) are in flat"
+        raise LayoutError(
+            f"{several} ({', '.join(second.names)}), need one: choose it with " + Ask("prefix")
+            + ", or compare all of them with verify()"
+        )  # fmt: skip
+    ((name, other),) = pairs.items()
+    true, given = first[name], second[other]
+    if different := differing_fields(given.spec, true.spec):
         raise SpecError(f"flat and like are two different RNNs: {different}")
-    return weights
+    whole = name in like and like[name].spec == true.spec
+    names = [name] if whole else [one for one in like if one not in first or one == name]
+    return true, given, names, other
 
 
-def _in_their_layout(found: Diagnosis, given: Weights) -> Diagnosis:
-    """Return a diagnosis of tensors, repaired in their own layout."""
-    fixed = found.fixed
-    if fixed is not None and not given.spec.peepholes:
-        spec = given.spec.replace(bias="double")
-        with contextlib.suppress(LossyError):  # what was found does not fit: the flat buffer
-            fixed = Weights(fixed, spec, CUDNN).to(given.layout)
-    repair = f'tensors = rl.convert(like, to="{given.layout}")'
-    return replace(found, fixed=fixed, repair=repair)
-
-
-def _diagnosis(found: FoundMistakes, flat: bool = True) -> Diagnosis:
-    """Return an explanation with its evidence. flat: places are those of a buffer."""
+def _diagnosis(
+    found: FoundMistakes,
+    repair: str,
+    given: Weights | None = None,
+    into: tuple[Path, str] | None = None,
+) -> Diagnosis:
+    """Return an explanation with its evidence. given: the tensors; None for a buffer."""
     packing, spec = found.packing, found.packing.truth.spec
     shown = found.same or bool(found.mistakes)
-    fixed = None if found.fixed is None else present_array(
-        bits_of_values(found.fixed, spec.dtype), spec.dtype)  # fmt: skip
-    gaps = buffer_gaps(packing.truth, found.buffer) if found.mistakes else ()
+    fixed: Any = None
+    if found.fixed is not None:
+        fixed = present_array(bits_of_values(found.fixed, spec.dtype), spec.dtype)
+    if fixed is not None and given and not given.spec.peepholes:
+        double = given.spec.replace(bias="double", dtype=spec.dtype)
+        with contextlib.suppress(LossyError):  # what was found does not fit: the flat buffer
+            fixed = Weights(fixed, double, CUDNN).to(given.layout)
+    names = own_names(given) if given else None
     return Diagnosis(
         found.mistakes, found.same, found.sure,
-        tuple(evidence_of(packing, flat)) if shown else (),
-        tuple(packing_notes(packing, flat)) if shown else (),
-        fixed, _REPAIR, found.text, spec, gaps,
+        tuple(evidence_of(packing, names)) if shown else (),
+        tuple(packing_notes(packing, given is None)) if shown else (),
+        fixed, repair, found.text, spec, given.layout if given else CUDNN,
+        buffer_gaps(packing.truth, found.buffer) if found.mistakes else (),
+        into,
     )  # fmt: skip

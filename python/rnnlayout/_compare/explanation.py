@@ -157,7 +157,7 @@ def explain_difference(c: BlockComparison) -> FoundMistakes:
 
 def _explain_blocks(c: BlockComparison, true: dict[BlockKey, Block]) -> FoundMistakes:
     truth, given = (
-        truth_of(c.spec, {key: block.numbers for key, block in blocks.items()}, BIASES)
+        truth_of(c.spec, {key: block.numbers for key, block in blocks.items()}, BIASES, c.gates)
         for blocks in (true, c.b)
     )
     return explain_values(truth, bits_of_values(given.flat, c.dtypes[1]), c.dtypes[1], "tensors")

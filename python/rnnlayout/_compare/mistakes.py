@@ -15,7 +15,7 @@ from .matrix_forms import RIGHT_FORM, MatrixForm
 from .packed_biases import KEPT_RULE
 from .packed_matrices import LocatedMatrix
 from .packing import Packing, layer_order
-from .truth import MatrixName, Slab, Truth
+from .truth import BIASES, MatrixName, Slab, Truth
 
 BIAS_ROLE = "b"  # the role of the biases of a layer and direction in Mistake.where
 
@@ -125,16 +125,17 @@ def _has_another_form(found: LocatedMatrix) -> bool:
 def _gate_mistakes(packing: Packing) -> Iterator[Mistake]:
     gates = packing.truth.gates
     done: dict[MatrixName, Hashable] = {
-        name: _order_of(found.slab.gates, reading.order)
+        name: _order_of(packing.truth, found.slab.gates, reading.order)
         for name, (found, reading) in packing.matrices.items()
         if len(reading.order) > 1
     }
     if packing.biases and len(gates) > 1:
         for at, layer in packing.biases.layers.items():
-            done[(*at, BIAS_ROLE)] = _order_of(gates, layer.order)
+            done[(*at, BIAS_ROLE)] = _order_of(packing.truth, gates, layer.order)
     for order, where, words in MistakePlaces(packing).group(done, ""):
-        right = "".join(gate for gate in gates if gate in str(order))
+        right = "".join(gate for gate in packing.truth.shown if gate in str(order))
         moved = [a for a, b in zip(right, str(order), strict=True) if a != b]
+        moved.sort(key=gates.index)
         text = f"gates in the order {' '.join(str(order))}, expected {' '.join(right)}"
         if len(moved) == 2:
             text = f"gates {moved[0]} and {moved[1]} swapped"
@@ -142,10 +143,15 @@ def _gate_mistakes(packing: Packing) -> Iterator[Mistake]:
         yield Mistake(f"gates {order}", text, where)
 
 
-def _order_of(gates: str, order: tuple[int, ...]) -> str:
+def _order_of(truth: Truth, gates: str, order: tuple[int, ...]) -> str:
     """Return the gates in their order, "" if it is right."""
-    found = "".join(gates[k] for k in order)
-    return "" if found == gates else found
+    return "" if order == tuple(range(len(order))) else _shown_order(truth, gates, order)
+
+
+def _shown_order(truth: Truth, gates: str, order: tuple[int, ...]) -> str:
+    """Return the gates in their order, from the first that the given layout has to its last."""
+    places = [gates.index(gate) for gate in truth.shown if gate in gates]
+    return "".join(gates[order[k]] for k in places or range(len(order)))
 
 
 def _sign_mistakes(packing: Packing) -> Iterator[Mistake]:
@@ -416,23 +422,34 @@ def matrix_title(name: MatrixName, truth: Truth) -> str:
     return f"layer {layer}{side}, {'biases' if role == BIAS_ROLE else ROLES[role]}"
 
 
-def evidence_of(packing: Packing, flat: bool) -> Iterator[str]:
-    """Yield where each matrix is and how it was written. flat: places are those of a buffer."""
+def evidence_of(packing: Packing, names: Mapping[MatrixName, str] | None) -> Iterator[str]:
+    """Yield where each matrix is and how it was written. names: of the tensors that have it; None
+    for a buffer."""
     truth = packing.truth
     for found, reading in packing.matrices.values():
-        how = ["elements {} to {}".format(*reading.span(found.slab.shape))] if flat else []
+        title = matrix_title(found.slab.name, truth)
+        how = ["elements {} to {}".format(*reading.span(found.slab.shape))] if names is None else []
         how += [reading.form.words] if reading.form is not RIGHT_FORM else []
-        order = " ".join(found.slab.gates[k] for k in reading.order)
-        how += [f"gates {order}"] if len(order) > 1 else []
+        order = _shown_order(truth, found.slab.gates, reading.order)
+        how += [f"gates {' '.join(order)}"] if len(order) > 1 else []
         how += [f"{reading.share:.0%} of the samples equal"] if reading.share != 1 else []
-        yield ": ".join(text for text in (matrix_title(found.slab.name, truth), ", ".join(how))
-                        if text)  # fmt: skip
+        yield _evidence_line(names, [found.slab.name], title, how)
     if packing.biases:
         known = ((at, done) for at, done in packing.biases.layers.items() if not done.unknown)
         for place, done in known:
-            how = [f"gates {' '.join(truth.gates[k] for k in done.order)}"]
+            how = [f"gates {' '.join(_shown_order(truth, truth.gates, done.order))}"]
             how += [done.rule.words] if done.rule is not KEPT_RULE else []
-            yield f"{matrix_title((*place, BIAS_ROLE), truth)}: {', '.join(how)}"
+            title = matrix_title((*place, BIAS_ROLE), truth)
+            yield _evidence_line(names, [(*place, role) for role in BIASES], title, how)
+
+
+def _evidence_line(
+    names: Mapping[MatrixName, str] | None, places: list[MatrixName], title: str, how: list[str]
+) -> str:
+    """Return "kernel (layer 0, input matrix): gates i f g o"."""
+    own = dict.fromkeys(names[place] for place in places if place in names) if names else ()
+    title = f"{', '.join(own)} ({title})" if own else title
+    return ": ".join(text for text in (title, ", ".join(how)) if text)
 
 
 def packing_notes(packing: Packing, flat: bool) -> Iterator[str]:

@@ -22,7 +22,7 @@ from rnnlayout._weights.weights import Weights
 from .blocks import BlockGap, GateKey, compare_blocks
 from .explanation import likely_causes
 from .heat_map import HeatMapPanel, draw_heat_map
-from .verify_sides import read_both_sides, stack_both_sides
+from .sides import read_sides, stack_both_sides
 
 _MOST = 40  # lines of a report
 
@@ -173,9 +173,8 @@ def verify(
              "recurrent_activation": recurrent_activation, "activation": activation,
              "as_class": as_class or None,
              "config": config, "format": format}  # fmt: skip
-    first, second = read_both_sides(
-        a, b, prefix, {name: hint for name, hint in hints.items() if hint is not None}, mmap
-    )
+    hints = {name: hint for name, hint in hints.items() if hint is not None}
+    first, second = read_sides({"a": a, "b": b}, (prefix, prefix), hints, mmap)
     first, second = stack_both_sides(first, second, stack or ())
     first, second = stack_layers_as_in(first, second), stack_layers_as_in(second, first)
     pairs = {

@@ -1,4 +1,4 @@
-"""The two sides that verify() compares: the RNNs of files or sources, with layers joined."""
+"""The two sides that are compared: the RNNs of files or sources, with layers joined."""
 
 from __future__ import annotations
 
@@ -16,27 +16,30 @@ from rnnlayout._native import LayoutError, SpecError
 from rnnlayout._weights.weights import Weights
 
 
-def read_both_sides(
-    a: Any, b: Any, prefix: str, hints: dict[str, Any], mmap: bool
-) -> tuple[Found, Found]:
-    """Return the RNNs of both that are under the prefix.
+def read_sides(
+    sources: Mapping[str, Any], prefixes: Sequence[str], hints: dict[str, Any], mmap: bool
+) -> list[Found]:
+    """Return the RNNs of one or two sources that are under their prefixes. sources: by their names.
 
     The hints are for the side that needs them; if none does, for the first that agrees with them.
     If one side does not record its spec and no hint does, it is that of the other's RNN.
     """
-    sources = {"a": a, "b": b}
-    under: dict[str, Any] = {"mmap": mmap, **({"prefix": prefix} if prefix else {})}
-    found = {side: _read_side(source, under) for side, source in sources.items()}
+    under: dict[str, dict[str, Any]] = {
+        side: {"mmap": mmap, **({"prefix": prefix} if prefix else {})}
+        for side, prefix in zip(sources, prefixes, strict=True)
+    }
+    found = {side: _read_side(source, under[side]) for side, source in sources.items()}
     if hints:
         asking = [side for side, one in found.items() if _is_unsure(one)]
         asking = asking or [side for side, one in found.items() if _lacks_hints(one)]
         unread = [side for side, one in sources.items() if _read_already(one) is None]
         if not (asking or unread):
-            raise SpecError(f"pass {', '.join(hints)} to load() or Weights(), which read a and b")
-        told = {side: _read_side(sources[side], under | hints) for side in asking or unread}
+            both = " and ".join(sources)
+            raise SpecError(f"pass {', '.join(hints)} to load() or Weights(), which read {both}")
+        told = {side: _read_side(sources[side], under[side] | hints) for side in asking or unread}
         agree = [side for side, one in told.items() if isinstance(one, Found)]
         found |= {side: told[side] for side in asking or (agree or unread)[:1]}
-    for side, other in (("a", found["b"]), ("b", found["a"])):
+    for side, other in zip(found, [*found.values()][::-1], strict=True):
         if (
             isinstance(found[side], SpecError)
             and isinstance(other, Found)
@@ -44,7 +47,7 @@ def read_both_sides(
         ):
             (weights,) = other.values()
             known = {"recurrent_activation": weights.spec.recurrent_activation}
-            read = _read_side(sources[side], under | {"spec": weights.spec, **known})
+            read = _read_side(sources[side], under[side] | {"spec": weights.spec, **known})
             if isinstance(read, Found) or not isinstance(found[side], UndecidedError):
                 found[side] = read  # else its tensors are of another RNN: it has to be asked
     for side, one in found.items():
@@ -52,9 +55,7 @@ def read_both_sides(
             raise error_with_name(one, side)
         if isinstance(one, ValueError):
             raise one
-    first, second = found.values()
-    assert isinstance(first, Found) and isinstance(second, Found)
-    return first, second
+    return [one for one in found.values() if isinstance(one, Found)]
 
 
 def check_not_for_files(hints: Mapping[str, Any], source: Any) -> None:
