@@ -19,7 +19,6 @@ from rnnlayout._files.formats.registry import (
     format_to_read,
     format_to_write,
 )
-from rnnlayout._files.tensor_sets.choose_rnns import match_names, stack_layers_as_in
 from rnnlayout._files.tensor_sets.file_limits import InputFile
 from rnnlayout._files.tensor_sets.found import Found
 from rnnlayout._files.write_file import convert_into, save
@@ -37,7 +36,7 @@ from .explanation import FoundMistakes, explain_difference, explain_values
 from .heat_map import HeatMapPanel, buffer_gaps, draw_heat_map
 from .line_to_paste import is_path, line_to_paste
 from .mistakes import Mistake, evidence_of, packing_notes
-from .sides import read_sides
+from .sides import match_sides, read_sides
 from .truth import BIASES, truth_of
 
 _MOST = 40  # lines of evidence
@@ -264,20 +263,19 @@ def _matching_rnns(like: Found, flat: Found) -> tuple[Weights, Weights, list[str
 
     Raises LayoutError if there is none, or several; SpecError if it is not the same RNN.
     """
-    first, second = stack_layers_as_in(like, flat), stack_layers_as_in(flat, like)
-    pairs = match_names(first, second)
-    if len(pairs) != 1:
-        several = f"{len(pairs) or 'no'} RNNs of like ({', '.join(first.names)}) are in flat"
+    sides = match_sides(like, flat)
+    if len(sides.pairs) != 1:
+        several = f"{len(sides.pairs) or 'no'} RNNs of like ({', '.join(like.names)}) are in flat"
         raise LayoutError(
-            f"{several} ({', '.join(second.names)}), need one: choose it with " + Ask("prefix")
+            f"{several} ({', '.join(flat.names)}), need one: choose it with " + Ask("prefix")
             + ", or compare all of them with verify()"
         )  # fmt: skip
-    ((name, other),) = pairs.items()
-    true, given = first[name], second[other]
+    ((name, other),) = sides.pairs.items()
+    true, given = sides.a[name], sides.b[other]
     if different := differing_fields(given.spec, true.spec):
         raise SpecError(f"flat and like are two different RNNs: {different}")
     whole = name in like and like[name].spec == true.spec
-    names = [name] if whole else [one for one in like if one not in first or one == name]
+    names = [name] if whole else [one for one in like if one not in sides.a or one == name]
     return true, given, names, other
 
 

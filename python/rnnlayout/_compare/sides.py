@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from rnnlayout._files.files import load
-from rnnlayout._files.tensor_sets.choose_rnns import check_known_names, join_rnns
+from rnnlayout._files.tensor_sets.choose_rnns import (
+    check_known_names,
+    join_rnns,
+    match_names,
+    stack_layers_as_in,
+)
 from rnnlayout._files.tensor_sets.found import Found
 from rnnlayout._model.asks import Ask
+from rnnlayout._model.checked_rnn import checked_rnn_of
 from rnnlayout._model.errors import FileError
 from rnnlayout._model.undecided import UndecidedError, error_with_name
 from rnnlayout._native import LayoutError, SpecError
@@ -113,3 +120,55 @@ def stack_both_sides(a: Found, b: Found, stack: Sequence[Sequence[str]]) -> tupl
         if sides[1]:
             b = join_rnns(b, names)
     return a, b
+
+
+@dataclass(frozen=True)
+class MatchedSides:
+    """Two sides with layers stacked as the other has them. pairs: names of a -> names of b.
+    again: "SIDE: NAME" -> the RNN of this side whose arrays it has, as one that is called twice."""
+
+    a: Found
+    b: Found
+    pairs: dict[str, str]
+    again: dict[str, str]
+
+
+def match_sides(
+    a: Found, b: Found, asked: Mapping[str, str] | None = None, kept: Collection[str] = ()
+) -> MatchedSides:
+    """Match the RNNs of both sides, as match_names() does.
+
+    An RNN without a partner that has the very arrays of another of its side is left out: a module
+    that is called twice is two RNNs in ONNX, and one under two names is two in a checkpoint. kept:
+    names that are not left out.
+    """
+    first, second = stack_layers_as_in(a, b), stack_layers_as_in(b, a)
+    pairs = match_names(first, second, asked)
+    again = {
+        "a": _same_arrays(a, {*pairs, *kept, *(a.keys() - first.keys())}),
+        "b": _same_arrays(b, {*pairs.values(), *kept, *(b.keys() - second.keys())}),
+    }
+    if not any(again.values()):
+        return MatchedSides(first, second, pairs, {})
+    found = match_sides(_without(a, again["a"]), _without(b, again["b"]), asked, kept)
+    told = {f"{side}: {name}": other for side, names in again.items()
+            for name, other in names.items()}  # fmt: skip
+    return replace(found, again=told)
+
+
+def _without(found: Found, names: Collection[str]) -> Found:
+    rest = {name: one for name, one in found.items() if name not in names}
+    return Found(rest, found.unread, found.notes, found.others, found.unused)
+
+
+def _same_arrays(found: Found, used: Collection[str]) -> dict[str, str]:
+    """Return the RNNs that are not used and have the arrays of another -> the name of that one."""
+    names: dict[Any, str] = {}
+    again = {}
+    for name in sorted(found, key=lambda one: one not in used):
+        given = checked_rnn_of(found[name])
+        arrays = [str(array.__array_interface__) for array in given.arrays]
+        other = names.setdefault((given.spec, given.layout, *arrays), name)
+        if other != name and name not in used:
+            again[name] = other
+    return again
