@@ -6,6 +6,7 @@ import contextlib
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,7 @@ from .explanation import FoundMistakes, explain_difference, explain_values
 from .heat_map import HeatMapPanel, buffer_gaps, draw_heat_map
 from .line_to_paste import is_path, line_to_paste
 from .mistakes import Mistake, evidence_of, packing_notes
+from .places_map import BlockPlace, draw_places, places_of_blocks
 from .sides import match_sides, read_sides
 from .truth import BIASES, truth_of
 
@@ -61,7 +63,9 @@ class Diagnosis:
     repair: the line of Python that packs or converts correctly, with the names of the caller's
         variables and files.
     text: all mistakes in one sentence. spec: of the RNN. layout: of what was given.
-    gaps: the blocks that cuDNN would read wrongly, each as in verify()'s pairs.
+    gaps: the blocks that cuDNN would read wrongly, each as in verify()'s pairs. places: where the
+        blocks that were found are in the buffer, each with `key`, `at`, `rows`, `cols`,
+        `row_stride`, `col_stride` (in values) and `notes`. size: of the buffer.
     into: the file of which save() writes a copy, and the name of the RNN in it; None if save()
         writes a new one, with nothing else.
     """
@@ -77,12 +81,16 @@ class Diagnosis:
     spec: Spec
     layout: Layout = CUDNN
     gaps: tuple[BlockGap, ...] = ()
+    places: tuple[BlockPlace, ...] = ()
+    size: int = 0
     into: tuple[Path, str] | None = None
 
     def picture(self, *, width: float = WIDTH) -> Picture:
-        """Draw the buffer as cuDNN reads it: each block in the colour of its largest difference."""
+        """Draw the buffer as cuDNN reads it, each block in the colour of its largest difference;
+        below, if it is wrong, the buffer beside cuDNN's, and a ribbon for each block."""
         heat = HeatMapPanel("", self.spec, self.text, self.gaps, not self.same, offsets=True)
-        return draw_heat_map([heat], width)
+        places = partial(draw_places, spec=self.spec, places=self.places, size=self.size)
+        return draw_heat_map([heat], width, places if self.mistakes else None)
 
     def _repr_svg_(self) -> str:
         return self.picture().svg
@@ -302,5 +310,7 @@ def _diagnosis(
         tuple(packing_notes(packing, given is None)) if shown else (),
         fixed, repair, found.text, spec, given.layout if given else CUDNN,
         buffer_gaps(packing.truth, found.buffer) if found.mistakes else (),
+        tuple(places_of_blocks(packing)) if not given and found.shows_places else (),
+        found.buffer.size,
         into,
     )  # fmt: skip

@@ -35,6 +35,12 @@ class FoundMistakes:
     text: str
 
     @property
+    def shows_places(self) -> bool:
+        """Is the packing that of the given values, and not of repaired ones?"""
+        rules = {one.rule for one in self.mistakes}
+        return bool(rules) and not rules & {"reversed", "rolled", "units"}
+
+    @property
     def sure(self) -> bool:
         """Do the mistakes explain every value?"""
         found = any(one.rule in _NO_CAUSES[:2] for one in self.mistakes)
