@@ -134,24 +134,26 @@ class MatrixFinder:
         """Add the matrices that are where they should be, if all that are left correlate together:
         each may be too small to show it."""
         left = [slab for slab in self.slabs if slab.name not in found]
-        pairs = []
+        sums = []  # for each gate: of x v, of x x and of v v
         for slab in left:
             at = self.expected[slab.name]
-            values = comparable(self.buffer[at : at + slab.size])
-            if values.size < slab.size:
+            x = self.buffer[at : at + slab.size]
+            if x.size < slab.size:
                 return
-            pairs.append((values, comparable(slab.values.reshape(-1))))
-        x, v = (np.concatenate(part).reshape(1, 1, -1) for part in zip(*pairs, strict=True))
+            x, v = x.reshape(len(slab.values), -1), slab.values.reshape(len(slab.values), -1)
+            with np.errstate(all="ignore"):
+                sums += list(zip(*(np.einsum("gi,gi->g", a, b, dtype="f8")
+                                   for a, b in ((x, v), (x, x), (v, v))), strict=True))  # fmt: skip
+        gates = np.array([*sums, np.sum(sums, axis=0)])
         with np.errstate(all="ignore"):
-            share, minus, _ = _correlations(x, v[0], self.eps)
-            gates = [share for (x, v), slab in zip(pairs, left, strict=True)
-                     for share in _gate_correlations(x, v, len(slab.values))]  # fmt: skip
-        if share[0, 0] >= ENOUGH_SAMPLES and not minus[0, 0] and min(gates) > 0.5:
+            share = gates[:, 0] / np.sqrt(gates[:, 1] * gates[:, 2])
+        enough = _RELATED / np.sqrt(sum(slab.size for slab in left))
+        if share[-1] >= max(ENOUGH_SAMPLES, enough) and share.min() > 0.5:
             for slab in left:
                 order = tuple(range(slab.shape[0]))
                 right = self._patterns(slab)[0]
                 reading = MatrixReading(right, self.expected[slab.name], order, (1,) * len(order),
-                                        float(share[0, 0]))  # fmt: skip
+                                        float(share[-1]))  # fmt: skip
                 found[slab.name] = LocatedMatrix(slab, (reading,))
 
     def _patterns(self, slab: Slab) -> list[Pattern]:
@@ -340,11 +342,6 @@ def _correlations(x: np.ndarray, v: np.ndarray, eps: float) -> Any:
         share = dot / np.sqrt((x**2).sum(axis=-1) * (v**2).sum(axis=-1))
     strong = np.abs(share) * np.sqrt(v.size) >= _RELATED
     return np.where(strong, np.abs(share), 0), share < 0, np.ones_like(share)
-
-
-def _gate_correlations(x: np.ndarray, v: np.ndarray, gates: int) -> list[float]:
-    x, v = x.reshape(gates, -1), v.reshape(gates, -1)
-    return list((x * v).sum(axis=1) / np.sqrt((x**2).sum(axis=1) * (v**2).sum(axis=1)))
 
 
 # ------------------------------------------------------------------------------- where values are
