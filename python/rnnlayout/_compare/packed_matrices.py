@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations, pairwise
 from typing import Any
 
@@ -66,9 +66,13 @@ class LocatedMatrix:
     readings: tuple[MatrixReading, ...]
 
     @property
+    def reading(self) -> MatrixReading:
+        return self.readings[0]
+
+    @property
     def span(self) -> tuple[int, int]:
         """Where it begins and ends."""
-        return self.readings[0].span(self.slab.shape)
+        return self.reading.span(self.slab.shape)
 
 
 Located = dict[MatrixName, LocatedMatrix]
@@ -87,23 +91,20 @@ class MatrixFinder:
         self._all_patterns: dict[MatrixName, list[Pattern]] = {}
         self._indices: dict[tuple[MatrixName, Pattern], np.ndarray] = {}
 
-    def find(self) -> list[LocatedMatrix]:
+    def find(self, exactly: bool = False) -> Located:
         """Return the matrices that are in the buffer, in its order: those that are there as they
-        are, then those that were multiplied, rounded, or changed otherwise."""
+        are, and if not `exactly` those that were multiplied, rounded, or changed otherwise."""
         found: Located = {}
-        for compare in (_equal_shares, _scaled_shares, _kept_shares, _near_shares, _correlations):
+        near = (_scaled_shares, _kept_shares, _near_shares, _correlations)
+        for compare in (_equal_shares, *(() if exactly else near)):
             self._find_all(compare, found)
             if len(found) == len(self.slabs):
                 break
         else:
-            self._find_together(found)
-        return sorted(found.values(), key=lambda one: (one.span, self.slabs.index(one.slab)))
-
-    def find_exactly(self) -> list[LocatedMatrix]:
-        """Return only those that are there as they are."""
-        found: Located = {}
-        self._find_all(_equal_shares, found)
-        return sorted(found.values(), key=lambda one: (one.span, self.slabs.index(one.slab)))
+            if not exactly:
+                self._find_together(found)
+        in_order = sorted(found.values(), key=lambda one: (one.span, self.slabs.index(one.slab)))
+        return _simplest_readings({one.slab.name: one for one in in_order})
 
     def fits(self, slab: Slab, at: int) -> bool:
         """Is a matrix there as it should be?"""
@@ -434,17 +435,18 @@ def _solve(
     return None
 
 
-def simplest_readings(
-    found: list[LocatedMatrix],
-) -> dict[MatrixName, tuple[LocatedMatrix, MatrixReading]]:
-    """Choose a reading of each matrix so that the fewest different mistakes are needed."""
-    readings = {one.slab.name: list(one.readings) for one in found}
+def _simplest_readings(found: Located) -> Located:
+    """Put a reading of each matrix first so that the fewest different mistakes are needed."""
+    readings = {name: list(one.readings) for name, one in found.items()}
     for trait in (
         lambda r: MATRIX_FORMS.index(r.form) if r.form in MATRIX_FORMS else len(MATRIX_FORMS),
         lambda r: (len(r.order), r.order),
     ):
         _settle_trait(readings, trait)
-    return {one.slab.name: (one, readings[one.slab.name][0]) for one in found}
+    return {
+        name: replace(one, readings=tuple(dict.fromkeys([*readings[name], *one.readings])))
+        for name, one in found.items()
+    }
 
 
 def _settle_trait(

@@ -25,7 +25,7 @@ from rnnlayout._model.spec import Spec
 
 from .blocks import BlockKey
 from .packed_biases import KEPT_RULE, PackedBiases, bias_sizes
-from .packed_matrices import LocatedMatrix, MatrixReading
+from .packed_matrices import LocatedMatrix
 from .packing import Packing
 
 _MOST = 12  # layers and directions that are drawn, if they are not alike
@@ -47,17 +47,14 @@ class BlockPlace:
 
 def places_of_blocks(packing: Packing) -> Iterator[BlockPlace]:
     """Yield where the blocks of a buffer are."""
-    for located, reading in packing.matrices.values():
-        yield from _matrix_places(located, reading)
-    if packing.vectors:
-        for located, reading in packing.vectors.values():
-            yield from _matrix_places(located, reading)
-    elif packing.biases:
+    for located in [*packing.matrices.values(), *packing.vectors.values()]:
+        yield from _matrix_places(located)
+    if not packing.vectors and packing.biases:
         yield from _bias_places(packing, packing.biases)
 
 
-def _matrix_places(located: LocatedMatrix, reading: MatrixReading) -> Iterator[BlockPlace]:
-    slab, form = located.slab, reading.form
+def _matrix_places(located: LocatedMatrix) -> Iterator[BlockPlace]:
+    slab, reading, form = located.slab, located.reading, located.reading.form
     gates, rows, columns = slab.shape
     gate, row, column = reading.pattern.strides
     if form.read == "igo":  # each gate has a part of the columns
