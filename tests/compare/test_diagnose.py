@@ -354,6 +354,9 @@ def test_a_repaired_file_keeps_all_else(tmp_path):
     rl.diagnose(tmp_path / "m.npz", like=like).save(tmp_path / "n.npz")
     assert {*np.load(tmp_path / "n.npz")} >= {"head", *bad}
     assert rl.verify(tmp_path / "n.npz", like)
+    np.savez(tmp_path / "list.npz", *swapped_in(like).values())  # which does not record its layout
+    rl.diagnose(tmp_path / "list.npz", like=like, layout="torch").save(tmp_path / "n.npz")
+    assert rl.verify(tmp_path / "n.npz", like, layout="torch")
 
 
 def test_bytes_files_and_a_header(tmp_path):
@@ -681,6 +684,9 @@ def test_peepholes_in_another_order():
     assert rl.diagnose(onnx, like=onnx)
     found = rl.diagnose({**onnx, "P": np.roll(onnx["P"], 3)}, like=onnx)
     assert [one.where for one in found.mistakes] == [((0, 0, "peephole"),)]
+    assert found.evidence[2] == "P (layer 0, peephole): gates f i o"
+    with pytest.raises(rl.LayoutError, match="peepholes are not repaired: convert it again"):
+        found.save("never-written.npz")
 
 
 @pytest.mark.parametrize("seed", range(5))

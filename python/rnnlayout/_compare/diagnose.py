@@ -58,8 +58,8 @@ class Diagnosis:
         tensors with their names.
     notes: what these values do not show.
     fixed: the right buffer, or the right tensors in the layout of the given ones, as far as they
-        can be restored from what was given alone; None if the weights are others, or if it has
-        another length that the mistakes do not explain.
+        can be restored from what was given alone; None if the weights are others, if it has
+        another length that the mistakes do not explain, or has peepholes.
     repair: the line of Python that packs or converts correctly, with the names of the caller's
         variables and files.
     text: all mistakes in one sentence. spec: of the RNN. layout: of what was given.
@@ -102,12 +102,15 @@ class Diagnosis:
         Raises LayoutError if the mistakes do not explain every value.
         """
         fixed = self.fixed
+        if self.spec.peepholes:
+            raise LayoutError(f"peepholes are not repaired: convert it again, {self.repair}")
         if fixed is None or not self.sure:
             raise LayoutError(f"the buffer cannot be repaired: {self.text}")
         fixed = fixed if isinstance(fixed, Weights) else Weights(fixed, self.spec, CUDNN)
         if self.into and format_to_write(path) is format_to_read(self.into[0]):
             file, name = self.into
-            convert_into(Found({name: fixed}), path, into=file, force=True, spec=self.spec)
+            source = Found({name: fixed})  # spec, layout: what the file may not record
+            convert_into(source, path, into=file, force=True, spec=self.spec, layout=fixed.layout)
         else:
             save(path, fixed)
 
@@ -151,11 +154,15 @@ def diagnose(
 ) -> Diagnosis:
     """Find the mistakes by which a packed buffer was made.
 
-    flat: cuDNN's weight space as somebody's code made it: a 1-D array, bytes, or a .npy or .bin
-        file. Or tensors in any layout, or another file, that somebody's code converted.
-    like: the weights it should have been made from: whatever Weights() accepts, or a file with one
-        RNN. spec, layout, prefix, cell, reset, recurrent_activation, activation, as_class, config,
-        format: what `like` does not record, as for load(); the last three only for a file.
+    flat: cuDNN's weight space as somebody's code made it: a 1-D array, bytes, a .npy or .bin file,
+        or another with one vector alone. Or tensors in any layout, a module, or a file, that
+        somebody's code converted or filled.
+    like: the weights it should have been made from: whatever Weights() accepts, what load()
+        returned, or a file. RNNs of two files are matched as by verify(), also a stack with its
+        layers.
+    prefix: use only what is under it, in `like`. spec, layout, cell, reset, recurrent_activation,
+        activation, as_class, config, format: what `like` or the tensors do not record, as for
+        load(); the last three only for a file.
     mmap: for files, as for load().
 
     The matrices of `like` are searched for in the buffer, and from where and how they are there
@@ -197,10 +204,10 @@ def diagnose(
     if hints and _is_read_without_hints(like, names, prefix, mmap, true.spec):
         hints = {}
     repair = line_to_paste(
-        sys._getframe(1), flat, like, names, given.layout if given else CUDNN,
+        sys._getframe(1), flat, like, names, CUDNN if given is None else given.layout,
         {"prefix": prefix, **hints} if prefix else hints,
     )  # fmt: skip
-    if given:
+    if given is not None:
         return _diagnosis(explain_difference(compare_blocks(true, given)), repair, given, into)
     assert buffer
     made, _ = engine.run_conversion(checked_rnn_of(true), CUDNN)
@@ -297,20 +304,21 @@ def _diagnosis(
     packing, spec = found.packing, found.packing.truth.spec
     shown = found.same or bool(found.mistakes)
     fixed: Any = None
-    if found.fixed is not None:
+    peepholes = spec.peepholes or (given is not None and given.spec.peepholes)
+    if found.fixed is not None and not peepholes:  # which have no flat form
         fixed = present_array(bits_of_values(found.fixed, spec.dtype), spec.dtype)
-    if fixed is not None and given and not given.spec.peepholes:
+    if fixed is not None and given is not None:
         double = given.spec.replace(bias="double", dtype=spec.dtype)
         with contextlib.suppress(LossyError):  # what was found does not fit: the flat buffer
             fixed = Weights(fixed, double, CUDNN).to(given.layout)
-    names = own_names(given) if given else None
+    names = None if given is None else own_names(given)
     return Diagnosis(
         found.mistakes, found.same, found.sure,
         tuple(evidence_of(packing, names)) if shown else (),
         tuple(packing_notes(packing, given is None)) if shown else (),
-        fixed, repair, found.text, spec, given.layout if given else CUDNN,
+        fixed, repair, found.text, spec, CUDNN if given is None else given.layout,
         buffer_gaps(packing.truth, found.buffer) if found.mistakes else (),
-        tuple(places_of_blocks(packing)) if not given and found.shows_places else (),
+        tuple(places_of_blocks(packing)) if given is None and found.shows_places else (),
         found.buffer.size,
         into,
     )  # fmt: skip

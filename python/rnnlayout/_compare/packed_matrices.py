@@ -145,8 +145,8 @@ class MatrixFinder:
             with np.errstate(all="ignore"):
                 sums += list(zip(*(np.einsum("gi,gi->g", a, b, dtype="f8")
                                    for a, b in ((x, v), (x, x), (v, v))), strict=True))  # fmt: skip
-        gates = np.array([*sums, np.sum(sums, axis=0)])
         with np.errstate(all="ignore"):
+            gates = np.array([*sums, np.sum(sums, axis=0)])
             share = gates[:, 0] / np.sqrt(gates[:, 1] * gates[:, 2])
         enough = _RELATED / np.sqrt(sum(slab.size for slab in left))
         if share[-1] >= max(ENOUGH_SAMPLES, enough) and share.min() > 0.5:

@@ -309,7 +309,7 @@ def _read_model(model: Path, hints: Mapping[str, Any]) -> tuple[Found, TensorFil
     mmap = hints.get("mmap", True)
     try:
         found, file = read_file(model, Hints(mmap=mmap), asks=False)
-    except (LayoutError, SpecError):
+    except (LayoutError, SpecError, FileError):  # FileError: its tensors have no names
         return read_file(model, Hints(**known, mmap=mmap), asks=False)
     again = found.undecided and known
     return read_file(model, Hints(**known, mmap=mmap), asks=False) if again else (found, file)
