@@ -5,6 +5,7 @@ import warnings
 
 import numpy as np
 import pytest
+import torch
 from compare import mistake_machine as machine
 from marks import sample
 from oracles.some import normal_weights
@@ -801,3 +802,19 @@ def test_tensors_are_not_a_buffer():
     assert rl.diagnose(like, like=like).text == "the tensors are right"
     found = rl.diagnose(like | {"weight_hh_l0": weights(seed=1)["weight_hh_l0"]}, like=like)
     assert found.text == "layer 0, recurrent matrix is not in the tensors"
+
+
+def test_a_prefix_chooses_an_rnn_of_a_module():
+    """It was dropped for everything but dicts and files."""
+
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.enc, self.dec = torch.nn.LSTM(5, 3), torch.nn.LSTM(5, 3)
+
+    model = Model()
+    flat = rl.pack(swapped_in(rl.Weights(model, prefix="dec")))
+    found = rl.diagnose(flat, like=model, prefix="dec")
+    assert found.repair == "flat = rl.pack(rl.Weights(model, prefix='dec'))"
+    assert found.sure and (found.fixed == rl.pack(model, prefix="dec")).all()
+    assert rl.verify(model, rl.Weights(model.dec), prefix="dec")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -91,9 +92,12 @@ def _read_side(source: Any, hints: dict[str, Any]) -> Found | ValueError:
         if (read := _read_already(source)) is not None:
             return read
         check_not_for_files(hints, source)
-        # nothing in it has a name, unless it is a dict
-        other = ("mmap",) if isinstance(source, Mapping) else ("mmap", "prefix")
-        hints = {name: hint for name, hint in hints.items() if name not in other}
+        hints = {name: hint for name, hint in hints.items() if name != "mmap"}
+        if not isinstance(source, Mapping) and "prefix" in hints:
+            # a module with one RNN, or a list, has no names that start with it
+            with suppress(ValueError):
+                rest = {name: hint for name, hint in hints.items() if name != "prefix"}
+                return Found({"": Weights(source, **rest)})
         return Found({"": Weights(source, **hints)})
     except ValueError as error:
         return error

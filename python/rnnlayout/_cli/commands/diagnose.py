@@ -111,7 +111,7 @@ def _repair(found: Diagnosis, options: argparse.Namespace) -> str:
     words += (
         ["--into", quote(options.file)]
         if found.into and found.layout.name != "cudnn"
-        else ["--to", str(found.layout)]
+        else ["--to", quote(str(found.layout))]
     )
     hints = {name: value for name, value in load_hints(options).items() if value}
     asks = [Ask(name, value) for name, value in hints.items() if name != "mmap"]
