@@ -156,9 +156,10 @@ rnl_spec rnl_spec_default(rnl_cell cell, int64_t input_size, int64_t hidden_size
  * rnl_error makes this check first; those without an rnl_error need a spec that passes it. */
 rnl_status rnl_spec_check(const rnl_spec *spec, rnl_error *err);
 
-/* Return the tier of kernels in use: "avx512bf16", "avx512", "avx2", "neon" or "plain". It is the
- * best that the CPU supports, or the one that the environment variable RNNLAYOUT_CPU names, if the
- * CPU supports it. The variable is read once, at the first use. */
+/* Return the tier of kernels in use: "amx", "avx512bf16", "avx512vnni", "avx512", "avx2", "neon" or
+ * "plain". It is the best that the CPU supports, or the one that the environment variable
+ * RNNLAYOUT_CPU names, if the CPU supports it. The variable is read once, at the first use. For
+ * "amx" Linux is asked to let this process use the tile registers. */
 const char *rnl_cpu_tier(void);
 
 /* ------------------------------------------------------------------------------ layouts -- */
@@ -534,7 +535,8 @@ rnl_status rnl_stepper_new(rnl_rnn *rnn, rnl_dtype dtype, rnl_stepper **stepper,
 void rnl_stepper_free(rnl_stepper *stepper);
 
 /* Compute n steps: x (n, I), y (n, P'), both aligned and contiguous. y NULL: not computed. y may be
- * x if I is P', and must not overlap it otherwise. */
+ * x if I is P', and must not overlap it otherwise. Setting and restoring the mode in which
+ * subnormal numbers count as zero takes 5 to 10 ns, less than one if the thread has it already. */
 void rnl_stepper_run(rnl_stepper *stepper, const void *x, void *y, int64_t n);
 
 /* Set the state, h (L, P') and c (L, H), both aligned and contiguous; NULL: zeros. c is not used
