@@ -115,6 +115,19 @@ def difference():
     return rl.verify(a, b).picture().svg
 
 
+def places():
+    """What diagnose finds in the buffer of a packer with three mistakes."""
+    rng = np.random.default_rng(0)
+    shapes = rl.describe(rl.Spec("lstm", 5, 3, 2), "torch")
+    weights = {name: rng.standard_normal(shape).astype("f4") for name, shape in shapes.items()}
+    parts = []
+    for layer in range(2):
+        for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"):
+            i, f, g, o = np.split(weights[f"{name}_l{layer}"], 4)
+            parts.append(np.concatenate([i, f, o, g]).T.ravel())
+    return rl.diagnose(np.concatenate(parts), like=weights).picture().svg
+
+
 PICTURES = {
     "gates.svg": gates,
     "weight-space.svg": lambda: rl.picture(DEEP).svg,
@@ -122,6 +135,7 @@ PICTURES = {
     "torch-to-keras.svg": lambda: rl.picture(USUAL, "torch", "keras").svg,
     "cudnn-to-onnx.svg": lambda: rl.picture(DEEP, "cudnn", "onnx").svg,
     "difference.svg": difference,
+    "places.svg": places,
 } | {layout_tables.picture_of(kind): lambda kind=kind: pairs(kind) for kind in layout_tables.KINDS}
 
 

@@ -1,5 +1,7 @@
 """rnnlayout diagnose: the report, --fix, and what it refuses."""
 
+import shlex
+
 import numpy as np
 import pytest
 from oracles.some import normal_weights
@@ -28,7 +30,11 @@ def test_the_report_and_the_fix(rnnlayout, files):
     code, said, words = rnnlayout("diagnose", wrong, "--like", like, "--fix", out)
     assert code == 1 and words == f"{out}: written\n"
     assert said.splitlines()[0] == "gates f and g swapped"
-    assert said.splitlines()[-1] == "correct: flat = rl.pack(like)"
+    right = files / "right-wrong.npy"
+    line = said.splitlines()[-1].removeprefix("correct: rnnlayout ")
+    assert line == f"convert {like} {right} --to cudnn"
+    assert rnnlayout(*line.split())[0] == 0
+    assert rnnlayout("diagnose", right, "--like", like)[0] == 0
     assert rnnlayout("diagnose", out, "--like", like) == (0, "the buffer is right\n", "")
 
 
@@ -61,3 +67,34 @@ def test_a_buffer_that_is_cut_is_not_repaired(rnnlayout, files, cut):
     code, out_, words = rnnlayout("diagnose", short, "--like", like, "--fix", out)
     assert (code, out_) == (3, "") and f"cannot be repaired: {said} missing" in words
     assert not out.exists()
+
+
+def test_a_file_of_tensors_is_repaired_as_it_was_given(rnnlayout, files):
+    """With its other tensors, under its own names; and the command to paste does the same."""
+    like = files / "like.safetensors"
+    tensors = dict(rl.load(like)["lstm"].to("keras"))
+    tensors["kernel"] = np.concatenate([np.split(tensors["kernel"], 4, 1)[k] for k in (0, 2, 1, 3)],
+                                       1)  # fmt: skip
+    wrong, out = files / "my model.npz", files / "out.npz"
+    np.savez(wrong, head=np.ones(3, "f4"), **{f"enc/{name}": x for name, x in tensors.items()})
+    code, said, words = rnnlayout("diagnose", wrong, "--like", like, "--fix", out)
+    assert code == 1 and words == f"{out}: written\n"
+    assert "  kernel (layer 0, input matrix): gates i g f o\n" in said
+    line = said.splitlines()[-1].removeprefix("correct: rnnlayout ")
+    assert rnnlayout(*shlex.split(line))[0] == 0
+    for made in (out, files / "right-my model.npz"):
+        assert {*np.load(made)} >= {"head", "enc/kernel"}
+        assert rnnlayout("verify", made, like)[0] == 0
+
+
+def test_hints_are_in_the_command_to_paste(rnnlayout, files):
+    gru = normal_weights(rl.layout("onnx"), rl.Spec("gru", 5, 3))
+    np.savez(files / "gru.npz", **{f"a.{name}": x for name, x in gru.items()})
+    right = rl.Weights(gru, reset="after").pack()
+    np.save(files / "zeros.npy", 0 * right)
+    said = rnnlayout("diagnose", files / "zeros.npy", "--like", files / "gru.npz", "--prefix", "a",
+                     "--reset", "after")[1]  # fmt: skip
+    line = said.splitlines()[-1].removeprefix("correct: rnnlayout ")
+    assert line.endswith("right-zeros.npy --to cudnn --prefix a --reset after")
+    assert rnnlayout(*line.split())[0] == 0
+    assert np.load(files / "right-zeros.npy").tobytes() == right.tobytes()

@@ -120,11 +120,12 @@ def test_a_stack_and_its_layers(rnnlayout, tmp_path, name, others):
     # each in the layer that it is in, bottom first
     parts = whole.split()
     turned = {"x_0": parts[0], "x_1": rl.Weights(changed("bias_hh_l1", 0, 7)).split()[1]}
-    found = rl.verify({"x": whole, "y": whole}, turned)
+    other = rl.Weights({name: array.copy() for name, array in whole.items()})
+    found = rl.verify({"x": whole, "y": other}, turned)
     assert "layer 1 forward, recurrent bias of gate i" in str(found) and found.only_a == ("y",)
     for wrong in ({"x_0": parts[0]}, {"x_0": parts[0], "x_2": parts[1]},
                   {"x_0": parts[1], "x_1": parts[0]}):  # fmt: skip
-        assert rl.verify({"x": whole, "y": whole}, wrong).only_b == tuple(wrong)
+        assert rl.verify({"x": whole, "y": other}, wrong).only_b == tuple(wrong)
 
 
 def test_layers_that_are_used_otherwise_are_no_stack():
@@ -276,3 +277,35 @@ def test_what_may_be_the_same_under_another_name_is_suggested(rnnlayout, saved):
     lone = saved("lone.npz", prefixed("any", more) | prefixed("enc", TORCH))
     assert "pass --map" not in rnnlayout("verify", saved("c.npz", prefixed("x", gru) | prefixed(
         "y", gru) | prefixed("enc", TORCH)), lone)[1]  # fmt: skip
+
+
+class CalledTwice(torch.nn.Module):
+    """A module with two names, which is called twice."""
+
+    def __init__(self, layers):
+        super().__init__()
+        self.rnn = self.alias = torch.nn.LSTM(3, 3, layers)
+
+    def forward(self, x):
+        return self.rnn(self.rnn(x)[0])[0]
+
+
+@pytest.mark.parametrize("layers", [1, 2])
+def test_a_module_that_is_called_twice_is_one_rnn(rnnlayout, tmp_path, layers):
+    """The second call was "only in b", and a module against two nodes of one name had no pair."""
+    model, file, onnx = CalledTwice(layers), tmp_path / "m.pt", tmp_path / "m.onnx"
+    torch.save(model.state_dict(), file)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.onnx.export(model, (torch.zeros(4, 2, 3),), onnx, dynamo=False)
+    code, out, _ = rnnlayout("verify", file, onnx)
+    assert code == 0 and "alias in a: rnn again\n/rnn_1/LSTM in b: /rnn/LSTM again\n" in out
+    assert rl.verify(model, onnx) and rl.verify(file, model) and rl.diagnose(onnx, like=model)
+    tensors = {name: array.numpy() for name, array in model.state_dict().items()}
+    np.savez(tmp_path / "m.npz", **tensors)  # equal, but not the same arrays
+    found = rl.verify(tmp_path / "m.npz", onnx)
+    assert found.only_a == ("alias",) and not found
+    tensors["alias.weight_hh_l0"] = tensors["alias.weight_hh_l0"] + 1
+    np.savez(tmp_path / "m.npz", **tensors)
+    found = rl.verify(file, tmp_path / "m.npz")
+    assert not found and [pair.name for pair in found.pairs if pair] == ["alias"]

@@ -2,9 +2,11 @@
 
 import numpy as np
 import pytest
+from marks import sample
 from oracles.some import normal_weights
 
 import rnnlayout as rl
+from rnnlayout._model.layout import known_layouts
 
 SPECS = [
     rl.Spec("lstm", 5, 3), rl.Spec("lstm", 6, 6, 2), rl.Spec("lstm", 7, 4, 2, True),
@@ -82,3 +84,39 @@ def test_verify_and_diagnose_have_one_explanation(spec):
                           "in its place" in one.text], both  # fmt: skip
         assert found.same == (what != "other weights"), both
         assert bool(found.mistakes) == (found.same and not equal), both
+
+
+LAYOUTS = [name for name in known_layouts() if name not in ("cudnn", "nam")]
+TWO = [rl.Spec("lstm", 5, 4, 2, True), rl.Spec("gru", 5, 4, 2)]
+
+
+def mistakes(like, G):
+    """Yield tensors with a mistake, and what the report says of it."""
+    turned = [1, 0, *range(2, G)]
+    yield each(like, "weight_ih", lambda x: in_gates(x, G, turned)), "gate"
+    yield each(like, "weight_hh", lambda x: -x), "negated"
+    yield each(like, "weight_ih", lambda x: 2 * x), "multiplied by 2"
+    yield each(like, "weight_hh_l0", lambda x: np.random.default_rng(5).normal(size=x.shape)
+               .astype("f4")), "not in the tensors"  # fmt: skip
+
+
+@pytest.mark.parametrize("layout", sample(LAYOUTS, 7))
+def test_tensors_of_every_layout_are_explained_and_the_line_to_paste_works(layout):
+    judged = 0
+    for spec in TWO:
+        like = normal_weights(rl.layout("torch"), spec, 0)
+        for wrong, words in mistakes(like, GATES[spec.cell]):
+            try:
+                given, right = (rl.convert(x, spec, to=layout) for x in (wrong, like))
+            except rl.LossyError:  # the layout lacks this cell, or one of the biases
+                continue
+            judged += 1
+            found = rl.diagnose(given, like=like, layout=layout)
+            assert not found and words in found.text, found
+            assert not rl.verify(rl.Weights(like), rl.Weights(given, spec, layout=layout))
+            assert found.sure == (words != "not in the tensors"), found
+            assert any(name in found.evidence[0] for name in given), found.evidence
+            names = {"rl": rl, "like": like}
+            exec(found.repair, names)
+            assert all((names["given"][name] == right[name]).all() for name in right), found.repair
+    assert judged

@@ -4,6 +4,8 @@ import re
 
 import numpy as np
 import pytest
+from compare.odd_packers import KINDS, NETWORKS, Network
+from marks import sample
 from svgs import check
 
 import rnnlayout as rl
@@ -23,7 +25,7 @@ def heat(svg):
     return {
         block.words.partition(":")[0]: re.search(r"c-(\w+)", block.kind)[1]
         for block in svg.blocks
-        if "c-equal" not in block.kind
+        if "c-heat" in block.kind
     }
 
 
@@ -131,6 +133,58 @@ def test_the_blocks_of_a_buffer_are_those_of_its_spec(spec):
     size = f"bytes {int(places[-1]['offset']):,} to {flat.nbytes:,}"
     svg = check(rl.diagnose(flat, like=flat, spec=spec).picture().svg)
     assert len(svg.blocks) == len(places) and size in svg.blocks[-1].words
+
+
+def test_ribbons_show_where_blocks_are():
+    """Of a buffer with 5 values in front, gates r and z exchanged and W joined with R."""
+    spec = rl.Spec("gru", 5, 3)
+    weights = weights_of(spec)
+    W, R = (weights[f"weight_{name}_l0"].reshape(3, 3, -1)[[1, 0, 2]] for name in ("ih", "hh"))
+    joined = np.concatenate([W, R], 2).ravel()
+    flat = np.concatenate([np.zeros(5, "f4"), joined, weights["bias_ih_l0"], weights["bias_hh_l0"]])
+    found = rl.diagnose(flat, like=weights)
+    places = {one.key: (one.at, one.rows, one.cols, one.row_stride) for one in found.places}
+    assert places[0, 0, "W", "z"] == (5, 3, 5, 8) and places[0, 0, "R", "z"] == (10, 3, 3, 8)
+    assert places[0, 0, "W", "r"] == (29, 3, 5, 8) and places[0, 0, "bW", "r"] == (77, 3, 1, 1)
+    svg = check(found.picture().svg)
+    assert len(svg.ribbons) == len(places) == 12
+    titles = [one.words for one in svg.blocks if "flat" in one.words]
+    assert (
+        "layer 0, W of gate z: 3 x 5, bytes 20 to 104 of flat, in 3 parts 32 bytes apart" in titles
+    )
+    assert rl.diagnose(rl.pack(weights), like=weights).places == ()
+
+
+OF_ORDER = [name for name, kind in KINDS.items()
+            if kind.keeps and name not in ("big_endian", "doubled")]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", sample(OF_ORDER, 12))
+def test_every_place_has_the_values_of_its_block(kind):
+    """If these were not changed: a ribbon may not begin where they are not."""
+    for spec in NETWORKS[4:8]:
+        n = Network(spec)
+        buffer = KINDS[kind].make(n, np.random.default_rng(0))
+        if isinstance(buffer, np.ndarray) and buffer.dtype == "f4":
+            found = rl.diagnose(buffer, like=n.like, spec=spec)
+            check(found.picture().svg)
+            blocks = values_of_blocks(n.right, spec)
+            plain = [one for one in found.places if not one.notes] if found.sure else []
+            for one in plain:
+                steps = 4 * one.row_stride, 4 * one.col_stride
+                part = np.lib.stride_tricks.as_strided(
+                    buffer[one.at :], (one.rows, one.cols), steps
+                )
+                assert np.isin(part, blocks[one.key]).all(), (kind, spec, one)
+
+
+def values_of_blocks(flat, spec):
+    found = {}
+    for one in rl.regions(spec):
+        at, rows, cols = one["offset"] // 4, one["rows"], one["cols"]
+        key = int(one["layer"]), int(one["direction"]), str(one["role"]), str(one["gate"])
+        found[key] = flat[at : at + rows * cols].reshape(rows, cols)
+    return found
 
 
 def test_diagnose_of_tensors():

@@ -12,6 +12,7 @@ from oracles.some import normal_weights, same_bits
 
 import rnnlayout as rl
 from rnnlayout._compare import identify_search
+from rnnlayout._compare.identify_network import Network
 
 T, N, I, H = 6, 2, 5, 3  # noqa: E741
 
@@ -512,3 +513,28 @@ def test_first_steps_of_ones_own_are_those_of_forward(activations):
     y, _ = rl.forward(x, onnx, rl.Spec("gru", I, H, 2, **settings), layout="onnx")
     one = first(rl.identify(made, x, y))
     assert (one.spec.recurrent_activation, one.spec.activation) == activations
+
+
+def test_networks_that_differ_in_one_value_are_two():
+    """Of those that are compared first, it is none."""
+    spec = rl.Spec("lstm", 40, 64, dtype="float64")
+    flat = np.ones(spec.num_params)
+    other = flat.copy()
+    other[1] = 2
+    a, b = Network(spec, flat), Network(spec, other)
+    assert a.key() == b.key() and not a.same_as(b)
+    moved = flat.copy()  # from bW to bR: the same sums
+    moved[-512:-256] += 1
+    moved[-256:] -= 1
+    assert a.same_as(Network(spec, moved))
+
+
+def test_two_bidirectional_layers_in_a_custom_layout():
+    """Of 256 units the search ended before half of the networks."""
+    like = normal_weights(rl.layout("torch"), rl.Spec("lstm", 9, 48, 2, True))
+    like = {name: (x / 4).astype("f4") for name, x in like.items()}
+    given = {f"t{k}": np.concatenate([np.split(x, 4)[g] for g in (3, 1, 2, 0)]).T
+             for k, x in enumerate(like.values())}  # fmt: skip
+    x = np.random.default_rng(0).normal(size=(4, 2, 9)).astype("f4")
+    found = rl.identify(given, x, rl.forward(x, like)[0])
+    assert found and "gates o f g i" in found.text and not found.notes

@@ -289,3 +289,11 @@ def test_nothing_is_written_when_a_value_is_refused():
     with pytest.raises(rl.LossyError, match=r"bias_hh_l0\[27\] is 100000"):
         rl.pack(tensors(bias_hh_l0=np.append(ones(27), np.float32(1e5))), dtype="f2", out=flat)
     assert (flat == 7).all()
+
+
+@pytest.mark.parametrize("layout", rl.layouts())
+def test_wrong_names_of_any_layout_are_named(layout):
+    """A layout of one vector raised a ZeroDivisionError."""
+    tensors = {"a": np.ones(3, "f4"), "b": np.ones(3, "f4")}
+    with pytest.raises(rl.Error):
+        rl.Weights(tensors, layout=layout)

@@ -12,7 +12,7 @@ from rnnlayout import _native
 from rnnlayout._convert import engine
 from rnnlayout._model.checked_rnn import CheckedRNN, checked_rnn_of
 from rnnlayout._model.dtypes import narrow_values, round_values, storage_dtype, widen_bits
-from rnnlayout._model.layout import ROLES, BlockKey, Layout
+from rnnlayout._model.layout import ROLES, BlockKey, Layout, known_layouts
 from rnnlayout._model.spec import CELLS, HARD_SIGMOIDS, HARD_TIMES, Spec
 from rnnlayout._native import LossyError
 from rnnlayout._weights.weights import Weights
@@ -131,6 +131,16 @@ def own_blocks(given: CheckedRNN) -> Iterator[tuple[BlockKey, Block]]:
         yield (layer, direction, role, gate), Block(bits, given.dtype)
 
 
+def own_names(weights: Weights) -> dict[tuple[int, int, str], str]:
+    """Return the names of the tensors in which each matrix is, and bias, by (layer, direction,
+    role)."""
+    given = checked_rnn_of(weights)
+    found: dict[tuple[int, int, str], dict[str, None]] = {}
+    for block, (tensor, *_) in _native.blocks(given.layout, given.spec, given.optional_tensors):
+        found.setdefault(block[:3], {})[given.names[tensor]] = None
+    return {place: ", ".join(names) for place, names in found.items()}
+
+
 def block_view(array: np.ndarray, place: list[int]) -> np.ndarray:
     """Return a block as a view of its tensor. place: offset, rows, columns, strides and sign, as
     _native.blocks() returns them after the number of the tensor.
@@ -227,8 +237,8 @@ def block_gap(key: BlockKey, a: np.ndarray, b: np.ndarray, unequal: np.ndarray) 
 class BlockComparison:
     """Two sets of blocks, and where they differ.
 
-    whole: the blocks of a with two biases per gate, if it has them where b has one. notes: what was
-    done to compare them.
+    gates: in the order of b's layout. whole: the blocks of a with two biases per gate, if it has
+    them where b has one. notes: what was done to compare them.
     """
 
     spec: Spec
@@ -237,6 +247,7 @@ class BlockComparison:
     dtypes: tuple[str, str]
     rtol: float
     atol: float
+    gates: str
     whole: dict[BlockKey, Block] | None = None
     notes: tuple[str, ...] = ()
 
@@ -321,4 +332,5 @@ def compare_blocks(
     sums = one_bias[1] == gates and not one_bias[0] and not other_sigmoid
     sums = sums and all(may_sum_biases(a.spec, gate) for *_, gate in gates)
     whole_a = whole if sums else None
-    return BlockComparison(a.spec, first, second, dtypes, rtol, atol, whole_a, tuple(notes))
+    order = known_layouts()[b.layout.name]["gates"][b.spec.cell]
+    return BlockComparison(a.spec, first, second, dtypes, rtol, atol, order, whole_a, tuple(notes))

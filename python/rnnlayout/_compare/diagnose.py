@@ -3,36 +3,45 @@
 from __future__ import annotations
 
 import contextlib
-import os
+import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from rnnlayout._convert import engine
-from rnnlayout._files.files import load
 from rnnlayout._files.formats.npy import read_npy
-from rnnlayout._files.tensor_sets.file_limits import InputFile, require_regular_file
-from rnnlayout._files.write_file import save
+from rnnlayout._files.formats.registry import (
+    TensorFormat,
+    file_to_read,
+    format_to_read,
+    format_to_write,
+)
+from rnnlayout._files.tensor_sets.file_limits import InputFile
+from rnnlayout._files.tensor_sets.found import Found
+from rnnlayout._files.write_file import convert_into, save
 from rnnlayout._model.asks import Ask
 from rnnlayout._model.checked_rnn import checked_rnn_of
-from rnnlayout._model.dtypes import present_array, take_bits
+from rnnlayout._model.dtypes import FLOATS, Bits, present_array, take_bits
 from rnnlayout._model.layout import CUDNN, Layout
 from rnnlayout._model.picture.picture import WIDTH, Picture
 from rnnlayout._model.spec import Spec, differing_fields
 from rnnlayout._native import LayoutError, LossyError, SpecError
 from rnnlayout._weights.weights import Weights
 
-from .blocks import BlockGap, bits_of_values, compare_blocks, own_blocks, values_of_bits
+from .blocks import BlockGap, bits_of_values, compare_blocks, own_blocks, own_names, values_of_bits
 from .explanation import FoundMistakes, explain_difference, explain_values
 from .heat_map import HeatMapPanel, buffer_gaps, draw_heat_map
+from .line_to_paste import is_path, line_to_paste
 from .mistakes import Mistake, evidence_of, packing_notes
+from .places_map import BlockPlace, draw_places, places_of_blocks
+from .sides import match_sides, read_sides
 from .truth import BIASES, truth_of
-from .verify_sides import check_not_for_files
 
 _MOST = 40  # lines of evidence
-_REPAIR = "flat = rl.pack(like)"
 _VECTORS: dict[str, tuple[str, ...]] = {
     "double": BIASES, "input": ("bW",), "recurrent": ("bR",), "none": ()
 }  # fmt: skip
@@ -45,14 +54,20 @@ class Diagnosis:
     mistakes: the rules by which it was made, each with `rule` (its name), `text`, `where` ((layer,
         direction, role) of what it concerns) and `lost` (what cannot be restored, or "").
     same: whether it has these weights at all. sure: whether the mistakes explain every value.
-    evidence: one line per matrix, and for the biases: where it is and how it was written.
+    evidence: one line per matrix, and for the biases: where it is and how it was written; for
+        tensors with their names.
     notes: what these values do not show.
     fixed: the right buffer, or the right tensors in the layout of the given ones, as far as they
-        can be restored from what was given alone; None if the weights are others, or if it has
-        another length that the mistakes do not explain.
-    repair: the call that packs or converts correctly.
-    text: all mistakes in one sentence. spec: of the RNN.
-    gaps: the blocks that cuDNN would read wrongly, each as in verify()'s pairs.
+        can be restored from what was given alone; None if the weights are others, if it has
+        another length that the mistakes do not explain, or has peepholes.
+    repair: the line of Python that packs or converts correctly, with the names of the caller's
+        variables and files.
+    text: all mistakes in one sentence. spec: of the RNN. layout: of what was given.
+    gaps: the blocks that cuDNN would read wrongly, each as in verify()'s pairs. places: where the
+        blocks that were found are in the buffer, each with `key`, `at`, `rows`, `cols`,
+        `row_stride`, `col_stride` (in values) and `notes`. size: of the buffer.
+    into: the file of which save() writes a copy, and the name of the RNN in it; None if save()
+        writes a new one, with nothing else.
     """
 
     mistakes: tuple[Mistake, ...]
@@ -64,25 +79,40 @@ class Diagnosis:
     repair: str
     text: str
     spec: Spec
+    layout: Layout = CUDNN
     gaps: tuple[BlockGap, ...] = ()
+    places: tuple[BlockPlace, ...] = ()
+    size: int = 0
+    into: tuple[Path, str] | None = None
 
     def picture(self, *, width: float = WIDTH) -> Picture:
-        """Draw the buffer as cuDNN reads it: each block in the colour of its largest difference."""
+        """Draw the buffer as cuDNN reads it, each block in the colour of its largest difference;
+        below, if it is wrong, the buffer beside cuDNN's, and a ribbon for each block."""
         heat = HeatMapPanel("", self.spec, self.text, self.gaps, not self.same, offsets=True)
-        return draw_heat_map([heat], width)
+        places = partial(draw_places, spec=self.spec, places=self.places, size=self.size)
+        return draw_heat_map([heat], width, places if self.mistakes else None)
 
     def _repr_svg_(self) -> str:
         return self.picture().svg
 
     def save(self, path: Any) -> None:
-        """Write `fixed` to a file, as rl.save() does.
+        """Write `fixed` to a file, as rl.save() does: if possible as a copy of the file that was
+        diagnosed, with all else as it is there.
 
         Raises LayoutError if the mistakes do not explain every value.
         """
-        if self.fixed is None or not self.sure:
-            raise LayoutError(f"the buffer cannot be repaired: {self.text}")
         fixed = self.fixed
-        save(path, fixed if isinstance(fixed, Weights) else Weights(fixed, self.spec, CUDNN))
+        if self.spec.peepholes:
+            raise LayoutError(f"peepholes are not repaired: convert it again, {self.repair}")
+        if fixed is None or not self.sure:
+            raise LayoutError(f"the buffer cannot be repaired: {self.text}")
+        fixed = fixed if isinstance(fixed, Weights) else Weights(fixed, self.spec, CUDNN)
+        if self.into and format_to_write(path) is format_to_read(self.into[0]):
+            file, name = self.into
+            source = Found({name: fixed})  # spec, layout: what the file may not record
+            convert_into(source, path, into=file, force=True, spec=self.spec, layout=fixed.layout)
+        else:
+            save(path, fixed)
 
     def __bool__(self) -> bool:
         return self.same and self.sure and not self.mistakes
@@ -91,6 +121,11 @@ class Diagnosis:
         return str(self)
 
     def __str__(self) -> str:
+        return "\n".join([*self.report, *([] if self else [f"correct: {self.repair}"])])
+
+    @property
+    def report(self) -> list[str]:
+        """The lines of the report, without the code that packs or converts correctly."""
         lines = [self.text]
         shown = self.evidence[:_MOST] if self.mistakes else ()
         lines += [f"  {line}" for line in shown]
@@ -98,10 +133,7 @@ class Diagnosis:
             lines.append(f"  and {len(self.evidence) - _MOST} more")
         if lost := list(dict.fromkeys(one.lost for one in self.mistakes if one.lost)):
             lines.append(f"cannot be restored: {'; '.join(lost)}")
-        lines += [f"note: {note}" for note in self.notes]
-        if self.mistakes or not self.same:
-            lines.append(f"correct: {self.repair}")
-        return "\n".join(lines)
+        return lines + [f"note: {note}" for note in self.notes]
 
 
 def diagnose(
@@ -122,11 +154,15 @@ def diagnose(
 ) -> Diagnosis:
     """Find the mistakes by which a packed buffer was made.
 
-    flat: cuDNN's weight space as somebody's code made it: a 1-D array, bytes, or a .npy or .bin
-        file. Or tensors in any layout, or another file, that somebody's code converted.
-    like: the weights it should have been made from: whatever Weights() accepts, or a file with one
-        RNN. spec, layout, prefix, cell, reset, recurrent_activation, activation, as_class, config,
-        format: what `like` does not record, as for load(); the last three only for a file.
+    flat: cuDNN's weight space as somebody's code made it: a 1-D array, bytes, a .npy or .bin file,
+        or another with one vector alone. Or tensors in any layout, a module, or a file, that
+        somebody's code converted or filled.
+    like: the weights it should have been made from: whatever Weights() accepts, what load()
+        returned, or a file. RNNs of two files are matched as by verify(), also a stack with its
+        layers.
+    prefix: use only what is under it, in `like`. spec, layout, cell, reset, recurrent_activation,
+        activation, as_class, config, format: what `like` or the tensors do not record, as for
+        load(); the last three only for a file.
     mmap: for files, as for load().
 
     The matrices of `like` are searched for in the buffer, and from where and how they are there
@@ -148,57 +184,57 @@ def diagnose(
         >>> bool((found.fixed == right).all())
         True
     """
-    hints = {"spec": spec, "layout": layout, "prefix": prefix, "cell": cell, "reset": reset,
+    hints = {"spec": spec, "layout": layout, "cell": cell, "reset": reset,
              "recurrent_activation": recurrent_activation, "activation": activation,
              "as_class": as_class or None,
              "config": config, "format": format}  # fmt: skip
-    true = _read_true_weights(like, {name: hint for name, hint in hints.items() if hint}, mmap)
-    buffer = _buffer(flat, mmap)
-    if buffer is None:
-        given = _given_tensors(flat, true, mmap)
-        found = explain_difference(compare_blocks(true, given))
-        return _in_their_layout(_diagnosis(found, flat=False), given)
+    hints = {name: hint for name, hint in hints.items() if hint}
+    into = given = None
+    if (buffer := _read_buffer(flat, mmap)) is not None:
+        (found,) = read_sides({"like": like}, (prefix,), hints, mmap)
+        names = [_only_name(found, like)]
+        true = found[names[0]]
+    else:
+        pair = read_sides({"like": like, "flat": flat}, (prefix, ""), hints, mmap)
+        true, given, names, name = _matching_rnns(*pair)
+        if is_path(flat) and _takes_weights(Path(flat)):
+            into = Path(flat), name
+        if given.layout == CUDNN:
+            buffer, given = (checked_rnn_of(given).arrays[0], given.spec.dtype), None
+    if hints and _is_read_without_hints(like, names, prefix, mmap, true.spec):
+        hints = {}
+    repair = line_to_paste(
+        sys._getframe(1), flat, like, names, CUDNN if given is None else given.layout,
+        {"prefix": prefix, **hints} if prefix else hints,
+    )  # fmt: skip
+    if given is not None:
+        return _diagnosis(explain_difference(compare_blocks(true, given)), repair, given, into)
+    assert buffer
     made, _ = engine.run_conversion(checked_rnn_of(true), CUDNN)
-    blocks = {key: values_of_bits(block.bits, true.spec.dtype) for key, block in own_blocks(made)}
-    return _diagnosis(
-        explain_values(truth_of(true.spec, blocks, _VECTORS[true.spec.bias]), *buffer)
-    )
+    blocks = {key: values_of_bits(one.bits, true.spec.dtype) for key, one in own_blocks(made)}
+    truth = truth_of(true.spec, blocks, _VECTORS[true.spec.bias])
+    return _diagnosis(explain_values(truth, *buffer), repair, None, into)
 
 
-def _read_true_weights(like: Any, hints: dict[str, Any], mmap: bool) -> Weights:
-    """Return the true weights. Raises LayoutError if a file has several RNNs."""
-    if isinstance(like, Weights) and not hints:
-        return like
-    if isinstance(like, (str, os.PathLike)):
-        return _only_rnn(load(like, **hints, mmap=mmap), like)
-    check_not_for_files(hints, like)
-    return Weights(like, **hints)
+def _is_read_without_hints(
+    like: Any, names: list[str], prefix: str, mmap: bool, spec: Spec
+) -> bool:
+    """Is `like` the same RNN without the hints? Then they are for the other source."""
+    with contextlib.suppress(ValueError):
+        (found,) = read_sides({"like": like}, (prefix,), {}, mmap)
+        return len(names) > 1 or found[names[0]].spec == spec
+    return False
 
 
-def _only_rnn(found: Any, path: Any) -> Weights:
-    names = found.names
-    if len(names) != 1:
-        several = f"{path} has several RNNs: choose one with " + Ask("prefix")
-        raise LayoutError(several + f": {', '.join(names)}")
-    weights: Weights = found[names[0]]
-    return weights
-
-
-def _buffer(flat: Any, mmap: bool) -> tuple[np.ndarray, str | None] | None:
+def _read_buffer(flat: Any, mmap: bool) -> tuple[np.ndarray, str | None] | None:
     """Return a flat buffer's bits and dtype (None: bytes); None if it is something else."""
-    if isinstance(flat, (str, os.PathLike)):
-        file = InputFile(require_regular_file(flat), mmap)
-        if file.path.suffix == ".npy":
-            flat = read_npy(file)
-        elif file.path.suffix == ".bin":
-            flat = np.frombuffer(file.data(), "u1")
-        else:
-            return None
+    if is_path(flat):
+        flat = _read_vector(InputFile(file_to_read(flat), mmap))
     if isinstance(flat, (bytes, bytearray, memoryview)):
         flat = np.frombuffer(flat, "u1")
     if isinstance(flat, np.ndarray) and flat.dtype == np.uint8:
         return np.ascontiguousarray(flat).reshape(-1), None
-    if isinstance(flat, (dict, list, tuple, Weights)) or getattr(flat, "ndim", None) is None:
+    if not isinstance(flat, Bits) and not hasattr(flat, "ndim"):
         return None
     bits, found = take_bits(flat, "flat")
     if bits.ndim != 1:
@@ -206,44 +242,83 @@ def _buffer(flat: Any, mmap: bool) -> tuple[np.ndarray, str | None] | None:
     return np.ascontiguousarray(bits), found
 
 
-def _given_tensors(source: Any, true: Weights, mmap: bool) -> Weights:
-    """Return tensors that somebody converted. Raises SpecError if they are of another RNN."""
-    if isinstance(source, (str, os.PathLike)):
-        try:
-            weights = _only_rnn(load(source, mmap=mmap), source)
-        except SpecError:  # it does not record everything: as `like` does
-            weights = _only_rnn(load(source, true.spec, mmap=mmap), source)
-    else:
-        try:
-            weights = source if isinstance(source, Weights) else Weights(source)
-        except SpecError:
-            weights = Weights(source, true.spec)
-    if different := differing_fields(weights.spec, true.spec):
+def _read_vector(file: InputFile) -> Any:
+    """Return the only array or the bytes of a file that has nothing else; None if it has more."""
+    format = format_to_read(file.path)
+    if format.suffix == ".npy":
+        return read_npy(file)
+    if format.suffix == ".bin":
+        return file.data()
+    if isinstance(format, TensorFormat):
+        tensors = format.read(file).tensors
+        if [(len(one.shape), one.dtype in FLOATS) for one in tensors.values()] == [(1, True)]:
+            ((name, one),) = tensors.items()
+            return one.floats(name)
+    return None
+
+
+def _takes_weights(path: Path) -> bool:
+    """Can a copy of a file have other weights?"""
+    format = format_to_read(path)
+    return bool(format.write if isinstance(format, TensorFormat) else format.replace)
+
+
+def _only_name(like: Found, source: Any) -> str:
+    """Return the name of the only RNN. Raises LayoutError if there are several."""
+    if len(like.names) != 1:
+        what = source if is_path(source) else "like"
+        choose = "choose one with " + Ask("prefix") if is_path(source) else "pass one of them"
+        raise LayoutError(f"{what} has several RNNs: " + choose + f": {', '.join(like.names)}")
+    return like.names[0]
+
+
+def _matching_rnns(like: Found, flat: Found) -> tuple[Weights, Weights, list[str], str]:
+    """Return the RNN that both have, of like and of flat; the name, or the names of the layers, in
+    like, and the name in flat.
+
+    Raises LayoutError if there is none, or several; SpecError if it is not the same RNN.
+    """
+    sides = match_sides(like, flat)
+    if len(sides.pairs) != 1:
+        several = f"{len(sides.pairs) or 'no'} RNNs of like ({', '.join(like.names)}) are in flat"
+        raise LayoutError(
+            f"{several} ({', '.join(flat.names)}), need one: choose it with " + Ask("prefix")
+            + ", or compare all of them with verify()"
+        )  # fmt: skip
+    ((name, other),) = sides.pairs.items()
+    true, given = sides.a[name], sides.b[other]
+    if different := differing_fields(given.spec, true.spec):
         raise SpecError(f"flat and like are two different RNNs: {different}")
-    return weights
+    whole = name in like and like[name].spec == true.spec
+    names = [name] if whole else [one for one in like if one not in sides.a or one == name]
+    return true, given, names, other
 
 
-def _in_their_layout(found: Diagnosis, given: Weights) -> Diagnosis:
-    """Return a diagnosis of tensors, repaired in their own layout."""
-    fixed = found.fixed
-    if fixed is not None and not given.spec.peepholes:
-        spec = given.spec.replace(bias="double")
-        with contextlib.suppress(LossyError):  # what was found does not fit: the flat buffer
-            fixed = Weights(fixed, spec, CUDNN).to(given.layout)
-    repair = f'tensors = rl.convert(like, to="{given.layout}")'
-    return replace(found, fixed=fixed, repair=repair)
-
-
-def _diagnosis(found: FoundMistakes, flat: bool = True) -> Diagnosis:
-    """Return an explanation with its evidence. flat: places are those of a buffer."""
+def _diagnosis(
+    found: FoundMistakes,
+    repair: str,
+    given: Weights | None = None,
+    into: tuple[Path, str] | None = None,
+) -> Diagnosis:
+    """Return an explanation with its evidence. given: the tensors; None for a buffer."""
     packing, spec = found.packing, found.packing.truth.spec
     shown = found.same or bool(found.mistakes)
-    fixed = None if found.fixed is None else present_array(
-        bits_of_values(found.fixed, spec.dtype), spec.dtype)  # fmt: skip
-    gaps = buffer_gaps(packing.truth, found.buffer) if found.mistakes else ()
+    fixed: Any = None
+    peepholes = spec.peepholes or (given is not None and given.spec.peepholes)
+    if found.fixed is not None and not peepholes:  # which have no flat form
+        fixed = present_array(bits_of_values(found.fixed, spec.dtype), spec.dtype)
+    if fixed is not None and given is not None:
+        double = given.spec.replace(bias="double", dtype=spec.dtype)
+        with contextlib.suppress(LossyError):  # what was found does not fit: the flat buffer
+            fixed = Weights(fixed, double, CUDNN).to(given.layout)
+    names = None if given is None else own_names(given)
     return Diagnosis(
         found.mistakes, found.same, found.sure,
-        tuple(evidence_of(packing, flat)) if shown else (),
-        tuple(packing_notes(packing, flat)) if shown else (),
-        fixed, _REPAIR, found.text, spec, gaps,
+        tuple(evidence_of(packing, names)) if shown else (),
+        tuple(packing_notes(packing, given is None)) if shown else (),
+        fixed, repair, found.text, spec, CUDNN if given is None else given.layout,
+        buffer_gaps(packing.truth, found.buffer) if found.mistakes else (),
+        tuple(places_of_blocks(packing)) if given is None and found.shows_places else (),
+        found.buffer.size,
+        into,
     )  # fmt: skip

@@ -37,6 +37,12 @@ class FoundMistakes:
     text: str
 
     @property
+    def shows_places(self) -> bool:
+        """Is the packing that of the given values, and not of repaired ones?"""
+        rules = {one.rule for one in self.mistakes}
+        return bool(rules) and not rules & {"reversed", "rolled", "units"}
+
+    @property
     def sure(self) -> bool:
         """Do the mistakes explain every value?"""
         found = any(one.rule in _NO_CAUSES[:2] for one in self.mistakes)
@@ -94,8 +100,8 @@ def _best_packing(
         if best is None or _found(packing) > _found(best[0]):
             best = packing, decoded
         in_place = any(
-            reading.form is RIGHT_FORM and reading.share == 1 and not found.slab.is_constant
-            for found, reading in packing.matrices.values()
+            one.reading.form is RIGHT_FORM and one.reading.share == 1 and not one.slab.is_constant
+            for one in packing.matrices.values()
         )
         if not decoded.rest and (in_place or (not packing.unknown and _knows_biases(packing))):
             break
@@ -105,8 +111,7 @@ def _best_packing(
 
 def _found(packing: Packing) -> tuple[int, bool, float]:
     """Order packings by what they explain; a matrix of one value is found anywhere."""
-    shares = [reading.share for found, reading in packing.matrices.values()
-              if not found.slab.is_constant]  # fmt: skip
+    shares = [one.reading.share for one in packing.matrices.values() if not one.slab.is_constant]
     return len(shares), _knows_biases(packing), sum(shares)
 
 
@@ -116,7 +121,7 @@ def _knows_biases(packing: Packing) -> bool:
 
 def _common_scale(packing: Packing) -> float:
     """Return the factor by which all matrices were multiplied; 1 if they were not."""
-    scales = [reading.scale for _, reading in packing.matrices.values()] or [1.0]
+    scales = [one.reading.scale for one in packing.matrices.values()] or [1.0]
     first = scales[0]
     same = all(abs(scale / first - 1) < 1e-3 for scale in scales)
     return first if same and not packing.unknown else 1.0
@@ -159,7 +164,7 @@ def explain_difference(c: BlockComparison) -> FoundMistakes:
 
 def _explain_blocks(c: BlockComparison, true: dict[BlockKey, Block]) -> FoundMistakes:
     truth, given = (
-        truth_of(c.spec, {key: block.numbers for key, block in blocks.items()}, BIASES)
+        truth_of(c.spec, {key: block.numbers for key, block in blocks.items()}, BIASES, c.gates)
         for blocks in (true, c.b)
     )
     return explain_values(truth, bits_of_values(given.flat, c.dtypes[1]), c.dtypes[1], "tensors")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -46,12 +46,18 @@ class HeatMapPanel:
     offsets: bool = False
 
 
-def draw_heat_map(comparisons: Sequence[HeatMapPanel], width: float) -> Picture:
-    """Return a picture of comparisons, one below the other."""
+def draw_heat_map(
+    comparisons: Sequence[HeatMapPanel],
+    width: float,
+    below: Callable[[Scene], None] | None = None,
+) -> Picture:
+    """Return a picture of comparisons, one below the other. below: draws what comes after each."""
     subjects = [_subject_of_panel(heat) for heat in comparisons]
     by_subject = {id(subject): heat for subject, heat in zip(subjects, comparisons, strict=True)}
     return draw_subjects(
-        subjects, width, lambda scene, subject: _add_panel(by_subject[id(subject)], scene, subject)
+        subjects,
+        width,
+        lambda scene, subject: _add_panel(by_subject[id(subject)], scene, subject, below),
     )
 
 
@@ -66,7 +72,9 @@ def _subject_of_panel(heat: HeatMapPanel) -> Subject:
     return Subject(alike, CUDNN, name=heat.name)
 
 
-def _add_panel(heat: HeatMapPanel, scene: Scene, subject: Subject) -> list[Part]:
+def _add_panel(
+    heat: HeatMapPanel, scene: Scene, subject: Subject, below: Callable[[Scene], None] | None
+) -> list[Part]:
     gaps = {gap.key: gap for gap in heat.gaps}
     tensors, directions = subject.tensors(), subject.spec.num_directions
     unit = ByteOffsets(_native.itemsize(heat.spec.dtype), shown=heat.offsets)
@@ -81,6 +89,9 @@ def _add_panel(heat: HeatMapPanel, scene: Scene, subject: Subject) -> list[Part]
     scene.height += 6
     scene.paragraph(MARGIN, "largest difference in a block:", "say")
     draw_legend(scene, scale)
+    if below:
+        scene.height += 12
+        below(scene)
     return [heat.text, partial(memory_in_letters, tensors, directions, unit, shade=shade)]
 
 

@@ -35,14 +35,16 @@ class SplitTensors:
     R: np.ndarray
     biases: tuple[np.ndarray, ...]
     joined: str = ""
-    _dense: dict[str, np.ndarray] = field(default_factory=dict, repr=False)
+    _dense: dict[str, tuple[str, np.ndarray]] = field(default_factory=dict, repr=False)
 
-    def dense_matrix(self, form: str, G: int, H: int) -> np.ndarray:
-        """Return W as (G, H, I), without gaps. It is kept until it is asked for in another form."""
-        if form not in self._dense:
-            self._dense.clear()
-            self._dense[form] = np.ascontiguousarray(_arrange_axes(self.W, form, G, H))
-        return self._dense[form]
+    def dense_matrix(self, role: str, form: str, G: int, H: int) -> np.ndarray:
+        """Return W or R as (G, H, I), without gaps. It is kept until it is asked for in another
+        form."""
+        kept, dense = self._dense.get(role, ("", None))
+        if dense is None or kept != form:
+            dense = np.ascontiguousarray(_arrange_axes(getattr(self, role), form, G, H))
+            self._dense[role] = form, dense
+        return dense
 
 
 @dataclass(frozen=True)
@@ -65,12 +67,9 @@ class AxisForm:
         """Return the matrices and biases, in the sense of the package's own layouts."""
         G, found = len(self.gates), GateBlocks()
         H = math.isqrt(part.R.size // G)
-        matrices = {
-            "W": _arrange_axes(part.W, self.W, G, H),
-            "R": _arrange_axes(part.R, self.R, G, H),
-        }
-        for role, gates in matrices.items():
-            found |= {(role, gate): gates[k] for k, gate in enumerate(self.gates)}
+        for role, form in (("W", self.W), ("R", self.R)):
+            matrices = part.dense_matrix(role, form, G, H)
+            found |= {(role, gate): matrices[k] for k, gate in enumerate(self.gates)}
         roles = ("bR", "bW") if self.swapped else ("bW", "bR")
         order = _gate_unit_order(self.W)
         for role, bias in zip(roles, part.biases, strict=False):
@@ -157,14 +156,12 @@ def first_outputs(
     spec: Spec, form: AxisForm, parts: Sequence[SplitTensors], x: np.ndarray
 ) -> np.ndarray:
     """Return the outputs of the first step from a zero state, (N, H), for x (N, I) and an RNN of
-    one direction. R does not count then."""
+    one direction. R and gate f do not count then."""
     for part in parts:
         blocks = form.blocks(part)
-        matrices = part.dense_matrix(form.W, len(form.gates), spec.hidden_size)
         gates: dict[str, np.ndarray] = {}
-        for gate in sorted(form.gates, key="n".__eq__):  # n may need r
-            sign = -1 if form.negated and gate == "z" else 1
-            products = sign * (x @ matrices[form.gates.index(gate)].T)
+        for gate in sorted(form.gates.replace("f", ""), key="n".__eq__):  # n may need r
+            products = x @ blocks["W", gate].T
             bw, br = blocks.get(("bW", gate), 0.0), blocks.get(("bR", gate), 0.0)
             if not may_sum_biases(spec, gate):
                 br = _CURVES[spec.recurrent_activation](gates["r"]) * br

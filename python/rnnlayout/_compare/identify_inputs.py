@@ -23,7 +23,7 @@ from rnnlayout._sources.mismatch import check_prefix, list_names
 from rnnlayout._sources.tensor_paths import strip_prefix
 from rnnlayout._weights.weights import Weights
 
-from .verify_sides import check_not_for_files
+from .sides import check_not_for_files
 
 UNITS = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
 _MOST_TENSORS, _MOST_LEVELS = 4096, 16

@@ -21,6 +21,7 @@ from .identify_inputs import UNITS, Observed
 
 # Steps with a larger tolerance, as a share of the largest output, show nothing.
 _LOOSEST = 0.02
+_KEY_VALUES = 4096
 _TINY = 1e-30  # where a plain RNN with relu gives only zeros
 _MERGES = {"sum": lambda a, b: a + b, "ave": lambda a, b: (a + b) / 2, "mul": lambda a, b: a * b}
 
@@ -47,17 +48,24 @@ class Network:
             self.spec, CPU, optional_tensors_of(self.spec), ["weight_space"], [self.flat]
         )
 
-    def key(self) -> tuple[Spec, int]:
-        """Return a key that is equal only for networks that compute the same: of two biases that
-        are added, it contains the sum.
-        """
+    @cached_property
+    def values(self) -> np.ndarray:
+        """What decides the outputs: of two biases that are added, the sum; no sign of a zero."""
         flat, views = self.flat + 0.0, block_places(self.spec)
         for (layer, direction, role, gate), (at, *shape) in views.items():
             other = views.get((layer, direction, "bR", gate))
             if role == "bW" and other and may_sum_biases(self.spec, gate):
                 flat[at : at + shape[0]] += flat[other[0] : other[0] + shape[0]]
                 flat[other[0] : other[0] + shape[0]] = 0
-        return self.spec, hash(flat.tobytes())
+        return flat
+
+    def key(self) -> tuple[Spec, bytes]:
+        """Return what networks that compute the same have in common."""
+        return self.spec, self.values[:: max(1, self.flat.size // _KEY_VALUES)].tobytes()
+
+    def same_as(self, other: Network) -> bool:
+        """Do both compute the same?"""
+        return self.spec == other.spec and np.array_equal(self.values, other.values)
 
     def run(self, x: np.ndarray, state: Any) -> tuple[np.ndarray, np.ndarray]:
         """Return y (T, N, D P) and h_n (L D, N, P)."""

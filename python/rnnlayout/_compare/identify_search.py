@@ -40,7 +40,7 @@ _STEPS, _ROWS = 3, 2  # of x and y, that a network must agree with before all ar
 _MOST_WORK = 2e11  # multiplications: a minute
 # As many multiplications take as long as it does to arrange and prepare one weight, and what a
 # network, and a first step, cost apart from their weights.
-_PER_WEIGHT, _PER_NETWORK, _FIRST_STEP = 100, 2e6, 3e5
+_PER_WEIGHT, _PER_NETWORK, _FIRST_STEP = 40, 2e6, 3e5
 _NEAREST = 3  # networks that do not agree and are kept
 _MOST_LAYERS = 8
 _CELLS: tuple[Cell, ...] = get_args(Cell)
@@ -110,7 +110,8 @@ class Search:
     """One search: the tensors, the ways to read x and y, and what was found so far. unit: the
     rounding of one operation, in the coarsest dtype that was passed. tried: how many networks were
     run. work: how many multiplications that took. stopped: whether the search gave up, because it
-    would take too long. cases: the layouts that make each network, by Network.key().
+    would take too long. cases: by Network.key(), the
+    layouts that make each network.
     """
 
     tensors: UnknownTensors
@@ -121,7 +122,7 @@ class Search:
     tried: int = 0
     work: float = 0.0
     stopped: bool = False
-    cases: dict[object, list[Case]] = field(default_factory=dict)
+    cases: dict[object, list[list[Case]]] = field(default_factory=dict)
 
     @cached_property
     def values(self) -> list[np.ndarray]:
@@ -139,12 +140,15 @@ class Search:
             except (LossyError, SpecError):  # a peephole that is not zero
                 continue
             self.work += _PER_NETWORK + _PER_WEIGHT * one.flat.size
-            key = one.key()
-            if key in self.cases:
-                self.cases[key].append(case)
-            elif self._may_go_on(0):
-                self.cases[key] = [case]
-                quick += self.tries(one, self.cases[key], self.observed, quick=True)
+            alike = self.cases.setdefault(one.key(), [])
+            for cases in alike:
+                if one.same_as(cases[0].network(self.values)):
+                    cases.append(case)
+                    break
+            else:
+                if self._may_go_on(0):
+                    alike.append([case])
+                    quick += self.tries(one, alike[-1], self.observed, quick=True)
         return self.finished(quick)
 
     def tries(
@@ -164,7 +168,7 @@ class Search:
                     parts = state if isinstance(state, tuple) else (state,)
                     cut = tuple(np.ascontiguousarray(part[:, :_ROWS]) for part in parts)
                     state = cut if len(cut) == 2 else cut[0]
-                self.work += 2 * one.flat.size * used.x.shape[0] * used.x.shape[1]
+                self.work += one.flat.size * used.x.shape[0] * used.x.shape[1]
                 for join, score in score_network(one, used, state, self.unit, self.atol):
                     yield Match(self.tensors, cases, turned, join, score)
 

@@ -34,7 +34,7 @@ def explains_length(packing: Packing, fixed: np.ndarray, rest: int) -> bool:
 def exactly_found(packing: Packing, fixed: np.ndarray) -> Packing:
     """Return a packing with only those of its matrices that were found bit for bit."""
     matrices = {
-        name: (found, reading) for name, (found, reading) in packing.matrices.items()
+        name: found for name, found in packing.matrices.items()
         if same_bits(packing.truth.part(fixed, found.slab), found.slab.values.reshape(-1))
     }  # fmt: skip
     return replace(packing, matrices=matrices, biases=None)
@@ -83,7 +83,8 @@ def _where_missing(packing: Packing, buffer: np.ndarray) -> int | None:
 
 def _in_the_right_form(packing: Packing) -> Iterator[tuple[int, MatrixReading]]:
     """Yield where each matrix that is in the right form should begin, and its reading."""
-    for name, (_, reading) in packing.matrices.items():
+    for name, found in packing.matrices.items():
+        reading = found.reading
         if reading.form is RIGHT_FORM and reading.order == tuple(sorted(reading.order)):
             yield packing.truth.starts[name], reading
 

@@ -15,7 +15,7 @@ from .matrix_forms import RIGHT_FORM, MatrixForm
 from .packed_biases import KEPT_RULE
 from .packed_matrices import LocatedMatrix
 from .packing import Packing, layer_order
-from .truth import MatrixName, Slab, Truth
+from .truth import BIASES, MatrixName, Slab, Truth
 
 BIAS_ROLE = "b"  # the role of the biases of a layer and direction in Mistake.where
 
@@ -108,9 +108,9 @@ def _roles_in_words(roles: list[str], all_of_them: bool) -> str:
 
 def _form_mistakes(packing: Packing) -> Iterator[Mistake]:
     done = {
-        name: reading.form
-        for name, (found, reading) in packing.matrices.items()
-        if reading.form is not RIGHT_FORM or not _has_another_form(found)
+        name: found.reading.form
+        for name, found in packing.matrices.items()
+        if found.reading.form is not RIGHT_FORM or not _has_another_form(found)
     }
     for form, where, words in MistakePlaces(packing).group(done, RIGHT_FORM):
         assert isinstance(form, MatrixForm)
@@ -125,16 +125,17 @@ def _has_another_form(found: LocatedMatrix) -> bool:
 def _gate_mistakes(packing: Packing) -> Iterator[Mistake]:
     gates = packing.truth.gates
     done: dict[MatrixName, Hashable] = {
-        name: _order_of(found.slab.gates, reading.order)
-        for name, (found, reading) in packing.matrices.items()
-        if len(reading.order) > 1
+        name: _order_of(packing.truth, found.slab.gates, found.reading.order)
+        for name, found in packing.matrices.items()
+        if len(found.reading.order) > 1
     }
     if packing.biases and len(gates) > 1:
         for at, layer in packing.biases.layers.items():
-            done[(*at, BIAS_ROLE)] = _order_of(gates, layer.order)
+            done[(*at, BIAS_ROLE)] = _order_of(packing.truth, gates, layer.order)
     for order, where, words in MistakePlaces(packing).group(done, ""):
-        right = "".join(gate for gate in gates if gate in str(order))
+        right = "".join(gate for gate in packing.truth.shown if gate in str(order))
         moved = [a for a, b in zip(right, str(order), strict=True) if a != b]
+        moved.sort(key=gates.index)
         text = f"gates in the order {' '.join(str(order))}, expected {' '.join(right)}"
         if len(moved) == 2:
             text = f"gates {moved[0]} and {moved[1]} swapped"
@@ -142,18 +143,23 @@ def _gate_mistakes(packing: Packing) -> Iterator[Mistake]:
         yield Mistake(f"gates {order}", text, where)
 
 
-def _order_of(gates: str, order: tuple[int, ...]) -> str:
+def _order_of(truth: Truth, gates: str, order: tuple[int, ...]) -> str:
     """Return the gates in their order, "" if it is right."""
-    found = "".join(gates[k] for k in order)
-    return "" if found == gates else found
+    return "" if order == tuple(range(len(order))) else _shown_order(truth, gates, order)
+
+
+def _shown_order(truth: Truth, gates: str, order: tuple[int, ...]) -> str:
+    """Return the gates in their order, from the first that the given layout has to its last."""
+    places = [gates.index(gate) for gate in truth.shown if gate in gates]
+    return "".join(gates[order[k]] for k in places or range(len(order)))
 
 
 def _sign_mistakes(packing: Packing) -> Iterator[Mistake]:
     gates = packing.truth.gates
     done: dict[MatrixName, Hashable] = {
-        name: _negated(found.slab.gates, reading.order, reading.signs)
-        for name, (found, reading) in packing.matrices.items()
-        if len(reading.order) == len(gates) or -1 in reading.signs
+        name: _negated(found.slab.gates, found.reading.order, found.reading.signs)
+        for name, found in packing.matrices.items()
+        if len(found.reading.order) == len(gates) or -1 in found.reading.signs
     }
     if packing.biases:
         for at, layer in packing.biases.layers.items():
@@ -179,13 +185,12 @@ def _in_places(words: str, where: Collection[MatrixName], among: Collection[Matr
 
 def _join_mistakes(packing: Packing) -> Iterator[Mistake]:
     done: dict[MatrixName, Hashable] = {}
-    spans = {name: reading.span(found.slab.shape)
-             for name, (found, reading) in packing.matrices.items()}  # fmt: skip
-    for name, (found, reading) in packing.matrices.items():
+    spans = {name: found.span for name, found in packing.matrices.items()}
+    for name, found in packing.matrices.items():
         start, stop = spans[name]
         others = (spans[one] for one in spans if one != name and one[:2] == name[:2])
         if stop - start > found.slab.size and any(a < stop and start < b for a, b in others):
-            dense = reading.pattern.strides[1] == found.slab.shape[2]
+            dense = found.reading.pattern.strides[1] == found.slab.shape[2]
             done[name] = "gate" if dense else "row"
     for how, where, _ in MistakePlaces(packing).group(done, ""):
         text = f"the input and recurrent matrices are joined {how} by {how}"
@@ -193,7 +198,7 @@ def _join_mistakes(packing: Packing) -> Iterator[Mistake]:
 
 
 def _scale_mistakes(packing: Packing) -> Iterator[Mistake]:
-    done = {name: reading.scale for name, (_, reading) in packing.matrices.items()}
+    done = {name: found.reading.scale for name, found in packing.matrices.items()}
     for scale, where, words in MistakePlaces(packing).group(done, 1.0):
         assert isinstance(scale, float)
         yield scale_mistake(scale, words, where)
@@ -287,10 +292,10 @@ def _placement_mistakes(packing: Packing) -> Iterator[Mistake]:
 def _scattered_biases(packing: Packing) -> Iterator[Mistake]:
     """Yield the mistake of biases that are apart from each other, or in an order of their own."""
     H = packing.truth.spec.hidden_size
-    steps = {reading.pattern.strides[0] for _, reading in packing.vectors.values()}
-    within = {found.slab.size for found, _ in packing.matrices.values()}
+    steps = {found.reading.pattern.strides[0] for found in packing.vectors.values()}
+    within = {found.slab.size for found in packing.matrices.values()}
     text = "the biases are apart from each other, expected: in one part, after all matrices"
-    spans = [reading.span(found.slab.shape) for found, reading in packing.vectors.values()]
+    spans = [found.span for found in packing.vectors.values()]
     if max(spans)[1] - min(spans)[0] == packing.truth.biases.size:
         names = ", ".join(f"{role} of layer {layer}{' backward' * side}"
                           for layer, side, role in packing.vectors)  # fmt: skip
@@ -387,7 +392,7 @@ def missing_parts(packing: Packing, buffer: np.ndarray, noun: str) -> Iterator[M
         text = f"{title} is not in the {noun}"
         if other := packing.copies.get(slab.name):
             moved = other in packing.matrices and (
-                packing.matrices[other][1].at == truth.starts[slab.name])  # fmt: skip
+                packing.matrices[other].reading.at == truth.starts[slab.name])  # fmt: skip
             again = " a second time" * (not moved)
             text += f": in its place is {matrix_title(other, truth)}{again}"
         elif gates := _gates_in_place(slab, packing, buffer):
@@ -416,23 +421,34 @@ def matrix_title(name: MatrixName, truth: Truth) -> str:
     return f"layer {layer}{side}, {'biases' if role == BIAS_ROLE else ROLES[role]}"
 
 
-def evidence_of(packing: Packing, flat: bool) -> Iterator[str]:
-    """Yield where each matrix is and how it was written. flat: places are those of a buffer."""
+def evidence_of(packing: Packing, names: Mapping[MatrixName, str] | None) -> Iterator[str]:
+    """Yield where each matrix is and how it was written. names: of the tensors that have it; None
+    for a buffer."""
     truth = packing.truth
-    for found, reading in packing.matrices.values():
-        how = ["elements {} to {}".format(*reading.span(found.slab.shape))] if flat else []
+    for found in packing.matrices.values():
+        title, reading = matrix_title(found.slab.name, truth), found.reading
+        how = ["elements {} to {}".format(*found.span)] if names is None else []
         how += [reading.form.words] if reading.form is not RIGHT_FORM else []
-        order = " ".join(found.slab.gates[k] for k in reading.order)
-        how += [f"gates {order}"] if len(order) > 1 else []
+        order = _shown_order(truth, found.slab.gates, reading.order)
+        how += [f"gates {' '.join(order)}"] if len(order) > 1 else []
         how += [f"{reading.share:.0%} of the samples equal"] if reading.share != 1 else []
-        yield ": ".join(text for text in (matrix_title(found.slab.name, truth), ", ".join(how))
-                        if text)  # fmt: skip
+        yield _evidence_line(names, [found.slab.name], title, how)
     if packing.biases:
         known = ((at, done) for at, done in packing.biases.layers.items() if not done.unknown)
         for place, done in known:
-            how = [f"gates {' '.join(truth.gates[k] for k in done.order)}"]
+            how = [f"gates {' '.join(_shown_order(truth, truth.gates, done.order))}"]
             how += [done.rule.words] if done.rule is not KEPT_RULE else []
-            yield f"{matrix_title((*place, BIAS_ROLE), truth)}: {', '.join(how)}"
+            title = matrix_title((*place, BIAS_ROLE), truth)
+            yield _evidence_line(names, [(*place, role) for role in BIASES], title, how)
+
+
+def _evidence_line(
+    names: Mapping[MatrixName, str] | None, places: list[MatrixName], title: str, how: list[str]
+) -> str:
+    """Return "kernel (layer 0, input matrix): gates i f g o"."""
+    own = dict.fromkeys(names[place] for place in places if place in names) if names else ()
+    title = f"{', '.join(own)} ({title})" if own else title
+    return ": ".join(text for text in (title, ", ".join(how)) if text)
 
 
 def packing_notes(packing: Packing, flat: bool) -> Iterator[str]:
@@ -441,8 +457,10 @@ def packing_notes(packing: Packing, flat: bool) -> Iterator[str]:
     zero = [role for k, role in enumerate(truth.roles) if not truth.biases[:, :, k].any()]
     if zero and flat:
         yield f"{' and '.join(zero)} of like are zero: they do not show what was done to them"
-    for found, reading in packing.matrices.values():
-        others = {(r.form, r.order) for r in found.readings} - {(reading.form, reading.order)}
+    for found in packing.matrices.values():
+        others = {(r.form, r.order) for r in found.readings[1:]} - {
+            (found.reading.form, found.reading.order)
+        }
         gates, rows, columns = found.slab.shape
         if others and rows != columns and gates > 1:
             title = matrix_title(found.slab.name, truth)

@@ -10,123 +10,84 @@ import numpy as np
 
 from .truth import Truth, comparable, gate_orders, largest
 
-Vectors = Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
+# For each of the two vectors that are written, the factors of bW and of bR in it.
+Factors = tuple[tuple[float, float], tuple[float, float]]
+_KEEP: Factors = ((1, 0), (0, 1))
+_SPLIT = "how the sums were split between bW and bR"
 
 
 @dataclass(frozen=True)
 class BiasRule:
     """One row of the table: what was done to the two bias vectors w and r of a layer.
 
-    make: returns what the rule makes of w and r. undo: returns w and r again, as far as that is
-    possible. words: what was done, to follow "the biases are". lost: what undo cannot restore, ""
-    if it restores everything.
+    words: what was done, to follow "the biases are". made: what the rule makes of w and r. lost:
+    what cannot be restored, "" if all can. kept: what makes w and r of it again, as far as that is
+    possible. but_n: gate n of a GRU is left as it is.
     """
 
     name: str
     words: str
-    make: Vectors
-    undo: Vectors
+    made: Factors
     lost: str = ""
+    kept: Factors = _KEEP
+    but_n: bool = False
+
+    def make(self, w: np.ndarray, r: np.ndarray) -> list[np.ndarray]:
+        made = _combine(self.made, w, r)
+        if self.but_n:  # the gates are r z n
+            made = [np.concatenate([x[..., :-1, :], own[..., -1:, :]], axis=-2)
+                    for x, own in zip(made, (w, r), strict=True)]  # fmt: skip
+        return made
+
+    def undo(self, w: np.ndarray, r: np.ndarray) -> list[np.ndarray]:
+        return _combine(self.kept, w, r)
 
     @property
     def keeps_sum(self) -> bool:
         """Are the sums of the biases right?"""
-        return self.lost == _SPLIT and self.name not in ("sum-twice", "folded")
+        return all(sum(column) == 1 for column in zip(*self.made, strict=True)) and not self.but_n
 
 
-def _zeros_like(x: np.ndarray) -> np.ndarray:
-    return np.zeros_like(x)
+def _combine(factors: Factors, w: np.ndarray, r: np.ndarray) -> list[np.ndarray]:
+    """Return the two sums of these multiples. One that is multiplied by 1 alone keeps its bits."""
+    found = []
+    for row in factors:
+        parts = [x if factor == 1 else x * factor
+                 for x, factor in zip((w, r), row, strict=True) if factor]  # fmt: skip
+        found.append(sum(parts[1:], parts[0]) if parts else np.zeros_like(w))
+    return found
 
 
-def _keep_both(w: np.ndarray, r: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    return w, r
-
-
-def _but_n(x: np.ndarray, n: np.ndarray) -> np.ndarray:
-    """Return x with gate n of another array, for a GRU: its gates are r z n."""
-    return np.concatenate([x[..., :-1, :], n[..., -1:, :]], axis=-2)
-
-
-_SPLIT = "how the sums were split between bW and bR"
 BIAS_RULES = (
-    BiasRule("kept", "", _keep_both, _keep_both),
+    BiasRule("kept", "", _KEEP),
+    BiasRule("summed", "summed (the sum is in bW, and 0 in bR)", ((1, 1), (0, 0)), _SPLIT),
     BiasRule(
-        "summed",
-        "summed (the sum is in bW, and 0 in bR)",
-        lambda w, r: (w + r, _zeros_like(r)),
-        _keep_both,
-        _SPLIT,
+        "summed-recurrent", "summed (the sum is in bR, and 0 in bW)", ((0, 0), (1, 1)), _SPLIT
     ),
     BiasRule(
-        "summed-recurrent",
-        "summed (the sum is in bR, and 0 in bW)",
-        lambda w, r: (_zeros_like(w), w + r),
-        _keep_both,
-        _SPLIT,
+        "sum-twice", "summed (the sum is in both vectors and counts twice)", ((1, 1), (1, 1)),
+        _SPLIT, ((1, 0), (0, 0)),
     ),
     BiasRule(
-        "sum-twice",
-        "summed (the sum is in both vectors and counts twice)",
-        lambda w, r: (w + r, w + r),
-        lambda w, r: (w, _zeros_like(r)),
-        _SPLIT,
+        "sum-halved", "summed (half of the sum is in each vector)", ((0.5, 0.5), (0.5, 0.5)), _SPLIT
     ),
     BiasRule(
-        "sum-halved",
-        "summed (half of the sum is in each vector)",
-        lambda w, r: (w / 2 + r / 2, w / 2 + r / 2),
-        _keep_both,
-        _SPLIT,
+        "folded", "summed, except those of gate n", ((1, 1), (0, 0)), _SPLIT, but_n=True
+    ),
+    BiasRule("halved", "halved", ((0.5, 0), (0, 0.5)), "", ((2, 0), (0, 2))),
+    BiasRule("doubled", "doubled", ((2, 0), (0, 2)), "", ((0.5, 0), (0, 0.5))),
+    BiasRule("bR-dropped", "incomplete: bR is replaced by 0", ((1, 0), (0, 0)), "bR"),
+    BiasRule("bW-dropped", "incomplete: bW is replaced by 0", ((0, 0), (0, 1)), "bW"),
+    BiasRule("dropped", "replaced by 0", ((0, 0), (0, 0)), "bW and bR"),
+    BiasRule(
+        "bW-twice", "wrong: bW is in both vectors", ((1, 0), (1, 0)), "bR", ((1, 0), (0, 0))
     ),
     BiasRule(
-        "folded",
-        "summed, except those of gate n",
-        lambda w, r: (_but_n(w + r, w), _but_n(_zeros_like(r), r)),
-        _keep_both,
-        _SPLIT,
+        "bR-twice", "wrong: bR is in both vectors", ((0, 1), (0, 1)), "bW", ((0, 0), (0, 1))
     ),
-    BiasRule("halved", "halved", lambda w, r: (w / 2, r / 2), lambda w, r: (w * 2, r * 2)),
-    BiasRule("doubled", "doubled", lambda w, r: (w * 2, r * 2), lambda w, r: (w / 2, r / 2)),
-    BiasRule(
-        "bR-dropped",
-        "incomplete: bR is replaced by 0",
-        lambda w, r: (w, _zeros_like(r)),
-        _keep_both,
-        "bR",
-    ),
-    BiasRule(
-        "bW-dropped",
-        "incomplete: bW is replaced by 0",
-        lambda w, r: (_zeros_like(w), r),
-        _keep_both,
-        "bW",
-    ),
-    BiasRule(
-        "dropped",
-        "replaced by 0",
-        lambda w, r: (_zeros_like(w), _zeros_like(r)),
-        _keep_both,
-        "bW and bR",
-    ),
-    BiasRule(
-        "bW-twice",
-        "wrong: bW is in both vectors",
-        lambda w, r: (w, w),
-        lambda w, r: (w, _zeros_like(r)),
-        "bR",
-    ),
-    BiasRule(
-        "bR-twice",
-        "wrong: bR is in both vectors",
-        lambda w, r: (r, r),
-        lambda w, r: (_zeros_like(w), r),
-        "bW",
-    ),
-)
+)  # fmt: skip
 KEPT_RULE = BIAS_RULES[0]
-SPLIT_RULE = BiasRule(
-    "split", "split differently between bW and bR", _keep_both, _keep_both, _SPLIT
-)
+SPLIT_RULE = BiasRule("split", "split differently between bW and bR", _KEEP, _SPLIT)
 # Of a forget gate's bias: the vector that 1 was added to or subtracted from.
 BIAS_SHIFTS = ((0, 0.0), (0, 1.0), (0, -1.0), (1, 1.0), (1, -1.0))
 _MOST_WRONG = 0.3  # of the values of a layer: values here and there may have been changed

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations, pairwise
 from typing import Any
 
@@ -66,9 +66,13 @@ class LocatedMatrix:
     readings: tuple[MatrixReading, ...]
 
     @property
+    def reading(self) -> MatrixReading:
+        return self.readings[0]
+
+    @property
     def span(self) -> tuple[int, int]:
         """Where it begins and ends."""
-        return self.readings[0].span(self.slab.shape)
+        return self.reading.span(self.slab.shape)
 
 
 Located = dict[MatrixName, LocatedMatrix]
@@ -87,23 +91,20 @@ class MatrixFinder:
         self._all_patterns: dict[MatrixName, list[Pattern]] = {}
         self._indices: dict[tuple[MatrixName, Pattern], np.ndarray] = {}
 
-    def find(self) -> list[LocatedMatrix]:
+    def find(self, exactly: bool = False) -> Located:
         """Return the matrices that are in the buffer, in its order: those that are there as they
-        are, then those that were multiplied, rounded, or changed otherwise."""
+        are, and if not `exactly` those that were multiplied, rounded, or changed otherwise."""
         found: Located = {}
-        for compare in (_equal_shares, _scaled_shares, _kept_shares, _near_shares, _correlations):
+        near = (_scaled_shares, _kept_shares, _near_shares, _correlations)
+        for compare in (_equal_shares, *(() if exactly else near)):
             self._find_all(compare, found)
             if len(found) == len(self.slabs):
                 break
         else:
-            self._find_together(found)
-        return sorted(found.values(), key=lambda one: (one.span, self.slabs.index(one.slab)))
-
-    def find_exactly(self) -> list[LocatedMatrix]:
-        """Return only those that are there as they are."""
-        found: Located = {}
-        self._find_all(_equal_shares, found)
-        return sorted(found.values(), key=lambda one: (one.span, self.slabs.index(one.slab)))
+            if not exactly:
+                self._find_together(found)
+        in_order = sorted(found.values(), key=lambda one: (one.span, self.slabs.index(one.slab)))
+        return _simplest_readings({one.slab.name: one for one in in_order})
 
     def fits(self, slab: Slab, at: int) -> bool:
         """Is a matrix there as it should be?"""
@@ -134,24 +135,26 @@ class MatrixFinder:
         """Add the matrices that are where they should be, if all that are left correlate together:
         each may be too small to show it."""
         left = [slab for slab in self.slabs if slab.name not in found]
-        pairs = []
+        sums = []  # for each gate: of x v, of x x and of v v
         for slab in left:
             at = self.expected[slab.name]
-            values = comparable(self.buffer[at : at + slab.size])
-            if values.size < slab.size:
+            x = self.buffer[at : at + slab.size]
+            if x.size < slab.size:
                 return
-            pairs.append((values, comparable(slab.values.reshape(-1))))
-        x, v = (np.concatenate(part).reshape(1, 1, -1) for part in zip(*pairs, strict=True))
+            x, v = x.reshape(len(slab.values), -1), slab.values.reshape(len(slab.values), -1)
+            with np.errstate(all="ignore"):
+                sums += list(zip(*(np.einsum("gi,gi->g", a, b, dtype="f8")
+                                   for a, b in ((x, v), (x, x), (v, v))), strict=True))  # fmt: skip
         with np.errstate(all="ignore"):
-            share, minus, _ = _correlations(x, v[0], self.eps)
-            gates = [share for (x, v), slab in zip(pairs, left, strict=True)
-                     for share in _gate_correlations(x, v, len(slab.values))]  # fmt: skip
-        if share[0, 0] >= ENOUGH_SAMPLES and not minus[0, 0] and min(gates) > 0.5:
+            gates = np.array([*sums, np.sum(sums, axis=0)])
+            share = gates[:, 0] / np.sqrt(gates[:, 1] * gates[:, 2])
+        enough = _RELATED / np.sqrt(sum(slab.size for slab in left))
+        if share[-1] >= max(ENOUGH_SAMPLES, enough) and share.min() > 0.5:
             for slab in left:
                 order = tuple(range(slab.shape[0]))
                 right = self._patterns(slab)[0]
                 reading = MatrixReading(right, self.expected[slab.name], order, (1,) * len(order),
-                                        float(share[0, 0]))  # fmt: skip
+                                        float(share[-1]))  # fmt: skip
                 found[slab.name] = LocatedMatrix(slab, (reading,))
 
     def _patterns(self, slab: Slab) -> list[Pattern]:
@@ -342,11 +345,6 @@ def _correlations(x: np.ndarray, v: np.ndarray, eps: float) -> Any:
     return np.where(strong, np.abs(share), 0), share < 0, np.ones_like(share)
 
 
-def _gate_correlations(x: np.ndarray, v: np.ndarray, gates: int) -> list[float]:
-    x, v = x.reshape(gates, -1), v.reshape(gates, -1)
-    return list((x * v).sum(axis=1) / np.sqrt((x**2).sum(axis=1) * (v**2).sum(axis=1)))
-
-
 # ------------------------------------------------------------------------------- where values are
 
 
@@ -437,17 +435,18 @@ def _solve(
     return None
 
 
-def simplest_readings(
-    found: list[LocatedMatrix],
-) -> dict[MatrixName, tuple[LocatedMatrix, MatrixReading]]:
-    """Choose a reading of each matrix so that the fewest different mistakes are needed."""
-    readings = {one.slab.name: list(one.readings) for one in found}
+def _simplest_readings(found: Located) -> Located:
+    """Put a reading of each matrix first so that the fewest different mistakes are needed."""
+    readings = {name: list(one.readings) for name, one in found.items()}
     for trait in (
         lambda r: MATRIX_FORMS.index(r.form) if r.form in MATRIX_FORMS else len(MATRIX_FORMS),
         lambda r: (len(r.order), r.order),
     ):
         _settle_trait(readings, trait)
-    return {one.slab.name: (one, readings[one.slab.name][0]) for one in found}
+    return {
+        name: replace(one, readings=tuple(dict.fromkeys([*readings[name], *one.readings])))
+        for name, one in found.items()
+    }
 
 
 def _settle_trait(

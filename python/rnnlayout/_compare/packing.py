@@ -17,7 +17,7 @@ from .packed_biases import (
     bias_sizes,
     read_biases,
 )
-from .packed_matrices import LocatedMatrix, MatrixFinder, MatrixReading, simplest_readings
+from .packed_matrices import Located, MatrixFinder
 from .truth import MatrixName, Slab, Truth
 
 
@@ -34,12 +34,12 @@ class Packing:
 
     truth: Truth
     size: int
-    matrices: dict[MatrixName, tuple[LocatedMatrix, MatrixReading]]
+    matrices: Located
     unknown: list[Slab]
     free: list[tuple[int, int]]
     biases: PackedBiases | None
     copies: dict[MatrixName, MatrixName]
-    vectors: dict[MatrixName, tuple[LocatedMatrix, MatrixReading]] = field(default_factory=dict)
+    vectors: Located = field(default_factory=dict)
 
     def undo(self, buffer: np.ndarray) -> np.ndarray:
         """Return the numbers of a buffer that was packed like this in cuDNN's order.
@@ -53,7 +53,7 @@ class Packing:
         for slab in truth.slabs + (truth.bias_vectors if self.vectors else []):
             part = fixed[at : at + slab.size].reshape(slab.shape)
             if slab.name in places:
-                reading = places[slab.name][1]
+                reading = places[slab.name].reading
                 chunk = reading.pattern.take(buffer, reading.at, slab.shape)
                 _gates_back(part, chunk, reading.order, reading.signs)
                 if reading.scale != 1:
@@ -96,7 +96,7 @@ def _gates_back(
 
 def packing_of(truth: Truth, buffer: np.ndarray) -> Packing:
     """Find out how a buffer of values was packed: exactly, and else nearly."""
-    matrices = simplest_readings(MatrixFinder(truth.slabs, buffer).find())
+    matrices = MatrixFinder(truth.slabs, buffer).find()
     unknown = [slab for slab in truth.slabs if slab.name not in matrices]
     free = _free_pieces(truth, matrices, buffer.size)
     copies = _copied_matrices(truth, unknown, buffer)
@@ -111,7 +111,7 @@ def packing_of(truth: Truth, buffer: np.ndarray) -> Packing:
             biases = copied
         if biases and biases.wrong and len({stop - start for start, stop in free}) > 1:
             biases = biases.unrecognized()  # parts that no packer makes, which do not fit
-    vectors: dict[MatrixName, tuple[LocatedMatrix, MatrixReading]] = {}
+    vectors: Located = {}
     kept = biases and all(one.rule is KEPT_RULE for one in biases.layers.values())
     sure = kept or (biases and buffer.size <= truth.size)  # more values: 0 is found in padding too
     if matrices and (biases is None or biases.wrong or not biases.known or not sure):
@@ -120,22 +120,18 @@ def packing_of(truth: Truth, buffer: np.ndarray) -> Packing:
     return Packing(truth, buffer.size, matrices, unknown, free, biases, copies, vectors)
 
 
-def _located_biases(
-    truth: Truth, buffer: np.ndarray
-) -> dict[MatrixName, tuple[LocatedMatrix, MatrixReading]]:
+def _located_biases(truth: Truth, buffer: np.ndarray) -> Located:
     """Return where each bias vector is, whatever is between them; nothing if one is not found."""
     vectors = truth.bias_vectors
     if any(vector.is_constant for vector in vectors):
         return {}
-    found = MatrixFinder(vectors, buffer, truth.num_weights).find_exactly()
-    return simplest_readings(found) if len(found) == len(vectors) else {}
+    found = MatrixFinder(vectors, buffer, truth.num_weights).find(exactly=True)
+    return found if len(found) == len(vectors) else {}
 
 
-def _biases_as_located(
-    vectors: dict[MatrixName, tuple[LocatedMatrix, MatrixReading]],
-) -> PackedBiases:
-    layers = {name[:2]: LayerBiases(KEPT_RULE, reading.order, reading.signs)
-              for name, (_, reading) in vectors.items()}  # fmt: skip
+def _biases_as_located(vectors: Located) -> PackedBiases:
+    layers = {name[:2]: LayerBiases(KEPT_RULE, one.reading.order, one.reading.signs)
+              for name, one in vectors.items()}  # fmt: skip
     return PackedBiases(BiasArrangement(), len({name[2] for name in vectors}), layers)
 
 
@@ -183,15 +179,13 @@ def _copied_biases(
     return replace(biases, layers=layers)
 
 
-def _free_pieces(
-    truth: Truth, matrices: dict[MatrixName, tuple[LocatedMatrix, MatrixReading]], size: int
-) -> list[tuple[int, int]]:
+def _free_pieces(truth: Truth, matrices: Located, size: int) -> list[tuple[int, int]]:
     """Return the pieces of the buffer that are not matrices. One that was not found is assumed
     where it should be."""
     used = np.zeros(size, bool)
     for slab in truth.slabs:
         if slab.name in matrices:
-            reading = matrices[slab.name][1]
+            reading = matrices[slab.name].reading
             reading.pattern.mark(used, reading.at, slab.shape)
         else:
             truth.part(used, slab)[:] = True
@@ -199,7 +193,7 @@ def _free_pieces(
     return [(int(start), int(stop)) for start, stop in ends.reshape(-1, 2)]
 
 
-def layer_order(matrices: dict[MatrixName, tuple[LocatedMatrix, MatrixReading]]) -> BiasArrangement:
+def layer_order(matrices: Located) -> BiasArrangement:
     """Return the order of layers and directions that the matrices show, as one of biases."""
     names = [name[:2] for name in matrices if name[2] == "R"]
     turned = set()
@@ -210,12 +204,11 @@ def layer_order(matrices: dict[MatrixName, tuple[LocatedMatrix, MatrixReading]])
     return BiasArrangement("dlvgo" if len(runs) > len({*runs}) else "ldvgo", frozenset(turned))
 
 
-def _expected_biases(
-    truth: Truth, matrices: dict[MatrixName, tuple[LocatedMatrix, MatrixReading]]
-) -> ExpectedBiases:
+def _expected_biases(truth: Truth, matrices: Located) -> ExpectedBiases:
     orders, negated = {}, {}
-    for (layer, direction, role), (found, reading) in matrices.items():
+    for (layer, direction, role), found in matrices.items():
         if role == "R":
+            reading = found.reading
             orders[layer, direction] = reading.order
             pairs = zip(reading.order, reading.signs, strict=True)
             minus = {found.slab.gates[gate] for gate, sign in pairs if sign == -1}

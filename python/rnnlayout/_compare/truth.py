@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import permutations
 
@@ -58,14 +58,16 @@ class Slab:
 class Truth:
     """All numbers of an RNN: the matrices in cuDNN's order, and the biases as (L, D, V, G, H).
 
-    V is the number of bias vectors, 0 to 2; roles are theirs.
+    V is the number of bias vectors, 0 to 2; roles are theirs. gates: the letters of the gates.
+    shown: the same in the order of the layout that was given, in which they are reported.
     """
 
     spec: Spec
     slabs: list[Slab]
     biases: np.ndarray
     roles: tuple[str, ...]
-    gates: str = field(default="")
+    gates: str
+    shown: str
 
     @property
     def num_weights(self) -> int:
@@ -135,8 +137,11 @@ def same_bits(a: np.ndarray, b: np.ndarray) -> bool:
     return np.array_equal(a.view(unsigned), b.view(unsigned))
 
 
-def truth_of(spec: Spec, blocks: Mapping[BlockKey, np.ndarray], roles: tuple[str, ...]) -> Truth:
-    """Return the truth of an RNN's blocks of values. roles: the bias vectors that it has."""
+def truth_of(
+    spec: Spec, blocks: Mapping[BlockKey, np.ndarray], roles: tuple[str, ...], shown: str = ""
+) -> Truth:
+    """Return the truth of an RNN's blocks of values. roles: the bias vectors that it has. shown:
+    the gates in the order in which they are reported, by default in cuDNN's."""
     groups: dict[MatrixName, list[BlockKey]] = {}
     for key in blocks:
         groups.setdefault(key[:3], []).append(key)
@@ -154,7 +159,7 @@ def truth_of(spec: Spec, blocks: Mapping[BlockKey, np.ndarray], roles: tuple[str
         if role in roles:
             vector = blocks[layer, direction, role, gate][:, 0]
             biases[layer, direction, roles.index(role), gates.index(gate)] = vector
-    return Truth(spec, slabs, biases, roles, gates)
+    return Truth(spec, slabs, biases, roles, gates, shown or gates)
 
 
 _SAMPLES_KEPT = 96  # of all gates

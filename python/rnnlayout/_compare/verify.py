@@ -6,11 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rnnlayout._files.tensor_sets.choose_rnns import (
-    check_known_names,
-    match_names,
-    stack_layers_as_in,
-)
+from rnnlayout._files.tensor_sets.choose_rnns import check_known_names
 from rnnlayout._model.asks import Ask, join_messages
 from rnnlayout._model.config import describe_config
 from rnnlayout._model.layout import Layout
@@ -22,7 +18,7 @@ from rnnlayout._weights.weights import Weights
 from .blocks import BlockGap, GateKey, compare_blocks
 from .explanation import likely_causes
 from .heat_map import HeatMapPanel, draw_heat_map
-from .verify_sides import read_both_sides, stack_both_sides
+from .sides import match_sides, read_sides, stack_both_sides
 
 _MOST = 40  # lines of a report
 
@@ -46,6 +42,11 @@ class ComparedPair:
     def __bool__(self) -> bool:
         return bool(self.text)
 
+    @property
+    def name(self) -> str:
+        """Both names, or one if they are the same or the other side has none."""
+        return " and ".join(dict.fromkeys(filter(None, (self.a, self.b))))
+
 
 @dataclass(frozen=True, repr=False)
 class Verified:
@@ -57,6 +58,8 @@ class Verified:
     unread: name -> why it could not be read, of either side.
     alike: what to pass as map= if RNNs of only_a are those of only_b that have their sizes; where
         several have the same sizes, that are equal.
+    again: "a: NAME" or "b: NAME" -> another RNN of that side whose arrays it has: a module that is
+        called twice, or has two names. It is not compared again.
     """
 
     pairs: tuple[ComparedPair, ...]
@@ -64,6 +67,7 @@ class Verified:
     only_b: tuple[str, ...] = ()
     unread: Mapping[str, Exception] | None = None
     alike: Mapping[str, str] = field(default_factory=dict)
+    again: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def equal(self) -> bool:
@@ -94,10 +98,10 @@ class Verified:
     def __str__(self) -> str:
         lines: list[str] = []
         for pair in self.pairs:
-            name = pair.a if pair.a == pair.b else f"{pair.a} and {pair.b}"
             text = pair.text or "equal"
-            lines.append(f"{name}: " + text if name else text)
+            lines.append(f"{pair.name}: " + text if pair.name else text)
             lines += [f"  {pair.note}"] if pair.note else []
+        lines += [f"{name[3:]} in {name[0]}: {other} again" for name, other in self.again.items()]
         lines += [f"{name}: only in a" for name in self.only_a]
         lines += [f"{name}: only in b" for name in self.only_b]
         if self.alike:
@@ -111,10 +115,9 @@ class Verified:
 
 def _pair_panel(pair: ComparedPair) -> HeatMapPanel:
     assert pair.spec
-    name = pair.a if pair.a == pair.b else f"{pair.a} and {pair.b}"
     first, *more = pair.text.replace(f", {pair.spec}", "", 1).splitlines() or ["equal"]
     text = "; ".join([first, *(line for line in more if not line.startswith(" "))])  # the cause
-    return HeatMapPanel(name, pair.spec, text, pair.gaps)
+    return HeatMapPanel(pair.name, pair.spec, text, pair.gaps)
 
 
 def verify(
@@ -154,7 +157,8 @@ def verify(
 
     RNNs are matched by name; NAME and the names that formats make of it (`enc.rnn`, `enc_rnn`,
     `/enc/rnn/LSTM`) are one. If each side has only one RNN, names do not matter. NAME_0, NAME_1
-    ... are the layers of NAME on the other side: in Keras and ONNX each layer is an RNN. They are
+    ... are the layers of NAME on the other side: in Keras and ONNX each layer is an RNN. A module
+    that is called twice or has two names, and so the same arrays, is one RNN. RNNs are
     compared gate by gate after conversion to one form. If one has one bias per gate and the other
     two, their sum is compared, rounded as a conversion rounds it; the hard sigmoids of Keras 2 and
     3 are compared as a conversion makes the one of the other. The report says so.
@@ -173,15 +177,11 @@ def verify(
              "recurrent_activation": recurrent_activation, "activation": activation,
              "as_class": as_class or None,
              "config": config, "format": format}  # fmt: skip
-    first, second = read_both_sides(
-        a, b, prefix, {name: hint for name, hint in hints.items() if hint is not None}, mmap
-    )
-    first, second = stack_both_sides(first, second, stack or ())
-    first, second = stack_layers_as_in(first, second), stack_layers_as_in(second, first)
-    pairs = {
-        x: y for x, y in match_names(first, second, map).items()
-        if x in first and y in second
-    }  # fmt: skip
+    hints = {name: hint for name, hint in hints.items() if hint is not None}
+    first, second = read_sides({"a": a, "b": b}, (prefix, prefix), hints, mmap)
+    sides = match_sides(*stack_both_sides(first, second, stack or ()), map, only or ())
+    first, second = sides.a, sides.b
+    pairs = {x: y for x, y in sides.pairs.items() if x in first and y in second}
     if only is not None:
         known = dict.fromkeys([*first.names, *second.names])
         check_known_names(only, known, "only")
@@ -202,6 +202,7 @@ def verify(
         {f"{side}: {name}": why for side, found in (("a", first), ("b", second))
          for name, why in found.unread.items() if only is None or name in only} or None,
         {**(map or {}), **alike} if alike else {},
+        {name: other for name, other in sides.again.items() if only is None or other in only},
     )  # fmt: skip
 
 

@@ -68,5 +68,5 @@ def _add_conversion(to: Layout, scene: Scene, subject: Subject) -> list[Part]:
     _, grade, *told = conversion_in_words(spec, layout, to, subject.optional_tensors).split("\n")
     scene.paragraph(MARGIN, f"{layout} -> {to}: {grade.removeprefix('grade: ')}", "say")
     scene.height += 8
-    draw_ribbons(scene, spec, (source.tensors(), target.tensors()), (layout, to), moves)
+    draw_ribbons(scene, spec, (source.tensors(), target.tensors()), (str(layout), str(to)), moves)
     return [*parts, grade, *told]

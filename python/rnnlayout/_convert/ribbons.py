@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from rnnlayout import _native
-from rnnlayout._model.layout import BlockKey, Layout
+from rnnlayout._model.layout import BlockKey
 from rnnlayout._model.picture.memory import Region, TensorMemory
 from rnnlayout._model.picture.scene import MARGIN, Band, Box, Scene, Text, gate_colour, shorten_text
 from rnnlayout._model.picture.strips import (
@@ -42,10 +42,11 @@ def draw_ribbons(
     scene: Scene,
     spec: Spec,
     tensors: tuple[list[TensorMemory], list[TensorMemory]],
-    layouts: tuple[Layout, Layout],
+    names: tuple[str, str],
     moves: Moves,
 ) -> None:
-    """Add the tensors of both layouts and the moves between them, below what there is.
+    """Add the tensors of both sides, under their names, and the moves between them, below what
+    there is.
 
     Layers and directions that are converted as an earlier one are only named.
     """
@@ -56,10 +57,10 @@ def draw_ribbons(
     pixels = max(columns[0].count, columns[1].count) * _PER_PIECE
     scale = min(_pixels_per_element(column, pixels) for column in columns)
     wide = min(240.0, (scene.width - 2 * MARGIN) * 0.32)
-    for column, layout, left in zip(
-        columns, layouts, (MARGIN, scene.width - MARGIN - wide), strict=True
+    for column, name, left in zip(
+        columns, names, (MARGIN, scene.width - MARGIN - wide), strict=True
     ):
-        name = shorten_text(str(layout), "name", wide)
+        name = shorten_text(name, "name", wide)
         scene.add(Text(left, scene.height + 12, name, "name"))
         column.lay_out(left, wide, scene.height + 20, scale)
     every = [move for place in shown for move in moves.every[place]]

@@ -249,7 +249,8 @@ def convert_into(
     progress: Progress | None = None,
     **hints: Any,
 ) -> Converted:
-    """Write a copy of the file `into` to `dst`, with the weights of the RNNs of `src`.
+    """Write a copy of the file `into` to `dst`, with the weights of the RNNs of `src`, a file or
+    what load() returned.
 
     only, stack: the RNNs of `src` that are used, as in convert_file(). RNNs are matched by name as
     in verify(), also one of several layers with RNNs of one layer each, NAME_0, NAME_1 ... or
@@ -259,7 +260,8 @@ def convert_into(
     record is taken from the hints too.
     Raises LayoutError if no names match, or two RNNs of one name are not the same.
     """
-    path, model, dst = file_to_read(src), file_to_read(into), Path(dst)
+    model, dst = file_to_read(into), Path(dst)
+    path = model if isinstance(src, Found) else file_to_read(src)
     format = format_to_read(model, asks=False)
     put = format.replace if isinstance(format, ModelFormat) else None
     if not (put or (isinstance(format, TensorFormat) and format.write)):
@@ -270,7 +272,7 @@ def convert_into(
     if format_to_write(dst, copies=True) is not format:
         raise FileError(f"{dst}: a copy of {model} needs the same suffix, {format.suffix}")
     old, file = _read_model(model, hints)
-    source = load(path, **hints)
+    source = src if isinstance(src, Found) else load(path, **hints)
     new = stack_layers_as_in(choose_rnns(source, only, stack), old)
     new, map = split_layers_as_in(new, old, map)
     check_free(dst, force, path, model)
@@ -307,7 +309,7 @@ def _read_model(model: Path, hints: Mapping[str, Any]) -> tuple[Found, TensorFil
     mmap = hints.get("mmap", True)
     try:
         found, file = read_file(model, Hints(mmap=mmap), asks=False)
-    except (LayoutError, SpecError):
+    except (LayoutError, SpecError, FileError):  # FileError: its tensors have no names
         again = True
     else:
         again = bool(found.undecided and known)

@@ -160,6 +160,8 @@ def _scores(layout: Layout, found: set[str], most: int) -> Iterator[tuple[int, i
         first, each = len(one.names), len(one.two_layers.names) - len(one.names)
         if first <= most:
             yield 4 * len(found.intersection(one.names)) - first, first, one.names
+        if not each:  # all layers are in one vector
+            continue
         names = replace(one, num_layers=2 + max(0, most - first - each) // each).names
         shared = len(found.intersection(names[:first]))
         for count in range(first + each, min(most, len(names)) + 1, each):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from shlex import quote
+from typing import TYPE_CHECKING
 
 from rnnlayout._cli.options import (
     DONE,
@@ -11,10 +13,20 @@ from rnnlayout._cli.options import (
     add_json,
     add_pictures,
     add_reading,
+    in_options,
     load_hints,
 )
 from rnnlayout._cli.pictures import check_free_pictures, write_pictures
-from rnnlayout._cli.terminal import print_json, print_message, print_wrapped, printable
+from rnnlayout._cli.terminal import (
+    print_json,
+    print_message,
+    print_text,
+    print_wrapped,
+    printable,
+)
+
+if TYPE_CHECKING:
+    from rnnlayout._compare.diagnose import Diagnosis
 
 SUMMARY = "find the mistakes by which packed weights were made"
 DESCRIPTION = """\
@@ -32,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_file(parser, "file", metavar="FILE", help="the packed weights")
     whose = "the weights that were packed: a file with one RNN"
     add_file(parser, "--like", required=True, metavar="FILE", help=whose)
-    fixed = "write the buffer with the mistakes undone, as .npy, .bin or .safetensors"
+    fixed = "write FILE with the mistakes undone, in any format that convert writes"
     add_file(parser, "--fix", metavar="OUT", help=fixed)
     add_pictures(parser, "a picture of where the buffer is wrong")
     parser.add_argument("--force", action="store_true", help="overwrite OUT if it exists")
@@ -76,12 +88,31 @@ def run(options: argparse.Namespace) -> int:
             ],
             "evidence": list(found.evidence),
             "notes": list(found.notes),
-            "repair": found.repair,
+            "repair": _repair(found, options),
             "fixed": options.fix,
         })  # fmt: skip
     else:
-        print_wrapped("\n".join(printable(line) for line in str(found).split("\n")))
+        print_wrapped("\n".join(map(printable, found.report)))
+        if not found:
+            print_text(f"correct: {printable(_repair(found, options))}")  # in one line, to paste it
         if options.fix:
-            print_message(f"{printable(options.fix)}: written")
+            alone = ", with this RNN alone" * (found.layout.name != "cudnn" and not found.into)
+            print_message(f"{printable(options.fix)}: written{alone}")
     write_pictures(found.picture, options)
     return DONE if found else 1
+
+
+def _repair(found: Diagnosis, options: argparse.Namespace) -> str:
+    """Return the command that converts LIKE rightly, to a new file beside FILE."""
+    from rnnlayout._model.asks import Ask, Message, join_messages
+
+    right = Path(options.file).with_name(f"right-{Path(options.file).name}")
+    words = ["rnnlayout convert", quote(options.like), quote(str(right))]
+    words += (
+        ["--into", quote(options.file)]
+        if found.into and found.layout.name != "cudnn"
+        else ["--to", quote(str(found.layout))]
+    )
+    hints = {name: value for name, value in load_hints(options).items() if value}
+    asks = [Ask(name, value) for name, value in hints.items() if name != "mmap"]
+    return in_options(join_messages(" ", [*words, *map(Message, asks)]), options)

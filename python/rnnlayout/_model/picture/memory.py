@@ -89,15 +89,15 @@ def layout_memory(
         layout, spec, optional_tensors
     ):
         found.setdefault(tensor, []).append(
-            _make_piece(block, at, rows, cols, row_stride, col_stride)
+            make_piece(block, at, rows, cols, row_stride, col_stride)
         )
     return [
-        TensorMemory(name, tuple(shape), tuple(_make_regions(found.get(k, ()))))
+        TensorMemory(name, tuple(shape), tuple(make_regions(found.get(k, ()))))
         for k, (name, shape) in enumerate(_native.tensors(layout, spec, optional_tensors))
     ]
 
 
-def _make_piece(
+def make_piece(
     block: BlockId, at: int, rows: int, cols: int, row_stride: int, col_stride: int
 ) -> Piece:
     turned = rows > 1 and cols > 1 and row_stride < col_stride
@@ -114,7 +114,7 @@ def _make_piece(
     return Piece(block, at, run, count, period, rows, cols, turned)
 
 
-def _make_regions(pieces: Sequence[Piece]) -> list[Region]:
+def make_regions(pieces: Sequence[Piece]) -> list[Region]:
     groups: list[list[Piece]] = []
     for piece in sorted(pieces, key=lambda one: one.at):
         first = groups[-1][0] if groups else None

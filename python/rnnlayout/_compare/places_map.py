@@ -1,0 +1,123 @@
+"""Where the blocks of a buffer are: the buffer beside cuDNN's, and ribbons between them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+import numpy as np
+
+from rnnlayout import _native
+from rnnlayout._convert.moves import LayerDirection, Move, Moves
+from rnnlayout._convert.ribbons import draw_ribbons
+from rnnlayout._model.layout import CUDNN
+from rnnlayout._model.picture.memory import (
+    BlockId,
+    Piece,
+    TensorMemory,
+    layout_memory,
+    make_piece,
+    make_regions,
+)
+from rnnlayout._model.picture.scene import Scene
+from rnnlayout._model.spec import Spec
+
+from .blocks import BlockKey
+from .packed_biases import KEPT_RULE, PackedBiases, bias_sizes
+from .packed_matrices import LocatedMatrix
+from .packing import Packing
+
+_MOST = 12  # layers and directions that are drawn, if they are not alike
+
+
+@dataclass(frozen=True)
+class BlockPlace:
+    """Where a block is in a buffer. at: its first element; rows and cols, and the strides between
+    them. notes: what was done to it."""
+
+    key: BlockKey
+    at: int
+    rows: int
+    cols: int
+    row_stride: int
+    col_stride: int
+    notes: tuple[str, ...] = ()
+
+
+def places_of_blocks(packing: Packing) -> Iterator[BlockPlace]:
+    """Yield where the blocks of a buffer are."""
+    for located in [*packing.matrices.values(), *packing.vectors.values()]:
+        yield from _matrix_places(located)
+    if not packing.vectors and packing.biases:
+        yield from _bias_places(packing, packing.biases)
+
+
+def _matrix_places(located: LocatedMatrix) -> Iterator[BlockPlace]:
+    slab, reading, form = located.slab, located.reading, located.reading.form
+    gates, rows, columns = slab.shape
+    gate, row, column = reading.pattern.strides
+    if form.read == "igo":  # each gate has a part of the columns
+        gate, row, column, rows, columns = columns // gates, columns, 1, gates * rows, columns
+        columns //= gates
+    low = min(0, row * (rows - 1)) + min(0, column * (columns - 1))
+    notes = ["transposed"] if form.words.startswith("transposed") else []
+    notes += [form.words] if form.words and not notes else []
+    notes += [f"times {reading.scale:.6g}"] if reading.scale != 1 else []
+    for place, (number, sign) in enumerate(zip(reading.order, reading.signs, strict=True)):
+        letter = "" if slab.name[2] == "P" else slab.gates[number]
+        at = reading.at + place * gate + low
+        told = (*notes, "negated") if sign < 0 else tuple(notes)
+        yield BlockPlace((*slab.name, letter), at, rows, columns, abs(row), abs(column), told)
+
+
+def _bias_places(packing: Packing, biases: PackedBiases) -> Iterator[BlockPlace]:
+    truth = packing.truth
+    sizes = bias_sizes(truth, biases.count)
+    where = np.concatenate([np.arange(*part) for part in packing.free])[biases.skipped :]
+    where = biases.arrangement.undo(where[: int(np.prod(list(sizes.values())))], sizes)
+    for (layer, direction), done in biases.layers.items():
+        notes = (done.rule.words,) if done.rule is not KEPT_RULE else ()
+        for vector, gates in enumerate(() if done.unknown else where[layer, direction]):
+            for place, number in enumerate(done.order):
+                at = gates[place]
+                step = int(at[1] - at[0]) if at.size > 1 else 1
+                told = (*notes, "negated") if done.signs[place] < 0 else notes
+                key = layer, direction, truth.roles[vector], truth.gates[number]
+                yield BlockPlace(key, int(at.min()), at.size, 1, abs(step), 1, told)
+
+
+class _MovesInPlace(Moves):
+    """Moves of layers whose places differ: each is drawn."""
+
+    def alike(self) -> dict[LayerDirection, LayerDirection]:
+        return {place: place for place in self.every}
+
+
+def draw_places(scene: Scene, spec: Spec, places: Sequence[BlockPlace], size: int) -> None:
+    """Add a buffer of `size` values and cuDNN's, and ribbons between their blocks; nothing if they
+    are too many."""
+    blocks: dict[BlockKey, BlockId] = {
+        (*block[:3], block[4]): block for block, _ in _native.blocks(CUDNN, spec)
+    }
+    found = [one for one in places if one.key in blocks]
+    pieces = [
+        make_piece(blocks[one.key], one.at, one.rows, one.cols, one.row_stride, one.col_stride)
+        for one in found
+    ]
+    given = TensorMemory("flat", (size,), tuple(make_regions(pieces)))
+    every: dict[LayerDirection, list[Move]] = {}
+    for one in found:
+        block = blocks[one.key]
+        move = Move("move", block, ((0, block[2]),), 0, one.notes, 0)
+        every.setdefault(block[:2], []).append(move)
+    order = [place for place, _ in groupby(sorted(pieces, key=lambda one: one.at), _place_of)]
+    turned = len(order) > 1 and [*dict.fromkeys(order)] != sorted(every)
+    moves = (_MovesInPlace if turned else Moves)(spec, ["flat"], ["flat"], every)
+    if found and (not turned or len(every) <= _MOST):
+        names = "as given", "as cuDNN reads it"
+        draw_ribbons(scene, spec, ([given], layout_memory(CUDNN, spec)), names, moves)
+
+
+def _place_of(piece: Piece) -> LayerDirection:
+    return piece.block[:2]

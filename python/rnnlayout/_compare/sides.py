@@ -1,0 +1,178 @@
+"""The two sides that are compared: the RNNs of files or sources, with layers joined."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+from rnnlayout._files.files import load
+from rnnlayout._files.tensor_sets.choose_rnns import (
+    check_known_names,
+    join_rnns,
+    match_names,
+    stack_layers_as_in,
+)
+from rnnlayout._files.tensor_sets.found import Found
+from rnnlayout._model.asks import Ask
+from rnnlayout._model.checked_rnn import checked_rnn_of
+from rnnlayout._model.errors import FileError
+from rnnlayout._model.undecided import UndecidedError, error_with_name
+from rnnlayout._native import LayoutError, SpecError
+from rnnlayout._weights.weights import Weights
+
+
+def read_sides(
+    sources: Mapping[str, Any], prefixes: Sequence[str], hints: dict[str, Any], mmap: bool
+) -> list[Found]:
+    """Return the RNNs of one or two sources that are under their prefixes. sources: by their names.
+
+    The hints are for the side that needs them; if none does, for the first that agrees with them.
+    If one side does not record its spec and no hint does, it is that of the other's RNN.
+    """
+    under: dict[str, dict[str, Any]] = {
+        side: {"mmap": mmap, **({"prefix": prefix} if prefix else {})}
+        for side, prefix in zip(sources, prefixes, strict=True)
+    }
+    found = {side: _read_side(source, under[side]) for side, source in sources.items()}
+    if hints:
+        asking = [side for side, one in found.items() if _is_unsure(one)]
+        asking = asking or [side for side, one in found.items() if _lacks_hints(one)]
+        unread = [side for side, one in sources.items() if _read_already(one) is None]
+        if not (asking or unread):
+            both = " and ".join(sources)
+            raise SpecError(f"pass {', '.join(hints)} to load() or Weights(), which read {both}")
+        told = {side: _read_side(sources[side], under[side] | hints) for side in asking or unread}
+        agree = [side for side, one in told.items() if isinstance(one, Found)]
+        found |= {side: told[side] for side in asking or (agree or unread)[:1]}
+    for side, other in zip(found, [*found.values()][::-1], strict=True):
+        if (
+            isinstance(found[side], SpecError)
+            and isinstance(other, Found)
+            and len(other.readable) == len(other) == 1
+        ):
+            (weights,) = other.values()
+            known = {"recurrent_activation": weights.spec.recurrent_activation}
+            read = _read_side(sources[side], under[side] | {"spec": weights.spec, **known})
+            if isinstance(read, Found) or not isinstance(found[side], UndecidedError):
+                found[side] = read  # else its tensors are of another RNN: it has to be asked
+    for side, one in found.items():
+        if isinstance(one, SpecError):
+            raise error_with_name(one, side)
+        if isinstance(one, ValueError):
+            raise one
+    return [one for one in found.values() if isinstance(one, Found)]
+
+
+def check_not_for_files(hints: Mapping[str, Any], source: Any) -> None:
+    """Check the hints for a source that is not a file. Raises SpecError if one is for files."""
+    for name in hints.keys() & {"as_class", "config", "format"}:
+        why = f"{name} is for a file, not for a {type(source).__name__}: omit "
+        raise SpecError(why + Ask(name, None))
+
+
+def _is_unsure(found: Found | ValueError) -> bool:
+    return isinstance(found, SpecError) or (isinstance(found, Found) and bool(found.undecided))
+
+
+def _lacks_hints(found: Found | ValueError) -> bool:
+    """Is there something that the source does not record?"""
+    errors = found.unread.values() if isinstance(found, Found) else [found]
+    return any(isinstance(error, (SpecError, LayoutError, FileError)) for error in errors)
+
+
+def _read_side(source: Any, hints: dict[str, Any]) -> Found | ValueError:
+    """Return the RNNs of a source, or the error that asks for more."""
+    try:
+        if isinstance(source, (str, os.PathLike)):
+            found = load(source, **hints)
+            return found if found else next(iter(found.undecided.values()))
+        if (read := _read_already(source)) is not None:
+            return read
+        check_not_for_files(hints, source)
+        hints = {name: hint for name, hint in hints.items() if name != "mmap"}
+        if not isinstance(source, Mapping) and "prefix" in hints:
+            # a module with one RNN, or a list, has no names that start with it
+            with suppress(ValueError):
+                rest = {name: hint for name, hint in hints.items() if name != "prefix"}
+                return Found({"": Weights(source, **rest)})
+        return Found({"": Weights(source, **hints)})
+    except ValueError as error:
+        return error
+
+
+def _read_already(source: Any) -> Found | None:
+    if isinstance(source, Found):
+        return source
+    if isinstance(source, Weights):
+        return Found({"": source})
+    if isinstance(source, Mapping) and isinstance(next(iter(source.values()), 0), Weights):
+        return Found(source)
+    return None
+
+
+def stack_both_sides(a: Found, b: Found, stack: Sequence[Sequence[str]]) -> tuple[Found, Found]:
+    """Return both sides with these layers joined, on each side that has them."""
+    for names in stack:
+        sides = [set(names) <= {*found.readable} for found in (a, b)]
+        if not any(sides):
+            check_known_names(names, a.names, "stack")
+        if sides[0]:
+            a = join_rnns(a, names)
+        if sides[1]:
+            b = join_rnns(b, names)
+    return a, b
+
+
+@dataclass(frozen=True)
+class MatchedSides:
+    """Two sides with layers stacked as the other has them. pairs: names of a -> names of b.
+    again: "SIDE: NAME" -> the RNN of this side whose arrays it has, as one that is called twice."""
+
+    a: Found
+    b: Found
+    pairs: dict[str, str]
+    again: dict[str, str]
+
+
+def match_sides(
+    a: Found, b: Found, asked: Mapping[str, str] | None = None, kept: Collection[str] = ()
+) -> MatchedSides:
+    """Match the RNNs of both sides, as match_names() does.
+
+    An RNN without a partner that has the very arrays of another of its side is left out: a module
+    that is called twice is two RNNs in ONNX, and one under two names is two in a checkpoint. kept:
+    names that are not left out.
+    """
+    first, second = stack_layers_as_in(a, b), stack_layers_as_in(b, a)
+    pairs = match_names(first, second, asked)
+    again = {
+        "a": _same_arrays(a, {*pairs, *kept, *(a.keys() - first.keys())}),
+        "b": _same_arrays(b, {*pairs.values(), *kept, *(b.keys() - second.keys())}),
+    }
+    if not any(again.values()):
+        return MatchedSides(first, second, pairs, {})
+    found = match_sides(_without(a, again["a"]), _without(b, again["b"]), asked, kept)
+    told = {f"{side}: {name}": other for side, names in again.items()
+            for name, other in names.items()}  # fmt: skip
+    return replace(found, again=told)
+
+
+def _without(found: Found, names: Collection[str]) -> Found:
+    rest = {name: one for name, one in found.items() if name not in names}
+    return Found(rest, found.unread, found.notes, found.others, found.unused)
+
+
+def _same_arrays(found: Found, used: Collection[str]) -> dict[str, str]:
+    """Return the RNNs that are not used and have the arrays of another -> the name of that one."""
+    names: dict[Any, str] = {}
+    again = {}
+    for name in sorted(found, key=lambda one: one not in used):
+        given = checked_rnn_of(found[name])
+        arrays = [str(array.__array_interface__) for array in given.arrays]
+        other = names.setdefault((given.spec, given.layout, *arrays), name)
+        if other != name and name not in used:
+            again[name] = other
+    return again
