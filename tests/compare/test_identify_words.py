@@ -30,6 +30,16 @@ def test_the_notes():
     found = rl.identify(weights, x, other)
     assert found.notes == (NO_ROW,) and found.text.startswith("no layout agrees with y; the neare")
     assert rl.identify(rl.pack(weights), x, other).notes == (VECTOR,)
+    assert rl.identify(rl.pack(weights), x, y).notes == ()
+
+
+def test_a_vector_of_a_projected_layer():
+    """Its hidden size follows from the number of values."""
+    spec = rl.Spec("lstm", I, H, 2, proj_size=2)
+    weights = normal_weights(rl.layout("torch"), spec)
+    x = np.random.default_rng(0).normal(size=(T, N, I)).astype("f4")
+    found = rl.identify(rl.pack(weights, spec), x, rl.forward(x, weights)[0])
+    assert (found.tied, found.best.spec) == (1, spec), found
 
 
 def test_the_note_on_a_rounded_y_is_right():
