@@ -98,13 +98,14 @@ def test_layers_that_are_alike_are_drawn_once():
 ROLES = "W 0", "R 0", "bW 0", "bR 0"
 
 
-def test_the_headings_of_the_memory():
-    """One for each tensor and kind of block, with where it begins."""
+def test_the_headings_and_colours_of_the_memory():
+    """A heading for each tensor and kind of block, with where it begins; a colour for each gate."""
     svg = check(rl.picture(rl.Spec("lstm", 5, 3), "cudnn", "torch").svg)
     texts = [one.words for one in svg.texts if one.kind == "at"]
     assert texts[:4] == ["W 0", "R 240", "bW 384", "bR 432"]
     torch = [f"{name}_l0" for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")]
     assert texts[4:12] == [text for pair in zip(torch, ROLES, strict=True) for text in pair]
+    assert {re.search(r"gate (.)", one.words)[1] == one.kind[2] for one in svg.blocks} == {True}
 
 
 def test_matrices_that_must_be_the_identity():
@@ -123,7 +124,12 @@ def test_biases_that_must_be_zero():
     svg = check(rl.picture(spec, "torch", "concat").svg)
     assert [one.words for one in svg.texts if one.kind == "sign"].count("!") == 1
     assert "must be zero" in {one.words for one in svg.texts}
-    svg = check(rl.picture(rl.Spec("lstm", 5, 3, bias=False), "haiku", "torch").svg)
+    spec = rl.Spec("lstm", 5, 3, bias=False)
+    assert str(rl.explain(spec, "haiku", "torch")).splitlines()[1] == (
+        "grade: exact; unrepresentable unless zero: input bias of gate g, input bias of gate i,"
+        " input bias of gate o; unrepresentable unless -1: input bias of gate f"
+    )
+    svg = check(rl.picture(spec, "haiku", "torch").svg)
     assert "must be minus the forget bias" in {one.words for one in svg.texts}
 
 
