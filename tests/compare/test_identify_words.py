@@ -24,7 +24,8 @@ def test_the_notes():
     weights, x, y = case()
     state = tuple(np.random.default_rng(1).normal(size=(2, 1, N, H)).astype("f4"))
     assert rl.identify(weights, x, y).notes == ()
-    assert rl.identify(weights, x[:1], y[:1]).notes == (ONE_STEP,)
+    one = rl.identify(weights, x[:1], y[:1])
+    assert one.notes == (ONE_STEP,) and [*one.report] == [one.text, f"note: {ONE_STEP}"]
     assert rl.identify(weights, x[:1], case(state=state)[2][:1], state=state).notes == ()
     other = np.random.default_rng(2).uniform(-1, 1, y.shape).astype("f4")
     found = rl.identify(weights, x, other)

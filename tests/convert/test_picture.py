@@ -110,10 +110,11 @@ def test_the_headings_and_colours_of_the_memory():
 
 def test_matrices_that_must_be_the_identity():
     spec = rl.Spec("lstm", 8, 8, skip_input=True)
-    grade = str(rl.explain(spec, "torch", "cudnn")).splitlines()[1]
+    _, grade, _, *lines = str(rl.explain(spec, "torch", "cudnn")).splitlines()
     assert grade == (
         "grade: exact; unrepresentable unless the input matrices of layer 0 are the identity"
     )
+    assert lines[:2] == ["layer 0", "  W  i  weight_ih_l0 must be the identity"]
     assert "must be the identity" in {
         one.words for one in check(rl.picture(spec, "torch", "cudnn").svg).texts
     }
