@@ -117,3 +117,10 @@ def test_tensors_that_do_not_record_their_reset(tmp_path, from_file):
     assert found.text == "gates r and z swapped in the input matrices"
     with pytest.raises(rl.SpecError, match="two different RNNs: cell lstm and gru"):
         rl.diagnose(given(weights(ONE)), like=like)
+
+
+def test_clipped_values():
+    like = weights(ONE)
+    found = rl.diagnose(np.clip(rl.pack(like), -1.5, 1.5), like=like)
+    assert found.text == "the values are clipped to 1.5", found
+    assert "\ncannot be restored: what is beyond 1.5\n" in str(found)
