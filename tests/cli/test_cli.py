@@ -418,6 +418,7 @@ def test_forty_columns(rnnlayout, file, tmp_path, monkeypatch):
             assert lines[at : at + 2] == ["  sizes        input 3, hidden 2, layers",
                                           "               1, directions 1"]  # fmt: skip
     lines = on_a_terminal(40, "layouts")
+    assert lines[0] == next(iter(rl.layouts()))
     at = lines.index("onnx")
     assert lines[at : at + 3] == ["onnx", "  lstm        iofg", "  gru         zrn"]
     assert max(map(len, lines)) <= 40
