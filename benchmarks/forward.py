@@ -1,6 +1,7 @@
 """Time the forward pass against torch, onnxruntime, OpenVINO and NumPy.
 
     python benchmarks/forward.py [--quick] [--threads 1 2] [--avx2] [--more] [--json FILE]
+    python benchmarks/forward.py --amx [--json FILE]
 
 There is one process for each number of threads, which may use as many CPUs. It runs everything in
 turn, round after round, and reports the least and the median of the turns. Every output is checked
@@ -24,6 +25,7 @@ import time
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
 
+import forward_amx
 import forward_more
 import forward_peers as peers
 import numpy as np
@@ -226,6 +228,10 @@ def rows(threads, quick, held):
     return found
 
 
+def amx_rows():
+    return forward_amx.rows(measure, run, distance)
+
+
 def on_cpus(threads, function, *args):
     """Return function(*args), run in a new process that may use `threads` CPUs from its start:
     thread pools are sized by the number of CPUs."""
@@ -243,6 +249,8 @@ def main():
     parser.add_argument("--quick", action="store_true", help="skip cases with H > 256")
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2], metavar="N")
     parser.add_argument("--avx2", action="store_true", help="measure again, limited to AVX2")
+    parser.add_argument("--amx", action="store_true",
+                        help="only bfloat16 beside float32, with one thread")  # fmt: skip
     parser.add_argument("--more", action="store_true", help="also memory, allocations and growth")
     parser.add_argument("--json", type=Path, help="also write the results to this file")
     args = parser.parse_args()
@@ -252,6 +260,11 @@ def main():
     print(json.dumps(about))
     for name in peers.found()[1]:
         print(f"{name} is not installed: left out")
+    if args.amx:
+        result = {"about": about, "amx": on_cpus(1, amx_rows)}
+        if args.json:
+            args.json.write_text(json.dumps(result, indent=1) + "\n")
+        return
     found, more = [], {}
     for threads in args.threads:
         if threads > len(os.sched_getaffinity(0)):

@@ -77,25 +77,30 @@ def ours_once(problem, threads):
 # ---------------------------------------------------------------------------------------- theirs
 
 
-def by_torch(problem, threads):
+def by_torch(problem, threads, dtype="float32"):
     """torch's module. Call it inside inference()."""
-    spec = problem.spec
+    spec, dtype = problem.spec, getattr(torch, dtype)
     torch.set_num_threads(threads)
     module = getattr(torch.nn, spec.cell.upper())(
         spec.input_size, spec.hidden_size, spec.num_layers, bidirectional=spec.bidirectional
     )
     module.load_state_dict({n: torch.from_numpy(w) for n, w in problem.weights.items()})
-    module.eval()
-    x, state = torch.from_numpy(problem.x), None
+    module.eval().to(dtype)
+    x, state = torch.from_numpy(problem.x).to(dtype), None
     if problem.state is not None:
-        tensors = tuple(torch.from_numpy(s) for s in problem.state)
+        tensors = tuple(torch.from_numpy(s).to(dtype) for s in problem.state)
         state = tensors if problem.states == 2 else tensors[0]
 
     def read(result):
         y, last = result
-        return [y.numpy(), *(s.numpy() for s in (last if problem.states == 2 else [last]))]
+        return [a.float().numpy() for a in (y, *(last if problem.states == 2 else [last]))]
 
     return lambda: module(x, state), read
+
+
+def by_torch_coarse(problem, threads):
+    """Everything in bfloat16: weights, x, states and gates."""
+    return by_torch(problem, threads, "bfloat16")
 
 
 def inference():
@@ -260,7 +265,10 @@ PEERS = {
 
 
 # Compared with ours_coarse.
-COARSE = {"OpenVINO": (by_openvino_coarse, (onnx, openvino))}
+COARSE = {
+    "OpenVINO": (by_openvino_coarse, (onnx, openvino)),
+    "torch": (by_torch_coarse, (torch,)),
+}
 
 
 def found():

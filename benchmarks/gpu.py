@@ -13,10 +13,15 @@ A process for each peer runs the cases (gpu_rows.py). Each result is appended to
 once. A case that dies, or is over its time limit, is a row that says so. The same command again,
 also after a kill, runs the cases that have no result yet. At its end the command writes
 DIR/gpu-DATE.json, and if DIR is benchmarks/results, the page on performance; --join does the same
-with the rows of a command that was killed. Needs rnnlayout installed, NumPy and ml_dtypes, and a C
-compiler for raw cuDNN; from the source tree only this folder, csrc, tests and tools. torch is used
-if it is installed. The exit code is 1 if a result was wrong or a case failed, 5 if no
-GPU can be used.
+with the rows of a command that was killed.
+
+Needs rnnlayout[bf16] installed, and of the source tree only the folders benchmarks, csrc, tests and
+tools. torch is used if it is installed. Without a C compiler raw cuDNN is left out, unless the
+variable RAW_CUDNN names the library that another machine has made of it:
+
+    cc -O2 -shared -fPIC -I csrc benchmarks/raw_cudnn.c -ldl -o raw_cudnn.so
+
+The exit code is 1 if a result was wrong or a case failed, 5 if no GPU can be used.
 """
 
 import argparse
@@ -36,6 +41,7 @@ from importlib import import_module, metadata
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tools"))
 
 import gpu_floor
 from gpu_rows import Case, Rows
@@ -220,7 +226,8 @@ def measure(args, parser):
             f"--only {' '.join(args.only)}: no such case; names begin with {', '.join(CALLS)}"
         )
     with tempfile.TemporaryDirectory() as folder:
-        os.environ["RAW_CUDNN"] = gpu_floor.build(folder)
+        if "RAW_CUDNN" not in os.environ:
+            os.environ["RAW_CUDNN"] = gpu_floor.build(folder)
         if left := rows.fill(chosen, args.limit, until, show):
             print(f"time is up: {left} of {len(chosen)} cases are left; the same command goes on")
     return write(args.out, found, rows)
@@ -256,4 +263,7 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit("interrupted: the same command goes on, --join writes the results so far")

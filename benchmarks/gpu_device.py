@@ -1,4 +1,4 @@
-"""A GPU for benchmarks: its driver, arrays, times, and calls of cuDNN one by one."""
+"""A GPU for benchmarks: its driver, arrays and times."""
 
 import contextlib
 import ctypes
@@ -7,8 +7,6 @@ import time
 from ctypes import POINTER, byref, c_char_p, c_float, c_int, c_size_t, c_uint, c_ulonglong, c_void_p
 
 import numpy as np
-from fakes import ask, device
-from fakes.problem import Problem
 
 import rnnlayout as rl
 
@@ -20,26 +18,20 @@ class Driver:
 
     def __init__(self):
         self.library = ctypes.CDLL("libcuda.so.1")
+        self.is_fake, self.context = hasattr(self.library, "fake_alloc"), c_void_p()
         self("cuInit", c_uint(0))
-        self.context = c_void_p()
         self("cuDevicePrimaryCtxRetain", byref(self.context), 0)
         self("cuCtxPushCurrent_v2", self.context)
 
     def __call__(self, call, *arguments):
         status = getattr(self.library, call)(*arguments)
         if status:
-            raise device.Failed(call, status)
+            raise RuntimeError(f"{call}: {status}")
 
-    def read(self, at, nbytes):
-        data = ctypes.create_string_buffer(nbytes)
-        self("cuCtxSynchronize")
-        self("cuMemcpyDtoH_v2", data, c_ulonglong(at), c_size_t(nbytes))
-        return data.raw
-
-    def write(self, at, data):
-        self("cuCtxSynchronize")
-        self("cuMemcpyHtoD_v2", c_ulonglong(at), bytes(data), c_size_t(len(data)))
-        self("cuCtxSynchronize")  # the copy may return before the last bytes have arrived
+    def stream(self):
+        made, non_blocking = c_void_p(), c_uint(1)
+        self("cuStreamCreate", byref(made), non_blocking)
+        return made
 
 
 @functools.cache
@@ -62,23 +54,32 @@ class Tensor(ctypes.Structure):
 new_capsule = ctypes.PYFUNCTYPE(ctypes.py_object, c_void_p, c_char_p, c_void_p)(
     ("PyCapsule_New", ctypes.pythonapi)
 )
-pointer_of = ctypes.PYFUNCTYPE(c_void_p, ctypes.py_object, c_char_p)(
-    ("PyCapsule_GetPointer", ctypes.pythonapi)
-)
 
 
 class Array:
-    """A GPU array with DLPack."""
+    """A GPU array with DLPack. shift: bytes by which its address is off."""
 
-    def __init__(self, array):
-        array, self.driver, address = np.ascontiguousarray(array), the_driver(), c_ulonglong()
-        self.driver("cuMemAlloc_v2", byref(address), c_size_t(max(array.nbytes, 1)))
-        self.driver.write(address.value, array.tobytes())
-        self.address, self.shape = address.value, array.shape
+    def __init__(self, array, shift=0):
+        array, self.driver, self.memory = np.ascontiguousarray(array), the_driver(), c_ulonglong()
+        self.driver("cuMemAlloc_v2", byref(self.memory), c_size_t(array.nbytes + shift + 1))
+        self.address, self.shape = self.memory.value + shift, array.shape
+        self.nbytes = array.nbytes
+        self.write(array.tobytes())
         code = 4 if array.dtype.name == "bfloat16" else 2
         sizes = (ctypes.c_int64 * array.ndim)(*array.shape)
         self.tensor = Tensor(self.address, (c_int * 2)(CUDA, 0), array.ndim, code,
                              8 * array.dtype.itemsize, 1, sizes)  # fmt: skip
+
+    def read(self):
+        data = ctypes.create_string_buffer(self.nbytes)
+        self.driver("cuCtxSynchronize")
+        self.driver("cuMemcpyDtoH_v2", data, c_ulonglong(self.address), c_size_t(self.nbytes))
+        return data.raw
+
+    def write(self, data):
+        self.driver("cuCtxSynchronize")
+        self.driver("cuMemcpyHtoD_v2", c_ulonglong(self.address), data, c_size_t(self.nbytes))
+        self.driver("cuCtxSynchronize")  # the copy may return before the last bytes have arrived
 
     def __dlpack_device__(self):
         return CUDA, 0
@@ -88,7 +89,7 @@ class Array:
 
     def __del__(self):
         with contextlib.suppress(Exception):  # at exit the driver may already be unloaded
-            self.driver("cuMemFree_v2", c_ulonglong(self.address))
+            self.driver("cuMemFree_v2", self.memory)
 
 
 class Clock:
@@ -156,9 +157,9 @@ class Arrays:
             bits = result.cpu()
             bits = bits.view(self.torch.int16) if bits.dtype == self.torch.bfloat16 else bits
             return np.array(bits).view(dtype)
-        at = c_ulonglong.from_address(pointer_of(result.__dlpack__(stream=1), b"dltensor")).value
-        nbytes = int(np.prod(result.shape)) * np.dtype(dtype).itemsize
-        return np.frombuffer(the_driver().read(at, nbytes), dtype).reshape(result.shape)
+        if isinstance(result, rl.DeviceArray):
+            return result.numpy()
+        return np.frombuffer(result.read(), dtype).reshape(result.shape)
 
 
 def torch_module(torch, spec, flat):
@@ -171,39 +172,3 @@ def torch_module(torch, spec, flat):
     module = kind(*sizes, bias=spec.bias != "none", **more)
     rl.assign(module, rl.convert(flat, spec, layout="cudnn", to="torch"))
     return module.eval()
-
-
-# ------------------------------------------------------------------------- cuDNN, call by call
-
-
-class Gpu(device.Device):
-    """A device with the interface of the fakes' tests, on the installed driver."""
-
-    def __init__(self, folder):
-        self.library, self.calls = ask.ask_cudnn.Library(folder), the_driver()
-        self.driver, self.context, self.handle = self.calls.library, self.calls.context, c_void_p()
-        self.read, self.write = self.calls.read, self.calls.write
-        self.is_fake = hasattr(self.driver, "fake_alloc")
-
-    def asked(self, problem, more=None, arrays=None):
-        """Return the forward call of a problem, ready to run. more: changes to the question."""
-        question = dict(problem.question)
-        for key, value in (more or {}).items():
-            question[key] = question[key] | value if key == "rnn" else value
-        forward = self.forward(question)
-        for name, array in (problem.arrays() | (arrays or {})).items():
-            forward.fill(name, array.tobytes())
-        return forward
-
-    def run(self, problem, more=None, arrays=None):
-        """Run a problem. Return {"y": bytes, "hy": bytes, "cy": bytes}."""
-        return self.results(self.asked(problem, more, arrays).run())
-
-    def results(self, forward):
-        self.sync()
-        return {name: forward.bytes(name) for name in ("y", "hy", "cy")}
-
-
-def new(seed=1, spec=None, **shape):
-    """Return a random problem; by default an LSTM."""
-    return Problem(spec or rl.Spec("lstm", 5, 6), np.random.default_rng(seed), **shape)

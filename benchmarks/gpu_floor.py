@@ -30,11 +30,13 @@ def build(folder):
 
 
 def open_library(cudnn):
-    """Return raw_cudnn.c as a library, on a libcudnn. The environment variable RAW_CUDNN has its
-    path: one for all rows."""
-    if not cudnn or not os.environ.get("RAW_CUDNN"):
-        raise Missing("no libcudnn, or raw_cudnn.c was not compiled")
-    library = ctypes.CDLL(os.environ["RAW_CUDNN"])
+    """Return raw_cudnn.c as a library, on a libcudnn. RAW_CUDNN has its path: one for all rows."""
+    if not os.environ.get("RAW_CUDNN"):
+        raise Missing("raw_cudnn.c was not compiled, and RAW_CUDNN does not name the library")
+    try:
+        library = ctypes.CDLL(os.environ["RAW_CUDNN"])
+    except OSError as why:
+        raise Missing(f"RAW_CUDNN: {why}") from None
     library.raw_new.restype = ctypes.c_void_p
     library.raw_free.argtypes = [ctypes.c_void_p]
     if library.raw_open(os.fsencode(cudnn)):

@@ -4,7 +4,7 @@
  * cudnnRNNForward. T = 1 is a streaming step: the states
  * go from one buffer to another and back.
  *
- * benchmarks/gpu_peers.py builds it as a library, and times it in turn with others.
+ * benchmarks/gpu_floor.py builds it as a library, and gpu_speed.py times it in turn with others.
  */
 #define _POSIX_C_SOURCE 200809L
 #include <dlfcn.h>

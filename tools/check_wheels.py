@@ -2,9 +2,9 @@
 
     python tools/check_wheels.py WHEEL...
 
-abi3audit finds what is not in Python's stable ABI, auditwheel what the platform of a wheel for
-Linux does not promise. For macOS and Windows this reads the module itself: its kind of machine, the
-oldest system it may run on, and the libraries that it loads.
+abi3audit finds what is not in Python's stable ABI, auditwheel what manylinux does not promise. For
+other systems this reads the module itself: its kind of machine, the oldest system it may run on,
+and the libraries that it loads.
 """
 
 import re
@@ -14,6 +14,7 @@ import zipfile
 from pathlib import Path
 
 import pefile
+from elftools.elf.elffile import ELFFile
 from macholib.mach_o import CPU_TYPE_NAMES
 from macholib.MachO import MachO
 
@@ -23,12 +24,25 @@ EXPORTS = {"PyInit__native", "rnl_num_threads"}  # threadpoolctl knows the modul
 PROMISED = re.compile(r"python3|kernel32|api-ms-win-(crt|core)-[\w-]+", re.I)  # Windows 10
 
 
-def check_linux(wheel: Path, platform: str, module: Path) -> str:
+def check_manylinux(wheel: Path, platform: str, module: Path) -> str:
     shown = subprocess.run([sys.executable, "-m", "auditwheel", "show", str(wheel)], text=True,
                            stdout=subprocess.PIPE, stderr=subprocess.STDOUT).stdout  # fmt: skip
     if f'"{platform}"' not in shown:
         sys.exit(f"{wheel.name}:\n{shown}")
     return "auditwheel"
+
+
+def check_musllinux(wheel: Path, platform: str, module: Path) -> str:
+    """Needs musl alone. auditwheel looks for `libc.so`, which is a text on systems with glibc."""
+    with module.open("rb") as file:
+        found = ELFFile(file)
+        machine = {"EM_X86_64": "x86_64", "EM_AARCH64": "aarch64"}[found["e_machine"]]
+        tags = found.get_section_by_name(".dynamic").iter_tags("DT_NEEDED")
+        needed = {tag.needed for tag in tags}
+        versions = found.get_section_by_name(".gnu.version_r")
+    assert f"musllinux_1_2_{machine}" == platform, machine
+    assert needed == {"libc.so"} and versions is None, needed
+    return "musl and no other library"
 
 
 def check_macos(wheel: Path, platform: str, module: Path) -> str:
@@ -55,7 +69,7 @@ def check_windows(wheel: Path, platform: str, module: Path) -> str:
     return "exports and DLLs"
 
 
-CHECKS = {"manylinux": check_linux, "musllinux": check_linux, "macosx": check_macos,
+CHECKS = {"manylinux": check_manylinux, "musllinux": check_musllinux, "macosx": check_macos,
           "win": check_windows}  # fmt: skip
 
 

@@ -312,7 +312,7 @@ static rnl_rnn described(const rnl_spec *spec, const rnl_rnn_options *options)
     rnn.slots = rnn.gates;
     if (rnn.kind == RNL_STEP_GRU)
         rnn.copied = rnn.slots++;
-    rnn.kernels = rnl_rnn_kernels_get(kernels_of(spec, &rnn.options));
+    rnn.kernels = rnl_rnn_kernels_get(kernels_of(spec, &rnn.options), spec->hidden_size);
     const int64_t lanes = rnn.kernels->lanes;
     rnn.blocks = (spec->hidden_size - 1) / lanes + 1;
     rnn.state_blocks = (rnl_state_size(spec) - 1) / lanes + 1;

@@ -210,27 +210,34 @@ static void run_ahead(const rnl_stepper *s, const char *x, char *y, int64_t n)
     rnl_recurrence_sums(first, s->sums);
 }
 
-/* A single step is all that a call does: what lies between two steps delays the second, because the
- * CPU sees only some hundreds of instructions at a time. */
-void rnl_stepper_run(rnl_stepper *stepper, const void *x, void *y, int64_t n)
+static void run(const rnl_stepper *stepper, const char *x, char *y, int64_t n)
 {
-    const rnl_float_mode before = rnl_flush_subnormals();
-    const char *from = x;
-    char *to = y;
-    for (int64_t done = 0, some; done < n; done += some, from += some * stepper->x_nbytes) {
+    for (int64_t done = 0, some; done < n; done += some, x += some * stepper->x_nbytes) {
         some = stepper->at_once < n - done ? stepper->at_once : n - done;
-        const char *in = from;
+        const char *in = x;
         if (stepper->copies_x) {
-            copy(stepper->dtype, from, stepper->rnn->real, stepper->x,
+            copy(stepper->dtype, x, stepper->rnn->real, stepper->x,
                  some * stepper->rnn->spec.input_size);
             in = stepper->x;
         }
         if (some > 1)
-            run_ahead(stepper, in, to, some);
+            run_ahead(stepper, in, y, some);
         else
-            step(stepper, in, to);
-        if (to)
-            to += some * stepper->y_nbytes;
+            step(stepper, in, y);
+        if (y)
+            y += some * stepper->y_nbytes;
     }
+}
+
+/* A single step is all that a call does: what lies between two steps delays the second, because the
+ * CPU sees only some hundreds of instructions at a time. */
+void rnl_stepper_run(rnl_stepper *stepper, const void *x, void *y, int64_t n)
+{
+    if (rnl_subnormals_are_flushed()) {
+        run(stepper, x, y, n);
+        return;
+    }
+    const rnl_float_mode before = rnl_flush_subnormals();
+    run(stepper, x, y, n);
     rnl_float_mode_restore(before);
 }

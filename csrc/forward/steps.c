@@ -368,8 +368,11 @@ static void advance(const share *s, const rnl_rnn_step *job, int64_t now)
         rnl_rnn_step_row(rnn->kernels, job);
         (void)stops_here(s, now, work_of_row(s, &job->state));
     } else {
-        multiply(s, job->state, now, kernel_of(s));
-        rnn->kernels->gates(&job->gates);
+        rnl_product state = job->state;
+        state.gates = rnn->kernels->fuses ? &job->gates : NULL;
+        multiply(s, state, now, kernel_of(s));
+        if (!state.gates)
+            rnn->kernels->gates(&job->gates);
     }
 }
 

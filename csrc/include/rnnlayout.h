@@ -156,9 +156,10 @@ rnl_spec rnl_spec_default(rnl_cell cell, int64_t input_size, int64_t hidden_size
  * rnl_error makes this check first; those without an rnl_error need a spec that passes it. */
 rnl_status rnl_spec_check(const rnl_spec *spec, rnl_error *err);
 
-/* Return the tier of kernels in use: "avx512bf16", "avx512", "avx2", "neon" or "plain". It is the
- * best that the CPU supports, or the one that the environment variable RNNLAYOUT_CPU names, if the
- * CPU supports it. The variable is read once, at the first use. */
+/* Return the tier of kernels in use: "amx", "avx512bf16", "avx512vnni", "avx512", "avx2", "neon" or
+ * "plain". It is the best that the CPU supports, or the one that the environment variable
+ * RNNLAYOUT_CPU names, if the CPU supports it. The variable is read once, at the first use. For
+ * "amx" Linux is asked to let this process use the tile registers. */
 const char *rnl_cpu_tier(void);
 
 /* ------------------------------------------------------------------------------ layouts -- */
@@ -534,7 +535,8 @@ rnl_status rnl_stepper_new(rnl_rnn *rnn, rnl_dtype dtype, rnl_stepper **stepper,
 void rnl_stepper_free(rnl_stepper *stepper);
 
 /* Compute n steps: x (n, I), y (n, P'), both aligned and contiguous. y NULL: not computed. y may be
- * x if I is P', and must not overlap it otherwise. */
+ * x if I is P', and must not overlap it otherwise. Setting and restoring the mode in which
+ * subnormal numbers count as zero takes 5 to 10 ns, less than one if the thread has it already. */
 void rnl_stepper_run(rnl_stepper *stepper, const void *x, void *y, int64_t n);
 
 /* Set the state, h (L, P') and c (L, H), both aligned and contiguous; NULL: zeros. c is not used
@@ -670,8 +672,9 @@ void rnl_gpu_rnn_free(rnl_gpu_rnn *rnn);
  * Addresses are not checked: a wrong one destroys the context that the whole process shares.
  *
  * RNL_E_SPEC: a size is invalid, cuDNN does not support a length, the stream belongs to another
- * device, or open captures use all of cuDNN's handles. RNL_E_LAYOUT: a length is invalid; a pointer
- * is NULL, unaligned, or in another array of the call. RNL_E_NO_CUDNN. RNL_E_CUDNN. RNL_E_NOMEM.
+ * device, open captures use all of cuDNN's handles, or poll has called this RNN. RNL_E_LAYOUT: a
+ * length is invalid; a pointer is NULL, unaligned, or in another array of the call. RNL_E_NO_CUDNN:
+ * the process was forked, perhaps by poll. RNL_E_CUDNN. RNL_E_NOMEM.
  * RNL_E_INTERRUPTED: only if on_host is 1; outputs may be partly written.
  */
 typedef struct rnl_gpu_call {
@@ -700,6 +703,10 @@ rnl_status rnl_gpu_rnn_workspace(rnl_gpu_rnn *rnn, const rnl_gpu_call *call, int
  * negative. RNL_E_NO_CUDNN. RNL_E_CUDNN. RNL_E_NOMEM. */
 rnl_status rnl_gpu_alloc(int device, int64_t nbytes, void **address, rnl_error *err);
 void rnl_gpu_free(int device, void *address);
+
+/* Copy device memory to the host. It waits for the copy alone: the work that writes there must be
+ * complete. RNL_E_SPEC: nbytes is negative. RNL_E_NO_CUDNN. RNL_E_CUDNN. */
+rnl_status rnl_gpu_read(int device, const void *from, int64_t nbytes, void *to, rnl_error *err);
 
 #ifdef __GNUC__
 #pragma GCC visibility pop

@@ -37,6 +37,8 @@ typedef struct rnl_start {
     void *start; /* REAL */
 } rnl_start;
 
+struct rnl_gates;
+
 /* acc[row][block][slot[g]] = start[row][block][slot[g]] + sum over k of
  * x[row][k] * panel[block][k][g] */
 typedef struct rnl_product {
@@ -54,6 +56,7 @@ typedef struct rnl_product {
     int64_t start_row; /* 0: all rows have the same start */
     void *acc;         /* may be start */
     int64_t acc_row;
+    const struct rnl_gates *gates; /* computed too, from these sums, if the kernel fuses; or NULL */
 } rnl_product;
 
 typedef enum rnl_step_kind {
@@ -111,6 +114,7 @@ typedef struct rnl_rnn_kernels {
                                           NULL: the panel has the bits of the weights */
     void (*start)(const rnl_start *job);
     rnl_product_fn *product;
+    bool fuses;                /* product() takes gates */
     rnl_product_fn *direct;    /* the same without a panel; may be NULL */
     rnl_product_fn *add_input; /* acc = start + x in all slots but the copied one, which is
                                   copied from start; x is [row][block][lane] */
@@ -124,7 +128,7 @@ typedef struct rnl_rnn_kernels {
  * two (kernels/rnn_bytes.inc). Their sums are float. */
 enum { RNL_ROUNDED = RNL_NUM_DTYPES, RNL_BYTES, RNL_NUM_RNN_KERNELS };
 
-/* Return a row of the tier in use (kernels/tier.h). */
-const rnl_rnn_kernels *rnl_rnn_kernels_get(int which);
+/* Return a row of the tier in use (kernels/tier.h), for RNNs with this number of units. */
+const rnl_rnn_kernels *rnl_rnn_kernels_get(int which, int64_t units);
 
 #endif

@@ -4,6 +4,10 @@
 #define TIER avx512
 #include "kernels/rnn_body.inc"
 
-/* The tier with two more instructions differs in two products. */
-const rnl_rnn_kernels rnl_rnn_avx512bf16[RNL_NUM_RNN_KERNELS] = KERNELS(rnl_product_avx512bf16,
+/* Tiers with more instructions differ in two products. */
+const rnl_rnn_kernels rnl_rnn_avx512vnni[RNL_NUM_RNN_KERNELS] = KERNELS(product_rounded, false,
                                                                         rnl_product_avx512vnni);
+const rnl_rnn_kernels rnl_rnn_avx512bf16[RNL_NUM_RNN_KERNELS] = KERNELS(
+    rnl_product_avx512bf16, false, rnl_product_avx512vnni);
+const rnl_rnn_kernels rnl_rnn_amx[RNL_NUM_RNN_KERNELS] = KERNELS(rnl_product_amx, true,
+                                                                 rnl_product_avx512vnni);

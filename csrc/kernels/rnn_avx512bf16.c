@@ -1,5 +1,5 @@
-/* The products with AVX-512's instructions for pairs of bfloats, and of 16-bit integers: Cooper
- * Lake, Sapphire Rapids, Zen 4 and later. The former takes subnormal bfloats as zero. */
+/* The product with AVX-512's instruction for pairs of bfloats: Cooper Lake, Sapphire Rapids, Zen 4
+ * and later. It takes subnormal bfloats as zero. */
 #include "kernels/rnn_avx512.inc"
 
 #include "kernels/rnn_vectors.inc"
@@ -27,18 +27,8 @@ static inline bits_f splat_word(const void *from)
 #define P(x) JOIN(x, _bf16)
 #include "kernels/rnn_product.inc"
 #include "kernels/rnn_rounded.inc"
-#undef P
 
 void rnl_product_avx512bf16(const rnl_product *job)
 {
     product_rounded(job);
-}
-
-#define WIDENS 1
-#define P(x) JOIN(x, _i8)
-#include "kernels/rnn_bytes.inc"
-
-void rnl_product_avx512vnni(const rnl_product *job)
-{
-    product_bytes(job);
 }

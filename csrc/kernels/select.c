@@ -8,10 +8,12 @@
 #include <string.h>
 
 #include "kernels/tier.h"
+#include "system/system.h"
 
 typedef struct candidate {
     const rnl_tier *tier;
     bool runs_here;
+    bool (*asks)(void); /* is asked before the tier runs; NULL: no question */
 } candidate;
 
 #if defined(__x86_64__)
@@ -19,7 +21,8 @@ typedef struct candidate {
  * 14.3 and 15.2. __builtin_cpu_supports() answers false to everything where a compiler comes with a
  * run-time library of its own (zig), and some do not know all of these names. */
 typedef struct features {
-    bool avx2, avx512, avx512bf16; /* with what else their tiers use */
+    bool avx2, avx512, avx512vnni, avx512bf16, amx; /* with what else their tiers use */
+    bool dots_are_slow; /* of bfloats: multiply-adds of float take half the time    */
 } features;
 
 static features features_of_cpu(void)
@@ -32,21 +35,31 @@ static features features_of_cpu(void)
         AVX2 = 1 << 5,
         VNNI = 1 << 11
     };
-    enum { YMM = 0x6, ZMM = 0xe6 }; /* the states of XCR0 */
+    enum { YMM = 0x6, ZMM = 0xe6, TILES = 0x60000 }; /* the states of XCR0 */
     const unsigned with_avx2 = FMA | OSXSAVE | F16C;
     const unsigned with_avx512 = 1u << 16 | 1u << 30 | 1u << 31; /* F, BW, VL */
-    unsigned a, b, c, d, has, saved, high;
-    if (!__get_cpuid(1, &a, &b, &has, &d) || (has & with_avx2) != with_avx2 ||
-        !__get_cpuid_count(7, 0, &a, &b, &c, &d))
+    const unsigned with_amx = 1u << 22 | 1u << 24;               /* BF16, TILE */
+    unsigned a, b, c, d, has, saved, high, vendor = 0;
+    if (!__get_cpuid(0, &a, &vendor, &c, &d) || !__get_cpuid(1, &a, &b, &has, &d) ||
+        (has & with_avx2) != with_avx2 || !__get_cpuid_count(7, 0, &a, &b, &c, &d))
         return (features){.avx2 = false};
     /* The intrinsic would need -mxsave. NOLINTNEXTLINE(portability-no-assembler) */
     __asm__("xgetbv" : "=a"(saved), "=d"(high) : "c"(0));
-    const bool avx2 = (saved & YMM) == YMM && b & AVX2;
-    const bool avx512 = avx2 && (saved & ZMM) == ZMM && (b & with_avx512) == with_avx512;
-    const bool bf16 = avx512 && c & VNNI && __get_cpuid_count(7, 1, &a, &b, &c, &d) && a & BF16;
-    return (features){avx2, avx512, bf16};
+    features cpu = {.avx2 = (saved & YMM) == YMM && b & AVX2};
+    cpu.avx512 = cpu.avx2 && (saved & ZMM) == ZMM && (b & with_avx512) == with_avx512;
+    cpu.avx512vnni = cpu.avx512 && c & VNNI;
+    const bool tiles = (saved & TILES) == TILES && (d & with_amx) == with_amx;
+    cpu.avx512bf16 = cpu.avx512vnni && __get_cpuid_count(7, 1, &a, &b, &c, &d) && a & BF16;
+    cpu.amx = cpu.avx512bf16 && tiles;
+    cpu.dots_are_slow = vendor == signature_INTEL_ebx;
+    return cpu;
 }
 #endif
+
+static bool runs(const candidate *one)
+{
+    return one->runs_here && (!one->asks || one->asks());
+}
 
 static const rnl_tier *best(void)
 {
@@ -56,20 +69,31 @@ static const rnl_tier *best(void)
 #endif
     const candidate candidates[] = {
 #if defined(__x86_64__)
-        {&rnl_tier_avx512bf16, cpu.avx512bf16},
+        {&rnl_tier_amx, cpu.amx, rnl_allow_tiles},
+        {&rnl_tier_avx512bf16, cpu.avx512bf16 && !cpu.dots_are_slow},
+        {&rnl_tier_avx512vnni, cpu.avx512vnni},
         {&rnl_tier_avx512, cpu.avx512},
         {&rnl_tier_avx2, cpu.avx2},
 #elif defined(__aarch64__)
         {&rnl_tier_neon, true},
 #endif
         {&rnl_tier_plain, true},
+/* These only by their names. */
+#if defined(__x86_64__)
+        {&rnl_tier_avx512bf16, cpu.avx512bf16},
+#endif
+#if defined(RNL_TILES_IN_C) && defined(__x86_64__)
+        {&rnl_tier_amx_in_c, cpu.avx2},
+#elif defined(RNL_TILES_IN_C)
+        {&rnl_tier_amx_in_c, true},
+#endif
     };
     const int n = (int)(sizeof candidates / sizeof candidates[0]);
     for (int k = 0; wanted && k < n; k++)
-        if (candidates[k].runs_here && strcmp(candidates[k].tier->name, wanted) == 0)
+        if (strcmp(candidates[k].tier->name, wanted) == 0 && runs(&candidates[k]))
             return candidates[k].tier;
     int k = 0;
-    while (!candidates[k].runs_here)
+    while (!runs(&candidates[k]))
         k++;
     return candidates[k].tier;
 }
@@ -100,7 +124,15 @@ int64_t rnl_find_overflow(const rnl_job *job)
     return rnl_tier_get()->find_overflow(job);
 }
 
-const rnl_rnn_kernels *rnl_rnn_kernels_get(int which)
+const rnl_rnn_kernels *rnl_rnn_kernels_get(int which, int64_t units)
 {
-    return &rnl_tier_get()->rnn[which];
+    const rnl_tier *const tier = rnl_tier_get();
+#if defined(__x86_64__)
+    /* They give the same bits as those of AVX-512, half of whose vectors would be empty. */
+    const rnl_rnn_kernels *const narrow = &rnl_rnn_avx2[which];
+    if (tier != &rnl_tier_plain && which < RNL_NUM_DTYPES && units <= narrow->lanes)
+        return narrow;
+#endif
+    (void)units;
+    return &tier->rnn[which];
 }

@@ -18,13 +18,21 @@ typedef struct rnl_tier {
 extern const rnl_tier rnl_tier_plain;
 extern const rnl_rnn_kernels rnl_rnn_plain[RNL_NUM_RNN_KERNELS];
 #if defined(__x86_64__)
-extern const rnl_tier rnl_tier_avx2, rnl_tier_avx512, rnl_tier_avx512bf16;
+extern const rnl_tier rnl_tier_avx2, rnl_tier_avx512, rnl_tier_avx512vnni, rnl_tier_avx512bf16,
+    rnl_tier_amx;
 extern const rnl_rnn_kernels rnl_rnn_avx2[RNL_NUM_RNN_KERNELS], rnl_rnn_avx512[RNL_NUM_RNN_KERNELS],
-    rnl_rnn_avx512bf16[RNL_NUM_RNN_KERNELS];
-rnl_product_fn rnl_product_avx512bf16, rnl_product_avx512vnni;
+    rnl_rnn_avx512vnni[RNL_NUM_RNN_KERNELS], rnl_rnn_avx512bf16[RNL_NUM_RNN_KERNELS],
+    rnl_rnn_amx[RNL_NUM_RNN_KERNELS];
+rnl_product_fn rnl_product_avx512vnni, rnl_product_avx512bf16, rnl_product_amx;
 #elif defined(__aarch64__)
 extern const rnl_tier rnl_tier_neon;
 extern const rnl_rnn_kernels rnl_rnn_neon[RNL_NUM_RNN_KERNELS];
+#endif
+
+#ifdef RNL_TILES_IN_C /* in builds with check programs */
+extern const rnl_tier rnl_tier_amx_in_c;
+extern const rnl_rnn_kernels rnl_rnn_amx_in_c[RNL_NUM_RNN_KERNELS];
+rnl_product_fn rnl_product_amx_in_c;
 #endif
 
 /* The best tier that the CPU supports, or the one that RNNLAYOUT_CPU names if the CPU supports it.

@@ -1,11 +1,13 @@
-/* The part of system.h that is Linux's own: huge pages, and the CPUs that a process may use. */
-#define _GNU_SOURCE /* madvise, sched_getaffinity; NOLINT(bugprone-reserved-identifier,cert-*) */
+/* The part of system.h that is Linux's own: huge pages, the CPUs that a process may use,
+ * and their tile registers. */
+#define _GNU_SOURCE /* madvise, sched_*; NOLINT(bugprone-reserved-identifier,cert-*) */
 #include <limits.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "system/system.h"
@@ -128,4 +130,16 @@ static int affinity(void)
 int rnl_num_cpus(void)
 {
     return smaller(affinity(), quota());
+}
+
+/* Documentation/arch/x86/xstate.rst of Linux. It refuses, for one, if a thread's stack for signals
+ * is too small for the registers. */
+bool rnl_allow_tiles(void)
+{
+#ifdef SYS_arch_prctl
+    enum { ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18 };
+    return syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0;
+#else
+    return false;
+#endif
 }

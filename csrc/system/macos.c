@@ -29,3 +29,9 @@ int rnl_num_cpus(void)
     const int fast = number_of("hw.perflevel0.logicalcpu"); /* Apple silicon alone has levels */
     return fast ? fast : number_of("hw.logicalcpu");
 }
+
+/* No Mac has them. */
+bool rnl_allow_tiles(void)
+{
+    return false;
+}

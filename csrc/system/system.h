@@ -19,6 +19,10 @@ int64_t rnl_now_ns(void);
 /* How many threads of this process may run at the same time; less than 1: unknown. */
 int rnl_num_cpus(void);
 
+/* May this process use the CPU's tile registers from now on? Asks the system, which then saves
+ * them. False: it refuses, or cannot be asked. */
+bool rnl_allow_tiles(void);
+
 /* A thread that lives as long as the process. */
 typedef struct rnl_thread {
     void (*run)(void *arg);

@@ -28,6 +28,12 @@ int rnl_num_cpus(void)
     return 1;
 }
 
+/* WebAssembly has none. */
+bool rnl_allow_tiles(void)
+{
+    return false;
+}
+
 /* ------------------------------------------------------- no other thread, and no fork -- */
 
 bool rnl_thread_start(rnl_thread *thread, void (*run)(void *), void *arg)

@@ -34,6 +34,12 @@ int rnl_num_cpus(void)
     return GetProcessAffinityMask(GetCurrentProcess(), &own, &all) ? __builtin_popcountll(own) : 0;
 }
 
+/* EnableProcessOptionalXStateFeatures() of Windows 11 could ask; nothing has tested that. */
+bool rnl_allow_tiles(void)
+{
+    return false;
+}
+
 /* ----------------------------------------------------------------------------- threads -- */
 
 typedef struct bed {

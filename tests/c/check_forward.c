@@ -247,17 +247,33 @@ static void check_mode(int threads)
     }
 }
 
+/* One step in each of the caller's modes, of which some flush operands or results alone. */
+static void check_stepper_modes(rnl_rnn *rnn, float x, float right)
+{
+    const rnl_float_mode before = rnl_float_mode_get(), least = RNL_FLUSHES & -RNL_FLUSHES;
+    const rnl_float_mode modes[] = {0, RNL_FLUSHES, least, RNL_FLUSHES & ~least};
+    for (size_t k = 0; k < sizeof modes / sizeof *modes; k++) {
+        rnl_stepper *s = NULL;
+        rnl_error err;
+        float y = 1;
+        CHECK(!rnl_stepper_new(rnn, RNL_FLOAT32, &s, &err), "%s", err.text);
+        rnl_float_mode_set((before & ~(rnl_float_mode)RNL_FLUSHES) | modes[k]);
+        rnl_stepper_run(s, &x, &y, 1);
+        const rnl_float_mode after = flushes_now();
+        rnl_float_mode_set(before);
+        CHECK(y == right && after == modes[k], "mode %zu: %g", k, (double)y);
+        rnl_stepper_free(s);
+    }
+}
+
 /* A step of h' = relu(w x): x and w x are zero if they are subnormal, on CPUs with such a mode. */
 static void check_subnormals(void)
 {
     static const struct {
         float x, w;
         bool is_subnormal;
-    } cases[] = {{0x1p-126F, 1, false},
-                 {0x1p-127F, 1, true},
-                 {0x1p-100F, 0x1p-27F, true},
-                 {1, 0x1p-127F, true},
-                 {1, -0x1p-127F, true}};
+    } cases[] = {{0x1p-126F, 1, false},       {0x1p-127F, 1, true}, {0x1p-127F, 4, true},
+                 {0x1p-100F, 0x1p-27F, true}, {1, 0x1p-127F, true}, {1, -0x1p-127F, true}};
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
         const bool flushes = RNL_FLUSHES != 0 && cases[k].is_subnormal;
         const float weights[] = {cases[k].w, 0}, x[] = {cases[k].x, cases[k].x};
@@ -266,7 +282,6 @@ static void check_subnormals(void)
         rnl_spec spec = rnl_spec_default(RNL_RNN_RELU, 1, 1);
         spec.bias = RNL_BIAS_NONE;
         rnl_rnn *rnn = NULL;
-        rnl_stepper *s = NULL;
         rnl_error err;
         CHECK(!rnl_rnn_new(&spec, weights, NULL, &rnn, &err), "%s", err.text);
         rnl_rnn_call call = {
@@ -275,13 +290,23 @@ static void check_subnormals(void)
             CHECK(!rnl_rnn_run(rnn, &call, &err), "%s", err.text);
             CHECK(y[call.T - 1] == right, "case %zu: %g", k, (double)y[call.T - 1]);
         }
-        CHECK(!rnl_stepper_new(rnn, RNL_FLOAT32, &s, &err), "%s", err.text);
-        y[0] = 1;
-        rnl_stepper_run(s, x, y, 1);
-        CHECK(y[0] == right && !flushes_now(), "case %zu: %g", k, (double)y[0]);
-        rnl_stepper_free(s);
+        check_stepper_modes(rnn, x[0], right);
         rnl_rnn_free(rnn);
     }
+}
+
+/* h' = o tanh(c) = 2^-127, from c = i g = 2^-126: what the last instruction gives is subnormal. */
+static void check_subnormal_result(void)
+{
+    const float weights[8] = {[2] = 1}; /* of g: the other gates are 1/2 */
+    rnl_spec spec = rnl_spec_default(RNL_LSTM, 1, 1);
+    spec.bias = RNL_BIAS_NONE;
+    rnl_rnn *rnn = NULL;
+    rnl_error err;
+    CHECK(!rnl_rnn_new(&spec, weights, NULL, &rnn, &err), "%s", err.text);
+    check_stepper_modes(rnn, 0x1p-125F, RNL_FLUSHES ? 0 : 0x1p-127F);
+    check_stepper_modes(rnn, 0x1p-124F, 0x1p-126F);
+    rnl_rnn_free(rnn);
 }
 
 static void check_errors(void)
@@ -350,6 +375,7 @@ int main(void)
     check_crowded_calls(turns);
     check_errors();
     check_subnormals();
+    check_subnormal_result();
     for (int threads = 1; threads <= 2; threads++) {
         check_zeros(threads);
         check_mode(threads);

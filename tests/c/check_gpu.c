@@ -58,20 +58,22 @@ static rnl_gpu_rnn *new_rnn(rnl_error *err)
 
 /* Calls of every kind: on the host or the device, in a stream, with lengths, batch-first, with a
  * workspace, which does not wait, and another stream that does. */
+enum { NO_WORKSPACE, WORKSPACE, TOO_SMALL };
 typedef struct kind {
     int on_host, batch_first;
     const int64_t *lengths;
     void *stream, *then;
-    int has_workspace;
+    int workspace;
 } kind;
 
 static const kind kinds[] = {
-    {1, 0, NULL, NULL, NULL, 0},
-    {0, 0, NULL, NULL, NULL, 0},
-    {0, 1, random_lengths, (void *)2, NULL, 0},
-    {1, 1, NULL, NULL, NULL, 0},
-    {1, 0, random_lengths, NULL, NULL, 0},
-    {0, 0, equal, (void *)2, (void *)1, 1},
+    {1, 0, NULL, NULL, NULL, NO_WORKSPACE},
+    {0, 0, NULL, NULL, NULL, NO_WORKSPACE},
+    {0, 1, random_lengths, (void *)2, NULL, NO_WORKSPACE},
+    {1, 1, NULL, NULL, NULL, NO_WORKSPACE},
+    {1, 0, random_lengths, NULL, NULL, NO_WORKSPACE},
+    {0, 0, equal, (void *)2, (void *)1, WORKSPACE},
+    {0, 0, NULL, NULL, NULL, TOO_SMALL},
 };
 enum { KINDS = sizeof kinds / sizeof kinds[0] };
 
@@ -101,16 +103,17 @@ static rnl_status call(rnl_gpu_rnn *rnn, const kind *k, const arrays *a, float *
                           .y = k->on_host ? (void *)y : (void *)(uintptr_t)a->y};
     int64_t nbytes = 0;
     rnl_status status = RNL_OK;
-    if (k->has_workspace) {
+    if (k->workspace) {
         status = rnl_gpu_rnn_workspace(rnn, &given, &nbytes, err);
         if (nbytes > WORK_NBYTES) /* threads do not count checks */
             return RNL_E_NOMEM;
-        given.workspace = (void *)(uintptr_t)a->workspace;
-        given.workspace_nbytes = nbytes;
+        const uint64_t end = a->workspace + WORK_NBYTES; /* of its block: using more is refused */
+        given.workspace_nbytes = nbytes - (k->workspace == TOO_SMALL ? 256 : 0);
+        given.workspace = (void *)(uintptr_t)(end - (uint64_t)given.workspace_nbytes);
     }
     if (!status)
         status = rnl_gpu_rnn_run(rnn, &given, err);
-    if (k->has_workspace)
+    if (k->workspace)
         fake.free(fake.alloc(4, 0)); /* which waits for all work */
     if (!status && !k->on_host)
         fake.read(a->y, y, Y_NBYTES);

@@ -16,7 +16,8 @@ CHECKS = sorted(path.stem for path in C_TESTS.glob("check_*.c"))
 
 # The tiers of this kind of machine. If it lacks the one that is named, its best one is run.
 ARM = platform.machine() in ("aarch64", "arm64")
-TIERS = ["neon", "plain"] if ARM else ["avx512bf16", "avx512", "avx2", "plain"]
+X86 = ["amx", "avx512bf16", "avx512vnni", "avx512", "avx2", "plain", "amx_in_c"]
+TIERS = ["neon", "plain", "amx_in_c"] if ARM else X86
 OF_TIERS = ("check_kernels", "check_scans", "check_forward", "check_hashes", "check_stepper")
 
 

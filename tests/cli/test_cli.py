@@ -332,6 +332,20 @@ print([name for name in sys.modules if name.startswith(("numpy", "rnnlayout._nat
     assert done.stdout.splitlines()[-1] == "[]", done.stderr
 
 
+@pytest.mark.parametrize("command", ["doctor", "inspect", "--version"])
+def test_a_broken_numpy_is_named(tmp_path, command):
+    (tmp_path / "numpy").mkdir()
+    (tmp_path / "numpy/__init__.py").write_text("raise ImportError('no libopenblas\\nmore')")
+    env = os.environ | {"PYTHONPATH": str(tmp_path)}
+    arguments = [command, "a.npz"] if command == "inspect" else [command]
+    done = subprocess.run([*PROGRAM, *arguments], env=env, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (5, "")
+    assert done.stderr == (
+        "error: NumPy cannot be imported: no libopenblas\n"
+        'hint: python -m pip install --force-reinstall "numpy>=1.26"\n'
+    )
+
+
 class Terminal:
     """A stream that says whether it is a terminal."""
 

@@ -1,6 +1,6 @@
-"""Compile the fakes: a libcuda.so.1 and a libcudnn.so.9, for the tests.
+"""Compile the fakes: a libcuda.so.1, and the parts of a libcudnn.so.9, which need it.
 
-python tests/fakes/build.py FOLDER        builds both into a folder, to try them by hand
+python tests/fakes/build.py FOLDER        builds all into a folder, to try them by hand
 """
 
 import os
@@ -9,74 +9,52 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-CUDA = ["record.c", *sorted(path.name for path in HERE.glob("cuda_*.c"))]
-CUDNN = sorted(path.name for path in HERE.glob("cudnn_*.c"))
+ROOT = HERE.parents[1]
+# Every function, also of cuDNN, is in libcuda.so.1.
+SOURCES = ["record.c", "memory.c", "streams.c", "driver.c", "cudnn.c", "compute.c"]
 # A user opens the last one, which needs the others beside it.
 LIBRARIES = ["libcudnn_graph.so.9", "libcudnn_ops.so.9", "libcudnn_adv.so.9", "libcudnn.so.9"]
-# rnnlayout opens one of these before libcudnn. They are empty too.
+# rnnlayout opens one of these before libcudnn.
 CUBLAS = ["libcublasLt.so.12", "libcublasLt.so.13"]
-FLAGS = ["-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror"]
 
 
-def build_cuda(folder):
-    """Build folder/libcuda.so.1."""
-    folder.mkdir(parents=True, exist_ok=True)
-    _compile(folder / "libcuda.so.1", CUDA, "-pthread", "-lm")
-
-
-def build_cudnn(folder, cuda):
-    """Build the libraries of a libcudnn in a folder; cuda: the folder of libcuda.so.1."""
-    folder.mkdir(parents=True, exist_ok=True)
-    *siblings, shim = LIBRARIES
-    for name in siblings + CUBLAS:
-        _compile(folder / name, ["sibling.c"])
-    _compile(folder / shim, CUDNN, f"-Wl,-rpath,{cuda}",
-             cuda / "libcuda.so.1", "-lm", "-ldl")  # fmt: skip
+def build(folder):
+    """Build folder/cuda/libcuda.so.1, and the others in folder/cudnn9."""
+    cuda, cudnn = folder / "cuda", folder / "cudnn9"
+    for made in (cuda, cudnn):
+        made.mkdir(parents=True, exist_ok=True)
+    _compile(cuda / "libcuda.so.1", SOURCES, "-I", ROOT / "csrc", "-pthread", "-lm")
+    for name in LIBRARIES + CUBLAS:
+        _compile(cudnn / name, ["part.c"], "-Wl,--no-as-needed", f"-Wl,-rpath,{cuda}",
+                 *[cuda / "libcuda.so.1"] * (name == LIBRARIES[-1]))  # fmt: skip
 
 
 def _compile(to, sources, *more):
-    run = ["cc", *FLAGS, "-O1", "-g", "-fPIC", "-shared", f"-Wl,-soname,{to.name}", "-o", to]
+    flags = ["-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-O1", "-g"]
+    run = ["cc", *flags, "-fPIC", "-shared", f"-Wl,-soname,{to.name}", "-o", to]
     subprocess.run([*run, *(HERE / name for name in sources), *more], check=True)
 
 
-def check(cuda_headers, cudnn_headers=None):
-    """Compile the fakes against the vendor's own headers and return the compiler's messages.
-
-    Without cudnn_headers only libcuda. That the vendor's numbers are enumerations is ignored.
-    """
-    flags = [*FLAGS, "-Wno-enum-conversion", "-fsyntax-only", "-DFAKE_REAL_HEADERS",
-             "-isystem", cuda_headers]  # fmt: skip
-    if cudnn_headers:
-        flags += ["-isystem", cudnn_headers]
-        sources = [*CUDNN, "check_numbers.c"]
-    else:
-        flags += ["-DFAKE_CUDA_ONLY"]
-        sources = [*CUDA, "check_numbers.c"]
-    run = ["cc", *flags, *(HERE / name for name in sources)]
-    return subprocess.run(run, check=False, capture_output=True, text=True).stderr
-
-
 class Fakes:
-    """The fakes of a test session, each compiled on first use."""
+    """The fakes of a test session, compiled on first use."""
 
     def __init__(self, folder):
         self._folder = folder
 
+    def _built(self, name):
+        if not self._folder.joinpath("cuda").exists():
+            build(self._folder)
+        return self._folder / name
+
     @property
     def cuda(self):
         """The folder of libcuda.so.1."""
-        folder = self._folder / "cuda"
-        if not folder.exists():
-            build_cuda(folder)
-        return folder
+        return self._built("cuda")
 
     @property
     def cudnn(self):
         """The folder of libcudnn.so.9 and of all libraries that are opened with it."""
-        folder = self._folder / "cudnn9"
-        if not folder.exists():
-            build_cudnn(folder, self.cuda)
-        return folder
+        return self._built("cudnn9")
 
     def environment(self, **more):
         """Return the environment of a process in which rnnlayout finds only the fakes."""
@@ -84,11 +62,5 @@ class Fakes:
         return os.environ | found | more
 
 
-def main():
-    folder = Path(sys.argv[1]).resolve()
-    build_cuda(folder)
-    build_cudnn(folder / "cudnn9", folder)
-
-
 if __name__ == "__main__":
-    main()
+    build(Path(sys.argv[1]).resolve())

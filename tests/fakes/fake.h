@@ -1,39 +1,39 @@
 /*
- * What the files of the fakes share. libcuda.so.1 has all of it; the fake libcudnn uses it from
- * there.
+ * What the files of the fakes share. The declarations of both libraries are those of csrc, which
+ * run/gpu/test_cudnn_abi.py compares with the vendor's headers.
  */
 #ifndef FAKE_FAKE_H
 #define FAKE_FAKE_H
 
-#include "vendor.h"
+#include <stdint.h>
+
+#include "forward/cudnn/abi.h"
+
+#define CUDNN(returns, name, arguments) returns name arguments;
+#define DRIVER(returns, name, arguments) returns name arguments;
+#include "forward/cudnn/symbols.def"
 
 /* ---- record.c: calls, failures on request, live objects, and the end of a test ---- */
-
-#define FAKE_EXIT 86 /* the exit status of a process that broke a rule */
 
 /* A rule was broken that the real libraries do not check: report it and end the process. */
 _Noreturn void fake_die(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* Begin a call of the driver: log it, and return the result that it must return at once, or CU_OK.
- */
-CUresult fake_driver_call(const char *name, const char *format, ...)
+/* Log a call; return the result with which it fails at once, or 0. */
+int fake_driver_call(const char *name, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
-
-/* The same for a call of cuDNN: the status to return, or 0. */
 int fake_cudnn_call(const char *name, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* The sticky error after which all calls on the device fail; CU_OK: none. */
-CUresult fake_sticky(void);
+/* The error after which all calls on the device fail; 0: none. */
+int fake_sticky(void);
 
 enum fake_kind {
-    FAKE_CONTEXT, /* how often primary contexts are retained */
-    FAKE_PUSHED,  /* contexts on the stacks of all threads   */
+    FAKE_CONTEXT,
+    FAKE_PUSHED, /* contexts on the stacks of all threads */
     FAKE_MEMORY,
     FAKE_STREAM,
     FAKE_EVENT,
     FAKE_GRAPH,
-    FAKE_GRAPH_EXEC,
     FAKE_HANDLE,
     FAKE_DROPOUT,
     FAKE_RNN,
@@ -42,16 +42,15 @@ enum fake_kind {
     FAKE_KINDS,
 };
 
-/* The head of every object. Objects are never freed, so that a use after destruction is found. */
+/* The head of every object. Objects are never freed, so that a use after their end is found. */
 struct fake_object {
-    struct fake_object *next;
     enum fake_kind kind;
     int alive;
 };
 
 void *fake_new(enum fake_kind kind, size_t nbytes);
-void fake_end(void *object);
 void *fake_object(const void *object, enum fake_kind kind, const char *call); /* or it dies */
+void fake_end(const void *object, enum fake_kind kind, const char *call);
 void fake_count(enum fake_kind kind, int by);
 
 /* One thread at a time is inside the fakes: LOCKED at the top of a function. */
@@ -59,31 +58,32 @@ void fake_lock(void);
 void fake_unlock(const int *unused);
 #define LOCKED __attribute__((cleanup(fake_unlock), unused)) const int locked = (fake_lock(), 0)
 
-/* At the top of a call of the driver: the log, and a failure on request. */
+/* At the top of a call: the lock, the log, a failure on request. */
 #define DRIVER_CALL(...)                                                                           \
     LOCKED;                                                                                        \
-    const CUresult failed = fake_driver_call(__func__, __VA_ARGS__);                               \
+    const rnl_cu_result failed = (rnl_cu_result)fake_driver_call(__func__, __VA_ARGS__);           \
+    if (failed)                                                                                    \
+    return failed
+#define CUDNN_CALL(...)                                                                            \
+    LOCKED;                                                                                        \
+    const rnl_cudnn_status failed = (rnl_cudnn_status)fake_cudnn_call(__func__, __VA_ARGS__);      \
     if (failed)                                                                                    \
     return failed
 
-/* ---- cuda_device.c ---- */
+int fake_environment(const char *name, int otherwise);
+
+/* ---- driver.c ---- */
 
 enum { FAKE_MAX_DEVICES = 8 };
-int fake_environment(const char *name, int otherwise);
 int fake_current_device(void); /* of the calling thread's context; -1: no context */
-int fake_capability(void);     /* 100 major + 10 minor */
 
-/* ---- cuda_memory.c: the table of ranges ---- */
-
-struct fake_access {
-    CUdeviceptr at;
-    size_t nbytes;
-    int write;
-    const char *what;
-};
+/* ---- memory.c ---- */
 
 /* The host's copy of bytes of the device; dies unless all are in one living block. */
-void *fake_bytes(CUdeviceptr at, size_t nbytes, const char *what);
+void *fake_bytes(rnl_cu_address at, size_t nbytes, const char *what);
+rnl_cu_address fake_new_block(size_t nbytes, int device, int counted);
+void fake_end_block(rnl_cu_address at, const char *call);
+size_t fake_in_use(int device);
 
 /* The work that came before: for each stream the number of its last piece. */
 enum { FAKE_STREAMS = 512 };
@@ -91,34 +91,42 @@ struct fake_clock {
     uint32_t at[FAKE_STREAMS];
 };
 
-/* Note that work accesses memory; dies if other work accesses it and nothing orders the two. */
+struct fake_access {
+    rnl_cu_address at;
+    size_t nbytes;
+    int write;
+    const char *what;
+};
+
+/* Dies if other work accesses the memory, and nothing orders it before this work, of which the
+ * clock is. Notes the access, unless it is the host's (stream -1). */
 void fake_touch(const struct fake_access *access, const char *work, int stream,
                 const struct fake_clock *clock);
 
-/* ---- cuda_streams.c ---- */
+/* ---- streams.c ---- */
 
-enum { FAKE_ACCESSES = 12, FAKE_ARGUMENT = 256 };
+enum { FAKE_ACCESSES = 8 };
 
-/* A piece of work on the device. The argument is copied; objects that it points to must stay. */
+/* A piece of work on the device. What the argument points to must stay. */
 struct fake_work {
     const char *name;
-    void (*run)(void *argument);
-    void (*check)(void *argument); /* before each launch of a graph with it; or NULL */
-    _Alignas(16) char argument[FAKE_ARGUMENT];
+    void (*run)(const struct fake_work *work);
+    const void *argument;
+    rnl_cu_address to, from; /* of a copy or a fill */
+    size_t nbytes;
+    int value;
     int accesses;
     struct fake_access access[FAKE_ACCESSES];
 };
 
-CUresult fake_submit(CUstream stream, const struct fake_work *work);
-int fake_stream_device(CUstream stream);
-int fake_is_capturing(CUstream stream);
-void fake_wait_for_all(void); /* every stream, as when memory is freed */
-
-/* ---- cuda_graphs.c ---- */
-
-struct fake_capture;
-void fake_capture_work(struct fake_capture *capture, const struct fake_work *work);
-void fake_refuse_in_capture(const char *call);     /* dies if the thread's mode forbids it */
-void fake_refuse_beside_capture(const char *call); /* dies if any thread is capturing */
+void fake_access(struct fake_work *work, rnl_cu_address at, size_t nbytes, int write,
+                 const char *what);
+void fake_submit(rnl_cu_stream stream, const struct fake_work *work);
+void fake_wait(rnl_cu_stream stream); /* the host waits for it */
+void fake_wait_for_all(void);         /* as when memory is freed */
+void fake_host_access(rnl_cu_address at, size_t nbytes, int write);
+int fake_stream_device(rnl_cu_stream stream);
+int fake_is_capturing(rnl_cu_stream stream);
+void fake_refuse_in_capture(const char *call); /* dies if the thread's mode forbids it */
 
 #endif

@@ -15,23 +15,31 @@
 #include <string.h>
 #include <unistd.h>
 
-static const char *const KIND[FAKE_KINDS] = {"context", "pushed", "memory",     "stream",
-                                             "event",   "graph",  "graph_exec", "handle",
-                                             "dropout", "rnn",    "rnn_data",   "tensor"};
+enum { EXIT_STATUS = 86 };
 
-enum { BUCKETS = 4096 };
+static const char *const KIND[FAKE_KINDS] = {"context", "pushed",   "memory", "stream",
+                                             "event",   "graph",    "handle", "dropout",
+                                             "rnn",     "rnn_data", "tensor"};
 
 static pthread_mutex_t lock;
-static pid_t pid;
-static FILE *log_file;
+static pid_t pid;     /* of the process that called cuInit */
+static FILE *logs[2]; /* the environment's and the test's; NULL: none */
 static long calls, fail_at;
-static int fail_cuda, fail_cudnn;
-static CUresult sticky;
+static int fail_cuda, fail_cudnn, sticky;
 static long live[FAKE_KINDS];
-static struct fake_object *objects[BUCKETS]; /* by address */
 
 void fake_log(const char *path);
+long fake_calls(void);
 void fake_fail(long k, int cuda, int cudnn);
+long fake_live(const char *kind);
+
+static FILE *open_log(const char *path)
+{
+    FILE *const file = path ? fopen(path, "a") : NULL;
+    if (file)
+        setvbuf(file, NULL, _IOLBF, BUFSIZ);
+    return file;
+}
 
 __attribute__((constructor)) static void begin(void)
 {
@@ -39,12 +47,18 @@ __attribute__((constructor)) static void begin(void)
     pthread_mutexattr_init(&recursive);
     pthread_mutexattr_settype(&recursive, PTHREAD_MUTEX_RECURSIVE);
     pthread_mutex_init(&lock, &recursive);
-    fake_log(getenv("FAKE_LOG"));
+    logs[0] = open_log(getenv("FAKE_LOG"));
     long k;
     int cuda, cudnn;
     const char *fail = getenv("FAKE_FAIL");
     if (fail && sscanf(fail, "%ld:%d:%d", &k, &cuda, &cudnn) == 3)
         fake_fail(k, cuda, cudnn);
+}
+
+int fake_environment(const char *name, int otherwise)
+{
+    const char *value = getenv(name);
+    return value && *value ? atoi(value) : otherwise;
 }
 
 void fake_lock(void)
@@ -67,115 +81,101 @@ void fake_die(const char *format, ...)
     va_end(arguments);
     fprintf(stderr, "fake: %s\n", text);
     fflush(stderr);
-    if (log_file)
-        fprintf(log_file, "died %s\n", text);
-    _exit(FAKE_EXIT);
+    _exit(EXIT_STATUS);
 }
 
 /* Log and count a call; return whether it must fail. */
 static int log_call(const char *name, const char *format, va_list arguments)
 {
+    char text[4000];
     if (pid && pid != getpid())
         fake_die("%s is called in a child of the process that called cuInit", name);
     calls++;
-    if (log_file) {
-        fprintf(log_file, "%s ", name);
-        vfprintf(log_file, format, arguments);
-        fputc('\n', log_file);
-    }
+    vsnprintf(text, sizeof text, format, arguments);
+    for (int i = 0; i < 2; i++)
+        if (logs[i])
+            fprintf(logs[i], "%s %s\n", name, text);
     return fail_at && calls == fail_at;
 }
 
 static int is_sticky(int status)
 {
-    return status == CU_CONTAINED || status == CU_ILLEGAL_ADDRESS ||
-           (status > CU_LAUNCH_TIMEOUT && status <= CU_LAUNCH_FAILED) ||
-           status == CU_TENSOR_MEMORY_LEAK || status == CU_EXTERNAL_DEVICE;
+    return status == 700 || (status > 702 && status <= 719); /* an illegal address and the like */
 }
 
-CUresult fake_driver_call(const char *name, const char *format, ...)
+int fake_driver_call(const char *name, const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
-    int fails = log_call(name, format, arguments);
+    const int fails = log_call(name, format, arguments);
     va_end(arguments);
     if (!strcmp(name, "cuInit"))
         pid = getpid();
     else if (!pid)
-        return CU_NOT_INITIALIZED;
+        fake_die("%s is called before cuInit", name);
     if (fails && is_sticky(fail_cuda))
         sticky = fail_cuda;
     if (fails)
         return fail_cuda;
-    /* calls that work on a dead device: those for the stack of contexts and for no device */
-    int free_of_device = !strncmp(name, "cuCtxP", 6) || !strncmp(name, "cuDevice", 8) ||
-                         !strcmp(name, "cuInit");
-    return free_of_device ? CU_OK : sticky;
+    /* on a dead device, calls work that are for the stack of contexts or for no device */
+    const int works = !strncmp(name, "cuCtxP", 6) || !strncmp(name, "cuDevice", 8);
+    return works ? 0 : sticky;
 }
 
 int fake_cudnn_call(const char *name, const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
-    int fails = log_call(name, format, arguments);
+    const int fails = log_call(name, format, arguments);
     va_end(arguments);
     return fails ? fail_cudnn : 0;
 }
 
-CUresult fake_sticky(void)
+int fake_sticky(void)
 {
     return sticky;
 }
+
+/* ---- objects ---- */
 
 void fake_count(enum fake_kind kind, int by)
 {
     live[kind] += by;
 }
 
-static struct fake_object **bucket(const void *object)
-{
-    return &objects[(uintptr_t)object / 16 % BUCKETS];
-}
-
 void *fake_new(enum fake_kind kind, size_t nbytes)
 {
     struct fake_object *made = calloc(1, nbytes);
-    *made = (struct fake_object){.next = *bucket(made), .kind = kind, .alive = 1};
-    *bucket(made) = made;
+    *made = (struct fake_object){kind, 1};
     fake_count(kind, 1);
     return made;
 }
 
-void fake_end(void *object)
-{
-    ((struct fake_object *)object)->alive = 0;
-    fake_count(((struct fake_object *)object)->kind, -1);
-}
-
 void *fake_object(const void *object, enum fake_kind kind, const char *call)
 {
-    for (struct fake_object *o = *bucket(object); o; o = o->next)
-        if (o == object) {
-            if (o->kind != kind)
-                fake_die("%s: %p is a %s, not a %s", call, object, KIND[o->kind], KIND[kind]);
-            if (!o->alive)
-                fake_die("%s: the %s %p was destroyed already", call, KIND[kind], object);
-            return o;
-        }
-    fake_die("%s: %p is not a %s", call, object, KIND[kind]);
+    const struct fake_object *const found = object;
+    if (!found || found->kind != kind)
+        fake_die("%s: %p is not a %s", call, object, KIND[kind]);
+    if (!found->alive)
+        fake_die("%s: the %s %p was destroyed already", call, KIND[kind], object);
+    return (void *)object;
+}
+
+void fake_end(const void *object, enum fake_kind kind, const char *call)
+{
+    ((struct fake_object *)fake_object(object, kind, call))->alive = 0;
+    fake_count(kind, -1);
 }
 
 /* ---- for tests ---- */
 
-/* Log calls to this file from now on; NULL: do not log. */
+/* Log calls to this file too from now on; NULL: no longer. */
 void fake_log(const char *path)
 {
     LOCKED;
-    if (log_file)
-        fclose(log_file);
-    log_file = path ? fopen(path, "a") : NULL;
-    if (log_file)
-        setvbuf(log_file, NULL, _IOLBF, BUFSIZ);
+    if (logs[1])
+        fclose(logs[1]);
+    logs[1] = open_log(path);
 }
 
 /* The number of calls so far, over both libraries. */
@@ -192,7 +192,7 @@ void fake_fail(long k, int cuda, int cudnn)
     fail_at = k ? calls + k : 0;
     fail_cuda = cuda;
     fail_cudnn = cudnn;
-    sticky = CU_OK;
+    sticky = 0;
 }
 
 /* The number of live objects of a kind, by its name in KIND; -1: no such kind. */

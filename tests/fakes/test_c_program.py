@@ -7,8 +7,8 @@ import sys
 import numpy as np
 import pytest
 from commands import ROOT, run
-from fakes.problem import Problem
 from marks import download
+from oracles.problem import Problem
 from oracles.reference import Run, distance_between
 
 import rnnlayout as rl

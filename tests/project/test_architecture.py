@@ -18,7 +18,7 @@ MAY_INCLUDE = {
     "core": {"system", "core"},
     "model": {"core", "model"},
     "layout": {"core", "model", "layout"},
-    "kernels": {"core", "kernels"},
+    "kernels": {"system", "core", "kernels"},
     "plan": {"core", "model", "layout", "kernels", "plan"},
     "forward": {"system", "core", "model", "layout", "kernels", "forward"},
     "forward/cudnn": {"system", "core", "forward/cudnn"},

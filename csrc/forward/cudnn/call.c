@@ -98,7 +98,11 @@ static rnl_status wait_for(rnl_gpu_device *device, rnl_cu_stream stream, const r
         const rnl_cu_result result = device->cu->cuStreamQuery(stream);
         if (result != RNL_CUDA_ERROR_NOT_READY)
             return rnl_gpu_cu(device, "cuStreamQuery", result, err);
-        if (call->poll(call->poll_arg))
+        const int stop = call->poll(call->poll_arg);
+        const rnl_status status = rnl_cudnn_check_fork(err); /* a signal handler may fork */
+        if (status != RNL_OK)
+            return status;
+        if (stop)
             return rnl_fail(err, RNL_E_INTERRUPTED, "interrupted");
         if (k >= SPINS)
             nanosleep(&(struct timespec){.tv_nsec = SLEEP_NS}, NULL);
@@ -274,13 +278,14 @@ rnl_status rnl_gpu_rnn_run(rnl_gpu_rnn *rnn, const rnl_gpu_call *call, rnl_error
     rnl_gpu_job job;
     rnl_status status = rnl_gpu_job_new(rnn, call, &job, err);
     if (status == RNL_OK)
-        status = rnl_gpu_enter(rnn->options.device, &in, err);
+        status = rnl_gpu_rnn_lock(rnn, err);
     if (status != RNL_OK)
         return status;
-    pthread_mutex_lock(&rnn->lock);
-    status = run(rnn, call, &job, err);
+    status = rnl_gpu_enter(rnn->options.device, &in, err);
+    if (status == RNL_OK)
+        status = rnl_gpu_leave(&in, run(rnn, call, &job, err));
     pthread_mutex_unlock(&rnn->lock);
-    return rnl_gpu_leave(&in, status);
+    return status;
 }
 
 /* Without a call of a library if the last call had the same sizes and lengths. */
@@ -306,9 +311,10 @@ rnl_status rnl_gpu_rnn_workspace(rnl_gpu_rnn *rnn, const rnl_gpu_call *call, int
     rnl_gpu_job job;
     rnl_status status = rnl_gpu_job_new(rnn, call, &job, err);
     *nbytes = 0;
+    if (status == RNL_OK && job.sizes.T)
+        status = rnl_gpu_rnn_lock(rnn, err);
     if (status != RNL_OK || job.sizes.T == 0)
         return status;
-    pthread_mutex_lock(&rnn->lock);
     status = measure(rnn, call, &job, err);
     if (status == RNL_OK)
         *nbytes = (int64_t)lay_out(&job, rnn->plan->work_nbytes);

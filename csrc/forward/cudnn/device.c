@@ -38,11 +38,11 @@ static rnl_status get(int ordinal, rnl_gpu_device **device, rnl_error *err)
     if (ordinal < 0 || ordinal >= MAX_DEVICES) /* fails: it does not exist */
         return rnl_cudnn_use(ordinal, &used, err);
     *device = &devices[ordinal];
-    if (atomic_load(&(*device)->ready))
-        return rnl_cudnn_check_fork(err);
+    rnl_status status = rnl_cudnn_check_fork(err);
+    if (status != RNL_OK || atomic_load(&(*device)->ready))
+        return status;
     pthread_mutex_lock(&lock);
-    const rnl_status status = atomic_load(&(*device)->ready) ? RNL_OK
-                                                             : make_ready(*device, ordinal, err);
+    status = atomic_load(&(*device)->ready) ? RNL_OK : make_ready(*device, ordinal, err);
     pthread_mutex_unlock(&lock);
     return status;
 }
@@ -69,6 +69,9 @@ rnl_status rnl_gpu_enter(int ordinal, rnl_gpu_entry *entry, rnl_error *err)
 rnl_status rnl_gpu_leave(rnl_gpu_entry *entry, rnl_status status)
 {
     rnl_cu_context popped;
+    rnl_error forked;
+    if (rnl_cudnn_check_fork(&forked) != RNL_OK)
+        return status;
     entry->device->cu->cuThreadExchangeStreamCaptureMode(&entry->mode);
     entry->device->cu->cuCtxPopCurrent_v2(&popped);
     return status;
@@ -76,12 +79,17 @@ rnl_status rnl_gpu_leave(rnl_gpu_entry *entry, rnl_status status)
 
 /* ---- handles ---- */
 
+static rnl_status make_own_stream(rnl_gpu_device *device, rnl_error *err)
+{
+    if (device->own)
+        return RNL_OK;
+    return RNL_CU(device, err, cuStreamCreate, &device->own, RNL_CU_STREAM_NON_BLOCKING);
+}
+
 /* Make what is missing: after a failure the next call makes the rest. */
 static rnl_status make(rnl_gpu_device *device, rnl_gpu_handle *handle, rnl_error *err)
 {
-    rnl_status status = RNL_OK;
-    if (!device->own)
-        status = RNL_CU(device, err, cuStreamCreate, &device->own, RNL_CU_STREAM_NON_BLOCKING);
+    rnl_status status = make_own_stream(device, err);
     if (status == RNL_OK && !device->dropout)
         status = RNL_DNN(device, err, cudnnCreateDropoutDescriptor, &device->dropout);
     if (status == RNL_OK && !handle->cudnn)
@@ -220,4 +228,24 @@ void rnl_gpu_free(int device, void *address)
         return;
     (void)RNL_CU(in.device, &ignored, cuMemFree_v2, (rnl_cu_address)(uintptr_t)address);
     rnl_gpu_leave(&in, RNL_OK);
+}
+
+rnl_status rnl_gpu_read(int device, const void *from, int64_t nbytes, void *to, rnl_error *err)
+{
+    rnl_gpu_entry in;
+    if (nbytes <= 0)
+        return nbytes ? rnl_fail(err, RNL_E_SPEC, "nbytes is %" PRId64 ": need 0 or more", nbytes)
+                      : RNL_OK;
+    rnl_status status = rnl_gpu_enter(device, &in, err);
+    if (status != RNL_OK)
+        return status;
+    pthread_mutex_lock(&in.device->lock);
+    status = make_own_stream(in.device, err);
+    pthread_mutex_unlock(&in.device->lock);
+    if (status == RNL_OK)
+        status = RNL_CU(in.device, err, cuMemcpyDtoHAsync_v2, to, (rnl_cu_address)(uintptr_t)from,
+                        (size_t)nbytes, in.device->own);
+    if (status == RNL_OK)
+        status = RNL_CU(in.device, err, cuStreamSynchronize, in.device->own);
+    return rnl_gpu_leave(&in, status);
 }

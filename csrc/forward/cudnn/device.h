@@ -41,8 +41,8 @@ typedef struct rnl_gpu_entry {
 /*
  * Make the device's context current; it is retained at the first time and never released. Calls
  * that allocate or wait then break no capture. After each success call rnl_gpu_leave() once in the
- * same thread. It returns the given status and cannot fail: what it might report is an error of
- * earlier work, which the next call reports too.
+ * same thread. It returns the given status, does nothing in a forked child, and cannot fail: what
+ * it might report is an error of earlier work, which the next call reports too.
  *
  * RNL_E_NO_CUDNN: no such GPU, cuDNN cannot use it, or the process is a forked child.
  */

@@ -2,6 +2,7 @@
 #include "forward/cudnn/open.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,8 +16,9 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct {
     bool opened;
     rnl_cudnn_library library;
-    pid_t pid;       /* the process that has loaded the driver; 0: not tried yet */
-    bool has_driver; /* it is initialized, and has GPUs */
+    _Atomic pid_t pid; /* the process that has initialized the driver; 0: none */
+    bool tried;        /* to initialize it */
+    bool has_driver;   /* it is initialized, and has GPUs */
     rnl_driver_table driver;
     char driver_path[RNL_PATH_NBYTES]; /* "": none */
     int driver_cuda, num_gpus;
@@ -70,15 +72,18 @@ static rnl_status open_driver(rnl_error *err)
 /* Only once: a driver that could not be initialized is not tried again. */
 static void load_driver(void)
 {
-    if (process.pid)
+    if (process.tried)
         return;
     process.has_driver = open_driver(&process.no_driver) == RNL_OK;
-    process.pid = getpid();
+    process.tried = true;
+    if (process.has_driver)
+        atomic_store(&process.pid, getpid());
 }
 
 rnl_status rnl_cudnn_check_fork(rnl_error *err)
 {
-    if (!process.has_driver || process.pid == getpid())
+    const pid_t pid = atomic_load(&process.pid);
+    if (!pid || pid == getpid())
         return RNL_OK;
     return rnl_fail(
         err, RNL_E_NO_CUDNN,
@@ -91,11 +96,11 @@ rnl_status rnl_cudnn_check_fork(rnl_error *err)
 static rnl_status open_at(const char *path, rnl_error *err)
 {
     static rnl_cudnn_library found; /* large; protected by the lock */
-    rnl_status status = rnl_cudnn_check_fork(err);
-    if (status != RNL_OK || process.opened)
-        return status;
+    if (process.opened)
+        return RNL_OK;
     load_driver();
-    status = rnl_cudnn_load(path, process.has_driver ? process.driver_cuda : 0, &found, err);
+    const rnl_status status = rnl_cudnn_load(path, process.has_driver ? process.driver_cuda : 0,
+                                             &found, err);
     if (status == RNL_OK)
         process.library = found;
     process.opened = status == RNL_OK;
@@ -104,8 +109,11 @@ static rnl_status open_at(const char *path, rnl_error *err)
 
 rnl_status rnl_cudnn_open(const char *path, rnl_error *err)
 {
+    rnl_status status = rnl_cudnn_check_fork(err);
+    if (status != RNL_OK)
+        return status;
     pthread_mutex_lock(&lock);
-    const rnl_status status = open_at(path, err);
+    status = open_at(path, err);
     pthread_mutex_unlock(&lock);
     return status;
 }
@@ -113,8 +121,10 @@ rnl_status rnl_cudnn_open(const char *path, rnl_error *err)
 rnl_status rnl_cudnn_describe(rnl_cudnn_about *about, rnl_error *err)
 {
     memset(about, 0, sizeof *about);
-    pthread_mutex_lock(&lock);
     const rnl_status status = rnl_cudnn_check_fork(err);
+    if (status != RNL_OK)
+        return status;
+    pthread_mutex_lock(&lock);
     load_driver();
     if (process.opened) {
         const rnl_cudnn_library *const library = &process.library;
@@ -128,7 +138,7 @@ rnl_status rnl_cudnn_describe(rnl_cudnn_about *about, rnl_error *err)
     about->driver_cuda_version = process.driver_cuda;
     about->num_gpus = process.has_driver ? process.num_gpus : 0;
     pthread_mutex_unlock(&lock);
-    return status;
+    return RNL_OK;
 }
 
 /* ---- the GPUs ---- */
@@ -178,11 +188,12 @@ static rnl_status describe_gpu(int ordinal, rnl_gpu *gpu, rnl_error *err)
 rnl_status rnl_gpu_describe(int device, rnl_gpu *gpu, rnl_error *err)
 {
     memset(gpu, 0, sizeof *gpu);
-    pthread_mutex_lock(&lock);
     rnl_status status = rnl_cudnn_check_fork(err);
+    if (status != RNL_OK)
+        return status;
+    pthread_mutex_lock(&lock);
     load_driver();
-    if (status == RNL_OK)
-        status = describe_gpu(device, gpu, err);
+    status = describe_gpu(device, gpu, err);
     pthread_mutex_unlock(&lock);
     return status;
 }

@@ -20,7 +20,8 @@ typedef struct rnl_cudnn_in_use {
 /* RNL_E_NO_CUDNN: this GPU cannot be used. */
 rnl_status rnl_cudnn_use(int ordinal, rnl_cudnn_in_use *used, rnl_error *err);
 
-/* RNL_E_NO_CUDNN: this process was forked from the one that has initialized the driver. */
+/* RNL_E_NO_CUDNN: this process was forked from the one that has initialized the driver. Call it
+ * before you take a lock, which another thread may have held when the process was forked. */
 rnl_status rnl_cudnn_check_fork(rnl_error *err);
 
 #endif

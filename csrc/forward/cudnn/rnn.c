@@ -1,4 +1,6 @@
 /* An RNN on a GPU: check what cuDNN supports, upload the weights, free it. */
+#define _DEFAULT_SOURCE /* mutex attributes; NOLINT(bugprone-reserved-identifier,cert-*) */
+#include <errno.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <stdlib.h>
@@ -115,9 +117,24 @@ static rnl_status make(const rnl_spec *spec, const rnl_gpu_options *options, siz
     rnn->unit = (size_t)rnl_dtype_nbytes(spec->dtype);
     rnn->type = TYPES[spec->dtype];
     rnn->nbytes = nbytes;
-    pthread_mutex_init(&rnn->lock, NULL);
+    pthread_mutexattr_t checked; /* a thread that has the lock is told so */
+    pthread_mutexattr_init(&checked);
+    pthread_mutexattr_settype(&checked, PTHREAD_MUTEX_ERRORCHECK);
+    pthread_mutex_init(&rnn->lock, &checked);
+    pthread_mutexattr_destroy(&checked);
     *made = rnn;
     return RNL_OK;
+}
+
+rnl_status rnl_gpu_rnn_lock(rnl_gpu_rnn *rnn, rnl_error *err)
+{
+    const rnl_status status = rnl_cudnn_check_fork(err);
+    if (status != RNL_OK || pthread_mutex_lock(&rnn->lock) != EDEADLK)
+        return status;
+    return rnl_fail(err, RNL_E_SPEC,
+                    "a signal handler calls an RNN on a GPU during a call of the same RNN, which "
+                    "makes one call at a time: give the handler another RNN, or set a flag in it "
+                    "and call later");
 }
 
 rnl_status rnl_gpu_rnn_new(const rnl_spec *spec, const void *weights,

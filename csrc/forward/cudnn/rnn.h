@@ -32,7 +32,7 @@ struct rnl_gpu_rnn {
     rnl_cu_address weights;
     size_t nbytes;
 
-    pthread_mutex_t lock;   /* for the members below, until a call returns */
+    pthread_mutex_t lock;   /* for the members below, until a call returns; rnl_gpu_rnn_lock() */
     rnl_gpu_plan *plan;     /* of the last call; NULL: none */
     rnl_gpu_plan *captured; /* of calls in graphs, which may use them until the end */
     bool refuses_persist;   /* cuDNN, when it was tried */
@@ -66,6 +66,10 @@ rnl_status rnl_gpu_options_check(const rnl_spec *spec, const rnl_gpu_options *op
                                  rnl_error *err);
 rnl_status rnl_gpu_job_new(const rnl_gpu_rnn *rnn, const rnl_gpu_call *call, rnl_gpu_job *job,
                            rnl_error *err);
+
+/* rnn.c: lock an RNN. RNL_E_SPEC: this thread has it already, and runs a signal handler during its
+ * call. RNL_E_NO_CUDNN: the process was forked. */
+rnl_status rnl_gpu_rnn_lock(rnl_gpu_rnn *rnn, rnl_error *err);
 
 /* plan.c: choose the algorithm of a job. The caller has the RNN's lock, here and below. */
 void rnl_gpu_choose_algo(const rnl_gpu_rnn *rnn, rnl_gpu_job *job);

@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from importlib import import_module
 
-from .failures import report_error
-from .options import DONE, INTERRUPTED, USAGE
+from .failures import numpy_works, report_error
+from .options import DONE, INTERRUPTED, MISSING, USAGE
 from .parser import make_parser
 from .terminal import print_text
 
@@ -67,19 +67,21 @@ def _run(arguments: Sequence[str] | None, options: argparse.Namespace) -> int:
     """Parse the arguments into `options`, and run the command."""
     parser = make_parser()
     parser.parse_args(arguments, options)
-    if options.version:
-        from rnnlayout._native import __version__
-
-        print_text(f"rnnlayout {__version__}")
-        return DONE
     if options.completion:
         from . import completion
 
         print_text(completion.script(parser, options.completion))
         return DONE
-    if options.command is None:
+    if options.command is None and not options.version:
         parser.print_help(sys.stderr)
         return USAGE
+    if not numpy_works():
+        return MISSING
+    if options.version:
+        from rnnlayout._native import __version__
+
+        print_text(f"rnnlayout {__version__}")
+        return DONE
     command = import_module(f"rnnlayout._cli.commands.{options.command}")
     code: int = command.run(options)
     return code

@@ -3,12 +3,14 @@
 
 #include "dlpack.h"
 
+#include <numpy/arrayobject.h>
 #include <stddef.h>
 #include <structmember.h>
 
 typedef struct device_array {
     PyObject_HEAD
     PyObject *shape, *dtype, *device;
+    rnl_dtype type;
     dl_managed managed; /* of all capsules: each has a reference to the array */
     int64_t sizes[MAX_DIMS], strides[MAX_DIMS];
 } device_array;
@@ -25,9 +27,36 @@ static PyObject *array_refuse(PyObject *object, PyObject *args, PyObject *kwargs
     (void)args;
     (void)kwargs;
     return PyErr_Format(PyExc_TypeError,
-                        "this array is in the memory of %U: pass it to from_dlpack() of a library "
-                        "for GPUs, such as CuPy or PyTorch, which copies it to the host",
+                        "this array is in the memory of %U: .numpy() copies it to the host",
                         ((device_array *)object)->device);
+}
+
+static PyObject *array_numpy(PyObject *object, PyObject *unused)
+{
+    const device_array *self = (device_array *)object;
+    const native_state *state = PyType_GetModuleState(Py_TYPE(object));
+    const dl_tensor *const tensor = &self->managed.tensor;
+    npy_intp sizes[MAX_DIMS];
+    rnl_error err;
+    rnl_status status;
+    (void)unused;
+    for (int d = 0; d < tensor->ndim; d++)
+        sizes[d] = (npy_intp)self->sizes[d];
+    PyObject *dtype = self->type == RNL_BFLOAT16
+                          ? bfloat16_dtype(state)
+                          : (PyObject *)PyArray_DescrFromType(numpy_type_of(self->type));
+    PyObject *array = dtype ? PyArray_Empty(tensor->ndim, sizes, (PyArray_Descr *)dtype, 0) : NULL;
+    if (!array)
+        return NULL;
+    const int64_t nbytes = PyArray_NBYTES((PyArrayObject *)array);
+    void *const to = PyArray_DATA((PyArrayObject *)array);
+    Py_BEGIN_ALLOW_THREADS
+    status = rnl_gpu_read(tensor->device.id, tensor->data, nbytes, to, &err);
+    Py_END_ALLOW_THREADS
+    if (status == RNL_OK)
+        return array;
+    Py_DECREF(array);
+    return raise_status(state, &err);
 }
 
 /* ------------------------------------------------------------------------------------- DLPack */
@@ -91,6 +120,7 @@ static int64_t describe(device_array *self, int device, rnl_dtype dtype, const a
     tensor->dtype.lanes = 1;
     tensor->shape = self->sizes;
     tensor->strides = self->strides;
+    self->type = dtype;
     self->managed.context = self;
     self->managed.deleter = drop;
     for (int d = shape->ndim - 1; d >= 0; d--) {
@@ -146,6 +176,9 @@ static void array_dealloc(PyObject *object)
 static PyMethodDef array_methods[] = {
     {"__array__", (PyCFunction)(void (*)(void))array_refuse, METH_VARARGS | METH_KEYWORDS,
      "__array__($self, dtype=None, copy=None)\n--\n\nRaise TypeError: the array is on a GPU."},
+    {"numpy", array_numpy, METH_NOARGS,
+     "numpy($self)\n--\n\nReturn a NumPy array with a copy, which does not wait for the work of others"
+     " who write to the array."},
     {"__dlpack__", (PyCFunction)(void (*)(void))array_dlpack, METH_VARARGS | METH_KEYWORDS,
      "__dlpack__($self, *, stream=None, max_version=None, dl_device=None, copy=None)\n--\n\nExport"
      " the array as in the array API, without a copy. It is complete: no stream has to wait."},
@@ -165,7 +198,7 @@ static PyType_Slot array_slots[] = {
     {Py_tp_doc,
      "A result in a GPU's memory, for x of a library that rnnlayout does not know.\n\nIt has no array"
      " operations. torch.from_dlpack(), cupy.from_dlpack() and jax.dlpack.from_dlpack() use it"
-     " without a copy. The memory is freed once the array and all arrays made from it are gone."},
+     " without a copy, numpy() copies it to the host. The memory is freed once the array and all arrays made from it are gone."},
     {Py_tp_dealloc, array_dealloc},
     {Py_tp_repr, array_repr},
     {Py_tp_methods, array_methods},

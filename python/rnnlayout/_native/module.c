@@ -131,8 +131,8 @@ static PyObject *native_num_threads(PyObject *module, PyObject *unused)
 
 static PyMethodDef native_methods[] = {
     {"cpu_tier", native_cpu_tier, METH_NOARGS,
-     "cpu_tier()\n--\n\nReturn the tier of kernels in use on this CPU: \"avx512bf16\", \"avx512\","
-     " \"avx2\", \"neon\" or \"plain\".\n\nThe environment variable RNNLAYOUT_CPU, read at the first"
+     "cpu_tier()\n--\n\nReturn the tier of kernels in use on this CPU: \"amx\", \"avx512bf16\","
+     " \"avx512vnni\", \"avx512\", \"avx2\", \"neon\" or \"plain\".\n\nThe environment variable RNNLAYOUT_CPU, read at the first"
      " use, may select a lower one."},
     {"set_num_threads", native_set_num_threads, METH_O,
      "set_num_threads(n, /)\n--\n\nSet how many threads one call of an RNN may use on the CPU;"

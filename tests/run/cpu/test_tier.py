@@ -9,7 +9,9 @@ import pytest
 from commands import run
 
 TIERS = {
-    "avx512bf16": {"avx512f", "avx512bw", "avx512vl", "avx512_bf16"},
+    "amx": {"avx512f", "avx512bw", "avx512vl", "avx512_bf16", "amx_tile", "amx_bf16"},
+    "avx512bf16": {"avx512f", "avx512bw", "avx512vl", "avx512_bf16", "AuthenticAMD"},
+    "avx512vnni": {"avx512f", "avx512bw", "avx512vl", "avx512_vnni"},
     "avx512": {"avx512f", "avx512bw", "avx512vl"},
     "avx2": {"avx2", "fma", "f16c"},
     "plain": set(),
@@ -18,8 +20,8 @@ TIERS = {
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="AArch64 has one tier")
 def test_the_best_tier_of_the_machine_is_chosen(monkeypatch):
-    flags = re.search(r"^flags\s*:(.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
-    has = set(flags[1].split())
+    lines = re.findall(r"^(?:vendor_id|flags)\s*:(.*)$", Path("/proc/cpuinfo").read_text(), re.M)
+    has = set(" ".join(lines).split())
     monkeypatch.delenv("RNNLAYOUT_CPU", raising=False)
     code = "import rnnlayout as rl; print(rl.cpu_tier())"
     chosen = run([sys.executable, "-c", code]).strip()

@@ -151,3 +151,8 @@ def name_of(array):
 def has_bfloat16():
     """Does the fake play a cuDNN that has it?"""
     return _cudnn.cudnn_report()["version"] >= 91300
+
+
+def has_empty():
+    """Does the fake play a cuDNN that supports empty sequences?"""
+    return not 90100 <= _cudnn.cudnn_report()["version"] < 90200

@@ -4,7 +4,15 @@ get_algo() (aten/src/ATen/native/cudnn/RNN.cpp) and of cuDNN."""
 import os
 import re
 
-from run.gpu.fake_gpu import GRU, LSTM, Device, assert_near, inputs, weights_of
+from run.gpu.fake_gpu import (
+    GRU,
+    LSTM,
+    Device,
+    assert_near,
+    has_bfloat16,
+    inputs,
+    weights_of,
+)
 
 import rnnlayout as rl
 
@@ -32,7 +40,7 @@ def small_ones():
     for spec, right in [
         (LSTM, SMALL),
         (GRU, SMALL),
-        (LSTM.replace(dtype="bfloat16"), SMALL),
+        *[(LSTM.replace(dtype="bfloat16"), SMALL)] * has_bfloat16(),
         (LSTM.replace(dtype="float64"), STANDARD),
         (LSTM.replace(proj_size=2), STANDARD),
         *((LSTM.replace(bias=bias), STANDARD) for bias in ("input", "recurrent", "none")),

@@ -1,8 +1,11 @@
 """Programs for fake_gpu.py: arrays on the GPU as packages exchange them."""
 
 import gc
+from ctypes import c_longlong
 
 import numpy as np
+import pytest
+from oracles.bits import DTYPES
 from run.gpu.exporters import CUDA, Consumed, Exporter, address_of
 from run.gpu.fake_gpu import LSTM, Device, H, N, T, assert_near, inputs, on_device, weights_of
 
@@ -76,3 +79,20 @@ def what_a_device_array_exports():
     thin = LSTM.replace(dtype="bfloat16")
     y, _ = rl.RNN(weights_of(thin), thin, device="cuda")(on_device(d, inputs(thin)[0]))
     assert Consumed(y.__dlpack__()).dtype == "bfloat16"
+
+
+def a_copy_on_the_host():
+    """Of every dtype, and of an array without elements."""
+    d = Device()
+    for dtype in DTYPES:
+        spec = LSTM.replace(dtype=dtype)
+        cpu, gpu = (rl.RNN(weights_of(spec), spec, device=one) for one in ("cpu", "cuda"))
+        x, state = inputs(spec)
+        y, (h, c) = gpu(on_device(d, x), tuple(on_device(d, a) for a in state))
+        assert_near((y.numpy(), (h.numpy(), c.numpy())), cpu(x, state), spec)
+        assert y.numpy() is not y.numpy()
+    assert gpu(on_device(d, x[:0]))[0].numpy().shape == (0, N, H)
+    d.driver.fake_fail(c_longlong(3), 700, 5000)
+    with pytest.raises(rl.CudnnError, match="cuMemcpyDtoHAsync"):
+        y.numpy()
+    assert d.live("pushed") == 0

@@ -3,6 +3,7 @@
 import _thread
 import gc
 import os
+import signal
 import threading
 from ctypes import c_longlong
 
@@ -19,6 +20,7 @@ from run.gpu.fake_gpu import (
     on_device,
     weights_of,
 )
+from run.gpu.played import played
 
 import rnnlayout as rl
 
@@ -144,12 +146,19 @@ def a_fork():
     y, _ = gpu(on_device(Device(), x))
     child = os.fork()
     if child == 0:
-        try:
-            gpu(x)
-        except rl.CudnnNotFoundError as error:
-            del gpu, y
-            os._exit("fork" not in str(error))
-        os._exit(2)
+        ways = [lambda: gpu(x), lambda: y.numpy(), made]
+        with played("torch") as Array:
+            here = Array(1 << 40, x.shape)
+            ways.append(lambda: gpu(here))  # which asks for the size of the workspace first
+            for way in ways:
+                try:
+                    way()
+                except rl.CudnnNotFoundError as error:
+                    assert "fork" in str(error)
+                    continue
+                os._exit(2)
+        del gpu, y
+        os._exit(0)
     assert os.waitpid(child, 0)[1] == 0
     assert_near((y, cpu(x)[1]), cpu(x), LSTM)
     assert_near(gpu(x), cpu(x), LSTM)
@@ -170,16 +179,58 @@ def ctrl_c():
     assert Device().live("pushed") == 0
 
 
-def a_megabyte():
-    """Each element can be told apart."""
-    spec = rl.Spec("rnn_relu", 1, 512)
-    weights = np.zeros(spec.num_params, "f4")
-    weights[:512] = range(512)
-    x = np.arange(700, dtype="f4").reshape(1, 700, 1)
-    gpu = rl.RNN(weights, spec, device="cuda")
-    y, last = gpu(x)
-    assert (y == x * weights[:512]).all() and (last == y).all()
-    assert (gpu._native.weights() == weights).all()
+def during_a_call(handler):
+    """Run a call on arrays of the host, with this signal handler in the midst of it."""
+    cpu, gpu, x, state = lstms()
+    given = on_device(Device(), x)
+
+    def handle(*_):
+        os.environ["FAKE_CUDA_SLOW"] = "0"
+        handler(gpu, x, given)
+
+    signal.signal(signal.SIGALRM, handle)
+    os.environ["FAKE_CUDA_SLOW"] = "100000"  # queries, of 50 us each
+    signal.setitimer(signal.ITIMER_REAL, 0.1)
+    found = gpu(x, state)
+    assert os.environ["FAKE_CUDA_SLOW"] == "0"
+    assert_near(found, cpu(x, state), LSTM)
+    assert_near(gpu(given), cpu(x), LSTM)
+
+
+def a_signal_handler_that_calls():
+    """The same RNN makes one call at a time; another one can be called."""
+    other, right = made(), rl.RNN(weights_of(LSTM), LSTM)
+
+    def calls(gpu, x, given):
+        with played("torch") as Array:  # whose calls ask for the size of the workspace first
+            for array in (x, given, on_device(Device(), x, Array)):
+                with pytest.raises(rl.SpecError, match="signal handler calls an RNN on a GPU dur"):
+                    gpu(array)
+        assert_near(other(x), right(x), LSTM)
+
+    during_a_call(calls)
+
+
+def a_signal_handler_that_forks():
+    """In the child, the copy of the call and new calls end with the error of a forked process: none
+    waits for the lock that the parent's call has."""
+    parent, children = os.getpid(), []
+
+    def forks(gpu, x, _):
+        if child := os.fork():
+            children.append(child)
+            return
+        with played("torch") as Array:
+            for array in (x, Array(1 << 40, x.shape)):
+                with pytest.raises(rl.CudnnNotFoundError, match="fork"):
+                    gpu(array)
+
+    try:
+        during_a_call(forks)
+    except rl.CudnnNotFoundError as error:
+        os._exit(os.getpid() == parent or "fork" not in str(error))
+    assert os.getpid() == parent or os._exit(2)
+    assert os.waitpid(children[0], 0)[1] == 0
 
 
 def many_sizes():

@@ -6,7 +6,6 @@ test_cudnn_places.py asks about the order of places, and what is wrong with each
 import os
 import re
 import shutil
-import subprocess
 import sys
 
 import pytest
@@ -15,7 +14,6 @@ from run.gpu.conftest import PARTS
 from run.gpu.doctor import PACKAGE, doctor, python, rnnlayout
 
 import rnnlayout as rl
-from rnnlayout._cli import main as _cli
 from rnnlayout._cli.commands import doctor as _doctor
 from rnnlayout._run import cudnn as _cudnn
 
@@ -146,31 +144,6 @@ def test_text_and_json_say_the_same(install, tmp_path):
         assert lines[-1].startswith("hint: without RNNLAYOUT_CUDNN")
 
 
-def test_usage():
-    assert rnnlayout("--version") == (0, f"rnnlayout {rl.__version__}\n", "")
-    assert rnnlayout("doctor", "--help")[0] == 0
-    for wrong in ([], ["docter"], ["doctor", "--jsn"], ["doctor", "more"]):
-        code, out, err = rnnlayout(*wrong)
-        assert (code, out) == (2, "") and err.startswith(("usage: rnnlayout", "error: "))
-
-
-def test_a_reader_that_stops_early():
-    program = [sys.executable, "-P", "-m", "rnnlayout", "doctor"]
-    reading, writing = os.pipe()
-    os.close(reading)
-    done = subprocess.run(program, stdout=writing, stderr=subprocess.PIPE, check=False)
-    os.close(writing)
-    assert (done.returncode, done.stderr) == (0, b"")
-
-
-def test_an_interrupt(monkeypatch):
-    def interrupt():
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(_doctor, "examine_machine", interrupt)
-    assert _cli.main(["doctor"]) == 130
-
-
 def test_the_script_is_installed_with_the_package():
     text = (ROOT / "pyproject.toml").read_text()
     assert 'rnnlayout = "rnnlayout._cli.main:main"' in text
@@ -297,20 +270,6 @@ def test_off_opens_nothing(install, tmp_path):
     code, found = doctor(RNNLAYOUT_CUDNN="off", LD_LIBRARY_PATH=tmp_path)
     assert code == 0 and found["gpu"]["why_not"] == "cuDNN is switched off"
     assert found["gpu"]["driver"] == {"path": None, "cuda": None, "why_not": None}
-
-
-def test_folders_of_python_are_looked_at_in_its_order(install, tmp_path):
-    first, second = tmp_path / "first", tmp_path / "second"
-    lone = install(first / "nvidia/cudnn/lib", "libcudnn.so.9")
-    good = install(second / "torch/lib")
-    path = os.pathsep.join(map(str, [tmp_path / "nowhere", first, second, PACKAGE]))
-    _, found = doctor(PYTHONPATH=path)
-    places = [p for p in found["gpu"]["places"] if p["origin"] == "packages"]
-    assert [place["path"] for place in places] == [
-        f"{lone}/libcudnn.so.9", f"{good}/libcudnn.so.9"
-    ]  # fmt: skip
-    assert found["gpu"]["cudnn"]["path"] == f"{good}/libcudnn.so.9"
-    assert found["gpu"]["why_not"] == "no NVIDIA driver with a GPU was found"
 
 
 def test_what_is_no_folder_of_packages_is_left_out(monkeypatch, tmp_path):

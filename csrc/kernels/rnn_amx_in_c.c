@@ -1,0 +1,23 @@
+/* The product of rnn_amx.c with tile registers in C, for the check programs: with it, the tier
+ * whose vectors it has computes what the tier amx does. */
+#include "kernels/tier.h"
+
+#if defined(__x86_64__)
+#define VECTOR_BYTES 32 /* of avx2 */
+#else
+#define VECTOR_BYTES 16 /* of neon */
+#endif
+#define REGISTERS 16
+typedef float vecf __attribute__((vector_size(VECTOR_BYTES)));
+#include "kernels/rnn_vectors.inc"
+
+#define ROUND_BFLOATS(to, from)                                                                    \
+    for (int lane = 0; lane < LANES_F; lane++)                                                     \
+    (to)[lane] = rounded((from)[lane])
+#define GATES rnl_rnn_amx_in_c[RNL_ROUNDED].gates
+#include "kernels/rnn_amx.inc"
+
+void rnl_product_amx_in_c(const rnl_product *job)
+{
+    product_rounded(job);
+}

@@ -1,0 +1,233 @@
+/*
+ * Does the product with tile registers compute what its header says, in each of its forms: with
+ * tiles in C, and the CPU's own, which are imitated where it has none? Compared with a slow, simple
+ * version, bit for bit.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "check.h"
+#include "core/dtype.h"
+#include "cpu/imitate.h"
+#include "kernels/tier.h"
+
+#ifdef RNL_TILES_IN_C
+enum { TURNS = 300, MOST_BLOCKS = 4, MOST_GAP = 7, K_OF_TILE = 32 };
+
+/* One product. x and the sums have gaps between their rows. */
+typedef struct problem {
+    rnl_matrices of;
+    rnl_product job;
+    int64_t lanes, blocks;
+    uint16_t *weights; /* (gates, units, K) */
+    float *x, *start, *acc;
+    int64_t num_starts, num_accs;
+} problem;
+
+static float *floats(int64_t n)
+{
+    float *const all = malloc((size_t)(n + 1) * sizeof *all);
+    for (int64_t k = 0; all && k < n; k++)
+        all[k] = (float)random_below(1 << 20) / (1 << 19) - 1;
+    if (!all)
+        abort();
+    return all;
+}
+
+static float value_of(uint16_t bfloat)
+{
+    return (float)rnl_to_double(RNL_BFLOAT16, bfloat);
+}
+
+static uint16_t bfloat_of(float value)
+{
+    return (uint16_t)rnl_from_double(RNL_BFLOAT16, (double)value);
+}
+
+static float flushed(float x)
+{
+    return fabsf(x) < 0x1p-126F ? copysignf(0, x) : x;
+}
+
+/* Weights or x are around the smallest normal number, so that it matters which results are zero. */
+static void make_small(problem *p, int64_t num_weights, int64_t num_x)
+{
+    static const float numbers[2][5] = {
+        {0x1p-126F, 0x1.8p-127F, -0x1.fffffcp-127F, 0x1p-149F, 0x1p-125F},
+        {1, -1, 1.5F, -1.25F, 64}};
+    const int64_t small = random_below(2);
+    for (int64_t k = 0; k < num_weights; k++)
+        p->weights[k] = bfloat_of(numbers[small][random_below(5)]);
+    for (int64_t k = 0; k < num_x; k++)
+        p->x[k] = numbers[!small][random_below(5)];
+    memset(p->start, 0, (size_t)p->num_starts * sizeof *p->start);
+}
+
+static problem random_problem(int64_t lanes)
+{
+    static const int64_t rows[] = {1, 2, 15, 16, 17, 31, 32, 33, 48, 64, 95, 96, 97, 130, 200};
+    static const int64_t widths[] = {1,   2,   5,   31,  32,  33,  63, 64,
+                                     100, 255, 256, 257, 300, 520, 700};
+    problem p = {.lanes = lanes, .blocks = 1 + random_below(MOST_BLOCKS)};
+    p.of = (rnl_matrices){.units = p.blocks * lanes - random_below(lanes),
+                          .K = widths[random_below(15)],
+                          .gates = (int)(1 + random_below(RNL_MAX_GATES))};
+    p.of.row = p.of.K;
+    p.job = (rnl_product){.slots = p.of.gates + (int)random_below(5 - p.of.gates),
+                          .copied = -1,
+                          .first = random_below(p.blocks),
+                          .backwards = random_below(2),
+                          .rows = rows[random_below(15)]};
+    p.job.last = p.job.first + 1 + random_below(p.blocks - p.job.first);
+    for (int gate = 0; gate < p.of.gates; gate++)
+        p.job.slot[gate] = gate + p.job.slots - p.of.gates;
+    if (p.job.slots > p.of.gates && random_below(2))
+        p.job.copied = 0;
+    const int64_t of_row = p.blocks * p.job.slots * lanes;
+    p.job.x_row = p.of.K + random_below(MOST_GAP);
+    p.job.start_row = random_below(2) ? of_row + random_below(2) * lanes : 0;
+    p.job.acc_row = of_row + random_below(2) * lanes;
+    const int64_t num_weights = p.of.gates * p.of.units * p.of.K, num_x = p.job.rows * p.job.x_row;
+    float *const weights = floats(num_weights);
+    p.weights = malloc((size_t)num_weights * sizeof *p.weights);
+    for (int64_t k = 0; p.weights && k < num_weights; k++)
+        p.weights[k] = bfloat_of(weights[k]);
+    free(weights);
+    p.x = floats(num_x);
+    p.num_starts = p.job.start_row ? p.job.rows * p.job.start_row : of_row;
+    p.num_accs = p.job.rows * p.job.acc_row;
+    p.start = floats(p.num_starts);
+    p.acc = floats(p.num_accs);
+    if (random_below(4) == 0)
+        make_small(&p, num_weights, num_x);
+    for (int gate = 0; gate < p.of.gates; gate++)
+        p.of.of_gate[gate] = p.weights + gate * p.of.units * p.of.K;
+    return p;
+}
+
+/* One sum, in the order of TDPBF16PS. */
+static float sum_of(const problem *p, int64_t row, int64_t unit, int gate, float sum)
+{
+    const uint16_t *const w = (const uint16_t *)p->of.of_gate[gate] + unit * p->of.K;
+    const float *const x = p->x + row * p->job.x_row;
+    for (int64_t first = 0; first < p->of.K; first += K_OF_TILE) {
+        float even = 0, odd = 0;
+        for (int64_t k = first; k < p->of.K && k < first + K_OF_TILE; k++) {
+            float *const half = k % 2 ? &odd : &even;
+            *half = flushed(
+                fmaf(flushed(value_of(w[k])), flushed(value_of(bfloat_of(flushed(x[k])))), *half));
+        }
+        sum = flushed(sum + flushed(even + odd));
+    }
+    return sum;
+}
+
+/* All sums of the blocks; those of no unit are as they were. */
+static void slow(const problem *p, float *acc)
+{
+    for (int64_t row = 0; row < p->job.rows; row++)
+        for (int64_t unit = p->job.first * p->lanes; unit < p->job.last * p->lanes; unit++) {
+            const int64_t at = unit / p->lanes * p->job.slots * p->lanes + unit % p->lanes;
+            const float *const start = p->start + row * p->job.start_row + at;
+            float *const to = acc + row * p->job.acc_row + at;
+            for (int gate = 0; gate < p->of.gates; gate++) {
+                const int64_t slot = p->job.slot[gate] * p->lanes;
+                to[slot] = unit < p->of.units ? sum_of(p, row, unit, gate, start[slot])
+                                              : start[slot];
+            }
+            if (p->job.copied >= 0)
+                to[p->job.copied * p->lanes] = start[p->job.copied * p->lanes];
+        }
+}
+
+/* The same states, whether gates are computed by the product or after it. acc: the right sums. */
+static void check_gates(const char *form, const rnl_rnn_kernels *kernels, problem *p,
+                        const float *acc)
+{
+    static const rnl_step_kind kinds[] = {
+        [1] = RNL_STEP_TANH, [3] = RNL_STEP_GRU_BEFORE, [4] = RNL_STEP_LSTM};
+    const int64_t state_row = (p->blocks + random_below(2)) * p->lanes;
+    const int64_t num_states = p->job.rows * state_row;
+    float *const h = floats(num_states), *const c = floats(2 * num_states);
+    float *const out = floats(2 * num_states);
+    rnl_gates gates = {.kind = kinds[p->of.gates],
+                       .first = p->job.first,
+                       .last = p->job.last,
+                       .rows = p->job.rows,
+                       .acc = acc,
+                       .acc_row = p->job.acc_row,
+                       .h = p->of.gates == 3 ? h : NULL,
+                       .c = p->of.gates == 4 ? c : NULL,
+                       .out = out,
+                       .state_row = state_row};
+    memcpy(c + num_states, c, (size_t)num_states * sizeof *c);
+    memcpy(out + num_states, out, (size_t)num_states * sizeof *out);
+    kernels->gates(&gates);
+    gates.acc = p->acc;
+    gates.c = gates.c ? c + num_states : NULL;
+    gates.out = out + num_states;
+    p->job.gates = &gates;
+    kernels->product(&p->job);
+    CHECK(!memcmp(c, c + num_states, (size_t)num_states * sizeof *c), "%s: c, %" PRId64 " rows",
+          form, p->job.rows);
+    CHECK(!memcmp(out, out + num_states, (size_t)num_states * sizeof *out),
+          "%s: states, %" PRId64 " rows, %d gates", form, p->job.rows, p->of.gates);
+    free(h);
+    free(c);
+    free(out);
+}
+
+static void check_form(const char *form, const rnl_rnn_kernels *kernels)
+{
+    for (int turn = check_turns(TURNS); turn > 0; turn--) {
+        problem p = random_problem(kernels->lanes);
+        const int64_t pairs = (p.of.K - 1) / kernels->pair + 1;
+        uint16_t *const panel = malloc((size_t)(p.blocks * p.of.gates * pairs * p.lanes) * 4);
+        float *const right = malloc((size_t)p.num_accs * sizeof *right);
+        if (!panel || !right)
+            abort();
+        memcpy(right, p.acc, (size_t)p.num_accs * sizeof *right);
+        slow(&p, right);
+        kernels->pack(&p.of, panel);
+        p.job.of = &p.of;
+        p.job.panel = panel;
+        p.job.x = p.x;
+        p.job.start = p.start;
+        p.job.acc = p.acc;
+        kernels->product(&p.job);
+        for (int64_t k = 0; k < p.num_accs; k++)
+            CHECK(!memcmp(&p.acc[k], &right[k], sizeof right[k]),
+                  "%s: sum %" PRId64 " of %" PRId64 " rows, K %" PRId64
+                  ", %d gates: %.9g, not %.9g",
+                  form, k, p.job.rows, p.of.K, p.of.gates, (double)p.acc[k], (double)right[k]);
+        if (p.of.gates == p.job.slots && p.of.gates != 2)
+            check_gates(form, kernels, &p, right);
+        free(panel);
+        free(right);
+        free(p.weights);
+        free(p.x);
+        free(p.start);
+        free(p.acc);
+    }
+}
+
+int main(void)
+{
+    check_form("in C", &rnl_rnn_amx_in_c[RNL_ROUNDED]);
+#if defined(__x86_64__)
+    const bool has_tiles = strcmp(rnl_cpu_tier(), "amx") == 0;
+    if (has_tiles || imitate_tiles()) {
+        check_form(has_tiles ? "the CPU's" : "imitated", &rnl_rnn_amx[RNL_ROUNDED]);
+        CHECK(has_tiles || imitated > 0, "%ld instructions", imitated);
+    }
+    printf("%ld instructions imitated\n", imitated);
+#endif
+    return check_end();
+}
+#else
+int main(void)
+{
+    return check_end(); /* a CPU for which nothing has tiles */
+}
+#endif
