@@ -18,6 +18,7 @@ import importlib
 import itertools
 import os
 import re
+import resource
 import shutil
 import signal
 import subprocess
@@ -34,7 +35,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 FORMATS = Path("csrc/layout/formats.c")
 PREBUILT = ("CMakeLists.txt", "cmake", "csrc", "python")
-TIMEOUT = 300  # seconds for the tests of one mutant: twenty times what the slowest takes
+LIMIT = 300  # CPU seconds for the tests of one mutant: twenty times what the slowest takes
 
 
 def oracles():
@@ -306,6 +307,7 @@ class FirstFailure:
 def run_tests(site, batches, *options):
     """Return the first test that fails in this process, or "". A batch is (files, words)."""
     sys.path[:0] = [str(site), str(ROOT / "tests")]
+    os.environ["PYTHONPATH"] = str(site)
     for files, words in batches:
         first = FirstFailure()
         arguments = [*options, "-x", "-q", "-p", "no:cacheprovider", "-m", ""]
@@ -328,7 +330,7 @@ def batches_for(mutant, tests):
     return [*likely, (oracles, ()), (laws, ())]
 
 
-def start(mutant, site, batches, *options):
+def start(mutant, site, batches, *options, limit=LIMIT):
     """Run tests in a fork of this process. Return the job for finish()."""
     report = site / "caught"
     pid = os.fork()
@@ -338,7 +340,8 @@ def start(mutant, site, batches, *options):
         with open(site / "log", "w") as log:
             os.dup2(log.fileno(), 1)
             os.dup2(log.fileno(), 2)
-            signal.alarm(TIMEOUT)
+            resource.setrlimit(resource.RLIMIT_CPU, (limit, limit + 5))
+            signal.alarm(10 * limit)  # for a test that waits
             report.write_text(run_tests(site, batches, *options))
     finally:
         os._exit(0)
@@ -349,23 +352,23 @@ def check_baseline(builds, text, chosen, tests):
     table = Mutant("", "the table as it is", text, ())
     files = {file for m in chosen for files, _ in batches_for(m, tests) for file in files}
     site = builds.site(text)
-    if not finish([start(table, site, [(sorted(files), ())], "--collect-only")]):
+    if finish([start(table, site, [(sorted(files), ())], "--collect-only")])[1]:
         sys.exit((site / "log").read_text())
 
 
 def finish(running):
-    """Wait for a running job and print its line. Return whether the mutant survived."""
+    """Wait for a running job and print its line. Return the mutant and what caught it."""
     pid, status = os.wait()
     (job,) = [job for job in running if job[0] == pid]
     running.remove(job)
     _, mutant, report, since = job
     caught = short(report.read_text()) if report.exists() else ""
     died = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
-    if died and died != signal.SIGALRM:
+    if died and died not in (signal.SIGALRM, signal.SIGXCPU):
         caught = f"killed by {signal.Signals(died).name}"
     said = caught or ("SURVIVED, timeout" if died else "SURVIVED")
     print(f"{mutant.name:60} {time.monotonic() - since:5.1f} s  {said}", flush=True)
-    return not caught
+    return mutant, caught
 
 
 def short(nodeid):
@@ -398,10 +401,10 @@ def main():
         for mutant in chosen:
             site = builds.site(mutant.text)
             if len(running) >= args.jobs:
-                survivors += finish(running)
+                survivors += not finish(running)[1]
             running.append(start(mutant, site, batches_for(mutant, tests)))
         while running:
-            survivors += finish(running)
+            survivors += not finish(running)[1]
     print(f"{len(chosen)} mutants, {survivors} survived")
     return 1 if survivors or not chosen else 0
 

@@ -97,6 +97,8 @@ def test_examples_of_help_are_no_wrong_usage():
         (["inspect", "a.npz", "--spec", "gru, bidirectional 7"], "need true or false"),
         (["verify", "a.npz", "b.npz", "--rtol", "-1"], "need a number, 0 or greater"),
         (["verify", "a.npz", "b.npz", "--atol", "nan"], "need a number, 0 or greater"),
+        (["verify", "a.npz", "b.npz", "--atol", "x"], "'x': need a number, 0 or greater"),
+        (["inspect", "a", "--format", "txt"], "txt"),
         (["run", "a.npz", "--input", "x.npy"], "required: --output"),
         (["run", "a.npz", "--input", "x.npy", "--output", "y.npy", "--lengths", "1,a"], "7,5,2"),
         (["--completion", "tcsh"], "invalid choice"),
@@ -430,6 +432,7 @@ def test_forty_columns(rnnlayout, file, tmp_path, monkeypatch):
             assert lines[at : at + 2] == ["  sizes        input 3, hidden 2, layers",
                                           "               1, directions 1"]  # fmt: skip
     lines = on_a_terminal(40, "layouts")
+    assert lines[0] == next(iter(rl.layouts()))
     at = lines.index("onnx")
     assert lines[at : at + 3] == ["onnx", "  lstm        iofg", "  gru         zrn"]
     assert max(map(len, lines)) <= 40

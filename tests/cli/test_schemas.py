@@ -111,13 +111,16 @@ def test_inspect_of_an_infinite_setting(check, tmp_path):
     assert told["entries"][0]["config"] == {"clip": "inf"}
 
 
-def test_inspect_of_what_is_refused(check, tmp_path):
+def test_inspect_of_what_is_refused(check, rnnlayout, tmp_path):
     good = normal_weights(rl.layout("torch"), rl.Spec("lstm", 3, 2))
     bad = {**good, "weight_hh_l0": good["weight_hh_l0"][:, :1]}
-    (told,) = check("inspect", saved(tmp_path / "m.npz", good, bad))["files"]
+    path = saved(tmp_path / "m.npz", good, bad)
+    (told,) = check("inspect", path)["files"]
     assert [entry["name"] for entry in told["entries"]] == ["0"]
     assert [(entry["name"], entry["error"]) for entry in told["refused"]] == [("1", "LayoutError")]
     assert "weight_hh_l0" in told["refused"][0]["reason"]
+    code, out, err = rnnlayout("inspect", path)
+    assert (code, err) == (0, "") and "\n\n1\n  refused  1: weight_hh_l0: shape" in out
 
 
 def test_verify(check, tmp_path):

@@ -95,11 +95,43 @@ def test_layers_that_are_alike_are_drawn_once():
     assert len(svg.ribbons) == 12 + 16  # layer 0 has no input matrices: they become the identity
 
 
+ROLES = "W 0", "R 0", "bW 0", "bR 0"
+
+
+def test_the_headings_and_colours_of_the_memory():
+    """A heading for each tensor and kind of block, with where it begins; a colour for each gate."""
+    svg = check(rl.picture(rl.Spec("lstm", 5, 3), "cudnn", "torch").svg)
+    texts = [one.words for one in svg.texts if one.kind == "at"]
+    assert texts[:4] == ["W 0", "R 240", "bW 384", "bR 432"]
+    torch = [f"{name}_l0" for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")]
+    assert texts[4:12] == [text for pair in zip(torch, ROLES, strict=True) for text in pair]
+    assert {re.search(r"gate (.)", one.words)[1] == one.kind[2] for one in svg.blocks} == {True}
+
+
+def test_matrices_that_must_be_the_identity():
+    spec = rl.Spec("lstm", 8, 8, skip_input=True)
+    _, grade, _, *lines = str(rl.explain(spec, "torch", "cudnn")).splitlines()
+    assert grade == (
+        "grade: exact; unrepresentable unless the input matrices of layer 0 are the identity"
+    )
+    assert lines[:2] == ["layer 0", "  W  i  weight_ih_l0 must be the identity"]
+    assert "must be the identity" in {
+        one.words for one in check(rl.picture(spec, "torch", "cudnn").svg).texts
+    }
+
+
 def test_biases_that_must_be_zero():
     spec = rl.Spec("gru", 5, 3)
     svg = check(rl.picture(spec, "torch", "concat").svg)
     assert [one.words for one in svg.texts if one.kind == "sign"].count("!") == 1
     assert "must be zero" in {one.words for one in svg.texts}
+    spec = rl.Spec("lstm", 5, 3, bias=False)
+    assert str(rl.explain(spec, "haiku", "torch")).splitlines()[1] == (
+        "grade: exact; unrepresentable unless zero: input bias of gate g, input bias of gate i,"
+        " input bias of gate o; unrepresentable unless -1: input bias of gate f"
+    )
+    svg = check(rl.picture(spec, "haiku", "torch").svg)
+    assert "must be minus the forget bias" in {one.words for one in svg.texts}
 
 
 def test_a_gate_that_is_negated():

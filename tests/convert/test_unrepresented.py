@@ -85,6 +85,26 @@ def test_initial_states(tmp_path):
     np.testing.assert_allclose(y, wanted, **NEAR)
 
 
+@pytest.mark.parametrize(
+    "key, value, layout, repair",
+    [
+        ("clip", 0.5, "onnx", "outputs differ where it clips"),
+        ("cell_clip", 0.5, "tflite", "outputs differ where it clips the cell state"),
+        ("proj_clip", 0.5, "tflite", "outputs differ where it clips h"),
+        ("sequence_lens", [2, 3], "onnx", "pass the lengths in the call"),
+        ("of_the_future", True, None, "apply it yourself"),
+    ],
+)
+def test_other_settings(key, value, layout, repair):
+    spec = rl.Spec("lstm", I, H)
+    weights = rl.Weights({n: np.ones(s, "f4") for n, s in rl.describe(spec, "torch").items()}, spec)
+    weights.config = {key: value}
+    for to in ("torch", "onnx", "tflite"):
+        settings = rl.check(weights, to=to).settings
+        assert settings.endswith(f"which {to} cannot represent: {repair}") == (to != layout)
+        assert bool(settings) == (to != layout)
+
+
 @pytest.mark.parametrize("to", ["cudnn", "torch", "onnx", "concat", "keras", "keras-cudnn"])
 def test_every_way_to_convert_says_the_same(to, tmp_path):
     weights, _ = keras_lstm(go_backwards=True)

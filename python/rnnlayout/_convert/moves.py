@@ -33,10 +33,6 @@ class Move:
     shift: float
 
     @property
-    def place(self) -> LayerDirection:
-        return self.block[:2]
-
-    @property
     def shape(self) -> tuple[Any, ...]:
         """What is the same in all layers that are converted alike."""
         roles = tuple(role for _, role in self.sources)

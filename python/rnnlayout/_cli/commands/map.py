@@ -87,7 +87,6 @@ def _of_file(options: argparse.Namespace) -> list[Any]:
     from rnnlayout._files.files import load
     from rnnlayout._files.tensor_sets.choose_rnns import choose_rnns
     from rnnlayout._model.checked_rnn import checked_rnn_of
-    from rnnlayout._model.errors import FileError
     from rnnlayout._model.picture.layouts import Subject
 
     found = choose_rnns(load(options.what, **load_hints(options)), options.only, options.stack)
@@ -95,8 +94,6 @@ def _of_file(options: argparse.Namespace) -> list[Any]:
         raise next(iter(found.unread.values()))
     for name, why in found.unread.items():
         print_message(f"{printable(name)}: not drawn: {printable(in_options(str(why), options))}")
-    if not found:
-        raise FileError(f"{options.what}: there are no recurrent layers to draw")
     return [
         Subject(weights.spec, weights.layout, checked_rnn_of(weights).optional_tensors, name)
         for name, weights in found.items()

@@ -140,10 +140,6 @@ class PictureLine:
     biases: bool
     parts: tuple[tuple[TensorMemory, tuple[Region, ...]], ...]
 
-    @property
-    def pieces(self) -> list[Piece]:
-        return [piece for _, regions in self.parts for one in regions for piece in one.pieces]
-
 
 def picture_lines(tensors: Sequence[TensorMemory]) -> list[PictureLine]:
     """Return the memory in lines, in the order of the addresses."""
