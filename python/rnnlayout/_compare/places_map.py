@@ -11,7 +11,7 @@ import numpy as np
 from rnnlayout import _native
 from rnnlayout._convert.moves import LayerDirection, Move, Moves
 from rnnlayout._convert.ribbons import draw_ribbons
-from rnnlayout._model.layout import CUDNN
+from rnnlayout._model.layout import CUDNN, BlockKey
 from rnnlayout._model.picture.memory import (
     BlockId,
     Piece,
@@ -23,7 +23,6 @@ from rnnlayout._model.picture.memory import (
 from rnnlayout._model.picture.scene import Scene
 from rnnlayout._model.spec import Spec
 
-from .blocks import BlockKey
 from .packed_biases import KEPT_RULE, PackedBiases, bias_sizes
 from .packed_matrices import LocatedMatrix
 from .packing import Packing
