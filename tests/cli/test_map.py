@@ -148,6 +148,8 @@ def test_diagnose_draws_the_difference(rnnlayout, file, tmp_path):
     out = tmp_path / "d.svg"
     code, _, told = rnnlayout("diagnose", tmp_path / "b.npy", "--like", file, "--svg", out)
     assert (code, told) == (1, f"{out}: written\n")
-    svg = check(out.read_text())
-    differ = [block.words.partition(":")[0] for block in svg.blocks if "equal" not in block.words]
+    blocks = [block.words for block in check(out.read_text()).blocks]
+    differ = [words.partition(":")[0] for words in blocks if " differ" in words]
     assert differ == ["layer 0, W of gate z", "layer 0, W of gate n"]
+    given = [words.partition(":")[0] for words in blocks if words.endswith("of flat")]
+    assert given[:3] == [f"layer 0, W of gate {gate}" for gate in "rnz"]
