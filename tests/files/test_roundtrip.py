@@ -189,6 +189,22 @@ def test_convert_file_to_a_layout_that_the_format_lacks(dry_run, tmp_path):
         rl.convert_file(tmp_path / "a.npz", tmp_path / "b.onnx", to="torch", dry_run=dry_run)
 
 
+def test_of_several_rnns_the_one_that_the_layout_lacks_is_named(tmp_path):
+    """The repair in the message converts the others."""
+    found = {}
+    for name, spec in (("fine", SPEC), ("before", rl.Spec("gru", 2, 3, reset="before"))):
+        tensors = {key: np.ones(n, "f4") for key, n in rl.describe(spec, "keras").items()}
+        found[name] = rl.Weights(tensors, spec, layout="keras")
+    rl.save(tmp_path / "a.npz", found)
+    path = tmp_path / "b.npz"
+    with pytest.raises(rl.LossyError, match="^before: torch has no reset-before") as error:
+        rl.convert_file(tmp_path / "a.npz", path, to="torch")
+    assert not path.exists()
+    only = re.search(r"only=(\[.*\])$", str(error.value))[1]
+    rl.convert_file(tmp_path / "a.npz", path, to="torch", only=eval(only))
+    assert list(rl.load(path)) == ["fine"]
+
+
 def test_rnns_that_could_not_be_read_are_not_dropped_silently(tmp_path):
     """save(path, load(other)) names them; the repair in the message writes the others."""
     tensors = {f"fine.{name}": np.ones(shape) for name, shape in rl.describe(SPEC, "torch").items()}

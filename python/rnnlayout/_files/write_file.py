@@ -37,7 +37,7 @@ from rnnlayout._model.errors import FileError
 from rnnlayout._model.layout import Layout, as_layout
 from rnnlayout._model.spec import Spec, differing_fields
 from rnnlayout._model.undecided import error_with_text
-from rnnlayout._native import LayoutError, SpecError
+from rnnlayout._native import LayoutError, LossyError, SpecError
 from rnnlayout._sources.caller_spec import HIDDEN, make_caller_spec
 from rnnlayout._weights.weights import Weights
 
@@ -204,11 +204,7 @@ def convert_file(
         out.sources += found.files
         found = choose_rnns(found, only, stack)
         _check_all_read(found, "convert the others with " + Ask("only", [*found]))
-        scratch = ScratchMemory()
-        conversions = {
-            name: LayerwiseConversion(weights, to, dtype, exact, scratch)
-            for name, weights in found.items()
-        }
+        conversions = _conversions_of(found, to, dtype, exact)
         beside = file.beside if file else ()
         notes, left_out = list(found.notes), (*found.others, *found.unused, *beside)
         if whole_file and file is not None and isinstance(target, TensorFormat):
@@ -223,6 +219,25 @@ def convert_file(
         notes.append(_ALONE + source.suffix)
     reports = {name: one.report for name, one in conversions.items()}
     return Converted(reports, left_out, tuple(notes))
+
+
+def _conversions_of(
+    found: Found, to: Layout, dtype: Any, exact: bool
+) -> dict[str, LayerwiseConversion]:
+    """Return a conversion of each RNN. The error for one of several names it, and the others."""
+    scratch = ScratchMemory()
+    conversions, refused = {}, {}
+    for name, weights in found.items():
+        try:
+            conversions[name] = LayerwiseConversion(weights, to, dtype, exact, scratch)
+        except LossyError as error:
+            refused[name] = error
+    for name, error in refused.items():
+        if len(found) == 1:
+            raise error
+        others = ": convert the others with " + Ask("only", [*conversions]) if conversions else ""
+        raise error_with_text(error, f"{name}: " + error.args[0] + "; nothing was written" + others)
+    return conversions
 
 
 _ALONE = (
