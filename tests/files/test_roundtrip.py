@@ -197,7 +197,7 @@ def test_of_several_rnns_the_one_that_the_layout_lacks_is_named(tmp_path):
         found[name] = rl.Weights(tensors, spec, layout="keras")
     rl.save(tmp_path / "a.npz", found)
     path = tmp_path / "b.npz"
-    with pytest.raises(rl.LossyError, match="^before: torch has no reset-before") as error:
+    with pytest.raises(rl.LossyError, match=r"^before: torch has no reset-before") as error:
         rl.convert_file(tmp_path / "a.npz", path, to="torch")
     assert not path.exists()
     only = re.search(r"only=(\[.*\])$", str(error.value))[1]

@@ -54,7 +54,10 @@ def one_rnn_of_several():
     prefix = re.search(r"with --prefix, for example one of '(\w+)'", text)[1]
     command("inspect", "w.npz", "--spec", str(LSTM), "--prefix", prefix)
     text = yield lambda: command("diagnose", "w.npz", "--like", "w.npz")
+    assert "(enc, dec)" in text and "choose it with --prefix" in text
+    command("diagnose", "w.npz", "--like", "w.npz", "--prefix", "enc")
     np.save("flat.npy", rl.pack(two(), prefix="enc"))
+    text = yield lambda: command("diagnose", "flat.npy", "--like", "w.npz")
     prefix = re.search(r"with --prefix: (\w+)", text)[1]
     command("diagnose", "flat.npy", "--like", "w.npz", "--prefix", prefix)
 
