@@ -38,6 +38,21 @@ def test_the_report_and_the_fix(rnnlayout, files):
     assert rnnlayout("diagnose", out, "--like", like) == (0, "the buffer is right\n", "")
 
 
+def test_what_the_fix_lacks_is_said(rnnlayout, files):
+    """Of a sum of two biases, how it was split: a GRU's gate n needs that."""
+    like = normal_weights(rl.layout("torch"), rl.Spec("gru", 5, 3))
+    summed = like | {"bias_ih_l0": like["bias_ih_l0"] + like["bias_hh_l0"],
+                     "bias_hh_l0": 0 * like["bias_hh_l0"]}  # fmt: skip
+    rl.save(files / "gru.npz", rl.Weights(like))
+    np.save(files / "summed.npy", rl.pack(summed))
+    out = files / "out.npy"
+    code, said, words = rnnlayout(
+        "diagnose", files / "summed.npy", "--like", files / "gru.npz", "--fix", out
+    )
+    assert code == 1 and "\ncannot be restored: how " in said
+    assert words == f"{out}: written, without what cannot be restored\n"
+
+
 def test_an_existing_file_is_kept(rnnlayout, files):
     wrong, like = files / "wrong.npy", files / "like.safetensors"
     code, _, words = rnnlayout("diagnose", wrong, "--like", like, "--fix", files / "other.npy")

@@ -124,6 +124,11 @@ class Diagnosis:
         return "\n".join([*self.report, *([] if self else [f"correct: {self.repair}"])])
 
     @property
+    def lost(self) -> list[str]:
+        """What cannot be restored from what was given alone: `fixed` lacks it."""
+        return list(dict.fromkeys(one.lost for one in self.mistakes if one.lost))
+
+    @property
     def report(self) -> list[str]:
         """The lines of the report, without the code that packs or converts correctly."""
         lines = [self.text]
@@ -131,8 +136,8 @@ class Diagnosis:
         lines += [f"  {line}" for line in shown]
         if self.mistakes and len(self.evidence) > _MOST:
             lines.append(f"  and {len(self.evidence) - _MOST} more")
-        if lost := list(dict.fromkeys(one.lost for one in self.mistakes if one.lost)):
-            lines.append(f"cannot be restored: {'; '.join(lost)}")
+        if self.lost:
+            lines.append(f"cannot be restored: {'; '.join(self.lost)}")
         return lines + [f"note: {note}" for note in self.notes]
 
 

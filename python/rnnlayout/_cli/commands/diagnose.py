@@ -96,8 +96,9 @@ def run(options: argparse.Namespace) -> int:
         if not found:
             print_text(f"correct: {printable(_repair(found, options))}")  # in one line, to paste it
         if options.fix:
-            alone = ", with this RNN alone" * (found.layout.name != "cudnn" and not found.into)
-            print_message(f"{printable(options.fix)}: written{alone}")
+            more = ", with this RNN alone" * (found.layout.name != "cudnn" and not found.into)
+            more += ", without what cannot be restored" * bool(found.lost)
+            print_message(f"{printable(options.fix)}: written{more}")
     write_pictures(found.picture, options)
     return DONE if found else 1
 
