@@ -232,11 +232,11 @@ def _conversions_of(
             conversions[name] = LayerwiseConversion(weights, to, dtype, exact, scratch)
         except LossyError as error:
             refused[name] = error
-    for name, error in refused.items():
+    for name, why in refused.items():
         if len(found) == 1:
-            raise error
+            raise why
         others = ": convert the others with " + Ask("only", [*conversions]) if conversions else ""
-        raise error_with_text(error, f"{name}: " + error.args[0] + "; nothing was written" + others)
+        raise error_with_text(why, f"{name}: " + why.args[0] + "; nothing was written" + others)
     return conversions
 
 
