@@ -370,6 +370,7 @@ static void advance(const share *s, const rnl_rnn_step *job, int64_t now)
     } else {
         rnl_product state = job->state;
         state.gates = rnn->kernels->fuses ? &job->gates : NULL;
+        state.compute_gates = rnn->kernels->gates;
         multiply(s, state, now, kernel_of(s));
         if (!state.gates)
             rnn->kernels->gates(&job->gates);

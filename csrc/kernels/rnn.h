@@ -57,6 +57,7 @@ typedef struct rnl_product {
     void *acc;         /* may be start */
     int64_t acc_row;
     const struct rnl_gates *gates; /* computed too, from these sums, if the kernel fuses; or NULL */
+    void (*compute_gates)(const struct rnl_gates *job);
 } rnl_product;
 
 typedef enum rnl_step_kind {

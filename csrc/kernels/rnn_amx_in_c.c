@@ -14,7 +14,6 @@ typedef float vecf __attribute__((vector_size(VECTOR_BYTES)));
 #define ROUND_BFLOATS(to, from)                                                                    \
     for (int lane = 0; lane < LANES_F; lane++)                                                     \
     (to)[lane] = rounded((from)[lane])
-#define GATES rnl_rnn_amx_in_c[RNL_ROUNDED].gates
 #include "kernels/rnn_amx.inc"
 
 void rnl_product_amx_in_c(const rnl_product *job)

@@ -168,6 +168,7 @@ static void check_gates(const char *form, const rnl_rnn_kernels *kernels, proble
     gates.c = gates.c ? c + num_states : NULL;
     gates.out = out + num_states;
     p->job.gates = &gates;
+    p->job.compute_gates = kernels->gates;
     kernels->product(&p->job);
     CHECK(!memcmp(c, c + num_states, (size_t)num_states * sizeof *c), "%s: c, %" PRId64 " rows",
           form, p->job.rows);
