@@ -133,7 +133,7 @@ int64_t fake_num_weights(const struct rnn *rnn)
     return sum;
 }
 
-/* A pseudo-layer; bW, bR, P: NULL if there is none. */
+/* A pseudo-layer; bW, bR, P: NULL if it has none. */
 struct layer {
     const struct rnn *rnn;
     const double *W, *R, *P, *bW, *bR;

@@ -281,7 +281,7 @@ def _matching_rnns(like: Found, flat: Found) -> tuple[Weights, Weights, list[str
     """Return the RNN that both have, of like and of flat; the name, or the names of the layers, in
     like, and the name in flat.
 
-    Raises LayoutError if there is none, or several; SpecError if it is not the same RNN.
+    Raises LayoutError if none or several match; SpecError if it is not the same RNN.
     """
     sides = match_sides(like, flat)
     if len(sides.pairs) != 1:
