@@ -113,6 +113,7 @@ typedef struct helper {
     void (*member)(void *arg, int k, int members);
     void *arg;
     rnl_float_mode control;
+    int callers_cpu;
     rnl_thread thread;
 } helper;
 
@@ -138,6 +139,7 @@ static void help(void *arg)
     for (int turn = 0;;) {
         const int members = atomic_load_explicit(&self->members, memory_order_acquire);
         if (members != IDLE) {
+            rnl_leave_cpu(self->callers_cpu); /* there it would have to wait for its caller */
             set_float_control(self->control);
             self->member(self->arg, k, members);
             atomic_store_explicit(&self->members, IDLE, memory_order_release);
@@ -151,11 +153,12 @@ static void help(void *arg)
 }
 
 static void set_to_work(helper *h, int members, void (*member)(void *, int, int), void *arg,
-                        rnl_float_mode control)
+                        rnl_float_mode control, int cpu)
 {
     h->member = member;
     h->arg = arg;
     h->control = control;
+    h->callers_cpu = cpu;
     if (atomic_exchange_explicit(&h->members, members, memory_order_acq_rel) == ASLEEP)
         rnl_thread_wake(&h->thread);
 }
@@ -215,8 +218,9 @@ bool rnl_team_run(int wanted, void (*member)(void *arg, int k, int members), voi
     }
     const rnl_float_mode control = float_control();
     const int num_helpers = find_helpers(most - 1), forks_before = atomic_load(&num_forks);
+    const int cpu = rnl_current_cpu();
     for (int k = 0; k < num_helpers; k++)
-        set_to_work(&pool.helpers[k], num_helpers + 1, member, arg, control);
+        set_to_work(&pool.helpers[k], num_helpers + 1, member, arg, control, cpu);
     member(arg, 0, num_helpers + 1);
     if (atomic_load(&num_forks) != forks_before)
         return num_helpers == 0;
