@@ -10,10 +10,12 @@
 
 enum {
     MOST_MEMBERS = 64,
-    SPINS = 300,     /* of 15 to 50 ns each, then ... */
-    YIELDS = 100,    /* ... of 500 ns, or as long as other threads run, then ... */
-                     /* ... naps, which give the CPU to a member that has none */
-    CROWDED_MS = 10, /* without sharing after a crowded call; twice as long after the next */
+    SPINS = 300,       /* of 15 to 50 ns each, then ... */
+    YIELDS = 2000,     /* ... of 500 ns, or as long as other threads run, then ... */
+                       /* ... naps, which give the CPU to a member that has none; in a virtual
+                          machine the first one may take 1 ms, because the CPU falls asleep */
+    IDLE_YIELDS = 100, /* of a helper that is not wanted, which then sleeps */
+    CROWDED_MS = 10,   /* without sharing after a crowded call; twice as long after the next */
     CROWDED_MOST_MS = 1000,
     RUNS_UNTIL_RETRY = 1000 /* after a thread could not be started */
 };
@@ -144,7 +146,7 @@ static void help(void *arg)
             self->member(self->arg, k, members);
             atomic_store_explicit(&self->members, IDLE, memory_order_release);
             turn = 0;
-        } else if (turn < SPINS + YIELDS) {
+        } else if (turn < SPINS + IDLE_YIELDS) {
             turn = wait_turn(turn);
         } else {
             sleep_until_wanted(self);
