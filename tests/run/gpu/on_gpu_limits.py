@@ -304,16 +304,17 @@ def a_call_that_fails():
 
 
 def threads():
-    """Many simultaneous calls of one RNN, on host and device arrays, while it is updated."""
+    """Many simultaneous calls of two RNNs, on host and device arrays, while one is updated. Each
+    call with a handle of cuDNN lingers, so that threads would meet in it."""
     os.environ["FAKE_CUDNN_LINGER"] = "100"
     cpu, gpu, x, state = lstms()
-    d, right = Device(), cpu(x, state)
+    d, gpus, right = Device(), (gpu, made()), cpu(x, state)
 
-    def work(_):
+    def work(k):
         mine, firsts = on_device(d, x), tuple(on_device(d, a) for a in state)
         for _ in range(10):
-            assert_near(gpu(x, state), right, LSTM)
-            assert_near(gpu(mine, firsts), right, LSTM)
+            assert_near(gpus[k % 2](x, state), right, LSTM)
+            assert_near(gpus[k % 2](mine, firsts), right, LSTM)
 
     with ThreadPoolExecutor(6) as pool:
         running = pool.map(work, range(6))
