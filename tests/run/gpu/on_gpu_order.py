@@ -60,7 +60,7 @@ def no_race():
     device, home = Device(), [Device().stream()]
     x, state = inputs(LSTM)
     with played("torch", home) as Array:
-        for name, stream, lengths in itertools.product(NAMES, (None, 1), (None, [0, 0, 0])):
+        for name, stream, lengths in itertools.product(NAMES, (None, 1), (None, [0] * N)):
             call = Call(LSTM, TIME_FIRST, x, state, Array, NAMES[3:], lengths=lengths)
             arrays = call.arrays(device)
             at, nbytes = arrays[name].address, call.all[name].nbytes
@@ -75,8 +75,8 @@ def unknown_streams():
     device, side = Device(), Device().stream()
     x, state = inputs(LSTM)
     with played("torch") as Array:
-        for name, stream in itertools.product(NAMES, (None, side, 2)):
-            call = Call(LSTM, TIME_FIRST, x, state, Array, NAMES[3:])
+        for name, stream, lengths in itertools.product(NAMES, (None, side, 2), (None, [0] * N)):
+            call = Call(LSTM, TIME_FIRST, x, state, Array, NAMES[3:], lengths=lengths)
             call.kinds[name] = Exporter
             made = assert_right(device, call, stream, stream or 1)
             assert any(line.startswith("cuStreamSynchronize") for line in made)
