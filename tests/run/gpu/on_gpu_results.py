@@ -1,6 +1,7 @@
 """Programs for test_forward.py: calls on a GPU give what they give on the CPU, with arrays of the
 host and of the device, of every library, with every algorithm of cuDNN."""
 
+import functools
 import itertools
 import os
 import pickle
@@ -282,27 +283,20 @@ def one_call():
 
 
 def results_of_the_library_of_x():
-    """Without lengths and with."""
+    """Taken from a DeviceArray, as JAX's, or made by the library and written."""
     device = Device()
-    for spec in (LSTM, GRU, LSTM.replace(dtype="bfloat16")):
+    for spec, package in itertools.product((LSTM, LSTM.replace(dtype="bfloat16")), LIBRARIES):
         cpu, gpu = (rl.RNN(weights_of(spec), spec, device=d) for d in ("cpu", "cuda"))
         x, state = inputs(spec)
-        firsts = state if isinstance(state, tuple) else (state,)
-        for package in LIBRARIES:
-            with played(package) as Array:
-                given = [on_device(device, a, Array) for a in (x, *firsts)]
-                first = tuple(given[1:]) if len(firsts) == 2 else given[1]
-                for lengths in (None, [4, 0, 2], range(4, 1, -1)):
-                    found = gpu(given[0], first, lengths=lengths)
-                    assert all(type(a) is Array for a in flat(found))
-                    # taken from a DeviceArray, or made by the library and written
-                    takes = package == "jaxlib"
-                    assert all(hasattr(a, "of") == takes for a in flat(found))
-                    device.sync()
-                    assert_near(found, cpu(x, state, lengths=lengths), spec)
-                if not spec.bidirectional:
-                    y, _ = gpu.step(on_device(device, x[0], Array), first)
-                    assert type(y) is Array
+        with played(package) as Array:
+            given, *first = (on_device(device, a, Array) for a in (x, *state))
+            for lengths in (None, [4, 0, 2]):
+                found = gpu(given, tuple(first), lengths=lengths)
+                assert all(type(a) is Array for a in flat(found))
+                assert all(hasattr(a, "of") == (package == "jaxlib") for a in flat(found))
+                device.sync()
+                assert_near(found, cpu(x, state, lengths=lengths), spec)
+            assert type(gpu.step(on_device(device, x[0], Array), tuple(first))[0]) is Array
 
 
 def outputs_of_the_caller():
@@ -344,33 +338,26 @@ def outputs_that_cannot_be_written():
 
 def tensors_that_require_grad():
     """torch's table of functions exports them; the call must refuse them itself."""
-    device = Device()
+    device, (x, state) = Device(), inputs(LSTM)
     rnn = rl.RNN(weights_of(LSTM), LSTM, device="cuda")
-    x, state = inputs(LSTM)
     right = rl.RNN(weights_of(LSTM), LSTM)(x, state)
 
     class Parameter(Exporter):
         requires_grad = True
 
+    def refused(name, *arguments, **named):
+        with pytest.raises(rl.LayoutError, match=f"{name} requires grad"):
+            rnn(*arguments, **named)
+
     for name in ("x", "h_0", "c_0"):
         kinds = dict.fromkeys(("x", "h_0", "c_0"), Exporter) | {name: Parameter}
-        there = [
-            on_device(device, a, kind) for a, kind in zip((x, *state), kinds.values(), strict=True)
-        ]
-        for call in (lambda a=there: rnn(a[0], tuple(a[1:])),
-                     lambda a=there: rnn(a[0], tuple(a[1:]), lengths=range(4, 1, -1))):  # fmt: skip
-            try:
-                call()
-            except rl.LayoutError as error:
-                assert f"{name} requires grad" in str(error), error
-            else:
-                raise AssertionError(name)
+        given, *first = map(functools.partial(on_device, device), (x, *state), kinds.values())
+        refused(name, given, tuple(first))
+        refused(name, given, tuple(first), lengths=range(4, 1, -1))
         with torch.no_grad():
-            assert_near(rnn(there[0], tuple(there[1:])), right, LSTM)
-    plain = on_device(device, x)
+            assert_near(rnn(given, tuple(first)), right, LSTM)
     for name, like in zip(("out", "h_out", "c_out"), flat(right), strict=True):
-        with pytest.raises(rl.LayoutError, match=f"{name} requires grad"):
-            rnn(plain, **{name: on_device(device, like, Parameter)})
+        refused(name, on_device(device, x), **{name: on_device(device, like, Parameter)})
 
 
 def compiled():
