@@ -43,6 +43,7 @@ rnl_cu_result cuInit(unsigned flags)
 
 rnl_cu_result cuDriverGetVersion(int *version)
 {
+    DRIVER_CALL("%s", "");
     *version = fake_environment("FAKE_CUDA_DRIVER", 13000);
     return RNL_CUDA_SUCCESS;
 }
@@ -140,7 +141,9 @@ rnl_cu_result cuGetErrorName(rnl_cu_result status, const char **name)
 
 rnl_cu_result cuGetErrorString(rnl_cu_result status, const char **text)
 {
-    *text = status == RNL_CUDA_ERROR_OUT_OF_MEMORY ? "out of memory" : NULL;
+    *text = status == RNL_CUDA_ERROR_OUT_OF_MEMORY ? "out of memory"
+            : status == RNL_CUDA_ERROR_NO_DEVICE   ? "no CUDA-capable device is detected"
+                                                   : NULL;
     return RNL_CUDA_SUCCESS;
 }
 

@@ -53,7 +53,7 @@ def machine(name, install, fakes, folder):
         install(wheels / "nvidia/cu13/lib", "libcublasLt.so.13")
     if name == "old driver":
         here["LD_LIBRARY_PATH"] = install(folder / "driver", "libcuda.so.1")
-        here["STUB_DRIVER"] = 12040
+        here["FAKE_CUDA_DRIVER"] = 12040
     if name == "alone":
         here["LD_LIBRARY_PATH"] = install(folder / "bundled", "libcudnn.so.9")
     return here
@@ -61,7 +61,7 @@ def machine(name, install, fakes, folder):
 
 def as_shown(text, folder):
     """Return what doctor prints about the GPU, with the paths on the page and no line twice."""
-    text = re.sub("Stub GPU 0|Fake GPU", "NVIDIA H100 PCIe", text[text.index("GPU:") :])
+    text = re.sub("Fake GPU", "NVIDIA H100 PCIe", text[text.index("GPU:") :])
     text = text.replace(f"{folder}/wheels", SITE).replace(f"{folder}/bundled", "/opt/app/lib")
     text = text.replace(f"{folder}/driver", "/usr/lib/x86_64-linux-gnu")
     text = re.sub(r"(packages: )\S+(: no )", rf"\1{SITE}\2", text)
@@ -122,10 +122,9 @@ def test_json_of_a_machine_with_nothing():
 
 
 def test_a_gpu_is_tried(fakes):
-    for fails, code, said in (({}, 0, "GPU: can be used"),
-                              ({"FAKE_FAIL": "40:700:5000"}, 5, "GPU: cannot be used: an RNN of"),
-                              ):  # fmt: skip
-        found, out, err = rnnlayout("doctor", "--require", "gpu", **fakes.environment(**fails))
+    fails = {"FAKE_FAIL": "cudnnRNNForward:2:5000"}
+    for more, code, said in (({}, 0, "GPU: can be used"), (fails, 5, "GPU: cannot be used: an")):
+        found, out, err = rnnlayout("doctor", "--require", "gpu", **fakes.environment(**more))
         assert (found, err) == (code, "") and said in out, out
     assert "cuda:0: Fake GPU: an RNN of one unit failed on it: rnnlayout.CudnnError: " in out
 

@@ -186,33 +186,35 @@ def test_a_place_that_two_variables_name_is_searched_once(machine):
     assert sum("/lone9/" in path for path in paths) == sum("/empty" in path for path in paths) == 1
 
 
-# What is installed -> what the report says: variables of the stubs, the place of cuBLAS, and the
-# texts, each for cuDNN's place ("place"), the driver, the first GPU, and all together ("why_not").
+# What is installed -> what the report says: variables of the stubs and fakes, the place of cuBLAS,
+# and the texts, each for cuDNN's place ("place"), the driver, the first GPU, and all ("why_not").
 BESIDE, NONE = ".", "no usable cuDNN was found"
 DRIVER = "no NVIDIA driver"
 DRIVEN = [
-    ("good9", {"STUB_GPUS": 2}, "../../cu13/lib", {}),
+    ("good9", {"FAKE_CUDA_DEVICES": 2}, "../../cu13/lib", {}),
     ("good9", {}, "../../cublas/lib", {}),
     ("good9", {}, BESIDE, {}),
     ("good9", {}, "loader", {}),
     ("good9", {}, None, {"why_not": NONE, "place": "it needs libcublasLt.so.13, "}),
-    ("good9", {"STUB_DRIVER": 12040}, BESIDE, {
+    ("good9", {"FAKE_CUDA_DRIVER": 12040}, BESIDE, {
         "why_not": NONE, "place": "built for CUDA 13, but the driver supports CUDA 12.4 at most"}),
     ("good9", {"STUB_NEWEST_GPU": 890}, BESIDE, {
         "why_not": "supports 8.9 at most",
         "gpu": "capability is 9.0, but this cuDNN supports 8.9 at most"}),
-    ("good9", {"STUB_INIT": 100, "CUDA_VISIBLE_DEVICES": 7}, BESIDE, {
+    ("good9", {"FAKE_CUDA_INIT": 100, "CUDA_VISIBLE_DEVICES": 7}, BESIDE, {
         "why_not": DRIVER, "no_driver": "cuInit: 100 (CUDA_ERROR_NO_DEVICE): no CUDA-capable "
         'device is detected; CUDA_VISIBLE_DEVICES is "7"'}),
-    ("good9", {"STUB_GPUS": 0}, BESIDE, {"why_not": DRIVER, "no_driver": "cuDeviceGetCount: 100"}),
-    *(("good9", {"STUB_FAILS": call}, BESIDE,
-       {"why_not": DRIVER, "no_driver": f"{call}: 1 (CUDA_ERROR_STUB): a stub"})
+    ("good9", {"FAKE_CUDA_DEVICES": 0, "FAKE_CUDA_INIT": 0}, BESIDE, {
+        "why_not": DRIVER, "no_driver": "cuDeviceGetCount: 100"}),
+    *(("good9", {"FAKE_FAIL": f"{call}:1:0"}, BESIDE,
+       {"why_not": DRIVER, "no_driver": f"{call}: 1 (no name): no text"})
       for call in ("cuDriverGetVersion", "cuDeviceGetCount")),
-    *(("good9", {"STUB_FAILS": call}, BESIDE, {"why_not": f"{call}: 1", "gpu": f"{call}: 1"})
+    *(("good9", {"FAKE_FAIL": f"{call}:1:0"}, BESIDE,
+       {"why_not": f"{call}: 1", "gpu": f"{call}: 1"})
       for call in ("cuDeviceGet", "cuDeviceGetName", "cuDeviceGetAttribute")),
     ("empty", {}, BESIDE, {"why_not": NONE, "place": "no libcudnn.so.9"}),
     ("good9", {"DRIVER": "old_driver"}, BESIDE, {
-        "why_not": DRIVER, "no_driver": "lacks cuDevicePrimaryCtxRetain: the driver is too old"}),
+        "why_not": DRIVER, "no_driver": "lacks cuInit: the driver is too old"}),
 ]  # fmt: skip
 
 
@@ -235,10 +237,12 @@ def test_drivers_and_what_cudnn_needs(machine, tmp_path, name, variables, cublas
             "no_driver": report["no_driver"]}  # fmt: skip
     for gpu in report["gpus"]:
         said["gpu"] = gpu["why_not"]
-        assert "gpu" in texts or (gpu["capability"], gpu["name"][:9]) == (90, "Stub GPU ")
+        assert "gpu" in texts or (gpu["capability"], gpu["name"]) == (90, "Fake GPU")
     for key, text in said.items():
         assert texts[key] in text if key in texts else text is None, (key, text)
     assert texts.keys() <= said.keys() and report["driver"].endswith("/libcuda.so.1")
     assert (report["cublas"] is None) == ("why_not" in texts and "gpu" not in texts)
-    assert len(report["gpus"]) == (0 if "no_driver" in texts else variables.get("STUB_GPUS", 1))
+    assert len(report["gpus"]) == (
+        0 if "no_driver" in texts else variables.get("FAKE_CUDA_DEVICES", 1)
+    )
     assert not report["cublas"] or re.search(r"libcublasLt\.so\.13$", report["cublas"])
