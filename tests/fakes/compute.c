@@ -160,13 +160,18 @@ static void run_batch(const struct layer *layer, int backward, const struct data
 {
     const int64_t P = layer->rnn->proj_size, H = layer->rnn->hidden_size;
     double *next = calloc((size_t)H, sizeof *next);
-    for (int64_t n = 0; n < d->N; n++)
+    for (int64_t n = 0; n < d->N; n++) {
+        if (d->lengths[n] == 0) { /* cuDNN 9.19 on an H200 does so */
+            memset(h + n * P, 0, (size_t)P * sizeof *h);
+            memset(c + n * H, 0, (size_t)H * sizeof *c);
+        }
         for (int64_t k = 0; k < d->lengths[n]; k++) {
             const int64_t t = backward ? d->lengths[n] - 1 - k : k;
             const int64_t row = d->batch_first ? n * d->T + t : t * d->N + n;
             step(layer, x + row * x_width, h + n * P, c + n * H, next);
             memcpy(y + row * y_width + first, h + n * P, (size_t)P * sizeof *h);
         }
+    }
     free(next);
 }
 

@@ -28,8 +28,8 @@ def the_stream_of_the_library():
     """That in which PyTorch or CuPy work now, which may change from call to call."""
     device, home = Device(), [0]
     side, other, (x, state) = Device().stream(), Device().stream(), inputs(LSTM)
-    for package in ("torch", "cupy"):
-        with played(package, home) as Array:
+    for package, exchange in (("torch", False), ("torch", True), ("cupy", False)):
+        with played(package, home, exchange) as Array:
             for home[0], outs in itertools.product((side, 0, other), ((), NAMES[3:])):
                 call = Call(LSTM, TIME_FIRST, x, state, Array, outs)
                 made = assert_right(device, call, None, home[0] or 1, waits_for=home[0])
@@ -41,10 +41,11 @@ def another_stream():
     new arrays, of which the workspace is one."""
     device, home = Device(), [0]
     side, other, (x, state) = Device().stream(), Device().stream(), inputs(LSTM)
-    with played("torch", home) as Array:
-        for (home[0], stream), outs in itertools.product(
-            ((0, side), (side, 1), (side, other), (side, 2)), ((), NAMES[3:])
-        ):
+    streams = (0, side), (side, 1), (side, other), (side, 2)
+    for exchange, (home[0], stream), outs in itertools.product(
+        (False, True), streams, ((), NAMES[3:])
+    ):
+        with played("torch", home, exchange) as Array:
             call = Call(LSTM, TIME_FIRST, x, state, Array, outs)
             for stream_ in (stream, Stream(stream)):
                 made = assert_right(device, call, stream_, stream, waits_for=home[0])
@@ -59,8 +60,9 @@ def no_race():
     """Somebody's work on the array before the call, and after it, each in his own stream."""
     device, home = Device(), [Device().stream()]
     x, state = inputs(LSTM)
-    with played("torch", home) as Array:
-        for name, stream, lengths in itertools.product(NAMES, (None, 1), (None, [0] * N)):
+    choices = (False, True), NAMES, (None, 1), (None, [0] * N)
+    for exchange, name, stream, lengths in itertools.product(*choices):
+        with played("torch", home, exchange) as Array:
             call = Call(LSTM, TIME_FIRST, x, state, Array, NAMES[3:], lengths=lengths)
             arrays = call.arrays(device)
             at, nbytes = arrays[name].address, call.all[name].nbytes
