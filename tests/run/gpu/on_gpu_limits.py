@@ -288,13 +288,12 @@ def errors():
 
 def a_call_that_fails():
     """Its work is done when the error is raised: the copies of states that it was to overwrite."""
-    spec = LSTM.replace(proj_size=2)  # which has one algorithm
-    _, gpu, x, state = lstms(spec)
-    d = Device()
-    given, states = on_device(d, x), tuple(on_device(d, a) for a in state)
+    cpu, gpu, x, state = lstms(LSTM.replace(proj_size=2))  # which has one algorithm
+    d, right = Device(), cpu(x, state)
+    given, out, *states = (on_device(d, a) for a in (x, right[0], *state))
 
     def call():
-        gpu(given, states, h_out=states[0], c_out=states[1])
+        gpu(given, tuple(states), out=out, h_out=states[0], c_out=states[1])
 
     call()
     d.driver.fake_fail(c_longlong(d.calls(call).index("cudnnRNNForward") + 1), 801, 5000)
