@@ -23,7 +23,8 @@ def build(folder):
     cuda, cudnn = folder / "cuda", folder / "cudnn9"
     for made in (cuda, cudnn):
         made.mkdir(parents=True, exist_ok=True)
-    _compile(cuda / "libcuda.so.1", SOURCES, "-I", ROOT / "csrc", "-pthread", "-lm")
+    folders = ("-I", ROOT / "csrc", "-I", ROOT / "csrc" / "include")
+    _compile(cuda / "libcuda.so.1", SOURCES, *folders, "-pthread", "-lm")
     for name in LIBRARIES + CUBLAS:
         _compile(cudnn / name, ["part.c"], "-Wl,--no-as-needed", f"-Wl,-rpath,{cuda}",
                  *[cuda / "libcuda.so.1"] * (name == LIBRARIES[-1]))  # fmt: skip

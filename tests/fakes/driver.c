@@ -43,6 +43,7 @@ rnl_cu_result cuInit(unsigned flags)
 
 rnl_cu_result cuDriverGetVersion(int *version)
 {
+    DRIVER_CALL("%s", "");
     *version = fake_environment("FAKE_CUDA_DRIVER", 13000);
     return RNL_CUDA_SUCCESS;
 }
@@ -141,7 +142,9 @@ rnl_cu_result cuGetErrorName(rnl_cu_result status, const char **name)
 
 rnl_cu_result cuGetErrorString(rnl_cu_result status, const char **text)
 {
-    *text = status == RNL_CUDA_ERROR_OUT_OF_MEMORY ? "out of memory" : NULL;
+    *text = status == RNL_CUDA_ERROR_OUT_OF_MEMORY ? "out of memory"
+            : status == RNL_CUDA_ERROR_NO_DEVICE   ? "no CUDA-capable device is detected"
+                                                   : NULL;
     return RNL_CUDA_SUCCESS;
 }
 
@@ -177,21 +180,11 @@ rnl_cu_result cuMemFree_v2(rnl_cu_address at)
 
 /* ---- copies: one from the host has read it when the call returns, one to the host is done then */
 
-static void run_from_host(const struct fake_work *work)
-{
-    memcpy(fake_bytes(work->to, work->nbytes, "the target"), work->argument, work->nbytes);
-}
-
-static void run_to_host(const struct fake_work *work)
-{
-    memcpy((void *)work->argument, fake_bytes(work->from, work->nbytes, "the source"),
-           work->nbytes);
-}
-
 static void run_copy(const struct fake_work *work)
 {
-    memcpy(fake_bytes(work->to, work->nbytes, "the target"),
-           fake_bytes(work->from, work->nbytes, "the source"), work->nbytes);
+    memcpy(work->to ? fake_bytes(work->to, work->nbytes, "the target") : work->host,
+           work->from ? fake_bytes(work->from, work->nbytes, "the source") : work->host,
+           work->nbytes);
 }
 
 static void run_fill(const struct fake_work *work)
@@ -199,36 +192,33 @@ static void run_fill(const struct fake_work *work)
     memset(fake_bytes(work->to, work->nbytes, "the target"), work->value, work->nbytes);
 }
 
-static void submit(struct fake_work work, rnl_cu_stream stream)
+static rnl_cu_result submit(struct fake_work work, rnl_cu_stream stream)
 {
     if (work.to)
         fake_access(&work, work.to, work.nbytes, 1, "the target");
     if (work.from)
         fake_access(&work, work.from, work.nbytes, 0, "the source");
-    if (work.argument && fake_is_capturing(stream))
+    if (work.host && fake_is_capturing(stream))
         fake_die("%s: the stream is capturing, and the host's memory is not pinned", work.name);
     fake_submit(stream, &work);
+    return RNL_CUDA_SUCCESS;
 }
 
 rnl_cu_result cuMemcpyHtoDAsync_v2(rnl_cu_address to, const void *from, size_t nbytes,
                                    rnl_cu_stream stream)
 {
     DRIVER_CALL("to=%llx nbytes=%zu stream=%p", to, nbytes, (void *)stream);
-    submit(
-        (struct fake_work){
-            .name = __func__, .run = run_from_host, .argument = from, .to = to, .nbytes = nbytes},
+    return submit(
+        (struct fake_work){__func__, run_copy, .to = to, .host = (void *)from, .nbytes = nbytes},
         stream);
-    return RNL_CUDA_SUCCESS;
 }
 
 rnl_cu_result cuMemcpyDtoHAsync_v2(void *to, rnl_cu_address from, size_t nbytes,
                                    rnl_cu_stream stream)
 {
     DRIVER_CALL("from=%llx nbytes=%zu stream=%p", from, nbytes, (void *)stream);
-    submit(
-        (struct fake_work){
-            .name = __func__, .run = run_to_host, .argument = to, .from = from, .nbytes = nbytes},
-        stream);
+    submit((struct fake_work){__func__, run_copy, .host = to, .from = from, .nbytes = nbytes},
+           stream);
     fake_wait(stream);
     return RNL_CUDA_SUCCESS;
 }
@@ -237,11 +227,16 @@ rnl_cu_result cuMemcpyDtoDAsync_v2(rnl_cu_address to, rnl_cu_address from, size_
                                    rnl_cu_stream stream)
 {
     DRIVER_CALL("to=%llx from=%llx nbytes=%zu stream=%p", to, from, nbytes, (void *)stream);
-    submit(
-        (struct fake_work){
-            .name = __func__, .run = run_copy, .to = to, .from = from, .nbytes = nbytes},
-        stream);
-    return RNL_CUDA_SUCCESS;
+    return submit((struct fake_work){__func__, run_copy, .to = to, .from = from, .nbytes = nbytes},
+                  stream);
+}
+
+rnl_cu_result cuMemsetD8Async(rnl_cu_address to, unsigned char value, size_t nbytes,
+                              rnl_cu_stream stream)
+{
+    DRIVER_CALL("to=%llx value=%d nbytes=%zu stream=%p", to, value, nbytes, (void *)stream);
+    return submit(
+        (struct fake_work){__func__, run_fill, .to = to, .nbytes = nbytes, .value = value}, stream);
 }
 
 rnl_cu_result cuMemcpyHtoD_v2(rnl_cu_address to, const void *from, size_t nbytes);
@@ -258,17 +253,6 @@ rnl_cu_result cuMemcpyDtoH_v2(void *to, rnl_cu_address from, size_t nbytes);
 rnl_cu_result cuMemcpyDtoH_v2(void *to, rnl_cu_address from, size_t nbytes)
 {
     return cuMemcpyDtoHAsync_v2(to, from, nbytes, NULL);
-}
-
-rnl_cu_result cuMemsetD8Async(rnl_cu_address to, unsigned char value, size_t nbytes,
-                              rnl_cu_stream stream)
-{
-    DRIVER_CALL("to=%llx value=%d nbytes=%zu stream=%p", to, value, nbytes, (void *)stream);
-    submit(
-        (struct fake_work){
-            .name = __func__, .run = run_fill, .to = to, .nbytes = nbytes, .value = value},
-        stream);
-    return RNL_CUDA_SUCCESS;
 }
 
 /* ---- for tests: memory of other owners, and access by the host to any memory ---- */

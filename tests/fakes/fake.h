@@ -107,12 +107,13 @@ void fake_touch(const struct fake_access *access, const char *work, int stream,
 
 enum { FAKE_ACCESSES = 8 };
 
-/* A piece of work on the device. What the argument points to must stay. */
+/* A piece of work on the device. */
 struct fake_work {
     const char *name;
     void (*run)(const struct fake_work *work);
-    const void *argument;
-    rnl_cu_address to, from; /* of a copy or a fill */
+    const void *argument;    /* of a call of cuDNN; it must stay */
+    rnl_cu_address to, from; /* of a copy or a fill, 0: the host's memory */
+    void *host;
     size_t nbytes;
     int value;
     int accesses;

@@ -12,6 +12,7 @@
 #include "fake.h"
 
 #include <pthread.h>
+#include <signal.h>
 #include <stdlib.h>
 
 enum { CAPTURE_GLOBAL, CAPTURE_RELAXED = 2, CAPTURE_ACTIVE = 1 };
@@ -204,16 +205,19 @@ rnl_cu_result cuStreamSynchronize(rnl_cu_stream stream)
     return RNL_CUDA_SUCCESS;
 }
 
-/* The first query finds that work is not done; FAKE_CUDA_SLOW: so many more in the process. */
+/* Work is done at the second query. While FAKE_CUDA_SIGNAL is set it is not, and the first such
+ * query sends that signal. */
 rnl_cu_result cuStreamQuery(rnl_cu_stream given)
 {
-    static int asked;
+    static int sent;
     DRIVER_CALL("stream=%p", (void *)given);
     fake_refuse_in_capture(__func__);
     struct stream *const stream = usable(given, __func__);
     const uint32_t last = stream->clock.at[stream->index];
-    if (asked < fake_environment("FAKE_CUDA_SLOW", 0) || stream->queried != last) {
-        asked++;
+    const int number = fake_environment("FAKE_CUDA_SIGNAL", 0);
+    if (number && !sent++)
+        raise(number);
+    if (number || stream->queried != last) {
         stream->queried = last;
         return RNL_CUDA_ERROR_NOT_READY;
     }

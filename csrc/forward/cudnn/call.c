@@ -55,35 +55,36 @@ static size_t aligned(size_t nbytes)
     return (nbytes + 255) / 256 * 256;
 }
 
-/* Lay out arrays behind cuDNN's workspace; returns the size of all. */
-static size_t lay_out(rnl_gpu_job *job, size_t work_nbytes)
+/* Set the addresses of the arrays, in `memory` behind cuDNN's workspace for those that need a place
+ * there; returns the size of all. */
+static size_t lay_out(rnl_gpu_job *job, size_t work_nbytes, rnl_cu_address memory)
 {
     size_t used = aligned(work_nbytes ? work_nbytes : 1);
-    for (int k = 0; k < RNL_NUM_ARRAYS; k++)
+    for (int k = 0; k < RNL_NUM_ARRAYS; k++) {
+        rnl_gpu_array *const a = &job->arrays[k];
+        a->at = (rnl_cu_address)(uintptr_t)a->given;
         if (needs_place(job, k)) {
-            job->arrays[k].offset = used;
-            used += aligned(job->arrays[k].nbytes);
+            a->at = memory + used;
+            used += aligned(a->nbytes);
         }
+    }
     return used;
 }
 
-/* Set the addresses of the arrays, and copy to the call's memory what cuDNN reads there. */
-static rnl_status bring_in(rnl_gpu_device *device, rnl_gpu_job *job, rnl_cu_address memory,
-                           rnl_error *err)
+/* Copy to the call's memory what cuDNN reads there. */
+static rnl_status bring_in(rnl_gpu_device *device, const rnl_gpu_job *job, rnl_error *err)
 {
     rnl_status status = RNL_OK;
-    for (int k = 0; k < RNL_NUM_ARRAYS && status == RNL_OK; k++) {
-        rnl_gpu_array *const a = &job->arrays[k];
-        const rnl_cu_address given = (rnl_cu_address)(uintptr_t)a->given;
-        a->at = a->offset ? memory + a->offset : given;
-        if (!a->offset || k >= RNL_Y || !a->nbytes)
+    for (int k = 0; k < RNL_Y && status == RNL_OK; k++) {
+        const rnl_gpu_array *const a = &job->arrays[k];
+        if (!needs_place(job, k) || !a->nbytes)
             continue;
         if (job->on_host)
             status = RNL_CU(device, err, cuMemcpyHtoDAsync_v2, a->at, a->given, a->nbytes,
                             job->stream);
         else
-            status = RNL_CU(device, err, cuMemcpyDtoDAsync_v2, a->at, given, a->nbytes,
-                            job->stream);
+            status = RNL_CU(device, err, cuMemcpyDtoDAsync_v2, a->at,
+                            (rnl_cu_address)(uintptr_t)a->given, a->nbytes, job->stream);
     }
     return status;
 }
@@ -194,51 +195,48 @@ static rnl_status take_block(rnl_gpu_rnn *rnn, const rnl_gpu_job *job, size_t nb
 
 /* ---- a call ---- */
 
-/* The stream 1 is the legacy default stream too, which is otherwise NULL. */
-static rnl_cu_stream follower_of(const rnl_gpu_call *call)
+/* Make the follower wait for the call's work. After a failure nothing may be in use any more. */
+static rnl_status hand_over(rnl_gpu_device *device, const rnl_gpu_job *job, rnl_status status,
+                            rnl_error *err)
 {
-    return call->then == (void *)1 ? NULL : call->then;
+    if (status == RNL_OK && job->has_follower && (!job->waits || job->capturing))
+        status = rnl_gpu_order(device, job->stream, job->follower, err);
+    if (status != RNL_OK && !job->capturing)
+        device->cu->cuStreamSynchronize(job->stream);
+    return status;
 }
 
-static bool has_follower(const rnl_gpu_call *call, const rnl_gpu_job *job)
-{
-    return !job->on_host && call->then && follower_of(call) != job->stream;
-}
-
-/* Submit the work. *waits: the call has to wait for it, because it uses the RNN's own block. */
 static rnl_status submit(rnl_gpu_rnn *rnn, const rnl_gpu_handle *handle, const rnl_gpu_call *call,
-                         rnl_gpu_job *job, bool *waits, rnl_error *err)
+                         rnl_gpu_job *job, rnl_error *err)
 {
     rnl_gpu_device *const device = rnn->device;
-    const size_t nbytes = lay_out(job, rnn->plan->work_nbytes);
+    const size_t nbytes = lay_out(job, rnn->plan->work_nbytes, 0);
     rnl_status status = RNL_OK;
-    *waits = !call->workspace || (size_t)call->workspace_nbytes < nbytes;
-    if (*waits)
+    job->waits = !call->workspace || (size_t)call->workspace_nbytes < nbytes;
+    if (job->waits)
         status = take_block(rnn, job, nbytes, err);
     if (status != RNL_OK)
         return status;
-    const rnl_cu_address memory = *waits ? rnn->block : (rnl_cu_address)(uintptr_t)call->workspace;
+    const rnl_cu_address memory = job->waits ? rnn->block
+                                             : (rnl_cu_address)(uintptr_t)call->workspace;
     job->stream = handle->stream;
-    status = bring_in(device, job, memory, err);
+    lay_out(job, rnn->plan->work_nbytes, memory);
+    status = bring_in(device, job, err);
     if (status == RNL_OK)
         status = forward(rnn, handle, job, memory, err);
     if (status == RNL_OK)
         status = keep_states(rnn, job, RNL_H0, RNL_HN, err);
     if (status == RNL_OK)
         status = keep_states(rnn, job, RNL_C0, RNL_CN, err);
-    if (status == RNL_OK && has_follower(call, job) && !*waits)
-        status = rnl_gpu_order(device, job->stream, follower_of(call), err);
-    if (status != RNL_OK && !job->capturing) /* nothing may be in use any more */
-        device->cu->cuStreamSynchronize(job->stream);
     if (job->capturing)
         rnl_gpu_plan_keep(rnn);
-    return status;
+    return hand_over(device, job, status, err);
 }
 
 /* Describe a job to cuDNN. Then either submit it or, if call is NULL, only that. */
 /* It calls itself once, for the standard algorithm. NOLINTNEXTLINE(misc-no-recursion) */
 static rnl_status describe(rnl_gpu_rnn *rnn, const rnl_gpu_call *call, rnl_gpu_job *job,
-                           bool *waits, rnl_error *err)
+                           rnl_error *err)
 {
     rnl_gpu_device *const device = rnn->device;
     rnl_gpu_handle *handle;
@@ -249,25 +247,24 @@ static rnl_status describe(rnl_gpu_rnn *rnn, const rnl_gpu_call *call, rnl_gpu_j
     if (status == RNL_OK)
         status = rnl_gpu_plan_make(rnn, handle, job, err);
     if (status == RNL_OK && call)
-        status = submit(rnn, handle, call, job, waits, err);
+        status = submit(rnn, handle, call, job, err);
     pthread_mutex_unlock(&device->lock);
     if (status != RNL_E_CUDNN || job->sizes.algo == RNL_CUDNN_RNN_ALGO_STANDARD ||
         !rnl_gpu_not_supported(err))
         return status;
     rnn->refuses_persist = true; /* then the standard algorithm runs this call and all later ones */
-    return describe(rnn, call, job, waits, err);
+    return describe(rnn, call, job, err);
 }
 
-static rnl_status check_captures(rnl_gpu_device *device, const rnl_gpu_call *call, rnl_gpu_job *job,
-                                 rnl_error *err)
+static rnl_status check_captures(rnl_gpu_device *device, rnl_gpu_job *job, rnl_error *err)
 {
     bool follower = false;
     if (job->on_host)
         return RNL_OK;
     rnl_status status = rnl_gpu_is_captured(device, job->stream, &job->capturing, err);
-    if (status != RNL_OK || !has_follower(call, job))
+    if (status != RNL_OK || !job->has_follower)
         return status;
-    status = rnl_gpu_is_captured(device, follower_of(call), &follower, err);
+    status = rnl_gpu_is_captured(device, job->follower, &follower, err);
     if (status == RNL_OK && follower != job->capturing)
         return rnl_fail(err, RNL_E_SPEC,
                         "one of the call's stream and the stream of its arrays is capturing, the "
@@ -278,22 +275,20 @@ static rnl_status check_captures(rnl_gpu_device *device, const rnl_gpu_call *cal
 static rnl_status run(rnl_gpu_rnn *rnn, const rnl_gpu_call *call, rnl_gpu_job *job, rnl_error *err)
 {
     rnl_gpu_device *const device = rnn->device;
-    bool waits = true;
-    rnl_status status = check_captures(device, call, job, err);
+    rnl_status status = check_captures(device, job, err);
     if (status != RNL_OK)
         return status;
+    job->waits = true;
     if (job->sizes.T == 0)
-        status = skip(device, job, err);
+        status = hand_over(device, job, skip(device, job, err), err);
     else
-        status = describe(rnn, call, job, &waits, err);
-    if (status == RNL_OK && job->sizes.T == 0 && has_follower(call, job))
-        status = rnl_gpu_order(device, job->stream, follower_of(call), err);
+        status = describe(rnn, call, job, err);
     if (status != RNL_OK)
         return status;
     if (job->on_host) {
         status = job->sizes.T ? bring_back(device, job, call, err) : RNL_OK;
         rnn->unfinished = status != RNL_OK;
-    } else if (waits && !job->capturing) {
+    } else if (job->waits && !job->capturing) {
         status = RNL_CU(device, err, cuStreamSynchronize, job->stream);
     }
     return status;
@@ -316,8 +311,7 @@ rnl_status rnl_gpu_rnn_run(rnl_gpu_rnn *rnn, const rnl_gpu_call *call, rnl_error
 }
 
 /* Without a call of a library if the last call had the same sizes and lengths. */
-static rnl_status measure(rnl_gpu_rnn *rnn, const rnl_gpu_call *call, rnl_gpu_job *job,
-                          rnl_error *err)
+static rnl_status measure(rnl_gpu_rnn *rnn, rnl_gpu_job *job, rnl_error *err)
 {
     rnl_gpu_entry in;
     rnl_gpu_choose_algo(rnn, job);
@@ -326,9 +320,9 @@ static rnl_status measure(rnl_gpu_rnn *rnn, const rnl_gpu_call *call, rnl_gpu_jo
     rnl_status status = rnl_gpu_enter(rnn->options.device, &in, err);
     if (status != RNL_OK)
         return status;
-    status = check_captures(rnn->device, call, job, err);
+    status = check_captures(rnn->device, job, err);
     if (status == RNL_OK)
-        status = describe(rnn, NULL, job, NULL, err);
+        status = describe(rnn, NULL, job, err);
     return rnl_gpu_leave(&in, status);
 }
 
@@ -342,9 +336,9 @@ rnl_status rnl_gpu_rnn_workspace(rnl_gpu_rnn *rnn, const rnl_gpu_call *call, int
         status = rnl_gpu_rnn_lock(rnn, err);
     if (status != RNL_OK || job.sizes.T == 0)
         return status;
-    status = measure(rnn, call, &job, err);
+    status = measure(rnn, &job, err);
     if (status == RNL_OK)
-        *nbytes = (int64_t)lay_out(&job, rnn->plan->work_nbytes);
+        *nbytes = (int64_t)lay_out(&job, rnn->plan->work_nbytes, 0);
     pthread_mutex_unlock(&rnn->lock);
     return status;
 }

@@ -145,6 +145,8 @@ rnl_status rnl_gpu_job_new(const rnl_gpu_rnn *rnn, const rnl_gpu_call *call, rnl
         job->arrays[k].given = given[k];
     job->on_host = call->on_host != 0;
     job->stream = call->stream;
+    job->follower = call->then == (void *)1 ? NULL : call->then; /* both are the legacy stream */
+    job->has_follower = !job->on_host && call->then && job->follower != job->stream;
     rnl_status status = check_sizes(call, err);
     if (status == RNL_OK)
         status = measure(rnn, call, job, err);

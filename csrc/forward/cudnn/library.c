@@ -1,6 +1,6 @@
 /* The system's loader, and whether a file can be loaded. */
 #define _GNU_SOURCE /* RTLD_NOLOAD, dlinfo; NOLINT(bugprone-reserved-identifier,cert-*) */
-#include "forward/cudnn/library.h"
+#include "forward/cudnn/load.h"
 
 #include "core/status.h"
 
@@ -9,7 +9,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <link.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -37,12 +36,10 @@ void *rnl_library_loaded(const char *name)
     return dlopen(name, RTLD_NOLOAD | RTLD_NOW | RTLD_LOCAL);
 }
 
-bool rnl_library_path(void *library, char path[RNL_PATH_NBYTES])
+const char *rnl_library_path(void *library)
 {
     struct link_map *map = NULL;
-    if (dlinfo(library, RTLD_DI_LINKMAP, &map) != 0 || !map->l_name || !strchr(map->l_name, '/'))
-        return false;
-    return snprintf(path, RNL_PATH_NBYTES, "%s", map->l_name) < RNL_PATH_NBYTES;
+    return dlinfo(library, RTLD_DI_LINKMAP, &map) == 0 ? map->l_name : "";
 }
 
 void rnl_library_find(void *library, const char *name, void *pointer, const char **missing)

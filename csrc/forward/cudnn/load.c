@@ -13,7 +13,7 @@
 static const char MAIN[] = "libcudnn.so.9";
 static const char *const PARTS[] = {"libcudnn_graph.so.9", "libcudnn_ops.so.9", "libcudnn_adv.so.9",
                                     MAIN};
-enum { NUM_PARTS = sizeof PARTS / sizeof PARTS[0] };
+enum { NUM_PARTS = sizeof PARTS / sizeof PARTS[0], PATH_NBYTES = 4096 };
 
 /* ------------------------------------------------------------------------------- its files -- */
 
@@ -33,17 +33,16 @@ static bool is_there(const char *path)
 /* Check that the part is complete, or already loaded from the same file. */
 static rnl_status check_part(const char *path, const char *part, bool loaded, rnl_error *err)
 {
-    char other[RNL_PATH_NBYTES];
     rnl_error why;
     void *const there = rnl_library_loaded(part);
     if (there) {
-        const bool has_path = rnl_library_path(there, other);
-        if (loaded || (has_path && same_file(path, other)))
+        const char *const other = rnl_library_path(there);
+        if (loaded || same_file(path, other))
             return RNL_OK;
         return rnl_fail(err, RNL_E_NO_CUDNN,
                         "the process has already loaded %s of another cuDNN, from %.500s: the two "
                         "cannot be mixed",
-                        part, has_path ? other : "an unknown path");
+                        part, other);
     }
     if (rnl_library_check(path, &why) != RNL_OK)
         return rnl_fail(err, RNL_E_NO_CUDNN, "%s: %.500s", part, why.text);
@@ -52,7 +51,7 @@ static rnl_status check_part(const char *path, const char *part, bool loaded, rn
 
 static rnl_status check_parts(const char *folder, bool loaded, rnl_error *err)
 {
-    char missing[200] = "", path[2 * RNL_PATH_NBYTES];
+    char missing[200] = "", path[2 * PATH_NBYTES];
     rnl_status status = RNL_OK;
     for (int k = 0; k < NUM_PARTS; k++) {
         snprintf(path, sizeof path, "%s/%s", folder, PARTS[k]);
@@ -75,7 +74,7 @@ static void *open_parts(const char *folder, rnl_error *err)
 {
     void *library = NULL;
     for (int k = 0; k < NUM_PARTS; k++) {
-        char path[2 * RNL_PATH_NBYTES];
+        char path[2 * PATH_NBYTES];
         rnl_error why;
         snprintf(path, sizeof path, "%s/%s", folder, PARTS[k]);
         library = rnl_library_loaded(PARTS[k]);
@@ -100,23 +99,23 @@ static rnl_status cut_name(char *path, rnl_error *err)
 }
 
 /* Find the folder, by the process or by the loader if no path is given. */
-static rnl_status find_folder(const char *path, char folder[RNL_PATH_NBYTES], bool *loaded,
+static rnl_status find_folder(const char *path, char folder[PATH_NBYTES], bool *loaded,
                               rnl_error *err)
 {
     void *const there = rnl_library_loaded(MAIN);
     *loaded = !path && there;
     if (path) {
-        if (snprintf(folder, RNL_PATH_NBYTES, "%s", path) >= RNL_PATH_NBYTES)
-            return rnl_fail(err, RNL_E_NO_CUDNN, "a path of more than %d bytes", RNL_PATH_NBYTES);
+        if (snprintf(folder, PATH_NBYTES, "%s", path) >= PATH_NBYTES)
+            return rnl_fail(err, RNL_E_NO_CUDNN, "a path of more than %d bytes", PATH_NBYTES);
         return cut_name(folder, err);
     }
     void *const library = there ? there : rnl_library_open(MAIN, err);
     char *slash;
     if (!library)
         return RNL_E_NO_CUDNN;
-    if (!rnl_library_path(library, folder) || !(slash = strrchr(folder, '/')))
-        return rnl_fail(err, RNL_E_NO_CUDNN, "the loader does not report its path");
-    *slash = '\0'; /* the file may have a longer name */
+    snprintf(folder, PATH_NBYTES, "%s", rnl_library_path(library));
+    if ((slash = strrchr(folder, '/')))
+        *slash = '\0'; /* the file may have a longer name */
     return RNL_OK;
 }
 
@@ -125,18 +124,18 @@ static rnl_status find_folder(const char *path, char folder[RNL_PATH_NBYTES], bo
 /* Open cuBLASLt, which cuDNN opens by the loader when it first multiplies, so that a missing one is
  * an error here: the process's, else the one beside cuDNN as in wheels and toolkits, else the
  * loader's. */
-static rnl_status load_cublas(const char *folder, int cuda_major, char path[RNL_PATH_NBYTES],
+static rnl_status load_cublas(const char *folder, int cuda_major, const char **opened,
                               rnl_error *err)
 {
-    char name[64], wheels[32]; /* from CUDA 13 on; earlier wheels have a folder for each library */
+    char path[PATH_NBYTES], name[64];
+    char wheels[32]; /* from CUDA 13 on; earlier wheels have a folder for each library */
     const char *const places[] = {wheels, "../../cublas/lib", "."};
     rnl_error why;
     snprintf(name, sizeof name, "libcublasLt.so.%d", cuda_major);
     snprintf(wheels, sizeof wheels, "../../cu%d/lib", cuda_major);
     void *library = rnl_library_loaded(name);
     for (size_t k = 0; !library && k < sizeof places / sizeof places[0]; k++)
-        if (snprintf(path, RNL_PATH_NBYTES, "%s/%s/%s", folder, places[k], name) <
-                RNL_PATH_NBYTES &&
+        if (snprintf(path, PATH_NBYTES, "%s/%s/%s", folder, places[k], name) < PATH_NBYTES &&
             rnl_library_check(path, &why) == RNL_OK)
             library = rnl_library_open(path, &why);
     if (!library)
@@ -147,24 +146,23 @@ static rnl_status load_cublas(const char *folder, int cuda_major, char path[RNL_
             "it needs %s, which was not found beside it, in %s or %s of its folder, or by the loader "
             "(%.300s): install cuBLAS for CUDA %d",
             name, places[0], places[1], why.text, cuda_major);
-    if (!rnl_library_path(library, path))
-        snprintf(path, RNL_PATH_NBYTES, "%s", name);
+    *opened = rnl_library_path(library);
     return RNL_OK;
 }
 
 /* --------------------------------------------------------------------------- its functions -- */
 
-/* Check its version, and that all parts have the same one. */
-static rnl_status check_versions(rnl_cudnn_library *library, rnl_error *err)
+/* Check its version, its functions, and that all parts have the same version. */
+static rnl_status check_versions(rnl_cudnn_library *library, const char *missing, rnl_error *err)
 {
     const int version = library->version = (int)library->call.cudnnGetVersion();
     const int unit = version >= 90000 ? 10000 : 1000; /* 9.0.0 is 90000, 8.9.6 is 8906 */
     if (version / unit != 9)
         return rnl_fail(err, RNL_E_NO_CUDNN, "it reports version %d.%d.%d: 9 is needed",
                         version / unit, version % unit / 100, version % 100);
-    const rnl_cudnn_status status = library->call.cudnnAdvVersionCheck
-                                        ? library->call.cudnnAdvVersionCheck()
-                                        : RNL_CUDNN_STATUS_SUCCESS;
+    if (missing)
+        return rnl_fail(err, RNL_E_NO_CUDNN, "it lacks %s", missing);
+    const rnl_cudnn_status status = library->call.cudnnAdvVersionCheck();
     if (status == RNL_CUDNN_STATUS_SUCCESS)
         return RNL_OK;
     return rnl_fail(err, RNL_E_NO_CUDNN,
@@ -192,16 +190,13 @@ static rnl_status check_functions(void *opened, rnl_cudnn_library *library, rnl_
 #include "forward/cudnn/symbols.def"
     if (!library->call.cudnnGetVersion)
         return rnl_fail(err, RNL_E_NO_CUDNN, "it lacks cudnnGetVersion");
-    const rnl_status status = check_versions(library, err);
-    if (status != RNL_OK || !missing)
-        return status;
-    return rnl_fail(err, RNL_E_NO_CUDNN, "it lacks %s", missing);
+    return check_versions(library, missing, err);
 }
 
 rnl_status rnl_cudnn_load(const char *path, int driver_cuda, rnl_cudnn_library *library,
                           rnl_error *err)
 {
-    char folder[RNL_PATH_NBYTES];
+    char folder[PATH_NBYTES];
     bool loaded;
     memset(library, 0, sizeof *library);
     rnl_status status = find_folder(path, folder, &loaded, err);
@@ -212,8 +207,7 @@ rnl_status rnl_cudnn_load(const char *path, int driver_cuda, rnl_cudnn_library *
     void *const opened = open_parts(folder, err);
     if (!opened)
         return RNL_E_NO_CUDNN;
-    if (!rnl_library_path(opened, library->path))
-        snprintf(library->path, sizeof library->path, "%s", MAIN);
+    library->path = rnl_library_path(opened);
     status = check_functions(opened, library, err);
     if (status != RNL_OK)
         return status;
@@ -221,6 +215,6 @@ rnl_status rnl_cudnn_load(const char *path, int driver_cuda, rnl_cudnn_library *
     if (driver_cuda)
         status = check_driver(library->cuda_version, driver_cuda, err);
     if (driver_cuda && status == RNL_OK)
-        status = load_cublas(folder, library->cuda_version / 1000, library->cublas, err);
+        status = load_cublas(folder, library->cuda_version / 1000, &library->cublas, err);
     return status;
 }

@@ -3,7 +3,6 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -20,7 +19,7 @@ static struct {
     bool tried;        /* to initialize it */
     bool has_driver;   /* it is initialized, and has GPUs */
     rnl_driver_table driver;
-    char driver_path[RNL_PATH_NBYTES]; /* "": none */
+    const char *driver_path; /* NULL: none */
     int driver_cuda, num_gpus;
     rnl_error no_driver;
 } process;
@@ -48,8 +47,7 @@ static rnl_status open_driver(rnl_error *err)
     void *const library = rnl_library_open(DRIVER_NAME, err);
     if (!library)
         return RNL_E_NO_CUDNN;
-    if (!rnl_library_path(library, process.driver_path))
-        snprintf(process.driver_path, sizeof process.driver_path, "%s", DRIVER_NAME);
+    process.driver_path = rnl_library_path(library);
     const char *missing = NULL;
 #define DRIVER(returns, name, arguments)                                                           \
     rnl_library_find(library, #name, &process.driver.name, &missing);
@@ -95,7 +93,7 @@ rnl_status rnl_cudnn_check_fork(rnl_error *err)
 
 static rnl_status open_at(const char *path, rnl_error *err)
 {
-    static rnl_cudnn_library found; /* large; protected by the lock */
+    rnl_cudnn_library found;
     if (process.opened)
         return RNL_OK;
     load_driver();
@@ -131,9 +129,9 @@ rnl_status rnl_cudnn_describe(rnl_cudnn_about *about, rnl_error *err)
         about->path = library->path;
         about->version = library->version;
         about->cuda_version = library->cuda_version;
-        about->cublas = library->cublas[0] ? library->cublas : NULL;
+        about->cublas = library->cublas;
     }
-    about->driver = process.driver_path[0] ? process.driver_path : NULL;
+    about->driver = process.driver_path;
     about->no_driver = process.has_driver ? NULL : process.no_driver.text;
     about->driver_cuda_version = process.driver_cuda;
     about->num_gpus = process.has_driver ? process.num_gpus : 0;

@@ -47,7 +47,6 @@ enum { RNL_X, RNL_H0, RNL_C0, RNL_Y, RNL_HN, RNL_CN, RNL_NUM_ARRAYS };
 typedef struct rnl_gpu_array {
     const void *given; /* the caller's; NULL: not given, not wanted */
     size_t nbytes;
-    size_t offset;     /* in the memory of the call; 0: not there */
     rnl_cu_address at; /* on the device; 0: none */
 } rnl_gpu_array;
 
@@ -56,8 +55,9 @@ typedef struct rnl_gpu_job {
     rnl_gpu_sizes sizes;
     const int64_t *lengths; /* NULL: all are T */
     rnl_gpu_array arrays[RNL_NUM_ARRAYS];
-    rnl_cu_stream stream;
-    bool on_host, capturing;
+    rnl_cu_stream stream, follower; /* follower: the one that waits for the call */
+    bool has_follower, on_host, capturing;
+    bool waits; /* the call returns when it is done; not if it has a workspace, or is captured */
 } rnl_gpu_job;
 
 /* check.c: check options; check a call, all but whether addresses are on the device. RNL_E_SPEC,

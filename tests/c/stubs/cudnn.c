@@ -1,6 +1,6 @@
 /* The part of libcudnn that a search calls; VERSION and PARTS_STATUS select the version.
- * Like the real one it aborts unless its parts are open. Environment variables change its answers:
- * STUB_CUDA (13010), STUB_NEWEST_GPU (1200). */
+ * Like the real one it aborts unless its parts are open. The environment variable STUB_NEWEST_GPU
+ * changes an answer (1200). */
 #define _GNU_SOURCE /* RTLD_NOLOAD */
 #include <dlfcn.h>
 #include <stdlib.h>
@@ -16,12 +16,6 @@ size_t cudnnGetMaxDeviceVersion(void);
 const char *cudnnGetErrorString(rnl_cudnn_status status);
 rnl_cudnn_status cudnnAdvVersionCheck(void);
 
-static int number(const char *name, int otherwise)
-{
-    const char *text = getenv(name);
-    return text ? atoi(text) : otherwise;
-}
-
 size_t cudnnGetVersion(void)
 {
     if (!dlopen(FIRST_PART, RTLD_NOLOAD | RTLD_NOW) || !dlopen(LAST_PART, RTLD_NOLOAD | RTLD_NOW))
@@ -31,12 +25,13 @@ size_t cudnnGetVersion(void)
 
 size_t cudnnGetCudartVersion(void)
 {
-    return (size_t)number("STUB_CUDA", 13010);
+    return 13010;
 }
 
 size_t cudnnGetMaxDeviceVersion(void)
 {
-    return (size_t)number("STUB_NEWEST_GPU", 1200);
+    const char *newest = getenv("STUB_NEWEST_GPU");
+    return newest ? (size_t)atoi(newest) : 1200;
 }
 
 const char *cudnnGetErrorString(rnl_cudnn_status status)

@@ -1,16 +1,11 @@
-/* All functions of a library by their names; they are not called. Functions with an answer are in
- * the file linked with this one. */
+/* All functions of cuDNN by their names; they are not called. Those with an answer are in cudnn.c,
+ * which is linked with this file. */
 #include <stdlib.h>
 
-#define STUB(name)                                                                                 \
+#define CUDNN(returns, name, arguments)                                                            \
     void name(void);                                                                               \
     __attribute__((weak)) void name(void)                                                          \
     {                                                                                              \
         abort();                                                                                   \
     }
-#ifdef VERSION
-#define CUDNN(returns, name, arguments) STUB(name)
-#else
-#define DRIVER(returns, name, arguments) STUB(name)
-#endif
 #include "forward/cudnn/symbols.def"

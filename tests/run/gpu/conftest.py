@@ -1,4 +1,6 @@
-"""Stubs of cuDNN, of the libraries that it needs, and of the driver: c/stubs."""
+"""Stubs of cuDNN and of the libraries that it needs, in c/stubs, and the fake driver."""
+
+import shutil
 
 import pytest
 from commands import ROOT, TESTS, run
@@ -10,7 +12,7 @@ MAIN = [("good", 91900, 0), ("other", 100000, 0), ("mixed", 91900, 1002), ("lyin
 
 
 @pytest.fixture(scope="session")
-def stubs(tmp_path_factory):
+def stubs(fakes, tmp_path_factory):
     """Their folder, with folders of good and of bad ones."""
     folder = tmp_path_factory.mktemp("stubs")
 
@@ -26,6 +28,6 @@ def stubs(tmp_path_factory):
         build(where, "libcudnn.so.9", *plays, STUBS / "cudnn.c", STUBS / "symbols.c", "-ldl")
     build("lacking", "libcudnn.so.9", STUBS / "part.c")
     build("undefined", "libcudnn_adv.so.9", "-DNEEDS", STUBS / "part.c")
-    build("driver", "libcuda.so.1", STUBS / "driver.c", STUBS / "symbols.c")
-    build("old_driver", "libcuda.so.1", STUBS / "driver.c")
+    shutil.copytree(fakes.cuda, folder / "driver")
+    build("old_driver", "libcuda.so.1", STUBS / "part.c")
     return folder

@@ -43,6 +43,12 @@ def flat(result):
     return [y, *state] if isinstance(state, tuple) else [y, state]
 
 
+def map_state(do, state):
+    if state is None:
+        return None
+    return tuple(map(do, state)) if isinstance(state, tuple) else do(state)
+
+
 def assert_near(found, right, spec):
     for a, b in zip(flat(found), flat(right), strict=True):
         if isinstance(a, (rl.DeviceArray, Exporter)):
@@ -133,6 +139,7 @@ class Device:
     @contextlib.contextmanager
     def context(self):
         made, cuda = c_void_p(), self.driver
+        assert cuda.cuInit(0) == 0
         assert cuda.cuDevicePrimaryCtxRetain(byref(made), 0) == 0
         assert cuda.cuCtxPushCurrent_v2(made) == 0
         yield cuda

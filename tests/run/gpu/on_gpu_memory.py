@@ -1,4 +1,4 @@
-"""Programs for fake_gpu.py: calls whose allocations are refused, and leaks."""
+"""Programs for test_forward.py: calls whose allocations are refused, and leaks."""
 
 import itertools
 import sys

@@ -1,19 +1,26 @@
 """Which cuDNN is found, and what the report says about the others. The places are folders with good
 and bad stubs; each search is made in a process of its own, because opened libraries stay open."""
 
+import ctypes
 import itertools
 import json
 import os
 import re
 import shutil
+import sys
 import types
+from unittest import mock
 
 import pytest
 from commands import run
 from run.gpu.children import Children
 from run.gpu.conftest import PARTS
+from run.gpu.doctor import VARIABLES
 
-LIBRARY = "libcudnn.so.9"
+import rnnlayout as rl
+from rnnlayout._run import cudnn
+
+MODULE, LIBRARY = "run.gpu.test_cudnn_places", "libcudnn.so.9"
 # The places in the order of the search: what the report calls them, and their folder of libraries.
 PLACES = {
     "loaded": ("already loaded", "lib"),
@@ -54,6 +61,30 @@ KINDS = {
 OPENS_NOTHING = list(KINDS)[1:10]
 
 
+def search():
+    """Search in this process as the variable QUESTION says, and print the answers to its steps:
+    reports, None, texts of errors."""
+    question, answers = json.loads(os.environ["QUESTION"]), []
+    for name in VARIABLES:
+        os.environ.pop(name, None)
+    os.environ.update(question["variables"])
+    if question["loaded"]:
+        ctypes.CDLL(question["loaded"])
+    for step in question["steps"]:
+        if step == "find":
+            with mock.patch.multiple(sys, path=question["packages"], prefix=question["environment"],
+                                     base_prefix=question["environment"]):  # fmt: skip
+                answers.append(cudnn.cudnn_report())
+        elif step == "forget the variable":
+            os.environ.pop("RNNLAYOUT_CUDNN", None)
+        else:
+            try:
+                answers.append(rl.set_cudnn(step["choose"]))
+            except rl.SpecError as error:
+                answers.append(str(error))
+    print(json.dumps(answers))
+
+
 @pytest.fixture(scope="module")
 def machine(stubs, tmp_path_factory):
     """Folders of every kind in every place, and a process that makes the searches."""
@@ -78,12 +109,12 @@ def machine(stubs, tmp_path_factory):
         question = {"steps": steps, "variables": dict(variables), "packages": packages,
                     "environment": environment, "loaded": loaded}  # fmt: skip
         asked = json.dumps(question, default=str)
-        return json.loads(children.run("run.gpu.searches", "search", QUESTION=asked))
+        return json.loads(children.run(MODULE, "search", QUESTION=asked))
 
     for kind in KINDS:
         for place in list(PLACES)[:-1]:
             fill(folder_of(place, kind), kind)
-    children = Children(["run.gpu.searches"], os.environ | {"LD_LIBRARY_PATH": str(loader)})
+    children = Children([MODULE], os.environ | {"LD_LIBRARY_PATH": str(loader)})
     yield types.SimpleNamespace(root_of=root_of, folder_of=folder_of, fill=fill, ask=ask,
                                 loader=loader, stubs=stubs)  # fmt: skip
     children.close()
@@ -153,7 +184,10 @@ def choose(machine, path, why, by_call, loaded=None):
     assert place["origin"] == ("chosen" if by_call else "RNNLAYOUT_CUDNN")
     assert why in place["why_not"] if why else place["why_not"] is None, place
     assert (report["path"] is None) == bool(why) and report["why_not"]
-    assert (chosen is None) == bool(why) and (again == report) == (not why)
+    if why:
+        assert chosen is None and again != report
+    else:
+        assert "cannot change to another cuDNN: choose" in chosen and again == report
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -186,33 +220,35 @@ def test_a_place_that_two_variables_name_is_searched_once(machine):
     assert sum("/lone9/" in path for path in paths) == sum("/empty" in path for path in paths) == 1
 
 
-# What is installed -> what the report says: variables of the stubs, the place of cuBLAS, and the
-# texts, each for cuDNN's place ("place"), the driver, the first GPU, and all together ("why_not").
+# What is installed -> what the report says: variables of the stubs and fakes, the place of cuBLAS,
+# and the texts, each for cuDNN's place ("place"), the driver, the first GPU, and all ("why_not").
 BESIDE, NONE = ".", "no usable cuDNN was found"
 DRIVER = "no NVIDIA driver"
 DRIVEN = [
-    ("good9", {"STUB_GPUS": 2}, "../../cu13/lib", {}),
+    ("good9", {"FAKE_CUDA_DEVICES": 2}, "../../cu13/lib", {}),
     ("good9", {}, "../../cublas/lib", {}),
     ("good9", {}, BESIDE, {}),
     ("good9", {}, "loader", {}),
     ("good9", {}, None, {"why_not": NONE, "place": "it needs libcublasLt.so.13, "}),
-    ("good9", {"STUB_DRIVER": 12040}, BESIDE, {
+    ("good9", {"FAKE_CUDA_DRIVER": 12040}, BESIDE, {
         "why_not": NONE, "place": "built for CUDA 13, but the driver supports CUDA 12.4 at most"}),
     ("good9", {"STUB_NEWEST_GPU": 890}, BESIDE, {
         "why_not": "supports 8.9 at most",
         "gpu": "capability is 9.0, but this cuDNN supports 8.9 at most"}),
-    ("good9", {"STUB_INIT": 100, "CUDA_VISIBLE_DEVICES": 7}, BESIDE, {
+    ("good9", {"FAKE_CUDA_INIT": 100, "CUDA_VISIBLE_DEVICES": 7}, BESIDE, {
         "why_not": DRIVER, "no_driver": "cuInit: 100 (CUDA_ERROR_NO_DEVICE): no CUDA-capable "
         'device is detected; CUDA_VISIBLE_DEVICES is "7"'}),
-    ("good9", {"STUB_GPUS": 0}, BESIDE, {"why_not": DRIVER, "no_driver": "cuDeviceGetCount: 100"}),
-    *(("good9", {"STUB_FAILS": call}, BESIDE,
-       {"why_not": DRIVER, "no_driver": f"{call}: 1 (CUDA_ERROR_STUB): a stub"})
+    ("good9", {"FAKE_CUDA_DEVICES": 0, "FAKE_CUDA_INIT": 0}, BESIDE, {
+        "why_not": DRIVER, "no_driver": "cuDeviceGetCount: 100"}),
+    *(("good9", {"FAKE_FAIL": f"{call}:1:0"}, BESIDE,
+       {"why_not": DRIVER, "no_driver": f"{call}: 1 (no name): no text"})
       for call in ("cuDriverGetVersion", "cuDeviceGetCount")),
-    *(("good9", {"STUB_FAILS": call}, BESIDE, {"why_not": f"{call}: 1", "gpu": f"{call}: 1"})
+    *(("good9", {"FAKE_FAIL": f"{call}:1:0"}, BESIDE,
+       {"why_not": f"{call}: 1", "gpu": f"{call}: 1"})
       for call in ("cuDeviceGet", "cuDeviceGetName", "cuDeviceGetAttribute")),
     ("empty", {}, BESIDE, {"why_not": NONE, "place": "no libcudnn.so.9"}),
     ("good9", {"DRIVER": "old_driver"}, BESIDE, {
-        "why_not": DRIVER, "no_driver": "lacks cuDevicePrimaryCtxRetain: the driver is too old"}),
+        "why_not": DRIVER, "no_driver": "lacks cuInit: the driver is too old"}),
 ]  # fmt: skip
 
 
@@ -235,10 +271,12 @@ def test_drivers_and_what_cudnn_needs(machine, tmp_path, name, variables, cublas
             "no_driver": report["no_driver"]}  # fmt: skip
     for gpu in report["gpus"]:
         said["gpu"] = gpu["why_not"]
-        assert "gpu" in texts or (gpu["capability"], gpu["name"][:9]) == (90, "Stub GPU ")
+        assert "gpu" in texts or (gpu["capability"], gpu["name"]) == (90, "Fake GPU")
     for key, text in said.items():
         assert texts[key] in text if key in texts else text is None, (key, text)
     assert texts.keys() <= said.keys() and report["driver"].endswith("/libcuda.so.1")
     assert (report["cublas"] is None) == ("why_not" in texts and "gpu" not in texts)
-    assert len(report["gpus"]) == (0 if "no_driver" in texts else variables.get("STUB_GPUS", 1))
+    assert len(report["gpus"]) == (
+        0 if "no_driver" in texts else variables.get("FAKE_CUDA_DEVICES", 1)
+    )
     assert not report["cublas"] or re.search(r"libcublasLt\.so\.13$", report["cublas"])

@@ -141,12 +141,6 @@ def test_cudnn_8_is_refused():
     assert found["gpu"]["places"][0]["why_not"] == "cuDNN 8 is too old: 9 is needed"
 
 
-@pytest.mark.download
-def test_nothing_of_it_is_opened_at_import(tmp_path):
-    program = "import rnnlayout; rnnlayout.RNN; print('cudnn' in open('/proc/self/maps').read())"
-    assert python(program, RNNLAYOUT_CUDNN=folder_of(9)) == "False\n"
-
-
 def test_the_process_ends_well(real):
     folder = real[1]
     program = "import sys; from rnnlayout._run import cudnn; cudnn.cudnn_report(); sys.exit(7)"

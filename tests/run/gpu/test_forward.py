@@ -9,8 +9,7 @@ from run.gpu.children import Children
 
 MODULES = [
     f"run.gpu.on_gpu_{name}"
-    for name in ("numpy", "arrays", "kinds", "calls", "refused", "memory", "streams", "captures",
-                 "algos", "life", "limits")
+    for name in ("results", "exchange", "order", "memory", "limits")
 ]  # fmt: skip
 
 

@@ -1,0 +1,337 @@
+"""Programs for test_forward.py: arrays on the GPU as packages exchange them, and what a call
+refuses."""
+
+import gc
+import itertools
+import sys
+import types
+from ctypes import c_longlong
+
+import numpy as np
+import pytest
+import torch
+from oracles.bits import DTYPES
+from run.gpu.calls import (
+    NAMES,
+    STEP,
+    TIME_FIRST,
+    Call,
+    arguments,
+    on_gpu,
+    run_on_gpu,
+)
+from run.gpu.exporters import (
+    CPU,
+    CUDA,
+    MANAGED,
+    PINNED,
+    ROCM,
+    Consumed,
+    Exporter,
+    address_of,
+)
+from run.gpu.fake_gpu import (
+    GRU,
+    LSTM,
+    Device,
+    H,
+    I,
+    N,
+    T,
+    assert_near,
+    inputs,
+    on_device,
+    weights_of,
+)
+
+import rnnlayout as rl
+
+
+def bytes_before_the_first_element():
+    """DLPack counts them apart from the address."""
+    cpu, gpu = (rl.RNN(weights_of(LSTM), LSTM, device=d) for d in ("cpu", "cuda"))
+    d, given = Device(), []
+    x, state = inputs(LSTM)
+    for array in (x, *state):
+        address = d.put(np.concatenate([np.full(4, np.nan, "f4"), array.ravel()]))
+        given.append(Exporter(address, array.shape, offset=16))
+    assert_near(gpu(given[0], tuple(given[1:])), cpu(x, state), LSTM)
+
+
+def what_a_device_array_exports():
+    gpu = rl.RNN(weights_of(LSTM), LSTM, device="cuda")
+    d = Device()
+    x, _ = inputs(LSTM)
+    y, (h, _) = gpu(on_device(d, x))
+    right = rl.RNN(weights_of(LSTM), LSTM)(x)[0]
+    assert (y.shape, y.dtype, y.device) == ((T, N, H), "float32", "cuda:0")
+    assert repr(y) == "<DeviceArray of shape (4, 3, 7), float32, on cuda:0>"
+    assert y.__dlpack_device__() == (CUDA, 0)
+    at = address_of(y)
+    assert address_of(h) % 256 == at % 256 == 0
+    side = d.stream()
+    for more in ({}, {"stream": side}, {"max_version": (1, 0), "copy": False, "stream": -1},
+                 {"dl_device": (CUDA, 0), "copy": None}):  # fmt: skip
+        capsules = []
+        calls = d.calls(lambda more=more, to=capsules: to.append(y.__dlpack__(**more)))
+        taken = Consumed(capsules.pop())
+        assert calls == [] and taken.device == (CUDA, 0)
+        assert (taken.address, taken.offset, taken.shape) == (at, 0, y.shape)
+        assert (taken.strides, taken.dtype) == ((N * H, H, 1), "float32")
+    for kind, wrong in [
+        (TypeError, lambda: np.asarray(y)),
+        ((BufferError, RuntimeError), lambda: np.from_dlpack(y)),
+        (TypeError, lambda: y.__dlpack__(1)),
+        (BufferError, lambda: y.__dlpack__(dl_device=(1, 0))),
+        (BufferError, lambda: y.__dlpack__(dl_device=(CUDA, 1))),
+        (TypeError, lambda: y.__dlpack__(dl_device=7)),
+        (BufferError, lambda: y.__dlpack__(copy=True)),
+        (TypeError, rl.DeviceArray),
+    ]:
+        with pytest.raises(kind):
+            wrong()
+    # memory goes when the last of array and consumers has gone
+    del h, _, taken
+    gc.collect()
+    before = d.live("memory")
+    capsule = y.__dlpack__()
+    taken = Consumed(capsule)
+    del y, capsule
+    gc.collect()
+    assert d.live("memory") == before
+    np.testing.assert_allclose(d.read(at, right), right, atol=5e-6)
+    del taken
+    assert d.live("memory") == before - 1
+    y = gpu(on_device(d, x))[0]
+    gc.collect()
+    capsule = y.__dlpack__()  # that nobody takes
+    del y
+    assert d.live("memory") == before
+    del capsule
+    assert d.live("memory") == before - 1
+    thin = LSTM.replace(dtype="bfloat16")
+    y, _ = rl.RNN(weights_of(thin), thin, device="cuda")(on_device(d, inputs(thin)[0]))
+    assert Consumed(y.__dlpack__()).dtype == "bfloat16"
+
+
+def a_copy_on_the_host():
+    """Of every dtype, and of an array without elements."""
+    d = Device()
+    for dtype in DTYPES:
+        spec = LSTM.replace(dtype=dtype)
+        cpu, gpu = (rl.RNN(weights_of(spec), spec, device=one) for one in ("cpu", "cuda"))
+        x, state = inputs(spec)
+        y, (h, c) = gpu(on_device(d, x), tuple(on_device(d, a) for a in state))
+        assert_near((y.numpy(), (h.numpy(), c.numpy())), cpu(x, state), spec)
+        assert y.numpy() is not y.numpy()
+    assert gpu(on_device(d, x[:0]))[0].numpy().shape == (0, N, H)
+    d.driver.fake_fail(c_longlong(3), 700, 5000)
+    with pytest.raises(rl.CudnnError, match="cuMemcpyDtoHAsync"):
+        y.numpy()
+    assert d.live("pushed") == 0
+
+
+class Lying(Exporter):
+    """Of its device, until it is asked for the array."""
+
+    def __dlpack_device__(self):
+        return CUDA, 0
+
+
+# What an array is instead -> how the text goes on after its name. A dict: arguments of Exporter.
+ANY = [
+    ({"dtype": "float64"}, " is float64, need float32 like the weights"),
+    ({"dtype": "int32"}, " is int32, need float32 like the weights"),
+    ({"shape": (T, N, 6)}, r": shape \(4, 3, 6\), expected \("),
+    ({"shape": (1, T, N, I)}, ": a shape of 4 axes, need at most 3"),
+    ({"device": (CUDA, 1)}, " is on cuda:1, this RNN is on cuda:0"),
+    ({"address": None}, ": its address is 0, but it has elements"),
+    ({"offset": 2}, r"\)? begins at 0x\w+, which is not a multiple of the 4 bytes"),
+    ({"gives": BufferError("no way")}, " does not export its memory: no way"),
+]
+NOT_LIKE_X = [
+    (other, r" is a \w+ without DLPack's methods or not on a GPU, as x is: all arrays")
+    for other in (np.zeros((T, N, I), "f4"), torch.zeros(T, N, I), {"device": (PINNED, 0)}, 7)
+]
+ONLY_X = [
+    ({"address": None, "offset": 16}, ": its address is 0, but it has"),
+    ({"lanes": 4}, " is float32 in vectors, need float32"),
+    ({"dtype": "bool8"}, " is bool8, need float32"),
+    ({"dtype": "complex64"}, " is complex64, need float32"),
+    ({"dtype": "?"}, " is an unknown type of bits 9, need float32"),
+    ({"device": (ROCM, 2)}, " is on device 2 of DLPack's type 10, this"),
+    ({"device": (MANAGED, 0)}, " is in managed memory, which is not"),
+    ({"kind": Lying, "device": (CPU, 0)}, " is on device 0 of DLPack's"),
+    ({"kind": Lying, "device": (CUDA, 1)}, " is on"),
+    ({"strides": (I, T * I, 1)},
+     r": strides \(5, 20, 1\) \(in elements\) with shape \(4, 3, 5\): it must be"),
+    ({"shape": (T, N, I + 1)},
+     r": shape \(4, 3, 6\), expected \(T, N, 5\) or, without a batch, \(T, 5\)"),
+    ({"shape": (-T, N, I)}, ": an axis has the size -4"),
+    ({"shape": (1 << 40, 1 << 40, I)}, ": an axis has the size 1"),
+    ({"gives": "x"}, " does not export .*did not return a new capsule"),
+]  # fmt: skip
+WRONG = [
+    *((name, *one) for name in NAMES for one in ANY),
+    *((name, *one) for name in NAMES[1:] for one in NOT_LIKE_X),
+    *(("x", *one) for one in ONLY_X),
+    ("h_0", {"strides": (N * H, 1, N)}, ": strides"),
+]
+# An output, what it is over, by how many bytes it is off, and the arrays that the text names.
+OVERLAPS = [
+    ("out", "x", 0, r"y \(out\) overlaps x in memory: pass separate arrays"),
+    ("out", "x", 4, r"y \(out\) overlaps x"),
+    ("out", "h_0", 0, r"y \(out\) overlaps h_0"),
+    ("h_out", "h_0", 4, r"h_n \(h_out\) overlaps h_0"),
+    ("h_out", "c_0", 0, r"h_n \(h_out\) overlaps c_0"),
+    ("c_out", "h_out", 0, r"overlaps [hc]_n \([hc]_out\)"),
+]
+
+
+def assert_refused(do, text, kind=rl.LayoutError):
+    with pytest.raises(kind, match=text) as error:
+        do()
+    assert error.type is kind
+
+
+def a_call(spec=LSTM, outs=NAMES[3:]):
+    """A device, and a call with some outputs."""
+    return Device(), Call(spec, TIME_FIRST, *inputs(spec), Exporter, outs)
+
+
+def replaced(device, array, change):
+    """Return what is passed instead of an array."""
+    if not isinstance(change, dict):
+        return change
+    how = {"address": device.put(array), "shape": array.shape, "dtype": "float32"} | change
+    return how.pop("kind", Exporter)(how.pop("address"), how.pop("shape"), **how)
+
+
+def assert_given_back(arrays):
+    gc.collect()
+    for name, array in arrays.items():
+        if isinstance(array, Exporter) and not array.gives:
+            assert array.deleted == len(array.streams), name
+            # no other kind of device is asked with a stream of CUDA
+            assert array.__dlpack_device__()[0] == CUDA or not array.streams, name
+
+
+def refused():
+    """Arrays: by their text, before anything is called, and they are given back."""
+    device, call = a_call()
+    run_on_gpu(call, call.arrays(device), 1)
+    for name, change, text in [*WRONG, *((a, (b, off), text) for a, b, off, text in OVERLAPS)]:
+        arrays = call.arrays(device)
+        if isinstance(change, tuple):
+            at = arrays[change[0]].address + change[1]
+            arrays[name] = Exporter(at, call.all[name].shape)
+        else:
+            arrays[name] = replaced(device, call.all[name], change)
+        text = text if isinstance(change, tuple) else rf"\b{name}{text}"
+        made = device.calls(lambda: assert_refused(lambda: run_on_gpu(call, arrays, 1), text))  # noqa: B023
+        assert "cudnnRNNForward" not in made and "cuMemAlloc_v2" not in made, (name, made)
+        assert_given_back(arrays)
+    assert device.live("pushed") == 0
+
+
+def refused_otherwise():
+    """Streams, states, what a GRU and the host lack."""
+    device, call = a_call()
+    assert_refused(lambda: run_on_gpu(call, call.arrays(device), 2.0), "stream is", rl.SpecError)
+    given, (h, c), named = arguments(call, call.arrays(device))
+    for wrong in (h, (h,), (h, c, c), [h], {}, (h, None), "hc"):
+        assert_refused(lambda s=wrong: on_gpu(LSTM)(given, s, stream=1, **named), "")
+    backwards = rl.Weights(weights_of(LSTM), LSTM, "cudnn")
+    backwards.config = {"go_backwards": True}
+    turned = rl.RNN(backwards, device="cuda")
+    assert_refused(lambda: turned(given),
+                   "x is a Exporter on a GPU, where go_backwards=True of the source")  # fmt: skip
+    host = np.zeros((T, N, I), "f4")
+    for x in (host, 7):
+        only = "stream= is only for arrays on a GPU; x is on the host"
+        assert_refused(lambda x=x: on_gpu(LSTM)(x, stream=1), only, rl.SpecError)
+    assert_refused(lambda: on_gpu(LSTM)(host, (h, c)), "h_0 is a Exporter on a GPU, but x is not")
+    assert_refused(lambda: on_gpu(LSTM)(host, out=h), "out is a Exporter on a GPU, but x is not")
+    numba = types.SimpleNamespace(__cuda_array_interface__={})
+    assert_refused(
+        lambda: on_gpu(LSTM)(numba), "x is a SimpleNamespace on a GPU without DLPack's m"
+    )
+    half = LSTM.replace(dtype="float16")
+    assert_refused(lambda: on_gpu(half)(host), "x is float32, need float16 like the weights$")
+    device, call = a_call(GRU, ())
+    arrays = call.arrays(device)
+    arrays["c_out"] = arrays["h_0"]
+    assert_refused(lambda: run_on_gpu(call, arrays, 1), "c_out is given, but a GRU has no c")
+    arrays["x"], call.axes = replaced(device, host, {"shape": (N, I)}), STEP
+    assert_refused(lambda: run_on_gpu(call, arrays, 1), "step.. needs one direction", rl.SpecError)
+
+
+def refused_lengths():
+    """By the checks of the CPU, run/cpu/test_errors.py; arrays of a GPU only here."""
+    device, call = a_call()
+    arrays = call.arrays(device)
+    for call.lengths, text in (
+        ([4, 0, 5], r"lengths\[2\] is 5, need 0 to 4 = T"),
+        ([4, 4], r"lengths: shape \(2,\), expected \(3,\) = \(N,\)"),
+        ([4.0, 0.0, 2.0], "lengths is float64, need integers"),
+        (Exporter(1 << 40, (N,), "int64"), "lengths is a .* needed on the host: pass lengths.cpu"),
+    ):
+        assert_refused(lambda: run_on_gpu(call, arrays, 1), text)
+        assert_given_back(arrays)
+    alone = Call(LSTM, TIME_FIRST, *inputs(LSTM), Exporter, (), batched=False, lengths=[4])
+    assert_refused(lambda: run_on_gpu(alone, alone.arrays(device), 1), "lengths need a batch")
+
+
+def raised():
+    """Errors that an array did not cause are raised as they are, and all is given back."""
+    device, call = a_call()
+
+    class Interrupted(BaseException):
+        pass
+
+    for kind in (Interrupted, MemoryError):
+
+        class Broken(Exporter):
+            where = ""
+
+            def __getattribute__(self, name, kind=kind):
+                if name == object.__getattribute__(self, "where"):
+                    raise kind("no matter of the array")
+                return object.__getattribute__(self, name)
+
+        for name, where in itertools.product(NAMES, ("__dlpack__", "__dlpack_device__")):
+            arrays = call.arrays(device)
+            arrays[name] = Broken(arrays[name].address, arrays[name].shape)
+            arrays[name].where = where
+            with pytest.raises(kind):
+                run_on_gpu(call, arrays, 1)
+            arrays[name].where = ""
+            assert_given_back(arrays)
+
+
+def deleted_once():
+    """And a capsule that somebody else has used is refused."""
+    given = on_device(Device(), inputs(LSTM)[0])
+    on_gpu(LSTM)(given)
+    assert (given.deleted, given.streams) == (1, [1])
+    used = given.capsule()
+    Consumed(used)
+    given.gives = used
+    assert_refused(lambda: on_gpu(LSTM)(given), "did not return a new capsule")
+
+
+def a_deleter_sees_no_exception():
+    device, seen = Device(), []
+
+    class Curious(Exporter):
+        @property
+        def deleted(self):
+            return 0
+
+        @deleted.setter
+        def deleted(self, _):
+            seen.append(sys.exc_info()[0])
+
+    x = inputs(LSTM)[0]
+    assert_refused(lambda: on_gpu(LSTM)(Curious(device.put(x), x.shape, "int32")), "x is int32")
+    assert seen == [None, None]  # the first is of __init__()

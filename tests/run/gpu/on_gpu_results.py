@@ -1,0 +1,469 @@
+"""Programs for test_forward.py: calls on a GPU give what they give on the CPU, with arrays of the
+host and of the device, of every library, with every algorithm of cuDNN."""
+
+import functools
+import itertools
+import os
+import pickle
+import random
+import re
+import sys
+from unittest import mock
+
+import numpy as np
+import pytest
+import torch
+from marks import each_pair
+from oracles.bits import DTYPES
+from run.gpu.calls import (
+    BATCH_FIRST,
+    NAMES,
+    STEP,
+    TIME_FIRST,
+    Call,
+    arguments,
+    assert_right,
+    on_gpu,
+    ours,
+    run_on_gpu,
+    some_outs,
+)
+from run.gpu.exporters import Exporter, address_of
+from run.gpu.fake_gpu import (
+    BIASES,
+    GRU,
+    LSTM,
+    NEAR,
+    Device,
+    H,
+    I,
+    N,
+    P,
+    T,
+    assert_near,
+    flat,
+    has_bfloat16,
+    has_empty,
+    inputs,
+    map_state,
+    on_device,
+    weights_of,
+)
+from run.gpu.played import LIBRARIES, played
+
+import rnnlayout as rl
+
+# ----------------------------------------------------------------------------- arrays of the host
+
+LENGTHS = [  # of T steps and N sequences; cuDNN 9.1 supports no length of 0 beside others
+    lambda rng, T, N: None,
+    lambda rng, T, N: [T] * N,
+    lambda rng, T, N: [T - 1] * N,
+    lambda rng, T, N: [0] * N,
+    lambda rng, T, N: [rng.randint(1, T - 1) for _ in range(N)],
+    lambda rng, T, N: [rng.randint(not has_empty(), T) for _ in range(N)],
+]
+
+
+def random_spec(rng):
+    cell, skip = rng.choice(["lstm", "gru", "rnn_tanh", "rnn_relu"]), rng.random() < 0.25
+    dtypes = [dtype for dtype in DTYPES if dtype != "bfloat16" or has_bfloat16()]
+    return rl.Spec(
+        cell, H if skip else I, H, rng.randint(1, 2), rng.random() < 0.5,
+        P if cell == "lstm" and rng.random() < 0.5 else 0, rng.choice(BIASES),
+        skip_input=skip, dtype=rng.choice(dtypes),
+    )  # fmt: skip
+
+
+def every_kind():
+    """Random RNNs and calls, on arrays of the host, of the device, and with the states in place."""
+    device, rng = Device(), random.Random(1)
+    for place, lengths_of in itertools.product(("host", "device", "in place"), LENGTHS * 6):
+        spec, batch_first, T, N = random_spec(rng), rng.random() < 0.5, *rng.sample(range(2, 6), 2)
+        weights = weights_of(spec)
+        cpu, gpu = (rl.RNN(weights, spec, device=d, batch_first=batch_first)
+                    for d in ("cpu", "cuda"))  # fmt: skip
+        assert gpu._native.weights().tobytes() == weights.tobytes()
+        x, state = inputs(spec, T, N, batch_first)
+        state = None if place != "in place" and rng.random() < 0.3 else state
+        lengths = lengths_of(rng, T, N)
+        right, named = cpu(x, state, lengths=lengths), {}
+        if place != "host":
+            x = on_device(device, x)
+            state = map_state(lambda a: on_device(device, a), state)
+        if place == "in place":
+            states = state if spec.cell == "lstm" else (state,)
+            named = dict(zip(("h_out", "c_out"), states, strict=False), stream=1)
+        y, last = gpu(x, state, lengths=lengths, **named)
+        if place == "in place":
+            device.sync()
+            pairs = zip(states, flat(right)[1:], strict=True)
+            found = [device.read(a.address, like) for a, like in pairs]
+            last = tuple(found) if spec.cell == "lstm" else found[0]
+        assert_near((y, last), right, spec)
+    assert device.live("pushed") == 0
+
+
+def numpy_arrays():
+    """What only the way to a GPU does: copies of arrays with gaps, steps, no steps; pickles. More
+    arrays of the host are in run/cpu: their checks are shared."""
+    cpu, gpu = (rl.RNN(weights_of(LSTM), LSTM, device=d) for d in ("cpu", "cuda:0"))
+    assert (gpu.device, gpu.algo, gpu.math) == ("cuda:0", "auto", "default")
+    assert repr(gpu) == "<RNN of lstm, input_size 5, hidden_size 7, on cuda:0>"
+    x, (h, c) = inputs(LSTM)
+    right = cpu(x, (h, c))
+    room = np.zeros((T, N, 2 * H), "f4")
+    out, h_out = room[..., :H], np.zeros((1, N, 2 * H), "f4")[..., ::2]
+    y, (h_n, c_n) = gpu(x, (h, c), out=out, h_out=h_out)
+    assert y is out and h_n is h_out and not room[..., H:].any()
+    assert_near((y, (h_n, c_n)), right, LSTM)
+    assert_near(gpu(x[::-1], (h, c)), cpu(x[::-1], (h, c)), LSTM)
+    y, last = gpu(torch.from_numpy(x), (h, c))
+    assert all(type(a) is torch.Tensor and a.device.type == "cpu" for a in (y, *last))
+    assert_near((y.numpy(), tuple(a.numpy() for a in last)), right, LSTM)
+    back = rl.Weights(rl.unpack(weights_of(LSTM), LSTM, to="torch"))
+    back.config = {"go_backwards": True}
+    assert_near(back.rnn(device="cuda")(x, (h, c)), cpu(x[::-1], (h, c)), LSTM)
+    state = h.copy(), c.copy()
+    for x_t, right_y in zip(x, right[0], strict=True):
+        y, state = gpu.step(x_t, state, h_out=state[0], c_out=state[1])
+        np.testing.assert_allclose(y, right_y, atol=NEAR["float32"])
+    assert_near((right[0], state), right, LSTM)
+    for part in (x[:, 0], x[:, :0]):
+        assert_near(gpu(part), cpu(part), LSTM)
+    assert_near(gpu(x[:0], (h, c)), cpu(x[:0], (h, c)), LSTM)
+    assert_near(rl.forward(x, weights_of(LSTM), LSTM, device="cuda", state=(h, c)), right, LSTM)
+    for spec, math in ((GRU, "tf32"), (LSTM.replace(dtype="bfloat16"), "default")):
+        made = rl.RNN(weights_of(spec), spec, device="cuda", math=math)
+        again = pickle.loads(pickle.dumps(made))
+        assert (again.device, again.math, again.spec) == ("cuda:0", math, spec)
+        assert again._native.weights().tobytes() == weights_of(spec).tobytes()
+    gpu.update(weights_of(LSTM) / 2)
+    assert_near(gpu(x), rl.RNN(weights_of(LSTM) / 2, LSTM)(x), LSTM)
+
+
+def options():
+    """An error names what the GPU lacks; "auto" uses the CPU for it."""
+    flat = weights_of(LSTM)
+    before = rl.Spec("gru", I, H, reset="before")
+    tensors = {name: np.ones(s, "f4") for name, s in rl.describe(before, "keras").items()}
+    for wrong, text in [
+        (dict(math="bfloat16"), "math is 'bfloat16', need 'default' or 'tf32' on cuda:0"),
+        (
+            dict(cell_clip=(-1, 1)),
+            r"cell_clip is \(-1.0, 1.0\), which is not supported on cuda:0: "
+            ".* use device='cpu'$",
+        ),
+        (dict(algo="fast"), "algo is 'fast', need 'auto' or 'standard' on cuda:0"),
+        (dict(cell_clip=7), r"cell_clip is 7, need \(low, high\), two numbers"),
+    ]:
+        with pytest.raises(rl.SpecError, match=text):
+            rl.RNN(flat, LSTM, device="cuda", **wrong)
+    with pytest.raises(rl.SpecError, match=r"tf32.*needs float32 weights, these are float64"):
+        rl.RNN(flat.astype("f8"), LSTM.replace(dtype="float64"), device="cuda", math="tf32")
+    lacks = "device is 'cuda:0', but cudnn has no reset-before GRU.*use device='cpu'$"
+    with pytest.raises(rl.SpecError, match=lacks):
+        rl.RNN(tensors, before, layout="keras", device="cuda")
+    peeping = LSTM.replace(peepholes=True)
+    zeros = {name: np.zeros(s, "f4") for name, s in rl.describe(peeping, "onnx").items()}
+    with pytest.raises(rl.SpecError, match="peepholes"):
+        rl.RNN(zeros, peeping, layout="onnx", device="cuda")
+    with pytest.raises(rl.CudnnNotFoundError, match="cuda:1 cannot be used: this GPU does not exi"):
+        rl.RNN(flat, LSTM, device="cuda:1")
+    auto = rl.RNN(flat, LSTM, device="auto")
+    assert auto.device == "cuda:0" and pickle.loads(pickle.dumps(auto)).device == "cuda:0"
+    assert rl.RNN(flat, LSTM, device="auto", math="tf32").device == "cuda:0"
+    assert rl.RNN(flat, LSTM, device="auto", math="bfloat16").device == "cpu"
+    assert rl.RNN(flat, LSTM, device="auto", cell_clip=(-1, 1)).device == "cpu"
+    assert rl.RNN(tensors, before, layout="keras", device="auto").device == "cpu"
+    with pytest.raises(rl.SpecError, match=r"^math is 'tf32', need .* on the CPU$"):
+        rl.RNN(tensors, before, layout="keras", device="auto", math="tf32")
+
+
+# --------------------------------------------------------------------------- arrays of the device
+
+STREAMS = (None, 1, np.int64(1))
+
+
+def kinds(Array):
+    """The inputs' kinds; a DeviceArray cannot be an output."""
+    return [(Array, Array), (Exporter, Exporter), (ours, Exporter), (Exporter, Array)]
+
+
+def results():
+    """Each kind of array, outputs given or not, with and without a state, a batch, a stream."""
+    device = Device()
+    with played("torch") as Array:
+        cases = [
+            (of, *way, outs)
+            for of in [LSTM, GRU, rl.Spec("lstm", I, H, 2, proj_size=2)]
+            for way in itertools.product(kinds(Array), (STEP, TIME_FIRST, BATCH_FIRST), STREAMS)
+            for outs in some_outs(of)
+            if not (way[1] == STEP and of.bidirectional)
+        ]
+        for spec, (inner, outer), axes, stream, outs in each_pair(cases):
+            x, state = inputs(spec)
+            call = Call(spec, axes, x, state, inner, outs)
+            call.kinds |= dict.fromkeys(NAMES[3:], outer)
+            assert_right(device, call, stream, waits_for=0 if inner is Array else None)
+            if axes != STEP:
+                alone = Call(spec, axes, x, state, inner, outs, batched=False).without_state()
+                alone.kinds |= dict.fromkeys(NAMES[3:], outer)
+                assert_right(device, alone, stream, waits_for=0 if inner is Array else None)
+    assert device.live("pushed") == 0
+
+
+def longer_lengths():
+    """cuDNN's workspace grows with the lengths: that of a call is not enough for longer ones."""
+    device = Device()
+    for axes in (TIME_FIRST, BATCH_FIRST):
+        call = Call(LSTM, axes, *inputs(LSTM), Exporter, NAMES[3:])
+        for call.lengths in ([1, 1, 2], [4, 3, 4], [1, 2, 1]):
+            assert_right(device, call, 1)
+
+
+def lists_and_places():
+    """A state in a list; the state after over that before; sequences of no step, no sequence."""
+    device = Device()
+    x, (h, c) = inputs(LSTM)
+    right = [a for a in flat(rl.RNN(on_gpu(LSTM)._native.weights(), LSTM).step(x[0], (h, c)))]
+    for stream in STREAMS:
+        call = Call(LSTM, STEP, x, (h, c), Exporter, ("out",))
+        arrays = call.arrays(device)
+        given, state, named = arguments(call, arrays)
+        found = on_gpu(LSTM).step(given, list(state), stream=stream, h_out=state[0],
+                                  c_out=state[1], **named)  # fmt: skip
+        assert found[1][0] is arrays["h_0"] and found[1][1] is arrays["c_0"]
+        for array, like in zip(flat(found), right, strict=True):
+            np.testing.assert_allclose(device.read(address_of(array), like), like, atol=5e-6)
+    with played("torch") as Array:
+        for part in (x[:0], x[:, :0]):
+            first = h[:, : part.shape[1]], c[:, : part.shape[1]]
+            for kind in (ours, Exporter, Array):
+                empty = np.zeros(part.shape[1], "i4")
+                call = Call(LSTM, TIME_FIRST, part, first, kind, (), lengths=empty)
+                assert_right(device, call, 1, waits_for=0 if kind is Array else None)
+
+
+ENTER = ["cuCtxPushCurrent_v2", "cuThreadExchangeStreamCaptureMode"]
+LEAVE = ["cuThreadExchangeStreamCaptureMode", "cuCtxPopCurrent_v2"]
+DESCRIBE = [*["cudnnSetRNNDataDescriptor"] * 2, "cudnnGetRNNTempSpaceSizes"]
+
+
+def one_call():
+    """On device arrays of a shape that has run before: one call of cuDNN. The driver also tells
+    whether the stream is captured. The same with repeated lengths; new ones are described, of x and
+    of y, and may need another size of workspace. Arrays that do not tell their stream are waited
+    for."""
+    device = Device()
+    x, state = inputs(LSTM)
+    with played("torch") as Array:
+        for (kind, wait), (axes, lengths) in itertools.product(
+            ((Exporter, ["cuStreamSynchronize"]), (Array, [])),
+            [(STEP, None), (TIME_FIRST, None), (TIME_FIRST, [T, 0, 2])],
+        ):
+            call = Call(LSTM, axes, x, state, kind, NAMES[3:], lengths=lengths)
+            arrays = call.arrays(device)
+
+            def again(call=call, arrays=arrays):
+                run_on_gpu(call, arrays)
+
+            again()
+            kept = ["cuMemcpyDtoDAsync_v2"] * 2 * bool(lengths)  # h and c of the length 0
+            begin = [*ENTER, "cuStreamIsCapturing", "cudnnRNNForward"]
+            assert device.calls(again) == [*begin, *kept, *wait, *LEAVE]
+            if lengths:
+                call.lengths = np.array([1, 2, 3])
+                made = device.calls(again)
+                assert [name for name in made if name in DESCRIBE] == DESCRIBE
+                assert device.calls(again) == [*begin, *wait, *LEAVE]
+            device.sync()
+
+
+# ------------------------------------------------------------------- arrays of torch, CuPy and JAX
+
+
+def results_of_the_library_of_x():
+    """Taken from a DeviceArray, as JAX's, or made by the library and written."""
+    device = Device()
+    for spec, package in itertools.product((LSTM, LSTM.replace(dtype="bfloat16")), LIBRARIES):
+        cpu, gpu = (rl.RNN(weights_of(spec), spec, device=d) for d in ("cpu", "cuda"))
+        x, state = inputs(spec)
+        with played(package) as Array:
+            given, *first = (on_device(device, a, Array) for a in (x, *state))
+            for lengths in (None, [4, 0, 2]):
+                found = gpu(given, tuple(first), lengths=lengths)
+                assert all(type(a) is Array for a in flat(found))
+                assert all(hasattr(a, "of") == (package == "jaxlib") for a in flat(found))
+                device.sync()
+                assert_near(found, cpu(x, state, lengths=lengths), spec)
+            assert type(gpu.step(on_device(device, x[0], Array), tuple(first))[0]) is Array
+
+
+def outputs_of_the_caller():
+    """They are returned as they are, whatever x is; x alone decides what new arrays become."""
+    device = Device()
+    rnn = rl.RNN(weights_of(LSTM), LSTM, device="cuda")
+    x, (h, c) = inputs(LSTM)
+    y = rnn(x, (h, c))[0]
+    with played("cupy") as Array:
+        for lengths in (None, range(4, 1, -1)):
+            theirs, plain = (on_device(device, x, kind) for kind in (Array, Exporter))
+            mine = on_device(device, y * 0, Array), on_device(device, h * 0, Exporter)
+            found = flat(rnn(theirs, lengths=lengths, out=mine[0], h_out=mine[1]))
+            assert found[0] is mine[0] and found[1] is mine[1] and type(found[2]) is Array
+            state = tuple(on_device(device, a, Array) for a in (h, c))
+            found = flat(rnn(plain, state, lengths=lengths, h_out=state[0]))
+            assert found[1] is state[0]
+            assert type(found[0]) is type(found[2]) is rl.DeviceArray
+    with mock.patch.dict(sys.modules):
+        sys.modules.pop("cupy", None)  # not imported: it cannot make arrays
+        assert type(rnn(on_device(device, x, Array))[0]) is rl.DeviceArray
+
+
+def outputs_that_cannot_be_written():
+    """JAX's arrays never change, and others may still read a DeviceArray."""
+    device = Device()
+    rnn = rl.RNN(weights_of(LSTM), LSTM, device="cuda")
+    x, (h, _) = inputs(LSTM)
+    given = on_device(device, x)
+    with played("jaxlib") as Array:
+        for name in ("out", "h_out", "c_out"):
+            with pytest.raises(rl.LayoutError, match=f"{name} is an array of JAX, which cannot"):
+                rnn(given, **{name: on_device(device, h, Array)})
+    y, (h, c) = rnn(given)
+    for name, array in (("out", y), ("h_out", h), ("c_out", c)):
+        with pytest.raises(rl.LayoutError, match=f"{name} is a DeviceArray which is not to be wr"):
+            rnn(given, **{name: array})
+
+
+def tensors_that_require_grad():
+    """torch's table of functions exports them; the call must refuse them itself."""
+    device, (x, state) = Device(), inputs(LSTM)
+    rnn = rl.RNN(weights_of(LSTM), LSTM, device="cuda")
+    right = rl.RNN(weights_of(LSTM), LSTM)(x, state)
+
+    class Parameter(Exporter):
+        requires_grad = True
+
+    def refused(name, *arguments, **named):
+        with pytest.raises(rl.LayoutError, match=f"{name} requires grad"):
+            rnn(*arguments, **named)
+
+    for name in ("x", "h_0", "c_0"):
+        kinds = dict.fromkeys(("x", "h_0", "c_0"), Exporter) | {name: Parameter}
+        given, *first = map(functools.partial(on_device, device), (x, *state), kinds.values())
+        refused(name, given, tuple(first))
+        refused(name, given, tuple(first), lengths=range(4, 1, -1))
+        with torch.no_grad():
+            assert_near(rnn(given, tuple(first)), right, LSTM)
+    for name, like in zip(("out", "h_out", "c_out"), flat(right), strict=True):
+        refused(name, on_device(device, x), **{name: on_device(device, like, Parameter)})
+
+
+def compiled():
+    """torch.compile does not look into a call, and makes a graph before it and one after it."""
+    device, seen = Device(), []
+    rnn = rl.RNN(weights_of(LSTM), LSTM, device="cuda")
+    x, _ = inputs(LSTM)
+    right = rl.RNN(weights_of(LSTM), LSTM)(x)
+
+    def backend(graph, _):
+        seen.append(graph)
+        return graph.forward
+
+    torch.compile(lambda: 0, backend="eager")  # imports what asks torch itself about GPUs
+    with played("torch") as Array, torch.no_grad():
+        given = on_device(device, x, Array)
+
+        @torch.compile(backend=backend)
+        def calls(before):
+            y, state = rnn(given)
+            return before + 1, y, state, before * 2
+
+        for _ in range(2):
+            one, y, _, two = calls(torch.ones(3))
+            assert one.tolist() == [2, 2, 2] and two.tolist() == [2, 2, 2]
+            device.sync()
+            np.testing.assert_allclose(device.read(y.address, right[0]), right[0], atol=5e-6)
+    assert seen
+
+
+# ----------------------------------------------------------------------------- algorithms
+
+STANDARD, SMALL = 0, 3
+
+
+def used(device, do):
+    """Return the algorithms of the calls of cudnnRNNForward that do() makes."""
+    algos, found = {}, []
+    for line in device.log(do):
+        if made := re.match(r"cudnnSetRNNDescriptor_v8 desc=(\S+) algo=(\d)", line):
+            algos[made[1]] = int(made[2])
+        elif ran := re.match(r"cudnnRNNForward .*\brnn=(\S+)", line):
+            found.append(algos[ran[1]])
+    return found
+
+
+def algo_of(spec, N=3, **call):
+    x, _ = inputs(spec, batch=N, steps=call.pop("T", 4))
+    device = Device()
+    return used(device, lambda: rl.RNN(weights_of(spec), spec, device="cuda")(x, **call))
+
+
+def small_ones():
+    for spec, right in [
+        (LSTM, SMALL),
+        (GRU, SMALL),
+        *[(LSTM.replace(dtype="bfloat16"), SMALL)] * has_bfloat16(),
+        (LSTM.replace(dtype="float64"), STANDARD),
+        (LSTM.replace(proj_size=2), STANDARD),
+        *((LSTM.replace(bias=bias), STANDARD) for bias in ("input", "recurrent", "none")),
+        (rl.Spec("lstm", 5, 192), SMALL),
+        (rl.Spec("gru", 5, 193), STANDARD),
+        (rl.Spec("rnn_relu", 5, 384), SMALL),
+        (rl.Spec("rnn_tanh", 5, 385), STANDARD),
+    ]:
+        assert algo_of(spec, N=8, T=1) == [right], spec
+
+
+def by_call():
+    """One RNN runs each call with the algorithm that fits; lengths need the standard one."""
+    cpu, device = rl.RNN(weights_of(LSTM), LSTM), Device()
+    x, state = inputs(LSTM)
+    runs = {}
+
+    def calls():
+        gpu = rl.RNN(weights_of(LSTM), LSTM, device="cuda")
+        for lengths in (None, [4, 0, 2], [4, 4, 4], [2, 2, 2], None):
+            runs[str(lengths)] = gpu(x, state, lengths=lengths), cpu(x, state, lengths=lengths)
+        assert gpu.algo == "auto" and "algo" not in repr(gpu)
+
+    assert used(device, calls) == [SMALL, STANDARD, SMALL, STANDARD, SMALL]
+    for found, right in runs.values():
+        assert_near(found, right, LSTM)
+
+
+def what_is_asked_for():
+    device, (x, _) = Device(), inputs(LSTM)
+    assert used(device, lambda: rl.forward(
+        x, weights_of(LSTM), LSTM, device="cuda", algo="standard")) == [STANDARD]  # fmt: skip
+
+
+def refused_by_cudnn():
+    """The standard algorithm runs the call, and all later ones."""
+    cpu, device, (x, state) = rl.RNN(weights_of(LSTM), LSTM), Device(), inputs(LSTM)
+
+    def calls():
+        gpu = rl.RNN(weights_of(LSTM), LSTM, device="cuda")
+        for _ in range(3):
+            assert_near(gpu(x, state), cpu(x, state), LSTM)
+
+    for where in ("descriptor", "sizes", "forward"):
+        os.environ["FAKE_CUDNN_NO_PERSIST"] = where
+        assert used(device, calls)[-3:] == [STANDARD] * 3
+
+
+def on_an_old_gpu():
+    os.environ["FAKE_CUDA_CAPABILITY"] = "52"
+    assert algo_of(LSTM) == [STANDARD]
