@@ -391,7 +391,7 @@ def compiled():
 
 # ----------------------------------------------------------------------------- algorithms
 
-STANDARD, SMALL = 0, 3
+STANDARD, SHARED, SMALL = 0, 1, 3
 
 
 def used(device, do):
@@ -415,7 +415,8 @@ def small_ones():
     for spec, right in [
         (LSTM, SMALL),
         (GRU, SMALL),
-        *[(LSTM.replace(dtype="bfloat16"), SMALL)] * has_bfloat16(),
+        *[(LSTM.replace(dtype="bfloat16"), STANDARD)] * has_bfloat16(),
+        (LSTM.replace(dtype="float16"), STANDARD),  # cuDNN 9.19 computed it wrong
         (LSTM.replace(dtype="float64"), STANDARD),
         (LSTM.replace(proj_size=2), STANDARD),
         *((LSTM.replace(bias=bias), STANDARD) for bias in ("input", "recurrent", "none")),
@@ -425,6 +426,42 @@ def small_ones():
         (rl.Spec("rnn_tanh", 5, 385), STANDARD),
     ]:
         assert algo_of(spec, N=8, T=1) == [right], spec
+
+
+HALF = rl.Spec("lstm", 128, 256, dtype="float16")
+
+
+def shared_ones():
+    """Several multiprocessors share the weights."""
+    others = [{"dtype": "float32"}, {"num_layers": 2}, {"bidirectional": True}, {"proj_size": 8},
+              {"bias": "input"}, {"hidden_size": 128}, {"hidden_size": 320}, {"hidden_size": 1152},
+              {"input_size": 64}, {"cell": "gru"}, {"cell": "rnn_tanh"}]  # fmt: skip
+    for other in others:
+        assert algo_of(HALF.replace(**other), N=8, T=1) == [STANDARD], other
+    for cell, units, batch, right in [
+        ("lstm", 256, 8, SHARED),
+        ("lstm", 256, 12, STANDARD),
+        ("lstm", 256, 128, SHARED),
+        ("lstm", 256, 136, STANDARD),
+        ("rnn_relu", 512, 96, SHARED),
+        ("rnn_tanh", 896, 88, SHARED),
+        ("rnn_tanh", 896, 96, STANDARD),
+    ]:
+        spec = HALF.replace(cell=cell, hidden_size=units)
+        assert algo_of(spec, N=batch, T=1) == [right], (spec, batch)
+
+
+def not_shared(capability):
+    os.environ["FAKE_CUDA_CAPABILITY"] = capability
+    assert algo_of(HALF, N=8, T=1) == [STANDARD]
+
+
+def not_shared_before_8_0():
+    not_shared("75")
+
+
+def not_shared_on_8_6():
+    not_shared("86")
 
 
 def by_call():
