@@ -210,6 +210,18 @@ def blocks_as_keras3(blocks: dict[BlockKey, Block], spec: Spec) -> dict[BlockKey
 # --------------------------------------------------------------------------------- what differs
 
 
+def differing(
+    a: np.ndarray, b: np.ndarray, atol: float | np.ndarray = 0, rtol: float = 0
+) -> np.ndarray:
+    """Return where values differ by more than atol + rtol * abs(b). A NaN is equal to a NaN."""
+    unequal: np.ndarray = a != b
+    if unequal.any():
+        with np.errstate(all="ignore"):
+            unequal &= ~(np.abs(a - b) <= atol + rtol * np.abs(b))
+        unequal &= ~(np.isnan(a) & np.isnan(b))
+    return unequal
+
+
 @dataclass(frozen=True)
 class BlockGap:
     """The difference of a block: `count` of `size` elements; the largest at row, column `at`."""
@@ -266,14 +278,8 @@ class BlockComparison:
             unequal: np.ndarray = a.bits != b.bits
             if exact or not unequal.any():
                 return unequal
-        far = ~self._near(a.values, b.values)
+        far = differing(a.values, b.values, self.atol, self.rtol)
         return np.asarray(np.where(np.any(sums, axis=0), far, a.bits != b.bits) if exact else far)
-
-    def _near(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        with np.errstate(all="ignore"):
-            near: np.ndarray = np.abs(a - b) <= self.atol + self.rtol * np.abs(b)
-        near |= (a == b) | (np.isnan(a) & np.isnan(b))
-        return near
 
     def gap(self, key: BlockKey) -> BlockGap:
         """Return how much a block differs, and where most."""
