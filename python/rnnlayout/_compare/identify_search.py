@@ -161,14 +161,11 @@ class Search:
             for turned in [each] if one.spec.bidirectional else each.turned():
                 most = len(turned.x) if one.spec.bidirectional else _STEPS
                 used = turned.part(most, _ROWS) if quick else turned
-                fits, state = initial_state(one.spec, self.state, turned.x.shape[1])
+                N, rows = turned.x.shape[1], used.x.shape[1]
+                fits, state = initial_state(one.spec, self.state, N, rows)
                 if not fits:
                     continue
-                if quick and state is not None:
-                    parts = state if isinstance(state, tuple) else (state,)
-                    cut = tuple(np.ascontiguousarray(part[:, :_ROWS]) for part in parts)
-                    state = cut if len(cut) == 2 else cut[0]
-                self.work += one.flat.size * used.x.shape[0] * used.x.shape[1]
+                self.work += one.flat.size * len(used.x) * rows
                 for join, score in score_network(one, used, state, self.unit, self.atol):
                     yield Match(self.tensors, cases, turned, join, score)
 

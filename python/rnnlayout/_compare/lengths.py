@@ -99,6 +99,14 @@ def _where_extra(packing: Packing, buffer: np.ndarray, in_front: bool) -> str:
     return ", between the others" * same_bits(packing.undo(buffer), flat)
 
 
+def reverse_mistake(packing: Packing, buffer: np.ndarray) -> tuple[Mistake, np.ndarray] | None:
+    """Return the mistake of a buffer in the reverse order, and the right one; None of another."""
+    flat, fixed = packing.truth.flat, buffer[::-1].copy()
+    if same_bits(buffer, flat) or not same_bits(fixed, flat):
+        return None
+    return Mistake("reversed", "all values are in the reverse order", ()), fixed
+
+
 def roll_mistake(packing: Packing, buffer: np.ndarray) -> tuple[Mistake, np.ndarray] | None:
     """Return the mistake of a buffer that begins elsewhere and goes on at its start, and the right
     buffer; None if this one does not."""

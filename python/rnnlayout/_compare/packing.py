@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from itertools import combinations, groupby
 from typing import Any
@@ -40,6 +41,11 @@ class Packing:
     biases: PackedBiases | None
     copies: dict[MatrixName, MatrixName]
     vectors: Located = field(default_factory=dict)
+
+    @property
+    def layer_biases(self) -> Mapping[tuple[int, int], LayerBiases]:
+        """What was done to the biases of each layer and direction, if they were recognized."""
+        return self.biases.layers if self.biases else {}
 
     def undo(self, buffer: np.ndarray) -> np.ndarray:
         """Return the numbers of a buffer that was packed like this in cuDNN's order.
