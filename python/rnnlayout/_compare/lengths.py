@@ -27,8 +27,7 @@ def explains_length(packing: Packing, fixed: np.ndarray, rest: int) -> bool:
     if packing.size > truth.size or rest:
         return same_bits(fixed, truth.flat)
     one = biases is not None and biases.count == 1 and not biases.wrong
-    expected = truth.num_weights + one * truth.biases[:, :, :1].size
-    return packing.size == expected and not packing.unknown
+    return packing.size == truth.short_sizes[one] and not packing.unknown
 
 
 def exactly_found(packing: Packing, fixed: np.ndarray) -> Packing:
