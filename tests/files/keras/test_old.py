@@ -93,7 +93,7 @@ def test_keras_1(tmp_path, version, suffix):
         assert found[name].spec.reset == ("before" if kind == "GRU" else "after")
         squash = "sigmoid" if kind == "SimpleRNN" else "hard_sigmoid_keras2"
         assert found[name].spec.recurrent_activation == squash
-    with pytest.raises(rl.LayoutError, match="a: the file stores .*U_i.*: no place for kernel"):
+    with pytest.raises(rl.LayoutError, match=r"a: the file stores .*U_i.*: no place for kernel"):
         convert_into(found, tmp_path / "new.h5", into=tmp_path / "a.h5")
     assert not (tmp_path / "new.h5").exists()
 
