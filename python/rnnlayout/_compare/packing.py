@@ -107,7 +107,7 @@ def packing_of(truth: Truth, buffer: np.ndarray) -> Packing:
     free = _free_pieces(truth, matrices, buffer.size)
     copies = _copied_matrices(truth, unknown, buffer)
     biases = None
-    # a buffer of another size that is too short is not explained: see explains_length()
+    # of another buffer that is too short nothing is said of biases but where they are, see lengths
     complete = buffer.size >= truth.size or buffer.size in truth.short_sizes
     if free and matrices and complete:
         rest = np.concatenate([buffer[start:stop] for start, stop in free])
@@ -122,7 +122,7 @@ def packing_of(truth: Truth, buffer: np.ndarray) -> Packing:
     vectors: Located = {}
     kept = biases and all(one.rule is KEPT_RULE for one in biases.layers.values())
     sure = kept or (biases and buffer.size <= truth.size)  # more values: 0 is found in padding too
-    if matrices and complete and (biases is None or biases.wrong or not biases.known or not sure):
+    if matrices and (biases is None or biases.wrong or not biases.known or not sure):
         vectors = _located_biases(truth, buffer)
         biases = _biases_as_located(vectors) if vectors else biases
     return Packing(truth, buffer.size, matrices, unknown, free, biases, copies, vectors)
