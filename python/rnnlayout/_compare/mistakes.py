@@ -230,7 +230,7 @@ def _order_mistakes(packing: Packing) -> Iterator[Mistake]:
     if not nests and packing.unknown:
         return
     if not nests:
-        yield Mistake("order", f"the matrices are in the order {_listed(names)}", names)
+        yield Mistake("order", f"the matrices are in the order {_names_in_order(names)}", names)
         return
     layers, sides, roles = seen
     where = (*names, *((*at, BIAS_ROLE) for at in packing.layer_biases))
@@ -248,7 +248,7 @@ def _order_mistakes(packing: Packing) -> Iterator[Mistake]:
         yield Mistake(f"nest {nests[0]}", _NESTS[nests[0]], names)
 
 
-def _listed(names: Iterable[MatrixName]) -> str:
+def _names_in_order(names: Iterable[MatrixName]) -> str:
     return ", ".join(f"{role} of layer {layer}{' backward' * side}" for layer, side, role in names)
 
 
@@ -293,7 +293,7 @@ def _scattered_biases(packing: Packing) -> Iterator[Mistake]:
     spans = [found.span for found in packing.vectors.values()]
     if max(spans)[1] - min(spans)[0] == packing.truth.biases.size:
         if list(packing.vectors) != [vector.name for vector in packing.truth.bias_vectors]:
-            text = f"the biases are in the order {_listed(packing.vectors)}"
+            text = f"the biases are in the order {_names_in_order(packing.vectors)}"
             yield Mistake("bias order", text, ())
         return
     if max(steps) > H and all(step > H and step - H < max(within) for step in steps):
