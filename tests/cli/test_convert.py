@@ -73,7 +73,6 @@ def test_ten_names_of_what_is_left_out(rnnlayout, folder, count, more):
         (["--into", "many.npz"], 3, "no RNN of lstm.npz (enc) has the name of one of"),
         (["--into", "many.npz"], 3, "pair them with --map enc=a"),
         (["--into", "many.npz", "--map", "enc=c"], 3, "b has no RNN 'c', it has a, b"),
-        (["--into", "model.h5"], 3, "weights cannot be put into a .h5 file"),
         (["--into", "model.pkl"], 3, "weights cannot be put into a .pkl file"),
         (["--to", "torch", "--only", "end"], 3, "--only takes enc; did you mean 'enc'?"),
         (

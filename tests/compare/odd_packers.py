@@ -150,7 +150,7 @@ def columns_reversed(n, rng):
     return n.pack(lambda name, x: x[:, :, ::-1])
 
 
-@kind("reverse")
+@kind("^all values are in the reverse order")
 def all_reversed(n, rng):
     return n.right[::-1].copy()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -19,6 +20,8 @@ from rnnlayout._weights.weights import Weights
 
 GateKey = tuple[int, int, str]  # layer, direction, gate
 MATRICES = ("W", "R", "P")
+# How much rounding to a dtype changes a number, at most, as a share of it.
+UNITS = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
 
 
 # ------------------------------------------------------------------------------- the common form
@@ -112,11 +115,18 @@ def _supports(layout: str, spec: Spec) -> bool:
     return True
 
 
+def _own_places(given: CheckedRNN) -> Iterator[tuple[BlockKey, int, list[int]]]:
+    """Yield the blocks that a source has itself: the number of the tensor, and the place in it."""
+    blocks = _native.blocks(given.layout, given.spec, given.optional_tensors)
+    for (layer, direction, role, _, gate), (tensor, *place) in blocks:
+        yield (layer, direction, role, gate), tensor, place
+
+
 def _without_peepholes(given: CheckedRNN, spec: Spec) -> CheckedRNN:
     """Make peepholes zero, which few layouts have: they are compared without a conversion."""
     arrays = list(given.arrays)
-    for block, (tensor, *place) in _native.blocks(given.layout, given.spec, given.optional_tensors):
-        if block[2] == "peephole":
+    for key, tensor, place in _own_places(given):
+        if key[2] == "peephole":
             if arrays[tensor] is given.arrays[tensor]:
                 arrays[tensor] = arrays[tensor].copy()
             block_view(arrays[tensor], place)[...] = 0
@@ -125,10 +135,8 @@ def _without_peepholes(given: CheckedRNN, spec: Spec) -> CheckedRNN:
 
 def own_blocks(given: CheckedRNN) -> Iterator[tuple[BlockKey, Block]]:
     """Yield the blocks that a source has itself, without a conversion."""
-    blocks = _native.blocks(given.layout, given.spec, given.optional_tensors)
-    for (layer, direction, role, _, gate), (tensor, *place) in blocks:
-        bits = block_view(given.arrays[tensor], place)
-        yield (layer, direction, role, gate), Block(bits, given.dtype)
+    for key, tensor, place in _own_places(given):
+        yield key, Block(block_view(given.arrays[tensor], place), given.dtype)
 
 
 def own_names(weights: Weights) -> dict[tuple[int, int, str], str]:
@@ -136,8 +144,8 @@ def own_names(weights: Weights) -> dict[tuple[int, int, str], str]:
     role)."""
     given = checked_rnn_of(weights)
     found: dict[tuple[int, int, str], dict[str, None]] = {}
-    for block, (tensor, *_) in _native.blocks(given.layout, given.spec, given.optional_tensors):
-        found.setdefault(block[:3], {})[given.names[tensor]] = None
+    for key, tensor, _ in _own_places(given):
+        found.setdefault(key[:3], {})[given.names[tensor]] = None
     return {place: ", ".join(names) for place, names in found.items()}
 
 
@@ -153,13 +161,12 @@ def block_view(array: np.ndarray, place: list[int]) -> np.ndarray:
 
 def gates_with_one_bias(weights: Weights) -> frozenset[GateKey]:
     """Return the gates that have only one of the two biases."""
-    given = checked_rnn_of(weights)
-    roles: dict[GateKey, set[str]] = {}
-    for (layer, direction, role, _, gate), _ in _native.blocks(
-        given.layout, given.spec, given.optional_tensors
-    ):
-        roles.setdefault((layer, direction, gate), set()).add(role)
-    return frozenset(at for at, found in roles.items() if len(found & {"bW", "bR"}) == 1)
+    count = Counter(
+        (layer, direction, gate)
+        for (layer, direction, role, gate), *_ in _own_places(checked_rnn_of(weights))
+        if role in ("bW", "bR")
+    )
+    return frozenset(at for at, biases in count.items() if biases == 1)
 
 
 def may_sum_biases(spec: Spec, gate: str) -> bool:
@@ -208,6 +215,18 @@ def blocks_as_keras3(blocks: dict[BlockKey, Block], spec: Spec) -> dict[BlockKey
 
 
 # --------------------------------------------------------------------------------- what differs
+
+
+def differing(
+    a: np.ndarray, b: np.ndarray, atol: float | np.ndarray = 0, rtol: float = 0
+) -> np.ndarray:
+    """Return where values differ by more than atol + rtol * abs(b). A NaN is equal to a NaN."""
+    unequal: np.ndarray = a != b
+    if unequal.any():
+        with np.errstate(all="ignore"):
+            unequal &= ~(np.abs(a - b) <= atol + rtol * np.abs(b))
+        unequal &= ~(np.isnan(a) & np.isnan(b))
+    return unequal
 
 
 @dataclass(frozen=True)
@@ -266,14 +285,8 @@ class BlockComparison:
             unequal: np.ndarray = a.bits != b.bits
             if exact or not unequal.any():
                 return unequal
-        far = ~self._near(a.values, b.values)
+        far = differing(a.values, b.values, self.atol, self.rtol)
         return np.asarray(np.where(np.any(sums, axis=0), far, a.bits != b.bits) if exact else far)
-
-    def _near(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        with np.errstate(all="ignore"):
-            near: np.ndarray = np.abs(a - b) <= self.atol + self.rtol * np.abs(b)
-        near |= (a == b) | (np.isnan(a) & np.isnan(b))
-        return near
 
     def gap(self, key: BlockKey) -> BlockGap:
         """Return how much a block differs, and where most."""

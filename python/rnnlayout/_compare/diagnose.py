@@ -196,21 +196,22 @@ def diagnose(
     hints = {name: hint for name, hint in hints.items() if hint}
     into = given = None
     if (buffer := _read_buffer(flat, mmap)) is not None:
-        (found,) = read_sides({"like": like}, (prefix,), hints, mmap)
+        (found,), needs_hints = read_sides({"like": like}, (prefix,), hints, mmap)
         names = [_only_name(found, like)]
         true = found[names[0]]
     else:
-        pair = read_sides({"like": like, "flat": flat}, (prefix, ""), hints, mmap)
+        sources = {"like": like, "flat": flat}
+        pair, needs_hints = read_sides(sources, (prefix, ""), hints, mmap)
         true, given, names, name = _matching_rnns(*pair)
         if is_path(flat) and _takes_weights(Path(flat)):
             into = Path(flat), name
         if given.layout == CUDNN:
             buffer, given = (checked_rnn_of(given).arrays[0], given.spec.dtype), None
-    if hints and _is_read_without_hints(like, names, prefix, mmap, true.spec):
-        hints = {}
+    asked = {"prefix": prefix} if prefix else {}
+    if "like" in needs_hints:
+        asked |= hints
     repair = line_to_paste(
-        sys._getframe(1), flat, like, names, CUDNN if given is None else given.layout,
-        {"prefix": prefix, **hints} if prefix else hints,
+        sys._getframe(1), flat, like, names, CUDNN if given is None else given.layout, asked,
     )  # fmt: skip
     if given is not None:
         return _diagnosis(explain_difference(compare_blocks(true, given)), repair, given, into)
@@ -219,16 +220,6 @@ def diagnose(
     blocks = {key: values_of_bits(one.bits, true.spec.dtype) for key, one in own_blocks(made)}
     truth = truth_of(true.spec, blocks, _VECTORS[true.spec.bias])
     return _diagnosis(explain_values(truth, *buffer), repair, None, into)
-
-
-def _is_read_without_hints(
-    like: Any, names: list[str], prefix: str, mmap: bool, spec: Spec
-) -> bool:
-    """Is `like` the same RNN without the hints? Then they are for the other source."""
-    with contextlib.suppress(ValueError):
-        (found,) = read_sides({"like": like}, (prefix,), {}, mmap)
-        return len(names) > 1 or found[names[0]].spec == spec
-    return False
 
 
 def _read_buffer(flat: Any, mmap: bool) -> tuple[np.ndarray, str | None] | None:

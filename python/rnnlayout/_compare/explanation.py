@@ -9,7 +9,7 @@ import numpy as np
 from rnnlayout._model.layout import BlockKey
 
 from .blocks import Block, BlockComparison, bits_of_values, values_of_bits
-from .lengths import exactly_found, explains_length, length_mistake, roll_mistake
+from .lengths import exactly_found, explains_length, length_mistake, reverse_mistake, roll_mistake
 from .matrix_forms import RIGHT_FORM
 from .mistakes import BIAS_ROLE, Mistake, missing_parts, mistakes_of, scale_mistake
 from .packing import Packing, packing_of
@@ -68,7 +68,7 @@ def explain_values(
     fixed = packing.undo(buffer)
     if not explains_length(packing, fixed, decoded.rest):
         return _of_another_length(exactly_found(packing, fixed), decoded, buffer)
-    for repair in (roll_mistake, units_mistake):
+    for repair in (reverse_mistake, roll_mistake, units_mistake):
         if repaired := repair(packing, buffer):
             mistakes.append(repaired[0])
             fixed, packing = repaired[1], packing_of(truth, repaired[1])

@@ -18,7 +18,7 @@ from rnnlayout._model.picture.scene import MARGIN, Scene
 from rnnlayout._model.picture.strips import ByteOffsets, draw_legend, draw_memory
 from rnnlayout._model.spec import Spec
 
-from .blocks import BlockGap, block_gap
+from .blocks import BlockGap, block_gap, differing
 from .truth import Truth
 
 # The largest difference up to which a block has a colour, the colour, and what a reader is told.
@@ -103,30 +103,18 @@ def buffer_gaps(truth: Truth, buffer: np.ndarray) -> tuple[BlockGap, ...]:
     read = buffer[: truth.size]
     if read.size < truth.size:
         read = np.concatenate([read, np.full(truth.size - read.size, np.nan, read.dtype)])
-    shapes = [(slab.name, slab.gates, slab.values) for slab in truth.slabs]
-    for layer, direction, number in np.ndindex(truth.biases.shape[:3]):
-        name = layer, direction, truth.roles[number]
-        shapes.append((name, truth.gates, truth.biases[name[0], name[1], number][..., None]))
     found, at = [], 0
-    for name, gates, values in shapes:
-        part = read[at : at + values.size].reshape(values.shape)
-        at += values.size
-        for gate, given, true in zip(gates, part, values, strict=True):
-            key = (*name, "" if name[2] == "P" else gate)
-            found.append(_block_gap(key, given, true))
-    return tuple(gap for gap in found if gap)
-
-
-def _block_gap(key: BlockKey, given: np.ndarray, true: np.ndarray) -> BlockGap | None:
-    """Return how much a block differs. In its own dtype: this is done for each value of a model."""
-    unequal = given != true
-    if unequal.any():
-        unequal &= ~(np.isnan(given) & np.isnan(true))
-    if not unequal.any():
-        return None
-    if given.dtype == np.float16:
-        given, true = given.astype("f4"), true.astype("f4")
-    return block_gap(key, given, true, unequal)
+    for slab in [*truth.slabs, *truth.bias_vectors]:
+        part = read[at : at + slab.size].reshape(slab.shape)
+        at += slab.size
+        for gate, given, true in zip(slab.gates, part, slab.values, strict=True):
+            unequal = differing(given, true)  # in its own dtype: this is done for each value
+            if unequal.any():
+                if given.dtype == np.float16:
+                    given, true = given.astype("f4"), true.astype("f4")
+                key = (*slab.name, "" if slab.name[2] == "P" else gate)
+                found.append(block_gap(key, given, true, unequal))
+    return tuple(found)
 
 
 def _shade(gaps: Mapping[BlockKey, BlockGap], missing: bool, key: BlockKey) -> tuple[str, str]:

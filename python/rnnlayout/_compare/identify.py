@@ -16,8 +16,8 @@ from rnnlayout._native import LayoutError, SpecError
 from rnnlayout._sources.tensor_paths import prefixes_that_fit, strip_prefix
 from rnnlayout._weights.weights import Weights, weights_of
 
+from .blocks import UNITS
 from .identify_inputs import (
-    UNITS,
     UnknownTensors,
     checked_tensors,
     read_numbers,

@@ -70,15 +70,21 @@ class AxisForm:
         for role, form in (("W", self.W), ("R", self.R)):
             matrices = part.dense_matrix(role, form, G, H)
             found |= {(role, gate): matrices[k] for k, gate in enumerate(self.gates)}
+        found |= self.biases(part, H)
+        if self.negated:
+            found |= {(role, "z"): -found[role, "z"] for role, gate in found if gate == "z"}
+        if self.forget:
+            found["bW", "f"] = found.get(("bW", "f"), np.zeros(H)) + self.forget
+        return found
+
+    def biases(self, part: SplitTensors, H: int) -> GateBlocks:
+        """Return the biases as they are."""
+        G, found = len(self.gates), GateBlocks()
         roles = ("bR", "bW") if self.swapped else ("bW", "bR")
         order = _gate_unit_order(self.W)
         for role, bias in zip(roles, part.biases, strict=False):
             vectors = bias.reshape(G, H) if order == "go" else bias.reshape(H, G).T
             found |= {(role, gate): vectors[k] for k, gate in enumerate(self.gates)}
-        if self.negated:
-            found |= {(role, "z"): -found[role, "z"] for role, gate in found if gate == "z"}
-        if self.forget:
-            found["bW", "f"] = found.get(("bW", "f"), np.zeros(H)) + self.forget
         return found
 
     def text(self, part: SplitTensors) -> str:
@@ -153,20 +159,20 @@ def axis_forms(cell: str, part: SplitTensors, H: int, reset: str) -> Iterator[Ax
 
 
 def first_outputs(
-    spec: Spec, form: AxisForm, parts: Sequence[SplitTensors], x: np.ndarray
+    spec: Spec, forms: Sequence[AxisForm], parts: Sequence[SplitTensors], x: np.ndarray
 ) -> np.ndarray:
-    """Return the outputs of the first step from a zero state, (N, H), for x (N, I) and an RNN of
-    one direction. R and gate f do not count then."""
+    """Return the outputs of the first step from a zero state for each form, (form, N, H).
+
+    x: (N, I). The RNN has one direction, and the forms have the same W. R and gate f do not count
+    then.
+    """
+    G, H, N = len(forms[0].gates), spec.hidden_size, len(x)
+    x = np.broadcast_to(x, (len(forms), *x.shape))
     for part in parts:
-        blocks = form.blocks(part)
-        gates: dict[str, np.ndarray] = {}
-        for gate in sorted(form.gates.replace("f", ""), key="n".__eq__):  # n may need r
-            products = x @ blocks["W", gate].T
-            bw, br = blocks.get(("bW", gate), 0.0), blocks.get(("bR", gate), 0.0)
-            if not may_sum_biases(spec, gate):
-                br = _CURVES[spec.recurrent_activation](gates["r"]) * br
-            gates[gate] = products + bw + br
-        x = _outputs_of_gates(spec, gates)
+        W = part.dense_matrix("W", forms[0].W, G, H).reshape(G * H, -1)
+        products = (x.reshape(-1, x.shape[-1]) @ W.T).reshape(len(forms), N, G, H)
+        x = np.stack([_outputs_of_products(spec, form, part, one)
+                      for form, one in zip(forms, products, strict=True)])  # fmt: skip
     return x
 
 
@@ -179,16 +185,24 @@ _CURVES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 }
 
 
-def _outputs_of_gates(spec: Spec, gates: dict[str, np.ndarray]) -> np.ndarray:
-    """Return h of the gates before their activations. The state before is zero."""
-    if spec.cell == "rnn_relu":
-        return _CURVES["relu"](gates["h"])
-    if spec.cell == "rnn_tanh":
-        return _CURVES["tanh"](gates["h"])
+def _outputs_of_products(
+    spec: Spec, form: AxisForm, part: SplitTensors, products: np.ndarray
+) -> np.ndarray:
+    """Return h after a zero state. products: of W and the inputs, (N, place of a gate, H)."""
     gate, state = _CURVES[spec.recurrent_activation], _CURVES[spec.activation]
+    biases = form.biases(part, spec.hidden_size)
+    sums: dict[str, np.ndarray] = {}
+    for letter in sorted(form.gates.replace("f", ""), key="n".__eq__):  # n may need r
+        bw, br = biases.get(("bW", letter), 0.0), biases.get(("bR", letter), 0.0)
+        if not may_sum_biases(spec, letter):
+            br = gate(sums["r"]) * br
+        sums[letter] = products[:, form.gates.index(letter)] + bw + br
     if spec.cell == "gru":
-        return np.asarray((1 - gate(gates["z"])) * state(gates["n"]))
-    return np.asarray(gate(gates["o"]) * state(gate(gates["i"]) * state(gates["g"])))
+        z = gate(-sums["z"] if form.negated else sums["z"])
+        return np.asarray((1 - z) * state(sums["n"]))
+    if spec.cell == "lstm":
+        return np.asarray(gate(sums["o"]) * state(gate(sums["i"]) * state(sums["g"])))
+    return _CURVES[spec.cell.removeprefix("rnn_")](sums["h"])
 
 
 def form_at_first_step(form: AxisForm) -> AxisForm:

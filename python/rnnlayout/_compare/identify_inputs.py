@@ -18,15 +18,16 @@ from rnnlayout._model.checked_rnn import checked_rnn_of
 from rnnlayout._model.dtypes import as_carrier, take_bits, widen_bits
 from rnnlayout._model.errors import FileError
 from rnnlayout._native import LayoutError
+from rnnlayout._sources.containers import flatten_dicts
 from rnnlayout._sources.frameworks import framework_of
 from rnnlayout._sources.mismatch import check_prefix, list_names
 from rnnlayout._sources.tensor_paths import strip_prefix
 from rnnlayout._weights.weights import Weights
 
+from .blocks import UNITS
 from .sides import check_not_for_files
 
-UNITS = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
-_MOST_TENSORS, _MOST_LEVELS = 4096, 16
+_MOST_TENSORS = 4096
 _AXES = {3: ("TNI", "NTI"), 2: ("TI", "NI"), 1: ("I",)}  # of x, by its number of dimensions
 
 
@@ -73,7 +74,7 @@ def read_tensor_values(
         one = source.layout.name == "cudnn"
         source = source.tensors if not one else source[given.names[0]]
     if isinstance(source, Mapping):
-        found = _flatten_dicts(source)
+        found = flatten_dicts(source)
         under = strip_prefix(found, prefix)
         if not under:
             have = f" are under {prefix!r}: there are {list_names(list(found))}" if found else ""
@@ -100,16 +101,6 @@ def read_tensor_values(
 
 def _is_list(value: Any) -> bool:
     return isinstance(value, (list, tuple)) and bool(value) and hasattr(value[0], "shape")
-
-
-def _flatten_dicts(tree: Mapping[Any, Any], path: str = "", depth: int = 0) -> dict[str, Any]:
-    """Return the arrays of nested dicts by their paths."""
-    found: dict[str, Any] = {}
-    for key, value in tree.items():
-        name = f"{path}{key}"
-        inner = isinstance(value, Mapping) and depth < _MOST_LEVELS
-        found |= _flatten_dicts(value, f"{name}/", depth + 1) if inner else {name: value}
-    return found
 
 
 def _read_values_from_file(path: Any, prefix: str, name: str | None, mmap: bool) -> tuple[Any, str]:

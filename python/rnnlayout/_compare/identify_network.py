@@ -16,8 +16,8 @@ from rnnlayout._model.spec import CELLS, Spec, optional_tensors_of
 from rnnlayout._run.rnn import CPU, RNN
 from rnnlayout._weights.weights import weights_of
 
-from .blocks import may_sum_biases
-from .identify_inputs import UNITS, Observed
+from .blocks import UNITS, may_sum_biases
+from .identify_inputs import Observed
 
 # Steps with a larger tolerance, as a share of the largest output, show nothing.
 _LOOSEST = 0.02
@@ -105,8 +105,9 @@ def block_places(spec: Spec) -> dict[tuple[int, int, str, str], tuple[int, int, 
     }  # fmt: skip
 
 
-def initial_state(spec: Spec, state: Sequence[np.ndarray], N: int) -> tuple[bool, Any]:
-    """Return whether the state is one of this RNN, and the state as the forward pass needs it."""
+def initial_state(spec: Spec, state: Sequence[np.ndarray], N: int, used: int) -> tuple[bool, Any]:
+    """Return whether the state is one of this RNN, and that of the first rows of the batch as the
+    forward pass needs it. used: how many rows."""
     if not state:
         return True, None
     sizes = [spec.proj_size or spec.hidden_size, spec.hidden_size]
@@ -120,7 +121,7 @@ def initial_state(spec: Spec, state: Sequence[np.ndarray], N: int) -> tuple[bool
         shapes += [(size,)] if rows == N == 1 else []
         if part.shape not in shapes:
             return False, None
-        parts.append(np.ascontiguousarray(part.reshape(rows, N, size)))
+        parts.append(np.ascontiguousarray(part.reshape(rows, N, size)[:, :used]))
     return True, tuple(parts) if len(parts) == 2 else parts[0]
 
 

@@ -88,47 +88,45 @@ def all_layouts() -> list[Layout]:
     return found
 
 
-def named_rows(tensors: UnknownTensors, observed: Iterable[Observed]) -> Iterator[RowMatch]:
+def named_rows(tensors: UnknownTensors, observed: list[Observed]) -> Iterator[RowMatch]:
     """Yield the rows whose tensors have these names."""
-    for layout in all_layouts() if tensors.names else ():
-        renamed = match_layout_names(layout, tensors.names or ())
-        if not renamed:
-            continue
-        where = {renamed[name]: k for k, name in enumerate(tensors.names or ())}
-        for candidate in candidates_with_names(layout, frozenset(where)):
-            for spec in fitting_specs(candidate, tensors, observed):
-                shapes = _layout_shapes(layout, spec, candidate.optional_tensors)
-                order = tuple(where.get(name, -1) for name, _ in shapes)
-                if -1 not in order and _shapes_fit(shapes, order, tensors):
-                    yield _row_match(candidate, spec, shapes, order)
+    names = tensors.names or ()
+    for layout in all_layouts() if names else ():
+        renamed = match_layout_names(layout, names) or {}
+        where = {renamed[name]: k for k, name in enumerate(names) if renamed}
+        candidates = candidates_with_names(layout, frozenset(where)) if where else ()
+        for candidate, spec, shapes in _sized_rows(candidates, tensors, observed):
+            order = tuple(where.get(name, -1) for name, _ in shapes)
+            if -1 not in order and all(
+                tensors.arrays[k].shape == shape
+                for k, (_, shape) in zip(order, shapes, strict=True)
+            ):
+                yield _row_match(candidate, spec, shapes, order)
 
 
-def shaped_rows(tensors: UnknownTensors, observed: Iterable[Observed]) -> Iterator[RowMatch]:
+def shaped_rows(tensors: UnknownTensors, observed: list[Observed]) -> Iterator[RowMatch]:
     """Yield the rows whose tensors have these shapes: in the order given, then in others."""
-    observed = list(observed)
     found = Counter(array.shape for array in tensors.arrays)
     for layout in all_layouts():
-        if is_one_vector(layout):
-            continue
-        for candidate in candidates_with_count(layout, len(tensors.arrays)):
-            for spec in fitting_specs(candidate, tensors, observed):
-                shapes = _layout_shapes(layout, spec, candidate.optional_tensors)
+        if not is_one_vector(layout):
+            candidates = candidates_with_count(layout, len(tensors.arrays))
+            for candidate, spec, shapes in _sized_rows(candidates, tensors, observed):
                 if Counter(shape for _, shape in shapes) == found:
                     for order, how in tensor_orders(shapes, tensors, spec):
                         yield _row_match(candidate, spec, shapes, order, how)
 
 
-def flat_rows(tensors: UnknownTensors, observed: Iterable[Observed]) -> Iterator[RowMatch]:
+def flat_rows(tensors: UnknownTensors, observed: list[Observed]) -> Iterator[RowMatch]:
     """Yield the rows whose tensors, one after another, have the length of a vector."""
-    observed, size = list(observed), tensors.arrays[0].size
+    size = tensors.arrays[0].size
     least = max(1, min(one.width for one in observed) // 2)
     for layout in all_layouts():
-        for candidate in _deeper_specs(layout, size, least):
-            for spec, shapes in _specs_with_shapes(candidate, tensors, observed):
-                if sum(math.prod(shape) for _, shape in shapes) == size:
-                    how = "" if layout == CUDNN else "all tensors one after another"
-                    order = (0,) if len(shapes) == 1 else ()
-                    yield _row_match(candidate, spec, shapes, order, how)
+        candidates = _deeper_specs(layout, size, least)
+        for candidate, spec, shapes in _sized_rows(candidates, tensors, observed):
+            if sum(math.prod(shape) for _, shape in shapes) == size:
+                how = "" if layout == CUDNN else "all tensors one after another"
+                order = (0,) if len(shapes) == 1 else ()
+                yield _row_match(candidate, spec, shapes, order, how)
 
 
 def _deeper_specs(layout: Layout, size: int, P: int) -> Iterator[UnsizedRNN]:
@@ -140,16 +138,19 @@ def _deeper_specs(layout: Layout, size: int, P: int) -> Iterator[UnsizedRNN]:
         yield from (replace(one, num_layers=layers) for layers in range(1, most + 1))
 
 
-def _specs_with_shapes(
-    candidate: UnsizedRNN, tensors: UnknownTensors, observed: list[Observed]
-) -> Iterator[tuple[Spec, NamedShapes]]:
-    """Yield each spec, in cuDNN's weight space with each of its biases, and what it consists of."""
-    for spec in fitting_specs(candidate, tensors, observed):
-        modes = ("double", "input", "recurrent") if candidate.layout == CUDNN else ("double",)
-        for bias in modes if spec.bias != "none" else ("none",):
-            each = spec.replace(bias=bias)
-            if shapes := _layout_shapes(candidate.layout, each, candidate.optional_tensors):
-                yield each, shapes
+def _sized_rows(
+    candidates: Iterable[UnsizedRNN], tensors: UnknownTensors, observed: list[Observed]
+) -> Iterator[tuple[UnsizedRNN, Spec, NamedShapes]]:
+    """Yield each RNN with its specs, in cuDNN's weight space with each of its biases, and what it
+    consists of."""
+    for candidate in candidates:
+        for spec in fitting_specs(candidate, tensors, observed):
+            whole = candidate.layout == CUDNN and spec.bias != "none"
+            for bias in ("double", "input", "recurrent") if whole else (spec.bias,):
+                each = spec.replace(bias=bias)
+                shapes = _layout_shapes(candidate.layout, each, candidate.optional_tensors)
+                if shapes:
+                    yield candidate, each, shapes
 
 
 def _row_match(
@@ -203,12 +204,6 @@ def _layout_shapes(layout: Layout, spec: Spec, optional_tensors: int) -> NamedSh
         return _native.tensors(layout, spec, optional_tensors)
     except LossyError:  # the layout cannot represent this RNN
         return []
-
-
-def _shapes_fit(shapes: NamedShapes, order: Sequence[int], tensors: UnknownTensors) -> bool:
-    return all(
-        tensors.arrays[k].shape == shape for k, (_, shape) in zip(order, shapes, strict=True)
-    )
 
 
 # --------------------------------------------------------------- which tensor is which, by shapes

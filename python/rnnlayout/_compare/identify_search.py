@@ -161,14 +161,11 @@ class Search:
             for turned in [each] if one.spec.bidirectional else each.turned():
                 most = len(turned.x) if one.spec.bidirectional else _STEPS
                 used = turned.part(most, _ROWS) if quick else turned
-                fits, state = initial_state(one.spec, self.state, turned.x.shape[1])
+                N, rows = turned.x.shape[1], used.x.shape[1]
+                fits, state = initial_state(one.spec, self.state, N, rows)
                 if not fits:
                     continue
-                if quick and state is not None:
-                    parts = state if isinstance(state, tuple) else (state,)
-                    cut = tuple(np.ascontiguousarray(part[:, :_ROWS]) for part in parts)
-                    state = cut if len(cut) == 2 else cut[0]
-                self.work += one.flat.size * used.x.shape[0] * used.x.shape[1]
+                self.work += one.flat.size * len(used.x) * rows
                 for join, score in score_network(one, used, state, self.unit, self.atol):
                     yield Match(self.tensors, cases, turned, join, score)
 
@@ -227,40 +224,44 @@ class Search:
         options = [
             [*split_tensors(chunk, G, one, H)] for chunk, one in zip(chunks, widths, strict=True)
         ]
-        for parts, reset, (recurrent, state) in product(
-            layers_alike(options), _RESETS.get(cell, ("after",)),
-            _ACTIVATIONS[: None if G > 1 else 1],
-        ):  # fmt: skip
-            spec = Spec(
-                cell, I, H, len(chunks) // D, D == 2, reset=reset,
-                recurrent_activation=recurrent, activation=state, dtype="float64",
-            )  # fmt: skip
-            groups: dict[AxisForm, list[AxisForm]] = {}
+        activations = _ACTIVATIONS[: None if G > 1 else 1]
+        for parts, reset in product(layers_alike(options), _RESETS.get(cell, ("after",))):
+            alike: dict[str, dict[AxisForm, list[AxisForm]]] = {}  # by W, and at the first step
             for form in axis_forms(cell, parts[0], H, reset):
-                groups.setdefault(form_at_first_step(form), []).append(form)
-            for group in groups.values():
-                first = CustomLayout(spec, group[0], parts, how)
-                if D == 2 or self._shows(first, observed):
-                    for form in group:
-                        yield replace(first, form=form)
+                forms = alike.setdefault(form.W, {})
+                forms.setdefault(form_at_first_step(form), []).append(form)
+            for forms, (recurrent, state) in product(alike.values(), activations):
+                spec = Spec(
+                    cell, I, H, len(chunks) // D, D == 2, reset=reset,
+                    recurrent_activation=recurrent, activation=state, dtype="float64",
+                )  # fmt: skip
+                for first in self._shown(spec, [*forms], parts, observed):
+                    yield from (CustomLayout(spec, form, parts, how) for form in forms[first])
 
-    def _shows(self, case: CustomLayout, observed: list[Observed]) -> bool:
-        """May the network agree, as far as its first step from a zero state shows?"""
+    def _shown(
+        self, spec: Spec, forms: list[AxisForm], parts: tuple[SplitTensors, ...],
+        observed: list[Observed],
+    ) -> list[AxisForm]:  # fmt: skip
+        """Return the forms of one W that may agree, as far as the first step of an RNN of one
+        direction shows it from a zero state."""
         first = [one.part(1, 1) for one in observed if one.form == "steps"]
-        if self.state or not first:
-            return True
+        if self.state or not first or spec.bidirectional:
+            return forms
         x, y = (np.concatenate(rows) for rows in zip(*((one.x[0], one.y[0]) for one in first),
                                                      strict=True))  # fmt: skip
-        if not self._may_go_on(len(x) * sum(part.W.size for part in case.parts) + _FIRST_STEP):
-            return False
+        work = len(x) * sum(part.W.size for part in parts) + _FIRST_STEP
+        forms = [form for form in forms if self._may_go_on(work)]
+        if not forms:
+            return []
         with np.errstate(all="ignore"):
-            off = abs(first_outputs(case.spec, case.form, case.parts, x) - y).max(axis=1)
-        ends = np.cumsum([one.x.shape[1] for one in first])[:-1]
-        terms = case.spec.input_size + case.spec.hidden_size
-        return any(
-            part.max() <= first_step_tolerance(one, terms, self.unit, self.atol)
-            for one, part in zip(first, np.split(off, ends), strict=True)
-        )
+            off = abs(first_outputs(spec, forms, parts, x) - y).max(axis=2)  # form, row
+        ends = np.cumsum([one.x.shape[1] for one in first])
+        terms = spec.input_size + spec.hidden_size
+        near = [
+            part.max(axis=1) <= first_step_tolerance(one, terms, self.unit, self.atol)
+            for one, part in zip(first, np.split(off, ends[:-1], axis=1), strict=True)
+        ]
+        return [form for form, fits in zip(forms, np.any(near, axis=0), strict=True) if fits]
 
     def _both(
         self, cell: Cell, I: int, H: int, chunks: list[list[np.ndarray]]  # noqa: E741

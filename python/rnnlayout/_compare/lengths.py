@@ -27,8 +27,7 @@ def explains_length(packing: Packing, fixed: np.ndarray, rest: int) -> bool:
     if packing.size > truth.size or rest:
         return same_bits(fixed, truth.flat)
     one = biases is not None and biases.count == 1 and not biases.wrong
-    expected = truth.num_weights + one * truth.biases[:, :, :1].size
-    return packing.size == expected and not packing.unknown
+    return packing.size == truth.short_sizes[one] and not packing.unknown
 
 
 def exactly_found(packing: Packing, fixed: np.ndarray) -> Packing:
@@ -97,6 +96,14 @@ def _where_extra(packing: Packing, buffer: np.ndarray, in_front: bool) -> str:
     if same_bits(buffer[more:], flat):
         return ", in front"
     return ", between the others" * same_bits(packing.undo(buffer), flat)
+
+
+def reverse_mistake(packing: Packing, buffer: np.ndarray) -> tuple[Mistake, np.ndarray] | None:
+    """Return the mistake of a buffer in the reverse order, and the right one; None of another."""
+    flat, fixed = packing.truth.flat, buffer[::-1].copy()
+    if same_bits(buffer, flat) or not same_bits(fixed, flat):
+        return None
+    return Mistake("reversed", "all values are in the reverse order", ()), fixed
 
 
 def roll_mistake(packing: Packing, buffer: np.ndarray) -> tuple[Mistake, np.ndarray] | None:

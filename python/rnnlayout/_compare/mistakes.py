@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from math import frexp
+from typing import TypeVar
 
 import numpy as np
 
 from rnnlayout._model.layout import ROLES
 
 from .blocks import may_sum_biases
-from .matrix_forms import RIGHT_FORM, MatrixForm
-from .packed_biases import KEPT_RULE
+from .matrix_forms import RIGHT_FORM
+from .packed_biases import KEPT_RULE, bias_sizes
 from .packed_matrices import LocatedMatrix
 from .packing import Packing, layer_order
 from .truth import BIASES, MatrixName, Slab, Truth
@@ -54,40 +55,38 @@ def mistakes_of(packing: Packing) -> list[Mistake]:
 # ------------------------------------------------------------------------------------- the places
 
 
-class MistakePlaces:
-    """Groups places by what was done there, and says in words which they are."""
+_What = TypeVar("_What", bound=Hashable)
 
-    def __init__(self, packing: Packing) -> None:
-        self.spec = packing.truth.spec
 
-    def group(
-        self, done: Mapping[MatrixName, Hashable], right: Hashable
-    ) -> Iterator[tuple[Hashable, tuple[MatrixName, ...], str]]:
-        """Yield each wrong thing that was done, with where and the words for where."""
-        for what in dict.fromkeys(done.values()):
-            if what != right:
-                where = tuple(name for name, one in done.items() if one == what)
-                yield what, where, self.words(where, done)
+def _grouped(
+    packing: Packing, done: Mapping[MatrixName, _What], right: _What | None
+) -> Iterator[tuple[_What, tuple[MatrixName, ...], str]]:
+    """Yield each wrong thing that was done, with where and the words for where."""
+    for what in dict.fromkeys(done.values()):
+        if what != right:
+            where = tuple(name for name, one in done.items() if one == what)
+            yield what, where, places_in_words(packing, where, done)
 
-    def words(self, where: Iterable[MatrixName], among: Iterable[MatrixName]) -> str:
-        """Return "the recurrent matrices of layer 1 backward" for these of all places."""
-        where, among = set(where), set(among)
-        axes = [sorted({name[k] for name in where}, key=str) for k in range(3)]
-        every = [sorted({name[k] for name in among}, key=str) for k in range(3)]
-        alike = {n for n in among if n[0] in axes[0] and n[1] in axes[1] and n[2] in axes[2]}
-        if where != alike:
-            return ", ".join(self._one(name) for name in sorted(where))
-        layers, directions, roles = axes
-        text = _roles_in_words([str(role) for role in roles], roles == every[2])
-        if layers != every[0]:
-            text += f" of layer{'s' * (len(layers) > 1)} {' and '.join(map(str, layers))}"
-        if directions != every[1]:
-            text += (" of the forward direction", " of the backward direction")[int(directions[0])]
-        return text
 
-    def _one(self, name: MatrixName) -> str:
-        side = (" forward", " backward")[name[1]] if self.spec.bidirectional else ""
-        return f"the {_role_in_words(name[2])} of layer {name[0]}{side}"
+def places_in_words(
+    packing: Packing, where: Iterable[MatrixName], among: Iterable[MatrixName]
+) -> str:
+    """Return "the recurrent matrices of layer 1 backward" for these of all places."""
+    where, among = set(where), set(among)
+    axes = [sorted({name[k] for name in where}, key=str) for k in range(3)]
+    every = [sorted({name[k] for name in among}, key=str) for k in range(3)]
+    alike = {n for n in among if n[0] in axes[0] and n[1] in axes[1] and n[2] in axes[2]}
+    if where != alike:
+        sides = (" forward", " backward") if packing.truth.spec.bidirectional else ("",)
+        return ", ".join(f"the {_role_in_words(role)} of layer {layer}{sides[direction]}"
+                         for layer, direction, role in sorted(where))  # fmt: skip
+    layers, directions, roles = axes
+    text = _roles_in_words([str(role) for role in roles], roles == every[2])
+    if layers != every[0]:
+        text += f" of layer{'s' * (len(layers) > 1)} {' and '.join(map(str, layers))}"
+    if directions != every[1]:
+        text += (" of the forward direction", " of the backward direction")[int(directions[0])]
+    return text
 
 
 def _role_in_words(role: str) -> str:
@@ -112,8 +111,7 @@ def _form_mistakes(packing: Packing) -> Iterator[Mistake]:
         for name, found in packing.matrices.items()
         if found.reading.form is not RIGHT_FORM or not _has_another_form(found)
     }
-    for form, where, words in MistakePlaces(packing).group(done, RIGHT_FORM):
-        assert isinstance(form, MatrixForm)
+    for form, where, words in _grouped(packing, done, RIGHT_FORM):
         yield Mistake(form.rule, f"{words} are {form.words}", where)
 
 
@@ -122,21 +120,25 @@ def _has_another_form(found: LocatedMatrix) -> bool:
     return len({reading.form for reading in found.readings}) > 1
 
 
+def _written_gates(
+    packing: Packing,
+) -> Iterator[tuple[MatrixName, str, tuple[int, ...], tuple[int, ...]]]:
+    """Yield of each matrix, and of the biases of each layer, the letters of the gates, and their
+    order and signs in the buffer."""
+    for name, found in packing.matrices.items():
+        yield name, found.slab.gates, found.reading.order, found.reading.signs
+    for at, layer in packing.layer_biases.items():
+        yield (*at, BIAS_ROLE), packing.truth.gates, layer.order, layer.signs
+
+
 def _gate_mistakes(packing: Packing) -> Iterator[Mistake]:
-    gates = packing.truth.gates
-    done: dict[MatrixName, Hashable] = {
-        name: _order_of(packing.truth, found.slab.gates, found.reading.order)
-        for name, found in packing.matrices.items()
-        if len(found.reading.order) > 1
-    }
-    if packing.biases and len(gates) > 1:
-        for at, layer in packing.biases.layers.items():
-            done[(*at, BIAS_ROLE)] = _order_of(packing.truth, gates, layer.order)
-    for order, where, words in MistakePlaces(packing).group(done, ""):
-        right = "".join(gate for gate in packing.truth.shown if gate in str(order))
-        moved = [a for a, b in zip(right, str(order), strict=True) if a != b]
-        moved.sort(key=gates.index)
-        text = f"gates in the order {' '.join(str(order))}, expected {' '.join(right)}"
+    done = {name: _order_of(packing.truth, gates, order)
+            for name, gates, order, _ in _written_gates(packing) if len(order) > 1}  # fmt: skip
+    for order, where, words in _grouped(packing, done, ""):
+        right = "".join(gate for gate in packing.truth.shown if gate in order)
+        moved = [a for a, b in zip(right, order, strict=True) if a != b]
+        moved.sort(key=packing.truth.gates.index)
+        text = f"gates in the order {' '.join(order)}, expected {' '.join(right)}"
         if len(moved) == 2:
             text = f"gates {moved[0]} and {moved[1]} swapped"
         text += _in_places(words, where, done)
@@ -155,21 +157,16 @@ def _shown_order(truth: Truth, gates: str, order: tuple[int, ...]) -> str:
 
 
 def _sign_mistakes(packing: Packing) -> Iterator[Mistake]:
-    gates = packing.truth.gates
-    done: dict[MatrixName, Hashable] = {
-        name: _negated(found.slab.gates, found.reading.order, found.reading.signs)
-        for name, found in packing.matrices.items()
-        if len(found.reading.order) == len(gates) or -1 in found.reading.signs
-    }
-    if packing.biases:
-        for at, layer in packing.biases.layers.items():
-            if layer.rule.name != "dropped":
-                done[(*at, BIAS_ROLE)] = _negated(gates, layer.order, layer.signs)
-    for found, where, words in MistakePlaces(packing).group(done, ""):
-        minus = str(found)
+    count = len(packing.truth.gates)
+    gone = {(*at, BIAS_ROLE) for at, one in packing.layer_biases.items()
+            if one.rule.name == "dropped"}  # fmt: skip
+    done = {name: _negated(gates, order, signs)
+            for name, gates, order, signs in _written_gates(packing)
+            if name not in gone and (len(order) == count or -1 in signs)}  # fmt: skip
+    for minus, where, words in _grouped(packing, done, ""):
         why = ": z scales the old state in one and the candidate in the other" * (minus == "z")
         which = f"gate{'s' * (len(minus) > 1)} {' and '.join(minus)} negated"
-        which = "all gates negated" if 1 < len(minus) == len(gates) else which
+        which = "all gates negated" if 1 < len(minus) == count else which
         text = which + _in_places(words, where, done) + why
         yield Mistake(f"negated {minus}", text, where)
 
@@ -184,7 +181,7 @@ def _in_places(words: str, where: Collection[MatrixName], among: Collection[Matr
 
 
 def _join_mistakes(packing: Packing) -> Iterator[Mistake]:
-    done: dict[MatrixName, Hashable] = {}
+    done: dict[MatrixName, str] = {}
     spans = {name: found.span for name, found in packing.matrices.items()}
     for name, found in packing.matrices.items():
         start, stop = spans[name]
@@ -192,15 +189,14 @@ def _join_mistakes(packing: Packing) -> Iterator[Mistake]:
         if stop - start > found.slab.size and any(a < stop and start < b for a, b in others):
             dense = found.reading.pattern.strides[1] == found.slab.shape[2]
             done[name] = "gate" if dense else "row"
-    for how, where, _ in MistakePlaces(packing).group(done, ""):
+    for how, where, _ in _grouped(packing, done, ""):
         text = f"the input and recurrent matrices are joined {how} by {how}"
         yield Mistake(f"joined {how}", text, where)
 
 
 def _scale_mistakes(packing: Packing) -> Iterator[Mistake]:
     done = {name: found.reading.scale for name, found in packing.matrices.items()}
-    for scale, where, words in MistakePlaces(packing).group(done, 1.0):
-        assert isinstance(scale, float)
+    for scale, where, words in _grouped(packing, done, 1.0):
         yield scale_mistake(scale, words, where)
 
 
@@ -234,15 +230,10 @@ def _order_mistakes(packing: Packing) -> Iterator[Mistake]:
     if not nests and packing.unknown:
         return
     if not nests:
-        text = ", ".join(f"{role} of layer {layer}{' backward' * side}"
-                         for layer, side, role in names)  # fmt: skip
-        yield Mistake("order", f"the matrices are in the order {text}", names)
+        yield Mistake("order", f"the matrices are in the order {_names_in_order(names)}", names)
         return
     layers, sides, roles = seen
-    where = (
-        *names,
-        *((*at, BIAS_ROLE) for at in (packing.biases.layers if packing.biases else ())),
-    )
+    where = (*names, *((*at, BIAS_ROLE) for at in packing.layer_biases))
     if layers != sorted(layers):
         order = " ".join(map(str, layers))
         yield Mistake(f"layers {order}", f"the layers are in the order {order}", where)
@@ -255,6 +246,10 @@ def _order_mistakes(packing: Packing) -> Iterator[Mistake]:
         yield Mistake(f"roles {' '.join(map(str, roles))}", text, names)
     if nests[0] != "ldr":
         yield Mistake(f"nest {nests[0]}", _NESTS[nests[0]], names)
+
+
+def _names_in_order(names: Iterable[MatrixName]) -> str:
+    return ", ".join(f"{role} of layer {layer}{' backward' * side}" for layer, side, role in names)
 
 
 def _rank(nest: str, seen: list[list[int | str]]) -> Callable[[MatrixName], list[int]]:
@@ -297,10 +292,9 @@ def _scattered_biases(packing: Packing) -> Iterator[Mistake]:
     text = "the biases are apart from each other, expected: in one part, after all matrices"
     spans = [found.span for found in packing.vectors.values()]
     if max(spans)[1] - min(spans)[0] == packing.truth.biases.size:
-        names = ", ".join(f"{role} of layer {layer}{' backward' * side}"
-                          for layer, side, role in packing.vectors)  # fmt: skip
         if list(packing.vectors) != [vector.name for vector in packing.truth.bias_vectors]:
-            yield Mistake("bias order", f"the biases are in the order {names}", ())
+            text = f"the biases are in the order {_names_in_order(packing.vectors)}"
+            yield Mistake("bias order", text, ())
         return
     if max(steps) > H and all(step > H and step - H < max(within) for step in steps):
         text = "the biases of each gate come next to its matrix, expected: after all matrices"
@@ -329,7 +323,8 @@ def _arrangement_mistakes(packing: Packing) -> Iterator[Mistake]:
         expected.axes.index("l") < expected.axes.index("d")
     ):
         words = {"l": "layer", "d": "direction", "v": "vector (bW, bR)", "g": "gate", "o": "unit"}
-        text = ", ".join(words[axis] for axis in nest if _axis_size(packing, axis) > 1)
+        sizes = bias_sizes(packing.truth, biases.count)
+        text = ", ".join(words[axis] for axis in nest if sizes[axis] > 1)
         yield Mistake(f"bias order {nest}", f"the biases are sorted by {text}", where)
 
 
@@ -338,14 +333,6 @@ def _meaning_of_sums(packing: Packing) -> str:
     if may_sum_biases(packing.truth.spec, "n"):
         return "the same function, as only their sum matters"
     return "another function, as bR of gate n is multiplied by r"
-
-
-def _axis_size(packing: Packing, axis: str) -> int:
-    spec, biases = packing.truth.spec, packing.biases
-    count = biases.count if biases else 0
-    sizes = {"l": spec.num_layers, "d": spec.num_directions, "v": count,
-             "g": len(packing.truth.gates), "o": spec.hidden_size}  # fmt: skip
-    return sizes[axis]
 
 
 def _value_mistakes(packing: Packing) -> Iterator[Mistake]:
@@ -358,27 +345,20 @@ def _value_mistakes(packing: Packing) -> Iterator[Mistake]:
         text = "the buffer has one bias vector per layer and direction where cuDNN has two"
         yield Mistake("one vector", text, (), "" if any(
             layer.rule.name != "kept" for layer in biases.layers.values()) else "bR")  # fmt: skip
-    places = MistakePlaces(packing)
-    rules: dict[MatrixName, Hashable] = {
-        (*at, BIAS_ROLE): one.rule for at, one in biases.layers.items()
-    }
-    for rule, where, words in places.group(rules, KEPT_RULE):
-        one = next(one for one in biases.layers.values() if one.rule is rule)
-        meaning = f": {_meaning_of_sums(packing)}" if one.rule.keeps_sum else ""
-        if one.rule.name == "folded":
+    rules = {(*at, BIAS_ROLE): one.rule for at, one in biases.layers.items()}
+    for rule, where, words in _grouped(packing, rules, KEPT_RULE):
+        meaning = f": {_meaning_of_sums(packing)}" if rule.keeps_sum else ""
+        if rule.name == "folded":
             meaning = ": the same function"
-        yield Mistake(one.rule.name, f"{words} are {one.rule.words}{meaning}", where, one.rule.lost)
-    shifts: dict[MatrixName, Hashable] = {
-        (*at, BIAS_ROLE): layer.shift for at, layer in biases.layers.items()
-    }
-    right = next((s for s in shifts.values() if isinstance(s, tuple) and not s[1]), None)
-    for shift, where, words in places.group(shifts, right):
-        assert isinstance(shift, tuple)
-        if shift[1]:
-            done = "1 added to" if shift[1] > 0 else "1 subtracted from"
-            text = f"{words} of gate f have {done} them in {truth.roles[shift[0]]} (a forget bias)"
+        yield Mistake(rule.name, f"{words} are {rule.words}{meaning}", where, rule.lost)
+    shifts = {(*at, BIAS_ROLE): layer.shift for at, layer in biases.layers.items()}
+    right = next((shift for shift in shifts.values() if not shift[1]), None)
+    for (vector, shift), where, words in _grouped(packing, shifts, right):
+        if shift:
+            done = "1 added to" if shift > 0 else "1 subtracted from"
+            text = f"{words} of gate f have {done} them in {truth.roles[vector]} (a forget bias)"
             lost = "the last bits of the biases of gate f"
-            yield Mistake(f"forget bias {shift[1]:+g}", text, where, lost)
+            yield Mistake(f"forget bias {shift:+g}", text, where, lost)
 
 
 # ---------------------------------------------------------------------- what else there is to say
@@ -398,7 +378,7 @@ def missing_parts(packing: Packing, buffer: np.ndarray, noun: str) -> Iterator[M
         elif gates := _gates_in_place(slab, packing, buffer):
             text += f": in its place are gates {' '.join(gates)}"
         yield Mistake("not found", text, (slab.name,), title)
-    for place, done in (packing.biases.layers if packing.biases else {}).items():
+    for place, done in packing.layer_biases.items():
         if done.unknown:
             title = matrix_title((*place, BIAS_ROLE), truth)
             text = f"{title} are not in the {noun}"
@@ -433,9 +413,8 @@ def evidence_of(packing: Packing, names: Mapping[MatrixName, str] | None) -> Ite
         how += [f"gates {' '.join(order)}"] if len(order) > 1 else []
         how += [f"{reading.share:.0%} of the samples equal"] if reading.share != 1 else []
         yield _evidence_line(names, [found.slab.name], title, how)
-    if packing.biases:
-        known = ((at, done) for at, done in packing.biases.layers.items() if not done.unknown)
-        for place, done in known:
+    for place, done in packing.layer_biases.items():
+        if not done.unknown:
             how = [f"gates {' '.join(_shown_order(truth, truth.gates, done.order))}"]
             how += [done.rule.words] if done.rule is not KEPT_RULE else []
             title = matrix_title((*place, BIAS_ROLE), truth)
@@ -465,7 +444,7 @@ def packing_notes(packing: Packing, flat: bool) -> Iterator[str]:
         if others and rows != columns and gates > 1:
             title = matrix_title(found.slab.name, truth)
             yield f"{title}: its values fit in {1 + len(others)} ways"
-    for at, done in (packing.biases.layers if packing.biases else {}).items():
+    for at, done in packing.layer_biases.items():
         if done.alike:
             words = ", or ".join(rule.words for rule in done.alike)
             yield f"{matrix_title((*at, BIAS_ROLE), truth)} may as well be {words}"

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import permutations, product
 
 import numpy as np
 
+from .blocks import UNITS
 from .truth import Truth, comparable, gate_orders, largest
 
 # For each of the two vectors that are written, the factors of bW and of bR in it.
@@ -252,28 +253,30 @@ class _BiasSearch:
                 self.variants.append((1, (vector, shift)))
         self.made = np.stack(options, 3)  # l, d, rule, variant, v, g, o
         self.wide = np.stack(widths, 3)
-        self.sums, self.size_of_sums = w + r, abs(w) + abs(r)  # l, d, g, o
+        self.places = [(layer, side) for layer in range(len(w)) for side in range(w.shape[1])]
         self.orders = np.array(gate_orders(len(truth.gates)))
         self.dear = self._costs_of_orders()  # l, d, order
         self.turned = self._costs_of_variants()  # l, d, variant, gate
+        self.likely_orders = self.orders[self.dear.argmin(axis=-1)]  # l, d, place
+        self.sums, self.size_of_sums = (
+            np.take_along_axis(both, self.likely_orders[..., None], axis=2)
+            for both in (w + r, abs(w) + abs(r))
+        )  # l, d, place, o
         self._seen: dict[tuple[int, int, int, int, bool], np.ndarray] = {}
-
-    def _places(self) -> Iterator[tuple[int, int]]:
-        return iter(np.ndindex(*self.sums.shape[:2]))
 
     def _costs_of_orders(self) -> np.ndarray:
         """Return what each order of the gates costs: nothing if the matrices have it."""
-        cost = np.ones((*self.sums.shape[:2], len(self.orders)))
+        cost = np.ones((*self.made.shape[:2], len(self.orders)))
         cost[..., 0] = 0.5
-        for at in self._places():
+        for at in self.places:
             order = self.expected.orders.get(at, tuple(self.orders[0]))
             cost[(*at, (self.orders == order).all(axis=1))] = 0
         return cost
 
     def _costs_of_variants(self) -> np.ndarray:
         """Return what a sign that the matrices do not have, and a forget bias, cost."""
-        cost = np.zeros((*self.sums.shape[:2], len(self.variants), len(self.truth.gates)))
-        for at in self._places():
+        cost = np.zeros((*self.made.shape[:2], len(self.variants), len(self.truth.gates)))
+        for at in self.places:
             negated = self.expected.negated.get(at, "")
             for k, (sign, shift) in enumerate(self.variants):
                 cost[(*at, k)] = [(sign == -1) != (gate in negated) for gate in self.truth.gates]
@@ -317,7 +320,7 @@ class _BiasSearch:
 
         def biases() -> PackedBiases:
             layers = {}
-            for at in self._places():
+            for at in self.places:
                 rule = int(picks[at])
                 layers[at] = self._layer(at, rule, costs[at], variant[at], order[at])
             wrong = float((picked // 1000).sum()) / x.size
@@ -330,13 +333,9 @@ class _BiasSearch:
         matrices have: each of four values was rounded twice at most."""
         if not self.count == 2 == len(self.truth.roles):
             return np.zeros(x.shape[:2], bool)
-        same = np.empty(x.shape[:2], bool)
-        for at in self._places():
-            order = self.orders[int(self.dear[at].argmin())]
-            size = self.size_of_sums[at][order] + abs(x[at]).sum(axis=0)
-            off = abs(x[at].sum(axis=0) - self.sums[at][order])
-            same[at] = (off <= 2 * eps_of(self.truth) * size).all()
-        return same
+        size = self.size_of_sums + abs(x).sum(axis=2)
+        off = abs(x.sum(axis=2) - self.sums)
+        return np.asarray((off <= 2 * eps_of(self.truth) * size).all(axis=(2, 3)))
 
     def _layer(
         self, at: tuple[int, int], rule: int, costs: np.ndarray, variant: np.ndarray,
@@ -344,7 +343,7 @@ class _BiasSearch:
     ) -> LayerBiases:  # fmt: skip
         """Return what was done to the biases of one layer and direction. variant: place, rule,
         gate."""
-        expected = tuple(self.orders[int(self.dear[at].argmin())].tolist())
+        expected = tuple(self.likely_orders[at].tolist())
         if rule == len(BIAS_RULES):
             return LayerBiases(SPLIT_RULE, expected, (1,) * len(expected))
         if costs[rule] // 1000 > _MOST_WRONG * self.count * len(expected) * self.units:
@@ -361,6 +360,5 @@ class _BiasSearch:
 
 
 def eps_of(truth: Truth) -> float:
-    return {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23}.get(
-        truth.spec.dtype, 2.0**-52
-    )
+    """Return the distance from 1 to the next number of the dtype."""
+    return 2 * UNITS[truth.spec.dtype]

@@ -234,9 +234,11 @@ class MatrixFinder:
     ) -> Iterator[list[MatrixReading]]:
         """Yield, for each pattern and place with which a matrix can be read, the ways to do so that
         fit best."""
-        inside = [(pattern, at) for pattern, at in places
-                  if at + pattern.span(slab.shape)[0] >= 0
-                  and at + pattern.span(slab.shape)[1] <= self.buffer.size]  # fmt: skip
+        inside = []
+        for pattern, at in places:
+            low, high = pattern.span(slab.shape)
+            if at + low >= 0 and at + high <= self.buffer.size:
+                inside.append((pattern, at))
         if slab.is_constant:
             for pattern, at in inside:
                 yield from self._constant(slab, pattern, at, compare)
@@ -394,8 +396,8 @@ def _solved(slab: Slab, hits: _Lookup) -> Iterator[tuple[Pattern, int]]:
     starts, steps = [], set()
     for k in range(gates):
         row, column = np.divmod(slab.samples[k, sample[gate == k]], columns)
-        solved = _solve(row, column, positions[gate == k], (rows > 1, columns > 1),
-                        1 + (gates == 1))  # fmt: skip
+        points = np.stack([row, column, positions[gate == k]], axis=1).tolist()
+        solved = _solve([*map(tuple, points)], (rows == 1, columns == 1), 1 + (gates == 1))
         if solved is None:
             return
         starts.append(solved[0])
@@ -408,29 +410,29 @@ def _solved(slab: Slab, hits: _Lookup) -> Iterator[tuple[Pattern, int]]:
 
 
 def _solve(
-    row: np.ndarray, column: np.ndarray, at: np.ndarray, open_: tuple[bool, bool], more: int
+    points: list[tuple[int, int, int]], closed: tuple[bool, bool], more: int
 ) -> tuple[int, int, int] | None:
     """Return start, row stride and column stride that explain most places.
 
-    None if few agree: at least so many more than the strides are solved from.
+    points: row, column and place of values. closed: whether there is only one row, or column: its
+    stride is 1. None if few points agree: at least so many more than the strides are solved from.
     """
-    need = 1 + sum(open_)
+    need = 3 - sum(closed)
     if need == 1:
         return None  # a single value shows no strides
-    for chosen in combinations(range(min(at.size, 10)), need):
-        first, *others = chosen
-        matrix = [[v for v, free in zip((row[k] - row[first], column[k] - column[first]), open_,
-                                        strict=True) if free] for k in others]  # fmt: skip
-        if abs(np.linalg.det(np.array(matrix, "f8"))) < 0.5:
+    only_one = [(int(rows), int(columns), 1) for rows, columns in [closed] if need == 2]
+    for (row, column, at), *others in combinations(points[:10], need):
+        steps = [(r - row, c - column, place - at) for r, c, place in others] + only_one
+        (r1, c1, d1), (r2, c2, d2) = steps
+        if not (det := r1 * c2 - r2 * c1):
             continue
-        exact = np.linalg.solve(np.array(matrix, "f8"), (at[others] - at[first]).astype("f8"))
-        steps = iter(np.rint(exact).astype(int).tolist())
-        if not np.allclose(exact, np.rint(exact), atol=1e-6, rtol=0):
+        so, so_rest = divmod(d1 * c2 - d2 * c1, det)
+        si, si_rest = divmod(r1 * d2 - r2 * d1, det)
+        if so_rest or si_rest:
             continue
-        so, si = (next(steps) if free else 1 for free in open_)
-        start = int(at[first] - row[first] * so - column[first] * si)
-        agree = int((start + row * so + column * si == at).sum())
-        if agree >= need + more and agree >= ENOUGH_SAMPLES * len({*zip(row, column, strict=True)}):
+        start = at - row * so - column * si
+        agree = sum(start + r * so + c * si == place for r, c, place in points)
+        if agree >= need + more and agree >= ENOUGH_SAMPLES * len({point[:2] for point in points}):
             return start, so, si
     return None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from itertools import combinations, groupby
 from typing import Any
@@ -40,6 +41,11 @@ class Packing:
     biases: PackedBiases | None
     copies: dict[MatrixName, MatrixName]
     vectors: Located = field(default_factory=dict)
+
+    @property
+    def layer_biases(self) -> Mapping[tuple[int, int], LayerBiases]:
+        """What was done to the biases of each layer and direction, if they were recognized."""
+        return self.biases.layers if self.biases else {}
 
     def undo(self, buffer: np.ndarray) -> np.ndarray:
         """Return the numbers of a buffer that was packed like this in cuDNN's order.
@@ -101,7 +107,9 @@ def packing_of(truth: Truth, buffer: np.ndarray) -> Packing:
     free = _free_pieces(truth, matrices, buffer.size)
     copies = _copied_matrices(truth, unknown, buffer)
     biases = None
-    if free and matrices:
+    # of another buffer that is too short nothing is said of biases but where they are, see lengths
+    complete = buffer.size >= truth.size or buffer.size in truth.short_sizes
+    if free and matrices and complete:
         rest = np.concatenate([buffer[start:stop] for start, stop in free])
         expected = _expected_biases(truth, matrices)
         biases = _biases_of(truth, rest, expected)

@@ -19,6 +19,7 @@ from rnnlayout._files.tensor_sets.found import Found
 from rnnlayout._model.asks import Ask
 from rnnlayout._model.checked_rnn import checked_rnn_of
 from rnnlayout._model.errors import FileError
+from rnnlayout._model.spec import Spec
 from rnnlayout._model.undecided import UndecidedError, error_with_name
 from rnnlayout._native import LayoutError, SpecError
 from rnnlayout._weights.weights import Weights
@@ -26,8 +27,9 @@ from rnnlayout._weights.weights import Weights
 
 def read_sides(
     sources: Mapping[str, Any], prefixes: Sequence[str], hints: dict[str, Any], mmap: bool
-) -> list[Found]:
-    """Return the RNNs of one or two sources that are under their prefixes. sources: by their names.
+) -> tuple[list[Found], set[str]]:
+    """Return the RNNs of one or two sources that are under their prefixes, and the names of the
+    sources that are other RNNs without the hints. sources: by their names.
 
     The hints are for the side that needs them; if none does, for the first that agrees with them.
     If one side does not record its spec and no hint does, it is that of the other's RNN.
@@ -37,6 +39,7 @@ def read_sides(
         for side, prefix in zip(sources, prefixes, strict=True)
     }
     found = {side: _read_side(source, under[side]) for side, source in sources.items()}
+    unhinted = dict(found)
     if hints:
         asking = [side for side, one in found.items() if _is_unsure(one)]
         asking = asking or [side for side, one in found.items() if _lacks_hints(one)]
@@ -55,15 +58,20 @@ def read_sides(
         ):
             (weights,) = other.values()
             known = {"recurrent_activation": weights.spec.recurrent_activation}
-            read = _read_side(sources[side], under[side] | {"spec": weights.spec, **known})
-            if isinstance(read, Found) or not isinstance(found[side], UndecidedError):
-                found[side] = read  # else its tensors are of another RNN: it has to be asked
+            told_spec = _read_side(sources[side], under[side] | {"spec": weights.spec, **known})
+            if isinstance(told_spec, Found) or not isinstance(found[side], UndecidedError):
+                found[side] = told_spec  # else its tensors are of another RNN: it has to be asked
     for side, one in found.items():
         if isinstance(one, SpecError):
             raise error_with_name(one, side)
         if isinstance(one, ValueError):
             raise one
-    return [one for one in found.values() if isinstance(one, Found)]
+    read = {side: one for side, one in found.items() if isinstance(one, Found)}
+    return [*read.values()], {side for side in read if _specs(unhinted[side]) != _specs(read[side])}
+
+
+def _specs(found: Found | ValueError) -> dict[str, Spec]:
+    return {name: one.spec for name, one in found.items()} if isinstance(found, Found) else {}
 
 
 def check_not_for_files(hints: Mapping[str, Any], source: Any) -> None:

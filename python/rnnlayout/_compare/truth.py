@@ -77,6 +77,11 @@ class Truth:
     def size(self) -> int:
         return self.num_weights + self.biases.size
 
+    @property
+    def short_sizes(self) -> tuple[int, int]:
+        """The sizes without biases, and with one bias vector per layer and direction."""
+        return self.num_weights, self.num_weights + self.biases[:, :, :1].size
+
     @cached_property
     def starts(self) -> dict[MatrixName, int]:
         """Where each matrix should begin."""

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
 
 from rnnlayout._model.dtypes import FLOATS, narrow_values, round_values, storage_dtype
 
-from .blocks import values_of_bits
-from .mistakes import BIAS_ROLE, Mistake, MistakePlaces
+from .blocks import differing, values_of_bits
+from .mistakes import BIAS_ROLE, Mistake, places_in_words
 from .packed_biases import KEPT_RULE, SPLIT_RULE, eps_of
 from .packing import Packing
 from .truth import MatrixName, Truth
@@ -40,12 +41,10 @@ def decode_buffer(raw: np.ndarray, dtype: str | None, truth: Truth) -> Iterator[
     raw: 1-D bits, or bytes if dtype is None: their number decides then.
     """
     given = list(_given_encodings(raw, dtype, truth))
-    found = [one for one in given if _is_plausible(one, truth)]
-    others = (one for one in _other_encodings(raw, dtype, truth) if _is_plausible(one, truth))
-    if not found:
-        found = list(others) or given
-    yield from found
-    yield from others
+    every = chain(given, _other_encodings(raw, dtype, truth))
+    plausible = (one for one in every if _is_plausible(one, truth))
+    first = next(plausible, None)
+    yield from given if first is None else chain([first], plausible)
 
 
 def _given_encodings(raw: np.ndarray, dtype: str | None, truth: Truth) -> Iterator[DecodedBuffer]:
@@ -90,9 +89,6 @@ def _other_encodings(raw: np.ndarray, dtype: str | None, truth: Truth) -> Iterat
             yield DecodedBuffer(
                 _reread_bits(swapped, name, right).bits, Mistake("byte order", text, ())
             )
-    if dtype == right:
-        text = "all values are in the reverse order"
-        yield DecodedBuffer(raw[::-1].copy(), Mistake("reversed", text, ()))
 
 
 def _has_right_count(count: int, truth: Truth) -> bool:
@@ -134,20 +130,20 @@ def value_mistake(
             sums.append((given, true, wide))
             continue
         pairs.append((given, true))
-        far = _differing(given, true, 0)
+        far = differing(given, true, 0)
         with np.errstate(all="ignore"):  # NaN, infinity
             near = abs(given - true) <= eps * (1 + abs(true))
         only_f = forget >= 0 and far.any() and far.sum() == far[:, forget].sum()
         if only_f and (near | ~far).all():
             touched.append((*place, BIAS_ROLE))
             pairs.pop()
-    wrong = [(a[far], b[far]) for a, b in pairs if (far := _differing(a, b, 0, ulps * eps)).any()]
+    wrong = [(a[far], b[far]) for a, b in pairs if (far := differing(a, b, 0, ulps * eps)).any()]
     if wrong and (what := _explain_values(wrong, matrices, buffer, truth.spec.dtype)):
         if what.rule == "pruned":
             text = f"{_count_of(wrong, pairs)} 0, the others are as they were (pruned?)"
             return replace(what, text=text)
         return what
-    wrong += [(a[far], b[far]) for a, b, wide in sums if (far := _differing(a, b, wide)).any()]
+    wrong += [(a[far], b[far]) for a, b, wide in sums if (far := differing(a, b, wide)).any()]
     if not wrong:
         return _rounded_twice(packing, touched) if touched else None
     nans, count = sum(int(np.isnan(x).sum()) for x, _ in wrong), sum(x.size for x, _ in wrong)
@@ -192,24 +188,10 @@ def _biases_as_repaired(
 
 def _rounded_twice(packing: Packing, places: Sequence[MatrixName]) -> Mistake:
     """Return the mistake of biases of gate f whose last bits are others."""
-    layers = packing.biases.layers if packing.biases else {}
-    among = [(*at, BIAS_ROLE) for at in layers]
-    words = MistakePlaces(packing).words(places, among)
+    words = places_in_words(packing, places, [(*at, BIAS_ROLE) for at in packing.layer_biases])
     text = f"{words} of gate f are rounded, as 1 was added and subtracted again (a forget bias)"
     lost = "the last bits of the biases of gate f"
     return Mistake("forget bias rounded", text, tuple(places), lost)
-
-
-def _differing(
-    a: np.ndarray, b: np.ndarray, wide: np.ndarray | float, share: float = 0
-) -> np.ndarray:
-    """Return where values differ by more than `wide` and this share. A NaN is equal to a NaN."""
-    unequal: np.ndarray = a != b
-    if unequal.any():
-        with np.errstate(all="ignore"):
-            unequal &= ~(np.abs(a - b) <= wide + share * np.abs(b))
-        unequal &= ~(np.isnan(a) & np.isnan(b))
-    return unequal
 
 
 def _explain_values(

@@ -178,7 +178,7 @@ def verify(
              "as_class": as_class or None,
              "config": config, "format": format}  # fmt: skip
     hints = {name: hint for name, hint in hints.items() if hint is not None}
-    first, second = read_sides({"a": a, "b": b}, (prefix, prefix), hints, mmap)
+    (first, second), _ = read_sides({"a": a, "b": b}, (prefix, prefix), hints, mmap)
     sides = match_sides(*stack_both_sides(first, second, stack or ()), map, only or ())
     first, second = sides.a, sides.b
     pairs = {x: y for x, y in sides.pairs.items() if x in first and y in second}

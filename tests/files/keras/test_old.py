@@ -16,6 +16,7 @@ from tf_keras.src.layers.rnn.cudnn_lstm import CuDNNLSTM
 from tf_keras.src.saving.legacy.hdf5_format import preprocess_weights_for_loading
 
 import rnnlayout as rl
+from rnnlayout._files.write_file import convert_into
 
 pytestmark = KERAS_NOISE
 
@@ -92,6 +93,9 @@ def test_keras_1(tmp_path, version, suffix):
         assert found[name].spec.reset == ("before" if kind == "GRU" else "after")
         squash = "sigmoid" if kind == "SimpleRNN" else "hard_sigmoid_keras2"
         assert found[name].spec.recurrent_activation == squash
+    with pytest.raises(rl.LayoutError, match=r"a: the file stores .*U_i.*: no place for kernel"):
+        convert_into(found, tmp_path / "new.h5", into=tmp_path / "a.h5")
+    assert not (tmp_path / "new.h5").exists()
 
     write(tmp_path / "b.h5", layers, None, version, suffix)  # save_weights()
     found = rl.load(tmp_path / "b.h5", cell="rnn_relu")

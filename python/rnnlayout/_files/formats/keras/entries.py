@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from rnnlayout._files.tensor_sets.record import Record
 from rnnlayout._files.tensor_sets.rnn_names import distinct_names
 from rnnlayout._files.tensor_sets.tensor_set import Hints
 from rnnlayout._model.asks import Ask, Message
-from rnnlayout._model.checked_rnn import CheckedRNN
+from rnnlayout._model.checked_rnn import CheckedRNN, checked_rnn_of
 from rnnlayout._model.dtypes import Bits
 from rnnlayout._model.errors import FileError
 from rnnlayout._model.layout import Layout, known_layouts
@@ -60,7 +60,9 @@ class CellArray(Protocol):
         floats."""
 
 
+_Array = TypeVar("_Array")
 CellArrays = Mapping[str, CellArray]  # by LEAVES, or by the names of Keras 1: W, U_i, b_o ...
+_Rows = Sequence[Sequence[CellArrays]]  # for each layer, bottom first, the cells of its directions
 
 # Keras 1 has an array per gate, named by letters, of which two are its own.
 _KERAS_1 = {"kernel": "W", "recurrent_kernel": "U", "bias": "b"}
@@ -109,7 +111,8 @@ class KerasEntries:
     ) -> None:
         self.hints, self.version, self._paths, self.records = hints, version, paths, records
         self.beside = None if hints.config is None else read_architecture(hints.config)
-        self._entries: list[tuple[str, Weights | Exception]] = []
+        self._entries: list[tuple[str, Weights | Exception, _Rows]] = []
+        self._rows: dict[str, _Rows] = {}  # the cells of each RNN, by its name
         self._guessed: list[Weights] = []  # those without a config and a record
         self._used: set[str] = set()  # paths of the arrays that belong to an RNN
 
@@ -145,14 +148,14 @@ class KerasEntries:
         except FileError:
             raise
         except ValueError as error:
-            self._entries.append((found.name, error))
+            self._entries.append((found.name, error, rows))
             return
         unknown = unknown_classes_in(found.layer) if found.layer else {}
+        own = {one: [row] for one, row in zip(names, rows, strict=True)}
         for one, weights in stack_entries(layers, names, found.name).items():
-            self._entries.append(
-                (one, unknown_class_question(one, weights, unknown) if unknown else weights)
-            )
-        self._entries += questions.items()
+            asked = unknown_class_question(one, weights, unknown) if unknown else weights
+            self._entries.append((one, asked, own.get(one, rows)))
+        self._entries += [(one, question, own[one]) for one, question in questions.items()]
 
     def found(self, layers: Iterable[LayerCells]) -> Found:
         """Return the RNNs of all recurrent layers. The result names the arrays of the file that
@@ -163,18 +166,33 @@ class KerasEntries:
         for layer in layers:
             self._add(layer)
         others = [path.lstrip("/") for path in self._paths if path not in self._used]
-        names = distinct_names([name for name, _ in self._entries])
-        found = dict(zip(names, (one for _, one in self._entries), strict=True))
+        names = distinct_names([name for name, *_ in self._entries])
+        found = dict(zip(names, (one for _, one, _ in self._entries), strict=True))
+        self._rows = dict(zip(names, (rows for *_, rows in self._entries), strict=True))
         weights = {name: one for name, one in found.items() if isinstance(one, Weights)}
         unread = {name: one for name, one in found.items() if isinstance(one, Exception)}
         return Found(weights, unread, unrecorded(self._guessed, self.hints), others)
 
+    def new_arrays(self, new: Mapping[str, Weights]) -> dict[str, np.ndarray]:
+        """Return the arrays of new weights for RNNs, by their paths in the file. Raises LayoutError
+        if the file stores others than these, as Keras 1 does.
+        """
+        arrays: dict[str, np.ndarray] = {}
+        for name, weights in new.items():
+            layers = weights.split()
+            for row, layer in zip(self._rows.get(name, [[{}]] * len(layers)), layers, strict=True):
+                given, old = checked_rnn_of(layer), _tensors_of_cells(row)
+                if {*given.names} != {*old} or given.dtype == "bfloat16":
+                    raise LayoutError(
+                        f"{name}: the file stores {', '.join(old) or 'it in another form'}: no"
+                        f" place for {', '.join(given.names)} in {given.dtype}"
+                    )
+                places = (old[tensor].path for tensor in given.names)
+                arrays |= zip(places, given.arrays, strict=True)
+        return arrays
+
     def _layer(self, name: str, cells: Sequence[CellArrays], own: RNNDescription | None) -> Weights:
-        parts = [_arrays_by_leaf(name, cell) for cell in cells]
-        tensors = parts[0]
-        if len(parts) == 2:
-            sides = zip(("forward", "backward"), parts, strict=True)
-            tensors = {f"0/{side}/{leaf}": a for side, part in sides for leaf, a in part.items()}
+        tensors = _tensors_of_cells([_arrays_by_leaf(name, cell) for cell in cells])
         record = self.records.get(name)
         if own is not None:
             given = read_source(tensors, CallerSpec(None, Layout(own.layout), hints=own.hints))
@@ -226,6 +244,14 @@ class KerasEntries:
         """Return whether the file may mean another recurrent activation than sigmoid."""
         is_gated = given.layout.name == "keras" and CELLS[given.spec.cell].is_gated
         return is_gated and self.version < SIGMOID_SINCE
+
+
+def _tensors_of_cells(cells: Sequence[Mapping[str, _Array]]) -> dict[str, _Array]:
+    """Return the arrays of a layer, of one direction or both, by their names in a layout."""
+    if len(cells) == 1:
+        return dict(cells[0])
+    sides = zip(("forward", "backward"), cells, strict=True)
+    return {f"0/{side}/{leaf}": array for side, cell in sides for leaf, array in cell.items()}
 
 
 def _without_activation(

@@ -10,8 +10,10 @@ import io
 import json
 import shutil
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
+
+import numpy as np
 
 from rnnlayout._files.tensor_sets.apply_hints import apply_hints
 from rnnlayout._files.tensor_sets.file_limits import InputFile, open_zip, read_member
@@ -132,13 +134,16 @@ def rewrite_archive(
                 moves = [*_group_moves(root, old.model)]
                 layers = described_layers(root, old.model)
                 _change_model(old.model, layers, old.version, changed, f"{file}: {CONFIG}")
-                variables = _new_variables(root, changed, moves, what)
+                own = {cell["kernel"].path.rpartition("/")[0] for _, cell in changed.cudnn}
+                # a cuDNN layer has its arrays itself, others have them in their cell
+                cells = [(path, f"{path.rpartition('/')[0]}/cell/vars") for path in sorted(own)]
+                variables = new_variables(root, changed.arrays, what, [*cells, *moves])
         _check_dtype_used(changed)
         if old.version >= (3, 0):
             return _copied(file, out, changed)
         if old.model.get(_COMPILE) is not None:
             old.model[_aside_name(_COMPILE, changed)] = old.model.pop(_COMPILE)
-        _copy_members(archive, out, {
+        copy_members(archive, out, {
             METADATA: json.dumps({**old.metadata, "keras_version": KERAS_3}).encode(),
             CONFIG: json.dumps(old.model).encode(),
             VARIABLES: variables,
@@ -285,17 +290,17 @@ def _set_attributes(h5: Any, new: Mapping[str, str]) -> None:
 # ----------------------------------------------------------------------------------------- .keras
 
 
-def _new_variables(
-    root: Hdf5Group, changed: ChangedCells, moves: list[tuple[str, str]], what: str
+def new_variables(
+    root: Hdf5Group,
+    arrays: Mapping[str, np.ndarray],
+    what: str,
+    moves: Sequence[tuple[str, str]] = (),
 ) -> bytes:
-    """Return the archive's HDF5 file with the changed cells. moves: other groups' new names."""
-    own = {cell["kernel"].path.rpartition("/")[0] for _, cell in changed.cudnn}
-    # a cuDNN layer has its arrays itself, others have them in their cell
-    cells = [(path, f"{path.rpartition('/')[0]}/cell/vars") for path in sorted(own)]
+    """Return the archive's HDF5 file with new arrays. moves: the new names of groups."""
     with io.BytesIO() as file:
         with new_hdf5(file, what) as h5:
-            copy_tree(root, h5, changed.arrays)
-            for old, new in [*cells, *moves]:
+            copy_tree(root, h5, arrays)
+            for old, new in moves:
                 h5.move(old, new)
         return file.getvalue()
 
@@ -314,7 +319,7 @@ def _group_moves(root: Hdf5Group, model: Node) -> Iterator[tuple[str, str]]:
             yield f"{parent}/rnnlayout {k}", f"{parent}/{new}"
 
 
-def _copy_members(archive: zipfile.ZipFile, out: Output, new: dict[str, bytes]) -> None:
+def copy_members(archive: zipfile.ZipFile, out: Output, new: dict[str, bytes]) -> None:
     """Write all members in their order, compressed as they are, with new contents for some."""
     with zipfile.ZipFile(out, "w") as target:
         for old in archive.infolist():
