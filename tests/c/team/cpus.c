@@ -48,11 +48,12 @@ FILE *__wrap_fopen(const char *path, const char *how)
 
 /* The CPU of all threads, less than 0: the real one; and the moves that they ask for. */
 static atomic_int shared_cpu = -1;
-static int moves;
+static atomic_int moves;
 static cpu_set_t moved_to[2];
 
 int __real_sched_getcpu(void);
 int __wrap_sched_getcpu(void);
+int __real_sched_setaffinity(pid_t pid, size_t nbytes, const cpu_set_t *set);
 int __wrap_sched_setaffinity(pid_t pid, size_t nbytes, const cpu_set_t *set);
 
 int __wrap_sched_getcpu(void)
@@ -64,9 +65,11 @@ int __wrap_sched_getcpu(void)
 /* Like Linux, refuse an empty set. */
 int __wrap_sched_setaffinity(pid_t pid, size_t nbytes, const cpu_set_t *set)
 {
-    if (pid == 0 && moves < 2 && nbytes >= sizeof *set)
-        moved_to[moves] = *set;
-    moves++;
+    if (atomic_load(&shared_cpu) < 0)
+        return __real_sched_setaffinity(pid, nbytes, set);
+    const int move = atomic_fetch_add(&moves, 1);
+    if (pid == 0 && move < 2 && nbytes >= sizeof *set)
+        moved_to[move] = *set;
     return CPU_COUNT_S(nbytes, set) > 0 ? 0 : -1;
 }
 
