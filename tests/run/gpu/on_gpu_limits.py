@@ -87,6 +87,7 @@ def little_memory():
         assert_near(gpu(given), rl.RNN(weights_of(LSTM), LSTM)(x), LSTM)
     with pytest.raises(MemoryError, match=r"GPU 0 is out of memory: .* for the workspace"):
         gpu(wide)
+    assert_near(gpu(x), rl.RNN(weights_of(LSTM), LSTM)(x), LSTM)
     with pytest.raises(MemoryError, match="for weights; free some"):
         made(rl.Spec("lstm", 5, 100))
 
