@@ -11,27 +11,14 @@ from rnnlayout._files.tensor_sets.file_limits import InputFile
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
-FORMS = {"zip": True, "old": False}
-every_form = pytest.mark.parametrize("form", FORMS)
-
-
-def save(path, value, form="zip"):
-    torch.save(value, path, _use_new_zipfile_serialization=FORMS[form])
-    return path
-
-
-def refused(path, match):
-    with pytest.raises(rl.FileError, match=match) as caught:
-        rl.load(path)
-    assert str(path) in str(caught.value)
-
 
 def test_nothing_lasts_of_a_pickle_that_changes_what_it_names(tmp_path):
     path = tmp_path / "m.pt"
     path.write_bytes(in_archive(b"\x80\x02ctorch\nFloatStorage\n}X\x04\x00\x00\x00nameNsb."))
-    refused(path, "")
-    state = torch.nn.GRU(3, 2).state_dict()
-    assert list(rl.load(save(tmp_path / "n.pt", state))) == ["gru"]
+    with pytest.raises(rl.FileError, match=r"m\.pt"):
+        rl.load(path)
+    torch.save(torch.nn.GRU(3, 2).state_dict(), path)
+    assert list(rl.load(path)) == ["gru"]
 
 
 @pytest.mark.parametrize("form", [in_archive, in_old])
@@ -44,7 +31,9 @@ def test_the_right_claim(form, tmp_path):
 
 def test_a_pickle_alone_has_no_storages(tmp_path):
     """tools/fuzz, .old.pt 12025: without its first pickle an old file is one pickle."""
-    path = save(tmp_path / "m.pt", torch.nn.GRU(3, 2).state_dict(), "old")
+    path = tmp_path / "m.pt"
+    torch.save(torch.nn.GRU(3, 2).state_dict(), path, _use_new_zipfile_serialization=False)
     data = path.read_bytes()
     path.write_bytes(data[data.index(b"\x80\x02ccollections") :])
-    refused(path, "storages of its tensors are missing")
+    with pytest.raises(rl.FileError, match=r"m\.pt.*storages of its tensors are missing"):
+        rl.load(path)
