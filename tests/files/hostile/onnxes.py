@@ -1,12 +1,10 @@
 """Hostile ONNX models."""
 
-import contextlib
 import os
-import socket
 
 import numpy as np
 import onnx
-from files.hostile.case import EITHER, files
+from files.hostile.case import EITHER, bound, files, link_to
 from files.hostile.good import BESIDE, stored, varint, weights
 from onnx import TensorProto, helper, numpy_helper
 
@@ -29,6 +27,14 @@ def model_of(given=None, before=(), nodes=(), functions=()):
     made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 14)], ir_version=8)
     made.functions.extend(functions)
     return made
+
+
+def lstms(n, w):
+    """Return n nodes. w: the name of W, in which {} is the number of the node."""
+    return [
+        helper.make_node("LSTM", ["X", w.format(k), "R", "B"], [f"Y{k}"], f"lstm{k}", hidden_size=3)
+        for k in range(n)
+    ]
 
 
 # --------------------------------------------------------------------------------- other files
@@ -93,25 +99,12 @@ def beside_it(make, *places, **more):
 
 def claimed_again(path):
     """A megabyte of another file, claimed by 480 tensors."""
-    nodes = [
-        helper.make_node("LSTM", ["X", f"W{k}", "R", "B"], [f"Y{k}"], f"lstm{k}", hidden_size=3)
-        for k in range(480)
-    ]
-    made = model_of(nodes=nodes)
+    made = model_of(nodes=lstms(480, "W{}"))
     path.with_name(BESIDE).write_bytes(bytes(12 * 20_000 * 4))
     for k in range(480):
         tensor = TensorProto(name=f"W{k}", data_type=1, dims=[1, 12, 20_000])
         made.graph.initializer.append(stored(tensor, location=BESIDE))
     return made.SerializeToString()
-
-
-def to(target):
-    return lambda path: path.symlink_to(target)
-
-
-def a_socket(path):
-    with socket.socket(socket.AF_UNIX) as end, contextlib.chdir(path.parent):
-        end.bind(path.name)  # short, as a socket's has to be
 
 
 def linked_to_a_file(path):
@@ -128,12 +121,12 @@ ONE_FILE, NO_NUMBER = "external_data=False", "is not a number: .*external_data=F
 CUT = "it is cut short, or belongs to another model: .*external_data=False"
 PLACES = {
     "a link": (beside_it(linked_to_a_file), f"is a link: .*{ONE_FILE}"),
-    "a link to a device": (beside_it(to("/dev/zero")), f"is a link: .*{ONE_FILE}"),
-    "a link to nothing": (beside_it(to("nowhere")), f"is a link: .*{ONE_FILE}"),
-    "a link to itself": (beside_it(to(BESIDE)), f"is a link: .*{ONE_FILE}"),
+    "a link to a device": (beside_it(link_to("/dev/zero")), f"is a link: .*{ONE_FILE}"),
+    "a link to nothing": (beside_it(link_to("nowhere")), f"is a link: .*{ONE_FILE}"),
+    "a link to itself": (beside_it(link_to(BESIDE)), f"is a link: .*{ONE_FILE}"),
     "a folder": (beside_it(os.mkdir), f"is not a regular file: .*{ONE_FILE}"),
     "a FIFO": (beside_it(os.mkfifo), f"is not a regular file: .*{ONE_FILE}"),
-    "a socket": (beside_it(a_socket), f"cannot be read: .*{ONE_FILE}"),
+    "a socket": (beside_it(bound), f"cannot be read: .*{ONE_FILE}"),
     "a missing file": (beside_it(lambda path: None), f"does not exist: .*{ONE_FILE}"),
     "an empty file": (beside_it(of(0)), "needs 240 bytes, it has 0"),
     "a file of another model": (beside_it(of(200), ("length", "240")), CUT),
