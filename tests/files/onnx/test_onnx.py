@@ -1,7 +1,6 @@
 """load() reads from an ONNX model what onnxruntime computes with it."""
 
 import re
-import sys
 
 import ml_dtypes
 import numpy as np
@@ -375,14 +374,3 @@ def test_weights_that_are_no_constants(tmp_path):
     graph.node.append(other)
     found = read(model, tmp_path)
     assert list(found) == ["good"] and list(found.refused) == ["layer"]
-
-
-def test_without_the_package(tmp_path, monkeypatch):
-    model, _ = model_of(LSTM)
-    path = write(model, tmp_path / "m.onnx")
-    weights = rl.load(path)["layer"]
-    monkeypatch.setitem(sys.modules, "onnx", None)
-    for call in (lambda: rl.load(path), lambda: rl.save(tmp_path / "n.onnx", weights)):
-        with pytest.raises(rl.MissingExtraError, match=r'pip install "rnnlayout\[onnx\]"'):
-            call()
-    assert [p.name for p in tmp_path.iterdir()] == ["m.onnx"]
