@@ -4,9 +4,13 @@ import functools
 import gc
 import weakref
 
+import h5py
 import numpy as np
 import pytest
 import tf_keras
+from files.hostile.good import good
+from files.hostile.hdf5 import MODEL
+from files.keras.comparison import changed, layer_of
 from files.outputs import assert_computes
 from keras.src.saving import serialization_lib
 from oracles.frameworks import KERAS_NOISE, H, I, N, T, fill_keras, keras, normal, seeded
@@ -364,3 +368,35 @@ def test_what_belongs_to_no_rnn_is_named(suffix, tmp_path):
     assert len(found.others) == 2 and all("head" in n or "dense" in n for n in found.others)
     done = rl.convert_file(tmp_path / f"a{suffix}", tmp_path / "b.npz", to="cudnn")
     assert done.left_out == found.others
+
+
+# --------------------------------------------------------- odd but honest; the others of hostile/
+
+
+@pytest.fixture
+def good_h5(tmp_path):
+    path = tmp_path / "a.h5"
+    path.write_bytes(good(".h5"))
+    return path
+
+
+def test_an_array_in_chunks_in_the_other_byte_order(good_h5):
+    with h5py.File(good_h5, "r+") as file:
+        value = file[MODEL][()]
+        del file[MODEL]
+        file.create_dataset(MODEL, data=value.astype(">f4"), chunks=(2, 5), compression="gzip")
+    kernel = rl.load(good_h5)["lstm"]["kernel"]
+    assert np.array_equal(kernel, value) and kernel.dtype.isnative
+
+
+@pytest.mark.parametrize("kind", ["Dense", "Bidirectional"])
+def test_a_backward_layer_of_another_class(kind, good_h5, tmp_path):
+    """This was a KeyError."""
+
+    def change(config):
+        lstm = layer_of(config, 1)
+        both = {"layer": dict(lstm), "backward_layer": {"class_name": kind, "config": {}}}
+        lstm.update(class_name="Bidirectional", config={"name": "lstm", **both})
+
+    with pytest.raises(rl.LossyError, match=f"is a cell of class '{kind}'"):
+        rl.load(changed(good_h5, tmp_path, change))

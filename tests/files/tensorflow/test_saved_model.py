@@ -14,7 +14,6 @@ import tf_keras
 from files.hostile.good import field
 from files.hostile.limits import limited
 from oracles.frameworks import KERAS_NOISE
-from tf_keras.src.layers.rnn import legacy_cells
 
 import rnnlayout as rl
 from rnnlayout._cli import main as _cli
@@ -191,21 +190,6 @@ def test_variables_that_have_only_their_last_name(tmp_path):
     tf.saved_model.save(module, str(tmp_path / "model"))
     with pytest.raises(rl.FileError, match=r"several variables.*'kernel'.*\.keras"):
         rl.load(tmp_path / "model")
-
-
-@pytest.mark.filterwarnings("ignore:.*BasicLSTMCell. is deprecated")
-def test_a_model_of_tensorflow_1(tmp_path):
-    x = np.ascontiguousarray(X.swapaxes(0, 1))
-    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-        cell = legacy_cells.BasicLSTMCell(3)
-        given = tf.compat.v1.placeholder(tf.float32, x.shape)
-        y, _ = tf.compat.v1.nn.dynamic_rnn(cell, given, dtype=tf.float32, time_major=True)
-        session.run(tf.compat.v1.global_variables_initializer())
-        tf.compat.v1.saved_model.simple_save(
-            session, str(tmp_path / "model"), {"x": given}, {"y": y}
-        )
-    (found,) = rl.load(tmp_path / "model", layout="tf1").values()
-    np.testing.assert_allclose(rl.RNN(found)(x)[0], answer(tmp_path / "model", x), 0, ERROR)
 
 
 # ------------------------------------------------------------------------------------- the folder
