@@ -169,10 +169,14 @@ def claims(dims, nbytes=240, **more):
     return {"W": TensorProto(name="W", data_type=1, dims=dims, raw_data=bytes(nbytes), **more)}
 
 
+def chain_of(count, operator, names, **attributes):
+    """Compute n1, n2 ... each from the one before it."""
+    return [helper.make_node(operator, names(k), [f"n{k + 1}"], **attributes) for k in range(count)]
+
+
 def chain(operator, count, names=lambda k: [f"n{k}"], **attributes):
     """Compute W from n0 through many nodes."""
-    nodes = [helper.make_node(operator, names(k), [f"n{k + 1}"], **attributes)
-             for k in range(count)]  # fmt: skip
+    nodes = chain_of(count, operator, names, **attributes)
     return [*nodes, helper.make_node("Identity", [f"n{count}"], ["W"])]
 
 
@@ -322,6 +326,25 @@ NODES = {
            of_n0(**NUMBERS), one(operator, given, ["W"], **more), "node 'lstm': ")
        for k, (operator, given, more) in enumerate(NONSENSE)},
 }  # fmt: skip
+# What computes n60, the initial state, from n0, which has the state of one sequence for each of x.
+STATES = {
+    "a state that doubles": chain_of(60, "Concat", lambda k: [f"n{k}"] * 2, axis=0),
+    "a state of a long chain": chain_of(200, "Tile", lambda k: [f"n{k}", "twice"]),
+    "a state from itself": one("Concat", ["n60", "n0"], ["n60"], axis=0),
+    "a state that grows": one("Gather", ["n0", "all"], ["n60"], axis=2),
+    "a state that is not read": chain_of(5000, "Mul", lambda k: [f"n{k}"] * 2),
+}
+
+
+def with_state(nodes):
+    given = {"first": np.ones((1, 1, 3), "f4"), "twice": np.array([1, 1, 2]),
+             "all": np.zeros(1 << 10, "i8")}  # fmt: skip
+    before = [*one("Shape", ["X"], ["sizes"]), *one("Expand", ["first", "sizes"], ["n0"]), *nodes]
+    made = model_of(given, before)
+    made.graph.node[-1].input.extend(["", "n60"])
+    return made.SerializeToString()
+
+
 DEEP, TOO_MANY = "nested more than 100 deep", r"\d steps"
 FUNCTIONS = {
     "a function of itself": ([function("F0", [call("F0")])], DEEP),
@@ -371,6 +394,8 @@ CASES = {
              for name, (given, says) in GIVEN.items()}, ".onnx", kind="ONNX, "),
     **files({name: (lambda path, given=given, nodes=nodes: model(given, nodes), says)
              for name, (given, nodes, says) in NODES.items()}, ".onnx", kind="ONNX, "),
+    **files({name: (lambda path, nodes=nodes: with_state(nodes), "lstm")
+             for name, nodes in STATES.items()}, ".onnx", kind="ONNX, ", codes=EITHER),
     **files({name: (lambda path, made=made: model(nodes=[call("F0")], functions=made), says)
              for name, (made, says) in FUNCTIONS.items()}, ".onnx", kind="ONNX, "),
     **files(MODELS, ".onnx", kind="ONNX, "),

@@ -6,6 +6,7 @@ import ml_dtypes
 import numpy as np
 import onnx
 import pytest
+from files.hostile.onnxes import graphs
 from files.onnx.models import (
     assert_same_outputs,
     constant,
@@ -94,6 +95,12 @@ def test_a_loop_around_an_rnn_is_not_named(tmp_path):
     model.graph.node.append(helper.make_node("MatMul", ["y", "y"], ["product"]))
     wrapped(model, "Loop", 1)
     assert not read(model, tmp_path).notes
+
+
+def test_graphs_in_graphs(tmp_path):
+    """Protobuf itself allows about thirty."""
+    (tmp_path / "m.onnx").write_bytes(graphs(10))
+    assert list(rl.load(tmp_path / "m.onnx")) == ["if/" * 10 + "lstm"]
 
 
 def test_tensors_of_no_rnn_are_named(tmp_path):

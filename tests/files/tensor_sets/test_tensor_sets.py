@@ -310,6 +310,27 @@ def test_layer_by_layer_is_the_same_as_at_once(to, tmp_path, monkeypatch):
         assert found[name].split() == w.split()
 
 
+def test_memory_of_a_layer_is_used_again():
+    """Fresh pages cost as much as filling them; after a failure nothing old is returned."""
+    scratch, starts = _by_layer.ScratchMemory(), []
+
+    def convert():
+        starts.append([array.ctypes.data for array in scratch.arrays([(3,), (2, 5), (1,)], "f4")])
+        return len(starts)
+
+    def fail():
+        convert()
+        raise ValueError("no such layer")
+
+    assert [scratch.layer(key, convert) for key in (0, 0, 1, 0)] == [1, 1, 2, 3]
+    for key in (1, 1):
+        with pytest.raises(ValueError, match="no such layer"):
+            scratch.layer(key, fail)
+    assert scratch.layer(0, convert) == 6
+    first = starts[0][0]
+    assert starts == [[first, first + 64, first + 128]] * 6  # apart, and aligned
+
+
 def test_what_is_lossy_is_named_as_in_the_whole(tmp_path, monkeypatch):
     monkeypatch.setattr(_by_layer, "SMALL_NBYTES", 0)
     spec = rl.Spec("gru", 5, 3, 2)
