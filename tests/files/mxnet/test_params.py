@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from files.hostile.trees import nd, params
 from files.outputs import assert_computes
 
 import rnnlayout as rl
@@ -46,6 +47,12 @@ def test_shapes_as_numpy_has_them(tmp_path):
     (tmp_path / "a.params").write_bytes(NUMPY_SHAPES)
     tensors = FORMAT.read(InputFile(tmp_path / "a.params")).tensors
     assert tensors["a"].bits().shape == (2, 0) and tensors["s"].bits() == np.float32(3)
+
+
+def test_a_damaged_array(tmp_path):
+    (tmp_path / "a.params").write_bytes(params(nd((2, -1, 0))))
+    with pytest.raises(rl.FileError, match=r"array 0: shape \(2, -1, 0\) or dtype 0 is damaged"):
+        rl.load(tmp_path / "a.params")
 
 
 def test_files_of_mxnet_2(tmp_path):

@@ -6,7 +6,7 @@ import ml_dtypes
 import numpy as np
 import onnx
 import pytest
-from files.hostile.onnxes import graphs
+from files.hostile.onnxes import STATES, graphs, with_state
 from files.onnx.models import (
     assert_same_outputs,
     constant,
@@ -95,6 +95,17 @@ def test_a_loop_around_an_rnn_is_not_named(tmp_path):
     model.graph.node.append(helper.make_node("MatMul", ["y", "y"], ["product"]))
     wrapped(model, "Loop", 1)
     assert not read(model, tmp_path).notes
+
+
+@pytest.mark.parametrize("name", STATES)
+def test_a_state_that_is_computed_at_length(name, tmp_path):
+    """The weights are read, and a note says why the state is not; or the file is refused."""
+    (tmp_path / "m.onnx").write_bytes(with_state(STATES[name]))
+    try:
+        (note,) = rl.load(tmp_path / "m.onnx").notes
+    except (rl.FileError, rl.LayoutError) as error:
+        note = f"{error}: initial_h is computed from constants"
+    assert "lstm" in note and "initial_h is computed from constants" in note
 
 
 def test_graphs_in_graphs(tmp_path):
