@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-import tf_keras
 import torch
 from tf_keras.src.layers.rnn import legacy_cells
 
@@ -122,17 +121,6 @@ def test_a_checkpoint_in_the_current_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (found,), (same,) = rl.load(path.name).values(), rl.load(path).values()
     assert found == same
-
-
-def test_weights_of_keras_in_the_format_of_tensorflow(tmp_path):
-    layer = tf_keras.layers.Bidirectional(tf_keras.layers.GRU(3, return_sequences=True))
-    model = tf_keras.Sequential([tf_keras.layers.Input((None, 5)), layer])
-    model.save_weights(tmp_path / "model", save_format="tf")
-    check(tmp_path / "model.index")
-    (found,) = rl.load(tmp_path / "model.index").values()
-    assert found.spec == rl.Spec("gru", 5, 3, bidirectional=True)
-    for ours, own in zip(found.values(), layer.get_weights(), strict=True):
-        assert np.array_equal(ours, own)
 
 
 @pytest.mark.filterwarnings("ignore:.*BasicLSTMCell. is deprecated")

@@ -69,21 +69,6 @@ def test_what_we_save(spec, dtype, tmp_path):
     assert_same(*rl.load(path, **hint(spec)).values(), state)
 
 
-def test_a_state_dict_converted_and_back(tmp_path):
-    """By way of cuDNN's weight space, in a file of another format."""
-    model = torch.nn.ModuleDict({"rnn": torch.nn.LSTM(I, H, 2), "head": torch.nn.Linear(H, 3)})
-    state = model.state_dict()
-    paths = [save(tmp_path / "a.pt", state), *(tmp_path / n for n in ("b.pt", "c.npz", "d.pt"))]
-    for src, dst, to in zip(paths[:-1], paths[1:], ["cudnn", "keras", "torch"], strict=True):
-        rl.convert_file(src, dst, to=to, exact=to == "cudnn")
-    assert "rnn.weight_space" in torch.load(paths[1], weights_only=True)
-    result = torch.load(paths[3], weights_only=True)
-    assert list(result) == list(state)
-    model.load_state_dict(result, strict=True)
-    for name in ("rnn.weight_hh_l1", "head.weight", "head.bias"):
-        assert bits(result[name]) == bits(state[name])
-
-
 def test_layer_by_layer(tmp_path, monkeypatch):
     """As of large ones: memory is reused."""
     monkeypatch.setattr(layerwise, "SMALL_NBYTES", 0)
