@@ -5,7 +5,6 @@ import pickle
 import numpy as np
 import pytest
 import tf_keras
-import torch
 from oracles.frameworks import H, I, N, T, normal, seeded
 
 import rnnlayout as rl
@@ -82,40 +81,31 @@ def test_a_lost_merge_mode_is_named(suffix, tmp_path):
     assert np.abs(ours - model(x).numpy()).max() < error
 
 
-def test_a_plain_rnn_has_go_backwards_too(tmp_path):
-    model = model_of(tf_keras.layers.SimpleRNN(H))
-    (note,) = rl.load(weights_file(model, ".index", tmp_path)[0], cell="rnn_tanh").notes
-    assert "Keras's config: go_backwards=False assumed" in note and "activation" not in note
-
-
 def test_several_rnns_share_a_note(tmp_path):
-    one, two = (tf_keras.layers.LSTM(H, return_sequences=True) for _ in range(2))
-    model = model_of(one)
-    model.add(tf_keras.layers.Bidirectional(two))
-    found = rl.load(weights_file(model, ".index", tmp_path)[0])
-    assert len(found) == 2 and len(found.notes) == 1 and "merge_mode" in found.notes[0]
+    layers = tf_keras.layers
+    model = model_of(layers.LSTM(H, return_sequences=True))
+    model.add(layers.Bidirectional(layers.LSTM(H, return_sequences=True)))
+    model.add(layers.SimpleRNN(H, name="plain"))
+    path, _ = weights_file(model, ".index", tmp_path)
+    found = rl.load(path, cell="rnn_tanh")
+    (note,) = found.notes
+    assert len(found) == 3 and "merge_mode" in note
+    (plain,) = rl.load(path, cell="rnn_tanh", prefix="layer_with_weights-2").notes
+    assert "Keras's config: go_backwards=False assumed" in plain and "activation" not in plain
 
 
-@pytest.mark.parametrize("suffix", [".h5", ".keras", ".npz", ".weights.h5"])
+@pytest.mark.parametrize("suffix", [".h5", ".keras", ".npz", ".weights.h5", "legacy .h5"])
 def test_nothing_is_assumed_where_it_is_recorded(suffix, tmp_path):
     model = model_of(tf_keras.layers.GRU(H, recurrent_activation="hard_sigmoid"))
     path = tmp_path / f"model{suffix}"
-    if suffix in (".h5", ".keras"):
+    hint = {}
+    if suffix == "legacy .h5":
+        path, _ = weights_file(model, ".h5", tmp_path)
+        hint = {"config": model.to_json()}
+    elif suffix in (".h5", ".keras"):
         model.save(path)
     else:
         rl.save(path, rl.Weights(model.layers[0]))
-    found = rl.load(path)
+    found = rl.load(path, **hint)
     (weights,) = found.values()
     assert weights.spec.recurrent_activation == "hard_sigmoid_keras2" and not found.notes
-
-
-def test_nothing_is_assumed_of_a_config_beside_the_weights(tmp_path):
-    model = model_of(tf_keras.layers.GRU(H, recurrent_activation="hard_sigmoid", name="a"))
-    path, _ = weights_file(model, ".h5", tmp_path)
-    found = rl.load(path, config=model.to_json())
-    assert found["a"].spec.recurrent_activation == "hard_sigmoid_keras2" and not found.notes
-
-
-def test_nothing_is_assumed_of_torch(tmp_path):
-    torch.save(torch.nn.GRU(I, H).state_dict(), tmp_path / "gru.pt")
-    assert not rl.load(tmp_path / "gru.pt").notes

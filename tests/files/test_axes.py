@@ -5,6 +5,8 @@ import onnx
 import pytest
 import tf_keras
 import torch
+from files.outputs import assert_computes
+from marks import in_turn
 from onnx import helper
 from oracles.frameworks import KERAS_NOISE, H, I, N, T, keras, normal, seeded
 
@@ -14,92 +16,75 @@ pytestmark = KERAS_NOISE
 RECORDED = [".safetensors", ".npz", ".pt", ".bin"]
 
 
-def keras_file(path):
-    """Write a Keras model; return x and what Keras computes. N and T differ."""
-    keras.utils.set_random_seed(1)
-    model = keras.Sequential(
-        [keras.Input((None, I)), keras.layers.GRU(H, return_sequences=True, name="gru")]
-    )
-    model.save(path)
-    x = normal(seeded("axes"), N, T, I)
-    return x, keras.ops.convert_to_numpy(model(x))
+def keras_file(path, **options):
+    layer = tf_keras.layers.LSTM(H, return_sequences=True, **options)
+    model = tf_keras.Sequential([tf_keras.Input((None, I)), layer])
+    model.save(path) if path.suffixes == [".h5"] else model.save_weights(path)
 
 
-def only(found):
-    (weights,) = found.values()
+def onnx_file(path, *layout):
+    rl.save(path, rl.Weights(torch.nn.LSTM(I, H)).to("onnx"))
+    model = onnx.load(path)
+    (node,) = (node for node in model.graph.node if node.op_type == "LSTM")
+    node.attribute.extend(helper.make_attribute("layout", value) for value in layout)
+    onnx.save(model, path)
+
+
+def torch_file(path):
+    torch.save(torch.nn.LSTM(I, H, batch_first=True).state_dict(), path)
+
+
+def saved_module(path, batch_first):
+    rl.save(path, rl.Weights(torch.nn.LSTM(I, H, batch_first=batch_first)))
+
+
+FILES = [  # name, a function that writes it, what it says
+    ("a.h5", keras_file, True),
+    ("a.h5", lambda path: keras_file(path, time_major=True), False),
+    ("a.weights.h5", keras_file, True),
+    ("a.onnx", onnx_file, False),
+    ("a.onnx", lambda path: onnx_file(path, 0), False),
+    ("a.onnx", lambda path: onnx_file(path, 1), True),
+    ("a.pt", torch_file, None),
+    ("a.npz", lambda path: saved_module(path, True), True),
+    ("a.pt", lambda path: saved_module(path, False), False),
+]
+
+
+def only(path):
+    (weights,) = rl.load(path).values()
     return weights
+
+
+@pytest.mark.parametrize("file, suffix", in_turn(FILES, RECORDED))
+def test_what_a_file_says_is_recorded_in_the_next_ones(file, suffix, tmp_path):
+    name, write, batch_first = file
+    old, new, again = tmp_path / name, tmp_path / f"new{suffix}", tmp_path / f"again{suffix}"
+    write(old)
+    rl.convert_file(old, new, to="cudnn")
+    rl.convert_file(new, again, to="cudnn")
+    assert [only(path).batch_first for path in (old, new, again)] == [batch_first] * 3
+    assert (b"batch_first" in new.read_bytes()) == (batch_first is not None and suffix != ".bin")
 
 
 @pytest.mark.parametrize("suffix", RECORDED)
 def test_a_keras_layer_reads_the_batch_first_also_in_another_file(suffix, tmp_path):
-    old, new = tmp_path / "model.keras", tmp_path / f"new{suffix}"
-    x, y = keras_file(old)
-    rl.convert_file(old, new, to="cudnn")
-    again = tmp_path / f"again{suffix}"
-    rl.convert_file(new, again, to="cudnn")
-    for path in (old, new, again):
-        weights = only(rl.load(path))
-        assert weights.batch_first is True
-        ours = rl.RNN(weights)(x)[0]
-        # A step rounds sums of I + H products, none above 4 here, and no slope is above 1. With
-        # the wrong axes, y is about 1 off.
-        error = T * (I + H) * 4 * np.finfo("f4").eps
-        assert ours.shape == y.shape and np.abs(ours - y).max() < error
-
-
-def test_a_keras_layer_that_is_time_major(tmp_path):
-    path = tmp_path / "model.h5"
-    layer = tf_keras.layers.LSTM(H, time_major=True, return_sequences=True)
-    model = tf_keras.Sequential([tf_keras.Input((None, I)), layer])
-    model.save(path)
-    assert only(rl.load(path)).batch_first is False
-
-
-@pytest.mark.parametrize("suffix", [".weights.h5", ".h5"])
-def test_a_keras_file_of_weights_alone(suffix, tmp_path):
-    path = tmp_path / f"model{suffix}"
-    model = tf_keras.Sequential([tf_keras.Input((None, I)), tf_keras.layers.LSTM(H)])
-    model.save_weights(path)
-    assert only(rl.load(path)).batch_first is True
-
-
-@pytest.mark.parametrize("layout", [None, 0, 1])
-def test_an_onnx_node_says_it(layout, tmp_path):
-    path, new = tmp_path / "model.onnx", tmp_path / "new.npz"
-    rl.save(path, rl.Weights(torch.nn.LSTM(I, H)).to("onnx"))
-    model = onnx.load(path)
-    (node,) = (node for node in model.graph.node if node.op_type == "LSTM")
-    if layout is not None:
-        node.attribute.append(helper.make_attribute("layout", layout))
-    onnx.save(model, path)
-    rl.convert_file(path, new, to="torch")
-    for file in (path, new):
-        assert only(rl.load(file)).batch_first is (layout == 1)
-
-
-@pytest.mark.parametrize("suffix", RECORDED)
-def test_a_checkpoint_does_not_say_it(suffix, tmp_path):
-    path, new = tmp_path / "state.pt", tmp_path / f"new{suffix}"
-    torch.save(torch.nn.LSTM(I, H, batch_first=True).state_dict(), path)
-    rl.convert_file(path, new, to="cudnn")
-    assert only(rl.load(path)).batch_first is None
-    assert only(rl.load(new)).batch_first is None
-    assert b"batch_first" not in new.read_bytes()
-
-
-@pytest.mark.parametrize("suffix", RECORDED)
-@pytest.mark.parametrize("says", [True, False])
-def test_a_live_module_says_it_and_save_records_it(suffix, says, tmp_path):
-    weights = rl.Weights(torch.nn.GRU(I, H, batch_first=says)).to("cudnn")
-    rl.save(tmp_path / f"a{suffix}", weights)
-    assert only(rl.load(tmp_path / f"a{suffix}")).batch_first is says
+    """N and T differ: with the wrong axes, y has another shape."""
+    model = keras.Sequential([keras.Input((None, I)), keras.layers.GRU(H, return_sequences=True)])
+    model.save(tmp_path / "model.keras")
+    x = normal(seeded("axes"), N, T, I)
+    y = keras.ops.convert_to_numpy(model(x))
+    rl.convert_file(tmp_path / "model.keras", tmp_path / f"new{suffix}", to="cudnn")
+    weights = only(tmp_path / f"new{suffix}")
+    assert weights.batch_first is True
+    assert_computes(weights, y.swapaxes(0, 1), x.swapaxes(0, 1))
 
 
 def test_the_json_beside_a_bin_keeps_the_settings(tmp_path):
     weights = rl.Weights(torch.nn.GRU(I, H)).to("cudnn")
     weights.config["go_backwards"] = True
     rl.save(tmp_path / "a.bin", weights)
-    assert only(rl.load(tmp_path / "a.bin")).config == {"go_backwards": True}
+    assert only(tmp_path / "a.bin").config == {"go_backwards": True}
     weights.config["clip"] = np.inf
     with pytest.raises(rl.LayoutError, match="cannot be written as JSON"):
         rl.save(tmp_path / "b.bin", weights)

@@ -269,11 +269,7 @@ def test_every_weight_is_exact(tmp_path):
     assert found.tobytes() == w["weight_ih_l0"].T.tobytes()
 
 
-def test_several_programs_in_one_and_a_plug_in_in_cxx(tmp_path):
-    """Names do not clash, states are apart, and C++ links the declarations."""
-    rl.save(tmp_path / "a.c", {"a": random_lstm()})
-    rl.save(tmp_path / "b.c", {"b": random_lstm(dtype="float64")})
-    (tmp_path / "main.cpp").write_text("""
+PLUG_IN = """
 #define A_DECLARATIONS
 #define B_DECLARATIONS
 #include "a.c"
@@ -283,19 +279,22 @@ int main()
 {
     a_state one, two;
     b_state other;
-    a_init(&one);
-    a_init(&two);
-    b_init(&other);
+    a_init(&one), a_init(&two), b_init(&other);
     const float x[A_INPUTS] = {1, 2, 3};
     const double z[B_INPUTS] = {1, 2, 3};
     float y[A_OUTPUTS], again[A_OUTPUTS];
     double w[B_OUTPUTS];
-    a_step(&one, x, y);
-    b_step(&other, z, w);
-    a_step(&two, x, again);
+    a_step(&one, x, y), b_step(&other, z, w), a_step(&two, x, again);
     std::printf("%d %d", y[0] == again[0] && y[1] == again[1], w[0] - y[0] < 1e-5);
 }
-""")
+"""
+
+
+def test_several_programs_in_one_and_a_plug_in_in_cxx(tmp_path):
+    """Names do not clash, states are apart, and C++ links the declarations."""
+    rl.save(tmp_path / "a.c", {"a": random_lstm()})
+    rl.save(tmp_path / "b.c", {"b": random_lstm(dtype="float64")})
+    (tmp_path / "main.cpp").write_text(PLUG_IN)
     run(["cc", "-std=c99", *WARNINGS, "-c", "a.c", "b.c"], cwd=tmp_path)
     run(["c++", "-Wall", "-Wextra", "-Werror", "-pedantic", "main.cpp", "a.o", "b.o", "-o", "main"],
         cwd=tmp_path)  # fmt: skip
@@ -315,22 +314,21 @@ def test_torch_gives_the_same(tmp_path):
     torch.save(lstm.state_dict(), tmp_path / "model.pt")
     done = rl.convert_file(tmp_path / "model.pt", tmp_path / "lstm.c")
     assert done.reports["lstm"].grade == "exact"
-    found = outputs(
-        program(tmp_path, "lstm", rl.load(tmp_path / "model.pt")["lstm"], "cc"), "cc", x
-    )
+    weights = rl.load(tmp_path / "model.pt")["lstm"]
+    found = outputs(program(tmp_path, "lstm", weights, "cc"), "cc", x)
     assert np.abs(found - y).max() < 10 * 100 * 2.0**-24
 
 
-@pytest.mark.parametrize("name", ["RNN_A", "profile", "spec", "real", "int", "gate", "0/é", "rnn"])
-def test_any_name_is_a_name_in_c(tmp_path, name):
+def test_any_name_is_a_name_in_c(tmp_path):
     """Names that contain words of the template were replaced a second time."""
-    w = random_lstm()
-    rl.save(tmp_path / "a b.c", {name: w})
-    own = {"0/é": "rnn_0__"}.get(name, name)
-    text = (tmp_path / "a b.c").read_text()
-    assert f"void {own}_step({own}_state *state, const float *x, float *y);" in text
-    assert f"{own.upper()}_INPUTS = 3" in text and f'#include "{own}.c"' in text
-    run(["cc", "-std=c99", *WARNINGS, "-c", "a b.c"], cwd=tmp_path)
+    for name in ("RNN_A", "profile", "spec", "real", "int", "gate", "0/é", "rnn"):
+        own = {"0/é": "rnn_0__"}.get(name, name)
+        path = tmp_path / f"a {own}.c"
+        rl.save(path, {name: random_lstm()})
+        text = path.read_text()
+        assert f"void {own}_step({own}_state *state, const float *x, float *y);" in text
+        assert f"{own.upper()}_INPUTS = 3" in text and f'#include "{own}.c"' in text
+    run(["cc", "-std=c99", *WARNINGS, "-c", *tmp_path.glob("*.c")], cwd=tmp_path)
 
 
 # Cortex-M4, RISC-V without floating point, and AVR, whose int has 16 bits.

@@ -1,5 +1,7 @@
-"""The names of RNNs in a file: no two are the same, so none is lost or written as another."""
+"""The names of RNNs in a file: no two are the same, so none is lost or written as another; and
+prefix=, what is under it and what is not."""
 
+import json
 import re
 
 import h5py
@@ -13,6 +15,7 @@ from marks import examples
 from oracles import some
 
 import rnnlayout as rl
+from rnnlayout._cli import main as _cli
 
 TORCH = rl.Spec("lstm", 5, 3)
 KERAS = rl.Spec("gru", 4, 2)
@@ -24,43 +27,21 @@ def tensors_of(layout, spec, seed, prefix):
     return {prefix + name: array for name, array in given.items()}
 
 
-@pytest.fixture
-def three(tmp_path):
-    """A file with three RNNs, of which two are called lstm, and the third lstm_2."""
-    path = tmp_path / "three.safetensors"
-    tensors = {
-        **tensors_of("torch", TORCH, 1, "lstm."),
-        **tensors_of("keras", KERAS, 2, "lstm/lstm_cell/"),
-        **tensors_of("torch", TORCH, 3, "lstm_2."),
-    }
-    safetensors.numpy.save_file(tensors, path)
-    return path, tensors
-
-
-def prefix_of(name):
-    return {"lstm": "lstm.", "lstm_2": "lstm_2.", "lstm_3": "lstm/lstm_cell/"}[name]
-
-
-def test_numbers_do_not_make_names_equal(three):
-    path, tensors = three
-    found = rl.load(path)
-    assert set(found) == {"lstm", "lstm_2", "lstm_3"}
-    for name, weights in found.items():
-        for tensor, array in weights.items():
-            assert np.array_equal(array, tensors[prefix_of(name) + tensor])
-
-
 @pytest.mark.parametrize("suffix", [".safetensors", ".npz", ".pt"])
-def test_each_is_converted_under_its_own_name(three, suffix, tmp_path):
-    path, tensors = three
-    new = tmp_path / f"new{suffix}"
+def test_numbers_do_not_make_names_equal(suffix, tmp_path):
+    """Of three RNNs two are called lstm, and the third lstm_2; each is converted under its name."""
+    three = {
+        "lstm": ("lstm.", tensors_of("torch", TORCH, 1, "")),
+        "lstm_3": ("lstm/lstm_cell/", tensors_of("keras", KERAS, 2, "")),
+        "lstm_2": ("lstm_2.", tensors_of("torch", TORCH, 3, "")),
+    }
+    path, new = tmp_path / "three.safetensors", tmp_path / f"new{suffix}"
+    tensors = {prefix + name: a for prefix, own in three.values() for name, a in own.items()}
+    safetensors.numpy.save_file(tensors, path)
+    wanted = {name: rl.Weights(own) for name, (_, own) in three.items()}
+    assert dict(rl.load(path)) == wanted
     rl.convert_file(path, new, to="cudnn")
-    found = rl.load(new)
-    assert set(found) == {"lstm", "lstm_2", "lstm_3"}
-    for name, weights in found.items():
-        prefix = prefix_of(name)
-        old = {key.removeprefix(prefix): a for key, a in tensors.items() if key.startswith(prefix)}
-        assert np.array_equal(weights.tensors, rl.pack(old))
+    assert dict(rl.load(new)) == {name: weights.to("cudnn") for name, weights in wanted.items()}
 
 
 def test_a_recorded_name_stays(tmp_path):
@@ -138,6 +119,53 @@ def test_an_input_of_a_keras_model_is_not_named_as_a_layer(tmp_path):
         rl.save(tmp_path / "a.keras", {"gru": weights, "gru_input": weights})
 
 
+# ------------------------------------------------------------------------------------- prefix=
+
+SIMILAR = ("LSTM_1_forward", "LSTM_1_backward", "LSTM_10", "LSTM_1_forwards", "LSTM")
+
+
+@pytest.fixture(params=["npz", "onnx", "keras", "h5", "weights.h5"])
+def path(request, tmp_path):
+    """A file with RNNs of similar names, in every kind of file."""
+    path = tmp_path / f"m.{request.param}"
+    layout = {"npz": "torch", "onnx": "onnx"}.get(request.param, "keras")
+    weights = rl.Weights(some.normal_weights(rl.layout("keras"), TORCH)).to(layout)
+    rl.save(path, dict.fromkeys(SIMILAR, weights))
+    return path
+
+
+def test_a_prefix_has_both_directions_and_no_other_rnn(path):
+    assert sorted(rl.load(path, prefix="LSTM_1")) == ["LSTM_1_backward", "LSTM_1_forward"]
+    for name in SIMILAR:
+        assert list(rl.load(path, prefix=name)) == [name]
+    with pytest.raises(rl.FileError, match="did you mean 'LSTM_10'"):
+        rl.load(path, prefix="LSTM_100")
+
+
+def test_tensors_of_other_rnns_are_no_tensors_of_no_rnn(path, capsys):
+    assert _cli.main(["inspect", str(path), "--prefix", "LSTM_10", "--json"]) == 0
+    (told,) = json.loads(capsys.readouterr().out)["files"]
+    assert [one["name"] for one in told["entries"]] == ["LSTM_10"] and told["others"] == []
+
+
+def test_the_rest_of_a_name_is_not_a_direction(tmp_path):
+    tensors = some.normal_weights(rl.layout("torch"), TORCH)
+    for wrong in ("LSTM_1forward", "LSTM_1_forward_more", "_forward"):
+        np.savez(tmp_path / "m.npz", **{f"{wrong}.{name}": one for name, one in tensors.items()})
+        with pytest.raises(rl.FileError, match="no recurrent layer found under 'LSTM_1'"):
+            rl.load(tmp_path / "m.npz", prefix="LSTM_1")
+
+
+def test_a_conversion_names_the_other_rnns_it_leaves_out(path, tmp_path):
+    """Not their tensors, which also have no RNN if the prefix is not known."""
+    done = rl.convert_file(path, tmp_path / "new.bin", to="cudnn", prefix="LSTM_10")
+    assert list(done.reports) == ["LSTM_10"]
+    assert sorted(done.left_out) == sorted({*SIMILAR} - {"LSTM_10"})
+    assert rl.convert_file(
+        path, tmp_path / "only.bin", to="cudnn", only=["LSTM_10"]
+    ).left_out == done.left_out  # fmt: skip
+
+
 # ---------------------------------------------------------------- every format, names that collide
 
 NAMES = ["", "lstm", "lstm_2", "lstm_3", "gru", "lstm.", "lstm/", "lstm_0", "lstm/0", "lstm.0",
@@ -165,14 +193,14 @@ def entries(draw, suffix):
     return result
 
 
-def names_of(name, weights, suffix):
-    """Return the names under which load() gives an entry: those of its layers in Keras's files."""
+def entries_of(name, weights, suffix):
+    """Return what load() makes of an entry, by name: in Keras's files each layer is one."""
     name = name or weights.spec.cell
     if suffix not in (".keras", ".h5", ".weights.h5"):
-        return [name]
+        return {name: weights}
     name = re.sub("[/.]", "_", name)
-    layers = weights.spec.num_layers
-    return [name] if layers == 1 else [f"{name}_{k}" for k in range(layers)]
+    layers = weights.split()
+    return {name if len(layers) == 1 else f"{name}_{k}": one for k, one in enumerate(layers)}
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
@@ -191,14 +219,10 @@ def test_all_entries_come_back_or_save_refuses(suffix, tmp_path):
         expected = {
             part: layer
             for name, weights in saved.items()
-            for part, layer in zip(
-                names_of(name, weights, suffix),
-                [weights] if suffix not in (".keras", ".h5", ".weights.h5") else weights.split(),
-                strict=True,
-            )
+            for part, layer in entries_of(name, weights, suffix).items()
         }
         assert not found.refused
-        assert set(found) == set(expected)
+        assert found.keys() == expected.keys()
         for name, weights in expected.items():
             assert found[name].spec == weights.spec
             assert some.same_bits(dict(found[name]), dict(weights))

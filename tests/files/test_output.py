@@ -67,9 +67,7 @@ def names(request, monkeypatch):
 def test_it_appears_and_nothing_else(folder, links):
     for name in ("a.h5", "ünï\udcff.npz", "x" * 250 + ".npz"):
         assert written(folder / name) == "new"
-        with pytest.raises(
-            FileExistsError, match="already exists: pass force=True to overwrite it"
-        ):
+        with pytest.raises(FileExistsError, match="already exists: pass force=True to overwrite"):
             written(folder / name, "newer")
         assert written(folder / name, "newer", force=True) == "newer"
     assert len(os.listdir(folder)) == 3
@@ -77,10 +75,8 @@ def test_it_appears_and_nothing_else(folder, links):
 
 def test_one_that_comes_up_in_the_meantime_stays(folder, links):
     out = folder / "a.h5"
-    with (
-        pytest.raises(FileExistsError, match="another process created it in the meantime"),
-        write_whole_file(out, force=False) as part,
-    ):
+    meantime = pytest.raises(FileExistsError, match="another process created it in the meantime")
+    with meantime, write_whole_file(out, force=False) as part:
         part.path.write_text("new")
         out.write_text("old")
     assert out.read_text() == "old" and os.listdir(folder) == ["a.h5"]
@@ -112,9 +108,8 @@ def test_an_error_on_the_way_leaves_what_was(folder, names, error, force):
 def test_what_is_read_is_not_replaced(folder, kind):
     source = folder / "in.h5"
     source.write_text("old")
-    out = {"itself": source, "another way": folder / ".." / "out" / "in.h5"}.get(
-        kind, folder / "out.h5"
-    )
+    same = {"itself": source, "another way": folder / ".." / "out" / "in.h5"}
+    out = same.get(kind, folder / "out.h5")
     if kind == "symbolic link":
         out.symlink_to(source)
     if kind == "hard link":
@@ -192,10 +187,8 @@ def test_descriptors_are_closed(folder, names):
     before = len(os.listdir("/proc/self/fd"))
     for force in (False, True):
         written(folder / "a.h5", force=force)
-        with (
-            pytest.raises(ZeroDivisionError),
-            write_whole_file(folder / "b.h5", force=force) as part,
-        ):
+        path = folder / "b.h5"
+        with pytest.raises(ZeroDivisionError), write_whole_file(path, force=force) as part:
             part.beside(".json")
             raise ZeroDivisionError
     assert len(os.listdir("/proc/self/fd")) == before and os.listdir(folder) == ["a.h5"]
@@ -273,13 +266,8 @@ rl.convert_file(out / "a.onnx", out / "a.bin", to="cudnn")
 def test_what_only_linux_has_is_not_needed(folder, tmp_path):
     env = os.environ | {"TMPDIR": str(tmp_path)}
     subprocess.run([sys.executable, "-c", WINDOWS, folder], check=True, env=env)
-    assert sorted(os.listdir(folder)) == [
-        "a.bin",
-        "a.bin.json",
-        "a.onnx",
-        "a.safetensors",
-        "b.safetensors",
-    ]
+    written = {"a.bin", "a.bin.json", "a.onnx", "a.safetensors", "b.safetensors"}
+    assert {*os.listdir(folder)} == written
     assert os.listdir(tmp_path) == ["out"]
 
 

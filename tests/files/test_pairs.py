@@ -16,6 +16,7 @@ import pytest
 import tf_keras
 import torch
 from files.onnx.models import tensors_of
+from files.outputs import exact
 from marks import pairwise
 from oracles.frameworks import (
     KERAS_NOISE,
@@ -33,7 +34,7 @@ from oracles.frameworks import (
     torch_module,
     weight,
 )
-from oracles.reference import cudnn_pieces, forward, from_cudnn, from_onnx
+from oracles.reference import cudnn_pieces, forward, from_cudnn
 
 import rnnlayout as rl
 from rnnlayout._cli import main as _cli
@@ -53,12 +54,6 @@ SHAPES = [(1, False, "double"), (2, True, "double"), (2, False, "none"), (1, Tru
 
 def x_of(spec):
     return normal(seeded("x", spec), T, N, spec.input_size)
-
-
-def zeros_of(spec):
-    layers = spec.num_layers * spec.num_directions
-    h0 = np.zeros((layers, N, spec.proj_size or H), "f4")
-    return h0, np.zeros((layers, N, H), "f4") if spec.cell == "lstm" else None
 
 
 @dataclass(frozen=True)
@@ -166,7 +161,9 @@ def write_cudnn(spec, folder):
 
 
 def run_cudnn(flat, spec, x):
-    return forward(from_cudnn(flat, spec), spec, x, *zeros_of(spec)).y.value
+    h0 = np.zeros((spec.num_layers * spec.num_directions, N, spec.proj_size or H), "f4")
+    c0 = np.zeros((len(h0), N, H), "f4") if spec.cell == "lstm" else None
+    return forward(from_cudnn(flat, spec), spec, x, h0, c0).y.value
 
 
 WRITERS = {
@@ -263,16 +260,6 @@ def sources(tmp_path_factory):
     return cache(lambda writer, spec: WRITERS[writer](spec, tmp_path_factory.mktemp("source")))
 
 
-def exact(source, spec):
-    """Return the recurrence in float64, and how far float32 may be from it."""
-    weights = rl.stack(rl.load(source.path, **source.hints).values())
-    if spec.proj_size:
-        layers = from_cudnn(weights.pack(), weights.to("cudnn").spec)
-    else:
-        layers = from_onnx(weights.to("onnx"), spec)
-    return forward(layers, spec, x_of(spec), *zeros_of(spec)).y
-
-
 @pytest.mark.parametrize("writer, reader, spec", HELD, ids=str)
 def test_one_runs_what_the_other_wrote(sources, writer, reader, spec, tmp_path):
     source, (to, suffix, run) = sources(writer, spec), READERS[reader]
@@ -281,7 +268,8 @@ def test_one_runs_what_the_other_wrote(sources, writer, reader, spec, tmp_path):
     y = run(tmp_path / f"new{suffix}", source.entries, specs, x_of(spec))
     # Each may differ from the exact result by what float32's rounding explains, so the two by twice
     # that: reference.Rounded, whose sums may be formed in any order, also two biases into one.
-    error = exact(source, spec).error
+    whole = rl.stack(rl.load(source.path, **source.hints).values())
+    error = exact(whole, x_of(spec)).y.error
     assert y.shape == source.y.shape and error.max() < 1e-3
     assert (np.abs(y.astype(np.float64) - source.y) <= 2 * error).all()
 

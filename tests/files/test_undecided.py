@@ -13,7 +13,7 @@ import rnnlayout as rl
 from rnnlayout._cli import main as _cli
 
 I, H = 5, 3  # noqa: E741
-CONCAT = rl.layout("concat", inputs="hx", z="state")
+TORCH, CONCAT = rl.layout("torch"), rl.layout("concat", inputs="hx", z="state")
 
 
 def keras_2_weights(path):
@@ -31,16 +31,19 @@ def keras_2_weights(path):
     return {}
 
 
+def save_arrays(path, **rnns):
+    """Write RNNs without a record. rnns: the layout and the cell of each."""
+    np.savez(path, **{f"{name}.{key}": value for name, (layout, cell) in rnns.items() for key, value
+                      in some.normal_weights(layout, rl.Spec(cell, I, H)).items()})  # fmt: skip
+
+
 def gru_in_npz(path):
-    spec = rl.Spec("gru", I, H)
-    tensors = some.normal_weights(CONCAT, spec)
-    np.savez(path, **{f"enc.{name}": value for name, value in tensors.items()})
+    save_arrays(path, enc=(CONCAT, "gru"))
     return {"layout": CONCAT}
 
 
 def plain_in_npz(path):
-    tensors = some.normal_weights(rl.layout("torch"), rl.Spec("rnn_relu", I, H))
-    np.savez(path, **{f"enc.{name}": value for name, value in tensors.items()})
+    save_arrays(path, enc=(TORCH, "rnn_relu"))
     return {}
 
 
@@ -108,12 +111,7 @@ def test_inspect_lists_it(undecided, capsys):
 
 
 def test_a_file_of_two_gives_one_and_asks_for_the_other(tmp_path):
-    lstm = some.normal_weights(rl.layout("torch"), rl.Spec("lstm", I, H))
-    plain = some.normal_weights(rl.layout("torch"), rl.Spec("rnn_tanh", I, H))
-    tensors = {"a": lstm, "b": plain}
-    np.savez(
-        tmp_path / "a.npz", **{f"{n}.{k}": v for n, t in tensors.items() for k, v in t.items()}
-    )
+    save_arrays(tmp_path / "a.npz", a=(TORCH, "lstm"), b=(TORCH, "rnn_tanh"))
     found = rl.load(tmp_path / "a.npz")
     assert list(found) == ["a"] and found["a"].spec.cell == "lstm"
     assert list(found.undecided) == ["b"]

@@ -3,9 +3,11 @@
 To add one, add a row {what is wrong: (bytes, a pattern of the error)} to a table of its format.
 """
 
+import contextlib
 import itertools
 import os
 import re
+import socket
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +33,16 @@ class Case:
 
     def said(self, words):
         return re.search(self.says, words, re.DOTALL)
+
+
+def link_to(target):
+    return lambda path: path.symlink_to(target)
+
+
+def bound(path):
+    """Make a socket."""
+    with socket.socket(socket.AF_UNIX) as end, contextlib.chdir(path.parent):
+        end.bind(path.name)  # short, as a socket's has to be
 
 
 def files(table, *suffixes, kind="", **more):

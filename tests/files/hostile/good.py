@@ -152,9 +152,12 @@ def block(entries, compression=0):
 
 def table(entries, compression=0, handles=1):
     """Return the table of an index. handles: so many of the same block."""
-    data, none = block(entries, compression), block({})
-    handle = varint(0) + varint(len(data) - 5)
-    index = block({f"{k}": handle for k in range(handles)})
+    return indexed(block(entries, compression), [f"{k}" for k in range(handles)])
+
+
+def indexed(data, keys):
+    """Return a table with one block of data, which its index has under each of the keys."""
+    index, none = block(dict.fromkeys(keys, varint(0) + varint(len(data) - 5))), block({})
     footer = varint(len(data)) + varint(len(none) - 5)
     footer += varint(len(data) + len(none)) + varint(len(index) - 5)
     return data + none + index + footer.ljust(40, b"\0") + MAGIC

@@ -229,6 +229,10 @@ def call(**arguments):
     return {"target": "torch.ops.aten.lstm.input", "inputs": given}
 
 
+def tensors(name):
+    return {"as_tensors": [{"name": name}]}
+
+
 WEIGHT = {"parameter": {"arg": {"name": "w"}, "parameter_name": "weight_ih_l0"}}
 EXPORTED_PROGRAMS = {
     "a program that is not JSON": changed(".pt2", "models/model.json", b"[" * 100_000),
@@ -238,15 +242,12 @@ EXPORTED_PROGRAMS = {
     "a program with names of lists": graph_program([], [{"parameter": {"arg": {"name": []}}}]),
     "a call without inputs": graph_program([{"target": "torch.ops.aten.lstm.input"}]),
     "a call of numbers": graph_program([call(params=3, batch_first=4)], [WEIGHT]),
-    "a call of unknown tensors": graph_program(
-        [call(params={"as_tensors": [{"name": "x"}]})], [WEIGHT]
-    ),
+    "a call of unknown tensors": graph_program([call(params=tensors("x"))], [WEIGHT]),
     "a call of another cell": graph_program(
-        [call(params={"as_tensors": [{"name": "w"}]}) | {"target": "torch.ops.aten.gru.input"}],
-        [WEIGHT],
+        [call(params=tensors("w")) | {"target": "torch.ops.aten.gru.input"}], [WEIGHT]
     ),
     "axes that are a list": graph_program(
-        [call(params={"as_tensors": [{"name": "w"}]}, batch_first={"as_bool": [1]})], [WEIGHT]
+        [call(params=tensors("w"), batch_first={"as_bool": [1]})], [WEIGHT]
     ),
     "a program that is deflated": graph_program([0] * 2_000_000, compression=zipfile.ZIP_DEFLATED),
 }

@@ -1,12 +1,10 @@
 """Hostile ONNX models."""
 
-import contextlib
 import os
-import socket
 
 import numpy as np
 import onnx
-from files.hostile.case import EITHER, files
+from files.hostile.case import EITHER, bound, files, link_to
 from files.hostile.good import BESIDE, stored, varint, weights
 from onnx import TensorProto, helper, numpy_helper
 
@@ -29,6 +27,14 @@ def model_of(given=None, before=(), nodes=(), functions=()):
     made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 14)], ir_version=8)
     made.functions.extend(functions)
     return made
+
+
+def lstms(n, w):
+    """Return n nodes. w: the name of W, in which {} is the number of the node."""
+    return [
+        helper.make_node("LSTM", ["X", w.format(k), "R", "B"], [f"Y{k}"], f"lstm{k}", hidden_size=3)
+        for k in range(n)
+    ]
 
 
 # --------------------------------------------------------------------------------- other files
@@ -93,25 +99,12 @@ def beside_it(make, *places, **more):
 
 def claimed_again(path):
     """A megabyte of another file, claimed by 480 tensors."""
-    nodes = [
-        helper.make_node("LSTM", ["X", f"W{k}", "R", "B"], [f"Y{k}"], f"lstm{k}", hidden_size=3)
-        for k in range(480)
-    ]
-    made = model_of(nodes=nodes)
+    made = model_of(nodes=lstms(480, "W{}"))
     path.with_name(BESIDE).write_bytes(bytes(12 * 20_000 * 4))
     for k in range(480):
         tensor = TensorProto(name=f"W{k}", data_type=1, dims=[1, 12, 20_000])
         made.graph.initializer.append(stored(tensor, location=BESIDE))
     return made.SerializeToString()
-
-
-def to(target):
-    return lambda path: path.symlink_to(target)
-
-
-def a_socket(path):
-    with socket.socket(socket.AF_UNIX) as end, contextlib.chdir(path.parent):
-        end.bind(path.name)  # short, as a socket's has to be
 
 
 def linked_to_a_file(path):
@@ -128,12 +121,12 @@ ONE_FILE, NO_NUMBER = "external_data=False", "is not a number: .*external_data=F
 CUT = "it is cut short, or belongs to another model: .*external_data=False"
 PLACES = {
     "a link": (beside_it(linked_to_a_file), f"is a link: .*{ONE_FILE}"),
-    "a link to a device": (beside_it(to("/dev/zero")), f"is a link: .*{ONE_FILE}"),
-    "a link to nothing": (beside_it(to("nowhere")), f"is a link: .*{ONE_FILE}"),
-    "a link to itself": (beside_it(to(BESIDE)), f"is a link: .*{ONE_FILE}"),
+    "a link to a device": (beside_it(link_to("/dev/zero")), f"is a link: .*{ONE_FILE}"),
+    "a link to nothing": (beside_it(link_to("nowhere")), f"is a link: .*{ONE_FILE}"),
+    "a link to itself": (beside_it(link_to(BESIDE)), f"is a link: .*{ONE_FILE}"),
     "a folder": (beside_it(os.mkdir), f"is not a regular file: .*{ONE_FILE}"),
     "a FIFO": (beside_it(os.mkfifo), f"is not a regular file: .*{ONE_FILE}"),
-    "a socket": (beside_it(a_socket), f"cannot be read: .*{ONE_FILE}"),
+    "a socket": (beside_it(bound), f"cannot be read: .*{ONE_FILE}"),
     "a missing file": (beside_it(lambda path: None), f"does not exist: .*{ONE_FILE}"),
     "an empty file": (beside_it(of(0)), "needs 240 bytes, it has 0"),
     "a file of another model": (beside_it(of(200), ("length", "240")), CUT),
@@ -176,10 +169,14 @@ def claims(dims, nbytes=240, **more):
     return {"W": TensorProto(name="W", data_type=1, dims=dims, raw_data=bytes(nbytes), **more)}
 
 
+def chain_of(count, operator, names, **attributes):
+    """Compute n1, n2 ... each from the one before it."""
+    return [helper.make_node(operator, names(k), [f"n{k + 1}"], **attributes) for k in range(count)]
+
+
 def chain(operator, count, names=lambda k: [f"n{k}"], **attributes):
     """Compute W from n0 through many nodes."""
-    nodes = [helper.make_node(operator, names(k), [f"n{k + 1}"], **attributes)
-             for k in range(count)]  # fmt: skip
+    nodes = chain_of(count, operator, names, **attributes)
     return [*nodes, helper.make_node("Identity", [f"n{count}"], ["W"])]
 
 
@@ -329,6 +326,25 @@ NODES = {
            of_n0(**NUMBERS), one(operator, given, ["W"], **more), "node 'lstm': ")
        for k, (operator, given, more) in enumerate(NONSENSE)},
 }  # fmt: skip
+# What computes n60, the initial state, from n0, which has the state of one sequence for each of x.
+STATES = {
+    "a state that doubles": chain_of(60, "Concat", lambda k: [f"n{k}"] * 2, axis=0),
+    "a state of a long chain": chain_of(200, "Tile", lambda k: [f"n{k}", "twice"]),
+    "a state from itself": one("Concat", ["n60", "n0"], ["n60"], axis=0),
+    "a state that grows": one("Gather", ["n0", "all"], ["n60"], axis=2),
+    "a state that is not read": chain_of(5000, "Mul", lambda k: [f"n{k}"] * 2),
+}
+
+
+def with_state(nodes):
+    given = {"first": np.ones((1, 1, 3), "f4"), "twice": np.array([1, 1, 2]),
+             "all": np.zeros(1 << 10, "i8")}  # fmt: skip
+    before = [*one("Shape", ["X"], ["sizes"]), *one("Expand", ["first", "sizes"], ["n0"]), *nodes]
+    made = model_of(given, before)
+    made.graph.node[-1].input.extend(["", "n60"])
+    return made.SerializeToString()
+
+
 DEEP, TOO_MANY = "nested more than 100 deep", r"\d steps"
 FUNCTIONS = {
     "a function of itself": ([function("F0", [call("F0")])], DEEP),
@@ -378,6 +394,8 @@ CASES = {
              for name, (given, says) in GIVEN.items()}, ".onnx", kind="ONNX, "),
     **files({name: (lambda path, given=given, nodes=nodes: model(given, nodes), says)
              for name, (given, nodes, says) in NODES.items()}, ".onnx", kind="ONNX, "),
+    **files({name: (lambda path, nodes=nodes: with_state(nodes), "lstm")
+             for name, nodes in STATES.items()}, ".onnx", kind="ONNX, ", codes=EITHER),
     **files({name: (lambda path, made=made: model(nodes=[call("F0")], functions=made), says)
              for name, (made, says) in FUNCTIONS.items()}, ".onnx", kind="ONNX, "),
     **files(MODELS, ".onnx", kind="ONNX, "),

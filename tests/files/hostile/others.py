@@ -1,22 +1,11 @@
 """Under every suffix: not a regular file, a file of another format, an empty file."""
 
-import contextlib
 import os
-import socket
 
-from files.hostile.case import EITHER, files
+from files.hostile.case import EITHER, bound, files, link_to
 from files.hostile.good import LAYOUTS, good
 
 SUFFIXES = [suffix for suffix in LAYOUTS if suffix not in (".old.pt", ".pkl", ".data.onnx")]
-
-
-def to(target):
-    return lambda path: path.symlink_to(path.parent / target)
-
-
-def bound(path):
-    with socket.socket(socket.AF_UNIX) as end, contextlib.chdir(path.parent):
-        end.bind(path.name)  # short, as a socket's has to be
 
 
 IRREGULAR, KERNEL = "is not a regular file", "has 0 bytes: it is empty, or a file of the kernel"
@@ -24,14 +13,14 @@ NO_FILES = {
     "a FIFO": (os.mkfifo, IRREGULAR),
     "a folder": (os.mkdir, IRREGULAR),
     "a socket": (bound, IRREGULAR),
-    "a link to dev zero": (to("/dev/zero"), IRREGULAR),
-    "a link to dev null": (to("/dev/null"), IRREGULAR),
+    "a link to dev zero": (link_to("/dev/zero"), IRREGULAR),
+    "a link to dev null": (link_to("/dev/null"), IRREGULAR),
     "a link to itself": (lambda path: path.symlink_to(path), "does not exist"),
-    "a link to nothing": (to("nowhere"), "does not exist"),
+    "a link to nothing": (link_to("nowhere"), "does not exist"),
     # regular files without a size, or with one that is not that of their content
-    **{f"a link to {name}": (to(f"/proc/self/{name}"), KERNEL)
+    **{f"a link to {name}": (link_to(f"/proc/self/{name}"), KERNEL)
        for name in ("mem", "environ", "maps", "clear_refs")},
-    "a link to sys": to("/sys/devices/system/cpu/online"),
+    "a link to sys": link_to("/sys/devices/system/cpu/online"),
 }  # fmt: skip
 CONTENTS = {
     "no bytes": (b"", "has 0 bytes: it is empty, or"),

@@ -9,7 +9,6 @@ the larger makes a file of about a megabyte at the most.
 import io
 import json
 import pickle
-import re
 import struct
 import zipfile
 
@@ -17,12 +16,11 @@ import h5py
 import msgpack
 import numpy as np
 import onnx
-from files.hostile import modules, onnxes, pickles, trees
+from files.hostile import modules, onnxes, pickles, tensor_sets, trees
 from files.hostile.case import EITHER, Case
 from files.hostile.good import (
     BESIDE,
     HEADER,
-    MAGIC,
     allowed,
     archive,
     beside,
@@ -30,13 +28,14 @@ from files.hostile.good import (
     entries_of,
     entry,
     good,
+    indexed,
     members,
     numbers,
     stored,
     table,
-    varint,
     weights,
 )
+from files.hostile.hdf5 import first_text_again
 from onnx import helper
 
 NOTHING = {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]}
@@ -45,13 +44,9 @@ NOTHING = {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]}
 # ---------------------------------------------------------------------------------- named tensors
 
 
-def safetensors(names, metadata=None):
+def safetensors(names, **metadata):
     """Return a file of tensors without elements."""
-    told = {name: NOTHING for name in names}
-    if metadata:
-        told["__metadata__"] = metadata
-    text = json.dumps(told).encode()
-    return struct.pack("<Q", len(text)) + text
+    return tensor_sets.header(dict.fromkeys(names, NOTHING) | metadata, b"")
 
 
 def records(n):
@@ -60,12 +55,12 @@ def records(n):
     one = {"prefix": "", "layout": "torch", "options": {}, "spec": spec, "config": {}}
     entries = {f"{k}": one for k in range(n)}
     text = json.dumps({"schema": 1, "entries": entries})
-    return safetensors((f"{k}" for k in range(n)), {"rnnlayout": text})
+    return safetensors((f"{k}" for k in range(n)), __metadata__={"rnnlayout": text})
 
 
 def numpy_array(width=118):
-    told = b"{'descr': '<f4', 'fortran_order': False, 'shape': (0,)}".ljust(width - 1) + b"\n"
-    return b"\x93NUMPY\1\0" + struct.pack("<H", width) + told
+    told = b"{'descr': '<f4', 'fortran_order': False, 'shape': (0,)}"
+    return tensor_sets.array(told.ljust(width - 1) + b"\n")
 
 
 def long_headers(n):
@@ -96,35 +91,26 @@ def described_layers(n):
 ORDERED = b"ccollections\nOrderedDict\n"
 
 
-def views(n):
-    """n views of one storage, each a hundred times as large as it."""
-    many = b"".join(
-        b"U\6" + b"%06d" % k + b"ctorch._utils\n_rebuild_tensor_v2\n(" + pickles.storage(4)
-        + pickles.long(0) + pickles.sizes(100, 4) + pickles.sizes(0, 1) + b"\x89N" + b"tR"
-        for k in range(n)
-    )  # fmt: skip
-    return pickles.in_archive(b"\x80\x02}(" + many + b"u.")
+def key(k):
+    return b"U\6%06d" % k
 
 
-def large_views(n):
-    """n views of one storage of 1 KB, each of 64 MB."""
-    many = b"".join(
-        b"U\6" + b"%06d" % k + b"ctorch._utils\n_rebuild_tensor_v2\n(" + pickles.storage(4)
-        + pickles.long(0) + pickles.sizes(1 << 22, 4) + pickles.sizes(0, 1) + b"\x89N" + b"tR"
-        for k in range(n)
-    )  # fmt: skip
-    return pickles.in_archive(b"\x80\x02}(" + many + b"u.")
+def rebuilt(storage, shape, strides):
+    """Return the program of a tensor."""
+    place = storage + pickles.long(0) + pickles.sizes(*shape) + pickles.sizes(*strides)
+    return b"ctorch._utils\n_rebuild_tensor_v2\n(" + place + b"\x89NtR"
+
+
+def views(n, rows=100):
+    """n views of one storage, each so many times as large as it."""
+    view = rebuilt(pickles.storage(4), (rows, 4), (0, 1))
+    return pickles.in_archive(b"\x80\x02}(" + b"".join(key(k) + view for k in range(n)) + b"u.")
 
 
 def storages(n):
     """The older form, with n storages that are empty."""
-    many = b"".join(
-        b"U\6" + b"%06d" % k + b"ctorch._utils\n_rebuild_tensor_v2\n("
-        + pickles.storage(0, key=b"U\6" + b"%06d" % k) + pickles.long(0)
-        + pickles.sizes(0) + pickles.sizes(1) + b"\x89N" + b"tR"
-        for k in range(n)
-    )  # fmt: skip
-    made = pickles.in_old(b"\x80\x02}(" + many + b"u.").removesuffix(pickle.dumps([], 2))
+    many = (key(k) + rebuilt(pickles.storage(0, key=key(k)), (0,), (1,)) for k in range(n))
+    made = pickles.in_old(b"\x80\x02}(" + b"".join(many) + b"u.").removesuffix(pickle.dumps([], 2))
     return made + pickle.dumps([f"{k:06d}" for k in range(n)], 2) + bytes(8 * n)
 
 
@@ -134,7 +120,7 @@ def arrays_again(n):
     dtype = b"cnumpy\ndtype\n(U\2f4K\0K\1tR"
     state = b"(K\1" + pickles.long(100 * n) + b"\x85" + dtype + b"\x89"
     data = b"B" + struct.pack("<I", 400 * n) + bytes(400 * n)
-    many = (b"U\6%06d" % k + array + state + b"h\0tb" for k in range(n // 4))
+    many = (key(k) + array + state + b"h\0tb" for k in range(n // 4))
     return b"\x80\x02(" + data + b"q\0" + b"}(" + b"".join(many) + b"ut."
 
 
@@ -160,12 +146,15 @@ def in_pickle(program, form=pickles.in_archive):
     return form(b"\x80\x02" + program + b".", pickles.VALUES)
 
 
+def again(one, n):
+    """Return the program of a dict of n times the same."""
+    return modules.mapping((b"%06d" % k, one) for k in range(n))
+
+
 def module_again(n, form=pickles.in_archive):
     """A module with n tensors that is in another one n times."""
-    tensors = ((b"%06d" % k, b"h\7") for k in range(n))
-    first = modules.one_tensor() + b"q\7" + modules.module(parameters=modules.mapping(tensors))
-    many = modules.mapping((b"%06d" % k, b"h\5") for k in range(n))
-    return in_pickle(first + b"q\5" + modules.module(modules=many), form)
+    first = modules.one_tensor() + b"q\7" + modules.module(parameters=again(b"h\7", n))
+    return in_pickle(first + b"q\5" + modules.module(modules=again(b"h\5", n)), form)
 
 
 def hidden_buffers(n):
@@ -173,9 +162,7 @@ def hidden_buffers(n):
     texts = b"".join(modules.text(b"%06d" % k) for k in range(n))
     hidden = b"c__builtin__\nset\n](" + texts + b"e\x85Rq\5"
     one = modules.module(_non_persistent_buffers_set=b"h\5", _buffers=modules.PARAMETERS)
-    return in_pickle(hidden + modules.module(
-        modules=modules.mapping((b"%06d" % k, one) for k in range(n // 8))
-    ))  # fmt: skip
+    return in_pickle(hidden + modules.module(modules=again(one, n // 8)))
 
 
 def long_modules(n):
@@ -190,9 +177,7 @@ def long_modules(n):
 def rnns(n):
     """n RNNs, of which each says something about itself."""
     one = modules.module(parameters=modules.PARAMETERS, num_layers=pickles.long(10**9))
-    return in_pickle(
-        modules.module(modules=modules.mapping((b"%06d" % k, one) for k in range(n // 8)))
-    )
+    return in_pickle(modules.module(modules=again(one, n // 8)))
 
 
 def programs(n):
@@ -248,26 +233,18 @@ def nested_keys(n):
 def handles(n):
     """n handles of one block with n entries."""
     data = block({"": HEADER, **{f"{k:06d}": entry((0,), 0, 0) for k in range(n)}})
-    handle = varint(0) + varint(len(data) - 5)
-    index, none = block({f"{k:06d}": handle for k in range(n)}), block({})
-    footer = varint(len(data)) + varint(len(none) - 5)
-    footer += varint(len(data) + len(none)) + varint(len(index) - 5)
-    return data + none + index + footer.ljust(40, b"\0") + MAGIC
+    return indexed(data, [f"{k:06d}" for k in range(n)])
 
 
-def entries_again(n):
+def entries_again(n, layout="torch"):
     """An RNN, and n tensors at the same 400 n bytes."""
-    one = entry((100 * n,), 0, 400 * n)
-    many = {f"{k:06d}": one for k in range(n)}
-    return table(entries_of(weights("torch")) | many), numbers() + bytes(400 * n)
+    many = {f"{k:06d}": entry((100 * n,), 0, 400 * n) for k in range(n)}
+    return table(entries_of(weights(layout)) | many), numbers(layout) + bytes(400 * n)
 
 
 def saved_variables(n):
     """A SavedModel with n variables at the same 400 n bytes."""
-    one = entry((100 * n,), 0, 400 * n)
-    many = {f"{k:06d}": one for k in range(n)}
-    index = table(entries_of(weights("keras")) | many)
-    return good(".pb"), (index, numbers("keras") + bytes(400 * n))
+    return good(".pb"), entries_again(n, "keras")
 
 
 def subgraphs(n):
@@ -324,13 +301,9 @@ def texts(group, name, values):
 
 def texts_again(n):
     """n / 2 names of layers in one place, of 1 KB."""
-    n //= 2
-    made = bytearray(h5(lambda file: texts_of(file, ["x" * 1000, *["y"] * n])))
-    heaps = [match.start().to_bytes(8, "little") for match in re.finditer(b"GCOL", made)]
-    first = (1000).to_bytes(4, "little")
-    (at,) = (made.index(first + heap) for heap in heaps if first + heap in made)
-    made[at + 16 : at + 16 * n + 16] = bytes(made[at : at + 16]) * n
-    return bytes(made)
+    return first_text_again(
+        h5(lambda file: texts_of(file, ["x" * 1000, *["y"] * (n // 2)])), n // 2
+    )
 
 
 def texts_of(file, values):
@@ -397,19 +370,14 @@ def models(n):
 
 def kinds(n):
     """n / 4 layers of as many classes, with a group for each."""
-    parts = members(good(".keras"))
+    layers = [{"class_name": f"Kind{k}x", "config": {"name": f"{k}"}} for k in range(n // 4)]
+    parts = members(keras(lambda others: others.extend(layers)))
 
     def change(file):
         for k in range(n // 4):
             file.create_group(f"layers/kind_{k}x")
 
-    inside = h5(change, parts["model.weights.h5"])
-    made = keras(
-        lambda layers: layers.extend(
-            {"class_name": f"Kind{k}x", "config": {"name": f"{k}"}} for k in range(n // 4)
-        )
-    )
-    return archive(members(made) | {"model.weights.h5": inside})
+    return archive(parts | {"model.weights.h5": h5(change, parts["model.weights.h5"])})
 
 
 def empty_lists(n):
@@ -425,8 +393,8 @@ def zeros_in_zeros(n):
         file.create_dataset("aside", shape, "f4", chunks=shape, compression="gzip")[:] = 0
 
     parts = members(good(".keras"))
-    inside = h5(change, parts["model.weights.h5"])
-    return archive(parts | {"model.weights.h5": inside}, zipfile.ZIP_DEFLATED)
+    parts["model.weights.h5"] = h5(change, parts["model.weights.h5"])
+    return archive(parts, zipfile.ZIP_DEFLATED)
 
 
 def keras(change, compression=zipfile.ZIP_STORED):
@@ -451,12 +419,11 @@ def classes(n):
 
 def equal_names(n):
     """n recurrent layers of one name."""
-    (one,) = (
-        layer
-        for layer in json.loads(members(good(".keras"))["config.json"])["config"]["layers"]
-        if layer["class_name"] == "LSTM"
-    )
-    return keras(lambda layers: layers.extend([one] * n))
+
+    def change(layers):
+        layers += [layer for layer in layers if layer["class_name"] == "LSTM"] * n
+
+    return keras(change)
 
 
 # ------------------------------------------------------------------------------------------- ONNX
@@ -471,21 +438,12 @@ def sequence(n):
 
 def uses(n):
     """n recurrent nodes whose weights are at the end of a chain of 90 nodes."""
-    chain = onnxes.chain("Identity", 90)
-    nodes = [
-        helper.make_node("LSTM", ["X", "W", "R", "B"], [f"Y{k}"], f"lstm{k}", hidden_size=3)
-        for k in range(n)
-    ]
-    return onnxes.model(onnxes.of_n0(), chain, nodes)
+    return onnxes.model(onnxes.of_n0(), onnxes.chain("Identity", 90), onnxes.lstms(n, "W"))
 
 
 def claims(n):
     """n / 4 recurrent nodes, each with its own W: all are the same bytes of another file."""
-    nodes = [
-        helper.make_node("LSTM", ["X", f"W{k}", "R", "B"], [f"Y{k}"], f"lstm{k}", hidden_size=3)
-        for k in range(n // 4)
-    ]
-    made = onnxes.model_of(nodes=nodes)
+    made = onnxes.model_of(nodes=onnxes.lstms(n // 4, "W{}"))
     for k in range(n // 4):
         tensor = onnx.TensorProto(name=f"W{k}", data_type=1, dims=[1, 12, 5])
         made.graph.initializer.append(stored(tensor, location=BESIDE, offset=0, length=240))
@@ -571,7 +529,7 @@ PRODUCTS = {
     "zeros in zeros.keras": zeros_in_zeros,
     "graphs.onnx": graphs,
     "views.pt": views,
-    "large views.pt": large_views,
+    "large views.pt": lambda n: views(n, 1 << 22),  # of 64 MB each
     "a module again.module.pt": module_again,
     "a module again.old.module.pt": lambda n: module_again(n, pickles.in_old),
     "hidden buffers.pt": hidden_buffers,

@@ -11,11 +11,11 @@ from files.hostile.good import (
     HEADER,
     MAGIC,
     beside,
-    block,
     entries_of,
     entry,
     field,
     good,
+    indexed,
     numbers,
     table,
     varint,
@@ -144,13 +144,7 @@ def longer(key_nbytes, count):
     first = b"\0" + varint(len(key)) + b"\0" + key
     more = varint(len(key) - 1) + b"\1\0b"
     data = first + more * count + bytes(4) + (1).to_bytes(4, "little") + bytes(5)
-    above = block({"": varint(0) + varint(len(data) - 5)})
-    return (
-        data
-        + above
-        + (bytes(2) + varint(len(data)) + varint(len(above) - 5)).ljust(40, b"\0")
-        + MAGIC
-    )
+    return indexed(data, [""])
 
 
 INDEX = {
@@ -226,12 +220,12 @@ PARAMS = {
     "bytes behind": params(nd()) + b"a",
     "a sparse array": params(nd(stype=1)),
     "of MXNet 0": params(nd(magic=2)),
-    "a dtype that does not exist": params(nd(kind=99)),
-    "a negative dtype": params(nd(kind=-1)),
+    "a dtype that does not exist": (params(nd(kind=13)), r"array 0: shape \(2,\) or dtype 13 is d"),
+    "a negative dtype": (params(nd(kind=-1)), r"shape \(2,\) or dtype -1 is damaged"),
     "a shape of a petabyte": params(nd((1 << 48,))),
     "a product of 2**64": params(nd((1 << 32, 1 << 32))),
-    "a negative size": params(nd((-2,))),
-    "two negative sizes": params(nd((-1, -2))),
+    "a negative size": (params(nd((-2,))), r"array 0: shape \(-2,\) or dtype 0 is damaged"),
+    "two negative sizes": (params(nd((-1, -2, 0))), r"shape \(-1, -2, 0\) or dtype 0 is damaged"),
     "2**31 axes": params(nd(ndim=2**31 - 1)),
     "33 axes": params(nd((1,) * 33)),
     "no axes": params(nd(ndim=0)),

@@ -75,20 +75,15 @@ def encrypted(parts):
     return of(parts, stored=bytes(12) + first, flags=1, size=len(first))
 
 
-def later(parts):
-    """The directory is not at the place that the end record names."""
-    data = bytearray(archive(parts))
-    at = data.rindex(b"PK\5\6")
-    struct.pack_into("<I", data, at + 16, 1 << 31)
-    return bytes(data)
+def with_end(form, at, *numbers):
+    """Return a function that makes an archive with other numbers in its end record."""
 
+    def make(parts):
+        data = bytearray(archive(parts))
+        struct.pack_into(form, data, data.rindex(b"PK\5\6") + at, *numbers)
+        return bytes(data)
 
-def counted(parts):
-    """An end record that claims 65535 members."""
-    data = bytearray(archive(parts))
-    at = data.rindex(b"PK\5\6")
-    struct.pack_into("<HH", data, at + 8, 65535, 65535)
-    return bytes(data)
+    return make
 
 
 def zip64(**lies):
@@ -100,13 +95,11 @@ def zip64(**lies):
         extra = struct.pack("<HHQQQ", 1, 24, *values)
         most = (1 << 32) - 1
         for k, (name, data) in enumerate(parts.items()):
-            if k == 0:
-                made.add(name, data)
+            made.add(name, data, crc=zlib.crc32(data) if k else 0)
+            if k == 0:  # its entry in the directory is replaced
                 made.directory.clear()
                 made.count = 0
                 made.add(name, b"", size=most, packed=most, at=most, extra=extra)
-            else:
-                made.add(name, data, crc=zlib.crc32(data))
         return bytes(made)
 
     return make
@@ -141,7 +134,7 @@ MAKERS = {
     "no lzma": (lambda p: of(p, method=zipfile.ZIP_LZMA), "method 14, which is not|compressed"),
     "no bzip2": (lambda p: of(p, method=zipfile.ZIP_BZIP2), "method 12, which is not|compressed"),
     "no deflate": lambda p: of(p, method=DEFLATED),
-    "a directory that does not exist": later,
+    "a directory that does not exist": with_end("<I", 16, 1 << 31),
     "Zip64, a size": zip64(size=1 << 62, packed=1 << 62),
     "Zip64, a negative place": zip64(at=(1 << 64) - 1),
     "Zip64, a place beyond the end": zip64(at=1 << 62),
@@ -156,7 +149,7 @@ WAYS_OUT = ["../mark", "/tmp/rnnlayout-mark", "a/../../mark", "..\\mark", "C:\\m
 # These contain an RNN. Names lead nowhere, and the directory's count is not needed.
 INTACT = {
     "names that lead out": lambda p: archive({**p, **dict.fromkeys(WAYS_OUT, bytes(3))}),
-    "members that are not there": counted,
+    "members that are not there": with_end("<HH", 8, 65535, 65535),
 }
 # Archives of torch that torch itself does not write.
 TORCH = {

@@ -1,17 +1,25 @@
 """Compare what Keras models compute, and what their HDF5 files contain."""
 
 import json
+import shutil
 
 import h5py
 import keras
 import numpy as np
+import pytest
 from files.hostile.good import archive, members
+from files.hostile.limits import limited
+
+import rnnlayout as rl
 
 # Both sides compute in float32. A sum in a gate has at most 8 + 5 + 2 terms below 1, so it errs by
 # at most 15 units in the last place on each side. A state passes at most 8 steps of 3 layers. A
 # gate passes on at most a quarter of the error of 5 units and 8 inputs with weights of 0.4, which
 # is 13 * 0.4 / 4 = 1.3 times the error, and averages of the states do not increase it.
 TOLERANCE = 2 * 15 * 2.0**-24 * 8 * 3 * 1.3
+# For Keras 2's hard_sigmoid each term has one more rounding on one side, that of its weight. Inputs
+# are 4 times as large, and so are the roundings. The slope, 0.2, is less than a quarter.
+ONE_MORE = 4 * TOLERANCE * 16 / 15
 
 
 def flat(outputs):
@@ -28,6 +36,18 @@ def computes(model, x, calls, tolerance=TOLERANCE):
             assert a.shape == b.shape
             assert np.abs(b).max() > 100 * tolerance
             assert np.abs(a - b).max() <= tolerance
+
+
+def layer_of(config, k):
+    return config["config"]["layers"][k]
+
+
+def refused(source, error, why, **more):
+    """Assert that a conversion is refused, within the limits, and writes nothing."""
+    new = source.with_name(f"new{source.suffix}")
+    with limited(), pytest.raises(error, match=why):
+        rl.convert_file(source, new, **{"to": "keras"} | more)
+    assert not new.exists()
 
 
 def charset(attribute):
@@ -56,21 +76,23 @@ def tree(path):
     return found
 
 
-def changed_text(text, change):
-    """change: changes the config in place; or its text is replaced by it."""
-    if isinstance(change, str):
-        return change.encode()
-    config = json.loads(text)
-    change(config)
-    return json.dumps(config).encode()
+def changed(source, folder, change):
+    """Copy a model, an .h5 file or an archive, to a folder, and change its config there. change:
+    a function that does so in place, or a text to replace it."""
 
+    def new(text):
+        if isinstance(change, str):
+            return change.encode()
+        config = json.loads(text)
+        change(config)
+        return json.dumps(config).encode()
 
-def change_config(path, change):
-    """Change the config of a model, an .h5 file or an archive."""
+    path = folder / f"changed{source.suffix}"
+    shutil.copy(source, path)
     if path.suffix == ".keras":
         parts = members(path.read_bytes())
-        text = changed_text(parts["config.json"], change)
-        path.write_bytes(archive(parts | {"config.json": text}))
-        return
-    with h5py.File(path, "r+") as file:
-        file.attrs["model_config"] = changed_text(file.attrs["model_config"], change)
+        path.write_bytes(archive(parts | {"config.json": new(parts["config.json"])}))
+    else:
+        with h5py.File(path, "r+") as file:
+            file.attrs["model_config"] = new(file.attrs["model_config"])
+    return path

@@ -44,14 +44,6 @@ def sequential(rnn):
     ])  # fmt: skip
 
 
-def first_layer_knows_the_shape(rnn):
-    return Sequential([rnn.GRU(4, input_shape=(T, IN), name="first"), Dense(2)])
-
-
-def any_length(rnn):
-    return Sequential([Input((None, IN)), rnn.LSTM(5, return_sequences=True), rnn.GRU(2)])
-
-
 def text(rnn):
     return Sequential([
         layers.Embedding(11, IN, input_length=T, input_shape=(T,)), layers.SpatialDropout1D(0.3),
@@ -192,10 +184,9 @@ def hard_cells(rnn):
 MODELS = {
     f.__name__: f
     for f in (
-        sequential, first_layer_knows_the_shape, any_length, text, every_merge_mode,
-        backward_layer, several_inputs, encoder_decoder, states_of_a_gru, states_both_ways, nested,
-        nested_in_sequential, nested_partly_frozen, time_distributed_models,
-        time_distributed_layers, backwards, stateful, shared,
+        sequential, text, every_merge_mode, backward_layer, several_inputs, encoder_decoder,
+        states_of_a_gru, states_both_ways, nested, nested_in_sequential, nested_partly_frozen,
+        time_distributed_models, time_distributed_layers, backwards, stateful, shared,
     )
 }  # fmt: skip
 # models with Keras 2's hard_sigmoid: the model, the layers of its RNNs, and those of the twin
@@ -223,14 +214,9 @@ def write(name, folder):
 def write_model(make, kind, kind_of_twin, folder):
     """Save the model make(kind); its twin is make(kind_of_twin). Returns as write() does."""
     name = make.__name__
-    rng = np.random.default_rng(list(name.encode()))
     tf_keras.backend.clear_session()  # numbers layers from the first one again
     old = make(kind)
-    for weight in old.weights:
-        variance = "variance" in weight.name
-        weight.assign(
-            rng.uniform(0.5 if variance else -WEIGHT, 1.5 if variance else WEIGHT, weight.shape)
-        )
+    fill(old, list(name.encode()))
     model, weights = folder / f"{name}.h5", folder / f"{name}_weights.h5"
     old.compile("adam", "mse", metrics=["mae"])
     old.optimizer.build(old.trainable_variables)
@@ -240,6 +226,14 @@ def write_model(make, kind, kind_of_twin, folder):
     twin = make(kind_of_twin)
     twin.load_weights(weights)
     return model, weights, twin
+
+
+def fill(model, seed=1):
+    rng = np.random.default_rng(seed)
+    for weight in model.weights:
+        variance = 1 if "variance" in weight.name else 0  # from 1/2 to 3/2
+        most = 0.5 if variance else WEIGHT
+        weight.assign(rng.uniform(variance - most, variance + most, weight.shape))
 
 
 def inputs_of(name, model):

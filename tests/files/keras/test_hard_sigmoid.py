@@ -1,6 +1,6 @@
-"""Keras 2's hard_sigmoid is another function in Keras 3: the gates' weights compensate for it.
+"""Which weights compensate for Keras 2's hard_sigmoid, which is another function in Keras 3.
 
-tf_keras computes the right results with its own layers.
+That Keras 3 then computes the same shows test_model.py.
 """
 
 import functools
@@ -12,18 +12,13 @@ import numpy as np
 import pytest
 import tf_keras
 from files.keras import old_models as old
-from files.keras.comparison import TOLERANCE, change_config, computes, flat, tree
-from marks import in_turn, sample
+from files.keras.comparison import ONE_MORE, changed, computes, flat, layer_of, refused, tree
 from oracles.frameworks import KERAS_NOISE
 
 import rnnlayout as rl
 
 pytestmark = [KERAS_NOISE, pytest.mark.filterwarnings("ignore::UserWarning:keras")]
 
-# TOLERANCE allows a gate's sum 15 roundings on each side. Here each term has one more on one side,
-# that of its weight. Inputs are 4 times as large, and so are the roundings. The slope, 0.2, is less
-# than the quarter in TOLERANCE.
-ONE_MORE = 4 * TOLERANCE * 16 / 15
 # Keras's documentation of get_weights(): i f c o, and z r h, of which c and h are for tanh.
 SCALED = {"lstm": [True, True, False, True], "gru": [True, True, False]}
 
@@ -33,37 +28,6 @@ def written(tmp_path_factory):
     """Return a function: the name of a model -> what old.write_model() returns, written once."""
     folder = tmp_path_factory.mktemp("hard_sigmoid")
     return functools.cache(lambda name: old.write_model(*old.HARD_MODELS[name], folder))
-
-
-@pytest.fixture(scope="module", params=sample(old.HARD_MODELS, 5))
-def case(request, written):
-    """A model's file, inputs with the right outputs, and a version of Keras; some gates are
-    saturated."""
-    name, version = request.param, dict(in_turn(old.HARD_MODELS, old.WORDS))[request.param]
-    model, _, twin = written(name)
-    x = old.inputs_of(name, twin)
-    x = [4 * part for part in x] if isinstance(x, list) else x if x.dtype.kind == "i" else 4 * x
-    return model, x, [flat(twin(x))], version
-
-
-def test_keras_3_computes_the_same(case, tmp_path):
-    model, x, calls, version = case
-    source, new = tmp_path / "old.h5", tmp_path / "new.h5"
-    shutil.copy(model, source)
-    old.reword(source, old.WORDS[version], version)
-    done = rl.convert_file(source, new, to="keras")
-    assert any("hard_sigmoid" in report.reason for report in done.reports.values())
-    computes(keras.models.load_model(new), x, calls, ONE_MORE)
-
-
-def test_an_archive(case, tmp_path):
-    model, x, calls, _ = case
-    done = rl.convert_file(model.with_suffix(".keras"), tmp_path / "new.keras", to="keras")
-    assert any("hard_sigmoid" in report.reason for report in done.reports.values())
-    computes(keras.models.load_model(tmp_path / "new.keras"), x, calls, ONE_MORE)
-
-
-# ---------------------------------------------------------------------------------- which weights
 
 
 @pytest.fixture(scope="module")
@@ -154,16 +118,11 @@ def one_layer(path, kind="LSTM", fill=0.25):
     return path
 
 
-def layer_of(config, k):
-    return config["config"]["layers"][k]
-
-
 @pytest.mark.parametrize("kind", ["LSTM", "GRU"])
 def test_exact_refuses(tmp_path, kind):
-    source = one_layer(tmp_path / "old.h5", kind)
     count = {"LSTM": 3 * 4 * (3 + 4 + 1), "GRU": 2 * 4 * (3 + 4 + 2)}[kind]
-    with pytest.raises(rl.LossyError, match=f"'rnn' has the hard_sigmoid of Keras 2.* {count} w"):
-        rl.convert_file(source, tmp_path / "new.h5", to="keras", exact=True)
+    refused(one_layer(tmp_path / "old.h5", kind), rl.LossyError,
+            f"'rnn' has the hard_sigmoid of Keras 2.* {count} w", exact=True)  # fmt: skip
     done = rl.convert_file(
         one_layer(tmp_path / "zero.h5", kind, 0), tmp_path / "new.h5", to="keras", exact=True
     )
@@ -171,17 +130,13 @@ def test_exact_refuses(tmp_path, kind):
 
 
 def test_too_large(tmp_path):
-    source = one_layer(tmp_path / "old.h5", fill=3e38)
-    with pytest.raises(rl.LossyError, match=r"a weight of 'rnn' is infinite, times 1\.2"):
-        rl.convert_file(source, tmp_path / "new.h5", to="keras")
-    tf_keras.backend.set_floatx("float64")
-    try:
-        source = one_layer(tmp_path / "old.h5", fill=1.7e308)
-    finally:
-        tf_keras.backend.set_floatx("float32")
-    with pytest.raises(rl.LossyError, match=r"a weight of 'rnn' is infinite, times 1\.2"):
-        rl.convert_file(source, tmp_path / "new.h5", to="keras")
-    assert [path.name for path in tmp_path.iterdir()] == ["old.h5"]
+    for dtype, fill in (("float32", 3e38), ("float64", 1.7e308)):
+        tf_keras.backend.set_floatx(dtype)
+        try:
+            source = one_layer(tmp_path / "old.h5", fill=fill)
+        finally:
+            tf_keras.backend.set_floatx("float32")
+        refused(source, rl.LossyError, r"a weight of 'rnn' is infinite, times 1\.2")
 
 
 @pytest.mark.parametrize("change", [
@@ -190,17 +145,13 @@ def test_too_large(tmp_path):
     lambda c: layer_of(c, 1)["config"].update(activation="hard_sigmoid"),
 ], ids=["a class of its own", "a function", "the candidate's"])  # fmt: skip
 def test_what_cannot_be_made_up_for(tmp_path, change):
-    source = one_layer(tmp_path / "old.h5")
-    change_config(source, change)
-    with pytest.raises(rl.LossyError, match=r"sequential\w*/rnn has \w+='hard_sigmoid', clip"):
-        rl.convert_file(source, tmp_path / "new.h5", to="keras")
+    source = changed(one_layer(tmp_path / "old.h5"), tmp_path, change)
+    refused(source, rl.LossyError, r"sequential\w*/rnn has \w+='hard_sigmoid', clip")
 
 
 def test_a_config_of_more_layers_than_there_are_weights(tmp_path):
-    source = one_layer(tmp_path / "old.h5")
     hard = {"name": "dense", "units": 2, "recurrent_activation": "hard_sigmoid"}
-    change_config(source, lambda c: layer_of(c, 2).update(class_name="LSTM", config=hard))
-    with pytest.raises(
-        rl.FileError, match=r"'dense': the file has weights of 0 cells, its config has 1 cells"
-    ):
-        rl.convert_file(source, tmp_path / "new.h5", to="keras")
+    source = changed(one_layer(tmp_path / "old.h5"), tmp_path,
+                     lambda c: layer_of(c, 2).update(class_name="LSTM", config=hard))  # fmt: skip
+    refused(source, rl.FileError,
+            "'dense': the file has weights of 0 cells, its config has 1 cells")  # fmt: skip

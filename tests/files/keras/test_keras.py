@@ -4,13 +4,16 @@ import functools
 import gc
 import weakref
 
+import h5py
 import numpy as np
 import pytest
 import tf_keras
+from files.hostile.good import good
+from files.hostile.hdf5 import MODEL
+from files.keras.comparison import changed, layer_of
+from files.outputs import assert_computes
 from keras.src.saving import serialization_lib
 from oracles.frameworks import KERAS_NOISE, H, I, N, T, fill_keras, keras, normal, seeded
-from oracles.reference import forward, from_onnx
-from oracles.some import same_bits
 
 import rnnlayout as rl
 
@@ -99,17 +102,6 @@ def as_numpy(layer, x):
     return layer(x).numpy().swapaxes(0, 1)
 
 
-def far(a, b, weights, x):
-    """Return the difference of two runs of one network, in units of what rounding explains: each
-    may be off by the error in reference.Rounded, so the two by twice that."""
-    spec = weights.spec
-    zeros = np.zeros((spec.num_layers * spec.num_directions, x.shape[1], spec.hidden_size), "f4")
-    c0 = zeros if spec.cell == "lstm" else None
-    expected = forward(from_onnx(rl.convert(weights, to="onnx"), spec), spec, x, zeros, c0).y
-    assert a.shape == b.shape == expected.value.shape
-    return (np.abs(a.astype(np.float64) - b) / (2 * expected.error)).max()
-
-
 def same_arrays(weights, layer):
     arrays = [
         keras.ops.convert_to_numpy(v) if isinstance(layer, keras.Layer) else v.numpy()
@@ -119,12 +111,11 @@ def same_arrays(weights, layer):
     return len(arrays) == len(ours) and all(map(np.array_equal, arrays, ours))
 
 
-def is_the_layer(weights, layer, spec):
+def assert_is_the_layer(weights, layer, spec):
     assert weights.spec.replace(bias=spec.bias) == spec and weights.layout.name == "keras"
     assert weights.config == {} and same_arrays(weights, layer)
     x = normal(seeded("x", spec), T, N, spec.input_size)
-    y = weights.rnn()(x.swapaxes(0, 1))[0]  # (N, T, ...) as in Keras
-    return far(as_numpy(layer, x), y.swapaxes(0, 1), weights, x) <= 1
+    assert_computes(weights, as_numpy(layer, x), x)
 
 
 @pytest.mark.parametrize("name", ["model.h5", "model.keras"])
@@ -134,7 +125,7 @@ def test_a_model_is_read(files, kit, name):
     found = rl.load(folder / name)
     assert set(found) == set(layers) and not found.refused and not found.notes
     for entry, (layer, spec) in layers.items():
-        assert is_the_layer(found[entry], layer, spec), entry
+        assert_is_the_layer(found[entry], layer, spec)
 
 
 def test_an_archive_of_a_subclass_of_model_is_read_as_its_weights_alone(tmp_path):
@@ -156,17 +147,17 @@ def test_an_archive_of_a_subclass_of_model_is_read_as_its_weights_alone(tmp_path
     model.save(tmp_path / "model.keras")
     found = rl.load(tmp_path / "model.keras")
     assert [name.split("/")[-1] for name in sorted(found)] == ["upper", "words"]
-    assert ["activation tanh, recurrent activation sigmoid" in note for note in found.notes] == [
-        True
-    ]
+    (note,) = found.notes
+    assert "activation tanh, recurrent activation sigmoid" in note
     for name, layer in zip(sorted(found), (model.stack[0], model.words), strict=True):
         assert same_arrays(found[name], layer)
     gated = rl.load(tmp_path / "model.keras", recurrent_activation="hard_sigmoid")
     assert gated["words"].spec.recurrent_activation == "hard_sigmoid"
-    ((note,), told) = gated.notes, rl.load(tmp_path / "model.keras", activation="relu")
+    (note,) = gated.notes
     assert "config: activation tanh, go_backwards=False, merge_mode='concat' assumed" in note
-    assert told["words"].spec.activation == "relu"
-    assert ["config: recurrent activation sigmoid" in note for note in told.notes] == [True]
+    told = rl.load(tmp_path / "model.keras", activation="relu")
+    (note,) = told.notes
+    assert told["words"].spec.activation == "relu" and "config: recurrent activation" in note
 
 
 @pytest.mark.parametrize(
@@ -179,9 +170,8 @@ def test_weights_alone_are_read_by_their_shapes(files, kit, name):
     found = rl.load(folder / name)
     assert all("tanh or relu" in str(error) for error in found.undecided.values())
     assert len(found.undecided) == 2 and len(found.names) == len(layers) and not found.refused
-    assert ["activation tanh, recurrent activation sigmoid" in note for note in found.notes] == [
-        True
-    ]
+    (note,) = found.notes
+    assert "activation tanh, recurrent activation sigmoid" in note
     for entry, weights in rl.load(folder / name, cell="rnn_tanh").items():
         own = [k for k, (layer, _) in layers.items() if same_arrays(weights, layer)]
         assert len(own) == 1
@@ -192,16 +182,15 @@ def test_weights_alone_are_read_by_their_shapes(files, kit, name):
         layer, spec = layers[own[0]]
         if spec != weights.spec and spec.bias != "none":
             weights = rl.load(folder / name, spec, prefix=entry)[entry]
-        assert is_the_layer(weights, layer, spec), entry
+        assert_is_the_layer(weights, layer, spec)
 
 
 # ------------------------------------------------------------------------------- written by us
 
 
 WRITTEN = {
-    "early": rl.Spec(
-        "lstm", I, H
-    ),  # before a stack, and yet after its first layer in Keras's order
+    # before a stack, and yet after its first layer in Keras's order
+    "early": rl.Spec("lstm", I, H),
     "deep": rl.Spec("lstm", I, H, 3),
     "plain": rl.Spec("lstm", I, H),
     "bare": rl.Spec("lstm", I, H, bias="none"),
@@ -234,8 +223,7 @@ def same_outputs(model, entries):
     xs = [normal(seeded("x", name), T, N, w.spec.input_size) for name, w in entries.items()]
     ys = model([np.ascontiguousarray(x.swapaxes(0, 1)) for x in xs])
     for x, y, weights in zip(xs, ys, entries.values(), strict=True):
-        y = keras.ops.convert_to_numpy(y).swapaxes(0, 1)
-        assert far(y, weights.rnn()(x)[0], weights, x) <= 1, weights
+        assert_computes(weights, keras.ops.convert_to_numpy(y).swapaxes(0, 1), x)
 
 
 @pytest.mark.parametrize("suffix", [".h5", ".keras"])
@@ -258,12 +246,8 @@ def test_load_finds_the_weights_of_each_layer_as_keras_does(written):
     folder, _ = written
     model = keras.models.load_model(folder / "model.keras", compile=False)
     found = rl.load(folder / "model.keras")
-    assert len(found) == sum(
-        not isinstance(layer, keras.layers.InputLayer) for layer in model.layers
-    )
-    for name, weights in found.items():
-        theirs = rl.Weights(model.get_layer(name))
-        assert same_bits(dict(weights), dict(theirs)), name
+    layers = [one for one in model.layers if not isinstance(one, keras.layers.InputLayer)]
+    assert {one.name: rl.Weights(one) for one in layers} == dict(found)
 
 
 class ReusedAddresses:
@@ -294,7 +278,7 @@ def test_keras_loads_bidirectional_layers_whatever_their_addresses(tmp_path, mon
     model = keras.models.load_model(tmp_path / "model.keras", compile=False)
     gc.unfreeze()
     for name, weights in entries.items():
-        assert same_bits(dict(rl.Weights(model.get_layer(name))), dict(weights))
+        assert rl.Weights(model.get_layer(name)) == weights
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64"])
@@ -311,10 +295,6 @@ def test_other_dtypes(tmp_path, dtype):
     for w in (again, rl.load(tmp_path / "c.keras")["own"]):
         assert w.spec == weights.spec
         assert all(w[name].tobytes() == weights[name].tobytes() for name in weights)
-    if dtype == "bfloat16":
-        with pytest.raises(rl.LayoutError, match=r"legacy \.h5 cannot store"):
-            rl.save(tmp_path / "a.h5", weights)
-        assert not (tmp_path / "a.h5").exists()
 
 
 def test_what_changes_outputs_goes_along(tmp_path):
@@ -328,9 +308,9 @@ def test_what_changes_outputs_goes_along(tmp_path):
     found = rl.load(tmp_path / "a.keras")
     assert found["back"].config == {"go_backwards": True}
     assert found["summed"].config == {"merge_mode": "sum"}
-    backwards = rl.Weights(found["back"])
-    backwards.config, y = {}, found["back"].rnn()(x.swapaxes(0, 1))[0]
-    assert far(as_numpy(layer, x), y.swapaxes(0, 1), backwards, x[::-1]) <= 1
+    forwards = rl.Weights(found["back"])
+    forwards.config = {}
+    assert_computes(forwards, as_numpy(layer, x), x[::-1].copy())
     rl.save(tmp_path / "b.h5", dict(found))
     again = keras.models.load_model(tmp_path / "b.h5", compile=False)
     for ours, theirs, wide in ((again.layers[2], layer, I), (again.layers[3], summed, H)):
@@ -388,3 +368,35 @@ def test_what_belongs_to_no_rnn_is_named(suffix, tmp_path):
     assert len(found.others) == 2 and all("head" in n or "dense" in n for n in found.others)
     done = rl.convert_file(tmp_path / f"a{suffix}", tmp_path / "b.npz", to="cudnn")
     assert done.left_out == found.others
+
+
+# --------------------------------------------------------- odd but honest; the others of hostile/
+
+
+@pytest.fixture
+def good_h5(tmp_path):
+    path = tmp_path / "a.h5"
+    path.write_bytes(good(".h5"))
+    return path
+
+
+def test_an_array_in_chunks_in_the_other_byte_order(good_h5):
+    with h5py.File(good_h5, "r+") as file:
+        value = file[MODEL][()]
+        del file[MODEL]
+        file.create_dataset(MODEL, data=value.astype(">f4"), chunks=(2, 5), compression="gzip")
+    kernel = rl.load(good_h5)["lstm"]["kernel"]
+    assert np.array_equal(kernel, value) and kernel.dtype.isnative
+
+
+@pytest.mark.parametrize("kind", ["Dense", "Bidirectional"])
+def test_a_backward_layer_of_another_class(kind, good_h5, tmp_path):
+    """This was a KeyError."""
+
+    def change(config):
+        lstm = layer_of(config, 1)
+        both = {"layer": dict(lstm), "backward_layer": {"class_name": kind, "config": {}}}
+        lstm.update(class_name="Bidirectional", config={"name": "lstm", **both})
+
+    with pytest.raises(rl.LossyError, match=f"is a cell of class '{kind}'"):
+        rl.load(changed(good_h5, tmp_path, change))

@@ -6,6 +6,8 @@ tf_keras computes the right results with its own layers, Keras 3 with the conver
 import functools
 import json
 import shutil
+from pathlib import Path
+from typing import NamedTuple
 
 import h5py
 import keras
@@ -13,7 +15,7 @@ import numpy as np
 import pytest
 import tf_keras
 from files.keras import old_models as old
-from files.keras.comparison import TOLERANCE, computes, flat
+from files.keras.comparison import ONE_MORE, computes, flat
 from oracles import some
 from oracles.frameworks import KERAS_NOISE
 
@@ -21,7 +23,6 @@ import rnnlayout as rl
 from rnnlayout._cli import main as _cli
 
 pytestmark = [KERAS_NOISE, pytest.mark.filterwarnings("ignore::UserWarning:keras")]
-ONE_MORE = 4 * TOLERANCE * 16 / 15  # as in test_hard_sigmoid.py
 HARD = {"recurrent_activation": "hard_sigmoid_keras2"}
 
 
@@ -55,6 +56,13 @@ def activations(found):
     return {name: one.spec.recurrent_activation for name, one in found.items()}
 
 
+class Saved(NamedTuple):
+    path: Path
+    config: Path
+    x: np.ndarray
+    calls: list
+
+
 @pytest.fixture(scope="module")
 def written(tmp_path_factory):
     """A function that saves a model's weights as Keras 2.2.4 does, once; returns the folder of the
@@ -64,8 +72,7 @@ def written(tmp_path_factory):
     def save(which, hard):
         rng, folder = np.random.default_rng(4), tmp_path_factory.mktemp("written")
         model = model_of(tf_keras, which, hard)
-        for weight in model.weights:
-            weight.assign(rng.uniform(-old.WEIGHT, old.WEIGHT, weight.shape))
+        old.fill(model)
         model.save_weights(folder / "old.h5")
         with h5py.File(folder / "old.h5", "r+") as file:
             file.attrs["keras_version"] = b"2.2.4"
@@ -78,19 +85,19 @@ def written(tmp_path_factory):
 
 @pytest.fixture
 def saved(written, tmp_path):
-    """A function that copies such files to tmp_path; returns the file, x and outputs."""
+    """A function that copies such files to tmp_path."""
 
     def copy(which, hard=True):
         folder, x, calls = written(which, hard)
         shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
-        return tmp_path / "old.h5", x, calls
+        return Saved(tmp_path / "old.h5", tmp_path / "model.json", x, calls)
 
     return copy
 
 
 @pytest.mark.parametrize("hard", [True, False])
 def test_with_the_hint_keras_3_computes_the_same(saved, tmp_path, hard):
-    path, x, calls = saved("hard", hard)
+    path, _, x, calls = saved("hard", hard)
     new = tmp_path / "new.h5"
     with pytest.raises(rl.UndecidedError, match="recurrent_activation='hard_sigmoid_keras2'"):
         rl.convert_file(path, new, to="keras")
@@ -112,13 +119,13 @@ def test_with_the_hint_keras_3_computes_the_same(saved, tmp_path, hard):
 
 def test_a_config_beside_the_weights(saved, tmp_path, capsys):
     """It tells the activation of each layer."""
-    path, x, calls = saved("all")
+    path, config, x, calls = saved("all")
     hard = HARD["recurrent_activation"]
-    found = rl.load(path, config=tmp_path / "model.json")
+    found = rl.load(path, config=config)
     assert activations(found) == {"a": hard, "b": hard, "c": "sigmoid"}
     new = tmp_path / "new.h5"
     command = ["convert", str(path), str(new), "--to", "keras"]
-    assert _cli.main([*command, "--config", str(tmp_path / "model.json")]) == 0
+    assert _cli.main([*command, "--config", str(config)]) == 0
     capsys.readouterr()
     model = model_of(keras, "all")
     model.load_weights(new)
@@ -126,18 +133,17 @@ def test_a_config_beside_the_weights(saved, tmp_path, capsys):
     assert rl.load(new)["c"].spec.recurrent_activation == "sigmoid"
     verify = ["verify", str(path), str(new)]
     assert _cli.main(verify) == 3
-    assert _cli.main([*verify, "--config", str(tmp_path / "model.json")]) == 0
+    assert _cli.main([*verify, "--config", str(config)]) == 0
     with pytest.raises(rl.SpecError, match="config is for a file, not for a list"):
-        rl.verify([np.ones((3, 8))], new, config=tmp_path / "model.json")
+        rl.verify([np.ones((3, 8))], new, config=config)
 
 
 def test_a_config_as_a_text_or_a_dict(saved, tmp_path):
     """A dict was a TypeError, and a text taken as a path."""
-    path, *_ = saved("all")
-    text = (tmp_path / "model.json").read_text()
-    wanted = dict(rl.load(path, config=tmp_path / "model.json"))
-    for config in (text, json.loads(text)):
-        assert dict(rl.load(path, config=config)) == wanted
+    path, config, *_ = saved("all")
+    text, wanted = config.read_text(), dict(rl.load(path, config=config))
+    for told in (text, json.loads(text)):
+        assert dict(rl.load(path, config=told)) == wanted
     rl.convert_file(path, tmp_path / "new.h5", to="keras", config=json.loads(text))
     assert rl.load(tmp_path / "new.h5")["c"].spec.recurrent_activation == "sigmoid"
     for wrong, said in [
@@ -188,16 +194,14 @@ def one_less(config):
      "need an object"),
 ])  # fmt: skip
 def test_a_config_that_does_not_fit(saved, tmp_path, change, said):
-    path, *_ = saved("all")
-    config = tmp_path / "model.json"
+    path, config, *_ = saved("all")
     config.write_text(change(json.loads(config.read_text())))
     with pytest.raises(rl.FileError, match=said):
         rl.load(path, config=config)
 
 
 def test_a_config_of_what_keras_3_cannot_compute(saved, tmp_path):
-    path, *_ = saved("cells")
-    config = tmp_path / "model.json"
+    path, config, *_ = saved("cells")
     text = config.read_text()
     assert text.count('"time_major": false') == 1
     config.write_text(text.replace('"time_major": false', '"time_major": true'))
@@ -207,8 +211,7 @@ def test_a_config_of_what_keras_3_cannot_compute(saved, tmp_path):
 
 
 def test_where_a_config_has_no_place(saved, tmp_path):
-    path, *_ = saved("all")
-    config = tmp_path / "model.json"
+    path, config, *_ = saved("all")
     model = model_of(keras, "all", hard=False)
     for suffix in (".h5", ".keras"):
         model.save(tmp_path / f"whole{suffix}")
@@ -229,8 +232,8 @@ def test_where_a_config_has_no_place(saved, tmp_path):
 
 def test_a_config_is_used_once(saved, tmp_path):
     """The weights are those of Keras 3 then, and the file records it."""
-    path, *_ = saved("all")
-    new, config = tmp_path / "new.h5", tmp_path / "model.json"
+    path, config, *_ = saved("all")
+    new = tmp_path / "new.h5"
     rl.convert_file(path, new, to="keras", config=config)
     for call in (
         lambda: rl.load(new, config=config)["a"],
@@ -259,7 +262,7 @@ def test_each_cell_of_a_stack_is_recorded(saved, tmp_path):
 
 
 def test_a_plain_rnn_has_no_recurrent_activation(saved, tmp_path):
-    path, x, calls = saved("plain")
+    path, _, x, calls = saved("plain")
     found = rl.load(path, **HARD, cell="rnn_tanh")
     assert found["a"].spec.recurrent_activation == HARD["recurrent_activation"]
     assert found["plain"].spec.cell == "rnn_tanh" and not found.unread
@@ -291,18 +294,17 @@ def test_a_dtype_without_a_use(saved, tmp_path):
 
 def test_a_layer_of_a_class_that_is_not_recurrent(saved, tmp_path):
     """A config may have it: its arrays belong to no RNN."""
-    path, *_ = saved("all")
-    config = json.loads((tmp_path / "model.json").read_text())
-    (layer,) = (one for one in config["config"]["layers"] if one["config"]["name"] == "c")
+    path, config, *_ = saved("all")
+    model = json.loads(config.read_text())
+    (layer,) = (one for one in model["config"]["layers"] if one["config"]["name"] == "c")
     layer |= {"class_name": "Attention", "config": {"name": "c", "units": 3}}
-    (tmp_path / "own.json").write_text(json.dumps(config))
-    found = rl.load(path, config=tmp_path / "own.json")
+    found = rl.load(path, config=model)
     assert list(found) == ["a", "b"] and any(name.startswith("c/") for name in found.others)
 
 
 def test_a_gru_without_biases_asks_once(saved):
     """Neither its reset nor its activation is in the file."""
-    path, x, calls = saved("gru")
+    path, _, x, calls = saved("gru")
     asked = {"reset", "recurrent_activation"}
     with pytest.raises(rl.UndecidedError, match=r"reset='before'.*'hard_sigmoid_keras2'") as caught:
         rl.load(path)["g"]

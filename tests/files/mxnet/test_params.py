@@ -1,12 +1,11 @@
 """Files of MXNet 1.9.1, recorded by tests/data/record_mxnet_file.py."""
 
-import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 from files.hostile.trees import nd, params
-from oracles.reference import Run, distance, forward, from_cudnn
+from files.outputs import assert_computes
 
 import rnnlayout as rl
 from rnnlayout._files.formats.mxnet import FORMAT
@@ -31,20 +30,10 @@ def test_the_rnns_compute_what_mxnet_computed(file, names):
     assert {name: one.spec for name, one in found.items()} == dict(
         zip(names, (LSTM, GRU), strict=True)
     )
-    with np.load(DATA / "mxnet-run.npz") as run:
-        compare(found[names[0]], run["x"], run["y"])
-        compare(found[names[1]], run["y"], run["z"])
-
-
-def compare(weights, x, recorded):
-    """Check what MXNet computed, and rl.RNN; x and the recorded y are (N, T, ...)."""
-    spec, x, recorded = weights.spec, x.swapaxes(0, 1), recorded.swapaxes(0, 1)
-    zeros = np.zeros((spec.num_layers * spec.num_directions, x.shape[1], spec.hidden_size), "f4")
-    c0 = zeros if spec.cell == "lstm" else None
-    expected = forward(from_cudnn(weights.pack(), spec), spec, x, zeros, c0)
-    for y in (recorded, rl.RNN(weights)(x)[0]):
-        c = None if c0 is None else expected.c.value
-        assert distance(Run(y, expected.h.value, c), expected) <= 1  # reference.Rounded
+    with np.load(DATA / "mxnet-run.npz") as run:  # (N, T, ...)
+        x, y, z = (run[name].swapaxes(0, 1) for name in "xyz")
+    assert_computes(found[names[0]], y, x)
+    assert_computes(found[names[1]], z, y)
 
 
 def test_arrays_of_every_dtype():
@@ -60,11 +49,9 @@ def test_shapes_as_numpy_has_them(tmp_path):
     assert tensors["a"].bits().shape == (2, 0) and tensors["s"].bits() == np.float32(3)
 
 
-@pytest.mark.parametrize("shape, kind", [((-1,), 0), ((2, -1, 0), 0), ((2,), 13), ((2,), -1)])
-def test_a_damaged_array(shape, kind, tmp_path):
-    (tmp_path / "a.params").write_bytes(params(nd(shape, kind=kind)))
-    found = rf"array 0: shape {re.escape(str(shape))} or dtype {kind} is damaged"
-    with pytest.raises(rl.FileError, match=found):
+def test_a_damaged_array(tmp_path):
+    (tmp_path / "a.params").write_bytes(params(nd((2, -1, 0))))
+    with pytest.raises(rl.FileError, match=r"array 0: shape \(2, -1, 0\) or dtype 0 is damaged"):
         rl.load(tmp_path / "a.params")
 
 

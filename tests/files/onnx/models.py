@@ -5,9 +5,10 @@ frameworks.onnx_model() builds one with its weights as initializers; place() mov
 
 import numpy as np
 import onnx
+from files.outputs import assert_computes
 from onnx import helper, numpy_helper
 from oracles.frameworks import ONNX_OPERATOR, inputs, onnx_session, seeded, weight
-from oracles.reference import Run, distance_between, forward, from_onnx
+from oracles.reference import Run
 
 import rnnlayout as rl
 
@@ -36,17 +37,10 @@ def run(model, spec, x, h0, c0=None, more=()):
     return Run(y, *last)
 
 
-def run_ours(weights, x, h0, c0=None, **options):
-    y, last = rl.RNN(weights, **options)(x, h0 if c0 is None else (h0, c0))
-    return Run(y, *([last] if c0 is None else last))
-
-
-def distance(model, spec, tensors, weights):
-    """Return how far onnxruntime on the model is from rl.RNN on the weights read from it, in units
-    of what float32's rounding explains."""
+def assert_same_outputs(model, spec, weights):
+    """Assert that onnxruntime computes from a model what rl.RNN computes from its weights."""
     given = inputs(seeded("inputs", spec), spec)
-    expected = forward(from_onnx(tensors, spec), spec, *given)
-    return distance_between(run(model, spec, *given), run_ours(weights, *given), expected)
+    assert_computes(weights, run(model, spec, *given), *given)
 
 
 def node_of(graph):
@@ -77,10 +71,10 @@ def taken(graph, name):
 
 def as_input_too(model):
     """Make it an input too, as all initializers were before IR version 4."""
-    for tensor in model.graph.initializer:
-        model.graph.input.append(
-            helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
-        )
+    model.graph.input.extend(
+        helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
+        for tensor in model.graph.initializer
+    )
 
 
 def as_constants(model):
@@ -131,40 +125,36 @@ PLACES[0].__name__ = "initializers"
 # ------------------------------------------------------------------------------ in other graphs
 
 
+def values(*names, kind=1):
+    """Describe floats of any shape; scalars if they are integers (7) or truth values (9)."""
+    return [helper.make_tensor_value_info(name, kind, None if kind == 1 else []) for name in names]
+
+
 def wrapped(model, operator, deep=1):
     """Move the model's nodes into a branch of an If, or into the body of a Loop that runs once,
     `deep` times. Its initializers stay outside, where names inside refer to them."""
     graph = model.graph
     for k in range(deep):
-        outputs = [helper.make_tensor_value_info(f"{out.name}", 1, None) for out in graph.output]
-        inner = list(graph.node)
+        names, inner = [out.name for out in graph.output], list(graph.node)
         del graph.node[:]
-        names = [out.name for out in outputs]
+        results = [f"{name}/{k}" for name in names]
+        others = [f"{name}/other{k}" for name in names]
+        zeros = [constant(name, np.zeros((1, 1, 1), "f4")) for name in others]
+        graph.node.append(constant(f"yes{k}", True))
         if operator == "If":
-            body = helper.make_graph(inner, f"then{k}", [], outputs)
-            zeros = helper.make_graph(
-                [constant(name + f"/zero{k}", np.zeros((1, 1, 1), "f4")) for name in names],
-                f"else{k}", [],
-                [helper.make_tensor_value_info(name + f"/zero{k}", 1, None) for name in names],
-            )  # fmt: skip
-            graph.node.extend([constant(f"yes{k}", True)])
-            node = helper.make_node("If", [f"yes{k}"], [f"{name}/{k}" for name in names],
-                                    f"outer{k}", then_branch=body, else_branch=zeros)  # fmt: skip
+            then = helper.make_graph(inner, f"then{k}", [], values(*names))
+            otherwise = helper.make_graph(zeros, f"else{k}", [], values(*others))
+            node = helper.make_node("If", [f"yes{k}"], results, f"outer{k}", then_branch=then,
+                                    else_branch=otherwise)  # fmt: skip
         else:
-            given = [helper.make_tensor_value_info(f"turn{k}", 7, []),
-                     helper.make_tensor_value_info(f"on{k}", 9, [])]  # fmt: skip
-            given += [helper.make_tensor_value_info(f"{name}/before{k}", 1, None) for name in names]
             inner.append(helper.make_node("Identity", [f"on{k}"], [f"still{k}"]))
-            still = helper.make_tensor_value_info(f"still{k}", 9, [])
-            body = helper.make_graph(inner, f"body{k}", given, [still, *outputs])
-            graph.node.extend([
-                constant(f"turns{k}", np.array(1)), constant(f"yes{k}", True),
-                *[constant(f"{name}/first{k}", np.zeros((1, 1, 1), "f4")) for name in names],
-            ])  # fmt: skip
-            node = helper.make_node(
-                "Loop", [f"turns{k}", f"yes{k}", *[f"{name}/first{k}" for name in names]],
-                [f"{name}/{k}" for name in names], f"outer{k}", body=body,
-            )  # fmt: skip
+            given = [*values(f"turn{k}", kind=7), *values(f"on{k}", kind=9)]
+            given += values(*(f"{name}/before{k}" for name in names))
+            still = values(f"still{k}", kind=9)
+            body = helper.make_graph(inner, f"body{k}", given, [*still, *values(*names)])
+            graph.node.extend([constant(f"turns{k}", np.array(1)), *zeros])
+            node = helper.make_node("Loop", [f"turns{k}", f"yes{k}", *others], results, f"outer{k}",
+                                    body=body)  # fmt: skip
         graph.node.append(node)
         for out in graph.output:
             out.name = f"{out.name}/{k}"
@@ -190,13 +180,9 @@ def shown(graph, path, names):
             inside = names
             if attribute.name != taken_branch:
                 inside = [f"{name}|{depth}" for name in names]
-                attribute.g.node.extend(
-                    helper.make_node("Constant", [], [name],
-                                     value=numpy_helper.from_array(np.zeros(0, "f4")))
-                    for name in inside
-                )  # fmt: skip
-            attribute.g.output.extend(helper.make_tensor_value_info(n, 1, None) for n in inside)
+                attribute.g.node.extend(constant(name, np.zeros(0, "f4")) for name in inside)
+            attribute.g.output.extend(values(*inside))
         node.output.extend(outer)
         names = outer
-    graph.output.extend(helper.make_tensor_value_info(name, 1, None) for name in names)
+    graph.output.extend(values(*names))
     return names

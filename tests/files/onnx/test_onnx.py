@@ -1,30 +1,29 @@
 """load() reads from an ONNX model what onnxruntime computes with it."""
 
 import re
-import sys
 
 import ml_dtypes
 import numpy as np
 import onnx
 import pytest
+from files.hostile.onnxes import STATES, graphs, with_state
 from files.onnx.models import (
-    PLACES,
+    assert_same_outputs,
     constant,
-    distance,
-    initializers,
     node_of,
     run,
-    run_ours,
     session,
     taken,
     tensors_of,
+    values,
     wrapped,
     write,
 )
+from files.outputs import assert_computes
 from marks import pairwise
 from onnx import helper, numpy_helper
 from oracles.frameworks import FORMS, RELU_FORMS, H, I, inputs, onnx_model, seeded
-from oracles.reference import Run, distance_between, forward, from_onnx
+from oracles.reference import Run
 
 import rnnlayout as rl
 
@@ -64,75 +63,31 @@ def test_every_operator(form, curve, both, bias, opset, tmp_path):
     assert {name: a.tobytes() for name, a in weights.items()} == {
         name: a.tobytes() for name, a in tensors.items()
     }
-    # Each may be off by what float32's rounding explains: reference.Rounded
-    assert distance(model, spec, tensors, weights) <= 1
+    assert_same_outputs(model, spec, weights)
 
 
-@pytest.mark.parametrize("place", PLACES, ids=lambda place: place.__name__)
-@pytest.mark.parametrize("spec", [LSTM, GRU.replace(bidirectional=True)], ids=str)
-def test_weights_in_every_place(spec, place, tmp_path):
-    model, tensors = model_of(spec)
-    place(model)
-    weights = read(model, tmp_path)["layer"]
-    assert all(np.array_equal(weights[name], tensors[name]) for name in "WRB")
-    assert distance(model, spec, tensors, weights) <= 1  # reference.Rounded
-
-
-@pytest.mark.parametrize(("operator", "deep"), [("If", 1), ("If", 3), ("Loop", 1), ("Loop", 2)])
+@pytest.mark.parametrize(("operator", "deep"), [("If", 3), ("Loop", 2)])
 def test_in_subgraphs(operator, deep, tmp_path):
-    model, tensors = model_of(LSTM)
+    model, _ = model_of(LSTM)
     wrapped(model, operator, deep)
     weights = read(model, tmp_path)
     (name,) = weights
     assert name == "/".join([f"outer{k}" for k in reversed(range(deep))] + ["layer"])
-    assert distance(model, LSTM, tensors, weights[name]) <= 1  # reference.Rounded
-
-
-def scan_of(tensors):
-    """Return a model that computes a plain RNN with MatMul in a Scan."""
-    nodes = [
-        helper.make_node("MatMul", ["x_t", "W.T"], ["a"]),
-        helper.make_node("MatMul", ["h", "R.T"], ["b"]),
-        helper.make_node("Sum", ["a", "b", "bias"], ["sum"]),
-        helper.make_node("Tanh", ["sum"], ["h_t"]),
-        helper.make_node("Identity", ["h_t"], ["y_t"]),
-    ]
-    values = {name: helper.make_tensor_value_info(name, 1, [None, None])
-              for name in ("h", "x_t", "h_t", "y_t")}  # fmt: skip
-    ins, outs = [values["h"], values["x_t"]], [values["h_t"], values["y_t"]]
-    body = helper.make_graph(nodes, "step", ins, outs)
-    scan = helper.make_node(
-        "Scan", ["h_0", "x"], ["h_n", "y"], "steps", body=body, num_scan_inputs=1
-    )
-    three = [helper.make_tensor_value_info(name, 1, [None] * 3) for name in ("x", "y")]
-    two = [helper.make_tensor_value_info(name, 1, [None] * 2) for name in ("h_0", "h_n")]
-    bias = tensors["B"][0].reshape(2, H).sum(0)
-    held = {"W.T": tensors["W"][0].T, "R.T": tensors["R"][0].T, "bias": bias}
-    graph = helper.make_graph([scan], "g", [three[0], two[0]], [two[1], three[1]],
-                              [numpy_helper.from_array(a, n) for n, a in held.items()])  # fmt: skip
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 14)], ir_version=8)
+    assert_same_outputs(model, LSTM, weights[name])
 
 
 def test_an_rnn_in_a_loop_is_named(tmp_path):
     """Weights that a Scan or a Loop multiplies with were left out without a word."""
-    spec = rl.Spec("rnn_tanh", I, H)
-    model, tensors = model_of(spec)
-    x, h0 = inputs(seeded("inputs", spec), spec)[:2]
-    scan = scan_of(tensors)
-    h_n, y = session(scan).run(None, {"x": x, "h_0": h0[0]})
-    expected = forward(from_onnx(tensors, spec), spec, x, h0)
-    assert distance_between(Run(y, h_n[None]), run(model, spec, x, h0), expected) <= 1  # Rounded
-    match = (
-        r"no recurrent layer found; 'steps' \(Scan\) is a loop with matrix products: .* not read"
-    )
-    with pytest.raises(rl.FileError, match=match):
-        read(scan, tmp_path)
-    model.graph.node.append(scan.graph.node[0])
-    model.graph.initializer.extend(scan.graph.initializer)
-    model.graph.input.append(scan.graph.input[1])
-    model.graph.node[-1].output[:] = ["h_n", "other y"]
+    product = helper.make_node("MatMul", ["x_t", "W"], ["h_t"])
+    body = helper.make_graph([product], "step", values("h", "x_t"), values("h_t", "y_t"))
+    scan = helper.make_node("Scan", ["h_0", "x"], ["h_n", "y_n"], "steps", body=body)
+    model, _ = model_of(LSTM)
+    model.graph.node.append(scan)
     (note,) = read(model, tmp_path).notes
-    assert "'steps' (Scan)" in note
+    assert "'steps' (Scan) is a loop with matrix products: " in note and "not read" in note
+    del model.graph.node[:-1]
+    with pytest.raises(rl.FileError, match=rf"no recurrent layer found; {re.escape(note)}"):
+        read(model, tmp_path)
 
 
 def test_a_loop_around_an_rnn_is_not_named(tmp_path):
@@ -140,6 +95,23 @@ def test_a_loop_around_an_rnn_is_not_named(tmp_path):
     model.graph.node.append(helper.make_node("MatMul", ["y", "y"], ["product"]))
     wrapped(model, "Loop", 1)
     assert not read(model, tmp_path).notes
+
+
+@pytest.mark.parametrize("name", STATES)
+def test_a_state_that_is_computed_at_length(name, tmp_path):
+    """The weights are read, and a note says why the state is not; or the file is refused."""
+    (tmp_path / "m.onnx").write_bytes(with_state(STATES[name]))
+    try:
+        (note,) = rl.load(tmp_path / "m.onnx").notes
+    except (rl.FileError, rl.LayoutError) as error:
+        note = f"{error}: initial_h is computed from constants"
+    assert "lstm" in note and "initial_h is computed from constants" in note
+
+
+def test_graphs_in_graphs(tmp_path):
+    """Protobuf itself allows about thirty."""
+    (tmp_path / "m.onnx").write_bytes(graphs(10))
+    assert list(rl.load(tmp_path / "m.onnx")) == ["if/" * 10 + "lstm"]
 
 
 def test_tensors_of_no_rnn_are_named(tmp_path):
@@ -169,7 +141,7 @@ def test_an_inner_name_hides_an_outer_one(tmp_path):
 def test_in_functions_as_they_are_called(tmp_path):
     """One function, called twice with other weights and another reset."""
     model, tensors = model_of(GRU)
-    spec, (x, h0, _) = GRU, inputs(seeded("inputs", GRU), GRU)
+    x, h0, _ = inputs(seeded("inputs", GRU), GRU)
     body = helper.make_node("GRU", ["x", "w", "R", "B", "", "h"], ["y", "last"], "inner")
     body.attribute.append(helper.make_attribute("hidden_size", H))
     body.attribute.append(onnx.AttributeProto(
@@ -183,8 +155,7 @@ def test_in_functions_as_they_are_called(tmp_path):
     graph = helper.make_graph(
         [helper.make_node("Layer", ["x", "W", "0/h0"], ["y", "l"], "a", "", "mine", lbr=1),
          helper.make_node("Layer", ["x", "W2", "0/h0"], ["y2", "l2"], "b", "", "mine", lbr=0)],
-        "g", list(model.graph.input), [helper.make_tensor_value_info(n, 1, None) for n in
-                                       ["y", "l", "y2", "l2"]],
+        "g", list(model.graph.input), values("y", "l", "y2", "l2"),
         [numpy_helper.from_array(tensors["W"], "W"), numpy_helper.from_array(other, "W2")],
     )  # fmt: skip
     made = helper.make_model(graph, functions=[function], ir_version=8,
@@ -192,12 +163,10 @@ def test_in_functions_as_they_are_called(tmp_path):
     found = read(made, tmp_path)
     assert list(found) == ["a/inner", "b/inner"]
     y, last, y2, last2 = session(made).run(None, {"x": x, "0/h0": h0})
-    for name, theirs, W in [("a/inner", Run(y[:, 0], last), tensors["W"]),
-                            ("b/inner", Run(y2[:, 0], last2), other)]:  # fmt: skip
-        weights = found[name]
-        assert weights.spec == spec.replace(reset="after" if name[0] == "a" else "before")
-        expected = forward(from_onnx({**tensors, "W": W}, weights.spec), weights.spec, x, h0)
-        assert distance_between(run_ours(weights, x, h0), theirs, expected) <= 1  # Rounded
+    for name, theirs, reset in [("a/inner", Run(y[:, 0], last), "after"),
+                                ("b/inner", Run(y2[:, 0], last2), "before")]:  # fmt: skip
+        assert found[name].spec == GRU.replace(reset=reset)
+        assert_computes(found[name], theirs, x, h0)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64"])
@@ -220,15 +189,13 @@ def test_other_dtypes(dtype, raw, tmp_path):
 
 
 def test_reverse(tmp_path):
-    model, tensors = model_of(GRU, direction="reverse")
+    model, _ = model_of(GRU, direction="reverse")
     weights = read(model, tmp_path)["layer"]
     assert weights.spec == GRU and weights.config == {"direction": "reverse"}
     x, h0, _ = inputs(seeded("inputs", GRU), GRU)
     theirs = run(model, GRU, x, h0)
-    ours = run_ours(weights, x, h0)
-    expected = forward(from_onnx(tensors, GRU), GRU, x[::-1], h0)
-    turned = (Run(one.y[::-1], one.h) for one in (theirs, ours))
-    assert distance_between(*turned, expected) <= 1  # Rounded
+    weights.config = {}
+    assert_computes(weights, Run(theirs.y[::-1], theirs.h), x[::-1].copy(), h0)
 
 
 @pytest.mark.parametrize("curve, both, bias", pairwise(
@@ -239,7 +206,7 @@ def test_input_forget_becomes_weights(curve, both, bias, tmp_path):
     model, _ = model_of(spec, input_forget=1)
     found = read(model, tmp_path)
     assert found["layer"].config == {} and "input_forget" in found.notes[0]
-    assert distance(model, spec, dict(found["layer"]), found["layer"]) <= 1  # reference.Rounded
+    assert_same_outputs(model, spec, found["layer"])
 
 
 @pytest.mark.parametrize("role, shape", [
@@ -257,7 +224,7 @@ def test_input_forget_of_weights_that_are_not_four_gates(role, shape, tmp_path):
 
 @pytest.mark.parametrize("how", ["initializer", "Expand"])
 def test_a_state_that_the_network_fixes(how, tmp_path):
-    model, tensors = model_of(LSTM)
+    model, _ = model_of(LSTM)
     graph = model.graph
     x, h0, c0 = inputs(seeded("inputs", LSTM), LSTM)
     first = h0 if how == "initializer" else h0[:, :1].copy()
@@ -273,18 +240,15 @@ def test_a_state_that_the_network_fixes(how, tmp_path):
     held = np.array(weights.config.pop("initial_h"), np.float32)
     assert np.array_equal(held, first)
     start = np.broadcast_to(held, h0.shape)
-    expected = forward(from_onnx(tensors, LSTM), LSTM, x, start, c0)
-    theirs = run(model, LSTM, x, h0, c0)
-    assert distance_between(theirs, run_ours(weights, x, start, c0), expected) <= 1  # Rounded
+    assert_computes(weights, run(model, LSTM, x, h0, c0), x, start, c0)
 
 
 def test_zero_states_and_a_table_of_lengths(tmp_path):
     model, _ = model_of(LSTM)
     model.graph.initializer.append(numpy_helper.from_array(np.zeros((1, 9, H), "f4"), "0/h0"))
     node_of(model.graph).input[4] = "lens"
-    assert read_after(model, tmp_path, constant("lens", np.array([3, 4], np.int32))) == {
-        "sequence_lens": [3, 4]
-    }
+    model.graph.node.insert(0, constant("lens", np.array([3, 4], np.int32)))
+    assert read(model, tmp_path)["layer"].config == {"sequence_lens": [3, 4]}
 
 
 def test_zero_states_as_tf2onnx_writes_them(tmp_path):
@@ -307,9 +271,7 @@ def test_zero_states_as_tf2onnx_writes_them(tmp_path):
     x, h0, c0 = inputs(seeded("inputs", spec), spec)
     found = read(model, tmp_path)
     assert found["layer"].config == {} and not found.notes
-    ours, theirs = run_ours(found["layer"], x, h0 * 0, c0 * 0), run(model, spec, x, h0, c0)
-    expected = forward(from_onnx(dict(found["layer"]), spec), spec, x, h0 * 0, c0 * 0)
-    assert distance_between(theirs, ours, expected) <= 1  # reference.Rounded
+    assert_computes(found["layer"], run(model, spec, x, h0, c0), x)
 
 
 @pytest.mark.parametrize("how", ["constant", "input", "sliced input"])
@@ -339,11 +301,6 @@ def test_a_state_of_another_size_contradicts_the_weights(state, how, tmp_path):
     with pytest.raises(rl.LayoutError, match=sizes) as raised:
         read(model, tmp_path)
     assert ("proj_size" in str(raised.value)) == (state == "initial_c")
-
-
-def read_after(model, tmp_path, node):
-    model.graph.node.insert(0, node)
-    return read(model, tmp_path)["layer"].config
 
 
 @pytest.mark.parametrize("value", [0, 0.5])
@@ -386,14 +343,6 @@ def test_names(tmp_path):
         read(model, tmp_path, prefix="elsewhere")
 
 
-def changed(model, **attributes):
-    node = node_of(model.graph)
-    kept = [a for a in node.attribute if a.name not in attributes]
-    del node.attribute[:]
-    node.attribute.extend(kept)
-    node.attribute.extend(helper.make_attribute(*item) for item in attributes.items())
-
-
 @pytest.mark.parametrize(
     ("spec", "attributes", "error", "match"),
     [
@@ -415,7 +364,10 @@ def changed(model, **attributes):
 )  # fmt: skip
 def test_what_has_no_form_is_refused_by_name(spec, attributes, error, match, tmp_path):
     model, _ = model_of(spec, name="/encoder/LSTM")
-    changed(model, **attributes)
+    node = node_of(model.graph)
+    kept = [a for a in node.attribute if a.name not in attributes]
+    del node.attribute[:]
+    node.attribute.extend([*kept, *(helper.make_attribute(*item) for item in attributes.items())])
     with pytest.raises(error, match=match) as raised:
         read(model, tmp_path)
     assert "/encoder/LSTM" in str(raised.value)
@@ -440,15 +392,3 @@ def test_weights_that_are_no_constants(tmp_path):
     graph.node.append(other)
     found = read(model, tmp_path)
     assert list(found) == ["good"] and list(found.refused) == ["layer"]
-    assert list(initializers(graph)) == ["W", "R", "B", "joined"]
-
-
-def test_without_the_package(tmp_path, monkeypatch):
-    model, _ = model_of(LSTM)
-    path = write(model, tmp_path / "m.onnx")
-    weights = rl.load(path)["layer"]
-    monkeypatch.setitem(sys.modules, "onnx", None)
-    for call in (lambda: rl.load(path), lambda: rl.save(tmp_path / "n.onnx", weights)):
-        with pytest.raises(rl.MissingExtraError, match=r'pip install "rnnlayout\[onnx\]"'):
-            call()
-    assert [p.name for p in tmp_path.iterdir()] == ["m.onnx"]

@@ -1,8 +1,6 @@
 """ONNX models written by others: torch's exporter, onnxruntime's quantizer, silero-vad."""
 
-import io
 import sys
-import warnings
 
 import numpy as np
 import onnx
@@ -13,16 +11,17 @@ from files.onnx.models import (
     lstms,
     node_of,
     run,
-    run_ours,
     session,
     shown,
     taken,
     tensors_of,
     write,
 )
+from files.onnx.test_exported import export, run_file
+from files.outputs import assert_computes, run_ours
 from onnx import helper, numpy_helper
 from oracles.frameworks import H, I, N, T, inputs, normal, onnx_model, seeded, torch_module
-from oracles.reference import Run, distance_between, forward, from_cudnn, from_onnx
+from oracles.reference import Run
 
 import rnnlayout as rl
 
@@ -33,35 +32,6 @@ LSTM = rl.Spec("lstm", I, H)
 
 
 # ------------------------------------------------------------------------------------------ torch
-
-
-def exported(module, x, **options):
-    written = io.BytesIO()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of this exporter's age
-        torch.onnx.export(module.eval(), (torch.from_numpy(x),), written, dynamo=False,
-                          input_names=["x"], **options)  # fmt: skip
-    return onnx.load_model_from_string(written.getvalue())
-
-
-@pytest.mark.parametrize("spec", [rl.Spec(cell, I, H, 2, True) for cell in
-                                  ("lstm", "gru", "rnn_tanh", "rnn_relu")], ids=str)  # fmt: skip
-@pytest.mark.parametrize("folded", [True, False])
-def test_torch_exports(spec, folded, tmp_path):
-    """With constants folded, and with slices and concatenations of torch's own tensors."""
-    module = torch_module(spec, seeded("export", spec)).eval()
-    rng = seeded("exported", spec)
-    x, h0 = normal(rng, T, N, I), np.zeros((4, N, H), np.float32)
-    model = exported(module, x, do_constant_folding=folded)
-    found = rl.load(write(model, tmp_path / "m.onnx"))
-    assert [w.config for w in found.values()] == [{}, {}]
-    stacked = rl.stack(found.values())
-    assert stacked.spec == spec
-    assert stacked.pack().tobytes() == rl.pack(module).tobytes()
-    theirs = session(model).run(None, {session(model).get_inputs()[0].name: x})
-    c0 = h0 if spec.cell == "lstm" else None
-    expected = forward(from_cudnn(rl.pack(module), spec), spec, x, h0, c0)
-    assert distance_between(Run(*theirs), run_ours(stacked, x, h0, c0), expected) <= 1  # Rounded
 
 
 class LearnedStart(torch.nn.Module):
@@ -87,6 +57,12 @@ class LearnedStart(torch.nn.Module):
         return self.gru(x, h0)
 
 
+def exported(module, x, folder, any_batch):
+    axes = {"x": {1: "n"}} if any_batch else None
+    return export(module, folder / "m.onnx", torch.from_numpy(x), dynamo=False, input_names=["x"],
+                  dynamic_axes=axes)  # fmt: skip
+
+
 @pytest.mark.parametrize("how", ["repeat", "expand", "shared", "one vector", "table"])
 @pytest.mark.parametrize("layers", [1, 2])
 @pytest.mark.parametrize("batch", ["fixed", "any"])
@@ -94,26 +70,22 @@ def test_a_learned_initial_state(how, layers, batch, tmp_path):
     """All but those of one layer that Expand repeats alone were lost."""
     spec = rl.Spec("gru", I, H, layers)
     x = normal(seeded("start x"), T, N, I)
-    model = exported(
-        LearnedStart(spec, how), x, dynamic_axes={"x": {1: "n"}} if batch == "any" else None
-    )
-    found = rl.load(write(model, tmp_path / "m.onnx"))
+    path = exported(LearnedStart(spec, how), x, tmp_path, batch == "any")
+    found = rl.load(path)
     assert not found.notes
     stacked = rl.stack(found.values())
     h0 = np.array(stacked.config.pop("initial_h"), np.float32)
     assert h0.shape in [(layers, 1, H), (layers, N, H)] and not stacked.config
     h0 = np.broadcast_to(h0, (layers, N, H)).copy()
-    y, h_n = session(model).run(None, {"x": x})
-    expected = forward(from_cudnn(stacked.pack(), spec), spec, x, h0)
-    assert distance_between(Run(y, h_n), run_ours(stacked, x, h0), expected) <= 1  # Rounded
+    y, h_n = run_file(path, x)
+    assert_computes(stacked, Run(y, h_n), x, h0)
 
 
 def test_a_learned_initial_state_that_is_not_read(tmp_path):
     """Split is not computed here."""
     spec = rl.Spec("gru", I, H, 2)
     x = normal(seeded("start x"), T, N, I)
-    model = exported(LearnedStart(spec, "stack"), x, dynamic_axes={"x": {1: "n"}})
-    found = rl.load(write(model, tmp_path / "m.onnx"))
+    found = rl.load(exported(LearnedStart(spec, "stack"), x, tmp_path, any_batch=True))
     assert [weights.config for weights in found.values()] == [{}, {}]
     assert [note.split(":")[0] for note in found.notes] == list(found)
     assert all("initial_h is computed from constants in a way" in note for note in found.notes)
@@ -160,6 +132,8 @@ def test_quantize_dynamic(both, per_channel, unsigned, tmp_path):
         parts = [dequantized_by_onnxruntime(q[d], s[d], z[d], 1).T for d in range(1 + both)]
         assert np.array_equal(weights[role], np.stack(parts))
     assert near_quantized(made, spec, weights) < 1
+    turned = {name: array[:, ::-1].copy() for name, array in weights.items()}  # other gates
+    assert near_quantized(made, spec, rl.Weights(turned, spec, "onnx")) > 3
 
 
 def shift(model, node):
@@ -190,14 +164,6 @@ def near_quantized(model, spec, weights):
     c_off = (np.abs(c0).max() / 4 + 1.25) * d
     return max(np.abs(theirs.c - ours.c).max() / c_off,
                np.abs(theirs.y - ours.y).max() / (c_off + d / 4))  # fmt: skip
-
-
-def test_gates_in_another_order_are_no_quantisation():
-    spec = LSTM
-    tensors = tensors_of(spec, seeded("quantized", False))
-    model = onnx_model(tensors, spec)
-    wrong = rl.Weights({name: a[:, ::-1].copy() for name, a in tensors.items()}, spec, "onnx")
-    assert near_quantized(model, spec, wrong) > 3
 
 
 @pytest.mark.parametrize("axis", [None, 0, 1])
@@ -271,9 +237,7 @@ def test_silero(name, tmp_path):
                 continue
             ran.add(entry)
             assert weights.spec == rl.Spec("lstm", 128, 128) and weights.config == {}
-            expected = forward(from_onnx(dict(weights), weights.spec), weights.spec, x, h0, c0)
-            ours = run_ours(weights, x, h0, c0)
-            assert distance_between(Run(y[:, 0], h, c), ours, expected) <= 1  # reference.Rounded
+            assert_computes(weights, Run(y[:, 0], h, c), x, h0, c0)
     assert len(ran) == len(rates)  # one LSTM per rate: the others are for states of other shapes
     assert all(sum(step in entry for entry in ran) in (0, 1) for step in ("then_", "else_"))
 

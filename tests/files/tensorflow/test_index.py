@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-import tf_keras
 import torch
 from tf_keras.src.layers.rnn import legacy_cells
 
@@ -124,32 +123,25 @@ def test_a_checkpoint_in_the_current_folder(tmp_path, monkeypatch):
     assert found == same
 
 
-def test_weights_of_keras_in_the_format_of_tensorflow(tmp_path):
-    layer = tf_keras.layers.Bidirectional(tf_keras.layers.GRU(3, return_sequences=True))
-    model = tf_keras.Sequential([tf_keras.layers.Input((None, 5)), layer])
-    model.save_weights(tmp_path / "model", save_format="tf")
-    check(tmp_path / "model.index")
-    (found,) = rl.load(tmp_path / "model.index").values()
-    assert found.spec == rl.Spec("gru", 5, 3, bidirectional=True)
-    for ours, own in zip(found.values(), layer.get_weights(), strict=True):
-        assert np.array_equal(ours, own)
-
-
 @pytest.mark.filterwarnings("ignore:.*BasicLSTMCell. is deprecated")
 def test_a_checkpoint_of_tensorflow_1(tmp_path):
-    """A graph with a BasicLSTMCell under dynamic_rnn, saved by a Saver, is read without TensorFlow;
-    PyTorch and rl.RNN compute from it what the graph computed."""
+    """A graph with a BasicLSTMCell under dynamic_rnn, saved by a Saver and as a SavedModel, is read
+    without TensorFlow; PyTorch and rl.RNN compute from it what the graph computed."""
     x = RNG.standard_normal((4, 2, 5)).astype("f4")
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         cell = legacy_cells.BasicLSTMCell(3)  # adds 1 to the bias of f
-        y, _ = tf.compat.v1.nn.dynamic_rnn(cell, tf.constant(x), dtype=tf.float32, time_major=True)
+        given = tf.constant(x)
+        y, _ = tf.compat.v1.nn.dynamic_rnn(cell, given, dtype=tf.float32, time_major=True)
         session.run(tf.compat.v1.global_variables_initializer())
         expected = session.run(y)
         tf.compat.v1.train.Saver().save(session, str(tmp_path / "model.ckpt"), global_step=7)
+        one = {"x": given}, {"y": y}
+        tf.compat.v1.saved_model.simple_save(session, str(tmp_path / "folder"), *one)
     path = tmp_path / "model.ckpt-7.index"
     assert check(path).tensors.keys() == {f"rnn/basic_lstm_cell/{n}" for n in ("kernel", "bias")}
     (found,) = rl.load(path, layout="tf1").values()
     assert found.spec == rl.Spec("lstm", 5, 3)
+    assert [*rl.load(tmp_path / "folder", layout="tf1").values()] == [found]
     module = torch.nn.LSTM(5, 3)
     rl.assign(module, found)
     with torch.no_grad():

@@ -11,10 +11,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tf_keras
+from files.hostile.good import field
 from files.hostile.limits import limited
-from marks import in_turn
 from oracles.frameworks import KERAS_NOISE
-from tf_keras.src.layers.rnn import legacy_cells
 
 import rnnlayout as rl
 from rnnlayout._cli import main as _cli
@@ -193,28 +192,10 @@ def test_variables_that_have_only_their_last_name(tmp_path):
         rl.load(tmp_path / "model")
 
 
-@pytest.mark.filterwarnings("ignore:.*BasicLSTMCell. is deprecated")
-def test_a_model_of_tensorflow_1(tmp_path):
-    x = np.ascontiguousarray(X.swapaxes(0, 1))
-    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-        cell = legacy_cells.BasicLSTMCell(3)
-        given = tf.compat.v1.placeholder(tf.float32, x.shape)
-        y, _ = tf.compat.v1.nn.dynamic_rnn(cell, given, dtype=tf.float32, time_major=True)
-        session.run(tf.compat.v1.global_variables_initializer())
-        tf.compat.v1.saved_model.simple_save(
-            session, str(tmp_path / "model"), {"x": given}, {"y": y}
-        )
-    (found,) = rl.load(tmp_path / "model", layout="tf1").values()
-    np.testing.assert_allclose(rl.RNN(found)(x)[0], answer(tmp_path / "model", x), 0, ERROR)
-
-
 # ------------------------------------------------------------------------------------- the folder
 
 
-PLACES = ["", "saved_model.pb", "variables"]
-
-
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("place", ["", "saved_model.pb", "variables"])
 def test_what_may_be_passed(place, keras_2):
     folder, model = keras_2
     assert same_bits(rl.load(folder / place), model)
@@ -274,17 +255,13 @@ def test_a_model_without_variables(keras_3, tmp_path):
         rl.load(folder)
 
 
-FILES = [
-    "variables/variables.index",
-    "variables/variables.data-00000-of-00001",
-    "keras_metadata.pb",
-]
+FILES = ["variables/variables.index", "keras_metadata.pb"]
 
 
-@pytest.mark.parametrize("name, seed", in_turn(FILES, range(3)))
-def test_damaged_files(name, seed, keras_2, tmp_path):
+@pytest.mark.parametrize("name", FILES)
+def test_damaged_files(name, keras_2, tmp_path):
     """Cut short or with another byte: a typed error, or RNNs, within a second and 100 MB."""
-    folder, rng = shutil.copytree(keras_2[0], tmp_path / "model"), np.random.default_rng(seed)
+    folder, rng = shutil.copytree(keras_2[0], tmp_path / "model"), np.random.default_rng(0)
     good = (folder / name).read_bytes()
     whole, ends = rl.load(folder), 0
     for k in range(120):
@@ -300,16 +277,6 @@ def test_damaged_files(name, seed, keras_2, tmp_path):
         else:  # a whole description may be missing at the end
             assert k % 3 or set(found) <= set(whole)
     assert ends
-
-
-def varint(n):
-    return bytes([n & 127 | 128]) + varint(n >> 7) if n > 127 else bytes([n])
-
-
-def field(number, value):
-    if isinstance(value, int):
-        return varint(number << 3) + varint(value)
-    return varint(number << 3 | 2) + varint(len(value)) + value
 
 
 def metadata(*layers):

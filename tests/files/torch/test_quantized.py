@@ -30,6 +30,7 @@ SAVED = {
     "old": lambda model, path: torch.save(model, path, _use_new_zipfile_serialization=False),
     "script": lambda model, path: torch.jit.save(torch.jit.script(model), path),
 }
+TENSORS = {"safetensors": lambda model, path: save_file(model.state_dict(), path)}
 
 
 def quantized(module, kind):
@@ -143,20 +144,20 @@ def test_a_quantized_module_converted(tmp_path):
 # -------------------------------------------------------------------------------- before quantizing
 
 
+def quantizable_lstm(module):
+    module.qconfig = None
+    return quantizable.LSTM.from_float(module)
+
+
 @pytest.mark.parametrize("saved", ["state_dict", "module", "old", "safetensors"])
 @pytest.mark.parametrize("option", OPTIONS)
 def test_a_quantizable_lstm(saved, option, tmp_path):
     spec = rl.Spec("lstm", I, H, **OPTIONS[option])
     plain = torch_module(spec, seeded(option))
     model = torch.nn.Sequential()
-    plain.qconfig = None
-    model.enc = quantizable.LSTM.from_float(plain)
-    if saved == "safetensors":
-        path = tmp_path / "m.safetensors"
-        save_file(model.state_dict(), path)
-    else:
-        path = tmp_path / "m.pt"
-        SAVED[saved](model, path)
+    model.enc = quantizable_lstm(plain)
+    path = tmp_path / ("m.safetensors" if saved == "safetensors" else "m.pt")
+    (SAVED | TENSORS)[saved](model, path)
     (weights,) = rl.load(path).values()
     assert weights.pack().tobytes() == rl.pack(plain).tobytes() and weights.spec == spec
     x = torch.from_numpy(seeded("x").standard_normal((5, N, I)).astype("f4"))
@@ -168,8 +169,7 @@ def test_a_quantizable_lstm(saved, option, tmp_path):
 
 def test_a_quantizable_lstm_was_said_to_store_rounded_weights(tmp_path):
     plain = torch.nn.LSTM(I, H)
-    plain.qconfig = None
-    module = quantizable.LSTM.from_float(plain)
+    module = quantizable_lstm(plain)
     with pytest.raises(rl.LayoutError, match=r"linear layers: pass module\.state_dict\(\)"):
         rl.pack(module)
     assert rl.pack(module.state_dict()).tobytes() == rl.pack(plain).tobytes()
@@ -181,9 +181,7 @@ def test_a_quantizable_lstm_was_said_to_store_rounded_weights(tmp_path):
 
 def test_a_quantizable_lstm_that_rounds_its_weights(tmp_path):
     """Trained with quantization, it computes with other weights than those that it stores."""
-    plain = torch.nn.LSTM(I, H)
-    plain.qconfig = None
-    module = quantizable.LSTM.from_float(plain)
+    module = quantizable_lstm(torch.nn.LSTM(I, H))
     cell = module.layers[0].layer_fw.cell
     for side, width in (("igates", I), ("hgates", H)):
         config = torch.ao.quantization.get_default_qat_qconfig("fbgemm")

@@ -1,12 +1,10 @@
 """torch's own files, in both forms, with torch as the oracle: read, written, and back."""
 
-import sys
-
 import numpy as np
 import pytest
 import torch
 from marks import in_turn, pairwise
-from oracles.frameworks import seeded, torch_cell, torch_module
+from oracles.frameworks import seeded, torch_module
 from oracles.reference import GATES
 from torch.nn.utils import parametrizations, prune
 
@@ -55,17 +53,6 @@ def assert_same(found, state, prefix=""):
 # ------------------------------------------------------------------------------ there and back
 
 
-@pytest.mark.parametrize("spec, form", in_turn(SPECS, FORMS), ids=str)
-def test_what_torch_saves(spec, form, tmp_path):
-    module = torch_module(spec, seeded(spec))
-    state = module.state_dict()
-    path = save(tmp_path / "m.pt", state, form)
-    found = rl.load(path, **hint(spec))
-    (weights,) = found.values()
-    assert weights.spec == spec and weights.layout == rl.layout("torch")
-    assert_same(weights, state)
-
-
 @pytest.mark.parametrize(
     "spec, dtype",
     in_turn(SPECS, ["float16", "bfloat16", "float32"]), ids=str,
@@ -80,30 +67,6 @@ def test_what_we_save(spec, dtype, tmp_path):
     other.load_state_dict(state, strict=True)
     assert [bits(a) for a in other.parameters()] == [bits(a) for a in module.parameters()]
     assert_same(*rl.load(path, **hint(spec)).values(), state)
-
-
-@pytest.mark.parametrize("cell, form", in_turn(GATES, FORMS))
-def test_cells(cell, form, tmp_path):
-    spec = rl.Spec(cell, I, H)
-    state = torch_cell(spec, seeded(cell)).state_dict()
-    (weights,) = rl.load(save(tmp_path / "m.pth", state, form), **hint(spec)).values()
-    assert weights.layout == rl.layout("torch-cell")
-    assert_same(weights, state)
-
-
-def test_a_state_dict_converted_and_back(tmp_path):
-    """By way of cuDNN's weight space, in a file of another format."""
-    model = torch.nn.ModuleDict({"rnn": torch.nn.LSTM(I, H, 2), "head": torch.nn.Linear(H, 3)})
-    state = model.state_dict()
-    paths = [save(tmp_path / "a.pt", state), *(tmp_path / n for n in ("b.pt", "c.npz", "d.pt"))]
-    for src, dst, to in zip(paths[:-1], paths[1:], ["cudnn", "keras", "torch"], strict=True):
-        rl.convert_file(src, dst, to=to, exact=to == "cudnn")
-    assert "rnn.weight_space" in torch.load(paths[1], weights_only=True)
-    result = torch.load(paths[3], weights_only=True)
-    assert list(result) == list(state)
-    model.load_state_dict(result, strict=True)
-    for name in ("rnn.weight_hh_l1", "head.weight", "head.bias"):
-        assert bits(result[name]) == bits(state[name])
 
 
 def test_layer_by_layer(tmp_path, monkeypatch):
@@ -501,19 +464,6 @@ def test_bfloat16_was_rounded_twice():
 
 
 # ---------------------------------------------------------------------------------- without torch
-
-
-def test_torch_is_needed_to_write_alone(tmp_path, monkeypatch):
-    path = save(tmp_path / "a.pt", torch.nn.GRU(I, H).state_dict())
-    monkeypatch.setitem(sys.modules, "torch", None)
-    weights = rl.load(path)["gru"]
-    for write in (
-        lambda out: rl.save(out, weights),
-        lambda out: rl.convert_file(path, out, to="keras"),
-    ):
-        with pytest.raises(rl.MissingExtraError, match=r"b\.pt.*rnnlayout\[torch\]"):
-            write(tmp_path / "b.pt")
-    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_a_torch_whose_safe_loader_has_holes_is_not_used(tmp_path, monkeypatch):
