@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 import numpy as np
 
@@ -14,7 +13,7 @@ from rnnlayout._files.tensor_sets.choose_rnns import stack_entries
 from rnnlayout._files.tensor_sets.found import Found
 from rnnlayout._files.tensor_sets.record import Record
 from rnnlayout._files.tensor_sets.rnn_names import distinct_names
-from rnnlayout._files.tensor_sets.tensor_set import Hints
+from rnnlayout._files.tensor_sets.tensor_set import FileTensor, Hints
 from rnnlayout._model.asks import Ask, Message
 from rnnlayout._model.checked_rnn import CheckedRNN
 from rnnlayout._model.dtypes import Bits
@@ -44,20 +43,21 @@ from .hdf5_tree import Hdf5Group, read_record_attribute
 LEAVES = ("kernel", "recurrent_kernel", "bias")
 
 
-class CellArray(Protocol):
-    """An array of a cell in a file, read when it is asked for."""
+@dataclass(frozen=True)
+class CellArray:
+    """An array of a cell in a file. path: where it is in the file."""
 
-    @property
-    def path(self) -> str:
-        """Where it is in the file."""
+    path: str
+    tensor: FileTensor
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Its shape."""
+        return self.tensor.shape
 
     def floats(self, name: str) -> Bits:
         """Return the array. name: the layer's, for messages. Raises LayoutError if it has no
         floats."""
+        return self.tensor.floats(f"{name}: {self.path}")
 
 
 CellArrays = Mapping[str, CellArray]  # by LEAVES, or by the names of Keras 1: W, U_i, b_o ...

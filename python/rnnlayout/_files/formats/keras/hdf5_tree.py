@@ -30,7 +30,6 @@ from rnnlayout._files.tensor_sets.budget import Budget
 from rnnlayout._files.tensor_sets.file_limits import InputFile
 from rnnlayout._files.tensor_sets.record import KEY, Record, read_records
 from rnnlayout._files.tensor_sets.tensor_set import FileTensor
-from rnnlayout._model.dtypes import Bits
 from rnnlayout._model.errors import FileError
 
 _TEXT_NBYTES = 64  # of an object of Python for a text
@@ -107,11 +106,9 @@ class Hdf5Dataset(Hdf5Object):
         with _name_damaged(self.what):
             return self.stored.read(first, last)
 
-    def floats(self, name: str) -> Bits:
-        """Return the array of floats. name: the layer's name, for messages. Raises LayoutError for
-        other dtypes.
-        """
-        return FileTensor(self.dtype, self.shape, self.bits).floats(f"{name}: {self.path}")
+    @property
+    def tensor(self) -> FileTensor:
+        return FileTensor(self.dtype, self.shape, self.bits)
 
 
 @dataclass(frozen=True)

@@ -33,8 +33,8 @@ from .config import (
     parse_keras_version,
     recurrent_layers_in,
 )
-from .entries import LEAVES, CellArrays, KerasEntries, LayerCells, natural_order
-from .hdf5_tree import Hdf5Dataset, Hdf5Group
+from .entries import LEAVES, CellArray, CellArrays, KerasEntries, LayerCells, natural_order
+from .hdf5_tree import Hdf5Group
 
 METADATA, CONFIG, VARIABLES = "metadata.json", "config.json", "model.weights.h5"  # of an archive
 _LAYERS = ("layers", "_layer_checkpoint_dependencies")
@@ -207,10 +207,12 @@ def _cells_of_group(layer: Hdf5Group, nodes: Sequence[Node] = ()) -> list[CellAr
 def _arrays_of_cell(cell: Hdf5Group) -> CellArrays | None:
     """Return the arrays of a cell, None if it does not have two matrices."""
     variables = cell.groups.get("vars")
-    found: dict[str, Hdf5Dataset] = {}
-    for number, leaf in enumerate(LEAVES):
-        if variables and str(number) in variables.datasets:
-            found[leaf] = variables.datasets[str(number)]
+    datasets = variables.datasets if variables else {}
+    found = {
+        leaf: CellArray(data.path, data.tensor)
+        for number, leaf in enumerate(LEAVES)
+        if (data := datasets.get(str(number)))
+    }
     matrices = [found[leaf] for leaf in LEAVES[:2] if leaf in found]
     is_cell = len(matrices) == 2 and all(len(matrix.shape) == 2 for matrix in matrices)
     return found if is_cell else None

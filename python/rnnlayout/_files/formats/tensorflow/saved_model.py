@@ -8,19 +8,23 @@ saved_model.pb itself, which describes what is computed, is not read, and no oth
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from rnnlayout._files.formats.content import message_fields
 from rnnlayout._files.formats.keras.config import is_recurrent, layer_name, parse_config
-from rnnlayout._files.formats.keras.entries import LEAVES, CellArrays, KerasEntries, LayerCells
+from rnnlayout._files.formats.keras.entries import (
+    LEAVES,
+    CellArray,
+    CellArrays,
+    KerasEntries,
+    LayerCells,
+)
 from rnnlayout._files.formats.registry import ModelFormat
 from rnnlayout._files.tensor_sets.file_limits import InputFile
 from rnnlayout._files.tensor_sets.find_rnns import find_rnns, found_of_groups
 from rnnlayout._files.tensor_sets.found import Found
 from rnnlayout._files.tensor_sets.tensor_set import FileTensor, Hints, TensorSet
 from rnnlayout._model.asks import Ask
-from rnnlayout._model.dtypes import Bits
 from rnnlayout._model.errors import FileError
 from rnnlayout._native import SpecError
 from rnnlayout._sources.keras_tree import Node, RecurrentLayer
@@ -66,21 +70,6 @@ def _check_links(folder: Path) -> None:
 
 
 # ------------------------------------------------------------------------------- Keras's metadata
-
-
-@dataclass(frozen=True)
-class CellVariable:
-    """A variable of a cell. path: its path in the checkpoint."""
-
-    path: str
-    tensor: FileTensor
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self.tensor.shape
-
-    def floats(self, name: str) -> Bits:
-        return self.tensor.floats(f"{name}: {self.path}")
 
 
 def _read_keras(
@@ -148,7 +137,7 @@ def _cells_of_object(
         for one in [stack[name] for name in numbers] or [cell]:
             paths = {leaf: objects.variable(objects.children(one).get(leaf)) for leaf in LEAVES}
             yield {
-                leaf: CellVariable(path, tensors[path])
+                leaf: CellArray(path, tensors[path])
                 for leaf, path in paths.items()
                 if path is not None and path in tensors
             }
