@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import argparse
 
-from rnnlayout._model.errors import missing
+from rnnlayout._model.errors import import_extra
 
 
 def script(parser: argparse.ArgumentParser, shell: str) -> str:
     """Return the script that makes a shell complete this parser's commands."""
-    try:
-        import shtab
-    except ImportError:
-        raise missing("shtab", "completion", "the completion of shells") from None
+    shtab = import_extra("shtab", "completion", "the completion of shells")
     from rnnlayout._model.layout import known_layouts
 
     (commands,) = (a for a in parser._actions if isinstance(a, argparse._SubParsersAction))
