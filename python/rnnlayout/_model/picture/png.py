@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..errors import missing
+from ..errors import import_extra
 from .scene import COLOURS, FIXED, FONTS, Band, Box, Scene, Text
 
 _SCALE = 2  # pixels of the file per pixel of the scene
@@ -17,14 +17,12 @@ def write_png(scene: Scene, file: Any) -> None:
 
     Raises MissingExtraError without matplotlib.
     """
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise missing("matplotlib", "plot", "a picture as PNG") from None
+    agg = import_extra("matplotlib.backends.backend_agg", "plot", "a picture as PNG")
+    from matplotlib.figure import Figure
+
     scale = min(_SCALE, _HIGHEST / scene.height)
     figure = Figure(figsize=(scene.width / _POINTS, scene.height / _POINTS), dpi=_POINTS * scale)
-    FigureCanvasAgg(figure)
+    agg.FigureCanvasAgg(figure)
     axes = figure.add_axes((0, 0, 1, 1), frameon=False, xticks=[], yticks=[])
     axes.set(xlim=(0, scene.width), ylim=(scene.height, 0))
     for shape in scene.shapes:
