@@ -16,14 +16,14 @@ from itertools import count, takewhile
 import numpy as np
 
 from rnnlayout._files.formats.hdf5.attributes import (
+    OF_GROUPS,
     Hdf5Attribute,
-    is_group,
     read_attributes,
     read_links,
 )
 from rnnlayout._files.formats.hdf5.bounded import BoundedFile, DamagedError
-from rnnlayout._files.formats.hdf5.datasets import StoredArray, is_dataset, read_stored_array
-from rnnlayout._files.formats.hdf5.headers import HeaderMessages, root_address
+from rnnlayout._files.formats.hdf5.datasets import StoredArray, read_stored_array
+from rnnlayout._files.formats.hdf5.headers import HeaderMessages, MessageKind, root_address
 from rnnlayout._files.formats.hdf5.heaps import GlobalHeap
 from rnnlayout._files.formats.hdf5.types import nelems
 from rnnlayout._files.tensor_sets.budget import Budget
@@ -195,9 +195,9 @@ class _Hdf5Walk:
                 )
             for name, opened, path in self._objects_in(group, messages):
                 with _name_damaged(f"{self.what}: {path!r}"):
-                    if is_dataset(opened):
+                    if MessageKind.LAYOUT in opened:
                         group.datasets[name] = self._dataset(opened, path)
-                    elif is_group(opened):
+                    elif not OF_GROUPS.isdisjoint(opened):
                         inner = Hdf5Group(*self._own(path, opened))
                         group.groups[name] = inner
                         waiting.append((inner, opened, depth + 1))
