@@ -63,9 +63,8 @@ def prefixes_that_fit(layouts: Iterable[Layout], names: Iterable[str]) -> list[s
 def match_layout_names(layout: Layout, names: Collection[str]) -> dict[str, str]:
     """Return name -> tensor of the layout if these are the tensors of one RNN, else nothing."""
     renamed = _without_paths(layout, names) or {name: with_slashes(layout, name) for name in names}
-    whole = len(renamed) == len(names) and candidates_with_names(
-        layout, frozenset(renamed.values())
-    )
+    tensors = frozenset(renamed.values())
+    whole = len(tensors) == len(names) and candidates_with_names(layout, tensors)
     return renamed if whole else {}
 
 
@@ -126,7 +125,7 @@ def is_flax(layout: Layout) -> bool:
 def with_slashes(layout: Layout, name: str) -> str:
     """Return the name of a tensor with the slashes of Flax's paths, which many files join by
     dots: flatten_dict(params, sep="."), or dicts in a pickle."""
-    return name.replace(".", "/") if is_flax(layout) and "/" not in name else name
+    return name.replace(".", "/") if is_flax(layout) else name
 
 
 def drop_direction(names: dict[str, str]) -> dict[str, str]:
