@@ -92,8 +92,7 @@ def load(
     found, _ = read_file(path, hints)
     if dtype is None:
         return found
-    entries = {name: one.to(one.layout, dtype=dtype) for name, one in found.items()}
-    return Found(entries, found.unread, found.notes, found.others, found.unused, found.files)
+    return found.with_rnns({name: one.to(one.layout, dtype=dtype) for name, one in found.items()})
 
 
 def read_file(path: Path, hints: Hints, *, asks: bool = True) -> tuple[Found, TensorFile | None]:

@@ -22,18 +22,13 @@ from rnnlayout._files.tensor_sets.rnn_names import entry_name
 from rnnlayout._files.tensor_sets.tensor_set import FileTensor, Hints
 from rnnlayout._model.asks import Ask
 from rnnlayout._model.checked_rnn import checked_rnn_of
-from rnnlayout._model.config import (
-    changes_outputs,
-    check_config,
-    describe_config,
-    how_to_leave_out,
-)
+from rnnlayout._model.config import changes_outputs, check_config, unwritten_settings
 from rnnlayout._model.describe import regions
 from rnnlayout._model.dtypes import storage_dtype
 from rnnlayout._model.errors import FileError
 from rnnlayout._model.layout import CUDNN
 from rnnlayout._model.spec import Spec
-from rnnlayout._native import LayoutError, LossyError, SpecError
+from rnnlayout._native import LayoutError, SpecError
 from rnnlayout._sources.caller_spec import CallerSpec
 from rnnlayout._sources.read_source import read_source
 from rnnlayout._weights.weights import Weights, weights_of
@@ -61,11 +56,8 @@ def _read_npy(file: InputFile, hints: Hints) -> Found:
 def _write_npy(out: Output, entries: Mapping[str, Weights]) -> None:
     ((name, weights),) = entries.items()
     if changing := changes_outputs(weights.config):
-        raise LossyError(
-            f"{name} is used with {describe_config(changing)}, and a .npy has nothing but"
-            " numbers: write a .bin, or, to save the numbers without that, "
-            + how_to_leave_out(name, changing)
-        )
+        why = "and a .npy has nothing but numbers: write a .bin, or, to leave it out"
+        raise unwritten_settings(name, changing, why)
     if weights.spec.dtype == "bfloat16":
         why = f"{out.name}: NumPy lacks bfloat16: use .safetensors or .bin, or "
         raise FileError(why + Ask("dtype"))

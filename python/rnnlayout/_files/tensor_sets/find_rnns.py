@@ -7,8 +7,6 @@ from dataclasses import dataclass, replace
 from reprlib import repr as short
 from typing import Any
 
-from rnnlayout._model.asks import Ask, Message
-from rnnlayout._model.checked_rnn import checked_rnn_of
 from rnnlayout._model.dtypes import Bits
 from rnnlayout._model.errors import FileError
 from rnnlayout._model.layout import CUDNN
@@ -19,13 +17,14 @@ from rnnlayout._sources.caller_spec import ACTIVATIONS, CallerSpec
 from rnnlayout._sources.candidates import is_one_vector
 from rnnlayout._sources.keras_config import short_repr
 from rnnlayout._sources.read_source import read_source
-from rnnlayout._sources.rnn_places import RNNPlace, find_places, is_under_with_direction
+from rnnlayout._sources.tensor_paths import is_under_with_direction
 from rnnlayout._weights.weights import Weights, weights_of
 
-from .apply_hints import unrecorded
+from .apply_hints import unknown_class_question, unrecorded
 from .found import Found
 from .record import Record
 from .rnn_names import distinct_names, entry_name
+from .rnn_places import RNNPlace, find_places
 from .tensor_set import FileTensor, Hints, ModuleClass, TensorSet
 
 _MOST_LAYERS = 4  # times the tensors of a file: of a layer some may have been removed
@@ -215,15 +214,7 @@ def _as_module_says(
     kind = spec.cell.partition("_")[0].upper() + "Cell" * (weights.layout.name == "torch-cell")
     if not module.is_torch and (hints.as_class or {}).get(own) != kind:
         what = f"class {short_repr(module.name)}, read as {kind}"
-        repair = Message(Ask("as_class", {own: kind}))
-        return UndecidedError(
-            f"{entry}: {what}: the file does not show what another class computes; if it computes"
-            " the same from its weights, pass " + repair,
-            [checked_rnn_of(weights)],
-            ["as_class"],
-            what,
-            repair,
-        )
+        return unknown_class_question(entry, weights, what, {own: kind})
     found = {name: getattr(spec, name) for name in module.fields} | {"bias": spec.bias != "none"}
     wrong = [name for name, value in module.fields.items() if value != found[name]]
     if wrong:

@@ -47,6 +47,13 @@ class Found(Mapping[str, Weights]):
         self.unused = tuple(unused)
         self.files = tuple(files)
 
+    def with_rnns(
+        self, entries: Mapping[str, Weights], unread: Mapping[str, Exception] | None = None
+    ) -> Found:
+        """Return what was read with other RNNs, and with other errors unless they are None."""
+        errors = self.unread if unread is None else unread
+        return Found(entries, errors, self.notes, self.others, self.unused, self.files)
+
     @property
     def unread(self) -> dict[str, Exception]:
         """The errors of undecided and refused RNNs."""

@@ -8,7 +8,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from rnnlayout._files.tensor_sets.apply_hints import DEFAULT_ACTIVATIONS, unrecorded
+from rnnlayout._files.tensor_sets.apply_hints import (
+    DEFAULT_ACTIVATIONS,
+    unknown_class_question,
+    unrecorded,
+)
 from rnnlayout._files.tensor_sets.choose_rnns import stack_entries
 from rnnlayout._files.tensor_sets.found import Found
 from rnnlayout._files.tensor_sets.record import Record
@@ -23,19 +27,18 @@ from rnnlayout._model.spec import CELLS, HARD_SIGMOIDS, differing_fields
 from rnnlayout._model.undecided import UndecidedError, error_with_name
 from rnnlayout._native import LayoutError, SpecError
 from rnnlayout._sources.caller_spec import CallerSpec
-from rnnlayout._sources.keras_config import SIGMOID_SINCE
+from rnnlayout._sources.keras_config import SIGMOID_SINCE, short_repr
 from rnnlayout._sources.keras_tree import Node, RecurrentLayer, Version
 from rnnlayout._sources.read_source import read_source
 from rnnlayout._sources.read_tensors import read_described
-from rnnlayout._sources.rnn_places import is_under_with_direction
 from rnnlayout._sources.self_description import RNNDescription
+from rnnlayout._sources.tensor_paths import is_under_with_direction
 from rnnlayout._weights.weights import Weights, weights_of
 
 from .config import (
     check_accepted,
     read_architecture,
     read_unknown_classes,
-    unknown_class_question,
     unknown_classes_in,
 )
 from .hdf5_tree import Hdf5Group, read_record_attribute
@@ -148,10 +151,10 @@ class KerasEntries:
             self._entries.append((found.name, error))
             return
         unknown = unknown_classes_in(found.layer) if found.layer else {}
+        what = " and ".join(f"class {short_repr(n)}, read as {kind}" for n, kind in unknown.items())
         for one, weights in stack_entries(layers, names, found.name).items():
-            self._entries.append(
-                (one, unknown_class_question(one, weights, unknown) if unknown else weights)
-            )
+            question = unknown_class_question(one, weights, what, unknown) if unknown else None
+            self._entries.append((one, question or weights))
         self._entries += questions.items()
 
     def found(self, layers: Iterable[LayerCells]) -> Found:

@@ -71,11 +71,6 @@ class LayerGroup:
     group_name: str
 
 
-def find_variable_layers(root: Hdf5Group) -> Hdf5Group | None:
-    """Return the group of a model's layers, None in a file of another kind."""
-    return next((root.groups[name] for name in _LAYERS if name in root.groups), None)
-
-
 def read_beside(root: Hdf5Group, beside: Architecture, entries: KerasEntries) -> Found:
     """Return the RNNs of a config in another file. Raises FileError if they differ."""
     model = beside.model
@@ -112,8 +107,8 @@ def walk_layers(
     inside: list[LayerGroup] = []
     if path and "layer" in group.groups:  # of a wrapper
         inside = [LayerGroup(child, group.groups["layer"], "layer") for child in child_layers(node)]
-    elif layers := find_variable_layers(group):
-        inside = match_layer_groups(layers, child_layers(node))
+    elif layers := [group.groups[name] for name in _LAYERS if name in group.groups]:
+        inside = match_layer_groups(layers[0], child_layers(node))
     for layer in inside:
         here = (*path, layer_name(layer.node))
         yield here, layer

@@ -13,9 +13,9 @@ from rnnlayout._files.tensor_sets.record import Record, write_records
 from rnnlayout._model.checked_rnn import checked_rnn_of
 from rnnlayout._model.config import (
     describe_config,
-    how_to_leave_out,
     how_to_round,
     initial_states,
+    unwritten_settings,
 )
 from rnnlayout._model.errors import FileError
 from rnnlayout._model.spec import CELLS
@@ -178,10 +178,7 @@ class _RNNNodes:
         if self._spec.num_layers > 1:
             self._names = [f"{self._name}/{k}" for k in range(self._spec.num_layers)]
         if other := {key: value for key, value in self._config.items() if not self._has(key)}:
-            raise LossyError(
-                f"{self._name} is used with {describe_config(other)}, unknown to ONNX; to leave"
-                f" it out, {how_to_leave_out(entry, other)}"
-            )
+            raise unwritten_settings(self._name, other, "unknown to ONNX; to leave it out")
         self._batch_first = bool(self._config.get("layout"))
 
     def _has(self, key: str) -> bool:

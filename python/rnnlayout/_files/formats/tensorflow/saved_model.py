@@ -82,8 +82,9 @@ def _read_keras(
     entries = KerasEntries(paths, {}, hints, _SINCE)
     entries.take_classes(model)
     found = entries.found(_recurrent_layers(metadata, nodes, objects, tensor_set.tensors))
-    others = [objects.full_names.get(path, path) for path in found.others]
-    return Found(found, found.unread, [*tensor_set.notes, *found.notes], others)
+    found.others = tuple(objects.full_names.get(path, path) for path in found.others)
+    found.notes[:0] = tensor_set.notes
+    return found
 
 
 def _described_objects(metadata: InputFile) -> Iterator[tuple[str, Node]]:

@@ -14,16 +14,15 @@ from dataclasses import dataclass
 from functools import cache
 
 from rnnlayout._model.layout import Layout, layouts_to_infer, layouts_to_name
-
-from .candidates import is_one_vector, one_layer_candidates
-from .tensor_paths import (
+from rnnlayout._sources.candidates import is_one_vector, one_layer_candidates
+from rnnlayout._sources.tensor_paths import (
     KERAS,
     LONGEST_NAME,
     drop_direction,
     flax_path,
     is_flax,
     is_under,
-    is_under_with_direction as is_under_with_direction,
+    is_under_with_direction,
     keras_path,
     match_layout_names,
     with_slashes,
