@@ -24,29 +24,38 @@ def walk_leaves(
     separator: str = ".",
 ) -> Iterator[tuple[str, Any, Any, Any]]:
     """Yield (name, container, key, leaf) in order, and each container only once."""
-    seen: set[int] = set()
-
-    def walk(container: Any, name: str, depth: int) -> Iterator[tuple[str, Any, Any, Any]]:
-        """Yield what is in a container. name: the keys that lead to it."""
-        if _is_no_container(container) or id(container) in seen:
-            return
-        seen.add(id(container))
-        if depth > MOST_DEEP or len(name) > LONGEST:
-            raise FileError(
-                f"{file}: dicts nested {depth} deep, or keys of {len(name)} characters: refused"
-            )
-        items = container.items() if isinstance(container, dict) else enumerate(container)
-        for key, value in items:
-            if type(key) not in (str, int):
-                continue
-            if isinstance(key, str) and len(name) + len(key) > LONGEST:
-                raise FileError(f"{file}: a key of {len(key)} characters: refused")
-            if is_leaf(value):
-                yield f"{name}{key}", container, key, value
-            else:
-                yield from walk(value, f"{name}{key}{separator}", depth + 1)
-
     if is_leaf(found):
         yield ALONE, None, None, found
     else:
-        yield from walk(found, "", 0)
+        yield from _walk_container(file, found, is_leaf, separator, "", 0, set())
+
+
+def _walk_container(
+    file: InputFile,
+    container: Any,
+    is_leaf: Callable[[Any], bool],
+    separator: str,
+    name: str,
+    depth: int,
+    seen: set[int],
+) -> Iterator[tuple[str, Any, Any, Any]]:
+    """Yield what is in a container. name: the keys that lead to it; seen: ids of those before."""
+    if _is_no_container(container) or id(container) in seen:
+        return
+    seen.add(id(container))
+    if depth > MOST_DEEP or len(name) > LONGEST:
+        raise FileError(
+            f"{file}: dicts nested {depth} deep, or keys of {len(name)} characters: refused"
+        )
+    items = container.items() if isinstance(container, dict) else enumerate(container)
+    for key, value in items:
+        if type(key) not in (str, int):
+            continue
+        if isinstance(key, str) and len(name) + len(key) > LONGEST:
+            raise FileError(f"{file}: a key of {len(key)} characters: refused")
+        if is_leaf(value):
+            yield f"{name}{key}", container, key, value
+        else:
+            yield from _walk_container(
+                file, value, is_leaf, separator, f"{name}{key}{separator}", depth + 1, seen
+            )
