@@ -17,12 +17,14 @@ def write_png(scene: Scene, file: Any) -> None:
 
     Raises MissingExtraError without matplotlib.
     """
-    agg = import_extra("matplotlib.backends.backend_agg", "plot", "a picture as PNG")
-    from matplotlib.figure import Figure
+    matplotlib = import_extra("matplotlib.figure", "plot", "a picture as PNG")
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
 
     scale = min(_SCALE, _HIGHEST / scene.height)
-    figure = Figure(figsize=(scene.width / _POINTS, scene.height / _POINTS), dpi=_POINTS * scale)
-    agg.FigureCanvasAgg(figure)
+    figure = matplotlib.Figure(
+        figsize=(scene.width / _POINTS, scene.height / _POINTS), dpi=_POINTS * scale
+    )
+    FigureCanvasAgg(figure)
     axes = figure.add_axes((0, 0, 1, 1), frameon=False, xticks=[], yticks=[])
     axes.set(xlim=(0, scene.width), ylim=(scene.height, 0))
     for shape in scene.shapes:
