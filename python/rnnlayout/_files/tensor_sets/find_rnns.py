@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from reprlib import repr as short
 from typing import Any
+
+import numpy as np
 
 from rnnlayout._model.dtypes import Bits
 from rnnlayout._model.errors import FileError
@@ -47,45 +49,33 @@ class TensorGroup:
 
 
 def find_rnns(
-    tensors: Mapping[str, FileTensor],
-    hints: Hints,
-    records: Mapping[str, Record] | None = None,
-    modules: Mapping[str, ModuleClass] | None = None,
-) -> list[TensorGroup]:
-    """Return all RNNs among the tensors, in their order: recorded ones, and those found by name.
-
-    modules: the classes of the modules that the tensors are in, by path.
+    tensor_set: TensorSet, hints: Hints, records: Mapping[str, Record]
+) -> tuple[list[TensorGroup], Found]:
+    """Return all RNNs among the tensors of a file, in their order: recorded ones, and those found
+    by name; and the same as load() returns it.
     """
+    # what was not read is named among the tensors, where one may be missing
+    nothing = np.empty(0, np.uint8)
+    unread = {name: FileTensor.of(nothing, kind) for name, kind in tensor_set.unread.items()}
+    tensors = tensor_set.tensors | unread
     plain = torch_names.plain_names(tuple(tensors))
-    records = {
-        entry: replace(one, prefix=plain.name(one.prefix)) for entry, one in (records or {}).items()
-    }
-    values = {name: _plain_tensor(name, plain, tensors) for name in plain.sources}
-    classes = {plain.name(path): one for path, one in (modules or {}).items()}
-    hints = replace(hints, prefix=plain.name(hints.prefix))
-    groups = _find_groups(values, hints, records, classes)
-    return [_with_stored_names(group, plain, values) for group in groups]
-
-
-def found_of_groups(
-    tensor_set: TensorSet,
-    groups: Sequence[TensorGroup],
-    hints: Hints,
-    records: Mapping[str, Record] | None = None,
-) -> Found:
-    """Return what find_rnns() found in a file's tensors as load() returns it."""
+    groups = [
+        _with_stored_names(group, plain, tensors)
+        for group in _find_groups(
+            {name: _plain_tensor(name, plain, tensors) for name in plain.sources},
+            replace(hints, prefix=plain.name(hints.prefix)),
+            {key: replace(one, prefix=plain.name(one.prefix)) for key, one in records.items()},
+            {plain.name(path): one for path, one in tensor_set.modules.items()},
+        )
+    ]
     weights = {group.entry: group.weights for group in groups}
     names = {name for group in groups for name in group.names}
-    silent = [group.weights for group in groups if group.entry not in (records or {})]
-    return Found(
+    silent = [group.weights for group in groups if group.entry not in records]
+    notes = [note for group in groups for note in group.notes]
+    return groups, Found(
         {entry: one for entry, one in weights.items() if isinstance(one, Weights)},
         {entry: one for entry, one in weights.items() if not isinstance(one, Weights)},
-        [
-            *tensor_set.notes,
-            *torch_names.plain_names(tuple(tensor_set.tensors)).notes,
-            *(note for group in groups for note in group.notes),
-            *unrecorded(silent, hints),
-        ],
+        [*tensor_set.notes, *plain.notes, *notes, *unrecorded(silent, hints)],
         [name for name in tensor_set.tensors if name not in names],
     )
 
@@ -106,7 +96,7 @@ def _plain_tensor(
 
 
 def _with_stored_names(
-    group: TensorGroup, plain: torch_names.PlainNames, values: Mapping[str, FileTensor]
+    group: TensorGroup, plain: torch_names.PlainNames, tensors: Mapping[str, FileTensor]
 ) -> TensorGroup:
     """Return the group with the names that the file uses."""
     if not group.names:
@@ -124,7 +114,7 @@ def _with_stored_names(
         weights=weights,
         prefix=prefix,
         names=tuple(stored for name in group.names for stored in plain.sources[name]),
-        notes=(*group.notes, *(one.note(values[name].dtype) for name, one in computed.items())),
+        notes=(*group.notes, *(one.note(tensors[one.like].dtype) for one in computed.values())),
     )
 
 

@@ -149,7 +149,9 @@ def _table_entries(data: memoryview, what: str) -> Iterator[tuple[bytes, memoryv
         raise FileError(f"{what} is not the index of a TensorFlow checkpoint, or is cut short")
     end = 0
     footer = data[-_FOOTER:]
-    index_at = read_varint(footer, read_varint(footer, 0)[1])[1]  # behind another handle
+    index_at = read_varint(footer, read_varint(footer, 0)[1])[
+        1
+    ]  # behind the handle of another block
     for _, handle in _read_block(data, _block_handle(footer[index_at:]), what):
         begin, size = _block_handle(handle)
         if begin < end:  # TensorFlow writes the blocks in their order

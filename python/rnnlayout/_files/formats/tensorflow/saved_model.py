@@ -21,7 +21,7 @@ from rnnlayout._files.formats.keras.entries import (
 )
 from rnnlayout._files.formats.registry import ModelFormat
 from rnnlayout._files.tensor_sets.file_limits import InputFile
-from rnnlayout._files.tensor_sets.find_rnns import find_rnns, found_of_groups
+from rnnlayout._files.tensor_sets.find_rnns import find_rnns
 from rnnlayout._files.tensor_sets.found import Found
 from rnnlayout._files.tensor_sets.tensor_set import FileTensor, Hints, TensorSet
 from rnnlayout._model.asks import Ask
@@ -57,8 +57,7 @@ def _read_saved_model(file: InputFile, hints: Hints) -> Found:
             raise SpecError(f"{path.parent} {have}: omit " + Ask(name, None))
     if metadata.is_file():
         return _read_keras(file.beside(metadata), objects, tensor_set, hints)
-    named = with_full_names(tensor_set, objects.full_names)
-    return found_of_groups(named, find_rnns(named.tensors, hints), hints)
+    return find_rnns(with_full_names(tensor_set, objects.full_names), hints, {})[1]
 
 
 def _check_links(folder: Path) -> None:
