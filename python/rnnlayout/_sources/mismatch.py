@@ -23,7 +23,7 @@ from .candidates import (
 )
 from .tensor_paths import is_under, prefixes_that_fit
 
-T = TypeVar("T")
+_RNN = TypeVar("_RNN")
 _LONGEST = 100  # characters of a name in a message
 _MOST_TENSORS = 500  # of the RNN that a message compares with
 _QUANTIZED = ("_all_weight_values", "_packed_params")  # in names of torch.ao.nn.quantized
@@ -122,14 +122,14 @@ def check_prefix(prefix: Any) -> None:
         raise LayoutError(f"prefix is a {type(prefix).__name__}, need a string")
 
 
-def choose_under_prefix(found: Sequence[tuple[str, str, T]], prefix: str, owner: str) -> T:
+def choose_under_prefix(found: Sequence[tuple[str, str, _RNN]], prefix: str, owner: str) -> _RNN:
     """Return the only RNN whose name is the prefix or under it.
 
     found: of each RNN its name, what it is, and itself. owner: the class of the object that has
     them. Raises LayoutError if none has such a name, or several.
     """
     names = [name for name, _, _ in found]
-    under = [one for one in found if one[0] == prefix]
+    under = [one for one in found if prefix and one[0] == prefix]
     under = under or [one for one in found if is_under(one[0], prefix)]
     if not under:
         raise LayoutError(

@@ -75,7 +75,7 @@ def _without_paths(layout: Layout, names: Collection[str]) -> dict[str, str]:
     """Return name -> tensor of the layout if Keras or Flax made the names, all of one layer."""
     layers: dict[str, dict[str, str]] = {}
     for name in names:
-        if path := keras_path(layout, name) or flax_path(layout, name):
+        if path := cell_path(layout, name):
             layers.setdefault(path[0], {})[path[1]] = name
     for layer, tensors in layers.items():
         found = tensors if is_flax(layout) else drop_direction(tensors)
@@ -84,14 +84,21 @@ def _without_paths(layout: Layout, names: Collection[str]) -> dict[str, str]:
     return {}
 
 
-def keras_path(layout: Layout, name: str) -> tuple[str, str] | None:
-    """Return (path of the layer, tensor) if Keras may have written the name, None otherwise.
+def cell_path(layout: Layout, name: str) -> tuple[str, str] | None:
+    """Return (path of the layer, tensor) if Keras may have written the name, or if it is one in a
+    Bidirectional of Flax; None otherwise.
 
     The tensor of `bidirectional/forward_lstm/lstm_cell/kernel:0` is `0/forward/kernel`, that of
-    `layers/lstm/cell/vars/0` is `kernel`.
+    `layers/lstm/cell/vars/0` is `kernel`, that of `encoder/forward_rnn/cell/hi/kernel` is
+    `0/forward/hi/kernel`.
     """
-    if layout.name not in KERAS:
-        return None
+    if is_flax(layout):
+        match = _FLAX_SIDE.fullmatch(with_slashes(layout, name))
+        return (match[1] or "", f"0/{match[2]}/{match[3]}") if match else None
+    return _keras_path(layout, name) if layout.name in KERAS else None
+
+
+def _keras_path(layout: Layout, name: str) -> tuple[str, str] | None:
     numbered = _numbered_leaves(layout)
     parts = name.removesuffix(":0").split("/")
     leaf = parts.pop()
@@ -106,15 +113,6 @@ def keras_path(layout: Layout, name: str) -> tuple[str, str] | None:
                 return None
             return "/".join(parts[:k]), f"0/{match[1]}/{leaf}"
     return "/".join(parts), leaf
-
-
-def flax_path(layout: Layout, name: str) -> tuple[str, str] | None:
-    """Return (path of the layer, tensor) if the name is one in a Bidirectional of Flax, else None.
-
-    The tensor of `encoder/forward_rnn/cell/hi/kernel` is `0/forward/hi/kernel`.
-    """
-    match = _FLAX_SIDE.fullmatch(with_slashes(layout, name)) if is_flax(layout) else None
-    return (match[1] or "", f"0/{match[2]}/{match[3]}") if match else None
 
 
 def is_flax(layout: Layout) -> bool:
