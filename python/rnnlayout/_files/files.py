@@ -224,9 +224,8 @@ def tensor_set_of(
     for name, one in entries.items():
         prefix = name + separator if name else ""
         if isinstance(one, Weights):
-            given = checked_rnn_of(one)
-            arrays = zip(given.names, given.arrays, strict=True)
-            new = {tensor: FileTensor.of(array, given.dtype) for tensor, array in arrays}
+            arrays = checked_rnn_of(one).tensors
+            new = {n: FileTensor.of(array, one.spec.dtype) for n, array in arrays.items()}
         else:
             new = one.tensors
         _add_tensors(tensors, prefix, new)

@@ -130,8 +130,7 @@ def _entry_json(name: str, given: Any) -> dict[str, Any]:
         "config": given.config,
         "num_params": sum(array.size for array in given.arrays),
         "tensors": [
-            {"name": tensor, "shape": list(array.shape)}
-            for tensor, array in zip(given.names, given.arrays, strict=True)
+            {"name": tensor, "shape": list(array.shape)} for tensor, array in given.tensors.items()
         ],
     }
 

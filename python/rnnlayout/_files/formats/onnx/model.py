@@ -135,10 +135,8 @@ def replace_node_weights(
 
 
 def _tensor_of(weights: Weights, role: str) -> FileTensor | None:
-    given = checked_rnn_of(weights)
-    if role not in given.names:
-        return None
-    return FileTensor.of(given.arrays[given.names.index(role)], given.dtype)
+    array = checked_rnn_of(weights).tensors.get(role)
+    return None if array is None else FileTensor.of(array, weights.spec.dtype)
 
 
 class _ModelChange:

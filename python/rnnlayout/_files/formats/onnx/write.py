@@ -212,15 +212,13 @@ class _RNNNodes:
     def _layer(self, k: int, below: str, starts: Mapping[str, str]) -> str:
         """Add one layer; return the name of its output. starts: its initial states by h and c."""
         name, one, last = self._names[k], len(self._names) == 1, len(self._names) == k + 1
-        given = checked_rnn_of(self._weights)
+        arrays = checked_rnn_of(self._weights).tensors
         inputs = [below] + [""] * 7
         inputs[5:5 + len(starts)] = starts.values()  # fmt: skip
         for role, at in WEIGHTS[self._operator].items():
             tensor = role if one else f"{k}/{role}"
-            if tensor in given.names:
-                array = given.arrays[given.names.index(tensor)]
-                inputs[at] = f"{name}/{role}"
-                self._arrays.put(self._graph.initializer.add(), array, given.dtype, inputs[at])
+            if tensor in arrays:
+                inputs[at] = self._constant(f"{name}/{role}", arrays[tensor], self._spec.dtype)
         ends = [f"{self._prefix if one else name + '/'}Y_{s}" for s in starts]
         while not inputs[-1]:
             inputs.pop()
