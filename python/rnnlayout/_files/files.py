@@ -18,7 +18,7 @@ from rnnlayout._files.formats.registry import (
 from rnnlayout._files.tensor_sets.apply_hints import apply_hints
 from rnnlayout._files.tensor_sets.file_limits import InputFile
 from rnnlayout._files.tensor_sets.find_rnns import find_rnns
-from rnnlayout._files.tensor_sets.found import Found
+from rnnlayout._files.tensor_sets.found import Found, with_rnns
 from rnnlayout._files.tensor_sets.record import Record, read_records, write_records
 from rnnlayout._files.tensor_sets.rnn_names import entry_name
 from rnnlayout._files.tensor_sets.tensor_set import (
@@ -90,7 +90,7 @@ def load(
     found, _ = read_file(path, hints)
     if dtype is None:
         return found
-    return found.with_rnns({name: one.to(one.layout, dtype=dtype) for name, one in found.items()})
+    return with_rnns(found, {name: one.to(one.layout, dtype=dtype) for name, one in found.items()})
 
 
 def read_file(path: Path, hints: Hints, *, asks: bool = True) -> tuple[Found, TensorFile | None]:

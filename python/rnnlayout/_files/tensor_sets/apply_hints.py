@@ -19,7 +19,7 @@ from rnnlayout._sources.read_source import read_source
 from rnnlayout._sources.tensor_paths import KERAS
 from rnnlayout._weights.weights import Weights, weights_of
 
-from .found import Found
+from .found import Found, with_rnns
 from .tensor_set import Hints
 
 # Keras's, and those of a Spec: there they may be only the defaults, so they answer nothing.
@@ -48,7 +48,7 @@ def apply_hints(found: Found, hints: Hints, prefixes: Sequence[str]) -> Found:
             entries[name] = _with_spec(weights, hints)
         except (LayoutError, SpecError) as error:
             unread[name] = error_with_name(error, name)
-    return found.with_rnns(entries, unread)
+    return with_rnns(found, entries, unread)
 
 
 def _check_hints(weights: Weights, hints: Hints, alone: bool) -> None:

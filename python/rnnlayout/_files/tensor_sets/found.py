@@ -47,13 +47,6 @@ class Found(Mapping[str, Weights]):
         self.unused = tuple(unused)
         self.files = tuple(files)
 
-    def with_rnns(
-        self, entries: Mapping[str, Weights], unread: Mapping[str, Exception] | None = None
-    ) -> Found:
-        """Return what was read with other RNNs, and with other errors unless they are None."""
-        errors = self.unread if unread is None else unread
-        return Found(entries, errors, self.notes, self.others, self.unused, self.files)
-
     @property
     def unread(self) -> dict[str, Exception]:
         """The errors of undecided and refused RNNs."""
@@ -96,3 +89,11 @@ class Found(Mapping[str, Weights]):
         entries += [f"{list_names([name])}: undecided" for name in self.undecided]
         entries += [f"{list_names([name])}: refused" for name in self.refused]
         return f"<Found {', '.join(entries) or 'nothing'}>"
+
+
+def with_rnns(
+    found: Found, entries: Mapping[str, Weights], unread: Mapping[str, Exception] | None = None
+) -> Found:
+    """Return what was read with other RNNs, and with other errors unless they are None."""
+    errors = found.unread if unread is None else unread
+    return Found(entries, errors, found.notes, found.others, found.unused, found.files)
