@@ -153,12 +153,12 @@ class Tty:
 
 
 def test_progress_is_for_who_waits(folder, monkeypatch):
-    from rnnlayout._cli import main as _cli, progress as _progress
+    from rnnlayout._cli import main as _cli, terminal
 
     for after, shown in ((math.inf, False), (-1, True)):
         screen = Tty()
-        monkeypatch.setattr(_progress, "_AFTER", after)
-        monkeypatch.setattr(_progress, "_EVERY", math.inf)  # a line is not soon written again
+        monkeypatch.setattr(terminal, "_AFTER", after)
+        monkeypatch.setattr(terminal, "_EVERY", math.inf)  # a line is not soon written again
         monkeypatch.setattr("sys.stderr", screen)
         arguments = ["convert", "lstm.npz", "o.safetensors", "--to", "onnx", "--force"]
         assert _cli.main(arguments) == 0

@@ -34,8 +34,9 @@ def what_load_returned():
     rl.save("w.npz", {"enc": rl.Weights(tensors()), "dec": rl.Weights(tensors(seed=1))})
     found = rl.load("w.npz")
     text = yield lambda: rl.pack(found)
-    rl.pack(followed(text, r"for example (found\[.*?\])", found=found))
-    rl.pack(found, prefix="dec")
+    for name in each(r"'(\w+)' \(lstm\)", text):
+        rl.pack(found[name])
+        rl.pack(found, prefix=name)
     text = yield lambda: rl.pack(found, prefix="encoder")
     for prefix in followed(text, r"prefix= these would work: (.*)"):
         rl.pack(found, prefix=prefix)
@@ -61,7 +62,7 @@ def several_in_a_dict():
 def several_in_a_module():
     model = torch.nn.ModuleDict({"enc": torch.nn.LSTM(5, 7), "dec": torch.nn.GRU(5, 7)})
     text = yield lambda: rl.pack(model)
-    for name in each(r"(\w+) \((?:LSTM|GRU)\)", text):
+    for name in each(r"'(\w+)' \((?:LSTM|GRU)\)", text):
         rl.pack(model[name])
         rl.pack(model, prefix=name)
     text = yield lambda: rl.pack(model, prefix="encoder")

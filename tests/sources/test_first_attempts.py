@@ -85,7 +85,7 @@ def test_what_load_returns(call, tmp_path):
     )
     two = rl.load(tmp_path / "two.npz")
     text = error_of(call, two)
-    assert "'enc', 'dec'" in text and "found['enc']" in text
+    assert "'enc' (lstm), 'dec' (lstm); pass one of them, or choose it with prefix='enc'" in text
     call(two["dec"])
     call(two, prefix="dec")
     assert same_bits(rl.pack(two, prefix="dec"), rl.pack(tensors(seed=1)))
@@ -100,7 +100,7 @@ def test_a_file_with_one_rnn_that_cannot_be_read(tmp_path):
     np.savez(tmp_path / "w.npz", **whole)
     found = rl.load(tmp_path / "w.npz")
     assert list(found.refused) == ["b"]
-    assert "'a', 'b'" in error_of(rl.pack, found)
+    assert "'a' (lstm), 'b' (refused)" in error_of(rl.pack, found)
     assert "bias_hh_l0" in error_of(rl.pack, found, prefix="b")
     assert same_bits(rl.pack(found, prefix="a"), rl.pack(tensors()))
 

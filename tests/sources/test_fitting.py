@@ -69,3 +69,21 @@ def test_values_are_read_anew():
     tensors["weight_ih_l0"] *= 2
     second = rl.pack(tensors)
     assert (second[:60] == 2 * first[:60]).all() and (second[60:] == first[60:]).all()
+
+
+def test_the_first_layer_of_a_stack_is_not_read_as_a_whole_rnn():
+    first = {f"0/{name}": value for name, value in GRU.items()}
+    with pytest.raises(rl.LayoutError, match="missing '1/kernel', '1/recurrent_kernel'"):
+        rl.infer_spec(first, reset="after")
+    assert rl.infer_spec(first, prefix="0", reset="after").num_layers == 1
+
+
+def test_two_names_of_one_tensor_were_one_tensor():
+    """Names of Flax's tensors may have dots for slashes, but not in two of the same tensor."""
+    spec = rl.Spec("lstm", 3, 4)
+    tensors = {name: np.ones(shape, "f4") for name, shape in rl.describe(spec, "flax-nnx").items()}
+    dotted = {name.replace("/", "."): value for name, value in tensors.items()}
+    assert rl.infer_spec(dotted) == rl.infer_spec(tensors) == spec
+    name = next(name for name in tensors if "/" in name)
+    with pytest.raises(rl.LayoutError):
+        rl.infer_spec(tensors | {name.replace("/", "."): np.zeros_like(tensors[name])})

@@ -114,7 +114,7 @@ def test_recurrent_layers_inside_are_named_with_their_path(kit):
     model.build((None, 4, 3, 3))
     with pytest.raises(
         rl.LayoutError,
-        match=r"contains 2 RNNs: td/layer/g \(GRU\), bi \(Bidirectional\); .* prefix='td/layer/g'",
+        match=r"2 RNNs: 'td/layer/g' \(GRU\), 'bi' \(Bidirectional\); .* prefix='td/layer/g'",
     ):
         rl.Weights(model)
     gru = rl.pack(inner.layers[-1])

@@ -93,7 +93,7 @@ def test_a_prefix_chooses_among_several(wrap):
     wrapped = wrap(model)
     # TorchScript has no object for a module that has two names
     with pytest.raises(
-        rl.LayoutError, match=r"contains [23] RNNs: encoder \(.*\), cell \(.*prefix='encoder'"
+        rl.LayoutError, match=r"contains [23] RNNs: 'encoder' \(.*\), 'cell' \(.*prefix='encoder'"
     ):
         rl.pack(wrapped)
     assert (rl.pack(wrapped, prefix="cell") == rl.pack(model.cell)).all()

@@ -16,7 +16,7 @@ from importlib import import_module
 
 from .failures import numpy_works, report_error
 from .options import DONE, INTERRUPTED, MISSING, USAGE
-from .parser import make_parser
+from .parser import completion_script, make_parser
 from .terminal import print_text
 
 
@@ -68,9 +68,7 @@ def _run(arguments: Sequence[str] | None, options: argparse.Namespace) -> int:
     parser = make_parser()
     parser.parse_args(arguments, options)
     if options.completion:
-        from . import completion
-
-        print_text(completion.script(parser, options.completion))
+        print_text(completion_script(parser, options.completion))
         return DONE
     if options.command is None and not options.version:
         parser.print_help(sys.stderr)

@@ -6,7 +6,10 @@ import argparse
 import math
 import re
 from shlex import quote
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rnnlayout._files.tensor_sets.found import Found
 
 # Exit codes: --help explains them. 1 is of verify, diagnose and identify; 2 is argparse's own.
 DONE, USAGE, MALFORMED, LOSSY, MISSING, BUG, INTERRUPTED = 0, 2, 3, 4, 5, 70, 130
@@ -175,6 +178,14 @@ def load_hints(options: argparse.Namespace) -> dict[str, Any]:
     if "as_class" in found:
         found["as_class"] = dict(found["as_class"] or ())
     return found
+
+
+def load_chosen(path: str, options: argparse.Namespace) -> Found:
+    """Return the RNNs of a file that --only and --stack choose, or all."""
+    from rnnlayout._files.files import load
+    from rnnlayout._files.tensor_sets.choose_rnns import choose_rnns
+
+    return choose_rnns(load(path, **load_hints(options)), options.only, options.stack)
 
 
 def parse_file_format(text: str) -> str:

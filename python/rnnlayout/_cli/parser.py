@@ -82,3 +82,18 @@ def make_parser() -> Parser:
         )
         module.add_arguments(one)
     return parser
+
+
+def completion_script(parser: argparse.ArgumentParser, shell: str) -> str:
+    """Return the script that makes a shell complete the commands, by shtab."""
+    from rnnlayout._model.errors import import_extra
+    from rnnlayout._model.layout import known_layouts
+
+    shtab = import_extra("shtab", "completion", "the completion of shells")
+    (commands,) = (a for a in parser._actions if isinstance(a, argparse._SubParsersAction))
+    for command in commands.choices.values():
+        for action in command._actions:
+            if action.metavar == "LAYOUT":
+                action.choices = list(known_layouts())
+    text: str = shtab.complete(parser, shell=shell)
+    return text

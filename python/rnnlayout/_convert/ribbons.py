@@ -8,7 +8,16 @@ from dataclasses import dataclass, field
 from rnnlayout import _native
 from rnnlayout._model.layout import BlockKey
 from rnnlayout._model.picture.memory import Region, TensorMemory
-from rnnlayout._model.picture.scene import MARGIN, Band, Box, Scene, Text, gate_colour, shorten_text
+from rnnlayout._model.picture.scene import (
+    MARGIN,
+    Band,
+    Box,
+    Scene,
+    Text,
+    gate_colour,
+    largest_scale,
+    shorten_text,
+)
 from rnnlayout._model.picture.strips import (
     GAP,
     ByteOffsets,
@@ -55,7 +64,8 @@ def draw_ribbons(
     unit = ByteOffsets(_native.itemsize(spec.dtype))
     columns = [_Column(found, set(shown), spec, unit) for found in tensors]
     pixels = max(columns[0].count, columns[1].count) * _PER_PIECE
-    scale = min(_pixels_per_element(column, pixels) for column in columns)
+    # the larger column is about so high
+    scale = largest_scale(lambda tried: all(c.height(tried) <= pixels for c in columns), pixels)
     wide = min(240.0, (scene.width - 2 * MARGIN) * 0.32)
     for column, name, left in zip(
         columns, names, (MARGIN, scene.width - MARGIN - wide), strict=True
@@ -73,26 +83,12 @@ def draw_ribbons(
         words = f"{len(same)} other layers and directions" if len(same) > 4 else ", ".join(same)
         if same:
             scene.paragraph(MARGIN, f"{words}: as {layer_title(first, spec)}", "say")
-    notes = [("numbers above the blocks: byte offsets", True),
-             ("dashed: enlarged, not to scale", any(column.enlarged for column in columns)),
-             ("lines across: the gates lie side by side in every row",
-              any(column.woven for column in columns))]  # fmt: skip
-    for note, told in notes:
-        if told:
-            scene.paragraph(MARGIN, note, "at", "faint")
+    enlarged, woven = (any(getattr(one, name) for one in columns) for name in ("enlarged", "woven"))
+    scene.notes(MARGIN, "above the blocks: byte offsets", enlarged, woven)
     draw_gates_legend(scene, tensors[0])
     signs = dict.fromkeys(name for move in every for name in _sign_names(move))
     if signs:
         draw_legend(scene, [("equal", *_SIGNS[name]) for name in signs])
-
-
-def _pixels_per_element(column: _Column, pixels: float) -> float:
-    """Return the pixels per element with which a column is about so high."""
-    low, high = 0.0, pixels
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if column.height(middle) <= pixels else (low, middle)
-    return low
 
 
 @dataclass

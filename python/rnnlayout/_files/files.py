@@ -8,8 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from rnnlayout._files.formats.registry import (
     TensorFormat,
     explain_wrong_suffix,
@@ -19,8 +17,8 @@ from rnnlayout._files.formats.registry import (
 )
 from rnnlayout._files.tensor_sets.apply_hints import apply_hints
 from rnnlayout._files.tensor_sets.file_limits import InputFile
-from rnnlayout._files.tensor_sets.find_rnns import find_rnns, found_of_groups
-from rnnlayout._files.tensor_sets.found import Found
+from rnnlayout._files.tensor_sets.find_rnns import find_rnns
+from rnnlayout._files.tensor_sets.found import Found, with_rnns
 from rnnlayout._files.tensor_sets.record import Record, read_records, write_records
 from rnnlayout._files.tensor_sets.rnn_names import entry_name
 from rnnlayout._files.tensor_sets.tensor_set import (
@@ -92,8 +90,7 @@ def load(
     found, _ = read_file(path, hints)
     if dtype is None:
         return found
-    entries = {name: one.to(one.layout, dtype=dtype) for name, one in found.items()}
-    return Found(entries, found.unread, found.notes, found.others, found.unused, found.files)
+    return with_rnns(found, {name: one.to(one.layout, dtype=dtype) for name, one in found.items()})
 
 
 def read_file(path: Path, hints: Hints, *, asks: bool = True) -> tuple[Found, TensorFile | None]:
@@ -178,12 +175,7 @@ class TensorFile:
         self._file, self._format, self._tensor_set = file, format, format.read(file)
         self.beside = (*self._tensor_set.values, *self._tensor_set.unread)
         self._records = read_records(self._tensor_set.metadata, file)
-        # what was not read is named among the tensors, where one may be missing
-        nothing = np.empty(0, np.uint8)
-        unread = {n: FileTensor.of(nothing, kind) for n, kind in self._tensor_set.unread.items()}
-        tensors, modules = self._tensor_set.tensors | unread, self._tensor_set.modules
-        self.groups = find_rnns(tensors, hints, self._records, modules)
-        self.found = found_of_groups(self._tensor_set, self.groups, hints, self._records)
+        self.groups, self.found = find_rnns(self._tensor_set, hints, self._records)
 
     def copy(
         self,
@@ -232,9 +224,8 @@ def tensor_set_of(
     for name, one in entries.items():
         prefix = name + separator if name else ""
         if isinstance(one, Weights):
-            given = checked_rnn_of(one)
-            arrays = zip(given.names, given.arrays, strict=True)
-            new = {tensor: FileTensor.of(array, given.dtype) for tensor, array in arrays}
+            arrays = checked_rnn_of(one).tensors
+            new = {n: FileTensor.of(array, one.spec.dtype) for n, array in arrays.items()}
         else:
             new = one.tensors
         _add_tensors(tensors, prefix, new)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -39,6 +40,11 @@ class CheckedRNN:
     @property
     def dtype(self) -> str:
         return self.spec.dtype
+
+    @cached_property
+    def tensors(self) -> dict[str, np.ndarray]:
+        """The arrays by name, in the order of the layout."""
+        return dict(zip(self.names, self.arrays, strict=True))
 
     def layer(self, k: int) -> CheckedRNN:
         """Return layer k alone, in the same layout."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rnnlayout._native import LayoutError
+from rnnlayout._native import LayoutError, LossyError
 
 Config = Mapping[str, Any]
 
@@ -53,6 +53,17 @@ def how_to_leave_out(entry: str, keys: Iterable[str]) -> str:
     """Return the code, for messages, that saves an RNN of a file without these settings."""
     deleted = "; ".join(f"del w.config[{key!r}]" for key in keys)
     return f"in Python w = rl.load(path)[{entry!r}]; {deleted}; rl.save(new_path, w)"
+
+
+def unwritten_settings(name: str, settings: Config, why: str) -> LossyError:
+    """Return the error for settings of an RNN that a file cannot have.
+
+    why: the end of the sentence, before the code that leaves them out.
+    """
+    return LossyError(
+        f"{name} is used with {describe_config(settings)}, {why}, "
+        + how_to_leave_out(name, settings)
+    )
 
 
 def how_to_round(key: str, dtype: str) -> str:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import Any
+
 from rnnlayout._native import Error
 
 
@@ -19,9 +22,15 @@ class MissingExtraError(Error, ImportError):
     """A package that a format needs is not installed. The message says how to install it."""
 
 
-def missing(package: str, extra: str, what: str) -> MissingExtraError:
-    """Return the error to raise if `package` cannot be imported. what: the part that needs it."""
-    return MissingExtraError(
-        f"{what} needs the package {package}, which is not installed: pip install"
-        f' "rnnlayout[{extra}]"'
-    )
+def import_extra(module: str, extra: str, what: str) -> Any:
+    """Return a module of a package that is not a dependency. what: the part that needs it.
+
+    Raises MissingExtraError if it is not installed.
+    """
+    try:
+        return import_module(module)
+    except ImportError:
+        raise MissingExtraError(
+            f"{what} needs the package {module.partition('.')[0]}, which is not installed: pip"
+            f' install "rnnlayout[{extra}]"'
+        ) from None

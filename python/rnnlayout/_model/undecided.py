@@ -47,8 +47,7 @@ class UndecidedError(SpecError):
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """The shapes of the tensors by name."""
-        one = self.givens[0]
-        return {name: array.shape for name, array in zip(one.names, one.arrays, strict=True)}
+        return {name: array.shape for name, array in self.givens[0].tensors.items()}
 
 
 def error_with_name(error: _Error, name: str) -> _Error:

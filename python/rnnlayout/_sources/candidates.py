@@ -65,15 +65,15 @@ class UnsizedRNN:
             peepholes=bool(self.optional_tensors & HAS_PEEPHOLES), **more,
         )  # fmt: skip
 
-    def _probe(self, larger: str = "") -> Spec:
-        return self.spec(**{symbol: n + (symbol == larger) for symbol, n in _PROBE.items()})
+    def _tensors(self, larger: str = "") -> list[tuple[str, Shape]]:
+        """Return its tensors at the probe's sizes, one of which may be larger by 1."""
+        sizes = {symbol: n + (symbol == larger) for symbol, n in _PROBE.items()}
+        return _native.tensors(self.layout, self.spec(**sizes), self.optional_tensors)
 
     @cached_property
     def names(self) -> tuple[str, ...]:
         """The names of its tensors, in the layout's order."""
-        return tuple(
-            name for name, _ in _native.tensors(self.layout, self._probe(), self.optional_tensors)
-        )
+        return tuple([name for name, _ in self._tensors()])
 
     @cached_property
     def recurrent(self) -> frozenset[str]:
@@ -86,16 +86,13 @@ class UnsizedRNN:
         return self.recurrent <= self._with_role("W")
 
     def _with_role(self, role: str) -> frozenset[str]:
-        blocks = _native.blocks(self.layout, self._probe(), self.optional_tensors)
+        blocks = _native.blocks(self.layout, self.spec(**_PROBE), self.optional_tensors)
         return frozenset(self.names[view[0]] for (_, _, r, _, _), view in blocks if r == role)
 
     @cached_property
     def dimensions(self) -> dict[str, list[Dimension]]:
         """The dimensions of each tensor as functions of H, I and P."""
-        base = _native.tensors(self.layout, self._probe(), self.optional_tensors)
-        moved = {
-            s: _native.tensors(self.layout, self._probe(s), self.optional_tensors) for s in _PROBE
-        }
+        base, moved = self._tensors(), {s: self._tensors(s) for s in _PROBE}
         found: dict[str, list[Dimension]] = {}
         for k, (name, shape) in enumerate(base):
             found[name] = []

@@ -10,17 +10,17 @@ from contextlib import suppress
 from typing import Any
 
 from rnnlayout._model.asks import Ask, Message, join_messages
-from rnnlayout._model.checked_rnn import HasRNN
+from rnnlayout._model.checked_rnn import HasRNN, checked_rnn_of
 from rnnlayout._model.layout import Layout
 from rnnlayout._model.spec import Spec
 from rnnlayout._native import Error, LayoutError
 
-from . import frameworks, jax_modules
-from .mismatch import list_names
+from . import frameworks
+from .jax_modules import MOST_DICTS, is_branch, is_jax_cell, walk_parameters
+from .mismatch import choose_under_prefix, list_names
 from .tensor_paths import is_under, match_layout_names, prefixes_that_fit, strip_prefix
 from .torch_names import plain_names
 
-_DEPTH = 12  # of dicts in dicts
 _MOST = 12  # prefixes in a message
 
 
@@ -43,27 +43,15 @@ def only_rnn(source: Any, prefix: str = "") -> Any:
     """
     if not isinstance(source, Mapping) or isinstance(source, HasRNN):
         return source
-    names = list(source)
-    for unread in ("undecided", "refused"):  # of what load() returns
-        names += getattr(source, unread, ())
-    if not names:
+    unread = {n: kind for kind in ("undecided", "refused") for n in getattr(source, kind, ())}
+    if not source and not unread:
         return source
     if not all(isinstance(value, HasRNN) for value in source.values()):
         under = _leaves_under(source, prefix)
-        return under[0] if len(under) == 1 and jax_modules.is_jax_cell(under[0]) else source
-    under = [prefix] if prefix in names else [n for n in names if is_under(n, prefix)]
-    if len(under) == 1:
-        return source[under[0]]
-    if not under:
-        raise LayoutError(
-            f"no RNN has a name with prefix {prefix!r}; with "
-            + Ask("prefix")
-            + f" these would work: {list_names(names, _MOST)}"
-        )
-    raise LayoutError(
-        f"need one RNN, found {len(under)}: {list_names(under, _MOST)}; pass one of them, for"
-        f" example found[{under[0]!r}], or " + Ask("prefix", under[0])
-    )
+        return under[0] if len(under) == 1 and is_jax_cell(under[0]) else source
+    kinds = {name: checked_rnn_of(one).spec.cell for name, one in source.items()} | unread
+    rnns = [(name, kind, name) for name, kind in kinds.items()]
+    return source[choose_under_prefix(rnns, prefix, type(source).__name__)]
 
 
 def flatten_rnn_dicts(
@@ -75,7 +63,7 @@ def flatten_rnn_dicts(
     Flax and Equinox are dicts of their arrays. Dicts around that contain nothing else are dropped:
     of {"params": {"cell": ...}}. Other sources stay as they are.
     """
-    if not any(map(_is_branch, source.values())):
+    if not any(map(is_branch, source.values())):
         return source
     leaves = flatten_dicts(source)
     around = around_rnn(leaves, prefix, layouts)
@@ -86,7 +74,7 @@ def flatten_rnn_dicts(
 
 def flatten_dicts(source: Mapping[Any, Any]) -> dict[str, Any]:
     """Return nested dicts as one, with paths as names. Raises LayoutError if two are equal."""
-    pairs = list(_walk_leaves(source, "", _DEPTH))
+    pairs = list(walk_parameters(source))
     leaves = dict(pairs)
     if len(leaves) != len(pairs):
         name = next(name for k, (name, _) in enumerate(pairs) if name in dict(pairs[:k]))
@@ -112,33 +100,15 @@ def around_rnn(names: Collection[str], prefix: str, layouts: Sequence[Layout]) -
 
 def cells_under(source: Mapping[Any, Any], prefix: str) -> list[Any]:
     """Return the cells of Flax and Equinox in nested dicts under the prefix."""
-    return [value for value in _leaves_under(source, prefix) if jax_modules.is_jax_cell(value)]
+    return [value for value in _leaves_under(source, prefix) if is_jax_cell(value)]
 
 
 def _leaves_under(source: Mapping[Any, Any], prefix: str) -> list[Any]:
     """Return the leaves of nested dicts under the prefix, of which cells are one each."""
-    if not any(map(_is_branch, source.values())):
+    if not any(map(is_branch, source.values())):
         return []
-    leaves = _walk_leaves(source, "", _DEPTH, whole_cells=True)
+    leaves = walk_parameters(source, whole_cells=True)
     return [value for name, value in leaves if is_under(name, prefix)]
-
-
-def _is_branch(value: Any) -> bool:
-    if hasattr(type(value), "shape"):  # an array: most dicts have nothing else
-        return False
-    return isinstance(value, Mapping) or jax_modules.is_jax_cell(value)
-
-
-def _walk_leaves(
-    source: Mapping[Any, Any], above: str, depth: int, whole_cells: bool = False
-) -> Iterator[tuple[str, Any]]:
-    """Yield paths and values. whole_cells: a cell is one value, else a dict of its arrays."""
-    for key, value in source.items():
-        if depth and _is_branch(value) and not (whole_cells and jax_modules.is_jax_cell(value)):
-            inside = value if isinstance(value, Mapping) else jax_modules.nested_arrays_of(value)
-            yield from _walk_leaves(inside, f"{above}{key}/", depth - 1, whole_cells)
-        elif not jax_modules.is_no_weight(value):
-            yield f"{above}{key}", value
 
 
 def checkpoint_error(source: Mapping[Any, Any], layouts: Sequence[Layout]) -> LayoutError | None:
@@ -171,12 +141,12 @@ def _parts_to_pass(source: Mapping[Any, Any], at: str, layouts: Sequence[Layout]
 
     at: the keys of the source, as in "['a']['b']".
     """
-    if at.count("[") > _DEPTH:
+    if at.count("[") > MOST_DICTS:
         return
     for key, value in source.items():
         here = f"{at}[{key!r}]"
         if isinstance(value, Mapping):
-            branches = any(map(_is_branch, value.values()))
+            branches = any(map(is_branch, value.values()))
             if branches and around_rnn(flatten_dicts(value), "", layouts) == "":
                 yield here
                 continue

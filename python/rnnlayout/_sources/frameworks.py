@@ -15,9 +15,8 @@ from rnnlayout._model.asks import Ask
 from rnnlayout._native import LayoutError
 
 from . import jax_modules, keras_layers, mlx_modules, torch_modules
-from .mismatch import list_names
+from .mismatch import choose_under_prefix
 from .self_description import RNNDescription
-from .tensor_paths import is_under
 
 
 @dataclass(frozen=True)
@@ -113,20 +112,8 @@ def rnn_of_model(module: Any, framework: Framework, prefix: str = "") -> Any:
         )
     if not names:
         return module
-    under = [(name, rnn) for name, rnn in found.values() if is_under(name, prefix)]
-    if len(under) == 1:
-        return under[0][1]
-    if not under:
-        raise LayoutError(
-            f"no RNN in this {type(module).__name__} has a name with prefix {prefix!r}; with "
-            + Ask("prefix")
-            + f" these would work: {list_names(names, 12)}"
-        )
-    listed = [f"{name} ({type(rnn).__name__})" for name, rnn in under]
-    raise LayoutError(
-        f"{type(module).__name__} contains {len(under)} RNNs: {', '.join(listed[:12])}; pass one of"
-        " them, or choose it with " + Ask("prefix", under[0][0])
-    )
+    rnns = [(name, type(rnn).__name__, rnn) for name, rnn in found.values()]
+    return choose_under_prefix(rnns, prefix, type(module).__name__)
 
 
 def overridden(module: Any, framework: Framework) -> str:

@@ -27,6 +27,7 @@ _INSIDE = {"RNN": ("cell/",), "Bidirectional": ("forward_rnn/cell/", "backward_r
 # Where the cells and layers are that a layer of nnx runs.
 _RUNS = ("cell", "forward_rnn", "backward_rnn")
 _DEPTH = 8  # of modules in modules
+MOST_DICTS = 12  # in each other
 
 
 def is_jax_module(value: Any) -> bool:
@@ -106,7 +107,7 @@ def jax_arrays(module: Any, own: RNNDescription) -> list[tuple[str, Any]]:
 
     Raises LayoutError if one is missing: arrays of Equinox may be None.
     """
-    paths = _paths(nested_arrays_of(module))
+    paths = dict(walk_parameters(nested_arrays_of(module)))
     if class_names(module, _EQUINOX):
         needed = own.names()
         if missing := [name for name in needed if name not in paths]:
@@ -162,10 +163,29 @@ def set_arrays(module: Any, new: Callable[[str, Any], Any]) -> Any:
             lambda cell: [getattr(cell, name) for name in changed], module, list(changed.values())
         )
     arrays = nested_arrays_of(module)
-    names = match_layout_names(Layout(own.layout), list(_paths(arrays)))
+    names = match_layout_names(Layout(own.layout), [path for path, _ in walk_parameters(arrays)])
     state = map_leaves(arrays, lambda path, old: new(names[path], old))
     sys.modules["flax.nnx"].update(_cell_of_rnn(module), state)
     return module
+
+
+def is_branch(value: Any) -> bool:
+    """Is it a dict, or a cell or layer, which is the dict of its arrays?"""
+    if hasattr(type(value), "shape"):  # an array: most dicts have nothing else
+        return False
+    return isinstance(value, Mapping) or is_jax_cell(value)
+
+
+def walk_parameters(
+    tree: Mapping[Any, Any], above: str = "", depth: int = MOST_DICTS, whole_cells: bool = False
+) -> Iterator[tuple[str, Any]]:
+    """Yield the paths and values of nested dicts. whole_cells: a cell is one value."""
+    for key, value in tree.items():
+        if depth and is_branch(value) and not (whole_cells and is_jax_cell(value)):
+            inside = value if isinstance(value, Mapping) else nested_arrays_of(value)
+            yield from walk_parameters(inside, f"{above}{key}/", depth - 1, whole_cells)
+        elif not is_no_weight(value):
+            yield f"{above}{key}", value
 
 
 def map_leaves(tree: Mapping[str, Any], new: Callable[[str, Any], Any], above: str = "") -> Any:
@@ -177,13 +197,6 @@ def map_leaves(tree: Mapping[str, Any], new: Callable[[str, Any], Any], above: s
         for key, value in tree.items()
     }
     return made if type(tree) is dict else type(tree)(made)  # type: ignore[call-arg]
-
-
-def _paths(tree: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the leaves of nested dicts by their paths."""
-    found: dict[str, Any] = {}
-    map_leaves(tree, found.__setitem__)
-    return found
 
 
 def _cell_class(value: Any) -> str | None:
@@ -243,7 +256,7 @@ def _layout_of(module: Any, kind: str, hints: dict[str, Any]) -> str:
         paths, layout = _leaves(module), "equinox"
         known = {*describe(Spec(**hints | {"bias": True}), layout)}
     else:
-        paths = list(_paths(_state(module)))
+        paths = [path for path, _ in walk_parameters(_state(module))]
         layout, known = next(
             (found for found in _layouts_of_nnx(kind, hints) if found[1] <= set(paths)), ("", set())
         )

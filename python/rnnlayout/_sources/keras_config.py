@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rnnlayout._model.config import how_to_leave_out
+from rnnlayout._model.config import unwritten_settings
 from rnnlayout._model.errors import FileError
 from rnnlayout._model.spec import Spec
 from rnnlayout._native import LayoutError, LossyError
@@ -177,11 +177,8 @@ def layer_node(name: str, spec: Spec, bias: bool, changes: Mapping[str, Any]) ->
         elif key == "go_backwards":
             config[key] = value
         else:
-            raise LossyError(
-                f"{name!r} is used with {key}={value!r}, which cannot be written to a model: save"
-                f" only the weights as .weights.h5, or, to leave it out, "
-                + how_to_leave_out(name, [key])
-            )
+            why = "which cannot be written to a model: save only the weights as .weights.h5, or, to"
+            raise unwritten_settings(name, {key: value}, why + " leave it out")
     node: dict[str, Any] = {"class_name": class_name, "config": config}
     if spec.bidirectional:
         inner = {"module": "keras.layers", "registered_name": None, **node}

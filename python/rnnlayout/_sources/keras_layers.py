@@ -43,7 +43,8 @@ def keras_arrays(layer: Any, own: RNNDescription) -> list[tuple[str, Any]]:
 
     Raises LayoutError if a subclass has more.
     """
-    if more := _more_weights(layer):
+    known = {id(getattr(one, name, None)) for one in layer_with_cells(layer) for name in _WEIGHTS}
+    if more := [getattr(w, "path", w.name) for w in layer.weights if id(w) not in known]:
         raise mismatch.more_parameters(layer, _keras_class(layer) or "", more)
     name, weights = getattr(layer, "name", layer), layer.get_weights()
     if not weights:
@@ -60,12 +61,6 @@ def layer_with_cells(layer: Any) -> Iterator[Any]:
     inside = [getattr(layer, name, None) for name in _INSIDE]
     for one in filter(is_keras_layer, [*inside, *getattr(layer, "cells", ())]):
         yield from layer_with_cells(one)
-
-
-def _more_weights(layer: Any) -> list[str]:
-    """Return the names of weights of a Keras layer that are not its cells'."""
-    own = {id(getattr(one, name, None)) for one in layer_with_cells(layer) for name in _WEIGHTS}
-    return [getattr(w, "path", w.name) for w in layer.weights if id(w) not in own]
 
 
 def keras_rnns(layer: Any, path: str = "") -> Iterator[tuple[str, Any]]:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 from rnnlayout._model.asks import Ask
 from rnnlayout._model.layout import Layout, known_layouts
@@ -21,8 +21,9 @@ from .candidates import (
     guess_sizes,
     one_layer_candidates,
 )
-from .tensor_paths import prefixes_that_fit
+from .tensor_paths import is_under, prefixes_that_fit
 
+_RNN = TypeVar("_RNN")
 _LONGEST = 100  # characters of a name in a message
 _MOST_TENSORS = 500  # of the RNN that a message compares with
 _QUANTIZED = ("_all_weight_values", "_packed_params")  # in names of torch.ao.nn.quantized
@@ -92,13 +93,9 @@ def wrong_names(
         )
     lines = [f"missing {list_names(missing)}"] if missing else []
     lines += [f"unknown {list_names(unknown)}"] if unknown else []
-    if not unknown and all(map(_is_bias, missing)):
+    if not unknown and all(n.split("/")[-1].startswith(("bias", "b_", "B")) for n in missing):
         lines.append("all layers and directions have biases, or none has")
     return LayoutError(f"{', '.join(lines)} ({where}; found {list_names(names, 8) or 'none'})")
-
-
-def _is_bias(name: str) -> bool:
-    return name.split("/")[-1].startswith(("bias", "b_", "B"))
 
 
 def wrong_count(layout: Layout, count: int, expected: Sequence[str] | None) -> LayoutError:
@@ -123,6 +120,31 @@ def check_prefix(prefix: Any) -> None:
     """Raise LayoutError if a prefix is not a string."""
     if not isinstance(prefix, str):
         raise LayoutError(f"prefix is a {type(prefix).__name__}, need a string")
+
+
+def choose_under_prefix(found: Sequence[tuple[str, str, _RNN]], prefix: str, owner: str) -> _RNN:
+    """Return the only RNN whose name is the prefix or under it.
+
+    found: of each RNN its name, what it is, and itself. owner: the class of the object that has
+    them. Raises LayoutError if none has such a name, or several.
+    """
+    names = [name for name, _, _ in found]
+    under = [one for one in found if prefix and one[0] == prefix]
+    under = under or [one for one in found if is_under(one[0], prefix)]
+    if not under:
+        raise LayoutError(
+            f"no RNN in this {owner} has a name with prefix {prefix!r}; with "
+            + Ask("prefix")
+            + f" these would work: {list_names(names, 12)}"
+        )
+    if len(under) > 1:
+        listed = ", ".join(f"{_short_repr(name)} ({kind})" for name, kind, _ in under[:12])
+        more = f" and {len(under) - 12} more" if len(under) > 12 else ""
+        raise LayoutError(
+            f"this {owner} contains {len(under)} RNNs: {listed}{more}; pass one of them, or choose"
+            " it with " + Ask("prefix", under[0][0])
+        )
+    return under[0][2]
 
 
 def wrong_prefix(layouts: Sequence[Layout], names: Sequence[str], prefix: str) -> LayoutError:

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from rnnlayout._model.describe import describe
+from rnnlayout import _native
+from rnnlayout._model.layout import Layout
 from rnnlayout._model.spec import Spec
 
 
@@ -43,4 +44,4 @@ def _spec_and_names(
     layout: str, fields: frozenset[tuple[str, Any]]
 ) -> tuple[Spec, tuple[str, ...]]:
     spec = Spec(**dict(fields))
-    return spec, tuple(describe(spec, layout))
+    return spec, tuple([name for name, _ in _native.tensors(Layout(layout), spec)])

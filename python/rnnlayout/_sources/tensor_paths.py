@@ -63,9 +63,8 @@ def prefixes_that_fit(layouts: Iterable[Layout], names: Iterable[str]) -> list[s
 def match_layout_names(layout: Layout, names: Collection[str]) -> dict[str, str]:
     """Return name -> tensor of the layout if these are the tensors of one RNN, else nothing."""
     renamed = _without_paths(layout, names) or {name: with_slashes(layout, name) for name in names}
-    whole = len(renamed) == len(names) and candidates_with_names(
-        layout, frozenset(renamed.values())
-    )
+    tensors = frozenset(renamed.values())
+    whole = len(tensors) == len(names) and candidates_with_names(layout, tensors)
     return renamed if whole else {}
 
 
@@ -76,7 +75,7 @@ def _without_paths(layout: Layout, names: Collection[str]) -> dict[str, str]:
     """Return name -> tensor of the layout if Keras or Flax made the names, all of one layer."""
     layers: dict[str, dict[str, str]] = {}
     for name in names:
-        if path := keras_path(layout, name) or flax_path(layout, name):
+        if path := cell_path(layout, name):
             layers.setdefault(path[0], {})[path[1]] = name
     for layer, tensors in layers.items():
         found = tensors if is_flax(layout) else drop_direction(tensors)
@@ -85,14 +84,21 @@ def _without_paths(layout: Layout, names: Collection[str]) -> dict[str, str]:
     return {}
 
 
-def keras_path(layout: Layout, name: str) -> tuple[str, str] | None:
-    """Return (path of the layer, tensor) if Keras may have written the name, None otherwise.
+def cell_path(layout: Layout, name: str) -> tuple[str, str] | None:
+    """Return (path of the layer, tensor) if Keras may have written the name, or if it is one in a
+    Bidirectional of Flax; None otherwise.
 
     The tensor of `bidirectional/forward_lstm/lstm_cell/kernel:0` is `0/forward/kernel`, that of
-    `layers/lstm/cell/vars/0` is `kernel`.
+    `layers/lstm/cell/vars/0` is `kernel`, that of `encoder/forward_rnn/cell/hi/kernel` is
+    `0/forward/hi/kernel`.
     """
-    if layout.name not in KERAS:
-        return None
+    if is_flax(layout):
+        match = _FLAX_SIDE.fullmatch(with_slashes(layout, name))
+        return (match[1] or "", f"0/{match[2]}/{match[3]}") if match else None
+    return _keras_path(layout, name) if layout.name in KERAS else None
+
+
+def _keras_path(layout: Layout, name: str) -> tuple[str, str] | None:
     numbered = _numbered_leaves(layout)
     parts = name.removesuffix(":0").split("/")
     leaf = parts.pop()
@@ -109,15 +115,6 @@ def keras_path(layout: Layout, name: str) -> tuple[str, str] | None:
     return "/".join(parts), leaf
 
 
-def flax_path(layout: Layout, name: str) -> tuple[str, str] | None:
-    """Return (path of the layer, tensor) if the name is one in a Bidirectional of Flax, else None.
-
-    The tensor of `encoder/forward_rnn/cell/hi/kernel` is `0/forward/hi/kernel`.
-    """
-    match = _FLAX_SIDE.fullmatch(with_slashes(layout, name)) if is_flax(layout) else None
-    return (match[1] or "", f"0/{match[2]}/{match[3]}") if match else None
-
-
 def is_flax(layout: Layout) -> bool:
     """Are the layout's tensors parameters of flax.linen or flax.nnx, whose names are paths?"""
     return layout.name.startswith(_FLAX)
@@ -126,7 +123,7 @@ def is_flax(layout: Layout) -> bool:
 def with_slashes(layout: Layout, name: str) -> str:
     """Return the name of a tensor with the slashes of Flax's paths, which many files join by
     dots: flatten_dict(params, sep="."), or dicts in a pickle."""
-    return name.replace(".", "/") if is_flax(layout) and "/" not in name else name
+    return name.replace(".", "/") if is_flax(layout) else name
 
 
 def drop_direction(names: dict[str, str]) -> dict[str, str]:

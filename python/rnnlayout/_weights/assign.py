@@ -85,11 +85,8 @@ def _assign_mlx(layer: Any, tensors: Any) -> None:
     arrays = frameworks.MLX.arrays(layer, own)
     given = _in_target_layout(tensors, own, _one_dtype(array.dtype for _, array in arrays))
     mlx = sys.modules["mlx.core"]
-    new = {
-        name: mlx.array(present_array(array, given.dtype))
-        for name, array in zip(given.names, given.arrays, strict=True)
-    }
-    layer.update(new)
+    new = given.tensors.items()
+    layer.update({name: mlx.array(present_array(array, given.dtype)) for name, array in new})
 
 
 def _assign_jax(module: Any, tensors: Any) -> Any:
@@ -148,7 +145,7 @@ def _maker_like(given: CheckedRNN) -> Callable[[str, Any], Any]:
     """Return what makes a new array of JAX or NumPy, from the tensor's name and the old array."""
 
     def new(name: str, old: Any) -> Any:
-        array = present_array(given.arrays[given.names.index(name)], given.dtype)
+        array = present_array(given.tensors[name], given.dtype)
         if isinstance(old, np.ndarray):
             return array.copy()
         return sys.modules["jax"].device_put(array, old.sharding)
@@ -224,7 +221,8 @@ def _assign_torch(module: Any, tensors: Any) -> None:
             " pruning, weight dropout or another parametrization first"
         )
     torch_modules.check_parameters(module, given.names)
-    for name, array in zip(given.names, given.arrays, strict=True):
+    values = given.tensors
+    for name, array in values.items():
         if own[name].is_meta:
             raise LayoutError(
                 f"{name} of the target is on the meta device and has no memory: call"
@@ -234,7 +232,6 @@ def _assign_torch(module: Any, tensors: Any) -> None:
             raise LayoutError(
                 f"{name} of the target: shape {tuple(own[name].shape)}, expected {array.shape}"
             )
-    values = dict(zip(given.names, given.arrays, strict=True))
     _check_tied({name: own[name] for name in given.names}, values)
     with torch.no_grad():
         for name, array in values.items():

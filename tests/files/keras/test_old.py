@@ -135,6 +135,25 @@ def test_keras_1_without_a_gate(tmp_path):
         rl.load(tmp_path / "a.h5")
 
 
+@pytest.mark.parametrize("wrong", [np.zeros((I, H + 1), "f4"), np.zeros((I, H))], ids=["f4", "f8"])
+def test_keras_1_with_gates_that_differ(wrong, tmp_path):
+    arrays = keras_1_arrays("LSTM", "a", seeded("keras 1", "differ")) | {"a_W_c": wrong}
+    config = [keras_1_layer("LSTM", "a")]
+    write(tmp_path / "a.h5", {"a": arrays}, {"class_name": "Sequential", "config": config})
+    with pytest.raises(rl.LayoutError, match="a: the arrays of its gates differ in shape or dtype"):
+        rl.load(tmp_path / "a.h5")
+
+
+@pytest.mark.parametrize("shape", [(), (1, H, H)])
+def test_keras_1_with_gates_that_are_no_matrices(shape, tmp_path):
+    arrays = keras_1_arrays("LSTM", "a", seeded("keras 1", "no matrices"))
+    arrays |= {f"a_W_{gate}": np.zeros(shape, "f4") for gate in "icfo"}
+    config = [keras_1_layer("LSTM", "a")]
+    write(tmp_path / "a.h5", {"a": arrays}, {"class_name": "Sequential", "config": config})
+    with pytest.raises(rl.LayoutError, match=r"^a: the arrays of its gates"):
+        rl.load(tmp_path / "a.h5")
+
+
 # ---------------------------------------------------------------------------------------- Keras 2
 
 

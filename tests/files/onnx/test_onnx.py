@@ -185,6 +185,21 @@ def test_other_dtypes(dtype, raw, tmp_path):
     assert all(weights[n].tobytes() == tensors[n].astype(kind).tobytes() for n in "WRB")
 
 
+@pytest.mark.parametrize("dtype", ["uint8", "int8", "uint16", "int16", "int32", "int64", "bool"])
+@pytest.mark.parametrize("raw", [True, False])
+def test_weights_that_are_cast_from_integers(dtype, raw, tmp_path):
+    model, tensors = model_of(LSTM)
+    least, most = (0, 1) if dtype == "bool" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+    w = np.resize(np.array([least, most, 1, 0]), tensors["W"].shape).astype(dtype)
+    taken(model.graph, "W")
+    stored = numpy_helper.from_array(w, "stored")
+    if not raw:
+        stored = helper.make_tensor("stored", stored.data_type, w.shape, w.ravel())
+    model.graph.initializer.append(stored)
+    model.graph.node.insert(0, helper.make_node("Cast", ["stored"], ["W"], to=1))
+    assert np.array_equal(read(model, tmp_path)["layer"]["W"], w.astype("f4"))
+
+
 # ------------------------------------------------------------------ what changes the network
 
 

@@ -79,7 +79,7 @@ def test_a_file_of_which_all_is_undecided(tmp_path):
 
 def test_functions_that_take_it_as_a_source(found, tmp_path):
     assert same_bits(rl.pack(found, prefix="a"), rl.pack(LSTM))
-    with pytest.raises(rl.LayoutError, match=r"need one RNN, found 3: 'a', 'b', 'c'"):
+    with pytest.raises(rl.LayoutError, match=r"3 RNNs: 'a' \(lstm\), 'b' \(undecided\)"):
         rl.pack(found)
     with pytest.raises(rl.UndecidedError, match="b: "):
         rl.pack(found, prefix="b")

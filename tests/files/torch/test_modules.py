@@ -164,6 +164,17 @@ def test_what_a_program_of_torch_export_says(tmp_path):
     assert [one.batch_first for one in found.values()] == [None, None]
 
 
+def test_the_dtypes_of_torch_export_are_those_of_torch():
+    from torch._export.serde.serialize import _TORCH_TO_SERIALIZE_DTYPE
+
+    from rnnlayout._files.formats.torch.exported import _DTYPES
+
+    theirs = {kind.value: str(dtype) for dtype, kind in _TORCH_TO_SERIALIZE_DTYPE.items()}
+    assert {kind: f"torch.{name}" for kind, name in _DTYPES.items()} == {
+        kind: name for kind, name in theirs.items() if name != "torch.complex32"
+    }
+
+
 def test_two_programs_of_torch_export(tmp_path):
     """Each says something else about its RNN, which has the same name."""
     made = {

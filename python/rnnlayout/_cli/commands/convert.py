@@ -19,8 +19,7 @@ from rnnlayout._cli.options import (
     map_pairs,
     parse_layout,
 )
-from rnnlayout._cli.progress import show_progress
-from rnnlayout._cli.terminal import print_json, print_message, printable
+from rnnlayout._cli.terminal import print_json, print_message, printable, show_progress
 
 if TYPE_CHECKING:
     from rnnlayout._files.tensor_sets.tensor_set import Converted

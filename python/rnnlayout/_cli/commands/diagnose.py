@@ -16,7 +16,7 @@ from rnnlayout._cli.options import (
     in_options,
     load_hints,
 )
-from rnnlayout._cli.pictures import check_free_pictures, write_pictures
+from rnnlayout._cli.outputs import check_free_pictures, check_rnn_file, write_pictures
 from rnnlayout._cli.terminal import (
     print_json,
     print_message,
@@ -54,17 +54,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     from rnnlayout._compare.diagnose import diagnose
-    from rnnlayout._files.formats.registry import format_to_write
-    from rnnlayout._files.tensor_sets.output_file import check_free
-    from rnnlayout._model.errors import FileError
 
     check_free_pictures(options, options.file, options.like)
     if options.fix:
-        try:
-            format_to_write(options.fix)
-        except FileError as error:
-            options.wrong(str(error))
-        check_free(Path(options.fix), options.force, options.file, options.like)
+        check_rnn_file(options, options.fix, options.file, options.like)
     found = diagnose(options.file, like=options.like, **load_hints(options))
     if options.fix:
         found.save(options.fix)

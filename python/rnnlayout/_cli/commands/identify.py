@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 from rnnlayout._cli.options import (
     DONE,
@@ -13,6 +12,7 @@ from rnnlayout._cli.options import (
     in_options,
     parse_tolerance,
 )
+from rnnlayout._cli.outputs import check_rnn_file
 from rnnlayout._cli.terminal import print_json, print_message, print_wrapped, printable
 
 SUMMARY = "find the layout in which weights of unknown origin turn x into y"
@@ -49,20 +49,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     from rnnlayout._compare.identify import identify
-    from rnnlayout._files.formats.registry import format_to_write
-    from rnnlayout._files.tensor_sets.output_file import check_free
     from rnnlayout._files.write_file import save
-    from rnnlayout._model.errors import FileError
 
     if options.state and len(options.state) > 2:
         options.wrong("--state takes one file, or two for an LSTM")
     if options.save:
-        try:
-            format_to_write(options.save)
-        except FileError as error:
-            options.wrong(str(error))
         sources = (options.file, options.input, options.output, *(options.state or ()))
-        check_free(Path(options.save), options.force, *sources)
+        check_rnn_file(options, options.save, *sources)
     state = options.state and (options.state if len(options.state) > 1 else options.state[0])
     found = identify(options.file, options.input, options.output, state=state,
                      prefix=options.prefix, atol=options.atol, format=options.format,

@@ -130,8 +130,7 @@ def _entry_json(name: str, given: Any) -> dict[str, Any]:
         "config": given.config,
         "num_params": sum(array.size for array in given.arrays),
         "tensors": [
-            {"name": tensor, "shape": list(array.shape)}
-            for tensor, array in zip(given.names, given.arrays, strict=True)
+            {"name": tensor, "shape": list(array.shape)} for tensor, array in given.tensors.items()
         ],
     }
 
@@ -156,9 +155,10 @@ def _entry_text(fits: list[dict[str, Any]], undecided: str = "") -> list[str]:
 
 def _weight_rows(entry: dict[str, Any]) -> list[tuple[str, str]]:
     """Return what the weights of an RNN are."""
+    from rnnlayout._model.layout import Layout
     from rnnlayout._model.spec import CELLS
 
-    spec = entry["spec"]
+    spec, layout = entry["spec"], Layout(entry["layout"], **entry["layout_options"])
     sizes = [f"input {spec['input_size']}", f"hidden {spec['hidden_size']}"]
     sizes += [f"projected {spec['proj_size']}"] if spec["proj_size"] else []
     sizes += [f"layers {spec['num_layers']}", f"directions {entry['directions']}"]
@@ -168,11 +168,5 @@ def _weight_rows(entry: dict[str, Any]) -> list[tuple[str, str]]:
     rows += [("reset", spec["reset"])] if CELLS[spec["cell"]].has_reset else []
     rows += [("peepholes", "yes")] if entry["peepholes"] else []
     rows += [("skip input", "yes")] if spec["skip_input"] else []
-    rows += [("activations", acts), ("dtype", spec["dtype"]), ("layout", _layout(entry))]
+    rows += [("activations", acts), ("dtype", spec["dtype"]), ("layout", str(layout))]
     return [*rows, ("parameters", str(entry["num_params"]))]
-
-
-def _layout(entry: dict[str, Any]) -> str:
-    from rnnlayout._model.layout import Layout
-
-    return str(Layout(entry["layout"], **entry["layout_options"]))

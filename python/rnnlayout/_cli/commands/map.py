@@ -15,11 +15,11 @@ from rnnlayout._cli.options import (
     add_pictures,
     add_reading,
     in_options,
-    load_hints,
+    load_chosen,
     parse_layout,
     parse_spec,
 )
-from rnnlayout._cli.pictures import check_free_pictures, write_pictures
+from rnnlayout._cli.outputs import check_free_pictures, write_pictures
 from rnnlayout._cli.terminal import (
     print_message,
     print_text,
@@ -84,12 +84,10 @@ def _subjects(options: argparse.Namespace) -> list[Any]:
 
 
 def _of_file(options: argparse.Namespace) -> list[Any]:
-    from rnnlayout._files.files import load
-    from rnnlayout._files.tensor_sets.choose_rnns import choose_rnns
     from rnnlayout._model.checked_rnn import checked_rnn_of
     from rnnlayout._model.picture.layouts import Subject
 
-    found = choose_rnns(load(options.what, **load_hints(options)), options.only, options.stack)
+    found = load_chosen(options.what, options)
     if found.unread and not found:
         raise next(iter(found.unread.values()))
     for name, why in found.unread.items():

@@ -14,7 +14,7 @@ from rnnlayout._cli.options import (
     add_json,
     add_reading,
     in_options,
-    load_hints,
+    load_chosen,
 )
 from rnnlayout._cli.terminal import print_json, print_message, printable
 
@@ -165,11 +165,9 @@ def _in_dtype(x: Any, dtype: str, options: argparse.Namespace) -> Any:
 
 def _the_one(options: argparse.Namespace) -> tuple[str, Any]:
     """Return the name of the RNN to run, and the RNNs of the file."""
-    from rnnlayout._files.files import load
-    from rnnlayout._files.tensor_sets.choose_rnns import choose_rnns
     from rnnlayout._model.errors import FileError
 
-    found = choose_rnns(load(options.file, **load_hints(options)), options.only, options.stack)
+    found = load_chosen(options.file, options)
     names = found.names
     if len(names) > 1:
         raise FileError(f"there are {len(names)} RNNs: choose one with --only: {', '.join(names)}")

@@ -18,7 +18,7 @@ from rnnlayout._cli.options import (
     map_pairs,
     parse_tolerance,
 )
-from rnnlayout._cli.pictures import check_free_pictures, write_pictures
+from rnnlayout._cli.outputs import check_free_pictures, write_pictures
 from rnnlayout._cli.terminal import print_json, print_wrapped, printable
 
 SUMMARY = "check whether two files contain the same weights"

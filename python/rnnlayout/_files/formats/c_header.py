@@ -16,10 +16,10 @@ from typing import Any
 
 from rnnlayout._files.tensor_sets.output_file import Output
 from rnnlayout._model.checked_rnn import checked_rnn_of
-from rnnlayout._model.config import describe_config, how_to_leave_out
+from rnnlayout._model.config import describe_config, how_to_leave_out, unwritten_settings
 from rnnlayout._model.describe import regions
 from rnnlayout._model.spec import Spec
-from rnnlayout._native import LayoutError, LossyError
+from rnnlayout._native import LayoutError
 from rnnlayout._weights.weights import Weights
 
 from .registry import ModelFormat
@@ -174,11 +174,8 @@ def _settings_macros(entry: str, weights: Weights) -> dict[str, str]:
     keys: dict[str, str] = {}
     for key, value in weights.config.items():
         if not (constant := _c_constant(value)):
-            raise LossyError(
-                f"{entry} is used with {describe_config({key: value})}, which cannot be written as"
-                " a constant in C: write a .bin, or, to leave it out, "
-                + how_to_leave_out(entry, [key])
-            )
+            why = "which cannot be written as a constant in C: write a .bin, or, to leave it out"
+            raise unwritten_settings(entry, {key: value}, why)
         macro = f"{name}_CONFIG_{c_identifier(key).upper()}"
         if macro in macros:
             raise LayoutError(

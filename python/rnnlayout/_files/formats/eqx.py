@@ -39,7 +39,7 @@ def _read_eqx(file: InputFile, hints: Hints) -> Found:
         raise LayoutError(why + Ask("layout", None))
     arrays = _read_arrays(file)
     try:
-        bits = [_float_bits(array) for array in arrays]
+        bits = [Bits(a.view("u2"), "bfloat16") if a.dtype == _BFLOAT16 else a for a in arrays]
         found = read_source(bits, replace(hints.asked, layout=_LAYOUT))
     except UndecidedError as error:
         return Found({}, {entry_name("", error.specs[0]): error})
@@ -51,11 +51,6 @@ def _read_eqx(file: InputFile, hints: Hints) -> Found:
         ) from None
     weights = weights_of(found)
     return Found({entry_name("", weights.spec): weights})
-
-
-def _float_bits(array: np.ndarray) -> Bits | np.ndarray:
-    bits = np.dtype("u2")
-    return Bits(array.view(bits), "bfloat16") if array.dtype == _BFLOAT16 else array
 
 
 def _read_arrays(file: InputFile) -> list[np.ndarray]:

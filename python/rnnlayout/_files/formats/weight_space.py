@@ -17,23 +17,17 @@ import numpy as np
 from rnnlayout._files.tensor_sets.file_limits import InputFile, parse_json_object
 from rnnlayout._files.tensor_sets.found import Found
 from rnnlayout._files.tensor_sets.output_file import Output, open_untruncated
-from rnnlayout._files.tensor_sets.record import Record, recorded_batch_first, rnn_as_json
+from rnnlayout._files.tensor_sets.record import Record, parse_record, rnn_as_json
 from rnnlayout._files.tensor_sets.rnn_names import entry_name
 from rnnlayout._files.tensor_sets.tensor_set import FileTensor, Hints
 from rnnlayout._model.asks import Ask
 from rnnlayout._model.checked_rnn import checked_rnn_of
-from rnnlayout._model.config import (
-    changes_outputs,
-    check_config,
-    describe_config,
-    how_to_leave_out,
-)
+from rnnlayout._model.config import changes_outputs, unwritten_settings
 from rnnlayout._model.describe import regions
 from rnnlayout._model.dtypes import storage_dtype
 from rnnlayout._model.errors import FileError
 from rnnlayout._model.layout import CUDNN
-from rnnlayout._model.spec import Spec
-from rnnlayout._native import LayoutError, LossyError, SpecError
+from rnnlayout._native import SpecError
 from rnnlayout._sources.caller_spec import CallerSpec
 from rnnlayout._sources.read_source import read_source
 from rnnlayout._weights.weights import Weights, weights_of
@@ -61,11 +55,8 @@ def _read_npy(file: InputFile, hints: Hints) -> Found:
 def _write_npy(out: Output, entries: Mapping[str, Weights]) -> None:
     ((name, weights),) = entries.items()
     if changing := changes_outputs(weights.config):
-        raise LossyError(
-            f"{name} is used with {describe_config(changing)}, and a .npy has nothing but"
-            " numbers: write a .bin, or, to save the numbers without that, "
-            + how_to_leave_out(name, changing)
-        )
+        why = "and a .npy has nothing but numbers: write a .bin, or, to leave it out"
+        raise unwritten_settings(name, changing, why)
     if weights.spec.dtype == "bfloat16":
         why = f"{out.name}: NumPy lacks bfloat16: use .safetensors or .bin, or "
         raise FileError(why + Ask("dtype"))
@@ -103,13 +94,10 @@ def _read_bin_json(file: InputFile) -> tuple[str, Record | None]:
             entry, config = found.get("entry", ""), found.get("config", {})
             if not isinstance(entry, str) or not isinstance(config, dict):
                 raise FileError(f"{json_path}: need entry as a name, config as an object")
-            batch_first = recorded_batch_first(found, str(json_path))
-            try:
-                check_config(config)
-                spec = Spec.from_dict({k: v for k, v in found.items() if k not in _MORE})
-            except (LayoutError, SpecError) as error:
-                raise FileError(f"{json_path}: {error}") from None
-            return entry, Record("", CUDNN, spec, config, batch_first)
+            own = {"prefix": "", "layout": "cudnn", "options": {}, "config": config,
+                   "spec": {key: value for key, value in found.items() if key not in _MORE},
+                   "batch_first": found.get("batch_first")}  # fmt: skip
+            return entry, parse_record(own, str(json_path))
     return "", None
 
 

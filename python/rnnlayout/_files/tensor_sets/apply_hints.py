@@ -5,12 +5,13 @@ What neither says is assumed: options of Keras's layers, which a file of weights
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 
-from rnnlayout._model.asks import Ask, join_messages
+from rnnlayout._model.asks import Ask, Message, join_messages
+from rnnlayout._model.checked_rnn import checked_rnn_of
 from rnnlayout._model.spec import CELLS
-from rnnlayout._model.undecided import error_with_name
+from rnnlayout._model.undecided import UndecidedError, error_with_name
 from rnnlayout._native import LayoutError, SpecError
 from rnnlayout._sources.caller_spec import ACTIVATIONS, CallerSpec, check_hints
 from rnnlayout._sources.mismatch import list_names
@@ -18,7 +19,7 @@ from rnnlayout._sources.read_source import read_source
 from rnnlayout._sources.tensor_paths import KERAS
 from rnnlayout._weights.weights import Weights, weights_of
 
-from .found import Found
+from .found import Found, with_rnns
 from .tensor_set import Hints
 
 # Keras's, and those of a Spec: there they may be only the defaults, so they answer nothing.
@@ -47,7 +48,7 @@ def apply_hints(found: Found, hints: Hints, prefixes: Sequence[str]) -> Found:
             entries[name] = _with_spec(weights, hints)
         except (LayoutError, SpecError) as error:
             unread[name] = error_with_name(error, name)
-    return Found(entries, unread, found.notes, found.others, files=found.files)
+    return with_rnns(found, entries, unread)
 
 
 def _check_hints(weights: Weights, hints: Hints, alone: bool) -> None:
@@ -80,6 +81,24 @@ def _with_spec(weights: Weights, hints: Hints) -> Weights:
             text += ", and pass " + Ask("dtype") + " to convert to another dtype"
         raise SpecError(text)
     return weights_of(read_source(weights, CallerSpec(spec.replace(dtype=weights.spec.dtype))))
+
+
+def unknown_class_question(
+    name: str, weights: Weights, what: str, as_class: Mapping[str, str]
+) -> UndecidedError:
+    """Return the error that asks whether classes may be read as the RNNs that they look like.
+
+    what: these classes, in words. as_class: what to pass if they may.
+    """
+    repair = Message(Ask("as_class", dict(as_class)))
+    return UndecidedError(
+        f"{name}: {what}: the file does not show what another class computes; if it computes"
+        " the same from its weights, pass " + repair,
+        [checked_rnn_of(weights)],
+        ["as_class"],
+        what,
+        repair,
+    )
 
 
 def unrecorded(entries: Iterable[object], hints: Hints) -> list[str]:

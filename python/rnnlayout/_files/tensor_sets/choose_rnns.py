@@ -14,7 +14,7 @@ from rnnlayout._sources.caller_spec import CallerSpec
 from rnnlayout._sources.read_source import read_source
 from rnnlayout._weights.weights import Weights, stack, weights_of
 
-from .found import Found
+from .found import Found, with_rnns
 from .record import Record
 from .rnn_names import plain_name
 
@@ -39,9 +39,9 @@ def choose_rnns(
     if only is None:
         return found
     check_known_names(only, found.names, "only")
-    rest = [name for name in found.names if name not in only]
-    entries = {name: found[name] for name in only}
-    return Found(entries, {}, found.notes, found.others, [*found.unused, *rest])
+    chosen = with_rnns(found, {name: found[name] for name in only}, {})
+    chosen.unused += tuple(name for name in found.names if name not in only)
+    return chosen
 
 
 def join_rnns(found: Found, names: RNNNames) -> Found:
@@ -52,7 +52,7 @@ def join_rnns(found: Found, names: RNNNames) -> Found:
     rest = {key: one for key, one in found.items() if key not in names}
     if name in rest or name in found.unread:
         name = names[0]
-    return Found({name: whole} | rest, found.unread, found.notes, found.others, found.unused)
+    return with_rnns(found, {name: whole} | rest)
 
 
 def check_known_names(names: RNNNames, known: Collection[str], argument: str) -> None:
@@ -103,7 +103,7 @@ def stack_layers_as_in(found: Found, other: Found) -> Found:
         name = name if plain_name(base) == plain_name(name) else base
         if name not in found.unread:
             entries = stack_entries(entries, layers, name)
-    return Found(entries, found.unread, found.notes, found.others)
+    return with_rnns(found, entries)
 
 
 def split_layers_as_in(
@@ -121,7 +121,7 @@ def split_layers_as_in(
             layers.pop(name, None)
         entries |= zip(layers[name], one.split(), strict=True) if name in layers else {name: one}
     left = {name: target for name, target in asked.items() if name not in layers}
-    return Found(entries, found.unread, found.notes, found.others, found.unused), left
+    return with_rnns(found, entries), left
 
 
 def _layers_as_in(

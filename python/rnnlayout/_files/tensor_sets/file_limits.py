@@ -96,6 +96,16 @@ class InputFile:
         return found
 
 
+@contextmanager
+def name_file(file: InputFile) -> Iterator[None]:
+    """Put the file's name before the text of a FileError that does not begin with it."""
+    try:
+        yield
+    except FileError as error:
+        text = str(error)
+        raise error if text.startswith(str(file)) else FileError(f"{file}: {text}") from None
+
+
 def open_zip(file: InputFile) -> zipfile.ZipFile:
     """Return a zip archive whose members may be read into memory. The caller closes it.
 

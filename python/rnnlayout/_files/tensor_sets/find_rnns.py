@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from reprlib import repr as short
 from typing import Any
 
-from rnnlayout._model.asks import Ask, Message
-from rnnlayout._model.checked_rnn import checked_rnn_of
+import numpy as np
+
 from rnnlayout._model.dtypes import Bits
 from rnnlayout._model.errors import FileError
 from rnnlayout._model.layout import CUDNN
@@ -19,13 +19,14 @@ from rnnlayout._sources.caller_spec import ACTIVATIONS, CallerSpec
 from rnnlayout._sources.candidates import is_one_vector
 from rnnlayout._sources.keras_config import short_repr
 from rnnlayout._sources.read_source import read_source
-from rnnlayout._sources.rnn_places import RNNPlace, find_places, is_under_with_direction
+from rnnlayout._sources.tensor_paths import is_under_with_direction
 from rnnlayout._weights.weights import Weights, weights_of
 
-from .apply_hints import unrecorded
+from .apply_hints import unknown_class_question, unrecorded
 from .found import Found
 from .record import Record
 from .rnn_names import distinct_names, entry_name
+from .rnn_places import RNNPlace, find_places
 from .tensor_set import FileTensor, Hints, ModuleClass, TensorSet
 
 _MOST_LAYERS = 4  # times the tensors of a file: of a layer some may have been removed
@@ -48,45 +49,33 @@ class TensorGroup:
 
 
 def find_rnns(
-    tensors: Mapping[str, FileTensor],
-    hints: Hints,
-    records: Mapping[str, Record] | None = None,
-    modules: Mapping[str, ModuleClass] | None = None,
-) -> list[TensorGroup]:
-    """Return all RNNs among the tensors, in their order: recorded ones, and those found by name.
-
-    modules: the classes of the modules that the tensors are in, by path.
+    tensor_set: TensorSet, hints: Hints, records: Mapping[str, Record]
+) -> tuple[list[TensorGroup], Found]:
+    """Return all RNNs among the tensors of a file, in their order: recorded ones, and those found
+    by name; and the same as load() returns it.
     """
+    # what was not read is named among the tensors, where one may be missing
+    nothing = np.empty(0, np.uint8)
+    unread = {name: FileTensor.of(nothing, kind) for name, kind in tensor_set.unread.items()}
+    tensors = tensor_set.tensors | unread
     plain = torch_names.plain_names(tuple(tensors))
-    records = {
-        entry: replace(one, prefix=plain.name(one.prefix)) for entry, one in (records or {}).items()
-    }
-    values = {name: _plain_tensor(name, plain, tensors) for name in plain.sources}
-    classes = {plain.name(path): one for path, one in (modules or {}).items()}
-    hints = replace(hints, prefix=plain.name(hints.prefix))
-    groups = _find_groups(values, hints, records, classes)
-    return [_with_stored_names(group, plain, values) for group in groups]
-
-
-def found_of_groups(
-    tensor_set: TensorSet,
-    groups: Sequence[TensorGroup],
-    hints: Hints,
-    records: Mapping[str, Record] | None = None,
-) -> Found:
-    """Return what find_rnns() found in a file's tensors as load() returns it."""
+    groups = [
+        _with_stored_names(group, plain, tensors)
+        for group in _find_groups(
+            {name: _plain_tensor(name, plain, tensors) for name in plain.sources},
+            replace(hints, prefix=plain.name(hints.prefix)),
+            {key: replace(one, prefix=plain.name(one.prefix)) for key, one in records.items()},
+            {plain.name(path): one for path, one in tensor_set.modules.items()},
+        )
+    ]
     weights = {group.entry: group.weights for group in groups}
     names = {name for group in groups for name in group.names}
-    silent = [group.weights for group in groups if group.entry not in (records or {})]
-    return Found(
+    silent = [group.weights for group in groups if group.entry not in records]
+    notes = [note for group in groups for note in group.notes]
+    return groups, Found(
         {entry: one for entry, one in weights.items() if isinstance(one, Weights)},
         {entry: one for entry, one in weights.items() if not isinstance(one, Weights)},
-        [
-            *tensor_set.notes,
-            *torch_names.plain_names(tuple(tensor_set.tensors)).notes,
-            *(note for group in groups for note in group.notes),
-            *unrecorded(silent, hints),
-        ],
+        [*tensor_set.notes, *plain.notes, *notes, *unrecorded(silent, hints)],
         [name for name in tensor_set.tensors if name not in names],
     )
 
@@ -107,7 +96,7 @@ def _plain_tensor(
 
 
 def _with_stored_names(
-    group: TensorGroup, plain: torch_names.PlainNames, values: Mapping[str, FileTensor]
+    group: TensorGroup, plain: torch_names.PlainNames, tensors: Mapping[str, FileTensor]
 ) -> TensorGroup:
     """Return the group with the names that the file uses."""
     if not group.names:
@@ -125,7 +114,7 @@ def _with_stored_names(
         weights=weights,
         prefix=prefix,
         names=tuple(stored for name in group.names for stored in plain.sources[name]),
-        notes=(*group.notes, *(one.note(values[name].dtype) for name, one in computed.items())),
+        notes=(*group.notes, *(one.note(tensors[one.like].dtype) for one in computed.values())),
     )
 
 
@@ -215,15 +204,7 @@ def _as_module_says(
     kind = spec.cell.partition("_")[0].upper() + "Cell" * (weights.layout.name == "torch-cell")
     if not module.is_torch and (hints.as_class or {}).get(own) != kind:
         what = f"class {short_repr(module.name)}, read as {kind}"
-        repair = Message(Ask("as_class", {own: kind}))
-        return UndecidedError(
-            f"{entry}: {what}: the file does not show what another class computes; if it computes"
-            " the same from its weights, pass " + repair,
-            [checked_rnn_of(weights)],
-            ["as_class"],
-            what,
-            repair,
-        )
+        return unknown_class_question(entry, weights, what, {own: kind})
     found = {name: getattr(spec, name) for name in module.fields} | {"bias": spec.bias != "none"}
     wrong = [name for name, value in module.fields.items() if value != found[name]]
     if wrong:

@@ -89,3 +89,11 @@ class Found(Mapping[str, Weights]):
         entries += [f"{list_names([name])}: undecided" for name in self.undecided]
         entries += [f"{list_names([name])}: refused" for name in self.refused]
         return f"<Found {', '.join(entries) or 'nothing'}>"
+
+
+def with_rnns(
+    found: Found, entries: Mapping[str, Weights], unread: Mapping[str, Exception] | None = None
+) -> Found:
+    """Return what was read with other RNNs, and with other errors unless they are None."""
+    errors = found.unread if unread is None else unread
+    return Found(entries, errors, found.notes, found.others, found.unused, found.files)

@@ -8,7 +8,7 @@ import secrets
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -141,7 +141,7 @@ def _open_part(target: Path, dry_run: bool) -> Iterator[_OutputPart]:
             handle = _create_in_memory(target) if dry_run else _create_unnamed(target)
             if handle is None:
                 path = temporary = _create_named(target, dry_run)
-                files.callback(_remove_file, path)
+                files.callback(path.unlink, missing_ok=True)
             else:
                 path, temporary = Path(f"/proc/self/fd/{handle}"), None
                 files.callback(os.close, handle)
@@ -183,11 +183,6 @@ def _create_named(target: Path, dry_run: bool) -> Path:
     path = _temporary_name(Path(tempfile.gettempdir(), target.name) if dry_run else target)
     os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
     return path
-
-
-def _remove_file(path: Path) -> None:
-    with suppress(FileNotFoundError):
-        os.unlink(path)
 
 
 def _temporary_name(target: Path) -> Path:

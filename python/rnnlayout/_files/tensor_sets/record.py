@@ -108,7 +108,7 @@ def read_records(metadata: Mapping[str, str], path: Any) -> dict[str, Record]:
     entries = found.get("entries")
     if not isinstance(entries, dict):
         raise FileError(f"{what} has no entries")
-    return {entry: _parse_record(one, f"{what}, entry {entry!r}") for entry, one in entries.items()}
+    return {entry: parse_record(one, f"{what}, entry {entry!r}") for entry, one in entries.items()}
 
 
 def _check_schema(schema: Any, what: str) -> None:
@@ -121,7 +121,8 @@ def _check_schema(schema: Any, what: str) -> None:
         )
 
 
-def _parse_record(found: Any, what: str) -> Record:
+def parse_record(found: Any, what: str) -> Record:
+    """Return the record of one RNN. Raises FileError if it is malformed."""
     kinds = {"prefix": str, "layout": str, "options": dict, "spec": dict, "config": dict}
     if not isinstance(found, dict) or not all(
         isinstance(found.get(key), kind) for key, kind in kinds.items()
@@ -130,15 +131,9 @@ def _parse_record(found: Any, what: str) -> Record:
     try:
         check_config(found["config"])
         layout = Layout(found["layout"], **found["options"])
-        spec, batch_first = Spec.from_dict(found["spec"]), recorded_batch_first(found, what)
+        spec, batch_first = Spec.from_dict(found["spec"]), found.get("batch_first")
+        if not isinstance(batch_first, bool | None):
+            raise LayoutError(f"batch_first is {batch_first!r}, need true or false")
         return Record(found["prefix"], layout, spec, found["config"], batch_first)
     except (LayoutError, SpecError, TypeError) as error:  # TypeError: an option named "name"
         raise FileError(f"{what}: {error}") from None
-
-
-def recorded_batch_first(found: Mapping[str, Any], what: str) -> bool | None:
-    """Return what a record says about the axes of x, None if it says nothing."""
-    batch_first = found.get("batch_first")
-    if not isinstance(batch_first, bool | None):
-        raise FileError(f"{what}: batch_first is {batch_first!r}, need true or false")
-    return batch_first

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..errors import missing
+from ..errors import import_extra
 from .scene import COLOURS, FIXED, FONTS, Band, Box, Scene, Text
 
 _SCALE = 2  # pixels of the file per pixel of the scene
@@ -17,13 +17,13 @@ def write_png(scene: Scene, file: Any) -> None:
 
     Raises MissingExtraError without matplotlib.
     """
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise missing("matplotlib", "plot", "a picture as PNG") from None
+    matplotlib = import_extra("matplotlib.figure", "plot", "a picture as PNG")
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
     scale = min(_SCALE, _HIGHEST / scene.height)
-    figure = Figure(figsize=(scene.width / _POINTS, scene.height / _POINTS), dpi=_POINTS * scale)
+    figure = matplotlib.Figure(
+        figsize=(scene.width / _POINTS, scene.height / _POINTS), dpi=_POINTS * scale
+    )
     FigureCanvasAgg(figure)
     axes = figure.add_axes((0, 0, 1, 1), frameon=False, xticks=[], yticks=[])
     axes.set(xlim=(0, scene.width), ylim=(scene.height, 0))

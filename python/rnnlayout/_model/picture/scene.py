@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from textwrap import wrap
 from unicodedata import east_asian_width
@@ -100,6 +100,16 @@ class Scene:
     def texts(self) -> Iterator[Text]:
         return (one for one in self.shapes if isinstance(one, Text))
 
+    def notes(self, x: float, offsets: str, enlarged: bool, woven: bool) -> None:
+        """Add what explains the blocks. offsets: where numbers are, "" if there are none."""
+        for note, told in (
+            (f"numbers {offsets}", offsets),
+            ("dashed: enlarged, not to scale", enlarged),
+            ("lines across: the gates lie side by side in every row", woven),
+        ):
+            if told:
+                self.paragraph(x, note, "at", "faint")
+
     def paragraph(self, x: float, words: str, kind: str, fill: str = "ink") -> None:
         """Add words below what there is, in as many lines as needed."""
         size, character = FONTS[kind]
@@ -130,6 +140,15 @@ def shorten_text(text: str, kind: str, width: float) -> str:
         if text_width(short, kind) <= width:
             return short
     return ""
+
+
+def largest_scale(fits: Callable[[float], bool], most: float) -> float:
+    """Return the most pixels per element, up to `most`, with which something fits."""
+    low, high = 0.0, most
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low
 
 
 def gate_colour(gate: str) -> str:

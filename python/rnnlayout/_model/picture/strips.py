@@ -9,7 +9,16 @@ from math import log10
 
 from ..layout import BlockKey
 from .memory import PictureLine, Piece, Region, TensorMemory, picture_lines
-from .scene import MARGIN, Box, Scene, Text, gate_colour, shorten_text, text_width
+from .scene import (
+    MARGIN,
+    Box,
+    Scene,
+    Text,
+    gate_colour,
+    largest_scale,
+    shorten_text,
+    text_width,
+)
 
 GATES = {"i": "input", "f": "forget", "g": "candidate", "o": "output", "r": "reset",
          "z": "update", "n": "candidate", "h": "the new state"}  # fmt: skip
@@ -95,9 +104,9 @@ class _BarDrawer:
         for wanted in ((True, True), (True, False), (False, False)):  # what there is room for
             self.offsets, self.names = wanted[0] and unit.shown, wanted[1]
             self.rows = [self._row(line) for line in shown]
-            if all(_row_width(row, 0) <= self.room for row in self.rows):
+            if self._fits(0):
                 break
-        self.scale = self._scale()
+        self.scale = largest_scale(self._fits, self.room)
         self.enlarged = self.woven = False
 
     def _row(self, line: PictureLine) -> _CellRow:
@@ -115,16 +124,8 @@ class _BarDrawer:
             for k, (piece, region) in enumerate(group):
                 yield _PieceCell(piece, region, "" if k else role + at, max(letter, least))
 
-    def _scale(self) -> float:
-        """Return the most pixels per element with which every line fits."""
-        low, high = 0.0, float(self.room)
-        for _ in range(60):
-            middle = (low + high) / 2
-            if all(_row_width(row, middle) <= self.room for row in self.rows):
-                low = middle
-            else:
-                high = middle
-        return low
+    def _fits(self, scale: float) -> bool:
+        return all(_row_width(row, scale) <= self.room for row in self.rows)
 
     def draw(self, left_out: int) -> None:
         for k, (line, row) in enumerate(zip(self.shown, self.rows, strict=True)):
@@ -134,14 +135,8 @@ class _BarDrawer:
             self._line(line, row)
         if self.unit.shown:
             self._scale_bar()
-        for note, told in (
-            ("numbers below the bars: byte offsets" + " in the tensor" * self.named,
-             self.offsets),
-            ("dashed: enlarged, not to scale", self.enlarged),
-            ("lines across: the gates lie side by side in every row", self.woven),
-        ):  # fmt: skip
-            if told:
-                self.scene.paragraph(self.left, note, "at", "faint")
+        offsets = "below the bars: byte offsets" + " in the tensor" * self.named
+        self.scene.notes(self.left, offsets * self.offsets, self.enlarged, self.woven)
 
     def _line(self, line: PictureLine, row: _CellRow) -> None:
         scene = self.scene

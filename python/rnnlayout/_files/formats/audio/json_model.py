@@ -14,7 +14,7 @@ import numpy as np
 
 from rnnlayout._files.tensor_sets.file_limits import InputFile, parse_json_object
 from rnnlayout._files.tensor_sets.output_file import Output
-from rnnlayout._model.config import changes_outputs, describe_config, how_to_leave_out
+from rnnlayout._model.config import changes_outputs, unwritten_settings
 from rnnlayout._model.errors import FileError
 from rnnlayout._native import LayoutError, LossyError
 from rnnlayout._weights.weights import Weights
@@ -93,10 +93,7 @@ def check_json_model_has(
         raise LossyError(f"{name} has {found}, which {what} cannot represent")
     others = {k: v for k, v in changes_outputs(weights.config).items() if k not in settings}
     if others:
-        raise LossyError(
-            f"{name} is used with {describe_config(others)}, unknown to {what}; to leave it"
-            f" out, {how_to_leave_out(name, others)}"
-        )
+        raise unwritten_settings(name, others, f"unknown to {what}; to leave it out")
     if spec.dtype != "float32":
         raise LossyError(
             f"{name} is {spec.dtype}, {what} has float32: convert it with"

@@ -22,7 +22,6 @@ from rnnlayout._files.tensor_sets.found import Found
 from rnnlayout._files.tensor_sets.output_file import Output
 from rnnlayout._files.tensor_sets.record import KEY, Record, read_records, write_records
 from rnnlayout._files.tensor_sets.rnn_names import distinct_names
-from rnnlayout._files.tensor_sets.tensor_set import Hints
 from rnnlayout._model.describe import describe
 from rnnlayout._model.errors import FileError
 from rnnlayout._model.spec import Spec
@@ -55,10 +54,6 @@ class _RTNeuralModel:
     parts: dict[str, list[str]]
 
 
-def _read_rtneural(file: InputFile, hints: Hints) -> Found:
-    return _parse_rtneural(file).found
-
-
 def _write_rtneural(out: Output, entries: Mapping[str, Weights]) -> None:
     """Write a model of the RNN's layers and nothing else."""
     ((name, weights),) = entries.items()
@@ -89,8 +84,9 @@ def _replace_in_rtneural(file: InputFile, out: Output, entries: Mapping[str, Wei
 
 
 FORMAT = ModelFormat(
-    ".json", ("keras",), _read_rtneural, _write_rtneural, _replace_in_rtneural, single=True
-)
+    ".json", ("keras",), lambda file, hints: _parse_rtneural(file).found, _write_rtneural,
+    _replace_in_rtneural, single=True,
+)  # fmt: skip
 
 
 def _parse_rtneural(file: InputFile) -> _RTNeuralModel:

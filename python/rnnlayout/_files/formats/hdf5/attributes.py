@@ -59,7 +59,9 @@ class Hdf5Attribute:
 
 def read_attributes(source: BoundedFile, messages: HeaderMessages) -> dict[str, Hdf5Attribute]:
     """Return the attributes of an object by name."""
-    found = [_parse_attribute(message.cursor()) for message in messages.all(MessageKind.ATTRIBUTE)]
+    found = [
+        _parse_attribute(message.cursor()) for message in messages.get(MessageKind.ATTRIBUTE, [])
+    ]
     if info := messages.one(MessageKind.ATTRIBUTE_INFO):
         found += map(_parse_attribute, dense_messages(source, info, ATTRIBUTES_BY_NAME))
     by_name = {attribute.name: attribute for attribute in found}
@@ -92,6 +94,8 @@ def _parse_attribute(cursor: Cursor) -> Hdf5Attribute:
 # -------------------------------------------------------------------------------------------- links
 
 _SOFT = 2  # cache type of an entry in a symbol table
+# A group has messages of one of these kinds.
+OF_GROUPS = {MessageKind.SYMBOL_TABLE, MessageKind.LINK_INFO, MessageKind.LINK}
 
 
 @dataclass(frozen=True)
@@ -105,17 +109,9 @@ class GroupLink:
     order: int | None = None
 
 
-def is_group(messages: HeaderMessages) -> bool:
-    """Return whether an object is a group."""
-    return any(
-        kind in messages
-        for kind in (MessageKind.SYMBOL_TABLE, MessageKind.LINK_INFO, MessageKind.LINK)
-    )
-
-
 def read_links(source: BoundedFile, messages: HeaderMessages) -> list[GroupLink]:
     """Return the links of a group: in their order of creation if it is recorded, else by name."""
-    found = [_parse_link(message.cursor()) for message in messages.all(MessageKind.LINK)]
+    found = [_parse_link(message.cursor()) for message in messages.get(MessageKind.LINK, [])]
     if table := messages.one(MessageKind.SYMBOL_TABLE):
         found += _old_links(source, table)
     if info := messages.one(MessageKind.LINK_INFO):
@@ -141,7 +137,7 @@ def _old_links(source: BoundedFile, table: Cursor) -> Iterator[GroupLink]:
             heap.at, address, cache = node.uint(8), node.uint(8), node.uint(4)
             node.take(20)
             name = heap.name()
-            source.count(len(name))
+            source.budget.charge("structures", len(name))
             yield GroupLink(name, None if cache == _SOFT else address)
 
 

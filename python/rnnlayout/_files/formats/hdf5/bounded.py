@@ -98,15 +98,11 @@ class BoundedFile:
     def block(self, at: int | None, nbytes: int, what: str, signature: bytes = b"") -> Cursor:
         """Return a structure, or the first part of one, after its signature."""
         what = f"the {what} at {at}"
-        self.count(nbytes)
+        self.budget.charge("structures", max(0, nbytes))
         cursor = Cursor(self.data(at, nbytes, what), what)
         if signature and cursor.take(len(signature)) != signature:
             raise DamagedError(f"{what} does not begin with {signature.decode()!r}")
         return cursor
-
-    def count(self, nbytes: int) -> None:
-        """Count bytes of structures that are read. Raises FileError if they are too many."""
-        self.budget.charge("structures", max(0, nbytes))
 
     def data(self, at: int | None, nbytes: int, what: str) -> bytes:
         """Return bytes of an array, which are not counted."""

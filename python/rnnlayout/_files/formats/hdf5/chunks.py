@@ -101,7 +101,7 @@ def new_chunks(
         return grid.checked(iter([Chunk((0,) * len(grid.shape), at, nbytes, mask)]))
     if kind == _IMPLICIT:
         count = math.prod(grid.counts)
-        source.count(_CHUNK_NBYTES * count)
+        source.budget.charge("structures", _CHUNK_NBYTES * count)
         return grid.checked(Chunk(grid.first_of(k), at + k * nbytes, nbytes) for k in range(count))
     if kind == _FIXED_ARRAY:
         return grid.checked(_fixed_array(source, at, grid))

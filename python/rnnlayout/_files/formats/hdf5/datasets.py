@@ -124,11 +124,6 @@ def _undo_filter(number: int, data: bytes, nbytes: int, itemsize: int) -> bytes:
     return np.frombuffer(data, np.uint8).reshape(itemsize, -1).T.tobytes()
 
 
-def is_dataset(messages: HeaderMessages) -> bool:
-    """Return whether an object is a dataset."""
-    return MessageKind.LAYOUT in messages
-
-
 def read_stored_array(source: BoundedFile, messages: HeaderMessages) -> StoredArray:
     """Return a dataset's array. Raises DamagedError unless it is in this file."""
     space, kind, layout = (

@@ -50,27 +50,19 @@ class HeaderMessage:
         return Cursor(self.data, what)
 
 
-class HeaderMessages:
+class HeaderMessages(dict[int, list[HeaderMessage]]):
     """The messages of one object, by kind."""
 
     def __init__(self, source: BoundedFile, at: int) -> None:
-        self._found: dict[int, list[HeaderMessage]] = {}
         is_new = source.block(at, 4, "object header").take(4) == b"OHDR"
         for message in _new_messages(source, at) if is_new else _old_messages(source, at):
             if message.flags & _FAIL_IF_UNKNOWN and message.kind not in set(MessageKind):
                 raise DamagedError(f"a message of kind {message.kind} is not supported")
-            self._found.setdefault(message.kind, []).append(message)
-
-    def __contains__(self, kind: MessageKind) -> bool:
-        return kind in self._found
-
-    def all(self, kind: MessageKind) -> list[HeaderMessage]:
-        """Return the messages of a kind."""
-        return self._found.get(kind, [])
+            self.setdefault(message.kind, []).append(message)
 
     def one(self, kind: MessageKind) -> Cursor | None:
         """Return the content of the only message of a kind, None if the object has none."""
-        found = self.all(kind)
+        found = self.get(kind, [])
         if len(found) > 1:
             raise DamagedError(f"{len(found)} messages of kind {kind.name.lower()}")
         return found[0].cursor() if found else None

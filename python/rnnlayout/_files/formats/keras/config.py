@@ -16,10 +16,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from rnnlayout._files.tensor_sets.file_limits import require_regular_file
-from rnnlayout._model.asks import Ask, Message
-from rnnlayout._model.checked_rnn import checked_rnn_of
+from rnnlayout._model.asks import Ask
 from rnnlayout._model.errors import FileError
-from rnnlayout._model.undecided import UndecidedError
 from rnnlayout._native import SpecError
 from rnnlayout._sources.keras_config import CELLS, short_repr
 from rnnlayout._sources.keras_tree import (
@@ -32,7 +30,6 @@ from rnnlayout._sources.keras_tree import (
     kind_of,
     object_of,
 )
-from rnnlayout._weights.weights import Weights
 
 CUDNN = {"CuDNNLSTM": "LSTM", "CuDNNGRU": "GRU"}  # cuDNN's layers -> those of Keras 3
 # The keys of a config under which a node has other layers, and those under which it has cells.
@@ -238,19 +235,3 @@ def class_in_file(node: Node) -> str:
 def unknown_classes_in(layer: RecurrentLayer) -> dict[str, str]:
     """Return the unknown classes of a layer, its directions and its cells: {name: read as}."""
     return {cell[_UNKNOWN]: cell["class_name"] for cell in layer.cells if _UNKNOWN in cell}
-
-
-def unknown_class_question(
-    name: str, weights: Weights, unknown: Mapping[str, str]
-) -> UndecidedError:
-    """Return the error that asks whether the classes may be read as those of Keras."""
-    what = " and ".join(f"class {short_repr(one)}, read as {kind}" for one, kind in unknown.items())
-    repair = Message(Ask("as_class", dict(unknown)))
-    return UndecidedError(
-        f"{name}: {what}: rnnlayout does not know what another class computes; if it"
-        f" computes the same from its weights, pass " + repair,
-        [checked_rnn_of(weights)],
-        ["as_class"],
-        what,
-        repair,
-    )

@@ -5,16 +5,20 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
-from rnnlayout._files.tensor_sets.apply_hints import DEFAULT_ACTIVATIONS, unrecorded
+from rnnlayout._files.tensor_sets.apply_hints import (
+    DEFAULT_ACTIVATIONS,
+    unknown_class_question,
+    unrecorded,
+)
 from rnnlayout._files.tensor_sets.choose_rnns import stack_entries
 from rnnlayout._files.tensor_sets.found import Found
 from rnnlayout._files.tensor_sets.record import Record
 from rnnlayout._files.tensor_sets.rnn_names import distinct_names
-from rnnlayout._files.tensor_sets.tensor_set import Hints
+from rnnlayout._files.tensor_sets.tensor_set import FileTensor, Hints
 from rnnlayout._model.asks import Ask, Message
 from rnnlayout._model.checked_rnn import CheckedRNN, checked_rnn_of
 from rnnlayout._model.dtypes import Bits
@@ -24,19 +28,18 @@ from rnnlayout._model.spec import CELLS, HARD_SIGMOIDS, differing_fields
 from rnnlayout._model.undecided import UndecidedError, error_with_name
 from rnnlayout._native import LayoutError, SpecError
 from rnnlayout._sources.caller_spec import CallerSpec
-from rnnlayout._sources.keras_config import SIGMOID_SINCE
+from rnnlayout._sources.keras_config import SIGMOID_SINCE, short_repr
 from rnnlayout._sources.keras_tree import Node, RecurrentLayer, Version
 from rnnlayout._sources.read_source import read_source
 from rnnlayout._sources.read_tensors import read_described
-from rnnlayout._sources.rnn_places import is_under_with_direction
 from rnnlayout._sources.self_description import RNNDescription
+from rnnlayout._sources.tensor_paths import is_under_with_direction
 from rnnlayout._weights.weights import Weights, weights_of
 
 from .config import (
     check_accepted,
     read_architecture,
     read_unknown_classes,
-    unknown_class_question,
     unknown_classes_in,
 )
 from .hdf5_tree import Hdf5Group, read_record_attribute
@@ -44,20 +47,21 @@ from .hdf5_tree import Hdf5Group, read_record_attribute
 LEAVES = ("kernel", "recurrent_kernel", "bias")
 
 
-class CellArray(Protocol):
-    """An array of a cell in a file, read when it is asked for."""
+@dataclass(frozen=True)
+class CellArray:
+    """An array of a cell in a file. path: where it is in the file."""
 
-    @property
-    def path(self) -> str:
-        """Where it is in the file."""
+    path: str
+    tensor: FileTensor
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Its shape."""
+        return self.tensor.shape
 
     def floats(self, name: str) -> Bits:
         """Return the array. name: the layer's, for messages. Raises LayoutError if it has no
         floats."""
+        return self.tensor.floats(f"{name}: {self.path}")
 
 
 _Array = TypeVar("_Array")
@@ -151,10 +155,11 @@ class KerasEntries:
             self._entries.append((found.name, error, rows))
             return
         unknown = unknown_classes_in(found.layer) if found.layer else {}
+        what = " and ".join(f"class {short_repr(n)}, read as {kind}" for n, kind in unknown.items())
         own = {one: [row] for one, row in zip(names, rows, strict=True)}
         for one, weights in stack_entries(layers, names, found.name).items():
-            asked = unknown_class_question(one, weights, unknown) if unknown else weights
-            self._entries.append((one, asked, own.get(one, rows)))
+            asked = unknown_class_question(one, weights, what, unknown) if unknown else None
+            self._entries.append((one, asked or weights, own.get(one, rows)))
         self._entries += [(one, question, own[one]) for one, question in questions.items()]
 
     def found(self, layers: Iterable[LayerCells]) -> Found:

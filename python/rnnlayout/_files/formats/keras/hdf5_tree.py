@@ -16,21 +16,20 @@ from itertools import count, takewhile
 import numpy as np
 
 from rnnlayout._files.formats.hdf5.attributes import (
+    OF_GROUPS,
     Hdf5Attribute,
-    is_group,
     read_attributes,
     read_links,
 )
 from rnnlayout._files.formats.hdf5.bounded import BoundedFile, DamagedError
-from rnnlayout._files.formats.hdf5.datasets import StoredArray, is_dataset, read_stored_array
-from rnnlayout._files.formats.hdf5.headers import HeaderMessages, root_address
+from rnnlayout._files.formats.hdf5.datasets import StoredArray, read_stored_array
+from rnnlayout._files.formats.hdf5.headers import HeaderMessages, MessageKind, root_address
 from rnnlayout._files.formats.hdf5.heaps import GlobalHeap
 from rnnlayout._files.formats.hdf5.types import nelems
 from rnnlayout._files.tensor_sets.budget import Budget
 from rnnlayout._files.tensor_sets.file_limits import InputFile
 from rnnlayout._files.tensor_sets.record import KEY, Record, read_records
 from rnnlayout._files.tensor_sets.tensor_set import FileTensor
-from rnnlayout._model.dtypes import Bits
 from rnnlayout._model.errors import FileError
 
 _TEXT_NBYTES = 64  # of an object of Python for a text
@@ -107,11 +106,9 @@ class Hdf5Dataset(Hdf5Object):
         with _name_damaged(self.what):
             return self.stored.read(first, last)
 
-    def floats(self, name: str) -> Bits:
-        """Return the array of floats. name: the layer's name, for messages. Raises LayoutError for
-        other dtypes.
-        """
-        return FileTensor(self.dtype, self.shape, self.bits).floats(f"{name}: {self.path}")
+    @property
+    def tensor(self) -> FileTensor:
+        return FileTensor(self.dtype, self.shape, self.bits)
 
 
 @dataclass(frozen=True)
@@ -198,9 +195,9 @@ class _Hdf5Walk:
                 )
             for name, opened, path in self._objects_in(group, messages):
                 with _name_damaged(f"{self.what}: {path!r}"):
-                    if is_dataset(opened):
+                    if MessageKind.LAYOUT in opened:
                         group.datasets[name] = self._dataset(opened, path)
-                    elif is_group(opened):
+                    elif not OF_GROUPS.isdisjoint(opened):
                         inner = Hdf5Group(*self._own(path, opened))
                         group.groups[name] = inner
                         waiting.append((inner, opened, depth + 1))

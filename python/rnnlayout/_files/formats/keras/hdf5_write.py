@@ -20,7 +20,7 @@ from rnnlayout._files.formats.hdf5.types import Hdf5Type
 from rnnlayout._files.tensor_sets.output_file import Output, full_disk_error
 from rnnlayout._files.tensor_sets.record import KEY, Record, write_records
 from rnnlayout._files.tensor_sets.tensor_set import CHUNK_NBYTES
-from rnnlayout._model.errors import FileError, missing
+from rnnlayout._model.errors import FileError, import_extra
 from rnnlayout._native import Error
 
 from .hdf5_tree import Hdf5Dataset, Hdf5Group, Hdf5Object
@@ -52,11 +52,7 @@ def new_hdf5(file: Output | IO[bytes], what: str = "an HDF5 file") -> Iterator[A
 
 def import_h5py() -> Any:
     """Return the package h5py. Raises MissingExtraError if it is not installed."""
-    try:
-        import h5py  # type: ignore[import-untyped, unused-ignore]
-    except ImportError:
-        raise missing("h5py", "h5", "writing an HDF5 file") from None
-    return h5py
+    return import_extra("h5py", "h5", "writing an HDF5 file")
 
 
 def write_texts(h5: Any, name: str, texts: Sequence[str]) -> None:

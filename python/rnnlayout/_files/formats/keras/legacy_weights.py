@@ -14,8 +14,8 @@ from rnnlayout._native import SpecError
 from rnnlayout._sources.keras_tree import Node, Version
 
 from .config import child_layers, layer_name, parse_config, parse_keras_version, recurrent_layers_in
-from .entries import CellArrays, KerasEntries, LayerCells
-from .hdf5_tree import Hdf5Dataset, Hdf5Group
+from .entries import CellArray, CellArrays, KerasEntries, LayerCells
+from .hdf5_tree import Hdf5Group
 
 # kernel:0, or kernel_1:0 if TensorFlow had to make names differ; Keras 1: lstm_1_W_i:0
 _LEAF = re.compile(r"(recurrent_kernel|kernel|bias)(_\d+)?(:\d+)?")
@@ -29,7 +29,7 @@ class NamedCell:
     """The arrays of one cell. path: the parts of their names before the name of the array."""
 
     path: list[str]
-    arrays: dict[str, Hdf5Dataset] = field(default_factory=dict)
+    arrays: dict[str, CellArray] = field(default_factory=dict)
 
     @property
     def is_recurrent(self) -> bool:
@@ -117,7 +117,7 @@ def _recurrent_cells(group: Hdf5Group) -> list[NamedCell]:
         else:
             continue
         scope = found.setdefault("/".join([*path, number]), NamedCell(path))
-        scope.arrays[leaf] = data
+        scope.arrays[leaf] = CellArray(data.path, data.tensor)
     return [scope for scope in found.values() if scope.is_recurrent]
 
 

@@ -141,7 +141,7 @@ class ChangedCells:
         done.sums += report.rounded_sums
         done.scaled += scaled
         done.rounds |= bool(scaled) or report.grade != "exact"
-        for leaf, array in zip(new.names, new.arrays, strict=True):
+        for leaf, array in new.tensors.items():
             self.arrays[cell[leaf].path] = array
 
 

@@ -33,8 +33,8 @@ from .config import (
     parse_keras_version,
     recurrent_layers_in,
 )
-from .entries import LEAVES, CellArrays, KerasEntries, LayerCells, natural_order
-from .hdf5_tree import Hdf5Dataset, Hdf5Group
+from .entries import LEAVES, CellArray, CellArrays, KerasEntries, LayerCells, natural_order
+from .hdf5_tree import Hdf5Group
 
 METADATA, CONFIG, VARIABLES = "metadata.json", "config.json", "model.weights.h5"  # of an archive
 _LAYERS = ("layers", "_layer_checkpoint_dependencies")
@@ -69,11 +69,6 @@ class LayerGroup:
     node: Node
     group: Hdf5Group
     group_name: str
-
-
-def find_variable_layers(root: Hdf5Group) -> Hdf5Group | None:
-    """Return the group of a model's layers, None in a file of another kind."""
-    return next((root.groups[name] for name in _LAYERS if name in root.groups), None)
 
 
 def read_beside(root: Hdf5Group, beside: Architecture, entries: KerasEntries) -> Found:
@@ -112,8 +107,8 @@ def walk_layers(
     inside: list[LayerGroup] = []
     if path and "layer" in group.groups:  # of a wrapper
         inside = [LayerGroup(child, group.groups["layer"], "layer") for child in child_layers(node)]
-    elif layers := find_variable_layers(group):
-        inside = match_layer_groups(layers, child_layers(node))
+    elif layers := [group.groups[name] for name in _LAYERS if name in group.groups]:
+        inside = match_layer_groups(layers[0], child_layers(node))
     for layer in inside:
         here = (*path, layer_name(layer.node))
         yield here, layer
@@ -207,10 +202,12 @@ def _cells_of_group(layer: Hdf5Group, nodes: Sequence[Node] = ()) -> list[CellAr
 def _arrays_of_cell(cell: Hdf5Group) -> CellArrays | None:
     """Return the arrays of a cell, None if it does not have two matrices."""
     variables = cell.groups.get("vars")
-    found: dict[str, Hdf5Dataset] = {}
-    for number, leaf in enumerate(LEAVES):
-        if variables and str(number) in variables.datasets:
-            found[leaf] = variables.datasets[str(number)]
+    datasets = variables.datasets if variables else {}
+    found = {
+        leaf: CellArray(data.path, data.tensor)
+        for number, leaf in enumerate(LEAVES)
+        if (data := datasets.get(str(number)))
+    }
     matrices = [found[leaf] for leaf in LEAVES[:2] if leaf in found]
     is_cell = len(matrices) == 2 and all(len(matrix.shape) == 2 for matrix in matrices)
     return found if is_cell else None

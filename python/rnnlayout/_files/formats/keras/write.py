@@ -55,8 +55,7 @@ class KerasLayer:
     @property
     def cells(self) -> dict[str, dict[str, np.ndarray]]:
         """The arrays of each direction ("" if it has only one), by the names in LEAVES."""
-        given = checked_rnn_of(self.weights)
-        arrays = dict(zip(given.names, given.arrays, strict=True))
+        arrays = checked_rnn_of(self.weights).tensors
         sides = {"": ""}
         if self.spec.bidirectional:
             sides = {"forward": "0/forward/", "backward": "0/backward/"}

@@ -299,7 +299,7 @@ def dequantize(file: Constants, quantized: Any, scale: Any, zero: Any) -> np.nda
     numbers = quantized.astype(np.float32)
     if zero is not None:
         numbers -= zero.astype(np.float32)
-    with np.errstate(over="ignore", invalid="ignore", under="ignore"):
+    with np.errstate(all="ignore"):
         return np.asarray(numbers * scale)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from rnnlayout._files.tensor_sets.budget import Budget
 from rnnlayout._files.tensor_sets.file_limits import InputFile
 from rnnlayout._files.tensor_sets.rnn_names import distinct_names
-from rnnlayout._model.errors import FileError, missing
+from rnnlayout._model.errors import FileError, import_extra
 
 LARGEST = (1 << 31) - 1  # bytes of a protobuf message
 MOST_DEEP = 100  # graphs in graphs; protobuf itself allows about 33
@@ -40,11 +40,7 @@ Attributes = dict[str, Any]  # name -> AttributeProto
 
 def import_onnx() -> Any:
     """Return the package onnx. Raises MissingExtraError if it is not installed."""
-    try:
-        import onnx
-    except ImportError:
-        raise missing("onnx", "onnx", "an .onnx file") from None
-    return onnx
+    return import_extra("onnx", "onnx", "an .onnx file")
 
 
 def load_model(file: InputFile) -> Any:

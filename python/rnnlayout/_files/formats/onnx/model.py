@@ -24,7 +24,7 @@ from rnnlayout._files.tensor_sets.tensor_set import FileTensor, Hints
 from rnnlayout._model.checked_rnn import checked_rnn_of
 from rnnlayout._model.undecided import error_with_name
 from rnnlayout._native import LayoutError
-from rnnlayout._sources.rnn_places import is_under_with_direction
+from rnnlayout._sources.tensor_paths import is_under_with_direction
 from rnnlayout._weights.weights import Weights
 
 from .constants import Constants
@@ -135,10 +135,8 @@ def replace_node_weights(
 
 
 def _tensor_of(weights: Weights, role: str) -> FileTensor | None:
-    given = checked_rnn_of(weights)
-    if role not in given.names:
-        return None
-    return FileTensor.of(given.arrays[given.names.index(role)], given.dtype)
+    array = checked_rnn_of(weights).tensors.get(role)
+    return None if array is None else FileTensor.of(array, weights.spec.dtype)
 
 
 class _ModelChange:

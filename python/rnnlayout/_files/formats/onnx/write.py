@@ -13,9 +13,9 @@ from rnnlayout._files.tensor_sets.record import Record, write_records
 from rnnlayout._model.checked_rnn import checked_rnn_of
 from rnnlayout._model.config import (
     describe_config,
-    how_to_leave_out,
     how_to_round,
     initial_states,
+    unwritten_settings,
 )
 from rnnlayout._model.errors import FileError
 from rnnlayout._model.spec import CELLS
@@ -178,10 +178,7 @@ class _RNNNodes:
         if self._spec.num_layers > 1:
             self._names = [f"{self._name}/{k}" for k in range(self._spec.num_layers)]
         if other := {key: value for key, value in self._config.items() if not self._has(key)}:
-            raise LossyError(
-                f"{self._name} is used with {describe_config(other)}, unknown to ONNX; to leave"
-                f" it out, {how_to_leave_out(entry, other)}"
-            )
+            raise unwritten_settings(self._name, other, "unknown to ONNX; to leave it out")
         self._batch_first = bool(self._config.get("layout"))
 
     def _has(self, key: str) -> bool:
@@ -215,15 +212,13 @@ class _RNNNodes:
     def _layer(self, k: int, below: str, starts: Mapping[str, str]) -> str:
         """Add one layer; return the name of its output. starts: its initial states by h and c."""
         name, one, last = self._names[k], len(self._names) == 1, len(self._names) == k + 1
-        given = checked_rnn_of(self._weights)
+        arrays = checked_rnn_of(self._weights).tensors
         inputs = [below] + [""] * 7
         inputs[5:5 + len(starts)] = starts.values()  # fmt: skip
         for role, at in WEIGHTS[self._operator].items():
             tensor = role if one else f"{k}/{role}"
-            if tensor in given.names:
-                array = given.arrays[given.names.index(tensor)]
-                inputs[at] = f"{name}/{role}"
-                self._arrays.put(self._graph.initializer.add(), array, given.dtype, inputs[at])
+            if tensor in arrays:
+                inputs[at] = self._constant(f"{name}/{role}", arrays[tensor], self._spec.dtype)
         ends = [f"{self._prefix if one else name + '/'}Y_{s}" for s in starts]
         while not inputs[-1]:
             inputs.pop()

@@ -18,7 +18,7 @@ from itertools import count
 from typing import Any
 
 from rnnlayout._files.tensor_sets.budget import Budget
-from rnnlayout._files.tensor_sets.file_limits import InputFile
+from rnnlayout._files.tensor_sets.file_limits import InputFile, name_file
 from rnnlayout._model.errors import FileError
 
 _CHARGED = 1024  # steps at once
@@ -105,10 +105,10 @@ def load_pickle(
     what = str(file)
     machine = _PickleMachine(makers, persistent, encoding, unknown, file.budget)
     try:
-        return machine.run(memoryview(data), at, what)
-    except FileError as error:
-        text = str(error)
-        raise error if text.startswith(what) else FileError(f"{what}: {text}") from None
+        with name_file(file):
+            return machine.run(memoryview(data), at, what)
+    except FileError:
+        raise
     except (  # all errors of harmless steps in a wrong order
         AttributeError, TypeError, ValueError, KeyError, IndexError, OverflowError, RecursionError,
         struct.error,
@@ -236,18 +236,6 @@ def _put_item(target: dict[Any, Any], key: Any, value: Any) -> None:
         target[key] = value
 
 
-def _bytes_argument(argument: memoryview) -> Any:
-    return argument if len(argument) > _COPIED_NBYTES else bytes(argument)
-
-
-def _text_argument(argument: memoryview) -> str:
-    return str(argument, "utf-8", "surrogatepass")
-
-
-def _old_text_argument(machine: _PickleMachine, argument: memoryview) -> None:
-    machine.push(str(argument, machine.encoding))
-
-
 def _uint_argument(argument: memoryview) -> int:
     return int.from_bytes(argument, "little")
 
@@ -268,10 +256,10 @@ _STEPS: dict[str, Callable[[_PickleMachine, memoryview], Any]] = {
     **dict.fromkeys(("BININT1", "BININT2"), lambda m, a: m.push(_uint_argument(a))),
     "BINFLOAT": lambda m, a: m.push(struct.unpack(">d", a)[0]),
     **dict.fromkeys(("BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8"),
-                    lambda m, a: m.push(_text_argument(a))),
-    **dict.fromkeys(("BINSTRING", "SHORT_BINSTRING"), _old_text_argument),
+                    lambda m, a: m.push(str(a, "utf-8", "surrogatepass"))),
+    **dict.fromkeys(("BINSTRING", "SHORT_BINSTRING"), lambda m, a: m.push(str(a, m.encoding))),
     **dict.fromkeys(("BINBYTES", "SHORT_BINBYTES", "BINBYTES8", "BYTEARRAY8"),
-                    lambda m, a: m.push(_bytes_argument(a))),
+                    lambda m, a: m.push(a if len(a) > _COPIED_NBYTES else bytes(a))),
     "EMPTY_TUPLE": lambda m, a: m.push(()),
     "TUPLE1": lambda m, a: m.push(tuple(m.pop(1))),
     "TUPLE2": lambda m, a: m.push(tuple(m.pop(2))),

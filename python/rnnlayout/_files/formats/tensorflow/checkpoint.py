@@ -12,7 +12,7 @@ from functools import cache
 
 from rnnlayout._files.formats.content import TENSORFLOW, message_fields, read_varint
 from rnnlayout._files.formats.registry import TensorFormat
-from rnnlayout._files.tensor_sets.file_limits import InputFile
+from rnnlayout._files.tensor_sets.file_limits import InputFile, name_file
 from rnnlayout._files.tensor_sets.tensor_set import FLOAT8, FileTensor, TensorSet, stored_tensor
 from rnnlayout._model.errors import FileError
 
@@ -51,7 +51,7 @@ def read_checkpoint(file: InputFile) -> tuple[TensorSet, memoryview]:
     index = memoryview(file.data())
     found, graph = TensorSet({}), memoryview(b"")
     data: Data | None = None
-    try:
+    with name_file(file):
         for key, value in _table_entries(index, str(file)):
             if data is None:  # the first key is empty: the header
                 data = _open_shards(file, value)
@@ -69,9 +69,6 @@ def read_checkpoint(file: InputFile) -> tuple[TensorSet, memoryview]:
                 found.unread[name] = tensor
             else:
                 found.add_value(name)
-    except FileError as error:
-        text = str(error)
-        raise error if text.startswith(str(file)) else FileError(f"{file}: {text}") from None
     if not found.tensors:
         raise FileError(f"{file} has no tensors")
     found.notes += [f"{name} is in slices and was not read" for name in list(found.unread)[:3]]
@@ -152,16 +149,15 @@ def _table_entries(data: memoryview, what: str) -> Iterator[tuple[bytes, memoryv
         raise FileError(f"{what} is not the index of a TensorFlow checkpoint, or is cut short")
     end = 0
     footer = data[-_FOOTER:]
-    for _, handle in _read_block(data, _block_handle(footer[_handle_size(footer) :]), what):
+    index_at = read_varint(footer, read_varint(footer, 0)[1])[
+        1
+    ]  # behind the handle of another block
+    for _, handle in _read_block(data, _block_handle(footer[index_at:]), what):
         begin, size = _block_handle(handle)
         if begin < end:  # TensorFlow writes the blocks in their order
             raise FileError(f"{what}: a block is used twice: it is damaged")
         end = begin + size
         yield from _read_block(data, (begin, size), what)
-
-
-def _handle_size(data: memoryview) -> int:
-    return read_varint(data, read_varint(data, 0)[1])[1]
 
 
 def _block_handle(data: memoryview) -> tuple[int, int]:

@@ -8,19 +8,23 @@ saved_model.pb itself, which describes what is computed, is not read, and no oth
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from rnnlayout._files.formats.content import message_fields
 from rnnlayout._files.formats.keras.config import is_recurrent, layer_name, parse_config
-from rnnlayout._files.formats.keras.entries import LEAVES, CellArrays, KerasEntries, LayerCells
+from rnnlayout._files.formats.keras.entries import (
+    LEAVES,
+    CellArray,
+    CellArrays,
+    KerasEntries,
+    LayerCells,
+)
 from rnnlayout._files.formats.registry import ModelFormat
 from rnnlayout._files.tensor_sets.file_limits import InputFile
-from rnnlayout._files.tensor_sets.find_rnns import find_rnns, found_of_groups
+from rnnlayout._files.tensor_sets.find_rnns import find_rnns
 from rnnlayout._files.tensor_sets.found import Found
 from rnnlayout._files.tensor_sets.tensor_set import FileTensor, Hints, TensorSet
 from rnnlayout._model.asks import Ask
-from rnnlayout._model.dtypes import Bits
 from rnnlayout._model.errors import FileError
 from rnnlayout._native import SpecError
 from rnnlayout._sources.keras_tree import Node, RecurrentLayer
@@ -53,8 +57,7 @@ def _read_saved_model(file: InputFile, hints: Hints) -> Found:
             raise SpecError(f"{path.parent} {have}: omit " + Ask(name, None))
     if metadata.is_file():
         return _read_keras(file.beside(metadata), objects, tensor_set, hints)
-    named = with_full_names(tensor_set, objects.full_names)
-    return found_of_groups(named, find_rnns(named.tensors, hints), hints)
+    return find_rnns(with_full_names(tensor_set, objects.full_names), hints, {})[1]
 
 
 def _check_links(folder: Path) -> None:
@@ -68,21 +71,6 @@ def _check_links(folder: Path) -> None:
 # ------------------------------------------------------------------------------- Keras's metadata
 
 
-@dataclass(frozen=True)
-class CellVariable:
-    """A variable of a cell. path: its path in the checkpoint."""
-
-    path: str
-    tensor: FileTensor
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self.tensor.shape
-
-    def floats(self, name: str) -> Bits:
-        return self.tensor.floats(f"{name}: {self.path}")
-
-
 def _read_keras(
     metadata: InputFile, objects: ObjectGraph, tensor_set: TensorSet, hints: Hints
 ) -> Found:
@@ -93,8 +81,9 @@ def _read_keras(
     entries = KerasEntries(paths, {}, hints, _SINCE)
     entries.take_classes(model)
     found = entries.found(_recurrent_layers(metadata, nodes, objects, tensor_set.tensors))
-    others = [objects.full_names.get(path, path) for path in found.others]
-    return Found(found, found.unread, [*tensor_set.notes, *found.notes], others)
+    found.others = tuple(objects.full_names.get(path, path) for path in found.others)
+    found.notes[:0] = tensor_set.notes
+    return found
 
 
 def _described_objects(metadata: InputFile) -> Iterator[tuple[str, Node]]:
@@ -148,7 +137,7 @@ def _cells_of_object(
         for one in [stack[name] for name in numbers] or [cell]:
             paths = {leaf: objects.variable(objects.children(one).get(leaf)) for leaf in LEAVES}
             yield {
-                leaf: CellVariable(path, tensors[path])
+                leaf: CellArray(path, tensors[path])
                 for leaf, path in paths.items()
                 if path is not None and path in tensors
             }

@@ -17,7 +17,7 @@ import numpy as np
 
 from rnnlayout._files.formats.registry import ModelFormat
 from rnnlayout._files.tensor_sets.budget import Budget
-from rnnlayout._files.tensor_sets.file_limits import InputFile
+from rnnlayout._files.tensor_sets.file_limits import InputFile, name_file
 from rnnlayout._files.tensor_sets.found import Found
 from rnnlayout._files.tensor_sets.rnn_names import distinct_names
 from rnnlayout._files.tensor_sets.tensor_set import Hints
@@ -26,7 +26,7 @@ from rnnlayout._model.spec import Spec
 from rnnlayout._model.undecided import error_with_name
 from rnnlayout._native import LayoutError, LossyError
 from rnnlayout._sources.read_tensors import read_described
-from rnnlayout._sources.rnn_places import is_under_with_direction
+from rnnlayout._sources.tensor_paths import is_under_with_direction
 from rnnlayout._weights.weights import Weights, weights_of
 
 from .flatbuffer import FlatTable, FlatVector, root_table
@@ -268,15 +268,12 @@ def _settings(model: TFLiteModel, one: TFLiteOperator, cell: str) -> tuple[bool,
 
 
 def _read_tflite(file: InputFile, hints: Hints) -> Found:
-    try:
+    with name_file(file):
         model = TFLiteModel(memoryview(file.data()), file.budget)
         operators = list(model.operators())
         rnns = [one for one in operators if one.code in _RNNS]
         file.budget.charge("steps", _RNN_STEPS * len(rnns))
         return _read_operators(model, operators, rnns, hints)
-    except FileError as error:
-        text = str(error)
-        raise error if text.startswith(str(file)) else FileError(f"{file}: {text}") from None
 
 
 def _read_operators(

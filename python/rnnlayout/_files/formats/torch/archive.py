@@ -2,7 +2,7 @@
 
 torch.save() has two forms: a zip archive with data.pkl and one member per storage (torch 1.6 and
 later), and five pickles followed by the storages (before 1.6, and later on request). TorchScript
-writes the former with programs beside it (script.py), torch.export another archive (exported.py).
+writes the former with programs beside it (modules.py), torch.export another archive (exported.py).
 A pickle alone, which has no tensors of torch, is read too: it may have NumPy arrays.
 """
 
@@ -30,9 +30,8 @@ from rnnlayout._files.tensor_sets.file_limits import (
 from rnnlayout._model.errors import FileError
 
 from .exported import is_exported, read_exported
-from .modules import PickledObject
+from .modules import PickledObject, read_programs
 from .quantized import QuantizedTensor
-from .script import read_programs
 
 # The storage classes, and the dtypes of their elements.
 _STORAGES = {

@@ -36,7 +36,7 @@ from rnnlayout._files.tensor_sets.tensor_set import (
     TensorSet,
 )
 from rnnlayout._model.asks import Ask
-from rnnlayout._model.errors import FileError, MissingExtraError, missing
+from rnnlayout._model.errors import FileError, MissingExtraError, import_extra
 from rnnlayout._native import LayoutError
 from rnnlayout._sources.candidates import is_one_vector
 from rnnlayout._sources.mismatch import list_names
@@ -95,7 +95,7 @@ def _read_metadata(found: Any) -> dict[str, str]:
 
 def _write_checkpoint(out: Output, tensor_set: TensorSet, progress: Progress | None = None) -> None:
     """Write a state_dict, which torch.load(out, weights_only=True) reads."""
-    torch = _import_torch(out)
+    torch = import_extra("torch", "torch", f"writing {out.name}")
     count = ProgressCount(progress, 2 * tensor_set.nbytes)
     state = OrderedDict()
     for name, tensor in tensor_set.tensors.items():
@@ -134,14 +134,6 @@ def _with_metadata(state: Any, metadata: Mapping[str, str]) -> Any:
     return state
 
 
-def _import_torch(out: Output) -> Any:
-    try:
-        import torch
-    except ImportError:
-        raise missing("torch", "torch", f"writing {out.name}") from None
-    return torch
-
-
 def _torch_tensor(torch: Any, source: FileTensor, count: ProgressCount) -> Any:
     """Return a torch tensor with memory of its own: the array's may be used again for the next."""
     array = source.bits()
@@ -165,7 +157,7 @@ def _replace_in_checkpoint(
 
     If an RNN is in a module or program, which cannot be written again, write a state_dict.
     """
-    torch = _import_torch(out)
+    torch = import_extra("torch", "torch", f"writing {out.name}")
     if any(name in tensor_set.made for group, _ in pairs for name in group.names):
         if not out.dry_run:
             _write_checkpoint(out, tensor_set, progress)

@@ -1,4 +1,4 @@
-"""Pictures that a command writes: --svg and --png."""
+"""Files that a command writes: pictures, and a file with RNNs."""
 
 from __future__ import annotations
 
@@ -11,6 +11,19 @@ from .terminal import print_message, printable
 
 if TYPE_CHECKING:
     from rnnlayout._model.picture.picture import Picture
+
+
+def check_rnn_file(options: argparse.Namespace, path: str, *sources: str) -> None:
+    """Refuse a file that cannot be written with RNNs, before anything is read."""
+    from rnnlayout._files.formats.registry import format_to_write
+    from rnnlayout._files.tensor_sets.output_file import check_free
+    from rnnlayout._model.errors import FileError
+
+    try:
+        format_to_write(path)
+    except FileError as error:
+        options.wrong(str(error))
+    check_free(Path(path), options.force, *sources)
 
 
 def check_free_pictures(options: argparse.Namespace, *sources: str) -> None:

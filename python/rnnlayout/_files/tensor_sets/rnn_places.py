@@ -14,17 +14,15 @@ from dataclasses import dataclass
 from functools import cache
 
 from rnnlayout._model.layout import Layout, layouts_to_infer, layouts_to_name
-
-from .candidates import is_one_vector, one_layer_candidates
-from .tensor_paths import (
+from rnnlayout._sources.candidates import is_one_vector, one_layer_candidates
+from rnnlayout._sources.tensor_paths import (
     KERAS,
     LONGEST_NAME,
+    cell_path,
     drop_direction,
-    flax_path,
     is_flax,
     is_under,
-    is_under_with_direction as is_under_with_direction,
-    keras_path,
+    is_under_with_direction,
     match_layout_names,
     with_slashes,
 )
@@ -152,7 +150,7 @@ def _places_of_layout(
     has_paths = flax or layout.name in KERAS
     found: dict[tuple[str, bool], dict[str, str]] = {}
     for name, readings in read:
-        if has_paths and (path := _cell_path(layout, name)):
+        if has_paths and (path := _path_with_cell(layout, name)):
             found.setdefault((path[0], False), {})[path[1]] = name
             continue
         for prefix, tensor, leaf, short in readings:
@@ -172,14 +170,13 @@ def _places_of_layout(
         yield RNNPlace(prefix, own, short)
 
 
-def _cell_path(layout: Layout, name: str) -> tuple[str, str] | None:
+def _path_with_cell(layout: Layout, name: str) -> tuple[str, str] | None:
     """Return (prefix, tensor) of a path that Keras or Flax made, of a layer with a cell."""
-    if is_flax(layout) and (path := flax_path(layout, name)):
-        return name[: len(path[0]) + 1] if path[0] else "", path[1]
-    if "/" not in name or _STACKED.fullmatch(name) or _NO_CELL.search(name):
+    other = "/" not in name or _STACKED.fullmatch(name) or _NO_CELL.search(name)
+    if other and not is_flax(layout):
         return None
-    path = keras_path(layout, name)
-    return (path[0] and f"{path[0]}/", path[1]) if path else None
+    path = cell_path(layout, name)
+    return (name[: len(path[0]) + 1] if path[0] else "", path[1]) if path else None
 
 
 def _unnamed_places(names: list[str], layout: Layout, prefix: str) -> Iterator[RNNPlace]:
