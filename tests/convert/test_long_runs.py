@@ -1,7 +1,5 @@
 """Long conversions: other threads run meanwhile, and Ctrl-C ends them."""
 
-import threading
-
 import numpy as np
 import pytest
 from interpreter_lock import ends_without_the_lock, keeps_the_lock, polls_rarely
@@ -51,23 +49,3 @@ def test_a_short_conversion_keeps_the_lock():
     flat = np.zeros(spec.num_params, "f4")
     rl.unpack(flat, spec, to="keras")
     assert keeps_the_lock(lambda: rl.unpack(flat, spec, to="keras"))
-
-
-def test_threads_may_share_a_plan():
-    spec = rl.Spec("gru", 30, 20, 2, True)
-    weights = {n: np.random.default_rng(0).normal(size=s).astype("f4")
-               for n, s in rl.describe(spec, "torch").items()}  # fmt: skip
-    wanted = rl.pack(weights).tobytes()
-    wrong = []
-
-    def work():
-        for _ in range(200):
-            if rl.pack(weights).tobytes() != wanted:
-                wrong.append(1)
-
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for t in threads:
-        t.start()
-    for t in threads:
-        t.join()
-    assert not wrong
