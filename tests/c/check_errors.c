@@ -161,23 +161,12 @@ static void check_bad_tensors(void)
 
 /* -------------------------------------------------------- what a layout cannot represent -- */
 
+/* convert/test_conversions.py has the reasons. */
 static void check_no_form(void)
 {
     rnl_spec spec = rnl_spec_default(RNL_LSTM, 3, INT64_C(1) << 28);
     spec.proj_size = (INT64_C(1) << 28) - 1; /* the longest message has five long numbers */
     check_spec_refused(&spec, "onnx", RNL_E_LOSSY);
-    spec = rnl_spec_default(RNL_GRU, 3, 2);
-    spec.reset = RNL_RESET_BEFORE;
-    check_spec_refused(&spec, "cudnn", RNL_E_LOSSY);
-    spec = rnl_spec_default(RNL_LSTM, 3, 2);
-    spec.recurrent_activation = RNL_HARD_SIGMOID_KERAS2;
-    check_spec_refused(&spec, "torch-cell", RNL_E_LOSSY);
-    spec = rnl_spec_default(RNL_GRU, 3, 2);
-    spec.activation = RNL_RELU;
-    check_spec_refused(&spec, "cudnn", RNL_E_LOSSY);
-    spec = rnl_spec_default(RNL_LSTM, 3, 2);
-    spec.peepholes = 1;
-    check_spec_refused(&spec, "cudnn", RNL_E_LOSSY);
     spec = rnl_spec_default(RNL_RNN_RELU, 3, 2);
     check_spec_refused(&spec, "keras-cudnn", RNL_E_LOSSY);
     rnl_layout old = named("cudnn");
