@@ -318,6 +318,8 @@ static void check_errors(void)
     rnl_spec spec = rnl_spec_default(RNL_LSTM, 3, 2);
     rnl_rnn_options options = {.math = (rnl_cpu_math)(RNL_CPU_MATH_INT8 + 1)};
     CHECK(rnl_rnn_new(&spec, weights, &options, &rnn, &err) == RNL_E_SPEC, "%s", "no such math");
+    options.math = RNL_CPU_MATH_BFLOAT16;
+    CHECK(rnl_rnn_new(&spec, weights, &options, &rnn, &err) == RNL_E_SPEC, "%s", "float32 weights");
     spec.hidden_size = 0;
     CHECK(rnl_rnn_new(&spec, weights, NULL, &rnn, &err) == RNL_E_SPEC, "%s", "no units");
     spec.hidden_size = 2;

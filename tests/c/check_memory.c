@@ -208,6 +208,7 @@ int main(void)
         spec.bidirectional = (int)random_below(2);
         spec.bias = (rnl_bias)random_below(4);
         spec.proj_size = spec.cell == RNL_LSTM ? random_below(2) : 0;
+        spec.peepholes = spec.cell == RNL_LSTM && random_below(4) == 0;
         spec.reset = spec.cell == RNL_GRU ? (rnl_reset)random_below(2) : RNL_RESET_AFTER;
         for (int k = 0; k < NUM_PAIRS; k++) {
             const rnl_layout *const from = &known.all[random_below(known.n)];
