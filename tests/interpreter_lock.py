@@ -14,7 +14,7 @@ import time
 import numpy as np
 
 NEVER = 3600.0  # seconds
-STUCK = 20.0  # seconds: a call that takes longer waits for the lock
+STUCK = 60.0  # seconds: a call that takes longer waits for the lock
 POLL = 0.05  # seconds: a call polls at most so often
 TRIES = 3
 
