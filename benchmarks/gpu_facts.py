@@ -6,6 +6,8 @@ cuDNN by ctypes. A wrong assumption may kill the process.
 """
 
 import ctypes
+import importlib
+import os
 import threading
 from ctypes import byref, c_double, c_float, c_int, c_size_t, c_uint32, c_ulonglong, c_void_p
 
@@ -61,6 +63,19 @@ def more_than_2_31_elements(folder):
     x[-1] = one.x[0]
     y = rnn(Array(x))[0].numpy()
     return {"right": not y[:-1].any() and bool((y[-1] == rnn(Array(one.x))[0].numpy()[0]).all())}
+
+
+def curves_of_small_h(folder):
+    """The largest error of tanh in cuDNN's algorithm for small H, which is the default here and in
+    torch, and in the standard one."""
+    if the_driver().is_fake:
+        return {"left_out": "the fakes have one tanh"}
+    x = np.linspace(-10, 10, 1 << 15, dtype="f4").reshape(1, -1, 1)
+    weights, spec, off = np.array([1, 0, 0, 0], "f4"), rl.Spec("rnn_tanh", 1, 1), {}
+    for algo in ("auto", "standard"):
+        y, _ = rl.RNN(weights, spec, device="cuda", algo=algo)(x)
+        off[algo] = float(np.abs(y - np.tanh(x.astype("f8"))).max())
+    return {"right": off["auto"] < 2**-17 and off["standard"] < 2**-23, "error": off}
 
 
 def no_first_state(folder):
@@ -173,6 +188,78 @@ def capture_while_this_thread_frees():
     problem = new()
     kept = [rnn_of(problem)(Array(problem.x))]
     return {"same": captured_by_torch(rl.Spec("lstm", 64, 96), during=kept.clear)}
+
+
+@needs_torch
+def compiled_by_torch():
+    """torch.compile around an RNN is a graph break, not an error."""
+    torch, _, _ = torch_there()
+    rnn, x = rnn_of(new(spec=rl.Spec("lstm", 64, 96))), torch.randn(20, 4, 64, device="cuda")
+    compiled = torch.compile(lambda x: 2 * rnn(x + 1)[0])
+    return {"same": bool((compiled(x) == 2 * rnn(x + 1)[0]).all())}
+
+
+@needs_torch
+def results_dropped_at_once():
+    """A DeviceArray becomes a tensor, is read in another stream and dropped, many times."""
+    torch, _, _ = torch_there()
+    problem, side = new(spec=rl.Spec("lstm", 64, 96), T=20, N=4), torch.cuda.Stream()
+    rnn, x, wrong = rnn_of(problem), Array(problem.x), 0
+    right = torch.from_numpy(rnn(x)[0].numpy()).cuda().sum()
+    with torch.cuda.stream(side):
+        for _ in range(300):
+            wrong = wrong + (torch.from_dlpack(rnn(x)[0]).sum() != right)
+    return {"right": not bool(wrong)}
+
+
+def package(name):
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        return None
+
+
+def beside_cupy(folder):
+    """CuPy's arrays, in its default stream and in another."""
+    if not (cupy := package("cupy")):
+        return {"left_out": "CuPy is not installed"}
+    problem = new(spec=rl.Spec("lstm", 64, 96), T=20, N=4)
+    rnn, found = rnn_of(problem), []
+    for stream in (cupy.cuda.Stream.null, cupy.cuda.Stream(non_blocking=True)):
+        with stream:
+            for _ in range(20):
+                y = rnn(cupy.asarray(problem.x))[0]
+            found.append(isinstance(y, cupy.ndarray) and is_right(y.get(), problem))
+    return {"right": all(found)}
+
+
+def beside_jax(folder):
+    """JAX's arrays, whose results are JAX's."""
+    if not (jax := package("jax")):
+        return {"left_out": "JAX is not installed"}
+    if jax.default_backend() != "gpu":
+        return {"left_out": "JAX has no GPU"}
+    problem = new(spec=rl.Spec("lstm", 64, 96), T=20, N=4)
+    rnn, found = rnn_of(problem), []
+    for _ in range(20):
+        y = rnn(jax.numpy.asarray(problem.x))[0]
+        found.append(isinstance(y, jax.Array) and is_right(np.asarray(y + 0), problem))
+    return {"right": all(found)}
+
+
+def forked_child(folder):
+    """A child of a process that has used the GPU is refused, and the parent goes on."""
+    problem = new()
+    rnn = rnn_of(problem)
+    rnn(problem.x)
+    if not (child := os.fork()):
+        try:
+            rnn(problem.x)
+        except rl.CudnnNotFoundError:
+            os._exit(0)
+        os._exit(1)
+    refused = os.waitpid(child, 0)[1] == 0
+    return {"right": refused and is_right(rnn(problem.x)[0], problem)}
 
 
 # ------------------------------------------------------------------------------------- by cuDNN
@@ -305,11 +392,14 @@ def capture_and_other_lengths(folder):
 RIGHT, SAME = {"right": True}, {"same": True}
 # A question, and what we assume of its answer.
 FACTS = {question.__name__: (question, expected) for question, expected in [
-    (growing_lengths, RIGHT), (more_than_2_31_elements, RIGHT), (no_first_state, SAME),
+    (growing_lengths, RIGHT), (curves_of_small_h, RIGHT), (more_than_2_31_elements, RIGHT),
+    (no_first_state, SAME),
     (at_any_element, SAME), (default_streams, RIGHT),
     (stream_destroyed_before_the_next_call, RIGHT),
     (beside_torch, {"one_context": True, "eager": True}), (capture, SAME),
     (first_call_in_a_capture, {}), (capture_while_this_thread_frees, SAME),
+    (compiled_by_torch, SAME), (results_dropped_at_once, RIGHT), (beside_cupy, RIGHT),
+    (beside_jax, RIGHT), (forked_child, RIGHT),
     (clip, {"cx_is_clamped_as_it_is_read": True, "h_as_of_a_stored_clip": True,
             "cy_is_unclamped": True}),
     (states_in_place, {}), (handle_during_a_capture, {}), (capture_and_other_lengths, {}),
