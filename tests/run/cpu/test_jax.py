@@ -27,7 +27,7 @@ def run_jax(flat, spec, x, h0, c0):
     return Run(np.asarray(y).swapaxes(0, 1), np.asarray(h), np.asarray(c))
 
 
-@pytest.mark.parametrize("layers, both", [(1, False), (2, True), (3, False), (3, True)])
+@pytest.mark.parametrize("layers, both", [(1, False), (3, True)])
 def test_lstm_ref(layers, both):
     """Each may be off by what float32's rounding explains (reference.Rounded)."""
     spec, rng = rl.Spec("lstm", I, H, layers, both), seeded("lstm_ref", layers, both)
