@@ -9,8 +9,8 @@ import rnnlayout as rl
 
 
 def expected_of(source, spec, given, layout=None):
-    """Run the reference on a source: converted to cuDNN's weight space, or to ONNX's tensors if
-    that lacks such an RNN."""
+    """Run the reference on a source: converted to cuDNN's weight space if that can represent the
+    RNN, else to ONNX's tensors."""
     if has_cudnn_form(spec):
         layers = from_cudnn(rl.pack(source, spec, layout=layout), spec)
     else:
