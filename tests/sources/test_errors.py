@@ -83,6 +83,8 @@ def test_a_keras_gru_transposed_with_its_two_row_bias():
           for n, w in tensors(layout="keras").items()},
          r"with prefix= these would work: 'lstm', 'lstm_1'"),
         ({"W_i": ones(2, 3), "b_i": ones(2)}, "tensors of layout 'concat', which does not record"),
+        (tensors(layout="webnn"), "pass layout='webnn' or layout='webnn-ifgo'$"),
+        (tensors(layout="tf1"), r"forget_bias='1\.0'\) \(or other values of its options\)$"),
     ],
 )  # fmt: skip
 def test_names(weights, text):
