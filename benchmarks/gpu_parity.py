@@ -31,17 +31,19 @@ def specs():
         yield rl.Spec(cell, 24, 40, 2, True, bias=bias)
     for cell in CELLS:
         yield rl.Spec(cell, 40, 40, 2, skip_input=True)
+        yield rl.Spec(cell, 128, 256, dtype="float16")  # several multiprocessors share the weights
 
 
 def name_of(spec):
     words = [spec.cell, f"L={spec.num_layers}", f"D={spec.num_directions}", spec.dtype]
+    words += ["H=256"] * (spec.hidden_size == 256)
     words += [f"P={spec.proj_size}"] * bool(spec.proj_size) + ["skip"] * spec.skip_input
     return ",".join([*words, *[f"bias={spec.bias}"] * (spec.bias != "double")])
 
 
 SPECS = {name_of(spec): spec for spec in specs()}
 CASES = {"quick": list(SPECS), "full": list(SPECS)}
-LENGTHS = [None, [9, 3, 1, 6, 9], [4, 0, 2, 9, 1], [3, 3, 3, 3, 3]]
+LENGTHS = [None, [9, 3, 1, 6, 9, 9, 2, 5], [4, 0, 2, 9, 1, 0, 0, 3], [3] * 8]
 
 
 FORMS = list(itertools.product(LENGTHS, (False, True)))
@@ -54,7 +56,7 @@ def problems(form, case):
     for j, (lengths, batch_first) in enumerate(FORMS):
         if (form == "quick") == (j == k % len(FORMS)):
             rng = np.random.default_rng(k)
-            problem = Problem(SPECS[case], rng, T=9, N=5, lengths=lengths)
+            problem = Problem(SPECS[case], rng, T=9, N=8, lengths=lengths)
             yield problem, batch_first, (j + k // 2) % 2
 
 

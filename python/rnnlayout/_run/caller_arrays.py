@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable
-from functools import cache, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -30,12 +30,7 @@ def is_on_device(array: Any) -> bool:
 
 def _maker_of(x: Any) -> str | None:
     """Return the name of the module that makes arrays like x, None for NumPy and for others."""
-    return _maker_of_class(type(x))
-
-
-@cache
-def _maker_of_class(kind: type) -> str | None:
-    packages = (c.__module__.partition(".")[0] for c in kind.__mro__)
+    packages = (c.__module__.partition(".")[0] for c in type(x).__mro__)
     return next((_MAKERS[name] for name in packages if name in _MAKERS), None)
 
 
