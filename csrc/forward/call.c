@@ -84,18 +84,21 @@ static void describe_parts(rnl_running *run, rnl_portion *parts)
 
 /* Place the buffers of the parts and between the layers in room and return their size; room NULL:
  * the size only. */
-static rnl_size place_buffers(rnl_running *run, rnl_portion *parts, char *room)
+static rnl_size place_buffers(rnl_running *run, rnl_portion *parts, int members, char *room)
 {
     const rnl_rnn *rnn = run->rnn;
     const rnl_spec *spec = &rnn->spec;
     const int64_t real = rnl_real_nbytes(run), T = run->call->T, N = run->call->N;
     rnl_arena p = {.memory = room};
+    int64_t widest = spec->skip_input ? run->units : spec->input_size;
+    if (spec->num_layers > 1 && rnl_layer_input(spec, 1) > widest)
+        widest = rnl_layer_input(spec, 1);
+    const int64_t most_rows = parts->rows * run->steps_at_once;
+    run->scratch_nbytes = rnl_scratch_nbytes(rnn, most_rows, widest);
+    run->scratch = rnl_arena_take(&p, members, run->scratch_nbytes, 1);
     for (int k = 0; k < run->num_parts; k++) {
         rnl_portion *const some = &parts[k];
         const int64_t rows = some->rows, at_once = rows * run->steps_at_once;
-        int64_t widest = spec->skip_input ? run->units : spec->input_size;
-        if (spec->num_layers > 1 && rnl_layer_input(spec, 1) > widest)
-            widest = rnl_layer_input(spec, 1);
         some->input = rnl_arena_take(&p, at_once, widest, real);
         some->sums = rnl_arena_take(&p, at_once, run->units * rnn->slots, real);
         some->states.h[0] = rnl_arena_take(&p, rows, run->state, real);
@@ -195,12 +198,12 @@ rnl_status rnl_rnn_run(rnl_rnn *rnn, const rnl_rnn_call *call, rnl_error *err)
     rnl_portion parts[MAX_PARTS];
     const int members = split(&run);
     describe_parts(&run, parts);
-    const rnl_size size = place_buffers(&run, parts, NULL);
+    const rnl_size size = place_buffers(&run, parts, members, NULL);
     rnl_room *const room = size.overflow ? NULL : rnl_room_take(rnn, size.n);
     if (!room)
         return rnl_fail(err, RNL_E_NOMEM, "no memory for a call with T = %" PRId64 ", N = %" PRId64,
                         call->T, call->N);
-    place_buffers(&run, parts, room->data);
+    place_buffers(&run, parts, members, room->data);
     if (call->lengths)
         sort_rows(&run);
     atomic_init(&run.stop, 0);

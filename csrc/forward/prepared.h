@@ -74,6 +74,14 @@ static inline int64_t rnl_padded(const rnl_rnn *rnn, int64_t blocks)
     return blocks * rnn->kernels->lanes;
 }
 
+/* Bytes that one thread's products of so many rows need. */
+static inline int64_t rnl_scratch_nbytes(const rnl_rnn *rnn, int64_t rows, int64_t widest)
+{
+    const int64_t padded = rnl_padded(rnn, rnn->blocks); /* the widest state */
+    return rnn->kernels->scratch ? rnn->kernels->scratch(rows, widest > padded ? widest : padded)
+                                 : 0;
+}
+
 static inline const rnl_weights *rnl_weights_of(const rnl_rnn *rnn, int64_t layer, int direction)
 {
     return &rnn->weights[layer * rnl_num_directions(&rnn->spec) + direction];

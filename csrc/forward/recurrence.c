@@ -69,6 +69,12 @@ rnl_recurrence rnl_recurrence_of(const rnl_rnn *rnn, const rnl_weights *weights,
     return r;
 }
 
+void rnl_recurrence_scratch(rnl_recurrence *r, void *scratch)
+{
+    r->input.scratch = r->step.state.scratch = r->renew.state.scratch = scratch;
+    r->project.scratch = scratch;
+}
+
 static void share_step(rnl_rnn_step *step, int64_t first, int64_t last)
 {
     step->state.first = step->gates.first = first;

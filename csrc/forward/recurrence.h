@@ -23,6 +23,9 @@ typedef struct rnl_buffers {
 rnl_recurrence rnl_recurrence_of(const rnl_rnn *rnn, const rnl_weights *weights,
                                  const rnl_buffers *buffers);
 
+/* Memory for the products, as rnl_product says. */
+void rnl_recurrence_scratch(rnl_recurrence *r, void *scratch);
+
 /* Compute these blocks of hidden units, and of the projected state. */
 void rnl_recurrence_share(rnl_recurrence *r, int64_t first, int64_t last, int64_t first_state,
                           int64_t last_state);

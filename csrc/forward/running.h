@@ -33,8 +33,10 @@ typedef struct rnl_running {
     const rnl_rnn_call *call;
     int64_t units, state; /* padded widths */
     int64_t steps_at_once;
-    int64_t *order;   /* row in the parts -> row of the call; NULL without lengths */
-    int64_t *active;  /* number of active rows at each time, or NULL               */
+    int64_t *order;  /* row in the parts -> row of the call; NULL without lengths */
+    int64_t *active; /* number of active rows at each time, or NULL               */
+    char *scratch;   /* of each member: scratch_nbytes                          */
+    int64_t scratch_nbytes;
     char *between[2]; /* outputs of all layers but the last: REAL (T, N, D * P') */
     int num_parts;
     bool by_direction;

@@ -34,7 +34,8 @@ static void copy(rnl_dtype from_dtype, const void *from, rnl_dtype to_dtype, voi
 
 /* ------------------------------------------------------------------------------- memory -- */
 
-static void describe(const rnl_stepper *s, int64_t layer, const rnl_buffers *states, char *sums)
+static void describe(const rnl_stepper *s, int64_t layer, const rnl_buffers *states, char *sums,
+                     char *scratch)
 {
     rnl_stepped *const one = &s->layers[layer];
     one->states = *states;
@@ -43,6 +44,7 @@ static void describe(const rnl_stepper *s, int64_t layer, const rnl_buffers *sta
     one->job.input.acc = sums;
     rnl_recurrence_rows(&one->job, 1);
     rnl_recurrence_sums(&one->job, sums);
+    rnl_recurrence_scratch(&one->job, scratch);
     if (one->job.input.of->gates) /* otherwise add_input() comes before the step */
         one->job.step.input = one->job.input;
 }
@@ -69,6 +71,8 @@ rnl_size rnl_stepper_place(rnl_stepper *stepper, const rnl_rnn *rnn, rnl_dtype d
     stepper->x = rnl_arena_take(&a, STEPS_AT_ONCE, spec->skip_input ? units : spec->input_size,
                                 real);
     stepper->sums = rnl_arena_take(&a, STEPS_AT_ONCE, units * rnn->slots, real);
+    const int64_t inputs = spec->skip_input ? units : spec->input_size;
+    char *const scratch = rnl_arena_take(&a, rnl_scratch_nbytes(rnn, STEPS_AT_ONCE, inputs), 1, 1);
     char *const others = rnl_arena_take(&a, units, rnn->slots, real);
     for (int64_t k = 0; k < spec->num_layers; k++) {
         const rnl_buffers states = {
@@ -77,7 +81,7 @@ rnl_size rnl_stepper_place(rnl_stepper *stepper, const rnl_rnn *rnn, rnl_dtype d
             .full = rnl_arena_take(&a, units, spec->proj_size > 0, real),
             .reset = rnl_arena_take(&a, units, rnn->kind == RNL_STEP_GRU_BEFORE, real)};
         if (memory)
-            describe(stepper, k, &states, k > 0 ? others : stepper->sums);
+            describe(stepper, k, &states, k > 0 ? others : stepper->sums, scratch);
     }
     return a.used;
 }

@@ -8,7 +8,9 @@
 enum {
     WORK_OF_A_PIECE = 1 << 28, /* multiplications between two checks whether to stop: 0.1 s */
     WORK_OF_A_POLL = 1 << 25,  /* multiplications between two calls of the caller's poll   */
-    NOTICED_NS = 1000000       /* a call that has lost less than this is not crowded       */
+    NOTICED_NS = 2000000       /* a call that has lost less than this is not crowded: a
+                                  sleeping CPU of a virtual machine wakes up in 1 ms, and
+                                  what a scheduler gives to others takes 3               */
 };
 
 /* An array of steps and rows: element (t, row, k) is base[t * time + row * batch + k], where base
@@ -286,7 +288,8 @@ static void multiply(const share *s, rnl_product job, int64_t step, rnl_product_
 {
     const int64_t real = rnl_real_nbytes(s->run), rows = job.rows;
     const int64_t of_row = work_of_row(s, &job);
-    const int64_t at_once = rnl_min(rows, WORK_OF_A_PIECE / (of_row + 1) + 1);
+    const int64_t few = WORK_OF_A_PIECE / (of_row + 1) + 1, many = s->run->rnn->kernels->rows;
+    const int64_t at_once = rnl_min(rows, few > many ? few : many);
     for (int64_t row = 0; row < rows; row += at_once) {
         rnl_product piece = job;
         piece.rows = rnl_min(at_once, rows - row);
@@ -368,12 +371,8 @@ static void advance(const share *s, const rnl_rnn_step *job, int64_t now)
         rnl_rnn_step_row(rnn->kernels, job);
         (void)stops_here(s, now, work_of_row(s, &job->state));
     } else {
-        rnl_product state = job->state;
-        state.gates = rnn->kernels->fuses ? &job->gates : NULL;
-        state.compute_gates = rnn->kernels->gates;
-        multiply(s, state, now, kernel_of(s));
-        if (!state.gates)
-            rnn->kernels->gates(&job->gates);
+        multiply(s, job->state, now, kernel_of(s));
+        rnn->kernels->gates(&job->gates);
     }
 }
 
@@ -466,9 +465,10 @@ static bool run_direction(share *s)
     return true;
 }
 
-/* Compute a part in one layer as `member` of the `members` that share it. */
+/* Compute a part in one layer as `member` of the `members` that share it; k: its number in the
+ * team. */
 static void run_part(rnl_running *run, rnl_portion *part, int64_t layer, int member, int members,
-                     bool polls)
+                     int k)
 {
     const rnl_rnn *rnn = run->rnn;
     for (int d = part->first_direction; d <= part->last_direction; d++) {
@@ -482,9 +482,10 @@ static void run_part(rnl_running *run, rnl_portion *part, int64_t layer, int mem
                    .last = rnn->blocks * (member + 1) / members,
                    .first_state = rnn->state_blocks * member / members,
                    .last_state = rnn->state_blocks * (member + 1) / members,
-                   .polls = polls,
+                   .polls = k == 0,
                    .job = rnl_recurrence_of(rnn, rnl_weights_of(rnn, layer, d), &part->states)};
         rnl_recurrence_share(&s.job, s.first, s.last, s.first_state, s.last_state);
+        rnl_recurrence_scratch(&s.job, run->scratch + k * run->scratch_nbytes);
         if (atomic_load(&part->alone_from) < place_of(&s, 0)) {
             if (member != 0)
                 return;
@@ -505,7 +506,7 @@ void rnl_run_member(void *arg, int k, int members)
     for (int64_t layer = 0; layer < run->rnn->spec.num_layers; layer++) {
         for (int p = k % n; p < n; p += members) {
             const int sharing = members > n ? (members - p - 1) / n + 1 : 1;
-            run_part(run, &run->parts[p], layer, members > n ? k / n : 0, sharing, k == 0);
+            run_part(run, &run->parts[p], layer, members > n ? k / n : 0, sharing, k);
         }
         if (!rnl_barrier_wait(&run->all, members) || atomic_load(&run->stop_layer) <= layer)
             return;

@@ -37,8 +37,6 @@ typedef struct rnl_start {
     void *start; /* REAL */
 } rnl_start;
 
-struct rnl_gates;
-
 /* acc[row][block][slot[g]] = start[row][block][slot[g]] + sum over k of
  * x[row][k] * panel[block][k][g] */
 typedef struct rnl_product {
@@ -56,8 +54,7 @@ typedef struct rnl_product {
     int64_t start_row; /* 0: all rows have the same start */
     void *acc;         /* may be start */
     int64_t acc_row;
-    const struct rnl_gates *gates; /* computed too, from these sums, if the kernel fuses; or NULL */
-    void (*compute_gates)(const struct rnl_gates *job);
+    void *scratch; /* rnl_rnn_kernels.scratch() bytes, which no other thread uses; may be NULL */
 } rnl_product;
 
 typedef enum rnl_step_kind {
@@ -115,7 +112,10 @@ typedef struct rnl_rnn_kernels {
                                           NULL: the panel has the bits of the weights */
     void (*start)(const rnl_start *job);
     rnl_product_fn *product;
-    bool fuses;                /* product() takes gates */
+    int64_t (*scratch)(int64_t rows, int64_t K); /* bytes that product() needs for so many rows and
+                                          k, or for fewer; NULL: none */
+    int rows; /* product() gets so many rows at a time if a call has them, to read the panel once
+                 for all of them; 0: it may get any number */
     rnl_product_fn *direct;    /* the same without a panel; may be NULL */
     rnl_product_fn *add_input; /* acc = start + x in all slots but the copied one, which is
                                   copied from start; x is [row][block][lane] */

@@ -5,9 +5,9 @@
 #include "kernels/rnn_body.inc"
 
 /* Tiers with more instructions differ in two products. */
-const rnl_rnn_kernels rnl_rnn_avx512vnni[RNL_NUM_RNN_KERNELS] = KERNELS(product_rounded, false,
-                                                                        rnl_product_avx512vnni);
+const rnl_rnn_kernels rnl_rnn_avx512vnni[RNL_NUM_RNN_KERNELS] = KERNELS(
+    rnl_product_avx512vnni, BY_VECTORS(product_rounded));
 const rnl_rnn_kernels rnl_rnn_avx512bf16[RNL_NUM_RNN_KERNELS] = KERNELS(
-    rnl_product_avx512bf16, false, rnl_product_avx512vnni);
-const rnl_rnn_kernels rnl_rnn_amx[RNL_NUM_RNN_KERNELS] = KERNELS(rnl_product_amx, true,
-                                                                 rnl_product_avx512vnni);
+    rnl_product_avx512vnni, BY_VECTORS(rnl_product_avx512bf16));
+const rnl_rnn_kernels rnl_rnn_amx[RNL_NUM_RNN_KERNELS] = KERNELS(rnl_product_avx512vnni,
+                                                                 BY_TILES(amx));

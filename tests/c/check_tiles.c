@@ -66,7 +66,7 @@ static void make_small(problem *p, int64_t num_weights, int64_t num_x)
 
 static problem random_problem(int64_t lanes)
 {
-    static const int64_t rows[] = {1, 2, 15, 16, 17, 31, 32, 33, 48, 64, 95, 96, 97, 130, 200};
+    static const int64_t rows[] = {1, 2, 15, 16, 17, 31, 32, 33, 48, 64, 95, 96, 97, 130, 300};
     static const int64_t widths[] = {1,   2,   5,   31,  32,  33,  63, 64,
                                      100, 255, 256, 257, 300, 520, 700};
     problem p = {.lanes = lanes, .blocks = 1 + random_below(MOST_BLOCKS)};
@@ -141,42 +141,20 @@ static void slow(const problem *p, float *acc)
         }
 }
 
-/* The same states, whether gates are computed by the product or after it. acc: the right sums. */
-static void check_gates(const char *form, const rnl_rnn_kernels *kernels, problem *p,
-                        const float *acc)
+/* Each gate comes back from the panel with the bits that it had. */
+static void check_unpacked(const char *form, const rnl_rnn_kernels *kernels, const problem *p,
+                           const uint16_t *panel)
 {
-    static const rnl_step_kind kinds[] = {
-        [1] = RNL_STEP_TANH, [3] = RNL_STEP_GRU_BEFORE, [4] = RNL_STEP_LSTM};
-    const int64_t state_row = (p->blocks + random_below(2)) * p->lanes;
-    const int64_t num_states = p->job.rows * state_row;
-    float *const h = floats(num_states), *const c = floats(2 * num_states);
-    float *const out = floats(2 * num_states);
-    rnl_gates gates = {.kind = kinds[p->of.gates],
-                       .first = p->job.first,
-                       .last = p->job.last,
-                       .rows = p->job.rows,
-                       .acc = acc,
-                       .acc_row = p->job.acc_row,
-                       .h = p->of.gates == 3 ? h : NULL,
-                       .c = p->of.gates == 4 ? c : NULL,
-                       .out = out,
-                       .state_row = state_row};
-    memcpy(c + num_states, c, (size_t)num_states * sizeof *c);
-    memcpy(out + num_states, out, (size_t)num_states * sizeof *out);
-    kernels->gates(&gates);
-    gates.acc = p->acc;
-    gates.c = gates.c ? c + num_states : NULL;
-    gates.out = out + num_states;
-    p->job.gates = &gates;
-    p->job.compute_gates = kernels->gates;
-    kernels->product(&p->job);
-    CHECK(!memcmp(c, c + num_states, (size_t)num_states * sizeof *c), "%s: c, %" PRId64 " rows",
-          form, p->job.rows);
-    CHECK(!memcmp(out, out + num_states, (size_t)num_states * sizeof *out),
-          "%s: states, %" PRId64 " rows, %d gates", form, p->job.rows, p->of.gates);
-    free(h);
-    free(c);
-    free(out);
+    const int64_t n = p->of.units * p->of.K;
+    uint16_t *const back = malloc((size_t)n * sizeof *back);
+    if (!back)
+        abort();
+    for (int gate = 0; gate < p->of.gates; gate++) {
+        kernels->unpack(&p->of, panel, gate, back);
+        CHECK(!memcmp(back, p->of.of_gate[gate], (size_t)n * sizeof *back),
+              "%s: gate %d of %d, K %" PRId64, form, gate, p->of.gates, p->of.K);
+    }
+    free(back);
 }
 
 static void check_form(const char *form, const rnl_rnn_kernels *kernels)
@@ -186,11 +164,17 @@ static void check_form(const char *form, const rnl_rnn_kernels *kernels)
         const int64_t pairs = (p.of.K - 1) / kernels->pair + 1;
         uint16_t *const panel = malloc((size_t)(p.blocks * p.of.gates * pairs * p.lanes) * 4);
         float *const right = malloc((size_t)p.num_accs * sizeof *right);
-        if (!panel || !right)
+        const int64_t scratch = kernels->scratch(p.job.rows, p.of.K);
+        p.job.scratch = malloc((size_t)scratch);
+        CHECK(scratch <= kernels->scratch(p.job.rows, p.of.K + random_below(1000)),
+              "%s: %" PRId64 " rows of K %" PRId64 " need more scratch than wider ones", form,
+              p.job.rows, p.of.K);
+        if (!panel || !right || !p.job.scratch)
             abort();
         memcpy(right, p.acc, (size_t)p.num_accs * sizeof *right);
         slow(&p, right);
         kernels->pack(&p.of, panel);
+        check_unpacked(form, kernels, &p, panel);
         p.job.of = &p.of;
         p.job.panel = panel;
         p.job.x = p.x;
@@ -202,8 +186,7 @@ static void check_form(const char *form, const rnl_rnn_kernels *kernels)
                   "%s: sum %" PRId64 " of %" PRId64 " rows, K %" PRId64
                   ", %d gates: %.9g, not %.9g",
                   form, k, p.job.rows, p.of.K, p.of.gates, (double)p.acc[k], (double)right[k]);
-        if (p.of.gates == p.job.slots && p.of.gates != 2)
-            check_gates(form, kernels, &p, right);
+        free(p.job.scratch);
         free(panel);
         free(right);
         free(p.weights);
