@@ -58,9 +58,9 @@ PRELOAD = {
     "test_meaning_torch": ["torch", "keras", "onnx", "onnxruntime"],
     "test_meaning_keras": ["torch", "keras", "onnx", "onnxruntime"],
     "test_meaning_onnx": ["torch", "keras", "onnx", "onnxruntime"],
-    "test_meaning_concat": ["torch", "keras", "onnx", "onnxruntime"],
+    "test_meaning_documents": ["torch", "keras", "onnx", "onnxruntime"],
     "test_meaning_keras_cudnn": ["torch", "keras", "onnx", "onnxruntime", "tf_keras"],
-    "test_meaning_jax": ["torch", "keras", "onnx", "onnxruntime"],  # jax cannot be forked
+    "test_meaning_cells": ["torch", "keras", "onnx", "onnxruntime"],  # jax cannot be forked
 }
 
 

@@ -161,23 +161,12 @@ static void check_bad_tensors(void)
 
 /* -------------------------------------------------------- what a layout cannot represent -- */
 
+/* convert/test_conversions.py has the reasons. */
 static void check_no_form(void)
 {
     rnl_spec spec = rnl_spec_default(RNL_LSTM, 3, INT64_C(1) << 28);
     spec.proj_size = (INT64_C(1) << 28) - 1; /* the longest message has five long numbers */
     check_spec_refused(&spec, "onnx", RNL_E_LOSSY);
-    spec = rnl_spec_default(RNL_GRU, 3, 2);
-    spec.reset = RNL_RESET_BEFORE;
-    check_spec_refused(&spec, "cudnn", RNL_E_LOSSY);
-    spec = rnl_spec_default(RNL_LSTM, 3, 2);
-    spec.recurrent_activation = RNL_HARD_SIGMOID_KERAS2;
-    check_spec_refused(&spec, "torch-cell", RNL_E_LOSSY);
-    spec = rnl_spec_default(RNL_GRU, 3, 2);
-    spec.activation = RNL_RELU;
-    check_spec_refused(&spec, "cudnn", RNL_E_LOSSY);
-    spec = rnl_spec_default(RNL_LSTM, 3, 2);
-    spec.peepholes = 1;
-    check_spec_refused(&spec, "cudnn", RNL_E_LOSSY);
     spec = rnl_spec_default(RNL_RNN_RELU, 3, 2);
     check_spec_refused(&spec, "keras-cudnn", RNL_E_LOSSY);
     rnl_layout old = named("cudnn");
@@ -200,18 +189,22 @@ static void check_runs(void)
 {
     static float weights[WEIGHTS], space[WEIGHTS];
     const void *const src[] = {weights, weights + 24, weights + 40, weights + 48};
-    void *const dst[] = {space};
-    const rnl_layout torch = named("torch"), cudnn = named("cudnn");
+    void *const dst[] = {space, space, space, space};
+    const rnl_layout torch = named("torch"), cudnn = named("cudnn"), onnx = named("onnx");
     rnl_spec spec = rnl_spec_default(RNL_LSTM, 3, 2);
-    rnl_plan *plan = NULL, *summed = NULL;
+    rnl_plan *plan = NULL, *summed = NULL, *peeping = NULL;
     rnl_report report;
     CHECK(!rnl_plan_new(&spec, &torch, RNL_HAS_BIAS, &cudnn, &plan, &err), "%s", err.text);
+    CHECK(!rnl_plan_new(&spec, &onnx, RNL_HAS_PEEPHOLES, &torch, &peeping, &err), "%s", err.text);
     spec.bias = RNL_BIAS_INPUT;
     CHECK(!rnl_plan_new(&spec, &torch, RNL_HAS_BIAS, &cudnn, &summed, &err), "%s", err.text);
     for (int k = 0; k < WEIGHTS; k++)
         weights[k] = (float)k;
 
     const rnl_run_options exact = {.exact = 1}, dry = {.dry_run = 1};
+    REFUSED(RNL_E_LOSSY, space,
+            rnl_plan_run(peeping, RNL_FLOAT32, src, RNL_FLOAT32, dst, NULL, NULL, &err));
+    CHECK(strstr(err.text, "the target has no peepholes"), "%s", err.text);
     REFUSED(RNL_E_SPEC, space,
             rnl_plan_run(plan, (rnl_dtype)4, src, RNL_FLOAT32, dst, NULL, NULL, &err));
     REFUSED(RNL_E_SPEC, space,
@@ -240,6 +233,7 @@ static void check_runs(void)
     CHECK(report.grade == RNL_EXACT && report.rounded_sums == 0, "%" PRId64, report.rounded_sums);
     rnl_plan_free(plan);
     rnl_plan_free(summed);
+    rnl_plan_free(peeping);
     rnl_plan_free(NULL);
 }
 

@@ -86,7 +86,7 @@ def test_pkg_config_finds_it(prefix, tmp_path, compiler, linking):
 def test_the_cxx_header_runs_live_signals(prefix, tmp_path, compiler, standard):
     """A step, three steps and a sequence by spans; errors; and the order in which it frees."""
     spec = rl.Spec("lstm", 3, 5, 2, proj_size=2)
-    weights = rl.Weights(some.normal_weights(rl.layout("cudnn"), spec), spec)
+    weights = rl.Weights(some.normal_weights("cudnn", spec), spec)
     weights.config = {"cell_clip": 0.5}
     rl.save(tmp_path / "lstm.bin", weights)
     (tmp_path / "main.cpp").write_text(CXX)

@@ -93,7 +93,7 @@ def test_it_reads_every_spec_as_python_does(read):
 
 def test_it_reads_what_save_writes(read, tmp_path):
     spec = rl.Spec("lstm", 5, 3, 2, bidirectional=True, proj_size=2, dtype="bfloat16")
-    weights = rl.Weights(some.random_weights(rl.layout("cudnn"), spec), spec)
+    weights = rl.Weights(some.random_weights("cudnn", spec), spec)
     weights.config = {"cell_clip": 0.1, "stateful": True, "direction": "bidirectional"}
     rl.save(tmp_path / "a.bin", {'é"\\': weights})
     text = (tmp_path / "a.bin.json").read_bytes()
@@ -112,7 +112,7 @@ CONFIGS = [
 def test_settings_that_change_the_outputs_are_refused(read, config):
     """Except for the clip, which rnl_rnn_new() takes."""
     spec = rl.Spec("lstm", 5, 3)
-    weights = rl.Weights(some.normal_weights(rl.layout("cudnn"), spec), spec)
+    weights = rl.Weights(some.normal_weights("cudnn", spec), spec)
     x = np.linspace(-2, 2, 20, dtype="f4").reshape(4, 1, 5)
     text = json.dumps({**spec.to_dict(), "config": config})
     plain, clip = rl.RNN(weights)(x)[0], config.get("cell_clip", 0)

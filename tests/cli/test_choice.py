@@ -5,19 +5,15 @@ import json
 import numpy as np
 import pytest
 import torch
-from oracles.some import normal_weights, same_bits
+from oracles.some import normal_weights, prefixed, same_bits
 from safetensors.numpy import load_file
 
 import rnnlayout as rl
 
 ONE = rl.Spec("gru", 3, 2, 2, True)
-WHOLE = normal_weights(rl.layout("torch"), ONE)
+WHOLE = normal_weights("torch", ONE)
 LAYERS = [dict(layer) for layer in rl.Weights(WHOLE).split()]
-OTHER = normal_weights(rl.layout("torch"), ONE, 7)
-
-
-def prefixed(prefix, tensors):
-    return {f"{prefix}.{name}": array for name, array in tensors.items()}
+OTHER = normal_weights("torch", ONE, 7)
 
 
 @pytest.fixture
@@ -151,7 +147,7 @@ def test_the_onnx_that_torch_exports(rnnlayout, tmp_path, kind, layers, bidirect
 def test_names_that_keras_gives(rnnlayout, folder):
     """The first layer is lstm, the others are lstm_1 ...: stacked, verified with such a stack."""
     one = rl.Spec("lstm", 3, 3)
-    layer = rl.Weights(normal_weights(rl.layout("torch"), one))
+    layer = rl.Weights(normal_weights("torch", one))
     rl.save("layers.npz", dict.fromkeys(("lstm", "lstm_1", "lstm_2"), layer))
     convert = ["convert", "layers.npz", "new.npz", "--to", "torch", "--force", "--stack"]
     assert rnnlayout(*convert, "lstm,lstm_1")[0] == 0
@@ -163,8 +159,8 @@ def test_names_that_keras_gives(rnnlayout, folder):
 
 def test_a_stack_beside_a_name_like_its_layer(rnnlayout, folder):
     """Both files have lstm, of two layers, and lstm_1: nothing is joined."""
-    two = rl.Weights(normal_weights(rl.layout("torch"), rl.Spec("lstm", 3, 3, 2)))
-    one, other = (rl.Weights(normal_weights(rl.layout("torch"), rl.Spec("lstm", 3, 3), seed))
+    two = rl.Weights(normal_weights("torch", rl.Spec("lstm", 3, 3, 2)))
+    one, other = (rl.Weights(normal_weights("torch", rl.Spec("lstm", 3, 3), seed))
                   for seed in (1, 2))  # fmt: skip
     rl.save("a.npz", {"lstm": two, "lstm_1": one})
     rl.save("b.npz", {"lstm": two, "lstm_1": other})
@@ -173,7 +169,7 @@ def test_a_stack_beside_a_name_like_its_layer(rnnlayout, folder):
 
 
 def test_into_names_what_it_leaves_out(rnnlayout, folder):
-    good = prefixed("good", normal_weights(rl.layout("torch"), rl.Spec("lstm", 3, 2)))
+    good = prefixed("good", normal_weights("torch", rl.Spec("lstm", 3, 2)))
     bad = {name: a.astype("i4") for name, a in prefixed("bad", good).items()}
     np.savez("in.npz", **good, **bad)
     np.savez("model.npz", **good)

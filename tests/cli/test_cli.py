@@ -30,7 +30,7 @@ SPEC = rl.Spec("lstm", 3, 2)
 def file(tmp_path):
     """An .npz with one LSTM, by torch's names."""
     path = tmp_path / "lstm.npz"
-    np.savez(path, **normal_weights(rl.layout("torch"), SPEC))
+    np.savez(path, **normal_weights("torch", SPEC))
     return path
 
 
@@ -228,7 +228,7 @@ def test_no_name_is_an_order_to_the_terminal(rnnlayout, tmp_path):
 def test_names_of_a_file_are_escaped(rnnlayout, tmp_path):
     path, wild = tmp_path / "m.npz", "a\x1b[31mb\u202e"
     both = {f"{prefix}.{key}": value for prefix in (wild, "plain")
-            for key, value in normal_weights(rl.layout("torch"), SPEC).items()}  # fmt: skip
+            for key, value in normal_weights("torch", SPEC).items()}  # fmt: skip
     np.savez(path, **both)
     code, out, err = rnnlayout("inspect", path)
     assert (code, err) == (0, "") and "\na\\x1b[31mb\\u202e\n" in f"\n{out}"
@@ -315,7 +315,7 @@ def test_of_two_outputs_the_one_without_room_is_named(rnnlayout, tmp_path, room,
 
 
 def save_weights(path, spec=SPEC):
-    np.savez(path, **normal_weights(rl.layout("torch"), spec))
+    np.savez(path, **normal_weights("torch", spec))
 
 
 def test_help_needs_neither_numpy_nor_the_library():
@@ -515,7 +515,7 @@ def test_version(rnnlayout):
 
 def test_inspect_asks(rnnlayout, tmp_path):
     path = tmp_path / "gru.npz"
-    np.savez(path, **normal_weights(rl.layout("onnx"), rl.Spec("gru", 3, 2)))
+    np.savez(path, **normal_weights("onnx", rl.Spec("gru", 3, 2)))
     code, out, err = rnnlayout("inspect", path)
     assert (code, err) == (0, "") and "does not record; pass --reset" in out
     code, out, err = rnnlayout("convert", path, tmp_path / "new.npz", "--to", "torch")

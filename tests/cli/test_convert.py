@@ -7,18 +7,14 @@ import re
 
 import numpy as np
 import pytest
-from oracles.some import normal_weights, same_bits
+from oracles.some import normal_weights, prefixed, same_bits
 from safetensors.numpy import load_file, save_file
 
 import rnnlayout as rl
 
 SPEC = rl.Spec("lstm", 3, 2)
-TORCH = normal_weights(rl.layout("torch"), SPEC)
+TORCH = normal_weights("torch", SPEC)
 OTHERS = {"embedding": np.arange(5), "out.weight": np.ones((2, 2), "f2")}
-
-
-def prefixed(prefix, tensors):
-    return {f"{prefix}.{name}": array for name, array in tensors.items()}
 
 
 @pytest.fixture
@@ -83,7 +79,7 @@ def test_ten_names_of_what_is_left_out(rnnlayout, folder, count, more):
     ],
 )
 def test_refused_and_nothing_written(rnnlayout, folder, more, code, said):
-    np.savez("gru.npz", **normal_weights(rl.layout("torch"), rl.Spec("gru", 3, 2)))
+    np.savez("gru.npz", **normal_weights("torch", rl.Spec("gru", 3, 2)))
     np.savez("many.npz", **prefixed("a", TORCH), **prefixed("b", TORCH))
     save_file(TORCH, "lstm.safetensors")
     rl.save("model.h5", rl.Weights(TORCH).to("keras"))
@@ -109,9 +105,9 @@ def test_never_over_what_is_read(rnnlayout, folder, name):
 def test_into_a_model(rnnlayout, folder):
     """Each RNN gets the layout that it has in the model; the rest is unchanged."""
     model = prefixed("dec", rl.convert(TORCH, to="keras")) | prefixed("gru", normal_weights(
-        rl.layout("torch"), rl.Spec("gru", 3, 2))) | OTHERS  # fmt: skip
+        "torch", rl.Spec("gru", 3, 2))) | OTHERS  # fmt: skip
     save_file(model, "model.safetensors")
-    new = prefixed("dec", rl.convert(normal_weights(rl.layout("torch"), SPEC, 5), to="onnx"))
+    new = prefixed("dec", rl.convert(normal_weights("torch", SPEC, 5), to="onnx"))
     np.savez("new.npz", **new, **prefixed("more", TORCH))
     arguments = ["convert", "new.npz", "out.safetensors", "--into", "model.safetensors"]
     told = (
@@ -170,8 +166,8 @@ def test_progress_is_for_who_waits(folder, monkeypatch):
 def test_layers_into_a_stack(rnnlayout, folder):
     """Layers that Keras stores one by one go into one torch RNN."""
     spec = rl.Spec("gru", 3, 2, 2, True)
-    np.savez("model.npz", **prefixed("enc.rnn", normal_weights(rl.layout("torch"), spec)), **OTHERS)
-    new = normal_weights(rl.layout("torch"), spec, 5)
+    np.savez("model.npz", **prefixed("enc.rnn", normal_weights("torch", spec)), **OTHERS)
+    new = normal_weights("torch", spec, 5)
     rl.save("new.keras", {"enc.rnn": rl.Weights(new).to("keras")})
     assert list(rl.load("new.keras")) == ["enc_rnn_0", "enc_rnn_1"]
     code, _, err = rnnlayout("convert", "new.keras", "out.npz", "--into", "model.npz")

@@ -12,7 +12,7 @@ import rnnlayout as rl
 @pytest.fixture
 def files(tmp_path):
     """The weights, and a buffer with the gates f and g swapped everywhere."""
-    like = normal_weights(rl.layout("torch"), rl.Spec("lstm", 5, 3))
+    like = normal_weights("torch", rl.Spec("lstm", 5, 3))
     rl.save(tmp_path / "like.safetensors", rl.Weights(like))
     swapped = {
         n: np.concatenate([np.split(a, 4)[k] for k in (0, 2, 1, 3)]) for n, a in like.items()
@@ -20,7 +20,7 @@ def files(tmp_path):
     np.save(tmp_path / "wrong.npy", rl.pack(swapped))
     np.save(
         tmp_path / "other.npy",
-        rl.pack(normal_weights(rl.layout("torch"), rl.Spec("lstm", 5, 3), 1)),
+        rl.pack(normal_weights("torch", rl.Spec("lstm", 5, 3), 1)),
     )
     return tmp_path
 
@@ -40,7 +40,7 @@ def test_the_report_and_the_fix(rnnlayout, files):
 
 def test_what_the_fix_lacks_is_said(rnnlayout, files):
     """Of a sum of two biases, how it was split: a GRU's gate n needs that."""
-    like = normal_weights(rl.layout("torch"), rl.Spec("gru", 5, 3))
+    like = normal_weights("torch", rl.Spec("gru", 5, 3))
     summed = like | {"bias_ih_l0": like["bias_ih_l0"] + like["bias_hh_l0"],
                      "bias_hh_l0": 0 * like["bias_hh_l0"]}  # fmt: skip
     rl.save(files / "gru.npz", rl.Weights(like))
@@ -103,7 +103,7 @@ def test_a_file_of_tensors_is_repaired_as_it_was_given(rnnlayout, files):
 
 
 def test_hints_are_in_the_command_to_paste(rnnlayout, files):
-    gru = normal_weights(rl.layout("onnx"), rl.Spec("gru", 5, 3))
+    gru = normal_weights("onnx", rl.Spec("gru", 5, 3))
     np.savez(files / "gru.npz", **{f"a.{name}": x for name, x in gru.items()})
     right = rl.Weights(gru, reset="after").pack()
     np.save(files / "zeros.npy", 0 * right)

@@ -12,7 +12,7 @@ SPEC = rl.Spec("gru", 3, 2)
 @pytest.fixture
 def folder(tmp_path):
     """Tensors of torch without their names, and what they make of x, from a state and without."""
-    weights = normal_weights(rl.layout("torch"), SPEC)
+    weights = normal_weights("torch", SPEC)
     rng = np.random.default_rng(0)
     x, h_0 = rng.normal(size=(6, 4, 3)).astype("f4"), rng.normal(size=(1, 4, 2)).astype("f4")
     np.savez(tmp_path / "arrays.npz", *weights.values())

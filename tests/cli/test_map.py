@@ -17,7 +17,7 @@ TEXT = "gru, input_size 5, hidden_size 3"
 
 
 def weights_of(spec):
-    return normal_weights(rl.layout("torch"), spec)
+    return normal_weights("torch", spec)
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ COMMANDS = {
 
 @pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
 def test_nothing_is_mapped(command, rnnlayout, tmp_path, monkeypatch):
-    weights = rl.Weights(normal_weights(rl.layout("torch"), rl.Spec("lstm", 5, 3)))
+    weights = rl.Weights(normal_weights("torch", rl.Spec("lstm", 5, 3)))
     for suffix in (".safetensors", ".msgpack"):
         rl.save(tmp_path / f"a{suffix}", {"lstm": weights})
     for suffix in (".npy", ".bin"):

@@ -5,7 +5,7 @@ import shlex
 
 import numpy as np
 import pytest
-from oracles.some import normal_weights
+from oracles.some import normal_weights, prefixed
 
 import rnnlayout as rl
 
@@ -15,26 +15,20 @@ OPTION = re.compile(
 )
 
 
-def tensors(layout, spec):
-    return normal_weights(rl.layout(layout), spec)
-
-
-def prefixed(prefix, tensors):
-    return {f"{prefix}.{name}": array for name, array in tensors.items()}
-
-
 def two(layout, spec):
-    return {name: one for k in "ab" for name, one in prefixed(k, tensors(layout, spec)).items()}
+    return {
+        name: one for k in "ab" for name, one in prefixed(k, normal_weights(layout, spec)).items()
+    }
 
 
 FILES = {
-    "a GRU in onnx": tensors("onnx", rl.Spec("gru", 3, 2)),
+    "a GRU in onnx": normal_weights("onnx", rl.Spec("gru", 3, 2)),
     "two of them": two("onnx", rl.Spec("gru", 3, 2)),
-    "tanh or relu": tensors("torch", rl.Spec("rnn_relu", 3, 2)),
+    "tanh or relu": normal_weights("torch", rl.Spec("rnn_relu", 3, 2)),
     "two of these": two("torch", rl.Spec("rnn_relu", 3, 2)),
-    "one of them beside an LSTM": prefixed("x", tensors("torch", rl.Spec("rnn_relu", 3, 2)))
-    | prefixed("y", tensors("torch", LSTM)),
-    "the textbook": tensors("concat", rl.Spec("gru", 3, 2)),
+    "one of them beside an LSTM": prefixed("x", normal_weights("torch", rl.Spec("rnn_relu", 3, 2)))
+    | prefixed("y", normal_weights("torch", LSTM)),
+    "the textbook": normal_weights("concat", rl.Spec("gru", 3, 2)),
 }
 COMMANDS = {
     "inspect": ["inspect", "m.npz"],
@@ -79,15 +73,15 @@ def test_repairs_work(rnnlayout, folder, file, command):
 @pytest.mark.parametrize("command", ["inspect", "convert", "verify", "run"])
 def test_arrays_without_names(rnnlayout, folder, command):
     """A list of arrays, a weight space: the error says which option is missing."""
-    np.savez("m.npz", *tensors("keras", LSTM).values())
+    np.savez("m.npz", *normal_weights("keras", LSTM).values())
     code, _, err = rnnlayout(*COMMANDS[command])
     assert code == 3 and err.rstrip().endswith("pass --layout")
     assert rnnlayout(*COMMANDS[command], "--layout", "keras")[0] == 0
-    np.savez("m.npz", w=rl.pack(tensors("torch", LSTM)))
+    np.savez("m.npz", w=rl.pack(normal_weights("torch", LSTM)))
     code, _, err = rnnlayout(*COMMANDS[command], "--layout", "cudnn")
     assert code == 3 and "does not record its RNN: pass --spec, which describes it" in err
     assert rnnlayout(*COMMANDS[command], "--layout", "cudnn", "--spec", str(LSTM))[0] == 0
-    np.savez("m.npz", **tensors("torch", LSTM))
+    np.savez("m.npz", **normal_weights("torch", LSTM))
     code, _, err = rnnlayout("inspect", "m.npz", "--layout", "keras")
     assert code == 3 and "omit --layout" in err
 
@@ -102,10 +96,10 @@ def test_one_reason_is_said_once(rnnlayout, folder):
 @pytest.fixture
 def misnamed(folder):
     """Files whose names show no format, or a wrong one; RNNs of one spec."""
-    np.savez("good.npz", **tensors("torch", LSTM))
+    np.savez("good.npz", **normal_weights("torch", LSTM))
     for name in ("wrong.h5", "wrong.onnx"):
         (folder / name).write_bytes((folder / "good.npz").read_bytes())
-    rl.pack(tensors("torch", LSTM)).tofile("unknown")
+    rl.pack(normal_weights("torch", LSTM)).tofile("unknown")
     return folder
 
 

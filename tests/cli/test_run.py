@@ -11,7 +11,7 @@ from oracles.some import normal_weights
 import rnnlayout as rl
 
 SPEC = rl.Spec("lstm", 3, 2, 2, True)
-TORCH = normal_weights(rl.layout("torch"), SPEC)
+TORCH = normal_weights("torch", SPEC)
 X = np.random.default_rng(7).normal(size=(5, 4, 3)).astype("f4")
 # Sums of at most 5 + 2 products of numbers around 1, five steps on: some units of the last place
 # of numbers up to 8, half of which is 2^-22.

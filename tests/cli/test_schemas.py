@@ -88,12 +88,12 @@ def test_inspect(check, tmp_path):
         rl.Spec("gru", 3, 2, bias="none", dtype="float64"),
         rl.Spec("lstm", 3, 4, proj_size=2),
     ]
-    path = saved(tmp_path / "m.npz", *(normal_weights(rl.layout("torch"), s) for s in specs))
+    path = saved(tmp_path / "m.npz", *(normal_weights("torch", s) for s in specs))
     (told,) = check("inspect", path)["files"]
     assert [rl.Spec.from_dict(entry["spec"]) for entry in told["entries"]] == specs
     assert [entry["biases"] for entry in told["entries"]] == [["bW", "bR"], [], ["bW", "bR"]]
     peeping = rl.Spec("lstm", 3, 2, peepholes=True)
-    path = saved(tmp_path / "p.npz", normal_weights(rl.layout("onnx"), peeping))
+    path = saved(tmp_path / "p.npz", normal_weights("onnx", peeping))
     ((entry,),) = [file["entries"] for file in check("inspect", path)["files"]]
     assert rl.Spec.from_dict(entry["spec"]) == peeping and entry["peepholes"]
     assert told["entries"][1]["tensors"] == [
@@ -105,14 +105,14 @@ def test_inspect(check, tmp_path):
 def test_inspect_of_an_infinite_setting(check, tmp_path):
     """JSON has no infinity."""
     spec = rl.Spec("lstm", 3, 2)
-    model = onnx_model(normal_weights(rl.layout("onnx"), spec), spec, clip=np.inf)
+    model = onnx_model(normal_weights("onnx", spec), spec, clip=np.inf)
     (tmp_path / "m.onnx").write_bytes(model.SerializeToString())
     (told,) = check("inspect", tmp_path / "m.onnx")["files"]
     assert told["entries"][0]["config"] == {"clip": "inf"}
 
 
 def test_inspect_of_what_is_refused(check, rnnlayout, tmp_path):
-    good = normal_weights(rl.layout("torch"), rl.Spec("lstm", 3, 2))
+    good = normal_weights("torch", rl.Spec("lstm", 3, 2))
     bad = {**good, "weight_hh_l0": good["weight_hh_l0"][:, :1]}
     path = saved(tmp_path / "m.npz", good, bad)
     (told,) = check("inspect", path)["files"]
@@ -124,7 +124,7 @@ def test_inspect_of_what_is_refused(check, rnnlayout, tmp_path):
 
 
 def test_verify(check, tmp_path):
-    good = normal_weights(rl.layout("torch"), rl.Spec("lstm", 3, 2))
+    good = normal_weights("torch", rl.Spec("lstm", 3, 2))
     other = {**good, "bias_ih_l0": np.full(8, np.inf, "f4")}
     a, b = saved(tmp_path / "a.npz", good, good), saved(tmp_path / "b.npz", good, other, good)
     assert check("verify", a, a)["equal"]
@@ -134,7 +134,7 @@ def test_verify(check, tmp_path):
 
 
 def test_diagnose(check, tmp_path):
-    like = normal_weights(rl.layout("torch"), rl.Spec("lstm", 3, 2))
+    like = normal_weights("torch", rl.Spec("lstm", 3, 2))
     np.savez(tmp_path / "like.npz", **like)
     right = rl.pack(like)
     np.save(tmp_path / "right.npy", right)
@@ -154,7 +154,7 @@ def test_diagnose(check, tmp_path):
 
 
 def test_identify(check, tmp_path):
-    weights = normal_weights(rl.layout("torch"), rl.Spec("lstm", 3, 2))
+    weights = normal_weights("torch", rl.Spec("lstm", 3, 2))
     np.savez(tmp_path / "m.npz", *weights.values())
     x = np.random.default_rng(0).normal(size=(4, 2, 3)).astype("f4")
     y, _ = rl.forward(x, weights)
@@ -171,7 +171,7 @@ def test_identify(check, tmp_path):
 
 
 def test_convert(check, tmp_path):
-    source = saved(tmp_path / "m.npz", normal_weights(rl.layout("torch"), rl.Spec("lstm", 3, 2)))
+    source = saved(tmp_path / "m.npz", normal_weights("torch", rl.Spec("lstm", 3, 2)))
     target = tmp_path / "new.onnx"
     for more in (["--dry-run"], []):
         told = check("convert", source, target, "--to", "onnx", *more)
@@ -184,7 +184,7 @@ def test_convert(check, tmp_path):
 
 def test_run(check, tmp_path):
     spec = rl.Spec("gru", 3, 2)
-    source = saved(tmp_path / "m.npz", normal_weights(rl.layout("torch"), spec))
+    source = saved(tmp_path / "m.npz", normal_weights("torch", spec))
     np.save(tmp_path / "x.npy", np.ones((5, 1, 3), "f4"))
     told = check("run", source, "--input", tmp_path / "x.npy", "--output", tmp_path / "y.npy")
     assert rl.Spec.from_dict(told["spec"]) == spec and told["shape"] == [5, 1, 2]

@@ -1,7 +1,5 @@
 """Long conversions: other threads run meanwhile, and Ctrl-C ends them."""
 
-import threading
-
 import numpy as np
 import pytest
 from interpreter_lock import ends_without_the_lock, keeps_the_lock, polls_rarely
@@ -13,17 +11,21 @@ import rnnlayout as rl
 SPEC = rl.Spec("lstm", 2048, 2048, 4, bias="none")
 
 
-@pytest.fixture(scope="module")
-def conversion():
-    """A call, and the elements that it fills first and last."""
-    flat = np.zeros(SPEC.num_params, "f4")
-    out = {name: np.zeros(shape, "f4") for name, shape in rl.describe(SPEC, "keras").items()}
+def conversion_of(spec):
+    """Return a call, and the elements that it fills first and last."""
+    flat = np.zeros(spec.num_params, "f4")
+    out = {name: np.zeros(shape, "f4") for name, shape in rl.describe(spec, "keras").items()}
     first, *_, last = out.values()
     return (
-        lambda: rl.unpack(flat, SPEC, to="keras", out=out),
+        lambda: rl.unpack(flat, spec, to="keras", out=out),
         first[0, 0, ...],
         last[-1, -1, ...],
     )
+
+
+@pytest.fixture(scope="module")
+def conversion():
+    return conversion_of(SPEC)
 
 
 def test_ctrl_c_ends_a_conversion(conversion):
@@ -37,8 +39,9 @@ def test_other_threads_run_meanwhile(conversion):
     assert lets_others_run(*conversion)
 
 
-def test_a_conversion_outside_the_main_thread_does_not_ask_for_the_lock(conversion):
-    call, _, last = conversion
+def test_a_conversion_outside_the_main_thread_does_not_ask_for_the_lock():
+    """Of 32 MB: it shares the CPU with this thread, which is busy."""
+    call, _, last = conversion_of(rl.Spec("lstm", 1024, 1024, bias="none"))
     assert ends_without_the_lock(call, last)
 
 
@@ -51,23 +54,3 @@ def test_a_short_conversion_keeps_the_lock():
     flat = np.zeros(spec.num_params, "f4")
     rl.unpack(flat, spec, to="keras")
     assert keeps_the_lock(lambda: rl.unpack(flat, spec, to="keras"))
-
-
-def test_threads_may_share_a_plan():
-    spec = rl.Spec("gru", 30, 20, 2, True)
-    weights = {n: np.random.default_rng(0).normal(size=s).astype("f4")
-               for n, s in rl.describe(spec, "torch").items()}  # fmt: skip
-    wanted = rl.pack(weights).tobytes()
-    wrong = []
-
-    def work():
-        for _ in range(200):
-            if rl.pack(weights).tobytes() != wanted:
-                wrong.append(1)
-
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for t in threads:
-        t.start()
-    for t in threads:
-        t.join()
-    assert not wrong

@@ -6,6 +6,7 @@ import sys
 
 import numpy as np
 import pytest
+from convert.meaning import expected_of
 from marks import sample
 from oracles.frameworks import (
     KERAS_NOISE,
@@ -21,7 +22,7 @@ from oracles.frameworks import (
     stacks,
     torch_module,
 )
-from oracles.reference import GATES, distance, distance_between, forward, from_cudnn, from_onnx
+from oracles.reference import GATES, distance, distance_between
 
 import rnnlayout as rl
 
@@ -55,13 +56,13 @@ def same_weights(a, b):
     return len(a) == len(b) and all(np.array_equal(x, y) for x, y in zip(a, b, strict=True))
 
 
-def check_both_ways(spec, to, packed):
-    """Convert layers, and back into new ones. packed: the weights that the reference runs."""
+def check_both_ways(spec, to):
+    """Convert layers, and back into new ones."""
     rng = seeded("keras", to, spec)
     layers, fresh = filled(spec, rng), keras_layers(spec)
     given = inputs(rng, spec)
     there = rl.convert(layers, to=to)
-    expected = forward(packed(there), spec, *given)
+    expected = expected_of(there, spec, given)
     run = run_keras(layers, *given)
     # 1 is all that float32's rounding explains: reference.Rounded
     assert distance(run, expected) <= 1
@@ -76,9 +77,7 @@ def check_both_ways(spec, to, packed):
 
 @with_cudnn_form
 def test_to_torch_and_back(spec):
-    there, given, run, expected = check_both_ways(
-        spec, "torch", lambda there: from_cudnn(rl.pack(there), spec)
-    )
+    there, given, run, expected = check_both_ways(spec, "torch")
     module = torch_module(spec)
     rl.assign(module, there)
     # each may differ from the exact result by the bound, so the two by twice that
@@ -87,18 +86,16 @@ def test_to_torch_and_back(spec):
 
 @without_cudnn_form
 def test_to_onnx_and_back(spec):
-    check_both_ways(spec, "onnx", lambda there: from_onnx(there, spec))
+    check_both_ways(spec, "onnx")
 
 
 @with_cudnn_form
 def test_from_torch(spec):
     rng = seeded("torch to keras", spec)
-    module = torch_module(spec, rng)
-    given = inputs(rng, spec)
-    layers = keras_layers(spec)
+    module, layers, given = torch_module(spec, rng), keras_layers(spec), inputs(rng, spec)
     rl.assign(layers, rl.convert(module, to="keras"))
-    expected = forward(from_cudnn(rl.pack(module), spec), spec, *given)
     # If Keras has one bias, its rounded sum is one of the additions that reference.Rounded counts.
+    expected = expected_of(module, spec, given)
     assert distance_between(run_keras(layers, *given), run_torch(module, *given), expected) <= 1
 
 
@@ -125,7 +122,7 @@ def test_a_layer_that_is_not_built_yet_is_built():
     )
     rl.assign(layer, rl.convert(module, to="keras"))
     given = inputs(rng, spec)
-    expected = forward(from_cudnn(rl.pack(module), spec), spec, *given)
+    expected = expected_of(module, spec, given)
     assert distance(run_keras([layer], *given), expected) <= 1  # reference.Rounded
 
 

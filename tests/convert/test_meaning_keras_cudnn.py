@@ -7,6 +7,7 @@ tf_keras's own loader, which puts the weights of a CuDNN layer into a plain LSTM
 import numpy as np
 import pytest
 import tf_keras
+from convert.meaning import expected_of
 from marks import sample
 from oracles.frameworks import (
     KERAS_NOISE,
@@ -19,7 +20,7 @@ from oracles.frameworks import (
     seeded,
     torch_module,
 )
-from oracles.reference import distance, distance_between, forward, from_cudnn
+from oracles.reference import distance, distance_between
 from tf_keras.src.layers.rnn.cudnn_gru import CuDNNGRU
 from tf_keras.src.layers.rnn.cudnn_lstm import CuDNNLSTM
 from tf_keras.src.saving.legacy.hdf5_format import preprocess_weights_for_loading
@@ -82,7 +83,7 @@ def test_their_loader_gives_the_same_arrays_and_they_compute_the_same(spec):
     # An LSTM's bias is a sum, rounded once: rnnlayout adds in double, tf_keras in float32. A double
     # has 53 bits, more than 2 * 24 + 2, so rounding its sum to float32 gives the same bits.
     assert same_arrays(ours, arrays(theirs))
-    expected = forward(from_cudnn(rl.pack(source), spec), spec, *given)
+    expected = expected_of(source, spec, given)
     # 1 is all that float32's rounding explains: reference.Rounded
     assert distance(run_keras(theirs, *given), expected) <= 1
 
@@ -116,7 +117,7 @@ def test_from_keras_3(spec):
     assert same_arrays(arrays(loaded(keras_layers(spec, tf_keras), ours)), arrays(layers))
 
     given = inputs(rng, spec)
-    expected = forward(from_cudnn(rl.pack(ours), spec), spec, *given)
+    expected = expected_of(ours, spec, given)
     assert distance(run_keras(layers, *given), expected) <= 1  # reference.Rounded
 
 
@@ -131,7 +132,7 @@ def test_a_layer_without_bias_becomes_one_of_zero_bias(cell):
     rl.assign(ours, rl.convert(layers, with_bias, to="keras-cudnn"))
     given = inputs(rng, spec)
     theirs = run_keras(loaded(keras_layers(with_bias, tf_keras), ours), *given)
-    expected = forward(from_cudnn(rl.pack(layers), spec), spec, *given)
+    expected = expected_of(layers, spec, given)
     assert distance_between(run_keras(layers, *given), theirs, expected) <= 1  # reference.Rounded
 
 

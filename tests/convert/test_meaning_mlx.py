@@ -4,9 +4,10 @@ import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
 import pytest
+from convert.meaning import check_meaning, expected_of
 from mlx.utils import tree_flatten
-from oracles.frameworks import H, I, N, T, inputs, normal, run_torch, seeded, torch_module, weight
-from oracles.reference import Run, distance, distance_between, forward, from_cudnn
+from oracles.frameworks import H, I, N, T, inputs, normal, seeded, torch_module, weight
+from oracles.reference import Run, distance
 
 import rnnlayout as rl
 
@@ -35,37 +36,18 @@ def run_mlx(layer, x, h0, c0=None):
 
 @pytest.mark.parametrize("bias", [True, False])
 @every_cell
-def test_from_mlx_to_torch(cell, bias):
-    rng = seeded("from mlx", cell, bias)
-    layer = mlx_layer(cell, rng, bias)
-    weights = rl.convert(layer, to="torch", exact=True)
+def test_both_ways(cell, bias):
+    layer = mlx_layer(cell, seeded("mlx", cell, bias), bias)
     spec = rl.Spec(cell, I, H, bias="double" if bias else "none")
-    if cell == "gru" or not bias:  # other layers of MLX have one bias
-        assert weights.spec == spec
-    given = inputs(rng, spec)
-    module = torch_module(weights.spec)
-    rl.assign(module, weights)
-    expected = forward(from_cudnn(rl.pack(module), weights.spec), weights.spec, *given)
-    assert distance(run_mlx(layer, *given), expected) <= 1  # reference.Rounded
-    assert distance_between(run_mlx(layer, *given), run_torch(module, *given), expected) <= 1
-    back = rl.convert(module, to="mlx")
-    assert back.keys() == dict(layer).keys()
-    for name, array in layer.items():
-        assert back[name].tobytes() == np.asarray(array).tobytes(), name
+    check_meaning("mlx", dict(layer), spec, lambda *given: run_mlx(layer, *given))
 
 
-@every_cell
-def test_from_torch_to_mlx(cell):
-    rng = seeded("to mlx", cell)
-    spec = rl.Spec(cell, I, H)
-    module = torch_module(spec, rng)
-    given = inputs(rng, spec)
-    layer = mlx_layer(cell)
-    assert rl.describe(spec, "mlx") == {name: a.shape for name, a in layer.items()}
+def test_from_torch_to_mlx():
+    rng, spec = seeded("to mlx"), rl.Spec("lstm", I, H)
+    module, layer, given = torch_module(spec, rng), mlx_layer("lstm"), inputs(rng, spec)
     assert rl.assign(layer, module) is layer
-    expected = forward(from_cudnn(rl.pack(module), spec), spec, *given)
     # a sum of two biases is rounded, one of the additions that reference.Rounded counts
-    assert distance(run_mlx(layer, *given), expected) <= 1
+    assert distance(run_mlx(layer, *given), expected_of(module, spec, given)) <= 1
 
 
 @every_cell
@@ -79,8 +61,7 @@ def test_a_layer_describes_itself(cell):
     assert weights.spec.cell == cell
     spec = weights.spec
     h0 = np.zeros((1, N, H), "f4")
-    expected = forward(from_cudnn(weights.pack(), spec), spec, x.swapaxes(0, 1), h0,
-                       h0 if cell == "lstm" else None)  # fmt: skip
+    expected = expected_of(layer, spec, (x.swapaxes(0, 1), h0, h0 if cell == "lstm" else None))
     for one in (y, rl.RNN(layer)(x)[0]):
         run = Run(one.swapaxes(0, 1), expected.h.value, expected.c and expected.c.value)
         assert distance(run, expected) <= 1

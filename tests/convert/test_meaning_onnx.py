@@ -1,9 +1,8 @@
 """ONNX operators compute the same in onnxruntime as the other framework, in both directions."""
 
-import numpy as np
-import onnx
 import pytest
 import tf_keras
+from convert.meaning import expected_of
 from marks import sample
 from oracles.frameworks import (
     KERAS_NOISE,
@@ -12,16 +11,16 @@ from oracles.frameworks import (
     inputs,
     keras,
     keras_layers,
-    onnx_model,
+    onnx_tensors,
     run_keras,
     run_onnx,
     run_torch,
     seeded,
     stacks,
     torch_module,
-    weight,
 )
-from oracles.reference import GATES, distance, distance_between, forward, from_cudnn, from_onnx
+from oracles.reference import GATES, distance, distance_between, forward, from_onnx
+from oracles.some import same_bits
 
 import rnnlayout as rl
 
@@ -59,14 +58,6 @@ def kit(spec):
     return tf_keras if spec.recurrent_activation == "hard_sigmoid_keras2" else keras
 
 
-def initializers(spec, rng):
-    """Return random ONNX tensors; both halves of B are random."""
-    shapes = rl.describe(spec, "onnx")
-    directions = {name: [weight(rng, shape[1:]) for _ in range(shape[0])]
-                  for name, shape in shapes.items()}  # fmt: skip
-    return {name: np.stack(parts) for name, parts in directions.items()}
-
-
 def test_the_names_of_a_stack():
     one, two = rl.Spec("gru", I, H, bidirectional=True), rl.Spec("gru", I, H, 2)
     assert list(rl.describe(one, "onnx")) == ["W", "R", "B"]
@@ -75,36 +66,26 @@ def test_the_names_of_a_stack():
 
 
 @in_torch
-def test_from_torch_to_onnx(spec):
-    rng = seeded("torch to onnx", spec)
-    module = torch_module(spec, rng)
-    given = inputs(rng, spec)
-    tensors = rl.convert(module, to="onnx")
-    expected = forward(from_cudnn(rl.pack(module), spec), spec, *given)
-    run = run_onnx(tensors, spec, *given)
-    # 1 is all that float32's rounding explains: reference.Rounded
-    assert distance(run, expected) <= 1
-    # each may differ from the exact result by the bound, so the two by twice that
-    assert distance_between(run, run_torch(module, *given), expected) <= 1
-
-
-@in_torch
-def test_from_onnx_to_torch(spec):
+def test_from_onnx_to_torch_and_back(spec):
     rng = seeded("onnx to torch", spec)
-    tensors = initializers(spec, rng)
+    tensors = onnx_tensors(spec, rng)
     given = inputs(rng, spec)
     module = torch_module(spec)
     rl.assign(module, rl.convert(tensors, spec, layout="onnx", to="torch"))
-    expected = forward(from_onnx(tensors, spec), spec, *given)
-    run = run_torch(module, *given)
-    assert distance(run, expected) <= 1  # reference.Rounded
-    assert distance_between(run, run_onnx(tensors, spec, *given), expected) <= 1
+    theirs, run = run_onnx(tensors, spec, *given), run_torch(module, *given)
+    # they are read as ONNX's tensors, and as cuDNN's weight space; 1: see reference.Rounded
+    for expected in (forward(from_onnx(tensors, spec), spec, *given),
+                     expected_of(module, spec, given)):  # fmt: skip
+        assert distance(theirs, expected) <= 1 and distance(run, expected) <= 1
+    # each may differ from the exact result by the bound, so the two by twice that
+    assert distance_between(run, theirs, expected) <= 1
+    assert same_bits(dict(rl.convert(module, to="onnx")), tensors)
 
 
 @in_keras_only
 def test_from_onnx_to_keras(spec):
     rng = seeded("onnx to keras", spec)
-    tensors = initializers(spec, rng)
+    tensors = onnx_tensors(spec, rng)
     given = inputs(rng, spec)
     layers = keras_layers(spec, kit(spec))
     # Keras's LSTM and reset-before GRU have one bias, the sum: one of the additions of the bound
@@ -116,24 +97,12 @@ def test_from_onnx_to_keras(spec):
 
 
 @every_cell
-def test_the_initializers_of_a_model(cell):
-    spec = rl.Spec(cell, I, H, bidirectional=True)
-    rng = seeded("model", spec)
-    module = torch_module(spec, rng)
-    model = onnx_model(rl.convert(module, to="onnx"), spec)
-    held = {t.name: onnx.numpy_helper.to_array(t) for t in model.graph.initializer}
-    flat = rl.pack({name: held[name] for name in "WRB"}, spec)
-    assert flat.tobytes() == rl.pack(module).tobytes()
-
-
-@every_cell
 def test_no_B_is_zero_B(cell):
     spec = rl.Spec(cell, I, H, 2, bidirectional=True)
     rng = seeded("no B", spec)
-    tensors = initializers(spec.replace(bias="none"), rng)
+    tensors = onnx_tensors(spec.replace(bias="none"), rng)
     given = inputs(rng, spec)
-    flat = rl.pack(tensors, spec, layout="onnx")
-    assert flat.size == spec.num_params
-    expected = forward(from_cudnn(flat, spec), spec, *given)
+    assert rl.pack(tensors, spec, layout="onnx").size == spec.num_params
     # run without B, against a weight space that has biases
+    expected = expected_of(tensors, spec, given, "onnx")
     assert distance(run_onnx(tensors, spec, *given), expected) <= 1  # reference.Rounded

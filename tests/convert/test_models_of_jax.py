@@ -11,31 +11,22 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
+from convert.meaning import expected_of
 from flax import nnx, serialization
 from flax.core import freeze
 from flax.traverse_util import flatten_dict
-from oracles.frameworks import KERAS_NOISE, H, I, N, T, normal, seeded, weight
-from oracles.reference import LOOSEST, Run, distance, forward, from_cudnn, from_onnx
+from oracles.frameworks import KERAS_NOISE, H, I, N, T, normal, seeded
+from oracles.jax_cells import KEY, emptied, equinox_cell, filled, nnx_cell
+from oracles.reference import LOOSEST, Run, distance
 
 import rnnlayout as rl
 
 pytestmark = KERAS_NOISE
 
-KEY = jax.random.key(0)
 LINEN = {"lstm": nn.OptimizedLSTMCell, "gru": nn.GRUCell}
 NNX = {"lstm": nnx.OptimizedLSTMCell, "gru": nnx.GRUCell}
 EQUINOX = {"lstm": eqx.nn.LSTMCell, "gru": eqx.nn.GRUCell}
 X = normal(seeded("models of JAX"), N, T, I)  # as Flax has it
-
-
-def filled(tree, *labels):
-    """Return a tree of parameters with random values."""
-    rng = seeded(*labels)
-    return jax.tree.map(lambda a: jnp.asarray(weight(rng, a.shape)), tree)
-
-
-def emptied(tree):
-    return jax.tree.map(lambda a: jnp.asarray(np.zeros(a.shape, a.dtype)), tree)
 
 
 def made(init, *labels):
@@ -46,14 +37,9 @@ def made(init, *labels):
 def reference(weights):
     """Return y (N, T, D * H) of the float64 recurrence, as Rounded numbers, from zero states."""
     spec = weights.spec
-    shape = (spec.num_layers * spec.num_directions, N, spec.hidden_size)
-    zeros = np.zeros(shape, "f4")
-    if spec.reset == "before":
-        layers = from_onnx(dict(weights.to("onnx", exact=True)), spec)
-    else:
-        layers = from_cudnn(weights.pack(), spec)
-    c0 = zeros if spec.cell == "lstm" else None
-    return forward(layers, spec, X.swapaxes(0, 1), zeros, c0)
+    zeros = np.zeros((spec.num_layers * spec.num_directions, N, spec.hidden_size), "f4")
+    given = X.swapaxes(0, 1), zeros, zeros if spec.cell == "lstm" else None
+    return expected_of(weights, spec, given)
 
 
 def check(y, weights, module=None):
@@ -190,11 +176,7 @@ def called(layer, x):
 
 
 def nnx_layer(cell, size=I, **options):
-    zeros = nnx.initializers.zeros
-    made = NNX[cell](size, H, kernel_init=zeros, recurrent_kernel_init=zeros, rngs=nnx.Rngs(0))
-    layer = nnx.RNN(made, **options)
-    nnx.update(layer, filled(nnx.state(layer, nnx.Param), "nnx", cell, size))
-    return layer
+    return nnx.RNN(nnx_cell(NNX[cell], size, H, cell, size), **options)
 
 
 @pytest.mark.parametrize(
@@ -277,8 +259,7 @@ class EquinoxModel(eqx.Module):
 
     def __init__(self, cell):
         def made(size, *labels):
-            shapes = eqx.filter_eval_shape(EQUINOX[cell], size, H, key=KEY)
-            return filled(shapes, "Equinox", cell, *labels)
+            return equinox_cell(EQUINOX[cell], size, H, *labels)
 
         self.layers = [made(I, 0), made(H, 1)]
         self.forward, self.backward = made(I, "forward"), made(I, "backward")

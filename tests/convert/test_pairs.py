@@ -7,6 +7,7 @@ import sys
 import pytest
 from commands import ROOT
 from oracles.frameworks import seeded
+from oracles.some import weights_of
 
 import rnnlayout as rl
 
@@ -22,13 +23,10 @@ PAIRS = [
 GRADES = {"=": "exact", "+": "rounds", "0": "unrepresentable", "+0": "unrepresentable"}
 
 
-def weights_of(layout, spec):
-    """Return weights without a zero. They are small: the sum with a forget bias is rounded."""
-    tensors = {
-        name: seeded(layout, spec, name).uniform(0.01, 0.02, shape).astype("f4")
-        for name, shape in rl.describe(spec, layout).items()
-    }
-    return tensors["weight_space"] if layout == "cudnn" else tensors
+def without_zeros(layout, spec):
+    """Return small weights: their sum with a forget bias is rounded."""
+    rng = seeded(layout, spec)
+    return weights_of(layout, spec, lambda shape, _: rng.uniform(0.01, 0.02, shape).astype("f4"))
 
 
 @pytest.mark.parametrize("kind", layout_tables.KINDS)
@@ -38,7 +36,7 @@ def test_every_pair_is_graded_as_the_grid_says(kind):
     sources, targets = layout_tables.grid(kind)
     for source, target in itertools.product(sources, targets):
         sign, reason = layout_tables.sign(spec, source, target)
-        weights = weights_of(source, spec)
+        weights = without_zeros(source, spec)
         report = rl.check(weights, spec, layout=source, to=target)
         where = kind, source, target, report
         if sign == "x":
@@ -66,7 +64,7 @@ def test_the_grid_is_whole():
 
 def test_a_pair_that_needs_a_zero_converts_once_it_is_zero():
     spec = rl.Spec("gru", 2, 3)
-    weights = weights_of("torch", spec)
+    weights = without_zeros("torch", spec)
     weights["bias_hh_l0"][:] = 0
     needs = [t for k, s, t in PAIRS if (k, s) == ("GRU, reset after", "torch")
              and layout_tables.sign(spec, "torch", t)[0] == "+0"]  # fmt: skip

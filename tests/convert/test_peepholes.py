@@ -1,10 +1,8 @@
-"""Peepholes are moved between the layouts that have them. Oracle: onnxruntime; for TensorFlow's
-cells, CNTK and Deeplearning4j see the test_meaning_ files."""
+"""Peepholes are in some layouts only. What they mean: the test_meaning_ files."""
 
 import numpy as np
-import onnx
 import pytest
-from oracles.frameworks import inputs, normal, onnx_model, run_onnx, seeded
+from oracles.frameworks import normal, seeded
 from oracles.some import normal_weights, same_bits
 
 import rnnlayout as rl
@@ -17,23 +15,6 @@ def onnx_weights(spec):
     rng = seeded("peepholes", spec)
     shapes = rl.describe(spec, "onnx").items()
     return {n: normal(rng, *shape) * np.float32(0.3) for n, shape in shapes}
-
-
-@pytest.mark.parametrize("layers, both", [(1, False), (1, True), (2, True)])
-def test_onnx_to_onnx_moves_peepholes(layers, both):
-    spec = PEEPING.replace(num_layers=layers, bidirectional=both)
-    weights = onnx_weights(spec)
-    x, h0, c0 = inputs(seeded("x", spec), spec)
-    made = rl.convert(weights, to="onnx")
-    assert made.keys() == weights.keys() and made.report.grade == "exact" and made.spec == spec
-    before, after = (run_onnx(w, spec, x, h0, c0) for w in (weights, made))
-    without = run_onnx({n: w for n, w in weights.items() if not n.endswith("P")}, spec, x, h0, c0)
-    assert same_bits(before.y, after.y) and not same_bits(before.y, without.y)
-    wide = rl.convert(weights, to="onnx", dtype="float64")
-    assert all(np.array_equal(wide[n], w.astype("f8")) for n, w in weights.items())
-    again = rl.Weights(rl.Weights(weights).to("onnx"))
-    assert same_bits({n: again[n] for n in weights}, weights)
-    assert rl.check(weights, to="onnx").grade == "exact"
 
 
 @pytest.mark.parametrize("layout", HAVE)
@@ -81,23 +62,8 @@ def test_a_layout_without_peepholes_refuses_the_spec():
     text = "torch has no peepholes: they multiply the cell state"
     with pytest.raises(rl.LossyError, match=text):
         rl.describe(PEEPING, "torch")
-    weights = normal_weights(rl.layout("torch"), PEEPING.replace(peepholes=False))
+    weights = normal_weights("torch", PEEPING.replace(peepholes=False))
     with pytest.raises(rl.LossyError, match=text):
         rl.convert(weights, PEEPING, layout="torch", to="onnx")
     with pytest.raises(rl.LossyError, match="cudnn has no peepholes"):
         rl.unpack(np.zeros(100, "f4"), PEEPING, to="onnx")
-
-
-def test_a_file_keeps_peepholes(tmp_path):
-    weights = normal_weights(rl.layout("onnx"), PEEPING)
-    onnx.save(onnx_model(weights, PEEPING), tmp_path / "a.onnx")
-    rl.convert_file(tmp_path / "a.onnx", tmp_path / "b.npz", to="onnx")
-    with np.load(tmp_path / "b.npz") as stored:
-        assert any(np.array_equal(stored[n], weights["P"]) for n in stored)
-    rl.convert_file(tmp_path / "a.onnx", tmp_path / "c.onnx", to="onnx")
-    rl.save(tmp_path / "d.onnx", rl.load(tmp_path / "a.onnx"))
-    rl.save(tmp_path / "e.safetensors", rl.load(tmp_path / "b.npz"))
-    for name in ("b.npz", "c.onnx", "d.onnx", "e.safetensors"):
-        (again,) = rl.load(tmp_path / name).values()
-        assert same_bits({n: again[n] for n in weights}, weights)
-        assert again.spec == PEEPING

@@ -4,11 +4,13 @@ import re
 import sys
 
 import equinox
+import flax
 import jax
 import numpy as np
 import torch
 from flax import linen, nnx
 from hints.following import GRU, LSTM, RELU, X, each, followed, tensors, two
+from oracles.jax_cells import KEY, equinox_cell, filled, nnx_cell
 from oracles.some import same_bits
 
 import rnnlayout as rl
@@ -250,40 +252,31 @@ def a_keras_layer_without_weights():
 
 
 def modules_of_jax():
-    rngs = nnx.Rngs(0)
-    both = nnx.Bidirectional(
-        nnx.RNN(nnx.LSTMCell(5, 7, rngs=rngs)), nnx.RNN(nnx.LSTMCell(5, 7, rngs=rngs)),
-        merge_fn=lambda a, b: a + b,
-    )  # fmt: skip
+    one, other = (nnx.RNN(nnx_cell(nnx.LSTMCell, 5, 7)) for _ in range(2))
+    both = nnx.Bidirectional(one, other, merge_fn=lambda a, b: a + b)
     text = yield lambda: rl.pack(both)
     rl.pack(followed(text, r"pass (nnx\.state\(.*?\))", nnx=nnx, layer=both))
-    cell = nnx.GRUCell(5, 7, gate_fn=lambda x: jax.nn.sigmoid(x), rngs=rngs)
+    cell = nnx_cell(nnx.GRUCell, 5, 7, gate_fn=lambda x: jax.nn.sigmoid(x))
     text = yield lambda: rl.pack(cell)
     rl.pack(followed(text, r"pass (nnx\.state\(.*?\))", nnx=nnx, cell=cell))
-    own = equinox.nn.GRUCell(5, 7, key=jax.random.key(0))
+    own = equinox_cell(equinox.nn.GRUCell, 5, 7)
     parts = equinox.partition(own, lambda leaf: getattr(leaf, "ndim", 0) == 2)
     yield lambda: rl.pack(parts[0])
     rl.pack(equinox.combine(*parts))
-    rl.pack(equinox.nn.GRUCell(5, 7, use_bias=False, key=jax.random.key(0)), reset="after")
+    rl.pack(equinox_cell(equinox.nn.GRUCell, 5, 7, use_bias=False), reset="after")
     module = linen.RNN(linen.LSTMCell(7))
     yield lambda: rl.pack(module)
-    variables = module.init(jax.random.key(0), X)
+    variables = filled(jax.eval_shape(module.init, KEY, X))
     rl.pack(variables["params"])
 
 
 def boxed_parameters():
     module = linen.LSTMCell(7, kernel_init=linen.with_partitioning(
         linen.initializers.lecun_normal(), (None, "model")))  # fmt: skip
-    params = module.init(jax.random.key(0), (X1[0, :, :1], X1[0, :, :1]), X1[0])["params"]
+    state = np.ones((1, 7), "f4")
+    params = filled(jax.eval_shape(module.init, KEY, (state, state), X1[0]))["params"]
     text = yield lambda: rl.pack(params)
-    rl.pack(
-        followed(
-            text,
-            r"pass (flax\.linen\.meta\.unbox\(params\))",
-            flax=__import__("flax"),
-            params=params,
-        )
-    )
+    rl.pack(followed(text, r"pass (flax\.linen\.meta\.unbox\(params\))", flax=flax, params=params))
 
 
 # ----------------------------------------------------------------------------------- arrays
@@ -330,7 +323,7 @@ def a_target_that_cannot_take_the_weights():
 
 
 def a_train_state():
-    cell = nnx.LSTMCell(5, 7, rngs=nnx.Rngs(0))
+    cell = nnx_cell(nnx.LSTMCell, 5, 7)
 
     class TrainState:
         params = nnx.to_pure_dict(nnx.state(cell, nnx.Param))

@@ -12,6 +12,7 @@ import tensorflow as tf
 import tf_keras
 import torch
 from hints.following import GRU, LSTM, RELU, command, each, followed, tensors, two
+from oracles.jax_cells import equinox_cell
 
 import rnnlayout as rl
 from rnnlayout._files.write_file import convert_into
@@ -241,7 +242,7 @@ def checkpoints_of_orbax():
 
 
 def files_of_equinox():
-    cell = equinox.nn.LSTMCell(5, 7, key=jax.random.key(0))
+    cell = equinox_cell(equinox.nn.LSTMCell, 5, 7)
     equinox.tree_serialise_leaves("m.eqx", cell)
     yield lambda: rl.load("m.eqx", layout="torch")
     rl.load("m.eqx")

@@ -204,14 +204,6 @@ def test_matrices_and_biases_are_counted_apart_but_in_the_calls_of_7(calls, ask)
     assert verdicts(answer["question"], answer) == wanted
 
 
-def test_told_the_version_we_refuse_what_it_refuses():
-    spec = rl.Spec("lstm", 3, 5, dtype="bfloat16")
-    for version in (7, 8):
-        with pytest.raises(rl.SpecError, match=f"cudnn with version {version} has no bfloat16"):
-            rl.describe(spec, rl.layout("cudnn", version=version))
-    assert rl.describe(spec, rl.layout("cudnn", version=9))
-
-
 def oddities(rng):
     """Yield RNNs at and past every limit."""
     small = [-1, 0, 1, 1, 2, 3, 5]
@@ -251,22 +243,6 @@ def test_no_difference_is_missing_from_the_list(calls, ask):
 # ------------------------------------------------------------------------------- the tool itself
 
 
-@pytest.mark.download
-def test_a_library_that_misses_a_part_of_itself_is_not_opened(folder, tmp_path):
-    """Its first call would abort the process."""
-    (tmp_path / "libcudnn.so.9").symlink_to(folder(9) / "libcudnn.so.9")
-    with pytest.raises(ask_cudnn.Missing, match=r"cudnn\.so\.9 exists, but not libcudnn_graph"):
-        ask_cudnn.ask(tmp_path, [])
-    with pytest.raises(ask_cudnn.Missing, match=r"no libcudnn\.so\.9 or .* in"):
-        ask_cudnn.ask(tmp_path / "nowhere", [])
-
-
-@pytest.mark.download
-def test_the_calls_of_7_are_gone_in_9(folder):
-    with pytest.raises(ask_cudnn.Missing, match="does not have the calls of cuDNN 7"):
-        ask_cudnn.ask(folder(9), [], old=True)
-
-
 def test_a_library_that_aborts_takes_nobody_with_it(tmp_path):
     source = tmp_path / "cudnn.c"
     source.write_text("""
@@ -283,14 +259,3 @@ def test_a_library_that_aborts_takes_nobody_with_it(tmp_path):
     question = rnn("lstm", 3, 5)
     with pytest.raises(ask_cudnn.Died, match=r'exit status -6 over {"cell": "lstm"'):
         ask_cudnn.ask(tmp_path, [question])
-
-
-def test_without_an_index_the_test_says_so(monkeypatch, tmp_path):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
-    for name in ("PIP_FIND_LINKS", "PIP_EXTRA_INDEX_URL", "PIP_INDEX_URL"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("PIP_NO_INDEX", "1")
-    with pytest.raises(get_cudnn.Unavailable, match=r"nvidia-cudnn-cu13==9\S+: ERROR: "):
-        get_cudnn.get(9)
-    assert list((tmp_path / "rnnlayout").iterdir()) == []

@@ -223,6 +223,12 @@ def onnx_attributes(spec):
     return attributes
 
 
+def onnx_tensors(spec, rng):
+    """Return random initializers; both halves of B are random."""
+    return {name: np.stack([weight(rng, shape[1:]) for _ in range(shape[0])])
+            for name, shape in rl.describe(spec, "onnx").items()}  # fmt: skip
+
+
 def onnx_model(tensors, spec, lengths=False, **attributes):
     """Return a model with one node per layer. tensors: of rl.convert(to="onnx"), its initializers.
     Inputs x, 0/h0, 0/c0, 1/h0 ..., lengths; outputs y, 0/Y_h, 0/Y_c, 1/Y_h ..."""

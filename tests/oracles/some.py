@@ -1,6 +1,7 @@
 """Specs, layouts and weights for the tests: which of them fit together, filled with random bits."""
 
 import itertools
+import math
 from functools import cache
 
 import numpy as np
@@ -64,27 +65,32 @@ def dtype_of(spec):
     return np.dtype(spec.dtype)
 
 
+def weights_of(layout, spec, numbers):
+    """Return arrays as convert() takes them: numbers(shape, dtype) of each tensor's shape."""
+    tensors = {
+        name: numbers(shape, dtype_of(spec)) for name, shape in rl.describe(spec, layout).items()
+    }
+    return tensors["weight_space"] if list(tensors) == ["weight_space"] else tensors
+
+
 def random_weights(layout, spec, seed=0):
-    """Return random bits, with NaN payloads, infinities and both zeros, as convert() takes them."""
+    """Return random bits, with NaN payloads, infinities and both zeros."""
     rng = np.random.default_rng(seed)
-    dtype = dtype_of(spec)
 
-    def fill(shape):
-        raw = rng.bytes(int(np.prod(shape)) * dtype.itemsize)
-        return np.frombuffer(raw, dtype).reshape(shape)
+    def fill(shape, dtype):
+        return np.frombuffer(rng.bytes(math.prod(shape) * dtype.itemsize), dtype).reshape(shape)
 
-    tensors = {name: fill(shape) for name, shape in rl.describe(spec, layout).items()}
-    return tensors["weight_space"] if layout.name == "cudnn" else tensors
+    return weights_of(layout, spec, fill)
 
 
 def normal_weights(layout, spec, seed=0):
     """Return ordinary numbers."""
     rng = np.random.default_rng(seed)
-    tensors = {
-        name: rng.normal(size=shape).astype(dtype_of(spec))
-        for name, shape in rl.describe(spec, layout).items()
-    }
-    return tensors["weight_space"] if layout.name == "cudnn" else tensors
+    return weights_of(layout, spec, lambda shape, dtype: rng.normal(size=shape).astype(dtype))
+
+
+def prefixed(prefix, tensors):
+    return {f"{prefix}.{name}": array for name, array in tensors.items()}
 
 
 def same_bits(a, b):

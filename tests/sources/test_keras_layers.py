@@ -40,41 +40,22 @@ def same(found, wanted):
 
 
 @KITS
-@pytest.mark.parametrize("make", ["LSTM", "GRU", "SimpleRNN"])
-def test_a_layer_that_goes_backwards(kit, make):
-    layer = filled(getattr(kit.layers, make)(H, **BACKWARDS))
-    assert rl.Weights(layer).config == {"go_backwards": True}
-    same(run(layer, X[:, ::-1]), called(layer))
-    same(rl.RNN(layer)(X)[0], called(layer))
-
-
-@KITS
-def test_both_directions_of_a_layer_that_goes_backwards(kit):
-    """It was 0.77 off: it is the usual one that reads x from the end."""
-    both = kit.layers.Bidirectional(
-        kit.layers.LSTM(H, **BACKWARDS), backward_layer=kit.layers.LSTM(H, return_sequences=True)
+def test_a_layer_describes_its_settings(kit):
+    """run/cpu/test_settings.py runs them."""
+    layers, sequences = kit.layers, {"return_sequences": True}
+    for make in (layers.LSTM, layers.GRU, layers.SimpleRNN):
+        assert rl.Weights(filled(make(H, **BACKWARDS))).config == {"go_backwards": True}
+    # the usual one, but it reads x from the end
+    both = layers.Bidirectional(
+        layers.LSTM(H, **BACKWARDS), backward_layer=layers.LSTM(H, **sequences)
     )
     weights = rl.Weights(filled(both))
     assert weights.config == {"go_backwards": True} and weights.spec.bidirectional
-    wanted = called(both)
-    same(run(both, X[:, ::-1]), wanted)
-    same(rl.RNN(both)(X)[0], wanted)
-    assert np.abs(run(both) - wanted).max() > 0.01  # it does matter
-
-
-@KITS
-@pytest.mark.parametrize("mode", ["sum", "mul", "ave", None])
-def test_a_merge_mode(kit, mode):
-    both = filled(kit.layers.Bidirectional(kit.layers.GRU(H, return_sequences=True), mode))
-    assert rl.Weights(both).config == {"merge_mode": mode}
-    if mode:
-        same(rl.RNN(both)(X)[0], called(both))
-
-
-@KITS
-def test_a_state_that_is_kept(kit):
-    layer = kit.layers.LSTM(H, stateful=True, batch_input_shape=(N, T, I)) if (
-        kit is tf_keras) else kit.layers.LSTM(H, stateful=True)  # fmt: skip
+    for mode in ("sum", "mul", "ave", None):
+        both = filled(layers.Bidirectional(layers.GRU(H, **sequences), mode))
+        assert rl.Weights(both).config == {"merge_mode": mode}
+    shape = {"batch_input_shape": (N, T, I)} if kit is tf_keras else {}
+    layer = layers.LSTM(H, stateful=True, **shape)
     layer.build((N, T, I))
     assert rl.Weights(layer).config == {"stateful": True}
 

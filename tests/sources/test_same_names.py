@@ -4,9 +4,9 @@ import itertools
 from collections import defaultdict
 
 import equinox as eqx
-import jax
 import numpy as np
 import pytest
+from oracles.jax_cells import equinox_cell
 from oracles.some import normal_weights, same_bits
 
 import rnnlayout as rl
@@ -17,7 +17,6 @@ CONVENTIONS = {("keras", "haste"), ("torch-cell", "coreml")}
 KINDS = [("lstm", "after"), ("gru", "after"), ("gru", "before"), ("rnn_tanh", "after"),
          ("rnn_relu", "after")]  # fmt: skip
 I, H, P = 5, 7, 3  # noqa: E741
-KEY = jax.random.key(0)
 
 
 def specs(input_size):
@@ -60,7 +59,7 @@ def test_tensors_are_never_read_silently_as_another_network(input_size):
     guessed, refused = set(), set()
     for group in by_names_and_shapes(input_size):
         for layout, spec in group:
-            tensors = normal_weights(rl.layout(layout), spec)
+            tensors = normal_weights(layout, spec)
             for asked in (None, spec):
                 try:
                     found = rl.Weights(tensors, asked)
@@ -80,7 +79,7 @@ def test_tensors_are_never_read_silently_as_another_network(input_size):
 def test_an_lstm_of_core_ml_is_not_read_as_one_of_equinox(tmp_path):
     """Its gates are in the order i, f, o, g, and were read as i, f, g, o."""
     spec = rl.Spec("lstm", I, H)
-    tensors = normal_weights(rl.layout("coreml"), spec)
+    tensors = normal_weights("coreml", spec)
     np.savez(tmp_path / "a.npz", **tensors)
     message = "different RNN in each: pass layout='coreml' or layout='equinox'$"
     for refused in (
@@ -98,17 +97,15 @@ def test_an_lstm_of_core_ml_is_not_read_as_one_of_equinox(tmp_path):
     assert rl.load(tmp_path / "b.npz")["lstm"] == found
 
 
-def equinox_cell(size, seed=0):
-    rng = np.random.default_rng(seed)
-    shapes = eqx.filter_eval_shape(eqx.nn.LSTMCell, size, H, key=KEY)
-    return jax.tree.map(lambda a: jax.numpy.asarray(rng.random(a.shape), a.dtype), shapes)
+def cell_of(size, seed=0):
+    return equinox_cell(eqx.nn.LSTMCell, size, H, seed)
 
 
 def test_cells_of_equinox_in_a_dict_say_their_layout():
-    one, other = equinox_cell(I), equinox_cell(I, 1)
+    one, other = cell_of(I), cell_of(I, 1)
     assert rl.Weights({"model": {"cell": one}}) == rl.Weights(one)
     assert rl.Weights({"a": one, "b": other}, prefix="b") == rl.Weights(other)
-    stack = rl.Weights({"0": one, "1": equinox_cell(H)})
-    assert stack == rl.Weights([one, equinox_cell(H)])
+    stack = rl.Weights({"0": one, "1": cell_of(H)})
+    assert stack == rl.Weights([one, cell_of(H)])
     both = rl.Weights({"0": {"forward": one, "backward": other}})
     assert (both.layout.name, both.spec) == ("equinox", rl.Spec("lstm", I, H, bidirectional=True))

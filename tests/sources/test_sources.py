@@ -12,8 +12,8 @@ from oracles.some import normal_weights, same_bits
 import rnnlayout as rl
 
 LSTM = rl.Spec("lstm", 5, 7)
-KERAS = normal_weights(rl.layout("keras"), LSTM)
-TORCH = normal_weights(rl.layout("torch"), rl.Spec("gru", 5, 7, 2, True))
+KERAS = normal_weights("keras", LSTM)
+TORCH = normal_weights("torch", rl.Spec("gru", 5, 7, 2, True))
 FLAT = rl.pack(KERAS)
 
 
@@ -46,7 +46,7 @@ def test_keras_3_numbered_variables():
 ])  # fmt: skip
 def test_keras_bidirectional_paths(pattern):
     spec = rl.Spec("lstm", 5, 7, 1, True)
-    weights = normal_weights(rl.layout("keras"), spec)
+    weights = normal_weights("keras", spec)
     renamed = {pattern.format(*n.split("/")[1:]): w for n, w in weights.items()}
     assert same_bits(rl.pack(renamed), rl.pack(weights))
     shuffled = dict(sorted(renamed.items()))  # backward before forward
@@ -56,7 +56,7 @@ def test_keras_bidirectional_paths(pattern):
 def test_lists_in_the_frameworks_order():
     assert same_bits(rl.pack(list(KERAS.values()), layout="keras"), FLAT)
     spec = rl.Spec("gru", 5, 7, 3)
-    weights = normal_weights(rl.layout("keras"), spec)
+    weights = normal_weights("keras", spec)
     arrays = list(weights.values())
     assert rl.infer_spec(arrays, "keras") == spec
     assert same_bits(rl.pack(arrays, layout="keras"), rl.pack(weights))
@@ -83,7 +83,7 @@ def test_spec_and_layout_follow_from_names_and_shapes(layout):
     """Whether a layout always has biases was asked of the first row of its table for all cells."""
     info = rl.layouts()[layout]
     for spec in specs(layout):
-        weights = normal_weights(rl.layout(layout), spec)
+        weights = normal_weights(layout, spec)
         always = rl.describe(spec.replace(bias="double"), layout) == rl.describe(spec, layout)
         wanted = spec.replace(bias="double") if always else spec
         hints = {"cell": spec.cell} if spec.cell.startswith("rnn") else {}
@@ -160,7 +160,7 @@ def test_weights_are_a_mapping_that_knows_what_it_is():
 @pytest.mark.parametrize("both", [False, True])
 def test_stack_and_split(layout, both):
     spec = rl.Spec("gru", 5, 7, 3, both)
-    whole = rl.Weights(normal_weights(rl.layout(layout), spec), spec, layout)
+    whole = rl.Weights(normal_weights(layout, spec), spec, layout)
     parts = whole.split()
     assert [p.spec.input_size for p in parts] == [
         5,
@@ -189,7 +189,7 @@ def test_stack_and_split(layout, both):
 def test_stack_and_split_dropped_what_weights_are_used_with(layout, whole, layers):
     """rnn() then ran without those settings."""
     spec = rl.Spec("gru", 5, 7, 3)
-    weights = rl.Weights(normal_weights(rl.layout(layout), spec), spec, layout)
+    weights = rl.Weights(normal_weights(layout, spec), spec, layout)
     weights.config = whole
     parts = weights.split()
     assert [part.config for part in parts] == layers
@@ -215,7 +215,7 @@ def test_stack_and_split_dropped_what_weights_are_used_with(layout, whole, layer
     ids=str,
 )  # fmt: skip
 def test_what_is_not_used_as_one_stack(configs, text):
-    parts = [rl.Weights(normal_weights(rl.layout("keras"), rl.Spec("lstm", 7, 7))) for _ in "ab"]
+    parts = [rl.Weights(normal_weights("keras", rl.Spec("lstm", 7, 7))) for _ in "ab"]
     for part, config in zip(parts, configs, strict=True):
         part.config = config
     with pytest.raises(rl.LayoutError, match=text):
@@ -234,4 +234,4 @@ def test_what_is_not_used_as_one_stack(configs, text):
 )
 def test_what_does_not_stack(layers, text):
     with pytest.raises(rl.LayoutError, match=text):
-        rl.stack([normal_weights(rl.layout("keras"), spec) for spec in layers])
+        rl.stack([normal_weights("keras", spec) for spec in layers])

@@ -16,6 +16,7 @@ import torch
 import torch.ao.nn.quantized.reference as reference
 from flax import nnx
 from oracles.frameworks import KERAS_NOISE, seeded, torch_cell, torch_module
+from oracles.jax_cells import equinox_cell, nnx_cell
 from oracles.some import same_bits
 from torch.nn.utils import parametrizations
 
@@ -319,25 +320,6 @@ class NnxLayer(nnx.RNN):
         self.gain = nnx.Param(jax.numpy.ones(2))
 
 
-def filled(shapes):
-    """Return an object with random arrays; to compile a framework's initializers takes seconds."""
-    rng = seeded("filled")
-    return jax.tree.map(
-        lambda a: jax.numpy.asarray(0.3 * rng.standard_normal(a.shape), a.dtype), shapes
-    )
-
-
-def nnx_cell(make):
-    zeros = nnx.initializers.zeros_init()
-    cell = make(I, H, kernel_init=zeros, recurrent_kernel_init=zeros, rngs=nnx.Rngs(0))
-    nnx.update(cell, filled(nnx.state(cell, nnx.Param)))
-    return cell
-
-
-def equinox_cell(make, **options):
-    return filled(eqx.filter_eval_shape(make, I, H, key=jax.random.key(0), **options))
-
-
 @pytest.mark.parametrize(
     "around",
     [lambda cell: cell(), lambda cell: nnx.RNN(cell()), lambda cell: {"a": {"cell": cell()}},
@@ -345,12 +327,12 @@ def equinox_cell(make, **options):
     ids=["cell", "RNN", "dict", "Bidirectional"],
 )  # fmt: skip
 def test_cells_of_nnx(around):
-    refused(around(lambda: nnx_cell(NnxCell)), "NnxCell overrides __call__() of GRUCell")
-    refused(around(lambda: nnx_cell(NnxNormed)), "ln/scale")
+    refused(around(lambda: nnx_cell(NnxCell, I, H)), "NnxCell overrides __call__() of GRUCell")
+    refused(around(lambda: nnx_cell(NnxNormed, I, H)), "ln/scale")
 
 
 def test_a_parameter_of_a_layer_of_nnx():
-    layer = NnxLayer(nnx_cell(nnx.GRUCell))
+    layer = NnxLayer(nnx_cell(nnx.GRUCell, I, H))
     refused(layer, "NnxLayer", "'gain'")
     with pytest.raises(rl.LayoutError, match="'gain'"):
         rl.assign(layer, rl.Weights(torch.nn.GRU(I, H)))
@@ -360,10 +342,10 @@ def test_a_parameter_of_a_layer_of_nnx():
     "around", [lambda c: c, nnx.RNN, lambda c: nnx.RNN(c, reverse=True, keep_order=True)]
 )
 def test_the_state_of_a_subclass_of_nnx(around):
-    cell = nnx_cell(NnxSame)
+    cell = nnx_cell(NnxSame, I, H)
     error = refused(around(cell), "NnxSame overrides __call__() of OptimizedLSTMCell")
     weights, axes = advised(error, module=around(cell))
-    wanted = around(nnx_cell(nnx.OptimizedLSTMCell))
+    wanted = around(nnx_cell(nnx.OptimizedLSTMCell, I, H))
     nnx.update(wanted, nnx.state(around(cell), nnx.Param))
     y, found = (rl.forward(X, one, **more)[0] for one, more in ((wanted, {}), (weights, axes)))
     assert same_bits(y, found)
@@ -375,7 +357,7 @@ class EquinoxCell(eqx.nn.GRUCell):
 
 
 def test_a_cell_of_a_subclass_in_a_dict_of_several():
-    plain, own = equinox_cell(eqx.nn.GRUCell), equinox_cell(EquinoxCell)
+    plain, own = equinox_cell(eqx.nn.GRUCell, I, H), equinox_cell(EquinoxCell, I, H)
     error = refused({"0": {"forward": plain, "backward": own}}, "EquinoxCell overrides __call__()")
     arrays = eval(re.search(r"put (.*) in the place", error)[1], {"module": own})
     found = rl.Weights({"0": {"forward": plain, "backward": arrays}}, layout="equinox")
@@ -400,12 +382,12 @@ class EquinoxNormed(eqx.nn.LSTMCell):
 
 
 def test_cells_of_equinox():
-    cell = equinox_cell(EquinoxCell)
+    cell = equinox_cell(EquinoxCell, I, H)
     error = refused(cell, "EquinoxCell overrides __call__() of GRUCell")
     refused({"cell": cell}, "EquinoxCell overrides __call__() of GRUCell")
     weights, _ = advised(error, module=cell)
-    assert same_bits(weights.tensors, rl.Weights(equinox_cell(eqx.nn.GRUCell)).tensors)
-    normed = equinox_cell(EquinoxNormed)
+    assert same_bits(weights.tensors, rl.Weights(equinox_cell(eqx.nn.GRUCell, I, H)).tensors)
+    normed = equinox_cell(EquinoxNormed, I, H)
     refused(normed, "EquinoxNormed", "'ln.weight', 'ln.bias'")
     with pytest.raises(rl.LayoutError, match=r"ln\.weight"):
         rl.assign(normed, torch.nn.LSTMCell(I, H))
@@ -413,7 +395,7 @@ def test_cells_of_equinox():
 
 @pytest.mark.parametrize("make", [eqx.nn.GRUCell, eqx.nn.LSTMCell])
 def test_a_cell_of_equinox_whose_bias_was_taken_was_a_key_error(make):
-    cell = equinox_cell(make)
+    cell = equinox_cell(make, I, H)
     for part in (eqx.tree_at(lambda c: c.bias, cell, None), eqx.partition(cell, eqx.is_array)[1]):
         refused(part, make.__name__, "'bias'", "use_bias=True")
         with pytest.raises(rl.LayoutError, match="'bias'"):
@@ -423,5 +405,5 @@ def test_a_cell_of_equinox_whose_bias_was_taken_was_a_key_error(make):
     state = (cell.bias[:H],) * 2 if make is eqx.nn.LSTMCell else cell.bias[:H]
     with pytest.raises(TypeError):  # Equinox cannot run it either
         eqx.tree_at(lambda c: c.bias, cell, None)(X[0, 0], state)
-    without = equinox_cell(make, use_bias=False)
+    without = equinox_cell(make, I, H, use_bias=False)
     assert rl.Weights(without).spec.bias == "none"

@@ -8,7 +8,7 @@ from oracles.some import normal_weights, same_bits
 import rnnlayout as rl
 
 LSTM = rl.Spec("lstm", 5, 7)
-TENSORS = normal_weights(rl.layout("torch"), LSTM)
+TENSORS = normal_weights("torch", LSTM)
 TORCH = {name: torch.from_numpy(w) for name, w in TENSORS.items()}
 
 

@@ -10,7 +10,7 @@ import rnnlayout as rl
 
 
 def weights(spec, layout="torch"):
-    return rl.Weights(normal_weights(rl.layout(layout), spec), spec, layout)
+    return rl.Weights(normal_weights(layout, spec), spec, layout)
 
 
 def values(module):
@@ -63,7 +63,7 @@ def test_the_reset_that_arrays_without_biases_do_not_show(reset, other):
 
 def test_zero_biases_go_into_a_module_without():
     spec = rl.Spec("lstm", 5, 7)
-    given = normal_weights(rl.layout("torch"), spec)
+    given = normal_weights("torch", spec)
     for name in ("bias_ih_l0", "bias_hh_l0"):
         given[name][:] = 0
     module = torch.nn.LSTM(5, 7, bias=False)

@@ -10,7 +10,7 @@ LSTM = rl.Spec("lstm", 5, 7)
 
 
 def tensors(layout="torch", seed=0):
-    return normal_weights(rl.layout(layout), LSTM, seed)
+    return normal_weights(layout, LSTM, seed)
 
 
 def test_weights_are_equal_bit_for_bit():

@@ -15,7 +15,7 @@ HARD = SOFT.replace(recurrent_activation="hard_sigmoid")
 
 
 def tensors(spec, to, layout="keras"):
-    return rl.convert(normal_weights(rl.layout(layout), spec), spec, layout=layout, to=to)
+    return rl.convert(normal_weights(layout, spec), spec, layout=layout, to=to)
 
 
 @KERAS_NOISE
@@ -154,7 +154,7 @@ def test_values_may_be_changed():
 @pytest.mark.parametrize("as_source", [lambda t: t, rl.Weights])
 def test_an_update_in_another_layout_says_what_works(as_source):
     """It said to omit layout=, which was omitted: that of the first source is the default."""
-    rnn = rl.RNN(normal_weights(rl.layout("torch"), SOFT), SOFT, layout="torch")
+    rnn = rl.RNN(normal_weights("torch", SOFT), SOFT, layout="torch")
     source = as_source(tensors(SOFT, "keras"))
     with pytest.raises(rl.LayoutError, match=r"in layout keras, not torch: pass layout='keras'$"):
         rnn.update(source)

@@ -41,7 +41,7 @@ def source_of(spec):
     """Return the arguments of rl.RNN and rl.forward for an RNN of this spec."""
     special = not has_cudnn_form(spec)
     layout = "onnx" if special else "cudnn"
-    weights = normal_weights(rl.layout(layout), spec)
+    weights = normal_weights(layout, spec)
     tensors = weights if special else {"weight_space": weights}
     for a in tensors.values():
         a /= np.array(H, a.dtype)

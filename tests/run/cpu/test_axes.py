@@ -1,31 +1,17 @@
-"""The order of x's axes is that of the source, if batch_first is not passed."""
+"""The order of x's axes is that of the source, if batch_first is not passed: torch's modules. For
+others see sources/test_batch_first.py."""
 
 import pickle
 
 import numpy as np
 import pytest
-import tf_keras
 import torch
-from oracles.frameworks import (
-    FORMS,
-    KERAS_NOISE,
-    TORCH,
-    H,
-    I,
-    fill_keras,
-    fill_torch,
-    keras,
-    keras_layers,
-    normal,
-    run_keras,
-    seeded,
-)
+from oracles.frameworks import TORCH, H, I, fill_torch, normal, seeded
 from oracles.reference import GATES, Run, distance_between, forward, from_onnx
-from oracles.some import normal_weights, same_bits
+from oracles.some import same_bits
 
 import rnnlayout as rl
 
-pytestmark = KERAS_NOISE
 T = N = 5  # equal, so that the shapes do not show a wrong order
 
 
@@ -77,38 +63,6 @@ def test_a_torch_module_with_its_batch_first(cell):
         assert same_bits(y.swapaxes(0, 1), ours.y)
 
 
-@pytest.mark.parametrize("kit", [keras, tf_keras], ids=["keras", "tf_keras"])
-@pytest.mark.parametrize("bidirectional", [False, True])
-@pytest.mark.parametrize("cell, options", FORMS)
-def test_a_keras_layer(kit, cell, options, bidirectional):
-    spec = rl.Spec(cell, I, H, 1, bidirectional, **options)
-    rng = seeded("axes", spec)
-    [layer], given = fill_keras(keras_layers(spec, kit), rng), inputs(rng, spec)
-    expected = forward(from_onnx(rl.convert(layer, to="onnx"), spec), spec, *given)
-    rnn = rl.RNN(layer)
-    assert rnn.batch_first
-    ours = run_first(rnn, *given)
-    assert distance_between(run_keras([layer], *given), ours, expected) <= 1  # reference.Rounded
-
-
-@pytest.mark.parametrize("bidirectional", [False, True])
-def test_keras_layers_and_what_they_become(bidirectional):
-    """A list, Weights in another layout, and the result of a conversion keep the axis."""
-    spec = rl.Spec("lstm", I, H, 2, bidirectional)
-    rng = seeded("list", spec)
-    layers, given = fill_keras(keras_layers(spec), rng), inputs(rng, spec)
-    expected = forward(from_onnx(rl.convert(layers, to="onnx"), spec), spec, *given)
-    theirs = run_keras(layers, *given)
-    sources = (
-        layers,
-        rl.stack([rl.Weights(a) for a in layers]).to("torch"),
-        rl.convert(layers, to="torch"),
-    )
-    for source in sources:
-        ours = run_first(rl.RNN(source), *given)
-        assert distance_between(theirs, ours, expected) <= 1  # reference.Rounded
-
-
 def test_an_argument_overrides_the_source():
     spec = rl.Spec("gru", I, H)
     rng = seeded("override", spec)
@@ -119,14 +73,6 @@ def test_an_argument_overrides_the_source():
     assert same_bits(y, rl.forward(x, first, batch_first=False, state=h0)[0])
     assert not rl.RNN(first, batch_first=False).batch_first
     assert rl.RNN(other, batch_first=True).batch_first and not rl.RNN(other).batch_first
-
-
-def test_a_source_that_does_not_say_is_time_first():
-    assert not rl.RNN(torch.nn.LSTM(I, H, batch_first=True).state_dict()).batch_first
-    assert not rl.RNN(
-        np.zeros(rl.Spec("lstm", I, H).num_params, "f4"), rl.Spec("lstm", I, H)
-    ).batch_first
-    assert not rl.RNN(torch.nn.LSTMCell(I, H)).batch_first
 
 
 def test_without_a_batch_the_axis_does_not_matter():
@@ -169,26 +115,3 @@ def test_an_update_does_not_change_the_axis():
         rnn.update(first)
         assert rnn.batch_first is axis
         assert same_bits(rnn._native.weights(), rl.pack(first))
-
-
-@pytest.mark.parametrize("cell, options", FORMS)
-def test_an_update_by_the_weights_of_a_keras_layer(cell, options):
-    """The error's repair works for a source of any kind."""
-    spec = rl.Spec(cell, I, H, 1, True, **options)
-    layers = fill_keras(keras_layers(spec), seeded("repair", spec))
-    rnn = rl.RNN(layers[0], batch_first=False)
-    wanted = rnn._native.weights()
-    zeros = {name: np.zeros(shape, "f4") for name, shape in rl.describe(spec, "onnx").items()}
-    other = rl.RNN(zeros, spec)  # time first
-    with pytest.raises(
-        rl.LayoutError, match=r"pass the weights alone, rl.Weights\(source\).tensors"
-    ):
-        other.update(layers[0])
-    other.update(rl.Weights(layers[0]).tensors)
-    assert same_bits(other._native.weights(), wanted)
-
-
-def test_weights_from_a_dict_do_not_say():
-    weights = rl.Weights(normal_weights(rl.layout("torch"), rl.Spec("lstm", I, H)))
-    assert weights.batch_first is None and not weights.rnn().batch_first
-    assert weights.rnn(batch_first=True).batch_first

@@ -1,5 +1,5 @@
 """TensorFlow's LSTMCell with peepholes: a projection, a clip of the cell state, both. For all else
-see the lists of RNNs in test_onnx, test_reference and running."""
+see the lists of RNNs in test_frameworks, test_reference and running."""
 
 import numpy as np
 import pytest
@@ -74,20 +74,7 @@ def test_what_a_clip_changes():
     assert (abs(free) > CLIP).any() and (abs(free) < CLIP).any()
 
 
-def test_weights_come_back_and_are_replaced():
-    rng = seeded("update")
-    spec = rl.Spec("lstm", I, H, 2, True, peepholes=True)
-    one, other = ({n: weight(rng, s) for n, s in rl.describe(spec, "onnx").items()}
-                  for _ in range(2))  # fmt: skip
-    x, h0, c0 = inputs(rng, spec)
-    rnn = rl.RNN(one, layout="onnx")
-    before = rnn(x, (h0, c0))[0]
-    rnn.update(other)
-    assert np.array_equal(rnn(x, (h0, c0))[0], rl.RNN(other, layout="onnx")(x, (h0, c0))[0])
-    assert not np.array_equal(rnn(x, (h0, c0))[0], before)
-
-
-def test_no_cudnn_form(monkeypatch):
+def test_no_cudnn_form():
     tensors = {"P": np.ones((1, 3 * H), "f4")} | {
         n: np.zeros(s, "f4") for n, s in rl.describe(rl.Spec("lstm", I, H), "onnx").items()
     }

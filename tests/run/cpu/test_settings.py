@@ -35,7 +35,7 @@ BACKWARDS, REVERSE = {"go_backwards": True}, {"direction": "reverse"}
 
 
 def weights_of(spec, config, seed=0):
-    weights = rl.Weights(normal_weights(rl.layout("torch"), spec, seed), spec)
+    weights = rl.Weights(normal_weights("torch", spec, seed), spec)
     weights.config = dict(config)
     return weights
 

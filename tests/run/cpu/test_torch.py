@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 from marks import each_pair
-from oracles.frameworks import TORCH, seeded, torch_cell
+from oracles.frameworks import TORCH, seeded
 from oracles.reference import FLOAT32, FLOAT64, GATES, Run, distance, forward, from_cudnn
 
 import rnnlayout as rl
@@ -114,29 +114,6 @@ def test_modules(spec, has_lengths):
         assert past.any() and not ours.y[past].any()
 
 
-@pytest.mark.parametrize("cell", GATES)
-def test_steps_of_a_cell(cell):
-    spec = rl.Spec(cell, I, H)
-    rng = seeded("cell", spec)
-    cells = torch_cell(spec, rng)
-    x, h0, c0 = given(spec, rng)
-    rnn = rl.RNN(cells)
-    state = h0 if c0 is None else (h0, c0)
-    theirs = [torch.from_numpy(a[0]) for a in (h0, c0) if a is not None]
-    exact = [a.double() for a in theirs]
-    double = copy.deepcopy(cells).double()
-    for step in x[:20]:
-        y, state = rnn.step(step, state)
-        with torch.no_grad():
-            for run, dtype in ((theirs, torch.float32), (exact, torch.float64)):
-                on = cells if dtype == torch.float32 else double
-                new = on(torch.from_numpy(step).to(dtype), run[0] if c0 is None else tuple(run))
-                run[:] = [new] if c0 is None else new
-    wanted = Run(exact[0].numpy(), exact[0].numpy())
-    assert_as_near_as_torch(Run(y, (state if c0 is None else state[0])[0]),
-                            Run(theirs[0].numpy(), theirs[0].numpy()), wanted)  # fmt: skip
-
-
 @pytest.mark.parametrize("cell, dtype", NARROW, ids=str)
 def test_narrow_weights(cell, dtype):
     """A module in half precision: arithmetic is in float32, the result is rounded once."""
@@ -185,20 +162,6 @@ def test_one_step_with_wide_weights(cell):
                    for name, shape in rl.describe(spec, "torch").items()}  # fmt: skip
         x, h0, c0 = (rng.standard_normal((1, 3, n), np.float32) for n in (I, H, H))
         assert_each_step_is_explained(weights, spec, x, h0, c0 if cell == "lstm" else None)
-
-
-def test_a_state_dict_with_a_prefix_and_an_update():
-    spec = rl.Spec("gru", I, H, 2)
-    rng = seeded("update", spec)
-    first, second = module_of(spec, rng), module_of(spec, rng)
-    x, h0, _ = given(spec, rng)
-    named = {f"encoder.rnn.{k}": v for k, v in first.state_dict().items()} | {"head": torch.ones(3)}
-    rnn = rl.RNN(named, prefix="encoder.rnn")
-    exact = run_torch(first, x, h0, None, dtype=torch.float64)
-    assert_as_near_as_torch(run_ours(rnn, x, h0, None), run_torch(first, x, h0, None), exact)
-    rnn.update(second)
-    exact = run_torch(second, x, h0, None, dtype=torch.float64)
-    assert_as_near_as_torch(run_ours(rnn, x, h0, None), run_torch(second, x, h0, None), exact)
 
 
 @pytest.mark.long

@@ -19,7 +19,7 @@ def test_forward_and_pickles_and_copies(spec):
         assert same(other(x, state), wanted)
         assert other.spec == spec and repr(other) == repr(rnn)
     if source_of(spec)["layout"] == "cudnn":
-        weights = normal_weights(rl.layout("cudnn"), spec)
+        weights = normal_weights("cudnn", spec)
         weights /= np.array(H, weights.dtype)
         assert same(rl.forward(x, weights, spec, state=state), wanted)
 
@@ -63,7 +63,7 @@ def test_the_prefix_of_an_update():
     """That of the first source for a dict; an array has no names, so no prefix."""
     spec = rl.Spec("gru", I, H)
     x, state = inputs(spec)
-    flats = [normal_weights(rl.layout("cudnn"), spec, k) / np.float32(H) for k in range(3)]
+    flats = [normal_weights("cudnn", spec, k) / np.float32(H) for k in range(3)]
     wanted = [rl.forward(x, flat, spec, state=state) for flat in flats]
     a, b, other = (
         {f"{prefix}.{name}": w for name, w in rl.unpack(flat, spec, to="torch").items()}
@@ -84,7 +84,7 @@ def test_the_prefix_of_an_update():
 def test_the_dtype_of_an_update():
     spec = rl.Spec("gru", I, H)
     x, state = inputs(spec)
-    flat = normal_weights(rl.layout("cudnn"), spec) / np.float32(H)
+    flat = normal_weights("cudnn", spec) / np.float32(H)
     rnn = rl.RNN(np.zeros_like(flat), spec)
     before, wanted = rnn(x, state), rl.forward(x, flat, spec, state=state)
     with pytest.raises(rl.LayoutError, match="is float64, the spec says float32: pass dtype="):
@@ -98,7 +98,7 @@ def test_the_dtype_of_an_update():
 
 def test_weights_are_read_when_they_are_given():
     spec = rl.Spec("rnn_tanh", I, H)
-    weights = normal_weights(rl.layout("cudnn"), spec) / np.float32(H)
+    weights = normal_weights("cudnn", spec) / np.float32(H)
     x, state = inputs(spec)
     rnn = rl.RNN(weights, spec)
     before = rnn(x, state)

@@ -1,0 +1,95 @@
+"""RNNs as Keras and onnxruntime run them, with masks or sequence_lens as lengths. Keras 2 has its
+own hard sigmoid, ONNX has both and peepholes."""
+
+import itertools
+
+import numpy as np
+import pytest
+import tf_keras
+from marks import each_pair
+from oracles.frameworks import (
+    FORMS,
+    KERAS_NOISE,
+    RELU_FORMS,
+    H,
+    I,
+    N,
+    T,
+    fill_keras,
+    inputs,
+    keras,
+    keras_layers,
+    onnx_tensors,
+    run_keras,
+    run_onnx,
+    seeded,
+)
+from oracles.reference import Run, distance_between, forward, from_onnx
+
+import rnnlayout as rl
+
+pytestmark = KERAS_NOISE
+
+# onnxruntime takes no sequence of length 0
+LENGTHS = {"keras": [3, 5, 0, 1, 4, 5, 2, 5, 1], "onnx": [3, 5, 2, 1, 4, 5, 2, 5, 1]}
+PEEPHOLES = [("lstm", {"peepholes": True}), ("lstm", {"peepholes": True, "activation": "relu"})]
+CASES = [
+    (framework, *case)
+    for framework, forms in [("keras", [*FORMS, *RELU_FORMS]),
+                             ("onnx", [*FORMS, *RELU_FORMS, *PEEPHOLES])]
+    for case in each_pair([
+        (rl.Spec(cell, I, H, layers, both, bias=bias, recurrent_activation=squash, **options), some)
+        for cell, options in forms
+        for squash in ("sigmoid", "hard_sigmoid", "hard_sigmoid_keras2")
+        if squash == "sigmoid" or not cell.startswith("rnn")
+        for layers, both, bias, some in itertools.product(
+            (1, 2), (False, True), ("double", "none"), (False, True))
+    ], lambda case: (*case[0].to_dict().values(), case[1]))
+]  # fmt: skip
+
+
+def filled(spec, rng):
+    kit = tf_keras if spec.recurrent_activation == "hard_sigmoid_keras2" else keras
+    return fill_keras(keras_layers(spec, kit), rng)
+
+
+def run_ours(source, spec, x, h0, c0, lengths=None):
+    state = h0 if c0 is None else (h0, c0)
+    y, last = rl.forward(x, source, spec, state=state, lengths=lengths, batch_first=False)
+    return Run(y, *([last] if c0 is None else last))
+
+
+@pytest.mark.parametrize("framework, spec, has_lengths", CASES, ids=str)
+def test_what_the_framework_computes(framework, spec, has_lengths):
+    lengths = LENGTHS[framework] if has_lengths else None
+    rng = seeded("forward", spec)
+    if framework == "keras":
+        source = filled(spec, rng)
+        given, tensors = inputs(rng, spec), rl.convert(source, to="onnx")
+        theirs = run_keras(source, *given, lengths)
+        if lengths:  # past the end it repeats the last output (docs/forward.md)
+            past = np.arange(T)[:, None] >= np.array(lengths)
+            theirs = Run(np.where(past[..., None], 0, theirs.y), theirs.h, theirs.c)
+    else:
+        source = tensors = onnx_tensors(spec, rng)
+        given = inputs(rng, spec)
+        theirs = run_onnx(tensors, spec, *given, lengths)
+    expected = forward(from_onnx(tensors, spec), spec, *given, lengths)
+    # Each may be off by what float32's rounding explains, so the two by twice that: past the end,
+    # where the reference has no error, both are zero
+    ours = run_ours(source, spec, *given, lengths)
+    assert distance_between(theirs, ours, expected) <= 1  # reference.Rounded
+    assert len(LENGTHS[framework]) == N
+
+
+@pytest.mark.parametrize("cell, options", RELU_FORMS)
+def test_relu_passes_nan_on(cell, options):
+    """As in Keras; onnxruntime's relu and tanh make numbers of it."""
+    spec = rl.Spec(cell, I, H, **options)
+    rng = seeded("nan", spec)
+    layers, (x, h0, c0) = filled(spec, rng), inputs(rng, spec)
+    x[2, 3, 4], x[1, 5], x[1, 6] = np.nan, np.inf, -np.inf
+    ours = np.isnan(run_ours(layers, spec, x, h0, c0).y)
+    assert np.array_equal(ours, np.isnan(run_keras(layers, x, h0, c0).y))
+    assert ours[2:, 3].all() and ours.any(0)[[5, 6]].all()
+    assert not ours[:2, 3].any() and not np.delete(ours, [3, 5, 6], 1).any()
