@@ -100,7 +100,7 @@ static rnl_size place_buffers(rnl_running *run, rnl_portion *parts, int members,
         rnl_portion *const some = &parts[k];
         const int64_t rows = some->rows, at_once = rows * run->steps_at_once;
         some->input = rnl_arena_take(&p, at_once, widest, real);
-        some->sums = rnl_arena_take(&p, at_once, run->units * rnn->slots, real);
+        some->sums = rnl_arena_take(&p, at_once, rnl_sums_row(rnn), real);
         some->states.h[0] = rnl_arena_take(&p, rows, run->state, real);
         some->states.h[1] = rnl_arena_take(&p, rows, run->state, real);
         if (rnl_cell_facts_of(spec->cell)->has_c)
