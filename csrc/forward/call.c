@@ -194,7 +194,7 @@ rnl_status rnl_rnn_run(rnl_rnn *rnn, const rnl_rnn_call *call, rnl_error *err)
                        .call = call,
                        .units = rnl_padded(rnn, rnn->blocks),
                        .state = rnl_padded(rnn, rnn->state_blocks),
-                       .steps_at_once = rnl_min(call->T, ROWS_AT_ONCE / call->N + 1)};
+                       .steps_at_once = rnl_min(call->T, (ROWS_AT_ONCE - 1) / call->N + 1)};
     rnl_portion parts[MAX_PARTS];
     const int members = split(&run);
     describe_parts(&run, parts);
