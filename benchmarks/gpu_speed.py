@@ -218,7 +218,7 @@ def torch_graph(place, call):
     graph = torch.cuda.CUDAGraph()
     with torch.inference_mode(), torch.cuda.graph(graph):
         call()
-    return graph.replay
+    return lambda call=call: graph.replay()  # call keeps the memory that the graph uses
 
 
 def by_torch_graph(problem, place):

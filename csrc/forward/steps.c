@@ -8,7 +8,9 @@
 enum {
     WORK_OF_A_PIECE = 1 << 28, /* multiplications between two checks whether to stop: 0.1 s */
     WORK_OF_A_POLL = 1 << 25,  /* multiplications between two calls of the caller's poll   */
-    NOTICED_NS = 1000000       /* a call that has lost less than this is not crowded       */
+    NOTICED_NS = 2000000       /* a call that has lost less than this is not crowded: a
+                                  sleeping CPU of a virtual machine wakes up in 1 ms, and
+                                  what a scheduler gives to others takes 3               */
 };
 
 /* An array of steps and rows: element (t, row, k) is base[t * time + row * batch + k], where base

@@ -10,10 +10,12 @@
 
 enum {
     MOST_MEMBERS = 64,
-    SPINS = 300,     /* of 15 to 50 ns each, then ... */
-    YIELDS = 100,    /* ... of 500 ns, or as long as other threads run, then ... */
-                     /* ... naps, which give the CPU to a member that has none */
-    CROWDED_MS = 10, /* without sharing after a crowded call; twice as long after the next */
+    SPINS = 300,       /* of 15 to 50 ns each, then ... */
+    YIELDS = 2000,     /* ... of 500 ns, or as long as other threads run, then ... */
+                       /* ... naps, which give the CPU to a member that has none; in a virtual
+                          machine the first one may take 1 ms, because the CPU falls asleep */
+    IDLE_YIELDS = 100, /* of a helper that is not wanted, which then sleeps */
+    CROWDED_MS = 10,   /* without sharing after a crowded call; twice as long after the next */
     CROWDED_MOST_MS = 1000,
     RUNS_UNTIL_RETRY = 1000 /* after a thread could not be started */
 };
@@ -113,6 +115,7 @@ typedef struct helper {
     void (*member)(void *arg, int k, int members);
     void *arg;
     rnl_float_mode control;
+    int callers_cpu;
     rnl_thread thread;
 } helper;
 
@@ -138,11 +141,12 @@ static void help(void *arg)
     for (int turn = 0;;) {
         const int members = atomic_load_explicit(&self->members, memory_order_acquire);
         if (members != IDLE) {
+            rnl_leave_cpu(self->callers_cpu); /* there it would have to wait for its caller */
             set_float_control(self->control);
             self->member(self->arg, k, members);
             atomic_store_explicit(&self->members, IDLE, memory_order_release);
             turn = 0;
-        } else if (turn < SPINS + YIELDS) {
+        } else if (turn < SPINS + IDLE_YIELDS) {
             turn = wait_turn(turn);
         } else {
             sleep_until_wanted(self);
@@ -151,11 +155,12 @@ static void help(void *arg)
 }
 
 static void set_to_work(helper *h, int members, void (*member)(void *, int, int), void *arg,
-                        rnl_float_mode control)
+                        rnl_float_mode control, int cpu)
 {
     h->member = member;
     h->arg = arg;
     h->control = control;
+    h->callers_cpu = cpu;
     if (atomic_exchange_explicit(&h->members, members, memory_order_acq_rel) == ASLEEP)
         rnl_thread_wake(&h->thread);
 }
@@ -215,8 +220,9 @@ bool rnl_team_run(int wanted, void (*member)(void *arg, int k, int members), voi
     }
     const rnl_float_mode control = float_control();
     const int num_helpers = find_helpers(most - 1), forks_before = atomic_load(&num_forks);
+    const int cpu = rnl_current_cpu();
     for (int k = 0; k < num_helpers; k++)
-        set_to_work(&pool.helpers[k], num_helpers + 1, member, arg, control);
+        set_to_work(&pool.helpers[k], num_helpers + 1, member, arg, control, cpu);
     member(arg, 0, num_helpers + 1);
     if (atomic_load(&num_forks) != forks_before)
         return num_helpers == 0;

@@ -119,17 +119,41 @@ static int quota(void)
     return least;
 }
 
+/* The CPUs that a thread may use. Too small a set is an error. */
+typedef struct cpus {
+    cpu_set_t sets[16]; /* each for 1024 CPUs */
+} cpus;
+
 static int affinity(void)
 {
-    cpu_set_t sets[16]; /* each for 1024 CPUs; too small a set is an error */
-    if (sched_getaffinity(0, sizeof sets, sets) == 0)
-        return CPU_COUNT_S(sizeof sets, sets);
+    cpus mine;
+    if (sched_getaffinity(0, sizeof mine, mine.sets) == 0)
+        return CPU_COUNT_S(sizeof mine, mine.sets);
     return (int)sysconf(_SC_NPROCESSORS_ONLN);
 }
 
 int rnl_num_cpus(void)
 {
     return smaller(affinity(), quota());
+}
+
+int rnl_current_cpu(void)
+{
+    return sched_getcpu();
+}
+
+/* Linux wakes a thread on the CPU of the one that wakes it if all others seem to be in use, as CPUs
+ * of virtual machines do while they sleep, and leaves it there for milliseconds. The CPU is
+ * excluded only for the moment of the move. */
+void rnl_leave_cpu(int cpu)
+{
+    cpus mine;
+    if (cpu < 0 || sched_getcpu() != cpu || sched_getaffinity(0, sizeof mine, mine.sets))
+        return;
+    cpus others = mine;
+    CPU_CLR_S((size_t)cpu, sizeof others, others.sets);
+    if (sched_setaffinity(0, sizeof others, others.sets) == 0) /* fails if no CPU is left */
+        (void)sched_setaffinity(0, sizeof mine, mine.sets);
 }
 
 /* Documentation/arch/x86/xstate.rst of Linux. It refuses, for one, if a thread's stack for signals

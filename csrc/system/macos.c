@@ -30,6 +30,16 @@ int rnl_num_cpus(void)
     return fast ? fast : number_of("hw.logicalcpu");
 }
 
+int rnl_current_cpu(void)
+{
+    return -1;
+}
+
+void rnl_leave_cpu(int cpu)
+{
+    (void)cpu;
+}
+
 /* No Mac has them. */
 bool rnl_allow_tiles(void)
 {

@@ -19,6 +19,13 @@ int64_t rnl_now_ns(void);
 /* How many threads of this process may run at the same time; less than 1: unknown. */
 int rnl_num_cpus(void);
 
+/* The CPU that runs the calling thread; less than 0: unknown. */
+int rnl_current_cpu(void);
+
+/* If the calling thread runs on this CPU, move it to another one, if it may use another. A system
+ * whose threads cannot move themselves does nothing. */
+void rnl_leave_cpu(int cpu);
+
 /* May this process use the CPU's tile registers from now on? Asks the system, which then saves
  * them. False: it refuses, or cannot be asked. */
 bool rnl_allow_tiles(void);

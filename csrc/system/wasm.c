@@ -28,6 +28,16 @@ int rnl_num_cpus(void)
     return 1;
 }
 
+int rnl_current_cpu(void)
+{
+    return -1;
+}
+
+void rnl_leave_cpu(int cpu)
+{
+    (void)cpu;
+}
+
 /* WebAssembly has none. */
 bool rnl_allow_tiles(void)
 {

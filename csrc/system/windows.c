@@ -34,6 +34,16 @@ int rnl_num_cpus(void)
     return GetProcessAffinityMask(GetCurrentProcess(), &own, &all) ? __builtin_popcountll(own) : 0;
 }
 
+int rnl_current_cpu(void)
+{
+    return -1;
+}
+
+void rnl_leave_cpu(int cpu)
+{
+    (void)cpu;
+}
+
 /* EnableProcessOptionalXStateFeatures() of Windows 11 could ask; nothing has tested that. */
 bool rnl_allow_tiles(void)
 {

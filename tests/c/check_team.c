@@ -459,6 +459,7 @@ int main(void)
     check_cpus();
     check_refused_threads();
     check_members();
+    check_moves();
     check_many_runs();
     check_barriers();
     check_losses();

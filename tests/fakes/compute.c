@@ -196,6 +196,10 @@ static void run_sequence(const struct layer *layer, int backward, int length, co
                          int64_t x_step, double *y, int64_t y_step, double *h, double *c)
 {
     double *next = new_doubles(layer->rnn->hidden_size);
+    if (length == 0) { /* cuDNN 9.19 on an H200 does so */
+        memset(h, 0, (size_t)layer->rnn->proj_size * sizeof *h);
+        memset(c, 0, (size_t)layer->rnn->hidden_size * sizeof *c);
+    }
     for (int k = 0; k < length; k++) {
         const int t = backward ? length - 1 - k : k;
         step(layer, x + t * x_step, h, c, next);

@@ -74,8 +74,9 @@ rnl_cu_result cuDeviceGetAttribute(int *value, rnl_cu_device_attribute attribute
 {
     DRIVER_CALL("attribute=%d device=%d", (int)attribute, device);
     const int capability = fake_environment("FAKE_CUDA_CAPABILITY", 90);
-    *value = attribute == RNL_CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR ? capability / 10
-                                                                           : capability % 10;
+    *value = attribute == RNL_CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT       ? 132
+             : attribute == RNL_CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR ? capability / 10
+                                                                             : capability % 10;
     return RNL_CUDA_SUCCESS;
 }
 

@@ -7,6 +7,7 @@ import stat
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 import rnnlayout as rl
@@ -280,3 +281,23 @@ def test_what_only_linux_has_is_not_needed(folder, tmp_path):
         "b.safetensors",
     ]
     assert os.listdir(tmp_path) == ["out"]
+
+
+@pytest.mark.parametrize("name", ["a.safetensors", "a.bin"])
+def test_an_output_is_not_truncated(folder, monkeypatch, name):
+    """ext4 writes a truncated file to the disk when it is closed, which takes as long as the rest
+    of a conversion."""
+    flags, real = [], os.open
+
+    def spy(path, how, *mode, **more):
+        flags.append(how)
+        return real(path, how, *mode, **more)
+
+    spec = rl.Spec("lstm", 3, 2)
+    weights = rl.Weights(np.ones(spec.num_params, "f4"), spec)
+    weights = weights if name == "a.bin" else weights.to("torch")
+    monkeypatch.setattr(os, "open", spy)
+    rl.save(folder / name, weights)
+    to_write = [how for how in flags if how & os.O_WRONLY]
+    assert to_write
+    assert not any(how & os.O_TRUNC for how in to_write)

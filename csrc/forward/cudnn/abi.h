@@ -62,6 +62,7 @@ typedef enum {
 
 typedef enum {
     RNL_CUDNN_RNN_ALGO_STANDARD = 0,
+    RNL_CUDNN_RNN_ALGO_PERSIST_STATIC = 1,
     RNL_CUDNN_RNN_ALGO_PERSIST_STATIC_SMALL_H = 3
 } rnl_cudnn_algo; /* cudnnRNNAlgo_t */
 
@@ -103,6 +104,7 @@ typedef enum {
 } rnl_cu_result; /* CUresult */
 
 typedef enum {
+    RNL_CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT = 16,
     RNL_CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR = 75,
     RNL_CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR = 76
 } rnl_cu_device_attribute; /* CUdevice_attribute */

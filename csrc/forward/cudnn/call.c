@@ -139,6 +139,29 @@ static rnl_status forward(const rnl_gpu_rnn *rnn, const rnl_gpu_handle *handle,
                    NULL);
 }
 
+/* Copy the first state of each sequence of no steps to its last one, which cuDNN makes zero (9.19).
+ * Arrays are (L * D, N, width); sequences beside each other are copied together. */
+static rnl_status keep_states(const rnl_gpu_rnn *rnn, const rnl_gpu_job *job, int from, int to,
+                              rnl_error *err)
+{
+    const rnl_gpu_array *const a = job->arrays;
+    const int64_t N = job->sizes.N, rows = rnn->spec.num_layers * rnn->directions;
+    const size_t nbytes = a[from].nbytes / (size_t)(rows * N);
+    rnl_status status = RNL_OK;
+    if (!job->lengths || !a[from].at || !a[to].at)
+        return RNL_OK;
+    for (int64_t n = 0, end; n < N; n = end + 1) {
+        for (end = n; end < N && job->lengths[end] == 0; end++)
+            ;
+        for (int64_t row = 0; row < rows && end > n && status == RNL_OK; row++) {
+            const size_t at = (size_t)(row * N + n) * nbytes;
+            status = RNL_CU(rnn->device, err, cuMemcpyDtoDAsync_v2, a[to].at + at, a[from].at + at,
+                            (size_t)(end - n) * nbytes, job->stream);
+        }
+    }
+    return status;
+}
+
 /* ---- memory for a call that brings none: one block of the RNN ---- */
 
 /* Make it large enough. Earlier calls have finished with it, unless one did not wait to its end. */
@@ -199,6 +222,10 @@ static rnl_status submit(rnl_gpu_rnn *rnn, const rnl_gpu_handle *handle, const r
     status = bring_in(device, job, memory, err);
     if (status == RNL_OK)
         status = forward(rnn, handle, job, memory, err);
+    if (status == RNL_OK)
+        status = keep_states(rnn, job, RNL_H0, RNL_HN, err);
+    if (status == RNL_OK)
+        status = keep_states(rnn, job, RNL_C0, RNL_CN, err);
     if (status == RNL_OK && has_follower(call, job) && !*waits)
         status = rnl_gpu_order(device, job->stream, follower_of(call), err);
     if (status != RNL_OK && !job->capturing) /* nothing may be in use any more */

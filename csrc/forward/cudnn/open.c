@@ -143,6 +143,13 @@ rnl_status rnl_cudnn_describe(rnl_cudnn_about *about, rnl_error *err)
 
 /* ---- the GPUs ---- */
 
+static rnl_status ask_attribute(rnl_cu_device device, rnl_cu_device_attribute attribute, int *value,
+                                rnl_error *err)
+{
+    return check("cuDeviceGetAttribute",
+                 process.driver.cuDeviceGetAttribute(value, attribute, device), err);
+}
+
 static rnl_status ask_driver(int ordinal, rnl_gpu *gpu, rnl_error *err)
 {
     const rnl_driver_table *const call = &process.driver;
@@ -153,15 +160,11 @@ static rnl_status ask_driver(int ordinal, rnl_gpu *gpu, rnl_error *err)
         status = check("cuDeviceGetName",
                        call->cuDeviceGetName(gpu->name, (int)sizeof gpu->name - 1, device), err);
     if (status == RNL_OK)
-        status = check("cuDeviceGetAttribute",
-                       call->cuDeviceGetAttribute(
-                           &major, RNL_CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device),
-                       err);
+        status = ask_attribute(device, RNL_CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, &major,
+                               err);
     if (status == RNL_OK)
-        status = check("cuDeviceGetAttribute",
-                       call->cuDeviceGetAttribute(
-                           &minor, RNL_CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, device),
-                       err);
+        status = ask_attribute(device, RNL_CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, &minor,
+                               err);
     gpu->capability = 10 * major + minor;
     return status;
 }
@@ -206,6 +209,7 @@ rnl_status rnl_cudnn_use(int ordinal, rnl_cudnn_in_use *used, rnl_error *err)
         return rnl_fail(err, RNL_E_NO_CUDNN, "no cuDNN is open: call rnl_cudnn_open() first");
     if (rnl_gpu_describe(ordinal, &gpu, &why) != RNL_OK)
         return rnl_fail(err, RNL_E_NO_CUDNN, "GPU %d: %.900s", ordinal, why.text);
-    *used = (rnl_cudnn_in_use){&process.library, &process.driver, gpu.capability};
-    return RNL_OK;
+    *used = (rnl_cudnn_in_use){&process.library, &process.driver, gpu.capability, 0};
+    return ask_attribute(ordinal, RNL_CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT,
+                         &used->multiprocessors, err);
 }

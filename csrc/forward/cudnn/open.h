@@ -15,6 +15,7 @@ typedef struct rnl_cudnn_in_use {
     const rnl_cudnn_library *library;
     const rnl_driver_table *driver;
     int capability; /* of the GPU: 10 * major + minor */
+    int multiprocessors;
 } rnl_cudnn_in_use;
 
 /* RNL_E_NO_CUDNN: this GPU cannot be used. */

@@ -26,23 +26,38 @@ static rnl_cudnn_math math_of(const rnl_gpu_rnn *rnn)
     return rnn->options.math == RNL_GPU_MATH_TF32 ? RNL_CUDNN_DEFAULT_MATH : RNL_CUDNN_FMA_MATH;
 }
 
-/* The largest H of the algorithm that keeps the weights in registers. */
-static int most_of_persistent(const rnl_spec *spec)
+/* The algorithms that keep the weights in registers, chosen as PyTorch does: get_algo() in
+ * aten/src/ATen/native/cudnn/RNN.cpp. */
+static bool is_small(const rnl_gpu_rnn *rnn)
 {
-    return rnl_cell_facts_of(spec->cell)->gates[1] ? 192 : 384;
+    const int64_t most = rnl_cell_facts_of(rnn->spec.cell)->gates[1] ? 192 : 384;
+    return rnn->device->used.capability >= 60 && rnn->spec.hidden_size <= most;
 }
 
-/* For small H as PyTorch chooses, get_algo() in aten/src/ATen/native/cudnn/RNN.cpp. */
+/* Several multiprocessors share the weights. On Volta PyTorch has another rule, which we leave. */
+static bool is_shared(const rnl_gpu_rnn *rnn, int64_t N)
+{
+    const rnl_spec *const spec = &rnn->spec;
+    const rnl_cudnn_in_use *const gpu = &rnn->device->used;
+    const bool suits_gpu = gpu->capability >= 80 && gpu->capability % 10 != 6 &&
+                           gpu->multiprocessors >= 98;
+    const int64_t H = spec->hidden_size;
+    return suits_gpu && spec->dtype == RNL_FLOAT16 && spec->num_layers == 1 &&
+           !spec->bidirectional && H <= 1024 && H % 128 == 0 && spec->input_size % 128 == 0 &&
+           N % 8 == 0 && N <= 128 && spec->cell != RNL_GRU &&
+           (spec->cell == RNL_LSTM || N < 96 || H < 896);
+}
+
 void rnl_gpu_choose_algo(const rnl_gpu_rnn *rnn, rnl_gpu_job *job)
 {
     const rnl_spec *const spec = &rnn->spec;
-    const bool fits = spec->bias == RNL_BIAS_DOUBLE && !spec->proj_size &&
-                      spec->dtype != RNL_FLOAT64 && !job->lengths &&
-                      rnn->device->used.capability >= 60 &&
-                      spec->hidden_size <= most_of_persistent(spec);
-    job->sizes.algo = fits && !rnn->refuses_persist && rnn->options.algo == RNL_GPU_AUTO
-                          ? RNL_CUDNN_RNN_ALGO_PERSIST_STATIC_SMALL_H
-                          : RNL_CUDNN_RNN_ALGO_STANDARD;
+    const bool may_persist = spec->bias == RNL_BIAS_DOUBLE && !spec->proj_size &&
+                             spec->dtype != RNL_FLOAT64 && !job->lengths && !rnn->refuses_persist &&
+                             rnn->options.algo == RNL_GPU_AUTO;
+    job->sizes.algo = !may_persist                   ? RNL_CUDNN_RNN_ALGO_STANDARD
+                      : is_small(rnn)                ? RNL_CUDNN_RNN_ALGO_PERSIST_STATIC_SMALL_H
+                      : is_shared(rnn, job->sizes.N) ? RNL_CUDNN_RNN_ALGO_PERSIST_STATIC
+                                                     : RNL_CUDNN_RNN_ALGO_STANDARD;
 }
 
 static rnl_status describe_rnn(rnl_gpu_rnn *rnn, rnl_gpu_plan *plan, rnl_error *err)

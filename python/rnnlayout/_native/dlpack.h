@@ -29,4 +29,17 @@ typedef struct dl_managed {
     void (*deleter)(struct dl_managed *);
 } dl_managed;
 
+/* DLPack 1.3: the functions of a library for callers that work in its own stream, in a capsule of
+ * the class of its arrays. PyTorch has them since 2.10. They return 0, or -1 with an exception. */
+#define DL_EXCHANGE_CAPSULE "dlpack_exchange_api"
+typedef struct dl_exchange {
+    uint32_t major, minor;
+    struct dl_exchange *older;
+    int (*allocate)(void); /* this and the next two are not used, and take other arguments */
+    int (*export_managed)(void);
+    int (*import_managed)(void);
+    int (*borrow)(void *array, dl_tensor *tensor); /* may be NULL */
+    int (*current_stream)(int32_t device_type, int32_t device_id, void **stream);
+} dl_exchange;
+
 #endif

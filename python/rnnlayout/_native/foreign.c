@@ -145,24 +145,64 @@ static int find_place(const foreign_reader *reader, PyObject *value, int *type, 
     return found;
 }
 
+const dl_exchange *exchange_of(const native_state *state, PyTypeObject *type)
+{
+    PyObject *capsule = PyObject_GetAttr((PyObject *)type, state->words[WORD_EXCHANGE]);
+    const dl_exchange *found = NULL;
+    if (capsule && PyCapsule_IsValid(capsule, DL_EXCHANGE_CAPSULE))
+        found = PyCapsule_GetPointer(capsule, DL_EXCHANGE_CAPSULE);
+    if (!capsule)
+        PyErr_Clear();
+    Py_XDECREF(capsule); /* the functions live as long as the process */
+    return found && found->major == 1 && found->borrow ? found : NULL;
+}
+
+/* Take an array by its library's function, without waiting for its work. */
+static int borrow(const foreign_reader *reader, PyObject *value, foreign *array)
+{
+    dl_tensor tensor;
+    if (reader->exchange->borrow(value, &tensor) < 0)
+        return refuse_export(reader, array);
+    if (tensor.device.type == DL_CPU || tensor.device.type == DL_CUDA_HOST)
+        return 0;
+    return read_tensor(reader, &tensor, array);
+}
+
+/* Call __dlpack__() with the stream of the call, for which the array's work waits; with -1 if it is
+ * that of its library, where nothing waits. */
+static PyObject *export_array(const foreign_reader *reader, PyObject *value)
+{
+    PyObject *method = PyObject_GetAttr(value, reader->state->words[WORD_DLPACK]);
+    PyObject *none = method ? PyTuple_New(0) : NULL, *options = NULL, *capsule = NULL;
+    const int waits = Py_TYPE(value) != reader->at_home;
+    PyObject *stream = waits ? PyLong_FromVoidPtr(reader->stream) : PyLong_FromLong(-1);
+    if (none && stream)
+        options = Py_BuildValue("{sO}", "stream", stream);
+    if (options)
+        capsule = PyObject_Call(method, none, options);
+    Py_XDECREF(stream);
+    Py_XDECREF(method);
+    Py_XDECREF(none);
+    Py_XDECREF(options);
+    return capsule;
+}
+
 int foreign_take(const foreign_reader *reader, PyObject *value, foreign *array)
 {
     int type, id;
     array->value = value;
     if (PyArray_Check(value))
         return 0;
+    if (reader->exchange && Py_TYPE(value) == reader->at_home)
+        return borrow(reader, value, array);
     if (find_place(reader, value, &type, &id) < 0)
         return -1;
     if (!type || type == DL_CPU || type == DL_CUDA_HOST)
         return 0;
     if (type != DL_CUDA || id != reader->device)
         return refuse_place(reader, array, type, id);
-    PyObject *method = PyObject_GetAttr(value, reader->state->words[WORD_DLPACK]);
-    PyObject *none = method ? PyTuple_New(0) : NULL;
-    if (none) /* the capsule stays ours, unused: its end gives the memory back */
-        array->keeps = PyObject_Call(method, none, reader->options);
-    Py_XDECREF(method);
-    Py_XDECREF(none);
+    /* the capsule stays ours, unused: its end gives the memory back */
+    array->keeps = export_array(reader, value);
     if (array->keeps && !PyCapsule_IsValid(array->keeps, DL_CAPSULE))
         PyErr_SetString(PyExc_BufferError, "__dlpack__() did not return a new capsule");
     if (PyErr_Occurred())

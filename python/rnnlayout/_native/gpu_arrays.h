@@ -29,8 +29,13 @@ typedef struct foreign_reader {
     const native_state *state;
     int device;
     rnl_dtype dtype;
-    PyObject *options; /* of __dlpack__(): the stream of the call */
+    void *stream;          /* of the call; the legacy default stream is 1 */
+    PyTypeObject *at_home; /* the class of arrays whose library works in this stream; NULL: none */
+    const struct dl_exchange *exchange; /* of this class; NULL: it has none */
 } foreign_reader;
+
+/* The functions of a class of arrays, or NULL if it has none that we know. Sets no exception. */
+const struct dl_exchange *exchange_of(const native_state *state, PyTypeObject *type);
 
 /* Take an array for the stream: 1; 0: it is in the host's memory, or lacks DLPack; -1: a
  * LayoutError, or another exception. */

@@ -1,6 +1,8 @@
 /* A call on GPU arrays. rnnlayout/_run/gpu.py reports shapes and lengths that do not fit. */
 #include "gpu_call.h"
 
+#include "dlpack.h"
+
 static int has_c(const gpu_rnn_object *self)
 {
     return rnl_cell_facts_of(self->spec.cell)->has_c;
@@ -64,30 +66,47 @@ static int read_arguments(const gpu_rnn_object *self, PyObject *const *args, PyO
            !(axes == STEP && self->spec.bidirectional) && (has_c(self) || !values[CN]);
 }
 
-/* The stream of a number, as protocols count: 1 is the legacy default stream. */
-static void *stream_of(PyObject *number)
+/* As protocols count streams, in which 0 is ambiguous. */
+static void *const LEGACY = (void *)1;
+
+/* Find the stream in which x's library works: Python has asked for it, or the library has a
+ * function for it. NULL if it is not known. 0, or -1. */
+static int find_home(const gpu_rnn_object *self, PyObject *number, const gpu_call *call,
+                     void **home)
 {
-    return PyLong_AsVoidPtr(number);
+    *home = NULL;
+    if (number != Py_None) {
+        *home = PyLong_AsVoidPtr(number);
+        return PyErr_Occurred() ? -1 : 0;
+    }
+    if (!call->reader.exchange)
+        return 0;
+    if (call->reader.exchange->current_stream(DL_CUDA, self->device, home) < 0)
+        return -1;
+    *home = *home ? *home : LEGACY;
+    return 0;
 }
 
-/* Choose the stream: that which the caller has passed, else that of x's library, if it tells it
- * (home), else the legacy default stream. Other work there comes after the call. 1, or -1. */
-static int choose_stream(const gpu_rnn_object *self, PyObject *asked, PyObject *home,
-                         gpu_call *call)
+/* Choose the stream: that which the caller has passed, else that of x's library, if it is known,
+ * else the legacy default stream. Other work there comes after the call. 1, or -1. */
+static int choose_stream(const gpu_rnn_object *self, PyTypeObject *kind, PyObject *asked,
+                         PyObject *home, gpu_call *call)
 {
-    PyObject *number = asked != Py_None ? asked : home != Py_None ? home : NULL;
-    PyObject *legacy = number ? NULL : PyLong_FromLong(1);
-    void *const stream = number ? stream_of(number) : (void *)1;
-    call->reader = (foreign_reader){.state = PyType_GetModuleState(Py_TYPE((PyObject *)self)),
-                                    .device = self->device,
-                                    .dtype = self->spec.dtype};
-    call->core.stream = stream == (void *)1 ? NULL : stream;
-    call->core.then = home != Py_None ? stream_of(home) : NULL;
-    call->is_ordered = home != Py_None;
-    if ((number || legacy) && !PyErr_Occurred())
-        call->reader.options = Py_BuildValue("{sO}", "stream", number ? number : legacy);
-    Py_XDECREF(legacy);
-    return call->reader.options ? 1 : -1;
+    foreign_reader *const reader = &call->reader;
+    reader->state = PyType_GetModuleState(Py_TYPE((PyObject *)self));
+    reader->device = self->device;
+    reader->dtype = self->spec.dtype;
+    reader->exchange = call->empty ? exchange_of(reader->state, kind) : NULL;
+    if (find_home(self, home, call, &call->core.then) < 0)
+        return -1;
+    call->is_ordered = call->core.then != NULL;
+    reader->stream = call->is_ordered ? call->core.then : LEGACY;
+    if (asked != Py_None)
+        reader->stream = PyLong_AsVoidPtr(asked);
+    if (reader->stream == call->core.then)
+        reader->at_home = kind;
+    call->core.stream = reader->stream == LEGACY ? NULL : reader->stream;
+    return PyErr_Occurred() ? -1 : 1;
 }
 
 /* 1; 0: x is in the host's memory; -1: an exception. */
@@ -232,7 +251,6 @@ static void end(gpu_call *call, PyObject **values)
         Py_XDECREF(call->made[k]);
         Py_XDECREF(values[k]);
     }
-    Py_XDECREF(call->reader.options);
     PyErr_Restore(type, error, traceback);
 }
 
@@ -245,7 +263,7 @@ PyObject *gpu_rnn_call(PyObject *object, PyObject *const *args, Py_ssize_t n)
         return PyErr_Format(PyExc_TypeError, "call() takes %d arguments, got %zd", NUM_ARGS, n);
     int ready = read_arguments(self, args, values, &call);
     if (ready > 0)
-        ready = choose_stream(self, args[ARG_STREAM], args[ARG_HOME], &call);
+        ready = choose_stream(self, Py_TYPE(values[X]), args[ARG_STREAM], args[ARG_HOME], &call);
     if (ready > 0)
         ready = take_arrays(values, &call);
     if (ready == 0)

@@ -195,6 +195,7 @@ static int add_words(native_state *state)
     static const char *const words[NUM_WORDS] = {
         [WORD_DLPACK] = "__dlpack__",
         [WORD_DLPACK_DEVICE] = "__dlpack_device__",
+        [WORD_EXCHANGE] = "__dlpack_c_exchange_api__",
         [WORD_IDENT] = "ident",
     };
     for (int k = 0; k < NUM_WORDS; k++)

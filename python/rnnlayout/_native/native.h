@@ -15,7 +15,7 @@
 #endif
 
 /* Names of attributes: those of other libraries' arrays, and of threads. */
-enum { WORD_DLPACK, WORD_DLPACK_DEVICE, WORD_IDENT, NUM_WORDS };
+enum { WORD_DLPACK, WORD_DLPACK_DEVICE, WORD_EXCHANGE, WORD_IDENT, NUM_WORDS };
 
 typedef struct native_state {
     PyObject *error, *spec_error, *layout_error, *lossy_error, *no_cudnn_error, *cudnn_error;

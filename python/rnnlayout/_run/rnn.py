@@ -125,8 +125,7 @@ class RNN:
                 return self._prepared(weights)
             except gpu.CANNOT_RUN:
                 self._number = None
-        if self._number is None:
-            check_choices("cpu", options.math, options.algo)
+                check_choices("cpu", options.math, options.algo)
         return self._prepared(weights, self._borrows)
 
     def _prepared(self, weights: np.ndarray, borrows: bool = False) -> _native.Rnn | _native.GpuRnn:

@@ -102,6 +102,9 @@ def source_settings_of(given: CheckedRNN, batch_first: bool | None) -> SourceSet
     Raises LossyError if the source has a setting that is not applied here.
     """
     config, both = given.config, given.spec.bidirectional
+    batch_first = bool(given.batch_first if batch_first is None else batch_first)
+    if not config:
+        return SourceSettings(batch_first)
     known: dict[str, tuple[Any, ...]] = {
         "go_backwards": (False, True),
         "direction": ("bidirectional",) if both else ("forward", "reverse"),
@@ -119,7 +122,7 @@ def source_settings_of(given: CheckedRNN, batch_first: bool | None) -> SourceSet
                 f" del w.config[{key!r}]; rl.RNN(w)"
             )
     return SourceSettings(
-        bool(given.batch_first if batch_first is None else batch_first),
+        batch_first,
         config.get("go_backwards", False),
         config.get("direction") == "reverse",
         config.get("merge_mode", "concat"),

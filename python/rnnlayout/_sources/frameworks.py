@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from rnnlayout._model.asks import Ask
 from rnnlayout._native import LayoutError
 
@@ -85,10 +87,13 @@ MLX = Framework(
 )
 # With torch as backend each Keras layer is a torch module too: it is read as Keras's.
 _FRAMEWORKS = (KERAS, TORCH, JAX, MLX)
+_NO_MODULES = (dict, list, tuple, np.ndarray)  # most sources: a short way to the same answer
 
 
 def framework_of(value: Any) -> Framework | None:
     """Return the framework of a module or layer, None of anything else."""
+    if type(value) in _NO_MODULES:
+        return None
     return next((one for one in _FRAMEWORKS if one.owns(value)), None)
 
 

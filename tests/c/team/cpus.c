@@ -1,12 +1,15 @@
 /* Imitate other machines: the linker replaces the C library's functions by those below (--wrap). */
 #include <sched.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "check.h"
+#include "forward/team.h"
 #include "rnnlayout.h"
+#include "system/system.h"
 #include "team/cpus.h"
 
 /* -------------------------------------------------------------------- another machine -- */
@@ -41,6 +44,30 @@ FILE *__wrap_fopen(const char *path, const char *how)
         if (strcmp(other->files[k][0], path) == 0)
             return fmemopen((void *)(uintptr_t)other->files[k][1], strlen(other->files[k][1]), "r");
     return NULL;
+}
+
+/* The CPU of all threads, less than 0: the real one; and the moves that they ask for. */
+static atomic_int shared_cpu = -1;
+static int moves;
+static cpu_set_t moved_to[2];
+
+int __real_sched_getcpu(void);
+int __wrap_sched_getcpu(void);
+int __wrap_sched_setaffinity(pid_t pid, size_t nbytes, const cpu_set_t *set);
+
+int __wrap_sched_getcpu(void)
+{
+    const int cpu = atomic_load(&shared_cpu);
+    return cpu < 0 ? __real_sched_getcpu() : cpu;
+}
+
+/* Like Linux, refuse an empty set. */
+int __wrap_sched_setaffinity(pid_t pid, size_t nbytes, const cpu_set_t *set)
+{
+    if (pid == 0 && moves < 2 && nbytes >= sizeof *set)
+        moved_to[moves] = *set;
+    moves++;
+    return CPU_COUNT_S(nbytes, set) > 0 ? 0 : -1;
 }
 
 /* -------------------------------------------------------------------- number of threads -- */
@@ -106,6 +133,40 @@ void check_cpus(void)
     rnl_set_num_threads(-5);
     CHECK(rnl_num_threads() == (online < MOST ? online : MOST), "%d", rnl_num_threads());
     other = NULL;
+}
+
+static int moves_from(int cpu)
+{
+    moves = 0;
+    rnl_leave_cpu(cpu);
+    return moves;
+}
+
+static void do_nothing(void *arg, int k, int members)
+{
+    (void)arg, (void)k, (void)members;
+}
+
+void check_moves(void)
+{
+    const machine one = {1}, six = {6};
+    other = &six; /* CPUs 0, 3 ... 15 */
+    atomic_store(&shared_cpu, 3);
+    CHECK(moves_from(6) == 0, "the thread is not on CPU 6");
+    CHECK(moves_from(-1) == 0, "the CPU is not known");
+    CHECK(moves_from(3) == 2, "%d", moves);
+    CHECK(CPU_COUNT(&moved_to[0]) == 5 && !CPU_ISSET(3, &moved_to[0]), "it leaves CPU 3");
+    CHECK(CPU_COUNT(&moved_to[1]) == 6 && CPU_ISSET(3, &moved_to[1]), "it may come back");
+    other = &one;
+    atomic_store(&shared_cpu, 0);
+    CHECK(moves_from(0) == 1, "there is no other CPU");
+    other = NULL;
+    rnl_set_num_threads(2);
+    moves = 0;
+    rnl_team_run(2, do_nothing, NULL);
+    CHECK(moves > 0, "a helper leaves its caller's CPU");
+    atomic_store(&shared_cpu, -1);
+    rnl_set_num_threads(5);
 }
 
 void check_variables(void)

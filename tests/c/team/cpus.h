@@ -10,4 +10,7 @@ void check_variables(void);
 /* Check CPUs and the quotas of control groups. */
 void check_cpus(void);
 
+/* Check that a thread leaves the CPU of another. */
+void check_moves(void);
+
 #endif

@@ -69,20 +69,55 @@ class Exporter:
             raise self.gives
         return self.gives or self.capsule()
 
-    def capsule(self):
+    def describe(self, made):
+        """Write the fields of a DLTensor, with which a Managed begins."""
         shape = (c_int64 * len(self.shape))(*self.shape)
-        code, bits = TYPES.get(self.dtype, (9, 9))
-        made = Managed(self.address, *self.device, len(shape), code, bits, self.lanes, shape)
-        made.byte_offset = self.offset
-        if self.strides is not None:
-            made.strides = (c_int64 * len(shape))(*self.strides)
+        strides = self.strides and (c_int64 * len(shape))(*self.strides)
+        self.kept.append((made, shape, strides))
+        made.data, made.ndim, made.lanes, made.byte_offset = (
+            self.address, len(shape), self.lanes, self.offset)  # fmt: skip
+        made.device_type, made.device_id = self.device
+        made.code, made.bits = TYPES.get(self.dtype, (9, 9))
+        made.shape, made.strides = shape, strides
+
+    def capsule(self):
+        made = Managed()
+        self.describe(made)
 
         def delete(_):
             self.deleted += 1
 
-        made.deleter = DELETER(delete)
-        self.kept.append((made, shape))  # for good: a function cannot be freed while it runs
+        made.deleter = DELETER(delete)  # kept for good: it cannot be freed while it runs
         return new_capsule(ctypes.addressof(made), NAME, ctypes.cast(drop, c_void_p))
+
+
+class Exchange(Structure):
+    """DLPackExchangeAPI, without the functions that are not used."""
+
+    BORROW = ctypes.PYFUNCTYPE(c_int, py_object, c_void_p)
+    STREAM = ctypes.PYFUNCTYPE(c_int, c_int32, c_int32, POINTER(c_void_p))
+    _fields_ = [("version", c_int32 * 2), ("unused", c_void_p * 4), ("borrow", BORROW),
+                ("current_stream", STREAM)]  # fmt: skip
+
+
+def exchange_of(home, version=(1, 3)):
+    """Return the capsule for a class of exporters whose library works in the stream home[0]."""
+
+    def borrow(array, to):
+        array.describe(Managed.from_address(to))
+        return 0
+
+    def current_stream(kind, number, to):
+        to[0] = home[0]
+        return 0
+
+    made = Exchange((c_int32 * 2)(*version), (c_void_p * 4)(), Exchange.BORROW(borrow),
+                    Exchange.STREAM(current_stream))  # fmt: skip
+    exchange_of.kept.append(made)
+    return new_capsule(ctypes.addressof(made), b"dlpack_exchange_api", None)
+
+
+exchange_of.kept = []
 
 
 class Consumed:

@@ -27,8 +27,8 @@ def the_stream_of_the_library():
     """That in which PyTorch or CuPy work now, which may change from call to call."""
     device, home = Device(), [0]
     side, other, (x, state) = new_stream(), new_stream(), inputs(LSTM)
-    for package in ("torch", "cupy"):
-        with played(package, home) as Array:
+    for package, exchange in (("torch", False), ("torch", True), ("cupy", False)):
+        with played(package, home, exchange) as Array:
             for home[0], outs in itertools.product((side, 0, other), ((), NAMES[3:])):
                 call = Call(LSTM, TIME_FIRST, x, state, Array, outs)
                 made = assert_right(device, call, None, home[0] or 1, waits_for=home[0])
@@ -40,10 +40,11 @@ def another_stream():
     new arrays, of which the workspace is one."""
     device, home = Device(), [0]
     side, other, (x, state) = new_stream(), new_stream(), inputs(LSTM)
-    with played("torch", home) as Array:
-        for (home[0], stream), outs in itertools.product(
-            ((0, side), (side, 1), (side, other), (side, 2)), ((), NAMES[3:])
-        ):
+    streams = (0, side), (side, 1), (side, other), (side, 2)
+    for exchange, (home[0], stream), outs in itertools.product(
+        (False, True), streams, ((), NAMES[3:])
+    ):
+        with played("torch", home, exchange) as Array:
             call = Call(LSTM, TIME_FIRST, x, state, Array, outs)
             for stream_ in (stream, Stream(stream)):
                 made = assert_right(device, call, stream_, stream, waits_for=home[0])
@@ -57,8 +58,8 @@ def no_race():
     """Somebody's work on the array before the call, and after it, each in his own stream."""
     device, home = Device(), [new_stream()]
     x, state = inputs(LSTM)
-    with played("torch", home) as Array:
-        for name, stream in itertools.product(NAMES, (None, 1)):
+    for exchange, name, stream in itertools.product((False, True), NAMES, (None, 1)):
+        with played("torch", home, exchange) as Array:
             call = Call(LSTM, TIME_FIRST, x, state, Array, NAMES[3:])
             arrays = call.arrays(device)
             at, nbytes = arrays[name].address, call.all[name].nbytes

@@ -7,7 +7,7 @@ from unittest import mock
 
 import numpy as np
 from oracles.bits import DTYPES
-from run.gpu.exporters import Consumed, Exporter
+from run.gpu.exporters import Consumed, Exporter, exchange_of
 from run.gpu.fake_gpu import Device
 
 # The package that defines the class of arrays, and the module with from_dlpack().
@@ -27,10 +27,11 @@ class Place(tuple):
 
 
 @contextlib.contextmanager
-def played(package, home=None):
+def played(package, home=None, exchange=False):
     """Play a library: yield its class of arrays. `of` is the DeviceArray that one was made of.
 
     home: a list with the number of the stream in which torch or CuPy work now, 0 by default.
+    exchange: whether it has DLPack's functions for its own stream.
     """
     home = home or [0]
 
@@ -63,6 +64,9 @@ def played(package, home=None):
         return SimpleNamespace(cuda_stream=home[0], ptr=home[0], is_capturing=lambda: False)
 
     Array.__module__ = f"{package}.core"
+    Array.home = home if package != "jaxlib" else None
+    if exchange:
+        Array.__dlpack_c_exchange_api__ = exchange_of(home)
     module = sys.modules.get("torch") if package == "torch" else None
     if module is None:
         module = ModuleType(LIBRARIES[package])

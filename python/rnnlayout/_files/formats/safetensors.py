@@ -141,6 +141,8 @@ def _check_gapless(file: InputFile, ranges: dict[str, tuple[int, int]], nbytes: 
 
 def write_tensors(out: Output, tensor_set: TensorSet, progress: Progress | None = None) -> None:
     """Write the tensors by name in their order, their bytes by element size for alignment."""
+    from rnnlayout._files.tensor_sets.output_file import open_untruncated
+
     count = ProgressCount(progress, tensor_set.nbytes)
     order = sorted(tensor_set.tensors.items(), key=lambda item: -_alignment(item[1]))
     offsets, at = {}, 0
@@ -152,7 +154,7 @@ def write_tensors(out: Output, tensor_set: TensorSet, progress: Progress | None 
         header[name] = {"dtype": dtype, "shape": tensor.shape, "data_offsets": offsets[name]}
     text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
     text += b" " * (-len(text) % 8)
-    with open(out, "wb", buffering=0) as file:
+    with open(out, "wb", buffering=0, opener=open_untruncated) as file:
         file.write(len(text).to_bytes(8, "little") + text)
         written = 0
         for chunk in (chunk for _, tensor in order for chunk in tensor.chunks()):

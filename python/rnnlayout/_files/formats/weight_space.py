@@ -16,7 +16,7 @@ import numpy as np
 
 from rnnlayout._files.tensor_sets.file_limits import InputFile, parse_json_object
 from rnnlayout._files.tensor_sets.found import Found
-from rnnlayout._files.tensor_sets.output_file import Output
+from rnnlayout._files.tensor_sets.output_file import Output, open_untruncated
 from rnnlayout._files.tensor_sets.record import Record, recorded_batch_first, rnn_as_json
 from rnnlayout._files.tensor_sets.rnn_names import entry_name
 from rnnlayout._files.tensor_sets.tensor_set import FileTensor, Hints
@@ -69,7 +69,7 @@ def _write_npy(out: Output, entries: Mapping[str, Weights]) -> None:
     if weights.spec.dtype == "bfloat16":
         why = f"{out.name}: NumPy lacks bfloat16: use .safetensors or .bin, or "
         raise FileError(why + Ask("dtype"))
-    with open(out, "wb") as file:
+    with open(out, "wb", opener=open_untruncated) as file:
         write_npy(file, checked_rnn_of(weights).arrays[0])
 
 
@@ -115,7 +115,7 @@ def _read_bin_json(file: InputFile) -> tuple[str, Record | None]:
 
 def _write_bin(out: Output, entries: Mapping[str, Weights]) -> None:
     ((name, weights),) = entries.items()
-    with open(out, "wb") as file:
+    with open(out, "wb", opener=open_untruncated) as file:
         for chunk in FileTensor.of(checked_rnn_of(weights).arrays[0], weights.spec.dtype).chunks():
             file.write(chunk)
     rows = regions(weights.spec)

@@ -17,7 +17,7 @@ from rnnlayout._files.formats.registry import Pairs, TensorFormat
 from rnnlayout._files.tensor_sets.budget import Budget
 from rnnlayout._files.tensor_sets.file_limits import InputFile, object_of_texts
 from rnnlayout._files.tensor_sets.nested import ALONE, walk_leaves
-from rnnlayout._files.tensor_sets.output_file import Output
+from rnnlayout._files.tensor_sets.output_file import Output, open_untruncated
 from rnnlayout._files.tensor_sets.tensor_set import (
     FLOAT8,
     FileTensor,
@@ -176,7 +176,7 @@ def _save_tree(out: Output, tree: Tree, tensor_set: TensorSet, progress: Progres
     if out.dry_run:
         return
     count = ProgressCount(progress, tensor_set.nbytes)
-    with open(out, "wb") as file:
+    with open(out, "wb", opener=open_untruncated) as file:
         for part in msgpack_bytes(tree, _leaf_parts):
             file.write(part)
             count(len(part))

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from rnnlayout import _native
-from rnnlayout._files.tensor_sets.output_file import Output
+from rnnlayout._files.tensor_sets.output_file import Output, open_untruncated
 from rnnlayout._files.tensor_sets.record import Record, write_records
 from rnnlayout._model.checked_rnn import checked_rnn_of
 from rnnlayout._model.config import (
@@ -111,7 +111,7 @@ def write_model(out: Output, model: Any, arrays: TensorArrays) -> None:
         parts = _model_parts(outside, graph, tensors)
     if (nbytes := sum(map(len, parts))) > LARGEST:
         raise FileError(f"{out} would have {nbytes} bytes; ONNX files are limited to 2 GB")
-    with open(out, "wb") as file:
+    with open(out, "wb", opener=open_untruncated) as file:
         file.writelines(parts)
 
 
@@ -133,7 +133,7 @@ def _write_data(
 ) -> list[tuple[Any, memoryview]]:
     """Write the numbers of tensors to a file beside `out`; return the tensors, and what is left."""
     left = []
-    with open(out.beside(".data"), "wb") as file:
+    with open(out.beside(".data"), "wb", opener=open_untruncated) as file:
         for tensor, bits in tensors:
             if len(bits) >= _SMALL:
                 file.write(bytes(-file.tell() % _ALIGNED))

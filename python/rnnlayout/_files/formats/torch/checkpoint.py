@@ -26,7 +26,7 @@ from rnnlayout._files.tensor_sets.file_limits import InputFile
 from rnnlayout._files.tensor_sets.find_rnns import TensorGroup
 from rnnlayout._files.tensor_sets.layerwise import LayerwiseConversion
 from rnnlayout._files.tensor_sets.nested import walk_leaves
-from rnnlayout._files.tensor_sets.output_file import Output
+from rnnlayout._files.tensor_sets.output_file import Output, open_untruncated
 from rnnlayout._files.tensor_sets.tensor_set import (
     CHUNK_NBYTES,
     FLOAT8,
@@ -106,7 +106,7 @@ def _write_checkpoint(out: Output, tensor_set: TensorSet, progress: Progress | N
 def _save_with_torch(torch: Any, value: Any, out: Output, count: ProgressCount) -> None:
     if out.dry_run:
         return
-    with open(out, "wb") as file:
+    with open(out, "wb", opener=open_untruncated) as file:
         torch.save(value, _PiecewiseFile(file, count))
 
 
