@@ -93,14 +93,13 @@ static rnl_size place_buffers(rnl_running *run, rnl_portion *parts, int members,
     int64_t widest = spec->skip_input ? run->units : spec->input_size;
     if (spec->num_layers > 1 && rnl_layer_input(spec, 1) > widest)
         widest = rnl_layer_input(spec, 1);
-    const int64_t most_rows = parts->rows * run->steps_at_once;
-    run->scratch_nbytes = rnl_scratch_nbytes(rnn, most_rows, widest);
-    run->scratch = rnl_arena_take(&p, members, run->scratch_nbytes, 1);
+    int64_t most_rows = 0;
     for (int k = 0; k < run->num_parts; k++) {
         rnl_portion *const some = &parts[k];
         const int64_t rows = some->rows, at_once = rows * run->steps_at_once;
+        most_rows = at_once > most_rows ? at_once : most_rows;
         some->input = rnl_arena_take(&p, at_once, widest, real);
-        some->sums = rnl_arena_take(&p, at_once, run->units * rnn->slots, real);
+        some->sums = rnl_arena_take(&p, at_once, rnl_sums_row(rnn), real);
         some->states.h[0] = rnl_arena_take(&p, rows, run->state, real);
         some->states.h[1] = rnl_arena_take(&p, rows, run->state, real);
         if (rnl_cell_facts_of(spec->cell)->has_c)
@@ -110,6 +109,8 @@ static rnl_size place_buffers(rnl_running *run, rnl_portion *parts, int members,
         if (rnn->kind == RNL_STEP_GRU_BEFORE)
             some->states.reset = rnl_arena_take(&p, rows, run->units, real);
     }
+    run->scratch_nbytes = rnl_scratch_nbytes(rnn, most_rows, widest);
+    run->scratch = rnl_arena_take(&p, members, run->scratch_nbytes, 1);
     for (int64_t k = 0; k < rnl_min(2, spec->num_layers - 1); k++) {
         const rnl_size steps = rnl_size_mul(rnl_size_of(T), rnl_size_of(N));
         run->between[k] = rnl_arena_take(&p, steps.overflow ? INT64_MAX : steps.n,
@@ -194,7 +195,7 @@ rnl_status rnl_rnn_run(rnl_rnn *rnn, const rnl_rnn_call *call, rnl_error *err)
                        .call = call,
                        .units = rnl_padded(rnn, rnn->blocks),
                        .state = rnl_padded(rnn, rnn->state_blocks),
-                       .steps_at_once = rnl_min(call->T, ROWS_AT_ONCE / call->N + 1)};
+                       .steps_at_once = rnl_min(call->T, (ROWS_AT_ONCE - 1) / call->N + 1)};
     rnl_portion parts[MAX_PARTS];
     const int members = split(&run);
     describe_parts(&run, parts);

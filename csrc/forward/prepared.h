@@ -74,6 +74,13 @@ static inline int64_t rnl_padded(const rnl_rnn *rnn, int64_t blocks)
     return blocks * rnn->kernels->lanes;
 }
 
+/* Elements from row to row of the sums: one cache line more than they need, so that not all rows
+ * are in the same place of a first-level cache where the number of units is a power of two. */
+static inline int64_t rnl_sums_row(const rnl_rnn *rnn)
+{
+    return rnl_padded(rnn, rnn->blocks) * rnn->slots + RNL_ALIGNMENT / rnl_dtype_nbytes(rnn->real);
+}
+
 /* Bytes that one thread's products of so many rows need. */
 static inline int64_t rnl_scratch_nbytes(const rnl_rnn *rnn, int64_t rows, int64_t widest)
 {

@@ -9,7 +9,7 @@ static rnl_product product_of(const rnl_rnn *rnn, const rnl_operand *operand)
                          .slot = {0, 1, 2, 3},
                          .copied = -1,
                          .last = rnn->blocks,
-                         .acc_row = rnl_padded(rnn, rnn->blocks) * rnn->slots};
+                         .acc_row = rnl_sums_row(rnn)};
 }
 
 /* The product with the state, whose sums begin with what they have. */
@@ -31,7 +31,7 @@ static rnl_gates gates_of(const rnl_rnn *rnn, const rnl_weights *weights,
                        .low = rnn->options.clip_low,
                        .high = rnn->options.clip_high,
                        .last = rnn->blocks,
-                       .acc_row = rnl_padded(rnn, rnn->blocks) * rnn->slots,
+                       .acc_row = rnl_sums_row(rnn),
                        .c = buffers->c,
                        .peepholes = weights->peepholes,
                        .state_row = rnl_padded(rnn, rnn->blocks)};

@@ -62,7 +62,7 @@ rnl_size rnl_stepper_place(rnl_stepper *stepper, const rnl_rnn *rnn, rnl_dtype d
                              .state_size = rnl_state_size(spec),
                              .x_nbytes = spec->input_size * rnl_dtype_nbytes(dtype),
                              .y_nbytes = rnl_state_size(spec) * rnl_dtype_nbytes(dtype),
-                             .sums_nbytes = units * rnn->slots * real,
+                             .sums_nbytes = rnl_sums_row(rnn) * real,
                              .at_once = 1};
     if (spec->input_size >= MANY_INPUTS && !spec->skip_input)
         stepper->at_once = STEPS_AT_ONCE;
@@ -70,7 +70,7 @@ rnl_size rnl_stepper_place(rnl_stepper *stepper, const rnl_rnn *rnn, rnl_dtype d
                                                             sizeof *stepper->layers);
     stepper->x = rnl_arena_take(&a, STEPS_AT_ONCE, spec->skip_input ? units : spec->input_size,
                                 real);
-    stepper->sums = rnl_arena_take(&a, STEPS_AT_ONCE, units * rnn->slots, real);
+    stepper->sums = rnl_arena_take(&a, STEPS_AT_ONCE, rnl_sums_row(rnn), real);
     const int64_t inputs = spec->skip_input ? units : spec->input_size;
     char *const scratch = rnl_arena_take(&a, rnl_scratch_nbytes(rnn, STEPS_AT_ONCE, inputs), 1, 1);
     char *const others = rnl_arena_take(&a, units, rnn->slots, real);

@@ -430,7 +430,7 @@ static bool run_steps(share *s, int64_t first, int64_t from, int64_t to)
 {
     const rnl_running *run = s->run;
     rnl_portion *part = s->part;
-    const int64_t sums_row = run->units * run->rnn->slots * rnl_real_nbytes(run);
+    const int64_t sums_row = rnl_sums_row(run->rnn) * rnl_real_nbytes(run);
     const int64_t num_rows = add_inputs(s, from, to, first);
     char *sums = part->sums + (s->direction ? num_rows * sums_row : 0);
     for (int64_t k = 0; k < to - from; k++) {

@@ -157,6 +157,15 @@ static void check_unpacked(const char *form, const rnl_rnn_kernels *kernels, con
     free(back);
 }
 
+/* A call has scratch memory for its widest matrix, which is enough for all others. */
+static void check_scratch(const char *form, const rnl_rnn_kernels *kernels, int64_t rows, int64_t K)
+{
+    const int64_t wider = K + random_below(1000);
+    CHECK(kernels->scratch(rows, K) <= kernels->scratch(rows, wider),
+          "%s: %" PRId64 " rows need more for K %" PRId64 " than for %" PRId64, form, rows, K,
+          wider);
+}
+
 static void check_form(const char *form, const rnl_rnn_kernels *kernels)
 {
     for (int turn = check_turns(TURNS); turn > 0; turn--) {
@@ -164,15 +173,12 @@ static void check_form(const char *form, const rnl_rnn_kernels *kernels)
         const int64_t pairs = (p.of.K - 1) / kernels->pair + 1;
         uint16_t *const panel = malloc((size_t)(p.blocks * p.of.gates * pairs * p.lanes) * 4);
         float *const right = malloc((size_t)p.num_accs * sizeof *right);
-        const int64_t scratch = kernels->scratch(p.job.rows, p.of.K);
-        p.job.scratch = malloc((size_t)scratch);
-        CHECK(scratch <= kernels->scratch(p.job.rows, p.of.K + random_below(1000)),
-              "%s: %" PRId64 " rows of K %" PRId64 " need more scratch than wider ones", form,
-              p.job.rows, p.of.K);
+        p.job.scratch = malloc((size_t)kernels->scratch(p.job.rows, p.of.K));
         if (!panel || !right || !p.job.scratch)
             abort();
         memcpy(right, p.acc, (size_t)p.num_accs * sizeof *right);
         slow(&p, right);
+        check_scratch(form, kernels, 1 + random_below(300), 1 + random_below(3000));
         kernels->pack(&p.of, panel);
         check_unpacked(form, kernels, &p, panel);
         p.job.of = &p.of;
