@@ -41,6 +41,7 @@ FORWARD = json.loads((RESULTS / "forward.json").read_text())
 SPECIAL = json.loads((RESULTS / "forward_special.json").read_text())
 REALTIME = json.loads((RESULTS / "realtime.json").read_text())
 INT8 = json.loads((RESULTS / "int8.json").read_text())
+BATCHES = json.loads((RESULTS / "batches.json").read_text())
 GPU = next((json.loads(path.read_text()) for path in sorted(RESULTS.glob("gpu-*.json"))[::-1]), {})
 MARKED = re.compile(r"(<!-- (table|program): (\S+) -->\n).*?(<!-- end of \2 -->)", re.DOTALL)
 
@@ -251,6 +252,19 @@ def int8_speeds():
     return markdown(head, rows)
 
 
+def batches_on():
+    return about(BATCHES)
+
+
+def batches():
+    """What the best tier of that machine reaches, and its peers."""
+    rows = [r for r in BATCHES["rows"] if r["tier"] == BATCHES["about"]["tier"]]
+    names = list(rows[0]["GFLOP/s"])
+    cells = [[*map(str, r["case"][::2]), *(f"{r['GFLOP/s'][name]:.0f} ({r['of the FMA peak'][name]:.0%})"
+                                           for name in names)] for r in rows]  # fmt: skip
+    return markdown(["N", "I = H", *names], cells)
+
+
 NOT_MEASURED = "Not measured yet: no machine with a GPU was available.\n"
 
 
@@ -308,6 +322,8 @@ def in_short(answer):
 
 
 TABLES = {
+    "batches_on": batches_on,
+    "batches": batches,
     "gpu_on": gpu_on,
     "gpu_speeds": gpu_speeds,
     "gpu_goals": gpu_goals,
