@@ -260,8 +260,11 @@ def batches():
     """What the best tier of that machine reaches, and its peers."""
     rows = [r for r in BATCHES["rows"] if r["tier"] == BATCHES["about"]["tier"]]
     names = list(rows[0]["GFLOP/s"])
-    cells = [[*map(str, r["case"][::2]), *(f"{r['GFLOP/s'][name]:.0f} ({r['of the FMA peak'][name]:.0%})"
-                                           for name in names)] for r in rows]  # fmt: skip
+
+    def cell(row, name):
+        return f"{row['GFLOP/s'][name]:.0f} ({row['of the FMA peak'][name]:.0%})"
+
+    cells = [[*map(str, r["case"][::2]), *(cell(r, name) for name in names)] for r in rows]
     return markdown(["N", "I = H", *names], cells)
 
 
