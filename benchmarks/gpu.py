@@ -1,13 +1,11 @@
 """Run all measurements of rnnlayout that need a GPU.
 
-    python benchmarks/gpu.py --minutes 10 --out DIR     what matters first, in ten minutes
-    python benchmarks/gpu.py --all --out DIR            all of it
-    python benchmarks/gpu.py --join DIR                 the results again, without a GPU
+    python benchmarks/gpu.py --out DIR      all of it, three minutes on an H200
+    python benchmarks/gpu.py --join DIR     the results again, without a GPU
 
-The order is doctor, and one call of every cell; the speed of the eight shapes that matter most,
-against raw cuDNN and torch (gpu_speed.py); facts: our assumptions about cuDNN (gpu_facts.py);
-the quick form of parity: a comparison with the recurrence and with torch's cuDNN (gpu_parity.py);
-then the full forms of speed and parity.
+The order is doctor, and one call of every cell; facts: our assumptions about cuDNN (gpu_facts.py);
+parity: a comparison with the recurrence and with torch's cuDNN (gpu_parity.py); speed, against raw
+cuDNN and torch (gpu_speed.py).
 
 A process for each peer runs the cases (gpu_rows.py). Each result is appended to DIR/rows.jsonl at
 once. A case that dies, or is over its time limit, is a row that says so. The same command again,
@@ -104,13 +102,10 @@ def cases(found, cudnn):
     libraries = (str(Path(cudnn["path"]).parent), *filter(None, [cudnn["cublas"]]))
     torch = ["torch"] * bool(found["torch"])
     made = [Case(("forward", cell)) for cell in gpu_parity.CELLS]
-    for form in ("quick", "full"):
-        made += [Case(("speed", form, case, peer), peer=peer)
-                 for case in gpu_speed.CASES[form] for peer in ["cuDNN", *torch]]  # fmt: skip
-        if form == "quick":
-            made += [Case(("fact", name), libraries) for name in gpu_facts.FACTS]
-        made += [Case(("parity", form, case, peer), peer=peer)
-                 for case in gpu_parity.CASES[form] for peer in ["alone", *torch]]  # fmt: skip
+    made += [Case(("fact", name), libraries) for name in gpu_facts.FACTS]
+    for what, cases, first in (("parity", gpu_parity.SPECS, "alone"),
+                               ("speed", gpu_speed.CASES, "cuDNN")):  # fmt: skip
+        made += [Case((what, case, peer), peer=peer) for case in cases for peer in [first, *torch]]
     return made
 
 
@@ -235,11 +230,10 @@ def measure(args, parser):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--all", action="store_true", help="run all cases")
     parser.add_argument("--minutes", type=float, default=math.inf,
                         help="run the cases in their order for this time")  # fmt: skip
     parser.add_argument("--only", nargs="+", metavar="NAME",
-                        help="run the cases of these names, such as 'fact *'")  # fmt: skip
+                        help="run only the cases of these names, such as 'fact *'")  # fmt: skip
     parser.add_argument("--join", type=Path, metavar="DIR",
                         help="make the results of rows.jsonl, without a GPU")  # fmt: skip
     parser.add_argument("--out", type=Path, metavar="DIR", help="folder of the results")
@@ -255,8 +249,8 @@ def main():
         if "about" not in rows.known:
             parser.error(f"--join {args.join}: no rows.jsonl of this command is there")
         return write(args.join, rows.known["about"]["found"], rows)
-    if args.out is None or not (args.all or args.only or args.minutes < math.inf):
-        parser.error("--out, and --all, --only or --minutes are needed")
+    if args.out is None:
+        parser.error("--out or --join is needed")
     if args.fakes:
         return on_fakes([word for word in sys.argv[1:] if word != "--fakes"])
     return measure(args, parser)

@@ -42,22 +42,15 @@ def name_of(spec):
 
 
 SPECS = {name_of(spec): spec for spec in specs()}
-CASES = {"quick": list(SPECS), "full": list(SPECS)}
 LENGTHS = [None, [9, 3, 1, 6, 9, 9, 2, 5], [4, 0, 2, 9, 1, 0, 0, 3], [3] * 8]
 
 
-FORMS = list(itertools.product(LENGTHS, (False, True)))
-
-
-def problems(form, case):
-    """Yield (Problem, batch_first, whether results are written into given arrays): quick with one
-    kind of lengths, full with all others."""
+def problems(case):
+    """Yield (Problem, batch_first, whether results are written into given arrays)."""
     k = list(SPECS).index(case)
-    for j, (lengths, batch_first) in enumerate(FORMS):
-        if (form == "quick") == (j == k % len(FORMS)):
-            rng = np.random.default_rng(k)
-            problem = Problem(SPECS[case], rng, T=9, N=8, lengths=lengths)
-            yield problem, batch_first, (j + k // 2) % 2
+    for j, (lengths, batch_first) in enumerate(itertools.product(LENGTHS, (False, True))):
+        problem = Problem(SPECS[case], np.random.default_rng(k), T=9, N=8, lengths=lengths)
+        yield problem, batch_first, (j + k // 2) % 2
 
 
 def title(problem, batch_first):
@@ -222,14 +215,14 @@ def with_arrays(found, problem, batch_first, into, places):
             found.add(f"{who}, steps", problem, False, ours_in_steps, arrays)
 
 
-def parity(form, case, beside):
-    """Return the verdicts of a case. form: quick or full; beside: "torch" or "alone"."""
+def parity(case, beside):
+    """Return the verdicts of a case. beside: "torch" or "alone"."""
     check, found = beside_torch if beside == "torch" else alone, Verdicts()
     if beside == "torch":
         torch_there()  # before the search for cuDNN, so that torch's copy is shared
     if "bfloat16" in case and cudnn.cudnn_report()["version"] < 91300:
         return vars(found) | {"left_out": {"bfloat16": "cuDNN 9.13 is needed for bfloat16"}}
-    for problem, batch_first, into in problems(form, case):
+    for problem, batch_first, into in problems(case):
         check(found, problem, batch_first, into)
     return vars(found)
 

@@ -36,19 +36,18 @@ DEEPBENCH = [
     ("gru", 375, 1, 2048), ("gru", 375, 1, 2560), ("rnn_tanh", 50, 16, 1760),
     ("rnn_tanh", 50, 64, 2560),
 ]  # fmt: skip
-# The eight that matter most: steps, and sequences of one and of many.
-QUICK = [
+# Those that matter most: steps, and sequences of one and of many.
+FIRST = [
     ("lstm", 1, 1, 64, 1, "float32"), ("lstm", 1, 1, 256, 1, "float32"),
     ("gru", 1, 1, 128, 1, "float32"), ("lstm", 1, 1, 1024, 1, "float16"),
     ("lstm", 25, 1, 512, 1, "float32"), ("lstm", 25, 16, 512, 1, "float32"),
     ("gru", 150, 4, 256, 1, "float32"), ("lstm", 25, 64, 1024, 1, "float16"),
 ]  # fmt: skip
-CASES = {"quick": QUICK, "full": [
-    case for case in STEPS + [(*case, 1, dtype) for dtype in ("float32", "float16")
-                              for case in DEEPBENCH] if case not in QUICK]}  # fmt: skip
-CASES = {form: {",".join(map(str, case)): case for case in cases} for form, cases in CASES.items()}
+CASES = dict.fromkeys([*FIRST, *STEPS, *((*case, 1, dtype) for dtype in ("float32", "float16")
+                                         for case in DEEPBENCH)])  # fmt: skip
+CASES = {",".join(map(str, case)): case for case in CASES}
 
-ROUNDS = {"quick": 3, "full": 9}
+ROUNDS = 9
 WARM = 0.5  # seconds of work, after which the clocks of an idle GPU have risen
 TURN, MOST_CALLS = 2e3, 20  # microseconds; a GPU's queue holds about a thousand kernels
 # The largest allowed difference between two right results. This only checks that all run the same
@@ -327,11 +326,11 @@ def goals(problem, us):
     return [(what, limit, value, bool(met)) for what, limit, value, met in found]
 
 
-def speed(form, case, beside):
+def speed(case, beside):
     """Return the row of a workload beside "cuDNN" or "torch"."""
-    problem, place = problem_of(CASES[form][case]), Place(beside == "torch")
+    problem, place = problem_of(CASES[case]), Place(beside == "torch")
     jobs, missing, failed = jobs_of(problem, place, PEERS[beside])
-    us = measure(jobs, ROUNDS[form], 1 if place.arrays.place == "driver" else MOST_CALLS)
+    us = measure(jobs, ROUNDS, 1 if place.arrays.place == "driver" else MOST_CALLS)
     return {"case": f"{title(problem)}, {beside}", "us": us, "left_out": missing, "failed": failed,
             "times ours": {name: ratios(them, us["ours"]) for name, them in us.items()
                            if name != "ours"},
