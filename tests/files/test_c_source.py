@@ -68,7 +68,7 @@ T = 60
 
 def random_rnn(name):
     spec = SPECS[name]
-    (flat,) = some.normal_weights(CPU, spec).values()
+    flat = some.normal_weights(CPU, spec)
     bits = flat.view("u2") if spec.dtype == "bfloat16" else flat
     return weights_of(CheckedRNN(spec, CPU, optional_tensors_of(spec), ["weight_space"], [bits],
                                  CONFIGS.get(name, {})))  # fmt: skip
