@@ -7,5 +7,4 @@
     _mm256_storeu_si256((void *)(to), (__m256i)_mm512_cvtneps_pbh(_mm512_loadu_ps(from)))
 #define TILES_OF_CPU
 #define TILES(name) rnl_##name##_amx
-#define PACK(from, panel) rnl_rnn_avx512[RNL_BFLOAT16].pack(from, panel)
 #include "kernels/rnn_amx.inc"

@@ -15,9 +15,4 @@ typedef float vecf __attribute__((vector_size(VECTOR_BYTES)));
     for (int lane = 0; lane < LANES_F; lane++)                                                     \
     (to)[lane] = rounded((from)[lane])
 #define TILES(name) rnl_##name##_amx_in_c
-#if defined(__x86_64__)
-#define PACK(from, panel) rnl_rnn_avx2[RNL_BFLOAT16].pack(from, panel)
-#else
-#define PACK(from, panel) rnl_rnn_neon[RNL_BFLOAT16].pack(from, panel)
-#endif
 #include "kernels/rnn_amx.inc"

@@ -9,5 +9,6 @@ const rnl_rnn_kernels rnl_rnn_avx512vnni[RNL_NUM_RNN_KERNELS] = KERNELS(
     rnl_product_avx512vnni, BY_VECTORS(product_rounded));
 const rnl_rnn_kernels rnl_rnn_avx512bf16[RNL_NUM_RNN_KERNELS] = KERNELS(
     rnl_product_avx512vnni, BY_VECTORS(rnl_product_avx512bf16));
+DEFINE_PACK_TILES(amx)
 const rnl_rnn_kernels rnl_rnn_amx[RNL_NUM_RNN_KERNELS] = KERNELS(rnl_product_avx512vnni,
                                                                  BY_TILES(amx));

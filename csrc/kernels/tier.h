@@ -9,7 +9,7 @@ enum { RNL_ROWS_OF_TILES = 256 }; /* rnl_rnn_kernels.rows where tile registers m
 
 /* The kernels of RNL_ROUNDED by tile registers (kernels/rnn_amx.inc). */
 #define RNL_DECLARE_TILES(tier)                                                                    \
-    void rnl_pack_##tier(const rnl_matrices *from, void *panel);                                   \
+    void rnl_arrange_##tier(const rnl_matrices *of, void *panel);                                  \
     void rnl_unpack_##tier(const rnl_matrices *of, const void *panel, int gate, void *to);         \
     int64_t rnl_scratch_##tier(int64_t rows, int64_t K);                                           \
     void rnl_product_##tier(const rnl_product *job);
