@@ -393,8 +393,7 @@ RIGHT, SAME = {"right": True}, {"same": True}
 # A question, and what we assume of its answer.
 FACTS = {question.__name__: (question, expected) for question, expected in [
     (growing_lengths, RIGHT), (curves_of_small_h, RIGHT), (more_than_2_31_elements, RIGHT),
-    (no_first_state, SAME),
-    (at_any_element, SAME), (default_streams, RIGHT),
+    (no_first_state, SAME), (at_any_element, SAME), (default_streams, RIGHT),
     (stream_destroyed_before_the_next_call, RIGHT),
     (beside_torch, {"one_context": True, "eager": True}), (capture, SAME),
     (first_call_in_a_capture, {}), (capture_while_this_thread_frees, SAME),

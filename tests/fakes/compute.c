@@ -193,7 +193,7 @@ void fake_compute(const struct forward *f)
     const int has_bR = biased && rnn->bias != RNL_CUDNN_RNN_SINGLE_INP_BIAS;
     for (int64_t l = 0; l < rnn->layers; l++) {
         const int64_t width = width_of(rnn, l);
-        /* past the end y is zero, or what it was if there is no fill */
+        /* past the end y is zero, or, without a fill, what it was */
         const int keeps = l + 1 == rnn->layers && !f->y_data.has_fill;
         double *y = read_all(keeps ? f->y : 0, rows * D * P, rnn->type);
         for (int64_t d = 0; d < D; d++) {

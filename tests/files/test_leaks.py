@@ -108,7 +108,7 @@ def keras_with_only_a_refused_layer(path):
     (onnx_with_a_refused_node, ".onnx", 2), (keras_with_only_a_refused_layer, ".keras", 1),
 ])  # fmt: skip
 def test_a_refused_rnn_keeps_nothing_in_memory(write, suffix, rnns, tmp_path):
-    """An error that is kept, or raised if there is no other RNN, must not keep its frames."""
+    """An error that is kept, or raised if no other RNN exists, must not keep its frames."""
     path = tmp_path / f"model{suffix}"
     write(path)
 

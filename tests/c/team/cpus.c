@@ -162,7 +162,7 @@ void check_moves(void)
     CHECK(CPU_COUNT(&moved_to[1]) == 6 && CPU_ISSET(3, &moved_to[1]), "it may come back");
     other = &one;
     atomic_store(&shared_cpu, 0);
-    CHECK(moves_from(0) == 1, "there is no other CPU");
+    CHECK(moves_from(0) == 1, "no other CPU exists");
     other = NULL;
     rnl_set_num_threads(2);
     moves = 0;
