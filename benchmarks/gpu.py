@@ -1,17 +1,17 @@
 """Run all measurements of rnnlayout that need a GPU.
 
-    python benchmarks/gpu.py --out DIR      all of it, three minutes on an H200
+    python benchmarks/gpu.py --out DIR      all of it, three minutes on an H100
     python benchmarks/gpu.py --join DIR     the results again, without a GPU
 
-The order is doctor, and one call of every cell; facts: our assumptions about cuDNN (gpu_facts.py);
-parity: a comparison with the recurrence and with torch's cuDNN (gpu_parity.py); speed, against raw
-cuDNN and torch (gpu_speed.py).
+The order is doctor; a call of every cell, and questions on what cuDNN does (gpu_facts.py); parity,
+a comparison with the recurrence and with torch's cuDNN (gpu_parity.py); speed, against raw cuDNN
+and torch (gpu_speed.py).
 
-A process for each peer runs the cases (gpu_rows.py). Each result is appended to DIR/rows.jsonl at
-once. A case that dies, or is over its time limit, is a row that says so. The same command again,
-also after a kill, runs the cases that have no result yet. At its end the command writes
-DIR/gpu-DATE.json, and if DIR is benchmarks/results, the page on performance; --join does the same
-with the rows of a command that was killed.
+Two processes run the cases, one without torch and one beside it. They append a row to
+DIR/rows.jsonl when a case begins, and when it has its answer. A case that ends its process, or is
+over its time limit, loses its own answer only: another process runs the rest. The same command
+again, also after a kill, runs the cases without an answer. At its end the command writes
+DIR/gpu-DATE.json, and if DIR is benchmarks/results, the page on performance.
 
 Needs rnnlayout[bf16] installed, and of the source tree only the folders benchmarks, csrc, tests and
 tools. torch is used if it is installed. Without a C compiler raw cuDNN is left out, unless the
@@ -19,14 +19,14 @@ variable RAW_CUDNN names the library that another machine has made of it:
 
     cc -O2 -shared -fPIC -I csrc benchmarks/raw_cudnn.c -ldl -o raw_cudnn.so
 
-The exit code is 1 if a result was wrong or a case failed, 5 if no GPU can be used.
+The exit code is 1 if a result of rnnlayout was wrong, an answer was not what it assumes or a case
+failed, 5 if no GPU can be used.
 """
 
 import argparse
 import ctypes
 import datetime
 import json
-import math
 import os
 import platform
 import signal
@@ -34,30 +34,20 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from fnmatch import fnmatch
 from importlib import import_module, metadata
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tools"))
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE.parent / "tests"), str(HERE.parent / "tools")]
 
-import gpu_floor
-from gpu_rows import Case, Rows
-
+RESULTS = HERE / "results"
 # What a case calls, by its first word: a module is imported only in the process that needs it.
 CALLS = {"forward": "gpu_parity", "fact": "gpu_facts", "parity": "gpu_parity",
          "speed": "gpu_speed"}  # fmt: skip
 PR_SET_PDEATHSIG = 1  # sys/prctl.h
-RESULTS = Path(__file__).resolve().parent / "results"
 DOCTOR = 120  # seconds; it has a time limit for each GPU too
-
-
-def answer(what, *words):
-    """Run one case, in this process."""
-    return getattr(import_module(CALLS[what]), what)(*words)
-
-
-# --------------------------------------------------------------------------------------- the cases
 
 
 def doctor():
@@ -93,61 +83,108 @@ def about(report):
     }
 
 
-def cases(found, cudnn):
-    """Return all cases in order. found: as about() returns it; cudnn: as doctor reports it."""
+# ----------------------------------------------------------------------------- cases and their rows
+
+
+def cases(torch):
+    """Return the cases in their order, a list for each process. torch: whether it is installed."""
     import gpu_facts
     import gpu_parity
     import gpu_speed
 
-    libraries = (str(Path(cudnn["path"]).parent), *filter(None, [cudnn["cublas"]]))
-    torch = ["torch"] * bool(found["torch"])
-    made = [Case(("forward", cell)) for cell in gpu_parity.CELLS]
-    made += [Case(("fact", name), libraries) for name in gpu_facts.FACTS]
-    for what, cases, first in (("parity", gpu_parity.SPECS, "alone"),
-                               ("speed", gpu_speed.CASES, "cuDNN")):  # fmt: skip
-        made += [Case((what, case, peer), peer=peer) for case in cases for peer in [first, *torch]]
-    return made
+    alone = [f"forward {cell}" for cell in gpu_parity.CELLS]
+    alone += [f"fact {name}" for name in gpu_facts.FACTS]
+    alone += [f"parity {case} alone" for case in gpu_parity.SPECS]
+    beside = [f"parity {case} torch" for case in gpu_parity.SPECS] if torch else []
+    return [alone, beside + [f"speed {case}" for case in gpu_speed.CASES]]
+
+
+def add(path, row):
+    """Append a row. It begins a line, whatever a killed process has left there."""
+    with path.open("a") as file:
+        file.write(f"\n{json.dumps(row)}")
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def read(path):
+    """Return {case: its last row}."""
+    known = {}
+    for line in path.read_text().splitlines() if path.exists() else ():
+        with suppress(ValueError):  # a line that was cut off
+            row = json.loads(line)
+            known[row["case"]] = row
+    return known
+
+
+def serve(path, limit):
+    """Run the cases that stdin names, in this process."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # end with the command
+    for case in sys.stdin.read().splitlines():
+        add(path, {"case": case, "failed": "its process was ended"})
+        signal.alarm(limit)  # which ends a process that hangs in a library, too
+        began = time.monotonic()
+        what, *words = case.split()
+        found = getattr(import_module(CALLS[what]), what)(*words)
+        seconds = round(time.monotonic() - began, 1)
+        add(path, {"case": case, "seconds": seconds, "found": found})
+        print(f"{case}, {seconds} s: {json.dumps(found)[:160]}", flush=True)
+    os._exit(0)  # a framework may take seconds to end
+
+
+def fill(path, chosen, limit):
+    """Run cases in one process after the other, until each was tried."""
+    left = [case for case in chosen if "found" not in read(path).get(case, {})]
+    while left:
+        command = [sys.executable, __file__, "--serve", path, "--limit", str(limit)]
+        with tempfile.TemporaryFile("w+", errors="replace") as errors:
+            done = subprocess.run(command, input="\n".join(left), text=True, stderr=errors,
+                                  check=False)  # fmt: skip
+            errors.seek(0)
+            said = ([line for line in errors.read().splitlines() if line] or [""])[-1][-300:]
+        known = read(path)
+        # it has tried those before the one that ended it
+        ended = next((case for case in left if "found" not in known.get(case, {})), None)
+        if ended is None:
+            return
+        late = done.returncode == -signal.SIGALRM
+        why = f"no answer within {limit} seconds" if late else f"exit code {done.returncode}"
+        add(path, {"case": ended, "failed": why, "said": said})
+        print(f"FAILED {ended}: {why}: {said}", flush=True)
+        left = left[left.index(ended) + 1 :]
 
 
 # ------------------------------------------------------------------------------------- the results
 
 
-def joined(found, rows):
+def joined(rows):
     """Return {"about", "facts", "parity", "speed", "failed"} of the rows."""
-    import gpu_facts
     import gpu_parity
 
-    kinds, failed = {what: {} for what in CALLS}, {}
-    for name, row in rows.items():
-        what, _, rest = name.partition(" ")
+    kinds, failed = {what: {} for what in ("about", *CALLS)}, {}
+    for case, row in rows.items():
+        what, _, rest = case.partition(" ")
         if "found" in row:
             kinds[what][rest] = row["found"]
-        elif what == "fact":  # that a question kills its process is an answer
-            died = {"died": row["failed"], "said": row["said"]}
-            kinds[what][rest] = gpu_facts.compared(rest, died)
         else:
-            failed[name] = f"{row['failed']}: {row['said']}"
-    verdicts = gpu_parity.joined([*kinds["forward"].values(), *kinds["parity"].values()])
+            failed[case] = f"{row['failed']}: {row.get('said', '')}"
     speed = list(kinds["speed"].values())
     failed |= {f"{row['case']}: {name}": why
                for row in speed for name, why in row["failed"].items()}  # fmt: skip
-    return {"about": found, "facts": kinds["fact"], "parity": verdicts, "speed": speed,
-            "failed": failed}  # fmt: skip
+    parity = gpu_parity.joined([*kinds["forward"].values(), *kinds["parity"].values()])
+    return {"about": kinds["about"][""], "facts": kinds["fact"], "parity": parity,
+            "speed": speed, "failed": failed}  # fmt: skip
 
 
-def show(row):
-    said = json.dumps(row["found"]) if "found" in row else f"FAILED, {row['failed']}: {row['said']}"
-    print(f"{row['case']}, {row['seconds']} s: {said[:160]}", flush=True)
-
-
-def summary(results):
-    news = [name for name, f in results["facts"].items() if f["as_expected"] is False]
-    print(f"{len(results['facts'])} facts; not as expected: {', '.join(news) or 'none'}")
-    goals = [(row["case"], *goal) for row in results["speed"] for goal in row["goals"]]
-    missed = [goal for goal in goals if not goal[-1]]
-    for case, what, limit, value, _ in missed:
-        print(f"MISSED {case}: {what}, {limit}: {value}")
-    print(f"{len(goals) - len(missed)} goals met, {len(missed)} missed")
+def write(folder):
+    """Write and print the results of the rows; return the exit code."""
+    results = joined(read(folder / "rows.jsonl"))
+    to = folder / f"gpu-{results['about']['date']}.json"
+    to.write_text(json.dumps(results, indent=1) + "\n")
+    wrong = [name for name, answer in results["facts"].items() if answer.get("right") is False]
+    print(
+        f"{len(results['facts'])} questions answered; not as expected: {', '.join(wrong) or 'none'}"
+    )
     verdicts = results["parity"]
     left_out = [verdicts["left_out"], *(row["left_out"] for row in results["speed"])]
     for name, why in {name: why for some in left_out for name, why in some.items()}.items():
@@ -155,105 +192,59 @@ def summary(results):
     for who, what, why in verdicts["failures"]:
         print(f"WRONG {who}: {what}: {why}")
     print(f"{verdicts['checked']} results checked, {len(verdicts['failures'])} wrong")
-    for name, why in results["failed"].items():
-        print(f"FAILED {name}: {why}")
-
-
-def write(folder, found, rows):
-    """Write the results of the rows; return the exit code."""
-    results = joined(found, {name: row for name, row in rows.known.items() if name != "about"})
-    to = folder / f"gpu-{found['date']}.json"
-    to.write_text(json.dumps(results, indent=1) + "\n")
-    summary(results)
+    for case, why in results["failed"].items():
+        print(f"FAILED {case}: {why}")
     print(f"written: {to}")
     if folder.resolve() == RESULTS:
-        subprocess.run([sys.executable, RESULTS.parents[1] / "tools/tables.py", "--write"])
-    return 1 if results["failed"] or results["parity"]["failures"] else 0
+        subprocess.run([sys.executable, HERE.parent / "tools/tables.py", "--write"], check=True)
+    wrong += [who for who, *_ in verdicts["failures"] if not who.startswith("torch")]
+    return 1 if results["failed"] or wrong else 0
 
 
 # ------------------------------------------------------------------------------------- the command
 
 
-def serve(file):
-    """Run the cases that the command sends, each with a line of JSON, until it ends."""
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # end with the command
-    answers = os.fdopen(file, "w")
-    for line in sys.stdin:
-        print(json.dumps(answer(*json.loads(line))), file=answers, flush=True)
-    os._exit(0)  # a framework may take seconds to end
-
-
-def on_fakes(arguments):
-    """Run the same command with the fakes of tests/fakes instead of a driver and cuDNN."""
-    from fakes.build import Fakes
-
-    with tempfile.TemporaryDirectory() as folder:
-        environment = Fakes(Path(folder)).environment()
-        command = [sys.executable, __file__, *arguments]
-        return subprocess.run(command, env=environment, check=False).returncode
-
-
-def same_machine(rows, found):
-    """Add a row on the machine, or exit if the rows are from another one."""
-    known = rows.known.get("about", {}).get("found", found)
-    other = [what for what in ("GPU", "driver runs CUDA", "cuDNN", "rnnlayout")
-             if known[what] != found[what]]  # fmt: skip
-    if other:
-        was = ", ".join(f"{what} {known[what]}, not {found[what]}" for what in other)
-        sys.exit(f"{rows.path} has results of {was}: give another folder to --out")
-    rows.add({"case": "about", "found": found})
-
-
-def measure(args, parser):
-    """Run the cases that are asked for."""
-    until = time.monotonic() + 60 * args.minutes
+def measure(folder, only, limit):
+    """Run the cases that are asked for; return the exit code."""
     report = doctor()
     if report is None:
         return 5
-    args.out.mkdir(parents=True, exist_ok=True)
-    found, rows = about(report), Rows(args.out / "rows.jsonl")
-    same_machine(rows, found)
-    chosen = cases(found, report["gpu"]["cudnn"])
-    if args.only:
-        chosen = [case for case in chosen if any(fnmatch(case.name, name) for name in args.only)]
-    if not chosen:
-        parser.error(
-            f"--only {' '.join(args.only)}: no such case; names begin with {', '.join(CALLS)}"
-        )
-    with tempfile.TemporaryDirectory() as folder:
+    folder.mkdir(parents=True, exist_ok=True)
+    found, path = about(report), folder / "rows.jsonl"
+    known = read(path).get("about", {}).get("found", found)
+    for what in ("GPU", "driver runs CUDA", "cuDNN", "rnnlayout"):
+        if known[what] != found[what]:
+            sys.exit(f"{path} has results of {what} {known[what]}, not {found[what]}: give another "
+                     "folder to --out")  # fmt: skip
+    add(path, {"case": "about", "found": found})
+    with tempfile.TemporaryDirectory() as built:
         if "RAW_CUDNN" not in os.environ:
-            os.environ["RAW_CUDNN"] = gpu_floor.build(folder)
-        if left := rows.fill(chosen, args.limit, until, show):
-            print(f"time is up: {left} of {len(chosen)} cases are left; the same command goes on")
-    return write(args.out, found, rows)
+            os.environ["RAW_CUDNN"] = import_module("gpu_speed").build_raw(built)
+        for some in cases(found["torch"]):
+            fill(path, [case for case in some if any(fnmatch(case, o) for o in only)], limit)
+    return write(folder)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--minutes", type=float, default=math.inf,
-                        help="run the cases in their order for this time")  # fmt: skip
-    parser.add_argument("--only", nargs="+", metavar="NAME",
+    parser.add_argument("--out", type=Path, metavar="DIR", help="folder of the results")
+    parser.add_argument("--only", nargs="+", metavar="NAME", default=["*"],
                         help="run only the cases of these names, such as 'fact *'")  # fmt: skip
     parser.add_argument("--join", type=Path, metavar="DIR",
                         help="make the results of rows.jsonl, without a GPU")  # fmt: skip
-    parser.add_argument("--out", type=Path, metavar="DIR", help="folder of the results")
-    parser.add_argument("--limit", type=float, default=120, metavar="SECONDS",
+    parser.add_argument("--limit", type=int, default=120, metavar="SECONDS",
                         help="time limit of a case (default: 120)")  # fmt: skip
-    parser.add_argument("--fakes", action="store_true", help=argparse.SUPPRESS)
-    parser.add_argument("--serve", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--serve", type=Path, help=argparse.SUPPRESS)
     args = parser.parse_args()
-    if args.serve is not None:
-        return serve(args.serve)
-    if args.join:
-        rows = Rows(args.join / "rows.jsonl")
-        if "about" not in rows.known:
-            parser.error(f"--join {args.join}: no rows.jsonl of this command is there")
-        return write(args.join, rows.known["about"]["found"], rows)
-    if args.out is None:
+    if args.serve:
+        return serve(args.serve, args.limit)
+    if args.out:
+        return measure(args.out, args.only, args.limit)
+    if not args.join:
         parser.error("--out or --join is needed")
-    if args.fakes:
-        return on_fakes([word for word in sys.argv[1:] if word != "--fakes"])
-    return measure(args, parser)
+    if "about" not in read(args.join / "rows.jsonl"):
+        parser.error(f"--join {args.join}: no rows.jsonl of this command is there")
+    return write(args.join)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ the two differ by at most twice the bound.
 """
 
 import itertools
+from functools import partial
 
 import numpy as np
 from gpu_device import Arrays, torch_module, torch_there
@@ -45,19 +46,6 @@ SPECS = {name_of(spec): spec for spec in specs()}
 LENGTHS = [None, [9, 3, 1, 6, 9, 9, 2, 5], [4, 0, 2, 9, 1, 0, 0, 3], [3] * 8]
 
 
-def problems(case):
-    """Yield (Problem, batch_first, whether results are written into given arrays)."""
-    k = list(SPECS).index(case)
-    for j, (lengths, batch_first) in enumerate(itertools.product(LENGTHS, (False, True))):
-        problem = Problem(SPECS[case], np.random.default_rng(k), T=9, N=8, lengths=lengths)
-        yield problem, batch_first, (j + k // 2) % 2
-
-
-def title(problem, batch_first):
-    shape = "" if is_full(problem) else f", lengths {problem.lengths.tolist()}"
-    return f"{problem.spec}{shape}{', batch first' if batch_first else ''}"
-
-
 def is_full(problem):
     return (problem.lengths == problem.T).all()
 
@@ -65,6 +53,7 @@ def is_full(problem):
 # tanh in cuDNN's algorithm for small H is within 2**-17 (the fact curves_of_small_h measures it);
 # the reference allows a curve as many units.
 SMALL_H = 2.0**-17 / CURVE
+TF32 = 2.0**-10  # both operands of a product are rounded to 10 bits
 
 
 def unit(problem, algo="auto"):
@@ -77,55 +66,37 @@ def unit(problem, algo="auto"):
     return max(FLOAT32, STORED[spec.dtype][0], curves)
 
 
+# --------------------------------------------------------------------------------------------- runs
+
+
 def turned(array, batch_first):
     return np.ascontiguousarray(array.swapaxes(0, 1)) if batch_first else array
 
 
-TF32 = 2.0**-10  # both operands of a product are rounded to 10 bits
-
-
-def variants(problem):
-    """Yield the options to run a problem with besides the default ones, and their unit."""
-    spec = problem.spec
-    if spec.dtype == "float32":
-        yield {"math": "tf32"}, TF32
-    if spec.dtype != "float64" and is_full(problem):
-        yield {"algo": "standard"}, unit(problem, "standard")
-
-
-def run_of(problem, arrays, y, last, batch_first):
+def run_of(problem, arrays, y, last, batch_first=False):
     last = last if problem.spec.cell == "lstm" else [last]
     y = turned(arrays.get(y, problem.dtype), batch_first)
     return Run(y, *(arrays.get(state, problem.dtype) for state in last))
 
 
 def state_of(problem, arrays):
-    states = [arrays.put(problem.hx)]
-    if problem.spec.cell == "lstm":
-        return (*states, arrays.put(problem.cx))
-    return states[0]
+    h = arrays.put(problem.hx)
+    return (h, arrays.put(problem.cx)) if problem.spec.cell == "lstm" else h
 
 
-def results(problem, arrays, batch_first):
-    """Return arrays for out=, h_out= and c_out= of a call."""
-    D, lstm = problem.spec.num_directions, problem.spec.cell == "lstm"
-    shape = (problem.T, problem.N, problem.width * D)
-    shape = (shape[1], shape[0], shape[2]) if batch_first else shape
-    made = {"out": np.full(shape, 7, problem.dtype), "h_out": problem.hx * 0}
-    made |= {"c_out": problem.cx * 0} if lstm else {}
-    return {name: arrays.put(array) for name, array in made.items()}
-
-
-def ours(problem, batch_first, arrays, into, options=None):
+def ours(problem, arrays, batch_first=False, into=False, **options):
     """Run rnnlayout. into: whether results are written into given arrays."""
-    rnn = rl.RNN(problem.weights, problem.spec, device="cuda", batch_first=batch_first,
-                 **(options or {}))  # fmt: skip
-    x, state = arrays.put(turned(problem.x, batch_first)), state_of(problem, arrays)
-    lengths = None if is_full(problem) else problem.lengths
-    given = results(problem, arrays, batch_first) if into else {}
-    y, last = rnn(x, state, lengths=lengths, **given)
+    rnn = rl.RNN(problem.weights, problem.spec, device="cuda", batch_first=batch_first, **options)
+    x, state = turned(problem.x, batch_first), state_of(problem, arrays)
+    lengths, given = None if is_full(problem) else problem.lengths, {}
     if into:
-        y, *last = (given[name] for name in ("out", "h_out", "c_out") if name in given)
+        width = problem.width * problem.spec.num_directions
+        given = {"out": np.full((*x.shape[:2], width), 7, problem.dtype), "h_out": problem.hx * 0}
+        given |= {"c_out": problem.cx * 0} if problem.spec.cell == "lstm" else {}
+        given = {name: arrays.put(array) for name, array in given.items()}
+    y, last = rnn(arrays.put(x), state, lengths=lengths, **given)
+    if into:
+        y, *last = given.values()
         last = last if problem.spec.cell == "lstm" else last[0]
     return run_of(problem, arrays, y, last, batch_first)
 
@@ -136,103 +107,88 @@ def ours_in_steps(problem, arrays):
     for x in problem.x:
         y, state = rnn.step(arrays.put(x), state)
         ys.append(arrays.get(y, problem.dtype))
-    run = run_of(problem, arrays, ys[0], state, False)
-    return Run(np.stack(ys), run.h, run.c)
+    return run_of(problem, arrays, np.stack(ys), state)
 
 
-def torch_has(problem):
-    spec = problem.spec
-    return spec.bias in ("double", "none") and not spec.skip_input and problem.lengths.min() > 0
-
-
-def torchs(problem, torch, where):
+def torchs(problem, arrays):
     """Run torch's own module, on its cuDNN."""
-    spec, arrays = problem.spec, Arrays(where, torch)
-    module = torch_module(torch, spec, problem.weights).to(where)
+    torch = arrays.torch
+    module = torch_module(torch, problem.spec, problem.weights).to(arrays.place)
     x, state = arrays.put(np.nan_to_num(problem.x)), state_of(problem, arrays)
-    whole = (problem.lengths == problem.T).all()
-    if not whole:
+    if not is_full(problem):
         x = torch.nn.utils.rnn.pack_padded_sequence(
             x, torch.from_numpy(problem.lengths), enforce_sorted=False
         )
     with torch.inference_mode():
         y, last = module(x, state)
-    if not whole:
+    if not is_full(problem):
         y = torch.nn.utils.rnn.pad_packed_sequence(y, total_length=problem.T)[0]
-    return run_of(problem, arrays, y, last, False)
+    return run_of(problem, arrays, y, last)
+
+
+def runs(problem, beside, batch_first, into):
+    """Yield (who, how to run it, the unit of its arithmetic). beside: "torch" or "alone"."""
+    spec, usual = problem.spec, unit(problem)
+    places = [Arrays("driver"), Arrays("host")]
+    if beside == "torch":
+        torch, where, _ = torch_there()
+        places = [Arrays(where, torch)] if where == "cuda" else []
+        if not batch_first and spec.bias in ("double", "none") and not spec.skip_input \
+                and problem.lengths.min() > 0:  # fmt: skip
+            yield f"torch, {where}", partial(torchs, arrays=Arrays(where, torch)), usual
+    elif spec.dtype != "float64":
+        more = [("math", "tf32", TF32)] * (spec.dtype == "float32")
+        more += [("algo", "standard", unit(problem, "standard"))] * bool(is_full(problem))
+        for name, value, its in more:
+            how = {"arrays": places[0], "batch_first": batch_first, name: value}
+            yield f"ours, {name} {value}", partial(ours, **how), its
+    for arrays in places:
+        who = f"ours, {arrays.place} arrays"
+        yield who, partial(ours, arrays=arrays, batch_first=batch_first, into=into), usual
+        if not (spec.bidirectional or batch_first) and is_full(problem):
+            yield f"{who}, steps", partial(ours_in_steps, arrays=arrays), usual
 
 
 # ----------------------------------------------------------------------------------------- verdicts
 
 
-class Verdicts:
-    """The largest error of each kind, and the results that are out of bounds."""
-
-    def __init__(self):
-        self.worst, self.failures, self.checked = {}, [], 0
-
-    def add(self, who, problem, batch_first, run, *arguments, rounds=None):
-        """Add run(problem, *arguments). An exception is reported as a failure. rounds: the unit of
-        its arithmetic, if it is not that of the dtype."""
-        self.checked += 1
-        try:
-            made = run(problem, *arguments)
-            off = problem.distance(made, unit=rounds or unit(problem))
-        except Exception as why:
-            self.failures.append([who, title(problem, batch_first), f"{type(why).__name__}: {why}"])
-            return
-        if not off <= 1:
-            self.failures.append([who, title(problem, batch_first), f"{off:.3g}"])
-        key = f"{who}, {problem.spec.dtype}"
-        self.worst[key] = max(self.worst.get(key, 0), float(f"{off:.3g}"))
-
-
-def alone(found, problem, batch_first, into):
-    """Check rnnlayout without a framework, in all its variants."""
-    driver, host = Arrays("driver"), Arrays("host")
-    with_arrays(found, problem, batch_first, into, [driver, host])
-    for options, rounds in variants(problem):
-        (name, value), *_ = options.items()
-        found.add(f"ours, {name} {value}", problem, batch_first, ours, batch_first,
-                  driver, False, options, rounds=rounds)  # fmt: skip
-
-
-def beside_torch(found, problem, batch_first, into):
-    """Check rnnlayout with torch's arrays, and torch's own module."""
-    torch, where, _ = torch_there()
-    if where == "cuda":
-        with_arrays(found, problem, batch_first, into, [Arrays(where, torch)])
-    if not batch_first and torch_has(problem):
-        found.add(f"torch, {where}", problem, False, torchs, torch, where)
-
-
-def with_arrays(found, problem, batch_first, into, places):
-    steps = not problem.spec.bidirectional and is_full(problem)
-    for arrays in places:
-        who = f"ours, {arrays.place} arrays"
-        found.add(who, problem, batch_first, ours, batch_first, arrays, into)
-        if steps:
-            found.add(f"{who}, steps", problem, False, ours_in_steps, arrays)
+def verdicts(problems, beside):
+    """Return the largest error of each kind, and the results that are out of bounds or failed."""
+    found = {"worst": {}, "failures": [], "checked": 0}
+    for problem, batch_first, into in problems:
+        what = f"{problem.spec}, lengths {problem.lengths.tolist()}" + ", batch first" * batch_first
+        expected = problem.expected()
+        for who, run, its in runs(problem, beside, batch_first, into):
+            found["checked"] += 1
+            try:
+                off = problem.distance(run(problem), expected, its)
+            except Exception as why:
+                found["failures"].append([who, what, f"{type(why).__name__}: {why}"])
+                continue
+            if not off <= 1:
+                found["failures"].append([who, what, f"{off:.3g}"])
+            key = f"{who}, {problem.spec.dtype}"
+            found["worst"][key] = max(found["worst"].get(key, 0), float(f"{off:.3g}"))
+    return found
 
 
 def parity(case, beside):
-    """Return the verdicts of a case. beside: "torch" or "alone"."""
-    check, found = beside_torch if beside == "torch" else alone, Verdicts()
+    """Return the verdicts of a case."""
     if beside == "torch":
         torch_there()  # before the search for cuDNN, so that torch's copy is shared
     if "bfloat16" in case and cudnn.cudnn_report()["version"] < 91300:
-        return vars(found) | {"left_out": {"bfloat16": "cuDNN 9.13 is needed for bfloat16"}}
-    for problem, batch_first, into in problems(case):
-        check(found, problem, batch_first, into)
-    return vars(found)
+        return verdicts([], beside) | {"left_out": {"bfloat16": "cuDNN 9.13 is needed for it"}}
+    k = list(SPECS).index(case)
+    ways = enumerate(itertools.product(LENGTHS, (False, True)))
+    problems = ((Problem(SPECS[case], np.random.default_rng(k), T=9, N=8, lengths=lengths),
+                 batch_first, (j + k // 2) % 2) for j, (lengths, batch_first) in ways)  # fmt: skip
+    return verdicts(problems, beside)
 
 
 def forward(cell):
-    """Return the verdicts of one small call of a cell, with NumPy arrays."""
-    found, spec = Verdicts(), rl.Spec(cell, 5, 6)
-    problem = Problem(spec, np.random.default_rng(0))
-    found.add("first call", problem, False, ours, False, Arrays("host"), False)
-    return vars(found)
+    """Return the verdicts of one small call of a cell."""
+    problem = Problem(rl.Spec(cell, 5, 6), np.random.default_rng(0))
+    return verdicts([(problem, False, False)], "alone")
 
 
 def joined(parts):

@@ -1,7 +1,6 @@
-"""Time rl.RNN on a GPU against raw cuDNN or torch: cases of gpu.py.
+"""Time rl.RNN on a GPU against raw cuDNN and torch: cases of gpu.py.
 
-A row is a workload beside one of the others, timed in turn in one process, so that each ratio is of
-times from the same process, and a framework that fails loses only its own row. Host time ends when
+A row is a workload, which all run in turn in one process. Host time ends when
 the last of some calls has returned, device time is between two events around the calls, whole time
 includes the wait for their work; each is divided by the number of calls.
 
@@ -11,19 +10,24 @@ array, or None if there is nothing to compare. A peer raises Missing, with the r
 run. All work goes to the legacy stream, whose events measure the device's time.
 """
 
+import ctypes
 import math
+import os
 import statistics
+import subprocess
+import sys
 import time
+from functools import partial
+from pathlib import Path
 
 import numpy as np
 from gpu_device import Arrays, Clock, torch_module, torch_there
-from gpu_floor import Missing, Raw
 from workload import Problem, outputs
 
 import rnnlayout as rl
 from rnnlayout._run import cudnn
 
-# cell, T, N, H, L, dtype; I = H
+HERE = Path(__file__).resolve().parent
 STEPS = [
     (cell, 1, 1, H, 1, "float32") for cell in ("lstm", "gru") for H in (64, 128, 256, 512, 1024)
 ]
@@ -43,6 +47,7 @@ FIRST = [
     ("lstm", 25, 1, 512, 1, "float32"), ("lstm", 25, 16, 512, 1, "float32"),
     ("gru", 150, 4, 256, 1, "float32"), ("lstm", 25, 64, 1024, 1, "float16"),
 ]  # fmt: skip
+# cell, T, N, H, L, dtype; I = H
 CASES = dict.fromkeys([*FIRST, *STEPS, *((*case, 1, dtype) for dtype in ("float32", "float16")
                                          for case in DEEPBENCH)])  # fmt: skip
 CASES = {",".join(map(str, case)): case for case in CASES}
@@ -55,39 +60,22 @@ TURN, MOST_CALLS = 2e3, 20  # microseconds; a GPU's queue holds about a thousand
 APART = {"float32": 1e-3, "float16": 3e-2}
 
 
-def problem_of(case):
-    cell, T, N, H, L, dtype = case
-    return Problem(rl.Spec(cell, H, H, L, dtype=dtype), T, N)
-
-
-def title(problem):
-    spec = problem.spec
-    text = f"{spec.cell} T={problem.T} N={problem.N} H={spec.hidden_size} L={spec.num_layers}"
-    return f"{text} {spec.dtype}"
-
-
-# ----------------------------------------------------------------------------------------- peers
+class Missing(Exception):
+    """The peer cannot run on this machine; the text says why."""
 
 
 class Place:
     """The device and libraries for all peers. torch: may be None; where: torch's device."""
 
-    def __init__(self, with_torch):
-        self.torch, self.where, _ = torch_there() if with_torch else (None, "cpu", None)
+    def __init__(self):
+        self.torch, self.where, self.missing = torch_there()
         self.cudnn, self.clock = cudnn.cudnn_report()["path"], Clock()
         self.arrays = Arrays("cuda" if self.where == "cuda" else "driver", self.torch)
 
-    def timed(self, call):
-        return lambda calls: self.clock.microseconds(call, calls)
-
-    def inference(self, call):
-        """Time a call of torch in inference mode, which is entered once."""
-
-        def job(calls):
-            with self.torch.inference_mode():
-                return self.clock.microseconds(call, calls)
-
-        return job
+    def needs_torch(self):
+        if not self.torch:
+            raise Missing(self.missing)
+        return self.torch, Arrays(self.where, self.torch)
 
 
 def space(problem):
@@ -96,119 +84,139 @@ def space(problem):
                    dtype=problem.spec.dtype)  # fmt: skip
 
 
-def ours(problem, place, into=True, **options):
-    """Prepared once; results written into out=, or new in every call."""
-    flat, put, step = space(problem), place.arrays.put, problem.T == 1
-    rnn = rl.RNN(flat, problem.spec, device="cuda", **options)
-    given = outputs(problem) if into else {}
-    if step and into:
-        given["out"] = given["out"][0]
-    given = {name: put(array.astype(flat.dtype)) for name, array in given.items()}
-    x = put((problem.x[0] if step else problem.x).astype(flat.dtype))
-    parts = [put(part.astype(flat.dtype)) for part in problem.state or ()]
-    state = tuple(parts) if len(parts) == 2 else parts[0] if parts else None
-    run, kept = rnn.step if step else rnn, []
-
-    def call():
-        kept[:] = [run(x, state, **given)[0]]
-
-    return call, lambda: place.arrays.get(kept[0], flat.dtype)
+def inputs(problem, arrays, x):
+    """Return x, and the state as a call takes it."""
+    x, *parts = (arrays.put(a.astype(problem.spec.dtype)) for a in (x, *(problem.state or ())))
+    return x, tuple(parts) if len(parts) == 2 else parts[0] if parts else None
 
 
-def ours_into(problem, place):
-    call, y = ours(problem, place)
-    return place.timed(call), y
+# ------------------------------------------------------------------------------------ raw cuDNN
 
 
-def ours_new(problem, place):
-    call, y = ours(problem, place, into=False)
-    return place.timed(call), y
+def build_raw(folder):
+    """Compile raw_cudnn.c as a library; return its path, or "" with the reason on stderr."""
+    made = Path(folder) / "raw_cudnn.so"
+    flags = ["-std=c11", "-O2", "-shared", "-fPIC", "-I", HERE.parent / "csrc", "-o", made]
+    try:
+        command = [os.environ.get("CC", "cc"), *flags, HERE / "raw_cudnn.c", "-ldl"]
+        subprocess.run(command, check=True)
+    except (OSError, subprocess.CalledProcessError) as why:
+        print(f"raw_cudnn.c: compiling failed: {why}", file=sys.stderr)
+        return ""
+    return str(made)
 
 
-def ours_tf32(problem, place):
-    if problem.spec.dtype != "float32":
-        raise Missing("TF32 is of float32")
-    return place.timed(ours(problem, place, into=False, math="tf32")[0]), lambda: None
+CELL = {"rnn_relu": 0, "rnn_tanh": 1, "lstm": 2, "gru": 3}
+DTYPE = {"float32": 0, "float64": 1, "float16": 2, "bfloat16": 9}
+STANDARD, SMALL_H = 0, 3
 
 
-def ours_captured(problem, place):
-    """In a graph captured by the caller."""
-    call, y = ours(problem, place)
-    return place.timed(torch_graph(place, call)), y
+class Raw:
+    """The job of an RNN in raw_cudnn.c, on the cuDNN that rnnlayout uses: the lower limit."""
+
+    def __init__(self, problem, path, algo):
+        if not os.environ.get("RAW_CUDNN"):
+            raise Missing("raw_cudnn.c was not compiled, and RAW_CUDNN does not name the library")
+        try:
+            self.library = ctypes.CDLL(os.environ["RAW_CUDNN"])
+        except OSError as why:
+            raise Missing(f"RAW_CUDNN: {why}") from None
+        self.library.raw_new.restype = ctypes.c_void_p
+        if self.library.raw_open(os.fsencode(path)):
+            raise Missing("it could not open libcudnn")
+        spec = problem.spec
+        numbers = (CELL[spec.cell], problem.T, problem.N, spec.input_size, spec.hidden_size,
+                   spec.num_layers, spec.num_directions, DTYPE[spec.dtype], algo)  # fmt: skip
+        self.raw = ctypes.c_void_p(self.library.raw_new((ctypes.c_int * 9)(*numbers)))
+        if not self.raw:
+            raise Missing("cuDNN refused it")
+
+    def __del__(self):
+        if getattr(self, "raw", None):
+            self.library.raw_free(self.raw)
+
+    def __call__(self, calls):
+        us = (ctypes.c_double * 3)()
+        if self.library.raw_time(self.raw, calls, us):
+            raise Missing("a call failed")
+        return dict(zip(("host", "device", "whole"), us, strict=True))
 
 
-def raw(problem, place, algo="standard"):
+def raw(problem, place, algo=STANDARD):
     return Raw(problem, place.cudnn, algo), lambda: None
 
 
-def raw_small(problem, place):
-    return raw(problem, place, "small H")
+# ------------------------------------------------------------------------------- ours and torch's
 
 
-def torch_call(problem, place):
-    """Return (a call of the module, y)."""
-    arrays, flat = Arrays(place.where, place.torch), space(problem)
-    module = torch_module(place.torch, problem.spec, flat).to(place.where)
-    x = arrays.put(problem.x.astype(flat.dtype))
-    parts = [arrays.put(part.astype(flat.dtype)) for part in problem.state or ()]
-    state = tuple(parts) if len(parts) == 2 else parts[0] if parts else None
-    kept = []
+def ours(problem, place, into=True, graph=False, arrays=None, **options):
+    """Prepared once. into: whether results are written into out=, or new in every call; graph:
+    whether a call replays a graph that torch has captured; arrays: if not torch's."""
+    if options and problem.spec.dtype != "float32":
+        raise Missing("TF32 is of float32")
+    flat, step, given, kept = space(problem), problem.T == 1, {}, []
+    arrays = arrays or place.arrays
+    rnn = rl.RNN(flat, problem.spec, device="cuda", **options)
+    x, state = inputs(problem, arrays, problem.x[0] if step else problem.x)
+    if into:
+        made = outputs(problem)
+        made["out"] = made["out"][0] if step else made["out"]
+        given = {name: arrays.put(array.astype(flat.dtype)) for name, array in made.items()}
+
+    def call():
+        kept[:] = [(rnn.step if step else rnn)(x, state, **given)[0]]
+
+    job = partial(place.clock.microseconds, torch_graph(place, call) if graph else call)
+    return job, lambda: None if options else arrays.get(kept[0], flat.dtype)
+
+
+def by_torch(problem, place, inference=True, tf32=False, graph=False):
+    """Its results are new in every call. inference: whether it runs in inference mode, which is
+    entered once, or as code that only calls eval(); tf32: whether cuDNN may use it in an RNN, as is
+    torch's own default."""
+    (torch, arrays), kept = place.needs_torch(), []
+    module = torch_module(torch, problem.spec, space(problem)).to(place.where)
+    x, state = inputs(problem, arrays, problem.x)
 
     def call():
         kept[:] = [module(x, state)[0]]
 
     def y():
-        made = arrays.get(kept[0].detach(), flat.dtype)
+        made = arrays.get(kept[0].detach(), space(problem).dtype)
         return made[0] if problem.T == 1 else made
 
-    return call, y
+    run = torch_graph(place, call) if graph else call
 
+    def job(calls):
+        torch.backends.cudnn.allow_tf32 = tf32
+        with torch.inference_mode(inference):
+            return place.clock.microseconds(run, calls)
 
-def by_torch(problem, place):
-    """Its results are new in every call."""
-    call, y = torch_call(problem, place)
-    return place.inference(call), y
-
-
-def by_torch_outside(problem, place):
-    """Outside inference mode, as code that only calls eval() is."""
-    return place.timed(torch_call(problem, place)[0]), lambda: None
-
-
-def by_torch_tf32(problem, place):
-    """With torch's own default: cuDNN may use TF32 in an RNN."""
-    job, switch = by_torch(problem, place)[0], place.torch.backends.cudnn
-
-    def allowed(calls):
-        switch.allow_tf32 = True
-        try:
-            return job(calls)
-        finally:
-            switch.allow_tf32 = False
-
-    return allowed, lambda: None
+    return job, y if not tf32 else lambda: None
 
 
 def by_cell(problem, place):
     """torch's LSTMCell and GRUCell, as a loop of steps calls them."""
-    torch, spec, put = place.torch, problem.spec, Arrays(place.where, place.torch).put
+    (torch, arrays), spec = place.needs_torch(), problem.spec
     kinds = {"lstm": torch.nn.LSTMCell, "gru": torch.nn.GRUCell}
     if problem.T > 1 or spec.num_layers > 1 or spec.cell not in kinds:
         raise Missing("a cell runs a step of one layer")
-    sizes, dtype = (spec.input_size, spec.hidden_size), getattr(torch, spec.dtype)
-    cell = kinds[spec.cell](*sizes, dtype=dtype).to(place.where)
-    states = problem.state or (np.zeros(problem.state_shape),) * 2
-    x, *state = (put(a.astype(spec.dtype)) for a in (problem.x[0], *(part[0] for part in states)))
-    state = tuple(state) if spec.cell == "lstm" else state[0]
-    return place.inference(lambda: cell(x, state)), lambda: None
+    cell = kinds[spec.cell](spec.input_size, spec.hidden_size, dtype=getattr(torch, spec.dtype))
+    cell, (x, state) = cell.to(place.where), inputs(problem, arrays, problem.x[0])
+    state = tuple(part[0] for part in state) if spec.cell == "lstm" else state[0]
+
+    def job(calls):
+        with torch.inference_mode():
+            return place.clock.microseconds(lambda: cell(x, state), calls)
+
+    return job, lambda: None
 
 
 def torch_graph(place, call):
     """Return the replay of a call, captured by torch."""
     if place.where != "cuda":
         raise Missing("torch has no GPU")
-    torch = place.torch
-    side = torch.cuda.Stream()
+    torch, side = place.torch, place.torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.inference_mode(), torch.cuda.stream(side):
         for _ in range(3):
@@ -220,28 +228,20 @@ def torch_graph(place, call):
     return lambda call=call: graph.replay()  # call keeps the memory that the graph uses
 
 
-def by_torch_graph(problem, place):
-    call, y = torch_call(problem, place)
-    return place.timed(torch_graph(place, call)), y
-
-
-# What each row measures in one process, ours first.
 PEERS = {
-    "cuDNN": {"ours": ours_into, "raw cuDNN": raw, "raw cuDNN, small H": raw_small,
-              "ours, new results": ours_new},
-    "torch": {
-        "ours": ours_into,
-        "torch": by_torch,
-        "torch, outside inference mode": by_torch_outside,
-        "torch, TF32": by_torch_tf32,
-        "torch, cell": by_cell,
-        "torch, graph": by_torch_graph,
-        "raw cuDNN": raw,
-        "ours, new results": ours_new,
-        "ours, TF32, new results": ours_tf32,
-        "ours, captured": ours_captured,
-    },
-}  # fmt: skip
+    "ours": ours,
+    "ours, new results": partial(ours, into=False),
+    "ours, TF32, new results": partial(ours, into=False, math="tf32"),
+    "ours, captured": partial(ours, graph=True),
+    "ours, other arrays": partial(ours, arrays=Arrays("driver")),  # each call waits for its work
+    "raw cuDNN": raw,
+    "raw cuDNN, small H": partial(raw, algo=SMALL_H),
+    "torch": by_torch,
+    "torch, outside inference mode": partial(by_torch, inference=False),
+    "torch, TF32": partial(by_torch, tf32=True),
+    "torch, cell": by_cell,
+    "torch, graph": partial(by_torch, graph=True),
+}
 
 
 # ------------------------------------------------------------------------------------------ times
@@ -275,19 +275,14 @@ def check(made, mine, most):
         raise AssertionError(f"it differs from ours by {apart:.2g}")
 
 
-def warm(job):
+def measure(jobs, rounds):
+    """Return {name: {"host": [least, median], ...}}, in microseconds."""
+    calls, times = {}, {name: [] for name in jobs}
     end = time.perf_counter() + WARM
     while time.perf_counter() < end:
-        job(MOST_CALLS)
-
-
-def measure(jobs, rounds, most):
-    """Return {name: {"host": [least, median], ...}}, in microseconds. most: calls in a turn; 1 for
-    calls that wait for their work."""
-    calls, times = {}, {name: [] for name in jobs}
-    warm(jobs["ours"])
+        jobs["ours"](MOST_CALLS)
     for name, job in jobs.items():
-        calls[name] = max(1, min(most, math.ceil(TURN / job(2)["whole"])))
+        calls[name] = max(1, min(MOST_CALLS, math.ceil(TURN / job(2)["whole"])))
     for _ in range(rounds):
         for name, job in jobs.items():
             job(1)  # warm the caches
@@ -297,46 +292,18 @@ def measure(jobs, rounds, most):
 
 
 def summed(values):
-    if values[0] is None:
-        return None
     return [round(min(values), 2), round(statistics.median(values), 2)]
 
 
-# ------------------------------------------------------------------------------------------ goals
-
-SHARE, MICROSECONDS, TIMES = 0.02, 3, 2
-FLOORS = ("raw cuDNN", "raw cuDNN, small H")
-
-
-def goals(problem, us):
-    """Return [(goal, limit, value, met)]; the first three are texts for the table."""
-    found = []
-    mine, torchs = us["ours"], us.get("torch")
-    floors = [us[name]["whole"][1] for name in FLOORS if name in us]
-    if floors:
-        ours, least = mine["whole"][1], min(floors)
-        over = ours - least
-        met = over <= max(MICROSECONDS, SHARE * least)
-        limit = f"at most {SHARE:.0%} or {MICROSECONDS} us"
-        found.append(("over raw cuDNN", limit, f"{over:.1f} us, {over / least:.1%}", met))
-    if torchs and problem.T == 1 and problem.spec.hidden_size <= 256:
-        times = torchs["host"][1] / mine["host"][1]
-        limit = f"at least {TIMES} times faster"
-        found.append(("host time of a step, against torch", limit, f"{times:.2f}", times >= TIMES))
-    return [(what, limit, value, bool(met)) for what, limit, value, met in found]
-
-
-def speed(case, beside):
-    """Return the row of a workload beside "cuDNN" or "torch"."""
-    problem, place = problem_of(CASES[case]), Place(beside == "torch")
-    jobs, missing, failed = jobs_of(problem, place, PEERS[beside])
-    us = measure(jobs, ROUNDS, 1 if place.arrays.place == "driver" else MOST_CALLS)
-    return {"case": f"{title(problem)}, {beside}", "us": us, "left_out": missing, "failed": failed,
-            "times ours": {name: ratios(them, us["ours"]) for name, them in us.items()
-                           if name != "ours"},
-            "goals": goals(problem, us)}  # fmt: skip
-
-
-def ratios(them, mine):
-    """Return their medians divided by ours."""
-    return {kind: round(t[1] / mine[kind][1], 3) for kind, t in them.items() if t and mine[kind][1]}
+def speed(case):
+    """Return the row of a workload."""
+    cell, T, N, H, L, dtype = CASES[case]
+    problem = Problem(rl.Spec(cell, H, H, L, dtype=dtype), T, N)
+    jobs, missing, failed = jobs_of(problem, Place(), PEERS)
+    us = measure(jobs, ROUNDS)
+    mine = us["ours"]
+    # their medians divided by ours
+    times = {name: {kind: round(them[kind][1] / mine[kind][1], 3) for kind in them}
+             for name, them in us.items() if name != "ours"}  # fmt: skip
+    return {"case": f"{cell} T={T} N={N} H={H} L={L} {dtype}", "us": us, "times ours": times,
+            "left_out": missing, "failed": failed}  # fmt: skip

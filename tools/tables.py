@@ -277,29 +277,17 @@ def gpu_on():
 
 def gpu_speeds():
     """Our medians; the last columns are the others' medians divided by ours, whole / host."""
+    speed = GPU.get("speed")
+    if not speed:
+        return NOT_MEASURED
+    peers = list(dict.fromkeys(name for r in speed for name in r["times ours"]))
     rows = []
-    for r in GPU.get("speed", []):
-        mine, others = r["us"]["ours"], r["times ours"]
-        pairs = (others.get(peer, {}) for peer in GPU_PEERS)
-        rows.append([r["case"], *(f"{mine[kind][1]:.1f}" for kind in ("host", "device", "whole")),
-                     *(" / ".join(f"{p[k]:.2f}" for k in ("whole", "host")) if p else "-"
-                       for p in pairs)])  # fmt: skip
-    head = ["case", "host, us", "device, us", "whole, us", *GPU_PEERS]
-    return markdown(head, rows) if rows else NOT_MEASURED
-
-
-GPU_PEERS = [
-    "raw cuDNN", "raw cuDNN, small H",
-    "torch", "torch, outside inference mode", "torch, TF32", "torch, cell", "torch, graph",
-    "ours, new results", "ours, TF32, new results", "ours, captured",
-]  # fmt: skip
-
-
-def gpu_goals():
-    rows = [[r["case"], what, limit, value, "met" if met else "missed"]
-            for r in GPU.get("speed", [])
-            for what, limit, value, met in r.get("goals", [])]  # fmt: skip
-    return markdown(["case", "goal", "limit", "measured", ""], rows) if rows else NOT_MEASURED
+    for r in speed:
+        ours = (f"{r['us']['ours'][kind][1]:.1f}" for kind in ("host", "device", "whole"))
+        others = (r["times ours"].get(peer) for peer in peers)
+        ratios = (f"{p['whole']:.2f} / {p['host']:.2f}" if p else "-" for p in others)
+        rows.append([r["case"], *ours, *ratios])
+    return markdown(["case", "host, us", "device, us", "whole, us", *peers], rows)
 
 
 def gpu_parity():
@@ -312,16 +300,11 @@ def gpu_parity():
 
 
 def gpu_facts():
-    verdicts = {True: "as expected", False: "not as expected", None: "-"}
-    rows = [[f"`{name}`", verdicts[f["as_expected"]], f"`{in_short(f['answer'])}`"]
-            for name, f in GPU.get("facts", {}).items()]  # fmt: skip
-    return markdown(["question", "", "answer"], rows) if rows else NOT_MEASURED
+    def verdict(answer):
+        return answer.get("left_out") or ("as expected" if answer["right"] else "not as expected")
 
-
-def in_short(answer):
-    """The answer without its details, which stay in the results file."""
-    text = json.dumps({key: value for key, value in answer.items() if key not in ("off", "each")})
-    return text[:200].replace("|", "/").replace("`", "'")
+    rows = [[f"`{name}`", verdict(answer)] for name, answer in GPU.get("facts", {}).items()]
+    return markdown(["question", "answer"], rows) if rows else NOT_MEASURED
 
 
 TABLES = {
@@ -329,7 +312,6 @@ TABLES = {
     "batches": batches,
     "gpu_on": gpu_on,
     "gpu_speeds": gpu_speeds,
-    "gpu_goals": gpu_goals,
     "gpu_parity": gpu_parity,
     "gpu_facts": gpu_facts,
     "proof": proof.table,

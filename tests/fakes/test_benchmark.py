@@ -4,7 +4,6 @@ test_benchmark_parts.py."""
 import collections
 import json
 import os
-import re
 import select
 import shutil
 import signal
@@ -20,7 +19,6 @@ sys.path.insert(0, str(ROOT / "benchmarks"))
 
 import gpu
 import gpu_facts
-import gpu_rows
 import tables
 
 
@@ -41,41 +39,39 @@ def protocol(fakes, command, tmp_path):
         done = subprocess.run([*command, "--out", "out", "--only", *only, *more], cwd=tmp_path,
                               env=fakes.environment(**environment), capture_output=True,
                               text=True, check=False)  # fmt: skip
-        rows = gpu_rows.Rows(tmp_path / "out" / "rows.jsonl").known
+        rows = gpu.read(tmp_path / "out" / "rows.jsonl")
         return done.returncode, done.stdout + done.stderr, rows
 
     return run
 
 
-def lines(folder):
-    """Return how many rows each case has."""
-    text = (folder / "out" / "rows.jsonl").read_text()
-    return collections.Counter(json.loads(line)["case"] for line in text.split("\n") if line)
+def answers(folder):
+    """Return how many answers each case has."""
+    rows = map(json.loads, (folder / "out" / "rows.jsonl").read_text().split("\n")[1:])
+    return collections.Counter(row["case"] for row in rows if "found" in row)
 
 
 SPEED = "speed lstm,1,1,64,1,float32"
 
 
 def test_a_framework_that_fails_loses_one_row(protocol, tmp_path):
-    """The others' rows exist, and the next run fills its row in."""
+    """The next run fills it in."""
     (tmp_path / "bad" / "torch").mkdir(parents=True)
     code = "raise RuntimeError('out of luck')"
     (tmp_path / "bad" / "torch" / "__init__.py").write_text(code)
-    only = [f"{SPEED} torch", f"{SPEED} cuDNN", "forward gru"]
+    only = [SPEED, "forward gru"]
     status, said, rows = protocol(*only, PYTHONPATH=str(tmp_path / "bad"))
-    failed = rows.pop(f"{SPEED} torch")
-    assert status == 1 and f"FAILED {SPEED} torch" in said
-    assert (failed["failed"], failed["said"]) == ("exit code 1", "RuntimeError: out of luck")
-    # the others have imported no framework that they do not need
-    assert all("found" in row for row in rows.values()), said
-    assert rows.keys() == {"about", "forward gru", f"{SPEED} cuDNN"}
+    assert status == 1 and f"FAILED {SPEED}" in said
+    assert (rows[SPEED]["failed"], rows[SPEED]["said"]) == (
+        "exit code 1", "RuntimeError: out of luck")  # fmt: skip
+    assert "found" in rows["forward gru"], said  # its process does not import torch
     status, said, rows = protocol(*only)
     assert status == 0, said
-    assert lines(tmp_path) == dict.fromkeys(only, 1) | {"about": 2, f"{SPEED} torch": 2}
-    assert set(rows[f"{SPEED} torch"]["found"]["us"]) >= {"ours", "torch", "raw cuDNN"}
+    assert answers(tmp_path) == dict.fromkeys(only, 1) | {"about": 2}
+    assert set(rows[SPEED]["found"]["us"]) >= {"ours", "torch", "raw cuDNN"}
 
 
-FACTS = ["fact default_streams", "fact no_first_state", "fact clip", "fact at_any_element"]
+FACTS = ["fact streams", "fact growing_lengths", "fact forked_child", "fact at_any_element"]
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
@@ -89,34 +85,20 @@ def test_a_killed_command_is_continued(fakes, command, protocol, tmp_path, how):
             pass
         first.send_signal(how)
         assert "Traceback" not in first.stderr.read()
-    done = {name for name in gpu_rows.Rows(file).known if name != "about"}
-    assert done
+    assert sum(answers(tmp_path).values()) > 1
     with file.open("a") as rows:
-        rows.write('{"case": "fact at_a')
+        rows.write('\n{"case": "fact at_a')
     status, said, rows = protocol(*FACTS)
     assert status == 0, said
     assert {name for name, row in rows.items() if "found" in row} == {"about", *FACTS}
-    for name in done:
-        assert file.read_text().count(f'"case": "{name}"') == 1
+    assert all(file.read_text().count(f'"{name}", "seconds"') == 1 for name in FACTS)
     assert json.loads(next((tmp_path / "out").glob("gpu-*.json")).read_text())["facts"].keys() == {
         name.removeprefix("fact ") for name in FACTS
     }
 
 
-def test_time_that_is_up(command, fakes, tmp_path):
-    """The command ends in time, keeps its rows, and goes on when it is run again."""
-    more = ["--out", "out", "--only", "fact *", "--minutes"]
-    first, again = (subprocess.run([*command, *more, str(minutes)], cwd=tmp_path, text=True,
-                                   env=fakes.environment(), capture_output=True, check=False)
-                    for minutes in (1 / 60, 10))  # fmt: skip
-    assert (first.returncode, again.returncode) == (0, 0), first.stderr + again.stderr
-    assert re.search(r"time is up: \d+ of \d+ cases are left", first.stdout)
-    assert "time is up" not in again.stdout
-    assert set(lines(tmp_path).values()) == {1, 2} and lines(tmp_path)["about"] == 2
-
-
 def test_results_are_made_again_without_a_gpu(command, protocol, tmp_path):
-    assert protocol("forward gru", "fact default_streams")[0] == 0
+    assert protocol("forward gru", "fact streams")[0] == 0
     (made,) = (tmp_path / "out").glob("gpu-*.json")
     right = made.read_text()
     made.unlink()
@@ -134,33 +116,34 @@ def test_results_of_two_machines_are_not_mixed(protocol):
 
 
 def test_cases_run_in_the_order_of_the_protocol():
-    found = {"torch": "2"}
-    cases = gpu.cases(found, {"path": "/cudnn/libcudnn.so.9", "cublas": None})
-    names = [case.name for case in cases]
+    each = gpu.cases(torch="2")  # a process each
+    names = [name for some in each for name in some]
     assert len(set(names)) == len(names)
-    order = dict.fromkeys(name.split()[0] for name in names)
-    assert list(order) == ["forward", "fact", "parity", "speed"]
-    assert {case.peer for case in cases} == {"alone", "cuDNN", "torch"}  # a process each
-    alone = gpu.cases({"torch": None}, {"path": "/libcudnn.so.9", "cublas": None})
-    assert {case.words[-1] for case in alone if case.words[0] in ("parity", "speed")} == {
-        "alone",
-        "cuDNN",
-    }
+    assert list(dict.fromkeys(name.split()[0] for name in names)) == [
+        "forward", "fact", "parity", "speed"]  # fmt: skip
+    for some, peer in zip(each, ("alone", "torch"), strict=True):
+        assert {name.split()[-1] for name in some if name.startswith("parity")} == {peer}
+    alone, beside = gpu.cases(torch=None)
+    assert alone == each[0] and {name.split()[0] for name in beside} == {"speed"}
 
 
-def test_another_answer_is_news(fakes, monkeypatch, capsys):
-    for name, value in fakes.environment(FAKE_FAIL="30:2:5000").items():
-        monkeypatch.setenv(name, value)
-    case = gpu_rows.Case(("fact", "no_first_state"), (str(fakes.cudnn),))
-    worker = gpu_rows.Worker()
-    row = worker.run(case, 60)
-    worker.end()
-    assert row["failed"] == "exit code 1"
-    results = gpu.joined({}, {case.name: row})
-    assert results["facts"]["no_first_state"]["answer"]["died"] == "exit code 1"
-    assert results["failed"] == {}  # it is an answer
-    gpu.summary(results)
-    assert "not as expected: no_first_state" in capsys.readouterr().out
+def test_a_case_that_ends_its_process(protocol):
+    """The others have their answers."""
+    status, said, rows = protocol("fact *y_element", "fact streams", "forward gru",
+                                  FAKE_FAIL="cuStreamDestroy_v2:2:5000")  # fmt: skip
+    assert rows["fact streams"]["failed"] == "exit code 1"
+    assert "cuStreamDestroy_v2" in rows["fact streams"]["said"]
+    assert "found" in rows["fact at_any_element"] and "found" in rows["forward gru"]
+    assert status == 1 and "FAILED fact streams: exit code 1" in said
+
+
+def test_a_case_that_hangs(protocol, tmp_path):
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch" / "__init__.py").write_text("import time; time.sleep(600)")
+    status, _, rows = protocol(SPEED, "forward gru", more=("--limit", "3"),
+                               PYTHONPATH=str(tmp_path))  # fmt: skip
+    assert rows[SPEED]["failed"] == "no answer within 3 seconds"
+    assert status == 1 and "found" in rows["forward gru"]
 
 
 def test_a_case_ends_with_the_command(fakes, command, tmp_path):
@@ -168,7 +151,7 @@ def test_a_case_ends_with_the_command(fakes, command, tmp_path):
     code = "import os, time; print(os.getpid(), file=open('pid', 'w'), flush=True); time.sleep(600)"
     (tmp_path / "torch" / "__init__.py").write_text(code)
     pid = tmp_path / "pid"
-    with subprocess.Popen([*command, "--out", "out", "--only", f"{SPEED} torch"], cwd=tmp_path,
+    with subprocess.Popen([*command, "--out", "out", "--only", SPEED], cwd=tmp_path,
                           env=fakes.environment(PYTHONPATH=str(tmp_path)),
                           stdout=subprocess.DEVNULL) as first:  # fmt: skip
         while not (pid.exists() and pid.read_text().endswith("\n")):
@@ -183,28 +166,18 @@ def test_a_case_ends_with_the_command(fakes, command, tmp_path):
 def measured(fakes, command, tmp_path_factory):
     """What the command writes about all facts and a selection of the rest, and what it prints."""
     to = tmp_path_factory.mktemp("measured")
-    some = ["forward *", "fact *", "parity gru,L=1,D=1,*", f"{SPEED} *"]
+    some = ["forward *", "fact *", "parity gru,L=1,D=1,*", SPEED]
     said = run([*command, "--out", to, "--only", *some], env=fakes.environment())
     return json.loads(next(to.glob("gpu-*.json")).read_text()), said
-
-
-# No answer on the fakes, which end a process over these.
-STRICTER = {"states_in_place", "capture_and_other_lengths"}
 
 
 @pytest.mark.long
 def test_every_question_is_answered_as_the_fakes_do(measured):
     facts = measured[0]["facts"]
     assert set(facts) == set(gpu_facts.FACTS)
-    assert {name for name, f in facts.items() if f["as_expected"] is False} == set()
-    assert {name for name, f in facts.items() if "left_out" in f["answer"]} == {
-        "curves_of_small_h", "more_than_2_31_elements", "beside_torch", "capture",
-        "first_call_in_a_capture", "capture_while_this_thread_frees", "compiled_by_torch",
-        "results_dropped_at_once", "beside_cupy", "beside_jax", "clip",
-    }  # fmt: skip
-    died = {name: f["answer"]["died"] for name, f in facts.items() if "died" in f["answer"]}
-    assert died == dict.fromkeys(STRICTER, "exit code 86")
-    assert facts["handle_during_a_capture"]["answer"] == {"same": True}
+    assert {name for name, answer in facts.items() if answer.get("right")} == {
+        "growing_lengths", "at_any_element", "streams", "forked_child"}  # fmt: skip
+    assert all("left_out" in answer for answer in facts.values() if "right" not in answer)
 
 
 @pytest.mark.long
@@ -223,13 +196,11 @@ def test_results_are_compared(measured):
 
 @pytest.mark.long
 def test_times_are_taken(measured):
-    found, said = measured
-    assert len(found["speed"]) == 2  # beside cuDNN and torch
-    for row in found["speed"]:
-        assert row["failed"] == {} and "ours" in row["us"]
-        assert row["us"]["raw cuDNN"]["device"] == [10, 10]
-        assert next(what for what, *_ in row["goals"]) == "over raw cuDNN"
-    assert re.search(r"\d+ goals met, \d+ missed", said)
+    found = measured[0]
+    (row,) = found["speed"]
+    assert row["failed"] == {} and {"ours", "torch", "raw cuDNN, small H"} <= row["us"].keys()
+    assert row["us"]["raw cuDNN"]["device"] == [10, 10]
+    assert row["left_out"].keys() == {"ours, captured", "torch, graph"}
     assert found["about"]["GPU"] == "Fake GPU"
 
 
