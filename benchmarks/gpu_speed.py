@@ -185,6 +185,7 @@ def by_torch(problem, place, inference=True, tf32=False, graph=False):
         made = arrays.get(kept[0].detach(), space(problem).dtype)
         return made[0] if problem.T == 1 else made
 
+    torch.backends.cudnn.allow_tf32 = tf32  # for a graph; another job may change it
     run = torch_graph(place, call) if graph else call
 
     def job(calls):
