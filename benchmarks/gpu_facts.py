@@ -383,8 +383,8 @@ def handle_during_a_capture(folder):
 
 
 def capture_and_other_lengths(folder):
-    """Whether lengths set after the capture change the replay, for which rnnlayout keeps the
-    descriptors of captured calls. The fakes end the process."""
+    """Whether lengths set after the capture change the replay, for which rnnlayout would have to
+    keep the descriptors of captured calls."""
     call = Call(folder, new(lengths=[2, 4, 3]))
     return call.captured(after=lambda: call.set_lengths([1, 1, 1]))
 

@@ -20,7 +20,7 @@ enum { T = 4, N = 3, I = 3, H = 5, WEIGHTS = 4 * H * (I + H + 2), WORKERS = 9, C
 enum { X_NBYTES = T * N * I * 4, Y_NBYTES = T * N * H * 4 };
 
 static struct {
-    uint64_t (*alloc)(size_t nbytes, int device);
+    uint64_t (*alloc)(size_t nbytes);
     void (*free)(uint64_t at);
     void (*write)(uint64_t at, const void *from, size_t nbytes);
     void (*read)(uint64_t at, void *to, size_t nbytes);
@@ -84,8 +84,7 @@ enum { WORK_NBYTES = 1 << 16 };
 
 static arrays new_arrays(void)
 {
-    const arrays made = {fake.alloc(X_NBYTES, 0), fake.alloc(Y_NBYTES, 0),
-                         fake.alloc(WORK_NBYTES, 0)};
+    const arrays made = {fake.alloc(X_NBYTES), fake.alloc(Y_NBYTES), fake.alloc(WORK_NBYTES)};
     fake.write(made.x, x, X_NBYTES);
     return made;
 }
@@ -114,7 +113,7 @@ static rnl_status call(rnl_gpu_rnn *rnn, const kind *k, const arrays *a, float *
     if (!status)
         status = rnl_gpu_rnn_run(rnn, &given, err);
     if (k->workspace)
-        fake.free(fake.alloc(4, 0)); /* which waits for all work */
+        fake.free(fake.alloc(4)); /* which waits for all work */
     if (!status && !k->on_host)
         fake.read(a->y, y, Y_NBYTES);
     return status;

@@ -188,8 +188,8 @@ def measured(fakes, command, tmp_path_factory):
     return json.loads(next(to.glob("gpu-*.json")).read_text()), said
 
 
-# No answer on the fakes, which end a process over these.
-STRICTER = {"states_in_place", "capture_and_other_lengths"}
+# No answer on the fakes, which end a process over it.
+STRICTER = {"states_in_place"}
 
 
 @pytest.mark.long
@@ -204,7 +204,8 @@ def test_every_question_is_answered_as_the_fakes_do(measured):
     }  # fmt: skip
     died = {name: f["answer"]["died"] for name, f in facts.items() if "died" in f["answer"]}
     assert died == dict.fromkeys(STRICTER, "exit code 86")
-    assert facts["handle_during_a_capture"]["answer"] == {"same": True}
+    for name in ("handle_during_a_capture", "capture_and_other_lengths"):
+        assert facts[name]["answer"] == {"same": True}
 
 
 @pytest.mark.long
