@@ -13,7 +13,7 @@ static const char WHY[] = "cuDNN is used on Linux alone: RNNs run on the CPU her
         return rnl_fail(err, RNL_E_NO_CUDNN, "%s", WHY);                                           \
     }
 
-/* The header's types. NOLINTBEGIN(readability-non-const-parameter) */
+/* The header's types. NOLINTBEGIN(misc-unused-parameters,readability-non-const-parameter) */
 REFUSED(rnl_status rnl_cudnn_open(const char *path, rnl_error *err))
 REFUSED(rnl_status rnl_gpu_rnn_new(const rnl_spec *spec, const void *weights,
                                    const rnl_gpu_options *options, rnl_gpu_rnn **rnn,
@@ -44,4 +44,4 @@ void rnl_gpu_rnn_free(rnl_gpu_rnn *rnn)
 void rnl_gpu_free(int device, void *address)
 {
 }
-/* NOLINTEND(readability-non-const-parameter) */
+/* NOLINTEND(misc-unused-parameters,readability-non-const-parameter) */

@@ -173,6 +173,7 @@ static rnl_status make_ready(int ordinal, rnl_gpu_device **made, rnl_error *err)
     }
     if (describe_gpu(ordinal, &gpu, &why) != RNL_OK)
         return rnl_fail(err, RNL_E_NO_CUDNN, "GPU %d: %.900s", ordinal, why.text);
+    /* describe_gpu() refuses others. NOLINTNEXTLINE(clang-analyzer-security.ArrayBound) */
     rnl_gpu_device *const device = *made = &process.gpus[ordinal];
     device->dnn = &process.dnn;
     device->cu = &process.driver;
