@@ -221,9 +221,10 @@ static void check(const struct fake_forward *f, size_t weight_nbytes)
     int shorter = 0;
     for (int n = 0; n < x->N; n++)
         shorter |= x->lengths[n] != x->T;
-    if (x->T != y->T || x->N != y->N || x->batch_first != y->batch_first ||
+    if (x->T != y->T || x->N != y->N || x->batch_first != y->batch_first || x->width != f->rnn.I ||
+        y->width != f->rnn.directions * f->rnn.P ||
         memcmp(x->lengths, y->lengths, (size_t)x->N * sizeof *x->lengths))
-        fake_die("cudnnRNNForward: x and y are described differently");
+        fake_die("cudnnRNNForward: x or y is described wrongly");
     if ((shorter || x->batch_first) && !f->rnn.padded)
         fake_die("cudnnRNNForward: lengths or a batch-major layout without padded I/O");
     if (shorter && f->rnn.algo != RNL_CUDNN_RNN_ALGO_STANDARD)

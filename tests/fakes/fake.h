@@ -126,4 +126,15 @@ struct fake_forward {
 size_t fake_weight_nbytes(const struct fake_rnn *rnn);
 void fake_compute(const struct fake_work *work); /* work->argument: a fake_forward */
 
+/* ---- for tests: README.md ---- */
+
+void fake_log(const char *path);
+long fake_calls(void);
+void fake_fail(long k, int cuda, int cudnn);
+long fake_live(const char *kind);
+rnl_cu_address fake_alloc(size_t nbytes);
+void fake_free(rnl_cu_address at);
+void fake_read(rnl_cu_address at, void *to, size_t nbytes);
+void fake_write(rnl_cu_address at, const void *from, size_t nbytes);
+
 #endif
