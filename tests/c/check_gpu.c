@@ -1,12 +1,12 @@
 /* Calls on a GPU under sanitizers, on the fakes of tests/fakes: many threads with one RNN, and a
  * life in which each call of the libraries fails in turn. tests/run/gpu asks whether results are
  * right. */
-#include <dlfcn.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "check.h"
+#include "fake.h"
 #include "rnnlayout.h"
 
 /* The fakes keep freed memory to find its use. */
@@ -18,33 +18,6 @@ const char *__lsan_default_suppressions(void)
 
 enum { T = 4, N = 3, I = 3, H = 5, WEIGHTS = 4 * H * (I + H + 2), WORKERS = 9, CALLS = 40 };
 enum { X_NBYTES = T * N * I * 4, Y_NBYTES = T * N * H * 4 };
-
-static struct {
-    uint64_t (*alloc)(size_t nbytes, int device);
-    void (*free)(uint64_t at);
-    void (*write)(uint64_t at, const void *from, size_t nbytes);
-    void (*read)(uint64_t at, void *to, size_t nbytes);
-    long (*live)(const char *kind);
-    long (*calls)(void);
-    void (*fail)(long k, int cuda, int cudnn);
-} fake;
-
-static void find_fakes(void)
-{
-    void *library = dlopen("libcuda.so.1", RTLD_NOW);
-    const struct {
-        const char *name;
-        void *at;
-    } names[] = {{"fake_alloc", &fake.alloc}, {"fake_free", &fake.free},
-                 {"fake_write", &fake.write}, {"fake_read", &fake.read},
-                 {"fake_live", &fake.live},   {"fake_calls", &fake.calls},
-                 {"fake_fail", &fake.fail}};
-    for (size_t k = 0; k < sizeof names / sizeof names[0]; k++) {
-        void *found = dlsym(library, names[k].name);
-        memcpy(names[k].at, &found, sizeof found);
-        CHECK(found, "%s", names[k].name);
-    }
-}
 
 static float weights[WEIGHTS], x[T * N * I];
 static const int64_t random_lengths[N] = {1, 4, 2}, equal[N] = {3, 3, 3};
@@ -78,15 +51,14 @@ static const kind kinds[] = {
 enum { KINDS = sizeof kinds / sizeof kinds[0] };
 
 typedef struct arrays {
-    uint64_t x, y, workspace;
+    rnl_cu_address x, y, workspace;
 } arrays;
 enum { WORK_NBYTES = 1 << 16 };
 
 static arrays new_arrays(void)
 {
-    const arrays made = {fake.alloc(X_NBYTES, 0), fake.alloc(Y_NBYTES, 0),
-                         fake.alloc(WORK_NBYTES, 0)};
-    fake.write(made.x, x, X_NBYTES);
+    const arrays made = {fake_alloc(X_NBYTES), fake_alloc(Y_NBYTES), fake_alloc(WORK_NBYTES)};
+    fake_write(made.x, x, X_NBYTES);
     return made;
 }
 
@@ -107,16 +79,17 @@ static rnl_status call(rnl_gpu_rnn *rnn, const kind *k, const arrays *a, float *
         status = rnl_gpu_rnn_workspace(rnn, &given, &nbytes, err);
         if (nbytes > WORK_NBYTES) /* threads do not count checks */
             return RNL_E_NOMEM;
-        const uint64_t end = a->workspace + WORK_NBYTES; /* of its block: using more is refused */
+        const rnl_cu_address end = a->workspace +
+                                   WORK_NBYTES; /* of its block: using more is refused */
         given.workspace_nbytes = nbytes - (k->workspace == TOO_SMALL ? 256 : 0);
-        given.workspace = (void *)(uintptr_t)(end - (uint64_t)given.workspace_nbytes);
+        given.workspace = (void *)(uintptr_t)(end - (rnl_cu_address)given.workspace_nbytes);
     }
     if (!status)
         status = rnl_gpu_rnn_run(rnn, &given, err);
     if (k->workspace)
-        fake.free(fake.alloc(4, 0)); /* which waits for all work */
+        fake_free(fake_alloc(4)); /* which waits for all work */
     if (!status && !k->on_host)
-        fake.read(a->y, y, Y_NBYTES);
+        fake_read(a->y, y, Y_NBYTES);
     return status;
 }
 
@@ -158,7 +131,7 @@ static void check_threads(void)
         pthread_join(workers[k].thread, NULL);
         CHECK(workers[k].done == CALLS, "thread %d: %d right", k, workers[k].done);
     }
-    CHECK(fake.live("handle") <= 4, "%ld lanes", fake.live("handle"));
+    CHECK(fake_live("handle") <= 4, "%ld lanes", fake_live("handle"));
     rnl_gpu_rnn_free(rnn);
 }
 
@@ -176,12 +149,12 @@ static rnl_status whole_life(const arrays *a, rnl_error *err)
         if (!status)
             continue;
         rnl_error again = {.text = ""};
-        fake.fail(0, 0, 0);
+        fake_fail(0, 0, 0);
         CHECK(!call(rnn, &kinds[k], a, y, &again), "after a failure: %s", again.text);
     }
     if (!status)
         status = rnl_gpu_alloc(0, 64, &memory, err);
-    fake.fail(0, 0, 0); /* nothing is freed if a context cannot be made current */
+    fake_fail(0, 0, 0); /* nothing is freed if a context cannot be made current */
     rnl_gpu_free(0, memory);
     rnl_gpu_rnn_free(rnn);
     return status;
@@ -192,12 +165,12 @@ static void check_failures(void)
     static const int statuses[3][2] = {{1, 5000}, {2, 4004}, {999, 3000}};
     const arrays a = new_arrays();
     rnl_error err = {.text = ""};
-    const long before = fake.calls();
+    const long before = fake_calls();
     CHECK(!whole_life(&a, &err), "%s", err.text);
-    const long all = fake.calls() - before, memory = fake.live("memory");
+    const long all = fake_calls() - before, memory = fake_live("memory");
     int fails = 0;
     for (long k = 1; k <= all; k++) {
-        fake.fail(k, statuses[k % 3][0], statuses[k % 3][1]);
+        fake_fail(k, statuses[k % 3][0], statuses[k % 3][1]);
         err = (rnl_error){RNL_OK, "", NULL, 0};
         const rnl_status status = whole_life(&a, &err);
         fails += status != RNL_OK;
@@ -206,8 +179,8 @@ static void check_failures(void)
         for (const char *const *of =
                  (const char *const[]){"pushed", "rnn", "rnn_data", "tensor", NULL};
              *of; of++)
-            CHECK(fake.live(*of) == 0, "call %ld: %ld %s", k, fake.live(*of), *of);
-        CHECK(fake.live("memory") == memory, "call %ld: %ld blocks", k, fake.live("memory"));
+            CHECK(fake_live(*of) == 0, "call %ld: %ld %s", k, fake_live(*of), *of);
+        CHECK(fake_live("memory") == memory, "call %ld: %ld blocks", k, fake_live("memory"));
     }
     CHECK(all > 100 && fails > all / 2, "%d of %ld calls failed", fails, all);
 }
@@ -215,7 +188,6 @@ static void check_failures(void)
 int main(void)
 {
     rnl_error err;
-    find_fakes();
     for (int k = 0; k < WEIGHTS; k++)
         weights[k] = (float)(random_below(200) - 100) / 400;
     for (int k = 0; k < T * N * I; k++)

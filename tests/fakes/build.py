@@ -11,7 +11,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 # Every function, also of cuDNN, is in libcuda.so.1.
-SOURCES = ["record.c", "memory.c", "streams.c", "driver.c", "cudnn.c", "compute.c"]
+SOURCES = ["record.c", "streams.c", "driver.c", "cudnn.c", "compute.c"]
 # A user opens the last one, which needs the others beside it.
 LIBRARIES = ["libcudnn_graph.so.9", "libcudnn_ops.so.9", "libcudnn_adv.so.9", "libcudnn.so.9"]
 # rnnlayout opens one of these before libcudnn.

@@ -3,68 +3,39 @@
  *
  * It does not check arguments as the real library does: test_replay.py sends the calls that our
  * code makes to real ones. It checks what the real library does not: addresses, sizes of memory,
- * contexts and threads.
- *
- * FAKE_CUDNN: the version to report, 92800 by default.
- * FAKE_CUDNN_NO_PERSIST: the call that refuses persistent algorithms: descriptor, sizes, forward.
- * FAKE_CUDNN_LINGER: microseconds that a call with a handle takes, so that two threads meet in it.
+ * contexts and threads. README.md lists its environment variables.
  */
-#include "fake_cudnn.h"
+#include "fake.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-enum { EXECUTION_FAILED_CUDART = 5003 };
-
-static const char *last_error = "";
-
-static rnl_cudnn_status refuse(rnl_cudnn_status status, const char *text)
-{
-    last_error = text;
-    return status;
-}
-
-static int has_no_persist(rnl_cudnn_algo algo, const char *where)
-{
-    const char *refuses = getenv("FAKE_CUDNN_NO_PERSIST");
-    return algo != RNL_CUDNN_RNN_ALGO_STANDARD && refuses && !strcmp(refuses, where);
-}
-
 /* ---- the library ---- */
 
-size_t cudnnGetVersion(void)
-{
-    return (size_t)fake_environment("FAKE_CUDNN", 92800);
-}
+#define ANSWER(returns, name, arguments, answer)                                                   \
+    returns name arguments                                                                         \
+    {                                                                                              \
+        return answer;                                                                             \
+    }
 
-size_t cudnnGetCudartVersion(void)
-{
-    return 13010;
-}
+ANSWER(size_t, cudnnGetVersion, (void), (size_t)fake_environment("FAKE_CUDNN", 92800))
+ANSWER(size_t, cudnnGetCudartVersion, (void), 13010)
+ANSWER(size_t, cudnnGetMaxDeviceVersion, (void), 1210)
+ANSWER(rnl_cudnn_status, cudnnAdvVersionCheck, (void), RNL_CUDNN_STATUS_SUCCESS)
+ANSWER(const char *, cudnnGetErrorString, (rnl_cudnn_status status),
+       status ? "CUDNN_STATUS_OF_THE_FAKE" : "CUDNN_STATUS_SUCCESS")
 
-size_t cudnnGetMaxDeviceVersion(void)
-{
-    return 1210;
-}
-
-rnl_cudnn_status cudnnAdvVersionCheck(void)
-{
-    return RNL_CUDNN_STATUS_SUCCESS;
-}
-
-const char *cudnnGetErrorString(rnl_cudnn_status status)
-{
-    return status ? "CUDNN_STATUS_OF_THE_FAKE" : "CUDNN_STATUS_SUCCESS";
-}
-
-/* Reading clears the text; a success or a failure without a text does not. */
 void cudnnGetLastErrorString(char *text, size_t nbytes)
 {
-    LOCKED;
-    snprintf(text, nbytes, "%s", last_error);
-    last_error = "";
+    snprintf(text, nbytes, "the fake's text");
+}
+
+static int refuses(rnl_cudnn_algo algo, const char *where)
+{
+    const char *found = getenv("FAKE_CUDNN_NO_PERSIST");
+    return algo != RNL_CUDNN_RNN_ALGO_STANDARD && found && !strcmp(found, where);
 }
 
 /* ---- handles ---- */
@@ -79,12 +50,10 @@ struct handle {
  * second thread would only wait. */
 static struct handle *enter_handle(rnl_cudnn_handle given, const char *call)
 {
-    struct handle *const handle = fake_object(given, FAKE_HANDLE, call);
-    const int linger = fake_environment("FAKE_CUDNN_LINGER", 0);
+    struct handle *const handle = fake_object(given, "handle", call);
     if (__atomic_exchange_n(&handle->busy, 1, __ATOMIC_SEQ_CST))
         fake_die("%s: another thread is in a call with the handle %p", call, (void *)given);
-    if (linger)
-        usleep((useconds_t)linger);
+    usleep((useconds_t)fake_environment("FAKE_CUDNN_LINGER", 0));
     if (fake_current_device() != handle->device)
         fake_die("%s: the handle belongs to device %d, whose context is not current", call,
                  handle->device);
@@ -97,14 +66,14 @@ static void leave_handle(struct handle *const *handle)
 }
 
 #define USES_HANDLE(given)                                                                         \
-    __attribute__((cleanup(leave_handle))) struct handle *const handle = enter_handle(given,       \
-                                                                                      __func__)
+    __attribute__((cleanup(leave_handle), unused)) struct handle *const used = enter_handle(       \
+        given, __func__)
 
 rnl_cudnn_status cudnnCreate(rnl_cudnn_handle *made)
 {
-    CUDNN_CALL("%s", "");
+    CALL();
     fake_refuse_in_capture(__func__);
-    struct handle *handle = fake_new(FAKE_HANDLE, sizeof *handle);
+    struct handle *handle = fake_new("handle", sizeof *handle);
     handle->device = fake_current_device();
     if (handle->device < 0)
         fake_die("cudnnCreate: no context is current");
@@ -112,22 +81,13 @@ rnl_cudnn_status cudnnCreate(rnl_cudnn_handle *made)
     return RNL_CUDNN_STATUS_SUCCESS;
 }
 
-rnl_cudnn_status cudnnDestroy(rnl_cudnn_handle handle);
-rnl_cudnn_status cudnnDestroy(rnl_cudnn_handle handle)
-{
-    CUDNN_CALL("handle=%p", (void *)handle);
-    fake_wait_for_all();
-    fake_end(handle, FAKE_HANDLE, __func__);
-    return RNL_CUDNN_STATUS_SUCCESS;
-}
+FAKE_END(rnl_cudnn_status, cudnnDestroy, rnl_cudnn_handle, "handle")
 
-rnl_cudnn_status cudnnSetStream(rnl_cudnn_handle given, rnl_cu_stream stream)
+rnl_cudnn_status cudnnSetStream(rnl_cudnn_handle handle, rnl_cu_stream stream)
 {
-    USES_HANDLE(given);
-    CUDNN_CALL("handle=%p stream=%p", (void *)given, (void *)stream);
-    if (fake_stream_device(stream) != handle->device)
-        return refuse(RNL_CUDNN_STATUS_BAD_PARAM_STREAM_MISMATCH, "a stream of another device");
-    handle->stream = stream;
+    USES_HANDLE(handle);
+    CALL("stream=%p", (void *)stream);
+    used->stream = stream;
     return RNL_CUDNN_STATUS_SUCCESS;
 }
 
@@ -143,34 +103,22 @@ struct tensor {
 };
 
 #define DESCRIPTOR(Name, type, kind, contents)                                                     \
-    rnl_cudnn_status cudnnCreate##Name##Descriptor(type *made)                                     \
-    {                                                                                              \
-        CUDNN_CALL("%s", "");                                                                      \
-        *made = fake_new(kind, sizeof(struct contents));                                           \
-        return RNL_CUDNN_STATUS_SUCCESS;                                                           \
-    }                                                                                              \
-    rnl_cudnn_status cudnnDestroy##Name##Descriptor(type desc);                                    \
-    rnl_cudnn_status cudnnDestroy##Name##Descriptor(type desc)                                     \
-    {                                                                                              \
-        LOCKED;                                                                                    \
-        const int status = fake_cudnn_call(__func__, "desc=%p", (void *)desc);                     \
-        fake_end(desc, kind, __func__);                                                            \
-        return (rnl_cudnn_status)status;                                                           \
-    }
+    FAKE(rnl_cudnn_status, cudnnCreate##Name##Descriptor, (type * made),                           \
+         *made = fake_new(kind, sizeof(struct contents)))                                          \
+    FAKE_END(rnl_cudnn_status, cudnnDestroy##Name##Descriptor, type, kind)
 
-DESCRIPTOR(RNN, rnl_cudnn_rnn, FAKE_RNN, rnn)
-DESCRIPTOR(RNNData, rnl_cudnn_rnn_data, FAKE_RNN_DATA, data)
-DESCRIPTOR(Tensor, rnl_cudnn_tensor, FAKE_TENSOR, tensor)
-DESCRIPTOR(Dropout, rnl_cudnn_dropout, FAKE_DROPOUT, plain)
+DESCRIPTOR(RNN, rnl_cudnn_rnn, "rnn", fake_rnn)
+DESCRIPTOR(RNNData, rnl_cudnn_rnn_data, "rnn_data", fake_data)
+DESCRIPTOR(Tensor, rnl_cudnn_tensor, "tensor", tensor)
+DESCRIPTOR(Dropout, rnl_cudnn_dropout, "dropout", plain)
 
-rnl_cudnn_status cudnnSetDropoutDescriptor(rnl_cudnn_dropout desc, rnl_cudnn_handle given,
+rnl_cudnn_status cudnnSetDropoutDescriptor(rnl_cudnn_dropout desc, rnl_cudnn_handle handle,
                                            float rate, void *states, size_t nbytes,
                                            unsigned long long seed)
 {
-    USES_HANDLE(given);
-    CUDNN_CALL("desc=%p rate=%g states=%p nbytes=%zu seed=%llu", (void *)desc, (double)rate, states,
-               nbytes, seed);
-    (void)handle;
+    USES_HANDLE(handle);
+    CALL("desc=%p rate=%g states=%p nbytes=%zu seed=%llu", (void *)desc, (double)rate, states,
+         nbytes, seed);
     return RNL_CUDNN_STATUS_SUCCESS;
 }
 
@@ -181,28 +129,20 @@ rnl_cudnn_status cudnnSetRNNDescriptor_v8(rnl_cudnn_rnn desc, rnl_cudnn_algo alg
                                           rnl_cudnn_math math, int32_t I, int32_t H, int32_t P,
                                           int32_t L, rnl_cudnn_dropout dropout, uint32_t flags)
 {
-    CUDNN_CALL("desc=%p algo=%d cell=%d bias=%d directions=%d input=%d type=%d precision=%d "
-               "math=%d I=%d H=%d P=%d L=%d dropout=%p flags=%u",
-               (void *)desc, (int)algo, (int)cell, (int)bias, (int)directions, (int)input,
-               (int)type, (int)precision, (int)math, I, H, P, L, (void *)dropout, flags);
-    struct rnn *rnn = fake_object(desc, FAKE_RNN, __func__);
-    fake_object(dropout, FAKE_DROPOUT, __func__);
+    CALL("desc=%p algo=%d cell=%d bias=%d directions=%d input=%d type=%d precision=%d math=%d I=%d "
+         "H=%d P=%d L=%d dropout=%p flags=%u",
+         (void *)desc, (int)algo, (int)cell, (int)bias, (int)directions, (int)input, (int)type,
+         (int)precision, (int)math, I, H, P, L, (void *)dropout, flags);
+    struct fake_rnn *rnn = fake_object(desc, "rnn", __func__);
+    fake_object(dropout, "dropout", __func__);
     if (I < 1 || H < 1 || L < 1 || P < 1 || P > H)
-        return refuse(RNL_CUDNN_STATUS_BAD_PARAM, "a size of the RNN");
-    if (has_no_persist(algo, "descriptor"))
-        return refuse(RNL_CUDNN_STATUS_NOT_SUPPORTED, "FAKE_CUDNN_NO_PERSIST");
-    *rnn = (struct rnn){.object = rnn->object,
-                        .algo = algo,
-                        .cell = cell,
-                        .bias = bias,
-                        .directions = directions == RNL_CUDNN_BIDIRECTIONAL ? 2 : 1,
-                        .skip = input == RNL_CUDNN_SKIP_INPUT,
-                        .padded = flags & RNL_CUDNN_RNN_PADDED_IO_ENABLED,
-                        .type = type,
-                        .input_size = I,
-                        .hidden_size = H,
-                        .proj_size = P,
-                        .layers = L};
+        return RNL_CUDNN_STATUS_BAD_PARAM;
+    if (refuses(algo, "descriptor"))
+        return RNL_CUDNN_STATUS_NOT_SUPPORTED;
+    const int D = directions == RNL_CUDNN_BIDIRECTIONAL ? 2 : 1;
+    const int padded = flags & RNL_CUDNN_RNN_PADDED_IO_ENABLED;
+    *rnn = (struct fake_rnn){rnn->object, algo, cell, bias, D, input == RNL_CUDNN_SKIP_INPUT,
+                             padded,      type, I,    H,    P, L};
     return RNL_CUDNN_STATUS_SUCCESS;
 }
 
@@ -213,29 +153,22 @@ rnl_cudnn_status cudnnSetRNNDataDescriptor(rnl_cudnn_rnn_data desc, rnl_cudnn_da
     char text[2000] = "";
     for (int n = 0, used = 0; n < N && used < 1900; n++)
         used += snprintf(text + used, sizeof text - (size_t)used, "%s%d", n ? "," : "", lengths[n]);
-    CUDNN_CALL("desc=%p type=%d layout=%d T=%d N=%d width=%d lengths=%s fill=%d", (void *)desc,
-               (int)type, (int)layout, T, N, width, text, fill != NULL);
-    struct data *data = fake_object(desc, FAKE_RNN_DATA, __func__);
-    if (data->is_captured)
-        fake_die("%s: a graph has the old lengths", __func__);
-    *data = (struct data){.object = data->object,
-                          .type = type,
-                          .T = T,
-                          .N = N,
-                          .width = width,
-                          .batch_first = layout == RNL_CUDNN_RNN_DATA_LAYOUT_BATCH_MAJOR_UNPACKED,
-                          .has_fill = fill != NULL};
-    data->lengths = malloc((size_t)N * sizeof *lengths);
-    memcpy(data->lengths, lengths, (size_t)N * sizeof *lengths);
+    CALL("desc=%p type=%d layout=%d T=%d N=%d width=%d lengths=%s fill=%d", (void *)desc, (int)type,
+         (int)layout, T, N, width, text, fill != NULL);
+    struct fake_data *data = fake_object(desc, "rnn_data", __func__);
+    const int batch_first = layout == RNL_CUDNN_RNN_DATA_LAYOUT_BATCH_MAJOR_UNPACKED;
+    int *const kept = malloc((size_t)N * sizeof *kept);
+    memcpy(kept, lengths, (size_t)N * sizeof *kept);
+    *data = (struct fake_data){data->object, batch_first, T, N, width, fill != NULL, kept};
     return RNL_CUDNN_STATUS_SUCCESS;
 }
 
 rnl_cudnn_status cudnnSetTensorNdDescriptor(rnl_cudnn_tensor desc, rnl_cudnn_data_type type,
                                             int ndim, const int *shape, const int *strides)
 {
-    CUDNN_CALL("desc=%p type=%d shape=%d,%d,%d strides=%d,%d,%d", (void *)desc, (int)type, shape[0],
-               shape[1], shape[2], strides[0], strides[1], strides[2]);
-    struct tensor *tensor = fake_object(desc, FAKE_TENSOR, __func__);
+    CALL("desc=%p type=%d shape=%d,%d,%d strides=%d,%d,%d", (void *)desc, (int)type, shape[0],
+         shape[1], shape[2], strides[0], strides[1], strides[2]);
+    struct tensor *tensor = fake_object(desc, "tensor", __func__);
     if (ndim != 3)
         fake_die("%s: %d axes", __func__, ndim);
     memcpy(tensor->shape, shape, sizeof tensor->shape);
@@ -244,38 +177,36 @@ rnl_cudnn_status cudnnSetTensorNdDescriptor(rnl_cudnn_tensor desc, rnl_cudnn_dat
 
 /* ---- sizes ---- */
 
-rnl_cudnn_status cudnnGetRNNWeightSpaceSize(rnl_cudnn_handle given, rnl_cudnn_rnn desc,
+rnl_cudnn_status cudnnGetRNNWeightSpaceSize(rnl_cudnn_handle handle, rnl_cudnn_rnn desc,
                                             size_t *nbytes)
 {
-    USES_HANDLE(given);
-    CUDNN_CALL("rnn=%p", (void *)desc);
-    (void)handle;
-    const struct rnn *rnn = fake_object(desc, FAKE_RNN, __func__);
-    *nbytes = (size_t)fake_num_weights(rnn) * fake_unit(rnn->type);
+    USES_HANDLE(handle);
+    CALL("rnn=%p", (void *)desc);
+    *nbytes = fake_weight_nbytes(fake_object(desc, "rnn", __func__));
     return RNL_CUDNN_STATUS_SUCCESS;
 }
 
 /* Smaller than the real size; like that it grows with the lengths. */
-static size_t work_nbytes(const struct rnn *rnn, const struct data *x)
+static size_t work_nbytes(const struct fake_rnn *rnn, const struct fake_data *x)
 {
-    size_t all = (size_t)(rnn->layers * rnn->directions), rows = 0;
+    const size_t all = (size_t)(rnn->L * rnn->directions);
+    size_t rows = 0;
     for (int n = 0; n < x->N; n++)
         rows += (size_t)x->lengths[n];
-    return 4096 * (1 + all) + 8 * (size_t)fake_num_weights(rnn) +
-           8 * all * rows * (size_t)(4 * rnn->hidden_size + x->width);
+    return 4096 * (1 + all) + fake_weight_nbytes(rnn) +
+           8 * all * rows * (size_t)(4 * rnn->H + x->width);
 }
 
-rnl_cudnn_status cudnnGetRNNTempSpaceSizes(rnl_cudnn_handle given, rnl_cudnn_rnn rnn_desc,
+rnl_cudnn_status cudnnGetRNNTempSpaceSizes(rnl_cudnn_handle handle, rnl_cudnn_rnn rnn_desc,
                                            rnl_cudnn_forward_mode mode, rnl_cudnn_rnn_data x_desc,
                                            size_t *work, size_t *reserve)
 {
-    USES_HANDLE(given);
-    CUDNN_CALL("rnn=%p mode=%d x_desc=%p", (void *)rnn_desc, (int)mode, (void *)x_desc);
-    (void)handle;
-    const struct rnn *rnn = fake_object(rnn_desc, FAKE_RNN, __func__);
-    if (has_no_persist(rnn->algo, "sizes"))
-        return refuse(RNL_CUDNN_STATUS_NOT_SUPPORTED, "FAKE_CUDNN_NO_PERSIST");
-    *work = work_nbytes(rnn, fake_object(x_desc, FAKE_RNN_DATA, __func__));
+    USES_HANDLE(handle);
+    CALL("rnn=%p mode=%d x_desc=%p", (void *)rnn_desc, (int)mode, (void *)x_desc);
+    const struct fake_rnn *rnn = fake_object(rnn_desc, "rnn", __func__);
+    if (refuses(rnn->algo, "sizes"))
+        return RNL_CUDNN_STATUS_NOT_SUPPORTED;
+    *work = work_nbytes(rnn, fake_object(x_desc, "rnn_data", __func__));
     if (reserve)
         *reserve = 0; /* only for training */
     return RNL_CUDNN_STATUS_SUCCESS;
@@ -283,62 +214,40 @@ rnl_cudnn_status cudnnGetRNNTempSpaceSizes(rnl_cudnn_handle given, rnl_cudnn_rnn
 
 /* ---- the call ---- */
 
-static void run(const struct fake_work *work)
-{
-    fake_compute(work->argument);
-}
-
-static void use(struct fake_work *work, const void *at, size_t nelems, size_t unit, int write,
-                const char *what)
-{
-    const rnl_cu_address address = (rnl_cu_address)(uintptr_t)at;
-    if (address % unit)
-        fake_die("%s: %p is not a multiple of %zu", what, at, unit);
-    fake_bytes(address, nelems * unit, what);
-    fake_access(work, address, nelems * unit, write, what);
-}
-
-static int has_lengths(const struct data *x)
-{
-    for (int n = 0; n < x->N; n++)
-        if (x->lengths[n] != x->T)
-            return 1;
-    return 0;
-}
-
 /* What real libraries refuse too, but would compute wrongly here. */
-static void check(const struct forward *f, size_t weight_nbytes)
+static void check(const struct fake_forward *f, size_t weight_nbytes)
 {
-    const struct data *x = &f->x_data, *y = &f->y_data;
-    const int shorter = has_lengths(x);
-    if (x->T != y->T || x->N != y->N || x->batch_first != y->batch_first ||
+    const struct fake_data *x = &f->x_data, *y = &f->y_data;
+    int shorter = 0;
+    for (int n = 0; n < x->N; n++)
+        shorter |= x->lengths[n] != x->T;
+    if (x->T != y->T || x->N != y->N || x->batch_first != y->batch_first || x->width != f->rnn.I ||
+        y->width != f->rnn.directions * f->rnn.P ||
         memcmp(x->lengths, y->lengths, (size_t)x->N * sizeof *x->lengths))
-        fake_die("cudnnRNNForward: x and y are described differently");
+        fake_die("cudnnRNNForward: x or y is described wrongly");
     if ((shorter || x->batch_first) && !f->rnn.padded)
         fake_die("cudnnRNNForward: lengths or a batch-major layout without padded I/O");
     if (shorter && f->rnn.algo != RNL_CUDNN_RNN_ALGO_STANDARD)
         fake_die("cudnnRNNForward: lengths with a persistent algorithm");
-    if (weight_nbytes != (size_t)fake_num_weights(&f->rnn) * fake_unit(f->rnn.type) ||
-        f->work_nbytes < work_nbytes(&f->rnn, x))
+    if (weight_nbytes != fake_weight_nbytes(&f->rnn) || f->work_nbytes < work_nbytes(&f->rnn, x))
         fake_die("cudnnRNNForward: %zu bytes of weights, %zu of workspace", weight_nbytes,
                  f->work_nbytes);
 }
 
-static void check_state(const struct forward *f, rnl_cudnn_tensor desc, int64_t width)
+static void check_state(const struct fake_forward *f, rnl_cudnn_tensor desc, int64_t width)
 {
-    const struct tensor *tensor = fake_object(desc, FAKE_TENSOR, "cudnnRNNForward");
-    if (tensor->shape[0] != f->rnn.layers * f->rnn.directions || tensor->shape[1] != f->x_data.N ||
-        tensor->shape[2] != width)
-        fake_die("cudnnRNNForward: a state is described as %d, %d, %d", tensor->shape[0],
-                 tensor->shape[1], tensor->shape[2]);
+    const int *shape = ((struct tensor *)fake_object(desc, "tensor", "cudnnRNNForward"))->shape;
+    if (shape[0] != f->rnn.L * f->rnn.directions || shape[1] != f->x_data.N || shape[2] != width)
+        fake_die("cudnnRNNForward: a state is described as %d, %d, %d", shape[0], shape[1],
+                 shape[2]);
 }
 
-static rnl_cu_address address(const void *at)
+static rnl_cu_address at(const void *pointer)
 {
-    return (rnl_cu_address)(uintptr_t)at;
+    return (rnl_cu_address)(uintptr_t)pointer;
 }
 
-rnl_cudnn_status cudnnRNNForward(rnl_cudnn_handle given, rnl_cudnn_rnn rnn_desc,
+rnl_cudnn_status cudnnRNNForward(rnl_cudnn_handle handle, rnl_cudnn_rnn rnn_desc,
                                  rnl_cudnn_forward_mode mode, const int32_t *device_lengths,
                                  rnl_cudnn_rnn_data x_desc, const void *x,
                                  rnl_cudnn_rnn_data y_desc, void *y, rnl_cudnn_tensor h_desc,
@@ -346,47 +255,25 @@ rnl_cudnn_status cudnnRNNForward(rnl_cudnn_handle given, rnl_cudnn_rnn rnn_desc,
                                  void *cy, size_t weight_nbytes, const void *weights, size_t nbytes,
                                  void *workspace, size_t reserve_nbytes, void *reserve)
 {
-    USES_HANDLE(given);
-    CUDNN_CALL("handle=%p rnn=%p mode=%d lengths=%p x_desc=%p x=%p y_desc=%p y=%p h_desc=%p hx=%p "
-               "hy=%p c_desc=%p cx=%p cy=%p weight_nbytes=%zu weights=%p work_nbytes=%zu work=%p "
-               "reserve_nbytes=%zu reserve=%p",
-               (void *)given, (void *)rnn_desc, (int)mode, (const void *)device_lengths,
-               (void *)x_desc, x, (void *)y_desc, y, (void *)h_desc, hx, hy, (void *)c_desc, cx, cy,
-               weight_nbytes, weights, nbytes, workspace, reserve_nbytes, reserve);
-    const struct rnn *rnn = fake_object(rnn_desc, FAKE_RNN, __func__);
-    struct data *const data[] = {fake_object(x_desc, FAKE_RNN_DATA, __func__),
-                                 fake_object(y_desc, FAKE_RNN_DATA, __func__)};
-    struct forward *f = malloc(sizeof *f); /* never freed: a graph may use it */
-    *f = (struct forward){*rnn,        *data[0],         *data[1],           address(x),
-                          address(y),  address(hx),      address(hy),        address(cx),
-                          address(cy), address(weights), address(workspace), nbytes};
-    if (has_no_persist(rnn->algo, "forward"))
-        return refuse(RNL_CUDNN_STATUS_NOT_SUPPORTED, "FAKE_CUDNN_NO_PERSIST");
-    if (fake_sticky())
-        return refuse((rnl_cudnn_status)EXECUTION_FAILED_CUDART, "the device is dead");
+    USES_HANDLE(handle);
+    CALL("handle=%p rnn=%p mode=%d lengths=%p x_desc=%p x=%p y_desc=%p y=%p h_desc=%p hx=%p hy=%p "
+         "c_desc=%p cx=%p cy=%p weight_nbytes=%zu weights=%p work=%p reserve_nbytes=%zu reserve=%p",
+         (void *)handle, (void *)rnn_desc, (int)mode, (const void *)device_lengths, (void *)x_desc,
+         x, (void *)y_desc, y, (void *)h_desc, hx, hy, (void *)c_desc, cx, cy, weight_nbytes,
+         weights, workspace, reserve_nbytes, reserve);
+    const struct fake_rnn *rnn = fake_object(rnn_desc, "rnn", __func__);
+    const struct fake_data *x_data = fake_object(x_desc, "rnn_data", __func__);
+    const struct fake_data *y_data = fake_object(y_desc, "rnn_data", __func__);
+    if (refuses(rnn->algo, "forward"))
+        return RNL_CUDNN_STATUS_NOT_SUPPORTED;
+    struct fake_forward *f = malloc(sizeof *f); /* never freed: a graph may use it */
+    *f = (struct fake_forward){*rnn,   *x_data, *y_data, at(x),       at(y),         at(hx),
+                               at(hy), at(cx),  at(cy),  at(weights), at(workspace), nbytes};
     check(f, weight_nbytes);
     if (hx || hy)
-        check_state(f, h_desc, rnn->proj_size);
+        check_state(f, h_desc, rnn->P);
     if (cx || cy)
-        check_state(f, c_desc, rnn->hidden_size);
-    struct fake_work work = {.name = __func__, .run = run, .argument = f};
-    const size_t unit = fake_unit(rnn->type), rows = (size_t)f->x_data.T * (size_t)f->x_data.N;
-    const size_t states = (size_t)(rnn->layers * rnn->directions) * (size_t)f->x_data.N;
-    const size_t h = states * (size_t)rnn->proj_size, c = states * (size_t)rnn->hidden_size;
-    use(&work, weights, weight_nbytes / unit, unit, 0, "weightSpace");
-    use(&work, workspace, nbytes, 1, 1, "workSpace");
-    use(&work, x, rows * (size_t)f->x_data.width, unit, 0, "x");
-    use(&work, y, rows * (size_t)f->y_data.width, unit, 1, "y");
-    if (hx)
-        use(&work, hx, h, unit, 0, "hx");
-    if (hy)
-        use(&work, hy, h, unit, 1, "hy");
-    if (cx)
-        use(&work, cx, c, unit, 0, "cx");
-    if (cy)
-        use(&work, cy, c, unit, 1, "cy");
-    if (fake_is_capturing(handle->stream))
-        data[0]->is_captured = data[1]->is_captured = 1;
-    fake_submit(handle->stream, &work);
+        check_state(f, c_desc, rnn->H);
+    fake_submit(used->stream, &(struct fake_work){__func__, fake_compute, .argument = f});
     return RNL_CUDNN_STATUS_SUCCESS;
 }

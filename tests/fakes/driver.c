@@ -1,10 +1,5 @@
-/*
- * The driver: devices and primary contexts, memory, copies, errors.
- *
- * Environment variables describe the machine: FAKE_CUDA_DEVICES (1), FAKE_CUDA_CAPABILITY (90:
- * 9.0), FAKE_CUDA_NAME, FAKE_CUDA_DRIVER (13000), FAKE_CUDA_INIT (the result of cuInit),
- * FAKE_CUDA_MEMORY (bytes of a device, 0: no limit).
- */
+/* The driver: devices and primary contexts, memory, copies, errors. README.md lists the environment
+ * variables that describe the machine. */
 #include "fake.h"
 
 #include <stdio.h>
@@ -13,58 +8,45 @@
 
 /* ---- devices and contexts ---- */
 
-enum { DEEPEST = 16, INVALID_DEVICE = 101 };
+enum { DEEPEST = 16, MAX_DEVICES = 8, INVALID_DEVICE = 101 };
 
-struct context {
-    struct fake_object object;
-    int device;
-};
-
-static struct context *primary[FAKE_MAX_DEVICES];
-static _Thread_local struct context *stack[DEEPEST];
+static char contexts[MAX_DEVICES]; /* an address in it is a device's primary context */
+static _Thread_local rnl_cu_context stack[DEEPEST];
 static _Thread_local int depth;
+long fake_pushed;
 
 static int devices(void)
 {
     return fake_environment("FAKE_CUDA_DEVICES", 1);
 }
 
+static rnl_cu_context current(void)
+{
+    return depth ? stack[depth - 1] : NULL;
+}
+
 int fake_current_device(void)
 {
-    return depth ? stack[depth - 1]->device : -1;
+    return depth ? (int)((char *)current() - contexts) : -1;
 }
 
 rnl_cu_result cuInit(unsigned flags)
 {
-    DRIVER_CALL("flags=%u", flags);
-    const int result = devices() ? 0 : RNL_CUDA_ERROR_NO_DEVICE;
-    return (rnl_cu_result)fake_environment("FAKE_CUDA_INIT", result);
-}
-
-rnl_cu_result cuDriverGetVersion(int *version)
-{
-    DRIVER_CALL("%s", "");
-    *version = fake_environment("FAKE_CUDA_DRIVER", 13000);
-    return RNL_CUDA_SUCCESS;
-}
-
-rnl_cu_result cuDeviceGetCount(int *n)
-{
-    DRIVER_CALL("%s", "");
-    *n = devices();
-    return RNL_CUDA_SUCCESS;
+    CALL("flags=%u", flags);
+    return (rnl_cu_result)fake_environment("FAKE_CUDA_INIT",
+                                           devices() ? 0 : RNL_CUDA_ERROR_NO_DEVICE);
 }
 
 rnl_cu_result cuDeviceGet(rnl_cu_device *device, int ordinal)
 {
-    DRIVER_CALL("ordinal=%d", ordinal);
+    CALL("ordinal=%d", ordinal);
     *device = ordinal;
     return (rnl_cu_result)(ordinal < devices() ? 0 : INVALID_DEVICE);
 }
 
 rnl_cu_result cuDeviceGetName(char *name, int nbytes, rnl_cu_device device)
 {
-    DRIVER_CALL("device=%d", device);
+    CALL("device=%d", device);
     const char *given = getenv("FAKE_CUDA_NAME");
     snprintf(name, (size_t)nbytes, "%s", given ? given : "Fake GPU");
     return RNL_CUDA_SUCCESS;
@@ -73,7 +55,7 @@ rnl_cu_result cuDeviceGetName(char *name, int nbytes, rnl_cu_device device)
 rnl_cu_result cuDeviceGetAttribute(int *value, rnl_cu_device_attribute attribute,
                                    rnl_cu_device device)
 {
-    DRIVER_CALL("attribute=%d device=%d", (int)attribute, device);
+    CALL("device=%d", device);
     const int capability = fake_environment("FAKE_CUDA_CAPABILITY", 90);
     *value = attribute == RNL_CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT       ? 132
              : attribute == RNL_CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR ? capability / 10
@@ -81,70 +63,48 @@ rnl_cu_result cuDeviceGetAttribute(int *value, rnl_cu_device_attribute attribute
     return RNL_CUDA_SUCCESS;
 }
 
-rnl_cu_result cuDevicePrimaryCtxRetain(rnl_cu_context *context, rnl_cu_device device)
-{
-    DRIVER_CALL("device=%d", device);
-    if (!primary[device]) {
-        primary[device] = fake_new(FAKE_CONTEXT, sizeof *primary[device]);
-        primary[device]->device = device;
-    }
-    *context = (rnl_cu_context)primary[device];
-    return RNL_CUDA_SUCCESS;
-}
-
-rnl_cu_result cuDevicePrimaryCtxRelease_v2(rnl_cu_device device);
-rnl_cu_result cuDevicePrimaryCtxRelease_v2(rnl_cu_device device)
-{
-    DRIVER_CALL("device=%d", device); /* others have retained it */
-    return RNL_CUDA_SUCCESS;
-}
+FAKE(rnl_cu_result, cuDriverGetVersion, (int *version),
+     *version = fake_environment("FAKE_CUDA_DRIVER", 13000))
+FAKE(rnl_cu_result, cuDeviceGetCount, (int *n), *n = devices())
+FAKE(rnl_cu_result, cuDevicePrimaryCtxRetain, (rnl_cu_context * context, rnl_cu_device device),
+     *context = (rnl_cu_context)&contexts[device])
+/* others have retained it */
+FAKE(rnl_cu_result, cuDevicePrimaryCtxRelease_v2, (rnl_cu_device device), (void)device)
+FAKE(rnl_cu_result, cuCtxGetCurrent, (rnl_cu_context * context), *context = current())
 
 rnl_cu_result cuCtxPushCurrent_v2(rnl_cu_context context)
 {
-    DRIVER_CALL("context=%p", (void *)context);
-    if (depth == DEEPEST)
+    CALL("context=%p", (void *)context);
+    if (depth == DEEPEST || !context)
         fake_die("cuCtxPushCurrent_v2: %d contexts are pushed and none popped", depth);
-    stack[depth++] = fake_object(context, FAKE_CONTEXT, __func__);
-    fake_count(FAKE_PUSHED, 1);
+    stack[depth++] = context;
+    fake_pushed++;
     return RNL_CUDA_SUCCESS;
 }
 
 rnl_cu_result cuCtxPopCurrent_v2(rnl_cu_context *context)
 {
-    LOCKED;
-    const int status = fake_driver_call(__func__, "%s", "");
+    BEGIN();
     if (!depth)
         fake_die("cuCtxPopCurrent_v2: no context is current");
-    depth--;
-    fake_count(FAKE_PUSHED, -1);
     if (context)
-        *context = (rnl_cu_context)stack[depth];
-    return (rnl_cu_result)status;
+        *context = current();
+    depth--;
+    fake_pushed--;
+    return failed;
 }
 
-rnl_cu_result cuCtxGetCurrent(rnl_cu_context *context);
-rnl_cu_result cuCtxGetCurrent(rnl_cu_context *context)
-{
-    DRIVER_CALL("%s", "");
-    *context = depth ? (rnl_cu_context)stack[depth - 1] : NULL;
-    return RNL_CUDA_SUCCESS;
-}
-
-/* ---- errors ---- */
+/* ---- errors: others have no name and no text, as numbers that the driver does not know ---- */
 
 rnl_cu_result cuGetErrorName(rnl_cu_result status, const char **name)
 {
-    *name = status == RNL_CUDA_ERROR_OUT_OF_MEMORY ? "CUDA_ERROR_OUT_OF_MEMORY"
-            : status == RNL_CUDA_ERROR_NO_DEVICE   ? "CUDA_ERROR_NO_DEVICE"
-                                                   : NULL; /* as for a number that is unknown */
+    *name = status == RNL_CUDA_ERROR_NO_DEVICE ? "CUDA_ERROR_NO_DEVICE" : NULL;
     return RNL_CUDA_SUCCESS;
 }
 
 rnl_cu_result cuGetErrorString(rnl_cu_result status, const char **text)
 {
-    *text = status == RNL_CUDA_ERROR_OUT_OF_MEMORY ? "out of memory"
-            : status == RNL_CUDA_ERROR_NO_DEVICE   ? "no CUDA-capable device is detected"
-                                                   : NULL;
+    *text = status == RNL_CUDA_ERROR_NO_DEVICE ? "no CUDA-capable device is detected" : NULL;
     return RNL_CUDA_SUCCESS;
 }
 
@@ -152,94 +112,70 @@ rnl_cu_result cuGetErrorString(rnl_cu_result status, const char **text)
 
 rnl_cu_result cuMemAlloc_v2(rnl_cu_address *at, size_t nbytes)
 {
-    DRIVER_CALL("nbytes=%zu", nbytes);
+    CALL("nbytes=%zu", nbytes);
     fake_refuse_in_capture(__func__);
-    const int device = fake_current_device();
     const size_t most = (size_t)fake_environment("FAKE_CUDA_MEMORY", 0);
-    if (device < 0 || !nbytes)
-        fake_die("cuMemAlloc_v2 of %zu bytes on device %d", nbytes, device);
-    if (most && fake_in_use(device) + nbytes > most)
+    if (fake_current_device() < 0 || !nbytes)
+        fake_die("cuMemAlloc_v2 of %zu bytes on device %d", nbytes, fake_current_device());
+    if (most && fake_bytes_in_use() + nbytes > most)
         return RNL_CUDA_ERROR_OUT_OF_MEMORY;
-    *at = fake_new_block(nbytes, device, 1);
+    *at = fake_new_block(nbytes, "memory");
     return RNL_CUDA_SUCCESS;
 }
 
 rnl_cu_result cuMemFree_v2(rnl_cu_address at)
 {
-    LOCKED;
+    BEGIN("at=%llx", at);
     fake_refuse_in_capture(__func__);
-    const int status = fake_driver_call(__func__, "at=%llx", at);
-    if (fake_sticky())
-        return (rnl_cu_result)status;
     if (fake_current_device() < 0)
         fake_die("cuMemFree_v2: no context is current");
-    fake_wait_for_all();
-    fake_end_block(at, __func__);
-    return (rnl_cu_result)status;
+    fake_end_block(at, "memory");
+    return failed;
 }
 
 /* ---- copies: one from the host has read it when the call returns, one to the host is done then */
 
 static void run_copy(const struct fake_work *work)
 {
-    memcpy(work->to ? fake_bytes(work->to, work->nbytes, "the target") : work->host,
-           work->from ? fake_bytes(work->from, work->nbytes, "the source") : work->host,
-           work->nbytes);
+    const void *from = work->from ? fake_use(work->from, work->nbytes, 0, "the source")
+                                  : work->host;
+    void *to = work->to ? fake_use(work->to, work->nbytes, 1, "the target") : work->host;
+    memcpy(to, from, work->nbytes);
 }
 
 static void run_fill(const struct fake_work *work)
 {
-    memset(fake_bytes(work->to, work->nbytes, "the target"), work->value, work->nbytes);
+    memset(fake_use(work->to, work->nbytes, 1, "the target"), work->value, work->nbytes);
 }
 
-static rnl_cu_result submit(struct fake_work work, rnl_cu_stream stream)
-{
-    if (work.to)
-        fake_access(&work, work.to, work.nbytes, 1, "the target");
-    if (work.from)
-        fake_access(&work, work.from, work.nbytes, 0, "the source");
-    if (work.host && fake_is_capturing(stream))
-        fake_die("%s: the stream is capturing, and the host's memory is not pinned", work.name);
-    fake_submit(stream, &work);
-    return RNL_CUDA_SUCCESS;
-}
+/* `...`: the other members of a struct fake_work. */
+#define COPY(name, arguments, ...)                                                                 \
+    rnl_cu_result name arguments                                                                   \
+    {                                                                                              \
+        CALL("stream=%p", (void *)stream);                                                         \
+        fake_submit(stream, &(struct fake_work){__func__, __VA_ARGS__, .nbytes = nbytes});         \
+        return RNL_CUDA_SUCCESS;                                                                   \
+    }
 
-rnl_cu_result cuMemcpyHtoDAsync_v2(rnl_cu_address to, const void *from, size_t nbytes,
-                                   rnl_cu_stream stream)
-{
-    DRIVER_CALL("to=%llx nbytes=%zu stream=%p", to, nbytes, (void *)stream);
-    return submit(
-        (struct fake_work){__func__, run_copy, .to = to, .host = (void *)from, .nbytes = nbytes},
-        stream);
-}
+COPY(cuMemcpyHtoDAsync_v2,
+     (rnl_cu_address to, const void *from, size_t nbytes, rnl_cu_stream stream), run_copy, .to = to,
+     .host = (void *)from)
+COPY(cuMemcpyDtoDAsync_v2,
+     (rnl_cu_address to, rnl_cu_address from, size_t nbytes, rnl_cu_stream stream), run_copy,
+     .to = to, .from = from)
+COPY(cuMemsetD8Async, (rnl_cu_address to, unsigned char value, size_t nbytes, rnl_cu_stream stream),
+     run_fill, .to = to, .value = value)
 
 rnl_cu_result cuMemcpyDtoHAsync_v2(void *to, rnl_cu_address from, size_t nbytes,
                                    rnl_cu_stream stream)
 {
-    DRIVER_CALL("from=%llx nbytes=%zu stream=%p", from, nbytes, (void *)stream);
-    submit((struct fake_work){__func__, run_copy, .host = to, .from = from, .nbytes = nbytes},
-           stream);
+    CALL("stream=%p", (void *)stream);
+    fake_submit(stream, &(struct fake_work){__func__, run_copy, .host = to, .from = from,
+                                            .nbytes = nbytes});
     fake_wait(stream);
     return RNL_CUDA_SUCCESS;
 }
 
-rnl_cu_result cuMemcpyDtoDAsync_v2(rnl_cu_address to, rnl_cu_address from, size_t nbytes,
-                                   rnl_cu_stream stream)
-{
-    DRIVER_CALL("to=%llx from=%llx nbytes=%zu stream=%p", to, from, nbytes, (void *)stream);
-    return submit((struct fake_work){__func__, run_copy, .to = to, .from = from, .nbytes = nbytes},
-                  stream);
-}
-
-rnl_cu_result cuMemsetD8Async(rnl_cu_address to, unsigned char value, size_t nbytes,
-                              rnl_cu_stream stream)
-{
-    DRIVER_CALL("to=%llx value=%d nbytes=%zu stream=%p", to, value, nbytes, (void *)stream);
-    return submit(
-        (struct fake_work){__func__, run_fill, .to = to, .nbytes = nbytes, .value = value}, stream);
-}
-
-rnl_cu_result cuMemcpyHtoD_v2(rnl_cu_address to, const void *from, size_t nbytes);
 rnl_cu_result cuMemcpyHtoD_v2(rnl_cu_address to, const void *from, size_t nbytes)
 {
     LOCKED;
@@ -249,7 +185,6 @@ rnl_cu_result cuMemcpyHtoD_v2(rnl_cu_address to, const void *from, size_t nbytes
     return status;
 }
 
-rnl_cu_result cuMemcpyDtoH_v2(void *to, rnl_cu_address from, size_t nbytes);
 rnl_cu_result cuMemcpyDtoH_v2(void *to, rnl_cu_address from, size_t nbytes)
 {
     return cuMemcpyDtoHAsync_v2(to, from, nbytes, NULL);
@@ -257,34 +192,27 @@ rnl_cu_result cuMemcpyDtoH_v2(void *to, rnl_cu_address from, size_t nbytes)
 
 /* ---- for tests: memory of other owners, and access by the host to any memory ---- */
 
-rnl_cu_address fake_alloc(size_t nbytes, int device);
-rnl_cu_address fake_alloc(size_t nbytes, int device)
+rnl_cu_address fake_alloc(size_t nbytes)
 {
     LOCKED;
-    return fake_new_block(nbytes, device, 0);
+    return fake_new_block(nbytes, "others' memory");
 }
 
-void fake_free(rnl_cu_address at);
 void fake_free(rnl_cu_address at)
 {
     LOCKED;
-    fake_wait_for_all();
-    fake_end_block(at, "fake_free");
+    fake_end_block(at, "others' memory");
 }
 
 /* Dies if nothing has waited for the work that writes there. */
-void fake_read(rnl_cu_address at, void *to, size_t nbytes);
 void fake_read(rnl_cu_address at, void *to, size_t nbytes)
 {
     LOCKED;
-    fake_host_access(at, nbytes, 0);
-    memcpy(to, fake_bytes(at, nbytes, "fake_read"), nbytes);
+    memcpy(to, fake_use(at, nbytes, 0, "the memory"), nbytes);
 }
 
-void fake_write(rnl_cu_address at, const void *from, size_t nbytes);
 void fake_write(rnl_cu_address at, const void *from, size_t nbytes)
 {
     LOCKED;
-    fake_host_access(at, nbytes, 1);
-    memcpy(fake_bytes(at, nbytes, "fake_write"), from, nbytes);
+    memcpy(fake_use(at, nbytes, 1, "the memory"), from, nbytes);
 }

@@ -18,96 +18,60 @@
 /* A rule was broken that the real libraries do not check: report it and end the process. */
 _Noreturn void fake_die(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* Log a call; return the result with which it fails at once, or 0. */
-int fake_driver_call(const char *name, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
-int fake_cudnn_call(const char *name, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
+/* Log a call; return the status with which it fails on request, or 0. */
+int fake_call(const char *name, const char *format, ...) __attribute__((format(printf, 2, 3)));
+int fake_environment(const char *name, int otherwise);
 
-/* The error after which all calls on the device fail; 0: none. */
-int fake_sticky(void);
-
-enum fake_kind {
-    FAKE_CONTEXT,
-    FAKE_PUSHED, /* contexts on the stacks of all threads */
-    FAKE_MEMORY,
-    FAKE_STREAM,
-    FAKE_EVENT,
-    FAKE_GRAPH,
-    FAKE_HANDLE,
-    FAKE_DROPOUT,
-    FAKE_RNN,
-    FAKE_RNN_DATA,
-    FAKE_TENSOR,
-    FAKE_KINDS,
-};
-
-/* The head of every object. Objects are never freed, so that a use after their end is found. */
-struct fake_object {
-    enum fake_kind kind;
-    int alive;
-};
-
-void *fake_new(enum fake_kind kind, size_t nbytes);
-void *fake_object(const void *object, enum fake_kind kind, const char *call); /* or it dies */
-void fake_end(const void *object, enum fake_kind kind, const char *call);
-void fake_count(enum fake_kind kind, int by);
-
-/* One thread at a time is inside the fakes: LOCKED at the top of a function. */
+/* One thread at a time is inside the fakes. */
 void fake_lock(void);
 void fake_unlock(const int *unused);
 #define LOCKED __attribute__((cleanup(fake_unlock), unused)) const int locked = (fake_lock(), 0)
 
-/* At the top of a call: the lock, the log, a failure on request. */
-#define DRIVER_CALL(...)                                                                           \
+/* At the top of a function: it takes the lock, is logged, and fails on request. One that ends
+ * something begins with the first, and does so even if it fails. */
+#define BEGIN(...)                                                                                 \
     LOCKED;                                                                                        \
-    const rnl_cu_result failed = (rnl_cu_result)fake_driver_call(__func__, __VA_ARGS__);           \
-    if (failed)                                                                                    \
-    return failed
-#define CUDNN_CALL(...)                                                                            \
-    LOCKED;                                                                                        \
-    const rnl_cudnn_status failed = (rnl_cudnn_status)fake_cudnn_call(__func__, __VA_ARGS__);      \
+    const int failed = fake_call(__func__, " " __VA_ARGS__)
+#define CALL(...)                                                                                  \
+    BEGIN(__VA_ARGS__);                                                                            \
     if (failed)                                                                                    \
     return failed
 
-int fake_environment(const char *name, int otherwise);
+/* A function of one statement, and one that ends an object. */
+#define FAKE(returns, name, arguments, ...)                                                        \
+    returns name arguments                                                                         \
+    {                                                                                              \
+        CALL();                                                                                    \
+        __VA_ARGS__;                                                                               \
+        return 0;                                                                                  \
+    }
+#define FAKE_END(returns, name, type, kind)                                                        \
+    returns name(type object)                                                                      \
+    {                                                                                              \
+        BEGIN();                                                                                   \
+        fake_end(object, kind, __func__);                                                          \
+        return failed;                                                                             \
+    }
+
+/* The head of every object. Objects are never freed, so that a use after their end is found. */
+struct fake_object {
+    const char *kind;
+    struct fake_object *next;
+    int alive;
+};
+
+void *fake_new(const char *kind, size_t nbytes);
+void *fake_object(const void *object, const char *kind, const char *call); /* or it dies */
+void fake_end(const void *object, const char *kind, const char *call);
 
 /* ---- driver.c ---- */
 
-enum { FAKE_MAX_DEVICES = 8 };
+extern long fake_pushed;       /* contexts on the stacks of all threads */
 int fake_current_device(void); /* of the calling thread's context; -1: no context */
-
-/* ---- memory.c ---- */
-
-/* The host's copy of bytes of the device; dies unless all are in one living block. */
-void *fake_bytes(rnl_cu_address at, size_t nbytes, const char *what);
-rnl_cu_address fake_new_block(size_t nbytes, int device, int counted);
-void fake_end_block(rnl_cu_address at, const char *call);
-size_t fake_in_use(int device);
-
-/* The work that came before: for each stream the number of its last piece. */
-enum { FAKE_STREAMS = 512 };
-struct fake_clock {
-    uint32_t at[FAKE_STREAMS];
-};
-
-struct fake_access {
-    rnl_cu_address at;
-    size_t nbytes;
-    int write;
-    const char *what;
-};
-
-/* Dies if other work accesses the memory, and nothing orders it before this work, of which the
- * clock is. Notes the access, unless it is the host's (stream -1). */
-void fake_touch(const struct fake_access *access, const char *work, int stream,
-                const struct fake_clock *clock);
 
 /* ---- streams.c ---- */
 
-enum { FAKE_ACCESSES = 8 };
-
-/* A piece of work on the device. */
+/* A piece of work on the device. It is kept if its stream is capturing. */
 struct fake_work {
     const char *name;
     void (*run)(const struct fake_work *work);
@@ -116,18 +80,61 @@ struct fake_work {
     void *host;
     size_t nbytes;
     int value;
-    int accesses;
-    struct fake_access access[FAKE_ACCESSES];
 };
 
-void fake_access(struct fake_work *work, rnl_cu_address at, size_t nbytes, int write,
-                 const char *what);
 void fake_submit(rnl_cu_stream stream, const struct fake_work *work);
+
+/* The bytes of device memory that the work in progress reads or writes, or the host if there is
+ * none. Dies unless they are in one living block, and if the work uses them for something else too,
+ * or if other work uses the block and nothing orders the two. */
+void *fake_use(rnl_cu_address at, size_t nbytes, int write, const char *what);
+
+rnl_cu_address fake_new_block(size_t nbytes, const char *kind);
+void fake_end_block(rnl_cu_address at, const char *kind); /* waits for all work */
+size_t fake_bytes_in_use(void);
+
 void fake_wait(rnl_cu_stream stream); /* the host waits for it */
-void fake_wait_for_all(void);         /* as when memory is freed */
-void fake_host_access(rnl_cu_address at, size_t nbytes, int write);
-int fake_stream_device(rnl_cu_stream stream);
-int fake_is_capturing(rnl_cu_stream stream);
-void fake_refuse_in_capture(const char *call); /* dies if the thread's mode forbids it */
+void fake_wait_for_all(void);
+void fake_refuse_in_capture(const char *call); /* dies if the capture would break */
+
+/* ---- cudnn.c, compute.c ---- */
+
+struct fake_rnn {
+    struct fake_object object;
+    rnl_cudnn_algo algo;
+    rnl_cudnn_cell cell;
+    rnl_cudnn_bias bias;
+    int directions, skip, padded;
+    rnl_cudnn_data_type type;
+    int64_t I, H, P, L; /* P = H: no projection */
+};
+
+struct fake_data {
+    struct fake_object object;
+    int batch_first, T, N, width, has_fill;
+    int *lengths; /* N; never freed: work may use them */
+};
+
+/* The arguments of cudnnRNNForward. */
+struct fake_forward {
+    struct fake_rnn rnn;
+    struct fake_data x_data, y_data;
+    rnl_cu_address x, y, hx, hy, cx, cy, weights, work; /* hx to cy: 0 if not given */
+    size_t work_nbytes;
+};
+
+size_t fake_weight_nbytes(const struct fake_rnn *rnn);
+void fake_compute(const struct fake_work *work); /* work->argument: a fake_forward */
+
+/* ---- for tests: README.md ---- */
+
+void fake_log(const char *path);
+long fake_calls(void);
+void fake_fail(long k, int cuda, int cudnn);
+long fake_live(const char *kind);
+rnl_cu_address fake_alloc(size_t nbytes);
+void fake_free(rnl_cu_address at);
+void fake_read(rnl_cu_address at, void *to, size_t nbytes);
+void fake_write(rnl_cu_address at, const void *from, size_t nbytes);
 
 #endif

@@ -51,7 +51,6 @@ RULES = {
     "an event": (f"fill(a, 64, one){EVENT}fill(a, 64, two)", None),
     "an event before": (f"{EVENT}fill(a, 64, one); fill(a, 64, two)", RACE),
     "a wait": ("fill(a, 64, one); call('cuStreamSynchronize', one); fill(a, 64, two)", None),
-    "other parts": ("fill(a, 32, one); fill(c_ulonglong(a.value + 32), 32, two)", None),
     "a legacy stream": ("fill(a, 64, one); fill(a, 64, None)", RACE),
     "a legacy stream that waits": ("fill(a, 64, stream(0)); fill(a, 64, None)", None),
     "a host that reads": ("fill(a, 64, one); read(a, 64)", "race: the memory of the host reads"),

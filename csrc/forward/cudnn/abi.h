@@ -110,8 +110,7 @@ typedef enum {
 } rnl_cu_device_attribute; /* CUdevice_attribute */
 
 typedef enum {
-    RNL_CU_STREAM_CAPTURE_STATUS_NONE = 0,
-    RNL_CU_STREAM_CAPTURE_STATUS_INVALIDATED = 2
+    RNL_CU_STREAM_CAPTURE_STATUS_NONE = 0
 } rnl_cu_capture_status; /* CUstreamCaptureStatus */
 
 typedef enum {

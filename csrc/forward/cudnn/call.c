@@ -8,32 +8,25 @@
 
 /* ---- no steps: y is zero, the states are copied ---- */
 
-static rnl_status copy_or_zero(rnl_gpu_device *device, const rnl_gpu_job *job, const void *from,
-                               const rnl_gpu_array *to, rnl_error *err)
-{
-    const rnl_cu_address at = (rnl_cu_address)(uintptr_t)to->given;
-    if (!at || !to->nbytes || from == to->given)
-        return RNL_OK;
-    if (job->on_host && from)
-        memcpy((void *)to->given, from, to->nbytes);
-    else if (job->on_host)
-        memset((void *)to->given, 0, to->nbytes);
-    else if (from)
-        return RNL_CU(device, err, cuMemcpyDtoDAsync_v2, at, (rnl_cu_address)(uintptr_t)from,
-                      to->nbytes, job->stream);
-    else
-        return RNL_CU(device, err, cuMemsetD8Async, at, 0, to->nbytes, job->stream);
-    return RNL_OK;
-}
-
 static rnl_status skip(rnl_gpu_device *device, const rnl_gpu_job *job, rnl_error *err)
 {
-    const rnl_gpu_array *const a = job->arrays;
-    rnl_status status = copy_or_zero(device, job, NULL, &a[RNL_Y], err);
-    if (status == RNL_OK)
-        status = copy_or_zero(device, job, a[RNL_H0].given, &a[RNL_HN], err);
-    if (status == RNL_OK)
-        status = copy_or_zero(device, job, a[RNL_C0].given, &a[RNL_CN], err);
+    rnl_status status = RNL_OK;
+    for (int k = RNL_Y; k < RNL_NUM_ARRAYS && status == RNL_OK; k++) {
+        const rnl_gpu_array *const a = &job->arrays[k];
+        const void *const from = k == RNL_Y ? NULL : job->arrays[k - RNL_Y].given;
+        if (!a->given || !a->nbytes || from == a->given)
+            continue;
+        if (job->on_host && from)
+            memcpy((void *)a->given, from, a->nbytes);
+        else if (job->on_host)
+            memset((void *)a->given, 0, a->nbytes);
+        else if (from)
+            status = RNL_CU(device, err, cuMemcpyDtoDAsync_v2, rnl_gpu_address(a->given),
+                            rnl_gpu_address(from), a->nbytes, job->stream);
+        else
+            status = RNL_CU(device, err, cuMemsetD8Async, rnl_gpu_address(a->given), 0, a->nbytes,
+                            job->stream);
+    }
     return status;
 }
 
@@ -62,7 +55,7 @@ static size_t lay_out(rnl_gpu_job *job, size_t work_nbytes, rnl_cu_address memor
     size_t used = aligned(work_nbytes ? work_nbytes : 1);
     for (int k = 0; k < RNL_NUM_ARRAYS; k++) {
         rnl_gpu_array *const a = &job->arrays[k];
-        a->at = (rnl_cu_address)(uintptr_t)a->given;
+        a->at = rnl_gpu_address(a->given);
         if (needs_place(job, k)) {
             a->at = memory + used;
             used += aligned(a->nbytes);
@@ -83,8 +76,8 @@ static rnl_status bring_in(rnl_gpu_device *device, const rnl_gpu_job *job, rnl_e
             status = RNL_CU(device, err, cuMemcpyHtoDAsync_v2, a->at, a->given, a->nbytes,
                             job->stream);
         else
-            status = RNL_CU(device, err, cuMemcpyDtoDAsync_v2, a->at,
-                            (rnl_cu_address)(uintptr_t)a->given, a->nbytes, job->stream);
+            status = RNL_CU(device, err, cuMemcpyDtoDAsync_v2, a->at, rnl_gpu_address(a->given),
+                            a->nbytes, job->stream);
     }
     return status;
 }
@@ -195,65 +188,43 @@ static rnl_status take_block(rnl_gpu_rnn *rnn, const rnl_gpu_job *job, size_t nb
 
 /* ---- a call ---- */
 
-/* Make the follower wait for the call's work. After a failure nothing may be in use any more. */
-static rnl_status hand_over(rnl_gpu_device *device, const rnl_gpu_job *job, rnl_status status,
-                            rnl_error *err)
-{
-    if (status == RNL_OK && job->has_follower && (!job->waits || job->capturing))
-        status = rnl_gpu_order(device, job->stream, job->follower, err);
-    if (status != RNL_OK && !job->capturing)
-        device->cu->cuStreamSynchronize(job->stream);
-    return status;
-}
-
 static rnl_status submit(rnl_gpu_rnn *rnn, const rnl_gpu_handle *handle, const rnl_gpu_call *call,
                          rnl_gpu_job *job, rnl_error *err)
 {
-    rnl_gpu_device *const device = rnn->device;
     const size_t nbytes = lay_out(job, rnn->plan->work_nbytes, 0);
-    rnl_status status = RNL_OK;
+    rnl_status status;
     job->waits = !call->workspace || (size_t)call->workspace_nbytes < nbytes;
-    if (job->waits)
-        status = take_block(rnn, job, nbytes, err);
-    if (status != RNL_OK)
+    if (job->waits && (status = take_block(rnn, job, nbytes, err)))
         return status;
-    const rnl_cu_address memory = job->waits ? rnn->block
-                                             : (rnl_cu_address)(uintptr_t)call->workspace;
-    job->stream = handle->stream;
+    const rnl_cu_address memory = job->waits ? rnn->block : rnl_gpu_address(call->workspace);
     lay_out(job, rnn->plan->work_nbytes, memory);
-    status = bring_in(device, job, err);
-    if (status == RNL_OK)
-        status = forward(rnn, handle, job, memory, err);
-    if (status == RNL_OK)
-        status = keep_states(rnn, job, RNL_H0, RNL_HN, err);
-    if (status == RNL_OK)
+    if (!(status = bring_in(rnn->device, job, err)) &&
+        !(status = forward(rnn, handle, job, memory, err)) &&
+        !(status = keep_states(rnn, job, RNL_H0, RNL_HN, err)))
         status = keep_states(rnn, job, RNL_C0, RNL_CN, err);
-    if (job->capturing)
-        rnl_gpu_plan_keep(rnn);
-    return hand_over(device, job, status, err);
+    return status;
 }
 
 /* Describe a job to cuDNN. Then either submit it or, if call is NULL, only that. */
-/* It calls itself once, for the standard algorithm. NOLINTNEXTLINE(misc-no-recursion) */
 static rnl_status describe(rnl_gpu_rnn *rnn, const rnl_gpu_call *call, rnl_gpu_job *job,
                            rnl_error *err)
 {
     rnl_gpu_device *const device = rnn->device;
     rnl_gpu_handle *handle;
-    rnl_gpu_choose_algo(rnn, job);
-    pthread_mutex_lock(&device->lock);
-    rnl_status status = rnl_gpu_handle_for(device, job->stream, job->on_host, job->capturing,
-                                           &handle, err);
-    if (status == RNL_OK)
-        status = rnl_gpu_plan_make(rnn, handle, job, err);
-    if (status == RNL_OK && call)
-        status = submit(rnn, handle, call, job, err);
-    pthread_mutex_unlock(&device->lock);
-    if (status != RNL_E_CUDNN || job->sizes.algo == RNL_CUDNN_RNN_ALGO_STANDARD ||
-        !rnl_gpu_not_supported(err))
-        return status;
-    rnn->refuses_persist = true; /* then the standard algorithm runs this call and all later ones */
-    return describe(rnn, call, job, err);
+    for (;;) {
+        const bool fits = rnl_gpu_plan_fits(rnn, job);
+        pthread_mutex_lock(&device->lock);
+        rnl_status status = rnl_gpu_handle_for(device, job->stream, job->capturing, &handle, err);
+        if (status == RNL_OK && !fits)
+            status = rnl_gpu_plan_make(rnn, handle, job, err);
+        if (status == RNL_OK && call)
+            status = submit(rnn, handle, call, job, err);
+        pthread_mutex_unlock(&device->lock);
+        if (status != RNL_E_CUDNN || job->sizes.algo == RNL_CUDNN_RNN_ALGO_STANDARD ||
+            err->number / 1000 * 1000 != RNL_CUDNN_STATUS_NOT_SUPPORTED)
+            return status;
+        rnn->refuses_persist = true; /* the standard algorithm runs this call and all later ones */
+    }
 }
 
 static rnl_status check_captures(rnl_gpu_device *device, rnl_gpu_job *job, rnl_error *err)
@@ -279,18 +250,19 @@ static rnl_status run(rnl_gpu_rnn *rnn, const rnl_gpu_call *call, rnl_gpu_job *j
     if (status != RNL_OK)
         return status;
     job->waits = true;
-    if (job->sizes.T == 0)
-        status = hand_over(device, job, skip(device, job, err), err);
-    else
-        status = describe(rnn, call, job, err);
-    if (status != RNL_OK)
+    status = job->sizes.T ? describe(rnn, call, job, err) : skip(device, job, err);
+    if (status == RNL_OK && job->has_follower && (!job->waits || job->capturing))
+        status = rnl_gpu_order(device, job->stream, job->follower, err);
+    if (job->capturing)
         return status;
-    if (job->on_host) {
-        status = job->sizes.T ? bring_back(device, job, call, err) : RNL_OK;
-        rnn->unfinished = status != RNL_OK;
-    } else if (job->waits && !job->capturing) {
-        status = RNL_CU(device, err, cuStreamSynchronize, job->stream);
+    if (status != RNL_OK) {
+        device->cu->cuStreamSynchronize(job->stream); /* nothing may be in use any more */
+        return status;
     }
+    if (!job->on_host || !job->sizes.T)
+        return job->waits ? RNL_CU(device, err, cuStreamSynchronize, job->stream) : RNL_OK;
+    status = bring_back(device, job, call, err);
+    rnn->unfinished = status != RNL_OK;
     return status;
 }
 
@@ -298,10 +270,8 @@ rnl_status rnl_gpu_rnn_run(rnl_gpu_rnn *rnn, const rnl_gpu_call *call, rnl_error
 {
     rnl_gpu_entry in;
     rnl_gpu_job job;
-    rnl_status status = rnl_gpu_job_new(rnn, call, &job, err);
-    if (status == RNL_OK)
-        status = rnl_gpu_rnn_lock(rnn, err);
-    if (status != RNL_OK)
+    rnl_status status;
+    if ((status = rnl_gpu_job_new(rnn, call, &job, err)) || (status = rnl_gpu_rnn_lock(rnn, err)))
         return status;
     status = rnl_gpu_enter(rnn->options.device, &in, err);
     if (status == RNL_OK)
@@ -310,33 +280,23 @@ rnl_status rnl_gpu_rnn_run(rnl_gpu_rnn *rnn, const rnl_gpu_call *call, rnl_error
     return status;
 }
 
-/* Without a call of a library if the last call had the same sizes and lengths. */
-static rnl_status measure(rnl_gpu_rnn *rnn, rnl_gpu_job *job, rnl_error *err)
-{
-    rnl_gpu_entry in;
-    rnl_gpu_choose_algo(rnn, job);
-    if (rnl_gpu_plan_fits(rnn, job))
-        return RNL_OK;
-    rnl_status status = rnl_gpu_enter(rnn->options.device, &in, err);
-    if (status != RNL_OK)
-        return status;
-    status = check_captures(rnn->device, job, err);
-    if (status == RNL_OK)
-        status = describe(rnn, NULL, job, err);
-    return rnl_gpu_leave(&in, status);
-}
-
 rnl_status rnl_gpu_rnn_workspace(rnl_gpu_rnn *rnn, const rnl_gpu_call *call, int64_t *nbytes,
                                  rnl_error *err)
 {
+    rnl_gpu_entry in;
     rnl_gpu_job job;
     rnl_status status = rnl_gpu_job_new(rnn, call, &job, err);
     *nbytes = 0;
-    if (status == RNL_OK && job.sizes.T)
-        status = rnl_gpu_rnn_lock(rnn, err);
-    if (status != RNL_OK || job.sizes.T == 0)
+    if (status != RNL_OK || job.sizes.T == 0 || (status = rnl_gpu_rnn_lock(rnn, err)))
         return status;
-    status = measure(rnn, &job, err);
+    /* nothing is asked if the last call had the same sizes and lengths */
+    if (!rnl_gpu_plan_fits(rnn, &job) &&
+        (status = rnl_gpu_enter(rnn->options.device, &in, err)) == RNL_OK) {
+        status = check_captures(rnn->device, &job, err);
+        if (status == RNL_OK)
+            status = describe(rnn, NULL, &job, err);
+        rnl_gpu_leave(&in, status);
+    }
     if (status == RNL_OK)
         *nbytes = (int64_t)lay_out(&job, rnn->plan->work_nbytes, 0);
     pthread_mutex_unlock(&rnn->lock);

@@ -9,27 +9,6 @@
 #include "core/status.h"
 #include "forward/cudnn/rnn.h"
 
-rnl_status rnl_gpu_options_check(const rnl_spec *spec, const rnl_gpu_options *options,
-                                 rnl_error *err)
-{
-    if ((unsigned)options->algo > RNL_GPU_STANDARD || (unsigned)options->math > RNL_GPU_MATH_TF32)
-        return rnl_fail(err, RNL_E_SPEC, "algo is %d, math is %d: need values of their enums",
-                        (int)options->algo, (int)options->math);
-    if (options->math == RNL_GPU_MATH_TF32 && spec->dtype != RNL_FLOAT32)
-        return rnl_fail(err, RNL_E_SPEC, "math=\"tf32\" needs float32 weights, these are %s",
-                        rnl_name(RNL_NAMES_DTYPE, (int)spec->dtype));
-    return RNL_OK;
-}
-
-static rnl_status check_sizes(const rnl_gpu_call *call, rnl_error *err)
-{
-    if (call->T > INT_MAX || call->N > INT_MAX)
-        return rnl_fail(err, RNL_E_SPEC,
-                        "T is %" PRId64 ", N is %" PRId64 ": cuDNN supports %d at most", call->T,
-                        call->N, INT_MAX);
-    return rnl_lengths_check(call->T, call->N, call->lengths, err);
-}
-
 static bool nbytes_of(int64_t a, int64_t b, int64_t c, size_t unit, size_t *nbytes)
 {
     const rnl_size size = rnl_size_mul(rnl_size_mul(rnl_size_of(a), rnl_size_of(b)),
@@ -46,6 +25,10 @@ static rnl_status measure(const rnl_gpu_rnn *rnn, const rnl_gpu_call *call, rnl_
     const int64_t T = call->T, N = call->N, most = INT_MAX;
     const size_t unit = rnn->unit;
     rnl_gpu_array *const a = job->arrays;
+    if (T > most || N > most)
+        return rnl_fail(err, RNL_E_SPEC,
+                        "T is %" PRId64 ", N is %" PRId64 ": cuDNN supports %d at most", T, N,
+                        INT_MAX);
     const bool fits = nbytes_of(T, N, spec->input_size, unit, &a[RNL_X].nbytes) &&
                       nbytes_of(T, N, D * rnn->state_size, unit, &a[RNL_Y].nbytes) &&
                       nbytes_of(layers, N, rnn->state_size, unit, &a[RNL_H0].nbytes) &&
@@ -64,21 +47,17 @@ static rnl_status measure(const rnl_gpu_rnn *rnn, const rnl_gpu_call *call, rnl_
 static rnl_status choose_form(const rnl_gpu_rnn *rnn, const rnl_gpu_call *call, rnl_gpu_job *job,
                               rnl_error *err)
 {
-    const int version = rnn->device->used.library->version;
-    int64_t longest = 0, shortest = call->T;
+    const int version = rnn->device->version;
+    int64_t longest = call->lengths ? 0 : call->T, shortest = call->T;
     for (int64_t n = 0; call->lengths && n < call->N; n++) {
         longest = call->lengths[n] > longest ? call->lengths[n] : longest;
         shortest = call->lengths[n] < shortest ? call->lengths[n] : shortest;
     }
-    if (!call->lengths)
-        longest = call->T;
-    job->sizes.T = call->N ? call->T : 0;
+    job->sizes.T = longest && call->N ? call->T : 0;
     job->sizes.N = call->N;
     job->sizes.batch_first = call->batch_first != 0;
-    if (longest == 0 || call->N == 0) {
-        job->sizes.T = 0;
+    if (job->sizes.T == 0)
         return RNL_OK;
-    }
     if (shortest == 0 && version >= 90100 && version < 90200)
         return rnl_fail(
             err, RNL_E_SPEC,
@@ -144,13 +123,12 @@ rnl_status rnl_gpu_job_new(const rnl_gpu_rnn *rnn, const rnl_gpu_call *call, rnl
     for (int k = 0; k < RNL_NUM_ARRAYS; k++)
         job->arrays[k].given = given[k];
     job->on_host = call->on_host != 0;
-    job->stream = call->stream;
+    job->stream = job->on_host ? rnn->device->own : call->stream;
     job->follower = call->then == (void *)1 ? NULL : call->then; /* both are the legacy stream */
     job->has_follower = !job->on_host && call->then && job->follower != job->stream;
-    rnl_status status = check_sizes(call, err);
-    if (status == RNL_OK)
-        status = measure(rnn, call, job, err);
-    if (status == RNL_OK)
-        status = check_arrays(rnn, job, err);
-    return status == RNL_OK ? choose_form(rnn, call, job, err) : status;
+    rnl_status status;
+    if ((status = rnl_lengths_check(call->T, call->N, call->lengths, err)) ||
+        (status = measure(rnn, call, job, err)) || (status = check_arrays(rnn, job, err)))
+        return status;
+    return choose_form(rnn, call, job, err);
 }

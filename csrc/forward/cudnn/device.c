@@ -1,96 +1,17 @@
-/* The GPUs of the process: their contexts, cuDNN's handles, streams and memory. */
+/* One GPU: cuDNN's handles, streams and memory, and calls that fail. */
 #include "forward/cudnn/device.h"
 
 #include <inttypes.h>
 
 #include "core/status.h"
 
-enum { MAX_DEVICES = 64 };
-
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* while a device is made ready */
-static rnl_gpu_device devices[MAX_DEVICES];
-
-/* ---- contexts ---- */
-
-/* Retain its primary context, which every framework in the process uses. */
-static rnl_status make_ready(rnl_gpu_device *device, int ordinal, rnl_error *err)
-{
-    rnl_cu_device found = 0;
-    rnl_status status = rnl_cudnn_use(ordinal, &device->used, err);
-    if (status != RNL_OK)
-        return status;
-    device->ordinal = ordinal;
-    device->dnn = &device->used.library->call;
-    device->cu = device->used.driver;
-    status = RNL_CU(device, err, cuDeviceGet, &found, ordinal);
-    if (status == RNL_OK)
-        status = RNL_CU(device, err, cuDevicePrimaryCtxRetain, &device->context, found);
-    if (status != RNL_OK)
-        return status;
-    pthread_mutex_init(&device->lock, NULL);
-    atomic_store(&device->ready, true);
-    return RNL_OK;
-}
-
-static rnl_status get(int ordinal, rnl_gpu_device **device, rnl_error *err)
-{
-    rnl_cudnn_in_use used;
-    if (ordinal < 0 || ordinal >= MAX_DEVICES) /* fails: it does not exist */
-        return rnl_cudnn_use(ordinal, &used, err);
-    *device = &devices[ordinal];
-    rnl_status status = rnl_cudnn_check_fork(err);
-    if (status != RNL_OK || atomic_load(&(*device)->ready))
-        return status;
-    pthread_mutex_lock(&lock);
-    status = atomic_load(&(*device)->ready) ? RNL_OK : make_ready(*device, ordinal, err);
-    pthread_mutex_unlock(&lock);
-    return status;
-}
-
-/* Allocating and waiting are forbidden in a thread that captures, and in every thread while another
- * one captures in the mode "global": they would break the capture, unless the thread's own mode is
- * "relaxed". */
-rnl_status rnl_gpu_enter(int ordinal, rnl_gpu_entry *entry, rnl_error *err)
-{
-    rnl_cu_context popped;
-    rnl_status status = get(ordinal, &entry->device, err);
-    if (status == RNL_OK)
-        /* get() has set it. NOLINTNEXTLINE(clang-analyzer-core.NullDereference) */
-        status = RNL_CU(entry->device, err, cuCtxPushCurrent_v2, entry->device->context);
-    if (status != RNL_OK)
-        return status;
-    entry->mode = RNL_CU_STREAM_CAPTURE_MODE_RELAXED;
-    status = RNL_CU(entry->device, err, cuThreadExchangeStreamCaptureMode, &entry->mode);
-    if (status != RNL_OK)
-        entry->device->cu->cuCtxPopCurrent_v2(&popped);
-    return status;
-}
-
-rnl_status rnl_gpu_leave(rnl_gpu_entry *entry, rnl_status status)
-{
-    rnl_cu_context popped;
-    rnl_error forked;
-    if (rnl_cudnn_check_fork(&forked) != RNL_OK)
-        return status;
-    entry->device->cu->cuThreadExchangeStreamCaptureMode(&entry->mode);
-    entry->device->cu->cuCtxPopCurrent_v2(&popped);
-    return status;
-}
-
 /* ---- handles ---- */
-
-static rnl_status make_own_stream(rnl_gpu_device *device, rnl_error *err)
-{
-    if (device->own)
-        return RNL_OK;
-    return RNL_CU(device, err, cuStreamCreate, &device->own, RNL_CU_STREAM_NON_BLOCKING);
-}
 
 /* Make what is missing: after a failure the next call makes the rest. */
 static rnl_status make(rnl_gpu_device *device, rnl_gpu_handle *handle, rnl_error *err)
 {
-    rnl_status status = make_own_stream(device, err);
-    if (status == RNL_OK && !device->dropout)
+    rnl_status status = RNL_OK;
+    if (!device->dropout)
         status = RNL_DNN(device, err, cudnnCreateDropoutDescriptor, &device->dropout);
     if (status == RNL_OK && !handle->cudnn)
         status = RNL_DNN(device, err, cudnnCreate, &handle->cudnn);
@@ -134,12 +55,12 @@ static bool is_usable(rnl_gpu_device *device, rnl_gpu_handle *handle, rnl_cu_str
     return true;
 }
 
-rnl_status rnl_gpu_handle_for(rnl_gpu_device *device, rnl_cu_stream stream, bool on_host,
-                              bool capturing, rnl_gpu_handle **handle, rnl_error *err)
+rnl_status rnl_gpu_handle_for(rnl_gpu_device *device, rnl_cu_stream stream, bool capturing,
+                              rnl_gpu_handle **handle, rnl_error *err)
 {
     rnl_gpu_handle *const end = device->handles + RNL_NUM_HANDLES;
     rnl_gpu_handle *found = device->handles;
-    rnl_status status = RNL_OK;
+    rnl_status status;
     while (found < end && !is_usable(device, found, stream, capturing))
         found++;
     if (found == end)
@@ -147,14 +68,13 @@ rnl_status rnl_gpu_handle_for(rnl_gpu_device *device, rnl_cu_stream stream, bool
                         "open captures use all of cuDNN's handles on GPU %d: end one of them, or "
                         "make a call outside of captures first, which makes a handle",
                         device->ordinal);
-    if (!found->made)
-        status = make(device, found, err);
-    if (status == RNL_OK)
-        status = set_stream(device, found, on_host ? device->own : stream, err);
-    if (status == RNL_OK && capturing)
+    if ((status = found->made ? RNL_OK : make(device, found, err)) ||
+        (status = set_stream(device, found, stream, err)))
+        return status;
+    if (capturing)
         found->captured_in = stream;
     *handle = found;
-    return status;
+    return RNL_OK;
 }
 
 /* ---- streams ---- */
@@ -169,9 +89,6 @@ rnl_status rnl_gpu_is_captured(rnl_gpu_device *device, rnl_cu_stream stream, boo
                         "the legacy default stream cannot be used while a stream that waits for it "
                         "is capturing: use another stream, or capture a stream that was created "
                         "as non-blocking");
-    if (result == RNL_CUDA_SUCCESS && found == RNL_CU_STREAM_CAPTURE_STATUS_INVALIDATED)
-        return rnl_fail(err, RNL_E_SPEC,
-                        "the stream's capture has failed already: end the capture and begin again");
     *captured = found != RNL_CU_STREAM_CAPTURE_STATUS_NONE;
     return rnl_gpu_cu(device, "cuStreamIsCapturing", result, err);
 }
@@ -204,14 +121,19 @@ rnl_status rnl_gpu_memory(rnl_gpu_device *device, size_t nbytes, const char *wha
                     device->ordinal, nbytes, (double)nbytes / (1 << 20), what);
 }
 
+static rnl_status check_nbytes(int64_t nbytes, rnl_error *err)
+{
+    if (nbytes >= 0)
+        return RNL_OK;
+    return rnl_fail(err, RNL_E_SPEC, "nbytes is %" PRId64 ": need 0 or more", nbytes);
+}
+
 rnl_status rnl_gpu_alloc(int device, int64_t nbytes, void **address, rnl_error *err)
 {
     rnl_gpu_entry in;
     rnl_cu_address made = 0;
-    if (nbytes < 0)
-        return rnl_fail(err, RNL_E_SPEC, "nbytes is %" PRId64 ": need 0 or more", nbytes);
-    rnl_status status = rnl_gpu_enter(device, &in, err);
-    if (status != RNL_OK)
+    rnl_status status;
+    if ((status = check_nbytes(nbytes, err)) || (status = rnl_gpu_enter(device, &in, err)))
         return status;
     /* the driver refuses to allocate 0 bytes */
     status = rnl_gpu_memory(in.device, nbytes ? (size_t)nbytes : 1, "results", &made, err);
@@ -226,26 +148,69 @@ void rnl_gpu_free(int device, void *address)
     rnl_error ignored;
     if (!address || rnl_gpu_enter(device, &in, &ignored) != RNL_OK)
         return;
-    (void)RNL_CU(in.device, &ignored, cuMemFree_v2, (rnl_cu_address)(uintptr_t)address);
+    in.device->cu->cuMemFree_v2(rnl_gpu_address(address));
     rnl_gpu_leave(&in, RNL_OK);
 }
 
 rnl_status rnl_gpu_read(int device, const void *from, int64_t nbytes, void *to, rnl_error *err)
 {
     rnl_gpu_entry in;
-    if (nbytes <= 0)
-        return nbytes ? rnl_fail(err, RNL_E_SPEC, "nbytes is %" PRId64 ": need 0 or more", nbytes)
-                      : RNL_OK;
-    rnl_status status = rnl_gpu_enter(device, &in, err);
-    if (status != RNL_OK)
+    rnl_status status = check_nbytes(nbytes, err);
+    if (!nbytes || status != RNL_OK || (status = rnl_gpu_enter(device, &in, err)))
         return status;
-    pthread_mutex_lock(&in.device->lock);
-    status = make_own_stream(in.device, err);
-    pthread_mutex_unlock(&in.device->lock);
-    if (status == RNL_OK)
-        status = RNL_CU(in.device, err, cuMemcpyDtoHAsync_v2, to, (rnl_cu_address)(uintptr_t)from,
-                        (size_t)nbytes, in.device->own);
+    status = RNL_CU(in.device, err, cuMemcpyDtoHAsync_v2, to, rnl_gpu_address(from), (size_t)nbytes,
+                    in.device->own);
     if (status == RNL_OK)
         status = RNL_CU(in.device, err, cuStreamSynchronize, in.device->own);
     return rnl_gpu_leave(&in, status);
+}
+
+/* ---- failed calls: what failed, and what the user can do ---- */
+
+static const char NO_ROOM[] = "the GPU is out of memory: free some, or make the batch smaller";
+
+static rnl_status failed(const rnl_gpu_device *device, const char *call, int number,
+                         const char *name, const char *text, const char *advice, rnl_error *err)
+{
+    rnl_fail(err, RNL_E_CUDNN, "%s on GPU %d: %d (%s)%s%.400s; %s", call, device->ordinal, number,
+             name, *text ? ": " : "", text, advice);
+    if (advice == NO_ROOM)
+        return err->status = RNL_E_NOMEM;
+    err->call = call;
+    err->number = number;
+    return RNL_E_CUDNN;
+}
+
+rnl_status rnl_gpu_cu(rnl_gpu_device *device, const char *call, rnl_cu_result result,
+                      rnl_error *err)
+{
+    const char *name = NULL, *text = NULL;
+    if (result == RNL_CUDA_SUCCESS)
+        return RNL_OK;
+    device->cu->cuGetErrorName(result, &name);
+    device->cu->cuGetErrorString(result, &text);
+    return failed(device, call, (int)result, name ? name : "no name", text ? text : "no text",
+                  result == RNL_CUDA_ERROR_OUT_OF_MEMORY
+                      ? NO_ROOM
+                      : "earlier work of any code in this process may have caused it; if the next "
+                        "call fails too, the GPU can only be used from a new process",
+                  err);
+}
+
+rnl_status rnl_gpu_dnn(rnl_gpu_device *device, const char *call, rnl_cudnn_status result,
+                       rnl_error *err)
+{
+    char text[400] = "";
+    const int class = (int)result / 1000 * 1000;
+    if (result == RNL_CUDNN_STATUS_SUCCESS)
+        return RNL_OK;
+    device->dnn->cudnnGetLastErrorString(text, sizeof text); /* which clears it */
+    return failed(
+        device, call, (int)result, device->dnn->cudnnGetErrorString(result), text,
+        result == RNL_CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED ? NO_ROOM
+        : class == RNL_CUDNN_STATUS_BAD_PARAM ? "this is a bug in rnnlayout: please report it"
+        : class == RNL_CUDNN_STATUS_NOT_SUPPORTED
+            ? "this cuDNN or GPU does not support it: use another algo or dtype, or the CPU"
+            : "if it happens again, restart the process",
+        err);
 }

@@ -1,12 +1,18 @@
 /* Open one cuDNN, and check whether it can be used. */
-#define _GNU_SOURCE /* stat's names; NOLINT(bugprone-reserved-identifier,cert-*) */
-#include "forward/cudnn/load.h"
+#define _GNU_SOURCE /* RTLD_NOLOAD, dlinfo; NOLINT(bugprone-reserved-identifier,cert-*) */
 
+#include <dlfcn.h>
+#include <elf.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <link.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "core/status.h"
+#include "forward/cudnn/device.h"
 
 /* The libraries that an RNN needs, each after those that it needs; the main library, last, looks
  * for the others by name at its first call. */
@@ -15,7 +21,72 @@ static const char *const PARTS[] = {"libcudnn_graph.so.9", "libcudnn_ops.so.9", 
                                     MAIN};
 enum { NUM_PARTS = sizeof PARTS / sizeof PARTS[0], PATH_NBYTES = 4096 };
 
-/* ------------------------------------------------------------------------------- its files -- */
+#if defined(__x86_64__)
+enum { THIS_MACHINE = EM_X86_64 };
+#elif defined(__aarch64__)
+enum { THIS_MACHINE = EM_AARCH64 };
+#else
+enum { THIS_MACHINE = EM_NONE }; /* the vendor has no libraries for this machine */
+#endif
+
+/* ---- the system's loader ---- */
+
+void *rnl_library_open(const char *path, rnl_error *err)
+{
+    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (!library) {
+        const char *why = dlerror();
+        rnl_fail(err, RNL_E_NO_CUDNN, "%s", why ? why : "the loader gives no reason");
+    }
+    return library;
+}
+
+/* The library of this name that the process has already loaded; NULL: none. */
+static void *find_loaded(const char *name)
+{
+    return dlopen(name, RTLD_NOLOAD | RTLD_NOW | RTLD_LOCAL);
+}
+
+const char *rnl_library_path(void *library)
+{
+    struct link_map *map = NULL;
+    return dlinfo(library, RTLD_DI_LINKMAP, &map) == 0 ? map->l_name : "";
+}
+
+void rnl_library_find(void *library, const char *name, void *pointer, const char **missing)
+{
+    void *const found = dlsym(library, name);
+    memcpy(pointer, &found, sizeof found); /* C lacks the cast */
+    if (!found && !*missing)
+        *missing = name;
+}
+
+/* ---- its files ---- */
+
+/* RNL_E_NO_CUDNN unless the file is a complete library for this machine. A truncated one opens, but
+ * the process ends as soon as it reads a missing part. */
+static rnl_status check_file(const char *path, rnl_error *err)
+{
+    struct stat about;
+    Elf64_Ehdr head;
+    const int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* opening a pipe would wait */
+    if (file < 0)
+        return rnl_fail(err, RNL_E_NO_CUDNN, "%s", strerror(errno));
+    const bool is_read = fstat(file, &about) == 0 &&
+                         pread(file, &head, sizeof head, 0) == (ssize_t)sizeof head;
+    close(file);
+    if (!is_read || memcmp(head.e_ident, ELFMAG, SELFMAG) != 0 ||
+        head.e_ident[EI_CLASS] != ELFCLASS64)
+        return rnl_fail(err, RNL_E_NO_CUDNN, "not a 64-bit library");
+    if (head.e_machine != THIS_MACHINE)
+        return rnl_fail(err, RNL_E_NO_CUDNN, "built for another CPU architecture");
+    /* the linker puts the section headers last */
+    if (head.e_shoff + (Elf64_Off)head.e_shnum * head.e_shentsize > (Elf64_Off)about.st_size)
+        return rnl_fail(err, RNL_E_NO_CUDNN,
+                        "truncated at %lld bytes: copied while it was written, or to a full disk",
+                        (long long)about.st_size);
+    return RNL_OK;
+}
 
 static bool same_file(const char *a, const char *b)
 {
@@ -24,27 +95,19 @@ static bool same_file(const char *a, const char *b)
            about_a.st_ino == about_b.st_ino;
 }
 
-static bool is_there(const char *path)
-{
-    struct stat about;
-    return stat(path, &about) == 0;
-}
-
 /* Check that the part is complete, or already loaded from the same file. */
 static rnl_status check_part(const char *path, const char *part, bool loaded, rnl_error *err)
 {
     rnl_error why;
-    void *const there = rnl_library_loaded(part);
-    if (there) {
-        const char *const other = rnl_library_path(there);
-        if (loaded || same_file(path, other))
-            return RNL_OK;
+    void *const there = find_loaded(part);
+    if (there && (loaded || same_file(path, rnl_library_path(there))))
+        return RNL_OK;
+    if (there)
         return rnl_fail(err, RNL_E_NO_CUDNN,
                         "the process has already loaded %s of another cuDNN, from %.500s: the two "
                         "cannot be mixed",
-                        part, other);
-    }
-    if (rnl_library_check(path, &why) != RNL_OK)
+                        part, rnl_library_path(there));
+    if (check_file(path, &why) != RNL_OK)
         return rnl_fail(err, RNL_E_NO_CUDNN, "%s: %.500s", part, why.text);
     return RNL_OK;
 }
@@ -56,7 +119,7 @@ static rnl_status check_parts(const char *folder, bool loaded, rnl_error *err)
     for (int k = 0; k < NUM_PARTS; k++) {
         snprintf(path, sizeof path, "%s/%s", folder, PARTS[k]);
         const size_t end = strlen(missing);
-        if (!is_there(path) && !(loaded && rnl_library_loaded(PARTS[k])))
+        if (access(path, F_OK) != 0 && !(loaded && find_loaded(PARTS[k])))
             snprintf(missing + end, sizeof missing - end, "%s%s", end ? ", " : "", PARTS[k]);
         else if (status == RNL_OK)
             status = check_part(path, PARTS[k], loaded, err);
@@ -69,32 +132,16 @@ static rnl_status check_parts(const char *folder, bool loaded, rnl_error *err)
                     MAIN, missing);
 }
 
-/* Open all parts and return the main library; NULL: the reason is in err. */
-static void *open_parts(const char *folder, rnl_error *err)
+/* Open all parts; `opened` is the last one. */
+static rnl_status open_parts(const char *folder, void **opened, rnl_error *err)
 {
-    void *library = NULL;
     for (int k = 0; k < NUM_PARTS; k++) {
         char path[2 * PATH_NBYTES];
         rnl_error why;
         snprintf(path, sizeof path, "%s/%s", folder, PARTS[k]);
-        library = rnl_library_loaded(PARTS[k]);
-        if (!library && !(library = rnl_library_open(path, &why))) {
-            rnl_fail(err, RNL_E_NO_CUDNN, "%s does not open: %.900s", PARTS[k], why.text);
-            return NULL;
-        }
+        if (!(*opened = find_loaded(PARTS[k])) && !(*opened = rnl_library_open(path, &why)))
+            return rnl_fail(err, RNL_E_NO_CUDNN, "%s does not open: %.900s", PARTS[k], why.text);
     }
-    return library;
-}
-
-/* Cut a path to its folder. RNL_E_NO_CUDNN: it does not name a cuDNN 9. */
-static rnl_status cut_name(char *path, rnl_error *err)
-{
-    char *const slash = strrchr(path, '/'), *const name = slash ? slash + 1 : path;
-    if (strncmp(name, "libcudnn.so.8", strlen("libcudnn.so.8")) == 0)
-        return rnl_fail(err, RNL_E_NO_CUDNN, "cuDNN 8 is too old: 9 is needed");
-    if (strcmp(name, MAIN) != 0 || !slash)
-        return rnl_fail(err, RNL_E_NO_CUDNN, "not the path of a %s", MAIN);
-    *slash = '\0';
     return RNL_OK;
 }
 
@@ -102,24 +149,23 @@ static rnl_status cut_name(char *path, rnl_error *err)
 static rnl_status find_folder(const char *path, char folder[PATH_NBYTES], bool *loaded,
                               rnl_error *err)
 {
-    void *const there = rnl_library_loaded(MAIN);
-    *loaded = !path && there;
-    if (path) {
-        if (snprintf(folder, PATH_NBYTES, "%s", path) >= PATH_NBYTES)
-            return rnl_fail(err, RNL_E_NO_CUDNN, "a path of more than %d bytes", PATH_NBYTES);
-        return cut_name(folder, err);
-    }
-    void *const library = there ? there : rnl_library_open(MAIN, err);
-    char *slash;
-    if (!library)
+    void *library = path ? NULL : find_loaded(MAIN);
+    *loaded = library != NULL;
+    if (!path && !library && !(library = rnl_library_open(MAIN, err)))
         return RNL_E_NO_CUDNN;
-    snprintf(folder, PATH_NBYTES, "%s", rnl_library_path(library));
-    if ((slash = strrchr(folder, '/')))
-        *slash = '\0'; /* the file may have a longer name */
+    if (snprintf(folder, PATH_NBYTES, "%s", path ? path : rnl_library_path(library)) >= PATH_NBYTES)
+        return rnl_fail(err, RNL_E_NO_CUDNN, "a path of more than %d bytes", PATH_NBYTES);
+    char *const slash = strrchr(folder, '/'), *const name = slash ? slash + 1 : folder;
+    if (path && strncmp(name, "libcudnn.so.8", strlen("libcudnn.so.8")) == 0)
+        return rnl_fail(err, RNL_E_NO_CUDNN, "cuDNN 8 is too old: 9 is needed");
+    if (path && (strcmp(name, MAIN) != 0 || !slash)) /* the loader's file may have a longer name */
+        return rnl_fail(err, RNL_E_NO_CUDNN, "not the path of a %s", MAIN);
+    if (slash)
+        *slash = '\0';
     return RNL_OK;
 }
 
-/* ---------------------------------------------------------------------------------- cuBLAS -- */
+/* ---- cuBLAS ---- */
 
 /* Open cuBLASLt, which cuDNN opens by the loader when it first multiplies, so that a missing one is
  * an error here: the process's, else the one beside cuDNN as in wheels and toolkits, else the
@@ -133,14 +179,12 @@ static rnl_status load_cublas(const char *folder, int cuda_major, const char **o
     rnl_error why;
     snprintf(name, sizeof name, "libcublasLt.so.%d", cuda_major);
     snprintf(wheels, sizeof wheels, "../../cu%d/lib", cuda_major);
-    void *library = rnl_library_loaded(name);
+    void *library = find_loaded(name);
     for (size_t k = 0; !library && k < sizeof places / sizeof places[0]; k++)
         if (snprintf(path, PATH_NBYTES, "%s/%s/%s", folder, places[k], name) < PATH_NBYTES &&
-            rnl_library_check(path, &why) == RNL_OK)
+            check_file(path, &why) == RNL_OK)
             library = rnl_library_open(path, &why);
-    if (!library)
-        library = rnl_library_open(name, &why);
-    if (!library)
+    if (!library && !(library = rnl_library_open(name, &why)))
         return rnl_fail(
             err, RNL_E_NO_CUDNN,
             "it needs %s, which was not found beside it, in %s or %s of its folder, or by the loader "
@@ -150,71 +194,53 @@ static rnl_status load_cublas(const char *folder, int cuda_major, const char **o
     return RNL_OK;
 }
 
-/* --------------------------------------------------------------------------- its functions -- */
+/* ---- its functions ---- */
 
-/* Check its version, its functions, and that all parts have the same version. */
-static rnl_status check_versions(rnl_cudnn_library *library, const char *missing, rnl_error *err)
+/* Find them, and check its version, and that all parts have the same version. */
+static rnl_status check_functions(void *opened, rnl_cudnn_table *call, int *version, rnl_error *err)
 {
-    const int version = library->version = (int)library->call.cudnnGetVersion();
-    const int unit = version >= 90000 ? 10000 : 1000; /* 9.0.0 is 90000, 8.9.6 is 8906 */
-    if (version / unit != 9)
+    const char *missing = NULL;
+#define CUDNN(returns, name, arguments) rnl_library_find(opened, #name, &call->name, &missing);
+#include "forward/cudnn/symbols.def"
+    if (!call->cudnnGetVersion)
+        return rnl_fail(err, RNL_E_NO_CUDNN, "it lacks cudnnGetVersion");
+    *version = (int)call->cudnnGetVersion();
+    const int unit = *version >= 90000 ? 10000 : 1000; /* 9.0.0 is 90000, 8.9.6 is 8906 */
+    if (*version / unit != 9)
         return rnl_fail(err, RNL_E_NO_CUDNN, "it reports version %d.%d.%d: 9 is needed",
-                        version / unit, version % unit / 100, version % 100);
+                        *version / unit, *version % unit / 100, *version % 100);
     if (missing)
         return rnl_fail(err, RNL_E_NO_CUDNN, "it lacks %s", missing);
-    const rnl_cudnn_status status = library->call.cudnnAdvVersionCheck();
+    const rnl_cudnn_status status = call->cudnnAdvVersionCheck();
     if (status == RNL_CUDNN_STATUS_SUCCESS)
         return RNL_OK;
     return rnl_fail(err, RNL_E_NO_CUDNN,
                     "its parts have different versions: cudnnAdvVersionCheck returned %d (%s)",
-                    (int)status, library->call.cudnnGetErrorString(status));
+                    (int)status, call->cudnnGetErrorString(status));
 }
 
-static rnl_status check_driver(int cuda_version, int driven, rnl_error *err)
-{
-    const int cuda = cuda_version / 1000;
-    if (cuda <= driven / 1000)
-        return RNL_OK;
-    return rnl_fail(
-        err, RNL_E_NO_CUDNN,
-        "it is built for CUDA %d, but the driver supports CUDA %d.%d at most: install a "
-        "newer driver, or a cuDNN for CUDA %d",
-        cuda, driven / 1000, driven % 1000 / 10, driven / 1000);
-}
-
-static rnl_status check_functions(void *opened, rnl_cudnn_library *library, rnl_error *err)
-{
-    const char *missing = NULL;
-#define CUDNN(returns, name, arguments)                                                            \
-    rnl_library_find(opened, #name, &library->call.name, &missing);
-#include "forward/cudnn/symbols.def"
-    if (!library->call.cudnnGetVersion)
-        return rnl_fail(err, RNL_E_NO_CUDNN, "it lacks cudnnGetVersion");
-    return check_versions(library, missing, err);
-}
-
-rnl_status rnl_cudnn_load(const char *path, int driver_cuda, rnl_cudnn_library *library,
+rnl_status rnl_cudnn_load(const char *path, rnl_cudnn_table *call, rnl_cudnn_about *about,
                           rnl_error *err)
 {
     char folder[PATH_NBYTES];
     bool loaded;
-    memset(library, 0, sizeof *library);
-    rnl_status status = find_folder(path, folder, &loaded, err);
-    if (status == RNL_OK)
-        status = check_parts(folder, loaded, err);
-    if (status != RNL_OK)
+    void *opened;
+    rnl_status status;
+    if ((status = find_folder(path, folder, &loaded, err)) ||
+        (status = check_parts(folder, loaded, err)) ||
+        (status = open_parts(folder, &opened, err)) ||
+        (status = check_functions(opened, call, &about->version, err)))
         return status;
-    void *const opened = open_parts(folder, err);
-    if (!opened)
-        return RNL_E_NO_CUDNN;
-    library->path = rnl_library_path(opened);
-    status = check_functions(opened, library, err);
-    if (status != RNL_OK)
-        return status;
-    library->cuda_version = (int)library->call.cudnnGetCudartVersion();
-    if (driver_cuda)
-        status = check_driver(library->cuda_version, driver_cuda, err);
-    if (driver_cuda && status == RNL_OK)
-        status = load_cublas(folder, library->cuda_version / 1000, &library->cublas, err);
-    return status;
+    about->path = rnl_library_path(opened);
+    about->cuda_version = (int)call->cudnnGetCudartVersion();
+    const int cuda = about->cuda_version / 1000, driven = about->driver_cuda_version / 1000;
+    if (about->no_driver)
+        return RNL_OK;
+    if (cuda > driven)
+        return rnl_fail(
+            err, RNL_E_NO_CUDNN,
+            "it is built for CUDA %d, but the driver supports CUDA %d.%d at most: install a "
+            "newer driver, or a cuDNN for CUDA %d",
+            cuda, driven, about->driver_cuda_version % 1000 / 10, driven);
+    return load_cublas(folder, cuda, &about->cublas, err);
 }

@@ -1,27 +1,24 @@
-/* The cuDNN, the driver and the GPUs of the process. */
-#include "forward/cudnn/open.h"
-
-#include <pthread.h>
+/* The cuDNN, the driver and the GPUs of the process, and their contexts. */
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "core/status.h"
+#include "forward/cudnn/device.h"
 
 static const char DRIVER_NAME[] = "libcuda.so.1";
+enum { MAX_GPUS = 64 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct {
-    bool opened;
-    rnl_cudnn_library library;
-    _Atomic pid_t pid; /* the process that has initialized the driver; 0: none */
-    bool tried;        /* to initialize it */
-    bool has_driver;   /* it is initialized, and has GPUs */
+    rnl_cudnn_table dnn;
     rnl_driver_table driver;
-    const char *driver_path; /* NULL: none */
-    int driver_cuda, num_gpus;
+    rnl_cudnn_about about; /* path: NULL if no cuDNN is open */
+    bool tried;            /* to initialize the driver */
     rnl_error no_driver;
+    _Atomic pid_t pid; /* the process that has initialized it; 0: none */
+    rnl_gpu_device gpus[MAX_GPUS];
 } process;
 
 /* ---- the driver ---- */
@@ -40,14 +37,15 @@ static rnl_status check(const char *call, rnl_cu_result result, rnl_error *err)
                     visible ? "\"" : "");
 }
 
+#define CHECKED(err, name, ...) check(#name, process.driver.name(__VA_ARGS__), err)
+
 /* Open it by the system's loader, and initialize it. */
 static rnl_status open_driver(rnl_error *err)
 {
-    const rnl_driver_table *const call = &process.driver;
     void *const library = rnl_library_open(DRIVER_NAME, err);
     if (!library)
         return RNL_E_NO_CUDNN;
-    process.driver_path = rnl_library_path(library);
+    process.about.driver = rnl_library_path(library);
     const char *missing = NULL;
 #define DRIVER(returns, name, arguments)                                                           \
     rnl_library_find(library, #name, &process.driver.name, &missing);
@@ -56,26 +54,24 @@ static rnl_status open_driver(rnl_error *err)
         return rnl_fail(err, RNL_E_NO_CUDNN,
                         "%s lacks %s: the driver is too old, install a newer one", DRIVER_NAME,
                         missing);
-    rnl_status status = check("cuDriverGetVersion", call->cuDriverGetVersion(&process.driver_cuda),
-                              err);
-    if (status == RNL_OK)
-        status = check("cuInit", call->cuInit(0), err);
-    if (status == RNL_OK)
-        status = check("cuDeviceGetCount", call->cuDeviceGetCount(&process.num_gpus), err);
-    if (status == RNL_OK && process.num_gpus < 1)
-        status = check("cuDeviceGetCount", RNL_CUDA_ERROR_NO_DEVICE, err);
-    return status;
+    int num_gpus = 0;
+    rnl_status status;
+    if ((status = CHECKED(err, cuDriverGetVersion, &process.about.driver_cuda_version)) ||
+        (status = CHECKED(err, cuInit, 0)) || (status = CHECKED(err, cuDeviceGetCount, &num_gpus)))
+        return status;
+    if (num_gpus < 1)
+        return check("cuDeviceGetCount", RNL_CUDA_ERROR_NO_DEVICE, err);
+    process.about.num_gpus = num_gpus < MAX_GPUS ? num_gpus : MAX_GPUS;
+    atomic_store(&process.pid, getpid());
+    return RNL_OK;
 }
 
 /* Only once: a driver that could not be initialized is not tried again. */
 static void load_driver(void)
 {
-    if (process.tried)
-        return;
-    process.has_driver = open_driver(&process.no_driver) == RNL_OK;
+    if (!process.tried && open_driver(&process.no_driver) != RNL_OK)
+        process.about.no_driver = process.no_driver.text;
     process.tried = true;
-    if (process.has_driver)
-        atomic_store(&process.pid, getpid());
 }
 
 rnl_status rnl_cudnn_check_fork(rnl_error *err)
@@ -91,27 +87,16 @@ rnl_status rnl_cudnn_check_fork(rnl_error *err)
 
 /* ---- cuDNN ---- */
 
-static rnl_status open_at(const char *path, rnl_error *err)
-{
-    rnl_cudnn_library found;
-    if (process.opened)
-        return RNL_OK;
-    load_driver();
-    const rnl_status status = rnl_cudnn_load(path, process.has_driver ? process.driver_cuda : 0,
-                                             &found, err);
-    if (status == RNL_OK)
-        process.library = found;
-    process.opened = status == RNL_OK;
-    return status;
-}
-
 rnl_status rnl_cudnn_open(const char *path, rnl_error *err)
 {
     rnl_status status = rnl_cudnn_check_fork(err);
     if (status != RNL_OK)
         return status;
     pthread_mutex_lock(&lock);
-    status = open_at(path, err);
+    load_driver();
+    rnl_cudnn_about about = process.about;
+    if (!about.path && !(status = rnl_cudnn_load(path, &process.dnn, &about, err)))
+        process.about = about;
     pthread_mutex_unlock(&lock);
     return status;
 }
@@ -124,60 +109,34 @@ rnl_status rnl_cudnn_describe(rnl_cudnn_about *about, rnl_error *err)
         return status;
     pthread_mutex_lock(&lock);
     load_driver();
-    if (process.opened) {
-        const rnl_cudnn_library *const library = &process.library;
-        about->path = library->path;
-        about->version = library->version;
-        about->cuda_version = library->cuda_version;
-        about->cublas = library->cublas;
-    }
-    about->driver = process.driver_path;
-    about->no_driver = process.has_driver ? NULL : process.no_driver.text;
-    about->driver_cuda_version = process.driver_cuda;
-    about->num_gpus = process.has_driver ? process.num_gpus : 0;
+    *about = process.about;
     pthread_mutex_unlock(&lock);
     return RNL_OK;
 }
 
-/* ---- the GPUs ---- */
-
-static rnl_status ask_attribute(rnl_cu_device device, rnl_cu_device_attribute attribute, int *value,
-                                rnl_error *err)
-{
-    return check("cuDeviceGetAttribute",
-                 process.driver.cuDeviceGetAttribute(value, attribute, device), err);
-}
-
-static rnl_status ask_driver(int ordinal, rnl_gpu *gpu, rnl_error *err)
-{
-    const rnl_driver_table *const call = &process.driver;
-    rnl_cu_device device = 0;
-    int major = 0, minor = 0;
-    rnl_status status = check("cuDeviceGet", call->cuDeviceGet(&device, ordinal), err);
-    if (status == RNL_OK)
-        status = check("cuDeviceGetName",
-                       call->cuDeviceGetName(gpu->name, (int)sizeof gpu->name - 1, device), err);
-    if (status == RNL_OK)
-        status = ask_attribute(device, RNL_CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, &major,
-                               err);
-    if (status == RNL_OK)
-        status = ask_attribute(device, RNL_CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, &minor,
-                               err);
-    gpu->capability = 10 * major + minor;
-    return status;
-}
+/* ---- the GPUs; the caller has the lock ---- */
 
 static rnl_status describe_gpu(int ordinal, rnl_gpu *gpu, rnl_error *err)
 {
-    if (!process.has_driver)
+    rnl_cu_device device = 0;
+    int major = 0, minor = 0;
+    rnl_status status;
+    if (process.about.no_driver)
         return rnl_fail(err, RNL_E_NO_CUDNN, "no NVIDIA driver: %.900s", process.no_driver.text);
-    if (ordinal < 0 || ordinal >= process.num_gpus)
+    if (ordinal < 0 || ordinal >= process.about.num_gpus)
         return rnl_fail(err, RNL_E_NO_CUDNN, "this GPU does not exist: the driver reports %d",
-                        process.num_gpus);
-    const rnl_status status = ask_driver(ordinal, gpu, err);
-    if (status != RNL_OK || !process.opened)
+                        process.about.num_gpus);
+    if ((status = CHECKED(err, cuDeviceGet, &device, ordinal)) ||
+        (status = CHECKED(err, cuDeviceGetName, gpu->name, (int)sizeof gpu->name - 1, device)) ||
+        (status = CHECKED(err, cuDeviceGetAttribute, &major,
+                          RNL_CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device)) ||
+        (status = CHECKED(err, cuDeviceGetAttribute, &minor,
+                          RNL_CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, device)))
         return status;
-    const int newest = (int)process.library.call.cudnnGetMaxDeviceVersion();
+    gpu->capability = 10 * major + minor;
+    if (!process.about.path)
+        return RNL_OK;
+    const int newest = (int)process.dnn.cudnnGetMaxDeviceVersion();
     if (gpu->capability * 10 <= newest)
         return RNL_OK;
     return rnl_fail(err, RNL_E_NO_CUDNN,
@@ -199,15 +158,78 @@ rnl_status rnl_gpu_describe(int device, rnl_gpu *gpu, rnl_error *err)
     return status;
 }
 
-rnl_status rnl_cudnn_use(int ordinal, rnl_cudnn_in_use *used, rnl_error *err)
+/* Retain its primary context, which every framework in the process uses. */
+static rnl_status make_ready(int ordinal, rnl_gpu_device **made, rnl_error *err)
 {
-    rnl_gpu gpu;
+    rnl_gpu gpu = {.capability = 0};
     rnl_error why;
-    if (!process.opened)
+    rnl_cu_device found = 0;
+    rnl_status status;
+    if (!process.about.path)
         return rnl_fail(err, RNL_E_NO_CUDNN, "no cuDNN is open: call rnl_cudnn_open() first");
-    if (rnl_gpu_describe(ordinal, &gpu, &why) != RNL_OK)
+    if (ordinal >= 0 && ordinal < MAX_GPUS && process.gpus[ordinal].context) {
+        *made = &process.gpus[ordinal];
+        return RNL_OK;
+    }
+    if (describe_gpu(ordinal, &gpu, &why) != RNL_OK)
         return rnl_fail(err, RNL_E_NO_CUDNN, "GPU %d: %.900s", ordinal, why.text);
-    *used = (rnl_cudnn_in_use){&process.library, &process.driver, gpu.capability, 0};
-    return ask_attribute(ordinal, RNL_CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT,
-                         &used->multiprocessors, err);
+    /* describe_gpu() refuses others. NOLINTNEXTLINE(clang-analyzer-security.ArrayBound) */
+    rnl_gpu_device *const device = *made = &process.gpus[ordinal];
+    device->dnn = &process.dnn;
+    device->cu = &process.driver;
+    device->ordinal = ordinal;
+    device->version = process.about.version;
+    device->capability = gpu.capability;
+    if ((status = RNL_CU(device, err, cuDeviceGet, &found, ordinal)) ||
+        (status = RNL_CU(device, err, cuDeviceGetAttribute, &device->multiprocessors,
+                         RNL_CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, found)))
+        return status;
+    pthread_mutex_init(&device->lock, NULL);
+    return RNL_CU(device, err, cuDevicePrimaryCtxRetain, &device->context, found);
+}
+
+/* ---- contexts ---- */
+
+rnl_status rnl_gpu_leave(rnl_gpu_entry *entry, rnl_status status)
+{
+    rnl_cu_context popped;
+    rnl_error forked;
+    if (rnl_cudnn_check_fork(&forked) != RNL_OK)
+        return status;
+    entry->device->cu->cuThreadExchangeStreamCaptureMode(&entry->mode);
+    entry->device->cu->cuCtxPopCurrent_v2(&popped);
+    return status;
+}
+
+/* Allocating and waiting are forbidden in a thread that captures, and in every thread while another
+ * one captures in the mode "global": they would break the capture, unless the thread's own mode is
+ * "relaxed". */
+static rnl_status make_current(rnl_gpu_entry *entry, rnl_error *err)
+{
+    rnl_gpu_device *const device = entry->device;
+    rnl_cu_context popped;
+    rnl_status status = RNL_CU(device, err, cuCtxPushCurrent_v2, device->context);
+    if (status != RNL_OK)
+        return status;
+    entry->mode = RNL_CU_STREAM_CAPTURE_MODE_RELAXED;
+    status = RNL_CU(device, err, cuThreadExchangeStreamCaptureMode, &entry->mode);
+    if (status != RNL_OK)
+        device->cu->cuCtxPopCurrent_v2(&popped);
+    else if (!device->own && (status = RNL_CU(device, err, cuStreamCreate, &device->own,
+                                              RNL_CU_STREAM_NON_BLOCKING)))
+        rnl_gpu_leave(entry, status);
+    return status;
+}
+
+rnl_status rnl_gpu_enter(int ordinal, rnl_gpu_entry *entry, rnl_error *err)
+{
+    rnl_status status = rnl_cudnn_check_fork(err);
+    if (status != RNL_OK)
+        return status;
+    pthread_mutex_lock(&lock);
+    status = make_ready(ordinal, &entry->device, err);
+    if (status == RNL_OK)
+        status = make_current(entry, err);
+    pthread_mutex_unlock(&lock);
+    return status;
 }

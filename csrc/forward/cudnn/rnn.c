@@ -4,34 +4,37 @@
 #include <inttypes.h>
 #include <limits.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "core/status.h"
 #include "forward/cudnn/rnn.h"
 
-static const rnl_cudnn_data_type TYPES[] = {
-    [RNL_FLOAT16] = RNL_CUDNN_DATA_HALF,
-    [RNL_BFLOAT16] = RNL_CUDNN_DATA_BFLOAT16,
-    [RNL_FLOAT32] = RNL_CUDNN_DATA_FLOAT,
-    [RNL_FLOAT64] = RNL_CUDNN_DATA_DOUBLE,
-};
-
 /* ---- what cuDNN, its version and the GPU support ---- */
 
-static rnl_status check_device(const rnl_spec *spec, const rnl_gpu_options *options,
-                               const rnl_cudnn_in_use *used, rnl_error *err)
+static rnl_status check_options(const rnl_spec *spec, const rnl_gpu_options *options,
+                                rnl_error *err)
 {
-    const int version = used->library->version;
+    if ((unsigned)options->algo > RNL_GPU_STANDARD || (unsigned)options->math > RNL_GPU_MATH_TF32)
+        return rnl_fail(err, RNL_E_SPEC, "algo is %d, math is %d: need values of their enums",
+                        (int)options->algo, (int)options->math);
+    if (options->math == RNL_GPU_MATH_TF32 && spec->dtype != RNL_FLOAT32)
+        return rnl_fail(err, RNL_E_SPEC, "math=\"tf32\" needs float32 weights, these are %s",
+                        rnl_name(RNL_NAMES_DTYPE, (int)spec->dtype));
+    return RNL_OK;
+}
+
+static rnl_status check_device(const rnl_spec *spec, const rnl_gpu_device *device, rnl_error *err)
+{
+    const int version = device->version;
     if (spec->dtype == RNL_BFLOAT16 && version < 91300)
         return rnl_fail(
             err, RNL_E_SPEC,
             "bfloat16 needs cuDNN 9.13, this is %d.%d.%d: install a newer one, or use float16",
             version / 10000, version % 10000 / 100, version % 100);
-    if (spec->dtype == RNL_BFLOAT16 && used->capability < 80)
+    if (spec->dtype == RNL_BFLOAT16 && device->capability < 80)
         return rnl_fail(err, RNL_E_SPEC,
                         "bfloat16 needs a GPU of compute capability 8.0, GPU %d has %d.%d: use "
                         "float16 or float32",
-                        options->device, used->capability / 10, used->capability % 10);
+                        device->ordinal, device->capability / 10, device->capability % 10);
     return RNL_OK;
 }
 
@@ -41,12 +44,8 @@ static rnl_status measure(const rnl_spec *spec, size_t *nbytes, rnl_error *err)
     rnl_layout layout;
     rnl_tensor tensor = {.nelems = 0};
     const int64_t D = spec->bidirectional ? 2 : 1;
-    rnl_status status = rnl_spec_check(spec, err);
-    if (status == RNL_OK)
-        status = rnl_layout_named("cudnn", &layout, err);
-    if (status == RNL_OK)
-        status = rnl_layout_tensor(&layout, spec, rnl_spec_has(spec), 0, &tensor, err);
-    if (status != RNL_OK)
+    if (rnl_spec_check(spec, err) != RNL_OK || rnl_layout_named("cudnn", &layout, err) != RNL_OK ||
+        rnl_layout_tensor(&layout, spec, rnl_spec_has(spec), 0, &tensor, err) != RNL_OK)
         return err->status = RNL_E_SPEC;
     if (spec->input_size > INT_MAX || spec->hidden_size > INT_MAX / D ||
         spec->num_layers > INT_MAX / D)
@@ -61,15 +60,17 @@ static rnl_status measure(const rnl_spec *spec, size_t *nbytes, rnl_error *err)
 /* ---- upload ---- */
 
 /* Describe the smallest call, and check that cuDNN's weight space has the size of our table's. */
-static rnl_status check_weight_space(rnl_gpu_rnn *rnn, rnl_gpu_handle *handle, rnl_error *err)
+static rnl_status check_weight_space(rnl_gpu_rnn *rnn, rnl_error *err)
 {
     const rnl_gpu_job job = {.sizes = {.T = 1, .N = 1, .algo = RNL_CUDNN_RNN_ALGO_STANDARD}};
+    rnl_gpu_handle *handle;
     size_t nbytes = 0;
-    rnl_status status = rnl_gpu_plan_make(rnn, handle, &job, err);
-    if (status == RNL_OK)
-        status = RNL_DNN(rnn->device, err, cudnnGetRNNWeightSpaceSize, handle->cudnn,
-                         rnn->plan->rnn, &nbytes);
-    if (status != RNL_OK || nbytes == rnn->nbytes)
+    rnl_status status;
+    if ((status = rnl_gpu_handle_for(rnn->device, rnn->device->own, false, &handle, err)) ||
+        (status = rnl_gpu_plan_make(rnn, handle, &job, err)) ||
+        (status = RNL_DNN(rnn->device, err, cudnnGetRNNWeightSpaceSize, handle->cudnn,
+                          rnn->plan->rnn, &nbytes)) ||
+        nbytes == rnn->nbytes)
         return status;
     rnl_fail(err, RNL_E_CUDNN,
              "cudnnGetRNNWeightSpaceSize returned %zu bytes, rnnlayout's own table has %zu: please "
@@ -84,26 +85,22 @@ static rnl_status upload(rnl_gpu_rnn *rnn, const void *weights, rnl_error *err)
 {
     /* Never NULL here. NOLINTNEXTLINE(clang-analyzer-core.NullDereference) */
     rnl_gpu_device *const device = rnn->device;
-    rnl_gpu_handle *handle;
     pthread_mutex_lock(&device->lock);
-    rnl_status status = rnl_gpu_handle_for(device, NULL, true, false, &handle, err);
-    if (status == RNL_OK)
-        status = check_weight_space(rnn, handle, err);
+    rnl_status status = check_weight_space(rnn, err);
     pthread_mutex_unlock(&device->lock);
-    if (status == RNL_OK)
-        status = rnl_gpu_memory(device, rnn->nbytes, "weights", &rnn->weights, err);
-    if (status == RNL_OK)
-        status = RNL_CU(device, err, cuMemcpyHtoDAsync_v2, rnn->weights, weights, rnn->nbytes,
-                        device->own);
-    if (status == RNL_OK) /* so no call on any stream needs to wait */
-        status = RNL_CU(device, err, cuStreamSynchronize, device->own);
-    return status;
+    if (status != RNL_OK ||
+        (status = rnl_gpu_memory(device, rnn->nbytes, "weights", &rnn->weights, err)) ||
+        (status = RNL_CU(device, err, cuMemcpyHtoDAsync_v2, rnn->weights, weights, rnn->nbytes,
+                         device->own)))
+        return status;
+    /* so no call on any stream needs to wait */
+    return RNL_CU(device, err, cuStreamSynchronize, device->own);
 }
 
 static rnl_status make(const rnl_spec *spec, const rnl_gpu_options *options, size_t nbytes,
                        rnl_gpu_device *device, rnl_gpu_rnn **made, rnl_error *err)
 {
-    const rnl_status status = check_device(spec, options, &device->used, err);
+    const rnl_status status = check_device(spec, device, err);
     if (status != RNL_OK)
         return status;
     rnl_gpu_rnn *const rnn = calloc(1, sizeof *rnn);
@@ -115,7 +112,6 @@ static rnl_status make(const rnl_spec *spec, const rnl_gpu_options *options, siz
     rnn->directions = spec->bidirectional ? 2 : 1;
     rnn->state_size = spec->proj_size ? spec->proj_size : spec->hidden_size;
     rnn->unit = (size_t)rnl_dtype_nbytes(spec->dtype);
-    rnn->type = TYPES[spec->dtype];
     rnn->nbytes = nbytes;
     pthread_mutexattr_t checked; /* a thread that has the lock is told so */
     pthread_mutexattr_init(&checked);
@@ -125,6 +121,31 @@ static rnl_status make(const rnl_spec *spec, const rnl_gpu_options *options, siz
     *made = rnn;
     return RNL_OK;
 }
+
+rnl_status rnl_gpu_rnn_new(const rnl_spec *spec, const void *weights,
+                           const rnl_gpu_options *options, rnl_gpu_rnn **rnn, rnl_error *err)
+{
+    static const rnl_gpu_options none = {0};
+    rnl_gpu_entry in;
+    rnl_gpu_rnn *made = NULL;
+    size_t nbytes = 0;
+    rnl_status status;
+    options = options ? options : &none;
+    if ((status = measure(spec, &nbytes, err)) || (status = check_options(spec, options, err)) ||
+        (status = rnl_gpu_enter(options->device, &in, err)))
+        return status;
+    status = make(spec, options, nbytes, in.device, &made, err);
+    if (status == RNL_OK)
+        status = upload(made, weights, err);
+    rnl_gpu_leave(&in, status);
+    if (status == RNL_OK)
+        *rnn = made;
+    else
+        rnl_gpu_rnn_free(made);
+    return status;
+}
+
+/* ---- its life ---- */
 
 rnl_status rnl_gpu_rnn_lock(rnl_gpu_rnn *rnn, rnl_error *err)
 {
@@ -137,49 +158,21 @@ rnl_status rnl_gpu_rnn_lock(rnl_gpu_rnn *rnn, rnl_error *err)
                     "and call later");
 }
 
-rnl_status rnl_gpu_rnn_new(const rnl_spec *spec, const void *weights,
-                           const rnl_gpu_options *options, rnl_gpu_rnn **rnn, rnl_error *err)
-{
-    static const rnl_gpu_options none = {0};
-    rnl_gpu_entry in;
-    rnl_gpu_rnn *made = NULL;
-    size_t nbytes = 0;
-    options = options ? options : &none;
-    rnl_status status = measure(spec, &nbytes, err);
-    if (status == RNL_OK)
-        status = rnl_gpu_options_check(spec, options, err);
-    if (status == RNL_OK)
-        status = rnl_gpu_enter(options->device, &in, err);
-    if (status != RNL_OK)
-        return status;
-    status = make(spec, options, nbytes, in.device, &made, err);
-    if (status == RNL_OK)
-        status = upload(made, weights, err);
-    status = rnl_gpu_leave(&in, status);
-    if (status == RNL_OK)
-        *rnn = made;
-    else
-        rnl_gpu_rnn_free(made);
-    return status;
-}
-
-/* ---- the end ---- */
-
 void rnl_gpu_rnn_free(rnl_gpu_rnn *rnn)
 {
     rnl_gpu_entry in;
     rnl_error ignored;
     if (!rnn)
         return;
-    rnl_gpu_device *const device = rnn->device;
-    const bool works = rnl_gpu_enter(device->ordinal, &in, &ignored) == RNL_OK;
-    rnl_gpu_plans_free(rnn, works);
-    if (works && rnn->weights)
-        device->cu->cuMemFree_v2(rnn->weights); /* waits for the calls that read them */
-    if (works && rnn->block)
-        device->cu->cuMemFree_v2(rnn->block);
-    if (works)
+    if (rnl_gpu_enter(rnn->options.device, &in, &ignored) == RNL_OK) {
+        rnl_gpu_plan_free(rnn);
+        if (rnn->weights)
+            in.device->cu->cuMemFree_v2(rnn->weights); /* waits for the calls that read them */
+        if (rnn->block)
+            in.device->cu->cuMemFree_v2(rnn->block);
         rnl_gpu_leave(&in, RNL_OK);
+    }
     pthread_mutex_destroy(&rnn->lock);
+    free(rnn->plan); /* in a forked child */
     free(rnn);
 }

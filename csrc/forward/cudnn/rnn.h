@@ -13,7 +13,6 @@ typedef struct rnl_gpu_sizes {
 
 /* cuDNN's descriptors of an RNN and of the arrays of a call. */
 typedef struct rnl_gpu_plan {
-    struct rnl_gpu_plan *next; /* of those that graphs use */
     rnl_gpu_sizes sizes;
     rnl_cudnn_rnn rnn;
     rnl_cudnn_rnn_data x, y;
@@ -28,15 +27,13 @@ struct rnl_gpu_rnn {
     rnl_gpu_device *device;
     int64_t directions, state_size; /* D, P' */
     size_t unit;                    /* bytes of an element */
-    rnl_cudnn_data_type type;
     rnl_cu_address weights;
     size_t nbytes;
 
-    pthread_mutex_t lock;   /* for the members below, until a call returns; rnl_gpu_rnn_lock() */
-    rnl_gpu_plan *plan;     /* of the last call; NULL: none */
-    rnl_gpu_plan *captured; /* of calls in graphs, which may use them until the end */
-    bool refuses_persist;   /* cuDNN, when it was tried */
-    rnl_cu_address block;   /* memory of calls that bring none; 0: not needed yet */
+    pthread_mutex_t lock; /* for the members below, until a call returns; rnl_gpu_rnn_lock() */
+    rnl_gpu_plan *plan;   /* of the last call; NULL: none. cuDNN keeps nothing of it */
+    bool refuses_persist; /* cuDNN, when it was tried */
+    rnl_cu_address block; /* memory of calls that bring none; 0: not needed yet */
     size_t block_nbytes;
     bool
         unfinished; /* a call on host arrays was interrupted or failed: its work may still use it */
@@ -60,10 +57,7 @@ typedef struct rnl_gpu_job {
     bool waits; /* the call returns when it is done; not if it has a workspace, or is captured */
 } rnl_gpu_job;
 
-/* check.c: check options; check a call, all but whether addresses are on the device. RNL_E_SPEC,
- * RNL_E_LAYOUT. */
-rnl_status rnl_gpu_options_check(const rnl_spec *spec, const rnl_gpu_options *options,
-                                 rnl_error *err);
+/* check.c: check a call, all but whether addresses are on the device. RNL_E_SPEC, RNL_E_LAYOUT. */
 rnl_status rnl_gpu_job_new(const rnl_gpu_rnn *rnn, const rnl_gpu_call *call, rnl_gpu_job *job,
                            rnl_error *err);
 
@@ -71,20 +65,13 @@ rnl_status rnl_gpu_job_new(const rnl_gpu_rnn *rnn, const rnl_gpu_call *call, rnl
  * call. RNL_E_NO_CUDNN: the process was forked. */
 rnl_status rnl_gpu_rnn_lock(rnl_gpu_rnn *rnn, rnl_error *err);
 
-/* plan.c: choose the algorithm of a job. The caller has the RNN's lock, here and below. */
-void rnl_gpu_choose_algo(const rnl_gpu_rnn *rnn, rnl_gpu_job *job);
+/* plan.c: choose the algorithm of a job, and tell whether rnn->plan describes the job already. The
+ * caller has the RNN's lock, here and below. */
+bool rnl_gpu_plan_fits(const rnl_gpu_rnn *rnn, rnl_gpu_job *job);
 
-/* Does rnn->plan describe the job already? */
-bool rnl_gpu_plan_fits(const rnl_gpu_rnn *rnn, const rnl_gpu_job *job);
-
-/* Make rnn->plan describe the job, with a handle of cuDNN. */
+/* Make rnn->plan describe a job, of which the algorithm is chosen, with a handle of cuDNN. */
 rnl_status rnl_gpu_plan_make(rnl_gpu_rnn *rnn, rnl_gpu_handle *handle, const rnl_gpu_job *job,
                              rnl_error *err);
-
-/* Keep rnn->plan unchanged until the end: a graph may use it. */
-void rnl_gpu_plan_keep(rnl_gpu_rnn *rnn);
-
-/* Free them all. works: cuDNN may still be called. */
-void rnl_gpu_plans_free(rnl_gpu_rnn *rnn, bool works);
+void rnl_gpu_plan_free(rnl_gpu_rnn *rnn);
 
 #endif

@@ -1,7 +1,24 @@
 /* A call on GPU arrays. rnnlayout/_run/gpu.py reports shapes and lengths that do not fit. */
-#include "gpu_call.h"
+#include "gpu_arrays.h" /* before the system's headers, as Python.h requires */
 
 #include "dlpack.h"
+#include "gpu_rnn.h"
+
+#include <numpy/arrayobject.h>
+
+enum { X, H0, C0, Y, HN, CN, WORK, NUM_ARRAYS }; /* WORK: the workspace, if x's library makes it */
+enum { NUM_INPUTS = Y, NUM_NAMED = WORK };
+
+typedef struct gpu_call {
+    foreign arrays[NUM_ARRAYS];
+    foreign_reader reader;
+    array_shape shapes[NUM_ARRAYS]; /* the required ones */
+    int axes;
+    int is_ordered;  /* all arrays are used in the stream of x's library: the call does not wait */
+    PyObject *empty; /* x's library makes new arrays; NULL: outputs are DeviceArrays */
+    PyObject *made[NUM_ARRAYS]; /* new outputs, NULL for the others */
+    rnl_gpu_call core;
+} gpu_call;
 
 static int has_c(const gpu_rnn_object *self)
 {
@@ -133,6 +150,62 @@ static int take_arrays(PyObject *const *values, gpu_call *call)
     return taken;
 }
 
+/* ------------------------------------------ shapes; the core checks the rest: alignment, overlaps
+ */
+
+/* The shapes that follow from that of x. */
+static int find_shapes(const rnl_spec *spec, gpu_call *call)
+{
+    const array_shape *const x = &call->arrays[X].shape;
+    rnl_gpu_call *const core = &call->core;
+    const int has_time = call->axes != STEP, batched = x->ndim == 2 + has_time, last = x->ndim - 1;
+    if ((!batched && x->ndim != 1 + has_time) || x->sizes[last] != spec->input_size)
+        return 0;
+    core->batch_first = batched && call->axes == BATCH_FIRST;
+    core->T = has_time ? x->sizes[core->batch_first] : 1;
+    core->N = batched ? x->sizes[call->axes == TIME_FIRST] : 1;
+    const int64_t directions = spec->bidirectional ? 2 : 1;
+    const int64_t width = spec->proj_size ? spec->proj_size : spec->hidden_size;
+    array_shape state = {.ndim = 2 + batched, .sizes = {spec->num_layers * directions, core->N}};
+    state.sizes[state.ndim - 1] = spec->hidden_size;
+    call->shapes[C0] = call->shapes[CN] = state;
+    state.sizes[state.ndim - 1] = width;
+    call->shapes[H0] = call->shapes[HN] = state;
+    call->shapes[X] = call->shapes[Y] = *x;
+    call->shapes[Y].sizes[last] = directions * width;
+    return 1;
+}
+
+static int has_shape(const foreign *array, const array_shape *shape)
+{
+    int equal = array->shape.ndim == shape->ndim;
+    for (int d = 0; equal && d < shape->ndim; d++)
+        equal = array->shape.sizes[d] == shape->sizes[d];
+    return equal;
+}
+
+static int shapes_fit(const gpu_call *call)
+{
+    for (int k = 0; k < NUM_NAMED; k++)
+        if (call->arrays[k].value && !has_shape(&call->arrays[k], &call->shapes[k]))
+            return 0;
+    return 1;
+}
+
+/* Lengths as read_lengths() of rnnlayout/_run/call_arrays.py returns them. */
+static int lengths_fit(PyObject *lengths, gpu_call *call)
+{
+    PyArrayObject *const array = (PyArrayObject *)lengths;
+    if (lengths == Py_None)
+        return 1;
+    if (call->shapes[HN].ndim != 3 || !PyArray_CheckExact(lengths) || PyArray_NDIM(array) != 1 ||
+        PyArray_TYPE(array) != NPY_INT64 || !PyArray_IS_C_CONTIGUOUS(array) ||
+        !PyArray_ISBEHAVED_RO(array) || PyArray_DIM(array, 0) != call->core.N)
+        return 0;
+    call->core.lengths = PyArray_DATA(array);
+    return 1;
+}
+
 /* --------------------------------------------------------------------------------------- run */
 
 /* Make an array by the library that x is from. 1, or -1. */
@@ -148,7 +221,7 @@ static int make_array(gpu_call *call, int k)
         return -1;
     array->what = k == WORK ? "the workspace" : array->what;
     const int result = foreign_take(&call->reader, call->made[k], array);
-    if (result < 0 || (result > 0 && gpu_call_has_shape(array, shape)))
+    if (result < 0 || (result > 0 && has_shape(array, shape)))
         return result;
     return foreign_refuse(&call->reader, array,
                           "that its library has made in another shape or not on a GPU");
@@ -268,7 +341,8 @@ PyObject *gpu_rnn_call(PyObject *object, PyObject *const *args, Py_ssize_t n)
         ready = take_arrays(values, &call);
     if (ready == 0)
         result = Py_NewRef(Py_None);
-    else if (ready > 0 && !gpu_call_fits(&self->spec, args[ARG_LENGTHS], &call))
+    else if (ready > 0 && !(find_shapes(&self->spec, &call) && shapes_fit(&call) &&
+                            lengths_fit(args[ARG_LENGTHS], &call)))
         result = list_shapes(&call);
     else if (ready > 0)
         result = run(self, &call);

@@ -69,9 +69,9 @@ class Device:
         self.driver.fake_alloc.restype = c_ulonglong
         self.driver.fake_live.restype = self.driver.fake_calls.restype = c_longlong
 
-    def put(self, array, device=0):
+    def put(self, array):
         """Copy an array to the device and return its address."""
-        at = self.driver.fake_alloc(c_size_t(max(array.nbytes, 1)), device)
+        at = self.driver.fake_alloc(c_size_t(max(array.nbytes, 1)))
         self.write(at, array)
         return at
 
