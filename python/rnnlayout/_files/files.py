@@ -18,9 +18,8 @@ from rnnlayout._files.formats.registry import (
 from rnnlayout._files.tensor_sets.apply_hints import apply_hints
 from rnnlayout._files.tensor_sets.file_limits import InputFile
 from rnnlayout._files.tensor_sets.find_rnns import find_rnns
-from rnnlayout._files.tensor_sets.found import Found, with_rnns
+from rnnlayout._files.tensor_sets.found import Found, entry_name, with_rnns
 from rnnlayout._files.tensor_sets.record import Record, read_records, write_records
-from rnnlayout._files.tensor_sets.rnn_names import entry_name
 from rnnlayout._files.tensor_sets.tensor_set import (
     HINTS_OF_FORMATS,
     FileTensor,

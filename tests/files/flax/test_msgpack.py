@@ -14,7 +14,7 @@ from hypothesis import given, settings, strategies as st
 
 import rnnlayout as rl
 from rnnlayout._files.formats.flax import msgpack as codec, serialization
-from rnnlayout._files.tensor_sets.budget import Budget
+from rnnlayout._files.tensor_sets.file_limits import Budget
 from rnnlayout._files.write_file import convert_into
 
 I, H = 5, 3  # noqa: E741

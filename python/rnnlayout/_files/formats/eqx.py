@@ -12,8 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from rnnlayout._files.tensor_sets.file_limits import InputFile
-from rnnlayout._files.tensor_sets.found import Found
-from rnnlayout._files.tensor_sets.rnn_names import entry_name
+from rnnlayout._files.tensor_sets.found import Found, entry_name
 from rnnlayout._files.tensor_sets.tensor_set import Hints
 from rnnlayout._model.asks import Ask
 from rnnlayout._model.dtypes import Bits
@@ -24,7 +23,7 @@ from rnnlayout._native import LayoutError
 from rnnlayout._sources.read_source import read_source
 from rnnlayout._weights.weights import weights_of
 
-from .npy import check_npy_size, npy_array_at, read_npy_header
+from .npz import check_npy_size, npy_array_at, read_npy_header
 from .registry import ModelFormat
 
 _LAYOUT = Layout("equinox")

@@ -11,8 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from rnnlayout._files.tensor_sets.file_limits import InputFile
-from rnnlayout._files.tensor_sets.nested import walk_leaves
-from rnnlayout._files.tensor_sets.tensor_set import FileTensor, TensorSet
+from rnnlayout._files.tensor_sets.tensor_set import FileTensor, TensorSet, walk_leaves
 from rnnlayout._model.errors import FileError
 from rnnlayout._sources.mismatch import list_names
 

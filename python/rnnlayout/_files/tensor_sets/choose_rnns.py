@@ -14,9 +14,8 @@ from rnnlayout._sources.caller_spec import CallerSpec
 from rnnlayout._sources.read_source import read_source
 from rnnlayout._weights.weights import Weights, stack, weights_of
 
-from .found import Found, with_rnns
+from .found import Found, plain_name, with_rnns
 from .record import Record
-from .rnn_names import plain_name
 
 RNNNames = Sequence[str]
 

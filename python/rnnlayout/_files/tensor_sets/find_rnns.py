@@ -23,9 +23,8 @@ from rnnlayout._sources.tensor_paths import is_under_with_direction
 from rnnlayout._weights.weights import Weights, weights_of
 
 from .apply_hints import unknown_class_question, unrecorded
-from .found import Found
+from .found import Found, distinct_names, entry_name
 from .record import Record
-from .rnn_names import distinct_names, entry_name
 from .rnn_places import RNNPlace, find_places
 from .tensor_set import FileTensor, Hints, ModuleClass, TensorSet
 

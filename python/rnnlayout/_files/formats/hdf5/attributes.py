@@ -13,8 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .bounded import BoundedFile, Cursor, DamagedError, null_terminated
-from .headers import HeaderMessages, MessageKind
+from .bounded import BoundedFile, Cursor, DamagedError, HeaderMessages, MessageKind, null_terminated
 from .heaps import (
     ATTRIBUTES_BY_NAME,
     LINKS_BY_NAME,

@@ -53,9 +53,17 @@ def read_type(cursor: Cursor) -> Hdf5Type:
     if not nbytes or nbytes >= 1 << 31 or not 1 <= version <= 5:
         raise DamagedError(f"a datatype of version {version} with {nbytes} bytes")
     if kind == _FIXED:
-        return _fixed_point_type(cursor, bits, nbytes)
+        offset, precision = cursor.uint(2), cursor.uint(2)
+        if (offset, precision) != (0, 8 * nbytes) or nbytes not in (1, 2, 4, 8):
+            return Hdf5Type(f"an integer of {precision} bits", nbytes)
+        return _number_type(f"{'>' if bits & 1 else '<'}{'i' if bits & 8 else 'u'}{nbytes}")
     if kind == _FLOAT:
-        return _float_type(cursor, bits, nbytes)
+        offset, precision = cursor.uint(2), cursor.uint(2)
+        form = precision, *(cursor.uint() for _ in range(4)), cursor.uint(4)
+        sign, order = bits >> 8 & 255, bits & 0x41
+        if offset or form != _IEEE.get(nbytes) or sign != 8 * nbytes - 1 or order > 1:
+            return Hdf5Type(f"a float of {precision} bits that is not IEEE's", nbytes)
+        return _number_type(f"{'>' if order else '<'}f{nbytes}")
     if kind == _TEXT:
         charset = "utf-8" if bits >> 4 & 15 else "ascii"
         return Hdf5Type(f"|S{nbytes}", nbytes, np.dtype(f"S{nbytes}"), charset, bits & 15)
@@ -73,24 +81,8 @@ def read_type(cursor: Cursor) -> Hdf5Type:
     )
 
 
-def _fixed_point_type(cursor: Cursor, bits: int, nbytes: int) -> Hdf5Type:
-    offset, precision = cursor.uint(2), cursor.uint(2)
-    sign = "i" if bits & 8 else "u"
-    if (offset, precision) != (0, 8 * nbytes) or nbytes not in (1, 2, 4, 8):
-        return Hdf5Type(f"an integer of {precision} bits", nbytes)
-    return _number_type(np.dtype(f"{'>' if bits & 1 else '<'}{sign}{nbytes}"))
-
-
-def _float_type(cursor: Cursor, bits: int, nbytes: int) -> Hdf5Type:
-    offset, precision = cursor.uint(2), cursor.uint(2)
-    form = precision, *(cursor.uint() for _ in range(4)), cursor.uint(4)
-    sign, order = bits >> 8 & 255, bits & 0x41
-    if offset or form != _IEEE.get(nbytes) or sign != 8 * nbytes - 1 or order > 1:
-        return Hdf5Type(f"a float of {precision} bits that is not IEEE's", nbytes)
-    return _number_type(np.dtype(f"{'>' if order else '<'}f{nbytes}"))
-
-
-def _number_type(dtype: np.dtype) -> Hdf5Type:
+def _number_type(form: str) -> Hdf5Type:
+    dtype = np.dtype(form)
     return Hdf5Type(str(dtype.newbyteorder("=")), dtype.itemsize, dtype)
 
 

@@ -31,6 +31,8 @@ from rnnlayout._sources.keras_tree import (
     object_of,
 )
 
+KERAS_3 = "3.0.0"  # the first Keras with the form of file that is written
+KERAS_2 = "2.0.9"  # the first with CuDNNLSTM and CuDNNGRU
 CUDNN = {"CuDNNLSTM": "LSTM", "CuDNNGRU": "GRU"}  # cuDNN's layers -> those of Keras 3
 # The keys of a config under which a node has other layers, and those under which it has cells.
 _LAYERS, _CELLS = ("layers", "layer", "backward_layer"), ("cell", "cells")

@@ -15,9 +15,8 @@ from rnnlayout._files.tensor_sets.apply_hints import (
     unrecorded,
 )
 from rnnlayout._files.tensor_sets.choose_rnns import stack_entries
-from rnnlayout._files.tensor_sets.found import Found
+from rnnlayout._files.tensor_sets.found import Found, distinct_names
 from rnnlayout._files.tensor_sets.record import Record
-from rnnlayout._files.tensor_sets.rnn_names import distinct_names
 from rnnlayout._files.tensor_sets.tensor_set import FileTensor, Hints
 from rnnlayout._model.asks import Ask, Message
 from rnnlayout._model.checked_rnn import CheckedRNN, checked_rnn_of

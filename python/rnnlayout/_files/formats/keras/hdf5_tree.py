@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from itertools import count, takewhile
 
@@ -21,13 +21,17 @@ from rnnlayout._files.formats.hdf5.attributes import (
     read_attributes,
     read_links,
 )
-from rnnlayout._files.formats.hdf5.bounded import BoundedFile, DamagedError
+from rnnlayout._files.formats.hdf5.bounded import (
+    BoundedFile,
+    DamagedError,
+    HeaderMessages,
+    MessageKind,
+    root_address,
+)
 from rnnlayout._files.formats.hdf5.datasets import StoredArray, read_stored_array
-from rnnlayout._files.formats.hdf5.headers import HeaderMessages, MessageKind, root_address
 from rnnlayout._files.formats.hdf5.heaps import GlobalHeap
 from rnnlayout._files.formats.hdf5.types import nelems
-from rnnlayout._files.tensor_sets.budget import Budget
-from rnnlayout._files.tensor_sets.file_limits import InputFile
+from rnnlayout._files.tensor_sets.file_limits import Budget, InputFile
 from rnnlayout._files.tensor_sets.record import KEY, Record, read_records
 from rnnlayout._files.tensor_sets.tensor_set import FileTensor
 from rnnlayout._model.errors import FileError
@@ -176,16 +180,15 @@ class _Hdf5Walk:
 
     def __init__(self, what: str, source: BoundedFile) -> None:
         self.what, self.source, self.heap = what, source, GlobalHeap(source)
-        self.seen: dict[int, str] = {}
 
     def tree(self) -> Hdf5Group:
         """Return the root, with all groups and datasets in it."""
         with _name_damaged(self.what):
             at = root_address(self.source)
             messages = HeaderMessages(self.source, at)
-        self.seen[at] = "/"
-        with _name_damaged(f"{self.what}: '/'"):
+        with self._naming("/"):
             root = Hdf5Group(*self._own("/", messages))
+        seen = {at: "/"}
         waiting = [(root, messages, 0)]
         while waiting:
             group, messages, depth = waiting.pop()
@@ -193,35 +196,30 @@ class _Hdf5Walk:
                 raise FileError(
                     f"{self.what}: {group.path[:80]!r}... is {depth} groups deep: refused"
                 )
-            for name, opened, path in self._objects_in(group, messages):
-                with _name_damaged(f"{self.what}: {path!r}"):
+            with self._naming(group.path):
+                links = read_links(self.source, messages)
+            for link in links:
+                path = f"{group.path.rstrip('/')}/{link.name}"
+                self.source.budget.charge("names", len(path))
+                if link.at is None:
+                    raise FileError(f"{self.what}: {path!r} is a link to another place: refused")
+                # A second link could close a circle, and many could multiply the tree.
+                if link.at in seen:
+                    first = seen[link.at]
+                    raise FileError(f"{self.what}: {path!r} is the same as {first!r}: refused")
+                seen[link.at] = path
+                with self._naming(path):
+                    opened = HeaderMessages(self.source, link.at)
                     if MessageKind.LAYOUT in opened:
-                        group.datasets[name] = self._dataset(opened, path)
+                        group.datasets[link.name] = self._dataset(opened, path)
                     elif not OF_GROUPS.isdisjoint(opened):
                         inner = Hdf5Group(*self._own(path, opened))
-                        group.groups[name] = inner
+                        group.groups[link.name] = inner
                         waiting.append((inner, opened, depth + 1))
         return root
 
-    def _objects_in(
-        self, group: Hdf5Group, messages: HeaderMessages
-    ) -> Iterator[tuple[str, HeaderMessages, str]]:
-        """Yield the name, the messages and the path of each object that a group links to."""
-        with _name_damaged(f"{self.what}: {group.path!r}"):
-            links = read_links(self.source, messages)
-        for link in links:
-            path = f"{group.path.rstrip('/')}/{link.name}"
-            self.source.budget.charge("names", len(path))
-            if link.at is None:
-                raise FileError(f"{self.what}: {path!r} is a link to another place: refused")
-            # A second link could close a circle, and many could multiply the tree.
-            if link.at in self.seen:
-                first = self.seen[link.at]
-                raise FileError(f"{self.what}: {path!r} is the same as {first!r}: refused")
-            self.seen[link.at] = path
-            with _name_damaged(f"{self.what}: {path!r}"):
-                opened = HeaderMessages(self.source, link.at)
-            yield link.name, opened, path
+    def _naming(self, path: str) -> AbstractContextManager[None]:
+        return _name_damaged(f"{self.what}: {path!r}")
 
     def _own(
         self, path: str, messages: HeaderMessages
@@ -241,13 +239,10 @@ class _Hdf5Walk:
             return Hdf5Dataset(*own, array, (), "nothing")
         self.source.budget.charge("arrays", array.claims)
         self._charge_texts(array)
-        return Hdf5Dataset(*own, array, array.shape, _dataset_dtype(array, Hdf5Object(*own)))
-
-
-def _dataset_dtype(array: StoredArray, own: Hdf5Object) -> str:
-    """Return the dtype. Keras stores bfloat16 as two opaque bytes, and its name in an attribute."""
-    dtype = own.attributes.get("dtype")
-    is_text = dtype is not None and dtype.type.is_text and dtype.shape == ()
-    if array.type.name == "|V2" and is_text and own.values("dtype").item() == b"bfloat16":
-        return "bfloat16"
-    return array.type.name
+        dtype, named = array.type.name, Hdf5Object(*own)
+        told = named.attributes.get("dtype")
+        # Keras stores bfloat16 as two opaque bytes, and its name in an attribute
+        is_text = told is not None and told.type.is_text and told.shape == ()
+        if dtype == "|V2" and is_text and named.values("dtype").item() == b"bfloat16":
+            dtype = "bfloat16"
+        return Hdf5Dataset(*own, array, array.shape, dtype)

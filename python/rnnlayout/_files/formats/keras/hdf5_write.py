@@ -102,8 +102,8 @@ def _copy_dataset(data: Hdf5Dataset, new: Any, name: str) -> Any:
     dtype = _h5py_dtype(old.type)
     if old.shape is None:
         return new.create_dataset(name, data=import_h5py().Empty(dtype))
-    if grid := old.place.grid:
-        storage = {**_storage_options(old, grid.chunk), "maxshape": old.most}
+    if old.place.chunk:
+        storage = {**_storage_options(old, old.place.chunk), "maxshape": old.most}
         return new.create_dataset(name, data=data.read(), dtype=dtype, **storage)
     copy = new.create_dataset(name, old.shape, dtype)
     if not old.shape:
@@ -117,16 +117,15 @@ def _copy_dataset(data: Hdf5Dataset, new: Any, name: str) -> Any:
 
 
 def _replace_dataset(data: Hdf5Dataset, new: Any, name: str, array: np.ndarray) -> Any:
-    grid = data.stored.place.grid
-    chunks: Any = grid and grid.chunk
-    if chunks is not None and array.shape != data.shape:
+    chunks: Any = data.stored.place.chunk or None
+    if chunks and array.shape != data.shape:
         chunks = True  # h5py chooses
     return new.create_dataset(name, data=array, **_storage_options(data.stored, chunks))
 
 
 def _storage_options(old: StoredArray, chunks: Any) -> dict[str, Any]:
     """Return the options with which a dataset is stored."""
-    filters = {one.number: one.values for one in old.filters}
+    filters = dict(old.filters)
     options: dict[str, Any] = {"chunks": chunks, "shuffle": SHUFFLE in filters}
     if DEFLATE in filters:
         options |= {"compression": "gzip", "compression_opts": next(iter(filters[DEFLATE]), None)}

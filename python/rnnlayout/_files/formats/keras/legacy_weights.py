@@ -3,18 +3,32 @@
 from __future__ import annotations
 
 import re
+import zipfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
+from rnnlayout._files.tensor_sets.file_limits import InputFile, read_json_member, read_member
 from rnnlayout._files.tensor_sets.found import Found
+from rnnlayout._files.tensor_sets.tensor_set import Hints
 from rnnlayout._model.asks import Ask
 from rnnlayout._model.errors import FileError
 from rnnlayout._native import SpecError
-from rnnlayout._sources.keras_tree import Node, Version
+from rnnlayout._sources.keras_tree import Node, RecurrentLayer, Version
 
-from .config import child_layers, layer_name, parse_config, parse_keras_version, recurrent_layers_in
-from .entries import CellArray, CellArrays, KerasEntries, LayerCells
+from .config import (
+    CUDNN,
+    Architecture,
+    child_layers,
+    class_in_file,
+    is_recurrent,
+    layer_name,
+    parse_config,
+    parse_keras_version,
+    recurrent_layers_in,
+)
+from .entries import LEAVES, CellArray, CellArrays, KerasEntries, LayerCells, natural_order
 from .hdf5_tree import Hdf5Group
 
 # kernel:0, or kernel_1:0 if TensorFlow had to make names differ; Keras 1: lstm_1_W_i:0
@@ -169,3 +183,182 @@ def _layer_path(path: Sequence[str]) -> tuple[str, str]:
     if path and (match := _DIRECTION.match(path[-1])):
         return "/".join([*path[:-1], path[-1][match.end() :]]), match[1]
     return "/".join(path), ""
+
+
+# ----------------------------------------------------- the variables of Keras 3 and of .keras files
+
+METADATA, CONFIG, VARIABLES = "metadata.json", "config.json", "model.weights.h5"  # of an archive
+_LAYERS = ("layers", "_layer_checkpoint_dependencies")
+
+
+@dataclass(frozen=True)
+class KerasArchive:
+    """The model in a .keras archive. version: the version of the Keras that wrote it."""
+
+    metadata: dict[str, Any]
+    version: Version
+    model: Node
+    variables: bytes
+
+
+def read_archive(file: InputFile, archive: zipfile.ZipFile, hints: Hints) -> KerasArchive:
+    """Return the model. Raises FileError if Keras did not write it."""
+    metadata = parse_config(read_json_member(file, archive, METADATA), f"{file}: {METADATA}")
+    text = metadata.get("keras_version")
+    if not isinstance(text, str):
+        raise FileError(f"{file}: {METADATA} has keras_version {text!r}, need a string")
+    model = parse_config(read_json_member(file, archive, CONFIG), f"{file}: {CONFIG}")
+    if hints.config is not None:
+        raise SpecError(f"{file} has a config of its own: omit " + Ask("config", None))
+    return KerasArchive(metadata, parse_keras_version(text), model, read_member(archive, VARIABLES))
+
+
+@dataclass(frozen=True)
+class LayerGroup:
+    """A layer of the config and its group. group_name: the group's name in Keras 3."""
+
+    node: Node
+    group: Hdf5Group
+    group_name: str
+
+
+def read_beside(root: Hdf5Group, beside: Architecture, entries: KerasEntries) -> Found:
+    """Return the RNNs of a config in another file. Raises FileError if they differ."""
+    model = beside.model
+    entries.take_classes(model)
+    entries.version = beside.version or entries.version
+    names = {}
+    for path, layer in walk_layers(root, model):
+        if is_recurrent(layer.node):
+            own = layer.group.groups.get("vars")
+            names[path[-1]] = (own and own.text("name")) or path[-1]
+    wanted = {layer.path[-1] for layer in recurrent_layers_in(model)}
+    beside.check_names(wanted, wanted, set(names.values()))
+    described = {array for one in described_layers(root, model) for array in one.paths}
+    for array in sorted({array for one in found_layers(root) for array in one.paths} - described):
+        raise FileError(f"{beside.name}: it lacks the layer of {array} in the weights' file")
+    return entries.found(described_layers(root, model))
+
+
+def described_layers(root: Hdf5Group, model: Node) -> Iterator[LayerCells]:
+    """Yield the recurrent layers of a config. Raises FileError if the file contradicts it."""
+    for path, layer in walk_layers(root, model):
+        if is_recurrent(layer.node):
+            found = RecurrentLayer(path, layer.node)
+            yield LayerCells.of(found, _cells_of_group(layer.group, found.cells))
+
+
+def walk_layers(
+    group: Hdf5Group, node: Node, path: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], LayerGroup]]:
+    """Yield the layers of a model, and those in its models and wrappers after each of them.
+
+    path: the names of the layers that it is in, and its own.
+    """
+    inside: list[LayerGroup] = []
+    if path and "layer" in group.groups:  # of a wrapper
+        inside = [LayerGroup(child, group.groups["layer"], "layer") for child in child_layers(node)]
+    elif layers := [group.groups[name] for name in _LAYERS if name in group.groups]:
+        inside = match_layer_groups(layers[0], child_layers(node))
+    for layer in inside:
+        here = (*path, layer_name(layer.node))
+        yield here, layer
+        if not is_recurrent(layer.node):
+            yield from walk_layers(layer.group, layer.node, here)
+
+
+def match_layer_groups(layers: Hdf5Group, nodes: Sequence[Node]) -> list[LayerGroup]:
+    """Return each layer of a config that has a group: the k-th of its class."""
+    classes = [class_in_file(node) for node in nodes]
+    # Keras 2 called a nested model Model; Keras 3 reads that as a Functional, and saves it so
+    classes = ["Functional" if name == "Model" else name for name in classes]
+    new_names = _group_names([CUDNN.get(name, name) for name in classes])
+    by_class: dict[str, list[tuple[int, str]]] = {}
+    for k, name in enumerate(_group_names(classes)):
+        by_class.setdefault(snake_case(classes[k]), []).append((k, name))
+    group_names: dict[str, list[str]] = {}  # without their numbers
+    for name in sorted(layers.groups, key=natural_order):
+        group_names.setdefault(natural_order(name)[0], []).append(name)
+    groups: dict[int, Hdf5Group] = {}
+    for kind, alike in by_class.items():
+        expected = [name for _, name in alike]
+        found = group_names.get(natural_order(kind)[0], [])
+        if len(found) == len(alike) and not set(expected) <= set(found):
+            expected = found
+        for (k, _), name in zip(alike, expected, strict=True):
+            if name in layers.groups:  # otherwise it is shared, and has its group elsewhere
+                groups[k] = layers.groups[name]
+    return [LayerGroup(nodes[k], groups[k], new_names[k]) for k in sorted(groups)]
+
+
+def _group_names(classes: Sequence[str]) -> list[str]:
+    """Return the names of the groups of layers of these classes, in one model."""
+    names: list[str] = []
+    counts: Counter[str] = Counter()
+    for name in map(snake_case, classes):
+        names.append(f"{name}_{counts[name]}" if counts[name] else name)
+        counts[name] += 1
+    return names
+
+
+def snake_case(name: str) -> str:
+    """Return a class's name as Keras writes it: simple_rnn, cu_dnnlstm."""
+    name = re.sub(r"\W+", "", name.split(">")[-1])
+    name = re.sub(r"(.)([A-Z][a-z]+)", r"\1_\2", name)
+    return re.sub(r"([a-z])([A-Z])", r"\1_\2", name).lower()
+
+
+def found_layers(group: Hdf5Group, path: tuple[str, ...] = ()) -> Iterator[LayerCells]:
+    """Yield whatever looks like a recurrent layer, in a file without a config."""
+    for name in sorted(group.groups, key=natural_order):
+        child = group.groups[name]
+        variables = child.groups.get("vars")
+        users_name = variables.text("name") if variables else None
+        called = users_name or ("" if name in (*_LAYERS, "layer") else name)
+        here = (*path, called) if called else path
+        is_cudnn = name.startswith(("cu_dnnlstm", "cu_dnngru"))
+        cells = _cells_of_group(child) if "cell" in child.groups or is_cudnn else []
+        sides = [child.groups.get("forward_layer"), child.groups.get("backward_layer")]
+        both = [cell for side in sides if side for cell in _cells_of_group(side)]
+        if len(both) == 2:
+            yield LayerCells("/".join(here), both, both=True)
+        elif cells:
+            yield LayerCells("/".join(here), cells, both=False)
+        elif name not in ("vars", "optimizer"):
+            yield from found_layers(child, here)
+
+
+def _cells_of_group(layer: Hdf5Group, nodes: Sequence[Node] = ()) -> list[CellArrays]:
+    """Return the cells of a Bidirectional, a stack, a layer with a cell or with its own arrays.
+
+    nodes: the config's nodes of all its cells. Without a config there are none, and the cells of a
+    stack are taken in the order of their classes.
+    """
+    if "forward_layer" in layer.groups:
+        sides = [layer.groups["forward_layer"], layer.groups.get("backward_layer")]
+        half = len(nodes) // 2
+        own = (nodes[:half], nodes[half:])
+        return [
+            c for side, n in zip(sides, own, strict=True) if side for c in _cells_of_group(side, n)
+        ]
+    cell = layer.groups.get("cell", layer)
+    groups = [cell]
+    if stack := cell.groups.get("cells"):
+        groups = [stack.groups[name] for name in sorted(stack.groups, key=natural_order)]
+        if nodes:
+            groups = [one.group for one in match_layer_groups(stack, nodes)]
+    return [found for group in groups if (found := _arrays_of_cell(group))]
+
+
+def _arrays_of_cell(cell: Hdf5Group) -> CellArrays | None:
+    """Return the arrays of a cell, None if it does not have two matrices."""
+    variables = cell.groups.get("vars")
+    datasets = variables.datasets if variables else {}
+    found = {
+        leaf: CellArray(data.path, data.tensor)
+        for number, leaf in enumerate(LEAVES)
+        if (data := datasets.get(str(number)))
+    }
+    matrices = [found[leaf] for leaf in LEAVES[:2] if leaf in found]
+    is_cell = len(matrices) == 2 and all(len(matrix.shape) == 2 for matrix in matrices)
+    return found if is_cell else None

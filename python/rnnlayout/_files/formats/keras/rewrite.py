@@ -29,27 +29,24 @@ from rnnlayout._native import LayoutError, LossyError
 from rnnlayout._sources.keras_config import SIGMOID_SINCE
 from rnnlayout._sources.keras_tree import Node, Version
 
-from .config import parse_config
+from .config import KERAS_3, parse_config
 from .entries import LEAVES, KerasEntries, LayerCells, cell_names, check_activation
 from .hdf5_tree import Hdf5Group, open_hdf5
 from .hdf5_write import copy_tree, new_hdf5, write_record_attribute
 from .legacy_weights import (
-    find_legacy_layers,
-    keras_version_of,
-    legacy_layers,
-    read_legacy_weights,
-)
-from .rewrite_cells import ChangedCells, is_gated
-from .rewrite_config import config_errors, count_cudnn_layers, modernize_model
-from .variables import (
     CONFIG,
     METADATA,
     VARIABLES,
     described_layers,
+    find_legacy_layers,
+    keras_version_of,
+    legacy_layers,
     read_archive,
+    read_legacy_weights,
     walk_layers,
 )
-from .write import KERAS_3
+from .rewrite_cells import ChangedCells, is_gated
+from .rewrite_config import config_errors, count_cudnn_layers, modernize_model
 
 _TRAINING, _COMPILE = "training_config", "compile_config"
 _NO_ACTIVATIONS = (

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from rnnlayout._files.tensor_sets.budget import Budget
-from rnnlayout._files.tensor_sets.file_limits import InputFile
-from rnnlayout._files.tensor_sets.rnn_names import distinct_names
+from rnnlayout._files.tensor_sets.file_limits import Budget, InputFile
+from rnnlayout._files.tensor_sets.found import distinct_names
 from rnnlayout._model.errors import FileError, import_extra
 
 LARGEST = (1 << 31) - 1  # bytes of a protobuf message

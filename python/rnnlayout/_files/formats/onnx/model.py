@@ -8,15 +8,14 @@ clip, layout, initial_h, initial_c, sequence_lens. Tensors in other files: exter
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
 from rnnlayout._files.formats.registry import ModelFormat, check_layout
-from rnnlayout._files.tensor_sets.budget import Budget
 from rnnlayout._files.tensor_sets.choose_rnns import as_recorded, stack_entries
-from rnnlayout._files.tensor_sets.file_limits import InputFile
+from rnnlayout._files.tensor_sets.file_limits import Budget, InputFile
 from rnnlayout._files.tensor_sets.found import Found
 from rnnlayout._files.tensor_sets.output_file import Output
 from rnnlayout._files.tensor_sets.record import read_records
@@ -27,9 +26,11 @@ from rnnlayout._native import LayoutError
 from rnnlayout._sources.tensor_paths import is_under_with_direction
 from rnnlayout._weights.weights import Weights
 
-from .constants import Constants
-from .external import is_external
+from .constants import Constants, is_external
 from .graph import (
+    CLASSES,
+    MODULES,
+    NAMES,
     NodeSite,
     all_graphs,
     all_initializers,
@@ -37,10 +38,71 @@ from .graph import (
     find_sites,
     integer_attribute,
     load_model,
+    node_name,
+    recorded_texts,
+    subgraphs,
 )
 from .node import WEIGHTS, read_onnx_node
-from .unread import notes_about_unread
 from .write import TensorArrays, make_model, write_model
+
+_LISTED = 3
+_PRODUCTS = {"MatMul", "Gemm"}
+_TORCH = "torch.nn.modules.rnn."
+_EXPORT = (
+    "export it with torch.onnx.export(..., dynamo=False), which keeps nn.RNN, nn.GRU and nn.LSTM as"
+    " nodes; of cells read the weights from where they come from: a state_dict, a Keras file"
+)
+
+
+def notes_about_unread(model: Any, has_nodes: bool) -> Iterator[str]:
+    """Yield what a model has instead of recurrent nodes. has_nodes: whether it has such too."""
+    if modules := _decomposed(model):
+        yield (
+            f"{_listed(modules)}: the exporter replaced the RNN by MatMul and other nodes, which"
+            f" are not read: {_EXPORT}"
+        )
+    if steps := _loops(model):
+        yield (
+            f"{_listed(steps)} is a loop with matrix products: an RNN made of those is not read"
+            " (tf2onnx writes a SimpleRNN so, and a GRU of reset 'before'): read the weights from"
+            " where they come from: a Keras file, a state_dict"
+        )
+    elif not has_nodes and not modules:
+        yield f"none of its nodes is an LSTM, GRU or RNN: {_EXPORT}"
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(names[:_LISTED]) + (" and others" if len(names) > _LISTED else "")
+
+
+def _decomposed(model: Any) -> list[str]:
+    """Return the recurrent modules of PyTorch without a recurrent node."""
+    found: dict[str, str] = {}
+    kept = set[str]()
+    for graph in all_graphs(model.graph, *model.functions):
+        for node in graph.node:
+            modules, classes = recorded_texts(node, MODULES), recorded_texts(node, CLASSES)
+            for module, kind in zip(modules, classes, strict=False):
+                if kind.startswith(_TORCH):
+                    path = f"module {module!r}" if module else "the model itself"
+                    found[module] = f"{path} (nn.{kind.removeprefix(_TORCH)})"
+                    kept |= {module} if node.op_type in NAMES else set()
+    return [text for module, text in found.items() if module not in kept]
+
+
+def _loops(model: Any) -> list[str]:
+    """Return the loops that multiply matrices, but without a recurrent node."""
+    found = []
+    for graph in all_graphs(model.graph, *model.functions):
+        for node in graph.node:
+            if node.op_type in ("Loop", "Scan"):
+                inside = {n.op_type for g in all_graphs(*subgraphs(node)) for n in g.node}
+                if inside & _PRODUCTS and not inside & NAMES:
+                    found.append(f"{node_name(node)!r} ({node.op_type})")
+    return found
+
+
+# --------------------------------------------------------------------------------------- the format
 
 
 def _read_onnx(file: InputFile, hints: Hints) -> Found:

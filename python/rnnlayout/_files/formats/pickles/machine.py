@@ -17,8 +17,7 @@ from collections.abc import Callable, Mapping
 from itertools import count
 from typing import Any
 
-from rnnlayout._files.tensor_sets.budget import Budget
-from rnnlayout._files.tensor_sets.file_limits import InputFile, name_file
+from rnnlayout._files.tensor_sets.file_limits import Budget, InputFile, name_file
 from rnnlayout._model.errors import FileError
 
 _CHARGED = 1024  # steps at once

@@ -29,8 +29,7 @@ from rnnlayout._model.errors import FileError
 from rnnlayout._native import SpecError
 from rnnlayout._sources.keras_tree import Node, RecurrentLayer
 
-from .checkpoint import METADATA, read_checkpoint
-from .object_graph import ObjectGraph, with_full_names
+from .checkpoint import METADATA, ObjectGraph, read_checkpoint, with_full_names
 
 _VARIABLES = "variables/variables.index"
 _SINCE = (2, 5)  # the first Keras that wrote keras_metadata.pb

@@ -30,8 +30,7 @@ from rnnlayout._files.tensor_sets.file_limits import (
 from rnnlayout._model.errors import FileError
 
 from .exported import is_exported, read_exported
-from .modules import PickledObject, read_programs
-from .quantized import QuantizedTensor
+from .modules import PickledObject, QuantizedTensor, read_programs
 
 # The storage classes, and the dtypes of their elements.
 _STORAGES = {

@@ -18,14 +18,12 @@ from typing import IO, Any
 
 import numpy as np
 
-from rnnlayout._files.formats.pickles.contents import tensors_of_pickle
+from rnnlayout._files.formats.pickles.contents import PickledArray, tensors_of_pickle
 from rnnlayout._files.formats.pickles.machine import PickledDict
-from rnnlayout._files.formats.pickles.numpy_arrays import PickledArray
 from rnnlayout._files.formats.registry import Pairs, TensorFormat
 from rnnlayout._files.tensor_sets.file_limits import InputFile
 from rnnlayout._files.tensor_sets.find_rnns import TensorGroup
 from rnnlayout._files.tensor_sets.layerwise import LayerwiseConversion
-from rnnlayout._files.tensor_sets.nested import walk_leaves
 from rnnlayout._files.tensor_sets.output_file import Output, open_untruncated
 from rnnlayout._files.tensor_sets.tensor_set import (
     CHUNK_NBYTES,
@@ -34,6 +32,7 @@ from rnnlayout._files.tensor_sets.tensor_set import (
     Progress,
     ProgressCount,
     TensorSet,
+    walk_leaves,
 )
 from rnnlayout._model.asks import Ask
 from rnnlayout._model.errors import FileError, MissingExtraError, import_extra
@@ -43,8 +42,7 @@ from rnnlayout._sources.mismatch import list_names
 
 from . import archive
 from .exported import ExportedTensors
-from .modules import ModuleWalk
-from .quantized import unpack_weights
+from .modules import ModuleWalk, unpack_weights
 
 _DTYPES = {name: dtype for dtype, name in FLOAT8.items()}
 
