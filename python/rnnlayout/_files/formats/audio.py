@@ -1,8 +1,17 @@
-"""RTNeural's JSON, .json: a chain of layers, each with the arrays of Keras's get_weights().
+"""Models of real-time audio: RTNeural's JSON, .json, and Neural Amp Modeler's, .nam.
 
-RTNeural's python/model_utils.py writes such files, RTNeural/model_loader.h reads them: "in_shape",
-and "layers" with "type", "shape" (its last number is H) and "weights". Their names are made here:
-lstm, dense, lstm_2. A file that rnnlayout wrote also has its record, which RTNeural ignores.
+Both are one JSON object, with the weights as lists of decimals, which the libraries read as doubles
+and round to float32.
+
+RTNeural's is a chain of layers, each with the arrays of Keras's get_weights(): "in_shape", and
+"layers" with "type", "shape" (its last number is H) and "weights" (RTNeural's python/model_utils.py
+writes them, RTNeural/model_loader.h reads them). Their names are made here: lstm, dense, lstm_2. A
+file that rnnlayout wrote also has its record, which RTNeural ignores.
+
+Of .nam models those of architecture LSTM are read. "weights" is one list: per layer the matrix
+[W R] of (4 H, I + H), the bias, the initial h and the initial c; then the matrix and the bias of
+the head (NAM/lstm.cpp of NeuralAmpModelerCore). The initial states are in Weights.config, as those
+of ONNX, unless they are zero. No new file is made: an RNN has no head.
 """
 
 from __future__ import annotations
@@ -10,7 +19,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
@@ -66,11 +74,9 @@ def write_json_model(out: Output, model: Mapping[str, Any]) -> None:
 
 
 def read_decimals(found: Any, what: str, notes: list[str]) -> np.ndarray:
-    """Return a list of numbers, or a list of equally long lists of them, as float32.
-
-    what: its name in messages. Adds a note if a number has to be rounded. Raises LayoutError for
-    anything else, and for numbers that float32 cannot represent.
-    """
+    """Return a list of numbers, or a list of equally long lists of them, as float32. what: its name
+    in messages. Adds a note if a number has to be rounded. Raises LayoutError for anything else,
+    and for numbers that float32 cannot represent."""
     shape: list[int] = []
     flat = [found]
     if not isinstance(found, list):
@@ -100,10 +106,8 @@ def read_decimals(found: Any, what: str, notes: list[str]) -> np.ndarray:
 def check_json_model_has(
     name: str, weights: Weights, what: str, cells: tuple[str, ...], settings: tuple[str, ...] = ()
 ) -> None:
-    """Raise LossyError if a model for a library cannot have this RNN.
-
-    what: the model, for messages. cells: those that it has. settings: those of Weights.config.
-    """
+    """Raise LossyError if a model for a library cannot have this RNN. what: the model, for
+    messages. cells: those that it has. settings: those of Weights.config."""
     spec = weights.spec
     lacks = {
         f"cell {spec.cell}": spec.cell not in cells,
@@ -132,25 +136,13 @@ def check_json_model_has(
 
 _CELLS = ("lstm", "gru")
 _ARRAYS = ("kernel", "recurrent_kernel", "bias")
-_MODEL = "a model of RTNeural"
+_RTNEURAL = "a model of RTNeural"
 _LISTED = 5  # names of an object
 
 
-@dataclass(frozen=True)
-class _RTNeuralModel:
-    """A model. layers: name -> the object of each layer. parts: the names of the layers of each
-    RNN, bottom first."""
-
-    json: dict[str, Any]
-    layers: dict[str, dict[str, Any]]
-    found: Found
-    parts: dict[str, list[str]]
-
-
 def _write_rtneural(out: Output, entries: Mapping[str, Weights]) -> None:
-    """Write a model of the RNN's layers and nothing else."""
     ((name, weights),) = entries.items()
-    check_json_model_has(name, weights, _MODEL, _CELLS)
+    check_json_model_has(name, weights, _RTNEURAL, _CELLS)
     layers = [
         {
             "type": part.spec.cell,
@@ -165,24 +157,26 @@ def _write_rtneural(out: Output, entries: Mapping[str, Weights]) -> None:
 
 
 def _replace_in_rtneural(file: InputFile, out: Output, entries: Mapping[str, Weights]) -> list[str]:
-    """Write the model to `out` with new weights in the layers of these RNNs."""
-    model = _parse_rtneural(file)
+    model, _, parts = _parse_rtneural(file)
     for name, new in entries.items():
-        check_layout(new, "keras", f"{name}: {_MODEL}")
-        check_json_model_has(name, new, _MODEL, _CELLS)
-        for layer, part in zip(model.parts[name], new.split(), strict=True):
-            model.layers[layer]["weights"] = _lists_of_layer(part)
-    write_json_model(out, model.json)
+        check_layout(new, "keras", f"{name}: {_RTNEURAL}")
+        check_json_model_has(name, new, _RTNEURAL, _CELLS)
+        for layer, part in zip(parts[name], new.split(), strict=True):
+            layer["weights"] = _lists_of_layer(part)
+    write_json_model(out, model)
     return []
 
 
 RTNEURAL = ModelFormat(
-    ".json", ("keras",), lambda file, hints: _parse_rtneural(file).found, _write_rtneural,
+    ".json", ("keras",), lambda file, hints: _parse_rtneural(file)[1], _write_rtneural,
     _replace_in_rtneural, single=True,
 )  # fmt: skip
 
 
-def _parse_rtneural(file: InputFile) -> _RTNeuralModel:
+def _parse_rtneural(
+    file: InputFile,
+) -> tuple[dict[str, Any], Found, dict[str, list[dict[str, Any]]]]:
+    """Return the object, its RNNs, and the objects of the layers of each RNN, bottom first."""
     model = read_json_model(file)
     layers = _rtneural_layers(model, file)
     width = _layer_width(model.get("in_shape"))
@@ -196,20 +190,24 @@ def _parse_rtneural(file: InputFile) -> _RTNeuralModel:
             except ValueError as error:
                 refused[name] = error
         width = _layer_width(layer.get("shape"))
-    parts = {name: [name] for name in entries}
+    parts = {name: [layers[name]] for name in entries}
     told = object_of_texts({k: v for k, v in model.items() if k == KEY}, str(file))
     for name, record in read_records(told, file).items():
         own = list(entries)
         if len(own) == record.spec.num_layers:
             entries = stack_entries(entries, own, name)
-            parts = {name: own} if name in entries else parts
+            parts = {name: [layers[one] for one in own]} if name in entries else parts
         if name in entries:
-            if record.spec.bias == "none":
-                entries[name] = _without_zero_biases(entries[name])
-            whole = as_recorded(entries[name], record)
+            whole = entries[name]
+            tensors = {n: a for n, a in whole.items() if not n.endswith("bias") or a.any()}
+            lacks = len(tensors) * len(_ARRAYS) == len(whole) * (len(_ARRAYS) - 1)
+            if record.spec.bias == "none" and lacks:  # without the biases that a file must have
+                spec = whole.spec.replace(bias="none")
+                whole = weights_of(read_described(tensors, spec, "keras"))
+            whole = as_recorded(whole, record)
             entries[name] = weights_of(whole, batch_first=record.batch_first)
     others = [name for name, one in layers.items() if one["type"] not in _CELLS and one["weights"]]
-    return _RTNeuralModel(model, layers, Found(entries, refused, notes, others), parts)
+    return model, Found(entries, refused, notes, others), parts
 
 
 def _rtneural_layers(model: dict[str, Any], file: InputFile) -> dict[str, dict[str, Any]]:
@@ -226,8 +224,8 @@ def _rtneural_layers(model: dict[str, Any], file: InputFile) -> dict[str, dict[s
             raise FileError(f"{file} is {content.what}: {content.repair}")
         names = ", ".join(repr(name[:40]) for name in list(model)[:_LISTED])
         raise FileError(
-            f"{file} is not {_MODEL}: need an object with 'layers', a list of objects with 'type',"
-            f" 'shape' and 'weights', found one with {names or 'nothing'}"
+            f"{file} is not {_RTNEURAL}: need an object with 'layers', a list of objects with"
+            f" 'type', 'shape' and 'weights', found one with {names or 'nothing'}"
         )
     if len(layers) > MOST_LAYERS:
         raise FileError(f"{file} has {len(layers)} layers, and up to {MOST_LAYERS} are read")
@@ -272,14 +270,6 @@ def _read_rtneural_layer(
     return weights_of(read_described(tensors, spec, "keras"))
 
 
-def _without_zero_biases(weights: Weights) -> Weights:
-    """Return weights without the biases that _lists_of_layer() added."""
-    tensors = {name: a for name, a in weights.items() if not name.endswith("bias") or a.any()}
-    lacks = len(tensors) * len(_ARRAYS) == len(weights) * (len(_ARRAYS) - 1)
-    spec = weights.spec.replace(bias="none")
-    return weights_of(read_described(tensors, spec, "keras")) if lacks else weights
-
-
 def _lists_of_layer(weights: Weights) -> list[Any]:
     """Return the arrays of one layer, zeros for a bias that it does not have."""
     needed = describe(weights.spec.replace(bias="double"), "keras")
@@ -289,29 +279,20 @@ def _lists_of_layer(weights: Weights) -> list[Any]:
 # ------------------------------------------------------------------------------- Neural Amp Modeler
 
 _NAME = "lstm"
-_MODEL = "a model of Neural Amp Modeler"
+_NAM = "a model of Neural Amp Modeler"
 _STATES = ("initial_h", "initial_c")
 _SIZES = ("input_size", "hidden_size", "num_layers", "out_channels")
 _LOUDNESS = ("loudness", "gain")  # of metadata: how loud the outputs are
 
 
-@dataclass(frozen=True)
-class _NamModel:
-    """A model. head: the index in "weights" at which the head begins."""
-
-    json: dict[str, Any]
-    spec: Spec
-    head: int
-
-
 def _read_nam(file: InputFile, hints: Hints) -> Found:
-    model = _parse_nam(file)
+    model, spec, _ = _parse_nam(file)
     notes: list[str] = []
-    numbers = read_decimals(model.json["weights"], "weights", notes)
+    numbers = read_decimals(model["weights"], "weights", notes)
     tensors: dict[str, np.ndarray] = {}
     states: dict[str, list[np.ndarray]] = {name: [] for name in _STATES}
     at = 0
-    for name, shape in _nam_arrays(model.spec):
+    for name, shape in _nam_arrays(spec):
         end = at + int(np.prod(shape))
         array = numbers[at:end].reshape(shape)
         at = end
@@ -322,29 +303,38 @@ def _read_nam(file: InputFile, hints: Hints) -> Found:
     config = {
         name: np.stack(found)[:, None].tolist() for name, found in states.items() if np.any(found)
     }
-    weights = weights_of(read_described(tensors, model.spec, "nam"), config=config)
+    weights = weights_of(read_described(tensors, spec, "nam"), config=config)
     return Found({_NAME: weights}, {}, notes, ["head.weight", "head.bias"])
 
 
 def _replace_in_nam(file: InputFile, out: Output, entries: Mapping[str, Weights]) -> list[str]:
     """Write the model to `out` with new weights and initial states; the head stays."""
     ((name, new),) = entries.items()
-    check_layout(new, "nam", f"{name}: {_MODEL}")
-    check_json_model_has(name, new, _MODEL, ("lstm",), _STATES)
-    model, old = _parse_nam(file), _read_nam(file, Hints())[_NAME]
-    states = {key: iter(_nam_states(name, new, key)) for key in _STATES}
+    check_layout(new, "nam", f"{name}: {_NAM}")
+    check_json_model_has(name, new, _NAM, ("lstm",), _STATES)
+    (model, spec, head), old = _parse_nam(file), _read_nam(file, Hints())[_NAME]
+    layers = spec.num_layers
+    states = {key: [np.zeros(spec.hidden_size)] * layers for key in _STATES}
+    for key in states.keys() & new.config.keys():
+        states[key] = initial_states(new.config, key, layers)
+        for state in states[key]:
+            if state.size != spec.hidden_size:
+                why = f"{key} has shape {state.shape}, and {_NAM} runs one sequence"
+                raise LossyError(f"{name}: {why}")
+            if not (state.astype(np.float32) == state).all():
+                raise LossyError(f"{name}: {key} is not float32: {how_to_round(key, 'float32')}")
+    each = {key: iter(found) for key, found in states.items()}
     weights: list[float] = []
-    for key, _ in _nam_arrays(model.spec):
-        array = next(states[key]) if key in states else new[key]
+    for key, _ in _nam_arrays(spec):
+        array = next(each[key]) if key in each else new[key]
         weights += np.asarray(array, np.float32).ravel().tolist()
-    head = model.json["weights"][model.head :]
-    write_json_model(out, model.json | {"weights": weights + head})
+    write_json_model(out, model | {"weights": weights + model["weights"][head:]})
     notes = []
     if gone := [key for key in _STATES if key in old.config and key not in new.config]:
         notes.append(
             f"{' and '.join(gone)} of {file.path.name} are zero in the copy, as in the source"
         )
-    metadata = model.json.get("metadata")
+    metadata = model.get("metadata")
     if told := [key for key in _LOUDNESS if isinstance(metadata, dict) and metadata.get(key)]:
         notes.append(f"{' and '.join(told)} in its metadata are those of the old weights")
     return notes
@@ -356,21 +346,24 @@ NAM = ModelFormat(
 )  # fmt: skip
 
 
-def _parse_nam(file: InputFile) -> _NamModel:
-    """Return a model whose number of weights is right. Raises FileError if it is not an LSTM."""
+def _parse_nam(file: InputFile) -> tuple[dict[str, Any], Spec, int]:
+    """Return the object, its RNN, and the index in "weights" at which the head begins. Raises
+    FileError if it is not an LSTM, or the number of weights is wrong."""
     model = read_json_model(file)
     architecture, config = model.get("architecture"), model.get("config")
     weights = model.get("weights")
     if not isinstance(architecture, str) or not isinstance(config, dict):
-        raise FileError(f"{file} is not {_MODEL}: need 'architecture', 'config' and 'weights'")
+        raise FileError(f"{file} is not {_NAM}: need 'architecture', 'config' and 'weights'")
     if architecture != "LSTM":
         why = "has no recurrent layer" if architecture != "SlimmableContainer" else "is not read"
         raise FileError(f"{file} is a model of architecture {architecture[:40]!r}, which {why}")
     if not isinstance(weights, list):
         raise FileError(f"{file}: need 'weights', a list of numbers")
-    i, h, layers, channels = (
-        _config_size(key, {"out_channels": 1} | config, file) for key in _SIZES
-    )
+    sizes: list[Any] = [({"out_channels": 1} | config).get(key) for key in _SIZES]
+    for key, size in zip(_SIZES, sizes, strict=True):
+        if type(size) is not int or not 0 < size < 1 << 31:
+            raise FileError(f"{file}: config has {key} {repr(size)[:40]}, need a number from 1")
+    i, h, layers, channels = sizes
     own = 4 * h * (h + 1) + 2 * h
     head = layers * own + 4 * h * (i + (layers - 1) * h)
     needed = head + channels * (h + 1)
@@ -381,14 +374,7 @@ def _parse_nam(file: InputFile) -> _NamModel:
         )
     if layers > MOST_LAYERS:
         raise FileError(f"{file}: num_layers is {layers}, and up to {MOST_LAYERS} are read")
-    return _NamModel(model, Spec("lstm", i, h, layers), head)
-
-
-def _config_size(key: str, config: Mapping[str, Any], file: InputFile) -> int:
-    size = config.get(key)
-    if type(size) is not int or not 0 < size < 1 << 31:
-        raise FileError(f"{file}: config has {key} {repr(size)[:40]}, need a number from 1")
-    return size
+    return model, Spec("lstm", i, h, layers), head
 
 
 def _nam_arrays(spec: Spec) -> Iterator[tuple[str, tuple[int, ...]]]:
@@ -397,19 +383,3 @@ def _nam_arrays(spec: Spec) -> Iterator[tuple[str, tuple[int, ...]]]:
         yield name, shape
         if name.endswith("b"):
             yield from ((state, (spec.hidden_size,)) for state in _STATES)
-
-
-def _nam_states(name: str, weights: Weights, key: str) -> list[np.ndarray]:
-    """Return an initial state of each layer. Raises LossyError if a model cannot have it."""
-    spec = weights.spec
-    if key not in weights.config:
-        return [np.zeros(spec.hidden_size)] * spec.num_layers
-    states = initial_states(weights.config, key, spec.num_layers)
-    for state in states:
-        if state.size != spec.hidden_size:
-            raise LossyError(
-                f"{name}: {key} has shape {state.shape}, and {_MODEL} runs one sequence"
-            )
-        if not (state.astype(np.float32) == state).all():
-            raise LossyError(f"{name}: {key} is not float32: {how_to_round(key, 'float32')}")
-    return states

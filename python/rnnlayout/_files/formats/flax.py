@@ -2,7 +2,8 @@
 
 Nested dicts with texts as keys. An array is a value of an own type: its shape, the name of its
 dtype, its bytes (flax/serialization.py, 0.12.8). The name of a tensor is its keys, joined by
-slashes. What rnnlayout records is under one more key, which from_bytes() ignores.
+slashes. What rnnlayout records is under one more key, which from_bytes() ignores. MessagePack is
+described in spec.md of https://github.com/msgpack/msgpack.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import math
 import struct
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from struct import calcsize
 from typing import Any
 
 import numpy as np
@@ -62,10 +64,8 @@ class Extension:
 
 
 def read_msgpack(data: memoryview, what: str, budget: Budget) -> Any:
-    """Return what the bytes contain: dicts, lists, texts, numbers, and views of byte strings.
-
-    Keys that are not texts or numbers are refused. Raises FileError if the bytes are malformed.
-    """
+    """Return what the bytes contain: dicts, lists, texts, numbers, and views of byte strings. Keys
+    that are not texts or numbers are refused. Raises FileError if the bytes are malformed."""
     reader = _MsgpackReader(data, what, budget)
     found = reader.value(0)
     if reader.at != len(data):
@@ -95,7 +95,7 @@ class _MsgpackReader:
             return _CONSTANTS[code]
         if code in _NUMBERS:
             form = _NUMBERS[code]
-            return struct.unpack(form, self.take(struct.calcsize(form)))[0]
+            return struct.unpack(form, self.take(calcsize(form)))[0]
         if code in _FIXED_EXT:
             return self.sized("ext", _FIXED_EXT[code], depth)
         if code in _SIZED:
@@ -134,11 +134,8 @@ class _MsgpackReader:
 
 
 def msgpack_bytes(value: Any, other: Callable[[Any], Parts]) -> Parts:
-    """Yield the bytes of a value, as the msgpack package writes them.
-
-    other: called with a value of another type, which read_msgpack() never returns; yields its
-    bytes.
-    """
+    """Yield the bytes of a value, as the msgpack package writes them. other: called with a value of
+    another type, which read_msgpack() never returns; yields its bytes."""
     if isinstance(value, Mapping):
         yield value_head("map", len(value))
         for key, inside in value.items():
@@ -160,7 +157,18 @@ def msgpack_bytes(value: Any, other: Callable[[Any], Parts]) -> Parts:
     elif isinstance(value, float):
         yield b"\xcb" + struct.pack(">d", value)
     elif isinstance(value, int) and not isinstance(value, bool):
-        yield _integer_bytes(value)
+        signed = value < 0
+        forms = {
+            c: form for c, form in _NUMBERS.items() if form[1] in ("bhiq" if signed else "BHIQ")
+        }
+        bits = (~value if signed else value).bit_length() + signed
+        fits = (code for code, form in forms.items() if bits <= 8 * calcsize(form))
+        if -32 <= value < 128:
+            yield bytes([value & 0xFF])
+        elif code := next(fits, None):
+            yield bytes([code]) + struct.pack(forms[code], value)
+        else:
+            raise FileError(f"a msgpack file cannot have the number {value}")
     elif value is None or isinstance(value, bool):
         yield bytes([next(code for code, own in _CONSTANTS.items() if own is value)])
     else:
@@ -178,18 +186,6 @@ def value_head(kind: str, n: int) -> bytes:
         if own == kind and n < 1 << 8 * width:
             return bytes([code]) + n.to_bytes(width, "big")
     raise FileError(f"a msgpack file cannot have a {kind} of {n} bytes or items")
-
-
-def _integer_bytes(value: int) -> bytes:
-    if -32 <= value < 128:
-        return bytes([value & 0xFF])
-    for code, form in _NUMBERS.items():
-        if (form[1] in "BHIQ") == (value >= 0) and form[1] not in "fd":
-            try:
-                return bytes([code]) + struct.pack(form, value)
-            except struct.error:
-                continue
-    raise FileError(f"a msgpack file cannot have the number {value}")
 
 
 # ------------------------------------------------------------------------------------- flax's trees
@@ -229,14 +225,19 @@ def _is_leaf(value: Any) -> bool:
 
 
 def _tensor_of_leaf(value: Any, what: str, budget: Budget) -> FileTensor | None:
-    """Return the tensor that a leaf is, None if it is not one."""
     if isinstance(value, Extension) and value.code in (_ARRAY, _SCALAR):
-        return _array_of_leaf(value, what, budget)
+        stored = read_msgpack(value.data, what, budget)
+        if not isinstance(stored, list) or [type(one) for one in stored[1:]] != [str, memoryview]:
+            raise FileError(f"{what} is not a shape, a dtype and bytes")
+        shape, dtype, data = stored
+        return stored_tensor(FLOAT8.get(dtype, dtype[:32]), shape, data, what)
     if not isinstance(value, dict) or _CHUNKED not in value:
         return None
-    listed, chunks = (_listed_values(value.get(key), what) for key in ("shape", "chunks"))
-    shape = sizes_of(listed, what)
-    parts = [_tensor_of_leaf(chunk, what, budget) for chunk in chunks]
+    for listed in (value.get("shape"), value.get("chunks")):  # {"0": a, "1": b ...}
+        if not isinstance(listed, dict) or list(listed) != [str(k) for k in range(len(listed))]:
+            raise FileError(f"{what}: an array in chunks has a malformed shape, or list of chunks")
+    shape = sizes_of(list(value["shape"].values()), what)
+    parts = [_tensor_of_leaf(chunk, what, budget) for chunk in value["chunks"].values()]
     flat = [part for part in parts if part is not None and len(part.shape) == 1]
     dtypes = {part.dtype for part in flat}
     count = sum(part.shape[0] for part in flat)
@@ -248,21 +249,6 @@ def _tensor_of_leaf(value: Any, what: str, budget: Budget) -> FileTensor | None:
         lambda: np.concatenate([part.bits() for part in flat]).reshape(shape),
         lambda: (part.bits() for part in flat),
     )
-
-
-def _listed_values(found: Any, what: str) -> list[Any]:
-    """Return the values of {"0": a, "1": b ...}."""
-    if not isinstance(found, dict) or list(found) != [str(k) for k in range(len(found))]:
-        raise FileError(f"{what}: an array in chunks has a malformed shape, or list of chunks")
-    return list(found.values())
-
-
-def _array_of_leaf(value: Extension, what: str, budget: Budget) -> FileTensor:
-    parts = read_msgpack(value.data, what, budget)
-    if not isinstance(parts, list) or [type(part) for part in parts[1:]] != [str, memoryview]:
-        raise FileError(f"{what} is not a shape, a dtype and bytes")
-    shape, dtype, data = parts
-    return stored_tensor(FLOAT8.get(dtype, dtype[:32]), shape, data, what)
 
 
 # --------------------------------------------------------------------------------------- writing
@@ -347,8 +333,14 @@ def _leaf_parts(tensor: FileTensor) -> Parts:
     dtype = _FLOAT8.get(tensor.dtype, tensor.dtype)
     if dtype == tensor.dtype and stored_dtype(dtype) is None:
         raise FileError(f".msgpack cannot store dtype {tensor.dtype}: write .safetensors")
-    if tensor.nbytes > _CHUNK_NBYTES:
-        yield from msgpack_bytes(_split_into_chunks(tensor), _leaf_parts)
+    if tensor.nbytes > _CHUNK_NBYTES:  # a dict in the place of the array
+        step = _CHUNK_NBYTES // storage_dtype(tensor.dtype).itemsize
+        flat = tensor.bits().reshape(-1)
+        parts = [flat[at : at + step] for at in range(0, flat.size, step)]
+        chunks = {str(k): FileTensor.of(part, tensor.dtype) for k, part in enumerate(parts)}
+        shape = {str(k): n for k, n in enumerate(tensor.shape)}
+        split = {_CHUNKED: True, "shape": shape, "chunks": chunks}
+        yield from msgpack_bytes(split, _leaf_parts)
         return
     # (shape, dtype, bytes), as one value
     inside = (
@@ -358,18 +350,6 @@ def _leaf_parts(tensor: FileTensor) -> Parts:
     begin = value_head("list", 3) + b"".join(inside) + value_head("bin", tensor.nbytes)
     yield value_head("ext", len(begin) + tensor.nbytes) + bytes([_ARRAY]) + begin
     yield from tensor.chunks()
-
-
-def _split_into_chunks(tensor: FileTensor) -> Tree:
-    """Return the dict that flax has in the place of an array that is too large for one value."""
-    step = _CHUNK_NBYTES // storage_dtype(tensor.dtype).itemsize
-    flat = tensor.bits().reshape(-1)
-    parts = [flat[at : at + step] for at in range(0, flat.size, step)]
-    return {
-        _CHUNKED: True,
-        "shape": {str(k): n for k, n in enumerate(tensor.shape)},
-        "chunks": {str(k): FileTensor.of(part, tensor.dtype) for k, part in enumerate(parts)},
-    }
 
 
 FORMAT = TensorFormat(".msgpack", _read_flax, _write_flax, _replace_in_flax, separator="/")

@@ -3,6 +3,8 @@
 What an array does not record is in the member rnnlayout.json, an object: the records of the RNNs
 (tensor_sets/record.py); "dtypes", of tensors whose dtype NumPy lacks (bfloat16, stored as uint16);
 "metadata", other texts by name.
+
+The header of an array is checked before anything is allocated for it, here and for .npy.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ import json
 import math
 import mmap
 import zipfile
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -48,11 +50,25 @@ _READERS = {
 }
 
 
-def read_npy_header(file: IO[bytes], what: str) -> tuple[tuple[int, ...], bool, np.dtype, int]:
-    """Return the shape, whether it is in Fortran order, the dtype, and the size of the header.
+class NpyHeader(NamedTuple):
+    """What an array begins with. fortran: is it in Fortran order? nbytes: of the header itself."""
 
-    Raises FileError if it is malformed, or the array has Python objects, which are code.
-    """
+    shape: tuple[int, ...]
+    fortran: bool
+    dtype: np.dtype
+    nbytes: int
+
+    def array(self, data: bytes | mmap.mmap, at: int) -> np.ndarray:
+        """Return the array whose elements begin at byte `at` of data."""
+        if not self.dtype.itemsize:  # empty texts, for which np.zeros() would allocate
+            return np.ndarray(self.shape, self.dtype, b"")
+        flat = np.frombuffer(data, self.dtype, math.prod(self.shape), at)
+        return flat.reshape(self.shape[::-1]).T if self.fortran else flat.reshape(self.shape)
+
+
+def read_npy_header(file: IO[bytes], nbytes: int, what: str) -> NpyHeader:
+    """Return the header of an array. nbytes: how many there are of it, with the header. Raises
+    FileError if it is malformed or too short, or has Python objects, which are code."""
     head = io.BytesIO(file.read(_MOST_HEADER_NBYTES))
     try:
         version = np.lib.format.read_magic(head)
@@ -64,35 +80,20 @@ def read_npy_header(file: IO[bytes], what: str) -> tuple[tuple[int, ...], bool, 
     shape = sizes_of(shape, what)
     if dtype.hasobject:
         raise FileError(f"{what} has Python objects, and reading them runs code: save plain arrays")
-    return shape, fortran, dtype, head.tell()
-
-
-def check_npy_size(shape: tuple[int, ...], dtype: np.dtype, nbytes: int, what: str) -> None:
-    """Raise FileError if an array needs more bytes than there are."""
-    needed = math.prod(shape) * dtype.itemsize
-    if needed > nbytes:
+    needed, found = math.prod(shape) * dtype.itemsize, nbytes - head.tell()
+    if needed > found:
         raise FileError(
-            f"{what} is cut short: shape {shape} in {dtype} needs {needed} bytes, it has {nbytes}"
+            f"{what} is cut short: shape {shape} in {dtype} needs {needed} bytes, it has {found}"
         )
-
-
-def npy_array_at(
-    data: bytes | mmap.mmap, at: int, shape: tuple[int, ...], f: bool, dtype: np.dtype
-) -> np.ndarray:
-    """Return the array that begins at byte `at` of data. f: whether it is in Fortran order."""
-    if not dtype.itemsize:  # empty texts, for which np.zeros() would allocate
-        return np.ndarray(shape, dtype, b"")
-    flat = np.frombuffer(data, dtype, math.prod(shape), at)
-    return flat.reshape(shape[::-1]).T if f else flat.reshape(shape)
+    return NpyHeader(shape, fortran, dtype, head.tell())
 
 
 def read_npy(file: InputFile) -> np.ndarray:
     """Return the array of a .npy file. Raises FileError if the file is malformed, or too short."""
-    with open(file, "rb") as opened:
-        shape, fortran, dtype, at = read_npy_header(opened, str(file))
     data = file.data()
-    check_npy_size(shape, dtype, len(data) - at, str(file))
-    return npy_array_at(data, at, shape, fortran, dtype)
+    with open(file, "rb") as opened:
+        header = read_npy_header(opened, len(data), str(file))
+    return header.array(data, header.nbytes)
 
 
 def write_npy(file: IO[bytes], array: np.ndarray) -> None:
@@ -137,15 +138,15 @@ def _member_tensor(
         size = (member.file_size,)
         return FileTensor(_PLAIN, size, lambda: np.frombuffer(read_member(archive, name), np.uint8))
     with open_member(archive, name) as opened:
-        shape, fortran, found, at = read_npy_header(opened, what)
-    file.budget.charge("headers", at)
-    check_npy_size(shape, found, member.file_size - at, what)
+        header = read_npy_header(opened, member.file_size, what)
+    file.budget.charge("headers", header.nbytes)
+    found = header.dtype
     if dtype is not None and (dtype != "bfloat16" or found != np.uint16):
         raise FileError(f"{what} is stored as {found} and {_BESIDE} says {dtype}: they do not fit")
     return FileTensor(
         dtype or found.name,
-        shape,
-        lambda: npy_array_at(read_member(archive, name), at, shape, fortran, found),
+        header.shape,
+        lambda: header.array(read_member(archive, name), header.nbytes),
     )
 
 
@@ -153,7 +154,12 @@ def _write_npz(out: Output, tensor_set: TensorSet, progress: Progress | None = N
     """Write the arrays uncompressed, as np.savez() does; the same input gives the same bytes."""
     count = ProgressCount(progress, tensor_set.nbytes)
     with zipfile.ZipFile(out, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
-        if beside := _json_member(tensor_set):
+        metadata = tensor_set.metadata
+        rest = {key: value for key, value in metadata.items() if key != KEY}
+        dtypes = {n: t.dtype for n, t in tensor_set.tensors.items() if t.dtype == "bfloat16"}
+        beside = json.loads(metadata[KEY]) if KEY in metadata else {"schema": SCHEMA}
+        beside |= {key: own for key, own in (("dtypes", dtypes), ("metadata", rest)) if own}
+        if dtypes or metadata:
             archive.writestr(_member_info(_BESIDE), json.dumps(beside))
         for name, tensor in tensor_set.tensors.items():
             member = name if tensor.dtype == _PLAIN else f"{name}.npy"
@@ -171,16 +177,6 @@ def _member_info(name: str) -> zipfile.ZipInfo:
     info = zipfile.ZipInfo(name, _FIRST_DAY)
     info.external_attr = 0o644 << 16
     return info
-
-
-def _json_member(tensor_set: TensorSet) -> dict[str, Any]:
-    rest = {key: value for key, value in tensor_set.metadata.items() if key != KEY}
-    dtypes = {n: t.dtype for n, t in tensor_set.tensors.items() if t.dtype == "bfloat16"}
-    records = (
-        json.loads(tensor_set.metadata[KEY]) if KEY in tensor_set.metadata else {"schema": SCHEMA}
-    )
-    more = {key: value for key, value in (("dtypes", dtypes), ("metadata", rest)) if value}
-    return {**records, **more} if more or KEY in tensor_set.metadata else {}
 
 
 def _write_member(file: IO[bytes], name: str, tensor: FileTensor, count: ProgressCount) -> None:

@@ -1,4 +1,4 @@
-"""Found: the RNNs of a file."""
+"""Found: the RNNs of a file, and their names, of which no two are the same."""
 
 from __future__ import annotations
 

@@ -8,9 +8,19 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from .bounded import BoundedFile, Cursor, DamagedError, HeaderMessages, MessageKind
+from .bounded import (
+    BoundedFile,
+    Cursor,
+    DamagedError,
+    Hdf5Type,
+    HeaderMessages,
+    MessageKind,
+    nelems,
+    read_space,
+    read_type,
+    strip_padding,
+)
 from .heaps import old_entries
-from .types import Hdf5Type, nelems, read_space, read_type, strip_padding
 
 _COMPACT, _CONTIGUOUS, _CHUNKED, _VIRTUAL = range(4)
 DEFLATE, SHUFFLE = 1, 2
@@ -24,8 +34,7 @@ _NEW_CHUNKS = (
 @dataclass(frozen=True)
 class Chunk:
     """A chunk that is stored. first: the indices of its first element. at, nbytes: where it is in
-    the file. mask: a bit for each filter that was not applied to it.
-    """
+    the file. mask: a bit for each filter that was not applied to it."""
 
     first: tuple[int, ...]
     at: int
@@ -39,8 +48,7 @@ class StoragePlace:
 
     data: the bytes of a compact dataset. at: the address of a contiguous dataset; None if nothing
     is stored. chunk: the shape of the chunks into which a dataset is cut, () of any other.
-    chunk_nbytes: the size of one before all filters. chunks: those that are stored.
-    """
+    chunk_nbytes: the size of one before all filters. chunks: those that are stored."""
 
     nbytes: int = 0
     data: bytes | None = None
@@ -54,8 +62,7 @@ class StoragePlace:
 class StoredArray:
     """An array as it is stored. shape: None if the dataset has no elements and no dimensions. most:
     the shape to which it may grow. fill: the bytes of an element that is not stored, b"" for zeros.
-    filters: the filters of its chunks, (number, settings); deflate has one setting, the level.
-    """
+    filters: the filters of its chunks, (number, settings); deflate has one setting, the level."""
 
     source: BoundedFile
     type: Hdf5Type
@@ -81,7 +88,8 @@ class StoredArray:
         if place.data is not None:
             array = np.frombuffer(place.data, dtype, count, skip).copy()
         elif place.at is not None:
-            array = self.source.array(place.at + skip, count, dtype, "the array")
+            data = self.source.data(place.at + skip, count * dtype.itemsize, "the array")
+            array = np.ndarray(count, dtype, data)
         elif self.fill.strip(b"\0"):
             array = np.full(shape, np.frombuffer(self.fill, dtype, 1)[0], dtype)
         else:
@@ -92,7 +100,6 @@ class StoredArray:
         return strip_padding(array, self.type.padding) if self.type.is_text else array
 
     def _read_chunks(self, array: np.ndarray) -> None:
-        """Fill an array with the chunks that are stored."""
         for number, _ in self.filters:
             if number not in (DEFLATE, SHUFFLE):
                 raise DamagedError(

@@ -84,16 +84,15 @@ def fractal_heap(source: BoundedFile, at: int | None) -> Callable[[Cursor], Curs
         raise DamagedError(f"{head.what} has blocks of {first} to {largest} bytes")
     offset_nbytes = (bits + 7) // 8
     length_nbytes = min(_uint_nbytes(most), (largest.bit_length() + 6) // 8)
-
-    def direct_blocks(at: int, rows: int, start: int = 0) -> Iterator[tuple[int, int, int]]:
-        """Yield offset in the heap, size and address of the direct blocks below a block.
-
-        It has `width` blocks per row, rows 0 and 1 of the first size, each row after them of twice
-        the size before it.
-        """
+    blocks: list[tuple[int, int, int]] = []  # offset in the heap, size and address
+    todo = [] if root is None else [(root, rows, 0)]
+    while todo:
+        # `width` blocks per row, rows 0 and 1 of the first size, each row after them of twice the
+        # size before it
+        at, rows, start = todo.pop()
         if not rows:
-            yield start, first, at
-            return
+            blocks.append((start, first, at))
+            continue
         nbytes = 4 + 1 + 8 + offset_nbytes + 8 * width * rows
         block = source.block(at, nbytes, "fractal heap block", b"FHIB")
         if rows > _MOST_ROWS:
@@ -104,13 +103,11 @@ def fractal_heap(source: BoundedFile, at: int | None) -> Callable[[Cursor], Curs
             for _ in range(width):
                 child = block.address()
                 if child is not None and row <= (largest // first).bit_length():
-                    yield start, size, child
+                    blocks.append((start, size, child))
                 elif child is not None:
-                    inner = (size // (first * width)).bit_length()
-                    yield from direct_blocks(child, inner, start)
+                    todo.append((child, (size // (first * width)).bit_length(), start))
                 start += size
-
-    blocks = [] if root is None else sorted(direct_blocks(root, rows))
+    blocks.sort()
     starts = [start for start, _, _ in blocks]
     huge: dict[int, tuple[int, int]] = {}
 
@@ -137,10 +134,8 @@ def fractal_heap(source: BoundedFile, at: int | None) -> Callable[[Cursor], Curs
 
 def dense_messages(source: BoundedFile, info: Cursor, kind: int) -> Iterator[Cursor]:
     """Yield the attributes or links that an object keeps in a fractal heap with a B-tree of names.
-
-    IV.A.2.c. The Link Info Message; IV.A.2.v. The Attribute Info Message.
-    kind: ATTRIBUTES_BY_NAME or LINKS_BY_NAME.
-    """
+    IV.A.2.c. The Link Info Message; IV.A.2.v. The Attribute Info Message. kind: ATTRIBUTES_BY_NAME
+    or LINKS_BY_NAME."""
     of_links = kind == LINKS_BY_NAME
     info.version(0)
     flags = info.uint()
@@ -156,10 +151,8 @@ def dense_messages(source: BoundedFile, info: Cursor, kind: int) -> Iterator[Cur
 def old_entries(
     source: BoundedFile, at: int, kind: int, key_nbytes: int
 ) -> Iterator[tuple[bytes, int]]:
-    """Yield the keys and addresses in the leaves of a B-tree of version 1.
-
-    kind: 0 for groups, 1 for chunks. Each level must be one less than the one above it.
-    """
+    """Yield the keys and addresses in the leaves of a B-tree of version 1. kind: 0 for groups, 1
+    for chunks. Each level must be one less than the one above it."""
     todo: list[tuple[int, int | None]] = [(at, None)]
     while todo:
         at, expected = todo.pop()

@@ -33,9 +33,16 @@ from rnnlayout._weights.weights import Weights
 
 from .config import KERAS_2, KERAS_3
 from .entries import LEAVES, KerasEntries
-from .hdf5_tree import Hdf5Group, open_hdf5
-from .hdf5_write import copy_tree, new_hdf5, write_record_attribute, write_texts
-from .legacy_weights import (
+from .hdf5_tree import (
+    Hdf5Group,
+    copy_tree,
+    new_hdf5,
+    open_hdf5,
+    write_record_attribute,
+    write_texts,
+)
+from .rewrite import copy_members, new_variables, rewrite_archive, rewrite_h5
+from .stored_layers import (
     CONFIG,
     METADATA,
     VARIABLES,
@@ -47,14 +54,12 @@ from .legacy_weights import (
     read_legacy_weights,
     snake_case,
 )
-from .rewrite import copy_members, new_variables, rewrite_archive, rewrite_h5
 
 
 @dataclass(frozen=True)
 class KerasLayer:
     """One layer of an RNN, to be written. below: the name of the layer that it reads; None if it
-    reads the input. above: how many layers of the RNN are above it.
-    """
+    reads the input. above: how many layers of the RNN are above it."""
 
     name: str
     below: str | None
@@ -87,7 +92,11 @@ def make_keras_layers(entries: Mapping[str, Weights], layout: str = "keras") -> 
     layers: list[KerasLayer] = []
     for entry, weights in entries.items():
         check_layout(weights, layout, f"{entry or 'the RNN'}: a Keras file")
-        layers += _layers_of_rnn(entry or entry_name("", weights.spec), weights)
+        parts, below = weights.split(), None
+        own = layer_names(entry or entry_name("", weights.spec), len(parts))
+        for k, (name, part) in enumerate(zip(own, parts, strict=True)):
+            layers.append(KerasLayer(name, below, len(parts) - 1 - k, part))
+            below = name
     names = Counter([*(layer.name for layer in layers), *_input_names(layers)])
     name, count = max(names.items(), key=lambda item: item[1])
     if count > 1:
@@ -99,12 +108,10 @@ def make_keras_layers(entries: Mapping[str, Weights], layout: str = "keras") -> 
 
 
 def layer_records(layers: Sequence[KerasLayer]) -> dict[str, Record]:
-    """Return what is recorded of each layer, by name."""
     return {layer.name: Record.of(layer.weights) for layer in layers}
 
 
 def _input_names(layers: Sequence[KerasLayer]) -> list[str]:
-    """Return the names of the InputLayers, one per RNN."""
     return [f"{layer.name}_input" for layer in layers if layer.below is None]
 
 
@@ -113,19 +120,10 @@ def _in_order_of_keras(layers: list[KerasLayer]) -> list[KerasLayer]:
     return sorted(layers, key=lambda layer: -layer.above)
 
 
-def _layers_of_rnn(name: str, weights: Weights) -> Iterator[KerasLayer]:
-    parts, below = weights.split(), None
-    for k, (own, part) in enumerate(zip(layer_names(name, len(parts)), parts, strict=True)):
-        yield KerasLayer(own, below, len(parts) - 1 - k, part)
-        below = own
-
-
 def model_config(layers: list[KerasLayer], modules: bool) -> dict[str, Any]:
     """Return a Functional model of the layers. modules: whether to write it in the form of a .keras
-    file, which names the module of each class, instead of that of an .h5.
-
-    Raises LossyError for a layer that Keras 3 does not have.
-    """
+    file, which names the module of each class, instead of that of an .h5. Raises LossyError for a
+    layer that Keras 3 does not have."""
     nodes: list[Any] = []
     for layer in _in_order_of_keras(layers):  # as in variables_file(): a reader pairs the two
         reads, width, dtype = layer.below, layer.spec.input_size, layer.spec.dtype
@@ -157,66 +155,48 @@ def model_config(layers: list[KerasLayer], modules: bool) -> dict[str, Any]:
 def _graph_node(
     kind: str, config: dict[str, Any], calls: list[Any], modules: bool
 ) -> dict[str, Any]:
-    """Return the node of a layer in a model's graph."""
     node = {"class_name": kind, "config": config, "name": config["name"], "inbound_nodes": calls}
     return {"module": "keras.layers", "registered_name": None, **node} if modules else node
 
 
-def _check_dtypes(layers: Sequence[KerasLayer]) -> None:
+def _write_h5(out: Output, entries: Mapping[str, Weights]) -> None:
+    """Write a whole model in the legacy form, for Keras 3, or for layout keras-cudnn weights alone,
+    for Keras 2's load_weights()."""
+    is_cudnn = any(weights.layout.name == "keras-cudnn" for weights in entries.values())
+    layers = make_keras_layers(entries, "keras-cudnn" if is_cudnn else "keras")
     for layer in layers:
         if layer.spec.dtype == "bfloat16":
-            other = "" if layer.weights.layout.name == "keras-cudnn" else ".keras or "
+            other = "" if is_cudnn else ".keras or "
             raise LayoutError(
                 f"{layer.name!r} is bfloat16, which a legacy .h5 cannot store: use {other}"
                 + Ask("dtype")
             )
-
-
-def write_h5(out: Output, entries: Mapping[str, Weights]) -> None:
-    """Write a whole model in the legacy form."""
-    layers = make_keras_layers(entries)
-    _check_dtypes(layers)
-    config = json.dumps(model_config(layers, modules=False))
+    config = "" if is_cudnn else json.dumps(model_config(layers, modules=False))
     with new_hdf5(out) as h5:
-        h5.attrs["keras_version"] = KERAS_3
-        h5.attrs["model_config"] = config
+        if config:
+            h5.attrs["keras_version"] = KERAS_3
+            h5.attrs["model_config"] = config
         write_record_attribute(h5, layer_records(layers))
-        _write_layer_lists(h5.create_group("model_weights"), layers, KERAS_3)
-
-
-def write_cudnn_weights(out: Output, entries: Mapping[str, Weights]) -> None:
-    """Write weights of CuDNNLSTM and CuDNNGRU layers for Keras 2's load_weights()."""
-    layers = make_keras_layers(entries, "keras-cudnn")
-    _check_dtypes(layers)
-    with new_hdf5(out) as h5:
-        write_record_attribute(h5, layer_records(layers))
-        _write_layer_lists(h5, layers, KERAS_2)
-
-
-def _write_layer_lists(h5: Any, layers: list[KerasLayer], version: str) -> None:
-    h5.attrs["keras_version"] = version
-    inputs = _input_names(layers)
-    layers = _in_order_of_keras(layers)
-    write_texts(h5, "layer_names", [*inputs, *(layer.name for layer in layers)])
-    for name in inputs:
-        write_texts(h5.create_group(name), "weight_names", [])
-    for layer in layers:
-        group = h5.create_group(layer.name)
-        names = []
-        for side, cell in layer.cells.items():
-            inner = f"{side}_{layer.name}/" if side else ""
-            for leaf, array in cell.items():
-                if version == KERAS_3:
-                    leaf = f"{snake_case(layer.class_name)}_cell/{leaf}"
-                else:
-                    leaf += ":0"
-                names.append(f"{layer.name}/{inner}{leaf}")
-                group.create_dataset(names[-1], data=array)
-        write_texts(group, "weight_names", names)
+        group = h5.create_group("model_weights") if config else h5
+        group.attrs["keras_version"] = KERAS_3 if config else KERAS_2
+        inputs = _input_names(layers)
+        layers = _in_order_of_keras(layers)
+        write_texts(group, "layer_names", [*inputs, *(layer.name for layer in layers)])
+        for name in inputs:
+            write_texts(group.create_group(name), "weight_names", [])
+        for layer in layers:
+            own, names = group.create_group(layer.name), []
+            cell_name = f"{snake_case(layer.class_name)}_cell"
+            for side, cell in layer.cells.items():
+                inner = f"{side}_{layer.name}/" if side else ""
+                for leaf, array in cell.items():
+                    path = f"{leaf}:0" if is_cudnn else f"{cell_name}/{leaf}"
+                    names.append(f"{layer.name}/{inner}{path}")
+                    own.create_dataset(names[-1], data=array)
+            write_texts(own, "weight_names", names)
 
 
 def variables_file(layers: list[KerasLayer]) -> bytes:
-    """Return the HDF5 file of a model's variables."""
     numbers: dict[str, int] = {}
     with io.BytesIO() as file:
         with new_hdf5(file) as h5:
@@ -228,17 +208,15 @@ def variables_file(layers: list[KerasLayer]) -> bytes:
                 group.create_group("vars").attrs["name"] = layer.name
                 for side, cell in layer.cells.items():
                     place = f"{side}_layer/cell/vars" if side else "cell/vars"
-                    _write_cell(group.create_group(place), layer, cell)
+                    own = group.create_group(place)
+                    own.attrs["name"] = f"{snake_case(layer.class_name)}_cell"
+                    for number, array in enumerate(cell.values()):
+                        if layer.spec.dtype != "bfloat16":
+                            own.create_dataset(str(number), data=array)
+                        else:  # HDF5 has opaque bytes, Keras reads the attribute
+                            opaque = own.create_dataset(str(number), data=array.view("V2"))
+                            opaque.attrs["dtype"] = "bfloat16"
         return file.getvalue()
-
-
-def _write_cell(group: Any, layer: KerasLayer, cell: dict[str, np.ndarray]) -> None:
-    group.attrs["name"] = f"{snake_case(layer.class_name)}_cell"
-    for k, array in enumerate(cell.values()):
-        if layer.spec.dtype == "bfloat16":  # HDF5 has opaque bytes, Keras reads the attribute
-            group.create_dataset(str(k), data=array.view("V2")).attrs["dtype"] = "bfloat16"
-        else:
-            group.create_dataset(str(k), data=array)
 
 
 # -------------------------------------------------------------------------------------- the formats
@@ -262,7 +240,6 @@ def _read_root(root: Hdf5Group, entries: KerasEntries) -> Found:
 
 
 def _replace_hdf5(file: InputFile, out: Output, new: Mapping[str, Weights]) -> list[str]:
-    """Copy a file with new weights in these RNNs."""
     with open_hdf5(file, file.budget) as root:
         entries = KerasEntries.of_hdf5(root, Hints())
         _read_root(root, entries)
@@ -291,19 +268,10 @@ def _read_archive(file: InputFile, hints: Hints) -> Found:
 
 
 def _replace_archive(file: InputFile, out: Output, new: Mapping[str, Weights]) -> list[str]:
-    """Copy a model with new weights in these RNNs."""
     with _open_archive(file, Hints()) as (opened, root, entries, _):
         variables = new_variables(root, entries.new_arrays(new), f"{file}: {VARIABLES}")
         copy_members(opened, out, {VARIABLES: variables})
     return []
-
-
-def _write_h5(out: Output, entries: Mapping[str, Weights]) -> None:
-    """Write a model for Keras 3, or for layout keras-cudnn only weights, for Keras 2."""
-    if any(weights.layout.name == "keras-cudnn" for weights in entries.values()):
-        write_cudnn_weights(out, entries)
-    else:
-        write_h5(out, entries)
 
 
 def _write_variables(out: Output, entries: Mapping[str, Weights]) -> None:

@@ -2,6 +2,10 @@
 
 Exporters store weights in steps: slices of gates concatenated in another order, one more dimension,
 a cast, a scale. These steps are computed; the result of any other node is not a constant here.
+
+A tensor may be in another file, as torch.onnx.export writes it: m.onnx.data. No other name in a
+file is opened, and this one only if it is the bare name of a regular file in the model's own
+folder, not of a link, and not hidden.
 """
 
 from __future__ import annotations
@@ -36,7 +40,6 @@ _ONE_FILE = (
 
 
 def is_external(tensor: Any) -> bool:
-    """Return whether a TensorProto says that it is stored in another file."""
     return bool(tensor.data_location == tensor.EXTERNAL or tensor.external_data)
 
 
@@ -49,14 +52,11 @@ class DataFiles:
 
     @property
     def paths(self) -> list[Path]:
-        """The files that were opened."""
         return [self._model.path.parent / name for name in self._files]
 
     def find(self, tensor: Any, what: str) -> memoryview:
-        """Return the bytes of a tensor that is stored in another file.
-
-        Raises FileError if that is not a regular file in the model's own folder, or too short.
-        """
+        """Return the bytes of a tensor that is stored in another file. Raises FileError if that is
+        not a regular file in the model's own folder, or too short."""
         what = f"{what}: tensor {tensor.name[:_SHOWN]!r}"
         if tensor.data_location != tensor.EXTERNAL or tensor.HasField("raw_data"):
             raise FileError(f"{what} is stored in the model and in another file: {_ONE_FILE}")
@@ -138,6 +138,11 @@ _DOMAINS = ("", "ai.onnx", "com.microsoft")
 _REPEATS = ("Expand", "Tile", "ConstantOfShape")
 _MOVES = ("Identity", "Transpose", "Unsqueeze", "Squeeze", "Slice", "Gather", "Concat")
 _ONCE = np.ones(3, np.int64)
+# The attributes of a Constant: the field of the AttributeProto, and the dtype.
+_CONSTANTS = {
+    "value_float": ("f", np.float32), "value_floats": ("floats", np.float32),
+    "value_int": ("i", np.int64), "value_ints": ("ints", np.int64),
+}  # fmt: skip
 # What NumPy, or a missing input or attribute, raises for an invalid node.
 _INVALID = (ValueError, TypeError, IndexError, KeyError, AttributeError, OverflowError)
 
@@ -152,12 +157,6 @@ def _dtype_of(number: int, what: str) -> np.dtype:
     return bfloat16() if name == "bfloat16" else np.dtype(name)
 
 
-def _check_length(tensor: Any, found: int, needed: int, unit: str) -> None:
-    if found != needed:
-        shape = tuple(tensor.dims)
-        raise FileError(f"tensor {tensor.name!r} {shape} needs {needed} {unit}, it has {found}")
-
-
 class Constants:
     """The constants of the model in `file`. data: the files beside it."""
 
@@ -170,20 +169,22 @@ class Constants:
         self._budget.charge("computed", max(0, nbytes))  # of a negative size NumPy raises
 
     def array_of(self, tensor: Any, what: str) -> np.ndarray:
-        """Return the array of a TensorProto."""
         bits = self.bits_of(tensor, what)
         dims = list(tensor.dims)
         if len(dims) > MOST_DIMENSIONS or any(n < 0 for n in dims) or tensor.HasField("segment"):
             raise FileError(f"{what}: tensor {tensor.name!r} has an invalid shape")
         dtype, count = _dtype_of(tensor.data_type, what), math.prod(dims)
+        stored = bits if bits is not None else getattr(tensor, _TYPES[tensor.data_type][1])
+        needed, unit = (count, "elements") if bits is None else (count * dtype.itemsize, "bytes")
+        if len(stored) != needed:
+            raise FileError(
+                f"tensor {tensor.name!r} {tuple(dims)} needs {needed} {unit}, it has {len(stored)}"
+            )
         if bits is not None:
-            _check_length(tensor, len(bits), count * dtype.itemsize, "bytes")
             carrier = np.dtype(f"<u{dtype.itemsize}")
             values = np.frombuffer(bits, carrier)
             values = values.astype(carrier.newbyteorder("="), copy=False).view(dtype)
         else:
-            stored = getattr(tensor, _TYPES[tensor.data_type][1])
-            _check_length(tensor, len(stored), count, "elements")
             values = np.array(stored, np.float64 if dtype == np.float64 else None)
             if dtype.itemsize == 2 and dtype.kind not in "iu":  # float16 and bfloat16: their bits
                 values = values.astype(np.uint16).view(dtype)
@@ -220,31 +221,21 @@ class Constants:
             if id(found) not in self._tensors:
                 self._tensors[id(found)] = found, self.array_of(found, what)
             return self._tensors[id(found)][1]
-        return self._compute(scope, found, what, depth)
-
-    def _compute(self, scope: GraphScope, node: Any, what: str, depth: int) -> np.ndarray:
         self._check_steps(what, depth)
-        if node.op_type == "Constant":
-            return self._constant_value(attributes_of(node, scope), what)
-        if node.op_type not in _FOLDS or node.domain not in _DOMAINS:
+        if found.op_type == "Constant":
+            attributes = attributes_of(found, scope)
+            if "value" in attributes:
+                return self.array_of(attributes["value"].t, what)
+            for key, (field, dtype) in _CONSTANTS.items():
+                if key in attributes:
+                    return np.array(getattr(attributes[key], field), dtype)
+            raise LayoutError(f"{what} comes from a Constant that is not a dense array of numbers")
+        if found.op_type not in _FOLDS or found.domain not in _DOMAINS:
             raise LayoutError(
-                f"{what} is computed by {_title(node)}, need a constant or {', '.join(_FOLDS)}"
+                f"{what} is computed by {_title(found)}, need a constant or {', '.join(_FOLDS)}"
             )
-        inputs = [self.get(scope, n, what, depth + 1) if n else None for n in node.input]
-        return self._fold(scope, node, inputs, what)
-
-    def _constant_value(self, attributes: Attributes, what: str) -> np.ndarray:
-        if "value" in attributes:
-            return self.array_of(attributes["value"].t, what)
-        for name, field, dtype in (
-            ("value_float", "f", np.float32),
-            ("value_floats", "floats", np.float32),
-            ("value_int", "i", np.int64),
-            ("value_ints", "ints", np.int64),
-        ):
-            if name in attributes:
-                return np.array(getattr(attributes[name], field), dtype)
-        raise LayoutError(f"{what} comes from a Constant that is not a dense array of numbers")
+        inputs = [self.get(scope, n, what, depth + 1) if n else None for n in found.input]
+        return self._fold(scope, found, inputs, what)
 
     def _check_steps(self, what: str, depth: int) -> None:
         self._budget.charge("steps", _STEPS)
@@ -260,11 +251,9 @@ class Constants:
             raise FileError(f"{what}: {_title(node)} cannot be computed: {error}") from None
 
     def get_once(self, scope: GraphScope, name: str, what: str, depth: int = 0) -> np.ndarray:
-        """Return a state of three dimensions without its repetition for each sequence.
-
-        The size of a batch is not a constant, so axes on which nodes repeat the state have size 1.
-        Raises LayoutError or FileError if it is not computed from constants by simple nodes.
-        """
+        """Return a state of three dimensions without its repetition for each sequence. The size of
+        a batch is not a constant, so axes on which nodes repeat the state have size 1. Raises
+        LayoutError or FileError if it is not computed from constants by simple nodes."""
         scope, node = scope.find(name)
         kind = node.op_type if getattr(node, "domain", None) in _DOMAINS else ""
         if kind not in _REPEATS + _MOVES:

@@ -1,4 +1,7 @@
-"""The tensors in the containers of a pickle, and the notes about what was not read."""
+"""The tensors in the containers of a pickle, and the notes about what was not read.
+
+NumPy's arrays and numbers are made from their bytes without NumPy's own functions.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ from rnnlayout._model.dtypes import storage_dtype
 from rnnlayout._model.errors import FileError
 from rnnlayout._sources.mismatch import list_names
 
-from .machine import Makers, UnreadObject
+from .machine import CONTAINERS, Makers, UnreadObject
 
 _PLAIN = re.compile(r"b1|[iu][1248]|f[248]|c8|c16")
 
@@ -45,8 +48,7 @@ class PickledDtype(UnreadObject):
 
 class PickledArray(UnreadObject):
     """A NumPy array in a pickle. array: the array; None if its elements are not numbers. dtype: the
-    name of its dtype.
-    """
+    name of its dtype."""
 
     __slots__ = ("array", "dtype")
 
@@ -102,6 +104,7 @@ def _encode_text(text: str, encoding: str) -> Any:
 
 
 MAKERS: Makers = {
+    **CONTAINERS,
     "numpy.dtype": PickledDtype,
     "_codecs.encode": _encode_text,
     **dict.fromkeys(("builtins.bytes", "__builtin__.bytes"), lambda: b""),
@@ -137,12 +140,9 @@ def tensors_of_pickle(
     leaves: Iterable[tuple[str, Any]],
     tensor_of: Callable[[Any], FileTensor | None],
 ) -> TensorSet:
-    """Return the tensors of a pickle.
-
-    leaves: what it has, each with the keys that lead to it, joined by dots.
-    tensor_of: returns the tensor that an object is, None if it is not one.
-    Raises FileError if there are none, or two would have the same name.
-    """
+    """Return the tensors of a pickle. leaves: what it has, each with the keys that lead to it,
+    joined by dots. tensor_of: returns the tensor that an object is, None if it is not one. Raises
+    FileError if there are none, or two would have the same name."""
     read = TensorSet({})
     for name, value in leaves:
         tensor = tensor_of(value)
@@ -154,33 +154,25 @@ def tensors_of_pickle(
             read.unread[name] = value.name
         else:
             read.add_value(name)
-    if not read.tensors:
-        raise _no_tensors(file, read.unread)
-    read.notes = _unread_notes(read.unread)
-    return read
-
-
-def _no_tensors(file: InputFile, unread: dict[str, str]) -> FileError:
-    if not unread:
-        return FileError(f"{file} has no tensors")
-    kinds = unread.values()
-    advice = next(filter(None, map(_advice_for_class, kinds)), _OTHERWISE)
-    return FileError(f"{file} has no tensors, and asks for {list_names(kinds)}: {advice}")
-
-
-def _unread_notes(unread: dict[str, str]) -> list[str]:
     kinds: dict[str, list[str]] = {}
-    for name, kind in unread.items():
+    for name, kind in read.unread.items():
         kinds.setdefault(kind, []).append(name)
-    notes = [
+    advice = {
+        kind: next((text for begin, text in _ADVICE.items() if kind.startswith(begin)), "")
+        for kind in kinds
+    }
+    if not read.tensors and kinds:
+        why = next(filter(None, advice.values()), _OTHERWISE)
+        raise FileError(
+            f"{file} has no tensors, and asks for {list_names(read.unread.values())}: {why}"
+        )
+    if not read.tensors:
+        raise FileError(f"{file} has no tensors")
+    read.notes = [
         f"{kind} in {list_names(names, _MOST_NAMES)} was not read"
-        + (f": {advice}" if (advice := _advice_for_class(kind)) else "")
+        + f": {advice[kind]}" * bool(advice[kind])
         for kind, names in list(kinds.items())[:_MOST_KINDS]
     ]
     if len(kinds) > _MOST_KINDS:
-        notes.append(f"objects of {len(kinds) - _MOST_KINDS} other classes were not read")
-    return notes
-
-
-def _advice_for_class(kind: str) -> str:
-    return next((text for begin, text in _ADVICE.items() if kind.startswith(begin)), "")
+        read.notes.append(f"objects of {len(kinds) - _MOST_KINDS} other classes were not read")
+    return read

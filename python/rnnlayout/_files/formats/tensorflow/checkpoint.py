@@ -2,7 +2,8 @@
 
 The index maps names to dtypes, shapes and places in the data (tensor_bundle.proto and
 tensor_bundle.cc in tensorflow/core, 2.21). Only files whose names follow from that of the index are
-opened.
+opened. A graph of objects in it tells what refers to what, by which name: a TrackableObjectGraph
+(tensorflow/core/protobuf/trackable_object_graph.proto).
 """
 
 from __future__ import annotations
@@ -47,8 +48,7 @@ def _read_index(file: InputFile) -> TensorSet:
 
 def read_checkpoint(file: InputFile) -> tuple[TensorSet, memoryview]:
     """Return the tensors by their names or paths, and the bytes of the graph of objects, b"" in a
-    checkpoint of TensorFlow 1, which has none.
-    """
+    checkpoint of TensorFlow 1, which has none."""
     index = memoryview(file.data())
     found, graph = TensorSet({}), memoryview(b"")
     data: Data | None = None
@@ -58,8 +58,13 @@ def read_checkpoint(file: InputFile) -> tuple[TensorSet, memoryview]:
                 data = _open_shards(file, value)
                 continue
             name = str(key, "utf-8", "backslashreplace").removesuffix(VALUE)
-            if name == _GRAPH:
-                graph = _text_of_entry(value, data, f"{file}: {name}")
+            if name == _GRAPH:  # one text: its length, four bytes of a checksum, the text
+                told, what = dict(message_fields(value)), f"{file}: {name}"
+                bits = _bits_of_entry(told, data, what)
+                length, at = read_varint(bits, 0)
+                if told.get(1) != _TEXT or len(bits) != at + 4 + length:
+                    raise FileError(f"{what} is not one text: it is damaged")
+                graph = bits[at + 4 :]
             tensor = _tensor_of_entry(value, data, f"{file}: {name[:200]}")
             if isinstance(tensor, FileTensor):
                 file.budget.charge("arrays", tensor.nbytes)  # many may be at one place
@@ -78,8 +83,7 @@ def read_checkpoint(file: InputFile) -> tuple[TensorSet, memoryview]:
 
 def _open_shards(file: InputFile, header: memoryview) -> Data:
     """Return a function that opens the file of data with a number. header: the bytes of a
-    BundleHeaderProto.
-    """
+    BundleHeaderProto."""
     told = dict(message_fields(header))
     count, big = told.get(1, 0), told.get(2, 0)
     if isinstance(count, memoryview):  # a SavedTensorSlices
@@ -130,16 +134,6 @@ def _bits_of_entry(told: dict[int, int | memoryview], data: Data, what: str) -> 
     return bits
 
 
-def _text_of_entry(value: memoryview, data: Data, what: str) -> memoryview:
-    """Return the bytes of one text: its length, four bytes of a checksum, the text."""
-    told = dict(message_fields(value))
-    bits = _bits_of_entry(told, data, what)
-    length, at = read_varint(bits, 0)
-    if told.get(1) != _TEXT or len(bits) != at + 4 + length:
-        raise FileError(f"{what} is not one text: it is damaged")
-    return bits[at + 4 :]
-
-
 # The index is LevelDB's sorted table (doc/table_format.md there; tensorflow/core/lib/io/format.cc,
 # 2.21), which TensorFlow writes without compression. Its values are protocol buffers.
 
@@ -150,9 +144,7 @@ def _table_entries(data: memoryview, what: str) -> Iterator[tuple[bytes, memoryv
         raise FileError(f"{what} is not the index of a TensorFlow checkpoint, or is cut short")
     end = 0
     footer = data[-_FOOTER:]
-    index_at = read_varint(footer, read_varint(footer, 0)[1])[
-        1
-    ]  # behind the handle of another block
+    _, index_at = read_varint(footer, read_varint(footer, 0)[1])  # after another block's handle
     for _, handle in _read_block(data, _block_handle(footer[index_at:]), what):
         begin, size = _block_handle(handle)
         if begin < end:  # TensorFlow writes the blocks in their order
@@ -162,7 +154,6 @@ def _table_entries(data: memoryview, what: str) -> Iterator[tuple[bytes, memoryv
 
 
 def _block_handle(data: memoryview) -> tuple[int, int]:
-    """Return where a block begins, and its size."""
     begin, at = read_varint(data, 0)
     return begin, read_varint(data, at)[0]
 
@@ -214,14 +205,12 @@ class ObjectGraph:
                 fields = [(k, v) for k, v in self._fields(node) if not isinstance(v, int)]
                 self._messages.append([message for k, message in fields if k == 1])
                 for attribute in (dict(self._fields(message)) for k, message in fields if k == 2):
-                    self._add_variable(_text(attribute.get(3)), _text(attribute.get(2)))
-
-    def _add_variable(self, key: str, full_name: str) -> None:
-        if key.endswith(VALUE):
-            path = key.removesuffix(VALUE)
-            self._variables[len(self._messages) - 1] = path
-            if full_name:
-                self.full_names[path] = full_name
+                    key, full_name = _text(attribute.get(3)), _text(attribute.get(2))
+                    if key.endswith(VALUE):
+                        path = key.removesuffix(VALUE)
+                        self._variables[len(self._messages) - 1] = path
+                        if full_name:
+                            self.full_names[path] = full_name
 
     def _fields(self, message: int | memoryview) -> Iterator[tuple[int, int | memoryview]]:
         for field in message_fields(message) if not isinstance(message, int) else ():
@@ -258,9 +247,12 @@ def _text(value: object) -> str:
 
 def with_full_names(tensor_set: TensorSet, full_names: Mapping[str, str]) -> TensorSet:
     """Return the tensors by the names that the program gave them. Several variables may have one
-    name, as those of layers that are built on their own do: these are returned by their paths.
-    """
-    own = {path: full_names.get(path, path) for path in sorted(tensor_set.tensors, key=_by_numbers)}
+    name, as those of layers that are built on their own do: these are returned by their paths."""
+
+    def by_numbers(path: str) -> list[tuple[int, str]]:  # variables/2, variables/10
+        return [(len(part) if part.isdecimal() else 0, part) for part in path.split("/")]
+
+    own = {path: full_names.get(path, path) for path in sorted(tensor_set.tensors, key=by_numbers)}
     kept = {name for path, name in own.items() if not path.startswith(_COPIES)}
     own = {p: name for p, name in own.items() if not (p.startswith(_COPIES) and name in kept)}
     count = Counter(own.values())
@@ -279,11 +271,6 @@ def with_full_names(tensor_set: TensorSet, full_names: Mapping[str, str]) -> Ten
             " save the model in Keras's own format, .keras or .h5, and read that"
         )
     return replace(tensor_set, tensors=tensors, notes=notes)
-
-
-def _by_numbers(path: str) -> list[tuple[int, str]]:
-    """Return a sort key for variables/2, variables/10."""
-    return [(len(part) if part.isdecimal() else 0, part) for part in path.split("/")]
 
 
 def _layer_of(name: str) -> str:

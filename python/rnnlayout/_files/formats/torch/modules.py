@@ -1,5 +1,9 @@
 """Whole modules in a pickle, of torch.save(model) or TorchScript: the tensors that state_dict()
 would have, by its names, and what torch's RNNs among the modules say about themselves.
+
+Dynamically quantized RNNs have packed weights, which become the tensors of an RNN of floats: one
+object per layer and direction, a cell has two. Their states are those of
+aten/src/ATen/native/RNN.cpp (torch 2.13).
 """
 
 from __future__ import annotations
@@ -37,8 +41,7 @@ _VISIT_STEPS, _TENSOR_STEPS = 16, 80
 
 class PickledObject(UnreadObject):
     """An object of an unknown class. state: that of a module, or of packed weights. program: what
-    the program in a TorchScript archive says about its class.
-    """
+    the program in a TorchScript archive says about its class."""
 
     __slots__ = ("program", "state")
 
@@ -49,12 +52,10 @@ class PickledObject(UnreadObject):
 
     @property
     def is_script(self) -> bool:
-        """Is its class one of TorchScript?"""
         return self.name.startswith(SCRIPT)
 
     @property
     def is_module(self) -> bool:
-        """Is it a module?"""
         mark = "training" if self.is_script else "_modules"
         return isinstance(self.state, dict) and mark in self.state
 
@@ -95,8 +96,7 @@ class PickledObject(UnreadObject):
 
 class ModuleWalk:
     """Walks through the modules of a file. classes: the class of each module that it met by its
-    path. names: those of their tensors.
-    """
+    path. names: those of their tensors."""
 
     def __init__(self, file: InputFile) -> None:
         self.classes: dict[str, ModuleClass] = {}
@@ -121,7 +121,12 @@ class ModuleWalk:
         if depth > MOST_DEEP:
             raise FileError(f"{self._file}: modules nested {depth} deep: refused")
         self._seen.append(module)
-        self.classes[path] = _describe(module)
+        said = ChainMap({}, module.program, module.state)  # type: ignore[arg-type]
+        is_torch = bool(module.rnn) and "forward" not in module.state  # set on it: not its class's
+        fields = torch_fields(module.rnn, said) if module.rnn or "mode" in said else {}
+        axes = said.get("batch_first") if fields else None
+        batch_first = axes if isinstance(axes, bool) else None
+        self.classes[path] = ModuleClass(module.class_name, is_torch, fields, batch_first)
         for key, value in module.items():
             self._file.budget.charge("steps", _VISIT_STEPS)
             if type(key) is not str or value is None:
@@ -145,15 +150,6 @@ def _is_tensor(value: Any) -> bool:
     if isinstance(value, UnreadObject):
         return isinstance(value, PickledObject) and value.state is not None
     return not isinstance(value, (dict, list, tuple, str, int, float))
-
-
-def _describe(module: PickledObject) -> ModuleClass:
-    said = ChainMap({}, module.program, module.state)  # type: ignore[arg-type]
-    is_torch = bool(module.rnn) and "forward" not in module.state  # set on it: not its class's
-    fields = torch_fields(module.rnn, said) if module.rnn or "mode" in said else {}
-    batch_first = said.get("batch_first")
-    batch_first = batch_first if fields and isinstance(batch_first, bool) else None
-    return ModuleClass(module.class_name, is_torch, fields, batch_first)
 
 
 # ------------------------------------------------------------------------------------- TorchScript
@@ -193,19 +189,13 @@ def _read_class(text: str, name: str) -> dict[str, Any]:
     end = text.find("\nclass ", at + 1)
     body = text[at : end if end >= 0 else None]
     told: dict[str, Any] = {}
-    for match in _CALL.finditer(body):
-        told |= _read_call(match[1], match[2].split(", "))
+    for match in _CALL.finditer(body):  # with a packed sequence it has no batch_first
+        told["mode"], given = match[1].upper(), match[2].split(", ")
+        if len(given) >= 8 and given[-6] in _BOOLS and given[-1] in _BOOLS:
+            told["batch_first"] = _BOOLS[given[-1]]
     for key, value in _CONSTANT.findall(body):
         number = int(value) if value.isdigit() else value.strip('"')
         told[key] = _BOOLS.get(value, number)
-    return told
-
-
-def _read_call(function: str, arguments: list[str]) -> dict[str, Any]:
-    """Return what a call says about an RNN: with a packed sequence it has no batch_first."""
-    told: dict[str, Any] = {"mode": function.upper()}
-    if len(arguments) >= 8 and arguments[-6] in _BOOLS and arguments[-1] in _BOOLS:
-        told["batch_first"] = _BOOLS[arguments[-1]]
     return told
 
 
@@ -225,8 +215,7 @@ _UNDECIDED = "packed weights of two layers or two directions"
 
 class QuantizedTensor(UnreadObject):
     """A tensor of integers with a scale. integers: a tensor of the file. scheme: the name of the
-    scheme, then scale and zero point: numbers, or tensors along an axis, which follows.
-    """
+    scheme, then scale and zero point: numbers, or tensors along an axis, which follows."""
 
     __slots__ = ("integers", "scheme")
 
@@ -245,20 +234,18 @@ class QuantizedTensor(UnreadObject):
             known = type(scale) is float and type(zero) is int and abs(zero) < 256
         if not known or self.integers.dtype not in ("qint8", "quint8"):
             return None
-        return FileTensor("float32", shape, self._floats)
 
-    def _floats(self) -> np.ndarray:
-        """Return (q - zero) scale: the difference is exact, the product is rounded once."""
-        _, scale, zero, *axis = self.scheme
-        numbers = np.array(self.integers.bits(), np.float32, order="C")
-        if axis:
-            along = [1] * numbers.ndim
-            along[axis[0]] = -1
-            scale, zero = (one.bits().reshape(along) for one in (scale, zero))
-        with np.errstate(all="ignore"):
-            numbers -= np.asarray(zero, np.float32)
-            numbers *= np.asarray(scale, np.float32)
-        return numbers
+        def floats() -> np.ndarray:  # (q - zero) scale: the difference is exact, one rounding
+            numbers, factors = np.array(self.integers.bits(), np.float32, order="C"), (zero, scale)
+            if axis:
+                along = [-1 if k == axis[0] else 1 for k in range(numbers.ndim)]
+                factors = tuple(one.bits().reshape(along) for one in factors)
+            with np.errstate(all="ignore"):
+                numbers -= np.asarray(factors[0], np.float32)
+                numbers *= np.asarray(factors[1], np.float32)
+            return numbers
+
+        return FileTensor("float32", shape, floats)
 
 
 def unpack_weights(
@@ -268,9 +255,7 @@ def unpack_weights(
     names: set[str],
 ) -> Iterator[tuple[str, Any]]:
     """Yield the leaves of a file with packed weights as tensors, named as in an RNN of floats.
-
-    classes: of the modules by their paths. Adds a note for each RNN, and the new names to names.
-    """
+    classes: of the modules by their paths. Adds a note for each RNN, and the new names to names."""
     rnns: dict[str, dict[int, list[Any]]] = {}
     made: dict[str, Any] = {}
     told: dict[str, None] = {}
@@ -291,31 +276,21 @@ def unpack_weights(
     for prefix, parts in rnns.items():
         module = classes.get(prefix.rstrip("."))
         both = module.fields.get("bidirectional") if module else None
-        made |= _named_rnn(prefix, parts, _is_bidirectional(parts) if both is None else both)
+        if both is None:  # shapes show it, unless two directions may as well be two layers
+            hidden = parts[min(parts)][1].shape[-1]
+            widths = [parts[k][0].shape[-1] for k in sorted(parts)]
+            one = all(n == hidden for n in widths[1:])
+            rest = [2 * hidden] * (len(widths) - 2)
+            two = len(widths) % 2 == 0 and widths == [*widths[:1] * 2, *rest]
+            both = None if one and two else two
+        for k in sorted(parts):
+            layer, backward = divmod(k, 2) if both else (k, 0)
+            end = f"l{layer}" + "_reverse" * backward
+            found = parts[k] if both is not None else [UnreadObject(_UNDECIDED)] * 4
+            made |= {f"{prefix}{role}_{end}": x for role, x in zip(_ROLES, found, strict=True)}
     notes += told
     names.update(made)
     yield from ((name, one) for name, one in made.items() if one is not None)
-
-
-def _named_rnn(prefix: str, parts: dict[int, list[Any]], both: Any) -> dict[str, Any]:
-    """Return the tensors of an RNN by name. both: has it two directions? None: it is not known."""
-    made: dict[str, Any] = {}
-    for k in sorted(parts):
-        layer, backward = divmod(k, 2) if both else (k, 0)
-        end = f"l{layer}" + "_reverse" * backward
-        found = parts[k] if both is not None else [UnreadObject(_UNDECIDED)] * 4
-        for role, one in zip(_ROLES, found, strict=True):
-            made[f"{prefix}{role}_{end}"] = one
-    return made
-
-
-def _is_bidirectional(parts: dict[int, list[Any]]) -> bool | None:
-    """Return whether shapes show two directions; None if they may as well be two layers."""
-    hidden = parts[min(parts)][1].shape[-1]
-    widths = [parts[k][0].shape[-1] for k in sorted(parts)]
-    one = all(n == hidden for n in widths[1:])
-    two = len(widths) % 2 == 0 and widths == [*widths[:1] * 2, *[2 * hidden] * (len(widths) - 2)]
-    return None if one and two else two
 
 
 def _packed_state(value: Any) -> tuple[Any, ...]:

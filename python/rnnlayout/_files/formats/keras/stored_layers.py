@@ -1,4 +1,11 @@
-"""The weights of a legacy .h5 of Keras 1, 2 and 3: lists of named arrays, one per layer."""
+"""The recurrent layers that a Keras file stores, with their cells.
+
+A legacy .h5 of Keras 1, 2 and 3 has lists of named arrays, one per layer. .weights.h5 and .keras
+have a tree of objects, each with numbered arrays. A group of it has the name of its layer's class:
+lstm, lstm_1 ... The name that the user gave is in an attribute that Keras 3 writes and late Keras 2
+does not. Some versions of late Keras 2 call the layers of a model _layer_checkpoint_dependencies,
+with gaps in the numbers.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +35,7 @@ from .config import (
     parse_keras_version,
     recurrent_layers_in,
 )
-from .entries import LEAVES, CellArray, CellArrays, KerasEntries, LayerCells, natural_order
+from .entries import LEAVES, CellArray, CellArrays, KerasEntries, LayerCells
 from .hdf5_tree import Hdf5Group
 
 # kernel:0, or kernel_1:0 if TensorFlow had to make names differ; Keras 1: lstm_1_W_i:0
@@ -48,7 +55,7 @@ class NamedCell:
     @property
     def is_recurrent(self) -> bool:
         matrices = [a for leaf, a in self.arrays.items() if leaf[0] in "rU"]
-        return bool(matrices) and all(len(a.shape) == 2 for a in matrices)
+        return bool(matrices) and all(len(a.tensor.shape) == 2 for a in matrices)
 
 
 def find_legacy_layers(root: Hdf5Group) -> Hdf5Group | None:
@@ -60,7 +67,6 @@ def find_legacy_layers(root: Hdf5Group) -> Hdf5Group | None:
 
 
 def keras_version_of(root: Hdf5Group, layers: Hdf5Group) -> Version:
-    """Return the version of the Keras that wrote the file."""
     return parse_keras_version(root.text("keras_version") or layers.text("keras_version"))
 
 
@@ -87,17 +93,25 @@ def read_legacy_weights(root: Hdf5Group, layers: Hdf5Group, entries: KerasEntrie
 
 def legacy_layers(layers: Hdf5Group, model: Node) -> Iterator[LayerCells]:
     """Yield the recurrent layers of a file: those of a config, and others by their arrays' names.
-
-    Raises FileError if a layer or an array is missing.
-    """
+    Raises FileError if a layer or an array is missing."""
     children = list(child_layers(model))
     count = Counter(map(layer_name, children))  # Keras 2.1 gives no name to models in a model
     nodes = {name: node for node in children if count[name := layer_name(node)] == 1}
     for name, group in _named_layer_groups(layers):
-        found = _recurrent_cells(group)
-        yield from (
-            _layers_of_config(nodes[name], found) if name in nodes else _layers_by_name(name, found)
-        )
+        found, at = _recurrent_cells(group), 0
+        if name not in nodes:
+            yield from _layers_by_name(name, found)
+            continue
+        # Keras lists weights in the order of its layers, those of frozen layers last
+        own_layers = sorted(recurrent_layers_in(nodes[name]), key=lambda one: not one.trainable)
+        complete = sum(len(layer.cells) for layer in own_layers) == len(found)
+        for layer in own_layers:
+            own = found
+            if complete:
+                own, at = found[at : at + len(layer.cells)], at + len(layer.cells)
+            elif len(layer.path) > 1:  # the cells that have the layer's name in their paths
+                own = [scope for scope in found if layer.path[-1] in scope.path]
+            yield LayerCells(layer.name, [one.arrays for one in own], layer.both, layer)
 
 
 def _listed_once(group: Hdf5Group, attribute: str) -> list[str]:
@@ -135,33 +149,17 @@ def _recurrent_cells(group: Hdf5Group) -> list[NamedCell]:
     return [scope for scope in found.values() if scope.is_recurrent]
 
 
-def _layers_of_config(node: Node, found: list[NamedCell]) -> Iterator[LayerCells]:
-    """Yield the recurrent layers in a layer of the config, each with its cells.
-
-    Keras lists weights in the order of its layers, those of frozen layers last.
-    """
-    layers = sorted(recurrent_layers_in(node), key=lambda layer: not layer.trainable)
-    complete = sum(len(layer.cells) for layer in layers) == len(found)
-    at = 0
-    for layer in layers:
-        own = found
-        if complete:
-            own, at = found[at : at + len(layer.cells)], at + len(layer.cells)
-        elif len(layer.path) > 1:  # the cells that have the layer's name in their paths
-            own = [scope for scope in found if layer.path[-1] in scope.path]
-        yield LayerCells.of(layer, [scope.arrays for scope in own])
-
-
 def _layers_by_name(name: str, found: list[NamedCell]) -> Iterator[LayerCells]:
-    """Yield the RNNs in a layer without a config.
-
-    Cells of one RNN have the same path, except for their own last part. Several RNNs may have the
-    same name.
-    """
+    """Yield the RNNs in a layer without a config. Cells of one RNN have the same path, except for
+    their own last part. Several RNNs may have the same name."""
     layers: dict[str, dict[str, list[CellArrays]]] = {}  # path -> direction or "" -> cells
     for scope in found:
-        path, side = _layer_path(scope.path)
-        layers.setdefault(path, {}).setdefault(side, []).append(scope.arrays)
+        parts, side = list(scope.path), ""
+        while len(parts) > 1 and _IS_CELL.fullmatch(parts[-1]):
+            parts.pop()
+        if parts and (match := _DIRECTION.match(parts[-1])):
+            parts[-1], side = parts[-1][match.end() :], match[1]
+        layers.setdefault("/".join(parts), {}).setdefault(side, []).append(scope.arrays)
     if [[*sides] for sides in layers.values()] == [["forward"], ["backward"]]:
         first, second = layers.values()  # of a Bidirectional whose layers have two names
         layers = {"": first | second}
@@ -175,20 +173,16 @@ def _layers_by_name(name: str, found: list[NamedCell]) -> Iterator[LayerCells]:
                 yield LayerCells(part, cells, both=False)
 
 
-def _layer_path(path: Sequence[str]) -> tuple[str, str]:
-    """Return the path of the layer and its direction or "", from the path of a cell."""
-    path = list(path)
-    while path and _IS_CELL.fullmatch(path[-1]) and len(path) > 1:
-        path.pop()
-    if path and (match := _DIRECTION.match(path[-1])):
-        return "/".join([*path[:-1], path[-1][match.end() :]]), match[1]
-    return "/".join(path), ""
-
-
 # ----------------------------------------------------- the variables of Keras 3 and of .keras files
 
 METADATA, CONFIG, VARIABLES = "metadata.json", "config.json", "model.weights.h5"  # of an archive
 _LAYERS = ("layers", "_layer_checkpoint_dependencies")
+
+
+def _natural_order(name: str) -> tuple[str, int]:
+    """Return a sort key for lstm, lstm_1, lstm_2, lstm_10."""
+    match = re.fullmatch(r"(.*?)(?:_(\d{1,9}))?", name, re.DOTALL)
+    return (match[1], int(match[2] or 0)) if match else (name, 0)
 
 
 @dataclass(frozen=True)
@@ -245,16 +239,15 @@ def described_layers(root: Hdf5Group, model: Node) -> Iterator[LayerCells]:
     for path, layer in walk_layers(root, model):
         if is_recurrent(layer.node):
             found = RecurrentLayer(path, layer.node)
-            yield LayerCells.of(found, _cells_of_group(layer.group, found.cells))
+            cells = _cells_of_group(layer.group, found.cells)
+            yield LayerCells(found.name, cells, found.both, found)
 
 
 def walk_layers(
     group: Hdf5Group, node: Node, path: tuple[str, ...] = ()
 ) -> Iterator[tuple[tuple[str, ...], LayerGroup]]:
-    """Yield the layers of a model, and those in its models and wrappers after each of them.
-
-    path: the names of the layers that it is in, and its own.
-    """
+    """Yield the layers of a model, and those in its models and wrappers after each of them. path:
+    the names of the layers that it is in, and its own."""
     inside: list[LayerGroup] = []
     if path and "layer" in group.groups:  # of a wrapper
         inside = [LayerGroup(child, group.groups["layer"], "layer") for child in child_layers(node)]
@@ -277,12 +270,12 @@ def match_layer_groups(layers: Hdf5Group, nodes: Sequence[Node]) -> list[LayerGr
     for k, name in enumerate(_group_names(classes)):
         by_class.setdefault(snake_case(classes[k]), []).append((k, name))
     group_names: dict[str, list[str]] = {}  # without their numbers
-    for name in sorted(layers.groups, key=natural_order):
-        group_names.setdefault(natural_order(name)[0], []).append(name)
+    for name in sorted(layers.groups, key=_natural_order):
+        group_names.setdefault(_natural_order(name)[0], []).append(name)
     groups: dict[int, Hdf5Group] = {}
     for kind, alike in by_class.items():
         expected = [name for _, name in alike]
-        found = group_names.get(natural_order(kind)[0], [])
+        found = group_names.get(_natural_order(kind)[0], [])
         if len(found) == len(alike) and not set(expected) <= set(found):
             expected = found
         for (k, _), name in zip(alike, expected, strict=True):
@@ -292,7 +285,6 @@ def match_layer_groups(layers: Hdf5Group, nodes: Sequence[Node]) -> list[LayerGr
 
 
 def _group_names(classes: Sequence[str]) -> list[str]:
-    """Return the names of the groups of layers of these classes, in one model."""
     names: list[str] = []
     counts: Counter[str] = Counter()
     for name in map(snake_case, classes):
@@ -310,7 +302,7 @@ def snake_case(name: str) -> str:
 
 def found_layers(group: Hdf5Group, path: tuple[str, ...] = ()) -> Iterator[LayerCells]:
     """Yield whatever looks like a recurrent layer, in a file without a config."""
-    for name in sorted(group.groups, key=natural_order):
+    for name in sorted(group.groups, key=_natural_order):
         child = group.groups[name]
         variables = child.groups.get("vars")
         users_name = variables.text("name") if variables else None
@@ -330,10 +322,8 @@ def found_layers(group: Hdf5Group, path: tuple[str, ...] = ()) -> Iterator[Layer
 
 def _cells_of_group(layer: Hdf5Group, nodes: Sequence[Node] = ()) -> list[CellArrays]:
     """Return the cells of a Bidirectional, a stack, a layer with a cell or with its own arrays.
-
     nodes: the config's nodes of all its cells. Without a config there are none, and the cells of a
-    stack are taken in the order of their classes.
-    """
+    stack are taken in the order of their classes."""
     if "forward_layer" in layer.groups:
         sides = [layer.groups["forward_layer"], layer.groups.get("backward_layer")]
         half = len(nodes) // 2
@@ -344,21 +334,18 @@ def _cells_of_group(layer: Hdf5Group, nodes: Sequence[Node] = ()) -> list[CellAr
     cell = layer.groups.get("cell", layer)
     groups = [cell]
     if stack := cell.groups.get("cells"):
-        groups = [stack.groups[name] for name in sorted(stack.groups, key=natural_order)]
+        groups = [stack.groups[name] for name in sorted(stack.groups, key=_natural_order)]
         if nodes:
             groups = [one.group for one in match_layer_groups(stack, nodes)]
-    return [found for group in groups if (found := _arrays_of_cell(group))]
-
-
-def _arrays_of_cell(cell: Hdf5Group) -> CellArrays | None:
-    """Return the arrays of a cell, None if it does not have two matrices."""
-    variables = cell.groups.get("vars")
-    datasets = variables.datasets if variables else {}
-    found = {
-        leaf: CellArray(data.path, data.tensor)
-        for number, leaf in enumerate(LEAVES)
-        if (data := datasets.get(str(number)))
-    }
-    matrices = [found[leaf] for leaf in LEAVES[:2] if leaf in found]
-    is_cell = len(matrices) == 2 and all(len(matrix.shape) == 2 for matrix in matrices)
-    return found if is_cell else None
+    cells: list[CellArrays] = []
+    for variables in (group.groups.get("vars") for group in groups):
+        numbered = variables.datasets if variables else {}
+        found = {
+            leaf: CellArray(data.path, data.tensor)
+            for number, leaf in enumerate(LEAVES)
+            if (data := numbered.get(str(number)))
+        }
+        matrices = [found[leaf] for leaf in LEAVES[:2] if leaf in found]
+        if len(matrices) == 2 and all(len(one.tensor.shape) == 2 for one in matrices):
+            cells.append(found)
+    return cells
