@@ -11,7 +11,7 @@ sys.path.insert(0, str(ROOT / "tests"))
 
 from files.hostile import limits, products, test_hostile  # noqa: E402
 
-from rnnlayout._files.tensor_sets.budget import LIMITS  # noqa: E402
+from rnnlayout._files.tensor_sets.file_limits import LIMITS  # noqa: E402
 from rnnlayout._model.printable import LONGEST  # noqa: E402
 
 FILES = ROOT / "python" / "rnnlayout" / "_files"

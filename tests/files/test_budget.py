@@ -7,8 +7,7 @@ from files.hostile.limits import limited
 from files.hostile.test_hostile import CASES
 
 import rnnlayout as rl
-from rnnlayout._files.tensor_sets.budget import LIMITS, Budget
-from rnnlayout._files.tensor_sets.file_limits import InputFile
+from rnnlayout._files.tensor_sets.file_limits import LIMITS, Budget, InputFile
 
 EXCEEDS = {  # kind -> a hostile file that exceeds this limit
     "unpacked": "zip, a member that is a bomb.npz",

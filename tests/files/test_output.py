@@ -45,7 +45,7 @@ def links(request, monkeypatch):
 
     if request.param:
         monkeypatch.setattr(os, "link", no_links)
-        monkeypatch.setattr(_output, "_create_unnamed", lambda target: None)
+        monkeypatch.setattr(_output, "_create_unnamed", lambda target, dry_run: None)
 
 
 @pytest.fixture(params=["unnamed", "named", "other system"])

@@ -72,7 +72,7 @@ def test_a_public_name_is_the_same_to_a_type_checker_and_at_run_time():
 
 
 OWN_FORMATS = {
-    ".safetensors": {"safetensors"}, ".npz": {"npz", "npy"}, ".h5": {"keras", "hdf5"},
+    ".safetensors": {"safetensors"}, ".npz": {"npz"}, ".h5": {"keras", "hdf5"},
     ".onnx": {"onnx"}, ".msgpack": {"flax"},
 }  # fmt: skip
 LOAD = """

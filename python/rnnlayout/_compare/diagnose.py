@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from rnnlayout._convert import engine
-from rnnlayout._files.formats.npy import read_npy
+from rnnlayout._files.formats.npz import read_npy
 from rnnlayout._files.formats.registry import (
     TensorFormat,
     file_to_read,

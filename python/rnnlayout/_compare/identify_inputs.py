@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from rnnlayout._files.files import load
-from rnnlayout._files.formats.npy import read_npy
+from rnnlayout._files.formats.npz import read_npy
 from rnnlayout._files.formats.registry import TensorFormat, explain_wrong_suffix, format_to_read
 from rnnlayout._files.tensor_sets.file_limits import InputFile, require_regular_file
 from rnnlayout._model.asks import Ask

@@ -15,12 +15,10 @@ from rnnlayout._files.formats.registry import (
     format_to_read,
     suffixes_with_hint,
 )
-from rnnlayout._files.tensor_sets.apply_hints import apply_hints
 from rnnlayout._files.tensor_sets.file_limits import InputFile
-from rnnlayout._files.tensor_sets.find_rnns import find_rnns
-from rnnlayout._files.tensor_sets.found import Found, with_rnns
+from rnnlayout._files.tensor_sets.find_rnns import apply_hints, find_rnns
+from rnnlayout._files.tensor_sets.found import Found, entry_name, with_rnns
 from rnnlayout._files.tensor_sets.record import Record, read_records, write_records
-from rnnlayout._files.tensor_sets.rnn_names import entry_name
 from rnnlayout._files.tensor_sets.tensor_set import (
     HINTS_OF_FORMATS,
     FileTensor,
@@ -94,11 +92,9 @@ def load(
 
 
 def read_file(path: Path, hints: Hints, *, asks: bool = True) -> tuple[Found, TensorFile | None]:
-    """Return the RNNs of a file, and the file itself if it is a set of named tensors.
-
-    asks: whether an error may suggest format=, because the caller takes it for this file. Raises
-    the first error if no RNN can be read.
-    """
+    """Return the RNNs of a file, and the file itself if it is a set of named tensors. asks: whether
+    an error may suggest format=, because the caller takes it for this file. Raises the first error
+    if no RNN can be read."""
     format = format_to_read(path, hints.format, asks=asks)
     for name in HINTS_OF_FORMATS:
         if getattr(hints, name) and name not in format.hints:
@@ -168,8 +164,7 @@ def _prefixes(found: Found, file: TensorFile | None) -> list[str]:
 class TensorFile:
     """A file of named tensors. groups: the tensors of each RNN. found: the RNNs as load() returns
     them. beside: the names of what the file has besides tensors, which only a copy in its own
-    format keeps.
-    """
+    format keeps."""
 
     def __init__(self, file: InputFile, format: TensorFormat, hints: Hints) -> None:
         self._file, self._format, self._tensor_set = file, format, format.read(file)
@@ -184,11 +179,9 @@ class TensorFile:
         progress: Progress | None,
         target: TensorFormat | None = None,
     ) -> list[str]:
-        """Write the file to `out` with these RNNs replaced; return notes.
-
-        The new tensors of an RNN are at the position of its first old one. target: another format
-        for the copy. In a dry run only replace() is called, which may find that it cannot.
-        """
+        """Write the file to `out` with these RNNs replaced; return notes. The new tensors of an RNN
+        are at the position of its first old one. target: another format for the copy. In a dry run
+        only replace() is called, which may find that it cannot."""
         pairs = [(g, conversions[g.entry]) for g in self.groups if g.entry in conversions]
         first = {group.names[0]: (group, new) for group, new in pairs}
         old = {name for group, _ in pairs for name in group.names}

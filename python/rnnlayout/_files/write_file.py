@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -26,10 +27,9 @@ from rnnlayout._files.tensor_sets.choose_rnns import (
     stack_layers_as_in,
 )
 from rnnlayout._files.tensor_sets.file_limits import InputFile
-from rnnlayout._files.tensor_sets.found import Found
+from rnnlayout._files.tensor_sets.found import Found, check_names, entry_name
 from rnnlayout._files.tensor_sets.layerwise import LayerwiseConversion, ScratchMemory
 from rnnlayout._files.tensor_sets.output_file import Output, check_free, write_whole_file
-from rnnlayout._files.tensor_sets.rnn_names import check_names, entry_name
 from rnnlayout._files.tensor_sets.tensor_set import Converted, Hints, Progress
 from rnnlayout._model.asks import Ask, Message
 from rnnlayout._model.config import check_config
@@ -41,7 +41,7 @@ from rnnlayout._native import LayoutError, LossyError, SpecError
 from rnnlayout._sources.caller_spec import HIDDEN, make_caller_spec
 from rnnlayout._weights.weights import Weights
 
-from .files import TensorFile, load, read_file, tensor_set_of
+from .files import load, read_file, tensor_set_of
 
 
 def save(path: Any, weights: Weights | Mapping[str, Weights]) -> None:
@@ -87,10 +87,21 @@ def save(path: Any, weights: Weights | Mapping[str, Weights]) -> None:
             )
         check_config(one.config)
     check_names(entries)
-    entries = {name: _in_layout_of_format(name, one, format) for name, one in entries.items()}
+    converted = {}
+    for name, one in entries.items():
+        if isinstance(format, TensorFormat) or one.layout.name in format.layouts:
+            converted[name] = one
+            continue
+        made = converted[name] = one.to(to := format.layouts[0])
+        if made.report and made.report.rounded_sums:
+            raise LayoutError(
+                f"{name or 'the RNN'} is in layout {one.layout}, a {format.suffix} file has {to},"
+                f" and the conversion would round: {made.report.reason}. To accept that, convert it"
+                f" with .to({to!r}) first, or --to {to}"
+            )
     repair = f"pass one of them, as in save(path, weights[{next(iter(entries))!r}])"
     with write_whole_file(path, force=True) as out:
-        _write_new_file(out, format, entries, repair)
+        _write_new_file(out, format, converted, repair)
 
 
 def _check_all_read(found: Found, repair: str) -> None:
@@ -98,21 +109,6 @@ def _check_all_read(found: Found, repair: str) -> None:
     for error in found.unread.values():
         others = ": " + repair if found else ""
         raise error_with_text(error, str(error) + "; nothing was written" + others)
-
-
-def _in_layout_of_format(name: str, weights: Weights, format: Format) -> Weights:
-    """Return weights in a layout that the format has. Raises LayoutError if that would round."""
-    if isinstance(format, TensorFormat) or weights.layout.name in format.layouts:
-        return weights
-    to = format.layouts[0]
-    made = weights.to(to)
-    if made.report and made.report.rounded_sums:
-        raise LayoutError(
-            f"{name or 'the RNN'} is in layout {weights.layout}, a {format.suffix} file has {to},"
-            f" and the conversion would round: {made.report.reason}. To accept that, convert it"
-            f" with .to({to!r}) first, or --to {to}"
-        )
-    return made
 
 
 def _write_new_file(
@@ -123,9 +119,7 @@ def _write_new_file(
     progress: Progress | None = None,
 ) -> None:
     """Write a new file with these RNNs and nothing else; in a dry run find out if it can be.
-
-    repair: what to do if the file can store only one.
-    """
+    repair: what to do if the file can store only one."""
     if isinstance(format, ModelFormat) and format.single and len(entries) > 1:
         names = ", ".join(map(repr, entries))
         raise LayoutError(f"{out.name} can store one RNN, found {names}: {repair}")
@@ -198,13 +192,26 @@ def convert_file(
         if source is target and modernize is not None and whole_file:
             with explain_wrong_suffix(path, source):
                 return modernize(InputFile(path, mmap), out, hints, to, dtype, exact)
-        if why := why_not_in(target, to):
-            raise LayoutError(f"{dst}: " + why)
+        if unfit := why_not_in(target, to):
+            raise LayoutError(f"{dst}: " + unfit)
         found, file = read_file(path, hints)
         out.sources += found.files
         found = choose_rnns(found, only, stack)
         _check_all_read(found, "convert the others with " + Ask("only", [*found]))
-        conversions = _conversions_of(found, to, dtype, exact)
+        scratch, conversions, refused = ScratchMemory(), {}, {}
+        for name, weights in found.items():
+            try:
+                conversions[name] = LayerwiseConversion(weights, to, dtype, exact, scratch)
+            except LossyError as error:
+                refused[name] = error
+        for name, why in refused.items():
+            if len(found) == 1:
+                raise why
+            others = (
+                ": convert the others with " + Ask("only", [*conversions]) if conversions else ""
+            )
+            text = f"{name}: " + why.args[0] + "; nothing was written" + others
+            raise error_with_text(why, text)
         beside = file.beside if file else ()
         notes, left_out = list(found.notes), (*found.others, *found.unused, *beside)
         if whole_file and file is not None and isinstance(target, TensorFormat):
@@ -219,25 +226,6 @@ def convert_file(
         notes.append(_ALONE + source.suffix)
     reports = {name: one.report for name, one in conversions.items()}
     return Converted(reports, left_out, tuple(notes))
-
-
-def _conversions_of(
-    found: Found, to: Layout, dtype: Any, exact: bool
-) -> dict[str, LayerwiseConversion]:
-    """Return a conversion of each RNN. The error for one of several names it, and the others."""
-    scratch = ScratchMemory()
-    conversions, refused = {}, {}
-    for name, weights in found.items():
-        try:
-            conversions[name] = LayerwiseConversion(weights, to, dtype, exact, scratch)
-        except LossyError as error:
-            refused[name] = error
-    for name, why in refused.items():
-        if len(found) == 1:
-            raise why
-        others = ": convert the others with " + Ask("only", [*conversions]) if conversions else ""
-        raise error_with_text(why, f"{name}: " + why.args[0] + "; nothing was written" + others)
-    return conversions
 
 
 _ALONE = (
@@ -277,7 +265,7 @@ def convert_into(
     """
     model, dst = file_to_read(into), Path(dst)
     path = model if isinstance(src, Found) else file_to_read(src)
-    format = format_to_read(model, asks=False)
+    format, again = format_to_read(model, asks=False), True
     put = format.replace if isinstance(format, ModelFormat) else None
     if not (put or (isinstance(format, TensorFormat) and format.write)):
         raise FileError(
@@ -286,7 +274,15 @@ def convert_into(
         )
     if format_to_write(dst, copies=True) is not format:
         raise FileError(f"{dst}: a copy of {model} needs the same suffix, {format.suffix}")
-    old, file = _read_model(model, hints)
+    mmap = hints.get("mmap", True)
+    known = {name: hints[name] for name in ("layout", *HIDDEN) if hints.get(name)}
+    if spec := hints.get("spec"):  # of an RNN of src, and of the one in the model that asks
+        known = {"cell": spec.cell, "reset": spec.reset} | known
+    with suppress(LayoutError, SpecError, FileError):  # FileError: its tensors have no names
+        old, file = read_file(model, Hints(mmap=mmap), asks=False)
+        again = bool(old.undecided and known)
+    if again:
+        old, file = read_file(model, Hints(make_caller_spec(**known), mmap=mmap), asks=False)
     source = src if isinstance(src, Found) else load(path, **hints)
     new = stack_layers_as_in(choose_rnns(source, only, stack), old)
     new, map = split_layers_as_in(new, old, map)
@@ -302,11 +298,8 @@ def convert_into(
         if file is not None:
             notes = file.copy(out, conversions, progress)
         elif put is not None:
-            notes = put(
-                InputFile(model, hints.get("mmap", True)),
-                out,
-                {name: one.weights() for name, one in conversions.items()},
-            )
+            entries = {name: one.weights() for name, one in conversions.items()}
+            notes = put(InputFile(model, mmap), out, entries)
     for one in conversions.values() if dry_run else ():
         one.check()
     notes += [
@@ -317,29 +310,16 @@ def convert_into(
     return Converted(reports, left_out, (*new.notes, *old.notes, *notes))
 
 
-def _read_model(model: Path, hints: Mapping[str, Any]) -> tuple[Found, TensorFile | None]:
-    known = {name: hints[name] for name in ("layout", *HIDDEN) if hints.get(name)}
-    if spec := hints.get("spec"):  # of an RNN of src, and of the one here that asks
-        known = {"cell": spec.cell, "reset": spec.reset} | known
-    mmap = hints.get("mmap", True)
-    try:
-        found, file = read_file(model, Hints(mmap=mmap), asks=False)
-    except (LayoutError, SpecError, FileError):  # FileError: its tensors have no names
-        again = True
-    else:
-        again = bool(found.undecided and known)
-    if not again:
-        return found, file
-    return read_file(model, Hints(make_caller_spec(**known), mmap=mmap), asks=False)
-
-
 def _pairs(
     new: Found, old: Found, map: Mapping[str, str] | None, path: Path, model: Path
 ) -> dict[str, str]:
     """Return the name of each RNN in `new` that has a counterpart -> its name in `old`."""
     pairs = match_names(new, old, map)
     if not pairs:
-        fits = next((one for one in _pairs_to_try(new, old) if _fits(new, old, *one)), None)
+        targets = old.readable[:_MOST_TRIED]  # and the stacks of which they may be layers
+        stacks = [stack_and_layer(name)[0] for name in targets]
+        tried = product(new.readable[:_MOST_TRIED], dict.fromkeys([*targets, *stacks]))
+        fits = next((one for one in tried if _fits(new, old, *one)), None)
         raise LayoutError(
             f"no RNN of {path} ({', '.join(new.readable)}) has the name of one of {model}"
             f" ({', '.join(old.readable)}), "
@@ -349,13 +329,6 @@ def _pairs(
         if difference := differing_fields(new[name].spec, old[target].spec):
             raise LayoutError(f"{target}: two different RNNs in {path} and {model}: {difference}")
     return pairs
-
-
-def _pairs_to_try(new: Found, old: Found) -> Iterator[tuple[str, str]]:
-    """Yield pairs of the first RNNs, and of their stacks of layers in `old`."""
-    targets = old.readable[:_MOST_TRIED]
-    stacks = [name for name, _ in map(stack_and_layer, targets)]
-    yield from product(new.readable[:_MOST_TRIED], dict.fromkeys([*targets, *stacks]))
 
 
 def _fits(new: Found, old: Found, name: str, target: str) -> bool:

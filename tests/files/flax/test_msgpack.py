@@ -13,8 +13,8 @@ from flax.serialization import from_bytes, msgpack_restore, to_bytes
 from hypothesis import given, settings, strategies as st
 
 import rnnlayout as rl
-from rnnlayout._files.formats.flax import msgpack as codec, serialization
-from rnnlayout._files.tensor_sets.budget import Budget
+from rnnlayout._files.formats import flax as own_format
+from rnnlayout._files.tensor_sets.file_limits import Budget
 from rnnlayout._files.write_file import convert_into
 
 I, H = 5, 3  # noqa: E741
@@ -148,7 +148,7 @@ def test_other_tensors_of_every_dtype(path, tmp_path):
 def test_arrays_in_chunks(monkeypatch, tmp_path):
     """As flax writes arrays of more than a gigabyte, here from 64 bytes on."""
     monkeypatch.setattr(flax.serialization, "MAX_CHUNK_SIZE", 64)
-    monkeypatch.setattr(serialization, "_CHUNK_NBYTES", 64)
+    monkeypatch.setattr(own_format, "_CHUNK_NBYTES", 64)
     w = rl.Weights(torch.nn.LSTM(I, H)).to("flax-nnx")
     rl.save(tmp_path / "a.msgpack", w)
     data = (tmp_path / "a.msgpack").read_bytes()
@@ -194,8 +194,8 @@ VALUES = st.recursive(
 def test_the_codec_against_the_package(value):
     """The same bytes, and what was written is read."""
     data = msgpack.packb(value)
-    found = codec.read_msgpack(memoryview(data), "a", Budget("a", len(data)))
-    assert b"".join(codec.msgpack_bytes(found, pytest.fail)) == data
+    found = own_format.read_msgpack(memoryview(data), "a", Budget("a", len(data)))
+    assert b"".join(own_format.msgpack_bytes(found, pytest.fail)) == data
 
 
 def test_sizes_at_which_the_codec_changes(monkeypatch):
@@ -203,10 +203,10 @@ def test_sizes_at_which_the_codec_changes(monkeypatch):
         for n in (0, 15, 16, 31, 32, 255, 256, 65535, 65536):
             value = {str: "a", bytes: b"a", list: [1]}[kind] * n
             data = msgpack.packb(value)
-            assert b"".join(codec.msgpack_bytes(value, pytest.fail)) == data
-            found = codec.read_msgpack(memoryview(data), "a", Budget("a", len(data)))
+            assert b"".join(own_format.msgpack_bytes(value, pytest.fail)) == data
+            found = own_format.read_msgpack(memoryview(data), "a", Budget("a", len(data)))
             assert (bytes(found) if kind is bytes else found) == value
     for n in (0, 1, 2, 3, 4, 5, 8, 16, 17, 300, 70_000):
         data = msgpack.packb(msgpack.ExtType(5, b"a" * n))
-        found = codec.read_msgpack(memoryview(data), "a", Budget("a", len(data)))
+        found = own_format.read_msgpack(memoryview(data), "a", Budget("a", len(data)))
         assert (found.code, len(found.data)) == (5, n)

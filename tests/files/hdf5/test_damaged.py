@@ -8,7 +8,7 @@ from files.hostile.limits import limited
 
 import rnnlayout as rl
 from rnnlayout._files.formats.keras.hdf5_tree import open_hdf5
-from rnnlayout._files.tensor_sets.budget import Budget
+from rnnlayout._files.tensor_sets.file_limits import Budget
 
 MOST = 2**64 - 1
 
@@ -97,8 +97,7 @@ def test_a_new_tree_in_itself():
 @pytest.mark.parametrize("signature, at", [
     ("HEAP", 8), ("HEAP", 24), ("TREE", 6), ("SNOD", 6), ("FRHP", 9), ("FRHP", 110),
     ("FRHP", 112), ("FRHP", 120), ("FRHP", 128), ("FRHP", 132), ("FRHP", 140), ("BTHD", 6),
-    ("BTHD", 10), ("BTHD", 12), ("BTHD", 16), ("BTHD", 24), ("FADB", 6), ("FAHD", 7), ("FAHD", 8),
-    ("EAHD", 6), ("EAHD", 7), ("EAHD", 8), ("EAHD", 9), ("EAHD", 10), ("EAHD", 11), ("EAIB", 14),
+    ("BTHD", 10), ("BTHD", 12), ("BTHD", 16), ("BTHD", 24),
 ])  # fmt: skip
 def test_extreme_fields(signature, at, size):
     """Any end within the limits is right, except for another error than a FileError."""
@@ -108,9 +107,8 @@ def test_extreme_fields(signature, at, size):
             file.create_group(f"g/group {k}")
         for k in range(40):
             file["g"].attrs[f"a{k}"] = np.zeros(k)
-        file.create_dataset("x", data=np.ones((9, 9)), chunks=(2, 2), maxshape=(20, 20))
-
-        file.create_dataset("y", data=np.ones((99, 9)), chunks=(2, 2), maxshape=(None, 20))
+        if is_old:
+            file.create_dataset("x", data=np.ones((9, 9)), chunks=(2, 2), maxshape=(20, None))
 
     is_old = signature in ("HEAP", "TREE", "SNOD")
     data = bytearray(written(fill, libver="earliest" if is_old else "latest"))

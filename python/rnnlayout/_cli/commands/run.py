@@ -88,7 +88,7 @@ def run(options: argparse.Namespace) -> int:
 
     import numpy as np
 
-    from rnnlayout._files.formats.npy import read_npy, write_npy
+    from rnnlayout._files.formats.npz import read_npy, write_npy
     from rnnlayout._files.tensor_sets.file_limits import InputFile, require_regular_file
     from rnnlayout._files.tensor_sets.output_file import (
         check_free,

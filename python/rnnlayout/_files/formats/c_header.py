@@ -18,7 +18,6 @@ from rnnlayout._files.tensor_sets.output_file import Output
 from rnnlayout._model.checked_rnn import checked_rnn_of
 from rnnlayout._model.config import describe_config, how_to_leave_out, unwritten_settings
 from rnnlayout._model.describe import regions
-from rnnlayout._model.spec import Spec
 from rnnlayout._native import LayoutError
 from rnnlayout._weights.weights import Weights
 
@@ -97,7 +96,12 @@ static inline const {element} *{name}_find(int pseudo_layer, int lin_layer_id, i
 
 
 def _write_c_header(out: Output, entries: Mapping[str, Weights]) -> None:
-    defined = Counter(word for entry, one in entries.items() for word in _defined_names(entry, one))
+    defined: Counter[str] = Counter()  # the macros, the variables and the function of each RNN
+    for entry, one in entries.items():
+        name = c_identifier(entry)
+        words = re.findall(r"{(?:name|NAME)}\w*", _RNN + _END)
+        own = {word.format(name=name, NAME=name.upper()) for word in words}
+        defined.update(own | _settings_macros(entry, one).keys())
     word, count = max(defined.items(), key=lambda item: item[1])
     if count > 1:
         raise LayoutError(
@@ -120,18 +124,19 @@ def c_identifier(text: str) -> str:
     return f"rnn_{name}" if not name[:1].isalpha() else name
 
 
-def _defined_names(entry: str, weights: Weights) -> set[str]:
-    """Return all names that an RNN defines in C: its macros, its variables and its function."""
-    name = c_identifier(entry)
-    words = re.findall(r"{(?:name|NAME)}\w*", _RNN + _END)
-    own = {word.format(name=name, NAME=name.upper()) for word in words}
-    return own | _settings_macros(entry, weights).keys()
-
-
 def _rnn(entry: str, weights: Weights) -> Iterator[str]:
     name = c_identifier(entry)
     flat, spec = checked_rnn_of(weights).arrays[0], weights.spec
     bits, element = _TYPES[flat.itemsize]
+    used = describe_config(weights.config) if weights.config else ""
+    used = used.encode("unicode_escape").decode()
+    rows = []
+    for row in regions(spec):
+        gate = f"'{row['gate']}'" if row["gate"] else "0"
+        rows.append(
+            f'    {{{row["pseudo_layer"]}, {row["lin_layer_id"]}, "{row["role"]}", {gate},'
+            f" {row['offset']}, {row['rows']}, {row['cols']}}},"
+        )
     words = {
         "name": name,
         "NAME": name.upper(),
@@ -141,9 +146,9 @@ def _rnn(entry: str, weights: Weights) -> Iterator[str]:
         **spec.to_dict(),
         "num_directions": spec.num_directions,
         "num_params": flat.size,
-        "rows": "\n".join(_region_rows(spec)),
-        "num_regions": len(regions(spec)),
-        "used": _settings_comment(weights),
+        "rows": "\n".join(rows),
+        "num_regions": len(rows),
+        "used": f"; used with {used.replace('*/', '* /').replace('/*', '/ *')}" if used else "",
         "settings": "".join(
             f"#define {k} {v}\n" for k, v in _settings_macros(entry, weights).items()
         ),
@@ -156,14 +161,6 @@ def _rnn(entry: str, weights: Weights) -> Iterator[str]:
         for k in range(0, len(numbers), _A_LINE):
             yield ",".join(numbers[k : k + _A_LINE]) + ",\n"
     yield _END.format(**words)
-
-
-def _settings_comment(weights: Weights) -> str:
-    """Return the settings that change outputs, for a comment; "" if there are none."""
-    if not weights.config:
-        return ""
-    used = describe_config(weights.config).encode("unicode_escape").decode()
-    return f"; used with {used.replace('*/', '* /').replace('/*', '/ *')}"
 
 
 def _settings_macros(entry: str, weights: Weights) -> dict[str, str]:
@@ -196,12 +193,3 @@ def _c_constant(value: Any) -> str:
         return f"{{{', '.join(number.strip('{}') for number in numbers)}}}" if all(numbers) else ""
     is_number = isinstance(value, (bool, int, float)) and math.isfinite(value)
     return repr(value * 1) if is_number else ""
-
-
-def _region_rows(spec: Spec) -> Iterator[str]:
-    for row in regions(spec):
-        gate = f"'{row['gate']}'" if row["gate"] else "0"
-        yield (
-            f'    {{{row["pseudo_layer"]}, {row["lin_layer_id"]}, "{row["role"]}", {gate},'
-            f" {row['offset']}, {row['rows']}, {row['cols']}}},"
-        )

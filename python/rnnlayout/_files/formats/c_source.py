@@ -164,11 +164,9 @@ _INIT_C = """\
 
 @dataclass(frozen=True)
 class _Cell:
-    """How a layer is computed.
-
-    sums: the order of the sums, each a gate and its biases. The gates of the input begin with the
-    first, those of the state at h_at. own: the gates of the state that have a product of their own.
-    """
+    """How a layer is computed. sums: the order of the sums, each a gate and its biases. The gates
+    of the input begin with the first, those of the state at h_at. own: the gates of the state that
+    have a product of their own."""
 
     about: str
     sums: tuple[tuple[str, tuple[str, ...]], ...]
@@ -238,8 +236,13 @@ def _program(spec: Spec, real: str, clip: float | None, numbers: np.ndarray) -> 
     rows = []
     for layer in range(spec.num_layers):
         arrays = dict(_arrays(spec, layer, numbers))
-        for name, array in arrays.items():
-            yield from _constants(f"rnn_{name}{layer}", array, real)
+        for name, array in arrays.items():  # a paragraph of lines for each row
+            yield f"static const {real} rnn_{name}{layer}[{array.size}] = {{\n"
+            for row in array.tolist():
+                literals = [_constant(number, real) for number in row]
+                for k in range(0, len(row), _A_LINE):
+                    yield "    " + ", ".join(literals[k : k + _A_LINE]) + ",\n"
+            yield "};\n\n"
         inputs = arrays["w"].shape[0] if "w" in arrays else spec.input_size
         members = ["w", "r", "start", *_more_arrays(spec)]
         names = [f"rnn_{name}{layer}" if name in arrays else "0" for name in members]
@@ -263,7 +266,6 @@ def _more_arrays(spec: Spec) -> list[str]:
 
 
 def _layer(spec: Spec, real: str, clip: float | None) -> str:
-    """Return the function that computes a layer."""
     cell, projects = _cell_of(spec), bool(spec.proj_size)
 
     def with_peephole(k: int, sums: str) -> str:
@@ -325,16 +327,6 @@ def _arrays(spec: Spec, layer: int, numbers: np.ndarray) -> Iterator[tuple[str, 
         yield "peepholes", matrix("peephole", CELLS[spec.cell].peepholes)
     if spec.proj_size:
         yield "project", places["P", ""].T
-
-
-def _constants(name: str, array: np.ndarray, real: str) -> Iterator[str]:
-    """Yield the definition of an array, a paragraph of lines for each of its rows."""
-    yield f"static const {real} {name}[{array.size}] = {{\n"
-    for row in array.tolist():
-        numbers = [_constant(number, real) for number in row]
-        for k in range(0, len(numbers), _A_LINE):
-            yield "    " + ", ".join(numbers[k : k + _A_LINE]) + ",\n"
-    yield "};\n\n"
 
 
 def _constant(number: float, real: str) -> str:

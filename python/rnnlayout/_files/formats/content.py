@@ -10,11 +10,7 @@ from itertools import islice
 from pathlib import Path
 from typing import IO, Any
 
-from rnnlayout._files.tensor_sets.file_limits import (
-    InputFile,
-    open_zip,
-    require_regular_file,
-)
+from rnnlayout._files.tensor_sets.file_limits import InputFile, open_zip, require_regular_file
 from rnnlayout._model.errors import FileError
 
 # What files begin with; the index of a TensorFlow checkpoint ends with it.
@@ -41,10 +37,9 @@ _MEMBERS = (
 _ONNX = {1: 0, 2: 2, 3: 2, 4: 2, 5: 0, 6: 2, 7: 2, 8: 2, 14: 2, 20: 2, 25: 2, 26: 2}
 _GRAPH = 7
 _MSGPACK = re.compile(rb"[\x81-\x8f](?:[\xa1-\xbf]|\xd9.)[ -~]", re.DOTALL)  # a map, its first key
-_LFS = b"version https://git-lfs.github.com/spec/"
 _PAGE = re.compile(rb"\s*(<!doctype html|<html|<\?xml)", re.IGNORECASE)
-_PACKED = {b"\x1f\x8b": ("gzip", "gunzip -k"), b"\x28\xb5\x2f\xfd": ("zstd", "zstd -dk"),
-           b"BZh": ("bzip2", "bunzip2 -k"), b"\xfd7zXZ\0": ("xz", "unxz -k")}  # fmt: skip
+_PACKED = ((b"\x1f\x8b", "gzip", "gunzip -k"), (b"\x28\xb5\x2f\xfd", "zstd", "zstd -dk"),
+           (b"BZh", "bzip2", "bunzip2 -k"), (b"\xfd7zXZ\0", "xz", "unxz -k"))  # fmt: skip
 _SHARDS = (
     "its tensors are in the files that it names: read those one by one; for an RNN with tensors in"
     " two of them, pass rl.Weights() one dict of both files' tensors"
@@ -75,7 +70,6 @@ _JSON = (
 )
 _CORE_ML = "pass the file of the model that it was converted from"
 _ORT = "pass the .onnx file that it was made from"
-_POINTER = "run `git lfs pull` in the repository, or download the file itself"
 _DOWNLOAD = (
     "open it in a browser to see why (a login, a wrong address), and download the file again"
 )
@@ -92,21 +86,33 @@ _MOST_FIELDS = 10_000
 @dataclass(frozen=True)
 class Content:
     """What a file is, for a message. suffix: the suffix of the format that reads it, "" if none
-    does. repair: if none does, what to do instead; "" if that is not known.
-    """
+    does. repair: if none does, what to do instead; "" if that is not known."""
 
     what: str
     suffix: str
     repair: str = ""
 
 
+# What the first bytes alone say.
+_MAGIC = {
+    HDF5: Content("an HDF5 file", ".h5"),
+    NPY: Content("a NumPy array", ".npy"),
+    MXNET: Content("a file of MXNet", ".params"),
+    b"version https://git-lfs.github.com/spec/": Content(
+        "a pointer of Git LFS, not the file",
+        "",
+        "run `git lfs pull` in the repository, or download the file itself",
+    ),
+} | {
+    magic: Content(f"compressed with {name}", "", f"decompress it ({command}) and pass the result")
+    for magic, name, command in _PACKED
+}
+
+
 def content_of(path: Path) -> Content | None:
     """Return what a file is, None if it is nothing that is known."""
-    return _content_by_bytes(path) or _content_by_name(path)
-
-
-def _content_by_name(path: Path) -> Content | None:
-    """Return what a file is that has no first bytes of its own."""
+    if found := _content_by_bytes(path):
+        return found
     if path.name.lower().endswith(".onnx.data"):
         return Content("the weights of an ONNX model", "", f"pass {path.name[:-5]} beside it")
     if match := _DATA.fullmatch(path.name):
@@ -122,13 +128,19 @@ def _content_by_bytes(path: Path) -> Content | None:
     with open(path, "rb") as file:
         head = file.read(_HEAD)
         if head.startswith(ZIP):
-            return _content_of_zip(path)
-        if head.startswith(HDF5):
-            return Content("an HDF5 file", ".h5")
-        if head.startswith(NPY):
-            return Content("a NumPy array", ".npy")
-        if head.startswith(MXNET):
-            return Content("a file of MXNet", ".params")
+            try:
+                with open_zip(InputFile(path)) as archive:
+                    names = archive.namelist()
+            except FileError:
+                return Content("a damaged zip archive", "")
+            for pattern, suffix in _MEMBERS:
+                if name := next(filter(pattern.fullmatch, names), None):
+                    return Content(f"a zip archive with {name}", suffix)
+            listed = ", ".join(names[:_LISTED]) or "no members"
+            return Content(f"a zip archive with {listed}", "")
+        for magic, content in _MAGIC.items():
+            if head.startswith(magic):
+                return content
         if TORCH.match(head):
             return Content("a PyTorch file", ".pt")
         if tar := content_of_tar(head):
@@ -137,21 +149,15 @@ def _content_by_bytes(path: Path) -> Content | None:
             return Content("a pickle", ".pkl")
         if head[8:9] == b"{" and int.from_bytes(head[:8], "little") <= size - 8:
             return Content("a safetensors file", ".safetensors")
-        for begins, *content in _JSON:
+        for begins, *told in _JSON:
             if re.match(rb"\s*\{\s*" + begins.encode(), head, re.DOTALL):
-                return Content(*content)
+                return Content(*told)
         if head[4:8] == b"TFL3":
             return Content("a TFLite model", ".tflite")
         if head[4:8] == b"ORTM":
             return Content("a model in onnxruntime's .ort format", "", _ORT)
-        if head.startswith(_LFS):
-            return Content("a pointer of Git LFS, not the file", "", _POINTER)
         if _PAGE.match(head):
             return Content("a web page, not a file of weights", "", _DOWNLOAD)
-        for magic, (name, command) in _PACKED.items():
-            if head.startswith(magic):
-                unpack = f"decompress it ({command}) and pass the result"
-                return Content(f"compressed with {name}", "", unpack)
         if _MSGPACK.match(head):
             return Content("a msgpack file", ".msgpack")
         file.seek(max(0, size - len(TENSORFLOW)))
@@ -181,10 +187,8 @@ _ORBAX = {"orbax.checkpoint", "pytree.orbax-checkpoint", "checkpoint_metadata", 
 
 def require_file(path: Any, suffixes: Sequence[str]) -> Path:
     """Return the file that load() reads: `path`, or saved_model.pb in the folder of a SavedModel.
-
-    suffixes: those that files of a folder may have to be read, the best ones first.
-    Raises FileNotFoundError if it does not exist, FileError if it is something else.
-    """
+    suffixes: those that files of a folder may have to be read, the best ones first. Raises
+    FileNotFoundError if it does not exist, FileError if it is something else."""
     is_path = isinstance(path, (str, os.PathLike))
     if is_path and _URL.match(os.fspath(path)) and not os.path.lexists(path):
         raise FileError(f"{path} is an address: download it, and pass the downloaded file")
@@ -193,43 +197,25 @@ def require_file(path: Any, suffixes: Sequence[str]) -> Path:
         for own in (folder, folder.parent) if folder.name == "variables" else (folder,):
             if (own / "saved_model.pb").is_file():
                 return own / "saved_model.pb"
-        if what := _what_is_in(folder, suffixes):
-            raise FileError(f"{path} is a folder, {what}")
+        what = f"{path} is a folder, "
+        try:
+            with os.scandir(folder) as entries:
+                names = sorted(entry.name for entry in islice(entries, _MOST_FILES))
+        except OSError as error:
+            raise FileError(f"{what}which cannot be read: {error.strerror}") from None
+        known = [name for suffix in suffixes for name in names if name.lower().endswith(suffix)]
+        if known:
+            more = f", or one of its {len(known) - 1} others" if len(known) > 1 else ""
+            raise FileError(f"{what}need a file: pass {folder / known[0]}{more}")
+        if not _ORBAX.isdisjoint(names):
+            raise FileError(
+                f"{what}a checkpoint of Orbax, which is not read: load it with the program that"
+                " wrote it, and save the model as .keras, or the parameters with"
+                " flax.serialization.to_bytes() as .msgpack"
+            )
+        if "Manifest.json" in names:
+            raise FileError(f"{what}an .mlpackage of Core ML, which is not read: {_CORE_ML}")
     return require_regular_file(path)
-
-
-def _what_is_in(folder: Path, suffixes: Sequence[str]) -> str:
-    """Return what a folder is and what to do, "" if that is not known."""
-    try:
-        with os.scandir(folder) as entries:
-            names = sorted(entry.name for entry in islice(entries, _MOST_FILES))
-    except OSError as error:
-        return f"which cannot be read: {error.strerror}"
-    known = [name for suffix in suffixes for name in names if name.lower().endswith(suffix)]
-    if known:
-        more = f", or one of its {len(known) - 1} others" if len(known) > 1 else ""
-        return f"need a file: pass {folder / known[0]}{more}"
-    if not _ORBAX.isdisjoint(names):
-        return (
-            "a checkpoint of Orbax, which is not read: load it with the program that wrote it, and"
-            " save the model as .keras, or the parameters with flax.serialization.to_bytes() as"
-            " .msgpack"
-        )
-    if "Manifest.json" in names:
-        return "an .mlpackage of Core ML, which is not read: " + _CORE_ML
-    return ""
-
-
-def _content_of_zip(path: Path) -> Content:
-    try:
-        with open_zip(InputFile(path)) as archive:
-            names = archive.namelist()
-    except FileError:
-        return Content("a damaged zip archive", "")
-    for pattern, suffix in _MEMBERS:
-        if name := next(filter(pattern.fullmatch, names), None):
-            return Content(f"a zip archive with {name}", suffix)
-    return Content(f"a zip archive with {', '.join(names[:_LISTED]) or 'no members'}", "")
 
 
 def _is_onnx(file: IO[bytes], size: int) -> bool:

@@ -7,13 +7,13 @@ only one RNN can be recognized: a cell, or a list of cells.
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
 
 from rnnlayout._files.tensor_sets.file_limits import InputFile
-from rnnlayout._files.tensor_sets.found import Found
-from rnnlayout._files.tensor_sets.rnn_names import entry_name
+from rnnlayout._files.tensor_sets.found import Found, entry_name
 from rnnlayout._files.tensor_sets.tensor_set import Hints
 from rnnlayout._model.asks import Ask
 from rnnlayout._model.dtypes import Bits
@@ -24,7 +24,7 @@ from rnnlayout._native import LayoutError
 from rnnlayout._sources.read_source import read_source
 from rnnlayout._weights.weights import weights_of
 
-from .npy import check_npy_size, npy_array_at, read_npy_header
+from .npz import read_npy_header
 from .registry import ModelFormat
 
 _LAYOUT = Layout("equinox")
@@ -37,7 +37,22 @@ def _read_eqx(file: InputFile, hints: Hints) -> Found:
     if hints.asked.layout not in (None, _LAYOUT):
         why = f"{file} is in layout equinox, not {hints.asked.layout}: omit "
         raise LayoutError(why + Ask("layout", None))
-    arrays = _read_arrays(file)
+    arrays: list[np.ndarray] = []
+    size = file.path.stat().st_size
+    with open(file, "rb") as opened:
+        if opened.read(1) == b"{":
+            opened.readline(_MOST_LINE)
+        else:
+            opened.seek(0)
+        while (at := opened.tell()) < size or not arrays:
+            file.budget.charge("steps", _ARRAY_STEPS)
+            what = f"{file}: array {len(arrays)}"
+            header = read_npy_header(opened, size - at, what)
+            if header.dtype.kind not in "biufc" and header.dtype != _BFLOAT16:
+                raise FileError(f"{what} is {header.dtype}, need numbers")
+            opened.seek(at + header.nbytes)
+            data = opened.read(header.dtype.itemsize * math.prod(header.shape))
+            arrays.append(header.array(data, 0))
     try:
         bits = [Bits(a.view("u2"), "bfloat16") if a.dtype == _BFLOAT16 else a for a in arrays]
         found = read_source(bits, replace(hints.asked, layout=_LAYOUT))
@@ -51,27 +66,6 @@ def _read_eqx(file: InputFile, hints: Hints) -> Found:
         ) from None
     weights = weights_of(found)
     return Found({entry_name("", weights.spec): weights})
-
-
-def _read_arrays(file: InputFile) -> list[np.ndarray]:
-    found: list[np.ndarray] = []
-    size = file.path.stat().st_size
-    with open(file, "rb") as opened:
-        if opened.read(1) == b"{":
-            opened.readline(_MOST_LINE)
-        else:
-            opened.seek(0)
-        while (at := opened.tell()) < size or not found:
-            file.budget.charge("steps", _ARRAY_STEPS)
-            what = f"{file}: array {len(found)}"
-            shape, fortran, dtype, start = read_npy_header(opened, what)
-            if dtype.kind not in "biufc" and dtype != _BFLOAT16:
-                raise FileError(f"{what} is {dtype}, need numbers")
-            check_npy_size(shape, dtype, size - at - start, what)
-            opened.seek(at + start)
-            data = opened.read(dtype.itemsize * int(np.prod(shape, dtype=np.int64)))
-            found.append(npy_array_at(data, 0, shape, fortran, dtype))
-    return found
 
 
 FORMAT = ModelFormat(".eqx", (_LAYOUT.name,), _read_eqx, None, begins=".npy")

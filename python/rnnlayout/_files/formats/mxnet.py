@@ -39,8 +39,9 @@ def _read_params(file: InputFile) -> TensorSet:
     if data[: len(MXNET)] != MXNET:
         raise FileError(f"{file} is not a file of arrays that MXNet wrote")
     reader = _ParamsReader(data, file)
-    tensors = [reader.tensor(k) for k in range(reader.count())]
-    names = [reader.name() for _ in range(reader.count())] or [str(k) for k in range(len(tensors))]
+    tensors = [reader.tensor(k) for k in range(*reader.numbers("Q"))]
+    names = [reader.name() for _ in range(*reader.numbers("Q"))]
+    names = names or [str(k) for k in range(len(tensors))]
     if len(names) != len(tensors):
         raise FileError(f"{file} has {len(tensors)} arrays and {len(names)} names")
     if reader.at != len(data):
@@ -67,15 +68,18 @@ class _ParamsReader:
     def numbers(self, form: str) -> tuple[int, ...]:
         return struct.unpack(f"<{form}", self.take(struct.calcsize(f"<{form}")))
 
-    def count(self) -> int:
-        (count,) = self.numbers("Q")
-        return count
-
     def name(self) -> str:
+        """Return the name of a parameter; of an RNN its layer's, a dot, the layout's tensor."""
         (size,) = self.numbers("Q")
         if size > _LONGEST:
             raise FileError(f"{self.file}: a name of {size} bytes: refused")
-        return _plain_parameter_name(str(self.take(size), "utf-8", "backslashreplace"))
+        name = _KIND.sub("", str(self.take(size), "utf-8", "backslashreplace"), count=1)
+        if match := _UNFUSED.fullmatch(name):
+            prefix, layer, side, tensor = match.groups()
+            return f"{prefix}." * bool(prefix) + f"{side or 'l'}{layer}_{tensor}"
+        if match := _LAYER.fullmatch(name):
+            return ".".join(filter(None, match.groups()))
+        return name
 
     def tensor(self, k: int) -> FileTensor | None:
         """Return an array, None of an empty one."""
@@ -97,17 +101,6 @@ class _ParamsReader:
         dtype, count = _DTYPES[kind], math.prod(sizes_of(shape, what))
         bits = self.take(count * storage_dtype(dtype).itemsize)
         return stored_tensor(dtype, shape, bits, what)
-
-
-def _plain_parameter_name(name: str) -> str:
-    """Return the name of a parameter; of an RNN its layer's, a dot, the tensor of the layout."""
-    name = _KIND.sub("", name, count=1)
-    if match := _UNFUSED.fullmatch(name):
-        prefix, layer, side, tensor = match.groups()
-        return f"{prefix}." * bool(prefix) + f"{side or 'l'}{layer}_{tensor}"
-    if match := _LAYER.fullmatch(name):
-        return ".".join(filter(None, match.groups()))
-    return name
 
 
 FORMAT = TensorFormat(".params", _read_params, None)

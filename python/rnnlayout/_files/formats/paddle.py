@@ -11,15 +11,12 @@ from dataclasses import replace
 from typing import Any
 
 from rnnlayout._files.tensor_sets.file_limits import InputFile
-from rnnlayout._files.tensor_sets.nested import walk_leaves
-from rnnlayout._files.tensor_sets.tensor_set import FileTensor, TensorSet
+from rnnlayout._files.tensor_sets.tensor_set import FileTensor, TensorSet, walk_leaves
 from rnnlayout._model.errors import FileError
 from rnnlayout._sources.mismatch import list_names
 
-from .pickles import machine, numpy_arrays
-from .pickles.contents import tensors_of_pickle
-from .pickles.machine import Makers, UnreadObject
-from .pickles.numpy_arrays import PickledArray
+from .pickles.contents import MAKERS, PickledArray, tensors_of_pickle
+from .pickles.machine import Makers, UnreadObject, load_pickle
 from .registry import TensorFormat
 
 _NAMES = "StructuredToParameterName@@"
@@ -44,11 +41,7 @@ def _make_tuple(pair: Any = ()) -> UnreadObject:
     return UnreadObject("builtins.tuple")
 
 
-_MAKERS: Makers = {
-    **machine.CONTAINERS,
-    **numpy_arrays.MAKERS,
-    **dict.fromkeys(("builtins.tuple", "__builtin__.tuple"), _make_tuple),
-}
+_MAKERS: Makers = {**MAKERS, **dict.fromkeys(("builtins.tuple", "__builtin__.tuple"), _make_tuple)}
 
 
 def _read_pdparams(file: InputFile) -> TensorSet:
@@ -58,7 +51,7 @@ def _read_pdparams(file: InputFile) -> TensorSet:
             f"{file} is not a pickle of protocol 2 or later, as paddle.save() writes it: save"
             " the state_dict again, without use_binary_format"
         )
-    found, end = machine.load_pickle(data, 0, _MAKERS, _refuse, file, encoding="latin-1")
+    found, end = load_pickle(data, 0, _MAKERS, _refuse, file, encoding="latin-1")
     if end != len(data):
         raise FileError(f"{file}: {len(data) - end} bytes after its pickle")
     parameters: dict[str, tuple[str, str]] = {}  # the dict that a tensor is in, its parameter
@@ -71,7 +64,18 @@ def _read_pdparams(file: InputFile) -> TensorSet:
         elif isinstance(value, NamedParameter):
             parameters[name] = name.removesuffix(str(key)), value.parameter
     leaves = ((name, value) for name, _, _, value in walk_leaves(file, found))
-    return _without_doubles(tensors_of_pickle(file, leaves, _tensor_of_parameter), parameters)
+    tensor_set = tensors_of_pickle(file, leaves, _tensor_of_parameter)
+    first: dict[tuple[str, str], str] = {}
+    doubles = set()  # another tensor under a second name in the same dict
+    for name in tensor_set.tensors:
+        if name in parameters:
+            other = first.setdefault(parameters[name], name)
+            if other != name and tensor_set.tensors[other].same_as(tensor_set.tensors[name]):
+                doubles.add(name)
+    kept = {name: one for name, one in tensor_set.tensors.items() if name not in doubles}
+    values = [name for name in tensor_set.values if _NAMES not in name]
+    notes = [f"{list_names(sorted(doubles), 2)}: the same tensors as others"] if doubles else []
+    return replace(tensor_set, tensors=kept, values=values, notes=[*tensor_set.notes, *notes])
 
 
 def _refuse(_: Any) -> Any:
@@ -85,21 +89,6 @@ def _tensor_of_parameter(value: Any) -> FileTensor | None:
         return None
     # Paddle's bfloat16 is uint16 in NumPy, and it has no other uint16 (base/data_feeder.py)
     return FileTensor.of(value.array, {"uint16": "bfloat16"}.get(value.dtype, value.dtype))
-
-
-def _without_doubles(tensor_set: TensorSet, parameters: dict[str, tuple[str, str]]) -> TensorSet:
-    """Leave out tensors that are another one under a second name in the same dict."""
-    first: dict[tuple[str, str], str] = {}
-    doubles = set()
-    for name in tensor_set.tensors:
-        if name in parameters:
-            other = first.setdefault(parameters[name], name)
-            if other != name and tensor_set.tensors[other].same_as(tensor_set.tensors[name]):
-                doubles.add(name)
-    kept = {name: one for name, one in tensor_set.tensors.items() if name not in doubles}
-    values = [name for name in tensor_set.values if _NAMES not in name]
-    notes = [f"{list_names(sorted(doubles), 2)}: the same tensors as others"] if doubles else []
-    return replace(tensor_set, tensors=kept, values=values, notes=[*tensor_set.notes, *notes])
 
 
 FORMAT = TensorFormat(".pdparams", _read_pdparams, None, begins=".pkl")

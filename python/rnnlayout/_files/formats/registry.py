@@ -105,20 +105,20 @@ FORMATS = {
     ".pt2": "torch.checkpoint.PT2",
     ".pkl": "torch.checkpoint.PICKLE",
     ".pickle": "torch.checkpoint.PICKLE",
-    ".msgpack": "flax.serialization.FORMAT",
+    ".msgpack": "flax.FORMAT",
     ".eqx": "eqx.FORMAT",
     ".pdparams": "paddle.FORMAT",
     ".params": "mxnet.FORMAT",
     ".index": "tensorflow.checkpoint.FORMAT",
     ".pb": "tensorflow.saved_model.FORMAT",
-    ".tflite": "tflite.model.FORMAT",
+    ".tflite": "tflite.FORMAT",
     ".h5": "keras.formats.H5",
     ".hdf5": "keras.formats.H5",
     ".weights.h5": "keras.formats.WEIGHTS_H5",
     ".keras": "keras.formats.ARCHIVE",
     ".onnx": "onnx.model.FORMAT",
-    ".json": "audio.rtneural.FORMAT",
-    ".nam": "audio.nam.FORMAT",
+    ".json": "audio.RTNEURAL",
+    ".nam": "audio.NAM",
 }
 
 
@@ -129,12 +129,10 @@ def _import_format(suffix: str) -> Format:
 
 
 def readable_suffixes() -> list[str]:
-    """Return the suffixes of files that are read."""
     return [suffix for suffix in sorted(FORMATS) if _import_format(suffix).read]
 
 
 def writable_suffixes() -> list[str]:
-    """Return the suffixes of files that are written."""
     return [suffix for suffix in sorted(FORMATS) if _import_format(suffix).write]
 
 
@@ -152,10 +150,7 @@ def _suffix_of(path: Any) -> str:
 
 def format_to_write(path: Any, *, copies: bool = False) -> Format:
     """Return the format of a new file. Raises FileError if no format that is written has its
-    suffix.
-
-    copies: is the file a copy of another one, with new weights?
-    """
+    suffix. copies: is the file a copy of another one, with new weights?"""
     suffix = _suffix_of(path)
     format = _import_format(suffix) if suffix else None
     if format and (format.write or (copies and format.replace)):
@@ -193,11 +188,9 @@ def file_to_read(path: Any) -> Path:
 
 
 def format_to_read(path: Path, name: str | None = None, *, asks: bool = True) -> Format:
-    """Return the format of a file: of this name, else by its suffix, else by its content.
-
-    name: a suffix without its first dot. asks: whether an error may suggest format=, because the
-    caller takes it for this file. Raises FileError if none of them is of a known format.
-    """
+    """Return the format of a file: of this name, else by its suffix, else by its content. name: a
+    suffix without its first dot. asks: whether an error may suggest format=, because the caller
+    takes it for this file. Raises FileError if none of them is of a known format."""
     if name is not None:
         return format_named(name)
     suffix = _suffix_of(path)
@@ -232,10 +225,8 @@ def format_named(name: str) -> Format:
 @contextmanager
 def explain_wrong_suffix(path: Path, format: Format, *, asks: bool = True) -> Iterator[None]:
     """If reading a file raises an error, and the file has another format than its suffix says,
-    raise a FileError that says so.
-
-    asks: whether the error may suggest format=, because the caller takes it for this file.
-    """
+    raise a FileError that says so. asks: whether the error may suggest format=, because the caller
+    takes it for this file."""
     try:
         yield
     except ValueError as error:

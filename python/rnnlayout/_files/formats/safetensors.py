@@ -21,7 +21,6 @@ from rnnlayout._files.tensor_sets.file_limits import (
     parse_json_object,
 )
 from rnnlayout._files.tensor_sets.tensor_set import (
-    FileTensor,
     Progress,
     ProgressCount,
     TensorSet,
@@ -64,14 +63,34 @@ def _read_safetensors(file: InputFile) -> TensorSet:
     metadata = object_of_texts({} if told is None else told, f"{file}: __metadata__")
     check_texts(header, f"{file}: a name")
     data = memoryview(whole)[8 + nbytes :]
-    ranges: dict[str, tuple[int, int]] = {}
+    ranges: dict[str, list[int]] = {}
     found = TensorSet({}, metadata, forget=opened.forget, copy=opened.copy)
     for name, entry in header.items():
         what = f"{file}: tensor {name!r}"
-        begin, end = ranges[name] = _tensor_range(entry, len(data), what)
-        dtype = _NUMPY.get(entry["dtype"], entry["dtype"])
+        if not isinstance(entry, dict) or entry.keys() != {"dtype", "shape", "data_offsets"}:
+            raise FileError(f"{what} needs exactly dtype, shape and data_offsets")
+        dtype, offsets = entry["dtype"], entry["data_offsets"]
+        is_name = isinstance(dtype, str) and dtype.isascii() and dtype == dtype.upper()
+        if not is_name or not 0 < len(dtype) <= 32:
+            raise FileError(f"{what}: its dtype is not a name")
+        if not isinstance(offsets, list) or [type(n) for n in offsets] != [int, int]:
+            raise FileError(f"{what}: its data_offsets are not two sizes")
+        begin, end = ranges[name] = offsets
+        if not 0 <= begin <= end <= len(data):
+            raise FileError(
+                f"{what} is at bytes {begin} to {end} of {len(data)}: cut short or damaged"
+            )
+        dtype = str(_NUMPY.get(dtype, dtype))
         found.add(name, stored_tensor(dtype, entry["shape"], data[begin:end], what), file)
-    _check_gapless(file, ranges, len(data))
+    at = 0
+    for name, (begin, end) in sorted(ranges.items(), key=lambda item: item[1]):
+        if begin != at:
+            unused = f"has {begin - at} unused bytes before it"
+            how = "overlaps another one" if begin < at else unused
+            raise FileError(f"{file}: tensor {name!r} {how}")
+        at = end
+    if at != len(data):
+        raise FileError(f"{file}: {len(data) - at} bytes after the last tensor")
     return found
 
 
@@ -111,43 +130,23 @@ def _address(memory: Any) -> int:
     return start
 
 
-def _tensor_range(entry: Any, nbytes: int, what: str) -> tuple[int, int]:
-    """Return where the bytes of a tensor are, after checking all of its entry but the shape."""
-    if not isinstance(entry, dict) or entry.keys() != {"dtype", "shape", "data_offsets"}:
-        raise FileError(f"{what} needs exactly dtype, shape and data_offsets")
-    dtype, offsets = entry["dtype"], entry["data_offsets"]
-    is_name = isinstance(dtype, str) and dtype.isascii() and dtype == dtype.upper()
-    if not is_name or not 0 < len(dtype) <= 32:
-        raise FileError(f"{what}: its dtype is not a name")
-    if not isinstance(offsets, list) or [type(n) for n in offsets] != [int, int]:
-        raise FileError(f"{what}: its data_offsets are not two sizes")
-    begin, end = offsets
-    if not 0 <= begin <= end <= nbytes:
-        raise FileError(f"{what} is at bytes {begin} to {end} of {nbytes}: cut short or damaged")
-    return begin, end
-
-
-def _check_gapless(file: InputFile, ranges: dict[str, tuple[int, int]], nbytes: int) -> None:
-    at = 0
-    for name, (begin, end) in sorted(ranges.items(), key=lambda item: item[1]):
-        if begin != at:
-            unused = f"has {begin - at} unused bytes before it"
-            how = "overlaps another one" if begin < at else unused
-            raise FileError(f"{file}: tensor {name!r} {how}")
-        at = end
-    if at != nbytes:
-        raise FileError(f"{file}: {nbytes - at} bytes after the last tensor")
-
-
 def write_tensors(out: Output, tensor_set: TensorSet, progress: Progress | None = None) -> None:
     """Write the tensors by name in their order, their bytes by element size for alignment."""
     from rnnlayout._files.tensor_sets.output_file import open_untruncated
 
     count = ProgressCount(progress, tensor_set.nbytes)
-    order = sorted(tensor_set.tensors.items(), key=lambda item: -_alignment(item[1]))
+    alignment = {dtype: storage_dtype(dtype).itemsize for dtype in _NAMES}
+    order = sorted(tensor_set.tensors.items(), key=lambda item: -alignment.get(item[1].dtype, 1))
     offsets, at = {}, 0
     for name, tensor in order:
-        offsets[name] = [at, at := at + _checked_nbytes(name, tensor)]
+        nbytes = tensor.nbytes
+        if tensor.dtype not in _NAMES:
+            bits = tensor.bits()
+            if bits.dtype != np.uint8 or tensor.dtype != tensor.dtype.upper():
+                why = f"{name}: .safetensors cannot store dtype {tensor.dtype}: write .npz"
+                raise FileError(why)
+            nbytes = bits.nbytes
+        offsets[name] = [at, at := at + nbytes]
     header: dict[str, Any] = {"__metadata__": tensor_set.metadata} if tensor_set.metadata else {}
     for name, tensor in tensor_set.tensors.items():
         dtype = _NAMES.get(tensor.dtype, tensor.dtype)
@@ -169,16 +168,3 @@ def write_tensors(out: Output, tensor_set: TensorSet, progress: Progress | None 
 
 
 FORMAT = TensorFormat(".safetensors", _read_safetensors, write_tensors)
-
-
-def _alignment(tensor: FileTensor) -> int:
-    return storage_dtype(tensor.dtype).itemsize if tensor.dtype in _NAMES else 1
-
-
-def _checked_nbytes(name: str, tensor: FileTensor) -> int:
-    if tensor.dtype in _NAMES:
-        return tensor.nbytes
-    bits = tensor.bits()
-    if bits.dtype != np.uint8 or tensor.dtype != tensor.dtype.upper():
-        raise FileError(f"{name}: .safetensors cannot store dtype {tensor.dtype}: write .npz")
-    return bits.nbytes

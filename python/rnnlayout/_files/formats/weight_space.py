@@ -15,10 +15,9 @@ from dataclasses import replace
 import numpy as np
 
 from rnnlayout._files.tensor_sets.file_limits import InputFile, parse_json_object
-from rnnlayout._files.tensor_sets.found import Found
+from rnnlayout._files.tensor_sets.found import Found, entry_name
 from rnnlayout._files.tensor_sets.output_file import Output, open_untruncated
 from rnnlayout._files.tensor_sets.record import Record, parse_record, rnn_as_json
-from rnnlayout._files.tensor_sets.rnn_names import entry_name
 from rnnlayout._files.tensor_sets.tensor_set import FileTensor, Hints
 from rnnlayout._model.asks import Ask
 from rnnlayout._model.checked_rnn import checked_rnn_of
@@ -32,7 +31,7 @@ from rnnlayout._sources.caller_spec import CallerSpec
 from rnnlayout._sources.read_source import read_source
 from rnnlayout._weights.weights import Weights, weights_of
 
-from .npy import read_npy, write_npy
+from .npz import read_npy, write_npy
 from .registry import ModelFormat
 
 _MORE = ("layout", "nbytes", "regions", "entry", "config", "batch_first")

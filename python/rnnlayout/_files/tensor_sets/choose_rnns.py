@@ -14,9 +14,8 @@ from rnnlayout._sources.caller_spec import CallerSpec
 from rnnlayout._sources.read_source import read_source
 from rnnlayout._weights.weights import Weights, stack, weights_of
 
-from .found import Found, with_rnns
+from .found import Found, plain_name, with_rnns
 from .record import Record
-from .rnn_names import plain_name
 
 RNNNames = Sequence[str]
 
@@ -30,10 +29,9 @@ def choose_rnns(
 ) -> Found:
     """Return a file's RNNs with some joined, and of these only some.
 
-    stacks: lists of names, as for join_rnns(). only: names, also of such stacks; the others are
-    not looked up, so they may be refused, and their names are added to .unused.
-    Raises FileError if no RNN has one of the names.
-    """
+    stacks: lists of names, as for join_rnns(). only: names, also of such stacks; the others are not
+    looked up, so they may be refused, and their names are added to .unused. Raises FileError if no
+    RNN has one of the names."""
     for names in stacks or ():
         found = join_rnns(found, names)
     if only is None:
@@ -57,8 +55,7 @@ def join_rnns(found: Found, names: RNNNames) -> Found:
 
 def check_known_names(names: RNNNames, known: Collection[str], argument: str) -> None:
     """Raise FileError if one of the names is not known. argument: the name of the argument that has
-    these names, for the message.
-    """
+    these names, for the message."""
     is_list = isinstance(names, Collection) and not isinstance(names, (str, bytes))
     if not is_list or not names or not all(isinstance(name, str) for name in names):
         if argument == "stack":
@@ -92,11 +89,9 @@ def stack_and_layer(name: str) -> tuple[str, int]:
 
 
 def stack_layers_as_in(found: Found, other: Found) -> Found:
-    """Return `found` with layers stacked where `other` has them as one RNN.
-
-    Layers are recognised by name: NAME_0, NAME_1 ..., or /NAME/LSTM, /NAME/LSTM_1 ... are the
-    layers of NAME. If there is nothing else on either side, NAME may be any.
-    """
+    """Return `found` with layers stacked where `other` has them as one RNN. Layers are recognised
+    by name: NAME_0, NAME_1 ..., or /NAME/LSTM, /NAME/LSTM_1 ... are the layers of NAME. If there is
+    nothing else on either side, NAME may be any."""
     entries = dict(found)
     for name, layers in _layers_as_in(found, other).items():
         base = stack_and_layer(layers[0])[0]
@@ -110,10 +105,8 @@ def split_layers_as_in(
     found: Found, other: Found, asked: Mapping[str, str] | None = None
 ) -> tuple[Found, dict[str, str]]:
     """Split the RNNs of which `other` has each layer as an RNN: a layer gets the name that it has
-    there. Return the result, and the pairs in `asked` that do not name such an RNN.
-
-    Layers are recognised as in stack_layers_as_in(). asked: as for match_names().
-    """
+    there. Return the result, and the pairs in `asked` that do not name such an RNN. Layers are
+    recognised as in stack_layers_as_in(). asked: as for match_names()."""
     entries, asked = dict[str, Weights](), asked or {}
     layers = _layers_as_in(other, found, asked)
     for name, one in found.items():
@@ -128,9 +121,7 @@ def _layers_as_in(
     found: Found, other: Found, asked: Mapping[str, str] | None = None
 ) -> dict[str, list[str]]:
     """Return the RNNs of `other` whose layers `found` has -> the names of these, bottom first.
-
-    asked: names in `other` -> names of stacks in `found`.
-    """
+    asked: names in `other` -> names of stacks in `found`."""
     layers: dict[str, dict[int, str]] = {}
     for one, weights in found.items():
         base, k = stack_and_layer(one)
@@ -163,10 +154,8 @@ def stack_entries(entries: dict[str, Weights], layers: list[str], name: str) -> 
 
 
 def as_recorded(weights: Weights, record: Record) -> Weights:
-    """Return the weights with the recorded spec, unless the file was changed since.
-
-    It has what models do not: cuDNN's bias mode, and skip_input.
-    """
+    """Return the weights with the recorded spec, unless the file was changed since. It has what
+    models do not: cuDNN's bias mode, and skip_input."""
     own = weights.spec
     if own == record.spec or differing_fields(own, record.spec) or own.dtype != record.spec.dtype:
         return weights
@@ -182,8 +171,7 @@ def match_names(a: Found, b: Found, asked: Mapping[str, str] | None = None) -> d
     asked: the pairs that the caller has passed. The other RNNs are matched by equal names, then by
     names that differ only in how their format writes them (`/enc/LSTM`, which Keras has as
     `_enc_LSTM`; `enc.rnn`, `enc_rnn`, `/enc/rnn/LSTM`). If each side has one RNN, names do not
-    matter. Raises FileError if a name that was given does not exist.
-    """
+    matter. Raises FileError if a name that was given does not exist."""
     pairs = dict(asked or {})
     for side, names, found in (("a", pairs, a), ("b", pairs.values(), b)):
         for name in names:
@@ -195,16 +183,16 @@ def match_names(a: Found, b: Found, asked: Mapping[str, str] | None = None) -> d
                 )
     if not pairs and len(a.names) == len(b.names) == 1:
         return {a.names[0]: b.names[0]}
-    for key in (str, plain_name, _plain_module):
+
+    def plain_module(name: str) -> str:
+        return plain_name(stack_and_layer(name)[0] if _TORCH_NODE.fullmatch(name) else name)
+
+    for key in (str, plain_name, plain_module):
         taken = set(pairs.values())
         left = _unique_keys(key, (x for x in a.readable if x not in pairs))
         free = _unique_keys(key, (y for y in b.readable if y not in taken))
         pairs |= {x: free[same] for same, x in left.items() if same in free}
     return {x: pairs[x] for x in a.readable if x in pairs}
-
-
-def _plain_module(name: str) -> str:
-    return plain_name(stack_and_layer(name)[0] if _TORCH_NODE.fullmatch(name) else name)
 
 
 def _unique_keys(key: Callable[[str], str], names: Iterable[str]) -> dict[str, str]:

@@ -1,5 +1,9 @@
 """Limits on what a file may make us allocate (by its own size) or open (nothing but itself).
 
+Every reader charges what it takes to a budget, whose limits are in one table. Only what can be more
+than the bytes of the file is charged: what a file declares, repeats or compresses. All else grows
+with the file.
+
 JSON in files is UTF-8, with no name twice at any level, and no constants that JSON lacks.
 """
 
@@ -13,19 +17,104 @@ import zlib
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
 from rnnlayout._model.errors import FileError
 
-from .budget import Budget
+
+@dataclass(frozen=True)
+class Limit:
+    """A limit: `free` for every file, and `times` for each of its bytes. what: the unit. cause:
+    what is wrong with a file that exceeds it. why: the reason for the numbers, as docs/security.md
+    shows it."""
+
+    what: str
+    free: int
+    times: float
+    cause: str
+    why: str
+
+
+LIMITS = {
+    "unpacked": Limit(
+        "bytes of unpacked members", 64 << 20, 100, "it is a decompression bomb",
+        "zlib compresses zeros 1032 times; a small archive of zeros is harmless",
+    ),
+    "arrays": Limit(
+        "bytes of arrays", 64 << 20, 100, "it is a decompression bomb, or its arrays overlap",
+        "tensors may share bytes, and a dataset of HDF5 may be deflated or not written at all",
+    ),
+    "names": Limit(
+        "characters of names", 8 << 20, 1, "its names repeat",
+        "the name of a tensor repeats the keys above it, which a file stores once",
+    ),
+    "tensors": Limit(
+        "tensors", 10_000, 1 / 100, "they cannot have names, shapes and numbers of their own",
+        "a name, a dtype, a shape and numbers take 100 bytes or more; reading them takes 10 us",
+    ),
+    "metadata": Limit(
+        "bytes of JSON and programs", 2 << 20, 2, "it is a decompression bomb",
+        "a model of a thousand layers has one megabyte; an empty list in JSON takes 27 times as"
+        " much memory",
+    ),
+    "headers": Limit(
+        "bytes of NumPy headers", 128 << 10, 1, "they are longer than its size explains",
+        "NumPy reads a megabyte per second; a header has 128 bytes, but 64 KB of spaces may be"
+        " deflated to 100",
+    ),
+    "structures": Limit(
+        "bytes of HDF5 structures", 1 << 20, 4, "they overlap or repeat",
+        "a correct file stores each structure once, and a few are read twice; in a .keras archive"
+        " they may be deflated",
+    ),
+    "texts": Limit(
+        "bytes of HDF5 texts", 16 << 20, 1 / 16, "they repeat, or are not stored",
+        "the config of a large model has 2 MB; a text becomes an object, which counts 64 bytes",
+    ),
+    "copied": Limit(
+        "characters and items that a pickle copies", 1 << 20, 2, "it passes one again and again",
+        "to make an OrderedDict of pairs, or an array of a text, copies them once",
+    ),
+    "steps": Limit(
+        "steps", 800_000, 1 / 4, "it is damaged, or made to take long",
+        "a step takes about half a microsecond and makes at most 80 bytes: an instruction of a"
+        " pickle is 1, what it names or calls 12, a value of msgpack 2, an array of .eqx 400, a"
+        " node of ONNX 4, one of a called function 40, one that is computed 80; a small tensor of"
+        " an old .pt is 56, and has 150 bytes",
+    ),
+    "computed": Limit(
+        "bytes of computed weights", 16 << 20, 8, "they are expanded, or repeat",
+        "ONNX: int8 becomes float32 and is transposed",
+    ),
+}  # fmt: skip
+
+
+class Budget:
+    """What may still be taken for a file. name: of the file, in messages. size: its bytes."""
+
+    def __init__(self, name: str, size: int) -> None:
+        self.name, self.size = name, size
+        self._used: dict[str, int] = {}
+
+    def charge(self, kind: str, amount: int) -> None:
+        """Count what is about to be made. Raises FileError if that is too much for the file."""
+        used = self._used[kind] = self._used.get(kind, 0) + amount
+        limit = LIMITS[kind]
+        if used > limit.free and used > (most := limit.free + int(limit.times * self.size)):
+            raise FileError(
+                f"{self.name}: {used:,} {limit.what}, more than {most:,}, the limit for a file of"
+                f" {self.size:,} bytes: {limit.cause}: refused"
+            )
+
+
+# -------------------------------------------------------------------------------------------- files
 
 
 def require_regular_file(path: Any) -> Path:
-    """Return path if it is a regular file that may be read and has a size.
-
-    Raises FileNotFoundError if it does not exist, FileError if it is something else, or no path.
-    """
+    """Return path if it is a regular file that may be read and has a size. Raises FileNotFoundError
+    if it does not exist, FileError if it is something else, or no path."""
     try:
         found = Path(path)
         is_file = found.is_file()
@@ -56,11 +145,9 @@ def require_regular_file(path: Any) -> Path:
 
 
 class InputFile:
-    """A file that is read, and its budget. str() is its path.
-
-    mmap: whether it may be mapped into memory. If another process truncates a mapped file, reading
-    it ends this process; without a map, the whole file is read instead.
-    """
+    """A file that is read, and its budget. str() is its path. mmap: whether it may be mapped into
+    memory. If another process truncates a mapped file, reading it ends this process; without a map,
+    the whole file is read instead."""
 
     def __init__(self, path: Path, mmap: bool = True) -> None:
         self.path, self.mmap, self._name = path, mmap, str(path)
@@ -107,41 +194,33 @@ def name_file(file: InputFile) -> Iterator[None]:
 
 
 def open_zip(file: InputFile) -> zipfile.ZipFile:
-    """Return a zip archive whose members may be read into memory. The caller closes it.
-
-    Raises FileError if it is not a zip archive, has two members of one name or overlapping ones,
-    or unpacks to more than its budget.
-    """
+    """Return a zip archive whose members may be read into memory. The caller closes it. Raises
+    FileError if it is not a zip archive, has two members of one name or overlapping ones, or
+    unpacks to more than its budget."""
     try:
         archive = zipfile.ZipFile(file)
     except (zipfile.BadZipFile, NotImplementedError, ValueError, OSError) as error:
         raise FileError(f"{file} is not a zip archive: {error}") from None
+    members, size, end = archive.infolist(), file.path.stat().st_size, 0
     try:
-        _check_members(file, archive)
+        ((name, count),) = Counter(m.filename for m in members).most_common(1) or [("", 0)]
+        if count > 1:
+            raise FileError(f"{file} has two members named {name!r}")
+        for member in sorted(members, key=lambda m: m.header_offset):
+            what = f"{file}: member {member.filename!r}"
+            if member.header_offset < end or member.header_offset + member.compress_size > size:
+                raise FileError(f"{what} overlaps another member or the end of the file")
+            if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+                raise FileError(  # zipfile's others use as much memory as the member asks for
+                    f"{what} is compressed with method {member.compress_type}, which is not"
+                    " supported: write the archive again with deflate or without compression"
+                )
+            end = member.header_offset + member.compress_size
+        file.budget.charge("unpacked", sum(m.file_size for m in members))
     except FileError:
         archive.close()
         raise
     return archive
-
-
-def _check_members(file: InputFile, archive: zipfile.ZipFile) -> None:
-    members = archive.infolist()
-    ((name, count),) = Counter(m.filename for m in members).most_common(1) or [("", 0)]
-    if count > 1:
-        raise FileError(f"{file} has two members named {name!r}")
-    size = file.path.stat().st_size
-    end = 0
-    for member in sorted(members, key=lambda m: m.header_offset):
-        what = f"{file}: member {member.filename!r}"
-        if member.header_offset < end or member.header_offset + member.compress_size > size:
-            raise FileError(f"{what} overlaps another member or the end of the file")
-        if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-            raise FileError(  # zipfile's other methods use as much memory as the member asks for
-                f"{what} is compressed with method {member.compress_type}, which is not supported:"
-                " write the archive again with deflate or without compression"
-            )
-        end = member.header_offset + member.compress_size
-    file.budget.charge("unpacked", sum(m.file_size for m in members))
 
 
 @contextmanager
@@ -174,10 +253,22 @@ def read_json_member(file: InputFile, archive: zipfile.ZipFile, name: str) -> by
 
 def parse_json_object(raw: bytes | str, what: str) -> dict[str, Any]:
     """Return the object of a JSON text. Raises FileError if it is malformed or not an object."""
+
+    def refuse_double_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for name, value in pairs:
+            if name in found:
+                raise ValueError(f"{name!r} occurs twice")
+            found[name] = value
+        return found
+
+    def refuse_constant(word: str) -> None:
+        raise ValueError(f"{word} is not JSON")
+
     try:
         text = raw if isinstance(raw, str) else raw.decode("utf-8")
         found = json.loads(
-            text, object_pairs_hook=_refuse_double_names, parse_constant=_refuse_constant
+            text, object_pairs_hook=refuse_double_names, parse_constant=refuse_constant
         )
         if not isinstance(found, dict):
             raise ValueError("it is not a JSON object")
@@ -202,16 +293,3 @@ def check_texts(found: Any, what: str) -> None:
         "".join(found).encode()
     except UnicodeEncodeError as error:
         raise FileError(f"{what} is malformed: {error}") from None
-
-
-def _refuse_double_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for name, value in pairs:
-        if name in found:
-            raise ValueError(f"{name!r} occurs twice")
-        found[name] = value
-    return found
-
-
-def _refuse_constant(word: str) -> None:
-    raise ValueError(f"{word} is not JSON")

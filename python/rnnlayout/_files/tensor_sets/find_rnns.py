@@ -1,31 +1,37 @@
-"""Find the RNNs among many named tensors."""
+"""Find the RNNs among many named tensors, and compare what the caller says with what the file says.
+
+What neither says is assumed: options of Keras's layers, which a file of weights alone lacks.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from reprlib import repr as short
 from typing import Any
 
 import numpy as np
 
+from rnnlayout._model.asks import Ask, Message, join_messages
+from rnnlayout._model.checked_rnn import checked_rnn_of
 from rnnlayout._model.dtypes import Bits
 from rnnlayout._model.errors import FileError
 from rnnlayout._model.layout import CUDNN
+from rnnlayout._model.spec import CELLS, Spec
 from rnnlayout._model.undecided import UndecidedError, error_with_name
-from rnnlayout._native import LayoutError
+from rnnlayout._native import LayoutError, SpecError
 from rnnlayout._sources import torch_names
-from rnnlayout._sources.caller_spec import ACTIVATIONS, CallerSpec
+from rnnlayout._sources.caller_spec import ACTIVATIONS, CallerSpec, check_hints
 from rnnlayout._sources.candidates import is_one_vector
 from rnnlayout._sources.keras_config import short_repr
+from rnnlayout._sources.mismatch import list_names
 from rnnlayout._sources.read_source import read_source
-from rnnlayout._sources.tensor_paths import is_under_with_direction
+from rnnlayout._sources.tensor_paths import KERAS, is_under_with_direction
 from rnnlayout._weights.weights import Weights, weights_of
 
-from .apply_hints import unknown_class_question, unrecorded
-from .found import Found
+from .found import Found, distinct_names, entry_name, with_rnns
 from .record import Record
-from .rnn_names import distinct_names, entry_name
 from .rnn_places import RNNPlace, find_places
 from .tensor_set import FileTensor, Hints, ModuleClass, TensorSet
 
@@ -38,8 +44,7 @@ class TensorGroup:
 
     entry: the RNN's name. prefix: what the names of its tensors have before the layout's own names,
     with the separator. names: the names of its tensors in the file. weights: the RNN, or the error
-    that says why it cannot be read. notes: how unusual names were understood.
-    """
+    that says why it cannot be read. notes: how unusual names were understood."""
 
     entry: str
     prefix: str
@@ -52,17 +57,27 @@ def find_rnns(
     tensor_set: TensorSet, hints: Hints, records: Mapping[str, Record]
 ) -> tuple[list[TensorGroup], Found]:
     """Return all RNNs among the tensors of a file, in their order: recorded ones, and those found
-    by name; and the same as load() returns it.
-    """
+    by name; and the same as load() returns it."""
     # what was not read is named among the tensors, where one may be missing
     nothing = np.empty(0, np.uint8)
     unread = {name: FileTensor.of(nothing, kind) for name, kind in tensor_set.unread.items()}
     tensors = tensor_set.tensors | unread
     plain = torch_names.plain_names(tuple(tensors))
+
+    def stored(name: str) -> Bits:
+        return Bits(tensors[name].bits(), tensors[name].dtype)
+
+    def computed_bits(one: torch_names.ComputedWeight) -> np.ndarray:
+        return one.bits(stored).array
+
+    known = {name: tensors[names[0]] for name, names in plain.sources.items()}
+    for name, one in plain.computed.items():
+        like = tensors[one.like]
+        known[name] = FileTensor(like.dtype, like.shape, partial(computed_bits, one))
     groups = [
         _with_stored_names(group, plain, tensors)
         for group in _find_groups(
-            {name: _plain_tensor(name, plain, tensors) for name in plain.sources},
+            known,
             replace(hints, prefix=plain.name(hints.prefix)),
             {key: replace(one, prefix=plain.name(one.prefix)) for key, one in records.items()},
             {plain.name(path): one for path, one in tensor_set.modules.items()},
@@ -80,25 +95,9 @@ def find_rnns(
     )
 
 
-def _plain_tensor(
-    name: str, plain: torch_names.PlainNames, tensors: Mapping[str, FileTensor]
-) -> FileTensor:
-    """Return the tensor of a plain name, computed when it is asked for."""
-    if name not in plain.computed:
-        return tensors[plain.sources[name][0]]
-    computed = plain.computed[name]
-    like = tensors[computed.like]
-
-    def stored(name: str) -> Bits:
-        return Bits(tensors[name].bits(), tensors[name].dtype)
-
-    return FileTensor(like.dtype, like.shape, lambda: computed.bits(stored).array)
-
-
 def _with_stored_names(
     group: TensorGroup, plain: torch_names.PlainNames, tensors: Mapping[str, FileTensor]
 ) -> TensorGroup:
-    """Return the group with the names that the file uses."""
     if not group.names:
         return group
     first, prefix = group.names[0], group.prefix
@@ -131,12 +130,20 @@ def _find_groups(
             f"its metadata describes {len(deep)} RNNs of {max(deep)} layers and fewer, which needs"
             f" more than its {len(tensors)} tensors"
         )
-    recorded = [_recorded_group(tensors, entry, one) for entry, one in records.items()]
+    recorded = []
+    for entry, one in records.items():
+        weights: Weights | ValueError = LayoutError(
+            f"{entry}: the file's metadata describes {one.spec} in layout {one.layout}, but tensors"
+            " of it are missing: the file was changed after rnnlayout wrote it"
+        )
+        if names := one.names(tensors):
+            weights = _read_rnn(tensors, names, entry, CallerSpec(one.spec, one.layout))
+        if isinstance(weights, Weights):
+            weights = weights_of(weights, config=one.config, batch_first=one.batch_first)
+        recorded.append(TensorGroup(entry, one.prefix, tuple(names.values()), weights))
     taken = {name for group in recorded for name in group.names}
     places = find_places(
-        [name for name in tensors if name not in taken],
-        hints.asked.layout,
-        hints.prefix,
+        [name for name in tensors if name not in taken], hints.asked.layout, hints.prefix
     )
     found = [_group_at_place(tensors, place, hints, classes, len(places) == 1) for place in places]
     entries = distinct_names([group.entry for group in found], taken=records)
@@ -149,20 +156,6 @@ def _find_groups(
     return groups
 
 
-def _recorded_group(tensors: Mapping[str, FileTensor], entry: str, one: Record) -> TensorGroup:
-    names = one.names(tensors)
-    if not names:
-        error = LayoutError(
-            f"{entry}: the file's metadata describes {one.spec} in layout {one.layout}, but tensors"
-            " of it are missing: the file was changed after rnnlayout wrote it"
-        )
-        return TensorGroup(entry, one.prefix, (), error)
-    weights = _read_rnn(tensors, names, entry, CallerSpec(one.spec, one.layout))
-    if isinstance(weights, Weights):
-        weights = weights_of(weights, config=one.config, batch_first=one.batch_first)
-    return TensorGroup(entry, one.prefix, tuple(names.values()), weights)
-
-
 def _group_at_place(
     tensors: Mapping[str, FileTensor],
     place: RNNPlace,
@@ -171,7 +164,10 @@ def _group_at_place(
     alone: bool,
 ) -> TensorGroup:
     entry, asked = entry_name(place.entry, None), hints.asked
-    module = _module_at(place.prefix.rstrip("."), classes) if classes else None
+    path = place.prefix.rstrip(".")
+    while classes and path and path not in classes:  # the module, or the nearest one around it
+        path = path.rpartition(".")[0]
+    module = classes.get(path)
     told = {"cell": module.fields["cell"]} if module and "cell" in module.fields else {}
     # of several RNNs, cell and reset concern those that do not show them
     first = {key: hint for key, hint in asked.hints.items() if alone or key in ACTIVATIONS}
@@ -187,13 +183,6 @@ def _group_at_place(
     names = tuple(place.names.values())
     notes = (f"{', '.join(names)} taken as {', '.join(place.names)}",) if place.short else ()
     return TensorGroup(entry, place.prefix, names, weights, notes)
-
-
-def _module_at(path: str, classes: Mapping[str, ModuleClass]) -> ModuleClass | None:
-    """Return the class of the module at a path, or of the nearest one around it."""
-    while path and path not in classes:
-        path = path.rpartition(".")[0]
-    return classes.get(path)
 
 
 def _as_module_says(
@@ -215,14 +204,10 @@ def _as_module_says(
 
 
 def _read_rnn(
-    tensors: Mapping[str, FileTensor],
-    names: Mapping[str, str],
-    entry: str,
-    asked: CallerSpec,
+    tensors: Mapping[str, FileTensor], names: Mapping[str, str], entry: str, asked: CallerSpec
 ) -> Weights | ValueError:
     """Return the RNN, or the error that names the entry. names: the layout's name of each tensor ->
-    its name in the file.
-    """
+    its name in the file."""
     try:
         source: Any = {name: tensors[stored].floats(stored) for name, stored in names.items()}
         if list(names) == ["weight_space"]:
@@ -232,3 +217,101 @@ def _read_rnn(
         return weights_of(read_source(source, asked))
     except ValueError as error:
         return error_with_name(error, entry)
+
+
+# ----------------------------------------------------------------------------- what the caller says
+
+# Keras's, and those of a Spec: there they may be only the defaults, so they answer nothing.
+DEFAULT_ACTIVATIONS = {"activation": "tanh", "recurrent_activation": "sigmoid"}
+
+
+def apply_hints(found: Found, hints: Hints, prefixes: Sequence[str]) -> Found:
+    """Return the RNNs with the caller's spec; those that the hints contradict are refused.
+
+    prefixes: what to suggest for prefix=. cell and reset concern the RNNs that do not record them,
+    so in a file with several RNNs they contradict none. The bias mode and skip_input are cuDNN's:
+    of another layout they are the caller's choice. Raises SpecError if there is a spec, which
+    describes one RNN, for several."""
+    count = len(found.names)
+    if hints.asked.spec is not None and count > 1:
+        raise SpecError(
+            f"the spec describes one RNN, but {count} were found: choose one with "
+            + Ask("prefix")
+            + f", for example one of {list_names(prefixes, 6)}"
+        )
+    entries, unread = {}, found.unread
+    for name, weights in found.items():
+        spec, own = hints.asked.spec, weights.spec
+        names = ["cell", "reset"] if count == 1 else []
+        names += ACTIVATIONS if CELLS[own.cell].is_gated else []
+        concerned = {key: hint for key, hint in hints.asked.hints.items() if key in names}
+        try:
+            if hints.asked.layout not in (None, weights.layout):
+                raise LayoutError(
+                    f"the file has it in layout {weights.layout}, not {hints.asked.layout}: omit "
+                    + Ask("layout", None)
+                )
+            check_hints(concerned, own, "the file")
+            if spec is not None and spec != own:
+                _check_spec(spec, weights, hints)
+                asked = CallerSpec(spec.replace(dtype=own.dtype))
+                weights = weights_of(read_source(weights, asked))
+            entries[name] = weights
+        except (LayoutError, SpecError) as error:
+            unread[name] = error_with_name(error, name)
+    return with_rnns(found, entries, unread)
+
+
+def _check_spec(spec: Spec, weights: Weights, hints: Hints) -> None:
+    """Raise SpecError if the caller's spec describes another RNN than the weights."""
+    asked, own = asdict(spec), asdict(weights.spec)
+    free = set() if weights.layout.name == "cudnn" else {"bias", "skip_input"}
+    free |= {"dtype"} if hints.dtype is not None else set()
+    wrong = [field for field in own if own[field] != asked[field] and field not in free]
+    if wrong:
+        text = (
+            f"the file has {', '.join(f'{field} {own[field]}' for field in wrong)}, the spec has"
+            f" {', '.join(f'{field} {asked[field]}' for field in wrong)}: omit "
+        ) + Ask("spec", None)
+        if "dtype" in wrong:
+            text += ", and pass " + Ask("dtype") + " to convert to another dtype"
+        raise SpecError(text)
+
+
+def unknown_class_question(
+    name: str, weights: Weights, what: str, as_class: Mapping[str, str]
+) -> UndecidedError:
+    """Return the error that asks whether classes may be read as the RNNs that they look like. what:
+    these classes, in words. as_class: what to pass if they may."""
+    repair = Message(Ask("as_class", dict(as_class)))
+    return UndecidedError(
+        f"{name}: {what}: the file does not show what another class computes; if it computes"
+        " the same from its weights, pass " + repair,
+        [checked_rnn_of(weights)],
+        ["as_class"],
+        what,
+        repair,
+    )
+
+
+def unrecorded(entries: Iterable[object], hints: Hints) -> list[str]:
+    """Return a note on the options that are assumed of RNNs in Keras's layouts; [] without any.
+    entries: the RNNs, or their errors, that a file has without a config and without a record of
+    rnnlayout. hints: the caller's."""
+    found = [one for one in entries if isinstance(one, Weights) and one.layout.name in KERAS]
+    if not found:
+        return []
+    # a Spec of the caller may have another activation: then it is not assumed
+    gated = [o.spec for o in found if o.layout.name == "keras" and CELLS[o.spec.cell].is_gated]
+    asked = [
+        key
+        for key, default in DEFAULT_ACTIVATIONS.items()
+        if key not in hints.asked.hints and any(getattr(spec, key) == default for spec in gated)
+    ]
+    assumed = [f"{key.replace('_', ' ')} {DEFAULT_ACTIVATIONS[key]}" for key in asked]
+    assumed.append("go_backwards=False")
+    if any(one.spec.bidirectional for one in found):
+        assumed.append("merge_mode='concat'")
+    repair = "pass " + join_messages(", ", map(Ask, asked)) + " or set" if asked else "set"
+    text = f"the file lacks Keras's config: {', '.join(assumed)} assumed; for others "
+    return [text + repair + " weights.config in Python"]

@@ -28,10 +28,8 @@ ConvertedLayer = tuple[Spec, list[np.ndarray]]
 
 
 class ScratchMemory:
-    """Memory for one converted layer; several conversions may use it in turn.
-
-    The memory is used again: allocating fresh pages costs as much as filling them.
-    """
+    """Memory for one converted layer; several conversions may use it in turn. The memory is used
+    again: allocating fresh pages costs as much as filling them."""
 
     def __init__(self) -> None:
         self._bytes = np.empty(0, np.uint8)
@@ -142,7 +140,6 @@ class LayerwiseConversion:
         return weights.spec, arrays
 
     def weights(self) -> Weights:
-        """Return the whole result at once."""
         converted = self._weights.to(self.layout, dtype=self.spec.dtype, exact=self._exact)
         self._reports = {0: converted.report or EXACT}
         return converted
@@ -167,7 +164,6 @@ class LayerwiseConversion:
 
 
 def _move_runs(sources: list[np.ndarray], runs: list[Any]) -> Iterator[np.ndarray]:
-    """Yield a tensor that consists of runs of elements of the sources."""
     for src, at, _, _, n in runs:
         yield sources[src].reshape(-1)[at : at + n]
 

@@ -30,11 +30,9 @@ _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 @dataclass
 class Output:
-    """A file that is being written: open it as a path; at the end it appears as `target`.
-
-    dry_run: whether it is in memory only, and does not appear. sources: the files that are read,
-    which are never replaced.
-    """
+    """A file that is being written: open it as a path; at the end it appears as `target`. dry_run:
+    whether it is in memory only, and does not appear. sources: the files that are read, which are
+    never replaced."""
 
     target: Path
     path: Path
@@ -93,13 +91,25 @@ def write_whole_file(
         for one in output._parts[1:]:
             check_free(one.target, force, *output.sources)
         for one in reversed([] if dry_run else output._parts):  # the one asked for comes last
-            _publish_part(one, force)
+            try:
+                if not force:
+                    _link_part(one, one.target)
+                    continue
+                temporary = one.temporary or _temporary_name(one.target)
+                if not one.temporary:
+                    _link_part(one, temporary)
+                os.replace(temporary, one.target)
+            except FileExistsError:
+                raise FileExistsError(
+                    f"{one.target} already exists: another process created it in the meantime"
+                ) from None
+            except OSError as error:
+                raise _not_written(one.target, error) from None
 
 
 def open_untruncated(path: str, flags: int) -> int:
     """Open an Output, which is empty: the opener of open(). ext4 starts to write a file that was
-    truncated to the disk when it is closed, which takes 0.4 s for 1 GB.
-    """
+    truncated to the disk when it is closed, which takes 0.4 s for 1 GB."""
     return os.open(path, flags & ~os.O_TRUNC, 0o666)
 
 
@@ -138,9 +148,12 @@ class _OutputPart:
 def _open_part(target: Path, dry_run: bool) -> Iterator[_OutputPart]:
     with ExitStack() as files:
         try:
-            handle = _create_in_memory(target) if dry_run else _create_unnamed(target)
-            if handle is None:
-                path = temporary = _create_named(target, dry_run)
+            handle = _create_unnamed(target, dry_run)
+            if handle is None:  # for a dry run in the system's folder for temporary files
+                folder = tempfile.gettempdir() if dry_run else target.parent
+                path = temporary = _temporary_name(Path(folder, target.name))
+                # closed, because Windows neither renames nor removes an open one
+                os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
                 files.callback(path.unlink, missing_ok=True)
             else:
                 path, temporary = Path(f"/proc/self/fd/{handle}"), None
@@ -150,22 +163,15 @@ def _open_part(target: Path, dry_run: bool) -> Iterator[_OutputPart]:
         yield _OutputPart(target, path, temporary)
 
 
-def _create_in_memory(target: Path) -> int | None:
-    """Create an empty file in memory; return its descriptor, None if the system lacks such files.
-
-    Raises OSError if the target's folder cannot be written to.
-    """
-    if not os.access(target.parent, os.W_OK):
+def _create_unnamed(target: Path, dry_run: bool) -> int | None:
+    """Create an empty file in the target's folder, for a dry run in memory; return its descriptor.
+    None: the system or the file system has no files without a name. Raises OSError if the target's
+    folder cannot be written to."""
+    if dry_run and not os.access(target.parent, os.W_OK):
         os.stat(target.parent)
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-    return os.memfd_create("rnnlayout") if sys.platform == "linux" else None
-
-
-def _create_unnamed(target: Path) -> int | None:
-    """Create an empty file in the target's folder; return its descriptor.
-
-    None: the system or the file system has no files without a name.
-    """
+    if sys.platform == "linux" and dry_run:
+        return os.memfd_create("rnnlayout")
     if sys.platform == "linux" and os.path.isdir("/proc/self/fd"):
         try:
             return os.open(target.parent, os.O_RDWR | os.O_TMPFILE, 0o666)
@@ -175,40 +181,11 @@ def _create_unnamed(target: Path) -> int | None:
     return None
 
 
-def _create_named(target: Path, dry_run: bool) -> Path:
-    """Create an empty file, for a dry run in the system's folder for temporary files.
-
-    It is closed, because Windows neither renames nor removes an open one.
-    """
-    path = _temporary_name(Path(tempfile.gettempdir(), target.name) if dry_run else target)
-    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
-    return path
-
-
 def _temporary_name(target: Path) -> Path:
     return target.with_name(f".{target.name[:40]}.{secrets.token_hex(4)}")
 
 
-def _publish_part(part: _OutputPart, force: bool) -> None:
-    """Give a part its final name. Raises FileExistsError if it exists and must not be replaced."""
-    try:
-        if not force:
-            _link_part(part, part.target)
-        else:
-            temporary = part.temporary or _temporary_name(part.target)
-            if not part.temporary:
-                _link_part(part, temporary)
-            os.replace(temporary, part.target)
-    except FileExistsError:
-        raise FileExistsError(
-            f"{part.target} already exists: another process created it in the meantime"
-        ) from None
-    except OSError as error:
-        raise _not_written(part.target, error) from None
-
-
 def _link_part(part: _OutputPart, name: Path) -> None:
-    """Give a part a name that does not exist yet."""
     if not part.temporary:
         # with a descriptor of a folder, os.link() follows the link in /proc to the file itself
         folder = os.open(name.parent, os.O_RDONLY | os.O_DIRECTORY)
@@ -228,10 +205,8 @@ def _link_part(part: _OutputPart, name: Path) -> None:
 
 def check_free(path: Path, force: bool, *sources: Any) -> None:
     """Raise FileExistsError if a file exists at `path` and must be kept, FileError if none can be
-    written there.
-
-    sources: the files that are read; those that do not exist are another's matter.
-    """
+    written there. sources: the files that are read; those that do not exist are another's
+    matter."""
     try:
         for source in filter(os.path.exists, sources if path.exists() else ()):
             if os.path.samefile(path, source):

@@ -47,14 +47,11 @@ class Record:
 
     @classmethod
     def of(cls, one: Weights | LayerwiseConversion, prefix: str = "") -> Record:
-        """Return the record of an RNN that is written."""
         return cls(prefix, one.layout, one.spec, one.config, one.batch_first)
 
     def names(self, existing: Collection[str]) -> dict[str, str]:
-        """Return the layout's name of each tensor -> its name in the file.
-
-        existing: the names in the file. Returns {} if tensors are missing.
-        """
+        """Return the layout's name of each tensor -> its name in the file. existing: the names in
+        the file. Returns {} if tensors are missing."""
         if self.spec.num_layers > len(existing) and not is_one_vector(self.layout):
             return {}
         for optional_tensors in (HAS_BIAS | HAS_PEEPHOLES, HAS_PEEPHOLES, HAS_BIAS, 0):
@@ -96,22 +93,13 @@ def rnn_as_json(described: Mapping[str, Any], indent: int | None = None) -> str:
 
 
 def read_records(metadata: Mapping[str, str], path: Any) -> dict[str, Record]:
-    """Return the record of each entry, {} if the file has none.
-
-    Raises FileError if it is malformed or was written by a newer release.
-    """
+    """Return the record of each entry, {} if the file has none. Raises FileError if it is malformed
+    or was written by a newer release."""
     if KEY not in metadata:
         return {}
     what = f"{path}: metadata {KEY!r}"
     found = parse_json_object(metadata[KEY], what)
-    _check_schema(found.get("schema"), what)
-    entries = found.get("entries")
-    if not isinstance(entries, dict):
-        raise FileError(f"{what} has no entries")
-    return {entry: parse_record(one, f"{what}, entry {entry!r}") for entry, one in entries.items()}
-
-
-def _check_schema(schema: Any, what: str) -> None:
+    schema, entries = found.get("schema"), found.get("entries")
     if type(schema) is not int or schema < 1:
         raise FileError(f"{what} has no schema version")
     if schema > SCHEMA:
@@ -119,6 +107,9 @@ def _check_schema(schema: Any, what: str) -> None:
             f"{what} has schema {schema}, written by a newer release of rnnlayout; this one"
             f" ({__version__}) reads up to {SCHEMA}: update rnnlayout"
         )
+    if not isinstance(entries, dict):
+        raise FileError(f"{what} has no entries")
+    return {entry: parse_record(one, f"{what}, entry {entry!r}") for entry, one in entries.items()}
 
 
 def parse_record(found: Any, what: str) -> Record:

@@ -12,6 +12,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
+from typing import NamedTuple
 
 from rnnlayout._model.layout import Layout, layouts_to_infer, layouts_to_name
 from rnnlayout._sources.candidates import is_one_vector, one_layer_candidates
@@ -43,12 +44,9 @@ _LISTED = re.compile(r"(?:arr_)?(\d{1,9})")  # the arrays of a list: np.savez, a
 
 @dataclass(frozen=True)
 class RNNPlace:
-    """Tensors that look like one RNN.
-
-    prefix: what the names begin with, and the separator. names: the layout's name of each tensor ->
-    its name in the file; a list has "0", "1" ... in the place of the layout's names. short: whether
-    the file's names are abbreviated.
-    """
+    """Tensors that look like one RNN. prefix: what the names begin with, and the separator. names:
+    the layout's name of each tensor -> its name in the file; a list has "0", "1" ... in the place
+    of the layout's names. short: whether the file's names are abbreviated."""
 
     prefix: str
     names: dict[str, str]
@@ -63,10 +61,8 @@ class RNNPlace:
 
 
 def find_places(names: Iterable[str], asked: Layout | None, prefix: str = "") -> list[RNNPlace]:
-    """Return the places that may be RNNs, in the order of their first names.
-
-    asked: their layout, if it is known. prefix: the places must be under it.
-    """
+    """Return the places that may be RNNs, in the order of their first names. asked: their layout,
+    if it is known. prefix: the places must be under it."""
     names = list(names)
     read = [(name, list(_read_name(name))) for name in names]
     places: dict[tuple[str, ...], RNNPlace] = {}
@@ -76,14 +72,25 @@ def find_places(names: Iterable[str], asked: Layout | None, prefix: str = "") ->
                 layout, place, bool(asked)
             ):
                 places.setdefault(tuple(sorted(place.names.values())), place)
-    if not places and asked:
-        return list(_unnamed_places(names, asked, prefix))
+    if not places and asked:  # a flat vector, or a list
+        under = [name for name in names if is_under(name, prefix)]
+        numbers = {match[1]: name for name in under if (match := _LISTED.fullmatch(name))}
+        if asked.name == "cudnn" and len(under) == 1:
+            return [RNNPlace("", {"weight_space": under[0]})]
+        listed = {number: numbers[number] for number in sorted(numbers, key=int)}
+        return [RNNPlace("", listed)] if under and len(numbers) == len(under) else []
     order = {name: k for k, name in enumerate(names)}
-    wider = [] if asked else _places_to_name(places.values(), read)
-    return sorted(
-        _without_parts([*places.values(), *wider]),
-        key=lambda p: min(order[n] for n in p.names.values()),
-    )
+    found = [*places.values(), *([] if asked else _places_to_name(places.values(), read))]
+    beside: dict[str, list[set[str]]] = {}  # by prefix
+    for place in found:
+        beside.setdefault(place.prefix, []).append(set(place.names.values()))
+    # Equinox's tensors without their biases are those of a torch cell
+    whole = [
+        place
+        for place in found
+        if not any(set(place.names.values()) < other for other in beside[place.prefix])
+    ]
+    return sorted(whole, key=lambda p: min(order[n] for n in p.names.values()))
 
 
 def _places_to_name(
@@ -101,18 +108,6 @@ def _places_to_name(
             is_more = any(part < own for name in own for part in parts.get(name, ()))
             if is_more and match_layout_names(layout, place.names):
                 yield place
-
-
-def _without_parts(places: Collection[RNNPlace]) -> Iterator[RNNPlace]:
-    """Leave out places that are a part of another: Equinox's tensors without their biases are
-    those of a torch cell.
-    """
-    beside: dict[str, list[set[str]]] = {}
-    for place in places:
-        beside.setdefault(place.prefix, []).append(set(place.names.values()))
-    for place in places:
-        if not any(set(place.names.values()) < other for other in beside[place.prefix]):
-            yield place
 
 
 # -------------------------------------------------------------------------------------- the names
@@ -146,12 +141,15 @@ def _tensor_leaf(tensor: str) -> str:
 def _places_of_layout(
     layout: Layout, read: list[tuple[str, list[NameReading]]]
 ) -> Iterator[RNNPlace]:
-    leaves, numbered, flax = _layout_leaves(layout), _numbers_layers(layout), is_flax(layout)
+    (leaves, numbered, _), flax = _names_of(layout), is_flax(layout)
     has_paths = flax or layout.name in KERAS
     found: dict[tuple[str, bool], dict[str, str]] = {}
     for name, readings in read:
-        if has_paths and (path := _path_with_cell(layout, name)):
-            found.setdefault((path[0], False), {})[path[1]] = name
+        plain = "/" not in name or _STACKED.fullmatch(name) or _NO_CELL.search(name)
+        path = cell_path(layout, name) if has_paths and (flax or not plain) else None
+        if path:  # that Keras or Flax made, of a layer with a cell
+            prefix = name[: len(path[0]) + 1] if path[0] else ""
+            found.setdefault((prefix, False), {})[path[1]] = name
             continue
         for prefix, tensor, leaf, short in readings:
             if (with_slashes(layout, leaf) if flax else leaf) not in leaves:
@@ -170,60 +168,36 @@ def _places_of_layout(
         yield RNNPlace(prefix, own, short)
 
 
-def _path_with_cell(layout: Layout, name: str) -> tuple[str, str] | None:
-    """Return (prefix, tensor) of a path that Keras or Flax made, of a layer with a cell."""
-    other = "/" not in name or _STACKED.fullmatch(name) or _NO_CELL.search(name)
-    if other and not is_flax(layout):
-        return None
-    path = cell_path(layout, name)
-    return (name[: len(path[0]) + 1] if path[0] else "", path[1]) if path else None
-
-
-def _unnamed_places(names: list[str], layout: Layout, prefix: str) -> Iterator[RNNPlace]:
-    """Yield a place that needs the layout to be known: a flat vector, or a list."""
-    under = [name for name in names if is_under(name, prefix)]
-    numbers = {match[1]: name for name in under if (match := _LISTED.fullmatch(name))}
-    if layout.name == "cudnn" and len(under) == 1:
-        yield RNNPlace("", {"weight_space": under[0]})
-    elif under and len(numbers) == len(under):
-        yield RNNPlace("", {number: numbers[number] for number in sorted(numbers, key=int)})
-
-
 # ------------------------------------------------------------------------- what the layouts have
 
 
-@cache
-def _layout_leaves(layout: Layout) -> frozenset[str]:
-    return frozenset(
-        _tensor_leaf(name) for one in one_layer_candidates(layout) for name in one.names
-    )
+class LayoutNames(NamedTuple):
+    """What the names of a layout show. leaves: of all tensors. numbered: do all names begin with
+    the number of a layer, also if there is only one? recurrent: for each cell the tensors with
+    recurrent matrices, which every RNN has, and whether they contain the input matrices too."""
+
+    leaves: frozenset[str]
+    numbered: bool
+    recurrent: frozenset[tuple[frozenset[str], bool]]
 
 
 @cache
-def _numbers_layers(layout: Layout) -> bool:
-    """Do all names begin with the number of a layer, also if there is only one?"""
-    return all(re.match(_LAYER, name) for one in one_layer_candidates(layout) for name in one.names)
-
-
-@cache
-def _recurrent_leaves(layout: Layout) -> frozenset[tuple[frozenset[str], bool]]:
-    """Return for each cell the tensors with recurrent matrices, which every RNN has, and whether
-    they contain the input matrices too."""
-    return frozenset(
-        (frozenset(map(_tensor_leaf, one.recurrent)), one.joins)
-        for one in one_layer_candidates(layout)
+def _names_of(layout: Layout) -> LayoutNames:
+    known = one_layer_candidates(layout)
+    names = [name for one in known for name in one.names]
+    return LayoutNames(
+        frozenset(map(_tensor_leaf, names)),
+        all(re.match(_LAYER, name) for name in names),
+        frozenset((frozenset(map(_tensor_leaf, one.recurrent)), one.joins) for one in known),
     )
 
 
 def _is_recurrent(layout: Layout, place: RNNPlace, asked: bool) -> bool:
-    """Are its names those of an RNN, and not of another layer that has a kernel or a W_o?
-
-    A single tensor that would contain all matrices may be the kernel of any layer, unless the
-    layout is one vector, whose name says what it is.
-    """
+    """Are its names those of an RNN, and not of another layer that has a kernel or a W_o? A single
+    tensor that would contain all matrices may be the kernel of any layer, unless the layout is one
+    vector, whose name says what it is."""
     found = {_tensor_leaf(name) for name in place.names}
+    known = [(own, joins) for own, joins in _names_of(layout).recurrent if own <= found]
     if is_one_vector(layout):
-        return any(r <= found for r, _ in _recurrent_leaves(layout))
-    return len(place.names) > 1 and any(
-        r <= found and (asked or not joins or len(r) > 1) for r, joins in _recurrent_leaves(layout)
-    )
+        return bool(known)
+    return len(place.names) > 1 and any(asked or not joins or len(own) > 1 for own, joins in known)

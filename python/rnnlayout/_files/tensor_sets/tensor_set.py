@@ -1,4 +1,5 @@
-"""The named tensors of a file, and other values that pass between formats and callers."""
+"""The named tensors of a file, also from dicts and lists in each other, and other values that pass
+between formats and callers."""
 
 from __future__ import annotations
 
@@ -34,8 +35,7 @@ class Hints:
 
     asked: which RNN they are. prefix: they are under it. dtype: of the result. format: of the file.
     as_class: class of the file -> the one to read it as. config: that of a Keras model whose
-    weights are in another file. mmap: whether the file may be mapped into memory.
-    """
+    weights are in another file. mmap: whether the file may be mapped into memory."""
 
     asked: CallerSpec = field(default_factory=CallerSpec)
     prefix: str = ""
@@ -75,7 +75,6 @@ class FileTensor:
 
     @property
     def nbytes(self) -> int:
-        """The number of its bytes, with a byte per element if the dtype is not known."""
         try:
             bits = 8 * storage_dtype(self.dtype).itemsize
         except TypeError:
@@ -92,10 +91,8 @@ class FileTensor:
                 yield flat[at : at + step].view(np.uint8).data
 
     def floats(self, name: str) -> Bits:
-        """Return the array of a tensor of floats, in native byte order.
-
-        name: of the tensor in messages. Raises LayoutError for other dtypes.
-        """
+        """Return the array of a tensor of floats, in native byte order. name: of the tensor in
+        messages. Raises LayoutError for other dtypes."""
         if self.dtype not in FLOATS:
             raise LayoutError(
                 f"{name} is {self.dtype}, need one of {', '.join(FLOATS)}: quantized weights must"
@@ -105,7 +102,6 @@ class FileTensor:
         return Bits(array.astype(array.dtype.newbyteorder("="), copy=False), self.dtype)
 
     def same_as(self, other: FileTensor) -> bool:
-        """Return whether dtype, shape and all bits are equal."""
         kinds = (self.dtype, self.shape), (other.dtype, other.shape)
         return kinds[0] == kinds[1] and self.bits().tobytes() == other.bits().tobytes()
 
@@ -116,11 +112,8 @@ class FileTensor:
 
 
 def sizes_of(shape: Any, what: str) -> tuple[int, ...]:
-    """Return the shape that a file has for a tensor.
-
-    Raises FileError if it is not a list of sizes, or one that NumPy cannot represent, even without
-    elements.
-    """
+    """Return the shape that a file has for a tensor. Raises FileError if it is not a list of sizes,
+    or one that NumPy cannot represent, even without elements."""
     is_list = isinstance(shape, (list, tuple)) and len(shape) <= 32
     if not is_list or any(type(n) is not int or not 0 <= n < 1 << 63 for n in shape):
         raise FileError(f"{what}: its shape is not a list of sizes")
@@ -139,10 +132,8 @@ def stored_dtype(dtype: str) -> np.dtype | None:
 
 
 def stored_tensor(dtype: str, shape: Any, data: memoryview | bytes, what: str) -> FileTensor:
-    """Return a tensor whose bytes are a part of a file, little-endian and in C order.
-
-    Raises FileError if the shape is not one, or the bytes are not those of its elements.
-    """
+    """Return a tensor whose bytes are a part of a file, little-endian and in C order. Raises
+    FileError if the shape is not one, or the bytes are not those of its elements."""
     sizes, stored = sizes_of(shape, what), stored_dtype(dtype)
     bits = 8 * stored.itemsize if stored else _BITS.get(dtype)
     if bits is not None and bits * math.prod(sizes) != 8 * len(data):
@@ -205,7 +196,6 @@ class TensorSet:
 
     @property
     def nbytes(self) -> int:
-        """The number of bytes of all tensors."""
         return sum(tensor.nbytes for tensor in self.tensors.values())
 
 
@@ -238,3 +228,54 @@ class Converted:
     reports: Mapping[str, Any]
     left_out: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+
+
+# -------------------------------------------------------------------- dicts and lists in each other
+
+MOST_DEEP, LONGEST = 32, 1000  # dicts in dicts; characters of a name
+ALONE = "weight_space"  # the name of a tensor that is the whole file
+
+
+def _is_no_container(value: Any) -> bool:
+    return not isinstance(value, (dict, list, tuple))
+
+
+def walk_leaves(
+    file: InputFile,
+    found: Any,
+    is_leaf: Callable[[Any], bool] = _is_no_container,
+    separator: str = ".",
+) -> Iterator[tuple[str, Any, Any, Any]]:
+    """Yield (name, container, key, leaf) in order, and each container only once."""
+    seen: set[int] = set()
+    inside: list[tuple[str, Any, Iterator[tuple[Any, Any]]]] = []  # from the outermost container
+
+    def enter(name: str, container: Any) -> None:
+        if _is_no_container(container) or id(container) in seen:
+            return
+        seen.add(id(container))
+        if len(inside) > MOST_DEEP or len(name) > LONGEST:
+            raise FileError(
+                f"{file}: dicts nested {len(inside)} deep, or keys of {len(name)} characters:"
+                " refused"
+            )
+        items = container.items() if isinstance(container, dict) else enumerate(container)
+        inside.append((name, container, iter(items)))
+
+    if is_leaf(found):
+        yield ALONE, None, None, found
+    else:
+        enter("", found)
+    while inside:
+        name, container, items = inside[-1]
+        for key, value in items:
+            if type(key) not in (str, int):
+                continue
+            if isinstance(key, str) and len(name) + len(key) > LONGEST:
+                raise FileError(f"{file}: a key of {len(key)} characters: refused")
+            if not is_leaf(value):
+                enter(f"{name}{key}{separator}", value)
+                break
+            yield f"{name}{key}", container, key, value
+        else:
+            inside.pop()

@@ -8,13 +8,23 @@ attributes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
-from .bounded import BoundedFile, Cursor, DamagedError, null_terminated
-from .headers import HeaderMessages, MessageKind
+from .bounded import (
+    BoundedFile,
+    Cursor,
+    DamagedError,
+    Hdf5Type,
+    HeaderMessages,
+    MessageKind,
+    nelems,
+    null_terminated,
+    read_space,
+    read_type,
+    strip_padding,
+)
 from .heaps import (
     ATTRIBUTES_BY_NAME,
     LINKS_BY_NAME,
@@ -23,7 +33,6 @@ from .heaps import (
     local_heap,
     old_entries,
 )
-from .types import Hdf5Type, nelems, read_space, read_type, strip_padding
 
 _SHARED_TYPE, _SHARED_SPACE = 1, 2
 
@@ -31,8 +40,7 @@ _SHARED_TYPE, _SHARED_SPACE = 1, 2
 @dataclass(frozen=True)
 class Hdf5Attribute:
     """An attribute. data: the bytes in the message; texts of variable length are in a heap
-    instead.
-    """
+    instead."""
 
     name: str
     type: Hdf5Type
@@ -101,8 +109,7 @@ OF_GROUPS = {MessageKind.SYMBOL_TABLE, MessageKind.LINK_INFO, MessageKind.LINK}
 @dataclass(frozen=True)
 class GroupLink:
     """A link in a group. at: the address of the object's header; None for a soft or external link.
-    order: its number in the order of creation; None if that is not recorded.
-    """
+    order: its number in the order of creation; None if that is not recorded."""
 
     name: str
     at: int | None
@@ -112,8 +119,20 @@ class GroupLink:
 def read_links(source: BoundedFile, messages: HeaderMessages) -> list[GroupLink]:
     """Return the links of a group: in their order of creation if it is recorded, else by name."""
     found = [_parse_link(message.cursor()) for message in messages.get(MessageKind.LINK, [])]
-    if table := messages.one(MessageKind.SYMBOL_TABLE):
-        found += _old_links(source, table)
+    if table := messages.one(MessageKind.SYMBOL_TABLE):  # III.B. and C. of the specification
+        tree, heap = table.uint(8), local_heap(source, table.address())
+        for _, at in old_entries(source, tree, 0, 8):
+            head = source.block(at, 8, "symbol table node", b"SNOD")
+            head.version(1)
+            head.take(1)
+            count = head.uint(2)
+            node = source.block(at + 8, count * 40, "symbol table node")
+            for _ in range(count):
+                heap.at, address, cache = node.uint(8), node.uint(8), node.uint(4)
+                node.take(20)
+                name = heap.name()
+                source.budget.charge("structures", len(name))
+                found.append(GroupLink(name, None if cache == _SOFT else address))
     if info := messages.one(MessageKind.LINK_INFO):
         found += map(_parse_link, dense_messages(source, info, LINKS_BY_NAME))
     if len({link.name for link in found}) < len(found):
@@ -122,23 +141,6 @@ def read_links(source: BoundedFile, messages: HeaderMessages) -> list[GroupLink]
         if link.name in ("", ".") or "/" in link.name:
             raise DamagedError(f"a link has the name {link.name!r}")
     return sorted(found, key=lambda link: (link.order or 0, link.name.encode()))
-
-
-def _old_links(source: BoundedFile, table: Cursor) -> Iterator[GroupLink]:
-    """III.B. Disk Format: Level 1B - Group Symbol Table Nodes; III.C. Symbol Table Entry."""
-    tree, heap = table.uint(8), local_heap(source, table.address())
-    for _, at in old_entries(source, tree, 0, 8):
-        head = source.block(at, 8, "symbol table node", b"SNOD")
-        head.version(1)
-        head.take(1)
-        count = head.uint(2)
-        node = source.block(at + 8, count * 40, "symbol table node")
-        for _ in range(count):
-            heap.at, address, cache = node.uint(8), node.uint(8), node.uint(4)
-            node.take(20)
-            name = heap.name()
-            source.budget.charge("structures", len(name))
-            yield GroupLink(name, None if cache == _SOFT else address)
 
 
 def _parse_link(cursor: Cursor) -> GroupLink:

@@ -12,11 +12,16 @@ weight has none either.
 from __future__ import annotations
 
 import io
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import IntEnum
 from typing import IO
 
 import numpy as np
 
-from rnnlayout._files.tensor_sets.budget import Budget
+from rnnlayout._files.formats.content import HDF5
+from rnnlayout._files.tensor_sets.file_limits import Budget
 
 _UNDEFINED = (1 << 64) - 1
 
@@ -33,7 +38,6 @@ class Cursor:
 
     @property
     def left(self) -> int:
-        """The number of bytes that have not been taken."""
         return len(self.data) - self.at
 
     def take(self, nbytes: int) -> bytes:
@@ -45,7 +49,6 @@ class Cursor:
         return self.data[start:end]
 
     def uint(self, nbytes: int = 1) -> int:
-        """Return the next little-endian unsigned integer."""
         return int.from_bytes(self.take(nbytes), "little")
 
     def address(self) -> int | None:
@@ -76,19 +79,9 @@ def null_terminated(data: bytes, what: str) -> str:
         raise DamagedError(f"{what}: a name is not UTF-8: {error}") from None
 
 
-def is_power_of_two(n: int) -> bool:
-    return n > 0 and n & (n - 1) == 0
-
-
-def uint_nbytes(most: int) -> int:
-    """Return how many bytes numbers up to `most` need, at least one."""
-    return max(1, (most.bit_length() + 7) // 8)
-
-
 class BoundedFile:
     """An open file, read within bounds. start: where the HDF5 data begins in it; addresses are
-    counted from there. budget: of the file, or of the archive that it is in.
-    """
+    counted from there. budget: of the file, or of the archive that it is in."""
 
     def __init__(self, file: IO[bytes], budget: Budget) -> None:
         self._file, self.budget = file, budget
@@ -106,22 +99,254 @@ class BoundedFile:
 
     def data(self, at: int | None, nbytes: int, what: str) -> bytes:
         """Return bytes of an array, which are not counted."""
-        self._seek(at, nbytes, what)
+        if at is None or nbytes < 0 or not 0 <= at <= self.size - self.start - nbytes:
+            raise DamagedError(f"{what}: its {nbytes} bytes are not in the file")
+        self._file.seek(self.start + at)
         found = self._file.read(nbytes)
         if len(found) != nbytes:
             raise DamagedError(f"{what} is cut short")
         return found
 
-    def array(self, at: int, count: int, dtype: np.dtype, what: str) -> np.ndarray:
-        """Return `count` elements, which are not counted."""
-        self._seek(at, count * dtype.itemsize, what)
-        array = np.empty(count, dtype)
-        view = array.view(np.uint8).data
-        if self._file.readinto(view) != array.nbytes:  # type: ignore[attr-defined]
-            raise DamagedError(f"{what} is cut short")
-        return array
 
-    def _seek(self, at: int | None, nbytes: int, what: str) -> None:
-        if at is None or nbytes < 0 or not 0 <= at <= self.size - self.start - nbytes:
-            raise DamagedError(f"{what}: its {nbytes} bytes are not in the file")
-        self._file.seek(self.start + at)
+# ------------------------------------------------------------------- superblocks and object headers
+
+_SHARED, _FAIL_IF_UNKNOWN = 2, 128  # flags of messages
+
+
+class MessageKind(IntEnum):
+    """The kinds of messages that this reader knows."""
+
+    DATASPACE = 1
+    LINK_INFO = 2
+    DATATYPE = 3
+    OLD_FILL_VALUE = 4
+    FILL_VALUE = 5
+    LINK = 6
+    EXTERNAL_FILES = 7
+    LAYOUT = 8
+    GROUP_INFO = 10
+    FILTERS = 11
+    ATTRIBUTE = 12
+    CONTINUATION = 16
+    SYMBOL_TABLE = 17
+    MODIFIED = 18
+    ATTRIBUTE_INFO = 21
+    REFERENCE_COUNT = 22
+
+
+@dataclass(frozen=True)
+class HeaderMessage:
+    """One message of an object header."""
+
+    kind: int
+    flags: int
+    data: bytes
+
+    def cursor(self) -> Cursor:
+        """Return its content. Raises DamagedError if it is shared."""
+        what = f"the message {MessageKind(self.kind).name.lower().replace('_', ' ')}"
+        if self.flags & _SHARED:  # it only tells where the message is
+            raise DamagedError(f"{what} is shared by several objects, which is not supported")
+        return Cursor(self.data, what)
+
+
+class HeaderMessages(dict[int, list[HeaderMessage]]):
+    """The messages of one object, by kind."""
+
+    def __init__(self, source: BoundedFile, at: int) -> None:
+        is_new = source.block(at, 4, "object header").take(4) == b"OHDR"
+        for message in _new_messages(source, at) if is_new else _old_messages(source, at):
+            if message.flags & _FAIL_IF_UNKNOWN and message.kind not in set(MessageKind):
+                raise DamagedError(f"a message of kind {message.kind} is not supported")
+            self.setdefault(message.kind, []).append(message)
+
+    def one(self, kind: MessageKind) -> Cursor | None:
+        """Return the content of the only message of a kind, None if the object has none."""
+        found = self.get(kind, [])
+        if len(found) > 1:
+            raise DamagedError(f"{len(found)} messages of kind {kind.name.lower()}")
+        return found[0].cursor() if found else None
+
+
+def root_address(source: BoundedFile) -> int:
+    """Return the address of the root group's object header (II.A. Format Signature, Superblock)."""
+    while source.start + len(HDF5) <= source.size and source.data(0, 8, "the signature") != HDF5:
+        source.start = max(512, 2 * source.start)
+    if source.start + len(HDF5) > source.size:
+        raise DamagedError("it is not an HDF5 file")
+    head = source.block(0, 12, "superblock", HDF5)
+    version = head.version(0, 1, 2, 3)
+    nbytes = {0: 96, 1: 100, 2: 48, 3: 48}[version]
+    block = source.block(0, nbytes, "superblock", HDF5)
+    block.take(5 if version < 2 else 1)
+    sizes = block.uint(), block.uint()
+    if sizes != (8, 8):
+        raise DamagedError(f"addresses and lengths of {sizes} bytes are not supported, need 8")
+    block.take({0: 9, 1: 13, 2: 1, 3: 1}[version])
+    _, _, end, other = (block.address() for _ in range(4))
+    if version < 2:  # other is the driver information; then comes the root's symbol table entry
+        block.take(8)
+        other = block.address()
+    if end is None or end > source.size:
+        raise DamagedError(
+            f"the file should have {end} bytes and has {source.size}: it is cut short"
+        )
+    if other is None:
+        raise DamagedError("the file has no root group")
+    return other
+
+
+def _old_messages(source: BoundedFile, at: int) -> Iterator[HeaderMessage]:
+    """IV.A.1.a. Version 1 Data Object Header Prefix."""
+    head = source.block(at, 16, "object header")
+    head.version(1)
+    head.take(7)
+    blocks = [(at + 16, head.uint(4))]
+    for at, nbytes in blocks:
+        block = source.block(at, nbytes, "object header")
+        while block.left >= 8:
+            kind, size, flags = block.uint(2), block.uint(2), block.uint()
+            block.take(3)
+            message = HeaderMessage(kind, flags, block.take(size))
+            if kind == MessageKind.CONTINUATION:
+                place = message.cursor()
+                blocks.append((place.uint(8), place.uint(8)))
+            else:
+                yield message
+
+
+def _new_messages(source: BoundedFile, at: int) -> Iterator[HeaderMessage]:
+    """IV.A.1.b. Version 2 Data Object Header Prefix."""
+    head = source.block(at, 6, "object header", b"OHDR")
+    head.version(2)
+    flags = head.uint()
+    skip = 6 + (16 if flags & 32 else 0) + (4 if flags & 16 else 0)
+    width, order = 1 << (flags & 3), 2 if flags & 4 else 0
+    size = source.block(at + skip, width, "object header").uint(width)
+    blocks = [(at + skip + width, size, b"")]
+    for at, nbytes, signature in blocks:
+        block = source.block(at, nbytes, "object header", signature)
+        while block.left >= 4 + order:  # what is shorter is a gap
+            kind, size, flags = block.uint(), block.uint(2), block.uint()
+            block.take(order)
+            message = HeaderMessage(kind, flags, block.take(size))
+            if kind == MessageKind.CONTINUATION:
+                place = message.cursor()
+                blocks.append((place.uint(8), place.uint(8) - 4, b"OCHK"))  # a checksum follows
+            else:
+                yield message
+
+
+# ------------------------------------------------------------------------- datatypes and dataspaces
+
+_FIXED, _FLOAT, _TEXT, _OPAQUE, _ENUM, _VARIABLE = 0, 1, 3, 5, 8, 9
+_OTHERS = {2: "a time", 4: "bits", 6: "a compound", 7: "a reference", 10: "an array in an array",
+           11: "complex"}  # fmt: skip
+# bytes -> precision, where the exponent is and its size, the same for the mantissa, and the bias
+_IEEE = {2: (16, 10, 5, 0, 10, 15), 4: (32, 23, 8, 0, 23, 127), 8: (64, 52, 11, 0, 52, 1023)}
+_ENDS_AT_NULL, _ENDS_WITH_SPACES = 0, 2  # how texts of fixed length are padded
+_BOOL = b"\0\1"  # h5py's: FALSE and TRUE
+
+
+@dataclass(frozen=True)
+class Hdf5Type:
+    """The type of an element. name: the type's name in messages. nbytes: the size of an element in
+    the file. dtype: NumPy's dtype, object for texts of variable length, None if the type is not
+    supported. charset: the character set of texts. padding: how texts of fixed length are padded.
+    """
+
+    name: str
+    nbytes: int
+    dtype: np.dtype | None = None
+    charset: str | None = None
+    padding: int = 1
+
+    @property
+    def is_text(self) -> bool:
+        """Whether it is text, of fixed or variable length."""
+        return self.charset is not None
+
+    @property
+    def is_variable(self) -> bool:
+        """Whether it is text of variable length, stored in a global heap."""
+        return self.dtype == object
+
+
+def read_type(cursor: Cursor) -> Hdf5Type:
+    """IV.A.2.d. The Datatype Message."""
+    head, bits, nbytes = cursor.uint(), cursor.uint(3), cursor.uint(4)
+    kind, version = head & 15, head >> 4
+    if not nbytes or nbytes >= 1 << 31 or not 1 <= version <= 5:
+        raise DamagedError(f"a datatype of version {version} with {nbytes} bytes")
+    if kind == _FIXED:
+        offset, precision = cursor.uint(2), cursor.uint(2)
+        if (offset, precision) != (0, 8 * nbytes) or nbytes not in (1, 2, 4, 8):
+            return Hdf5Type(f"an integer of {precision} bits", nbytes)
+        return _number_type(f"{'>' if bits & 1 else '<'}{'i' if bits & 8 else 'u'}{nbytes}")
+    if kind == _FLOAT:
+        offset, precision = cursor.uint(2), cursor.uint(2)
+        form = precision, *(cursor.uint() for _ in range(4)), cursor.uint(4)
+        sign, order = bits >> 8 & 255, bits & 0x41
+        if offset or form != _IEEE.get(nbytes) or sign != 8 * nbytes - 1 or order > 1:
+            return Hdf5Type(f"a float of {precision} bits that is not IEEE's", nbytes)
+        return _number_type(f"{'>' if order else '<'}f{nbytes}")
+    if kind == _TEXT:
+        charset = "utf-8" if bits >> 4 & 15 else "ascii"
+        return Hdf5Type(f"|S{nbytes}", nbytes, np.dtype(f"S{nbytes}"), charset, bits & 15)
+    if kind == _OPAQUE:
+        if cursor.take(bits & 255).startswith(b"NUMPY:"):
+            return Hdf5Type("a date", nbytes)
+        return Hdf5Type(f"|V{nbytes}", nbytes, np.dtype(f"V{nbytes}"))
+    if kind == _ENUM:
+        base, names = read_type(cursor), []
+        for _ in range(min(bits & 0xFFFF, 3)):
+            start = cursor.at
+            names.append(cursor.name())
+            cursor.take(-(cursor.at - start) % 8 if version < 3 else 0)
+        if base.dtype == np.int8 and names == ["FALSE", "TRUE"] and cursor.take(2) == _BOOL:
+            return Hdf5Type("bool", 1, np.dtype(bool))
+        return Hdf5Type("an enumeration", nbytes)
+    if kind == _VARIABLE and bits & 15 == 1 and nbytes == 16:
+        charset = "utf-8" if bits >> 8 & 15 else "ascii"
+        return Hdf5Type("text of variable length", nbytes, np.dtype(object), charset)
+    return Hdf5Type(
+        "a list of variable length" if kind == _VARIABLE else _OTHERS.get(kind, "?"), nbytes
+    )
+
+
+def _number_type(form: str) -> Hdf5Type:
+    dtype = np.dtype(form)
+    return Hdf5Type(str(dtype.newbyteorder("=")), dtype.itemsize, dtype)
+
+
+def read_space(cursor: Cursor) -> tuple[tuple[int, ...] | None, tuple[int | None, ...]]:
+    """Return the shape, None of nothing at all, and up to where each dimension may grow. IV.A.2.b.
+    The Dataspace Message."""
+    version = cursor.version(1, 2)
+    rank, flags = cursor.uint(), cursor.uint()
+    kind = cursor.uint() if version == 2 else None
+    cursor.take(5 if version == 1 else 0)
+    if rank > 32:
+        raise DamagedError(f"{cursor.what} has {rank} dimensions")
+    shape = tuple(cursor.uint(8) for _ in range(rank))
+    most: tuple[int | None, ...] = shape
+    if flags & 1:
+        most = tuple(cursor.address() for _ in range(rank))  # the undefined address: without limit
+    if math.prod(n or 1 for n in shape) >= 1 << 56:
+        raise DamagedError(f"shape {shape} is too large")
+    return (None if kind == 2 else shape), most
+
+
+def nelems(shape: tuple[int, ...] | None) -> int:
+    return 0 if shape is None else math.prod(shape)
+
+
+def strip_padding(array: np.ndarray, padding: int) -> np.ndarray:
+    """Return texts of fixed length without their padding; null bytes NumPy removes itself."""
+    if padding == _ENDS_AT_NULL:
+        texts = [text.split(b"\0", 1)[0] for text in array.reshape(-1).tolist()]
+    elif padding == _ENDS_WITH_SPACES:
+        texts = [text.rstrip(b" ") for text in array.reshape(-1).tolist()]
+    else:
+        return array
+    return np.array(texts, array.dtype).reshape(array.shape)

@@ -1,4 +1,4 @@
-"""The arrays of datasets: sections IV.A.2.e, f, i and l of the specification."""
+"""The arrays of datasets: sections III.A.1 and IV.A.2.e, f, i and l of the specification."""
 
 from __future__ import annotations
 
@@ -8,25 +8,38 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from .bounded import BoundedFile, Cursor, DamagedError
-from .chunks import Chunk, ChunkGrid, new_chunks, old_chunks
-from .headers import HeaderMessages, MessageKind
-from .types import Hdf5Type, nelems, read_space, read_type, strip_padding
+from .bounded import (
+    BoundedFile,
+    Cursor,
+    DamagedError,
+    Hdf5Type,
+    HeaderMessages,
+    MessageKind,
+    nelems,
+    read_space,
+    read_type,
+    strip_padding,
+)
+from .heaps import old_entries
 
 _COMPACT, _CONTIGUOUS, _CHUNKED, _VIRTUAL = range(4)
 DEFLATE, SHUFFLE = 1, 2
 _UNSAFE = "is stored in another file: refused as unsafe"
-_NO_FILTER_AT_EDGES = 1
+_NEW_CHUNKS = (
+    "its chunks are stored as by HDF5 1.10 with libver='latest', which is not supported: save the"
+    " arrays again in a file that h5py.File(path, 'w') opens without libver"
+)
 
 
 @dataclass(frozen=True)
-class ChunkFilter:
-    """A filter of chunks. number: which filter, for example DEFLATE. values: its settings; deflate
-    has one, the level.
-    """
+class Chunk:
+    """A chunk that is stored. first: the indices of its first element. at, nbytes: where it is in
+    the file. mask: a bit for each filter that was not applied to it."""
 
-    number: int
-    values: tuple[int, ...]
+    first: tuple[int, ...]
+    at: int
+    nbytes: int
+    mask: int
 
 
 @dataclass(frozen=True)
@@ -34,36 +47,36 @@ class StoragePlace:
     """Where an array is, and how many bytes are stored.
 
     data: the bytes of a compact dataset. at: the address of a contiguous dataset; None if nothing
-    is stored. grid, chunks: the grid of a chunked dataset, and the chunks that are stored.
-    """
+    is stored. chunk: the shape of the chunks into which a dataset is cut, () of any other.
+    chunk_nbytes: the size of one before all filters. chunks: those that are stored."""
 
     nbytes: int = 0
     data: bytes | None = None
     at: int | None = None
-    grid: ChunkGrid | None = None
+    chunk: tuple[int, ...] = ()
+    chunk_nbytes: int = 0
     chunks: list[Chunk] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
 class StoredArray:
     """An array as it is stored. shape: None if the dataset has no elements and no dimensions. most:
-    the shape to which it may grow. fill: the bytes of an element that is not stored,
-    b"" for zeros.
-    """
+    the shape to which it may grow. fill: the bytes of an element that is not stored, b"" for zeros.
+    filters: the filters of its chunks, (number, settings); deflate has one setting, the level."""
 
     source: BoundedFile
     type: Hdf5Type
     shape: tuple[int, ...] | None
     most: tuple[int | None, ...]
     fill: bytes
-    filters: tuple[ChunkFilter, ...]
+    filters: tuple[tuple[int, tuple[int, ...]], ...]
     place: StoragePlace
 
     @property
     def claims(self) -> int:
         """The number of bytes that reading it takes, without the objects of texts."""
-        whole, grid = nelems(self.shape) * self.type.nbytes, self.place.grid
-        return max(whole, grid.nbytes * max(1, len(self.place.chunks)) if grid else 0)
+        whole = nelems(self.shape) * self.type.nbytes
+        return max(whole, self.place.chunk_nbytes * max(1, len(self.place.chunks)))
 
     def read(self, first: int = 0, last: int | None = None) -> np.ndarray:
         """Return the array, or of one without chunks some of its rows. Its type has a dtype."""
@@ -72,56 +85,50 @@ class StoredArray:
         if last is not None:
             shape = (last - first, *shape[1:])
         count, skip = math.prod(shape), first * math.prod(shape[1:]) * dtype.itemsize
-        if place.grid is not None:
-            array = self._from_chunks(place.grid, shape, dtype)
-        elif place.data is not None:
+        if place.data is not None:
             array = np.frombuffer(place.data, dtype, count, skip).copy()
         elif place.at is not None:
-            array = self.source.array(place.at + skip, count, dtype, "the array")
+            data = self.source.data(place.at + skip, count * dtype.itemsize, "the array")
+            array = np.ndarray(count, dtype, data)
+        elif self.fill.strip(b"\0"):
+            array = np.full(shape, np.frombuffer(self.fill, dtype, 1)[0], dtype)
         else:
-            array = self._filled(shape, dtype)
+            array = np.zeros(shape, dtype)
         array = array.reshape(shape)
+        if place.chunk:
+            self._read_chunks(array)
         return strip_padding(array, self.type.padding) if self.type.is_text else array
 
-    def _filled(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-        if not self.fill.strip(b"\0"):
-            return np.zeros(shape, dtype)
-        return np.full(shape, np.frombuffer(self.fill, dtype, 1)[0], dtype)
-
-    def _from_chunks(self, grid: ChunkGrid, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-        for one in self.filters:
-            if one.number not in (DEFLATE, SHUFFLE):
+    def _read_chunks(self, array: np.ndarray) -> None:
+        for number, _ in self.filters:
+            if number not in (DEFLATE, SHUFFLE):
                 raise DamagedError(
-                    f"HDF5 filter {one.number} is not supported: h5repack -f NONE removes it"
+                    f"HDF5 filter {number} is not supported: h5repack -f NONE removes it"
                 )
-        array = self._filled(shape, dtype)
-        for chunk in self.place.chunks:
-            data = self.source.data(chunk.at, chunk.nbytes, f"the chunk at {chunk.first}")
-            for k in reversed(range(len(self.filters))):
-                if not chunk.mask >> k & 1:
-                    data = _undo_filter(self.filters[k].number, data, grid.nbytes, dtype.itemsize)
-            if len(data) != grid.nbytes:
-                raise DamagedError(f"a chunk has {len(data)} bytes, need {grid.nbytes}")
-            block = np.frombuffer(data, dtype).reshape(grid.chunk)
-            target = array[
-                tuple(slice(f, f + c) for f, c in zip(chunk.first, grid.chunk, strict=True))
-            ]
+        place, nbytes = self.place, self.place.chunk_nbytes
+        for one in place.chunks:
+            data = self.source.data(one.at, one.nbytes, f"the chunk at {one.first}")
+            for k, (number, _) in reversed([*enumerate(self.filters)]):
+                if one.mask >> k & 1:
+                    continue
+                if number == DEFLATE:
+                    try:
+                        data = zlib.decompressobj().decompress(data, nbytes + 1)
+                    except zlib.error as error:
+                        raise DamagedError(f"a chunk: {error}") from None
+                    if len(data) != nbytes:
+                        raise DamagedError(f"a chunk does not inflate to its {nbytes} bytes")
+                elif len(data) % array.itemsize:
+                    raise DamagedError(f"a chunk has {len(data)} bytes")
+                else:
+                    planes = np.frombuffer(data, np.uint8).reshape(array.itemsize, -1)
+                    data = planes.T.tobytes()
+            if len(data) != nbytes:
+                raise DamagedError(f"a chunk has {len(data)} bytes, need {nbytes}")
+            block = np.frombuffer(data, array.dtype).reshape(place.chunk)
+            spans = zip(one.first, place.chunk, strict=True)
+            target = array[tuple(slice(at, at + size) for at, size in spans)]
             target[...] = block[tuple(slice(n) for n in target.shape)]
-        return array
-
-
-def _undo_filter(number: int, data: bytes, nbytes: int, itemsize: int) -> bytes:
-    if number == DEFLATE:
-        try:
-            data = zlib.decompressobj().decompress(data, nbytes + 1)
-        except zlib.error as error:
-            raise DamagedError(f"a chunk: {error}") from None
-        if len(data) != nbytes:
-            raise DamagedError(f"a chunk does not inflate to its {nbytes} bytes")
-        return data
-    if len(data) % itemsize:
-        raise DamagedError(f"a chunk has {len(data)} bytes")
-    return np.frombuffer(data, np.uint8).reshape(itemsize, -1).T.tobytes()
 
 
 def read_stored_array(source: BoundedFile, messages: HeaderMessages) -> StoredArray:
@@ -134,23 +141,19 @@ def read_stored_array(source: BoundedFile, messages: HeaderMessages) -> StoredAr
     if space is None or kind is None or layout is None:
         raise DamagedError("a dataset has no type, shape or place")
     (shape, most), own = read_space(space), read_type(kind)
-    filters = _parse_filters(messages.one(MessageKind.FILTERS))
-    place = _parse_storage_place(source, layout, shape, most, own.nbytes, bool(filters))
+    place = _parse_storage_place(source, layout, shape, own.nbytes)
     if place.nbytes > source.size:
         raise DamagedError(f"{place.nbytes} bytes are stored, in a file of {source.size}")
     needs = nelems(shape) * own.nbytes
     if (place.data is not None or place.at is not None) and place.nbytes < needs:
         raise DamagedError(f"{place.nbytes} bytes are stored, need {needs}")
-    return StoredArray(source, own, shape, most, _fill_value(messages, own), filters, place)
+    fill, filters = _fill_value(messages), _parse_filters(messages)
+    fill = fill if len(fill) == own.nbytes else b""
+    return StoredArray(source, own, shape, most, fill, filters, place)
 
 
 def _parse_storage_place(
-    source: BoundedFile,
-    layout: Cursor,
-    shape: tuple[int, ...] | None,
-    most: tuple[int | None, ...],
-    itemsize: int,
-    filtered: bool,
+    source: BoundedFile, layout: Cursor, shape: tuple[int, ...] | None, itemsize: int
 ) -> StoragePlace:
     """IV.A.2.i. The Data Layout Message."""
     version, kind = layout.version(3, 4, 5), layout.uint()
@@ -158,31 +161,43 @@ def _parse_storage_place(
         raise DamagedError(_UNSAFE)
     if kind == _COMPACT:
         data = layout.take(layout.uint(2))
-        return StoragePlace(len(data), data=data)
+        return StoragePlace(len(data), data)
     if kind == _CONTIGUOUS:
         at, nbytes = layout.address(), layout.uint(8)
         return StoragePlace() if at is None else StoragePlace(nbytes, at=at)
     if kind != _CHUNKED or shape is None:
         raise DamagedError(f"a data layout of class {kind}")
-    flags = layout.uint() if version > 3 else 0
-    if flags & _NO_FILTER_AT_EDGES and filtered:
-        raise DamagedError("chunks at the edges without filters are not supported")
-    rank = layout.uint() - 1
-    at = layout.address() if version == 3 else None
-    width = 4 if version == 3 else layout.uint()
-    sizes = tuple(layout.uint(width) for _ in range(rank))
-    if rank != len(shape) or not all(sizes) or layout.uint(width) != itemsize:
-        raise DamagedError(f"chunks of {sizes} for a shape of {shape}")
-    grid = ChunkGrid(shape, most, sizes, math.prod(sizes) * itemsize)
     if version > 3:
-        chunks = new_chunks(source, layout, flags, grid, filtered)
-    else:
-        chunks = [] if at is None else old_chunks(source, at, grid)
-    return StoragePlace(sum(chunk.nbytes for chunk in chunks), grid=grid, chunks=chunks)
+        raise DamagedError(_NEW_CHUNKS)
+    rank, at = layout.uint() - 1, layout.address()
+    sizes = tuple(layout.uint(4) for _ in range(rank))
+    if rank != len(shape) or not sizes or not all(sizes) or layout.uint(4) != itemsize:
+        raise DamagedError(f"chunks of {sizes} for a shape of {shape}")
+    chunks = [] if at is None else _read_chunk_index(source, at, shape, sizes)
+    stored = sum(one.nbytes for one in chunks)
+    nbytes = math.prod(sizes) * itemsize
+    return StoragePlace(stored, chunk=sizes, chunk_nbytes=nbytes, chunks=chunks)
 
 
-def _parse_filters(cursor: Cursor | None) -> tuple[ChunkFilter, ...]:
+def _read_chunk_index(
+    source: BoundedFile, at: int, shape: tuple[int, ...], chunk: tuple[int, ...]
+) -> list[Chunk]:
+    """III.A.1. Disk Format: Level 1A1 - Version 1 B-trees, of node type 1."""
+    found: dict[tuple[int, ...], Chunk] = {}
+    for key, address in old_entries(source, at, 1, 16 + 8 * len(shape)):
+        own = Cursor(key, "the key of a chunk")
+        nbytes, mask = own.uint(4), own.uint(4)
+        first = tuple(own.uint(8) for _ in shape)
+        if first in found or any(f % c for f, c in zip(first, chunk, strict=True)):
+            raise DamagedError(f"a chunk is at {first}, or twice")
+        if all(f < n for f, n in zip(first, shape, strict=True)):
+            found[first] = Chunk(first, address, nbytes, mask)  # others are of a larger dataset
+    return list(found.values())
+
+
+def _parse_filters(messages: HeaderMessages) -> tuple[tuple[int, tuple[int, ...]], ...]:
     """IV.A.2.l. The Filter Pipeline Message."""
+    cursor = messages.one(MessageKind.FILTERS)
     if cursor is None:
         return ()
     version, count = cursor.version(1, 2), cursor.uint()
@@ -194,14 +209,13 @@ def _parse_filters(cursor: Cursor | None) -> tuple[ChunkFilter, ...]:
         cursor.take(2)  # flags
         values = cursor.uint(2)
         cursor.take(-(-nbytes // 8) * 8 if version == 1 else nbytes)
-        found.append(ChunkFilter(number, tuple(cursor.uint(4) for _ in range(values))))
+        found.append((number, tuple(cursor.uint(4) for _ in range(values))))
         cursor.take(4 if version == 1 and values % 2 else 0)
     return tuple(found)
 
 
-def _fill_value(messages: HeaderMessages, own: Hdf5Type) -> bytes:
+def _fill_value(messages: HeaderMessages) -> bytes:
     """IV.A.2.e and f. The Fill Value Messages."""
-    data = b""
     if cursor := messages.one(MessageKind.FILL_VALUE):
         version = cursor.version(1, 2, 3)
         if version == 3:
@@ -209,7 +223,7 @@ def _fill_value(messages: HeaderMessages, own: Hdf5Type) -> bytes:
         else:
             cursor.take(2)
             defined = cursor.uint() or version == 1
-        data = cursor.take(cursor.uint(4)) if defined else b""
-    elif cursor := messages.one(MessageKind.OLD_FILL_VALUE):
-        data = cursor.take(cursor.uint(4))
-    return data if len(data) == own.nbytes else b""
+        return cursor.take(cursor.uint(4)) if defined else b""
+    if cursor := messages.one(MessageKind.OLD_FILL_VALUE):
+        return cursor.take(cursor.uint(4))
+    return b""

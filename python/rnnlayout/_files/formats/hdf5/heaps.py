@@ -7,13 +7,18 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 
-from .bounded import BoundedFile, Cursor, DamagedError, is_power_of_two, uint_nbytes
+from .bounded import BoundedFile, Cursor, DamagedError
 
 ATTRIBUTES_BY_NAME, LINKS_BY_NAME = 8, 5  # types of the records of a B-tree
 _MANAGED, _HUGE = 0, 1  # kinds of objects in a fractal heap
 _MOST_ROWS = 64  # a heap has at most 2**64 bytes
 _PREFIX = 10  # bytes around the records of a node of version 2: signature, version, type, checksum
 _HUGE_RECORD = 1  # of a B-tree: a huge object found by its number, not filtered
+
+
+def _uint_nbytes(most: int) -> int:
+    """Return how many bytes numbers up to `most` need, at least one."""
+    return max(1, (most.bit_length() + 7) // 8)
 
 
 def local_heap(source: BoundedFile, at: int | None) -> Cursor:
@@ -75,15 +80,34 @@ def fractal_heap(source: BoundedFile, at: int | None) -> Callable[[Cursor], Curs
     width, first, largest, bits = head.uint(2), head.uint(8), head.uint(8), head.uint(2)
     head.take(2)
     root, rows = head.address(), head.uint(2)
-    if (
-        not (is_power_of_two(first) and is_power_of_two(largest) and is_power_of_two(width))
-        or first > largest
-    ):
+    if any(n.bit_count() != 1 for n in (first, largest, width)) or first > largest:
         raise DamagedError(f"{head.what} has blocks of {first} to {largest} bytes")
     offset_nbytes = (bits + 7) // 8
-    length_nbytes = min(uint_nbytes(most), (largest.bit_length() + 6) // 8)
-    table = _DoublingTable(source, width, first, largest, offset_nbytes)
-    blocks = [] if root is None else sorted(table.blocks(root, rows))
+    length_nbytes = min(_uint_nbytes(most), (largest.bit_length() + 6) // 8)
+    blocks: list[tuple[int, int, int]] = []  # offset in the heap, size and address
+    todo = [] if root is None else [(root, rows, 0)]
+    while todo:
+        # `width` blocks per row, rows 0 and 1 of the first size, each row after them of twice the
+        # size before it
+        at, rows, start = todo.pop()
+        if not rows:
+            blocks.append((start, first, at))
+            continue
+        nbytes = 4 + 1 + 8 + offset_nbytes + 8 * width * rows
+        block = source.block(at, nbytes, "fractal heap block", b"FHIB")
+        if rows > _MOST_ROWS:
+            raise DamagedError(f"{block.what} has {rows} rows")
+        block.take(9 + offset_nbytes)
+        for row in range(rows):
+            size = first << max(0, row - 1)
+            for _ in range(width):
+                child = block.address()
+                if child is not None and row <= (largest // first).bit_length():
+                    blocks.append((start, size, child))
+                elif child is not None:
+                    todo.append((child, (size // (first * width)).bit_length(), start))
+                start += size
+    blocks.sort()
     starts = [start for start, _, _ in blocks]
     huge: dict[int, tuple[int, int]] = {}
 
@@ -98,7 +122,7 @@ def fractal_heap(source: BoundedFile, at: int | None) -> Callable[[Cursor], Curs
             return source.block(blocks[k][2] + offset - starts[k], nbytes, "object of a heap")
         if kind == _HUGE and id_nbytes < 17:
             if not huge and huge_at is not None:
-                for record in new_records(source, huge_at, (_HUGE_RECORD,)):
+                for record in new_records(source, huge_at, _HUGE_RECORD):
                     place = record.uint(8), record.uint(8)
                     huge[record.uint(8)] = place
             place = huge.get(own.uint(min(8, own.left)), (-1, 0))
@@ -110,10 +134,8 @@ def fractal_heap(source: BoundedFile, at: int | None) -> Callable[[Cursor], Curs
 
 def dense_messages(source: BoundedFile, info: Cursor, kind: int) -> Iterator[Cursor]:
     """Yield the attributes or links that an object keeps in a fractal heap with a B-tree of names.
-
-    IV.A.2.c. The Link Info Message; IV.A.2.v. The Attribute Info Message.
-    kind: ATTRIBUTES_BY_NAME or LINKS_BY_NAME.
-    """
+    IV.A.2.c. The Link Info Message; IV.A.2.v. The Attribute Info Message. kind: ATTRIBUTES_BY_NAME
+    or LINKS_BY_NAME."""
     of_links = kind == LINKS_BY_NAME
     info.version(0)
     flags = info.uint()
@@ -121,50 +143,16 @@ def dense_messages(source: BoundedFile, info: Cursor, kind: int) -> Iterator[Cur
     heap_at, tree_at = info.address(), info.address()
     if heap_at is not None and tree_at is not None:
         heap = fractal_heap(source, heap_at)
-        for record in new_records(source, tree_at, (kind,)):
+        for record in new_records(source, tree_at, kind):
             record.take(4 if of_links else 0)  # the hash of the name; an attribute's comes last
             yield heap(record)
-
-
-class _DoublingTable:
-    """The doubling table of a fractal heap: `width` blocks per row, rows 0 and 1 of the first size,
-    each row after them of twice the size before it."""
-
-    def __init__(
-        self, source: BoundedFile, width: int, first: int, largest: int, nbytes: int
-    ) -> None:
-        self._source, self._width, self._first, self._offset_nbytes = source, width, first, nbytes
-        self._direct_rows = (largest // first).bit_length() + 1
-
-    def blocks(self, at: int, rows: int, start: int = 0) -> Iterator[tuple[int, int, int]]:
-        """Yield offset in the heap, size and address of the direct blocks below a block."""
-        if not rows:
-            yield start, self._first, at
-            return
-        nbytes = 4 + 1 + 8 + self._offset_nbytes + 8 * self._width * rows
-        block = self._source.block(at, nbytes, "fractal heap block", b"FHIB")
-        if rows > _MOST_ROWS:
-            raise DamagedError(f"{block.what} has {rows} rows")
-        block.take(9 + self._offset_nbytes)
-        for row in range(rows):
-            size = self._first << max(0, row - 1)
-            for _ in range(self._width):
-                child = block.address()
-                if child is not None and row < self._direct_rows:
-                    yield start, size, child
-                elif child is not None:
-                    inner = (size // (self._first * self._width)).bit_length()
-                    yield from self.blocks(child, inner, start)
-                start += size
 
 
 def old_entries(
     source: BoundedFile, at: int, kind: int, key_nbytes: int
 ) -> Iterator[tuple[bytes, int]]:
-    """Yield the keys and addresses in the leaves of a B-tree of version 1.
-
-    kind: 0 for groups, 1 for chunks. Each level must be one less than the one above it.
-    """
+    """Yield the keys and addresses in the leaves of a B-tree of version 1. kind: 0 for groups, 1
+    for chunks. Each level must be one less than the one above it."""
     todo: list[tuple[int, int | None]] = [(at, None)]
     while todo:
         at, expected = todo.pop()
@@ -181,16 +169,28 @@ def old_entries(
                 yield key, child
 
 
-def new_records(source: BoundedFile, at: int, kinds: tuple[int, ...]) -> Iterator[Cursor]:
-    """Yield the records of a B-tree of version 2. kinds: types of records that are expected."""
+def new_records(source: BoundedFile, at: int, expected: int) -> Iterator[Cursor]:
+    """Yield the records of a B-tree of version 2. expected: the type of its records."""
     head = source.block(at, 34, "B-tree header", b"BTHD")
     head.version(0)
     kind, node_nbytes, record_nbytes, depth = head.uint(), head.uint(4), head.uint(2), head.uint(2)
-    if kind not in kinds or not record_nbytes or node_nbytes < _PREFIX + record_nbytes:
+    if kind != expected or not record_nbytes or node_nbytes < _PREFIX + record_nbytes:
         raise DamagedError(f"{head.what} has records of type {kind} and {record_nbytes} bytes")
     head.take(2)
     root, count = head.address(), head.uint(2)
-    widths = list(_widths(node_nbytes, record_nbytes, depth))
+    if depth > 16:
+        raise DamagedError(f"a B-tree of depth {depth} is not supported")
+    # for each level, leaves first: how many bytes its nodes have for the number of records in a
+    # child, enough for a full leaf in all levels; and for the number of all records below it
+    below = most = (node_nbytes - _PREFIX) // record_nbytes  # records in a full child
+    size, total, widths = _uint_nbytes(most), 0, []
+    for level in range(depth + 1):
+        widths.append((size, total))
+        if level:
+            pointer = 8 + size + total
+            most = max(0, node_nbytes - _PREFIX - pointer) // (record_nbytes + pointer)
+            below = (most + 1) * below + most
+            total = _uint_nbytes(below)
     todo = [] if root is None else [(root, count, depth)]
     while todo:
         at, count, level = todo.pop()
@@ -205,20 +205,3 @@ def new_records(source: BoundedFile, at: int, kinds: tuple[int, ...]) -> Iterato
         for _ in range(count + 1 if level else 0):
             todo.append((node.uint(8), node.uint(size), level - 1))
             node.take(total)
-
-
-def _widths(node_nbytes: int, record_nbytes: int, depth: int) -> Iterator[tuple[int, int]]:
-    """Yield for each level, leaves first, how many bytes its nodes have for the number of records
-    in a child, and for the number of all records below it. The first is the same in all levels:
-    enough for a full leaf."""
-    if depth > 16:
-        raise DamagedError(f"a B-tree of depth {depth} is not supported")
-    below = most = (node_nbytes - _PREFIX) // record_nbytes  # records in a full child
-    size, total = uint_nbytes(most), 0
-    for level in range(depth + 1):
-        yield size, total
-        if level:
-            pointer = 8 + size + total
-            most = max(0, node_nbytes - _PREFIX - pointer) // (record_nbytes + pointer)
-            below = (most + 1) * below + most
-            total = uint_nbytes(below)

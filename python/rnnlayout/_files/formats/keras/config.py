@@ -31,6 +31,8 @@ from rnnlayout._sources.keras_tree import (
     object_of,
 )
 
+KERAS_3 = "3.0.0"  # the first Keras with the form of file that is written
+KERAS_2 = "2.0.9"  # the first with CuDNNLSTM and CuDNNGRU
 CUDNN = {"CuDNNLSTM": "LSTM", "CuDNNGRU": "GRU"}  # cuDNN's layers -> those of Keras 3
 # The keys of a config under which a node has other layers, and those under which it has cells.
 _LAYERS, _CELLS = ("layers", "layer", "backward_layer"), ("cell", "cells")
@@ -102,8 +104,7 @@ def parse_keras_version(text: str | None) -> Version:
 @dataclass(frozen=True)
 class Architecture:
     """The config of a model. name: the name of the file that it is from, else _NAME. version: the
-    version of the Keras that wrote it; None if that is not recorded.
-    """
+    version of the Keras that wrote it; None if that is not recorded."""
 
     name: str
     model: Node
@@ -113,10 +114,8 @@ class Architecture:
         self, known: Collection[str], wanted: Collection[str], found: Collection[str]
     ) -> None:
         """Raise FileError if recurrent layers of the config and of the weights are not the same.
-
         known: the names of all layers in the config. wanted: those of its recurrent layers. found:
-        those of the recurrent layers in the file of the weights.
-        """
+        those of the recurrent layers in the file of the weights."""
         for name in wanted:
             if name not in found:
                 raise FileError(
@@ -130,11 +129,21 @@ class Architecture:
 
 
 def read_architecture(config: object) -> Architecture:
-    """Return what to_json() of a model returned: in a file, the text itself, or parsed.
-
-    Raises FileError if it is not a model's config.
-    """
-    name, json_text = _read_config_text(config)
+    """Return what to_json() of a model returned: in a file, the text itself, or parsed. Raises
+    FileError if it is not a model's config."""
+    name = _NAME
+    json_text: str | bytes
+    if isinstance(config, Mapping):
+        try:
+            json_text = json.dumps(dict(config))
+        except (TypeError, ValueError, RecursionError) as error:
+            raise FileError(f"{_NAME} is not what model.to_json() returned: {error}") from None
+    elif isinstance(config, str) and config.lstrip().startswith("{"):
+        json_text = config
+    else:
+        name = str(require_regular_file(config))
+        with open(name, "rb") as stream:
+            json_text = stream.read(_MOST + 1)
     if len(json_text) > _MOST:
         raise FileError(f"{name} has more than {_MOST} bytes: a config has at most so many")
     model = parse_config(json_text, name)
@@ -151,20 +160,6 @@ def read_architecture(config: object) -> Architecture:
     return Architecture(name, model, known)
 
 
-def _read_config_text(config: object) -> tuple[str, str | bytes]:
-    """Return what messages call a config, and its JSON."""
-    if isinstance(config, Mapping):
-        try:
-            return _NAME, json.dumps(dict(config))
-        except (TypeError, ValueError, RecursionError) as error:
-            raise FileError(f"{_NAME} is not what model.to_json() returned: {error}") from None
-    if isinstance(config, str) and config.lstrip().startswith("{"):
-        return _NAME, config
-    file = require_regular_file(config)
-    with open(file, "rb") as stream:
-        return str(file), stream.read(_MOST + 1)
-
-
 # ---------------------------------------------------------------------------------- unknown classes
 
 _FILES = "class_name in the file"  # keys of a node: its class before it was read as another one,
@@ -173,9 +168,7 @@ _UNKNOWN = "class_name to accept"  # and the same until the caller accepts it
 
 def read_unknown_classes(model: Node, accepted: Mapping[str, str]) -> set[str]:
     """Give the layers of unknown classes in a model, in place, the class that they look like.
-
-    accepted: the caller's as_class. Returns the names of the unknown classes.
-    """
+    accepted: the caller's as_class. Returns the names of the unknown classes."""
     unknown: set[str] = set()
     left = [("", model)]
     while left:
@@ -184,24 +177,18 @@ def read_unknown_classes(model: Node, accepted: Mapping[str, str]) -> set[str]:
         node.pop(_FILES, None)
         node.pop(_UNKNOWN, None)
         kind = _looks_like(node.get("config"), is_cell)
-        if kind and (kind_of(node) if is_cell else class_of(node)) not in CELLS:
-            unknown.add(_read_unknown_class(node, kind, accepted))
-        else:
+        if not kind or (kind_of(node) if is_cell else class_of(node)) in CELLS:
             left += nodes_inside(node)
+            continue
+        name = str(node.get("registered_name") or node.get("class_name"))
+        node[_FILES] = str(node.get("class_name"))
+        if name not in accepted:
+            node[_UNKNOWN] = name
+        read_as = accepted.get(name, kind).removesuffix("Cell")
+        node["class_name"] = ("SimpleRNN" if read_as == "RNN" else read_as) + "Cell" * is_cell
+        node["module"], node["registered_name"] = "keras.layers", None
+        unknown.add(name)
     return unknown
-
-
-def _read_unknown_class(node: Node, kind: str, accepted: Mapping[str, str]) -> str:
-    """Give a layer or cell the class that it looks like; return the name of its own."""
-    name = str(node.get("registered_name") or node.get("class_name"))
-    node[_FILES] = str(node.get("class_name"))
-    if name not in accepted:
-        node[_UNKNOWN] = name
-    suffix = "Cell" if kind.endswith("Cell") else ""
-    read_as = accepted.get(name, kind).removesuffix("Cell")
-    node["class_name"] = ("SimpleRNN" if read_as == "RNN" else read_as) + suffix
-    node["module"], node["registered_name"] = "keras.layers", None
-    return name
 
 
 def _looks_like(config: Any, is_cell: bool) -> str:

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from rnnlayout._files.tensor_sets.apply_hints import (
+from rnnlayout._files.tensor_sets.choose_rnns import stack_entries
+from rnnlayout._files.tensor_sets.find_rnns import (
     DEFAULT_ACTIVATIONS,
     unknown_class_question,
     unrecorded,
 )
-from rnnlayout._files.tensor_sets.choose_rnns import stack_entries
-from rnnlayout._files.tensor_sets.found import Found
+from rnnlayout._files.tensor_sets.found import Found, distinct_names
 from rnnlayout._files.tensor_sets.record import Record
-from rnnlayout._files.tensor_sets.rnn_names import distinct_names
 from rnnlayout._files.tensor_sets.tensor_set import FileTensor, Hints
 from rnnlayout._model.asks import Ask, Message
 from rnnlayout._model.checked_rnn import CheckedRNN, checked_rnn_of
@@ -36,32 +34,17 @@ from rnnlayout._sources.self_description import RNNDescription
 from rnnlayout._sources.tensor_paths import is_under_with_direction
 from rnnlayout._weights.weights import Weights, weights_of
 
-from .config import (
-    check_accepted,
-    read_architecture,
-    read_unknown_classes,
-    unknown_classes_in,
-)
+from .config import check_accepted, read_architecture, read_unknown_classes, unknown_classes_in
 from .hdf5_tree import Hdf5Group, read_record_attribute
 
 LEAVES = ("kernel", "recurrent_kernel", "bias")
 
 
-@dataclass(frozen=True)
-class CellArray:
+class CellArray(NamedTuple):
     """An array of a cell in a file. path: where it is in the file."""
 
     path: str
     tensor: FileTensor
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self.tensor.shape
-
-    def floats(self, name: str) -> Bits:
-        """Return the array. name: the layer's, for messages. Raises LayoutError if it has no
-        floats."""
-        return self.tensor.floats(f"{name}: {self.path}")
 
 
 _Array = TypeVar("_Array")
@@ -76,22 +59,15 @@ _KERAS_1_LETTER = {"g": "c", "n": "h"}
 @dataclass(frozen=True)
 class LayerCells:
     """A recurrent layer of a file. cells: bottom first, of a bidirectional layer the forward one
-    before the backward one. layer: its part of the config; None if no config describes it.
-    """
+    before the backward one. layer: its part of the config; None if no config describes it."""
 
     name: str
     cells: Sequence[CellArrays]
     both: bool
     layer: RecurrentLayer | None = None
 
-    @classmethod
-    def of(cls, layer: RecurrentLayer, cells: Sequence[CellArrays]) -> LayerCells:
-        """Return a layer of the config with its cells."""
-        return cls(layer.name, cells, layer.both, layer)
-
     @property
     def paths(self) -> set[str]:
-        """The paths of its arrays."""
         return {data.path for cell in self.cells for data in cell.values()}
 
     def check_count(self) -> None:
@@ -164,10 +140,7 @@ class KerasEntries:
 
     def found(self, layers: Iterable[LayerCells]) -> Found:
         """Return the RNNs of all recurrent layers. The result names the arrays of the file that
-        belong to no RNN.
-
-        Raises FileError if the config of a layer is malformed or does not fit.
-        """
+        belong to no RNN. Raises FileError if the config of a layer is malformed or does not fit."""
         for layer in layers:
             self._add(layer)
         others = [path.lstrip("/") for path in self._paths if path not in self._used]
@@ -180,8 +153,7 @@ class KerasEntries:
 
     def new_arrays(self, new: Mapping[str, Weights]) -> dict[str, np.ndarray]:
         """Return the arrays of new weights for RNNs, by their paths in the file. Raises LayoutError
-        if the file stores others than these, as Keras 1 does.
-        """
+        if the file stores others than these, as Keras 1 does."""
         arrays: dict[str, np.ndarray] = {}
         for name, weights in new.items():
             layers = weights.split()
@@ -197,7 +169,7 @@ class KerasEntries:
         return arrays
 
     def _layer(self, name: str, cells: Sequence[CellArrays], own: RNNDescription | None) -> Weights:
-        tensors = _tensors_of_cells([_arrays_by_leaf(name, cell) for cell in cells])
+        tensors = _tensors_of_cells([cell_bits(name, cell) for cell in cells])
         record = self.records.get(name)
         if own is not None:
             given = read_source(tensors, CallerSpec(None, Layout(own.layout), hints=own.hints))
@@ -210,8 +182,16 @@ class KerasEntries:
             if record and not different:
                 given = replace(given, spec=record.spec)  # it also has the bias mode
             return weights_of(given, config=own.config, batch_first=own.batch_first)
-        if record is not None:
-            return _recorded_layer(name, tensors, record)
+        if record is not None:  # in the dtype that it has now
+            spec = record.spec.replace(dtype=next(iter(tensors.values())).dtype)
+            try:
+                given = read_described(tensors, spec, record.layout)
+            except (LayoutError, SpecError) as error:
+                raise FileError(
+                    f"{name}: {error}; the file's record is of {record.spec}: the file was changed"
+                    " after rnnlayout wrote it"
+                ) from None
+            return weights_of(given, config=record.config, batch_first=record.batch_first)
         weights = weights_of(self._by_shapes(name, tensors), batch_first=True)
         self._guessed.append(weights)
         return weights
@@ -293,7 +273,6 @@ def check_activation(activation: str | None, version: Version) -> None:
 
 
 def cell_names(name: str, count: int) -> list[str]:
-    """Return the names of the cells of a layer, bottom first."""
     return [f"{name}/{k}" for k in range(count)] if count > 1 else [name]
 
 
@@ -302,23 +281,9 @@ def count_gates(shape: tuple[int, ...]) -> int:
     return shape[1] // shape[0] if len(shape) == 2 and shape[0] else 0
 
 
-def _recorded_layer(name: str, tensors: dict[str, Bits], record: Record) -> Weights:
-    """Return a layer as rnnlayout recorded it, in the dtype that it has now. Raises FileError if it
-    does not fit."""
-    dtype = next(iter(tensors.values())).dtype
-    try:
-        given = read_described(tensors, record.spec.replace(dtype=dtype), record.layout)
-    except (LayoutError, SpecError) as error:
-        raise FileError(
-            f"{name}: {error}; the file's record is of {record.spec}: the file was changed after"
-            " rnnlayout wrote it"
-        ) from None
-    return weights_of(given, config=record.config, batch_first=record.batch_first)
-
-
-def _arrays_by_leaf(name: str, cell: CellArrays) -> dict[str, Bits]:
-    """Return the arrays of a cell by LEAVES."""
-    arrays = {leaf: data.floats(name) for leaf, data in cell.items()}
+def cell_bits(name: str, cell: CellArrays) -> dict[str, Bits]:
+    """Return the arrays of a cell by LEAVES. name: the layer's, for messages."""
+    arrays = {key: data.tensor.floats(f"{name}: {data.path}") for key, data in cell.items()}
     if cell.keys() <= set(LEAVES):
         return {leaf: arrays[leaf] for leaf in LEAVES if leaf in arrays}
     if arrays.keys() <= set(_KERAS_1.values()):  # consume_less="gpu", and SimpleRNN
@@ -327,21 +292,13 @@ def _arrays_by_leaf(name: str, cell: CellArrays) -> dict[str, Bits]:
     for order in (gates["lstm"], gates["gru"]):
         letters = [_KERAS_1_LETTER.get(gate, gate) for gate in order]
         if arrays.keys() == {f"{old}_{k}" for old in _KERAS_1.values() for k in letters}:
-            return {
-                leaf: _join_gates([arrays[f"{old}_{letter}"] for letter in letters], name)
-                for leaf, old in _KERAS_1.items()
-            }
+            joined = {}
+            for leaf, old in _KERAS_1.items():
+                parts = [arrays[f"{old}_{letter}"] for letter in letters]
+                shapes = {(part.array.shape, part.dtype) for part in parts}
+                if len(shapes) != 1 or parts[0].array.ndim not in (1, 2):
+                    raise LayoutError(f"{name}: the arrays of its gates differ in shape or dtype")
+                whole = np.concatenate([part.array for part in parts], axis=-1)
+                joined[leaf] = Bits(whole, parts[0].dtype)
+            return joined
     raise LayoutError(f"{name}: its arrays are {', '.join(arrays)}: not an LSTM, GRU or SimpleRNN")
-
-
-def _join_gates(parts: list[Bits], name: str) -> Bits:
-    shapes = {(part.array.shape, part.dtype) for part in parts}
-    if len(shapes) != 1 or parts[0].array.ndim not in (1, 2):
-        raise LayoutError(f"{name}: the arrays of its gates differ in shape or dtype")
-    return Bits(np.concatenate([part.array for part in parts], axis=-1), parts[0].dtype)
-
-
-def natural_order(name: str) -> tuple[str, int]:
-    """Return a sort key for lstm, lstm_1, lstm_2, lstm_10."""
-    match = re.fullmatch(r"(.*?)(?:_(\d{1,9}))?", name, re.DOTALL)
-    return (match[1], int(match[2] or 0)) if match else (name, 0)

@@ -7,40 +7,219 @@ of a config and the variables.
 
 from __future__ import annotations
 
+import io
 import json
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
 
-from rnnlayout._files.formats.registry import ModelFormat
+import numpy as np
+
+from rnnlayout._files.formats.registry import ModelFormat, check_layout
 from rnnlayout._files.tensor_sets.file_limits import InputFile, open_zip
-from rnnlayout._files.tensor_sets.found import Found
+from rnnlayout._files.tensor_sets.found import Found, entry_name, layer_names
 from rnnlayout._files.tensor_sets.output_file import Output
+from rnnlayout._files.tensor_sets.record import Record
 from rnnlayout._files.tensor_sets.tensor_set import Hints
+from rnnlayout._model.asks import Ask
+from rnnlayout._model.checked_rnn import checked_rnn_of
+from rnnlayout._model.spec import Spec
+from rnnlayout._native import LayoutError
+from rnnlayout._sources.keras_config import class_name_of, layer_node
 from rnnlayout._weights.weights import Weights
 
-from .entries import KerasEntries
-from .hdf5_tree import Hdf5Group, open_hdf5
-from .hdf5_write import copy_tree, new_hdf5
-from .legacy_weights import find_legacy_layers, read_legacy_weights
+from .config import KERAS_2, KERAS_3
+from .entries import LEAVES, KerasEntries
+from .hdf5_tree import (
+    Hdf5Group,
+    copy_tree,
+    new_hdf5,
+    open_hdf5,
+    write_record_attribute,
+    write_texts,
+)
 from .rewrite import copy_members, new_variables, rewrite_archive, rewrite_h5
-from .variables import (
+from .stored_layers import (
     CONFIG,
     METADATA,
     VARIABLES,
     described_layers,
+    find_legacy_layers,
     found_layers,
     read_archive,
     read_beside,
+    read_legacy_weights,
+    snake_case,
 )
-from .write import (
-    KERAS_3,
-    make_keras_layers,
-    model_config,
-    variables_file,
-    write_cudnn_weights,
-    write_h5,
-)
+
+
+@dataclass(frozen=True)
+class KerasLayer:
+    """One layer of an RNN, to be written. below: the name of the layer that it reads; None if it
+    reads the input. above: how many layers of the RNN are above it."""
+
+    name: str
+    below: str | None
+    above: int
+    weights: Weights
+
+    @property
+    def spec(self) -> Spec:
+        return self.weights.spec
+
+    @property
+    def class_name(self) -> str:
+        return class_name_of(self.spec, self.weights.layout.name)
+
+    @property
+    def cells(self) -> dict[str, dict[str, np.ndarray]]:
+        """The arrays of each direction ("" if it has only one), by the names in LEAVES."""
+        arrays = checked_rnn_of(self.weights).tensors
+        sides = {"": ""}
+        if self.spec.bidirectional:
+            sides = {"forward": "0/forward/", "backward": "0/backward/"}
+        return {
+            side: {leaf: arrays[path + leaf] for leaf in LEAVES if path + leaf in arrays}
+            for side, path in sides.items()
+        }
+
+
+def make_keras_layers(entries: Mapping[str, Weights], layout: str = "keras") -> list[KerasLayer]:
+    """Return the layers of all RNNs. Raises LayoutError for another layout or equal names."""
+    layers: list[KerasLayer] = []
+    for entry, weights in entries.items():
+        check_layout(weights, layout, f"{entry or 'the RNN'}: a Keras file")
+        parts, below = weights.split(), None
+        own = layer_names(entry or entry_name("", weights.spec), len(parts))
+        for k, (name, part) in enumerate(zip(own, parts, strict=True)):
+            layers.append(KerasLayer(name, below, len(parts) - 1 - k, part))
+            below = name
+    names = Counter([*(layer.name for layer in layers), *_input_names(layers)])
+    name, count = max(names.items(), key=lambda item: item[1])
+    if count > 1:
+        raise LayoutError(
+            f"two layers would both be named {name!r}: write their RNNs into two files, or save"
+            " them under other names: rl.save(path, {'a': w, 'b': v})"
+        )
+    return layers
+
+
+def layer_records(layers: Sequence[KerasLayer]) -> dict[str, Record]:
+    return {layer.name: Record.of(layer.weights) for layer in layers}
+
+
+def _input_names(layers: Sequence[KerasLayer]) -> list[str]:
+    return [f"{layer.name}_input" for layer in layers if layer.below is None]
+
+
+def _in_order_of_keras(layers: list[KerasLayer]) -> list[KerasLayer]:
+    """Return the layers in a model's order, by which weights are found: bottom layers first."""
+    return sorted(layers, key=lambda layer: -layer.above)
+
+
+def model_config(layers: list[KerasLayer], modules: bool) -> dict[str, Any]:
+    """Return a Functional model of the layers. modules: whether to write it in the form of a .keras
+    file, which names the module of each class, instead of that of an .h5. Raises LossyError for a
+    layer that Keras 3 does not have."""
+    nodes: list[Any] = []
+    for layer in _in_order_of_keras(layers):  # as in variables_file(): a reader pairs the two
+        reads, width, dtype = layer.below, layer.spec.input_size, layer.spec.dtype
+        if reads is None:
+            reads = f"{layer.name}_input"
+            batch = {"batch_shape": [None, None, width], "dtype": dtype, "name": reads}
+            nodes.append(_graph_node("InputLayer", batch, [], modules))
+        tensor = {"shape": [None, None, width], "dtype": dtype, "keras_history": [reads, 0, 0]}
+        call = {"args": [{"class_name": "__keras_tensor__", "config": tensor}], "kwargs": {}}
+        # ONNX's order of the axes is left out: Keras has its own
+        changes = {key: value for key, value in layer.weights.config.items() if key != "layout"}
+        has_bias = any(name.endswith("bias") for name in layer.weights)
+        node = layer_node(layer.name, layer.spec, has_bias, changes)
+        if modules and layer.spec.bidirectional:
+            # Keras makes both directions from this layer and takes it for another one if it gets
+            # the memory of that one. A layer with an id lives until the model is loaded.
+            node["config"]["layer"]["shared_object_id"] = len(nodes)
+        nodes.append(_graph_node(node["class_name"], node["config"], [call], modules))
+    inputs = [[name, 0, 0] for name in _input_names(layers)]
+    outputs = [[layer.name, 0, 0] for layer in layers if not layer.above]
+    config = {"name": "rnnlayout", "trainable": True, "layers": nodes, "input_layers": inputs,
+              "output_layers": outputs}  # fmt: skip
+    model: dict[str, Any] = {"class_name": "Functional", "config": config}
+    if modules:  # Keras has no public name for this class
+        return {"module": "keras.src.models.functional", "registered_name": "Functional", **model}
+    return model
+
+
+def _graph_node(
+    kind: str, config: dict[str, Any], calls: list[Any], modules: bool
+) -> dict[str, Any]:
+    node = {"class_name": kind, "config": config, "name": config["name"], "inbound_nodes": calls}
+    return {"module": "keras.layers", "registered_name": None, **node} if modules else node
+
+
+def _write_h5(out: Output, entries: Mapping[str, Weights]) -> None:
+    """Write a whole model in the legacy form, for Keras 3, or for layout keras-cudnn weights alone,
+    for Keras 2's load_weights()."""
+    is_cudnn = any(weights.layout.name == "keras-cudnn" for weights in entries.values())
+    layers = make_keras_layers(entries, "keras-cudnn" if is_cudnn else "keras")
+    for layer in layers:
+        if layer.spec.dtype == "bfloat16":
+            other = "" if is_cudnn else ".keras or "
+            raise LayoutError(
+                f"{layer.name!r} is bfloat16, which a legacy .h5 cannot store: use {other}"
+                + Ask("dtype")
+            )
+    config = "" if is_cudnn else json.dumps(model_config(layers, modules=False))
+    with new_hdf5(out) as h5:
+        if config:
+            h5.attrs["keras_version"] = KERAS_3
+            h5.attrs["model_config"] = config
+        write_record_attribute(h5, layer_records(layers))
+        group = h5.create_group("model_weights") if config else h5
+        group.attrs["keras_version"] = KERAS_3 if config else KERAS_2
+        inputs = _input_names(layers)
+        layers = _in_order_of_keras(layers)
+        write_texts(group, "layer_names", [*inputs, *(layer.name for layer in layers)])
+        for name in inputs:
+            write_texts(group.create_group(name), "weight_names", [])
+        for layer in layers:
+            own, names = group.create_group(layer.name), []
+            cell_name = f"{snake_case(layer.class_name)}_cell"
+            for side, cell in layer.cells.items():
+                inner = f"{side}_{layer.name}/" if side else ""
+                for leaf, array in cell.items():
+                    path = f"{leaf}:0" if is_cudnn else f"{cell_name}/{leaf}"
+                    names.append(f"{layer.name}/{inner}{path}")
+                    own.create_dataset(names[-1], data=array)
+            write_texts(own, "weight_names", names)
+
+
+def variables_file(layers: list[KerasLayer]) -> bytes:
+    numbers: dict[str, int] = {}
+    with io.BytesIO() as file:
+        with new_hdf5(file) as h5:
+            write_record_attribute(h5, layer_records(layers))
+            for layer in _in_order_of_keras(layers):
+                kind = "Bidirectional" if layer.spec.bidirectional else layer.class_name
+                k = numbers[kind] = numbers.get(kind, -1) + 1
+                group = h5.create_group(f"layers/{snake_case(kind)}" + (f"_{k}" if k else ""))
+                group.create_group("vars").attrs["name"] = layer.name
+                for side, cell in layer.cells.items():
+                    place = f"{side}_layer/cell/vars" if side else "cell/vars"
+                    own = group.create_group(place)
+                    own.attrs["name"] = f"{snake_case(layer.class_name)}_cell"
+                    for number, array in enumerate(cell.values()):
+                        if layer.spec.dtype != "bfloat16":
+                            own.create_dataset(str(number), data=array)
+                        else:  # HDF5 has opaque bytes, Keras reads the attribute
+                            opaque = own.create_dataset(str(number), data=array.view("V2"))
+                            opaque.attrs["dtype"] = "bfloat16"
+        return file.getvalue()
+
+
+# -------------------------------------------------------------------------------------- the formats
 
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the same weights give the same bytes
 
@@ -61,7 +240,6 @@ def _read_root(root: Hdf5Group, entries: KerasEntries) -> Found:
 
 
 def _replace_hdf5(file: InputFile, out: Output, new: Mapping[str, Weights]) -> list[str]:
-    """Copy a file with new weights in these RNNs."""
     with open_hdf5(file, file.budget) as root:
         entries = KerasEntries.of_hdf5(root, Hints())
         _read_root(root, entries)
@@ -90,19 +268,10 @@ def _read_archive(file: InputFile, hints: Hints) -> Found:
 
 
 def _replace_archive(file: InputFile, out: Output, new: Mapping[str, Weights]) -> list[str]:
-    """Copy a model with new weights in these RNNs."""
     with _open_archive(file, Hints()) as (opened, root, entries, _):
         variables = new_variables(root, entries.new_arrays(new), f"{file}: {VARIABLES}")
         copy_members(opened, out, {VARIABLES: variables})
     return []
-
-
-def _write_h5(out: Output, entries: Mapping[str, Weights]) -> None:
-    """Write a model for Keras 3, or for layout keras-cudnn only weights, for Keras 2."""
-    if any(weights.layout.name == "keras-cudnn" for weights in entries.values()):
-        write_cudnn_weights(out, entries)
-    else:
-        write_h5(out, entries)
 
 
 def _write_variables(out: Output, entries: Mapping[str, Weights]) -> None:

@@ -3,15 +3,22 @@
 They are read by rnnlayout itself: libhdf5 loops for ever on some damaged files. The whole tree is
 checked when a file is opened, before any array is read. The format can name other files (links,
 external and virtual datasets) and code (filters), all of which is refused.
+
+Files are written with h5py: new ones, and copies with some of it changed. libhdf5 must not write to
+a file that cannot be trusted, nor copy its objects directly, because a damaged object can crash it.
+So everything is read by rnnlayout, one part at a time, and written to a new file.
 """
 
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from itertools import count, takewhile
+from typing import IO, Any
 
 import numpy as np
 
@@ -21,16 +28,23 @@ from rnnlayout._files.formats.hdf5.attributes import (
     read_attributes,
     read_links,
 )
-from rnnlayout._files.formats.hdf5.bounded import BoundedFile, DamagedError
-from rnnlayout._files.formats.hdf5.datasets import StoredArray, read_stored_array
-from rnnlayout._files.formats.hdf5.headers import HeaderMessages, MessageKind, root_address
+from rnnlayout._files.formats.hdf5.bounded import (
+    BoundedFile,
+    DamagedError,
+    Hdf5Type,
+    HeaderMessages,
+    MessageKind,
+    nelems,
+    root_address,
+)
+from rnnlayout._files.formats.hdf5.datasets import DEFLATE, SHUFFLE, StoredArray, read_stored_array
 from rnnlayout._files.formats.hdf5.heaps import GlobalHeap
-from rnnlayout._files.formats.hdf5.types import nelems
-from rnnlayout._files.tensor_sets.budget import Budget
-from rnnlayout._files.tensor_sets.file_limits import InputFile
-from rnnlayout._files.tensor_sets.record import KEY, Record, read_records
-from rnnlayout._files.tensor_sets.tensor_set import FileTensor
-from rnnlayout._model.errors import FileError
+from rnnlayout._files.tensor_sets.file_limits import Budget, InputFile
+from rnnlayout._files.tensor_sets.output_file import Output, full_disk_error
+from rnnlayout._files.tensor_sets.record import KEY, Record, read_records, write_records
+from rnnlayout._files.tensor_sets.tensor_set import CHUNK_NBYTES, FileTensor
+from rnnlayout._model.errors import FileError, import_extra
+from rnnlayout._native import Error
 
 _TEXT_NBYTES = 64  # of an object of Python for a text
 _DEPTH = 64  # groups in groups: more than any real file has, and few enough for Python's stack
@@ -62,10 +76,8 @@ class Hdf5Object:
         return self._texts(name)[0]
 
     def texts(self, name: str) -> list[str] | None:
-        """Return an attribute that is a list of texts, None if it does not exist.
-
-        Keras splits a list of more than 64 KiB into `name0`, `name1` ...
-        """
+        """Return an attribute that is a list of texts, None if it does not exist. Keras splits a
+        list of more than 64 KiB into `name0`, `name1` ..."""
         if name in self.attributes:
             return self._texts(name)
         parts = [*takewhile(self.attributes.__contains__, (f"{name}{k}" for k in count()))]
@@ -132,7 +144,6 @@ class Hdf5Group(Hdf5Object):
         return group.datasets.get(name) if group else None
 
     def all_datasets(self) -> Iterator[Hdf5Dataset]:
-        """Yield its datasets, and those of the groups in it."""
         yield from self.datasets.values()
         for group in self.groups.values():
             yield from group.all_datasets()
@@ -156,15 +167,13 @@ def open_hdf5(source: InputFile | bytes, budget: Budget, what: str = "") -> Iter
 
     The whole tree has been checked: it has only hard links and one to each object, no dataset is in
     another file, and all sizes are in the budget of the file. Raises FileError otherwise, or if the
-    file is malformed.
-    """
+    file is malformed."""
     with io.BytesIO(source) if isinstance(source, bytes) else open(source, "rb") as file:
         yield _Hdf5Walk(what or budget.name, BoundedFile(file, budget)).tree()
 
 
 @contextmanager
 def _name_damaged(what: str) -> Iterator[None]:
-    """Name what is damaged."""
     try:
         yield
     except DamagedError as error:
@@ -176,16 +185,14 @@ class _Hdf5Walk:
 
     def __init__(self, what: str, source: BoundedFile) -> None:
         self.what, self.source, self.heap = what, source, GlobalHeap(source)
-        self.seen: dict[int, str] = {}
 
     def tree(self) -> Hdf5Group:
-        """Return the root, with all groups and datasets in it."""
         with _name_damaged(self.what):
             at = root_address(self.source)
             messages = HeaderMessages(self.source, at)
-        self.seen[at] = "/"
-        with _name_damaged(f"{self.what}: '/'"):
+        with self._naming("/"):
             root = Hdf5Group(*self._own("/", messages))
+        seen = {at: "/"}
         waiting = [(root, messages, 0)]
         while waiting:
             group, messages, depth = waiting.pop()
@@ -193,35 +200,30 @@ class _Hdf5Walk:
                 raise FileError(
                     f"{self.what}: {group.path[:80]!r}... is {depth} groups deep: refused"
                 )
-            for name, opened, path in self._objects_in(group, messages):
-                with _name_damaged(f"{self.what}: {path!r}"):
+            with self._naming(group.path):
+                links = read_links(self.source, messages)
+            for link in links:
+                path = f"{group.path.rstrip('/')}/{link.name}"
+                self.source.budget.charge("names", len(path))
+                if link.at is None:
+                    raise FileError(f"{self.what}: {path!r} is a link to another place: refused")
+                # A second link could close a circle, and many could multiply the tree.
+                if link.at in seen:
+                    first = seen[link.at]
+                    raise FileError(f"{self.what}: {path!r} is the same as {first!r}: refused")
+                seen[link.at] = path
+                with self._naming(path):
+                    opened = HeaderMessages(self.source, link.at)
                     if MessageKind.LAYOUT in opened:
-                        group.datasets[name] = self._dataset(opened, path)
+                        group.datasets[link.name] = self._dataset(opened, path)
                     elif not OF_GROUPS.isdisjoint(opened):
                         inner = Hdf5Group(*self._own(path, opened))
-                        group.groups[name] = inner
+                        group.groups[link.name] = inner
                         waiting.append((inner, opened, depth + 1))
         return root
 
-    def _objects_in(
-        self, group: Hdf5Group, messages: HeaderMessages
-    ) -> Iterator[tuple[str, HeaderMessages, str]]:
-        """Yield the name, the messages and the path of each object that a group links to."""
-        with _name_damaged(f"{self.what}: {group.path!r}"):
-            links = read_links(self.source, messages)
-        for link in links:
-            path = f"{group.path.rstrip('/')}/{link.name}"
-            self.source.budget.charge("names", len(path))
-            if link.at is None:
-                raise FileError(f"{self.what}: {path!r} is a link to another place: refused")
-            # A second link could close a circle, and many could multiply the tree.
-            if link.at in self.seen:
-                first = self.seen[link.at]
-                raise FileError(f"{self.what}: {path!r} is the same as {first!r}: refused")
-            self.seen[link.at] = path
-            with _name_damaged(f"{self.what}: {path!r}"):
-                opened = HeaderMessages(self.source, link.at)
-            yield link.name, opened, path
+    def _naming(self, path: str) -> AbstractContextManager[None]:
+        return _name_damaged(f"{self.what}: {path!r}")
 
     def _own(
         self, path: str, messages: HeaderMessages
@@ -241,13 +243,124 @@ class _Hdf5Walk:
             return Hdf5Dataset(*own, array, (), "nothing")
         self.source.budget.charge("arrays", array.claims)
         self._charge_texts(array)
-        return Hdf5Dataset(*own, array, array.shape, _dataset_dtype(array, Hdf5Object(*own)))
+        dtype, named = array.type.name, Hdf5Object(*own)
+        told = named.attributes.get("dtype")
+        # Keras stores bfloat16 as two opaque bytes, and its name in an attribute
+        is_text = told is not None and told.type.is_text and told.shape == ()
+        if dtype == "|V2" and is_text and named.values("dtype").item() == b"bfloat16":
+            dtype = "bfloat16"
+        return Hdf5Dataset(*own, array, array.shape, dtype)
 
 
-def _dataset_dtype(array: StoredArray, own: Hdf5Object) -> str:
-    """Return the dtype. Keras stores bfloat16 as two opaque bytes, and its name in an attribute."""
-    dtype = own.attributes.get("dtype")
-    is_text = dtype is not None and dtype.type.is_text and dtype.shape == ()
-    if array.type.name == "|V2" and is_text and own.values("dtype").item() == b"bfloat16":
-        return "bfloat16"
-    return array.type.name
+# ------------------------------------------------------------------------------------------ writing
+
+_RECORD_PART = 1000  # characters
+_ATTRIBUTE = 60_000  # bytes; libhdf5 stores a little less than 64 KiB in one
+
+
+@contextmanager
+def new_hdf5(file: Output | IO[bytes], what: str = "an HDF5 file") -> Iterator[Any]:
+    """Yield a new HDF5 file of h5py's. what: the file's name in messages. Errors of h5py become a
+    FileError, except that of a full disk. Raises MissingExtraError if h5py is not installed."""
+    h5py = import_h5py()
+    try:
+        with ExitStack() as files:
+            if isinstance(file, Output):  # libhdf5 itself wants a file that has a name
+                file = files.enter_context(open(file, "w+b"))
+            yield files.enter_context(h5py.File(file, "w"))
+    except (Error, MemoryError):
+        raise
+    except Exception as error:
+        if full_disk_error(error):
+            raise
+        raise FileError(f"{what}: {error or type(error).__name__}") from None
+
+
+def import_h5py() -> Any:
+    """Return the package h5py. Raises MissingExtraError if it is not installed."""
+    return import_extra("h5py", "h5", "writing an HDF5 file")
+
+
+def write_texts(h5: Any, name: str, texts: Sequence[str]) -> None:
+    """Write a list of texts as an attribute, or a long list as several, as Hdf5Object.texts()
+    reads."""
+    array = np.array([text.encode() for text in texts]) if texts else np.empty(0)
+    parts = -(-array.nbytes // _ATTRIBUTE) if texts else 1
+    for k, part in enumerate(np.array_split(array, parts)):
+        h5.attrs[f"{name}{k}" if parts > 1 else name] = part
+
+
+def write_record_attribute(h5: Any, records: Mapping[str, Record]) -> None:
+    """Write the records of RNNs as an attribute of the root, which Keras ignores. It is in parts:
+    libhdf5 limits its size."""
+    for name in [name for name in h5.attrs if re.fullmatch(rf"{KEY}\d*", name)]:
+        del h5.attrs[name]  # of the file that it is a copy of
+    text = write_records(records)[KEY]
+    parts = [text[at : at + _RECORD_PART] for at in range(0, len(text), _RECORD_PART)]
+    write_texts(h5, KEY, parts)
+
+
+def copy_tree(group: Hdf5Group, new: Any, arrays: Mapping[str, np.ndarray]) -> None:
+    """Copy the attributes, datasets and groups of a group into a new one of h5py's. arrays: the new
+    ones, by path. Raises FileError if it is damaged or has what Keras never writes."""
+    _copy_attributes(group, new)
+    for name, data in group.datasets.items():
+        array, chunk = arrays.get(data.path), data.stored.place.chunk
+        if array is None:
+            copy = _copy_dataset(data, new, name)
+        else:  # if its shape is another one, h5py chooses the chunks
+            chunks = chunk if array.shape == data.shape else bool(chunk)
+            options = _storage_options(data.stored, chunks or None)
+            copy = new.create_dataset(name, data=array, **options)
+        _copy_attributes(data, copy)
+    for name, inner in group.groups.items():
+        copy_tree(inner, new.create_group(name), arrays)
+
+
+def _copy_dataset(data: Hdf5Dataset, new: Any, name: str) -> Any:
+    old = data.stored
+    if old.type.dtype is None or old.type.is_variable:
+        raise FileError(f"{data.what} is {old.type.name}, which cannot be copied")
+    dtype = _h5py_dtype(old.type)
+    if old.shape is None:
+        return new.create_dataset(name, data=import_h5py().Empty(dtype))
+    if old.place.chunk:
+        storage = {**_storage_options(old, old.place.chunk), "maxshape": old.most}
+        return new.create_dataset(name, data=data.read(), dtype=dtype, **storage)
+    copy = new.create_dataset(name, old.shape, dtype)
+    if not old.shape:
+        copy[()] = data.read()
+    elif math.prod(old.shape):
+        row = old.type.nbytes * math.prod(old.shape[1:])
+        step = max(1, CHUNK_NBYTES // row)
+        for at in range(0, old.shape[0], step):
+            copy[at : at + step] = data.read(at, min(at + step, old.shape[0]))
+    return copy
+
+
+def _storage_options(old: StoredArray, chunks: Any) -> dict[str, Any]:
+    filters = dict(old.filters)
+    options: dict[str, Any] = {"chunks": chunks, "shuffle": SHUFFLE in filters}
+    if DEFLATE in filters:
+        options |= {"compression": "gzip", "compression_opts": next(iter(filters[DEFLATE]), None)}
+    return options
+
+
+def _copy_attributes(old: Hdf5Object, new: Any) -> None:
+    for name, attribute in old.attributes.items():
+        if attribute.type.dtype is None or attribute.type.dtype.kind == "V":
+            what = f"{old.what}: attribute {name!r}"
+            raise FileError(f"{what} is {attribute.type.name}, which cannot be copied")
+        dtype = _h5py_dtype(attribute.type)
+        if attribute.shape is None:
+            new.attrs[name] = import_h5py().Empty(dtype)
+        else:
+            new.attrs.create(name, old.values(name), attribute.shape, dtype)
+
+
+def _h5py_dtype(old: Hdf5Type) -> Any:
+    """Return the dtype for h5py, which knows the character set of a text."""
+    if old.charset is None:
+        return old.dtype
+    length = None if old.is_variable else old.nbytes
+    return import_h5py().string_dtype(old.charset, length)

@@ -10,13 +10,13 @@ import io
 import json
 import shutil
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from rnnlayout._files.tensor_sets.apply_hints import apply_hints
 from rnnlayout._files.tensor_sets.file_limits import InputFile, open_zip, read_member
+from rnnlayout._files.tensor_sets.find_rnns import apply_hints
 from rnnlayout._files.tensor_sets.found import Found
 from rnnlayout._files.tensor_sets.output_file import Output
 from rnnlayout._files.tensor_sets.record import Record
@@ -24,32 +24,33 @@ from rnnlayout._files.tensor_sets.tensor_set import Converted, Hints
 from rnnlayout._model.asks import Ask, join_messages
 from rnnlayout._model.errors import FileError
 from rnnlayout._model.layout import Layout
-from rnnlayout._model.spec import HARD_SIGMOIDS, Spec
+from rnnlayout._model.spec import HARD_SIGMOIDS
 from rnnlayout._native import LayoutError, LossyError
 from rnnlayout._sources.keras_config import SIGMOID_SINCE
 from rnnlayout._sources.keras_tree import Node, Version
 
-from .config import parse_config
+from .config import KERAS_3, parse_config
 from .entries import LEAVES, KerasEntries, LayerCells, cell_names, check_activation
-from .hdf5_tree import Hdf5Group, open_hdf5
-from .hdf5_write import copy_tree, new_hdf5, write_record_attribute
-from .legacy_weights import (
-    find_legacy_layers,
-    keras_version_of,
-    legacy_layers,
-    read_legacy_weights,
+from .hdf5_tree import Hdf5Group, copy_tree, new_hdf5, open_hdf5, write_record_attribute
+from .rewrite_parts import (
+    ChangedCells,
+    config_errors,
+    count_cudnn_layers,
+    is_gated,
+    modernize_model,
 )
-from .rewrite_cells import ChangedCells, is_gated
-from .rewrite_config import config_errors, count_cudnn_layers, modernize_model
-from .variables import (
+from .stored_layers import (
     CONFIG,
     METADATA,
     VARIABLES,
     described_layers,
+    find_legacy_layers,
+    keras_version_of,
+    legacy_layers,
     read_archive,
+    read_legacy_weights,
     walk_layers,
 )
-from .write import KERAS_3
 
 _TRAINING, _COMPILE = "training_config", "compile_config"
 _NO_ACTIVATIONS = (
@@ -72,8 +73,7 @@ def rewrite_h5(
 
     dtype, exact: as for convert(), for the layers that change. Raises FileError if it is not a file
     of Keras, LossyError if no layer of Keras 3 computes the same, or weights would be rounded and
-    exact is set.
-    """
+    exact is set."""
     _check_whole_model(hints, to)
     changed = ChangedCells(str(file), dtype, exact)
     records: dict[str, Record] = {}
@@ -106,7 +106,11 @@ def rewrite_h5(
             return _copied(file, out, changed)
         with new_hdf5(out, str(file)) as h5:
             copy_tree(root, h5, changed.arrays)
-            _set_attributes(h5, new)
+            for name, text in new.items():
+                as_bytes = isinstance(h5.attrs.get(name), bytes)
+                h5.attrs[name] = text.encode() if as_bytes else text
+                if name.startswith(_TRAINING):
+                    del h5.attrs[_TRAINING]
             if records:
                 write_record_attribute(h5, records)
     return changed.result()
@@ -115,11 +119,9 @@ def rewrite_h5(
 def rewrite_archive(
     file: InputFile, out: Output, hints: Hints, to: Layout, dtype: Any, exact: bool
 ) -> Converted:
-    """Write the model in `file` to `out`, for Keras 3: as rewrite_h5().
-
-    Groups of variables get the names under which Keras 3 looks for them. Other variables and other
-    members of the archive are copied; compile_config gets a name where Keras 3 does not look.
-    """
+    """Write the model in `file` to `out`, for Keras 3: as rewrite_h5(). Groups of variables get the
+    names under which Keras 3 looks for them. Other variables and other members of the archive are
+    copied; compile_config gets a name where Keras 3 does not look."""
     _check_whole_model(hints, to)
     changed = ChangedCells(str(file), dtype, exact)
     with open_zip(file) as archive:
@@ -131,7 +133,7 @@ def rewrite_archive(
                 found = entries.found(described_layers(root, old.model))
                 _check_agreement(found, hints)
             if old.version < (3, 0):
-                moves = [*_group_moves(root, old.model)]
+                moves = _group_moves(root, old.model)  # before the config changes
                 layers = described_layers(root, old.model)
                 _change_model(old.model, layers, old.version, changed, f"{file}: {CONFIG}")
                 own = {cell["kernel"].path.rpartition("/")[0] for _, cell in changed.cudnn}
@@ -157,10 +159,8 @@ def rewrite_archive(
 def _change_model(
     model: Node, layers: Iterable[LayerCells], version: Version, changed: ChangedCells, what: str
 ) -> None:
-    """Collect the cells of a model of Keras 2 that change, and change its config, in place.
-
-    what: the config in messages.
-    """
+    """Collect the cells of a model of Keras 2 that change, and change its config, in place. what:
+    the config in messages."""
     for one in layers:
         changed.add(one, version, Hints())
     with config_errors(what):
@@ -233,11 +233,8 @@ def _change_weights(
     root: Hdf5Group, layers: Hdf5Group, changed: ChangedCells, hints: Hints
 ) -> dict[str, Record]:
     """Collect the changed cells of a file without a config; return what is then recorded of each
-    layer, {} if none changes.
-
-    Raises the error that asks for the activation if the file is of a Keras before 2.3, whose
-    default was hard_sigmoid.
-    """
+    layer, {} if none changes. Raises the error that asks for the activation if the file is of a
+    Keras before 2.3, whose default was hard_sigmoid."""
     entries = KerasEntries.of_hdf5(root, hints)
     found = read_legacy_weights(root, layers, entries)
     _check_agreement(found, hints)
@@ -267,24 +264,15 @@ def _change_weights(
     outdated = changed.arrays and (entries.records or before_sigmoid)
     if not told and not outdated:
         return {}
-    return {
-        cell: Record("", Layout("keras"), _in_keras_3(one.spec), one.config, one.batch_first)
-        for name, whole in found.items()
-        for cell, one in zip(cell_names(name, whole.spec.num_layers), whole.split(), strict=True)
-    }
-
-
-def _in_keras_3(spec: Spec) -> Spec:
-    new, old = HARD_SIGMOIDS
-    return spec.replace(recurrent_activation=new) if spec.recurrent_activation == old else spec
-
-
-def _set_attributes(h5: Any, new: Mapping[str, str]) -> None:
-    for name, text in new.items():
-        as_bytes = isinstance(h5.attrs.get(name), bytes)
-        h5.attrs[name] = text.encode() if as_bytes else text
-        if name.startswith(_TRAINING):
-            del h5.attrs[_TRAINING]
+    records = {}
+    for name, whole in found.items():
+        parts = zip(cell_names(name, whole.spec.num_layers), whole.split(), strict=True)
+        for cell, layer in parts:
+            spec = layer.spec
+            if spec.recurrent_activation == HARD_SIGMOIDS[1]:
+                spec = spec.replace(recurrent_activation=HARD_SIGMOIDS[0])
+            records[cell] = Record("", Layout("keras"), spec, layer.config, layer.batch_first)
+    return records
 
 
 # ----------------------------------------------------------------------------------------- .keras
@@ -305,18 +293,20 @@ def new_variables(
         return file.getvalue()
 
 
-def _group_moves(root: Hdf5Group, model: Node) -> Iterator[tuple[str, str]]:
-    """Yield the moves that give the groups of layers the names of Keras 3, inner groups first."""
+def _group_moves(root: Hdf5Group, model: Node) -> list[tuple[str, str]]:
+    """Return the moves that give the groups of layers the names of Keras 3, inner groups first."""
     renamed: dict[str, list[tuple[str, str]]] = {}  # group of layers -> old and new names
     for _, layer in walk_layers(root, model):
         parent, _, name = layer.group.path.rpartition("/")
         if layer.group_name != name:
             renamed.setdefault(parent, []).append((name, layer.group_name))
+    moves = []
     for parent, names in reversed(renamed.items()):
-        for k, (old, _) in enumerate(names):  # a new name may still be the name of another
-            yield f"{parent}/{old}", f"{parent}/rnnlayout {k}"
-        for k, (_, new) in enumerate(names):
-            yield f"{parent}/rnnlayout {k}", f"{parent}/{new}"
+        aside = [f"{parent}/rnnlayout {k}" for k in range(len(names))]
+        # a new name may still be the name of another
+        moves += [(f"{parent}/{old}", own) for own, (old, _) in zip(aside, names, strict=True)]
+        moves += [(own, f"{parent}/{new}") for own, (_, new) in zip(aside, names, strict=True)]
+    return moves
 
 
 def copy_members(archive: zipfile.ZipFile, out: Output, new: dict[str, bytes]) -> None:

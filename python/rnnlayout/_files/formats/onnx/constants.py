@@ -2,12 +2,21 @@
 
 Exporters store weights in steps: slices of gates concatenated in another order, one more dimension,
 a cast, a scale. These steps are computed; the result of any other node is not a constant here.
+
+A tensor may be in another file, as torch.onnx.export writes it: m.onnx.data. No other name in a
+file is opened, and this one only if it is the bare name of a regular file in the model's own
+folder, not of a link, and not hidden.
 """
 
 from __future__ import annotations
 
+import errno
 import math
+import os
+import re
+import stat
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,8 +25,94 @@ from rnnlayout._files.tensor_sets.file_limits import InputFile
 from rnnlayout._model.errors import FileError
 from rnnlayout._native import LayoutError, bfloat16
 
-from .external import DataFiles, is_external
 from .graph import INPUT, Attributes, GraphScope, attributes_of, import_onnx, integer_attribute
+
+_NUMBER = re.compile(r"[0-9]{1,19}")
+# Without following a link, and without waiting for the writer of a FIFO. Windows has none of these.
+_FLAGS = os.O_RDONLY | getattr(os, "O_BINARY", 0)
+for _flag in ("O_NOFOLLOW", "O_NONBLOCK", "O_NOCTTY", "O_CLOEXEC"):
+    _FLAGS |= getattr(os, _flag, 0)
+_SHOWN = 100  # characters of a name
+_ONE_FILE = (
+    "write the model into one file: torch.onnx.export(..., external_data=False), or"
+    " onnx.save(onnx.load(path), new, save_as_external_data=False)"
+)
+
+
+def is_external(tensor: Any) -> bool:
+    return bool(tensor.data_location == tensor.EXTERNAL or tensor.external_data)
+
+
+class DataFiles:
+    """The files beside a model that its tensors are stored in, each opened when it is needed."""
+
+    def __init__(self, model: InputFile) -> None:
+        self._model = model
+        self._files: dict[str, memoryview] = {}
+
+    @property
+    def paths(self) -> list[Path]:
+        return [self._model.path.parent / name for name in self._files]
+
+    def find(self, tensor: Any, what: str) -> memoryview:
+        """Return the bytes of a tensor that is stored in another file. Raises FileError if that is
+        not a regular file in the model's own folder, or too short."""
+        what = f"{what}: tensor {tensor.name[:_SHOWN]!r}"
+        if tensor.data_location != tensor.EXTERNAL or tensor.HasField("raw_data"):
+            raise FileError(f"{what} is stored in the model and in another file: {_ONE_FILE}")
+        pairs = [(one.key, one.value) for one in tensor.external_data]
+        given = dict(pairs)
+        if len(given) < len(pairs):
+            raise FileError(f"{what}: it is recorded twice where it is stored: {_ONE_FILE}")
+        name = given.get("location", "")
+        if name not in self._files:
+            self._files[name] = self._map(name, what)
+        data = self._files[name]
+        start = _whole_number(given.get("offset", "0"), what)
+        count = _whole_number(given.get("length", f"{max(0, len(data) - start)}"), what)
+        if start + count > len(data):
+            raise FileError(
+                f"{what} is stored in bytes {start} to {start + count} of {name}, which has"
+                f" {len(data)}: it is cut short, or belongs to another model: export both files"
+                " again, or into one with external_data=False"
+            )
+        return data[start : start + count]
+
+    def _map(self, name: Any, what: str) -> memoryview:
+        what += f" is stored in {name[:_SHOWN]!r}, which"
+        beside = f"need the name of a regular file in the folder of {self._model}"
+        bare = isinstance(name, str) and name and not re.search(r"^\.|[/\\\0]", name)
+        if not bare or name == self._model.path.name:
+            raise FileError(f"{what} is not opened: {beside}: {_ONE_FILE}")
+        path = self._model.path.parent / name
+        try:
+            if path.is_symlink():  # for Windows; elsewhere O_NOFOLLOW, which no link can race with
+                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+            handle = os.open(path, _FLAGS)
+        except (OSError, ValueError) as error:
+            if isinstance(error, FileNotFoundError):
+                repair = f"copy it to the folder of {self._model}, or export the model again with"
+                raise FileError(f"{what} does not exist: {repair} external_data=False") from None
+            why = f"cannot be read: {getattr(error, 'strerror', error)}"
+            if isinstance(error, OSError) and error.errno == errno.ELOOP:
+                why = "is a link: copy both files to another folder with cp -L"
+            raise FileError(f"{what} {why}: {beside}: {_ONE_FILE}") from None
+        try:
+            found = os.fstat(handle)
+            if not stat.S_ISREG(found.st_mode):
+                raise FileError(f"{what} is not a regular file: {beside}: {_ONE_FILE}")
+            return memoryview(self._model.beside(path).data_of(handle) if found.st_size else b"")
+        finally:
+            os.close(handle)
+
+
+def _whole_number(text: Any, what: str) -> int:
+    if not isinstance(text, str) or not _NUMBER.fullmatch(text):
+        raise FileError(f"{what}: its place {text[:_SHOWN]!r} is not a number: {_ONE_FILE}")
+    return int(text)
+
+
+# ---------------------------------------------------------------------------------------- constants
 
 MOST_DIMENSIONS = 8
 MOST_LONG = 100  # steps in one chain
@@ -43,6 +138,11 @@ _DOMAINS = ("", "ai.onnx", "com.microsoft")
 _REPEATS = ("Expand", "Tile", "ConstantOfShape")
 _MOVES = ("Identity", "Transpose", "Unsqueeze", "Squeeze", "Slice", "Gather", "Concat")
 _ONCE = np.ones(3, np.int64)
+# The attributes of a Constant: the field of the AttributeProto, and the dtype.
+_CONSTANTS = {
+    "value_float": ("f", np.float32), "value_floats": ("floats", np.float32),
+    "value_int": ("i", np.int64), "value_ints": ("ints", np.int64),
+}  # fmt: skip
 # What NumPy, or a missing input or attribute, raises for an invalid node.
 _INVALID = (ValueError, TypeError, IndexError, KeyError, AttributeError, OverflowError)
 
@@ -57,12 +157,6 @@ def _dtype_of(number: int, what: str) -> np.dtype:
     return bfloat16() if name == "bfloat16" else np.dtype(name)
 
 
-def _check_length(tensor: Any, found: int, needed: int, unit: str) -> None:
-    if found != needed:
-        shape = tuple(tensor.dims)
-        raise FileError(f"tensor {tensor.name!r} {shape} needs {needed} {unit}, it has {found}")
-
-
 class Constants:
     """The constants of the model in `file`. data: the files beside it."""
 
@@ -75,20 +169,22 @@ class Constants:
         self._budget.charge("computed", max(0, nbytes))  # of a negative size NumPy raises
 
     def array_of(self, tensor: Any, what: str) -> np.ndarray:
-        """Return the array of a TensorProto."""
         bits = self.bits_of(tensor, what)
         dims = list(tensor.dims)
         if len(dims) > MOST_DIMENSIONS or any(n < 0 for n in dims) or tensor.HasField("segment"):
             raise FileError(f"{what}: tensor {tensor.name!r} has an invalid shape")
         dtype, count = _dtype_of(tensor.data_type, what), math.prod(dims)
+        stored = bits if bits is not None else getattr(tensor, _TYPES[tensor.data_type][1])
+        needed, unit = (count, "elements") if bits is None else (count * dtype.itemsize, "bytes")
+        if len(stored) != needed:
+            raise FileError(
+                f"tensor {tensor.name!r} {tuple(dims)} needs {needed} {unit}, it has {len(stored)}"
+            )
         if bits is not None:
-            _check_length(tensor, len(bits), count * dtype.itemsize, "bytes")
             carrier = np.dtype(f"<u{dtype.itemsize}")
             values = np.frombuffer(bits, carrier)
             values = values.astype(carrier.newbyteorder("="), copy=False).view(dtype)
         else:
-            stored = getattr(tensor, _TYPES[tensor.data_type][1])
-            _check_length(tensor, len(stored), count, "elements")
             values = np.array(stored, np.float64 if dtype == np.float64 else None)
             if dtype.itemsize == 2 and dtype.kind not in "iu":  # float16 and bfloat16: their bits
                 values = values.astype(np.uint16).view(dtype)
@@ -125,31 +221,21 @@ class Constants:
             if id(found) not in self._tensors:
                 self._tensors[id(found)] = found, self.array_of(found, what)
             return self._tensors[id(found)][1]
-        return self._compute(scope, found, what, depth)
-
-    def _compute(self, scope: GraphScope, node: Any, what: str, depth: int) -> np.ndarray:
         self._check_steps(what, depth)
-        if node.op_type == "Constant":
-            return self._constant_value(attributes_of(node, scope), what)
-        if node.op_type not in _FOLDS or node.domain not in _DOMAINS:
+        if found.op_type == "Constant":
+            attributes = attributes_of(found, scope)
+            if "value" in attributes:
+                return self.array_of(attributes["value"].t, what)
+            for key, (field, dtype) in _CONSTANTS.items():
+                if key in attributes:
+                    return np.array(getattr(attributes[key], field), dtype)
+            raise LayoutError(f"{what} comes from a Constant that is not a dense array of numbers")
+        if found.op_type not in _FOLDS or found.domain not in _DOMAINS:
             raise LayoutError(
-                f"{what} is computed by {_title(node)}, need a constant or {', '.join(_FOLDS)}"
+                f"{what} is computed by {_title(found)}, need a constant or {', '.join(_FOLDS)}"
             )
-        inputs = [self.get(scope, n, what, depth + 1) if n else None for n in node.input]
-        return self._fold(scope, node, inputs, what)
-
-    def _constant_value(self, attributes: Attributes, what: str) -> np.ndarray:
-        if "value" in attributes:
-            return self.array_of(attributes["value"].t, what)
-        for name, field, dtype in (
-            ("value_float", "f", np.float32),
-            ("value_floats", "floats", np.float32),
-            ("value_int", "i", np.int64),
-            ("value_ints", "ints", np.int64),
-        ):
-            if name in attributes:
-                return np.array(getattr(attributes[name], field), dtype)
-        raise LayoutError(f"{what} comes from a Constant that is not a dense array of numbers")
+        inputs = [self.get(scope, n, what, depth + 1) if n else None for n in found.input]
+        return self._fold(scope, found, inputs, what)
 
     def _check_steps(self, what: str, depth: int) -> None:
         self._budget.charge("steps", _STEPS)
@@ -165,11 +251,9 @@ class Constants:
             raise FileError(f"{what}: {_title(node)} cannot be computed: {error}") from None
 
     def get_once(self, scope: GraphScope, name: str, what: str, depth: int = 0) -> np.ndarray:
-        """Return a state of three dimensions without its repetition for each sequence.
-
-        The size of a batch is not a constant, so axes on which nodes repeat the state have size 1.
-        Raises LayoutError or FileError if it is not computed from constants by simple nodes.
-        """
+        """Return a state of three dimensions without its repetition for each sequence. The size of
+        a batch is not a constant, so axes on which nodes repeat the state have size 1. Raises
+        LayoutError or FileError if it is not computed from constants by simple nodes."""
         scope, node = scope.find(name)
         kind = node.op_type if getattr(node, "domain", None) in _DOMAINS else ""
         if kind not in _REPEATS + _MOVES:

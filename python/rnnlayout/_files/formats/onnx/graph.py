@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from rnnlayout._files.tensor_sets.budget import Budget
-from rnnlayout._files.tensor_sets.file_limits import InputFile
-from rnnlayout._files.tensor_sets.rnn_names import distinct_names
+from rnnlayout._files.tensor_sets.file_limits import Budget, InputFile
+from rnnlayout._files.tensor_sets.found import distinct_names
 from rnnlayout._model.errors import FileError, import_extra
 
 LARGEST = (1 << 31) - 1  # bytes of a protobuf message
@@ -44,10 +43,8 @@ def import_onnx() -> Any:
 
 
 def load_model(file: InputFile) -> Any:
-    """Return the ModelProto of a file, without its tensors in other files.
-
-    Raises FileError if it is not an ONNX model.
-    """
+    """Return the ModelProto of a file, without its tensors in other files. Raises FileError if it
+    is not an ONNX model."""
     onnx = import_onnx()
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
@@ -64,11 +61,8 @@ def load_model(file: InputFile) -> Any:
 
 
 class GraphScope:
-    """The names of one graph, subgraph or function.
-
-    proto: its protobuf message. attributes: in a function, the attributes of the call; {} outside
-    of functions.
-    """
+    """The names of one graph, subgraph or function. proto: its protobuf message. attributes: in a
+    function, the attributes of the call; {} outside of functions."""
 
     def __init__(
         self,
@@ -126,9 +120,7 @@ class GraphScope:
 
     def shape(self, name: str) -> list[int | None] | None:
         """Return the shape that a graph declares for a name, None per size that it leaves open.
-
-        Returns None if there is no such declaration.
-        """
+        Returns None if there is no such declaration."""
         scope, name, _ = self._resolve(name)
         if scope is None or scope.is_function or name not in scope._declared:
             return None
@@ -154,7 +146,6 @@ def attributes_of(node: Any, scope: GraphScope) -> Attributes:
 
 
 def integer_attribute(attributes: Attributes, name: str, default: int = 0) -> int:
-    """Return an attribute that is an integer."""
     return int(attributes[name].i) if name in attributes else default
 
 
@@ -183,7 +174,6 @@ def subgraphs(node: Any) -> Iterator[Any]:
 
 
 def all_graphs(*graphs: Any) -> Iterator[Any]:
-    """Yield graphs or functions, and the graphs in them, each once."""
     waiting = list(reversed(graphs))
     while waiting:
         graph = waiting.pop()
@@ -210,16 +200,13 @@ def all_initializers(graph: Any) -> Iterator[Any]:
 
 @dataclass(frozen=True)
 class NodeSite:
-    """A recurrent node, its unique name, and the names that are visible to it."""
+    """A recurrent node, its unique name, and the names that are visible to it. operator: LSTM, GRU
+    or RNN."""
 
     name: str
+    operator: str
     node: Any
     scope: GraphScope
-
-    @property
-    def operator(self) -> str:
-        """LSTM, GRU or RNN."""
-        return OPERATORS[_operator_of(self.node)]
 
     @property
     def is_quantized(self) -> bool:
@@ -242,69 +229,53 @@ def recorded_texts(node: Any, key: str) -> tuple[str, ...]:
     return ()
 
 
-def _operator_of(node: Any) -> tuple[str, str]:
-    return ("" if node.domain == "ai.onnx" else node.domain, node.op_type)
-
-
 def find_sites(model: Any, budget: Budget) -> list[NodeSite]:
     """Return all recurrent nodes: of the graph, of subgraphs at any depth, of called functions."""
-    walk = _GraphWalk(model, budget)
-    found = []
-    for one in walk.nodes(walk.scope(model.graph, None), ()):
-        budget.charge("names", sum(map(len, one[0])))  # with those of the nodes around it
-        found.append(one)
-    paths = _with_modules([(path, node) for path, node, _ in found])
-    names = ["/".join([path[0], *(part.lstrip("/") for part in path[1:])]) for path in paths]
-    return [NodeSite(n, *rest) for n, (_, *rest) in zip(distinct_names(names), found, strict=True)]
+    functions = {(f.domain, f.name, f.overload): f for f in model.functions}
+    found: list[tuple[tuple[str, ...], str, Any, GraphScope]] = []
 
-
-def _with_modules(nodes: list[tuple[tuple[str, ...], Any]]) -> list[tuple[str, ...]]:
-    """Return the path of each node, with the module that it was exported from instead of its name.
-
-    The layers of a module, which are the nodes of one call, are NAME_0, NAME_1 ...
-    """
-    calls = [(path[:-1], recorded_texts(node, MODULES)) for path, node in nodes]
-    layers, seen = Counter(calls), Counter[Any]()
-    paths = []
-    for (path, node), call in zip(nodes, calls, strict=True):
-        if len(call[1]) > 1:  # the last text is the call's
-            name = call[1][-2] or OPERATORS[_operator_of(node)].lower()
-            path = (*path[:-1], name if layers[call] == 1 else f"{name}_{seen[call]}")
-            seen[call] += 1
-        paths.append(path)
-    return paths
-
-
-class _GraphWalk:
-    def __init__(self, model: Any, budget: Budget) -> None:
-        self._functions = {(f.domain, f.name, f.overload): f for f in model.functions}
-        self._budget = budget
-
-    def scope(self, graph: Any, outer: GraphScope | None) -> GraphScope:
-        self._budget.charge("steps", _NODE_STEPS * len(graph.node))
+    def enter(graph: Any, outer: GraphScope | None) -> GraphScope:
+        budget.charge("steps", _NODE_STEPS * len(graph.node))
         return GraphScope(graph, outer)
 
-    def nodes(
-        self, scope: GraphScope, path: tuple[str, ...]
-    ) -> Iterator[tuple[tuple[str, ...], Any, GraphScope]]:
+    root = enter(model.graph, None)
+    inside: list[tuple[GraphScope, tuple[str, ...], Iterator[Any]]] = [
+        (root, (), iter(root.proto.node))
+    ]
+    while inside:
+        scope, path, nodes = inside[-1]
         if len(path) > MOST_DEEP:
             raise FileError(f"graphs or functions nested more than {MOST_DEEP} deep: refused")
-        for node in scope.proto.node:
-            if node.op_type in NAMES and _operator_of(node) in OPERATORS:
-                yield (*path, node_name(node)), node, scope
-            inner = [self.scope(graph, scope) for graph in subgraphs(node)]
-            if self._functions:
-                function = self._functions.get((node.domain, node.op_type, node.overload))
-                inner += [] if function is None else [self._called(function, node, scope)]
-            for one in inner:
-                yield from self.nodes(one, (*path, node_name(node)))
+        if (node := next(nodes, None)) is None:
+            inside.pop()
+            continue
+        domain = "" if node.domain == "ai.onnx" else node.domain
+        if operator := OPERATORS.get((domain, node.op_type)):
+            found.append(((*path, node_name(node)), operator, node, scope))
+            budget.charge("names", sum(map(len, found[-1][0])))  # with the nodes around it
+        inner = [enter(graph, scope) for graph in subgraphs(node)]
+        if functions and (called := functions.get((node.domain, node.op_type, node.overload))):
+            budget.charge("steps", _CALLED_STEPS * (len(called.node) + 1))
+            inputs = dict(zip(called.input, node.input, strict=False))
+            formals = {name: (scope, inputs.get(name, "")) for name in called.input}
+            defaults = {a.name: a for a in called.attribute_proto}
+            attributes = {**defaults, **attributes_of(node, scope)}
+            inner.append(GraphScope(called, None, formals, attributes))
+        for one in reversed(inner):
+            inside.append((one, (*path, node_name(node)), iter(one.proto.node)))
 
-    def _called(self, function: Any, node: Any, scope: GraphScope) -> GraphScope:
-        self._budget.charge("steps", _CALLED_STEPS * (len(function.node) + 1))
-        inputs = dict(zip(function.input, node.input, strict=False))
-        formals = {name: (scope, inputs.get(name, "")) for name in function.input}
-        defaults = {a.name: a for a in function.attribute_proto}
-        return GraphScope(function, None, formals, {**defaults, **attributes_of(node, scope)})
+    # Of a node that torch exported, the module takes the place of the node's name: NAME, or of its
+    # layers, which are the nodes of one call, NAME_0, NAME_1 ...
+    calls = [(path[:-1], recorded_texts(node, MODULES)) for path, _, node, _ in found]
+    layers, seen = Counter(calls), Counter[Any]()
+    names = []
+    for (path, operator, *_), call in zip(found, calls, strict=True):
+        if len(call[1]) > 1:  # the last text is the call's
+            name = call[1][-2] or operator.lower()
+            path = (*path[:-1], name if layers[call] == 1 else f"{name}_{seen[call]}")
+            seen[call] += 1
+        names.append("/".join([path[0], *(part.lstrip("/") for part in path[1:])]))
+    return [NodeSite(n, *rest) for n, (_, *rest) in zip(distinct_names(names), found, strict=True)]
 
 
 def node_name(node: Any) -> str:

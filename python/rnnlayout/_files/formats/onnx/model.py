@@ -2,21 +2,20 @@
 
 W, R, B and P are read if they are constants, or computed from constants by simple nodes. What a
 node does that its weights do not show goes into Weights.config under ONNX's own names: direction,
-clip, layout, initial_h, initial_c, sequence_lens. Tensors in other files: external.py.
+clip, layout, initial_h, initial_c, sequence_lens. Tensors in other files: constants.py.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
 from rnnlayout._files.formats.registry import ModelFormat, check_layout
-from rnnlayout._files.tensor_sets.budget import Budget
 from rnnlayout._files.tensor_sets.choose_rnns import as_recorded, stack_entries
-from rnnlayout._files.tensor_sets.file_limits import InputFile
+from rnnlayout._files.tensor_sets.file_limits import Budget, InputFile
 from rnnlayout._files.tensor_sets.found import Found
 from rnnlayout._files.tensor_sets.output_file import Output
 from rnnlayout._files.tensor_sets.record import read_records
@@ -27,9 +26,11 @@ from rnnlayout._native import LayoutError
 from rnnlayout._sources.tensor_paths import is_under_with_direction
 from rnnlayout._weights.weights import Weights
 
-from .constants import Constants
-from .external import is_external
+from .constants import Constants, is_external
 from .graph import (
+    CLASSES,
+    MODULES,
+    NAMES,
     NodeSite,
     all_graphs,
     all_initializers,
@@ -37,29 +38,66 @@ from .graph import (
     find_sites,
     integer_attribute,
     load_model,
+    node_name,
+    recorded_texts,
+    subgraphs,
 )
 from .node import WEIGHTS, read_onnx_node
-from .unread import notes_about_unread
 from .write import TensorArrays, make_model, write_model
 
+_LISTED = 3
+_PRODUCTS = {"MatMul", "Gemm"}
+_TORCH = "torch.nn.modules.rnn."
+_EXPORT = (
+    "export it with torch.onnx.export(..., dynamo=False), which keeps nn.RNN, nn.GRU and nn.LSTM as"
+    " nodes; of cells read the weights from where they come from: a state_dict, a Keras file"
+)
 
-def _read_onnx(file: InputFile, hints: Hints) -> Found:
-    """Return each recurrent node by its name, after those of the nodes around it: "If_0/lstm"."""
-    return _read_sites(file, load_model(file), hints, Constants(file))
+
+def notes_about_unread(model: Any, has_nodes: bool) -> Iterator[str]:
+    """Yield what a model has instead of recurrent nodes. has_nodes: whether it has such too."""
+    modules: dict[str, str] = {}  # recurrent modules of PyTorch: path -> what it is
+    kept, loops = set[str](), list[str]()
+    for node in (node for g in all_graphs(model.graph, *model.functions) for node in g.node):
+        paths, classes = recorded_texts(node, MODULES), recorded_texts(node, CLASSES)
+        for path, kind in zip(paths, classes, strict=False):
+            if kind.startswith(_TORCH):
+                what = f"module {path!r}" if path else "the model itself"
+                modules[path] = f"{what} (nn.{kind.removeprefix(_TORCH)})"
+                kept |= {path} if node.op_type in NAMES else set()
+        if node.op_type in ("Loop", "Scan"):
+            inside = {n.op_type for g in all_graphs(*subgraphs(node)) for n in g.node}
+            if inside & _PRODUCTS and not inside & NAMES:
+                loops.append(f"{node_name(node)!r} ({node.op_type})")
+    replaced = [text for path, text in modules.items() if path not in kept]
+    if replaced:
+        yield (
+            f"{_listed(replaced)}: the exporter replaced the RNN by MatMul and other nodes, which"
+            f" are not read: {_EXPORT}"
+        )
+    if loops:
+        yield (
+            f"{_listed(loops)} is a loop with matrix products: an RNN made of those is not read"
+            " (tf2onnx writes a SimpleRNN so, and a GRU of reset 'before'): read the weights from"
+            " where they come from: a Keras file, a state_dict"
+        )
+    elif not has_nodes and not replaced:
+        yield f"none of its nodes is an LSTM, GRU or RNN: {_EXPORT}"
 
 
-def _write_onnx(out: Output, entries: Mapping[str, Weights]) -> None:
-    """Write a model with these RNNs and nothing else, which onnxruntime runs."""
-    write_model(out, *make_model(entries))
+def _listed(names: list[str]) -> str:
+    return ", ".join(names[:_LISTED]) + (" and others" if len(names) > _LISTED else "")
+
+
+# --------------------------------------------------------------------------------------- the format
 
 
 def _replace_in_onnx(file: InputFile, out: Output, entries: Mapping[str, Weights]) -> list[str]:
     """Write the model to `out` with new weights in the nodes of these names.
 
     entries: in layout onnx, each of the same spec as the old weights. Everything else is unchanged,
-    but tensors in other files are written as write_model() does.
-    Raises LayoutError if the node does not exist, or cannot represent the weights.
-    """
+    but tensors in other files are written as write_model() does. Raises LayoutError if the node
+    does not exist, or cannot represent the weights."""
     model, constants, arrays = load_model(file), Constants(file), TensorArrays()
     found = _read_sites(file, model, Hints(), constants)
     layers: dict[str, tuple[Weights, Weights]] = {}
@@ -82,10 +120,16 @@ def _replace_in_onnx(file: InputFile, out: Output, entries: Mapping[str, Weights
     return []
 
 
-FORMAT = ModelFormat(".onnx", ("onnx",), _read_onnx, _write_onnx, _replace_in_onnx)
+FORMAT = ModelFormat(
+    ".onnx", ("onnx",),
+    lambda file, hints: _read_sites(file, load_model(file), hints, Constants(file)),
+    lambda out, entries: write_model(out, *make_model(entries)),
+    _replace_in_onnx,
+)  # fmt: skip
 
 
 def _read_sites(file: InputFile, model: Any, hints: Hints, constants: Constants) -> Found:
+    """Return each recurrent node by its name, after those of the nodes around it: "If_0/lstm"."""
     entries: dict[str, Weights] = {}
     refused: dict[str, Exception] = {}
     notes: list[str] = []
@@ -108,10 +152,7 @@ def _read_sites(file: InputFile, model: Any, hints: Hints, constants: Constants)
 
 
 def replace_node_weights(
-    model: Any,
-    layers: Mapping[str, tuple[Weights, Weights]],
-    arrays: TensorArrays,
-    budget: Budget,
+    model: Any, layers: Mapping[str, tuple[Weights, Weights]], arrays: TensorArrays, budget: Budget
 ) -> None:
     """Put weights into the nodes of these names, and their numbers into `arrays`.
 
@@ -119,8 +160,7 @@ def replace_node_weights(
 
     A tensor that only this node reads is changed in place. If others read it too, or nodes compute
     it, it stays for them, and the node gets one of its own. Replaced tensors that nothing reads any
-    more are removed. Raises LayoutError if the node cannot represent the new weights.
-    """
+    more are removed. Raises LayoutError if the node cannot represent the new weights."""
     for name, (old, new) in layers.items():
         if new.spec.replace(bias=old.spec.bias, skip_input=old.spec.skip_input) != old.spec:
             raise LayoutError(f"node {name!r} is {old.spec}, the new weights are {new.spec}")
@@ -156,7 +196,18 @@ class _ModelChange:
         what = f"{role} of node {site.name!r}"
         if after is None:
             raise LayoutError(f"{what}: the new weights do not have it")
-        _check_not_computed(site, what)
+        if site.is_quantized:
+            raise LayoutError(
+                f"{what} is quantized and cannot store floats: put the weights into the model that"
+                " was quantized, and quantize it again"
+            )
+        if site.scope.is_function:
+            raise LayoutError(
+                f"{what} is inside a function, whose calls share it: inline the functions first,"
+                " onnx.inliner.inline_local_functions(model)"
+            )
+        if integer_attribute(site.attributes(), "input_forget"):
+            raise LayoutError(f"{what}: with input_forget a node has no weights of f of its own")
         at = WEIGHTS[site.operator][role]
         name = site.input(at)
         if name and self._uses[name] == 1:
@@ -164,18 +215,16 @@ class _ModelChange:
             if type(tensor).__name__ == "TensorProto":
                 self._arrays.put(tensor, after.bits(), after.dtype, name)
                 return
-        self._add(site, f"{site.name}/{role}", at, after)
         if name:
             self._replaced.add(name)
-
-    def _add(self, site: NodeSite, name: str, at: int, new: FileTensor) -> None:
-        while name in self._names:
-            name += "_"
-        self._names.add(name)
-        self._arrays.put(site.scope.proto.initializer.add(), new.bits(), new.dtype, name)
+        own = f"{site.name}/{role}"
+        while own in self._names:
+            own += "_"
+        self._names.add(own)
+        self._arrays.put(site.scope.proto.initializer.add(), after.bits(), after.dtype, own)
         while len(site.node.input) <= at:
             site.node.input.append("")
-        site.node.input[at] = name
+        site.node.input[at] = own
 
     def remove_unread(self) -> None:
         """Remove the initializers that were replaced and that nothing reads any more."""
@@ -185,21 +234,6 @@ class _ModelChange:
             for k, tensor in reversed(list(enumerate(graph.initializer))):
                 if tensor.name in self._replaced - inputs and not uses[tensor.name]:
                     del graph.initializer[k]
-
-
-def _check_not_computed(site: NodeSite, what: str) -> None:
-    if site.is_quantized:
-        raise LayoutError(
-            f"{what} is quantized and cannot store floats: put the weights into the model that was"
-            " quantized, and quantize it again"
-        )
-    if site.scope.is_function:
-        raise LayoutError(
-            f"{what} is inside a function, whose calls share it: inline the functions first,"
-            " onnx.inliner.inline_local_functions(model)"
-        )
-    if integer_attribute(site.attributes(), "input_forget"):
-        raise LayoutError(f"{what}: with input_forget a node has no weights of f of its own")
 
 
 def _count_uses(model: Any) -> Counter[str]:

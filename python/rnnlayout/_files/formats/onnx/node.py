@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -36,10 +37,8 @@ SLOPES = {
 
 def read_onnx_node(site: NodeSite, constants: Constants, hints: Hints, notes: list[str]) -> Weights:
     """Return the weights of a node. Messages about how they were computed are added to notes.
-
     Raises LayoutError if they are not constant or do not fit each other, LossyError if the node
-    computes something that no layout can represent, FileError if it is malformed.
-    """
+    computes something that no layout can represent, FileError if it is malformed."""
     tensors = {
         role: _weight_bits(site, constants, role, k, notes)
         for role, k in WEIGHTS[site.operator].items()
@@ -63,8 +62,21 @@ def _weight_bits(
     site: NodeSite, constants: Constants, role: str, k: int, notes: list[str]
 ) -> np.ndarray:
     array = constants.get(site.scope, site.input(k), role)
-    if site.is_quantized and role in _SCALES:
-        array = _dequantized(site, constants, role, array)
+    if site.is_quantized and role in _SCALES:  # (D, I, G H) with scales of (D,) or (D, G H)
+        if array.ndim != 3:
+            raise LayoutError(f"{role}: shape {array.shape}, expected three dimensions")
+        array = np.ascontiguousarray(array.transpose(0, 2, 1))
+        directions, rows, _ = array.shape
+        scales = []
+        for at in _SCALES[role]:
+            scale = constants.get(site.scope, site.input(at), f"the scale of {role}")
+            if scale.shape not in ((), (1,), (directions,), (directions, rows)):
+                raise LayoutError(
+                    f"{role}: scales or zero points of shape {scale.shape}, expected"
+                    f" ({directions},) or ({directions}, {rows})"
+                )
+            scales.append(scale.reshape(*scale.shape, *[1] * (3 - scale.ndim)))
+        array = dequantize(constants, array, *scales)
         notes.append(
             f"{site.name}: {role} was dequantized to float32; the node also rounds its inputs to 8"
             " bits, which these weights do not reproduce"
@@ -74,29 +86,6 @@ def _weight_bits(
     if not array.flags.c_contiguous:
         constants.charge(array.nbytes)
     return array
-
-
-def _dequantized(site: NodeSite, constants: Constants, role: str, array: np.ndarray) -> np.ndarray:
-    """Return a weight of DynamicQuantizeLSTM: (D, I, G H) with scales of (D,) or (D, G H)."""
-    if array.ndim != 3:
-        raise LayoutError(f"{role}: shape {array.shape}, expected three dimensions")
-    array = np.ascontiguousarray(array.transpose(0, 2, 1))
-    scale, zero = (
-        _shaped_scale(constants.get(site.scope, site.input(k), f"the scale of {role}"), array, role)
-        for k in _SCALES[role]
-    )
-    return dequantize(constants, array, scale, zero)
-
-
-def _shaped_scale(scale: np.ndarray, array: np.ndarray, what: str) -> np.ndarray:
-    directions, rows, _ = array.shape
-    for shape in ((1,), (directions,), (directions, rows)):
-        if scale.shape in (shape, ()):
-            return scale.reshape(*scale.shape, *[1] * (3 - scale.ndim))
-    raise LayoutError(
-        f"{what}: scales or zero points of shape {scale.shape}, expected ({directions},) or"
-        f" ({directions}, {rows})"
-    )
 
 
 # ------------------------------------------------------------------------------ which RNN it is
@@ -123,30 +112,28 @@ def _node_spec(
             f"direction is {direction!r}, but W has shape {w}, expected (D, G H, I), D = {1 + both}"
         )
     cell, recurrent, activation = _activations(site.operator, attributes, 1 + both)
-    return Spec(
-        cell,
-        w[2],
-        hidden,
-        bidirectional=both,
-        bias="double" if "B" in tensors else "none",
-        reset=_reset(site, attributes, hints, notes) if CELLS[cell].has_reset else "after",
-        recurrent_activation=recurrent,
-        activation=activation,
-        dtype=take_bits(tensors["W"], "W")[1],
-    )
-
-
-def _reset(site: NodeSite, attributes: Attributes, hints: Hints, notes: list[str]) -> Any:
-    """Return the reset of a GRU. ONNX's default is before, but old exporters forgot to write it."""
-    if "linear_before_reset" not in attributes:
+    reset: Any = "after"
+    if CELLS[cell].has_reset and "linear_before_reset" in attributes:
+        reset = "after" if integer_attribute(attributes, "linear_before_reset") else "before"
+    elif CELLS[cell].has_reset:  # ONNX's default is before, but old exporters forgot to write it
+        reset = hints.asked.hints.get("reset", "before")
         if "reset" not in hints.asked.hints:
             notes.append(
                 f"{site.name}: linear_before_reset is missing, so its reset is 'before'. An"
                 " exporter of torch forgot to write it (onnxscript before 0.6.3): if that one wrote"
                 " the model, pass " + Ask("reset", "after")
             )
-        return hints.asked.hints.get("reset", "before")
-    return "after" if integer_attribute(attributes, "linear_before_reset") else "before"
+    return Spec(
+        cell,
+        w[2],
+        hidden,
+        bidirectional=both,
+        bias="double" if "B" in tensors else "none",
+        reset=reset,
+        recurrent_activation=recurrent,
+        activation=activation,
+        dtype=take_bits(tensors["W"], "W")[1],
+    )
 
 
 def _activations(operator: str, attributes: Attributes, directions: int) -> tuple[Any, Any, Any]:
@@ -170,26 +157,20 @@ def _activations(operator: str, attributes: Attributes, directions: int) -> tupl
                 " and no layout can represent two different ones"
             )
         if gate == "hardsigmoid":
-            gate = _hard_sigmoid(attributes, directions)
+            slopes = []  # alpha and beta of each direction
+            for key, default in (("activation_alpha", 0.2), ("activation_beta", 0.5)):
+                given = list(attributes[key].floats)[:directions] if key in attributes else []
+                given += [default] * (directions - len(given))
+                slopes.append([np.float32(x) for x in given])
+            pairs = frozenset(zip(*slopes, strict=True))
+            known = {frozenset([slope]): name for name, slope in SLOPES.items()}
+            if pairs not in known:
+                told = " and ".join(f"{alpha} x + {beta}" for alpha, beta in pairs)
+                raise LossyError(f"HardSigmoid is {told}, need 0.2 x + 0.5 or x / 6 + 0.5")
+            gate = known[pairs]
         return operator.lower(), gate, states[0]
     needed = "Tanh or Relu" if operator == "RNN" else "Sigmoid or HardSigmoid, then Tanh or Relu"
     raise LossyError(f"activations are {names}, a node {operator} needs {needed}")
-
-
-def _hard_sigmoid(attributes: Attributes, directions: int) -> str:
-    """Return the hard sigmoid with the alpha and beta of each direction."""
-
-    def floats(name: str, default: float) -> list[np.float32]:
-        found = list(attributes[name].floats) if name in attributes else []
-        found += [default] * (directions - len(found))
-        return [np.float32(x) for x in found[:directions]]
-
-    slopes = set(zip(floats("activation_alpha", 0.2), floats("activation_beta", 0.5), strict=True))
-    for name, slope in SLOPES.items():
-        if slopes == {slope}:
-            return name
-    found = " and ".join(f"{alpha} x + {beta}" for alpha, beta in slopes)
-    raise LossyError(f"HardSigmoid is {found}, need 0.2 x + 0.5 or x / 6 + 0.5")
 
 
 def _couple_gates(tensors: dict[str, np.ndarray], constants: Constants) -> None:
@@ -224,11 +205,9 @@ _PROJECTED = (
 def node_settings(
     site: NodeSite, spec: Spec, constants: Constants, notes: list[str]
 ) -> dict[str, Any]:
-    """Return what the node does differently from cuDNN, under ONNX's own names.
-
-    Messages about what could not be read are added to notes.
-    Raises LayoutError if a state does not fit the spec, which is that of the weights.
-    """
+    """Return what the node does differently from cuDNN, under ONNX's own names. Messages about what
+    could not be read are added to notes. Raises LayoutError if a state does not fit the spec, which
+    is that of the weights."""
     attributes = site.attributes()
     config: dict[str, Any] = {}
     if direction_of(attributes) == "reverse":
@@ -242,13 +221,14 @@ def node_settings(
             state = _initial_state(site, name, spec, layout, constants, notes)
             if state is not None and state.any():
                 config[name] = np.asarray(state, np.float64).tolist()
-    if site.input(_LENGTHS) and (lengths := _lengths(site, constants)) is not None:
-        config["sequence_lens"] = [int(n) for n in lengths.ravel()]
+    if name := site.input(_LENGTHS):
+        with suppress(*_NOT_READ):  # then they come from outside
+            lengths = constants.get_once(site.scope, name, "sequence_lens")
+            config["sequence_lens"] = [int(n) for n in lengths.ravel()]
     return config
 
 
 def direction_of(attributes: Attributes) -> str:
-    """Return forward, reverse or bidirectional."""
     found = attributes.get("direction")
     direction = found.s.decode("utf-8", "replace") if found is not None else "forward"
     if direction not in ("forward", "reverse", "bidirectional"):
@@ -259,10 +239,8 @@ def direction_of(attributes: Attributes) -> str:
 def _check_state_shape(
     name: str, shape: Sequence[int | None] | None, spec: Spec, layout: int
 ) -> None:
-    """Raise LayoutError if a state does not have a shape that the weights need.
-
-    shape: None per unknown size, or None if all of it is unknown.
-    """
+    """Raise LayoutError if a state does not have a shape that the weights need. shape: None per
+    unknown size, or None if all of it is unknown."""
     d, h = spec.num_directions, spec.hidden_size
     needed = (None, d, h) if layout else (d, None, h)
     pairs = zip(shape or needed, needed, strict=False)
@@ -277,10 +255,8 @@ def _check_state_shape(
 def _initial_state(
     site: NodeSite, name: str, spec: Spec, layout: int, constants: Constants, notes: list[str]
 ) -> np.ndarray | None:
-    """Return an initial state if the model fixes it, None if it comes from outside, as in cuDNN.
-
-    N is 1 if the model repeats the state for each sequence.
-    """
+    """Return an initial state if the model fixes it, None if it comes from outside, as in cuDNN. N
+    is 1 if the model repeats the state for each sequence."""
     source, d, h = site.input(_STATES[name]), spec.num_directions, spec.hidden_size
     _check_state_shape(name, site.scope.shape(source), spec, layout)
     try:
@@ -302,12 +278,4 @@ def _initial_state(
                 f"{site.name}: its {name} is computed from constants in a way that is not read:"
                 " pass it as the initial state"
             )
-        return None
-
-
-def _lengths(site: NodeSite, constants: Constants) -> np.ndarray | None:
-    """Return the lengths of the sequences if the model fixes them."""
-    try:
-        return constants.get_once(site.scope, site.input(_LENGTHS), "sequence_lens")
-    except _NOT_READ:
         return None

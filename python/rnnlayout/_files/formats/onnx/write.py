@@ -61,7 +61,6 @@ class TensorArrays:
         return array.reshape(-1).view(np.uint8).data
 
     def fill(self) -> None:
-        """Copy the rest into its TensorProtos."""
         for tensor, _ in list(self._arrays.values()):
             tensor.raw_data = bytes(self.take(tensor))
 
@@ -72,15 +71,20 @@ def make_model(entries: Mapping[str, Weights]) -> tuple[Any, TensorArrays]:
     For each entry it has inputs X, initial_h (initial_c) and outputs Y, Y_h (Y_c): X (T, N, I), Y
     (T, N, D H), the states (L D, N, H), as for rl.RNN; "lstm/X" and so on if there are several
     entries. ONNX's attributes in Weights.config become attributes, initial states become constants
-    instead of inputs. Raises LossyError if Weights.config has anything else.
-    """
+    instead of inputs. Raises LossyError if Weights.config has anything else."""
     onnx = import_onnx()
     model = onnx.ModelProto(producer_name="rnnlayout", producer_version=_native.__version__)
     graph = model.graph  # filled in place: protobuf copies a message into another
     graph.name = "rnnlayout"
     taken, arrays = set[str](), TensorArrays()
     for entry, weights in entries.items():
-        _take_names(entry, weights.spec.num_layers, taken)
+        count = weights.spec.num_layers
+        for one in {entry, *(f"{entry}/{k}" for k in range(count if count > 1 else 0))}:
+            if one in taken:
+                raise LayoutError(
+                    f"two RNNs of the model would be named {one!r}: rename one of them"
+                )
+            taken.add(one)
         prefix = f"{entry}/" if len(entries) > 1 else ""
         _RNNNodes(onnx, graph, arrays, entry, prefix, weights).add()
     dtypes = {weights.spec.dtype for weights in entries.values()}
@@ -93,11 +97,9 @@ def make_model(entries: Mapping[str, Weights]) -> tuple[Any, TensorArrays]:
 
 
 def write_model(out: Output, model: Any, arrays: TensorArrays) -> None:
-    """Write a model, which is emptied, and these numbers of its tensors.
-
-    They are in the file itself. If it would exceed 2 GB, those of its initializers are in a file
-    beside it, of its name and .data, as torch.onnx.export writes them.
-    """
+    """Write a model, which is emptied, and these numbers of its tensors. They are in the file
+    itself. If it would exceed 2 GB, those of its initializers are in a file beside it, of its name
+    and .data, as torch.onnx.export writes them."""
     # one by one: a gigabyte at once takes protobuf about ten times as long
     tensors = [(tensor, arrays.take(tensor)) for tensor in model.graph.initializer]
     del model.graph.initializer[:]
@@ -107,7 +109,20 @@ def write_model(out: Output, model: Any, arrays: TensorArrays) -> None:
     outside = model.SerializeToString()
     parts = _model_parts(outside, graph, tensors)
     if sum(map(len, parts)) > LARGEST:
-        tensors = _write_data(out, tensors)
+        with open(out.beside(".data"), "wb", opener=open_untruncated) as file:
+            for k, (tensor, bits) in enumerate(tensors):
+                if len(bits) >= _SMALL:
+                    file.write(bytes(-file.tell() % _ALIGNED))
+                    at = {
+                        "location": f"{out.name}.data",
+                        "offset": file.tell(),
+                        "length": len(bits),
+                    }
+                    for key, value in at.items():
+                        tensor.external_data.add(key=key, value=str(value))
+                    tensor.data_location = tensor.EXTERNAL
+                    file.write(bits)
+                    tensors[k] = tensor, bits[:0]
         parts = _model_parts(outside, graph, tensors)
     if (nbytes := sum(map(len, parts))) > LARGEST:
         raise FileError(f"{out} would have {nbytes} bytes; ONNX files are limited to 2 GB")
@@ -128,25 +143,6 @@ def _model_parts(
     return [outside, _field_head(_GRAPH, sum(map(len, fields))), *fields]
 
 
-def _write_data(
-    out: Output, tensors: Iterable[tuple[Any, memoryview]]
-) -> list[tuple[Any, memoryview]]:
-    """Write the numbers of tensors to a file beside `out`; return the tensors, and what is left."""
-    left = []
-    with open(out.beside(".data"), "wb", opener=open_untruncated) as file:
-        for tensor, bits in tensors:
-            if len(bits) >= _SMALL:
-                file.write(bytes(-file.tell() % _ALIGNED))
-                place = {"location": f"{out.name}.data", "offset": file.tell(), "length": len(bits)}
-                for key, value in place.items():
-                    tensor.external_data.add(key=key, value=str(value))
-                tensor.data_location = tensor.EXTERNAL
-                file.write(bits)
-                bits = bits[:0]
-            left.append((tensor, bits))
-    return left
-
-
 def _field_head(field: int, nbytes: int) -> bytes:
     """Return what precedes an inner message of this size: its field number and its length."""
     head = bytearray([field << 3 | 2])
@@ -154,13 +150,6 @@ def _field_head(field: int, nbytes: int) -> bytes:
         head.append(nbytes & 127 | 128)
         nbytes >>= 7
     return bytes([*head, nbytes])
-
-
-def _take_names(name: str, num_layers: int, taken: set[str]) -> None:
-    for one in {name, *(f"{name}/{k}" for k in range(num_layers if num_layers > 1 else 0))}:
-        if one in taken:
-            raise LayoutError(f"two RNNs of the model would be named {one!r}: rename one of them")
-        taken.add(one)
 
 
 class _RNNNodes:
@@ -177,16 +166,13 @@ class _RNNNodes:
         self._names = [self._name]  # of the nodes, one per layer
         if self._spec.num_layers > 1:
             self._names = [f"{self._name}/{k}" for k in range(self._spec.num_layers)]
-        if other := {key: value for key, value in self._config.items() if not self._has(key)}:
+        # X is time-major without layout=1
+        can = {"clip", "layout", "time_major", *(f"initial_{s}" for s in self._states)}
+        if not self._spec.bidirectional and self._config.get("direction") == "reverse":
+            can.add("direction")
+        if other := {key: value for key, value in self._config.items() if key not in can}:
             raise unwritten_settings(self._name, other, "unknown to ONNX; to leave it out")
         self._batch_first = bool(self._config.get("layout"))
-
-    def _has(self, key: str) -> bool:
-        """Return whether a node can have this setting of Weights.config."""
-        if key == "direction":
-            return not self._spec.bidirectional and self._config[key] == "reverse"
-        # X is time-major without layout=1
-        return key in ("clip", "layout", "time_major", *(f"initial_{s}" for s in self._states))
 
     def add(self) -> None:
         spec, states = self._spec, self._states
@@ -236,27 +222,24 @@ class _RNNNodes:
         """Return the name of each layer's part of a state."""
         whole, one = f"{self._prefix}initial_{s}", len(self._names) == 1
         parts = [whole] if one else [f"{name}/initial_{s}" for name in self._names]
-        if f"initial_{s}" in self._config:
-            self._fix(s, parts)
+        if f"initial_{s}" in self._config:  # the model itself fixes it
+            if self._spec.dtype == "bfloat16":
+                raise LossyError(
+                    f"{self._name}: a constant initial_{s} cannot be bfloat16: convert to float32"
+                    " first"
+                )
+            states = initial_states(self._config, f"initial_{s}", len(parts))
+            for part, state in zip(parts, states, strict=True):
+                array = self._exactly(f"initial_{s}", state, self._spec.dtype)
+                if array.shape[not self._batch_first] == 1:  # N
+                    self._repeat(part, array)
+                else:
+                    self._constant(part, array, self._spec.dtype)
         elif not one:
             each = np.full(len(parts), self._spec.num_directions, np.int64)
             sizes = self._constant(f"{whole}/sizes", each, "int64")
             self._node("Split", [whole, sizes], parts, axis=int(self._batch_first))
         return parts
-
-    def _fix(self, s: str, parts: list[str]) -> None:
-        """Add a state that the model itself fixes."""
-        if self._spec.dtype == "bfloat16":
-            raise LossyError(
-                f"{self._name}: a constant initial_{s} cannot be bfloat16: convert to float32 first"
-            )
-        states = initial_states(self._config, f"initial_{s}", len(parts))
-        for part, state in zip(parts, states, strict=True):
-            array = self._exactly(f"initial_{s}", state, self._spec.dtype)
-            if array.shape[not self._batch_first] == 1:  # N
-                self._repeat(part, array)
-            else:
-                self._constant(part, array, self._spec.dtype)
 
     def _repeat(self, name: str, state: np.ndarray) -> None:
         """Add a state that is the same for each sequence. N is the number of sequences in X."""

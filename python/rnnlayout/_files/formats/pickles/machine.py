@@ -14,11 +14,11 @@ import pickle
 import pickletools
 import struct
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
-from rnnlayout._files.tensor_sets.budget import Budget
-from rnnlayout._files.tensor_sets.file_limits import InputFile, name_file
+from rnnlayout._files.tensor_sets.file_limits import Budget, InputFile, name_file
 from rnnlayout._model.errors import FileError
 
 _CHARGED = 1024  # steps at once
@@ -98,10 +98,9 @@ def load_pickle(
 
     data: bytes, or a memory map. makers: by the name of a function or class, the function to call
     instead. persistent: returns the object for a persistent id. encoding: how to decode the byte
-    strings of Python 2. unknown: makes an object of any other class, given its name.
-    Raises FileError for an instruction that is not harmless, for a pickle that is cut short or
-    wrong, and for one that exceeds the budget of its file.
-    """
+    strings of Python 2. unknown: makes an object of any other class, given its name. Raises
+    FileError for an instruction that is not harmless, for a pickle that is cut short or wrong, and
+    for one that exceeds the budget of its file."""
     what = str(file)
     machine = _PickleMachine(makers, persistent, encoding, unknown, file.budget)
     try:
@@ -116,20 +115,16 @@ def load_pickle(
         raise FileError(f"{what}: its pickle is damaged ({str(error)[:200]})") from None
 
 
+@dataclass
 class _PickleMachine:
-    def __init__(
-        self,
-        makers: Makers,
-        persistent: Persistent,
-        encoding: str,
-        unknown: Callable[[str], Any],
-        budget: Budget,
-    ) -> None:
-        self.makers, self.persistent, self.encoding = makers, persistent, encoding
-        self.unknown, self.budget = unknown, budget
-        self.stack: list[Any] = []
-        self.marks: list[int] = []
-        self.memo: dict[int, Any] = {}
+    makers: Makers
+    persistent: Persistent
+    encoding: str
+    unknown: Callable[[str], Any]
+    budget: Budget
+    stack: list[Any] = field(default_factory=list)
+    marks: list[int] = field(default_factory=list)
+    memo: dict[int, Any] = field(default_factory=dict)
 
     def run(self, data: memoryview, at: int, what: str) -> tuple[Any, int]:
         start, end = at, len(data)

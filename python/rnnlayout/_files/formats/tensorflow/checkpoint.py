@@ -2,12 +2,16 @@
 
 The index maps names to dtypes, shapes and places in the data (tensor_bundle.proto and
 tensor_bundle.cc in tensorflow/core, 2.21). Only files whose names follow from that of the index are
-opened.
+opened. A graph of objects in it tells what refers to what, by which name: a TrackableObjectGraph
+(tensorflow/core/protobuf/trackable_object_graph.proto).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import cache
 
 from rnnlayout._files.formats.content import TENSORFLOW, message_fields, read_varint
@@ -15,8 +19,6 @@ from rnnlayout._files.formats.registry import TensorFormat
 from rnnlayout._files.tensor_sets.file_limits import InputFile, name_file
 from rnnlayout._files.tensor_sets.tensor_set import FLOAT8, FileTensor, TensorSet, stored_tensor
 from rnnlayout._model.errors import FileError
-
-from .object_graph import VALUE, ObjectGraph, with_full_names
 
 # DataType of tensorflow/core/framework/types.proto
 _DTYPES = {
@@ -46,8 +48,7 @@ def _read_index(file: InputFile) -> TensorSet:
 
 def read_checkpoint(file: InputFile) -> tuple[TensorSet, memoryview]:
     """Return the tensors by their names or paths, and the bytes of the graph of objects, b"" in a
-    checkpoint of TensorFlow 1, which has none.
-    """
+    checkpoint of TensorFlow 1, which has none."""
     index = memoryview(file.data())
     found, graph = TensorSet({}), memoryview(b"")
     data: Data | None = None
@@ -57,8 +58,13 @@ def read_checkpoint(file: InputFile) -> tuple[TensorSet, memoryview]:
                 data = _open_shards(file, value)
                 continue
             name = str(key, "utf-8", "backslashreplace").removesuffix(VALUE)
-            if name == _GRAPH:
-                graph = _text_of_entry(value, data, f"{file}: {name}")
+            if name == _GRAPH:  # one text: its length, four bytes of a checksum, the text
+                told, what = dict(message_fields(value)), f"{file}: {name}"
+                bits = _bits_of_entry(told, data, what)
+                length, at = read_varint(bits, 0)
+                if told.get(1) != _TEXT or len(bits) != at + 4 + length:
+                    raise FileError(f"{what} is not one text: it is damaged")
+                graph = bits[at + 4 :]
             tensor = _tensor_of_entry(value, data, f"{file}: {name[:200]}")
             if isinstance(tensor, FileTensor):
                 file.budget.charge("arrays", tensor.nbytes)  # many may be at one place
@@ -77,8 +83,7 @@ def read_checkpoint(file: InputFile) -> tuple[TensorSet, memoryview]:
 
 def _open_shards(file: InputFile, header: memoryview) -> Data:
     """Return a function that opens the file of data with a number. header: the bytes of a
-    BundleHeaderProto.
-    """
+    BundleHeaderProto."""
     told = dict(message_fields(header))
     count, big = told.get(1, 0), told.get(2, 0)
     if isinstance(count, memoryview):  # a SavedTensorSlices
@@ -129,16 +134,6 @@ def _bits_of_entry(told: dict[int, int | memoryview], data: Data, what: str) -> 
     return bits
 
 
-def _text_of_entry(value: memoryview, data: Data, what: str) -> memoryview:
-    """Return the bytes of one text: its length, four bytes of a checksum, the text."""
-    told = dict(message_fields(value))
-    bits = _bits_of_entry(told, data, what)
-    length, at = read_varint(bits, 0)
-    if told.get(1) != _TEXT or len(bits) != at + 4 + length:
-        raise FileError(f"{what} is not one text: it is damaged")
-    return bits[at + 4 :]
-
-
 # The index is LevelDB's sorted table (doc/table_format.md there; tensorflow/core/lib/io/format.cc,
 # 2.21), which TensorFlow writes without compression. Its values are protocol buffers.
 
@@ -149,9 +144,7 @@ def _table_entries(data: memoryview, what: str) -> Iterator[tuple[bytes, memoryv
         raise FileError(f"{what} is not the index of a TensorFlow checkpoint, or is cut short")
     end = 0
     footer = data[-_FOOTER:]
-    index_at = read_varint(footer, read_varint(footer, 0)[1])[
-        1
-    ]  # behind the handle of another block
+    _, index_at = read_varint(footer, read_varint(footer, 0)[1])  # after another block's handle
     for _, handle in _read_block(data, _block_handle(footer[index_at:]), what):
         begin, size = _block_handle(handle)
         if begin < end:  # TensorFlow writes the blocks in their order
@@ -161,7 +154,6 @@ def _table_entries(data: memoryview, what: str) -> Iterator[tuple[bytes, memoryv
 
 
 def _block_handle(data: memoryview) -> tuple[int, int]:
-    """Return where a block begins, and its size."""
     begin, at = read_varint(data, 0)
     return begin, read_varint(data, at)[0]
 
@@ -189,3 +181,97 @@ def _read_block(
 
 
 FORMAT = TensorFormat(".index", _read_index, None)
+
+
+# ----------------------------------------------------------------------------- the graph of objects
+
+VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"  # behind the path of a variable
+_COPIES = "_all_variables/"  # of a Keras 3 export: the variables a second time
+_LISTED = re.compile(r"(.+)/variables/\d+")  # path of a variable of an object that has a list
+_FIELD_STEPS = 2  # of the budget; a model of 300 layers has about 100,000 fields
+
+
+class ObjectGraph:
+    """The objects of a file, by their numbers; 0 is the whole model."""
+
+    def __init__(self, graph: memoryview, file: InputFile) -> None:
+        self._file = file
+        self._variables: dict[int, str] = {}  # number -> path of its value in the checkpoint
+        self._children: dict[int, dict[str, int]] = {}  # of those that were asked for
+        self._messages: list[list[memoryview]] = []  # of each object: its children
+        self.full_names: dict[str, str] = {}  # path -> the name that the program gave
+        for number, node in self._fields(graph):
+            if number == 1:
+                fields = [(k, v) for k, v in self._fields(node) if not isinstance(v, int)]
+                self._messages.append([message for k, message in fields if k == 1])
+                for attribute in (dict(self._fields(message)) for k, message in fields if k == 2):
+                    key, full_name = _text(attribute.get(3)), _text(attribute.get(2))
+                    if key.endswith(VALUE):
+                        path = key.removesuffix(VALUE)
+                        self._variables[len(self._messages) - 1] = path
+                        if full_name:
+                            self.full_names[path] = full_name
+
+    def _fields(self, message: int | memoryview) -> Iterator[tuple[int, int | memoryview]]:
+        for field in message_fields(message) if not isinstance(message, int) else ():
+            self._file.budget.charge("steps", _FIELD_STEPS)
+            yield field
+
+    def children(self, number: int) -> dict[str, int]:
+        """Return what an object refers to: name -> number."""
+        if number not in self._children:
+            told = [dict(self._fields(message)) for message in self._messages[number]]
+            found = {_text(one.get(2)): one.get(1, 0) for one in told}
+            self._children[number] = {
+                name: other
+                for name, other in found.items()
+                if isinstance(other, int) and other < len(self._messages)
+            }
+        return self._children[number]
+
+    def find(self, names: Iterable[str]) -> int | None:
+        """Return the object at a path from the whole model, None if it does not exist."""
+        at: int | None = 0 if self._messages else None
+        for name in names:
+            at = None if at is None else self.children(at).get(name)
+        return at
+
+    def variable(self, number: int | None) -> str | None:
+        """Return the path of a variable's value, None if the object is not a variable."""
+        return None if number is None else self._variables.get(number)
+
+
+def _text(value: object) -> str:
+    return str(value, "utf-8", "backslashreplace") if isinstance(value, memoryview) else ""
+
+
+def with_full_names(tensor_set: TensorSet, full_names: Mapping[str, str]) -> TensorSet:
+    """Return the tensors by the names that the program gave them. Several variables may have one
+    name, as those of layers that are built on their own do: these are returned by their paths."""
+
+    def by_numbers(path: str) -> list[tuple[int, str]]:  # variables/2, variables/10
+        return [(len(part) if part.isdecimal() else 0, part) for part in path.split("/")]
+
+    own = {path: full_names.get(path, path) for path in sorted(tensor_set.tensors, key=by_numbers)}
+    kept = {name for path, name in own.items() if not path.startswith(_COPIES)}
+    own = {p: name for p, name in own.items() if not (p.startswith(_COPIES) and name in kept)}
+    count = Counter(own.values())
+    # one of two layers of one name may lack a bias: all of their variables get other names
+    layers = {_layer_of(name) for name, n in count.items() if n > 1}
+    shared = {path: name for path, name in own.items() if _layer_of(name) in layers}
+    for path, name in shared.items():
+        match = _LISTED.fullmatch(path)
+        own[path] = f"{match[1]}/{name}" if match else path
+    count = Counter(own.values())
+    tensors = {n if count[n] == 1 else p: tensor_set.tensors[p] for p, n in own.items()}
+    notes = list(tensor_set.notes)
+    if lost := [name for path, name in shared.items() if path in tensors and path[-1].isdigit()]:
+        notes.append(
+            f"several variables are named {lost[0]!r}, so RNNs of such variables are not found:"
+            " save the model in Keras's own format, .keras or .h5, and read that"
+        )
+    return replace(tensor_set, tensors=tensors, notes=notes)
+
+
+def _layer_of(name: str) -> str:
+    return name.partition("/")[0] if "/" in name else ""

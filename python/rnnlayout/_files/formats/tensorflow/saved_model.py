@@ -8,7 +8,6 @@ saved_model.pb itself, which describes what is computed, is not read, and no oth
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 
 from rnnlayout._files.formats.content import message_fields
 from rnnlayout._files.formats.keras.config import is_recurrent, layer_name, parse_config
@@ -29,8 +28,7 @@ from rnnlayout._model.errors import FileError
 from rnnlayout._native import SpecError
 from rnnlayout._sources.keras_tree import Node, RecurrentLayer
 
-from .checkpoint import METADATA, read_checkpoint
-from .object_graph import ObjectGraph, with_full_names
+from .checkpoint import METADATA, ObjectGraph, read_checkpoint, with_full_names
 
 _VARIABLES = "variables/variables.index"
 _SINCE = (2, 5)  # the first Keras that wrote keras_metadata.pb
@@ -47,7 +45,10 @@ def _read_saved_model(file: InputFile, hints: Hints) -> Found:
             " variables; the weights of a frozen graph are not read: pass the checkpoint or Keras"
             " file that it was made from"
         )
-    _check_links(path.parent)
+    own = path.parent.resolve()
+    for read in (metadata, *path.parent.glob("variables/variables.*")):
+        if not read.resolve().is_relative_to(own):
+            raise FileError(f"{read} is a link out of {path.parent}: put a copy of the file there")
     tensor_set, graph = read_checkpoint(file.beside(index))
     objects = ObjectGraph(graph, file)
     unused = ("config",) if metadata.is_file() else ("as_class", "config")
@@ -58,14 +59,6 @@ def _read_saved_model(file: InputFile, hints: Hints) -> Found:
     if metadata.is_file():
         return _read_keras(file.beside(metadata), objects, tensor_set, hints)
     return find_rnns(with_full_names(tensor_set, objects.full_names), hints, {})[1]
-
-
-def _check_links(folder: Path) -> None:
-    """Raise FileError if a file that is read is outside of the folder, behind a link."""
-    own = folder.resolve()
-    for file in (folder / METADATA, *folder.glob("variables/variables.*")):
-        if not file.resolve().is_relative_to(own):
-            raise FileError(f"{file} is a link out of {folder}: put a copy of the file there")
 
 
 # ------------------------------------------------------------------------------- Keras's metadata
@@ -87,10 +80,8 @@ def _read_keras(
 
 
 def _described_objects(metadata: InputFile) -> Iterator[tuple[str, Node]]:
-    """Yield the path of each layer or model, "root.layer-1", and its class with its config.
-
-    The file is a SavedMetadata (saved_metadata.proto in Keras 2).
-    """
+    """Yield the path of each layer or model, "root.layer-1", and its class with its config. The
+    file is a SavedMetadata (saved_metadata.proto in Keras 2)."""
     for number, message in message_fields(memoryview(metadata.data())):
         if number == 1 and not isinstance(message, int):
             told = dict(message_fields(message))
@@ -108,7 +99,6 @@ def _recurrent_layers(
     objects: ObjectGraph,
     tensors: Mapping[str, FileTensor],
 ) -> Iterator[LayerCells]:
-    """Yield the recurrent layers, but not those that are inside another one."""
     left = _MOST_USES * len(tensors)
     for path, node in nodes.items():
         parts = path.split(".")
@@ -122,7 +112,8 @@ def _recurrent_layers(
             if left < 0:
                 raise FileError(f"{metadata}: many layers have the same variables: refused")
             names = (*map(layer_name, around), layer_name(node))
-            yield LayerCells.of(RecurrentLayer(names, node), cells)
+            layer = RecurrentLayer(names, node)
+            yield LayerCells(layer.name, cells, layer.both, layer)
 
 
 def _cells_of_object(

@@ -20,18 +20,13 @@ from typing import Any
 import numpy as np
 
 from rnnlayout._files.formats.content import TORCH, ZIP, content_of_tar
-from rnnlayout._files.formats.pickles import machine, numpy_arrays
-from rnnlayout._files.formats.pickles.machine import CONTAINERS, Makers, UnreadObject
-from rnnlayout._files.tensor_sets.file_limits import (
-    InputFile,
-    open_zip,
-    read_member,
-)
+from rnnlayout._files.formats.pickles.contents import MAKERS
+from rnnlayout._files.formats.pickles.machine import Makers, UnreadObject, load_pickle
+from rnnlayout._files.tensor_sets.file_limits import InputFile, open_zip, read_member
 from rnnlayout._model.errors import FileError
 
 from .exported import is_exported, read_exported
-from .modules import PickledObject, read_programs
-from .quantized import QuantizedTensor
+from .modules import PickledObject, QuantizedTensor, read_programs
 
 # The storage classes, and the dtypes of their elements.
 _STORAGES = {
@@ -106,10 +101,8 @@ def _view_span(shape: tuple[int, ...], strides: tuple[int, ...]) -> int:
 
 def read_torch_file(file: InputFile) -> Any:
     """Return what torch.load() would: containers and numbers, a TorchTensor per tensor, a
-    PickledObject for an object, and an UnreadObject for everything else.
-
-    Raises FileError if it is not such a file, is damaged, or asks for more than data.
-    """
+    PickledObject for an object, and an UnreadObject for everything else. Raises FileError if it is
+    not such a file, is damaged, or asks for more than data."""
     data = file.data()
     head = data[:4]
     if head == ZIP:
@@ -154,7 +147,7 @@ def _load_pickled(
         what = f"{file}: storage {key[:50]!r}"
         return storages.setdefault(key, TorchStorage(dtype, numel, what))
 
-    found, end = machine.load_pickle(data, at, _MAKERS, persistent, file, encoding, unknown)
+    found, end = load_pickle(data, at, _MAKERS, persistent, file, encoding, unknown)
     return found, storages, end
 
 
@@ -205,7 +198,6 @@ def _tensor_in_member(
     shape: list[Any],
     strides: list[Any],
 ) -> TorchTensor:
-    """Return a tensor whose storage is a member of an archive."""
     numel = info.file_size // _carrier(dtype).itemsize
     storage = TorchStorage(dtype, numel, f"{file}: {info.filename[:100]!r}")
     storage.place(data, _member_start(data, info, storage.what))
@@ -213,7 +205,6 @@ def _tensor_in_member(
 
 
 def _member_start(data: mmap.mmap | bytes, info: zipfile.ZipInfo, what: str) -> int:
-    """Return where the bytes of a member begin."""
     if info.compress_type != zipfile.ZIP_STORED or info.flag_bits & 1:
         raise FileError(f"{what} is compressed or encrypted, which torch never does: {AGAIN}")
     at = info.header_offset
@@ -282,10 +273,6 @@ def _view_storage(storage: Any, dtype: str, offset: Any, shape: Any, strides: An
     return TorchTensor(dtype, storage, offset, shape, strides)
 
 
-def _rebuild_parameter(data: Any, *_: Any) -> Any:
-    return data
-
-
 def _rebuild_qtensor(
     storage: Any, offset: Any, shape: Any, strides: Any, scheme: Any, *_: Any
 ) -> UnreadObject:
@@ -305,13 +292,12 @@ def _rebuild_from_type(make: Any, kind: Any, args: Any, state: Any) -> Any:
 
 # What is made of the names that torch.save() writes for tensors.
 _MAKERS: Makers = {
-    **CONTAINERS,
-    **numpy_arrays.MAKERS,
+    **MAKERS,
     "torch._utils._rebuild_tensor": _rebuild_tensor,
     "torch._utils._rebuild_tensor_v2": _rebuild_tensor,
     "torch._utils._rebuild_tensor_v3": _rebuild_tensor_v3,
-    "torch._utils._rebuild_parameter": _rebuild_parameter,
-    "torch._utils._rebuild_parameter_with_state": _rebuild_parameter,
+    "torch._utils._rebuild_parameter": lambda found, *_: found,
+    "torch._utils._rebuild_parameter_with_state": lambda found, *_: found,
     "torch._tensor._rebuild_from_type_v2": _rebuild_from_type,
     "torch._utils._rebuild_qtensor": _rebuild_qtensor,
     "torch._dynamo.eval_frame.OptimizedModule": lambda module, *_: module,  # of torch.compile()

@@ -18,14 +18,12 @@ from typing import IO, Any
 
 import numpy as np
 
-from rnnlayout._files.formats.pickles.contents import tensors_of_pickle
+from rnnlayout._files.formats.pickles.contents import PickledArray, tensors_of_pickle
 from rnnlayout._files.formats.pickles.machine import PickledDict
-from rnnlayout._files.formats.pickles.numpy_arrays import PickledArray
 from rnnlayout._files.formats.registry import Pairs, TensorFormat
 from rnnlayout._files.tensor_sets.file_limits import InputFile
 from rnnlayout._files.tensor_sets.find_rnns import TensorGroup
 from rnnlayout._files.tensor_sets.layerwise import LayerwiseConversion
-from rnnlayout._files.tensor_sets.nested import walk_leaves
 from rnnlayout._files.tensor_sets.output_file import Output, open_untruncated
 from rnnlayout._files.tensor_sets.tensor_set import (
     CHUNK_NBYTES,
@@ -34,6 +32,7 @@ from rnnlayout._files.tensor_sets.tensor_set import (
     Progress,
     ProgressCount,
     TensorSet,
+    walk_leaves,
 )
 from rnnlayout._model.asks import Ask
 from rnnlayout._model.errors import FileError, MissingExtraError, import_extra
@@ -43,17 +42,14 @@ from rnnlayout._sources.mismatch import list_names
 
 from . import archive
 from .exported import ExportedTensors
-from .modules import ModuleWalk
-from .quantized import unpack_weights
+from .modules import ModuleWalk, unpack_weights
 
 _DTYPES = {name: dtype for dtype, name in FLOAT8.items()}
 
 
 def _read_checkpoint(file: InputFile) -> TensorSet:
     """Return the tensors of a checkpoint, named by the keys that lead to them, joined by dots.
-
-    Raises FileError if it is malformed, or has no tensors outside of what is not read.
-    """
+    Raises FileError if it is malformed, or has no tensors outside of what is not read."""
     found = archive.read_torch_file(file)
     walk, packed = ModuleWalk(file), list[str]()
     if isinstance(found, ExportedTensors):
@@ -64,9 +60,13 @@ def _read_checkpoint(file: InputFile) -> TensorSet:
         tensor_set = tensors_of_pickle(file, read, _tensor_of_value)
     finally:
         walk.forget()
+    state = found.attributes if isinstance(found, PickledDict) else None
+    for key in ("_metadata", "rnnlayout"):  # as _with_metadata() adds it
+        state = state.get(key) if isinstance(state, dict) else None
+    told = state.items() if isinstance(state, dict) else ()
     return replace(
         tensor_set,
-        metadata=_read_metadata(found),
+        metadata={k: v for k, v in told if isinstance(k, str) and isinstance(v, str)},
         notes=[*tensor_set.notes, *packed],
         modules=walk.classes,
         made=walk.names,
@@ -74,40 +74,26 @@ def _read_checkpoint(file: InputFile) -> TensorSet:
 
 
 def _tensor_of_value(value: Any) -> FileTensor | None:
-    if isinstance(value, FileTensor):
-        return value
     if isinstance(value, archive.TorchTensor):
         return FileTensor(FLOAT8.get(value.dtype, value.dtype), value.shape, value.bits)
     if isinstance(value, PickledArray) and value.array is not None:
         return FileTensor.of(value.array, value.dtype)
-    return None
-
-
-def _read_metadata(found: Any) -> dict[str, str]:
-    """Return what _with_metadata() added."""
-    state = found.attributes if isinstance(found, PickledDict) else None
-    for key in ("_metadata", "rnnlayout"):
-        state = state.get(key) if isinstance(state, dict) else None
-    if not isinstance(state, dict):
-        return {}
-    return {k: v for k, v in state.items() if isinstance(k, str) and isinstance(v, str)}
+    return value if isinstance(value, FileTensor) else None
 
 
 def _write_checkpoint(out: Output, tensor_set: TensorSet, progress: Progress | None = None) -> None:
     """Write a state_dict, which torch.load(out, weights_only=True) reads."""
     torch = import_extra("torch", "torch", f"writing {out.name}")
     count = ProgressCount(progress, 2 * tensor_set.nbytes)
-    state = OrderedDict()
-    for name, tensor in tensor_set.tensors.items():
-        state[name] = _torch_tensor(torch, tensor, count)
+    tensors = tensor_set.tensors.items()
+    state = OrderedDict((name, _torch_tensor(torch, one, count)) for name, one in tensors)
     _save_with_torch(torch, _with_metadata(state, tensor_set.metadata), out, count)
 
 
 def _save_with_torch(torch: Any, value: Any, out: Output, count: ProgressCount) -> None:
-    if out.dry_run:
-        return
-    with open(out, "wb", opener=open_untruncated) as file:
-        torch.save(value, _PiecewiseFile(file, count))
+    if not out.dry_run:
+        with open(out, "wb", opener=open_untruncated) as file:
+            torch.save(value, _PiecewiseFile(file, count))
 
 
 class _PiecewiseFile:
@@ -153,10 +139,8 @@ def _replace_in_checkpoint(
     pairs: Pairs,
     progress: Progress | None = None,
 ) -> list[str]:
-    """Copy a checkpoint with other RNNs; keep all else: order, numbers, shared storages.
-
-    If an RNN is in a module or program, which cannot be written again, write a state_dict.
-    """
+    """Copy a checkpoint with other RNNs; keep all else: order, numbers, shared storages. If an RNN
+    is in a module or program, which cannot be written again, write a state_dict."""
     torch = import_extra("torch", "torch", f"writing {out.name}")
     if any(name in tensor_set.made for group, _ in pairs for name in group.names):
         if not out.dry_run:
@@ -199,9 +183,7 @@ PT2 = TensorFormat(".pt2", _read_checkpoint, None)
 
 def _load_with_torch(torch: Any, file: InputFile, unread: Iterable[str]) -> Any:
     """Return the checkpoint that torch loads. archive.read_torch_file() must have accepted it.
-
-    unread: the classes in it that archive.read_torch_file() did not read.
-    """
+    unread: the classes in it that archive.read_torch_file() did not read."""
     if torch.__version__ < (2, 10):
         raise MissingExtraError(
             f"torch {torch.__version__} is installed, whose safe loader has known holes:"

@@ -48,10 +48,8 @@ def is_exported(names: Mapping[str, Any]) -> bool:
 
 
 class ExportedTensors(dict[str, Any]):
-    """The tensors of a file by name; of several programs, in a dict for each.
-
-    modules: what the programs say about the RNNs, by path.
-    """
+    """The tensors of a file by name; of several programs, in a dict for each. modules: what the
+    programs say about the RNNs, by path."""
 
     def __init__(self, tensors: Mapping[str, Any], modules: Mapping[str, ModuleClass]) -> None:
         super().__init__(tensors)
@@ -65,7 +63,13 @@ def read_exported(file: InputFile, archive: zipfile.ZipFile, make: MakeTensor) -
     for name in members:
         if match := _CONFIG.fullmatch(name):
             found = programs.setdefault(match[3], {})
-            for key, one in _payloads(file, archive, members[name]).items():
+            what = f"{file}: member {name[:100]!r}"
+            if members[name].compress_type != zipfile.ZIP_STORED:
+                raise FileError(f"{what} is compressed, which torch never does")
+            listed = parse_json_object(read_member(archive, name), what).get("config")
+            if not isinstance(listed, dict):
+                raise FileError(f"{what} has no config")
+            for key, one in listed.items():
                 if key in found:
                     raise FileError(f"{file}: two tensors would both be named {key[:100]!r}")
                 found[key] = _tensor(f"{file}: {key[:100]!r}", match[1], members, one, make)
@@ -87,8 +91,7 @@ def read_exported(file: InputFile, archive: zipfile.ZipFile, make: MakeTensor) -
 
 def _called_rnns(file: InputFile, archive: zipfile.ZipFile, member: str) -> dict[str, ModuleClass]:
     """Return what a program says about the RNNs that it calls, by path. An RNN is left out if it is
-    called in two ways, or with tensors that are not parameters of one module.
-    """
+    called in two ways, or with tensors that are not parameters of one module."""
     raw = read_json_member(file, archive, member)
     told: dict[str, list[ModuleClass]] = {}
     try:
@@ -103,26 +106,14 @@ def _called_rnns(file: InputFile, archive: zipfile.ZipFile, member: str) -> dict
                 paths = {names[name].rpartition(".")[0] for name in used if name in names}
                 if len(paths) == 1 and all(name in names for name in used):
                     axes = given.get("batch_first", {}).get("as_bool")
-                    told.setdefault(paths.pop(), []).append(_rnn_of_call(match, axes))
+                    axes = axes if isinstance(axes, bool) else None
+                    kind = match[1].partition("_")[0].upper() + "Cell" * bool(match[2])
+                    fields = torch_fields(kind, {"mode": match[1].upper()})
+                    rnn = ModuleClass(kind, True, fields, axes)
+                    told.setdefault(paths.pop(), []).append(rnn)
     except (KeyError, TypeError, AttributeError, FileError):  # the weights are there without it
         return {}
     return {path: one for path, (one, *more) in told.items() if all(m == one for m in more)}
-
-
-def _rnn_of_call(call: re.Match[str], axes: Any) -> ModuleClass:
-    kind = call[1].partition("_")[0].upper() + "Cell" * bool(call[2])
-    fields = torch_fields(kind, {"mode": call[1].upper()})
-    return ModuleClass(kind, True, fields, axes if isinstance(axes, bool) else None)
-
-
-def _payloads(file: InputFile, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> dict[str, Any]:
-    what = f"{file}: member {info.filename[:100]!r}"
-    if info.compress_type != zipfile.ZIP_STORED:
-        raise FileError(f"{what} is compressed, which torch never does")
-    found = parse_json_object(read_member(archive, info.filename), what).get("config")
-    if not isinstance(found, dict):
-        raise FileError(f"{what} has no config")
-    return found
 
 
 def _tensor(

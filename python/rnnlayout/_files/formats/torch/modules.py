@@ -1,5 +1,9 @@
 """Whole modules in a pickle, of torch.save(model) or TorchScript: the tensors that state_dict()
 would have, by its names, and what torch's RNNs among the modules say about themselves.
+
+Dynamically quantized RNNs have packed weights, which become the tensors of an RNN of floats: one
+object per layer and direction, a cell has two. Their states are those of
+aten/src/ATen/native/RNN.cpp (torch 2.13).
 """
 
 from __future__ import annotations
@@ -10,10 +14,17 @@ from collections import ChainMap
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+import numpy as np
+
 from rnnlayout._files.formats.pickles.machine import PickledSet, UnreadObject
 from rnnlayout._files.tensor_sets.file_limits import InputFile, read_member
-from rnnlayout._files.tensor_sets.nested import ALONE, LONGEST, MOST_DEEP
-from rnnlayout._files.tensor_sets.tensor_set import ModuleClass
+from rnnlayout._files.tensor_sets.tensor_set import (
+    ALONE,
+    LONGEST,
+    MOST_DEEP,
+    FileTensor,
+    ModuleClass,
+)
 from rnnlayout._model.errors import FileError
 from rnnlayout._sources.torch_modules import torch_fields
 
@@ -30,8 +41,7 @@ _VISIT_STEPS, _TENSOR_STEPS = 16, 80
 
 class PickledObject(UnreadObject):
     """An object of an unknown class. state: that of a module, or of packed weights. program: what
-    the program in a TorchScript archive says about its class.
-    """
+    the program in a TorchScript archive says about its class."""
 
     __slots__ = ("program", "state")
 
@@ -42,12 +52,10 @@ class PickledObject(UnreadObject):
 
     @property
     def is_script(self) -> bool:
-        """Is its class one of TorchScript?"""
         return self.name.startswith(SCRIPT)
 
     @property
     def is_module(self) -> bool:
-        """Is it a module?"""
         mark = "training" if self.is_script else "_modules"
         return isinstance(self.state, dict) and mark in self.state
 
@@ -88,8 +96,7 @@ class PickledObject(UnreadObject):
 
 class ModuleWalk:
     """Walks through the modules of a file. classes: the class of each module that it met by its
-    path. names: those of their tensors.
-    """
+    path. names: those of their tensors."""
 
     def __init__(self, file: InputFile) -> None:
         self.classes: dict[str, ModuleClass] = {}
@@ -114,7 +121,12 @@ class ModuleWalk:
         if depth > MOST_DEEP:
             raise FileError(f"{self._file}: modules nested {depth} deep: refused")
         self._seen.append(module)
-        self.classes[path] = _describe(module)
+        said = ChainMap({}, module.program, module.state)  # type: ignore[arg-type]
+        is_torch = bool(module.rnn) and "forward" not in module.state  # set on it: not its class's
+        fields = torch_fields(module.rnn, said) if module.rnn or "mode" in said else {}
+        axes = said.get("batch_first") if fields else None
+        batch_first = axes if isinstance(axes, bool) else None
+        self.classes[path] = ModuleClass(module.class_name, is_torch, fields, batch_first)
         for key, value in module.items():
             self._file.budget.charge("steps", _VISIT_STEPS)
             if type(key) is not str or value is None:
@@ -138,15 +150,6 @@ def _is_tensor(value: Any) -> bool:
     if isinstance(value, UnreadObject):
         return isinstance(value, PickledObject) and value.state is not None
     return not isinstance(value, (dict, list, tuple, str, int, float))
-
-
-def _describe(module: PickledObject) -> ModuleClass:
-    said = ChainMap({}, module.program, module.state)  # type: ignore[arg-type]
-    is_torch = bool(module.rnn) and "forward" not in module.state  # set on it: not its class's
-    fields = torch_fields(module.rnn, said) if module.rnn or "mode" in said else {}
-    batch_first = said.get("batch_first")
-    batch_first = batch_first if fields and isinstance(batch_first, bool) else None
-    return ModuleClass(module.class_name, is_torch, fields, batch_first)
 
 
 # ------------------------------------------------------------------------------------- TorchScript
@@ -186,17 +189,137 @@ def _read_class(text: str, name: str) -> dict[str, Any]:
     end = text.find("\nclass ", at + 1)
     body = text[at : end if end >= 0 else None]
     told: dict[str, Any] = {}
-    for match in _CALL.finditer(body):
-        told |= _read_call(match[1], match[2].split(", "))
+    for match in _CALL.finditer(body):  # with a packed sequence it has no batch_first
+        told["mode"], given = match[1].upper(), match[2].split(", ")
+        if len(given) >= 8 and given[-6] in _BOOLS and given[-1] in _BOOLS:
+            told["batch_first"] = _BOOLS[given[-1]]
     for key, value in _CONSTANT.findall(body):
         number = int(value) if value.isdigit() else value.strip('"')
         told[key] = _BOOLS.get(value, number)
     return told
 
 
-def _read_call(function: str, arguments: list[str]) -> dict[str, Any]:
-    """Return what a call says about an RNN: with a packed sequence it has no batch_first."""
-    told: dict[str, Any] = {"mode": function.upper()}
-    if len(arguments) >= 8 and arguments[-6] in _BOOLS and arguments[-1] in _BOOLS:
-        told["batch_first"] = _BOOLS[arguments[-1]]
-    return told
+# -------------------------------------------------------------------------------- quantized modules
+
+_NAME = re.compile(
+    r"((?:.*\.)?)(?:_all_weight_values\.(\d{1,4})\.param|_packed_weight_(ih|hh))", re.DOTALL
+)
+_TOLD = {
+    "quantized_dynamic": "was dequantized to float32; the module also rounds its inputs to 8 bits,"
+    " which these weights do not reproduce",
+    "quantized_fp16": "was rounded to float16, and is read as float32",
+}
+_ROLES = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+_UNDECIDED = "packed weights of two layers or two directions"
+
+
+class QuantizedTensor(UnreadObject):
+    """A tensor of integers with a scale. integers: a tensor of the file. scheme: the name of the
+    scheme, then scale and zero point: numbers, or tensors along an axis, which follows."""
+
+    __slots__ = ("integers", "scheme")
+
+    def __init__(self, integers: Any, scheme: Any) -> None:
+        super().__init__("torch._utils._rebuild_qtensor")
+        self.integers, self.scheme = integers, scheme
+
+    def dequantized(self) -> FileTensor | None:
+        """Return the tensor of floats, None if it is not known how torch computes it."""
+        shape, (_, scale, zero, *axis) = self.integers.shape, self.scheme
+        if axis:
+            fits = type(axis[0]) is int and 0 <= axis[0] < len(shape)
+            along = [getattr(one, "shape", None) for one in (scale, zero)]
+            known = fits and along == [(shape[axis[0]],)] * 2
+        else:
+            known = type(scale) is float and type(zero) is int and abs(zero) < 256
+        if not known or self.integers.dtype not in ("qint8", "quint8"):
+            return None
+
+        def floats() -> np.ndarray:  # (q - zero) scale: the difference is exact, one rounding
+            numbers, factors = np.array(self.integers.bits(), np.float32, order="C"), (zero, scale)
+            if axis:
+                along = [-1 if k == axis[0] else 1 for k in range(numbers.ndim)]
+                factors = tuple(one.bits().reshape(along) for one in factors)
+            with np.errstate(all="ignore"):
+                numbers -= np.asarray(factors[0], np.float32)
+                numbers *= np.asarray(factors[1], np.float32)
+            return numbers
+
+        return FileTensor("float32", shape, floats)
+
+
+def unpack_weights(
+    leaves: Iterable[tuple[str, Any]],
+    classes: Mapping[str, ModuleClass],
+    notes: list[str],
+    names: set[str],
+) -> Iterator[tuple[str, Any]]:
+    """Yield the leaves of a file with packed weights as tensors, named as in an RNN of floats.
+    classes: of the modules by their paths. Adds a note for each RNN, and the new names to names."""
+    rnns: dict[str, dict[int, list[Any]]] = {}
+    made: dict[str, Any] = {}
+    told: dict[str, None] = {}
+    for name, value in leaves:
+        match = _NAME.fullmatch(name) if isinstance(value, PickledObject) else None
+        kind, tensors = "", list[Any]()
+        if match:
+            kind, tensors = (_unpack_linear if match[3] else _unpack_cell)(value)
+        if not match or not tensors:
+            yield name, value
+            continue
+        told[f"{match[1].rstrip('.') or 'the RNN'} {_TOLD[kind]}"] = None
+        if match[3]:
+            ends = f"weight_{match[3]}", f"bias_{match[3]}"
+            made |= {match[1] + end: one for end, one in zip(ends, tensors, strict=True)}
+        else:
+            rnns.setdefault(match[1], {})[int(match[2])] = tensors
+    for prefix, parts in rnns.items():
+        module = classes.get(prefix.rstrip("."))
+        both = module.fields.get("bidirectional") if module else None
+        if both is None:  # shapes show it, unless two directions may as well be two layers
+            hidden = parts[min(parts)][1].shape[-1]
+            widths = [parts[k][0].shape[-1] for k in sorted(parts)]
+            one = all(n == hidden for n in widths[1:])
+            rest = [2 * hidden] * (len(widths) - 2)
+            two = len(widths) % 2 == 0 and widths == [*widths[:1] * 2, *rest]
+            both = None if one and two else two
+        for k in sorted(parts):
+            layer, backward = divmod(k, 2) if both else (k, 0)
+            end = f"l{layer}" + "_reverse" * backward
+            found = parts[k] if both is not None else [UnreadObject(_UNDECIDED)] * 4
+            made |= {f"{prefix}{role}_{end}": x for role, x in zip(_ROLES, found, strict=True)}
+    notes += told
+    names.update(made)
+    yield from ((name, one) for name, one in made.items() if one is not None)
+
+
+def _packed_state(value: Any) -> tuple[Any, ...]:
+    state = value.state if isinstance(value, PickledObject) else ()
+    if isinstance(state, tuple) and state and value.name == "torch.ScriptObject":
+        state = state[0]  # the name of its class in TorchScript follows
+    return state if isinstance(state, tuple) else ()
+
+
+def _unpack_linear(value: Any) -> tuple[str, list[Any]]:
+    """Return how a linear layer is packed, its weight and bias; [] if it is not one."""
+    state = _packed_state(value)
+    if len(state) != 2:
+        return "", []
+    kind, (weight, bias) = "quantized_fp16", state
+    if isinstance(weight, QuantizedTensor):
+        kind, weight = "quantized_dynamic", weight.dequantized()
+    return (kind, [weight, bias]) if len(getattr(weight, "shape", ())) == 2 else ("", [])
+
+
+def _unpack_cell(value: Any) -> tuple[str, list[Any]]:
+    """Return how one layer of an RNN is packed, its W, R, bW and bR; [] if it is not one."""
+    state = _packed_state(value)
+    if len(state) != 5 or not isinstance(state[0], str) or state[0] not in _TOLD:
+        return "", []
+    kind, biases, _, _, layers = state
+    found = [_unpack_linear(one)[1] for one in layers] if isinstance(layers, list) else []
+    if [len(one) for one in found] != [2, 2]:
+        return "", []
+    if not isinstance(biases, list) or len(biases) != 2:
+        biases = [bias for _, bias in found]
+    return kind, [found[0][0], found[1][0], *biases]

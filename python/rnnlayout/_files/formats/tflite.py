@@ -3,23 +3,25 @@
 Numbers of fields are those of tensorflow/compiler/mlir/lite/schema/schema.fbs, positions of inputs
 those of tensorflow/lite/kernels: lstm_shared.h, bidirectional_sequence_lstm.cc,
 unidirectional_sequence_rnn.cc, bidirectional_sequence_rnn.cc (2.21).
+
+The file is a FlatBuffer, of which each offset is checked against the end of the file. A table
+begins with the distance to its vtable, which has the distance of each field from the table, 0 for a
+field at its default (flatbuffers/docs/source/internals.md, 25.12).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from rnnlayout._files.formats.registry import ModelFormat
-from rnnlayout._files.tensor_sets.budget import Budget
-from rnnlayout._files.tensor_sets.file_limits import InputFile, name_file
-from rnnlayout._files.tensor_sets.found import Found
-from rnnlayout._files.tensor_sets.rnn_names import distinct_names
+from rnnlayout._files.tensor_sets.file_limits import Budget, InputFile, name_file
+from rnnlayout._files.tensor_sets.found import Found, distinct_names
 from rnnlayout._files.tensor_sets.tensor_set import Hints
 from rnnlayout._model.errors import FileError
 from rnnlayout._model.spec import Spec
@@ -29,7 +31,79 @@ from rnnlayout._sources.read_tensors import read_described
 from rnnlayout._sources.tensor_paths import is_under_with_direction
 from rnnlayout._weights.weights import Weights, weights_of
 
-from .flatbuffer import FlatTable, FlatVector, root_table
+from .registry import ModelFormat
+
+
+def unpack_number(data: memoryview, form: str, at: int) -> Any:
+    """Return the number at a byte. form: of struct."""
+    if not 0 <= at <= len(data) - struct.calcsize(form):
+        raise FileError("an offset is beyond the end: it is cut short or damaged")
+    return struct.unpack_from(form, data, at)[0]
+
+
+@dataclass(frozen=True)
+class FlatTable:
+    """A table. at: its first byte. Fields are known by their numbers in the schema."""
+
+    data: memoryview
+    at: int
+
+    def _field(self, number: int) -> int:
+        """Return where a field is, 0 if it is at its default."""
+        vtable = self.at - unpack_number(self.data, "<i", self.at)
+        if 6 + 2 * number > unpack_number(self.data, "<H", vtable):
+            return 0
+        distance: int = unpack_number(self.data, "<H", vtable + 4 + 2 * number)
+        return self.at + distance if distance else 0
+
+    def number(self, number: int, form: str, default: Any = 0) -> Any:
+        at = self._field(number)
+        return unpack_number(self.data, "<" + form, at) if at else default
+
+    def table(self, number: int) -> FlatTable | None:
+        """Return a table, None by default."""
+        at = self._field(number)
+        return FlatTable(self.data, at + unpack_number(self.data, "<I", at)) if at else None
+
+    def vector(self, number: int, dtype: str) -> np.ndarray:
+        """Return a vector of numbers, empty by default, as a view."""
+        at = self._field(number)
+        if not at:
+            return np.empty(0, dtype)
+        at += unpack_number(self.data, "<I", at)
+        count, size = unpack_number(self.data, "<I", at), np.dtype(dtype).itemsize
+        if count * size > len(self.data) - at - 4:
+            raise FileError("a vector is longer than the file: it is cut short or damaged")
+        return np.frombuffer(self.data, dtype, count, at + 4)
+
+    def offsets(self, number: int) -> FlatVector:
+        """Return a vector of tables."""
+        distances = self.vector(number, "<u4")
+        at = self._field(number)
+        start = at + unpack_number(self.data, "<I", at) + 4 if at else 0
+        return FlatVector(self.data, start, distances)
+
+
+@dataclass(frozen=True)
+class FlatVector:
+    """A vector of tables, which may be one table many times. start: its first byte."""
+
+    data: memoryview
+    start: int
+    distances: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.distances)
+
+    def __getitem__(self, k: int) -> FlatTable:
+        if not 0 <= k < len(self.distances):
+            raise FileError(
+                f"element {k} of a list of {len(self.distances)} is used: it is damaged"
+            )
+        return FlatTable(self.data, self.start + 4 * k + int(self.distances[k]))
+
+
+# ---------------------------------------------------------------------------------------- the model
 
 IDENTIFIER = b"TFL3"  # at byte 4
 _OPERATOR_STEPS, _RNN_STEPS = 16, 1600  # of the budget
@@ -94,7 +168,11 @@ class TFLiteModel:
     """The operators of a model, and its constants, whose sum of bytes is bounded."""
 
     def __init__(self, data: memoryview, budget: Budget) -> None:
-        self._data, self._budget, model = data, budget, root_table(data)
+        self._data, self._budget, model = (
+            data,
+            budget,
+            FlatTable(data, unpack_number(data, "<I", 0)),
+        )
         self._buffers, self._graphs = model.offsets(4), model.offsets(2)
         codes = model.offsets(1)
         budget.charge("steps", _OPERATOR_STEPS * len(codes))
@@ -103,7 +181,6 @@ class TFLiteModel:
         self._codes = [max(one.number(0, "b"), one.number(3, "i")) for one in kinds]
 
     def operators(self) -> Iterator[TFLiteOperator]:
-        """Yield the operators of all subgraphs."""
         for k in range(len(self._graphs)):
             subgraph = self._graphs[k]
             graph, operators = TFLiteGraph(subgraph.offsets(0)), subgraph.offsets(3)
@@ -185,7 +262,18 @@ def _dequantize_constant(array: np.ndarray, told: FlatTable | None, name: str) -
 
 def _read_operator(model: TFLiteModel, one: TFLiteOperator, name: str, notes: list[str]) -> Weights:
     cell, both = _RNNS[one.code]
-    _refuse_others(one, cell, both)
+    lacks = {
+        "it has a coupled input gate (i = 1 - f, without input_to_input_weights)": cell == "lstm"
+        and any(one.input(1 + 17 * k) < 0 for k in range(1 + both)),
+        "it has layer normalization": cell == "lstm"
+        and not both
+        and any(one.input(k) >= 0 for k in _NORMS),
+        "it has an auxiliary input": both and one.input(_AUXILIARY[cell]) >= 0,
+    }
+    for why in (text for text, is_so in lacks.items() if is_so):
+        raise LossyError(f"{why}, which no layout can represent")
+    if one.code == 44 and one.options.number(5, "?"):
+        raise LossyError("its recurrent matrices are diagonals: no layout can represent that")
     roles = _LSTM if cell == "lstm" else _RNN
     step = len(roles) + (cell == "rnn")  # of a plain RNN the state comes before the next direction
     tensors: dict[str, np.ndarray] = {}
@@ -207,23 +295,18 @@ def _read_operator(model: TFLiteModel, one: TFLiteOperator, name: str, notes: li
     spec = _spec_of(cell, both, tensors, one)
     arrays = {key: np.ascontiguousarray(array) for key, array in tensors.items()}
     given = read_described(arrays, spec, "tflite")
-    time_major, config = _settings(model, one, cell)
+    config = dict[str, Any]()
+    field, default = _TIME_MAJOR[one.code]
+    time_major = bool(one.options.number(field, "?", default))
+    for k, key in enumerate(("cell_clip", "proj_clip") if cell == "lstm" else (), 1):
+        if (clip := one.options.number(k, "f")) != 0:
+            config[key] = float(clip)
+    source = one.graph.producers.get(one.input(0))
+    if source is not None and source.code == _REVERSE:
+        axes = model.integers(one.graph, source.input(1))
+        if axes in ([0 if time_major else 1], [-3 if time_major else -2]):
+            config["go_backwards"] = True
     return weights_of(given, config=config, batch_first=not time_major)
-
-
-def _refuse_others(one: TFLiteOperator, cell: str, both: bool) -> None:
-    """Raise LossyError for what no layout can represent."""
-    if cell == "lstm" and any(one.input(1 + 17 * k) < 0 for k in range(1 + both)):
-        raise LossyError(
-            "it has a coupled input gate (i = 1 - f, without input_to_input_weights), which no"
-            " layout can represent"
-        )
-    if cell == "lstm" and not both and any(one.input(k) >= 0 for k in _NORMS):
-        raise LossyError("it has layer normalization, which no layout can represent")
-    if both and one.input(_AUXILIARY[cell]) >= 0:
-        raise LossyError("it has an auxiliary input, which no layout can represent")
-    if one.code == 44 and one.options.number(5, "?"):
-        raise LossyError("its recurrent matrices are diagonals: no layout can represent that")
 
 
 def _spec_of(cell: str, both: bool, tensors: dict[str, Any], one: TFLiteOperator) -> Spec:
@@ -251,49 +334,24 @@ def _spec_of(cell: str, both: bool, tensors: dict[str, Any], one: TFLiteOperator
     )
 
 
-def _settings(model: TFLiteModel, one: TFLiteOperator, cell: str) -> tuple[bool, dict[str, Any]]:
-    """Return whether x is (T, N, I), and the settings that its weights do not show."""
-    options, config = one.options, dict[str, Any]()
-    field, default = _TIME_MAJOR[one.code]
-    time_major = bool(options.number(field, "?", default))
-    for k, key in enumerate(("cell_clip", "proj_clip") if cell == "lstm" else (), 1):
-        if (clip := options.number(k, "f")) != 0:
-            config[key] = float(clip)
-    source = one.graph.producers.get(one.input(0))
-    if source is not None and source.code == _REVERSE:
-        axes = model.integers(one.graph, source.input(1))
-        if axes in ([0 if time_major else 1], [-3 if time_major else -2]):
-            config["go_backwards"] = True
-    return time_major, config
-
-
 def _read_tflite(file: InputFile, hints: Hints) -> Found:
     with name_file(file):
         model = TFLiteModel(memoryview(file.data()), file.budget)
         operators = list(model.operators())
         rnns = [one for one in operators if one.code in _RNNS]
         file.budget.charge("steps", _RNN_STEPS * len(rnns))
-        return _read_operators(model, operators, rnns, hints)
-
-
-def _read_operators(
-    model: TFLiteModel,
-    operators: Sequence[TFLiteOperator],
-    rnns: Sequence[TFLiteOperator],
-    hints: Hints,
-) -> Found:
-    entries: dict[str, Weights] = {}
-    refused: dict[str, Exception] = {}
-    notes: list[str] = []
-    names = distinct_names([_RNNS[one.code][0] for one in rnns])
-    for name, one in zip(names, rnns, strict=True):
-        if is_under_with_direction(name, hints.prefix):
-            try:
-                entries[name] = _read_operator(model, one, name, notes)
-            except FileError:
-                raise
-            except ValueError as error:
-                refused[name] = error_with_name(error, name)
+        entries: dict[str, Weights] = {}
+        refused: dict[str, Exception] = {}
+        notes: list[str] = []
+        names = distinct_names([_RNNS[one.code][0] for one in rnns])
+        for name, one in zip(names, rnns, strict=True):
+            if is_under_with_direction(name, hints.prefix):
+                try:
+                    entries[name] = _read_operator(model, one, name, notes)
+                except FileError:
+                    raise
+                except ValueError as error:
+                    refused[name] = error_with_name(error, name)
     codes = {one.code for one in operators}
     if not codes.isdisjoint(_WHILES):
         notes.append(

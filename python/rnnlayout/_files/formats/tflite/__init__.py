@@ -1,1 +1,0 @@
-"""Models of TFLite (LiteRT), read without TensorFlow."""
