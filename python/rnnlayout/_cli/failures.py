@@ -36,18 +36,6 @@ def report_error(error: Exception, options: argparse.Namespace, file: str = "") 
     return BUG
 
 
-def numpy_works() -> bool:
-    """Return whether NumPy can be imported; if not, print why."""
-    try:
-        import numpy  # noqa: F401
-    except ImportError as error:
-        cause = str(error).strip().partition("\n")[0]
-        hint = 'hint: python -m pip install --force-reinstall "numpy>=1.26"'
-        print_error(f"NumPy cannot be imported: {cause}\n{hint}")
-        return False
-    return True
-
-
 def error_text(error: Exception, options: argparse.Namespace) -> str:
     """Return the message of an error, with options for the arguments that it names."""
     if isinstance(error, MemoryError):

@@ -9,8 +9,8 @@ import subprocess
 import sys
 from typing import Any
 
-from rnnlayout._cli.options import DONE, MISSING, add_json
-from rnnlayout._cli.terminal import align_columns, print_json, print_wrapped
+from ..options import DONE, MISSING, Parser
+from ..terminal import align_columns, print_json, print_wrapped
 
 SUMMARY = "check which CPU kernels, packages, cuDNN and GPUs are available"
 DESCRIPTION = """\
@@ -41,8 +41,8 @@ assert abs(float(y[0, 0, 0]) - 0.7616) < 0.01, f"tanh(1) is {float(y[0, 0, 0])}"
 """
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_json(parser)
+def add_arguments(parser: Parser) -> None:
+    parser.add_json()
     parser.add_argument(
         "--require", choices=("gpu",), help="exit with 5 if this cannot be used: gpu"
     )

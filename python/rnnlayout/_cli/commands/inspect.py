@@ -5,16 +5,9 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from rnnlayout._cli.failures import error_text, report_error
-from rnnlayout._cli.options import (
-    DONE,
-    add_file,
-    add_json,
-    add_reading,
-    in_options,
-    load_hints,
-)
-from rnnlayout._cli.terminal import align_columns, bold_text, print_json, print_wrapped, printable
+from ..failures import error_text, report_error
+from ..options import DONE, Parser, in_options, load_hints
+from ..terminal import align_columns, bold_text, print_json, print_wrapped, printable
 
 SUMMARY = "list the recurrent layers in a file"
 DESCRIPTION = """\
@@ -28,10 +21,10 @@ EXAMPLES = """\
   rnnlayout inspect gru.npz --reset after"""
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_file(parser, "files", nargs="+", metavar="FILE", help="a file to read")
-    add_json(parser)
-    add_reading(parser)
+def add_arguments(parser: Parser) -> None:
+    parser.add_file("files", nargs="+", metavar="FILE", help="a file to read")
+    parser.add_json()
+    parser.add_reading()
 
 
 def run(options: argparse.Namespace) -> int:
