@@ -26,7 +26,7 @@ class Framework:
     owns(value): whether a value is one of them.
     inside(module): return the RNNs in a module, each with its name there. An RNN contains itself.
     describe(module): return how a module describes its RNN; raise LayoutError if it is not an RNN
-        itself, LossyError if no layout can represent it.
+        itself, nor one with dropout of its weights, LossyError if no layout can represent it.
     arrays(module, own): return its arrays in the layout's order, each with a name for messages;
         raise LayoutError if a subclass has more.
     runs(module): return the layers and cells that compute something when it is called.

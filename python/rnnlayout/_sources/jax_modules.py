@@ -62,13 +62,17 @@ def jax_rnns(value: Any, path: str = "", depth: int = _DEPTH) -> Iterator[tuple[
 
 
 def jax_spec(module: Any) -> RNNDescription:
-    """Return how a cell or layer describes its RNN.
-
-    Raises LayoutError if it is not an RNN itself, LossyError if no layout can represent it.
-    """
     kind = _cell_class(module)
     if kind is None:
-        raise _no_jax_rnn(module)
+        name, need = type(module).__name__, "an LSTMCell or GRUCell of Equinox"
+        if class_names(module, _LINEN):
+            raise LayoutError(
+                f"{name} is a module of flax.linen, which has no weights of its own: pass its part"
+                " of the dict that init() returned, variables['params']"
+            )
+        if class_names(module, _NNX):
+            need = f"one of Flax's {', '.join(_CELLS)}, RNN or Bidirectional"
+        raise mismatch.not_recurrent(module, need)
     config: dict[str, Any] = {}
     hints, batch_first = {"num_layers": 1, "bidirectional": kind == "Bidirectional"}, None
     cells = [module]
@@ -103,10 +107,7 @@ def module_with_cells(module: Any) -> Iterator[Any]:
 
 
 def jax_arrays(module: Any, own: RNNDescription) -> list[tuple[str, Any]]:
-    """Return the arrays of a cell or layer in the order of its layout, with their names there.
-
-    Raises LayoutError if one is missing: arrays of Equinox may be None.
-    """
+    """Return the arrays as a Framework does. Those of Equinox may be None."""
     paths = dict(walk_parameters(nested_arrays_of(module)))
     if class_names(module, _EQUINOX):
         needed = own.names()
@@ -253,13 +254,14 @@ def _layout_of(module: Any, kind: str, hints: dict[str, Any]) -> str:
     hints: of a cell. Raises LayoutError if none has, or if a subclass has more.
     """
     if class_names(module, _EQUINOX):
-        paths, layout = _leaves(module), "equinox"
-        known = {*describe(Spec(**hints | {"bias": True}), layout)}
+        util = sys.modules["jax"].tree_util
+        leaves, _ = util.tree_flatten_with_path(module)
+        paths = [util.keystr(path).lstrip(".") for path, leaf in leaves if hasattr(leaf, "shape")]
+        layout, known = "equinox", {*describe(Spec(**hints | {"bias": True}), "equinox")}
     else:
         paths = [path for path, _ in walk_parameters(_state(module))]
-        layout, known = next(
-            (found for found in _layouts_of_nnx(kind, hints) if found[1] <= set(paths)), ("", set())
-        )
+        found = _layouts_of_nnx(kind, hints)
+        layout, known = next((one for one in found if one[1] <= set(paths)), ("", set()))
     if not layout:
         raise LayoutError(f"no layout has the tensors of this {kind}: {', '.join(paths)}")
     if more := [path for path in paths if path not in known]:
@@ -275,23 +277,3 @@ def _layouts_of_nnx(kind: str, hints: dict[str, Any]) -> Iterator[tuple[str, set
             with suppress(ValueError):  # it lacks this cell
                 names = describe(spec, layout)
                 yield layout, {at + name for at in _INSIDE.get(kind, ("",)) for name in names}
-
-
-def _leaves(module: Any) -> list[str]:
-    """Return the paths to all arrays in a module of Equinox."""
-    util = sys.modules["jax"].tree_util
-    leaves, _ = util.tree_flatten_with_path(module)
-    return [util.keystr(path).lstrip(".") for path, leaf in leaves if hasattr(leaf, "shape")]
-
-
-def _no_jax_rnn(module: Any) -> LayoutError:
-    kind = type(module).__name__
-    if class_names(module, _LINEN):
-        return LayoutError(
-            f"{kind} is a module of flax.linen, which has no weights of its own: pass its part of"
-            " the dict that init() returned, variables['params']"
-        )
-    need = "an LSTMCell or GRUCell of Equinox"
-    if class_names(module, _NNX):
-        need = f"one of Flax's {', '.join(_CELLS)}, RNN or Bidirectional"
-    return mismatch.not_recurrent(module, need)

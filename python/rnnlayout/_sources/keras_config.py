@@ -44,13 +44,30 @@ def read_config(
     changes = {key: True for key in MAY_DIFFER if config.get(key)}
     if class_name.startswith("CuDNN"):
         return RNNDescription("keras-cudnn", hints, changes, not config.get("time_major"))
-    hints |= _with_activation(config, hints["cell"])
+    activation = config.get("activation", "tanh")
+    if activation not in ("tanh", "relu"):
+        raise LossyError(
+            f"{config_name(config)!r} has activation {_activation_name(activation)}, which no other"
+            " layout has: need tanh or relu"
+        )
+    if class_name == "SimpleRNN":
+        hints["cell"] = f"rnn_{activation}"
+    else:
+        hints["activation"] = activation
     hints["bias"] = bool(config.get("use_bias", True))
     if class_name == "GRU":
         after = config.get("reset_after", version >= (3, 0))  # without the field it was "before"
         hints["reset"] = "after" if after else "before"
     if class_name != "SimpleRNN":
-        hints["recurrent_activation"] = _recurrent_activation(config, version)
+        gate = recurrent_activation(config, version)
+        if gate == "hard_sigmoid" and version < (3, 0):  # Keras 3's is another function
+            gate = "hard_sigmoid_keras2"
+        elif gate not in ("sigmoid", "hard_sigmoid"):
+            raise LossyError(
+                f"{config_name(config)!r} has recurrent_activation {_activation_name(gate)}, need"
+                " sigmoid or hard_sigmoid"
+            )
+        hints["recurrent_activation"] = gate
     return RNNDescription("keras", hints, changes, not config.get("time_major"))
 
 
@@ -95,35 +112,10 @@ def config_name(config: Mapping[str, Any]) -> str:
     return str(config.get("name", "a layer"))
 
 
-def _with_activation(config: Mapping[str, Any], cell: str) -> dict[str, str]:
-    """Return the hints of the activation, which is in the name of a plain RNN's cell."""
-    activation = config.get("activation", "tanh")
-    if activation not in ("tanh", "relu"):
-        raise LossyError(
-            f"{config_name(config)!r} has activation {_activation_name(activation)}, which no other"
-            " layout has: need tanh or relu"
-        )
-    if cell == "rnn_tanh":
-        return {"cell": f"rnn_{activation}"}
-    return {"cell": cell, "activation": activation}
-
-
 def recurrent_activation(config: Mapping[str, Any], version: tuple[int, int]) -> Any:
     """Return that of an LSTM or GRU, as the Keras that wrote it calls it."""
     default = "sigmoid" if version >= SIGMOID_SINCE else "hard_sigmoid"
     return config.get("recurrent_activation", config.get("inner_activation", default))
-
-
-def _recurrent_activation(config: Mapping[str, Any], version: tuple[int, int]) -> str:
-    activation = recurrent_activation(config, version)
-    if activation == "hard_sigmoid":  # Keras 3's is another function
-        return "hard_sigmoid" if version >= (3, 0) else "hard_sigmoid_keras2"
-    if activation != "sigmoid":
-        raise LossyError(
-            f"{config_name(config)!r} has recurrent_activation {_activation_name(activation)}, need"
-            " sigmoid or hard_sigmoid"
-        )
-    return "sigmoid"
 
 
 def _activation_name(value: Any) -> str:

@@ -25,10 +25,6 @@ def is_keras_layer(value: Any) -> bool:
 
 
 def describe_keras_layer(layer: Any) -> RNNDescription:
-    """Return how a layer or cell describes its RNN.
-
-    Raises LayoutError if it is not an RNN itself, LossyError if no cell has its activations.
-    """
     if _keras_class(layer) is None:
         raise mismatch.not_recurrent(
             layer, f"an {', '.join(CELLS)}, RNN or Bidirectional layer or a cell of these"
@@ -39,10 +35,6 @@ def describe_keras_layer(layer: Any) -> RNNDescription:
 
 
 def keras_arrays(layer: Any, own: RNNDescription) -> list[tuple[str, Any]]:
-    """Return the weights in the layout's order, each with a name for messages.
-
-    Raises LayoutError if a subclass has more.
-    """
     known = {id(getattr(one, name, None)) for one in layer_with_cells(layer) for name in _WEIGHTS}
     if more := [getattr(w, "path", w.name) for w in layer.weights if id(w) not in known]:
         raise mismatch.more_parameters(layer, _keras_class(layer) or "", more)

@@ -40,14 +40,20 @@ def torch_rnns(module: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def torch_spec(module: Any) -> RNNDescription:
-    """Return how a module describes its RNN.
-
-    Raises LayoutError if it is not an RNN itself, nor one with dropout of its weights.
-    """
     module = rnn_in(module)
     names = _rnn_classes(module)
-    if names in ([], ["RNNCellBase"]) or class_names(module, *_QUANTIZED):
-        raise _no_torch_rnn(module)
+    if quantized := class_names(module, *_QUANTIZED):
+        if "quantizable" in type(module).__module__:
+            raise LayoutError(
+                f"torch.ao.nn.quantizable.{quantized[0]} consists of linear layers: pass"
+                " module.state_dict(), and the axes of x where it runs"
+            )
+        raise LayoutError(
+            f"{type(module).__module__.partition('.modules')[0]}.{quantized[0]} stores rounded"
+            " weights: pass the module that it was quantized from"
+        )
+    if names in ([], ["RNNCellBase"]):
+        raise mismatch.not_recurrent(module, "an nn.LSTM, GRU, RNN or one of their cells")
     is_cell = "RNNBase" not in names
     kind = names[names.index("RNNCellBase") - 1] if is_cell else names[0]
     said = vars(module)
@@ -80,15 +86,8 @@ def torch_arrays(module: Any, own: RNNDescription) -> list[tuple[str, Any]]:
     names, kept = own.names(), _kept(module)
     plain = plain_names(tuple(kept))
     check_parameters(module, _stored(plain, names))
-    return [
-        (
-            name,
-            plain_value(name, plain, kept)
-            if name in plain.sources
-            else _parametrized(module, name),
-        )
-        for name in names
-    ]
+    return [(name, plain_value(name, plain, kept)) if name in plain.sources
+            else (name, _parametrized(module, name)) for name in names]  # fmt: skip
 
 
 def check_parameters(module: Any, names: Collection[str]) -> None:
@@ -187,17 +186,3 @@ def _rnn_classes(module: Any) -> list[str]:
     if not module._c._type().qualified_name().startswith(f"__torch__.{RNNS}."):
         return []
     return [name, "RNNCellBase" if name.endswith("Cell") else "RNNBase"]
-
-
-def _no_torch_rnn(module: Any) -> LayoutError:
-    if quantized := class_names(module, *_QUANTIZED):
-        if "quantizable" in type(module).__module__:
-            return LayoutError(
-                f"torch.ao.nn.quantizable.{quantized[0]} consists of linear layers: pass"
-                " module.state_dict(), and the axes of x where it runs"
-            )
-        return LayoutError(
-            f"{type(module).__module__.partition('.modules')[0]}.{quantized[0]} stores rounded"
-            " weights: pass the module that it was quantized from"
-        )
-    return mismatch.not_recurrent(module, "an nn.LSTM, GRU, RNN or one of their cells")

@@ -18,8 +18,8 @@ from rnnlayout._model.undecided import UndecidedError
 from rnnlayout._native import LayoutError, LossyError
 from rnnlayout._sources import frameworks, jax_modules, torch_modules
 from rnnlayout._sources.caller_spec import HIDDEN, CallerSpec
-from rnnlayout._sources.containers import around_rnn, flatten_dicts, only_rnn
 from rnnlayout._sources.read_source import read_source
+from rnnlayout._sources.read_tensors import around_rnn, flatten_dicts, only_rnn
 from rnnlayout._sources.self_description import RNNDescription, class_names
 from rnnlayout._sources.tensor_paths import match_layout_names
 
