@@ -164,6 +164,9 @@ def _inferred_rnns(
     dtype: str,
     hints: Mapping[str, Any],
 ) -> list[FittingRNN]:
+    kinds = hints.keys() & {"cell", "reset", "num_layers", "bidirectional"}
+    symbols = {"input_size": "I", "hidden_size": "H", "proj_size": "P"}
+    sizes = {symbol: hints[name] for name, symbol in symbols.items() if name in hints}
     guesses: list[tuple[Guess, tuple[int, ...]]] = []
     for one in placed:
         if is_one_vector(one.layout):
@@ -172,41 +175,32 @@ def _inferred_rnns(
                 + Ask("spec")
                 + ", which describes it"
             )
-        for candidate in _candidates(one, hints):
+        fit: Iterable[UnsizedRNN] = (
+            candidates_with_count(one.layout, len(one.shapes))
+            if one.where is None
+            else candidates_with_names(one.layout, frozenset(one.where))
+        )
+        for candidate in fit:
+            if not all([getattr(candidate, key) == hints[key] for key in kinds]):
+                continue
             order = one.order(candidate.names)
             guesses.append((guess_sizes(candidate, one.named(candidate.names, order)), order))
     if not guesses:
         raise _no_match(placed, names, None, hints)
-    right = [(g, order) for g, order in guesses if g.fits and _agrees(g, hints)]
+    right = [
+        (g, order)
+        for g, order in guesses
+        if g.fits and all([g.sizes.get(symbol, 0) == n for symbol, n in sizes.items()])
+    ]
     if not right:
         closest = min((g for g, _ in guesses), key=lambda g: len(g.wrong)).candidate.names
         raise mismatch.wrong_shapes([g for g, _ in guesses if g.candidate.names == closest])
     known = {key: hints[key] for key in ACTIVATIONS if key in hints}
-    return [
-        FittingRNN(
-            g.spec(dtype).replace(**known),
-            g.candidate.layout,
-            g.candidate.optional_tensors,
-            g.candidate.names,
-            order,
-        )
-        for g, order in right
-    ]
-
-
-def _candidates(placed: _Placed, hints: Mapping[str, Any]) -> list[UnsizedRNN]:
-    """Return the RNNs with so many tensors, of these names, that agree with the hints."""
-    if placed.where is None:
-        fit: Iterable[UnsizedRNN] = candidates_with_count(placed.layout, len(placed.shapes))
-    else:
-        fit = candidates_with_names(placed.layout, frozenset(placed.where))
-    keys = hints.keys() & {"cell", "reset", "num_layers", "bidirectional"}
-    return [c for c in fit if all([getattr(c, key) == hints[key] for key in keys])]
-
-
-def _agrees(g: Guess, hints: Mapping[str, Any]) -> bool:
-    sizes = {"input_size": "I", "hidden_size": "H", "proj_size": "P"}
-    return all([g.sizes.get(sizes[key], 0) == hints[key] for key in hints.keys() & sizes.keys()])
+    found = []
+    for g, order in right:
+        spec, rnn = g.spec(dtype).replace(**known), g.candidate
+        found.append(FittingRNN(spec, rnn.layout, rnn.optional_tensors, rnn.names, order))
+    return found
 
 
 def _rnns_of_spec(

@@ -154,27 +154,20 @@ def _read_module(module: Any, framework: frameworks.Framework, asked: CallerSpec
     asked.check_dtype(found.names[0], found.dtype)
     found = replace(found, config=own.config, batch_first=own.batch_first)
     if method := frameworks.overridden(module, framework):
-        raise _computes_else(method, framework.expression(module, found.names), found)
+        arrays, layout = framework.expression(module, found.names), found.layout
+        named = f"rl.{layout!r}" if layout.options else repr(layout.name)
+        repair = f"rl.Weights({arrays}, rl.{found.spec!r}, layout={named})"
+        if found.config:
+            repair += f", set its .config = {found.config!r}"
+        if found.batch_first:
+            repair += ", and run it with batch_first=True"
+        raise LayoutError(
+            f"{method}, so it may compute something else; if it computes the same, pass {repair}"
+        )
     _check_contradictions(f"{type(module).__name__} is", found.layout, found.spec, asked)
     if asked.spec is None:
         return found
     return replace(found, spec=asked.spec.replace(dtype=found.dtype))
-
-
-def _computes_else(method: str, arrays: str, found: CheckedRNN) -> LayoutError:
-    """Return the error for a subclass with a method that may compute something else.
-
-    arrays: code for the arrays of its RNN.
-    """
-    layout = f"rl.{found.layout!r}" if found.layout.options else repr(found.layout.name)
-    repair = f"rl.Weights({arrays}, rl.{found.spec!r}, layout={layout})"
-    if found.config:
-        repair += f", set its .config = {found.config!r}"
-    if found.batch_first:
-        repair += ", and run it with batch_first=True"
-    return LayoutError(
-        f"{method}, so it may compute something else; if it computes the same, pass {repair}"
-    )
 
 
 def _check_contradictions(subject: str, layout: Layout, spec: Spec, asked: CallerSpec) -> None:
