@@ -10,7 +10,7 @@ from svgs import check
 
 import rnnlayout as rl
 from rnnlayout import _native
-from rnnlayout._model.picture.layouts import Subject, draw_subjects
+from rnnlayout._model.picture.picture import Subject, draw_subjects
 from rnnlayout._model.picture.png import write_png
 from rnnlayout._model.picture.scene import Box, Scene
 

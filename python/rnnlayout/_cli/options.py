@@ -177,7 +177,7 @@ def load_chosen(path: str, options: argparse.Namespace) -> Found:
 
 
 def _parse_pixels(text: str) -> int:
-    from rnnlayout._model.picture.layouts import NARROWEST, WIDEST
+    from rnnlayout._model.picture.picture import NARROWEST, WIDEST
 
     if not text.isdecimal() or not NARROWEST <= int(text) <= WIDEST:
         raise argparse.ArgumentTypeError(f"{text!r}: need a number from {NARROWEST} to {WIDEST}")

@@ -203,7 +203,7 @@ class Spec:
 
     def _repr_svg_(self) -> str | None:
         """Return what a notebook shows: cuDNN's weight space, if it can represent the RNN."""
-        from .picture.layouts import spec_svg  # only now: the drawing takes milliseconds to import
+        from .picture.picture import spec_svg  # only now: the drawing takes milliseconds to import
 
         return spec_svg(self)
 

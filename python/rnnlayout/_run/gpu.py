@@ -2,41 +2,32 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
-
-import numpy as np
+from typing import Any
 
 from rnnlayout import _native
 from rnnlayout._model.asks import Ask
 from rnnlayout._model.layout import CUDNN
 from rnnlayout._model.spec import Spec
-from rnnlayout._native import (
-    CudnnError,
-    CudnnNotFoundError,
-    LayoutError,
-    LossyError,
-    SpecError,
-)
+from rnnlayout._native import CudnnError, CudnnNotFoundError, LayoutError, LossyError, SpecError
 
-from . import cudnn, host
 from .call_arrays import (
     INPUTS,
     OUTPUTS,
     CallShapes,
     check_array_shape,
     check_lengths,
-    read_lengths,
-    type_name,
-)
-from .caller_arrays import (
     is_immutable,
     is_on_device,
     library_like,
     may_need_gradients,
+    read_lengths,
+    refuse_gradients,
     results_like,
+    stream_of,
+    type_name,
 )
-from .source_settings import SourceSettings
-from .streams import stream_of
+from .cudnn import require_cudnn
+from .settings import SourceSettings
 
 # Errors after which device="auto" takes the CPU.
 CANNOT_RUN = (SpecError, CudnnNotFoundError, CudnnError, MemoryError)
@@ -44,7 +35,7 @@ CANNOT_RUN = (SpecError, CudnnNotFoundError, CudnnError, MemoryError)
 
 def require_gpu(number: int, spec: Spec, cell_clip: tuple[float, float] | None) -> None:
     """Raise CudnnNotFoundError if a GPU cannot be used, SpecError if it cannot run such an RNN."""
-    cudnn.require_cudnn(number)
+    require_cudnn(number)
     if cell_clip is not None:
         raise SpecError(
             f"cell_clip is {cell_clip}, which is not supported on cuda:{number}: cuDNN clips the"
@@ -69,7 +60,7 @@ def call_on_gpu(
 ) -> Any:
     """Make one call on arrays in a GPU's memory and return (y, state).
 
-    Return None if x is not such an array, or if run_on_gpu() has to say what is wrong. Raises
+    Return None if x is not such an array, or if check_host_call() has to say what is wrong. Raises
     LayoutError if an array or the lengths do not fit. outs: out, h_out and c_out.
     """
     states = state if isinstance(state, (tuple, list)) else (state,)
@@ -82,35 +73,20 @@ def call_on_gpu(
     number = None if stream is None else stream_of(stream)
     empty, home = library_like(x)
     result = native.call(x, state, steps, *outs, axes, number, empty, home)
-    if isinstance(result, list):
-        _explain_misfit(spec, axes, result, steps)
+    if isinstance(result, list):  # the binding has refused these shapes, or the lengths
+        by_name = dict(zip(INPUTS + OUTPUTS, result, strict=True))
+        shapes = CallShapes(spec, axes, by_name["x"] or ())
+        for what, part in (shapes.states | shapes.outputs).items():
+            if (shape := by_name[what]) is not None:
+                check_array_shape(what, shape, part)
+        check_lengths(steps, shapes)
+        raise AssertionError(result)
     return results_like(x, result, outs) if result and not empty else result
 
 
-def _explain_misfit(
-    spec: Spec, axes: int, found: list[tuple[int, ...] | None], steps: np.ndarray | None
-) -> NoReturn:
-    """Raise LayoutError, which says what of the arrays' shapes and the lengths does not fit."""
-    by_name = dict(zip(INPUTS + OUTPUTS, found, strict=True))
-    shapes = CallShapes(spec, axes, by_name["x"] or ())
-    for what, part in (shapes.states | shapes.outputs).items():
-        shape = by_name[what]
-        if shape is not None:
-            check_array_shape(what, shape, part)
-    check_lengths(steps, shapes)
-    raise AssertionError(found)  # the binding has refused them
-
-
-def run_on_gpu(
-    native: _native.GpuRnn,
-    spec: Spec,
-    axes: int,
-    use: SourceSettings,
-    named: dict[str, Any],
-    lengths: Any,
-    stream: Any,
-) -> Any:
-    """Run one call on arrays of the host. named: the arrays of the call, by name."""
+def check_host_call(named: dict[str, Any], use: SourceSettings, stream: Any) -> None:
+    """Raise an error if an RNN on a GPU cannot run a call on arrays of the host."""
+    refuse_gradients(named)
     x = named["x"]
     if is_on_device(x) and not use.settings:
         raise LayoutError(
@@ -132,4 +108,3 @@ def run_on_gpu(
                 f"{what} is a {type_name(value)} on a GPU, but x is not: all arrays of a call must"
                 " be in the same memory"
             )
-    return host.run_host_arrays(native, spec, axes, use, named, lengths)

@@ -1,7 +1,10 @@
-"""One call on arrays in the host's memory: check them, copy what has to be copied, and run."""
+"""A call on arrays in the host's memory: check them, copy what has to be copied, and run. And what
+a Stepper of the core does not read by itself.
+"""
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import combinations
 from typing import Any
 
@@ -18,11 +21,13 @@ from .call_arrays import (
     CallShapes,
     check_array_shape,
     check_lengths,
+    name_arrays,
+    presenter_like,
     read_lengths,
+    refuse_unreadable,
     type_name,
 )
-from .caller_arrays import presenter_like
-from .source_settings import SourceSettings
+from .settings import SourceSettings
 
 
 def run_host_arrays(
@@ -37,7 +42,11 @@ def run_host_arrays(
 
     named: the arrays, by name. On the CPU x may be float32 if the weights are narrower.
     """
-    x, dtype = _read_x(named["x"], spec, widens=isinstance(native, _native.Rnn))
+    widens = isinstance(native, _native.Rnn) and spec.dtype in ("float16", "bfloat16")
+    needed = f"{spec.dtype} like the weights{', or float32' if widens else ''}"
+    x, dtype = take_array(named["x"], "x", needed)
+    if dtype != spec.dtype and not (widens and dtype == "float32"):
+        raise LayoutError(f"x is {dtype}, need {needed}")
     shapes = CallShapes(spec, axes, x.shape, use.merges)
     if not _has_even_rows(x):
         x = np.array(x, order="C", copy=True)
@@ -55,7 +64,12 @@ def run_host_arrays(
         for what, part in shapes.outputs.items()
         if what in named
     }
-    _check_overlaps(outs, None if axes == STEP else x)
+    for (name, array), (other, before) in combinations(outs.items(), 2):
+        if _may_overlap(array, before):
+            raise LayoutError(f"{name} and {other} share memory: each needs its own")
+    for name, array in outs.items():
+        if axes != STEP and _may_overlap(array, x):
+            raise LayoutError(f"{name} must not share memory with x")
     if outs:  # outputs may overwrite these
         firsts = [first.copy() for first in firsts]
         x = x.copy() if axes == STEP else x
@@ -92,16 +106,6 @@ def run_host_arrays(
             shown[what] = show(last, dtype)
     states = [shown[what] for what in shapes.outputs if what != "out"]
     return shown["out"], states[0] if len(states) == 1 else tuple(states)
-
-
-def _read_x(value: Any, spec: Spec, widens: bool) -> tuple[np.ndarray, str]:
-    """Return the bits of x and its dtype."""
-    widens = widens and spec.dtype in ("float16", "bfloat16")
-    needed = f"{spec.dtype} like the weights{', or float32' if widens else ''}"
-    x, dtype = take_array(value, "x", needed)
-    if dtype != spec.dtype and not (widens and dtype == "float32"):
-        raise LayoutError(f"x is {dtype}, need {needed}")
-    return x, dtype
 
 
 def read_array(value: Any, what: str, part: ArrayNeed, dtype: str) -> np.ndarray:
@@ -148,18 +152,6 @@ def _has_even_rows(array: np.ndarray) -> bool:
     )
 
 
-# --------------------------------------------------------------------------------------- overlaps
-
-
-def _check_overlaps(outs: dict[str, np.ndarray], x: np.ndarray | None) -> None:
-    for (name, array), (other, before) in combinations(outs.items(), 2):
-        if _may_overlap(array, before):
-            raise LayoutError(f"{name} and {other} share memory: each needs its own")
-    for name, array in outs.items():
-        if x is not None and _may_overlap(array, x):
-            raise LayoutError(f"{name} must not share memory with x")
-
-
 def _overlaps_itself(array: np.ndarray) -> bool:
     """Return whether an axis, by rising stride, does not step over all of those before it."""
     end = array.itemsize
@@ -177,3 +169,50 @@ def _may_overlap(a: np.ndarray, b: np.ndarray) -> bool:
         return bool(np.shares_memory(a, b, max_work=enough))
     except np.exceptions.TooHardError:
         return True
+
+
+# ----------------------------------------- live signals: what a Stepper does not read by itself
+
+
+def make_stepper(
+    native: _native.Rnn, spec: Spec, use: SourceSettings, state: Any
+) -> _native.Stepper:
+    """Return a stepper with a first state, None for the source's own."""
+    dtype = "float64" if spec.dtype == "float64" else "float32"
+    shapes = CallShapes(spec, STEP, (spec.input_size,))
+    if state is None:
+        first = tuple(use.first_states(shapes, dtype).values())
+        state = (first if len(first) > 1 else first[0]) if first else None
+
+    def read_state(state: Any) -> tuple[np.ndarray, ...]:
+        named = name_arrays(spec, None, state, None, None, None)
+        refuse_unreadable(named)
+        return tuple(
+            np.array(read_array(named[what], what, part, dtype), order="C", copy=True)
+            for what, part in shapes.states.items()
+        )
+
+    stepper = _native.Stepper(native, partial(_step_on_copies, spec, dtype), read_state)
+    stepper.state = state
+    return stepper
+
+
+def _step_on_copies(spec: Spec, wanted: str, stepper: _native.Stepper, x: Any, out: Any) -> Any:
+    """Run a stepper on copies of arrays that it cannot read, or raise LayoutError."""
+    refuse_unreadable({"x": x} if out is None else {"x": x, "out": out})
+    width = spec.input_size
+    array, dtype = take_array(x, "x", wanted)
+    if dtype != wanted:
+        raise LayoutError(f"x is {dtype}, need {wanted}: a stepper computes in {wanted}")
+    if array.ndim not in (1, 2) or array.shape[-1] != width:
+        raise LayoutError(
+            f"x: shape {array.shape}, expected ({width},) or, for n steps, (n, {width}), with"
+            f" I = {width}"
+        )
+    shape = (*array.shape[:-1], spec.proj_size or spec.hidden_size)
+    into = None if out is None else read_output(out, "out", ArrayNeed(shape, ""), dtype)
+    y = stepper(np.array(array, order="C", copy=True))
+    if into is None:
+        return presenter_like(x)(y, dtype)
+    into[...] = y
+    return out

@@ -123,9 +123,8 @@ class Weights(Mapping[str, np.ndarray], HasRNN):
 
     def picture(self, to: str | Layout | None = None, *, width: float | None = None) -> Picture:
         """Draw these tensors as they lie in memory, or their conversion: see picture()."""
-        from rnnlayout._convert.picture import draw_rnns
-        from rnnlayout._model.picture.layouts import Subject
-        from rnnlayout._model.picture.picture import WIDTH
+        from rnnlayout._convert.explain import draw_rnns
+        from rnnlayout._model.picture.picture import WIDTH, Subject
 
         target = None if to is None else as_layout(to)
         subject = Subject(self.spec, self.layout, self._checked_rnn.optional_tensors)

@@ -49,7 +49,7 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from rnnlayout._convert.picture import draw_rnns
+    from rnnlayout._convert.explain import draw_rnns
 
     check_outputs(options, [options.svg, options.png], options.what)
     draw = partial(draw_rnns, _subjects(options), options.to)
@@ -63,7 +63,7 @@ def _subjects(options: argparse.Namespace) -> list[Any]:
     """Return what is drawn: the RNN that is described, or those of the file."""
     from rnnlayout._model.checked_rnn import checked_rnn_of
     from rnnlayout._model.layout import CUDNN
-    from rnnlayout._model.picture.layouts import Subject
+    from rnnlayout._model.picture.picture import Subject
     from rnnlayout._model.spec import CELLS
 
     cell = options.what.partition(",")[0].strip()

@@ -57,7 +57,7 @@ def _numbers(text: str) -> list[int]:
 
 def _device(text: str) -> str:
     from rnnlayout._native import SpecError
-    from rnnlayout._run.rnn_options import read_options
+    from rnnlayout._run.settings import read_options
 
     try:
         return read_options(text, None, None, "default", "auto").device
