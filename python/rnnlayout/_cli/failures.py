@@ -12,8 +12,7 @@ from .terminal import print_error, print_message
 
 def report_error(error: Exception, options: argparse.Namespace, file: str = "") -> int:
     """Print an error and return the exit code. file: the file's name, which is printed first if the
-    error may not contain it.
-    """
+    error may not contain it."""
     from rnnlayout import _native
     from rnnlayout._model.errors import FileError, MissingExtraError
 

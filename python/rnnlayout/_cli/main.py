@@ -42,9 +42,7 @@ exit codes:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code. Raises SystemExit after --help and on wrong usage.
-
-    arguments: if None, use those of the process, and let signals end it.
-    """
+    arguments: if None, use those of the process, and let signals end it."""
     options = argparse.Namespace()
     if arguments is None:
         _prepare_process()

@@ -81,8 +81,7 @@ def plan_for_source(source: CheckedRNN, dst: Layout, dtype: Any) -> tuple[_nativ
 
 def result_spec(dst: Layout, spec: Spec) -> Spec:
     """Return the Spec of the result. If the layout cannot represent peepholes, which must then be
-    zero, the result has none.
-    """
+    zero, the result has none."""
     return spec.replace(peepholes=False) if spec.peepholes and not has_peepholes(dst) else spec
 
 
@@ -129,11 +128,8 @@ def run_plan(
     exact: bool,
     new: bool = False,
 ) -> Report:
-    """Run a plan into arrays that carry bits; without targets, only return its report.
-
-    new: whether no caller has the targets yet, which may then be left partly written if the
-    conversion fails.
-    """
+    """Run a plan into arrays that carry bits; without targets, only return its report. new: whether
+    no caller has the targets yet, which may then be left partly written if the conversion fails."""
     exact = check_flag("exact", exact)
     if source.rounded and exact:
         raise rounded_weights(source.rounded)
@@ -145,9 +141,7 @@ def run_plan(
 
 def _unrepresented_settings(given: CheckedRNN, layout: Layout) -> str:
     """Return what changes the outputs and is lost in the framework of a layout, "" if nothing is.
-
-    The weights may still be converted exactly: a grade is about their bits.
-    """
+    The weights may still be converted exactly: a grade is about their bits."""
     lost = []
     for key, value in changes_outputs(given.config).items():
         layouts, repair = _SETTINGS.get(key, _UNKNOWN)
@@ -164,8 +158,7 @@ def _unrepresented_settings(given: CheckedRNN, layout: Layout) -> str:
 
 def rounding_reason(sums: int, shifts: bool, src: str, dst: str) -> str:
     """Return why a conversion rounds. shifts: whether a forget bias is added in some of the
-    sums.
-    """
+    sums."""
     kind = "rounded sums of biases and a forget bias" if shifts else "sums of two non-zero biases"
     reasons = [f"{sums} {kind}"] if sums else []
     if src != dst:

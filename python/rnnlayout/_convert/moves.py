@@ -64,10 +64,8 @@ def moves_of(
     spec: Spec, source: Layout, target: Layout, optional_tensors: int | None = None
 ) -> Moves:
     """Return the moves between two layouts. optional_tensors: those that the source has, HAS_BIAS |
-    HAS_PEEPHOLES; None if the spec decides that.
-
-    Raises LossyError if the RNN cannot be converted.
-    """
+    HAS_PEEPHOLES; None if the spec decides that. Raises LossyError if the RNN cannot be
+    converted."""
     optional_tensors = optional_tensors_of(spec) if optional_tensors is None else optional_tensors
     made = result_spec(target, spec)
     plan = plan_for(made, source, optional_tensors, target)
@@ -128,8 +126,7 @@ def conversion_in_words(
     spec: Spec, source: Layout, target: Layout, optional_tensors: int | None = None
 ) -> str:
     """Return the text of explain(). optional_tensors: those that the source has, HAS_BIAS |
-    HAS_PEEPHOLES; None if the spec decides that.
-    """
+    HAS_PEEPHOLES; None if the spec decides that."""
     both = source, target
     head = f"{source} -> {target}: {spec}"
     try:

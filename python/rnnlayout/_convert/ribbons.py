@@ -55,10 +55,7 @@ def draw_ribbons(
     moves: Moves,
 ) -> None:
     """Add the tensors of both sides, under their names, and the moves between them, below what
-    there is.
-
-    Layers and directions that are converted as an earlier one are only named.
-    """
+    there is. Layers and directions that are converted as an earlier one are only named."""
     alike = moves.alike()
     shown = [place for place, first in alike.items() if place == first]
     unit = ByteOffsets(_native.itemsize(spec.dtype))

@@ -85,8 +85,7 @@ def spell_message(text: str, spell: Callable[[Ask], str]) -> str:
 
 def _shown_message(error: Error) -> str:
     """The message, at most LONGEST characters, of which none controls a terminal. The whole text is
-    in args[0].
-    """
+    in args[0]."""
     text = Exception.__str__(error)
     if len(text) <= LONGEST and text.replace("\n", "").isprintable():
         return text
@@ -112,9 +111,8 @@ def _printable_lines(text: str, longest: int) -> str:
 
 
 def _asks_of(error: Error) -> tuple[tuple[str, Any], ...]:
-    """What the message asks for: pairs of an argument's name and the value to pass, which is
-    ... if only the caller knows it, and None for an argument to omit.
-    """
+    """What the message asks for: pairs of an argument's name and the value to pass, which is ... if
+    only the caller knows it, and None for an argument to omit."""
     parts = getattr(error.args[0], "parts", ()) if error.args else ()
     return tuple((part.name, part.value) for part in parts if isinstance(part, Ask))
 

@@ -56,10 +56,8 @@ def how_to_leave_out(entry: str, keys: Iterable[str]) -> str:
 
 
 def unwritten_settings(name: str, settings: Config, why: str) -> LossyError:
-    """Return the error for settings of an RNN that a file cannot have.
-
-    why: the end of the sentence, before the code that leaves them out.
-    """
+    """Return the error for settings of an RNN that a file cannot have. why: the end of the
+    sentence, before the code that leaves them out."""
     return LossyError(
         f"{name} is used with {describe_config(settings)}, {why}, "
         + how_to_leave_out(name, settings)
@@ -104,10 +102,8 @@ def layer_config(config: Config, k: int, num_layers: int) -> dict[str, Any]:
 
 
 def stack_config(layers: Sequence[Config]) -> dict[str, Any]:
-    """Return the settings of a stack of these layers, bottom first.
-
-    Raises LayoutError if layers of one RNN cannot have these settings.
-    """
+    """Return the settings of a stack of these layers, bottom first. Raises LayoutError if layers of
+    one RNN cannot have these settings."""
     whole = dict(layers[0])
     if _AFTER in layers[-1]:
         whole[_AFTER] = layers[-1][_AFTER]

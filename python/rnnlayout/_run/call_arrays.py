@@ -165,8 +165,7 @@ def is_immutable(array: Any) -> bool:
 def library_like(x: Any) -> tuple[Callable[[tuple[int, ...]], Any] | None, int | None]:
     """Return a function that makes a new array of x's library, dtype and GPU from a shape, and the
     number of the stream in which the library works; None if that is not known, or if the binding
-    asks for it.
-    """
+    asks for it."""
     maker = _maker_of(x)
     if maker == "torch" and x.is_cuda:
         if hasattr(type(x), "__dlpack_c_exchange_api__"):  # which takes a tenth of the time
@@ -189,18 +188,14 @@ def _new_cupy(x: Any, shape: tuple[int, ...]) -> Any:
 
 def presenter_like(x: Any) -> Callable[[np.ndarray, str], Any]:
     """Return a function that makes of an array of bits, and a dtype, what a caller sees who passes
-    x on the host.
-
-    It becomes a torch tensor if x is one, otherwise a NumPy array, on the same memory.
-    """
+    x on the host. It becomes a torch tensor if x is one, otherwise a NumPy array, on the same
+    memory."""
     return torch_of if _maker_of(x) == "torch" else present_array
 
 
 def results_like(x: Any, result: tuple[Any, Any], own: Iterable[Any]) -> tuple[Any, Any]:
     """Return a call's result with new DeviceArrays made into arrays like x, if x's kind is known.
-
-    own: the outputs that the caller has passed, which are returned as they are.
-    """
+    own: the outputs that the caller has passed, which are returned as they are."""
 
     def turned(array: Any) -> Any:
         if type(array) is not DeviceArray or any(array is out for out in own):
@@ -233,10 +228,8 @@ def refuse_gradients(named: dict[str, Any]) -> None:
 
 
 def stream_of(stream: Any) -> int:
-    """Return the number of a stream, which may be that number or an object that has it.
-
-    Raises SpecError if it is neither, or 0.
-    """
+    """Return the number of a stream, which may be that number or an object that has it. Raises
+    SpecError if it is neither, or 0."""
     try:
         if hasattr(stream, "__cuda_stream__"):
             version, number = stream.__cuda_stream__()

@@ -58,11 +58,9 @@ def call_on_gpu(
     outs: tuple[Any, Any, Any],
     stream: Any,
 ) -> Any:
-    """Make one call on arrays in a GPU's memory and return (y, state).
-
-    Return None if x is not such an array, or if check_host_call() has to say what is wrong. Raises
-    LayoutError if an array or the lengths do not fit. outs: out, h_out and c_out.
-    """
+    """Make one call on arrays in a GPU's memory and return (y, state). Return None if x is not such
+    an array, or if check_host_call() has to say what is wrong. Raises LayoutError if an array or
+    the lengths do not fit. outs: out, h_out and c_out."""
     states = state if isinstance(state, (tuple, list)) else (state,)
     if may_need_gradients(x, *states, *outs):
         return None

@@ -38,10 +38,8 @@ def run_host_arrays(
     named: dict[str, Any],
     lengths: Any,
 ) -> Any:
-    """Run an RNN on the CPU or a GPU. Raises LayoutError if an array does not fit.
-
-    named: the arrays, by name. On the CPU x may be float32 if the weights are narrower.
-    """
+    """Run an RNN on the CPU or a GPU. Raises LayoutError if an array does not fit. named: the
+    arrays, by name. On the CPU x may be float32 if the weights are narrower."""
     widens = isinstance(native, _native.Rnn) and spec.dtype in ("float16", "bfloat16")
     needed = f"{spec.dtype} like the weights{', or float32' if widens else ''}"
     x, dtype = take_array(named["x"], "x", needed)

@@ -153,10 +153,8 @@ class SourceSettings:
 
 def source_settings_of(given: CheckedRNN, batch_first: bool | None) -> SourceSettings:
     """Return how the source uses its RNN. batch_first: what the caller has passed; if that is None,
-    what the source says is used, or False if it says nothing.
-
-    Raises LossyError if the source has a setting that is not applied here.
-    """
+    what the source says is used, or False if it says nothing. Raises LossyError if the source has a
+    setting that is not applied here."""
     config, both = given.config, given.spec.bidirectional
     batch_first = bool(given.batch_first if batch_first is None else batch_first)
     if not config:

@@ -105,17 +105,14 @@ class UnsizedRNN:
     @cached_property
     def two_layers(self) -> UnsizedRNN:
         """The same RNN with two layers; this one has one. Further layers have the names and shapes
-        of the second.
-        """
+        of the second."""
         return replace(self, num_layers=2)
 
 
 @cache
 def one_layer_candidates(layout: Layout) -> tuple[UnsizedRNN, ...]:
-    """Return every RNN of one layer that the layout supports.
-
-    Optional tensors that a layout has always, or never, make no candidate of their own.
-    """
+    """Return every RNN of one layer that the layout supports. Optional tensors that a layout has
+    always, or never, make no candidate of their own."""
     info = known_layouts()[layout.name]
     found: dict[Any, UnsizedRNN] = {}
     kinds = [
@@ -160,10 +157,8 @@ def _with_count(one: UnsizedRNN, count: int) -> UnsizedRNN | None:
 
 @lru_cache(maxsize=512)
 def candidates_with_names(layout: Layout, names: frozenset[str]) -> tuple[UnsizedRNN, ...]:
-    """Return every RNN whose tensors in the layout have exactly these names.
-
-    Kept, because a model or a file may have hundreds of RNNs with equal names.
-    """
+    """Return every RNN whose tensors in the layout have exactly these names. Kept, because a model
+    or a file may have hundreds of RNNs with equal names."""
     found = []
     for one in one_layer_candidates(layout):
         whole = _with_count(one, len(names))

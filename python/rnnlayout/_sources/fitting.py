@@ -83,9 +83,7 @@ def names_in_layouts(
     names: tuple[str, ...], layout: Layout | None
 ) -> tuple[tuple[Layout, tuple[str, ...]], ...]:
     """Return the layouts in which these are the names of one RNN, and there the name of each.
-
-    layout: the only one to look in; by default those that need not be named.
-    """
+    layout: the only one to look in; by default those that need not be named."""
     found = []
     for one in [layout] if layout else plain_layouts():
         if tensors := match_layout_names(one, names):
@@ -97,11 +95,9 @@ def names_in_layouts(
 def fitting_rnns(
     names: tuple[str, ...] | None, shapes: tuple[Shape, ...], dtype: str, asked: CallerSpec
 ) -> tuple[FittingRNN, ...]:
-    """Return the RNNs that tensors may be: different networks, all in one layout.
-
-    names: those of a dict; None for a list, in the order of asked.layout. Raises LayoutError or
-    SpecError if they are none, or networks of several layouts.
-    """
+    """Return the RNNs that tensors may be: different networks, all in one layout. names: those of a
+    dict; None for a list, in the order of asked.layout. Raises LayoutError or SpecError if they are
+    none, or networks of several layouts."""
     if asked.layout is not None or names is None:
         return _fitting_in_layouts(names, shapes, dtype, asked)
     try:
@@ -275,10 +271,8 @@ def _several_layouts(layouts: Iterable[Layout]) -> LayoutError:
 
 @cache
 def plain_layouts() -> tuple[Layout, ...]:
-    """Return the layouts that a dict of tensors may be in without naming it.
-
-    Not cudnn, which is a flat vector, nor concat, whose tensors do not show its options.
-    """
+    """Return the layouts that a dict of tensors may be in without naming it. Not cudnn, which is a
+    flat vector, nor concat, whose tensors do not show its options."""
     known = known_layouts()
     return tuple(layout for layout in layouts_to_infer()
             if not is_one_vector(layout) and not known[layout.name]["options"])  # fmt: skip

@@ -98,9 +98,7 @@ def framework_of(value: Any) -> Framework | None:
 
 def rnn_of_model(module: Any, framework: Framework, prefix: str = "") -> Any:
     """Return the one RNN that a module contains under the prefix, a module without RNNs as it is.
-
-    Raises LayoutError if it contains several, or none under the prefix.
-    """
+    Raises LayoutError if it contains several, or none under the prefix."""
     found: dict[int, tuple[str, Any]] = {}
     for name, rnn in framework.inside(module):
         found.setdefault(id(rnn), (name, rnn))  # one that is shared has its first name
@@ -117,10 +115,8 @@ def rnn_of_model(module: Any, framework: Framework, prefix: str = "") -> Any:
 
 
 def overridden(module: Any, framework: Framework) -> str:
-    """Return which method of a layer or cell a subclass replaces, "" if none.
-
-    A framework's own subclasses, such as those of parametrizations in torch, replace none.
-    """
+    """Return which method of a layer or cell a subclass replaces, "" if none. A framework's own
+    subclasses, such as those of parametrizations in torch, replace none."""
     for layer in framework.runs(module):
         own = (c for c in type(layer).__mro__ if str(c.__module__).startswith(framework.modules))
         base = next(own, object)

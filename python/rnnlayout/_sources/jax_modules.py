@@ -153,10 +153,8 @@ def _cell_of_rnn(module: Any) -> Any:
 
 
 def set_arrays(module: Any, new: Callable[[str, Any], Any]) -> Any:
-    """Give a cell or layer new arrays; return it, of Equinox a new one.
-
-    new: a function that returns the new array for a name of the layout and the old array.
-    """
+    """Give a cell or layer new arrays; return it, of Equinox a new one. new: a function that
+    returns the new array for a name of the layout and the old array."""
     own = jax_spec(module)
     if class_names(module, _EQUINOX):
         changed = {name: new(name, old) for name, old in jax_arrays(module, own)}
@@ -249,10 +247,8 @@ def _unknown(name: str, function: Any, need: str) -> LossyError:
 
 
 def _layout_of(module: Any, kind: str, hints: dict[str, Any]) -> str:
-    """Return the layout that has the names of a module's arrays.
-
-    hints: of a cell. Raises LayoutError if none has, or if a subclass has more.
-    """
+    """Return the layout that has the names of a module's arrays. hints: of a cell. Raises
+    LayoutError if none has, or if a subclass has more."""
     if class_names(module, _EQUINOX):
         util = sys.modules["jax"].tree_util
         leaves, _ = util.tree_flatten_with_path(module)

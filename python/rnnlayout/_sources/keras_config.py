@@ -74,10 +74,8 @@ def read_config(
 def join_directions(
     forward: RNNDescription, backward: RNNDescription, name: str, merge_mode: Any = "concat"
 ) -> RNNDescription:
-    """Join the two layers of a Bidirectional. Raises LayoutError if they differ.
-
-    Its go_backwards is that of the forward layer: then all of it reads x from the end.
-    """
+    """Join the two layers of a Bidirectional. Raises LayoutError if they differ. Its go_backwards
+    is that of the forward layer: then all of it reads x from the end."""
     if what := layer_differences(forward, backward):
         raise LayoutError(
             f"the two directions of {name!r} differ: {what}. They are two RNNs, convert"
@@ -143,11 +141,9 @@ def class_name_of(spec: Spec, layout: str = "keras") -> str:
 
 
 def layer_node(name: str, spec: Spec, bias: bool, changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the config that Keras 3 writes for a layer that returns its sequence.
-
-    changes: the settings that change outputs but not shapes, as in Weights.config. Raises
-    LossyError if Keras 3 has no such layer.
-    """
+    """Return the config that Keras 3 writes for a layer that returns its sequence. changes: the
+    settings that change outputs but not shapes, as in Weights.config. Raises LossyError if Keras 3
+    has no such layer."""
     class_name = class_name_of(spec)
     config = {"name": name, "dtype": spec.dtype, "units": spec.hidden_size, "use_bias": bias,
               "return_sequences": True,

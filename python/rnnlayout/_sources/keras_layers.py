@@ -73,10 +73,8 @@ def _keras_class(layer: Any) -> str | None:
 
 
 def _layer_node(layer: Any) -> Node:
-    """Return a layer as a node of a tree, as if Keras had written it.
-
-    Unlike in what get_config() returns, a user's subclass of a layer or cell is that of Keras.
-    """
+    """Return a layer as a node of a tree, as if Keras had written it. Unlike in what get_config()
+    returns, a user's subclass of a layer or cell is that of Keras."""
     own, config = _keras_class(layer), dict(layer.get_config())
     name, module = (own, "keras") if own else (type(layer).__name__, type(layer).__module__)
     if name == "Bidirectional":

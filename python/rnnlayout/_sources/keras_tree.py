@@ -55,19 +55,15 @@ class RecurrentLayer:
 
     @property
     def cells(self) -> list[Node]:
-        """The node of each of its cells in the order of its weights: bottom first, forward first.
-
-        A cell for both directions is in the list twice. A layer without a cell of its own is its
-        cell. Raises FileError if the config is malformed.
-        """
+        """The node of each of its cells in the order of its weights: bottom first, forward first. A
+        cell for both directions is in the list twice. A layer without a cell of its own is its
+        cell. Raises FileError if the config is malformed."""
         return [cell for side in self._sides() for cell, _ in _cells_of_layer(side)]
 
     def descriptions(self, version: Version) -> list[RNNDescription]:
         """Return what each layer of its RNN is, bottom first; several only for StackedRNNCells.
-
         version: (major, minor) of the Keras that wrote it. Raises LossyError or LayoutError if no
-        layout can represent it, FileError if the config is malformed.
-        """
+        layout can represent it, FileError if the config is malformed."""
         sides = [
             [_describe_cell(*cell, version) for cell in _cells_of_layer(side)]
             for side in self._sides()
@@ -90,8 +86,7 @@ class RecurrentLayer:
 
     def description(self, version: Version) -> RNNDescription:
         """Return what its RNN is. Raises LayoutError if it is several RNNs, and the errors of
-        descriptions().
-        """
+        descriptions()."""
         layers = self.descriptions(version)
         first = layers[0]
         for other in layers[1:]:

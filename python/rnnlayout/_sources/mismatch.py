@@ -63,11 +63,9 @@ def wrong_names(
     under: str = "",
     hints: Mapping[str, Any] | None = None,
 ) -> LayoutError:
-    """Return the error for names that are not those of one RNN.
-
-    expected: the names that a spec needs, if there is a spec. under: the prefix that was stripped
-    from all names. hints: fields of the spec that the RNN would need.
-    """
+    """Return the error for names that are not those of one RNN. expected: the names that a spec
+    needs, if there is a spec. under: the prefix that was stripped from all names. hints: fields of
+    the spec that the RNN would need."""
     where = layouts[0].name if len(layouts) == 1 else "any known layout"
     expected = _closest(tuple(layouts), tuple(names)) if expected is None else expected
     found, needed = set(names), set(expected)
@@ -102,10 +100,8 @@ def wrong_names(
 
 
 def wrong_count(layout: Layout, count: int, expected: Sequence[str] | None) -> LayoutError:
-    """Return the error for a list with the number of arrays of no RNN.
-
-    expected: the names that a spec needs, if there is a spec.
-    """
+    """Return the error for a list with the number of arrays of no RNN. expected: the names that a
+    spec needs, if there is a spec."""
     text = f"arrays in the list: {count}; "
     if expected is not None:
         return LayoutError(
@@ -126,11 +122,9 @@ def check_prefix(prefix: Any) -> None:
 
 
 def choose_under_prefix(found: Sequence[tuple[str, str, _RNN]], prefix: str, owner: str) -> _RNN:
-    """Return the only RNN whose name is the prefix or under it.
-
-    found: of each RNN its name, what it is, and itself. owner: the class of the object that has
-    them. Raises LayoutError if none has such a name, or several.
-    """
+    """Return the only RNN whose name is the prefix or under it. found: of each RNN its name, what
+    it is, and itself. owner: the class of the object that has them. Raises LayoutError if none has
+    such a name, or several."""
     names = [name for name, _, _ in found]
     under = [one for one in found if prefix and one[0] == prefix]
     under = under or [one for one in found if is_under(one[0], prefix)]
@@ -161,10 +155,8 @@ def wrong_prefix(layouts: Sequence[Layout], names: Sequence[str], prefix: str) -
 @lru_cache(maxsize=16)
 def _closest(layouts: tuple[Layout, ...], names: tuple[str, ...]) -> Sequence[str]:
     """Return the names of the RNN that shares most names with those found, and has fewest others.
-    Of two such RNNs it is the larger: tensors are more often missing than too many.
-
-    Kept, because a file may have thousands of parts that lack the same.
-    """
+    Of two such RNNs it is the larger: tensors are more often missing than too many. Kept, because a
+    file may have thousands of parts that lack the same."""
     found, most = set(names), min(3 * len(names) + 7, _MOST_TENSORS)
     best: tuple[int, int, Sequence[str]] = (-(1 << 60), 0, ())
     for layout in layouts:
@@ -175,9 +167,7 @@ def _closest(layouts: tuple[Layout, ...], names: tuple[str, ...]) -> Sequence[st
 
 def _scores(layout: Layout, found: set[str], most: int) -> Iterator[tuple[int, int, Sequence[str]]]:
     """Yield (score, count, names) for RNNs of one layer and more, whose names are names[:count].
-
-    Only the first of those with the same names is looked at.
-    """
+    Only the first of those with the same names is looked at."""
     distinct: dict[Any, UnsizedRNN] = {}
     for one in one_layer_candidates(layout):
         distinct.setdefault((one.names, one.two_layers.names), one)

@@ -171,10 +171,8 @@ def _read_module(module: Any, framework: frameworks.Framework, asked: CallerSpec
 
 
 def _check_contradictions(subject: str, layout: Layout, spec: Spec, asked: CallerSpec) -> None:
-    """Raise an error if the caller says otherwise than a source that describes itself.
-
-    subject: the source and its verb, in messages.
-    """
+    """Raise an error if the caller says otherwise than a source that describes itself. subject: the
+    source and its verb, in messages."""
     if asked.layout not in (None, layout):
         wrong = f"{subject} in layout {layout}, not {asked.layout}: pass "
         raise LayoutError(wrong + Ask("layout", layout))

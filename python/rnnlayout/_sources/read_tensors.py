@@ -43,9 +43,7 @@ _MOST = 12  # prefixes in a message
 def only_rnn(source: Any, prefix: str = "") -> Any:
     """Return the one RNN in a source: in a dict of RNNs, as load() returns it, or in nested dicts
     that have a single cell under the prefix and nothing else. Return other sources as they are.
-
-    prefix: chooses among several. Raises LayoutError if there is not exactly one.
-    """
+    prefix: chooses among several. Raises LayoutError if there is not exactly one."""
     if not isinstance(source, Mapping) or isinstance(source, HasRNN):
         return source
     unread = {n: kind for kind in ("undecided", "refused") for n in getattr(source, kind, ())}
@@ -84,10 +82,8 @@ def read_dict(source: Mapping[Any, Any], prefix: str, asked: CallerSpec) -> Chec
 
 
 def read_described(tensors: Mapping[str, Any], spec: Spec, layout: str | Layout) -> CheckedRNN:
-    """Return the RNN that a file describes.
-
-    tensors: by the layout's names; if they are in its order, the names are not looked up.
-    """
+    """Return the RNN that a file describes. tensors: by the layout's names; if they are in its
+    order, the names are not looked up."""
     asked = CallerSpec(spec, as_layout(layout))
     if tuple(tensors) == tuple(describe(spec, layout)):
         return read_tensors(tensors.items(), None, asked)
@@ -97,11 +93,9 @@ def read_described(tensors: Mapping[str, Any], spec: Spec, layout: str | Layout)
 def read_tensors(
     values: Iterable[tuple[str, Any]], names: tuple[str, ...] | None, asked: CallerSpec
 ) -> CheckedRNN:
-    """Return the RNN of arrays, each with a name for messages.
-
-    names: what tells which array is which; None if they are in the order of asked.layout. Raises
-    UndecidedError if they may be several RNNs.
-    """
+    """Return the RNN of arrays, each with a name for messages. names: what tells which array is
+    which; None if they are in the order of asked.layout. Raises UndecidedError if they may be
+    several RNNs."""
     labels: list[str] = []
     arrays: list[np.ndarray] = []
     rounded: list[str] = []
@@ -242,10 +236,8 @@ def flatten_dicts(source: Mapping[Any, Any]) -> dict[str, Any]:
 
 def around_rnn(names: Collection[str], prefix: str, layouts: Sequence[Layout]) -> str | None:
     """Return the beginning of all names without which those under the prefix are one RNN, if any.
-
     With a prefix it is "". One side of a Bidirectional of Flax is not all of it: if both have the
-    same cell, Flax has only one of them.
-    """
+    same cell, Flax has only one of them."""
     under = strip_prefix(names, prefix).values()
     if any(match_layout_names(layout, under) for layout in layouts):
         return ""
@@ -261,9 +253,7 @@ def around_rnn(names: Collection[str], prefix: str, layouts: Sequence[Layout]) -
 
 def _checkpoint_error(source: Mapping[Any, Any], layouts: Sequence[Layout]) -> LayoutError | None:
     """Return the error for a checkpoint: a dict that contains the dict of an RNN's tensors.
-
-    layouts: those that the tensors may be in. None if the source contains no dicts and modules.
-    """
+    layouts: those that the tensors may be in. None if the source contains no dicts and modules."""
     parts = list(_parts_to_pass(source, "", layouts))
     if not parts:
         return None
@@ -284,10 +274,8 @@ def _checkpoint_error(source: Mapping[Any, Any], layouts: Sequence[Layout]) -> L
 
 
 def _parts_to_pass(source: Mapping[Any, Any], at: str, layouts: Sequence[Layout]) -> Iterator[str]:
-    """Yield how to pass each part that is a dict or module, "" for one that has no RNN.
-
-    at: the keys of the source, as in "['a']['b']".
-    """
+    """Yield how to pass each part that is a dict or module, "" for one that has no RNN. at: the
+    keys of the source, as in "['a']['b']"."""
     if at.count("[") > MOST_DICTS:
         return
     for key, value in source.items():

@@ -26,10 +26,8 @@ def is_torch_module(value: Any) -> bool:
 
 
 def torch_rnns(module: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the RNNs in a module with their names in its state_dict().
-
-    A traced RNN is its own state_dict(): torch.jit.trace() keeps nothing else.
-    """
+    """Yield the RNNs in a module with their names in its state_dict(). A traced RNN is its own
+    state_dict(): torch.jit.trace() keeps nothing else."""
     rnn = rnn_in(module)
     if _rnn_classes(rnn):
         yield path, module if hasattr(rnn, "bias") else module.state_dict()
@@ -65,10 +63,8 @@ def torch_spec(module: Any) -> RNNDescription:
 
 
 def torch_fields(kind: str, said: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a Spec that an RNN of torch says.
-
-    kind: LSTM, GRU, RNN or one of their cells. said: its attributes, of which some may be missing.
-    """
+    """Return the fields of a Spec that an RNN of torch says. kind: LSTM, GRU, RNN or one of their
+    cells. said: its attributes, of which some may be missing."""
     fields = {name: said[name] for name in _FIELDS if name in said}
     fields |= {name: bool(fields[name]) for name in ("bidirectional", "bias") if name in fields}
     mode, nonlinearity = said.get("mode", kind.removesuffix("Cell")), said.get("nonlinearity")
@@ -78,11 +74,9 @@ def torch_fields(kind: str, said: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def torch_arrays(module: Any, own: RNNDescription) -> list[tuple[str, Any]]:
-    """Return what the module computes with in evaluation, by the names of its layout.
-
-    The older weight_norm, pruning and weight dropout store parts of a weight, and an attribute of
-    its name that is only up to date after a call: it is computed from the parts.
-    """
+    """Return what the module computes with in evaluation, by the names of its layout. The older
+    weight_norm, pruning and weight dropout store parts of a weight, and an attribute of its name
+    that is only up to date after a call: it is computed from the parts."""
     names, kept = own.names(), _kept(module)
     plain = plain_names(tuple(kept))
     check_parameters(module, _stored(plain, names))
@@ -91,10 +85,8 @@ def torch_arrays(module: Any, own: RNNDescription) -> list[tuple[str, Any]]:
 
 
 def check_parameters(module: Any, names: Collection[str]) -> None:
-    """Raise LayoutError if a module has more parameters than those of these names.
-
-    Those of parametrizations are the parts of a weight.
-    """
+    """Raise LayoutError if a module has more parameters than those of these names. Those of
+    parametrizations are the parts of a weight."""
     parameter = sys.modules["torch"].nn.Parameter
     found = [name for name, value in module.named_parameters() if isinstance(value, parameter)]
     if more := [name for name in found if name not in names and "parametrizations." not in name]:
@@ -150,11 +142,9 @@ def _stored(plain: PlainNames, names: Iterable[str]) -> set[str]:
 
 
 def _parametrized(module: Any, name: str) -> Any:
-    """Return a weight that torch computes from its parametrizations when it is asked for.
-
-    In training spectral norm would change its vectors each time. In evaluation it is what the last
-    call in training used.
-    """
+    """Return a weight that torch computes from its parametrizations when it is asked for. In
+    training spectral norm would change its vectors each time. In evaluation it is what the last
+    call in training used."""
     parametrizations = getattr(module, "parametrizations", {})
     if name not in parametrizations:
         raise LayoutError(

@@ -85,10 +85,8 @@ class ComputedWeight:
         return f"{self.weight}: pruned by its mask" if self._how else ""
 
     def bits(self, stored: Callable[[str], Bits]) -> Bits:
-        """Return its bits. stored: returns a tensor by its stored name.
-
-        Raises LayoutError if it is not known how torch computes it.
-        """
+        """Return its bits. stored: returns a tensor by its stored name. Raises LayoutError if it is
+        not known how torch computes it."""
         if not self._how:
             raise LayoutError(
                 f"{self.weight} is stored as {', '.join(sorted(self.forms.values())[:4])}, and it"
@@ -227,9 +225,8 @@ def _find_wrappers(names: Iterable[str]) -> frozenset[str]:
 
 
 def _dropped(names: Iterable[str]) -> frozenset[str]:
-    """Return the paths to each RNN whose trained weights are in the module around it:
-    `rnn.module` if there is `rnn.weight_hh_l0_raw`.
-    """
+    """Return the paths to each RNN whose trained weights are in the module around it: `rnn.module`
+    if there is `rnn.weight_hh_l0_raw`."""
     matches = [match for name in names if name.endswith(_RAW) and (match := _match_computed(name))]
     around = {match["under"]: set[str]() for match in matches if match["rest"] == _RAW}
     for name in names if around else ():

@@ -197,10 +197,8 @@ def _unrecorded(hints: dict[str, Any]) -> dict[str, Any]:
 
 
 def _check_config(config: Config, own: Config) -> None:
-    """Raise LayoutError if the weights are used with settings that the target lacks.
-
-    Weights without a setting may be from a source that does not record it: they fit any target.
-    """
+    """Raise LayoutError if the weights are used with settings that the target lacks. Weights
+    without a setting may be from a source that does not record it: they fit any target."""
     for key, value in changes_outputs(config).items():
         if key not in own or own[key] != value:
             target = f"with {own[key]!r}" if key in own else "without it"

@@ -151,10 +151,8 @@ class Weights(Mapping[str, np.ndarray], HasRNN):
 def weights_of(
     given: CheckedRNN | HasRNN, report: engine.Report | None = None, **known: Any
 ) -> Weights:
-    """Return the Weights of checked arrays, or of other Weights without their report.
-
-    known: what is to be changed of the CheckedRNN: config, batch_first, rounded.
-    """
+    """Return the Weights of checked arrays, or of other Weights without their report. known: what
+    is to be changed of the CheckedRNN: config, batch_first, rounded."""
     own = given if isinstance(given, CheckedRNN) else checked_rnn_of(given)
     weights = Weights.__new__(Weights)
     weights._set(replace(own, **known), report)

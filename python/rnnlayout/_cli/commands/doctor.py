@@ -72,10 +72,8 @@ def _packages() -> list[dict[str, Any]]:
 
 
 def _trials(devices: list[str]) -> dict[str, str | None]:
-    """Run one small RNN on each GPU; return why that fails, None where it works.
-
-    Each in a process of its own: a broken installation may abort it, or hang.
-    """
+    """Run one small RNN on each GPU; return why that fails, None where it works. Each in a process
+    of its own: a broken installation may abort it, or hang."""
     programs = {
         device: subprocess.Popen(
             [sys.executable, "-P", "-c", _TRIAL, device],

@@ -21,11 +21,9 @@ def memory_in_letters(
     colours: bool,
     shade: Shade | None = None,
 ) -> str:
-    """Return one line per role of a layer and direction: where it is, and its gates to scale.
-
-    A bar has at least one letter per gate. Gates side by side in each row take turns. With `shade`,
-    a block that it calls "equal" is made of dots.
-    """
+    """Return one line per role of a layer and direction: where it is, and its gates to scale. A bar
+    has at least one letter per gate. Gates side by side in each row take turns. With `shade`, a
+    block that it calls "equal" is made of dots."""
     rows = list(_letter_rows(tensors, directions, unit))
     heads = [[row[k] for row in rows] for k in range(4)]
     wide = [max(map(len, column), default=0) for column in heads]

@@ -79,11 +79,9 @@ class TensorMemory:
 def layout_memory(
     layout: Layout, spec: Any, optional_tensors: int | None = None
 ) -> list[TensorMemory]:
-    """Return the tensors of a Spec in a layout, with what lies where.
-
-    optional_tensors: those that the RNN has, HAS_BIAS | HAS_PEEPHOLES; None if the spec decides
-    that. Raises LossyError if the layout cannot represent the RNN.
-    """
+    """Return the tensors of a Spec in a layout, with what lies where. optional_tensors: those that
+    the RNN has, HAS_BIAS | HAS_PEEPHOLES; None if the spec decides that. Raises LossyError if the
+    layout cannot represent the RNN."""
     found: dict[int, list[Piece]] = {}
     for block, (tensor, at, rows, cols, row_stride, col_stride, _) in _native.blocks(
         layout, spec, optional_tensors

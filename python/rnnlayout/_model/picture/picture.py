@@ -106,11 +106,9 @@ def draw_subjects(
     width: float = WIDTH,
     add: Callable[[Scene, Subject], list[Part]] | None = None,
 ) -> Picture:
-    """Return a picture of each subject, one below the other: by default of its memory.
-
-    add: a function that draws one subject in a scene, and returns its text. Raises LossyError if a
-    layout cannot represent its RNN.
-    """
+    """Return a picture of each subject, one below the other: by default of its memory. add: a
+    function that draws one subject in a scene, and returns its text. Raises LossyError if a layout
+    cannot represent its RNN."""
     if isinstance(width, bool) or not isinstance(width, (int, float)):
         raise LayoutError(f"width is {width!r}, need a number of pixels")
     if not NARROWEST <= width <= WIDEST:

@@ -56,10 +56,8 @@ def draw_memory(
     unit: ByteOffsets,
     shade: Shade | None = None,
 ) -> None:
-    """Add the bars to a scene, below what there is, and a line about their scale.
-
-    shade: by default a piece has the colour of its gate.
-    """
+    """Add the bars to a scene, below what there is, and a line about their scale. shade: by default
+    a piece has the colour of its gate."""
     every = picture_lines(tensors)
     shown = every if len(every) <= _FIRST + _LAST + 1 else [*every[:_FIRST], *every[-_LAST:]]
     _BarDrawer(scene, tensors, shown, directions, unit, shade).draw(len(every) - len(shown))
