@@ -180,20 +180,16 @@ def stack(layers: Iterable[Any]) -> Weights:
         one_by_one = iter(layers)
     except TypeError:
         raise LayoutError(f"layers is a {type(layers).__name__}, need a list of them") from None
-    parts = [_read_layer(k, layer) for k, layer in enumerate(one_by_one)]
+    parts = []
+    for k, layer in enumerate(one_by_one):
+        try:
+            parts.append(layer if isinstance(layer, Weights) else Weights(layer))
+        except SpecError as error:
+            raise SpecError(
+                f"layer {k}: "
+                + str(error)
+                + ". Pass it to rl.Weights(layer, ...), and the result to stack()"
+            ) from None
     if not parts:
         raise LayoutError("nothing to stack: the list of layers is empty")
     return weights_of(stack_layers([checked_rnn_of(w) for w in parts]))
-
-
-def _read_layer(k: int, source: Any) -> Weights:
-    if isinstance(source, Weights):
-        return source
-    try:
-        return Weights(source)
-    except SpecError as error:
-        raise SpecError(
-            f"layer {k}: "
-            + str(error)
-            + ". Pass it to rl.Weights(layer, ...), and the result to stack()"
-        ) from None
