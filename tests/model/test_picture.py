@@ -127,6 +127,12 @@ def test_gates_side_by_side_are_ruled_and_take_turns():
     assert title.endswith("bytes 12 to 216 of kernel, in 5 parts 48 bytes apart, transposed")
 
 
+def test_a_narrow_picture_in_which_nothing_is_to_scale():
+    """It has no scale bar, which was a division by zero."""
+    svg = rl.picture(rl.Spec("lstm", 5, 4, peepholes=True), "tflite", width=300).svg
+    assert "dashed: enlarged, not to scale" in svg and not re.search(r">\d+ bytes<", svg)
+
+
 def test_letters_are_to_scale_and_fit():
     spec = rl.Spec("gru", 30, 10, 2, True)
     for width in (60, 79, 200):

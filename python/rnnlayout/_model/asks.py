@@ -26,16 +26,14 @@ class Ask:
     also: Collection[str] = ()
 
     def __str__(self) -> str:
-        return f"{self.name}={self._value_in_python()}"
-
-    def _value_in_python(self) -> str:
-        if self.value is ...:
-            return "rl.Spec(...)" if self.name == "spec" else ""
-        if isinstance(self.value, Spec):
-            return f"rl.{call_of_spec(self.value, self.also)}"
-        if isinstance(self.value, Layout):
-            return f"rl.{self.value!r}" if self.value.options else repr(self.value.name)
-        return "" if self.value is None else repr(self.value)
+        value = "" if self.value is ... or self.value is None else repr(self.value)
+        if self.value is ... and self.name == "spec":
+            value = "rl.Spec(...)"
+        elif isinstance(self.value, Spec):
+            value = f"rl.{call_of_spec(self.value, self.also)}"
+        elif isinstance(self.value, Layout):
+            value = f"rl.{self.value!r}" if self.value.options else repr(self.value.name)
+        return f"{self.name}={value}"
 
     def __radd__(self, text: str) -> Message:
         return Message(text, self)

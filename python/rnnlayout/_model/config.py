@@ -110,7 +110,11 @@ def stack_config(layers: Sequence[Config]) -> dict[str, Any]:
     for name in _STATES:
         whole.pop(name, None)
         if all(name in config for config in layers):
-            whole[name] = _join_states(layers, name).tolist()
+            states = [state for config in layers for state in initial_states(config, name, 1)]
+            try:
+                whole[name] = np.concatenate(states, _batch_axis(layers[0])).tolist()
+            except ValueError as error:
+                raise LayoutError(f"{name} of the layers: {error}") from None
     for k, config in enumerate(layers):
         wanted = layer_config(whole, k, len(layers))
         if config != wanted:
@@ -121,14 +125,6 @@ def stack_config(layers: Sequence[Config]) -> dict[str, Any]:
                 f" {describe_config(wanted)}"
             )
     return whole
-
-
-def _join_states(layers: Sequence[Config], name: str) -> np.ndarray:
-    states = [state for config in layers for state in initial_states(config, name, 1)]
-    try:
-        return np.concatenate(states, _batch_axis(layers[0]))
-    except ValueError as error:
-        raise LayoutError(f"{name} of the layers: {error}") from None
 
 
 def _batch_axis(config: Config) -> int:

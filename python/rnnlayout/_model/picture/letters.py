@@ -73,14 +73,9 @@ def _letter_bar(
     signs = signs[: max(room, len(pieces))]
     if not colours:
         return "".join(letter for letter, _ in signs)
-    return "".join(
-        _on_colour("".join(letter for letter, _ in group), fill)
-        for fill, found in groupby(signs, lambda one: one[1])
-        for group in [list(found)]
-    )
-
-
-def _on_colour(text: str, fill: str) -> str:
-    """Return text on a colour, one of the 256 of terminals: a cube of 6 x 6 x 6."""
-    red, green, blue = (int(COLOURS[fill][0][k : k + 2], 16) * 5 // 255 for k in (1, 3, 5))
-    return f"\x1b[38;5;16;48;5;{16 + 36 * red + 6 * green + blue}m{text}\x1b[0m"
+    bar = ""
+    for fill, group in groupby(signs, lambda one: one[1]):  # colours are a cube of 6 x 6 x 6
+        red, green, blue = (int(COLOURS[fill][0][k : k + 2], 16) * 5 // 255 for k in (1, 3, 5))
+        text = "".join(letter for letter, _ in group)
+        bar += f"\x1b[38;5;16;48;5;{16 + 36 * red + 6 * green + blue}m{text}\x1b[0m"
+    return bar

@@ -101,14 +101,14 @@ class _BarDrawer:
         self.room = scene.width - self.left - MARGIN
         for wanted in ((True, True), (True, False), (False, False)):  # what there is room for
             self.offsets, self.names = wanted[0] and unit.shown, wanted[1]
-            self.rows = [self._row(line) for line in shown]
+            self.rows = [
+                [(tensor, list(self._cells(tensor, regions))) for tensor, regions in line.parts]
+                for line in shown
+            ]
             if self._fits(0):
                 break
         self.scale = largest_scale(self._fits, self.room)
         self.enlarged = self.woven = False
-
-    def _row(self, line: PictureLine) -> _CellRow:
-        return [(tensor, list(self._cells(tensor, regions))) for tensor, regions in line.parts]
 
     def _cells(self, tensor: TensorMemory, regions: Iterable[Region]) -> Iterator[_PieceCell]:
         pieces = [(piece, region) for region in regions for piece in region.pieces]
@@ -123,7 +123,11 @@ class _BarDrawer:
                 yield _PieceCell(piece, region, "" if k else role + at, max(letter, least))
 
     def _fits(self, scale: float) -> bool:
-        return all(_row_width(row, scale) <= self.room for row in self.rows)
+        return all(
+            sum(sum(cell.width(scale) for cell in cells) for _, cells in row) + GAP * (len(row) - 1)
+            <= self.room
+            for row in self.rows
+        )
 
     def draw(self, left_out: int) -> None:
         for k, (line, row) in enumerate(zip(self.shown, self.rows, strict=True)):
@@ -131,7 +135,7 @@ class _BarDrawer:
                 self.scene.paragraph(self.left, f"… {left_out} more lines …", "say", "faint")
                 self.scene.height += GAP
             self._line(line, row)
-        if self.unit.shown:
+        if self.unit.shown and self.scale:  # 0: what is drawn needs more room than there is
             self._scale_bar()
         offsets = "below the bars: byte offsets" + " in the tensor" * self.named
         self.scene.notes(self.left, offsets * self.offsets, self.enlarged, self.woven)
@@ -191,12 +195,6 @@ class _BarDrawer:
             scene.add(Box(self.left, scene.height + 4, wide, 3, "faint"))
             scene.add(Text(self.left + wide + GAP, scene.height + 9, words, "at", fill="faint"))
             scene.height += 18
-
-
-def _row_width(row: _CellRow, scale: float) -> float:
-    """Return how wide a line is."""
-    widths = (sum(cell.width(scale) for cell in cells) for _, cells in row)
-    return sum(widths) + GAP * (len(row) - 1)
 
 
 def piece_in_words(piece: Piece, tensor: TensorMemory, unit: ByteOffsets, directions: int) -> str:
