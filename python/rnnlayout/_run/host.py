@@ -78,7 +78,7 @@ def run_host_arrays(
     shown = {"out": show(y, dtype)} | named  # before the work: it fails without ml_dtypes
     into = np.empty((*y.shape[:-1], 2 * y.shape[-1]), y.dtype) if use.merges else y
     time_axis = int(shapes.batch_first)
-    if use.flips_x:
+    if use.go_backwards != use.reverse:
         x = np.flip(x, time_axis)
     if use.reverse:
         into = np.flip(into, time_axis)

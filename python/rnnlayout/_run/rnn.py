@@ -351,23 +351,18 @@ class RNN:
             prefix = ""
         rounds = self.math in _DTYPES_OF_MATH or dtype is not None
         given = read_source(source, make_caller_spec(self._spec, layout, rounds), prefix)
-        self._check_use(given)
+        if given.batch_first is not None or given.config:  # the source says how it is used
+            first = self.batch_first if given.batch_first is None else self._options.batch_first
+            if (found := source_settings_of(given, first)) != self._use:
+                raise LayoutError(
+                    f"the source has {found}, this RNN {self._use}, and update() replaces only"
+                    " weights: pass the weights alone, rl.Weights(source).tensors, or make another"
+                    " RNN"
+                )
         spec, weights = _weight_space(given, self.math, dtype)
         if spec.dtype != self._spec.dtype:
             raise SpecError(f"dtype is {spec.dtype}, need {self._spec.dtype}, that of this RNN")
         self._native = self._prepared(weights)
-
-    def _check_use(self, given: CheckedRNN) -> None:
-        """Raise LayoutError if new weights are those of a source that is used otherwise."""
-        if given.batch_first is None and not given.config:
-            return  # the source does not say how it is used
-        silent = given.batch_first is None
-        found = source_settings_of(given, self.batch_first if silent else self._options.batch_first)
-        if found != self._use:
-            raise LayoutError(
-                f"the source has {found}, this RNN {self._use}, and update() replaces only weights:"
-                " pass the weights alone, rl.Weights(source).tensors, or make another RNN"
-            )
 
     def _check_order(self, what: str) -> None:
         """Raise SpecError if the RNN does not read x from its first step to its last."""

@@ -107,10 +107,6 @@ class SourceSettings:
         return self.go_backwards or self.reverse
 
     @property
-    def flips_x(self) -> bool:
-        return self.go_backwards != self.reverse
-
-    @property
     def merges(self) -> bool:
         """Whether y has P elements per step, not D * P."""
         return self.merge_mode != "concat"
