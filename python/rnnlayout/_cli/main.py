@@ -14,8 +14,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from importlib import import_module
 
-from .failures import report_error
-from .options import COMMANDS, DONE, INTERRUPTED, MISSING, USAGE, Parser
+from .options import COMMANDS, DONE, INTERRUPTED, MISSING, USAGE, Parser, report_error
 from .terminal import print_error, print_text
 
 DESCRIPTION = """\

@@ -67,7 +67,14 @@ def run(options: argparse.Namespace) -> int:
         else:
             done = convert_file(source, target, to=options.to, dtype=options.dtype, **asked)
     if options.json:
-        _print_json(done, options)
+        print_json("convert", 1, {
+            "source": source,
+            "target": target,
+            "written": not options.dry_run,
+            "converted": [{"name": name, **asdict(one)} for name, one in done.reports.items()],
+            "notes": list(done.notes),
+            "left_out": list(done.left_out),
+        })  # fmt: skip
     else:
         _print_notes(done, options)
     return DONE
@@ -91,17 +98,6 @@ def _check_usage(options: argparse.Namespace) -> None:
         options.wrong(in_options(str(error), options))
     if options.to and (why := why_not_in(format, options.to)):
         options.wrong(in_options(why, options) + ", or give OUT another suffix")
-
-
-def _print_json(done: Converted, options: argparse.Namespace) -> None:
-    print_json("convert", 1, {
-        "source": options.source,
-        "target": options.target,
-        "written": not options.dry_run,
-        "converted": [{"name": name, **asdict(one)} for name, one in done.reports.items()],
-        "notes": list(done.notes),
-        "left_out": list(done.left_out),
-    })  # fmt: skip
 
 
 def _print_notes(done: Converted, options: argparse.Namespace) -> None:

@@ -57,20 +57,6 @@ def run(options: argparse.Namespace) -> int:
     return MISSING if options.require and not found["gpu"]["usable"] else DONE
 
 
-def _packages() -> list[dict[str, Any]]:
-    """Return each optional package with its version. None is imported."""
-    from importlib.metadata import PackageNotFoundError, version
-
-    told = []
-    for name, (extra, needed) in _PACKAGES.items():
-        try:
-            found = version(name)
-        except PackageNotFoundError:
-            found = None
-        told.append({"name": name, "version": found, "extra": extra, "needed": needed})
-    return told
-
-
 def _trials(devices: list[str]) -> dict[str, str | None]:
     """Run one small RNN on each GPU; return why that fails, None where it works. Each in a process
     of its own: a broken installation may abort it, or hang."""
@@ -103,10 +89,18 @@ def _outcome(program: subprocess.Popen[str]) -> str | None:
 def examine_machine() -> dict[str, Any]:
     """Return everything that doctor reports, as it goes into the JSON."""
     import platform
+    from importlib.metadata import PackageNotFoundError, version
 
     from rnnlayout import _native
     from rnnlayout._run import cudnn
 
+    packages = []
+    for name, (extra, needed) in _PACKAGES.items():  # none is imported
+        try:
+            installed = version(name)
+        except PackageNotFoundError:
+            installed = None
+        packages.append({"name": name, "version": installed, "extra": extra, "needed": needed})
     report = cudnn.cudnn_report()
     devices = [f"cuda:{k}" for k, gpu in enumerate(report["gpus"]) if not gpu["why_not"]]
     failed = _trials(devices) if not report["why_not"] else {}
@@ -136,7 +130,7 @@ def examine_machine() -> dict[str, Any]:
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}",
         "cpu": {"kernels": _native.cpu_tier(), "threads": _native.num_threads()},
-        "packages": _packages(),
+        "packages": packages,
         "gpu": {
             "usable": not why_not,
             "why_not": why_not,

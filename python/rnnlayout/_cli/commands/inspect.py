@@ -5,8 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from ..failures import error_text, report_error
-from ..options import DONE, Parser, in_options, load_hints
+from ..options import DONE, Parser, error_text, in_options, load_hints, report_error
 from ..terminal import align_columns, bold_text, print_json, print_wrapped, printable
 
 SUMMARY = "list the recurrent layers in a file"
@@ -61,7 +60,16 @@ def _inspect_file(path: str, options: argparse.Namespace) -> tuple[dict[str, Any
         return told | empty | {"failed": _error_json(error, options)}, code
     return told | {
         "entries": [_entry_json(name, checked_rnn_of(weights)) for name, weights in found.items()],
-        "undecided": [_undecided_json(name, why, options) for name, why in found.undecided.items()],
+        "undecided": [
+            {
+                "arguments": list(why.arguments),
+                "reason": why.reason,
+                "repair": in_options(why.repair, options),
+                "error": error_text(why, options),
+                "fits": [_entry_json(name, given) for given in why.givens],
+            }
+            for name, why in found.undecided.items()
+        ],
         "refused": [
             {"name": name, **_error_json(why, options)} for name, why in found.refused.items()
         ],
@@ -72,17 +80,6 @@ def _inspect_file(path: str, options: argparse.Namespace) -> tuple[dict[str, Any
 
 def _error_json(error: Exception, options: argparse.Namespace) -> dict[str, str]:
     return {"error": type(error).__name__, "reason": error_text(error, options)}
-
-
-def _undecided_json(name: str, why: Any, options: argparse.Namespace) -> dict[str, Any]:
-    """Return an RNN of which the file does not record everything, as it goes into the JSON."""
-    return {
-        "arguments": list(why.arguments),
-        "reason": why.reason,
-        "repair": in_options(why.repair, options),
-        "error": error_text(why, options),
-        "fits": [_entry_json(name, given) for given in why.givens],
-    }
 
 
 def _file_text(told: dict[str, Any], head: str) -> str:

@@ -34,11 +34,8 @@ def memory_in_letters(
     for place, name, role, at, pieces in rows[:_MOST]:
         cells = [place if place != seen else "", name[: wide[1]], role, at]
         seen = place
-        aligned = [
-            cell.rjust(w) if k == 3 else cell.ljust(w)
-            for k, (cell, w) in enumerate(zip(cells, wide, strict=True))
-            if w
-        ]
+        pads = (str.ljust, str.ljust, str.ljust, str.rjust)
+        aligned = [pad(cell, w) for pad, cell, w in zip(pads, cells, wide, strict=True) if w]
         bar = _letter_bar(pieces, room / most, room, shade or gate_colours, colours)
         out.append("  ".join([*aligned, bar]))
     out += [f"... {len(rows) - _MOST} more lines"] * (len(rows) > _MOST)

@@ -58,9 +58,7 @@ def draw_memory(
 ) -> None:
     """Add the bars to a scene, below what there is, and a line about their scale. shade: by default
     a piece has the colour of its gate."""
-    every = picture_lines(tensors)
-    shown = every if len(every) <= _FIRST + _LAST + 1 else [*every[:_FIRST], *every[-_LAST:]]
-    _BarDrawer(scene, tensors, shown, directions, unit, shade).draw(len(every) - len(shown))
+    _BarDrawer(scene, tensors, directions, unit, shade or gate_colours).draw()
 
 
 @dataclass(frozen=True)
@@ -85,16 +83,14 @@ class _BarDrawer:
     """Draws lines, all in one scale."""
 
     def __init__(
-        self,
-        scene: Scene,
-        tensors: Sequence[TensorMemory],
-        shown: Sequence[PictureLine],
-        directions: int,
-        unit: ByteOffsets,
-        shade: Shade | None,
-    ) -> None:
-        self.scene, self.shown, self.directions, self.unit = scene, shown, directions, unit
-        self.shade: Shade = shade or gate_colours
+        self, scene: Scene, tensors: Sequence[TensorMemory], directions: int, unit: ByteOffsets,
+        shade: Shade,
+    ) -> None:  # fmt: skip
+        self.scene, self.directions, self.unit, self.shade = scene, directions, unit, shade
+        every = self.shown = picture_lines(tensors)
+        if len(every) > _FIRST + _LAST + 1:
+            self.shown = [*every[:_FIRST], *every[-_LAST:]]
+        self.left_out = len(every) - len(self.shown)
         self.named = len(tensors) > 1
         self.beside = BESIDE if scene.width >= 480 else 0
         self.left = MARGIN + self.beside
@@ -103,7 +99,7 @@ class _BarDrawer:
             self.offsets, self.names = wanted[0] and unit.shown, wanted[1]
             self.rows = [
                 [(tensor, list(self._cells(tensor, regions))) for tensor, regions in line.parts]
-                for line in shown
+                for line in self.shown
             ]
             if self._fits(0):
                 break
@@ -129,10 +125,10 @@ class _BarDrawer:
             for row in self.rows
         )
 
-    def draw(self, left_out: int) -> None:
+    def draw(self) -> None:
         for k, (line, row) in enumerate(zip(self.shown, self.rows, strict=True)):
-            if left_out and k == _FIRST:
-                self.scene.paragraph(self.left, f"… {left_out} more lines …", "say", "faint")
+            if self.left_out and k == _FIRST:
+                self.scene.paragraph(self.left, f"… {self.left_out} more lines …", "say", "faint")
                 self.scene.height += GAP
             self._line(line, row)
         if self.unit.shown and self.scale:  # 0: what is drawn needs more room than there is
