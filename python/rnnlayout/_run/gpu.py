@@ -10,22 +10,7 @@ from rnnlayout._model.layout import CUDNN
 from rnnlayout._model.spec import Spec
 from rnnlayout._native import CudnnError, CudnnNotFoundError, LayoutError, LossyError, SpecError
 
-from .call_arrays import (
-    INPUTS,
-    OUTPUTS,
-    CallShapes,
-    check_array_shape,
-    check_lengths,
-    is_immutable,
-    is_on_device,
-    library_like,
-    may_need_gradients,
-    read_lengths,
-    refuse_gradients,
-    results_like,
-    stream_of,
-    type_name,
-)
+from . import call_arrays
 from .cudnn import require_cudnn
 from .settings import SourceSettings
 
@@ -62,47 +47,45 @@ def call_on_gpu(
     an array, or if check_host_call() has to say what is wrong. Raises LayoutError if an array or
     the lengths do not fit. outs: out, h_out and c_out."""
     states = state if isinstance(state, (tuple, list)) else (state,)
-    if may_need_gradients(x, *states, *outs):
+    if call_arrays.may_need_gradients(x, *states, *outs):
         return None
-    for what, out in zip(OUTPUTS, outs, strict=True):
-        if is_immutable(out):
+    for what, out in zip(call_arrays.OUTPUTS, outs, strict=True):
+        if call_arrays.is_immutable(out):
             raise LayoutError(f"{what} is an array of JAX, which cannot be written: omit it")
-    steps = None if lengths is None else read_lengths(lengths)
-    number = None if stream is None else stream_of(stream)
-    empty, home = library_like(x)
+    steps = None if lengths is None else call_arrays.read_lengths(lengths)
+    number = None if stream is None else call_arrays.stream_of(stream)
+    empty, home = call_arrays.library_like(x)
     result = native.call(x, state, steps, *outs, axes, number, empty, home)
     if isinstance(result, list):  # the binding has refused these shapes, or the lengths
-        by_name = dict(zip(INPUTS + OUTPUTS, result, strict=True))
-        shapes = CallShapes(spec, axes, by_name["x"] or ())
+        by_name = dict(zip(call_arrays.INPUTS + call_arrays.OUTPUTS, result, strict=True))
+        shapes = call_arrays.CallShapes(spec, axes, by_name["x"] or ())
         for what, part in (shapes.states | shapes.outputs).items():
             if (shape := by_name[what]) is not None:
-                check_array_shape(what, shape, part)
-        check_lengths(steps, shapes)
+                call_arrays.check_array_shape(what, shape, part)
+        call_arrays.check_lengths(steps, shapes)
         raise AssertionError(result)
-    return results_like(x, result, outs) if result and not empty else result
+    return call_arrays.results_like(x, result, outs) if result and not empty else result
 
 
 def check_host_call(named: dict[str, Any], use: SourceSettings, stream: Any) -> None:
     """Raise an error if an RNN on a GPU cannot run a call on arrays of the host."""
-    refuse_gradients(named)
-    x = named["x"]
-    if is_on_device(x) and not use.settings:
-        raise LayoutError(
-            f"x is a {type_name(x)} on a GPU without DLPack's methods: pass cupy.asarray(x)"
-        )
-    if is_on_device(x):
-        raise LayoutError(
-            f"x is a {type_name(x)} on a GPU, where {use.settings} of the source is not supported:"
-            " pass arrays in the host's memory, as x.cpu() in PyTorch, x.get() in CuPy"
-        )
+    call_arrays.refuse_gradients(named)
+    for what, value in named.items():  # x first
+        if not call_arrays.is_on_device(value):
+            continue
+        text = f"{what} is a {call_arrays.type_name(value)} on a GPU"
+        if what != "x":
+            text += ", but x is not: all arrays of a call must be in the same memory"
+        elif use.settings:
+            text += (
+                f", where {use.settings} of the source is not supported: pass arrays in the host's"
+                " memory, as x.cpu() in PyTorch, x.get() in CuPy"
+            )
+        else:
+            text += " without DLPack's methods: pass cupy.asarray(x)"
+        raise LayoutError(text)
     if stream is not None:
         raise SpecError(
             "stream= is only for arrays on a GPU; x is on the host, where a call returns when it is"
             " done: omit " + Ask("stream", None)
         )
-    for what, value in named.items():
-        if is_on_device(value):
-            raise LayoutError(
-                f"{what} is a {type_name(value)} on a GPU, but x is not: all arrays of a call must"
-                " be in the same memory"
-            )

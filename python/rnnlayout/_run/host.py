@@ -16,17 +16,7 @@ from rnnlayout._model.dtypes import as_carrier, check_in_place, storage_dtype, t
 from rnnlayout._model.spec import Spec
 from rnnlayout._native import STEP, LayoutError
 
-from .call_arrays import (
-    ArrayNeed,
-    CallShapes,
-    check_array_shape,
-    check_lengths,
-    name_arrays,
-    presenter_like,
-    read_lengths,
-    refuse_unreadable,
-    type_name,
-)
+from . import call_arrays
 from .settings import SourceSettings
 
 
@@ -45,7 +35,7 @@ def run_host_arrays(
     x, dtype = take_array(named["x"], "x", needed)
     if dtype != spec.dtype and not (widens and dtype == "float32"):
         raise LayoutError(f"x is {dtype}, need {needed}")
-    shapes = CallShapes(spec, axes, x.shape, use.merges)
+    shapes = call_arrays.CallShapes(spec, axes, x.shape, use.merges)
     if not _has_even_rows(x):
         x = np.array(x, order="C", copy=True)
     firsts = [
@@ -55,8 +45,8 @@ def run_host_arrays(
     ]
     if not firsts:
         firsts = [as_carrier(first) for first in use.first_states(shapes, dtype).values()]
-    steps = None if lengths is None else read_lengths(lengths)
-    check_lengths(steps, shapes)
+    steps = None if lengths is None else call_arrays.read_lengths(lengths)
+    call_arrays.check_lengths(steps, shapes)
     outs = {
         what: read_output(named[what], what, part, dtype)
         for what, part in shapes.outputs.items()
@@ -74,7 +64,7 @@ def run_host_arrays(
     y = outs.get("out")
     if y is None:
         y = np.empty(shapes.outputs["out"].shape, storage_dtype(dtype))
-    show = presenter_like(named["x"])
+    show = call_arrays.presenter_like(named["x"])
     shown = {"out": show(y, dtype)} | named  # before the work: it fails without ml_dtypes
     into = np.empty((*y.shape[:-1], 2 * y.shape[-1]), y.dtype) if use.merges else y
     time_axis = int(shapes.batch_first)
@@ -106,26 +96,26 @@ def run_host_arrays(
     return shown["out"], states[0] if len(states) == 1 else tuple(states)
 
 
-def read_array(value: Any, what: str, part: ArrayNeed, dtype: str) -> np.ndarray:
+def read_array(value: Any, what: str, part: call_arrays.ArrayNeed, dtype: str) -> np.ndarray:
     """Return the bits of a state or an output."""
     array, found = take_array(value, what, f"{dtype} like x")
     if found != dtype:
         raise LayoutError(f"{what} is {found}, need {dtype} like x")
-    check_array_shape(what, array.shape, part)
+    call_arrays.check_array_shape(what, array.shape, part)
     return array
 
 
 def take_array(value: Any, what: str, needed: str) -> tuple[np.ndarray, str]:
     if not any(hasattr(value, name) for name in ("__array__", "__array_interface__")):
-        text = f"{what} is a {type_name(value)}, need an array of {needed}"
-        if type_name(value) == "PackedSequence":
+        text = f"{what} is a {call_arrays.type_name(value)}, need an array of {needed}"
+        if call_arrays.type_name(value) == "PackedSequence":
             text += ": pass both results of torch.nn.utils.rnn.pad_packed_sequence, x and "
             text += Ask("lengths")
         raise LayoutError(text)
     return take_bits(value, what, needed)
 
 
-def read_output(value: Any, what: str, part: ArrayNeed, dtype: str) -> np.ndarray:
+def read_output(value: Any, what: str, part: call_arrays.ArrayNeed, dtype: str) -> np.ndarray:
     """Return an array on the memory of an output."""
     array = read_array(value, what, part, dtype)
     check_in_place(array, value, what)
@@ -177,14 +167,14 @@ def make_stepper(
 ) -> _native.Stepper:
     """Return a stepper with a first state, None for the source's own."""
     dtype = "float64" if spec.dtype == "float64" else "float32"
-    shapes = CallShapes(spec, STEP, (spec.input_size,))
+    shapes = call_arrays.CallShapes(spec, STEP, (spec.input_size,))
     if state is None:
         first = tuple(use.first_states(shapes, dtype).values())
         state = (first if len(first) > 1 else first[0]) if first else None
 
     def read_state(state: Any) -> tuple[np.ndarray, ...]:
-        named = name_arrays(spec, None, state, None, None, None)
-        refuse_unreadable(named)
+        named = call_arrays.name_arrays(spec, None, state, None, None, None)
+        call_arrays.refuse_unreadable(named)
         return tuple(
             np.array(read_array(named[what], what, part, dtype), order="C", copy=True)
             for what, part in shapes.states.items()
@@ -197,7 +187,7 @@ def make_stepper(
 
 def _step_on_copies(spec: Spec, wanted: str, stepper: _native.Stepper, x: Any, out: Any) -> Any:
     """Run a stepper on copies of arrays that it cannot read, or raise LayoutError."""
-    refuse_unreadable({"x": x} if out is None else {"x": x, "out": out})
+    call_arrays.refuse_unreadable({"x": x} if out is None else {"x": x, "out": out})
     width = spec.input_size
     array, dtype = take_array(x, "x", wanted)
     if dtype != wanted:
@@ -208,9 +198,9 @@ def _step_on_copies(spec: Spec, wanted: str, stepper: _native.Stepper, x: Any, o
             f" I = {width}"
         )
     shape = (*array.shape[:-1], spec.proj_size or spec.hidden_size)
-    into = None if out is None else read_output(out, "out", ArrayNeed(shape, ""), dtype)
+    into = None if out is None else read_output(out, "out", call_arrays.ArrayNeed(shape, ""), dtype)
     y = stepper(np.array(array, order="C", copy=True))
     if into is None:
-        return presenter_like(x)(y, dtype)
+        return call_arrays.presenter_like(x)(y, dtype)
     into[...] = y
     return out

@@ -439,19 +439,16 @@ def forward(
     array([[3., 3.]])
     """
     outs = [given for given in (out, h_out, c_out) if given is not None]
-    kind = RNN if _may_overwrite(source, outs) else _OneCallRNN
+    if all(isinstance(array, np.ndarray) for array in (source, *outs)):
+        may_overwrite = any(np.may_share_memory(source, given) for given in outs)
+    else:
+        may_overwrite = bool(outs)
+    kind = RNN if may_overwrite else _OneCallRNN
     rnn = kind(source, spec, layout=layout, prefix=prefix, cell=cell, reset=reset,
         recurrent_activation=recurrent_activation, activation=activation, dtype=dtype,
         device=device, batch_first=batch_first, cell_clip=cell_clip, math=math,
         algo=algo)  # fmt: skip
     return rnn(x, state, lengths=lengths, out=out, h_out=h_out, c_out=c_out, stream=stream)
-
-
-def _may_overwrite(source: Any, outs: list[Any]) -> bool:
-    """Return whether an output may share memory with the weights."""
-    if not all(isinstance(array, np.ndarray) for array in (source, *outs)):
-        return bool(outs)
-    return any(np.may_share_memory(source, out) for out in outs)
 
 
 def _weight_space(given: CheckedRNN, math: str, dtype: Any) -> tuple[Spec, np.ndarray]:

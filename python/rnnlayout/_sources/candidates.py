@@ -8,7 +8,6 @@ no second copy of any layout is needed.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, lru_cache
 from itertools import product
@@ -193,14 +192,29 @@ class Guess:
 
 
 def guess_sizes(candidate: UnsizedRNN, shapes: dict[str, Shape]) -> Guess:
-    """Solve for the sizes. shapes: the shapes that were found, by the layout's names."""
+    """Solve for the sizes; one that no equation determines is missing. shapes: those that were
+    found, by the layout's names."""
     equations = [
         (dimension, n)
         for name, shape in shapes.items()
         if len(shape) == len(candidate.dimensions[name])
         for dimension, n in zip(candidate.dimensions[name], shape, strict=True)
     ]
-    found = Guess(candidate, shapes, solve_sizes(equations), [])
+    sizes: dict[str, int] = {}  # those that most equations agree on
+    while True:
+        votes: dict[str, Counter[int]] = {}
+        for dimension, length in equations:
+            unknown = [symbol for symbol in dimension.coefficients if symbol not in sizes]
+            if len(unknown) == 1:
+                (symbol,) = unknown
+                n, rest = divmod(length - dimension.at(sizes), dimension.coefficients[symbol])
+                if rest == 0 and n > 0:
+                    votes.setdefault(symbol, Counter())[n] += 1
+        if not votes:
+            break
+        symbol = next(symbol for symbol in "HIP" if symbol in votes)
+        sizes[symbol] = votes[symbol].most_common(1)[0][0]
+    found = Guess(candidate, shapes, sizes, [])
     found.wrong.extend(name for name, shape in shapes.items() if found.shape(name) != shape)
     if found.fits:
         try:  # the core refuses sizes that contradict each other: P must be below H
@@ -208,21 +222,3 @@ def guess_sizes(candidate: UnsizedRNN, shapes: dict[str, Shape]) -> Guess:
         except SpecError:
             found.wrong.extend(shapes)
     return found
-
-
-def solve_sizes(equations: Sequence[tuple[Dimension, int]]) -> dict[str, int]:
-    """Return the sizes that most equations agree on; one that no equation determines is missing."""
-    sizes: dict[str, int] = {}
-    while True:
-        votes: dict[str, Counter[int]] = {}
-        for dimension, found in equations:
-            unknown = [symbol for symbol in dimension.coefficients if symbol not in sizes]
-            if len(unknown) == 1:
-                (symbol,) = unknown
-                n, rest = divmod(found - dimension.at(sizes), dimension.coefficients[symbol])
-                if rest == 0 and n > 0:
-                    votes.setdefault(symbol, Counter())[n] += 1
-        if not votes:
-            return sizes
-        symbol = next(symbol for symbol in "HIP" if symbol in votes)
-        sizes[symbol] = votes[symbol].most_common(1)[0][0]

@@ -40,12 +40,6 @@ def is_jax_cell(value: Any) -> bool:
     return _cell_class(value) is not None
 
 
-def is_no_weight(value: Any) -> bool:
-    """Is it a variable of nnx that is not a weight: the state of a random number generator?"""
-    names = class_names(value, _NNX)
-    return "Variable" in names and "Param" not in names
-
-
 def jax_rnns(value: Any, path: str = "", depth: int = _DEPTH) -> Iterator[tuple[str, Any]]:
     """Yield the cells and layers in a module with their paths: layers/0/cell."""
     children: Iterable[tuple[Any, Any]] = ()
@@ -183,7 +177,10 @@ def walk_parameters(
         if depth and is_branch(value) and not (whole_cells and is_jax_cell(value)):
             inside = value if isinstance(value, Mapping) else nested_arrays_of(value)
             yield from walk_parameters(inside, f"{above}{key}/", depth - 1, whole_cells)
-        elif not is_no_weight(value):
+        else:
+            kinds = class_names(value, _NNX)
+            if "Variable" in kinds and "Param" not in kinds:
+                continue  # no weight: the state of a random number generator
             yield f"{above}{key}", value
 
 
@@ -256,20 +253,16 @@ def _layout_of(module: Any, kind: str, hints: dict[str, Any]) -> str:
         layout, known = "equinox", {*describe(Spec(**hints | {"bias": True}), "equinox")}
     else:
         paths = [path for path, _ in walk_parameters(_state(module))]
-        found = _layouts_of_nnx(kind, hints)
-        layout, known = next((one for one in found if one[1] <= set(paths)), ("", set()))
+        spec = Spec(hints["cell"], hints["input_size"], hints["hidden_size"])
+        layout, known = "", set()
+        for one in filter(lambda name: name.startswith("flax-"), known_layouts()):
+            with suppress(ValueError):  # it lacks this cell
+                known = {at + n for at in _INSIDE.get(kind, ("",)) for n in describe(spec, one)}
+                if known <= set(paths):
+                    layout = one
+                    break
     if not layout:
         raise LayoutError(f"no layout has the tensors of this {kind}: {', '.join(paths)}")
     if more := [path for path in paths if path not in known]:
         raise mismatch.more_parameters(module, kind, more)
     return layout
-
-
-def _layouts_of_nnx(kind: str, hints: dict[str, Any]) -> Iterator[tuple[str, set[str]]]:
-    """Yield the layouts of Flax with the names that a module's parameters would have."""
-    spec = Spec(hints["cell"], hints["input_size"], hints["hidden_size"])
-    for layout in known_layouts():
-        if layout.startswith("flax-"):
-            with suppress(ValueError):  # it lacks this cell
-                names = describe(spec, layout)
-                yield layout, {at + name for at in _INSIDE.get(kind, ("",)) for name in names}

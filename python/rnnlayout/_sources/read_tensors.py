@@ -24,15 +24,8 @@ from rnnlayout._model.spec import Spec
 from rnnlayout._model.undecided import UndecidedError
 from rnnlayout._native import Error, LayoutError
 
-from . import frameworks, jax_modules, mismatch
+from . import fitting, frameworks, jax_modules, mismatch
 from .caller_spec import CallerSpec
-from .fitting import (
-    fitting_rnns,
-    layout_argument,
-    layouts_read_if_named,
-    names_in_layouts,
-    plain_layouts,
-)
 from .jax_modules import MOST_DICTS, is_branch, is_jax_cell, walk_parameters
 from .tensor_paths import is_under, match_layout_names, prefixes_that_fit, strip_prefix
 from .torch_names import plain_names, plain_value
@@ -59,7 +52,7 @@ def only_rnn(source: Any, prefix: str = "") -> Any:
 
 def read_dict(source: Mapping[Any, Any], prefix: str, asked: CallerSpec) -> CheckedRNN:
     """Find out which RNN the tensors under the prefix are, and check it."""
-    maybe = (asked.layout,) if asked.layout else plain_layouts()
+    maybe = (asked.layout,) if asked.layout else fitting.plain_layouts()
     whole, source = source, _flatten_rnn_dicts(source, prefix, maybe)
     names = tuple([name for name in source if isinstance(name, str)])
     if len(names) != len(source) or not names:
@@ -69,7 +62,7 @@ def read_dict(source: Mapping[Any, Any], prefix: str, asked: CallerSpec) -> Chec
     plain = plain_names(names)
     rest = strip_prefix(plain.sources, plain.name(prefix))
     tails = tuple(rest.values())
-    if not names_in_layouts(tails, asked.layout):
+    if not fitting.names_in_layouts(tails, asked.layout):
         if error := _checkpoint_error(source, maybe):
             raise error
         if not rest:
@@ -121,7 +114,7 @@ def read_tensors(
             [as_carrier(arrays[k]) for k in fits.order],
             rounded=tuple(rounded),
         )
-        for fits in fitting_rnns(names, tuple([a.shape for a in arrays]), dtype, asked)
+        for fits in fitting.fitting_rnns(names, tuple([a.shape for a in arrays]), dtype, asked)
     ]
     if len(found) > 1:
         raise _several_specs(found)
@@ -143,12 +136,11 @@ def _wrong_names(
                 + Ask("layout", Layout("concat", inputs="hx", z="state"))
                 + ", or with inputs='xh' or z='candidate'"
             )
-        if to_name := [
-            layout for layout in layouts_read_if_named() if match_layout_names(layout, names)
-        ]:
+        others = fitting.layouts_read_if_named()
+        if to_name := [layout for layout in others if match_layout_names(layout, names)]:
             return LayoutError(
                 f"{mismatch.list_names(names)} may be tensors of a layout that is read only if it"
-                " is named: pass " + join_messages(" or ", map(layout_argument, to_name))
+                " is named: pass " + join_messages(" or ", map(fitting.layout_argument, to_name))
             )
     name, tail = next(iter(rest.items()))
     expected = list(describe(asked.spec, asked.layout)) if asked.layout and asked.spec else None
