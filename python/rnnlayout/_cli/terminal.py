@@ -109,8 +109,6 @@ def align_columns(rows: Sequence[tuple[str, ...]], indent: int = 0) -> list[str]
     ]
 
 
-# -------------------------------------------------------------------------------------- long work
-
 _AFTER = 0.5  # seconds: shorter work shows nothing
 _EVERY = 0.2  # seconds between two updates
 

@@ -119,9 +119,6 @@ def _make_move(step: tuple[Any, ...], transposed: set[tuple[Any, ...]]) -> Move:
     )
 
 
-# ----------------------------------------------------------------------------------------- in words
-
-
 def conversion_in_words(
     spec: Spec, source: Layout, target: Layout, optional_tensors: int | None = None
 ) -> str:

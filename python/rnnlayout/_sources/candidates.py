@@ -167,9 +167,6 @@ def candidates_with_names(layout: Layout, names: frozenset[str]) -> tuple[Unsize
     return tuple(found)
 
 
-# ------------------------------------------------------------------------ the sizes that fit
-
-
 @dataclass(frozen=True)
 class Guess:
     """A candidate, with the sizes that fit the shapes that were found best."""

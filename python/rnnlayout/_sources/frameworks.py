@@ -5,6 +5,7 @@ They are recognized by their classes: nothing is imported here.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -86,7 +87,8 @@ MLX = Framework(
 )
 # With torch as backend each Keras layer is a torch module too: it is read as Keras's.
 _FRAMEWORKS = (KERAS, TORCH, JAX, MLX)
-_NO_MODULES = (dict, list, tuple, np.ndarray)  # most sources: a short way to the same answer
+# Most sources, OrderedDict as torch's state_dict(): a short way to the same answer.
+_NO_MODULES = (dict, OrderedDict, list, tuple, np.ndarray)
 
 
 def framework_of(value: Any) -> Framework | None:

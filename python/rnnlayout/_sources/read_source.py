@@ -114,9 +114,6 @@ def infer_spec(
     return read_source(tensors, asked, prefix).spec
 
 
-# ---------------------------------------------------------------------------- the kinds of source
-
-
 def _read_again(old: CheckedRNN, asked: CallerSpec) -> CheckedRNN:
     """Read a Weights, or layers that were read one by one."""
     _check_contradictions("these Weights are", old.layout, old.spec, asked)

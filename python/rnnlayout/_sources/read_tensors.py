@@ -105,17 +105,11 @@ def read_tensors(
         if isinstance(value, Bits) and value.rounded:
             rounded.append(label)
     asked.check_dtype(labels[0], dtype)
-    found = [
-        CheckedRNN(
-            fits.spec,
-            fits.layout,
-            fits.optional_tensors,
-            list(fits.names),
-            [as_carrier(arrays[k]) for k in fits.order],
-            rounded=tuple(rounded),
-        )
-        for fits in fitting.fitting_rnns(names, tuple([a.shape for a in arrays]), dtype, asked)
-    ]
+    found = []
+    for fits in fitting.fitting_rnns(names, tuple([a.shape for a in arrays]), dtype, asked):
+        ordered = [as_carrier(arrays[k]) for k in fits.order]
+        found.append(CheckedRNN(fits.spec, fits.layout, fits.optional_tensors, list(fits.names),
+                                ordered, rounded=tuple(rounded)))  # fmt: skip
     if len(found) > 1:
         raise _several_specs(found)
     return found[0]

@@ -77,9 +77,6 @@ def match_layout_names(layout: Layout, names: Collection[str]) -> dict[str, str]
     return renamed if whole else {}
 
 
-# ---------------------------------------------------------------------------------- Keras and Flax
-
-
 def cell_path(layout: Layout, name: str) -> tuple[str, str] | None:
     """Return (path of the layer, tensor) if Keras may have written the name, or if it is one in a
     Bidirectional of Flax; None otherwise.

@@ -127,10 +127,29 @@ def _entry_json(name: str, given: Any) -> dict[str, Any]:
 
 def _entry_text(fits: list[dict[str, Any]], undecided: str = "") -> list[str]:
     """Return an entry as text. fits: the one, or all that it may be if something is undecided."""
+    from rnnlayout._model.layout import Layout
+    from rnnlayout._model.spec import CELLS
+
     known: dict[str, dict[str, None]] = {}  # label -> each value once, in order
     for entry in fits:
-        for label, value in _weight_rows(entry):
-            known.setdefault(label, {})[value] = None
+        spec, layout = entry["spec"], Layout(entry["layout"], **entry["layout_options"])
+        sizes = [f"input {spec['input_size']}", f"hidden {spec['hidden_size']}"]
+        sizes += [f"projected {spec['proj_size']}"] if spec["proj_size"] else []
+        sizes += [f"layers {spec['num_layers']}", f"directions {entry['directions']}"]
+        for label, value in {
+            "cell": spec["cell"],
+            "sizes": ", ".join(sizes),
+            "biases": ("none", "one per gate", "two per gate")[len(entry["biases"])],
+            "reset": spec["reset"] if CELLS[spec["cell"]].has_reset else "",
+            "peepholes": "yes" * entry["peepholes"],
+            "skip input": "yes" * spec["skip_input"],
+            "activations": ", ".join(filter(None, entry["activations"].values())),
+            "dtype": spec["dtype"],
+            "layout": str(layout),
+            "parameters": str(entry["num_params"]),
+        }.items():
+            if value:
+                known.setdefault(label, {})[value] = None
     entry = fits[0]
     rows = [(label, " or ".join(values)) for label, values in known.items()]
     rows += [("undecided", printable(undecided))] if undecided else []
@@ -141,22 +160,3 @@ def _entry_text(fits: list[dict[str, Any]], undecided: str = "") -> list[str]:
     )
     rows += [("" if k else "tensors", tensor) for k, tensor in enumerate(tensors)]
     return ["", bold_text(printable(entry["name"])), *align_columns(rows, 2)]
-
-
-def _weight_rows(entry: dict[str, Any]) -> list[tuple[str, str]]:
-    """Return what the weights of an RNN are."""
-    from rnnlayout._model.layout import Layout
-    from rnnlayout._model.spec import CELLS
-
-    spec, layout = entry["spec"], Layout(entry["layout"], **entry["layout_options"])
-    sizes = [f"input {spec['input_size']}", f"hidden {spec['hidden_size']}"]
-    sizes += [f"projected {spec['proj_size']}"] if spec["proj_size"] else []
-    sizes += [f"layers {spec['num_layers']}", f"directions {entry['directions']}"]
-    biases = ("none", "one per gate", "two per gate")[len(entry["biases"])]
-    acts = ", ".join(filter(None, entry["activations"].values()))
-    rows = [("cell", spec["cell"]), ("sizes", ", ".join(sizes)), ("biases", biases)]
-    rows += [("reset", spec["reset"])] if CELLS[spec["cell"]].has_reset else []
-    rows += [("peepholes", "yes")] if entry["peepholes"] else []
-    rows += [("skip input", "yes")] if spec["skip_input"] else []
-    rows += [("activations", acts), ("dtype", spec["dtype"]), ("layout", str(layout))]
-    return [*rows, ("parameters", str(entry["num_params"]))]
