@@ -25,17 +25,8 @@ if TYPE_CHECKING:
 DONE, USAGE, MALFORMED, LOSSY, MISSING, BUG, INTERRUPTED = 0, 2, 3, 4, 5, 70, 130
 DTYPES = ("float16", "bfloat16", "float32", "float64")  # as in _model, which --help does not import
 
-COMMANDS = [
-    "inspect",
-    "convert",
-    "verify",
-    "diagnose",
-    "identify",
-    "map",
-    "run",
-    "doctor",
-    "layouts",
-]
+COMMANDS = ("inspect", "convert", "verify", "diagnose", "identify", "map", "run", "doctor",
+            "layouts")  # fmt: skip
 
 # How a shell completes a file's name: what shtab calls shtab.FILE.
 FILE = {"bash": "_shtab_compgen_files", "zsh": "_files", "tcsh": "f"}

@@ -15,7 +15,7 @@ import numpy as np
 from rnnlayout._model.asks import Ask
 from rnnlayout._native import LayoutError
 
-from . import jax_modules, keras_layers, mlx_modules, torch_modules
+from . import jax_modules, keras_tree, mlx_modules, torch_modules
 from .mismatch import choose_under_prefix
 from .self_description import RNNDescription
 
@@ -46,11 +46,11 @@ class Framework:
 
 
 KERAS = Framework(
-    keras_layers.is_keras_layer,
-    keras_layers.keras_rnns,
-    keras_layers.describe_keras_layer,
-    keras_layers.keras_arrays,
-    keras_layers.layer_with_cells,
+    keras_tree.is_keras_layer,
+    keras_tree.keras_rnns,
+    keras_tree.describe_keras_layer,
+    keras_tree.keras_arrays,
+    keras_tree.layer_with_cells,
     ("call", "inner_loop", "__call__"),
     ("keras.", "tf_keras.", "tensorflow."),
     lambda layer, names: "layer.get_weights()",

@@ -59,17 +59,12 @@ def run(options: argparse.Namespace) -> int:
             "file": options.file,
             "like": options.like,
             "right": bool(found),
-            "same": found.same,
-            "sure": found.sure,
-            "text": found.text,
+            **{name: getattr(found, name) for name in ("same", "sure", "text")},
             "mistakes": [
-                {
-                    "rule": one.rule,
-                    "text": one.text,
-                    "where": [dict(zip(("layer", "direction", "role"), name, strict=True))
-                              for name in one.where],
-                    "lost": one.lost,
-                }
+                {"rule": one.rule, "text": one.text, "where": [
+                    dict(zip(("layer", "direction", "role"), name, strict=True))
+                    for name in one.where
+                ], "lost": one.lost}
                 for one in found.mistakes
             ],
             "evidence": list(found.evidence),

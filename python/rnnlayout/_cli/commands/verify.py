@@ -71,21 +71,11 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _pair_json(pair: Any) -> dict[str, Any]:
-    return {
-        "a": pair.a,
-        "b": pair.b,
-        "equal": not pair,
-        "text": pair.text,
-        "note": pair.note,
-        "blocks": [
-            dict(zip(("layer", "direction", "role", "gate"), gap.key, strict=True))
-            | {
-                "differ": gap.count,
-                "size": gap.size,
-                "largest": gap.largest,
-                "at": list(gap.at),
-                "values": list(gap.values),
-            }
-            for gap in pair.gaps
-        ],
-    }
+    blocks = [
+        dict(zip(("layer", "direction", "role", "gate"), gap.key, strict=True))
+        | {"differ": gap.count, "size": gap.size, "largest": gap.largest}
+        | {"at": list(gap.at), "values": list(gap.values)}
+        for gap in pair.gaps
+    ]
+    names = {"a": pair.a, "b": pair.b, "equal": not pair, "text": pair.text, "note": pair.note}
+    return names | {"blocks": blocks}
