@@ -109,14 +109,9 @@ def _make_move(step: tuple[Any, ...], transposed: set[tuple[Any, ...]]) -> Move:
         "forget bias": shift,
     }
     read = ((src, from_role), (src2, "bR"))  # a tensor without one has number -1
-    return Move(
-        op,
-        block,
-        tuple((tensor, role) for tensor, role in read if tensor >= 0),
-        dst if dst >= 0 else None,
-        tuple(note for note in notes if notes[note]),
-        shift,
-    )
+    sources = tuple((tensor, role) for tensor, role in read if tensor >= 0)
+    target, told = dst if dst >= 0 else None, tuple(note for note in notes if notes[note])
+    return Move(op, block, sources, target, told, shift)
 
 
 def conversion_in_words(

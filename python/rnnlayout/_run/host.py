@@ -38,20 +38,14 @@ def run_host_arrays(
     shapes = call_arrays.CallShapes(spec, axes, x.shape, use.merges)
     if not _has_even_rows(x):
         x = np.array(x, order="C", copy=True)
-    firsts = [
-        as_carrier(read_array(named[what], what, part, dtype))
-        for what, part in shapes.states.items()
-        if what in named
-    ]
+    firsts = [as_carrier(read_array(named[what], what, part, dtype))
+              for what, part in shapes.states.items() if what in named]  # fmt: skip
     if not firsts:
         firsts = [as_carrier(first) for first in use.first_states(shapes, dtype).values()]
     steps = None if lengths is None else call_arrays.read_lengths(lengths)
     call_arrays.check_lengths(steps, shapes)
-    outs = {
-        what: read_output(named[what], what, part, dtype)
-        for what, part in shapes.outputs.items()
-        if what in named
-    }
+    outs = {what: read_output(named[what], what, part, dtype)
+            for what, part in shapes.outputs.items() if what in named}  # fmt: skip
     for (name, array), (other, before) in combinations(outs.items(), 2):
         if _may_overlap(array, before):
             raise LayoutError(f"{name} and {other} share memory: each needs its own")

@@ -46,45 +46,29 @@ class Framework:
 
 
 KERAS = Framework(
-    keras_tree.is_keras_layer,
-    keras_tree.keras_rnns,
-    keras_tree.describe_keras_layer,
-    keras_tree.keras_arrays,
-    keras_tree.layer_with_cells,
-    ("call", "inner_loop", "__call__"),
-    ("keras.", "tf_keras.", "tensorflow."),
+    keras_tree.is_keras_layer, keras_tree.keras_rnns,
+    keras_tree.describe_keras_layer, keras_tree.keras_arrays, keras_tree.layer_with_cells,
+    ("call", "inner_loop", "__call__"), ("keras.", "tf_keras.", "tensorflow."),
     lambda layer, names: "layer.get_weights()",
-)
+)  # fmt: skip
 TORCH = Framework(
-    torch_modules.is_torch_module,
-    torch_modules.torch_rnns,
-    torch_modules.torch_spec,
-    torch_modules.torch_arrays,
-    torch_modules.modules_with_calls,
-    ("forward", "__call__"),
-    (torch_modules.RNNS,),
+    torch_modules.is_torch_module, torch_modules.torch_rnns,
+    torch_modules.torch_spec, torch_modules.torch_arrays, torch_modules.modules_with_calls,
+    ("forward", "__call__"), (torch_modules.RNNS,),
     torch_modules.torch_expression,
-)
+)  # fmt: skip
 JAX = Framework(
-    jax_modules.is_jax_module,
-    jax_modules.jax_rnns,
-    jax_modules.jax_spec,
-    jax_modules.jax_arrays,
-    jax_modules.module_with_cells,
-    ("forward", "__call__"),
-    ("flax.nnx.", "equinox."),
+    jax_modules.is_jax_module, jax_modules.jax_rnns,
+    jax_modules.jax_spec, jax_modules.jax_arrays, jax_modules.module_with_cells,
+    ("forward", "__call__"), ("flax.nnx.", "equinox."),
     lambda module, names: jax_modules.jax_expression(module),
-)
+)  # fmt: skip
 MLX = Framework(
-    mlx_modules.is_mlx_module,
-    mlx_modules.mlx_rnns,
-    mlx_modules.mlx_spec,
-    mlx_modules.mlx_arrays,
-    lambda layer: [layer],
-    ("__call__",),
-    ("mlx.nn.",),
+    mlx_modules.is_mlx_module, mlx_modules.mlx_rnns,
+    mlx_modules.mlx_spec, mlx_modules.mlx_arrays, lambda layer: [layer],
+    ("__call__",), ("mlx.nn.",),
     lambda layer, names: f"{{name: layer[name] for name in {list(names)}}}",
-)
+)  # fmt: skip
 # With torch as backend each Keras layer is a torch module too: it is read as Keras's.
 _FRAMEWORKS = (KERAS, TORCH, JAX, MLX)
 # Most sources, OrderedDict as torch's state_dict(): a short way to the same answer.

@@ -7,6 +7,7 @@ looked up, imported or instantiated.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from rnnlayout._model.config import unwritten_settings
@@ -82,12 +83,8 @@ def join_directions(
             " forward_layer and backward_layer each on its own"
         )
     changes = {} if merge_mode == "concat" else {"merge_mode": merge_mode}
-    return RNNDescription(
-        forward.layout,
-        {**forward.hints, "bidirectional": True},
-        forward.config | changes,
-        forward.batch_first,
-    )
+    hints = {**forward.hints, "bidirectional": True}
+    return replace(forward, hints=hints, config=forward.config | changes)
 
 
 def layer_differences(a: RNNDescription, b: RNNDescription) -> str:

@@ -57,11 +57,8 @@ def _table(known: dict[str, Any], width: int) -> list[str]:
     if max(map(len, lines)) > width:  # one layout after another
         lines = []
         for name, *facts in rows[1:]:
-            lines += [
-                "",
-                bold_text(name),
-                *align_columns([*zip(rows[0][1:], facts, strict=True)], 2),
-            ]
+            table = align_columns([*zip(rows[0][1:], facts, strict=True)], 2)
+            lines += ["", bold_text(name), *table]
         del lines[0]
     aliases = [f"{alias['name']} is another name of {name}"
                for name, info in known.items() for alias in info["aliases"]]  # fmt: skip
