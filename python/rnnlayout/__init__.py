@@ -31,8 +31,11 @@ if TYPE_CHECKING:  # for type checkers; at run time __getattr__ imports a name w
         unpack as unpack,
     )
     from rnnlayout._convert.engine import Report as Report
-    from rnnlayout._convert.explain import Explanation as Explanation, explain as explain
-    from rnnlayout._convert.picture import picture as picture
+    from rnnlayout._convert.explain import (
+        Explanation as Explanation,
+        explain as explain,
+        picture as picture,
+    )
     from rnnlayout._files.files import load as load
     from rnnlayout._files.tensor_sets.found import Found as Found
     from rnnlayout._files.tensor_sets.tensor_set import Converted as Converted
@@ -75,8 +78,7 @@ _PUBLIC = {
     "_compare.verify": ["Verified", "verify"],
     "_convert.convert": ["Tensors", "check", "convert", "pack", "unpack"],
     "_convert.engine": ["Report"],
-    "_convert.explain": ["Explanation", "explain"],
-    "_convert.picture": ["picture"],
+    "_convert.explain": ["Explanation", "explain", "picture"],
     "_files.files": ["load"],
     "_files.tensor_sets.found": ["Found"],
     "_files.tensor_sets.tensor_set": ["Converted"],

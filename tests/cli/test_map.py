@@ -10,7 +10,7 @@ from oracles.some import normal_weights
 from svgs import check
 
 import rnnlayout as rl
-from rnnlayout._convert import picture as _picture
+from rnnlayout._convert import explain as _explain
 
 SPEC = rl.Spec("gru", 5, 3)
 TEXT = "gru, input_size 5, hidden_size 3"
@@ -67,8 +67,8 @@ def test_files_are_written(rnnlayout, file, tmp_path):
 def test_two_files_show_one_picture(rnnlayout, file, tmp_path, monkeypatch):
     """It was drawn once for each."""
     drawn = []
-    draw = _picture.draw_rnns
-    monkeypatch.setattr(_picture, "draw_rnns", lambda *a, **k: drawn.append(k) or draw(*a, **k))
+    draw = _explain.draw_rnns
+    monkeypatch.setattr(_explain, "draw_rnns", lambda *a, **k: drawn.append(k) or draw(*a, **k))
     files = "--svg", tmp_path / "a.svg", "--png", tmp_path / "a.png"
     assert rnnlayout("map", file, *files)[0] == 0
     assert len(drawn) == 1

@@ -10,7 +10,7 @@ from svgs import check
 
 import rnnlayout as rl
 from rnnlayout import _native
-from rnnlayout._model.picture.layouts import Subject, draw_subjects
+from rnnlayout._model.picture.picture import Subject, draw_subjects
 from rnnlayout._model.picture.png import write_png
 from rnnlayout._model.picture.scene import Box, Scene
 
@@ -125,6 +125,12 @@ def test_gates_side_by_side_are_ruled_and_take_turns():
     assert re.search(r"0  i+f+g+o+$", contiguous)
     (title,) = {b.words for b in check(text.svg).blocks if ", W of gate f" in b.words}
     assert title.endswith("bytes 12 to 216 of kernel, in 5 parts 48 bytes apart, transposed")
+
+
+def test_a_narrow_picture_in_which_nothing_is_to_scale():
+    """It has no scale bar, which was a division by zero."""
+    svg = rl.picture(rl.Spec("lstm", 5, 4, peepholes=True), "tflite", width=300).svg
+    assert "dashed: enlarged, not to scale" in svg and not re.search(r">\d+ bytes<", svg)
 
 
 def test_letters_are_to_scale_and_fit():

@@ -14,21 +14,37 @@ from collections.abc import Sequence
 from contextlib import suppress
 from importlib import import_module
 
-from .failures import numpy_works, report_error
-from .options import DONE, INTERRUPTED, MISSING, USAGE
-from .parser import completion_script, make_parser
-from .terminal import print_text
+from .options import COMMANDS, DONE, INTERRUPTED, MISSING, USAGE, Parser, report_error
+from .terminal import print_error, print_text
+
+DESCRIPTION = """\
+Inspect, convert, compare and run the LSTM, GRU and RNN layers in files of
+PyTorch, Keras, ONNX and cuDNN."""
+EPILOG = """\
+examples:
+  rnnlayout inspect model.h5
+  rnnlayout convert old.h5 new.h5 --to keras
+  rnnlayout COMMAND --help
+
+exit codes:
+  0    success; for verify: equal; for diagnose: no mistakes; for identify:
+       found
+  1    for verify: not equal; for diagnose: mistakes; for identify: not found
+  2    wrong usage
+  3    a file is malformed or unsafe, cannot be read or written, or lacks
+       information
+  4    the target cannot represent the weights, or --exact and they would round
+  5    a requirement is missing: a Python package, cuDNN, a GPU, memory
+  70   a bug in rnnlayout: please report it
+  130  interrupted"""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code. Raises SystemExit after --help and on wrong usage.
-
-    arguments: if None, use those of the process, and let signals end it.
-    """
+    arguments: if None, use those of the process, and let signals end it."""
     options = argparse.Namespace()
     if arguments is None:
-        _let_ctrl_c_end_the_process()
-        _discard_what_closed_streams_get()
+        _prepare_process()
     try:
         code = _run(arguments, options)
         sys.stdout.flush()
@@ -40,27 +56,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
             _silence()
             return DONE
         code = report_error(error, options)
-        _flush_or_silence()
+        try:
+            sys.stdout.flush()
+        except OSError:
+            _silence()
         return code
 
 
-def _let_ctrl_c_end_the_process() -> None:
-    """Restore the default action of SIGINT: at once, also while a library holds Python's lock.
+def _prepare_process() -> None:
+    """Open the streams that the caller has closed (`>&-`), which Python replaces by None, and
+    restore the default action of SIGINT: at once, also while a library holds Python's lock.
 
     On Linux outputs have no name before they are complete, so nothing half-written remains.
     Elsewhere Python's KeyboardInterrupt removes them.
     """
-    if sys.platform != "linux":
-        return
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else it is ignored
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
-def _discard_what_closed_streams_get() -> None:
-    """Open the streams that the caller has closed (`>&-`), which Python replaces by None."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
+    is_ignored = signal.getsignal(signal.SIGINT) is not signal.default_int_handler
+    if sys.platform == "linux" and not is_ignored:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def _run(arguments: Sequence[str] | None, options: argparse.Namespace) -> int:
@@ -73,7 +88,12 @@ def _run(arguments: Sequence[str] | None, options: argparse.Namespace) -> int:
     if options.command is None and not options.version:
         parser.print_help(sys.stderr)
         return USAGE
-    if not numpy_works():
+    try:
+        import numpy  # noqa: F401
+    except ImportError as error:
+        cause = str(error).strip().partition("\n")[0]
+        hint = 'hint: python -m pip install --force-reinstall "numpy>=1.26"'
+        print_error(f"NumPy cannot be imported: {cause}\n{hint}")
         return MISSING
     if options.version:
         from rnnlayout._native import __version__
@@ -92,16 +112,45 @@ def _is_broken_pipe(error: Exception) -> bool:
     return isinstance(error, BrokenPipeError)
 
 
-def _flush_or_silence() -> None:
-    try:
-        sys.stdout.flush()
-    except OSError:
-        _silence()
-
-
 def _silence() -> None:
     """Discard what is still to be printed, also at exit."""
     with suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     with suppress(OSError, ValueError):
         sys.stderr.flush()
+
+
+def make_parser() -> Parser:
+    """Return the parser of all commands."""
+    parser = Parser(prog="rnnlayout", description=DESCRIPTION, epilog=EPILOG)
+    parser.add_argument("-V", "--version", action="store_true", help="print the version and exit")
+    parser.add_argument(
+        "--completion",
+        choices=("bash", "zsh", "fish"),
+        help="print a script for this shell that completes commands, and exit",
+    )
+    commands = parser.add_subparsers(metavar="COMMAND", dest="command")
+    for name in COMMANDS:
+        module = import_module(f"rnnlayout._cli.commands.{name}")
+        epilog = f"examples:\n{module.EXAMPLES}"
+        module.add_arguments(
+            commands.add_parser(
+                name, help=module.SUMMARY, description=module.DESCRIPTION, epilog=epilog
+            )
+        )
+    return parser
+
+
+def completion_script(parser: argparse.ArgumentParser, shell: str) -> str:
+    """Return the script that makes a shell complete the commands, by shtab."""
+    from rnnlayout._model.errors import import_extra
+    from rnnlayout._model.layout import known_layouts
+
+    shtab = import_extra("shtab", "completion", "the completion of shells")
+    (commands,) = (a for a in parser._actions if isinstance(a, argparse._SubParsersAction))
+    for command in commands.choices.values():
+        for action in command._actions:
+            if action.metavar == "LAYOUT":
+                action.choices = list(known_layouts())
+    text: str = shtab.complete(parser, shell=shell)
+    return text

@@ -1,91 +1,145 @@
-"""What the commands share: their names, exit codes, and the options that several of them have."""
+"""What the commands share: their names, exit codes, parser, options, outputs and messages."""
 
 from __future__ import annotations
 
 import argparse
 import math
+import os
 import re
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from rnnlayout._model.similar import did_you_mean
+
+from .terminal import print_error, print_message, printable
 
 if TYPE_CHECKING:
     from rnnlayout._files.tensor_sets.found import Found
+    from rnnlayout._model.picture.picture import Picture
 
 # Exit codes: --help explains them. 1 is of verify, diagnose and identify; 2 is argparse's own.
 DONE, USAGE, MALFORMED, LOSSY, MISSING, BUG, INTERRUPTED = 0, 2, 3, 4, 5, 70, 130
 DTYPES = ("float16", "bfloat16", "float32", "float64")  # as in _model, which --help does not import
 
-COMMANDS = (
-    "inspect",
-    "convert",
-    "verify",
-    "diagnose",
-    "identify",
-    "map",
-    "run",
-    "doctor",
-    "layouts",
-)
+COMMANDS = ("inspect", "convert", "verify", "diagnose", "identify", "map", "run", "doctor",
+            "layouts")  # fmt: skip
 
 # How a shell completes a file's name: what shtab calls shtab.FILE.
 FILE = {"bash": "_shtab_compgen_files", "zsh": "_files", "tcsh": "f"}
 # Arguments of load()
-HINTS = (
-    "spec", "layout", "prefix", "cell", "reset", "recurrent_activation", "activation", "as_class",
-    "config", "format", "mmap",
-)  # fmt: skip
+HINTS = ("spec", "layout", "prefix", "cell", "reset", "recurrent_activation", "activation",
+         "as_class", "config", "format", "mmap")  # fmt: skip
 
 
-def add_file(parser: argparse._ActionsContainer, *names: str, **options: Any) -> None:
-    """Add an argument that is a file's name."""
-    parser.add_argument(*names, **options).complete = FILE  # type: ignore[attr-defined]
+class Parser(argparse.ArgumentParser):
+    """The parser of one command, or of all. The options it returns have its error() as .wrong."""
 
+    def __init__(self, **style: Any) -> None:
+        super().__init__(formatter_class=argparse.RawDescriptionHelpFormatter, **style)
+        self.set_defaults(wrong=self.error)
 
-def add_pictures(parser: argparse.ArgumentParser, what: str) -> None:
-    """Add the options that write a picture."""
-    add_file(parser, "--svg", metavar="OUT", help=f"write {what} as SVG")
-    add_file(parser, "--png", metavar="OUT", help=f"write {what} as PNG: needs matplotlib")
-    parser.add_argument(
-        "--width", type=_parse_pixels, metavar="N", help="of the picture, in pixels (default: 760)"
-    )
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Refuse unknown options here, where those of the command are known."""
+        found, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        return found, unknown
 
+    def error(self, message: str) -> NoReturn:
+        """Print what is wrong with the arguments and what was meant, and exit."""
+        meant = ""
+        if match := re.search(r"invalid choice: '(.*)' \(choose from (.*)\)", message):
+            meant = did_you_mean(match[1], re.findall(r"[\w-]+", match[2]))
+        elif match := re.search(r"unrecognized arguments: .*?(--[\w-]+)", message):
+            meant = did_you_mean(match[1], self._option_string_actions)
+        print_error(f"{message}{meant} (see {self.prog} --help)")
+        raise SystemExit(USAGE)
 
-def _parse_pixels(text: str) -> int:
-    from rnnlayout._model.picture.layouts import NARROWEST, WIDEST
+    def add_file(self, *names: str, group: Any = None, **options: Any) -> None:
+        """Add an argument that is a file's name, by default to no group."""
+        action: Any = (group or self).add_argument(*names, **options)
+        action.complete = FILE
 
-    if not text.isdecimal() or not NARROWEST <= int(text) <= WIDEST:
-        raise argparse.ArgumentTypeError(f"{text!r}: need a number from {NARROWEST} to {WIDEST}")
-    return int(text)
+    def add_pictures(self, what: str) -> None:
+        """Add the options that write a picture."""
+        self.add_file("--svg", metavar="OUT", help=f"write {what} as SVG")
+        self.add_file("--png", metavar="OUT", help=f"write {what} as PNG: needs matplotlib")
+        width = "of the picture, in pixels (default: 760)"
+        self.add_argument("--width", type=_parse_pixels, metavar="N", help=width)
 
+    def add_force(self, what: str = "overwrite OUT if it exists") -> None:
+        self.add_argument("--force", action="store_true", help=what)
 
-def add_json(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="print machine-readable JSON")
+    def add_json(self) -> None:
+        self.add_argument("--json", action="store_true", help="print machine-readable JSON")
 
+    def add_choice(self) -> None:
+        """Add the options that choose RNNs of a file, and join layers."""
+        only = "use only this RNN; may be repeated"
+        self.add_argument("--only", action="append", metavar="NAME", help=only)
+        layers = "make one RNN of these layers, bottom first; may be repeated"
+        self.add_argument(
+            "--stack", action="append", type=_parse_stack, metavar="NAME,NAME", help=layers
+        )
 
-def add_choice(parser: argparse.ArgumentParser) -> None:
-    """Add the options that choose RNNs of a file, and join layers."""
-    parser.add_argument(
-        "--only", action="append", metavar="NAME", help="use only this RNN; may be repeated"
-    )
-    parser.add_argument(
-        "--stack",
-        action="append",
-        type=_parse_stack,
-        metavar="NAME,NAME",
-        help="make one RNN of these layers, bottom first; may be repeated",
-    )
+    def add_map(self, help: str) -> None:
+        """Add the option that pairs names of two files."""
+        parse = partial(_parse_pair, False, "need two names, as in encoder=lstm_1")
+        self.add_argument("--map", action="append", type=parse, metavar="A=B", help=help)
 
+    def add_format(self) -> None:
+        """Add the options for the format of a file, and for how it is opened."""
+        self.add_argument(
+            "--format",
+            type=parse_file_format,
+            metavar="F",
+            help="format of the file whose name does not show it: pt, h5, keras, npz ...",
+        )
+        self.add_argument(
+            "--no-mmap",
+            dest="mmap",
+            action="store_false",
+            help="read files into memory instead of mapping them, if others may truncate them",
+        )
 
-def _parse_stack(text: str) -> list[str]:
-    names = text.split(",")
-    if len(names) < 2 or not all(names):
-        raise argparse.ArgumentTypeError(f"{text!r}: need names, as in lstm_1,lstm_2")
-    return names
+    def add_prefix(self) -> None:
+        under = "use only tensors whose names start with P"
+        self.add_argument("--prefix", default="", metavar="P", help=under)
 
-
-def add_map(parser: argparse.ArgumentParser, help: str) -> None:
-    """Add the option that pairs names of two files."""
-    parser.add_argument("--map", action="append", type=_parse_pair, metavar="A=B", help=help)
+    def add_reading(self, *, whose: str = "the input file") -> None:
+        """Add the options for how a file is read, and for what it does not record of its RNNs."""
+        self.add_prefix()
+        config = "the to_json() of a Keras model, if the file has only its weights"
+        self.add_file("--config", metavar="MODEL.json", help=config)
+        self.add_argument(
+            "--as-class",
+            type=partial(_parse_pair, True, "write CLASS=LSTM, CLASS=GRU ..."),
+            action="append",
+            metavar="CLASS=LSTM",
+            help="read layers of your own class in a Keras or PyTorch file as LSTM, GRU, SimpleRNN"
+            " or RNN, cells as LSTMCell ...",
+        )
+        self.add_format()
+        group = self.add_argument_group("options for files that do not describe themselves")
+        add = group.add_argument
+        add("--layout", type=parse_layout, metavar="LAYOUT", help=f"layout of {whose}")
+        add("--cell", choices=("lstm", "gru", "rnn_tanh", "rnn_relu"), help="cell of the RNNs")
+        reset = "where a GRU's reset gate acts: after or before the product R h"
+        add("--reset", choices=("after", "before"), help=reset)
+        add(
+            "--recurrent-activation",
+            metavar="NAME",
+            choices=("sigmoid", "hard_sigmoid", "hard_sigmoid_keras2"),
+            help="of LSTMs and GRUs: sigmoid, hard_sigmoid (Keras 3) or hard_sigmoid_keras2",
+        )
+        activation = "of the candidate and the output of LSTMs and GRUs"
+        add("--activation", choices=("tanh", "relu"), help=activation)
+        spec = 'the whole spec: "lstm, input_size 8, hidden_size 16, bidirectional"'
+        add("--spec", type=parse_spec, metavar="SPEC", help=spec)
 
 
 def map_pairs(options: argparse.Namespace) -> dict[str, str]:
@@ -94,82 +148,6 @@ def map_pairs(options: argparse.Namespace) -> dict[str, str]:
     if len(told) < len(options.map or ()) or len(set(told.values())) < len(told):
         options.wrong("--map pairs one RNN twice")
     return told
-
-
-def _parse_pair(text: str) -> tuple[str, str]:
-    return _split_pair(text.partition("="), "need two names, as in encoder=lstm_1")
-
-
-def _parse_class(text: str) -> tuple[str, str]:
-    return _split_pair(text.rpartition("="), "write CLASS=LSTM, CLASS=GRU ...")
-
-
-def _split_pair(parts: tuple[str, str, str], needed: str) -> tuple[str, str]:
-    """Return what is before and after the equals sign. Raise an error if one of them is empty;
-    needed: how to write them, as the error says.
-    """
-    if not all(parts):
-        raise argparse.ArgumentTypeError(f"{''.join(parts)!r}: {needed}")
-    return parts[0], parts[2]
-
-
-def add_reading(parser: argparse.ArgumentParser, *, whose: str = "the input file") -> None:
-    """Add the options for how a file is read, and for what it does not record of its RNNs."""
-    add = parser.add_argument
-    add("--prefix", default="", metavar="P", help="use only tensors whose names start with P")
-    add_file(parser, "--config", metavar="MODEL.json",
-             help="the to_json() of a Keras model, if the file has only its weights")  # fmt: skip
-    add(
-        "--as-class",
-        type=_parse_class,
-        action="append",
-        metavar="CLASS=LSTM",
-        help="read layers of your own class in a Keras or PyTorch file as LSTM, GRU, SimpleRNN or"
-        " RNN, cells as LSTMCell ...",
-    )
-    add_format(parser)
-    group = parser.add_argument_group("options for files that do not describe themselves")
-    add = group.add_argument
-    add("--layout", type=parse_layout, metavar="LAYOUT", help=f"layout of {whose}")
-    add("--cell", choices=("lstm", "gru", "rnn_tanh", "rnn_relu"), help="cell of the RNNs")
-    add(
-        "--reset",
-        choices=("after", "before"),
-        help="where a GRU's reset gate acts: after or before the product R h",
-    )
-    add(
-        "--recurrent-activation",
-        metavar="NAME",
-        choices=("sigmoid", "hard_sigmoid", "hard_sigmoid_keras2"),
-        help="of LSTMs and GRUs: sigmoid, hard_sigmoid (Keras 3) or hard_sigmoid_keras2",
-    )
-    add(
-        "--activation",
-        choices=("tanh", "relu"),
-        help="of the candidate and the output of LSTMs and GRUs",
-    )
-    add(
-        "--spec",
-        type=parse_spec,
-        metavar="SPEC",
-        help='the whole spec: "lstm, input_size 8, hidden_size 16, bidirectional"',
-    )
-
-
-def add_format(parser: argparse.ArgumentParser) -> None:
-    """Add the options for a file whose name does not show its format, and for how it is opened."""
-    parser.add_argument(
-        "--format",
-        type=parse_file_format,
-        metavar="F",
-        help="format of the file whose name does not show it: pt, h5, keras, npz ...",
-    )
-    parser.add_argument(
-        "--no-mmap",
-        dest="mmap",
-        action="store_false",
-        help="read files into memory instead of mapping them, if others may truncate them",
-    )
 
 
 def load_hints(options: argparse.Namespace) -> dict[str, Any]:
@@ -186,6 +164,32 @@ def load_chosen(path: str, options: argparse.Namespace) -> Found:
     from rnnlayout._files.tensor_sets.choose_rnns import choose_rnns
 
     return choose_rnns(load(path, **load_hints(options)), options.only, options.stack)
+
+
+# -------------------------------------------------------------------------------- values of options
+
+
+def _parse_pixels(text: str) -> int:
+    from rnnlayout._model.picture.picture import NARROWEST, WIDEST
+
+    if not text.isdecimal() or not NARROWEST <= int(text) <= WIDEST:
+        raise argparse.ArgumentTypeError(f"{text!r}: need a number from {NARROWEST} to {WIDEST}")
+    return int(text)
+
+
+def _parse_stack(text: str) -> list[str]:
+    names = text.split(",")
+    if len(names) < 2 or not all(names):
+        raise argparse.ArgumentTypeError(f"{text!r}: need names, as in lstm_1,lstm_2")
+    return names
+
+
+def _parse_pair(at_last: bool, needed: str, text: str) -> tuple[str, str]:
+    """Return what is before and after the first or last equals sign."""
+    before, _, after = text.rpartition("=") if at_last else text.partition("=")
+    if not before or not after:
+        raise argparse.ArgumentTypeError(f"{text!r}: {needed}")
+    return before, after
 
 
 def parse_file_format(text: str) -> str:
@@ -264,34 +268,105 @@ def parse_spec(text: str) -> Any:
         raise argparse.ArgumentTypeError(f"{text!r}: need input_size and hidden_size") from None
 
 
+# ------------------------------------------------------------------------------------------ outputs
+
+
+def check_outputs(options: argparse.Namespace, paths: Sequence[Any], *sources: str) -> None:
+    """Raise the errors of outputs that cannot be written, before anything is read."""
+    from rnnlayout._files.tensor_sets.output_file import check_free
+
+    for path in filter(None, paths):
+        check_free(Path(path), options.force, *sources)
+
+
+def check_rnn_file(options: argparse.Namespace, path: str, *sources: str) -> None:
+    """Refuse a file that cannot be written with RNNs, before anything is read."""
+    from rnnlayout._files.formats.registry import format_to_write
+    from rnnlayout._model.errors import FileError
+
+    try:
+        format_to_write(path)
+    except FileError as error:
+        options.wrong(str(error))
+    check_outputs(options, [path], *sources)
+
+
+def write_pictures(draw: Callable[..., Picture], options: argparse.Namespace) -> None:
+    """Write a picture to the files that the options name, if any. draw: called with width=."""
+    from rnnlayout._files.tensor_sets.output_file import write_whole_file
+    from rnnlayout._model.picture.picture import WIDTH
+
+    if not (options.svg or options.png):
+        return
+    picture = draw(width=options.width or WIDTH)
+    for path, suffix in (options.svg, ".svg"), (options.png, ".png"):
+        if path:
+            with write_whole_file(path, force=options.force) as output:
+                picture.save(output.path, suffix=suffix)
+            print_message(f"{printable(path)}: written")
+
+
+# ----------------------------------------------------------------------------------------- messages
+
+
 def in_options(message: str, options: argparse.Namespace) -> str:
     """Return a message of the library, with the command's options for the arguments it asks for."""
     from rnnlayout._model.asks import spell_message
-
-    return spell_message(message, lambda ask: _option_text(ask, options))
-
-
-def _option_text(ask: Any, options: argparse.Namespace) -> str:
-    if not hasattr(options, ask.name):  # an argument of Python alone
-        return str(ask)
-    option = f"--{ask.name.replace('_', '-')}"
-    return " ".join(f"{option} {_quote_value(value)}" for value in _option_values(ask)) or option
-
-
-def _option_values(ask: Any) -> list[str]:
-    """Return the values to pass, one for each time that the option is to be given."""
     from rnnlayout._model.spec import Spec, spec_in_words
 
-    if ask.value in (..., None, True):
-        return []
-    if isinstance(ask.value, Spec):
-        return [spec_in_words(ask.value, ask.also)]
-    if isinstance(ask.value, dict):
-        return [f"{key}={value}" for key, value in ask.value.items()]
-    return ask.value if isinstance(ask.value, list) else [str(ask.value)]
+    def spell(ask: Any) -> str:
+        if not hasattr(options, ask.name):  # an argument of Python alone
+            return str(ask)
+        option, value = f"--{ask.name.replace('_', '-')}", ask.value
+        if value in (..., None, True):
+            return option
+        if isinstance(value, Spec):
+            values = [spec_in_words(value, ask.also)]
+        elif isinstance(value, dict):
+            values = [f"{key}={one}" for key, one in value.items()]
+        else:
+            values = value if isinstance(value, list) else [str(value)]
+        return " ".join(f"{option} {_quote_value(one)}" for one in values) or option
+
+    return spell_message(message, spell)
 
 
 def _quote_value(value: str) -> str:
     """Return a value as a shell reads it: a name in a file may contain anything."""
     harmless = re.fullmatch(r"[\w ,=()./:-]+", value)
     return f'"{value}"' if harmless and not re.fullmatch(r"[\w./=-]+", value) else quote(value)
+
+
+def report_error(error: Exception, options: argparse.Namespace, file: str = "") -> int:
+    """Print an error and return the exit code. file: the file's name, which is printed first if the
+    error may not contain it."""
+    from rnnlayout import _native
+    from rnnlayout._model.errors import FileError, MissingExtraError
+
+    codes: dict[int, tuple[type[Exception], ...]] = {
+        LOSSY: (_native.LossyError,),  # a LayoutError, so before that
+        MALFORMED: (FileError, _native.LayoutError, _native.SpecError, OSError),
+        MISSING: (MissingExtraError, _native.CudnnNotFoundError, _native.CudnnError, MemoryError),
+    }
+    for code, kinds in codes.items():
+        if isinstance(error, kinds):
+            text = error_text(error, options)
+            with suppress(OSError):  # the code says it too if stderr cannot be written
+                print_error(text if file in text else f"{file}: {text}")
+            return code
+    print_error(f"this is a bug in rnnlayout, please report: {type(error).__name__}: {error}")
+    if os.environ.get("RNNLAYOUT_DEBUG") == "1":
+        import traceback
+
+        print_message("".join(traceback.format_exception(error)))
+    return BUG
+
+
+def error_text(error: Exception, options: argparse.Namespace) -> str:
+    """Return the message of an error, with options for the arguments that it names."""
+    if isinstance(error, MemoryError):
+        return "there is not enough memory"
+    if isinstance(error, OSError) and error.strerror:
+        names = [os.fsdecode(n) for n in (error.filename, error.filename2) if isinstance(n, str)]
+        return f"{names[0]}: {error.strerror}" if names else error.strerror
+    return in_options(str(error), options)

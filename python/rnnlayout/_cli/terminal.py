@@ -54,10 +54,8 @@ def terminal_width(stream: TextIO) -> int | None:
 
 
 def wrap_text(text: str, stream: TextIO) -> str:
-    """Return text with long lines wrapped if the stream is a terminal.
-
-    What follows is indented to the second of a line's columns, or more than the line.
-    """
+    """Return text with long lines wrapped if the stream is a terminal. What follows is indented to
+    the second of a line's columns, or more than the line."""
     columns = terminal_width(stream)
     if columns is None:
         return text
@@ -111,8 +109,6 @@ def align_columns(rows: Sequence[tuple[str, ...]], indent: int = 0) -> list[str]
     ]
 
 
-# -------------------------------------------------------------------------------------- long work
-
 _AFTER = 0.5  # seconds: shorter work shows nothing
 _EVERY = 0.2  # seconds between two updates
 
@@ -121,11 +117,9 @@ Tick = Callable[[int, int], None]
 
 @contextmanager
 def show_progress(verb: str) -> Iterator[Tick | None]:
-    """Show on a terminal how far work has come: "converting  43 %  412 of 958 MB".
-
-    Yields a function to call with the bytes done and in all; None without a terminal. The line that
-    it writes is erased at the end.
-    """
+    """Show on a terminal how far work has come: "converting  43 %  412 of 958 MB". Yields a
+    function to call with the bytes done and in all; None without a terminal. The line that it
+    writes is erased at the end."""
     if not sys.stderr.isatty():
         yield None
         return

@@ -11,9 +11,8 @@ import numpy as np
 
 from rnnlayout import _native
 from rnnlayout._model.layout import CUDNN, BlockKey, Layout
-from rnnlayout._model.picture.layouts import Subject, draw_subjects
 from rnnlayout._model.picture.letters import memory_in_letters
-from rnnlayout._model.picture.picture import Part, Picture
+from rnnlayout._model.picture.picture import Part, Picture, Subject, draw_subjects
 from rnnlayout._model.picture.scene import MARGIN, Scene
 from rnnlayout._model.picture.strips import ByteOffsets, draw_legend, draw_memory
 from rnnlayout._model.spec import Spec

@@ -18,9 +18,9 @@ from rnnlayout._model.checked_rnn import checked_rnn_of
 from rnnlayout._model.dtypes import as_carrier, take_bits, widen_bits
 from rnnlayout._model.errors import FileError
 from rnnlayout._native import LayoutError
-from rnnlayout._sources.containers import flatten_dicts
 from rnnlayout._sources.frameworks import framework_of
 from rnnlayout._sources.mismatch import check_prefix, list_names
+from rnnlayout._sources.read_tensors import flatten_dicts
 from rnnlayout._sources.tensor_paths import strip_prefix
 from rnnlayout._weights.weights import Weights
 

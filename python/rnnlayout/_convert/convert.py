@@ -155,20 +155,9 @@ def pack(
         ...      layout="keras").tolist()
         [1.0, 0.0, 0.0, 1.0, 1.0, 0.0, 0.0, 1.0]
     """
-    flat: np.ndarray = convert(
-        source,
-        spec,
-        layout=layout,
-        to=CUDNN,
-        prefix=prefix,
-        cell=cell,
-        reset=reset,
-        recurrent_activation=recurrent_activation,
-        activation=activation,
-        dtype=dtype,
-        exact=exact,
-        out=out,
-    )
+    flat: np.ndarray = convert(source, spec, layout=layout, to=CUDNN, prefix=prefix, cell=cell,
+        reset=reset, recurrent_activation=recurrent_activation, activation=activation,
+        dtype=dtype, exact=exact, out=out)  # fmt: skip
     return flat
 
 

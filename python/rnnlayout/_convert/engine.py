@@ -13,7 +13,7 @@ from rnnlayout import _native
 from rnnlayout._model.checked_rnn import CheckedRNN
 from rnnlayout._model.config import changes_outputs, describe_config
 from rnnlayout._model.dtypes import check_in_place, dtype_name, storage_dtype, take_bits
-from rnnlayout._model.layout import Layout, has_peepholes
+from rnnlayout._model.layout import Layout, known_layouts
 from rnnlayout._model.spec import Spec, check_flag, optional_tensors_of
 from rnnlayout._native import LayoutError
 from rnnlayout._sources.mismatch import wrong_names
@@ -81,9 +81,11 @@ def plan_for_source(source: CheckedRNN, dst: Layout, dtype: Any) -> tuple[_nativ
 
 def result_spec(dst: Layout, spec: Spec) -> Spec:
     """Return the Spec of the result. If the layout cannot represent peepholes, which must then be
-    zero, the result has none.
-    """
-    return spec.replace(peepholes=False) if spec.peepholes and not has_peepholes(dst) else spec
+    zero, the result has none."""
+    if not spec.peepholes:
+        return spec
+    info = known_layouts().get(dst.name)  # None: the layout of the forward pass, which has them
+    return spec if info is None or info["peepholes"] else spec.replace(peepholes=False)
 
 
 def run_conversion(
@@ -114,7 +116,18 @@ def dry_run_conversion(
 def complete_report(report: Report, source: CheckedRNN, dst: Layout) -> Report:
     """Return the report with what the plan does not know: what was computed before it, and the
     settings that `dst` cannot represent."""
-    settings = _unrepresented_settings(source, dst)
+    lost = []
+    for key, value in changes_outputs(source.config).items():
+        layouts, repair = _SETTINGS.get(key, _UNKNOWN)
+        if dst.name not in layouts:
+            setting = describe_config({key: value})
+            lost.append(f"with {setting}, which {dst.name} cannot represent: {repair}")
+    if source.spec.recurrent_activation == "hard_sigmoid_keras2" and dst.name == "keras":
+        lost.append(
+            "with Keras 2's hard_sigmoid, which Keras 3 cannot represent: convert the whole model"
+            " in its own format"
+        )
+    settings = "; ".join(lost)
     if not source.rounded:
         return replace(report, settings=settings) if settings else report
     reasons = [f"{', '.join(source.rounded)} computed from weight norm", report.reason]
@@ -129,11 +142,8 @@ def run_plan(
     exact: bool,
     new: bool = False,
 ) -> Report:
-    """Run a plan into arrays that carry bits; without targets, only return its report.
-
-    new: whether no caller has the targets yet, which may then be left partly written if the
-    conversion fails.
-    """
+    """Run a plan into arrays that carry bits; without targets, only return its report. new: whether
+    no caller has the targets yet, which may then be left partly written if the conversion fails."""
     exact = check_flag("exact", exact)
     if source.rounded and exact:
         raise rounded_weights(source.rounded)
@@ -143,29 +153,9 @@ def run_plan(
     return Report(grade, sums, rounding_reason(sums, plan.shifts, source.dtype, dtype))
 
 
-def _unrepresented_settings(given: CheckedRNN, layout: Layout) -> str:
-    """Return what changes the outputs and is lost in the framework of a layout, "" if nothing is.
-
-    The weights may still be converted exactly: a grade is about their bits.
-    """
-    lost = []
-    for key, value in changes_outputs(given.config).items():
-        layouts, repair = _SETTINGS.get(key, _UNKNOWN)
-        if layout.name not in layouts:
-            setting = describe_config({key: value})
-            lost.append(f"with {setting}, which {layout.name} cannot represent: {repair}")
-    if given.spec.recurrent_activation == "hard_sigmoid_keras2" and layout.name == "keras":
-        lost.append(
-            "with Keras 2's hard_sigmoid, which Keras 3 cannot represent: convert the whole model"
-            " in its own format"
-        )
-    return "; ".join(lost)
-
-
 def rounding_reason(sums: int, shifts: bool, src: str, dst: str) -> str:
     """Return why a conversion rounds. shifts: whether a forget bias is added in some of the
-    sums.
-    """
+    sums."""
     kind = "rounded sums of biases and a forget bias" if shifts else "sums of two non-zero biases"
     reasons = [f"{sums} {kind}"] if sums else []
     if src != dst:
@@ -185,19 +175,18 @@ def _check_outputs(
             raise wrong_names([dst], list(given), [name for name, _ in targets])
     else:
         raise LayoutError(f"out is a {type(out).__name__}, need a dict of arrays for {dst}")
-    return [_writable_output(given[name], name, shape, dtype) for name, shape in targets]
-
-
-def _writable_output(value: Any, name: str, shape: tuple[int, ...], dtype: str) -> np.ndarray:
-    what = f"out[{name!r}]"
-    array, found = take_bits(value, what)
-    if found != dtype:
-        raise LayoutError(f"{what} is {found}, need {dtype}, the dtype of the result")
-    if array.shape != shape:
-        raise LayoutError(f"{what}: shape {array.shape}, expected {shape}")
-    check_in_place(array, value, what)
-    flags = array.flags
-    if not (flags.writeable and flags.c_contiguous and flags.aligned):
-        wrong = "read-only" if not flags.writeable else "not C-contiguous and aligned"
-        raise LayoutError(f"{what} is {wrong}: need a writable, C-contiguous, aligned array")
-    return array
+    arrays = []
+    for name, shape in targets:
+        what = f"out[{name!r}]"
+        array, found = take_bits(given[name], what)
+        if found != dtype:
+            raise LayoutError(f"{what} is {found}, need {dtype}, the dtype of the result")
+        if array.shape != shape:
+            raise LayoutError(f"{what}: shape {array.shape}, expected {shape}")
+        check_in_place(array, given[name], what)
+        flags = array.flags
+        if not (flags.writeable and flags.c_contiguous and flags.aligned):
+            wrong = "read-only" if not flags.writeable else "not C-contiguous and aligned"
+            raise LayoutError(f"{what} is {wrong}: need a writable, C-contiguous, aligned array")
+        arrays.append(array)
+    return arrays

@@ -1,4 +1,4 @@
-"""The moves of a conversion: what is done to each block, and where it comes from and goes."""
+"""The moves of a conversion: what is done to each block, from where to where; also in words."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from rnnlayout import _native
-from rnnlayout._model.layout import Layout
+from rnnlayout._model.layout import ROLES, Layout, known_layouts
 from rnnlayout._model.spec import Spec, optional_tensors_of
+from rnnlayout._native import LossyError
 
 from .engine import plan_for, result_spec
 
@@ -63,10 +64,8 @@ def moves_of(
     spec: Spec, source: Layout, target: Layout, optional_tensors: int | None = None
 ) -> Moves:
     """Return the moves between two layouts. optional_tensors: those that the source has, HAS_BIAS |
-    HAS_PEEPHOLES; None if the spec decides that.
-
-    Raises LossyError if the RNN cannot be converted.
-    """
+    HAS_PEEPHOLES; None if the spec decides that. Raises LossyError if the RNN cannot be
+    converted."""
     optional_tensors = optional_tensors_of(spec) if optional_tensors is None else optional_tensors
     made = result_spec(target, spec)
     plan = plan_for(made, source, optional_tensors, target)
@@ -110,11 +109,73 @@ def _make_move(step: tuple[Any, ...], transposed: set[tuple[Any, ...]]) -> Move:
         "forget bias": shift,
     }
     read = ((src, from_role), (src2, "bR"))  # a tensor without one has number -1
-    return Move(
-        op,
-        block,
-        tuple((tensor, role) for tensor, role in read if tensor >= 0),
-        dst if dst >= 0 else None,
-        tuple(note for note in notes if notes[note]),
-        shift,
-    )
+    sources = tuple((tensor, role) for tensor, role in read if tensor >= 0)
+    target, told = dst if dst >= 0 else None, tuple(note for note in notes if notes[note])
+    return Move(op, block, sources, target, told, shift)
+
+
+def conversion_in_words(
+    spec: Spec, source: Layout, target: Layout, optional_tensors: int | None = None
+) -> str:
+    """Return the text of explain(). optional_tensors: those that the source has, HAS_BIAS |
+    HAS_PEEPHOLES; None if the spec decides that."""
+    both = source, target
+    head = f"{source} -> {target}: {spec}"
+    try:
+        moves = moves_of(spec, source, target, optional_tensors)
+    except LossyError as error:
+        return f"{head}\ngrade: unrepresentable\n{error}"
+    orders = " -> ".join(" ".join(known_layouts()[x.name]["gates"][spec.cell]) for x in both)
+    lines = [head, f"grade: {_grade_in_words(moves)}", f"gates in memory: {orders}"]
+    lines += [f"{each}: {key}, {note}" for each in both for key, note in each.notes.items()]
+    for place, first in moves.alike().items():
+        if place == first:
+            lines.append(layer_title(place, spec))
+            lines += [
+                _move_in_words(move, moves.sources, moves.targets) for move in moves.every[place]
+            ]
+        else:
+            lines.append(f"{layer_title(place, spec)}: as {layer_title(first, spec)}")
+    return "\n".join(lines)
+
+
+def _grade_in_words(moves: Moves) -> str:
+    every = [move for group in moves.every.values() for move in group]
+    ops = {move.op for move in every}
+    grade = "exact"
+    if "add" in ops:
+        grade += " where one of the two biases of a gate is zero, else rounds"
+    if "shift" in ops:
+        grade += "; of gate f where the sum with the forget bias is not rounded, else rounds"
+    vanish: dict[float, set[str]] = {}
+    for move in every:
+        if move.op == "expect_zero":
+            needs = f"{ROLES[move.block[2]]} of gate {move.block[4]}"
+            vanish.setdefault(-move.shift, set()).add(needs)
+    for value, needed in sorted(vanish.items(), reverse=True):
+        grade += f"; unrepresentable unless {_number_in_words(value)}: {', '.join(sorted(needed))}"
+    if "expect_identity" in ops:
+        grade += "; unrepresentable unless the input matrices of layer 0 are the identity"
+    return grade
+
+
+def _number_in_words(value: float) -> str:
+    return f"{value:g}" if value else "zero"
+
+
+def _move_in_words(move: Move, sources: list[str], targets: list[str]) -> str:
+    role, gate = move.block[2], move.block[4]
+    source = sources[move.sources[0][0]] if move.sources else ""
+    target = "" if move.target is None else targets[move.target]
+    total = " + ".join(dict.fromkeys(sources[k] for k, _ in move.sources)) or "0"
+    shift = move.shift
+    what = {
+        "move": f"{source} -> {target}",
+        "add": f"{total} -> {target}",
+        "shift": f"{total} {'+' if shift > 0 else '-'} {abs(shift):g} -> {target}",
+        "zero": f"0 -> {target}",
+        "identity": f"identity -> {target}",
+        "expect_zero": f"{source} must be {_number_in_words(-shift)}",
+        "expect_identity": f"{source} must be the identity",
+    }[move.op]
+    return f"  {role:<2} {gate or '-'}  " + ", ".join([what, *move.notes])

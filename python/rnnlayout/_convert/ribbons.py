@@ -55,10 +55,7 @@ def draw_ribbons(
     moves: Moves,
 ) -> None:
     """Add the tensors of both sides, under their names, and the moves between them, below what
-    there is.
-
-    Layers and directions that are converted as an earlier one are only named.
-    """
+    there is. Layers and directions that are converted as an earlier one are only named."""
     alike = moves.alike()
     shown = [place for place, first in alike.items() if place == first]
     unit = ByteOffsets(_native.itemsize(spec.dtype))
@@ -67,11 +64,9 @@ def draw_ribbons(
     # the larger column is about so high
     scale = largest_scale(lambda tried: all(c.height(tried) <= pixels for c in columns), pixels)
     wide = min(240.0, (scene.width - 2 * MARGIN) * 0.32)
-    for column, name, left in zip(
-        columns, names, (MARGIN, scene.width - MARGIN - wide), strict=True
-    ):
-        name = shorten_text(name, "name", wide)
-        scene.add(Text(left, scene.height + 12, name, "name"))
+    lefts = (MARGIN, scene.width - MARGIN - wide)
+    for column, name, left in zip(columns, names, lefts, strict=True):
+        scene.add(Text(left, scene.height + 12, shorten_text(name, "name", wide), "name"))
         column.lay_out(left, wide, scene.height + 20, scale)
     every = [move for place in shown for move in moves.every[place]]
     scene.add(*_draw_bands(every, columns))
@@ -100,10 +95,10 @@ class _Column:
     spec: Spec
     unit: ByteOffsets
     shapes: list[Box | Text] = field(default_factory=list)
-    # tensor and block -> left, right, top, bottom of where its ribbon ends
-    ports: dict[tuple[int, BlockKey], tuple[float, float, float, float]] = field(
-        default_factory=dict
-    )
+    # tensor and block -> top and bottom of where its ribbon ends
+    ports: dict[tuple[int, BlockKey], tuple[float, float]] = field(default_factory=dict)
+    left: float = 0
+    width: float = 0
     bottom: float = 0
     enlarged: bool = False
     woven: bool = False
@@ -124,7 +119,7 @@ class _Column:
 
     def lay_out(self, left: float, width: float, top: float, scale: float) -> None:
         """Place every block."""
-        y = top
+        self.left, self.width, y = left, width, top
         for number, tensor, found in self.regions():
             if len(self.tensors) > 1:
                 self.shapes.append(Text(left, y + 10, shorten_text(tensor.name, "at", width), "at"))
@@ -143,45 +138,32 @@ class _Column:
                     self.shapes.append(Text(left, y + 10, words, "at", fill="faint"))
                     y += 13
                 role, end = region.pieces[-1].role, max(piece.stop for piece in region.pieces)
-                y = self._region(number, tensor, region, (left, y, width), scale)
+                high = _region_height(region, scale)
+                self._region(number, region, y, high, sum(p.size for p in region.pieces) * scale)
+                y += high
             y += GAP
         self.bottom = y
 
     def _region(
-        self,
-        number: int,
-        tensor: TensorMemory,
-        region: Region,
-        corner: tuple[float, float, float],
-        scale: float,
-    ) -> float:
-        left, top, width = corner
-        high, count = _region_height(region, scale), len(region.pieces)
-        share = width / count
+        self, number: int, region: Region, top: float, high: float, to_scale: float
+    ) -> None:
+        count = len(region.pieces)
+        share = self.width / count
+        enlarged = to_scale < 0.98 * high
+        self.enlarged |= enlarged
         rows = min(region.rows, int(high / _RULED) // 2 * 2 + 1) if count > 1 else 1
         several = len({piece.role for piece in region.pieces}) > 1
         self.woven |= count > 1
         for k, piece in enumerate(region.pieces):
-            enlarged = sum(one.size for one in region.pieces) * scale < 0.98 * high
-            self.enlarged |= enlarged
-            title = piece_in_words(piece, tensor, self.unit, self.spec.num_directions)
-            box = Box(
-                left + k * share,
-                top,
-                share - (count > 1),
-                high - 1,
-                gate_colour(piece.key[3]),
-                title,
-                rows,
-                enlarged,
-            )
+            directions = self.spec.num_directions
+            title = piece_in_words(piece, self.tensors[number], self.unit, directions)
+            x, fill = self.left + k * share, gate_colour(piece.key[3])
+            box = Box(x, top, share - (count > 1), high - 1, fill, title, rows, enlarged)
             letter = f"{piece.role} {piece.letter}" if several else piece.letter
             at = box.x + box.width / 2, top + high / 2 + 3
             self.shapes += [box, Text(*at, letter, "letter", "middle")]
             slot = (high - 1) / count
-            port = (left, left + width, top + k * slot, top + (k + 1) * slot)
-            self.ports[number, piece.key] = port
-        return top + high
+            self.ports[number, piece.key] = (top + k * slot, top + (k + 1) * slot)
 
 
 def _region_height(region: Region, scale: float) -> float:
@@ -213,13 +195,14 @@ def _draw_bands(moves: Sequence[Move], columns: Sequence[_Column]) -> Iterator[B
         end = None
         if move.target is not None:
             end = target.ports[move.target, (layer, direction, role, gate)]
-        for k, (_, right, top, bottom) in enumerate(starts):
+        right = source.left + source.width
+        for k, (top, bottom) in enumerate(starts):
             if end is None:
                 signs.append(Text(right + 4, (top + bottom) / 2 + 3.5, words, "sign"))
                 continue
-            high = (end[3] - end[2]) / len(starts)
-            yield Band(right, top, bottom, end[0], end[2] + k * high, end[2] + (k + 1) * high,
-                       fill, ", ".join(move.notes))  # fmt: skip
+            high = (end[1] - end[0]) / len(starts)
+            yield Band(right, top, bottom, target.left, end[0] + k * high,
+                       end[0] + (k + 1) * high, fill, ", ".join(move.notes))  # fmt: skip
         if end is not None and words:
-            signs.append(Text(end[0] - 4, (end[2] + end[3]) / 2 + 3.5, words, "sign", "end"))
+            signs.append(Text(target.left - 4, sum(end) / 2 + 3.5, words, "sign", "end"))
     yield from signs

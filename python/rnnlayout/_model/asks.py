@@ -26,16 +26,14 @@ class Ask:
     also: Collection[str] = ()
 
     def __str__(self) -> str:
-        return f"{self.name}={self._value_in_python()}"
-
-    def _value_in_python(self) -> str:
-        if self.value is ...:
-            return "rl.Spec(...)" if self.name == "spec" else ""
-        if isinstance(self.value, Spec):
-            return f"rl.{call_of_spec(self.value, self.also)}"
-        if isinstance(self.value, Layout):
-            return f"rl.{self.value!r}" if self.value.options else repr(self.value.name)
-        return "" if self.value is None else repr(self.value)
+        value = "" if self.value is ... or self.value is None else repr(self.value)
+        if self.value is ... and self.name == "spec":
+            value = "rl.Spec(...)"
+        elif isinstance(self.value, Spec):
+            value = f"rl.{call_of_spec(self.value, self.also)}"
+        elif isinstance(self.value, Layout):
+            value = f"rl.{self.value!r}" if self.value.options else repr(self.value.name)
+        return f"{self.name}={value}"
 
     def __radd__(self, text: str) -> Message:
         return Message(text, self)
@@ -85,8 +83,7 @@ def spell_message(text: str, spell: Callable[[Ask], str]) -> str:
 
 def _shown_message(error: Error) -> str:
     """The message, at most LONGEST characters, of which none controls a terminal. The whole text is
-    in args[0].
-    """
+    in args[0]."""
     text = Exception.__str__(error)
     if len(text) <= LONGEST and text.replace("\n", "").isprintable():
         return text
@@ -112,9 +109,8 @@ def _printable_lines(text: str, longest: int) -> str:
 
 
 def _asks_of(error: Error) -> tuple[tuple[str, Any], ...]:
-    """What the message asks for: pairs of an argument's name and the value to pass, which is
-    ... if only the caller knows it, and None for an argument to omit.
-    """
+    """What the message asks for: pairs of an argument's name and the value to pass, which is ... if
+    only the caller knows it, and None for an argument to omit."""
     parts = getattr(error.args[0], "parts", ()) if error.args else ()
     return tuple((part.name, part.value) for part in parts if isinstance(part, Ask))
 

@@ -51,27 +51,23 @@ class CheckedRNN:
         spec = layer_spec(self.spec, k)
         names = [name for name, _ in _native.tensors(self.layout, spec, self.optional_tensors)]
         if len(self.arrays) < self.spec.num_layers:  # one vector
-            arrays = [np.concatenate([self.arrays[0][part] for part in self._parts_of(k)])]
+            one, two = (
+                vector_sizes(self.layout, self.spec.replace(num_layers=n), self.optional_tensors)
+                for n in (1, 2)
+            )
+
+            def below(layer: int, kind: int) -> int:  # layers above the first are alike
+                return one[kind] + (layer - 1) * (two[kind] - one[kind]) if layer else 0
+
+            parts = [  # the matrices, and the biases behind all matrices
+                self.arrays[0][start + below(k, kind) : start + below(k + 1, kind)]
+                for kind, start in enumerate((0, below(self.spec.num_layers, 0)))
+            ]
+            arrays = [np.concatenate(parts)]
         else:
             arrays = self.arrays[k * len(names) : (k + 1) * len(names)]
         config = layer_config(self.config, k, self.spec.num_layers)
         return replace(self, spec=spec, names=names, arrays=arrays, config=config)
-
-    def _parts_of(self, k: int) -> list[slice]:
-        """Return where the matrices, and where the biases, of layer k are in the one vector."""
-        one, two = (
-            vector_sizes(self.layout, self.spec.replace(num_layers=n), self.optional_tensors)
-            for n in (1, 2)
-        )
-
-        def below(layer: int, kind: int) -> int:  # layers above the first are alike
-            return one[kind] + (layer - 1) * (two[kind] - one[kind]) if layer else 0
-
-        starts = 0, below(self.spec.num_layers, 0)
-        return [
-            slice(start + below(k, kind), start + below(k + 1, kind))
-            for kind, start in enumerate(starts)
-        ]
 
     def layers(self) -> list[CheckedRNN]:
         """Return each layer alone, bottom first."""
@@ -121,26 +117,32 @@ def vector_sizes(layout: Layout, spec: Spec, optional_tensors: int) -> tuple[int
 
 
 def stack_layers(parts: Sequence[CheckedRNN]) -> CheckedRNN:
-    """Return one RNN whose layers are those of `parts`, bottom first.
-
-    Raises LayoutError if they do not fit together.
-    """
+    """Return one RNN whose layers are those of `parts`, bottom first. Raises LayoutError if they do
+    not fit together."""
     layers = [layer for part in parts for layer in part.layers()]
     first = layers[0]
     if len(layers) == 1:
         return first
     spec = first.spec.replace(num_layers=len(layers))
     for k, layer in enumerate(layers):
-        _check_layer(k, layer, first, layer_spec(spec, k))
+        if layer.layout != first.layout:
+            raise LayoutError(f"layer {k} is in layout {layer.layout}, layer 0 in {first.layout}")
+        if layer.optional_tensors != first.optional_tensors:
+            raise LayoutError(
+                f"layer {k} and layer 0 do not both have biases, or peepholes: pass zeros for the"
+                " missing ones"
+            )
+        if layer.spec != (wanted := layer_spec(spec, k)):
+            raise LayoutError(
+                f"layer {k} is {layer.spec}; on top of layer 0 ({first.spec}) it would have to be"
+                f" {wanted}. Layers of different sizes are several RNNs: convert each on its own"
+            )
     names = [name for name, _ in _native.tensors(first.layout, spec, first.optional_tensors)]
     arrays = [array for layer in layers for array in layer.arrays]
     if len(names) < len(arrays):  # one vector
-        cuts = [
-            vector_sizes(layer.layout, layer.spec, layer.optional_tensors)[0] for layer in layers
-        ]
-        weights = [flat[:n] for flat, n in zip(arrays, cuts, strict=True)]
-        biases = [flat[n:] for flat, n in zip(arrays, cuts, strict=True)]
-        arrays = [np.concatenate([*weights, *biases])]
+        sizes = [vector_sizes(one.layout, one.spec, one.optional_tensors) for one in layers]
+        halves = [np.split(flat, [n]) for flat, (n, _) in zip(arrays, sizes, strict=True)]
+        arrays = [np.concatenate([half[kind] for kind in (0, 1) for half in halves])]
     config = stack_config([layer.config for layer in layers])
     rounded = tuple(name for part in parts for name in part.rounded)
     batch_first = _batch_first(layers)
@@ -159,18 +161,3 @@ def _batch_first(layers: Sequence[CheckedRNN]) -> bool | None:
             " batch_first (time_major in Keras) the same in all layers"
         )
     return next(iter(said.values()), None)
-
-
-def _check_layer(k: int, layer: CheckedRNN, first: CheckedRNN, wanted: Spec) -> None:
-    if layer.layout != first.layout:
-        raise LayoutError(f"layer {k} is in layout {layer.layout}, layer 0 in {first.layout}")
-    if layer.optional_tensors != first.optional_tensors:
-        raise LayoutError(
-            f"layer {k} and layer 0 do not both have biases, or peepholes: pass zeros for the"
-            " missing ones"
-        )
-    if layer.spec != wanted:
-        raise LayoutError(
-            f"layer {k} is {layer.spec}; on top of layer 0 ({first.spec}) it would have to be"
-            f" {wanted}. Layers of different sizes are several RNNs: convert each on its own"
-        )

@@ -56,10 +56,8 @@ def how_to_leave_out(entry: str, keys: Iterable[str]) -> str:
 
 
 def unwritten_settings(name: str, settings: Config, why: str) -> LossyError:
-    """Return the error for settings of an RNN that a file cannot have.
-
-    why: the end of the sentence, before the code that leaves them out.
-    """
+    """Return the error for settings of an RNN that a file cannot have. why: the end of the
+    sentence, before the code that leaves them out."""
     return LossyError(
         f"{name} is used with {describe_config(settings)}, {why}, "
         + how_to_leave_out(name, settings)
@@ -104,17 +102,19 @@ def layer_config(config: Config, k: int, num_layers: int) -> dict[str, Any]:
 
 
 def stack_config(layers: Sequence[Config]) -> dict[str, Any]:
-    """Return the settings of a stack of these layers, bottom first.
-
-    Raises LayoutError if layers of one RNN cannot have these settings.
-    """
+    """Return the settings of a stack of these layers, bottom first. Raises LayoutError if layers of
+    one RNN cannot have these settings."""
     whole = dict(layers[0])
     if _AFTER in layers[-1]:
         whole[_AFTER] = layers[-1][_AFTER]
     for name in _STATES:
         whole.pop(name, None)
         if all(name in config for config in layers):
-            whole[name] = _join_states(layers, name).tolist()
+            states = [state for config in layers for state in initial_states(config, name, 1)]
+            try:
+                whole[name] = np.concatenate(states, _batch_axis(layers[0])).tolist()
+            except ValueError as error:
+                raise LayoutError(f"{name} of the layers: {error}") from None
     for k, config in enumerate(layers):
         wanted = layer_config(whole, k, len(layers))
         if config != wanted:
@@ -125,14 +125,6 @@ def stack_config(layers: Sequence[Config]) -> dict[str, Any]:
                 f" {describe_config(wanted)}"
             )
     return whole
-
-
-def _join_states(layers: Sequence[Config], name: str) -> np.ndarray:
-    states = [state for config in layers for state in initial_states(config, name, 1)]
-    try:
-        return np.concatenate(states, _batch_axis(layers[0]))
-    except ValueError as error:
-        raise LayoutError(f"{name} of the layers: {error}") from None
 
 
 def _batch_axis(config: Config) -> int:

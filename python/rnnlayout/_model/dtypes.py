@@ -29,10 +29,8 @@ class Bits:
 
 
 def dtype_name(dtype: Any) -> str:
-    """Return the name of a dtype of NumPy, torch, MLX or ml_dtypes: "float32", "bfloat16".
-
-    Raises SpecError if it is not one of the four.
-    """
+    """Return the name of a dtype of NumPy, torch, MLX or ml_dtypes: "float32", "bfloat16". Raises
+    SpecError if it is not one of the four."""
     if isinstance(dtype, str) and dtype in FLOATS:
         return dtype
     name = str(dtype).removeprefix("torch.").removeprefix("mlx.core.")
@@ -117,21 +115,15 @@ def take_bits(value: Any, what: str, needed: str = "") -> tuple[np.ndarray, str]
         )
     if array.dtype.kind == "O":
         if not isinstance(value, (np.ndarray, list, tuple)):  # None, or jax.ShapeDtypeStruct
-            raise LayoutError(
-                f"{what} is a {type(value).__name__}, need an array of numbers" + _way_out(value)
-            )
+            way = ": pass its .numpy()" if hasattr(value, "numpy") else ""  # tinygrad
+            if hasattr(value, "unbox"):  # with names of axes
+                way = ": pass flax.linen.meta.unbox(params), the parameters without boxes"
+            raise LayoutError(f"{what} is a {type(value).__name__}, need an array of numbers{way}")
         raise LayoutError(
             f"{what}: dtype object, an array of Python objects: the list is ragged, or contains"
             " several arrays; pass each array under its own name"
         )
     raise wrong_dtype(what, str(array.dtype))
-
-
-def _way_out(value: Any) -> str:
-    """Return the end of a message: how an object that contains an array gives it."""
-    if hasattr(value, "unbox"):  # with names of axes
-        return ": pass flax.linen.meta.unbox(params), the parameters without boxes"
-    return ": pass its .numpy()" if hasattr(value, "numpy") else ""  # tinygrad
 
 
 def wrong_dtype(what: str, dtype: str) -> LayoutError:

@@ -23,10 +23,8 @@ class MissingExtraError(Error, ImportError):
 
 
 def import_extra(module: str, extra: str, what: str) -> Any:
-    """Return a module of a package that is not a dependency. what: the part that needs it.
-
-    Raises MissingExtraError if it is not installed.
-    """
+    """Return a module of a package that is not a dependency. what: the part that needs it. Raises
+    MissingExtraError if it is not installed."""
     try:
         return import_module(module)
     except ImportError:

@@ -44,10 +44,19 @@ class Layout:
         try:
             self.__dict__["name"] = _native.check_layout(self)
         except _native.LayoutError as error:
-            if family := _family(name):
-                text = f"{name} has several layouts, pass one:\n{family}"
+            known = known_layouts()
+            sources = {one: info["sources"][0] for one, info in known.items()}
+            for info in known.values():
+                sources |= {alias["name"]: alias["source"] for alias in info["aliases"]}
+            begins = _FAMILIES.get(name.lower(), (name.lower(),))
+            if family := [
+                f"  {one}: {source.partition(' (')[0]}"
+                for one, source in sources.items()
+                if one.split("-")[0] in begins and name not in sources
+            ]:
+                text = "\n".join([f"{name} has several layouts, pass one:", *family])
                 raise _native.LayoutError(text) from None
-            meant = "" if name in known_layouts() else did_you_mean(name, known_layouts())
+            meant = "" if name in known else did_you_mean(name, known)
             raise _native.LayoutError(f"{error}{meant}") from None
 
     @property
@@ -149,27 +158,6 @@ def known_layouts() -> dict[str, dict[str, Any]]:
     for alias in _native.aliases():
         known[alias.pop("layout")]["aliases"].append(alias)
     return known
-
-
-def _family(name: str) -> str:
-    """Return a line per layout of a framework that has several, "" for any other name."""
-    sources = {}
-    for layout, info in known_layouts().items():
-        sources[layout] = info["sources"][0]
-        sources |= {alias["name"]: alias["source"] for alias in info["aliases"]}
-    begins = _FAMILIES.get(name.lower(), (name.lower(),))
-    lines = [
-        f"  {known}: {source.partition(' (')[0]}"
-        for known, source in sources.items()
-        if known.split("-")[0] in begins and name not in sources
-    ]
-    return "\n".join(lines)
-
-
-def has_peepholes(layout: Layout) -> bool:
-    """Return whether the layout can represent an LSTM with peepholes."""
-    info = known_layouts().get(layout.name)
-    return info is None or info["peepholes"]  # None: the layout of the forward pass, which can
 
 
 @cache

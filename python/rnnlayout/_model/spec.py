@@ -125,8 +125,12 @@ class Spec:
         if isinstance(values["bias"], bool):
             values["bias"] = "double" if values["bias"] else "none"
         for name in _SIZES:
-            if type(values[name]) is not int:
-                values[name] = _check_size(name, values[name])
+            if type(size := values[name]) is not int:
+                number: Any = None if isinstance(size, bool) else size
+                try:
+                    values[name] = operator.index(number)
+                except TypeError:
+                    raise SpecError(f"{name} is {size!r}, need a whole number") from None
         for name in _FLAGS:
             if type(values[name]) is not bool:
                 values[name] = check_flag(name, values[name])
@@ -203,7 +207,7 @@ class Spec:
 
     def _repr_svg_(self) -> str | None:
         """Return what a notebook shows: cuDNN's weight space, if it can represent the RNN."""
-        from .picture.layouts import spec_svg  # only now: the drawing takes milliseconds to import
+        from .picture.picture import spec_svg  # only now: the drawing takes milliseconds to import
 
         return spec_svg(self)
 
@@ -235,15 +239,6 @@ def _num_params(spec: Spec) -> int:
     except LossyError as error:
         raise SpecError(str(error)) from None
     return nelems
-
-
-def _check_size(name: str, value: Any) -> int:
-    if isinstance(value, bool):
-        raise SpecError(f"{name} is {value}, need a whole number")
-    try:
-        return operator.index(value)
-    except TypeError:
-        raise SpecError(f"{name} is {value!r}, need a whole number") from None
 
 
 def check_flag(name: str, value: Any) -> bool:

@@ -2,41 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
-
-import numpy as np
+from typing import Any
 
 from rnnlayout import _native
 from rnnlayout._model.asks import Ask
 from rnnlayout._model.layout import CUDNN
 from rnnlayout._model.spec import Spec
-from rnnlayout._native import (
-    CudnnError,
-    CudnnNotFoundError,
-    LayoutError,
-    LossyError,
-    SpecError,
-)
+from rnnlayout._native import CudnnError, CudnnNotFoundError, LayoutError, LossyError, SpecError
 
-from . import cudnn, host
-from .call_arrays import (
-    INPUTS,
-    OUTPUTS,
-    CallShapes,
-    check_array_shape,
-    check_lengths,
-    read_lengths,
-    type_name,
-)
-from .caller_arrays import (
-    is_immutable,
-    is_on_device,
-    library_like,
-    may_need_gradients,
-    results_like,
-)
-from .source_settings import SourceSettings
-from .streams import stream_of
+from . import call_arrays
+from .cudnn import require_cudnn
+from .settings import SourceSettings
 
 # Errors after which device="auto" takes the CPU.
 CANNOT_RUN = (SpecError, CudnnNotFoundError, CudnnError, MemoryError)
@@ -44,7 +20,7 @@ CANNOT_RUN = (SpecError, CudnnNotFoundError, CudnnError, MemoryError)
 
 def require_gpu(number: int, spec: Spec, cell_clip: tuple[float, float] | None) -> None:
     """Raise CudnnNotFoundError if a GPU cannot be used, SpecError if it cannot run such an RNN."""
-    cudnn.require_cudnn(number)
+    require_cudnn(number)
     if cell_clip is not None:
         raise SpecError(
             f"cell_clip is {cell_clip}, which is not supported on cuda:{number}: cuDNN clips the"
@@ -67,69 +43,49 @@ def call_on_gpu(
     outs: tuple[Any, Any, Any],
     stream: Any,
 ) -> Any:
-    """Make one call on arrays in a GPU's memory and return (y, state).
-
-    Return None if x is not such an array, or if run_on_gpu() has to say what is wrong. Raises
-    LayoutError if an array or the lengths do not fit. outs: out, h_out and c_out.
-    """
+    """Make one call on arrays in a GPU's memory and return (y, state). Return None if x is not such
+    an array, or if check_host_call() has to say what is wrong. Raises LayoutError if an array or
+    the lengths do not fit. outs: out, h_out and c_out."""
     states = state if isinstance(state, (tuple, list)) else (state,)
-    if may_need_gradients(x, *states, *outs):
+    if call_arrays.may_need_gradients(x, *states, *outs):
         return None
-    for what, out in zip(OUTPUTS, outs, strict=True):
-        if is_immutable(out):
+    for what, out in zip(call_arrays.OUTPUTS, outs, strict=True):
+        if call_arrays.is_immutable(out):
             raise LayoutError(f"{what} is an array of JAX, which cannot be written: omit it")
-    steps = None if lengths is None else read_lengths(lengths)
-    number = None if stream is None else stream_of(stream)
-    empty, home = library_like(x)
+    steps = None if lengths is None else call_arrays.read_lengths(lengths)
+    number = None if stream is None else call_arrays.stream_of(stream)
+    empty, home = call_arrays.library_like(x)
     result = native.call(x, state, steps, *outs, axes, number, empty, home)
-    if isinstance(result, list):
-        _explain_misfit(spec, axes, result, steps)
-    return results_like(x, result, outs) if result and not empty else result
+    if isinstance(result, list):  # the binding has refused these shapes, or the lengths
+        by_name = dict(zip(call_arrays.INPUTS + call_arrays.OUTPUTS, result, strict=True))
+        shapes = call_arrays.CallShapes(spec, axes, by_name["x"] or ())
+        for what, part in (shapes.states | shapes.outputs).items():
+            if (shape := by_name[what]) is not None:
+                call_arrays.check_array_shape(what, shape, part)
+        call_arrays.check_lengths(steps, shapes)
+        raise AssertionError(result)
+    return call_arrays.results_like(x, result, outs) if result and not empty else result
 
 
-def _explain_misfit(
-    spec: Spec, axes: int, found: list[tuple[int, ...] | None], steps: np.ndarray | None
-) -> NoReturn:
-    """Raise LayoutError, which says what of the arrays' shapes and the lengths does not fit."""
-    by_name = dict(zip(INPUTS + OUTPUTS, found, strict=True))
-    shapes = CallShapes(spec, axes, by_name["x"] or ())
-    for what, part in (shapes.states | shapes.outputs).items():
-        shape = by_name[what]
-        if shape is not None:
-            check_array_shape(what, shape, part)
-    check_lengths(steps, shapes)
-    raise AssertionError(found)  # the binding has refused them
-
-
-def run_on_gpu(
-    native: _native.GpuRnn,
-    spec: Spec,
-    axes: int,
-    use: SourceSettings,
-    named: dict[str, Any],
-    lengths: Any,
-    stream: Any,
-) -> Any:
-    """Run one call on arrays of the host. named: the arrays of the call, by name."""
-    x = named["x"]
-    if is_on_device(x) and not use.settings:
-        raise LayoutError(
-            f"x is a {type_name(x)} on a GPU without DLPack's methods: pass cupy.asarray(x)"
-        )
-    if is_on_device(x):
-        raise LayoutError(
-            f"x is a {type_name(x)} on a GPU, where {use.settings} of the source is not supported:"
-            " pass arrays in the host's memory, as x.cpu() in PyTorch, x.get() in CuPy"
-        )
+def check_host_call(named: dict[str, Any], use: SourceSettings, stream: Any) -> None:
+    """Raise an error if an RNN on a GPU cannot run a call on arrays of the host."""
+    call_arrays.refuse_gradients(named)
+    for what, value in named.items():  # x first
+        if not call_arrays.is_on_device(value):
+            continue
+        text = f"{what} is a {call_arrays.type_name(value)} on a GPU"
+        if what != "x":
+            text += ", but x is not: all arrays of a call must be in the same memory"
+        elif use.settings:
+            text += (
+                f", where {use.settings} of the source is not supported: pass arrays in the host's"
+                " memory, as x.cpu() in PyTorch, x.get() in CuPy"
+            )
+        else:
+            text += " without DLPack's methods: pass cupy.asarray(x)"
+        raise LayoutError(text)
     if stream is not None:
         raise SpecError(
             "stream= is only for arrays on a GPU; x is on the host, where a call returns when it is"
             " done: omit " + Ask("stream", None)
         )
-    for what, value in named.items():
-        if is_on_device(value):
-            raise LayoutError(
-                f"{what} is a {type_name(value)} on a GPU, but x is not: all arrays of a call must"
-                " be in the same memory"
-            )
-    return host.run_host_arrays(native, spec, axes, use, named, lengths)

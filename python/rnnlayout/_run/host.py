@@ -1,7 +1,10 @@
-"""One call on arrays in the host's memory: check them, copy what has to be copied, and run."""
+"""A call on arrays in the host's memory: check them, copy what has to be copied, and run. And what
+a Stepper of the core does not read by itself.
+"""
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import combinations
 from typing import Any
 
@@ -13,16 +16,8 @@ from rnnlayout._model.dtypes import as_carrier, check_in_place, storage_dtype, t
 from rnnlayout._model.spec import Spec
 from rnnlayout._native import STEP, LayoutError
 
-from .call_arrays import (
-    ArrayNeed,
-    CallShapes,
-    check_array_shape,
-    check_lengths,
-    read_lengths,
-    type_name,
-)
-from .caller_arrays import presenter_like
-from .source_settings import SourceSettings
+from . import call_arrays
+from .settings import SourceSettings
 
 
 def run_host_arrays(
@@ -33,40 +28,41 @@ def run_host_arrays(
     named: dict[str, Any],
     lengths: Any,
 ) -> Any:
-    """Run an RNN on the CPU or a GPU. Raises LayoutError if an array does not fit.
-
-    named: the arrays, by name. On the CPU x may be float32 if the weights are narrower.
-    """
-    x, dtype = _read_x(named["x"], spec, widens=isinstance(native, _native.Rnn))
-    shapes = CallShapes(spec, axes, x.shape, use.merges)
+    """Run an RNN on the CPU or a GPU. Raises LayoutError if an array does not fit. named: the
+    arrays, by name. On the CPU x may be float32 if the weights are narrower."""
+    widens = isinstance(native, _native.Rnn) and spec.dtype in ("float16", "bfloat16")
+    needed = f"{spec.dtype} like the weights{', or float32' if widens else ''}"
+    x, dtype = take_array(named["x"], "x", needed)
+    if dtype != spec.dtype and not (widens and dtype == "float32"):
+        raise LayoutError(f"x is {dtype}, need {needed}")
+    shapes = call_arrays.CallShapes(spec, axes, x.shape, use.merges)
     if not _has_even_rows(x):
         x = np.array(x, order="C", copy=True)
-    firsts = [
-        as_carrier(read_array(named[what], what, part, dtype))
-        for what, part in shapes.states.items()
-        if what in named
-    ]
+    firsts = [as_carrier(read_array(named[what], what, part, dtype))
+              for what, part in shapes.states.items() if what in named]  # fmt: skip
     if not firsts:
         firsts = [as_carrier(first) for first in use.first_states(shapes, dtype).values()]
-    steps = None if lengths is None else read_lengths(lengths)
-    check_lengths(steps, shapes)
-    outs = {
-        what: read_output(named[what], what, part, dtype)
-        for what, part in shapes.outputs.items()
-        if what in named
-    }
-    _check_overlaps(outs, None if axes == STEP else x)
+    steps = None if lengths is None else call_arrays.read_lengths(lengths)
+    call_arrays.check_lengths(steps, shapes)
+    outs = {what: read_output(named[what], what, part, dtype)
+            for what, part in shapes.outputs.items() if what in named}  # fmt: skip
+    for (name, array), (other, before) in combinations(outs.items(), 2):
+        if _may_overlap(array, before):
+            raise LayoutError(f"{name} and {other} share memory: each needs its own")
+    for name, array in outs.items():
+        if axes != STEP and _may_overlap(array, x):
+            raise LayoutError(f"{name} must not share memory with x")
     if outs:  # outputs may overwrite these
         firsts = [first.copy() for first in firsts]
         x = x.copy() if axes == STEP else x
     y = outs.get("out")
     if y is None:
         y = np.empty(shapes.outputs["out"].shape, storage_dtype(dtype))
-    show = presenter_like(named["x"])
+    show = call_arrays.presenter_like(named["x"])
     shown = {"out": show(y, dtype)} | named  # before the work: it fails without ml_dtypes
     into = np.empty((*y.shape[:-1], 2 * y.shape[-1]), y.dtype) if use.merges else y
     time_axis = int(shapes.batch_first)
-    if use.flips_x:
+    if use.go_backwards != use.reverse:
         x = np.flip(x, time_axis)
     if use.reverse:
         into = np.flip(into, time_axis)
@@ -94,36 +90,26 @@ def run_host_arrays(
     return shown["out"], states[0] if len(states) == 1 else tuple(states)
 
 
-def _read_x(value: Any, spec: Spec, widens: bool) -> tuple[np.ndarray, str]:
-    """Return the bits of x and its dtype."""
-    widens = widens and spec.dtype in ("float16", "bfloat16")
-    needed = f"{spec.dtype} like the weights{', or float32' if widens else ''}"
-    x, dtype = take_array(value, "x", needed)
-    if dtype != spec.dtype and not (widens and dtype == "float32"):
-        raise LayoutError(f"x is {dtype}, need {needed}")
-    return x, dtype
-
-
-def read_array(value: Any, what: str, part: ArrayNeed, dtype: str) -> np.ndarray:
+def read_array(value: Any, what: str, part: call_arrays.ArrayNeed, dtype: str) -> np.ndarray:
     """Return the bits of a state or an output."""
     array, found = take_array(value, what, f"{dtype} like x")
     if found != dtype:
         raise LayoutError(f"{what} is {found}, need {dtype} like x")
-    check_array_shape(what, array.shape, part)
+    call_arrays.check_array_shape(what, array.shape, part)
     return array
 
 
 def take_array(value: Any, what: str, needed: str) -> tuple[np.ndarray, str]:
     if not any(hasattr(value, name) for name in ("__array__", "__array_interface__")):
-        text = f"{what} is a {type_name(value)}, need an array of {needed}"
-        if type_name(value) == "PackedSequence":
+        text = f"{what} is a {call_arrays.type_name(value)}, need an array of {needed}"
+        if call_arrays.type_name(value) == "PackedSequence":
             text += ": pass both results of torch.nn.utils.rnn.pad_packed_sequence, x and "
             text += Ask("lengths")
         raise LayoutError(text)
     return take_bits(value, what, needed)
 
 
-def read_output(value: Any, what: str, part: ArrayNeed, dtype: str) -> np.ndarray:
+def read_output(value: Any, what: str, part: call_arrays.ArrayNeed, dtype: str) -> np.ndarray:
     """Return an array on the memory of an output."""
     array = read_array(value, what, part, dtype)
     check_in_place(array, value, what)
@@ -148,18 +134,6 @@ def _has_even_rows(array: np.ndarray) -> bool:
     )
 
 
-# --------------------------------------------------------------------------------------- overlaps
-
-
-def _check_overlaps(outs: dict[str, np.ndarray], x: np.ndarray | None) -> None:
-    for (name, array), (other, before) in combinations(outs.items(), 2):
-        if _may_overlap(array, before):
-            raise LayoutError(f"{name} and {other} share memory: each needs its own")
-    for name, array in outs.items():
-        if x is not None and _may_overlap(array, x):
-            raise LayoutError(f"{name} must not share memory with x")
-
-
 def _overlaps_itself(array: np.ndarray) -> bool:
     """Return whether an axis, by rising stride, does not step over all of those before it."""
     end = array.itemsize
@@ -177,3 +151,50 @@ def _may_overlap(a: np.ndarray, b: np.ndarray) -> bool:
         return bool(np.shares_memory(a, b, max_work=enough))
     except np.exceptions.TooHardError:
         return True
+
+
+# ----------------------------------------- live signals: what a Stepper does not read by itself
+
+
+def make_stepper(
+    native: _native.Rnn, spec: Spec, use: SourceSettings, state: Any
+) -> _native.Stepper:
+    """Return a stepper with a first state, None for the source's own."""
+    dtype = "float64" if spec.dtype == "float64" else "float32"
+    shapes = call_arrays.CallShapes(spec, STEP, (spec.input_size,))
+    if state is None:
+        first = tuple(use.first_states(shapes, dtype).values())
+        state = (first if len(first) > 1 else first[0]) if first else None
+
+    def read_state(state: Any) -> tuple[np.ndarray, ...]:
+        named = call_arrays.name_arrays(spec, None, state, None, None, None)
+        call_arrays.refuse_unreadable(named)
+        return tuple(
+            np.array(read_array(named[what], what, part, dtype), order="C", copy=True)
+            for what, part in shapes.states.items()
+        )
+
+    stepper = _native.Stepper(native, partial(_step_on_copies, spec, dtype), read_state)
+    stepper.state = state
+    return stepper
+
+
+def _step_on_copies(spec: Spec, wanted: str, stepper: _native.Stepper, x: Any, out: Any) -> Any:
+    """Run a stepper on copies of arrays that it cannot read, or raise LayoutError."""
+    call_arrays.refuse_unreadable({"x": x} if out is None else {"x": x, "out": out})
+    width = spec.input_size
+    array, dtype = take_array(x, "x", wanted)
+    if dtype != wanted:
+        raise LayoutError(f"x is {dtype}, need {wanted}: a stepper computes in {wanted}")
+    if array.ndim not in (1, 2) or array.shape[-1] != width:
+        raise LayoutError(
+            f"x: shape {array.shape}, expected ({width},) or, for n steps, (n, {width}), with"
+            f" I = {width}"
+        )
+    shape = (*array.shape[:-1], spec.proj_size or spec.hidden_size)
+    into = None if out is None else read_output(out, "out", call_arrays.ArrayNeed(shape, ""), dtype)
+    y = stepper(np.array(array, order="C", copy=True))
+    if into is None:
+        return call_arrays.presenter_like(x)(y, dtype)
+    into[...] = y
+    return out

@@ -17,11 +17,16 @@ from rnnlayout._native import BATCH_FIRST, STEP, TIME_FIRST, LayoutError, SpecEr
 from rnnlayout._sources.caller_spec import make_caller_spec
 from rnnlayout._sources.read_source import has_names, read_source
 
-from . import gpu, host, stepper, threadpools
-from .call_arrays import name_arrays, refuse_devices
-from .caller_arrays import refuse_gradients
-from .rnn_options import RNNOptions, check_choices, gpu_number, read_options
-from .source_settings import SourceSettings, source_settings_of
+from . import gpu, host, threadpools
+from .call_arrays import name_arrays, refuse_unreadable
+from .settings import (
+    RNNOptions,
+    SourceSettings,
+    check_choices,
+    gpu_number,
+    read_options,
+    source_settings_of,
+)
 
 CPU = Layout("the forward pass")
 _DTYPES_OF_MATH = {"bfloat16": "bfloat16", "int8": "float32"}  # of the weights
@@ -116,17 +121,15 @@ class RNN:
         self._axes = BATCH_FIRST if use.batch_first else TIME_FIRST
         self._is_plain = not use.settings
         self._number = gpu_number(options)
-        self._native = self._first_prepared(weights)
-
-    def _first_prepared(self, weights: np.ndarray) -> _native.Rnn | _native.GpuRnn:
-        options = self._options
+        self._native: _native.Rnn | _native.GpuRnn
         if options.device == "auto" and self._number is not None:
             try:
-                return self._prepared(weights)
+                self._native = self._prepared(weights)
+                return
             except gpu.CANNOT_RUN:
                 self._number = None
                 check_choices("cpu", options.math, options.algo)
-        return self._prepared(weights, self._borrows)
+        self._native = self._prepared(weights, self._borrows)
 
     def _prepared(self, weights: np.ndarray, borrows: bool = False) -> _native.Rnn | _native.GpuRnn:
         spec, clip, math, algo = self._spec, self.cell_clip, self.math, self.algo
@@ -322,7 +325,7 @@ class RNN:
                 f"stepper() needs an RNN on the CPU, this one is on {self.device}: call step()"
             )
         self._check_order("stepper()")
-        return stepper.make_stepper(self._native, self._spec, self._use, state)
+        return host.make_stepper(self._native, self._spec, self._use, state)
 
     def update(
         self,
@@ -348,23 +351,18 @@ class RNN:
             prefix = ""
         rounds = self.math in _DTYPES_OF_MATH or dtype is not None
         given = read_source(source, make_caller_spec(self._spec, layout, rounds), prefix)
-        self._check_use(given)
+        if given.batch_first is not None or given.config:  # the source says how it is used
+            first = self.batch_first if given.batch_first is None else self._options.batch_first
+            if (found := source_settings_of(given, first)) != self._use:
+                raise LayoutError(
+                    f"the source has {found}, this RNN {self._use}, and update() replaces only"
+                    " weights: pass the weights alone, rl.Weights(source).tensors, or make another"
+                    " RNN"
+                )
         spec, weights = _weight_space(given, self.math, dtype)
         if spec.dtype != self._spec.dtype:
             raise SpecError(f"dtype is {spec.dtype}, need {self._spec.dtype}, that of this RNN")
         self._native = self._prepared(weights)
-
-    def _check_use(self, given: CheckedRNN) -> None:
-        """Raise LayoutError if new weights are those of a source that is used otherwise."""
-        if given.batch_first is None and not given.config:
-            return  # the source does not say how it is used
-        silent = given.batch_first is None
-        found = source_settings_of(given, self.batch_first if silent else self._options.batch_first)
-        if found != self._use:
-            raise LayoutError(
-                f"the source has {found}, this RNN {self._use}, and update() replaces only weights:"
-                " pass the weights alone, rl.Weights(source).tensors, or make another RNN"
-            )
 
     def _check_order(self, what: str) -> None:
         """Raise SpecError if the RNN does not read x from its first step to its last."""
@@ -392,10 +390,10 @@ class RNN:
                 " batch, padding first: run the sequences one by one, each cut to its length"
             )
         named = name_arrays(spec, *arrays)
-        refuse_gradients(named)
-        if isinstance(native, _native.GpuRnn):
-            return gpu.run_on_gpu(native, spec, axes, use, named, lengths, stream)
-        refuse_devices(named)
+        if self._number is None:
+            refuse_unreadable(named)
+        else:
+            gpu.check_host_call(named, use, stream)
         return host.run_host_arrays(native, spec, axes, use, named, lengths)
 
 
@@ -441,30 +439,16 @@ def forward(
     array([[3., 3.]])
     """
     outs = [given for given in (out, h_out, c_out) if given is not None]
-    rnn = (RNN if _may_overwrite(source, outs) else _OneCallRNN)(
-        source,
-        spec,
-        layout=layout,
-        prefix=prefix,
-        cell=cell,
-        reset=reset,
-        recurrent_activation=recurrent_activation,
-        activation=activation,
-        dtype=dtype,
-        device=device,
-        batch_first=batch_first,
-        cell_clip=cell_clip,
-        math=math,
-        algo=algo,
-    )
+    if all(isinstance(array, np.ndarray) for array in (source, *outs)):
+        may_overwrite = any(np.may_share_memory(source, given) for given in outs)
+    else:
+        may_overwrite = bool(outs)
+    kind = RNN if may_overwrite else _OneCallRNN
+    rnn = kind(source, spec, layout=layout, prefix=prefix, cell=cell, reset=reset,
+        recurrent_activation=recurrent_activation, activation=activation, dtype=dtype,
+        device=device, batch_first=batch_first, cell_clip=cell_clip, math=math,
+        algo=algo)  # fmt: skip
     return rnn(x, state, lengths=lengths, out=out, h_out=h_out, c_out=c_out, stream=stream)
-
-
-def _may_overwrite(source: Any, outs: list[Any]) -> bool:
-    """Return whether an output may share memory with the weights."""
-    if not all(isinstance(array, np.ndarray) for array in (source, *outs)):
-        return bool(outs)
-    return any(np.may_share_memory(source, out) for out in outs)
 
 
 def _weight_space(given: CheckedRNN, math: str, dtype: Any) -> tuple[Spec, np.ndarray]:

@@ -50,9 +50,7 @@ def make_caller_spec(
     **hints: str | None,
 ) -> CallerSpec:
     """Return the arguments of a caller, checked. Raises SpecError if they contradict each other.
-
-    hints: fields of the spec (cell, reset, recurrent_activation, activation); None is not one.
-    """
+    hints: fields of the spec (cell, reset, recurrent_activation, activation); None is not one."""
     hints = {key: value for key, value in hints.items() if value is not None}
     check_hints(hints, spec, "the spec")
     return CallerSpec(spec, None if layout is None else as_layout(layout), dtype_free, hints)
@@ -60,10 +58,7 @@ def make_caller_spec(
 
 def check_hints(hints: Mapping[str, Any], spec: Spec | None, whose: str) -> None:
     """Raise SpecError if the spec is not a Spec, or a hint is not a name of its kind or contradicts
-    the spec.
-
-    whose: who has the spec, for the message: "the spec", "the source".
-    """
+    the spec. whose: who has the spec, for the message: "the spec", "the source"."""
     if spec is not None and not isinstance(spec, Spec):
         raise SpecError(f"spec is a {type(spec).__name__}, need a Spec")
     named = {key: hints[key] for key in HIDDEN if key in hints}

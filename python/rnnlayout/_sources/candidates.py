@@ -8,7 +8,6 @@ no second copy of any layout is needed.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, lru_cache
 from itertools import product
@@ -105,17 +104,14 @@ class UnsizedRNN:
     @cached_property
     def two_layers(self) -> UnsizedRNN:
         """The same RNN with two layers; this one has one. Further layers have the names and shapes
-        of the second.
-        """
+        of the second."""
         return replace(self, num_layers=2)
 
 
 @cache
 def one_layer_candidates(layout: Layout) -> tuple[UnsizedRNN, ...]:
-    """Return every RNN of one layer that the layout supports.
-
-    Optional tensors that a layout has always, or never, make no candidate of their own.
-    """
+    """Return every RNN of one layer that the layout supports. Optional tensors that a layout has
+    always, or never, make no candidate of their own."""
     info = known_layouts()[layout.name]
     found: dict[Any, UnsizedRNN] = {}
     kinds = [
@@ -160,10 +156,8 @@ def _with_count(one: UnsizedRNN, count: int) -> UnsizedRNN | None:
 
 @lru_cache(maxsize=512)
 def candidates_with_names(layout: Layout, names: frozenset[str]) -> tuple[UnsizedRNN, ...]:
-    """Return every RNN whose tensors in the layout have exactly these names.
-
-    Kept, because a model or a file may have hundreds of RNNs with equal names.
-    """
+    """Return every RNN whose tensors in the layout have exactly these names. Kept, because a model
+    or a file may have hundreds of RNNs with equal names."""
     found = []
     for one in one_layer_candidates(layout):
         whole = _with_count(one, len(names))
@@ -171,9 +165,6 @@ def candidates_with_names(layout: Layout, names: frozenset[str]) -> tuple[Unsize
         if whole and first in names and names == set(whole.names):
             found.append(whole)
     return tuple(found)
-
-
-# ------------------------------------------------------------------------ the sizes that fit
 
 
 @dataclass(frozen=True)
@@ -198,14 +189,29 @@ class Guess:
 
 
 def guess_sizes(candidate: UnsizedRNN, shapes: dict[str, Shape]) -> Guess:
-    """Solve for the sizes. shapes: the shapes that were found, by the layout's names."""
+    """Solve for the sizes; one that no equation determines is missing. shapes: those that were
+    found, by the layout's names."""
     equations = [
         (dimension, n)
         for name, shape in shapes.items()
         if len(shape) == len(candidate.dimensions[name])
         for dimension, n in zip(candidate.dimensions[name], shape, strict=True)
     ]
-    found = Guess(candidate, shapes, solve_sizes(equations), [])
+    sizes: dict[str, int] = {}  # those that most equations agree on
+    while True:
+        votes: dict[str, Counter[int]] = {}
+        for dimension, length in equations:
+            unknown = [symbol for symbol in dimension.coefficients if symbol not in sizes]
+            if len(unknown) == 1:
+                (symbol,) = unknown
+                n, rest = divmod(length - dimension.at(sizes), dimension.coefficients[symbol])
+                if rest == 0 and n > 0:
+                    votes.setdefault(symbol, Counter())[n] += 1
+        if not votes:
+            break
+        symbol = next(symbol for symbol in "HIP" if symbol in votes)
+        sizes[symbol] = votes[symbol].most_common(1)[0][0]
+    found = Guess(candidate, shapes, sizes, [])
     found.wrong.extend(name for name, shape in shapes.items() if found.shape(name) != shape)
     if found.fits:
         try:  # the core refuses sizes that contradict each other: P must be below H
@@ -213,21 +219,3 @@ def guess_sizes(candidate: UnsizedRNN, shapes: dict[str, Shape]) -> Guess:
         except SpecError:
             found.wrong.extend(shapes)
     return found
-
-
-def solve_sizes(equations: Sequence[tuple[Dimension, int]]) -> dict[str, int]:
-    """Return the sizes that most equations agree on; one that no equation determines is missing."""
-    sizes: dict[str, int] = {}
-    while True:
-        votes: dict[str, Counter[int]] = {}
-        for dimension, found in equations:
-            unknown = [symbol for symbol in dimension.coefficients if symbol not in sizes]
-            if len(unknown) == 1:
-                (symbol,) = unknown
-                n, rest = divmod(found - dimension.at(sizes), dimension.coefficients[symbol])
-                if rest == 0 and n > 0:
-                    votes.setdefault(symbol, Counter())[n] += 1
-        if not votes:
-            return sizes
-        symbol = next(symbol for symbol in "HIP" if symbol in votes)
-        sizes[symbol] = votes[symbol].most_common(1)[0][0]

@@ -83,9 +83,7 @@ def names_in_layouts(
     names: tuple[str, ...], layout: Layout | None
 ) -> tuple[tuple[Layout, tuple[str, ...]], ...]:
     """Return the layouts in which these are the names of one RNN, and there the name of each.
-
-    layout: the only one to look in; by default those that need not be named.
-    """
+    layout: the only one to look in; by default those that need not be named."""
     found = []
     for one in [layout] if layout else plain_layouts():
         if tensors := match_layout_names(one, names):
@@ -97,11 +95,9 @@ def names_in_layouts(
 def fitting_rnns(
     names: tuple[str, ...] | None, shapes: tuple[Shape, ...], dtype: str, asked: CallerSpec
 ) -> tuple[FittingRNN, ...]:
-    """Return the RNNs that tensors may be: different networks, all in one layout.
-
-    names: those of a dict; None for a list, in the order of asked.layout. Raises LayoutError or
-    SpecError if they are none, or networks of several layouts.
-    """
+    """Return the RNNs that tensors may be: different networks, all in one layout. names: those of a
+    dict; None for a list, in the order of asked.layout. Raises LayoutError or SpecError if they are
+    none, or networks of several layouts."""
     if asked.layout is not None or names is None:
         return _fitting_in_layouts(names, shapes, dtype, asked)
     try:
@@ -164,6 +160,9 @@ def _inferred_rnns(
     dtype: str,
     hints: Mapping[str, Any],
 ) -> list[FittingRNN]:
+    kinds = hints.keys() & {"cell", "reset", "num_layers", "bidirectional"}
+    symbols = {"input_size": "I", "hidden_size": "H", "proj_size": "P"}
+    sizes = {symbol: hints[name] for name, symbol in symbols.items() if name in hints}
     guesses: list[tuple[Guess, tuple[int, ...]]] = []
     for one in placed:
         if is_one_vector(one.layout):
@@ -172,41 +171,32 @@ def _inferred_rnns(
                 + Ask("spec")
                 + ", which describes it"
             )
-        for candidate in _candidates(one, hints):
+        fit: Iterable[UnsizedRNN] = (
+            candidates_with_count(one.layout, len(one.shapes))
+            if one.where is None
+            else candidates_with_names(one.layout, frozenset(one.where))
+        )
+        for candidate in fit:
+            if not all([getattr(candidate, key) == hints[key] for key in kinds]):
+                continue
             order = one.order(candidate.names)
             guesses.append((guess_sizes(candidate, one.named(candidate.names, order)), order))
     if not guesses:
         raise _no_match(placed, names, None, hints)
-    right = [(g, order) for g, order in guesses if g.fits and _agrees(g, hints)]
+    right = [
+        (g, order)
+        for g, order in guesses
+        if g.fits and all([g.sizes.get(symbol, 0) == n for symbol, n in sizes.items()])
+    ]
     if not right:
         closest = min((g for g, _ in guesses), key=lambda g: len(g.wrong)).candidate.names
         raise mismatch.wrong_shapes([g for g, _ in guesses if g.candidate.names == closest])
     known = {key: hints[key] for key in ACTIVATIONS if key in hints}
-    return [
-        FittingRNN(
-            g.spec(dtype).replace(**known),
-            g.candidate.layout,
-            g.candidate.optional_tensors,
-            g.candidate.names,
-            order,
-        )
-        for g, order in right
-    ]
-
-
-def _candidates(placed: _Placed, hints: Mapping[str, Any]) -> list[UnsizedRNN]:
-    """Return the RNNs with so many tensors, of these names, that agree with the hints."""
-    if placed.where is None:
-        fit: Iterable[UnsizedRNN] = candidates_with_count(placed.layout, len(placed.shapes))
-    else:
-        fit = candidates_with_names(placed.layout, frozenset(placed.where))
-    keys = hints.keys() & {"cell", "reset", "num_layers", "bidirectional"}
-    return [c for c in fit if all([getattr(c, key) == hints[key] for key in keys])]
-
-
-def _agrees(g: Guess, hints: Mapping[str, Any]) -> bool:
-    sizes = {"input_size": "I", "hidden_size": "H", "proj_size": "P"}
-    return all([g.sizes.get(sizes[key], 0) == hints[key] for key in hints.keys() & sizes.keys()])
+    found = []
+    for g, order in right:
+        spec, rnn = g.spec(dtype).replace(**known), g.candidate
+        found.append(FittingRNN(spec, rnn.layout, rnn.optional_tensors, rnn.names, order))
+    return found
 
 
 def _rnns_of_spec(
@@ -281,10 +271,8 @@ def _several_layouts(layouts: Iterable[Layout]) -> LayoutError:
 
 @cache
 def plain_layouts() -> tuple[Layout, ...]:
-    """Return the layouts that a dict of tensors may be in without naming it.
-
-    Not cudnn, which is a flat vector, nor concat, whose tensors do not show its options.
-    """
+    """Return the layouts that a dict of tensors may be in without naming it. Not cudnn, which is a
+    flat vector, nor concat, whose tensors do not show its options."""
     known = known_layouts()
     return tuple(layout for layout in layouts_to_infer()
             if not is_one_vector(layout) and not known[layout.name]["options"])  # fmt: skip

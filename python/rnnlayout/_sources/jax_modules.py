@@ -40,12 +40,6 @@ def is_jax_cell(value: Any) -> bool:
     return _cell_class(value) is not None
 
 
-def is_no_weight(value: Any) -> bool:
-    """Is it a variable of nnx that is not a weight: the state of a random number generator?"""
-    names = class_names(value, _NNX)
-    return "Variable" in names and "Param" not in names
-
-
 def jax_rnns(value: Any, path: str = "", depth: int = _DEPTH) -> Iterator[tuple[str, Any]]:
     """Yield the cells and layers in a module with their paths: layers/0/cell."""
     children: Iterable[tuple[Any, Any]] = ()
@@ -62,13 +56,17 @@ def jax_rnns(value: Any, path: str = "", depth: int = _DEPTH) -> Iterator[tuple[
 
 
 def jax_spec(module: Any) -> RNNDescription:
-    """Return how a cell or layer describes its RNN.
-
-    Raises LayoutError if it is not an RNN itself, LossyError if no layout can represent it.
-    """
     kind = _cell_class(module)
     if kind is None:
-        raise _no_jax_rnn(module)
+        name, need = type(module).__name__, "an LSTMCell or GRUCell of Equinox"
+        if class_names(module, _LINEN):
+            raise LayoutError(
+                f"{name} is a module of flax.linen, which has no weights of its own: pass its part"
+                " of the dict that init() returned, variables['params']"
+            )
+        if class_names(module, _NNX):
+            need = f"one of Flax's {', '.join(_CELLS)}, RNN or Bidirectional"
+        raise mismatch.not_recurrent(module, need)
     config: dict[str, Any] = {}
     hints, batch_first = {"num_layers": 1, "bidirectional": kind == "Bidirectional"}, None
     cells = [module]
@@ -103,10 +101,7 @@ def module_with_cells(module: Any) -> Iterator[Any]:
 
 
 def jax_arrays(module: Any, own: RNNDescription) -> list[tuple[str, Any]]:
-    """Return the arrays of a cell or layer in the order of its layout, with their names there.
-
-    Raises LayoutError if one is missing: arrays of Equinox may be None.
-    """
+    """Return the arrays as a Framework does. Those of Equinox may be None."""
     paths = dict(walk_parameters(nested_arrays_of(module)))
     if class_names(module, _EQUINOX):
         needed = own.names()
@@ -152,10 +147,8 @@ def _cell_of_rnn(module: Any) -> Any:
 
 
 def set_arrays(module: Any, new: Callable[[str, Any], Any]) -> Any:
-    """Give a cell or layer new arrays; return it, of Equinox a new one.
-
-    new: a function that returns the new array for a name of the layout and the old array.
-    """
+    """Give a cell or layer new arrays; return it, of Equinox a new one. new: a function that
+    returns the new array for a name of the layout and the old array."""
     own = jax_spec(module)
     if class_names(module, _EQUINOX):
         changed = {name: new(name, old) for name, old in jax_arrays(module, own)}
@@ -184,7 +177,10 @@ def walk_parameters(
         if depth and is_branch(value) and not (whole_cells and is_jax_cell(value)):
             inside = value if isinstance(value, Mapping) else nested_arrays_of(value)
             yield from walk_parameters(inside, f"{above}{key}/", depth - 1, whole_cells)
-        elif not is_no_weight(value):
+        else:
+            kinds = class_names(value, _NNX)
+            if "Variable" in kinds and "Param" not in kinds:
+                continue  # no weight: the state of a random number generator
             yield f"{above}{key}", value
 
 
@@ -248,50 +244,25 @@ def _unknown(name: str, function: Any, need: str) -> LossyError:
 
 
 def _layout_of(module: Any, kind: str, hints: dict[str, Any]) -> str:
-    """Return the layout that has the names of a module's arrays.
-
-    hints: of a cell. Raises LayoutError if none has, or if a subclass has more.
-    """
+    """Return the layout that has the names of a module's arrays. hints: of a cell. Raises
+    LayoutError if none has, or if a subclass has more."""
     if class_names(module, _EQUINOX):
-        paths, layout = _leaves(module), "equinox"
-        known = {*describe(Spec(**hints | {"bias": True}), layout)}
+        util = sys.modules["jax"].tree_util
+        leaves, _ = util.tree_flatten_with_path(module)
+        paths = [util.keystr(path).lstrip(".") for path, leaf in leaves if hasattr(leaf, "shape")]
+        layout, known = "equinox", {*describe(Spec(**hints | {"bias": True}), "equinox")}
     else:
         paths = [path for path, _ in walk_parameters(_state(module))]
-        layout, known = next(
-            (found for found in _layouts_of_nnx(kind, hints) if found[1] <= set(paths)), ("", set())
-        )
+        spec = Spec(hints["cell"], hints["input_size"], hints["hidden_size"])
+        layout, known = "", set()
+        for one in filter(lambda name: name.startswith("flax-"), known_layouts()):
+            with suppress(ValueError):  # it lacks this cell
+                known = {at + n for at in _INSIDE.get(kind, ("",)) for n in describe(spec, one)}
+                if known <= set(paths):
+                    layout = one
+                    break
     if not layout:
         raise LayoutError(f"no layout has the tensors of this {kind}: {', '.join(paths)}")
     if more := [path for path in paths if path not in known]:
         raise mismatch.more_parameters(module, kind, more)
     return layout
-
-
-def _layouts_of_nnx(kind: str, hints: dict[str, Any]) -> Iterator[tuple[str, set[str]]]:
-    """Yield the layouts of Flax with the names that a module's parameters would have."""
-    spec = Spec(hints["cell"], hints["input_size"], hints["hidden_size"])
-    for layout in known_layouts():
-        if layout.startswith("flax-"):
-            with suppress(ValueError):  # it lacks this cell
-                names = describe(spec, layout)
-                yield layout, {at + name for at in _INSIDE.get(kind, ("",)) for name in names}
-
-
-def _leaves(module: Any) -> list[str]:
-    """Return the paths to all arrays in a module of Equinox."""
-    util = sys.modules["jax"].tree_util
-    leaves, _ = util.tree_flatten_with_path(module)
-    return [util.keystr(path).lstrip(".") for path, leaf in leaves if hasattr(leaf, "shape")]
-
-
-def _no_jax_rnn(module: Any) -> LayoutError:
-    kind = type(module).__name__
-    if class_names(module, _LINEN):
-        return LayoutError(
-            f"{kind} is a module of flax.linen, which has no weights of its own: pass its part of"
-            " the dict that init() returned, variables['params']"
-        )
-    need = "an LSTMCell or GRUCell of Equinox"
-    if class_names(module, _NNX):
-        need = f"one of Flax's {', '.join(_CELLS)}, RNN or Bidirectional"
-    return mismatch.not_recurrent(module, need)

@@ -7,6 +7,7 @@ looked up, imported or instantiated.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from rnnlayout._model.config import unwritten_settings
@@ -44,35 +45,46 @@ def read_config(
     changes = {key: True for key in MAY_DIFFER if config.get(key)}
     if class_name.startswith("CuDNN"):
         return RNNDescription("keras-cudnn", hints, changes, not config.get("time_major"))
-    hints |= _with_activation(config, hints["cell"])
+    activation = config.get("activation", "tanh")
+    if activation not in ("tanh", "relu"):
+        raise LossyError(
+            f"{config_name(config)!r} has activation {_activation_name(activation)}, which no other"
+            " layout has: need tanh or relu"
+        )
+    if class_name == "SimpleRNN":
+        hints["cell"] = f"rnn_{activation}"
+    else:
+        hints["activation"] = activation
     hints["bias"] = bool(config.get("use_bias", True))
     if class_name == "GRU":
         after = config.get("reset_after", version >= (3, 0))  # without the field it was "before"
         hints["reset"] = "after" if after else "before"
     if class_name != "SimpleRNN":
-        hints["recurrent_activation"] = _recurrent_activation(config, version)
+        gate = recurrent_activation(config, version)
+        if gate == "hard_sigmoid" and version < (3, 0):  # Keras 3's is another function
+            gate = "hard_sigmoid_keras2"
+        elif gate not in ("sigmoid", "hard_sigmoid"):
+            raise LossyError(
+                f"{config_name(config)!r} has recurrent_activation {_activation_name(gate)}, need"
+                " sigmoid or hard_sigmoid"
+            )
+        hints["recurrent_activation"] = gate
     return RNNDescription("keras", hints, changes, not config.get("time_major"))
 
 
 def join_directions(
     forward: RNNDescription, backward: RNNDescription, name: str, merge_mode: Any = "concat"
 ) -> RNNDescription:
-    """Join the two layers of a Bidirectional. Raises LayoutError if they differ.
-
-    Its go_backwards is that of the forward layer: then all of it reads x from the end.
-    """
+    """Join the two layers of a Bidirectional. Raises LayoutError if they differ. Its go_backwards
+    is that of the forward layer: then all of it reads x from the end."""
     if what := layer_differences(forward, backward):
         raise LayoutError(
             f"the two directions of {name!r} differ: {what}. They are two RNNs, convert"
             " forward_layer and backward_layer each on its own"
         )
     changes = {} if merge_mode == "concat" else {"merge_mode": merge_mode}
-    return RNNDescription(
-        forward.layout,
-        {**forward.hints, "bidirectional": True},
-        forward.config | changes,
-        forward.batch_first,
-    )
+    hints = {**forward.hints, "bidirectional": True}
+    return replace(forward, hints=hints, config=forward.config | changes)
 
 
 def layer_differences(a: RNNDescription, b: RNNDescription) -> str:
@@ -95,35 +107,10 @@ def config_name(config: Mapping[str, Any]) -> str:
     return str(config.get("name", "a layer"))
 
 
-def _with_activation(config: Mapping[str, Any], cell: str) -> dict[str, str]:
-    """Return the hints of the activation, which is in the name of a plain RNN's cell."""
-    activation = config.get("activation", "tanh")
-    if activation not in ("tanh", "relu"):
-        raise LossyError(
-            f"{config_name(config)!r} has activation {_activation_name(activation)}, which no other"
-            " layout has: need tanh or relu"
-        )
-    if cell == "rnn_tanh":
-        return {"cell": f"rnn_{activation}"}
-    return {"cell": cell, "activation": activation}
-
-
 def recurrent_activation(config: Mapping[str, Any], version: tuple[int, int]) -> Any:
     """Return that of an LSTM or GRU, as the Keras that wrote it calls it."""
     default = "sigmoid" if version >= SIGMOID_SINCE else "hard_sigmoid"
     return config.get("recurrent_activation", config.get("inner_activation", default))
-
-
-def _recurrent_activation(config: Mapping[str, Any], version: tuple[int, int]) -> str:
-    activation = recurrent_activation(config, version)
-    if activation == "hard_sigmoid":  # Keras 3's is another function
-        return "hard_sigmoid" if version >= (3, 0) else "hard_sigmoid_keras2"
-    if activation != "sigmoid":
-        raise LossyError(
-            f"{config_name(config)!r} has recurrent_activation {_activation_name(activation)}, need"
-            " sigmoid or hard_sigmoid"
-        )
-    return "sigmoid"
 
 
 def _activation_name(value: Any) -> str:
@@ -151,11 +138,9 @@ def class_name_of(spec: Spec, layout: str = "keras") -> str:
 
 
 def layer_node(name: str, spec: Spec, bias: bool, changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the config that Keras 3 writes for a layer that returns its sequence.
-
-    changes: the settings that change outputs but not shapes, as in Weights.config. Raises
-    LossyError if Keras 3 has no such layer.
-    """
+    """Return the config that Keras 3 writes for a layer that returns its sequence. changes: the
+    settings that change outputs but not shapes, as in Weights.config. Raises LossyError if Keras 3
+    has no such layer."""
     class_name = class_name_of(spec)
     config = {"name": name, "dtype": spec.dtype, "units": spec.hidden_size, "use_bias": bias,
               "return_sequences": True,

@@ -1,18 +1,20 @@
 """One recurrent layer of Keras as a tree: the layer, its directions, its cells.
 
 A node is what Keras writes about a layer or a whole model: {"class_name": ..., "config": {...}}.
-It is from a file, or made of a live layer. It is only data: nothing that it names is ever looked
-up, imported or created.
+It is from a file, or made of a live layer, which is recognized by its class. It is only data:
+nothing that it names is ever looked up, imported or created.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 from rnnlayout._model.errors import FileError
 from rnnlayout._native import LayoutError, LossyError
 
+from . import mismatch
 from .keras_config import (
     CELLS,
     MAY_DIFFER,
@@ -23,12 +25,17 @@ from .keras_config import (
     read_config,
     short_repr,
 )
-from .self_description import RNNDescription
+from .self_description import RNNDescription, class_names
 
 Version = tuple[int, int]  # major and minor version of Keras
 Node = dict[str, Any]
 
 _MODULES = ("keras", "tf_keras", "tensorflow")
+_CLASSES = (*CELLS, "LSTMCell", "GRUCell", "SimpleRNNCell", "StackedRNNCells", "RNN",
+            "Bidirectional")  # fmt: skip
+_WEIGHTS = ("kernel", "recurrent_kernel", "bias")
+_INSIDE = ("cell", "forward_layer", "backward_layer")
+_KERAS_2 = ("tf_keras", "keras.engine", "keras.src.engine", "tensorflow.python.keras")
 
 
 @dataclass(frozen=True)
@@ -55,19 +62,15 @@ class RecurrentLayer:
 
     @property
     def cells(self) -> list[Node]:
-        """The node of each of its cells in the order of its weights: bottom first, forward first.
-
-        A cell for both directions is in the list twice. A layer without a cell of its own is its
-        cell. Raises FileError if the config is malformed.
-        """
+        """The node of each of its cells in the order of its weights: bottom first, forward first. A
+        cell for both directions is in the list twice. A layer without a cell of its own is its
+        cell. Raises FileError if the config is malformed."""
         return [cell for side in self._sides() for cell, _ in _cells_of_layer(side)]
 
     def descriptions(self, version: Version) -> list[RNNDescription]:
         """Return what each layer of its RNN is, bottom first; several only for StackedRNNCells.
-
         version: (major, minor) of the Keras that wrote it. Raises LossyError or LayoutError if no
-        layout can represent it, FileError if the config is malformed.
-        """
+        layout can represent it, FileError if the config is malformed."""
         sides = [
             [_describe_cell(*cell, version) for cell in _cells_of_layer(side)]
             for side in self._sides()
@@ -90,8 +93,7 @@ class RecurrentLayer:
 
     def description(self, version: Version) -> RNNDescription:
         """Return what its RNN is. Raises LayoutError if it is several RNNs, and the errors of
-        descriptions().
-        """
+        descriptions()."""
         layers = self.descriptions(version)
         first = layers[0]
         for other in layers[1:]:
@@ -179,3 +181,74 @@ def object_of(value: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise FileError(f"the model's config has a {type(value).__name__}, need an object")
     return value
+
+
+# -------------------------------------------------------------------------------------- live layers
+
+
+def is_keras_layer(value: Any) -> bool:
+    own = type(value)  # a module of torch takes long to say what it lacks
+    return hasattr(own, "get_weights") and hasattr(own, "get_config")
+
+
+def describe_keras_layer(layer: Any) -> RNNDescription:
+    if _keras_class(layer) is None:
+        raise mismatch.not_recurrent(
+            layer, f"an {', '.join(CELLS)}, RNN or Bidirectional layer or a cell of these"
+        )
+    # A layer records what Keras before 2.3 left out. Keras 2's hard_sigmoid is another function.
+    version = (2, 3) if class_names(layer, *_KERAS_2) else (3, 0)
+    return RecurrentLayer((layer.name,), _layer_node(layer)).description(version)
+
+
+def keras_arrays(layer: Any, own: RNNDescription) -> list[tuple[str, Any]]:
+    known = {id(getattr(one, name, None)) for one in layer_with_cells(layer) for name in _WEIGHTS}
+    if more := [getattr(w, "path", w.name) for w in layer.weights if id(w) not in known]:
+        raise mismatch.more_parameters(layer, _keras_class(layer) or "", more)
+    name, weights = getattr(layer, "name", layer), layer.get_weights()
+    if not weights:
+        raise LayoutError(
+            f"{name!r} has no weights yet: build it first (layer.build((None, None, input_size)),"
+            " or call it once)"
+        )
+    return [(f"{name} weight {k}", value) for k, value in enumerate(weights)]
+
+
+def layer_with_cells(layer: Any) -> Iterator[Any]:
+    """Yield a layer, and the layers and cells that it runs."""
+    yield layer
+    inside = [getattr(layer, name, None) for name in _INSIDE]
+    for one in filter(is_keras_layer, [*inside, *getattr(layer, "cells", ())]):
+        yield from layer_with_cells(one)
+
+
+def keras_rnns(layer: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the recurrent layers of a model or a wrapper such as TimeDistributed, with paths."""
+    if _keras_class(layer):
+        yield path, layer
+        return
+    children = [(child.name, child) for child in getattr(layer, "layers", ())]
+    children += [("layer", layer.layer)] if hasattr(layer, "layer") else []
+    for name, child in children:
+        yield from keras_rnns(child, f"{path}/{name}" if path else name)
+
+
+def _keras_class(layer: Any) -> str | None:
+    """Return the first class of a layer that Keras's configs of recurrent layers name, if any."""
+    classes = class_names(layer, "keras.", "tf_keras.", "tensorflow.")
+    return next((name for name in classes if name in _CLASSES), None)
+
+
+def _layer_node(layer: Any) -> Node:
+    """Return a layer as a node of a tree, as if Keras had written it. Unlike in what get_config()
+    returns, a user's subclass of a layer or cell is that of Keras."""
+    own, config = _keras_class(layer), dict(layer.get_config())
+    name, module = (own, "keras") if own else (type(layer).__name__, type(layer).__module__)
+    if name == "Bidirectional":
+        config["layer"] = _layer_node(layer.forward_layer)
+        config["backward_layer"] = _layer_node(layer.backward_layer)
+    elif name == "RNN":
+        config["cell"] = _layer_node(layer.cell)
+    elif name == "StackedRNNCells":
+        config["cells"] = [_layer_node(cell) for cell in layer.cells]
+    return {"class_name": name, "module": module, "config": config}

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, TypeVar
 
-from rnnlayout._model.asks import Ask
+from rnnlayout import _native
+from rnnlayout._model.asks import Ask, join_messages
+from rnnlayout._model.dtypes import FLOATS
 from rnnlayout._model.layout import Layout, known_layouts
-from rnnlayout._model.spec import Spec
-from rnnlayout._native import LayoutError
+from rnnlayout._model.spec import CELLS, Spec
+from rnnlayout._native import LayoutError, SpecError
 
 from .candidates import (
     Guess,
@@ -60,11 +63,9 @@ def wrong_names(
     under: str = "",
     hints: Mapping[str, Any] | None = None,
 ) -> LayoutError:
-    """Return the error for names that are not those of one RNN.
-
-    expected: the names that a spec needs, if there is a spec. under: the prefix that was stripped
-    from all names. hints: fields of the spec that the RNN would need.
-    """
+    """Return the error for names that are not those of one RNN. expected: the names that a spec
+    needs, if there is a spec. under: the prefix that was stripped from all names. hints: fields of
+    the spec that the RNN would need."""
     where = layouts[0].name if len(layouts) == 1 else "any known layout"
     expected = _closest(tuple(layouts), tuple(names)) if expected is None else expected
     found, needed = set(names), set(expected)
@@ -99,10 +100,8 @@ def wrong_names(
 
 
 def wrong_count(layout: Layout, count: int, expected: Sequence[str] | None) -> LayoutError:
-    """Return the error for a list with the number of arrays of no RNN.
-
-    expected: the names that a spec needs, if there is a spec.
-    """
+    """Return the error for a list with the number of arrays of no RNN. expected: the names that a
+    spec needs, if there is a spec."""
     text = f"arrays in the list: {count}; "
     if expected is not None:
         return LayoutError(
@@ -123,11 +122,9 @@ def check_prefix(prefix: Any) -> None:
 
 
 def choose_under_prefix(found: Sequence[tuple[str, str, _RNN]], prefix: str, owner: str) -> _RNN:
-    """Return the only RNN whose name is the prefix or under it.
-
-    found: of each RNN its name, what it is, and itself. owner: the class of the object that has
-    them. Raises LayoutError if none has such a name, or several.
-    """
+    """Return the only RNN whose name is the prefix or under it. found: of each RNN its name, what
+    it is, and itself. owner: the class of the object that has them. Raises LayoutError if none has
+    such a name, or several."""
     names = [name for name, _, _ in found]
     under = [one for one in found if prefix and one[0] == prefix]
     under = under or [one for one in found if is_under(one[0], prefix)]
@@ -158,10 +155,8 @@ def wrong_prefix(layouts: Sequence[Layout], names: Sequence[str], prefix: str) -
 @lru_cache(maxsize=16)
 def _closest(layouts: tuple[Layout, ...], names: tuple[str, ...]) -> Sequence[str]:
     """Return the names of the RNN that shares most names with those found, and has fewest others.
-    Of two such RNNs it is the larger: tensors are more often missing than too many.
-
-    Kept, because a file may have thousands of parts that lack the same.
-    """
+    Of two such RNNs it is the larger: tensors are more often missing than too many. Kept, because a
+    file may have thousands of parts that lack the same."""
     found, most = set(names), min(3 * len(names) + 7, _MOST_TENSORS)
     best: tuple[int, int, Sequence[str]] = (-(1 << 60), 0, ())
     for layout in layouts:
@@ -172,9 +167,7 @@ def _closest(layouts: tuple[Layout, ...], names: tuple[str, ...]) -> Sequence[st
 
 def _scores(layout: Layout, found: set[str], most: int) -> Iterator[tuple[int, int, Sequence[str]]]:
     """Yield (score, count, names) for RNNs of one layer and more, whose names are names[:count].
-
-    Only the first of those with the same names is looked at.
-    """
+    Only the first of those with the same names is looked at."""
     distinct: dict[Any, UnsizedRNN] = {}
     for one in one_layer_candidates(layout):
         distinct.setdefault((one.names, one.two_layers.names), one)
@@ -194,8 +187,15 @@ def _scores(layout: Layout, found: set[str], most: int) -> Iterator[tuple[int, i
 def wrong_shapes(guesses: Sequence[Guess]) -> LayoutError:
     """Return the error for names that fit and shapes that do not, for the RNN that is closest."""
     best = min(guesses, key=lambda g: (len(g.wrong), -len(g.sizes)))
-    turned = _fits_if_transposed(guesses)
-    return LayoutError(_shape_text(turned or best, turned is not None))
+    for g in guesses:
+        matrices = _matrices(g)
+        for names in [matrices, *([name] for name in matrices)]:  # all transposed, or one of them
+            turned = guess_sizes(g.candidate, _transpose_shapes(g.shapes, names))
+            if turned.fits:
+                wrong = [n for n in g.shapes if turned.shape(n) != g.shapes[n]]
+                fits = Guess(g.candidate, g.shapes, turned.sizes, wrong)
+                return LayoutError(_shape_text(fits, transposed=True))
+    return LayoutError(_shape_text(best, transposed=False))
 
 
 def _matrices(g: Guess) -> list[str]:
@@ -210,18 +210,6 @@ def _matrices(g: Guess) -> list[str]:
 
 def _transpose_shapes(shapes: dict[str, Shape], names: Sequence[str]) -> dict[str, Shape]:
     return {name: s[::-1] if name in names else s for name, s in shapes.items()}
-
-
-def _fits_if_transposed(guesses: Sequence[Guess]) -> Guess | None:
-    """Return the RNN that fits after transposing all matrices, or one of them."""
-    for g in guesses:
-        matrices = _matrices(g)
-        for names in [matrices, *([name] for name in matrices)]:
-            turned = guess_sizes(g.candidate, _transpose_shapes(g.shapes, names))
-            if turned.fits:
-                wrong = [n for n in g.shapes if turned.shape(n) != g.shapes[n]]
-                return Guess(g.candidate, g.shapes, turned.sizes, wrong)
-    return None
 
 
 def _shape_text(best: Guess, transposed: bool) -> str:
@@ -251,7 +239,9 @@ def _shape_in_words(words: Sequence[str]) -> str:
 
 
 def _likely_cause(best: Guess, found: Shape, needed: Shape, transposed: bool) -> str:
-    if _is_of_several(best):
+    dimensions, shapes = best.candidate.dimensions, best.shapes
+    more = all(len(shape) == 1 + len(dimensions[name]) for name, shape in shapes.items())
+    if more and len({shape[0] for shape in shapes.values()}) == 1:
         return "one dimension more: are these the weights of several RNNs? Pass w[0] of each"
     if transposed and len(best.wrong) > 1:
         return "the matrices are transposed; pass w.T of each (or name the layout they come from)"
@@ -261,28 +251,15 @@ def _likely_cause(best: Guess, found: Shape, needed: Shape, transposed: bool) ->
     gates = len(letters[best.candidate.cell])
     for other, words in (("lstm", "an LSTM"), ("gru", "a GRU")):
         count = len(letters[other])
-        if count != gates and _is_scaled(found, needed, count, gates):
+        differ = [(f * gates, n * count) for f, n in zip(found, needed, strict=False) if f != n]
+        scaled = len(found) == len(needed) and len(differ) == 1 and differ[0][0] == differ[0][1]
+        if count != gates and scaled:
             return f"{count} H where {gates} H is needed: are these the weights of {words}?"
     if len(found) == 1 and math.prod(found) == 2 * math.prod(needed):
         return "twice as long: does it have two biases per gate, as in 'keras-cudnn' or 'onnx'?"
     if len(found) == 1 and 2 * math.prod(found) == math.prod(needed):
         return "half as long: does it have one bias per gate where two are needed?"
     return ""
-
-
-def _is_of_several(best: Guess) -> bool:
-    """Does each tensor have one dimension more, all of the same length?"""
-    dimensions, shapes = best.candidate.dimensions, best.shapes
-    more = all(len(shape) == 1 + len(dimensions[name]) for name, shape in shapes.items())
-    return more and len({shape[0] for shape in shapes.values()}) == 1
-
-
-def _is_scaled(found: Shape, needed: Shape, count: int, gates: int) -> bool:
-    """Is one dimension count / gates times the needed one, and are the others equal?"""
-    if len(found) != len(needed):
-        return False
-    differs = [(f, n) for f, n in zip(found, needed, strict=True) if f != n]
-    return len(differs) == 1 and differs[0][0] * gates == differs[0][1] * count
 
 
 def spec_mismatch(
@@ -309,3 +286,74 @@ def spec_mismatch(
     if not transposed and (other := next((g for g in fitting if g.fits), None)):
         text += "; these shapes fit " + Ask("spec", other.spec(spec.dtype))
     return LayoutError(text)
+
+
+# ----------------------------------------------------------- flat vectors of a wrong length
+
+
+def wrong_length(nelems: int, spec: Spec) -> LayoutError:
+    """Return the error for a flat vector of a wrong length, with similar specs that would fit."""
+
+    def ask(**changes: Any) -> Ask:
+        return Ask("spec", spec.replace(**changes), tuple(changes))
+
+    nearby = []
+    for changes in _variations(spec):
+        with suppress(SpecError):
+            if spec.replace(**changes).num_params == nelems:
+                nearby.append(changes)
+    text = f"weight space: {nelems} elements, need {spec.num_params} for {spec}"
+    if {"bias": "input"} in nearby and {"bias": "recurrent"} in nearby:
+        nearby = [c for c in nearby if "bias" not in c]
+        text += (
+            "; it would fit "
+            + ask(bias="input")
+            + " or "
+            + ask(bias="recurrent")
+            + " (you have to know which: both have this length)"
+        )
+    if spec.bias == "none" and {"bias": "double"} in nearby:
+        text += (
+            "; it would fit "
+            + ask(bias="double")
+            + ": torch's own GPU buffer of a bias=False module also has biases, which are zero"
+        )
+        nearby.remove({"bias": "double"})
+    if nearby:
+        text += "; it would fit " + join_messages(
+            " or ", [ask(**changes) for changes in nearby[:4]]
+        )
+    for dtype in FLOATS:
+        other = spec.replace(dtype=dtype)
+        if dtype != spec.dtype and nelems * _native.itemsize(spec.dtype) == other.nbytes:
+            text += f"; as {dtype} it would fit: pass w.view({dtype!r}) with " + Ask("spec", other)
+    return LayoutError(text)
+
+
+def raw_bytes(nbytes: int, spec: Spec) -> LayoutError:
+    """Return the error for a weight space whose dtype is one of bytes."""
+    text = f"weight space: a buffer of {nbytes} bytes, need {spec.num_params} elements for {spec}"
+    if nbytes == spec.nbytes:
+        text += f": pass w.view({spec.dtype!r})"
+    return LayoutError(text)
+
+
+def bytes_for_weights(source: bytes, spec: Spec | None) -> LayoutError:
+    """Return the error for bytes in place of an array."""
+    if spec is not None and len(source) == spec.nbytes:
+        return LayoutError(f"found {len(source)} bytes: pass np.frombuffer(source, {spec.dtype!r})")
+    text = f"found {len(source)} bytes, need an array: pass np.frombuffer(source, dtype)"
+    return LayoutError(text if spec is not None else text + " with " + Ask("spec"))
+
+
+def _variations(spec: Spec) -> Iterator[dict[str, Any]]:
+    """Yield the changes that make similar specs. Some change nothing."""
+    yield from ({"bias": bias} for bias in ("double", "input", "recurrent", "none"))
+    yield {"bidirectional": not spec.bidirectional}
+    yield {"skip_input": not spec.skip_input}
+    yield {"proj_size": 0}
+    yield from ({"cell": cell} for cell in ("lstm", "gru", "rnn_tanh"))
+    yield from ({"num_layers": n} for n in range(1, spec.num_layers + 4))
+    yield {"input_size": spec.hidden_size, "hidden_size": spec.input_size}
+    if CELLS[spec.cell].may_project:
+        yield from ({"proj_size": n} for n in range(1, min(spec.hidden_size, 4096)))

@@ -20,15 +20,10 @@ def is_mlx_module(value: Any) -> bool:
 
 
 def mlx_rnns(module: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the RNNs in a module, with their names there."""
     return ((name, one) for name, one in module.named_modules() if _layer_class(one))
 
 
 def mlx_spec(layer: Any) -> RNNDescription:
-    """Return how a layer describes its RNN.
-
-    Raises LayoutError if it is not an RNN itself, LossyError if no layout can represent it.
-    """
     kind = _layer_class(layer)
     if kind is None:
         raise mismatch.not_recurrent(layer, "an LSTM, GRU or RNN of MLX")
@@ -52,10 +47,6 @@ def mlx_spec(layer: Any) -> RNNDescription:
 
 
 def mlx_arrays(layer: Any, own: RNNDescription) -> list[tuple[str, Any]]:
-    """Return the arrays of a layer in the order of its layout, with their names there.
-
-    Raises LayoutError if a subclass has more.
-    """
     names = own.names()
     arrays = dict(sys.modules["mlx.utils"].tree_flatten(layer.parameters()))
     if more := [name for name in arrays if name not in names]:

@@ -9,9 +9,9 @@ one question for all of them (fitting).
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import replace
-from os import PathLike
 from typing import Any
 
 import numpy as np
@@ -30,12 +30,10 @@ from rnnlayout._model.layout import CUDNN, Layout
 from rnnlayout._model.spec import Spec, differing_fields
 from rnnlayout._native import HAS_BIAS, LayoutError, SpecError
 
-from . import flat_errors, frameworks
+from . import frameworks, mismatch
 from .caller_spec import CallerSpec, check_hints, make_caller_spec
 from .candidates import is_one_vector
-from .containers import only_rnn, path_error
-from .mismatch import check_prefix
-from .read_tensors import read_dict, read_tensors
+from .read_tensors import only_rnn, read_dict, read_tensors
 
 _LONGEST_PATH = 4096  # bytes, PATH_MAX of Linux
 
@@ -47,12 +45,17 @@ def has_names(source: Any) -> bool:
 
 def read_source(source: Any, asked: CallerSpec, prefix: str = "") -> CheckedRNN:
     """Find out what `source` is, and check it against what the caller says."""
-    check_prefix(prefix)
+    mismatch.check_prefix(prefix)
     whole, source = source, only_rnn(source, prefix)
     if isinstance(source, bytes) and (len(source) > _LONGEST_PATH or 0 in source):
-        raise flat_errors.bytes_for_weights(source, asked.spec)
-    if isinstance(source, (str, bytes, PathLike)):
-        raise path_error(source, asked.spec, asked.layout, prefix)
+        raise mismatch.bytes_for_weights(source, asked.spec)
+    if isinstance(source, (str, bytes, os.PathLike)):
+        arguments = [repr(os.fsdecode(source))]
+        arguments += [f"rl.{asked.spec!r}"] if asked.spec is not None else []
+        arguments += [f"layout=rl.{asked.layout!r}"] if asked.layout is not None else []
+        arguments += [f"prefix={prefix!r}"] if prefix else []
+        load = f"rl.load({', '.join(arguments)})"
+        raise LayoutError(f"{arguments[0]} is a path, need weights: pass {load}")
     if framework := frameworks.framework_of(source):
         under = prefix if source is whole else ""
         source, prefix = frameworks.rnn_of_model(source, framework, under), ""
@@ -111,9 +114,6 @@ def infer_spec(
     return read_source(tensors, asked, prefix).spec
 
 
-# ---------------------------------------------------------------------------- the kinds of source
-
-
 def _read_again(old: CheckedRNN, asked: CallerSpec) -> CheckedRNN:
     """Read a Weights, or layers that were read one by one."""
     _check_contradictions("these Weights are", old.layout, old.spec, asked)
@@ -151,34 +151,25 @@ def _read_module(module: Any, framework: frameworks.Framework, asked: CallerSpec
     asked.check_dtype(found.names[0], found.dtype)
     found = replace(found, config=own.config, batch_first=own.batch_first)
     if method := frameworks.overridden(module, framework):
-        raise _computes_else(method, framework.expression(module, found.names), found)
+        arrays, layout = framework.expression(module, found.names), found.layout
+        named = f"rl.{layout!r}" if layout.options else repr(layout.name)
+        repair = f"rl.Weights({arrays}, rl.{found.spec!r}, layout={named})"
+        if found.config:
+            repair += f", set its .config = {found.config!r}"
+        if found.batch_first:
+            repair += ", and run it with batch_first=True"
+        raise LayoutError(
+            f"{method}, so it may compute something else; if it computes the same, pass {repair}"
+        )
     _check_contradictions(f"{type(module).__name__} is", found.layout, found.spec, asked)
     if asked.spec is None:
         return found
     return replace(found, spec=asked.spec.replace(dtype=found.dtype))
 
 
-def _computes_else(method: str, arrays: str, found: CheckedRNN) -> LayoutError:
-    """Return the error for a subclass with a method that may compute something else.
-
-    arrays: code for the arrays of its RNN.
-    """
-    layout = f"rl.{found.layout!r}" if found.layout.options else repr(found.layout.name)
-    repair = f"rl.Weights({arrays}, rl.{found.spec!r}, layout={layout})"
-    if found.config:
-        repair += f", set its .config = {found.config!r}"
-    if found.batch_first:
-        repair += ", and run it with batch_first=True"
-    return LayoutError(
-        f"{method}, so it may compute something else; if it computes the same, pass {repair}"
-    )
-
-
 def _check_contradictions(subject: str, layout: Layout, spec: Spec, asked: CallerSpec) -> None:
-    """Raise an error if the caller says otherwise than a source that describes itself.
-
-    subject: the source and its verb, in messages.
-    """
+    """Raise an error if the caller says otherwise than a source that describes itself. subject: the
+    source and its verb, in messages."""
     if asked.layout not in (None, layout):
         wrong = f"{subject} in layout {layout}, not {asked.layout}: pass "
         raise LayoutError(wrong + Ask("layout", layout))
@@ -219,7 +210,7 @@ def _read_flat(source: Any, asked: CallerSpec) -> CheckedRNN:
             f"{layout} is a dict or list of tensors, found one {type(source).__name__}"
         )
     if spec is not None and isinstance(source, np.ndarray) and source.dtype in ("u1", "i1"):
-        raise flat_errors.raw_bytes(source.size, spec)
+        raise mismatch.raw_bytes(source.size, spec)
     array, dtype = take_bits(source, "weight space")
     if spec is None:
         raise SpecError(
@@ -237,5 +228,5 @@ def _read_flat(source: Any, asked: CallerSpec) -> CheckedRNN:
             " (cuDNN's own wDesc is (n, 1, 1): pass w.reshape(-1))"
         )
     if array.size != spec.num_params:
-        raise flat_errors.wrong_length(array.size, spec)  # whose dtype is that of the array
+        raise mismatch.wrong_length(array.size, spec)  # whose dtype is that of the array
     return CheckedRNN(spec, layout, HAS_BIAS, ["weight_space"], [as_carrier(array)])

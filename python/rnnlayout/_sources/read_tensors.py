@@ -1,45 +1,59 @@
 """Read arrays as one RNN: a dict by its names, or a list in the order of a layout.
 
-A dict is asked which layout's names are those under the prefix. Then it is a list with names: its
+A dict may contain an RNN rather than being one: what load() returns, nested dicts, a checkpoint.
+Then it is asked which layout's names are those under the prefix, and becomes a list with names: its
 bits, in one dtype, in the order of the layout that they fit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
 
-from rnnlayout._model.asks import Ask, join_messages
-from rnnlayout._model.checked_rnn import CheckedRNN
+from rnnlayout._model.asks import Ask, Message, join_messages
+from rnnlayout._model.checked_rnn import CheckedRNN, HasRNN, checked_rnn_of
 from rnnlayout._model.config import describe_config
 from rnnlayout._model.describe import describe
 from rnnlayout._model.dtypes import Bits, as_carrier, take_bits
 from rnnlayout._model.layout import Layout, as_layout
 from rnnlayout._model.spec import Spec
 from rnnlayout._model.undecided import UndecidedError
-from rnnlayout._native import LayoutError
+from rnnlayout._native import Error, LayoutError
 
-from . import frameworks, jax_modules, mismatch
+from . import fitting, frameworks, jax_modules, mismatch
 from .caller_spec import CallerSpec
-from .containers import cells_under, checkpoint_error, flatten_rnn_dicts
-from .fitting import (
-    fitting_rnns,
-    layout_argument,
-    layouts_read_if_named,
-    names_in_layouts,
-    plain_layouts,
-)
-from .tensor_paths import match_layout_names, strip_prefix
+from .jax_modules import MOST_DICTS, is_branch, is_jax_cell, walk_parameters
+from .tensor_paths import is_under, match_layout_names, prefixes_that_fit, strip_prefix
 from .torch_names import plain_names, plain_value
+
+_MOST = 12  # prefixes in a message
+
+
+def only_rnn(source: Any, prefix: str = "") -> Any:
+    """Return the one RNN in a source: in a dict of RNNs, as load() returns it, or in nested dicts
+    that have a single cell under the prefix and nothing else. Return other sources as they are.
+    prefix: chooses among several. Raises LayoutError if there is not exactly one."""
+    if not isinstance(source, Mapping) or isinstance(source, HasRNN):
+        return source
+    unread = {n: kind for kind in ("undecided", "refused") for n in getattr(source, kind, ())}
+    if not source and not unread:
+        return source
+    if not all(isinstance(value, HasRNN) for value in source.values()):
+        under = _leaves_under(source, prefix)
+        return under[0] if len(under) == 1 and is_jax_cell(under[0]) else source
+    kinds = {name: checked_rnn_of(one).spec.cell for name, one in source.items()} | unread
+    rnns = [(name, kind, name) for name, kind in kinds.items()]
+    return source[mismatch.choose_under_prefix(rnns, prefix, type(source).__name__)]
 
 
 def read_dict(source: Mapping[Any, Any], prefix: str, asked: CallerSpec) -> CheckedRNN:
     """Find out which RNN the tensors under the prefix are, and check it."""
-    maybe = (asked.layout,) if asked.layout else plain_layouts()
-    whole, source = source, flatten_rnn_dicts(source, prefix, maybe)
+    maybe = (asked.layout,) if asked.layout else fitting.plain_layouts()
+    whole, source = source, _flatten_rnn_dicts(source, prefix, maybe)
     names = tuple([name for name in source if isinstance(name, str)])
     if len(names) != len(source) or not names:
         raise LayoutError("a key is not a string" if source else "the dict of tensors is empty")
@@ -48,23 +62,21 @@ def read_dict(source: Mapping[Any, Any], prefix: str, asked: CallerSpec) -> Chec
     plain = plain_names(names)
     rest = strip_prefix(plain.sources, plain.name(prefix))
     tails = tuple(rest.values())
-    if not names_in_layouts(tails, asked.layout):
-        if error := checkpoint_error(source, maybe):
+    if not fitting.names_in_layouts(tails, asked.layout):
+        if error := _checkpoint_error(source, maybe):
             raise error
         if not rest:
             raise mismatch.wrong_prefix(maybe, list(plain.sources), prefix)
         raise _wrong_names(rest, maybe, asked)
-    if source is not whole and (cells := cells_under(whole, prefix)):
+    if source is not whole and (cells := [*filter(is_jax_cell, _leaves_under(whole, prefix))]):
         asked = _spec_of_cells(cells, asked)
     values = [(name, plain_value(name, plain, source)) for name in rest]
     return read_tensors(values, tails, asked)
 
 
 def read_described(tensors: Mapping[str, Any], spec: Spec, layout: str | Layout) -> CheckedRNN:
-    """Return the RNN that a file describes.
-
-    tensors: by the layout's names; if they are in its order, the names are not looked up.
-    """
+    """Return the RNN that a file describes. tensors: by the layout's names; if they are in its
+    order, the names are not looked up."""
     asked = CallerSpec(spec, as_layout(layout))
     if tuple(tensors) == tuple(describe(spec, layout)):
         return read_tensors(tensors.items(), None, asked)
@@ -74,11 +86,9 @@ def read_described(tensors: Mapping[str, Any], spec: Spec, layout: str | Layout)
 def read_tensors(
     values: Iterable[tuple[str, Any]], names: tuple[str, ...] | None, asked: CallerSpec
 ) -> CheckedRNN:
-    """Return the RNN of arrays, each with a name for messages.
-
-    names: what tells which array is which; None if they are in the order of asked.layout. Raises
-    UndecidedError if they may be several RNNs.
-    """
+    """Return the RNN of arrays, each with a name for messages. names: what tells which array is
+    which; None if they are in the order of asked.layout. Raises UndecidedError if they may be
+    several RNNs."""
     labels: list[str] = []
     arrays: list[np.ndarray] = []
     rounded: list[str] = []
@@ -95,17 +105,11 @@ def read_tensors(
         if isinstance(value, Bits) and value.rounded:
             rounded.append(label)
     asked.check_dtype(labels[0], dtype)
-    found = [
-        CheckedRNN(
-            fits.spec,
-            fits.layout,
-            fits.optional_tensors,
-            list(fits.names),
-            [as_carrier(arrays[k]) for k in fits.order],
-            rounded=tuple(rounded),
-        )
-        for fits in fitting_rnns(names, tuple([a.shape for a in arrays]), dtype, asked)
-    ]
+    found = []
+    for fits in fitting.fitting_rnns(names, tuple([a.shape for a in arrays]), dtype, asked):
+        ordered = [as_carrier(arrays[k]) for k in fits.order]
+        found.append(CheckedRNN(fits.spec, fits.layout, fits.optional_tensors, list(fits.names),
+                                ordered, rounded=tuple(rounded)))  # fmt: skip
     if len(found) > 1:
         raise _several_specs(found)
     return found[0]
@@ -117,31 +121,24 @@ def _wrong_names(
     """Return the error for names of no RNN. rest: name -> what is left without the prefix."""
     names = list(rest.values())
     if asked.layout is None:
-        if concat := _concat_names(names):
+        leaves = [name.split("/")[-1] for name in names]
+        concat = [leaf for leaf in leaves if leaf[:2] in ("W_", "b_") and len(leaf) == 3]
+        if concat and not any(leaf.startswith("U_") for leaf in leaves):  # those of Keras 1
             return LayoutError(
                 f"{mismatch.list_names(concat)} are tensors of layout 'concat', which does not"
                 " record the order of h and x or the meaning of z: pass "
                 + Ask("layout", Layout("concat", inputs="hx", z="state"))
                 + ", or with inputs='xh' or z='candidate'"
             )
-        if to_name := [
-            layout for layout in layouts_read_if_named() if match_layout_names(layout, names)
-        ]:
+        others = fitting.layouts_read_if_named()
+        if to_name := [layout for layout in others if match_layout_names(layout, names)]:
             return LayoutError(
                 f"{mismatch.list_names(names)} may be tensors of a layout that is read only if it"
-                " is named: pass " + join_messages(" or ", map(layout_argument, to_name))
+                " is named: pass " + join_messages(" or ", map(fitting.layout_argument, to_name))
             )
     name, tail = next(iter(rest.items()))
     expected = list(describe(asked.spec, asked.layout)) if asked.layout and asked.spec else None
     return mismatch.wrong_names(maybe, names, expected, name.removesuffix(tail))
-
-
-def _concat_names(names: Iterable[str]) -> list[str]:
-    """Return the names of tensors that seem to be concat's, and not those of Keras 1."""
-    leaves = [name.split("/")[-1] for name in names]
-    if any(leaf.startswith("U_") for leaf in leaves):
-        return []
-    return [leaf for leaf in leaves if leaf[:2] in ("W_", "b_") and len(leaf) == 3]
 
 
 def _spec_of_cells(cells: Sequence[Any], asked: CallerSpec) -> CallerSpec:
@@ -183,3 +180,118 @@ def _several_specs(found: Sequence[CheckedRNN]) -> UndecidedError:
         "these tensors fit several RNNs: pass " + whole,
         found, ["spec"], f"{' and '.join(differ)}, which tensors do not show",
     )  # fmt: skip
+
+
+# ------------------------------------------------------------------------------- nested dicts
+
+
+def _leaves_under(source: Mapping[Any, Any], prefix: str) -> list[Any]:
+    """Return the leaves of nested dicts under the prefix, of which cells are one each."""
+    if not any(map(is_branch, source.values())):
+        return []
+    leaves = walk_parameters(source, whole_cells=True)
+    return [value for name, value in leaves if is_under(name, prefix)]
+
+
+def _flatten_rnn_dicts(
+    source: Mapping[Any, Any], prefix: str, layouts: Sequence[Layout]
+) -> Mapping[Any, Any]:
+    """Return nested dicts as one dict if the tensors under the prefix are then those of one RNN.
+
+    Flax's {"hi": {"kernel": w, "bias": b} ...} becomes {"hi/kernel": w, "hi/bias": b ...}. Cells of
+    Flax and Equinox are dicts of their arrays. Dicts around that contain nothing else are dropped:
+    of {"params": {"cell": ...}}. Other sources stay as they are.
+    """
+    if not any(map(is_branch, source.values())):
+        return source
+    leaves = flatten_dicts(source)
+    if (around := around_rnn(leaves, prefix, layouts)) is None:
+        return source
+    return {name.removeprefix(around): value for name, value in leaves.items()}
+
+
+def flatten_dicts(source: Mapping[Any, Any]) -> dict[str, Any]:
+    """Return nested dicts as one, with paths as names. Raises LayoutError if two are equal."""
+    pairs = list(walk_parameters(source))
+    leaves = dict(pairs)
+    if len(leaves) != len(pairs):
+        name = next(name for k, (name, _) in enumerate(pairs) if name in dict(pairs[:k]))
+        raise LayoutError(f"two tensors are named {name!r}, one of them in nested dicts")
+    return leaves
+
+
+def around_rnn(names: Collection[str], prefix: str, layouts: Sequence[Layout]) -> str | None:
+    """Return the beginning of all names without which those under the prefix are one RNN, if any.
+    With a prefix it is "". One side of a Bidirectional of Flax is not all of it: if both have the
+    same cell, Flax has only one of them."""
+    under = strip_prefix(names, prefix).values()
+    if any(match_layout_names(layout, under) for layout in layouts):
+        return ""
+    for around in [] if prefix else prefixes_that_fit(layouts, names):
+        one_side = not {"forward_rnn", "backward_rnn"}.isdisjoint(around.split("/"))
+        if all(name.startswith(f"{around}/") for name in names) and not one_side:
+            return f"{around}/"
+    return None
+
+
+# ------------------------------------------------------------------- which part of a checkpoint?
+
+
+def _checkpoint_error(source: Mapping[Any, Any], layouts: Sequence[Layout]) -> LayoutError | None:
+    """Return the error for a checkpoint: a dict that contains the dict of an RNN's tensors.
+    layouts: those that the tensors may be in. None if the source contains no dicts and modules."""
+    parts = list(_parts_to_pass(source, "", layouts))
+    if not parts:
+        return None
+    keys = mismatch.list_names((key for key in source if isinstance(key, str)), 8)
+    if found := [part for part in parts if part]:
+        return LayoutError(
+            f"this dict is a checkpoint with {keys}, not the tensors of an RNN: pass its "
+            + join_messages(" or its ", found)
+        )
+    prefixes = prefixes_that_fit(layouts, flatten_dicts(source))
+    if prefixes:  # Haiku's {"lstm/linear": ...}
+        return LayoutError(
+            f"this dict of {keys} is not one RNN: pass " + _prefix_arguments(prefixes)
+        )
+    return LayoutError(
+        f"this is a dict of {keys}: no dict in it has the tensors of an RNN under any prefix"
+    )
+
+
+def _parts_to_pass(source: Mapping[Any, Any], at: str, layouts: Sequence[Layout]) -> Iterator[str]:
+    """Yield how to pass each part that is a dict or module, "" for one that has no RNN. at: the
+    keys of the source, as in "['a']['b']"."""
+    if at.count("[") > MOST_DICTS:
+        return
+    for key, value in source.items():
+        here = f"{at}[{key!r}]"
+        if isinstance(value, Mapping):
+            branches = any(map(is_branch, value.values()))
+            if branches and around_rnn(flatten_dicts(value), "", layouts) == "":
+                yield here
+                continue
+            yield _with_prefix(here, value, layouts)
+            yield from _parts_to_pass(value, here, layouts)
+        elif framework := frameworks.framework_of(value):
+            with suppress(Error):  # it may contain an RNN
+                framework.describe(value)
+                if not frameworks.overridden(value, framework):
+                    yield here
+                    continue
+            names = value.state_dict() if hasattr(value, "state_dict") else {}
+            yield _with_prefix(f"{here}.state_dict()", names, layouts)
+
+
+def _with_prefix(part: str, names: Iterable[Any], layouts: Sequence[Layout]) -> str:
+    """Return the part with the prefix= that tensors of these names need, "" if none would work."""
+    names = list(plain_names(tuple([name for name in names if isinstance(name, str)])).sources)
+    if names and any(match_layout_names(layout, names) for layout in layouts):
+        return part
+    prefixes = prefixes_that_fit(layouts, names)
+    return f"{part} with " + _prefix_arguments(prefixes) if prefixes else ""
+
+
+def _prefix_arguments(prefixes: Sequence[str]) -> Message:
+    more = f" and {len(prefixes) - _MOST} more" if len(prefixes) > _MOST else ""
+    return join_messages(" or ", [Ask("prefix", one) for one in prefixes[:_MOST]]) + more

@@ -62,26 +62,19 @@ def prefixes_that_fit(layouts: Iterable[Layout], names: Iterable[str]) -> list[s
 
 def match_layout_names(layout: Layout, names: Collection[str]) -> dict[str, str]:
     """Return name -> tensor of the layout if these are the tensors of one RNN, else nothing."""
-    renamed = _without_paths(layout, names) or {name: with_slashes(layout, name) for name in names}
-    tensors = frozenset(renamed.values())
-    whole = len(tensors) == len(names) and candidates_with_names(layout, tensors)
-    return renamed if whole else {}
-
-
-# ---------------------------------------------------------------------------------- Keras and Flax
-
-
-def _without_paths(layout: Layout, names: Collection[str]) -> dict[str, str]:
-    """Return name -> tensor of the layout if Keras or Flax made the names, all of one layer."""
-    layers: dict[str, dict[str, str]] = {}
+    renamed = {name: with_slashes(layout, name) for name in names}
+    layers: dict[str, dict[str, str]] = {}  # of Keras or Flax: path of a layer -> tensor -> name
     for name in names:
         if path := cell_path(layout, name):
             layers.setdefault(path[0], {})[path[1]] = name
-    for layer, tensors in layers.items():
-        found = tensors if is_flax(layout) else drop_direction(tensors)
+    for layer, below in layers.items():
+        found = below if is_flax(layout) else drop_direction(below)
         if len(found) == len(names) and not layer.split("/")[0].isdigit():  # 0/kernel: of a stack
-            return {name: tensor for tensor, name in found.items()}
-    return {}
+            renamed = {name: tensor for tensor, name in found.items()}
+            break
+    tensors = frozenset(renamed.values())
+    whole = len(tensors) == len(names) and candidates_with_names(layout, tensors)
+    return renamed if whole else {}
 
 
 def cell_path(layout: Layout, name: str) -> tuple[str, str] | None:
@@ -95,10 +88,8 @@ def cell_path(layout: Layout, name: str) -> tuple[str, str] | None:
     if is_flax(layout):
         match = _FLAX_SIDE.fullmatch(with_slashes(layout, name))
         return (match[1] or "", f"0/{match[2]}/{match[3]}") if match else None
-    return _keras_path(layout, name) if layout.name in KERAS else None
-
-
-def _keras_path(layout: Layout, name: str) -> tuple[str, str] | None:
+    if layout.name not in KERAS:
+        return None
     numbered = _numbered_leaves(layout)
     parts = name.removesuffix(":0").split("/")
     leaf = parts.pop()

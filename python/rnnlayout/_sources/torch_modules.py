@@ -26,10 +26,8 @@ def is_torch_module(value: Any) -> bool:
 
 
 def torch_rnns(module: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the RNNs in a module with their names in its state_dict().
-
-    A traced RNN is its own state_dict(): torch.jit.trace() keeps nothing else.
-    """
+    """Yield the RNNs in a module with their names in its state_dict(). A traced RNN is its own
+    state_dict(): torch.jit.trace() keeps nothing else."""
     rnn = rnn_in(module)
     if _rnn_classes(rnn):
         yield path, module if hasattr(rnn, "bias") else module.state_dict()
@@ -40,14 +38,20 @@ def torch_rnns(module: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def torch_spec(module: Any) -> RNNDescription:
-    """Return how a module describes its RNN.
-
-    Raises LayoutError if it is not an RNN itself, nor one with dropout of its weights.
-    """
     module = rnn_in(module)
     names = _rnn_classes(module)
-    if names in ([], ["RNNCellBase"]) or class_names(module, *_QUANTIZED):
-        raise _no_torch_rnn(module)
+    if quantized := class_names(module, *_QUANTIZED):
+        if "quantizable" in type(module).__module__:
+            raise LayoutError(
+                f"torch.ao.nn.quantizable.{quantized[0]} consists of linear layers: pass"
+                " module.state_dict(), and the axes of x where it runs"
+            )
+        raise LayoutError(
+            f"{type(module).__module__.partition('.modules')[0]}.{quantized[0]} stores rounded"
+            " weights: pass the module that it was quantized from"
+        )
+    if names in ([], ["RNNCellBase"]):
+        raise mismatch.not_recurrent(module, "an nn.LSTM, GRU, RNN or one of their cells")
     is_cell = "RNNBase" not in names
     kind = names[names.index("RNNCellBase") - 1] if is_cell else names[0]
     said = vars(module)
@@ -59,10 +63,8 @@ def torch_spec(module: Any) -> RNNDescription:
 
 
 def torch_fields(kind: str, said: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a Spec that an RNN of torch says.
-
-    kind: LSTM, GRU, RNN or one of their cells. said: its attributes, of which some may be missing.
-    """
+    """Return the fields of a Spec that an RNN of torch says. kind: LSTM, GRU, RNN or one of their
+    cells. said: its attributes, of which some may be missing."""
     fields = {name: said[name] for name in _FIELDS if name in said}
     fields |= {name: bool(fields[name]) for name in ("bidirectional", "bias") if name in fields}
     mode, nonlinearity = said.get("mode", kind.removesuffix("Cell")), said.get("nonlinearity")
@@ -72,30 +74,19 @@ def torch_fields(kind: str, said: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def torch_arrays(module: Any, own: RNNDescription) -> list[tuple[str, Any]]:
-    """Return what the module computes with in evaluation, by the names of its layout.
-
-    The older weight_norm, pruning and weight dropout store parts of a weight, and an attribute of
-    its name that is only up to date after a call: it is computed from the parts.
-    """
+    """Return what the module computes with in evaluation, by the names of its layout. The older
+    weight_norm, pruning and weight dropout store parts of a weight, and an attribute of its name
+    that is only up to date after a call: it is computed from the parts."""
     names, kept = own.names(), _kept(module)
     plain = plain_names(tuple(kept))
     check_parameters(module, _stored(plain, names))
-    return [
-        (
-            name,
-            plain_value(name, plain, kept)
-            if name in plain.sources
-            else _parametrized(module, name),
-        )
-        for name in names
-    ]
+    return [(name, plain_value(name, plain, kept)) if name in plain.sources
+            else (name, _parametrized(module, name)) for name in names]  # fmt: skip
 
 
 def check_parameters(module: Any, names: Collection[str]) -> None:
-    """Raise LayoutError if a module has more parameters than those of these names.
-
-    Those of parametrizations are the parts of a weight.
-    """
+    """Raise LayoutError if a module has more parameters than those of these names. Those of
+    parametrizations are the parts of a weight."""
     parameter = sys.modules["torch"].nn.Parameter
     found = [name for name, value in module.named_parameters() if isinstance(value, parameter)]
     if more := [name for name in found if name not in names and "parametrizations." not in name]:
@@ -151,11 +142,9 @@ def _stored(plain: PlainNames, names: Iterable[str]) -> set[str]:
 
 
 def _parametrized(module: Any, name: str) -> Any:
-    """Return a weight that torch computes from its parametrizations when it is asked for.
-
-    In training spectral norm would change its vectors each time. In evaluation it is what the last
-    call in training used.
-    """
+    """Return a weight that torch computes from its parametrizations when it is asked for. In
+    training spectral norm would change its vectors each time. In evaluation it is what the last
+    call in training used."""
     parametrizations = getattr(module, "parametrizations", {})
     if name not in parametrizations:
         raise LayoutError(
@@ -187,17 +176,3 @@ def _rnn_classes(module: Any) -> list[str]:
     if not module._c._type().qualified_name().startswith(f"__torch__.{RNNS}."):
         return []
     return [name, "RNNCellBase" if name.endswith("Cell") else "RNNBase"]
-
-
-def _no_torch_rnn(module: Any) -> LayoutError:
-    if quantized := class_names(module, *_QUANTIZED):
-        if "quantizable" in type(module).__module__:
-            return LayoutError(
-                f"torch.ao.nn.quantizable.{quantized[0]} consists of linear layers: pass"
-                " module.state_dict(), and the axes of x where it runs"
-            )
-        return LayoutError(
-            f"{type(module).__module__.partition('.modules')[0]}.{quantized[0]} stores rounded"
-            " weights: pass the module that it was quantized from"
-        )
-    return mismatch.not_recurrent(module, "an nn.LSTM, GRU, RNN or one of their cells")

@@ -34,9 +34,14 @@ _COMPUTED = re.compile(  # weight_ih_back is Core ML's tensor of the backward di
 _QUANTIZABLE = re.compile(
     r"((?:.*\.)?)layers\.(\d+)\.layer_(fw|bw)\.cell\.([ih])gates\.(weight|bias)"
 )
-_WEIGHT_NORMS = (("_g", "_v"), (f"{_LIST}.original0", f"{_LIST}.original1"))
-_PRUNED = ("_orig", "_mask")
 _RAW = "_raw"  # of weight dropout; the weight itself is the copy of the last call
+# The endings of the tensors that a weight is stored as -> how it is computed from them.
+_COMPUTATIONS = {
+    frozenset(("_g", "_v")): "weight norm",
+    frozenset((f"{_LIST}.original0", f"{_LIST}.original1")): "weight norm",
+    frozenset(("_mask", "_orig")): "mask",
+    frozenset((_RAW,)): "weight dropout",
+}
 
 
 @dataclass(frozen=True)
@@ -51,15 +56,25 @@ class ComputedWeight:
     forms: Mapping[str, str]
 
     @property
+    def _how(self) -> str:
+        return _COMPUTATIONS.get(frozenset(self.forms), "")
+
+    @property
     def like(self) -> str:
         """The stored tensor that has its shape and dtype."""
-        pair = self._weight_norm or (_PRUNED[0],)
-        return self.forms.get(pair[-1]) or next(iter(self.forms.values()))
+        if self.rounds:
+            return self.forms[max(self.forms)]  # v, after g
+        return self.forms.get("_orig") or next(iter(self.forms.values()))
 
     @property
     def rounds(self) -> bool:
         """Whether it is rounded when it is computed."""
-        return self._weight_norm is not None
+        return self._how == "weight norm"
+
+    @property
+    def dropped(self) -> bool:
+        """Whether it is trained with weight dropout: a tensor of its own name is a masked copy."""
+        return self._how == "weight dropout"
 
     def note(self, dtype: str) -> str:
         """Return a message on how it is computed, "" if that is not known."""
@@ -67,41 +82,22 @@ class ComputedWeight:
             return f"{self.weight}: weight norm, computed as g v / ||v|| and rounded to {dtype}"
         if self.dropped:
             return f"{self.weight}: trained with weight dropout, read from {self.forms[_RAW]}"
-        return f"{self.weight}: pruned by its mask" if self._pruned else ""
+        return f"{self.weight}: pruned by its mask" if self._how else ""
 
     def bits(self, stored: Callable[[str], Bits]) -> Bits:
-        """Return its bits. stored: returns a tensor by its stored name.
-
-        Raises LayoutError if it is not known how torch computes it.
-        """
-        if pair := self._weight_norm:
-            g, v = (stored(self.forms[form]) for form in pair)
-            return Bits(_apply_norm(self.weight, g, v), v.dtype, rounded=True)
-        if self._pruned:
-            kept, mask = (stored(self.forms[form]) for form in _PRUNED)
-            return Bits(_apply_mask(self.weight, kept, mask), kept.dtype)
-        if self.dropped:
-            return stored(self.forms[_RAW])
-        raise LayoutError(
-            f"{self.weight} is stored as {', '.join(sorted(self.forms.values())[:4])}, and it is"
-            " not known how torch computes it from them: make it a plain parameter in torch"
-            " (parametrize.remove_parametrizations, prune.remove, remove_spectral_norm), and pass"
-            " or save it again"
-        )
-
-    @property
-    def dropped(self) -> bool:
-        """Whether it is trained with weight dropout: a tensor of its own name is a masked copy."""
-        return self.forms.keys() == {_RAW}
-
-    @property
-    def _weight_norm(self) -> tuple[str, str] | None:
-        """The forms of g and v if it is stored so, else None."""
-        return next((pair for pair in _WEIGHT_NORMS if self.forms.keys() == set(pair)), None)
-
-    @property
-    def _pruned(self) -> bool:
-        return self.forms.keys() == set(_PRUNED)
+        """Return its bits. stored: returns a tensor by its stored name. Raises LayoutError if it is
+        not known how torch computes it."""
+        if not self._how:
+            raise LayoutError(
+                f"{self.weight} is stored as {', '.join(sorted(self.forms.values())[:4])}, and it"
+                " is not known how torch computes it from them: make it a plain parameter in torch"
+                " (parametrize.remove_parametrizations, prune.remove, remove_spectral_norm), and"
+                " pass or save it again"
+            )
+        first, *others = (stored(self.forms[form]) for form in sorted(self.forms))
+        if self.rounds:
+            return Bits(_apply_norm(self.weight, first, *others), first.dtype, rounded=True)
+        return Bits(_apply_mask(self.weight, first, *others), first.dtype) if others else first
 
 
 @dataclass
@@ -229,9 +225,8 @@ def _find_wrappers(names: Iterable[str]) -> frozenset[str]:
 
 
 def _dropped(names: Iterable[str]) -> frozenset[str]:
-    """Return the paths to each RNN whose trained weights are in the module around it:
-    `rnn.module` if there is `rnn.weight_hh_l0_raw`.
-    """
+    """Return the paths to each RNN whose trained weights are in the module around it: `rnn.module`
+    if there is `rnn.weight_hh_l0_raw`."""
     matches = [match for name in names if name.endswith(_RAW) and (match := _match_computed(name))]
     around = {match["under"]: set[str]() for match in matches if match["rest"] == _RAW}
     for name in names if around else ():
@@ -266,7 +261,7 @@ def _apply_norm(weight: str, g: Bits, v: Bits) -> np.ndarray:
         return narrow_values(values * (widen_bits(g.array, g.dtype) / norm), v.dtype)
 
 
-def _apply_mask(weight: str, kept: Bits, mask: Bits) -> np.ndarray:
+def _apply_mask(weight: str, mask: Bits, kept: Bits) -> np.ndarray:
     shapes = mask.array.shape, kept.array.shape
     if shapes[0] != shapes[1] or {kept.dtype, mask.dtype} - set(FLOATS):
         raise LayoutError(

@@ -11,15 +11,15 @@ import numpy as np
 
 from rnnlayout._convert import engine
 from rnnlayout._model.checked_rnn import CheckedRNN, HasRNN, TensorDict, checked_rnn_of
-from rnnlayout._model.config import Config, changes_outputs, stack_config
+from rnnlayout._model.config import changes_outputs, stack_config
 from rnnlayout._model.dtypes import dtype_name, present_array, torch_of
 from rnnlayout._model.layout import Layout
 from rnnlayout._model.undecided import UndecidedError
 from rnnlayout._native import LayoutError, LossyError
 from rnnlayout._sources import frameworks, jax_modules, torch_modules
 from rnnlayout._sources.caller_spec import HIDDEN, CallerSpec
-from rnnlayout._sources.containers import around_rnn, flatten_dicts, only_rnn
 from rnnlayout._sources.read_source import read_source
+from rnnlayout._sources.read_tensors import around_rnn, flatten_dicts, only_rnn
 from rnnlayout._sources.self_description import RNNDescription, class_names
 from rnnlayout._sources.tensor_paths import match_layout_names
 
@@ -49,7 +49,8 @@ def assign(target: Any, tensors: Any) -> Any:
         raise LayoutError("no target: the list is empty")
     framework = frameworks.framework_of(target)
     if framework is frameworks.JAX:
-        return _assign_jax(target, tensors)
+        given = _in_layout_of(target, frameworks.JAX, tensors)
+        return jax_modules.set_arrays(target, _maker_like(given))
     if framework:
         targets = [frameworks.rnn_of_model(target, framework)]
         if not framework.owns(targets[0]):
@@ -62,9 +63,14 @@ def assign(target: Any, tensors: Any) -> Any:
     elif framework is frameworks.TORCH:
         _assign_torch(targets[0], tensors)
     elif framework is frameworks.MLX:
-        _assign_mlx(targets[0], tensors)
+        given, mlx = _in_layout_of(targets[0], framework, tensors), sys.modules["mlx.core"]
+        new = {name: present_array(array, given.dtype) for name, array in given.tensors.items()}
+        targets[0].update({name: mlx.array(array) for name, array in new.items()})
     elif "State" in class_names(target, "flax.nnx."):
-        return _assigned_state(target, tensors)
+        nnx, jax = sys.modules["flax.nnx"], sys.modules["jax"]
+        state = jax.tree.map(lambda value: value, target)  # a copy, whose variables are its own
+        nnx.replace_by_pure_dict(state, _assigned_tree(nnx.to_pure_dict(target), tensors))
+        return state
     elif isinstance(target, Mapping) and not isinstance(target, HasRNN | TensorDict):
         return _assigned_tree(target, tensors)
     elif isinstance(getattr(target, "params", None), Mapping):
@@ -78,30 +84,6 @@ def assign(target: Any, tensors: Any) -> Any:
             " a layer of MLX, or a cell or parameters of Flax, Equinox or Haiku"
         )
     return target
-
-
-def _assign_mlx(layer: Any, tensors: Any) -> None:
-    own = frameworks.MLX.describe(layer)
-    arrays = frameworks.MLX.arrays(layer, own)
-    given = _in_target_layout(tensors, own, _one_dtype(array.dtype for _, array in arrays))
-    mlx = sys.modules["mlx.core"]
-    new = given.tensors.items()
-    layer.update({name: mlx.array(present_array(array, given.dtype)) for name, array in new})
-
-
-def _assign_jax(module: Any, tensors: Any) -> Any:
-    own = jax_modules.jax_spec(module)
-    arrays = jax_modules.jax_arrays(module, own)
-    given = _in_target_layout(tensors, own, _one_dtype(array.dtype for _, array in arrays))
-    return jax_modules.set_arrays(module, _maker_like(given))
-
-
-def _assigned_state(state: Any, tensors: Any) -> Any:
-    """Return a State of nnx with new values."""
-    nnx, jax = sys.modules["flax.nnx"], sys.modules["jax"]
-    new = jax.tree.map(lambda value: value, state)  # a copy, whose variables are its own
-    nnx.replace_by_pure_dict(new, _assigned_tree(nnx.to_pure_dict(state), tensors))
-    return new
 
 
 def _assigned_tree(tree: Mapping[Any, Any], tensors: Any) -> Any:
@@ -153,14 +135,11 @@ def _maker_like(given: CheckedRNN) -> Callable[[str, Any], Any]:
     return new
 
 
-def _widen_rnn(given: CheckedRNN, dtype: str) -> CheckedRNN:
-    try:
-        return engine.run_conversion(given, given.layout, dtype, exact=True)[0]
-    except LossyError as error:
-        raise LossyError(
-            f"{error}: to round them to the target's dtype, pass rl.Weights(tensors,"
-            f" dtype={dtype!r})"
-        ) from None
+def _in_layout_of(target: Any, framework: frameworks.Framework, tensors: Any) -> CheckedRNN:
+    """Return the weights in the layout and dtype of a cell or layer."""
+    own = framework.describe(target)
+    dtype = _one_dtype(array.dtype for _, array in framework.arrays(target, own))
+    return _in_target_layout(tensors, own, dtype)
 
 
 def _in_target_layout(tensors: Any, own: RNNDescription, dtype: str) -> CheckedRNN:
@@ -174,13 +153,26 @@ def _in_target_layout(tensors: Any, own: RNNDescription, dtype: str) -> CheckedR
     else:
         given = read_source(tensors, CallerSpec(None, layout, hints=_unrecorded(hints)))
     if given.dtype != dtype:  # a wider target takes them exactly, a narrower one is refused
-        given = _widen_rnn(given, dtype)
+        try:
+            given = engine.run_conversion(given, given.layout, dtype, exact=True)[0]
+        except LossyError as error:
+            raise LossyError(
+                f"{error}: to round them to the target's dtype, pass rl.Weights(tensors,"
+                f" dtype={dtype!r})"
+            ) from None
     found = {**asdict(given.spec), "bias": given.spec.bias != "none"}
     found |= {} if known else _unrecorded(hints)
     for key, value in hints.items():
         if found[key] != value:
             raise LayoutError(f"the weights have {key} {found[key]!r}, the target {value!r}")
-    _check_config(given.config, own.config)
+    # Weights without a setting may be from a source that does not record it: they fit any target.
+    for key, value in changes_outputs(given.config).items():
+        if key not in own.config or own.config[key] != value:
+            target = f"with {own.config[key]!r}" if key in own.config else "without it"
+            raise LayoutError(
+                f"the weights are used with {key}={value!r}, the target {target}: remove {key!r}"
+                " from the config of the weights to apply it yourself"
+            )
     return given
 
 
@@ -194,20 +186,6 @@ def _knows_its_rnn(tensors: Any) -> bool:
 def _unrecorded(hints: dict[str, Any]) -> dict[str, Any]:
     """Return the fields of the target's spec that a plain dict of arrays does not record."""
     return {name: hints[name] for name in HIDDEN if name in hints}
-
-
-def _check_config(config: Config, own: Config) -> None:
-    """Raise LayoutError if the weights are used with settings that the target lacks.
-
-    Weights without a setting may be from a source that does not record it: they fit any target.
-    """
-    for key, value in changes_outputs(config).items():
-        if key not in own or own[key] != value:
-            target = f"with {own[key]!r}" if key in own else "without it"
-            raise LayoutError(
-                f"the weights are used with {key}={value!r}, the target {target}: remove {key!r}"
-                " from the config of the weights to apply it yourself"
-            )
 
 
 def _assign_torch(module: Any, tensors: Any) -> None:
@@ -232,22 +210,17 @@ def _assign_torch(module: Any, tensors: Any) -> None:
             raise LayoutError(
                 f"{name} of the target: shape {tuple(own[name].shape)}, expected {array.shape}"
             )
-    _check_tied({name: own[name] for name in given.names}, values)
-    with torch.no_grad():
-        for name, array in values.items():
-            own[name].copy_(torch_of(array, given.dtype))
-
-
-def _check_tied(parameters: Mapping[str, Any], values: Mapping[str, np.ndarray]) -> None:
-    """Raise LayoutError if one parameter has two names that would get different values."""
     first: dict[int, str] = {}
-    for name, parameter in parameters.items():
-        other = first.setdefault(id(parameter), name)
+    for name in given.names:  # one parameter may have two names
+        other = first.setdefault(id(own[name]), name)
         if other != name and values[other].tobytes() != values[name].tobytes():
             raise LayoutError(
                 f"{other} and {name} of the target are one parameter, and their values differ:"
                 f" give it two first: module.{name} = torch.nn.Parameter(module.{name}.clone())"
             )
+    with torch.no_grad():
+        for name, array in values.items():
+            own[name].copy_(torch_of(array, given.dtype))
 
 
 def _one_dtype(dtypes: Iterable[Any]) -> str:
@@ -264,7 +237,12 @@ def _assign_keras(layers: list[Any], tensors: Any) -> None:
             "a layer is in the list twice: each layer of the RNN needs a Keras layer of its own"
         )
     described = [frameworks.KERAS.describe(layer) for layer in layers]
-    whole = _stack_descriptions(described)
+    first = described[0]
+    total = {"num_layers": sum(one.hints["num_layers"] for one in described)}
+    if any((x.layout, x.hints | total) != (first.layout, first.hints | total) for x in described):
+        raise LayoutError("the layers differ: they are several RNNs, assign each on its own")
+    config = stack_config([one.config for one in described])
+    whole = replace(first, hints=first.hints | total, config=config)
     built = [w.dtype for layer in layers for w in layer.get_weights()]
     dtype = _one_dtype(built or [layer.dtype or "float32" for layer in layers])
     given = _in_target_layout(tensors, whole, dtype)
@@ -278,17 +256,14 @@ def _assign_keras(layers: list[Any], tensors: Any) -> None:
         if not layer.get_weights():
             layer.build((None, None, width if k else given.spec.input_size))
             _check_shapes(layer, new)
-    _set_all(layers, weights)
-
-
-def _stack_descriptions(described: list[RNNDescription]) -> RNNDescription:
-    """Return what the RNN of these layers is. Raises LayoutError if they are several RNNs."""
-    first = described[0]
-    total = {"num_layers": sum(one.hints["num_layers"] for one in described)}
-    if any((x.layout, x.hints | total) != (first.layout, first.hints | total) for x in described):
-        raise LayoutError("the layers differ: they are several RNNs, assign each on its own")
-    config = stack_config([one.config for one in described])
-    return replace(first, hints=first.hints | total, config=config)
+    old = [layer.get_weights() for layer in layers]
+    try:
+        for layer, new in zip(layers, weights, strict=True):
+            layer.set_weights(new)
+    except BaseException:  # then all keep their old weights
+        for layer, kept in zip(layers, old, strict=True):
+            layer.set_weights(kept)
+        raise
 
 
 def _check_shapes(layer: Any, weights: list[Any]) -> None:
@@ -296,15 +271,3 @@ def _check_shapes(layer: Any, weights: list[Any]) -> None:
     own, shapes = [tuple(w.shape) for w in layer.get_weights()], [a.shape for a in weights]
     if own and own != shapes:
         raise LayoutError(f"{layer.name!r} has weights of shapes {own}, the tensors are {shapes}")
-
-
-def _set_all(layers: list[Any], weights: list[list[Any]]) -> None:
-    """Set the weights of all layers. If one raises an error, all keep their old weights."""
-    old = [layer.get_weights() for layer in layers]
-    try:
-        for layer, new in zip(layers, weights, strict=True):
-            layer.set_weights(new)
-    except BaseException:
-        for layer, kept in zip(layers, old, strict=True):
-            layer.set_weights(kept)
-        raise

@@ -123,9 +123,8 @@ class Weights(Mapping[str, np.ndarray], HasRNN):
 
     def picture(self, to: str | Layout | None = None, *, width: float | None = None) -> Picture:
         """Draw these tensors as they lie in memory, or their conversion: see picture()."""
-        from rnnlayout._convert.picture import draw_rnns
-        from rnnlayout._model.picture.layouts import Subject
-        from rnnlayout._model.picture.picture import WIDTH
+        from rnnlayout._convert.explain import draw_rnns
+        from rnnlayout._model.picture.picture import WIDTH, Subject
 
         target = None if to is None else as_layout(to)
         subject = Subject(self.spec, self.layout, self._checked_rnn.optional_tensors)
@@ -152,10 +151,8 @@ class Weights(Mapping[str, np.ndarray], HasRNN):
 def weights_of(
     given: CheckedRNN | HasRNN, report: engine.Report | None = None, **known: Any
 ) -> Weights:
-    """Return the Weights of checked arrays, or of other Weights without their report.
-
-    known: what is to be changed of the CheckedRNN: config, batch_first, rounded.
-    """
+    """Return the Weights of checked arrays, or of other Weights without their report. known: what
+    is to be changed of the CheckedRNN: config, batch_first, rounded."""
     own = given if isinstance(given, CheckedRNN) else checked_rnn_of(given)
     weights = Weights.__new__(Weights)
     weights._set(replace(own, **known), report)
@@ -183,20 +180,16 @@ def stack(layers: Iterable[Any]) -> Weights:
         one_by_one = iter(layers)
     except TypeError:
         raise LayoutError(f"layers is a {type(layers).__name__}, need a list of them") from None
-    parts = [_read_layer(k, layer) for k, layer in enumerate(one_by_one)]
+    parts = []
+    for k, layer in enumerate(one_by_one):
+        try:
+            parts.append(layer if isinstance(layer, Weights) else Weights(layer))
+        except SpecError as error:
+            raise SpecError(
+                f"layer {k}: "
+                + str(error)
+                + ". Pass it to rl.Weights(layer, ...), and the result to stack()"
+            ) from None
     if not parts:
         raise LayoutError("nothing to stack: the list of layers is empty")
     return weights_of(stack_layers([checked_rnn_of(w) for w in parts]))
-
-
-def _read_layer(k: int, source: Any) -> Weights:
-    if isinstance(source, Weights):
-        return source
-    try:
-        return Weights(source)
-    except SpecError as error:
-        raise SpecError(
-            f"layer {k}: "
-            + str(error)
-            + ". Pass it to rl.Weights(layer, ...), and the result to stack()"
-        ) from None

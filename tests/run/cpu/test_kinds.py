@@ -15,7 +15,7 @@ from run.gpu.exporters import CUDA, Exporter
 from sources.awkward import Converts, Interface
 
 import rnnlayout as rl
-from rnnlayout._run import caller_arrays
+from rnnlayout._run import call_arrays
 
 TORCH = {name: getattr(torch, name) for name in DTYPES}
 
@@ -207,8 +207,8 @@ def test_the_modules_of_known_kinds_make_arrays():
     """torch and JAX are real here."""
     import jax.dlpack
 
-    for name in set(caller_arrays._MAKERS.values()) - {"cupy"}:
+    for name in set(call_arrays._MAKERS.values()) - {"cupy"}:
         assert callable(sys.modules[name].from_dlpack)
-    assert caller_arrays._maker_of(torch.nn.Parameter(torch.ones(1))) == "torch"
-    assert caller_arrays._maker_of(jax.numpy.ones(1)) == "jax.dlpack"
-    assert caller_arrays._maker_of(np.ones(1)) is None
+    assert call_arrays._maker_of(torch.nn.Parameter(torch.ones(1))) == "torch"
+    assert call_arrays._maker_of(jax.numpy.ones(1)) == "jax.dlpack"
+    assert call_arrays._maker_of(np.ones(1)) is None

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import rnnlayout as rl
-from rnnlayout._run.streams import stream_of
+from rnnlayout._run.call_arrays import stream_of
 
 
 class Stream:

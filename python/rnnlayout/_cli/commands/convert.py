@@ -6,20 +6,8 @@ import argparse
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from rnnlayout._cli.options import (
-    DONE,
-    DTYPES,
-    add_choice,
-    add_file,
-    add_json,
-    add_map,
-    add_reading,
-    in_options,
-    load_hints,
-    map_pairs,
-    parse_layout,
-)
-from rnnlayout._cli.terminal import print_json, print_message, printable, show_progress
+from ..options import DONE, DTYPES, Parser, in_options, load_hints, map_pairs, parse_layout
+from ..terminal import print_json, print_message, printable, show_progress
 
 if TYPE_CHECKING:
     from rnnlayout._files.tensor_sets.tensor_set import Converted
@@ -40,36 +28,27 @@ EXAMPLES = """\
 _MOST = 10  # names to list of tensors that are left out
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_file(parser, "source", metavar="IN", help="the file to read")
-    add_file(parser, "target", metavar="OUT", help="the file to write")
+def add_arguments(parser: Parser) -> None:
+    parser.add_file("source", metavar="IN", help="the file to read")
+    parser.add_file("target", metavar="OUT", help="the file to write")
     target = parser.add_mutually_exclusive_group()
-    target.add_argument(
-        "--to",
-        type=parse_layout,
-        metavar="LAYOUT",
-        help="layout to write: see rnnlayout layouts (default: that of OUT, if it can have only"
-        " one, as .onnx, .bin and .c)",
+    layout = (
+        "layout to write: see rnnlayout layouts (default: that of OUT, if it can have only one, as"
+        " .onnx, .bin and .c)"
     )
-    add_file(
-        target,
-        "--into",
-        metavar="MODEL",
-        help="write a copy of MODEL with the weights of IN, in MODEL's layouts and dtypes",
-    )
+    target.add_argument("--to", type=parse_layout, metavar="LAYOUT", help=layout)
+    into = "write a copy of MODEL with the weights of IN, in MODEL's layouts and dtypes"
+    parser.add_file("--into", group=target, metavar="MODEL", help=into)
+    parser.add_choice()
+    parser.add_map("with --into: RNN A of IN replaces RNN B of MODEL; may be repeated")
     add = parser.add_argument
-    add_choice(parser)
-    add_map(parser, "with --into: RNN A of IN replaces RNN B of MODEL; may be repeated")
-    add(
-        "--dtype",
-        choices=DTYPES,
-        help="dtype of the result (default: unchanged); a narrower one rounds; only with --to",
-    )
+    dtype = "dtype of the result (default: unchanged); a narrower one rounds; only with --to"
+    add("--dtype", choices=DTYPES, help=dtype)
     add("--exact", action="store_true", help="refuse to round")
     add("--dry-run", action="store_true", help="report what would be done, without writing")
-    add("--force", action="store_true", help="overwrite OUT if it exists")
-    add_json(parser)
-    add_reading(parser)
+    parser.add_force()
+    parser.add_json()
+    parser.add_reading()
 
 
 def run(options: argparse.Namespace) -> int:
@@ -88,7 +67,14 @@ def run(options: argparse.Namespace) -> int:
         else:
             done = convert_file(source, target, to=options.to, dtype=options.dtype, **asked)
     if options.json:
-        _print_json(done, options)
+        print_json("convert", 1, {
+            "source": source,
+            "target": target,
+            "written": not options.dry_run,
+            "converted": [{"name": name, **asdict(one)} for name, one in done.reports.items()],
+            "notes": list(done.notes),
+            "left_out": list(done.left_out),
+        })  # fmt: skip
     else:
         _print_notes(done, options)
     return DONE
@@ -112,17 +98,6 @@ def _check_usage(options: argparse.Namespace) -> None:
         options.wrong(in_options(str(error), options))
     if options.to and (why := why_not_in(format, options.to)):
         options.wrong(in_options(why, options) + ", or give OUT another suffix")
-
-
-def _print_json(done: Converted, options: argparse.Namespace) -> None:
-    print_json("convert", 1, {
-        "source": options.source,
-        "target": options.target,
-        "written": not options.dry_run,
-        "converted": [{"name": name, **asdict(one)} for name, one in done.reports.items()],
-        "notes": list(done.notes),
-        "left_out": list(done.left_out),
-    })  # fmt: skip
 
 
 def _print_notes(done: Converted, options: argparse.Namespace) -> None:

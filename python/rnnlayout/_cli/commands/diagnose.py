@@ -7,23 +7,16 @@ from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING
 
-from rnnlayout._cli.options import (
+from ..options import (
     DONE,
-    add_file,
-    add_json,
-    add_pictures,
-    add_reading,
+    Parser,
+    check_outputs,
+    check_rnn_file,
     in_options,
     load_hints,
+    write_pictures,
 )
-from rnnlayout._cli.outputs import check_free_pictures, check_rnn_file, write_pictures
-from rnnlayout._cli.terminal import (
-    print_json,
-    print_message,
-    print_text,
-    print_wrapped,
-    printable,
-)
+from ..terminal import print_json, print_message, print_text, print_wrapped, printable
 
 if TYPE_CHECKING:
     from rnnlayout._compare.diagnose import Diagnosis
@@ -40,22 +33,22 @@ EXAMPLES = """\
   rnnlayout diagnose packed.bin --like model.h5 --fix right.bin"""
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_file(parser, "file", metavar="FILE", help="the packed weights")
+def add_arguments(parser: Parser) -> None:
+    parser.add_file("file", metavar="FILE", help="the packed weights")
     whose = "the weights that were packed: a file with one RNN"
-    add_file(parser, "--like", required=True, metavar="FILE", help=whose)
+    parser.add_file("--like", required=True, metavar="FILE", help=whose)
     fixed = "write FILE with the mistakes undone, in any format that convert writes"
-    add_file(parser, "--fix", metavar="OUT", help=fixed)
-    add_pictures(parser, "a picture of where the buffer is wrong")
-    parser.add_argument("--force", action="store_true", help="overwrite OUT if it exists")
-    add_json(parser)
-    add_reading(parser, whose="the file with the right weights")
+    parser.add_file("--fix", metavar="OUT", help=fixed)
+    parser.add_pictures("a picture of where the buffer is wrong")
+    parser.add_force()
+    parser.add_json()
+    parser.add_reading(whose="the file with the right weights")
 
 
 def run(options: argparse.Namespace) -> int:
     from rnnlayout._compare.diagnose import diagnose
 
-    check_free_pictures(options, options.file, options.like)
+    check_outputs(options, [options.svg, options.png], options.file, options.like)
     if options.fix:
         check_rnn_file(options, options.fix, options.file, options.like)
     found = diagnose(options.file, like=options.like, **load_hints(options))
@@ -66,17 +59,12 @@ def run(options: argparse.Namespace) -> int:
             "file": options.file,
             "like": options.like,
             "right": bool(found),
-            "same": found.same,
-            "sure": found.sure,
-            "text": found.text,
+            **{name: getattr(found, name) for name in ("same", "sure", "text")},
             "mistakes": [
-                {
-                    "rule": one.rule,
-                    "text": one.text,
-                    "where": [dict(zip(("layer", "direction", "role"), name, strict=True))
-                              for name in one.where],
-                    "lost": one.lost,
-                }
+                {"rule": one.rule, "text": one.text, "where": [
+                    dict(zip(("layer", "direction", "role"), name, strict=True))
+                    for name in one.where
+                ], "lost": one.lost}
                 for one in found.mistakes
             ],
             "evidence": list(found.evidence),

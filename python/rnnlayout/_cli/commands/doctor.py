@@ -9,8 +9,8 @@ import subprocess
 import sys
 from typing import Any
 
-from rnnlayout._cli.options import DONE, MISSING, add_json
-from rnnlayout._cli.terminal import align_columns, print_json, print_wrapped
+from ..options import DONE, MISSING, Parser
+from ..terminal import align_columns, print_json, print_wrapped
 
 SUMMARY = "check which CPU kernels, packages, cuDNN and GPUs are available"
 DESCRIPTION = """\
@@ -41,8 +41,8 @@ assert abs(float(y[0, 0, 0]) - 0.7616) < 0.01, f"tanh(1) is {float(y[0, 0, 0])}"
 """
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_json(parser)
+def add_arguments(parser: Parser) -> None:
+    parser.add_json()
     parser.add_argument(
         "--require", choices=("gpu",), help="exit with 5 if this cannot be used: gpu"
     )
@@ -57,25 +57,9 @@ def run(options: argparse.Namespace) -> int:
     return MISSING if options.require and not found["gpu"]["usable"] else DONE
 
 
-def _packages() -> list[dict[str, Any]]:
-    """Return each optional package with its version. None is imported."""
-    from importlib.metadata import PackageNotFoundError, version
-
-    told = []
-    for name, (extra, needed) in _PACKAGES.items():
-        try:
-            found = version(name)
-        except PackageNotFoundError:
-            found = None
-        told.append({"name": name, "version": found, "extra": extra, "needed": needed})
-    return told
-
-
 def _trials(devices: list[str]) -> dict[str, str | None]:
-    """Run one small RNN on each GPU; return why that fails, None where it works.
-
-    Each in a process of its own: a broken installation may abort it, or hang.
-    """
+    """Run one small RNN on each GPU; return why that fails, None where it works. Each in a process
+    of its own: a broken installation may abort it, or hang."""
     programs = {
         device: subprocess.Popen(
             [sys.executable, "-P", "-c", _TRIAL, device],
@@ -105,10 +89,18 @@ def _outcome(program: subprocess.Popen[str]) -> str | None:
 def examine_machine() -> dict[str, Any]:
     """Return everything that doctor reports, as it goes into the JSON."""
     import platform
+    from importlib.metadata import PackageNotFoundError, version
 
     from rnnlayout import _native
     from rnnlayout._run import cudnn
 
+    packages = []
+    for name, (extra, needed) in _PACKAGES.items():  # none is imported
+        try:
+            installed = version(name)
+        except PackageNotFoundError:
+            installed = None
+        packages.append({"name": name, "version": installed, "extra": extra, "needed": needed})
     report = cudnn.cudnn_report()
     devices = [f"cuda:{k}" for k, gpu in enumerate(report["gpus"]) if not gpu["why_not"]]
     failed = _trials(devices) if not report["why_not"] else {}
@@ -138,7 +130,7 @@ def examine_machine() -> dict[str, Any]:
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}",
         "cpu": {"kernels": _native.cpu_tier(), "threads": _native.num_threads()},
-        "packages": _packages(),
+        "packages": packages,
         "gpu": {
             "usable": not why_not,
             "why_not": why_not,

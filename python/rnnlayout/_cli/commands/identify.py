@@ -4,16 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from rnnlayout._cli.options import (
-    DONE,
-    add_file,
-    add_format,
-    add_json,
-    in_options,
-    parse_tolerance,
-)
-from rnnlayout._cli.outputs import check_rnn_file
-from rnnlayout._cli.terminal import print_json, print_message, print_wrapped, printable
+from ..options import DONE, Parser, check_rnn_file, in_options, parse_tolerance
+from ..terminal import print_json, print_message, print_wrapped, printable
 
 SUMMARY = "find the layout in which weights of unknown origin turn x into y"
 DESCRIPTION = """\
@@ -29,22 +21,20 @@ EXAMPLES = """\
   rnnlayout identify w.npz --input x.npy --output y.npy --save lstm.safetensors"""
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_file(parser, "file", metavar="FILE", help="the file with the tensors")
-    add_file(parser, "--input", required=True, metavar="X.npy", help="file to read x from")
-    add_file(parser, "--output", required=True, metavar="Y.npy", help="file to read y from")
+def add_arguments(parser: Parser) -> None:
+    parser.add_file("file", metavar="FILE", help="the file with the tensors")
+    parser.add_file("--input", required=True, metavar="X.npy", help="file to read x from")
+    parser.add_file("--output", required=True, metavar="Y.npy", help="file to read y from")
     from_state = "files with the initial state: h_0, and c_0 for an LSTM (default: zeros)"
-    add_file(parser, "--state", nargs="+", metavar="S.npy", help=from_state)
+    parser.add_file("--state", nargs="+", metavar="S.npy", help=from_state)
     add = parser.add_argument
-    add("--prefix", default="", metavar="P", help="use only tensors whose names start with P")
-    add_format(parser)
+    parser.add_prefix()
+    parser.add_format()
     add("--atol", type=parse_tolerance, default=0.0, metavar="X",
         help="absolute tolerance for y, besides rounding (default: 0)")  # fmt: skip
-    add_file(
-        parser, "--save", metavar="OUT", help="write the RNN to a file that records its layout"
-    )
-    add("--force", action="store_true", help="overwrite OUT if it exists")
-    add_json(parser)
+    parser.add_file("--save", metavar="OUT", help="write the RNN to a file that records its layout")
+    parser.add_force()
+    parser.add_json()
 
 
 def run(options: argparse.Namespace) -> int:

@@ -5,16 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from rnnlayout._cli.failures import error_text, report_error
-from rnnlayout._cli.options import (
-    DONE,
-    add_file,
-    add_json,
-    add_reading,
-    in_options,
-    load_hints,
-)
-from rnnlayout._cli.terminal import align_columns, bold_text, print_json, print_wrapped, printable
+from ..options import DONE, Parser, error_text, in_options, load_hints, report_error
+from ..terminal import align_columns, bold_text, print_json, print_wrapped, printable
 
 SUMMARY = "list the recurrent layers in a file"
 DESCRIPTION = """\
@@ -28,10 +20,10 @@ EXAMPLES = """\
   rnnlayout inspect gru.npz --reset after"""
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_file(parser, "files", nargs="+", metavar="FILE", help="a file to read")
-    add_json(parser)
-    add_reading(parser)
+def add_arguments(parser: Parser) -> None:
+    parser.add_file("files", nargs="+", metavar="FILE", help="a file to read")
+    parser.add_json()
+    parser.add_reading()
 
 
 def run(options: argparse.Namespace) -> int:
@@ -68,7 +60,16 @@ def _inspect_file(path: str, options: argparse.Namespace) -> tuple[dict[str, Any
         return told | empty | {"failed": _error_json(error, options)}, code
     return told | {
         "entries": [_entry_json(name, checked_rnn_of(weights)) for name, weights in found.items()],
-        "undecided": [_undecided_json(name, why, options) for name, why in found.undecided.items()],
+        "undecided": [
+            {
+                "arguments": list(why.arguments),
+                "reason": why.reason,
+                "repair": in_options(why.repair, options),
+                "error": error_text(why, options),
+                "fits": [_entry_json(name, given) for given in why.givens],
+            }
+            for name, why in found.undecided.items()
+        ],
         "refused": [
             {"name": name, **_error_json(why, options)} for name, why in found.refused.items()
         ],
@@ -79,17 +80,6 @@ def _inspect_file(path: str, options: argparse.Namespace) -> tuple[dict[str, Any
 
 def _error_json(error: Exception, options: argparse.Namespace) -> dict[str, str]:
     return {"error": type(error).__name__, "reason": error_text(error, options)}
-
-
-def _undecided_json(name: str, why: Any, options: argparse.Namespace) -> dict[str, Any]:
-    """Return an RNN of which the file does not record everything, as it goes into the JSON."""
-    return {
-        "arguments": list(why.arguments),
-        "reason": why.reason,
-        "repair": in_options(why.repair, options),
-        "error": error_text(why, options),
-        "fits": [_entry_json(name, given) for given in why.givens],
-    }
 
 
 def _file_text(told: dict[str, Any], head: str) -> str:
@@ -137,10 +127,29 @@ def _entry_json(name: str, given: Any) -> dict[str, Any]:
 
 def _entry_text(fits: list[dict[str, Any]], undecided: str = "") -> list[str]:
     """Return an entry as text. fits: the one, or all that it may be if something is undecided."""
+    from rnnlayout._model.layout import Layout
+    from rnnlayout._model.spec import CELLS
+
     known: dict[str, dict[str, None]] = {}  # label -> each value once, in order
     for entry in fits:
-        for label, value in _weight_rows(entry):
-            known.setdefault(label, {})[value] = None
+        spec, layout = entry["spec"], Layout(entry["layout"], **entry["layout_options"])
+        sizes = [f"input {spec['input_size']}", f"hidden {spec['hidden_size']}"]
+        sizes += [f"projected {spec['proj_size']}"] if spec["proj_size"] else []
+        sizes += [f"layers {spec['num_layers']}", f"directions {entry['directions']}"]
+        for label, value in {
+            "cell": spec["cell"],
+            "sizes": ", ".join(sizes),
+            "biases": ("none", "one per gate", "two per gate")[len(entry["biases"])],
+            "reset": spec["reset"] if CELLS[spec["cell"]].has_reset else "",
+            "peepholes": "yes" * entry["peepholes"],
+            "skip input": "yes" * spec["skip_input"],
+            "activations": ", ".join(filter(None, entry["activations"].values())),
+            "dtype": spec["dtype"],
+            "layout": str(layout),
+            "parameters": str(entry["num_params"]),
+        }.items():
+            if value:
+                known.setdefault(label, {})[value] = None
     entry = fits[0]
     rows = [(label, " or ".join(values)) for label, values in known.items()]
     rows += [("undecided", printable(undecided))] if undecided else []
@@ -151,22 +160,3 @@ def _entry_text(fits: list[dict[str, Any]], undecided: str = "") -> list[str]:
     )
     rows += [("" if k else "tensors", tensor) for k, tensor in enumerate(tensors)]
     return ["", bold_text(printable(entry["name"])), *align_columns(rows, 2)]
-
-
-def _weight_rows(entry: dict[str, Any]) -> list[tuple[str, str]]:
-    """Return what the weights of an RNN are."""
-    from rnnlayout._model.layout import Layout
-    from rnnlayout._model.spec import CELLS
-
-    spec, layout = entry["spec"], Layout(entry["layout"], **entry["layout_options"])
-    sizes = [f"input {spec['input_size']}", f"hidden {spec['hidden_size']}"]
-    sizes += [f"projected {spec['proj_size']}"] if spec["proj_size"] else []
-    sizes += [f"layers {spec['num_layers']}", f"directions {entry['directions']}"]
-    biases = ("none", "one per gate", "two per gate")[len(entry["biases"])]
-    acts = ", ".join(filter(None, entry["activations"].values()))
-    rows = [("cell", spec["cell"]), ("sizes", ", ".join(sizes)), ("biases", biases)]
-    rows += [("reset", spec["reset"])] if CELLS[spec["cell"]].has_reset else []
-    rows += [("peepholes", "yes")] if entry["peepholes"] else []
-    rows += [("skip input", "yes")] if spec["skip_input"] else []
-    rows += [("activations", acts), ("dtype", spec["dtype"]), ("layout", str(layout))]
-    return [*rows, ("parameters", str(entry["num_params"]))]

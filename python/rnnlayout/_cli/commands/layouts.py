@@ -6,14 +6,8 @@ import argparse
 import sys
 from typing import Any
 
-from rnnlayout._cli.options import DONE, add_json
-from rnnlayout._cli.terminal import (
-    align_columns,
-    bold_text,
-    print_json,
-    print_wrapped,
-    terminal_width,
-)
+from ..options import DONE, Parser
+from ..terminal import align_columns, bold_text, print_json, print_wrapped, terminal_width
 
 SUMMARY = "list the supported layouts and what each can represent"
 DESCRIPTION = """\
@@ -27,8 +21,8 @@ _KEYS = ("cells", "gates", "resets", "recurrent_activations", "relu", "projectio
          "peepholes", "options", "must_name", "aliases", "sources", "checked")  # fmt: skip
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_json(parser)
+def add_arguments(parser: Parser) -> None:
+    parser.add_json()
 
 
 def run(options: argparse.Namespace) -> int:
@@ -63,11 +57,8 @@ def _table(known: dict[str, Any], width: int) -> list[str]:
     if max(map(len, lines)) > width:  # one layout after another
         lines = []
         for name, *facts in rows[1:]:
-            lines += [
-                "",
-                bold_text(name),
-                *align_columns([*zip(rows[0][1:], facts, strict=True)], 2),
-            ]
+            table = align_columns([*zip(rows[0][1:], facts, strict=True)], 2)
+            lines += ["", bold_text(name), *table]
         del lines[0]
     aliases = [f"{alias['name']} is another name of {name}"
                for name, info in known.items() for alias in info["aliases"]]  # fmt: skip

@@ -8,25 +8,17 @@ import sys
 from functools import partial
 from typing import Any
 
-from rnnlayout._cli.options import (
+from ..options import (
     DONE,
-    add_choice,
-    add_file,
-    add_pictures,
-    add_reading,
+    Parser,
+    check_outputs,
     in_options,
     load_chosen,
     parse_layout,
     parse_spec,
+    write_pictures,
 )
-from rnnlayout._cli.outputs import check_free_pictures, write_pictures
-from rnnlayout._cli.terminal import (
-    print_message,
-    print_text,
-    printable,
-    shows_colours,
-    terminal_width,
-)
+from ..terminal import print_message, print_text, printable, shows_colours, terminal_width
 
 SUMMARY = "draw the weights as they lie in memory"
 DESCRIPTION = """\
@@ -45,21 +37,21 @@ EXAMPLES = """\
   rnnlayout map "lstm, input_size 8, hidden_size 16" --layout onnx --to keras"""
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_file(parser, "what", metavar="FILE|SPEC", help="a file to read, or a spec in quotes")
+def add_arguments(parser: Parser) -> None:
+    parser.add_file("what", metavar="FILE|SPEC", help="a file to read, or a spec in quotes")
     parser.add_argument(
         "--to", type=parse_layout, metavar="LAYOUT", help="draw the conversion to this layout"
     )
-    add_pictures(parser, "the picture")
-    parser.add_argument("--force", action="store_true", help="overwrite OUT if it exists")
-    add_choice(parser)
-    add_reading(parser, whose="the file that does not record it, or of SPEC")
+    parser.add_pictures("the picture")
+    parser.add_force()
+    parser.add_choice()
+    parser.add_reading(whose="the file that does not record it, or of SPEC")
 
 
 def run(options: argparse.Namespace) -> int:
-    from rnnlayout._convert.picture import draw_rnns
+    from rnnlayout._convert.explain import draw_rnns
 
-    check_free_pictures(options, options.what)
+    check_outputs(options, [options.svg, options.png], options.what)
     draw = partial(draw_rnns, _subjects(options), options.to)
     write_pictures(draw, options)
     if not (options.svg or options.png):
@@ -69,8 +61,9 @@ def run(options: argparse.Namespace) -> int:
 
 def _subjects(options: argparse.Namespace) -> list[Any]:
     """Return what is drawn: the RNN that is described, or those of the file."""
+    from rnnlayout._model.checked_rnn import checked_rnn_of
     from rnnlayout._model.layout import CUDNN
-    from rnnlayout._model.picture.layouts import Subject
+    from rnnlayout._model.picture.picture import Subject
     from rnnlayout._model.spec import CELLS
 
     cell = options.what.partition(",")[0].strip()
@@ -80,13 +73,6 @@ def _subjects(options: argparse.Namespace) -> list[Any]:
             return [Subject(parse_spec(options.what), options.layout or CUDNN)]
         except argparse.ArgumentTypeError as error:
             options.wrong(f"{options.what!r} is not a file; as a spec: {error}")
-    return _of_file(options)
-
-
-def _of_file(options: argparse.Namespace) -> list[Any]:
-    from rnnlayout._model.checked_rnn import checked_rnn_of
-    from rnnlayout._model.picture.layouts import Subject
-
     found = load_chosen(options.what, options)
     if found.unread and not found:
         raise next(iter(found.unread.values()))

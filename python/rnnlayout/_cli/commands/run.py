@@ -3,20 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import Any
 
-from rnnlayout._cli.options import (
-    DONE,
-    DTYPES,
-    add_choice,
-    add_file,
-    add_json,
-    add_reading,
-    in_options,
-    load_chosen,
-)
-from rnnlayout._cli.terminal import print_json, print_message, printable
+from ..options import DONE, DTYPES, Parser, check_outputs, in_options, load_chosen
+from ..terminal import print_json, print_message, printable
 
 SUMMARY = "run an RNN from a file on an array"
 DESCRIPTION = """\
@@ -34,36 +24,28 @@ EXAMPLES = """\
   rnnlayout run lstm.safetensors --device auto --input x.npy --output y.npy"""
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_file(parser, "file", metavar="FILE", help="the file with the RNN")
-    add_file(parser, "--input", required=True, metavar="X.npy", help="file to read x from")
-    add_file(parser, "--output", required=True, metavar="Y.npy", help="file to write y to")
-    add_file(parser, "--states", metavar="S.npz", help="file to write the last state to")
+def add_arguments(parser: Parser) -> None:
+    parser.add_file("file", metavar="FILE", help="the file with the RNN")
+    parser.add_file("--input", required=True, metavar="X.npy", help="file to read x from")
+    parser.add_file("--output", required=True, metavar="Y.npy", help="file to write y to")
+    parser.add_file("--states", metavar="S.npz", help="file to write the last state to")
     add = parser.add_argument
-    add_choice(parser)
+    parser.add_choice()
     add("--lengths", metavar="N,N,...", type=_numbers, help="steps of each sequence of the batch")
     axes = parser.add_mutually_exclusive_group()
-    axes.add_argument(
-        "--batch-first", action="store_true", default=None, help="x and y are (N, T, ...)"
+    for option, action, order in ("batch", "store_true", "N, T"), ("time", "store_false", "T, N"):
+        axes.add_argument(f"--{option}-first", dest="batch_first", action=action, default=None,
+                          help=f"x and y are ({order}, ...)")  # fmt: skip
+    device = "cpu (the default), cuda, cuda:N, or auto"
+    add("--device", type=_device, default="cpu", metavar="D", help=device)
+    dtype = (
+        "dtype to compute in: round the weights and x to it (default: that of the weights, to"
+        " which x is only changed if that is exact)"
     )
-    axes.add_argument("--time-first", dest="batch_first", action="store_false", default=None,
-                      help="x and y are (T, N, ...)")  # fmt: skip
-    add(
-        "--device",
-        type=_device,
-        default="cpu",
-        metavar="D",
-        help="cpu (the default), cuda, cuda:N, or auto",
-    )
-    add(
-        "--dtype",
-        choices=DTYPES,
-        help="dtype to compute in: round the weights and x to it (default: that of the weights, to"
-        " which x is only changed if that is exact)",
-    )
-    add("--force", action="store_true", help="overwrite outputs that exist")
-    add_json(parser)
-    add_reading(parser)
+    add("--dtype", choices=DTYPES, help=dtype)
+    parser.add_force("overwrite outputs that exist")
+    parser.add_json()
+    parser.add_reading()
 
 
 def _numbers(text: str) -> list[int]:
@@ -75,7 +57,7 @@ def _numbers(text: str) -> list[int]:
 
 def _device(text: str) -> str:
     from rnnlayout._native import SpecError
-    from rnnlayout._run.rnn_options import read_options
+    from rnnlayout._run.settings import read_options
 
     try:
         return read_options(text, None, None, "default", "auto").device
@@ -90,20 +72,19 @@ def run(options: argparse.Namespace) -> int:
 
     from rnnlayout._files.formats.npz import read_npy, write_npy
     from rnnlayout._files.tensor_sets.file_limits import InputFile, require_regular_file
-    from rnnlayout._files.tensor_sets.output_file import (
-        check_free,
-        name_full_disk,
-        write_whole_file,
-    )
+    from rnnlayout._files.tensor_sets.output_file import name_full_disk, write_whole_file
     from rnnlayout._model.config import describe_config
+    from rnnlayout._model.errors import FileError
     from rnnlayout._weights.weights import Weights
 
     for path, suffix in ((options.output, ".npy"), (options.states or ".npz", ".npz")):
         if not str(path).lower().endswith(suffix):
             options.wrong(f"{path}: the name must end in {suffix}, the format that is written")
-    for output in filter(None, (options.output, options.states)):
-        check_free(Path(output), options.force, options.file, options.input)
-    name, found = _the_one(options)
+    check_outputs(options, [options.output, options.states], options.file, options.input)
+    found = load_chosen(options.file, options)
+    name, *others = names = found.names
+    if others:
+        raise FileError(f"there are {len(names)} RNNs: choose one with --only: {', '.join(names)}")
     weights = found[name]
     if options.dtype:
         weights = Weights(weights, dtype=options.dtype)
@@ -161,14 +142,3 @@ def _in_dtype(x: Any, dtype: str, options: argparse.Namespace) -> Any:
             " of it: to round them pass " + Ask("dtype", dtype)
         )
     return present_array(bits, dtype)
-
-
-def _the_one(options: argparse.Namespace) -> tuple[str, Any]:
-    """Return the name of the RNN to run, and the RNNs of the file."""
-    from rnnlayout._model.errors import FileError
-
-    found = load_chosen(options.file, options)
-    names = found.names
-    if len(names) > 1:
-        raise FileError(f"there are {len(names)} RNNs: choose one with --only: {', '.join(names)}")
-    return names[0], found

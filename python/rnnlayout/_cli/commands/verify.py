@@ -5,21 +5,17 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from rnnlayout._cli.options import (
+from ..options import (
     DONE,
-    add_choice,
-    add_file,
-    add_json,
-    add_map,
-    add_pictures,
-    add_reading,
+    Parser,
+    check_outputs,
     in_options,
     load_hints,
     map_pairs,
     parse_tolerance,
+    write_pictures,
 )
-from rnnlayout._cli.outputs import check_free_pictures, write_pictures
-from rnnlayout._cli.terminal import print_json, print_wrapped, printable
+from ..terminal import print_json, print_wrapped, printable
 
 SUMMARY = "check whether two files contain the same weights"
 DESCRIPTION = """\
@@ -33,26 +29,26 @@ EXAMPLES = """\
   rnnlayout verify model.pt model.h5 --map encoder=lstm_1 --rtol 1e-6"""
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_file(parser, "a", metavar="A", help="the first file")
-    add_file(parser, "b", metavar="B", help="the second file")
-    add_json(parser)
+def add_arguments(parser: Parser) -> None:
+    parser.add_file("a", metavar="A", help="the first file")
+    parser.add_file("b", metavar="B", help="the second file")
+    parser.add_json()
     number: dict[str, Any] = {"type": parse_tolerance, "default": 0.0, "metavar": "X"}
     parser.add_argument("--rtol", **number, help="relative tolerance (default: 0)")
     parser.add_argument(
         "--atol", **number, help="absolute tolerance (default: 0): |a - b| <= atol + rtol * |b|"
     )
-    add_pictures(parser, "a picture of where they differ")
-    parser.add_argument("--force", action="store_true", help="overwrite OUT if it exists")
-    add_choice(parser)
-    add_map(parser, "compare RNN A of the first file with RNN B of the second; may be repeated")
-    add_reading(parser, whose="the file that does not record it")
+    parser.add_pictures("a picture of where they differ")
+    parser.add_force()
+    parser.add_choice()
+    parser.add_map("compare RNN A of the first file with RNN B of the second; may be repeated")
+    parser.add_reading(whose="the file that does not record it")
 
 
 def run(options: argparse.Namespace) -> int:
     from rnnlayout._compare.verify import verify
 
-    check_free_pictures(options, options.a, options.b)
+    check_outputs(options, [options.svg, options.png], options.a, options.b)
     asked = {name: getattr(options, name) for name in ("rtol", "atol", "only", "stack")}
     found = verify(options.a, options.b, map=map_pairs(options), **asked, **load_hints(options))
     if options.json:
@@ -75,21 +71,11 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _pair_json(pair: Any) -> dict[str, Any]:
-    return {
-        "a": pair.a,
-        "b": pair.b,
-        "equal": not pair,
-        "text": pair.text,
-        "note": pair.note,
-        "blocks": [
-            dict(zip(("layer", "direction", "role", "gate"), gap.key, strict=True))
-            | {
-                "differ": gap.count,
-                "size": gap.size,
-                "largest": gap.largest,
-                "at": list(gap.at),
-                "values": list(gap.values),
-            }
-            for gap in pair.gaps
-        ],
-    }
+    blocks = [
+        dict(zip(("layer", "direction", "role", "gate"), gap.key, strict=True))
+        | {"differ": gap.count, "size": gap.size, "largest": gap.largest}
+        | {"at": list(gap.at), "values": list(gap.values)}
+        for gap in pair.gaps
+    ]
+    names = {"a": pair.a, "b": pair.b, "equal": not pair, "text": pair.text, "note": pair.note}
+    return names | {"blocks": blocks}

@@ -21,7 +21,7 @@ from rnnlayout._model.dtypes import widen_bits
 from rnnlayout._model.spec import CELLS, Spec
 from rnnlayout._native import LossyError
 from rnnlayout._run.rnn import CPU
-from rnnlayout._run.source_settings import source_settings_of
+from rnnlayout._run.settings import source_settings_of
 from rnnlayout._weights.weights import Weights
 
 from .c_functions import with_functions

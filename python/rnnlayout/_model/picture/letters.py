@@ -21,11 +21,9 @@ def memory_in_letters(
     colours: bool,
     shade: Shade | None = None,
 ) -> str:
-    """Return one line per role of a layer and direction: where it is, and its gates to scale.
-
-    A bar has at least one letter per gate. Gates side by side in each row take turns. With `shade`,
-    a block that it calls "equal" is made of dots.
-    """
+    """Return one line per role of a layer and direction: where it is, and its gates to scale. A bar
+    has at least one letter per gate. Gates side by side in each row take turns. With `shade`, a
+    block that it calls "equal" is made of dots."""
     rows = list(_letter_rows(tensors, directions, unit))
     heads = [[row[k] for row in rows] for k in range(4)]
     wide = [max(map(len, column), default=0) for column in heads]
@@ -36,11 +34,8 @@ def memory_in_letters(
     for place, name, role, at, pieces in rows[:_MOST]:
         cells = [place if place != seen else "", name[: wide[1]], role, at]
         seen = place
-        aligned = [
-            cell.rjust(w) if k == 3 else cell.ljust(w)
-            for k, (cell, w) in enumerate(zip(cells, wide, strict=True))
-            if w
-        ]
+        pads = (str.ljust, str.ljust, str.ljust, str.rjust)
+        aligned = [pad(cell, w) for pad, cell, w in zip(pads, cells, wide, strict=True) if w]
         bar = _letter_bar(pieces, room / most, room, shade or gate_colours, colours)
         out.append("  ".join([*aligned, bar]))
     out += [f"... {len(rows) - _MOST} more lines"] * (len(rows) > _MOST)
@@ -75,14 +70,9 @@ def _letter_bar(
     signs = signs[: max(room, len(pieces))]
     if not colours:
         return "".join(letter for letter, _ in signs)
-    return "".join(
-        _on_colour("".join(letter for letter, _ in group), fill)
-        for fill, found in groupby(signs, lambda one: one[1])
-        for group in [list(found)]
-    )
-
-
-def _on_colour(text: str, fill: str) -> str:
-    """Return text on a colour, one of the 256 of terminals: a cube of 6 x 6 x 6."""
-    red, green, blue = (int(COLOURS[fill][0][k : k + 2], 16) * 5 // 255 for k in (1, 3, 5))
-    return f"\x1b[38;5;16;48;5;{16 + 36 * red + 6 * green + blue}m{text}\x1b[0m"
+    bar = ""
+    for fill, group in groupby(signs, lambda one: one[1]):  # colours are a cube of 6 x 6 x 6
+        red, green, blue = (int(COLOURS[fill][0][k : k + 2], 16) * 5 // 255 for k in (1, 3, 5))
+        text = "".join(letter for letter, _ in group)
+        bar += f"\x1b[38;5;16;48;5;{16 + 36 * red + 6 * green + blue}m{text}\x1b[0m"
+    return bar

@@ -79,18 +79,15 @@ class TensorMemory:
 def layout_memory(
     layout: Layout, spec: Any, optional_tensors: int | None = None
 ) -> list[TensorMemory]:
-    """Return the tensors of a Spec in a layout, with what lies where.
-
-    optional_tensors: those that the RNN has, HAS_BIAS | HAS_PEEPHOLES; None if the spec decides
-    that. Raises LossyError if the layout cannot represent the RNN.
-    """
+    """Return the tensors of a Spec in a layout, with what lies where. optional_tensors: those that
+    the RNN has, HAS_BIAS | HAS_PEEPHOLES; None if the spec decides that. Raises LossyError if the
+    layout cannot represent the RNN."""
     found: dict[int, list[Piece]] = {}
     for block, (tensor, at, rows, cols, row_stride, col_stride, _) in _native.blocks(
         layout, spec, optional_tensors
     ):
-        found.setdefault(tensor, []).append(
-            make_piece(block, at, rows, cols, row_stride, col_stride)
-        )
+        piece = make_piece(block, at, rows, cols, row_stride, col_stride)
+        found.setdefault(tensor, []).append(piece)
     return [
         TensorMemory(name, tuple(shape), tuple(make_regions(found.get(k, ()))))
         for k, (name, shape) in enumerate(_native.tensors(layout, spec, optional_tensors))
@@ -118,12 +115,8 @@ def make_regions(pieces: Sequence[Piece]) -> list[Region]:
     groups: list[list[Piece]] = []
     for piece in sorted(pieces, key=lambda one: one.at):
         first = groups[-1][0] if groups else None
-        if (
-            first
-            and piece.count == first.count > 1
-            and piece.period == first.period
-            and piece.at < first.at + first.period
-        ):
+        beside = first and piece.count == first.count > 1 and piece.period == first.period
+        if first and beside and piece.at < first.at + first.period:
             groups[-1].append(piece)
         else:
             groups.append([piece])
@@ -137,7 +130,6 @@ class PictureLine:
 
     layer: int
     direction: int
-    biases: bool
     parts: tuple[tuple[TensorMemory, tuple[Region, ...]], ...]
 
 
@@ -155,6 +147,6 @@ def picture_lines(tensors: Sequence[TensorMemory]) -> list[PictureLine]:
                 parts.append((tensor, []))
             parts[-1][1].append(region)
     return [
-        PictureLine(*place, tuple((tensor, tuple(regions)) for tensor, regions in parts))
+        PictureLine(*place[:2], tuple((tensor, tuple(regions)) for tensor, regions in parts))
         for place, parts in found
     ]

@@ -1,18 +1,28 @@
-"""Picture: a scene, and the same in letters."""
+"""Picture: a scene, and the same in letters; and pictures of RNNs, each in one layout."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+from rnnlayout import _native
+from rnnlayout._native import LayoutError
+
 from ..errors import FileError
+from ..layout import CUDNN, Layout
+from .letters import memory_in_letters
+from .memory import TensorMemory, layout_memory
 from .png import write_png
-from .scene import Scene
+from .scene import MARGIN, Scene, clip_text
+from .strips import ByteOffsets, draw_gates_legend, draw_memory
 from .svg import svg_text
 
-WIDTH = 760
+WIDTH, NARROWEST, WIDEST = 760, 240, 4000
 SUFFIXES = (".svg", ".png")
+_MOST = 20  # RNNs of one picture
 # A part of the text: a string, or a function of the width in columns and whether there are colours.
 Part = str | Callable[[int, bool], str]
 
@@ -60,3 +70,77 @@ class Picture:
 
     def _repr_svg_(self) -> str:
         return self.svg
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What is drawn: an RNN's Spec in a layout. optional_tensors: those that the RNN has, HAS_BIAS
+    | HAS_PEEPHOLES; None if the spec decides that. name: the RNN's name, "" if it has none.
+    """
+
+    spec: Any
+    layout: Layout
+    optional_tensors: int | None = None
+    name: str = ""
+
+    @property
+    def title(self) -> str:
+        return f"{self.name}: {self.spec}" if self.name else str(self.spec)
+
+    @property
+    def unit(self) -> ByteOffsets:
+        return ByteOffsets(_native.itemsize(self.spec.dtype))
+
+    def tensors(self) -> list[TensorMemory]:
+        return layout_memory(self.layout, self.spec, self.optional_tensors)
+
+    def size(self, tensors: Sequence[TensorMemory]) -> str:
+        """Return its layout and size in words."""
+        nbytes = sum(tensor.size for tensor in tensors) * self.unit.itemsize
+        several = f" in {len(tensors)} tensors" if len(tensors) > 1 else ""
+        return f"{self.layout}: {nbytes:,} bytes{several}"
+
+
+def draw_subjects(
+    subjects: Sequence[Subject],
+    width: float = WIDTH,
+    add: Callable[[Scene, Subject], list[Part]] | None = None,
+) -> Picture:
+    """Return a picture of each subject, one below the other: by default of its memory. add: a
+    function that draws one subject in a scene, and returns its text. Raises LossyError if a layout
+    cannot represent its RNN."""
+    if isinstance(width, bool) or not isinstance(width, (int, float)):
+        raise LayoutError(f"width is {width!r}, need a number of pixels")
+    if not NARROWEST <= width <= WIDEST:
+        raise LayoutError(f"width is {width}, need {NARROWEST} to {WIDEST} pixels")
+    scene = Scene(width, MARGIN, "; ".join(one.title for one in subjects[:3]))
+    parts: list[Part] = []
+    for subject in subjects[:_MOST]:
+        scene.paragraph(MARGIN, subject.title, "head")
+        parts += [clip_text(subject.title), *(add or _add_memory)(scene, subject), ""]
+        scene.height += 12
+    if len(subjects) > _MOST:
+        more = f"... and {len(subjects) - _MOST:,} more RNNs"
+        scene.paragraph(MARGIN, more, "head")
+        parts += [more, ""]
+    return Picture(scene, parts[:-1])
+
+
+def _add_memory(scene: Scene, subject: Subject) -> list[Part]:
+    """Draw a subject's memory, and return its text."""
+    tensors = subject.tensors()
+    size = subject.size(tensors)
+    scene.paragraph(MARGIN, size, "say")
+    scene.height += 8
+    directions = subject.spec.num_directions
+    draw_memory(scene, tensors, directions, subject.unit)
+    draw_gates_legend(scene, tensors)
+    return [size, partial(memory_in_letters, tensors, directions, subject.unit)]
+
+
+def spec_svg(spec: Any) -> str | None:
+    """Return the SVG that shows a Spec in a notebook, None if cuDNN's weight space has none."""
+    try:
+        return draw_subjects([Subject(spec, CUDNN)]).svg
+    except _native.LossyError:
+        return None

@@ -13,10 +13,8 @@ _POINTS = 72  # per inch
 
 
 def write_png(scene: Scene, file: Any) -> None:
-    """Write the scene, on white, to a file opened for bytes or a path.
-
-    Raises MissingExtraError without matplotlib.
-    """
+    """Write the scene, on white, to a file opened for bytes or a path. Raises MissingExtraError
+    without matplotlib."""
     matplotlib = import_extra("matplotlib.figure", "plot", "a picture as PNG")
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 

@@ -56,13 +56,9 @@ def draw_memory(
     unit: ByteOffsets,
     shade: Shade | None = None,
 ) -> None:
-    """Add the bars to a scene, below what there is, and a line about their scale.
-
-    shade: by default a piece has the colour of its gate.
-    """
-    every = picture_lines(tensors)
-    shown = every if len(every) <= _FIRST + _LAST + 1 else [*every[:_FIRST], *every[-_LAST:]]
-    _BarDrawer(scene, tensors, shown, directions, unit, shade).draw(len(every) - len(shown))
+    """Add the bars to a scene, below what there is, and a line about their scale. shade: by default
+    a piece has the colour of its gate."""
+    _BarDrawer(scene, tensors, directions, unit, shade or gate_colours).draw()
 
 
 @dataclass(frozen=True)
@@ -87,30 +83,28 @@ class _BarDrawer:
     """Draws lines, all in one scale."""
 
     def __init__(
-        self,
-        scene: Scene,
-        tensors: Sequence[TensorMemory],
-        shown: Sequence[PictureLine],
-        directions: int,
-        unit: ByteOffsets,
-        shade: Shade | None,
-    ) -> None:
-        self.scene, self.shown, self.directions, self.unit = scene, shown, directions, unit
-        self.shade: Shade = shade or gate_colours
+        self, scene: Scene, tensors: Sequence[TensorMemory], directions: int, unit: ByteOffsets,
+        shade: Shade,
+    ) -> None:  # fmt: skip
+        self.scene, self.directions, self.unit, self.shade = scene, directions, unit, shade
+        every = self.shown = picture_lines(tensors)
+        if len(every) > _FIRST + _LAST + 1:
+            self.shown = [*every[:_FIRST], *every[-_LAST:]]
+        self.left_out = len(every) - len(self.shown)
         self.named = len(tensors) > 1
         self.beside = BESIDE if scene.width >= 480 else 0
         self.left = MARGIN + self.beside
         self.room = scene.width - self.left - MARGIN
         for wanted in ((True, True), (True, False), (False, False)):  # what there is room for
             self.offsets, self.names = wanted[0] and unit.shown, wanted[1]
-            self.rows = [self._row(line) for line in shown]
+            self.rows = [
+                [(tensor, list(self._cells(tensor, regions))) for tensor, regions in line.parts]
+                for line in self.shown
+            ]
             if self._fits(0):
                 break
         self.scale = largest_scale(self._fits, self.room)
         self.enlarged = self.woven = False
-
-    def _row(self, line: PictureLine) -> _CellRow:
-        return [(tensor, list(self._cells(tensor, regions))) for tensor, regions in line.parts]
 
     def _cells(self, tensor: TensorMemory, regions: Iterable[Region]) -> Iterator[_PieceCell]:
         pieces = [(piece, region) for region in regions for piece in region.pieces]
@@ -125,15 +119,19 @@ class _BarDrawer:
                 yield _PieceCell(piece, region, "" if k else role + at, max(letter, least))
 
     def _fits(self, scale: float) -> bool:
-        return all(_row_width(row, scale) <= self.room for row in self.rows)
+        return all(
+            sum(sum(cell.width(scale) for cell in cells) for _, cells in row) + GAP * (len(row) - 1)
+            <= self.room
+            for row in self.rows
+        )
 
-    def draw(self, left_out: int) -> None:
+    def draw(self) -> None:
         for k, (line, row) in enumerate(zip(self.shown, self.rows, strict=True)):
-            if left_out and k == _FIRST:
-                self.scene.paragraph(self.left, f"… {left_out} more lines …", "say", "faint")
+            if self.left_out and k == _FIRST:
+                self.scene.paragraph(self.left, f"… {self.left_out} more lines …", "say", "faint")
                 self.scene.height += GAP
             self._line(line, row)
-        if self.unit.shown:
+        if self.unit.shown and self.scale:  # 0: what is drawn needs more room than there is
             self._scale_bar()
         offsets = "below the bars: byte offsets" + " in the tensor" * self.named
         self.scene.notes(self.left, offsets * self.offsets, self.enlarged, self.woven)
@@ -193,12 +191,6 @@ class _BarDrawer:
             scene.add(Box(self.left, scene.height + 4, wide, 3, "faint"))
             scene.add(Text(self.left + wide + GAP, scene.height + 9, words, "at", fill="faint"))
             scene.height += 18
-
-
-def _row_width(row: _CellRow, scale: float) -> float:
-    """Return how wide a line is."""
-    widths = (sum(cell.width(scale) for cell in cells) for _, cells in row)
-    return sum(widths) + GAP * (len(row) - 1)
 
 
 def piece_in_words(piece: Piece, tensor: TensorMemory, unit: ByteOffsets, directions: int) -> str:

@@ -55,7 +55,13 @@ def _shape_svg(shape: Box | Band | Text) -> str:
         return f'<text class="{shape.kind} c-{fill}" {at}{anchor}{turn}>{words}</text>'
     title = f"<title>{_xml_text(shape.title)}</title>" if shape.title else ""
     if isinstance(shape, Band):
-        return f'<path class="band c-{shape.fill}" d="{_band_path(shape)}">{title}</path>'
+        x0, x1, middle = shape.x0, shape.x1, (shape.x0 + shape.x1) / 2
+        points = (x0, shape.top0, middle, shape.top0, middle, shape.top1, x1, shape.top1)
+        back = (x1, shape.bottom1, middle, shape.bottom1, middle, shape.bottom0, x0, shape.bottom0)
+        there, home = ([_svg_number(value) for value in way] for way in (points, back))
+        path = (f"M{there[0]} {there[1]}C{' '.join(there[2:])}"
+                f"L{home[0]} {home[1]}C{' '.join(home[2:])}Z")  # fmt: skip
+        return f'<path class="band c-{shape.fill}" d="{path}">{title}</path>'
     dashed = " dashed" * shape.dashed
     at = f'x="{_svg_number(shape.x)}" y="{_svg_number(shape.y)}"'
     size = f'width="{_svg_number(shape.width)}" height="{_svg_number(shape.height)}"'
@@ -68,15 +74,6 @@ def _shape_svg(shape: Box | Band | Text) -> str:
         for k in range(1, shape.rows)
     )
     return f'{box}<path class="line" d="{ruled}"/>'
-
-
-def _band_path(band: Band) -> str:
-    x0, x1, middle = band.x0, band.x1, (band.x0 + band.x1) / 2
-    points = (x0, band.top0, middle, band.top0, middle, band.top1, x1, band.top1)
-    back = (x1, band.bottom1, middle, band.bottom1, middle, band.bottom0, x0, band.bottom0)
-    there, home = ([_svg_number(value) for value in way] for way in (points, back))
-    return (f"M{there[0]} {there[1]}C{' '.join(there[2:])}"
-            f"L{home[0]} {home[1]}C{' '.join(home[2:])}Z")  # fmt: skip
 
 
 def _xml_text(text: str) -> str:

@@ -1,7 +1,10 @@
-"""How a source uses its RNN: the order of the axes, and what is done before and after the steps."""
+"""How an RNN runs: the options of the caller, and how the source uses it, that is, the order of the
+axes, and what is done before and after the steps.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -12,10 +15,63 @@ from rnnlayout._model.asks import Ask
 from rnnlayout._model.checked_rnn import CheckedRNN
 from rnnlayout._model.config import changes_outputs, describe_config, initial_states
 from rnnlayout._model.dtypes import narrow_values, widen_bits
-from rnnlayout._model.spec import CELLS
-from rnnlayout._native import LayoutError, LossyError
+from rnnlayout._model.spec import CELLS, check_flag
+from rnnlayout._native import LayoutError, LossyError, SpecError
 
 from .call_arrays import CallShapes
+
+_MATHS = {
+    "cpu": ("default", "bfloat16", "int8"),
+    "cuda": ("default", "tf32"),
+    "auto": ("default", "bfloat16", "int8", "tf32"),
+}
+_ALGOS = ("auto", "standard")
+
+
+@dataclass(frozen=True)
+class RNNOptions:
+    """The options of an RNN, checked."""
+
+    device: str  # "cpu", "auto" or "cuda:N"
+    batch_first: bool | None  # None: as the source says
+    cell_clip: tuple[float, float] | None
+    math: str
+    algo: str
+
+
+def read_options(device: Any, batch_first: Any, cell_clip: Any, math: Any, algo: Any) -> RNNOptions:
+    if not isinstance(device, str) or not re.fullmatch(r"cpu|auto|cuda(:\d{1,4})?", device, re.A):
+        raise SpecError(f"device is {device!r}, need 'cpu', 'cuda', 'cuda:N' or 'auto'")
+    name, _, number = device.partition(":")
+    device = f"cuda:{int(number or 0)}" if name == "cuda" else name
+    check_choices(device, math, algo)
+    first = None if batch_first is None else check_flag("batch_first", batch_first)
+    try:
+        low, high = (None, None) if cell_clip is None else map(float, cell_clip)
+    except (TypeError, ValueError):
+        raise SpecError(f"cell_clip is {cell_clip!r}, need (low, high), two numbers") from None
+    clip = None if low is None or high is None else (low, high)
+    return RNNOptions(device, first, clip, math, algo)
+
+
+def check_choices(device: str, math: Any, algo: Any) -> None:
+    kind = device.partition(":")[0]
+    for name, value, choices in ("math", math, _MATHS[kind]), ("algo", algo, _ALGOS):
+        if not isinstance(value, str) or value not in choices:
+            place = {"cpu": " on the CPU", "auto": ""}.get(kind, f" on {device}")
+            *most, last = (repr(choice) for choice in choices)
+            known = f"{', '.join(most)} or {last}" if most else last
+            raise SpecError(f"{name} is {value!r}, need {known}{place}")
+
+
+def gpu_number(options: RNNOptions) -> int | None:
+    """Return the GPU to use, or to try."""
+    if options.device == "auto":
+        return 0 if options.math in _MATHS["cuda"] else None
+    return None if options.device == "cpu" else int(options.device.partition(":")[2])
+
+
+# ----------------------------------------------------------------------------- of the source
 
 _MERGES: dict[str, Callable[[Any, Any], Any]] = {
     "sum": lambda a, b: a + b,
@@ -49,10 +105,6 @@ class SourceSettings:
     @property
     def is_reversed(self) -> bool:
         return self.go_backwards or self.reverse
-
-    @property
-    def flips_x(self) -> bool:
-        return self.go_backwards != self.reverse
 
     @property
     def merges(self) -> bool:
@@ -97,10 +149,8 @@ class SourceSettings:
 
 def source_settings_of(given: CheckedRNN, batch_first: bool | None) -> SourceSettings:
     """Return how the source uses its RNN. batch_first: what the caller has passed; if that is None,
-    what the source says is used, or False if it says nothing.
-
-    Raises LossyError if the source has a setting that is not applied here.
-    """
+    what the source says is used, or False if it says nothing. Raises LossyError if the source has a
+    setting that is not applied here."""
     config, both = given.config, given.spec.bidirectional
     batch_first = bool(given.batch_first if batch_first is None else batch_first)
     if not config:
