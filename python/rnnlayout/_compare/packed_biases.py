@@ -272,10 +272,7 @@ class _BiasSearch:
             for k, (sign, (_, shift)) in enumerate(self.variants):
                 self.turned[(*at, k)] = (minus != (sign == -1)) + float(shift != 0)
         self.likely_orders = self.orders[self.dear.argmin(axis=-1)]  # l, d, place
-        self.sums, self.size_of_sums = (
-            np.take_along_axis(both, self.likely_orders[..., None], axis=2)
-            for both in (w + r, abs(w) + abs(r))
-        )  # l, d, place, o
+        self.true = w, r
         self._seen: dict[tuple[int, int, int, int, bool], np.ndarray] = {}
 
     def explain(self, arrangement: BiasArrangement) -> tuple[float, Callable[[], PackedBiases]]:
@@ -311,12 +308,25 @@ class _BiasSearch:
         picked = np.take_along_axis(costs, picks[..., None], 2)[..., 0]
 
         def biases() -> PackedBiases:
-            layers = {}
-            for at in self.places:
-                rule = int(picks[at])
-                layers[(*at, BIAS_ROLE)] = self._layer(at, rule, costs[at], variant[at], order[at])
+            layers = {(*at, BIAS_ROLE): layer_biases(at) for at in self.places}
             wrong = float((picked // 1000).sum()) / x.size
             return PackedBiases(arrangement, self.count, layers, wrong=wrong)
+
+        def layer_biases(at: tuple[int, int]) -> LayerBiases:
+            rule, far = int(picks[at]), costs[at][:-1] // 1000  # the last is a split
+            if rule == len(BIAS_RULES):
+                gates = tuple(self.likely_orders[at].tolist())
+                return LayerBiases(SPLIT_RULE, gates, (1,) * len(gates))
+            gates = tuple(self.orders[order[at][rule]].tolist())
+            if far[rule] > _MOST_WRONG * self.count * len(gates) * self.units:
+                return unknown_biases(len(gates))
+            ways = [self.variants[variant[at][place, rule, gate]]
+                    for place, gate in enumerate(gates)]  # fmt: skip
+            shift = next((shift for _, shift in ways if shift[1]), BIAS_SHIFTS[0])
+            alike = [other for k, other in enumerate(BIAS_RULES)
+                     if k and rule and k != rule and far[k] <= far[rule]]  # fmt: skip
+            signs = tuple(sign for sign, _ in ways)
+            return LayerBiases(BIAS_RULES[rule], gates, signs, shift, tuple(alike))
 
         return float(picked.sum()), biases
 
@@ -325,29 +335,10 @@ class _BiasSearch:
         matrices have: each of four values was rounded twice at most."""
         if not self.count == 2 == len(self.truth.roles):
             return np.zeros(x.shape[:2], bool)
-        size = self.size_of_sums + abs(x).sum(axis=2)
-        off = abs(x.sum(axis=2) - self.sums)
+        w, r = (np.take_along_axis(one, self.likely_orders[..., None], axis=2) for one in self.true)
+        size = abs(w) + abs(r) + abs(x).sum(axis=2)
+        off = abs(x.sum(axis=2) - (w + r))
         return np.asarray((off <= 2 * eps_of(self.truth) * size).all(axis=(2, 3)))
-
-    def _layer(
-        self, at: tuple[int, int], rule: int, costs: np.ndarray, variant: np.ndarray,
-        order: np.ndarray,
-    ) -> LayerBiases:  # fmt: skip
-        """Return what was done to the biases of one layer and direction. variant: place, rule,
-        gate."""
-        expected = tuple(self.likely_orders[at].tolist())
-        if rule == len(BIAS_RULES):
-            return LayerBiases(SPLIT_RULE, expected, (1,) * len(expected))
-        if costs[rule] // 1000 > _MOST_WRONG * self.count * len(expected) * self.units:
-            return unknown_biases(len(expected))
-        alike = tuple(
-            other for k, other in enumerate(BIAS_RULES)
-            if k and rule and k != rule and costs[k] // 1000 <= costs[rule] // 1000
-        )  # fmt: skip
-        gates = tuple(self.orders[order[rule]].tolist())
-        picked = [self.variants[variant[place, rule, gate]] for place, gate in enumerate(gates)]
-        shift = next((shift for _, shift in picked if shift[1]), BIAS_SHIFTS[0])
-        return LayerBiases(BIAS_RULES[rule], gates, tuple(sign for sign, _ in picked), shift, alike)
 
 
 def eps_of(truth: Truth) -> float:

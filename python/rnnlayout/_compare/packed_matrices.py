@@ -196,17 +196,16 @@ class MatrixFinder:
             where = np.stack([at + self._samples(slab, pattern) for pattern, at in inside])
             with np.errstate(all="ignore"):
                 every = compare(comparable(self.buffer[where]), slab.sampled, self.eps)
+            orders = np.array([*permutations(range(gates))])
             share = every[0]  # pattern and place in the buffer, place of a gate, gate
             least = np.minimum(share.max(axis=1).min(axis=1), share.max(axis=2).min(axis=1))
             for k in np.flatnonzero(least >= ENOUGH_SAMPLES):
-                for order in permutations(range(gates)):
-                    shares, minus, scales = (part[k, range(gates), order] for part in every)
-                    alike = np.ptp(scales) <= 8 * self.eps * scales[0]
-                    if shares.min() >= ENOUGH_SAMPLES and alike:
-                        signs = tuple(-1 if m else 1 for m in minus)
-                        yield MatrixReading(
-                            *inside[k], order, signs, float(shares.mean()), float(scales[0])
-                        )
+                shares, minus, scales = (part[k][np.arange(gates), orders] for part in every)
+                alike = np.ptp(scales, axis=1) <= 8 * self.eps * scales[:, 0]
+                for n in np.flatnonzero((shares.min(axis=1) >= ENOUGH_SAMPLES) & alike):
+                    signs = tuple(-1 if m else 1 for m in minus[n])
+                    yield MatrixReading(*inside[k], tuple(orders[n].tolist()), signs,
+                                        float(shares[n].mean()), float(scales[n, 0]))  # fmt: skip
 
     def _samples(self, slab: Slab, pattern: Pattern) -> np.ndarray:
         """Return where the samples are with this pattern, as (place of a gate, gate, sample)."""
