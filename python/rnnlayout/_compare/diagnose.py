@@ -330,10 +330,7 @@ def _name_of_variable(caller: FrameType, value: Any, otherwise: str) -> str:
 
 
 def _diagnosis(
-    found: FoundMistakes,
-    repair: str,
-    given: Weights | None = None,
-    into: tuple[Path, str] | None = None,
+    found: FoundMistakes, repair: str, given: Weights | None, into: tuple[Path, str] | None
 ) -> Diagnosis:
     """Return an explanation with its evidence. given: the tensors; None for a buffer."""
     packing, spec = found.packing, found.packing.truth.spec

@@ -14,7 +14,7 @@ from .mistakes import Mistake, missing_parts, mistakes_of, scale_mistake
 from .packing import Packing, packing_of
 from .truth import BIAS_ROLE, BIASES, Truth, same_bits, truth_of
 from .value_changes import DecodedBuffer, decode_buffer, value_mistake
-from .whole_buffers import exactly_found, explains_length, length_mistake, order_mistake
+from .whole_buffers import explains_length, length_mistake, order_mistake
 
 _NO_CAUSES = ("not found", "biases not found", "changed")
 
@@ -63,7 +63,7 @@ def explain_values(
         buffer = packing.buffer
         packing = packing_of(truth, (buffer / np.asarray(scale, "f8")).astype(buffer.dtype))
     if not explains_length(packing, decoded.rest):
-        return _of_another_length(exactly_found(packing), decoded)
+        return _of_another_length(packing, decoded)
     buffer = packing.buffer
     if reordered := order_mistake(packing):
         mistakes.append(reordered)
@@ -106,16 +106,19 @@ def _best_packing(
 
 
 def _of_another_length(packing: Packing, decoded: DecodedBuffer) -> FoundMistakes:
-    """Return what is certain of a buffer whose length is not explained. packing: what was found
-    bit for bit."""
+    """Return what is certain of a length that is not explained: what is there bit for bit."""
+    matrices = {
+        name: found for name, found in packing.matrices.items()
+        if same_bits(packing.truth.part(packing.fixed, found.slab), found.slab.values.reshape(-1))
+    }  # fmt: skip
+    packing = replace(packing, matrices=matrices, biases=None)
     mistakes = [length_mistake(packing, decoded.rest, decoded.in_front)]
-    if packing.matrices and decoded.mistake:
+    if matrices and decoded.mistake:
         mistakes.append(decoded.mistake)
     text = "; ".join(one.text for one in mistakes)
-    if not packing.matrices:
+    if not matrices:
         text += f"; none of the {len(packing.truth.slabs)} matrices is in it bit for bit"
-    same = bool(packing.matrices)
-    return FoundMistakes(packing, packing.buffer, None, tuple(mistakes), same, text)
+    return FoundMistakes(packing, packing.buffer, None, tuple(mistakes), bool(matrices), text)
 
 
 # ------------------------------------------------------------------- two sets of weights, by blocks

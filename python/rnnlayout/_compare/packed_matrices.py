@@ -318,47 +318,37 @@ def _solved(slab: Slab, hits: _Lookup) -> Iterator[tuple[Pattern, int]]:
     """Yield the pattern of strides that follows from where the anchors of each gate are."""
     gate, sample, positions = hits.of(slab)
     gates, rows, columns = slab.shape
-    starts, steps = [], set()
+    solved = []
     for k in range(gates):
-        row, column = np.divmod(slab.samples[k, sample[gate == k]], columns)
-        points = np.stack([row, column, positions[gate == k]], axis=1).tolist()
-        solved = _solve([*map(tuple, points)], (rows == 1, columns == 1), 1 + (gates == 1))
-        if solved is None:
-            return
-        starts.append(solved[0])
-        steps.add(solved[1:])
-    starts.sort()
+        points = np.stack([*np.divmod(slab.samples[k, sample[gate == k]], columns)], axis=1)
+        solved.append(_solve(points, positions[gate == k], (rows, columns), 1 + (gates == 1)))
+    starts = sorted(one[0] for one in solved if one)
+    steps = {one[1:] for one in solved if one}
     apart = {b - a for a, b in pairwise(starts)} or {rows * columns}
-    if len(steps) == len(apart) == 1:
+    if len(starts) == gates and len(steps) == len(apart) == 1:
         strides = (apart.pop(), *steps.pop())
         yield solved_pattern(strides, slab.shape), starts[0]
 
 
 def _solve(
-    points: list[tuple[int, int, int]], closed: tuple[bool, bool], more: int
+    points: np.ndarray, places: np.ndarray, shape: tuple[int, int], more: int
 ) -> tuple[int, int, int] | None:
-    """Return start, row stride and column stride that explain most places.
+    """Return start, row stride and column stride that explain most places; 1 for an axis of one.
 
-    points: row, column and place of values. closed: whether there is only one row, or column: its
-    stride is 1. None if few points agree: at least so many more than the strides are solved from.
+    points: row and column of values. None if few of them agree: at least so many more than the
+    strides are solved from.
     """
-    need = 3 - sum(closed)
-    if need == 1:
-        return None  # a single value shows no strides
-    only_one = [(int(rows), int(columns), 1) for rows, columns in [closed] if need == 2]
-    for (row, column, at), *others in combinations(points[:10], need):
-        steps = [(r - row, c - column, place - at) for r, c, place in others] + only_one
-        (r1, c1, d1), (r2, c2, d2) = steps
-        if not (det := r1 * c2 - r2 * c1):
-            continue
-        so, so_rest = divmod(d1 * c2 - d2 * c1, det)
-        si, si_rest = divmod(r1 * d2 - r2 * d1, det)
-        if so_rest or si_rest:
-            continue
-        start = at - row * so - column * si
-        agree = sum(start + r * so + c * si == place for r, c, place in points)
-        if agree >= need + more and agree >= ENOUGH_SAMPLES * len({point[:2] for point in points}):
-            return start, so, si
+    axes = [axis for axis in (0, 1) if shape[axis] > 1]
+    known = np.concatenate([np.ones_like(points[:, :1]), points[:, axes]], axis=1)
+    distinct, need = len(np.unique(points, axis=0)), 1 + len(axes)
+    for some in map(list, combinations(range(min(len(points), 10)), need) if axes else ()):
+        if round(np.linalg.det(known[some])):
+            found = np.rint(np.linalg.solve(known[some], places[some])).astype(int)
+            agree = np.count_nonzero(known @ found == places)
+            if agree >= max(need + more, ENOUGH_SAMPLES * distinct):
+                strides = np.ones(2, int)
+                strides[axes] = found[1:]
+                return int(found[0]), int(strides[0]), int(strides[1])
     return None
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 import numpy as np
 
@@ -17,9 +16,9 @@ from .truth import Truth, same_bits
 
 
 def explains_length(packing: Packing, rest: int) -> bool:
-    """Return whether a buffer of another length is explained value by value.
+    """Return whether a buffer of another length is explained value by value. rest: how many bytes
+    are not a whole value.
 
-    rest: how many bytes are not a whole value.
     One that is too long must have all true values, bit for bit. One that is too short must have
     all matrices and no biases, or one bias vector per layer and direction.
     """
@@ -30,15 +29,6 @@ def explains_length(packing: Packing, rest: int) -> bool:
         return same_bits(packing.fixed, truth.flat)
     one = biases is not None and biases.count == 1 and not biases.wrong
     return size == truth.short_sizes[one] and not packing.unknown
-
-
-def exactly_found(packing: Packing) -> Packing:
-    """Return a packing with only those of its matrices that were found bit for bit."""
-    matrices = {
-        name: found for name, found in packing.matrices.items()
-        if same_bits(packing.truth.part(packing.fixed, found.slab), found.slab.values.reshape(-1))
-    }  # fmt: skip
-    return replace(packing, matrices=matrices, biases=None)
 
 
 def length_mistake(packing: Packing, rest: int, in_front: bool) -> Mistake:
