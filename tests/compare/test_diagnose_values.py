@@ -130,3 +130,14 @@ def test_shuffled_values_are_not_explained(seed):
     spec = rl.Spec("gru", 3, 2, dtype="bfloat16")
     flat = rl.pack(weights(spec, seed))
     assert not rl.diagnose(np.random.default_rng(seed).permutation(flat), like=flat, spec=spec).sure
+
+
+@pytest.mark.parametrize("spec", [LSTM, rl.Spec("lstm", 24, 20), rl.Spec("gru", 5, 8, bias=False)])
+def test_other_weights_that_are_all_positive_are_not_explained(spec):
+    """Their mean alone made them look related: "transposed", "trained further"."""
+    rng = np.random.default_rng(0)
+    one, other = (
+        {name: rng.random(x.shape).astype("f4") for name, x in weights(spec).items()}
+        for _ in range(2)
+    )
+    assert not rl.diagnose(rl.pack(one), like=other).same

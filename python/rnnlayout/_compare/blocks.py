@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -12,14 +12,13 @@ import numpy as np
 from rnnlayout import _native
 from rnnlayout._convert import engine
 from rnnlayout._model.checked_rnn import CheckedRNN, checked_rnn_of
-from rnnlayout._model.dtypes import narrow_values, round_values, storage_dtype, widen_bits
+from rnnlayout._model.dtypes import narrow_values, storage_dtype, widen_bits
 from rnnlayout._model.layout import ROLES, BlockKey, Layout, known_layouts
 from rnnlayout._model.spec import CELLS, HARD_SIGMOIDS, HARD_TIMES, Spec
 from rnnlayout._native import LossyError
 from rnnlayout._weights.weights import Weights
 
 GateKey = tuple[int, int, str]  # layer, direction, gate
-MATRICES = ("W", "R", "P")
 # How much rounding to a dtype changes a number, at most, as a share of it.
 UNITS = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
 
@@ -42,77 +41,53 @@ def bits_of_values(values: np.ndarray, dtype: str) -> np.ndarray:
 
 
 class Block:
-    """A matrix or bias of one gate.
+    """A matrix or bias of one gate. rounded: a mask of the elements of a sum where two non-zero
+    biases were added; None if the block is not a sum."""
 
-    values: the numbers in float64. They are computed when they are first asked for, which never
-    happens for equal weights. rounded: a mask of the elements of a sum where two non-zero biases
-    were added; None if the block is not a sum.
-    """
-
-    def __init__(
-        self,
-        array: np.ndarray,
-        dtype: str,
-        values: np.ndarray | None = None,
-        rounded: np.ndarray | None = None,
-    ) -> None:
+    def __init__(self, array: np.ndarray, dtype: str, rounded: np.ndarray | None = None) -> None:
         self.bits = np.ascontiguousarray(array).view(f"u{array.itemsize}")
-        self.rounded, self._dtype, self._values = rounded, dtype, values
+        self.dtype, self.rounded = dtype, rounded
 
-    @property
+    @cached_property
     def values(self) -> np.ndarray:
-        if self._values is None:
-            with np.errstate(invalid="ignore"):  # signalling NaNs
-                self._values = widen_bits(self.bits.view(storage_dtype(self._dtype)), self._dtype)
-        return self._values
+        """The numbers in float64, which equal weights are never asked for."""
+        with np.errstate(invalid="ignore"):  # signalling NaNs
+            return widen_bits(self.bits.view(storage_dtype(self.dtype)), self.dtype)
 
     @property
     def numbers(self) -> np.ndarray:
-        """The numbers in their own dtype, those of bfloat16 in float32. The bits of a sum are not
-        always its own."""
-        if self.rounded is None:
-            return values_of_bits(self.bits, self._dtype)
-        return values_of_bits(narrow_values(self.values, self._dtype), self._dtype)
-
-    def drop_signs_of_zeros(self) -> None:
-        self.bits = np.where(self.values == 0, np.zeros_like(self.bits), self.bits)
-
-    def times(self, factor: float) -> Block:
-        """Return the block times a factor, rounded."""
-        with np.errstate(all="ignore"):
-            values = round_values(self.values * factor, self._dtype)
-        return Block(narrow_values(values, self._dtype), self._dtype, values, self.rounded)
+        """The numbers in their own dtype, those of bfloat16 in float32."""
+        return values_of_bits(self.bits, self.dtype)
 
 
 def blocks_of(weights: Weights) -> dict[BlockKey, Block]:
     """Return all blocks of an RNN, in cuDNN's order. Missing biases are zero."""
     given = checked_rnn_of(weights)
-    spec = given.spec.replace(peepholes=False)
-    common = Layout("torch" if _supports("torch", spec) else "onnx")
+    spec, arrays = given.spec.replace(peepholes=False), list(given.arrays)
+    try:
+        common = Layout("torch")
+        _native.check(spec, common)
+    except LossyError:
+        common = Layout("onnx")
     if given.layout.name != "cudnn":  # where the bias mode is part of the layout
         spec = spec.replace(bias="double")
-    found = _without_peepholes(given, spec)
+    peepholes = {key: block for key, block in own_blocks(given) if key[2] == "peephole"}
+    for key, tensor, place in _own_places(given):  # few layouts have them: as they are, without a
+        if key in peepholes:  # conversion
+            if arrays[tensor] is given.arrays[tensor]:
+                arrays[tensor] = arrays[tensor].copy()
+            block_view(arrays[tensor], place)[...] = 0
+    found = replace(given, spec=spec, arrays=arrays)
     if given.layout != common:
         found = engine.run_conversion(found, common)[0]
-    blocks = dict(own_blocks(found))
-    blocks |= {key: block for key, block in own_blocks(given) if key[2] == "peephole"}
+    blocks = dict(own_blocks(found)) | peepholes
     zero = np.zeros((spec.hidden_size, 1), found.arrays[0].dtype)
     for layer, direction, role, gate in list(blocks):
-        if role == "R":
-            for bias in ("bW", "bR"):
-                key = layer, direction, bias, gate
-                blocks.setdefault(key, Block(zero, found.dtype))
-                if gate == "z":  # a layout that flips z makes -0 of a missing bias
-                    blocks[key].drop_signs_of_zeros()
+        for bias in ("bW", "bR") if role == "R" else ():
+            block = blocks.setdefault((layer, direction, bias, gate), Block(zero, found.dtype))
+            if gate == "z":  # a layout that flips z makes -0 of a missing bias
+                block.bits = np.where(block.values == 0, np.zeros_like(block.bits), block.bits)
     return blocks
-
-
-def _supports(layout: str, spec: Spec) -> bool:
-    try:
-        _native.check(spec, Layout(layout))
-    except LossyError:
-        return False
-    return True
 
 
 def _own_places(given: CheckedRNN) -> Iterator[tuple[BlockKey, int, list[int]]]:
@@ -120,17 +95,6 @@ def _own_places(given: CheckedRNN) -> Iterator[tuple[BlockKey, int, list[int]]]:
     blocks = _native.blocks(given.layout, given.spec, given.optional_tensors)
     for (layer, direction, role, _, gate), (tensor, *place) in blocks:
         yield (layer, direction, role, gate), tensor, place
-
-
-def _without_peepholes(given: CheckedRNN, spec: Spec) -> CheckedRNN:
-    """Make peepholes zero, which few layouts have: they are compared without a conversion."""
-    arrays = list(given.arrays)
-    for key, tensor, place in _own_places(given):
-        if key[2] == "peephole":
-            if arrays[tensor] is given.arrays[tensor]:
-                arrays[tensor] = arrays[tensor].copy()
-            block_view(arrays[tensor], place)[...] = 0
-    return replace(given, spec=spec, arrays=arrays)
 
 
 def own_blocks(given: CheckedRNN) -> Iterator[tuple[BlockKey, Block]]:
@@ -151,8 +115,7 @@ def own_names(weights: Weights) -> dict[tuple[int, int, str], str]:
 
 def block_view(array: np.ndarray, place: list[int]) -> np.ndarray:
     """Return a block as a view of its tensor. place: offset, rows, columns, strides and sign, as
-    _native.blocks() returns them after the number of the tensor.
-    """
+    _native.blocks() returns them after the number of the tensor."""
     at, rows, cols, row_stride, col_stride, _ = place
     flat = array.reshape(-1)[at:]
     strides = row_stride * flat.itemsize, col_stride * flat.itemsize
@@ -175,43 +138,38 @@ def may_sum_biases(spec: Spec, gate: str) -> bool:
     return not (cell.has_reset and spec.reset == "after" and gate == cell.candidate)
 
 
-def sum_biases(blocks: Mapping[BlockKey, Block], at: GateKey, dtype: str) -> Block:
-    """Return the sum of a gate's biases as a conversion computes it.
-
-    If one is zero it has the bits of the other; else it is computed in double and rounded once. The
-    sum of two zeros is 0: a layout that flips z makes -0 of a missing bias.
-    """
-    layer, direction, gate = at
-    bw, br = (blocks[layer, direction, role, gate] for role in ("bW", "bR"))
-    with np.errstate(all="ignore"):
-        values = round_values(bw.values + br.values, dtype)
-    bits = np.where(br.values == 0, bw.bits, br.bits)
-    bits = np.where((bw.values == 0) & (br.values == 0), np.zeros_like(bits), bits)
-    return Block(bits, dtype, values, (bw.values != 0) & (br.values != 0))
-
-
 def replace_biases_by_sums(
     blocks: dict[BlockKey, Block], spec: Spec, gates: Iterable[GateKey]
 ) -> dict[BlockKey, Block]:
-    """Replace bW of these gates by the sum of the biases, and drop bR."""
+    """Replace bW of these gates by the sum of the biases as a conversion computes it, and drop bR.
+
+    If one is zero the sum has the bits of the other; else it is computed in double and rounded
+    once. The sum of two zeros is 0: a layout that flips z makes -0 of a missing bias.
+    """
     summed = dict(blocks)
     for layer, direction, gate in gates:
         if may_sum_biases(spec, gate):
-            at = layer, direction, gate
-            summed[layer, direction, "bW", gate] = sum_biases(blocks, at, spec.dtype)
-            del summed[layer, direction, "bR", gate]
+            w = blocks[layer, direction, "bW", gate]
+            r = summed.pop((layer, direction, "bR", gate))
+            with np.errstate(all="ignore"):
+                both = Block(narrow_values(w.values + r.values, spec.dtype), spec.dtype)
+            no_w, no_r = w.values == 0, r.values == 0
+            zero = np.zeros_like(w.bits)
+            bits = np.select([no_w & no_r, no_w, no_r], [zero, r.bits, w.bits], both.bits)
+            summed[layer, direction, "bW", gate] = Block(bits, spec.dtype, ~(no_w | no_r))
     return summed
 
 
 def blocks_as_keras3(blocks: dict[BlockKey, Block], spec: Spec) -> dict[BlockKey, Block]:
     """Return the blocks with which Keras 3's hard_sigmoid computes what that of Keras 2 does."""
-    if spec.recurrent_activation != HARD_SIGMOIDS[1]:
-        return blocks
+    made = dict(blocks)
     unscaled = ("", CELLS[spec.cell].candidate)  # a projection is of no gate
-    return {
-        key: block if key[3] in unscaled else block.times(HARD_TIMES)
-        for key, block in blocks.items()
-    }
+    for key, one in blocks.items() if spec.recurrent_activation == HARD_SIGMOIDS[1] else ():
+        if key[3] not in unscaled:
+            with np.errstate(all="ignore"):
+                values = narrow_values(one.values * HARD_TIMES, one.dtype)
+            made[key] = Block(values, one.dtype, one.rounded)
+    return made
 
 
 # --------------------------------------------------------------------------------- what differs
@@ -267,46 +225,39 @@ class BlockComparison:
     rtol: float
     atol: float
     gates: str
-    whole: dict[BlockKey, Block] | None = None
-    notes: tuple[str, ...] = ()
+    whole: dict[BlockKey, Block] | None
+    notes: list[str]
 
     @cached_property
     def wrong(self) -> dict[BlockKey, np.ndarray]:
         """Where each block that is not equal differs."""
-        a, b = self.a, self.b
-        return {key: mask for key in a if (mask := self.mask(a[key], b[key])).any()}
+        return {key: mask for key in self.a if (mask := self._mask(key)).any()}
 
-    def mask(self, a: Block, b: Block) -> np.ndarray:
-        """Return where two blocks differ."""
+    def _mask(self, key: BlockKey) -> np.ndarray:
+        a, b = self.a[key], self.b[key]
         sums = [x.rounded for x in (a, b) if x.rounded is not None]
-        one_dtype = self.dtypes[0] == self.dtypes[1]
-        exact = one_dtype and not (self.rtol or self.atol)
-        if one_dtype and not sums:
-            unequal: np.ndarray = a.bits != b.bits
-            if exact or not unequal.any():
-                return unequal
+        exact = self.dtypes[0] == self.dtypes[1] and not (self.rtol or self.atol)
+        if exact and not sums:
+            return np.asarray(a.bits != b.bits)
         far = differing(a.values, b.values, self.atol, self.rtol)
-        return np.asarray(np.where(np.any(sums, axis=0), far, a.bits != b.bits) if exact else far)
+        return np.where(np.any(sums, axis=0), far, a.bits != b.bits) if exact else far
 
     def gap(self, key: BlockKey) -> BlockGap:
         """Return how much a block differs, and where most."""
         return block_gap(key, self.a[key].values, self.b[key].values, self.wrong[key])
 
-    def line(self, key: BlockKey) -> str:
+    def line(self, gap: BlockGap) -> str:
         """Return "layer 0, recurrent matrix of gate f: 12 of 16 differ, largest 0.5 at (2, 1)"."""
-        gap = self.gap(key)
+        layer, direction, role, gate = gap.key
+        side = (" forward", " backward")[direction] if self.spec.bidirectional else ""
+        what = "sum of the biases" if self.a[gap.key].rounded is not None else ROLES[role]
+        title = f"layer {layer}{side}, {what}" + (f" of gate {gate}" if gate else "")
         x, y = (_number_text(v, d) for v, d in zip(gap.values, self.dtypes, strict=True))
-        where = f"({gap.at[0]}, {gap.at[1]})" if key[2] in MATRICES else f"[{gap.at[0]}]"
+        where = f"({gap.at[0]}, {gap.at[1]})" if role in ("W", "R", "P") else f"[{gap.at[0]}]"
         largest = f"largest {_number_text(gap.largest, self.dtypes[0])} at {where}: {x} and {y}"
         if gap.largest == 0:
             largest = f"only in sign or NaN bits, first at {where}: {x} and {y}"
-        return f"{self.title(key)}: {gap.count} of {gap.size} differ, {largest}"
-
-    def title(self, key: BlockKey) -> str:
-        layer, direction, role, gate = key
-        side = (" forward", " backward")[direction] if self.spec.bidirectional else ""
-        what = "sum of the biases" if self.a[key].rounded is not None else ROLES[role]
-        return f"layer {layer}{side}, {what}" + (f" of gate {gate}" if gate else "")
+        return f"{title}: {gap.count} of {gap.size} differ, {largest}"
 
 
 def _number_text(value: float, dtype: str) -> str:
@@ -322,28 +273,27 @@ def compare_blocks(
     """Compare two RNNs with the same Spec, but for their dtypes and hard sigmoids. summed: the
     gates whose two biases are added first; those of which one side has one bias are added anyway.
     """
-    dtypes = a.spec.dtype, b.spec.dtype
     one_bias = gates_with_one_bias(a), gates_with_one_bias(b)
     only_one = one_bias[0] ^ one_bias[1]
     whole = blocks_of(a)
-    first = replace_biases_by_sums(whole, a.spec, {*summed, *only_one})
-    second = replace_biases_by_sums(blocks_of(b), b.spec, {*summed, *only_one})
+    sides = [replace_biases_by_sums(blocks, one.spec, {*summed, *only_one})
+             for blocks, one in ((whole, a), (blocks_of(b), b))]  # fmt: skip
     notes = []
     new, old = HARD_SIGMOIDS
-    other_sigmoid = {a.spec.recurrent_activation, b.spec.recurrent_activation} == {new, old}
-    if other_sigmoid:
-        first, second = blocks_as_keras3(first, a.spec), blocks_as_keras3(second, b.spec)
+    if other_sigmoid := {one.spec.recurrent_activation for one in (a, b)} == {new, old}:
+        sides = [blocks_as_keras3(side, one.spec) for side, one in zip(sides, (a, b), strict=True)]
         notes = [
             f"gates of {old} are compared times {HARD_TIMES}: {old}(x) = {new}({HARD_TIMES} x)"
         ]
     if any(may_sum_biases(a.spec, gate) for *_, gate in only_one):
         notes.append("one has one bias per gate, the other two: their sums are compared")
-    for blocks, other, dtype in ((first, second, dtypes[0]), (second, first, dtypes[1])):
-        for key in [key for key in other if key not in blocks]:  # peepholes
-            blocks[key] = Block(narrow_values(np.zeros(other[key].bits.shape), dtype), dtype)
+    for side, other, dtype in zip(sides, sides[::-1], (a.spec.dtype, b.spec.dtype), strict=True):
+        for key in [key for key in other if key not in side]:  # peepholes
+            side[key] = Block(narrow_values(np.zeros(other[key].bits.shape), dtype), dtype)
     gates = {(layer, side, gate) for layer, side, role, gate in whole if role == "R"}
     sums = one_bias[1] == gates and not one_bias[0] and not other_sigmoid
     sums = sums and all(may_sum_biases(a.spec, gate) for *_, gate in gates)
-    whole_a = whole if sums else None
     order = known_layouts()[b.layout.name]["gates"][b.spec.cell]
-    return BlockComparison(a.spec, first, second, dtypes, rtol, atol, order, whole_a, tuple(notes))
+    first, second = sides
+    return BlockComparison(a.spec, first, second, (a.spec.dtype, b.spec.dtype), rtol, atol, order,
+                           whole if sums else None, notes)  # fmt: skip

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -30,12 +32,12 @@ from rnnlayout._model.layout import CUDNN, Layout
 from rnnlayout._model.picture.picture import WIDTH, Picture
 from rnnlayout._model.spec import Spec, differing_fields
 from rnnlayout._native import LayoutError, LossyError, SpecError
+from rnnlayout._sources.frameworks import framework_of
 from rnnlayout._weights.weights import Weights
 
-from .blocks import BlockGap, bits_of_values, compare_blocks, own_blocks, own_names, values_of_bits
+from .blocks import BlockGap, bits_of_values, compare_blocks, own_blocks, own_names
 from .explanation import FoundMistakes, explain_difference, explain_values
 from .heat_map import HeatMapPanel, buffer_gaps, draw_heat_map
-from .line_to_paste import is_path, line_to_paste
 from .mistakes import Mistake, evidence_of, packing_notes
 from .places_map import BlockPlace, draw_places, places_of_blocks
 from .sides import match_sides, read_sides
@@ -195,36 +197,43 @@ def diagnose(
              "config": config, "format": format}  # fmt: skip
     hints = {name: hint for name, hint in hints.items() if hint}
     into = given = None
+    like_is_file, flat_is_file = (isinstance(one, (str, os.PathLike)) for one in (like, flat))
     if (buffer := _read_buffer(flat, mmap)) is not None:
         (found,), needs_hints = read_sides({"like": like}, (prefix,), hints, mmap)
-        names = [_only_name(found, like)]
+        names = found.names
+        if len(names) != 1:
+            what, choose = "like", "pass one of them"
+            if like_is_file:
+                what, choose = like, "choose one with " + Ask("prefix")
+            raise LayoutError(f"{what} has several RNNs: " + choose + f": {', '.join(names)}")
         true = found[names[0]]
     else:
         sources = {"like": like, "flat": flat}
         pair, needs_hints = read_sides(sources, (prefix, ""), hints, mmap)
         true, given, names, name = _matching_rnns(*pair)
-        if is_path(flat) and _takes_weights(Path(flat)):
-            into = Path(flat), name
+        if flat_is_file:
+            kind = format_to_read(Path(flat))
+            if kind.write if isinstance(kind, TensorFormat) else kind.replace:
+                into = Path(flat), name
         if given.layout == CUDNN:
             buffer, given = (checked_rnn_of(given).arrays[0], given.spec.dtype), None
     asked = {"prefix": prefix} if prefix else {}
     if "like" in needs_hints:
         asked |= hints
-    repair = line_to_paste(
-        sys._getframe(1), flat, like, names, CUDNN if given is None else given.layout, asked,
-    )  # fmt: skip
+    layout = CUDNN if given is None else given.layout
+    repair = _line_to_paste(sys._getframe(1), flat, like, names, layout, asked)
     if given is not None:
         return _diagnosis(explain_difference(compare_blocks(true, given)), repair, given, into)
     assert buffer
     made, _ = engine.run_conversion(checked_rnn_of(true), CUDNN)
-    blocks = {key: values_of_bits(one.bits, true.spec.dtype) for key, one in own_blocks(made)}
+    blocks = {key: block.numbers for key, block in own_blocks(made)}
     truth = truth_of(true.spec, blocks, _VECTORS[true.spec.bias])
     return _diagnosis(explain_values(truth, *buffer), repair, None, into)
 
 
 def _read_buffer(flat: Any, mmap: bool) -> tuple[np.ndarray, str | None] | None:
     """Return a flat buffer's bits and dtype (None: bytes); None if it is something else."""
-    if is_path(flat):
+    if isinstance(flat, (str, os.PathLike)):
         flat = _read_vector(InputFile(file_to_read(flat), mmap))
     if isinstance(flat, (bytes, bytearray, memoryview)):
         flat = np.frombuffer(flat, "u1")
@@ -253,21 +262,6 @@ def _read_vector(file: InputFile) -> Any:
     return None
 
 
-def _takes_weights(path: Path) -> bool:
-    """Can a copy of a file have other weights?"""
-    format = format_to_read(path)
-    return bool(format.write if isinstance(format, TensorFormat) else format.replace)
-
-
-def _only_name(like: Found, source: Any) -> str:
-    """Return the name of the only RNN. Raises LayoutError if there are several."""
-    if len(like.names) != 1:
-        what = source if is_path(source) else "like"
-        choose = "choose one with " + Ask("prefix") if is_path(source) else "pass one of them"
-        raise LayoutError(f"{what} has several RNNs: " + choose + f": {', '.join(like.names)}")
-    return like.names[0]
-
-
 def _matching_rnns(like: Found, flat: Found) -> tuple[Weights, Weights, list[str], str]:
     """Return the RNN that both have, of like and of flat; the name, or the names of the layers, in
     like, and the name in flat.
@@ -290,15 +284,58 @@ def _matching_rnns(like: Found, flat: Found) -> tuple[Weights, Weights, list[str
     return true, given, names, other
 
 
+def _line_to_paste(
+    caller: FrameType, flat: Any, like: Any, names: list[str], layout: Layout,
+    hints: Mapping[str, Any],
+) -> str:  # fmt: skip
+    """Return the line of Python that converts `like` as `flat` should have been, with the names of
+    the caller's variables, or to a new file beside that which was given.
+
+    names: of the RNN in the file `like`, or of its layers. layout: of what was given. hints: the
+    arguments that `like` needs.
+    """
+    asked = [str(Ask(name, value)) for name, value in hints.items()]
+    flat_is_file = isinstance(flat, (str, os.PathLike))
+    if isinstance(like, (str, os.PathLike)):
+        read = f"rl.load({', '.join([repr(os.fspath(like)), *asked])})"
+        source = f"{read}[{names[0]!r}]"
+        if len(names) > 1:
+            source = f"rl.stack([{read}[name] for name in {names}])"
+    else:
+        source = _name_of_variable(caller, like, "like")
+        if asked or flat_is_file:
+            source = f"rl.Weights({', '.join([source, *asked])})"
+    to = str(Ask("to", layout))
+    if flat_is_file:
+        right = Path(flat).with_name(f"right-{Path(flat).name}")
+        return f"rl.save({os.fspath(right)!r}, {source}.to({to.removeprefix('to=')}))"
+    target = _name_of_variable(caller, flat, "flat" if layout == CUDNN else "tensors")
+    if framework_of(flat):
+        return f"rl.assign({target}, {source})"
+    call = f"rl.pack({source})" if layout == CUDNN else f"rl.convert({source}, {to})"
+    if isinstance(flat, (list, tuple)):
+        call = f"list({call}.values())"
+    if isinstance(flat, (bytes, bytearray, memoryview)):
+        call += ".tobytes()"
+    return f"{target} = {call}"
+
+
+def _name_of_variable(caller: FrameType, value: Any, otherwise: str) -> str:
+    """Return the name of the caller's variable that is this object."""
+    for variables in (caller.f_locals, caller.f_globals):
+        for name, one in variables.items():
+            if one is value and not name.startswith("_"):
+                return name
+    return otherwise
+
+
 def _diagnosis(
-    found: FoundMistakes,
-    repair: str,
-    given: Weights | None = None,
-    into: tuple[Path, str] | None = None,
+    found: FoundMistakes, repair: str, given: Weights | None, into: tuple[Path, str] | None
 ) -> Diagnosis:
     """Return an explanation with its evidence. given: the tensors; None for a buffer."""
     packing, spec = found.packing, found.packing.truth.spec
     shown = found.same or bool(found.mistakes)
+    has_places = given is None and found.mistakes and found.shows_places
     fixed: Any = None
     peepholes = spec.peepholes or (given is not None and given.spec.peepholes)
     if found.fixed is not None and not peepholes:  # which have no flat form
@@ -314,7 +351,7 @@ def _diagnosis(
         tuple(packing_notes(packing, given is None)) if shown else (),
         fixed, repair, found.text, spec, CUDNN if given is None else given.layout,
         buffer_gaps(packing.truth, found.buffer) if found.mistakes else (),
-        tuple(places_of_blocks(packing)) if given is None and found.shows_places else (),
+        tuple(places_of_blocks(packing)) if has_places else (),
         found.buffer.size,
         into,
     )  # fmt: skip

@@ -9,13 +9,12 @@ import numpy as np
 from rnnlayout._model.layout import BlockKey
 
 from .blocks import Block, BlockComparison, bits_of_values, values_of_bits
-from .lengths import exactly_found, explains_length, length_mistake, reverse_mistake, roll_mistake
 from .matrix_forms import RIGHT_FORM
-from .mistakes import BIAS_ROLE, Mistake, missing_parts, mistakes_of, scale_mistake
+from .mistakes import Mistake, missing_parts, mistakes_of, scale_mistake
 from .packing import Packing, packing_of
-from .permuted_units import units_mistake
-from .truth import BIASES, Truth, same_bits, truth_of
+from .truth import BIAS_ROLE, BIASES, Truth, same_bits, truth_of
 from .value_changes import DecodedBuffer, decode_buffer, value_mistake
+from .whole_buffers import explains_length, length_mistake, order_mistake
 
 _NO_CAUSES = ("not found", "biases not found", "changed")
 
@@ -27,6 +26,7 @@ class FoundMistakes:
     packing: what was found. buffer: the given values, as numbers. fixed: the values in cuDNN's
     order, as far as they can be restored; None if they are others, or their number is not
     explained. same: whether they are these weights at all. text: the mistakes in one sentence.
+    shows_places: is the packing that of the given values, and not of repaired ones?
     """
 
     packing: Packing
@@ -35,12 +35,7 @@ class FoundMistakes:
     mistakes: tuple[Mistake, ...]
     same: bool
     text: str
-
-    @property
-    def shows_places(self) -> bool:
-        """Is the packing that of the given values, and not of repaired ones?"""
-        rules = {one.rule for one in self.mistakes}
-        return bool(rules) and not rules & {"reversed", "rolled", "units"}
+    shows_places: bool = True
 
     @property
     def sure(self) -> bool:
@@ -59,86 +54,71 @@ def explain_values(
     """
     packing, decoded = _best_packing(truth, raw, dtype)
     mistakes = [decoded.mistake] if decoded.mistake else []
-    buffer = values_of_bits(decoded.bits, truth.spec.dtype)
-    scale = _common_scale(packing)
+    scales = [one.reading.scale for one in packing.matrices.values()] or [1.0]
+    scale = scales[0]
+    if packing.unknown or any(abs(one / scale - 1) >= 1e-3 for one in scales):
+        scale = 1.0
     if scale != 1:
         mistakes.append(scale_mistake(scale, "all values"))
-        buffer = (buffer / np.asarray(scale, "f8")).astype(buffer.dtype)
-        packing = packing_of(truth, buffer)
-    fixed = packing.undo(buffer)
-    if not explains_length(packing, fixed, decoded.rest):
-        return _of_another_length(exactly_found(packing, fixed), decoded, buffer)
-    for repair in (reverse_mistake, roll_mistake, units_mistake):
-        if repaired := repair(packing, buffer):
-            mistakes.append(repaired[0])
-            fixed, packing = repaired[1], packing_of(truth, repaired[1])
-            break
-    missing = list(missing_parts(packing, buffer, noun))
+        buffer = packing.buffer
+        packing = packing_of(truth, (buffer / np.asarray(scale, "f8")).astype(buffer.dtype))
+    if not explains_length(packing, decoded.rest):
+        return _of_another_length(packing, decoded)
+    buffer = packing.buffer
+    if reordered := order_mistake(packing):
+        mistakes.append(reordered)
+        packing = packing_of(truth, truth.flat)
+    missing = list(missing_parts(packing, noun))
     if not (packing.matrices or any("in its place" in one.text for one in missing)):
         text = f"none of the {len(truth.slabs)} matrices was found in any form that is searched for"
         return FoundMistakes(packing, buffer, None, (), False, text)
     mistakes += mistakes_of(packing)
-    changed = value_mistake(packing, buffer, fixed, 8 if scale != 1 else 0)
+    changed = value_mistake(packing, 8 if scale != 1 else 0)
     if changed and not (decoded.mistake and changed.rule.startswith("rounded")):
         mistakes.append(changed)
     mistakes += missing
-    if packing.size > truth.size or decoded.rest:
-        mistakes.append(length_mistake(packing, buffer, decoded.rest, decoded.in_front))
-    if not mistakes and not same_bits(fixed, buffer):
+    if buffer.size > truth.size or decoded.rest:
+        mistakes.append(length_mistake(packing, decoded.rest, decoded.in_front))
+    if not mistakes and not same_bits(packing.fixed, buffer):
         mistakes.append(Mistake("order", "the values are in another order", ()))
     right = f"the {noun} {'is' if noun == 'buffer' else 'are'} right"
     text = "; ".join(one.text for one in mistakes) or right
-    return FoundMistakes(packing, buffer, fixed, tuple(mistakes), True, text)
+    return FoundMistakes(packing, buffer, packing.fixed, tuple(mistakes), True, text, not reordered)
 
 
 def _best_packing(
     truth: Truth, raw: np.ndarray, dtype: str | None
 ) -> tuple[Packing, DecodedBuffer]:
-    best: tuple[Packing, DecodedBuffer] | None = None
+    """Return the packing that explains most: a matrix of one value is found anywhere."""
+    best: tuple[tuple[int, bool, float], Packing, DecodedBuffer] | None = None
     for decoded in decode_buffer(raw, dtype, truth):
         packing = packing_of(truth, values_of_bits(decoded.bits, truth.spec.dtype))
-        if best is None or _found(packing) > _found(best[0]):
-            best = packing, decoded
-        in_place = any(
-            one.reading.form is RIGHT_FORM and one.reading.share == 1 and not one.slab.is_constant
-            for one in packing.matrices.values()
-        )
-        if not decoded.rest and (in_place or (not packing.unknown and _knows_biases(packing))):
+        found = [one for one in packing.matrices.values() if not one.slab.is_constant]
+        known = not truth.roles or bool(packing.biases and packing.biases.known)
+        rank = len(found), known, sum(one.reading.share for one in found)
+        if best is None or rank > best[0]:
+            best = rank, packing, decoded
+        in_place = any(one.reading.form is RIGHT_FORM and one.reading.share == 1 for one in found)
+        if not decoded.rest and (in_place or (not packing.unknown and known)):
             break
     assert best is not None
-    return best
+    return best[1:]
 
 
-def _found(packing: Packing) -> tuple[int, bool, float]:
-    """Order packings by what they explain; a matrix of one value is found anywhere."""
-    shares = [one.reading.share for one in packing.matrices.values() if not one.slab.is_constant]
-    return len(shares), _knows_biases(packing), sum(shares)
-
-
-def _knows_biases(packing: Packing) -> bool:
-    return not packing.truth.roles or bool(packing.biases and packing.biases.known)
-
-
-def _common_scale(packing: Packing) -> float:
-    """Return the factor by which all matrices were multiplied; 1 if they were not."""
-    scales = [one.reading.scale for one in packing.matrices.values()] or [1.0]
-    first = scales[0]
-    same = all(abs(scale / first - 1) < 1e-3 for scale in scales)
-    return first if same and not packing.unknown else 1.0
-
-
-def _of_another_length(
-    packing: Packing, decoded: DecodedBuffer, buffer: np.ndarray
-) -> FoundMistakes:
-    """Return what is certain of a buffer whose length is not explained. packing: what was found
-    bit for bit."""
-    mistakes = [length_mistake(packing, buffer, decoded.rest, decoded.in_front)]
-    if packing.matrices and decoded.mistake:
+def _of_another_length(packing: Packing, decoded: DecodedBuffer) -> FoundMistakes:
+    """Return what is certain of a length that is not explained: what is there bit for bit."""
+    matrices = {
+        name: found for name, found in packing.matrices.items()
+        if same_bits(packing.truth.part(packing.fixed, found.slab), found.slab.values.reshape(-1))
+    }  # fmt: skip
+    packing = replace(packing, matrices=matrices, biases=None)
+    mistakes = [length_mistake(packing, decoded.rest, decoded.in_front)]
+    if matrices and decoded.mistake:
         mistakes.append(decoded.mistake)
     text = "; ".join(one.text for one in mistakes)
-    if not packing.matrices:
+    if not matrices:
         text += f"; none of the {len(packing.truth.slabs)} matrices is in it bit for bit"
-    return FoundMistakes(packing, buffer, None, tuple(mistakes), bool(packing.matrices), text)
+    return FoundMistakes(packing, packing.buffer, None, tuple(mistakes), bool(matrices), text)
 
 
 # ------------------------------------------------------------------- two sets of weights, by blocks
@@ -149,17 +129,15 @@ def explain_difference(c: BlockComparison) -> FoundMistakes:
 
     If b has the sums of a's biases, and they are not right, they may be one of the two.
     """
-    found = _explain_blocks(c, c.a)
-    biases = found.packing.biases
-    if c.whole is None or not biases or not any(one.unknown for one in biases.layers.values()):
-        return found
-    other = _explain_blocks(c, c.whole)
-    biases = other.packing.biases
-    if not biases or any(one.unknown for one in biases.layers.values()):
-        return found
+    summed = _explain_blocks(c, c.a)
+    if c.whole is None or not _lacks_biases(summed):
+        return summed
+    single = _explain_blocks(c, c.whole)
+    if _lacks_biases(single):
+        return summed
     right = ("summed", "summed-recurrent", "biases exchanged")  # the one bias is read as bW
-    mistakes = tuple(one for one in other.mistakes if one.rule not in right)
-    return replace(other, mistakes=mistakes, text="; ".join(one.text for one in mistakes))
+    mistakes = tuple(one for one in single.mistakes if one.rule not in right)
+    return replace(single, mistakes=mistakes, text="; ".join(one.text for one in mistakes))
 
 
 def _explain_blocks(c: BlockComparison, true: dict[BlockKey, Block]) -> FoundMistakes:
@@ -170,21 +148,18 @@ def _explain_blocks(c: BlockComparison, true: dict[BlockKey, Block]) -> FoundMis
     return explain_values(truth, bits_of_values(given.flat, c.dtypes[1]), c.dtypes[1], "tensors")
 
 
+def _lacks_biases(found: FoundMistakes) -> bool:
+    return any(one.unknown for one in found.packing.layer_biases.values())
+
+
 def likely_causes(c: BlockComparison) -> list[str]:
     """Return the mistakes that turn a into b, each with how many of the blocks it concerns."""
+    places = [(*key[:2], BIAS_ROLE if key[2] in BIASES else key[2]) for key in c.wrong]
     lines: list[str] = []
     for mistake in explain_difference(c).mistakes:
-        if mistake.rule in _NO_CAUSES and "in its place" not in mistake.text:
-            continue
-        concerned = [
-            key for key in c.wrong if not mistake.where or _block_place(key) in mistake.where
-        ]
-        if concerned:
-            count = "all " if len(concerned) == len(c.wrong) else f"{len(concerned)} of "
-            lines.append(f"likely cause: {mistake.text} (explains {count}{len(c.wrong)})")
+        concerned = sum(not mistake.where or place in mistake.where for place in places)
+        cause = mistake.rule not in _NO_CAUSES or "in its place" in mistake.text
+        if cause and concerned:
+            count = "all " if concerned == len(places) else f"{concerned} of "
+            lines.append(f"likely cause: {mistake.text} (explains {count}{len(places)})")
     return lines
-
-
-def _block_place(key: BlockKey) -> tuple[int, int, str]:
-    layer, direction, role, _ = key
-    return layer, direction, BIAS_ROLE if role in BIASES else role

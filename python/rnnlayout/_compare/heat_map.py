@@ -27,7 +27,8 @@ _LEVELS = (
     (1e-3, "heat2", "up to 0.001"),
     (math.inf, "heat3", "more than 0.001"),
 )
-_NOT_FINITE = ("heat4", "not finite")
+_LEGEND = [("equal", "", "equal"), *((fill, "", words) for _, fill, words in _LEVELS),
+           ("heat4", "", "not finite")]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -46,17 +47,13 @@ class HeatMapPanel:
 
 
 def draw_heat_map(
-    comparisons: Sequence[HeatMapPanel],
-    width: float,
-    below: Callable[[Scene], None] | None = None,
+    panels: Sequence[HeatMapPanel], width: float, below: Callable[[Scene], None] | None = None
 ) -> Picture:
     """Return a picture of comparisons, one below the other. below: draws what comes after each."""
-    subjects = [_subject_of_panel(heat) for heat in comparisons]
-    by_subject = {id(subject): heat for subject, heat in zip(subjects, comparisons, strict=True)}
+    subjects = [_subject_of_panel(panel) for panel in panels]
+    order = iter(panels)
     return draw_subjects(
-        subjects,
-        width,
-        lambda scene, subject: _add_panel(by_subject[id(subject)], scene, subject, below),
+        subjects, width, lambda scene, subject: _add_panel(next(order), scene, subject, below)
     )
 
 
@@ -83,11 +80,9 @@ def _add_panel(
         scene.paragraph(MARGIN, "the blocks are where cuDNN reads them", "say")
     scene.height += 8
     draw_memory(scene, tensors, directions, unit, shade)
-    scale = [("equal", "", "equal"), *((fill, "", words) for _, fill, words in _LEVELS),
-             (_NOT_FINITE[0], "", _NOT_FINITE[1])]  # fmt: skip
     scene.height += 6
     scene.paragraph(MARGIN, "largest difference in a block:", "say")
-    draw_legend(scene, scale)
+    draw_legend(scene, _LEGEND)
     if below:
         scene.height += 12
         below(scene)
@@ -99,13 +94,11 @@ def buffer_gaps(truth: Truth, buffer: np.ndarray) -> tuple[BlockGap, ...]:
 
     What a buffer that is too short lacks is NaN.
     """
-    read = buffer[: truth.size]
-    if read.size < truth.size:
-        read = np.concatenate([read, np.full(truth.size - read.size, np.nan, read.dtype)])
-    found, at = [], 0
+    lacking = np.full(max(truth.size - buffer.size, 0), np.nan, buffer.dtype)
+    read = np.concatenate([buffer, lacking]) if lacking.size else buffer
+    found = []
     for slab in [*truth.slabs, *truth.bias_vectors]:
-        part = read[at : at + slab.size].reshape(slab.shape)
-        at += slab.size
+        part = truth.part(read, slab).reshape(slab.shape)
         for gate, given, true in zip(slab.gates, part, slab.values, strict=True):
             unequal = differing(given, true)  # in its own dtype: this is done for each value
             if unequal.any():
@@ -124,5 +117,5 @@ def _shade(gaps: Mapping[BlockKey, BlockGap], missing: bool, key: BlockKey) -> t
     gap = gaps[key]
     words = f": {gap.count} of {gap.size} differ, largest {gap.largest:g}"
     if not math.isfinite(gap.largest):
-        return _NOT_FINITE[0], words
+        return "heat4", words
     return next(fill for most, fill, _ in _LEVELS if gap.largest <= most), words

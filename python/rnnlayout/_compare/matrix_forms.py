@@ -19,12 +19,12 @@ MatrixShape = tuple[int, int, int]  # gates, rows, columns
 @dataclass(frozen=True)
 class MatrixForm:
     """What a packer did. words: to follow "the input matrices are"; "" if it is right. rule: the
-    name of the mistake.
-    """
+    name of the mistake. rank: its place in the table."""
 
     rule: str
     read: str
     words: str
+    rank: int = 99
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def _sizes(axes: str, shape: MatrixShape) -> list[int]:
     return [shape["goi".index(axis)] for axis in axes]
 
 
-RIGHT_FORM = MatrixForm("", "goi", "")
+RIGHT_FORM = MatrixForm("", "goi", "", 0)
 # If two forms are the same for a shape (square matrices, one gate), the first is meant.
 _FORMS = {
     "goi/goi": "",
@@ -74,10 +74,10 @@ _FORMS = {
     "iog/goi": "transposed, with the gates interleaved unit by unit",
     "oig/goi": "with the gates interleaved element by element",
 }
-MATRIX_FORMS = tuple(
-    MatrixForm(f"form {name}", name[4:], words) if words else RIGHT_FORM
-    for name, words in _FORMS.items()
-)
+_MATRIX_FORMS = {
+    name: MatrixForm(f"form {name}", name[4:], words, rank) if words else RIGHT_FORM
+    for rank, (name, words) in enumerate(_FORMS.items())
+}
 
 
 def _dense_strides(memory: str, shape: MatrixShape) -> tuple[int, int, int]:
@@ -90,7 +90,7 @@ def _dense_strides(memory: str, shape: MatrixShape) -> tuple[int, int, int]:
 def patterns_of(shape: MatrixShape, joined: int) -> Iterator[Pattern]:
     """Yield the patterns of the table, the right one first. joined: how many columns the other
     matrix of the layer has, 0 if it has no such matrix."""
-    for form, name in zip(MATRIX_FORMS, _FORMS, strict=True):
+    for name, form in _MATRIX_FORMS.items():
         yield Pattern(form, _dense_strides(name[:3], shape))
     _, rows, columns = shape
     if joined:
@@ -105,7 +105,7 @@ def solved_pattern(strides: tuple[int, int, int], shape: MatrixShape) -> Pattern
     turned = [what for what, step in (("rows", row), ("columns", column)) if step < 0]
     words = f"in reverse order of {' and '.join(turned)}" if turned else ""
     sizes = (abs(gate), abs(row), abs(column))
-    for name, form in zip(_FORMS, MATRIX_FORMS, strict=True):
+    for name, form in _MATRIX_FORMS.items():
         if sizes[1:] == _dense_strides(name[:3], shape)[1:] and form.read == "goi":
             if not words:
                 return Pattern(form, strides)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
-from itertools import permutations, product
+from dataclasses import dataclass, replace
+from itertools import combinations, groupby, permutations, product
+from math import prod
 
 import numpy as np
 
 from .blocks import UNITS
-from .truth import Truth, comparable, gate_orders, largest
+from .packed_matrices import Located
+from .truth import BIAS_ROLE, MatrixName, Truth, comparable, largest
 
 # For each of the two vectors that are written, the factors of bW and of bR in it.
 Factors = tuple[tuple[float, float], tuple[float, float]]
@@ -123,6 +125,10 @@ class LayerBiases:
     unknown: bool = False  # these are other biases
 
 
+def unknown_biases(gates: int) -> LayerBiases:
+    return LayerBiases(KEPT_RULE, tuple(range(gates)), (1,) * gates, unknown=True)
+
+
 @dataclass(frozen=True)
 class PackedBiases:
     """How the biases are arranged, and what was done to those of each layer and direction.
@@ -133,7 +139,7 @@ class PackedBiases:
 
     arrangement: BiasArrangement
     count: int
-    layers: Mapping[tuple[int, int], LayerBiases]
+    layers: Mapping[MatrixName, LayerBiases]
     skipped: int = 0
     wrong: float = 0.0
 
@@ -142,52 +148,50 @@ class PackedBiases:
         """Are those of any layer and direction recognized?"""
         return not all(layer.unknown for layer in self.layers.values())
 
-    def unrecognized(self) -> PackedBiases:
-        """Return what is said of these biases if they are others."""
-        layers = {
-            at: LayerBiases(
-                KEPT_RULE, tuple(sorted(one.order)), (1,) * len(one.signs), unknown=True
-            )
-            for at, one in self.layers.items()
-        }
-        return replace(self, layers=layers)
+    def take(self, truth: Truth, flat: np.ndarray) -> np.ndarray:
+        """Return the biases among values that are not of matrices, as (L, D, V, G, H)."""
+        sizes = bias_sizes(truth, self.count)
+        return self.arrangement.undo(flat[self.skipped :][: prod(sizes.values())], sizes)
 
 
-@dataclass(frozen=True)
-class ExpectedBiases:
-    """The order and the signs that the matrices have. Biases have the same, unless they were
-    written in another way.
-    """
-
-    arrangement: BiasArrangement = field(default_factory=BiasArrangement)
-    orders: Mapping[tuple[int, int], tuple[int, ...]] = field(default_factory=dict)
-    negated: Mapping[tuple[int, int], str] = field(default_factory=dict)
-
-
-def read_biases(
-    truth: Truth, flat: np.ndarray, expected: ExpectedBiases, near: bool
-) -> PackedBiases | None:
-    """Return how the biases were written to `flat`, None if they cannot be recognized."""
+def read_biases(truth: Truth, flat: np.ndarray, matrices: Located) -> PackedBiases | None:
+    """Return how the biases were written to `flat`: exactly, and else nearly; None if they cannot
+    be recognized. matrices: they have the same order and signs, if nothing else fits better."""
     spec, vectors = truth.spec, len(truth.roles)
     one = spec.num_layers * spec.num_directions * len(truth.gates) * spec.hidden_size
     count = min(flat.size // one, max(vectors, 1), 2)
     if not vectors or not count:
         return None
-    best: tuple[float, BiasArrangement, int] | None = None
-    for skipped in {0, flat.size - count * one}:
+    for near in (False, True):
+        best: tuple[float, BiasArrangement, int] | None = None
+        for skipped in {0, flat.size - count * one}:
+            part = flat[skipped : skipped + count * one]
+            search = _BiasSearch(truth, part, count, matrices, near, _UNITS)
+            for cost, arrangement in _arrangements(truth, count, layer_order(matrices)):
+                if best and cost >= best[0]:
+                    break
+                total = search.explain(arrangement)[0]
+                if best is None or total + cost < best[0]:
+                    best = total + cost, arrangement, skipped
+        assert best is not None
+        _, arrangement, skipped = best
         part = flat[skipped : skipped + count * one]
-        search = _BiasSearch(truth, part, count, expected, near, _UNITS)
-        for cost, arrangement in _arrangements(truth, count, expected.arrangement):
-            if best and cost >= best[0]:
-                break
-            total = search.explain(arrangement)[0]
-            if best is None or total + cost < best[0]:
-                best = total + cost, arrangement, skipped
-    assert best is not None
-    _, arrangement, skipped = best
-    part = flat[skipped : skipped + count * one]
-    search = _BiasSearch(truth, part, count, expected, near, spec.hidden_size)
-    return replace(search.explain(arrangement)[1](), skipped=skipped)
+        search = _BiasSearch(truth, part, count, matrices, near, spec.hidden_size)
+        biases = replace(search.explain(arrangement)[1](), skipped=skipped)
+        if biases.wrong < _MOST_WRONG:
+            break
+    return biases
+
+
+def layer_order(matrices: Located) -> BiasArrangement:
+    """Return the order of layers and directions that the matrices show, as one of biases."""
+    names = [name[:2] for name in matrices if name[2] == "R"]
+    turned = set()
+    for k, axis in enumerate("ld"):
+        steps = [a[k] > b[k] for a, b in combinations(names, 2) if a[1 - k] == b[1 - k]]
+        turned |= {axis} if steps and all(steps) else set()
+    runs = [layer for layer, _ in groupby(layer for layer, _ in names)]
+    return BiasArrangement("dlvgo" if len(runs) > len({*runs}) else "ldvgo", frozenset(turned))
 
 
 def _arrangements(
@@ -225,10 +229,9 @@ class _BiasSearch:
     the first units."""
 
     def __init__(
-        self, truth: Truth, flat: np.ndarray, count: int, expected: ExpectedBiases, near: bool,
-        units: int,
-    ) -> None:  # fmt: skip
-        self.truth, self.count, self.expected, self.flat = truth, count, expected, flat
+        self, truth: Truth, flat: np.ndarray, count: int, matrices: Located, near: bool, units: int
+    ) -> None:
+        self.truth, self.count, self.flat = truth, count, flat
         self.units = min(units, truth.spec.hidden_size)
         true = comparable(truth.biases[..., : self.units])
         w = true[:, :, 0]
@@ -254,41 +257,23 @@ class _BiasSearch:
         self.made = np.stack(options, 3)  # l, d, rule, variant, v, g, o
         self.wide = np.stack(widths, 3)
         self.places = [(layer, side) for layer in range(len(w)) for side in range(w.shape[1])]
-        self.orders = np.array(gate_orders(len(truth.gates)))
-        self.dear = self._costs_of_orders()  # l, d, order
-        self.turned = self._costs_of_variants()  # l, d, variant, gate
+        self.orders = np.array(list(permutations(range(len(truth.gates)))))
+        # What an order of the gates, a sign, and a forget bias cost that the matrices do not have.
+        self.dear = np.ones((*made.shape[:2], len(self.orders)))
+        self.dear[..., 0] = 0.5
+        self.turned = np.zeros((*made.shape[:2], len(self.variants), len(truth.gates)))
+        for at in self.places:
+            order, minus = self.orders[0], np.zeros(len(truth.gates), bool)
+            if (*at, "R") in matrices:
+                reading = matrices[*at, "R"].reading
+                order = np.array(reading.order)
+                minus[order] = np.array(reading.signs) == -1
+            self.dear[(*at, (self.orders == order).all(axis=1))] = 0
+            for k, (sign, (_, shift)) in enumerate(self.variants):
+                self.turned[(*at, k)] = (minus != (sign == -1)) + float(shift != 0)
         self.likely_orders = self.orders[self.dear.argmin(axis=-1)]  # l, d, place
-        self.sums, self.size_of_sums = (
-            np.take_along_axis(both, self.likely_orders[..., None], axis=2)
-            for both in (w + r, abs(w) + abs(r))
-        )  # l, d, place, o
+        self.true = w, r
         self._seen: dict[tuple[int, int, int, int, bool], np.ndarray] = {}
-
-    def _costs_of_orders(self) -> np.ndarray:
-        """Return what each order of the gates costs: nothing if the matrices have it."""
-        cost = np.ones((*self.made.shape[:2], len(self.orders)))
-        cost[..., 0] = 0.5
-        for at in self.places:
-            order = self.expected.orders.get(at, tuple(self.orders[0]))
-            cost[(*at, (self.orders == order).all(axis=1))] = 0
-        return cost
-
-    def _costs_of_variants(self) -> np.ndarray:
-        """Return what a sign that the matrices do not have, and a forget bias, cost."""
-        cost = np.zeros((*self.made.shape[:2], len(self.variants), len(self.truth.gates)))
-        for at in self.places:
-            negated = self.expected.negated.get(at, "")
-            for k, (sign, shift) in enumerate(self.variants):
-                cost[(*at, k)] = [(sign == -1) != (gate in negated) for gate in self.truth.gates]
-                cost[(*at, k)] += bool(shift[1])
-        return cost
-
-    def _far(self, vector: np.ndarray, at: tuple[int, int], v: int) -> np.ndarray:
-        """Return how many units of a vector are not what is made of the biases of a layer and
-        direction, as (rule, variant, gate)."""
-        with np.errstate(all="ignore"):
-            near = abs(vector - self.made[at][:, :, v]) <= self.wide[at][:, :, v]
-        return np.asarray(self.units - np.count_nonzero(near, axis=-1))
 
     def explain(self, arrangement: BiasArrangement) -> tuple[float, Callable[[], PackedBiases]]:
         """Return the cost of the best explanation, 1 per mistake and 1000 per element, and what
@@ -297,12 +282,16 @@ class _BiasSearch:
         x = comparable(arrangement.undo(self.flat, sizes)[..., : self.units])
         start = arrangement.undo(np.arange(self.flat.size), sizes)[..., 0]
         mixed = arrangement.axes[-1] != "o"
+        # How many units are not what is made of the biases.
         far = np.empty((*x.shape[:2], self.count, x.shape[3], len(BIAS_RULES), len(self.variants),
                         x.shape[3]))  # fmt: skip
         for layer, side, v, place in np.ndindex(x.shape[:4]):
             key = int(start[layer, side, v, place]), layer, side, v, mixed
             if key not in self._seen:
-                self._seen[key] = self._far(x[layer, side, v, place], (layer, side), v)
+                vector, made = x[layer, side, v, place], self.made[layer, side][:, :, v]
+                with np.errstate(all="ignore"):
+                    near = abs(vector - made) <= self.wide[layer, side][:, :, v]
+                self._seen[key] = self.units - np.count_nonzero(near, axis=-1)
             far[layer, side, v, place] = self._seen[key]
         cost = 1000 * far.sum(axis=2) + self.turned[:, :, None, None]
         variant, least = cost.argmin(axis=4), cost.min(axis=4)  # l, d, place, rule, gate
@@ -319,12 +308,25 @@ class _BiasSearch:
         picked = np.take_along_axis(costs, picks[..., None], 2)[..., 0]
 
         def biases() -> PackedBiases:
-            layers = {}
-            for at in self.places:
-                rule = int(picks[at])
-                layers[at] = self._layer(at, rule, costs[at], variant[at], order[at])
+            layers = {(*at, BIAS_ROLE): layer_biases(at) for at in self.places}
             wrong = float((picked // 1000).sum()) / x.size
             return PackedBiases(arrangement, self.count, layers, wrong=wrong)
+
+        def layer_biases(at: tuple[int, int]) -> LayerBiases:
+            rule, far = int(picks[at]), costs[at][:-1] // 1000  # the last is a split
+            if rule == len(BIAS_RULES):
+                gates = tuple(self.likely_orders[at].tolist())
+                return LayerBiases(SPLIT_RULE, gates, (1,) * len(gates))
+            gates = tuple(self.orders[order[at][rule]].tolist())
+            if far[rule] > _MOST_WRONG * self.count * len(gates) * self.units:
+                return unknown_biases(len(gates))
+            ways = [self.variants[variant[at][place, rule, gate]]
+                    for place, gate in enumerate(gates)]  # fmt: skip
+            shift = next((shift for _, shift in ways if shift[1]), BIAS_SHIFTS[0])
+            alike = [other for k, other in enumerate(BIAS_RULES)
+                     if k and rule and k != rule and far[k] <= far[rule]]  # fmt: skip
+            signs = tuple(sign for sign, _ in ways)
+            return LayerBiases(BIAS_RULES[rule], gates, signs, shift, tuple(alike))
 
         return float(picked.sum()), biases
 
@@ -333,30 +335,10 @@ class _BiasSearch:
         matrices have: each of four values was rounded twice at most."""
         if not self.count == 2 == len(self.truth.roles):
             return np.zeros(x.shape[:2], bool)
-        size = self.size_of_sums + abs(x).sum(axis=2)
-        off = abs(x.sum(axis=2) - self.sums)
+        w, r = (np.take_along_axis(one, self.likely_orders[..., None], axis=2) for one in self.true)
+        size = abs(w) + abs(r) + abs(x).sum(axis=2)
+        off = abs(x.sum(axis=2) - (w + r))
         return np.asarray((off <= 2 * eps_of(self.truth) * size).all(axis=(2, 3)))
-
-    def _layer(
-        self, at: tuple[int, int], rule: int, costs: np.ndarray, variant: np.ndarray,
-        order: np.ndarray,
-    ) -> LayerBiases:  # fmt: skip
-        """Return what was done to the biases of one layer and direction. variant: place, rule,
-        gate."""
-        expected = tuple(self.likely_orders[at].tolist())
-        if rule == len(BIAS_RULES):
-            return LayerBiases(SPLIT_RULE, expected, (1,) * len(expected))
-        if costs[rule] // 1000 > _MOST_WRONG * self.count * len(expected) * self.units:
-            gates = tuple(self.orders[0].tolist())
-            return LayerBiases(KEPT_RULE, gates, (1,) * len(gates), unknown=True)
-        alike = tuple(
-            other for k, other in enumerate(BIAS_RULES)
-            if k and rule and k != rule and costs[k] // 1000 <= costs[rule] // 1000
-        )  # fmt: skip
-        gates = tuple(self.orders[order[rule]].tolist())
-        picked = [self.variants[variant[place, rule, gate]] for place, gate in enumerate(gates)]
-        shift = next((shift for _, shift in picked if shift[1]), BIAS_SHIFTS[0])
-        return LayerBiases(BIAS_RULES[rule], gates, tuple(sign for sign, _ in picked), shift, alike)
 
 
 def eps_of(truth: Truth) -> float:

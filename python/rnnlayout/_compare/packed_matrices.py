@@ -8,22 +8,15 @@ agree. Strides that are in no table are solved for from the places of three valu
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
-from itertools import combinations, pairwise
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import combinations, pairwise, permutations
 from typing import Any
 
 import numpy as np
 
-from .matrix_forms import (
-    MATRIX_FORMS,
-    MatrixForm,
-    MatrixShape,
-    Pattern,
-    patterns_of,
-    solved_pattern,
-)
-from .truth import MatrixName, Slab, comparable, gate_orders, largest
+from .matrix_forms import MatrixForm, Pattern, patterns_of, solved_pattern
+from .truth import MatrixName, Slab, comparable, largest
 
 ENOUGH_SAMPLES = 0.7  # of the samples have to be equal: values here and there may have been changed
 _ANCHORS = 8  # per gate: samples that are looked up
@@ -50,17 +43,16 @@ class MatrixReading:
     def form(self) -> MatrixForm:
         return self.pattern.form
 
-    def span(self, shape: MatrixShape) -> tuple[int, int]:
-        """Return where a matrix of this shape begins and ends in the buffer."""
-        low, high = self.pattern.span(shape)
-        return self.at + low, self.at + high
+    @property
+    def in_order(self) -> bool:
+        """Are the gates in their order?"""
+        return self.order == tuple(sorted(self.order))
 
 
 @dataclass(frozen=True)
 class LocatedMatrix:
-    """A matrix that was found in the buffer. readings: the ways to read it that fit equally well,
-    the likeliest first.
-    """
+    """A matrix that was found. readings: the ways to read it that fit equally well, the likeliest
+    first."""
 
     slab: Slab
     readings: tuple[MatrixReading, ...]
@@ -71,50 +63,48 @@ class LocatedMatrix:
 
     @property
     def span(self) -> tuple[int, int]:
-        """Where it begins and ends."""
-        return self.reading.span(self.slab.shape)
+        """Where it begins and ends in the buffer."""
+        low, high = self.reading.pattern.span(self.slab.shape)
+        return self.reading.at + low, self.reading.at + high
 
 
 Located = dict[MatrixName, LocatedMatrix]
 
 
 class MatrixFinder:
-    """Looks for matrices in a buffer of values. start: where the first should be."""
+    """Looks for matrices in a buffer of values. starts: where each should be."""
 
-    def __init__(self, slabs: list[Slab], buffer: np.ndarray, start: int = 0) -> None:
-        self.buffer, self.slabs = buffer, slabs
-        ends = start + np.cumsum([slab.size for slab in slabs])
-        self.expected = {slab.name: int(end) - slab.size
-                         for slab, end in zip(slabs, ends, strict=True)}  # fmt: skip
+    def __init__(
+        self, slabs: list[Slab], buffer: np.ndarray, starts: Mapping[MatrixName, int]
+    ) -> None:
+        self.buffer, self.slabs, self.starts = buffer, slabs, starts
         self.eps = float(np.finfo(buffer.dtype).eps) if buffer.dtype.kind == "f" else 0.0
-        self._columns = {slab.name: slab.shape[2] for slab in slabs}
-        self._all_patterns: dict[MatrixName, list[Pattern]] = {}
+        columns = {slab.name: slab.shape[2] for slab in slabs}
+        self._patterns: dict[MatrixName, list[Pattern]] = {}
+        for slab in slabs:
+            layer, direction, role = slab.name
+            joined = columns.get((layer, direction, {"W": "R", "R": "W"}.get(role, "")), 0)
+            self._patterns[slab.name] = list(patterns_of(slab.shape, joined))
         self._indices: dict[tuple[MatrixName, Pattern], np.ndarray] = {}
 
     def find(self, exactly: bool = False) -> Located:
         """Return the matrices that are in the buffer, in its order: those that are there as they
         are, and if not `exactly` those that were multiplied, rounded, or changed otherwise."""
         found: Located = {}
-        near = (_scaled_shares, _kept_shares, _near_shares, _correlations)
-        for compare in (_equal_shares, *(() if exactly else near)):
+        near = () if exactly else (_scaled_shares, _kept_shares, _near_shares, _correlations)
+        for compare in (_equal_shares, *near):
             self._find_all(compare, found)
             if len(found) == len(self.slabs):
                 break
-        else:
-            if not exactly:
-                self._find_together(found)
         in_order = sorted(found.values(), key=lambda one: (one.span, self.slabs.index(one.slab)))
-        return _simplest_readings({one.slab.name: one for one in in_order})
-
-    def fits(self, slab: Slab, at: int) -> bool:
-        """Is a matrix there as it should be?"""
-        return any(self._readings(slab, [(self._patterns(slab)[0], at)], _equal_shares))
+        return _simplest_readings(in_order)
 
     def _find_all(self, compare: Shares, found: Located) -> None:
         """Add the matrices that are found by one way to compare values."""
         left = [slab for slab in self.slabs if slab.name not in found and not slab.is_constant]
         for slab in left:  # where they should be
-            self._add(found, slab, [(self._patterns(slab)[0], self.expected[slab.name])], compare)
+            self._add(found, slab, [(self._patterns[slab.name][0], self.starts[slab.name])],
+                      compare)  # fmt: skip
         left = [slab for slab in left if slab.name not in found]
         if compare in (_equal_shares, _near_shares):
             hits = _Lookup(left, self.buffer, near=compare is _near_shares)
@@ -128,56 +118,22 @@ class MatrixFinder:
             new = False
             for slab in left:
                 places = self._beside(slab, found)
-                beside = ((pattern, at) for at in places for pattern in self._patterns(slab))
+                beside = ((p, at) for at in places for p in self._patterns[slab.name])
                 new |= self._add(found, slab, beside, compare)
-
-    def _find_together(self, found: Located) -> None:
-        """Add the matrices that are where they should be, if all that are left correlate together:
-        each may be too small to show it."""
-        left = [slab for slab in self.slabs if slab.name not in found]
-        sums = []  # for each gate: of x v, of x x and of v v
-        for slab in left:
-            at = self.expected[slab.name]
-            x = self.buffer[at : at + slab.size]
-            if x.size < slab.size:
-                return
-            x, v = x.reshape(len(slab.values), -1), slab.values.reshape(len(slab.values), -1)
-            with np.errstate(all="ignore"):
-                sums += list(zip(*(np.einsum("gi,gi->g", a, b, dtype="f8")
-                                   for a, b in ((x, v), (x, x), (v, v))), strict=True))  # fmt: skip
-        with np.errstate(all="ignore"):
-            gates = np.array([*sums, np.sum(sums, axis=0)])
-            share = gates[:, 0] / np.sqrt(gates[:, 1] * gates[:, 2])
-        enough = _RELATED / np.sqrt(sum(slab.size for slab in left))
-        if share[-1] >= max(ENOUGH_SAMPLES, enough) and share.min() > 0.5:
-            for slab in left:
-                order = tuple(range(slab.shape[0]))
-                right = self._patterns(slab)[0]
-                reading = MatrixReading(right, self.expected[slab.name], order, (1,) * len(order),
-                                        float(share[-1]))  # fmt: skip
-                found[slab.name] = LocatedMatrix(slab, (reading,))
-
-    def _patterns(self, slab: Slab) -> list[Pattern]:
-        if slab.name not in self._all_patterns:
-            layer, direction, role = slab.name
-            other = self._columns.get((layer, direction, {"W": "R", "R": "W"}.get(role, "")), 0)
-            self._all_patterns[slab.name] = list(patterns_of(slab.shape, other))
-        return self._all_patterns[slab.name]
 
     def _beside(self, slab: Slab, found: Located) -> list[int]:
         """Return where a matrix may begin: where it should, and before and after others."""
         spans = {name: one.span for name, one in found.items()}
         k = self.slabs.index(slab)
-        after = [spans[one.name][1] for one in self.slabs[max(k - 1, 0) : k] if one.name in spans]
-        before = [spans[one.name][0] - slab.size for one in self.slabs[k + 1 : k + 2]
+        every = [spans[one.name][1] for one in self.slabs[max(k - 1, 0) : k] if one.name in spans]
+        every += [spans[one.name][0] - slab.size for one in self.slabs[k + 1 : k + 2]
                   if one.name in spans]  # fmt: skip
-        ends = [end for _, end in spans.values()]
-        starts = [start for start, _ in spans.values()]
-        every = [*after, *before, self.expected[slab.name]]
+        every.append(self.starts[slab.name])
         if not slab.is_constant:  # it would be found anywhere
-            every += [0, self.buffer.size - slab.size, *ends]
-            every += [start - slab.size for start in starts]
-        return [at for at in dict.fromkeys(every) if at not in starts]
+            every += [0, self.buffer.size - slab.size, *(end for _, end in spans.values())]
+            every += [start - slab.size for start, _ in spans.values()]
+        taken = {start for start, _ in spans.values()}
+        return [at for at in dict.fromkeys(every) if at not in taken]
 
     def _voted(self, slab: Slab, hits: _Lookup) -> Iterator[tuple[Pattern, int]]:
         """Yield the patterns and places on which most of the values that were looked up agree."""
@@ -187,7 +143,7 @@ class MatrixFinder:
         within = slab.samples[gate, sample]
         gates, rows, columns = slab.shape
         best: list[tuple[int, Pattern, int]] = []
-        for pattern in self._patterns(slab):
+        for pattern in self._patterns[slab.name]:
             starts = [positions - pattern.index(place * rows * columns + within, slab.shape)
                       for place in range(gates)]  # fmt: skip
             at, count = np.unique(np.concatenate(starts), return_counts=True)
@@ -197,14 +153,9 @@ class MatrixFinder:
         yield from ((p, at) for votes, p, at in best[:_MOST_PLACES] if 2 * votes >= best[0][0])
 
     def _add(
-        self,
-        found: Located,
-        slab: Slab,
-        places: Iterable[tuple[Pattern, int]],
-        compare: Shares,
+        self, found: Located, slab: Slab, places: Iterable[tuple[Pattern, int]], compare: Shares
     ) -> bool:
         """Add a matrix if it is in one of these places: in that where most of it is."""
-        best: list[MatrixReading] = []
         taken = {one.span[0] for one in found.values()}
         near = [one.span[0] for one in found.values()
                 if one.slab.name[:2] == slab.name[:2] and not slab.is_constant]  # fmt: skip
@@ -212,45 +163,49 @@ class MatrixFinder:
         def rank(one: MatrixReading) -> tuple[float, bool, bool, int]:
             """Order readings: one that fits better, in a place of its own, with the gates in order,
             near the other matrix of the layer."""
-            in_order = one.order == tuple(sorted(one.order))
-            return one.share, one.at not in taken, in_order, -sum(abs(one.at - at) for at in near)
+            apart = sum(abs(one.at - at) for at in near)
+            return one.share, one.at not in taken, one.in_order, -apart
 
-        for more in self._readings(slab, places, compare):
-            if not best or rank(more[0]) > rank(best[0]):
-                best = more
-        if not best:
+        best = max(self._readings(slab, places, compare), key=rank, default=None)
+        if best is None:
             return False
-        first = best[0]
-        others = [(p, first.at) for p in self._patterns(slab) if p != first.pattern]
-        best += [one for more in self._readings(slab, others, compare) for one in more]
-        most = max(reading.share for reading in best)
-        same = [r for r in best if r.share == most]
-        same.sort(key=lambda r: MATRIX_FORMS.index(r.form) if r.form in MATRIX_FORMS else 99)
+        patterns = dict.fromkeys([best.pattern, *self._patterns[slab.name]])
+        there = [*self._readings(slab, [(p, best.at) for p in patterns], compare)]
+        most = max(one.share for one in there)
+        same = sorted((one for one in there if one.share == most), key=lambda one: one.form.rank)
         found[slab.name] = LocatedMatrix(slab, tuple(same))
         return True
 
     def _readings(
         self, slab: Slab, places: Iterable[tuple[Pattern, int]], compare: Shares
-    ) -> Iterator[list[MatrixReading]]:
-        """Yield, for each pattern and place with which a matrix can be read, the ways to do so that
-        fit best."""
-        inside = []
+    ) -> Iterator[MatrixReading]:
+        """Yield the ways to read a matrix, with each pattern and place in the buffer."""
+        inside, gates = [], slab.shape[0]
         for pattern, at in places:
             low, high = pattern.span(slab.shape)
             if at + low >= 0 and at + high <= self.buffer.size:
                 inside.append((pattern, at))
-        if slab.is_constant:
+        if slab.is_constant:  # all of its values are compared, in the right form alone
             for pattern, at in inside:
-                yield from self._constant(slab, pattern, at, compare)
+                if not pattern.form.words:
+                    x = comparable(pattern.take(self.buffer, at, slab.shape)).reshape(1, 1, -1)
+                    v = np.full((1, x.size), slab.sampled[0, 0])
+                    if compare(x, v, self.eps)[0][0, 0] == 1:
+                        yield MatrixReading(pattern, at, (*range(gates),), (1,) * gates, 1.0)
         elif inside:
             where = np.stack([at + self._samples(slab, pattern) for pattern, at in inside])
             with np.errstate(all="ignore"):
-                found = compare(comparable(self.buffer[where]), slab.sampled, self.eps)
-            share = found[0]  # pattern and place in the buffer, place of a gate, gate
+                every = compare(comparable(self.buffer[where]), slab.sampled, self.eps)
+            orders = np.array([*permutations(range(gates))])
+            share = every[0]  # pattern and place in the buffer, place of a gate, gate
             least = np.minimum(share.max(axis=1).min(axis=1), share.max(axis=2).min(axis=1))
             for k in np.flatnonzero(least >= ENOUGH_SAMPLES):
-                if fitting := self._fitting(*inside[k], *(part[k] for part in found)):
-                    yield fitting
+                shares, minus, scales = (part[k][np.arange(gates), orders] for part in every)
+                alike = np.ptp(scales, axis=1) <= 8 * self.eps * scales[:, 0]
+                for n in np.flatnonzero((shares.min(axis=1) >= ENOUGH_SAMPLES) & alike):
+                    signs = tuple(-1 if m else 1 for m in minus[n])
+                    yield MatrixReading(*inside[k], tuple(orders[n].tolist()), signs,
+                                        float(shares[n].mean()), float(scales[n, 0]))  # fmt: skip
 
     def _samples(self, slab: Slab, pattern: Pattern) -> np.ndarray:
         """Return where the samples are with this pattern, as (place of a gate, gate, sample)."""
@@ -260,33 +215,6 @@ class MatrixFinder:
             starts = (np.arange(gates) * rows * columns).reshape(-1, 1, 1)
             self._indices[key] = pattern.index(starts + slab.samples, slab.shape)
         return self._indices[key]
-
-    def _fitting(
-        self, pattern: Pattern, at: int, share: np.ndarray, minus: np.ndarray, scale: np.ndarray
-    ) -> list[MatrixReading]:
-        """Return the orders of the gates that fit best."""
-        found = []
-        for order in gate_orders(len(share)):
-            places = np.arange(len(share)), np.array(order)
-            factors = scale[places]
-            alike = np.ptp(factors) <= 8 * self.eps * factors[0]
-            if share[places].min() >= ENOUGH_SAMPLES and alike:
-                signs = tuple(-1 if m else 1 for m in minus[places])
-                one = float(share[places].mean())
-                found.append(MatrixReading(pattern, at, order, signs, one, float(factors[0])))
-        most = max((reading.share for reading in found), default=0.0)
-        return [reading for reading in found if reading.share == most]
-
-    def _constant(
-        self, slab: Slab, pattern: Pattern, at: int, compare: Shares
-    ) -> Iterator[list[MatrixReading]]:
-        """Yield how to read a matrix whose values are all the same."""
-        if not pattern.form.words:
-            gates = slab.shape[0]
-            x = comparable(pattern.take(self.buffer, at, slab.shape)).reshape(1, 1, -1)
-            share, *_ = compare(x, np.full((1, x.size), slab.sampled[0, 0]), self.eps)
-            if share[0, 0] == 1:
-                yield [MatrixReading(pattern, at, tuple(range(gates)), (1,) * gates, 1.0)]
 
 
 # -------------------------------------------------------------------------- how values are compared
@@ -335,16 +263,17 @@ def _scaled_shares(x: np.ndarray, v: np.ndarray, eps: float) -> Any:
 
 
 def _correlations(x: np.ndarray, v: np.ndarray, eps: float) -> Any:
-    """The correlation of all gates together, if it is one that chance does not make.
+    """The correlation of each gate, if that of all gates together is one that chance does not make.
 
-    That of n values which have nothing to do with each other has a standard deviation of
-    1 / sqrt(n).
+    Of n values that have nothing to do with each other, arctanh(correlation) has a standard
+    deviation of 1 / sqrt(n - 3) (Fisher).
     """
-    dot = (x * v).sum(axis=-1)
-    with np.errstate(invalid="ignore"):  # 0 / 0: zeros, or no numbers, are related to nothing
-        share = dot / np.sqrt((x**2).sum(axis=-1) * (v**2).sum(axis=-1))
-    strong = np.abs(share) * np.sqrt(v.size) >= _RELATED
-    return np.where(strong, np.abs(share), 0), share < 0, np.ones_like(share)
+    x, v = (one - one.mean(axis=-1, keepdims=True) for one in (x, v))
+    with np.errstate(invalid="ignore", divide="ignore"):  # one value is related to nothing
+        share = (x * v).sum(axis=-1) / np.sqrt((x**2).sum(axis=-1) * (v**2).sum(axis=-1))
+        strong = np.arctanh(np.abs(share)) * np.sqrt(max(v.size - 3, 0)) >= _RELATED
+    rounded = np.round(np.abs(share), 3)  # forms that are alike for a shape are alike again
+    return np.where(strong, rounded, 0), share < 0, np.ones_like(share)
 
 
 # ------------------------------------------------------------------------------- where values are
@@ -354,117 +283,93 @@ class _Lookup:
     """The anchors of matrices, looked up in a buffer."""
 
     def __init__(self, slabs: list[Slab], buffer: np.ndarray, near: bool) -> None:
-        self.near = near
-        self.anchors = {slab.name: _anchors(slab) for slab in slabs}
-        wanted = [slab.sampled[where] for slab in slabs for where in [self.anchors[slab.name]]]
-        low = min((float(np.abs(v).min()) for v in wanted if v.size), default=np.inf)
-        if near and np.isfinite(low):
-            low = low - max(_tolerance(v).max() for v in wanted if v.size)
+        self._most_hits = _MOST_HITS * (8 if near else 1)
+        self._anchors: dict[MatrixName, tuple[np.ndarray, ...]] = {}
+        low = np.inf
+        for slab in slabs:
+            values = np.abs(slab.sampled)
+            known = (values > 0) & (values < 1e300)
+            sample = np.argsort(~known, axis=1, kind="stable")[:, :_ANCHORS]
+            gate = np.repeat(np.arange(len(values)), sample.shape[1])
+            keep = known[gate, sample.reshape(-1)]
+            gate, sample = gate[keep], sample.reshape(-1)[keep]
+            value = values[gate, sample]
+            wide = _tolerance(value) if near and value.size else 0 * value
+            self._anchors[slab.name] = gate, sample, value - wide, value + wide
+            low = min(low, (value - wide).min(initial=low))
         with np.errstate(invalid="ignore"):
             large = np.flatnonzero(np.abs(buffer) >= low)
         values = np.abs(comparable(buffer[large]))
         order = np.argsort(values, kind="stable")
-        self.values, self.positions = values[order], large[order]
+        self._values, self._positions = values[order], large[order]
 
     def of(self, slab: Slab) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return gate, sample and position of each place where an anchor's value is."""
-        gate, sample = self.anchors[slab.name]
-        value = np.abs(slab.sampled[gate, sample])
-        wide = _tolerance(value) if self.near and value.size else 0 * value
-        first = np.searchsorted(self.values, value - wide, "left")
-        count = np.searchsorted(self.values, value + wide, "right") - first
-        rare = (count > 0) & (count <= _MOST_HITS * (8 if self.near else 1))
+        gate, sample, low, high = self._anchors[slab.name]
+        first = np.searchsorted(self._values, low, "left")
+        count = np.searchsorted(self._values, high, "right") - first
+        rare = (count > 0) & (count <= self._most_hits)
         gate, sample, first, count = (x[rare] for x in (gate, sample, first, count))
         each = np.repeat(first - np.cumsum(count) + count, count) + np.arange(count.sum())
-        return np.repeat(gate, count), np.repeat(sample, count), self.positions[each]
-
-
-def _anchors(slab: Slab) -> tuple[np.ndarray, np.ndarray]:
-    """Return gate and sample of the values that are looked up."""
-    values = np.abs(slab.sampled)
-    known = (values > 0) & (values < 1e300)
-    order = np.argsort(~known, axis=1, kind="stable")[:, :_ANCHORS]
-    gate = np.repeat(np.arange(len(values)), order.shape[1])
-    keep = known[gate, order.reshape(-1)]
-    return gate[keep], order.reshape(-1)[keep]
+        return np.repeat(gate, count), np.repeat(sample, count), self._positions[each]
 
 
 def _solved(slab: Slab, hits: _Lookup) -> Iterator[tuple[Pattern, int]]:
     """Yield the pattern of strides that follows from where the anchors of each gate are."""
     gate, sample, positions = hits.of(slab)
     gates, rows, columns = slab.shape
-    starts, steps = [], set()
+    solved = []
     for k in range(gates):
-        row, column = np.divmod(slab.samples[k, sample[gate == k]], columns)
-        points = np.stack([row, column, positions[gate == k]], axis=1).tolist()
-        solved = _solve([*map(tuple, points)], (rows == 1, columns == 1), 1 + (gates == 1))
-        if solved is None:
-            return
-        starts.append(solved[0])
-        steps.add(solved[1:])
-    starts.sort()
+        points = np.stack([*np.divmod(slab.samples[k, sample[gate == k]], columns)], axis=1)
+        solved.append(_solve(points, positions[gate == k], (rows, columns), 1 + (gates == 1)))
+    starts = sorted(one[0] for one in solved if one)
+    steps = {one[1:] for one in solved if one}
     apart = {b - a for a, b in pairwise(starts)} or {rows * columns}
-    if len(steps) == len(apart) == 1:
+    if len(starts) == gates and len(steps) == len(apart) == 1:
         strides = (apart.pop(), *steps.pop())
         yield solved_pattern(strides, slab.shape), starts[0]
 
 
 def _solve(
-    points: list[tuple[int, int, int]], closed: tuple[bool, bool], more: int
+    points: np.ndarray, places: np.ndarray, shape: tuple[int, int], more: int
 ) -> tuple[int, int, int] | None:
-    """Return start, row stride and column stride that explain most places.
+    """Return start, row stride and column stride that explain most places; 1 for an axis of one.
 
-    points: row, column and place of values. closed: whether there is only one row, or column: its
-    stride is 1. None if few points agree: at least so many more than the strides are solved from.
+    points: row and column of values. None if few of them agree: at least so many more than the
+    strides are solved from.
     """
-    need = 3 - sum(closed)
-    if need == 1:
-        return None  # a single value shows no strides
-    only_one = [(int(rows), int(columns), 1) for rows, columns in [closed] if need == 2]
-    for (row, column, at), *others in combinations(points[:10], need):
-        steps = [(r - row, c - column, place - at) for r, c, place in others] + only_one
-        (r1, c1, d1), (r2, c2, d2) = steps
-        if not (det := r1 * c2 - r2 * c1):
-            continue
-        so, so_rest = divmod(d1 * c2 - d2 * c1, det)
-        si, si_rest = divmod(r1 * d2 - r2 * d1, det)
-        if so_rest or si_rest:
-            continue
-        start = at - row * so - column * si
-        agree = sum(start + r * so + c * si == place for r, c, place in points)
-        if agree >= need + more and agree >= ENOUGH_SAMPLES * len({point[:2] for point in points}):
-            return start, so, si
+    axes = [axis for axis in (0, 1) if shape[axis] > 1]
+    known = np.concatenate([np.ones_like(points[:, :1]), points[:, axes]], axis=1)
+    distinct, need = len(np.unique(points, axis=0)), 1 + len(axes)
+    for some in map(list, combinations(range(min(len(points), 10)), need) if axes else ()):
+        if round(np.linalg.det(known[some])):
+            found = np.rint(np.linalg.solve(known[some], places[some])).astype(int)
+            agree = np.count_nonzero(known @ found == places)
+            if agree >= max(need + more, ENOUGH_SAMPLES * distinct):
+                strides = np.ones(2, int)
+                strides[axes] = found[1:]
+                return int(found[0]), int(strides[0]), int(strides[1])
     return None
 
 
-def _simplest_readings(found: Located) -> Located:
-    """Put a reading of each matrix first so that the fewest different mistakes are needed."""
-    readings = {name: list(one.readings) for name, one in found.items()}
-    for trait in (
-        lambda r: MATRIX_FORMS.index(r.form) if r.form in MATRIX_FORMS else len(MATRIX_FORMS),
-        lambda r: (len(r.order), r.order),
-    ):
-        _settle_trait(readings, trait)
+def _simplest_readings(found: list[LocatedMatrix]) -> Located:
+    """Put a reading of each matrix first so that the fewest different mistakes are needed.
+
+    Of its form, then of the order of its gates: the right one, if it is possible, else that which
+    most of the others may have.
+    """
+    readings = {one.slab.name: list(one.readings) for one in found}
+    for trait in (lambda r: (r.form.rank > 0, r.form.rank), lambda r: (not r.in_order, r.order)):
+        open_ = set(readings)
+        while open_:
+            votes = Counter(value for name in open_ for value in set(map(trait, readings[name])))
+            pick = min(votes, key=lambda value: (value[0], -votes[value], value))
+            for name in [name for name in open_ if pick in map(trait, readings[name])]:
+                readings[name] = [r for r in readings[name] if trait(r) == pick]
+                open_.remove(name)
     return {
-        name: replace(one, readings=tuple(dict.fromkeys([*readings[name], *one.readings])))
-        for name, one in found.items()
+        one.slab.name: LocatedMatrix(
+            one.slab, tuple(dict.fromkeys([*readings[one.slab.name], *one.readings]))
+        )
+        for one in found
     }
-
-
-def _settle_trait(
-    readings: dict[MatrixName, list[MatrixReading]], trait: Callable[[MatrixReading], Any]
-) -> None:
-    """Keep of each matrix the readings with one value of a trait: the right one, which is the
-    least, if it is possible, else that which most of the others may have."""
-    open_ = set(readings)
-    while open_:
-        votes = Counter(value for name in open_ for value in {trait(r) for r in readings[name]})
-        right = [value for value in votes if value in (0, *_RIGHT_ORDERS)]
-        most = min(votes, key=lambda value: (-votes[value], value))
-        pick = right[0] if right else most
-        for name in [name for name in open_ if pick in map(trait, readings[name])]:
-            readings[name] = [r for r in readings[name] if trait(r) == pick]
-            open_.remove(name)
-
-
-_RIGHT_ORDERS = tuple((count, tuple(range(count))) for count in range(1, 5))

@@ -3,91 +3,83 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from itertools import combinations, groupby
-from typing import Any
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
 from .packed_biases import (
     KEPT_RULE,
     BiasArrangement,
-    ExpectedBiases,
     LayerBiases,
     PackedBiases,
-    bias_sizes,
     read_biases,
+    unknown_biases,
 )
 from .packed_matrices import Located, MatrixFinder
-from .truth import MatrixName, Slab, Truth
+from .truth import BIAS_ROLE, MatrixName, Slab, Truth, same_bits
 
 
 @dataclass(frozen=True)
 class Packing:
     """How a buffer was packed.
 
-    size: of the buffer, in values. matrices: the matrices that were found, in the order of the
-    buffer. unknown: those that were not found. free: the parts of the buffer that are not matrices,
-    as pairs of start and stop: biases may be there. biases: None if there are none, or if they were
-    not recognized. copies: for a matrix that was not found, the name of another matrix that is in
-    its place. vectors: where each bias vector is, if they are not in one of the known orders.
+    matrices: the matrices that were found, in the order of the buffer. unknown: those that were not
+    found. free: the parts of the buffer that are not matrices, as pairs of start and stop: biases
+    may be there. biases: None if there are none, or if they were not recognized. vectors: where
+    each bias vector is, if they are not in one of the known orders.
     """
 
     truth: Truth
-    size: int
+    buffer: np.ndarray
     matrices: Located
     unknown: list[Slab]
     free: list[tuple[int, int]]
     biases: PackedBiases | None
-    copies: dict[MatrixName, MatrixName]
-    vectors: Located = field(default_factory=dict)
+    vectors: Located
 
     @property
-    def layer_biases(self) -> Mapping[tuple[int, int], LayerBiases]:
+    def layer_biases(self) -> Mapping[MatrixName, LayerBiases]:
         """What was done to the biases of each layer and direction, if they were recognized."""
         return self.biases.layers if self.biases else {}
 
-    def undo(self, buffer: np.ndarray) -> np.ndarray:
-        """Return the numbers of a buffer that was packed like this in cuDNN's order.
+    @cached_property
+    def fixed(self) -> np.ndarray:
+        """The numbers in cuDNN's order.
 
         Values that were lost are what is left of them; what was not found is taken from where it
         should be.
         """
-        truth, at = self.truth, 0
+        truth, buffer = self.truth, self.buffer
         fixed = np.zeros(truth.size, buffer.dtype)
         places = self.matrices | self.vectors
         for slab in truth.slabs + (truth.bias_vectors if self.vectors else []):
-            part = fixed[at : at + slab.size].reshape(slab.shape)
+            part = truth.part(fixed, slab).reshape(slab.shape)
             if slab.name in places:
                 reading = places[slab.name].reading
                 chunk = reading.pattern.take(buffer, reading.at, slab.shape)
                 _gates_back(part, chunk, reading.order, reading.signs)
                 if reading.scale != 1:
                     part /= np.asarray(reading.scale, part.dtype)
-            elif at + slab.size <= buffer.size:
-                part[:] = buffer[at : at + slab.size].reshape(slab.shape)
-            at += slab.size
+            elif (given := truth.part(buffer, slab)).size == slab.size:
+                part[:] = given.reshape(slab.shape)
         if self.biases and not self.vectors:
-            rest = np.concatenate([buffer[start:stop] for start, stop in self.free])
-            fixed[at:] = self._biases(rest, self.biases).reshape(-1)
+            self._undo_biases(self.biases, fixed[truth.num_weights :])
         return fixed
 
-    def _biases(self, flat: np.ndarray, biases: PackedBiases) -> np.ndarray:
-        sizes = bias_sizes(self.truth, biases.count)
-        flat = flat[biases.skipped :][: int(np.prod(list(sizes.values())))]
-        given = biases.arrangement.undo(flat, sizes)
-        fixed = np.zeros(self.truth.biases.shape, given.dtype)
+    def _undo_biases(self, biases: PackedBiases, fixed: np.ndarray) -> None:
+        given = biases.take(self.truth, _values_of(self.buffer, self.free))
         forget = self.truth.gates.find("f")
-        for at, layer in biases.layers.items():
+        for (layer_at, side, _), layer in biases.layers.items():
+            at = layer_at, side
             vectors = np.zeros_like(given[at])
             for gates, vector in zip(vectors, given[at], strict=True):
                 _gates_back(gates, vector, layer.order, layer.signs)
-            if layer.shift[1]:
-                vector, shift = layer.shift
+            vector, shift = layer.shift
+            if shift:
                 vectors[vector, forget] -= np.asarray(shift, vectors.dtype)
             vectors = np.stack(layer.rule.undo(vectors[0], vectors[-1]))[: biases.count]
-            fixed[at][: biases.count] = vectors
-        return fixed
+            fixed.reshape(self.truth.biases.shape)[at][: biases.count] = vectors
 
 
 def _gates_back(
@@ -100,97 +92,15 @@ def _gates_back(
             np.negative(source[place], out=target[gate])
 
 
+def _values_of(buffer: np.ndarray, parts: list[tuple[int, int]]) -> np.ndarray:
+    return np.concatenate([buffer[start:stop] for start, stop in parts])
+
+
 def packing_of(truth: Truth, buffer: np.ndarray) -> Packing:
     """Find out how a buffer of values was packed: exactly, and else nearly."""
-    matrices = MatrixFinder(truth.slabs, buffer).find()
+    matrices = MatrixFinder(truth.slabs, buffer, truth.starts).find()
     unknown = [slab for slab in truth.slabs if slab.name not in matrices]
-    free = _free_pieces(truth, matrices, buffer.size)
-    copies = _copied_matrices(truth, unknown, buffer)
-    biases = None
-    # of another buffer that is too short nothing is said of biases but where they are, see lengths
-    complete = buffer.size >= truth.size or buffer.size in truth.short_sizes
-    if free and matrices and complete:
-        rest = np.concatenate([buffer[start:stop] for start, stop in free])
-        expected = _expected_biases(truth, matrices)
-        biases = _biases_of(truth, rest, expected)
-        places = {name[:2]: other[:2] for name, other in copies.items() if name[2] == "R"}
-        copied = _copied_biases(truth, rest, expected, places)
-        if copied and (biases is None or copied.wrong < biases.wrong):
-            biases = copied
-        if biases and biases.wrong and len({stop - start for start, stop in free}) > 1:
-            biases = biases.unrecognized()  # parts that no packer makes, which do not fit
-    vectors: Located = {}
-    kept = biases and all(one.rule is KEPT_RULE for one in biases.layers.values())
-    sure = kept or (biases and buffer.size <= truth.size)  # more values: 0 is found in padding too
-    if matrices and (biases is None or biases.wrong or not biases.known or not sure):
-        vectors = _located_biases(truth, buffer)
-        biases = _biases_as_located(vectors) if vectors else biases
-    return Packing(truth, buffer.size, matrices, unknown, free, biases, copies, vectors)
-
-
-def _located_biases(truth: Truth, buffer: np.ndarray) -> Located:
-    """Return where each bias vector is, whatever is between them; nothing if one is not found."""
-    vectors = truth.bias_vectors
-    if any(vector.is_constant for vector in vectors):
-        return {}
-    found = MatrixFinder(vectors, buffer, truth.num_weights).find(exactly=True)
-    return found if len(found) == len(vectors) else {}
-
-
-def _biases_as_located(vectors: Located) -> PackedBiases:
-    layers = {name[:2]: LayerBiases(KEPT_RULE, one.reading.order, one.reading.signs)
-              for name, one in vectors.items()}  # fmt: skip
-    return PackedBiases(BiasArrangement(), len({name[2] for name in vectors}), layers)
-
-
-def _biases_of(truth: Truth, rest: np.ndarray, expected: ExpectedBiases) -> PackedBiases | None:
-    """Return how the biases were written: exactly, and else nearly."""
-    biases = None
-    for near in (False, True):
-        biases = read_biases(truth, rest, expected, near)
-        if biases and biases.wrong < 0.3:
-            break
-    return biases
-
-
-def _copied_matrices(
-    truth: Truth, unknown: list[Slab], buffer: np.ndarray
-) -> dict[MatrixName, MatrixName]:
-    """Return which other matrix is where one that was not found should be, as if a packer had
-    read the forward direction, or layer 0, twice."""
-    copies, finder = {}, MatrixFinder(truth.slabs, buffer)
-    for slab in truth.slabs:
-        others = [other for other in truth.slabs if slab in unknown and other is not slab
-                  and other.shape == slab.shape and not other.is_constant]  # fmt: skip
-        alike = [other for other in others if other.name[2] == slab.name[2]]
-        for other in alike + others:
-            if finder.fits(other, truth.starts[slab.name]):
-                copies[slab.name] = other.name
-                break
-    return copies
-
-
-def _copied_biases(
-    truth: Truth, rest: np.ndarray, expected: ExpectedBiases, places: dict[tuple[int, int], Any]
-) -> PackedBiases | None:
-    """Return how the biases were written if those of these places are those of others again."""
-    if not places:
-        return None
-    made = truth.biases.copy()
-    for at, other in places.items():
-        made[at] = truth.biases[other]
-    biases = _biases_of(replace(truth, biases=made), rest, expected)
-    if biases is None:
-        return None
-    layers = {at: replace(done, unknown=done.unknown or at in places)
-              for at, done in biases.layers.items()}  # fmt: skip
-    return replace(biases, layers=layers)
-
-
-def _free_pieces(truth: Truth, matrices: Located, size: int) -> list[tuple[int, int]]:
-    """Return the pieces of the buffer that are not matrices. One that was not found is assumed
-    where it should be."""
-    used = np.zeros(size, bool)
+    used = np.zeros(buffer.size, bool)  # by matrices; one that was not found is where it should be
     for slab in truth.slabs:
         if slab.name in matrices:
             reading = matrices[slab.name].reading
@@ -198,27 +108,53 @@ def _free_pieces(truth: Truth, matrices: Located, size: int) -> list[tuple[int, 
         else:
             truth.part(used, slab)[:] = True
     ends = np.flatnonzero(np.diff(used, prepend=True, append=True))
-    return [(int(start), int(stop)) for start, stop in ends.reshape(-1, 2)]
+    free = [(int(start), int(stop)) for start, stop in ends.reshape(-1, 2)]
+    biases, vectors = None, {}
+    # of another buffer that is too short nothing is said of biases but where they are
+    if free and matrices and (buffer.size >= truth.size or buffer.size in truth.short_sizes):
+        rest = _values_of(buffer, free)
+        biases = read_biases(truth, rest, matrices)
+        others = {slab.name[:2]: other.name[:2] for slab in unknown if slab.name[2] == "R"
+                  if (other := matrix_in_place(truth, slab, buffer))}  # fmt: skip
+        if others:  # their biases may have been read twice too
+            made = truth.biases.copy()
+            for at, place in others.items():
+                made[at] = truth.biases[place]
+            again = read_biases(replace(truth, biases=made), rest, matrices)
+            if again and (biases is None or again.wrong < biases.wrong):
+                layers = {name: replace(one, unknown=one.unknown or name[:2] in others)
+                          for name, one in again.layers.items()}  # fmt: skip
+                biases = replace(again, layers=layers)
+        if biases and biases.wrong and len({stop - start for start, stop in free}) > 1:
+            none = unknown_biases(len(truth.gates))  # no packer makes such parts
+            biases = replace(biases, layers=dict.fromkeys(biases.layers, none))
+    kept = biases and all(one.rule is KEPT_RULE for one in biases.layers.values())
+    sure = kept or (biases and buffer.size <= truth.size)  # more values: 0 is found in padding too
+    if matrices and (biases is None or biases.wrong or not biases.known or not sure):
+        vectors = _located_biases(truth, buffer)
+        if vectors:
+            read = {(*name[:2], BIAS_ROLE): one.reading for name, one in vectors.items()}
+            layers = {name: LayerBiases(KEPT_RULE, one.order, one.signs)
+                      for name, one in read.items()}  # fmt: skip
+            biases = PackedBiases(BiasArrangement(), len(truth.roles), layers)
+    return Packing(truth, buffer, matrices, unknown, free, biases, vectors)
 
 
-def layer_order(matrices: Located) -> BiasArrangement:
-    """Return the order of layers and directions that the matrices show, as one of biases."""
-    names = [name[:2] for name in matrices if name[2] == "R"]
-    turned = set()
-    for k, axis in enumerate("ld"):
-        steps = [a[k] > b[k] for a, b in combinations(names, 2) if a[1 - k] == b[1 - k]]
-        turned |= {axis} if steps and all(steps) else set()
-    runs = [layer for layer, _ in groupby(layer for layer, _ in names)]
-    return BiasArrangement("dlvgo" if len(runs) > len({*runs}) else "ldvgo", frozenset(turned))
+def matrix_in_place(truth: Truth, slab: Slab, buffer: np.ndarray) -> Slab | None:
+    """Return the other matrix that is where one should be, as if a packer had read the forward
+    direction, or layer 0, twice."""
+    given = truth.part(buffer, slab)
+    others = [one for one in truth.slabs if one.shape == slab.shape and not one.is_constant]
+    for other in sorted(others, key=lambda one: one.name[2] != slab.name[2]):
+        if other is not slab and same_bits(given, other.values.reshape(-1)):
+            return other
+    return None
 
 
-def _expected_biases(truth: Truth, matrices: Located) -> ExpectedBiases:
-    orders, negated = {}, {}
-    for (layer, direction, role), found in matrices.items():
-        if role == "R":
-            reading = found.reading
-            orders[layer, direction] = reading.order
-            pairs = zip(reading.order, reading.signs, strict=True)
-            minus = {found.slab.gates[gate] for gate, sign in pairs if sign == -1}
-            negated[layer, direction] = "".join(sorted(minus))
-    return ExpectedBiases(layer_order(matrices), orders, negated)
+def _located_biases(truth: Truth, buffer: np.ndarray) -> Located:
+    """Return where each bias vector is, whatever is between them; nothing if one is not found."""
+    slabs = truth.bias_vectors
+    if any(slab.is_constant for slab in slabs):
+        return {}
+    found = MatrixFinder(slabs, buffer, truth.starts).find(exactly=True)
+    return found if len(found) == len(slabs) else {}

@@ -14,7 +14,6 @@ from rnnlayout._convert.ribbons import draw_ribbons
 from rnnlayout._model.layout import CUDNN, BlockKey
 from rnnlayout._model.picture.memory import (
     BlockId,
-    Piece,
     TensorMemory,
     layout_memory,
     make_piece,
@@ -23,8 +22,6 @@ from rnnlayout._model.picture.memory import (
 from rnnlayout._model.picture.scene import Scene
 from rnnlayout._model.spec import Spec
 
-from .packed_biases import KEPT_RULE, PackedBiases, bias_sizes
-from .packed_matrices import LocatedMatrix
 from .packing import Packing
 
 _MOST = 12  # layers and directions that are drawn, if they are not alike
@@ -47,43 +44,31 @@ class BlockPlace:
 def places_of_blocks(packing: Packing) -> Iterator[BlockPlace]:
     """Yield where the blocks of a buffer are."""
     for located in [*packing.matrices.values(), *packing.vectors.values()]:
-        yield from _matrix_places(located)
-    if not packing.vectors and packing.biases:
-        yield from _bias_places(packing, packing.biases)
-
-
-def _matrix_places(located: LocatedMatrix) -> Iterator[BlockPlace]:
-    slab, reading, form = located.slab, located.reading, located.reading.form
-    gates, rows, columns = slab.shape
-    gate, row, column = reading.pattern.strides
-    if form.read == "igo":  # each gate has a part of the columns
-        gate, row, column, rows, columns = columns // gates, columns, 1, gates * rows, columns
-        columns //= gates
-    low = min(0, row * (rows - 1)) + min(0, column * (columns - 1))
-    notes = ["transposed"] if form.words.startswith("transposed") else []
-    notes += [form.words] if form.words and not notes else []
-    notes += [f"times {reading.scale:.6g}"] if reading.scale != 1 else []
-    for place, (number, sign) in enumerate(zip(reading.order, reading.signs, strict=True)):
-        letter = "" if slab.name[2] == "P" else slab.gates[number]
-        at = reading.at + place * gate + low
-        told = (*notes, "negated") if sign < 0 else tuple(notes)
-        yield BlockPlace((*slab.name, letter), at, rows, columns, abs(row), abs(column), told)
-
-
-def _bias_places(packing: Packing, biases: PackedBiases) -> Iterator[BlockPlace]:
-    truth = packing.truth
-    sizes = bias_sizes(truth, biases.count)
-    where = np.concatenate([np.arange(*part) for part in packing.free])[biases.skipped :]
-    where = biases.arrangement.undo(where[: int(np.prod(list(sizes.values())))], sizes)
-    for (layer, direction), done in biases.layers.items():
-        notes = (done.rule.words,) if done.rule is not KEPT_RULE else ()
-        for vector, gates in enumerate(() if done.unknown else where[layer, direction]):
-            for place, number in enumerate(done.order):
-                at = gates[place]
-                step = int(at[1] - at[0]) if at.size > 1 else 1
-                told = (*notes, "negated") if done.signs[place] < 0 else notes
-                key = layer, direction, truth.roles[vector], truth.gates[number]
-                yield BlockPlace(key, int(at.min()), at.size, 1, abs(step), 1, told)
+        slab, reading, form = located.slab, located.reading, located.reading.form
+        gates, rows, columns = slab.shape
+        gate, row, column = reading.pattern.strides
+        if form.read == "igo":  # each gate has a part of the columns
+            gate, row, column, rows, columns = columns // gates, columns, 1, gates * rows, columns
+            columns //= gates
+        low = min(0, row * (rows - 1)) + min(0, column * (columns - 1))
+        words = "transposed" if form.words.startswith("transposed") else form.words
+        scale = f"times {reading.scale:.6g}" if reading.scale != 1 else ""
+        for place, (number, sign) in enumerate(zip(reading.order, reading.signs, strict=True)):
+            key = (*slab.name, "" if slab.name[2] == "P" else slab.gates[number])
+            notes = tuple(filter(None, (words, scale, "negated" * (sign < 0))))
+            at = reading.at + place * gate + low
+            yield BlockPlace(key, at, rows, columns, abs(row), abs(column), notes)
+    if packing.vectors or not packing.biases:
+        return
+    where = np.concatenate([np.arange(*part) for part in packing.free])
+    where = packing.biases.take(packing.truth, where)
+    for (layer, direction, _), done in packing.layer_biases.items():
+        for vector, gates_at in enumerate(() if done.unknown else where[layer, direction]):
+            for at, number, sign in zip(gates_at, done.order, done.signs, strict=True):
+                step = abs(int(at[1] - at[0])) if at.size > 1 else 1
+                key = layer, direction, packing.truth.roles[vector], packing.truth.gates[number]
+                notes = tuple(filter(None, (done.rule.words, "negated" * (sign < 0))))
+                yield BlockPlace(key, int(at.min()), at.size, 1, step, 1, notes)
 
 
 class _MovesInPlace(Moves):
@@ -110,13 +95,10 @@ def draw_places(scene: Scene, spec: Spec, places: Sequence[BlockPlace], size: in
         block = blocks[one.key]
         move = Move("move", block, ((0, block[2]),), 0, one.notes, 0)
         every.setdefault(block[:2], []).append(move)
-    order = [place for place, _ in groupby(sorted(pieces, key=lambda one: one.at), _place_of)]
+    in_order = sorted(pieces, key=lambda one: one.at)
+    order = [place for place, _ in groupby(in_order, lambda one: one.block[:2])]
     turned = len(order) > 1 and [*dict.fromkeys(order)] != sorted(every)
     moves = (_MovesInPlace if turned else Moves)(spec, ["flat"], ["flat"], every)
     if found and (not turned or len(every) <= _MOST):
         names = "as given", "as cuDNN reads it"
         draw_ribbons(scene, spec, ([given], layout_memory(CUDNN, spec)), names, moves)
-
-
-def _place_of(piece: Piece) -> LayerDirection:
-    return piece.block[:2]

@@ -15,11 +15,10 @@ from rnnlayout._files.tensor_sets.choose_rnns import (
     match_names,
     stack_layers_as_in,
 )
-from rnnlayout._files.tensor_sets.found import Found
+from rnnlayout._files.tensor_sets.found import Found, with_rnns
 from rnnlayout._model.asks import Ask
 from rnnlayout._model.checked_rnn import checked_rnn_of
 from rnnlayout._model.errors import FileError
-from rnnlayout._model.spec import Spec
 from rnnlayout._model.undecided import UndecidedError, error_with_name
 from rnnlayout._native import LayoutError, SpecError
 from rnnlayout._weights.weights import Weights
@@ -38,10 +37,11 @@ def read_sides(
         side: {"mmap": mmap, **({"prefix": prefix} if prefix else {})}
         for side, prefix in zip(sources, prefixes, strict=True)
     }
-    found = {side: _read_side(source, under[side]) for side, source in sources.items()}
-    unhinted = dict(found)
+    unhinted = {side: _read_side(source, under[side]) for side, source in sources.items()}
+    found = dict(unhinted)
     if hints:
-        asking = [side for side, one in found.items() if _is_unsure(one)]
+        asking = [side for side, one in found.items() if isinstance(one, SpecError)
+                  or (isinstance(one, Found) and one.undecided)]  # fmt: skip
         asking = asking or [side for side, one in found.items() if _lacks_hints(one)]
         unread = [side for side, one in sources.items() if _read_already(one) is None]
         if not (asking or unread):
@@ -51,27 +51,27 @@ def read_sides(
         agree = [side for side, one in told.items() if isinstance(one, Found)]
         found |= {side: told[side] for side in asking or (agree or unread)[:1]}
     for side, other in zip(found, [*found.values()][::-1], strict=True):
-        if (
-            isinstance(found[side], SpecError)
-            and isinstance(other, Found)
-            and len(other.readable) == len(other) == 1
-        ):
-            (weights,) = other.values()
-            known = {"recurrent_activation": weights.spec.recurrent_activation}
-            told_spec = _read_side(sources[side], under[side] | {"spec": weights.spec, **known})
-            if isinstance(told_spec, Found) or not isinstance(found[side], UndecidedError):
-                found[side] = told_spec  # else its tensors are of another RNN: it has to be asked
+        one = found[side]
+        if not isinstance(one, SpecError) or not isinstance(other, Found):
+            continue
+        if len(other.readable) == len(other) == 1:
+            (spec,) = (weights.spec for weights in other.values())
+            known = {"spec": spec, "recurrent_activation": spec.recurrent_activation}
+            as_other = _read_side(sources[side], under[side] | known)
+            # else its tensors are of another RNN: it has to be asked
+            if isinstance(as_other, Found) or not isinstance(one, UndecidedError):
+                found[side] = as_other
+    read: dict[str, Found] = {}
     for side, one in found.items():
-        if isinstance(one, SpecError):
-            raise error_with_name(one, side)
-        if isinstance(one, ValueError):
-            raise one
-    read = {side: one for side, one in found.items() if isinstance(one, Found)}
-    return [*read.values()], {side for side in read if _specs(unhinted[side]) != _specs(read[side])}
-
-
-def _specs(found: Found | ValueError) -> dict[str, Spec]:
-    return {name: one.spec for name, one in found.items()} if isinstance(found, Found) else {}
+        if not isinstance(one, Found):
+            raise error_with_name(one, side) if isinstance(one, SpecError) else one
+        read[side] = one
+    specs = {side: {name: one.spec for name, one in rnns.items()} for side, rnns in read.items()}
+    return [*read.values()], {
+        side for side, before in unhinted.items()
+        if not isinstance(before, Found)
+        or specs[side] != {name: one.spec for name, one in before.items()}
+    }  # fmt: skip
 
 
 def check_not_for_files(hints: Mapping[str, Any], source: Any) -> None:
@@ -79,10 +79,6 @@ def check_not_for_files(hints: Mapping[str, Any], source: Any) -> None:
     for name in hints.keys() & {"as_class", "config", "format"}:
         why = f"{name} is for a file, not for a {type(source).__name__}: omit "
         raise SpecError(why + Ask(name, None))
-
-
-def _is_unsure(found: Found | ValueError) -> bool:
-    return isinstance(found, SpecError) or (isinstance(found, Found) and bool(found.undecided))
 
 
 def _lacks_hints(found: Found | ValueError) -> bool:
@@ -124,13 +120,10 @@ def _read_already(source: Any) -> Found | None:
 def stack_both_sides(a: Found, b: Found, stack: Sequence[Sequence[str]]) -> tuple[Found, Found]:
     """Return both sides with these layers joined, on each side that has them."""
     for names in stack:
-        sides = [set(names) <= {*found.readable} for found in (a, b)]
-        if not any(sides):
+        has_a, has_b = (set(names) <= {*found.readable} for found in (a, b))
+        if not (has_a or has_b):
             check_known_names(names, a.names, "stack")
-        if sides[0]:
-            a = join_rnns(a, names)
-        if sides[1]:
-            b = join_rnns(b, names)
+        a, b = join_rnns(a, names) if has_a else a, join_rnns(b, names) if has_b else b
     return a, b
 
 
@@ -156,21 +149,15 @@ def match_sides(
     """
     first, second = stack_layers_as_in(a, b), stack_layers_as_in(b, a)
     pairs = match_names(first, second, asked)
-    again = {
-        "a": _same_arrays(a, {*pairs, *kept, *(a.keys() - first.keys())}),
-        "b": _same_arrays(b, {*pairs.values(), *kept, *(b.keys() - second.keys())}),
-    }
-    if not any(again.values()):
+    twice_a = _same_arrays(a, {*pairs, *kept, *(a.keys() - first.keys())})
+    twice_b = _same_arrays(b, {*pairs.values(), *kept, *(b.keys() - second.keys())})
+    if not (twice_a or twice_b):
         return MatchedSides(first, second, pairs, {})
-    found = match_sides(_without(a, again["a"]), _without(b, again["b"]), asked, kept)
-    told = {f"{side}: {name}": other for side, names in again.items()
-            for name, other in names.items()}  # fmt: skip
-    return replace(found, again=told)
-
-
-def _without(found: Found, names: Collection[str]) -> Found:
-    rest = {name: one for name, one in found.items() if name not in names}
-    return Found(rest, found.unread, found.notes, found.others, found.unused)
+    a = with_rnns(a, {name: one for name, one in a.items() if name not in twice_a})
+    b = with_rnns(b, {name: one for name, one in b.items() if name not in twice_b})
+    again = {f"a: {name}": other for name, other in twice_a.items()}
+    again |= {f"b: {name}": other for name, other in twice_b.items()}
+    return replace(match_sides(a, b, asked, kept), again=again)
 
 
 def _same_arrays(found: Found, used: Collection[str]) -> dict[str, str]:

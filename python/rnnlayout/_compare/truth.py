@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import permutations
 
 import numpy as np
 
@@ -15,22 +14,22 @@ from rnnlayout._model.spec import Spec
 from .matrix_forms import MatrixShape
 
 BIASES = ("bW", "bR")
+BIAS_ROLE = "b"  # the role of all biases of a layer and direction
 MatrixName = tuple[int, int, str]  # layer, direction, role
+_SAMPLES_KEPT = 96  # of all gates
 
 
 @dataclass(frozen=True, eq=False)
 class Slab:
-    """The matrices of all gates of one role in one layer and direction.
+    """The matrices, or biases, of all gates of one role in one layer and direction.
 
     values: the numbers, (gates, rows, columns). gates: the letters of the gates, in their order in
-    values. samples: for each gate the indices of some of its largest values, because large values
-    are rare.
+    values.
     """
 
     name: MatrixName
     gates: str
     values: np.ndarray
-    samples: np.ndarray
 
     @property
     def shape(self) -> MatrixShape:
@@ -42,6 +41,19 @@ class Slab:
         return self.values.size
 
     @cached_property
+    def samples(self) -> np.ndarray:
+        """For each gate where some of its largest values are, which are rare, the largest first."""
+        flat = self.values.reshape(len(self.values), -1)
+        count = min(_SAMPLES_KEPT // len(flat), flat.shape[1])
+        found = []
+        for gate in flat:
+            with np.errstate(invalid="ignore"):
+                size = np.abs(gate.astype("f4", copy=False))
+            at = np.sort(np.argpartition(size, size.size - count)[size.size - count :])
+            found.append(at[np.argsort(-size[at], kind="stable")])
+        return np.stack(found)
+
+    @cached_property
     def sampled(self) -> np.ndarray:
         """The values of the samples, in float64, by gate."""
         flat = self.values.reshape(len(self.values), -1)
@@ -50,8 +62,8 @@ class Slab:
     @cached_property
     def is_constant(self) -> bool:
         """Are all its values the same, so that they do not show where it is?"""
-        return bool((self.sampled == self.sampled[0, 0]).all() and (
-            comparable(self.values) == self.sampled[0, 0]).all())  # fmt: skip
+        first = self.sampled[0, 0]
+        return bool((self.sampled == first).all() and (comparable(self.values) == first).all())
 
 
 @dataclass(frozen=True)
@@ -69,7 +81,7 @@ class Truth:
     gates: str
     shown: str
 
-    @property
+    @cached_property
     def num_weights(self) -> int:
         return sum(slab.size for slab in self.slabs)
 
@@ -83,10 +95,20 @@ class Truth:
         return self.num_weights, self.num_weights + self.biases[:, :, :1].size
 
     @cached_property
+    def bias_vectors(self) -> list[Slab]:
+        """The bias vectors, as matrices of one column, in cuDNN's order."""
+        return [
+            Slab((layer, direction, role), self.gates, values[..., None])
+            for layer, direction in np.ndindex(self.biases.shape[:2])
+            for role, values in zip(self.roles, self.biases[layer, direction], strict=True)
+        ]
+
+    @cached_property
     def starts(self) -> dict[MatrixName, int]:
-        """Where each matrix should begin."""
-        ends = np.cumsum([slab.size for slab in self.slabs])
-        return {s.name: int(end) - s.size for s, end in zip(self.slabs, ends, strict=True)}
+        """Where each matrix and bias vector should begin."""
+        every = [*self.slabs, *self.bias_vectors]
+        ends = np.cumsum([slab.size for slab in every]).tolist()
+        return {slab.name: end - slab.size for slab, end in zip(every, ends, strict=True)}
 
     def part(self, flat: np.ndarray, slab: Slab) -> np.ndarray:
         """Return what is where a matrix should be, 1-D; less of it at the end of a short buffer."""
@@ -94,23 +116,10 @@ class Truth:
         return flat[at : at + slab.size]
 
     @cached_property
-    def bias_vectors(self) -> list[Slab]:
-        """The bias vectors, as matrices of one column, in cuDNN's order."""
-        vectors = []
-        for layer, direction in np.ndindex(self.biases.shape[:2]):
-            for role, values in zip(self.roles, self.biases[layer, direction], strict=True):
-                matrix = values[..., None]
-                vectors.append(
-                    Slab((layer, direction, role), self.gates, matrix, sample_largest(matrix))
-                )
-        return vectors
-
-    @cached_property
     def flat(self) -> np.ndarray:
         """All values in one array, as they should be."""
-        return np.concatenate(
-            [s.values.reshape(-1) for s in self.slabs] + [self.biases.reshape(-1)]
-        )
+        parts = [slab.values.reshape(-1) for slab in self.slabs]
+        return np.concatenate([*parts, self.biases.reshape(-1)])
 
 
 _NOT_FINITE = {"posinf": 1e300, "neginf": -1e300, "nan": 3e300}
@@ -131,11 +140,6 @@ def largest(values: np.ndarray) -> float:
     return float(absolute.max(initial=0, where=absolute < _NOT_FINITE["posinf"]))
 
 
-def gate_orders(count: int) -> list[tuple[int, ...]]:
-    """Return all orders of so many gates, the right one first."""
-    return list(permutations(range(count)))
-
-
 def same_bits(a: np.ndarray, b: np.ndarray) -> bool:
     """Return whether two arrays of one dtype are equal bit for bit."""
     unsigned = f"u{a.itemsize}"
@@ -153,9 +157,8 @@ def truth_of(
     slabs = []
     for name, keys in groups.items():
         if name[2] not in BIASES:
-            values = np.stack([blocks[key] for key in keys])
             gates = "".join(key[3] or key[2] for key in keys)  # a projection has no gates
-            slabs.append(Slab(name, gates, values, sample_largest(values)))
+            slabs.append(Slab(name, gates, np.stack([blocks[key] for key in keys])))
     slabs.sort(key=lambda slab: slab.name[:2])  # stable: the roles stay in their order
     gates = next(slab.gates for slab in slabs if slab.name[2] == "R")
     shape = spec.num_layers, spec.num_directions, len(roles), len(gates), spec.hidden_size
@@ -165,19 +168,3 @@ def truth_of(
             vector = blocks[layer, direction, role, gate][:, 0]
             biases[layer, direction, roles.index(role), gates.index(gate)] = vector
     return Truth(spec, slabs, biases, roles, gates, shown or gates)
-
-
-_SAMPLES_KEPT = 96  # of all gates
-
-
-def sample_largest(values: np.ndarray) -> np.ndarray:
-    """Return for each gate where its largest values are, the largest first."""
-    flat = values.reshape(len(values), -1)
-    count = min(_SAMPLES_KEPT // len(values), flat.shape[1])
-    found = []
-    for gate in flat:
-        with np.errstate(invalid="ignore"):
-            size = np.abs(gate.astype("f4", copy=False))
-        at = np.sort(np.argpartition(size, size.size - count)[size.size - count :])
-        found.append(at[np.argsort(-size[at], kind="stable")])
-    return np.stack(found)

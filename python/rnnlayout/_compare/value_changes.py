@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import chain
-from typing import Any
 
 import numpy as np
 
 from rnnlayout._model.dtypes import FLOATS, narrow_values, round_values, storage_dtype
 
 from .blocks import differing, values_of_bits
-from .mistakes import BIAS_ROLE, Mistake, places_in_words
+from .mistakes import Mistake, places_in_words
 from .packed_biases import KEPT_RULE, SPLIT_RULE, eps_of
 from .packing import Packing
 from .truth import MatrixName, Truth
 
 _LOOKED_AT = 65536  # values of each matrix, to tell rounding from training
+_Pair = tuple[np.ndarray, np.ndarray]  # given values, and the true ones
 
 
 @dataclass(frozen=True)
@@ -40,24 +40,20 @@ def decode_buffer(raw: np.ndarray, dtype: str | None, truth: Truth) -> Iterator[
 
     raw: 1-D bits, or bytes if dtype is None: their number decides then.
     """
-    given = list(_given_encodings(raw, dtype, truth))
-    every = chain(given, _other_encodings(raw, dtype, truth))
-    plausible = (one for one in every if _is_plausible(one, truth))
-    first = next(plausible, None)
-    yield from given if first is None else chain([first], plausible)
-
-
-def _given_encodings(raw: np.ndarray, dtype: str | None, truth: Truth) -> Iterator[DecodedBuffer]:
-    right = truth.spec.dtype
-    data = raw.view("u1")
-    if dtype is None:
+    right, data = truth.spec.dtype, raw.view("u1")
+    given = [_reread_bits(raw, dtype or right, right)] if dtype else []
+    if not dtype:
         rest = data.size % storage_dtype(right).itemsize
-        yield DecodedBuffer(data[: data.size - rest].view(storage_dtype(right)), rest=rest)
-        if rest:
-            behind = np.ascontiguousarray(data[rest:]).view(storage_dtype(right))
-            yield DecodedBuffer(behind, rest=rest, in_front=True)
-    else:
-        yield _reread_bits(raw, dtype, right)
+        for at in (0, rest)[: 1 + (rest > 0)]:
+            part = np.ascontiguousarray(data[at : data.size - rest + at])
+            given.append(DecodedBuffer(part.view(storage_dtype(right)), None, rest, at > 0))
+    none = True
+    for one in chain(given, _other_encodings(data, dtype, truth)):
+        if _is_plausible(one, truth):
+            none = False
+            yield one
+    if none:
+        yield from given
 
 
 def _is_plausible(decoded: DecodedBuffer, truth: Truth) -> bool:
@@ -71,28 +67,24 @@ def _is_plausible(decoded: DecodedBuffer, truth: Truth) -> bool:
     return bool((abs(sizes[0] - sizes[1]) < 10).all())
 
 
-def _other_encodings(raw: np.ndarray, dtype: str | None, truth: Truth) -> Iterator[DecodedBuffer]:
+def _other_encodings(data: np.ndarray, dtype: str | None, truth: Truth) -> Iterator[DecodedBuffer]:
+    """Yield the values in another dtype than was said, and in the other byte order."""
     right = truth.spec.dtype
-    data = raw.view("u1")
-    for name in (right, *FLOATS):
-        size = storage_dtype(name).itemsize
+    sizes = {name: storage_dtype(name).itemsize for name in FLOATS}
+    fitting = [name for name in (right, *FLOATS) if data.size % sizes[name] == 0]
+    for name in fitting:
+        count = data.size // sizes[name]
         if (
             name != (dtype or right)
-            and data.size % size == 0
-            and _has_right_count(data.size // size, truth)
+            and truth.num_weights <= count <= truth.size + truth.spec.hidden_size
         ):
             yield _reread_bits(data.view(storage_dtype(name)), name, right, read_as=dtype or "")
+    text = "the bytes of each value are in the other order (big-endian, not little-endian)"
     for name in dict.fromkeys((dtype or right, right)):
-        if data.size % storage_dtype(name).itemsize == 0:
+        if name in fitting:
             swapped = data.view(storage_dtype(name)).byteswap()
-            text = "the bytes of each value are in the other order (big-endian, not little-endian)"
-            yield DecodedBuffer(
-                _reread_bits(swapped, name, right).bits, Mistake("byte order", text, ())
-            )
-
-
-def _has_right_count(count: int, truth: Truth) -> bool:
-    return truth.num_weights <= count <= truth.size + truth.spec.hidden_size
+            made = _reread_bits(swapped, name, right).bits
+            yield DecodedBuffer(made, Mistake("byte order", text, ()))
 
 
 def _reread_bits(bits: np.ndarray, dtype: str, right: str, read_as: str = "") -> DecodedBuffer:
@@ -101,53 +93,50 @@ def _reread_bits(bits: np.ndarray, dtype: str, right: str, read_as: str = "") ->
         text = f"the values are {right}, but were read as {read_as}"
         return DecodedBuffer(bits, Mistake("read as", text, ()) if read_as else None)
     with np.errstate(all="ignore"):
-        values = values_of_bits(bits, dtype).astype("f8")
-        made = narrow_values(values, right)
-    return DecodedBuffer(
-        made, Mistake(f"dtype {dtype}", f"the values are {dtype}, expected {right}", ())
-    )
+        made = narrow_values(values_of_bits(bits, dtype).astype("f8"), right)
+    text = f"the values are {dtype}, expected {right}"
+    return DecodedBuffer(made, Mistake(f"dtype {dtype}", text, ()))
 
 
-def value_mistake(
-    packing: Packing, buffer: np.ndarray, fixed: np.ndarray, ulps: int = 0
-) -> Mistake | None:
-    """Compare the values of a buffer, repaired, with the true ones: what was done to them?
+def value_mistake(packing: Packing, ulps: int = 0) -> Mistake | None:
+    """Compare the repaired values of a buffer with the true ones: what was done to them?
 
     Matrices and biases that were not found are left out. ulps: differences of so many units in the
     last place are ignored.
     """
     truth = packing.truth
     eps, forget = eps_of(truth), truth.gates.find("f")
-    pairs = [
-        (truth.part(fixed, slab).reshape(-1, slab.shape[2]), slab.values.reshape(-1, slab.shape[2]))
-        for slab in truth.slabs if slab.name in packing.matrices
+    matrices = [
+        (truth.part(packing.fixed, slab).reshape(rows), slab.values.reshape(rows))
+        for slab in truth.slabs if slab.name in packing.matrices for rows in [(-1, slab.shape[2])]
     ]  # fmt: skip
-    matrices = list(pairs)
+    pairs, touched = list(matrices), []
     sums: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
-    touched: list[MatrixName] = []
-    for place, given, true, wide in _biases_as_repaired(packing, fixed):
+    for name, given, true, wide in _biases_as_repaired(packing):
         if wide is not None:
             sums.append((given, true, wide))
             continue
-        pairs.append((given, true))
-        far = differing(given, true, 0)
+        far = differing(given, true)
         with np.errstate(all="ignore"):  # NaN, infinity
             near = abs(given - true) <= eps * (1 + abs(true))
         only_f = forget >= 0 and far.any() and far.sum() == far[:, forget].sum()
         if only_f and (near | ~far).all():
-            touched.append((*place, BIAS_ROLE))
-            pairs.pop()
+            touched.append(name)
+        else:
+            pairs.append((given, true))
     wrong = [(a[far], b[far]) for a, b in pairs if (far := differing(a, b, 0, ulps * eps)).any()]
-    if wrong and (what := _explain_values(wrong, matrices, buffer, truth.spec.dtype)):
-        if what.rule == "pruned":
-            text = f"{_count_of(wrong, pairs)} 0, the others are as they were (pruned?)"
-            return replace(what, text=text)
+    if wrong and (what := _known_change(wrong, pairs, matrices, packing.buffer, truth.spec.dtype)):
         return what
     wrong += [(a[far], b[far]) for a, b, wide in sums if (far := differing(a, b, wide)).any()]
+    if not wrong and touched:
+        words = places_in_words(packing, touched, packing.layer_biases)
+        text = f"{words} of gate f are rounded, as 1 was added and subtracted again (a forget bias)"
+        lost = "the last bits of the biases of gate f"
+        return Mistake("forget bias rounded", text, tuple(touched), lost)
     if not wrong:
-        return _rounded_twice(packing, touched) if touched else None
+        return None
     nans, count = sum(int(np.isnan(x).sum()) for x, _ in wrong), sum(x.size for x, _ in wrong)
-    text = f"{_count_of(wrong, [*pairs, *sums])} changed"
+    text = f"{_count_of(wrong, pairs + [(a, b) for a, b, _ in sums])} changed"
     if nans:
         text += f", {nans} of them to NaN" if count > nans else " to NaN"
     if count > nans:
@@ -157,53 +146,42 @@ def value_mistake(
     return Mistake("changed", f"{text}: were the weights trained further, or edited?", ())
 
 
-def _count_of(wrong: Sequence[Any], pairs: Sequence[Any]) -> str:
+def _count_of(wrong: list[_Pair], pairs: list[_Pair]) -> str:
     count, size = (sum(pair[0].size for pair in some) for some in (wrong, pairs))
     return f"{count} of {size} values {'is' if count == 1 else 'are'}"
 
 
 def _biases_as_repaired(
-    packing: Packing, fixed: np.ndarray
-) -> Iterator[tuple[tuple[int, int], np.ndarray, np.ndarray, np.ndarray | None]]:
+    packing: Packing,
+) -> Iterator[tuple[MatrixName, np.ndarray, np.ndarray, np.ndarray | None]]:
     """Yield for each layer and direction whose biases were recognized: what they are, repaired, and
     what they should be then, as (vectors, G, H), and how far rounding may take them from that; None
     if they have to be equal. Those that were split differently were compared by their sums.
     """
     truth, biases = packing.truth, packing.biases
-    given = fixed[truth.num_weights :].reshape(truth.biases.shape)
-    for at, layer in (biases.layers if biases else {}).items():
+    every = packing.fixed[truth.num_weights :].reshape(truth.biases.shape)
+    for name, layer in packing.layer_biases.items():
         if layer.unknown or layer.rule is SPLIT_RULE or biases is None:
             continue
-        true = truth.biases[at]
+        given, true = every[name[:2]][: biases.count], truth.biases[name[:2]]
         if layer.rule is KEPT_RULE and not layer.shift[1]:
-            yield at, given[at][: biases.count], true[: biases.count], None
+            yield name, given, true[: biases.count], None
             continue
         w, r = true[0], true[1] if len(true) == 2 else np.zeros_like(true[0])
         with np.errstate(all="ignore"):
             made = np.stack(layer.rule.make(w, r))[: biases.count]
             made = np.stack(layer.rule.undo(made[0], made[-1]))[: biases.count]
             wide = 8 * eps_of(truth) * (abs(w) + abs(r) + bool(layer.shift[1]))
-        yield at, given[at][: biases.count], made, np.broadcast_to(wide, made.shape)
+        yield name, given, made, np.broadcast_to(wide, made.shape)
 
 
-def _rounded_twice(packing: Packing, places: Sequence[MatrixName]) -> Mistake:
-    """Return the mistake of biases of gate f whose last bits are others."""
-    words = places_in_words(packing, places, [(*at, BIAS_ROLE) for at in packing.layer_biases])
-    text = f"{words} of gate f are rounded, as 1 was added and subtracted again (a forget bias)"
-    lost = "the last bits of the biases of gate f"
-    return Mistake("forget bias rounded", text, tuple(places), lost)
-
-
-def _explain_values(
-    wrong: list[tuple[np.ndarray, np.ndarray]],
-    matrices: list[tuple[np.ndarray, np.ndarray]],
-    whole: np.ndarray,
-    dtype: str,
+def _known_change(
+    wrong: list[_Pair], pairs: list[_Pair], matrices: list[_Pair], whole: np.ndarray, dtype: str
 ) -> Mistake | None:
     """Return what made values of others; None if they were just changed.
 
-    wrong: values that differ, and the true ones. matrices: all values of each matrix, and the true
-    ones, as (rows, columns). whole: all values of the buffer.
+    wrong: values that differ. pairs: all that were compared. matrices: all values of each matrix,
+    as (rows, columns). whole: all values of the buffer.
     """
     with np.errstate(all="ignore"):  # signalling NaNs too
         a, b = (np.concatenate([part[:_LOOKED_AT] for part in parts]).astype("f8")
@@ -212,38 +190,30 @@ def _explain_values(
             if name != dtype and (round_values(b, name) == a).all():
                 text = f"the values are rounded to {name}"
                 return Mistake(f"rounded {name}", text, (), f"what {name} cannot represent")
-        if dtype == "float32" and (_cut_to_bfloat16(b) == a).all():
+        # without their last 16 bits, as many scripts make bfloat16
+        if dtype == "float32" and ((b.astype("f4").view("u4") >> 16 << 16).view("f4") == a).all():
             text = "the values are cut off to bfloat16, not rounded"
             return Mistake("cut to bfloat16", text, (), "what bfloat16 cannot represent")
         if (a == 0).all():
-            return Mistake("pruned", "", (), "the values that are 0")
+            text = f"{_count_of(wrong, pairs)} 0, the others are as they were (pruned?)"
+            return Mistake("pruned", text, (), "the values that are 0")
         most = np.abs(a).max()
-        beyond = (np.sign(a) == np.sign(b)).all() and (abs(b) > most).all()
-        every = max(np.abs(x).max() for x, _ in matrices) if matrices else np.inf
-        if a.size > 1 and (np.abs(a) == most).all() and beyond and every <= most:
+        every = max((np.abs(x).max() for x, _ in matrices), default=np.inf)
+        if a.size > 1 and (a == np.clip(b, -most, most)).all() and every <= most:
             text = f"the values are clipped to {most:.6g}"
             return Mistake("clipped", text, (), f"what is beyond {most:.6g}")
         return _quantized(matrices, whole)
 
 
-def _cut_to_bfloat16(values: np.ndarray) -> np.ndarray:
-    """Return float32 values without their last 16 bits, as many scripts make bfloat16."""
-    return (values.astype("f4").view("u4") & 0xFFFF0000).view("f4")
-
-
-def _quantized(matrices: list[tuple[np.ndarray, np.ndarray]], whole: np.ndarray) -> Mistake | None:
-    """Return the scheme by which matrices were quantized: evenly spaced values, few of them.
-
-    whole: all values of the buffer.
-    """
+def _quantized(matrices: list[_Pair], whole: np.ndarray) -> Mistake | None:
+    """Return the scheme by which matrices were quantized: evenly spaced values, few of them."""
     if all((x == y).all() for x, y in matrices):
         return None
     rows = [pair for x, y in matrices for pair in zip(x, y, strict=True)]
-    groups = {"matrix": matrices, "row": rows, "": matrices}
     for bits in (4, 7, 8):
-        for group, pairs in groups.items():
+        for group, pairs in {"matrix": matrices, "row": rows, "": matrices}.items():
             for with_zero in (False, True):
-                if pairs and all(
+                if all(
                     _is_quantized(x, y, bits, with_zero, x if group else whole) for x, y in pairs
                 ):
                     scale = f"one scale {'and zero point ' * with_zero}"

@@ -181,16 +181,17 @@ def verify(
     (first, second), _ = read_sides({"a": a, "b": b}, (prefix, prefix), hints, mmap)
     sides = match_sides(*stack_both_sides(first, second, stack or ()), map, only or ())
     first, second = sides.a, sides.b
-    pairs = {x: y for x, y in sides.pairs.items() if x in first and y in second}
     if only is not None:
-        known = dict.fromkeys([*first.names, *second.names])
-        check_known_names(only, known, "only")
-        pairs = {x: y for x, y in pairs.items() if x in only or y in only}
-    names = "between a ({}) and b ({})"
-    only_a = [x for x in first if x not in pairs and (only is None or x in only)]
-    only_b = [y for y in second
-              if y not in pairs.values() and (only is None or y in only)]  # fmt: skip
+        check_known_names(only, dict.fromkeys([*first.names, *second.names]), "only")
+
+    def asked(*names: str) -> bool:
+        return only is None or any(name in only for name in names)
+
+    pairs = {x: y for x, y in sides.pairs.items() if x in first and y in second and asked(x, y)}
+    only_a = [x for x in first if x not in pairs and asked(x)]
+    only_b = [y for y in second if y not in pairs.values() and asked(y)]
     alike = _alike({x: first[x] for x in only_a}, {y: second[y] for y in only_b}, rtol, atol)
+    names = "between a ({}) and b ({})"
     return Verified(
         tuple(
             compare_pair(first[x], second[y], names.format(first[x].layout, second[y].layout),
@@ -200,9 +201,9 @@ def verify(
         tuple(only_a),
         tuple(only_b),
         {f"{side}: {name}": why for side, found in (("a", first), ("b", second))
-         for name, why in found.unread.items() if only is None or name in only} or None,
+         for name, why in found.unread.items() if asked(name)} or None,
         {**(map or {}), **alike} if alike else {},
-        {name: other for name, other in sides.again.items() if only is None or other in only},
+        {name: other for name, other in sides.again.items() if asked(other)},
     )  # fmt: skip
 
 
@@ -240,30 +241,23 @@ def compare_pair(
     if different := differing_fields(alike if other_sigmoid else a.spec, b.spec):
         return ComparedPair(*called, f"two different RNNs {names}: {different}")
     c = compare_blocks(a, b, rtol, atol, summed)
-    dtypes, keys = c.dtypes, list(c.a)
-    note = _pair_note(a, b, c.notes)
-    head = ""
-    if dtypes[0] != dtypes[1] and not (rtol or atol):
-        why = f"{dtypes[0]} and {dtypes[1]} {names}: to compare their values pass "
-        head = why + Ask("rtol")
-    lines = [c.line(key) for key in keys if key in c.wrong]
-    if not lines:
-        return ComparedPair(*called, head and head + "; all of them are equal", (), note, a.spec)
-    head = head or f"{len(lines)} of {len(keys)} blocks differ {names}, {a.spec}"
-    shown = [f"  {line}" for line in lines[:_MOST]]
-    if len(lines) > _MOST:
-        shown.append(f"  and {len(lines) - _MOST} more")
-    text = join_messages("\n", [head, *shown, *likely_causes(c)])
-    gaps = tuple(c.gap(key) for key in c.wrong)
-    return ComparedPair(*called, text, gaps, note, a.spec)
-
-
-def _pair_note(a: Weights, b: Weights, notes: Sequence[str]) -> str:
-    notes = list(notes)
+    notes, head = list(c.notes), ""
     if a.config != b.config:
         used = describe_config(a.config), describe_config(b.config)
         notes.append(f"used with {used[0]} in a and {used[1]} in b")
     if {a.batch_first, b.batch_first} == {True, False}:
         axes = [f"x is {'(N, T, I)' if one.batch_first else '(T, N, I)'}" for one in (a, b)]
         notes.append(f"{axes[0]} in a and {axes[1]} in b")
-    return "; ".join(notes)
+    note = "; ".join(notes)
+    if c.dtypes[0] != c.dtypes[1] and not (rtol or atol):
+        why = f"{c.dtypes[0]} and {c.dtypes[1]} {names}: to compare their values pass "
+        head = why + Ask("rtol")
+    gaps = [c.gap(key) for key in c.wrong]
+    if not gaps:
+        return ComparedPair(*called, head and head + "; all of them are equal", (), note, a.spec)
+    head = head or f"{len(gaps)} of {len(c.a)} blocks differ {names}, {a.spec}"
+    lines = [f"  {c.line(gap)}" for gap in gaps[:_MOST]]
+    if len(gaps) > _MOST:
+        lines.append(f"  and {len(gaps) - _MOST} more")
+    text = join_messages("\n", [head, *lines, *likely_causes(c)])
+    return ComparedPair(*called, text, tuple(gaps), note, a.spec)

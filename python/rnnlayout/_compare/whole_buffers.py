@@ -1,0 +1,124 @@
+"""Mistakes of a buffer as a whole: another length, all values or units in another order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from .matrix_forms import RIGHT_FORM
+from .mistakes import Mistake
+from .packed_matrices import MatrixReading
+from .packing import Packing
+from .truth import Truth, same_bits
+
+# ------------------------------------------------------------------------------------- the length
+
+
+def explains_length(packing: Packing, rest: int) -> bool:
+    """Return whether a buffer of another length is explained value by value. rest: how many bytes
+    are not a whole value.
+
+    One that is too long must have all true values, bit for bit. One that is too short must have
+    all matrices and no biases, or one bias vector per layer and direction.
+    """
+    truth, biases, size = packing.truth, packing.biases, packing.buffer.size
+    if size == truth.size and not rest:
+        return True
+    if size > truth.size or rest:
+        return same_bits(packing.fixed, truth.flat)
+    one = biases is not None and biases.count == 1 and not biases.wrong
+    return size == truth.short_sizes[one] and not packing.unknown
+
+
+def length_mistake(packing: Packing, rest: int, in_front: bool) -> Mistake:
+    """Return how many values are missing or too many, and where if that is certain.
+
+    rest: how many bytes are not a whole value. in_front: they are in front, not at the end.
+    """
+    truth, flat, buffer = packing.truth, packing.truth.flat, packing.buffer
+    bytes_ = f" and {rest} byte{'s' * (rest > 1)}" * bool(rest)
+    text = f"the buffer has {buffer.size} values{bytes_}, expected {truth.size}"
+    missing = truth.size - buffer.size
+    if missing <= 0:
+        count = rest - missing * buffer.itemsize
+        text += f": {count} byte{'s' * (count > 1)}" if rest else f": {-missing}"
+        text += " too many"
+        if not in_front and same_bits(buffer[: flat.size], flat):
+            text += ", at the end"
+        elif same_bits(buffer[-missing:], flat):
+            text += ", in front"
+        elif same_bits(packing.fixed, flat):
+            text += ", between the others"
+        return Mistake("extra", text, ())
+    # How many of the missing values were in front, if that is certain.
+    shifts = [at - reading.at for at, reading in _in_the_right_form(packing)]
+    first = np.flatnonzero(flat[: missing + 1] == buffer[0]).tolist() if buffer.size else []
+    starts = dict.fromkeys([0, missing, *(s for s in [*shifts, *first[:16]] if 0 < s < missing)])
+    fits = [at for at in starts if same_bits(buffer, flat[at : at + buffer.size])]
+    if len(fits) != 1:
+        return Mistake("too short", text, (), f"{missing} values")
+    ends = {end: n for end, n in (("first", fits[0]), ("last", missing - fits[0])) if n}
+    which = " and ".join(f"the {end} {n if n > 1 else 'one'}" for end, n in ends.items())
+    lost = " and ".join(f"the {end} {n} values" for end, n in ends.items())
+    text += f": {which} {'are' if missing > 1 else 'is'} missing"
+    return Mistake("too short", text, (), lost)
+
+
+def _in_the_right_form(packing: Packing) -> Iterator[tuple[int, MatrixReading]]:
+    """Yield where each matrix that is in the right form should begin, and its reading."""
+    for name, found in packing.matrices.items():
+        if found.reading.form is RIGHT_FORM and found.reading.in_order:
+            yield packing.truth.starts[name], found.reading
+
+
+# ---------------------------------------------------------------------- all values in another order
+
+
+def order_mistake(packing: Packing) -> Mistake | None:
+    """Return the mistake of a buffer that has all the right values in the reverse order, from
+    another one on, or by units in another order; None of another."""
+    truth, flat, buffer = packing.truth, packing.truth.flat, packing.buffer
+    if buffer.size != flat.size or same_bits(buffer, flat):
+        return None
+    if same_bits(buffer[::-1], flat):
+        return Mistake("reversed", "all values are in the reverse order", ())
+    shifts = {reading.at - at for at, reading in _in_the_right_form(packing)} - {0}
+    if len(shifts) == 1 and (packing.vectors or not same_bits(packing.fixed, flat)):
+        (shift,) = shifts  # if that repairs it, some parts alone are in another order
+        if same_bits(np.roll(buffer, -shift), flat):
+            return Mistake("rolled", f"the values are rolled by {shift}, as by np.roll", ())
+    return _units_mistake(truth, buffer) if packing.unknown else None
+
+
+def _units_mistake(truth: Truth, buffer: np.ndarray) -> Mistake | None:
+    """Return the mistake of hidden units in another order, which the rows of the input matrices
+    show. With it, all other values have to be right."""
+    orders: dict[tuple[int, int], np.ndarray] = {}
+    made = []
+    for slab in truth.slabs:
+        layer, direction, role = slab.name
+        true, at = slab.values, (layer, direction)
+        if role == "W":
+            below = [orders[one] for one in sorted(orders) if one[0] == layer - 1]
+            if sum(order.size for order in below) == true.shape[2]:  # not so above a projection
+                columns = [order + k * order.size for k, order in enumerate(below)]
+                true = true[:, :, np.concatenate(columns)]
+            given = truth.part(buffer, slab).reshape(true.shape)
+            rows = {true[:, k].tobytes(): k for k in range(true.shape[1])}
+            order = [rows.get(given[:, k].tobytes(), -1) for k in range(true.shape[1])]
+            if sorted(order) != list(range(len(order))):
+                return None
+            orders[at] = np.array(order)
+        elif role == "R" and not truth.spec.proj_size:
+            true = true[:, :, orders[at]]
+        made.append(true[:, :, orders[at]] if role == "P" else true[:, orders[at]])
+    made += [truth.biases[at][..., order] for at, order in orders.items()]
+    if not same_bits(np.concatenate([one.reshape(-1) for one in made]), buffer):
+        return None
+    moved = [at for at, order in orders.items() if (order != np.arange(order.size)).any()]
+    names = ", ".join(f"layer {layer}" + " backward" * side for layer, side in moved)
+    text = f"the hidden units of {names} are in another order: the same function"
+    if any(layer == truth.spec.num_layers - 1 for layer, _ in moved) and not truth.spec.proj_size:
+        text += ", with its outputs in that order"
+    return Mistake("units", text, tuple((*at, "W") for at in moved))
