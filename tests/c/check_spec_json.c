@@ -44,26 +44,12 @@ static void check_refused(const char *text, size_t nbytes, rnl_status expected, 
           "written on error: %s", err.text);
 }
 
-static void check_fields(void)
+/* A text that is cut off is never a spec. */
+static void check_cut(void)
 {
     rnl_spec spec;
     rnl_rnn_options options;
     CHECK(!read_text(whole, sizeof whole - 1, &spec, &options), "%s", err.text);
-    CHECK(spec.cell == RNL_LSTM && spec.input_size == 5 && spec.hidden_size == 7 &&
-              spec.num_layers == 2 && spec.bidirectional == 1 && spec.proj_size == 3,
-          "%s", "sizes");
-    CHECK(spec.bias == RNL_BIAS_INPUT && spec.reset == RNL_RESET_AFTER &&
-              spec.recurrent_activation == RNL_HARD_SIGMOID && !spec.skip_input &&
-              spec.dtype == RNL_BFLOAT16 && spec.peepholes == 1 && spec.activation == RNL_RELU,
-          "%s", "names");
-    CHECK(options.clips == 1 && options.clip_low == -0.25 && options.clip_high == 0.25 &&
-              !options.math && !options.borrows,
-          "%g %g", options.clip_low, options.clip_high);
-}
-
-/* A text that is cut off is never a spec. */
-static void check_cut(void)
-{
     for (size_t n = 0; n < sizeof whole - 2; n++)
         check_refused(whole, n, RNL_E_SPEC, "");
 }
@@ -139,7 +125,6 @@ int main(void)
 {
     memory = arena_new(1 << 21);
     CHECK(strcmp(rnl_version(), RNL_VERSION) == 0, "%s", rnl_version());
-    check_fields();
     check_cut();
     check_damaged();
     check_depth();
