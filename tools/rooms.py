@@ -9,7 +9,6 @@ nesting, TYPE_CHECKING included. The C files of _native import none of our modul
 from __future__ import annotations
 
 import ast
-import re
 import sys
 from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter

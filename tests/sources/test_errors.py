@@ -110,8 +110,6 @@ def test_names(weights, text):
         ([[1.0], [2.0, 3.0]], "is not an array: list"),
         (rl.Report("exact"), "weight_ih_l0 is a Report, need an array of numbers"),
         (np.zeros((28, 5), "f8"), "weight_ih_l0 is float64 but weight_hh_l0 is float32"),
-        (torch.zeros(28, 5).to_sparse(), "is a sparse_coo tensor"),
-        (torch.quantize_per_tensor(torch.zeros(28, 5), 1, 0, torch.qint8), "is a quantized tens"),
     ],
 )
 def test_what_is_no_array_of_floats(array, text):

@@ -194,14 +194,6 @@ def test_outputs_of_the_caller(spec, config, first):
     assert same_bits(tensors.numpy(), y) and same_bits(h_n.numpy(), last[0])
 
 
-@every_config
-def test_it_is_pickled(spec, config):
-    rnn = weights_of(spec, config).rnn()
-    x, state = some(spec)
-    other = pickle.loads(pickle.dumps(rnn))
-    assert repr(other) == repr(rnn) and same_bits(other(x, state)[0], rnn(x, state)[0])
-
-
 def test_an_update_keeps_the_settings():
     x, state = some(ONE)
     new = weights_of(ONE, {}, seed=5)
