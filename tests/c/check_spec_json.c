@@ -54,22 +54,6 @@ static void check_cut(void)
         check_refused(whole, n, RNL_E_SPEC, "");
 }
 
-/* One byte is another one: the sanitizers and the page see a read that is wrong. */
-static void check_damaged(void)
-{
-    char text[sizeof whole];
-    rnl_spec spec;
-    rnl_rnn_options options;
-    for (size_t k = 0; k < sizeof whole - 1; k++)
-        for (int byte = 0; byte < 256; byte += 1 + (int)random_below(5)) {
-            memcpy(text, whole, sizeof whole);
-            text[k] = (char)byte;
-            const rnl_status status = read_text(text, sizeof whole - 1, &spec, &options);
-            CHECK(!status || strlen(err.text) >= 10, "%s", err.text);
-            CHECK(status || !rnl_spec_check(&spec, &err), "%s", err.text);
-        }
-}
-
 /* More brackets than a stack has room for are refused, whatever follows them. */
 static void check_depth(void)
 {
@@ -126,7 +110,6 @@ int main(void)
     memory = arena_new(1 << 21);
     CHECK(strcmp(rnl_version(), RNL_VERSION) == 0, "%s", rnl_version());
     check_cut();
-    check_damaged();
     check_depth();
     check_messages();
     return check_end();
