@@ -105,26 +105,22 @@ def checkpoint(key, prefix):
     return {"epoch": 3, key: state, "optimizer": optimizer, "lr_schedulers": [], "args": {"H": 7}}
 
 
-def test_a_checkpoint_of_the_rnn_alone_and_a_nested_one():
-    whole = {"epoch": 1, "run": {"best": {"net": arrays(LSTM)}}}
-    text = error_of(rl.pack, whole)
-    assert "pass its ['run']['best']['net']" in text and "prefix" not in text
-    both = checkpoint("model", "a.") | {"ema": {f"b.{n}": w for n, w in arrays(GRU).items()}}
-    text = error_of(rl.pack, both)
-    assert "['model'] with prefix='a' or its ['ema'] with prefix='b'" in text
-    several = {"model": {f"{p}.{n}": w for p in "ab" for n, w in arrays(LSTM).items()}}
-    assert "['model'] with prefix='a' or prefix='b'" in error_of(rl.pack, several)
+MODEL = torch.nn.ModuleDict({"enc": torch.nn.LSTM(5, 7)})
 
 
-def test_a_checkpoint_with_modules():
-    model = torch.nn.ModuleDict({"enc": torch.nn.LSTM(5, 7)})
-    text = error_of(rl.pack, {"epoch": 1, "model": model, "rnn": model["enc"]})
-    assert "its ['model'].state_dict() with prefix='enc' or its ['rnn']" in text
-
-
-def test_a_dict_of_dicts_without_an_rnn():
-    text = error_of(rl.pack, {"epoch": 3, "optimizer": {"state": {}, "lr": 1}})
-    assert "no dict in it has the tensors of an RNN" in text
+@pytest.mark.parametrize("source, text", [
+    ({"epoch": 1, "run": {"best": {"net": arrays(LSTM)}}}, r"pass its ['run']['best']['net']"),
+    (checkpoint("model", "a.") | {"ema": {f"b.{n}": w for n, w in arrays(GRU).items()}},
+     "['model'] with prefix='a' or its ['ema'] with prefix='b'"),
+    ({"model": {f"{p}.{n}": w for p in "ab" for n, w in arrays(LSTM).items()}},
+     "['model'] with prefix='a' or prefix='b'"),
+    ({"epoch": 1, "model": MODEL, "rnn": MODEL["enc"]},
+     "its ['model'].state_dict() with prefix='enc' or its ['rnn']"),
+    ({"epoch": 3, "optimizer": {"state": {}, "lr": 1}},
+     "no dict in it has the tensors of an RNN"),
+])  # fmt: skip
+def test_checkpoints(source, text):
+    assert text in error_of(rl.pack, source)
 
 
 def test_arrays_in_nested_dicts_as_flax_has_them():
@@ -132,9 +128,6 @@ def test_arrays_in_nested_dicts_as_flax_has_them():
     assert same_bits(rl.pack(nested, prefix="params/rnn"), rl.pack(tensors(layout="keras")))
     nested["params"]["head"] = {"kernel": np.ones((3, 2))}
     assert "pass its ['params']['rnn']" in error_of(rl.pack, nested)
-
-
-# -------------------------------------------------------------------------------------- prefixes
 
 
 # ----------------------------------------------------------------------------------------- hints
