@@ -144,12 +144,7 @@ def panel_of(title, rows, peers, y):
 
 def draw(chart):
     parts = [text("head", 4, 18, chart.title), text("more", 4, 36, chart.measured)]
-    parts.append(
-        text("", 4, 56, "Time divided by rnnlayout's: bars to the right are slower than it,")
-    )
-    parts.append(
-        text("", 4, 72, "bars to the left are faster. On the right, rnnlayout's own time.")
-    )
+    parts += [text("", 4, 56 + 16 * k, line) for k, line in enumerate(HOW_TO_READ)]
     x, y = 4, 92
     for peer in chart.peers:
         parts.append(f'  <rect class="{peer}" x="{x}" y="{y - 9}" width="10" height="10"/>\n')

@@ -1,6 +1,5 @@
 """The tables about layouts: what each supports, a section on each, and which pairs convert."""
 
-import itertools
 import textwrap
 from collections import Counter
 from functools import cache
@@ -217,25 +216,3 @@ def pairs():
         reasons = sorted(sign(spec, sources[0], target)[1] for target in targets)
         parts += [f"\nFor example: {reasons[-1]}.\n"] if reasons[-1] else []
     return "".join(parts)
-
-
-def main():
-    """Print the grids as text."""
-    for kind, spec in KINDS.items():
-        sources, targets = grid(kind)
-        wide = max(map(len, targets))
-        print(f"{kind}, from each line to each column\n")
-        for k, target in enumerate(targets):
-            print(" " * wide, " |" * k, target)
-        for source in sources:
-            signs = (f"{sign(spec, source, target)[0]:2}" for target in targets)
-            print(f"{source:{wide}} ", "".join(signs).rstrip())
-        print()
-    print(*(f"{s:2} {meaning}" for s, meaning in SIGNS.items()), sep="\n")
-    refused = {sign(spec, source, target)[1] for kind, spec in KINDS.items()
-               for source, target in itertools.product(*grid(kind))}  # fmt: skip
-    print("", *sorted(refused - {""}), sep="\n")
-
-
-if __name__ == "__main__":
-    main()

@@ -3,15 +3,15 @@
     python tools/rooms.py [PACKAGE_FOLDER]
 
 A room is a folder of the package, or a file at its top. An arrow is an import at any level of
-nesting, TYPE_CHECKING included, or a module named in a string of _native's C files.
+nesting, TYPE_CHECKING included. The C files of _native import none of our modules.
 """
 
 from __future__ import annotations
 
 import ast
-import re
 import sys
 from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parent.parent / "python" / "rnnlayout"
@@ -41,9 +41,6 @@ def arrows(package: Path = PACKAGE) -> set[Arrow]:
         for name, path in known.items()
         for target in _imports(name, path)
     }
-    for path in sorted((package / "_native").glob("*.c")):
-        named = re.findall(r'ImportModule\("rnnlayout\.([\w.]+)"', path.read_text())
-        found |= {("_native", _existing(target, known)) for target in named}
     return {(a, b) for a, b in found if a != b}
 
 
@@ -91,24 +88,16 @@ def against_the_order(found: set[Arrow]) -> list[Arrow]:
     )
 
 
-def circles(found: set[Arrow]) -> list[list[str]]:
-    """Return the groups of modules that import each other, directly or through others."""
+def circle(found: set[Arrow]) -> list[str]:
+    """Return modules of which each imports the one before it, from one back to itself; or none."""
     after: dict[str, set[str]] = {}
     for a, b in found:
         after.setdefault(a, set()).add(b)
-    reach = {a: _reachable(a, after) for a in after}
-    groups = {frozenset(b for b in reach[a] if a in reach.get(b, ())) for a in after}
-    return sorted(sorted(group) for group in groups if group)
-
-
-def _reachable(start: str, after: dict[str, set[str]]) -> set[str]:
-    seen: set[str] = set()
-    ahead = [start]
-    while ahead:
-        new = after.get(ahead.pop(), set()) - seen
-        seen |= new
-        ahead += new
-    return seen
+    try:
+        TopologicalSorter(after).prepare()
+    except CycleError as error:
+        return list(error.args[1])
+    return []
 
 
 def main() -> None:
@@ -123,13 +112,11 @@ def main() -> None:
         text = " ".join(sorted(uses, key=lambda one: (rank.get(one, -1), one)))
         print(f"{name:16} {lines[name]:6} lines  <- {text}")
     print(f"{sum(lines.values())} lines, {len(known)} files, {len(found)} imports")
-    wrong, rounds = against_the_order(found), circles(found)
+    wrong = against_the_order(found)
     print(f"against the order: {len(wrong)}")
     for a, b in wrong:
         print(f"  {a} -> {b}")
-    print(f"circles: {len(rounds)}")
-    for group in rounds:
-        print(f"  {len(group)} files: {', '.join(group)}")
+    print("a circle:", " <- ".join(circle(found)) or "none")
 
 
 if __name__ == "__main__":

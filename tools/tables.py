@@ -9,15 +9,16 @@ A table is between <!-- table: NAME --> and <!-- end of table -->, a program bet
 <!-- program: PATH --> and <!-- end of program -->.
 """
 
-import argparse
 import inspect
 import json
 import re
 import sys
+from functools import partial
 from pathlib import Path
 
 import cudnn_differences
 import format_facts
+import generated
 import hostile_facts
 import layout_tables
 import proof
@@ -35,17 +36,15 @@ PAGES = [
     ROOT / "python" / "rnnlayout" / "_model" / "layout.py",  # a type
 ]
 RESULTS = ROOT / "benchmarks" / "results"
-CONVERSIONS = json.loads((RESULTS / "convert.json").read_text())
-FILES = json.loads((RESULTS / "files.json").read_text())
-FORWARD = json.loads((RESULTS / "forward.json").read_text())
-SPECIAL = json.loads((RESULTS / "forward_special.json").read_text())
-REALTIME = json.loads((RESULTS / "realtime.json").read_text())
-INT8 = json.loads((RESULTS / "int8.json").read_text())
-BATCHES = json.loads((RESULTS / "batches.json").read_text())
+CONVERSIONS, FILES, FORWARD, SPECIAL, REALTIME, INT8, BATCHES = (
+    json.loads((RESULTS / f"{name}.json").read_text())
+    for name in ("convert", "files", "forward", "forward_special", "realtime", "int8", "batches")
+)
 GPU = next((json.loads(path.read_text()) for path in sorted(RESULTS.glob("gpu-*.json"))[::-1]), {})
 MARKED = re.compile(r"(<!-- (table|program): (\S+) -->\n).*?(<!-- end of \2 -->)", re.DOTALL)
 
 
+NOT_MEASURED = "Not measured yet: no machine with a GPU was available.\n"
 PUBLIC = re.compile(r"^(\w.*)\n--+$|^\.\. auto[a-z]+:: rnnlayout\.(\w+)", re.MULTILINE)
 
 
@@ -66,19 +65,6 @@ def program(path):
     return f"```{path.suffix[1:]}\n{path.read_text()}```\n"
 
 
-def differences():
-    head = ["RNN", "rnnlayout", "cuDNN", "calls of cuDNN", "reason"]
-    return markdown(head, cudnn_differences.rows())
-
-
-def format_records():
-    return markdown(*format_facts.records())
-
-
-def format_uses():
-    return markdown(*format_facts.uses())
-
-
 def speeds():
     """The others' times divided by ours: above 1, rnnlayout is faster."""
     peers = ["copy", "streaming copy", "NumPy", "torch", "ours, new"]
@@ -90,11 +76,10 @@ def speeds():
     return markdown(["case", "conversion", "ms", "GB/s", *peers], rows)
 
 
-def measured_on():
-    return about(CONVERSIONS)
-
-
 def about(results):
+    """Return where and when it was measured."""
+    if not results:
+        return NOT_MEASURED
     return markdown(list(results["about"]), [[str(v) for v in results["about"].values()]])
 
 
@@ -188,39 +173,12 @@ def peers_of(ours, names):
     return [name for name in others if name.endswith("bfloat16 math") == coarse]
 
 
-def forward_on():
-    return about(FORWARD)
-
-
-def special_on():
-    return about(SPECIAL)
-
-
-def special(which, names, ratios="ratios"):
+def special(which, *names, ratios="ratios"):
+    """Times divided by those without, or the others' divided by ours."""
     rows = [[r["cell"], r["case"], f"{r['us']['ours']:.4g}",
              *(f"{r[ratios][name]:.2f}" if name in r[ratios] else "-" for name in names)]
             for r in SPECIAL[which]]  # fmt: skip
     return markdown(["cell", "case", "us", *names], rows)
-
-
-def forward_lengths():
-    """Times with lengths, divided by the time without."""
-    return special("lengths", ["ours, all T", "ours, half"])
-
-
-def forward_subnormals():
-    """Times with subnormal numbers, divided by the same implementation's without."""
-    names = ["ours, weights", "ours, states", "torch, weights", "torch, states"]
-    return special("subnormals", names)
-
-
-def forward_short():
-    """Times of the others, and of one call without preparation, divided by ours."""
-    return special("short", ["torch", "onnxruntime", "OpenVINO", "ours, once"], "times ours")
-
-
-def realtime_on():
-    return about(REALTIME)
 
 
 def realtime_speeds():
@@ -232,10 +190,6 @@ def realtime_speeds():
     ]  # fmt: skip
     head = ["cell", "I", "H", "steps", "ns", "RTNeural, ns", "of the least", "of the medians"]
     return markdown(head, [list(map(str, row)) for row in rows])
-
-
-def int8_on():
-    return about(INT8)
 
 
 def int8_speeds():
@@ -252,10 +206,6 @@ def int8_speeds():
     return markdown(head, rows)
 
 
-def batches_on():
-    return about(BATCHES)
-
-
 def batches():
     """What the best tier of that machine reaches, and its peers."""
     rows = [r for r in BATCHES["rows"] if r["tier"] == BATCHES["about"]["tier"]]
@@ -266,13 +216,6 @@ def batches():
 
     cells = [[*map(str, r["case"][::2]), *(cell(r, name) for name in names)] for r in rows]
     return markdown(["N", "I = H", *names], cells)
-
-
-NOT_MEASURED = "Not measured yet: no machine with a GPU was available.\n"
-
-
-def gpu_on():
-    return about(GPU) if GPU else NOT_MEASURED
 
 
 def gpu_speeds():
@@ -307,43 +250,34 @@ def gpu_facts():
     return markdown(["question", "answer"], rows) if rows else NOT_MEASURED
 
 
+DIFFERENCES = ["RNN", "rnnlayout", "cuDNN", "calls of cuDNN", "reason"]
+MEASURED_ON = {
+    "measured_on": CONVERSIONS, "forward_on": FORWARD, "special_on": SPECIAL, "int8_on": INT8,
+    "realtime_on": REALTIME, "batches_on": BATCHES, "gpu_on": GPU,
+}  # fmt: skip
 TABLES = {
-    "batches_on": batches_on,
-    "batches": batches,
-    "gpu_on": gpu_on,
-    "gpu_speeds": gpu_speeds,
-    "gpu_parity": gpu_parity,
-    "gpu_facts": gpu_facts,
+    function.__name__: function
+    for function in (
+        batches, gpu_speeds, gpu_parity, gpu_facts, public_names, speeds, files,
+        forward_speeds, forward_narrow, forward_coarse, forward_held, forward_behind,
+        realtime_speeds, int8_speeds, layout_tables.held, layout_tables.each_layout,
+        layout_tables.pairs,
+    )
+} | {
     "proof": proof.table,
     "layout_names": layout_tables.names,
     "layout_literal": layout_tables.literal,
-    "public_names": public_names,
-    "held": layout_tables.held,
-    "each_layout": layout_tables.each_layout,
-    "pairs": layout_tables.pairs,
-    "differences": differences,
-    "format_records": format_records,
-    "format_uses": format_uses,
+    "differences": lambda: markdown(DIFFERENCES, cudnn_differences.rows()),
+    "format_records": lambda: markdown(*format_facts.records()),
+    "format_uses": lambda: markdown(*format_facts.uses()),
     "limits": hostile_facts.table,
     "hostile": hostile_facts.figures,
-    "speeds": speeds,
-    "measured_on": measured_on,
-    "files": files,
-    "forward_speeds": forward_speeds,
-    "forward_narrow": forward_narrow,
-    "forward_coarse": forward_coarse,
-    "forward_held": forward_held,
-    "forward_behind": forward_behind,
-    "forward_on": forward_on,
-    "special_on": special_on,
-    "forward_lengths": forward_lengths,
-    "forward_subnormals": forward_subnormals,
-    "forward_short": forward_short,
-    "realtime_on": realtime_on,
-    "realtime_speeds": realtime_speeds,
-    "int8_on": int8_on,
-    "int8_speeds": int8_speeds,
-}
+    "forward_lengths": lambda: special("lengths", "ours, all T", "ours, half"),
+    "forward_subnormals": lambda: special("subnormals", "ours, weights", "ours, states",
+                                          "torch, weights", "torch, states"),
+    "forward_short": lambda: special("short", "torch", "onnxruntime", "OpenVINO", "ours, once",
+                                     ratios="times ours"),
+} | {name: partial(about, results) for name, results in MEASURED_ON.items()}  # fmt: skip
 
 
 def current(page):
@@ -356,17 +290,5 @@ def current(page):
     return MARKED.sub(generated, page.read_text())
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--write", action="store_true", help="write the tables into the pages")
-    args = parser.parse_args()
-    old = [page for page in PAGES if current(page) != page.read_text()]
-    for page in old:
-        if args.write:
-            page.write_text(current(page))
-        print(page.relative_to(ROOT), "written" if args.write else "is out of date")
-    return 1 if old and not args.write else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(generated.main({page: current(page) for page in PAGES}))

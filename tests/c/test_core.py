@@ -1,14 +1,13 @@
-"""The C core by itself: its check programs, also under sanitizers, and a user's program.
+"""The C core by itself: its check programs, also under sanitizers.
 
 All of these tests build the library, so they are long: conftest.py marks them.
 """
 
 import platform
 import re
-from itertools import accumulate, pairwise
 
 import pytest
-from commands import ROOT, TESTS, run
+from commands import TESTS, run
 
 C_TESTS = TESTS / "c"
 CHECKS = sorted(path.stem for path in C_TESTS.glob("check_*.c"))
@@ -60,23 +59,3 @@ def passed(build, check, env=None):
 def test_threads_do_not_race(c_build, check):
     slow = {"FAKE_CUDNN_LINGER": "200"}  # so that two threads of check_gpu meet
     assert passed(c_build("tsan"), check, A_SIXTH | slow) > 1000
-
-
-def test_a_c_program_needs_one_header_and_one_library(c_build, tmp_path):
-    program = tmp_path / "pack_lstm"
-    run([
-        "cc", "-std=c11", "-pedantic", "-Wall", "-Wextra", "-Werror",
-        "-I", ROOT / "csrc" / "include", ROOT / "examples" / "c" / "pack_lstm.c",
-        c_build("release") / "librnnlayout.a", "-lm", "-o", program,
-    ])  # fmt: skip
-    lines = [line.split() for line in run([program]).splitlines()]
-    packed = [float(value) for line in lines for value in line[6:]]
-    starts = accumulate((4 * len(line[6:]) for line in lines[:-1]), initial=0)
-    assert [int(line[1]) for line in lines] == [*starts]
-
-    # torch: W, R, bW, bR of layer 0 (I = 3, H = 2), then of layer 1, whose input is H wide.
-    sizes = [8 * 3, 8 * 2, 8, 8, 8 * 2, 8 * 2, 8, 8]
-    ends = list(accumulate(sizes, initial=0))
-    w0, r0, bw0, br0, w1, r1, bw1, br1 = [list(range(a, b)) for a, b in pairwise(ends)]
-    # cuDNN: the gates in the same order, but all matrices before all biases.
-    assert packed == w0 + r0 + w1 + r1 + bw0 + br0 + bw1 + br1

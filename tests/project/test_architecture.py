@@ -3,6 +3,8 @@
 import ast
 import re
 import shutil
+from collections import defaultdict
+from graphlib import TopologicalSorter
 
 import pytest
 from commands import ROOT, run
@@ -105,6 +107,7 @@ def test_the_binding_sees_the_public_header_alone():
             ours = delimiter == '"' and (NATIVE / header).is_file()
             assert ours or header == "rnnlayout.h" or delimiter == "<", (name(path), header)
             assert not INTRINSICS.fullmatch(header), (name(path), header)
+        assert 'ImportModule("rnnlayout' not in path.read_text()
 
 
 def test_frameworks_are_named_in_the_table_alone():
@@ -142,6 +145,22 @@ def test_every_global_symbol_has_our_prefix(c_build):
     symbols = {line.split()[-1] for line in lines if len(line.split()) == 3}
     assert "rnl_plan_run" in symbols
     assert {symbol for symbol in symbols if not symbol.startswith("rnl_")} == set()
+
+
+def test_no_circle_of_files(c_build):
+    """If one file of the C library calls another, no way leads back."""
+    objects = sorted((c_build("release") / "CMakeFiles" / "rnnlayout.dir").rglob("*.o"))
+    defined_in, needs = {}, defaultdict(set)
+    for path in objects:
+        for line in run(["nm", "-g", path]).splitlines():
+            *_, kind, symbol = line.split()
+            if kind == "U":
+                needs[path].add(symbol)
+            else:
+                defined_in[symbol] = path
+    graph = {path: {defined_in[s] for s in needs[path] & defined_in.keys()} for path in objects}
+    assert sum(map(len, graph.values())) > len(objects)
+    TopologicalSorter(graph).prepare()  # CycleError: its last argument is the circle
 
 
 def test_every_source_is_built():
@@ -184,32 +203,12 @@ def definitions(package):
             yield node.name, path.relative_to(package).as_posix()
 
 
-def defined_twice(package):
-    """Return the names that several files define; overloads of one function are in one file."""
-    files = {}
-    for name, file in definitions(package):
-        files.setdefault(name, set()).add(file)
-    twice = {name: sorted(where) for name, where in files.items() if len(where) > 1}
-    return {name: twice[name] for name in twice.keys() - CALLED_BY_NAME}
-
-
 def test_a_class_or_function_of_the_package_is_found_by_its_name():
-    """If two files need the same name, ask whether it is one thing, else say what each is."""
-    assert len(dict(definitions(PACKAGE))) > 800
-    assert defined_twice(PACKAGE) == {}
-
-
-@pytest.mark.parametrize(
-    ("text", "twice"),
-    [
-        ("def _read(path): ...", True),
-        ("async_def = _read = None", False),
-        ("class Outer:\n    class Found: ...", True),
-        ("class Outer:\n    def _read(self): ...", False),
-        ("def run(options): ...", False),
-    ],
-)
-def test_a_name_that_two_files_define_is_noticed(tmp_path, text, twice):
-    (tmp_path / "a.py").write_text("class Found: ...\ndef _read(path): ...\ndef run(x): ...")
-    (tmp_path / "b.py").write_text(text)
-    assert bool(defined_twice(tmp_path)) == twice
+    """If two files need the same name, ask whether it is one thing, else say what each is.
+    Overloads of one function are in one file."""
+    files = defaultdict(set)
+    for name, file in definitions(PACKAGE):
+        files[name].add(file)
+    assert len(files) > 800 and len(files["run"]) > 1
+    twice = {name for name, where in files.items() if len(where) > 1}
+    assert {name: files[name] for name in twice - CALLED_BY_NAME} == {}

@@ -36,22 +36,20 @@ def run(folder, mark, *options, ci=""):
     return done.returncode, done.stdout.splitlines()
 
 
-@pytest.mark.parametrize(("ci", "status"), [("true", 1), ("", 0)])
-def test_skipped_tests_fail_in_ci_alone(tmp_path, ci, status):
-    code, lines = run(tmp_path, "skip", ci=ci)
+LAST = '2 long tests and downloads left out; to run them: python -m pytest -m "long or download"'
+
+
+@pytest.mark.parametrize(
+    "mark, options, ci, status, line",
+    [
+        ("skip", [], "true", 1, "CI is set and 1 skipped: that fails the run"),
+        ("skip", [], "", 0, LAST.replace("2", "1", 1)),
+        ("download", [], "", 0, LAST),
+        ("download", ["-n", "2"], "", 0, LAST),
+        ("download", ["-m", "", "-k", "runs"], "", 0, "1 passed"),
+    ],
+)
+def test_the_last_lines_of_a_run(tmp_path, mark, options, ci, status, line):
+    code, lines = run(tmp_path, mark, *options, ci=ci)
     assert code == status, lines
-    assert ("CI is set and 1 skipped: that fails the run" in lines) == bool(ci)
-
-
-@pytest.mark.parametrize("processes", [[], ["-n", "2"]], ids=["one process", "two processes"])
-def test_the_last_line_counts_what_is_left_out(tmp_path, processes):
-    code, lines = run(tmp_path, "download", *processes)
-    assert code == 0 and lines[-2].startswith("1 passed")
-    assert lines[-1] == (
-        '2 long tests and downloads left out; to run them: python -m pytest -m "long or download"'
-    )
-
-
-def test_the_last_line_counts_nothing_else(tmp_path):
-    for options, passed in ((["-m", "long or download"], 2), (["-m", "", "-k", "runs"], 1)):
-        assert run(tmp_path, "download", *options)[1][-1].startswith(f"{passed} passed")
+    assert lines[-2 if ci else -1].startswith(line), lines

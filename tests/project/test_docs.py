@@ -5,6 +5,7 @@ import importlib
 import re
 import sys
 from inspect import getsource, isclass
+from xml.etree import ElementTree
 
 import pytest
 from commands import ROOT
@@ -14,7 +15,10 @@ import rnnlayout as rl
 
 sys.path.insert(0, str(ROOT / "tools"))
 
+import charts
+import notebooks
 import pictures
+import recordings
 import run_pages
 import tables
 
@@ -110,6 +114,17 @@ def test_files_that_pages_include_exist():
             assert (page.parent / file).exists(), (page, file)
 
 
-def test_pictures_follow_from_the_table():
-    for name, draw in pictures.PICTURES.items():
-        assert (pictures.IMAGES / name).read_text() == draw(), "run tools/pictures.py --write"
+GENERATED = {
+    "charts": lambda: {charts.IMAGES / n: charts.draw(c()) for n, c in charts.CHARTS.items()},
+    "notebooks": notebooks.notebooks,
+    "pictures": lambda: {pictures.IMAGES / n: draw() for n, draw in pictures.PICTURES.items()},
+    "recordings": recordings.pictures,
+}
+
+
+@pytest.mark.parametrize("tool", GENERATED)
+def test_generated_files_are_current(tool):
+    for path, text in GENERATED[tool]().items():
+        assert path.read_text() == text, f"{path}: run tools/{tool}.py --write"
+        if path.suffix == ".svg":
+            ElementTree.fromstring(text)

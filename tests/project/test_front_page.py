@@ -46,17 +46,14 @@ def test_the_search_of_the_docs_finds_first_what_answers():
         assert firsts[search] == [ROOT / "docs" / f"{answer}.md"], search
 
 
-def test_the_recordings_show_what_the_commands_print():
-    for path, picture in recordings.pictures().items():
-        assert path.read_text() == picture, "run tools/recordings.py --write"
+def test_the_recordings_show_the_commands_and_the_mistake():
     shown = recordings.recorded()
     assert [kind for kind, _ in shown["all"]].count("command") == 3
     assert "transposed" in next(line for kind, line in shown["mistakes"] if kind == "answer")
 
 
-def test_the_notebooks_are_their_pages():
-    for path, notebook in notebooks.notebooks().items():
-        assert path.read_text() == notebook, "run tools/notebooks.py --write"
-        cells = json.loads(notebook)["cells"]
+def test_the_notebooks_have_cells_of_code():
+    for path in notebooks.NOTEBOOKS.values():
+        cells = json.loads(path.read_text())["cells"]
         assert sum(cell["cell_type"] == "code" for cell in cells) >= 8
         assert not any("notebook](" in line for cell in cells for line in cell["source"])

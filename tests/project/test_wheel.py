@@ -43,31 +43,31 @@ def names(wheel):
     return zipfile.ZipFile(wheel).namelist()
 
 
-def test_one_wheel_for_every_python_from_3_11_on(wheel):
-    assert "-cp311-abi3-" in wheel.name
+@pytest.fixture(scope="module")
+def metadata(wheel, names):
+    (name,) = [n for n in names if n.endswith(".dist-info/METADATA")]
+    with zipfile.ZipFile(wheel) as archive:
+        return email.message_from_bytes(archive.read(name))
 
 
-def test_it_is_smaller_than_a_megabyte(wheel):
-    assert wheel.stat().st_size < 1_000_000
-
-
-def test_no_sources_and_no_tests(names):
+def test_one_small_wheel_for_every_python_from_3_11_on(wheel, names):
+    assert "-cp311-abi3-" in wheel.name and wheel.stat().st_size < 1_000_000
     assert [n for n in names if n.endswith((".c", ".h", ".a")) or re.search(r"\btests?/", n)] == []
-
-
-def test_licence_and_types_are_in_it(names):
     assert any(re.fullmatch(r"rnnlayout-[^/]*\.dist-info/licenses/LICENSE", n) for n in names)
     assert "rnnlayout/py.typed" in names
+    schemas = {n.rpartition("/")[2] for n in names if n.startswith("rnnlayout/schemas/")}
+    assert schemas == {one.name for one in (ROOT / "python/rnnlayout/schemas").iterdir()}
+    assert {name[:-7] for name in schemas} <= {*COMMANDS}
+    run([sys.executable, "-m", "abi3audit", "--strict", wheel])
 
 
-def test_the_sbom_says_what_the_metadata_says(wheel, names):
+def test_the_sbom_says_what_the_metadata_says(wheel, names, metadata):
     """PEP 770: CycloneDX in .dist-info/sboms."""
     (name,) = [
         n for n in names if re.fullmatch(r"rnnlayout-[^/]*\.dist-info/sboms/.*\.cdx\.json", n)
     ]
     with zipfile.ZipFile(wheel) as archive:
         bom = json.loads(archive.read(name))
-        metadata = email.message_from_bytes(archive.read(name.split("/")[0] + "/METADATA"))
     about, version = bom["metadata"]["component"], metadata["Version"]
     assert (bom["bomFormat"], about["name"], about["version"]) == (
         "CycloneDX",
@@ -82,18 +82,9 @@ def test_the_sbom_says_what_the_metadata_says(wheel, names):
     assert built_by["CMake"] and len(built_by) == 2 and all(built_by.values())
 
 
-def test_its_page_on_pypi_has_no_link_to_a_file_beside_it(wheel, names):
-    (name,) = [n for n in names if n.endswith(".dist-info/METADATA")]
-    with zipfile.ZipFile(wheel) as archive:
-        metadata = email.message_from_bytes(archive.read(name))
+def test_its_page_on_pypi_has_no_link_to_a_file_beside_it(metadata):
     assert project_page.LINK.findall(metadata.get_payload()) == []
     assert f"Repository, {project_page.ADDRESS}" in metadata.get_all("Project-URL")
-
-
-def test_schemas_are_in_it(names):
-    schemas = {n.rpartition("/")[2] for n in names if n.startswith("rnnlayout/schemas/")}
-    assert schemas == {one.name for one in (ROOT / "python/rnnlayout/schemas").iterdir()}
-    assert {name[:-7] for name in schemas} <= {*COMMANDS}
 
 
 def test_it_needs_the_c_library_alone(wheel, names):
@@ -102,10 +93,6 @@ def test_it_needs_the_c_library_alone(wheel, names):
         dynamic = ELFFile(file).get_section_by_name(".dynamic")
         needed = [tag.needed for tag in dynamic.iter_tags("DT_NEEDED")]
     assert [n for n in needed if not C_LIBRARY.fullmatch(n)] == []
-
-
-def test_it_keeps_to_the_stable_abi(wheel):
-    run([sys.executable, "-m", "abi3audit", "--strict", wheel])
 
 
 # What users and builds leave in a tree.

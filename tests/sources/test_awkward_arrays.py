@@ -4,7 +4,6 @@ correctly, or refused with an error and nothing written."""
 import array
 import inspect
 import itertools
-import os
 import warnings
 
 import numpy as np
@@ -33,22 +32,6 @@ def awkward(kind, a):
     return SAME[kind](a) if kind in SAME else NOT_BFLOAT16[kind](a)
 
 
-def test_awkward_ones_are_awkward():
-    a = normal_weights("torch", SPEC)["weight_ih_l0"]
-    plain = a.__array_interface__
-    for kind in SAME | NOT_BFLOAT16:
-        made = awkward(kind, a)
-        if type(made) is np.ndarray:
-            flags = made.flags
-            assert (
-                not flags.c_contiguous
-                or not flags.aligned
-                or not flags.writeable
-                or not made.dtype.isnative
-            ), kind
-            assert made.__array_interface__ != plain
-
-
 @pytest.mark.parametrize("kind, dtype, src", each_kind(["torch", "keras", "onnx", "cudnn"]))
 def test_kinds_of_arrays_are_taken_for_what_they_hold(kind, dtype, src):
     spec = SPEC.replace(dtype=dtype)
@@ -75,18 +58,6 @@ def test_lists_of_numbers(src):
     with pytest.raises(rl.LayoutError, match="is float64, the spec says float32"):
         rl.convert(numbers, SPEC, layout=src, to=DST)
     assert same_bits(rl.pack(array.array("f", range(N)), SPEC), np.arange(N, dtype="f4"))
-
-
-@pytest.mark.parametrize("shape", [(), (1,), None])
-def test_steps_of_zero(shape):
-    """One number, or one row, repeated."""
-    weights = {
-        name: np.broadcast_to(
-            np.arange(full[-1], dtype="f4") if shape is None else np.full(shape, 2, "f4"), full
-        )
-        for name, full in rl.describe(SPEC, "torch").items()
-    }
-    assert same_bits(rl.pack(weights), rl.pack({name: a.copy() for name, a in weights.items()}))
 
 
 # ----------------------------------------------------------------------------------------- as out
@@ -120,33 +91,6 @@ def detached(arrays):
             for n, a in arrays.items()}  # fmt: skip
 
 
-def plain_out(dst, spec=SPEC):
-    return {name: np.full(shape, 7, "f4") for name, shape in rl.describe(spec, dst).items()}
-
-
-@pytest.mark.parametrize(
-    "out",
-    [
-        lambda: [np.full(s, 7, "f4") for s in rl.describe(SPEC, "keras").values()],
-        lambda: {**plain_out("keras"), "more": np.full(3, 7, "f4")},
-        lambda: {n: a for n, a in plain_out("keras").items() if n != "bias"},
-        lambda: {**plain_out("keras"), "bias": np.full((2, 21), 7, "u2")},
-        lambda: {**plain_out("keras"), "bias": np.ma.masked_array(np.full((2, 21), 7, "f4"))},
-        lambda: {**plain_out("keras"), "bias": [[7.0] * 21] * 2},
-        lambda: {**plain_out("keras"), "bias": None},
-        lambda: {**plain_out("keras"), "kernel": plain_out("keras")["bias"]},
-        lambda: np.full(N, 7, "f4"),
-        lambda: 7,
-    ],
-)
-def test_an_out_that_does_not_fit(out):
-    weights, out = normal_weights("torch", SPEC), out()
-    with pytest.raises(rl.LayoutError):
-        rl.convert(weights, SPEC, layout="torch", to="keras", out=out)
-    arrays = out.values() if isinstance(out, dict) else out if isinstance(out, list) else [out]
-    assert all(a is None or (np.asarray(a) == 7).all() for a in arrays)
-
-
 # -------------------------------------------------------------------------------------- overlapping
 
 
@@ -164,21 +108,17 @@ def test_two_outs_that_overlap():
         assert (memory == 7).all()
 
 
-@pytest.mark.parametrize("shift", [1 - N, -1, 0, 1, N - 1])
+@pytest.mark.parametrize("shift", [-N, 1 - N, -1, 0, 1, N - 1, N])
 def test_an_out_that_overlaps_the_flat_source(shift):
+    """The first and the last only touch it."""
     memory = np.arange(3 * N, dtype="f4")
     source, out = memory[N : 2 * N], memory[N + shift : 2 * N + shift]
+    if abs(shift) == N:
+        assert same_bits(rl.convert(source, SPEC, to="cudnn", out=out), source)
+        return
     with pytest.raises(rl.LayoutError, match="shares memory"):
         rl.convert(source, SPEC, to="cudnn", out=out)
     assert (memory == np.arange(3 * N)).all()
-
-
-@pytest.mark.parametrize("shift", [-N, N])
-def test_an_out_that_touches_the_source_is_no_overlap(shift):
-    memory = np.arange(3 * N, dtype="f4")
-    source, out = memory[N : 2 * N], memory[N + shift : 2 * N + shift]
-    rl.convert(source, SPEC, to="cudnn", out=out)
-    assert same_bits(out, source)
 
 
 @pytest.mark.parametrize("step", [-1, 2])
@@ -207,14 +147,6 @@ def test_a_source_may_be_one_memory_many_times():
 # ------------------------------------------------------------------------------------- over 2 GiB
 
 
-def available_nbytes():
-    with open("/proc/meminfo") as file:
-        for line in file:
-            if line.startswith("MemAvailable"):
-                return int(line.split()[1]) * 1024
-    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-
-
 def large(least, dtype):
     """Return a spec of at least so many elements, and weights of zeros: pages that are never
     written use no memory."""
@@ -225,9 +157,7 @@ def large(least, dtype):
 
 @pytest.mark.long
 def test_more_than_2_gib_are_converted():
-    """In float16 if 3 GiB are free, else as much as is available."""
-    least = min(2**30 + 1, available_nbytes() // 3 // 2)
-    spec, flat = large(least, "float16")
+    spec, flat = large(2**30 + 1, "float16")
     marks = [0, flat.size // 2 - 1, flat.size // 2, flat.size - 2, flat.size - 1]
     flat[marks] = np.arange(1, 6)
     tensors = rl.unpack(flat, spec, to="torch")

@@ -68,16 +68,6 @@ def test_a_mask_of_another_shape(shape):
         rl.Weights(state)
 
 
-def test_a_pruned_weight_was_stale_after_a_step_of_an_optimizer():
-    module, name = changed(torch_module, "pruned")
-    called(module, name)
-    torch.optim.SGD(module.parameters(), 0.1).zero_grad()
-    module(torch.ones(2, I))[0].sum().backward()
-    torch.optim.SGD(module.parameters(), 0.1).step()
-    found = rl.Weights(module)[name]
-    assert same_bits(found, called(module, name))
-
-
 @pytest.mark.parametrize("make", NAMES)
 @pytest.mark.parametrize("how", NORMED)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)

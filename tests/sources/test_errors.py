@@ -1,5 +1,8 @@
 """Each mistake has its own message: what was found, what is needed, the likely cause."""
 
+import copy
+import pickle
+
 import numpy as np
 import pytest
 import torch
@@ -107,8 +110,6 @@ def test_names(weights, text):
         ([[1.0], [2.0, 3.0]], "is not an array: list"),
         (rl.Report("exact"), "weight_ih_l0 is a Report, need an array of numbers"),
         (np.zeros((28, 5), "f8"), "weight_ih_l0 is float64 but weight_hh_l0 is float32"),
-        (torch.zeros(28, 5).to_sparse(), "is a sparse_coo tensor"),
-        (torch.quantize_per_tensor(torch.zeros(28, 5), 1, 0, torch.qint8), "is a quantized tens"),
     ],
 )
 def test_what_is_no_array_of_floats(array, text):
@@ -228,27 +229,50 @@ def test_arguments_of_another_kind(call, text):
 # --------------------------------------------------------------------------------------- out=
 
 
-def _read_only():
-    array = np.empty(392, "f4")
+def read_only():
+    array = np.full(392, 7, "f4")
     array.flags.writeable = False
     return array
 
 
+def of_keras(**changes):
+    """Return a dict to write the weights of an LSTM into, with some arrays changed."""
+    shapes = rl.describe(LSTM, "keras")
+    return {name: np.full(shape, 7, "f4") for name, shape in shapes.items()} | changes
+
+
+FLAT_OUTS = [
+    (np.full(391, 7, "f4"), r"shape \(391,\), expected \(392,\)"),
+    (np.full(392, 7, "f8"), "is float64, need float32, the dtype of the result"),
+    (np.full(784, 7, "f4")[::2], "not C-contiguous and aligned"),
+    (np.full(4 * 392 + 1, 7, "u1")[1:].view("f4"), "not C-contiguous and aligned"),
+    (read_only(), "is read-only"),
+    (np.full(392, 7, ">f4"), "cannot be written in place"),
+    ([7.0] * 392, "is float64|cannot be written in place"),
+]
+OUTS_OF_TENSORS = [
+    ([*of_keras().values()], "out is a list, need a dict of arrays for keras"),
+    (of_keras(more=np.full(3, 7, "f4")), "unknown 'more'"),
+    ({"kernel": of_keras()["kernel"]}, "missing 'recurrent_kernel', 'bias' "),
+    (of_keras(bias=np.full(28, 7, "u2")), "dtype uint16, need one of float16"),
+    (of_keras(bias=np.ma.masked_array(np.full(28, 7, "f4"))), "is a masked array: fill it first"),
+    (of_keras(bias=[7.0] * 28), "is float64, need float32"),
+    (of_keras(bias=None), "is a NoneType, need an array of numbers"),
+    (of_keras(kernel=np.full(28, 7, "f4")), r"shape \(28,\), expected \(5, 28\)"),
+    (np.full((5, 28), 7, "f4"), "out is a ndarray, need a dict"),
+    (7, "out is a int, need a dict"),
+]
+
+
 @pytest.mark.parametrize(
-    "out, text",
-    [
-        (np.empty(391, "f4"), r"shape \(391,\), expected \(392,\)"),
-        (np.empty(392, "f8"), "is float64, need float32, the dtype of the result"),
-        (np.empty(784, "f4")[::2], "not C-contiguous and aligned"),
-        (np.empty(4 * 392 + 1, "u1")[1:].view("f4"), "not C-contiguous and aligned"),
-        (_read_only(), "is read-only"),
-        (np.empty(392, ">f4"), "cannot be written in place"),
-        ([0.0] * 392, "is float64|cannot be written in place"),
-    ],
-)
-def test_out_that_cannot_be_filled(out, text):
+    "to, out, text", [*(("cudnn", *row) for row in FLAT_OUTS),
+                      *(("keras", *row) for row in OUTS_OF_TENSORS)],
+)  # fmt: skip
+def test_an_out_that_cannot_be_filled_is_left_alone(to, out, text):
+    before = copy.deepcopy(out)
     with pytest.raises(rl.LayoutError, match=text):
-        rl.pack(tensors(), out=out)
+        rl.convert(tensors(), to=to, out=out)
+    assert pickle.dumps(out) == pickle.dumps(before)
 
 
 @pytest.mark.parametrize("layout", rl.layouts())

@@ -57,20 +57,6 @@ def test_the_order_of_questions_makes_no_difference(first_answers):
         assert {name: answer(QUESTIONS[name]) for name in order} == first_answers
 
 
-def test_order_of_a_dict_makes_no_difference():
-    """The names are the same, but not in the same order."""
-    turned = dict(reversed(LSTM.items()))
-    assert rl.pack(LSTM).tobytes() == rl.pack(turned).tobytes() == rl.pack(LSTM).tobytes()
-
-
-def test_values_are_read_anew():
-    tensors = {name: value.numpy().copy() for name, value in LSTM.items()}
-    first = rl.pack(tensors)
-    tensors["weight_ih_l0"] *= 2
-    second = rl.pack(tensors)
-    assert (second[:60] == 2 * first[:60]).all() and (second[60:] == first[60:]).all()
-
-
 def test_the_first_layer_of_a_stack_is_not_read_as_a_whole_rnn():
     first = {f"0/{name}": value for name, value in GRU.items()}
     with pytest.raises(rl.LayoutError, match="missing '1/kernel', '1/recurrent_kernel'"):

@@ -41,21 +41,11 @@ def same(found, wanted):
 
 @KITS
 def test_a_layer_describes_its_settings(kit):
-    """run/cpu/test_settings.py runs them."""
-    layers, sequences = kit.layers, {"return_sequences": True}
-    for make in (layers.LSTM, layers.GRU, layers.SimpleRNN):
-        assert rl.Weights(filled(make(H, **BACKWARDS))).config == {"go_backwards": True}
-    # the usual one, but it reads x from the end
-    both = layers.Bidirectional(
-        layers.LSTM(H, **BACKWARDS), backward_layer=layers.LSTM(H, **sequences)
-    )
-    weights = rl.Weights(filled(both))
-    assert weights.config == {"go_backwards": True} and weights.spec.bidirectional
-    for mode in ("sum", "mul", "ave", None):
-        both = filled(layers.Bidirectional(layers.GRU(H, **sequences), mode))
-        assert rl.Weights(both).config == {"merge_mode": mode}
+    """run/cpu/test_settings.py has those that are run."""
+    both = filled(kit.layers.Bidirectional(kit.layers.GRU(H, return_sequences=True), None))
+    assert rl.Weights(both).config == {"merge_mode": None}
     shape = {"batch_input_shape": (N, T, I)} if kit is tf_keras else {}
-    layer = layers.LSTM(H, stateful=True, **shape)
+    layer = kit.layers.LSTM(H, stateful=True, **shape)
     layer.build((N, T, I))
     assert rl.Weights(layer).config == {"stateful": True}
 
@@ -135,40 +125,26 @@ def cell(kit, make, options, units=H):
     return getattr(kit.layers, make)(units, **options)
 
 
+AROUND = {
+    "one": lambda L, cell: L.RNN(cell(), return_sequences=True),
+    "a stack": lambda L, cell: L.RNN([cell() for _ in range(3)], return_sequences=True),
+    "backwards": lambda L, cell: L.RNN([cell() for _ in range(2)], **BACKWARDS),
+    "both directions": lambda L, cell: L.Bidirectional(L.RNN(cell(), return_sequences=True)),
+}
+
+
 @KITS
 @CELLS
-def test_an_rnn_of_a_cell(kit, make, options):
-    layer = filled(kit.layers.RNN(cell(kit, make, options), return_sequences=True))
-    same(run(layer), called(layer))
-    inner = layer.cell
-    assert rl.Weights(inner).spec == rl.Weights(layer).spec
-    assert rl.Weights(inner).batch_first is None
-
-
-@KITS
-@pytest.mark.parametrize("make, options", [("LSTMCell", {"activation": "relu"}), ("GRUCell", {})])
-def test_cells_on_top_of_each_other(kit, make, options):
-    cells = [cell(kit, make, options) for _ in range(3)]
-    layer = filled(kit.layers.RNN(cells, return_sequences=True))
-    weights = rl.Weights(layer)
-    assert weights.spec.num_layers == 3 and weights.config == {}
-    same(run(layer), called(layer))
-    same(run(layer.cell), called(layer))  # a StackedRNNCells
-
-
-@KITS
-def test_both_directions_of_a_cell(kit):
-    layer = kit.layers.RNN(cell(kit, "GRUCell", {"reset_after": False}), return_sequences=True)
-    layer = filled(kit.layers.Bidirectional(layer))
-    assert rl.Weights(layer).spec.bidirectional
-    same(run(layer), called(layer))
-
-
-@KITS
-def test_cells_that_go_backwards(kit):
-    layer = filled(kit.layers.RNN([cell(kit, "GRUCell", {}) for _ in range(2)], **BACKWARDS))
-    assert rl.Weights(layer).config == {"go_backwards": True}
-    same(run(layer, X[:, ::-1]), called(layer))
+@pytest.mark.parametrize("around", AROUND)
+def test_an_rnn_of_cells(kit, make, options, around):
+    layer = filled(AROUND[around](kit.layers, lambda: cell(kit, make, options)))
+    weights, backwards = rl.Weights(layer), around == "backwards"
+    assert weights.config == ({"go_backwards": True} if backwards else {})
+    same(run(layer, X[:, ::-1] if backwards else X), called(layer))
+    if around in ("one", "a stack"):  # the latter has a StackedRNNCells
+        assert rl.Weights(layer.cell).spec == weights.spec
+        assert rl.Weights(layer.cell).batch_first is None or around == "a stack"
+        same(run(layer.cell), called(layer))
 
 
 @KITS

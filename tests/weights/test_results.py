@@ -76,18 +76,6 @@ def test_config_goes_along_and_is_not_shared():
     assert twice.config == {"go_backwards": True}
 
 
-@pytest.mark.parametrize("first", [HARD, HARD.replace(recurrent_activation="sigmoid")])
-def test_the_fast_path_tells_results_of_equal_shapes_apart(first):
-    """The first call is remembered by names, shapes and dtypes, and by what the result knows."""
-    plain = rl.convert(dict(tensors(HARD, "keras")), to="keras")
-    for spec in (first, HARD, plain.spec, HARD):
-        assert rl.convert(tensors(spec, "keras"), to="keras").spec == spec
-    backwards = rl.Weights(tensors(HARD, "keras"))
-    backwards.config = {"go_backwards": True}
-    for weights in (rl.Weights(plain), backwards, rl.Weights(plain)):
-        assert rl.convert(rl.convert(weights, to="keras"), to="keras").config == weights.config
-
-
 @pytest.mark.parametrize("as_source", [lambda t: t, rl.Weights])
 @pytest.mark.parametrize("argument, error, text", [
     ({"layout": "torch"}, rl.LayoutError, "are in layout keras, not torch: pass layout='keras'$"),

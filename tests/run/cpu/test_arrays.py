@@ -1,12 +1,12 @@
-"""Arrays of every kind, dtype and size as x, states and lengths."""
+"""Arrays of every kind, dtype and size as x, states, lengths and outputs; outputs in place."""
 
 import ml_dtypes
 import numpy as np
 import pytest
 import torch
 from oracles.some import same_bits
-from run.cpu.running import BFLOAT16, SMALL, flat, same, small
-from sources.awkward import NOT_BFLOAT16, SAME
+from run.cpu.running import BFLOAT16, SMALL, H, I, N, flat, inputs, rnn_of, same, small
+from sources.awkward import NOT_BFLOAT16, SAME, Loud
 
 import rnnlayout as rl
 
@@ -16,9 +16,8 @@ import rnnlayout as rl
 def test_awkward_arrays(kind):  # a buffer may be anything's: arrays only
     change = (SAME | NOT_BFLOAT16)[kind]
     rnn, x, h, c = small()
-    wanted = rnn(x, (h, c))
-    assert same(rnn(change(x), (change(h), change(c))), wanted)
-    assert same(rnn(change(x), (h, change(c)), lengths=[4, 4, 4]), wanted)
+    assert same(rnn(change(x), (change(h), change(c))), rnn(x, (h, c)))
+    assert same(rnn(change(x), (h, change(c)), lengths=[4, 4, 4]), rnn(x, (h, c)))
     step = rnn.step(x[0], (h, c))
     assert same(rnn.step(change(x[0]), (change(h), change(c))), step)
 
@@ -33,27 +32,6 @@ def test_awkward_arrays_of_bfloat16(kind):
     wanted = rnn(x, (h, c))
     assert wanted[0].dtype == ml_dtypes.bfloat16
     assert same(rnn(change(x), (change(h), change(c))), wanted)
-    as_torch = [torch.from_numpy(a.view("i2")).view(torch.bfloat16) for a in (x, h, c)]
-    y, (hn, cn) = rnn(as_torch[0], tuple(as_torch[1:]))
-    found = [a.view(torch.int16).numpy().view(ml_dtypes.bfloat16) for a in (y, hn, cn)]
-    assert same((found[0], tuple(found[1:])), wanted)
-
-
-def test_numbers_of_16_bits_are_no_bfloat16():
-    rnn, x, h, c = small(BFLOAT16)
-    with pytest.raises(rl.LayoutError, match="x is uint16, need bfloat16 like the weights, or"):
-        rnn(x.view("u2"), (h.view("u2"), c.view("u2")))
-
-
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_float32_for_narrow_weights(dtype):
-    """x in float32 is used unchanged; the result is not rounded to the dtype of the weights."""
-    rnn, x, h, c = small(SMALL.replace(dtype=dtype))
-    wide = [a.astype("f4") for a in (x, h, c)]
-    found = flat(rnn(wide[0], tuple(wide[1:])))
-    assert all(a.dtype == np.float32 for a in found)
-    narrow = flat(rnn(x, (h, c)))
-    assert all(same_bits(a.astype(x.dtype), b) for a, b in zip(found, narrow, strict=True))
 
 
 @pytest.mark.parametrize("shape", [(0, 3), (4, 0), (0, 0)], ids=str)
@@ -64,12 +42,12 @@ def test_nothing_to_run(shape, batch_first):
     steps, batch = shape
     h, c = (np.resize(a, (1, batch, 7)) for a in (h, c))
     axes = shape[::-1] if batch_first else shape
+    x, out = np.empty((*axes, 5), "f4"), np.empty((*axes, 7), "f4")
     for lengths in (None, np.full(batch, steps), [steps] * batch):
-        y, (hn, cn) = rnn(np.empty((*axes, 5), "f4"), (h, c), lengths=lengths)
+        y, (hn, cn) = rnn(x, (h, c), lengths=lengths)
         assert y.shape == (*axes, 7) and same_bits(hn, h) and same_bits(cn, c)
         assert hn is not h
-    out = np.empty((*axes, 7), "f4")
-    assert rnn(np.empty((*axes, 5), "f4"), (h, c), out=out)[0] is out
+    assert rnn(x, (h, c), out=out)[0] is out
 
 
 @pytest.mark.parametrize(
@@ -81,3 +59,74 @@ def test_nothing_to_run(shape, batch_first):
 def test_lengths_of_any_kind(lengths):
     rnn, x, h, c = small()
     assert same(rnn(x, (h, c), lengths=lengths), rnn(x, (h, c), lengths=np.array([4, 0, 2])))
+
+
+# ----------------------------------------------------------------------------------------- outputs
+
+OUTS = {
+    "plain": lambda a: np.empty_like(a),
+    "in a wider array": lambda a: np.empty((*a.shape[:-1], 2 * a.shape[-1]), a.dtype)[..., 3:10],
+    "backwards": lambda a: np.empty_like(a)[::-1],
+    "swapped": lambda a: np.empty(a.shape[1::-1] + a.shape[2:], a.dtype).swapaxes(0, 1),
+    "a subclass": lambda a: np.empty_like(a).view(Loud),
+    "torch": lambda a: torch.empty(a.shape),
+}
+
+
+@pytest.mark.parametrize("spec, kind", [*((SMALL, kind) for kind in OUTS), (BFLOAT16, "plain")])
+def test_outputs_of_the_caller(spec, kind):
+    rnn, x, h, c = small(spec)
+    wanted = rnn(x, (h, c))
+    outs = [OUTS[kind](a) for a in flat(wanted)]
+    y, (hn, cn) = rnn(x, (h, c), out=outs[0], h_out=outs[1], c_out=outs[2])
+    assert y is outs[0] and hn is outs[1] and cn is outs[2]
+    assert same((np.asarray(y), (np.asarray(hn), np.asarray(cn))), wanted)
+    y, (hn, cn) = rnn(x, (h, c), h_out=outs[1])  # and only some
+    assert hn is outs[1] and same((y, (np.asarray(hn), cn)), wanted)
+
+
+def test_in_place_in_a_call():
+    """The last state over the first; x is only read."""
+    rnn, x, h, c = small()
+    wanted, before = rnn(x, (h, c)), x.copy()
+    h2, c2 = h.copy(), c.copy()
+    assert same(rnn(x, (h2, c2), h_out=h2, c_out=c2), wanted)
+    assert same_bits(h2, wanted[1][0]) and same_bits(x, before)
+    h2, c2 = h.copy(), c.copy()  # exchanged: what is still to be read is copied
+    assert same(rnn(x, (h2, c2), h_out=c2, c_out=h2), wanted)
+
+
+@pytest.mark.parametrize("shift", [-1, 1])
+def test_the_last_state_of_a_layer_over_the_first_of_the_next(shift):
+    spec = rl.Spec("gru", I, H, 3)
+    rnn, (x, h0) = rnn_of(spec), inputs(spec)
+    room = np.zeros((5, N, H), "f4")
+    room[1:4] = h0
+    first, last = room[1:4], room[1 + shift : 4 + shift]
+    assert same(rnn(x, first, h_out=last), rnn(x, h0))
+
+
+def test_in_place_in_a_step():
+    spec = rl.Spec("lstm", 7, 9, proj_size=7)
+    rng = np.random.default_rng(5)
+    rnn = rl.RNN(rng.normal(size=spec.num_params).astype("f4"), spec)
+    x = rng.normal(size=(3, 7)).astype("f4")
+    state = rng.normal(size=(1, 3, 7)).astype("f4"), rng.normal(size=(1, 3, 9)).astype("f4")
+    wanted = rnn.step(x, state)
+    x2, h2, c2 = x.copy(), *(a.copy() for a in state)
+    y, last = rnn.step(x2, (h2, c2), out=x2, h_out=h2, c_out=c2)
+    assert y is x2 and last[0] is h2 and last[1] is c2 and same((y, last), wanted)
+    room = np.zeros(1000, "f4")  # the strangest case: the outputs overlap x, shifted
+    h3, y3, x3 = (room[k : k + 21].reshape(3, 7) for k in (0, 10, 7))
+    x3[...] = x
+    assert same(rnn.step(x3, state, h_out=h3[None]), wanted)
+    x3[...] = x
+    assert same(rnn.step(x3, state, out=y3), wanted)
+
+
+def test_outputs_between_the_columns_of_x():
+    """They share a block of memory, but no element."""
+    rnn, x, h, c = small()
+    wide = np.zeros((4, 3, 12), "f4")
+    wide[..., :5] = x
+    assert same(rnn(wide[..., :5], (h, c), out=wide[..., 5:]), rnn(x, (h, c)))

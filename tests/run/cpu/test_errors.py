@@ -186,10 +186,6 @@ def test_weights_that_no_rnn_can_have():
         rl.RNN(np.zeros(5, "f4"), rl.Spec("gru", 5, 7, reset="before"))
 
 
-def test_the_layout_of_the_cpu_is_not_for_users():
-    assert "cpu" not in rl.layouts()
-
-
 def test_attributes_cannot_be_set():
     for name in ("spec", "device", "batch_first", "cell_clip", "other"):
         with pytest.raises(AttributeError):

@@ -29,7 +29,6 @@ from oracles.some import normal_weights, same_bits
 import rnnlayout as rl
 
 pytestmark = KERAS_NOISE
-KITS = pytest.mark.parametrize("kit", [keras, tf_keras], ids=["keras", "tf_keras"])
 ONE, BOTH = rl.Spec("lstm", I, H), rl.Spec("lstm", I, H, 2, True)
 BACKWARDS, REVERSE = {"go_backwards": True}, {"direction": "reverse"}
 
@@ -54,66 +53,29 @@ def run_first(rnn, x, *state):
     return Run(y.swapaxes(0, 1), *(last if isinstance(last, tuple) else [last]))
 
 
-def reference(layers, spec, x, h0, c0):
-    tensors = rl.convert([a for layer in layers for a in layer.get_weights()], spec,
-                         layout="keras", to="onnx")  # fmt: skip
-    return forward(from_onnx(tensors, spec), spec, x, h0, c0)
+# ------------------------------------------------------------------- go_backwards and merge_mode
 
 
-# ------------------------------------------------------------------------------------ go_backwards
-
-
-@KITS
-@pytest.mark.parametrize("cell, options", FORMS)
-def test_a_keras_layer_that_goes_backwards(kit, cell, options):
-    spec = rl.Spec(cell, I, H, **options)
-    rng = seeded("backwards", spec)
-    [layer] = layers = fill_keras(keras_layers(spec, kit), rng)
-    layer.go_backwards = True
-    given = inputs(rng, spec)
-    x, *state = given
-    rnn = rl.RNN(layer)
-    assert "batch first, go_backwards=True" in repr(rnn)
-    ours, theirs = run_first(rnn, *given), run_keras(layers, *given)
-    expected = reference(layers, spec, x[::-1], *state)
-    assert distance_between(theirs, ours, expected) <= 1  # reference.Rounded
-    y, _ = rl.forward(turned(x), layer, state=state_of(*state))
-    assert same_bits(y.swapaxes(0, 1), ours.y)
-    alone = [None if a is None else a[:, :1] for a in given]
-    y, _ = rnn(alone[0][:, 0], state_of(*(a[:, 0] for a in alone[1:] if a is not None)))
-    assert same_bits(y, ours.y[:, 0])
-
-
-@KITS
-def test_a_bidirectional_layer_that_goes_backwards(kit):
-    """It is the usual one on x reversed, and y stays in that order."""
-    spec, L = rl.Spec("lstm", I, H, 1, True), kit.layers
-    options = dict(return_sequences=True, return_state=True)
+def both_backwards(kit):
+    """Return a layer that is the usual one on x reversed; y stays in that order."""
+    L, options = kit.layers, dict(return_sequences=True, return_state=True)
     layer = L.Bidirectional(
         L.LSTM(H, go_backwards=True, **options), backward_layer=L.LSTM(H, **options)
     )
     layer.build((None, None, I))
-    rng = seeded("both backwards")
-    fill_keras([layer], rng)
-    x, *state = given = inputs(rng, spec)
-    expected = reference([layer], spec, x[::-1], *state)
-    ours = run_first(rl.RNN(layer), *given)
-    assert distance_between(run_keras([layer], *given), ours, expected) <= 1  # reference.Rounded
+    return [layer]
 
 
-def test_a_stack_goes_backwards():
-    """The first layer reverses x for all."""
-    spec = rl.Spec("gru", I, H, 2)
-    rng = seeded("stack")
-    layers = fill_keras(keras_layers(spec), rng)
-    layers[0].go_backwards = True
-    x, *state = given = inputs(rng, spec)
-    ours = run_first(rl.RNN(layers), *given)
-    expected = reference(layers, spec, x[::-1], *state)
-    assert distance_between(run_keras(layers, *given), ours, expected) <= 1  # reference.Rounded
+def changed(spec, **settings):
+    """Return a function that makes layers, the first one with other settings."""
 
+    def make(kit):
+        layers = keras_layers(spec, kit)
+        for name, value in settings.items():
+            setattr(layers[0], name, value)
+        return layers
 
-# -------------------------------------------------------------------------------------- merge_mode
+    return make
 
 
 def merged(y, mode):
@@ -125,19 +87,35 @@ def merged(y, mode):
     return Rounded(half * both.value, half * both.error, 1, np.abs(half * both.value))
 
 
-@KITS
-@pytest.mark.parametrize("mode", ["sum", "mul", "ave"])
-def test_a_keras_merge_mode(kit, mode):
-    spec, rng = rl.Spec("gru", I, H, 1, True), seeded("merge", mode)
-    layers = fill_keras(keras_layers(spec, kit), rng)
-    layers[0].merge_mode = mode
-    given = inputs(rng, spec)
-    rnn = rl.RNN(layers[0])
-    assert f"merge_mode={mode!r}" in repr(rnn)
-    ours = run_first(rnn, *given)
-    expected = reference(layers, spec, *given)
-    expected = Run(merged(expected.y, mode), expected.h)
-    assert distance_between(run_keras(layers, *given), ours, expected) <= 1  # reference.Rounded
+STACK, GRUS = rl.Spec("gru", I, H, 2), rl.Spec("gru", I, H, 1, True)
+OF_KERAS = [
+    *((rl.Spec(cell, I, H, **options), BACKWARDS, None) for cell, options in FORMS),
+    (rl.Spec("lstm", I, H, 1, True), BACKWARDS, both_backwards),
+    (STACK, BACKWARDS, None),  # the first layer reverses x for all
+    *((GRUS, {"merge_mode": mode}, None) for mode in ("sum", "mul", "ave")),
+]
+
+
+@pytest.mark.parametrize("kit", [keras, tf_keras], ids=["keras", "tf_keras"])
+@pytest.mark.parametrize("spec, settings, make", OF_KERAS, ids=str)
+def test_a_setting_of_keras_layers(kit, spec, settings, make):
+    rng = seeded("settings", spec, *settings.values())
+    layers = fill_keras((make or changed(spec, **settings))(kit), rng)
+    x, *state = given = inputs(rng, spec)
+    rnn = rl.RNN(layers)
+    (name, value) = next(iter(settings.items()))
+    assert f"{name}={value!r}" in repr(rnn)
+    ours, theirs = run_first(rnn, *given), run_keras(layers, *given)
+    tensors = rl.convert([a for layer in layers for a in layer.get_weights()], spec,
+                         layout="keras", to="onnx")  # fmt: skip
+    expected = forward(from_onnx(tensors, spec), spec, x[::-1] if value is True else x, *state)
+    if name == "merge_mode":
+        expected = Run(merged(expected.y, value), expected.h)
+    assert distance_between(theirs, ours, expected) <= 1  # reference.Rounded
+    y, _ = rl.forward(turned(x), layers, state=state_of(*state))
+    assert same_bits(y.swapaxes(0, 1), ours.y)
+    y, _ = rnn(x[:, 0], state_of(*(a[:, 0] for a in state if a is not None)))
+    assert np.array_equal(y, ours.y[:, 0])
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -214,14 +192,6 @@ def test_outputs_of_the_caller(spec, config, first):
         rnn(x, state, out=np.empty((1, *y.shape[1:]), "f4"))
     tensors, (h_n, _) = rnn(torch.tensor(x), tuple(map(torch.tensor, state)))
     assert same_bits(tensors.numpy(), y) and same_bits(h_n.numpy(), last[0])
-
-
-@every_config
-def test_it_is_pickled(spec, config):
-    rnn = weights_of(spec, config).rnn()
-    x, state = some(spec)
-    other = pickle.loads(pickle.dumps(rnn))
-    assert repr(other) == repr(rnn) and same_bits(other(x, state)[0], rnn(x, state)[0])
 
 
 def test_an_update_keeps_the_settings():
