@@ -103,17 +103,6 @@ def test_skip_input_is_the_identity(cell):
     assert same_bits(rl.pack(weights, spec), flat)
 
 
-def test_minus_the_identity_negated_again_is_the_identity_bit_for_bit():
-    """A layout that negates z once turned the identity's zeros into negative zeros."""
-    spec = rl.Spec("gru", 3, 3, skip_input=True, bias="none")
-    flat = normal_weights("cudnn", spec)
-    negated = rl.layout("concat", z="candidate")
-    there = rl.unpack(flat, spec, to=negated)
-    assert same_bits(there["W_z"][:, 3:].copy(), -np.eye(3, dtype="f4"))
-    straight = rl.unpack(flat, spec, to="torch")
-    assert same_bits(rl.convert(there, spec, layout=negated, to="torch"), straight)
-
-
 # --------------------------------------------------------------------------------------- dtypes
 
 
