@@ -43,11 +43,6 @@ class Linen:
         return (carry, None) if c is None else (y, carry[0])
 
 
-class OptimizedLinen(Linen):
-    def __init__(self, cell):
-        super().__init__(cell, nn.OptimizedLSTMCell)
-
-
 class Nnx:
     """params: nested dicts, as nnx.to_pure_dict() returns them."""
 
@@ -69,11 +64,6 @@ class Nnx:
     def step(self, x, h, c):
         carry, y = self.cell(h if c is None else (c, h), x)
         return (carry, None) if c is None else (y, carry[0])
-
-
-class NnxLstm(Nnx):
-    def __init__(self, cell):
-        super().__init__(cell, nnx.LSTMCell)
 
 
 class Equinox:
@@ -197,18 +187,17 @@ LSTM, PEEPING = rl.Spec("lstm", I, H), rl.Spec("lstm", I, H, peepholes=True)
 BEFORE = rl.Spec("gru", I, H, reset="before")
 # name: a function that makes the framework's cell, its layout, the RNN
 CELLS = {
-    f"{layout} {make.__name__} {cell}": (lambda make=make, cell=cell: make(cell), layout,
-                                         rl.Spec(cell, I, H))
+    f"{layout} {cell}": (lambda make=make, cell=cell: make(cell), layout, rl.Spec(cell, I, H))
     for layout, make, cells in [
         ("flax-linen", Linen, ["lstm", "gru", "rnn_tanh", "rnn_relu"]),
-        ("flax-linen", OptimizedLinen, ["lstm"]),
         ("flax-nnx", Nnx, ["lstm", "gru", "rnn_tanh", "rnn_relu"]),
-        ("flax-nnx-lstm", NnxLstm, ["lstm"]),
         ("equinox", Equinox, ["lstm", "gru"]),
         ("haiku", Haiku, ["rnn_relu"]),
     ]
     for cell in cells
 } | {
+    "optimized": (lambda: Linen("lstm", nn.OptimizedLSTMCell), "flax-linen", LSTM),
+    "not optimized": (lambda: Nnx("lstm", nnx.LSTMCell), "flax-nnx-lstm", LSTM),
     "equinox lstm without biases": (lambda: Equinox("lstm", use_bias=False), "equinox",
                                     LSTM.replace(bias="none")),
     "equinox gru without biases": (lambda: Equinox("gru", use_bias=False), "equinox",

@@ -31,18 +31,12 @@ pytestmark = KERAS_NOISE
 
 with_cudnn_form = pytest.mark.parametrize("spec", sample(stacks(), 5), ids=str)
 # What cuDNN cannot represent: reset before, Keras 3's hard sigmoid x / 6 + 0.5, and relu.
-without_cudnn_form = pytest.mark.parametrize(
-    "spec",
-    sample(
-        stacks(["gru"], reset="before")
-        + stacks(["lstm", "gru"], recurrent_activation="hard_sigmoid")
-        + stacks(["gru"], reset="before", recurrent_activation="hard_sigmoid")
-        + stacks(["lstm", "gru"], activation="relu")
-        + stacks(["lstm"], recurrent_activation="hard_sigmoid", activation="relu"),
-        5,
-    ),
-    ids=str,
-)
+HARD = "hard_sigmoid"
+OTHERS = stacks(["gru"], reset="before") + stacks(["lstm", "gru"], recurrent_activation=HARD)
+OTHERS += stacks(["gru"], reset="before", recurrent_activation=HARD)
+OTHERS += stacks(["lstm", "gru"], activation="relu")
+OTHERS += stacks(["lstm"], recurrent_activation=HARD, activation="relu")
+without_cudnn_form = pytest.mark.parametrize("spec", sample(OTHERS, 5), ids=str)
 
 
 def filled(spec, rng=None):

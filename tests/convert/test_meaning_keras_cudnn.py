@@ -31,19 +31,9 @@ ANSWERS_FOR = ("keras-cudnn",)
 pytestmark = KERAS_NOISE
 
 CUDNN = {"lstm": CuDNNLSTM, "gru": CuDNNGRU}
-every_spec = pytest.mark.parametrize(
-    "spec",
-    sample(
-        [
-            rl.Spec(cell, I, H, layers, both)
-            for cell in CUDNN
-            for layers in (1, 2, 3)
-            for both in (False, True)
-        ],
-        5,
-    ),
-    ids=str,
-)
+SPECS = [rl.Spec(cell, I, H, layers, both)
+         for cell in CUDNN for layers in (1, 2, 3) for both in (False, True)]  # fmt: skip
+every_spec = pytest.mark.parametrize("spec", sample(SPECS, 5), ids=str)
 
 
 def cudnn_layers(spec):

@@ -76,9 +76,8 @@ def same_trees(a, b):
 # ------------------------------------------------------------------------------------ Flax linen
 
 
-@pytest.mark.parametrize(
-    "cell, kind", [("lstm", dict), ("gru", freeze), ("lstm", serialization.to_bytes)]
-)
+@pytest.mark.parametrize("cell, kind", [("lstm", dict), ("gru", freeze),
+                                        ("lstm", serialization.to_bytes)])  # fmt: skip
 def test_linen(cell, kind):
     """One layer; its variables as init() returns them, frozen, and as NumPy arrays from a file."""
     layer = nn.RNN(LINEN[cell](H))

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 import tensorflow as tf
 import torch
-from hints.following import GRU, LSTM, RELU, command, each, followed, tensors, two
+from hints.following import GRU, LSTM, RELU, asked, command, each, followed, tensors, two
 from oracles.jax_cells import equinox_cell
 
 import rnnlayout as rl
@@ -27,13 +27,41 @@ def save_two(path="w.npz", spec=LSTM, **more):
 # -------------------------------------------------------------------------------- any format
 
 
-def hints_for_other_files():
+def save_one(path="w.npz", layout="torch"):
+    """Write an LSTM with what a file of ours records."""
+    rl.save(path, rl.Weights(tensors(layout=layout)))
+
+
+def save_plain():
     np.savez("w.npz", **tensors())
-    for name in ("as_class", "config"):
-        told = {"as_class": {"Own": "LSTM"}, "config": "c.json"}[name]
-        text = yield lambda name=name, told=told: rl.load("w.npz", **{name: told})
-        assert text.endswith(f"omit {name}=")
-        rl.load("w.npz")
+
+
+def save_unknown():
+    save_one("w.bin")
+    Path("w.bin").rename("unknown")
+
+
+def save_misnamed():
+    save_plain()
+    Path("w.npz").rename("w.h5")
+
+
+def save_list():
+    np.savez("w.npz", *tensors(layout="keras").values())
+
+
+classes_of_arrays = asked(rl.load, "w.npz", as_class={"Own": "LSTM"}, before=save_plain)
+a_config_of_arrays = asked(rl.load, "w.npz", config="c.json", before=save_plain)
+arrays_without_names = asked(rl.load, "w.npz", known={"layout": "keras"}, before=save_list)
+another_layout_than_the_files = asked(rl.load, "w.npz", layout="keras", before=save_one)
+an_unknown_format = asked(
+    rl.load, "unknown", spec=LSTM, known={"format": "bin"}, before=save_unknown
+)
+an_unknown_rnn = asked(rl.load, "unknown", format="bin", known={"spec": LSTM}, before=save_unknown)
+a_wrong_suffix = asked(rl.load, "w.h5", before=save_misnamed)
+the_layout_of_the_output = asked(
+    rl.convert_file, "w.npz", "n.npz", known={"to": "keras"}, before=save_plain
+)
 
 
 def several_rnns():
@@ -45,12 +73,6 @@ def several_rnns():
     rl.convert_file("w.npz", "n2.npz", to="keras", stack=[["a", "b"]])
 
 
-def arrays_without_names():
-    np.savez("w.npz", *tensors(layout="keras").values())
-    yield lambda: rl.load("w.npz")
-    rl.load("w.npz", layout="keras")
-
-
 def a_name_that_exists():
     np.savez("w.npz", **tensors(prefix="enc."), **{"enc.kernel": np.ones(3, "f4")})
     yield lambda: rl.convert_file("w.npz", "n.npz", to="keras")
@@ -58,9 +80,7 @@ def a_name_that_exists():
 
 
 def what_a_file_records():
-    rl.save("w.npz", rl.Weights(tensors()))
-    yield lambda: rl.load("w.npz", layout="keras")
-    rl.load("w.npz")
+    save_one()
     half = LSTM.replace(dtype="float16")
     text = yield lambda: rl.load("w.npz", half)
     assert text.endswith("omit spec=, and pass dtype= to convert to another dtype")
@@ -96,26 +116,19 @@ def sums_that_round():
     command("convert", "w.npz", "new.h5", "--to", re.search(r"or --to (\w+)", text)[1])
 
 
-def an_unknown_format():
-    rl.save("w.bin", rl.Weights(tensors()))
-    Path("w.bin").rename("unknown")
-    yield lambda: rl.load("unknown", LSTM)
-    rl.load("unknown", LSTM, format="bin")
-    yield lambda: rl.load("unknown", format="bin")
-    rl.load("unknown", spec=LSTM, format="bin")
-    np.savez("w.npz", **tensors())
-    Path("w.npz").rename("w.h5")
-    text = yield lambda: rl.load("w.h5")
-    rl.load("w.h5", format=followed(text, r"format=('\w+')"))
+def save_two_models():
+    np.savez("w.npz", **tensors(prefix="enc."), **tensors(GRU, prefix="dec."))
+    np.savez("m.npz", **tensors(prefix="x."), **tensors(GRU, prefix="y."))
+
+
+rnns_of_other_names = asked(convert_into, "w.npz", "n.npz", into="m.npz", before=save_two_models)
+a_pair_that_does_not_exist = asked(
+    convert_into, "w.npz", "n.npz", into="m.npz", map={"encoder": "x"},
+    known={"map": {"enc": "x"}}, before=save_two_models,
+)  # fmt: skip
 
 
 def new_weights_in_a_model():
-    np.savez("w.npz", **tensors(prefix="enc."), **tensors(GRU, prefix="dec."))
-    np.savez("m.npz", **tensors(prefix="x."), **tensors(GRU, prefix="y."))
-    text = yield lambda: convert_into("w.npz", "n.npz", into="m.npz")
-    convert_into("w.npz", "n.npz", into="m.npz", map=followed(text, r"map=(\{.*?\})"))
-    text = yield lambda: convert_into("w.npz", "n2.npz", into="m.npz", map={"encoder": "x"})
-    convert_into("w.npz", "n2.npz", into="m.npz", map={"enc": "x"})
     torch.save({"enc": torch.nn.LSTM(5, 7).state_dict()}, "s.pt")
     module = torch.nn.LSTM(5, 7)
     torch.export.save(torch.export.export(module, (torch.zeros(2, 1, 5),)), "m.pt2")
@@ -242,9 +255,3 @@ def a_checkpoint_of_tensorflow_1():
         saver.save(session, path.replace("old", "new"), write_meta_graph=False)
     (found,) = rl.load("new.index", cell="rnn_tanh", layout="tf1").values()
     assert found.spec == rl.Spec("rnn_tanh", 5, 3)
-
-
-def the_layout_of_the_output():
-    np.savez("w.npz", **tensors())
-    yield lambda: rl.convert_file("w.npz", "n.npz")
-    rl.convert_file("w.npz", "n.npz", to="keras")
