@@ -71,15 +71,6 @@ def test_merged_biases_are_compared_as_sums(rnnlayout, saved):
     assert rnnlayout("verify", a, b) == (0, f"lstm: equal\n  {said}\n", "")
 
 
-def test_other_dtypes(rnnlayout, saved):
-    a = saved("a.npz", TORCH)
-    wide = saved("wide.npz", {name: array.astype("f8") for name, array in TORCH.items()})
-    code, out, _ = rnnlayout("verify", a, wide)
-    assert code == 1 and "lstm: float32 and float64 between" in out
-    assert out.endswith("pass --rtol; all of them are equal\n")
-    assert rnnlayout("verify", a, wide, "--rtol", "1e-9")[0] == 0
-
-
 def test_several(rnnlayout, saved):
     both = prefixed("enc", TORCH) | prefixed("dec", changed("bias_ih_l0", 0, 3))
     a, b = saved("a.npz", both), saved("b.npz", both | prefixed("more", TORCH))

@@ -8,7 +8,7 @@ import pytest
 import torch
 from compare import network_machine as machine
 from oracles import frameworks
-from oracles.some import normal_weights, same_bits
+from oracles.some import normal_weights, prefixed, same_bits
 
 import rnnlayout as rl
 from rnnlayout._compare import identify_search
@@ -30,6 +30,12 @@ def data(tensors, seed=0, steps=T, **options):
     """Return x and the y that belongs to it."""
     x = np.random.default_rng(seed).normal(size=(steps, N, I)).astype("f4")
     return x, rl.forward(x, tensors, **options)[0]
+
+
+def case(spec=SPEC, **options):
+    """Return weights by torch's names, x, and the y that belongs to it."""
+    weights = lstm(spec)
+    return weights, *data(weights, **options)
 
 
 def first(found):
@@ -163,8 +169,7 @@ OWN = [
 
 @pytest.mark.parametrize("cell, order, make, words", OWN)
 def test_a_layout_of_ones_own(cell, order, make, words):
-    weights = lstm(rl.Spec(cell, I, H))
-    x, y = data(weights)
+    weights, x, y = case(rl.Spec(cell, I, H))
     found = rl.identify(make(*map(order, weights.values())), x, y)
     one = first(found)
     start = f"{cell} in no known layout: {words}, sigmoid, x is (T, N, I): agrees with y to "
@@ -176,8 +181,7 @@ def test_a_layout_of_ones_own(cell, order, make, words):
 
 def test_both_directions_of_ones_own():
     spec = rl.Spec("lstm", I, H, bidirectional=True)
-    weights = lstm(spec)
-    x, y = data(weights)
+    weights, x, y = case(spec)
     own = [gates((2, 3, 0, 1))(a).T for a in weights.values()]
     one = first(rl.identify(own, x, y))
     assert "gates g o i f" in one.text and one.spec.bidirectional
@@ -222,8 +226,7 @@ def test_two_layers_of_a_gru_of_ones_own():
 
 
 def test_the_notes():
-    weights = lstm()
-    x, y = data(weights)
+    weights, x, y = case()
     state = tuple(np.random.default_rng(1).normal(size=(2, 1, N, H)).astype("f4"))
     assert rl.identify(weights, x, y).notes == rl.identify(rl.pack(weights), x, y).notes == ()
     one = rl.identify(weights, x[:1], y[:1])
@@ -238,8 +241,7 @@ def test_the_notes():
 
 
 def test_the_note_on_a_rounded_y_is_right():
-    weights = lstm()
-    x, y = data(weights)
+    weights, x, y = case()
     rounded = y + np.float32(1e-3) * np.sign(y)
     assert rl.identify(weights, x, rounded).notes == (NO_ROW, ROUNDED)
     found = rl.identify(weights, x, rounded, atol=0.01)  # as the note says
@@ -326,8 +328,7 @@ def test_narrow_types(dtype):
 def test_a_vector_of_a_projected_layer():
     """Its hidden size follows from the number of values."""
     spec = rl.Spec("lstm", I, H, 2, proj_size=2)
-    weights = lstm(spec)
-    x, y = data(weights)
+    weights, x, y = case(spec)
     found = rl.identify(rl.pack(weights, spec), x, y)
     assert (found.tied, found.best.spec) == (1, spec), found
 
@@ -341,9 +342,7 @@ def test_integers_as_x_and_nested_dicts():
     y, _ = rl.forward(x.astype("f4"), weights)
     assert rl.identify({"model": {"rnn": weights}}, x.tolist(), y)
     assert rl.identify(weights, torch.tensor(x), torch.tensor(y))
-    more = {f"rnn.{name}": a for name, a in weights.items()} | {
-        "dense.weight": np.ones((2, 2), "f4")
-    }
+    more = prefixed("rnn", weights) | {"dense.weight": np.ones((2, 2), "f4")}
     assert first(rl.identify(more, x, y)).layouts[0].name == "torch"
     assert rl.identify(more, x, y, prefix="rnn")
 
@@ -364,14 +363,9 @@ def test_one_of_many_rnns_is_found():
 
 
 def test_the_call_reads_the_tensors():
-    weights = lstm()
-    x, y = data(weights)
-    for tensors in (
-        weights,
-        [*weights.values()],
-        {f"t{k}": a for k, a in enumerate(reversed(weights.values()))},
-        rl.pack(weights),
-    ):
+    weights, x, y = case()
+    unnamed = {f"t{k}": a for k, a in enumerate(reversed(weights.values()))}
+    for tensors in (weights, [*weights.values()], unnamed, rl.pack(weights)):
         found = rl.identify(tensors, x, y)
         read = eval(first(found).call, {"rl": rl, "tensors": tensors, "x": x, "y": y})
         assert np.abs(read.rnn()(x)[0] - y).max() < 1e-6
@@ -419,31 +413,18 @@ def test_garbage_ends_with_an_answer():
         assert not rl.identify(tensors, x, y)
 
 
-def arrays_of_every_rank():
-    shapes = [(), (1,), (3,), (2, 3), (1, 2, 3), (6, 2, 5), (2, 2, 2, 2), (0,)]
-    dtypes = ["f8", "i4", "c8", "O", "U3", "?", "f8", "i4"]
-    for shape, dtype in zip(2 * shapes, ["f4"] * len(shapes) + dtypes, strict=True):
-        yield np.ones(shape, dtype)
-
-
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("name", ["tensors", "x", "y", "state", "prefix", "atol"])
-def test_any_array_as_any_argument(name):
+def test_any_value_as_any_argument(name):
     """An answer, or an error that says what is wrong."""
-    weights = lstm()
-    x, y = data(weights)
+    weights, x, y = case()
     good = {"tensors": weights, "x": x, "y": y}
-    more = [
-        {},
-        [],
-        "no such file.npy",
-        b"x",
-        (y, (y, y)),
-        [[1.0], [1.0, 2.0]],
-        object(),
-        {1: {2: 3}},
-    ]
-    for value in [*arrays_of_every_rank(), *more]:
+    shapes = [(), (1,), (3,), (2, 3), (1, 2, 3), (6, 2, 5), (2, 2, 2, 2), (0,)]
+    dtypes = ["f8", "i4", "c8", "O", "U3", "?", "f8", "i4"]
+    values = [np.ones(shape, "f4") for shape in shapes]
+    values += [np.ones(shape, dtype) for shape, dtype in zip(shapes, dtypes, strict=True)]
+    values += [{}, [], "no such file.npy", b"x", (y, (y, y)), [[1.0], [1.0, 2.0]], object()]
+    for value in [*values, {1: {2: 3}}]:
         try:
             rl.identify(**{**good, name: value})
         except (rl.LayoutError, rl.SpecError, FileNotFoundError) as error:
@@ -456,7 +437,7 @@ def test_any_array_as_any_argument(name):
 @pytest.mark.parametrize("others", [False, True])
 def test_every_search_that_stopped_says_so(monkeypatch, others):
     """For a y of other weights, all networks are tried unless the search stops."""
-    tensors = {f"enc.{name}": a for name, a in lstm(SPEC.replace(bidirectional=True)).items()}
+    tensors = prefixed("enc", lstm(SPEC.replace(bidirectional=True)))
     if others:  # all tensors are searched after those of enc, and are no network
         tensors["head.weight"] = np.ones((7, 7), "f4")
     x, _ = data(lstm(), steps=2)

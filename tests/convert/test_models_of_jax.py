@@ -161,8 +161,7 @@ def test_paths_of_flax_in_files_are_joined_by_slashes_or_dots(tmp_path, name, ce
     assert rl.verify(both, rl.Weights(tree, prefix="params/both"))
     assert rl.verify(both, rl.Weights(dotted, prefix="params.both"))
     assert rl.verify(
-        rl.Weights(dotted, prefix="params.layers_0.cell"),
-        rl.Weights(tree["params"]["layers_0"]),
+        rl.Weights(dotted, prefix="params.layers_0.cell"), rl.Weights(tree["params"]["layers_0"])
     )
 
 
