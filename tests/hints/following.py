@@ -27,7 +27,7 @@ def two(spec=LSTM, layout="torch"):
     return tensors(spec, layout, prefix="enc.") | tensors(spec, layout, 1, prefix="dec.")
 
 
-def asked(does, *args, known={}, before=lambda: None, **more):  # noqa: B006  it is only read
+def asked(does, *args, known=None, before=lambda: None, **more):
     """Return a case: a call that fails, and then succeeds with each argument that the message asks
     for as it is written there, or without one that it says to omit.
 
