@@ -1,17 +1,20 @@
 """The command line: usage, exit codes, what goes to which stream, and what is never printed."""
 
+import contextlib
 import errno
+import io
 import json
 import os
 import re
 import resource
 import shlex
-import shutil
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from commands import run
 from oracles.some import normal_weights
 
 import rnnlayout as rl
@@ -29,9 +32,23 @@ SPEC = rl.Spec("lstm", 3, 2)
 @pytest.fixture
 def file(tmp_path):
     """An .npz with one LSTM, by torch's names."""
-    path = tmp_path / "lstm.npz"
-    np.savez(path, **normal_weights("torch", SPEC))
-    return path
+    save_weights(tmp_path / "lstm.npz")
+    return tmp_path / "lstm.npz"
+
+
+def save_weights(path, spec=SPEC):
+    np.savez(path, **normal_weights("torch", spec))
+
+
+@contextlib.contextmanager
+def room_for(nbytes):
+    """Let a file have so many bytes at most."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (nbytes, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
 # ---------------------------------------------------------------------------------------- usage
@@ -151,6 +168,7 @@ def test_a_layout_is_typed_as_it_is_printed():
          "u\\udcff: Is a directory"),
         (ValueError(f"a name {ESCAPES}"), 70, None),
         (RecursionError("too deep"), 70, None),
+        (KeyboardInterrupt(), 130, ""),
     ],
 )  # fmt: skip
 def test_errors_are_words_and_a_code(rnnlayout, monkeypatch, error, code, said):
@@ -162,8 +180,8 @@ def test_errors_are_words_and_a_code(rnnlayout, monkeypatch, error, code, said):
     assert rnnlayout("doctor")[:2] == (code, "")
     _, _, err = rnnlayout("doctor")
     assert "Traceback" not in err
-    if said:
-        assert err == f"error: {said}\n"
+    if said is not None:
+        assert err == (said and f"error: {said}\n")
     else:
         kind = type(error).__name__
         assert err.startswith(f"error: this is a bug in rnnlayout, please report: {kind}: ")
@@ -208,14 +226,6 @@ def test_an_argument_that_is_asked_for_is_an_option_of_the_command(command, ask,
     assert error.asks == ((ask.name, ask.value),)
 
 
-def test_interrupted(rnnlayout, monkeypatch):
-    def interrupted():
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(_doctor, "examine_machine", interrupted)
-    assert rnnlayout("doctor") == (130, "", "")
-
-
 def test_no_name_is_an_order_to_the_terminal(rnnlayout, tmp_path):
     for name in ("\x1b[2J.npz", "\u202e.npz", "\udcff.npz", "a\nb.npz"):
         code, out, err = rnnlayout("inspect", tmp_path / name)
@@ -252,31 +262,29 @@ def test_a_reader_that_stops_early():
     assert (done.returncode, done.stderr) == (0, b"")
 
 
-def test_a_full_disk():
+@pytest.mark.parametrize(
+    "arguments, stream, code, said",
+    [
+        (["layouts"], "stdout", 3, b"error: No space left on device\n"),
+        (["inspect", "none"], "stderr", 3, None),  # the exit code stays
+    ],
+)
+def test_a_full_disk(arguments, stream, code, said):
     with open("/dev/full", "w") as full:
-        done = subprocess.run(
-            [*PROGRAM, "layouts"], stdout=full, stderr=subprocess.PIPE, check=False
-        )
-    assert (done.returncode, done.stderr) == (3, b"error: No space left on device\n")
+        streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, stream: full}
+        done = subprocess.run([*PROGRAM, *arguments], check=False, **streams)
+    assert (done.returncode, done.stderr) == (code, said)
 
 
 def test_streams_that_the_caller_has_closed(tmp_path):
-    save_weights(tmp_path / "a.npz")
+    a, b = tmp_path / "a.npz", tmp_path / "b.npz"
+    save_weights(a)
     closed = ["sh", "-c", 'exec "$@" >&- 2>&-', "sh", *PROGRAM]
-    made = tmp_path / "b.npz"
     for arguments, code in (
-        (["inspect", tmp_path / "a.npz"], 0),
-        (["convert", tmp_path / "a.npz", made, "--to", "cudnn"], 0),
-        (["inspect", tmp_path / "none.npz"], 3),
-    ):
+        (["inspect", a], 0), (["convert", a, b, "--to", "cudnn"], 0), (["inspect", "none.npz"], 3)
+    ):  # fmt: skip
         assert subprocess.run([*closed, *arguments], check=False).returncode == code, arguments
-    assert rl.verify(tmp_path / "a.npz", made)
-
-
-def test_messages_that_cannot_be_written_do_not_change_the_exit_code(tmp_path):
-    with open("/dev/full", "w") as full:
-        done = subprocess.run([*PROGRAM, "inspect", tmp_path / "none"], stderr=full, check=False)
-    assert done.returncode == 3
+    assert rl.verify(a, b)
 
 
 @pytest.mark.parametrize(
@@ -287,14 +295,10 @@ def test_messages_that_cannot_be_written_do_not_change_the_exit_code(tmp_path):
 )  # fmt: skip
 def test_an_output_for_which_the_disk_has_no_room_is_named(rnnlayout, tmp_path, name, to):
     save_weights(tmp_path / "a.npz", rl.Spec("lstm", 16, 32))
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, limits[1]))
-    try:
-        answer = rnnlayout("convert", tmp_path / "a.npz", tmp_path / name, "--to", to)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    said = answer[2].splitlines()[-1]
-    assert (answer[0], said) == (3, f"error: {tmp_path / name} cannot be written: File too large")
+    with room_for(10_000):
+        code, _, err = rnnlayout("convert", tmp_path / "a.npz", tmp_path / name, "--to", to)
+    last = err.splitlines()[-1]
+    assert (code, last) == (3, f"error: {tmp_path / name} cannot be written: File too large")
     assert os.listdir(tmp_path) == ["a.npz"]
 
 
@@ -302,20 +306,12 @@ def test_an_output_for_which_the_disk_has_no_room_is_named(rnnlayout, tmp_path, 
 def test_of_two_outputs_the_one_without_room_is_named(rnnlayout, tmp_path, room, name):
     save_weights(tmp_path / "a.npz", rl.Spec("gru", 3, 16, 2))
     np.save(tmp_path / "x.npy", np.zeros((1, 64, 3), "f4"))  # y has 4 KiB, h_n 8
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (room, limits[1]))
-    try:
+    with room_for(room):
         code, _, err = rnnlayout(
             "run", tmp_path / "a.npz", "--input", tmp_path / "x.npy", "--output",
             tmp_path / "y.npy", "--states", tmp_path / "s.npz",
         )  # fmt: skip
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert (code, err) == (3, f"error: {tmp_path / name} cannot be written: File too large\n")
-
-
-def save_weights(path, spec=SPEC):
-    np.savez(path, **normal_weights("torch", spec))
 
 
 def test_help_needs_neither_numpy_nor_the_library():
@@ -344,13 +340,6 @@ def test_a_broken_numpy_is_named(tmp_path, command):
         "error: NumPy cannot be imported: no libopenblas\n"
         'hint: python -m pip install --force-reinstall "numpy>=1.26"\n'
     )
-
-
-class Terminal:
-    """A stream that says whether it is a terminal."""
-
-    def __init__(self, tty):
-        self.isatty = lambda: tty
 
 
 def test_labels_are_coloured_on_a_terminal(rnnlayout, monkeypatch, tmp_path):
@@ -389,41 +378,35 @@ def test_colours(monkeypatch, tty, variables, colours):
         monkeypatch.delenv(name, raising=False)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    assert _terminal.bold_text("lstm", Terminal(tty)) == (
-        "\x1b[1mlstm\x1b[0m" if colours else "lstm"
-    )
+    stream = SimpleNamespace(isatty=lambda: tty)
+    assert _terminal.bold_text("lstm", stream) == ("\x1b[1mlstm\x1b[0m" if colours else "lstm")
 
 
-def on_a_terminal(columns, *arguments):
-    """Return the lines that a command prints on a terminal of so many columns."""
-    main, terminal = os.openpty()
-    environment = os.environ | {"COLUMNS": str(columns), "NO_COLOR": "1"}
-    with subprocess.Popen(
-        [*PROGRAM, *map(str, arguments)], stdout=terminal, stderr=terminal, env=environment
-    ):
-        os.close(terminal)
-        text = b""
-        while chunk := _read(main):
-            text += chunk
-    os.close(main)
-    return text.decode().splitlines()
+class Tty(io.StringIO):
+    """A terminal, of which only what was written to it is of interest."""
 
-
-def _read(terminal):
-    try:
-        return os.read(terminal, 1 << 16)
-    except OSError:  # the other side is closed
-        return b""
+    def isatty(self):
+        return True
 
 
 def test_forty_columns(rnnlayout, file, tmp_path, monkeypatch):
     np.savez(tmp_path / "b.npz", **{k: v + 1 for k, v in np.load(file).items()})
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setenv("NO_COLOR", "1")
+
+    def on_a_terminal(*arguments):
+        """Return the lines that a command prints on a terminal of 40 columns."""
+        screen = Tty()
+        with contextlib.redirect_stdout(screen), contextlib.redirect_stderr(screen):
+            _cli.main([*arguments])
+        return screen.getvalue().splitlines()
+
     for command in ("inspect lstm.npz", "inspect nix.npz", "verify lstm.npz b.npz",
                     "convert lstm.npz o.npz --to keras --dry-run"):  # fmt: skip
         command = command.split()
         out = "".join(rnnlayout(*command)[1:])
-        lines = on_a_terminal(40, *command)
+        lines = on_a_terminal(*command)
         assert "\n".join(lines).split() == out.split()
         assert [line for line in lines if len(line) > 40 and len(line.split()) > 1] == []
         assert max(map(len, out.splitlines())) > 40 or command == ["inspect", "nix.npz"]
@@ -431,35 +414,30 @@ def test_forty_columns(rnnlayout, file, tmp_path, monkeypatch):
             at = next(k for k, line in enumerate(lines) if line.startswith("  sizes"))
             assert lines[at : at + 2] == ["  sizes        input 3, hidden 2, layers",
                                           "               1, directions 1"]  # fmt: skip
-    lines = on_a_terminal(40, "layouts")
+    lines = on_a_terminal("layouts")
     assert lines[0] == next(iter(rl.layouts()))
     at = lines.index("onnx")
     assert lines[at : at + 3] == ["onnx", "  lstm        iofg", "  gru         zrn"]
     assert max(map(len, lines)) <= 40
 
 
-def completed(script, words, folder):
-    """Return what bash offers after these words."""
-    program = f"""{script}
+def test_bash_completes(rnnlayout, tmp_path):
+    (tmp_path / "model.h5").touch()
+    script = rnnlayout("--completion", "bash")[1]
+
+    def completed(*words):
+        """Return what bash offers after these words."""
+        program = f"""{script}
 COMP_WORDS=({" ".join(words)} "")
 COMP_CWORD={len(words)}
 _shtab_rnnlayout
 printf '%s\\n' "${{COMPREPLY[@]}}"
 """
-    shell = shutil.which("bash")
-    done = subprocess.run(
-        [shell, "-c", program], capture_output=True, text=True, check=True, cwd=folder
-    )
-    return done.stdout.split()
+        return run(["bash", "-c", program], cwd=tmp_path).split()
 
-
-def test_bash_completes(rnnlayout, tmp_path):
-    (tmp_path / "model.h5").touch()
-    script = rnnlayout("--completion", "bash")[1]
-    assert set(_commands.COMMANDS) <= set(completed(script, ["rnnlayout"], tmp_path))
-    assert "model.h5" in completed(script, ["rnnlayout", "inspect"], tmp_path)
-    to = completed(script, ["rnnlayout", "convert", "a.h5", "b.h5", "--to"], tmp_path)
-    assert set(rl.layouts()) <= set(to)
+    assert set(_commands.COMMANDS) <= set(completed("rnnlayout"))
+    assert "model.h5" in completed("rnnlayout", "inspect")
+    assert set(rl.layouts()) <= set(completed("rnnlayout", "convert", "a.h5", "b.h5", "--to"))
 
 
 def test_other_shells(rnnlayout, monkeypatch):

@@ -1,5 +1,6 @@
 """convert: its messages, what it writes, what it leaves unchanged."""
 
+import io
 import math
 import os
 import pickle
@@ -71,11 +72,7 @@ def test_ten_names_of_what_is_left_out(rnnlayout, folder, count, more):
         (["--into", "many.npz", "--map", "enc=c"], 3, "b has no RNN 'c', it has a, b"),
         (["--into", "model.pkl"], 3, "weights cannot be put into a .pkl file"),
         (["--to", "torch", "--only", "end"], 3, "--only takes enc; did you mean 'enc'?"),
-        (
-            ["--into", "lstm.safetensors"],
-            3,
-            "needs the same suffix, .safetensors",
-        ),
+        (["--into", "lstm.safetensors"], 3, "needs the same suffix, .safetensors"),
     ],
 )
 def test_refused_and_nothing_written(rnnlayout, folder, more, code, said):
@@ -130,22 +127,11 @@ def test_into_a_model(rnnlayout, folder):
     assert code == 3 and "is the input" in err
 
 
-class Tty:
+class Tty(io.StringIO):
     """Stderr on a terminal."""
-
-    encoding = "utf-8"
-
-    def __init__(self):
-        self.said = ""
 
     def isatty(self):
         return True
-
-    def write(self, text):
-        self.said += text
-
-    def flush(self):
-        pass
 
 
 def test_progress_is_for_who_waits(folder, monkeypatch):
@@ -158,9 +144,10 @@ def test_progress_is_for_who_waits(folder, monkeypatch):
         monkeypatch.setattr("sys.stderr", screen)
         arguments = ["convert", "lstm.npz", "o.safetensors", "--to", "onnx", "--force"]
         assert _cli.main(arguments) == 0
-        lines = re.findall(r"\rconverting +\d+ %  \d+ of \d+ MB", screen.said)
-        assert len(lines) == shown, screen.said
-        assert not shown or f"\r{' ' * (len(lines[-1]) - 1)}\renc: exact\n" in screen.said
+        said = screen.getvalue()
+        lines = re.findall(r"\rconverting +\d+ %  \d+ of \d+ MB", said)
+        assert len(lines) == shown, said
+        assert not shown or f"\r{' ' * (len(lines[-1]) - 1)}\renc: exact\n" in said
 
 
 def test_layers_into_a_stack(rnnlayout, folder):

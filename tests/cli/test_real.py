@@ -1,13 +1,12 @@
 """Published files on the command line: inspected, converted, run as their own packages run them.
 
-The oracles: tf_keras on the LSTMs of textgenrnn, g2p-en's own cell, onnxruntime on all of
-silero-vad, torch on silero-vad's tensors.
+The oracles: tf_keras on the LSTMs of textgenrnn, onnxruntime on all of silero-vad, torch on
+silero-vad's tensors. examples/real_checkpoints.py has those of g2p-en.
 """
 
 import json
 import sys
 
-import keras
 import numpy as np
 import onnx
 import pytest
@@ -17,7 +16,6 @@ import torch
 from commands import ROOT
 from files.onnx.models import lstms, session, shown
 from oracles.frameworks import KERAS_NOISE, normal, seeded
-from oracles.g2p import grucell
 from oracles.reference import forward, from_onnx
 
 import rnnlayout as rl
@@ -42,17 +40,6 @@ def rnns_of_textgenrnn(kit):
     return kit.Sequential([kit.Input((None, 100))] + [
         kit.layers.LSTM(128, return_sequences=True, name=name) for name in ("rnn_1", "rnn_2")
     ])  # fmt: skip
-
-
-def g2p(path):
-    arrays = np.load(path)
-    for part in ("enc", "dec"):
-        x, y, h = normal(seeded(part), T, N, 256), [], np.zeros((N, 256))
-        for x_t in x:
-            own = (arrays[f"{part}_{name}"] for name in ("w_ih", "w_hh", "b_ih", "b_hh"))
-            h = grucell(x_t, h, *(array.astype(np.float64) for array in own))
-            y.append(h)
-        yield part, x, np.stack(y)
 
 
 def silero(path):
@@ -95,13 +82,12 @@ def silero_tensors(path):
 # checkpoint, its name in the test, oracle, number of RNNs, their layout; the new file, its layout
 FILES = [
     (checkpoints.TEXTGENRNN, "a.hdf5", textgenrnn, 2, "keras-cudnn", "new.h5", "keras"),
-    (checkpoints.G2P, "a.npz", g2p, 2, "torch-cell", "new.keras", "keras"),
     (checkpoints.SILERO, "a.onnx", silero, 1, "onnx", "new.safetensors", "cudnn"),
     (checkpoints.SILERO_NESTED, "a.onnx", silero, 4, "onnx", "new.pt", "torch"),
     (checkpoints.SILERO_TENSORS, "a.safetensors", silero_tensors, 1, "torch-cell", "new.onnx",
      "onnx"),
 ]  # fmt: skip
-IDS = ["textgenrnn", "g2p-en", "silero-vad", "silero-vad, nested", "silero-vad's tensors"]
+IDS = ["textgenrnn", "silero-vad", "silero-vad, nested", "silero-vad's tensors"]
 
 
 @pytest.mark.parametrize("checkpoint, name, oracle, count, layout, new, to", FILES, ids=IDS)
@@ -130,20 +116,6 @@ def test_a_published_file(
             # Each of the two may be off by what float32's rounding explains: reference.Rounded
             assert (np.abs(np.load("y.npy") - y) <= 2 * exact.error).all()
             assert exact.error.max() < 0.01 < np.ptp(y)  # there is something to be wrong
-
-
-def test_keras_3_loads_what_became_of_textgenrnn(rnnlayout, tmp_path):
-    old, new = tmp_path / "old.hdf5", tmp_path / "new.h5"
-    old.write_bytes(checkpoints.fetch(checkpoints.TEXTGENRNN))
-    assert rnnlayout("convert", old, new, "--to", "keras")[0] == 0
-    models = []
-    for kit, path in ((tf_keras, old), (keras, new)):
-        models.append(rnns_of_textgenrnn(kit))
-        models[-1].load_weights(path, by_name=True)
-    theirs, ours = (
-        [np.asarray(keras.ops.convert_to_numpy(v)) for v in model.weights] for model in models
-    )
-    assert [array.tobytes() for array in ours] == [array.tobytes() for array in theirs]
 
 
 def test_a_program_is_read(rnnlayout, tmp_path):

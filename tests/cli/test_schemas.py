@@ -1,7 +1,9 @@
-"""--json: the output follows the schemas, and the schemas do not change."""
+"""What every command that reads a file has: --no-mmap and --json. The output of --json follows
+schemas that do not change."""
 
 import hashlib
 import json
+import mmap
 from importlib.metadata import version
 from importlib.resources import files
 
@@ -72,6 +74,51 @@ def test_schemas_are_pinned():
         name: hashlib.sha256(path.read_bytes()).hexdigest()[:12] for name, path in SCHEMAS.items()
     }
     assert found == PINNED
+
+
+COMMANDS = {
+    "inspect": ["inspect", "a.safetensors"],
+    "convert": ["convert", "a.safetensors", "new.npz", "--to", "onnx"],
+    "convert, into": ["convert", "a.safetensors", "new.msgpack", "--into", "a.msgpack"],
+    "verify": ["verify", "a.safetensors", "a.msgpack"],
+    "diagnose": ["diagnose", "flat.npy", "--like", "a.safetensors"],
+    "diagnose, .bin": ["diagnose", "flat.bin", "--like", "a.safetensors"],
+    "diagnose, tensors": ["diagnose", "a.msgpack", "--like", "a.safetensors"],
+    "identify": ["identify", "a.safetensors", "--input", "x.npy", "--output", "y.npy"],
+    "identify, .npy": ["identify", "flat.npy", "--input", "x.npy", "--output", "y.npy"],
+    "map": ["map", "a.safetensors", "--to", "onnx"],
+    "run": ["run", "a.safetensors", "--input", "x.npy", "--output", "new.npy"],
+}
+
+
+@pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
+def test_a_command_maps_no_file_if_told_so(command, rnnlayout, check, tmp_path, monkeypatch):
+    weights = rl.Weights(normal_weights("torch", rl.Spec("lstm", 5, 3)))
+    for suffix in (".safetensors", ".msgpack"):
+        rl.save(tmp_path / f"a{suffix}", {"lstm": weights})
+    for suffix in (".npy", ".bin"):
+        rl.save(tmp_path / f"flat{suffix}", weights)
+    x = np.random.default_rng(0).standard_normal((6, 2, 5)).astype("f4")
+    np.save(tmp_path / "x.npy", x)
+    np.save(tmp_path / "y.npy", weights.rnn()(x)[0])
+    mapped = []
+
+    class Map(mmap.mmap):
+        def __new__(cls, *arguments, **more):
+            mapped.append(arguments)
+            return super().__new__(cls, *arguments, **more)
+
+    monkeypatch.setattr(mmap, "mmap", Map)
+    monkeypatch.chdir(tmp_path)
+    code, _, words = rnnlayout(*command, "--no-mmap")
+    assert (code, mapped) == (0, []), words
+    for made in tmp_path.glob("new*"):
+        made.unlink()
+    if command[0] == "map":
+        assert rnnlayout(*command)[0] == 0
+    else:
+        check(*command)
+    assert mapped
 
 
 def test_doctor_and_layouts(check):

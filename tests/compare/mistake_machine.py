@@ -124,41 +124,30 @@ class Packer:
         return b.transpose(["ldvgo".index(axis) for axis in axes]).ravel()
 
     def pack(self):
-        names, b = self.sequence(), self.all_biases()
-        chunks = {name: self.matrix(name) for name in names}
-        pairs = len(self.biases)
+        names = self.sequence()
+        chunks = [(name, self.matrix(name)) for name in names]
         if self.joined:
-            parts = []
-            for at in dict.fromkeys(name[:2] for name in names):
-                runs = self.G if self.joined == "gate" else self.G * self.spec.hidden_size
-                w, r = (chunks[*at, role].reshape(runs, -1)
-                        for role in self.roles if role != "P")  # fmt: skip
-                parts += [np.concatenate([w, r], axis=1).ravel()]
-                parts += [chunks[*at, "P"]] if "P" in self.roles else []
-        elif self.placement == "after each":
-            parts, last = [], self.roles[-1]
-            pieces = iter(np.split(b, pairs))
-            for name in names:
-                parts += [chunks[name]] + ([next(pieces)] if name[2] == last else [])
-            return self.encode(np.concatenate(parts))
-        elif self.placement == "after layer":
-            parts, pieces = [], iter(np.split(b, self.spec.num_layers))
-            for name in names:
-                end = name[1:] == (list(self.sides)[-1], self.roles[-1])
-                parts += [chunks[name]] + ([next(pieces)] if end else [])
-            return self.encode(np.concatenate(parts))
-        else:
-            parts = list(chunks.values())
-        order = [b, *parts] if self.placement == "first" else [*parts, b]
-        return self.encode(np.concatenate(order))
+            chunks = self.joined_chunks(dict(chunks))
+        last, b = self.roles[-1], self.all_biases()
+        ends, count = {
+            "after each": (lambda name: name[2] == last, len(self.biases)),
+            "after layer": (lambda name: name[1:] == ([*self.sides][-1], last), len(self.layers)),
+        }.get(self.placement, (lambda name: False, 1))
+        pieces, parts = iter(np.split(b, count)), []
+        if self.placement == "first":
+            parts += pieces
+        for name, chunk in chunks:
+            parts += [chunk, next(pieces)] if ends(name) else [chunk]
+        return self.encode(np.concatenate([*parts, *pieces]))
 
-
-def swapped_bytes(flat):
-    return flat.byteswap()
-
-
-def as_float16_values(flat):
-    return flat.astype("f2").astype(flat.dtype)
+    def joined_chunks(self, chunks):
+        """Return W and R of each layer and direction side by side, row by row or gate by gate."""
+        found, runs = [], self.G if self.joined == "gate" else self.G * self.spec.hidden_size
+        for at in dict.fromkeys(name[:2] for name in chunks):
+            both = [chunks[*at, role].reshape(runs, -1) for role in self.roles if role != "P"]
+            found.append(((*at, "WR"), np.concatenate(both, axis=1).ravel()))
+            found += [((*at, "P"), chunks[*at, "P"])] if "P" in self.roles else []
+        return found
 
 
 def quantized(flat):
@@ -237,7 +226,8 @@ def single_mistakes(spec, rng):
             yield Made("joined", f"joined {how}", None, setting(joined=how))
     if spec.bias == "double":
         yield from _of_biases(spec, names, biases, scopes, setting, update)
-    for rule, do in (("byte order", swapped_bytes), ("rounded float16", as_float16_values),
+    for rule, do in (("byte order", lambda x: x.byteswap()),
+                     ("rounded float16", lambda x: x.astype("f2").astype(x.dtype)),
                      ("quantized", quantized), ("dtype float64", lambda x: x.astype("f8")),
                      ("dtype float16", lambda x: x.astype("f2"))):  # fmt: skip
         lossy = rule in ("rounded float16", "quantized", "dtype float16")

@@ -32,7 +32,7 @@ def test_the_right_buffer_packs_as_cudnn_does():
         assert found and rules(found) == [] and str(found).startswith("the buffer is right")
 
 
-@pytest.mark.parametrize("spec", [machine.CELLS[1], machine.CELLS[6]], ids=str)
+@pytest.mark.parametrize("spec", [machine.CELLS[k] for k in (1, 6, 10)], ids=str)
 def test_every_single_mistake_is_named(spec):
     assert check(machine.singles([spec]), 1) >= 40
 
@@ -127,8 +127,6 @@ def test_a_matrix_whose_largest_values_are_equal_is_found_elsewhere():
 
 
 NO_NEST = [(0, "W"), (1, "R"), (1, "W"), (0, "R"), (2, "W"), (2, "R")]
-
-
 UP_DOWN = [(2, "W"), (2, "R"), (1, "W"), (1, "R"), (0, "W"), (0, "R")]
 
 

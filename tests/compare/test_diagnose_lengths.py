@@ -9,13 +9,6 @@ from oracles.some import normal_weights
 
 import rnnlayout as rl
 
-
-@pytest.mark.parametrize("cut", [1, 7, 100, 10**6])
-def test_a_buffer_that_is_cut_short_is_not_explained(cut):
-    found = rl.diagnose(rl.pack(weights())[:-cut], like=weights())
-    assert not found and not found.sure
-
-
 # Matrices with more values than a search looks at.
 OF_ANY_LENGTH = [
     rl.Spec(cell, 9, 7, layers, both, proj)

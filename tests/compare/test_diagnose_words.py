@@ -2,21 +2,17 @@
 
 import numpy as np
 import pytest
+from compare.diagnoses import LSTM, weights
 from oracles.some import normal_weights
 
 import rnnlayout as rl
 
-ONE, TWO = rl.Spec("lstm", 5, 3), rl.Spec("lstm", 5, 3, 2)
-BOTH = rl.Spec("lstm", 5, 3, 2, bidirectional=True)
-
-
-def weights(spec):
-    return normal_weights(rl.layout("torch"), spec)
+TWO, BOTH = rl.Spec("lstm", 5, 3, 2), rl.Spec("lstm", 5, 3, 2, bidirectional=True)
 
 
 def written(change):
-    """A buffer of ONE in which each gate's matrix is changed."""
-    like = weights(ONE)
+    """Return a buffer in which each gate's matrix is changed, and the weights."""
+    like = weights()
     matrices = [change(like[f"weight_{of}_l0"].reshape(4, 3, -1)).ravel() for of in ("ih", "hh")]
     return np.concatenate([*matrices, like["bias_ih_l0"], like["bias_hh_l0"]]), like
 
@@ -48,40 +44,29 @@ def units_reordered(layer):
 
 
 def biases_between():
-    like = weights(ONE)
+    like = weights()
     order = "weight_ih_l0", "bias_ih_l0", "bias_hh_l0", "weight_hh_l0"
     return np.concatenate([like[name].ravel() for name in order]), like
 
 
-@pytest.mark.parametrize(
-    "made, text",
-    [
-        (written(padded), "the input matrices are with rows of 7 values, expected 5 (padded?)"),
-        (
-            written(lambda m: padded(m.swapaxes(1, 2))),
-            "all matrices are transposed, with rows of 5 values (padded?)",
-        ),
-        (
-            written(interleaved),
-            "the recurrent matrices are with strides of 15 and 5 values between rows and columns",
-        ),
-        (
-            transposed_in_two_places(),
-            "the input matrix of layer 0 forward, the recurrent matrix of layer 1 backward are"
-            " transposed, each gate separately",
-        ),
-        (
-            units_reordered(0),
-            "the hidden units of layer 0 are in another order: the same function\n",
-        ),
-        (
-            units_reordered(1),
-            "the hidden units of layer 1 are in another order: the same function, with its outputs"
-            " in that order\n",
-        ),
-        (biases_between(), "the biases are between the matrices\n"),
-    ],
-)
+WHAT = [
+    (written(padded), "the input matrices are with rows of 7 values, expected 5 (padded?)"),
+    (written(lambda m: padded(m.swapaxes(1, 2))),
+     "all matrices are transposed, with rows of 5 values (padded?)"),
+    (written(interleaved),
+     "the recurrent matrices are with strides of 15 and 5 values between rows and columns"),
+    (transposed_in_two_places(),
+     "the input matrix of layer 0 forward, the recurrent matrix of layer 1 backward are"
+     " transposed, each gate separately"),
+    (units_reordered(0), "the hidden units of layer 0 are in another order: the same function\n"),
+    (units_reordered(1),
+     "the hidden units of layer 1 are in another order: the same function, with its outputs in"
+     " that order\n"),
+    (biases_between(), "the biases are between the matrices\n"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("made, text", WHAT)
 def test_what_was_done_and_where(made, text):
     buffer, like = made
     found = rl.diagnose(buffer, like=like)
@@ -116,11 +101,11 @@ def test_tensors_that_do_not_record_their_reset(tmp_path, from_file):
     found = rl.diagnose(given(wrong), like=like)
     assert found.text == "gates r and z swapped in the input matrices"
     with pytest.raises(rl.SpecError, match="two different RNNs: cell lstm and gru"):
-        rl.diagnose(given(weights(ONE)), like=like)
+        rl.diagnose(given(weights(LSTM)), like=like)
 
 
 def test_clipped_values():
-    like = weights(ONE)
+    like = weights()
     found = rl.diagnose(np.clip(rl.pack(like), -1.5, 1.5), like=like)
     assert found.text == "the values are clipped to 1.5", found
     assert "\ncannot be restored: what is beyond 1.5\n" in str(found)

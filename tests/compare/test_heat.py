@@ -4,21 +4,14 @@ import re
 
 import numpy as np
 import pytest
-from compare.odd_packers import KINDS, NETWORKS, Network
-from marks import sample
+from compare import mistake_machine as machine
+from oracles.some import normal_weights as weights_of
 from svgs import check
 
 import rnnlayout as rl
-from rnnlayout import _native
 
 SPEC = rl.Spec("lstm", 5, 3, 2, True)
 OFFSETS = "the blocks are where cuDNN reads them"
-
-
-def weights_of(spec, layout="torch", seed=0):
-    rng = np.random.default_rng(seed)
-    shapes = rl.describe(spec, layout)
-    return {name: rng.normal(size=shape).astype("f4") for name, shape in shapes.items()}
 
 
 def heat(svg):
@@ -32,7 +25,7 @@ def heat(svg):
 
 @pytest.mark.parametrize("width", [300, 760, 1600])
 def test_verify(width):
-    a = weights_of(SPEC)
+    a = weights_of("torch", SPEC)
     b = {name: array.copy() for name, array in a.items()}
     b["weight_ih_l0"][3:6] += 5e-4
     b["weight_hh_l0_reverse"][0, 0] += 2
@@ -62,50 +55,40 @@ def test_verify_of_any_rnn():
     """Also of RNNs that cuDNN lacks, and of what cannot be compared."""
     spec = rl.Spec("gru", 5, 3, reset="before", recurrent_activation="hard_sigmoid")
     given = dict(reset="before", recurrent_activation="hard_sigmoid")
-    tensors = weights_of(spec, "keras")
+    tensors = weights_of("keras", spec)
     a = rl.Weights(tensors, **given)
     b = rl.Weights(tensors | {"kernel": tensors["kernel"] + 1}, **given)
     svg = check(rl.verify(a, b).picture().svg)
     assert set(heat(svg)) == {f"layer 0, W of gate {gate}" for gate in "rzn"}
     assert heat(check(rl.verify(a, a).picture().svg)) == {}
-    other = rl.verify(weights_of(SPEC), weights_of(rl.Spec("lstm", 5, 4)))
+    other = rl.verify(weights_of("torch", SPEC), weights_of("torch", rl.Spec("lstm", 5, 4)))
     assert other._repr_svg_() is None
     with pytest.raises(rl.LayoutError, match="no two RNNs of the same sizes to draw"):
         other.picture()
 
 
-def test_verify_of_peepholes():
-    given = rl.layout("onnx")
-    spec = rl.Spec("lstm", 5, 3)
-    shapes = dict(_native.tensors(given, spec, _native.HAS_BIAS | _native.HAS_PEEPHOLES))
-    a = {name: np.ones(shape, "f4") for name, shape in shapes.items()}
-    b = a | {"P": a["P"] + np.eye(1, 9, 0, dtype="f4")}
-    svg = check(rl.verify(a, b).picture().svg)
-    assert list(heat(svg)) == ["layer 0, peephole of gate i"]
-
-
-def test_verify_of_biases_that_one_side_lacks():
-    b = weights_of(rl.Spec("lstm", 5, 3))
-    a = {name: array for name, array in b.items() if "weight" in name}
-    assert rl.Weights(a).spec.bias == "none"
-    svg = check(rl.verify(a, b).picture().svg)
-    assert {*heat(svg)} == {f"layer 0, {bias} of gate {gate}" for bias in ("bW", "bR")
-                            for gate in "ifgo"}  # fmt: skip
-
-
-def test_verify_of_an_input_matrix_that_one_side_lacks():
-    skip = rl.Spec("lstm", 3, 3, skip_input=True)
-    a, b = (
-        rl.Weights(np.ones(spec.num_params, "f4"), spec)
-        for spec in (skip, skip.replace(skip_input=False))
-    )
-    svg = check(rl.verify(a, b).picture().svg)  # an identity is not the matrix of ones
-    assert {*heat(svg)} == {f"layer 0, W of gate {gate}" for gate in "ifgo"}
+def test_verify_of_what_one_side_lacks():
+    """Peepholes, biases, an input matrix: an identity is not the matrix of ones."""
+    spec, skip = rl.Spec("lstm", 5, 3), rl.Spec("lstm", 3, 3, skip_input=True)
+    onnx = weights_of("onnx", spec.replace(peepholes=True))
+    onnx["P"] = np.zeros_like(onnx["P"])
+    whole = weights_of("torch", spec)
+    bare = {name: array for name, array in whole.items() if "weight" in name}
+    assert rl.Weights(bare).spec.bias == "none"
+    full = skip.replace(skip_input=False)
+    ones, others = (rl.Weights(np.ones(one.num_params, "f4"), one) for one in (skip, full))
+    for a, b, roles, gates in (
+        (onnx, onnx | {"P": np.eye(1, 9, 0, dtype="f4")}, ["peephole"], "i"),
+        (bare, whole, ["bW", "bR"], "ifgo"),
+        (ones, others, ["W"], "ifgo"),
+    ):
+        wanted = {f"layer 0, {role} of gate {gate}" for role in roles for gate in gates}
+        assert {*heat(check(rl.verify(a, b).picture().svg))} == wanted
 
 
 def test_diagnose():
     spec = rl.Spec("gru", 5, 3)
-    weights = weights_of(spec)
+    weights = weights_of("torch", spec)
     flat = rl.pack(weights)
     flat[:45] = flat[:45].reshape(3, 15)[[1, 0, 2]].reshape(-1)
     found = rl.diagnose(flat, like=weights)
@@ -140,7 +123,7 @@ def test_the_blocks_of_a_buffer_are_those_of_its_spec(spec):
 def test_ribbons_show_where_blocks_are():
     """Of a buffer with 5 values in front, gates r and z exchanged and W joined with R."""
     spec = rl.Spec("gru", 5, 3)
-    weights = weights_of(spec)
+    weights = weights_of("torch", spec)
     W, R = (weights[f"weight_{name}_l0"].reshape(3, 3, -1)[[1, 0, 2]] for name in ("ih", "hh"))
     joined = np.concatenate([W, R], 2).ravel()
     flat = np.concatenate([np.zeros(5, "f4"), joined, weights["bias_ih_l0"], weights["bias_hh_l0"]])
@@ -157,27 +140,25 @@ def test_ribbons_show_where_blocks_are():
     assert rl.diagnose(rl.pack(weights), like=weights).places == ()
 
 
-OF_ORDER = [name for name, kind in KINDS.items()
-            if kind.keeps and name not in ("big_endian", "doubled")]  # fmt: skip
+VALUES = ("encode", "negated")  # kinds of mistakes that change values
 
 
-@pytest.mark.parametrize("kind", sample(OF_ORDER, 12))
-def test_every_place_has_the_values_of_its_block(kind):
+@pytest.mark.parametrize("spec", machine.CELLS[1::5], ids=str)
+def test_every_place_has_the_values_of_its_block(spec):
     """If these were not changed: a ribbon may not begin where they are not."""
-    for spec in NETWORKS[4:8]:
-        n = Network(spec)
-        buffer = KINDS[kind].make(n, np.random.default_rng(0))
-        if isinstance(buffer, np.ndarray) and buffer.dtype == "f4":
-            found = rl.diagnose(buffer, like=n.like, spec=spec)
-            check(found.picture().svg)
-            blocks = values_of_blocks(n.right, spec)
-            plain = [one for one in found.places if not one.notes] if found.sure else []
-            for one in plain:
-                steps = 4 * one.row_stride, 4 * one.col_stride
-                part = np.lib.stride_tricks.as_strided(
-                    buffer[one.at :], (one.rows, one.cols), steps
-                )
-                assert np.isin(part, blocks[one.key]).all(), (kind, spec, one)
+    mistakes = list(machine.single_mistakes(spec, np.random.default_rng(0)))
+    for one in [one for one in mistakes if not one.loses and one.kind not in VALUES][::3]:
+        like, buffer, right = machine.case(spec, [one])
+        found = rl.diagnose(buffer, like=like, spec=spec)
+        check(found.picture().svg)
+        blocks = values_of_blocks(right, spec)
+        assert found.sure
+        for place in [place for place in found.places if not place.notes]:
+            steps = 4 * place.row_stride, 4 * place.col_stride
+            part = np.lib.stride_tricks.as_strided(
+                buffer[place.at :], (place.rows, place.cols), steps
+            )
+            assert np.isin(part, blocks[place.key]).all(), (one.rule, place)
 
 
 def values_of_blocks(flat, spec):
@@ -190,7 +171,7 @@ def values_of_blocks(flat, spec):
 
 
 def test_diagnose_of_tensors():
-    weights = weights_of(SPEC)
+    weights = weights_of("torch", SPEC)
     wrong = weights | {"weight_hh_l1": weights["weight_hh_l1"][::-1]}
     found = rl.diagnose(rl.convert(wrong, to="keras"), like=weights)
     assert {name for name in heat(check(found.picture().svg)) if " R " in name} == {
@@ -200,7 +181,7 @@ def test_diagnose_of_tensors():
 
 def test_a_notebook_shows_the_cause_and_a_prompt_the_report():
     """A prompt printed thousands of characters of fields, and a notebook not the best sentence."""
-    weights = weights_of(rl.Spec("lstm", 5, 3))
+    weights = weights_of("torch", rl.Spec("lstm", 5, 3))
     swapped = dict(weights)
     swapped["weight_ih_l0"] = weights["weight_ih_l0"].reshape(4, 3, 5)[[0, 2, 1, 3]].reshape(12, 5)
     verified = rl.verify(weights, swapped)

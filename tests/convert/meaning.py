@@ -1,8 +1,19 @@
 """What every test of meaning asks: do tensors mean the same after a conversion?"""
 
+from collections.abc import Callable
+from dataclasses import dataclass
+
 import numpy as np
-from oracles.frameworks import inputs, seeded
-from oracles.reference import FLOAT32, distance, forward, from_cudnn, from_onnx, has_cudnn_form
+from oracles.frameworks import inputs, run_torch, seeded, torch_module
+from oracles.reference import (
+    FLOAT32,
+    distance,
+    distance_between,
+    forward,
+    from_cudnn,
+    from_onnx,
+    has_cudnn_form,
+)
 from oracles.some import same_bits
 
 import rnnlayout as rl
@@ -16,6 +27,58 @@ def expected_of(source, spec, given, layout=None):
     else:
         layers = from_onnx(rl.convert(source, spec, layout=layout, to="onnx"), spec)
     return forward(layers, spec, *given)
+
+
+@dataclass(frozen=True)
+class Framework:
+    """make: (spec, rng or None) -> an RNN of the framework, filled by rng. run: (rnn, x, h0, c0) ->
+    Run. arrays: its weights as NumPy arrays, in its own order."""
+
+    layout: str
+    make: Callable
+    run: Callable
+    arrays: Callable
+
+    def bits(self, rnn):
+        return [array.tobytes() for array in self.arrays(rnn)]
+
+
+def parameters(module):
+    return [parameter.detach().numpy() for parameter in module.parameters()]
+
+
+TORCH = Framework("torch", torch_module, run_torch, parameters)
+
+
+def check_both_ways(framework, spec, to):
+    """Check that an RNN's weights mean after a conversion what it computes from them, and come back
+    bit for bit in another RNN. Returns the RNN, the converted weights, and for what input what is
+    to be expected."""
+    rng = seeded(framework.layout, to, spec)
+    rnn, fresh, given = framework.make(spec, rng), framework.make(spec), inputs(rng, spec)
+    there = rl.convert(rnn, to=to, exact=True)
+    expected = expected_of(there, spec, given, to)
+    # 1 is all that float32's rounding explains: reference.Rounded
+    run = framework.run(rnn, *given)
+    assert distance(run, expected) <= 1
+    assert framework.bits(fresh) != framework.bits(rnn)
+    rl.assign(fresh, rl.convert(there, spec, layout=to, to=framework.layout, exact=True))
+    # every bit came back, and so does every result: equal, not only close
+    assert framework.bits(fresh) == framework.bits(rnn)
+    again = framework.run(fresh, *given)
+    assert all(np.array_equal(getattr(again, name), getattr(run, name)) for name in "yhc")
+    return rnn, there, given, expected
+
+
+def check_from(source, target, spec):
+    """Check that an RNN of one framework computes in the other what it computes in its own."""
+    rng = seeded(source.layout, target.layout, spec)
+    rnn, other, given = source.make(spec, rng), target.make(spec), inputs(rng, spec)
+    rl.assign(other, rl.convert(rnn, to=target.layout))
+    # If the target has one bias, its rounded sum is one of the additions that Rounded counts; each
+    # may differ from the exact result by the bound, so the two by twice that.
+    expected = expected_of(rnn, spec, given)
+    assert distance_between(target.run(other, *given), source.run(rnn, *given), expected) <= 1
 
 
 def check_meaning(layout, tensors, spec, run, given=None, unit=FLOAT32):

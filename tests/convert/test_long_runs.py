@@ -16,11 +16,7 @@ def conversion_of(spec):
     flat = np.zeros(spec.num_params, "f4")
     out = {name: np.zeros(shape, "f4") for name, shape in rl.describe(spec, "keras").items()}
     first, *_, last = out.values()
-    return (
-        lambda: rl.unpack(flat, spec, to="keras", out=out),
-        first[0, 0, ...],
-        last[-1, -1, ...],
-    )
+    return (lambda: rl.unpack(flat, spec, to="keras", out=out), first[0, 0, ...], last[-1, -1, ...])
 
 
 @pytest.fixture(scope="module")

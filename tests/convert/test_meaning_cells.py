@@ -43,11 +43,6 @@ class Linen:
         return (carry, None) if c is None else (y, carry[0])
 
 
-class OptimizedLinen(Linen):
-    def __init__(self, cell):
-        super().__init__(cell, nn.OptimizedLSTMCell)
-
-
 class Nnx:
     """params: nested dicts, as nnx.to_pure_dict() returns them."""
 
@@ -69,11 +64,6 @@ class Nnx:
     def step(self, x, h, c):
         carry, y = self.cell(h if c is None else (c, h), x)
         return (carry, None) if c is None else (y, carry[0])
-
-
-class NnxLstm(Nnx):
-    def __init__(self, cell):
-        super().__init__(cell, nnx.LSTMCell)
 
 
 class Equinox:
@@ -197,18 +187,17 @@ LSTM, PEEPING = rl.Spec("lstm", I, H), rl.Spec("lstm", I, H, peepholes=True)
 BEFORE = rl.Spec("gru", I, H, reset="before")
 # name: a function that makes the framework's cell, its layout, the RNN
 CELLS = {
-    f"{layout} {make.__name__} {cell}": (lambda make=make, cell=cell: make(cell), layout,
-                                         rl.Spec(cell, I, H))
+    f"{layout} {cell}": (lambda make=make, cell=cell: make(cell), layout, rl.Spec(cell, I, H))
     for layout, make, cells in [
         ("flax-linen", Linen, ["lstm", "gru", "rnn_tanh", "rnn_relu"]),
-        ("flax-linen", OptimizedLinen, ["lstm"]),
         ("flax-nnx", Nnx, ["lstm", "gru", "rnn_tanh", "rnn_relu"]),
-        ("flax-nnx-lstm", NnxLstm, ["lstm"]),
         ("equinox", Equinox, ["lstm", "gru"]),
         ("haiku", Haiku, ["rnn_relu"]),
     ]
     for cell in cells
 } | {
+    "optimized": (lambda: Linen("lstm", nn.OptimizedLSTMCell), "flax-linen", LSTM),
+    "not optimized": (lambda: Nnx("lstm", nnx.LSTMCell), "flax-nnx-lstm", LSTM),
     "equinox lstm without biases": (lambda: Equinox("lstm", use_bias=False), "equinox",
                                     LSTM.replace(bias="none")),
     "equinox gru without biases": (lambda: Equinox("gru", use_bias=False), "equinox",
@@ -221,6 +210,9 @@ CELLS = {
                      rl.Spec("rnn_relu", I, H)),
     "tf1 lstm": (lambda: basic(forget_bias=0.0), NO_FORGET_BIAS, LSTM),
     "tf1 peepholes": (lambda: lstm(use_peepholes=True, forget_bias=0.0), NO_FORGET_BIAS, PEEPING),
+    # the cell that TensorFlow 1 reads the canonical tensors of a CudnnLSTM into
+    "canonical": (lambda: Block("LSTMBlockCell", names=("kernel", "bias"), forget_bias=0.0),
+                  "tf1-cudnn-canonical", LSTM),
     "block": (Block, "tf1-block-v2", LSTM),
     "block peepholes": (lambda: Block(peeps=True), "tf1-block-v2", PEEPING),
 }  # fmt: skip
@@ -238,38 +230,6 @@ def test_both_ways(name):
         assert list(make().params) == list(rl.describe(spec, layout))  # the order in a list
         with pytest.raises(rl.LossyError, match=r"the peephole of gate . must be zero for"):
             rl.convert(framework.params, layout=layout, to="torch")
-
-
-def test_no_bias_of_flax_is_inside_the_product_with_r():
-    module = torch_module(rl.Spec("gru", I, H), seeded("from torch"))
-    with pytest.raises(rl.LossyError, match=r"bias_hh_l0\[16\].* must be zero for flax-nnx"):
-        rl.convert(module, to="flax-nnx")
-
-
-@pytest.mark.parametrize("name", ["flax-linen Linen gru", "flax-nnx Nnx rnn_relu",
-                                  "equinox Equinox lstm"])  # fmt: skip
-def test_parameters_as_users_have_them(name):
-    """Nested in a model's, under the module's name."""
-    make, layout, spec = CELLS[name]
-    framework = fill(make(), "nested", name)
-    model = {"params": {"encoder": {"cell": framework.params}, "head": {"kernel": np.ones((3, 2))}}}
-    named = {"cell": spec.cell, "layout": layout}
-    direct = rl.convert(framework.params, to="torch", **named)
-    if layout != "equinox":  # without its class it may be one of Core ML
-        del named["layout"]
-    found = rl.convert(model, prefix="params/encoder/cell", to="torch", **named)
-    assert all(found[name].tobytes() == direct[name].tobytes() for name in direct)
-    with pytest.raises(rl.LayoutError, match=r"pass its \['params'\]\['encoder'\]\['cell'\]"):
-        rl.convert(model, to="torch", **named)
-
-
-def test_a_model_of_haiku():
-    """Haiku's own module names contain slashes."""
-    framework = fill(Haiku("gru"), "haiku model")
-    model = {"net/~/gru": framework.params, "net/~/linear": {"w": np.ones((3, 2)), "b": np.ones(2)}}
-    assert rl.Weights(model, prefix="net/~/gru") == rl.Weights(framework.params)
-    with pytest.raises(rl.LossyError, match="cudnn has no reset-before GRU"):
-        rl.pack(framework.params)
 
 
 # ------------------------------------------------------------------------------- the forget bias

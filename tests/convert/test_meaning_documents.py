@@ -11,7 +11,7 @@ import itertools
 import numpy as np
 import pytest
 from convert.meaning import check_meaning
-from oracles.frameworks import H, I, seeded, torch_module, weight
+from oracles.frameworks import H, I, seeded, weight
 from oracles.reference import FLOAT64, in_double, run_steps
 
 import rnnlayout as rl
@@ -272,26 +272,6 @@ def check_equations(layout, spec, read, shapes, peep=lambda w: {}):
     )
 
 
-@pytest.mark.parametrize("inputs", ["hx", "xh"])
-def test_z_on_the_candidate_is_packed_exactly_by_negation(inputs):
-    """Only signs change, nothing is rounded."""
-    spec, rng = rl.Spec("gru", I, H), seeded("negation", inputs)
-    candidate, state = (rl.layout("concat", inputs=inputs, z=z) for z in ("candidate", "state"))
-    weights = {name: weight(rng, shape) for name, shape in rl.describe(spec, state).items()}
-    negated = {name: -array if name.endswith("_z") else array for name, array in weights.items()}
-    flat = rl.pack(weights, spec, layout=candidate, exact=True)
-    assert np.array_equal(flat, rl.pack(negated, spec, layout=state))
-
-
-def test_from_torch_to_the_textbook():
-    """A GRU's two biases become their sum only if the candidate's bias_hh is zero."""
-    module = torch_module(rl.Spec("gru", I, H), seeded("from torch"))
-    with pytest.raises(rl.LossyError, match="bias_hh_l0"):
-        rl.convert(module, to="concat")
-    module.bias_hh_l0.data[2 * H :] = 0
-    assert rl.convert(module, to="concat").report.grade == "rounds"
-
-
 def test_the_names_of_further_layers_and_of_the_backward_direction():
     """Core ML's lstm names its backward direction, its gru has none; TensorRT numbers both."""
     both, stack = rl.Spec("lstm", I, H, 1, True), rl.Spec("lstm", I, H, 2, True)
@@ -303,22 +283,3 @@ def test_the_names_of_further_layers_and_of_the_backward_direction():
     names = list(rl.describe(rl.Spec("gru", I, H, 2, True), "tensorrt"))
     assert names[::12] == ["W0[z]", "W1[z]", "W2[z]", "W3[z]"]
     assert rl.describe(stack, "tensorrt")["W2[f]"] == (H, 2 * H)
-
-
-def test_the_lstm_block_cell_of_tensorflow():
-    """TensorFlow's operator of that name, without forget bias, is the cell that TensorFlow 1 reads
-    the canonical tensors of a CudnnLSTM into."""
-    import tensorflow as tf
-
-    rng = seeded("block cell")
-    tensors = {"kernel": weight(rng, (I + H, 4 * H)), "bias": weight(rng, (4 * H,))}
-    spec, zero = rl.Spec("lstm", I, H), tf.zeros([H])
-
-    def step(x, h, c):
-        out = tf.raw_ops.LSTMBlockCell(
-            x=tf.constant(x), cs_prev=c, h_prev=h, w=tensors["kernel"], wci=zero, wcf=zero,
-            wco=zero, b=tensors["bias"], forget_bias=0.0, cell_clip=-1.0,
-        )  # fmt: skip
-        return out.h, out.cs
-
-    check_meaning("tf1-cudnn-canonical", tensors, spec, lambda *given: run_steps(step, *given))

@@ -4,9 +4,8 @@ import os
 import subprocess
 import sys
 
-import numpy as np
 import pytest
-from convert.meaning import expected_of
+from convert.meaning import TORCH, Framework, check_both_ways, check_from, expected_of
 from marks import sample
 from oracles.frameworks import (
     KERAS_NOISE,
@@ -30,73 +29,45 @@ ANSWERS_FOR = ("keras",)
 
 pytestmark = KERAS_NOISE
 
-
 with_cudnn_form = pytest.mark.parametrize("spec", sample(stacks(), 5), ids=str)
 # What cuDNN cannot represent: reset before, Keras 3's hard sigmoid x / 6 + 0.5, and relu.
-without_cudnn_form = pytest.mark.parametrize(
-    "spec",
-    sample(
-        stacks(["gru"], reset="before")
-        + stacks(["lstm", "gru"], recurrent_activation="hard_sigmoid")
-        + stacks(["gru"], reset="before", recurrent_activation="hard_sigmoid")
-        + stacks(["lstm", "gru"], activation="relu")
-        + stacks(["lstm"], recurrent_activation="hard_sigmoid", activation="relu"),
-        5,
-    ),
-    ids=str,
-)
+HARD = "hard_sigmoid"
+OTHERS = stacks(["gru"], reset="before") + stacks(["lstm", "gru"], recurrent_activation=HARD)
+OTHERS += stacks(["gru"], reset="before", recurrent_activation=HARD)
+OTHERS += stacks(["lstm", "gru"], activation="relu")
+OTHERS += stacks(["lstm"], recurrent_activation=HARD, activation="relu")
+without_cudnn_form = pytest.mark.parametrize("spec", sample(OTHERS, 5), ids=str)
 
 
-def filled(spec, rng):
-    return fill_keras(keras_layers(spec), rng)
+def filled(spec, rng=None):
+    layers = keras_layers(spec)
+    return fill_keras(layers, rng) if rng else layers
 
 
-def same_weights(a, b):
-    a, b = ([w for layer in layers for w in layer.get_weights()] for layers in (a, b))
-    return len(a) == len(b) and all(np.array_equal(x, y) for x, y in zip(a, b, strict=True))
+def arrays(layers):
+    return [array for layer in layers for array in layer.get_weights()]
 
 
-def check_both_ways(spec, to):
-    """Convert layers, and back into new ones."""
-    rng = seeded("keras", to, spec)
-    layers, fresh = filled(spec, rng), keras_layers(spec)
-    given = inputs(rng, spec)
-    there = rl.convert(layers, to=to)
-    expected = expected_of(there, spec, given)
-    run = run_keras(layers, *given)
-    # 1 is all that float32's rounding explains: reference.Rounded
-    assert distance(run, expected) <= 1
-    assert not same_weights(fresh, layers)
-    rl.assign(fresh, rl.convert(there, spec, to="keras"))
-    # every bit came back: equal, not only close
-    assert same_weights(fresh, layers)
-    for a, b in zip(vars(run_keras(fresh, *given)).values(), vars(run).values(), strict=True):
-        assert np.array_equal(a, b)
-    return there, given, run, expected
+KERAS = Framework("keras", filled, run_keras, arrays)
 
 
 @with_cudnn_form
 def test_to_torch_and_back(spec):
-    there, given, run, expected = check_both_ways(spec, "torch")
+    layers, there, given, expected = check_both_ways(KERAS, spec, "torch")
     module = torch_module(spec)
     rl.assign(module, there)
-    # each may differ from the exact result by the bound, so the two by twice that
+    run = run_keras(layers, *given)
     assert distance_between(run, run_torch(module, *given), expected) <= 1
 
 
 @without_cudnn_form
 def test_to_onnx_and_back(spec):
-    check_both_ways(spec, "onnx")
+    check_both_ways(KERAS, spec, "onnx")
 
 
 @with_cudnn_form
 def test_from_torch(spec):
-    rng = seeded("torch to keras", spec)
-    module, layers, given = torch_module(spec, rng), keras_layers(spec), inputs(rng, spec)
-    rl.assign(layers, rl.convert(module, to="keras"))
-    # If Keras has one bias, its rounded sum is one of the additions that reference.Rounded counts.
-    expected = expected_of(module, spec, given)
-    assert distance_between(run_keras(layers, *given), run_torch(module, *given), expected) <= 1
+    check_from(TORCH, KERAS, spec)
 
 
 @pytest.mark.parametrize("cell", GATES)

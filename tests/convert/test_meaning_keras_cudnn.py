@@ -7,7 +7,7 @@ tf_keras's own loader, which puts the weights of a CuDNN layer into a plain LSTM
 import numpy as np
 import pytest
 import tf_keras
-from convert.meaning import expected_of
+from convert.meaning import Framework, check_both_ways, expected_of
 from marks import sample
 from oracles.frameworks import (
     KERAS_NOISE,
@@ -18,7 +18,6 @@ from oracles.frameworks import (
     keras_layers,
     run_keras,
     seeded,
-    torch_module,
 )
 from oracles.reference import distance, distance_between
 from tf_keras.src.layers.rnn.cudnn_gru import CuDNNGRU
@@ -32,19 +31,9 @@ ANSWERS_FOR = ("keras-cudnn",)
 pytestmark = KERAS_NOISE
 
 CUDNN = {"lstm": CuDNNLSTM, "gru": CuDNNGRU}
-every_spec = pytest.mark.parametrize(
-    "spec",
-    sample(
-        [
-            rl.Spec(cell, I, H, layers, both)
-            for cell in CUDNN
-            for layers in (1, 2, 3)
-            for both in (False, True)
-        ],
-        5,
-    ),
-    ids=str,
-)
+SPECS = [rl.Spec(cell, I, H, layers, both)
+         for cell in CUDNN for layers in (1, 2, 3) for both in (False, True)]  # fmt: skip
+every_spec = pytest.mark.parametrize("spec", sample(SPECS, 5), ids=str)
 
 
 def cudnn_layers(spec):
@@ -76,8 +65,7 @@ def same_arrays(a, b):
 @every_spec
 def test_their_loader_gives_the_same_arrays_and_they_compute_the_same(spec):
     rng = seeded("keras-cudnn to keras", spec)
-    source = fill_keras(cudnn_layers(spec), rng)
-    given = inputs(rng, spec)
+    source, given = filled(spec, rng), inputs(rng, spec)
     theirs = loaded(keras_layers(spec, tf_keras), source)
     ours = list(rl.convert(source, to="keras").values())
     # An LSTM's bias is a sum, rounded once: rnnlayout adds in double, tf_keras in float32. A double
@@ -88,19 +76,25 @@ def test_their_loader_gives_the_same_arrays_and_they_compute_the_same(spec):
     assert distance(run_keras(theirs, *given), expected) <= 1
 
 
+def filled(spec, rng=None):
+    layers = cudnn_layers(spec)
+    return fill_keras(layers, rng) if rng else layers
+
+
+def run_loaded(layers, *given):
+    """Run the plain layers that tf_keras loads the weights into."""
+    spec = rl.Weights(layers).spec
+    return run_keras(loaded(keras_layers(spec, tf_keras), layers), *given)
+
+
 @every_spec
 def test_to_torch_and_back(spec):
-    source = fill_keras(cudnn_layers(spec), seeded("keras-cudnn to torch", spec))
-    module = torch_module(spec)
-    rl.assign(module, rl.convert(source, to="torch"))
-    assert rl.pack(module).tobytes() == rl.pack(source).tobytes()
+    source, there, *_ = check_both_ways(
+        Framework("keras-cudnn", filled, run_loaded, arrays), spec, "torch"
+    )
     if spec.cell == "lstm":  # only the sum shows in outputs: the input's biases are the first half
         first_half, _ = np.split(source[0].get_weights()[2], 2)
-        assert np.array_equal(module.bias_ih_l0.detach(), first_half)
-
-    back = cudnn_layers(spec)
-    rl.assign(back, rl.convert(module, to="keras-cudnn"))
-    assert same_arrays(arrays(back), arrays(source))
+        assert np.array_equal(there["bias_ih_l0"], first_half)
 
 
 @every_spec

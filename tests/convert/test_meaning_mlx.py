@@ -4,9 +4,9 @@ import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
 import pytest
-from convert.meaning import check_meaning, expected_of
+from convert.meaning import TORCH, Framework, check_both_ways, check_from, expected_of
 from mlx.utils import tree_flatten
-from oracles.frameworks import H, I, N, T, inputs, normal, seeded, torch_module, weight
+from oracles.frameworks import H, I, N, T, normal, seeded, weight
 from oracles.reference import Run, distance
 
 import rnnlayout as rl
@@ -34,20 +34,24 @@ def run_mlx(layer, x, h0, c0=None):
     return Run(y, y[-1:], None if c is None else np.asarray(c)[None, :, -1])
 
 
-@pytest.mark.parametrize("bias", [True, False])
+def arrays(layer):
+    return [np.asarray(layer[name]) for name in layer]
+
+
+MLX = Framework("mlx", lambda spec, rng=None: mlx_layer(spec.cell, rng, spec.bias != "none"),
+                run_mlx, arrays)  # fmt: skip
+
+
+@pytest.mark.parametrize("bias", ["double", "none"])
 @every_cell
 def test_both_ways(cell, bias):
-    layer = mlx_layer(cell, seeded("mlx", cell, bias), bias)
-    spec = rl.Spec(cell, I, H, bias="double" if bias else "none")
-    check_meaning("mlx", dict(layer), spec, lambda *given: run_mlx(layer, *given))
+    spec = rl.Spec(cell, I, H, bias=bias)
+    layer, *_ = check_both_ways(MLX, spec, "onnx")
+    assert rl.describe(spec, "mlx") == {name: layer[name].shape for name in layer}
 
 
 def test_from_torch_to_mlx():
-    rng, spec = seeded("to mlx"), rl.Spec("lstm", I, H)
-    module, layer, given = torch_module(spec, rng), mlx_layer("lstm"), inputs(rng, spec)
-    assert rl.assign(layer, module) is layer
-    # a sum of two biases is rounded, one of the additions that reference.Rounded counts
-    assert distance(run_mlx(layer, *given), expected_of(module, spec, given)) <= 1
+    check_from(TORCH, MLX, rl.Spec("lstm", I, H))
 
 
 @every_cell

@@ -28,29 +28,15 @@ ANSWERS_FOR = ("onnx",)
 
 pytestmark = KERAS_NOISE
 
-
 every_cell = pytest.mark.parametrize("cell", GATES)
 in_torch = pytest.mark.parametrize("spec", sample(stacks(), 5), ids=str)
 # linear_before_reset 0, HardSigmoid with the slope of either Keras, and Relu.
-in_keras_only = pytest.mark.parametrize(
-    "spec",
-    sample(
-        [
-            *stacks(["gru"], (1, 2), reset="before"),
-            *stacks(["lstm", "gru"], (1, 2), activation="relu"),
-            *(
-                spec
-                for hard in ("hard_sigmoid", "hard_sigmoid_keras2")
-                for spec in [
-                    *stacks(["lstm", "gru"], (1, 2), recurrent_activation=hard),
-                    *stacks(["gru"], (1, 2), reset="before", recurrent_activation=hard),
-                ]
-            ),
-        ],
-        5,
-    ),
-    ids=str,
-)
+KERAS_ONLY = stacks(["gru"], (1, 2), reset="before")
+KERAS_ONLY += stacks(["lstm", "gru"], (1, 2), activation="relu")
+for hard in ("hard_sigmoid", "hard_sigmoid_keras2"):
+    KERAS_ONLY += stacks(["lstm", "gru"], (1, 2), recurrent_activation=hard)
+    KERAS_ONLY += stacks(["gru"], (1, 2), reset="before", recurrent_activation=hard)
+in_keras_only = pytest.mark.parametrize("spec", sample(KERAS_ONLY, 5), ids=str)
 
 
 def kit(spec):

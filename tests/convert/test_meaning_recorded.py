@@ -1,7 +1,7 @@
 """Frameworks that are too large, or too old, for the tests' environment: what they once computed.
 
 tools/record_answers.py and tests/data/record_chainer_mxnet.py made the data: weights in the
-framework's own tensors, inputs and outputs.
+framework's own tensors, inputs and outputs; tests/data/record_audio.py those of Neural Amp Modeler.
 """
 
 import itertools
@@ -9,14 +9,17 @@ import json
 
 import numpy as np
 import pytest
+import torch
 from commands import TESTS
 from convert.meaning import check_meaning
 from oracles.frameworks import run_onnx
 from oracles.reference import Run, distance_between
+from oracles.some import same_bits
 
 import rnnlayout as rl
 
-ANSWERS_FOR = ("paddle", "openvino", "onednn", "mxnet-gluon", "chainer-nstep", "chainer-links")
+ANSWERS_FOR = ("paddle", "openvino", "onednn", "mxnet-gluon", "chainer-nstep", "chainer-links",
+               "nam", "keras")  # fmt: skip
 
 
 def recorded(framework):
@@ -141,3 +144,71 @@ def test_tensors_that_look_like_another_layouts_are_read_in_it_only_if_it_is_nam
     said = r"B: shape \(2, 16\), expected \(2, 32\).*; these tensors fit layout='openvino'"
     with pytest.raises(rl.LayoutError, match=said):
         rl.infer_spec(tensors)
+
+
+# -------------------------------------------------------------------------- Neural Amp Modeler
+
+AUDIO = json.loads((TESTS / "data" / "audio.json").read_text())
+
+
+def cut(weights, I, H, L):  # noqa: E741
+    """Return the tensors of layout nam, the initial h and c of each layer, and the head, cut from
+    "weights" as lstm.cpp does."""
+    rest, tensors, states = np.array(weights, np.float32), {}, []
+    for k in range(L):
+        inputs = H if k else I
+        sizes = np.cumsum([4 * H * (inputs + H), 4 * H, H, H])
+        w, b, *state, rest = np.split(rest, sizes)
+        prefix = f"{k}/" if L > 1 else ""
+        tensors |= {f"{prefix}W": w.reshape(4 * H, inputs + H), f"{prefix}b": b}
+        states.append(state)
+    h, c = np.array(states).swapaxes(0, 1)
+    return tensors, h, c, rest
+
+
+@pytest.mark.parametrize("name", ["one.nam", "two.nam"])
+def test_the_lstms_of_neural_amp_modeler_compute_in_torch_what_its_library_computed(name):
+    record = AUDIO[name]
+    config = record["model"]["config"]
+    I, H, L = config["input_size"], config["hidden_size"], config["num_layers"]  # noqa: E741
+    tensors, h, c, head = cut(record["model"]["weights"], I, H, L)
+    assert rl.describe(rl.Spec("lstm", I, H, L), "nam") == {k: a.shape for k, a in tensors.items()}
+    module = torch.nn.LSTM(I, H, L, dtype=torch.float64)
+    doubles = {name: tensor.astype("f8") for name, tensor in tensors.items()}
+    rl.assign(module, rl.convert(doubles, layout="nam", to="torch", exact=True))
+    x, *state = (torch.tensor(np.array(a))[:, None].double() for a in (record["x"], h, c))
+    with torch.no_grad():
+        y = module(x, tuple(state))[0][:, 0].numpy()
+    both = np.hstack([y, (y @ head[:H] + head[H])[:, None]])
+    # float32 sums of I + H + 1 products below 4, in two layers and 12 steps, of slope below 1
+    np.testing.assert_allclose(both, record["y"], rtol=0, atol=12 * L * 24 * 2.0**-24)
+    back = rl.convert(module, to="nam")
+    assert all(back[name].tobytes() == doubles[name].tobytes() for name in doubles)
+
+
+def test_a_dense_layer_of_these_names_is_not_an_lstm():
+    with pytest.raises(rl.LayoutError):
+        rl.infer_spec({"W": np.ones((12, 8)), "b": np.ones(12)})
+
+
+# --------------------------- published: a Keras GRU and the flat vector that cuDNN received for it
+
+EXAMPLE = json.loads((TESTS / "data/keras-gru-worked-example.json").read_text())
+WEIGHTS = {name: np.array(values, "float32") for name, values in EXAMPLE["keras"].items()}
+PRINTED = np.array(EXAMPLE["cudnn_flat"])
+
+
+def test_it_packs_to_the_printed_vector_and_unpacks_again():
+    flat = rl.pack(WEIGHTS)
+    # Half a unit of the sixth decimal. One element is an exact tie in decimal, which float32 may
+    # miss by one ulp of the largest magnitude below 1, 2^-24.
+    assert np.abs(flat.astype("float64") - PRINTED).max() <= 0.5e-6 + 2.0**-24
+    spec = rl.infer_spec(WEIGHTS)
+    assert spec == rl.Spec("gru", 2, 3)
+    assert same_bits(dict(rl.unpack(flat, spec, to="keras")), WEIGHTS)
+
+
+def test_the_printed_vector_unpacks_to_the_printed_weights():
+    back = rl.unpack(PRINTED, rl.Spec("gru", 2, 3, dtype="float64"), to="keras")
+    for name, array in WEIGHTS.items():
+        assert np.abs(back[name] - array).max() <= 0.5e-6 + 2.0**-24

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from convert.meaning import TORCH, Framework, check_both_ways, check_from, parameters
 from marks import sample
 from oracles.frameworks import (
     H,
@@ -15,7 +16,7 @@ from oracles.frameworks import (
     torch_cell,
     torch_module,
 )
-from oracles.reference import GATES, distance, distance_between, forward, from_cudnn
+from oracles.reference import GATES, distance, forward, from_cudnn
 
 import rnnlayout as rl
 
@@ -36,58 +37,29 @@ every_spec = pytest.mark.parametrize("spec", sample(SPECS, 7), ids=str)
 every_cell = pytest.mark.parametrize("cell", GATES)
 
 
-def same_tensors(found, module):
-    """Are names, their order, and bits the same?"""
-    wanted = {name: p.detach().numpy() for name, p in module.named_parameters()}
-    return list(found) == list(wanted) and all(
-        found[name].shape == wanted[name].shape and found[name].tobytes() == wanted[name].tobytes()
-        for name in wanted
-    )
-
-
-def same_runs(a, b):
-    return all(np.array_equal(getattr(a, name), getattr(b, name)) for name in "yhc")
+CELL = Framework("torch-cell", torch_cell, run_torch_cell, parameters)
 
 
 @every_spec
 def test_the_weight_space_runs_as_the_module_does_and_comes_back(spec):
-    rng = seeded("torch", spec)
-    module, fresh = torch_module(spec, rng), torch_module(spec)
-    given = inputs(rng, spec)
-    flat, run, before = rl.pack(module), run_torch(module, *given), run_torch(fresh, *given)
-    # 1 is all that float32's rounding explains: reference.Rounded
-    assert distance(run, forward(from_cudnn(flat, spec), spec, *given)) <= 1
-    tensors = rl.unpack(flat, spec, to="torch")
-    assert same_tensors(tensors, module)
-    rl.assign(fresh, tensors)
-    # the same numbers and the same code: equal, not only close
-    assert same_runs(run_torch(fresh, *given), run) and not same_runs(before, run)
+    module, flat, *_ = check_both_ways(TORCH, spec, "cudnn")
+    assert flat.tobytes() == rl.pack(module).tobytes()
+    found = rl.unpack(flat, spec, to="torch")
+    assert [(n, a.shape) for n, a in found.items()] == [
+        (n, tuple(p.shape)) for n, p in module.named_parameters()
+    ]
 
 
 @every_cell
 @pytest.mark.parametrize("bias", ["double", "none"])
 def test_cells(cell, bias):
     spec = rl.Spec(cell, I, H, bias=bias)
-    rng = seeded("cell", spec)
-    module = torch_cell(spec, rng)
-    given = inputs(rng, spec)
-    flat = rl.pack(module)
-    expected = forward(from_cudnn(flat, spec), spec, *given)
-    run = run_torch_cell(module, *given)
-    assert distance(run, expected) <= 1  # reference.Rounded
-    assert same_tensors(rl.unpack(flat, spec, to="torch-cell"), module)
+    module, flat, *_ = check_both_ways(CELL, spec, "cudnn")
+    assert list(rl.unpack(flat, spec, to="torch-cell")) == list(module.state_dict())
     # a cell has the tensors of a layer under other names; the two biases keep their roles
     renamed = {f"{name}_l0": tensor for name, tensor in module.state_dict().items()}
     assert rl.pack(renamed, spec).tobytes() == flat.tobytes()
-
-    fresh = torch_cell(spec)
-    rl.assign(fresh, rl.convert(module, to="torch-cell"))
-    assert same_runs(run_torch_cell(fresh, *given), run)
-
-    # a cell run step by step equals the layer; sums may be formed in another order
-    layer = torch_module(spec)
-    rl.assign(layer, rl.convert(module, to="torch"))
-    assert distance_between(run_torch(layer, *given), run, expected) <= 1  # reference.Rounded
+    check_from(CELL, TORCH, spec)  # a cell run step by step equals the layer
 
 
 def silence(module, bias):

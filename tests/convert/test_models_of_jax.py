@@ -76,9 +76,8 @@ def same_trees(a, b):
 # ------------------------------------------------------------------------------------ Flax linen
 
 
-@pytest.mark.parametrize(
-    "cell, kind", [("lstm", dict), ("gru", freeze), ("lstm", serialization.to_bytes)]
-)
+@pytest.mark.parametrize("cell, kind", [("lstm", dict), ("gru", freeze),
+                                        ("lstm", serialization.to_bytes)])  # fmt: skip
 def test_linen(cell, kind):
     """One layer; its variables as init() returns them, frozen, and as NumPy arrays from a file."""
     layer = nn.RNN(LINEN[cell](H))
@@ -162,8 +161,7 @@ def test_paths_of_flax_in_files_are_joined_by_slashes_or_dots(tmp_path, name, ce
     assert rl.verify(both, rl.Weights(tree, prefix="params/both"))
     assert rl.verify(both, rl.Weights(dotted, prefix="params.both"))
     assert rl.verify(
-        rl.Weights(dotted, prefix="params.layers_0.cell"),
-        rl.Weights(tree["params"]["layers_0"]),
+        rl.Weights(dotted, prefix="params.layers_0.cell"), rl.Weights(tree["params"]["layers_0"])
     )
 
 

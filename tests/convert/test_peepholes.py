@@ -2,19 +2,12 @@
 
 import numpy as np
 import pytest
-from oracles.frameworks import normal, seeded
 from oracles.some import normal_weights, same_bits
 
 import rnnlayout as rl
 
 PEEPING = rl.Spec("lstm", 5, 7, peepholes=True)
 HAVE = [name for name, info in rl.layouts().items() if info["peepholes"]]
-
-
-def onnx_weights(spec):
-    rng = seeded("peepholes", spec)
-    shapes = rl.describe(spec, "onnx").items()
-    return {n: normal(rng, *shape) * np.float32(0.3) for n, shape in shapes}
 
 
 @pytest.mark.parametrize("layout", HAVE)
@@ -29,7 +22,7 @@ def test_a_spec_with_peepholes_is_inferred(layout):
 def test_zero_peepholes_are_left_out(layout):
     """One that is not zero is refused in any layer, direction and gate."""
     spec = PEEPING.replace(num_layers=2, bidirectional=True)
-    weights = onnx_weights(spec)
+    weights = normal_weights("onnx", spec)
     without = {n: a for n, a in weights.items() if not n.endswith("P")}
     zero = {n: 0 * a if n.endswith("P") else a for n, a in weights.items()}
     made = rl.Weights(zero).to(layout)
@@ -48,7 +41,7 @@ def test_zero_peepholes_are_left_out(layout):
 
 def test_a_spec_without_peepholes_needs_zeros():
     """As with biases: the tensors show what a source has, the spec what a target gets."""
-    weights, spec = onnx_weights(PEEPING), PEEPING.replace(peepholes=False)
+    weights, spec = normal_weights("onnx", PEEPING), PEEPING.replace(peepholes=False)
     with pytest.raises(rl.LossyError, match=r"P\[0, 0\].* because the spec says peepholes=False"):
         rl.convert(weights, spec, layout="onnx", to="onnx")
     zero = {**weights, "P": np.zeros_like(weights["P"])}

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from oracles.frameworks import KERAS_NOISE, H, I, N, T, fill_keras, normal, onnx_session, seeded
+from oracles.some import normal_weights
 
 import rnnlayout as rl
 
@@ -18,7 +19,7 @@ STATE = normal(seeded("state"), 1, N, H)
 NEAR = dict(rtol=0, atol=2.0**-18)
 
 
-def keras_lstm(**settings):
+def keras_lstm(_=None, **settings):
     """Return the weights of a Keras layer, and its y (T, N, ...)."""
     merge = settings.pop("merge_mode", None)
     layer = keras.layers.LSTM(H, return_sequences=True, **settings)
@@ -32,8 +33,8 @@ def keras_lstm(**settings):
 def onnx_lstm(tmp_path, **config):
     """Return the weights of an ONNX model, and what onnxruntime computes."""
     spec, rng = rl.Spec("lstm", I, H), seeded("onnx")
-    shapes = rl.describe(spec, "onnx")
-    weights = rl.Weights({name: normal(rng, *shape) for name, shape in shapes.items()}, spec)
+    weights = rl.Weights({name: normal(rng, *shape)
+                          for name, shape in rl.describe(spec, "onnx").items()}, spec)  # fmt: skip
     weights.config = config
     rl.save(tmp_path / "m.onnx", weights)
     session = onnx_session(tmp_path / "m.onnx")
@@ -41,48 +42,34 @@ def onnx_lstm(tmp_path, **config):
     return rl.load(tmp_path / "m.onnx")["lstm"], session.run(["Y"], {"X": X, **zeros})[0]
 
 
-def torch_lstm(weights, x=X, h_0=None):
-    """Convert to torch, and run it. Returns the report and y."""
+# the source, its config, the repair, and how that is done: run(x, h_0) runs torch's module
+REPAIRS = [
+    (keras_lstm, {"go_backwards": True}, "reverse x along time first", lambda run: run(X[::-1])),
+    (keras_lstm, {"merge_mode": "sum"}, "join the two directions of y afterwards",
+     lambda run: sum(np.split(run(X), 2, -1))),
+    (onnx_lstm, {"direction": "reverse"}, "reverse x along time first, and y afterwards",
+     lambda run: run(X[::-1])[::-1]),
+    (onnx_lstm, {"initial_h": STATE.astype("f8").tolist()}, "pass it as the initial state",
+     lambda run: run(X, STATE)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("make, config, repair, follow", REPAIRS)
+def test_a_repair_gives_the_outputs_of_the_source(make, config, repair, follow, tmp_path):
+    weights, wanted = make(tmp_path, **config)
     made = weights.to("torch")
     module = torch.nn.LSTM(I, H, bidirectional=weights.spec.bidirectional)
     rl.assign(module, dict(made))
-    states = None if h_0 is None else (torch.from_numpy(h_0), torch.zeros(1, N, H))
-    with torch.no_grad():
-        return made.report, module(torch.from_numpy(x.copy()), states)[0].numpy()
 
+    def run(x, h_0=None):
+        states = None if h_0 is None else (torch.from_numpy(h_0), torch.zeros(1, N, H))
+        with torch.no_grad():
+            return module(torch.from_numpy(x.copy()), states)[0].numpy()
 
-def test_go_backwards():
-    weights, wanted = keras_lstm(go_backwards=True)
-    report, y = torch_lstm(weights, X[::-1])
-    assert report.grade == "exact"
-    assert str(report) == (
-        "exact; with go_backwards=True, which torch cannot represent: reverse x along time first"
-    )
-    np.testing.assert_allclose(y, wanted, **NEAR)
-
-
-def test_merge_mode():
-    weights, wanted = keras_lstm(merge_mode="sum")
-    report, y = torch_lstm(weights)
-    assert report.settings == (
-        "with merge_mode='sum', which torch cannot represent: join the two directions of y"
-        " afterwards"
-    )
-    np.testing.assert_allclose(y[..., :H] + y[..., H:], wanted, **NEAR)
-
-
-def test_direction(tmp_path):
-    weights, wanted = onnx_lstm(tmp_path, direction="reverse")
-    report, y = torch_lstm(weights, X[::-1])
-    assert report.settings.endswith("reverse x along time first, and y afterwards")
-    np.testing.assert_allclose(y[::-1], wanted, **NEAR)
-
-
-def test_initial_states(tmp_path):
-    weights, wanted = onnx_lstm(tmp_path, initial_h=STATE.astype("f8").tolist())
-    report, y = torch_lstm(weights, h_0=STATE)
-    assert report.settings.endswith("which torch cannot represent: pass it as the initial state")
-    np.testing.assert_allclose(y, wanted, **NEAR)
+    assert made.report.grade == "exact"
+    assert str(made.report).startswith(f"exact; with {next(iter(config))}=")
+    assert str(made.report).endswith(f", which torch cannot represent: {repair}")
+    np.testing.assert_allclose(follow(run), wanted, **NEAR)
 
 
 @pytest.mark.parametrize(
@@ -97,7 +84,7 @@ def test_initial_states(tmp_path):
 )
 def test_other_settings(key, value, layout, repair):
     spec = rl.Spec("lstm", I, H)
-    weights = rl.Weights({n: np.ones(s, "f4") for n, s in rl.describe(spec, "torch").items()}, spec)
+    weights = rl.Weights(normal_weights("torch", spec), spec)
     weights.config = {key: value}
     for to in ("torch", "onnx", "tflite"):
         settings = rl.check(weights, to=to).settings
@@ -123,7 +110,7 @@ def test_every_way_to_convert_says_the_same(to, tmp_path):
 def test_the_hard_sigmoid_of_keras_2():
     """Keras 3 has another one. The second conversion of the same arrays says it too."""
     spec = rl.Spec("gru", I, H, recurrent_activation="hard_sigmoid_keras2")
-    source = {name: np.ones(shape, "f4") for name, shape in rl.describe(spec, "onnx").items()}
+    source = normal_weights("onnx", spec)
     for _ in range(3):
         settings = rl.convert(source, spec, layout="onnx", to="keras").report.settings
         assert settings.startswith("with Keras 2's hard_sigmoid, which Keras 3 cannot represent")
@@ -139,7 +126,7 @@ def test_the_hard_sigmoid_of_keras_2():
 def test_a_file_of_the_framework_cannot_have_it(config, to, suffix, tmp_path):
     """What a report says is lost is what the framework's files refuse, and what only a call has."""
     spec = rl.Spec("lstm", I, H, bidirectional=True)
-    weights = rl.Weights({n: np.ones(s, "f4") for n, s in rl.describe(spec, to).items()}, spec)
+    weights = rl.Weights(normal_weights(to, spec), spec)
     weights.config = config
     path = tmp_path / f"m{suffix}"
     if weights.to(to).report.settings or config.keys() <= {"stateful", "sequence_lens"}:

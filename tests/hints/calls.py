@@ -9,7 +9,7 @@ import jax
 import numpy as np
 import torch
 from flax import linen, nnx
-from hints.following import GRU, LSTM, RELU, X, each, followed, tensors, two
+from hints.following import GRU, LSTM, RELU, X, asked, each, followed, tensors, two
 from oracles.jax_cells import KEY, equinox_cell, filled, nnx_cell
 from oracles.some import same_bits
 
@@ -52,31 +52,10 @@ def a_checkpoint():
     assert same_bits(rl.pack(eval(f"whole{key}"), prefix=eval(prefix)), FLAT)
 
 
-def several_in_a_dict():
-    text = yield lambda: rl.pack(two())
-    for prefix in followed(text, r"with prefix= these would work: (.*)$"):
-        rl.pack(two(), prefix=prefix)
-    text = yield lambda: rl.pack(two(), prefix="encoder")
-    for prefix in followed(text, r"with prefix= these would work: (.*)$"):
-        rl.pack(two(), prefix=prefix)
-
-
-def several_in_a_module():
-    model = torch.nn.ModuleDict({"enc": torch.nn.LSTM(5, 7), "dec": torch.nn.GRU(5, 7)})
-    text = yield lambda: rl.pack(model)
-    for name in each(r"'(\w+)' \((?:LSTM|GRU)\)", text):
-        rl.pack(model[name])
-        rl.pack(model, prefix=name)
-    text = yield lambda: rl.pack(model, prefix="encoder")
-    for prefix in followed(text, r"prefix= these would work: (.*)"):
-        rl.pack(model, prefix=prefix)
-    yield lambda: rl.pack(model["enc"], prefix="enc")
-    rl.pack(model["enc"])
-
-
-def a_prefix_of_a_list():
-    yield lambda: rl.pack([*tensors().values()], layout="torch", prefix="a")
-    rl.pack([*tensors().values()], layout="torch")
+several_in_a_dict = asked(rl.pack, two(), known={"prefix": "enc"})
+a_prefix_of_a_list = asked(rl.pack, [*tensors().values()], layout="torch", prefix="a")
+a_prefix_of_a_module = asked(rl.pack, torch.nn.LSTM(5, 7), prefix="enc")
+a_list_of_arrays = asked(rl.pack, [*tensors(layout="keras").values()])
 
 
 def tensors_that_were_changed():
@@ -93,67 +72,34 @@ def a_list_of_dicts():
     rl.pack(rl.stack([*layers]))
 
 
-def a_list_of_arrays():
-    arrays = [*tensors(layout="keras").values()]
-    text = yield lambda: rl.pack(arrays)
-    rl.pack(arrays, layout=followed(text, r"layout=('\w+')"))
-
-
 # ------------------------------------------------------------------------ spec, layout, dtype
 
 
-def tanh_or_relu():
-    text = yield lambda: rl.pack(tensors(RELU))
-    for cell in each(r"\bcell='(\w+)'", text):
-        rl.pack(tensors(RELU), cell=cell)
-    for spec in each(r"rl\.Spec\(.*?\)", text):
-        rl.pack(tensors(RELU), eval(spec))
+tanh_or_relu = asked(rl.pack, tensors(RELU))
+where_the_reset_gate_acts = asked(
+    rl.convert, tensors(GRU.replace(bias="none"), "onnx"), layout="onnx", to="keras"
+)
+options_of_a_layout = asked(rl.convert, tensors(layout=rl.layout("concat", inputs="hx")), to="onnx")
+a_layout_that_is_read_if_named = asked(rl.pack, tensors(layout="tf1"))
+two_layouts_that_are_read_if_named = asked(rl.pack, tensors(layout="webnn"))
+several_layouts = asked(rl.pack, tensors(layout="coreml"))
+a_flat_vector = asked(rl.convert, FLAT, to="torch", known={"spec": LSTM})
+a_vector_of_miopen = asked(rl.convert, dict(rl.convert(tensors(), to="miopen")), layout="miopen",
+                           to="torch", known={"spec": LSTM})  # fmt: skip
+a_vector_of_one_bias = asked(rl.unpack, FLAT[:-28], spec=LSTM, to="torch")
+shapes_of_another_spec = asked(rl.pack, tensors(), spec=GRU)
+a_dtype_other_than_the_specs = asked(rl.pack, tensors(), spec=LSTM.replace(dtype="float16"))
+another_cell = asked(rl.pack, torch.nn.LSTM(5, 7), cell="gru")
+another_spec = asked(rl.pack, torch.nn.LSTM(5, 7), spec=GRU)
+another_layout = asked(rl.pack, torch.nn.LSTM(5, 7), layout="keras")
 
 
-def where_the_reset_gate_acts():
-    weights = tensors(GRU.replace(bias="none"), "onnx")
-    text = yield lambda: rl.convert(weights, layout="onnx", to="keras")
-    for reset in dict.fromkeys(each(r"reset='(\w+)' \(", text)):
-        rl.convert(weights, layout="onnx", to="keras", reset=reset)
-
-
-def a_layout_without_its_options():
-    weights = tensors(layout=rl.layout("concat", inputs="hx"))
-    text = yield lambda: rl.convert(weights, to="onnx")
-    layout = followed(text, r"pass layout=(rl\.layout\(.*?\))")
-    rl.convert(weights, layout=layout, to="onnx")
-    assert text.endswith("or with inputs='xh' or z='candidate'")
-    rl.convert(weights, layout=rl.layout("concat", inputs="xh", z="candidate"), to="onnx")
-
-
-def a_layout_that_is_read_if_named():
-    for name in ("tf1", "webnn"):
-        text = yield lambda name=name: rl.pack(tensors(layout=name))
-        for layout in each(r"layout=(rl\.layout\(.*?\)|'.*?')", text):
-            rl.pack(tensors(layout=name), layout=eval(layout, {"rl": rl}))
-
-
-def several_layouts():
-    text = yield lambda: rl.pack(tensors(layout="coreml"))
-    for layout in each(r"layout='(\w+)'", text):
-        rl.pack(tensors(layout="coreml"), layout=layout)
-
-
-def a_flat_vector():
-    text = yield lambda: rl.convert(FLAT, to="torch")
-    assert "pass spec=rl.Spec(...)" in text
-    rl.convert(FLAT, LSTM, to="torch")
-    packed = dict(rl.convert(tensors(), to="miopen"))
-    yield lambda: rl.convert(packed, layout="miopen", to="torch")
-    rl.convert(packed, spec=LSTM, layout="miopen", to="torch")
+def a_vector_of_three_dimensions():
     yield lambda: rl.unpack(FLAT.reshape(-1, 1, 1), LSTM, to="torch")
     rl.unpack(FLAT.reshape(-1, 1, 1).reshape(-1), LSTM, to="torch")
 
 
 def a_vector_of_another_rnn():
-    text = yield lambda: rl.unpack(FLAT[:-28], LSTM, to="torch")
-    for spec in each(r"spec=(rl\.Spec\(.*?\))", text):
-        rl.unpack(FLAT[:-28], eval(spec), to="torch")
     half = LSTM.replace(dtype="float16")
     text = yield lambda: rl.unpack(FLAT.view("f2"), half, to="torch")
     view = followed(text, r"pass (w\.view\('float32'\))", w=FLAT.view("f2"))
@@ -174,29 +120,10 @@ def bytes_for_an_array():
     rl.pack(made, spec=LSTM)
 
 
-def shapes_of_another_spec():
-    text = yield lambda: rl.pack(tensors(), GRU)
-    rl.pack(tensors(), followed(text, r"spec=(rl\.Spec\(.*?\))"))
+def a_matrix_that_is_transposed():
     one = tensors() | {"weight_hh_l0": tensors()["weight_hh_l0"].T}
     yield lambda: rl.pack(one)
     rl.pack(one | {"weight_hh_l0": one["weight_hh_l0"].T})
-
-
-def a_dtype_other_than_the_specs():
-    half = LSTM.replace(dtype="float16")
-    text = yield lambda: rl.pack(tensors(), half)
-    rl.pack(tensors(), half, dtype=followed(text, r"dtype=('\w+')"))
-    rl.pack(tensors(), followed(text, r"spec=(rl\.Spec\(.*?\))"))
-
-
-def what_contradicts_the_source():
-    module = torch.nn.LSTM(5, 7)
-    for wrong in ({"cell": "gru"}, {"spec": GRU}):
-        text = yield lambda wrong=wrong: rl.pack(module, **wrong)
-        assert f"omit {next(iter(wrong))}=" in text
-        rl.pack(module)
-    text = yield lambda: rl.pack(module, layout="keras")
-    rl.pack(module, layout=followed(text, r"pass layout=('\w+')"))
 
 
 def a_layout_that_is_not_a_name():
@@ -350,11 +277,10 @@ def calls_of_an_rnn():
     with torch.no_grad():
         rnn(x)
     rnn(followed(text, r"or pass (x\.detach\(\))", x=x))
-    yield lambda: rnn(X, stream=1)
-    rnn(X)
-    wide = tensors(LSTM.replace(dtype="float64"))
-    text = yield lambda: rl.RNN(wide, math="bfloat16")
-    rl.RNN(wide, math="bfloat16", dtype=followed(text, r"dtype=('\w+')"))
+
+
+a_stream_on_a_cpu = asked(rl.RNN(tensors()), X, stream=1)
+math_of_wide_weights = asked(rl.RNN, tensors(LSTM.replace(dtype="float64")), math="bfloat16")
 
 
 def weights_of_another_use():
@@ -397,34 +323,16 @@ def a_dtype_that_needs_a_package():
 
 
 def verify_needs_more():
-    a, b = rl.Weights(tensors()), rl.Weights(tensors(), dtype="float64")
-    yield lambda: str(rl.verify(a, b))
-    assert rl.verify(a, b, rtol=1e-6)
+    a = rl.Weights(tensors())
     yield lambda: rl.verify(a, a, cell="lstm")
     rl.verify(rl.Weights(tensors(), cell="lstm"), a)
-    text = yield lambda: rl.diagnose(FLAT, like=tensors(), format="npz")
-    assert text.endswith("omit format=")
-    assert rl.diagnose(FLAT, like=tensors())
-    rl.save("a.npz", {"enc": a, "dec": rl.Weights(tensors(GRU))})
-    rl.save("b.npz", {"x": a, "dec": rl.Weights(tensors(GRU))})
-    text = yield lambda: str(rl.verify("a.npz", "b.npz"))
-    assert rl.verify("a.npz", "b.npz", map=followed(text, r"pass map=(\{.*?\})"))
 
 
 def diagnose_needs_more():
-    np.savez("w.npz", **two())
-    yield lambda: rl.diagnose(FLAT, like="w.npz")
-    rl.diagnose(FLAT, like="w.npz", prefix="enc")
     yield lambda: rl.diagnose(FLAT.reshape(1, -1), like=tensors())
     rl.diagnose(FLAT.reshape(1, -1).reshape(-1), like=tensors())
     text = yield lambda: str(rl.diagnose(np.roll(FLAT, 3), like=tensors()))
     assert rl.diagnose(followed(text, r"flat = (rl\.pack\(like\))", like=tensors()), like=tensors())
-    keras = dict(rl.convert(tensors(), to="keras"))
-    gates = keras["kernel"].reshape(5, 4, -1)
-    keras["kernel"] = gates[:, [0, 2, 1, 3]].reshape(5, -1)
-    text = yield lambda: str(rl.diagnose(keras, like=tensors()))
-    made = followed(text, r"keras = (rl\.convert\(.*?\))", like=tensors())
-    assert rl.diagnose(made, like=tensors())
     np.save("rolled.npy", np.roll(FLAT, 3))
     rl.save("right.npz", rl.Weights(tensors()))
     text = yield lambda: str(rl.diagnose("rolled.npy", like="right.npz"))
@@ -443,8 +351,6 @@ def identify_needs_more():
     y = rl.forward(X, tensors())[0]
     yield lambda: rl.identify(torch.nn.LSTM(5, 7), X, y)
     rl.identify(torch.nn.LSTM(5, 7).state_dict(), X, y)
-    yield lambda: rl.identify([*tensors().values()], X, y, prefix="a")
-    rl.identify([*tensors().values()], X, y)
     rng = np.random.default_rng(0)
     x = rng.standard_normal((6, 3, 5)).astype("f4")
     y = rl.forward(x, tensors())[0]
@@ -452,9 +358,6 @@ def identify_needs_more():
     yield lambda: str(rl.identify(tensors(), x, near))
     assert rl.identify(tensors(), x, near, atol=0.01)
     arrays = [*tensors().values()][::-1]
-    text = yield lambda: str(rl.identify(arrays, x, y))
-    made = rl.RNN(followed(text, r"read it with: (.*)", tensors=arrays))
-    np.testing.assert_array_equal(made(x)[0], y)
     i, f, g, o = range(4)  # gates in an order that is in no row
     own = {f"w{k}": np.concatenate(np.split(one, 4)[::-1]) for k, one in enumerate(arrays)}
     own = {
@@ -473,12 +376,13 @@ def a_file_of_several_to_identify():
     assert rl.identify("w.onnx", X, y, prefix="a")
 
 
-def too_many_tensors_to_identify():
-    y = rl.forward(X, tensors())[0]
-    many = {f"a.{k}": np.ones(2, "f4") for k in range(5000)}
-    many |= tensors(prefix="rnn.")
-    yield lambda: rl.identify(many, X, y)
-    rl.identify(many, X, y, prefix="rnn")
+Y = rl.forward(X, tensors())[0]
+a_format_of_a_dict = asked(rl.diagnose, FLAT, like=tensors(), format="npz")
+a_prefix_to_identify = asked(rl.identify, [*tensors().values()], X, Y, prefix="a")
+too_many_tensors_to_identify = asked(
+    rl.identify, {f"a.{k}": X for k in range(5000)} | tensors(prefix="rnn."), X, Y,
+    known={"prefix": "rnn"},
+)  # fmt: skip
 
 
 def a_layer_of_mlx():

@@ -36,8 +36,8 @@ def options_of_pairs():
     yield lambda: command("inspect", "w.npz", "--layout", "concat(hx)")
     np.savez("w.npz", **tensors(layout=rl.layout("concat", inputs="hx")))
     command("inspect", "w.npz", "--layout", "concat(inputs=hx)")
-    yield lambda: command("inspect", "w.npz", "--as-class", "Own")
     rl.save("w.keras", rl.Weights(tensors(layout="keras")))
+    yield lambda: command("inspect", "w.keras", "--as-class", "Own")
     yield lambda: command("inspect", "w.keras", "--as-class", "Own=LSTM")
     command("inspect", "w.keras")
 

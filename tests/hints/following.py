@@ -9,6 +9,7 @@ from oracles.some import normal_weights
 
 import rnnlayout as rl
 from rnnlayout._cli import main as _cli
+from rnnlayout._model.asks import Ask
 
 LSTM = rl.Spec("lstm", 5, 7)
 GRU = rl.Spec("gru", 5, 7)
@@ -24,6 +25,27 @@ def tensors(spec=LSTM, layout="torch", seed=0, prefix=""):
 def two(spec=LSTM, layout="torch"):
     """Return the tensors of two RNNs, enc and dec."""
     return tensors(spec, layout, prefix="enc.") | tensors(spec, layout, 1, prefix="dec.")
+
+
+def asked(does, *args, known=None, before=lambda: None, **more):
+    """Return a case: a call that fails, and then succeeds with each argument that the message asks
+    for as it is written there, or without one that it says to omit.
+
+    known: what only the caller knows of these. before: writes the files.
+    """
+
+    def case():
+        before()
+        text = yield lambda: does(*args, **more)
+        asks = [part for part in text.parts if isinstance(part, Ask)]
+        assert asks, text
+        for ask in asks:
+            rest = {name: value for name, value in more.items() if name != ask.name}
+            told = str(ask).partition("=")[2]
+            value = known[ask.name] if ask.value is ... else eval(told or "None", {"rl": rl})
+            does(*args, **rest | ({} if value is None else {ask.name: value}))
+
+    return case
 
 
 def message_of(call):

@@ -9,9 +9,8 @@ import flax
 import jax
 import numpy as np
 import tensorflow as tf
-import tf_keras
 import torch
-from hints.following import GRU, LSTM, RELU, command, each, followed, tensors, two
+from hints.following import GRU, LSTM, RELU, asked, command, each, followed, tensors, two
 from oracles.jax_cells import equinox_cell
 
 import rnnlayout as rl
@@ -28,57 +27,60 @@ def save_two(path="w.npz", spec=LSTM, **more):
 # -------------------------------------------------------------------------------- any format
 
 
-def hints_for_other_files():
+def save_one(path="w.npz", layout="torch"):
+    """Write an LSTM with what a file of ours records."""
+    rl.save(path, rl.Weights(tensors(layout=layout)))
+
+
+def save_plain():
     np.savez("w.npz", **tensors())
-    for name in ("as_class", "config"):
-        told = {"as_class": {"Own": "LSTM"}, "config": "c.json"}[name]
-        text = yield lambda name=name, told=told: rl.load("w.npz", **{name: told})
-        assert text.endswith(f"omit {name}=")
-        rl.load("w.npz")
-    yield lambda: rl.load("w.npz", prefix="enc")
-    rl.load("w.npz")
-    yield lambda: rl.load("w.npz", layout="keras")
-    rl.load("w.npz")
+
+
+def save_unknown():
+    save_one("w.bin")
+    Path("w.bin").rename("unknown")
+
+
+def save_misnamed():
+    save_plain()
+    Path("w.npz").rename("w.h5")
+
+
+def save_list():
+    np.savez("w.npz", *tensors(layout="keras").values())
+
+
+classes_of_arrays = asked(rl.load, "w.npz", as_class={"Own": "LSTM"}, before=save_plain)
+a_config_of_arrays = asked(rl.load, "w.npz", config="c.json", before=save_plain)
+arrays_without_names = asked(rl.load, "w.npz", known={"layout": "keras"}, before=save_list)
+another_layout_than_the_files = asked(rl.load, "w.npz", layout="keras", before=save_one)
+an_unknown_format = asked(
+    rl.load, "unknown", spec=LSTM, known={"format": "bin"}, before=save_unknown
+)
+an_unknown_rnn = asked(rl.load, "unknown", format="bin", known={"spec": LSTM}, before=save_unknown)
+a_wrong_suffix = asked(rl.load, "w.h5", before=save_misnamed)
+the_layout_of_the_output = asked(
+    rl.convert_file, "w.npz", "n.npz", known={"to": "keras"}, before=save_plain
+)
 
 
 def several_rnns():
     save_two()
-    text = yield lambda: rl.load("w.npz", prefix="encoder")
-    for prefix in followed(text, r"would work: (.*);"):
-        rl.load("w.npz", prefix=prefix)
-    text = yield lambda: rl.load("w.npz", LSTM)
-    for prefix in followed(text, r"for example one of (.*)"):
-        rl.load("w.npz", LSTM, prefix=prefix)
     yield lambda: rl.convert_file("w.npz", "w.bin", to="cudnn")
     rl.convert_file("w.npz", "w.bin", to="cudnn", prefix="enc")
-    text = yield lambda: rl.convert_file("w.npz", "n.npz", to="keras", only=["encoder"])
-    names = re.search(r"only= takes (.*?)(?:;|:|$)", text)[1].split(", ")
-    rl.convert_file("w.npz", "n.npz", to="keras", only=[names[0]])
     yield lambda: rl.convert_file("w.npz", "n2.npz", to="keras", stack=["enc", "dec"])
     np.savez("w.npz", **tensors(prefix="a.") | tensors(rl.Spec("lstm", 7, 7), prefix="b."))
     rl.convert_file("w.npz", "n2.npz", to="keras", stack=[["a", "b"]])
-
-
-def arrays_without_names():
-    np.savez("w.npz", *tensors(layout="keras").values())
-    yield lambda: rl.load("w.npz")
-    rl.load("w.npz", layout="keras")
 
 
 def a_name_that_exists():
     np.savez("w.npz", **tensors(prefix="enc."), **{"enc.kernel": np.ones(3, "f4")})
     yield lambda: rl.convert_file("w.npz", "n.npz", to="keras")
     rl.save("n.npz", {"other": rl.load("w.npz")["enc"].to("onnx")})
-    yield lambda: rl.convert_file("w.npz", "n.npz", to="torch")
-    rl.convert_file("w.npz", "n.npz", to="torch", force=True)
 
 
 def what_a_file_records():
-    rl.save("w.npz", rl.Weights(tensors()))
-    yield lambda: rl.load("w.npz", layout="keras")
-    rl.load("w.npz")
-    yield lambda: rl.load("w.npz", GRU)
-    rl.load("w.npz")
+    save_one()
     half = LSTM.replace(dtype="float16")
     text = yield lambda: rl.load("w.npz", half)
     assert text.endswith("omit spec=, and pass dtype= to convert to another dtype")
@@ -96,19 +98,10 @@ def rnns_that_cannot_be_converted():
     rl.save("s.npz", dict(found))
 
 
-def a_layout_that_a_format_lacks():
-    rl.save("w.npz", rl.Weights(tensors()))
-    text = yield lambda: rl.convert_file("w.npz", "w.onnx", to="keras")
-    rl.convert_file("w.npz", "w.onnx", to=followed(text, r"pass to=('\w+')"))
-
-
 def what_save_takes():
     yield lambda: rl.save("w.npz", [1])
     yield lambda: rl.save("w.npz", tensors())
     rl.save("w.npz", rl.Weights(tensors()))
-    weights = {"enc": tensors(), "dec": tensors(seed=1)}
-    yield lambda: rl.save("w.npz", weights)
-    rl.save("w.npz", {name: rl.Weights(one) for name, one in weights.items()})
     weights = {"enc": rl.Weights(tensors()), "dec": rl.Weights(tensors())}
     text = yield lambda: rl.save("w.bin", weights)
     rl.save("w.bin", followed(text, r"save\(path, (weights\[.*?\])\)", weights=weights))
@@ -123,26 +116,19 @@ def sums_that_round():
     command("convert", "w.npz", "new.h5", "--to", re.search(r"or --to (\w+)", text)[1])
 
 
-def an_unknown_format():
-    rl.save("w.bin", rl.Weights(tensors()))
-    Path("w.bin").rename("unknown")
-    yield lambda: rl.load("unknown", LSTM)
-    rl.load("unknown", LSTM, format="bin")
-    yield lambda: rl.load("unknown", format="bin")
-    rl.load("unknown", spec=LSTM, format="bin")
-    np.savez("w.npz", **tensors())
-    Path("w.npz").rename("w.h5")
-    text = yield lambda: rl.load("w.h5")
-    rl.load("w.h5", format=followed(text, r"format=('\w+')"))
+def save_two_models():
+    np.savez("w.npz", **tensors(prefix="enc."), **tensors(GRU, prefix="dec."))
+    np.savez("m.npz", **tensors(prefix="x."), **tensors(GRU, prefix="y."))
+
+
+rnns_of_other_names = asked(convert_into, "w.npz", "n.npz", into="m.npz", before=save_two_models)
+a_pair_that_does_not_exist = asked(
+    convert_into, "w.npz", "n.npz", into="m.npz", map={"encoder": "x"},
+    known={"map": {"enc": "x"}}, before=save_two_models,
+)  # fmt: skip
 
 
 def new_weights_in_a_model():
-    np.savez("w.npz", **tensors(prefix="enc."), **tensors(GRU, prefix="dec."))
-    np.savez("m.npz", **tensors(prefix="x."), **tensors(GRU, prefix="y."))
-    text = yield lambda: convert_into("w.npz", "n.npz", into="m.npz")
-    convert_into("w.npz", "n.npz", into="m.npz", map=followed(text, r"map=(\{.*?\})"))
-    text = yield lambda: convert_into("w.npz", "n2.npz", into="m.npz", map={"encoder": "x"})
-    convert_into("w.npz", "n2.npz", into="m.npz", map={"enc": "x"})
     torch.save({"enc": torch.nn.LSTM(5, 7).state_dict()}, "s.pt")
     module = torch.nn.LSTM(5, 7)
     torch.export.save(torch.export.export(module, (torch.zeros(2, 1, 5),)), "m.pt2")
@@ -182,14 +168,8 @@ def dtypes_that_a_format_lacks():
     code = re.search(r"convert it with (\.to\(.*?\)) first", text)[1]
     rl.save("m.json", eval(f"wide{code}"))
     rl.save("w.npz", wide)
-    command(
-        "convert",
-        "w.npz",
-        "new.json",
-        "--to",
-        "keras",
-        *re.search(r"or (--dtype float32)", text)[1].split(),
-    )
+    option = re.search(r"or (--dtype float32)", text)[1].split()
+    command("convert", "w.npz", "new.json", "--to", "keras", *option)
 
 
 # ------------------------------------------------------------------------------------- texts
@@ -217,10 +197,6 @@ def a_keras_config():
     model.save_weights("m.weights.h5")
     yield lambda: rl.load("config.json")
     rl.load("m.weights.h5", config="config.json")
-    model.save("m.keras")
-    for path in ("m.keras",):
-        yield lambda path=path: rl.load(path, config="config.json")
-        rl.load(path)
     rl.save("r.weights.h5", {"enc": rl.Weights(tensors(layout="keras"), activation="relu")})
     yield lambda: rl.load("r.weights.h5", config="config.json")["enc"]
     rl.load("r.weights.h5")["enc"]
@@ -279,19 +255,3 @@ def a_checkpoint_of_tensorflow_1():
         saver.save(session, path.replace("old", "new"), write_meta_graph=False)
     (found,) = rl.load("new.index", cell="rnn_tanh", layout="tf1").values()
     assert found.spec == rl.Spec("rnn_tanh", 5, 3)
-
-
-def a_saved_model():
-    model = tf_keras.Sequential([tf_keras.Input((4, 5)), tf_keras.layers.LSTM(7, name="enc")])
-    Path("config.json").write_text(model.to_json())
-    model.save("model", save_format="tf")
-    yield lambda: rl.load("model", config="config.json")
-    rl.load("model")
-
-
-def the_layout_of_the_output():
-    np.savez("w.npz", **tensors())
-    yield lambda: rl.convert_file("w.npz", "n.npz")
-    rl.convert_file("w.npz", "n.npz", to="keras")
-    yield lambda: rl.convert_file("w.npz", "n.c", to="keras")
-    rl.convert_file("w.npz", "n.c")

@@ -7,7 +7,6 @@ import io
 import json
 import pickle
 import re
-import struct
 import tarfile
 from pathlib import Path
 
@@ -17,7 +16,7 @@ import onnx
 import tf_keras
 import torch
 from files.hostile.good import archive as zip_of, good
-from hints.following import LSTM, convert, each, followed, notes, tensors
+from hints.following import LSTM, asked, convert, followed, notes, tensors
 
 import rnnlayout as rl
 
@@ -54,42 +53,13 @@ def archives_of_torch():
     rl.load("new.pt2")
 
 
-def tar_of_torch(state):
-    """Return what torch.save() wrote before 0.2: a tar archive of storages, tensors, a pickle."""
-    numbers = range(len(state))
-    storages, views = pickle.dumps(len(state)), []
-    for k, tensor in zip(numbers, state.values(), strict=True):
-        storages += pickle.dumps((k, "cpu", torch.FloatStorage))
-        storages += struct.pack("<q", tensor.numel()) + tensor.numpy().tobytes()
-        sizes = (*tensor.shape, *tensor.stride())
-        views.append(pickle.dumps((len(state) + k, k, torch.FloatTensor)))
-        views.append(struct.pack(f"<ii{len(sizes)}qq", tensor.ndim, 0, *sizes, 0))
-
-    class Numbered(pickle.Pickler):
-        def persistent_id(self, value):
-            same = [k for k, one in zip(numbers, state.values(), strict=True) if one is value]
-            return str(len(state) + same[0]) if same else None
-
-    made, parts = io.BytesIO(), io.BytesIO()
-    Numbered(parts, 2).dump(state)
-    members = {
-        "sys_info": pickle.dumps({"little_endian": True}),
-        "storages": storages + pickle.dumps([]),
-        "tensors": b"".join([pickle.dumps(len(state)), *views]),
-        "pickle": parts.getvalue(),
-    }  # fmt: skip
-    with tarfile.open(fileobj=made, mode="w") as file:
-        for name, data in members.items():
-            info = tarfile.TarInfo(name)
-            info.size = len(data)
-            file.addfile(info, io.BytesIO(data))
-    return made.getvalue()
-
-
 def a_tar_archive_of_torch():
-    Path("old.pt").write_bytes(tar_of_torch(dict(torch.nn.LSTM(5, 7).state_dict())))
+    """As torch.save() wrote before 0.2, without what torch.load() would return: a state_dict."""
+    with tarfile.open("old.pt", "w") as file:
+        for name in ("sys_info", "pickle", "tensors", "storages"):
+            file.addfile(tarfile.TarInfo(name), io.BytesIO())
     yield lambda: rl.load("old.pt")
-    torch.save(torch.load("old.pt", weights_only=False), "new.pt")
+    torch.save(torch.nn.LSTM(5, 7).state_dict(), "new.pt")
     rl.load("new.pt")
 
 
@@ -198,31 +168,37 @@ def keras_config(path, activation="hard_sigmoid"):
     return model
 
 
-def an_activation_that_is_not_recorded():
+def load_enc(path, **more):
+    return rl.load(path, **more)["enc"]
+
+
+def save_weights_and_config():
     weights_of_keras_2()
     keras_config("config.json")
-    text = yield lambda: rl.load("w.h5")["enc"]
-    for value in each(r"recurrent_activation='(\w+)'", text):
-        rl.load("w.h5", recurrent_activation=value)["enc"]
-    rl.load("w.h5", config="config.json")["enc"]
-    text = yield lambda: rl.load("w.h5", recurrent_activation="hard_sigmoid")["enc"]
-    rl.load("w.h5", recurrent_activation=followed(text, r"pass recurrent_activation=('\w+')"))[
-        "enc"
-    ]
 
 
-def a_whole_model():
-    keras_config("config.json").save("m.h5")
-    yield lambda: rl.load("m.h5", config="config.json")
-    rl.load("m.h5")
-    for name, value in {"prefix": "enc", "as_class": {"Own": "LSTM"}}.items():
-        yield lambda name=name, value=value: convert("m.h5", "n.h5", to="keras", **{name: value})
-        convert("m.h5", "n.h5", to="keras")
-    yield lambda: convert("m.h5", "n.h5", to="keras", dtype="bfloat16")
-    convert("m.h5", "n.h5", to="keras")
-    keras_config("config.json", "sigmoid").save("m.h5")
-    yield lambda: convert("m.h5", "n.h5", to="keras", dtype="float16")
-    convert("m.h5", "n.h5", to="keras")
+an_activation_that_is_not_recorded = asked(
+    load_enc, "w.h5", known={"config": "config.json"}, before=save_weights_and_config
+)
+an_activation_of_another_keras = asked(
+    load_enc, "w.h5", recurrent_activation="hard_sigmoid", before=weights_of_keras_2
+)
+
+
+def save_whole(activation="hard_sigmoid"):
+    keras_config("config.json", activation).save("m.h5")
+
+
+def save_smooth():
+    save_whole("sigmoid")
+
+
+CONVERT = (convert, "m.h5", "n.h5")
+a_config_of_a_whole_model = asked(rl.load, "m.h5", config="config.json", before=save_whole)
+a_prefix_of_a_whole_model = asked(*CONVERT, to="keras", prefix="enc", before=save_whole)
+classes_of_a_whole_model = asked(*CONVERT, to="keras", as_class={"A": "LSTM"}, before=save_whole)
+bfloat16_of_a_whole_model = asked(*CONVERT, to="keras", dtype="bfloat16", before=save_whole)
+float16_of_a_whole_model = asked(*CONVERT, to="keras", dtype="float16", before=save_smooth)
 
 
 def weights_alone():
@@ -266,14 +242,10 @@ def classes_of_a_model():
 
     own = type("OwnLSTM", (keras.layers.LSTM,), {})
     keras.Sequential([keras.Input((4, 5)), own(7, name="enc")]).save("m.keras")
-    text = yield lambda: rl.load("m.keras")["enc"]
-    rl.load("m.keras", as_class=followed(text, r"pass as_class=(\{.*?\})"))["enc"]
+    yield from asked(load_enc, "m.keras")()
     text = yield lambda: rl.load("m.keras", as_class={"Other": "LSTM"})
     name = followed(text, r"unknown classes: (.*)")
     rl.load("m.keras", as_class={name: "LSTM"})["enc"]
-    keras.Sequential([keras.Input((4, 5)), keras.layers.LSTM(7, name="enc")]).save("m.keras")
-    yield lambda: rl.load("m.keras", as_class={"Other": "LSTM"})
-    rl.load("m.keras")
 
 
 def layers_of_two_classes():

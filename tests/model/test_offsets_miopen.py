@@ -1,8 +1,8 @@
 """Where MIOpen has each block: its own formulas, written down from src/rnn.cpp of ROCm/MIOpen
 (RNNDescriptor::paramsOffsetCalculation, biasOffsetCalculation, commit 7c5ba05), once more."""
 
-import numpy as np
 import pytest
+from oracles.some import normal_weights, same_bits
 
 import rnnlayout as rl
 from rnnlayout import _native
@@ -62,15 +62,13 @@ def test_the_offsets_are_those_of_miopen(cell, both):
 
 def test_a_vector_needs_its_spec():
     spec = rl.Spec("gru", 5, 3, 2, True)
-    rng = np.random.default_rng(1)
-    torch = {name: rng.normal(size=shape).astype("f4")
-             for name, shape in rl.describe(spec, "torch").items()}  # fmt: skip
+    torch = normal_weights("torch", spec)
     weights = rl.convert(torch, to="miopen", exact=True)
     for source in (dict(weights), [weights["weights"]], weights["weights"]):
         with pytest.raises(rl.SpecError, match=r"miopen is one flat vector.* pass spec="):
             rl.convert(source, layout="miopen", to="torch")
         back = rl.convert(source, spec, layout="miopen", to="torch", exact=True)
-        assert all(back[name].tobytes() == torch[name].tobytes() for name in torch)
+        assert same_bits(dict(back), torch)
     with pytest.raises(rl.LossyError, match="miopen has no projection"):
         rl.describe(rl.Spec("lstm", 5, 3, proj_size=2), "miopen")
 
@@ -80,34 +78,25 @@ def test_a_vector_needs_its_spec():
 def test_layers_of_the_vector(both, bias, tmp_path):
     """A layer alone, a stack of layers and a conversion layer by layer are torch's, converted."""
     spec = rl.Spec("lstm", 5, 3, 3, both, bias=bias)
-    rng = np.random.default_rng(2)
-    torch = rl.Weights({name: rng.normal(size=shape).astype("f4")
-                        for name, shape in rl.describe(spec, "torch").items()})  # fmt: skip
+    torch = rl.Weights(normal_weights("torch", spec))
     weights = torch.to("miopen", exact=True)
     parts = weights.split()
-    for k, part in enumerate(parts):
-        expected = torch.split()[k].to("miopen", exact=True)
-        assert part.spec == expected.spec
-        assert part["weights"].tobytes() == expected["weights"].tobytes()
-    again = rl.stack(parts)
-    assert again.spec == spec and again["weights"].tobytes() == weights["weights"].tobytes()
+    assert parts == [part.to("miopen", exact=True) for part in torch.split()]
     rl.save(tmp_path / "a.safetensors", weights)
     (loaded,) = rl.load(tmp_path / "a.safetensors").values()
-    assert loaded.layout == rl.layout("miopen") and loaded.spec == spec
-    assert loaded["weights"].tobytes() == weights["weights"].tobytes()
+    assert rl.stack(parts) == weights == loaded and loaded.layout == rl.layout("miopen")
 
 
 def test_a_large_rnn_is_converted_layer_by_layer(tmp_path, monkeypatch):
     monkeypatch.setattr("rnnlayout._files.tensor_sets.layerwise.SMALL_NBYTES", 0)
+    monkeypatch.chdir(tmp_path)
     for bias in ("double", "none"):
-        spec = rl.Spec("gru", 5, 3, 3, True, bias=bias)
-        rng = np.random.default_rng(3)
-        keras = rl.Weights({name: rng.normal(size=shape).astype("f4") for name, shape in
-                            rl.describe(spec, "torch").items()}).to("keras")  # fmt: skip
-        rl.save(tmp_path / f"{bias}.npz", keras)
-        rl.convert_file(tmp_path / f"{bias}.npz", tmp_path / f"{bias}-miopen.npz", to="miopen")
-        (made,) = rl.load(tmp_path / f"{bias}-miopen.npz").values()
+        keras = rl.Weights(normal_weights("torch", rl.Spec("gru", 5, 3, 3, True, bias=bias)))
+        keras = keras.to("keras")
+        rl.save("keras.npz", keras)
+        rl.convert_file("keras.npz", "miopen.npz", to="miopen", force=True)
+        (made,) = rl.load("miopen.npz").values()
         assert made["weights"].tobytes() == keras.to("miopen")["weights"].tobytes()
-        rl.convert_file(tmp_path / f"{bias}-miopen.npz", tmp_path / f"{bias}-again.npz", to="keras")
-        (back,) = rl.load(tmp_path / f"{bias}-again.npz").values()
-        assert all(back[name].tobytes() == keras[name].tobytes() for name in keras.tensors)
+        rl.convert_file("miopen.npz", "again.npz", to="keras", force=True)
+        (back,) = rl.load("again.npz").values()
+        assert same_bits(dict(back), dict(keras))

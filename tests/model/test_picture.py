@@ -2,10 +2,12 @@
 
 import pickle
 import re
+import sys
 
 import numpy as np
 import pytest
 from marks import sample
+from oracles.some import normal_weights
 from svgs import check
 
 import rnnlayout as rl
@@ -26,24 +28,20 @@ WIDTHS = (240, 300, 760, 1600)
 
 
 def regions(spec):
-    """Return the blocks as the titles say them."""
+    """Yield the blocks as the titles say them."""
     size = _native.itemsize(spec.dtype)
-    for one in rl.regions(spec):
-        start, rows, cols = (int(one[name]) for name in ("offset", "rows", "cols"))
-        side = (" forward", " backward")[one["direction"]] if spec.bidirectional else ""
-        gate = f" of gate {one['gate']}" if one["gate"] else ""
-        shape = f"{rows} x {cols}" if cols > 1 or one["role"] not in ("bW", "bR") else f"{rows}"
-        shape = f"{rows}" if cols == 1 else shape
-        stop = start + rows * cols * size
-        yield (f"layer {one['layer']}{side}, {one['role']}{gate}: {shape}, bytes {start:,} to"
-               f" {stop:,} of weight_space")  # fmt: skip
+    for _, layer, direction, _, role, gate, start, rows, cols in rl.regions(spec).tolist():
+        side = (" forward", " backward")[direction] if spec.bidirectional else ""
+        of_gate = f" of gate {gate}" if gate else ""
+        shape = f"{rows} x {cols}" if cols > 1 else f"{rows}"
+        yield (f"layer {layer}{side}, {role}{of_gate}: {shape}, bytes {start:,} to"
+               f" {start + rows * cols * size:,} of weight_space")  # fmt: skip
 
 
 def test_only_the_tensors_that_an_rnn_has_are_drawn():
     """Its spec says what a target without them gets: two biases, no peepholes."""
     spec = rl.Spec("lstm", 5, 3)
-    shapes = dict(_native.tensors(rl.layout("onnx"), spec, _native.HAS_PEEPHOLES))
-    given = {name: np.ones(shape, "f4") for name, shape in shapes.items()}
+    given = normal_weights("onnx", spec.replace(peepholes=True))
     for names, drawn in (("WR", "WR"), ("WRP", ["W", "R", "peephole"])):
         svg = check(rl.Weights({name: given[name] for name in names}, spec).picture().svg)
         roles = [re.search(r", (\w+) of gate", block.words)[1] for block in svg.blocks]
@@ -148,12 +146,17 @@ def test_letters_are_to_scale_and_fit():
     assert coloured.count("\x1b[0m") == len(rl.regions(spec))
 
 
-def test_many_layers_are_cut():
+def test_many_layers_and_rnns_are_cut():
     svg = check(rl.picture(rl.Spec("lstm", 4, 4, 60, True), width=400).svg)
     assert "… 192 more lines …" in {one.words for one in svg.texts}
     assert len(svg.blocks) == 48 * 8
     assert "layer 59 backward" in svg.blocks[-1].words
     assert rl.picture(rl.Spec("lstm", 4, 4, 60, True)).text().endswith("... 280 more lines")
+    picture = draw_subjects([Subject(rl.Spec("gru", 3, 2), rl.layout("torch"))] * 70)
+    svg = check(picture.svg)
+    assert len(svg.blocks) == 20 * 12
+    assert "... and 50 more RNNs" in {one.words for one in svg.texts}
+    assert str(picture).endswith("... and 50 more RNNs")
 
 
 HOSTILE = [
@@ -177,26 +180,14 @@ def test_names_do_no_harm(name):
         )
 
 
-def test_at_most_twenty_rnns():
-    picture = draw_subjects([Subject(rl.Spec("gru", 3, 2), rl.layout("torch"))] * 70)
-    svg = check(picture.svg)
-    assert len(svg.blocks) == 20 * 12
-    assert "... and 50 more RNNs" in {one.words for one in svg.texts}
-    assert str(picture).endswith("... and 50 more RNNs")
-
-
-def test_a_notebook_shows_a_spec():
-    spec = rl.Spec("lstm", 3, 2)
-    assert spec._repr_svg_() == rl.picture(spec).svg == rl.picture(spec)._repr_svg_()
-    assert rl.Spec("gru", 3, 2, reset="before")._repr_svg_() is None  # cuDNN has none
-
-
-def test_a_notebook_shows_regions_as_a_whole():
+def test_a_notebook_shows_a_spec_and_regions():
     spec = rl.Spec("gru", 3, 2)
     found = rl.regions(spec)
+    assert spec._repr_svg_() == found._repr_svg_() == rl.picture(spec)._repr_svg_()
     assert found._repr_svg_() == rl.picture(spec).svg
-    assert type(found[1:]) is type(found["offset"]) is np.ndarray
+    assert type(found[1:]) is type(found["offset"]) is np.ndarray  # not as a whole
     assert pickle.loads(pickle.dumps(found))._repr_svg_() is None  # NumPy keeps the numbers only
+    assert rl.Spec("gru", 3, 2, reset="before")._repr_svg_() is None  # cuDNN has none
 
 
 @pytest.mark.parametrize("width", [239, 4001, float("nan"), True, "760", None])
@@ -205,28 +196,28 @@ def test_a_width_that_no_picture_has(width):
         rl.picture(rl.Spec("lstm", 3, 2), width=width)
 
 
-def test_files(tmp_path):
+def size_of_png(path):
+    """Return width and height."""
+    head = path.read_bytes()[:24]
+    assert head[:8] == b"\x89PNG\r\n\x1a\n"
+    return int.from_bytes(head[16:20], "big"), int.from_bytes(head[20:], "big")
+
+
+def test_files(tmp_path, monkeypatch):
     picture = rl.picture(rl.Spec("lstm", 3, 2), width=300)
     picture.save(tmp_path / "a.svg")
     assert (tmp_path / "a.svg").read_text() == picture.svg
     picture.save(tmp_path / "a.PNG")
-    with (tmp_path / "a.PNG").open("rb") as file:
-        head = file.read(24)
-    assert head[:8] == b"\x89PNG\r\n\x1a\n"
-    assert int.from_bytes(head[16:20], "big") == 2 * 300
+    assert size_of_png(tmp_path / "a.PNG")[0] == 2 * 300
     with pytest.raises(rl.FileError, match=r"a\.jpg: a picture is written as \.svg or \.png"):
         picture.save(tmp_path / "a.jpg")
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(rl.MissingExtraError, match=r'pip install "rnnlayout\[plot\]"'):
+        picture.save(tmp_path / "a.png")
+    assert not (tmp_path / "a.png").exists()
 
 
 def test_a_png_of_many_rnns(tmp_path):
     """At twice its size it would be higher than matplotlib draws."""
     write_png(Scene(300, 58_000, "", [Box(8, 57_000, 80, 20, "i")]), tmp_path / "a.png")
-    head = (tmp_path / "a.png").read_bytes()[16:24]
-    assert int.from_bytes(head[4:], "big") == 30_000
-
-
-def test_without_matplotlib(tmp_path, monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "matplotlib.figure", None)
-    with pytest.raises(rl.MissingExtraError, match=r'pip install "rnnlayout\[plot\]"'):
-        rl.picture(rl.Spec("lstm", 3, 2)).save(tmp_path / "a.png")
-    assert not (tmp_path / "a.png").exists()
+    assert size_of_png(tmp_path / "a.png")[1] == 30_000

@@ -7,11 +7,10 @@ import itertools
 import math
 import os
 import random
-import shutil
 import sys
 
 import pytest
-from commands import ROOT, run
+from commands import ROOT
 from marks import download
 from model.recorded import RECORDED, spec_of
 
@@ -238,24 +237,3 @@ def test_no_difference_is_missing_from_the_list(calls, ask):
                 if calls in row.calls
             ), (found, answer, we(question), AGAIN)
     assert seen >= {("take", "takes"), ("refuse", "refuses"), ("refuse", "takes")}
-
-
-# ------------------------------------------------------------------------------- the tool itself
-
-
-def test_a_library_that_aborts_takes_nobody_with_it(tmp_path):
-    source = tmp_path / "cudnn.c"
-    source.write_text("""
-        #include <stddef.h>
-        #include <stdlib.h>
-        size_t cudnnGetVersion(void) { return 91900; }
-        const char *cudnnGetErrorString(int status) { return "no"; }
-        int cudnnCreateRNNDescriptor(void **made) { abort(); }
-    """)
-    made = tmp_path / "libcudnn.so.9"
-    run(["cc", "-shared", "-fPIC", "-w", "-o", made, source])
-    for name in ask_cudnn.LIBRARIES[9][:-1]:
-        shutil.copy(made, tmp_path / name)
-    question = rnn("lstm", 3, 5)
-    with pytest.raises(ask_cudnn.Died, match=r'exit status -6 over {"cell": "lstm"'):
-        ask_cudnn.ask(tmp_path, [question])
