@@ -1,9 +1,17 @@
-"""Does rl.RNN compute from the weights of a file what the framework of the file computes?"""
+"""Does rl.RNN compute from the weights of a file what the framework of the file computes? And the
+bytes of a tensor, to compare weights."""
 
 import numpy as np
 from oracles.reference import Run, distance_between, forward, from_cudnn, from_onnx
 
 import rnnlayout as rl
+
+
+def bits(tensor):
+    """Return the bytes of a tensor of PyTorch, of any dtype and strides."""
+    import torch
+
+    return tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
 
 
 def exact(weights, x, h0=None, c0=None):

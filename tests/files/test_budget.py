@@ -11,7 +11,7 @@ from rnnlayout._files.tensor_sets.file_limits import LIMITS, Budget, InputFile
 
 EXCEEDS = {  # kind -> a hostile file that exceeds this limit
     "unpacked": "zip, a member that is a bomb.npz",
-    "arrays": "entries again, 4800.index",
+    "arrays": "arrays again, 4800.pdparams",
     "names": "graphs, 4800.onnx",
     "tensors": "very many tensors.index",
     "metadata": "empty lists, 4800.keras",

@@ -53,13 +53,10 @@ SHAPES = {
     "a row that is a number": (arrays(1, lambda a: [*a[:-1], 1]), "not of the same length"),
     "three axes": (arrays(1, lambda a: [[[one] for one in row] for row in a]), "has a list"),
     "two biases": (arrays(2, lambda a: [a, a]), r"bias has shape \(2, 12\), expected \(12,\)"),
-    "no shape": (layer(shape=None), "need 'shape'"),
     "a shape of texts": (layer(shape=["3"]), "need 'shape'"),
     "H of zero": (layer(shape=[0]), "need 'shape'"),
     "H of 2 ** 62": (layer(shape=[2**62]), "size|expected|large"),
     "other H": (layer(shape=[4]), r"kernel has shape \(5, 12\), expected \(5, 16\)"),
-    "other inputs": (
-        json.dumps(RTNEURAL | {"in_shape": [4]}).encode(), r"\(5, 12\), expected \(4, 12\)"),
     "a GRU with one bias": (layer(type="gru", shape=[4]), r"bias has shape|kernel"),
     "a type of half a pair": (layer(type="\ud800"), "is malformed"),
     "a type that is a number": (layer(type=1), "not a model of RTNeural"),

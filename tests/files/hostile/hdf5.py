@@ -28,23 +28,20 @@ def secret(path):
     return other
 
 
-def external_link(at="{name}", absolute=True):
+def external_link(at="{name}"):
     """at: where the link is, of the spoiled matrix's name and group."""
 
     def spoil(file, name, path):
         there = at.format(name=name, group=name.rsplit("/", 1)[0], first=name.split("/")[0])
         if there in file:
             del file[there]
-        where = secret(path)
-        file[there] = h5py.ExternalLink(
-            str(where / "other.h5") if absolute else "secret/other.h5", "/kernel"
-        )
+        file[there] = h5py.ExternalLink(str(secret(path) / "other.h5"), "/kernel")
 
     return spoil
 
 
-def soft_link(to):
-    return lambda file, name, path: file.__setitem__(name, h5py.SoftLink(to.format(name=name)))
+def soft_link(file, name, path):
+    file[name] = h5py.SoftLink("/nowhere")
 
 
 def external_data(file, name, path):
@@ -52,22 +49,9 @@ def external_data(file, name, path):
     file.create_dataset(name, SHAPE, "f4", external=[(raw, 0, 4 * 60)])
 
 
-def passwords(file, name, path):
-    file.create_dataset(name, SHAPE, "u1", external=[("/etc/passwd", 0, 60)])
-
-
-def device(file, name, path):
-    file.create_dataset(name, SHAPE, "f4", external=[("/dev/zero", 0, h5py.h5f.UNLIMITED)])
-
-
-def virtual(file, name, path, where=None, first=SHAPE[0]):
-    layout = h5py.VirtualLayout(SHAPE, "f4", maxshape=(first, SHAPE[1]))
-    where = where or str(secret(path) / "other.h5")
-    source = h5py.VirtualSource(where, "kernel", SHAPE, "f4", maxshape=(first, SHAPE[1]))
-    if first is None:
-        layout[h5py.h5s.UNLIMITED :, :] = source[h5py.h5s.UNLIMITED :, :]
-    else:
-        layout[:] = source
+def virtual(file, name, path):
+    layout = h5py.VirtualLayout(SHAPE, "f4")
+    layout[:] = h5py.VirtualSource(str(secret(path) / "other.h5"), "kernel", SHAPE, "f4")
     file.create_virtual_dataset(name, layout)
 
 
@@ -114,23 +98,12 @@ def references(file, name, path):
     made[0, 0] = file["/"].ref
 
 
-def regions(file, name, path):
-    file.create_dataset("aside", SHAPE, "f4")
-    made = file.create_dataset(name, SHAPE, h5py.regionref_dtype)
-    made[0, 0] = file["aside"].regionref[0:1]
-
-
 def texts(file, name, path):
     file.create_dataset(name, SHAPE, h5py.string_dtype())[:] = "x" * 1000
 
 
 def named_type(file, name, path):
     file[name] = np.dtype("f4")
-
-
-def many_bombs(file, name, path):
-    for k in range(40):
-        file.create_dataset(f"aside/{k}", (1 << 20, 12), "f4")
 
 
 def in_itself(file, name, path):
@@ -155,31 +128,18 @@ LINK, OTHER_FILE, BOMB_SAID = "is a link to another place", "is stored in anothe
 NO_NUMBER = "need one of float16"
 SPOILERS = {
     "an external link": (external_link(), LINK),
-    "an external link by a relative path": (external_link(absolute=False), LINK),
     "a group that is an external link": (external_link("{group}"), LINK),
     "all that is an external link": (external_link("{first}"), LINK),
-    "an external link aside": (external_link("aside"), LINK),
-    "a soft link": (soft_link("/nowhere"), LINK),
-    "a soft link to all": (soft_link("/"), LINK),
-    "a soft link to itself": (soft_link("/{name}"), LINK),
+    "a soft link": (soft_link, LINK),
     "data in another file": (external_data, OTHER_FILE),
-    "data of the system": (passwords, OTHER_FILE),
-    "data of a device": (device, OTHER_FILE),
     "a virtual dataset": (virtual, OTHER_FILE),
-    "a virtual dataset of this file": (lambda f, n, p: virtual(f, n, p, "."), OTHER_FILE),
-    "a virtual dataset that grows": (lambda f, n, p: virtual(f, n, p, None, None), OTHER_FILE),
     "a shape of a petabyte": (shaped(1 << 45), BOMB_SAID),
-    "a shape of 200 MB": (shaped(BOMB // 48), BOMB_SAID),
     "a shape in chunks": (shaped(1 << 45, chunks=(1 << 10, 12)), BOMB_SAID),
-    "a shape of 200 MB in chunks": (shaped(BOMB // 48, chunks=(1 << 10, 12)), BOMB_SAID),
     "a chunk of 3 GB": (shaped(5, chunks=(1 << 26, 12), maxshape=(None, 12)), BOMB_SAID),
     "a chunk that inflates": (inflates, f"does not inflate to its {4 * 12 << 12} bytes"),
     "a damaged chunk": (damaged_chunk(b"no zlib"), "a chunk"),
-    "a chunk of fewer bytes": (damaged_chunk(zlib.compress(bytes(4 * 60 - 1))), "a chunk|inflate"),
-    "many shapes": (many_bombs, BOMB_SAID),
     "a filter's library": (plugin, "filter 32008 is not supported"),
     "object references": (references, NO_NUMBER),
-    "region references": (regions, NO_NUMBER),
     "texts": (texts, NO_NUMBER),
     "arrays of any length": (typed(h5py.vlen_dtype("f4")), NO_NUMBER),
     "records": (typed(np.dtype([("a", "f4")])), NO_NUMBER),
@@ -243,24 +203,10 @@ def spoiled(spoil):
 ODD = {
     "a Lambda": {"class_name": "Lambda", "config": {
         "name": "code", "function": ["4wEAAAA=", None, None], "function_type": "lambda"}},
-    "a Lambda of Keras 3": {"class_name": "Lambda", "module": "keras.layers", "config": {
-        "name": "code", "function": {"class_name": "__lambda__",
-                                     "config": {"code": "4wEAAAA=", "defaults": None}}}},
     "a registered object": {"class_name": "LSTM", "module": "this", "registered_name": "this>it",
                             "config": {"name": "it", "units": 3}},
-    "a module by its name": {"class_name": "system", "module": "os", "registered_name": None,
-                             "config": {"name": "os", "command": "touch mark"}},
-    "a function by its name": {"class_name": "Dense", "config": {
-        "name": "d", "activation": {"module": "os", "class_name": "function", "config": "system",
-                                    "registered_name": "system"}}},
-    "enable_unsafe_deserialization": {
-        "class_name": "function", "module": "keras.config", "config": {
-            "name": "enable_unsafe_deserialization"},
-        "registered_name": "enable_unsafe_deserialization"},
     "a TFSMLayer": {"class_name": "TFSMLayer", "module": "keras.layers",
                     "config": {"name": "saved", "filepath": "/etc/passwd"}},
-    "a layer of another package": {"class_name": "Custom>LSTM", "config": {
-        "name": "c", "layers": 3, "layer": "x"}},
 }  # fmt: skip
 NO_CONFIG = {
     "nothing": "",
@@ -271,7 +217,6 @@ NO_CONFIG = {
     "models in models": '{"class_name":"Sequential","config":{"layers":[' * 300 + "]}}" * 300,
     "NaN": '{"config": NaN}',
     "a number of a million digits": '{"config":' + "9" * 1_000_000 + "}",
-    "layers that are a number": '{"class_name": "Sequential", "config": {"layers": 3}}',
     "layers that are anything": '{"class_name":"Sequential","config":{"layers":[3,{"a":[]}]}}',
 }
 
@@ -320,9 +265,7 @@ def told(**more):
 
 WRONG = {
     "units, a huge number": told(units=10**30),
-    "units, negative": told(units=-3),
     "units, a text": told(units="3"),
-    "units, another": told(units=4),
     "units, null": told(units=None),
     "units, true": told(units=True),
     "an activation that is a function": told(activation={"class_name": "function"}),

@@ -73,9 +73,7 @@ DEEP = "modules nested 33 deep"
 WALKS = {
     "a hundred thousand modules in each other": (nested(100_000), r"\d steps, more than"),
     "forty thousand modules in each other": (nested(40_000), f"\\d steps, more than|{DEEP}"),
-    "modules in each other": (nested(500), DEEP),
     "a module that contains itself": (cycle(b"a"), DEEP),
-    "a module that contains itself twice": (cycle(b"a", b"b"), DEEP),
     "modules doubled 25 times": (doubled(25), r"\d steps, more than"),
     "a long name": (module(mapping([(b"a" * 2000, module())])), "a name of 2000 characters"),
     "a class of a long name": (module(name=b"a" * 1500 + b"\nb"), "no tensors"),
@@ -166,7 +164,6 @@ PROGRAMS = {
     "a program of calls": program(BEGIN + b"torch.lstm(" * 300_000),
     "a program of arguments": program(BEGIN + b"torch.lstm(" + b", a" * 1_000_000 + b")\n"),
     "a program of constants": program(BEGIN + b"  mode : Final[str] = 7\n" * 150_000),
-    "a program of one constant": program(BEGIN + b"  mode : Final[str] = " + b'"' * 900_000),
     "a program that is not text": program(bytes(range(256)) * 4000),
 }  # fmt: skip
 
@@ -197,11 +194,8 @@ EXPORTED = {
     "an export of numbers": exported({"a": 1}),
     "an export of a path": payload(path_name="../../../../etc/passwd"),
     "an export of a number": payload(path_name=3),
-    "an export of a missing member": payload(path_name="weight_99"),
-    "an export of an unknown dtype": payload({"dtype": 99}),
     "an export of a dtype in a list": payload({"dtype": [7]}),
     "an export of a petabyte": payload({"sizes": ints(1 << 50)}),
-    "an export beyond any integer": payload({"sizes": ints(1 << 100)}),
     "an export of an expanded bomb": payload({"sizes": ints(1 << 40), "strides": ints(0)}),
     "an export of a negative size": payload({"sizes": ints(-3)}),
     "an export of a negative offset": payload({"storage_offset": {"as_int": -1}}),
@@ -249,7 +243,6 @@ EXPORTED_PROGRAMS = {
     "axes that are a list": graph_program(
         [call(params=tensors("w"), batch_first={"as_bool": [1]})], [WEIGHT]
     ),
-    "a program that is deflated": graph_program([0] * 2_000_000, compression=zipfile.ZIP_DEFLATED),
 }
 
 

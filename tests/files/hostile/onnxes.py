@@ -121,14 +121,10 @@ ONE_FILE, NO_NUMBER = "external_data=False", "is not a number: .*external_data=F
 CUT = "it is cut short, or belongs to another model: .*external_data=False"
 PLACES = {
     "a link": (beside_it(linked_to_a_file), f"is a link: .*{ONE_FILE}"),
-    "a link to a device": (beside_it(link_to("/dev/zero")), f"is a link: .*{ONE_FILE}"),
     "a link to nothing": (beside_it(link_to("nowhere")), f"is a link: .*{ONE_FILE}"),
-    "a link to itself": (beside_it(link_to(BESIDE)), f"is a link: .*{ONE_FILE}"),
-    "a folder": (beside_it(os.mkdir), f"is not a regular file: .*{ONE_FILE}"),
     "a FIFO": (beside_it(os.mkfifo), f"is not a regular file: .*{ONE_FILE}"),
     "a socket": (beside_it(bound), f"cannot be read: .*{ONE_FILE}"),
     "a missing file": (beside_it(lambda path: None), f"does not exist: .*{ONE_FILE}"),
-    "an empty file": (beside_it(of(0)), "needs 240 bytes, it has 0"),
     "a file of another model": (beside_it(of(200), ("length", "240")), CUT),
     "a file of another model, no length": (beside_it(of(200)), "needs 240 bytes, it has 200"),
     "a longer file, no length": (beside_it(of(300)), "needs 240 bytes, it has 300"),
@@ -136,11 +132,7 @@ PLACES = {
     "an offset at the end": (beside_it(of(240), ("offset", "240"), ("length", "240")), CUT),
     "an offset outside": (beside_it(of(240), ("offset", "241"), ("length", "0")), CUT),
     "an offset outside, no length": (beside_it(of(240), ("offset", "1000")), CUT),
-    "a huge length": (beside_it(of(240), ("length", "9" * 19)), CUT),
     "a huge offset": (beside_it(of(240), ("offset", "9" * 19), ("length", "240")), CUT),
-    "a sum beyond 64 bits": (
-        beside_it(of(240), ("offset", str((1 << 63) - 1)), ("length", str((1 << 63) + 1))), CUT,
-    ),
     **{f"{key} {name}": (beside_it(of(240), (key, text)), NO_NUMBER)
        for key in ("offset", "length")
        for name, text in {"below 0": "-240", "nothing": "", "a word": "W", "a float": "240.0",
@@ -148,17 +140,11 @@ PLACES = {
                           "of another script": "\u0662\u0664\u0660", "signed": "+240",
                           "of 16": "0xf0", "in parts": "2_40"}.items()},
     "two files": (beside_it(of(240), ("location", BESIDE)), f"recorded twice .*{ONE_FILE}"),
-    "two offsets": (
-        beside_it(of(240), ("offset", "0"), ("offset", "0")), f"recorded twice .*{ONE_FILE}",
-    ),
     "very many keys": (
         beside_it(of(240), *[(f"{k}", "") for k in range(50_000)], ("length", "1")),
         "needs 240 bytes",
     ),
     "claimed again": (claimed_again, GROWS, EITHER),
-    "bytes in the model too": (
-        beside_it(of(240), raw_data=bytes(240)), f"in the model and in another .*{ONE_FILE}",
-    ),
 }  # fmt: skip
 
 
@@ -287,7 +273,6 @@ NUMBERS = {"huge": np.array([1 << 62] * 4), "below": np.array([-(1 << 40), 1, 1]
 # What it is: W replaced, other nodes before, and nodes and functions after the LSTM; the error.
 GIVEN = {
     "a shape of a petabyte": (claims([1, 12, 1 << 45]), "W"),
-    "a shape that overflows": (claims([1 << 31] * 3), "W"),
     "a shape of the largest sizes": (claims([LONGEST_SIZE] * 8), "W"),
     "a shape of 1,000 axes": (claims([1] * 1000), "W"),
     "a shape of very many axes": (claims([LONGEST_SIZE] * 100_000), "W"),
@@ -296,9 +281,6 @@ GIVEN = {
     "a byte too few": (claims([1, 12, 5], 239), "W"),
     "a byte too many": (claims([1, 12, 5], 241), "W"),
     "no bytes": ({"W": TensorProto(name="W", data_type=1, dims=[1, 12, 5])}, "W"),
-    "a number for a petabyte": (
-        {"W": TensorProto(name="W", data_type=1, dims=[1, 12, 1 << 40], float_data=[1.0])}, "W",
-    ),
     "a segment": (claims([1, 12, 5], segment=TensorProto.Segment(begin=0, end=1)), "W"),
     "a name of nothing": ({"W": None}, "'W' is used but not defined"),
 }  # fmt: skip
@@ -320,7 +302,6 @@ NODES = {
         {"W": None}, [helper.make_node("Identity", [a], [b]) for a, b in ("ab", "ba", "aW")],
         "from itself",
     ),
-    "of itself": ({"W": None}, one("Identity", ["W"], ["W"]), "from itself"),
     "a name twice": ({}, one("Identity", ["R"], ["W"]), "'W' is defined twice"),
     **{f"nonsense, {operator} {k}": (
            of_n0(**NUMBERS), one(operator, given, ["W"], **more), "node 'lstm': ")
@@ -348,9 +329,6 @@ def with_state(nodes):
 DEEP, TOO_MANY = "nested more than 100 deep", r"\d steps"
 FUNCTIONS = {
     "a function of itself": ([function("F0", [call("F0")])], DEEP),
-    "functions of each other": (
-        [function("F0", [call("F1")]), function("F1", [call("F0")])], DEEP,
-    ),
     "functions that double": (functions(60, 2), TOO_MANY),
     "functions in functions": (functions(2000, 1), DEEP),
 }  # fmt: skip
@@ -371,10 +349,6 @@ MODELS = {
         b"hidden_size\x18\x03", b"hidden_size\x18\x7f"
     ),
     "no model": (b"\x89PNG", NO_MODEL),
-    "zeros": (bytes(100), NO_MODEL),
-    "a zip archive": (b"PK\3\4", NO_MODEL),
-    "all bytes": (bytes(range(7, 256)), NO_MODEL),
-    "an object of JSON": (b"{}", NO_MODEL),
     "an empty file": b"",
 }  # fmt: skip
 

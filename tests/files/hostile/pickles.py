@@ -1,13 +1,10 @@
 """Hostile checkpoints of torch, in each form: an archive, the older one, a bare pickle."""
 
-import builtins
 import itertools
 import os
 import pickle
-import shutil
 import subprocess
 
-import numpy as np
 import torch
 from files.hostile.case import files
 from files.hostile.good import archive
@@ -43,16 +40,12 @@ FORMS = {".pt": in_archive, ", old form.pt": in_old, ", bare.pt": bytes, ".pkl":
 PAYLOADS = {
     "os.system": (lambda mark: Calls(os.system, f"touch {mark}"), r"(posix|os)\.system"),
     "eval": (lambda mark: Calls(eval, f"open({mark!r}, 'w')"), "eval"),
-    "exec": (lambda mark: Calls(exec, f"open({mark!r}, 'w')"), "exec"),
     "open": (lambda mark: Calls(open, mark, "w"), "open"),
     "getattr": (lambda mark: Calls(getattr, "x", "upper"), "getattr"),
-    "import": (lambda mark: Calls(builtins.__import__, "this"), "__import__"),
     "Popen": (lambda mark: Calls(subprocess.Popen, ["touch", mark]), "Popen"),
-    "np.load": (lambda mark: Calls(np.load, mark), "load"),
     "torch.load": (lambda mark: Calls(torch.load, mark), r"torch\.serialization\.load"),
     "torch.jit": (lambda mark: Calls(torch.jit.load, mark), r"torch\.jit"),
     "mkdir": (lambda mark: Calls(os.mkdir, mark), "mkdir"),
-    "rmtree": (lambda mark: Calls(shutil.rmtree, mark), "rmtree"),
     "deep in a dict": (
         lambda mark: {"state_dict": {"w": [{"a": Calls(os.mkdir, mark)}]}}, "mkdir",
     ),
@@ -182,7 +175,6 @@ def tensor(numel=4, shape=(4,), strides=(1,), offset=0, **more):
 
 CLAIMS = {
     "a storage of a petabyte": tensor(1 << 48, (1 << 48,)),
-    "a storage beyond any integer": tensor(1 << 100, (4,)),
     "a negative storage": tensor(-4),
     "more than is stored": tensor(5, (5,)),
     "a shape beyond its storage": tensor(shape=(5,)),
@@ -200,7 +192,6 @@ CLAIMS = {
     "an unknown kind of storage": tensor(kind=b"Size"),
     "a storage of a text's size": tensor(b"U\x014"),
     "a storage of true": tensor(b"\x88", (1,)),
-    "fewer than are stored": tensor(3, (3,)),
     "a shape of texts": tensor(shape=(b"U\x012",)),
 }
 

@@ -482,12 +482,11 @@ def rtneural_layers(n, kind="lstm"):
     return rtneural([{"type": kind, "shape": [1], "weights": arrays}] * n)
 
 
-def nam(layers, hidden=1):
-    """Return a model of that many layers."""
-    count = layers * (8 * hidden**2 + 6 * hidden) + 4 * hidden * (1 - hidden) + hidden + 1
-    sizes = {"input_size": 1, "hidden_size": hidden, "num_layers": layers}
+def nam(layers):
+    """Return a model of that many layers of one unit."""
+    sizes = {"input_size": 1, "hidden_size": 1, "num_layers": layers}
     return json.dumps({"version": "0.5.4", "architecture": "LSTM", "config": sizes,
-                       "weights": [0] * count}).encode()  # fmt: skip
+                       "weights": [0] * (14 * layers + 2)}).encode()  # fmt: skip
 
 
 PRODUCTS = {
@@ -498,10 +497,7 @@ PRODUCTS = {
     "lists.json": lambda n: rtneural(
         [{"type": "lstm", "shape": [1], "weights": [[[]] * (50 * n)] * 3}]
     ),
-    "in lists.json": lambda n: rtneural([]).replace(b"[]", b"[" * 100 * n + b"]" * 100 * n),
-    "digits.json": lambda n: rtneural([], a=0).replace(b": 0", b": " + b"1" * 200 * n),
     "layers.nam": nam,
-    "units.nam": lambda n: nam(1, n // 20),
     "a name of dots.safetensors": lambda n: safetensors(["a." * (5 * n)]),
     "names of dots.safetensors": lambda n: safetensors(
         f"{k}." + "a." * 100 for k in range(n // 20)

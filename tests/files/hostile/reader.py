@@ -32,6 +32,7 @@ from rnnlayout._cli import main as _cli
 from rnnlayout._model.printable import LONGEST
 
 NPY = b"\x93NUMPY"
+NUMBERS = (0, 1, 4, 2**31 - 1, 2**31, 2**32 - 1)  # of 32 bits, that a damaged file may have
 PATIENCE = 600  # seconds until a job that hangs ends the process
 
 
@@ -86,7 +87,7 @@ def warm(_, *commands):
 
 
 def variants(watch, path, ends, flips, seed):
-    """Read a good file with many bytes changed, one at a time, then cut short at many places.
+    """Read a good file with a byte, then four bytes, changed at many places, then cut short.
 
     Returns {"cut": count, "flipped": count, "kept": number of cut files read, "bad": [errors]}.
     """
@@ -108,10 +109,11 @@ def variants(watch, path, ends, flips, seed):
         changes = np.random.default_rng(seed)
         for at in changes.integers(len(data), size=flips).tolist():
             found["flipped"] += 1
-            other = data[at] ^ int(changes.integers(1, 256))
-            os.pwrite(file.fileno(), bytes([other]), at)
-            one(f"byte {at} now {other}", (0, 3, 4))
-            os.pwrite(file.fileno(), data[at : at + 1], at)
+            other, number = data[at] ^ int(changes.integers(1, 256)), int(changes.choice(NUMBERS))
+            for new in (bytes([other]), number.to_bytes(4, "little")[: len(data) - at]):
+                os.pwrite(file.fileno(), new, at)
+                one(f"{new!r} at {at}", (0, 3, 4))
+                os.pwrite(file.fileno(), data[at : at + 4], at)
         assert changed.read_bytes() == data
         for end in reversed(range(0, len(data), ends)):
             found["cut"] += 1

@@ -40,7 +40,6 @@ def in_chunks(shape, chunks):
 
 FLAT = array((4,))
 MSGPACK = {
-    "a number": b"\x01",
     "a text alone": msgpack.packb("weights"),
     "an array alone": msgpack.packb(array((4,))),
     "no arrays": msgpack.packb({"a": 1}),
@@ -65,7 +64,6 @@ MSGPACK = {
     "two negative sizes": cell(array((-1, -4))),
     "a size with a point": cell(array((4.0,))),
     "a size that is true": cell(array((True, 4))),
-    "a size that is a list": cell(array(([4],))),
     "a shape that is a number": cell(array(4)),
     "very many axes": cell(array((1,) * 100_000)),
     "too few bytes": cell(array((5,))),
@@ -74,7 +72,6 @@ MSGPACK = {
     "a dtype that is a path": cell(array((2,), "../../etc/passwd")),
     "a dtype that is a number": cell(array((4,), 32)),
     "a dtype of fields": cell(array((4,), "f4,f4")),
-    "a dtype of a huge text": cell(array((1,), "S2147483647")),
     "a dtype of a megabyte": cell(array((4,), "f" * 1_000_000)),
     "bytes that are a text": cell(array((4,), data="a" * 16)),
     "no parts": cell(array(msgpack.packb(()))),
@@ -84,7 +81,6 @@ MSGPACK = {
     "chunks without a shape": cell({"__msgpack_chunked_array__": True}),
     "chunks of a petabyte": cell(in_chunks({"0": 1 << 48}, {"0": FLAT})),
     "chunks of another size": cell(in_chunks({"0": 5}, {"0": FLAT})),
-    "chunks of two dtypes": cell(in_chunks({"0": 6}, {"0": FLAT, "1": array((2,), "float64")})),
     "chunks that are matrices": cell(in_chunks({"0": 4}, {"0": array((2, 2))})),
     "chunks in chunks": cell(in_chunks({"0": 4}, {"0": in_chunks({"0": 4}, {"0": FLAT})})),
     "chunks in chunks without end": b"\x82\xb9__msgpack_chunked_array__\xc3\xa6chunks" * 30_000,
@@ -107,7 +103,6 @@ EQX = {
     "a line of JSON without end": b"{" * 3_000_000,
     "an array that is cut": good(".eqx")[:-1],
     "bytes behind": good(".eqx") + b"a",
-    "very many arrays": good(".eqx")[: 128 + 240] * 20_000,
     "an array beside a large one": good(".eqx") + NPY["a shape of a petabyte"][0],
 }
 
@@ -115,7 +110,6 @@ EQX = {
 W = np.ones((12, 5), "f4")
 PDPARAMS = {
     "a tuple of a tuple": pickle.dumps({"a": Calls(tuple, (("a", ("b", W)),))}, 4),
-    "a tuple of three": pickle.dumps({"a": Calls(tuple, ("a", W, W))}, 4),
     "a tuple that is empty": pickle.dumps({"a": Calls(tuple)}, 4),
     "a name that is a number": pickle.dumps({"a": Calls(tuple, (1, W))}, 4),
     "arrays in slices": pickle.dumps(
@@ -124,7 +118,6 @@ PDPARAMS = {
     "names for nothing": pickle.dumps({"StructuredToParameterName@@": {"a": "b"}}, 4),
     "a pickle of protocol 0": pickle.dumps({"a": 1}, 0),
     "bytes behind": good(".pdparams") + b"a",
-    "a binary variable": bytes(4) + b"\1" * 100,
     "a persistent tensor": b"\x80\x02}U\x01aQ.",
 }
 
@@ -151,7 +144,6 @@ INDEX = {
     "nothing but the magic": bytes(40) + MAGIC,
     "no magic": good(".index")[:-1] + b"a",
     "blocks beyond the end": b"\xff" * 40 + MAGIC,
-    "a block that is its own index": bytes(8) + (bytes(2) + b"\0\4").ljust(40, b"\0") + MAGIC,
     "a block longer than the file": (
         bytes(8) + (bytes(3) + varint(1 << 20)).ljust(40, b"\0") + MAGIC,
         "is beyond the end",
@@ -165,7 +157,6 @@ INDEX = {
     ),
     "very many blocks": table(GOOD, handles=60_000),
     "a header of no shards": table(GOOD | {"": field(1, 0)}),
-    "a header of 2**63 shards": table(GOOD | {"": field(1, 1 << 63)}),
     "a header of two shards": table(GOOD | {"": field(1, 2)}),
     "a header that is cut": table(GOOD | {"": b"\x08"}),
     "a header of texts": table(GOOD | {"": field(1, b"../../etc/passwd")}),
@@ -185,9 +176,6 @@ INDEX = {
     "very many axes": index(shape=(1,) * 10_000),
     "a dtype that is a text": table(GOOD | {FIRST: field(1, b"float") + field(5, 240)}),
     "a shape that is a number": table(GOOD | {FIRST: field(1, 1) + field(2, 5) + field(5, 240)}),
-    "a size that is a text": table(
-        GOOD | {FIRST: field(1, 1) + field(2, field(2, field(1, b"12"))) + field(5, 240)}
-    ),
     "an entry that is cut": table(GOOD | {FIRST: GOOD[FIRST][:-1]}),
     "a wire type that does not exist": table(GOOD | {FIRST: b"\x0f"}),
 }
@@ -210,7 +198,6 @@ PARAMS = {
     "nothing but the magic": params()[:16],
     "no arrays": params(names=()),
     "2**63 arrays": params(nd(), count=1 << 63),
-    "more arrays than there are": params(nd(), count=1000),
     "2**63 names": params(nd(), more=1 << 63),
     "more names than arrays": params(nd(), names=("a", "b")),
     "a name twice": params(nd(), nd(), names=("a", "a")),

@@ -131,8 +131,6 @@ MAKERS = {
     "a name twice": lambda p: archive([*p.items(), (first(p), b"other")]),
     "encrypted": encrypted,
     "an unknown method": lambda p: of(p, method=97),
-    "no lzma": (lambda p: of(p, method=zipfile.ZIP_LZMA), "method 14, which is not|compressed"),
-    "no bzip2": (lambda p: of(p, method=zipfile.ZIP_BZIP2), "method 12, which is not|compressed"),
     "no deflate": lambda p: of(p, method=DEFLATED),
     "a directory that does not exist": with_end("<I", 16, 1 << 31),
     "Zip64, a size": zip64(size=1 << 62, packed=1 << 62),
@@ -183,20 +181,6 @@ def replaced(parts, name, data):
     return {k: v for k, v in ({**parts, name: data}).items() if v is not None}
 
 
-def bomb_within(path):
-    """A small archive in an archive, which is never opened."""
-    inner = archive({"w.npy": bytes(80 << 20)}, DEFLATED)
-    return archive({"w.npy": inner, "w.npz": inner}, DEFLATED)
-
-
-def lzma_memory(path):
-    """Properties that ask for a dictionary of 4 GB."""
-    made = Zip()
-    head = struct.pack("<BBHBI", 9, 4, 5, 0x5D, (1 << 32) - 1)
-    made.add("w.npy", head + bytes(1000), zipfile.ZIP_LZMA, 80 << 10)
-    return bytes(made)
-
-
 def of_good(table):
     """Return the rows of a table whose functions take the parts of the good archive."""
     rows = {name: row if isinstance(row, tuple) else (row,) for name, row in table.items()}
@@ -212,6 +196,4 @@ CASES = {
     **files(of_good(INTACT), *ALL, kind="zip, ", codes=EITHER),
     **files(of_good(TORCH), ".pt", kind="zip, "),
     **files(of_good(KERAS), ".keras", kind="zip, "),
-    **files({"an archive within": bomb_within, "a dictionary of 4 GB": lzma_memory}, ".npz",
-            kind="zip, "),
 }  # fmt: skip

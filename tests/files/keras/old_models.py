@@ -53,16 +53,6 @@ def text(rnn):
     ])  # fmt: skip
 
 
-def every_merge_mode(rnn):
-    x, outputs = Input((T, IN)), []
-    for k, mode in enumerate(("concat", "sum", "mul", "ave", None)):
-        cell = (rnn.LSTM, rnn.GRU)[k % 2]
-        reader = cell(4, return_sequences=mode in ("concat", "ave", None), name=f"reader_{k}")
-        out = Bidirectional(reader, merge_mode=mode, name=f"both_ways_{mode}")(x)
-        outputs += out if isinstance(out, list) else [out]
-    return Model(x, outputs)
-
-
 def backward_layer(rnn):
     x = Input((T, IN))
     there = rnn.LSTM(4, return_sequences=True, name="there")
@@ -147,13 +137,6 @@ def backwards(rnn):
     ])  # fmt: skip
 
 
-def stateful(rnn):
-    return Sequential([
-        rnn.LSTM(4, stateful=True, return_sequences=True, batch_input_shape=(N, T, IN)),
-        rnn.GRU(5, stateful=True),
-    ])  # fmt: skip
-
-
 def shared(rnn):
     a, b = Input((T, IN)), Input((T + 2, IN))
     reader = Bidirectional(rnn.GRU(4), name="reader")
@@ -184,9 +167,9 @@ def hard_cells(rnn):
 MODELS = {
     f.__name__: f
     for f in (
-        sequential, text, every_merge_mode, backward_layer, several_inputs, encoder_decoder,
+        sequential, text, backward_layer, several_inputs, encoder_decoder,
         states_of_a_gru, states_both_ways, nested, nested_in_sequential, nested_partly_frozen,
-        time_distributed_models, time_distributed_layers, backwards, stateful, shared,
+        time_distributed_models, time_distributed_layers, backwards, shared,
     )
 }  # fmt: skip
 # models with Keras 2's hard_sigmoid: the model, the layers of its RNNs, and those of the twin

@@ -113,7 +113,7 @@ def test_the_groups_of_keras_2_13(folder, tmp_path, monkeypatch):
     assert set(rl.load(source)) == {"middle/cu_dnngru", "inner/cu_dnnlstm"}
     rl.convert_file(source, tmp_path / "new.keras", to="keras")
     x = old.inputs_of("nested", twin)
-    computes(keras.models.load_model(tmp_path / "new.keras"), x, [flat(twin(x))])
+    computes(keras.models.load_model(tmp_path / "new.keras"), x, flat(twin(x)))
 
 
 def test_an_archive_without_such_layers(tmp_path):

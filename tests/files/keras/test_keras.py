@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 import tf_keras
 from files.hostile.good import good
-from files.hostile.hdf5 import MODEL
 from files.keras.comparison import changed, layer_of
 from files.outputs import assert_computes
 from keras.src.saving import serialization_lib
 from oracles.frameworks import KERAS_NOISE, H, I, N, T, fill_keras, keras, normal, seeded
 
 import rnnlayout as rl
+from rnnlayout._files.write_file import convert_into
 
 pytestmark = KERAS_NOISE
 KITS = [keras, tf_keras]
@@ -151,10 +151,6 @@ def test_an_archive_of_a_subclass_of_model_is_read_as_its_weights_alone(tmp_path
     assert "activation tanh, recurrent activation sigmoid" in note
     for name, layer in zip(sorted(found), (model.stack[0], model.words), strict=True):
         assert same_arrays(found[name], layer)
-    gated = rl.load(tmp_path / "model.keras", recurrent_activation="hard_sigmoid")
-    assert gated["words"].spec.recurrent_activation == "hard_sigmoid"
-    (note,) = gated.notes
-    assert "config: activation tanh, go_backwards=False, merge_mode='concat' assumed" in note
     told = rl.load(tmp_path / "model.keras", activation="relu")
     (note,) = told.notes
     assert told["words"].spec.activation == "relu" and "config: recurrent activation" in note
@@ -226,18 +222,15 @@ def same_outputs(model, entries):
         assert_computes(weights, keras.ops.convert_to_numpy(y).swapaxes(0, 1), x)
 
 
-@pytest.mark.parametrize("suffix", [".h5", ".keras"])
+@pytest.mark.parametrize("suffix", [".h5", ".keras", ".weights.h5"])
 def test_keras_3_loads_what_is_written(written, suffix):
     folder, entries = written
-    same_outputs(keras.models.load_model(folder / f"model{suffix}", compile=False), entries)
-
-
-def test_keras_3_loads_the_weights_alone(written):
-    folder, entries = written
-    model = keras.models.load_model(folder / "model.keras", compile=False)
-    for variable in model.variables:
-        variable.assign(variable * 0)
-    model.load_weights(folder / "model.weights.h5")
+    whole = folder / f"model{'.keras' if 'w' in suffix else suffix}"
+    model = keras.models.load_model(whole, compile=False)
+    if suffix == ".weights.h5":
+        for variable in model.variables:
+            variable.assign(variable * 0)
+        model.load_weights(folder / "model.weights.h5")
     same_outputs(model, entries)
 
 
@@ -373,24 +366,8 @@ def test_what_belongs_to_no_rnn_is_named(suffix, tmp_path):
 # --------------------------------------------------------- odd but honest; the others of hostile/
 
 
-@pytest.fixture
-def good_h5(tmp_path):
-    path = tmp_path / "a.h5"
-    path.write_bytes(good(".h5"))
-    return path
-
-
-def test_an_array_in_chunks_in_the_other_byte_order(good_h5):
-    with h5py.File(good_h5, "r+") as file:
-        value = file[MODEL][()]
-        del file[MODEL]
-        file.create_dataset(MODEL, data=value.astype(">f4"), chunks=(2, 5), compression="gzip")
-    kernel = rl.load(good_h5)["lstm"]["kernel"]
-    assert np.array_equal(kernel, value) and kernel.dtype.isnative
-
-
 @pytest.mark.parametrize("kind", ["Dense", "Bidirectional"])
-def test_a_backward_layer_of_another_class(kind, good_h5, tmp_path):
+def test_a_backward_layer_of_another_class(kind, tmp_path):
     """This was a KeyError."""
 
     def change(config):
@@ -398,5 +375,95 @@ def test_a_backward_layer_of_another_class(kind, good_h5, tmp_path):
         both = {"layer": dict(lstm), "backward_layer": {"class_name": kind, "config": {}}}
         lstm.update(class_name="Bidirectional", config={"name": "lstm", **both})
 
+    (tmp_path / "a.h5").write_bytes(good(".h5"))
     with pytest.raises(rl.LossyError, match=f"is a cell of class '{kind}'"):
-        rl.load(changed(good_h5, tmp_path, change))
+        rl.load(changed(tmp_path / "a.h5", tmp_path, change))
+
+
+# --------------------------------------------------------------------------------- our records
+
+
+def test_what_a_file_of_keras_cannot_have(tmp_path):
+    plain = rl.Spec("lstm", I, H)
+    hard = filled(plain.replace(recurrent_activation="hard_sigmoid_keras2"))
+    narrow = [filled(plain, layout=layout).to(layout, dtype="bfloat16")
+              for layout in ("keras", "keras-cudnn")]  # fmt: skip
+    refused = [(hard, ".h5", "0.2 x"), (hard, ".keras", "0.2 x")]
+    refused += [(one, ".h5", r"legacy \.h5 cannot store") for one in narrow]
+    for weights, suffix, why in refused:
+        with pytest.raises((rl.LayoutError, rl.LossyError), match=why):
+            rl.save(tmp_path / f"a{suffix}", weights)
+    assert not list(tmp_path.iterdir())
+
+
+def test_keras_reads_a_file_with_records(tmp_path):
+    """Keras ignores the attribute; many records do not fit into one."""
+    entries = {f"{k:a<900}": filled(rl.Spec("lstm", I, H), k) for k in range(60)}
+    for weights in entries.values():
+        weights.config = {"go_backwards": True}
+    x = keras.Input((None, I))
+    model = keras.Model(x, [
+        keras.layers.LSTM(H, name=name, return_sequences=True, go_backwards=True)(x)
+        for name in entries
+    ])  # fmt: skip
+    rl.save(tmp_path / "a.weights.h5", entries)
+    with h5py.File(tmp_path / "a.weights.h5") as file:
+        assert sum(name.startswith("rnnlayout") for name in file.attrs) > 1
+    model.load_weights(tmp_path / "a.weights.h5")
+    assert all(same_arrays(w, model.get_layer(name)) for name, w in entries.items())
+    assert dict(rl.load(tmp_path / "a.weights.h5")) == entries
+    model.save_weights(tmp_path / "b.weights.h5")
+    assert not any(one.config for one in rl.load(tmp_path / "b.weights.h5").values())
+
+
+@pytest.mark.parametrize("old, new, says", [
+    (b'"hidden_size": 8', b'"hidden_size": 4', "changed after rnnlayout wrote it"),
+    (b"}", b"", "rnnlayout"),
+])  # fmt: skip
+def test_a_record_that_does_not_fit(old, new, says, tmp_path):
+    path = tmp_path / "a.weights.h5"
+    rl.save(path, filled(rl.Spec("lstm", I, H)))
+    with h5py.File(path, "r+") as file:
+        (text,) = file.attrs["rnnlayout"]
+        assert old in text
+        file.attrs["rnnlayout"] = np.array([text.replace(old, new)])
+    with pytest.raises(rl.FileError, match=says):
+        rl.load(path)
+
+
+# ----------------------------------------------------------- new weights in a model of Keras
+
+
+def trained(seed):
+    """Return a model whose optimizer has variables."""
+    keras.utils.set_random_seed(seed)
+    layers = keras.layers
+    model = keras.Sequential([
+        keras.Input((6, I)),
+        layers.Bidirectional(layers.LSTM(3, return_sequences=True), name="both"),
+        layers.GRU(4, name="gru"),
+        layers.Dense(2, name="head"),
+    ])  # fmt: skip
+    model.compile("adam", keras.losses.MeanSquaredError())
+    model.fit(np.random.default_rng(seed).normal(size=(8, 6, I)), np.ones((8, 2)), verbose=0)
+    return model
+
+
+@pytest.mark.parametrize("suffix", [".keras", ".h5", ".weights.h5"])
+def test_all_else_stays_if_a_model_gets_new_weights(tmp_path, suffix):
+    model, other, old = trained(1), trained(2), tmp_path / f"model{suffix}"
+    (model.save_weights if suffix == ".weights.h5" else model.save)(old)
+    name, *_ = rl.load(old)
+    rl.save(tmp_path / "new.npz", {name: rl.Weights(other.get_layer("both")).to("torch")})
+    convert_into(tmp_path / "new.npz", tmp_path / f"out{suffix}", into=old)
+    if suffix == ".weights.h5":
+        made = trained(7)
+        made.load_weights(tmp_path / f"out{suffix}")
+    else:
+        made, before = (keras.saving.load_model(p) for p in (tmp_path / f"out{suffix}", old))
+        assert made.get_config() == before.get_config()
+        variables = zip(made.optimizer.variables, before.optimizer.variables, strict=True)
+        assert all(np.array_equal(a, b) for a, b in variables)
+    for name, of in (("both", other), ("gru", model), ("head", model)):
+        arrays = (one.get_layer(name).get_weights() for one in (made, of))
+        assert all(map(np.array_equal, *arrays))

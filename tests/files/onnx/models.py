@@ -7,16 +7,8 @@ import numpy as np
 import onnx
 from files.outputs import assert_computes
 from onnx import helper, numpy_helper
-from oracles.frameworks import ONNX_OPERATOR, inputs, onnx_session, seeded, weight
+from oracles.frameworks import ONNX_OPERATOR, inputs, onnx_session, seeded
 from oracles.reference import Run
-
-import rnnlayout as rl
-
-
-def tensors_of(spec, rng):
-    """Return random tensors; both halves of B are random."""
-    return {name: np.stack([weight(rng, shape[1:]) for _ in range(shape[0])])
-            for name, shape in rl.describe(spec, "onnx").items()}  # fmt: skip
 
 
 def write(model, path):

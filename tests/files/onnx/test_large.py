@@ -5,10 +5,9 @@ import numpy as np
 import onnx
 import pytest
 import torch
-from files.onnx.models import tensors_of
 from files.onnx.test_exported import export, run_file
 from files.outputs import assert_computes
-from oracles.frameworks import H, I, N, T, inputs, normal, seeded, torch_module
+from oracles.frameworks import H, I, N, T, inputs, normal, onnx_tensors, seeded, torch_module
 from oracles.reference import Run
 
 import rnnlayout as rl
@@ -19,7 +18,7 @@ SPEC = rl.Spec("lstm", I, H, 2, True)
 
 
 def weights():
-    return rl.Weights(tensors_of(SPEC, seeded("large")), SPEC, "onnx")
+    return rl.Weights(onnx_tensors(SPEC, seeded("large")), SPEC, "onnx")
 
 
 @pytest.fixture

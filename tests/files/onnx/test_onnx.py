@@ -14,7 +14,6 @@ from files.onnx.models import (
     run,
     session,
     taken,
-    tensors_of,
     values,
     wrapped,
     write,
@@ -22,7 +21,7 @@ from files.onnx.models import (
 from files.outputs import assert_computes
 from marks import pairwise
 from onnx import helper, numpy_helper
-from oracles.frameworks import FORMS, RELU_FORMS, H, I, inputs, onnx_model, seeded
+from oracles.frameworks import FORMS, RELU_FORMS, H, I, inputs, onnx_model, onnx_tensors, seeded
 from oracles.reference import Run
 
 import rnnlayout as rl
@@ -31,7 +30,7 @@ LSTM, GRU = rl.Spec("lstm", I, H), rl.Spec("gru", I, H)
 
 
 def model_of(spec, name="layer", **attributes):
-    tensors = tensors_of(spec, seeded("file", spec))
+    tensors = onnx_tensors(spec, seeded("file", spec))
     model = onnx_model(tensors, spec, **attributes)
     node_of(model.graph).name = name
     return model, tensors
@@ -237,27 +236,6 @@ def test_input_forget_of_weights_that_are_not_four_gates(role, shape, tmp_path):
         read(model, tmp_path)
 
 
-@pytest.mark.parametrize("how", ["initializer", "Expand"])
-def test_a_state_that_the_network_fixes(how, tmp_path):
-    model, _ = model_of(LSTM)
-    graph = model.graph
-    x, h0, c0 = inputs(seeded("inputs", LSTM), LSTM)
-    first = h0 if how == "initializer" else h0[:, :1].copy()
-    fixed = "0/h0" if how == "initializer" else "first"
-    graph.initializer.append(numpy_helper.from_array(first, fixed))
-    if how == "Expand":
-        graph.node.insert(0, helper.make_node("Shape", ["0/c0"], ["like"]))
-        graph.node.insert(1, helper.make_node("Expand", ["first", "like"], ["expanded"]))
-        node_of(graph).input[5] = "expanded"
-    graph.input.remove(next(given for given in graph.input if given.name == "0/h0"))
-    weights = read(model, tmp_path)["layer"]
-    assert list(weights.config) == ["initial_h"]
-    held = np.array(weights.config.pop("initial_h"), np.float32)
-    assert np.array_equal(held, first)
-    start = np.broadcast_to(held, h0.shape)
-    assert_computes(weights, run(model, LSTM, x, h0, c0), x, start, c0)
-
-
 def test_zero_states_and_a_table_of_lengths(tmp_path):
     model, _ = model_of(LSTM)
     model.graph.initializer.append(numpy_helper.from_array(np.zeros((1, 9, H), "f4"), "0/h0"))
@@ -329,16 +307,6 @@ def test_peepholes(value, tmp_path):
     if value:
         with pytest.raises(rl.LossyError, match="peephole"):
             weights.to("torch")
-
-
-def test_a_gru_whose_exporter_forgot_its_reset(tmp_path):
-    model, _ = model_of(GRU)
-    node = node_of(model.graph)
-    node.attribute.remove(next(a for a in node.attribute if a.name == "linear_before_reset"))
-    found = read(model, tmp_path)
-    assert found["layer"].spec.reset == "before" and "forgot" in found.notes[0]
-    found = read(model, tmp_path, reset="after")
-    assert found["layer"].spec.reset == "after" and not found.notes
 
 
 # ----------------------------------------------------------------------------------- names, hints

@@ -1,32 +1,37 @@
-"""ONNX models written by others: torch's exporter, onnxruntime's quantizer, silero-vad."""
-
-import sys
+"""ONNX models written by others: torch's exporter, onnxruntime's quantizer, and the cases of the
+package onnx."""
 
 import numpy as np
 import onnx
 import pytest
 import torch
-from commands import ROOT
 from files.onnx.models import (
-    lstms,
     node_of,
     run,
     session,
-    shown,
     taken,
-    tensors_of,
     write,
 )
 from files.onnx.test_exported import export, run_file
 from files.outputs import assert_computes, run_ours
-from onnx import helper, numpy_helper
-from oracles.frameworks import H, I, N, T, inputs, normal, onnx_model, seeded, torch_module
+from onnx import ModelProto, helper, numpy_helper
+from onnx.backend.test.case import node as cases
+from onnx.backend.test.case.node import gru, lstm, rnn
+from oracles.frameworks import (
+    H,
+    I,
+    N,
+    T,
+    inputs,
+    normal,
+    onnx_model,
+    onnx_tensors,
+    seeded,
+    torch_module,
+)
 from oracles.reference import Run
 
 import rnnlayout as rl
-
-sys.path.insert(0, str(ROOT / "examples"))
-import checkpoints
 
 LSTM = rl.Spec("lstm", I, H)
 
@@ -112,7 +117,7 @@ def test_quantize_dynamic(both, per_channel, unsigned, tmp_path):
     from onnxruntime.quantization import quantize_dynamic
 
     spec = LSTM.replace(bidirectional=both)
-    model = onnx_model(tensors_of(spec, seeded("quantized", both)), spec)
+    model = onnx_model(onnx_tensors(spec, seeded("quantized", both)), spec)
     node_of(model.graph).name = "layer"
     write(model, tmp_path / "float.onnx")
     quantize_dynamic(tmp_path / "float.onnx", tmp_path / "int8.onnx", per_channel=per_channel,
@@ -169,7 +174,7 @@ def near_quantized(model, spec, weights):
 @pytest.mark.parametrize("axis", [None, 0, 1])
 @pytest.mark.parametrize("kind", [np.int8, np.uint8, np.int16])
 def test_dequantize_linear(axis, kind, tmp_path):
-    tensors = tensors_of(LSTM, seeded("linear"))
+    tensors = onnx_tensors(LSTM, seeded("linear"))
     opset = 21 if kind is np.int16 else 14
     model = onnx_model(tensors, LSTM)
     model.opset_import[0].version, model.ir_version = opset, 10
@@ -194,57 +199,44 @@ def test_dequantize_linear(axis, kind, tmp_path):
     assert np.array_equal(session(model).run(["W"], given)[0], weights["W"])
 
 
-# ---------------------------------------------------------------------------------------- silero
+# ------------------------------------------------------------------ the cases of ONNX's own package
 
 
-def silero(name):
-    return onnx.load_from_string(
-        checkpoints.fetch((checkpoints.SILERO[0], f"silero_vad/data/{name}.onnx"))
-    )
+MODULES = {lstm.__name__, gru.__name__, rnn.__name__}  # imported: each adds its cases to a list
+CASES = {one.name: one for one in cases._NodeTestCases if one.model.graph.node[0].op_type in
+         ("LSTM", "GRU", "RNN")}  # fmt: skip
+WEIGHTS = "WRBP"
 
 
-# {file: (number of LSTMs, the sampling rates at which they run one after the other)}
-SILEROS = {
-    "silero_vad": (4, [16000, 8000]),
-    "silero_vad_half": (2, [16000]),
-    "silero_vad_16k_op15": (2, [16000]),
-    "silero_vad_openvino_16k": (1, [16000]),
-}
+def test_these_are_all():
+    assert len(CASES) == 18
 
 
-@pytest.mark.download
-@pytest.mark.parametrize("name", SILEROS)
-def test_silero(name, tmp_path):
-    """Every LSTM that onnxruntime runs, on onnxruntime's own inputs of that node."""
-    model = silero(name)
-    count, rates = SILEROS[name]
-    found = rl.load(write(model, tmp_path / "m.onnx"))
-    nodes = list(lstms(model.graph))
-    assert len(found) == len(nodes) == count and not found.refused and not found.notes
-    values = [[*(node.input[k] for k in (0, 5, 6)), *node.output] for _, node in nodes]
-    values = [shown(model.graph, path, names)
-              for (path, _), names in zip(nodes, values, strict=True)]  # fmt: skip
-    made, ran = session(model), set()
-    for rate in rates:
-        rng = seeded(name, rate)
-        feed = {"input": normal(rng, 1, 36 * rate // 1000), "state": normal(rng, 2, 1, 128),
-                "sr": np.array(rate)}  # fmt: skip
-        wanted = {given.name for given in made.get_inputs()}
-        feed = {n: value for n, value in feed.items() if n in wanted}
-        for names, (entry, weights) in zip(values, found.items(), strict=True):
-            x, h0, c0, y, h, c = made.run(names, feed)
-            if not x.size:  # of the branch that was not taken
-                continue
-            ran.add(entry)
-            assert weights.spec == rl.Spec("lstm", 128, 128) and weights.config == {}
-            assert_computes(weights, Run(y[:, 0], h, c), x, h0, c0)
-    assert len(ran) == len(rates)  # one LSTM per rate: the others are for states of other shapes
-    assert all(sum(step in entry for entry in ran) in (0, 1) for step in ("then_", "else_"))
+@pytest.mark.parametrize("name", CASES)
+def test_a_case_of_onnx(name, tmp_path):
+    """The weights are inputs of the node; here they are initializers."""
+    case = CASES[name]
+    model = ModelProto()
+    model.CopyFrom(case.model)
+    (node,) = model.graph.node
+    ((arrays, expected),) = case.data_sets
+    given = dict(zip([n for n in node.input if n], arrays, strict=True))
+    for one in list(model.graph.input):
+        if one.name in WEIGHTS:
+            model.graph.input.remove(one)
+            model.graph.initializer.append(numpy_helper.from_array(given[one.name], one.name))
+    (weights,) = rl.load(write(model, tmp_path / "m.onnx")).values()
 
-
-@pytest.mark.download
-def test_silero_without_lstms(tmp_path):
-    """The exporter split its LSTM into products and activation functions."""
-    path = write(silero("silero_vad_op18_ifless"), tmp_path / "m.onnx")
-    with pytest.raises(rl.FileError, match="no recurrent layer found"):
-        rl.load(path)
+    states = [given[n] for n in ("initial_h", "initial_c") if n in given]
+    state = states and (states[0] if len(states) == 1 else tuple(states))
+    y, last = weights.rnn()(given["X"], state or None, lengths=given.get("sequence_lens"))
+    layout = weights.config.get("layout")
+    d, h = weights.spec.num_directions, weights.spec.hidden_size
+    y = y.reshape(*y.shape[:2], d, h)  # directions side by side
+    ours = {"Y": y if layout else y.transpose(0, 2, 1, 3)}
+    last = last if isinstance(last, tuple) else (last,)  # (D, N, H), also of layout 1
+    last = [one.transpose(1, 0, 2) for one in last] if layout else last
+    ours |= dict(zip(["Y_h", "Y_c"], last, strict=False))
+    for output, wanted in zip([n for n in node.output if n], expected, strict=True):
+        # The package's own bounds for an implementation
+        np.testing.assert_allclose(ours[output], wanted, rtol=case.rtol, atol=case.atol)

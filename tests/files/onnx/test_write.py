@@ -12,7 +12,6 @@ from files.onnx.models import (
     node_of,
     run,
     session,
-    tensors_of,
     through_nodes,
     values,
     wrapped,
@@ -30,6 +29,7 @@ from oracles.frameworks import (
     inputs,
     keras,
     onnx_model,
+    onnx_tensors,
     seeded,
 )
 from oracles.reference import Run
@@ -42,7 +42,7 @@ LSTM, GRU = rl.Spec("lstm", I, H), rl.Spec("gru", I, H)
 
 
 def weights_of(spec, seed="written"):
-    return rl.Weights(tensors_of(spec, seeded(seed, spec)), spec, "onnx")
+    return rl.Weights(onnx_tensors(spec, seeded(seed, spec)), spec, "onnx")
 
 
 def saved(path, weights):
@@ -90,7 +90,7 @@ def test_several_entries_of_one_model(tmp_path):
 
 def read_with(config, spec, tmp_path, name):
     """Return weights whose config comes from a file."""
-    model = onnx_model(tensors_of(spec, seeded("config", spec)), spec)
+    model = onnx_model(onnx_tensors(spec, seeded("config", spec)), spec)
     node_of(model.graph).attribute.extend(
         helper.make_attribute(n, v) for n, v in config.items() if not isinstance(v, np.ndarray)
     )
@@ -139,18 +139,9 @@ def test_each_layer_of_a_stack_starts_where_the_network_says(layers, repeated, t
     assert rl.load(tmp_path / "b.onnx")["lstm"] == weights
 
 
-def test_layout_1_is_written_again(tmp_path):
-    """onnxruntime does not run it: the checker infers its shapes."""
-    _, weights = read_with({"layout": 1}, LSTM, tmp_path, "a.onnx")
-    model = saved(tmp_path / "b.onnx", weights)
-    sizes = model.graph.output[1].type.tensor_type.shape.dim
-    assert [n.dim_param or n.dim_value for n in sizes] == ["N", 1, H]
-    assert rl.load(tmp_path / "b.onnx")["lstm"] == weights
-
-
 @KERAS_NOISE
 @pytest.mark.filterwarnings("ignore:The structure of `inputs`")
-@pytest.mark.parametrize("suffix", [".keras", ".h5", ".weights.h5"])
+@pytest.mark.parametrize("suffix", [".keras", ".h5"])
 @pytest.mark.parametrize("spec", [LSTM, rl.Spec("gru", I, H, 2, True)], ids=str)
 def test_layout_1_is_the_order_of_keras(suffix, spec, tmp_path):
     """It could not be written to a model of Keras, which reads x as (N, T, I) too.
@@ -165,23 +156,11 @@ def test_layout_1_is_the_order_of_keras(suffix, spec, tmp_path):
     expected = run_saved(model, x, h0 * 0, None if c0 is None else c0 * 0).y
     new = tmp_path / f"new{suffix}"
     rl.convert_file(tmp_path / "1.onnx", new, to="keras")
-    theirs = keras_model(spec, new)(x.transpose(1, 0, 2))
+    theirs = keras.saving.load_model(new)(x.transpose(1, 0, 2))
     # A step rounds sums of at most 2 H + H products and biases, none above 4; |y| < 1, and the
     # second layer adds the error of the first one times the sum of a row, below 4 as well
     error = 4 * spec.num_layers * len(x) * 3 * H * 4 * np.finfo("f4").eps
     assert np.abs(keras.ops.convert_to_numpy(theirs).transpose(1, 0, 2) - expected).max() < error
-
-
-def keras_model(spec, path):
-    """Return a model that Keras loads from a file; of weights alone, one with such layers."""
-    if not path.name.endswith(".weights.h5"):
-        return keras.saving.load_model(path)
-    cell = keras.layers.LSTM if spec.cell == "lstm" else keras.layers.GRU
-    layers = [cell(H, return_sequences=True) for _ in range(spec.num_layers)]
-    wrapped = map(keras.layers.Bidirectional, layers) if spec.bidirectional else layers
-    model = keras.Sequential([keras.Input((None, I)), *wrapped])
-    model.load_weights(path)
-    return model
 
 
 def test_time_major_is_the_order_of_onnx(tmp_path):
@@ -207,7 +186,7 @@ def test_a_record_that_does_not_fit_the_model(tmp_path):
         model.metadata_props.add(key="rnnlayout", value=text)
         return rl.load(write(model, path))
 
-    model = onnx_model(tensors_of(LSTM, seeded("claimed")), LSTM)
+    model = onnx_model(onnx_tensors(LSTM, seeded("claimed")), LSTM)
     path = tmp_path / "m.onnx"
     (huge, gru) = rl.Spec("lstm", I, H, 65536), rl.Spec("gru", I, H, bias="input")
     assert list(recorded(path, a=huge, b=gru)) == ["0/Y"]
@@ -243,7 +222,7 @@ def test_settings_that_the_model_would_round(dtype, config, tmp_path):
 
 
 def model_and_new(spec, tmp_path, change=lambda model: None):
-    model = onnx_model(tensors_of(spec, seeded("old", spec)), spec)
+    model = onnx_model(onnx_tensors(spec, seeded("old", spec)), spec)
     node_of(model.graph).name = "layer"
     change(model)
     write(model, tmp_path / "old.onnx")

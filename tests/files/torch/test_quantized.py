@@ -116,18 +116,6 @@ def test_a_quantized_cell(saved, cell, tmp_path):
         assert weights[f"bias_{side}"].tobytes() == bias.detach().numpy().tobytes()
 
 
-def test_two_layers_or_two_directions(tmp_path):
-    """A state_dict does not tell them apart if there are as many inputs as units."""
-    model = quantized(torch.nn.LSTM(H, H, 2), "int8")
-    torch.save({"a": model.state_dict(), "b": torch.nn.GRU(I, H)}, tmp_path / "m.pt")
-    found = rl.load(tmp_path / "m.pt")
-    assert list(found) == ["b"] and list(found.refused) == ["a.enc"]
-    assert "packed weights of two layers or two directions" in str(found.refused["a.enc"])
-    assert any("save the whole module, torch.save(module)" in note for note in found.notes)
-    torch.save(model, tmp_path / "m.pt")
-    assert rl.load(tmp_path / "m.pt")["enc"].spec == rl.Spec("lstm", H, H, 2)
-
-
 def test_a_quantized_module_converted(tmp_path):
     model = quantized(torch.nn.LSTM(I, H), "int8")
     torch.save(model.state_dict(), tmp_path / "m.pt")
@@ -165,18 +153,6 @@ def test_a_quantizable_lstm(saved, option, tmp_path):
         theirs = model(x)[0].numpy()
     # sums of at most I + H + 2 numbers below 5 in each of 5 steps and 3 layers, in either
     np.testing.assert_allclose(weights.rnn()(x.numpy())[0], theirs, atol=2 * 15 * 5 * 21 * 2**-24)
-
-
-def test_a_quantizable_lstm_was_said_to_store_rounded_weights(tmp_path):
-    plain = torch.nn.LSTM(I, H)
-    module = quantizable_lstm(plain)
-    with pytest.raises(rl.LayoutError, match=r"linear layers: pass module\.state_dict\(\)"):
-        rl.pack(module)
-    assert rl.pack(module.state_dict()).tobytes() == rl.pack(plain).tobytes()
-    torch.save({"enc": module.state_dict(), "step": 3}, tmp_path / "m.pt")
-    rl.convert_file(tmp_path / "m.pt", tmp_path / "n.pt", to="cudnn")
-    state = torch.load(tmp_path / "n.pt", weights_only=True)
-    assert list(state["enc"]) == ["weight_space"] and state["step"] == 3
 
 
 def test_a_quantizable_lstm_that_rounds_its_weights(tmp_path):
