@@ -149,16 +149,16 @@ def what_exporters_of_torch_lose():
 # -------------------------------------------------------------------------------------- keras
 
 
-def weights_of_keras_2(path="w.h5"):
+def weights_of_keras_2(path="w.h5", libver=None, **stored):
     """Write the weights of an LSTM as Keras 2.2 does: without its activations."""
-    with h5py.File(path, "w") as file:
+    with h5py.File(path, "w", libver=libver) as file:
         file.attrs["layer_names"] = [b"enc"]
         file.attrs["keras_version"] = b"2.2.4"
         group = file.create_group("enc")
         made = {f"enc/{name}:0": array for name, array in tensors(layout="keras").items()}
         group.attrs["weight_names"] = [name.encode() for name in made]
         for name, array in made.items():
-            group[name] = array
+            group.create_dataset(name, data=array, **stored)
 
 
 def keras_config(path, activation="hard_sigmoid"):
@@ -262,3 +262,11 @@ def two_layers_of_one_name():
     yield lambda: rl.save("m.keras", {"enc": stack, "enc_1": one})
     rl.save("m.keras", {"a": stack, "b": one})
     rl.save("m.keras", stack)
+
+
+def chunks_of_the_newest_hdf5():
+    told = {"recurrent_activation": "sigmoid"}
+    weights_of_keras_2(libver="latest", chunks=True)
+    yield lambda: rl.load("w.h5", **told)
+    weights_of_keras_2(chunks=True)
+    rl.load("w.h5", **told)["enc"]
