@@ -657,8 +657,8 @@ void rnl_gpu_rnn_free(rnl_gpu_rnn *rnn);
  *              none. Not used if on_host is 1
  * workspace, workspace_nbytes   device memory for the work, aligned to 256 bytes, which nothing
  *              else uses before this work is done; rnl_gpu_rnn_workspace() tells its size. NULL, or
- *              too few bytes: the RNN uses a block of its own, and the call returns when the results
- *              are complete
+ *              too few bytes: the RNN uses a block of its own, and the call returns when the
+ *              results are complete
  *
  * hn may be h0, and cn may be c0. Otherwise outputs must not overlap any array.
  *

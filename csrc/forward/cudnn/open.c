@@ -37,6 +37,7 @@ static rnl_status check(const char *call, rnl_cu_result result, rnl_error *err)
                     visible ? "\"" : "");
 }
 
+/* Call the driver: an rnl_status. */
 #define CHECKED(err, name, ...) check(#name, process.driver.name(__VA_ARGS__), err)
 
 /* Open it by the system's loader, and initialize it. */
@@ -114,8 +115,9 @@ rnl_status rnl_cudnn_describe(rnl_cudnn_about *about, rnl_error *err)
     return RNL_OK;
 }
 
-/* ---- the GPUs; the caller has the lock ---- */
+/* ---- the GPUs ---- */
 
+/* The caller has the lock, as of make_ready(). */
 static rnl_status describe_gpu(int ordinal, rnl_gpu *gpu, rnl_error *err)
 {
     rnl_cu_device device = 0;
