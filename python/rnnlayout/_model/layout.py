@@ -45,8 +45,9 @@ class Layout:
             self.__dict__["name"] = _native.check_layout(self)
         except _native.LayoutError as error:
             known = known_layouts()
-            sources = {one: info["sources"][0] for one, info in known.items()}
-            for info in known.values():
+            sources = {}
+            for one, info in known.items():
+                sources[one] = info["sources"][0]
                 sources |= {alias["name"]: alias["source"] for alias in info["aliases"]}
             begins = _FAMILIES.get(name.lower(), (name.lower(),))
             if family := [
