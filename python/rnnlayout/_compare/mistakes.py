@@ -352,7 +352,7 @@ def evidence_of(packing: Packing, names: Mapping[MatrixName, str] | None) -> Ite
         how += [reading.form.words] if reading.form is not RIGHT_FORM else []
         order = _shown_order(truth, found.slab.gates, reading.order)
         how += [f"gates {' '.join(order)}"] if len(order) > 1 else []
-        how += [f"{reading.share:.0%} alike"] if reading.share != 1 else []
+        how += [f"{reading.share:.0%} alike"] if reading.share < 0.995 else []
         lines.append((name, (name[2],), how))
     for name, done in packing.layer_biases.items():
         if not done.unknown:

@@ -266,12 +266,12 @@ def _correlations(x: np.ndarray, v: np.ndarray, eps: float) -> Any:
     """The correlation of each gate, if that of all gates together is one that chance does not make.
 
     Of n values that have nothing to do with each other, arctanh(correlation) has a standard
-    deviation of 1 / sqrt(n - 3) (Fisher).
+    deviation of 1 / sqrt(n - 3) (Fisher); the mean of it over G gates, 1 / sqrt(G (n - 3)).
     """
     x, v = (one - one.mean(axis=-1, keepdims=True) for one in (x, v))
     with np.errstate(invalid="ignore", divide="ignore"):  # one value is related to nothing
         share = (x * v).sum(axis=-1) / np.sqrt((x**2).sum(axis=-1) * (v**2).sum(axis=-1))
-        strong = np.arctanh(np.abs(share)) * np.sqrt(max(v.size - 3, 0)) >= _RELATED
+        strong = np.arctanh(np.abs(share)) * np.sqrt(max(v.size - 3 * len(v), 0)) >= _RELATED
     rounded = np.round(np.abs(share), 3)  # forms that are alike for a shape are alike again
     return np.where(strong, rounded, 0), share < 0, np.ones_like(share)
 
