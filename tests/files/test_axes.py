@@ -1,14 +1,12 @@
 """Which axis of x is the batch: what a file says is read, recorded and kept."""
 
-import numpy as np
 import onnx
 import pytest
 import tf_keras
 import torch
-from files.outputs import assert_computes
 from marks import in_turn
 from onnx import helper
-from oracles.frameworks import KERAS_NOISE, H, I, N, T, keras, normal, seeded
+from oracles.frameworks import KERAS_NOISE, H, I
 
 import rnnlayout as rl
 
@@ -65,29 +63,6 @@ def test_what_a_file_says_is_recorded_in_the_next_ones(file, suffix, tmp_path):
     rl.convert_file(new, again, to="cudnn")
     assert [only(path).batch_first for path in (old, new, again)] == [batch_first] * 3
     assert (b"batch_first" in new.read_bytes()) == (batch_first is not None and suffix != ".bin")
-
-
-@pytest.mark.parametrize("suffix", RECORDED)
-def test_a_keras_layer_reads_the_batch_first_also_in_another_file(suffix, tmp_path):
-    """N and T differ: with the wrong axes, y has another shape."""
-    model = keras.Sequential([keras.Input((None, I)), keras.layers.GRU(H, return_sequences=True)])
-    model.save(tmp_path / "model.keras")
-    x = normal(seeded("axes"), N, T, I)
-    y = keras.ops.convert_to_numpy(model(x))
-    rl.convert_file(tmp_path / "model.keras", tmp_path / f"new{suffix}", to="cudnn")
-    weights = only(tmp_path / f"new{suffix}")
-    assert weights.batch_first is True
-    assert_computes(weights, y.swapaxes(0, 1), x.swapaxes(0, 1))
-
-
-def test_the_json_beside_a_bin_keeps_the_settings(tmp_path):
-    weights = rl.Weights(torch.nn.GRU(I, H)).to("cudnn")
-    weights.config["go_backwards"] = True
-    rl.save(tmp_path / "a.bin", weights)
-    assert only(tmp_path / "a.bin").config == {"go_backwards": True}
-    weights.config["clip"] = np.inf
-    with pytest.raises(rl.LayoutError, match="cannot be written as JSON"):
-        rl.save(tmp_path / "b.bin", weights)
 
 
 def test_verify_mentions_other_axes_and_calls_the_rnns_equal():

@@ -7,8 +7,16 @@ import keras
 import numpy as np
 import pytest
 import torch
-from files.onnx.models import tensors_of
-from oracles.frameworks import KERAS_NOISE, H, I, fill_keras, onnx_model, seeded, torch_module
+from oracles.frameworks import (
+    KERAS_NOISE,
+    H,
+    I,
+    fill_keras,
+    onnx_model,
+    onnx_tensors,
+    seeded,
+    torch_module,
+)
 
 import rnnlayout as rl
 from rnnlayout._files.formats.registry import writable_suffixes
@@ -55,7 +63,7 @@ def sources(tmp_path_factory):
     torch.save({"epoch": 1, "state_dict": state}, folder / "a.pt")
     np.savez(folder / "a.npz", other=np.ones(3), **{k: v.numpy() for k, v in state.items()})
     rl.save(folder / "a.safetensors", rl.load(folder / "a.pt"))
-    (folder / "a.onnx").write_bytes(onnx_model(tensors_of(SPEC, seeded("dry")), SPEC)
+    (folder / "a.onnx").write_bytes(onnx_model(onnx_tensors(SPEC, seeded("dry")), SPEC)
                                     .SerializeToString())  # fmt: skip
     return folder
 
@@ -79,12 +87,3 @@ def test_a_folder_that_cannot_be_written_to(target, sources, tmp_path, monkeypat
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     with pytest.raises(rl.FileError, match=r"cannot be written: (No such file|Permission denied)"):
         rl.convert_file(sources / "a.h5", tmp_path / target, to="keras", dry_run=True)
-
-
-@pytest.mark.parametrize("dry_run", [True, False])
-def test_a_dry_run_finds_what_the_format_refuses(dry_run, sources, tmp_path):
-    weights = rl.load(sources / "a.keras")["lstm"]
-    weights.config = {"go_backwards": True}
-    rl.save(tmp_path / "b.npz", weights)
-    with pytest.raises(rl.LossyError, match="go_backwards=True, unknown to ONNX"):
-        rl.convert_file(tmp_path / "b.npz", tmp_path / "c.onnx", to="onnx", dry_run=dry_run)

@@ -116,10 +116,3 @@ def test_cell_and_reset_answer_for_the_rnns_that_do_not_say(tmp_path):
     with pytest.raises(rl.SpecError, match="describes one RNN, but 2 were found"):
         rl.load(recorded, GRU)
     assert rl.load(recorded, GRU, prefix="gru")["gru"].spec == GRU
-
-
-def test_a_caller_who_contradicts_himself(tmp_path):
-    flat = some.normal_weights(rl.layout("cudnn"), LSTM)
-    np.save(tmp_path / "a.npy", flat)
-    with pytest.raises(rl.SpecError, match="cell"):
-        rl.load(tmp_path / "a.npy", LSTM, cell="gru")

@@ -4,9 +4,7 @@ prefix=, what is under it and what is not."""
 import json
 import re
 
-import h5py
 import numpy as np
-import onnx
 import pytest
 import safetensors.numpy
 from files.formats import LAYOUTS
@@ -55,36 +53,6 @@ def test_a_recorded_name_stays(tmp_path):
     safetensors.numpy.save_file({**other, **recorded}, path, metadata)
     cells = {name: weights.spec.cell for name, weights in rl.load(path).items()}
     assert cells == {"enc": "gru", "enc_2": "lstm"}
-
-
-def test_layers_of_one_name_in_a_list_of_weights(tmp_path):
-    """A model in a model in a legacy .h5 without a config: the last part of a path is the name."""
-    path = tmp_path / "weights.h5"
-    parts = {inner: tensors_of("keras", KERAS, k, "") for k, inner in enumerate("pqr")}
-    paths = {"p": "p/x", "q": "q/x", "r": "r/x_2"}
-    with h5py.File(path, "w") as h5:
-        h5.attrs["keras_version"] = "2.4.0"
-        h5.attrs["layer_names"] = [b"inner"]
-        names = []
-        for part, tensors in parts.items():
-            for tensor, array in tensors.items():
-                names.append(f"{paths[part]}/gru_cell/{tensor}:0")
-                h5.create_dataset(f"inner/{names[-1]}", data=array)
-        h5["inner"].attrs["weight_names"] = [name.encode() for name in names]
-    found = rl.load(path)
-    assert list(found) == ["inner/x", "inner/x_3", "inner/x_2"]
-    for weights, tensors in zip(found.values(), parts.values(), strict=True):
-        assert some.same_bits(dict(weights), tensors)
-
-
-def test_nodes_of_one_name(tmp_path):
-    weights = rl.Weights(tensors_of("onnx", TORCH, 1, ""))
-    path = tmp_path / "model.onnx"
-    rl.save(path, {name: weights for name in ("a", "b", "a_2")})
-    model = onnx.load(path)
-    next(node for node in model.graph.node if node.name == "b").name = "a"
-    onnx.save(model, path)
-    assert list(rl.load(path)) == ["a", "a_3", "a_2"]
 
 
 @pytest.mark.parametrize("names", [("lstm", "LSTM"), ("a", "a_find"), ("a.b", "a_b"), ("", "lstm")])

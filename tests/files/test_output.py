@@ -7,7 +7,6 @@ import stat
 import subprocess
 import sys
 
-import numpy as np
 import pytest
 
 import rnnlayout as rl
@@ -146,17 +145,6 @@ def test_what_is_no_file_is_not_replaced(folder):
     assert os.listdir(folder) == ["fifo"]
 
 
-def test_a_folder_that_may_not_be_written(folder, monkeypatch):
-    """The error is simulated: root, who may run this, never gets it."""
-
-    def refused(*_, **__):
-        raise PermissionError(errno.EACCES, "Permission denied")
-
-    monkeypatch.setattr(_output.os, "open", refused)
-    with pytest.raises(rl.FileError, match=r"a\.h5 cannot be written: Permission denied"):
-        written(folder / "a.h5")
-
-
 def test_a_file_without_a_name_is_written_by_its_path(folder):
     with write_whole_file(folder / "a.bin", force=False) as part:
         part.path.write_bytes(b"weights")
@@ -269,23 +257,3 @@ def test_what_only_linux_has_is_not_needed(folder, tmp_path):
     written = {"a.bin", "a.bin.json", "a.onnx", "a.safetensors", "b.safetensors"}
     assert {*os.listdir(folder)} == written
     assert os.listdir(tmp_path) == ["out"]
-
-
-@pytest.mark.parametrize("name", ["a.safetensors", "a.bin"])
-def test_an_output_is_not_truncated(folder, monkeypatch, name):
-    """ext4 writes a truncated file to the disk when it is closed, which takes as long as the rest
-    of a conversion."""
-    flags, real = [], os.open
-
-    def spy(path, how, *mode, **more):
-        flags.append(how)
-        return real(path, how, *mode, **more)
-
-    spec = rl.Spec("lstm", 3, 2)
-    weights = rl.Weights(np.ones(spec.num_params, "f4"), spec)
-    weights = weights if name == "a.bin" else weights.to("torch")
-    monkeypatch.setattr(os, "open", spy)
-    rl.save(folder / name, weights)
-    to_write = [how for how in flags if how & os.O_WRONLY]
-    assert to_write
-    assert not any(how & os.O_TRUNC for how in to_write)

@@ -7,6 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from files.hostile.tensor_sets import SETTINGS as WRONG_SETTINGS
+from files.keras.comparison import changed, layer_of
+from oracles import some
 from oracles.some import LAYOUTS, holds, normal_weights, random_weights
 
 import rnnlayout as rl
@@ -161,50 +164,6 @@ def test_save_converts_to_the_one_layout_of_a_format(suffix, tmp_path):
     assert rl.verify(found, weights)
 
 
-@pytest.mark.parametrize("suffix", [".keras", ".h5", ".weights.h5"])
-@pytest.mark.parametrize("several", [False, True])
-def test_save_asks_before_it_rounds(suffix, several, tmp_path):
-    """The repair in the message works as it is."""
-    path, w = tmp_path / f"a{suffix}", sums(0.5)
-    with pytest.raises(rl.LayoutError, match="would round: 12 sums") as error:
-        rl.save(path, {"one": w} if several else w)
-    assert not path.exists()
-    made = eval(f"w{re.search(r'[.]to.*?[)]', str(error.value))[0]}", {"w": w})
-    rl.save(path, {"one": made} if several else made)
-
-
-def test_save_refuses_what_the_format_cannot_represent(tmp_path):
-    projected = rl.Spec("lstm", 6, 4, proj_size=2)
-    shapes = rl.describe(projected, "torch")
-    w = rl.Weights({name: np.ones(shape, "f4") for name, shape in shapes.items()})
-    for suffix in (".keras", ".onnx"):
-        with pytest.raises(rl.LossyError, match="proj_size"):
-            rl.save(tmp_path / f"a{suffix}", w)
-
-
-@pytest.mark.parametrize("dry_run", [False, True])
-def test_convert_file_to_a_layout_that_the_format_lacks(dry_run, tmp_path):
-    rl.save(tmp_path / "a.npz", sums(0.0))
-    with pytest.raises(rl.LayoutError, match="cannot have layout torch: pass to='onnx'"):
-        rl.convert_file(tmp_path / "a.npz", tmp_path / "b.onnx", to="torch", dry_run=dry_run)
-
-
-def test_of_several_rnns_the_one_that_the_layout_lacks_is_named(tmp_path):
-    """The repair in the message converts the others."""
-    found = {}
-    for name, spec in (("fine", SPEC), ("before", rl.Spec("gru", 2, 3, reset="before"))):
-        tensors = {key: np.ones(n, "f4") for key, n in rl.describe(spec, "keras").items()}
-        found[name] = rl.Weights(tensors, spec, layout="keras")
-    rl.save(tmp_path / "a.npz", found)
-    path = tmp_path / "b.npz"
-    with pytest.raises(rl.LossyError, match=r"^before: torch has no reset-before") as error:
-        rl.convert_file(tmp_path / "a.npz", path, to="torch")
-    assert not path.exists()
-    only = re.search(r"only=(\[.*\])$", str(error.value))[1]
-    rl.convert_file(tmp_path / "a.npz", path, to="torch", only=eval(only))
-    assert list(rl.load(path)) == ["fine"]
-
-
 def test_rnns_that_could_not_be_read_are_not_dropped_silently(tmp_path):
     """save(path, load(other)) names them; the repair in the message writes the others."""
     tensors = {f"fine.{name}": np.ones(shape) for name, shape in rl.describe(SPEC, "torch").items()}
@@ -217,3 +176,53 @@ def test_rnns_that_could_not_be_read_are_not_dropped_silently(tmp_path):
     repair = re.search(r"save\(.*?\)\)", str(error.value))[0]
     eval(f"rl.{repair}", {"rl": rl, "path": path, "found": found})
     assert list(rl.load(path)) == ["fine"]
+
+
+# ----------------------------------------------------------------------------------------- settings
+
+
+BOTH_WAYS = rl.Spec("lstm", 5, 3, bidirectional=True)
+
+
+@pytest.mark.parametrize("key, value, need", [
+    *((key, value, "") for key, value in WRONG_SETTINGS),
+    ("go_backwards", np.True_, "need bool or int"),
+])  # fmt: skip
+@pytest.mark.parametrize("suffix", [".h5", ".keras", ".weights.h5", ".npz", ".bin", ".h"])
+def test_a_setting_of_the_wrong_kind_is_not_saved(tmp_path, suffix, key, value, need):
+    """Nor read: hostile/tensor_sets.py."""
+    layout = "cudnn" if suffix in (".bin", ".h") else "keras"
+    w = rl.Weights(some.normal_weights(rl.layout("keras"), BOTH_WAYS)).to(layout)
+    w.config = {key: value}
+    with pytest.raises(rl.LayoutError, match=f"config has {key}.*{need}"):
+        rl.save(tmp_path / f"a{suffix}", w)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("value", [[1], {"a": 1}, 1])
+def test_a_merge_mode_in_a_keras_config(tmp_path, value):
+    w = rl.Weights(some.normal_weights(rl.layout("keras"), BOTH_WAYS), BOTH_WAYS, "keras")
+    rl.save(tmp_path / "a.h5", w)
+    path = changed(tmp_path / "a.h5", tmp_path,
+                   lambda c: layer_of(c, 1)["config"].update(merge_mode=value))  # fmt: skip
+    with pytest.raises(rl.FileError, match="merge_mode"):
+        rl.load(path)
+
+
+def test_a_harmless_setting_does_not_hinder_an_array(tmp_path):
+    """stateful says when a caller keeps states: a weight space computes the same without it."""
+    w = rl.Weights(some.normal_weights(rl.layout("keras"), BOTH_WAYS)).to("cudnn")
+    w.config = {"stateful": True}
+    rl.save(tmp_path / "a.npy", w)
+    assert some.same_bits(np.load(tmp_path / "a.npy"), w.tensors)
+    w.config = {"stateful": True, "go_backwards": True}
+    with pytest.raises(rl.LossyError, match="is used with go_backwards=True, and"):
+        rl.save(tmp_path / "a.npy", w)
+
+
+@pytest.mark.parametrize("suffix", [".bin", ".npz"])
+def test_a_setting_that_json_does_not_have(suffix, tmp_path):
+    w = rl.Weights(normal_weights(rl.layout("keras"), BOTH_WAYS)).to("cudnn")
+    w.config = {"clip": np.inf}
+    with pytest.raises(rl.LayoutError, match="cannot be written as JSON"):
+        rl.save(tmp_path / f"a{suffix}", w)

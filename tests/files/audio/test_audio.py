@@ -189,16 +189,6 @@ def test_an_lstm_of_torch_in_a_model_of_nam(tmp_path, capsys):
     assert new["weights"][-4:] == old["weights"][-4:] and new["metadata"] == old["metadata"]
 
 
-def test_a_new_model_of_nam_needs_a_head(tmp_path, capsys):
-    weights = rl.Weights(torch.nn.LSTM(2, 3))
-    torch.save(torch.nn.LSTM(2, 3).state_dict(), tmp_path / "a.pt")
-    with pytest.raises(rl.FileError, match=r"needs a head.*rnnlayout convert IN \S+a\.nam --into"):
-        rl.save(tmp_path / "a.nam", weights)
-    with pytest.raises(SystemExit):
-        main(["convert", f"{tmp_path}/a.pt", f"{tmp_path}/a.nam", "--to", "nam"])
-    assert "needs a head" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize("config, says", [
     ({"initial_h": [[[0.5] * 3] * 2]}, "initial_h has shape .*runs one sequence"),
     ({"initial_h": [[[0.1] * 3]]}, "initial_h is not float32: round it first"),
@@ -212,16 +202,6 @@ def test_what_a_model_of_nam_cannot_have(config, says, tmp_path):
     with pytest.raises(rl.LossyError, match=says):
         convert_into(tmp_path / "a.npz", tmp_path / "out.nam", into=path)
     assert not (tmp_path / "out.nam").exists()
-
-
-@pytest.mark.parametrize("name", ["one.nam", "lstm.json"])
-def test_the_content_decides_without_a_suffix(name, tmp_path):
-    path, _, _ = put(name, tmp_path)
-    path.rename(tmp_path / "model")
-    assert list(rl.load(tmp_path / "model")) == ["lstm"]
-    (tmp_path / "model").rename(wrong := tmp_path / ("a.nam" if "json" in name else "a.json"))
-    with pytest.raises(rl.FileError, match=r"not a .* file but a model of .*: rename it to a\."):
-        rl.load(wrong)
 
 
 def test_states_that_other_files_cannot_have(tmp_path):

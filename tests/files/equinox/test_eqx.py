@@ -60,22 +60,3 @@ def test_two_cells_that_may_be_layers_or_directions(tmp_path):
         found["gru"]
     (weights,) = rl.load(path, rl.Spec("gru", H, H, bidirectional=True)).values()
     assert weights.spec.bidirectional
-
-
-def test_a_model_is_read_with_equinox(tmp_path):
-    """What the error says, followed."""
-    model = {"rnn": cell(eqx.nn.LSTMCell), "head": jnp.ones((2, H))}
-    path = written(tmp_path / "a.eqx", model)
-    with pytest.raises(rl.FileError) as error:
-        rl.load(path)
-    repair = str(error.value).split("your model, ")[1].split(", and pass")[0]
-    names = {"eqx": eqx, "model": jax.tree.map(jnp.zeros_like, model)}
-    exec(repair, names)
-    assert rl.Weights(names["model"]["rnn"]) == rl.Weights(model["rnn"])
-
-
-def test_what_another_layout_would_be(tmp_path):
-    path = written(tmp_path / "a.eqx", cell())
-    with pytest.raises(rl.LayoutError, match="omit layout="):
-        rl.load(path, layout="torch-cell")
-    assert rl.load(path, layout="equinox")["gru"].layout.name == "equinox"

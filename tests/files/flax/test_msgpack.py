@@ -93,15 +93,6 @@ def test_an_rnn_that_flax_restores(tmp_path):
         assert abs(np.asarray(h[0]) - expected[0]).max() <= 2.0**-24 * 8 * (I + H + 4)
 
 
-def test_several_rnns_and_layers(tmp_path):
-    one = rl.Weights(torch.nn.GRU(I, H, 2, bidirectional=True)).to("flax-linen")
-    rl.save(tmp_path / "a.msgpack", {"enc/a": one, "dec": one})
-    tree = msgpack_restore((tmp_path / "a.msgpack").read_bytes())
-    kernel = tree["enc"]["a"]["1"]["backward"]["hn"]["kernel"]
-    assert np.array_equal(kernel, one["1/backward/hn/kernel"])
-    assert dict(rl.load(tmp_path / "a.msgpack")) == {"enc/a": one, "dec": one}
-
-
 def test_weights_into_a_model_of_flax(path, state, tmp_path):
     """All else stays as it is, and Flax loads the result into the model."""
     module = torch.nn.LSTM(I, H, 2)

@@ -1,15 +1,12 @@
 """The HDF5 reader against h5py: the same tree, the same bits and the same texts."""
 
 import io
-import zipfile
 from pathlib import Path
 
 import h5py
 import numpy as np
 import pytest
-import tf_keras
 from hypothesis import HealthCheck, Phase, given, settings, strategies as st
-from oracles.frameworks import keras
 
 import rnnlayout as rl
 from rnnlayout._files.formats.keras.hdf5_tree import open_hdf5
@@ -304,28 +301,3 @@ def test_a_compact_dataset_and_a_user_block():
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.hdf5")), ids=lambda path: path.name)
 def test_published_files(path):
     same(path)
-
-
-@pytest.fixture(scope="module", params=[keras, tf_keras], ids=["keras", "tf_keras"])
-def trained(request):
-    """A model with the state of an optimizer."""
-    layers = request.param.layers
-    inputs = x = layers.Input((None, 7))
-    for k in range(12):  # more layers than a group of Keras 3 lists in its header
-        x = layers.Dense(3 + k)(x)
-    x = layers.Bidirectional(layers.LSTM(5, return_sequences=True), name="both")(x)
-    model = request.param.Model(inputs, layers.GRU(4)(x))
-    model.compile("adam", "mse", run_eagerly=True)
-    model.train_on_batch(np.ones((2, 3, 7), "f4"), np.ones((2, 4), "f4"))
-    return model
-
-
-@pytest.mark.parametrize("suffix", [".h5", ".keras", ".weights.h5"])
-def test_files_of_keras(trained, suffix, tmp_path):
-    path = tmp_path / f"model{suffix}"
-    trained.save_weights(path) if suffix == ".weights.h5" else trained.save(path)
-    if suffix == ".keras":
-        with zipfile.ZipFile(path) as archive:
-            same(archive.read("model.weights.h5"))
-    else:
-        same(path)

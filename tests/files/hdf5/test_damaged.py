@@ -11,6 +11,7 @@ from rnnlayout._files.formats.keras.hdf5_tree import open_hdf5
 from rnnlayout._files.tensor_sets.file_limits import Budget
 
 MOST = 2**64 - 1
+OVERFLOWS = "attribute 'layer_names': the object of a global heap at .* is longer than its heap"
 
 
 def put(data, at, number, nbytes=8):
@@ -41,21 +42,16 @@ def test_a_heap_that_libhdf5_reads_for_ever(entry, texts):
         assert root.texts("layer_names") == ["a", "bc"]
 
 
-@pytest.mark.parametrize("which", ["object", "last"])
-def test_a_size_that_overflows_in_libhdf5(which, texts):
+@pytest.mark.parametrize("at_end, changes, says", [
+    (False, {0: (1, 2), 8: (MOST - 15, 8)}, OVERFLOWS),
+    (True, {0: (7, 2), 8: (MOST - 15, 8)}, OVERFLOWS),
+    (False, {0: (9, 2)}, "has no object"),
+], ids=["the size of an object", "the size of the last", "another number"])  # fmt: skip
+def test_a_heap_with_wrong_numbers(at_end, changes, says, texts):
     data, first, free = texts
-    at = first if which == "object" else free
-    put(data, at, 1 if which == "object" else 7, 2)
-    put(data, at + 8, MOST - 15)
-    refused(
-        data, "attribute 'layer_names': the object of a global heap at .* is longer than its heap"
-    )
-
-
-def test_a_text_that_is_not_in_the_heap(texts):
-    data, first, _ = texts
-    put(data, first, 9, 2)
-    refused(data, "has no object")
+    for at, number in changes.items():
+        put(data, at + (free if at_end else first), *number)
+    refused(data, says)
 
 
 def test_a_header_that_goes_on_in_itself():

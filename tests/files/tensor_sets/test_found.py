@@ -45,6 +45,8 @@ def test_looking_up_what_is_undecided_or_refused_says_why(found):
         found["b"]
     with pytest.raises(rl.LayoutError, match=r"c: .*weight_hh_l0"):
         found["c"]
+    with pytest.raises(rl.UnknownNameError, match="'a', 'b', 'c'"):
+        found["d"]
 
 
 @pytest.mark.parametrize("name", ["encoder", "encodr", "state_dict.encoder.lstm", "", 0, None])
@@ -61,20 +63,6 @@ def test_a_name_that_does_not_exist_was_a_bare_key_error(tmp_path, name):
     meant = name in ("encoder", "encodr", "state_dict.encoder.lstm")
     assert text.endswith("did you mean 'state_dict.encoder'?") == meant
     assert found.get(name) is None and name not in found
-
-
-def test_the_error_lists_the_others_too(found):
-    with pytest.raises(rl.UnknownNameError, match="'a', 'b', 'c'"):
-        found["d"]
-
-
-def test_a_file_of_which_all_is_undecided(tmp_path):
-    found = rl.load(file_of(tmp_path / "b.npz", b=PLAIN))
-    assert len(found) == 0 and dict(found) == {} and list(found.undecided) == ["b"]
-    for use in (rl.pack, rl.Weights, lambda f: rl.save(tmp_path / "x.npz", f), lambda f: f["b"]):
-        with pytest.raises(rl.UndecidedError, match="pass cell='rnn_tanh'"):
-            use(found)
-    assert not (tmp_path / "x.npz").exists()
 
 
 def test_functions_that_take_it_as_a_source(found, tmp_path):
