@@ -63,7 +63,7 @@ class Candidate:
                 given, _ = run_conversion(given, Layout("torch"), tensors.dtype)
             except LossyError:
                 given, _ = run_conversion(given, given.layout, tensors.dtype)
-        return weights_of(given, config=self.settings, batch_first=self.batch_first)
+        return weights_of(given, config=dict(self.settings), batch_first=self.batch_first)
 
 
 def candidate_of(found: Match) -> Candidate:

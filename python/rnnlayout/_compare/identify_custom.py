@@ -101,11 +101,8 @@ class CustomLayout:
             W[:], R[:] = part.W[order], part.R[order]
             biases[:] = self.biases(part)[:, order]
             if self.negated:
-                for array in (
-                    W[gates.index("z")],
-                    R[gates.index("z")],
-                    biases[:, gates.index("z")],
-                ):
+                z = gates.index("z")
+                for array in (W[z], R[z], biases[: len(part.biases), z]):
                     array *= -1
             if self.forget:
                 biases[0, gates.index("f")] += self.forget
