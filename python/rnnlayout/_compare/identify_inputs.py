@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,11 +18,13 @@ from rnnlayout._model.asks import Ask
 from rnnlayout._model.checked_rnn import checked_rnn_of
 from rnnlayout._model.dtypes import as_carrier, take_bits, widen_bits
 from rnnlayout._model.errors import FileError
+from rnnlayout._model.layout import Layout, known_layouts
+from rnnlayout._model.spec import CELLS, Spec
 from rnnlayout._native import LayoutError
 from rnnlayout._sources.frameworks import framework_of
 from rnnlayout._sources.mismatch import check_prefix, list_names
 from rnnlayout._sources.read_tensors import flatten_dicts
-from rnnlayout._sources.tensor_paths import strip_prefix
+from rnnlayout._sources.tensor_paths import prefixes_that_fit, strip_prefix
 from rnnlayout._weights.weights import Weights
 
 from .blocks import UNITS
@@ -29,39 +32,47 @@ from .sides import check_not_for_files
 
 _MOST_TENSORS = 4096
 _AXES = {3: ("TNI", "NTI"), 2: ("TI", "NI"), 1: ("I",)}  # of x, by its number of dimensions
+MERGES: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
+    "sum": lambda a, b: a + b,
+    "ave": lambda a, b: (a + b) / 2,
+    "mul": lambda a, b: a * b,
+}
 
 
 @dataclass(frozen=True, eq=False)
 class UnknownTensors:
     """The tensors of one RNN of unknown layout: their bits, in the order in which they were passed.
 
-    names: the names without the prefix; None for a list. is_flat: whether there is only one vector,
-    which may be all tensors of a layout one after another. prefix: what the names of these tensors
-    begin with among all tensors that were passed. keys: their whole names there; None if they are
-    in nested dicts.
+    names: the names without the prefix; None for a list and for a vector. prefix: what the names of
+    these tensors begin with among all tensors that were passed. keys: their whole names there; None
+    if they are in nested dicts.
     """
 
-    names: tuple[str, ...] | None
     arrays: tuple[np.ndarray, ...]
     dtype: str
-    is_flat: bool = False
+    names: tuple[str, ...] | None = None
     prefix: str = ""
     keys: tuple[str, ...] | None = None
 
-    def values(self) -> list[np.ndarray]:
-        """Return the numbers in float64, which represents those of every dtype."""
-        return [widen_bits(array, self.dtype) for array in self.arrays]
+    @property
+    def is_flat(self) -> bool:
+        """Whether they are one vector, which may be all tensors of a layout one after another."""
+        return len(self.arrays) == 1 and self.arrays[0].ndim == 1
 
 
-def read_tensor_values(
-    source: Any, prefix: str, format: str | None = None, mmap: bool = True
-) -> tuple[Any, str]:
-    """Return what a user passes as a dict by name, a list, or a 1-D array, and the prefix if it is
-    still to be applied.
+def tensors_to_try(
+    source: Any, prefix: str, format: str | None, mmap: bool
+) -> Iterator[UnknownTensors]:
+    """Yield the tensors under each prefix that fits, then all of them.
+
+    Raises LayoutError for an array that is not of finite floats, or mixed dtypes.
     """
     check_prefix(prefix)
+    has_keys = isinstance(source, Mapping) and not any(
+        isinstance(value, Mapping) for value in source.values()
+    )
     if isinstance(source, (str, os.PathLike)):
-        source, prefix = _read_values_from_file(source, prefix, format, mmap)
+        source, prefix = _read_file(source, prefix, format, mmap)
     elif format is not None:
         check_not_for_files({"format": format}, source)
     if framework_of(source):
@@ -70,40 +81,56 @@ def read_tensor_values(
             " state_dict() or get_weights() to identify the tensors alone"
         )
     if isinstance(source, Weights):
-        given = checked_rnn_of(source)
         one = source.layout.name == "cudnn"
-        source = source.tensors if not one else source[given.names[0]]
-    if isinstance(source, Mapping):
-        found = flatten_dicts(source)
-        under = strip_prefix(found, prefix)
-        if not under:
-            have = f" are under {prefix!r}: there are {list_names(list(found))}" if found else ""
-            raise LayoutError(f"no tensors{have or ' in the dict'}")
-        if len(under) > _MOST_TENSORS:
-            why = f"more than {_MOST_TENSORS} tensors: pass "
-            raise LayoutError(why + Ask("prefix") + " to choose an RNN")
-        return found, prefix
+        source = source[checked_rnn_of(source).names[0]] if one else source.tensors
+    if not isinstance(source, Mapping):
+        yield _check_tensors(_read_list(source, prefix))
+        return
+    found = flatten_dicts(source)
+    keys = {rest: key for key, rest in strip_prefix(found, prefix).items()}
+    if not keys:
+        have = f" are under {prefix!r}: there are {list_names(list(found))}" if found else ""
+        raise LayoutError(f"no tensors{have or ' in the dict'}")
+    if len(keys) > _MOST_TENSORS:
+        why = f"more than {_MOST_TENSORS} tensors: pass "
+        raise LayoutError(why + Ask("prefix") + " to choose an RNN")
+    inner = prefixes_that_fit([Layout(name) for name in known_layouts()], list(keys))
+    for part in [*inner, ""]:
+        under = {rest: keys[name] for name, rest in strip_prefix(keys, part).items()}
+        rest, key = next(iter(under.items()))
+        try:
+            yield _check_tensors(
+                {rest: found[key] for rest, key in under.items()},
+                key.removesuffix(rest).rstrip("./"),
+                tuple(under.values()) if has_keys else None,
+            )
+        except LayoutError:
+            if part or not inner:
+                raise
+
+
+def _read_list(source: Any, prefix: str) -> Sequence[Any]:
+    """Return the arrays of a list, or one vector, that a user passes."""
     if prefix:
         why = f"prefix {prefix!r} chooses tensors by their names: omit "
         raise LayoutError(why + Ask("prefix", None))
     if isinstance(source, (list, tuple)):
-        arrays = [array for one in source for array in (one if _is_list(one) else [one])]
+        arrays: list[Any] = []
+        for one in source:
+            is_list = isinstance(one, (list, tuple)) and one and hasattr(one[0], "shape")
+            arrays += one if is_list else [one]
         if not arrays:
             raise LayoutError("the list of tensors is empty")
-        return arrays, ""
+        return arrays
     if getattr(source, "ndim", None) != 1:
         raise LayoutError(
             f"tensors is a {type(source).__name__}, need a dict of arrays, a list of them, or one"
             " 1-D array"
         )
-    return source, ""
+    return [source]
 
 
-def _is_list(value: Any) -> bool:
-    return isinstance(value, (list, tuple)) and bool(value) and hasattr(value[0], "shape")
-
-
-def _read_values_from_file(path: Any, prefix: str, name: str | None, mmap: bool) -> tuple[Any, str]:
+def _read_file(path: Any, prefix: str, name: str | None, mmap: bool) -> tuple[Any, str]:
     """Return the tensors of a file, and the prefix if it is still to be applied. name: the format's
     name, None if the file's name shows it.
     """
@@ -113,9 +140,10 @@ def _read_values_from_file(path: Any, prefix: str, name: str | None, mmap: bool)
     format = format_to_read(path, name)
     if isinstance(format, TensorFormat):
         with explain_wrong_suffix(path, format):
-            tensor_set = format.read(InputFile(path, mmap))
-            floats = {name: one for name, one in tensor_set.tensors.items() if one.dtype in UNITS}
-            return {name: one.floats(name) for name, one in floats.items()}, prefix
+            tensors = format.read(InputFile(path, mmap)).tensors
+            return {
+                key: one.floats(key) for key, one in tensors.items() if one.dtype in UNITS
+            }, prefix
     found = load(path, prefix=prefix, format=name, mmap=mmap)
     if len(found.names) != 1:
         several = f"{path} has several RNNs: pass " + Ask("prefix")
@@ -123,38 +151,29 @@ def _read_values_from_file(path: Any, prefix: str, name: str | None, mmap: bool)
     return found[found.names[0]], ""
 
 
-def checked_tensors(values: Any, prefix: str = "", is_nested: bool = False) -> UnknownTensors:
-    """Check arrays, those under a prefix.
-
-    Raises LayoutError for one that is not of finite floats, or mixed dtypes.
-    """
-    rest = strip_prefix(values, prefix) if isinstance(values, dict) else {}
-    named = {rest[key]: values[key] for key in rest}
-    is_flat = not named and not isinstance(values, list)
-    items = [(name, value) for name, value in named.items()] if named else [
-        (f"array {k}", value) for k, value in enumerate([values] if is_flat else values)
-    ]  # fmt: skip
+def _check_tensors(
+    given: Mapping[str, Any] | Sequence[Any], prefix: str = "", keys: tuple[str, ...] | None = None
+) -> UnknownTensors:
+    names = tuple(given) if isinstance(given, Mapping) else None
+    values = given.values() if isinstance(given, Mapping) else given
     arrays: list[np.ndarray] = []
     dtypes: dict[str, str] = {}
-    for name, value in items:
+    for k, value in enumerate(values):
+        name = names[k] if names else f"array {k}"
         array, dtype = take_bits(value, name)
         dtypes.setdefault(dtype, name)
         if not array.size:
             raise LayoutError(f"{name}: shape {array.shape} has no elements")
-        check_finite(widen_bits(array, dtype), name)
+        _check_finite(widen_bits(array, dtype), name)
         arrays.append(as_carrier(array))
     if len(dtypes) > 1:
         (a, first), (b, second) = list(dtypes.items())[:2]
         raise LayoutError(f"{first} is {a} but {second} is {b}: all tensors need one dtype")
-    if len(arrays) == 1 and arrays[0].ndim == 1:
-        return UnknownTensors(None, tuple(arrays), next(iter(dtypes)), True)
-    names, keys = (tuple(names) if names else None for names in (named, rest))
-    keys = None if is_nested else keys
-    return UnknownTensors(names, tuple(arrays), next(iter(dtypes)), is_flat, prefix, keys)
+    found = UnknownTensors(tuple(arrays), next(iter(dtypes)), names, prefix, keys)
+    return UnknownTensors(found.arrays, found.dtype) if found.is_flat else found
 
 
-def check_finite(values: np.ndarray, what: str) -> None:
-    """Raise LayoutError if a value is NaN or infinite."""
+def _check_finite(values: np.ndarray, what: str) -> None:
     if bad := int(values.size - np.isfinite(values).sum()):
         raise LayoutError(
             f"{what}: {bad} of {values.size} values are NaN or infinite, which agree with nothing:"
@@ -186,11 +205,17 @@ class Observed:
         """The length of the last axis of y."""
         return int(self.y.shape[-1])
 
+    @property
+    def batch_first(self) -> bool | None:
+        """Whether x is (N, T, I); None if it has no batch."""
+        return self.axes == "NTI" if len(self.axes) == 3 else None
+
     def part(self, steps: int, rows: int) -> Observed:
         """Return the first steps and rows of the batch; all steps if y shows only the last."""
-        steps = steps if self.form == "steps" else len(self.x)
+        if self.form == "steps":
+            return replace(self, x=self.x[:steps, :rows], y=self.y[:steps, :rows])
         y = self.y[:rows] if self.form == "last" else self.y[:, :rows]
-        return replace(self, x=self.x[:steps, :rows], y=y[:steps] if self.form == "steps" else y)
+        return replace(self, x=self.x[:, :rows], y=y)
 
     def turned(self) -> Iterator[Observed]:
         """Yield it for one direction: as it is, and read from its end, as Keras and ONNX do."""
@@ -201,6 +226,39 @@ class Observed:
             if self.form == "steps":
                 turned = (("direction", "reverse"),)
                 yield replace(self, x=back, y=self.y[::-1], settings=turned)
+
+    def joins(self, spec: Spec) -> list[str]:
+        """Return how the two directions of this RNN may be joined in y.
+
+        "" stands for one direction. The list is empty if x or y does not have this RNN's shape.
+        """
+        P = spec.proj_size or spec.hidden_size
+        if self.x.shape[-1] != spec.input_size:
+            return []
+        if self.form == "states":
+            rows = spec.num_layers * spec.num_directions
+            return [""] if self.width == P and len(self.y) == rows else []
+        if not spec.bidirectional:
+            return [""] if self.width == P else []
+        concat = ["concat", "swapped"]
+        found = concat if self.width == 2 * P else [*MERGES] if self.width == P else []
+        return found + [f"{join} at T - 1" for join in found if self.form == "last"]
+
+    def predict(self, y: np.ndarray, h_n: np.ndarray, join: str) -> np.ndarray:
+        """Return what y would be of these outputs of a network."""
+        if self.form == "states":
+            return h_n
+        if self.form == "last":  # the last state of each direction, or what is at the last step
+            y = y[-1] if join.endswith("T - 1") else np.concatenate([*h_n[-1 - bool(join) :]], -1)
+        join = join.partition(" ")[0]
+        if join in ("", "concat"):
+            return y
+        first, second = np.split(y, 2, -1)
+        return (
+            np.concatenate([second, first], -1)
+            if join == "swapped"
+            else MERGES[join](first, second)
+        )
 
 
 def read_numbers(value: Any, what: str) -> tuple[np.ndarray, str]:
@@ -221,7 +279,7 @@ def read_numbers(value: Any, what: str) -> tuple[np.ndarray, str]:
         array = widen_bits(bits, dtype)
     if not array.size or not 1 <= array.ndim <= 3:
         raise LayoutError(f"{what}: shape {array.shape}, need 1 to 3 dimensions and elements")
-    check_finite(array, what)
+    _check_finite(array, what)
     return array, dtype
 
 
@@ -229,15 +287,18 @@ def read_x_and_y(x: np.ndarray, y: np.ndarray) -> list[Observed]:
     """Return every way to read x and y. Raise LayoutError if y cannot belong to x."""
     found = []
     for axes in _AXES[x.ndim]:
-        steps_first = x
-        if axes == "NTI":
-            steps_first = x.swapaxes(0, 1)
-        elif axes == "TI":
-            steps_first = x[:, None]
-        elif axes in ("NI", "I"):
-            steps_first = x.reshape(1, -1, x.shape[-1])
-        for form, arranged in _forms_of_y(axes, y, *steps_first.shape[:2]):
-            found.append(Observed(axes, form, steps_first, arranged))
+        steps_first = _arrange(x, axes, "TNI")
+        T, N, _ = steps_first.shape
+        all_steps = y.shape[:-1] == x.shape[:-1]
+        if all_steps:
+            found.append(Observed(axes, "steps", steps_first, _arrange(y, axes, "TNI")))
+        last = tuple(n for n, axis in zip(x.shape, axes, strict=True) if axis == "N")
+        if "T" in axes and y.shape[:-1] == last:
+            arranged = _arrange(y, axes.replace("T", ""), "NI")
+            found.append(Observed(axes, "last", steps_first, arranged))
+        has_rows = y.ndim == 3 and y.shape[1] == N
+        if (has_rows or (y.ndim == 2 and "N" not in axes)) and not (T == 1 and all_steps):
+            found.append(Observed(axes, "states", steps_first, y.reshape(len(y), N, -1)))
     if not found:
         raise LayoutError(
             f"y: shape {y.shape} does not belong to x of shape {x.shape}: need y for all steps,"
@@ -246,20 +307,29 @@ def read_x_and_y(x: np.ndarray, y: np.ndarray) -> list[Observed]:
     return found
 
 
-def _forms_of_y(axes: str, y: np.ndarray, T: int, N: int) -> Iterator[tuple[str, np.ndarray]]:
-    """Yield what y may be if x has these axes: the form, and y with the axes that Observed
-    needs.
-    """
-    whole = {"TNI": (T, N), "NTI": (N, T), "TI": (T,), "NI": (N,), "I": ()}[axes]
-    last = tuple(n for n, axis in zip(whole, axes, strict=False) if axis == "N")
-    if y.shape[:-1] == whole:
-        steps = y.swapaxes(0, 1) if axes == "NTI" else y
-        yield "steps", steps.reshape(T, N, -1)
-    if y.shape[:-1] == last and last != whole:
-        yield "last", y.reshape(N, -1)
-    if T == 1 and y.shape[:-1] == whole:  # h_n is the same
-        return
-    if y.ndim == 3 and y.shape[1] == N:
-        yield "states", y
-    elif y.ndim == 2 and axes in ("TI", "I"):
-        yield "states", y[:, None]
+def _arrange(array: np.ndarray, axes: str, wanted: str) -> np.ndarray:
+    """Return an array of these axes with those wanted; the ones that it lacks have length 1."""
+    found = array.transpose([axes.index(axis) for axis in wanted if axis in axes])
+    return np.expand_dims(found, [k for k, axis in enumerate(wanted) if axis not in axes])
+
+
+def read_states(state: Any) -> list[np.ndarray]:
+    """Return the parts of an initial state: h_0, h_0 and c_0, or none."""
+    if state is None:
+        return []
+    is_pair = isinstance(state, (tuple, list)) and len(state) == 2
+    parts = zip(("h_0", "c_0"), state if is_pair else [state], strict=False)
+    return [read_numbers(part, name)[0] for name, part in parts]
+
+
+def initial_state(spec: Spec, state: Sequence[np.ndarray], N: int, used: int) -> Any:
+    """Return the state of the first rows of the batch, as the forward pass needs it; None if it is
+    not one of this RNN. used: how many rows."""
+    sizes = [spec.proj_size or spec.hidden_size, spec.hidden_size][: 1 + CELLS[spec.cell].has_c]
+    shapes = [(spec.num_layers * spec.num_directions, N, size) for size in sizes]
+    given = [(part.size, part.shape[-1]) for part in state]
+    if given != [(math.prod(shape), shape[-1]) for shape in shapes]:
+        return None
+    parts = zip(state, shapes, strict=True)
+    found = [np.ascontiguousarray(part.reshape(shape)[:, :used]) for part, shape in parts]
+    return tuple(found) if len(found) > 1 else found[0]

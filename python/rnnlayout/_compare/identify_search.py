@@ -1,40 +1,28 @@
-"""identify: the search: run every network that the tensors may be, and keep those that agree."""
+"""identify: run every network that the tensors may be, and keep those that agree with y."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
-from itertools import product
-from typing import get_args
+from functools import cache, cached_property
+from typing import Any
 
 import numpy as np
 
+from rnnlayout import _native
 from rnnlayout._convert import engine
 from rnnlayout._model.checked_rnn import CheckedRNN
-from rnnlayout._model.layout import Layout
-from rnnlayout._model.spec import CELLS, Activation, Cell, RecurrentActivation, Reset, Spec
+from rnnlayout._model.dtypes import widen_bits
+from rnnlayout._model.spec import Spec
 from rnnlayout._native import LossyError, SpecError
+from rnnlayout._run.rnn import CPU, RNN
+from rnnlayout._weights.weights import weights_of
 
-from .identify_custom import (
-    AxisForm,
-    SplitTensors,
-    axis_forms,
-    custom_network,
-    first_outputs,
-    form_at_first_step,
-    layers_alike,
-    split_tensors,
-)
-from .identify_inputs import Observed, UnknownTensors
-from .identify_network import (
-    Network,
-    Score,
-    first_step_tolerance,
-    initial_state,
-    score_network,
-)
-from .identify_rows import RowMatch
+from .blocks import UNITS, may_sum_biases
+from .identify_custom import CustomLayout, custom_layouts, first_steps
+from .identify_inputs import Observed, UnknownTensors, initial_state
+from .identify_rows import RowMatch, flat_rows, named_rows, shaped_rows
 
 _STEPS, _ROWS = 3, 2  # of x and y, that a network must agree with before all are compared
 _MOST_WORK = 2e11  # multiplications: a minute
@@ -42,132 +30,103 @@ _MOST_WORK = 2e11  # multiplications: a minute
 # network, and a first step, cost apart from their weights.
 _PER_WEIGHT, _PER_NETWORK, _FIRST_STEP = 40, 2e6, 3e5
 _NEAREST = 3  # networks that do not agree and are kept
-_MOST_LAYERS = 8
-_CELLS: tuple[Cell, ...] = get_args(Cell)
-_ACTIVATIONS: list[tuple[RecurrentActivation, Activation]] = [
-    *product(get_args(RecurrentActivation), get_args(Activation))
-]
-_RESETS: dict[str, tuple[Reset, ...]] = {"gru": ("after", "before")}
-
-
-@dataclass(frozen=True, eq=False)
-class CustomLayout:
-    """An RNN whose tensors are in a layout of somebody's own, which no row of the table
-    describes.
-    """
-
-    spec: Spec
-    form: AxisForm
-    parts: tuple[SplitTensors, ...]
-    how: str = ""
-
-    def network(self, values: Sequence[np.ndarray]) -> Network:
-        """Return the network; `values` are in the parts already."""
-        return custom_network(self.spec, self.form, self.parts)
-
-    @property
-    def text(self) -> str:
-        """The layout of the tensors in words."""
-        count = {0: "no biases", 1: "one bias", 2: "two biases"}[len(self.parts[0].biases)]
-        return ", ".join(filter(None, (self.form.text(self.parts[0]), count, self.how)))
-
-    def checked_rnn(self, arrays: Sequence[np.ndarray], dtype: str) -> CheckedRNN:
-        """Return the RNN in layout torch, or onnx if torch lacks it."""
-        source = self.network(()).checked_rnn
-        for layout in ("torch", "onnx"):
-            try:
-                made, _ = engine.run_conversion(source, Layout(layout), dtype)
-                return made
-            except LossyError:
-                continue
-        raise AssertionError(self.spec)
-
+# Steps with a larger tolerance, as a share of the largest output, show nothing.
+_LOOSEST = 0.02
+_TINY = 1e-30  # where a plain RNN with relu gives only zeros
 
 Case = RowMatch | CustomLayout
 
 
 @dataclass(eq=False)
 class Match:
-    """One network that was run, and how well its outputs agree with y. cases: the layouts in which
-    the tensors are this network.
+    """One network that was run, and how well its outputs agree with y.
+
+    cases: the layouts in which the tensors are this network. join: how its directions are joined.
+    error: the largest difference. allowed: the part of it that rounding explains. agrees: whether
+    it explains the differences of all elements.
     """
 
     tensors: UnknownTensors
     cases: list[Case]
     observed: Observed
     join: str
-    score: Score
-
-    @property
-    def reading(self) -> tuple[object, ...]:
-        """What is read, and how: all but the score."""
-        seen = self.observed
-        return id(self.cases), seen.axes, seen.form, seen.settings, self.join
+    error: float
+    allowed: float
+    agrees: bool
 
 
 @dataclass
 class Search:
-    """One search: the tensors, the ways to read x and y, and what was found so far. unit: the
-    rounding of one operation, in the coarsest dtype that was passed. tried: how many networks were
-    run. work: how many multiplications that took. stopped: whether the search gave up, because it
-    would take too long. cases: by Network.key(), the
-    layouts that make each network.
+    """One search: the tensors, the ways to read x and y, and what was found so far.
+
+    unit: the rounding of one operation, in the coarsest dtype that was passed. tried: how many
+    networks were run. work: how many multiplications that took. stopped: whether the search gave
+    up, because it would take too long. cases: by network_key(), the layouts that make each network.
     """
 
     tensors: UnknownTensors
     observed: list[Observed]
-    state: tuple[np.ndarray, ...]
+    state: Sequence[np.ndarray]
     unit: float
     atol: float
     tried: int = 0
     work: float = 0.0
     stopped: bool = False
-    cases: dict[object, list[list[Case]]] = field(default_factory=dict)
+    cases: dict[object, list[Case]] = field(default_factory=dict)
 
     @cached_property
     def values(self) -> list[np.ndarray]:
-        """The numbers of the tensors."""
-        return self.tensors.values()
+        """The numbers of the tensors in float64, which represents those of every dtype."""
+        return [widen_bits(array, self.tensors.dtype) for array in self.tensors.arrays]
 
-    def best_of(self, cases: Iterable[Case]) -> list[Match]:
+    def run(self) -> list[Match]:
+        """Return what the first way of reading the tensors finds that agrees with y, else the
+        nearest: by names, by shapes, as a custom layout."""
+        given = self.tensors, self.observed
+        ways: list[Iterator[Case]] = [named_rows(*given), shaped_rows(*given), self._custom()]
+        found: list[Match] = []
+        for way in [flat_rows(*given)] if self.tensors.is_flat else ways:
+            found += self._best_of(way)
+            if any(one.agrees for one in found):
+                break
+        return found
+
+    def _best_of(self, cases: Iterable[Case]) -> list[Match]:
         """Return what agrees among these; if nothing does, the nearest."""
-        quick: list[Match] = []
+        begun: list[Match] = []  # compared with the beginning of x and y
         for case in cases:
             if self.stopped:
                 break
             try:
-                one = case.network(self.values)
+                one = self._network(case)
             except (LossyError, SpecError):  # a peephole that is not zero
                 continue
-            self.work += _PER_NETWORK + _PER_WEIGHT * one.flat.size
-            alike = self.cases.setdefault(one.key(), [])
-            for cases in alike:
-                if one.same_as(cases[0].network(self.values)):
-                    cases.append(case)
-                    break
-            else:
-                if self._may_go_on(0):
-                    alike.append([case])
-                    quick += self.tries(one, alike[-1], self.observed, quick=True)
-        return self.finished(quick)
+            (flat,) = one.arrays
+            self.work += _PER_NETWORK + _PER_WEIGHT * flat.size
+            key = network_key(one.spec, flat)
+            if key in self.cases:
+                self.cases[key].append(case)
+            elif self._may_go_on(0):
+                self.cases[key] = [case]
+                seen = self.observed
+                if not one.spec.bidirectional:
+                    seen = [turned for each in seen for turned in each.turned()]
+                begun += self._compare(one, self.cases[key], seen, quick=True)
+        chosen = [one for one in begun if one.agrees]
+        chosen = chosen or sorted(begun, key=lambda one: one.error)[:_NEAREST]
+        return [
+            whole
+            for one in chosen
+            for whole in self._compare(
+                self._network(one.cases[0]), one.cases, [one.observed], False
+            )
+            if whole.join == one.join
+        ]
 
-    def tries(
-        self, one: Network, cases: list[Case], observed: Iterable[Observed], quick: bool
-    ) -> Iterator[Match]:
-        """Run a network, and yield how well it agrees with each reading of x and y."""
-        for each in observed:
-            if each.x.shape[-1] != one.spec.input_size:
-                continue
-            for turned in [each] if one.spec.bidirectional else each.turned():
-                most = len(turned.x) if one.spec.bidirectional else _STEPS
-                used = turned.part(most, _ROWS) if quick else turned
-                N, rows = turned.x.shape[1], used.x.shape[1]
-                fits, state = initial_state(one.spec, self.state, N, rows)
-                if not fits:
-                    continue
-                self.work += one.flat.size * len(used.x) * rows
-                for join, score in score_network(one, used, state, self.unit, self.atol):
-                    yield Match(self.tensors, cases, turned, join, score)
+    def _network(self, case: Case) -> CheckedRNN:
+        """Return the RNN in float64, in the layout of the forward pass."""
+        made, _ = engine.run_conversion(case.checked_rnn(self.values, "float64"), CPU)
+        return made
 
     def _may_go_on(self, work: float) -> bool:
         """Return whether there is time for one more network, that takes so much work."""
@@ -176,110 +135,128 @@ class Search:
         self.work += work
         return not self.stopped
 
-    def finished(self, quick: list[Match]) -> list[Match]:
-        """Compare with all of x and y what agrees with their beginning, or is nearest."""
-        right = [one for one in quick if one.score.agrees]
-        chosen = right or sorted(quick, key=lambda one: one.score.error)[:_NEAREST]
-        wanted = [one.reading for one in chosen]
-        cases = {id(one.cases): one.cases for one in chosen}
-        return [
-            one
-            for same in cases.values()
-            for one in self.tries(same[0].network(self.values), same, self.observed, quick=False)
-            if one.reading in wanted
-        ]
+    def _compare(
+        self, network: CheckedRNN, cases: list[Case], observed: Iterable[Observed], quick: bool
+    ) -> Iterator[Match]:
+        """Run a network, and yield how well it agrees with each reading of y for each way of
+        joining its directions. quick: only with the beginning of x and y.
 
-    # --------------------------------------------------------------- layouts that are in no row
-
-    def custom_layouts(self) -> Iterator[CustomLayout]:
-        """Yield the layouts of somebody's own that may agree."""
-        sides = product(_CELLS, range(1, _MOST_LAYERS + 1), (1, 2))
-        widths = {(one.x.shape[-1], one.width) for one in self.observed}
-        for (cell, L, D), (I, width) in product(sides, widths):  # noqa: E741
-            if len(self.values) % (L * D):
+        Rounding is amplified by some networks more than by others: what it explains is measured,
+        with weights that are slightly different.
+        """
+        spec, (flat,) = network.spec, network.arrays
+        rnn, moved = RNN(weights_of(network)), None
+        for whole in observed:
+            used, joins = whole, whole.joins(spec)
+            if quick:
+                used = whole.part(len(whole.x) if spec.bidirectional else _STEPS, _ROWS)
+            state = initial_state(spec, self.state, whole.x.shape[1], used.x.shape[1])
+            if not joins or (self.state and state is None):
                 continue
-            each = len(self.values) // (L * D)
-            chunks = [self.values[k * each : (k + 1) * each] for k in range(L * D)]
-            if D == 1:
-                yield from self._stacks(cell, I, width, chunks, self.observed)
-            elif L == 1 and width % 2 == 0:
-                yield from self._both(cell, I, width // 2, chunks)
-            elif L > 1:
-                turned = [chunks[k + L * side] for k in range(L) for side in (0, 1)]
-                for H in {width // 2, width}:  # y is both side by side, or added; or it is h_n
-                    yield from self._stacks(cell, I, H, chunks, self.observed, 2)
-                    yield from self._stacks(
-                        cell, I, H, turned, self.observed, 2, "all forward layers first"
+            self.work += flat.size * used.x[..., 0].size
+            outputs, shifted = _run(rnn, used.x, state), None
+            largest = np.abs(used.y).max()
+            loosest = self._loosest(largest)
+            for join in joins:
+                found = used.predict(*outputs, join)
+                off = np.abs(found - used.y)
+                off[np.isnan(off)] = np.inf
+                allowed = np.zeros(off.shape)
+                if off.max(tuple(range(1, off.ndim))).min() <= loosest:  # else no step can agree
+                    moved = moved or RNN(
+                        weights_of(replace(network, arrays=[self._moved(spec, flat)]))
                     )
+                    shifted = shifted or _run(moved, used.x, state)
+                    shift = np.abs(used.predict(*shifted, join) - found)
+                    if used.form == "steps" and not join:  # it grows in the order of computation
+                        allowed += np.maximum.accumulate(shift.max((1, 2), keepdims=True))
+                    else:
+                        allowed += shift.max()
+                allowed = np.maximum(16 * self.unit * largest + 8 * allowed, self.atol) + _TINY
+                counts = allowed <= loosest
+                score: tuple[float, float, bool] = (float(off.max()), np.inf, False)
+                if counts.any():
+                    shares = np.where(counts, off / allowed, 0)
+                    at = shares.argmax()
+                    agrees = bool(shares.flat[at] <= 1)
+                    score = float(off[counts].max()), float(allowed.flat[at]), agrees
+                yield Match(self.tensors, cases, whole, join, *score)
 
-    def _stacks(
-        self, cell: Cell, I: int, H: int, chunks: list[list[np.ndarray]],  # noqa: E741
-        observed: list[Observed], D: int = 1, how: str = "",
-    ) -> Iterator[CustomLayout]:  # fmt: skip
-        """Yield the RNNs of these layers and directions, of one direction only those that agree
-        with the first step, if that can be told."""
-        observed = [each for one in observed for each in one.turned() if one.width == H]
-        G = len(CELLS[cell].gates)
-        widths = [I if k < D else D * H for k in range(len(chunks))]
-        options = [
-            [*split_tensors(chunk, G, one, H)] for chunk, one in zip(chunks, widths, strict=True)
-        ]
-        activations = _ACTIVATIONS[: None if G > 1 else 1]
-        for parts, reset in product(layers_alike(options), _RESETS.get(cell, ("after",))):
-            alike: dict[str, dict[AxisForm, list[AxisForm]]] = {}  # by W, and at the first step
-            for form in axis_forms(cell, parts[0], H, reset):
-                forms = alike.setdefault(form.W, {})
-                forms.setdefault(form_at_first_step(form), []).append(form)
-            for forms, (recurrent, state) in product(alike.values(), activations):
-                spec = Spec(
-                    cell, I, H, len(chunks) // D, D == 2, reset=reset,
-                    recurrent_activation=recurrent, activation=state, dtype="float64",
-                )  # fmt: skip
-                for first in self._shown(spec, [*forms], parts, observed):
-                    yield from (CustomLayout(spec, form, parts, how) for form in forms[first])
+    def _moved(self, spec: Spec, flat: np.ndarray) -> np.ndarray:
+        """Return weights that differ by about as much as rounding in the sums of them does.
 
-    def _shown(
-        self, spec: Spec, forms: list[AxisForm], parts: tuple[SplitTensors, ...],
-        observed: list[Observed],
-    ) -> list[AxisForm]:  # fmt: skip
-        """Return the forms of one W that may agree, as far as the first step of an RNN of one
-        direction shows it from a zero state."""
-        first = [one.part(1, 1) for one in observed if one.form == "steps"]
-        if self.state or not first or spec.bidirectional:
-            return forms
-        x, y = (np.concatenate(rows) for rows in zip(*((one.x[0], one.y[0]) for one in first),
-                                                     strict=True))  # fmt: skip
-        work = len(x) * sum(part.W.size for part in parts) + _FIRST_STEP
-        forms = [form for form in forms if self._may_go_on(work)]
-        if not forms:
+        Rounding a sum of K products errs by about sqrt(K) units of one product. Sums of narrow
+        types are formed in float32.
+        """
+        terms = spec.input_size + spec.hidden_size
+        share = self.unit + np.sqrt(terms) * min(self.unit, UNITS["float32"])
+        signs = np.random.default_rng(0).integers(0, 2, flat.size, "i1") * 2 - 1
+        return np.asarray(flat * (1 + share * signs))
+
+    def _loosest(self, largest: Any) -> Any:
+        """Return the tolerance beyond which a step shows nothing, for the largest output."""
+        return max(_LOOSEST, 32 * self.unit) * largest + self.atol + _TINY
+
+    def _custom(self) -> Iterator[Case]:
+        """Yield the custom layouts that agree with y at the first step from a zero state, as far as
+        that can be told."""
+        for lists in custom_layouts(self.values, self.observed):
+            for alike, may_agree in zip(
+                lists, self._agree_at_first([one[0] for one in lists]), strict=False
+            ):
+                if may_agree:
+                    yield from alike
+
+    def _agree_at_first(self, layouts: Sequence[CustomLayout]) -> Sequence[bool]:
+        """Return whether each may agree. If the search stops, there are fewer answers."""
+        one, spec, H = layouts[0], layouts[0].spec, layouts[0].spec.hidden_size
+        seen = [each for each in self.observed if each.form == "steps" and each.joins(spec)]
+        if not spec.bidirectional:
+            seen = [turned for each in seen for turned in each.turned()]
+        elif spec.num_layers > 1:
+            seen = []
+        # of two directions, y of the forward one is one of the halves
+        firsts = [(each.x[0, 0], y) for each in seen for y in each.y[0, 0].reshape(-1, H)]
+        if self.state or not firsts:
+            return [True] * len(layouts)
+        x, y = (np.stack(rows) for rows in zip(*firsts, strict=True))
+        weights = sum(part.W.size for part in one.parts[:: spec.num_directions])
+        layouts = [each for each in layouts if self._may_go_on(len(x) * weights + _FIRST_STEP)]
+        if not layouts:
             return []
         with np.errstate(all="ignore"):
-            off = abs(first_outputs(spec, forms, parts, x) - y).max(axis=2)  # form, row
-        ends = np.cumsum([one.x.shape[1] for one in first])
-        terms = spec.input_size + spec.hidden_size
-        near = [
-            part.max(axis=1) <= first_step_tolerance(one, terms, self.unit, self.atol)
-            for one, part in zip(first, np.split(off, ends[:-1], axis=1), strict=True)
-        ]
-        return [form for form, fits in zip(forms, np.any(near, axis=0), strict=True) if fits]
+            off = np.abs(first_steps(layouts, x) - y).max(2)
+        # Sums of so many terms err by about sqrt(terms) units of one, amplified by few layers.
+        largest, terms = np.abs(y).max(1), spec.input_size + H
+        rounding = 64 * np.sqrt(terms) * self.unit * largest + 2 * self.atol + _TINY
+        return list(np.any(off <= np.minimum(rounding, self._loosest(largest)), axis=1))
 
-    def _both(
-        self, cell: Cell, I: int, H: int, chunks: list[list[np.ndarray]]  # noqa: E741
-    ) -> Iterator[CustomLayout]:  # fmt: skip
-        """Yield bidirectional RNNs: of those forms in which one direction alone agrees."""
-        seen = set()
-        for chunk, half in product((0, 1), repeat=2):
-            part = slice(half * H, half * H + H)
-            ys = [replace(one, y=one.y[..., part]) for one in self.observed
-                  if one.width == 2 * H and one.form != "states"]  # fmt: skip
-            if self.state:
-                return
-            for case in self._stacks(cell, I, H, [chunks[chunk]], ys):
-                spec = case.spec.replace(bidirectional=True)
-                for other in split_tensors(chunks[1 - chunk], len(case.form.gates), I, H):
-                    parts = (case.parts[0], other)
-                    key = spec, case.form, chunk, other.joined
-                    if key not in seen:
-                        seen.add(key)
-                        how = "the backward direction first" if chunk else ""
-                        yield CustomLayout(spec, case.form, parts, how)
+
+@cache
+def _summed_biases(spec: Spec) -> list[tuple[slice, slice]]:
+    """Return where in a network the biases are of which only the sum matters."""
+    places = {
+        (layer, direction, gate, role): slice(at, at + rows)
+        for (layer, direction, role, _, gate), (_, at, rows, *_) in _native.blocks(CPU, spec)
+    }
+    return [
+        (place, places[layer, direction, gate, "bR"])
+        for (layer, direction, gate, role), place in places.items()
+        if role == "bW" and spec.bias == "double" and may_sum_biases(spec, gate)
+    ]
+
+
+def network_key(spec: Spec, flat: np.ndarray) -> tuple[Spec, bytes]:
+    """Return what only networks that compute the same have in common. It has no sign of a zero."""
+    values = flat + 0.0
+    for place, other in _summed_biases(spec):
+        values[place] += values[other]
+        values[other] = 0
+    return spec, hashlib.sha256(values.data).digest()
+
+
+def _run(rnn: RNN, x: np.ndarray, state: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Return y (T, N, D P) and h_n (L D, N, P)."""
+    with np.errstate(all="ignore"):
+        y, last = rnn(np.ascontiguousarray(x), state)
+    return y, last[0] if isinstance(last, tuple) else last

@@ -1,0 +1,153 @@
+"""identify: a candidate, in words and as the code that reads the tensors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from rnnlayout import _native
+from rnnlayout._convert.engine import run_conversion
+from rnnlayout._model.layout import Layout, known_layouts
+from rnnlayout._model.spec import CELLS, Spec, call_of_spec
+from rnnlayout._native import LossyError
+from rnnlayout._weights.weights import Weights, weights_of
+
+from .identify_custom import CustomLayout
+from .identify_inputs import MERGES, UnknownTensors
+from .identify_rows import RowMatch
+from .identify_search import Match
+
+_AXES = {"TNI": "x is (T, N, I)", "NTI": "x is (N, T, I)", "TI": "x is (T, I)",
+         "NI": "x is one step, (N, I)", "I": "x is one step"}  # fmt: skip
+_FORMS = {"steps": "", "last": "y is the last output", "states": "y is h_n"}
+_JOINS = {
+    "sum": "the directions are added",
+    "ave": "the directions are averaged",
+    "mul": "the directions are multiplied",
+    "swapped": "y has the backward direction first",
+}
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One way to read the tensors.
+
+    layouts: those in which they are this RNN, equal for these tensors; () if in none of the table.
+    spec: the RNN's Spec. settings: how the RNN is used, with the names and values of
+    Weights.config. batch_first: whether x is (N, T, I); None if x has no batch. text: the layout,
+    the spec and the settings in words.
+    error: the largest difference from y. allowed: how much of it rounding explains. agrees: whether
+    rounding explains all of it. call: the Python code that reads the tensors in this way. weights:
+    what this code returns.
+    """
+
+    layouts: tuple[Layout, ...]
+    spec: Spec
+    settings: dict[str, Any]
+    batch_first: bool | None
+    text: str
+    error: float
+    allowed: float
+    agrees: bool
+    call: str
+    _found: Match = field(repr=False, compare=False)
+
+    @cached_property
+    def weights(self) -> Weights:
+        """The tensors, ready to use."""
+        case, tensors = self._found.cases[0], self._found.tensors
+        given = case.checked_rnn(tensors.arrays, tensors.dtype)
+        if isinstance(case, CustomLayout):
+            try:
+                given, _ = run_conversion(given, Layout("torch"), tensors.dtype)
+            except LossyError:
+                given, _ = run_conversion(given, given.layout, tensors.dtype)
+        return weights_of(given, config=dict(self.settings), batch_first=self.batch_first)
+
+
+def candidate_of(found: Match) -> Candidate:
+    """Return the candidate that was found."""
+    case, tensors, seen = found.cases[0], found.tensors, found.observed
+    layouts = dict.fromkeys(one.layout for one in found.cases if isinstance(one, RowMatch))
+    spec = case.spec.replace(dtype=tensors.dtype)
+    join = found.join.partition(" ")[0]
+    settings = dict(seen.settings) | ({"merge_mode": join} if join in MERGES else {})
+    call = "rl.identify(tensors, x, y).best"
+    if isinstance(case, RowMatch) and (source := _tensors_code(case, tensors)):
+        layout = f"rl.{case.layout!r}" if case.layout.options else repr(case.layout.name)
+        known = ["reset", "recurrent_activation"] if CELLS[spec.cell].has_reset else []
+        call = f"rl.Weights({source}, rl.{call_of_spec(spec, known)}, layout={layout}"
+        if {*(tensors.names or ())} == {*case.shapes} and tensors.prefix:
+            call += f", prefix={tensors.prefix!r}"
+        call = f"w = {call}); w.config = {settings!r}" if settings else f"{call})"
+    return Candidate(
+        tuple(layouts),
+        spec,
+        settings,
+        seen.batch_first,
+        _in_words(found, [str(layout) for layout in layouts]),
+        found.error,
+        found.allowed,
+        found.agrees,
+        call,
+        found,
+    )
+
+
+def _in_words(found: Match, layouts: list[str]) -> str:
+    """Return the cell, the layout and the conventions."""
+    case, seen = found.cases[0], found.observed
+    spec, cell = case.spec, CELLS[case.spec.cell]
+    if isinstance(case, CustomLayout):
+        parts = [f"{spec.cell} in no known layout: {case.text}"]
+    else:
+        also = f" (also {', '.join(layouts[1:])})" if layouts[1:] else ""
+        parts = [f"{spec.cell} in layout {layouts[0]}{also}", *_conventions(case)]
+    join, _, at = found.join.partition(" ")
+    form = _FORMS[seen.form]
+    parts += [
+        f"reset {spec.reset}" if cell.has_reset else "",
+        spec.recurrent_activation if cell.is_gated else "",
+        spec.activation if cell.is_gated and spec.activation != "tanh" else "",
+        f"under {found.tensors.prefix!r}" if found.tensors.prefix else "",
+        f"{spec.num_layers} layers" if spec.num_layers > 1 else "",
+        "bidirectional" if spec.bidirectional else "",
+        _JOINS.get(join, ""),
+        *(f"{key}={value!r}" for key, value in seen.settings),
+        f"{form} of each direction" if found.join and form and not at else form,
+        _AXES[seen.axes],
+    ]
+    return ", ".join(filter(None, parts))
+
+
+def _conventions(case: RowMatch) -> list[str]:
+    layout, spec = case.layout, case.spec
+    blocks = _native.blocks(layout, spec, case.optional_tensors)
+    biases = {role for (_, _, role, _, _), _ in blocks} & {"bW", "bR"}
+    info = known_layouts()[layout.name]
+    gates = info["gates"][spec.cell]
+    parts = [f"gates {' '.join(gates)}"] if len(gates) > 1 else []
+    parts.append(("no biases", "one bias per gate", "two biases per gate")[len(biases)])
+    if CELLS[spec.cell].has_reset:
+        row = next(row for row in info["rows"]
+                   if "gru" in row["gates"] and spec.reset in row["resets"])  # fmt: skip
+        keeps_state = dict(layout.options).get("z", row["z"]) == "state"
+        parts.append("h' = z h + (1 - z) n" if keeps_state else "h' = (1 - z) h + z n")
+    return [*parts, case.how]
+
+
+def _tensors_code(case: RowMatch, tensors: UnknownTensors) -> str | None:
+    """Return the code for the tensors in their order; None if that is too long."""
+    names, keys = tensors.names, tensors.keys
+    if tensors.is_flat:
+        return "tensors" if [tensors.arrays[0].shape] == [*case.shapes.values()] else None
+    if names is None:
+        in_order = case.order == tuple(range(len(tensors.arrays)))
+        return "tensors" if in_order else f"[tensors[k] for k in {list(case.order)}]"
+    if {*names} == {*case.shapes}:
+        return "tensors"
+    if keys is None:
+        return None
+    pairs = zip(case.shapes, case.order, strict=True)
+    return f"{{{', '.join(f'{name!r}: tensors[{keys[k]!r}]' for name, k in pairs)}}}"
