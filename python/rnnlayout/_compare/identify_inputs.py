@@ -84,7 +84,7 @@ def tensors_to_try(
         one = source.layout.name == "cudnn"
         source = source[checked_rnn_of(source).names[0]] if one else source.tensors
     if not isinstance(source, Mapping):
-        yield _check_tensors(_read_list(source, prefix))
+        yield _check_tensors(_list_arrays(source, prefix))
         return
     found = flatten_dicts(source)
     keys = {rest: key for key, rest in strip_prefix(found, prefix).items()}
@@ -109,7 +109,7 @@ def tensors_to_try(
                 raise
 
 
-def _read_list(source: Any, prefix: str) -> Sequence[Any]:
+def _list_arrays(source: Any, prefix: str) -> Sequence[Any]:
     """Return the arrays of a list, or one vector, that a user passes."""
     if prefix:
         why = f"prefix {prefix!r} chooses tensors by their names: omit "

@@ -154,7 +154,7 @@ class Search:
             if not joins or (self.state and state is None):
                 continue
             self.work += flat.size * used.x[..., 0].size
-            outputs, shifted = _run(rnn, used.x, state), None
+            outputs, shifted = _run_network(rnn, used.x, state), None
             largest = np.abs(used.y).max()
             loosest = self._loosest(largest)
             for join in joins:
@@ -166,7 +166,7 @@ class Search:
                     moved = moved or RNN(
                         weights_of(replace(network, arrays=[self._moved(spec, flat)]))
                     )
-                    shifted = shifted or _run(moved, used.x, state)
+                    shifted = shifted or _run_network(moved, used.x, state)
                     shift = np.abs(used.predict(*shifted, join) - found)
                     if used.form == "steps" and not join:  # it grows in the order of computation
                         allowed += np.maximum.accumulate(shift.max((1, 2), keepdims=True))
@@ -255,7 +255,7 @@ def network_key(spec: Spec, flat: np.ndarray) -> tuple[Spec, bytes]:
     return spec, hashlib.sha256(values.data).digest()
 
 
-def _run(rnn: RNN, x: np.ndarray, state: Any) -> tuple[np.ndarray, np.ndarray]:
+def _run_network(rnn: RNN, x: np.ndarray, state: Any) -> tuple[np.ndarray, np.ndarray]:
     """Return y (T, N, D P) and h_n (L D, N, P)."""
     with np.errstate(all="ignore"):
         y, last = rnn(np.ascontiguousarray(x), state)
