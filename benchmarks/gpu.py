@@ -1,6 +1,6 @@
 """Run all measurements of rnnlayout that need a GPU.
 
-    python benchmarks/gpu.py --out DIR      all of it, three minutes on an H100
+    python benchmarks/gpu.py --out DIR      all of it, two minutes on an H100 or H200
     python benchmarks/gpu.py --join DIR     the results again, without a GPU
 
 The order is doctor; a call of every cell, and questions on what cuDNN does (gpu_facts.py); parity,
