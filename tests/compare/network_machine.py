@@ -58,9 +58,10 @@ def rows():
 
 def outputs(tensors, layout, spec, x):
     """Return y (T, N, D P) and h_n of the reference, in float64."""
-    if spec.proj_size:
-        layers = reference.from_cudnn(rl.pack(tensors, spec, layout=layout, dtype="f8"),
-                                      spec.replace(dtype="float64"))  # fmt: skip
+    if spec.proj_size:  # cuDNN has these weights, but not every activation
+        usual = spec.replace(recurrent_activation="sigmoid", activation="tanh")
+        layers = reference.from_cudnn(rl.pack(tensors, usual, layout=layout, dtype="f8"),
+                                      usual.replace(dtype="float64"))  # fmt: skip
     else:
         onnx = rl.convert(tensors, spec, layout=layout, to="onnx", dtype="f8")
         layers = reference.from_onnx(onnx, spec)
