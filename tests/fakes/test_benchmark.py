@@ -1,25 +1,27 @@
-"""The benchmark of GPUs, run on the fakes: so that it works once there is a GPU. Its parts are in
-test_benchmark_parts.py."""
+"""The benchmark of GPUs, run on the fakes: so that it works once there is a GPU."""
 
 import collections
 import json
 import os
-import select
 import shutil
 import signal
 import subprocess
 import sys
-import time
 
+import numpy as np
 import pytest
-from commands import ROOT, run
+from commands import ROOT, TESTS, run
 
 sys.path.insert(0, str(ROOT / "tools"))
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
 import gpu
 import gpu_facts
+import gpu_speed
 import tables
+from workload import Problem
+
+import rnnlayout as rl
 
 
 @pytest.fixture(scope="session")
@@ -146,22 +148,6 @@ def test_a_case_that_hangs(protocol, tmp_path):
     assert status == 1 and "found" in rows["forward gru"]
 
 
-def test_a_case_ends_with_the_command(fakes, command, tmp_path):
-    (tmp_path / "torch").mkdir()
-    code = "import os, time; print(os.getpid(), file=open('pid', 'w'), flush=True); time.sleep(600)"
-    (tmp_path / "torch" / "__init__.py").write_text(code)
-    pid = tmp_path / "pid"
-    with subprocess.Popen([*command, "--out", "out", "--only", SPEED], cwd=tmp_path,
-                          env=fakes.environment(PYTHONPATH=str(tmp_path)),
-                          stdout=subprocess.DEVNULL) as first:  # fmt: skip
-        while not (pid.exists() and pid.read_text().endswith("\n")):
-            time.sleep(0.05)
-        ended = os.pidfd_open(int(pid.read_text()))
-        first.kill()
-    assert select.select([ended], [], [], 60)[0]
-    os.close(ended)
-
-
 @pytest.fixture(scope="session")
 def measured(fakes, command, tmp_path_factory):
     """What the command writes about all facts and a selection of the rest, and what it prints."""
@@ -173,16 +159,13 @@ def measured(fakes, command, tmp_path_factory):
 
 @pytest.mark.long
 def test_every_question_is_answered_as_the_fakes_do(measured):
-    facts = measured[0]["facts"]
+    """Results are compared, and times are taken."""
+    found, _ = measured
+    facts, parity, (row,) = found["facts"], found["parity"], found["speed"]
     assert set(facts) == set(gpu_facts.FACTS)
     assert {name for name, answer in facts.items() if answer.get("right")} == {
         "growing_lengths", "at_any_element", "streams", "forked_child"}  # fmt: skip
     assert all("left_out" in answer for answer in facts.values() if "right" not in answer)
-
-
-@pytest.mark.long
-def test_results_are_compared(measured):
-    parity = measured[0]["parity"]
     assert parity["failures"] == [] and parity["checked"] >= 100
     assert "ours, math tf32, float32" in parity["worst"]
     assert all(0 < worst <= 1 for worst in parity["worst"].values())
@@ -192,12 +175,6 @@ def test_results_are_compared(measured):
             assert f"ours, {arrays} arrays, steps, {dtype}" in parity["worst"]
         assert (f"ours, algo standard, {dtype}" in parity["worst"]) == (dtype != "float64")
         assert f"torch, cpu, {dtype}" in parity["worst"]
-
-
-@pytest.mark.long
-def test_times_are_taken(measured):
-    found = measured[0]
-    (row,) = found["speed"]
     assert row["failed"] == {} and {"ours", "torch", "raw cuDNN, small H"} <= row["us"].keys()
     assert row["us"]["raw cuDNN"]["device"] == [10, 10]
     assert row["left_out"].keys() == {"ours, captured", "torch, graph"}
@@ -221,3 +198,100 @@ def test_without_a_gpu_it_says_what_is_missing(command, tmp_path):
                           check=False)  # fmt: skip
     assert done.returncode == 5 and "GPU: cannot be used" in done.stdout
     assert not list(tmp_path.iterdir())
+
+
+# ---------------------------------------------------------------------------- what it compares
+
+
+def test_a_peer_that_raises_is_a_part_of_the_row():
+    def right(problem, place):
+        return lambda calls: {}, lambda: np.zeros(3)
+
+    def wrong(problem, place):
+        return lambda calls: {}, lambda: np.ones(3)
+
+    def missing(problem, place):
+        raise gpu_speed.Missing("not installed")
+
+    def raises(problem, place):
+        raise ValueError("no")
+
+    problem = Problem(rl.Spec("lstm", 4, 4), 2, 1)
+    peers = {"ours": right, "wrong": wrong, "missing": missing, "raises": raises}
+    jobs, left_out, failed = gpu_speed.jobs_of(problem, None, peers)
+    assert list(jobs) == ["ours"] and left_out == {"missing": "not installed"}
+    assert failed == {"wrong": "AssertionError: it differs from ours by 1",
+                      "raises": "ValueError: no"}  # fmt: skip
+
+
+def test_clocks_are_warm_before_a_time_is_taken(monkeypatch):
+    monkeypatch.setattr(gpu_speed, "WARM", 0.01)
+    made = []
+
+    def job(calls):
+        made.append(calls)
+        return {"whole": 1000.0}
+
+    assert gpu_speed.measure({"ours": job}, 1) == {"ours": {"whole": [1000, 1000]}}
+    # warming, how many calls make a turn, one more to warm the caches, and the turn
+    assert made[0] == gpu_speed.MOST_CALLS and made[-3:] == [2, 1, 2]
+
+
+# ------------------------------------------------------------------------------- the floor in C
+
+CODE = f"""
+import sys; sys.path.insert(0, {str(ROOT / "benchmarks")!r}); cudnn, algo, *cases = sys.argv[1:]
+import gpu_speed, rnnlayout as rl, types
+for case in cases:
+    cell, T, N, I, H, L, dtype = case.split(",")
+    spec = rl.Spec(cell, int(I), int(H), int(L), dtype=dtype)
+    raw = gpu_speed.Raw(types.SimpleNamespace(spec=spec, T=int(T), N=int(N)), cudnn, int(algo))
+    print(raw(4)["device"])
+    del raw
+"""
+CASES = ["lstm,1,1,8,6,1,float32", "gru,3,2,5,6,2,float16", "rnn_relu,2,2,5,6,1,float64",
+         "lstm,2,3,5,6,1,bfloat16"]  # fmt: skip
+
+
+@pytest.fixture(scope="session")
+def raw(fakes, tmp_path_factory):
+    """Run cases with an algorithm. Return what was said, and the exit code."""
+    made = tmp_path_factory.mktemp("raw") / "raw.so"
+    flags = ["-std=c11", "-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC"]
+    run(
+        ["cc", *flags, "-I", ROOT / "csrc", ROOT / "benchmarks" / "raw_cudnn.c", "-ldl", "-o", made]
+    )
+
+    def measure(*cases, algo="0", **more):
+        env = fakes.environment(RAW_CUDNN=str(made), **more)
+        command = [sys.executable, "-c", CODE, fakes.cudnn / "libcudnn.so.9", algo, *cases]
+        return subprocess.run(command, env=env, text=True, capture_output=True, check=False,
+                              cwd=TESTS)  # fmt: skip
+
+    return measure
+
+
+def calls_of(log):
+    return [line.split()[0] for line in log.read_text().splitlines()]
+
+
+def test_the_floor_is_measured(raw, tmp_path):
+    done = raw(*CASES, FAKE_LOG=str(tmp_path / "log"))
+    assert done.returncode == 0, done.stderr
+    # each call is one piece of work, which takes 10 us on the fakes' clock
+    assert [round(float(line), 3) for line in done.stdout.split()] == [10] * 4
+    counted = collections.Counter(calls_of(tmp_path / "log"))
+    assert counted["cudnnRNNForward"] == len(CASES) * (1 + 4)
+    for made, ended in [("cuMemAlloc_v2", "cuMemFree_v2"), ("cudnnCreate", "cudnnDestroy")]:
+        assert counted[made] == counted[ended] > 0
+    assert raw("lstm,2,3,5,6,1,float32", algo="3").returncode == 0
+    done = raw("lstm,2,3,5,6,1,float32", algo="3", FAKE_CUDNN_NO_PERSIST="sizes")
+    assert "Missing: cuDNN refused it" in done.stderr
+
+
+def test_a_call_of_the_floor_that_fails_is_named(raw, tmp_path):
+    raw(CASES[0], FAKE_LOG=str(tmp_path / "log"))
+    calls = calls_of(tmp_path / "log")
+    for name in ("cuMemAlloc_v2", "cudnnCreate", "cudnnSetRNNDescriptor_v8"):
+        done = raw(CASES[0], FAKE_FAIL=f"{calls.index(name) + 1}:2:5000")
+        assert done.returncode == 1 and name[:12] in done.stderr, (name, done)
