@@ -1,9 +1,16 @@
-"""Stubs of cuDNN and of the libraries that it needs, in c/stubs, and the fake driver."""
+"""The search for a cuDNN: stubs of it and of the libraries that it needs, in c/stubs, and commands
+and Python programs in which only the given variables lead to one."""
 
+import json
+import os
 import shutil
+import subprocess
+import sys
 
 import pytest
 from commands import ROOT, TESTS, run
+
+import rnnlayout as rl
 
 STUBS = TESTS / "c" / "stubs"
 PARTS = ["libcudnn_graph.so.9", "libcudnn_ops.so.9", "libcudnn_adv.so.9"]
@@ -31,3 +38,35 @@ def stubs(fakes, tmp_path_factory):
     shutil.copytree(fakes.cuda, folder / "driver")
     build("old_driver", "libcuda.so.1", STUBS / "part.c")
     return folder
+
+
+VARIABLES = ["RNNLAYOUT_CUDNN", "CONDA_PREFIX", "CUDNN_PATH", "CUDNN_HOME", "CUDA_PATH",
+             "CUDA_HOME", "CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH"]  # fmt: skip
+PACKAGE = os.path.dirname(os.path.dirname(rl.__file__))
+
+
+def environment(**variables):
+    clean = {key: value for key, value in os.environ.items() if key not in VARIABLES}
+    return clean | {key: str(value) for key, value in variables.items()}
+
+
+def rnnlayout(*arguments, **variables):
+    """Run a command. Returns exit code, standard output, standard error."""
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "rnnlayout", *arguments], text=True, capture_output=True,
+        check=False, env=environment(**variables),
+    )  # fmt: skip
+    assert "Traceback" not in done.stderr
+    return done.returncode, done.stdout, done.stderr
+
+
+def doctor(**variables):
+    """Return (exit code, the JSON of doctor)."""
+    code, out, err = rnnlayout("doctor", "--json", **variables)
+    assert err == ""
+    return code, json.loads(out)
+
+
+def python(program, **variables):
+    """Return what a Python program prints."""
+    return run([sys.executable, "-P", "-c", program], env=environment(**variables))

@@ -12,16 +12,7 @@ from ctypes import c_longlong
 import numpy as np
 import pytest
 from run.gpu.exporters import Consumed, Exporter
-from run.gpu.fake_gpu import (
-    LSTM,
-    Device,
-    H,
-    T,
-    assert_near,
-    inputs,
-    on_device,
-    weights_of,
-)
+from run.gpu.fake_gpu import LSTM, Device, H, T, assert_near, inputs, on_device, weights_of
 from run.gpu.played import played
 
 import rnnlayout as rl

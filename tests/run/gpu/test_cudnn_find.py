@@ -8,8 +8,7 @@ import sys
 
 import pytest
 from commands import ROOT
-from run.gpu.conftest import PARTS
-from run.gpu.doctor import PACKAGE, doctor, python, rnnlayout
+from run.gpu.conftest import PACKAGE, PARTS, doctor, python, rnnlayout
 
 import rnnlayout as rl
 from rnnlayout import _native

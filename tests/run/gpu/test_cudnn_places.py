@@ -14,8 +14,7 @@ from unittest import mock
 import pytest
 from commands import run
 from run.gpu.children import Children
-from run.gpu.conftest import PARTS
-from run.gpu.doctor import VARIABLES
+from run.gpu.conftest import PARTS, VARIABLES
 
 import rnnlayout as rl
 from rnnlayout._run import cudnn
