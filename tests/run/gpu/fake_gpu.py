@@ -36,6 +36,15 @@ def inputs(spec, steps=T, batch=N, batch_first=False):
     return (np.ascontiguousarray(x.swapaxes(0, 1)) if batch_first else x), state
 
 
+def gpu_rnn(spec=LSTM, **options):
+    return rl.RNN(weights_of(spec), spec, device="cuda", **options)
+
+
+def both(spec=LSTM):
+    """Return the same RNN on the CPU and on the GPU, x, and a state."""
+    return rl.RNN(weights_of(spec), spec), gpu_rnn(spec), *inputs(spec)
+
+
 def flat(result):
     y, state = result
     return [y, *state] if isinstance(state, tuple) else [y, state]

@@ -22,6 +22,8 @@ from run.gpu.fake_gpu import (
     N,
     T,
     assert_near,
+    both,
+    gpu_rnn,
     inputs,
     on_device,
     weights_of,
@@ -32,9 +34,8 @@ import rnnlayout as rl
 
 def bytes_before_the_first_element():
     """DLPack counts them apart from the address."""
-    cpu, gpu = (rl.RNN(weights_of(LSTM), LSTM, device=d) for d in ("cpu", "cuda"))
+    cpu, gpu, x, state = both()
     d, given = Device(), []
-    x, state = inputs(LSTM)
     for array in (x, *state):
         address = d.put(np.concatenate([np.full(4, np.nan, "f4"), array.ravel()]))
         given.append(Exporter(address, array.shape, offset=16))
@@ -42,11 +43,9 @@ def bytes_before_the_first_element():
 
 
 def what_a_device_array_exports():
-    gpu = rl.RNN(weights_of(LSTM), LSTM, device="cuda")
-    d = Device()
-    x, _ = inputs(LSTM)
+    cpu, gpu, x, _ = both()
+    d, right = Device(), cpu(x)[0]
     y, (h, _) = gpu(on_device(d, x))
-    right = rl.RNN(weights_of(LSTM), LSTM)(x)[0]
     assert (y.shape, y.dtype, y.device) == ((T, N, H), "float32", "cuda:0")
     assert repr(y) == "<DeviceArray of shape (4, 3, 7), float32, on cuda:0>"
     assert y.__dlpack_device__() == (CUDA, 0)
@@ -93,7 +92,7 @@ def what_a_device_array_exports():
     del capsule
     assert d.live("memory") == before - 1
     thin = LSTM.replace(dtype="bfloat16")
-    y, _ = rl.RNN(weights_of(thin), thin, device="cuda")(on_device(d, inputs(thin)[0]))
+    y, _ = gpu_rnn(thin)(on_device(d, inputs(thin)[0]))
     assert Consumed(y.__dlpack__()).dtype == "bfloat16"
 
 
@@ -101,9 +100,7 @@ def a_copy_on_the_host():
     """Of every dtype, and of an array without elements."""
     d = Device()
     for dtype in DTYPES:
-        spec = LSTM.replace(dtype=dtype)
-        cpu, gpu = (rl.RNN(weights_of(spec), spec, device=one) for one in ("cpu", "cuda"))
-        x, state = inputs(spec)
+        cpu, gpu, x, state = both(LSTM.replace(dtype=dtype))
         y, (h, c) = gpu(on_device(d, x), tuple(on_device(d, a) for a in state))
         assert_near((y.numpy(), (h.numpy(), c.numpy())), cpu(x, state))
         assert y.numpy() is not y.numpy()

@@ -12,24 +12,26 @@ from ctypes import c_longlong
 import numpy as np
 import pytest
 from run.gpu.exporters import Consumed, Exporter
-from run.gpu.fake_gpu import LSTM, Device, H, T, assert_near, inputs, on_device, weights_of
+from run.gpu.fake_gpu import (
+    LSTM,
+    Device,
+    H,
+    T,
+    assert_near,
+    both,
+    gpu_rnn,
+    inputs,
+    on_device,
+    weights_of,
+)
 from run.gpu.played import played
 
 import rnnlayout as rl
 from rnnlayout._run.cudnn import cudnn_report
 
 
-def made(spec=LSTM, **options):
-    return rl.RNN(weights_of(spec), spec, device="cuda", **options)
-
-
-def lstms(spec=LSTM):
-    """The same RNN on the CPU and on the GPU, x, and a state."""
-    return rl.RNN(weights_of(spec), spec), made(spec), *inputs(spec)
-
-
 def calls_that_no_gpu_makes():
-    gpu, d = made(), Device()
+    gpu, d = gpu_rnn(), Device()
     for n, text in ((1 << 31, "cuDNN supports 2147483647 at most"),
                     ((1 << 31) - 1, "needs arrays larger than cuDNN supports: split")):  # fmt: skip
         outs = {name: Exporter(d.put(np.zeros(1)), (*shape[:-2], n, H)) for name, shape in
@@ -41,12 +43,12 @@ def calls_that_no_gpu_makes():
 def bfloat16_before_9_13():
     os.environ["FAKE_CUDNN"] = "91002"
     with pytest.raises(rl.SpecError, match=r"bfloat16 needs cuDNN 9.13, this is 9.10.2"):
-        made(LSTM.replace(dtype="bfloat16"))
+        gpu_rnn(LSTM.replace(dtype="bfloat16"))
 
 
 def empty_sequences_of_9_1():
     os.environ["FAKE_CUDNN"] = "90100"
-    cpu, gpu, x, state = lstms()
+    cpu, gpu, x, state = both()
     for lengths in ([1, 4, 3], [0, 0, 0], [3, 3, 3]):
         assert_near(gpu(x, state, lengths=lengths), cpu(x, state, lengths=lengths))
     with pytest.raises(rl.SpecError, match=r"a length is 0, which cuDNN 9.1.0 does not support"):
@@ -55,13 +57,13 @@ def empty_sequences_of_9_1():
 
 def empty_sequences_since_9_2():
     os.environ["FAKE_CUDNN"] = "90200"
-    cpu, gpu, x, state = lstms()
+    cpu, gpu, x, state = both()
     assert_near(gpu(x, state, lengths=[4, 0, 3]), cpu(x, state, lengths=[4, 0, 3]))
 
 
 def little_memory():
     os.environ["FAKE_CUDA_MEMORY"] = "100000"
-    _, gpu, x, _ = lstms()
+    _, gpu, x, _ = both()
     d = Device()
     wide = np.zeros((T, 500, 5), "f4")
     for given in (x, on_device(d, x)):
@@ -70,12 +72,12 @@ def little_memory():
         gpu(wide)
     assert_near(gpu(x), rl.RNN(weights_of(LSTM), LSTM)(x))
     with pytest.raises(MemoryError, match="for weights; free some"):
-        made(rl.Spec("lstm", 5, 100))
+        gpu_rnn(rl.Spec("lstm", 5, 100))
 
 
 def an_error_that_sticks():
     """The driver repeats it: every call raises an error, and says what to do."""
-    _, gpu, x, _ = lstms()
+    _, gpu, x, _ = both()
     d = Device()
     given = on_device(d, x)
     y = gpu(given)
@@ -85,7 +87,7 @@ def an_error_that_sticks():
             with pytest.raises(rl.CudnnError, match=r"only be used from a new process|restart the"):
                 gpu(given)
         with pytest.raises(rl.CudnnError):
-            made()
+            gpu_rnn()
         d.driver.fake_fail(c_longlong(0), 0, 0)
     d.driver.fake_fail(c_longlong(1), 700, 5000)
     with pytest.raises(rl.CudnnError):
@@ -104,10 +106,10 @@ def first_calls_that_fail():
                     (4, "cudnnSetDropoutDescriptor")):  # fmt: skip
         d.driver.fake_fail(c_longlong(k), 999, 5000)
         with pytest.raises(rl.CudnnError) as error:
-            made()
+            gpu_rnn()
         assert error.value.call == call
-    assert "cudnnSetDropoutDescriptor" in d.calls(made)
-    cpu, gpu, x, state = lstms()
+    assert "cudnnSetDropoutDescriptor" in d.calls(gpu_rnn)
+    cpu, gpu, x, state = both()
     assert_near(gpu(x, state), cpu(x, state))
     assert [d.live(kind) for kind in ("handle", "dropout", "stream", "pushed")] == [1, 1, 1, 0]
 
@@ -118,7 +120,7 @@ def first_calls_that_fail():
 def ctrl_c():
     """During a call on arrays of the host; the next calls work, one in another stream first, which
     uses the same memory."""
-    cpu, gpu, x, state = lstms()
+    cpu, gpu, x, state = both()
     os.environ["FAKE_CUDA_SIGNAL"] = str(int(signal.SIGINT))
     with pytest.raises(KeyboardInterrupt):
         gpu(x, state)
@@ -131,7 +133,7 @@ def ctrl_c():
 
 def during_a_call(handler):
     """Run a call on arrays of the host, with this signal handler in the midst of it."""
-    cpu, gpu, x, state = lstms()
+    cpu, gpu, x, state = both()
     given = on_device(Device(), x)
 
     def handle(*_):
@@ -147,7 +149,7 @@ def during_a_call(handler):
 
 def a_signal_handler_that_calls():
     """The same RNN makes one call at a time; another one can be called."""
-    other, right = made(), rl.RNN(weights_of(LSTM), LSTM)
+    other, right = gpu_rnn(), rl.RNN(weights_of(LSTM), LSTM)
 
     def calls(gpu, x, given):
         with played("torch") as Array:  # whose calls ask for the size of the workspace first
@@ -183,11 +185,11 @@ def a_signal_handler_that_forks():
 
 def a_fork():
     """The child cannot use the parent's RNN, and may drop it."""
-    cpu, gpu, x, _ = lstms()
+    cpu, gpu, x, _ = both()
     y, _ = gpu(on_device(Device(), x))
     child = os.fork()
     if child == 0:
-        ways = [lambda: gpu(x), lambda: y.numpy(), made]
+        ways = [lambda: gpu(x), lambda: y.numpy(), gpu_rnn]
         with played("torch") as Array:
             here = Array(1 << 40, x.shape)
             ways.append(lambda: gpu(here))  # which asks for the size of the workspace first
@@ -210,7 +212,7 @@ def a_fork():
 
 def many_sizes():
     """The description of one is kept, and one block, which grows and is the RNN's until its end."""
-    cpu, gpu, *_ = lstms()
+    cpu, gpu, *_ = both()
     d = Device()
     for k in range(1, 80):
         x, state = inputs(LSTM, 1 + k % 20, 1 + k % 8)
@@ -230,7 +232,7 @@ def errors():
     """Each call of both libraries fails in turn: it raises an error, and the next call works.
 
     Not those that free the results: they can only fail if the device is lost."""
-    cpu, gpu, x, state = lstms()
+    cpu, gpu, x, state = both()
     d, right = Device(), cpu(x, state)
     given = on_device(d, x)
     least = {"host": 5, "lengths": 5, "device": 3, "new": 8}
@@ -239,7 +241,7 @@ def errors():
         "host": lambda: gpu(x, state),
         "lengths": lambda: (gpu(x, state, lengths=[1, 4, 2]), gpu(x, state, lengths=[3, 3, 3])),
         "device": lambda: gpu(given),
-        "new": made,
+        "new": gpu_rnn,
     }
     for name, way in ways.items():
         way()
@@ -269,7 +271,7 @@ def errors():
 
 def a_call_that_fails():
     """Its work is done when the error is raised: the copies of states that it was to overwrite."""
-    cpu, gpu, x, state = lstms(LSTM.replace(proj_size=2))  # which has one algorithm
+    cpu, gpu, x, state = both(LSTM.replace(proj_size=2))  # which has one algorithm
     d, right = Device(), cpu(x, state)
     given, out, *states = (on_device(d, a) for a in (x, right[0], *state))
 
@@ -287,8 +289,8 @@ def threads():
     """Many simultaneous calls of two RNNs, on host and device arrays, while one is updated. Each
     call with a handle of cuDNN lingers, so that threads would meet in it."""
     os.environ["FAKE_CUDNN_LINGER"] = "100"
-    cpu, gpu, x, state = lstms()
-    d, gpus, right = Device(), (gpu, made()), cpu(x, state)
+    cpu, gpu, x, state = both()
+    d, gpus, right = Device(), (gpu, gpu_rnn()), cpu(x, state)
 
     def work(k):
         mine, firsts = on_device(d, x), tuple(on_device(d, a) for a in state)
@@ -305,7 +307,7 @@ def threads():
 
 def at_exit():
     """An array, an RNN and a consumer's capsule that live to the end of the process."""
-    gpu = made()
+    gpu = gpu_rnn()
     y, _ = gpu(on_device(Device(), inputs(LSTM)[0]))
     sys.modules["left"] = [gpu, y, Consumed(y.__dlpack__()), y.__dlpack__()]
     sys.exit()

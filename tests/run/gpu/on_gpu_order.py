@@ -7,21 +7,28 @@ import gc
 import itertools
 import threading
 from ctypes import byref, c_int, c_ulonglong, c_void_p
+from types import SimpleNamespace
 from unittest import mock
 
 import numpy as np
 import pytest
 from run.gpu.calls import NAMES, TIME_FIRST, Call, assert_right, run_on_gpu
 from run.gpu.exporters import CPU, Exporter
-from run.gpu.fake_gpu import LSTM, Device, N, T, assert_near, flat, inputs, on_device, weights_of
+from run.gpu.fake_gpu import (
+    LSTM,
+    Device,
+    N,
+    assert_near,
+    both,
+    flat,
+    gpu_rnn,
+    inputs,
+    on_device,
+    weights_of,
+)
 from run.gpu.played import played
 
 import rnnlayout as rl
-
-
-class Stream:
-    def __init__(self, number):
-        self.cuda_stream = number
 
 
 def the_stream_of_the_library():
@@ -47,7 +54,7 @@ def another_stream():
     ):
         with played("torch", home, exchange) as Array:
             call = Call(LSTM, TIME_FIRST, x, state, Array, outs)
-            for stream_ in (stream, Stream(stream)):
+            for stream_ in (stream, SimpleNamespace(cuda_stream=stream)):
                 made = assert_right(device, call, stream_, stream, waits_for=home[0])
                 events = [name for name in made if name.startswith(("cuEventR", "cuStreamW"))]
                 of, then = (hex(s) if s > 1 else "(nil)" for s in (stream, home[0]))
@@ -84,57 +91,44 @@ def unknown_streams():
             assert any(line.startswith("cuStreamSynchronize") for line in made)
 
 
-def calls_of_a_loop(gpu, d, package):
-    """Results that are dropped at once."""
-    with played(package) as Array:
-        x = on_device(d, inputs(LSTM)[0], Array)
-
-        def loop():
-            for _ in range(3):
-                y, (h, c) = gpu(x)
-                del y, h, c
-                gc.collect()
-
-        loop()
-        made = d.calls(loop)
-    d.sync()
-    return made
-
-
 WAITS = {"cuMemAlloc_v2", "cuMemFree_v2", "cuStreamSynchronize", "cuEventSynchronize"}
 
 
 def memory_of_results():
     """Results and workspaces of torch and CuPy come from their own pools: nothing waits. JAX's
     arrays cannot be written: they are DeviceArrays before, each with its own memory."""
-    gpu, d = rl.RNN(weights_of(LSTM), LSTM, device="cuda"), Device()
-    for package in ("torch", "cupy"):
-        made = calls_of_a_loop(gpu, d, package)
-        assert not WAITS.intersection(made), made
-    gc.collect()
-    assert d.live("memory") == 1  # the weights
-    made = calls_of_a_loop(gpu, d, "jaxlib")
-    assert made.count("cuMemAlloc_v2") == made.count("cuMemFree_v2") == 9
-    x = on_device(d, inputs(LSTM)[0])
-    before = d.live("memory")
-    kept = list(flat(gpu(x)))
-    for count in (3, 2, 1):
+    gpu, d, (x, _) = gpu_rnn(), Device(), inputs(LSTM)
+    for package in ("torch", "cupy", "jaxlib"):
+        with played(package) as Array:
+            given = on_device(d, x, Array)
+
+            def loop(given=given):
+                for _ in range(3):
+                    gpu(given)  # results that are dropped at once
+                    gc.collect()
+
+            loop()
+            made = d.calls(loop)
+        d.sync()
+        if package == "jaxlib":
+            assert made.count("cuMemAlloc_v2") == made.count("cuMemFree_v2") == 9
+        else:
+            assert not WAITS.intersection(made) and d.live("memory") == 1  # the weights
+    given, before = on_device(d, x), d.live("memory")
+    kept = flat(gpu(given))
+    for count in (3, 2, 1, 0):
         assert d.live("memory") == before + count
-        kept.pop()
-    assert d.live("memory") == before
+        del kept[-1:]
 
 
 def a_library_that_makes_another_array():
     """It is refused before the call writes past its end."""
-    gpu, d = rl.RNN(weights_of(LSTM), LSTM, device="cuda"), Device()
-    x, (h, _) = inputs(LSTM)
+    gpu, d, (x, (h, _)) = gpu_rnn(), Device(), inputs(LSTM)
     with played("torch") as Array:
         given = on_device(d, x, Array)
         for made in (on_device(d, h, Array), Array(1 << 40, x.shape, device=(CPU, 0)), h):
             Array.new_empty = lambda self, shape, made=made: made
-            with pytest.raises(
-                rl.LayoutError, match=r"out is a .* in another shape or not on a GPU"
-            ):
+            with pytest.raises(rl.LayoutError, match=r"out is a .* in another shape or not on a G"):
                 gpu(given)
 
 
@@ -156,24 +150,6 @@ def capture(device, mode=THREAD_LOCAL, flags=1):
         assert cuda.cuGraphDestroy(graph) == 0
 
 
-@contextlib.contextmanager
-def anothers_capture(device, mode):
-    """The same in another thread."""
-    begun, end = threading.Event(), threading.Event()
-
-    def work():
-        with capture(device, mode):
-            begun.set()
-            end.wait()
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    begun.wait()
-    yield
-    end.set()
-    thread.join()
-
-
 def handles():
     """A handle is made once: to destroy one waits for the device and breaks every capture."""
     d = Device()
@@ -191,7 +167,7 @@ def handles():
 
 def an_rnn_ends():
     """The last RNN of the device ends while a stream is captured."""
-    gpu, d = rl.RNN(weights_of(LSTM), LSTM, device="cuda"), Device()
+    gpu, d = gpu_rnn(), Device()
     gpu(inputs(LSTM)[0])
     with capture(d):
         del gpu
@@ -200,27 +176,35 @@ def an_rnn_ends():
 
 def another_thread():
     """Another thread captures in the mode that forbids every thread to allocate and to wait."""
-    cpu, d = rl.RNN(weights_of(LSTM), LSTM), Device()
-    x, state = inputs(LSTM)
-    rl.RNN(weights_of(LSTM), LSTM, device="cuda")
+    cpu, _, x, state = both()
+    d, begun, end = Device(), threading.Event(), threading.Event()
     given = on_device(d, x)
-    with anothers_capture(d, GLOBAL):
-        gpu = rl.RNN(weights_of(LSTM), LSTM, device="cuda")
-        assert_near(gpu(x, state), cpu(x, state))
-        assert_near(gpu(given), cpu(x))
-        gpu.update(weights_of(LSTM))
-        del gpu
-        gc.collect()
-        mode = c_int(GLOBAL)
-        assert d.driver.cuThreadExchangeStreamCaptureMode(byref(mode)) == 0
-        assert mode.value == GLOBAL  # as we found it
+
+    def captures():
+        with capture(d, GLOBAL):
+            begun.set()
+            end.wait()
+
+    thread = threading.Thread(target=captures)
+    thread.start()
+    begun.wait()
+    gpu = gpu_rnn()
+    assert_near(gpu(x, state), cpu(x, state))
+    assert_near(gpu(given), cpu(x))
+    gpu.update(weights_of(LSTM))
+    del gpu
+    gc.collect()
+    mode = c_int(GLOBAL)
+    assert d.driver.cuThreadExchangeStreamCaptureMode(byref(mode)) == 0
+    assert mode.value == GLOBAL  # as we found it
+    end.set()
+    thread.join()
 
 
 def a_blocking_stream():
     """Beside the capture of a stream that waits for the legacy default one, that one is refused."""
-    cpu, gpu = (rl.RNN(weights_of(LSTM), LSTM, device=d) for d in ("cpu", "cuda"))
+    cpu, gpu, x, state = both()
     d = Device()
-    x, state = inputs(LSTM)
     here, side = on_device(d, x), d.stream()
     gpu(here)
     with capture(d, flags=0):
@@ -238,16 +222,15 @@ def a_blocking_stream():
 def handles_of_captures():
     """cuDNN may fork onto streams of its handle, which stay in a capture until that ends: until
     then no call in another stream has the handle."""
-    cpu, gpu = (rl.RNN(weights_of(LSTM), LSTM, device=d) for d in ("cpu", "cuda"))
-    d = Device()
-    x, state = inputs(LSTM)
-    now = [0]
+    cpu, gpu, x, state = both()
+    d, now = Device(), [0]
     with played("torch", now) as Array:
         given = on_device(d, x, Array)
 
         def handle_in(stream):
             now[0] = stream
-            return handle_of(d.log(lambda: gpu(given)))
+            (call,) = (one for one in d.log(lambda: gpu(given)) if one.startswith("cudnnRNNForw"))
+            return call.split()[1]
 
         handle_in(0)
         with capture(d) as first:
@@ -262,19 +245,12 @@ def handles_of_captures():
         assert handle_in(0) == used and d.live("handle") == 2
 
 
-def handle_of(lines):
-    (line,) = (line for line in lines if line.startswith("cudnnRNNForward"))
-    return line.split()[1]
-
-
 def arrays_that_cannot_be_captured():
     """An RNN's own memory would not live as long as the graph. The capture goes on. Torch's memory
     is torch's matter, as in any of its operations."""
-    cpu, gpu = (rl.RNN(weights_of(LSTM), LSTM, device=d) for d in ("cpu", "cuda"))
+    cpu, gpu, x, _ = both()
     d, now = Device(), [0]
-    x, _ = inputs(LSTM)
-    outs = dict(zip(("out", "h_out", "c_out"), (on_device(d, a * 0) for a in flat(cpu(x))),
-                    strict=True))  # fmt: skip
+    outs = dict(zip(NAMES[3:], (on_device(d, a * 0) for a in flat(cpu(x))), strict=True))
     given = on_device(d, x)
     gpu(given)
     for named in ({}, outs):
@@ -295,16 +271,16 @@ def arrays_that_cannot_be_captured():
 
 def two_graphs():
     """Each has memory of its own: nothing orders two launches, and new lengths change neither."""
-    cpu, gpu = (rl.RNN(weights_of(LSTM), LSTM, device=d) for d in ("cpu", "cuda"))
+    cpu, gpu, x, state = both()
     d, calls, now = Device(), [], [0]
     with played("torch", now) as Array:
         for k in range(2):
-            x = np.random.default_rng(k).normal(size=(T, N, 5)).astype("f4")
+            own = np.random.default_rng(k).normal(size=x.shape).astype("f4")
             lengths, now[0] = [4, 2 - k, 3], d.stream()
-            right = cpu(x, lengths=lengths)
-            outs = {name: on_device(d, a * 0, Array) for name, a in
-                    zip(("out", "h_out", "c_out"), flat(right), strict=True)}  # fmt: skip
-            given, old = on_device(d, x, Array), gpu(on_device(d, x))
+            right = cpu(own, lengths=lengths)
+            results = [on_device(d, a * 0, Array) for a in flat(right)]
+            outs = dict(zip(NAMES[3:], results, strict=True))
+            given, old = on_device(d, own, Array), gpu(on_device(d, own))
             gpu(given, lengths=lengths, **outs)
             d.sync(now[0])
             graph, launched = c_void_p(), c_void_p()
@@ -315,13 +291,11 @@ def two_graphs():
                 gc.collect()
                 assert cuda.cuStreamEndCapture(c_void_p(now[0]), byref(graph)) == 0
                 assert cuda.cuGraphInstantiateWithFlags(byref(launched), graph, c_ulonglong(0)) == 0
-            calls.append((right, now[0], outs, launched))
+            calls.append((right, now[0], results, launched))
     with d.context() as cuda:
         for _, stream, _, launched in calls * 2:
             assert cuda.cuGraphLaunch(launched, c_void_p(stream)) == 0
-        x, state = inputs(LSTM)
         assert_near(gpu(x, state, lengths=[1, 0, 2]), cpu(x, state, lengths=[1, 0, 2]))
-    for right, stream, outs, _ in calls:
+    for right, stream, (y, *last), _ in calls:
         d.sync(stream)
-        y, *last = outs.values()
         assert_near((y, tuple(last)), right)

@@ -1,7 +1,6 @@
 """Programs for test_forward.py: calls on a GPU give what they give on the CPU, with arrays of the
 host and of the device, of every library, with every algorithm of cuDNN."""
 
-import functools
 import itertools
 import os
 import pickle
@@ -37,7 +36,9 @@ from run.gpu.fake_gpu import (
     T,
     assert_close,
     assert_near,
+    both,
     flat,
+    gpu_rnn,
     inputs,
     on_device,
     version,
@@ -98,10 +99,9 @@ def every_kind():
 def numpy_arrays():
     """What only the way to a GPU does: copies of arrays with gaps, steps, no steps; pickles. The
     rest is shared: run/cpu."""
-    cpu, gpu = (rl.RNN(weights_of(LSTM), LSTM, device=d) for d in ("cpu", "cuda:0"))
+    cpu, gpu, x, (h, c) = both()
     assert (gpu.device, gpu.algo, gpu.math) == ("cuda:0", "auto", "default")
     assert repr(gpu) == "<RNN of lstm, input_size 5, hidden_size 7, on cuda:0>"
-    x, (h, c) = inputs(LSTM)
     right = cpu(x, (h, c))
     room = np.zeros((T, N, 2 * H), "f4")
     out, h_out = room[..., :H], np.zeros((1, N, 2 * H), "f4")[..., ::2]
@@ -121,8 +121,7 @@ def numpy_arrays():
         assert_near(gpu(part), cpu(part))
     assert_near(gpu(x[:0], (h, c)), cpu(x[:0], (h, c)))
     for spec, math in ((GRU, "tf32"), (LSTM.replace(dtype="bfloat16"), "default")):
-        made = rl.RNN(weights_of(spec), spec, device="cuda", math=math)
-        again = pickle.loads(pickle.dumps(made))
+        again = pickle.loads(pickle.dumps(gpu_rnn(spec, math=math)))
         assert (again.device, again.math, again.spec) == ("cuda:0", math, spec)
         assert again._native.weights().tobytes() == weights_of(spec).tobytes()
     gpu.update(weights_of(LSTM) / 2)
@@ -254,8 +253,7 @@ def results_of_the_library_of_x():
     """Taken from a DeviceArray, as JAX's, or made by the library and written."""
     device = Device()
     for spec, package in itertools.product((LSTM, LSTM.replace(dtype="bfloat16")), LIBRARIES):
-        cpu, gpu = (rl.RNN(weights_of(spec), spec, device=d) for d in ("cpu", "cuda"))
-        x, state = inputs(spec)
+        cpu, gpu, x, state = both(spec)
         with played(package) as Array:
             given, *first = (on_device(device, a, Array) for a in (x, *state))
             for lengths in (None, [4, 0, 2]):
@@ -270,8 +268,7 @@ def results_of_the_library_of_x():
 def outputs_of_the_caller():
     """They are returned as they are, whatever x is; x alone decides what new arrays become."""
     device = Device()
-    rnn = rl.RNN(weights_of(LSTM), LSTM, device="cuda")
-    x, (h, c) = inputs(LSTM)
+    rnn, (x, (h, c)) = gpu_rnn(), inputs(LSTM)
     y = rnn(x, (h, c))[0]
     with played("cupy") as Array:
         for lengths in (None, range(4, 1, -1)):
@@ -299,34 +296,25 @@ def outputs_of_the_caller():
 
 def tensors_that_require_grad():
     """torch's table of functions exports them; the call must refuse them itself."""
-    device, (x, state) = Device(), inputs(LSTM)
-    rnn = rl.RNN(weights_of(LSTM), LSTM, device="cuda")
-    right = rl.RNN(weights_of(LSTM), LSTM)(x, state)
+    device = Device()
 
     class Parameter(Exporter):
         requires_grad = True
 
-    def refused(name, *arguments, **named):
+    for name, lengths in itertools.product(NAMES, (None, range(4, 1, -1))):
+        call = Call(LSTM, TIME_FIRST, *inputs(LSTM), Exporter, NAMES[3:], lengths=lengths)
+        call.kinds[name] = Parameter
         with pytest.raises(rl.LayoutError, match=f"{name} requires grad"):
-            rnn(*arguments, **named)
-
-    for name in NAMES[:3]:
-        kinds = dict.fromkeys(NAMES[:3], Exporter) | {name: Parameter}
-        given, *first = map(functools.partial(on_device, device), (x, *state), kinds.values())
-        refused(name, given, tuple(first))
-        refused(name, given, tuple(first), lengths=range(4, 1, -1))
+            run_on_gpu(call, call.arrays(device))
         with torch.no_grad():
-            assert_near(rnn(given, tuple(first)), right)
-    for name, like in zip(NAMES[3:], flat(right), strict=True):
-        refused(name, on_device(device, x), **{name: on_device(device, like, Parameter)})
+            assert_right(device, call, None)
 
 
 def compiled():
     """torch.compile does not look into a call, and makes a graph before it and one after it."""
     device, seen = Device(), []
-    rnn = rl.RNN(weights_of(LSTM), LSTM, device="cuda")
-    x, _ = inputs(LSTM)
-    right = rl.RNN(weights_of(LSTM), LSTM)(x)
+    cpu, rnn, x, _ = both()
+    right, _ = cpu(x)
 
     def backend(graph, _):
         seen.append(graph)
@@ -345,7 +333,7 @@ def compiled():
             one, y, _, two = calls(torch.ones(3))
             assert one.tolist() == [2, 2, 2] and two.tolist() == [2, 2, 2]
             device.sync()
-            assert_close(y, right[0])
+            assert_close(y, right)
     assert seen
 
 
@@ -368,7 +356,7 @@ def used(device, do):
 def algo_of(spec, N=3, **call):
     x, _ = inputs(spec, batch=N, steps=call.pop("T", 4))
     device = Device()
-    return used(device, lambda: rl.RNN(weights_of(spec), spec, device="cuda")(x, **call))
+    return used(device, lambda: gpu_rnn(spec)(x, **call))
 
 
 def small_ones():
@@ -423,35 +411,26 @@ def not_shared_on_8_6():
 
 def by_call():
     """One RNN runs each call with the algorithm that fits; lengths need the standard one."""
-    cpu, device = rl.RNN(weights_of(LSTM), LSTM), Device()
-    x, state = inputs(LSTM)
-    runs = {}
+    cpu, gpu, x, state = both()
+    device = Device()
 
     def calls():
-        gpu = rl.RNN(weights_of(LSTM), LSTM, device="cuda")
         for lengths in (None, [4, 0, 2], [4, 4, 4], [2, 2, 2], None):
-            runs[str(lengths)] = gpu(x, state, lengths=lengths), cpu(x, state, lengths=lengths)
-        assert gpu.algo == "auto" and "algo" not in repr(gpu)
+            assert_near(gpu(x, state, lengths=lengths), cpu(x, state, lengths=lengths))
 
     assert used(device, calls) == [SMALL, STANDARD, SMALL, STANDARD, SMALL]
-    for found, right in runs.values():
-        assert_near(found, right)
-    always = rl.RNN(weights_of(LSTM), LSTM, device="cuda", algo="standard")
-    assert used(device, lambda: always(x)) == [STANDARD]
+    assert gpu.algo == "auto" and "algo" not in repr(gpu)
+    assert used(device, lambda: gpu_rnn(algo="standard")(x)) == [STANDARD]
 
 
 def refused_by_cudnn():
     """The standard algorithm runs the call, and all later ones."""
-    cpu, device, (x, state) = rl.RNN(weights_of(LSTM), LSTM), Device(), inputs(LSTM)
-
-    def calls():
-        gpu = rl.RNN(weights_of(LSTM), LSTM, device="cuda")
-        for _ in range(3):
-            assert_near(gpu(x, state), cpu(x, state))
-
+    device = Device()
     for where in ("descriptor", "sizes", "forward"):
         os.environ["FAKE_CUDNN_NO_PERSIST"] = where
-        assert used(device, calls)[-3:] == [STANDARD] * 3
+        cpu, gpu, x, state = both()
+        algos = used(device, lambda: [assert_near(gpu(x, state), cpu(x, state)) for _ in range(3)])  # noqa: B023
+        assert algos[-3:] == [STANDARD] * 3
 
 
 def on_an_old_gpu():
@@ -460,4 +439,4 @@ def on_an_old_gpu():
     thin = LSTM.replace(dtype="bfloat16")
     text = "bfloat16 needs a GPU of compute capability 8.0, GPU 0 has 5.0"
     with pytest.raises(rl.SpecError, match=text):
-        rl.RNN(weights_of(thin), thin, device="cuda")
+        gpu_rnn(thin)
