@@ -4,6 +4,7 @@ import ctypes
 from ctypes import (
     POINTER,
     Structure,
+    c_char_p,
     c_int,
     c_int32,
     c_int64,
@@ -12,7 +13,6 @@ from ctypes import (
     c_uint64,
     c_void_p,
     py_object,
-    pythonapi,
 )
 
 CPU, CUDA, PINNED, ROCM, MANAGED = 1, 2, 3, 10, 13
@@ -32,18 +32,20 @@ class Managed(Structure):
     ]  # fmt: skip
 
 
-DESTRUCTOR = ctypes.CFUNCTYPE(None, c_void_p)
 NAME, USED = b"dltensor", b"used_dltensor"  # capsules keep the pointer
-new_capsule = pythonapi.PyCapsule_New
-new_capsule.restype, new_capsule.argtypes = py_object, [c_void_p, ctypes.c_char_p, c_void_p]
-is_capsule = ctypes.PYFUNCTYPE(c_int, c_void_p, ctypes.c_char_p)(("PyCapsule_IsValid", pythonapi))
-pointer_of = ctypes.PYFUNCTYPE(c_void_p, c_void_p, ctypes.c_char_p)(
-    ("PyCapsule_GetPointer", pythonapi)
-)
-set_name = ctypes.PYFUNCTYPE(c_int, c_void_p, ctypes.c_char_p)(("PyCapsule_SetName", pythonapi))
 
 
-@DESTRUCTOR
+def capsule_function(name, returns, *arguments):
+    return ctypes.PYFUNCTYPE(returns, *arguments)((f"PyCapsule_{name}", ctypes.pythonapi))
+
+
+new_capsule = capsule_function("New", py_object, c_void_p, c_char_p, c_void_p)
+is_capsule = capsule_function("IsValid", c_int, c_void_p, c_char_p)
+pointer_of = capsule_function("GetPointer", c_void_p, c_void_p, c_char_p)
+set_name = capsule_function("SetName", c_int, c_void_p, c_char_p)
+
+
+@DELETER
 def drop(capsule):
     """Destroy a capsule that nobody took, as exporters do."""
     if is_capsule(capsule, NAME):

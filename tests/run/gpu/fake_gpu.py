@@ -12,7 +12,6 @@ from oracles.bits import DTYPES
 from run.gpu.exporters import Exporter, address_of
 
 import rnnlayout as rl
-from rnnlayout._run import cudnn as _cudnn
 
 T, N, I, H = 4, 3, 5, 7  # noqa: E741
 LSTM, GRU = rl.Spec("lstm", I, H), rl.Spec("gru", I, H, 2, True)
@@ -83,6 +82,10 @@ class Device:
         self.write(at, array)
         return at
 
+    def copy(self, array, kind=Exporter, **more):
+        """Return a copy on the device."""
+        return kind(self.put(array), array.shape, array.dtype.name, **more)
+
     def write(self, at, array):
         data = np.ascontiguousarray(array).view(np.uint8).tobytes()
         self.driver.fake_write(c_ulonglong(at), data, c_size_t(len(data)))
@@ -91,6 +94,10 @@ class Device:
         data = ctypes.create_string_buffer(like.nbytes)
         self.driver.fake_read(c_ulonglong(at), data, c_size_t(like.nbytes))
         return np.frombuffer(data.raw, like.dtype).reshape(like.shape)
+
+    def fail(self, call, cuda, cudnn):
+        """Make the call with this number from now on fail, with a status of its library's."""
+        self.driver.fake_fail(c_longlong(call), cuda, cudnn)
 
     def live(self, kind):
         return self.driver.fake_live(kind.encode())
@@ -136,13 +143,11 @@ class Device:
             assert cuda.cuStreamWaitEvent(c_void_p(after), event, 0) == 0
             assert cuda.cuEventDestroy_v2(event) == 0
 
-    def fill(self, at, nbytes, stream, value=0):
+    def fill(self, at, nbytes, stream):
         """Submit work of another owner in its stream."""
         with self.context() as cuda:
-            assert (
-                cuda.cuMemsetD8Async(c_ulonglong(at), value, c_size_t(nbytes), c_void_p(stream))
-                == 0
-            )
+            sizes = c_ulonglong(at), 0, c_size_t(nbytes)
+            assert cuda.cuMemsetD8Async(*sizes, c_void_p(stream)) == 0
 
     @contextlib.contextmanager
     def context(self):
@@ -153,12 +158,3 @@ class Device:
         yield cuda
         assert cuda.cuCtxPopCurrent_v2(byref(made)) == 0
         assert cuda.cuDevicePrimaryCtxRelease_v2(0) == 0
-
-
-def on_device(device, array, kind=Exporter, **more):
-    return kind(device.put(array), array.shape, array.dtype.name, **more)
-
-
-def version():
-    """Return the version of the cuDNN that the fake plays."""
-    return _cudnn.cudnn_report()["version"]

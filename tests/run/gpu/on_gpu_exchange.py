@@ -5,7 +5,6 @@ import gc
 import itertools
 import sys
 import types
-from ctypes import c_longlong
 
 import numpy as np
 import pytest
@@ -25,7 +24,6 @@ from run.gpu.fake_gpu import (
     both,
     gpu_rnn,
     inputs,
-    on_device,
     weights_of,
 )
 
@@ -45,7 +43,7 @@ def bytes_before_the_first_element():
 def what_a_device_array_exports():
     cpu, gpu, x, _ = both()
     d, right = Device(), cpu(x)[0]
-    y, (h, _) = gpu(on_device(d, x))
+    y, (h, _) = gpu(d.copy(x))
     assert (y.shape, y.dtype, y.device) == ((T, N, H), "float32", "cuda:0")
     assert repr(y) == "<DeviceArray of shape (4, 3, 7), float32, on cuda:0>"
     assert y.__dlpack_device__() == (CUDA, 0)
@@ -84,7 +82,7 @@ def what_a_device_array_exports():
     np.testing.assert_allclose(d.read(at, right), right, atol=5e-6)
     del taken
     assert d.live("memory") == before - 1
-    y = gpu(on_device(d, x))[0]
+    y = gpu(d.copy(x))[0]
     gc.collect()
     capsule = y.__dlpack__()  # that nobody takes
     del y
@@ -92,7 +90,7 @@ def what_a_device_array_exports():
     del capsule
     assert d.live("memory") == before - 1
     thin = LSTM.replace(dtype="bfloat16")
-    y, _ = gpu_rnn(thin)(on_device(d, inputs(thin)[0]))
+    y, _ = gpu_rnn(thin)(d.copy(inputs(thin)[0]))
     assert Consumed(y.__dlpack__()).dtype == "bfloat16"
 
 
@@ -101,11 +99,11 @@ def a_copy_on_the_host():
     d = Device()
     for dtype in DTYPES:
         cpu, gpu, x, state = both(LSTM.replace(dtype=dtype))
-        y, (h, c) = gpu(on_device(d, x), tuple(on_device(d, a) for a in state))
+        y, (h, c) = gpu(d.copy(x), tuple(d.copy(a) for a in state))
         assert_near((y.numpy(), (h.numpy(), c.numpy())), cpu(x, state))
         assert y.numpy() is not y.numpy()
-    assert gpu(on_device(d, x[:0]))[0].numpy().shape == (0, N, H)
-    d.driver.fake_fail(c_longlong(3), 700, 5000)
+    assert gpu(d.copy(x[:0]))[0].numpy().shape == (0, N, H)
+    d.fail(3, 700, 5000)
     with pytest.raises(rl.CudnnError, match="cuMemcpyDtoHAsync"):
         y.numpy()
     assert d.live("pushed") == 0
@@ -186,19 +184,21 @@ def refused():
     device, call = a_call()
     run_on_gpu(call, call.arrays(device), 1)
 
-    def refuse(name, array, text):
-        arrays = call.arrays(device) | {name: array}
+    def refuse(arrays, text):
         made = device.calls(lambda: assert_refused(lambda: run_on_gpu(call, arrays, 1), text))
-        assert "cudnnRNNForward" not in made and "cuMemAlloc_v2" not in made, (name, made)
+        assert "cudnnRNNForward" not in made and "cuMemAlloc_v2" not in made, (text, made)
         assert_given_back(arrays)
 
     for name, (change, text) in itertools.product(NAMES, WRONG):
-        refuse(name, replaced(device, call.all[name], change), rf"\b{name}{text}")
+        wrong = replaced(device, call.all[name], change)
+        refuse(call.arrays(device) | {name: wrong}, rf"\b{name}{text}")
     for name, other in itertools.product(NAMES[1:], NOT_LIKE_X):
-        refuse(name, other, rf"\b{name} is a \w+ without DLPack's methods or not on a GPU, as x is")
-    places = call.arrays(device)  # the same in each call
+        text = rf"\b{name} is a \w+ without DLPack's methods or not on a GPU, as x is: all arrays"
+        refuse(call.arrays(device) | {name: other}, text)
     for name, other, off, text in OVERLAPS:
-        refuse(name, Exporter(places[other].address + off, call.all[name].shape), text)
+        arrays = call.arrays(device)
+        over = Exporter(arrays[other].address + off, call.all[name].shape)
+        refuse(arrays | {name: over}, text)
     assert device.live("pushed") == 0
 
 
@@ -276,7 +276,7 @@ def raised():
 
 def deleted_once():
     """And a capsule that somebody else has used is refused."""
-    given = on_device(Device(), inputs(LSTM)[0])
+    given = Device().copy(inputs(LSTM)[0])
     on_gpu(LSTM)(given)
     assert (given.deleted, given.streams) == (1, [1])
     used = given.capsule()

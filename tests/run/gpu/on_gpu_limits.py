@@ -7,23 +7,11 @@ import pickle
 import signal
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from ctypes import c_longlong
 
 import numpy as np
 import pytest
 from run.gpu.exporters import Consumed, Exporter
-from run.gpu.fake_gpu import (
-    LSTM,
-    Device,
-    H,
-    T,
-    assert_near,
-    both,
-    gpu_rnn,
-    inputs,
-    on_device,
-    weights_of,
-)
+from run.gpu.fake_gpu import LSTM, Device, H, T, assert_near, both, gpu_rnn, inputs, weights_of
 from run.gpu.played import played
 
 import rnnlayout as rl
@@ -34,10 +22,10 @@ def calls_that_no_gpu_makes():
     gpu, d = gpu_rnn(), Device()
     for n, text in ((1 << 31, "cuDNN supports 2147483647 at most"),
                     ((1 << 31) - 1, "needs arrays larger than cuDNN supports: split")):  # fmt: skip
-        outs = {name: Exporter(d.put(np.zeros(1)), (*shape[:-2], n, H)) for name, shape in
-                (("out", (T, n, H)), ("h_out", (1, n, H)), ("c_out", (1, n, H)))}  # fmt: skip
+        x, out, h_out, c_out = (Exporter(d.put(np.zeros(1)), shape) for shape in
+                                ((T, n, 5), (T, n, H), (1, n, H), (1, n, H)))  # fmt: skip
         with pytest.raises(rl.SpecError, match=text):
-            gpu(Exporter(d.put(np.zeros(1)), (T, n, 5)), stream=1, **outs)
+            gpu(x, stream=1, out=out, h_out=h_out, c_out=c_out)
 
 
 def bfloat16_before_9_13():
@@ -63,14 +51,12 @@ def empty_sequences_since_9_2():
 
 def little_memory():
     os.environ["FAKE_CUDA_MEMORY"] = "100000"
-    _, gpu, x, _ = both()
-    d = Device()
-    wide = np.zeros((T, 500, 5), "f4")
-    for given in (x, on_device(d, x)):
-        assert_near(gpu(given), rl.RNN(weights_of(LSTM), LSTM)(x))
+    cpu, gpu, x, _ = both()
+    for given in (x, Device().copy(x)):
+        assert_near(gpu(given), cpu(x))
     with pytest.raises(MemoryError, match=r"GPU 0 is out of memory: .* for the workspace"):
-        gpu(wide)
-    assert_near(gpu(x), rl.RNN(weights_of(LSTM), LSTM)(x))
+        gpu(np.zeros((T, 500, 5), "f4"))
+    assert_near(gpu(x), cpu(x))
     with pytest.raises(MemoryError, match="for weights; free some"):
         gpu_rnn(rl.Spec("lstm", 5, 100))
 
@@ -79,17 +65,17 @@ def an_error_that_sticks():
     """The driver repeats it: every call raises an error, and says what to do."""
     _, gpu, x, _ = both()
     d = Device()
-    given = on_device(d, x)
+    given = d.copy(x)
     y = gpu(given)
     for status in (700, 719):
-        d.driver.fake_fail(c_longlong(4), status, 5000)
+        d.fail(4, status, 5000)
         for _ in range(2):
             with pytest.raises(rl.CudnnError, match=r"only be used from a new process|restart the"):
                 gpu(given)
         with pytest.raises(rl.CudnnError):
             gpu_rnn()
-        d.driver.fake_fail(c_longlong(0), 0, 0)
-    d.driver.fake_fail(c_longlong(1), 700, 5000)
+        d.fail(0, 0, 0)
+    d.fail(1, 700, 5000)
     with pytest.raises(rl.CudnnError):
         gpu(given)
     del gpu, y  # which ends without a crash
@@ -104,7 +90,7 @@ def first_calls_that_fail():
     d = Device()
     for k, call in ((10, "cuStreamCreate"), (4, "cudnnCreateDropoutDescriptor"), (4, "cudnnCreate"),
                     (4, "cudnnSetDropoutDescriptor")):  # fmt: skip
-        d.driver.fake_fail(c_longlong(k), 999, 5000)
+        d.fail(k, 999, 5000)
         with pytest.raises(rl.CudnnError) as error:
             gpu_rnn()
         assert error.value.call == call
@@ -125,7 +111,7 @@ def ctrl_c():
     with pytest.raises(KeyboardInterrupt):
         gpu(x, state)
     os.environ["FAKE_CUDA_SIGNAL"] = "0"
-    given = on_device(Device(), x), tuple(on_device(Device(), a) for a in state)
+    given = Device().copy(x), tuple(Device().copy(a) for a in state)
     assert_near(gpu(*given), cpu(x, state))
     assert_near(gpu(x, state), cpu(x, state))
     assert Device().live("pushed") == 0
@@ -134,7 +120,7 @@ def ctrl_c():
 def during_a_call(handler):
     """Run a call on arrays of the host, with this signal handler in the midst of it."""
     cpu, gpu, x, state = both()
-    given = on_device(Device(), x)
+    given = Device().copy(x)
 
     def handle(*_):
         os.environ["FAKE_CUDA_SIGNAL"] = "0"
@@ -153,7 +139,7 @@ def a_signal_handler_that_calls():
 
     def calls(gpu, x, given):
         with played("torch") as Array:  # whose calls ask for the size of the workspace first
-            for array in (x, given, on_device(Device(), x, Array)):
+            for array in (x, given, Device().copy(x, Array)):
                 with pytest.raises(rl.SpecError, match="signal handler calls an RNN on a GPU dur"):
                     gpu(array)
         assert_near(other(x), right(x))
@@ -186,7 +172,7 @@ def a_signal_handler_that_forks():
 def a_fork():
     """The child cannot use the parent's RNN, and may drop it."""
     cpu, gpu, x, _ = both()
-    y, _ = gpu(on_device(Device(), x))
+    y, _ = gpu(Device().copy(x))
     child = os.fork()
     if child == 0:
         ways = [lambda: gpu(x), lambda: y.numpy(), gpu_rnn]
@@ -216,7 +202,7 @@ def many_sizes():
     d = Device()
     for k in range(1, 80):
         x, state = inputs(LSTM, 1 + k % 20, 1 + k % 8)
-        found = gpu(on_device(d, x), tuple(on_device(d, a) for a in state))
+        found = gpu(d.copy(x), tuple(d.copy(a) for a in state))
         assert_near(found, cpu(x, state))
     del found
     gc.collect()
@@ -234,7 +220,7 @@ def errors():
     Not those that free the results: they can only fail if the device is lost."""
     cpu, gpu, x, state = both()
     d, right = Device(), cpu(x, state)
-    given = on_device(d, x)
+    given = d.copy(x)
     least = {"host": 5, "lengths": 5, "device": 3, "new": 8}
 
     ways = {
@@ -248,7 +234,7 @@ def errors():
         gc.collect()
         before, count, failed = d.all_live(), len(d.calls(way)), set()
         for k, (cuda, cudnn) in itertools.product(range(1, count + 1), ((801, 5000), (2, 4000))):
-            d.driver.fake_fail(c_longlong(k), cuda, cudnn)
+            d.fail(k, cuda, cudnn)
             results = None
             try:
                 results = way()
@@ -260,7 +246,7 @@ def errors():
                 failed.add(error.call)
             except MemoryError as error:
                 assert cuda == 2 and "memory" in str(error), (name, k, error)
-            d.driver.fake_fail(c_longlong(0), 0, 0)
+            d.fail(0, 0, 0)
             del results
         gc.collect()
         assert len(failed) >= least[name], (name, failed)
@@ -273,13 +259,13 @@ def a_call_that_fails():
     """Its work is done when the error is raised: the copies of states that it was to overwrite."""
     cpu, gpu, x, state = both(LSTM.replace(proj_size=2))  # which has one algorithm
     d, right = Device(), cpu(x, state)
-    given, out, *states = (on_device(d, a) for a in (x, right[0], *state))
+    given, out, *states = (d.copy(a) for a in (x, right[0], *state))
 
     def call():
         gpu(given, tuple(states), out=out, h_out=states[0], c_out=states[1])
 
     call()
-    d.driver.fake_fail(c_longlong(d.calls(call).index("cudnnRNNForward") + 1), 801, 5000)
+    d.fail(d.calls(call).index("cudnnRNNForward") + 1, 801, 5000)
     with pytest.raises(rl.CudnnError, match="cudnnRNNForward"):
         call()
     d.write(states[0].address, state[0])
@@ -293,7 +279,7 @@ def threads():
     d, gpus, right = Device(), (gpu, gpu_rnn()), cpu(x, state)
 
     def work(k):
-        mine, firsts = on_device(d, x), tuple(on_device(d, a) for a in state)
+        mine, firsts = d.copy(x), tuple(d.copy(a) for a in state)
         for _ in range(10):
             assert_near(gpus[k % 2](x, state), right)
             assert_near(gpus[k % 2](mine, firsts), right)
@@ -308,6 +294,6 @@ def threads():
 def at_exit():
     """An array, an RNN and a consumer's capsule that live to the end of the process."""
     gpu = gpu_rnn()
-    y, _ = gpu(on_device(Device(), inputs(LSTM)[0]))
+    y, _ = gpu(Device().copy(inputs(LSTM)[0]))
     sys.modules["left"] = [gpu, y, Consumed(y.__dlpack__()), y.__dlpack__()]
     sys.exit()

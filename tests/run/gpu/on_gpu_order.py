@@ -14,18 +14,7 @@ import numpy as np
 import pytest
 from run.gpu.calls import NAMES, TIME_FIRST, Call, assert_right, run_on_gpu
 from run.gpu.exporters import CPU, Exporter
-from run.gpu.fake_gpu import (
-    LSTM,
-    Device,
-    N,
-    assert_near,
-    both,
-    flat,
-    gpu_rnn,
-    inputs,
-    on_device,
-    weights_of,
-)
+from run.gpu.fake_gpu import LSTM, Device, N, assert_near, both, flat, gpu_rnn, inputs, weights_of
 from run.gpu.played import played
 
 import rnnlayout as rl
@@ -100,7 +89,7 @@ def memory_of_results():
     gpu, d, (x, _) = gpu_rnn(), Device(), inputs(LSTM)
     for package in ("torch", "cupy", "jaxlib"):
         with played(package) as Array:
-            given = on_device(d, x, Array)
+            given = d.copy(x, Array)
 
             def loop(given=given):
                 for _ in range(3):
@@ -114,7 +103,7 @@ def memory_of_results():
             assert made.count("cuMemAlloc_v2") == made.count("cuMemFree_v2") == 9
         else:
             assert not WAITS.intersection(made) and d.live("memory") == 1  # the weights
-    given, before = on_device(d, x), d.live("memory")
+    given, before = d.copy(x), d.live("memory")
     kept = flat(gpu(given))
     for count in (3, 2, 1, 0):
         assert d.live("memory") == before + count
@@ -125,8 +114,8 @@ def a_library_that_makes_another_array():
     """It is refused before the call writes past its end."""
     gpu, d, (x, (h, _)) = gpu_rnn(), Device(), inputs(LSTM)
     with played("torch") as Array:
-        given = on_device(d, x, Array)
-        for made in (on_device(d, h, Array), Array(1 << 40, x.shape, device=(CPU, 0)), h):
+        given = d.copy(x, Array)
+        for made in (d.copy(h, Array), Array(1 << 40, x.shape, device=(CPU, 0)), h):
             Array.new_empty = lambda self, shape, made=made: made
             with pytest.raises(rl.LayoutError, match=r"out is a .* in another shape or not on a G"):
                 gpu(given)
@@ -178,7 +167,7 @@ def another_thread():
     """Another thread captures in the mode that forbids every thread to allocate and to wait."""
     cpu, _, x, state = both()
     d, begun, end = Device(), threading.Event(), threading.Event()
-    given = on_device(d, x)
+    given = d.copy(x)
 
     def captures():
         with capture(d, GLOBAL):
@@ -205,7 +194,7 @@ def a_blocking_stream():
     """Beside the capture of a stream that waits for the legacy default one, that one is refused."""
     cpu, gpu, x, state = both()
     d = Device()
-    here, side = on_device(d, x), d.stream()
+    here, side = d.copy(x), d.stream()
     gpu(here)
     with capture(d, flags=0):
         with pytest.raises(rl.SpecError, match="legacy default stream"):
@@ -225,7 +214,7 @@ def handles_of_captures():
     cpu, gpu, x, state = both()
     d, now = Device(), [0]
     with played("torch", now) as Array:
-        given = on_device(d, x, Array)
+        given = d.copy(x, Array)
 
         def handle_in(stream):
             now[0] = stream
@@ -250,14 +239,14 @@ def arrays_that_cannot_be_captured():
     is torch's matter, as in any of its operations."""
     cpu, gpu, x, _ = both()
     d, now = Device(), [0]
-    outs = dict(zip(NAMES[3:], (on_device(d, a * 0) for a in flat(cpu(x))), strict=True))
-    given = on_device(d, x)
+    outs = dict(zip(NAMES[3:], (d.copy(a * 0) for a in flat(cpu(x))), strict=True))
+    given = d.copy(x)
     gpu(given)
     for named in ({}, outs):
         with capture(d) as side, pytest.raises(rl.SpecError, match="own memory is not the graph's"):
             gpu(given, stream=side, **named)
     with played("torch", now) as Array:
-        given = on_device(d, x, Array)
+        given = d.copy(x, Array)
         with capture(d) as now[0]:
             assert type(gpu(given)[0]) is Array
             gpu(given, lengths=[0, 0, 0])
@@ -278,9 +267,9 @@ def two_graphs():
             own = np.random.default_rng(k).normal(size=x.shape).astype("f4")
             lengths, now[0] = [4, 2 - k, 3], d.stream()
             right = cpu(own, lengths=lengths)
-            results = [on_device(d, a * 0, Array) for a in flat(right)]
+            results = [d.copy(a * 0, Array) for a in flat(right)]
             outs = dict(zip(NAMES[3:], results, strict=True))
-            given, old = on_device(d, own, Array), gpu(on_device(d, own))
+            given, old = d.copy(own, Array), gpu(d.copy(own))
             gpu(given, lengths=lengths, **outs)
             d.sync(now[0])
             graph, launched = c_void_p(), c_void_p()

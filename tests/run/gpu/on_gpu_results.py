@@ -14,17 +14,7 @@ import pytest
 import torch
 from marks import each_pair
 from oracles.bits import DTYPES
-from run.gpu.calls import (
-    BATCH_FIRST,
-    NAMES,
-    STEP,
-    TIME_FIRST,
-    Call,
-    assert_right,
-    ours,
-    run_on_gpu,
-    some_outs,
-)
+from run.gpu.calls import BATCH_FIRST, NAMES, STEP, TIME_FIRST, Call, assert_right, ours, run_on_gpu
 from run.gpu.exporters import Exporter
 from run.gpu.fake_gpu import (
     GRU,
@@ -40,15 +30,20 @@ from run.gpu.fake_gpu import (
     flat,
     gpu_rnn,
     inputs,
-    on_device,
-    version,
     weights_of,
 )
 from run.gpu.played import LIBRARIES, played
 
 import rnnlayout as rl
+from rnnlayout._run.cudnn import cudnn_report
 
 # ----------------------------------------------------------------------------- arrays of the host
+
+
+def version():
+    """Return the version of the cuDNN that the fake plays."""
+    return cudnn_report()["version"]
+
 
 LENGTHS = [  # of T steps and N sequences; cuDNN 9.1 supports no length of 0 beside others
     lambda rng, T, N: None,
@@ -86,7 +81,7 @@ def every_kind():
         lengths = lengths_of(rng, T, N)
         right, named = cpu(x, state, lengths=lengths), {}
         if place != "host":
-            x, *states = (on_device(device, a) for a in flat((x, state)) if a is not None)
+            x, *states = (device.copy(a) for a in flat((x, state)) if a is not None)
             state = states if spec.cell == "lstm" and states else (states or [None])[0]
         if place == "in place":
             named = dict(zip(("h_out", "c_out"), states, strict=False), stream=1)
@@ -175,7 +170,7 @@ def results():
             (of, *way, outs)
             for of in [LSTM, GRU, rl.Spec("lstm", I, H, 2, proj_size=2)]
             for way in itertools.product(kinds(Array), (STEP, TIME_FIRST, BATCH_FIRST), STREAMS)
-            for outs in some_outs(of)
+            for outs in ((), ("out", "h_out"), NAMES[3:])
             if not (way[1] == STEP and of.bidirectional)
         ]
         for spec, (inner, outer), axes, stream, outs in each_pair(cases):
@@ -255,14 +250,14 @@ def results_of_the_library_of_x():
     for spec, package in itertools.product((LSTM, LSTM.replace(dtype="bfloat16")), LIBRARIES):
         cpu, gpu, x, state = both(spec)
         with played(package) as Array:
-            given, *first = (on_device(device, a, Array) for a in (x, *state))
+            given, *first = (device.copy(a, Array) for a in (x, *state))
             for lengths in (None, [4, 0, 2]):
                 found = gpu(given, tuple(first), lengths=lengths)
                 assert all(type(a) is Array for a in flat(found))
                 assert all(hasattr(a, "of") == (package == "jaxlib") for a in flat(found))
                 device.sync()
                 assert_near(found, cpu(x, state, lengths=lengths))
-            assert type(gpu.step(on_device(device, x[0], Array), tuple(first))[0]) is Array
+            assert type(gpu.step(device.copy(x[0], Array), tuple(first))[0]) is Array
 
 
 def outputs_of_the_caller():
@@ -272,23 +267,23 @@ def outputs_of_the_caller():
     y = rnn(x, (h, c))[0]
     with played("cupy") as Array:
         for lengths in (None, range(4, 1, -1)):
-            theirs, plain = (on_device(device, x, kind) for kind in (Array, Exporter))
-            mine = on_device(device, y * 0, Array), on_device(device, h * 0, Exporter)
+            theirs, plain = (device.copy(x, kind) for kind in (Array, Exporter))
+            mine = device.copy(y * 0, Array), device.copy(h * 0, Exporter)
             found = flat(rnn(theirs, lengths=lengths, out=mine[0], h_out=mine[1]))
             assert found[0] is mine[0] and found[1] is mine[1] and type(found[2]) is Array
-            state = tuple(on_device(device, a, Array) for a in (h, c))
+            state = tuple(device.copy(a, Array) for a in (h, c))
             found = flat(rnn(plain, state, lengths=lengths, h_out=state[0]))
             assert found[1] is state[0]
             assert type(found[0]) is type(found[2]) is rl.DeviceArray
     with mock.patch.dict(sys.modules):
         sys.modules.pop("cupy", None)  # not imported: it cannot make arrays
-        assert type(rnn(on_device(device, x, Array))[0]) is rl.DeviceArray
+        assert type(rnn(device.copy(x, Array))[0]) is rl.DeviceArray
     # JAX's arrays never change, and others may still read a DeviceArray
-    given = on_device(device, x)
+    given = device.copy(x)
     with played("jaxlib") as Array:
         for name in NAMES[3:]:
             with pytest.raises(rl.LayoutError, match=f"{name} is an array of JAX, which cannot"):
-                rnn(given, **{name: on_device(device, h, Array)})
+                rnn(given, **{name: device.copy(h, Array)})
     for name, array in zip(NAMES[3:], flat(rnn(given)), strict=True):
         with pytest.raises(rl.LayoutError, match=f"{name} is a DeviceArray which is not to be wr"):
             rnn(given, **{name: array})
@@ -322,7 +317,7 @@ def compiled():
 
     torch.compile(lambda: 0, backend="eager")  # imports what asks torch itself about GPUs
     with played("torch") as Array, torch.no_grad():
-        given = on_device(device, x, Array)
+        given = device.copy(x, Array)
 
         @torch.compile(backend=backend)
         def calls(before):

@@ -106,7 +106,6 @@ def test_as_in_the_header_of_the_driver(cuda):
     "right, wrong",
     [
         ("rnl_cudnn_math math, int32_t I", "rnl_cudnn_math math, int64_t I"),
-        ("(rnl_cudnn_handle handle, rnl_cu_stream stream)", "(rnl_cudnn_handle handle)"),
         ("(CUDNN_LSTM) == 2", "(CUDNN_LSTM) == 3"),
         ("sizeof(rnl_cudnn_rnn)", "sizeof(char)"),
         ("cudnnAdvVersionCheck", "cudnnAdvVersionChecks"),

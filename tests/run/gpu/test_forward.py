@@ -7,10 +7,8 @@ import pytest
 from commands import TESTS
 from run.gpu.children import Children
 
-MODULES = [
-    f"run.gpu.on_gpu_{name}"
-    for name in ("results", "exchange", "order", "memory", "limits")
-]  # fmt: skip
+MODULES = [f"run.gpu.on_gpu_{name}" for name in
+           ("results", "exchange", "order", "memory", "limits")]  # fmt: skip
 
 
 def programs(module):
