@@ -154,34 +154,26 @@ def options():
 
 # --------------------------------------------------------------------------- arrays of the device
 
-STREAMS = (None, 1, np.int64(1))
-
-
-def kinds(Array):
-    """The inputs' kinds; a DeviceArray cannot be an output."""
-    return [(Array, Array), (Exporter, Exporter), (ours, Exporter), (Exporter, Array)]
-
 
 def results():
     """Each kind of array, outputs given or not, with and without a state, a batch, a stream."""
     device = Device()
     with played("torch") as Array:
+        # of the inputs, of the outputs, which cannot be DeviceArrays
+        kinds = (Array, Array), (Exporter, Exporter), (ours, Exporter), (Exporter, Array)
         cases = [
-            (of, *way, outs)
-            for of in [LSTM, GRU, rl.Spec("lstm", I, H, 2, proj_size=2)]
-            for way in itertools.product(kinds(Array), (STEP, TIME_FIRST, BATCH_FIRST), STREAMS)
-            for outs in ((), ("out", "h_out"), NAMES[3:])
-            if not (way[1] == STEP and of.bidirectional)
-        ]
+            case for case in itertools.product(
+                [LSTM, GRU, rl.Spec("lstm", I, H, 2, proj_size=2)], kinds,
+                (STEP, TIME_FIRST, BATCH_FIRST), (None, 1), ((), ("out", "h_out"), NAMES[3:]))
+            if not (case[2] == STEP and case[0].bidirectional)
+        ]  # fmt: skip
         for spec, (inner, outer), axes, stream, outs in each_pair(cases):
-            x, state = inputs(spec)
-            call = Call(spec, axes, x, state, inner, outs)
-            call.kinds |= dict.fromkeys(NAMES[3:], outer)
-            assert_right(device, call, stream, waits_for=0 if inner is Array else None)
-            if axes != STEP:
-                alone = Call(spec, axes, x, state, inner, outs, batched=False).without_state()
-                alone.kinds |= dict.fromkeys(NAMES[3:], outer)
-                assert_right(device, alone, stream, waits_for=0 if inner is Array else None)
+            for batched in (True,) if axes == STEP else (True, False):
+                call = Call(spec, axes, *inputs(spec), inner, outs, batched)
+                call.kinds |= dict.fromkeys(NAMES[3:], outer)
+                if not batched:  # nor is a state
+                    call.given = {n: a for n, a in call.given.items() if n not in NAMES[1:3]}
+                assert_right(device, call, stream, waits_for=0 if inner is Array else None)
     assert device.live("pushed") == 0
 
 

@@ -7,8 +7,7 @@ import pytest
 from commands import TESTS
 from run.gpu.children import Children
 
-MODULES = [f"run.gpu.on_gpu_{name}" for name in
-           ("results", "exchange", "order", "memory", "limits")]  # fmt: skip
+MODULES = [f"run.gpu.on_gpu_{name}" for name in ("results", "exchange", "order", "limits")]
 
 
 def programs(module):
