@@ -40,6 +40,20 @@ def stubs(fakes, tmp_path_factory):
     return folder
 
 
+@pytest.fixture(scope="session")
+def install(stubs):
+    """(folder, *names): copies of some stubs, by default those of cuDNN 9.19.0."""
+
+    def copy(folder, *names):
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in names or [*PARTS, "libcudnn.so.9"]:
+            where = {"libcudnn.so.9": "good", "libcuda.so.1": "driver"}.get(name, "parts")
+            shutil.copy(stubs / where / name, folder)
+        return folder
+
+    return copy
+
+
 VARIABLES = ["RNNLAYOUT_CUDNN", "CONDA_PREFIX", "CUDNN_PATH", "CUDNN_HOME", "CUDA_PATH",
              "CUDA_HOME", "CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH"]  # fmt: skip
 PACKAGE = os.path.dirname(os.path.dirname(rl.__file__))

@@ -247,41 +247,35 @@ def refused_lengths():
     assert_refused(lambda: run_on_gpu(alone, alone.arrays(device), 1), "lengths need a batch")
 
 
+class Interrupted(BaseException):
+    pass
+
+
 def raised():
     """Errors that an array did not cause are raised as they are, and all is given back."""
     device, call = a_call()
+    wheres = ("__dlpack__", "__dlpack_device__")
+    for kind, name, where in itertools.product((Interrupted, MemoryError), NAMES, wheres):
 
-    class Interrupted(BaseException):
-        pass
+        def fail(self, kind=kind):
+            raise kind("no matter of the array")
 
-    for kind in (Interrupted, MemoryError):
-
-        class Broken(Exporter):
-            where = ""
-
-            def __getattribute__(self, name, kind=kind):
-                if name == object.__getattribute__(self, "where"):
-                    raise kind("no matter of the array")
-                return object.__getattribute__(self, name)
-
-        for name, where in itertools.product(NAMES, ("__dlpack__", "__dlpack_device__")):
-            arrays = call.arrays(device)
-            arrays[name] = Broken(arrays[name].address, arrays[name].shape)
-            arrays[name].where = where
-            with pytest.raises(kind):
-                run_on_gpu(call, arrays, 1)
-            arrays[name].where = ""
-            assert_given_back(arrays)
+        arrays = call.arrays(device)
+        broken = type("Broken", (Exporter,), {where: property(fail)})
+        arrays[name] = broken(arrays[name].address, arrays[name].shape)
+        with pytest.raises(kind):
+            run_on_gpu(call, arrays, 1)
+        assert arrays.pop(name).streams == []
+        assert_given_back(arrays)
 
 
-def deleted_once():
-    """And a capsule that somebody else has used is refused."""
+def a_used_capsule():
+    """An array is deleted once, and a capsule that somebody else has used is refused."""
     given = Device().copy(inputs(LSTM)[0])
     on_gpu(LSTM)(given)
     assert (given.deleted, given.streams) == (1, [1])
-    used = given.capsule()
-    Consumed(used)
-    given.gives = used
+    given.gives = given.capsule()
+    Consumed(given.gives)
     assert_refused(lambda: on_gpu(LSTM)(given), "did not return a new capsule")
 
 

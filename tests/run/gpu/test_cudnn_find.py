@@ -8,27 +8,12 @@ import sys
 
 import pytest
 from commands import ROOT
-from run.gpu.conftest import PACKAGE, PARTS, doctor, python, rnnlayout
+from run.gpu.conftest import PACKAGE, doctor, python, rnnlayout
 
 import rnnlayout as rl
 from rnnlayout import _native
 from rnnlayout._cli.commands import doctor as _doctor
 from rnnlayout._run import cudnn as _cudnn
-
-
-@pytest.fixture
-def install(stubs):
-    """(folder, *names): copies of some stubs, by default those of cuDNN 9.19.0."""
-
-    def copy(folder, *names):
-        folder.mkdir(parents=True, exist_ok=True)
-        for name in names or [*PARTS, "libcudnn.so.9"]:
-            where = {"libcudnn.so.9": "good", "libcuda.so.1": "driver"}.get(name, "parts")
-            shutil.copy(stubs / where / name, folder)
-        return folder
-
-    return copy
-
 
 # ------------------------------------------------------------------------------ doctor as text
 

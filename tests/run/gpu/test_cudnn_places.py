@@ -4,7 +4,6 @@ and bad stubs; each search is made in a process of its own, because opened libra
 import ctypes
 import json
 import os
-import re
 import shutil
 import sys
 import types
@@ -13,7 +12,7 @@ from unittest import mock
 import pytest
 from commands import run
 from run.gpu.children import Children
-from run.gpu.conftest import PARTS, VARIABLES
+from run.gpu.conftest import VARIABLES
 
 import rnnlayout as rl
 from rnnlayout._run import cudnn
@@ -82,7 +81,7 @@ def search():
 
 
 @pytest.fixture(scope="module")
-def machine(stubs, tmp_path_factory):
+def machine(stubs, install, tmp_path_factory):
     """Folders of every kind in every place, and a process that makes the searches."""
     root, loader = tmp_path_factory.mktemp("places"), tmp_path_factory.mktemp("loader")
 
@@ -99,9 +98,7 @@ def machine(stubs, tmp_path_factory):
         stub, spoil, _ = KINDS[kind]
         folder.mkdir(parents=True, exist_ok=True)
         if stub:
-            for name in PARTS:
-                shutil.copy(stubs / "parts" / name, folder)
-            shutil.copy(stubs / stub / LIBRARY, folder)
+            shutil.copy(stubs / stub / LIBRARY, install(folder))
         run(["sh", "-c", spoil.replace("{stubs}", str(stubs))], cwd=folder)
 
     def ask(*steps, variables=(), packages=(), environment="/nowhere", loaded=None):
@@ -214,51 +211,45 @@ def test_a_place_that_two_variables_name_is_searched_once(machine):
     assert sum("/lone9/" in path for path in paths) == sum("/empty" in path for path in paths) == 1
 
 
-# What is installed -> what the report says: variables of the stubs and fakes, the place of cuBLAS,
-# and the texts, each for cuDNN's place ("place"), the driver, the first GPU, and all ("why_not").
+# What the stubs and fakes play, where cuBLAS is -> the texts of the report: for cuDNN's place, the
+# driver, the first GPU, and all together ("why_not").
 BESIDE, NONE = ".", "no usable cuDNN was found"
 DRIVER = "no NVIDIA driver"
 DRIVEN = [
-    ("good9", {"FAKE_CUDA_DEVICES": 2}, "../../cu13/lib", {}),
-    ("good9", {}, "../../cublas/lib", {}),
-    ("good9", {}, BESIDE, {}),
-    ("good9", {}, "loader", {}),
-    ("good9", {}, None, {"why_not": NONE, "place": "it needs libcublasLt.so.13, "}),
-    ("good9", {"FAKE_CUDA_DRIVER": 12040}, BESIDE, {
+    ({"FAKE_CUDA_DEVICES": 2}, "../../cu13/lib", {}),
+    ({}, "../../cublas/lib", {}),
+    ({}, BESIDE, {}),
+    ({}, "loader", {}),
+    ({}, None, {"why_not": NONE, "place": "it needs libcublasLt.so.13, "}),
+    ({"FAKE_CUDA_DRIVER": 12040}, BESIDE, {
         "why_not": NONE, "place": "built for CUDA 13, but the driver supports CUDA 12.4 at most"}),
-    ("good9", {"STUB_NEWEST_GPU": 890}, BESIDE, {
+    ({"STUB_NEWEST_GPU": 890}, BESIDE, {
         "why_not": "supports 8.9 at most",
         "gpu": "capability is 9.0, but this cuDNN supports 8.9 at most"}),
-    ("good9", {"FAKE_CUDA_INIT": 100, "CUDA_VISIBLE_DEVICES": 7}, BESIDE, {
+    ({"FAKE_CUDA_INIT": 100, "CUDA_VISIBLE_DEVICES": 7}, BESIDE, {
         "why_not": DRIVER, "no_driver": "cuInit: 100 (CUDA_ERROR_NO_DEVICE): no CUDA-capable "
         'device is detected; CUDA_VISIBLE_DEVICES is "7"'}),
-    ("good9", {"FAKE_CUDA_DEVICES": 0, "FAKE_CUDA_INIT": 0}, BESIDE, {
+    ({"FAKE_CUDA_DEVICES": 0, "FAKE_CUDA_INIT": 0}, BESIDE, {
         "why_not": DRIVER, "no_driver": "cuDeviceGetCount: 100"}),
-    *(("good9", {"FAKE_FAIL": f"{call}:1:0"}, BESIDE,
+    *(({"FAKE_FAIL": f"{call}:1:0"}, BESIDE,
        {"why_not": DRIVER, "no_driver": f"{call}: 1 (no name): no text"})
       for call in ("cuDriverGetVersion", "cuDeviceGetCount")),
-    *(("good9", {"FAKE_FAIL": f"{call}:1:0"}, BESIDE,
+    *(({"FAKE_FAIL": f"{call}:1:0"}, BESIDE,
        {"why_not": f"{call}: 1", "gpu": f"{call}: 1"})
       for call in ("cuDeviceGet", "cuDeviceGetName", "cuDeviceGetAttribute")),
-    ("empty", {}, BESIDE, {"why_not": NONE, "place": "no libcudnn.so.9"}),
-    ("good9", {"DRIVER": "old_driver"}, BESIDE, {
+    ({"DRIVER": "old_driver"}, BESIDE, {
         "why_not": DRIVER, "no_driver": "lacks cuInit: the driver is too old"}),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("name, variables, cublas, texts", DRIVEN, ids=str)
-def test_drivers_and_what_cudnn_needs(machine, tmp_path, name, variables, cublas, texts):
-    folder = tmp_path / "nvidia/cudnn/lib"
-    machine.fill(folder, name)
+@pytest.mark.parametrize("variables, cublas, texts", DRIVEN, ids=str)
+def test_drivers_and_what_cudnn_needs(machine, install, tmp_path, variables, cublas, texts):
+    folder = install(tmp_path / "nvidia/cudnn/lib")
     driver = variables.get("DRIVER", "driver")
     shutil.copy(machine.stubs / driver / "libcuda.so.1", emptied(machine.loader))
     if cublas:
-        there = machine.loader if cublas == "loader" else folder / (
-            cublas if cublas.startswith(".") else BESIDE)  # fmt: skip
-        there.mkdir(parents=True, exist_ok=True)
-        for path in (machine.stubs / "parts").glob("libcublas*"):
-            if path.name not in cublas:
-                shutil.copy(path, there)
+        there = machine.loader if cublas == "loader" else folder / cublas
+        install(there, "libcublasLt.so.12", "libcublasLt.so.13")
     given = {key: str(value) for key, value in variables.items()}
     (report,) = machine.ask("find", variables={"RNNLAYOUT_CUDNN": str(folder), **given})
     said = {"why_not": report["why_not"], "place": report["places"][0]["why_not"],
@@ -270,7 +261,6 @@ def test_drivers_and_what_cudnn_needs(machine, tmp_path, name, variables, cublas
         assert texts[key] in text if key in texts else text is None, (key, text)
     assert texts.keys() <= said.keys() and report["driver"].endswith("/libcuda.so.1")
     assert (report["cublas"] is None) == ("why_not" in texts and "gpu" not in texts)
-    assert len(report["gpus"]) == (
-        0 if "no_driver" in texts else variables.get("FAKE_CUDA_DEVICES", 1)
-    )
-    assert not report["cublas"] or re.search(r"libcublasLt\.so\.13$", report["cublas"])
+    gpus = 0 if "no_driver" in texts else variables.get("FAKE_CUDA_DEVICES", 1)
+    assert len(report["gpus"]) == gpus
+    assert not report["cublas"] or report["cublas"].endswith("/libcublasLt.so.13")
