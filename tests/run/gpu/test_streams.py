@@ -26,7 +26,7 @@ STREAMS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("stream, expected", STREAMS, ids=str)
+@pytest.mark.parametrize("stream, expected", STREAMS)
 def test_the_number_of_a_stream(stream, expected):
     if isinstance(expected, int):
         assert stream_of(stream) == expected
