@@ -87,6 +87,10 @@ def merged(y, mode):
     return Rounded(half * both.value, half * both.error, 1, np.abs(half * both.value))
 
 
+def name_of(value):
+    return getattr(value, "__name__", str(value))
+
+
 STACK, GRUS = rl.Spec("gru", I, H, 2), rl.Spec("gru", I, H, 1, True)
 OF_KERAS = [
     *((rl.Spec(cell, I, H, **options), BACKWARDS, None) for cell, options in FORMS),
@@ -97,7 +101,7 @@ OF_KERAS = [
 
 
 @pytest.mark.parametrize("kit", [keras, tf_keras], ids=["keras", "tf_keras"])
-@pytest.mark.parametrize("spec, settings, make", OF_KERAS, ids=str)
+@pytest.mark.parametrize("spec, settings, make", OF_KERAS, ids=name_of)
 def test_a_setting_of_keras_layers(kit, spec, settings, make):
     rng = seeded("settings", spec, *settings.values())
     layers = fill_keras((make or changed(spec, **settings))(kit), rng)
