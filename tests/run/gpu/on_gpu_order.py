@@ -247,15 +247,17 @@ def arrays_that_cannot_be_captured():
             gpu(given, stream=side, **named)
     with played("torch", now) as Array:
         given = d.copy(x, Array)
-        with capture(d) as now[0]:
+        with capture(d) as side:
+            now[0] = side
             assert type(gpu(given)[0]) is Array
             gpu(given, lengths=[0, 0, 0])
             with pytest.raises(rl.SpecError, match="own memory is not the graph's"):
                 gpu(given, h_out=outs["h_out"])  # which does not tell its stream
             # the fakes model no fork of a capture, which torch makes before this is refused
-            with mock.patch.object(Array, "__dlpack__", Exporter.__dlpack__), \
-                    pytest.raises(rl.SpecError, match="capturing, the other is not"):  # fmt: skip
-                gpu(given, stream=d.stream())
+            with mock.patch.object(Array, "__dlpack__", Exporter.__dlpack__):
+                for now[0], stream in ((side, d.stream()), (0, side)):
+                    with pytest.raises(rl.SpecError, match="capturing, the other is not"):
+                        gpu(given, stream=stream)
 
 
 def two_graphs():
