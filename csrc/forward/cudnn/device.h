@@ -124,6 +124,8 @@ rnl_status rnl_gpu_order(rnl_gpu_device *device, rnl_cu_stream before, rnl_cu_st
 rnl_status rnl_gpu_memory(rnl_gpu_device *device, size_t nbytes, const char *what,
                           rnl_cu_address *memory, rnl_error *err);
 
+/* ---- errors.c ---- */
+
 /* Turn the result of a call into a status, with a text if it failed. */
 rnl_status rnl_gpu_cu(rnl_gpu_device *device, const char *call, rnl_cu_result result,
                       rnl_error *err);
