@@ -33,7 +33,7 @@ COMPILERS = {
     "s390x": (["s390x-linux-gnu-gcc", "-O2", "-static"], ["qemu-s390x"]),
     "arm": ([*ZIG, "-target", "arm-linux-musleabihf", "-mcpu=cortex_a9"], ["qemu-arm"]),
     "m32": ([*ZIG, "-target", "x86-linux-musl"], []),
-    "x87": (["gcc", "-O2", "-m32", "-mfpmath=387", "-ffreestanding", "-nostdlib", "-static"], []),
+    "x87": (["gcc", "-O2", "-mfpmath=387"], []),
 }
 
 
@@ -145,35 +145,11 @@ int main(void)
 """
 
 
-# The same without a C library, which few machines have for 32 bits; also, it needs none.
-X87 = """
-static int call(int number, int file, void *at, unsigned n)
-{
-    int done;
-    __asm__ volatile("int $0x80" : "=a"(done) : "0"(number), "b"(file), "c"(at), "d"(n) : "memory");
-    return done;
-}
-void _start(void);
-void _start(void)
-{
-    static ID_state state;
-    REAL x[ID_INPUTS], y[ID_OUTPUTS];
-    ID_init(&state);
-    while (call(3, 0, x, sizeof x) == (int)sizeof x) {
-        ID_step(&state, x, y);
-        call(4, 1, y, sizeof y);
-    }
-    call(1, 0, 0, 0);
-}
-"""
-
-
 def outputs(folder, name, w, compiler, x):
     """Write NAME.c, compile it with a main program, and return what that computes."""
     rl.save(folder / f"{name}.c", {name: w})
     own = name.replace("-", "_").replace(".", "_")
-    main = MAIN if compiler != "x87" else MAIN[: MAIN.index("#include <stdio")] + X87
-    main = main.replace("NAME", name).replace("ID_", "\0")
+    main = MAIN.replace("NAME", name).replace("ID_", "\0")
     main = re.sub("\0(?=[A-Z])", f"{own.upper()}_", main).replace("\0", f"{own}_")
     real = "double" if w.spec.dtype == "float64" else "float"
     (folder / "main.c").write_text(main.replace("REAL", real))
