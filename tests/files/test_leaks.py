@@ -59,10 +59,7 @@ def ours():
 def convert_all(source, suffix, folder):
     """Convert the whole file, or, for a format of one RNN, each of its layers."""
     hints = {"spec": SPEC} if source.suffix == ".npy" else {}
-    parts = [""]
-    if suffix in SINGLE:
-        parts = list(rl.load(source, **hints))
-    for prefix in parts:
+    for prefix in rl.load(source, **hints) if suffix in SINGLE else [""]:
         rl.convert_file(source, folder / f"new{suffix}", to=LAYOUTS[suffix][0], prefix=prefix,
                         force=True, **hints)  # fmt: skip
 
@@ -82,25 +79,15 @@ def test_a_conversion_leaves_nothing_in_memory(files, source, target, tmp_path, 
         assert threading.active_count() == threads
 
 
-def one_refused(path):
-    x = keras.Input((None, 24))
-    y = [keras.layers.LSTM(128)(x), keras.layers.LSTM(128, activation="selu", name="odd")(x)]
-    keras.Model(x, y).save(path)
-
-
-def all_refused(path):
-    layer = keras.layers.LSTM(128, activation="selu")
-    keras.Sequential([keras.Input((None, 24)), layer]).save(path)
-
-
-@pytest.mark.parametrize("write", [one_refused, all_refused])
-def test_a_refused_rnn_keeps_nothing_in_memory(write, tmp_path):
+@pytest.mark.parametrize("others", [1, 0])
+def test_a_refused_rnn_keeps_nothing_in_memory(others, tmp_path):
     """An error that is kept, or raised if no other RNN exists, must not keep its frames."""
-    path = tmp_path / "model.keras"
-    write(path)
+    path, x, LSTM = tmp_path / "model.keras", keras.Input((None, 24)), keras.layers.LSTM
+    layers = [LSTM(128, activation="selu", name="odd"), *(LSTM(128) for _ in range(others))]
+    keras.Model(x, [layer(x) for layer in layers]).save(path)
 
     def load():
-        if write is one_refused:
+        if others:
             assert list(rl.load(path).refused) == ["odd"]
         else:
             with pytest.raises(rl.LossyError, match="selu"):

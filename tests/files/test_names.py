@@ -29,14 +29,15 @@ def tensors_of(layout, spec, seed, prefix):
 def test_numbers_do_not_make_names_equal(suffix, tmp_path):
     """Of three RNNs two are called lstm, and the third lstm_2; each is converted under its name."""
     three = {
-        "lstm": ("lstm.", tensors_of("torch", TORCH, 1, "")),
-        "lstm_3": ("lstm/lstm_cell/", tensors_of("keras", KERAS, 2, "")),
-        "lstm_2": ("lstm_2.", tensors_of("torch", TORCH, 3, "")),
+        "lstm": ("lstm.", "torch", TORCH),
+        "lstm_3": ("lstm/lstm_cell/", "keras", KERAS),
+        "lstm_2": ("lstm_2.", "torch", TORCH),
     }
-    path, new = tmp_path / "three.safetensors", tmp_path / f"new{suffix}"
-    tensors = {prefix + name: a for prefix, own in three.values() for name, a in own.items()}
+    path, new, tensors, wanted = tmp_path / "a.safetensors", tmp_path / f"new{suffix}", {}, {}
+    for k, (name, (prefix, layout, spec)) in enumerate(three.items()):
+        tensors |= tensors_of(layout, spec, k, prefix)
+        wanted[name] = rl.Weights(tensors_of(layout, spec, k, ""))
     safetensors.numpy.save_file(tensors, path)
-    wanted = {name: rl.Weights(own) for name, (_, own) in three.items()}
     assert dict(rl.load(path)) == wanted
     rl.convert_file(path, new, to="cudnn")
     assert dict(rl.load(new)) == {name: weights.to("cudnn") for name, weights in wanted.items()}
@@ -55,21 +56,21 @@ def test_a_recorded_name_stays(tmp_path):
     assert cells == {"enc": "gru", "enc_2": "lstm"}
 
 
-@pytest.mark.parametrize("names", [("lstm", "LSTM"), ("a", "a_find"), ("a.b", "a_b"), ("", "lstm")])
-def test_names_that_are_equal_in_c_are_refused(names, tmp_path):
-    """Also those of macros, which are in upper case."""
-    weights = rl.Weights(tensors_of("torch", TORCH, 1, "")).to("cudnn")
-    with pytest.raises(rl.LayoutError, match=r"same name in C|both be named"):
-        rl.save(tmp_path / "a.h", {name: weights for name in names})
-    assert not list(tmp_path.iterdir())
+REFUSED = [  # a format, the names of RNNs, what the error says
+    # names that are equal in C, also those of macros, which are in upper case
+    *((".h", names, "same name in C|both be named")
+      for names in [("lstm", "LSTM"), ("a", "a_find"), ("a.b", "a_b"), ("", "lstm")]),
+    (".keras", ("lstm", "lstm_input"), "both be named 'lstm_input'"),  # the model's input
+    *((suffix, (name,), "not text") for suffix in LAYOUTS for name in ("a\0b", "\ud800")),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize("name", ["a\0b", "\ud800"])
-@pytest.mark.parametrize("suffix", LAYOUTS)
-def test_a_name_that_is_not_text_is_refused(name, suffix, tmp_path):
-    weights = rl.Weights(tensors_of("torch", TORCH, 1, "")).to(LAYOUTS[suffix][0])
-    with pytest.raises(rl.LayoutError, match="not text"):
-        rl.save(tmp_path / f"a{suffix}", {name: weights})
+@pytest.mark.parametrize("suffix, names, says", REFUSED, ids=ascii)
+def test_names_that_a_format_cannot_store(suffix, names, says, tmp_path):
+    weights = rl.Weights(some.normal_weights(rl.layout("keras"), TORCH))
+    weights = weights.to(LAYOUTS.get(suffix, ["cudnn"])[0])
+    with pytest.raises(rl.LayoutError, match=says):
+        rl.save(tmp_path / f"a{suffix}", dict.fromkeys(names, weights))
     assert not list(tmp_path.iterdir())
 
 
@@ -79,12 +80,6 @@ def test_a_name_that_a_zip_archive_would_cut(tmp_path):
     safetensors.numpy.save_file(tensors, path)
     with pytest.raises(rl.FileError, match="cannot store this name"):
         rl.convert_file(path, tmp_path / "new.npz", to="keras")
-
-
-def test_an_input_of_a_keras_model_is_not_named_as_a_layer(tmp_path):
-    weights = rl.Weights(tensors_of("keras", KERAS, 1, ""))
-    with pytest.raises(rl.LayoutError, match="both be named 'gru_input'"):
-        rl.save(tmp_path / "a.keras", {"gru": weights, "gru_input": weights})
 
 
 # ------------------------------------------------------------------------------------- prefix=
@@ -102,18 +97,21 @@ def path(request, tmp_path):
     return path
 
 
-def test_a_prefix_has_both_directions_and_no_other_rnn(path):
+def test_a_prefix_has_both_directions_and_no_other_rnn(path, tmp_path, capsys):
     assert sorted(rl.load(path, prefix="LSTM_1")) == ["LSTM_1_backward", "LSTM_1_forward"]
     for name in SIMILAR:
         assert list(rl.load(path, prefix=name)) == [name]
     with pytest.raises(rl.FileError, match="did you mean 'LSTM_10'"):
         rl.load(path, prefix="LSTM_100")
-
-
-def test_tensors_of_other_rnns_are_no_tensors_of_no_rnn(path, capsys):
+    # the tensors of other RNNs are no tensors of no RNN
     assert _cli.main(["inspect", str(path), "--prefix", "LSTM_10", "--json"]) == 0
     (told,) = json.loads(capsys.readouterr().out)["files"]
     assert [one["name"] for one in told["entries"]] == ["LSTM_10"] and told["others"] == []
+    # a conversion names the RNNs that it leaves out, and not their tensors
+    for k, choice in enumerate(({"prefix": "LSTM_10"}, {"only": ["LSTM_10"]})):
+        done = rl.convert_file(path, tmp_path / f"{k}.bin", to="cudnn", **choice)
+        assert list(done.reports) == ["LSTM_10"]
+        assert sorted(done.left_out) == sorted({*SIMILAR} - {"LSTM_10"})
 
 
 def test_the_rest_of_a_name_is_not_a_direction(tmp_path):
@@ -122,16 +120,6 @@ def test_the_rest_of_a_name_is_not_a_direction(tmp_path):
         np.savez(tmp_path / "m.npz", **{f"{wrong}.{name}": one for name, one in tensors.items()})
         with pytest.raises(rl.FileError, match="no recurrent layer found under 'LSTM_1'"):
             rl.load(tmp_path / "m.npz", prefix="LSTM_1")
-
-
-def test_a_conversion_names_the_other_rnns_it_leaves_out(path, tmp_path):
-    """Not their tensors, which also have no RNN if the prefix is not known."""
-    done = rl.convert_file(path, tmp_path / "new.bin", to="cudnn", prefix="LSTM_10")
-    assert list(done.reports) == ["LSTM_10"]
-    assert sorted(done.left_out) == sorted({*SIMILAR} - {"LSTM_10"})
-    assert rl.convert_file(
-        path, tmp_path / "only.bin", to="cudnn", only=["LSTM_10"]
-    ).left_out == done.left_out  # fmt: skip
 
 
 # ---------------------------------------------------------------- every format, names that collide
@@ -184,13 +172,10 @@ def test_all_entries_come_back_or_save_refuses(suffix, tmp_path):
             assert len(saved) > 1 and not path.exists()
             return
         found = rl.load(path)
-        expected = {
-            part: layer
-            for name, weights in saved.items()
-            for part, layer in entries_of(name, weights, suffix).items()
-        }
-        assert not found.refused
-        assert found.keys() == expected.keys()
+        expected = {}
+        for name, weights in saved.items():
+            expected |= entries_of(name, weights, suffix)
+        assert not found.refused and found.keys() == expected.keys()
         for name, weights in expected.items():
             assert found[name].spec == weights.spec
             assert some.same_bits(dict(found[name]), dict(weights))

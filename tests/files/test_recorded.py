@@ -40,14 +40,11 @@ def test_the_rnns_compute_what_the_framework_computed(file):
     assert_computes(found[names[1]], Run(z, states[2]) if states else z, y)
 
 
-def test_arrays_of_every_dtype_of_mxnet():
+def test_dtypes_and_shapes_of_mxnet(tmp_path):
     tensors = FORMAT.read(InputFile(DATA / "mxnet-dtypes.params")).tensors
     assert len(tensors) == 7
     for name, tensor in tensors.items():
         assert tensor.dtype == name and np.array_equal(tensor.bits(), np.ones((2, 3)))
-
-
-def test_shapes_of_mxnet_as_numpy_has_them(tmp_path):
     (tmp_path / "a.params").write_bytes(NUMPY_SHAPES)
     tensors = FORMAT.read(InputFile(tmp_path / "a.params")).tensors
     assert tensors["a"].bits().shape == (2, 0) and tensors["s"].bits() == np.float32(3)
@@ -61,16 +58,11 @@ def test_files_of_mxnet_2(tmp_path):
     assert rl.load(tmp_path / "a.params")["rnn"] == weights
 
 
-def test_parameters_that_are_in_a_file_of_paddle_twice():
-    """0.cell_fw.weight_ih is weight_ih_l0."""
-    found = rl.load(DATA / "paddle-encoder.pdparams")
-    assert list(found) == ["lstm"] and not found.others
-    assert found["lstm"] == rl.load(DATA / "paddle.pdparams")["encoder"]
-    assert any("cell_bw" in note for note in found.notes)
-
-
 def test_what_else_is_in_a_file_of_paddle(tmp_path):
-    found = rl.load(DATA / "paddle.pdparams")
+    """A parameter may be there twice: 0.cell_fw.weight_ih is weight_ih_l0."""
+    found, twice = (rl.load(DATA / f"{name}.pdparams") for name in ("paddle", "paddle-encoder"))
+    assert dict(twice) == {"lstm": found["encoder"]} and not twice.others
+    assert any("cell_bw" in note for note in twice.notes)
     assert found.others == ("mean",)
     new = tmp_path / "a.safetensors"
     done = rl.convert_file(DATA / "paddle.pdparams", new, to="torch")

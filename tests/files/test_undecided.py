@@ -1,19 +1,111 @@
-"""RNNs of which a file does not record everything: listed with what is known, and asked about; or
-an option of Keras is assumed, and a note says so."""
+"""What load() returns of RNNs of which a file does not record everything: they are listed beside
+those that are decided, and asked about; or an option of Keras is assumed, and a note says so."""
 
 import pickle
+from collections.abc import Mapping
 
 import h5py
 import numpy as np
 import pytest
 import tf_keras
+import torch
 from oracles import some
 from oracles.frameworks import N, T, normal, seeded
+from oracles.some import same_bits
 
 import rnnlayout as rl
+from rnnlayout._files.write_file import convert_into
 
 I, H = 5, 3  # noqa: E741
-TORCH, CONCAT = rl.layout("torch"), rl.layout("concat", inputs="hx", z="state")
+CONCAT = rl.layout("concat", inputs="hx", z="state")
+
+
+def arrays(cell, layout=rl.layout("torch")):  # noqa: B008
+    return some.normal_weights(layout, rl.Spec(cell, I, H))
+
+
+LSTM, PLAIN = arrays("lstm"), arrays("rnn_tanh")
+BAD = {**LSTM, "weight_hh_l0": LSTM["weight_hh_l0"][:-1]}
+
+
+def save_arrays(path, **rnns):
+    """Write RNNs without a record."""
+    np.savez(path, **{f"{n}.{k}": array for n, one in rnns.items() for k, array in one.items()})
+    return path
+
+
+# -------------------------------------------------------------------------------------- a mapping
+
+
+@pytest.fixture
+def found(tmp_path):
+    return rl.load(save_arrays(tmp_path / "a.npz", a=LSTM, b=PLAIN, c=BAD))
+
+
+def test_it_was_not_a_mapping_if_one_rnn_is_undecided(found):
+    """dict(found), .items() and .get("b") raised an error, and "b" in found was true."""
+    assert isinstance(found, Mapping)
+    assert list(found) == list(found.keys()) == list(dict(found)) == ["a"]
+    assert len(found) == 1 and bool(found)
+    assert found == dict(found) == {**found} and found != {}
+    ((name, weights),) = found.items()
+    assert name == "a" and same_bits(weights.tensors, LSTM) and [*found.values()] == [weights]
+    for name in "bc":
+        assert name not in found and found.get(name) is None and found.get(name, 7) == 7
+    assert list(found.undecided) == ["b"] and list(found.refused) == ["c"]
+    for name, error, says in (
+        ("b", rl.UndecidedError, r"b: .*pass cell='rnn_tanh'"),
+        ("c", rl.LayoutError, r"c: .*weight_hh_l0"),
+        ("d", rl.UnknownNameError, "'a', 'b', 'c'"),
+    ):
+        with pytest.raises(error, match=says):
+            found[name]
+
+
+@pytest.mark.parametrize("name", ["encoder", "encodr", "state_dict.encoder.lstm", "", 0, None])
+def test_a_name_that_does_not_exist_was_a_bare_key_error(tmp_path, name):
+    model = torch.nn.ModuleDict({"encoder": torch.nn.LSTM(I, H), "decoder": torch.nn.GRU(I, H)})
+    torch.save({"state_dict": model.state_dict()}, tmp_path / "m.pt")
+    found = rl.load(tmp_path / "m.pt")
+    with pytest.raises(KeyError) as caught:
+        found[name]
+    text = str(caught.value)
+    assert isinstance(caught.value, rl.UnknownNameError) and isinstance(caught.value, rl.Error)
+    assert f"no RNN is named {name!r}" in text
+    assert "'state_dict.encoder', 'state_dict.decoder'" in text
+    meant = name in ("encoder", "encodr", "state_dict.encoder.lstm")
+    assert text.endswith("did you mean 'state_dict.encoder'?") == meant
+    assert found.get(name) is None and name not in found
+
+
+def test_functions_that_take_it_as_a_source(found, tmp_path):
+    assert same_bits(rl.pack(found, prefix="a"), rl.pack(LSTM))
+    with pytest.raises(rl.LayoutError, match=r"3 RNNs: 'a' \(lstm\), 'b' \(undecided\)"):
+        rl.pack(found)
+    with pytest.raises(rl.UndecidedError, match="b: "):
+        rl.pack(found, prefix="b")
+    new, refused = tmp_path / "x.npz", save_arrays(tmp_path / "c.npz", a=LSTM, c=BAD)
+    for one, why in ((found, "b: "), (rl.load(refused), "c: .* nothing was written")):
+        with pytest.raises(rl.Error, match=rf"{why}.*others with save\(path, dict\(found\)"):
+            rl.save(new, one)
+        assert not new.exists()
+    rl.save(new, dict(found))  # what the errors say
+    assert list(rl.load(new)) == ["a"]
+
+
+def test_a_file_of_two_gives_one_and_asks_for_the_other(tmp_path):
+    path, new = save_arrays(tmp_path / "a.npz", a=LSTM, b=PLAIN), tmp_path / "b.npz"
+    with pytest.raises(rl.SpecError, match=r"written: convert the others with only=\['a'\]"):
+        rl.convert_file(path, new, to="keras")
+    with pytest.raises(rl.SpecError, match="b: these tensors do not show"):
+        rl.load(path, dtype="float64")["b"]
+    # it has the name of an RNN of the model, so it is not left out of the copy
+    with pytest.raises(rl.UndecidedError, match="b: "):
+        convert_into(path, new, into=save_arrays(tmp_path / "old.npz", b=PLAIN))
+    assert not new.exists()
+
+
+# ------------------------------------------------------------------------------ what is asked about
 
 
 def keras_2_weights(path):
@@ -28,42 +120,21 @@ def keras_2_weights(path):
         group.attrs["weight_names"] = [name.encode() for name in names]
         for name, shape in zip(names, shapes.values(), strict=True):
             group[name] = rng.standard_normal(shape).astype("f4")
-    return {}
 
 
-def save_arrays(path, **rnns):
-    """Write RNNs without a record. rnns: the layout and the cell of each."""
-    np.savez(path, **{f"{name}.{key}": value for name, (layout, cell) in rnns.items() for key, value
-                      in some.normal_weights(layout, rl.Spec(cell, I, H)).items()})  # fmt: skip
-
-
-def gru_in_npz(path):
-    save_arrays(path, enc=(CONCAT, "gru"))
-    return {"layout": CONCAT}
-
-
-def plain_in_npz(path):
-    save_arrays(path, enc=(TORCH, "rnn_relu"))
-    return {}
-
-
+# A function that writes a file, hints that do not answer all, the argument that does, its values.
 CASES = {
-    "h5": ("a.h5", keras_2_weights, "recurrent_activation", {"hard_sigmoid_keras2", "sigmoid"}),
-    "reset": ("a.npz", gru_in_npz, "reset", {"after", "before"}),
-    "cell": ("a.npz", plain_in_npz, "cell", {"rnn_tanh", "rnn_relu"}),
-}
+    "a.h5": (keras_2_weights, {}, "recurrent_activation", {"hard_sigmoid_keras2", "sigmoid"}),
+    "reset.npz": (lambda path: save_arrays(path, enc=arrays("gru", CONCAT)), {"layout": CONCAT},
+                  "reset", {"after", "before"}),
+    "cell.npz": (lambda path: save_arrays(path, enc=PLAIN), {}, "cell", {"rnn_tanh", "rnn_relu"}),
+}  # fmt: skip
 
 
-@pytest.fixture(params=CASES)
-def undecided(request, tmp_path):
-    """A file, hints for it that do not answer all, and the argument that does with its values."""
-    name, write, argument, values = CASES[request.param]
-    hints = write(tmp_path / name)
-    return tmp_path / name, hints, argument, values
-
-
-def test_it_is_listed_and_only_using_it_asks(undecided):
-    path, hints, argument, values = undecided
+@pytest.mark.parametrize("name", CASES)
+def test_it_is_listed_and_only_using_it_asks(name, tmp_path):
+    path, new, (write, hints, argument, values) = tmp_path / name, tmp_path / "x.npz", CASES[name]
+    write(path)
     found = rl.load(path, **hints)
     (name,) = found.undecided
     assert found.names == [name] and not found and not found.refused
@@ -73,38 +144,18 @@ def test_it_is_listed_and_only_using_it_asks(undecided):
     assert {getattr(spec, argument) for spec in why.specs} == values
     for use in (
         lambda: found[name],
-        lambda: rl.save(path.parent / "x.npz", found),
+        lambda: rl.save(new, found),
+        lambda: rl.convert_file(path, new, to="keras", **hints),
     ):
-        with pytest.raises(rl.SpecError, match=f"pass {argument}='"):
+        with pytest.raises(rl.SpecError, match=f"{argument}='"):
             use()
+    assert not new.exists()
+    compared = rl.verify(found, rl.load(path, **hints))
+    assert not compared and argument in str(compared)
     for value in values:
         assert getattr(rl.load(path, **hints, **{argument: value})[name].spec, argument) == value
-
-
-def test_no_function_skips_it(undecided, tmp_path):
-    path, hints, argument, values = undecided
-    new = tmp_path / "new.npz"
-    with pytest.raises(rl.SpecError, match=f"{argument}=.*nothing was written"):
-        rl.convert_file(path, new, to="keras", **hints)
-    assert not new.exists()
-    compared = rl.verify(rl.load(path, **hints), rl.load(path, **hints))
-    assert not compared and argument in str(compared)
-    rl.convert_file(path, new, to="keras", **hints, **{argument: min(values)})
-    assert getattr(next(iter(rl.load(new).values())).spec, argument) == min(values)
-
-
-def test_a_file_of_two_gives_one_and_asks_for_the_other(tmp_path):
-    save_arrays(tmp_path / "a.npz", a=(TORCH, "lstm"), b=(TORCH, "rnn_tanh"))
-    found = rl.load(tmp_path / "a.npz")
-    assert list(found) == ["a"] and found["a"].spec.cell == "lstm"
-    assert list(found.undecided) == ["b"]
-    with pytest.raises(rl.SpecError, match="b: these tensors do not show"):
-        found["b"]
-    assert rl.pack(found, prefix="a").size == found["a"].spec.num_params
-    with pytest.raises(rl.SpecError, match=r"written: convert the others with only=\['a'\]"):
-        rl.convert_file(tmp_path / "a.npz", tmp_path / "b.npz", to="keras")
-    with pytest.raises(rl.SpecError, match="b: these tensors do not show"):
-        rl.load(tmp_path / "a.npz", dtype="float64")["b"]
+        rl.convert_file(path, new, to="keras", **hints, **{argument: value}, force=True)
+        assert getattr(next(iter(rl.load(new).values())).spec, argument) == value
 
 
 def test_a_spec_that_does_not_mention_the_activation_does_not_decide_it(tmp_path):
@@ -123,28 +174,34 @@ def test_a_spec_that_does_not_mention_the_activation_does_not_decide_it(tmp_path
 
 
 HARD = {"recurrent_activation": "hard_sigmoid_keras2"}
-NAMES = ("kernel", "recurrent_kernel", "bias")
+# |y| <= 1; a step rounds sums of I + H + 2 products and biases, none above 4 here
+ERROR = T * (I + H + 2) * 4 * np.finfo("f4").eps
 
 
-def model_of(layer):
+def model_of(*layers):
     tf_keras.utils.set_random_seed(1)
-    return tf_keras.Sequential([tf_keras.Input((None, I)), layer])
+    return tf_keras.Sequential([tf_keras.Input((None, I)), *layers])
 
 
 def weights_file(model, suffix, folder):
-    """Write the weights of a model's only layer; return the path and what load() needs."""
-    path = folder / f"model{suffix}"
-    arrays = model.get_weights()
+    """Write the weights of a model's layers; return the path and what load() needs."""
+    path, arrays = folder / f"model{suffix}", model.get_weights()
     if suffix == ".index":
         model.save_weights(folder / "model", save_format="tf")
     elif suffix in (".h5", ".weights.h5"):
         model.save_weights(path)
     elif suffix == ".npz":
         np.savez(path, *arrays)
-        return path, {"layout": "keras"}
-    elif suffix == ".pkl":
-        path.write_bytes(pickle.dumps(dict(zip(NAMES, arrays, strict=True))))
-    return path, {}
+    else:
+        names = ("kernel", "recurrent_kernel", "bias")
+        path.write_bytes(pickle.dumps(dict(zip(names, arrays, strict=True))))
+    return path, {"layout": "keras"} if suffix == ".npz" else {}
+
+
+def off(found, model):
+    """Return how much the outputs of the only RNN differ from the model's."""
+    x, (weights,) = normal(seeded("assumed"), N, T, I), found.values()
+    return np.abs(rl.RNN(weights, batch_first=True)(x)[0] - model(x).numpy()).max()
 
 
 @pytest.mark.parametrize("suffix", [".index", ".npz", ".pkl", ".h5", ".weights.h5"])
@@ -153,30 +210,17 @@ def test_activations_are_assumed_with_a_note(suffix, tmp_path):
     layer = tf_keras.layers.GRU(H, recurrent_activation="hard_sigmoid", return_sequences=True)
     model = model_of(layer)
     path, hints = weights_file(model, suffix, tmp_path)
-    x = normal(seeded("assumed"), N, T, I)
-    expected = model(x).numpy()
-    # |y| <= 1; a step rounds sums of I + H + 2 products and biases, none above 4 here
-    error = T * (I + H + 2) * 4 * np.finfo("f4").eps
-
-    def off(found):
-        (weights,) = found.values()
-        return np.abs(rl.RNN(weights, batch_first=True)(x)[0] - expected).max()
-
-    found = rl.load(path, **hints)
-    assert off(found) > 100 * error
-    (note,) = found.notes
-    assert (
-        "Keras's config: activation tanh, recurrent activation sigmoid, go_backwards=False assumed;"
-        " for others pass activation=, recurrent_activation= or set weights.config in Python"
-        in note
-    )
-    found = rl.load(path, **hints, **HARD)
-    assert off(found) < error
-    (note,) = found.notes
-    assert "Keras's config: activation tanh, go_backwards=False assumed" in note
-    assert "pass activation= or set weights.config in Python" in note
-    (note,) = rl.load(path, **hints, **HARD, activation="tanh").notes
-    assert "Keras's config: go_backwards=False assumed; for others set weights.config" in note
+    assert off(rl.load(path, **hints), model) > 100 * ERROR
+    assert off(rl.load(path, **hints, **HARD), model) < ERROR
+    for told, assumed in (
+        ({}, "activation tanh, recurrent activation sigmoid, go_backwards=False assumed; for others"
+             " pass activation=, recurrent_activation= or set weights.config in Python"),
+        (HARD, "activation tanh, go_backwards=False assumed; for others pass activation= or set"
+               " weights.config in Python"),
+        (HARD | {"activation": "tanh"}, "go_backwards=False assumed; for others set weights.co"),
+    ):  # fmt: skip
+        (note,) = rl.load(path, **hints, **told).notes
+        assert f"Keras's config: {assumed}" in note
 
 
 @pytest.mark.parametrize("suffix", [".index", ".h5", ".weights.h5"])
@@ -184,21 +228,16 @@ def test_a_lost_merge_mode_is_named(suffix, tmp_path):
     inner = tf_keras.layers.LSTM(H, return_sequences=True, go_backwards=True)
     model = model_of(tf_keras.layers.Bidirectional(inner, merge_mode="sum"))
     found = rl.load(weights_file(model, suffix, tmp_path)[0])
-    (weights,) = found.values()
-    (note,) = found.notes
+    ((weights,), (note,)) = found.values(), found.notes
     assert "sigmoid, go_backwards=False, merge_mode='concat' assumed" in note
-    x = normal(seeded("assumed"), N, T, I)
     weights.config |= {"go_backwards": True, "merge_mode": "sum"}  # the repair
-    error = 2 * T * (I + H + 1) * 4 * np.finfo("f4").eps  # of two directions, as above
-    ours = rl.RNN(weights, batch_first=True)(x)[0]
-    assert np.abs(ours - model(x).numpy()).max() < error
+    assert off(found, model) < 2 * ERROR  # of two directions
 
 
 def test_several_rnns_share_a_note(tmp_path):
     layers = tf_keras.layers
-    model = model_of(layers.LSTM(H, return_sequences=True))
-    model.add(layers.Bidirectional(layers.LSTM(H, return_sequences=True)))
-    model.add(layers.SimpleRNN(H, name="plain"))
+    two = [layers.LSTM(H, return_sequences=True) for _ in range(2)]
+    model = model_of(two[0], layers.Bidirectional(two[1]), layers.SimpleRNN(H))
     path, _ = weights_file(model, ".index", tmp_path)
     found = rl.load(path, cell="rnn_tanh")
     (note,) = found.notes
@@ -210,8 +249,7 @@ def test_several_rnns_share_a_note(tmp_path):
 @pytest.mark.parametrize("suffix", [".h5", ".keras", ".npz", ".weights.h5", "legacy .h5"])
 def test_nothing_is_assumed_where_it_is_recorded(suffix, tmp_path):
     model = model_of(tf_keras.layers.GRU(H, recurrent_activation="hard_sigmoid"))
-    path = tmp_path / f"model{suffix}"
-    hint = {}
+    path, hint = tmp_path / f"model{suffix}", {}
     if suffix == "legacy .h5":
         path, _ = weights_file(model, ".h5", tmp_path)
         hint = {"config": model.to_json()}

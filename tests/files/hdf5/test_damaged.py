@@ -1,6 +1,7 @@
 """HDF5 files that lead a reader in circles. On those of the global heap libhdf5 never returns."""
 
-import h5py
+from contextlib import suppress
+
 import numpy as np
 import pytest
 from files.hostile.hdf5 import written
@@ -18,10 +19,13 @@ def put(data, at, number, nbytes=8):
     data[at : at + nbytes] = number.to_bytes(nbytes, "little")
 
 
+def opened(data):
+    return open_hdf5(bytes(data), Budget("a file", len(data)))
+
+
 def refused(data, why):
-    with limited(), pytest.raises(rl.FileError, match=f"a file: .*{why}"):  # noqa: SIM117
-        with open_hdf5(bytes(data), Budget("a file", len(data))) as root:
-            root.texts("layer_names")
+    with limited(), pytest.raises(rl.FileError, match=f"a file: .*{why}"), opened(data) as root:
+        root.texts("layer_names")
 
 
 @pytest.fixture
@@ -38,7 +42,7 @@ def test_a_heap_that_libhdf5_reads_for_ever(entry, texts):
     data, _, free = texts
     put(data, free, 0 if entry == "free space" else 7, 2)
     put(data, free + 8, 0)
-    with limited(), open_hdf5(bytes(data), Budget("a file", len(data))) as root:
+    with limited(), opened(data) as root:
         assert root.texts("layer_names") == ["a", "bc"]
 
 
@@ -67,9 +71,14 @@ def test_a_header_that_goes_on_in_itself():
     refused(data, "bytes of HDF5 structures")
 
 
+def groups(file, n):
+    for k in range(n):
+        file.create_group(f"g/group {k}")
+
+
 @pytest.mark.parametrize("level", [0, 1, 255])
 def test_a_tree_in_itself(level):
-    data = bytearray(written(lambda file: file.create_group("a")))
+    data = bytearray(written(lambda file: groups(file, 1)))
     node = data.index(b"TREE")
     data[node + 5] = level
     put(data, node + 32, node)
@@ -77,11 +86,7 @@ def test_a_tree_in_itself(level):
 
 
 def test_a_new_tree_in_itself():
-    def fill(file):
-        for k in range(3000):
-            file.create_group(f"group {k}")
-
-    data = bytearray(written(fill, libver="latest"))
+    data = bytearray(written(lambda file: groups(file, 3000), libver="latest"))
     node = data.index(b"BTIN")
     records = int.from_bytes(data[data.index(b"BTHD") + 26 : data.index(b"BTHD") + 28], "little")
     for k in range(records + 1):
@@ -99,8 +104,7 @@ def test_extreme_fields(signature, at, size):
     """Any end within the limits is right, except for another error than a FileError."""
 
     def fill(file):
-        for k in range(40):
-            file.create_group(f"g/group {k}")
+        groups(file, 40)
         for k in range(40):
             file["g"].attrs[f"a{k}"] = np.zeros(k)
         if is_old:
@@ -112,24 +116,15 @@ def test_extreme_fields(signature, at, size):
     for nbytes in (1, 2, 4, 8):
         damaged = data.copy()
         put(damaged, start + at, min(size, 256**nbytes - 1), nbytes)
-        with limited():
-            try:
-                with open_hdf5(bytes(damaged), Budget("a file", len(damaged))) as root:
-                    for dataset in root.all_datasets():
-                        dataset.bits()
-            except rl.FileError as error:
-                assert len(str(error)) < 500
+        with limited(), suppress(rl.FileError), opened(damaged) as root:
+            for dataset in root.all_datasets():
+                dataset.bits()
 
 
 def test_damaged_attributes_of_the_root_are_an_error_that_names_it(tmp_path):
-    path = tmp_path / "a.h5"
-    with h5py.File(path, "w", libver="latest") as file:
-        for k in range(20):  # so many that they are in a heap
-            file.attrs[f"a{k}"] = k
-    whole = path.read_bytes()
-    assert whole.count(b"FRHP") == 1
-    path.write_bytes(whole.replace(b"FRHP", b"FRHX"))
-    with pytest.raises(
-        rl.FileError, match=r"'/': the fractal heap at .* does not begin with 'FRHP'"
-    ):
-        rl.load(path)
+    attributes = {f"a{k}": k for k in range(20)}  # so many that they are in a heap
+    data = written(lambda file: file.attrs.update(attributes), libver="latest")
+    assert data.count(b"FRHP") == 1
+    (tmp_path / "a.h5").write_bytes(data.replace(b"FRHP", b"FRHX"))
+    with pytest.raises(rl.FileError, match=r"'/': the fractal heap at .* not begin with 'FRHP'"):
+        rl.load(tmp_path / "a.h5")

@@ -35,6 +35,16 @@ class Case:
         return re.search(self.says, words, re.DOTALL)
 
 
+class Calls:
+    """An object that is pickled as a call of a function."""
+
+    def __init__(self, function, *arguments):
+        self.call = function, arguments
+
+    def __reduce__(self):
+        return self.call
+
+
 def link_to(target):
     return lambda path: path.symlink_to(target)
 
@@ -45,11 +55,18 @@ def bound(path):
         end.bind(path.name)  # short, as a socket's has to be
 
 
+def each(make, key, *values, says=None):
+    """Return the rows of a table: each is made with another value of one argument."""
+    return {f"{key} {k}, {ascii(value)[:30]}": (make(**{key: value}), *([says] if says else []))
+            for k, value in enumerate(values)}  # fmt: skip
+
+
 def files(table, *suffixes, kind="", **more):
-    """Return {file name: Case} of a table under each suffix. A row is what Case calls so, or that
-    and what the error says. more: of all cases."""
+    """Return {file name: Case} of a table under each suffix. A row is what Case calls so, or that,
+    what the error says and the exit codes. more: of all cases whose row does not say it."""
     found = {}
     for (name, row), suffix in itertools.product(table.items(), suffixes):
-        what, *says = row if isinstance(row, tuple) else (row,)
-        found[f"{kind}{name}{suffix}"] = Case(what, *says, **more)
+        what, *told = row if isinstance(row, tuple) else (row,)
+        own = dict(zip(("says", "codes"), told, strict=False))
+        found[f"{kind}{name}{suffix}".replace("/", "|")] = Case(what, **more | own)
     return found

@@ -8,7 +8,7 @@ from functools import cache
 
 import h5py
 import numpy as np
-from files.hostile.case import EITHER, READ, files
+from files.hostile.case import EITHER, READ, each, files
 from files.hostile.good import archive, good, members
 
 ALL = (".h5", ".weights.h5", ".keras")
@@ -40,46 +40,26 @@ def external_link(at="{name}"):
     return spoil
 
 
-def soft_link(file, name, path):
-    file[name] = h5py.SoftLink("/nowhere")
-
-
-def external_data(file, name, path):
-    raw = str(secret(path) / "raw")
-    file.create_dataset(name, SHAPE, "f4", external=[(raw, 0, 4 * 60)])
-
-
 def virtual(file, name, path):
     layout = h5py.VirtualLayout(SHAPE, "f4")
     layout[:] = h5py.VirtualSource(str(secret(path) / "other.h5"), "kernel", SHAPE, "f4")
     file.create_virtual_dataset(name, layout)
 
 
-def shaped(rows, **more):
-    return lambda file, name, path: file.create_dataset(name, (rows, SHAPE[1]), "f4", **more)
+def dataset(shape=SHAPE, dtype="f4", chunk=None, **more):
+    """Put another dataset there. chunk: what is stored as its first chunk."""
 
+    def spoil(file, name, path):
+        made = file.create_dataset(name, shape, dtype, **more)
+        if chunk is not None:
+            made.id.write_direct_chunk((0, 0), chunk())
 
-def typed(dtype):
-    return lambda file, name, path: file.create_dataset(name, SHAPE, dtype)
+    return spoil
 
 
 @cache
 def packed_zeros():
     return zlib.compress(bytes(BOMB), 1)
-
-
-def inflates(file, name, path):
-    more = {"chunks": (1 << 12, 12), "maxshape": (None, 12), "compression": "gzip"}
-    made = file.create_dataset(name, SHAPE, "f4", **more)
-    made.id.write_direct_chunk((0, 0), packed_zeros())
-
-
-def damaged_chunk(packed):
-    def spoil(file, name, path):
-        made = file.create_dataset(name, SHAPE, "f4", chunks=SHAPE, compression="gzip")
-        made.id.write_direct_chunk((0, 0), packed)
-
-    return spoil
 
 
 def plugin(file, name, path):
@@ -93,64 +73,52 @@ def plugin(file, name, path):
     made.write_direct_chunk((0, 0), bytes(4 * 60))
 
 
-def references(file, name, path):
-    made = file.create_dataset(name, SHAPE, h5py.ref_dtype)
-    made[0, 0] = file["/"].ref
-
-
-def texts(file, name, path):
-    file.create_dataset(name, SHAPE, h5py.string_dtype())[:] = "x" * 1000
-
-
-def named_type(file, name, path):
-    file[name] = np.dtype("f4")
+def set_to(value):
+    """Put something else there. value: a function of the file and its path."""
+    return lambda file, name, path: file.__setitem__(name, value(file, path))
 
 
 def in_itself(file, name, path):
-    group = file[name.rsplit("/", 1)[0]]
-    group["again"] = file["/"]
+    file[name.rsplit("/", 1)[0]]["again"] = file["/"]
 
 
 def twice(file, name, path):
-    file.create_dataset(name, SHAPE, "f4")
-    file["aside"] = file[name]
-
-
-def groups(file, name, path):
-    file.create_group("/".join(["x"] * 2000))
-
-
-def empty(file, name, path):
-    file[name] = h5py.Empty("f4")
+    file["aside"] = file.create_dataset(name, SHAPE, "f4")
 
 
 LINK, OTHER_FILE, BOMB_SAID = "is a link to another place", "is stored in another file", "bomb"
-NO_NUMBER = "need one of float16"
+NO_NUMBER, ROWS, PACKED = "need one of float16", {"maxshape": (None, 12)}, {"compression": "gzip"}
 SPOILERS = {
     "an external link": (external_link(), LINK),
     "a group that is an external link": (external_link("{group}"), LINK),
     "all that is an external link": (external_link("{first}"), LINK),
-    "a soft link": (soft_link, LINK),
-    "data in another file": (external_data, OTHER_FILE),
+    "a soft link": (set_to(lambda file, path: h5py.SoftLink("/nowhere")), LINK),
+    "data in another file": (
+        lambda file, name, path: file.create_dataset(
+            name, SHAPE, "f4", external=[(str(secret(path) / "raw"), 0, 4 * 60)]), OTHER_FILE),
     "a virtual dataset": (virtual, OTHER_FILE),
-    "a shape of a petabyte": (shaped(1 << 45), BOMB_SAID),
-    "a shape in chunks": (shaped(1 << 45, chunks=(1 << 10, 12)), BOMB_SAID),
-    "a chunk of 3 GB": (shaped(5, chunks=(1 << 26, 12), maxshape=(None, 12)), BOMB_SAID),
-    "a chunk that inflates": (inflates, f"does not inflate to its {4 * 12 << 12} bytes"),
-    "a damaged chunk": (damaged_chunk(b"no zlib"), "a chunk"),
+    "a shape of a petabyte": (dataset((1 << 45, 12)), BOMB_SAID),
+    "a shape in chunks": (dataset((1 << 45, 12), chunks=(1 << 10, 12)), BOMB_SAID),
+    "a chunk of 3 GB": (dataset(chunks=(1 << 26, 12), **ROWS), BOMB_SAID),
+    "a chunk that inflates": (
+        dataset(chunk=packed_zeros, chunks=(1 << 12, 12), **ROWS, **PACKED),
+        f"does not inflate to its {4 * 12 << 12} bytes"),
+    "a damaged chunk": (dataset(chunk=lambda: b"no zlib", chunks=SHAPE, **PACKED), "a chunk"),
     "a filter's library": (plugin, "filter 32008 is not supported"),
-    "object references": (references, NO_NUMBER),
-    "texts": (texts, NO_NUMBER),
-    "arrays of any length": (typed(h5py.vlen_dtype("f4")), NO_NUMBER),
-    "records": (typed(np.dtype([("a", "f4")])), NO_NUMBER),
-    "opaque bytes": (typed(np.dtype("V4")), NO_NUMBER),
-    "integers": (typed("i4"), NO_NUMBER),
-    "a type for an array": named_type,
-    "nothing": (empty, "nothing, need one of|no recurrent layer|weights of 0 cells"),
+    "object references": (dataset(dtype=h5py.ref_dtype), NO_NUMBER),
+    "texts": (dataset(dtype=h5py.string_dtype()), NO_NUMBER),
+    "arrays of any length": (dataset(dtype=h5py.vlen_dtype("f4")), NO_NUMBER),
+    "records": (dataset(dtype=[("a", "f4")]), NO_NUMBER),
+    "opaque bytes": (dataset(dtype="V4"), NO_NUMBER),
+    "integers": (dataset(dtype="i4"), NO_NUMBER),
+    "a type for an array": set_to(lambda file, path: np.dtype("f4")),
+    "nothing": (set_to(lambda file, path: h5py.Empty("f4")),
+                "nothing, need one of|no recurrent layer|weights of 0 cells"),
     "a group in itself": (in_itself, "is the same as"),
     "a matrix twice": (twice, "is the same as"),
-    "groups in groups": (groups, "groups deep: refused"),
-}
+    "groups in groups": (
+        lambda file, name, path: file.create_group("/".join(["x"] * 2000)), "groups deep: refused"),
+}  # fmt: skip
 
 
 def written(fill, **options):
@@ -243,33 +211,27 @@ def reconfigured(change):
     return write
 
 
-def one_more(layer):
-    def change(text):
+def of_layers(change):
+    """Change the layers of a config: change(list of layers)."""
+
+    def changed(text):
         model = json.loads(text)
-        model["config"]["layers"].append(layer)
+        change(model["config"]["layers"])
         return json.dumps(model)
 
-    return change
+    return reconfigured(changed)
 
 
 def told(**more):
     """Change the config of the LSTM, which follows the input."""
-
-    def change(text):
-        model = json.loads(text)
-        model["config"]["layers"][1]["config"] |= more
-        return json.dumps(model)
-
-    return change
+    return of_layers(lambda layers: layers[1]["config"].update(more))
 
 
+# The length of the error is limited.
 WRONG = {
-    "units, a huge number": told(units=10**30),
-    "units, a text": told(units="3"),
-    "units, null": told(units=None),
-    "units, true": told(units=True),
-    "an activation that is a function": told(activation={"class_name": "function"}),
-    "an activation that is a list": told(recurrent_activation=["x"] * 1000),
+    **each(told, "units", 10**30, "3", None, True, says=r"\A.{0,500}\Z"),
+    **each(told, "activation", {"class_name": "function"}, says=r"\A.{0,500}\Z"),
+    **each(told, "recurrent_activation", ["x"] * 1000, says=r"\A.{0,500}\Z"),
 }
 ATTRIBUTES = {"layer_names": "model_weights", "weight_names": "model_weights/lstm"}
 VALUES = {"a number": 3, "numbers": np.ones(3), "no UTF-8": b"\xff\xfe", "a text": "text",
@@ -295,20 +257,14 @@ NAMES = {
 }  # fmt: skip
 
 
-def each(make, table):
-    return {name: make(what) for name, what in table.items()}
-
-
 CASES = {
     **files({name: (spoiled(row[0]), *row[1:]) if isinstance(row, tuple) else spoiled(row)
              for name, row in SPOILERS.items()}, *ALL, kind="HDF5, "),
-    # the length of the error is limited
-    **files({name: (reconfigured(change), r"\A.{0,500}\Z") for name, change in WRONG.items()},
-            ".h5", ".keras", kind="config, ", codes=(3, 4)),
+    **files(WRONG, ".h5", ".keras", kind="config, ", codes=(3, 4)),
     **files(NAMES, ".h5"),
     # one more layer, which is not an RNN; and a config that names none: the weights tell the RNN
-    **files(each(lambda layer: reconfigured(one_more(layer)), ODD), ".h5", ".keras",
-            kind="config, ", codes=READ),
-    **files(each(lambda text: reconfigured(lambda _: text), NO_CONFIG), ".h5", ".keras",
-            kind="config, ", codes=EITHER),
+    **files({name: of_layers(lambda layers, one=one: layers.append(one))
+             for name, one in ODD.items()}, ".h5", ".keras", kind="config, ", codes=READ),
+    **files({name: reconfigured(lambda _, text=text: text) for name, text in NO_CONFIG.items()},
+            ".h5", ".keras", kind="config, ", codes=EITHER),
 }  # fmt: skip

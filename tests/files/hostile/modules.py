@@ -3,7 +3,7 @@
 import json
 import zipfile
 
-from files.hostile.case import EITHER, files
+from files.hostile.case import EITHER, each, files
 from files.hostile.good import archive, good, members
 from files.hostile.pickles import DOUBLED, in_archive, in_old, long, sizes, storage
 
@@ -192,18 +192,14 @@ EXPORTED = {
     "an export of a list": exported(b"[]"),
     "an export that is not JSON": exported(b"{" * 100_000),
     "an export of numbers": exported({"a": 1}),
-    "an export of a path": payload(path_name="../../../../etc/passwd"),
-    "an export of a number": payload(path_name=3),
-    "an export of a dtype in a list": payload({"dtype": [7]}),
-    "an export of a petabyte": payload({"sizes": ints(1 << 50)}),
-    "an export of an expanded bomb": payload({"sizes": ints(1 << 40), "strides": ints(0)}),
-    "an export of a negative size": payload({"sizes": ints(-3)}),
-    "an export of a negative offset": payload({"storage_offset": {"as_int": -1}}),
-    "an export without strides": payload({"strides": []}),
-    "an export of symbols": payload({"sizes": [{"as_expr": {"expr_str": "s0"}}]}),
-    "an export of sixty axes": payload({"sizes": ints(*[1] * 60), "strides": ints(*[1] * 60)}),
-    "an export of true": payload({"sizes": ints(True)}),
-    "an export of a shape of text": payload({"sizes": "abc"}),
+    **each(payload, "path_name", "../../../../etc/passwd", 3),
+    **each(payload, "meta", *(
+        {"dtype": [7]}, {"storage_offset": {"as_int": -1}}, {"strides": []},
+        {"sizes": ints(1 << 40), "strides": ints(0)},
+        {"sizes": ints(*[1] * 60), "strides": ints(*[1] * 60)},
+        *({"sizes": sizes} for sizes in (
+            ints(1 << 50), ints(-3), ints(True), "abc", [{"as_expr": {"expr_str": "s0"}}])),
+    )),
     "an export of a compressed config":
         exported({f"{k}": {} for k in range(100_000)}, compression=zipfile.ZIP_DEFLATED),
     "an export of two tensors of one name":
@@ -211,11 +207,11 @@ EXPORTED = {
 }  # fmt: skip
 
 
-def graph_program(nodes, inputs=(), compression=zipfile.ZIP_STORED):
+def graph_program(nodes, inputs=()):
     """Return a file whose program has these nodes; the weights are read in spite of it."""
     graph = {"graph": {"nodes": nodes}, "signature": {"input_specs": inputs}}
     data = json.dumps({"graph_module": graph}).encode()
-    return changed(".pt2", "models/model.json", data, compression)
+    return changed(".pt2", "models/model.json", data)
 
 
 def call(**arguments):

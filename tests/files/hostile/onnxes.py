@@ -4,7 +4,7 @@ import os
 
 import numpy as np
 import onnx
-from files.hostile.case import EITHER, bound, files, link_to
+from files.hostile.case import EITHER, bound, each, files, link_to
 from files.hostile.good import BESIDE, stored, varint, weights
 from onnx import TensorProto, helper, numpy_helper
 
@@ -44,19 +44,15 @@ def external(place, said):
     def write(path):
         folder = path.with_name(f"{path.stem} data")
         folder.mkdir()
-        values = weights("onnx")["W"].tobytes()
-        (path.parent / "outside.bin").write_bytes(values)
-        (folder / "W.bin").write_bytes(values)
-        (folder / "link.bin").symlink_to(path.parent / "outside.bin")
+        outside = path.with_name("outside.bin")
+        for file in (outside, folder / "W.bin", *map(path.with_name, (".hidden", "back\\slash"))):
+            file.write_bytes(weights("onnx")["W"].tobytes())
         (folder / "linked").symlink_to(path.parent)
-        os.link(path.parent / "outside.bin", folder / "hard.bin")
-        (path.parent / ".hidden").write_bytes(values)
-        (path.parent / "back\\slash").write_bytes(values)
-        tensor = TensorProto(name="W", data_type=1, dims=[1, 12, 5])
-        if said:
-            tensor.data_location = TensorProto.EXTERNAL
+        os.link(outside, folder / "hard.bin")
         where = place.format(folder=folder, name=folder.name, path=path.name)
-        tensor.external_data.add(key="location", value=where)
+        tensor = stored(TensorProto(name="W", data_type=1, dims=[1, 12, 5]), location=where)
+        if not said:
+            tensor.ClearField("data_location")
         return model({"W": tensor})
 
     return write
@@ -83,37 +79,34 @@ EXTERNAL = {
 }
 
 
-def beside_it(make, *places, **more):
-    """Return a model with W in onnx.data, which make(path) makes. places: its external_data."""
+def beside_it(make, *places):
+    """Return a model with W in onnx.data, which make(path) makes or which has so many bytes.
+    places: its external_data."""
 
     def write(path):
-        make(path.with_name(BESIDE))
-        tensor = TensorProto(name="W", data_type=1, dims=[1, 12, 5], **more)
-        tensor.data_location = TensorProto.EXTERNAL
-        for key, value in [("location", BESIDE), *places]:
+        other = path.with_name(BESIDE)
+        other.write_bytes(bytes(make)) if isinstance(make, int) else make(other)
+        tensor = stored(TensorProto(name="W", data_type=1, dims=[1, 12, 5]), location=BESIDE)
+        for key, value in places:
             tensor.external_data.add(key=key, value=value)
         return model({"W": tensor})
 
     return write
 
 
-def claimed_again(path):
-    """A megabyte of another file, claimed by 480 tensors."""
-    made = model_of(nodes=lstms(480, "W{}"))
-    path.with_name(BESIDE).write_bytes(bytes(12 * 20_000 * 4))
-    for k in range(480):
-        tensor = TensorProto(name=f"W{k}", data_type=1, dims=[1, 12, 20_000])
+def claimed_again(path, n=480, columns=20_000):
+    """The same bytes of another file, claimed by n tensors: here of a megabyte."""
+    made = model_of(nodes=lstms(n, "W{}"))
+    path.with_name(BESIDE).write_bytes(bytes(12 * columns * 4))
+    for k in range(n):
+        tensor = TensorProto(name=f"W{k}", data_type=1, dims=[1, 12, columns])
         made.graph.initializer.append(stored(tensor, location=BESIDE))
     return made.SerializeToString()
 
 
 def linked_to_a_file(path):
-    (path.parent / "outside.bin").write_bytes(bytes(240))
+    path.with_name("outside.bin").write_bytes(bytes(240))
     path.symlink_to("outside.bin")
-
-
-def of(nbytes):
-    return lambda path: path.write_bytes(bytes(nbytes))
 
 
 GROWS, STEPS = "bytes of computed weights", r"too many steps|\d steps"
@@ -125,23 +118,23 @@ PLACES = {
     "a FIFO": (beside_it(os.mkfifo), f"is not a regular file: .*{ONE_FILE}"),
     "a socket": (beside_it(bound), f"cannot be read: .*{ONE_FILE}"),
     "a missing file": (beside_it(lambda path: None), f"does not exist: .*{ONE_FILE}"),
-    "a file of another model": (beside_it(of(200), ("length", "240")), CUT),
-    "a file of another model, no length": (beside_it(of(200)), "needs 240 bytes, it has 200"),
-    "a longer file, no length": (beside_it(of(300)), "needs 240 bytes, it has 300"),
-    "a length of another tensor": (beside_it(of(300), ("length", "244")), "needs 240 bytes"),
-    "an offset at the end": (beside_it(of(240), ("offset", "240"), ("length", "240")), CUT),
-    "an offset outside": (beside_it(of(240), ("offset", "241"), ("length", "0")), CUT),
-    "an offset outside, no length": (beside_it(of(240), ("offset", "1000")), CUT),
-    "a huge offset": (beside_it(of(240), ("offset", "9" * 19), ("length", "240")), CUT),
-    **{f"{key} {name}": (beside_it(of(240), (key, text)), NO_NUMBER)
+    "a file of another model": (beside_it(200, ("length", "240")), CUT),
+    "a file of another model, no length": (beside_it(200), "needs 240 bytes, it has 200"),
+    "a longer file, no length": (beside_it(300), "needs 240 bytes, it has 300"),
+    "a length of another tensor": (beside_it(300, ("length", "244")), "needs 240 bytes"),
+    "an offset at the end": (beside_it(240, ("offset", "240"), ("length", "240")), CUT),
+    "an offset outside": (beside_it(240, ("offset", "241"), ("length", "0")), CUT),
+    "an offset outside, no length": (beside_it(240, ("offset", "1000")), CUT),
+    "a huge offset": (beside_it(240, ("offset", "9" * 19), ("length", "240")), CUT),
+    **{f"{key} {name}": (beside_it(240, (key, text)), NO_NUMBER)
        for key in ("offset", "length")
        for name, text in {"below 0": "-240", "nothing": "", "a word": "W", "a float": "240.0",
                           "of 100,000 digits": "9" * 100_000, "with a blank": " 240",
                           "of another script": "\u0662\u0664\u0660", "signed": "+240",
                           "of 16": "0xf0", "in parts": "2_40"}.items()},
-    "two files": (beside_it(of(240), ("location", BESIDE)), f"recorded twice .*{ONE_FILE}"),
+    "two files": (beside_it(240, ("location", BESIDE)), f"recorded twice .*{ONE_FILE}"),
     "very many keys": (
-        beside_it(of(240), *[(f"{k}", "") for k in range(50_000)], ("length", "1")),
+        beside_it(240, *[(f"{k}", "") for k in range(50_000)], ("length", "1")),
         "needs 240 bytes",
     ),
     "claimed again": (claimed_again, GROWS, EITHER),
@@ -151,18 +144,23 @@ PLACES = {
 # -------------------------------------------------------------------------------------- shapes
 
 
-def claims(dims, nbytes=240, **more):
-    return {"W": TensorProto(name="W", data_type=1, dims=dims, raw_data=bytes(nbytes), **more)}
+def claims(dims=(1, 12, 5), nbytes=240, data_type=1, **more):
+    """Return a W that claims this shape and type."""
+    tensor = TensorProto(name="W", dims=dims, raw_data=bytes(nbytes), **more)
+    tensor.data_type = data_type  # which TensorProto() checks
+    return {"W": tensor}
 
 
-def chain_of(count, operator, names, **attributes):
-    """Compute n1, n2 ... each from the one before it."""
-    return [helper.make_node(operator, names(k), [f"n{k + 1}"], **attributes) for k in range(count)]
+def chain_of(count, operator, *others, **attributes):
+    """Compute n1, n2 ... each from the one before it, or from that twice ("again"), and others."""
+    names = [[f"n{k}", *(f"n{k}" if one == "again" else one for one in others)]
+             for k in range(count)]  # fmt: skip
+    return [helper.make_node(operator, names[k], [f"n{k + 1}"], **attributes) for k in range(count)]
 
 
-def chain(operator, count, names=lambda k: [f"n{k}"], **attributes):
+def chain(operator, count, *others, **attributes):
     """Compute W from n0 through many nodes."""
-    nodes = chain_of(count, operator, names, **attributes)
+    nodes = chain_of(count, operator, *others, **attributes)
     return [*nodes, helper.make_node("Identity", [f"n{count}"], ["W"])]
 
 
@@ -170,13 +168,14 @@ def of_n0(**more):
     return {"W": None, "n0": weights("onnx")["W"], **more}
 
 
-def casts():
-    nodes = [helper.make_node("Cast", ["n0"], [f"c{k}"], to=TensorProto.DOUBLE) for k in range(30)]
-    return [*nodes, helper.make_node("Concat", [f"c{k}" for k in range(30)], ["W"], axis=0)]
-
-
 def one(*arguments, **attributes):
     return [helper.make_node(*arguments, **attributes)]
+
+
+def casts():
+    names = [f"c{k}" for k in range(30)]
+    nodes = [helper.make_node("Cast", ["n0"], [name], to=TensorProto.DOUBLE) for name in names]
+    return [*nodes, *one("Concat", names, ["W"], axis=0)]
 
 
 def doubled_and_halved():
@@ -185,10 +184,6 @@ def doubled_and_halved():
         nodes += one("Concat", [f"n{k}", f"n{k}"], [f"c{k}"], axis=2)
         nodes += one("Slice", [f"c{k}", "zero", "five", "two"], [f"n{k + 1}"])
     return [*nodes, *one("Identity", ["n40"], ["W"])]
-
-
-def numbers(**values):
-    return {name: np.array([value]) for name, value in values.items()}
 
 
 # -------------------------------------------------------------------------------------- graphs
@@ -233,22 +228,9 @@ def sparse_tensor():
 
 
 def no_hidden_units():
-    empty = {"W": np.zeros((1, 0, 5), "f4"), "R": np.zeros((1, 0, 0), "f4"),
-             "B": np.zeros((1, 0), "f4")}  # fmt: skip
-    made = model_of(empty)
+    shapes = {"W": (1, 0, 5), "R": (1, 0, 0), "B": (1, 0)}
+    made = model_of({name: np.zeros(shape, "f4") for name, shape in shapes.items()})
     del made.graph.node[0].attribute[:]
-    return made.SerializeToString()
-
-
-def of_type(number):
-    given = claims([1, 12, 5])
-    given["W"].data_type = number
-    return model(given)
-
-
-def two_of_a_name():
-    made = model_of()
-    made.graph.initializer.append(numpy_helper.from_array(weights("onnx")["W"] + 1, "W"))
     return made.SerializeToString()
 
 
@@ -268,30 +250,32 @@ NONSENSE = [
     ("Range", ["zero", "most", "step"], {}),
     ("Constant", [], {}), ("Constant", [], {"value_string": "x"}),
 ]  # fmt: skip
+ZERO = np.array([0])
 NUMBERS = {"huge": np.array([1 << 62] * 4), "below": np.array([-(1 << 40), 1, 1]),
-           **numbers(zero=0, most=1 << 60, step=1)}  # fmt: skip
+           "zero": ZERO, "most": np.array([1 << 60]), "step": np.array([1])}  # fmt: skip
 # What it is: W replaced, other nodes before, and nodes and functions after the LSTM; the error.
 GIVEN = {
-    "a shape of a petabyte": (claims([1, 12, 1 << 45]), "W"),
-    "a shape of the largest sizes": (claims([LONGEST_SIZE] * 8), "W"),
-    "a shape of 1,000 axes": (claims([1] * 1000), "W"),
-    "a shape of very many axes": (claims([LONGEST_SIZE] * 100_000), "W"),
-    "a negative shape": (claims([1, -12, -5]), "W"),
+    **each(claims, "data_type", 0, 8, 14, 17, 22, 99, -1, says="W"),
+    **each(claims, "dims", [1, 12, 1 << 45], [LONGEST_SIZE] * 8, [1] * 1000,
+           [LONGEST_SIZE] * 100_000, [1, -12, -5], says="W"),
+    **each(claims, "nbytes", 239, 241, says="W"),
     "nothing of a huge shape": (claims([0, LONGEST_SIZE, LONGEST_SIZE], 0), "W"),
-    "a byte too few": (claims([1, 12, 5], 239), "W"),
-    "a byte too many": (claims([1, 12, 5], 241), "W"),
     "no bytes": ({"W": TensorProto(name="W", data_type=1, dims=[1, 12, 5])}, "W"),
-    "a segment": (claims([1, 12, 5], segment=TensorProto.Segment(begin=0, end=1)), "W"),
+    "a segment": (claims(segment=TensorProto.Segment(begin=0, end=1)), "W"),
     "a name of nothing": ({"W": None}, "'W' is used but not defined"),
+    "a tensor twice": (
+        {"again": numpy_helper.from_array(weights("onnx")["W"] + 1, "W")}, "'W' is defined twice",
+    ),
 }  # fmt: skip
 NODES = {
     "101 steps": (of_n0(), chain("Identity", 101), STEPS),
     "a long chain": (of_n0(), chain("Identity", 20_000), STEPS),
     "a chain that doubles": (
-        of_n0(), chain("Concat", 40, lambda k: [f"n{k}", f"n{k}"], axis=2), f"{STEPS}|{GROWS}",
+        of_n0(), chain("Concat", 40, "again", axis=2), f"{STEPS}|{GROWS}",
     ),
     "a chain that doubles and halves": (
-        of_n0(**numbers(zero=0, five=5, two=2)), doubled_and_halved(), f"{STEPS}|{GROWS}",
+        of_n0(zero=ZERO, five=np.array([5]), two=np.array([2])), doubled_and_halved(),
+        f"{STEPS}|{GROWS}",
     ),
     "casts that grow": ({"W": None, "n0": np.zeros(1 << 20, "i1")}, casts(), GROWS),
     "scales that grow": (
@@ -309,11 +293,11 @@ NODES = {
 }  # fmt: skip
 # What computes n60, the initial state, from n0, which has the state of one sequence for each of x.
 STATES = {
-    "a state that doubles": chain_of(60, "Concat", lambda k: [f"n{k}"] * 2, axis=0),
-    "a state of a long chain": chain_of(200, "Tile", lambda k: [f"n{k}", "twice"]),
+    "a state that doubles": chain_of(60, "Concat", "again", axis=0),
+    "a state of a long chain": chain_of(200, "Tile", "twice"),
     "a state from itself": one("Concat", ["n60", "n0"], ["n60"], axis=0),
     "a state that grows": one("Gather", ["n0", "all"], ["n60"], axis=2),
-    "a state that is not read": chain_of(5000, "Mul", lambda k: [f"n{k}"] * 2),
+    "a state that is not read": chain_of(5000, "Mul", "again"),
 }
 
 
@@ -334,11 +318,8 @@ FUNCTIONS = {
 }  # fmt: skip
 NO_MODEL = "not an ONNX model"
 MODELS = {
-    **{f"type {number}": (lambda path, number=number: of_type(number), "W")
-       for number in (0, 8, 14, 17, 22, 99, -1)},
     "no hidden units": (lambda path: no_hidden_units(), "lstm"),
     "a sparse tensor": (lambda path: sparse_tensor(), "sparse tensor"),
-    "a tensor twice": (lambda path: two_of_a_name(), "'W' is defined twice"),
     "graphs in graphs": (lambda path: graphs(60), NO_MODEL),
     "graphs in graphs, very deep": (lambda path: graphs(3000), NO_MODEL),
     "very many nodes": (lambda path: within(7, within(1, b"") * 400_000), r"\d steps"),
@@ -353,25 +334,24 @@ MODELS = {
 }  # fmt: skip
 
 
-def too_large(path):
-    with open(path, "wb") as file:
-        file.truncate(1 << 31)  # a sparse file: it uses no disk space
+def all_files(rows, **more):
+    return files(rows, ".onnx", kind="ONNX, ", **more)
 
 
 CASES = {
-    **files({f"data {name}{'' if said else ', not said'}":
-             (external(place, said), "external_data=False")
-             for name, place in EXTERNAL.items() for said in (True, False)},
-            ".onnx", kind="ONNX, "),
-    **files({f"data, {name}": place for name, place in PLACES.items()}, ".onnx", kind="ONNX, "),
-    **files({name: (lambda path, given=given: model(given), says)
-             for name, (given, says) in GIVEN.items()}, ".onnx", kind="ONNX, "),
-    **files({name: (lambda path, given=given, nodes=nodes: model(given, nodes), says)
-             for name, (given, nodes, says) in NODES.items()}, ".onnx", kind="ONNX, "),
-    **files({name: (lambda path, nodes=nodes: with_state(nodes), "lstm")
-             for name, nodes in STATES.items()}, ".onnx", kind="ONNX, ", codes=EITHER),
-    **files({name: (lambda path, made=made: model(nodes=[call("F0")], functions=made), says)
-             for name, (made, says) in FUNCTIONS.items()}, ".onnx", kind="ONNX, "),
-    **files(MODELS, ".onnx", kind="ONNX, "),
-    **files({"beyond protobuf": (too_large, "protobuf's limit of 2 GB")}, ".onnx", kind="ONNX, "),
+    **all_files({f"data {name}{'' if said else ', not said'}":
+                 (external(place, said), "external_data=False")
+                 for name, place in EXTERNAL.items() for said in (True, False)}),
+    **all_files({f"data, {name}": place for name, place in PLACES.items()}),
+    **all_files({name: (lambda path, given=given, nodes=nodes: model(given, nodes), says)
+                 for name, (given, *nodes, says) in (GIVEN | NODES).items()
+                 for nodes in [nodes[0] if nodes else ()]}),
+    **all_files({name: (lambda path, nodes=nodes: with_state(nodes), "lstm")
+                 for name, nodes in STATES.items()}, codes=EITHER),
+    **all_files({name: (lambda path, made=made: model(nodes=[call("F0")], functions=made), says)
+                 for name, (made, says) in FUNCTIONS.items()}),
+    **all_files(MODELS),
+    # a sparse file: it uses no disk space
+    **all_files({"beyond protobuf": (lambda path: path.touch() or os.truncate(path, 1 << 31),
+                                     "protobuf's limit of 2 GB")}),
 }  # fmt: skip

@@ -6,20 +6,10 @@ import pickle
 import subprocess
 
 import torch
-from files.hostile.case import files
+from files.hostile.case import Calls, each, files
 from files.hostile.good import archive
 
 MAGIC, VERSION = 0x1950A86A20F9469CFC6C, 1001
-
-
-class Calls:
-    """An object that is pickled as a call of a function."""
-
-    def __init__(self, function, *arguments):
-        self.call = function, arguments
-
-    def __reduce__(self):
-        return self.call
 
 
 VALUES = bytes(16)
@@ -173,26 +163,24 @@ def tensor(numel=4, shape=(4,), strides=(1,), offset=0, **more):
     )  # fmt: skip
 
 
+REFUSED = r"\A(?!.*no recurrent layer)"  # not only for want of an RNN
+STORAGE = "a storage of unknown kind"
+
+
 CLAIMS = {
     "a storage of a petabyte": tensor(1 << 48, (1 << 48,)),
-    "a negative storage": tensor(-4),
     "more than is stored": tensor(5, (5,)),
-    "a shape beyond its storage": tensor(shape=(5,)),
     "strides beyond its storage": tensor(shape=(2, 2), strides=(3, 1)),
-    "an offset beyond its storage": tensor(offset=1),
-    "a negative offset": tensor(offset=-1),
     "a negative stride": tensor(strides=(-1,), offset=3),
-    "a negative shape": tensor(shape=(-4,)),
     "an expanded bomb": tensor(shape=(1 << 40,), strides=(0,)),
     "sixty axes": tensor(shape=(1,) * 60, strides=(1,) * 60),
-    "fewer strides than sizes": tensor(shape=(2, 2)),
-    "a storage that is a path": tensor(key=b"U\x13../../../etc/passwd"),
-    "a storage of a number's name": tensor(key=b"K\0"),
-    "another storage": tensor(key=b"U\x011"),
-    "an unknown kind of storage": tensor(kind=b"Size"),
-    "a storage of a text's size": tensor(b"U\x014"),
     "a storage of true": tensor(b"\x88", (1,)),
-    "a shape of texts": tensor(shape=(b"U\x012",)),
+    **each(tensor, "numel", -4, b"U\x014"),
+    **each(tensor, "shape", (5,), (-4,), (2, 2), (b"U\x012",)),
+    **each(tensor, "offset", 1, -1),
+    **each(tensor, "key", b"U\x13../../../etc/passwd", b"U\x011"),
+    **each(tensor, "key", b"K\0", says=STORAGE),
+    **each(tensor, "kind", b"Size", says=STORAGE),
 }
 
 
@@ -223,13 +211,8 @@ def array(shape=(4,), kind=b"f4", data=bytes(16), more=b""):
 
 ARRAYS = {
     "an array": array(),
-    "an array of a petabyte": array((1 << 50,)),
-    "an array beyond any integer": array((1 << 100, 0)),
-    "an array of a negative shape": array((-4,)),
-    "an array beyond its bytes": array((5,)),
-    "an array of fewer than its bytes": array((3,)),
-    "an array of objects": array(kind=b"O8"),
-    "an array of texts": array(kind=b"S4"),
+    **each(array, "shape", (1 << 50,), (1 << 100, 0), (-4,), (5,), (3,)),
+    **each(array, "kind", b"O8", b"S4"),
     "an array of bytes by a short name": array(kind=b"c1", shape=(16,)),
     "an array of a thousand axes": array((1,) * 1000, data=bytes(4)),
     "an array with its state twice": array(more=b"(K\1)NtNb"),
@@ -242,10 +225,6 @@ ARRAYS = {
 SHARED = b"\x80\x04}\x8c\1a\x8e" + (1 << 20).to_bytes(8, "little") + bytes(1 << 20) + b"\x94s."
 
 
-def payload(make, protocol):
-    return lambda path: pickle.dumps(make(str(path.with_name("mark"))), protocol)
-
-
 def in_turn(table, forms):
     """Return the cases of a table, each in one form. The machine is the same for all forms."""
     turns = zip(table.items(), itertools.cycle(forms), strict=False)
@@ -256,19 +235,18 @@ def in_turn(table, forms):
     }
 
 
-# Not only for want of an RNN.
-REFUSED = r"\A(?!.*no recurrent layer)"
-SAID = dict.fromkeys(("a storage of a number's name", "an unknown kind of storage"),
-                     "a storage of unknown kind")  # fmt: skip
 TORCH = list(FORMS)[:3]
+PAYLOADS_IN_FORMS = [  # each in three protocols, each of them in another form
+    in_turn({f"{name}, {protocol}": (
+        lambda path, make=make, p=protocol: pickle.dumps(make(str(path.with_name("mark"))), p),
+        says) for protocol in (2, 4, 5)}, TORCH[k % 3:] + TORCH)
+    for k, (name, (make, says)) in enumerate(PAYLOADS.items())
+]  # fmt: skip
 CASES = {
-    **{name: case for k, (name, (make, says)) in enumerate(PAYLOADS.items())
-       for name, case in in_turn({f"{name}, {protocol}": (payload(make, protocol), says)
-                                  for protocol in (2, 4, 5)}, TORCH[k % 3:] + TORCH).items()},
+    **{name: case for table in PAYLOADS_IN_FORMS for name, case in table.items()},
     **in_turn(PROGRAMS, FORMS),
-    **files({name: (data, SAID.get(name, REFUSED)) for name, data in CLAIMS.items()}, ".pt",
-            kind="pickle, ", form=in_archive),
-    **files({name: (in_old(data, VALUES), SAID.get(name, REFUSED))
-             for name, data in CLAIMS.items()}, ", old form.pt", kind="pickle, "),
+    **files(CLAIMS, ".pt", kind="pickle, ", form=in_archive, says=REFUSED),
+    **files(CLAIMS, ", old form.pt", kind="pickle, ", form=lambda data: in_old(data, VALUES),
+            says=REFUSED),
     **in_turn(ARRAYS | {"shared": SHARED}, list(FORMS)[::-1]),
 }  # fmt: skip

@@ -19,7 +19,6 @@ import onnx
 from files.hostile import modules, onnxes, pickles, tensor_sets, trees
 from files.hostile.case import EITHER, Case
 from files.hostile.good import (
-    BESIDE,
     HEADER,
     allowed,
     archive,
@@ -31,64 +30,57 @@ from files.hostile.good import (
     indexed,
     members,
     numbers,
-    stored,
     table,
     weights,
 )
 from files.hostile.hdf5 import first_text_again
 from onnx import helper
 
-NOTHING = {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]}
+
+def times(n, one):
+    """Return one(0) + one(1) + ... of n bytes."""
+    return b"".join(map(one, range(n)))
 
 
 # ---------------------------------------------------------------------------------- named tensors
 
+ONE_UNIT = {"schema": 1, "cell": "lstm", "input_size": 1, "hidden_size": 1}
+NUMPY = b"{'descr': '<f4', 'fortran_order': False, 'shape': (0,)}"
+
 
 def safetensors(names, **metadata):
     """Return a file of tensors without elements."""
-    return tensor_sets.header(dict.fromkeys(names, NOTHING) | metadata, b"")
+    nothing = {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]}
+    return tensor_sets.header(dict.fromkeys(names, nothing) | metadata, b"")
 
 
 def records(n):
     """n records of RNNs of n layers, whose tensors do not exist."""
-    spec = {"schema": 1, "cell": "lstm", "input_size": 1, "hidden_size": 1, "num_layers": n}
+    spec = ONE_UNIT | {"num_layers": n}
     one = {"prefix": "", "layout": "torch", "options": {}, "spec": spec, "config": {}}
-    entries = {f"{k}": one for k in range(n)}
-    text = json.dumps({"schema": 1, "entries": entries})
+    text = json.dumps({"schema": 1, "entries": {f"{k}": one for k in range(n)}})
     return safetensors((f"{k}" for k in range(n)), __metadata__={"rnnlayout": text})
 
 
 def numpy_array(width=118):
-    told = b"{'descr': '<f4', 'fortran_order': False, 'shape': (0,)}"
-    return tensor_sets.array(told.ljust(width - 1) + b"\n")
+    return tensor_sets.array(NUMPY.ljust(width - 1) + b"\n")
 
 
-def long_headers(n):
-    """n / 10 members whose headers are 64 KB of spaces each, deflated."""
-    members = {f"{k}.npy": numpy_array(65000) for k in range(n // 10)}
-    return archive(members, zipfile.ZIP_DEFLATED)
-
-
-def numpy_names(n):
-    return archive({f"{k}{'a.' * 20}.npy": numpy_array() for k in range(n // 10)})
+def arrays(n, name, *more):
+    """An archive of n / 10 arrays. more: the width of a header, the compression."""
+    width, *compression = more or [118]
+    members = {f"{k}{name}.npy": numpy_array(width) for k in range(n // 10)}
+    return archive(members, *compression)
 
 
 def fields(n):
     """An array whose dtype has n fields."""
-    dtype = ",".join(f"('f{k}','<f4')" for k in range(n))
-    told = b"{'descr': [%b], 'fortran_order': False, 'shape': (0,)}\n" % dtype.encode()
+    dtype = b"[%b]" % b",".join(b"('f%d','<f4')" % k for k in range(n))
+    told = NUMPY.replace(b"'<f4'", dtype) + b"\n"
     return b"\x93NUMPY\2\0" + struct.pack("<I", len(told)) + told
 
 
-def described_layers(n):
-    """A weight space of one number, with the JSON of an RNN of n layers and n lists."""
-    spec = {"cell": "lstm", "input_size": 1, "hidden_size": 1, "num_layers": n}
-    return bytes(4), json.dumps({"schema": 1, **spec, "config": {"a": [[]] * 40 * n}}).encode()
-
-
 # ---------------------------------------------------------------------------------------- pickles
-
-ORDERED = b"ccollections\nOrderedDict\n"
 
 
 def key(k):
@@ -104,42 +96,39 @@ def rebuilt(storage, shape, strides):
 def views(n, rows=100):
     """n views of one storage, each so many times as large as it."""
     view = rebuilt(pickles.storage(4), (rows, 4), (0, 1))
-    return pickles.in_archive(b"\x80\x02}(" + b"".join(key(k) + view for k in range(n)) + b"u.")
+    return pickles.in_archive(b"\x80\x02}(" + times(n, lambda k: key(k) + view) + b"u.")
 
 
 def storages(n):
     """The older form, with n storages that are empty."""
-    many = (key(k) + rebuilt(pickles.storage(0, key=key(k)), (0,), (1,)) for k in range(n))
-    made = pickles.in_old(b"\x80\x02}(" + b"".join(many) + b"u.").removesuffix(pickle.dumps([], 2))
+    many = times(n, lambda k: key(k) + rebuilt(pickles.storage(0, key=key(k)), (0,), (1,)))
+    made = pickles.in_old(b"\x80\x02}(" + many + b"u.").removesuffix(pickle.dumps([], 2))
     return made + pickle.dumps([f"{k:06d}" for k in range(n)], 2) + bytes(8 * n)
 
 
 def arrays_again(n):
-    """n arrays of the same 400 n bytes."""
+    """n / 4 arrays of the same 400 n bytes."""
     array = b"cnumpy.core.multiarray\n_reconstruct\n(cnumpy\nndarray\nK\0\x85U\1btR"
     dtype = b"cnumpy\ndtype\n(U\2f4K\0K\1tR"
-    state = b"(K\1" + pickles.long(100 * n) + b"\x85" + dtype + b"\x89"
+    state = b"(K\1" + pickles.long(100 * n) + b"\x85" + dtype + b"\x89h\0tb"
     data = b"B" + struct.pack("<I", 400 * n) + bytes(400 * n)
-    many = (key(k) + array + state + b"h\0tb" for k in range(n // 4))
-    return b"\x80\x02(" + data + b"q\0" + b"}(" + b"".join(many) + b"ut."
+    return b"\x80\x02(" + data + b"q\0}(" + times(n // 4, lambda k: key(k) + array + state) + b"ut."
+
+
+def numbered(n, one=b"N"):
+    """Return the program of n numbers, each followed by a value."""
+    return times(n, lambda k: b"M" + struct.pack("<H", k) + one)
 
 
 def pairs_again(n):
     """A tuple of n pairs, of which n dicts are made."""
-    pairs = b"(" + b"".join(b"M" + struct.pack("<H", k) + b"N\x86" for k in range(n)) + b"t"
-    return b"\x80\x02(" + ORDERED + b"q\0" + pairs + b"\x85q\1R" + b"h\0h\1R" * n + b"t."
-
-
-def lists_again(n):
-    """A list of n numbers, which is appended to n lists."""
-    return b"\x80\x02](](" + b"K\1" * n + b"eq\0" + b"]h\0a" * n + b"e."
+    pairs = b"(" + numbered(n, b"N\x86") + b"t\x85q\1R"
+    return b"\x80\x02(ccollections\nOrderedDict\nq\0" + pairs + b"h\0h\1R" * n + b"t."
 
 
 def deep_names(n):
     """A dict with a long key around n numbers."""
-    key = b"X" + struct.pack("<I", 900) + b"a" * 900
-    many = b"".join(b"M" + struct.pack("<H", k) + b"N" for k in range(n))
-    return b"\x80\x02}" + key + b"}(" + many + b"us."
+    return b"\x80\x02}X" + struct.pack("<I", 900) + b"a" * 900 + b"}(" + numbered(n) + b"us."
 
 
 def in_pickle(program, form=pickles.in_archive):
@@ -158,40 +147,29 @@ def module_again(n, form=pickles.in_archive):
 
 
 def hidden_buffers(n):
-    """n modules of which each has the same set of n texts."""
-    texts = b"".join(modules.text(b"%06d" % k) for k in range(n))
-    hidden = b"c__builtin__\nset\n](" + texts + b"e\x85Rq\5"
+    """n / 8 modules of which each has the same set of n texts."""
+    hidden = b"c__builtin__\nset\n](" + times(n, lambda k: modules.text(b"%06d" % k)) + b"e\x85Rq\5"
     one = modules.module(_non_persistent_buffers_set=b"h\5", _buffers=modules.PARAMETERS)
     return in_pickle(hidden + modules.module(modules=again(one, n // 8)))
 
 
 def long_modules(n):
-    """n tensors with names of n characters, up to 900, in 30 modules in each other."""
+    """n / 4 tensors with names of n characters, up to 500, in 30 modules in each other."""
     tensors = ((b"%06d" % k + b"a" * min(n, 500), b"h\7") for k in range(n // 4))
     made = modules.one_tensor() + b"q\7" + modules.module(parameters=modules.mapping(tensors))
     for _ in range(30):
-        made = made + b"q\5" + modules.module(modules=modules.mapping([(b"a" * 12, b"h\5")]))
+        made += b"q\5" + modules.module(modules=modules.mapping([(b"a" * 12, b"h\5")]))
     return in_pickle(made)
 
 
-def rnns(n):
-    """n RNNs, of which each says something about itself."""
-    one = modules.module(parameters=modules.PARAMETERS, num_layers=pickles.long(10**9))
-    return in_pickle(modules.module(modules=again(one, n // 8)))
-
-
 def programs(n):
-    """n classes of RNNs, each with a program of its own."""
+    """n / 4 classes of RNNs, each with a program of its own."""
     text = b"\nclass LSTM(Module):\n" + b"  mode : Final[str] = 7\n" * 20
-    name = "__torch__.torch.nn.modules.rnn.___torch_mangle_{}"
-    parts = {
-        f"m/code/{name.format(k).replace('.', '/')}.py": text for k in range(n // 4)
-    }  # fmt: skip
+    names = [f"__torch__.torch.nn.modules.rnn.___torch_mangle_{k}" for k in range(n // 4)]
+    parts = {f"m/code/{name.replace('.', '/')}.py": text for name in names}
     state = modules.mapping([(b"training", b"\x89"), (b"weight_hh_l0", b"h\7")])
-    many = (
-        (b"%06d" % k, modules.instance(state, name.format(k).encode() + b"\nLSTM"))
-        for k in range(n // 4)
-    )
+    many = [(b"%06d" % k, modules.instance(state, name.encode() + b"\nLSTM"))
+            for k, name in enumerate(names)]  # fmt: skip
     whole = modules.mapping([*many, (b"training", b"\x89")])
     data = modules.one_tensor() + b"q\7" + modules.instance(whole, b"__torch__\nNet")
     return archive(parts | {"m/data.pkl": b"\x80\x02" + data + b".", "m/data/0": bytes(16)})
@@ -199,10 +177,10 @@ def programs(n):
 
 def packed_weights(n):
     """n / 8 names for the same packed weights."""
-    first = modules.instance(modules.cell(modules.linear(modules.quantized(modules.RIGHT)) * 2),
-                             modules.CELL)  # fmt: skip
+    state = modules.cell(modules.linear(modules.quantized(modules.RIGHT)) * 2)
     names = (b"%06d._all_weight_values.0.param" % k for k in range(n // 8))
-    return in_pickle(first + b"q\5" + modules.mapping((name, b"h\5") for name in names))
+    again = modules.mapping((name, b"h\5") for name in names)
+    return in_pickle(modules.instance(state, modules.CELL) + b"q\5" + again)
 
 
 def weights_again(n):
@@ -216,12 +194,6 @@ def weights_again(n):
 # ---------------------------------------------------------------------------- trees, checkpoints
 
 
-def leaves(n):
-    """One key of n characters over n arrays."""
-    one = trees.array((0,), data=b"")
-    return msgpack.packb({"a" * n: {f"{k}": one for k in range(n)}})
-
-
 def nested_keys(n):
     """n / 100 arrays, each under 30 keys of its own."""
     found = trees.array((0,), data=b"")
@@ -232,8 +204,8 @@ def nested_keys(n):
 
 def handles(n):
     """n handles of one block with n entries."""
-    data = block({"": HEADER, **{f"{k:06d}": entry((0,), 0, 0) for k in range(n)}})
-    return indexed(data, [f"{k:06d}" for k in range(n)])
+    names = [f"{k:06d}" for k in range(n)]
+    return indexed(block({"": HEADER} | dict.fromkeys(names, entry((0,), 0, 0))), names)
 
 
 def entries_again(n, layout="torch"):
@@ -242,44 +214,24 @@ def entries_again(n, layout="torch"):
     return table(entries_of(weights(layout)) | many), numbers(layout) + bytes(400 * n)
 
 
-def saved_variables(n):
-    """A SavedModel with n variables at the same 400 n bytes."""
-    return good(".pb"), entries_again(n, "keras")
-
-
 def subgraphs(n):
-    """A model of TFLite with the same subgraph n times: a new table of the model and a new list of
-    subgraphs, before all else, because offsets only point forward."""
-    old = good(".tflite")
+    """A model of TFLite whose new list, behind it, has n times the subgraph of a copy behind that:
+    offsets only point forward."""
+    old = bytearray(good(".tflite"))
 
     def number(at, kind="I"):
         return struct.unpack_from(f"<{kind}", old, at)[0]
 
     root = number(0)
-    fields = root - number(root, "i")
-    codes, graphs, buffers = (
-        at + number(at) for at in (root + number(fields + 4 + 2 * k, "H") for k in (1, 2, 4))
-    )
-    first = graphs + 4 + number(graphs + 4)
-    at_fields, at_table, at_list = 8, 24, 44
-    moved = -(-(at_list + 4 + 4 * n - 8) // 16) * 16  # by which all else moves
-    table = struct.pack("<iIIII", at_table - at_fields, 3, *(
-        to - (at_table + at) for at, to in
-        ((8, codes + moved), (12, at_list), (16, buffers + moved))
-    ))  # fmt: skip
-    many = [first + moved - (at_list + 4 + 4 * k) for k in range(n)]
-    made = struct.pack("<I4s7H2x", at_table, b"TFL3", 14, 20, 4, 8, 12, 0, 16)
-    made += table + struct.pack(f"<I{n}I", n, *many)
-    return made.ljust(8 + moved, b"\0") + old[8:]
-
-
-def small_arrays(n):
-    return numpy_array() * n
-
-
-def mxnet_names(n):
-    arrays = [trees.nd((0,), data=b"")] * (n // 4)
-    return trees.params(*arrays, names=[f"{k}{'a.' * 200}" for k in range(n // 4)])
+    field = root + number(root - number(root, "i") + 8, "H")  # the subgraphs are the third field
+    graphs = field + number(field)
+    old += bytes(-len(old) % 16)
+    begin, copy = len(old), len(old) + -(-(4 + 4 * n) // 16) * 16
+    first = copy + graphs + 4 + number(graphs + 4)
+    places = [first - (begin + 4 + 4 * k) for k in range(n)]
+    behind = struct.pack(f"<I{n}I", n, *places).ljust(copy - begin, b"\0") + old
+    struct.pack_into("<I", old, field, begin - field)
+    return bytes(old + behind)
 
 
 # ------------------------------------------------------------------------------------------ Keras
@@ -293,42 +245,48 @@ def h5(change, what=".h5"):
     return made.getvalue()
 
 
-def texts(group, name, values):
-    if name in group.attrs:
-        del group.attrs[name]
-    group.attrs.create(name, np.array(values, "S"))
+def keras(change, compression=zipfile.ZIP_STORED):
+    """Return the good archive of Keras 3 with other layers in its config."""
+    parts = members(good(".keras"))
+    model = json.loads(parts["config.json"])
+    change(model["config"]["layers"])
+    return archive(parts | {"config.json": json.dumps(model).encode()}, compression)
 
 
 def texts_again(n):
     """n / 2 names of layers in one place, of 1 KB."""
-    return first_text_again(
-        h5(lambda file: texts_of(file, ["x" * 1000, *["y"] * (n // 2)])), n // 2
-    )
+    names = ["x" * 1000, *["y"] * (n // 2)]
 
+    def change(file):
+        del file["model_weights"].attrs["layer_names"]
+        file["model_weights"].attrs.create("layer_names", names, dtype=h5py.string_dtype())
 
-def texts_of(file, values):
-    del file["model_weights"].attrs["layer_names"]
-    file["model_weights"].attrs.create("layer_names", values, dtype=h5py.string_dtype())
+    return first_text_again(h5(change), n // 2)
 
 
 def layers_again(n):
-    """One layer that is listed n times, with one weight that is listed n times."""
+    """One layer that is listed n times, with one weight that is listed n / 8 times."""
 
     def change(file):
         weights = file["model_weights"]
-        texts(weights, "layer_names", ["lstm"] * n)
-        texts(weights["lstm"], "weight_names", ["lstm/lstm_cell/kernel"] * (n // 8))
+        weights.attrs["layer_names"] = np.array(["lstm"] * n, "S")
+        names = np.array(["lstm/lstm_cell/kernel"] * (n // 8), "S")
+        weights["lstm"].attrs["weight_names"] = names
 
     return h5(change)
+
+
+def deep_group(file, levels, name):
+    for _ in range(levels):
+        file = file.create_group(name)
+    return file
 
 
 def groups(n):
     """Groups in 60 groups with long names, over n / 2 datasets."""
 
     def change(file):
-        group = file
-        for _ in range(60):
-            group = group.create_group("a" * (n // 10 + 1))
+        group = deep_group(file, 60, "a" * (n // 10 + 1))
         for k in range(n // 2):
             group.create_dataset(f"{k}", (0,), "f4")
 
@@ -346,15 +304,13 @@ def unwritten(n):
 
 
 def variables(n):
-    """Groups of layers with long names in each other, over n cells."""
+    """Groups of layers with long names in each other, over n / 20 cells."""
 
     def change(file):
-        group = file
-        for _ in range(30):
-            group = group.create_group(f"layers/{'a' * (n // 10 + 1)}")
+        group = deep_group(file, 30, f"layers/{'a' * (n // 10 + 1)}")
         for k in range(n // 20):
-            for number, shape in enumerate([(1, 4), (1, 4)]):
-                group.create_dataset(f"layers/lstm_{k}/cell/vars/{number}", shape, "f4")
+            for number in range(2):
+                group.create_dataset(f"layers/lstm_{k}/cell/vars/{number}", (1, 4), "f4")
 
     return h5(change, ".weights.h5")
 
@@ -380,11 +336,6 @@ def kinds(n):
     return archive(parts | {"model.weights.h5": h5(change, parts["model.weights.h5"])})
 
 
-def empty_lists(n):
-    """A deflated config of 1000 n empty lists."""
-    return keras(lambda layers: layers[0].update(more=[[]] * 1000 * n), zipfile.ZIP_DEFLATED)
-
-
 def zeros_in_zeros(n):
     """A deflated file of a dataset of 20 n KB zeros, whose chunk is deflated too."""
 
@@ -397,33 +348,13 @@ def zeros_in_zeros(n):
     return archive(parts, zipfile.ZIP_DEFLATED)
 
 
-def keras(change, compression=zipfile.ZIP_STORED):
-    """Return the good archive of Keras 3 with another config."""
-    parts = members(good(".keras"))
-    model = json.loads(parts["config.json"])
-    change(model["config"]["layers"])
-    return archive(parts | {"config.json": json.dumps(model).encode()}, compression)
-
-
 def classes(n):
     """n layers of n unknown classes that look recurrent."""
     own = {"units": 3, "recurrent_initializer": None, "return_sequences": True, "reset_after": True,
            "recurrent_activation": "sigmoid", "activation": "tanh"}  # fmt: skip
-    return keras(
-        lambda layers: layers.extend(
-            {"class_name": f"Mine{k}", "registered_name": f"mine>Mine{k}", "module": "mine",
-             "config": {"name": f"mine_{k}", **own}} for k in range(n)
-        )
-    )  # fmt: skip
-
-
-def equal_names(n):
-    """n recurrent layers of one name."""
-
-    def change(layers):
-        layers += [layer for layer in layers if layer["class_name"] == "LSTM"] * n
-
-    return keras(change)
+    many = [{"class_name": f"Mine{k}", "registered_name": f"mine>Mine{k}", "module": "mine",
+             "config": {"name": f"mine_{k}", **own}} for k in range(n)]  # fmt: skip
+    return keras(lambda layers: layers.extend(many))
 
 
 # ------------------------------------------------------------------------------------------- ONNX
@@ -436,20 +367,6 @@ def sequence(n):
     return onnxes.model(nodes=nodes)
 
 
-def uses(n):
-    """n recurrent nodes whose weights are at the end of a chain of 90 nodes."""
-    return onnxes.model(onnxes.of_n0(), onnxes.chain("Identity", 90), onnxes.lstms(n, "W"))
-
-
-def claims(n):
-    """n / 4 recurrent nodes, each with its own W: all are the same bytes of another file."""
-    made = onnxes.model_of(nodes=onnxes.lstms(n // 4, "W{}"))
-    for k in range(n // 4):
-        tensor = onnx.TensorProto(name=f"W{k}", data_type=1, dims=[1, 12, 5])
-        made.graph.initializer.append(stored(tensor, location=BESIDE, offset=0, length=240))
-    return made.SerializeToString()
-
-
 def graphs(n):
     """Graphs with long names in each other, over n recurrent nodes."""
     nodes = [helper.make_node("LSTM", ["X"], [f"Y{k}"], f"{k}") for k in range(n)]
@@ -460,26 +377,19 @@ def graphs(n):
 
 
 def value_names(n):
-    """n initializers with names of n characters."""
+    """n / 10 initializers with names of n / 2 characters."""
     made = onnxes.model_of()
     for k in range(n // 10 + 1):
-        made.graph.initializer.append(
-            onnx.TensorProto(name=f"{k}" + "a." * (n // 4), data_type=1, dims=[0])
-        )
+        name = f"{k}" + "a." * (n // 4)
+        made.graph.initializer.append(onnx.TensorProto(name=name, data_type=1, dims=[0]))
     return made.SerializeToString()
 
 
 # ------------------------------------------------------------------------------ real-time audio
 
 
-def rtneural(layers, **more):
-    return json.dumps({"in_shape": [None, None, 1], "layers": layers, **more}).encode()
-
-
-def rtneural_layers(n, kind="lstm"):
-    """n layers with one unit, or of another type."""
-    arrays = [[[0, 0, 0, 0]], [[0, 0, 0, 0]], [0, 0, 0, 0]]
-    return rtneural([{"type": kind, "shape": [1], "weights": arrays}] * n)
+def rtneural(*layers):
+    return json.dumps({"in_shape": [None, None, 1], "layers": layers}).encode()
 
 
 def nam(layers):
@@ -489,39 +399,38 @@ def nam(layers):
                        "weights": [0] * (14 * layers + 2)}).encode()  # fmt: skip
 
 
+LSTM = {"type": "lstm", "shape": [1], "weights": [[[0] * 4], [[0] * 4], [0] * 4]}
 PRODUCTS = {
-    "layers.json": rtneural_layers,
+    "layers.json": lambda n: rtneural(*[LSTM] * n),
     "types.json": lambda n: rtneural(
-        [{"type": f"{k}" + "a" * (n // 10), "shape": [1], "weights": [1]} for k in range(n // 4)]
-    ),
-    "lists.json": lambda n: rtneural(
-        [{"type": "lstm", "shape": [1], "weights": [[[]] * (50 * n)] * 3}]
-    ),
+        *({"type": f"{k}" + "a" * (n // 10), "shape": [1], "weights": [1]} for k in range(n // 4))),
+    "lists.json": lambda n: rtneural(LSTM | {"weights": [[[]] * (50 * n)] * 3}),
     "layers.nam": nam,
     "a name of dots.safetensors": lambda n: safetensors(["a." * (5 * n)]),
     "names of dots.safetensors": lambda n: safetensors(
-        f"{k}." + "a." * 100 for k in range(n // 20)
-    ),
+        f"{k}." + "a." * 100 for k in range(n // 20)),
     "many names.safetensors": lambda n: safetensors(f"{k}/weight_hh_l0" for k in range(n // 2)),
     "names of RNNs.safetensors": lambda n: safetensors(
-        f"{k}/{tensor}" for k in range(n // 8) for tensor in ("kernel", "recurrent_kernel", "bias")
-    ),
+        f"{k}/{name}" for k in range(n // 8) for name in ("kernel", "recurrent_kernel", "bias")),
     "records.safetensors": records,
-    "long headers.npz": long_headers,
-    "names.npz": numpy_names,
+    "long headers.npz": lambda n: arrays(n, "", 65000, zipfile.ZIP_DEFLATED),
+    "names.npz": lambda n: arrays(n, "a." * 20),
     "fields.npy": fields,
-    "layers and lists.bin": described_layers,
+    # the spec of n layers, with many lists as a setting
+    "layers and lists.bin": lambda n: (bytes(4), json.dumps(
+        ONE_UNIT | {"num_layers": n, "config": {"a": [[]] * 40 * n}}).encode()),
     "storages.old.pt": storages,
     "arrays again.pkl": arrays_again,
     "arrays again.pdparams": arrays_again,
-    "arrays.eqx": small_arrays,
+    "arrays.eqx": lambda n: numpy_array() * n,
     "entries again.index": entries_again,
-    "variables again.pb": saved_variables,
+    "variables again.pb": lambda n: (good(".pb"), entries_again(n, "keras")),
     "subgraphs.tflite": subgraphs,
     "variables.weights.h5": variables,
     "models.keras": models,
     "kinds.keras": kinds,
-    "empty lists.keras": empty_lists,
+    "empty lists.keras": lambda n: keras(
+        lambda layers: layers[0].update(more=[[]] * 1000 * n), zipfile.ZIP_DEFLATED),
     "zeros in zeros.keras": zeros_in_zeros,
     "graphs.onnx": graphs,
     "views.pt": views,
@@ -530,28 +439,35 @@ PRODUCTS = {
     "a module again.old.module.pt": lambda n: module_again(n, pickles.in_old),
     "hidden buffers.pt": hidden_buffers,
     "names in modules.pt": long_modules,
-    "recurrent modules.pt": rnns,
+    # n / 8 RNNs, of which each says something about itself
+    "recurrent modules.pt": lambda n: in_pickle(modules.module(modules=again(
+        modules.module(parameters=modules.PARAMETERS, num_layers=pickles.long(10**9)), n // 8))),
     "programs.script.pt": programs,
     "packed weights.packed.pt": packed_weights,
     "weights.pt2": weights_again,
     "pairs again.pkl": pairs_again,
-    "lists again.pkl": lists_again,
+    # n numbers, which are appended to n lists
+    "lists again.pkl": lambda n: b"\x80\x02](](" + b"K\1" * n + b"eq\0" + b"]h\0a" * n + b"e.",
     "a long key.pkl": deep_names,
-    "a long key.msgpack": leaves,
     "long keys.msgpack": nested_keys,
     "handles of a block.index": handles,
-    "names.params": mxnet_names,
+    "names.params": lambda n: trees.params(
+        *[trees.nd((0,), data=b"")] * (n // 4), names=[f"{k}{'a.' * 200}" for k in range(n // 4)]),
     "a layer again.h5": layers_again,
     "texts again.h5": texts_again,
     "groups.h5": groups,
     "unwritten texts.h5": unwritten,
     "unknown classes.keras": classes,
-    "equal names.keras": equal_names,
+    "equal names.keras": lambda n: keras(
+        lambda layers: layers.extend([one for one in layers if one["class_name"] == "LSTM"] * n)),
     "sequences.onnx": sequence,
-    "uses of a chain.onnx": uses,
-    "claims of the same bytes.data.onnx": claims,
+    # the weights of n nodes are at the end of a chain of 90 others
+    "uses of a chain.onnx": lambda n: onnxes.model(
+        onnxes.of_n0(), onnxes.chain("Identity", 90), onnxes.lstms(n, "W")),
+    "claims of the same bytes.data.onnx": lambda n: (
+        lambda path: onnxes.claimed_again(path, n // 4, 5)),
     "long names.onnx": value_names,
-}
+}  # fmt: skip
 SIZES = (480, 4800)
 CASES = {
     name.replace(".", f", {n}.", 1): Case(
@@ -564,6 +480,8 @@ CASES = {
 
 def with_data(path, data):
     beside(path)
+    if callable(data):
+        return data(path)
     if isinstance(data, tuple):
         data, more = data
         if path.suffix == ".pb":

@@ -6,7 +6,7 @@ import struct
 import zipfile
 
 import numpy as np
-from files.hostile.case import EITHER, files
+from files.hostile.case import EITHER, Calls, each, files
 from files.hostile.good import SPEC, archive, described, good, members
 
 import rnnlayout as rl
@@ -29,7 +29,7 @@ def array(told, data=b"", version=b"\1\0"):
     return b"\x93NUMPY" + version + struct.pack("<H", len(text)) + text + data
 
 
-def shaped(shape, descr="<f4"):
+def shaped(shape=(4,), descr="<f4"):
     return array({"descr": descr, "fortran_order": False, "shape": shape}, bytes(400))
 
 
@@ -81,17 +81,11 @@ SAFETENSORS = {
         changed(shape=[4], data_offsets=[0, 16]), "is at bytes 0 to 16 of 8",
     ),
     "negative offsets": changed(data_offsets=[-8, 0]),
-    "a negative size": (changed(shape=[-2]), "shape is not a list"),
-    "two negative sizes": (changed(shape=[-1, -2]), "shape is not a list"),
-    "a size that is true": (changed(shape=[True, 2]), "shape is not a list"),
-    "a size with a point": (changed(shape=[2.0]), "shape is not a list"),
-    "a shape that is a text": (changed(shape="2"), "shape is not a list"),
-    "65 axes": (changed(shape=[1] * 65), "shape is not a list"),
-    "very many axes": (changed(shape=[1] * 100_000 + [2]), "shape is not a list"),
-    "a huge size": changed(shape=[1 << 62]),
-    "an overflow": (changed(shape=[1 << 62, 4]), "too large"),
+    **each(changed, "shape", [-2], [-1, -2], [True, 2], [2.0], "2", [1] * 65, [1] * 100_000 + [2],
+           says="shape is not a list"),
+    **each(changed, "shape", [1 << 62, 4], [1 << 32, 1 << 32], says="too large"),
     "an overflow with a zero": (changed(shape=[0, 1 << 62, 4], data_offsets=[0, 0]), "too large"),
-    "a product of 2**64": (changed(shape=[1 << 32, 1 << 32]), "too large"),
+    "a huge size": changed(shape=[1 << 62]),
     "a shape of other bytes": (changed(shape=[3]), "8 bytes do not fit shape"),
     "a list for a dtype": (changed(dtype=["F32"]), "dtype is not a name"),
     "a dtype of a megabyte": changed(dtype="F" * 1_000_000),
@@ -118,13 +112,16 @@ NPY = {
     "a deep header": (array(b"(" * 60_000), "malformed"),
     "a deep header of signs": (array(b"-" * 60_000 + b"1"), "malformed"),
     "a header of 4 GB": b"\x93NUMPY\2\0" + struct.pack("<I", (1 << 32) - 1) + bytes(100),
-    "objects": (shaped((4,), "|O"), "Python objects"),
-    "an object in a field": (shaped((4,), [("a", "<f4"), ("b", "|O")]), "Python objects"),
-    "fields in fields": (shaped((4,), [("a", [("b", [("c", "|O")])])]), "Python objects"),
-    "a huge field": shaped((4,), [("a", "<f4", (1 << 30,))]),
-    "a huge text": shaped((4,), "|S2147483647"),
-    "a dtype that does not exist": (shaped((4,), "<x9"), "descriptor: '<x9'"),
-    "a dtype that is a number": (shaped((4,), 7), "descriptor: 7"),
+    **each(
+        shaped,
+        "descr",
+        "|O",
+        [("a", "<f4"), ("b", "|O")],
+        [("a", [("b", [("c", "|O")])])],
+        says="Python objects",
+    ),
+    **each(shaped, "descr", [("a", "<f4", (1 << 30,))], "|S2147483647"),
+    **each(shaped, "descr", "<x9", 7, says="descriptor: ('<x9'|7)"),
     "a shape of a petabyte": (shaped((1 << 48,)), "cut short"),
     "a product of 2**64": (shaped((1 << 32, 1 << 32)), "too large"),
     "a negative size": (shaped((-84,)), "is not a list of sizes"),
@@ -139,18 +136,15 @@ NPY = {
 }
 
 
-class Touches:
-    def __init__(self, mark):
-        self.mark = str(mark)
-
-    def __reduce__(self):
-        return open, (self.mark, "w")
+def touches(path):
+    """Return what makes a file beside this one, if it is unpickled."""
+    return Calls(open, str(path.with_name("mark")), "w")
 
 
 def pickled_array(path):
     """Object arrays as NumPy itself writes them."""
     save = np.save if path.suffix == ".npy" else np.savez
-    save(path, np.array([Touches(path.with_name("mark"))] * 3, dtype=object))
+    save(path, np.array([touches(path)] * 3, dtype=object))
 
 
 # -------------------------------------------------------------------- the record of rnnlayout
@@ -214,12 +208,16 @@ ARCHIVES = {
 
 
 def beside(told, data=FLAT):
-    """Write a .bin file and the JSON that describes it."""
+    """Return a function that writes a .bin file and the JSON that describes it. Each is bytes, or a
+    function that makes the file; told may be the JSON's content too."""
 
     def write(path):
-        text = told if isinstance(told, bytes) else json.dumps(told).encode()
-        path.with_name(f"{path.name}.json").write_bytes(text)
-        return data
+        other = path.with_name(f"{path.name}.json")
+        if callable(told):
+            told(other)
+        else:
+            other.write_bytes(told if isinstance(told, bytes) else json.dumps(told).encode())
+        return data(path) if callable(data) else data
 
     return write
 
@@ -228,41 +226,22 @@ def told(**more):
     return beside({**described(), **more})
 
 
-def sparse(path):
-    with open(path, "wb") as file:
-        file.truncate(1 << 40)
-    path.with_name(path.name + ".json").write_text(json.dumps(described()))
-
-
-def fifo_beside(path):
-    os.mkfifo(path.with_name(path.name + ".json"))
-    return FLAT
-
-
-def linked_beside(path):
-    """The JSON may be a link; this one leads to itself."""
-    link = path.with_name(path.name + ".json")
-    link.symlink_to(link)
-    return FLAT
-
-
 BIN = {
-    "a spec of another size": told(hidden_size=4),
-    "a spec of a huge size": told(hidden_size=1 << 40),
-    "a spec of a size beyond all": told(hidden_size=10**400),
-    "a spec of very many layers": told(num_layers=1 << 31),
-    "a spec of a negative size": told(input_size=-5),
-    "a spec of a text": told(input_size="5"),
-    "a spec of a later schema": told(schema=2),
-    "a spec of no dtype": told(dtype="object"),
-    "a cell that is a path": told(cell="/etc/passwd"),
-    "a path in its place": told(file="/etc/passwd"),
+    **each(told, "hidden_size", 4, 1 << 40, 10**400),
+    **each(told, "input_size", -5, "5"),
+    **each(told, "num_layers", 1 << 31),
+    **each(told, "schema", 2),
+    **each(told, "dtype", "object"),
+    **each(told, "cell", "/etc/passwd"),
+    **each(told, "file", "/etc/passwd"),
     "a description of 20 MB": beside(b" " * (20 << 20)),
     "no description": (FLAT, "neither .*bin.json nor .*json exists"),
     "an odd byte": beside(described(), FLAT + b"\0"),
-    "a terabyte of holes": sparse,
-    "a FIFO for a description": fifo_beside,
-    "a description that leads to itself": linked_beside,
+    "a terabyte of holes": beside(
+        described(), lambda path: path.touch() or os.truncate(path, 1 << 40)
+    ),
+    "a FIFO for a description": beside(os.mkfifo),
+    "a description that leads to itself": beside(lambda link: link.symlink_to(link)),
     "axes that are a number": (told(batch_first=1), "batch_first"),
     "an entry that is a number": (told(entry=2), "entry"),
     "a config that is a list": (told(config=[]), "config"),

@@ -27,13 +27,11 @@ class Zip:
     def __init__(self):
         self.data, self.directory, self.count = bytearray(), bytearray(), 0
 
-    def add(
-        self, name, stored, method=0, size=None, crc=0, flags=0, at=None, packed=None, extra=b""
-    ):
+    def add(self, name, stored, method=0, size=None, *, crc=0, flags=0, at=None, packed=None,
+            extra=b""):  # fmt: skip
         """Add a member. at: the place that the directory names; then nothing is written there."""
         name = name.encode()
-        size = len(stored) if size is None else size
-        packed = len(stored) if packed is None else packed
+        size, packed = (len(stored) if n is None else n for n in (size, packed))
         fields = struct.pack("<HHHHIIIH", flags, method, 0, 0x21, crc, packed, size, len(name))
         if at is None:
             at = len(self.data)
@@ -47,6 +45,10 @@ class Zip:
         end = struct.pack("<HHHHIIH", 0, 0, self.count, self.count, len(self.directory),
                           len(self.data), 0)  # fmt: skip
         return bytes(self.data + self.directory + b"PK\5\6" + end)
+
+
+def first(parts):
+    return next(iter(parts))
 
 
 def of(parts, **more):
@@ -65,14 +67,9 @@ def overlapping(parts):
     made = Zip()
     packed = zeros(32 << 20)
     for k in range(1000):
-        name = next(iter(parts)) if k == 0 else f"m/data/{k}"
+        name = f"m/data/{k}" if k else first(parts)
         made.add(name, packed, DEFLATED, 32 << 20, at=None if k == 0 else 0)
     return bytes(made)
-
-
-def encrypted(parts):
-    first = next(iter(parts.values()))
-    return of(parts, stored=bytes(12) + first, flags=1, size=len(first))
 
 
 def with_end(form, at, *numbers):
@@ -90,13 +87,13 @@ def zip64(**lies):
     """Sizes or places in a Zip64 field of the directory."""
 
     def make(parts):
-        made = Zip()
+        made, most = Zip(), (1 << 32) - 1
         values = [lies.get("size", 4), lies.get("packed", 4), lies.get("at", 0)]
         extra = struct.pack("<HHQQQ", 1, 24, *values)
-        most = (1 << 32) - 1
-        for k, (name, data) in enumerate(parts.items()):
-            made.add(name, data, crc=zlib.crc32(data) if k else 0)
-            if k == 0:  # its entry in the directory is replaced
+        for name, data in parts.items():
+            is_first = not made.data
+            made.add(name, data, crc=0 if is_first else zlib.crc32(data))
+            if is_first:  # its entry in the directory is replaced
                 made.directory.clear()
                 made.count = 0
                 made.add(name, b"", size=most, packed=most, at=most, extra=extra)
@@ -115,10 +112,6 @@ def zip64_end(parts):
     return data[:at] + end64 + place + end
 
 
-def first(parts):
-    return next(iter(parts))
-
-
 MAKERS = {
     "a member that is a bomb": (
         lambda p: of(p, stored=zeros(ZEROS), method=DEFLATED, size=ZEROS), "bomb|compressed",
@@ -129,7 +122,7 @@ MAKERS = {
     "a wrong checksum": lambda p: of(p, crc=1),
     "members in each other": overlapping,
     "a name twice": lambda p: archive([*p.items(), (first(p), b"other")]),
-    "encrypted": encrypted,
+    "encrypted": lambda p: of(p, stored=bytes(12) + p[first(p)], flags=1, size=len(p[first(p)])),
     "an unknown method": lambda p: of(p, method=97),
     "no deflate": lambda p: of(p, method=DEFLATED),
     "a directory that does not exist": with_end("<I", 16, 1 << 31),
@@ -149,51 +142,56 @@ INTACT = {
     "names that lead out": lambda p: archive({**p, **dict.fromkeys(WAYS_OUT, bytes(3))}),
     "members that are not there": with_end("<HH", 8, 65535, 65535),
 }
-# Archives of torch that torch itself does not write.
-TORCH = {
-    "compressed": (lambda p: archive(p, DEFLATED), "compressed"),
-    "of a big-endian machine": (lambda p: archive(renamed(p, byteorder=b"big")), "big-endian"),
-    "without a storage": (lambda p: archive(renamed(p, **{"data/1": None})), "no member .*data/1"),
-    "without its pickle": (lambda p: archive(renamed(p, **{"data.pkl": None})), r"data\.pkl"),
-    "of torch.export": (
-        lambda p: archive({"m/archive_format": b"pt2", "m/models/model.json": b"{}"}),
-        r"archive of torch\.export without the weights",
-    ),
-}  # fmt: skip
-PARTS = ("metadata.json", "config.json", "model.weights.h5")
 KERAS = {
     f"{name} {ascii(data)[:10]}": (
         lambda p, name=name, data=data: archive(replaced(p, name, data)), re.escape(name),
     )
-    for name in PARTS for data in (None, b"", b"[]", b"{", bytes(1000))
+    for name in ("metadata.json", "config.json", "model.weights.h5")
+    for data in (None, b"", b"[]", b"{", bytes(1000))
 }  # fmt: skip
-
-
-def renamed(parts, **members):
-    """Return the parts of an archive of torch with members replaced, or left out."""
-    folder = first(parts).partition("/")[0]
-    for name, data in members.items():
-        parts = replaced(parts, f"{folder}/{name}", data)
-    return parts
 
 
 def replaced(parts, name, data):
     return {k: v for k, v in ({**parts, name: data}).items() if v is not None}
 
 
-def of_good(table):
-    """Return the rows of a table whose functions take the parts of the good archive."""
+def of_torch(**members):
+    """Return a function that replaces members of an archive of torch, or leaves them out."""
+
+    def make(parts):
+        folder = first(parts).partition("/")[0]
+        for name, data in members.items():
+            parts = replaced(parts, f"{folder}/{name}", data)
+        return archive(parts)
+
+    return make
+
+
+# Archives of torch that torch itself does not write.
+TORCH = {
+    "compressed": (lambda p: archive(p, DEFLATED), "compressed"),
+    "of a big-endian machine": (of_torch(byteorder=b"big"), "big-endian"),
+    "without a storage": (of_torch(**{"data/1": None}), "no member .*data/1"),
+    "without its pickle": (of_torch(**{"data.pkl": None}), r"data\.pkl"),
+    "of torch.export": (
+        lambda p: archive({"m/archive_format": b"pt2", "m/models/model.json": b"{}"}),
+        r"archive of torch\.export without the weights",
+    ),
+}  # fmt: skip
+
+
+def of_good(table, *suffixes, **more):
+    """Return the cases of a table whose functions take the parts of the good archive."""
     rows = {name: row if isinstance(row, tuple) else (row,) for name, row in table.items()}
-    return {
-        name: (lambda path, make=make: make(members(good(path.suffix))), *says)
-        for name, (make, *says) in rows.items()
-    }
+    rows = {name: (lambda path, make=make: make(members(good(path.suffix))), *says)
+            for name, (make, *says) in rows.items()}  # fmt: skip
+    return files(rows, *suffixes, kind="zip, ", **more)
 
 
 ALL = (".npz", ".pt", ".keras")
 CASES = {
-    **files(of_good(MAKERS), *ALL, kind="zip, "),
-    **files(of_good(INTACT), *ALL, kind="zip, ", codes=EITHER),
-    **files(of_good(TORCH), ".pt", kind="zip, "),
-    **files(of_good(KERAS), ".keras", kind="zip, "),
-}  # fmt: skip
+    **of_good(MAKERS, *ALL),
+    **of_good(INTACT, *ALL, codes=EITHER),
+    **of_good(TORCH, ".pt"),
+    **of_good(KERAS, ".keras"),
+}

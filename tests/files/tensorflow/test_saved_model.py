@@ -3,9 +3,9 @@
 import json
 import os
 import shutil
-import subprocess
 import sys
 
+import commands
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -55,18 +55,15 @@ numpy.savez(sys.argv[1] + "/weights.npz", *[numpy.asarray(w) for w in floats])
 """
 
 
-def answer(folder, x=X):
-    """Return what TensorFlow computes with the saved model."""
+def assert_computes_the_same(found, folder):
+    """Assert that the RNNs compute, one after the other, what TensorFlow does with the folder."""
     serve = tf.saved_model.load(str(folder)).signatures["serving_default"]
     (name,) = serve.structured_input_signature[1]
-    (y,) = serve(**{name: tf.constant(x)}).values()
-    return y.numpy()
-
-
-def run(found, x=X):
+    (theirs,) = serve(**{name: tf.constant(X)}).values()
+    y = X
     for weights in found.values():
-        x, _ = rl.RNN(weights, batch_first=True)(np.ascontiguousarray(x))
-    return x
+        y, _ = rl.RNN(weights, batch_first=True)(np.ascontiguousarray(y))
+    np.testing.assert_allclose(y, theirs.numpy(), rtol=0, atol=ERROR)
 
 
 @pytest.fixture(scope="module")
@@ -82,18 +79,16 @@ def keras_3(tmp_path_factory):
     """A folder with two SavedModels, "export" and "save", and their weights."""
     folder = tmp_path_factory.mktemp("keras_3")
     environment = os.environ | {"KERAS_BACKEND": "tensorflow"}
-    command = [sys.executable, "-c", KERAS_3, str(folder)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    commands.run([sys.executable, "-c", KERAS_3, folder], env=environment)
     with np.load(folder / "weights.npz") as weights:
         return folder, list(weights.values())
 
 
 def same_bits(found, model):
     """model: of Keras, or its arrays."""
-    ours = [array for weights in found.values() for array in weights.values()]
+    ours = [array.tobytes() for weights in found.values() for array in weights.values()]
     theirs = model if isinstance(model, list) else model.get_weights()
-    return [a.tobytes() for a in ours] == [a.tobytes() for a in theirs]
+    return ours == [array.tobytes() for array in theirs]
 
 
 def test_a_model_of_keras_2(keras_2):
@@ -101,7 +96,7 @@ def test_a_model_of_keras_2(keras_2):
     folder, model = keras_2
     found = rl.load(folder)
     assert [*found][:2] == ["enc", "both"] and same_bits(found, model) and not found.notes
-    np.testing.assert_allclose(run(found), answer(folder), rtol=0, atol=ERROR)
+    assert_computes_the_same(found, folder)
 
 
 def test_a_nested_model_of_keras_2(tmp_path):
@@ -118,8 +113,7 @@ def test_a_nested_model_of_keras_2(tmp_path):
     model.save(tmp_path / "model", save_format="tf")
     found = rl.load(tmp_path / "model")
     assert [*found] == ["one/rnn/0", "one/rnn/1", "two/rnn/0", "two/rnn/1"]
-    ours = [a.tobytes() for weights in found.values() for a in weights.values()]
-    assert ours == [a.tobytes() for a in model.get_weights()[:-2]]
+    assert same_bits(found, model.get_weights()[:-2])
     assert {*found.others} == {"dense/kernel", "dense/bias"}
 
 
@@ -142,41 +136,28 @@ def test_a_model_of_keras_3(how, keras_3):
     found = rl.load(folder / how)
     assert [*found] == ["sequential/enc", "sequential/both"] and same_bits(found, weights)
     assert "lacks Keras's config" in found.notes[0]
-    np.testing.assert_allclose(run(found), answer(folder / how), rtol=0, atol=ERROR)
+    assert_computes_the_same(found, folder / how)
 
 
 def test_layers_of_one_name_in_a_module(tmp_path):
     """A bias that only one of them has is not given to the other."""
-
-    class Module(tf.Module):
-        def __init__(self):
-            super().__init__()
-            self.with_bias = tf_keras.layers.LSTM(3)
-            self.without = tf_keras.layers.LSTM(3, use_bias=False)
-            for layer in (self.with_bias, self.without):
-                layer.build((None, 4, 5))
-
-    module = Module()
+    module, LSTM = tf.Module(), tf_keras.layers.LSTM
+    module.with_bias, module.without = LSTM(3), LSTM(3, use_bias=False)
+    for layer in (module.with_bias, module.without):
+        layer.build((None, 4, 5))
     tf.saved_model.save(module, str(tmp_path / "model"))
     found = rl.load(tmp_path / "model")
     assert {name: w.spec.bias for name, w in found.items()} == {
         "with_bias": "double", "without": "none",
     }  # fmt: skip
-    for name, weights in found.items():
-        ours, theirs = weights.values(), getattr(module, name).get_weights()
-        assert [a.tobytes() for a in ours] == [a.tobytes() for a in theirs]
+    assert same_bits(found, module.with_bias.get_weights() + module.without.get_weights())
 
 
 def test_variables_that_have_only_their_last_name(tmp_path):
     """So does Keras 3 export with JAX: they are not joined by chance."""
-    module = tf.Module()
-    module.variables_ = [
-        tf.Variable(RNG.standard_normal(shape).astype("f4"), name=name)
-        for name, shape in (
-            ("kernel", (5, 12)), ("recurrent_kernel", (3, 12)), ("kernel", (3, 12)),
-            ("recurrent_kernel", (3, 12)), ("bias", (12,)),
-        )
-    ]  # fmt: skip
+    module, gates = tf.Module(), ("recurrent_kernel", (3, 12))
+    shapes = [("kernel", (5, 12)), gates, ("kernel", (3, 12)), gates, ("bias", (12,))]
+    module.variables_ = [tf.Variable(np.ones(shape, "f4"), name=name) for name, shape in shapes]
     tf.saved_model.save(module, str(tmp_path / "model"))
     with pytest.raises(rl.FileError, match=r"several variables.*'kernel'.*\.keras"):
         rl.load(tmp_path / "model")
@@ -185,38 +166,29 @@ def test_variables_that_have_only_their_last_name(tmp_path):
 # ------------------------------------------------------------------------------------- the folder
 
 
-@pytest.mark.parametrize("place", ["", "saved_model.pb", "variables"])
-def test_what_may_be_passed(place, keras_2):
-    folder, model = keras_2
-    assert same_bits(rl.load(folder / place), model)
-
-
-def test_the_index_in_the_folder(keras_2, keras_3):
-    """Its tensors have the names of the variables; the config is only in the folder."""
+def test_what_may_be_passed(keras_2, keras_3):
+    """Of an index alone, tensors have the names of the variables; the config is in the folder."""
     folder, weights = keras_3
     assert same_bits(rl.load(folder / "export" / "variables" / "variables.index"), weights)
     folder, model = keras_2
+    for place in ("", "saved_model.pb", "variables"):
+        assert same_bits(rl.load(folder / place), model)
     found = rl.load(folder / "variables" / "variables.index", cell="rnn_relu")
     assert same_bits(found, model) and not any(weights.config for weights in found.values())
     assert f"pass the folder {folder}" in found.notes[0]
 
 
-def test_a_link_out_of_the_folder(keras_3, tmp_path):
+def test_a_link_out_of_the_folder_and_a_folder_without_variables(keras_3, tmp_path):
     """Such a folder may be unpacked from an archive."""
     folder = shutil.copytree(keras_3[0] / "export", tmp_path / "model")
     data = folder / "variables" / "variables.data-00000-of-00001"
     data.rename(tmp_path / "secret")
     data.symlink_to(tmp_path / "secret")
-    with pytest.raises(rl.FileError, match="is a link out of") as caught:
+    with pytest.raises(rl.FileError, match=f"{data} is a link out of"):
         rl.load(folder)
     data.unlink()
-    assert f"{data} is" in str(caught.value)
     shutil.copy(tmp_path / "secret", data)  # as the message says
     assert same_bits(rl.load(folder), keras_3[1])
-
-
-def test_a_model_without_variables(keras_3, tmp_path):
-    folder = shutil.copytree(keras_3[0] / "export", tmp_path / "model")
     shutil.rmtree(folder / "variables")
     with pytest.raises(rl.FileError, match=r"variables/variables\.index does not exist"):
         rl.load(folder)
@@ -230,8 +202,7 @@ def test_damaged_metadata(keras_2, tmp_path):
     for k in range(120):
         at = int(rng.integers(len(good)))
         byte = bytes([good[at] ^ int(rng.integers(1, 256))])
-        data = good[:at] if k % 3 == 0 else good[:at] + byte + good[at + 1 :]
-        path.write_bytes(data)
+        path.write_bytes(good[:at] + (byte + good[at + 1 :] if k % 3 else b""))
         try:
             with limited():
                 found = rl.load(folder)
