@@ -1,10 +1,6 @@
 /* Does every refusal give a status and a message, and change nothing else? Are all sizes safe? */
 #include <limits.h>
 #include <stdlib.h>
-#ifndef NDEBUG
-#include <sys/wait.h>
-#include <unistd.h>
-#endif
 
 #include "layouts.h"
 
@@ -92,6 +88,7 @@ static void check_spec_refused(const rnl_spec *spec, const char *layout_name, rn
         check_spec_refused(&bad, "torch", RNL_E_SPEC);                                             \
     } while (0)
 
+/* Sizes and numbers of enums; model/test_spec.py has combinations that do not exist. */
 static void check_bad_specs(void)
 {
     const int64_t sizes[] = {0, -1, INT64_MIN};
@@ -107,17 +104,7 @@ static void check_bad_specs(void)
     CHECK_BAD_SPEC(RNL_LSTM, activation, (rnl_state_activation)2);
     CHECK_BAD_SPEC(RNL_LSTM, dtype, (rnl_dtype)4);
     CHECK_BAD_SPEC(RNL_LSTM, num_layers, 65537);
-    CHECK_BAD_SPEC(RNL_LSTM, proj_size, -1);
-    CHECK_BAD_SPEC(RNL_LSTM, proj_size, 2);
     CHECK_BAD_SPEC(RNL_LSTM, proj_size, INT64_MAX);
-    CHECK_BAD_SPEC(RNL_GRU, proj_size, 1);
-    CHECK_BAD_SPEC(RNL_LSTM, reset, RNL_RESET_BEFORE);
-    CHECK_BAD_SPEC(RNL_RNN_TANH, recurrent_activation, RNL_HARD_SIGMOID);
-    CHECK_BAD_SPEC(RNL_RNN_TANH, activation, RNL_RELU);
-    CHECK_BAD_SPEC(RNL_RNN_RELU, activation, RNL_RELU);
-    CHECK_BAD_SPEC(RNL_LSTM, skip_input, 1);
-    CHECK_BAD_SPEC(RNL_GRU, peepholes, 1);
-    CHECK_BAD_SPEC(RNL_RNN_RELU, peepholes, 1);
 }
 
 /* An LSTM of 2 layers, one direction and 4 gates has none of these blocks, in no layout. */
@@ -329,33 +316,8 @@ static void check_sizes(void)
         }
 }
 
-#ifndef NDEBUG
-/* err may not be NULL: a debug build says so, and does not write to address 0. */
-static void check_no_error(void)
-{
-    int said[2];
-    char text[400] = "";
-    rnl_layout layout;
-    if (pipe(said) || fflush(stdout))
-        abort();
-    const pid_t child = fork();
-    if (child == 0) {
-        dup2(said[1], STDERR_FILENO);
-        rnl_layout_named("nonsense", &layout, NULL);
-        _exit(0);
-    }
-    close(said[1]);
-    CHECK(read(said[0], text, sizeof text - 1) > 0 && strstr(text, "Assertion `err'"), "%s", text);
-    waitpid(child, NULL, 0);
-    close(said[0]);
-}
-#endif
-
 int main(void)
 {
-#ifndef NDEBUG
-    check_no_error();
-#endif
     char endless[5000];
     memset(endless, 'x', sizeof endless - 1);
     endless[sizeof endless - 1] = '\0';

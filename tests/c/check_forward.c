@@ -4,8 +4,6 @@
  */
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "check.h"
 #include "cpu/crowd.h"
@@ -13,7 +11,7 @@
 #include "cpu/slow.h"
 #include "kernels/subnormals.h"
 
-enum { TURNS = 1200, SECONDS_UNTIL_STUCK = 600 };
+enum { TURNS = 1200 };
 
 static bool same(const double *a, const double *b, int64_t n)
 {
@@ -164,31 +162,6 @@ static void check_interrupt(int threads, int64_t N)
     CHECK(run_long(threads, N, stop_at_once, &count, &err) == RNL_E_INTERRUPTED, "%d threads",
           threads);
     CHECK(count == 2, "%d questions", count);
-}
-
-static int fork_at_first(void *arg)
-{
-    pid_t *const child = arg;
-    if (*child < 0 && (*child = fork()) == 0)
-        alarm(SECONDS_UNTIL_STUCK);
-    return 0;
-}
-
-/* If poll forks the process, the call ends in both: in the child with an error if its threads were
- * needed. */
-static void check_fork(int threads, int64_t N)
-{
-    pid_t child = -1;
-    rnl_error err = {.text = ""};
-    fflush(stdout); /* or the child prints it again */
-    const rnl_status status = run_long(threads, N, fork_at_first, &child, &err);
-    if (child == 0)
-        _exit(threads == 1 ? status != RNL_OK
-                           : status != RNL_E_INTERRUPTED || !strstr(err.text, "forked"));
-    CHECK(child > 0 && status == RNL_OK, "%d threads, N = %" PRId64, threads, N);
-    int ended = -1;
-    CHECK(waitpid(child, &ended, 0) == child && WIFEXITED(ended) && WEXITSTATUS(ended) == 0,
-          "%d threads, N = %" PRId64 ", the child: %d", threads, N, ended);
 }
 
 /* A call that has only zeros to write can be stopped too. All steps of y are the same memory. */
@@ -368,10 +341,8 @@ int main(void)
     for (int threads = 1; threads <= 2; threads++) {
         check_zeros(threads);
         check_mode(threads);
-        for (int64_t N = 1; N <= 40; N += 39) {
+        for (int64_t N = 1; N <= 40; N += 39)
             check_interrupt(threads, N);
-            check_fork(threads, N);
-        }
     }
     return check_end();
 }

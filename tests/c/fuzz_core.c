@@ -5,7 +5,6 @@
  */
 #undef NDEBUG
 #include <assert.h>
-#include <math.h>
 #include <stdlib.h>
 
 #include "core/dtype.h"
@@ -48,7 +47,7 @@ static int one_of(int n)
 static int64_t any_size(void)
 {
     const int byte = (int)bits(1);
-    return byte < 0xf0 ? byte % 40 : (int64_t)bits(8); /* from 32 on, a stepper multiplies ahead */
+    return byte < 0xf0 ? byte % 40 : (int64_t)bits(8);
 }
 
 static double any_double(void)
@@ -293,51 +292,6 @@ static int64_t strides(const rnl_rnn_call *call, int64_t width, unsigned how, in
     return (call->T - 1) * *time + (call->N - 1) * *batch + width;
 }
 
-/* Are n numbers the same, bit for bit? A NaN is any NaN. */
-static int same(rnl_dtype dtype, const char *a, const char *b, int64_t n)
-{
-    const int64_t nbytes = rnl_dtype_nbytes(dtype);
-    for (int64_t k = 0; k < n; k++) {
-        const uint64_t x = rnl_load_bits(dtype, a + k * nbytes);
-        const uint64_t y = rnl_load_bits(dtype, b + k * nbytes);
-        if (x != y && !(isnan(rnl_to_double(dtype, x)) && isnan(rnl_to_double(dtype, y))))
-            return 0;
-    }
-    return 1;
-}
-
-/* The bits of a stepper are those of the call. It takes one step after the other, or all at once if
- * they are contiguous. */
-static void run_stepper(rnl_rnn *rnn, const rnl_rnn_call *call, const arrays *a)
-{
-    rnl_stepper *stepper = NULL;
-    const int64_t nbytes = rnl_dtype_nbytes(call->dtype);
-    const int64_t at_once = call->x_time == a->I ? call->T : 1;
-    if (!done(rnl_stepper_new(rnn, call->dtype, &stepper, &err)))
-        return;
-    char *const y = numbers(at_once * a->S, call->dtype), *const h = numbers(a->states,
-                                                                             call->dtype);
-    char *const c = numbers(a->cells, call->dtype);
-    rnl_stepper_set(stepper, call->h0, call->c0);
-    for (int64_t t = 0; t < call->T; t++) {
-        if (t % at_once == 0)
-            rnl_stepper_run(stepper, (const char *)call->x + t * call->x_time * nbytes, y, at_once);
-        if (call->y)
-            assert(same(call->dtype, y + t % at_once * a->S * nbytes,
-                        a->y + t * call->y_time * nbytes, a->S));
-    }
-    rnl_stepper_get(stepper, h, c);
-    if (call->hn)
-        assert(same(call->dtype, h, call->hn, a->states));
-    if (call->cn)
-        assert(same(call->dtype, c, call->cn, a->cells));
-    rnl_stepper_reset(stepper);
-    rnl_stepper_free(stepper);
-    free(y);
-    free(h);
-    free(c);
-}
-
 static void run_rnn(rnl_rnn *rnn, const rnl_spec *spec)
 {
     const unsigned which = (unsigned)bits(1), how = (unsigned)bits(1);
@@ -376,8 +330,7 @@ static void run_rnn(rnl_rnn *rnn, const rnl_spec *spec)
     call.hn = which & 16 ? a.hn : NULL;
     call.cn = which & 32 && is_lstm ? a.cn : NULL;
     rnl_set_num_threads(1 + (int)(which >> 6));
-    if (done(rnl_rnn_run(rnn, &call, &err)) && N == 1 && !a.lengths)
-        run_stepper(rnn, &call, &a);
+    done(rnl_rnn_run(rnn, &call, &err));
     free(a.lengths);
     free(a.x);
     free(a.y);
