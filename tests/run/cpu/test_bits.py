@@ -17,7 +17,6 @@ from run.cpu.running import (
     rows,
     same,
     small,
-    some_kinds,
 )
 
 import rnnlayout as rl
@@ -40,17 +39,6 @@ def test_steps_are_one_call(spec):
     y, state = rnn.step(x[0, 3])
     assert y.shape == (spec.proj_size or H,)
     assert same((y[None], state), (zero[0][:, 3], rows(zero[1], 3)))
-
-
-@some_kinds
-def test_batch_first_is_a_matter_of_strides(spec):
-    rnn, other, (x, state) = rnn_of(spec), rnn_of(spec, batch_first=True), inputs(spec)
-    assert other.batch_first and not rnn.batch_first
-    y, last = rnn(x, state, lengths=LENGTHS)
-    swapped = np.array(x.swapaxes(0, 1), order="C")
-    assert same(other(swapped, state, lengths=LENGTHS), (y.swapaxes(0, 1), last))
-    assert same(other(x.swapaxes(0, 1), state, lengths=LENGTHS), (y.swapaxes(0, 1), last))
-    assert same(other(x[:, 2], rows(state, 2)), rnn(x[:, 2], rows(state, 2)))
 
 
 @every_kind
