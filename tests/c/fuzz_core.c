@@ -127,29 +127,6 @@ static int done(rnl_status status)
 
 /* ------------------------------------------------------------------------------ the calls -- */
 
-static void fuzz_names(void)
-{
-    const rnl_family family = (rnl_family)one_of(8);
-    const int value = one_of(8);
-    char *const text = any_text(), *const option = any_text(), *const choice = any_text();
-    const char *const name = rnl_name(family, value);
-    int found = value;
-    if (done(rnl_parse(family, text, &found, &err)))
-        assert(strcmp(rnl_name(family, found), text) == 0);
-    if (name)
-        assert(done(rnl_parse(family, name, &found, &err)) && found == value);
-    rnl_layout layout;
-    if (done(rnl_layout_named(text, &layout, &err)))
-        done(rnl_layout_set(&layout, option, choice, &err));
-    rnl_row_info row;
-    rnl_alias alias;
-    done(rnl_row_at(one_of(64), &row, &err));
-    done(rnl_alias_at(one_of(16), &alias, &err));
-    free(text);
-    free(option);
-    free(choice);
-}
-
 /* The last element of a view is inside its tensor. */
 static void check_view(const rnl_layout *layout, const rnl_spec *spec, unsigned has,
                        const rnl_view *view)
@@ -398,7 +375,7 @@ static void fuzz_json(void)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static void (*const calls[])(void) = {fuzz_names, fuzz_describe, fuzz_convert, fuzz_run};
+    static void (*const calls[])(void) = {fuzz_json, fuzz_describe, fuzz_convert, fuzz_run};
     at = data;
     end = data + size;
     if (size && *data == '{') /* not a number of one of the calls below */

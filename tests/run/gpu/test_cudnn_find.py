@@ -11,7 +11,6 @@ from commands import ROOT
 from run.gpu.conftest import PACKAGE, doctor, python, rnnlayout
 
 import rnnlayout as rl
-from rnnlayout import _native
 from rnnlayout._cli.commands import doctor as _doctor
 from rnnlayout._run import cudnn as _cudnn
 
@@ -152,13 +151,6 @@ def test_packages(monkeypatch):
     assert 'for nothing: pip install "rnnlayout[h5]"' in _doctor.machine_text(told)
 
 
-def test_the_script_is_installed_with_the_package():
-    text = (ROOT / "pyproject.toml").read_text()
-    assert 'rnnlayout = "rnnlayout._cli.main:main"' in text
-    assert re.search(r'^cu12 = \["nvidia-cudnn-cu12>=9,<10"\]', text, re.MULTILINE)
-    assert re.search(r'^cu13 = \["nvidia-cudnn-cu13>=9,<10"\]', text, re.MULTILINE)
-
-
 # ----------------------------------------------------------------------------------- in Python
 
 
@@ -216,13 +208,6 @@ def test_why_a_gpu_cannot_be_used(monkeypatch, found, number, why, hint):
 def test_a_name_that_is_none(path):
     with pytest.raises(rl.SpecError, match="need a file, a folder, 'off' or None"):
         rl.set_cudnn(path)
-
-
-def test_off_opens_nothing(monkeypatch):
-    monkeypatch.delattr(_native, "open_cudnn")
-    monkeypatch.delattr(_native, "describe_cudnn")
-    report = _cudnn._report("off", "chosen")
-    assert report["why_not"] == "cuDNN is switched off" and report["driver"] is None
 
 
 def test_what_is_no_folder_of_packages_is_left_out(monkeypatch, tmp_path):
