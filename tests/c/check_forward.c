@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "check.h"
-#include "cpu/fast.h"
+#include "cpu/problem.h"
 #include "cpu/slow.h"
 #include "forward/team.h"
 #include "kernels/subnormals.h"

@@ -14,7 +14,7 @@
 
 #include "allocations.h"
 #include "check.h"
-#include "cpu/fast.h"
+#include "cpu/problem.h"
 
 enum { TURNS = 600 };
 

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 
-import numpy as np
 import pytest
 from commands import ROOT, run
 
@@ -17,11 +16,7 @@ sys.path.insert(0, str(ROOT / "benchmarks"))
 
 import gpu
 import gpu_facts
-import gpu_speed
 import tables
-from workload import Problem
-
-import rnnlayout as rl
 
 
 @pytest.fixture(scope="session")
@@ -171,24 +166,3 @@ def test_without_a_gpu_it_says_what_is_missing(command, tmp_path):
                           check=False)  # fmt: skip
     assert done.returncode == 5 and "GPU: cannot be used" in done.stdout
     assert not list(tmp_path.iterdir())
-
-
-def test_a_peer_that_raises_is_a_part_of_the_row():
-    def right(problem, place):
-        return lambda calls: {}, lambda: np.zeros(3)
-
-    def wrong(problem, place):
-        return lambda calls: {}, lambda: np.ones(3)
-
-    def missing(problem, place):
-        raise gpu_speed.Missing("not installed")
-
-    def raises(problem, place):
-        raise ValueError("no")
-
-    problem = Problem(rl.Spec("lstm", 4, 4), 2, 1)
-    peers = {"ours": right, "wrong": wrong, "missing": missing, "raises": raises}
-    jobs, left_out, failed = gpu_speed.jobs_of(problem, None, peers)
-    assert list(jobs) == ["ours"] and left_out == {"missing": "not installed"}
-    assert failed == {"wrong": "AssertionError: it differs from ours by 1",
-                      "raises": "ValueError: no"}  # fmt: skip

@@ -1,4 +1,4 @@
-/* A problem for the forward pass, and its answer. */
+/* A random problem for the forward pass, and its answers. */
 #ifndef CPU_PROBLEM_H
 #define CPU_PROBLEM_H
 
@@ -36,5 +36,22 @@ int64_t num_weights_of(const rnl_spec *spec);
 
 /* A value rounded to a dtype. */
 double rounded(rnl_dtype dtype, double value);
+
+/* ---- the answer of the forward pass itself ---- */
+
+/* n numbers in a dtype; the caller frees them. */
+void *packed(const double *from, int64_t n, rnl_dtype dtype);
+
+/* Prepare the problem's RNN. */
+rnl_rnn *prepared(const problem *p);
+
+/* Sequences first ... first + N - 1 and steps from ... from + T - 1 of the problem; states: the
+ * initial ones, NULL: the problem's. */
+typedef struct slice {
+    int64_t first, N, from, T;
+    const answer *states;
+} slice;
+
+answer fast(const problem *p, rnl_rnn *rnn, slice s);
 
 #endif

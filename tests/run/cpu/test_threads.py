@@ -42,12 +42,16 @@ def test_a_call_beside_an_update_uses_the_old_or_the_new_weights():
 LONG = rl.Spec("lstm", 300, 1000)
 
 
+def call_of(steps):
+    """Return a call with half a G operations per step, and what it fills first and last."""
+    rnn = rl.RNN(np.full(LONG.num_params, 1e-3, "f4"), LONG)
+    x, y = np.ones((steps, 50, 300), "f4"), np.empty((steps, 50, 1000), "f4")
+    return lambda: rnn(x, out=y), y[0, 0, 0, ...], y[-1, -1, -1, ...]
+
+
 @pytest.fixture(scope="module")
 def long_call():
-    """A call with 100 G operations, and the elements that it fills first and last."""
-    rnn = rl.RNN(np.full(LONG.num_params, 1e-3, "f4"), LONG)
-    x, y = np.ones((200, 50, 300), "f4"), np.empty((200, 50, 1000), "f4")
-    return lambda: rnn(x, out=y), y[0, 0, 0, ...], y[-1, -1, -1, ...]
+    return call_of(200)
 
 
 @pytest.mark.parametrize("n", [1, 2])
@@ -63,9 +67,10 @@ def test_other_threads_run_meanwhile(long_call):
     assert lets_others_run(*long_call)
 
 
-def test_a_call_outside_the_main_thread_does_not_ask_for_the_lock(long_call, threads):
+def test_a_call_outside_the_main_thread_does_not_ask_for_the_lock(threads):
+    """It is short: it shares the CPU with this thread, which is busy."""
     threads(1)  # another one would fill the last element
-    call, _, last = long_call
+    call, _, last = call_of(40)
     assert ends_without_the_lock(call, last)
 
 

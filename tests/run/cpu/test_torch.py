@@ -14,6 +14,7 @@ import torch
 from marks import each_pair
 from oracles.frameworks import TORCH, seeded
 from oracles.reference import GATES, Run, distance, forward, from_cudnn
+from run.cpu.running import flat
 
 import rnnlayout as rl
 
@@ -68,8 +69,7 @@ def run_torch(module, x, h0, c0, lengths=None, dtype=torch.float32):
 
 
 def run_ours(rnn, x, h0, c0, lengths=None):
-    y, last = rnn(x, h0 if c0 is None else (h0, c0), lengths=lengths)
-    return Run(y, *([last] if c0 is None else last))
+    return Run(*flat(rnn(x, h0 if c0 is None else (h0, c0), lengths=lengths)))
 
 
 def assert_each_step_is_explained(source, spec, x, h0, c0, lengths=None):
