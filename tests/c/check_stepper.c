@@ -15,6 +15,7 @@
 #include "allocations.h"
 #include "check.h"
 #include "cpu/problem.h"
+#include "cpu/slow.h"
 
 enum { TURNS = 600 };
 

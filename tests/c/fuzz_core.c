@@ -127,19 +127,6 @@ static int done(rnl_status status)
 
 /* ------------------------------------------------------------------------------ the calls -- */
 
-/* The last element of a view is inside its tensor. */
-static void check_view(const rnl_layout *layout, const rnl_spec *spec, unsigned has,
-                       const rnl_view *view)
-{
-    rnl_tensor tensor;
-    if (view->tensor < 0)
-        return;
-    assert(done(rnl_layout_tensor(layout, spec, has, view->tensor, &tensor, &err)));
-    const int64_t last = view->at + (view->rows - 1) * view->row_stride +
-                         (view->cols - 1) * view->col_stride;
-    assert(view->at >= 0 && last >= view->at && last < tensor.nelems);
-}
-
 static void fuzz_describe(void)
 {
     const rnl_spec spec = any_spec();
@@ -152,7 +139,7 @@ static void fuzz_describe(void)
     if (done(rnl_layout_tensor(&layout, &spec, has, any_size(), &tensor, &err)))
         assert(tensor.ndim <= RNL_MAX_DIMS && strnlen(tensor.name, RNL_MAX_NAME) < RNL_MAX_NAME);
     if (done(rnl_layout_locate(&layout, &spec, has, &any, &view, &err)))
-        check_view(&layout, &spec, has, &view);
+        assert(view_is_inside(&layout, &spec, has, &view));
     if (!done(rnl_layout_num_tensors(&layout, &spec, has, &n, &err)))
         return;
     const int64_t blocks = rnl_num_blocks(&spec);
@@ -160,7 +147,7 @@ static void fuzz_describe(void)
     assert(done(rnl_layout_locate(&layout, &spec, has, &block, &view, &err)));
     assert(view.tensor < n && strchr("ifgorznh", rnl_gate_letter(spec.cell, block.gate)));
     assert(rnl_lin_layer_id(spec.cell, &block) >= 0);
-    check_view(&layout, &spec, has, &view);
+    assert(view_is_inside(&layout, &spec, has, &view));
 }
 
 /* ---------------------------------------------------------------------------- conversions -- */
@@ -233,9 +220,9 @@ static void fuzz_convert(void)
         return;
     assert(rnl_plan_num_steps(plan) <= 2 * rnl_num_blocks(&spec));
     for (int64_t k = 0; k < rnl_plan_num_ops(plan); k++) {
-        check_view(&from, &spec, has, &rnl_plan_op(plan, k)->src);
-        check_view(&from, &spec, has, &rnl_plan_op(plan, k)->src2);
-        check_view(&to, &spec, rnl_spec_has(&spec), &rnl_plan_op(plan, k)->dst);
+        assert(view_is_inside(&from, &spec, has, &rnl_plan_op(plan, k)->src));
+        assert(view_is_inside(&from, &spec, has, &rnl_plan_op(plan, k)->src2));
+        assert(view_is_inside(&to, &spec, rnl_spec_has(&spec), &rnl_plan_op(plan, k)->dst));
     }
     if (!known)
         assert(!done(rnl_plan_run(plan, dtypes[0], NULL, dtypes[1], NULL, NULL, NULL, &err)));

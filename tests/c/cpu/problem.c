@@ -5,9 +5,10 @@
 #include "check.h"
 #include "core/dtype.h"
 #include "cpu/problem.h"
+#include "cpu/slow.h"
 #include "model/spec.h"
 
-double rounded(rnl_dtype dtype, double value)
+static double rounded(rnl_dtype dtype, double value)
 {
     return rnl_to_double(dtype, rnl_from_double(dtype, value));
 }
@@ -103,7 +104,8 @@ problem random_problem(void)
         shrink(p.x, p.T * p.N * p.spec.input_size, p.dtype, apart);
     }
     p.has_lengths = random_below(2);
-    for (int64_t n = 0; n < p.N; n++)
+    p.lengths = calloc(MOST_ROWS, sizeof *p.lengths);
+    for (int64_t n = 0; p.lengths && n < p.N; n++)
         p.lengths[n] = random_below(p.T + 1);
     p.has_states = random_below(2);
     p.batch_first = random_below(2);
@@ -116,24 +118,7 @@ void problem_free(problem *p)
     free(p->x);
     free(p->h0);
     free(p->c0);
-}
-
-answer answer_new(const problem *p)
-{
-    const int64_t layers = p->spec.num_layers * p->D;
-    answer a = {calloc((size_t)(p->T * p->N * p->D * p->S + 1), sizeof(double)),
-                calloc((size_t)(layers * p->N * p->S + 1), sizeof(double)),
-                calloc((size_t)(layers * p->N * p->H + 1), sizeof(double))};
-    if (!a.y || !a.hn || !a.cn)
-        abort();
-    return a;
-}
-
-void answer_free(answer *a)
-{
-    free(a->y);
-    free(a->hn);
-    free(a->cn);
+    free(p->lengths);
 }
 
 /* ---- the answer of the forward pass itself ---- */
@@ -235,4 +220,71 @@ answer fast(const problem *p, rnl_rnn *rnn, slice s)
     free(hn);
     free(cn);
     return a;
+}
+
+/* ---- how close two answers have to be ---- */
+
+/* With |W|, |R|, |b| <= 1 / S and |x|, |h|, |c| small, a sum of K terms of size m rounds by at most
+ * (K + 2) u K m. The activations have slopes of at most 1, so a state has that error and 8 u from
+ * its own operations, and passes at most twice its error to the next step (c and h). A layer's
+ * error is input to the next layer, with at most D P' weights of 1 / S. In all less than: */
+static double bound(const problem *p, int64_t layer)
+{
+    const double u = p->spec.dtype == RNL_FLOAT64 ? 0x1p-53 : 0x1p-24;
+    const int64_t I = layer ? p->D * p->S : p->spec.input_size;
+    const double K = (double)(I + p->S + 2), terms = (double)(I > p->S ? I : p->S) / (double)p->S;
+    return (K + 16) * u * (terms + 3) * 4;
+}
+
+/* By how much do the two differ if they round their own results, to bfloat16 or to 16 bits? Two
+ * close numbers may be rounded to different sides. */
+static double rounds_apart(const problem *p)
+{
+    static const double units[] = {[RNL_CPU_MATH_BFLOAT16] = 0x1p-7, [RNL_CPU_MATH_INT8] = 0x1p-14};
+    const bool again = p->T > 1 || p->spec.num_layers > 1 || p->spec.proj_size ||
+                       (p->spec.cell == RNL_GRU && p->spec.reset == RNL_RESET_BEFORE);
+    return again ? units[p->options.math] : 0;
+}
+
+void check_close(const problem *p, const answer *a, const answer *b)
+{
+    double most = 0, size = 1;
+    for (int64_t layer = 0; layer < p->spec.num_layers; layer++) {
+        for (int64_t t = 0; t < p->T; t++)
+            most = most * 3 + (bound(p, layer) + rounds_apart(p)) * size;
+        size += (double)p->T; /* relu's states may grow by 1 / S * S per step */
+    }
+    /* plus the rounding of the result */
+    const double narrow = p->dtype == RNL_FLOAT16 ? 0x1p-11 : p->dtype == RNL_BFLOAT16 ? 0x1p-8 : 0;
+    const int64_t layers = p->spec.num_layers * p->D;
+    for (int64_t k = 0; k < p->T * p->N * p->D * p->S; k++)
+        CHECK(fabs(a->y[k] - b->y[k]) <= most + narrow * (fabs(a->y[k]) + 1e-4),
+              "y[%" PRId64 "]: %.9g, not %.9g (cell %d, T %" PRId64 ")", k, b->y[k], a->y[k],
+              (int)p->spec.cell, p->T);
+    for (int64_t k = 0; k < layers * p->N * p->S; k++)
+        CHECK(fabs(a->hn[k] - b->hn[k]) <= most + narrow * (fabs(a->hn[k]) + 1e-4),
+              "h_n[%" PRId64 "]: %.9g, not %.9g (cell %d)", k, b->hn[k], a->hn[k],
+              (int)p->spec.cell);
+    for (int64_t k = 0; p->spec.cell == RNL_LSTM && k < layers * p->N * p->H; k++)
+        CHECK(fabs(a->cn[k] - b->cn[k]) <= most + narrow * (fabs(a->cn[k]) + 1e-4),
+              "c_n[%" PRId64 "]: %.9g, not %.9g", k, b->cn[k], a->cn[k]);
+}
+
+void check_one_step(const problem *p, int64_t t, const answer *states, const answer *next)
+{
+    problem one = *p;
+    one.T = 1;
+    one.x = p->x + t * p->N * p->spec.input_size;
+    int64_t lengths[MOST_ROWS];
+    one.lengths = lengths;
+    for (int64_t n = 0; n < p->N; n++)
+        lengths[n] = p->lengths[n] > t;
+    if (states) {
+        one.h0 = states->hn;
+        one.c0 = states->cn;
+        one.has_states = true;
+    }
+    answer right = slow(&one);
+    check_close(&one, &right, next);
+    answer_free(&right);
 }

@@ -11,6 +11,7 @@ from commands import ROOT
 from run.gpu.conftest import PACKAGE, doctor, python, rnnlayout
 
 import rnnlayout as rl
+from rnnlayout import _native
 from rnnlayout._cli.commands import doctor as _doctor
 from rnnlayout._run import cudnn as _cudnn
 
@@ -208,6 +209,13 @@ def test_why_a_gpu_cannot_be_used(monkeypatch, found, number, why, hint):
 def test_a_name_that_is_none(path):
     with pytest.raises(rl.SpecError, match="need a file, a folder, 'off' or None"):
         rl.set_cudnn(path)
+
+
+def test_off_opens_nothing(monkeypatch):
+    monkeypatch.delattr(_native, "open_cudnn")
+    monkeypatch.delattr(_native, "describe_cudnn")
+    report = _cudnn._report("off", "chosen")
+    assert report["why_not"] == "cuDNN is switched off" and report["driver"] is None
 
 
 def test_what_is_no_folder_of_packages_is_left_out(monkeypatch, tmp_path):
