@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 from marks import each_pair
-from oracles.frameworks import TORCH, seeded
+from oracles.frameworks import seeded, torch_module
 from oracles.reference import GATES, Run, distance, forward, from_cudnn
 from run.cpu.running import flat
 
@@ -37,12 +37,8 @@ NARROW = list(zip(GATES, [torch.float16, torch.bfloat16] * 2, strict=True))
 
 
 def module_of(spec, rng):
-    make, _, options = TORCH[spec.cell]
-    if spec.proj_size:
-        options = {**options, "proj_size": spec.proj_size}
     torch.manual_seed(int(rng.integers(2**31)))
-    return make(spec.input_size, spec.hidden_size, spec.num_layers, bias=spec.bias != "none",
-                bidirectional=spec.bidirectional, **options)  # fmt: skip
+    return torch_module(spec)
 
 
 def given(spec, rng):

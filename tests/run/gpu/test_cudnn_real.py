@@ -20,17 +20,10 @@ from ask_cudnn import LIBRARIES
 VERSIONS = {"9.0": "9.0.0", "9.19": "9.19.0", "9.28": "9.28.0"}
 
 
-def folder_of(version):
-    try:
-        return get_cudnn.get(version)
-    except get_cudnn.Unavailable as why:
-        pytest.fail(f"no libcudnn, and PyPI did not give it: {why}", pytrace=False)
-
-
 @pytest.fixture(params=map(download, VERSIONS))
 def real(request):
     """(version, folder, names of its libraries)"""
-    return VERSIONS[request.param], folder_of(request.param), LIBRARIES[9]
+    return VERSIONS[request.param], get_cudnn.get(request.param), LIBRARIES[9]
 
 
 def link(folder, names, to):
@@ -92,7 +85,7 @@ OTHERS = {
 @pytest.mark.download
 @pytest.mark.parametrize("other", OTHERS)
 def test_parts_of_two_versions_are_an_error(other, tmp_path):
-    newest, oldest = folder_of("9.28"), folder_of("9.0")
+    newest, oldest = get_cudnn.get("9.28"), get_cudnn.get("9.0")
     mixed = link(newest, [name for name in OTHERS if name != other], tmp_path)
     link(oldest, [other], mixed)
     code, found = doctor(RNNLAYOUT_CUDNN=mixed)
