@@ -209,20 +209,49 @@ static void check_runs(void)
     rnl_plan_free(NULL);
 }
 
-/* "x is (null)" was the message. */
-static void check_dtype_that_does_not_exist(void)
+/* What the tests of the binding cannot ask for; for the rest see run/cpu/test_errors.py. */
+static void check_rnns(void)
 {
-    static const float weights[4 * 2 * (3 + 2 + 2)];
-    const rnl_spec spec = rnl_spec_default(RNL_LSTM, 3, 2);
-    const rnl_rnn_call call = {.dtype = (rnl_dtype)(RNL_FLOAT64 + 1)};
+    static const float weights[4 * 2 * (3 + 2 + 2)], x[12];
+    static const struct {
+        int64_t T, N;
+        int dtype;
+        rnl_status status;
+    } calls[] = {
+        {2, 2, RNL_FLOAT16, RNL_E_SPEC}, /* narrower than the weights */
+        {-1, 2, RNL_FLOAT32, RNL_E_SPEC},
+        {INT64_C(1) << 60, INT64_C(1) << 60, RNL_FLOAT32, RNL_E_NOMEM},
+        {1, INT64_C(1) << 57, RNL_FLOAT32, RNL_E_NOMEM}, /* 64 times N is more than an int64 */
+        {2, 2, RNL_FLOAT64 + 1, RNL_E_SPEC},
+    };
+    rnl_spec spec = rnl_spec_default(RNL_LSTM, 3, 2);
+    rnl_rnn_options options = {.math = (rnl_cpu_math)(RNL_CPU_MATH_INT8 + 1)};
     rnl_rnn *rnn = NULL;
     rnl_stepper *stepper;
+    REFUSED(RNL_E_SPEC, rnn, rnl_rnn_new(&spec, weights, &options, &rnn, &err));
+    options.math = RNL_CPU_MATH_BFLOAT16; /* of weights in float32 */
+    REFUSED(RNL_E_SPEC, rnn, rnl_rnn_new(&spec, weights, &options, &rnn, &err));
+    spec.hidden_size = 0;
+    REFUSED(RNL_E_SPEC, rnn, rnl_rnn_new(&spec, weights, NULL, &rnn, &err));
+    spec.hidden_size = 2;
     CHECK(!rnl_rnn_new(&spec, weights, NULL, &rnn, &err), "%s", err.text);
-    check_error(rnl_rnn_run(rnn, &call, &err), RNL_E_SPEC);
+    rnl_set_num_threads(64); /* each has a part of the rows */
+    for (size_t k = 0; k < sizeof calls / sizeof *calls; k++) {
+        const rnl_rnn_call call = {.T = calls[k].T,
+                                   .N = calls[k].N,
+                                   .dtype = (rnl_dtype)calls[k].dtype,
+                                   .x = x,
+                                   .x_time = 6,
+                                   .x_batch = 3};
+        check_error(rnl_rnn_run(rnn, &call, &err), calls[k].status);
+    }
     CHECK(strstr(err.text, "dtype is 4, need a value of rnl_dtype"), "%s", err.text);
-    REFUSED(RNL_E_SPEC, stepper, rnl_stepper_new(rnn, call.dtype, &stepper, &err));
+    REFUSED(RNL_E_SPEC, stepper,
+            rnl_stepper_new(rnn, (rnl_dtype)(RNL_FLOAT64 + 1), &stepper, &err));
     CHECK(strstr(err.text, "dtype is 4, need a value of rnl_dtype"), "%s", err.text);
+    rnl_set_num_threads(0);
     rnl_rnn_free(rnn);
+    rnl_rnn_free(NULL);
 }
 
 /* A conversion with more work than between two polls: the library calls poll, and stops. The values
@@ -318,7 +347,7 @@ int main(void)
     check_bad_blocks();
     check_no_form();
     check_runs();
-    check_dtype_that_does_not_exist();
+    check_rnns();
     check_interrupt("torch", "cudnn");
     check_interrupt("keras-cudnn", "keras"); /* windows that are not a block of the target */
     check_sizes();

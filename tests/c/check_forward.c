@@ -323,39 +323,6 @@ static void check_subnormal_result(void)
     rnl_rnn_free(rnn);
 }
 
-/* What the tests of the binding cannot ask for; for the rest see run/cpu/test_errors.py. */
-static void check_errors(void)
-{
-    rnl_error err;
-    rnl_rnn *rnn = NULL;
-    const float weights[200] = {0};
-    rnl_spec spec = rnl_spec_default(RNL_LSTM, 3, 2);
-    rnl_rnn_options options = {.math = (rnl_cpu_math)(RNL_CPU_MATH_INT8 + 1)};
-    CHECK(rnl_rnn_new(&spec, weights, &options, &rnn, &err) == RNL_E_SPEC, "%s", "no such math");
-    options.math = RNL_CPU_MATH_BFLOAT16;
-    CHECK(rnl_rnn_new(&spec, weights, &options, &rnn, &err) == RNL_E_SPEC, "%s", "float32 weights");
-    spec.hidden_size = 0;
-    CHECK(rnl_rnn_new(&spec, weights, NULL, &rnn, &err) == RNL_E_SPEC, "%s", "no units");
-    spec.hidden_size = 2;
-    CHECK(!rnl_rnn_new(&spec, weights, NULL, &rnn, &err), "%s", err.text);
-    float x[12] = {0};
-    rnl_rnn_call call = {.T = 2, .N = 2, .dtype = RNL_FLOAT16, .x = x, .x_time = 6, .x_batch = 3};
-    CHECK(rnl_rnn_run(rnn, &call, &err) == RNL_E_SPEC, "%s", "a narrower x");
-    call.dtype = RNL_FLOAT32;
-    call.T = -1;
-    CHECK(rnl_rnn_run(rnn, &call, &err) == RNL_E_SPEC, "%s", "T below 0");
-    call.T = INT64_C(1) << 60;
-    call.N = INT64_C(1) << 60;
-    CHECK(rnl_rnn_run(rnn, &call, &err) == RNL_E_NOMEM, "%s", "no such memory");
-    rnl_set_num_threads(64); /* each has a part of the rows; 64 times N is more than an int64 */
-    call.T = 1;
-    call.N = INT64_C(1) << 57;
-    CHECK(rnl_rnn_run(rnn, &call, &err) == RNL_E_NOMEM, "%s", "no memory for the parts");
-    rnl_set_num_threads(1);
-    rnl_rnn_free(rnn);
-    rnl_rnn_free(NULL);
-}
-
 int main(void)
 {
     const int turns = check_turns(TURNS);
@@ -374,7 +341,6 @@ int main(void)
         problem_free(&p);
     }
     check_crowded_calls(turns);
-    check_errors();
     check_subnormals();
     check_subnormal_result();
     for (int threads = 1; threads <= 2; threads++) {
