@@ -164,26 +164,18 @@ static void check_once(const problem *p, rnl_rnn *rnn, const answer *whole)
 static rnl_status run_long(int threads, int64_t N, int (*poll)(void *), void *arg, rnl_error *err)
 {
     enum { I = 100, H = 256 };
-    const int64_t T = 400 / N;
+    static const float x[I]; /* all steps of all sequences */
     rnl_spec spec = rnl_spec_default(RNL_LSTM, I, H);
     spec.num_layers = 2;
     rnl_rnn *rnn = NULL;
     float *weights = calloc((size_t)num_weights_of(&spec), sizeof *weights);
-    float *x = calloc((size_t)(T * N * I), sizeof *x);
     rnl_set_num_threads(threads);
     CHECK(!rnl_rnn_new(&spec, weights, NULL, &rnn, err), "%s", err->text);
-    const rnl_rnn_call call = {.T = T,
-                               .N = N,
-                               .dtype = RNL_FLOAT32,
-                               .x = x,
-                               .x_time = N * I,
-                               .x_batch = I,
-                               .poll = poll,
-                               .poll_arg = arg};
+    const rnl_rnn_call call = {
+        .T = 400 / N, .N = N, .dtype = RNL_FLOAT32, .x = x, .poll = poll, .poll_arg = arg};
     const rnl_status status = rnl_rnn_run(rnn, &call, err);
     rnl_rnn_free(rnn);
     free(weights);
-    free(x);
     rnl_set_num_threads(1);
     return status;
 }

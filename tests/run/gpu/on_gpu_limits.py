@@ -204,19 +204,14 @@ class Forwarding:
         self.__dlpack__, self.__dlpack_device__ = array.__dlpack__, array.__dlpack_device__
 
 
-def arrays_of(device):
-    """A call and its arrays: DeviceArrays, which cannot be outputs unless they are forwarded."""
-    x, state = inputs(LSTM)
-    call = Call(LSTM, TIME_FIRST, x, state, ours, NAMES[3:])
-    arrays = call.arrays(device)
-    return call, arrays, {name: Forwarding(array) for name, array in arrays.items()}
-
-
 def no_memory():
     """Each allocation of Python's refused in turn: MemoryError, and nothing is lost."""
     device = Device()
     native = on_gpu(LSTM)._native
-    call, arrays, forwarded = arrays_of(device)
+    # DeviceArrays, which cannot be outputs unless they are forwarded
+    call = Call(LSTM, TIME_FIRST, *inputs(LSTM), ours, NAMES[3:])
+    arrays = call.arrays(device)
+    forwarded = {name: Forwarding(array) for name, array in arrays.items()}
     inner = {name: arrays[name] for name in NAMES[:3]}
     lengths, y = np.array([4, 0, 2]), arrays["x"]
     ways = {
