@@ -6,17 +6,10 @@ import pickle
 import numpy as np
 import pytest
 from oracles.bits import DTYPES
-from oracles.frameworks import seeded
+from oracles.some import normal_weights
 from run.cpu.running import H, I, inputs, same
 
 import rnnlayout as rl
-
-
-def weight_space(spec, seed=0):
-    """Return weights; the magnitudes of a row sum to less than 1."""
-    pieces = [seeded("math", spec, seed, k).uniform(-1, 1, rows * cols) / max(cols, 2)
-              for k, (*_, rows, cols) in enumerate(rl.regions(spec).tolist())]  # fmt: skip
-    return np.concatenate(pieces).astype("f4")
 
 
 def test_operands_are_rounded_to_nearest_even():
@@ -34,7 +27,8 @@ def test_operands_are_rounded_to_nearest_even():
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
 def test_coarse_math_has_weights_of_its_own_dtype(dtype, math, own):
     spec = rl.Spec("gru", I, H, dtype=dtype)
-    first, second = (weight_space(spec, seed).astype(DTYPES[dtype][0]) for seed in (1, 2))
+    scale = np.array(H, DTYPES[dtype][0])
+    first, second = (normal_weights("cudnn", spec, seed) / scale for seed in (1, 2))
     x, state = inputs(spec.replace(dtype="float32"))
 
     def of(weights):
