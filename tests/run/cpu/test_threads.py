@@ -84,23 +84,14 @@ def test_a_call_polls_rarely(long_call, threads, n):
 MIDDLE = rl.Spec("lstm", 100, 128)
 
 
-def short_calls(spec):
+@pytest.mark.parametrize("spec", [SMALL, MIDDLE], ids=str)
+def test_short_calls_keep_the_lock(spec):
     weights, x = np.zeros(spec.num_params, "f4"), np.zeros((7, spec.input_size), "f4")
     rnn = rl.RNN(weights, spec)
-    return {
-        "make": lambda: rl.RNN(weights, spec),
-        "step": lambda: rnn.step(x[0]),
-        "call": lambda: rnn(x),
-        "once": lambda: rl.forward(x[:1], weights, spec),
-    }
-
-
-@pytest.mark.parametrize("name", ["make", "step", "call", "once"])
-@pytest.mark.parametrize("spec", [SMALL, MIDDLE], ids=str)
-def test_a_short_call_keeps_the_lock(spec, name):
-    call = short_calls(spec)[name]
-    call()  # the first one imports
-    assert keeps_the_lock(call)
+    for call in (lambda: rl.RNN(weights, spec), lambda: rnn.step(x[0]), lambda: rnn(x),
+                 lambda: rl.forward(x[:1], weights, spec)):  # fmt: skip
+        call()  # the first one imports
+        assert keeps_the_lock(call)
 
 
 # A call lets a handler run after 50 ms, which forks in its middle. The parent's call goes on; the
