@@ -118,6 +118,7 @@ static void check_threads(void)
 {
     static worker workers[WORKERS];
     rnl_error err = {.text = ""};
+    setenv("FAKE_CUDNN_LINGER", "100", 1); /* so that two threads meet in a handle */
     rnl_gpu_rnn *rnn = new_rnn(&err);
     CHECK(rnn, "%s", err.text);
     for (int k = 0; k < WORKERS; k++) {
@@ -127,10 +128,16 @@ static void check_threads(void)
     }
     for (int k = 0; k < WORKERS; k++)
         CHECK(pthread_create(&workers[k].thread, NULL, work, &workers[k]) == 0, "thread %d", k);
+    for (int k = 0; k < CALLS; k++) {
+        rnl_gpu_rnn *const other = new_rnn(&err);
+        CHECK(other, "made beside calls: %s", err.text);
+        rnl_gpu_rnn_free(other);
+    }
     for (int k = 0; k < WORKERS; k++) {
         pthread_join(workers[k].thread, NULL);
         CHECK(workers[k].done == CALLS, "thread %d: %d right", k, workers[k].done);
     }
+    unsetenv("FAKE_CUDNN_LINGER");
     CHECK(fake_live("handle") <= 4, "%ld lanes", fake_live("handle"));
     rnl_gpu_rnn_free(rnn);
 }

@@ -48,6 +48,7 @@ static void check_copy(const rnl_job *like, int src_way, int dst_way, int at_end
           job.stream, at_end);
 }
 
+/* Each two ways and size with one of the kinds of copies; large ones with all kinds. */
 static void check_shapes(const rnl_job *types)
 {
     rnl_job job = *types;
@@ -57,13 +58,18 @@ static void check_shapes(const rnl_job *types)
                 const int64_t n = sizes[size / 3];
                 job.rows = size % 3 == 1 ? LANES + 1 : n;
                 job.cols = size % 3 == 0 ? LANES + 1 : n;
+                job.negate = (int)random_below(2);
+                job.stream = (int)random_below(2);
                 if (check_is_drawn())
                     check_copy(&job, src_way, dst_way, (src_way + dst_way + size) % 2);
             }
     job.rows = LARGE_ROWS;
     job.cols = LARGE_COLS;
-    for (int way = 0; way < NUM_WAYS; way++)
-        check_copy(&job, way, (way + 1) % NUM_WAYS, 1);
+    for (int k = 0; k < 4 * NUM_WAYS; k++) {
+        job.negate = k & 1;
+        job.stream = k >> 1 & 1;
+        check_copy(&job, k / 4, (k / 4 + 1) % NUM_WAYS, 1);
+    }
 }
 
 /* Copy the values as one line, which the compiler may vectorize, and one by one. */
@@ -82,17 +88,6 @@ static void check_values(const rnl_job *types, const values *all)
     }
 }
 
-static void check_pair(rnl_job *types, const values *all)
-{
-    for (int kind = 0; kind < 4; kind++) {
-        types->negate = kind & 1;
-        types->stream = kind & 2;
-        check_shapes(types);
-        if (!types->stream)
-            check_values(types, all);
-    }
-}
-
 int main(void)
 {
     printf("tier %s\n", rnl_cpu_tier());
@@ -103,8 +98,13 @@ int main(void)
     memcpy(want.start, got.start, (size_t)got.nbytes);
     for (rnl_dtype src = 0; src <= RNL_FLOAT64; src++) {
         const values all = values_of(src);
-        for (rnl_dtype dst = 0; dst <= RNL_FLOAT64; dst++)
-            check_pair(&(rnl_job){.src_dtype = src, .dst_dtype = dst}, &all);
+        for (rnl_dtype dst = 0; dst <= RNL_FLOAT64; dst++) {
+            rnl_job job = {.src_dtype = src, .dst_dtype = dst};
+            check_shapes(&job);
+            check_values(&job, &all);
+            job.negate = true;
+            check_values(&job, &all);
+        }
         free(all.bits);
     }
     CHECK(memcmp(got.start, want.start, (size_t)got.nbytes) == 0, "bytes outside the operands");

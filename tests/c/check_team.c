@@ -15,10 +15,7 @@
 #include "system/system.h"
 #include "team/cpus.h"
 
-enum {
-    SECONDS_UNTIL_STUCK =
-        1200 /* for 0.3 s of work: other processes may use the CPUs for most of the time */
-};
+enum { SECONDS_UNTIL_STUCK = 1200 }; /* for 0.3 s of work: other processes use the CPUs too */
 
 /* By default, ThreadSanitizer ends a child that starts threads if its parent had threads. */
 __attribute__((visibility("default"))) const char *__tsan_default_options(void);
@@ -255,20 +252,6 @@ static void run_within(void *arg, int k, int members)
     found[k] = members_of_run(members + 1, k);
 }
 
-static void *run_beside(void *arg)
-{
-    int *const found = arg;
-    *found = members_of_run(3, 7);
-    return NULL;
-}
-
-static void start_beside(void *arg, int k, int members)
-{
-    pthread_t thread;
-    if (k == members - 1 && pthread_create(&thread, NULL, run_beside, arg) == 0)
-        pthread_join(thread, NULL);
-}
-
 static void *run_often(void *arg)
 {
     int *const wrong = arg;
@@ -285,9 +268,6 @@ static void check_callers(void)
     rnl_team_run(3, run_within, found);
     for (int k = 0; k < 3; k++)
         CHECK(found[k] == 1, "within %d: %d", k, found[k]);
-    rnl_team_run(2, start_beside, found);
-    CHECK(found[0] == 1, "beside: %d", found[0]);
-
     pthread_t threads[3];
     int wrong[3] = {0};
     for (int k = 0; k < 3; k++)
@@ -363,36 +343,14 @@ static void start_thread(void)
     CHECK(!pthread_create(&thread, NULL, do_nothing, NULL) && !pthread_join(thread, NULL), "no");
 }
 
-static void check_child_of_child(void)
+static void check_child(void)
 {
     check_run(3, 3);
     check_barriers();
 }
 
-static void check_child(void)
-{
-    check_child_of_child();
-    CHECK(well_in_child(check_child_of_child), "the child's child");
-    check_run(3, 3);
-}
-
-static atomic_int running, forked;
 static pid_t forked_within;
 static int rounds_after[MOST];
-
-static void wait_for_fork(void *arg, int k, int members)
-{
-    (void)arg, (void)k, (void)members;
-    atomic_fetch_add(&running, 1);
-    while (!atomic_load(&forked))
-        usleep(100);
-}
-
-static void *run_until_forked(void *arg)
-{
-    rnl_team_run(3, wait_for_fork, arg);
-    return NULL;
-}
 
 /* The first member forks in the middle of a run. */
 static void fork_within(void *arg, int k, int members)
@@ -421,7 +379,7 @@ static void check_fork_within(void)
     CHECK(forked_within >= 0, "%s", "the process cannot be forked");
     CHECK(all_worked == !is_child && rounds_after[0] == (is_child ? 0 : 100), "%d rounds in the %s",
           rounds_after[0], is_child ? "child" : "parent");
-    check_child_of_child();
+    check_child();
     if (is_child)
         _exit(check_failed > 0);
     int status = -1;
@@ -440,15 +398,6 @@ static void check_forks(void)
     CHECK(well_in_child(check_child), "forked while helpers spin");
     usleep(20000);
     CHECK(well_in_child(check_child), "forked while helpers sleep");
-    pthread_t thread;
-    if (pthread_create(&thread, NULL, run_until_forked, NULL))
-        abort();
-    while (atomic_load(&running) < 3)
-        usleep(100);
-    CHECK(well_in_child(check_child), "forked in the middle of a run");
-    atomic_store(&forked, 1);
-    pthread_join(thread, NULL);
-    check_run(3, 3);
     check_fork_within();
 }
 

@@ -43,4 +43,20 @@ static inline layouts layouts_all(void)
     return found;
 }
 
+/* Is the last element of a view inside its tensor, of less than 2^63 bytes? */
+static inline bool view_is_inside(const rnl_layout *layout, const rnl_spec *spec, unsigned has,
+                                  const rnl_view *view)
+{
+    rnl_tensor tensor;
+    rnl_error err;
+    if (view->tensor < 0)
+        return true;
+    if (rnl_layout_tensor(layout, spec, has, view->tensor, &tensor, &err))
+        return false;
+    const int64_t last = view->at + (view->rows - 1) * view->row_stride +
+                         (view->cols - 1) * view->col_stride;
+    return view->at >= 0 && last >= view->at && last < tensor.nelems &&
+           tensor.nelems <= INT64_MAX / 8;
+}
+
 #endif

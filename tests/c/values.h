@@ -12,7 +12,7 @@ typedef struct values {
     int64_t n;
 } values;
 
-enum { NUM_RANDOM = 1 << 20 };
+enum { NUM_RANDOM = 1 << 18 };
 
 /* Return all patterns of a two-byte type. For other types: every exponent with every mantissa that
  * is at, below or above a power of two or a run of leading ones (ties and their neighbours,

@@ -1,17 +1,9 @@
-/*
- * The computation of cudnnRNNForward, in double; what is stored is rounded to the RNN's type.
- *
- *     lstm  i f g o     c' = f c + i g,  h' = P (o tanh(c'))
- *     gru   r z n       h' = (1 - z) n + z h,  n = tanh(W x + bW + r (R h + bR))
- *     rnn               h' = tanh or relu (W x + bW + R h + bR)
- *
- * The weight space: all matrices by pseudo-layers (of each gate for the input, of each gate for the
- * state, the projection), then all biases in the same order.
- */
+/* The computation of cudnnRNNForward by the slow recurrence of c/cpu/slow.c, in double, from the
+ * weight space; what is stored is rounded to the RNN's type. */
+#include "cpu/slow.h"
 #include "fake.h"
 #include "kernels/convert.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -30,189 +22,141 @@ static void *use(rnl_cu_address at, int64_t nelems, rnl_cudnn_data_type type, in
     return at ? fake_use(at, (size_t)nelems * unit_of(type), write, what) : NULL;
 }
 
-/* Numbers as doubles; zeros if there are none. */
-static double *read_all(const void *from, int64_t nelems, rnl_cudnn_data_type type)
+static double load(const void *from, int64_t k, rnl_cudnn_data_type type)
 {
-    double *values = calloc((size_t)nelems + 1, sizeof *values);
     const uint16_t *const bits = from;
-    for (int64_t i = 0; from && i < nelems; i++)
-        values[i] = type == RNL_CUDNN_DATA_DOUBLE  ? ((const double *)from)[i]
-                    : type == RNL_CUDNN_DATA_FLOAT ? ((const float *)from)[i]
-                    : type == RNL_CUDNN_DATA_HALF  ? as_float(float_of_half(bits[i]))
-                                                   : as_float(float_of_bfloat(bits[i]));
-    return values;
+    return type == RNL_CUDNN_DATA_DOUBLE  ? ((const double *)from)[k]
+           : type == RNL_CUDNN_DATA_FLOAT ? ((const float *)from)[k]
+           : type == RNL_CUDNN_DATA_HALF  ? as_float(float_of_half(bits[k]))
+                                          : as_float(float_of_bfloat(bits[k]));
 }
 
-static void write_all(void *to, const double *values, int64_t nelems, rnl_cudnn_data_type type)
+static void store(void *to, int64_t k, double value, rnl_cudnn_data_type type)
 {
-    for (int64_t i = 0; to && i < nelems; i++) {
-        const float_bits bits = bits_of_float((float)values[i]);
-        switch (type) {
-        case RNL_CUDNN_DATA_DOUBLE: ((double *)to)[i] = values[i]; break;
-        case RNL_CUDNN_DATA_FLOAT: ((float *)to)[i] = (float)values[i]; break;
-        case RNL_CUDNN_DATA_HALF: ((uint16_t *)to)[i] = half_of_float(bits); break;
-        default: ((uint16_t *)to)[i] = bfloat_of_float(bits); break;
-        }
+    const float_bits bits = bits_of_float((float)value);
+    switch (type) {
+    case RNL_CUDNN_DATA_DOUBLE: ((double *)to)[k] = value; break;
+    case RNL_CUDNN_DATA_FLOAT: ((float *)to)[k] = (float)value; break;
+    case RNL_CUDNN_DATA_HALF: ((uint16_t *)to)[k] = half_of_float(bits); break;
+    default: ((uint16_t *)to)[k] = bfloat_of_float(bits); break;
     }
 }
 
-/* ---- the weight space ---- */
-
-static int64_t gates_of(const struct fake_rnn *rnn)
+/* Numbers as doubles, which the caller frees; zeros if there are none. */
+static double *read_all(rnl_cu_address at, int64_t nelems, rnl_cudnn_data_type type,
+                        const char *what)
 {
-    return rnn->cell == RNL_CUDNN_LSTM ? 4 : rnn->cell == RNL_CUDNN_GRU ? 3 : 1;
+    const void *const from = use(at, nelems, type, 0, what);
+    double *const values = calloc((size_t)nelems + 1, sizeof *values);
+    for (int64_t k = 0; from && k < nelems; k++)
+        values[k] = load(from, k, type);
+    return values;
 }
 
-/* The width of what a layer's matrices multiply; 0: layer 0 adds x without a matrix. */
-static int64_t width_of(const struct fake_rnn *rnn, int64_t layer)
+static void write_all(rnl_cu_address at, const double *values, int64_t nelems,
+                      rnl_cudnn_data_type type, const char *what)
 {
-    return layer ? rnn->directions * rnn->P : rnn->skip ? 0 : rnn->I;
+    void *const to = use(at, nelems, type, 1, what);
+    for (int64_t k = 0; to && k < nelems; k++)
+        store(to, k, values[k], type);
 }
 
-static int64_t num_in_matrices(const struct fake_rnn *rnn, int64_t layer)
+/* ---- the RNN ---- */
+
+static rnl_spec spec_of(const struct fake_rnn *rnn)
 {
-    return gates_of(rnn) * rnn->H * (width_of(rnn, layer) + rnn->P) +
-           (rnn->P < rnn->H ? rnn->P * rnn->H : 0);
+    static const rnl_cell cells[] = {[RNL_CUDNN_LSTM] = RNL_LSTM,
+                                     [RNL_CUDNN_GRU] = RNL_GRU,
+                                     [RNL_CUDNN_RNN_TANH] = RNL_RNN_TANH,
+                                     [RNL_CUDNN_RNN_RELU] = RNL_RNN_RELU};
+    static const rnl_bias biases[] = {[RNL_CUDNN_RNN_DOUBLE_BIAS] = RNL_BIAS_DOUBLE,
+                                      [RNL_CUDNN_RNN_SINGLE_INP_BIAS] = RNL_BIAS_INPUT,
+                                      [RNL_CUDNN_RNN_SINGLE_REC_BIAS] = RNL_BIAS_RECURRENT,
+                                      [RNL_CUDNN_RNN_NO_BIAS] = RNL_BIAS_NONE};
+    return (rnl_spec){.cell = cells[rnn->cell],
+                      .input_size = rnn->I,
+                      .hidden_size = rnn->H,
+                      .num_layers = rnn->L,
+                      .bidirectional = rnn->directions == 2,
+                      .proj_size = rnn->P < rnn->H ? rnn->P : 0,
+                      .bias = biases[rnn->bias],
+                      .skip_input = rnn->skip};
 }
 
-static int64_t num_weights(const struct fake_rnn *rnn, int64_t *matrices)
+static int64_t num_weights(const struct fake_rnn *rnn)
 {
-    const int kinds = rnn->bias == RNL_CUDNN_RNN_DOUBLE_BIAS ? 2
-                                                             : rnn->bias != RNL_CUDNN_RNN_NO_BIAS;
-    *matrices = 0;
-    for (int64_t l = 0; l < rnn->L; l++)
-        *matrices += rnn->directions * num_in_matrices(rnn, l);
-    return *matrices + rnn->L * rnn->directions * kinds * gates_of(rnn) * rnn->H;
+    const int64_t gates = rnn->cell == RNL_CUDNN_LSTM ? 4 : rnn->cell == RNL_CUDNN_GRU ? 3 : 1;
+    const int64_t biases = (rnn->bias != RNL_CUDNN_RNN_NO_BIAS) +
+                           (rnn->bias == RNL_CUDNN_RNN_DOUBLE_BIAS);
+    int64_t count = 0;
+    for (int64_t l = 0; l < rnn->L; l++) {
+        const int64_t width = l ? rnn->directions * rnn->P : rnn->skip ? 0 : rnn->I;
+        count += gates * rnn->H * (width + rnn->P + biases);
+        count += rnn->P < rnn->H ? rnn->P * rnn->H : 0;
+    }
+    return rnn->directions * count;
 }
 
 size_t fake_weight_nbytes(const struct fake_rnn *rnn)
 {
-    int64_t matrices;
-    return (size_t)num_weights(rnn, &matrices) * unit_of(rnn->type);
-}
-
-/* ---- one pseudo-layer ---- */
-
-/* bW, bR, projection: NULL if it has none. */
-struct layer {
-    const struct fake_rnn *rnn;
-    const double *W, *R, *projection, *bW, *bR;
-    int64_t width;
-};
-
-/* A row of a matrix times a vector, and its bias. */
-static double product(const double *matrix, const double *bias, int64_t row, const double *vector,
-                      int64_t width)
-{
-    double sum = bias ? bias[row] : 0;
-    for (int64_t i = 0; i < width; i++)
-        sum += matrix[row * width + i] * vector[i];
-    return sum;
-}
-
-static double sigmoid(double a)
-{
-    return 1 / (1 + exp(-a));
-}
-
-/* Advance h (P) and c (H) by one step; next has room for H. */
-static void step(const struct layer *l, const double *x, double *h, double *c, double *next)
-{
-    const int64_t H = l->rnn->H, P = l->rnn->P, G = gates_of(l->rnn);
-    for (int64_t j = 0; j < H; j++) {
-        double a[4], b[4]; /* of each gate, what x gives and what h gives */
-        for (int64_t g = 0; g < G; g++) {
-            a[g] = product(l->W, l->bW, g * H + j, x, l->width) + (l->width ? 0 : x[j]);
-            b[g] = product(l->R, l->bR, g * H + j, h, P);
-        }
-        switch (l->rnn->cell) {
-        case RNL_CUDNN_LSTM:
-            c[j] = sigmoid(a[1] + b[1]) * c[j] + sigmoid(a[0] + b[0]) * tanh(a[2] + b[2]);
-            next[j] = sigmoid(a[3] + b[3]) * tanh(c[j]);
-            break;
-        case RNL_CUDNN_GRU: {
-            const double z = sigmoid(a[1] + b[1]), n = tanh(a[2] + sigmoid(a[0] + b[0]) * b[2]);
-            next[j] = (1 - z) * n + z * h[j];
-            break;
-        }
-        case RNL_CUDNN_RNN_TANH: next[j] = tanh(a[0] + b[0]); break;
-        default: next[j] = fmax(a[0] + b[0], 0); break;
-        }
-    }
-    for (int64_t p = 0; p < P; p++)
-        h[p] = l->projection ? product(l->projection, NULL, p, next, H) : next[p];
-}
-
-/* The steps of a batch, each sequence to its length; the reverse direction begins there. y: this
- * direction's part of the first row. */
-static void run_batch(const struct layer *layer, int backward, const struct fake_data *d,
-                      const double *x, int64_t x_width, double *y, double *h, double *c)
-{
-    const int64_t P = layer->rnn->P, H = layer->rnn->H, y_width = layer->rnn->directions * P;
-    double *next = calloc((size_t)H, sizeof *next);
-    for (int64_t n = 0; n < d->N; n++, h += P, c += H) {
-        if (d->lengths[n] == 0) { /* cuDNN 9.19 on an H200 does so */
-            memset(h, 0, (size_t)P * sizeof *h);
-            memset(c, 0, (size_t)H * sizeof *c);
-        }
-        for (int64_t k = 0; k < d->lengths[n]; k++) {
-            const int64_t t = backward ? d->lengths[n] - 1 - k : k;
-            const int64_t row = d->batch_first ? n * d->T + t : t * d->N + n;
-            step(layer, x + row * x_width, h, c, next);
-            memcpy(y + row * y_width, h, (size_t)P * sizeof *h);
-        }
-    }
-    free(next);
+    return (size_t)num_weights(rnn) * unit_of(rnn->type);
 }
 
 /* ---- the whole call ---- */
+
+/* The place of a row in x or y; in a problem time is the slower axis. */
+static int64_t row_of(const struct fake_data *d, int64_t t, int64_t n)
+{
+    return d->batch_first ? n * d->T + t : t * d->N + n;
+}
 
 void fake_compute(const struct fake_work *work)
 {
     const struct fake_forward *const f = work->argument;
     const struct fake_rnn *const rnn = &f->rnn;
     const rnl_cudnn_data_type type = rnn->type;
-    const int64_t D = rnn->directions, N = f->x_data.N, rows = N * f->x_data.T;
-    const int64_t H = rnn->H, P = rnn->P, G = gates_of(rnn), all = rnn->L * D;
-    int64_t before_biases;
-    const int64_t count = num_weights(rnn, &before_biases);
-    const int64_t bW = rnn->bias != RNL_CUDNN_RNN_SINGLE_REC_BIAS && before_biases < count;
-    const int64_t bR = rnn->bias != RNL_CUDNN_RNN_SINGLE_INP_BIAS && before_biases < count;
+    const int64_t T = f->x_data.T, N = f->x_data.N, I = rnn->I, wide = rnn->directions * rnn->P;
+    const int64_t states = rnn->L * rnn->directions * N;
     memset(fake_use(f->work, f->work_nbytes, 1, "workSpace"), 0xff, f->work_nbytes);
-    double *const space = read_all(use(f->weights, count, type, 0, "weightSpace"), count, type);
-    const double *matrices = space, *biases = space + before_biases;
-    double *x = read_all(use(f->x, rows * rnn->I, type, 0, "x"), rows * rnn->I, type);
-    double *const h = read_all(use(f->hx, all * N * P, type, 0, "hx"), all * N * P, type);
-    double *const c = read_all(use(f->cx, all * N * H, type, 0, "cx"), all * N * H, type);
-    void *const to_y = use(f->y, rows * D * P, type, 1, "y");
-    for (int64_t l = 0; l < rnn->L; l++) {
-        const int64_t width = width_of(rnn, l);
-        /* past the end y is zero, or, without a fill, what it was */
-        const int keeps = l + 1 == rnn->L && !f->y_data.has_fill;
-        double *y = read_all(keeps ? to_y : NULL, rows * D * P, type);
-        for (int64_t d = 0; d < D; d++) {
-            const double *const R = matrices + G * H * width;
-            const struct layer layer = {rnn,
-                                        matrices,
-                                        R,
-                                        P < H ? R + G * H * P : NULL,
-                                        bW ? biases : NULL,
-                                        bR ? biases + bW * G * H : NULL,
-                                        width};
-            const int64_t state = (l * D + d) * N;
-            run_batch(&layer, d == 1, &f->x_data, x, l ? D * P : rnn->I, y + d * P, h + state * P,
-                      c + state * H);
-            matrices += num_in_matrices(rnn, l);
-            biases += (bW + bR) * G * H;
-        }
-        free(x);
-        x = y;
+    problem p = {.spec = spec_of(rnn),
+                 .T = T,
+                 .N = N,
+                 .D = rnn->directions,
+                 .H = rnn->H,
+                 .S = rnn->P,
+                 .num_weights = num_weights(rnn),
+                 .weights = read_all(f->weights, num_weights(rnn), type, "weightSpace"),
+                 .x = calloc((size_t)(T * N * I), sizeof *p.x),
+                 .h0 = read_all(f->hx, states * rnn->P, type, "hx"),
+                 .c0 = read_all(f->cx, states * rnn->H, type, "cx"),
+                 .lengths = calloc((size_t)N, sizeof *p.lengths),
+                 .has_lengths = true,
+                 .has_states = true};
+    double *const x = read_all(f->x, T * N * I, type, "x");
+    for (int64_t n = 0; n < N; n++) {
+        p.lengths[n] = f->x_data.lengths[n];
+        for (int64_t t = 0; t < T; t++)
+            memcpy(p.x + (t * N + n) * I, x + row_of(&f->x_data, t, n) * I, (size_t)I * sizeof *x);
     }
-    write_all(to_y, x, rows * D * P, type);
-    write_all(use(f->hy, all * N * P, type, 1, "hy"), h, all * N * P, type);
-    write_all(use(f->cy, all * N * H, type, 1, "cy"), c, all * N * H, type);
+    /* the last state of a sequence without steps is 0: cuDNN 9.19 on an H200 */
+    for (int64_t row = 0; row < states; row++)
+        if (p.lengths[row % N] == 0) {
+            memset(p.h0 + row * rnn->P, 0, (size_t)rnn->P * sizeof *p.h0);
+            memset(p.c0 + row * rnn->H, 0, (size_t)rnn->H * sizeof *p.c0);
+        }
+    answer a = slow(&p);
+    void *const y = use(f->y, T * N * wide, type, 1, "y");
+    for (int64_t n = 0; n < N; n++) /* past the end y is zero, or, without a fill, what it was */
+        for (int64_t t = 0; t < (f->y_data.has_fill ? T : p.lengths[n]); t++)
+            for (int64_t k = 0; k < wide; k++)
+                store(y, row_of(&f->y_data, t, n) * wide + k, a.y[(t * N + n) * wide + k], type);
+    write_all(f->hy, a.hn, states * rnn->P, type, "hy");
+    write_all(f->cy, a.cn, states * rnn->H, type, "cy");
+    answer_free(&a);
     free(x);
-    free(c);
-    free(h);
-    free(space);
+    free(p.x);
+    free(p.weights);
+    free(p.h0);
+    free(p.c0);
+    free(p.lengths);
 }

@@ -8,20 +8,15 @@ import signal
 import subprocess
 import sys
 
-import numpy as np
 import pytest
-from commands import ROOT, TESTS, run
+from commands import ROOT, run
 
 sys.path.insert(0, str(ROOT / "tools"))
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
 import gpu
 import gpu_facts
-import gpu_speed
 import tables
-from workload import Problem
-
-import rnnlayout as rl
 
 
 @pytest.fixture(scope="session")
@@ -56,20 +51,27 @@ def answers(folder):
 SPEED = "speed lstm,1,1,64,1,float32"
 
 
-def test_a_framework_that_fails_loses_one_row(protocol, tmp_path):
-    """The next run fills it in."""
-    (tmp_path / "bad" / "torch").mkdir(parents=True)
-    code = "raise RuntimeError('out of luck')"
-    (tmp_path / "bad" / "torch" / "__init__.py").write_text(code)
-    only = [SPEED, "forward gru"]
-    status, said, rows = protocol(*only, PYTHONPATH=str(tmp_path / "bad"))
-    assert status == 1 and f"FAILED {SPEED}" in said
-    assert (rows[SPEED]["failed"], rows[SPEED]["said"]) == (
-        "exit code 1", "RuntimeError: out of luck")  # fmt: skip
-    assert "found" in rows["forward gru"], said  # its process does not import torch
-    status, said, rows = protocol(*only)
+def test_a_case_that_fails_loses_one_row(protocol, tmp_path):
+    """A framework that raises or hangs, or a call that fails; the next run fills it in."""
+    torch, only = tmp_path / "bad" / "torch" / "__init__.py", [SPEED, "forward gru"]
+    torch.parent.mkdir(parents=True)
+    for code, more, failed, words in (
+        ("raise RuntimeError('out of luck')", (), "exit code 1", "RuntimeError: out of luck"),
+        ("import time; time.sleep(600)", ("--limit", "3"), "no answer within 3 seconds", ""),
+    ):
+        torch.write_text(code)
+        status, said, rows = protocol(*only, more=more, PYTHONPATH=str(tmp_path / "bad"))
+        assert status == 1 and f"FAILED {SPEED}: {failed}" in said
+        assert (rows[SPEED]["failed"], rows[SPEED]["said"]) == (failed, words)
+        assert "found" in rows["forward gru"]  # its process does not import torch
+    status, _, rows = protocol("fact *y_element", "fact streams",
+                               FAKE_FAIL="cuStreamDestroy_v2:2:5000")  # fmt: skip
+    assert status == 1 and "cuStreamDestroy_v2" in rows["fact streams"]["said"]
+    assert "found" in rows["fact at_any_element"]
+    status, said, rows = protocol(*only, "fact streams")
     assert status == 0, said
-    assert answers(tmp_path) == dict.fromkeys(only, 1) | {"about": 2}
+    done = dict.fromkeys([*only, "fact streams", "fact at_any_element"], 1)
+    assert answers(tmp_path) == done | {"about": 4}
     assert set(rows[SPEED]["found"]["us"]) >= {"ours", "torch", "raw cuDNN"}
 
 
@@ -99,7 +101,8 @@ def test_a_killed_command_is_continued(fakes, command, protocol, tmp_path, how):
     }
 
 
-def test_results_are_made_again_without_a_gpu(command, protocol, tmp_path):
+def test_results_are_those_of_one_machine(command, protocol, tmp_path):
+    """They are put together again without its GPU."""
     assert protocol("forward gru", "fact streams")[0] == 0
     (made,) = (tmp_path / "out").glob("gpu-*.json")
     right = made.read_text()
@@ -109,43 +112,8 @@ def test_results_are_made_again_without_a_gpu(command, protocol, tmp_path):
     done = subprocess.run([*command, "--join", tmp_path], capture_output=True, text=True,
                           check=False)  # fmt: skip
     assert done.returncode == 2 and "no rows.jsonl of this command" in done.stderr
-
-
-def test_results_of_two_machines_are_not_mixed(protocol):
-    assert protocol("forward gru")[0] == 0
     status, said, _ = protocol("forward lstm", FAKE_CUDA_NAME="Other GPU")
     assert status == 1 and "GPU Fake GPU, not Other GPU: give another folder to --out" in said
-
-
-def test_cases_run_in_the_order_of_the_protocol():
-    each = gpu.cases(torch="2")  # a process each
-    names = [name for some in each for name in some]
-    assert len(set(names)) == len(names)
-    assert list(dict.fromkeys(name.split()[0] for name in names)) == [
-        "forward", "fact", "parity", "speed"]  # fmt: skip
-    for some, peer in zip(each, ("alone", "torch"), strict=True):
-        assert {name.split()[-1] for name in some if name.startswith("parity")} == {peer}
-    alone, beside = gpu.cases(torch=None)
-    assert alone == each[0] and {name.split()[0] for name in beside} == {"speed"}
-
-
-def test_a_case_that_ends_its_process(protocol):
-    """The others have their answers."""
-    status, said, rows = protocol("fact *y_element", "fact streams", "forward gru",
-                                  FAKE_FAIL="cuStreamDestroy_v2:2:5000")  # fmt: skip
-    assert rows["fact streams"]["failed"] == "exit code 1"
-    assert "cuStreamDestroy_v2" in rows["fact streams"]["said"]
-    assert "found" in rows["fact at_any_element"] and "found" in rows["forward gru"]
-    assert status == 1 and "FAILED fact streams: exit code 1" in said
-
-
-def test_a_case_that_hangs(protocol, tmp_path):
-    (tmp_path / "torch").mkdir()
-    (tmp_path / "torch" / "__init__.py").write_text("import time; time.sleep(600)")
-    status, _, rows = protocol(SPEED, "forward gru", more=("--limit", "3"),
-                               PYTHONPATH=str(tmp_path))  # fmt: skip
-    assert rows[SPEED]["failed"] == "no answer within 3 seconds"
-    assert status == 1 and "found" in rows["forward gru"]
 
 
 @pytest.fixture(scope="session")
@@ -198,100 +166,3 @@ def test_without_a_gpu_it_says_what_is_missing(command, tmp_path):
                           check=False)  # fmt: skip
     assert done.returncode == 5 and "GPU: cannot be used" in done.stdout
     assert not list(tmp_path.iterdir())
-
-
-# ---------------------------------------------------------------------------- what it compares
-
-
-def test_a_peer_that_raises_is_a_part_of_the_row():
-    def right(problem, place):
-        return lambda calls: {}, lambda: np.zeros(3)
-
-    def wrong(problem, place):
-        return lambda calls: {}, lambda: np.ones(3)
-
-    def missing(problem, place):
-        raise gpu_speed.Missing("not installed")
-
-    def raises(problem, place):
-        raise ValueError("no")
-
-    problem = Problem(rl.Spec("lstm", 4, 4), 2, 1)
-    peers = {"ours": right, "wrong": wrong, "missing": missing, "raises": raises}
-    jobs, left_out, failed = gpu_speed.jobs_of(problem, None, peers)
-    assert list(jobs) == ["ours"] and left_out == {"missing": "not installed"}
-    assert failed == {"wrong": "AssertionError: it differs from ours by 1",
-                      "raises": "ValueError: no"}  # fmt: skip
-
-
-def test_clocks_are_warm_before_a_time_is_taken(monkeypatch):
-    monkeypatch.setattr(gpu_speed, "WARM", 0.01)
-    made = []
-
-    def job(calls):
-        made.append(calls)
-        return {"whole": 1000.0}
-
-    assert gpu_speed.measure({"ours": job}, 1) == {"ours": {"whole": [1000, 1000]}}
-    # warming, how many calls make a turn, one more to warm the caches, and the turn
-    assert made[0] == gpu_speed.MOST_CALLS and made[-3:] == [2, 1, 2]
-
-
-# ------------------------------------------------------------------------------- the floor in C
-
-CODE = f"""
-import sys; sys.path.insert(0, {str(ROOT / "benchmarks")!r}); cudnn, algo, *cases = sys.argv[1:]
-import gpu_speed, rnnlayout as rl, types
-for case in cases:
-    cell, T, N, I, H, L, dtype = case.split(",")
-    spec = rl.Spec(cell, int(I), int(H), int(L), dtype=dtype)
-    raw = gpu_speed.Raw(types.SimpleNamespace(spec=spec, T=int(T), N=int(N)), cudnn, int(algo))
-    print(raw(4)["device"])
-    del raw
-"""
-CASES = ["lstm,1,1,8,6,1,float32", "gru,3,2,5,6,2,float16", "rnn_relu,2,2,5,6,1,float64",
-         "lstm,2,3,5,6,1,bfloat16"]  # fmt: skip
-
-
-@pytest.fixture(scope="session")
-def raw(fakes, tmp_path_factory):
-    """Run cases with an algorithm. Return what was said, and the exit code."""
-    made = tmp_path_factory.mktemp("raw") / "raw.so"
-    flags = ["-std=c11", "-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC"]
-    run(
-        ["cc", *flags, "-I", ROOT / "csrc", ROOT / "benchmarks" / "raw_cudnn.c", "-ldl", "-o", made]
-    )
-
-    def measure(*cases, algo="0", **more):
-        env = fakes.environment(RAW_CUDNN=str(made), **more)
-        command = [sys.executable, "-c", CODE, fakes.cudnn / "libcudnn.so.9", algo, *cases]
-        return subprocess.run(command, env=env, text=True, capture_output=True, check=False,
-                              cwd=TESTS)  # fmt: skip
-
-    return measure
-
-
-def calls_of(log):
-    return [line.split()[0] for line in log.read_text().splitlines()]
-
-
-def test_the_floor_is_measured(raw, tmp_path):
-    done = raw(*CASES, FAKE_LOG=str(tmp_path / "log"))
-    assert done.returncode == 0, done.stderr
-    # each call is one piece of work, which takes 10 us on the fakes' clock
-    assert [round(float(line), 3) for line in done.stdout.split()] == [10] * 4
-    counted = collections.Counter(calls_of(tmp_path / "log"))
-    assert counted["cudnnRNNForward"] == len(CASES) * (1 + 4)
-    for made, ended in [("cuMemAlloc_v2", "cuMemFree_v2"), ("cudnnCreate", "cudnnDestroy")]:
-        assert counted[made] == counted[ended] > 0
-    assert raw("lstm,2,3,5,6,1,float32", algo="3").returncode == 0
-    done = raw("lstm,2,3,5,6,1,float32", algo="3", FAKE_CUDNN_NO_PERSIST="sizes")
-    assert "Missing: cuDNN refused it" in done.stderr
-
-
-def test_a_call_of_the_floor_that_fails_is_named(raw, tmp_path):
-    raw(CASES[0], FAKE_LOG=str(tmp_path / "log"))
-    calls = calls_of(tmp_path / "log")
-    for name in ("cuMemAlloc_v2", "cudnnCreate", "cudnnSetRNNDescriptor_v8"):
-        done = raw(CASES[0], FAKE_FAIL=f"{calls.index(name) + 1}:2:5000")
-        assert done.returncode == 1 and name[:12] in done.stderr, (name, done)

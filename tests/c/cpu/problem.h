@@ -1,4 +1,4 @@
-/* A problem for the forward pass, and its answer. */
+/* A random problem for the forward pass, and its answers. */
 #ifndef CPU_PROBLEM_H
 #define CPU_PROBLEM_H
 
@@ -16,7 +16,7 @@ typedef struct problem {
     rnl_dtype dtype;       /* of the call */
     int64_t num_weights;
     double *weights, *x, *h0, *c0; /* exact in their dtypes */
-    int64_t lengths[MOST_ROWS];
+    int64_t *lengths;              /* N */
     bool has_lengths, has_states, batch_first;
 } problem;
 
@@ -27,14 +27,32 @@ typedef struct answer {
 problem random_problem(void);
 void problem_free(problem *p);
 
-/* An answer of the problem's sizes, all zero. */
-answer answer_new(const problem *p);
-void answer_free(answer *a);
-
 /* Elements of the weights in the layout RNL_FORWARD_LAYOUT. */
 int64_t num_weights_of(const rnl_spec *spec);
 
-/* A value rounded to a dtype. */
-double rounded(rnl_dtype dtype, double value);
+/* ---- the answer of the forward pass itself ---- */
+
+/* n numbers in a dtype; the caller frees them. */
+void *packed(const double *from, int64_t n, rnl_dtype dtype);
+
+/* Prepare the problem's RNN. */
+rnl_rnn *prepared(const problem *p);
+
+/* Sequences first ... first + N - 1 and steps from ... from + T - 1 of the problem; states: the
+ * initial ones, NULL: the problem's. */
+typedef struct slice {
+    int64_t first, N, from, T;
+    const answer *states;
+} slice;
+
+answer fast(const problem *p, rnl_rnn *rnn, slice s);
+
+/* ---- how close two answers have to be ---- */
+
+/* Check that b, an answer of the fast one, is within the rounding bound of a, the slow one's. */
+void check_close(const problem *p, const answer *a, const answer *b);
+
+/* Check one step from the fast one's states: this bound is tight. */
+void check_one_step(const problem *p, int64_t t, const answer *states, const answer *next);
 
 #endif

@@ -1,5 +1,5 @@
 /* The slow twin of the forward pass: a plain recurrence in double. It shares nothing with it except
- * the order of cuDNN's weight space. */
+ * the order of cuDNN's weight space, and also computes for the fake cuDNN. */
 #ifndef CPU_SLOW_H
 #define CPU_SLOW_H
 
@@ -7,10 +7,8 @@
 
 answer slow(const problem *p);
 
-/* Check that b, an answer of the fast one, is within the rounding bound of a, the slow one's. */
-void check_close(const problem *p, const answer *a, const answer *b);
-
-/* Check one step from the fast one's states: this bound is tight. */
-void check_one_step(const problem *p, int64_t t, const answer *states, const answer *next);
+/* An answer of the problem's sizes, all zero. */
+answer answer_new(const problem *p);
+void answer_free(answer *a);
 
 #endif

@@ -202,10 +202,8 @@ void check_variables(void)
     }
     unsetenv("RNNLAYOUT_NUM_THREADS");
     unsetenv("OMP_NUM_THREADS");
-    for (int n = 1; n < 100; n++) {
-        rnl_set_num_threads(n);
-        CHECK(rnl_num_threads() == (n < MOST ? n : MOST), "%d: %d", n, rnl_num_threads());
-    }
+    rnl_set_num_threads(MOST + 1);
+    CHECK(rnl_num_threads() == MOST, "%d", rnl_num_threads());
     rnl_set_num_threads(0);
     CHECK(rnl_num_threads() == 6, "%d", rnl_num_threads());
     other = NULL;

@@ -1,37 +1,44 @@
 """Arrays of every kind, dtype and size as x, states, lengths and outputs; outputs in place."""
 
-import ml_dtypes
 import numpy as np
 import pytest
 import torch
 from oracles.some import same_bits
-from run.cpu.running import BFLOAT16, SMALL, H, I, N, flat, inputs, rnn_of, same, small
+from run.cpu.running import (
+    BFLOAT16,
+    SMALL,
+    H,
+    I,
+    N,
+    every_kind,
+    flat,
+    inputs,
+    rnn_of,
+    rows,
+    same,
+    small,
+)
 from sources.awkward import NOT_BFLOAT16, SAME, Loud
 
 import rnnlayout as rl
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("kind", [k for k in SAME | NOT_BFLOAT16 if k != "a buffer"])
-def test_awkward_arrays(kind):  # a buffer may be anything's: arrays only
-    change = (SAME | NOT_BFLOAT16)[kind]
-    rnn, x, h, c = small()
+@pytest.mark.parametrize("spec, kind", [
+    *((SMALL, kind) for kind in SAME | NOT_BFLOAT16 if kind != "a buffer"),  # of anything
+    *((BFLOAT16, kind) for kind in SAME if kind != "__array__"),
+])  # fmt: skip
+def test_awkward_arrays(spec, kind):
+    def change(a):
+        if spec is BFLOAT16:
+            return SAME[kind](a.view("u2")).view(a.dtype)
+        return (SAME | NOT_BFLOAT16)[kind](a)
+
+    rnn, x, h, c = small(spec)
     assert same(rnn(change(x), (change(h), change(c))), rnn(x, (h, c)))
     assert same(rnn(change(x), (h, change(c)), lengths=[4, 4, 4]), rnn(x, (h, c)))
     step = rnn.step(x[0], (h, c))
     assert same(rnn.step(change(x[0]), (change(h), change(c))), step)
-
-
-@pytest.mark.parametrize("kind", [k for k in SAME if k != "__array__"])
-def test_awkward_arrays_of_bfloat16(kind):
-    rnn, x, h, c = small(BFLOAT16)
-
-    def change(a):
-        return SAME[kind](a.view("u2")).view(a.dtype)
-
-    wanted = rnn(x, (h, c))
-    assert wanted[0].dtype == ml_dtypes.bfloat16
-    assert same(rnn(change(x), (change(h), change(c))), wanted)
 
 
 @pytest.mark.parametrize("shape", [(0, 3), (4, 0), (0, 0)], ids=str)
@@ -113,6 +120,10 @@ def test_in_place_in_a_step():
     x = rng.normal(size=(3, 7)).astype("f4")
     state = rng.normal(size=(1, 3, 7)).astype("f4"), rng.normal(size=(1, 3, 9)).astype("f4")
     wanted = rnn.step(x, state)
+    y, last = rnn(x[None], state)
+    assert same(wanted, (y[0], last))
+    y, last = rnn.step(x)
+    assert same(rnn.step(x[1]), (y[1], rows(last, 1)))
     x2, h2, c2 = x.copy(), *(a.copy() for a in state)
     y, last = rnn.step(x2, (h2, c2), out=x2, h_out=h2, c_out=c2)
     assert y is x2 and last[0] is h2 and last[1] is c2 and same((y, last), wanted)
@@ -130,3 +141,27 @@ def test_outputs_between_the_columns_of_x():
     wide = np.zeros((4, 3, 12), "f4")
     wide[..., :5] = x
     assert same(rnn(wide[..., :5], (h, c), out=wide[..., 5:]), rnn(x, (h, c)))
+
+
+# ------------------------------------------------------------------------------------------- NaNs
+
+
+@every_kind
+def test_a_sequence_keeps_its_nans_to_itself(spec):
+    """Past its end nothing is read, and batches and steps have the same bits: c/check_forward.c."""
+    rnn, (x, state) = rnn_of(spec), inputs(spec)
+    wanted, others = rnn(x, state), np.arange(N) != 5
+    for poison in (np.inf, np.nan):
+        x[2, 5, 3] = poison
+        y, last = rnn(x, state)
+        sequences = y[:, others], rows(last, others)
+        assert same(sequences, (wanted[0][:, others], rows(wanted[1], others)))
+    assert np.isnan(y[2:, 5].astype("f8")).any()
+
+
+def test_a_nan_is_not_clipped():
+    rnn, x, h, c = small()
+    rnn = rl.RNN(rnn._native.weights(), SMALL, cell_clip=(-1, 1))
+    c[0, 1, 2] = np.nan
+    _, (_, cn) = rnn(x, (h, c))
+    assert np.isnan(cn[0, 1]).any() and not np.isnan(cn[0, [0, 2]]).any()

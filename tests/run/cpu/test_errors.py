@@ -7,17 +7,23 @@ from run.cpu.running import SMALL
 
 import rnnlayout as rl
 
-LSTM, GRU = rl.RNN(np.zeros(SMALL.num_params, "f4"), SMALL), rl.Spec("gru", 5, 7)
-GRU_RNN = rl.RNN(np.zeros(GRU.num_params, "f4"), GRU)
-BOTH = rl.Spec("gru", 5, 7, 2, True)
-BOTH_RNN = rl.RNN(np.zeros(BOTH.num_params, "f4"), BOTH)
-PROJECTED = rl.Spec("lstm", 5, 7, proj_size=3)
-PROJECTED_RNN = rl.RNN(np.zeros(PROJECTED.num_params, "f4"), PROJECTED)
-HALF = rl.RNN(np.zeros(SMALL.num_params, "f2"), SMALL.replace(dtype="float16"))
-FIRST = rl.RNN(np.zeros(SMALL.num_params, "f4"), SMALL, batch_first=True)
-X, HC = np.zeros((4, 3, 5), "f4"), np.zeros((1, 3, 7), "f4")
-Y = np.zeros((4, 3, 7), "f4")
+
+def zeros(spec, **options):
+    return rl.RNN(np.zeros(spec.num_params, spec.dtype), spec, **options)
+
+
+GRU = rl.Spec("gru", 5, 7)
+LSTM, GRU_RNN, BOTH_RNN = zeros(SMALL), zeros(GRU), zeros(rl.Spec("gru", 5, 7, 2, True))
+PROJECTED_RNN, HALF = zeros(SMALL.replace(proj_size=3)), zeros(SMALL.replace(dtype="float16"))
+FIRST = zeros(SMALL, batch_first=True)
+X, HC, Y = np.zeros((4, 3, 5), "f4"), np.zeros((1, 3, 7), "f4"), np.zeros((4, 3, 7), "f4")
+FLAT, WIDE = (np.zeros(SMALL.num_params, dtype) for dtype in ("f4", "f8"))
 ROOM = np.zeros(1000, "f4")
+HUGE = np.array([0, 2**64 - 1, 0], "u8")
+
+
+def room(start, like):
+    return ROOM[start : start + like.size].reshape(like.shape)
 
 
 class Endless:
@@ -33,22 +39,19 @@ def frozen(a):
     return a
 
 
+PACKED = torch.nn.utils.rnn.pack_sequence([torch.zeros(4, 3), torch.zeros(2, 3)])
+NOT_LAST = np.zeros((4, 7, 3), "f4").swapaxes(1, 2)
+shared = np.lib.stride_tricks.as_strided
+# A call, and what its error says.
 CALLS = [
     (lambda: LSTM([[0.0] * 5]), "x is a list, need an array of float32 like the weigh"),
     (lambda: LSTM(None), "x is a NoneType, need an array"),
     (lambda: LSTM(X.astype("f8")), "x is float64, need float32 like the wei"),
-    (
-        lambda: LSTM(torch.nn.utils.rnn.pack_sequence([torch.zeros(4, 3), torch.zeros(2, 3)])),
-        "x is a PackedSequence, need an array of float32 like the weights: pass both results of",
-    ),
-    (lambda: LSTM(X.astype("i8")), "x is int64, need float32 like the weights"),
+    (lambda: LSTM(PACKED), "x is a PackedSequence, need .* weights: pass both results of"),
     (lambda: LSTM(torch.zeros(4, 3, 5, dtype=torch.int32)), "x is int32, need f"),
     (lambda: HALF(X.astype("f8")), r"x is float64, need float16 like the weights, or float32$"),
     (lambda: LSTM(np.ma.masked_array(X)), "x is a masked array: fill it first"),
-    (
-        lambda: LSTM(X[..., :4]),
-        r"x: shape \(4, 3, 4\), expected \(T, N, 5\) or, without a batch, \(T, 5\), with I = 5",
-    ),
+    (lambda: LSTM(X[..., :4]), r"\(4, 3, 4\), expected \(T, N, 5\) or, .* \(T, 5\), with I = 5"),
     (lambda: LSTM(X[0, 0]), r"x: shape \(5,\), expected \(T, N, 5\) or"),
     (lambda: FIRST(X[None]), r"\(1, 4, 3, 5\), expected \(N, T, 5\) or, .* \(T"),
     (lambda: LSTM.step(X), r"\(4, 3, 5\), expected \(N, 5\) or, without .* \(5,\),"),
@@ -58,17 +61,12 @@ CALLS = [
     (lambda: GRU_RNN(X, (HC, HC)), "h_0 is a tuple, need an array of float32 like x"),
     (lambda: LSTM(X, (HC, HC.astype("f8"))), "c_0 is float64, need fl"),
     (lambda: HALF(X, (HC.astype("f2"),) * 2), "h_0 is float16, need float32 like x"),
-    (
-        lambda: LSTM(X, (HC[:, :2], HC)),
-        r"h_0: shape \(1, 2, 7\), expected \(1, 3, 7\) = \(L \* D, N, H\)",
-    ),
+    (lambda: LSTM(X, (HC[:, :2], HC)), r"h_0: .*, expected \(1, 3, 7\) = \(L \* D, N, H\)"),
     (lambda: BOTH_RNN(X, HC), r"h_0: shape \(1, 3, 7\), expected \(4, 3, 7\)"),
-    (
-        lambda: PROJECTED_RNN(X, (HC, HC)),
-        r"h_0: shape \(1, 3, 7\), expected \(1, 3, 3\) = \(L \* D, N, P\)",
-    ),
-    (lambda: LSTM(X[0], (HC, HC)), r"h_0: shape \(1, 3, 7\), expected \(1, 7\) = \(L \* D, H\)"),
+    (lambda: PROJECTED_RNN(X, (HC, HC)), r"expected \(1, 3, 3\) = \(L \* D, N, P\)"),
+    (lambda: LSTM(X[0], (HC, HC)), r"h_0: shape .*, expected \(1, 7\) = \(L \* D, H\)"),
     (lambda: LSTM(X[0], lengths=[3]), r"lengths need a batch, but x has shape \(3, 5\): cut x"),
+    (lambda: LSTM(X[0], lengths=np.array([3])), r"lengths need a batch, but x has .*: cut x"),
     (lambda: LSTM(X, lengths=[1, 2]), r"lengths: shape \(2,\), expected \(3,\)"),
     (lambda: LSTM(X, lengths=4), r"lengths: shape \(\), expected \(3,\) ="),
     (lambda: LSTM(X, lengths=[1, [2], 3]), "lengths is not an array: list"),
@@ -78,14 +76,7 @@ CALLS = [
     (lambda: LSTM(X, lengths=[1, 2, -1]), r"lengths\[2\] is -1, need 0 to 4 ="),
     (lambda: LSTM(X, lengths=[1, 5, -1]), r"lengths\[1\] is 5, need 0 to 4 = T"),
     (lambda: LSTM(X, lengths=np.array([1, 5, -1])), r"lengths\[1\] is 5, need 0 to 4 = T"),
-    (
-        lambda: LSTM(X[0], lengths=np.array([3])),
-        r"lengths need a batch, but x has shape \(3, 5\): cut x",
-    ),
-    (
-        lambda: LSTM(X, lengths=np.array([0, 2**64 - 1, 0], "u8")),
-        "lengths has 18446744073709551615, need at most T",
-    ),
+    (lambda: LSTM(X, lengths=HUGE), "lengths has 18446744073709551615, need at most T"),
     (lambda: GRU_RNN(X, c_out=HC), "c_out is given, but a GRU has no cell s"),
     (lambda: LSTM(X, out=Y[:3]), r"out: shape \(3, 3, 7\), expected \(4, 3, 7\) for this x"),
     (lambda: LSTM(X, out=Y.astype("f8")), "out is float64, need float32 l"),
@@ -93,35 +84,14 @@ CALLS = [
     (lambda: LSTM(X, out=frozen(Y)), "out is read-only"),
     (lambda: LSTM(X, h_out=frozen(HC)), "h_out is read-only"),
     (lambda: LSTM(X, out=Y.astype(">f4")), "out cannot be written in place: pass"),
-    (
-        lambda: LSTM(X, out=np.zeros((4, 7, 3), "f4").swapaxes(1, 2)),
-        "out must be aligned and contiguous in its last axis",
-    ),
-    (
-        lambda: LSTM(X, out=np.lib.stride_tricks.as_strided(Y, Y.shape, (0, 28, 4))),
-        "out: its elements share memory",
-    ),
-    (
-        lambda: LSTM(X, h_out=np.lib.stride_tricks.as_strided(HC, HC.shape, (0, 0, 4))),
-        "h_out: its elements share memory",
-    ),
-    (
-        lambda: LSTM(ROOM[:60].reshape(X.shape), out=ROOM[59:143].reshape(Y.shape)),
-        "out must not share memory with x",
-    ),
-    (
-        lambda: LSTM(ROOM[:60].reshape(X.shape), c_out=ROOM[:21].reshape(HC.shape)),
-        "c_out must not share memory with x",
-    ),
-    (
-        lambda: LSTM(X, out=ROOM[:84].reshape(Y.shape), h_out=ROOM[80:101].reshape(HC.shape)),
-        "out and h_out share memory: each needs its own",
-    ),
+    (lambda: LSTM(X, out=NOT_LAST), "out must be aligned and contiguous in its last axis"),
+    (lambda: LSTM(X, out=shared(Y, Y.shape, (0, 28, 4))), "out: its elements share memory"),
+    (lambda: LSTM(X, h_out=shared(HC, HC.shape, (0, 0, 4))), "h_out: its elements share memory"),
+    (lambda: LSTM(room(0, X), out=room(59, Y)), "out must not share memory with x"),
+    (lambda: LSTM(room(0, X), c_out=room(0, HC)), "c_out must not share memory with x"),
+    (lambda: LSTM(X, out=room(0, Y), h_out=room(80, HC)), "out and h_out share memory: each"),
     (lambda: LSTM(X, h_out=HC, c_out=HC), "h_out and c_out share memory"),
-    (
-        lambda: LSTM.step(X[0], out=HC[0], h_out=HC),
-        "out and h_out share memory: each needs its own",
-    ),
+    (lambda: LSTM.step(X[0], out=HC[0], h_out=HC), "out and h_out share memory: each needs"),
 ]
 OPTIONS = [
     (lambda: LSTM(X, stream=0), "stream= is only for RNNs on a GPU, this one is on th"),
@@ -129,33 +99,18 @@ OPTIONS = [
     (lambda: BOTH_RNN.step(X[0]), r"step\(\) needs one direction, this RNN has two"),
     (lambda: rl.RNN(X, device="gpu"), "device is 'gpu', need 'cpu', 'cuda', 'cuda:N' or"),
     (lambda: rl.RNN(X, device=0), "device is 0, need 'cpu'"),
-    (
-        lambda: rl.RNN(X, math="fma"),
-        "math is 'fma', need 'default', 'bfloat16' or 'int8' on the CPU",
-    ),
-    (
-        lambda: rl.RNN(np.zeros(SMALL.num_params), SMALL.replace(dtype="f8"), math="bfloat16"),
-        "math='bfloat16' would discard the precision of float64",
-    ),
+    (lambda: rl.RNN(X, math="fma"), "'fma', need 'default', 'bfloat16' or 'int8' on the CPU"),
+    (lambda: rl.RNN(WIDE, SMALL.replace(dtype="f8"), math="bfloat16"), "would discard the prec"),
     (lambda: rl.RNN(X, algo="persist"), "algo is 'persist', need 'auto' or 'standard' on the"),
     (lambda: rl.RNN(X, math="tf32"), "math is 'tf32', need 'default', 'bfloat16' or"),
-    (
-        lambda: rl.RNN(X, math="bfloat16", device="cuda"),
-        "math is 'bfloat16', need 'default' or 'tf32' on cuda:0",
-    ),
-    (
-        lambda: rl.RNN(X, math="fma", device="auto"),
-        "math is 'fma', need 'default', 'bfloat16', 'int8' or 'tf32'$",
-    ),
-    (
-        lambda: rl.RNN(X, algo="persist", device="auto"),
-        "algo is 'persist', need 'auto' or 'standard'$",
-    ),
+    (lambda: rl.RNN(X, math="bfloat16", device="cuda"), "need 'default' or 'tf32' on cuda:0"),
+    (lambda: rl.RNN(X, math="fma", device="auto"), "'default', 'bfloat16', 'int8' or 'tf32'$"),
+    (lambda: rl.RNN(X, algo="persist", device="auto"), "'persist', need 'auto' or 'standard'$"),
     (lambda: rl.RNN(X, batch_first=2), "batch_first is 2, need True or False"),
     (lambda: rl.RNN(np.zeros(5, "f4")), "a flat vector of 5 elements does not record"),
     (lambda: rl.RNN(X, cell_clip=1.0), r"cell_clip is 1.0, need \(low, high\)"),
     (lambda: rl.RNN(X, cell_clip="ab"), r"cell_clip is 'ab', need \(low, high\)"),
-    (lambda: rl.RNN(np.zeros(SMALL.num_params, "f4"), SMALL, cell_clip=(1, -1)), "clip"),
+    (lambda: rl.RNN(FLAT, SMALL, cell_clip=(1, -1)), "clip"),
     (lambda: rl.RNN(np.zeros(GRU.num_params, "f4"), GRU, cell_clip=(-1, 1)), "clip"),
 ]
 

@@ -1,11 +1,13 @@
-"""RNNs as Keras and onnxruntime run them, with masks or sequence_lens as lengths. Keras 2 has its
-own hard sigmoid, ONNX has both and peepholes."""
+"""RNNs as Keras, onnxruntime and JAX run them, with masks or sequence_lens as lengths. Keras 2 has
+its own hard sigmoid, ONNX has both and peepholes, a cell of TensorFlow 1 a clip."""
 
 import itertools
 
 import numpy as np
 import pytest
+import tensorflow as tf
 import tf_keras
+from jax.experimental.rnn import get_num_params_in_lstm, lstm_ref, unpack_lstm_weights
 from marks import each_pair
 from oracles.frameworks import (
     FORMS,
@@ -23,8 +25,10 @@ from oracles.frameworks import (
     run_keras,
     run_onnx,
     seeded,
+    weight,
 )
-from oracles.reference import Run, distance_between, forward, from_onnx
+from oracles.reference import Run, distance, distance_between, forward, from_cudnn, from_onnx
+from tf_keras.src.layers.rnn import legacy_cells
 
 import rnnlayout as rl
 
@@ -93,3 +97,50 @@ def test_relu_passes_nan_on(cell, options):
     assert np.array_equal(ours, np.isnan(run_keras(layers, x, h0, c0).y))
     assert ours[2:, 3].all() and ours.any(0)[[5, 6]].all()
     assert not ours[:2, 3].any() and not np.delete(ours, [3, 5, 6], 1).any()
+
+
+def run_jax(flat, spec, x, h0, c0):
+    sizes = spec.input_size, spec.hidden_size, spec.num_layers
+    both = spec.bidirectional
+    assert get_num_params_in_lstm(*sizes, both) == flat.size
+    y, h, c = lstm_ref(x.swapaxes(0, 1), h0, c0, *unpack_lstm_weights(flat, *sizes, both),
+                       np.array(LENGTHS["onnx"], np.int32), *sizes, 0.0, both)  # fmt: skip
+    return Run(np.asarray(y).swapaxes(0, 1), np.asarray(h), np.asarray(c))
+
+
+@pytest.mark.parametrize("layers, both", [(1, False), (3, True)])
+def test_the_reference_of_jax_for_cudnn(layers, both):
+    """On the flat weights that JAX's lstm() passes to cuDNN. lstm_ref does not support empty
+    sequences: it would return the state of the last step of all, rl.RNN returns the first one."""
+    spec, rng = rl.Spec("lstm", I, H, layers, both), seeded("lstm_ref", layers, both)
+    # the magnitudes of a row of R sum to less than 1: no rounding error grows
+    flat = rng.uniform(-1, 1, spec.num_params).astype("f4") / np.float32(H)
+    rows = (layers * spec.num_directions, N, H)
+    x, h0, c0 = (rng.standard_normal(shape, np.float32) for shape in ((T, N, I), rows, rows))
+    expected = forward(from_cudnn(flat, spec), spec, x, h0, c0, LENGTHS["onnx"])
+    y, last = rl.forward(x, flat, spec, state=(h0, c0), lengths=LENGTHS["onnx"])
+    assert distance(Run(y, *last), expected) <= 1  # reference.Rounded
+    assert distance(run_jax(flat, spec, x, h0, c0), expected) <= 1
+
+
+@pytest.mark.filterwarnings("ignore:.*rnn_cell:UserWarning")
+def test_the_clip_and_peepholes_of_tensorflow():
+    """The peephole of o sees the clipped state."""
+    clip, spec, rng = 0.25, rl.Spec("lstm", I, H, peepholes=True), seeded("tf1 runs")
+    cell = legacy_cells.LSTMCell(H, use_peepholes=True, cell_clip=clip)
+    cell.build((None, I))
+    for variable in cell.weights:
+        variable.assign(weight(rng, variable.shape))
+    tensors = {v.name.split("/", 1)[1].removesuffix(":0"): v.numpy() for v in cell.weights}
+    x, h0, c0 = given = inputs(rng, spec)
+    state, ys = (tf.constant(c0[0]), tf.constant(h0[0])), []
+    for x_t in x:
+        y, state = cell(tf.constant(x_t), state)
+        ys.append(y.numpy())
+    theirs = Run(np.stack(ys), state[1].numpy()[None], state[0].numpy()[None])
+    onnx = from_onnx(rl.convert(tensors, spec, layout="tf1", to="onnx"), spec)
+    rnn = rl.RNN(tensors, layout="tf1", cell_clip=(-clip, clip))
+    y, last = rnn(x, (h0, c0))
+    assert rnn.spec == spec and (abs(last[1]) == clip).any() and (abs(last[1]) < clip).any()
+    expected = forward(onnx, spec, *given, clip=(-clip, clip))
+    assert distance_between(theirs, Run(y, *last), expected) <= 1  # reference.Rounded

@@ -1,23 +1,15 @@
 """Arithmetic in bfloat16 and int8, if it is asked for. c/check_forward.c compares both with a slow
-recurrence for random RNNs; here are their edges."""
+recurrence for random RNNs, and batches with steps; here are their edges."""
 
 import pickle
 
 import numpy as np
 import pytest
 from oracles.bits import DTYPES
-from oracles.frameworks import seeded
-from oracles.some import same_bits
+from oracles.some import normal_weights
 from run.cpu.running import H, I, inputs, same
 
 import rnnlayout as rl
-
-
-def weight_space(spec, seed=0):
-    """Return weights; the magnitudes of a row sum to less than 1."""
-    pieces = [seeded("math", spec, seed, k).uniform(-1, 1, rows * cols) / max(cols, 2)
-              for k, (*_, rows, cols) in enumerate(rl.regions(spec).tolist())]  # fmt: skip
-    return np.concatenate(pieces).astype("f4")
 
 
 def test_operands_are_rounded_to_nearest_even():
@@ -35,7 +27,8 @@ def test_operands_are_rounded_to_nearest_even():
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
 def test_coarse_math_has_weights_of_its_own_dtype(dtype, math, own):
     spec = rl.Spec("gru", I, H, dtype=dtype)
-    first, second = (weight_space(spec, seed).astype(DTYPES[dtype][0]) for seed in (1, 2))
+    scale = np.array(H, DTYPES[dtype][0])
+    first, second = (normal_weights("cudnn", spec, seed) / scale for seed in (1, 2))
     x, state = inputs(spec.replace(dtype="float32"))
 
     def of(weights):
@@ -70,28 +63,6 @@ def test_int8_sums_of_long_rows_do_not_overflow(share):
     y, _ = rl.RNN(weights, spec, math="int8")(x[:1])
     # the scale of a row of weights is rounded to 16 bits, and each product in float32
     assert np.allclose(y, np.tanh(share * 1100 * 2.0**-11), rtol=2.0**-15, atol=0)
-
-
-def test_int8_gives_the_same_bits_for_any_batch_and_step():
-    spec = rl.Spec("lstm", 600, 40, 2)
-    x, _ = inputs(spec, steps=3, batch=60)
-    rnn = rl.RNN(weight_space(spec), spec, math="int8")
-    y, (h_n, c_n) = rnn(x)
-    for n in (0, 47, 48, 59):  # rows are rounded 48 at a time
-        assert same_bits(rnn(x[:, n : n + 1])[0], y[:, n : n + 1])
-    state = None
-    for t in range(3):
-        y_t, state = rnn.step(x[t], state)
-        assert same_bits(y_t, y[t])
-    assert same(state, (h_n, c_n))
-    stepper = rnn.stepper()
-    assert all(same_bits(stepper(x[t, 5]), y[t, 5]) for t in range(3))
-
-
-def test_int8_refuses_float64():
-    spec = rl.Spec("gru", I, H, dtype="float64")
-    with pytest.raises(rl.SpecError, match=r"math='int8' would discard.*dtype='float32'"):
-        rl.RNN(weight_space(spec).astype("f8"), spec, math="int8")
 
 
 def test_int8_gives_nan_for_rows_that_are_not_finite():

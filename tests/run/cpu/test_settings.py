@@ -25,6 +25,7 @@ from oracles.frameworks import (
 )
 from oracles.reference import Rounded, Run, distance_between, forward, from_onnx
 from oracles.some import normal_weights, same_bits
+from run.cpu.running import flat
 
 import rnnlayout as rl
 
@@ -49,8 +50,8 @@ def state_of(h0, c0=None):
 
 def run_first(rnn, x, *state):
     """Run an RNN whose x is (N, T, I)."""
-    y, last = rnn(turned(x), state_of(*state))
-    return Run(y.swapaxes(0, 1), *(last if isinstance(last, tuple) else [last]))
+    y, *last = flat(rnn(turned(x), state_of(*state)))
+    return Run(y.swapaxes(0, 1), *last)
 
 
 # ------------------------------------------------------------------- go_backwards and merge_mode
@@ -154,8 +155,7 @@ def test_an_onnx_operator_in_reverse(cell, options):
     weights.config = dict(REVERSE)
     x, *state = given = inputs(rng, spec)
     theirs = run_onnx(tensors, spec, *given, direction="reverse")
-    y, last = weights.rnn()(x, state_of(*state))
-    ours = Run(y, *(last if isinstance(last, tuple) else [last]))
+    ours = Run(*flat(weights.rnn()(x, state_of(*state))))
     expected = forward(from_onnx(tensors, spec), spec, x[::-1], *state)
     flipped = Run(expected.y[::-1], expected.h, expected.c)
     assert distance_between(theirs, ours, flipped) <= 1  # reference.Rounded
@@ -245,17 +245,14 @@ def starting(spec, tmp_path, once):
 def test_a_call_without_a_state_starts_from_the_source_s_own(spec, once, tmp_path):
     rnn, x, states, theirs = starting(spec, tmp_path, once)
     assert "initial_h" in repr(rnn)
-    y, last = rnn(x)
-    lasts = list(last) if isinstance(last, tuple) else [last]
+    y, *lasts = flat(rnn(x))
     # sums of I + H + 2 products below 4 of numbers below 2, in T steps, and tanh of a slope of 1
     atol = 4 * T * spec.num_layers * (I + H + 2) * 2.0**-24
     for ours, wanted in zip([y, *lasts], theirs, strict=True):
         np.testing.assert_allclose(ours, wanted, rtol=0, atol=atol)
     if not once:
-        given = tuple(states[: len(lasts)])
-        assert same_bits(y, rnn(x, given if len(given) > 1 else given[0])[0])
-    zeros = [np.zeros_like(one) for one in (last if isinstance(last, tuple) else (last,))]
-    assert not same_bits(y, rnn(x, tuple(zeros) if len(zeros) > 1 else zeros[0])[0])
+        assert same_bits(y, rnn(x, state_of(*states[: len(lasts)]))[0])
+    assert not same_bits(y, rnn(x, state_of(*(0 * last for last in lasts)))[0])
 
 
 def test_a_step_and_a_live_signal_start_from_it_too(tmp_path):
@@ -272,27 +269,21 @@ def test_a_step_and_a_live_signal_start_from_it_too(tmp_path):
     assert same_bits(again(x)[0], y)
 
 
-def test_an_initial_state_of_another_number_of_sequences(tmp_path):
+def test_other_initial_states(tmp_path):
+    """Of another number of sequences; with the axes (N, L D, H) of layout 1, which onnxruntime does
+    not run; one of two."""
     rnn, x, states, _ = starting(ONE, tmp_path, once=False)
     with pytest.raises(rl.LayoutError, match=f"initial_h of {N} sequences, x has 1: pass state="):
         rnn(x[:, :1])
     y, _ = rnn(x[:, :1], tuple(state[:, :1] for state in states))
     assert same_bits(y, rnn(x)[0][:, :1])
-
-
-def test_initial_states_with_layout_1():
-    """Its axes are (N, L D, H), which onnxruntime does not run."""
     x, (h, c) = some(BOTH)
     config = {"initial_h": turned(h).tolist(), "initial_c": turned(c).tolist(), "layout": 1}
     y, _ = weights_of(BOTH, config).rnn(batch_first=False)(x)
     assert same_bits(y, weights_of(BOTH, {}).rnn()(x, (h, c))[0])
-
-
-def test_one_initial_state_of_two():
-    weights = weights_of(ONE, {"initial_c": [[[0.5] * H]]})
     x, (h, c) = some(ONE)
-    wanted = weights_of(ONE, {}).rnn()(x, (np.zeros_like(h), np.full_like(c, 0.5)))[0]
-    assert same_bits(weights.rnn()(x)[0], wanted)
+    y, _ = weights_of(ONE, {"initial_c": [[[0.5] * H]]}).rnn()(x)
+    assert same_bits(y, weights_of(ONE, {}).rnn()(x, (0 * h, np.full_like(c, 0.5)))[0])
 
 
 # ----------------------------------------------------------------------------------------- refused

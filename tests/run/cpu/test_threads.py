@@ -42,12 +42,16 @@ def test_a_call_beside_an_update_uses_the_old_or_the_new_weights():
 LONG = rl.Spec("lstm", 300, 1000)
 
 
+def call_of(steps):
+    """Return a call with half a G operations per step, and what it fills first and last."""
+    rnn = rl.RNN(np.full(LONG.num_params, 1e-3, "f4"), LONG)
+    x, y = np.ones((steps, 50, 300), "f4"), np.empty((steps, 50, 1000), "f4")
+    return lambda: rnn(x, out=y), y[0, 0, 0, ...], y[-1, -1, -1, ...]
+
+
 @pytest.fixture(scope="module")
 def long_call():
-    """A call with 100 G operations, and the elements that it fills first and last."""
-    rnn = rl.RNN(np.full(LONG.num_params, 1e-3, "f4"), LONG)
-    x, y = np.ones((200, 50, 300), "f4"), np.empty((200, 50, 1000), "f4")
-    return lambda: rnn(x, out=y), y[0, 0, 0, ...], y[-1, -1, -1, ...]
+    return call_of(200)
 
 
 @pytest.mark.parametrize("n", [1, 2])
@@ -63,9 +67,10 @@ def test_other_threads_run_meanwhile(long_call):
     assert lets_others_run(*long_call)
 
 
-def test_a_call_outside_the_main_thread_does_not_ask_for_the_lock(long_call, threads):
+def test_a_call_outside_the_main_thread_does_not_ask_for_the_lock(threads):
+    """It is short: it shares the CPU with this thread, which is busy."""
     threads(1)  # another one would fill the last element
-    call, _, last = long_call
+    call, _, last = call_of(40)
     assert ends_without_the_lock(call, last)
 
 
@@ -79,23 +84,14 @@ def test_a_call_polls_rarely(long_call, threads, n):
 MIDDLE = rl.Spec("lstm", 100, 128)
 
 
-def short_calls(spec):
+@pytest.mark.parametrize("spec", [SMALL, MIDDLE], ids=str)
+def test_short_calls_keep_the_lock(spec):
     weights, x = np.zeros(spec.num_params, "f4"), np.zeros((7, spec.input_size), "f4")
     rnn = rl.RNN(weights, spec)
-    return {
-        "make": lambda: rl.RNN(weights, spec),
-        "step": lambda: rnn.step(x[0]),
-        "call": lambda: rnn(x),
-        "once": lambda: rl.forward(x[:1], weights, spec),
-    }
-
-
-@pytest.mark.parametrize("name", ["make", "step", "call", "once"])
-@pytest.mark.parametrize("spec", [SMALL, MIDDLE], ids=str)
-def test_a_short_call_keeps_the_lock(spec, name):
-    call = short_calls(spec)[name]
-    call()  # the first one imports
-    assert keeps_the_lock(call)
+    for call in (lambda: rl.RNN(weights, spec), lambda: rnn.step(x[0]), lambda: rnn(x),
+                 lambda: rl.forward(x[:1], weights, spec)):  # fmt: skip
+        call()  # the first one imports
+        assert keeps_the_lock(call)
 
 
 # A call lets a handler run after 50 ms, which forks in its middle. The parent's call goes on; the
@@ -137,14 +133,14 @@ def test_a_handler_that_forks(n):
 
 
 def test_the_number_of_threads(threads):
+    """c/check_team.c asks for more."""
     threads(0)
     default = rl.num_threads()
-    assert default >= 1
-    for n, found in ((1, 1), (3, 3), (0, default), (2, 2), (-5, default), (-(2**70), default)):
+    for n, found in ((3, 3), (0, default), (2, 2), (-(2**70), default)):
         threads(n)
         assert rl.num_threads() == found
     threads(2**70)  # as many as possible
-    assert rl.num_threads() >= default
+    assert rl.num_threads() >= default >= 1
     for wrong in (1.5, "2", None):
         with pytest.raises(rl.SpecError, match=r"n is a <class '\w+'>, need a whole number"):
             rl.set_num_threads(wrong)

@@ -5,16 +5,16 @@ import pickle
 
 import numpy as np
 import pytest
-from oracles.bits import DTYPES
+import torch
+from oracles.frameworks import fill_torch, normal, seeded
 from oracles.some import normal_weights, same_bits
-from run.cpu.running import KINDS, H, I, inputs, rnn_of, same, some_kinds, source_of
+from run.cpu.running import H, I, every_kind, inputs, rnn_of, same, source_of
 
 import rnnlayout as rl
-from rnnlayout import _native
 from rnnlayout._run.rnn import _OneCallRNN
 
 
-@some_kinds
+@every_kind
 def test_forward_and_pickles_and_copies(spec):
     rnn, (x, state) = rnn_of(spec), inputs(spec)
     wanted = rnn(x, state)
@@ -28,7 +28,7 @@ def test_forward_and_pickles_and_copies(spec):
 
 
 def test_options_are_pickled():
-    spec = KINDS[0]
+    spec = rl.Spec("lstm", I, H)
     rnn = rnn_of(spec, batch_first=True, cell_clip=(-0.5, 0.25), device="cpu")
     other = pickle.loads(pickle.dumps(rnn))
     assert (other.batch_first, other.cell_clip, other.device) == (True, (-0.5, 0.25), "cpu")
@@ -109,16 +109,46 @@ def test_weights_are_read_when_they_are_given():
     assert same(rnn(x, state), before)
 
 
+def module(batch_first=False):
+    return fill_torch(torch.nn.GRU(I, H, batch_first=batch_first), seeded("axes", batch_first))
+
+
+def test_batch_first_overrides_the_source():
+    """What each live source says: sources/test_batch_first.py. T and N are equal: the shapes do not
+    show a wrong order."""
+    first, other = module(True), module()
+    x, h0 = normal(seeded("x"), 5, 5, I), normal(seeded("h"), 1, 5, H)
+    y, _ = rl.RNN(first, batch_first=False)(x, h0)
+    turned = np.ascontiguousarray(x.swapaxes(0, 1))
+    assert same_bits(y.swapaxes(0, 1), rl.RNN(first)(turned, h0)[0])
+    assert same_bits(y.swapaxes(0, 1), rl.forward(turned, first, state=h0)[0])
+    assert same_bits(y, rl.forward(x, first, batch_first=False, state=h0)[0])
+    assert not rl.RNN(first, batch_first=False).batch_first
+    assert rl.RNN(other, batch_first=True).batch_first and not rl.RNN(other).batch_first
+    alone = rl.RNN(first)(x[:, 2], h0[:, 2])  # without a batch the axis does not matter
+    assert same_bits(alone[0], y[:, 2]) and alone[1].shape == (1, H)
+
+
+def test_an_update_does_not_change_the_axis():
+    first, other = module(True), module()
+    for rnn, source in ((rl.RNN(first), other), (rl.RNN(other), first),
+                        (rl.RNN(other.state_dict()), first)):  # fmt: skip
+        before = rnn._native.weights()
+        with pytest.raises(
+            rl.LayoutError, match=r"the source has batch_first=(True|False), this RN"
+        ):
+            rnn.update(source)
+        assert same_bits(rnn._native.weights(), before)
+        rnn.update(rl.Weights(source).tensors)  # as the error says
+        assert same_bits(rnn._native.weights(), rl.pack(source))
+    for axis in (False, True):
+        rnn = rl.RNN(other, batch_first=axis)
+        rnn.update(first)
+        assert rnn.batch_first is axis
+        assert same_bits(rnn._native.weights(), rl.pack(first))
+
+
 # ---------------------------------------------------------------------- an RNN for a single call
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_it_returns_its_weights(dtype):
-    spec = rl.Spec("lstm", 5, 7, dtype=dtype)
-    bits = np.random.default_rng(1).integers(0, 256, spec.nbytes, "u1")
-    flat = bits.view("u2" if dtype == "bfloat16" else dtype)
-    rnn = _native.Rnn(spec, flat, borrows=True)
-    assert same_bits(rnn.weights(), flat) and not np.shares_memory(rnn.weights(), flat)
 
 
 def test_it_can_be_pickled():

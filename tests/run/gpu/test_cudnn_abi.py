@@ -8,8 +8,7 @@ import subprocess
 import sys
 
 import pytest
-from commands import ROOT
-from elftools.elf.elffile import ELFFile
+from commands import ROOT, run
 from marks import download
 
 sys.path.insert(0, str(ROOT / "tools"))
@@ -27,13 +26,6 @@ SYMBOLS = re.findall(
     re.MULTILINE,
 )
 CUDNN = {"9 oldest": "9.0", "9 newest": "9.28"}
-
-
-def available(get, *version):
-    try:
-        return get(*version)
-    except get_cudnn.Unavailable as why:
-        pytest.fail(f"PyPI did not give it: {why}", pytrace=False)
 
 
 def of_cudnn(name):
@@ -80,18 +72,17 @@ def compile_(lines, *folders):
 @pytest.fixture(params=map(download, CUDNN))
 def cudnn(request):
     """The folder of the libraries."""
-    return available(get_cudnn.get, CUDNN[request.param])
+    return get_cudnn.get(CUDNN[request.param])
 
 
 def test_as_in_the_headers_of_cudnn(cudnn):
-    cuda = available(get_cudnn.cuda_headers, 13)
-    assert compile_(checks("cudnn.h"), cudnn / "include", cuda) == ""
+    assert compile_(checks("cudnn.h"), cudnn / "include", get_cudnn.cuda_headers(13)) == ""
 
 
 @pytest.mark.download
 @pytest.mark.parametrize("cuda", [11, 13])
 def test_as_in_the_header_of_the_driver(cuda):
-    folder = available(get_cudnn.cuda_headers, cuda)
+    folder = get_cudnn.cuda_headers(cuda)
     lines = list(checks("cuda.h"))
     if cuda == 11:  # which lacks newer errors
         known = (folder / "cuda.h").read_text()
@@ -114,20 +105,15 @@ def test_as_in_the_header_of_the_driver(cuda):
 def test_a_difference_is_seen(right, wrong):
     symbols = (FOLDER / "symbols.def").read_text()
     lines = [symbols if "symbols.def" in line else line for line in checks("cudnn.h")]
-    folders = available(get_cudnn.get, "9.0") / "include", available(get_cudnn.cuda_headers, 13)
+    folders = get_cudnn.get("9.0") / "include", get_cudnn.cuda_headers(13)
     changed = "\n".join(lines).replace(right, wrong, 1)
     assert compile_(lines, *folders) == "" and changed != "\n".join(lines)
     assert "error" in compile_([changed], *folders)
 
 
-def exported(library):
-    with open(library, "rb") as file:
-        symbols = ELFFile(file).get_section_by_name(".dynsym").iter_symbols()
-        return {s.name for s in symbols if s["st_shndx"] != "SHN_UNDEF"}
-
-
 def test_each_symbol_is_there(cudnn):
-    there = exported(cudnn / ask_cudnn.LIBRARIES[9][-1])
+    symbols = run(["nm", "-D", "--defined-only", cudnn / ask_cudnn.LIBRARIES[9][-1]])
+    there = {line.split()[-1].partition("@")[0] for line in symbols.splitlines()}
     assert {name for library, _, name, _ in SYMBOLS if library == "CUDNN"} <= there
 
 

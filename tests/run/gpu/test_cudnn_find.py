@@ -90,17 +90,6 @@ def test_json_of_a_machine_with_gpus(install, fakes, tmp_path):
     })  # fmt: skip
 
 
-def test_json_of_a_machine_with_nothing():
-    code, found = doctor()
-    assert code == 0 and found["schema"] == "rnnlayout.doctor/2"
-    assert found["rnnlayout"] == rl.__version__ and found["cpu"]["kernels"] == rl.cpu_tier()
-    gpu = found["gpu"]
-    assert (gpu["usable"], gpu["cudnn"], gpu["gpus"]) == (False, None, [])
-    assert gpu["driver"]["path"] is None and "libcuda.so.1" in gpu["driver"]["why_not"]
-    assert PACKAGE in [place["path"] for place in gpu["places"]]
-    assert all(place["why_not"] for place in gpu["places"])
-
-
 # ------------------------------------------------------------------------- an RNN on each GPU
 
 
@@ -150,13 +139,6 @@ def test_packages(monkeypatch):
     assert told["packages"][-1]["version"] is None
     assert "no_such_package  -  " in re.sub(" +(?=-  )", "  ", _doctor.machine_text(told))
     assert 'for nothing: pip install "rnnlayout[h5]"' in _doctor.machine_text(told)
-
-
-def test_the_script_is_installed_with_the_package():
-    text = (ROOT / "pyproject.toml").read_text()
-    assert 'rnnlayout = "rnnlayout._cli.main:main"' in text
-    assert re.search(r'^cu12 = \["nvidia-cudnn-cu12>=9,<10"\]', text, re.MULTILINE)
-    assert re.search(r'^cu13 = \["nvidia-cudnn-cu13>=9,<10"\]', text, re.MULTILINE)
 
 
 # ----------------------------------------------------------------------------------- in Python
