@@ -297,6 +297,33 @@ def tensors_that_require_grad():
             assert_right(device, call, None)
 
 
+def compiled():
+    """torch.compile does not look into a call, and makes a graph before it and one after it."""
+    device, seen = Device(), []
+    cpu, rnn, x, _ = both()
+    right, _ = cpu(x)
+
+    def backend(graph, _):
+        seen.append(graph)
+        return graph.forward
+
+    torch.compile(lambda: 0, backend="eager")  # imports what asks torch itself about GPUs
+    with played("torch") as Array, torch.no_grad():
+        given = device.copy(x, Array)
+
+        @torch.compile(backend=backend)
+        def calls(before):
+            y, state = rnn(given)
+            return before + 1, y, state, before * 2
+
+        for _ in range(2):
+            one, y, _, two = calls(torch.ones(3))
+            assert one.tolist() == [2, 2, 2] and two.tolist() == [2, 2, 2]
+            device.sync()
+            assert_close(y, right)
+    assert seen
+
+
 # ----------------------------------------------------------------------------- algorithms
 
 STANDARD, SHARED, SMALL = 0, 1, 3
