@@ -20,7 +20,6 @@ from .bounded import (
     HeaderMessages,
     MessageKind,
     nelems,
-    null_terminated,
     read_space,
     read_type,
     strip_padding,
@@ -51,9 +50,9 @@ class Hdf5Attribute:
         """Return its values, text as bytes. Its type has a dtype, and its shape is not None."""
         dtype, shape = self.type.dtype, self.shape
         assert dtype is not None and shape is not None
-        if not self.type.is_variable:
+        if not dtype.hasobject:
             array = np.frombuffer(self.data, dtype, nelems(shape)).reshape(shape)
-            return strip_padding(array, self.type.padding) if self.type.is_text else array
+            return strip_padding(array, self.type.padding) if self.type.charset else array
         cursor, values = Cursor(self.data, f"attribute {self.name!r}"), np.empty(shape, object)
         flat = values.reshape(-1)
         for k in range(flat.size):
@@ -66,12 +65,13 @@ class Hdf5Attribute:
 
 
 def read_attributes(source: BoundedFile, messages: HeaderMessages) -> dict[str, Hdf5Attribute]:
-    """Return the attributes of an object by name."""
+    """Return the attributes of an object by name, after charging their texts."""
     found = [
         _parse_attribute(message.cursor()) for message in messages.get(MessageKind.ATTRIBUTE, [])
     ]
     if info := messages.one(MessageKind.ATTRIBUTE_INFO):
         found += map(_parse_attribute, dense_messages(source, info, ATTRIBUTES_BY_NAME))
+    source.charge_texts(sum(nelems(one.shape) for one in found if one.type.charset))
     by_name = {attribute.name: attribute for attribute in found}
     if len(by_name) < len(found):
         raise DamagedError("two attributes have the same name")
@@ -86,16 +86,17 @@ def _parse_attribute(cursor: Cursor) -> Hdf5Attribute:
     cursor.take(1 if version == 3 else 0)  # the character set: always read as UTF-8
     parts = []
     for nbytes in sizes:
-        parts.append(cursor.take(nbytes))
+        parts.append(Cursor(cursor.take(nbytes), cursor.what))
         cursor.take(-nbytes % 8 if version == 1 else 0)
-    name = null_terminated(parts[0], cursor.what)
+    name = parts[0].name(sizes[0])
     what = f"attribute {name!r}"
     if version > 1 and flags & _SHARED_SPACE:
         raise DamagedError(f"{what} has a shared dataspace, which is not supported")
-    shape, _ = read_space(Cursor(parts[2], f"{what}: its dataspace"))
+    parts[1].what, parts[2].what = f"{what}: its datatype", f"{what}: its dataspace"
+    shape, _ = read_space(parts[2])
     if version > 1 and flags & _SHARED_TYPE:
         return Hdf5Attribute(name, Hdf5Type("of a committed datatype", 0), shape, b"")
-    kind = read_type(Cursor(parts[1], f"{what}: its datatype"))
+    kind = read_type(parts[1])
     return Hdf5Attribute(name, kind, shape, cursor.take(nelems(shape) * kind.nbytes))
 
 
@@ -150,5 +151,5 @@ def _parse_link(cursor: Cursor) -> GroupLink:
     kind = cursor.uint() if flags & 8 else 0
     order = cursor.uint(8) if flags & 4 else None
     cursor.take(1 if flags & 16 else 0)  # the character set: always read as UTF-8
-    name = null_terminated(cursor.take(cursor.uint(1 << (flags & 3))), cursor.what)
+    name = cursor.name(cursor.uint(1 << (flags & 3)))
     return GroupLink(name, None if kind else cursor.uint(8), order)

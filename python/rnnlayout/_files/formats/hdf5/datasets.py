@@ -72,12 +72,6 @@ class StoredArray:
     filters: tuple[tuple[int, tuple[int, ...]], ...]
     place: StoragePlace
 
-    @property
-    def claims(self) -> int:
-        """The number of bytes that reading it takes, without the objects of texts."""
-        whole = nelems(self.shape) * self.type.nbytes
-        return max(whole, self.place.chunk_nbytes * max(1, len(self.place.chunks)))
-
     def read(self, first: int = 0, last: int | None = None) -> np.ndarray:
         """Return the array, or of one without chunks some of its rows. Its type has a dtype."""
         dtype, shape, place = self.type.dtype, self.shape, self.place
@@ -97,7 +91,7 @@ class StoredArray:
         array = array.reshape(shape)
         if place.chunk:
             self._read_chunks(array)
-        return strip_padding(array, self.type.padding) if self.type.is_text else array
+        return strip_padding(array, self.type.padding) if self.type.charset else array
 
     def _read_chunks(self, array: np.ndarray) -> None:
         for number, _ in self.filters:
@@ -132,7 +126,8 @@ class StoredArray:
 
 
 def read_stored_array(source: BoundedFile, messages: HeaderMessages) -> StoredArray:
-    """Return a dataset's array. Raises DamagedError unless it is in this file."""
+    """Return a dataset's array, after charging what reading it takes. Raises DamagedError unless it
+    is in this file."""
     space, kind, layout = (
         messages.one(k) for k in (MessageKind.DATASPACE, MessageKind.DATATYPE, MessageKind.LAYOUT)
     )
@@ -147,8 +142,19 @@ def read_stored_array(source: BoundedFile, messages: HeaderMessages) -> StoredAr
     needs = nelems(shape) * own.nbytes
     if (place.data is not None or place.at is not None) and place.nbytes < needs:
         raise DamagedError(f"{place.nbytes} bytes are stored, need {needs}")
-    fill, filters = _fill_value(messages), _parse_filters(messages)
+    fill = b""  # IV.A.2.e and f. The Fill Value Messages
+    if cursor := messages.one(MessageKind.FILL_VALUE):
+        version = cursor.version(1, 2, 3)
+        cursor.take(0 if version == 3 else 2)
+        flags = cursor.uint()
+        if flags & 32 if version == 3 else flags or version == 1:
+            fill = cursor.take(cursor.uint(4))
+    elif cursor := messages.one(MessageKind.OLD_FILL_VALUE):
+        fill = cursor.take(cursor.uint(4))
     fill = fill if len(fill) == own.nbytes else b""
+    filters = _parse_filters(messages)
+    source.budget.charge("arrays", max(needs, place.chunk_nbytes * max(1, len(place.chunks))))
+    source.charge_texts(nelems(shape) if own.charset else 0)
     return StoredArray(source, own, shape, most, fill, filters, place)
 
 
@@ -212,18 +218,3 @@ def _parse_filters(messages: HeaderMessages) -> tuple[tuple[int, tuple[int, ...]
         found.append((number, tuple(cursor.uint(4) for _ in range(values))))
         cursor.take(4 if version == 1 and values % 2 else 0)
     return tuple(found)
-
-
-def _fill_value(messages: HeaderMessages) -> bytes:
-    """IV.A.2.e and f. The Fill Value Messages."""
-    if cursor := messages.one(MessageKind.FILL_VALUE):
-        version = cursor.version(1, 2, 3)
-        if version == 3:
-            defined = cursor.uint() & 32
-        else:
-            cursor.take(2)
-            defined = cursor.uint() or version == 1
-        return cursor.take(cursor.uint(4)) if defined else b""
-    if cursor := messages.one(MessageKind.OLD_FILL_VALUE):
-        return cursor.take(cursor.uint(4))
-    return b""
