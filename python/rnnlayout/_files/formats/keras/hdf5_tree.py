@@ -22,12 +22,6 @@ from typing import IO, Any
 
 import numpy as np
 
-from rnnlayout._files.formats.hdf5.attributes import (
-    OF_GROUPS,
-    Hdf5Attribute,
-    read_attributes,
-    read_links,
-)
 from rnnlayout._files.formats.hdf5.bounded import (
     BoundedFile,
     DamagedError,
@@ -37,8 +31,17 @@ from rnnlayout._files.formats.hdf5.bounded import (
     nelems,
     root_address,
 )
-from rnnlayout._files.formats.hdf5.datasets import DEFLATE, SHUFFLE, StoredArray, read_stored_array
 from rnnlayout._files.formats.hdf5.heaps import GlobalHeap
+from rnnlayout._files.formats.hdf5.objects import (
+    DEFLATE,
+    OF_GROUPS,
+    SHUFFLE,
+    Hdf5Attribute,
+    StoredArray,
+    read_attributes,
+    read_links,
+    read_stored_array,
+)
 from rnnlayout._files.tensor_sets.file_limits import Budget, InputFile
 from rnnlayout._files.tensor_sets.output_file import Output, full_disk_error
 from rnnlayout._files.tensor_sets.record import KEY, Record, read_records, write_records
