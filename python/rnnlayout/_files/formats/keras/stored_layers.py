@@ -12,8 +12,8 @@ from __future__ import annotations
 import re
 import zipfile
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from rnnlayout._files.tensor_sets.file_limits import InputFile, read_json_member, read_member
@@ -43,19 +43,6 @@ _LEAF = re.compile(r"(recurrent_kernel|kernel|bias)(_\d+)?(:\d+)?")
 _LEAF_1 = re.compile(r"(.*)_([WUb](?:_[icfozrh])?)(:\d+)?", re.DOTALL)
 _IS_CELL = re.compile(r"(\w*_)?(cell|stacked_rnn_cells)(_\d+)?")
 _DIRECTION = re.compile(r"(forward|backward)_")
-
-
-@dataclass
-class NamedCell:
-    """The arrays of one cell. path: the parts of their names before the name of the array."""
-
-    path: list[str]
-    arrays: dict[str, CellArray] = field(default_factory=dict)
-
-    @property
-    def is_recurrent(self) -> bool:
-        matrices = [a for leaf, a in self.arrays.items() if leaf[0] in "rU"]
-        return bool(matrices) and all(len(a.tensor.shape) == 2 for a in matrices)
 
 
 def find_legacy_layers(root: Hdf5Group) -> Hdf5Group | None:
@@ -98,20 +85,21 @@ def legacy_layers(layers: Hdf5Group, model: Node) -> Iterator[LayerCells]:
     count = Counter(map(layer_name, children))  # Keras 2.1 gives no name to models in a model
     nodes = {name: node for node in children if count[name := layer_name(node)] == 1}
     for name, group in _named_layer_groups(layers):
-        found, at = _recurrent_cells(group), 0
+        cells = _recurrent_cells(group)
         if name not in nodes:
-            yield from _layers_by_name(name, found)
+            yield from _layers_by_name(name, cells)
             continue
         # Keras lists weights in the order of its layers, those of frozen layers last
         own_layers = sorted(recurrent_layers_in(nodes[name]), key=lambda one: not one.trainable)
-        complete = sum(len(layer.cells) for layer in own_layers) == len(found)
+        complete = sum(len(layer.cells) for layer in own_layers) == len(cells)
+        left = iter(cells.values())
         for layer in own_layers:
-            own = found
+            own = [*cells.values()]
             if complete:
-                own, at = found[at : at + len(layer.cells)], at + len(layer.cells)
+                own = [next(left) for _ in layer.cells]
             elif len(layer.path) > 1:  # the cells that have the layer's name in their paths
-                own = [scope for scope in found if layer.path[-1] in scope.path]
-            yield LayerCells(layer.name, [one.arrays for one in own], layer.both, layer)
+                own = [one for (*path, _), one in cells.items() if layer.path[-1] in path]
+            yield LayerCells(layer.name, own, layer.both, layer)
 
 
 def _listed_once(group: Hdf5Group, attribute: str) -> list[str]:
@@ -130,9 +118,10 @@ def _named_layer_groups(layers: Hdf5Group) -> Iterator[tuple[str, Hdf5Group]]:
         yield name, group
 
 
-def _recurrent_cells(group: Hdf5Group) -> list[NamedCell]:
-    """Return the recurrent cells of a layer, in the order of the layer's list of arrays."""
-    found: dict[str, NamedCell] = {}
+def _recurrent_cells(group: Hdf5Group) -> dict[tuple[str, ...], CellArrays]:
+    """Return the recurrent cells of a layer, in the order of the layer's list of arrays: the parts
+    of their paths, of which the last is a number or "", -> their arrays."""
+    found: dict[tuple[str, ...], dict[str, CellArray]] = {}
     for name in _listed_once(group, "weight_names"):
         data = group.dataset(name)
         if data is None:
@@ -144,22 +133,23 @@ def _recurrent_cells(group: Hdf5Group) -> list[NamedCell]:
             leaf, number, path = match[2], "", [*path, match[1]]
         else:
             continue
-        scope = found.setdefault("/".join([*path, number]), NamedCell(path))
-        scope.arrays[leaf] = CellArray(data.path, data.tensor)
-    return [scope for scope in found.values() if scope.is_recurrent]
+        found.setdefault((*path, number), {})[leaf] = CellArray(data.path, data.tensor)
+    dims = {path: [len(a.tensor.shape) for leaf, a in cell.items() if leaf[0] in "rU"]
+            for path, cell in found.items()}  # fmt: skip
+    return {path: cell for path, cell in found.items() if {*dims[path]} == {2}}
 
 
-def _layers_by_name(name: str, found: list[NamedCell]) -> Iterator[LayerCells]:
+def _layers_by_name(name: str, found: Mapping[tuple[str, ...], CellArrays]) -> Iterator[LayerCells]:
     """Yield the RNNs in a layer without a config. Cells of one RNN have the same path, except for
     their own last part. Several RNNs may have the same name."""
     layers: dict[str, dict[str, list[CellArrays]]] = {}  # path -> direction or "" -> cells
-    for scope in found:
-        parts, side = list(scope.path), ""
+    for (*parts, _), arrays in found.items():
+        side = ""
         while len(parts) > 1 and _IS_CELL.fullmatch(parts[-1]):
             parts.pop()
         if parts and (match := _DIRECTION.match(parts[-1])):
             parts[-1], side = parts[-1][match.end() :], match[1]
-        layers.setdefault("/".join(parts), {}).setdefault(side, []).append(scope.arrays)
+        layers.setdefault("/".join(parts), {}).setdefault(side, []).append(arrays)
     if [[*sides] for sides in layers.values()] == [["forward"], ["backward"]]:
         first, second = layers.values()  # of a Bidirectional whose layers have two names
         layers = {"": first | second}
