@@ -20,8 +20,7 @@ from typing import Any
 import numpy as np
 
 from rnnlayout._files.formats.content import TORCH, ZIP, content_of_tar
-from rnnlayout._files.formats.pickles.contents import MAKERS
-from rnnlayout._files.formats.pickles.machine import Makers, UnreadObject, load_pickle
+from rnnlayout._files.formats.pickles import MAKERS, Makers, UnreadObject, load_pickle
 from rnnlayout._files.tensor_sets.file_limits import InputFile, open_zip, read_member
 from rnnlayout._model.errors import FileError
 

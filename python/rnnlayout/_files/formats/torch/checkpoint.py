@@ -18,8 +18,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from rnnlayout._files.formats.pickles.contents import PickledArray, tensors_of_pickle
-from rnnlayout._files.formats.pickles.machine import PickledDict
+from rnnlayout._files.formats.pickles import PickledArray, PickledDict, tensors_of_pickle
 from rnnlayout._files.formats.registry import Pairs, TensorFormat
 from rnnlayout._files.tensor_sets.file_limits import InputFile
 from rnnlayout._files.tensor_sets.find_rnns import TensorGroup

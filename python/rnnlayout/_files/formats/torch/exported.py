@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from reprlib import repr as short
 from typing import Any
 
-from rnnlayout._files.formats.pickles.machine import UnreadObject
+from rnnlayout._files.formats.pickles import UnreadObject
 from rnnlayout._files.tensor_sets.file_limits import (
     InputFile,
     parse_json_object,
