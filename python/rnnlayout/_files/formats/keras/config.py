@@ -150,13 +150,9 @@ def read_architecture(config: object) -> Architecture:
     if not child_layers(model):
         raise FileError(f"{name} is not a model's config, as model.to_json() returns it")
     text = model.get("keras_version")
-    known = (
-        parse_keras_version(text)
-        if isinstance(text, str)
-        else (3, 0)
-        if "module" in model
-        else None
-    )
+    known = (3, 0) if "module" in model else None
+    if isinstance(text, str):
+        known = parse_keras_version(text)
     return Architecture(name, model, known)
 
 

@@ -256,19 +256,19 @@ def match_layer_groups(layers: Hdf5Group, nodes: Sequence[Node]) -> list[LayerGr
     # Keras 2 called a nested model Model; Keras 3 reads that as a Functional, and saves it so
     classes = ["Functional" if name == "Model" else name for name in classes]
     new_names = _group_names([CUDNN.get(name, name) for name in classes])
-    by_class: dict[str, list[tuple[int, str]]] = {}
-    for k, name in enumerate(_group_names(classes)):
-        by_class.setdefault(snake_case(classes[k]), []).append((k, name))
+    names, by_class = _group_names(classes), dict[str, list[int]]()
+    for k, kind in enumerate(map(snake_case, classes)):
+        by_class.setdefault(kind, []).append(k)
     group_names: dict[str, list[str]] = {}  # without their numbers
     for name in sorted(layers.groups, key=_natural_order):
         group_names.setdefault(_natural_order(name)[0], []).append(name)
     groups: dict[int, Hdf5Group] = {}
     for kind, alike in by_class.items():
-        expected = [name for _, name in alike]
+        expected = [names[k] for k in alike]
         found = group_names.get(_natural_order(kind)[0], [])
         if len(found) == len(alike) and not set(expected) <= set(found):
             expected = found
-        for (k, _), name in zip(alike, expected, strict=True):
+        for k, name in zip(alike, expected, strict=True):
             if name in layers.groups:  # otherwise it is shared, and has its group elsewhere
                 groups[k] = layers.groups[name]
     return [LayerGroup(nodes[k], groups[k], new_names[k]) for k in sorted(groups)]

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from rnnlayout._files.formats.content import TORCH, ZIP, content_of_tar
+from rnnlayout._files.formats.content import TORCH, ZIP
 from rnnlayout._files.formats.pickles import MAKERS, Makers, UnreadObject, load_pickle
 from rnnlayout._files.tensor_sets.file_limits import InputFile, open_zip, read_member
 from rnnlayout._model.errors import FileError
@@ -108,8 +108,6 @@ def read_torch_file(file: InputFile) -> Any:
         return _read_zip(file, data)
     if match := TORCH.match(data):
         return _read_old(file, data, match.end())
-    if tar := content_of_tar(data[:4096]):
-        raise FileError(f"{file} is {tar.what}: {tar.repair}")
     if head[:1] == b"\x80":  # of NumPy arrays. Texts of Python 2 may be their bytes
         found, storages, _ = _load_pickled(file, data, 0, encoding="latin-1")
         if storages:

@@ -132,11 +132,7 @@ def _torch_tensor(torch: Any, source: FileTensor, count: ProgressCount) -> Any:
 
 
 def _replace_in_checkpoint(
-    file: InputFile,
-    out: Output,
-    tensor_set: TensorSet,
-    pairs: Pairs,
-    progress: Progress | None = None,
+    file: InputFile, out: Output, tensor_set: TensorSet, pairs: Pairs, progress: Progress | None
 ) -> list[str]:
     """Copy a checkpoint with other RNNs; keep all else: order, numbers, shared storages. If an RNN
     is in a module or program, which cannot be written again, write a state_dict."""
