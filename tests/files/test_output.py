@@ -235,7 +235,7 @@ import numpy, onnx, rnnlayout as rl
 from rnnlayout._files.formats import safetensors
 safetensors.FORGET_NBYTES = 0
 for name in ("O_TMPFILE", "O_DIRECTORY", "O_NOFOLLOW", "O_NONBLOCK", "memfd_create",
-             "getuid", "sched_getaffinity"):
+             "copy_file_range", "getuid", "sched_getaffinity"):
     delattr(os, name)
 del mmap.MADV_DONTNEED
 sys.platform = "win32"

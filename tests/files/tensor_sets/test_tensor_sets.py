@@ -4,6 +4,7 @@ Oracles: the package safetensors, np.load, torch's own state_dict, rl.convert() 
 """
 
 import json
+import os
 import random
 import sys
 
@@ -299,3 +300,24 @@ def test_every_tensor_is_aligned_and_read_without_a_copy(tmp_path):
     assert header(path)["b.kernel"]["data_offsets"][0] == 0
     kernel = rl.load(path)["b"]["kernel"]
     assert kernel.flags.aligned and not kernel.flags.owndata and not kernel.flags.writeable
+
+
+def test_what_is_only_moved_is_copied_by_the_system(path, tmp_path, monkeypatch):
+    """The file is the same if the system copies less than asked, or refuses."""
+    taken = []
+
+    def few(src, out, count, at):
+        taken.append(os.write(out, os.pread(src, min(count, 7), at)))
+        return taken[-1]
+
+    def refused(*_):
+        raise OSError(18, "another file system")
+
+    files = []
+    for k, how in enumerate((few, refused)):
+        monkeypatch.setattr(os, "copy_file_range", how, raising=False)
+        files.append(tmp_path / f"{k}.safetensors")
+        rl.convert_file(path, files[-1], to="cudnn")
+    assert files[0].read_bytes() == files[1].read_bytes()
+    header_nbytes = 8 + int.from_bytes(files[0].read_bytes()[:8], "little")
+    assert sum(taken) == files[0].stat().st_size - header_nbytes  # all of it

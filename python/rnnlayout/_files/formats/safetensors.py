@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import mmap
+import os
 import sys
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -48,7 +49,8 @@ _NAMES = {numpy: name for name, numpy in _NUMPY.items()}
 
 
 def _read_safetensors(file: InputFile) -> TensorSet:
-    whole = file.data()
+    opened = _OpenFile(file)
+    whole = opened.data
     if len(whole) < 8:
         raise FileError(f"{file} has {len(whole)} bytes: it is not a safetensors file")
     nbytes, most = int.from_bytes(whole[:8], "little"), min(MOST_HEADER_NBYTES, len(whole) - 8)
@@ -65,7 +67,7 @@ def _read_safetensors(file: InputFile) -> TensorSet:
     check_texts(header, f"{file}: a name")
     data = memoryview(whole)[8 + nbytes :]
     ranges: dict[str, list[int]] = {}
-    found = TensorSet({}, metadata)
+    found = TensorSet({}, metadata, copy=opened.copy)
     if isinstance(whole, mmap.mmap) and sys.platform != "win32":
         found.forget = partial(whole.madvise, mmap.MADV_DONTNEED)
     for name, entry in header.items():
@@ -97,6 +99,31 @@ def _read_safetensors(file: InputFile) -> TensorSet:
     return found
 
 
+class _OpenFile:
+    """A file, open for as long as this object exists. data: its bytes."""
+
+    def __init__(self, file: InputFile) -> None:
+        self._fd = -1
+        self._fd = os.open(file, os.O_RDONLY | getattr(os, "O_BINARY", 0))
+        self.data = file.data_of(self._fd)
+
+    def __del__(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+
+    def copy(self, out: int, chunk: memoryview) -> int:
+        """Let the system copy a chunk, as TensorSet describes it."""
+        start, at = (np.frombuffer(one, np.uint8).ctypes.data for one in (self.data, chunk))
+        is_part = 0 <= at - start <= len(self.data) - len(chunk)
+        # without a map the file may have changed since it was read
+        if not (is_part and isinstance(self.data, mmap.mmap) and hasattr(os, "copy_file_range")):
+            return 0
+        try:
+            return os.copy_file_range(self._fd, out, len(chunk), at - start)
+        except OSError:  # another file system, or an older kernel
+            return 0
+
+
 def write_tensors(out: Output, tensor_set: TensorSet, progress: Progress | None = None) -> None:
     """Write the tensors by name in their order, their bytes by element size for alignment."""
     from rnnlayout._files.tensor_sets.output_file import open_untruncated
@@ -124,11 +151,11 @@ def write_tensors(out: Output, tensor_set: TensorSet, progress: Progress | None 
         file.write(len(text).to_bytes(8, "little") + text)
         written = 0
         for chunk in (chunk for _, tensor in order for chunk in tensor.chunks()):
-            at = 0
-            while at < len(chunk):  # one call may write less than all
-                at += file.write(chunk[at : at + WRITE_NBYTES])
-            count(at)
-            written += at
+            rest = chunk
+            while rest:  # one call may write less than all
+                n = tensor_set.copy(file.fileno(), rest) or file.write(rest[:WRITE_NBYTES])
+                written, rest = written + n, rest[n:]
+            count(len(chunk))
             if written >= FORGET_NBYTES:
                 written = 0
                 tensor_set.forget()

@@ -167,6 +167,8 @@ class TensorSet:
     modules: the classes of the modules that have the tensors, by path, if the file has modules.
     made: the names of tensors that the file does not have by these names: of modules, or computed.
     forget: gives back the memory of what was read, if it can be read again.
+    copy: given a file descriptor and a chunk of a tensor, lets the system copy the chunk from the
+        file it was read from; returns the number of bytes copied, 0 if that is not possible.
     """
 
     tensors: dict[str, FileTensor]
@@ -177,6 +179,7 @@ class TensorSet:
     modules: Mapping[str, ModuleClass] = field(default_factory=dict)
     made: Collection[str] = frozenset()
     forget: Callable[[], object] = lambda: None
+    copy: Callable[[int, memoryview], int] = lambda out, chunk: 0
 
     def add(self, name: str, tensor: FileTensor, file: InputFile) -> None:
         """Add a tensor of a file. Raises FileError if it has another of this name."""
