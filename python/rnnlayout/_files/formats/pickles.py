@@ -358,10 +358,8 @@ class PickledArray(UnreadObject):
         if len(data) != math.prod(shape) * dtype.bits.itemsize:
             raise FileError(f"a NumPy array of shape {short(shape)} has {len(data)} bytes")
         flat = np.frombuffer(data, dtype.bits) if len(data) else np.empty(0, dtype.bits)
-        self.array, self.dtype = (
-            flat.reshape(shape, order="F" if order == "F" else "C"),
-            dtype.found,
-        )
+        self.array = flat.reshape(shape, order="F" if order == "F" else "C")
+        self.dtype = dtype.found
 
 
 def _reconstruct(kind: Any, *_: Any) -> UnreadObject:
