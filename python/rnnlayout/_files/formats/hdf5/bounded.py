@@ -158,17 +158,17 @@ class HeaderMessages(dict[int, list[HeaderMessage]]):
             at += 6 + (16 if flags & 32 else 0) + (4 if flags & 16 else 0)
             width = 1 << (flags & 3)
             nbytes = source.block(at, width, "object header").uint(width)
-            blocks, wide, more = [(at + width, nbytes, b"")], 1, 2 if flags & 4 else 0
+            blocks, kind_nbytes, skip = [(at + width, nbytes, b"")], 1, 2 if flags & 4 else 0
         else:
             head = source.block(at, 16, "object header")
             head.version(1)
             head.take(7)
-            blocks, wide, more = [(at + 16, head.uint(4), b"")], 2, 3
+            blocks, kind_nbytes, skip = [(at + 16, head.uint(4), b"")], 2, 3
         for at, nbytes, signature in blocks:
             block = source.block(at, nbytes, "object header", signature)
-            while len(block.data) - block.at >= wide + 3 + more:  # what is shorter is a gap
-                kind, size, flags = block.uint(wide), block.uint(2), block.uint()
-                block.take(more)
+            while len(block.data) - block.at >= kind_nbytes + 3 + skip:  # else it is a gap
+                kind, size, flags = block.uint(kind_nbytes), block.uint(2), block.uint()
+                block.take(skip)
                 message = HeaderMessage(kind, flags, block.take(size))
                 if kind == MessageKind.CONTINUATION:
                     place = message.cursor()

@@ -24,7 +24,7 @@ from rnnlayout._files.formats.pickles import MAKERS, Makers, UnreadObject, load_
 from rnnlayout._files.tensor_sets.file_limits import InputFile, open_zip, read_member
 from rnnlayout._model.errors import FileError
 
-from .exported import is_exported, read_exported
+from .exported import read_exported
 from .modules import PickledObject, QuantizedTensor, read_programs
 
 # The storage classes, and the dtypes of their elements.
@@ -157,7 +157,8 @@ def _read_zip(file: InputFile, data: mmap.mmap | bytes) -> Any:
         order = next((n for n in names if re.fullmatch(r"[^/]+/byteorder", n)), None)
         if order and read_member(archive, order) != b"little":
             raise FileError(f"{file} was written on a big-endian machine: {AGAIN}")
-        if is_exported(names):
+        program = "serialized_exported_program.json"
+        if program in names or any(name.endswith("/archive_format") for name in names):
             return read_exported(file, archive, partial(_tensor_in_member, file, data))
         if any(name.endswith("/.data/extern_modules") for name in names):
             raise FileError(

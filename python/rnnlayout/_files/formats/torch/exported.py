@@ -39,14 +39,6 @@ _WEIGHTS = ("params", "w_ih", "w_hh", "b_ih", "b_hh")  # arguments of these call
 MakeTensor = Callable[[str, zipfile.ZipInfo, Any, list[Any], list[Any]], Any]
 
 
-def is_exported(names: Mapping[str, Any]) -> bool:
-    """Is a zip archive with these members one of torch.export?"""
-    return any(
-        name == "serialized_exported_program.json" or name.endswith("/archive_format")
-        for name in names
-    )
-
-
 class ExportedTensors(dict[str, Any]):
     """The tensors of a file by name; of several programs, in a dict for each. modules: what the
     programs say about the RNNs, by path."""
