@@ -75,7 +75,7 @@ class Hdf5Object:
             return None
         if self.attributes[name].shape != ():
             raise FileError(f"{self.what}: attribute {name!r} is a list, need one text")
-        return (self.texts(name) or [""])[0]
+        return "".join(self.texts(name) or ())
 
     def texts(self, name: str) -> list[str] | None:
         """Return an attribute that is a list of texts, None if it does not exist. Keras splits a
@@ -110,11 +110,12 @@ class Hdf5Dataset(Hdf5Object):
     def dtype(self) -> str:
         """Its dtype, or the name of another type. Keras stores bfloat16 as two opaque bytes, and
         its name in an attribute."""
-        kind, told = self.stored.type, self.attributes.get("dtype")
+        if self.stored.shape is None:
+            return "nothing"
+        name, told = self.stored.type.name, self.attributes.get("dtype")
         is_text = told is not None and told.type.charset and told.shape == ()
-        if kind.name == "|V2" and is_text and self.values("dtype").item() == b"bfloat16":
-            return "bfloat16"
-        return kind.name if self.stored.shape is not None else "nothing"
+        is_bfloat16 = name == "|V2" and is_text and self.values("dtype").item() == b"bfloat16"
+        return "bfloat16" if is_bfloat16 else name
 
     def bits(self) -> np.ndarray:
         """Return the array, bfloat16 as uint16. Raises FileError if damaged, or not of numbers."""
