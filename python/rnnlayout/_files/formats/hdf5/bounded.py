@@ -129,24 +129,15 @@ class MessageKind(IntEnum):
     REFERENCE_COUNT = 22
 
 
-@dataclass(frozen=True)
-class HeaderMessage:
-    """One message of an object header."""
-
-    kind: int
-    flags: int
-    data: bytes
-
-    def cursor(self) -> Cursor:
-        """Return its content. Raises DamagedError if it is shared."""
-        what = f"the message {MessageKind(self.kind).name.lower().replace('_', ' ')}"
-        if self.flags & _SHARED:  # it only tells where the message is
-            raise DamagedError(f"{what} is shared by several objects, which is not supported")
-        return Cursor(self.data, what)
+def _message_content(kind: int, flags: int, data: bytes) -> Cursor:
+    what = f"the message {MessageKind(kind).name.lower().replace('_', ' ')}"
+    if flags & _SHARED:  # it only tells where the message is
+        raise DamagedError(f"{what} is shared by several objects, which is not supported")
+    return Cursor(data, what)
 
 
-class HeaderMessages(dict[int, list[HeaderMessage]]):
-    """The messages of one object, by kind."""
+class HeaderMessages(dict[int, list[tuple[int, bytes]]]):
+    """The messages of one object, by kind: their flags and contents."""
 
     def __init__(self, source: BoundedFile, at: int) -> None:
         """IV.A.1.a and b. Data Object Header Prefix, of version 1 and 2."""
@@ -169,22 +160,26 @@ class HeaderMessages(dict[int, list[HeaderMessage]]):
             while len(block.data) - block.at >= kind_nbytes + 3 + skip:  # else it is a gap
                 kind, size, flags = block.uint(kind_nbytes), block.uint(2), block.uint()
                 block.take(skip)
-                message = HeaderMessage(kind, flags, block.take(size))
+                data = block.take(size)
                 if kind == MessageKind.CONTINUATION:
-                    place = message.cursor()
+                    place = _message_content(kind, flags, data)
                     at, nbytes = place.uint(8), place.uint(8)  # of version 2 with a checksum
                     blocks.append((at, nbytes - 4, b"OCHK") if is_new else (at, nbytes, b""))
                     continue
                 if flags & _FAIL_IF_UNKNOWN and kind not in set(MessageKind):
                     raise DamagedError(f"a message of kind {kind} is not supported")
-                self.setdefault(kind, []).append(message)
+                self.setdefault(kind, []).append((flags, data))
+
+    def all(self, kind: MessageKind) -> list[Cursor]:
+        """Return the contents of the messages of a kind. Raises DamagedError if one is shared."""
+        return [_message_content(kind, *message) for message in self.get(kind, ())]
 
     def one(self, kind: MessageKind) -> Cursor | None:
         """Return the content of the only message of a kind, None if the object has none."""
-        found = self.get(kind, [])
+        found = self.all(kind)
         if len(found) > 1:
             raise DamagedError(f"{len(found)} messages of kind {kind.name.lower()}")
-        return found[0].cursor() if found else None
+        return found[0] if found else None
 
 
 def root_address(source: BoundedFile) -> int:

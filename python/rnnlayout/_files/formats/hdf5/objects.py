@@ -68,9 +68,7 @@ class Hdf5Attribute:
 
 def read_attributes(source: BoundedFile, messages: HeaderMessages) -> dict[str, Hdf5Attribute]:
     """Return the attributes of an object by name, after charging their texts."""
-    found = [
-        _parse_attribute(message.cursor()) for message in messages.get(MessageKind.ATTRIBUTE, [])
-    ]
+    found = [*map(_parse_attribute, messages.all(MessageKind.ATTRIBUTE))]
     if info := messages.one(MessageKind.ATTRIBUTE_INFO):
         found += map(_parse_attribute, dense_messages(source, info, ATTRIBUTES_BY_NAME))
     source.charge_texts(sum(nelems(one.shape) for one in found if one.type.charset))
@@ -121,7 +119,7 @@ class GroupLink:
 
 def read_links(source: BoundedFile, messages: HeaderMessages) -> list[GroupLink]:
     """Return the links of a group: in their order of creation if it is recorded, else by name."""
-    found = [_parse_link(message.cursor()) for message in messages.get(MessageKind.LINK, [])]
+    found = [*map(_parse_link, messages.all(MessageKind.LINK))]
     if table := messages.one(MessageKind.SYMBOL_TABLE):  # III.B. and C. of the specification
         tree, heap = table.uint(8), local_heap(source, table.address())
         for _, at in old_entries(source, tree, 0, 8):
