@@ -183,7 +183,7 @@ def open_hdf5(source: InputFile | bytes, budget: Budget, what: str = "") -> Iter
     another file, and all sizes are in the budget of the file. Raises FileError otherwise, or if the
     file is malformed."""
     with io.BytesIO(source) if isinstance(source, bytes) else open(source, "rb") as file:
-        yield _read_tree(BoundedFile(file, budget), what or budget.name)
+        yield _read_hdf5_tree(BoundedFile(file, budget), what or budget.name)
 
 
 @contextmanager
@@ -194,7 +194,7 @@ def _name_damaged(what: str) -> Iterator[None]:
         raise FileError(f"{what}: {error}") from None
 
 
-def _read_tree(file: BoundedFile, what: str) -> Hdf5Group:
+def _read_hdf5_tree(file: BoundedFile, what: str) -> Hdf5Group:
     """Return the tree, after checking every object once."""
     heap = GlobalHeap(file)
     with _name_damaged(what):
