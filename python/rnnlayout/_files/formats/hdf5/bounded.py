@@ -163,7 +163,8 @@ class HeaderMessages(dict[int, list[tuple[int, bytes]]]):
                 data = block.take(size)
                 if kind == MessageKind.CONTINUATION:
                     place = _message_content(kind, flags, data)
-                    at, nbytes = place.uint(8), place.uint(8)  # of version 2 with a checksum
+                    at, nbytes = place.uint(8), place.uint(8)
+                    # that of version 2 ends with a checksum
                     blocks.append((at, nbytes - 4, b"OCHK") if is_new else (at, nbytes, b""))
                     continue
                 if flags & _FAIL_IF_UNKNOWN and kind not in set(MessageKind):

@@ -208,24 +208,26 @@ class KerasEntries:
             asked = {key: value for key, value in asked.items() if key not in DEFAULT_ACTIVATIONS}
         activation = asked.get("recurrent_activation")
         check_activation(activation, self.version)
-        givens: Sequence[CheckedRNN]
-        question = None
+
+        def lacks_activation(given: CheckedRNN) -> bool:  # it may be another than sigmoid
+            is_gated = given.layout.name == "keras" and CELLS[given.spec.cell].is_gated
+            return activation is None and is_gated and self.version < SIGMOID_SINCE
+
         try:
             known = {key: asked[key] for key in DEFAULT_ACTIVATIONS if key in asked}
-            givens = [read_source(tensors, CallerSpec(None, layout, hints=known))]
-        except UndecidedError as first:
+            given = read_source(tensors, CallerSpec(None, layout, hints=known))
+        except UndecidedError as question:
             try:
-                givens = [read_source(tensors, CallerSpec(None, layout, hints=asked))]
+                given = read_source(tensors, CallerSpec(None, layout, hints=asked))
             except LayoutError:  # the hints are meant for another RNN
-                raise first from None
-            except UndecidedError as other:
-                givens, question = other.givens, other
-        is_gated = givens[0].layout.name == "keras" and CELLS[givens[0].spec.cell].is_gated
-        if activation is None and is_gated and self.version < SIGMOID_SINCE:
-            raise _without_activation(givens, question)
-        if question:
-            raise question
-        return givens[0]
+                raise question from None
+            except UndecidedError as question:
+                if lacks_activation(question.givens[0]):
+                    raise _without_activation(question.givens, question) from None
+                raise
+        if lacks_activation(given):
+            raise _without_activation([given])
+        return given
 
 
 def _tensors_of_cells(cells: Sequence[Mapping[str, _Array]]) -> dict[str, _Array]:

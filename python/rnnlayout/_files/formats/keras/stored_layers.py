@@ -134,9 +134,11 @@ def _recurrent_cells(group: Hdf5Group) -> dict[tuple[str, ...], CellArrays]:
         else:
             continue
         found.setdefault((*path, number), {})[leaf] = CellArray(data.path, data.tensor)
-    dims = {path: [len(a.tensor.shape) for leaf, a in cell.items() if leaf[0] in "rU"]
-            for path, cell in found.items()}  # fmt: skip
-    return {path: cell for path, cell in found.items() if {*dims[path]} == {2}}
+    return {
+        path: cell
+        for path, cell in found.items()
+        if {len(one.tensor.shape) for leaf, one in cell.items() if leaf[0] in "rU"} == {2}
+    }
 
 
 def _layers_by_name(name: str, found: Mapping[tuple[str, ...], CellArrays]) -> Iterator[LayerCells]:

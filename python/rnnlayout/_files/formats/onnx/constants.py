@@ -39,6 +39,10 @@ _ONE_FILE = (
 )
 
 
+def is_external(tensor: Any) -> bool:
+    return bool(tensor.data_location == tensor.EXTERNAL or tensor.external_data)
+
+
 class DataFiles:
     """The files beside a model that its tensors are stored in, each opened when it is needed."""
 
@@ -192,7 +196,7 @@ class Constants:
 
     def bits_of(self, tensor: Any, what: str) -> bytes | memoryview | None:
         """Return the bytes of a TensorProto, also from another file; None if it has numbers."""
-        if tensor.data_location == tensor.EXTERNAL or tensor.external_data:
+        if is_external(tensor):
             bits = self.data.find(tensor, what)
             self.charge(len(bits))  # which other tensors may claim too
             return bits

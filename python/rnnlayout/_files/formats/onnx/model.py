@@ -26,7 +26,7 @@ from rnnlayout._native import LayoutError
 from rnnlayout._sources.tensor_paths import is_under_with_direction
 from rnnlayout._weights.weights import Weights
 
-from .constants import Constants
+from .constants import Constants, is_external
 from .graph import (
     CLASSES,
     MODULES,
@@ -127,10 +127,9 @@ def _replace_in_onnx(file: InputFile, out: Output, entries: Mapping[str, Weights
                 if role in before or role in after:
                     change.put(site, role, before, after)
     change.remove_unread()
-    for tensor in all_tensors(model):
-        if tensor.data_location == tensor.EXTERNAL or tensor.external_data:
-            bits = constants.bits_of(tensor, f"a copy for {out}") or b""
-            arrays.move(tensor, np.frombuffer(bits, np.uint8))
+    for tensor in filter(is_external, all_tensors(model)):
+        bits = constants.bits_of(tensor, f"a copy for {out}") or b""
+        arrays.move(tensor, np.frombuffer(bits, np.uint8))
     write_model(out, model, arrays)
     return []
 
