@@ -223,14 +223,12 @@ def convert_file(
         for one in conversions.values() if dry_run else ():
             one.check()
     if left_out and whole_file and to.name == "keras" and modernize is not None:
-        notes.append(_ALONE + source.suffix)
+        notes.append(
+            "the new file has only the RNNs; to convert the whole model, give it the old one's"
+            f" suffix, {source.suffix}"
+        )
     reports = {name: one.report for name, one in conversions.items()}
     return Converted(reports, left_out, tuple(notes))
-
-
-_ALONE = (
-    "the new file has only the RNNs; to convert the whole model, give it the old one's suffix, "
-)
 
 
 # ------------------------------------------------------------------------------------- convert_into

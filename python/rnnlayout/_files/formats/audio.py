@@ -48,7 +48,6 @@ from rnnlayout._native import LayoutError, LossyError
 from rnnlayout._sources.read_tensors import read_described
 from rnnlayout._weights.weights import Weights, weights_of
 
-from .content import content_of
 from .registry import ModelFormat, check_layout
 
 _MOST_NBYTES = 64 << 20  # an LSTM with 512 units has 20 MB: far too slow to run live
@@ -219,9 +218,6 @@ def _rtneural_layers(model: dict[str, Any], file: InputFile) -> dict[str, dict[s
         and isinstance(one.get("weights"), list)
         for one in layers
     ):
-        content = content_of(file.path)
-        if content and content.repair:
-            raise FileError(f"{file} is {content.what}: {content.repair}")
         names = ", ".join(repr(name[:40]) for name in list(model)[:_LISTED])
         raise FileError(
             f"{file} is not {_RTNEURAL}: need an object with 'layers', a list of objects with"

@@ -143,8 +143,13 @@ def _content_by_bytes(path: Path) -> Content | None:
                 return content
         if TORCH.match(head):
             return Content("a PyTorch file", ".pt")
-        if tar := content_of_tar(head):
-            return tar
+        if head[_TAR_AT:].startswith(_TAR):
+            members = {head[at : at + 100].rstrip(b"\0") for at in range(0, len(head), 512)}
+            if members & _OLD_TORCH:
+                repair = "load it with torch, and save its state_dict() with torch.save()"
+                return Content("a tar archive, written by torch before 0.2", "", repair)
+            repair = "unpack it (tar -xf), and read the files that it has"
+            return Content("a tar archive", "", repair)
         if re.match(rb"\x80[\2-\5]", head):
             return Content("a pickle", ".pkl")
         if head[8:9] == b"{" and int.from_bytes(head[:8], "little") <= size - 8:
@@ -164,17 +169,6 @@ def _content_by_bytes(path: Path) -> Content | None:
         if file.read() == TENSORFLOW:
             return Content("the index of a TensorFlow checkpoint", ".index")
         return Content("an ONNX model", ".onnx") if _is_onnx(file, size) else None
-
-
-def content_of_tar(head: bytes) -> Content | None:
-    """Return what a tar archive with this beginning is, None if it is not one."""
-    if not head[_TAR_AT:].startswith(_TAR):
-        return None
-    names = {head[at : at + 100].rstrip(b"\0") for at in range(0, len(head[:_HEAD]), 512)}
-    if names & _OLD_TORCH:
-        repair = "load it with torch, and save its state_dict() with torch.save()"
-        return Content("a tar archive, written by torch before 0.2", "", repair)
-    return Content("a tar archive", "", "unpack it (tar -xf), and read the files that it has")
 
 
 # ------------------------------------------------------------------------------------- what to read

@@ -262,11 +262,7 @@ def _write_flax(out: Output, tensor_set: TensorSet, progress: Progress | None = 
 
 
 def _replace_in_flax(
-    file: InputFile,
-    out: Output,
-    tensor_set: TensorSet,
-    pairs: Pairs,
-    progress: Progress | None = None,
+    file: InputFile, out: Output, tensor_set: TensorSet, pairs: Pairs, progress: Progress | None
 ) -> list[str]:
     """Copy a tree with other RNNs; keep all else: numbers, texts, the state of an optimizer."""
     tree, _ = _read_tree(file)

@@ -15,8 +15,7 @@ from rnnlayout._files.tensor_sets.tensor_set import FileTensor, TensorSet, walk_
 from rnnlayout._model.errors import FileError
 from rnnlayout._sources.mismatch import list_names
 
-from .pickles.contents import MAKERS, PickledArray, tensors_of_pickle
-from .pickles.machine import Makers, UnreadObject, load_pickle
+from .pickles import MAKERS, Makers, PickledArray, UnreadObject, load_pickle, tensors_of_pickle
 from .registry import TensorFormat
 
 _NAMES = "StructuredToParameterName@@"

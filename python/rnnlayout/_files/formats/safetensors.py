@@ -10,6 +10,7 @@ import json
 import mmap
 import os
 import sys
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -50,6 +51,8 @@ _NAMES = {numpy: name for name, numpy in _NUMPY.items()}
 def _read_safetensors(file: InputFile) -> TensorSet:
     opened = _OpenFile(file)
     whole = opened.data
+    if len(whole) < 8:
+        raise FileError(f"{file} has {len(whole)} bytes: it is not a safetensors file")
     nbytes, most = int.from_bytes(whole[:8], "little"), min(MOST_HEADER_NBYTES, len(whole) - 8)
     if nbytes > most:
         raise FileError(
@@ -64,7 +67,9 @@ def _read_safetensors(file: InputFile) -> TensorSet:
     check_texts(header, f"{file}: a name")
     data = memoryview(whole)[8 + nbytes :]
     ranges: dict[str, list[int]] = {}
-    found = TensorSet({}, metadata, forget=opened.forget, copy=opened.copy)
+    found = TensorSet({}, metadata, copy=opened.copy)
+    if isinstance(whole, mmap.mmap) and sys.platform != "win32":
+        found.forget = partial(whole.madvise, mmap.MADV_DONTNEED)
     for name, entry in header.items():
         what = f"{file}: tensor {name!r}"
         if not isinstance(entry, dict) or entry.keys() != {"dtype", "shape", "data_offsets"}:
@@ -101,33 +106,22 @@ class _OpenFile:
         self._fd = -1
         self._fd = os.open(file, os.O_RDONLY | getattr(os, "O_BINARY", 0))
         self.data = file.data_of(self._fd)
-        if len(self.data) < 8:
-            raise FileError(f"{file} has {len(self.data)} bytes: it is not a safetensors file")
-        self._start = _address(self.data)
 
     def __del__(self) -> None:
         if self._fd >= 0:
             os.close(self._fd)
 
-    def forget(self) -> None:
-        if isinstance(self.data, mmap.mmap) and sys.platform != "win32":
-            self.data.madvise(mmap.MADV_DONTNEED)
-
     def copy(self, out: int, chunk: memoryview) -> int:
-        at = _address(chunk) - self._start
-        if not 0 <= at <= len(self.data) - len(chunk) or not hasattr(os, "copy_file_range"):
-            return 0
-        if not isinstance(self.data, mmap.mmap):  # the file may have changed since it was read
+        """Let the system copy a chunk, as TensorSet describes it."""
+        start, at = (np.frombuffer(one, np.uint8).ctypes.data for one in (self.data, chunk))
+        is_part = 0 <= at - start <= len(self.data) - len(chunk)
+        # without a map the file may have changed since it was read
+        if not (is_part and isinstance(self.data, mmap.mmap) and hasattr(os, "copy_file_range")):
             return 0
         try:
-            return os.copy_file_range(self._fd, out, len(chunk), at)
+            return os.copy_file_range(self._fd, out, len(chunk), at - start)
         except OSError:  # another file system, or an older kernel
             return 0
-
-
-def _address(memory: Any) -> int:
-    start: int = np.frombuffer(memory, np.uint8).__array_interface__["data"][0]
-    return start
 
 
 def write_tensors(out: Output, tensor_set: TensorSet, progress: Progress | None = None) -> None:

@@ -168,11 +168,8 @@ class TFLiteModel:
     """The operators of a model, and its constants, whose sum of bytes is bounded."""
 
     def __init__(self, data: memoryview, budget: Budget) -> None:
-        self._data, self._budget, model = (
-            data,
-            budget,
-            FlatTable(data, unpack_number(data, "<I", 0)),
-        )
+        self._data, self._budget = data, budget
+        model = FlatTable(data, unpack_number(data, "<I", 0))
         self._buffers, self._graphs = model.offsets(4), model.offsets(2)
         codes = model.offsets(1)
         budget.charge("steps", _OPERATOR_STEPS * len(codes))

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from rnnlayout._model.errors import UnknownNameError
 from rnnlayout._model.similar import did_you_mean
@@ -85,7 +84,7 @@ def distinct_names(names: Sequence[str], taken: Collection[str] = ()) -> list[st
 # ----------------------------------------------------------------------------------------- the RNNs
 
 
-class Found(Mapping[str, Weights]):
+class Found(dict[str, Weights]):
     """The RNNs of a file that could be read: a mapping from names to Weights.
 
     Beside it are two dicts of errors by name. undecided: of the RNNs of which the file does not
@@ -110,8 +109,8 @@ class Found(Mapping[str, Weights]):
         unused: Iterable[str] = (),
         files: Iterable[Path] = (),
     ) -> None:
+        super().__init__(entries)
         unread = unread or {}
-        self._entries = dict(entries)
         self.undecided = {n: e for n, e in unread.items() if isinstance(e, UndecidedError)}
         self.refused = {n: e for n, e in unread.items() if n not in self.undecided}
         self.notes = list(notes)
@@ -134,27 +133,12 @@ class Found(Mapping[str, Weights]):
         """The names of all RNNs, the refused ones last."""
         return [*self.readable, *self.refused]
 
-    def __getitem__(self, name: str) -> Weights:
-        if name in self._entries:
-            return self._entries[name]
+    def __missing__(self, name: str) -> Weights:
         if name in self.unread:
             raise self.unread[name]
         meant = did_you_mean(name, self.names) if isinstance(name, str) else ""
         have = f": there are {list_names(self.names, 12)}" if self.names else ", nor another"
         raise UnknownNameError(f"no RNN is named {name!r}{have}{meant}")
-
-    def get(self, name: object, default: Any = None) -> Any:
-        """Return the Weights of this name, the default if it is not in the mapping."""
-        return self._entries.get(name, default)  # type: ignore[call-overload]
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._entries
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._entries)
-
-    def __len__(self) -> int:
-        return len(self._entries)
 
     def __repr__(self) -> str:
         entries = [f"{list_names([name])}: {weights!r}" for name, weights in self.items()]

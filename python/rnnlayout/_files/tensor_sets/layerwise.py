@@ -29,21 +29,12 @@ ConvertedLayer = tuple[Spec, list[np.ndarray]]
 
 class ScratchMemory:
     """Memory for one converted layer; several conversions may use it in turn. The memory is used
-    again: allocating fresh pages costs as much as filling them."""
+    again: allocating fresh pages costs as much as filling them. key: which layer it has."""
 
     def __init__(self) -> None:
         self._bytes = np.empty(0, np.uint8)
-        self._key: Any = None
-        self._layer: Any = None
-
-    def layer(self, key: Any, convert: Callable[[], ConvertedLayer]) -> ConvertedLayer:
-        """Return the layer that convert() returns; call it only if the memory has another one."""
-        if key != self._key:
-            self._key = None  # in case it fails
-            self._layer = convert()
-            self._key = key
-        found: ConvertedLayer = self._layer
-        return found
+        self.key: Any = None
+        self.layer: ConvertedLayer
 
     def arrays(self, shapes: list[tuple[int, ...]], dtype: str) -> list[np.ndarray]:
         """Return arrays for the bits of a dtype, in the memory of those returned before."""
@@ -125,19 +116,22 @@ class LayerwiseConversion:
         yield self._layer(layer)[1][k].reshape(-1)
 
     def _layer(self, k: int) -> ConvertedLayer:
-        return self._scratch.layer((self._key, k), partial(self._convert, k))
-
-    def _convert(self, k: int) -> ConvertedLayer:
-        weights = self._weights if self._num_parts == 1 else self._weights.layer(k)
-        given, dtype = checked_rnn_of(weights), self.spec.dtype
-        plan, _ = engine.plan_for_source(given, self.layout, dtype)
-        arrays = self._scratch.arrays([shape for _, shape in plan.targets], dtype)
-        try:
-            self._reports[k] = engine.run_plan(plan, given, arrays, dtype, self._exact, new=True)
-        except LayoutError:
-            self.check()  # raises the same error with the names of the whole RNN
-            raise
-        return weights.spec, arrays
+        """Return a layer of the result, and its spec; convert it unless the memory has it."""
+        scratch, key = self._scratch, (self._key, k)
+        if scratch.key != key:
+            scratch.key = None  # in case it fails
+            weights = self._weights if self._num_parts == 1 else self._weights.layer(k)
+            given, dtype = checked_rnn_of(weights), self.spec.dtype
+            plan, _ = engine.plan_for_source(given, self.layout, dtype)
+            arrays = scratch.arrays([shape for _, shape in plan.targets], dtype)
+            try:
+                report = engine.run_plan(plan, given, arrays, dtype, self._exact, new=True)
+            except LayoutError:
+                self.check()  # raises the same error with the names of the whole RNN
+                raise
+            self._reports[k] = report
+            scratch.key, scratch.layer = key, (weights.spec, arrays)
+        return scratch.layer
 
     def weights(self) -> Weights:
         converted = self._weights.to(self.layout, dtype=self.spec.dtype, exact=self._exact)

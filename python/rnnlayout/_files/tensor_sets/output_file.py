@@ -55,11 +55,9 @@ class Output:
 
     def beside(self, suffix: str) -> Path:
         """Return a path to write a second file to, which appears as the target's name + suffix."""
-        part = self._files.enter_context(
-            _open_part(self.target.with_name(self.name + suffix), self.dry_run)
-        )
-        self._parts.append(part)
-        return part.path
+        target = self.target.with_name(self.name + suffix)
+        self._parts.append(_open_part(target, self.dry_run, self._files))
+        return self._parts[-1].path
 
 
 @contextmanager
@@ -84,7 +82,7 @@ def write_whole_file(
     sources = [] if source is None else [source]
     check_free(path, force, *sources)
     with ExitStack() as files:
-        part = files.enter_context(_open_part(path, dry_run))
+        part = _open_part(path, dry_run, files)
         output = Output(path, part.path, dry_run, sources, files, [part])
         with name_full_disk(path):
             yield output
@@ -144,23 +142,21 @@ class _OutputPart:
     temporary: Path | None
 
 
-@contextmanager
-def _open_part(target: Path, dry_run: bool) -> Iterator[_OutputPart]:
-    with ExitStack() as files:
-        try:
-            handle = _create_unnamed(target, dry_run)
-            if handle is None:  # for a dry run in the system's folder for temporary files
-                folder = tempfile.gettempdir() if dry_run else target.parent
-                path = temporary = _temporary_name(Path(folder, target.name))
-                # closed, because Windows neither renames nor removes an open one
-                os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
-                files.callback(path.unlink, missing_ok=True)
-            else:
-                path, temporary = Path(f"/proc/self/fd/{handle}"), None
-                files.callback(os.close, handle)
-        except (OSError, ValueError) as error:
-            raise _not_written(target, error) from None
-        yield _OutputPart(target, path, temporary)
+def _open_part(target: Path, dry_run: bool, files: ExitStack) -> _OutputPart:
+    """Create an empty file, which exists until `files` are closed."""
+    try:
+        if (handle := _create_unnamed(target, dry_run)) is not None:
+            files.callback(os.close, handle)
+            return _OutputPart(target, Path(f"/proc/self/fd/{handle}"), None)
+        # for a dry run in the system's folder for temporary files
+        folder = tempfile.gettempdir() if dry_run else target.parent
+        path = _temporary_name(Path(folder, target.name))
+        # closed, because Windows neither renames nor removes an open one
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
+        files.callback(path.unlink, missing_ok=True)
+        return _OutputPart(target, path, path)
+    except (OSError, ValueError) as error:
+        raise _not_written(target, error) from None
 
 
 def _create_unnamed(target: Path, dry_run: bool) -> int | None:

@@ -178,7 +178,7 @@ class TensorSet:
     values: list[str] = field(default_factory=list)
     modules: Mapping[str, ModuleClass] = field(default_factory=dict)
     made: Collection[str] = frozenset()
-    forget: Callable[[], None] = lambda: None
+    forget: Callable[[], object] = lambda: None
     copy: Callable[[int, memoryview], int] = lambda out, chunk: 0
 
     def add(self, name: str, tensor: FileTensor, file: InputFile) -> None:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import IO
@@ -24,6 +23,7 @@ from rnnlayout._files.formats.content import HDF5
 from rnnlayout._files.tensor_sets.file_limits import Budget
 
 _UNDEFINED = (1 << 64) - 1
+_TEXT_NBYTES = 64  # of an object of Python for a text
 
 
 class DamagedError(Exception):
@@ -35,10 +35,6 @@ class Cursor:
 
     def __init__(self, data: bytes, what: str) -> None:
         self.data, self.what, self.at = data, what, 0
-
-    @property
-    def left(self) -> int:
-        return len(self.data) - self.at
 
     def take(self, nbytes: int) -> bytes:
         """Return the next bytes. Raises DamagedError if there are not as many."""
@@ -68,15 +64,10 @@ class Cursor:
         if nbytes is None:
             end = self.data.find(b"\0", self.at)
             nbytes = (end if end >= 0 else len(self.data)) + 1 - self.at
-        return null_terminated(self.take(nbytes), self.what)
-
-
-def null_terminated(data: bytes, what: str) -> str:
-    """Return the text before the first null byte."""
-    try:
-        return data.split(b"\0", 1)[0].decode()
-    except UnicodeDecodeError as error:
-        raise DamagedError(f"{what}: a name is not UTF-8: {error}") from None
+        try:
+            return self.take(nbytes).split(b"\0", 1)[0].decode()
+        except UnicodeDecodeError as error:
+            raise DamagedError(f"{self.what}: a name is not UTF-8: {error}") from None
 
 
 class BoundedFile:
@@ -96,6 +87,10 @@ class BoundedFile:
         if signature and cursor.take(len(signature)) != signature:
             raise DamagedError(f"{what} does not begin with {signature.decode()!r}")
         return cursor
+
+    def charge_texts(self, count: int) -> None:
+        """Ask for the memory of the objects that Python makes of texts."""
+        self.budget.charge("texts", _TEXT_NBYTES * count)
 
     def data(self, at: int | None, nbytes: int, what: str) -> bytes:
         """Return bytes of an array, which are not counted."""
@@ -134,38 +129,58 @@ class MessageKind(IntEnum):
     REFERENCE_COUNT = 22
 
 
-@dataclass(frozen=True)
-class HeaderMessage:
-    """One message of an object header."""
-
-    kind: int
-    flags: int
-    data: bytes
-
-    def cursor(self) -> Cursor:
-        """Return its content. Raises DamagedError if it is shared."""
-        what = f"the message {MessageKind(self.kind).name.lower().replace('_', ' ')}"
-        if self.flags & _SHARED:  # it only tells where the message is
-            raise DamagedError(f"{what} is shared by several objects, which is not supported")
-        return Cursor(self.data, what)
+def _message_content(kind: int, flags: int, data: bytes) -> Cursor:
+    what = f"the message {MessageKind(kind).name.lower().replace('_', ' ')}"
+    if flags & _SHARED:  # it only tells where the message is
+        raise DamagedError(f"{what} is shared by several objects, which is not supported")
+    return Cursor(data, what)
 
 
-class HeaderMessages(dict[int, list[HeaderMessage]]):
-    """The messages of one object, by kind."""
+class HeaderMessages(dict[int, list[tuple[int, bytes]]]):
+    """The messages of one object, by kind: their flags and contents."""
 
     def __init__(self, source: BoundedFile, at: int) -> None:
+        """IV.A.1.a and b. Data Object Header Prefix, of version 1 and 2."""
         is_new = source.block(at, 4, "object header").take(4) == b"OHDR"
-        for message in _new_messages(source, at) if is_new else _old_messages(source, at):
-            if message.flags & _FAIL_IF_UNKNOWN and message.kind not in set(MessageKind):
-                raise DamagedError(f"a message of kind {message.kind} is not supported")
-            self.setdefault(message.kind, []).append(message)
+        if is_new:
+            head = source.block(at, 6, "object header", b"OHDR")
+            head.version(2)
+            flags = head.uint()
+            at += 6 + (16 if flags & 32 else 0) + (4 if flags & 16 else 0)
+            width = 1 << (flags & 3)
+            nbytes = source.block(at, width, "object header").uint(width)
+            blocks, kind_nbytes, skip = [(at + width, nbytes, b"")], 1, 2 if flags & 4 else 0
+        else:
+            head = source.block(at, 16, "object header")
+            head.version(1)
+            head.take(7)
+            blocks, kind_nbytes, skip = [(at + 16, head.uint(4), b"")], 2, 3
+        for at, nbytes, signature in blocks:
+            block = source.block(at, nbytes, "object header", signature)
+            while len(block.data) - block.at >= kind_nbytes + 3 + skip:  # else it is a gap
+                kind, size, flags = block.uint(kind_nbytes), block.uint(2), block.uint()
+                block.take(skip)
+                data = block.take(size)
+                if kind == MessageKind.CONTINUATION:
+                    place = _message_content(kind, flags, data)
+                    at, nbytes = place.uint(8), place.uint(8)
+                    # that of version 2 ends with a checksum
+                    blocks.append((at, nbytes - 4, b"OCHK") if is_new else (at, nbytes, b""))
+                    continue
+                if flags & _FAIL_IF_UNKNOWN and kind not in set(MessageKind):
+                    raise DamagedError(f"a message of kind {kind} is not supported")
+                self.setdefault(kind, []).append((flags, data))
+
+    def all(self, kind: MessageKind) -> list[Cursor]:
+        """Return the contents of the messages of a kind. Raises DamagedError if one is shared."""
+        return [_message_content(kind, *message) for message in self.get(kind, ())]
 
     def one(self, kind: MessageKind) -> Cursor | None:
         """Return the content of the only message of a kind, None if the object has none."""
-        found = self.get(kind, [])
+        found = self.all(kind)
         if len(found) > 1:
             raise DamagedError(f"{len(found)} messages of kind {kind.name.lower()}")
-        return found[0].cursor() if found else None
+        return found[0] if found else None
 
 
 def root_address(source: BoundedFile) -> int:
@@ -196,47 +211,6 @@ def root_address(source: BoundedFile) -> int:
     return other
 
 
-def _old_messages(source: BoundedFile, at: int) -> Iterator[HeaderMessage]:
-    """IV.A.1.a. Version 1 Data Object Header Prefix."""
-    head = source.block(at, 16, "object header")
-    head.version(1)
-    head.take(7)
-    blocks = [(at + 16, head.uint(4))]
-    for at, nbytes in blocks:
-        block = source.block(at, nbytes, "object header")
-        while block.left >= 8:
-            kind, size, flags = block.uint(2), block.uint(2), block.uint()
-            block.take(3)
-            message = HeaderMessage(kind, flags, block.take(size))
-            if kind == MessageKind.CONTINUATION:
-                place = message.cursor()
-                blocks.append((place.uint(8), place.uint(8)))
-            else:
-                yield message
-
-
-def _new_messages(source: BoundedFile, at: int) -> Iterator[HeaderMessage]:
-    """IV.A.1.b. Version 2 Data Object Header Prefix."""
-    head = source.block(at, 6, "object header", b"OHDR")
-    head.version(2)
-    flags = head.uint()
-    skip = 6 + (16 if flags & 32 else 0) + (4 if flags & 16 else 0)
-    width, order = 1 << (flags & 3), 2 if flags & 4 else 0
-    size = source.block(at + skip, width, "object header").uint(width)
-    blocks = [(at + skip + width, size, b"")]
-    for at, nbytes, signature in blocks:
-        block = source.block(at, nbytes, "object header", signature)
-        while block.left >= 4 + order:  # what is shorter is a gap
-            kind, size, flags = block.uint(), block.uint(2), block.uint()
-            block.take(order)
-            message = HeaderMessage(kind, flags, block.take(size))
-            if kind == MessageKind.CONTINUATION:
-                place = message.cursor()
-                blocks.append((place.uint(8), place.uint(8) - 4, b"OCHK"))  # a checksum follows
-            else:
-                yield message
-
-
 # ------------------------------------------------------------------------- datatypes and dataspaces
 
 _FIXED, _FLOAT, _TEXT, _OPAQUE, _ENUM, _VARIABLE = 0, 1, 3, 5, 8, 9
@@ -252,24 +226,14 @@ _BOOL = b"\0\1"  # h5py's: FALSE and TRUE
 class Hdf5Type:
     """The type of an element. name: the type's name in messages. nbytes: the size of an element in
     the file. dtype: NumPy's dtype, object for texts of variable length, None if the type is not
-    supported. charset: the character set of texts. padding: how texts of fixed length are padded.
-    """
+    supported. charset: the character set of texts, "" of other types. padding: how texts of fixed
+    length are padded."""
 
     name: str
     nbytes: int
     dtype: np.dtype | None = None
-    charset: str | None = None
+    charset: str = ""
     padding: int = 1
-
-    @property
-    def is_text(self) -> bool:
-        """Whether it is text, of fixed or variable length."""
-        return self.charset is not None
-
-    @property
-    def is_variable(self) -> bool:
-        """Whether it is text of variable length, stored in a global heap."""
-        return self.dtype == object
 
 
 def read_type(cursor: Cursor) -> Hdf5Type:

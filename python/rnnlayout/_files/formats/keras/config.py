@@ -150,13 +150,9 @@ def read_architecture(config: object) -> Architecture:
     if not child_layers(model):
         raise FileError(f"{name} is not a model's config, as model.to_json() returns it")
     text = model.get("keras_version")
-    known = (
-        parse_keras_version(text)
-        if isinstance(text, str)
-        else (3, 0)
-        if "module" in model
-        else None
-    )
+    known = (3, 0) if "module" in model else None
+    if isinstance(text, str):
+        known = parse_keras_version(text)
     return Architecture(name, model, known)
 
 
@@ -166,9 +162,9 @@ _FILES = "class_name in the file"  # keys of a node: its class before it was rea
 _UNKNOWN = "class_name to accept"  # and the same until the caller accepts it
 
 
-def read_unknown_classes(model: Node, accepted: Mapping[str, str]) -> set[str]:
+def read_unknown_classes(model: Node, accepted: Mapping[str, str]) -> None:
     """Give the layers of unknown classes in a model, in place, the class that they look like.
-    accepted: the caller's as_class. Returns the names of the unknown classes."""
+    accepted: the caller's as_class. Raises SpecError if it names a class that the model lacks."""
     unknown: set[str] = set()
     left = [("", model)]
     while left:
@@ -188,7 +184,14 @@ def read_unknown_classes(model: Node, accepted: Mapping[str, str]) -> set[str]:
         node["class_name"] = ("SimpleRNN" if read_as == "RNN" else read_as) + "Cell" * is_cell
         node["module"], node["registered_name"] = "keras.layers", None
         unknown.add(name)
-    return unknown
+    for name in accepted:
+        if name not in unknown:
+            others = ", ".join(map(short_repr, sorted(unknown)))
+            raise SpecError(
+                f"no recurrent layer or cell of the file has class {name!r}: "
+                + ("omit " + Ask("as_class", None) if not others else
+                   "pass " + Ask("as_class") + f" with its unknown classes: {others}")
+            )  # fmt: skip
 
 
 def _looks_like(config: Any, is_cell: bool) -> str:
@@ -200,18 +203,6 @@ def _looks_like(config: Any, is_cell: bool) -> str:
     gated = "GRU" if "reset_after" in config else "LSTM"
     kind = gated if "recurrent_activation" in config else "SimpleRNN"
     return f"{kind}Cell" if is_cell else kind
-
-
-def check_accepted(accepted: Mapping[str, str], unknown: set[str]) -> None:
-    """Raise SpecError if as_class names a class that a file does not have."""
-    for name in accepted:
-        if name not in unknown:
-            others = ", ".join(map(short_repr, sorted(unknown)))
-            raise SpecError(
-                f"no recurrent layer or cell of the file has class {name!r}: "
-                + ("omit " + Ask("as_class", None) if not others else
-                   "pass " + Ask("as_class") + f" with its unknown classes: {others}")
-            )  # fmt: skip
 
 
 def class_in_file(node: Node) -> str:

@@ -34,7 +34,7 @@ from rnnlayout._sources.self_description import RNNDescription
 from rnnlayout._sources.tensor_paths import is_under_with_direction
 from rnnlayout._weights.weights import Weights, weights_of
 
-from .config import check_accepted, read_architecture, read_unknown_classes, unknown_classes_in
+from .config import read_architecture, read_unknown_classes, unknown_classes_in
 from .hdf5_tree import Hdf5Group, read_record_attribute
 
 LEAVES = ("kernel", "recurrent_kernel", "bias")
@@ -105,8 +105,7 @@ class KerasEntries:
 
     def take_classes(self, model: Node) -> None:
         """Read layers of unknown classes in a config as the classes that they look like."""
-        accepted = self.hints.as_class or {}
-        check_accepted(accepted, read_unknown_classes(model, accepted))
+        read_unknown_classes(model, self.hints.as_class or {})
 
     def _add(self, found: LayerCells) -> None:
         if not is_under_with_direction(found.name, self.hints.prefix):
@@ -209,6 +208,11 @@ class KerasEntries:
             asked = {key: value for key, value in asked.items() if key not in DEFAULT_ACTIVATIONS}
         activation = asked.get("recurrent_activation")
         check_activation(activation, self.version)
+
+        def lacks_activation(given: CheckedRNN) -> bool:  # it may be another than sigmoid
+            is_gated = given.layout.name == "keras" and CELLS[given.spec.cell].is_gated
+            return activation is None and is_gated and self.version < SIGMOID_SINCE
+
         try:
             known = {key: asked[key] for key in DEFAULT_ACTIVATIONS if key in asked}
             given = read_source(tensors, CallerSpec(None, layout, hints=known))
@@ -218,17 +222,12 @@ class KerasEntries:
             except LayoutError:  # the hints are meant for another RNN
                 raise question from None
             except UndecidedError as question:
-                if activation is None and self._lacks_activation(question.givens[0]):
+                if lacks_activation(question.givens[0]):
                     raise _without_activation(question.givens, question) from None
                 raise
-        if activation is None and self._lacks_activation(given):
+        if lacks_activation(given):
             raise _without_activation([given])
         return given
-
-    def _lacks_activation(self, given: CheckedRNN) -> bool:
-        """Return whether the file may mean another recurrent activation than sigmoid."""
-        is_gated = given.layout.name == "keras" and CELLS[given.spec.cell].is_gated
-        return is_gated and self.version < SIGMOID_SINCE
 
 
 def _tensors_of_cells(cells: Sequence[Mapping[str, _Array]]) -> dict[str, _Array]:

@@ -107,10 +107,6 @@ def make_keras_layers(entries: Mapping[str, Weights], layout: str = "keras") -> 
     return layers
 
 
-def layer_records(layers: Sequence[KerasLayer]) -> dict[str, Record]:
-    return {layer.name: Record.of(layer.weights) for layer in layers}
-
-
 def _input_names(layers: Sequence[KerasLayer]) -> list[str]:
     return [f"{layer.name}_input" for layer in layers if layer.below is None]
 
@@ -176,7 +172,7 @@ def _write_h5(out: Output, entries: Mapping[str, Weights]) -> None:
         if config:
             h5.attrs["keras_version"] = KERAS_3
             h5.attrs["model_config"] = config
-        write_record_attribute(h5, layer_records(layers))
+        write_record_attribute(h5, {layer.name: Record.of(layer.weights) for layer in layers})
         group = h5.create_group("model_weights") if config else h5
         group.attrs["keras_version"] = KERAS_3 if config else KERAS_2
         inputs = _input_names(layers)
@@ -200,7 +196,7 @@ def variables_file(layers: list[KerasLayer]) -> bytes:
     numbers: dict[str, int] = {}
     with io.BytesIO() as file:
         with new_hdf5(file) as h5:
-            write_record_attribute(h5, layer_records(layers))
+            write_record_attribute(h5, {one.name: Record.of(one.weights) for one in layers})
             for layer in _in_order_of_keras(layers):
                 kind = "Bidirectional" if layer.spec.bidirectional else layer.class_name
                 k = numbers[kind] = numbers.get(kind, -1) + 1

@@ -15,19 +15,13 @@ import io
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from itertools import count, takewhile
 from typing import IO, Any
 
 import numpy as np
 
-from rnnlayout._files.formats.hdf5.attributes import (
-    OF_GROUPS,
-    Hdf5Attribute,
-    read_attributes,
-    read_links,
-)
 from rnnlayout._files.formats.hdf5.bounded import (
     BoundedFile,
     DamagedError,
@@ -37,8 +31,17 @@ from rnnlayout._files.formats.hdf5.bounded import (
     nelems,
     root_address,
 )
-from rnnlayout._files.formats.hdf5.datasets import DEFLATE, SHUFFLE, StoredArray, read_stored_array
 from rnnlayout._files.formats.hdf5.heaps import GlobalHeap
+from rnnlayout._files.formats.hdf5.objects import (
+    DEFLATE,
+    OF_GROUPS,
+    SHUFFLE,
+    Hdf5Attribute,
+    StoredArray,
+    read_attributes,
+    read_links,
+    read_stored_array,
+)
 from rnnlayout._files.tensor_sets.file_limits import Budget, InputFile
 from rnnlayout._files.tensor_sets.output_file import Output, full_disk_error
 from rnnlayout._files.tensor_sets.record import KEY, Record, read_records, write_records
@@ -46,7 +49,6 @@ from rnnlayout._files.tensor_sets.tensor_set import CHUNK_NBYTES, FileTensor
 from rnnlayout._model.errors import FileError, import_extra
 from rnnlayout._native import Error
 
-_TEXT_NBYTES = 64  # of an object of Python for a text
 _DEPTH = 64  # groups in groups: more than any real file has, and few enough for Python's stack
 
 
@@ -73,26 +75,25 @@ class Hdf5Object:
             return None
         if self.attributes[name].shape != ():
             raise FileError(f"{self.what}: attribute {name!r} is a list, need one text")
-        return self._texts(name)[0]
+        return "".join(self.texts(name) or ())
 
     def texts(self, name: str) -> list[str] | None:
         """Return an attribute that is a list of texts, None if it does not exist. Keras splits a
         list of more than 64 KiB into `name0`, `name1` ..."""
-        if name in self.attributes:
-            return self._texts(name)
-        parts = [*takewhile(self.attributes.__contains__, (f"{name}{k}" for k in count()))]
-        return [text for part in parts for text in self._texts(part)] if parts else None
-
-    def _texts(self, name: str) -> list[str]:
-        found = self.attributes[name]
-        if found.shape is None or 0 in found.shape:
-            return []
-        if not found.type.is_text:
-            raise FileError(f"{self.what}: attribute {name!r} is {found.type.name}, need text")
-        try:
-            return [text.decode() for text in self.values(name).reshape(-1).tolist()]
-        except UnicodeDecodeError as error:
-            raise FileError(f"{self.what}: attribute {name!r}: {error}") from None
+        parts = takewhile(self.attributes.__contains__, (f"{name}{k}" for k in count()))
+        names = [name] if name in self.attributes else [*parts]
+        texts: list[str] = []
+        for part in names:
+            found = self.attributes[part]
+            if not nelems(found.shape):
+                continue
+            if not found.type.charset:
+                raise FileError(f"{self.what}: attribute {part!r} is {found.type.name}, need text")
+            try:
+                texts += [text.decode() for text in self.values(part).reshape(-1).tolist()]
+            except UnicodeDecodeError as error:
+                raise FileError(f"{self.what}: attribute {part!r}: {error}") from None
+        return texts if names else None
 
 
 @dataclass(frozen=True)
@@ -100,17 +101,30 @@ class Hdf5Dataset(Hdf5Object):
     """An array of a file, read when it is asked for."""
 
     stored: StoredArray
-    shape: tuple[int, ...]
-    dtype: str  # "float32" ..., or the name of another type
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.stored.shape or ()
+
+    @property
+    def dtype(self) -> str:
+        """Its dtype, or the name of another type. Keras stores bfloat16 as two opaque bytes, and
+        its name in an attribute."""
+        if self.stored.shape is None:
+            return "nothing"
+        name, told = self.stored.type.name, self.attributes.get("dtype")
+        is_text = told is not None and told.type.charset and told.shape == ()
+        is_bfloat16 = name == "|V2" and is_text and self.values("dtype").item() == b"bfloat16"
+        return "bfloat16" if is_bfloat16 else name
 
     def bits(self) -> np.ndarray:
         """Return the array, bfloat16 as uint16. Raises FileError if damaged, or not of numbers."""
         kind = self.stored.type
-        if self.dtype != "bfloat16" and (kind.dtype is None or kind.dtype.kind not in "fiub"):
+        if self.dtype == "bfloat16":
+            return self.read().view(np.uint16)
+        if kind.dtype is None or kind.dtype.kind not in "fiub":
             raise FileError(f"{self.what} is {kind.name}, need an array of numbers")
         array = self.read()
-        if self.dtype == "bfloat16":
-            return array.view(np.uint16)
         return array.astype(array.dtype.newbyteorder("="), copy=False)
 
     def read(self, first: int = 0, last: int | None = None) -> np.ndarray:
@@ -169,7 +183,7 @@ def open_hdf5(source: InputFile | bytes, budget: Budget, what: str = "") -> Iter
     another file, and all sizes are in the budget of the file. Raises FileError otherwise, or if the
     file is malformed."""
     with io.BytesIO(source) if isinstance(source, bytes) else open(source, "rb") as file:
-        yield _Hdf5Walk(what or budget.name, BoundedFile(file, budget)).tree()
+        yield _read_hdf5_tree(BoundedFile(file, budget), what or budget.name)
 
 
 @contextmanager
@@ -180,76 +194,44 @@ def _name_damaged(what: str) -> Iterator[None]:
         raise FileError(f"{what}: {error}") from None
 
 
-class _Hdf5Walk:
-    """Checks every object of a file once."""
-
-    def __init__(self, what: str, source: BoundedFile) -> None:
-        self.what, self.source, self.heap = what, source, GlobalHeap(source)
-
-    def tree(self) -> Hdf5Group:
-        with _name_damaged(self.what):
-            at = root_address(self.source)
-            messages = HeaderMessages(self.source, at)
-        with self._naming("/"):
-            root = Hdf5Group(*self._own("/", messages))
-        seen = {at: "/"}
-        waiting = [(root, messages, 0)]
-        while waiting:
-            group, messages, depth = waiting.pop()
-            if depth > _DEPTH:
-                raise FileError(
-                    f"{self.what}: {group.path[:80]!r}... is {depth} groups deep: refused"
-                )
-            with self._naming(group.path):
-                links = read_links(self.source, messages)
-            for link in links:
-                path = f"{group.path.rstrip('/')}/{link.name}"
-                self.source.budget.charge("names", len(path))
-                if link.at is None:
-                    raise FileError(f"{self.what}: {path!r} is a link to another place: refused")
-                # A second link could close a circle, and many could multiply the tree.
-                if link.at in seen:
-                    first = seen[link.at]
-                    raise FileError(f"{self.what}: {path!r} is the same as {first!r}: refused")
-                seen[link.at] = path
-                with self._naming(path):
-                    opened = HeaderMessages(self.source, link.at)
-                    if MessageKind.LAYOUT in opened:
-                        group.datasets[link.name] = self._dataset(opened, path)
-                    elif not OF_GROUPS.isdisjoint(opened):
-                        inner = Hdf5Group(*self._own(path, opened))
-                        group.groups[link.name] = inner
-                        waiting.append((inner, opened, depth + 1))
-        return root
-
-    def _naming(self, path: str) -> AbstractContextManager[None]:
-        return _name_damaged(f"{self.what}: {path!r}")
-
-    def _own(
-        self, path: str, messages: HeaderMessages
-    ) -> tuple[str, str, GlobalHeap, dict[str, Hdf5Attribute]]:
-        """Return the fields of an Hdf5Object."""
-        found = read_attributes(self.source, messages)
-        self._charge_texts(*found.values())
-        return path, f"{self.what}: {path}", self.heap, found
-
-    def _charge_texts(self, *arrays: Hdf5Attribute | StoredArray) -> None:
-        count = sum(nelems(one.shape) for one in arrays if one.type.is_text)
-        self.source.budget.charge("texts", _TEXT_NBYTES * count)
-
-    def _dataset(self, messages: HeaderMessages, path: str) -> Hdf5Dataset:
-        array, own = read_stored_array(self.source, messages), self._own(path, messages)
-        if array.shape is None:
-            return Hdf5Dataset(*own, array, (), "nothing")
-        self.source.budget.charge("arrays", array.claims)
-        self._charge_texts(array)
-        dtype, named = array.type.name, Hdf5Object(*own)
-        told = named.attributes.get("dtype")
-        # Keras stores bfloat16 as two opaque bytes, and its name in an attribute
-        is_text = told is not None and told.type.is_text and told.shape == ()
-        if dtype == "|V2" and is_text and named.values("dtype").item() == b"bfloat16":
-            dtype = "bfloat16"
-        return Hdf5Dataset(*own, array, array.shape, dtype)
+def _read_hdf5_tree(file: BoundedFile, what: str) -> Hdf5Group:
+    """Return the tree, after checking every object once."""
+    heap = GlobalHeap(file)
+    with _name_damaged(what):
+        at = root_address(file)
+        messages = HeaderMessages(file, at)
+    with _name_damaged(f"{what}: '/'"):
+        root = Hdf5Group("/", f"{what}: /", heap, read_attributes(file, messages))
+    seen = {at: "/"}
+    waiting = [(root, messages, 0)]
+    while waiting:
+        group, messages, depth = waiting.pop()
+        if depth > _DEPTH:
+            raise FileError(f"{what}: {group.path[:80]!r}... is {depth} groups deep: refused")
+        with _name_damaged(f"{what}: {group.path!r}"):
+            links = read_links(file, messages)
+        for link in links:
+            path = f"{group.path.rstrip('/')}/{link.name}"
+            file.budget.charge("names", len(path))
+            if link.at is None:
+                raise FileError(f"{what}: {path!r} is a link to another place: refused")
+            # A second link could close a circle, and many could multiply the tree.
+            if link.at in seen:
+                raise FileError(f"{what}: {path!r} is the same as {seen[link.at]!r}: refused")
+            seen[link.at] = path
+            with _name_damaged(f"{what}: {path!r}"):
+                messages = HeaderMessages(file, link.at)
+                is_dataset = MessageKind.LAYOUT in messages
+                if not is_dataset and OF_GROUPS.isdisjoint(messages):
+                    continue
+                stored = read_stored_array(file, messages) if is_dataset else None
+                own = path, f"{what}: {path}", heap, read_attributes(file, messages)
+            if stored:
+                group.datasets[link.name] = Hdf5Dataset(*own, stored)
+            else:
+                group.groups[link.name] = inner = Hdf5Group(*own)
+                waiting.append((inner, messages, depth + 1))
+    return root
 
 
 # ------------------------------------------------------------------------------------------ writing
@@ -319,7 +301,7 @@ def copy_tree(group: Hdf5Group, new: Any, arrays: Mapping[str, np.ndarray]) -> N
 
 def _copy_dataset(data: Hdf5Dataset, new: Any, name: str) -> Any:
     old = data.stored
-    if old.type.dtype is None or old.type.is_variable:
+    if old.type.dtype is None or old.type.dtype.hasobject:
         raise FileError(f"{data.what} is {old.type.name}, which cannot be copied")
     dtype = _h5py_dtype(old.type)
     if old.shape is None:
@@ -360,7 +342,7 @@ def _copy_attributes(old: Hdf5Object, new: Any) -> None:
 
 def _h5py_dtype(old: Hdf5Type) -> Any:
     """Return the dtype for h5py, which knows the character set of a text."""
-    if old.charset is None:
+    if not old.charset:
         return old.dtype
-    length = None if old.is_variable else old.nbytes
+    length = None if old.dtype == object else old.nbytes
     return import_h5py().string_dtype(old.charset, length)

@@ -96,14 +96,11 @@ class ChangedCells:
         else:
             told = hints.asked.hints
             is_hard = told.get("recurrent_activation") == HARD_SIGMOIDS[1]
-            # tensors without biases do not show the reset
-            keys = [
-                {"recurrent_activation", *(("reset",) * ("bias" not in c))} for c in found.cells
-            ]
-            hard = [
-                {key: told[key] for key in own & told.keys()} if is_hard and is_gated(cell) else {}
-                for own, cell in zip(keys, found.cells, strict=True)
-            ]
+            hard = [{}] * len(found.cells)
+            for k, cell in enumerate(found.cells if is_hard else ()):
+                if is_gated(cell):  # tensors without biases do not show the reset
+                    keys = ("recurrent_activation", *(() if "bias" in cell else ("reset",)))
+                    hard[k] = {key: told[key] for key in keys if key in told}
         for node, cell, known in zip(nodes, found.cells, hard, strict=False):
             own = {leaf: cell[leaf] for leaf in LEAVES if leaf in cell}
             if spec := _cudnn_spec(own):

@@ -12,8 +12,8 @@ from __future__ import annotations
 import re
 import zipfile
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from rnnlayout._files.tensor_sets.file_limits import InputFile, read_json_member, read_member
@@ -43,19 +43,6 @@ _LEAF = re.compile(r"(recurrent_kernel|kernel|bias)(_\d+)?(:\d+)?")
 _LEAF_1 = re.compile(r"(.*)_([WUb](?:_[icfozrh])?)(:\d+)?", re.DOTALL)
 _IS_CELL = re.compile(r"(\w*_)?(cell|stacked_rnn_cells)(_\d+)?")
 _DIRECTION = re.compile(r"(forward|backward)_")
-
-
-@dataclass
-class NamedCell:
-    """The arrays of one cell. path: the parts of their names before the name of the array."""
-
-    path: list[str]
-    arrays: dict[str, CellArray] = field(default_factory=dict)
-
-    @property
-    def is_recurrent(self) -> bool:
-        matrices = [a for leaf, a in self.arrays.items() if leaf[0] in "rU"]
-        return bool(matrices) and all(len(a.tensor.shape) == 2 for a in matrices)
 
 
 def find_legacy_layers(root: Hdf5Group) -> Hdf5Group | None:
@@ -98,20 +85,21 @@ def legacy_layers(layers: Hdf5Group, model: Node) -> Iterator[LayerCells]:
     count = Counter(map(layer_name, children))  # Keras 2.1 gives no name to models in a model
     nodes = {name: node for node in children if count[name := layer_name(node)] == 1}
     for name, group in _named_layer_groups(layers):
-        found, at = _recurrent_cells(group), 0
+        cells = _recurrent_cells(group)
         if name not in nodes:
-            yield from _layers_by_name(name, found)
+            yield from _layers_by_name(name, cells)
             continue
         # Keras lists weights in the order of its layers, those of frozen layers last
         own_layers = sorted(recurrent_layers_in(nodes[name]), key=lambda one: not one.trainable)
-        complete = sum(len(layer.cells) for layer in own_layers) == len(found)
+        complete = sum(len(layer.cells) for layer in own_layers) == len(cells)
+        left = iter(cells.values())
         for layer in own_layers:
-            own = found
+            own = [*cells.values()]
             if complete:
-                own, at = found[at : at + len(layer.cells)], at + len(layer.cells)
+                own = [next(left) for _ in layer.cells]
             elif len(layer.path) > 1:  # the cells that have the layer's name in their paths
-                own = [scope for scope in found if layer.path[-1] in scope.path]
-            yield LayerCells(layer.name, [one.arrays for one in own], layer.both, layer)
+                own = [one for (*path, _), one in cells.items() if layer.path[-1] in path]
+            yield LayerCells(layer.name, own, layer.both, layer)
 
 
 def _listed_once(group: Hdf5Group, attribute: str) -> list[str]:
@@ -130,9 +118,10 @@ def _named_layer_groups(layers: Hdf5Group) -> Iterator[tuple[str, Hdf5Group]]:
         yield name, group
 
 
-def _recurrent_cells(group: Hdf5Group) -> list[NamedCell]:
-    """Return the recurrent cells of a layer, in the order of the layer's list of arrays."""
-    found: dict[str, NamedCell] = {}
+def _recurrent_cells(group: Hdf5Group) -> dict[tuple[str, ...], CellArrays]:
+    """Return the recurrent cells of a layer, in the order of the layer's list of arrays: the parts
+    of their paths, of which the last is a number or "", -> their arrays."""
+    found: dict[tuple[str, ...], dict[str, CellArray]] = {}
     for name in _listed_once(group, "weight_names"):
         data = group.dataset(name)
         if data is None:
@@ -144,22 +133,25 @@ def _recurrent_cells(group: Hdf5Group) -> list[NamedCell]:
             leaf, number, path = match[2], "", [*path, match[1]]
         else:
             continue
-        scope = found.setdefault("/".join([*path, number]), NamedCell(path))
-        scope.arrays[leaf] = CellArray(data.path, data.tensor)
-    return [scope for scope in found.values() if scope.is_recurrent]
+        found.setdefault((*path, number), {})[leaf] = CellArray(data.path, data.tensor)
+    return {
+        path: cell
+        for path, cell in found.items()
+        if {len(one.tensor.shape) for leaf, one in cell.items() if leaf[0] in "rU"} == {2}
+    }
 
 
-def _layers_by_name(name: str, found: list[NamedCell]) -> Iterator[LayerCells]:
+def _layers_by_name(name: str, found: Mapping[tuple[str, ...], CellArrays]) -> Iterator[LayerCells]:
     """Yield the RNNs in a layer without a config. Cells of one RNN have the same path, except for
     their own last part. Several RNNs may have the same name."""
     layers: dict[str, dict[str, list[CellArrays]]] = {}  # path -> direction or "" -> cells
-    for scope in found:
-        parts, side = list(scope.path), ""
+    for (*parts, _), arrays in found.items():
+        side = ""
         while len(parts) > 1 and _IS_CELL.fullmatch(parts[-1]):
             parts.pop()
         if parts and (match := _DIRECTION.match(parts[-1])):
             parts[-1], side = parts[-1][match.end() :], match[1]
-        layers.setdefault("/".join(parts), {}).setdefault(side, []).append(scope.arrays)
+        layers.setdefault("/".join(parts), {}).setdefault(side, []).append(arrays)
     if [[*sides] for sides in layers.values()] == [["forward"], ["backward"]]:
         first, second = layers.values()  # of a Bidirectional whose layers have two names
         layers = {"": first | second}
@@ -266,19 +258,19 @@ def match_layer_groups(layers: Hdf5Group, nodes: Sequence[Node]) -> list[LayerGr
     # Keras 2 called a nested model Model; Keras 3 reads that as a Functional, and saves it so
     classes = ["Functional" if name == "Model" else name for name in classes]
     new_names = _group_names([CUDNN.get(name, name) for name in classes])
-    by_class: dict[str, list[tuple[int, str]]] = {}
-    for k, name in enumerate(_group_names(classes)):
-        by_class.setdefault(snake_case(classes[k]), []).append((k, name))
+    names, by_class = _group_names(classes), dict[str, list[int]]()
+    for k, kind in enumerate(map(snake_case, classes)):
+        by_class.setdefault(kind, []).append(k)
     group_names: dict[str, list[str]] = {}  # without their numbers
     for name in sorted(layers.groups, key=_natural_order):
         group_names.setdefault(_natural_order(name)[0], []).append(name)
     groups: dict[int, Hdf5Group] = {}
     for kind, alike in by_class.items():
-        expected = [name for _, name in alike]
+        expected = [names[k] for k in alike]
         found = group_names.get(_natural_order(kind)[0], [])
         if len(found) == len(alike) and not set(expected) <= set(found):
             expected = found
-        for (k, _), name in zip(alike, expected, strict=True):
+        for k, name in zip(alike, expected, strict=True):
             if name in layers.groups:  # otherwise it is shared, and has its group elsewhere
                 groups[k] = layers.groups[name]
     return [LayerGroup(nodes[k], groups[k], new_names[k]) for k in sorted(groups)]

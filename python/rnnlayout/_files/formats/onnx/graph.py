@@ -191,13 +191,6 @@ def all_tensors(model: Any) -> Iterator[Any]:
             yield from [attribute.t] if attribute.HasField("t") else attribute.tensors
 
 
-def all_initializers(graph: Any) -> Iterator[Any]:
-    """Yield the TensorProtos of a graph and of the graphs in it."""
-    for one in all_graphs(graph):
-        yield from one.initializer
-        yield from (sparse.values for sparse in one.sparse_initializer)
-
-
 @dataclass(frozen=True)
 class NodeSite:
     """A recurrent node, its unique name, and the names that are visible to it. operator: LSTM, GRU
@@ -211,9 +204,6 @@ class NodeSite:
     @property
     def is_quantized(self) -> bool:
         return bool(self.node.op_type == "DynamicQuantizeLSTM")
-
-    def attributes(self) -> Attributes:
-        return attributes_of(self.node, self.scope)
 
     def input(self, k: int) -> str:
         """Return the name of an input, "" if it is omitted, by the caller of a function too."""

@@ -15,7 +15,7 @@ import numpy as np
 
 from rnnlayout._files.formats.registry import ModelFormat, check_layout
 from rnnlayout._files.tensor_sets.choose_rnns import as_recorded, stack_entries
-from rnnlayout._files.tensor_sets.file_limits import Budget, InputFile
+from rnnlayout._files.tensor_sets.file_limits import InputFile
 from rnnlayout._files.tensor_sets.found import Found
 from rnnlayout._files.tensor_sets.output_file import Output
 from rnnlayout._files.tensor_sets.record import read_records
@@ -33,8 +33,8 @@ from .graph import (
     NAMES,
     NodeSite,
     all_graphs,
-    all_initializers,
     all_tensors,
+    attributes_of,
     find_sites,
     integer_attribute,
     load_model,
@@ -96,8 +96,12 @@ def _replace_in_onnx(file: InputFile, out: Output, entries: Mapping[str, Weights
     """Write the model to `out` with new weights in the nodes of these names.
 
     entries: in layout onnx, each of the same spec as the old weights. Everything else is unchanged,
-    but tensors in other files are written as write_model() does. Raises LayoutError if the node
-    does not exist, or cannot represent the weights."""
+    but tensors in other files are written as write_model() does.
+
+    A tensor that only this node reads is changed in place. If others read it too, or nodes compute
+    it, it stays for them, and the node gets one of its own. Replaced tensors that nothing reads any
+    more are removed. Raises LayoutError if the node does not exist, or cannot represent the
+    weights."""
     model, constants, arrays = load_model(file), Constants(file), TensorArrays()
     found = _read_sites(file, model, Hints(), constants)
     layers: dict[str, tuple[Weights, Weights]] = {}
@@ -111,11 +115,21 @@ def _replace_in_onnx(file: InputFile, out: Output, entries: Mapping[str, Weights
         pairs = zip(old.split(), new.split(), strict=True)
         one = old.spec.num_layers == 1
         layers |= {name if one else f"{name}/{k}": pair for k, pair in enumerate(pairs)}
-    replace_node_weights(model, layers, arrays, InputFile(file.path).budget)
+    for name, (before, after) in layers.items():
+        own = before.spec
+        if after.spec.replace(bias=own.bias, skip_input=own.skip_input) != own:
+            raise LayoutError(f"node {name!r} is {own}, the new weights are {after.spec}")
+    change = _ModelChange(model, arrays)
+    for site in find_sites(model, InputFile(file.path).budget):
+        if site.name in layers:
+            before, after = layers[site.name]
+            for role in WEIGHTS[site.operator]:
+                if role in before or role in after:
+                    change.put(site, role, before, after)
+    change.remove_unread()
     for tensor in filter(is_external, all_tensors(model)):
-        arrays.move(
-            tensor, np.frombuffer(constants.bits_of(tensor, f"a copy for {out}") or b"", np.uint8)
-        )
+        bits = constants.bits_of(tensor, f"a copy for {out}") or b""
+        arrays.move(tensor, np.frombuffer(bits, np.uint8))
     write_model(out, model, arrays)
     return []
 
@@ -142,36 +156,18 @@ def _read_sites(file: InputFile, model: Any, hints: Hints, constants: Constants)
             except ValueError as error:
                 refused[site.name] = error_with_name(error, f"node {site.name!r}")
     notes += notes_about_unread(model, bool(sites))
-    others = [str(one.name) for one in all_initializers(model.graph) if constants.is_other(one)]
+    others = [
+        str(one.name)
+        for graph in all_graphs(model.graph)
+        for one in (*graph.initializer, *(sparse.values for sparse in graph.sparse_initializer))
+        if constants.is_other(one)
+    ]
     for name, record in records.items():
         names = [f"{name}/{k}" for k in range(min(record.spec.num_layers, len(entries) + 1))]
         entries = stack_entries(entries, names, name) if len(names) > 1 else entries
         if name in entries:
             entries[name] = as_recorded(entries[name], record)
     return Found(entries, refused, notes, others, files=constants.data.paths)
-
-
-def replace_node_weights(
-    model: Any, layers: Mapping[str, tuple[Weights, Weights]], arrays: TensorArrays, budget: Budget
-) -> None:
-    """Put weights into the nodes of these names, and their numbers into `arrays`.
-
-    layers: name of a node -> (its old weights, its new weights), each of one layer.
-
-    A tensor that only this node reads is changed in place. If others read it too, or nodes compute
-    it, it stays for them, and the node gets one of its own. Replaced tensors that nothing reads any
-    more are removed. Raises LayoutError if the node cannot represent the new weights."""
-    for name, (old, new) in layers.items():
-        if new.spec.replace(bias=old.spec.bias, skip_input=old.spec.skip_input) != old.spec:
-            raise LayoutError(f"node {name!r} is {old.spec}, the new weights are {new.spec}")
-    change = _ModelChange(model, arrays)
-    for site in find_sites(model, budget):
-        if site.name in layers:
-            old, new = layers[site.name]
-            for role in WEIGHTS[site.operator]:
-                if role in old or role in new:
-                    change.put(site, role, old, new)
-    change.remove_unread()
 
 
 def _tensor_of(weights: Weights, role: str) -> FileTensor | None:
@@ -206,7 +202,7 @@ class _ModelChange:
                 f"{what} is inside a function, whose calls share it: inline the functions first,"
                 " onnx.inliner.inline_local_functions(model)"
             )
-        if integer_attribute(site.attributes(), "input_forget"):
+        if integer_attribute(attributes_of(site.node, site.scope), "input_forget"):
             raise LayoutError(f"{what}: with input_forget a node has no weights of f of its own")
         at = WEIGHTS[site.operator][role]
         name = site.input(at)

@@ -19,7 +19,7 @@ from rnnlayout._sources.read_tensors import read_described
 from rnnlayout._weights.weights import Weights, weights_of
 
 from .constants import Constants, dequantize
-from .graph import Attributes, NodeSite, integer_attribute, is_fixed
+from .graph import Attributes, NodeSite, attributes_of, integer_attribute, is_fixed
 
 # The inputs of an operator that are weights; for DynamicQuantizeLSTM also those of its scales.
 WEIGHTS = {"LSTM": {"W": 1, "R": 2, "B": 3, "P": 7}, "GRU": {"W": 1, "R": 2, "B": 3}}
@@ -44,7 +44,7 @@ def read_onnx_node(site: NodeSite, constants: Constants, hints: Hints, notes: li
         for role, k in WEIGHTS[site.operator].items()
         if site.input(k)
     }
-    attributes = site.attributes()
+    attributes = attributes_of(site.node, site.scope)
     spec = _node_spec(site, attributes, tensors, hints, notes)
     if "P" in tensors and not tensors["P"].any():
         del tensors["P"]
@@ -54,7 +54,7 @@ def read_onnx_node(site: NodeSite, constants: Constants, hints: Hints, notes: li
         notes.append(f"{site.name}: input_forget is replaced by weights of f, those of i negated")
     arrays = {role: np.ascontiguousarray(array) for role, array in tensors.items()}
     given = read_described(arrays, spec, "onnx")
-    config = node_settings(site, spec, constants, notes)
+    config = _node_settings(site, attributes, spec, constants, notes)
     return weights_of(given, config=config, batch_first="layout" in config)
 
 
@@ -100,12 +100,15 @@ def _node_spec(
 ) -> Spec:
     for role in "WR":
         if role not in tensors or tensors[role].ndim != 3:
-            found = f"shape {tensors[role].shape}" if role in tensors else "missing"
-            raise LayoutError(f"{role}: {found}, expected (D, G H, {'I' if role == 'W' else 'H'})")
+            have = f"shape {tensors[role].shape}" if role in tensors else "missing"
+            raise LayoutError(f"{role}: {have}, expected (D, G H, {'I' if role == 'W' else 'H'})")
     w, r = tensors["W"].shape, tensors["R"].shape
     if (hidden := integer_attribute(attributes, "hidden_size", r[2])) != r[2]:
         raise LayoutError(f"hidden_size is {hidden}, but R has shape {r}")
-    direction = direction_of(attributes)
+    found = attributes.get("direction")
+    direction = found.s.decode("utf-8", "replace") if found is not None else "forward"
+    if direction not in ("forward", "reverse", "bidirectional"):
+        raise LayoutError(f"direction is {direction!r}, need forward, reverse or bidirectional")
     both = direction == "bidirectional"
     if w[0] != 1 + both:
         raise LayoutError(
@@ -202,15 +205,14 @@ _PROJECTED = (
 )
 
 
-def node_settings(
-    site: NodeSite, spec: Spec, constants: Constants, notes: list[str]
+def _node_settings(
+    site: NodeSite, attributes: Attributes, spec: Spec, constants: Constants, notes: list[str]
 ) -> dict[str, Any]:
     """Return what the node does differently from cuDNN, under ONNX's own names. Messages about what
     could not be read are added to notes. Raises LayoutError if a state does not fit the spec, which
     is that of the weights."""
-    attributes = site.attributes()
     config: dict[str, Any] = {}
-    if direction_of(attributes) == "reverse":
+    if "direction" in attributes and attributes["direction"].s == b"reverse":
         config["direction"] = "reverse"
     if "clip" in attributes:
         config["clip"] = float(attributes["clip"].f)
@@ -226,14 +228,6 @@ def node_settings(
             lengths = constants.get_once(site.scope, name, "sequence_lens")
             config["sequence_lens"] = [int(n) for n in lengths.ravel()]
     return config
-
-
-def direction_of(attributes: Attributes) -> str:
-    found = attributes.get("direction")
-    direction = found.s.decode("utf-8", "replace") if found is not None else "forward"
-    if direction not in ("forward", "reverse", "bidirectional"):
-        raise LayoutError(f"direction is {direction!r}, need forward, reverse or bidirectional")
-    return direction
 
 
 def _check_state_shape(

@@ -113,13 +113,9 @@ def write_model(out: Output, model: Any, arrays: TensorArrays) -> None:
             for k, (tensor, bits) in enumerate(tensors):
                 if len(bits) >= _SMALL:
                     file.write(bytes(-file.tell() % _ALIGNED))
-                    at = {
-                        "location": f"{out.name}.data",
-                        "offset": file.tell(),
-                        "length": len(bits),
-                    }
-                    for key, value in at.items():
-                        tensor.external_data.add(key=key, value=str(value))
+                    tensor.external_data.add(key="location", value=f"{out.name}.data")
+                    tensor.external_data.add(key="offset", value=str(file.tell()))
+                    tensor.external_data.add(key="length", value=str(len(bits)))
                     tensor.data_location = tensor.EXTERNAL
                     file.write(bits)
                     tensors[k] = tensor, bits[:0]

@@ -19,13 +19,12 @@ from typing import Any
 
 import numpy as np
 
-from rnnlayout._files.formats.content import TORCH, ZIP, content_of_tar
-from rnnlayout._files.formats.pickles.contents import MAKERS
-from rnnlayout._files.formats.pickles.machine import Makers, UnreadObject, load_pickle
+from rnnlayout._files.formats.content import TORCH, ZIP
+from rnnlayout._files.formats.pickles import MAKERS, Makers, UnreadObject, load_pickle
 from rnnlayout._files.tensor_sets.file_limits import InputFile, open_zip, read_member
 from rnnlayout._model.errors import FileError
 
-from .exported import is_exported, read_exported
+from .exported import read_exported
 from .modules import PickledObject, QuantizedTensor, read_programs
 
 # The storage classes, and the dtypes of their elements.
@@ -109,8 +108,6 @@ def read_torch_file(file: InputFile) -> Any:
         return _read_zip(file, data)
     if match := TORCH.match(data):
         return _read_old(file, data, match.end())
-    if tar := content_of_tar(data[:4096]):
-        raise FileError(f"{file} is {tar.what}: {tar.repair}")
     if head[:1] == b"\x80":  # of NumPy arrays. Texts of Python 2 may be their bytes
         found, storages, _ = _load_pickled(file, data, 0, encoding="latin-1")
         if storages:
@@ -160,7 +157,8 @@ def _read_zip(file: InputFile, data: mmap.mmap | bytes) -> Any:
         order = next((n for n in names if re.fullmatch(r"[^/]+/byteorder", n)), None)
         if order and read_member(archive, order) != b"little":
             raise FileError(f"{file} was written on a big-endian machine: {AGAIN}")
-        if is_exported(names):
+        program = "serialized_exported_program.json"
+        if program in names or any(name.endswith("/archive_format") for name in names):
             return read_exported(file, archive, partial(_tensor_in_member, file, data))
         if any(name.endswith("/.data/extern_modules") for name in names):
             raise FileError(

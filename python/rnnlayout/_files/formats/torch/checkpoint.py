@@ -18,8 +18,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from rnnlayout._files.formats.pickles.contents import PickledArray, tensors_of_pickle
-from rnnlayout._files.formats.pickles.machine import PickledDict
+from rnnlayout._files.formats.pickles import PickledArray, PickledDict, tensors_of_pickle
 from rnnlayout._files.formats.registry import Pairs, TensorFormat
 from rnnlayout._files.tensor_sets.file_limits import InputFile
 from rnnlayout._files.tensor_sets.find_rnns import TensorGroup
@@ -133,11 +132,7 @@ def _torch_tensor(torch: Any, source: FileTensor, count: ProgressCount) -> Any:
 
 
 def _replace_in_checkpoint(
-    file: InputFile,
-    out: Output,
-    tensor_set: TensorSet,
-    pairs: Pairs,
-    progress: Progress | None = None,
+    file: InputFile, out: Output, tensor_set: TensorSet, pairs: Pairs, progress: Progress | None
 ) -> list[str]:
     """Copy a checkpoint with other RNNs; keep all else: order, numbers, shared storages. If an RNN
     is in a module or program, which cannot be written again, write a state_dict."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from reprlib import repr as short
 from typing import Any
 
-from rnnlayout._files.formats.pickles.machine import UnreadObject
+from rnnlayout._files.formats.pickles import UnreadObject
 from rnnlayout._files.tensor_sets.file_limits import (
     InputFile,
     parse_json_object,
@@ -37,14 +37,6 @@ _CALL = re.compile(
 _WEIGHTS = ("params", "w_ih", "w_hh", "b_ih", "b_hh")  # arguments of these calls
 # dtype, member, offset, shape, strides -> a tensor
 MakeTensor = Callable[[str, zipfile.ZipInfo, Any, list[Any], list[Any]], Any]
-
-
-def is_exported(names: Mapping[str, Any]) -> bool:
-    """Is a zip archive with these members one of torch.export?"""
-    return any(
-        name == "serialized_exported_program.json" or name.endswith("/archive_format")
-        for name in names
-    )
 
 
 class ExportedTensors(dict[str, Any]):

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from rnnlayout._files.formats.pickles.machine import PickledSet, UnreadObject
+from rnnlayout._files.formats.pickles import PickledSet, UnreadObject
 from rnnlayout._files.tensor_sets.file_limits import InputFile, read_member
 from rnnlayout._files.tensor_sets.tensor_set import (
     ALONE,
