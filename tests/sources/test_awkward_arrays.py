@@ -131,19 +131,6 @@ def test_a_source_that_is_copied_may_lie_in_out(step):
     assert same_bits(out, wanted)
 
 
-def test_a_source_may_be_one_memory_many_times():
-    spec = rl.Spec("rnn_tanh", 3, 3)
-    square = np.arange(9, dtype="f4").reshape(3, 3)
-    source = {
-        "weight_ih": square,
-        "weight_hh": square[::-1],
-        "bias_ih": square[0],
-        "bias_hh": square[:, 0],
-    }
-    flat = rl.pack(source, spec)
-    assert flat[18:].tolist() == [0, 1, 2, 0, 3, 6]
-
-
 # ------------------------------------------------------------------------------------- over 2 GiB
 
 
