@@ -14,8 +14,7 @@ import time
 import numpy as np
 
 NEVER = 3600.0  # seconds
-# Seconds on the CPU: a call that has not ended when this thread has used as many waits for the lock.
-# On a busy machine both threads get as little.
+# Seconds of this thread on a CPU: a call that has got as many and has not ended waits for the lock.
 STUCK = 60.0
 POLL = 0.05  # seconds: a call polls at most so often
 TRIES = 3
