@@ -223,38 +223,25 @@ def test_names_of_a_file_are_escaped(rnnlayout, tmp_path):
 # -------------------------------------------------------------------- streams, colours, the shell
 
 
-def test_a_reader_that_stops_early():
+def test_streams_that_take_nothing(file, tmp_path):
+    """A reader that stops early, a full disk, and streams that the caller has closed."""
     reading, writing = os.pipe()
     os.close(reading)
-    done = subprocess.run(
-        [*PROGRAM, "layouts"], stdout=writing, stderr=subprocess.PIPE, check=False
-    )
-    os.close(writing)
-    assert (done.returncode, done.stderr) == (0, b"")
-
-
-@pytest.mark.parametrize(
-    "arguments, stream, code, said",
-    [
-        (["layouts"], "stdout", 3, b"error: No space left on device\n"),
-        (["inspect", "none"], "stderr", 3, None),  # the exit code stays
-    ],
-)
-def test_a_full_disk(arguments, stream, code, said):
-    with open("/dev/full", "w") as full:
-        streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, stream: full}
-        done = subprocess.run([*PROGRAM, *arguments], check=False, **streams)
-    assert (done.returncode, done.stderr) == (code, said)
-
-
-def test_streams_that_the_caller_has_closed(file, tmp_path):
-    a, b = file, tmp_path / "b.npz"
-    closed = ["sh", "-c", 'exec "$@" >&- 2>&-', "sh", *PROGRAM]
-    for arguments, code in (
-        (["inspect", a], 0), (["convert", a, b, "--to", "cudnn"], 0), (["inspect", "none.npz"], 3)
-    ):  # fmt: skip
+    with open(writing, "w") as early, open("/dev/full", "w") as full:
+        for stream, code, said in (
+            (early, 0, b""), (full, 3, b"error: No space left on device\n")
+        ):  # fmt: skip
+            done = subprocess.run(
+                [*PROGRAM, "layouts"], stdout=stream, stderr=subprocess.PIPE, check=False
+            )
+            assert (done.returncode, done.stderr) == (code, said)
+        done = subprocess.run([*PROGRAM, "inspect", "none"], stderr=full, check=False)
+        assert done.returncode == 3  # it stays
+    closed, new = ["sh", "-c", 'exec "$@" >&- 2>&-', "sh", *PROGRAM], tmp_path / "b.npz"
+    convert = ["convert", file, new, "--to", "cudnn"]
+    for arguments, code in ((["inspect", file], 0), (convert, 0), (["inspect", "none"], 3)):
         assert subprocess.run([*closed, *arguments], check=False).returncode == code, arguments
-    assert rl.verify(a, b)
+    assert rl.verify(file, new)
 
 
 @pytest.mark.parametrize(

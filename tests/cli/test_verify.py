@@ -92,6 +92,9 @@ def test_a_stack_and_its_layers(rnnlayout, tmp_path):
     for first, second in ((a, b), (b, a)):
         code, out, _ = rnnlayout("verify", first, second)
         assert code == 0 and out.count("equal") == 2, out
+    rl.save(tmp_path / "one.safetensors", whole)  # by no name
+    rl.save(tmp_path / "any.keras", {"any": whole.to("keras")})
+    assert rnnlayout("verify", tmp_path / "one.safetensors", tmp_path / "any.keras")[0] == 0
     # each in the layer that it is in, bottom first
     parts = whole.split()
     turned = {"x_0": parts[0], "x_1": rl.Weights(changed("bias_hh_l1", 0, 7)).split()[1]}
