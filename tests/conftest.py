@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -13,45 +14,31 @@ from commands import ROOT, run
 os.environ.setdefault("KERAS_BACKEND", "torch")  # on a CPU: Keras's own loop over the steps
 
 
-class CBuilds:
-    """CMake builds of the C library and its check programs: one per preset, made on first use.
-
-    folder: shared by the processes of pytest-xdist, of which one builds and the others wait.
-    """
-
-    def __init__(self, folder):
-        self._folder = folder
-        self._done = {}
-        path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-        self._env = os.environ | {"PATH": path}
-        self._cmake = shutil.which("cmake", path=path)
-
-    def __call__(self, preset):
-        if preset not in self._done:
-            self._done[preset] = self._build(preset)
-        return self._done[preset]
-
-    def _build(self, preset):
-        if not self._cmake:
-            pytest.fail("no cmake: python -m pip install -r tests/requirements.txt")
-        out = self._folder / preset
-        done, options = out / "complete", {"cwd": ROOT, "env": self._env}
-        with open(self._folder / f"{preset}.lock", "w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            if not done.exists():
-                run([self._cmake, "--preset", preset, "-B", out], **options)
-                run([self._cmake, "--build", out], **options)
-                done.touch()
-        return out
-
-
 @pytest.fixture(scope="session")
 def c_build(tmp_path_factory):
-    """Return a function: preset -> the folder of its build."""
+    """Return a function that builds the C library and its check programs by a preset of CMake, and
+    returns the folder. One of pytest-xdist's processes builds, the others wait for it."""
     folder = tmp_path_factory.getbasetemp()
     folder = (folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder) / "c"
     folder.mkdir(exist_ok=True)
-    return CBuilds(folder)
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    cmake = shutil.which("cmake", path=path)
+    options = {"cwd": ROOT, "env": os.environ | {"PATH": path}}
+
+    @cache
+    def build(preset):
+        if not cmake:
+            pytest.fail("no cmake: python -m pip install -r tests/requirements.txt")
+        out = folder / preset
+        with open(folder / f"{preset}.lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not (out / "complete").exists():
+                run([cmake, "--preset", preset, "-B", out], **options)
+                run([cmake, "--build", out], **options)
+                (out / "complete").touch()
+        return out
+
+    return build
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -14,7 +14,7 @@ import time
 import numpy as np
 
 NEVER = 3600.0  # seconds
-STUCK = 60.0  # seconds: a call that takes longer waits for the lock
+STUCK = 60.0  # CPU seconds of this thread: a call that has not ended by then waits for the lock
 POLL = 0.05  # seconds: a call polls at most so often
 TRIES = 3
 
@@ -49,8 +49,8 @@ def _ends_without_the_lock(call, last):
     with no_switching():
         thread = threading.Thread(target=call)
         thread.start()  # waits until the thread runs, which goes on until it gives the lock away
-        deadline = time.monotonic() + STUCK
-        while (value := last.item()) != value and time.monotonic() < deadline:
+        deadline = time.thread_time() + STUCK
+        while (value := last.item()) != value and time.thread_time() < deadline:
             pass
     thread.join()
     return value == value

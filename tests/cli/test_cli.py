@@ -15,7 +15,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from commands import run
-from oracles.some import normal_weights
+from oracles.some import normal_weights, prefixed
 
 import rnnlayout as rl
 from rnnlayout._cli import main as _cli, options as _commands, terminal as _terminal
@@ -26,18 +26,21 @@ from rnnlayout._model.dtypes import FLOATS
 
 PROGRAM = [sys.executable, "-P", "-m", "rnnlayout"]
 ESCAPES = "a\x1b[31mb\x07\x9b2J\u202e\u2066\n\r\u2028\x7f\ud800"
-SPEC = rl.Spec("lstm", 3, 2)
+WEIGHTS = normal_weights("torch", rl.Spec("lstm", 3, 2))
+
+
+class Tty(io.StringIO):
+    """A terminal, of which only what was written to it is of interest."""
+
+    def isatty(self):
+        return True
 
 
 @pytest.fixture
 def file(tmp_path):
     """An .npz with one LSTM, by torch's names."""
-    save_weights(tmp_path / "lstm.npz")
+    np.savez(tmp_path / "lstm.npz", **WEIGHTS)
     return tmp_path / "lstm.npz"
-
-
-def save_weights(path, spec=SPEC):
-    np.savez(path, **normal_weights("torch", spec))
 
 
 @contextlib.contextmanager
@@ -61,24 +64,17 @@ def test_nothing_asked_for(rnnlayout):
 
 
 @pytest.mark.parametrize("command", [[], *([name] for name in _commands.COMMANDS)])
-def test_help_has_examples_and_fits_a_terminal(rnnlayout, command, monkeypatch):
+def test_help_has_examples_that_work_and_fits_a_terminal(rnnlayout, command, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     code, out, err = rnnlayout(*command, "--help")
-    assert (code, err) == (0, "")
-    _, _, examples = out.partition("examples:\n")
-    assert all(line.startswith("  rnnlayout ") for line in examples.split("\n\n")[0].splitlines())
-    assert f"  rnnlayout {' '.join(command)}" in examples
-    assert max(map(len, out.splitlines())) <= 80
-
-
-def test_examples_of_help_are_no_wrong_usage():
-    """Users type the examples: the parser must accept them."""
-    parser = _cli.make_parser()
-    for name in _commands.COMMANDS:
-        module = __import__(f"rnnlayout._cli.commands.{name}", fromlist=["EXAMPLES"])
-        for line in module.EXAMPLES.splitlines():
-            options = parser.parse_args(shlex.split(line)[1:])
-            assert options.command == name
+    assert (code, err) == (0, "") and max(map(len, out.splitlines())) <= 80
+    examples = out.partition("examples:\n")[2].split("\n\n")[0].splitlines()
+    assert examples
+    for example in examples:
+        name, *arguments = shlex.split(example)
+        assert name == "rnnlayout"
+        if command:  # the parser accepts what users copy
+            assert [_cli.make_parser().parse_args(arguments).command] == command
 
 
 @pytest.mark.parametrize(
@@ -90,21 +86,13 @@ def test_examples_of_help_are_no_wrong_usage():
         (["inspect"], "required: FILE"),
         (["convert", "a.npz", "b.npz"], "may have several layouts: choose one with --to"),
         (["convert", "a.npz", "b.npz", "--to", "torhc"], "did you mean 'torch'?"),
-        (
-            ["convert", "a.npz", "b.npz", "--into", "c.npz", "--dtype", "float16"],
-            "--dtype needs --to",
-        ),
-        (["convert", "a.npz", "b.npz", "--to", "torch", "--map", "a=b"], "--map needs --into"),
         (["convert", "a.npz", "b.npz", "--into", "c.npz", "--map", "a"], "need two names"),
         (["convert", "a.npz", "b.npz", "--to", "torch", "--stack", "a"], "need names, as in"),
         (["convert", "a.npz", "b.keras", "--to", "torch"], "pass --to keras, or give OUT another"),
         (["convert", "a.npz", "b.h5", "--to", "onnx"], "pass --to keras or --to keras-cudnn, or"),
         (["convert", "a.npz", "b.bin", "--to", "onnx"], "pass --to cudnn, or give OUT another"),
         (["convert", "a.npz", "b.txt", "--to", "onnx"], "unknown format"),
-        (["run", "a.npz", "--input", "x.npy", "--output", "y.txt"], "must end in .npy"),
-        (["run", "a.npz", "--input", "x", "--output", "y.npy", "--states", "s"], "end in .npz"),
         (["convert", "a.npz", "b.npz", "--to", "concat(z"], "is not the name of a layout"),
-        (["convert", "a.npz", "b.npz", "--to", "concat(z)"], "write options as NAME=VALUE"),
         (["convert", "a.npz", "b.npz", "--to", "concat(z=up)"], "z"),
         (["convert", "a.npz", "b.npz", "--to", "torch", "--dtype", "int8"], "invalid choice"),
         (["inspect", "a.npz", "--spec", "lstm"], "need input_size and hidden_size"),
@@ -113,7 +101,6 @@ def test_examples_of_help_are_no_wrong_usage():
         (["inspect", "a.npz", "--spec", "lstn, input_size 3, hidden_size 2"], "lstn"),
         (["inspect", "a.npz", "--spec", "gru, bidirectional 7"], "need true or false"),
         (["verify", "a.npz", "b.npz", "--rtol", "-1"], "need a number, 0 or greater"),
-        (["verify", "a.npz", "b.npz", "--atol", "nan"], "need a number, 0 or greater"),
         (["verify", "a.npz", "b.npz", "--atol", "x"], "'x': need a number, 0 or greater"),
         (["inspect", "a", "--format", "txt"], "txt"),
         (["run", "a.npz", "--input", "x.npy"], "required: --output"),
@@ -132,7 +119,7 @@ def test_the_dtypes_are_those_of_the_model():
     assert DTYPES == FLOATS
 
 
-def test_a_spec_is_typed_as_it_is_printed():
+def test_a_spec_and_a_layout_are_typed_as_they_are_printed():
     for spec in (
         rl.Spec("gru", 3, 2, 4, bidirectional=True, reset="before", dtype="float16"),
         rl.Spec("lstm", 5, 4, proj_size=2, bias="none"),
@@ -140,9 +127,6 @@ def test_a_spec_is_typed_as_it_is_printed():
     ):
         assert _commands.parse_spec(str(spec)) == spec
         assert _commands.parse_spec(re.sub(r"(\w) (\w+)", r"\1=\2", str(spec))) == spec
-
-
-def test_a_layout_is_typed_as_it_is_printed():
     for layout in (rl.layout("torch"), rl.layout("concat", inputs="xh", z="candidate")):
         assert _commands.parse_layout(str(layout)) == layout
         assert _commands.parse_layout(str(layout).replace(" ", "")) == layout
@@ -155,19 +139,15 @@ def test_a_layout_is_typed_as_it_is_printed():
     "error, code, said",
     [
         (rl.FileError("a.h5 is cut short"), 3, "a.h5 is cut short"),
-        (rl.LayoutError("kernel: shape (2,)"), 3, "kernel: shape (2,)"),
-        (rl.SpecError("it is a GRU: pass reset="), 3, "it is a GRU: pass reset="),
         (rl.LossyError("no place for a bias"), 4, "no place for a bias"),
         (rl.MissingExtraError("needs h5py: pip install"), 5, "needs h5py: pip install"),
         (rl.CudnnNotFoundError("no cuDNN\n  packages: none"), 5, "no cuDNN\n    packages: none"),
         (MemoryError(), 5, "there is not enough memory"),
         (PermissionError(errno.EACCES, "Permission denied", "a.h5"), 3, "a.h5: Permission denied"),
         (OSError(errno.ENOSPC, "No space left on device"), 3, "No space left on device"),
-        (OSError("cannot be read"), 3, "cannot be read"),
         (IsADirectoryError(errno.EISDIR, "Is a directory", "u\udcff"), 3,
          "u\\udcff: Is a directory"),
         (ValueError(f"a name {ESCAPES}"), 70, None),
-        (RecursionError("too deep"), 70, None),
         (KeyboardInterrupt(), 130, ""),
     ],
 )  # fmt: skip
@@ -190,39 +170,32 @@ def test_errors_are_words_and_a_code(rnnlayout, monkeypatch, error, code, said):
 
 
 @pytest.mark.parametrize(
-    "command, ask, python, said",
+    "command, ask, said",
     [
-        ("inspect", Ask("prefix"), "prefix=", "--prefix"),
-        ("inspect", Ask("cell", "gru"), "cell='gru'", "--cell gru"),
-        ("inspect", Ask("prefix", "a b"), "prefix='a b'", '--prefix "a b"'),
-        ("inspect", Ask("prefix", "a.b/c"), "prefix='a.b/c'", "--prefix a.b/c"),
-        ("inspect", Ask("prefix", "$(rm x)"), "prefix='$(rm x)'", "--prefix '$(rm x)'"),
-        ("inspect", Ask("spec"), "spec=rl.Spec(...)", "--spec"),
-        ("inspect", Ask("spec", None), "spec=", "--spec"),
-        ("inspect", Ask("spec", rl.Spec("gru", 3, 2)),
-         "spec=rl.Spec('gru', input_size=3, hidden_size=2)",
-         '--spec "gru, input_size 3, hidden_size 2"'),
+        ("inspect", Ask("prefix"), "--prefix"),
+        ("inspect", Ask("prefix", "a b"), '--prefix "a b"'),
+        ("inspect", Ask("prefix", "a.b/c"), "--prefix a.b/c"),
+        ("inspect", Ask("prefix", "$(rm x)"), "--prefix '$(rm x)'"),
+        ("inspect", Ask("spec", None), "--spec"),
         ("inspect", Ask("spec", rl.Spec("gru", 3, 2), ("reset",)),
-         "spec=rl.Spec('gru', input_size=3, hidden_size=2, reset='after')",
          '--spec "gru, input_size 3, hidden_size 2, reset after"'),
-        ("inspect", Ask("layout", rl.layout("torch")), "layout='torch'", "--layout torch"),
+        ("inspect", Ask("layout", rl.layout("torch")), "--layout torch"),
         ("inspect", Ask("layout", rl.layout("concat", inputs="hx", z="state")),
-         "layout=rl.layout('concat', inputs='hx', z='state')",
          '--layout "concat(inputs=hx, z=state)"'),
         ("inspect", Ask("as_class", {"A": "LSTM", "B b": "GRU"}),
-         "as_class={'A': 'LSTM', 'B b': 'GRU'}", '--as-class A=LSTM --as-class "B b=GRU"'),
-        ("convert", Ask("force", True), "force=True", "--force"),
-        ("convert", Ask("only", ["a", "b c"]), "only=['a', 'b c']", '--only a --only "b c"'),
-        ("verify", Ask("dtype", "float16"), "dtype='float16'", "dtype='float16'"),
-        ("doctor", Ask("reset"), "reset=", "reset="),
+         '--as-class A=LSTM --as-class "B b=GRU"'),
+        ("convert", Ask("force", True), "--force"),
+        ("convert", Ask("only", ["a", "b c"]), '--only a --only "b c"'),
+        ("verify", Ask("dtype", "float16"), "dtype='float16'"),
+        ("doctor", Ask("reset"), "reset="),
     ],
 )  # fmt: skip
-def test_an_argument_that_is_asked_for_is_an_option_of_the_command(command, ask, python, said):
+def test_an_argument_that_is_asked_for_is_an_option_of_the_command(command, ask, said):
     more = {"convert": ["a", "b", "--to", "torch"], "verify": ["a", "b"], "inspect": ["a"]}
     options = _cli.make_parser().parse_args([command, *more.get(command, [])])
     error = rl.SpecError("it has cell='lstm': pass " + ask + ", or don't")
-    assert str(error) == f"it has cell='lstm': pass {python}, or don't"
     assert _commands.in_options(str(error), options) == f"it has cell='lstm': pass {said}, or don't"
+    assert str(error) == f"it has cell='lstm': pass {ask}, or don't"
     assert error.asks == ((ask.name, ask.value),)
 
 
@@ -237,9 +210,7 @@ def test_no_name_is_an_order_to_the_terminal(rnnlayout, tmp_path):
 
 def test_names_of_a_file_are_escaped(rnnlayout, tmp_path):
     path, wild = tmp_path / "m.npz", "a\x1b[31mb\u202e"
-    both = {f"{prefix}.{key}": value for prefix in (wild, "plain")
-            for key, value in normal_weights("torch", SPEC).items()}  # fmt: skip
-    np.savez(path, **both)
+    np.savez(path, **prefixed(wild, WEIGHTS), **prefixed("plain", WEIGHTS))
     code, out, err = rnnlayout("inspect", path)
     assert (code, err) == (0, "") and "\na\\x1b[31mb\\u202e\n" in f"\n{out}"
     code, out, err = rnnlayout("inspect", path, "--json")
@@ -252,39 +223,25 @@ def test_names_of_a_file_are_escaped(rnnlayout, tmp_path):
 # -------------------------------------------------------------------- streams, colours, the shell
 
 
-def test_a_reader_that_stops_early():
+def test_streams_that_take_nothing(file, tmp_path):
+    """A reader that stops early, a full disk, and streams that the caller has closed."""
     reading, writing = os.pipe()
     os.close(reading)
-    done = subprocess.run(
-        [*PROGRAM, "layouts"], stdout=writing, stderr=subprocess.PIPE, check=False
-    )
-    os.close(writing)
-    assert (done.returncode, done.stderr) == (0, b"")
-
-
-@pytest.mark.parametrize(
-    "arguments, stream, code, said",
-    [
-        (["layouts"], "stdout", 3, b"error: No space left on device\n"),
-        (["inspect", "none"], "stderr", 3, None),  # the exit code stays
-    ],
-)
-def test_a_full_disk(arguments, stream, code, said):
-    with open("/dev/full", "w") as full:
-        streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, stream: full}
-        done = subprocess.run([*PROGRAM, *arguments], check=False, **streams)
-    assert (done.returncode, done.stderr) == (code, said)
-
-
-def test_streams_that_the_caller_has_closed(tmp_path):
-    a, b = tmp_path / "a.npz", tmp_path / "b.npz"
-    save_weights(a)
-    closed = ["sh", "-c", 'exec "$@" >&- 2>&-', "sh", *PROGRAM]
-    for arguments, code in (
-        (["inspect", a], 0), (["convert", a, b, "--to", "cudnn"], 0), (["inspect", "none.npz"], 3)
-    ):  # fmt: skip
+    with open(writing, "w") as early, open("/dev/full", "w") as full:
+        for stream, code, said in (
+            (early, 0, b""), (full, 3, b"error: No space left on device\n")
+        ):  # fmt: skip
+            done = subprocess.run(
+                [*PROGRAM, "layouts"], stdout=stream, stderr=subprocess.PIPE, check=False
+            )
+            assert (done.returncode, done.stderr) == (code, said)
+        done = subprocess.run([*PROGRAM, "inspect", "none"], stderr=full, check=False)
+        assert done.returncode == 3  # it stays
+    closed, new = ["sh", "-c", 'exec "$@" >&- 2>&-', "sh", *PROGRAM], tmp_path / "b.npz"
+    convert = ["convert", file, new, "--to", "cudnn"]
+    for arguments, code in ((["inspect", file], 0), (convert, 0), (["inspect", "none"], 3)):
         assert subprocess.run([*closed, *arguments], check=False).returncode == code, arguments
-    assert rl.verify(a, b)
+    assert rl.verify(file, new)
 
 
 @pytest.mark.parametrize(
@@ -294,7 +251,7 @@ def test_streams_that_the_caller_has_closed(tmp_path):
      ("o.onnx", "onnx"), ("o.msgpack", "torch")],
 )  # fmt: skip
 def test_an_output_for_which_the_disk_has_no_room_is_named(rnnlayout, tmp_path, name, to):
-    save_weights(tmp_path / "a.npz", rl.Spec("lstm", 16, 32))
+    np.savez(tmp_path / "a.npz", **normal_weights("torch", rl.Spec("lstm", 16, 32)))
     with room_for(10_000):
         code, _, err = rnnlayout("convert", tmp_path / "a.npz", tmp_path / name, "--to", to)
     last = err.splitlines()[-1]
@@ -304,7 +261,7 @@ def test_an_output_for_which_the_disk_has_no_room_is_named(rnnlayout, tmp_path, 
 
 @pytest.mark.parametrize("room, name", [(2_000, "y.npy"), (6_000, "s.npz")])
 def test_of_two_outputs_the_one_without_room_is_named(rnnlayout, tmp_path, room, name):
-    save_weights(tmp_path / "a.npz", rl.Spec("gru", 3, 16, 2))
+    np.savez(tmp_path / "a.npz", **normal_weights("torch", rl.Spec("gru", 3, 16, 2)))
     np.save(tmp_path / "x.npy", np.zeros((1, 64, 3), "f4"))  # y has 4 KiB, h_n 8
     with room_for(room):
         code, _, err = rnnlayout(
@@ -324,8 +281,7 @@ except SystemExit:
     pass
 print([name for name in sys.modules if name.startswith(("numpy", "rnnlayout._native"))])
 """
-    done = subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, text=True)
-    assert done.stdout.splitlines()[-1] == "[]", done.stderr
+    assert run([sys.executable, "-P", "-c", program]).splitlines()[-1] == "[]"
 
 
 @pytest.mark.parametrize("command", ["doctor", "inspect", "--version"])
@@ -342,22 +298,15 @@ def test_a_broken_numpy_is_named(tmp_path, command):
     )
 
 
-def test_labels_are_coloured_on_a_terminal(rnnlayout, monkeypatch, tmp_path):
+def test_labels_are_coloured_on_a_terminal(rnnlayout, capsys, monkeypatch, tmp_path):
     monkeypatch.setenv("FORCE_COLOR", "1")
     for command in (["inspect", tmp_path / "nix.npz"], ["inspekt"]):
         assert "\x1b[1;31merror:\x1b[0m " in rnnlayout(*command)[2]
-    monkeypatch.delenv("FORCE_COLOR")
-    monkeypatch.setenv("RNNLAYOUT_CUDNN", "off")
-    assert "\x1b" not in rnnlayout(*command)[2]
-
-
-def test_a_hint_is_labelled(capsys, monkeypatch):
-    monkeypatch.delenv("FORCE_COLOR", raising=False)
-    _terminal.print_error("no cuDNN\nhere: none\nhint: pip install it")
-    assert capsys.readouterr().err == "error: no cuDNN\n  here: none\nhint: pip install it\n"
-    monkeypatch.setenv("FORCE_COLOR", "1")
     _terminal.print_error("no cuDNN\nhint: pip install it")
     assert "\n\x1b[1;36mhint:\x1b[0m pip install it\n" in capsys.readouterr().err
+    monkeypatch.delenv("FORCE_COLOR")
+    _terminal.print_error("no cuDNN\nhere: none\nhint: pip install it")
+    assert capsys.readouterr().err == "error: no cuDNN\n  here: none\nhint: pip install it\n"
 
 
 @pytest.mark.parametrize(
@@ -382,18 +331,12 @@ def test_colours(monkeypatch, tty, variables, colours):
     assert _terminal.bold_text("lstm", stream) == ("\x1b[1mlstm\x1b[0m" if colours else "lstm")
 
 
-class Tty(io.StringIO):
-    """A terminal, of which only what was written to it is of interest."""
-
-    def isatty(self):
-        return True
-
-
-def test_forty_columns(rnnlayout, file, tmp_path, monkeypatch):
-    np.savez(tmp_path / "b.npz", **{k: v + 1 for k, v in np.load(file).items()})
+def test_forty_columns(rnnlayout, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "40")
+    np.savez("lstm.npz", **WEIGHTS)
+    np.savez("b.npz", **{name: array + 1 for name, array in WEIGHTS.items()})
     monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "40")
 
     def on_a_terminal(*arguments):
         """Return the lines that a command prints on a terminal of 40 columns."""
@@ -404,20 +347,13 @@ def test_forty_columns(rnnlayout, file, tmp_path, monkeypatch):
 
     for command in ("inspect lstm.npz", "inspect nix.npz", "verify lstm.npz b.npz",
                     "convert lstm.npz o.npz --to keras --dry-run"):  # fmt: skip
-        command = command.split()
-        out = "".join(rnnlayout(*command)[1:])
-        lines = on_a_terminal(*command)
+        out, lines = "".join(rnnlayout(*command.split())[1:]), on_a_terminal(*command.split())
         assert "\n".join(lines).split() == out.split()
         assert [line for line in lines if len(line) > 40 and len(line.split()) > 1] == []
-        assert max(map(len, out.splitlines())) > 40 or command == ["inspect", "nix.npz"]
-        if command == ["inspect", "lstm.npz"]:
-            at = next(k for k, line in enumerate(lines) if line.startswith("  sizes"))
-            assert lines[at : at + 2] == ["  sizes        input 3, hidden 2, layers",
-                                          "               1, directions 1"]  # fmt: skip
+    lines = "\n".join(on_a_terminal("inspect", "lstm.npz"))
+    assert "  sizes        input 3, hidden 2, layers\n               1, directions 1\n" in lines
     lines = on_a_terminal("layouts")
-    assert lines[0] == next(iter(rl.layouts()))
-    at = lines.index("onnx")
-    assert lines[at : at + 3] == ["onnx", "  lstm        iofg", "  gru         zrn"]
+    assert "onnx\n  lstm        iofg\n  gru         zrn\n" in "\n".join(lines)
     assert max(map(len, lines)) <= 40
 
 
@@ -427,12 +363,8 @@ def test_bash_completes(rnnlayout, tmp_path):
 
     def completed(*words):
         """Return what bash offers after these words."""
-        program = f"""{script}
-COMP_WORDS=({" ".join(words)} "")
-COMP_CWORD={len(words)}
-_shtab_rnnlayout
-printf '%s\\n' "${{COMPREPLY[@]}}"
-"""
+        words = f"""COMP_WORDS=({" ".join(words)} "") COMP_CWORD={len(words)}; _shtab_rnnlayout"""
+        program = f"""{script}\n{words}\nprintf '%s\\n' "${{COMPREPLY[@]}}" """
         return run(["bash", "-c", program], cwd=tmp_path).split()
 
     assert set(_commands.COMMANDS) <= set(completed("rnnlayout"))
@@ -489,19 +421,6 @@ def test_inspect_several(rnnlayout, file, tmp_path):
 
 def test_version(rnnlayout):
     assert rnnlayout("-V") == rnnlayout("--version") == (0, f"rnnlayout {rl.__version__}\n", "")
-
-
-def test_inspect_asks(rnnlayout, tmp_path):
-    path = tmp_path / "gru.npz"
-    np.savez(path, **normal_weights("onnx", rl.Spec("gru", 3, 2)))
-    code, out, err = rnnlayout("inspect", path)
-    assert (code, err) == (0, "") and "does not record; pass --reset" in out
-    code, out, err = rnnlayout("convert", path, tmp_path / "new.npz", "--to", "torch")
-    assert (code, out) == (3, "") and "pass --reset after (on the product R h) or --reset" in err
-    (spec,) = re.findall(r'--spec "(gru, [^"]*reset before)"', err)
-    for more in (["--reset", "before"], ["--spec", spec]):
-        code, out, err = rnnlayout("inspect", path, *more)
-        assert (code, err) == (0, "") and "reset        before" in out
 
 
 def test_layouts(rnnlayout):

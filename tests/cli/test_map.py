@@ -1,6 +1,5 @@
 """rnnlayout map, and the pictures that verify and diagnose write."""
 
-import re
 import struct
 
 import numpy as np
@@ -9,7 +8,6 @@ from oracles.some import normal_weights, prefixed
 from svgs import check
 
 import rnnlayout as rl
-from rnnlayout._convert import explain as _explain
 
 SPEC = rl.Spec("gru", 5, 3)
 TEXT = "gru, input_size 5, hidden_size 3"
@@ -59,16 +57,6 @@ def test_files_are_written(rnnlayout, file, tmp_path):
     assert rl.load(file).names == ["enc"]
 
 
-def test_two_files_show_one_picture(rnnlayout, file, tmp_path, monkeypatch):
-    """It was drawn once for each."""
-    drawn = []
-    draw = _explain.draw_rnns
-    monkeypatch.setattr(_explain, "draw_rnns", lambda *a, **k: drawn.append(k) or draw(*a, **k))
-    files = "--svg", tmp_path / "a.svg", "--png", tmp_path / "a.png"
-    assert rnnlayout("map", file, *files)[0] == 0
-    assert len(drawn) == 1
-
-
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
@@ -101,28 +89,22 @@ def test_what_cannot_be_read_is_named(rnnlayout, tmp_path):
     assert rnnlayout("map", tmp_path / "two.npz", "--reset", "after")[2] == ""
 
 
-def test_verify_draws_the_difference(rnnlayout, file, tmp_path):
-    other = {name: array.copy() for name, array in np.load(file).items()}
-    other["enc.weight_hh_l0"][3:6] += 1
-    np.savez(tmp_path / "b.npz", **other)
-    out = tmp_path / "d.svg"
-    code, _, told = rnnlayout("verify", file, tmp_path / "b.npz", "--svg", out)
-    assert (code, told) == (1, f"{out}: written\n")
-    differ = [block for block in check(out.read_text()).blocks if "equal" not in block.words]
-    assert [re.match("layer 0, R of gate z", block.words) is None for block in differ] == [False]
-    code, _, told = rnnlayout("verify", file, tmp_path / "b.npz", "--svg", file, "--force")
-    assert code == 3 and "is the input" in told
-
-
-def test_diagnose_draws_the_difference(rnnlayout, file, tmp_path):
-    flat = rl.pack(rl.load(file)["enc"])
+def test_verify_and_diagnose_draw_the_difference(rnnlayout, file, tmp_path):
+    right, picture = rl.load(file)["enc"], tmp_path / "d.svg"
+    other = {name: array.copy() for name, array in right.items()}
+    other["weight_hh_l0"][3:6] += 1
+    np.savez(tmp_path / "b.npz", **prefixed("enc", other))
+    flat = right.pack()
     flat[:45] = flat[:45].reshape(3, 15)[[0, 2, 1]].reshape(-1)
     np.save(tmp_path / "b.npy", flat)
-    out = tmp_path / "d.svg"
-    code, _, told = rnnlayout("diagnose", tmp_path / "b.npy", "--like", file, "--svg", out)
-    assert (code, told) == (1, f"{out}: written\n")
-    blocks = [block.words for block in check(out.read_text()).blocks]
-    differ = [words.partition(":")[0] for words in blocks if " differ" in words]
-    assert differ == ["layer 0, W of gate z", "layer 0, W of gate n"]
-    given = [words.partition(":")[0] for words in blocks if words.endswith("of flat")]
-    assert given[:3] == [f"layer 0, W of gate {gate}" for gate in "rnz"]
+    for command, differ in (
+        (["verify", file, tmp_path / "b.npz"], ["layer 0, R of gate z"]),
+        (["diagnose", tmp_path / "b.npy", "--like", file],
+         ["layer 0, W of gate z", "layer 0, W of gate n"]),
+    ):  # fmt: skip
+        code, _, told = rnnlayout(*command, "--svg", picture, "--force")
+        assert (code, told) == (1, f"{picture}: written\n")
+        blocks = [block.words for block in check(picture.read_text()).blocks]
+        assert [words.partition(":")[0] for words in blocks if " differ" in words] == differ
+        code, _, told = rnnlayout(*command, "--svg", file, "--force")
+        assert code == 3 and "is the input" in told

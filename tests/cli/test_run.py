@@ -55,7 +55,7 @@ def test_it_says_what_inspect_says(rnnlayout, folder):
 
 
 def test_x_is_rounded_only_if_dtype_says_so(rnnlayout, folder):
-    for x in (X.astype("f8"), X.astype("f2"), np.arange(60).reshape(5, 4, 3)):  # that is exact
+    for x in (X.astype("f8"), np.asfortranarray(X.astype("f2")), np.arange(60).reshape(5, 4, 3)):
         np.save(folder / "x.npy", x)
         assert rnnlayout(*arguments(folder), "--force")[0] == 0
         assert np.array_equal(np.load(folder / "y.npy"), rl.forward(x.astype("f4"), TORCH)[0])
@@ -78,9 +78,6 @@ def test_options(rnnlayout, folder):
     assert rnnlayout(*arguments(folder), *more)[0] == 0
     assert np.array_equal(np.load(folder / "y.npy"), y.swapaxes(0, 1))
     assert rnnlayout(*arguments(folder))[0] == 3  # it is there
-    np.save(folder / "x.npy", np.asfortranarray(X))
-    assert rnnlayout(*arguments(folder), "--force")[0] == 0
-    assert np.array_equal(np.load(folder / "y.npy"), rl.forward(X, TORCH)[0])
 
 
 @pytest.mark.parametrize(
@@ -124,21 +121,9 @@ def test_the_settings_and_axes_of_the_file_are_applied(rnnlayout, folder):
         np.load(folder / "s.npz")["h_n"][0], keras.ops.convert_to_numpy(h_n), **NEAR
     )
     first = np.load(folder / "y.npy")
-    assert rnnlayout(*command, "--batch-first", "--force")[0] == 0
-    assert np.array_equal(np.load(folder / "y.npy"), first)
     np.save(folder / "x.npy", X.swapaxes(0, 1))
     assert rnnlayout(*command, "--time-first", "--force")[0] == 0
     assert np.array_equal(np.load(folder / "y.npy").swapaxes(0, 1), first)
-
-
-def test_a_setting_that_is_not_applied_is_refused(rnnlayout, folder):
-    weights = rl.Weights(TORCH)
-    weights.config = {"clip": 3.0}
-    rl.save(folder / "m.safetensors", weights)
-    command = arguments(folder)
-    command[1] = folder / "m.safetensors"
-    code, _, err = rnnlayout(*command)
-    assert code == 4 and "clip=3.0" in err and not (folder / "y.npy").exists()
 
 
 @pytest.mark.parametrize("names", [{"output": "x.npy"}, {"states": "m.npz"}, {"output": "l.npy"}])

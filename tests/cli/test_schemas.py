@@ -11,7 +11,7 @@ import jsonschema
 import numpy as np
 import pytest
 from oracles.frameworks import onnx_model
-from oracles.some import normal_weights
+from oracles.some import normal_weights, prefixed
 
 import rnnlayout as rl
 
@@ -40,6 +40,25 @@ def closed(schema):
     return {key: closed(part) for key, part in schema.items()} | more
 
 
+SPEC = rl.Spec("lstm", 5, 3)
+LSTM = normal_weights("torch", SPEC)
+GOOD = prefixed("good", LSTM)
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """Files of an LSTM, and what it makes of x."""
+    monkeypatch.chdir(tmp_path)
+    weights = rl.Weights(LSTM)
+    for name in ("a.safetensors", "a.msgpack", "flat.npy", "flat.bin"):
+        rl.save(name, weights)
+    x = np.random.default_rng(0).standard_normal((6, 2, 5)).astype("f4")
+    y = weights.rnn()(x)[0]
+    for name, array in {"x": x, "y": y, "other": y[::-1] ** 2}.items():
+        np.save(name, array)
+    return tmp_path
+
+
 @pytest.fixture
 def check(rnnlayout):
     """Run a command with --json and return its output, checked against the schema."""
@@ -56,12 +75,6 @@ def check(rnnlayout):
     return run
 
 
-def saved(path, *rnns):
-    np.savez(path, **{f"{n}.{key}": value for n, rnn in enumerate(rnns)
-                      for key, value in rnn.items()})  # fmt: skip
-    return path
-
-
 @pytest.mark.parametrize("name", SCHEMAS)
 def test_a_schema_is_one(name):
     schema = json.loads(SCHEMAS[name].read_text())
@@ -76,31 +89,30 @@ def test_schemas_are_pinned():
     assert found == PINNED
 
 
-COMMANDS = {
-    "inspect": ["inspect", "a.safetensors"],
-    "convert": ["convert", "a.safetensors", "new.npz", "--to", "onnx"],
-    "convert, into": ["convert", "a.safetensors", "new.msgpack", "--into", "a.msgpack"],
-    "verify": ["verify", "a.safetensors", "a.msgpack"],
-    "diagnose": ["diagnose", "flat.npy", "--like", "a.safetensors"],
-    "diagnose, .bin": ["diagnose", "flat.bin", "--like", "a.safetensors"],
-    "diagnose, tensors": ["diagnose", "a.msgpack", "--like", "a.safetensors"],
-    "identify": ["identify", "a.safetensors", "--input", "x.npy", "--output", "y.npy"],
-    "identify, .npy": ["identify", "flat.npy", "--input", "x.npy", "--output", "y.npy"],
-    "map": ["map", "a.safetensors", "--to", "onnx"],
-    "run": ["run", "a.safetensors", "--input", "x.npy", "--output", "new.npy"],
-}
+A = "a.safetensors"
+CONVERTED = {"name": "lstm", "grade": "exact", "reason": "", "rounded_sums": 0, "settings": ""}
+IDENTIFIED = {"found": True, "tied": 1, "saved": None}
+COMMANDS = {  # and a part of what they tell
+    "inspect": (["inspect", A], {}),
+    "convert": (["convert", A, "new.npz", "--to", "onnx"],
+                {"written": True, "converted": [CONVERTED]}),
+    "convert, into": (["convert", A, "new.msgpack", "--into", "a.msgpack"], {"written": True}),
+    "verify": (["verify", A, "a.msgpack"], {"equal": True, "only_b": []}),
+    "diagnose": (["diagnose", "flat.npy", "--like", A], {"right": True, "mistakes": []}),
+    "diagnose, .bin": (["diagnose", "flat.bin", "--like", A], {"right": True}),
+    "diagnose, tensors": (["diagnose", "a.msgpack", "--like", A], {"right": True}),
+    "identify": (["identify", A, "--input", "x.npy", "--output", "y.npy"], IDENTIFIED),
+    "identify, .npy": (["identify", "flat.npy", "--input", "x.npy", "--output", "y.npy"], {}),
+    "map": (["map", A, "--to", "onnx"], {}),
+    "run": (["run", A, "--input", "x.npy", "--output", "new.npy"],
+            {"shape": [6, 2, 3], "device": "cpu", "states": None}),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
-def test_a_command_maps_no_file_if_told_so(command, rnnlayout, check, tmp_path, monkeypatch):
-    weights = rl.Weights(normal_weights("torch", rl.Spec("lstm", 5, 3)))
-    for suffix in (".safetensors", ".msgpack"):
-        rl.save(tmp_path / f"a{suffix}", {"lstm": weights})
-    for suffix in (".npy", ".bin"):
-        rl.save(tmp_path / f"flat{suffix}", weights)
-    x = np.random.default_rng(0).standard_normal((6, 2, 5)).astype("f4")
-    np.save(tmp_path / "x.npy", x)
-    np.save(tmp_path / "y.npy", weights.rnn()(x)[0])
+@pytest.mark.parametrize("command, expected", COMMANDS.values(), ids=COMMANDS)
+def test_a_command_maps_no_file_if_told_so(
+    command, expected, rnnlayout, check, folder, monkeypatch
+):
     mapped = []
 
     class Map(mmap.mmap):
@@ -109,15 +121,16 @@ def test_a_command_maps_no_file_if_told_so(command, rnnlayout, check, tmp_path, 
             return super().__new__(cls, *arguments, **more)
 
     monkeypatch.setattr(mmap, "mmap", Map)
-    monkeypatch.chdir(tmp_path)
     code, _, words = rnnlayout(*command, "--no-mmap")
     assert (code, mapped) == (0, []), words
-    for made in tmp_path.glob("new*"):
+    for made in folder.glob("new*"):
         made.unlink()
     if command[0] == "map":
         assert rnnlayout(*command)[0] == 0
     else:
-        check(*command)
+        told = check(*command)
+        assert told | expected == told
+        assert "spec" not in told or rl.Spec.from_dict(told["spec"]) == SPEC
     assert mapped
 
 
@@ -129,24 +142,20 @@ def test_doctor_and_layouts(check):
     assert [info["name"] for info in check("layouts")["layouts"]] == list(rl.layouts())
 
 
-def test_inspect(check, tmp_path):
-    specs = [
-        rl.Spec("lstm", 3, 2, 2, True),
-        rl.Spec("gru", 3, 2, bias="none", dtype="float64"),
-        rl.Spec("lstm", 3, 4, proj_size=2),
-    ]
-    path = saved(tmp_path / "m.npz", *(normal_weights("torch", s) for s in specs))
-    (told,) = check("inspect", path)["files"]
-    assert [rl.Spec.from_dict(entry["spec"]) for entry in told["entries"]] == specs
-    assert [entry["biases"] for entry in told["entries"]] == [["bW", "bR"], [], ["bW", "bR"]]
-    peeping = rl.Spec("lstm", 3, 2, peepholes=True)
-    path = saved(tmp_path / "p.npz", normal_weights("onnx", peeping))
-    ((entry,),) = [file["entries"] for file in check("inspect", path)["files"]]
-    assert rl.Spec.from_dict(entry["spec"]) == peeping and entry["peepholes"]
-    assert told["entries"][1]["tensors"] == [
-        {"name": "weight_ih_l0", "shape": [6, 3]}, {"name": "weight_hh_l0", "shape": [6, 2]}
-    ]  # fmt: skip
-    assert [entry["num_params"] for entry in told["entries"]] == [s.num_params for s in specs]
+@pytest.mark.parametrize(
+    "spec, biases",
+    [(rl.Spec("lstm", 3, 2, 2, True), ["bW", "bR"]), (rl.Spec("lstm", 3, 4, proj_size=2), None),
+     (rl.Spec("gru", 3, 2, bias="none", dtype="float64"), []),
+     (rl.Spec("lstm", 3, 2, peepholes=True), None)],
+)  # fmt: skip
+def test_inspect(check, folder, spec, biases):
+    weights = normal_weights("onnx" if spec.peepholes else "torch", spec)
+    np.savez("m.npz", **weights)
+    ((entry,),) = [one["entries"] for one in check("inspect", "m.npz")["files"]]
+    assert rl.Spec.from_dict(entry["spec"]) == spec and biases in (None, entry["biases"])
+    assert entry["peepholes"] == spec.peepholes
+    assert spec.peepholes or entry["num_params"] == spec.num_params
+    assert entry["tensors"] == [{"name": n, "shape": [*a.shape]} for n, a in weights.items()]
 
 
 def test_inspect_of_an_infinite_setting(check, tmp_path):
@@ -158,81 +167,51 @@ def test_inspect_of_an_infinite_setting(check, tmp_path):
     assert told["entries"][0]["config"] == {"clip": "inf"}
 
 
-def test_inspect_of_what_is_refused(check, rnnlayout, tmp_path):
-    good = normal_weights("torch", rl.Spec("lstm", 3, 2))
-    bad = {**good, "weight_hh_l0": good["weight_hh_l0"][:, :1]}
-    path = saved(tmp_path / "m.npz", good, bad)
-    (told,) = check("inspect", path)["files"]
-    assert [entry["name"] for entry in told["entries"]] == ["0"]
-    assert [(entry["name"], entry["error"]) for entry in told["refused"]] == [("1", "LayoutError")]
-    assert "weight_hh_l0" in told["refused"][0]["reason"]
-    code, out, err = rnnlayout("inspect", path)
-    assert (code, err) == (0, "") and "\n\n1\n  refused  1: weight_hh_l0: shape" in out
+def test_inspect_of_what_is_refused(check, rnnlayout, folder):
+    bad = prefixed("bad", LSTM | {"weight_hh_l0": LSTM["weight_hh_l0"][:, :1]})
+    np.savez("m.npz", **GOOD, **bad)
+    (told,) = check("inspect", "m.npz")["files"]
+    assert [entry["name"] for entry in told["entries"]] == ["good"]
+    (refused,) = told["refused"]
+    assert (refused["name"], refused["error"]) == ("bad", "LayoutError")
+    assert "weight_hh_l0" in refused["reason"]
+    code, out, err = rnnlayout("inspect", "m.npz")
+    assert (code, err) == (0, "") and "\n\nbad\n  refused  bad: weight_hh_l0: shape" in out
 
 
-def test_verify(check, tmp_path):
-    good = normal_weights("torch", rl.Spec("lstm", 3, 2))
-    other = {**good, "bias_ih_l0": np.full(8, np.inf, "f4")}
-    a, b = saved(tmp_path / "a.npz", good, good), saved(tmp_path / "b.npz", good, other, good)
-    assert check("verify", a, a)["equal"]
-    told = check("verify", a, b, codes=(1,))
+def test_verify(check, folder):
+    other = prefixed("other", LSTM | {"bias_ih_l0": np.full(12, np.inf, "f4")})
+    np.savez("a.npz", **GOOD, **prefixed("other", LSTM))
+    np.savez("b.npz", **GOOD, **other, **prefixed("more", LSTM))
+    told = check("verify", "a.npz", "b.npz", codes=(1,))
     assert [pair["equal"] for pair in told["pairs"]] == [True, False]
-    assert told["only_b"] == ["2"] and told["pairs"][1]["blocks"][0]["largest"] == "inf"
+    assert told["only_b"] == ["more"] and told["pairs"][1]["blocks"][0]["largest"] == "inf"
 
 
-def test_diagnose(check, tmp_path):
-    like = normal_weights("torch", rl.Spec("lstm", 3, 2))
-    np.savez(tmp_path / "like.npz", **like)
-    right = rl.pack(like)
-    np.save(tmp_path / "right.npy", right)
-    i, f, rest = np.split(right, [6, 12])
-    np.save(tmp_path / "wrong.npy", np.concatenate([f, i, rest]))
-    np.save(tmp_path / "other.npy", right[::-1] ** 2)
-    told = check("diagnose", tmp_path / "right.npy", "--like", tmp_path / "like.npz")
-    assert told["right"] and told["mistakes"] == []
-    fixed = tmp_path / "fixed.npy"
-    told = check("diagnose", tmp_path / "wrong.npy", "--like", tmp_path / "like.npz",
-                 "--fix", fixed, codes=(1,))  # fmt: skip
+def test_diagnose(check, folder):
+    right = np.load("flat.npy")
+    i, f, rest = np.split(right, [15, 30])
+    np.save("wrong.npy", np.concatenate([f, i, rest]))
+    told = check("diagnose", "wrong.npy", "--like", A, "--fix", "fixed.npy", codes=(1,))
     (one,) = told["mistakes"]
     assert one["where"] == [{"layer": 0, "direction": 0, "role": "W"}] and told["sure"]
-    assert np.load(fixed).tobytes() == right.tobytes() and told["fixed"] == str(fixed)
-    told = check("diagnose", tmp_path / "other.npy", "--like", tmp_path / "like.npz", codes=(1,))
-    assert not told["same"]
+    assert np.load("fixed.npy").tobytes() == right.tobytes() and told["fixed"] == "fixed.npy"
+    np.save("wrong.npy", right[::-1] ** 2)
+    assert not check("diagnose", "wrong.npy", "--like", A, codes=(1,))["same"]
 
 
-def test_identify(check, tmp_path):
-    weights = normal_weights("torch", rl.Spec("lstm", 3, 2))
-    np.savez(tmp_path / "m.npz", *weights.values())
-    x = np.random.default_rng(0).normal(size=(4, 2, 3)).astype("f4")
-    y, _ = rl.forward(x, weights)
-    np.save(tmp_path / "x.npy", x)
-    np.save(tmp_path / "y.npy", y)
-    np.save(tmp_path / "other.npy", y[::-1] ** 2)
-    files = [tmp_path / "m.npz", "--input", tmp_path / "x.npy", "--output"]
-    told = check("identify", *files, tmp_path / "y.npy", "--save", tmp_path / "new.npz")
-    assert told["found"] and told["tied"] == 1 and told["saved"] == str(tmp_path / "new.npz")
+def test_identify(check, folder):
+    np.savez("m.npz", *LSTM.values())
+    command = ["identify", "m.npz", "--input", "x.npy", "--output"]
+    told = check(*command, "y.npy", "--save", "new.npz")
     (one,) = told["candidates"]
-    assert "torch" in one["layouts"] and rl.Spec.from_dict(one["spec"]) == rl.Spec("lstm", 3, 2)
-    told = check("identify", *files, tmp_path / "other.npy", codes=(1,))
+    assert "torch" in one["layouts"] and rl.Spec.from_dict(one["spec"]) == SPEC
+    assert told["saved"] == "new.npz"
+    told = check(*command, "other.npy", codes=(1,))
     assert not told["found"] and told["saved"] is None and told["candidates"][0]["error"] > 0.01
 
 
-def test_convert(check, tmp_path):
-    source = saved(tmp_path / "m.npz", normal_weights("torch", rl.Spec("lstm", 3, 2)))
-    target = tmp_path / "new.onnx"
-    for more in (["--dry-run"], []):
-        told = check("convert", source, target, "--to", "onnx", *more)
-        assert told["written"] == target.exists() == (not more)
-    exact = {"grade": "exact", "reason": "", "rounded_sums": 0, "settings": ""}
-    assert told["converted"] == [{"name": "0", **exact}]
-    told = check("convert", source, tmp_path / "new.npz", "--to", "keras")
-    assert told["converted"][0]["rounded_sums"] == 8
-
-
-def test_run(check, tmp_path):
-    spec = rl.Spec("gru", 3, 2)
-    source = saved(tmp_path / "m.npz", normal_weights("torch", spec))
-    np.save(tmp_path / "x.npy", np.ones((5, 1, 3), "f4"))
-    told = check("run", source, "--input", tmp_path / "x.npy", "--output", tmp_path / "y.npy")
-    assert rl.Spec.from_dict(told["spec"]) == spec and told["shape"] == [5, 1, 2]
-    assert told["device"] == "cpu" and told["states"] is None and (tmp_path / "y.npy").exists()
+def test_a_conversion_that_rounds(check, folder):
+    told = check("convert", A, "new.npz", "--to", "keras", "--dry-run")
+    assert told["written"] is (folder / "new.npz").exists() is False
+    assert told["converted"][0]["rounded_sums"] == 12

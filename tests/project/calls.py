@@ -1,14 +1,11 @@
-"""Calls of the binding and of the package for the tests of memory: each one, and each error."""
+"""Calls of the binding for the tests of memory: each one, and each error."""
 
 import _imp
-import pickle
 
 import numpy as np
 
 import rnnlayout as rl
 from rnnlayout import _native
-from rnnlayout._convert import engine as _convert
-from rnnlayout._sources import fitting as _fitting
 
 LSTM, GRU = rl.Spec("lstm", 3, 2), rl.Spec("gru", 3, 2)
 LARGE = LSTM.replace(input_size=1000, hidden_size=2000)  # numbers that Python does not cache
@@ -16,10 +13,9 @@ BEFORE = GRU.replace(reset="before")
 TORCH, KERAS, CUDNN = rl.layout("torch"), rl.layout("keras"), rl.layout("cudnn")
 CONCAT = rl.layout("concat", inputs="xh", z="candidate")
 
-WEIGHTS = {name: np.ones(shape, "f4") for name, shape in rl.describe(LSTM, "torch").items()}
-GRU_WEIGHTS = {name: np.ones(shape, "f4") for name, shape in rl.describe(GRU, "torch").items()}
-ARRAYS, GRU_ARRAYS = list(WEIGHTS.values()), list(GRU_WEIGHTS.values())
-OUT = {name: np.ones(shape, "f4") for name, shape in rl.describe(LSTM, "keras").items()}
+ARRAYS, GRU_ARRAYS = (
+    [np.ones(shape, "f4") for shape in rl.describe(spec, "torch").values()] for spec in (LSTM, GRU)
+)
 FLAT, RESULT = np.ones(LSTM.num_params, "f4"), np.empty(LSTM.num_params, "f4")
 # made beforehand: only the call itself is measured
 OVERLAPPING, NO_ARRAY, WRONG = ([*ARRAYS[:3], last] for last in (RESULT[:8], 7, RESULT))
@@ -28,18 +24,16 @@ PLAN = _native.Plan(LSTM, TORCH, _native.HAS_BIAS, CUDNN)
 SUMS = _native.Plan(GRU, TORCH, _native.HAS_BIAS, CONCAT)
 X, H, C = np.ones((4, 5, 3), "f4"), np.ones((1, 5, 2), "f4"), np.ones((1, 5, 2), "f4")
 Y, LENGTHS, STATE = np.ones((4, 5, 2), "f4"), np.array([4, 0, 2, 1, 3]), (H, C)
-RNN, WHOLE = _native.Rnn(LSTM, FLAT, (-1.0, 1.0)), rl.RNN(FLAT, LSTM)
+RNN = _native.Rnn(LSTM, FLAT, (-1.0, 1.0))
 FLAT_GRU = np.ones(GRU.num_params, "f4")
 GRU_RNN = _native.Rnn(GRU, FLAT_GRU)
 STEPPER = _native.Stepper(RNN, lambda *_: None, lambda _: (H[:, 0].copy(), C[:, 0].copy()))
-BACKWARDS = rl.Weights(WEIGHTS, LSTM, "torch")
-BACKWARDS.config = {"go_backwards": True}
 GPU_OPTIONS = (False, True)
 STEP, CALL = _native.STEP, _native.TIME_FIRST
 # The references to these objects are counted.
-SHARED = [X, H, C, Y, LENGTHS, STATE, RNN, WHOLE, STEPPER, FLAT_GRU, GRU_RNN,
-          LSTM, GRU, BEFORE, TORCH, KERAS, CUDNN, CONCAT, WEIGHTS, OUT, FLAT, RESULT, PLAN, SUMS,
-          *ARRAYS, *GRU_ARRAYS, *OUT.values(), PLAN.sources, PLAN.targets]  # fmt: skip
+SHARED = [X, H, C, Y, LENGTHS, STATE, RNN, STEPPER, FLAT_GRU, GRU_RNN,
+          LSTM, GRU, BEFORE, TORCH, KERAS, CUDNN, CONCAT, FLAT, RESULT, PLAN, SUMS,
+          *ARRAYS, *GRU_ARRAYS, PLAN.sources, PLAN.targets]  # fmt: skip
 
 
 class Duck:
@@ -203,58 +197,4 @@ BINDING_ERRORS = {
         lambda: RNN.run(X[:1], STATE, LENGTHS, None, None, None, CALL, True),
     ),
     "no number of threads": (rl.SpecError, lambda: _native.set_num_threads("2")),
-}
-
-
-def afresh(call):
-    """Make a call without what is cached from call to call."""
-    _convert.plan_for.cache_clear()
-    _fitting.fitting_rnns.cache_clear()
-    return call()
-
-
-PACKAGE = {
-    "Spec": lambda: rl.Spec("gru", 3, 2, dtype=np.float16),
-    "layout": lambda: rl.layout("concat", inputs="xh"),
-    "describe": lambda: rl.describe(GRU, "onnx"),
-    "pack": lambda: rl.pack(WEIGHTS, LSTM, layout="torch"),
-    "pack for the first time": lambda: afresh(lambda: rl.pack(WEIGHTS, LSTM, layout="torch")),
-    "pack a list": lambda: rl.pack([a[::-1] for a in ARRAYS], LSTM, layout="torch"),
-    "unpack into out": lambda: rl.unpack(FLAT, LSTM, to="keras", out=OUT),
-    "convert to another dtype": lambda: rl.convert(FLAT, LSTM, to="onnx", dtype="bfloat16"),
-    "check": lambda: rl.check(FLAT, LSTM, to="keras"),
-    "Weights": lambda: rl.Weights(FLAT, LSTM).to("keras"),
-    "RNN": lambda: rl.RNN(WEIGHTS, LSTM, layout="torch"),
-    "RNN called": lambda: WHOLE(X, STATE, out=Y, h_out=H, c_out=C),
-    "RNN called to new arrays": lambda: WHOLE(X),
-    "RNN with settings of its source": lambda: BACKWARDS.rnn()(X, STATE),
-    "RNN called with lengths": lambda: WHOLE(X, STATE, lengths=LENGTHS),
-    "RNN called on the long way": lambda: WHOLE(X[::-1, :, ::-1], [H, C], c_out=C),
-    "step": lambda: WHOLE.step(X[0], STATE, h_out=H, c_out=C),
-    "update": lambda: WHOLE.update(FLAT),
-    "a pickled RNN": lambda: pickle.loads(pickle.dumps(WHOLE)),
-    "forward": lambda: rl.forward(X, GRU_WEIGHTS, GRU),
-    "forward of one step": lambda: rl.forward(X[:1, :1], FLAT, LSTM),
-    "bfloat16 math": lambda: rl.RNN(FLAT, LSTM, math="bfloat16")(X),
-}
-PACKAGE_ERRORS = {
-    "a cell": (rl.SpecError, lambda: rl.Spec("grru", 3, 2)),
-    "a size": (rl.SpecError, lambda: rl.Spec("gru", 3, -2)),
-    "a layout": (rl.LayoutError, lambda: rl.layout("torhc")),
-    "an option": (rl.LayoutError, lambda: rl.layout("concat", z="h")),
-    "a wrong length": (rl.LayoutError, lambda: rl.unpack(FLAT[:, None], LSTM, to="torch")),
-    "no floats": (rl.LayoutError, lambda: rl.unpack("x", LSTM, to="torch")),
-    "another dtype": (rl.LayoutError, lambda: rl.unpack(FLAT.astype("f2"), LSTM, to="torch")),
-    "no spec": (rl.SpecError, lambda: rl.convert(FLAT, to="torch")),
-    "a wrong out": (rl.LayoutError, lambda: rl.unpack(FLAT, LSTM, to="keras", out=WEIGHTS)),
-    "no out": (rl.LayoutError, lambda: rl.unpack(FLAT, LSTM, to="keras", out=7)),
-    "lossy": (rl.LossyError, lambda: rl.convert(GRU_WEIGHTS, GRU, layout="torch", to=CONCAT)),
-    "rounds": (rl.LossyError, lambda: rl.convert(FLAT, LSTM, to="keras", exact=True)),
-    "no RNN": (rl.LayoutError, lambda: rl.RNN(Y[0, 0], LSTM)),
-    "no device": (rl.SpecError, lambda: rl.RNN(FLAT, LSTM, device="gpu")),
-    "a wrong x": (rl.LayoutError, lambda: WHOLE(Y)),
-    "a wrong state": (rl.LayoutError, lambda: WHOLE(X, H)),
-    "a length too long": (rl.LayoutError, lambda: WHOLE(X, lengths=[1, 2, 3, 4, 5])),
-    "out over h_out": (rl.LayoutError, lambda: WHOLE.step(X[0], STATE, out=H[0], h_out=H)),
-    "a wrong update": (rl.LayoutError, lambda: WHOLE.update(X)),
 }

@@ -1,12 +1,16 @@
-"""The pages are right: code and its output, tables, examples in docstrings, links."""
+"""The pages are right: code and its output, tables, examples in docstrings, links. A Git host shows
+them too: as CommonMark with GitHub's tables, without Sphinx and MyST."""
 
 import doctest
+import html
 import importlib
 import re
 import sys
+from collections import defaultdict
 from inspect import getsource, isclass
 from xml.etree import ElementTree
 
+import cmarkgfm
 import pytest
 from commands import ROOT
 from marks import long
@@ -18,6 +22,7 @@ sys.path.insert(0, str(ROOT / "tools"))
 import charts
 import notebooks
 import pictures
+import project_page
 import recordings
 import run_pages
 import tables
@@ -40,12 +45,15 @@ def test_page_prints_what_it_says(page):
             assert printed == block.said, f"{page}:{block.line}; tools/run_pages.py --write"
 
 
-def test_no_python_of_a_page_is_left_out():
-    """Every block marked as Python is found; an indented or misspelt fence would be missed."""
+def test_no_part_of_a_page_is_left_out():
+    """Every block marked as Python is found, also with an indented or misspelt fence; so is every
+    file that is included."""
     for name, page in PAGES.items():
         text = page.read_text()
         marked = re.findall(r"```\s*(?:python|py)\b(?! not-run)", text)
         assert len(run_pages.blocks(text)) == len(marked), name
+        for file in re.findall(r"^<!-- sphinx {literalinclude} (\S+)$", text, re.M):
+            assert (page.parent / file).exists(), (name, file)
 
 
 # That of formats.md reads and writes a file of each format in a process of its own.
@@ -101,19 +109,6 @@ def test_every_attribute_of_a_class_is_described():
             assert attribute not in members or getattr(kind, attribute).__doc__, where
 
 
-def test_first_example_of_the_readme_is_short():
-    first = run_pages.blocks(PAGES["README.md"].read_text())[0]
-    assert len(first.code.splitlines()) <= 10
-    assert first.said
-
-
-def test_files_that_pages_include_exist():
-    """test_git_host.py follows the links."""
-    for page in PAGES.values():
-        for file in re.findall(r"^<!-- sphinx {literalinclude} (\S+)$", page.read_text(), re.M):
-            assert (page.parent / file).exists(), (page, file)
-
-
 GENERATED = {
     "charts": lambda: {charts.IMAGES / n: charts.draw(c()) for n, c in charts.CHARTS.items()},
     "notebooks": notebooks.notebooks,
@@ -128,3 +123,93 @@ def test_generated_files_are_current(tool):
         assert path.read_text() == text, f"{path}: run tools/{tool}.py --write"
         if path.suffix == ".svg":
             ElementTree.fromstring(text)
+
+
+def test_the_search_of_the_docs_finds_one_page_first():
+    """Sphinx puts main index entries, marked by "!", before all else that it finds."""
+    pages = defaultdict(set)
+    for name, page in PAGES.items():
+        for entries in re.findall(r"^<!-- sphinx {index} (.*) -->", page.read_text(), re.MULTILINE):
+            for entry in re.findall(r"! ([^,]+)", entries.lower()):
+                pages[entry].add(name)
+    assert pages["unknown layer cudnnlstm"] == {"docs/howto/cudnn-layers-to-keras3.md"}
+    assert {entry: names for entry, names in pages.items() if len(names) > 1} == {}
+
+
+# ------------------------------------------------------------------ as GitHub and PyPI show it
+
+FOLDERS = (ROOT, ROOT / "docs", ROOT / "docs" / "howto", ROOT / "benchmarks", ROOT / "tests")
+SHOWN = {
+    str(page.relative_to(ROOT)): page
+    for folder in FOLDERS
+    for page in sorted(folder.glob("*.md" if folder != ROOT / "tests" else "*/README.md"))
+}
+# What stays of markup that a Git host does not know, or that is not closed.
+LEFTOVERS = {
+    "a directive": r'<pre lang="\{[^"]*"',
+    "a role": r"\{[a-z-]+\}<code>",
+    "a fence of MyST": r"<p>:::",
+    "a comment of MyST": r"<p>% ",
+    "a target of MyST": r"<p>\([\w-]+\)=",
+    "an option of a directive": r"^:[a-z-]+:",
+    "a fence": r"```",
+    "a link": r"\]\(|\]\[",
+    "a link without a text": r"<a href=\"[^\"]*\"></a>",
+    "a row of a table": r"<p>\|",
+    "bold or code": r"\*\*|(?<!`)`(?!`)",
+    "a heading": r"<p>#",
+    "markup of reStructuredText": r"\.\. [a-z]+::|:[a-z]+:<code>",
+}
+CODE = re.compile(r"(<pre[^>]*>)<code>.*?</code></pre>|<code>.*?</code>|<!--.*?-->", re.DOTALL)
+HEADING = re.compile(r"<h\d>(.*?)</h\d>", re.DOTALL)
+LINK = re.compile(r'<(?:a href|img src)="([^"]*)"')
+
+
+def rendered(page):
+    return cmarkgfm.github_flavored_markdown_to_html(page.read_text())
+
+
+def anchors(page):
+    """Return the anchors that GitHub gives the headings of a page."""
+    found = set()
+    for heading in HEADING.findall(rendered(page)):
+        words = html.unescape(re.sub("<.*?>", "", heading)).lower()
+        anchor, number = re.sub(r"[^\w\- ]", "", words).replace(" ", "-"), 0
+        while (anchor if not number else f"{anchor}-{number}") in found:
+            number += 1
+        found.add(anchor if not number else f"{anchor}-{number}")
+    return found
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_a_git_host_shows_no_markup(name):
+    """A reader of the rendered page sees none of it outside of code."""
+    shown = CODE.sub(lambda m: (m[1] or "") + "<code>", rendered(SHOWN[name]))
+    for what, pattern in LEFTOVERS.items():
+        assert not re.findall(f"{pattern}.{{,40}}", shown, re.MULTILINE), what
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_links_lead_somewhere_on_a_git_host(name):
+    page = SHOWN[name]
+    for link in map(html.unescape, LINK.findall(rendered(page))):
+        if re.match(r"[a-z]+:", link):
+            continue
+        file, _, anchor = link.partition("#")
+        target = page.parent / file if file else page
+        assert target.exists(), link
+        assert not anchor or target.suffix != ".md" or anchor in anchors(target), link
+
+
+def test_pypi_shows_the_readme_with_links_to_the_files_of_its_version():
+    page = project_page.dynamic_metadata({}, {"version": "1.2"})
+    shown = cmarkgfm.github_flavored_markdown_to_html(page["readme"]["text"])
+    start, kinds = project_page.ADDRESS, set()
+    for link in [*LINK.findall(shown), *page["urls"].values()]:
+        if link.startswith(start):
+            kind, _, file = link.removeprefix(start).partition("/v1.2/")
+            assert (ROOT / file).exists() if file else kind in ("", "/issues"), link
+            kinds.add(kind)
+        else:
+            assert link.startswith("https:"), link
+    assert kinds == {"", "/blob", "/raw", "/issues"}

@@ -1,4 +1,4 @@
-"""A user's script that touches every public name, for type checkers; test_types.py runs it too."""
+"""A user's script that touches every public name, for type checkers; test_checks.py runs it too."""
 
 import sys
 from pathlib import Path

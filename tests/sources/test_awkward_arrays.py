@@ -74,21 +74,23 @@ def test_out_is_filled_or_left_alone(kind, dtype, dst):
     }
     given = {name: awkward(kind, a) for name, a in before.items()}
     out = given["weight_space"] if dst == "cudnn" else given
+    error = ""
     try:
         assert rl.convert(weights, spec, layout="torch", to=dst, out=out) is out
-    except rl.LayoutError as error:
-        found = {name: np.asarray(a).view(np.ndarray) for name, a in detached(given).items()}
+    except rl.LayoutError as refused:
+        error = str(refused)
+    found = {name: numbers_of(a) for name, a in given.items()}
+    if error:
         assert all((a == 7).all() for a in found.values()), error
-        assert any(word in str(error) for word in ("read-only", "contiguous", "in place")), error
+        assert any(word in error for word in ("read-only", "contiguous", "in place")), error
         assert kind not in ("torch", "a subclass", "a parameter of torch"), error
     else:
-        found = {name: np.asarray(a).view(np.ndarray) for name, a in detached(given).items()}
         assert same_bits(found["weight_space"] if dst == "cudnn" else found, wanted)
 
 
-def detached(arrays):
-    return {n: a.detach().resolve_neg() if isinstance(a, torch.Tensor) else a
-            for n, a in arrays.items()}  # fmt: skip
+def numbers_of(a):
+    a = a.detach().resolve_neg() if isinstance(a, torch.Tensor) else a
+    return np.asarray(a).view(np.ndarray)
 
 
 # -------------------------------------------------------------------------------------- overlapping
@@ -129,19 +131,6 @@ def test_a_source_that_is_copied_may_lie_in_out(step):
     wanted = source.copy()
     rl.convert(source, SPEC, to="cudnn", out=out)
     assert same_bits(out, wanted)
-
-
-def test_a_source_may_be_one_memory_many_times():
-    spec = rl.Spec("rnn_tanh", 3, 3)
-    square = np.arange(9, dtype="f4").reshape(3, 3)
-    source = {
-        "weight_ih": square,
-        "weight_hh": square[::-1],
-        "bias_ih": square[0],
-        "bias_hh": square[:, 0],
-    }
-    flat = rl.pack(source, spec)
-    assert flat[18:].tolist() == [0, 1, 2, 0, 3, 6]
 
 
 # ------------------------------------------------------------------------------------- over 2 GiB

@@ -5,7 +5,6 @@ import pickle
 
 import numpy as np
 import pytest
-import torch
 from oracles.some import normal_weights
 
 import rnnlayout as rl
@@ -49,6 +48,8 @@ def ones(*shape):
          r"shape \(2, 28, 5\), expected \(4 H, I\) \(lstm in torch\): one dimension more:"
          r" are these the weights of several RNNs\? Pass w\[0\] of each"),
         ({n: np.stack([w, w]) for n, w in tensors().items()}, LSTM, "Pass w.0. of each"),
+        ({n: w.T if "kernel" in n else w for n, w in
+          tensors(rl.Spec("gru", 2, 3), "keras").items()}, None, "the matrices are transposed"),
         (tensors(rl.Spec("lstm", 5, 7, proj_size=3), weight_hr_l0=ones(4, 7)), None,
          r"weight_hr_l0: shape \(4, 7\), expected \(3, 7\) = \(P, H\)"),
     ],
@@ -56,13 +57,6 @@ def ones(*shape):
 def test_shapes(weights, spec, text):
     with pytest.raises(rl.LayoutError, match=text):
         rl.pack(weights, spec)
-
-
-def test_a_keras_gru_transposed_with_its_two_row_bias():
-    weights = tensors(rl.Spec("gru", 2, 3), "keras")
-    turned = {n: w.T if "kernel" in n else w for n, w in weights.items()}
-    with pytest.raises(rl.LayoutError, match="the matrices are transposed"):
-        rl.pack(turned)
 
 
 @pytest.mark.parametrize(
@@ -85,8 +79,6 @@ def test_a_keras_gru_transposed_with_its_two_row_bias():
         ({f"{p}/lstm_cell/{n}:0": w for p in ("lstm", "lstm_1")
           for n, w in tensors(layout="keras").items()},
          r"with prefix= these would work: 'lstm', 'lstm_1'"),
-        ({"W_i": ones(2, 3), "b_i": ones(2)}, "tensors of layout 'concat', which does not record"),
-        (tensors(layout="webnn"), "pass layout='webnn' or layout='webnn-ifgo'$"),
         (tensors(layout="tf1"), r"forget_bias='1\.0'\) \(or other values of its options\)$"),
     ],
 )  # fmt: skip
@@ -137,6 +129,7 @@ def test_a_class_without_a_module():
         (rl.Spec("lstm", 7, 5).num_params, LSTM, r"fit spec=.*input_size=7, hidden_size=5\)"),
         (rl.Spec("lstm", 5, 7, proj_size=2).num_params, LSTM, r"it would fit .*, proj_size=2\)"),
         (0, LSTM, "0 elements, need 392"),
+        (1568, LSTM, "1568 elements, need 392(?!.*byte)"),  # which are 1568 bytes
         ((392, 1, 1), LSTM, r"shape \(392, 1, 1\), expected \(392,\)"),
     ],
 )  # fmt: skip
@@ -170,13 +163,6 @@ def test_a_name_is_not_cut_at_a_nul_nor_is_half_a_character_one(name):
         LSTM.replace(dtype=name)
 
 
-@pytest.mark.parametrize("numbers", [[1.0], [[1.0]], [1.0, [2.0, 3.0]], [None], [[[1.0]]]])
-def test_a_short_list_is_no_weight_space(numbers):
-    """The length was divided by the number of layers of cuDNN's one tensor, which is zero."""
-    with pytest.raises(rl.LayoutError, match="weight space"):
-        rl.unpack(numbers, LSTM, to="torch")
-
-
 def test_a_weight_space_in_a_list_of_its_own():
     flat = rl.pack(tensors())
     for version in (7, 9):
@@ -187,34 +173,31 @@ def test_a_weight_space_in_a_list_of_its_own():
         )
         with pytest.raises(rl.LayoutError, match="cudnn is one flat vector, found a dict"):
             rl.convert({"weight_space": flat}, LSTM, layout=cudnn, to="torch")
+    for short in (
+        [1.0],
+        [[1.0]],
+        [1.0, [2.0, 3.0]],
+        [None],
+        [[[1.0]]],
+    ):  # it was a division by zero
+        with pytest.raises(rl.LayoutError, match="weight space"):
+            rl.unpack(short, LSTM, to="torch")
 
 
 FLAT = np.zeros(392, "f4")
 REFUSED = [  # those with a repair: tests/hints
     (lambda: rl.pack(tensors(), prefix=1), "prefix is a int, need a string"),
-    (lambda: rl.pack(torch.nn.LSTM(3, 2), prefix="a"), r"found a LSTM: omit prefix="),
-    (lambda: rl.pack([*tensors().values()], layout="torch", prefix="a"), "found a list: omit"),
     (lambda: rl.RNN(rl.Weights(tensors()), prefix="a"), "found a Weights: omit prefix="),
     (lambda: rl.forward(np.ones((1, 1, 5)), FLAT, LSTM, prefix="a"), "found a ndarray: omit pref"),
-    (lambda: rl.pack(tensors(), prefix=()), "prefix is a tuple, need a string"),
-    (lambda: rl.pack(tensors(), exact=ones(2)), "exact is array.*need True or False"),
     (lambda: rl.pack(tensors(), exact="no"), "exact is 'no', need True or False"),
     (lambda: rl.infer_spec(tensors(), cell=ones(2)), "cell is array.*need a name"),
-    (lambda: rl.infer_spec(tensors(), reset=1), "reset is 1, need a name"),
     (lambda: rl.stack(7), "layers is a int, need a list of them"),
-    (lambda: rl.regions(ones(2)), "need a Spec"),
     (lambda: rl.explain("lstm", "torch", "keras"), "need a Spec"),
-    (lambda: rl.describe({}, "torch"), "need a Spec"),
     (lambda: rl.pack(tensors(), "lstm"), "spec is a str, need a Spec"),
-    (lambda: rl.pack(tensors(), layout="cudnn"), "cudnn is one flat vector, found a dict"),
     (lambda: rl.pack(FLAT, LSTM, layout="torch"), "torch is a dict or list of tensors, found"),
     (lambda: rl.pack(b"model.npz"), r"'model.npz' is a path, need weights: pass rl.load\('model"),
     (lambda: rl.pack(bytes(7), LSTM), "7 bytes, need an array: pass np.frombuffer.source, dtype.$"),
-    (lambda: rl.Spec.from_dict([1]), "data is a list, need the dict that to_dict"),
-    (lambda: LSTM.replace(bidirectional=ones(2)), "bidirectional is array.*True or False"),
-    (lambda: LSTM.replace(bidirectional=ones(1)), "bidirectional is array.*True or False"),
     (lambda: LSTM.replace(hidden_size=10**5000), "hidden_size is too large, need at most"),
-    (lambda: LSTM.replace(dtype=None), "dtype is None, need one of"),
     (lambda: LSTM.replace(dtype=LSTM), "dtype is Spec.*need one of"),
     (lambda: LSTM.replace(dtype=",),"), "dtype is ',.,', need one of"),
 ]
@@ -229,25 +212,15 @@ def test_arguments_of_another_kind(call, text):
 # --------------------------------------------------------------------------------------- out=
 
 
-def read_only():
-    array = np.full(392, 7, "f4")
-    array.flags.writeable = False
-    return array
-
-
 def of_keras(**changes):
     """Return a dict to write the weights of an LSTM into, with some arrays changed."""
     shapes = rl.describe(LSTM, "keras")
     return {name: np.full(shape, 7, "f4") for name, shape in shapes.items()} | changes
 
 
-FLAT_OUTS = [
+FLAT_OUTS = [  # not in one block, read-only, in another byte order: test_awkward_arrays.py
     (np.full(391, 7, "f4"), r"shape \(391,\), expected \(392,\)"),
     (np.full(392, 7, "f8"), "is float64, need float32, the dtype of the result"),
-    (np.full(784, 7, "f4")[::2], "not C-contiguous and aligned"),
-    (np.full(4 * 392 + 1, 7, "u1")[1:].view("f4"), "not C-contiguous and aligned"),
-    (read_only(), "is read-only"),
-    (np.full(392, 7, ">f4"), "cannot be written in place"),
     ([7.0] * 392, "is float64|cannot be written in place"),
 ]
 OUTS_OF_TENSORS = [

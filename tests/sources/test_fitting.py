@@ -5,6 +5,7 @@ import pytest
 import torch
 
 import rnnlayout as rl
+from rnnlayout._sources import fitting
 
 GRU = {"kernel": np.ones((2, 9), "f4"), "recurrent_kernel": np.ones((3, 9), "f4")}
 LSTM = torch.nn.LSTM(3, 5).state_dict()
@@ -37,24 +38,17 @@ QUESTIONS = {
 }
 
 
-@pytest.fixture(scope="module")
-def first_answers():
-    """Return the answers of a process that keeps nothing from call to call."""
-    from rnnlayout._sources import fitting
-
-    found = {}
+def test_the_order_of_questions_makes_no_difference():
+    """The first answers are those of a process that keeps nothing from call to call."""
+    first = {}
     for name, question in QUESTIONS.items():
         fitting.fitting_rnns.cache_clear()
         fitting.names_in_layouts.cache_clear()
-        found[name] = answer(question)
-    return found
-
-
-def test_the_order_of_questions_makes_no_difference(first_answers):
-    assert len(set(map(repr, first_answers.values()))) > 10  # some questions have one answer
+        first[name] = answer(question)
+    assert len(set(map(repr, first.values()))) > 10  # some questions have one answer
     for seed in range(4):
         order = np.random.default_rng(seed).permutation([*QUESTIONS] * 2)
-        assert {name: answer(QUESTIONS[name]) for name in order} == first_answers
+        assert {name: answer(QUESTIONS[name]) for name in order} == first
 
 
 def test_the_first_layer_of_a_stack_is_not_read_as_a_whole_rnn():

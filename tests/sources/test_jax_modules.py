@@ -85,32 +85,18 @@ def test_cells_in_a_dict_keep_what_they_record():
     assert rl.Weights([turned, upper]).config == {"go_backwards": True}
 
 
-def test_an_lstm_cell_of_nnx_that_is_not_the_optimized_one():
-    weights = rl.Weights(nnx_cell(nnx.LSTMCell, I, H))
-    assert (weights.layout.name, weights.spec) == ("flax-nnx-lstm", rl.Spec("lstm", I, H))
-
-
-def test_two_directions_that_differ():
-    other = nnx_cell(nnx.SimpleCell, I, H)
-    layer = nnx.Bidirectional(nnx.RNN(gru()), nnx.RNN(other))
+def test_two_directions_that_differ_and_another_spec():
+    relu = nnx_cell(nnx.SimpleCell, I, H, activation_fn=jax.nn.relu)
+    layer = nnx.Bidirectional(nnx.RNN(gru()), nnx.RNN(relu))
     assert "the two directions differ" in str(error_of(layer))
-
-
-def test_a_spec_that_contradicts_a_cell():
-    cell = nnx_cell(nnx.SimpleCell, I, H, activation_fn=jax.nn.relu)
-    assert rl.Weights(cell).spec.cell == "rnn_relu"
-    text = str(error_of(cell, rl.Spec("rnn_tanh", I, H)))
-    assert "the spec and the source differ" in text and "rnn_tanh" in text
+    assert rl.Weights(relu).spec.cell == "rnn_relu"
+    assert "the spec and the source differ" in str(error_of(relu, rl.Spec("rnn_tanh", I, H)))
 
 
 def test_a_model_of_several():
     params = {"params": {name: nnx.to_pure_dict(nnx.state(gru())) for name in ("a", "b")}}
-    text = str(error_of(params))
-    paths = re.findall(r"its (\[.*?\]) ", text + " ")
-    assert paths == ["['params']['a']", "['params']['b']"]
-    for path in paths:
-        assert rl.Weights(eval(f"params{path}", {"params": params})).spec == rl.Spec("gru", I, H)
-    assert rl.Weights(params, prefix="params/b").spec == rl.Spec("gru", I, H)
+    assert "its ['params']['a'] or its ['params']['b']" in str(error_of(params))
+    assert rl.Weights(params, prefix="params/b") == rl.Weights(params["params"]["b"])
 
 
 def test_nothing_is_assigned_to_a_dict_of_tensors():

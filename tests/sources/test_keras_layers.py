@@ -26,13 +26,6 @@ def called(layer, x=X):
     return np.asarray(keras.ops.convert_to_numpy(layer(x)))
 
 
-def run(source, x=X):
-    """Return what rnnlayout computes from (N, T, I), without any setting around it."""
-    given = rl.Weights(source)
-    given.config = {}
-    return rl.forward(np.swapaxes(x, 0, 1), given, batch_first=False)[0].swapaxes(0, 1)
-
-
 def same(found, wanted):
     # no error grows from step to step, see weight(); a step of one of 3 layers rounds sums of at
     # most I + 2 H + 2 numbers, together below 8, and a few more: less than 3 * 24 * 8 * 2^-24
@@ -50,19 +43,13 @@ def test_a_layer_describes_its_settings(kit):
     assert rl.Weights(layer).config == {"stateful": True}
 
 
-def test_stacks_keep_it_or_are_refused():
-    first = filled(keras.layers.LSTM(H, **BACKWARDS))
-    second = filled(keras.layers.LSTM(H, return_sequences=True), H)
-    wanted = called(second, called(first))
-    same(run([first, second], X[:, ::-1]), wanted)
-    assert rl.Weights([first, second]).config == {"go_backwards": True}
-    assert rl.stack([first, second]).config == {"go_backwards": True}
-    assert [one.config for one in rl.stack([first, second]).split()] == [
-        {"go_backwards": True}, {}]  # fmt: skip
-    third = filled(keras.layers.LSTM(H, **BACKWARDS), H)
+def test_a_stack_whose_upper_layer_goes_backwards_is_refused():
+    layers = [filled(keras.layers.LSTM(H, **BACKWARDS), size) for size in (I, H)]
     for call in (rl.pack, rl.Weights, rl.infer_spec, rl.stack):
         with pytest.raises(rl.LayoutError, match="layer 1 is used with go_backwards=True"):
-            call([second, third])
+            call([filled(keras.layers.LSTM(H, return_sequences=True)), layers[1]])
+    lower = filled(keras.layers.LSTM(H, return_sequences=True), H)
+    assert rl.Weights([layers[0], lower]).config == {"go_backwards": True}
 
 
 def test_directions_that_differ_in_a_setting():
@@ -103,12 +90,13 @@ def test_activations_of_ones_own_are_named_by_their_function():
 
     for activation, name in ((own, "'own'"), (lambda x: x, "a lambda"), ("elu", "'elu'"),
                              (keras.layers.LeakyReLU(0.1), "'LeakyReLU'")):  # fmt: skip
-        layer = keras.layers.LSTM(H, activation=activation)
-        with pytest.raises(rl.LossyError, match=f"has activation {name}, which no other layout"):
-            rl.Weights(filled(layer))
-        layer = keras.layers.GRU(H, recurrent_activation=activation)
-        with pytest.raises(rl.LossyError, match=f"recurrent_activation {name}, need sigmoid or"):
-            rl.Weights(filled(layer))
+        for layer, text in (
+            (keras.layers.LSTM(H, activation=activation), f"has activation {name}, which no other"),
+            (keras.layers.GRU(H, recurrent_activation=activation),
+             f"recurrent_activation {name}, need sigmoid or"),
+        ):  # fmt: skip
+            with pytest.raises(rl.LossyError, match=text):
+                rl.Weights(filled(layer))
 
 
 # ------------------------------------------------------------------------------------------ cells
@@ -119,10 +107,6 @@ CELLS = pytest.mark.parametrize("make, options", [
     ("GRUCell", {"reset_after": False}), ("GRUCell", {"reset_after": True}),
     ("SimpleRNNCell", {"activation": "relu"}), ("SimpleRNNCell", {"use_bias": False}),
 ])  # fmt: skip
-
-
-def cell(kit, make, options, units=H):
-    return getattr(kit.layers, make)(units, **options)
 
 
 AROUND = {
@@ -137,27 +121,27 @@ AROUND = {
 @CELLS
 @pytest.mark.parametrize("around", AROUND)
 def test_an_rnn_of_cells(kit, make, options, around):
-    layer = filled(AROUND[around](kit.layers, lambda: cell(kit, make, options)))
-    weights, backwards = rl.Weights(layer), around == "backwards"
-    assert weights.config == ({"go_backwards": True} if backwards else {})
-    same(run(layer, X[:, ::-1] if backwards else X), called(layer))
+    layer = filled(AROUND[around](kit.layers, lambda: getattr(kit.layers, make)(H, **options)))
+    weights = rl.Weights(layer)
+    assert weights.config == ({"go_backwards": True} if around == "backwards" else {})
+    same(rl.forward(X, layer)[0], called(layer))
     if around in ("one", "a stack"):  # the latter has a StackedRNNCells
         assert rl.Weights(layer.cell).spec == weights.spec
         assert rl.Weights(layer.cell).batch_first is None or around == "a stack"
-        same(run(layer.cell), called(layer))
+        same(rl.forward(X, layer.cell, batch_first=True)[0], called(layer))
 
 
 @KITS
 def test_cells_that_no_layout_represents(kit):
-    other = kit.layers.RNN([cell(kit, "GRUCell", {}), cell(kit, "GRUCell", {}, 4)])
-    with pytest.raises(rl.LayoutError, match=r"cells of .* differ: hidden_size 7 and 4. They"):
-        rl.pack(filled(other))
-    mixed = kit.layers.RNN([cell(kit, "LSTMCell", {}), cell(kit, "GRUCell", {})])
-    with pytest.raises(rl.LayoutError, match="differ: cell 'lstm' and 'gru', reset None and '"):
-        rl.pack(filled(mixed))
-    stack = kit.layers.RNN([cell(kit, "LSTMCell", {}) for _ in range(2)], return_sequences=True)
-    with pytest.raises(rl.LossyError, match="stack of cells per direction"):
-        rl.pack(filled(kit.layers.Bidirectional(stack)))
+    L = kit.layers
+    stack = L.RNN([L.LSTMCell(H), L.LSTMCell(H)], return_sequences=True)
+    for layer, kind, text in (
+        (L.RNN([L.GRUCell(H), L.GRUCell(4)]), rl.LayoutError, r"differ: hidden_size 7 and 4. They"),
+        (L.RNN([L.LSTMCell(H), L.GRUCell(H)]), rl.LayoutError, "differ: cell 'lstm' and 'gru', re"),
+        (L.Bidirectional(stack), rl.LossyError, "stack of cells per direction"),
+    ):
+        with pytest.raises(kind, match=text):
+            rl.pack(filled(layer))
 
 
 class LSTMCell(keras.layers.Layer):
@@ -179,21 +163,18 @@ def test_a_cell_of_the_users_own_is_not_taken_for_keras():
         rl.pack(keras.layers.RNN(LSTMCell(H)))
 
 
-class MyCell(keras.layers.LSTMCell):
-    """A subclass, as of a layer, is one of Keras's."""
-
-
-def test_a_subclass_of_a_cell():
-    layer = filled(keras.layers.RNN(MyCell(H), return_sequences=True))
-    same(run(layer), called(layer))
+def test_a_subclass_that_overrides_nothing_is_one_of_keras():
+    cell = type("MyCell", (keras.layers.LSTMCell,), {})(H)
+    layer = filled(keras.layers.RNN(cell, return_sequences=True))
+    same(rl.forward(X, layer)[0], called(layer))
 
 
 def test_they_are_targets_too():
-    source = filled(keras.layers.RNN([keras.layers.LSTMCell(H) for _ in range(2)],
-                                     return_sequences=True))  # fmt: skip
-    module = rl.convert(source, to="torch")
-    target = keras.layers.RNN([keras.layers.LSTMCell(H) for _ in range(2)], return_sequences=True)
-    rl.assign(target, rl.Weights(module))  # built by assign
+    def make():
+        return keras.layers.RNN([keras.layers.LSTMCell(H) for _ in range(2)], return_sequences=True)
+
+    source, target = filled(make()), make()
+    rl.assign(target, rl.convert(source, to="torch"))  # which builds it
     same(called(target), called(source))
     layers = [keras.layers.LSTM(H, return_sequences=True) for _ in range(2)]
     rl.assign(layers, rl.convert(source, to="keras"))

@@ -1,6 +1,5 @@
 """A torch module that contains one RNN, or one that a prefix chooses, in the place of the RNN."""
 
-import numpy as np
 import pytest
 import torch
 from oracles.frameworks import seeded, torch_module
@@ -51,13 +50,6 @@ def test_a_model_with_one_rnn(wrap):
     weights = rl.Weights(wrapped)
     assert weights.spec == SPEC and weights.batch_first is True
     assert (weights.pack() == rl.pack(model.encoder)).all()
-    x = seeded("x").standard_normal((N, T, I)).astype("f4")
-    with torch.no_grad():
-        y = wrapped(torch.from_numpy(x))
-        found = model.head(torch.from_numpy(rl.RNN(wrapped)(x)[0]))
-    # sums of at most I + 2 H + 2 numbers below 1 in each of T steps and 2 layers, and the head's
-    np.testing.assert_allclose(y, found, rtol=0, atol=4 * T * (I + 2 * H + 2) * 2.0**-24)
-
     other = rl.Weights(torch_module(SPEC, seeded("other")))
     assert rl.assign(wrapped, other) is wrapped
     assert (rl.pack(wrapped) == other.pack()).all()
@@ -103,14 +95,12 @@ def test_a_prefix_chooses_among_several(wrap):
 
 
 def test_a_model_without_an_rnn():
-    with pytest.raises(rl.LayoutError, match=r"Linear is not an nn.LSTM, .* and contains none"):
-        rl.pack(torch.nn.Linear(2, 3))
-
-
-def test_a_users_scripted_class_of_the_same_name():
     class LSTM(torch.nn.Module):
+        """A user's own class of the same name."""
+
         def forward(self, x):
             return 2 * x
 
-    with pytest.raises(rl.LayoutError, match="and contains none"):
-        rl.pack(torch.jit.script(LSTM()))
+    for model in (torch.nn.Linear(2, 3), torch.jit.script(LSTM())):
+        with pytest.raises(rl.LayoutError, match=r" is not an nn.LSTM, .* and contains none"):
+            rl.pack(model)

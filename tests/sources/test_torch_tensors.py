@@ -93,14 +93,3 @@ def test_a_quantized_module(make):
     assert "pass the module that it was quantized from" in text
     assert "is not an nn.LSTM" not in text
     rl.pack(model["rnn"], cell="rnn_tanh" if make is torch.nn.RNNCell else None)
-
-
-@pytest.mark.filterwarnings("ignore")
-def test_a_state_dict_of_a_quantized_module():
-    model = torch.nn.ModuleDict({"rnn": torch.nn.LSTM(5, 7)})
-    quantized = torch.ao.quantization.quantize_dynamic(model, {torch.nn.LSTM}, dtype=torch.qint8)
-    for more in ({"prefix": "rnn"}, {}):
-        with pytest.raises(
-            rl.LayoutError, match=r"pass the state_dict\(\) of the module that it w"
-        ):
-            rl.pack(quantized.state_dict(), **more)

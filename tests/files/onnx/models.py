@@ -151,30 +151,3 @@ def wrapped(model, operator, deep=1):
         for out in graph.output:
             out.name = f"{out.name}/{k}"
     return model
-
-
-def lstms(graph, path=()):
-    """Yield (the Ifs around it and the branches, the node) of each LSTM."""
-    for node in graph.node:
-        if node.op_type == "LSTM":
-            yield path, node
-        for attribute in node.attribute:
-            if attribute.type == onnx.AttributeProto.GRAPH:
-                yield from lstms(attribute.g, (*path, (node, attribute.name)))
-
-
-def shown(graph, path, names):
-    """Make values inside branches outputs of the model: each If passes them on, or zeros from the
-    other branch. Returns the names of the outputs."""
-    for depth, (node, taken_branch) in enumerate(reversed(path)):
-        outer = [f"{name}^{depth}" for name in names]
-        for attribute in node.attribute:
-            inside = names
-            if attribute.name != taken_branch:
-                inside = [f"{name}|{depth}" for name in names]
-                attribute.g.node.extend(constant(name, np.zeros(0, "f4")) for name in inside)
-            attribute.g.output.extend(values(*inside))
-        node.output.extend(outer)
-        names = outer
-    graph.output.extend(values(*names))
-    return names
