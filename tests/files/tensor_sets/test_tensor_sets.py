@@ -79,6 +79,9 @@ def test_npy_is_one_array_and_the_caller_says_of_what(tmp_path):
         rl.load(path)
     with pytest.raises(rl.FileError, match="NumPy lacks bfloat16"):
         rl.save(path, weights("cudnn", w.spec.replace(dtype="bfloat16")))
+    os.truncate(path, path.stat().st_size - 1)
+    with pytest.raises(rl.FileError, match=r"is cut short: .* needs 480 bytes, it has 479"):
+        rl.load(path, w.spec)
 
 
 def test_the_packages_themselves_read_what_is_written(tmp_path):
