@@ -248,6 +248,15 @@ def test_an_out_that_cannot_be_filled_is_left_alone(to, out, text):
     assert pickle.dumps(out) == pickle.dumps(before)
 
 
+def test_an_out_is_left_alone_if_a_value_does_not_fit():
+    source = tensors()
+    source["weight_ih_l0"][-1, -1] = 1e9
+    out = {name: array.astype("f2") for name, array in of_keras().items()}
+    with pytest.raises(rl.LossyError, match="float16"):
+        rl.convert(source, to="keras", dtype="float16", out=out)
+    assert all((array == 7).all() for array in out.values())
+
+
 @pytest.mark.parametrize("layout", rl.layouts())
 def test_wrong_names_of_any_layout_are_named(layout):
     """A layout of one vector raised a ZeroDivisionError."""
