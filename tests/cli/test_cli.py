@@ -412,6 +412,7 @@ def test_inspect_several(rnnlayout, file, tmp_path):
     code, out, err = rnnlayout("inspect", file, nix, file)
     assert (code, err) == (3, f"error: {nix} does not exist\n")
     assert out == f"{file}:\n\n{one}\n{file}:\n\n{one}"
+    assert rnnlayout("inspect", file, file)[1] == f"{file}:\n\n{one}\n{file}:\n\n{one}"
     code, out, err = rnnlayout("inspect", file, nix, "--json")
     assert (code, err) == (3, f"error: {nix} does not exist\n")
     told = json.loads(out)["files"]
@@ -430,3 +431,8 @@ def test_layouts(rnnlayout):
     assert max(map(len, out.splitlines())) <= 80
     assert all(re.search(rf"^{name} ", out, re.MULTILINE) for name in rl.layouts())
     assert "mxnet is another name of cudnn\n" in out
+    assert out.startswith("layout ")
+    words = " ".join(out.split())
+    options = [option for info in rl.layouts().values() for option in info["options"].values()]
+    for value, note in [pair for option in options for pair in option.items()]:
+        assert f" {value} {note}" in words
