@@ -164,6 +164,16 @@ def test_names_that_exclude_each_other(names, tmp_path):
     assert not (tmp_path / "b.msgpack").exists()
 
 
+def test_an_rnn_in_a_list_can_be_read_but_not_replaced(path, tmp_path):
+    """The message was that the new file has an array there."""
+    parts = msgpack_restore(path.read_bytes())["params"]
+    path.write_bytes(flax.serialization.msgpack_serialize({"stack": [parts["layers_0"]]}))
+    assert list(rl.load(path)) == ["stack/0"]
+    with pytest.raises(rl.FileError, match=r"is in a list, 'stack': write another format, .safet"):
+        rl.convert_file(path, tmp_path / "new.msgpack", to="torch")
+    rl.convert_file(path, tmp_path / "new.safetensors", to="torch")
+
+
 NUMBERS = st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False)
 OWN = st.builds(msgpack.ExtType, st.integers(0, 127), st.binary())
 KEYS = st.text() | st.integers(0, 300)

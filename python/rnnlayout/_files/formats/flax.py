@@ -271,8 +271,6 @@ def _replace_in_flax(
     for group, one in pairs:
         for name in group.names:
             container, key = leaves[name]
-            if isinstance(container, list):
-                raise FileError(f"{file}: {name} is in a list: write another format, .safetensors")
             del container[key]
         for name, tensor in one.tensors.items():
             _put_tensor(tree, keys, group.prefix + name, tensor)
@@ -298,6 +296,8 @@ def _put_tensor(tree: Tree, keys: Mapping[str, Tree], name: str, tensor: FileTen
             break
     for part in parts[begin:-1]:
         tree = tree.setdefault(part, {})
+        if isinstance(tree, list):
+            raise FileError(f"{name} is in a list, {part!r}: write another format, .safetensors")
         if not isinstance(tree, dict):
             raise FileError(f"{name}: the new file has an array {part!r} above it: rename one")
     if parts[-1] in tree and tree[parts[-1]] != {}:
