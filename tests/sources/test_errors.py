@@ -11,6 +11,7 @@ import rnnlayout as rl
 
 LSTM = rl.Spec("lstm", 5, 7)
 GRU = rl.Spec("gru", 5, 7)
+PROJECTED = rl.Spec("lstm", 5, 7, proj_size=3)
 
 
 def tensors(spec=LSTM, layout="torch", **changes):
@@ -40,6 +41,7 @@ def ones(*shape):
         (tensors(weight_ih_l0=ones(5, 28)), None, r"expected \(28, 5\).*this matrix is transposed"),
         (tensors(bias_hh_l0=ones(56)), None, "twice as long: does it have two biases per gate"),
         (tensors(), rl.Spec("lstm", 5, 8), r"shapes fit spec=rl.Spec\('lstm', input_size=5"),
+        (tensors(PROJECTED, weight_hr_l0=ones(4, 7)), PROJECTED, r"\(P, H\) with .*, P = 3"),
         (tensors(weight_ih_l0=ones(28, 5, 1)), None, r"shape \(28, 5, 1\), expected \(28, I\)"),
         (tensors(weight_ih_l0=np.float32(1)), None, r"shape \(\), expected \(28, I\)"),
         ({n: w[()].ravel()[0] for n, w in tensors().items()}, None,
@@ -50,7 +52,7 @@ def ones(*shape):
         ({n: np.stack([w, w]) for n, w in tensors().items()}, LSTM, "Pass w.0. of each"),
         ({n: w.T if "kernel" in n else w for n, w in
           tensors(rl.Spec("gru", 2, 3), "keras").items()}, None, "the matrices are transposed"),
-        (tensors(rl.Spec("lstm", 5, 7, proj_size=3), weight_hr_l0=ones(4, 7)), None,
+        (tensors(PROJECTED, weight_hr_l0=ones(4, 7)), None,
          r"weight_hr_l0: shape \(4, 7\), expected \(3, 7\) = \(P, H\)"),
     ],
 )  # fmt: skip
