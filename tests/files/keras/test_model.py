@@ -8,13 +8,15 @@ import io
 import itertools
 import json
 import shutil
+import zipfile
 
 import h5py
 import keras
 import numpy as np
 import pytest
 import tf_keras
-from files.hostile.good import members
+from files.hostile.good import archive, members
+from files.hostile.hdf5 import edited
 from files.keras import old_models as old
 from files.keras.comparison import (
     ONE_MORE,
@@ -28,6 +30,7 @@ from files.keras.comparison import (
 )
 from marks import in_turn, sample
 from oracles.frameworks import KERAS_NOISE
+from tf_keras.src.saving import saving_lib
 
 import rnnlayout as rl
 
@@ -106,6 +109,11 @@ def stack(tmp_path_factory):
     return old.write("sequential", tmp_path_factory.mktemp("stack"))[0]
 
 
+@pytest.fixture(scope="module")
+def archived(stack):
+    return stack.with_suffix(".keras")
+
+
 @pytest.fixture(params=[".h5", ".keras"])
 def either(stack, request):
     """The same as a file or as an archive."""
@@ -146,9 +154,10 @@ def test_another_dtype(either, tmp_path):
     new = tmp_path / f"new{either.suffix}"
     rl.convert_file(either, new, to="keras", dtype="float64")
     assert {one.spec.dtype for one in rl.load(new).values()} == {"float64"}
-    file = io.BytesIO(members(new.read_bytes())["model.weights.h5"]) if "k" in new.suffix else new
-    kinds = [form[2] for name, form in tree(file).items() if "dense" in name and len(form) > 1]
-    assert set(kinds) == {np.dtype("f4")}
+    found = tree(new) if new.suffix == ".h5" else tree(variables(new))
+    assert {form[2] for name, form in found.items() if "dense" in name and form[1:]} == {
+        np.dtype("f4")
+    }
 
 
 def test_compressed_arrays_stay_compressed(stack, tmp_path):
@@ -204,6 +213,86 @@ def test_mixed_precision_policy_of_old(stack, tmp_path):
     assert keras.models.load_model(tmp_path / "new.h5").layers[-1].compute_dtype == "float16"
 
 
+@pytest.mark.parametrize("suffix", [".h5", ".keras"])
+def test_what_no_layout_can_hold_stays(tmp_path, suffix):
+    """A ConvLSTM2D, which Keras 3 refuses with the time_major that Keras 2 always writes, and
+    activations. Also if the new model is converted again."""
+    L = tf_keras.layers
+    model = tf_keras.Sequential([
+        L.Input((3, 6, 6, 2)), L.ConvLSTM2D(2, 3, recurrent_activation="sigmoid", name="conv"),
+        L.Reshape((4, 8)), L.LSTM(5, activation="elu", return_sequences=True),
+        L.GRU(3, activation="relu", recurrent_activation="hard_sigmoid"),
+    ])  # fmt: skip
+    old.fill(model)
+    x = np.random.default_rng(0).random((2, 3, 6, 6, 2), "f4")
+    paths = [tmp_path / f"{name}{suffix}" for name in ("old", "new", "again")]
+    model.save(paths[0])
+    for source, new in itertools.pairwise(paths):
+        rl.convert_file(source, new, to="keras")
+        computes(keras.models.load_model(new), x, flat(model(x)), 4 * TOLERANCE)
+
+
+# ----------------------------------------------------------------------------------- archives
+
+
+VARIABLES = "model.weights.h5"
+PARTS = {"config.json", "metadata.json", VARIABLES}
+
+
+def variables(path):
+    return io.BytesIO(members(path.read_bytes())[VARIABLES])
+
+
+def arrays(path):
+    """Return the form and the values of all variables by path."""
+    return {name: form for name, (_, *form) in tree(variables(path)).items() if form}
+
+
+def test_all_else_in_an_archive_stays(archived, tmp_path):
+    source = tmp_path / "old.keras"
+    parts = {"assets/words.txt": b"a\nb\n", **members(archived.read_bytes()), "last": b""}
+    with zipfile.ZipFile(source, "w", zipfile.ZIP_DEFLATED) as file:
+        for name, content in parts.items():
+            how = zipfile.ZIP_STORED if name == VARIABLES else None
+            file.writestr(zipfile.ZipInfo(name, (2019, 1, 2, 3, 4, 6)), content, how)
+    rl.convert_file(source, tmp_path / "new.keras", to="keras")
+    with zipfile.ZipFile(source) as a, zipfile.ZipFile(tmp_path / "new.keras") as b:
+        for before, after in zip(a.infolist(), b.infolist(), strict=True):
+            for key in ("filename", "date_time", "compress_type", "external_attr"):
+                assert getattr(before, key) == getattr(after, key)
+    after = members((tmp_path / "new.keras").read_bytes())
+    assert {name for name in parts if parts[name] != after[name]} == PARTS
+    a, b = (json.loads(p["metadata.json"]) for p in (parts, after))
+    assert a | {"keras_version": "3.0.0"} == b and a["date_saved"]
+    a, b = arrays(source), arrays(tmp_path / "new.keras")
+    moved = {f"layers/cu_dnn{x}/vars/{k}": f"layers/{x}/cell/vars/{k}"
+             for x in ("lstm", "gru") for k in range(3)}  # fmt: skip
+    assert list(moved) == [name for name in moved if name in a]
+    assert {moved.get(name, name) for name in a} == b.keys()
+    assert any(name.startswith("optimizer/") for name in a)
+    assert all(a[name] == b[name] for name in a.keys() - moved.keys())
+    a, b = (json.loads(p["config.json"]) for p in (parts, after))
+    assert a["compile_config"] == b["compile_config_of_keras_2"] and "compile_config" not in b
+
+
+def test_an_archive_without_a_compile_config(archived, tmp_path):
+    source = changed(archived, tmp_path, lambda c: c.update(compile_config=None))
+    assert not rl.convert_file(source, tmp_path / "new.keras", to="keras").notes
+
+
+def test_the_groups_of_keras_2_13(tmp_path, monkeypatch):
+    """An attribute that names each layer twice was not skipped."""
+    skipped = (saving_lib.ATTR_SKIPLIST - {"_layer_checkpoint_dependencies"}) | {"layers"}
+    monkeypatch.setattr(saving_lib, "ATTR_SKIPLIST", skipped)
+    model, _, twin = old.write("nested_in_sequential", tmp_path)
+    source = model.with_suffix(".keras")
+    assert any("_layer_checkpoint_dependencies/cu_dnngru" in name for name in arrays(source))
+    assert [*rl.load(source)] == ["sequential/bidirectional", "sequential_1/cu_dnngru"]
+    rl.convert_file(source, tmp_path / "new.keras", to="keras")
+    x = old.inputs_of("nested_in_sequential", twin)
+    computes(keras.models.load_model(tmp_path / "new.keras"), x, flat(twin(x)))
+
+
 # ------------------------------------------------------------------------------------- refused
 
 
@@ -257,20 +346,17 @@ def test_code_in_a_config_is_left_alone(stack, tmp_path):
         assert json.loads(file.attrs["model_config"])["config"]["layers"][-1] == code
 
 
-@pytest.mark.parametrize("suffix", [".h5", ".keras"])
-def test_what_no_layout_can_hold_stays(tmp_path, suffix):
-    """A ConvLSTM2D, which Keras 3 refuses with the time_major that Keras 2 always writes, and
-    activations. Also if the new model is converted again."""
-    L = tf_keras.layers
-    model = tf_keras.Sequential([
-        L.Input((3, 6, 6, 2)), L.ConvLSTM2D(2, 3, recurrent_activation="sigmoid", name="conv"),
-        L.Reshape((4, 8)), L.LSTM(5, activation="elu", return_sequences=True),
-        L.GRU(3, activation="relu", recurrent_activation="hard_sigmoid"),
-    ])  # fmt: skip
-    old.fill(model)
-    x = np.random.default_rng(0).random((2, 3, 6, 6, 2), "f4")
-    paths = [tmp_path / f"{name}{suffix}" for name in ("old", "new", "again")]
-    model.save(paths[0])
-    for source, new in itertools.pairwise(paths):
-        rl.convert_file(source, new, to="keras")
-        computes(keras.models.load_model(new), x, flat(model(x)), 4 * TOLERANCE)
+def test_a_name_that_is_taken_in_an_archive(archived, tmp_path):
+    parts, source = members(archived.read_bytes()), tmp_path / "old.keras"
+    parts[VARIABLES] = edited(parts[VARIABLES], source, lambda f: f.create_group("layers/lstm"))
+    source.write_bytes(archive(parts))
+    refused(source, rl.FileError, r"model\.weights\.h5")
+
+
+def test_a_bomb_beside_the_weights_in_an_archive(archived, tmp_path):
+    """The limits of the archive also hold for a member that is only copied."""
+    source = tmp_path / "old.keras"
+    source.write_bytes(archived.read_bytes())
+    with zipfile.ZipFile(source, "a", zipfile.ZIP_DEFLATED) as file:
+        file.writestr("assets/zeros", bytes(200 << 20))
+    refused(source, rl.FileError, "bomb")

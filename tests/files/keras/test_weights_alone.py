@@ -59,7 +59,7 @@ def save(model, folder):
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
-    """A function that saves model_of() Keras 2, each once."""
+    """Return a function that saves a model_of() tf_keras, each once."""
     return functools.cache(
         lambda *which: save(model_of(tf_keras, *which), tmp_path_factory.mktemp("saved"))
     )
