@@ -48,37 +48,16 @@ def all_hints() -> list[Hint]:
     package, found = ROOT / "python/rnnlayout", []
     for path in sorted([*package.rglob("*.py"), *package.rglob("*.c"), *ROOT.glob("csrc/**/*.c")]):
         source = path.read_text()
-        texts = _texts(_with_values(source)) if path.suffix == ".py" else _c_texts(source)
+        texts = _texts(ast.parse(source)) if path.suffix == ".py" else _c_texts(source)
         found += [Hint(path.relative_to(ROOT).as_posix(), text) for text in dict.fromkeys(texts)]
     return [
         one for one in found if not any(part in f"{one.file}: {one.text}" for part in ELSEWHERE)
     ]
 
 
-def _with_values(source: str) -> ast.AST:
-    """Return the tree of a source. A variable of a function that is set once, to a text, has it as
-    its `variable`: why = "...: omit "; raise SpecError(why + Ask(name, None)).
-    """
-    tree = ast.parse(source)
-    for function in ast.walk(tree):
-        if isinstance(function, ast.FunctionDef):
-            names = [one for one in ast.walk(function) if isinstance(one, ast.Name)]
-            stored = [one.id for one in names if isinstance(one.ctx, ast.Store)]
-            values = {
-                one.targets[0].id: one.value
-                for one in ast.walk(function)
-                if isinstance(one, ast.Assign) and isinstance(one.targets[0], ast.Name)
-                and isinstance(one.value, (ast.Constant, ast.JoinedStr))
-            }  # fmt: skip
-            for one in names:
-                if isinstance(one.ctx, ast.Load) and stored.count(one.id) == 1:
-                    one.variable = values.get(one.id)
-    return tree
-
-
 def _texts(node: ast.AST) -> Iterator[str]:
     """Yield the hints in a tree, without docstrings and the pages of --help."""
-    parts = list(_operands(node))
+    parts = _operands(node)
     text = "".join(map(_piece, parts))
     asks, told = any(map(_is_ask, parts)), any(map(_is_text, parts))
     if (asks and text.strip("{}")) or (told and "\n" not in text and HINT.search(text)):
@@ -92,15 +71,13 @@ def _texts(node: ast.AST) -> Iterator[str]:
                 yield from _texts(child)
 
 
-def _operands(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield what a text is joined of."""
+def _operands(node: ast.AST) -> list[ast.AST]:
+    """Return what a text is joined of."""
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
-        sides = [getattr(side, "variable", None) or side for side in (node.left, node.right)]
-        yield from (part for side in sides for part in _operands(side))
-    elif _is_call(node, "Message"):
-        yield from (part for one in node.args for part in _operands(one))
-    else:
-        yield node
+        return _operands(node.left) + _operands(node.right)
+    if _is_call(node, "Message"):
+        return [part for one in node.args for part in _operands(one)]
+    return [node]
 
 
 def _piece(node: ast.AST) -> str:

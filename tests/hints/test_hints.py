@@ -12,6 +12,7 @@ from hints import calls, collect, command_line, of_files, of_models
 from hints.following import message_of
 
 pytestmark = pytest.mark.filterwarnings("ignore")
+HINTS = collect.all_hints()
 CASES = {
     f"{table.__name__.removeprefix('hints.')}.{name}": case
     for table in (calls, of_files, of_models, command_line)
@@ -19,52 +20,34 @@ CASES = {
 }
 
 
-@pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-
-
-@pytest.fixture(scope="module")
-def hints():
-    return collect.all_hints()
-
-
-def follow(case):
-    """Yield the messages of a case, and follow them."""
-    steps = case()
-    call = next(steps)
-    try:
-        while True:
-            message = message_of(call)
-            yield message
-            call = steps.send(message)
-    except StopIteration:
-        pass
-
-
 @functools.cache
 def followed(name):
     """Follow a case once, in the current folder. Return its messages, and its error if any."""
-    messages = []
+    messages, steps = [], CASES[name]()
     try:
-        messages.extend(follow(CASES[name]))
+        call = next(steps)
+        while True:
+            messages.append(message_of(call))
+            call = steps.send(messages[-1])
+    except StopIteration:
+        return messages, None
     except Exception as error:
         return messages, error
-    return messages, None
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_what_a_hint_says_works(name, hints):
+def test_what_a_hint_says_works(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     messages, wrong = followed(name)
     if wrong:
         raise wrong
     assert messages
     for message in messages:
-        assert any(hint.is_in(message) for hint in hints), message
+        assert any(hint.is_in(message) for hint in HINTS), message
 
 
-def test_each_hint_has_a_case(hints, tmp_path, monkeypatch):
-    left = set(hints)
+def test_each_hint_has_a_case(tmp_path, monkeypatch):
+    left = set(HINTS)
     for name in CASES:
         (tmp_path / name).mkdir()
         monkeypatch.chdir(tmp_path / name)

@@ -53,45 +53,38 @@ def text(rnn):
     ])  # fmt: skip
 
 
-def backward_layer(rnn):
-    x = Input((T, IN))
+def branches(rnn):
+    """Two inputs: layers that both share, that take a mask, and that go backwards."""
+    a, b = Input((T, IN), name="b"), Input((T + 1, IN), name="a")
+    reader = Bidirectional(rnn.GRU(4), name="reader")
+    masked = layers.LSTM(2)(layers.Masking(0.0)(b))  # no cuDNN layer takes a mask
+    joined = layers.Concatenate()([layers.Subtract()([reader(a), reader(b)]), masked])
     there = rnn.LSTM(4, return_sequences=True, name="there")
     back = rnn.LSTM(4, return_sequences=True, go_backwards=True, name="back")
-    return Model(x, Bidirectional(there, backward_layer=back)(x))
+    both = Bidirectional(there, backward_layer=back)(a)
+    backwards = rnn.GRU(5, go_backwards=True)
+    turned = backwards(rnn.LSTM(4, go_backwards=True, return_sequences=True)(b))
+    return Model([a, b], [Dense(3)(joined), both, turned])
 
 
-def several_inputs(rnn):
-    a, b = Input((T, IN), name="b"), Input((T + 1, 2), name="a")
-    masked = layers.LSTM(2)(layers.Masking(0.0)(b))  # no cuDNN layer takes a mask
-    left, right = rnn.GRU(4)(a), rnn.LSTM(5)(b)
-    joined = layers.Concatenate()([right, left, masked])
-    return Model([a, b], [Dense(3)(joined), left])
-
-
-def encoder_decoder(rnn):
-    source, target = Input((T, IN)), Input((None, 2))
+def states(rnn):
+    """States of an LSTM, a GRU and a Bidirectional with which other layers start."""
+    source, target, start = Input((T, IN)), Input((None, 2)), Input((2,))
     _, h, c = rnn.LSTM(4, return_state=True, name="encoder")(source)
     y, *_ = rnn.LSTM(4, return_sequences=True, return_state=True, name="decoder")(
         target, initial_state=[h, c]
     )
-    return Model([source, target], Dense(3)(y))
-
-
-def states_of_a_gru(rnn):
-    source, start = Input((T, IN)), Input((2,))
-    y, h = rnn.GRU(4, return_state=True)(source, initial_state=Dense(4)(start))
-    return Model([source, start], [y, rnn.GRU(4)(source, initial_state=h)])
-
-
-def states_both_ways(rnn):
-    source, target = Input((T, IN)), Input((T - 1, 2))
-    _, *states = Bidirectional(rnn.LSTM(4, return_state=True))(source)
-    return Model([source, target], Bidirectional(rnn.LSTM(4))(target, initial_state=states))
+    first, h = rnn.GRU(4, return_state=True)(source, initial_state=Dense(4)(start))
+    second = rnn.GRU(4)(source, initial_state=h)
+    _, *both = Bidirectional(rnn.LSTM(4, return_state=True))(source)
+    last = Bidirectional(rnn.LSTM(4))(target, initial_state=both)
+    return Model([source, target, start], [Dense(3)(y), first, second, last])
 
 
 def nested(rnn):
     inner_x = Input((T, 4))
-    inner = Model(inner_x, layers.BatchNormalization()(rnn.LSTM(5)(inner_x)), name="inner")
+    frozen = rnn.LSTM(5, return_sequences=True, trainable=False)(inner_x)
+    inner = Model(inner_x, layers.BatchNormalization()(rnn.GRU(5)(frozen)), name="inner")
     middle = Sequential([Input((T, IN)), rnn.GRU(4, return_sequences=True)], name="middle")
     x = Input((T, IN))
     y = middle(x)
@@ -106,41 +99,16 @@ def nested_in_sequential(rnn):
     return model
 
 
-def nested_partly_frozen(rnn):
-    inner_x = Input((T, IN))
-    frozen = rnn.LSTM(4, return_sequences=True, trainable=False)(inner_x)
-    inner = Model(inner_x, rnn.GRU(5)(frozen))
-    x = Input((T, IN))
-    return Model(x, Dense(2)(inner(x)))
-
-
-def time_distributed_models(rnn):
+def time_distributed(rnn):
+    """Models and layers that a TimeDistributed repeats."""
     inner = Sequential([Input((T, IN)), rnn.GRU(4), Dense(2)])
     inner_x = Input((T, IN))
     _, h, c = rnn.LSTM(4, return_state=True)(inner_x)
     passed_on = Model(inner_x, rnn.LSTM(4)(inner_x, initial_state=[h, c]))
     x = Input((2, T, IN))
     y = [layers.TimeDistributed(inner)(x), layers.TimeDistributed(passed_on)(x)]
-    return Model(x, rnn.LSTM(5)(layers.Concatenate()(y)))
-
-
-def time_distributed_layers(rnn):
-    x = Input((2, T, IN))
-    y = layers.TimeDistributed(Bidirectional(rnn.LSTM(4, return_sequences=True)))(x)
-    return Model(x, layers.TimeDistributed(rnn.GRU(5))(y))
-
-
-def backwards(rnn):
-    return Sequential([
-        Input((T, IN)), rnn.LSTM(4, go_backwards=True, return_sequences=True),
-        rnn.GRU(5, go_backwards=True),
-    ])  # fmt: skip
-
-
-def shared(rnn):
-    a, b = Input((T, IN)), Input((T + 2, IN))
-    reader = Bidirectional(rnn.GRU(4), name="reader")
-    return Model([a, b], layers.Subtract()([reader(a), reader(b)]))
+    z = layers.TimeDistributed(Bidirectional(rnn.LSTM(4, return_sequences=True)))(x)
+    return Model(x, [rnn.LSTM(5)(layers.Concatenate()(y)), layers.TimeDistributed(rnn.GRU(5))(z)])
 
 
 def hard_beside_cudnn(rnn):
@@ -164,43 +132,30 @@ def hard_cells(rnn):
     ])  # fmt: skip
 
 
-MODELS = {
-    f.__name__: f
-    for f in (
-        sequential, text, backward_layer, several_inputs, encoder_decoder,
-        states_of_a_gru, states_both_ways, nested, nested_in_sequential, nested_partly_frozen,
-        time_distributed_models, time_distributed_layers, backwards, shared,
-    )
-}  # fmt: skip
+EITHER = [text, branches, states, nested, time_distributed]
+MODELS = {f.__name__: f for f in (sequential, nested_in_sequential, *EITHER)}
 # models with Keras 2's hard_sigmoid: the model, the layers of its RNNs, and those of the twin
-HARD_MODELS = {
-    f.__name__: (f, *kinds)
-    for f, *kinds in (
-        (hard_beside_cudnn, CUDNN, PLAIN), (hard_cells, HARD, HARD), (text, HARD, HARD),
-        (backward_layer, HARD, HARD), (states_of_a_gru, HARD, HARD), (nested, HARD, HARD),
-        (nested_partly_frozen, HARD, HARD), (time_distributed_layers, HARD, HARD),
-    )
-}  # fmt: skip
+HARD_MODELS = {"hard_beside_cudnn": (hard_beside_cudnn, CUDNN, PLAIN)} | {
+    f.__name__: (f, HARD, HARD) for f in (hard_cells, *EITHER)
+}
 
 
 # ------------------------------------------------------------------------------------------ files
 
 
 def write(name, folder):
-    """Save a model, and its weights alone. Returns both paths, and the twin that computes.
-
-    Beside the model, an .h5 file, a .keras archive of it is saved.
-    """
+    """Save a model with cuDNN layers. Returns as write_model() does."""
     return write_model(MODELS[name], CUDNN, PLAIN, folder)
 
 
 def write_model(make, kind, kind_of_twin, folder):
-    """Save the model make(kind); its twin is make(kind_of_twin). Returns as write() does."""
-    name = make.__name__
+    """Save the model make(kind) as an .h5 file with a .keras archive beside it, and its weights
+    alone. Returns the paths of the .h5 files, and the twin make(kind_of_twin) that computes."""
+    model = folder / f"{make.__name__}.h5"
+    weights = model.with_stem(f"{model.stem}_weights")
     tf_keras.backend.clear_session()  # numbers layers from the first one again
     old = make(kind)
-    fill(old, list(name.encode()))
-    model, weights = folder / f"{name}.h5", folder / f"{name}_weights.h5"
+    fill(old, list(model.stem.encode()))
     old.compile("adam", "mse", metrics=["mae"])
     old.optimizer.build(old.trainable_variables)
     old.save(model)
@@ -219,16 +174,17 @@ def fill(model, seed=1):
         weight.assign(rng.uniform(variance - most, variance + most, weight.shape))
 
 
-def inputs_of(name, model):
+def inputs_of(name, model, most=1):
     rng = np.random.default_rng(7)
     if name == "text":
         return rng.integers(0, 11, (N, T))
     sizes = [(N, T, IN) if len(x.shape) == 3 else (N, T, T, IN) for x in model.inputs]
-    arrays = [
-        rng.uniform(-1, 1, [known or free for known, free in zip(x.shape, size, strict=False)])
+    shapes = [
+        [known or free for known, free in zip(x.shape, size, strict=False)]
         for x, size in zip(model.inputs, sizes, strict=True)
     ]
-    return arrays[0].astype("f4") if len(arrays) == 1 else [a.astype("f4") for a in arrays]
+    arrays = [rng.uniform(-most, most, shape).astype("f4") for shape in shapes]
+    return arrays[0] if len(arrays) == 1 else arrays
 
 
 # ------------------------------------------------------------------------- the words of other years

@@ -75,14 +75,18 @@ def same(weights, arrays):
 @pytest.mark.parametrize("suffix", ["", ":0"], ids=["theano", "tensorflow"])
 def test_keras_1(tmp_path, version, suffix):
     rng, L = seeded("keras 1"), tf_keras.layers
-    of = {
+    of = {  # the name of a layer: its class, the arrays in the file, and the same layer of Keras 2
         "a": ("LSTM", keras_1_arrays("LSTM", "a", rng), L.LSTM(H)),
         "b": ("GRU", keras_1_arrays("GRU", "b", rng), L.GRU(H, reset_after=False)),
         "c": ("LSTM", keras_1_arrays("LSTM", "c", rng, joined=True), L.LSTM(H)),
         "d": ("SimpleRNN", keras_1_arrays("SimpleRNN", "d", rng, joined=True), L.SimpleRNN(H)),
-    }
+        "two": ("LSTM", keras_1_arrays("LSTM", "forward_lstm_1", rng)
+                | keras_1_arrays("LSTM", "backward_lstm_1", rng), L.Bidirectional(L.LSTM(H))),
+    }  # fmt: skip
     # a Sequential was the bare list of its layers
     config = [keras_1_layer(kind, name) for name, (kind, *_) in of.items()]
+    both = {"name": "two", "merge_mode": "ave", "layer": config.pop(), "trainable": True}
+    config.append({"class_name": "Bidirectional", "config": both})
     layers = {name: arrays for name, (_, arrays, _) in of.items()}
     write(tmp_path / "a.h5", layers, {"class_name": "Sequential", "config": config}, version,
           suffix)  # fmt: skip
@@ -93,37 +97,18 @@ def test_keras_1(tmp_path, version, suffix):
         assert found[name].spec.reset == ("before" if kind == "GRU" else "after")
         squash = "sigmoid" if kind == "SimpleRNN" else "hard_sigmoid_keras2"
         assert found[name].spec.recurrent_activation == squash
+    assert found["two"].spec.bidirectional and found["two"].config == {"merge_mode": "ave"}
     with pytest.raises(rl.LayoutError, match=r"a: the file stores .*U_i.*: no place for kernel"):
         convert_into(found, tmp_path / "new.h5", into=tmp_path / "a.h5")
     assert not (tmp_path / "new.h5").exists()
 
+    del layers["two"]
     write(tmp_path / "b.h5", layers, None, version, suffix)  # save_weights()
-    found = rl.load(tmp_path / "b.h5", cell="rnn_relu")
-    assert list(found) == ["d"] and list(found.undecided) == ["a", "b", "c"]
-    assert "hard_sigmoid was the default" in str(found.undecided["a"])
-    for name in "abc":
-        spec = rl.load(tmp_path / "a.h5")[name].spec
-        again = rl.load(tmp_path / "b.h5", spec, prefix=name)[name]
-        assert again.spec == spec
-        assert same(again, loaded_by_tf_keras(of[name][2], of[name][1].values()))
-
-
-def test_keras_1_both_directions(tmp_path):
-    rng = seeded("keras 1", "both")
-    arrays = {
-        **keras_1_arrays("LSTM", "forward_lstm_1", rng),
-        **keras_1_arrays("LSTM", "backward_lstm_1", rng),
-    }
-    inner = keras_1_layer("LSTM", "lstm_1")
-    config = {"name": "two", "merge_mode": "ave", "layer": inner, "trainable": True}
-    model = [{"class_name": "Bidirectional", "config": config}]
-    write(
-        tmp_path / "a.h5", {"two": arrays}, {"class_name": "Sequential", "config": model}, "1.2.0"
-    )
-    weights = rl.load(tmp_path / "a.h5")["two"]
-    assert weights.config == {"merge_mode": "ave"} and weights.spec.bidirectional
-    theirs = tf_keras.layers.Bidirectional(tf_keras.layers.LSTM(H))
-    assert same(weights, loaded_by_tf_keras(theirs, arrays.values()))
+    alone = rl.load(tmp_path / "b.h5", cell="rnn_relu")
+    assert list(alone) == ["d"] and list(alone.undecided) == ["a", "b", "c"]
+    assert "hard_sigmoid was the default" in str(alone.undecided["a"])
+    for name in alone.undecided:
+        assert rl.load(tmp_path / "b.h5", found[name].spec, prefix=name)[name] == found[name]
 
 
 DIFFER, NO_MATRICES = "a: the arrays of its gates differ in shape or dtype", "^a: the arrays of its"
@@ -177,6 +162,8 @@ def test_cudnn_layers(tmp_path):
             assert found[entry].layout.name == "keras-cudnn"
             assert same(found[entry], layer.get_weights()), entry
         assert found["back"].config == {"go_backwards": True} and found["one"].config == {}
+        done = rl.convert_file(tmp_path / name, tmp_path / f"new_{name}", to="keras")
+        assert done.reports["two"] == rl.check(found["two"], to="keras")
     for name in ("w.h5", "w.weights.h5"):
         found = rl.load(tmp_path / name)
         assert len(found) == len(layers) and not found.refused
@@ -202,23 +189,22 @@ def test_cudnn_weights_are_written_as_keras_2_takes_them(tmp_path):
         rl.save(tmp_path / "b.h5", entries | {"mixed": entries["one"].to("keras")})
 
 
-def gru(name, **more):
-    return {"class_name": "GRU", "config": {"name": name, "units": H, "activation": "tanh",
-            "recurrent_activation": "hard_sigmoid", "use_bias": False, **more}}  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    "version, config, reset, squash",
-    [
-        ("2.1.5", {}, "before", "hard_sigmoid_keras2"),  # reset_after did not exist yet
-        ("2.1.6-tf", {"reset_after": True}, "after", "hard_sigmoid_keras2"),
-        ("3.0.0", {"reset_after": False}, "before", "hard_sigmoid"),
-    ],
-)
+@pytest.mark.parametrize("version, config, reset, squash", [
+    ("2.1.5", {}, "before", "hard_sigmoid_keras2"),  # reset_after did not exist yet
+    ("2.1.6-tf", {"reset_after": True}, "after", "hard_sigmoid_keras2"),
+    ("3.0.0", {"reset_after": False}, "before", "hard_sigmoid"),
+])  # fmt: skip
 def test_what_the_version_decides(tmp_path, version, config, reset, squash):
-    rng = seeded("gru")
-    arrays = {"g/kernel": normal(rng, I, 3 * H), "g/recurrent_kernel": normal(rng, H, 3 * H)}
-    model = {"class_name": "Sequential", "config": {"layers": [gru("g", **config)]}}
+    arrays = {
+        "g/kernel": np.ones((I, 3 * H), "f4"),
+        "g/recurrent_kernel": np.ones((H, 3 * H), "f4"),
+    }
+    gru = {"name": "g", "units": H, "activation": "tanh", "use_bias": False,
+           "recurrent_activation": "hard_sigmoid", **config}  # fmt: skip
+    model = {
+        "class_name": "Sequential",
+        "config": {"layers": [{"class_name": "GRU", "config": gru}]},
+    }
     write(tmp_path / "a.h5", {"g": arrays}, model, version, ":0")
     spec = rl.load(tmp_path / "a.h5")["g"].spec
     assert (spec.reset, spec.recurrent_activation) == (reset, squash)
@@ -226,31 +212,19 @@ def test_what_the_version_decides(tmp_path, version, config, reset, squash):
 
 def test_lists_that_keras_splits(tmp_path):
     """Attributes have at most 64 KiB: Keras splits longer lists into numbered parts. So do we."""
-    arrays = {f"lstm/{name}": array for name, array in zip(
-        ("kernel", "recurrent_kernel", "bias"),
-        (normal(seeded(n), *n) for n in ((I, 4 * H), (H, 4 * H), (4 * H,))), strict=True)
-    }  # fmt: skip
+    format = tf_keras.src.saving.legacy.hdf5_format
+    tensors = {name: normal(seeded(name), *shape) for name, shape in
+               rl.describe(rl.Spec("lstm", I, H), "keras").items()}  # fmt: skip
     names = [f"layer_{'x' * 2000}_{k}" for k in range(35)]
-    with h5py.File(tmp_path / "a.h5", "w") as file:
-        tf_keras.src.saving.legacy.hdf5_format.save_attributes_to_hdf5_group(
-            file, "layer_names", [name.encode() for name in names]
-        )
-        assert "layer_names" not in file.attrs and "layer_names1" in file.attrs
-        file.attrs["keras_version"] = "2.15.0"
-        for name in names:
-            own = arrays if name == names[-1] else {}
-            group = file.create_group(name)
-            group.attrs["weight_names"] = [key.encode() for key in own]
-            for key, array in own.items():
-                group[key] = array
-    found = rl.load(tmp_path / "a.h5")
-    assert list(found) == names[-1:]
-
-    entries = {name: found[names[-1]] for name in names}
-    rl.save(tmp_path / "b.h5", entries)
-    assert list(rl.load(tmp_path / "b.h5")) == names
-    with h5py.File(tmp_path / "b.h5") as file:
-        theirs = tf_keras.src.saving.legacy.hdf5_format.load_attributes_from_hdf5_group(
-            file["model_weights"], "layer_names"
-        )
-    assert [name for name in theirs if not name.endswith("_input")] == names
+    rl.save(tmp_path / "a.h5", dict.fromkeys(names, rl.Weights(tensors, layout="keras")))
+    assert list(rl.load(tmp_path / "a.h5")) == names
+    with h5py.File(tmp_path / "a.h5", "r+") as file:
+        group = file["model_weights"]
+        theirs = format.load_attributes_from_hdf5_group(group, "layer_names")
+        assert [name for name in theirs if not name.endswith("_input")] == names
+        parts = [name for name in group.attrs if name.startswith("layer_names")]
+        assert len(parts) > 1
+        for name in parts:
+            del group.attrs[name]
+        format.save_attributes_to_hdf5_group(group, "layer_names", [x.encode() for x in theirs])
+    assert list(rl.load(tmp_path / "a.h5")) == names

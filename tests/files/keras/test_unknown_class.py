@@ -1,4 +1,5 @@
-"""Layers of a user's own class that extends one of Keras's: listed, and read if the user asks."""
+"""Layers and cells of a user's own class that extends one of Keras's: listed, and read if the user
+asks."""
 
 import shlex
 
@@ -12,88 +13,58 @@ import rnnlayout as rl
 from rnnlayout._cli import main as _cli
 
 pytestmark = KERAS_NOISE
-N, T, WIDTH, UNITS = 2, 4, 5, 3
+T, WIDTH, UNITS = 4, 5, 3
 
 
-def model(kit, name):
-    """Return a model with a layer of a user's class, alone and in a Bidirectional, and a GRU."""
-
-    class ReversedLSTM(kit.layers.LSTM):
-        def call(self, sequences, initial_state=None, mask=None, training=False):
-            x = sequences[:, ::-1]
-            return super().call(x, initial_state=initial_state, mask=mask, training=training)
-
-    if name == "registered":
-        add = kit.saving.register_keras_serializable("mine")
-        ReversedLSTM = add(ReversedLSTM)
-    x = kit.layers.Input((T, WIDTH))
-    y = ReversedLSTM(UNITS, return_sequences=True, name="own")(x)
-    with kit.utils.custom_object_scope({"ReversedLSTM": ReversedLSTM}):
-        y = kit.layers.Bidirectional(ReversedLSTM(UNITS, return_sequences=True), name="both")(y)
-    return kit.Model(x, kit.layers.GRU(UNITS, name="gru")(y))
+def model(kit, registered):
+    """Return a model with layers and cells of a user's classes, and a GRU."""
+    layers, options = kit.layers, {"return_sequences": True}
+    own = type("OwnLSTM", (layers.LSTM,), {})
+    if registered:
+        kit.saving.register_keras_serializable("mine")(own)
+    cell, gated = (type(f"Own{one.__name__}", (one,), {}) for one in
+                   (layers.LSTMCell, layers.GRUCell))  # fmt: skip
+    x = layers.Input((T, WIDTH))
+    y = own(UNITS, **options, name="own")(x)
+    with kit.utils.custom_object_scope({one.__name__: one for one in (own, cell, gated)}):
+        y = layers.Bidirectional(own(UNITS, **options), name="both")(y)
+        y = layers.RNN(cell(UNITS), **options, name="one")(y)
+        y = layers.RNN([gated(UNITS), gated(UNITS)], **options, name="two")(y)
+        y = layers.Bidirectional(layers.RNN(cell(UNITS), **options), name="cells")(y)
+    return kit.Model(x, layers.GRU(UNITS, name="gru")(y))
 
 
 @pytest.mark.parametrize("suffix", [".h5", ".keras"])
-@pytest.mark.parametrize("kit, kind", [
-    (keras, "plain"), (keras, "registered"), (tf_keras, "plain"),
+@pytest.mark.parametrize("kit, registered", [
+    (keras, False), (keras, True), (tf_keras, False),
 ], ids=["keras", "keras-registered", "tf_keras"])  # fmt: skip
-def test_it_is_listed_and_read_if_accepted(kit, kind, suffix, tmp_path, capsys):
-    path = tmp_path / f"a{suffix}"
-    own = model(kit, kind)
-    own.save(path)
-    known = "mine>ReversedLSTM" if kind == "registered" else "ReversedLSTM"
+def test_it_is_listed_and_read_if_accepted(kit, registered, suffix, tmp_path, capsys):
+    path, new = tmp_path / f"a{suffix}", tmp_path / "new.npz"
+    made = model(kit, registered)
+    made.save(path)
+    own = "mine>OwnLSTM" if registered else "OwnLSTM"
     found = rl.load(path)
-    assert list(found) == ["gru"] and list(found.undecided) == ["own", "both"]
-    assert not found.refused and not found.others
+    assert list(found) == ["gru"] and not found.refused and not found.others
+    assert list(found.undecided) == ["own", "both", "one", "two", "cells"]
+    with pytest.raises(rl.SpecError, match="class 'OwnLSTMCell', read as LSTMCell"):
+        found["one"]
     assert _cli.main(["inspect", str(path)]) == 0
     text = capsys.readouterr().out
-    option = f"--as-class {shlex.quote(f'{known}=LSTM')}"
-    assert f"class '{known}', read as LSTM; pass {option}" in text
+    assert f"class '{own}', read as LSTM; pass --as-class {shlex.quote(f'{own}=LSTM')}" in text
     assert f"input {WIDTH}, hidden {UNITS}" in text and "tensors of no RNN" not in text
 
-    found = rl.load(path, as_class={known: "LSTM"})
-    assert list(found) == ["own", "both", "gru"]
-    assert has_arrays(found, own)
-    new = tmp_path / "new.npz"
-    command = ["convert", str(path), str(new), "--to", "torch", "--as-class", f"{known}=LSTM"]
-    assert _cli.main(command) == 0
+    for cells in ({"OwnLSTMCell": "LSTMCell", "OwnGRUCell": "GRUCell"},
+                  {"OwnLSTMCell": "LSTM", "OwnGRUCell": "GRU"}):  # fmt: skip
+        accepted = {own: "LSTM"} | cells
+        found = rl.load(path, as_class=accepted)
+        assert list(found) == ["own", "both", "one", "two", "cells", "gru"]
+        for name, weights in found.items():
+            layer = made.get_layer(name).get_weights()
+            assert len(weights) == len(layer)
+            assert all(map(np.array_equal, weights.values(), layer))
+    options = [f"--as-class={name}={known}" for name, known in accepted.items()]
+    assert _cli.main(["convert", str(path), str(new), "--to", "torch", *options]) == 0
     assert list(rl.load(new)) == list(found)
-    for wrong in ({known: ["LSTM"]}, "LSTM"):
+    for wrong in ({own: ["LSTM"]}, "LSTM"):
         with pytest.raises(rl.SpecError, match="need a dict"):
             rl.load(path, as_class=wrong)
-
-
-def has_arrays(found, model):
-    return all(
-        len(weights) == len(layer) and all(map(np.array_equal, weights.values(), layer))
-        for name, weights in found.items()
-        for layer in [model.get_layer(name).get_weights()]
-    )
-
-
-def with_cells(kit):
-    """Return a model with cells of a user's classes: one alone, two in a stack, one both ways."""
-    layers = kit.layers
-    own = type("OwnLSTM", (layers.LSTMCell,), {})
-    gated = type("OwnGate", (layers.GRUCell,), {})
-    x = layers.Input((T, WIDTH))
-    with kit.utils.custom_object_scope({"OwnLSTM": own, "OwnGate": gated}):
-        y = layers.RNN(own(UNITS), return_sequences=True, name="one")(x)
-        y = layers.RNN([gated(UNITS), gated(UNITS)], return_sequences=True, name="two")(y)
-        y = layers.Bidirectional(layers.RNN(own(UNITS)), name="both")(y)
-    return kit.Model(x, y)
-
-
-@pytest.mark.parametrize("suffix", [".h5", ".keras"])
-@pytest.mark.parametrize("kit", [keras, tf_keras], ids=["keras", "tf_keras"])
-def test_a_cell_of_an_unknown_class(kit, suffix, tmp_path):
-    path, own = tmp_path / f"a{suffix}", with_cells(kit)
-    own.save(path)
-    found = rl.load(path)
-    assert list(found.undecided) == ["one", "two", "both"] and not found.refused
-    with pytest.raises(rl.SpecError, match="class 'OwnLSTM', read as LSTMCell"):
-        found["one"]
-    for accepted in ({"OwnLSTM": "LSTMCell", "OwnGate": "GRUCell"},
-                     {"OwnLSTM": "LSTM", "OwnGate": "GRU"}):  # fmt: skip
-        found = rl.load(path, as_class=accepted)
-        assert list(found) == ["one", "two", "both"] and has_arrays(found, own)

@@ -5,7 +5,6 @@ tf_keras computes the right results with its own layers, Keras 3 with the conver
 
 import functools
 import json
-import shutil
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,7 +14,7 @@ import numpy as np
 import pytest
 import tf_keras
 from files.keras import old_models as old
-from files.keras.comparison import ONE_MORE, computes, flat
+from files.keras.comparison import ONE_MORE, computes, flat, layer_of
 from oracles import some
 from oracles.frameworks import KERAS_NOISE
 
@@ -26,30 +25,14 @@ pytestmark = [KERAS_NOISE, pytest.mark.filterwarnings("ignore::UserWarning:keras
 HARD = {"recurrent_activation": "hard_sigmoid_keras2"}
 
 
-LAYERS = {  # of a namespace of layers and the options of those that are hard
-    "all": lambda L, more: [
-        L.LSTM(5, return_sequences=True, name="a", **more),
-        L.Bidirectional(L.GRU(4, return_sequences=True, **more), name="b"),
-        L.LSTM(3, name="c", recurrent_activation="sigmoid"),
-    ],
-    "hard": lambda L, more: [
-        L.LSTM(5, return_sequences=True, name="a", **more),
-        L.Bidirectional(L.GRU(4, **more), name="b"),
-    ],
-    "cells": lambda L, more: [L.RNN([L.LSTMCell(5, **more), L.LSTMCell(5, **more)], name="r")],
-    "plain": lambda L, more: [
-        L.LSTM(5, return_sequences=True, name="a", **more), L.SimpleRNN(4, name="plain"),
-    ],
-    "gru": lambda L, more: [
-        L.GRU(4, use_bias=False, reset_after=False, name="g", **more)
-    ],
-}  # fmt: skip
-
-
-def model_of(kit, which, hard=True):
-    L, more = kit.layers, {"recurrent_activation": "hard_sigmoid" if hard else "sigmoid"}
-    last = [] if which == "gru" else [L.Dense(2, name="d")]
-    return kit.Sequential([L.Input((6, 3)), *LAYERS[which](L, more), *last])
+def model_of(kit, last, curve="hard_sigmoid"):
+    """Return a model of two layers with an activation, and a last one without it."""
+    L = kit.layers
+    return kit.Sequential([
+        L.Input((6, 3)), L.LSTM(5, return_sequences=True, recurrent_activation=curve, name="a"),
+        L.Bidirectional(L.GRU(4, return_sequences=True, recurrent_activation=curve), name="b"),
+        {"smooth": L.LSTM, "plain": L.SimpleRNN}[last](3, name="c"), L.Dense(2, name="d"),
+    ])  # fmt: skip
 
 
 def activations(found):
@@ -63,71 +46,61 @@ class Saved(NamedTuple):
     y: list
 
 
+def save(model, folder):
+    """Save a model's weights as Keras 2.2.4 does, and its config; run it."""
+    old.fill(model)
+    model.save_weights(folder / "old.h5")
+    with h5py.File(folder / "old.h5", "r+") as file:
+        file.attrs["keras_version"] = b"2.2.4"
+    (folder / "model.json").write_text(model.to_json())
+    x = (4 * np.random.default_rng(4).standard_normal((4, 6, 3))).astype("f4")
+    return Saved(folder / "old.h5", folder / "model.json", x, flat(model(x)))
+
+
 @pytest.fixture(scope="module")
-def written(tmp_path_factory):
-    """A function that saves a model's weights as Keras 2.2.4 does, once; returns the folder of the
-    file and of the model's config, x and outputs."""
-
-    @functools.cache
-    def save(which, hard):
-        rng, folder = np.random.default_rng(4), tmp_path_factory.mktemp("written")
-        model = model_of(tf_keras, which, hard)
-        old.fill(model)
-        model.save_weights(folder / "old.h5")
-        with h5py.File(folder / "old.h5", "r+") as file:
-            file.attrs["keras_version"] = b"2.2.4"
-        (folder / "model.json").write_text(model.to_json())
-        x = (4 * rng.standard_normal((4, 6, 3))).astype("f4")
-        return folder, x, flat(model(x))
-
-    return save
+def saved(tmp_path_factory):
+    """Return a function that saves a model_of() tf_keras, each once."""
+    return functools.cache(
+        lambda *which: save(model_of(tf_keras, *which), tmp_path_factory.mktemp("saved"))
+    )
 
 
-@pytest.fixture
-def saved(written, tmp_path):
-    """A function that copies such files to tmp_path."""
-
-    def copy(which, hard=True):
-        folder, x, y = written(which, hard)
-        shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
-        return Saved(tmp_path / "old.h5", tmp_path / "model.json", x, y)
-
-    return copy
-
-
-@pytest.mark.parametrize("hard", [True, False])
-def test_with_the_hint_keras_3_computes_the_same(saved, tmp_path, hard):
-    path, _, x, y = saved("hard", hard)
-    new = tmp_path / "new.h5"
+@pytest.mark.parametrize("curve", ["hard_sigmoid", "sigmoid"])
+def test_with_the_hint_keras_3_computes_the_same(saved, tmp_path, curve):
+    """It is not for a plain RNN, which has no recurrent activation."""
+    path, _, x, y = saved("plain", curve)
+    new, again = tmp_path / "new.h5", tmp_path / "again.h5"
     with pytest.raises(rl.UndecidedError, match="recurrent_activation='hard_sigmoid_keras2'"):
         rl.convert_file(path, new, to="keras")
     assert not new.exists()
-    hint = HARD if hard else {"recurrent_activation": "sigmoid"}
+    is_hard = curve == "hard_sigmoid"
+    hint = HARD if is_hard else {"recurrent_activation": curve}
+    found = rl.load(path, **hint, cell="rnn_tanh")
+    assert found["a"].spec.recurrent_activation == hint["recurrent_activation"]
+    assert found["c"].spec.cell == "rnn_tanh" and not found.unread
     done = rl.convert_file(path, new, to="keras", **hint)
-    assert list(done.reports) == (["a", "b"] if hard else [])
+    assert list(done.reports) == (["a", "b"] if is_hard else [])
     assert all("times 1.2" in report.reason for report in done.reports.values())
-    model = model_of(keras, "hard", hard)
+    model = model_of(keras, "plain", curve)
     model.load_weights(new)
     computes(model, x, y, ONE_MORE)
-    assert set(activations(rl.load(new)).values()) == {"hard_sigmoid" if hard else "sigmoid"}
-    if hard:
+    assert activations(rl.load(new)) == {"a": curve, "b": curve}
+    if is_hard:
         with pytest.raises(rl.SpecError, match="contradicts"):
-            rl.convert_file(new, tmp_path / "again.h5", to="keras", **hint)
-    again = rl.convert_file(new, tmp_path / "again.h5", to="keras")
-    assert not again.reports and (tmp_path / "again.h5").read_bytes() == new.read_bytes()
+            rl.convert_file(new, again, to="keras", **hint)
+    assert not rl.convert_file(new, again, to="keras").reports
+    assert again.read_bytes() == new.read_bytes()
 
 
 def test_a_config_beside_the_weights(saved, tmp_path, capsys):
     """It tells the activation of each layer."""
-    path, config, x, y = saved("all")
+    path, config, x, y = saved("smooth")
     hard = HARD["recurrent_activation"]
-    found = rl.load(path, config=config)
-    assert activations(found) == {"a": hard, "b": hard, "c": "sigmoid"}
+    assert activations(rl.load(path, config=config)) == {"a": hard, "b": hard, "c": "sigmoid"}
     new = tmp_path / "new.h5"
     command = ["convert", str(path), str(new), "--to", "keras"]
     assert _cli.main([*command, "--config", str(config)]) == 0
-    capsys.readouterr()
-    model = model_of(keras, "all")
+    model = model_of(keras, "smooth")
     model.load_weights(new)
     computes(model, x, y, ONE_MORE)
     assert rl.load(new)["c"].spec.recurrent_activation == "sigmoid"
@@ -140,7 +113,7 @@ def test_a_config_beside_the_weights(saved, tmp_path, capsys):
 
 def test_a_config_as_a_text_or_a_dict(saved, tmp_path):
     """A dict was a TypeError, and a text taken as a path."""
-    path, config, *_ = saved("all")
+    path, config, *_ = saved("smooth")
     text, wanted = config.read_text(), dict(rl.load(path, config=config))
     for told in (text, json.loads(text)):
         assert dict(rl.load(path, config=told)) == wanted
@@ -159,94 +132,69 @@ def test_a_config_as_a_text_or_a_dict(saved, tmp_path):
 @pytest.mark.parametrize("kit", [keras, tf_keras], ids=["keras", "tf_keras"])
 def test_a_config_beside_variables(kit, tmp_path):
     """.weights.h5 of Keras 3 and of late Keras 2."""
-    model = model_of(kit, "all")
+    model = model_of(kit, "smooth")
     model.save_weights(tmp_path / "a.weights.h5")
-    (tmp_path / "model.json").write_text(model.to_json())
-    found = rl.load(tmp_path / "a.weights.h5", config=tmp_path / "model.json")
+    found = rl.load(tmp_path / "a.weights.h5", config=model.to_json())
     hard = "hard_sigmoid" if kit is keras else "hard_sigmoid_keras2"
     assert activations(found) == {"a": hard, "b": hard, "c": "sigmoid"}
     for name, weights in found.items():
-        layer = model.get_layer(name).get_weights()
-        assert all(map(np.array_equal, weights.values(), layer))
-    (tmp_path / "model.json").write_text(model_of(kit, "hard").to_json())
+        assert all(map(np.array_equal, weights.values(), model.get_layer(name).get_weights()))
+    config = json.loads(model.to_json())
+    config["config"]["layers"].pop(3)
     with pytest.raises(rl.FileError, match="it lacks the layer of "):
-        rl.load(tmp_path / "a.weights.h5", config=tmp_path / "model.json")
-
-
-def renamed(config):
-    config["config"]["layers"][1]["config"]["name"] = "other"
-    return json.dumps(config)
-
-
-def one_less(config):
-    del config["config"]["layers"][1]
-    return json.dumps(config)
+        rl.load(tmp_path / "a.weights.h5", config=config)
 
 
 @pytest.mark.parametrize("change, said", [
-    (renamed, "layer 'other' is not in the weights' file"),
-    (one_less, "lacks layer 'a' of the weights' file"),
-    (lambda config: "[1]", "need an object"),
-    (lambda config: "{}", "not a model's config"),
-    (lambda config: "{" * 9, "malformed"),
-    (lambda config: "[" * 100000, "malformed"),
-    (lambda config: '{"class_name": "Sequential", "config": {"layers": [{"class_name": []}]}}',
-     "need an object"),
+    (lambda c: layer_of(c, 1)["config"].update(name="other"),
+     "layer 'other' is not in the weights' file"),
+    (lambda c: c["config"]["layers"].pop(1), "lacks layer 'a' of the weights' file"),
+    ("[1]", "need an object"), ("{}", "not a model's config"), ("{" * 9, "malformed"),
+    ("[" * 100000, "malformed"),
+    ('{"class_name": "Sequential", "config": {"layers": [{"class_name": []}]}}', "need an object"),
 ])  # fmt: skip
 def test_a_config_that_does_not_fit(saved, tmp_path, change, said):
-    path, config, *_ = saved("all")
-    config.write_text(change(json.loads(config.read_text())))
+    path, config, *_ = saved("smooth")
+    config = json.loads(config.read_text())
+    if callable(change):
+        change(config)
+    other = tmp_path / "other.json"
+    other.write_text(json.dumps(config) if callable(change) else change)
     with pytest.raises(rl.FileError, match=said):
-        rl.load(path, config=config)
+        rl.load(path, config=other)
 
 
-def test_a_config_of_what_keras_3_cannot_compute(saved, tmp_path):
-    path, config, *_ = saved("cells")
-    text = config.read_text()
-    assert text.count('"time_major": false') == 1
-    config.write_text(text.replace('"time_major": false', '"time_major": true'))
+def test_what_else_a_config_may_have(saved, tmp_path):
+    """What Keras 3 cannot compute, and a layer of the weights that is not recurrent."""
+    path, config, *_ = saved("smooth")
+    config = json.loads(config.read_text())
+    layer_of(config, 1)["config"]["time_major"] = True
     with pytest.raises(rl.LossyError, match="time_major=True, which Keras 3 does not have"):
         rl.convert_file(path, tmp_path / "new.h5", to="keras", config=config)
     assert not (tmp_path / "new.h5").exists()
+    layer_of(config, 3).update(class_name="Attention", config={"name": "c", "units": 3})
+    found = rl.load(path, config=config)
+    assert list(found) == ["a", "b"] and any(name.startswith("c/") for name in found.others)
 
 
 def test_a_config_of_keras_3_changes_no_weights(saved, tmp_path):
-    path, *_ = saved("hard")
-    (tmp_path / "new.json").write_text(model_of(keras, "hard").to_json())
-    done = rl.convert_file(path, tmp_path / "new.h5", to="keras", config=tmp_path / "new.json")
-    assert not done.reports
+    path, *_ = saved("smooth")
+    config = model_of(keras, "smooth").to_json()
+    assert not rl.convert_file(path, tmp_path / "new.h5", to="keras", config=config).reports
     found = rl.load(tmp_path / "new.h5")
     assert found["a"].spec.recurrent_activation == "hard_sigmoid"
     assert some.same_bits(dict(found["a"]), dict(rl.load(path, **HARD)["a"]))
 
 
-def test_a_plain_rnn_has_no_recurrent_activation(saved, tmp_path):
-    path, _, x, y = saved("plain")
-    found = rl.load(path, **HARD, cell="rnn_tanh")
-    assert found["a"].spec.recurrent_activation == HARD["recurrent_activation"]
-    assert found["plain"].spec.cell == "rnn_tanh" and not found.unread
-    rl.convert_file(path, tmp_path / "new.h5", to="keras", **HARD)
-    model = model_of(keras, "plain")
-    model.load_weights(tmp_path / "new.h5")
-    computes(model, x, y, ONE_MORE)
-
-
-def test_a_layer_of_a_class_that_is_not_recurrent(saved, tmp_path):
-    """A config may have it: its arrays belong to no RNN."""
-    path, config, *_ = saved("all")
-    model = json.loads(config.read_text())
-    (layer,) = (one for one in model["config"]["layers"] if one["config"]["name"] == "c")
-    layer |= {"class_name": "Attention", "config": {"name": "c", "units": 3}}
-    found = rl.load(path, config=model)
-    assert list(found) == ["a", "b"] and any(name.startswith("c/") for name in found.others)
-
-
-def test_a_gru_without_biases_asks_once(saved):
+def test_a_gru_without_biases_asks_once(tmp_path):
     """Neither its reset nor its activation is in the file."""
-    path, _, x, y = saved("gru")
-    asked = {"reset", "recurrent_activation"}
+    L = tf_keras.layers
+    options = {"use_bias": False, "reset_after": False, "recurrent_activation": "hard_sigmoid"}
+    model = tf_keras.Sequential([L.Input((6, 3)), L.GRU(4, name="g", **options)])
+    path, _, x, y = save(model, tmp_path)
     with pytest.raises(rl.UndecidedError, match=r"reset='before'.*'hard_sigmoid_keras2'") as caught:
         rl.load(path)["g"]
-    assert set(caught.value.arguments) == asked and len(caught.value.specs) == 4
+    assert set(caught.value.arguments) == {"reset", "recurrent_activation"}
+    assert len(caught.value.specs) == 4
     weights = rl.load(path, reset="before", **HARD)["g"]
     computes(lambda x: weights.rnn(batch_first=True)(x)[1][0], x, y)

@@ -3,8 +3,13 @@
 frameworks.onnx_model() builds one with its weights as initializers; place() moves them elsewhere.
 """
 
+import contextlib
+import io
+import warnings
+
 import numpy as np
 import onnx
+import torch
 from files.outputs import assert_computes
 from onnx import helper, numpy_helper
 from oracles.frameworks import ONNX_OPERATOR, inputs, onnx_session, seeded
@@ -20,24 +25,39 @@ def session(model):
     return onnx_session(model.SerializeToString())
 
 
-def run(model, spec, x, h0, c0=None, more=()):
+def run(model, x, h0, c0=None):
     """Run a model of frameworks.onnx_model(), of one layer, in onnxruntime."""
-    feed = {"x": x, "0/h0": h0} | ({} if c0 is None else {"0/c0": c0}) | dict(more)
+    feed = {"x": x, "0/h0": h0} | ({} if c0 is None else {"0/c0": c0})
     made = session(model)
     wanted = {given.name for given in made.get_inputs()}
     y, *last = made.run(None, {name: feed[name] for name in wanted})
     return Run(y, *last)
 
 
+def run_file(path, *given):
+    """Run a file in onnxruntime, which reads the data beside it."""
+    made = onnx_session(path)
+    names = [one.name for one in made.get_inputs()]
+    return made.run(None, dict(zip(names, given, strict=True)))
+
+
+def export(module, path, *given, **options):
+    """Write a module as torch.onnx.export() does."""
+    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+        warnings.simplefilter("ignore")
+        torch.onnx.export(module.eval(), given, path, **options)
+    return path
+
+
 def assert_same_outputs(model, spec, weights):
     """Assert that onnxruntime computes from a model what rl.RNN computes from its weights."""
     given = inputs(seeded("inputs", spec), spec)
-    assert_computes(weights, run(model, spec, *given), *given)
+    assert_computes(weights, run(model, *given), *given)
 
 
 def node_of(graph):
-    (node,) = (node for node in graph.node if node.op_type in ONNX_OPERATOR.values())
-    return node
+    """Return the first RNN of a graph."""
+    return next(node for node in graph.node if node.op_type in ONNX_OPERATOR.values())
 
 
 def constant(name, array):

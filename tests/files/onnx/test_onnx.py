@@ -6,18 +6,9 @@ import ml_dtypes
 import numpy as np
 import onnx
 import pytest
-from files.hostile.onnxes import STATES, graphs, with_state
-from files.onnx.models import (
-    assert_same_outputs,
-    constant,
-    node_of,
-    run,
-    session,
-    taken,
-    values,
-    wrapped,
-    write,
-)
+from files.hostile.onnxes import graphs
+from files.onnx import models
+from files.onnx.models import assert_same_outputs, constant, node_of, taken, values, wrapped, write
 from files.outputs import assert_computes
 from marks import pairwise
 from onnx import helper, numpy_helper
@@ -68,11 +59,9 @@ def test_every_operator(form, curve, both, bias, opset, tmp_path):
 @pytest.mark.parametrize(("operator", "deep"), [("If", 3), ("Loop", 2)])
 def test_in_subgraphs(operator, deep, tmp_path):
     model, _ = model_of(LSTM)
-    wrapped(model, operator, deep)
-    weights = read(model, tmp_path)
-    (name,) = weights
+    ((name, weights),) = read(wrapped(model, operator, deep), tmp_path).items()
     assert name == "/".join([f"outer{k}" for k in reversed(range(deep))] + ["layer"])
-    assert_same_outputs(model, LSTM, weights[name])
+    assert_same_outputs(model, LSTM, weights)
 
 
 def test_an_rnn_in_a_loop_is_named(tmp_path):
@@ -87,24 +76,9 @@ def test_an_rnn_in_a_loop_is_named(tmp_path):
     del model.graph.node[:-1]
     with pytest.raises(rl.FileError, match=rf"no recurrent layer found; {re.escape(note)}"):
         read(model, tmp_path)
-
-
-def test_a_loop_around_an_rnn_is_not_named(tmp_path):
-    model, _ = model_of(GRU)
+    model, _ = model_of(GRU)  # a loop around one is another matter
     model.graph.node.append(helper.make_node("MatMul", ["y", "y"], ["product"]))
-    wrapped(model, "Loop", 1)
-    assert not read(model, tmp_path).notes
-
-
-@pytest.mark.parametrize("name", STATES)
-def test_a_state_that_is_computed_at_length(name, tmp_path):
-    """The weights are read, and a note says why the state is not; or the file is refused."""
-    (tmp_path / "m.onnx").write_bytes(with_state(STATES[name]))
-    try:
-        (note,) = rl.load(tmp_path / "m.onnx").notes
-    except (rl.FileError, rl.LayoutError) as error:
-        note = f"{error}: initial_h is computed from constants"
-    assert "lstm" in note and "initial_h is computed from constants" in note
+    assert not read(wrapped(model, "Loop"), tmp_path).notes
 
 
 def test_graphs_in_graphs(tmp_path):
@@ -113,8 +87,8 @@ def test_graphs_in_graphs(tmp_path):
     assert list(rl.load(tmp_path / "m.onnx")) == ["if/" * 10 + "lstm"]
 
 
-def test_tensors_of_no_rnn_are_named(tmp_path):
-    model, _ = model_of(LSTM)
+def test_tensors_of_no_rnn_are_named_and_an_inner_name_hides_an_outer_one(tmp_path):
+    model, tensors = model_of(LSTM)
     assert read(model, tmp_path).others == ()
     wrapped(model, "If")
     (branch,) = (a.g for n in model.graph.node for a in n.attribute if a.name == "then_branch")
@@ -125,16 +99,8 @@ def test_tensors_of_no_rnn_are_named(tmp_path):
     sparse = onnx.SparseTensorProto(values=numpy_helper.from_array(np.ones(1, "f4"), "few"))
     model.graph.sparse_initializer.append(sparse)
     assert read(model, tmp_path).others == ("fc.weight", "few", "inner")
-
-
-def test_an_inner_name_hides_an_outer_one(tmp_path):
-    model, tensors = model_of(LSTM)
-    wrapped(model, "If")
-    (branch,) = (a.g for n in model.graph.node for a in n.attribute if a.name == "then_branch")
-    inner = {**tensors, "W": tensors["W"][:, ::-1].copy()}
-    branch.node.insert(0, constant("W", inner["W"]))
-    weights = read(model, tmp_path)["outer0/layer"]
-    assert np.array_equal(weights["W"], inner["W"])
+    branch.node.insert(0, constant("W", tensors["W"][:, ::-1]))
+    assert np.array_equal(read(model, tmp_path)["outer0/layer"]["W"], tensors["W"][:, ::-1])
 
 
 def test_in_functions_as_they_are_called(tmp_path):
@@ -161,7 +127,7 @@ def test_in_functions_as_they_are_called(tmp_path):
                              opset_imports=[opset, helper.make_opsetid("mine", 1)])  # fmt: skip
     found = read(made, tmp_path)
     assert list(found) == ["a/inner", "b/inner"]
-    y, last, y2, last2 = session(made).run(None, {"x": x, "0/h0": h0})
+    y, last, y2, last2 = models.session(made).run(None, {"x": x, "0/h0": h0})
     for name, theirs, reset in [("a/inner", Run(y[:, 0], last), "after"),
                                 ("b/inner", Run(y2[:, 0], last2), "before")]:  # fmt: skip
         assert found[name].spec == GRU.replace(reset=reset)
@@ -175,10 +141,9 @@ def test_other_dtypes(dtype, raw, tmp_path):
     kind = ml_dtypes.bfloat16 if dtype == "bfloat16" else np.dtype(dtype)
     for name in "WRB":
         array = taken(model.graph, name).astype(kind)
-        tensor = numpy_helper.from_array(array, name)
-        if not raw:
-            tensor = helper.make_tensor(name, tensor.data_type, array.shape, array.ravel())
-        model.graph.initializer.append(tensor)
+        model.graph.initializer.append(numpy_helper.from_array(array, name))
+    if not raw:
+        models.not_raw(model)
     weights = read(model, tmp_path)["layer"]
     assert weights.spec == LSTM.replace(dtype=dtype)
     assert all(weights[n].tobytes() == tensors[n].astype(kind).tobytes() for n in "WRB")
@@ -187,29 +152,17 @@ def test_other_dtypes(dtype, raw, tmp_path):
 @pytest.mark.parametrize("dtype", ["uint8", "int8", "uint16", "int16", "int32", "int64", "bool"])
 @pytest.mark.parametrize("raw", [True, False])
 def test_weights_that_are_cast_from_integers(dtype, raw, tmp_path):
-    model, tensors = model_of(LSTM)
+    model, _ = model_of(LSTM)
     least, most = (0, 1) if dtype == "bool" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
-    w = np.resize(np.array([least, most, 1, 0]), tensors["W"].shape).astype(dtype)
-    taken(model.graph, "W")
-    stored = numpy_helper.from_array(w, "stored")
-    if not raw:
-        stored = helper.make_tensor("stored", stored.data_type, w.shape, w.ravel())
-    model.graph.initializer.append(stored)
+    w = np.resize([least, most, 1, 0], taken(model.graph, "W").shape).astype(dtype)
+    model.graph.initializer.append(numpy_helper.from_array(w, "stored"))
     model.graph.node.insert(0, helper.make_node("Cast", ["stored"], ["W"], to=1))
+    if not raw:
+        models.not_raw(model)
     assert np.array_equal(read(model, tmp_path)["layer"]["W"], w.astype("f4"))
 
 
 # ------------------------------------------------------------------ what changes the network
-
-
-def test_reverse(tmp_path):
-    model, _ = model_of(GRU, direction="reverse")
-    weights = read(model, tmp_path)["layer"]
-    assert weights.spec == GRU and weights.config == {"direction": "reverse"}
-    x, h0, _ = inputs(seeded("inputs", GRU), GRU)
-    theirs = run(model, GRU, x, h0)
-    weights.config = {}
-    assert_computes(weights, Run(theirs.y[::-1], theirs.h), x[::-1].copy(), h0)
 
 
 @pytest.mark.parametrize("curve, both, bias", pairwise(
@@ -264,7 +217,7 @@ def test_zero_states_as_tf2onnx_writes_them(tmp_path):
     x, h0, c0 = inputs(seeded("inputs", spec), spec)
     found = read(model, tmp_path)
     assert found["layer"].config == {} and not found.notes
-    assert_computes(found["layer"], run(model, spec, x, h0, c0), x)
+    assert_computes(found["layer"], models.run(model, x, h0, c0), x)
 
 
 @pytest.mark.parametrize("how", ["constant", "input", "sliced input"])
@@ -275,51 +228,48 @@ def test_a_state_of_another_size_contradicts_the_weights(state, how, tmp_path):
     It was read as an LSTM of hidden size 2.
     """
     model, _ = model_of(LSTM)
-    x, h0, c0 = inputs(seeded("inputs", LSTM), LSTM)
-    wrong = np.concatenate([c0, c0], -1)
-    name = "0/" + state[-1] + "0"
-    given = next(given for given in model.graph.input if given.name == name)
+    x, *states = inputs(seeded("inputs", LSTM), LSTM)
+    at = ["initial_h", "initial_c"].index(state)
+    states[at] = np.concatenate([states[at]] * 2, -1)
+    given = model.graph.input[1 + at]
     given.type.tensor_type.shape.dim[-1].dim_value = 2 * H
     if how == "constant":
-        model.graph.initializer.append(numpy_helper.from_array(wrong, name))
+        model.graph.initializer.append(numpy_helper.from_array(states[at], given.name))
         model.graph.input.remove(given)
     if how == "sliced input":
-        node_of(model.graph).input[5 if state == "initial_h" else 6] = "part"
-        model.graph.node.insert(0, helper.make_node("Identity", [name], ["part"]))
+        node_of(model.graph).input[5 + at] = "part"
+        model.graph.node.insert(0, helper.make_node("Identity", [given.name], ["part"]))
         model.graph.value_info.append(helper.make_tensor_value_info("part", 1, [None, None, 2 * H]))
-    states = (wrong, c0) if state == "initial_h" else (h0, wrong)
     with pytest.raises(Exception, match=f"{state} must have shape"):  # onnxruntime's Fail
-        run(model, LSTM, x, *states)
+        models.run(model, x, *states)
     sizes = rf"{state}: shape \([1?], [9?], {2 * H}\), expected \(1, N, {H}\) = \(D, N, H\)"
     with pytest.raises(rl.LayoutError, match=sizes) as raised:
         read(model, tmp_path)
     assert ("proj_size" in str(raised.value)) == (state == "initial_c")
 
 
-@pytest.mark.parametrize("value", [0, 0.5])
-def test_peepholes(value, tmp_path):
+def test_peepholes_of_zeros_are_none(tmp_path):
     model, _ = model_of(LSTM)
     node_of(model.graph).input.append("P")
-    array = np.full((1, 3 * H), value, np.float32)
-    model.graph.initializer.append(numpy_helper.from_array(array, "P"))
-    weights = read(model, tmp_path)["layer"]
-    assert ("P" in weights) == (value != 0)
-    if value:
-        with pytest.raises(rl.LossyError, match="peephole"):
-            weights.to("torch")
+    model.graph.initializer.append(numpy_helper.from_array(np.zeros((1, 3 * H), "f4"), "P"))
+    assert "P" not in read(model, tmp_path)["layer"]
 
 
 # ----------------------------------------------------------------------------------- names, hints
 
 
+def copied(graph, name):
+    """Add a copy of the RNN's node to the graph."""
+    node = graph.node.add()
+    node.CopyFrom(node_of(graph))
+    node.name, node.output[:] = name, ["a", "b", "c"]
+    return node
+
+
 def test_names(tmp_path):
     model, _ = model_of(LSTM, name="")
     assert list(read(model, tmp_path)) == ["0/Y"]
-    other = onnx.NodeProto()
-    other.CopyFrom(node_of(model.graph))
-    other.name = "0/Y"
-    other.output[:] = ["a", "b", "c"]
-    model.graph.node.append(other)
+    copied(model.graph, "0/Y")
     assert list(read(model, tmp_path)) == ["0/Y", "0/Y_2"]
     assert list(read(model, tmp_path, prefix="0/Y_2")) == ["0/Y_2"]
     with pytest.raises(rl.FileError, match="no recurrent layer"):
@@ -358,20 +308,14 @@ def test_what_has_no_form_is_refused_by_name(spec, attributes, error, match, tmp
 
 def test_weights_that_are_no_constants(tmp_path):
     model, _ = model_of(LSTM)
-    graph = model.graph
-    graph.node.insert(0, helper.make_node("Mul", ["W", "W"], ["W/squared"], "square"))
-    node_of(graph).input[1] = "W/squared"
-    with pytest.raises(rl.LayoutError, match=r"'layer': W is computed by node 'square' \(Mul"):
-        read(model, tmp_path)
-    graph.node[0].op_type, graph.node[0].input[0] = "Identity", "x"
-    del graph.node[0].input[1:]
-    with pytest.raises(rl.LayoutError, match="computed from 'x', an input of a graph"):
-        read(model, tmp_path)
-    # refused entries are listed beside the others
-    other = onnx.NodeProto()
-    other.CopyFrom(node_of(graph))
-    other.name, other.input[1] = "good", "W"
-    other.output[:] = ["a", "b", "c"]
-    graph.node.append(other)
-    found = read(model, tmp_path)
-    assert list(found) == ["good"] and list(found.refused) == ["layer"]
+    copied(model.graph, "good")
+    node_of(model.graph).input[1] = "computed"
+    square = helper.make_node("Mul", ["W", "W"], ["computed"], "square")
+    other = helper.make_node("Identity", ["x"], ["computed"])
+    for node, why in ((square, r"'layer': W is computed by node 'square' \(Mul"),
+                      (other, "computed from 'x', an input of a graph")):  # fmt: skip
+        model.graph.node.insert(0, node)
+        found = read(model, tmp_path)
+        assert list(found) == ["good"] and list(found.refused) == ["layer"]
+        assert re.search(why, str(found.refused["layer"]))
+        del model.graph.node[0]

@@ -19,13 +19,10 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # torch deprecates half of wh
 
 T, N, I, H = 5, 3, 11, 8  # noqa: E741
 OPTIONS = {
-    "plain": {},
-    "both ways": {"bidirectional": True},
-    "two layers": {"num_layers": 2},
-    "two layers both ways": {"num_layers": 2, "bidirectional": True},
-    "no biases": {"bias": "none"},
+    "plain": {}, "both ways": {"bidirectional": True}, "two layers": {"num_layers": 2},
+    "two layers both ways": {"num_layers": 2, "bidirectional": True}, "no biases": {"bias": "none"},
     "projected": {"proj_size": 5},
-}
+}  # fmt: skip
 
 
 class Net(torch.nn.Module):
@@ -43,10 +40,6 @@ class Net(torch.nn.Module):
 NESTED = {"alone": lambda rnn: rnn, "in a list": torch.nn.Sequential, "in a module": Net}
 
 
-def save_last_protocol(model, path, x):
-    torch.save({"epoch": 3, "model": model}, path, pickle_protocol=5)
-
-
 def save_exported(model, path, x):
     with torch.no_grad():
         torch.export.save(torch.export.export(model, (x,)), path)
@@ -61,7 +54,8 @@ SAVERS = {  # of a model, a path, an input
     "protocol 1": (lambda model, path, x: torch.save(model, path, pickle_protocol=1), ".pt"),
     "old, protocol 1": (
         lambda model, path, x: torch.save(model, path, pickle_protocol=1, **OLD), ".pth"),
-    "protocol 5, in a dict": (save_last_protocol, ".ckpt"),
+    "protocol 5, in a dict": (lambda model, path, x: torch.save(
+        {"epoch": 3, "model": model}, path, pickle_protocol=5), ".ckpt"),
     "script": (lambda model, path, x: torch.jit.save(torch.jit.script(model), path), ".pt"),
     "trace": (lambda model, path, x: torch.jit.save(torch.jit.trace(model, x), path), ".pt"),
     "export": (save_exported, ".pt2"),
@@ -114,22 +108,18 @@ def test_every_saver(saver, cell, option, nested, batch_first, tmp_path):
     assert_computes(weights, run_torch(module, *given), *given)
 
 
-@pytest.mark.parametrize("saver, cell", pairwise([s for s in SAVERS if s != "trace"], GATES))
+@pytest.mark.parametrize("saver, cell", pairwise(SAVERS, GATES))
 def test_cells(saver, cell, tmp_path):
     spec = rl.Spec(cell, I, H)
     module = torch_cell(spec, seeded(cell))
     path, _ = written(tmp_path / "m", module, saver, torch.zeros(N, I))
-    (weights,) = rl.load(path, **hints(saver, cell)).values()
+    told = hints(saver, cell)
+    if saver == "trace" and cell.startswith("rnn"):  # tanh or relu is asked for
+        assert list(rl.load(path).undecided) == ["rnn"]
+        told = {"cell": cell}
+    (weights,) = rl.load(path, **told).values()
     assert weights.spec == spec and weights.layout == rl.layout("torch-cell")
     assert weights.pack().tobytes() == rl.pack(module).tobytes()
-
-
-def test_a_plain_cell_that_was_traced_is_asked_for(tmp_path):
-    module = torch.nn.RNNCell(I, H, nonlinearity="relu")
-    path, _ = written(tmp_path / "m", module, "trace", torch.zeros(N, I))
-    found = rl.load(path)
-    assert list(found.undecided) == ["rnn"]
-    assert rl.load(path, cell="rnn_relu")["rnn"].spec.cell == "rnn_relu"
 
 
 class Decoder(torch.nn.Module):
@@ -176,9 +166,7 @@ def test_two_programs_of_torch_export(tmp_path):
     }
     package_pt2(tmp_path / "m.pt2", exported_programs=made)
     found = rl.load(tmp_path / "m.pt2")
-    assert {name: one.batch_first for name, one in found.items()} == {
-        "rows": True, "columns": False,
-    }  # fmt: skip
+    assert [one.batch_first for one in (found["rows"], found["columns"])] == [True, False]
 
 
 class Shared(torch.nn.Module):
@@ -200,8 +188,7 @@ def test_shared_modules_and_tensors(saver, tmp_path):
     path, prefix = written(tmp_path / "m", model, saver)
     found = rl.load(path)
     # torch.export and tracing know a module that is used twice by its first name
-    names = {prefix + name.rpartition(".")[0] for name in model.state_dict()}
-    assert set(found) == names
+    assert set(found) == {prefix + name.rpartition(".")[0] for name in model.state_dict()}
     assert_same_tensors(found, model.state_dict(), prefix)
 
 
@@ -300,26 +287,22 @@ def test_a_class_of_the_user(make, saver, tmp_path):
     assert list(rl.load(path, as_class={kind: "GRU"}).undecided) == ["enc"]
 
 
-def test_a_subclass_says_what_it_was_made_with(tmp_path):
-    model = MineRNN(I, H, nonlinearity="relu", batch_first=True)
-    torch.save(model, tmp_path / "m.pt")
-    weights = rl.load(tmp_path / "m.pt", as_class={"MineRNN": "RNN"})["rnn"]
+def test_what_a_module_says_of_itself(tmp_path):
+    """A subclass says what it was made with; a forward() that is set on a module may do anything; a
+    size may contradict its tensors."""
+    path = tmp_path / "m.pt"
+    torch.save(MineRNN(I, H, nonlinearity="relu", batch_first=True), path)
+    weights = rl.load(path, as_class={"MineRNN": "RNN"})["rnn"]
     assert weights.spec.cell == "rnn_relu" and weights.batch_first is True
-
-
-def test_a_forward_that_is_set_on_the_module(tmp_path):
     model = torch.nn.LSTM(I, H)
     model.forward = torch.tanh
-    torch.save(model, tmp_path / "m.pt")
-    assert list(rl.load(tmp_path / "m.pt").undecided) == ["lstm"]
-
-
-def test_a_module_that_contradicts_its_tensors(tmp_path):
+    torch.save(model, path)
+    assert list(rl.load(path).undecided) == ["lstm"]
     model = torch.nn.RNN(I, H, 2)
     model.hidden_size = 9
-    torch.save(model, tmp_path / "m.pt")
+    torch.save(model, path)
     with pytest.raises(rl.LayoutError, match=r"module has hidden_size 9, its.*hidden_size 8"):
-        rl.load(tmp_path / "m.pt")
+        rl.load(path)
 
 
 # --------------------------------------------------------------------------------------- conversion
@@ -343,29 +326,26 @@ def test_a_copy_as_a_state_dict(saver, tmp_path):
 # ------------------------------------------------------------------------------ what is not read
 
 
-def refused(path, *parts):
-    with pytest.raises(rl.FileError) as caught:
-        rl.load(path)
-    for part in (str(path), *parts):
-        assert part in str(caught.value)
-
-
-def test_a_frozen_program(tmp_path):
-    program = torch.jit.script(Net(torch.nn.LSTM(I, H)).eval())
-    torch.jit.save(torch.jit.freeze(program), tmp_path / "m.pt")
-    refused(tmp_path / "m.pt", "torch.jit.freeze()", "save the program that it was made from")
-
-
 @pytest.mark.parametrize("name", ["m.pt", "m", "m.nemo"])
-@pytest.mark.parametrize("members, says", [
-    (["model_config.yaml", "model_weights.ckpt"], "is a tar archive: unpack it (tar -xf)"),
-    (["sys_info", "pickle", "tensors", "storages"], "written by torch before 0.2: load it"),
-])  # fmt: skip
-def test_a_tar_archive(name, members, says, tmp_path):
-    with tarfile.open(tmp_path / name, mode="w") as file:
-        for member in members:
-            file.addfile(tarfile.TarInfo(member))
-    refused(tmp_path / name, says)
+def test_archives_that_are_not_read(name, tmp_path):
+    path = tmp_path / name
+
+    def refused(*parts):
+        with pytest.raises(rl.FileError) as caught:
+            rl.load(path)
+        assert all(part in str(caught.value) for part in (str(path), *parts))
+
+    program = torch.jit.script(Net(torch.nn.LSTM(I, H)).eval())
+    torch.jit.save(torch.jit.freeze(program), path)
+    refused("torch.jit.freeze()", "save the program that it was made from")
+    for members, says in (
+        (["model_config.yaml", "model_weights.ckpt"], "is a tar archive: unpack it (tar -xf)"),
+        (["sys_info", "pickle", "tensors", "storages"], "written by torch before 0.2: load it"),
+    ):
+        with tarfile.open(path, mode="w") as file:
+            for member in members:
+                file.addfile(tarfile.TarInfo(member))
+        refused(says)
 
 
 def test_pytorch_model_bin(tmp_path):
@@ -374,7 +354,6 @@ def test_pytorch_model_bin(tmp_path):
     for old in (True, False):
         torch.save(torch.nn.GRU(I, H).state_dict(), path, _use_new_zipfile_serialization=not old)
         assert list(rl.load(path)) == ["gru"]
-    rl.convert_file(path, tmp_path / "n.bin", to="cudnn")
-    assert rl.verify(path, tmp_path / "n.bin")
-    rl.convert_file(path, tmp_path / "n.pt", to="cudnn")
-    assert rl.verify(path, tmp_path / "n.pt")
+    for new in ("n.bin", "n.pt"):
+        rl.convert_file(path, tmp_path / new, to="cudnn")
+        assert rl.verify(path, tmp_path / new)

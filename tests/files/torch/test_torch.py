@@ -1,5 +1,7 @@
 """torch's own files, in both forms, with torch as the oracle: read, written, and back."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 import torch
@@ -12,6 +14,7 @@ from torch.nn.utils import parametrizations, prune
 import rnnlayout as rl
 from rnnlayout._files.formats.torch import checkpoint as format_module
 from rnnlayout._files.tensor_sets import layerwise
+from rnnlayout._files.tensor_sets.file_limits import LIMITS
 from rnnlayout._files.write_file import convert_into
 from rnnlayout._model.dtypes import narrow_values
 
@@ -70,43 +73,30 @@ def test_layer_by_layer(tmp_path, monkeypatch):
     """As of large ones: memory is reused."""
     monkeypatch.setattr(layerwise, "SMALL_NBYTES", 0)
     model = torch.nn.ModuleDict({"a": torch.nn.LSTM(I, H, 3), "b": torch.nn.GRU(I, H, 4)})
-    state = model.state_dict()
-    path = save(tmp_path / "a.pt", state)
-    rl.convert_file(path, tmp_path / "b.pt", to="keras")
-    result = torch.load(tmp_path / "b.pt", weights_only=True)
-    for name in "ab":
-        given = {k[2:]: v for k, v in state.items() if k.startswith(name)}
-        expected = rl.convert(given, to="keras")
-        assert all(bits(result[f"{name}.{k}"]) == v.tobytes() for k, v in expected.items())
-    rl.convert_file(path, tmp_path / "c.pt", to="cudnn")
-    rl.convert_file(tmp_path / "c.pt", tmp_path / "d.pt", to="torch")
-    assert_equal(dict(state), dict(torch.load(tmp_path / "d.pt", weights_only=True)))
-
-
-class OfLinears(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.weight_ih, self.weight_hh = torch.nn.Linear(I, 4 * H), torch.nn.Linear(H, 4 * H)
+    first, *others = (save(tmp_path / f"{k}.pt", model.state_dict()) for k in range(4))
+    sources = (first, first, others[1])
+    for to, source, new in zip(("keras", "cudnn", "torch"), sources, others, strict=True):
+        rl.convert_file(source, new, to=to, force=True)
+        assert dict(rl.load(new)) == {name: w.to(to) for name, w in rl.load(first).items()}
+    assert_equal(dict(model.state_dict()), dict(torch.load(others[2], weights_only=True)))
 
 
 def test_a_cell_of_linear_layers_is_not_read_but_named(tmp_path):
     """Its weight_ih is a module; the other RNNs are read."""
-    model = torch.nn.ModuleDict({"own": OfLinears(), "enc": torch.nn.GRU(I, H)})
-    state = model.state_dict()
-    found = rl.load(save(tmp_path / "a.pt", state))
-    own = [name for name in state if name.startswith("own.")]
-    assert list(found) == ["enc"] and not found.refused and list(found.others) == own
+    linears = {"weight_ih": torch.nn.Linear(I, 4 * H), "weight_hh": torch.nn.Linear(H, 4 * H)}
+    own = {f"own.{name}": one for name, one in torch.nn.ModuleDict(linears).state_dict().items()}
+    enc = {f"enc.{name}": one for name, one in torch.nn.GRU(I, H).state_dict().items()}
+    found = rl.load(save(tmp_path / "a.pt", own | enc))
+    assert list(found) == ["enc"] and not found.refused and list(found.others) == list(own)
     assert found.notes == [
         f"own.weight_{side} is a module (own.weight_{side}.weight), not a weight: it is not read as"
         f" an RNN; to read it as one, rename its tensors to own.weight_{side} and own.bias_{side}"
         for side in ("ih", "hh")
     ]
     with pytest.raises(rl.FileError, match=r"no recurrent layer found; own\.weight_ih is a module"):
-        rl.load(save(tmp_path / "c.pt", {name: state[name] for name in own}))
-    renamed = {
-        f"own.{name.replace('weight', kind)}": state[f"own.{name}.{kind}"]
-        for name in ("weight_ih", "weight_hh") for kind in ("weight", "bias")
-    }  # fmt: skip
+        rl.load(save(tmp_path / "c.pt", own))
+    names = ("own.weight_ih", "own.bias_ih", "own.weight_hh", "own.bias_hh")
+    renamed = dict(zip(names, own.values(), strict=True))
     assert rl.load(save(tmp_path / "d.pt", renamed))["own"].layout == rl.layout("torch-cell")
 
 
@@ -156,27 +146,22 @@ def test_views_and_shared_storages(form, tmp_path):
     in_turn(["", "module.", "_orig_mod.", "module._orig_mod."], FORMS),
 )
 def test_a_checkpoint_of_a_wrapped_module(wrapper, form, tmp_path):
-    model = torch.nn.ModuleDict({"rnn": torch.nn.GRU(I, H), "head": torch.nn.Linear(H, 3)})
-    state = {wrapper + name: value for name, value in model.state_dict().items()}
-    path = save(tmp_path / "m.pt", {"epoch": 3, "state_dict": state, "best": [0.5, "x"]}, form)
-    found = rl.load(path)
-    assert list(found) == ["state_dict.rnn"]
-    assert_same(found["state_dict.rnn"], model["rnn"].state_dict())
-    for prefix in (f"state_dict.{wrapper}rnn", "state_dict.rnn.", f"state_dict.{wrapper}rnn."):
-        assert_same(*rl.load(path, prefix=prefix).values(), model["rnn"].state_dict())
+    state = torch.nn.ModuleDict({"rnn": torch.nn.GRU(I, H), "head": torch.nn.Linear(H, 3)})
+    wrapped = {wrapper + name: value for name, value in state.state_dict().items()}
+    path = save(tmp_path / "m.pt", {"epoch": 3, "state_dict": wrapped, "best": [0.5, "x"]}, form)
+    assert list(rl.load(path)) == ["state_dict.rnn"]
+    for prefix in ("", f"{wrapper}rnn", "rnn.", f"{wrapper}rnn."):
+        found = rl.load(path, prefix=prefix and f"state_dict.{prefix}")
+        assert_same(*found.values(), state["rnn"].state_dict())
 
 
 def training(form):
     """Return a checkpoint with many kinds of objects, as far as torch reads them from this form."""
     torch.manual_seed(1)
-    model = torch.nn.ModuleDict(
-        {
-            "embed": torch.nn.Embedding(20, I),
-            "rnn": torch.nn.LSTM(I, H, 2),
-            "norm": torch.nn.BatchNorm1d(H),
-            "head": torch.nn.Linear(H, 20),
-        }
-    ).bfloat16()
+    model = torch.nn.ModuleDict({
+        "embed": torch.nn.Embedding(20, I), "rnn": torch.nn.LSTM(I, H, 2),
+        "norm": torch.nn.BatchNorm1d(H), "head": torch.nn.Linear(H, 20),
+    }).bfloat16()  # fmt: skip
     model["tied"] = torch.nn.Linear(I, 20, bias=False).bfloat16()
     model["tied"].weight = model["embed"].weight
     optimizer = torch.optim.Adam(model.parameters())
@@ -222,21 +207,22 @@ def assert_equal(a, b, path=""):
 @every_form
 def test_the_rest_of_a_checkpoint_stays(form, tmp_path):
     given = training(form)
-    rnn = {name.removeprefix("rnn."): value for name, value in given["model_state_dict"].items()
-           if name.startswith("rnn.")}  # fmt: skip
+    states = given["model_state_dict"]
+    rnn = {name: value for name, value in states.items() if name.startswith("rnn.")}
     path = save(tmp_path / "a.pt", given, form)
+    rl.convert_file(path, tmp_path / "same.pt", to="torch")
+    assert_equal(given, torch.load(tmp_path / "same.pt", weights_only=True))
+
     done = rl.convert_file(path, tmp_path / "b.pt", to="cudnn")
     assert done.reports["model_state_dict.rnn"].grade == "exact"
     assert any("optimizer" in note for note in done.notes)
-
     result = torch.load(tmp_path / "b.pt", weights_only=True)
     flat = result["model_state_dict"].pop("rnn.weight_space")
-    assert flat.dtype == torch.bfloat16
-    assert bits(flat) == rl.pack(rnn).tobytes()
+    assert flat.dtype == torch.bfloat16 and bits(flat) == rl.pack(rnn, prefix="rnn").tobytes()
     tied = [result["model_state_dict"][k].data_ptr() for k in ("embed.weight", "tied.weight")]
     assert tied[0] == tied[1]
     for name in rnn:
-        del given["model_state_dict"]["rnn." + name]
+        del states[name]
     assert_equal(given, dict(result))  # an OrderedDict, which has a place for the record
 
 
@@ -277,8 +263,7 @@ def test_new_weights_into_a_checkpoint_lost_all_but_its_tensors(form, tmp_path):
 def test_progress_of_a_checkpoint(tmp_path, monkeypatch):
     """Of what is converted, and then of what is saved, little at once whatever torch does."""
     monkeypatch.setattr(format_module, "CHUNK_NBYTES", 1000)
-    module = torch.nn.LSTM(I, H, 2)
-    path, told = save(tmp_path / "a.pt", module.state_dict()), []
+    path, told = save(tmp_path / "a.pt", torch.nn.LSTM(I, H, 2).state_dict()), []
     rl.convert_file(path, tmp_path / "b.pt", to="keras", progress=lambda *now: told.append(now))
     result = torch.load(tmp_path / "b.pt", weights_only=True)
     nbytes = sum(tensor.nbytes for tensor in result.values())
@@ -287,90 +272,71 @@ def test_progress_of_a_checkpoint(tmp_path, monkeypatch):
     assert saved[0] == nbytes and max(np.diff(saved)) <= 1000
 
 
-@every_form
-def test_a_conversion_to_the_same_layout_changes_nothing(form, tmp_path):
-    given = training(form)
-    path = save(tmp_path / "a.pt", given, form)
-    rl.convert_file(path, tmp_path / "b.pt", to="torch")
-    assert_equal(given, torch.load(tmp_path / "b.pt", weights_only=True))
-
-
 def test_the_new_tensors_stand_where_the_old_ones_did(tmp_path):
-    state = torch.nn.ModuleDict(
-        {"a": torch.nn.Linear(2, 3), "rnn": torch.nn.GRU(I, H), "z": torch.nn.Linear(2, 3)}
-    ).state_dict()
-    path = save(tmp_path / "a.pt", [{"module." + k: v for k, v in state.items()}])
+    layers = {"a": torch.nn.Linear(2, 3), "rnn": torch.nn.GRU(I, H), "z": torch.nn.Linear(2, 3)}
+    model = torch.nn.ModuleDict({"module": torch.nn.ModuleDict(layers)})
+    path = save(tmp_path / "a.pt", [model.state_dict()])
     rl.convert_file(path, tmp_path / "b.pt", to="keras")
     (result,) = torch.load(tmp_path / "b.pt", weights_only=True)
-    assert list(result) == [
-        f"module.{name}" for name in ("a.weight", "a.bias", "rnn.kernel", "rnn.recurrent_kernel",
-                                      "rnn.bias", "z.weight", "z.bias")
-    ]  # fmt: skip
+    names = ["a.weight", "a.bias", "rnn.kernel", "rnn.recurrent_kernel", "rnn.bias", "z.weight",
+             "z.bias"]  # fmt: skip
+    assert list(result) == [f"module.{name}" for name in names]
 
 
 # ------------------------------------------------------------------------- computed weights
 
 
-def computed(how, module):
-    """(the module as torch changes it, is the result rounded?)"""
-    name = "weight_hh_l0"
-    if how == "pruned":
-        prune.random_unstructured(module, name, 0.5)
-        return module, False
-    if how == "old weight norm":
-        return torch.nn.utils.weight_norm(module, name), True
-    dim = {"weight norm": 0, "of columns": 1, "of all": None}[how]
-    return parametrizations.weight_norm(module, name, dim=dim), True
+NAME = "weight_hh_l0"
+COMPUTED = {  # torch changes the module, and returns it
+    "pruned": lambda module: prune.random_unstructured(module, NAME, 0.5),
+    "old weight norm": lambda module: torch.nn.utils.weight_norm(module, NAME),
+    "weight norm": lambda module: parametrizations.weight_norm(module, NAME),
+    "of columns": lambda module: parametrizations.weight_norm(module, NAME, dim=1),
+    "of all": lambda module: parametrizations.weight_norm(module, NAME, dim=None),
+}
 
 
 @pytest.mark.parametrize("cell, how, dtype", pairwise(
-    ["lstm", "rnn_tanh"], ["pruned", "old weight norm", "weight norm", "of columns", "of all"],
-    [torch.float32, torch.bfloat16, torch.float64],
+    ["lstm", "rnn_tanh"], COMPUTED, [torch.float32, torch.bfloat16, torch.float64],
 ), ids=str)  # fmt: skip
 def test_computed_weights(cell, how, dtype, tmp_path):
-    spec = rl.Spec(cell, I, H)
-    module, rounded = computed(how, torch_module(spec, seeded(cell, how)).to(dtype))
+    spec, rounded = rl.Spec(cell, I, H), how != "pruned"
+    module = COMPUTED[how](torch_module(spec, seeded(cell, how)).to(dtype))
     with torch.no_grad():
         for parameter in module.parameters():  # off its first value, where g is ||v||
             parameter.mul_(1.5)
-    exact, _ = computed(how, torch_module(spec).double())
+    exact = COMPUTED[how](torch_module(spec).double())
     exact.load_state_dict(module.state_dict())
     for fresh in (module, exact):  # the older kinds compute their weight as they run
         fresh(torch.zeros(1, I, dtype=next(fresh.parameters()).dtype))
-    path = save(tmp_path / "a.pt", {"rnn." + k: v for k, v in module.state_dict().items()})
+    path, out = save(tmp_path / "a.pt", module.state_dict()), tmp_path / "b.pt"
     found = rl.load(path, **hint(spec))
-    (note,) = found.notes
-    assert "rnn.weight_hh_l0" in note and ("pruned" in note) != rounded
-    weights = found["rnn"]
-    grade = "rounds" if rounded else "exact"
-    done = rl.convert_file(path, tmp_path / "c.npz", to="cudnn", **hint(spec))
-    assert weights.to("cudnn").report.grade == done.reports["rnn"].grade == grade
+    (weights,), (note,) = found.values(), found.notes
+    assert NAME in note and ("pruned" in note) != rounded
     for name, array in weights.items():
-        theirs = getattr(module, name).detach()
-        if name == "weight_hh_l0" and rounded:
+        if name == NAME and rounded:
             # Ours is the double rounded once. Both are of g and v as stored, in double within a
             # few units, so ours is off by half a unit of the dtype, and what double leaves.
             wanted = getattr(exact, name).detach().numpy()
-            unit = torch.finfo(dtype).eps / 2
-            off = abs(np.asarray(array, "f8") - wanted)
-            assert (off <= unit * abs(wanted) + 2.0**-50 * abs(wanted)).all()
+            off, unit = abs(np.asarray(array, "f8") - wanted), torch.finfo(dtype).eps / 2
+            assert (off <= (unit + 2.0**-50) * abs(wanted)).all()
         else:
-            assert array.tobytes() == bits(theirs)
+            assert array.tobytes() == bits(getattr(module, name))
 
-    out = tmp_path / "b.pt"
     if rounded:
-        with pytest.raises(rl.LossyError, match=r"rnn\.weight_hh_l0"):
+        with pytest.raises(rl.LossyError, match=NAME):
             rl.convert_file(path, out, to="torch", exact=True, **hint(spec))
     done = rl.convert_file(path, out, to="torch", exact=not rounded, **hint(spec))
-    assert done.notes == (note,)
+    (report,) = done.reports.values()
+    grade = "rounds" if rounded else "exact"
+    assert weights.to("cudnn").report.grade == report.grade == grade and done.notes == (note,)
     plain = torch_module(spec).to(dtype)
-    state = torch.load(out, weights_only=True)
-    plain.load_state_dict({k.removeprefix("rnn."): v for k, v in state.items()}, strict=True)
+    plain.load_state_dict(torch.load(out, weights_only=True))
     assert [bits(v) for v in plain.state_dict().values()] == [v.tobytes() for v in weights.values()]
 
 
 def test_an_exact_copy_took_weights_that_were_rounded_before_it(tmp_path):
-    module, _ = computed("weight norm", torch.nn.LSTM(I, H))
+    module = COMPUTED["weight norm"](torch.nn.LSTM(I, H))
     new = save(tmp_path / "new.pt", module.state_dict())
     old = save(tmp_path / "old.pt", torch.nn.LSTM(I, H).state_dict())
     with pytest.raises(rl.LossyError, match=r"^weight_hh_l0: .* omit exact"):
@@ -378,12 +344,13 @@ def test_an_exact_copy_took_weights_that_were_rounded_before_it(tmp_path):
     assert not (tmp_path / "b.pt").exists()
 
 
-def test_an_old_file_of_many_small_tensors_was_refused(tmp_path):
+def test_an_old_file_of_many_small_tensors_was_refused(tmp_path, monkeypatch):
     """Its pickle has 56 steps for each tensor of one element, in 150 bytes of the file."""
+    steps = dataclasses.replace(LIMITS["steps"], free=16_000)
+    monkeypatch.setitem(LIMITS, "steps", steps)
     state = torch.nn.LSTM(I, H).state_dict()
-    state |= {f"scales.{k}": torch.ones(1) for k in range(24_000)}
-    torch.save(state, tmp_path / "a.pt", _use_new_zipfile_serialization=False)
-    assert list(rl.load(tmp_path / "a.pt")) == ["lstm"]
+    state |= {f"scales.{k}": torch.ones(1) for k in range(480)}
+    assert list(rl.load(save(tmp_path / "a.pt", state, "old"))) == ["lstm"]
 
 
 def test_bfloat16_was_rounded_twice():
