@@ -56,10 +56,9 @@ LAWS = ["model/test_layouts", "convert/test_conversions", "sources/test_errors",
 # Imported once, before forking: importing them in every run would take longer than the tests.
 PRELOAD = {
     "test_meaning_torch": ["torch", "keras", "onnx", "onnxruntime"],
-    "test_meaning_keras": ["torch", "keras", "onnx", "onnxruntime"],
+    "test_meaning_keras": ["torch", "keras", "onnx", "onnxruntime", "tf_keras"],
     "test_meaning_onnx": ["torch", "keras", "onnx", "onnxruntime"],
     "test_meaning_documents": ["torch", "keras", "onnx", "onnxruntime"],
-    "test_meaning_keras_cudnn": ["torch", "keras", "onnx", "onnxruntime", "tf_keras"],
     "test_meaning_cells": ["torch", "keras", "onnx", "onnxruntime"],  # jax cannot be forked
 }
 

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 from compare import mistake_machine as machine
-from compare.diagnoses import BOTH, LSTM, lost, packed_like_the_published_one, rules, weights
+from compare.diagnoses import LSTM, rules, weights
+from marks import pairwise
 
 import rnnlayout as rl
 
@@ -28,56 +29,6 @@ def test_what_is_left_of_summed_biases_is_the_same_function(rule):
     assert rules(found) == [rule] and "cannot be restored" in str(found)
 
 
-def test_biases_in_an_order_of_their_own_are_found():
-    """Both directions of layer 1 were exchanged, each under its own biases' names."""
-    like = weights(BOTH)
-
-    def other(name):
-        turned = name.removesuffix("_reverse") if "reverse" in name else f"{name}_reverse"
-        return turned if "l1" in name else name
-
-    found = rl.diagnose(rl.pack({name: like[other(name)] for name in like}), like=like)
-    assert rules(found) == ["order", "bias order"]
-    assert found.sure and found.fixed.tobytes() == rl.pack(like).tobytes()
-
-
-@pytest.mark.parametrize("role", ["bias_ih", "bias_hh"])
-def test_zero_biases_do_not_mislead(role):
-    like = weights(rl.Spec("lstm", 5, 3, 2))
-    like |= {name: 0 * array for name, array in like.items() if role in name}
-    right = rl.pack(like)
-    found = rl.diagnose(right, like=like)
-    assert found and found.notes == (
-        f"{'bW' if role == 'bias_ih' else 'bR'} of like are zero: they do not show what was done"
-        " to them",
-    )
-    found = rl.diagnose(packed_like_the_published_one(like), like=like)
-    assert len(found.mistakes) == 3 and found.sure and found.fixed.tobytes() == right.tobytes()
-
-
-def test_all_biases_zero_or_one():
-    """As initializers make them: the matrices alone show the order of the gates."""
-    like = weights(rl.Spec("lstm", 5, 3, 2))
-    for value in (0, 1):
-        like |= {n: np.full_like(a, value) for n, a in like.items() if "bias" in n}
-        found = rl.diagnose(packed_like_the_published_one(like), like=like)
-        assert len(found.mistakes) == 3 and found.fixed.tobytes() == rl.pack(like).tobytes()
-
-
-@pytest.mark.parametrize("zero", [False, True])
-@pytest.mark.parametrize("changed", [0, 1, -1])
-def test_only_biases_with_all_the_right_sums_are_split(zero, changed):
-    """4 is moved from one to the other: no value is as it was."""
-    like = weights()
-    for name in ("bias_ih_l0", "bias_hh_l0"):  # 12 bits: the sums are exact
-        like[name] = 0 * like[name] if zero else np.round(like[name] * 4096) / np.float32(4096)
-    tensors = like | {"bias_ih_l0": like["bias_ih_l0"] + 4, "bias_hh_l0": like["bias_hh_l0"] - 4}
-    tensors["bias_hh_l0"][7] += changed
-    found = rl.diagnose(rl.pack(tensors), like=like)
-    assert rules(found) == (["biases not found"] if changed else ["split"])
-    assert found.sure == (not changed)
-
-
 def test_biases_around_the_matrices_are_not_those_of_each_layer():
     spec = rl.Spec("rnn_tanh", 5, 3, 2)
     like = weights(spec)
@@ -100,17 +51,19 @@ def split_by(like, moved):
 def test_biases_that_were_split_at_random_are_that_and_no_more(layers):
     """They were exchanged vectors, or layers in another order."""
     spec = rl.Spec("lstm", 5, 7, layers)
-    for seed in range(20):
+    for seed in range(6):
         like, rng = weights(spec, seed), np.random.default_rng(seed)
+        if seed == 5:
+            like |= {name: 0 * array for name, array in like.items() if "bias" in name}
         moved = {name: rng.normal(size=28).astype("f4") for name in like}
         for found in (rl.diagnose(rl.pack(split_by(like, moved)), like=like),
                       rl.diagnose(split_by(like, moved), like=like)):  # fmt: skip
             assert rules(found) == ["split"] and found.sure, found
 
 
-@pytest.mark.parametrize("H", [3, 30, 300])
-@pytest.mark.parametrize("off", [0.05, 1e-5])
-@pytest.mark.parametrize("units", [1, -1, slice(None)])
+@pytest.mark.parametrize(
+    "H, off, units", pairwise([3, 30, 300], [0.05, 1e-5], [1, -1, slice(None)])
+)
 def test_split_biases_with_wrong_sums_are_another_function(H, off, units):
     """Also by less than a near match may be off, and in units that the search does not read."""
     like = weights(rl.Spec("lstm", 5, H))
@@ -130,14 +83,3 @@ def test_summed_biases_are_compared_in_all_units(unit):
     tensors["bias_ih_l0"][unit] += 1
     found = rl.diagnose(rl.pack(tensors), like=like)
     assert rules(found) == ["summed", "changed"] and "1 of 7520 values is changed" in found.text
-
-
-@pytest.mark.parametrize("to", ["tf1", "haiku"])
-def test_a_forget_bias_that_was_added_and_subtracted_is_a_cause(to):
-    """It is rounded: the last bits differ, which was training that went on."""
-    like = weights(rl.Spec("lstm", 5, 40))
-    tensors = rl.convert(like, to=to)
-    found = rl.diagnose(tensors, like=like)
-    assert rules(found) == ["forget bias rounded"] and found.sure
-    assert lost(found) == ["the last bits of the biases of gate f"]
-    assert f"likely cause: {found.text} (explains all 1)" in str(rl.verify(like, tensors))

@@ -1,11 +1,18 @@
-"""Keras 3 layers compute the same on both sides of a conversion."""
+"""Layers of Keras 3, of Keras 2 for cuDNN, and the weights of Keras 1: what they compute.
+
+CuDNNLSTM and CuDNNGRU, which Keras 3 can no longer load, are tf_keras's own. What their weights and
+those of Keras 1 mean is defined by its loader: it puts them into a plain LSTM or GRU, which runs on
+a CPU.
+"""
 
 import os
 import subprocess
 import sys
 
+import numpy as np
 import pytest
-from convert.meaning import TORCH, Framework, check_both_ways, check_from, expected_of
+import tf_keras
+from convert.meaning import Framework, check_both_ways, check_meaning, expected_of
 from marks import sample
 from oracles.frameworks import (
     KERAS_NOISE,
@@ -20,23 +27,32 @@ from oracles.frameworks import (
     seeded,
     stacks,
     torch_module,
+    weight,
 )
-from oracles.reference import GATES, distance, distance_between
+from oracles.reference import distance_between
+from tf_keras.src.layers.rnn.cudnn_gru import CuDNNGRU
+from tf_keras.src.layers.rnn.cudnn_lstm import CuDNNLSTM
+from tf_keras.src.saving.legacy.hdf5_format import preprocess_weights_for_loading
 
 import rnnlayout as rl
 
-ANSWERS_FOR = ("keras",)
+ANSWERS_FOR = ("keras", "keras-cudnn", "keras1")
 
 pytestmark = KERAS_NOISE
 
-with_cudnn_form = pytest.mark.parametrize("spec", sample(stacks(), 5), ids=str)
+
+def arrays(layers):
+    return [array for layer in layers for array in layer.get_weights()]
+
+
+# --------------------------------------------------------------------------------------- Keras 3
+
 # What cuDNN cannot represent: reset before, Keras 3's hard sigmoid x / 6 + 0.5, and relu.
 HARD = "hard_sigmoid"
 OTHERS = stacks(["gru"], reset="before") + stacks(["lstm", "gru"], recurrent_activation=HARD)
 OTHERS += stacks(["gru"], reset="before", recurrent_activation=HARD)
 OTHERS += stacks(["lstm", "gru"], activation="relu")
 OTHERS += stacks(["lstm"], recurrent_activation=HARD, activation="relu")
-without_cudnn_form = pytest.mark.parametrize("spec", sample(OTHERS, 5), ids=str)
 
 
 def filled(spec, rng=None):
@@ -44,14 +60,10 @@ def filled(spec, rng=None):
     return fill_keras(layers, rng) if rng else layers
 
 
-def arrays(layers):
-    return [array for layer in layers for array in layer.get_weights()]
-
-
 KERAS = Framework("keras", filled, run_keras, arrays)
 
 
-@with_cudnn_form
+@pytest.mark.parametrize("spec", sample(stacks(), 5), ids=str)
 def test_to_torch_and_back(spec):
     layers, there, given, expected = check_both_ways(KERAS, spec, "torch")
     module = torch_module(spec)
@@ -60,20 +72,15 @@ def test_to_torch_and_back(spec):
     assert distance_between(run, run_torch(module, *given), expected) <= 1
 
 
-@without_cudnn_form
+@pytest.mark.parametrize("spec", sample(OTHERS, 7), ids=str)
 def test_to_onnx_and_back(spec):
     check_both_ways(KERAS, spec, "onnx")
 
 
-@with_cudnn_form
-def test_from_torch(spec):
-    check_from(TORCH, KERAS, spec)
-
-
-@pytest.mark.parametrize("cell", GATES)
-def test_weights_as_users_have_them(cell):
-    """get_weights() of all layers in one list, a list of lists, and Keras's own paths."""
-    spec = rl.Spec(cell, I, H, bidirectional=True)
+def test_weights_as_users_have_them():
+    """get_weights() of all layers in one list, a list of lists, and Keras's own paths; a layer that
+    is not built yet is built."""
+    spec = rl.Spec("gru", I, H, bidirectional=True)
     [layer] = layers = filled(spec, seeded("forms", spec))
     flat = rl.pack(layers).tobytes()
     assert rl.pack(layer).tobytes() == flat
@@ -82,19 +89,9 @@ def test_weights_as_users_have_them(cell):
     by_path = {w.path: keras.ops.convert_to_numpy(w) for w in layer.weights}
     assert all("/backward_" in path or "/forward_" in path for path in by_path)
     assert rl.pack(by_path, spec).tobytes() == flat
-
-
-def test_a_layer_that_is_not_built_yet_is_built():
-    spec = rl.Spec("gru", I, H, bidirectional=True)
-    rng = seeded("unbuilt", spec)
-    module = torch_module(spec, rng)
-    layer = keras.layers.Bidirectional(
-        keras.layers.GRU(H, return_sequences=True, return_state=True)
-    )
-    rl.assign(layer, rl.convert(module, to="keras"))
-    given = inputs(rng, spec)
-    expected = expected_of(module, spec, given)
-    assert distance(run_keras([layer], *given), expected) <= 1  # reference.Rounded
+    other = keras.layers.Bidirectional(keras.layers.GRU(H))
+    rl.assign(other, layer)
+    assert KERAS.bits([other]) == KERAS.bits(layers)
 
 
 @pytest.mark.long
@@ -107,3 +104,101 @@ def test_every_backend_of_keras(backend):
     done = subprocess.run(command, env=os.environ | {"KERAS_BACKEND": backend}, text=True,
                           capture_output=True, check=False)  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+# ------------------------------------------------------------ Keras 2: CuDNNLSTM and CuDNNGRU
+
+CUDNN = {"lstm": CuDNNLSTM, "gru": CuDNNGRU}
+SPECS = [rl.Spec(cell, I, H, layers, both)
+         for cell in CUDNN for layers in (1, 2, 3) for both in (False, True)]  # fmt: skip
+every_spec = pytest.mark.parametrize("spec", sample(SPECS, 5), ids=str)
+
+
+def cudnn_layers(spec, rng=None):
+    layers = []
+    for k in range(spec.num_layers):
+        layer = CUDNN[spec.cell](spec.hidden_size, return_sequences=True)
+        if spec.bidirectional:
+            layer = tf_keras.layers.Bidirectional(layer)
+        layer.build((None, None, spec.num_directions * H if k else I))
+        layers.append(layer)
+    return fill_keras(layers, rng) if rng else layers
+
+
+def loaded(layers, source):
+    """Fill layers as tf_keras does from a file with layers of the other kind."""
+    for layer, other in zip(layers, source, strict=True):
+        layer.set_weights(preprocess_weights_for_loading(layer, other.get_weights(), "2"))
+    return layers
+
+
+def plain(layers):
+    """Return the plain layers that tf_keras loads these into."""
+    return loaded(keras_layers(rl.Weights(layers).spec, tf_keras), layers)
+
+
+FRAMEWORK = Framework("keras-cudnn", cudnn_layers, lambda layers, *given:
+                      run_keras(plain(layers), *given), arrays)  # fmt: skip
+
+
+def same_arrays(a, b):
+    return len(a) == len(b) and all(np.array_equal(x, y) for x, y in zip(a, b, strict=True))
+
+
+@every_spec
+def test_cudnn_to_torch_and_back_and_to_plain_layers(spec):
+    source, there, *_ = check_both_ways(FRAMEWORK, spec, "torch")
+    if spec.cell == "lstm":  # only the sum shows in outputs: the input's biases are the first half
+        first_half, _ = np.split(source[0].get_weights()[2], 2)
+        assert np.array_equal(there["bias_ih_l0"], first_half)
+    # An LSTM's bias is a sum, rounded once: rnnlayout adds in double, tf_keras in float32. A double
+    # has 53 bits, more than 2 * 24 + 2, so rounding its sum to float32 gives the same bits.
+    assert same_arrays(list(rl.convert(source, to="keras").values()), arrays(plain(source)))
+
+
+@every_spec
+def test_cudnn_from_keras_3(spec):
+    layers = fill_keras(keras_layers(spec), seeded("keras to keras-cudnn", spec))
+    ours = cudnn_layers(spec)
+    rl.assign(ours, rl.convert(layers, to="keras-cudnn"))
+    theirs = loaded(cudnn_layers(spec), layers)
+    if spec.cell == "gru":
+        assert same_arrays(arrays(ours), arrays(theirs))
+    # tf_keras halves an LSTM's bias, rnnlayout puts all of it in bW: the sum has the same bits.
+    assert same_arrays(*(list(rl.convert(x, to="keras").values()) for x in (ours, theirs)))
+    assert same_arrays(arrays(plain(ours)), arrays(layers))
+
+
+@pytest.mark.parametrize("cell", CUDNN)
+def test_a_layer_without_bias_becomes_one_of_zero_bias(cell):
+    """Keras 2's loader passes such weights on unchanged, without transposing them."""
+    spec = rl.Spec(cell, I, H, bidirectional=True, bias="none")
+    rng = seeded("no bias", spec)
+    layers = fill_keras(keras_layers(spec), rng)
+    ours = cudnn_layers(spec)
+    rl.assign(ours, rl.convert(layers, spec.replace(bias="double"), to="keras-cudnn"))
+    given = inputs(rng, spec)
+    theirs, expected = run_keras(plain(ours), *given), expected_of(layers, spec, given)
+    assert distance_between(run_keras(layers, *given), theirs, expected) <= 1  # reference.Rounded
+
+
+# --------------------------------------------------------------------------------------- Keras 1
+
+# cell, its gates in the order of Keras 1, whose list has W, U and b of one gate after the other
+KERAS1 = {"lstm": ["_i", "_c", "_f", "_o"], "gru": ["_z", "_r", "_h"], "rnn_tanh": [""]}
+
+
+@pytest.mark.parametrize("cell", KERAS1)
+def test_weights_of_keras_1_are_read_as_keras_2_reads_them(cell):
+    rng, shapes = seeded("keras 1", cell), {"W": (I, H), "U": (H, H), "b": (H,)}
+    old = {f"{name}{gate}": weight(rng, shape)
+           for gate in KERAS1[cell] for name, shape in shapes.items()}  # fmt: skip
+    spec = rl.Spec(cell, I, H, reset="before" if cell == "gru" else "after")
+    layers = keras_layers(spec, tf_keras)
+    read = preprocess_weights_for_loading(layers[0], list(old.values()), "1", "tensorflow")
+    assert same_arrays(list(rl.convert(old, spec, layout="keras1", to="keras").values()), read)
+    layers[0].set_weights(read)
+    check_meaning("keras1", old, spec, lambda *given: run_keras(layers, *given))
+    if cell == "lstm":  # the layout has all W, then all U, then all b: a list would be read wrongly
+        with pytest.raises(rl.LayoutError):
+            rl.infer_spec([*old.values()], "keras1")

@@ -28,20 +28,12 @@ ANSWERS_FOR = ("onnx",)
 
 pytestmark = KERAS_NOISE
 
-every_cell = pytest.mark.parametrize("cell", GATES)
-in_torch = pytest.mark.parametrize("spec", sample(stacks(), 5), ids=str)
 # linear_before_reset 0, HardSigmoid with the slope of either Keras, and Relu.
 KERAS_ONLY = stacks(["gru"], (1, 2), reset="before")
 KERAS_ONLY += stacks(["lstm", "gru"], (1, 2), activation="relu")
 for hard in ("hard_sigmoid", "hard_sigmoid_keras2"):
     KERAS_ONLY += stacks(["lstm", "gru"], (1, 2), recurrent_activation=hard)
     KERAS_ONLY += stacks(["gru"], (1, 2), reset="before", recurrent_activation=hard)
-in_keras_only = pytest.mark.parametrize("spec", sample(KERAS_ONLY, 5), ids=str)
-
-
-def kit(spec):
-    """Return the Keras that has the spec's recurrent activation."""
-    return tf_keras if spec.recurrent_activation == "hard_sigmoid_keras2" else keras
 
 
 def test_the_names_of_a_stack():
@@ -51,7 +43,7 @@ def test_the_names_of_a_stack():
     assert list(rl.describe(two.replace(bias="none"), "onnx")) == ["0/W", "0/R", "1/W", "1/R"]
 
 
-@in_torch
+@pytest.mark.parametrize("spec", sample(stacks(), 5), ids=str)
 def test_from_onnx_to_torch_and_back(spec):
     rng = seeded("onnx to torch", spec)
     tensors = onnx_tensors(spec, rng)
@@ -68,12 +60,13 @@ def test_from_onnx_to_torch_and_back(spec):
     assert same_bits(dict(rl.convert(module, to="onnx")), tensors)
 
 
-@in_keras_only
+@pytest.mark.parametrize("spec", sample(KERAS_ONLY, 5), ids=str)
 def test_from_onnx_to_keras(spec):
     rng = seeded("onnx to keras", spec)
     tensors = onnx_tensors(spec, rng)
     given = inputs(rng, spec)
-    layers = keras_layers(spec, kit(spec))
+    kit = tf_keras if spec.recurrent_activation == "hard_sigmoid_keras2" else keras
+    layers = keras_layers(spec, kit)
     # Keras's LSTM and reset-before GRU have one bias, the sum: one of the additions of the bound
     rl.assign(layers, rl.convert(tensors, spec, layout="onnx", to="keras"))
     expected = forward(from_onnx(tensors, spec), spec, *given)
@@ -82,7 +75,7 @@ def test_from_onnx_to_keras(spec):
     assert distance_between(run, run_onnx(tensors, spec, *given), expected) <= 1
 
 
-@every_cell
+@pytest.mark.parametrize("cell", GATES)
 def test_no_B_is_zero_B(cell):
     spec = rl.Spec(cell, I, H, 2, bidirectional=True)
     rng = seeded("no B", spec)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from convert.meaning import TORCH, Framework, check_both_ways, check_from, parameters
+from convert.meaning import TORCH, Framework, check_both_ways, parameters
 from marks import sample
 from oracles.frameworks import (
     H,
@@ -13,6 +13,7 @@ from oracles.frameworks import (
     run_torch,
     run_torch_cell,
     seeded,
+    stacks,
     torch_cell,
     torch_module,
 )
@@ -25,22 +26,12 @@ ANSWERS_FOR = ("cudnn", "torch", "torch-cell")
 # oneDNN has no projection: torch warns and takes another path
 pytestmark = pytest.mark.filterwarnings("ignore:LSTM with projections is not supported with oneDNN")
 
-SPECS = [
-    rl.Spec(cell, I, H, layers, both, proj, bias=bias)
-    for cell in GATES
-    for layers in (1, 2, 3)
-    for both in (False, True)
-    for bias in ("double", "none")
-    for proj in ((0, P) if cell == "lstm" else (0,))
-]
-every_spec = pytest.mark.parametrize("spec", sample(SPECS, 7), ids=str)
+SPECS = stacks() + stacks(["lstm"], proj_size=P)
 every_cell = pytest.mark.parametrize("cell", GATES)
-
-
 CELL = Framework("torch-cell", torch_cell, run_torch_cell, parameters)
 
 
-@every_spec
+@pytest.mark.parametrize("spec", sample(SPECS, 7), ids=str)
 def test_the_weight_space_runs_as_the_module_does_and_comes_back(spec):
     module, flat, *_ = check_both_ways(TORCH, spec, "cudnn")
     assert flat.tobytes() == rl.pack(module).tobytes()
@@ -59,15 +50,6 @@ def test_cells(cell, bias):
     # a cell has the tensors of a layer under other names; the two biases keep their roles
     renamed = {f"{name}_l0": tensor for name, tensor in module.state_dict().items()}
     assert rl.pack(renamed, spec).tobytes() == flat.tobytes()
-    check_from(CELL, TORCH, spec)  # a cell run step by step equals the layer
-
-
-def silence(module, bias):
-    """Make the candidate's bias of a GRU zero: its rows are the last third."""
-    with torch.no_grad():
-        for name, parameter in module.named_parameters():
-            if name.startswith(bias):
-                parameter[2 * H :] = 0
 
 
 # cuDNN's modes with one bias: outside r (R h + bR) in mode "input", inside it in "recurrent".
@@ -84,7 +66,10 @@ def test_two_biases_as_one(cell, mode):
     if cell == "gru":
         with pytest.raises(rl.LossyError, match=absent):
             rl.pack(module, spec)
-        silence(module, absent)
+        with torch.no_grad():  # the candidate's rows are the last third
+            for name, parameter in module.named_parameters():
+                if name.startswith(absent):
+                    parameter[2 * H :] = 0
     flat = rl.pack(module, spec)
     assert set(rl.regions(spec)["role"]) == {"W", "R", kept}
     given = inputs(rng, spec)

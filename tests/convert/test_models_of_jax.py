@@ -25,7 +25,6 @@ pytestmark = KERAS_NOISE
 
 LINEN = {"lstm": nn.OptimizedLSTMCell, "gru": nn.GRUCell}
 NNX = {"lstm": nnx.OptimizedLSTMCell, "gru": nnx.GRUCell}
-EQUINOX = {"lstm": eqx.nn.LSTMCell, "gru": eqx.nn.GRUCell}
 X = normal(seeded("models of JAX"), N, T, I)  # as Flax has it
 
 
@@ -35,35 +34,27 @@ def made(init, *labels):
 
 
 def reference(weights):
-    """Return y (N, T, D * H) of the float64 recurrence, as Rounded numbers, from zero states."""
+    """Return the results of the float64 recurrence from zero states, as Rounded numbers."""
     spec = weights.spec
-    zeros = np.zeros((spec.num_layers * spec.num_directions, N, spec.hidden_size), "f4")
-    given = X.swapaxes(0, 1), zeros, zeros if spec.cell == "lstm" else None
-    return expected_of(weights, spec, given)
+    zeros = np.zeros((spec.num_layers * spec.num_directions, N, H), "f4")
+    return expected_of(weights, spec, (X.swapaxes(0, 1), zeros, zeros if spec.cell == "lstm" else
+                                       None))  # fmt: skip
 
 
-def check(y, weights, module=None):
-    """Check the y of a framework, of rl.RNN, and of a torch module that gets the weights.
-
-    Each is as near to the recurrence in float64 as the rounding of float32 allows (`distance` is at
-    most 1, see oracles.reference), which is below LOOSEST.
-    """
+def check(y, source, spec, **options):
+    """Check the spec of what Flax computed y with, and y, that of rl.RNN, and that of torch. Return
+    a torch module with the weights."""
+    weights = rl.Weights(source, **options)
+    assert weights.spec == spec
     expected = reference(weights)
-    assert expected.y.error.max() < LOOSEST
-    runs = [np.asarray(y), rl.RNN(weights, batch_first=True)(X)[0]]
-    if module is not None:
-        rl.assign(module, weights)
-        with torch.no_grad():
-            runs.append(module(torch.from_numpy(X))[0].numpy())
-    for found in runs:
-        whole = Run(found.swapaxes(0, 1), expected.h.value, expected.c and expected.c.value)
-        assert distance(whole, expected) <= 1
-
-
-def torch_rnn(weights):
-    spec, make = weights.spec, torch.nn.LSTM if weights.spec.cell == "lstm" else torch.nn.GRU
-    return make(spec.input_size, spec.hidden_size, spec.num_layers, batch_first=True,
-                bidirectional=spec.bidirectional)  # fmt: skip
+    make = torch.nn.LSTM if spec.cell == "lstm" else torch.nn.GRU
+    module = make(I, H, spec.num_layers, batch_first=True, bidirectional=spec.bidirectional)
+    rl.assign(module, weights)
+    theirs = module(torch.from_numpy(X))[0].detach().numpy()
+    for found in (np.asarray(y), rl.RNN(weights, batch_first=True)(X)[0], theirs):
+        run = Run(found.swapaxes(0, 1), expected.h.value, expected.c and expected.c.value)
+        assert distance(run, expected) <= 1  # reference.Rounded
+    return module
 
 
 def same_trees(a, b):
@@ -84,17 +75,14 @@ def test_linen(cell, kind):
     variables = made(layer.init, "linen", cell)
     own = kind(variables)
     own = serialization.msgpack_restore(own) if isinstance(own, bytes) else own
-    weights = rl.Weights(own)
-    assert weights.spec == rl.Spec(cell, I, H)
-    module = torch_rnn(weights)
-    check(jax.jit(layer.apply)(variables, X), weights, module)
+    module = check(jax.jit(layer.apply)(variables, X), own, rl.Spec(cell, I, H))
     zeros = emptied(own) if kind is not serialization.to_bytes else jax.tree.map(np.zeros_like, own)
     assert same_trees(rl.assign(zeros, module), own)  # the sums add a zero
     assert not any(map(np.any, jax.tree.leaves(zeros)))
 
 
 class LinenModel(nn.Module):
-    """An embedding of the input, two layers, one bidirectional, a head."""
+    """Two layers, and a bidirectional one."""
 
     cell: str
 
@@ -102,67 +90,58 @@ class LinenModel(nn.Module):
         make = LINEN[self.cell]
         self.layers = [nn.RNN(make(H)) for _ in range(2)]
         self.both = nn.Bidirectional(nn.RNN(make(H)), nn.RNN(make(H)))
-        self.head = nn.Dense(3)
 
     def __call__(self, x):
-        middle = self.layers[1](self.layers[0](x))
-        return middle, self.both(x), self.head(middle)
+        return self.layers[1](self.layers[0](x)), self.both(x)
 
 
-def test_a_model_of_linen(cell="lstm"):
-    model = LinenModel(cell)
-    variables = made(model.init, "model of linen", cell)
-    deep, wide, _ = jax.jit(model.apply)(variables, X)
+def test_a_model_of_linen():
+    model = LinenModel("lstm")
+    variables = made(model.init, "model of linen")
+    deep, wide = jax.jit(model.apply)(variables, X)
     params = variables["params"]
-    layers = rl.stack([params["layers_0"], params["layers_1"]])
-    assert layers.spec == rl.Spec(cell, I, H, 2)
-    check(deep, layers, torch_rnn(layers))
-    both = rl.Weights(variables, prefix="params/both")
-    assert both.spec == rl.Spec(cell, I, H, bidirectional=True)
-    module = torch_rnn(both)
-    check(wide, both, module)
-    zeros = emptied(params["both"])
-    params["both"] = rl.assign(zeros, module)
-    assert same_trees(jax.jit(model.apply)({"params": params}, X)[1], wide)
+    check(deep, rl.stack([params["layers_0"], params["layers_1"]]), rl.Spec("lstm", I, H, 2))
+    both = rl.Spec("lstm", I, H, bidirectional=True)
+    module = check(wide, variables, both, prefix="params/both")
+    assert same_trees(rl.assign(emptied(params["both"]), module), params["both"])
 
 
-def test_a_bidirectional_whose_rnns_share_a_cell(cell="gru"):
+def test_a_bidirectional_whose_rnns_share_a_cell():
     """Flax then has the parameters of the forward one only, which were read as one direction."""
-    shared = LINEN[cell](H)
+    shared = nn.GRUCell(H)
     layer = nn.Bidirectional(nn.RNN(shared), nn.RNN(shared))
-    variables = made(layer.init, "shared", cell)
+    variables = made(layer.init, "shared")
     params = variables["params"]
     assert [*params] == ["forward_rnn"]
     with pytest.raises(rl.LayoutError, match=r"pass its \['forward_rnn'\]\['cell'\]$"):
         rl.Weights(params)
     own = params["forward_rnn"]["cell"]
     assert not rl.Weights(own).spec.bidirectional
-    weights = rl.Weights({"forward_rnn": own, "backward_rnn": own})
-    check(jax.jit(layer.apply)(variables, X), weights, torch_rnn(weights))
+    check(jax.jit(layer.apply)(variables, X), {"forward_rnn": own, "backward_rnn": own},
+          rl.Spec("gru", I, H, bidirectional=True))  # fmt: skip
 
 
-@pytest.mark.parametrize("name", ["model.npz", "model.pkl", "model.pt"])
-def test_paths_of_flax_in_files_are_joined_by_slashes_or_dots(tmp_path, name, cell="gru"):
+@pytest.mark.parametrize("suffix", [".npz", ".pkl", ".pt"])
+def test_paths_of_flax_in_files_are_joined_by_slashes_or_dots(tmp_path, suffix):
     """In all but .msgpack and an .npz with slashes no RNN was found."""
-    model = LinenModel(cell)
-    tree = jax.tree.map(np.asarray, made(model.init, "paths of linen", cell))
+    tree = jax.tree.map(np.asarray, made(LinenModel("gru").init, "paths of linen"))
+    tree["params"]["head"] = {"kernel": np.ones((H, 2), "f4"), "bias": np.ones(2, "f4")}
     dotted = {".".join(path): array for path, array in flatten_dict(tree).items()}
-    path = tmp_path / name
-    if path.suffix == ".npz":
+    path = tmp_path / f"model{suffix}"
+    if suffix == ".npz":
         np.savez(path, **dotted)
-    elif path.suffix == ".pkl":
+    elif suffix == ".pkl":
         path.write_bytes(pickle.dumps(tree))
     else:
         torch.save({key: torch.tensor(array) for key, array in dotted.items()}, path)
     found = rl.load(path)
-    names = {name.replace(".", "/") for name in found}
-    assert names == {"params/both", "params/layers_0", "params/layers_1"} and not found.unread
-    both = next(weights for name, weights in found.items() if name.endswith("both"))
-    assert rl.verify(both, rl.Weights(tree, prefix="params/both"))
-    assert rl.verify(both, rl.Weights(dotted, prefix="params.both"))
-    assert rl.verify(
-        rl.Weights(dotted, prefix="params.layers_0.cell"), rl.Weights(tree["params"]["layers_0"])
-    )
+    assert not found.unread
+    named = {name.replace(".", "/"): weights for name, weights in found.items()}
+    assert named.keys() == {"params/both", "params/layers_0", "params/layers_1"}
+    for name, weights in named.items():
+        own = name if name == "params/both" else f"{name}/cell"
+        assert rl.verify(weights, rl.Weights(tree, prefix=own))
+        assert rl.verify(weights, rl.Weights(dotted, prefix=own.replace("/", ".")))
 
 
 # -------------------------------------------------------------------------------------- Flax nnx
@@ -184,40 +163,30 @@ def test_nnx(cell, form):
     layer = nnx_layer(cell)
     sources = {"cell": layer.cell, "layer": layer, "state": nnx.state(layer, nnx.Param),
                "whole state": nnx.state(layer)}  # fmt: skip
-    weights = rl.Weights(sources[form])
-    assert weights.batch_first is (True if form == "layer" else None)
-    module = torch_rnn(weights)
     y = called(layer, X)
-    check(y, weights, module)
+    assert rl.Weights(sources[form]).batch_first is (True if form == "layer" else None)
+    module = check(y, sources[form], rl.Spec(cell, I, H))
     nnx.update(layer, emptied(nnx.state(layer, nnx.Param)))
     assert not np.array_equal(called(layer, X), y)
-    if cell == "lstm":
-        assert rl.assign(layer, module) is layer
-        assert same_trees(called(layer, X), y)
-    else:  # torch's second bias of the candidate is zero, and stays so
-        rl.assign(layer.cell, module)
-        assert same_trees(called(layer, X), y)
+    # torch's second bias of a GRU's candidate is zero, and stays so
+    target = layer if cell == "lstm" else layer.cell
+    assert rl.assign(target, module) is target
+    assert same_trees(called(layer, X), y)
 
 
-def test_a_bidirectional_of_nnx(cell="lstm"):
-    layer = nnx.Bidirectional(nnx_layer(cell), nnx_layer(cell))
-    nnx.update(layer, filled(nnx.state(layer, nnx.Param), "both", cell))
-    weights = rl.Weights(layer)
-    assert weights.spec == rl.Spec(cell, I, H, bidirectional=True)
-    module = torch_rnn(weights)
-    y = called(layer, X)
-    check(y, weights, module)
-    assert rl.Weights(nnx.state(layer)).spec == weights.spec
+def test_a_bidirectional_of_nnx_and_layers():
+    layer = nnx.Bidirectional(nnx_layer("lstm"), nnx_layer("lstm"))
+    nnx.update(layer, filled(nnx.state(layer, nnx.Param), "both"))
+    y, both = called(layer, X), rl.Spec("lstm", I, H, bidirectional=True)
+    module = check(y, layer, both)
+    assert rl.Weights(nnx.state(layer)).spec == both
     nnx.update(layer, emptied(nnx.state(layer, nnx.Param)))
     rl.assign(layer, module)
     assert same_trees(called(layer, X), y)
 
-
-def test_layers_of_nnx(cell="lstm"):
-    layers = [nnx_layer(cell), nnx_layer(cell, H)]
-    weights = rl.stack(layers)
-    check(called(layers[1], called(layers[0], X)), weights, torch_rnn(weights))
-    assert rl.Weights(layers) == weights  # a list of layers, as of Keras
+    layers = [nnx_layer("lstm"), nnx_layer("lstm", H)]
+    check(called(layers[1], called(layers[0], X)), layers, rl.Spec("lstm", I, H, 2))
+    assert rl.stack(layers) == rl.Weights(layers)
 
 
 @pytest.mark.parametrize(
@@ -241,13 +210,10 @@ def test_an_rnn_of_nnx_that_goes_backwards(cell, keep_order, time_major):
 def scanned(cell, x, reverse=False):
     """Return y (T, H) of x (T, I)."""
 
-    def step(state, x_t):
-        state = cell(x_t, state)
-        return state, state[0] if isinstance(state, tuple) else state
+    def step(h, x_t):
+        return (cell(x_t, h),) * 2
 
-    zeros = jnp.zeros(cell.hidden_size)
-    state = (zeros, zeros) if isinstance(cell, eqx.nn.LSTMCell) else zeros
-    return jax.lax.scan(step, state, x, reverse=reverse)[1]
+    return jax.lax.scan(step, jnp.zeros(H), x, reverse=reverse)[1]
 
 
 class EquinoxModel(eqx.Module):
@@ -255,43 +221,23 @@ class EquinoxModel(eqx.Module):
     forward: eqx.Module
     backward: eqx.Module
 
-    def __init__(self, cell):
-        def made(size, *labels):
-            return equinox_cell(EQUINOX[cell], size, H, *labels)
-
-        self.layers = [made(I, 0), made(H, 1)]
-        self.forward, self.backward = made(I, "forward"), made(I, "backward")
-
     def __call__(self, x):
-        deep = x
-        for layer in self.layers:
-            deep = scanned(layer, deep)
         wide = [scanned(self.forward, x), scanned(self.backward, x, reverse=True)]
+        deep = scanned(self.layers[1], scanned(self.layers[0], x))
         return deep, jnp.concatenate(wide, -1)
 
 
-@eqx.filter_jit
-def over_batch(model):
-    return jax.vmap(model)(X)
-
-
-def test_a_model_of_equinox(cell="gru"):
-    model = EquinoxModel(cell)
-    deep, wide = over_batch(model)
-    layers = rl.Weights(model.layers)
-    assert layers.spec == rl.Spec(cell, I, H, 2)
-    check(deep, layers, torch_rnn(layers))
-    both = rl.Weights({"0": {"forward": model.forward, "backward": model.backward}})
-    assert both.spec == rl.Spec(cell, I, H, bidirectional=True)
-    check(wide, both, torch_rnn(both))
-
-    module = torch_rnn(rl.Weights(model.forward))
-    rl.assign(module, model.forward)
-    zeros = emptied(model.forward)
-    cell = rl.assign(zeros, module)
+def test_a_model_of_equinox():
+    cells = [equinox_cell(eqx.nn.GRUCell, size, H, k) for k, size in enumerate((I, H, I, I))]
+    model = EquinoxModel(cells[:2], *cells[2:])
+    run = eqx.filter_jit(lambda model: jax.vmap(model)(X))
+    deep, wide = run(model)
+    check(deep, model.layers, rl.Spec("gru", I, H, 2))
+    both = {"0": {"forward": model.forward, "backward": model.backward}}
+    check(wide, both, rl.Spec("gru", I, H, bidirectional=True))
+    zeros, module = emptied(model.forward), torch.nn.GRU(I, H)
+    cell = rl.assign(zeros, rl.assign(module, model.forward))
     assert same_trees(cell, model.forward) and not np.any(zeros.weight_hh)
-    again = eqx.tree_at(lambda m: m.forward, model, cell)
-    assert same_trees(over_batch(again)[1], wide)
 
 
 # ----------------------------------------------------------------------------------------- Haiku
@@ -311,8 +257,8 @@ def test_a_model_of_haiku():
     with pytest.raises(rl.LayoutError, match=r"pass prefix='lstm' or prefix='lstm_1'$"):
         rl.Weights(params)
     weights = rl.stack([rl.Weights(params, prefix=name) for name in ("lstm", "lstm_1")])
-    assert weights.spec == rl.Spec("lstm", I, H, 2) and weights.layout == rl.layout("haiku")
+    assert weights.layout == rl.layout("haiku")
     y = np.asarray(jax.jit(run.apply)(params, x))
-    check(y.swapaxes(0, 1), weights, torch_rnn(weights))
+    check(y.swapaxes(0, 1), weights, rl.Spec("lstm", I, H, 2))
     zeros = {"linear": emptied(params["lstm_1/linear"])}
     assert same_trees(rl.assign(zeros, weights.split()[1])["linear"], params["lstm_1/linear"])

@@ -261,19 +261,12 @@ def forward(layers, spec, x, h0, c0=None, lengths=None, clip=None, outputs=None)
 
 
 def run_steps(step, x, h0, c0=None):
-    """Run one layer of one direction by step(x_t, h, c) -> (h', c').
-
-    For a GRU or RNN c is None.
-    """
+    """Run one layer of one direction by step(x_t, h, c) -> (h', c'). c is None but for an LSTM."""
     h, c, ys = h0[0], None if c0 is None else c0[0], []
     for x_t in x:
         h, c = step(x_t, h, c)
         ys.append(np.asarray(h))
     return Run(np.stack(ys), np.asarray(h)[None], None if c is None else np.asarray(c)[None])
-
-
-def in_double(*arrays):
-    return [None if array is None else np.float64(array) for array in arrays]
 
 
 def stacked(parts):
@@ -342,7 +335,7 @@ def from_cudnn(flat, spec):
     ]
 
 
-ONNX_GATES = {"lstm": "iofg", "gru": "zrn", "rnn_tanh": "h", "rnn_relu": "h"}
+ONNX_GATES = {**GATES, "lstm": "iofg", "gru": "zrn"}
 
 
 def from_onnx(tensors, spec):
