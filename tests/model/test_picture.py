@@ -151,7 +151,7 @@ def test_many_layers_and_rnns_are_cut():
 
 HOSTILE = [
     "<script>alert(1)</script>", '"><svg onload="x">', "]]>&amp;&#0;<!--", "a\x00\x1b[2J\x85\ufffe",
-    "\ud800", "\u202eabc", "x" * 100_000, "字" * 300, "a\nb\tc", "$x^2$ \\frac", "",
+    "\ud800\u202eabc", "x" * 100_000, "字" * 300, "a\nb\tc", "",
 ]  # fmt: skip
 
 

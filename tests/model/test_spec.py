@@ -1,4 +1,4 @@
-"""Spec: what it accepts, what it refuses, how it is stored; and how numbers of a dtype are rounded."""
+"""Spec: what it accepts, what it refuses, how it is stored; and how its numbers are rounded."""
 
 import json
 import pickle
