@@ -14,21 +14,8 @@ import pytest
 import tf_keras
 from convert.meaning import Framework, check_both_ways, check_meaning, expected_of
 from marks import sample
-from oracles.frameworks import (
-    KERAS_NOISE,
-    H,
-    I,
-    fill_keras,
-    inputs,
-    keras,
-    keras_layers,
-    run_keras,
-    run_torch,
-    seeded,
-    stacks,
-    torch_module,
-    weight,
-)
+from oracles import frameworks
+from oracles.frameworks import KERAS_NOISE, H, I, inputs, seeded, stacks
 from oracles.reference import distance_between
 from tf_keras.src.layers.rnn.cudnn_gru import CuDNNGRU
 from tf_keras.src.layers.rnn.cudnn_lstm import CuDNNLSTM
@@ -56,20 +43,20 @@ OTHERS += stacks(["lstm"], recurrent_activation=HARD, activation="relu")
 
 
 def filled(spec, rng=None):
-    layers = keras_layers(spec)
-    return fill_keras(layers, rng) if rng else layers
+    layers = frameworks.keras_layers(spec)
+    return frameworks.fill_keras(layers, rng) if rng else layers
 
 
-KERAS = Framework("keras", filled, run_keras, arrays)
+KERAS = Framework("keras", filled, frameworks.run_keras, arrays)
 
 
 @pytest.mark.parametrize("spec", sample(stacks(), 5), ids=str)
 def test_to_torch_and_back(spec):
     layers, there, given, expected = check_both_ways(KERAS, spec, "torch")
-    module = torch_module(spec)
+    module = frameworks.torch_module(spec)
     rl.assign(module, there)
-    run = run_keras(layers, *given)
-    assert distance_between(run, run_torch(module, *given), expected) <= 1
+    run = frameworks.run_keras(layers, *given)
+    assert distance_between(run, frameworks.run_torch(module, *given), expected) <= 1
 
 
 @pytest.mark.parametrize("spec", sample(OTHERS, 7), ids=str)
@@ -86,10 +73,10 @@ def test_weights_as_users_have_them():
     assert rl.pack(layer).tobytes() == flat
     assert rl.pack(layer.get_weights(), spec, layout="keras").tobytes() == flat
     assert rl.pack([layer.get_weights()], spec, layout="keras").tobytes() == flat
-    by_path = {w.path: keras.ops.convert_to_numpy(w) for w in layer.weights}
+    by_path = {w.path: frameworks.keras.ops.convert_to_numpy(w) for w in layer.weights}
     assert all("/backward_" in path or "/forward_" in path for path in by_path)
     assert rl.pack(by_path, spec).tobytes() == flat
-    other = keras.layers.Bidirectional(keras.layers.GRU(H))
+    other = frameworks.keras.layers.Bidirectional(frameworks.keras.layers.GRU(H))
     rl.assign(other, layer)
     assert KERAS.bits([other]) == KERAS.bits(layers)
 
@@ -122,7 +109,7 @@ def cudnn_layers(spec, rng=None):
             layer = tf_keras.layers.Bidirectional(layer)
         layer.build((None, None, spec.num_directions * H if k else I))
         layers.append(layer)
-    return fill_keras(layers, rng) if rng else layers
+    return frameworks.fill_keras(layers, rng) if rng else layers
 
 
 def loaded(layers, source):
@@ -134,11 +121,11 @@ def loaded(layers, source):
 
 def plain(layers):
     """Return the plain layers that tf_keras loads these into."""
-    return loaded(keras_layers(rl.Weights(layers).spec, tf_keras), layers)
+    return loaded(frameworks.keras_layers(rl.Weights(layers).spec, tf_keras), layers)
 
 
 FRAMEWORK = Framework("keras-cudnn", cudnn_layers, lambda layers, *given:
-                      run_keras(plain(layers), *given), arrays)  # fmt: skip
+                      frameworks.run_keras(plain(layers), *given), arrays)  # fmt: skip
 
 
 def same_arrays(a, b):
@@ -158,7 +145,7 @@ def test_cudnn_to_torch_and_back_and_to_plain_layers(spec):
 
 @every_spec
 def test_cudnn_from_keras_3(spec):
-    layers = fill_keras(keras_layers(spec), seeded("keras to keras-cudnn", spec))
+    layers = filled(spec, seeded("keras to keras-cudnn", spec))
     ours = cudnn_layers(spec)
     rl.assign(ours, rl.convert(layers, to="keras-cudnn"))
     theirs = loaded(cudnn_layers(spec), layers)
@@ -174,12 +161,13 @@ def test_a_layer_without_bias_becomes_one_of_zero_bias(cell):
     """Keras 2's loader passes such weights on unchanged, without transposing them."""
     spec = rl.Spec(cell, I, H, bidirectional=True, bias="none")
     rng = seeded("no bias", spec)
-    layers = fill_keras(keras_layers(spec), rng)
+    layers = filled(spec, rng)
     ours = cudnn_layers(spec)
     rl.assign(ours, rl.convert(layers, spec.replace(bias="double"), to="keras-cudnn"))
     given = inputs(rng, spec)
-    theirs, expected = run_keras(plain(ours), *given), expected_of(layers, spec, given)
-    assert distance_between(run_keras(layers, *given), theirs, expected) <= 1  # reference.Rounded
+    run, theirs = (frameworks.run_keras(one, *given) for one in (layers, plain(ours)))
+    # reference.Rounded
+    assert distance_between(run, theirs, expected_of(layers, spec, given)) <= 1
 
 
 # --------------------------------------------------------------------------------------- Keras 1
@@ -191,14 +179,14 @@ KERAS1 = {"lstm": ["_i", "_c", "_f", "_o"], "gru": ["_z", "_r", "_h"], "rnn_tanh
 @pytest.mark.parametrize("cell", KERAS1)
 def test_weights_of_keras_1_are_read_as_keras_2_reads_them(cell):
     rng, shapes = seeded("keras 1", cell), {"W": (I, H), "U": (H, H), "b": (H,)}
-    old = {f"{name}{gate}": weight(rng, shape)
+    old = {f"{name}{gate}": frameworks.weight(rng, shape)
            for gate in KERAS1[cell] for name, shape in shapes.items()}  # fmt: skip
     spec = rl.Spec(cell, I, H, reset="before" if cell == "gru" else "after")
-    layers = keras_layers(spec, tf_keras)
+    layers = frameworks.keras_layers(spec, tf_keras)
     read = preprocess_weights_for_loading(layers[0], list(old.values()), "1", "tensorflow")
     assert same_arrays(list(rl.convert(old, spec, layout="keras1", to="keras").values()), read)
     layers[0].set_weights(read)
-    check_meaning("keras1", old, spec, lambda *given: run_keras(layers, *given))
+    check_meaning("keras1", old, spec, lambda *given: frameworks.run_keras(layers, *given))
     if cell == "lstm":  # the layout has all W, then all U, then all b: a list would be read wrongly
         with pytest.raises(rl.LayoutError):
             rl.infer_spec([*old.values()], "keras1")

@@ -5,18 +5,8 @@ import pytest
 import torch
 from convert.meaning import TORCH, Framework, check_both_ways, parameters
 from marks import sample
-from oracles.frameworks import (
-    H,
-    I,
-    P,
-    inputs,
-    run_torch,
-    run_torch_cell,
-    seeded,
-    stacks,
-    torch_cell,
-    torch_module,
-)
+from oracles import frameworks
+from oracles.frameworks import H, I, P, inputs, seeded, stacks
 from oracles.reference import GATES, distance, forward, from_cudnn
 
 import rnnlayout as rl
@@ -28,7 +18,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:LSTM with projections is not sup
 
 SPECS = stacks() + stacks(["lstm"], proj_size=P)
 every_cell = pytest.mark.parametrize("cell", GATES)
-CELL = Framework("torch-cell", torch_cell, run_torch_cell, parameters)
+CELL = Framework("torch-cell", frameworks.torch_cell, frameworks.run_torch_cell, parameters)
 
 
 @pytest.mark.parametrize("spec", sample(SPECS, 7), ids=str)
@@ -62,7 +52,7 @@ def test_two_biases_as_one(cell, mode):
     kept, absent = ONE_BIAS[mode]
     spec = rl.Spec(cell, I, H, 2, bidirectional=True, bias=mode)
     rng = seeded("one bias", spec)
-    module = torch_module(spec, rng)
+    module = frameworks.torch_module(spec, rng)
     if cell == "gru":
         with pytest.raises(rl.LossyError, match=absent):
             rl.pack(module, spec)
@@ -75,20 +65,20 @@ def test_two_biases_as_one(cell, mode):
     given = inputs(rng, spec)
     expected = forward(from_cudnn(flat, spec), spec, *given)
     # bW + bR is rounded once, as in any float32 sum of the two: reference.Rounded
-    assert distance(run_torch(module, *given), expected) <= 1
+    assert distance(frameworks.run_torch(module, *given), expected) <= 1
 
-    fresh = torch_module(spec)
+    fresh = frameworks.torch_module(spec)
     rl.assign(fresh, rl.unpack(flat, spec, to="torch"))
-    assert distance(run_torch(fresh, *given), expected) <= 1
+    assert distance(frameworks.run_torch(fresh, *given), expected) <= 1
 
 
 def test_a_wrong_way_to_pack_is_far_beyond_rounding():
     """As found in published code: matrices transposed, gates i f o g, biases after each layer."""
     spec = rl.Spec("lstm", I, H, 2)
     rng = seeded("wrong ways", spec)
-    module = torch_module(spec, rng)
+    module = frameworks.torch_module(spec, rng)
     given = inputs(rng, spec)
-    run = run_torch(module, *given)
+    run = frameworks.run_torch(module, *given)
     state = {name: p.detach().numpy() for name, p in module.named_parameters()}
     turned = {n: np.concatenate([g.T.ravel() for g in np.split(a, 4)]) if "weight" in n else a
               for n, a in state.items()}  # fmt: skip
