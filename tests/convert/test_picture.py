@@ -90,23 +90,6 @@ def test_layers_that_are_alike_are_drawn_once():
     assert len(svg.ribbons) == 12 + 16  # layer 0 has no input matrices: they become the identity
 
 
-ACROSS = "lines across: the gates lie side by side in every row"
-DASHED = "dashed: enlarged, not to scale"
-
-
-@pytest.mark.parametrize(
-    "spec, target, across, dashed",
-    [(rl.Spec("lstm", 5, 3), "keras", True, True), (rl.Spec("lstm", 5, 3), "torch", False, True),
-     (rl.Spec("rnn_tanh", 4, 4, bias=False), "torch", False, False)],
-)  # fmt: skip
-def test_the_legend_explains_what_is_drawn_and_no_more(spec, target, across, dashed):
-    svg = check(rl.picture(spec, "cudnn", target).svg)
-    texts = {one.words for one in svg.texts}
-    assert [ACROSS in texts, DASHED in texts] == [across, dashed]
-    assert any("line" in one.get("class", "").split() for one in svg.root.iter()) == across
-    assert any("dashed" in block.kind for block in svg.blocks) == dashed
-
-
 ROLES = "W 0", "R 0", "bW 0", "bR 0"
 
 

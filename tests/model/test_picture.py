@@ -106,7 +106,9 @@ def test_every_layout(layout, cell):
 def test_gates_side_by_side_are_ruled_and_take_turns():
     spec = rl.Spec("lstm", 5, 3)
     text = rl.picture(spec, "keras")
-    assert 'class="line"' in text.svg and 'class="line"' not in rl.picture(spec, "torch").svg
+    across = "lines across: the gates lie side by side in every row"
+    for sign in ('class="line"', across):
+        assert sign in text.svg and sign not in rl.picture(spec, "torch").svg
     kernel = next(line for line in str(text).splitlines() if " kernel " in line)
     assert re.search(r"0  (ifgo)+$", kernel)
     contiguous = next(line for line in str(rl.picture(spec, "torch")).splitlines() if "_ih" in line)
