@@ -25,7 +25,7 @@ def test_a_framework_with_several_layouts_lists_them(name, listed):
 
 
 def test_the_order_of_tensors_in_a_list():
-    """Names and shapes are compared with those of the frameworks by convert/meaning.py."""
+    """Names and shapes are compared with those of the frameworks by tests/convert."""
     for cell, gates in (("lstm", "ifgo"), ("gru", "rzn"), ("rnn_tanh", "h")):
         names = list(rl.describe(rl.Spec(cell, 2, 3), "flax-linen"))
         assert names[0] == ("i/kernel" if gates == "h" else f"i{gates[0]}/kernel")

@@ -1,99 +1,27 @@
-"""Cells that run step by step: those of TF1, Flax, Equinox and Haiku mean the same after a
-conversion. Some of TF1 and Haiku's LSTM add a forget bias to f whenever they run."""
+"""Cells of TF1 mean the same after a conversion. Some add a forget bias to f whenever they run."""
 
 from functools import partial
 
-import equinox as eqx
-import flax.linen as nn
-import haiku as hk
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 import tensorflow as tf
 from convert.meaning import check_meaning
-from flax import nnx
-from flax.traverse_util import flatten_dict, unflatten_dict
-from oracles.frameworks import KERAS_NOISE, H, I, inputs, run_torch, seeded, torch_module
-from oracles.jax_cells import KEY, equinox_cell, filled, nnx_cell
+from oracles.frameworks import KERAS_NOISE, H, I, inputs, run_torch, seeded, torch_module, weight
 from oracles.reference import distance, distance_between, forward, from_cudnn, run_steps
 from tf_keras.src.layers.rnn import legacy_cells
 
 import rnnlayout as rl
 
-ANSWERS_FOR = ("flax-linen", "flax-nnx", "equinox", "haiku", "flax-nnx-lstm", "tf1", "tf1-block-v2")
+ANSWERS_FOR = ("tf1", "tf1-block-v2")
 
 pytestmark = [KERAS_NOISE, pytest.mark.filterwarnings("ignore:.*rnn_cell|LSTM with projections")]
 
-CURVES = {"rnn_tanh": {"activation_fn": jnp.tanh}, "rnn_relu": {"activation_fn": jax.nn.relu}}
 FORGET_BIAS = 0.5  # which is not the default
 P = 2
-ROW = np.zeros((1, I), "f4")
 
 
-def either(h, c):
-    """Return the state of a GRU or RNN, or (c, h) of an LSTM."""
-    return h if c is None else (c, h)
-
-
-# Each of these makes a cell. It returns the shapes of its tensors by their names, as the framework
-# makes them, and step(tensors, x, h, c) -> (h', c').
-
-
-def linen(cell, lstm=nn.LSTMCell):
-    make = {"lstm": lstm, "gru": nn.GRUCell}.get(cell, nn.SimpleCell)(H, **CURVES.get(cell, {}))
-    carry = make.initialize_carry(KEY, ROW.shape)
-
-    def step(tensors, x, h, c):
-        params = {"params": unflatten_dict(tensors, sep="/")}
-        carry, y = make.apply(params, either(h, c), x)
-        return y, None if c is None else carry[0]
-
-    return flat(jax.eval_shape(make.init, KEY, carry, ROW)["params"]), step
-
-
-def of_nnx(cell, lstm=nnx.OptimizedLSTMCell):
-    make = {"lstm": lstm, "gru": nnx.GRUCell}.get(cell, nnx.SimpleCell)
-    made = nnx_cell(make, I, H, **CURVES.get(cell, {}))
-    state = nnx.state(made, nnx.Param)
-
-    def step(tensors, x, h, c):
-        nnx.replace_by_pure_dict(state, unflatten_dict(tensors, sep="/"))
-        nnx.update(made, state)
-        carry, y = made(either(h, c), x)
-        return y, None if c is None else carry[0]
-
-    return flat(nnx.to_pure_dict(state)), step
-
-
-def equinox(cell, **options):
-    made = equinox_cell({"lstm": eqx.nn.LSTMCell, "gru": eqx.nn.GRUCell}[cell], I, H, **options)
-
-    def step(tensors, x, h, c):
-        own = eqx.tree_at(lambda m: [getattr(m, n) for n in tensors], made, [*tensors.values()])
-        out = jax.vmap(own)(x, h if c is None else (h, c))
-        return (out, None) if c is None else out
-
-    return {name: array for name, array in vars(made).items() if eqx.is_array(array)}, step
-
-
-def haiku(cell):
-    """Their names are below the module's, which the tensors lack."""
-    make = {"lstm": hk.LSTM, "gru": hk.GRU, "rnn_relu": hk.VanillaRNN}[cell]
-    run = hk.without_apply_rng(hk.transform(lambda x, state: make(H)(x, state)))
-    h = np.zeros((1, H), "f4")
-    shapes = jax.eval_shape(run.init, KEY, ROW, hk.LSTMState(h, h) if cell == "lstm" else h)
-    top = next(iter(shapes)).split("/")[0]
-
-    def step(tensors, x, h, c):
-        params = {}
-        for name, array in tensors.items():
-            module, leaf = f"{top}/{name}".rsplit("/", 1)
-            params.setdefault(module, {})[leaf] = array
-        y, state = run.apply(params, x, h if c is None else hk.LSTMState(h, c))
-        return y, None if c is None else state.cell
-
-    return {name.removeprefix(f"{top}/"): shape for name, shape in flat(shapes).items()}, step
+# Each of these makes a cell. It returns its tensors by their names, as the framework makes them,
+# and step(tensors, x, h, c) -> (h', c').
 
 
 def tf1(make, **options):
@@ -104,7 +32,7 @@ def tf1(make, **options):
     def step(tensors, x, h, c):
         for name, variable in variables.items():
             variable.assign(np.asarray(tensors[name]))
-        y, state = cell(tf.constant(x), either(h, c))
+        y, state = cell(tf.constant(x), h if c is None else (c, h))
         return y, None if c is None else state[0]
 
     return variables, step
@@ -129,14 +57,9 @@ def block(op="BlockLSTMV2", peeps=(), names=("w", "b"), **options):
     return {name: np.zeros(shape, "f4") for name, shape in shapes.items()}, step
 
 
-def flat(tree):
-    return flatten_dict(tree, sep="/")
-
-
-def as_tensors(shapes, *labels):
-    """Return random tensors of these shapes."""
-    arrays = filled({name: np.zeros(one.shape, "f4") for name, one in shapes.items()}, *labels)
-    return {name: np.asarray(arrays[name]) for name in shapes}  # JAX sorts the names
+def random_tensors(shapes, *labels):
+    rng = seeded(*labels)
+    return {name: weight(rng, tensor.shape) for name, tensor in shapes.items()}
 
 
 NO_FORGET_BIAS = rl.layout("tf1", forget_bias=0)
@@ -145,23 +68,6 @@ BEFORE = rl.Spec("gru", I, H, reset="before")
 BLOCK_CELL = partial(block, "LSTMBlockCell", names=("kernel", "bias"))
 # name: a function that makes the framework's cell, its layout, the RNN
 CELLS = {
-    f"{layout} {cell}": (partial(make, cell), layout, rl.Spec(cell, I, H))
-    for layout, make, cells in [
-        ("flax-linen", linen, ["lstm", "gru", "rnn_tanh"]),
-        ("flax-nnx", of_nnx, ["lstm", "gru", "rnn_relu"]),
-        ("equinox", equinox, ["lstm", "gru"]),
-        ("haiku", haiku, ["rnn_relu"]),
-    ]
-    for cell in cells
-} | {
-    "optimized": (partial(linen, "lstm", nn.OptimizedLSTMCell), "flax-linen", LSTM),
-    "not optimized": (partial(of_nnx, "lstm", nnx.LSTMCell), "flax-nnx-lstm", LSTM),
-    "equinox lstm without biases": (partial(equinox, "lstm", use_bias=False), "equinox",
-                                    LSTM.replace(bias="none")),
-    "equinox gru without biases": (partial(equinox, "gru", use_bias=False), "equinox",
-                                   rl.Spec("gru", I, H, bias="none")),
-    # its z takes the candidate, and its reset acts before the matrix
-    "haiku gru": (partial(haiku, "gru"), "haiku", BEFORE),
     "tf1 gru": (partial(tf1, legacy_cells.GRUCell), "tf1", BEFORE),
     "tf1 rnn_tanh": (partial(tf1, legacy_cells.BasicRNNCell), "tf1", rl.Spec("rnn_tanh", I, H)),
     "tf1 rnn_relu": (partial(tf1, legacy_cells.BasicRNNCell, activation="relu"), "tf1",
@@ -180,11 +86,10 @@ CELLS = {
 def test_both_ways(name):
     make, layout, spec = CELLS[name]
     shapes, step = make()
-    tensors = as_tensors(shapes, "cell", name)
+    tensors = random_tensors(shapes, "cell", name)
     check_meaning(layout, tensors, spec, partial(run_steps, partial(step, tensors)))
     assert rl.infer_spec(tensors, layout, cell=spec.cell, reset=spec.reset) == spec
-    if layout != "equinox":  # all others always have biases
-        assert rl.describe(spec.replace(bias="none"), layout) == rl.describe(spec, layout)
+    assert rl.describe(spec.replace(bias="none"), layout) == rl.describe(spec, layout)
     if spec.peepholes:
         assert [*tensors] == [*rl.describe(spec, layout)]  # the order in a list
 
@@ -199,15 +104,12 @@ LSTMS = {
     "half": (partial(tf1, legacy_cells.LSTMCell, forget_bias=FORGET_BIAS),
              rl.layout("tf1", forget_bias=FORGET_BIAS), FORGET_BIAS),
     "block-cell": (partial(BLOCK_CELL, forget_bias=1.0), "tf1", 1.0),
-    "haiku": (partial(haiku, "lstm"), "haiku", 1.0),
 }  # fmt: skip
 
 
 def reference(tensors, spec, amount, given):
     """Return the weights as torch's tensors, with the forget bias as a second bias so that nothing
     is added or rounded, and what they compute."""
-    names = {"linear/w": "kernel", "linear/b": "bias"}
-    tensors = {names.get(n, n): a for n, a in tensors.items()}
     weights = dict(rl.convert(tensors, spec, layout=NO_FORGET_BIAS, to="torch", exact=True))
     weights["bias_hh_l0"] = np.repeat(np.float32([0, amount, 0, 0]), H)
     return weights, forward(from_cudnn(rl.pack(weights, spec), spec), spec, *given)
@@ -219,7 +121,7 @@ def test_a_forget_bias(name):
     make, layout, amount = LSTMS[name]
     spec, rng = LSTM.replace(proj_size=P * (name == "projected")), seeded("forget bias", name)
     shapes, step = make()
-    tensors, given = as_tensors(shapes, "forget bias", name), inputs(rng, spec)
+    tensors, given = random_tensors(shapes, "forget bias", name), inputs(rng, spec)
     assert rl.infer_spec(tensors, layout) == spec
     assert {n: a.shape for n, a in tensors.items()} == rl.describe(spec, layout)
     weights, expected = reference(tensors, spec, amount, given)

@@ -1,7 +1,8 @@
-"""Models of Flax, Equinox and Haiku as their users write them: scanned over time, in several
-layers, bidirectional. Converted to torch, run by rl.RNN, and put back, they compute the same."""
+"""Flax, Equinox and Haiku as their users run them: cells scanned over time, in several layers,
+bidirectional. Converted to torch, run by rl.RNN, and put back, they compute the same."""
 
 import pickle
+from functools import partial
 
 import equinox as eqx
 import flax.linen as nn
@@ -15,16 +16,20 @@ from convert.meaning import expected_of
 from flax import nnx, serialization
 from flax.core import freeze
 from flax.traverse_util import flatten_dict
-from oracles.frameworks import KERAS_NOISE, H, I, N, T, normal, seeded
+from oracles.frameworks import KERAS_NOISE, TORCH, H, I, N, T, normal, seeded
 from oracles.jax_cells import KEY, emptied, equinox_cell, filled, nnx_cell
-from oracles.reference import LOOSEST, Run, distance
+from oracles.reference import LOOSEST, Run, distance, has_cudnn_form
 
 import rnnlayout as rl
 
+ANSWERS_FOR = ("flax-linen", "flax-nnx", "equinox", "haiku", "flax-nnx-lstm")
+
 pytestmark = KERAS_NOISE
 
-LINEN = {"lstm": nn.OptimizedLSTMCell, "gru": nn.GRUCell}
-NNX = {"lstm": nnx.OptimizedLSTMCell, "gru": nnx.GRUCell}
+LINEN = {"lstm": nn.OptimizedLSTMCell, "plain lstm": nn.LSTMCell, "gru": nn.GRUCell,
+         "rnn_tanh": nn.SimpleCell}  # fmt: skip
+NNX = {"lstm": nnx.OptimizedLSTMCell, "plain lstm": nnx.LSTMCell, "gru": nnx.GRUCell,
+       "rnn_relu": partial(nnx.SimpleCell, activation_fn=jax.nn.relu)}  # fmt: skip
 X = normal(seeded("models of JAX"), N, T, I)  # as Flax has it
 
 
@@ -43,15 +48,20 @@ def reference(weights):
 
 def check(y, source, spec, **options):
     """Check the spec of what Flax computed y with, and y, that of rl.RNN, and that of torch. Return
-    a torch module with the weights."""
+    a torch module with the weights, if torch has such an RNN."""
     weights = rl.Weights(source, **options)
     assert weights.spec == spec
+    if weights.layout.name != "equinox":  # all others always have biases
+        assert rl.describe(spec.replace(bias="none"), weights.layout).keys() == weights.keys()
     expected = reference(weights)
-    make = torch.nn.LSTM if spec.cell == "lstm" else torch.nn.GRU
-    module = make(I, H, spec.num_layers, batch_first=True, bidirectional=spec.bidirectional)
-    rl.assign(module, weights)
-    theirs = module(torch.from_numpy(X))[0].detach().numpy()
-    for found in (np.asarray(y), rl.RNN(weights, batch_first=True)(X)[0], theirs):
+    runs, module = [np.asarray(y), rl.RNN(weights, batch_first=True)(X)[0]], None
+    if has_cudnn_form(spec):
+        make, _, more = TORCH[spec.cell]
+        module = make(I, H, spec.num_layers, bias=spec.bias != "none", batch_first=True,
+                      bidirectional=spec.bidirectional, **more)  # fmt: skip
+        rl.assign(module, weights)
+        runs.append(module(torch.from_numpy(X))[0].detach().numpy())
+    for found in runs:
         run = Run(found.swapaxes(0, 1), expected.h.value, expected.c and expected.c.value)
         assert distance(run, expected) <= 1  # reference.Rounded
     return module
@@ -67,15 +77,17 @@ def same_trees(a, b):
 # ------------------------------------------------------------------------------------ Flax linen
 
 
-@pytest.mark.parametrize("cell, kind", [("gru", freeze), ("lstm", serialization.to_bytes)])
+@pytest.mark.parametrize("cell, kind", [("gru", freeze), ("lstm", serialization.to_bytes),
+                                        ("plain lstm", dict), ("rnn_tanh", dict)])  # fmt: skip
 def test_linen(cell, kind):
-    """One layer; its variables frozen, and as NumPy arrays from a file."""
+    """One layer; its variables as a dict, frozen, and as NumPy arrays from a file."""
     layer = nn.RNN(LINEN[cell](H))
     variables = made(layer.init, "linen", cell)
     own = kind(variables)
     own = serialization.msgpack_restore(own) if isinstance(own, bytes) else own
-    module = check(jax.jit(layer.apply)(variables, X), own, rl.Spec(cell, I, H))
-    zeros = emptied(own) if kind is freeze else jax.tree.map(np.zeros_like, own)
+    spec = rl.Spec(cell.split()[-1], I, H)
+    module = check(jax.jit(layer.apply)(variables, X), own, spec, cell=spec.cell)
+    zeros = jax.tree.map(np.zeros_like, own) if "bytes" in kind.__name__ else emptied(own)
     assert same_trees(rl.assign(zeros, module), own)  # the sums add a zero
     assert not any(map(np.any, jax.tree.leaves(zeros)))
 
@@ -155,13 +167,17 @@ def nnx_layer(cell, size=I, **options):
     return nnx.RNN(nnx_cell(NNX[cell], size, H, cell, size), **options)
 
 
-@pytest.mark.parametrize("cell, form", [("lstm", "cell"), ("gru", "layer"), ("gru", "whole state")])
+@pytest.mark.parametrize(
+    "cell, form",
+    [("lstm", "cell"), ("plain lstm", "layer"), ("gru", "layer"), ("gru", "whole state"),
+     ("rnn_relu", "layer")],
+)  # fmt: skip
 def test_nnx(cell, form):
     layer = nnx_layer(cell)
     source = {"cell": layer.cell, "layer": layer, "whole state": nnx.state(layer)}[form]
     y = called(layer, X)
     assert rl.Weights(source).batch_first is (True if form == "layer" else None)
-    module = check(y, source, rl.Spec(cell, I, H))
+    module = check(y, source, rl.Spec(cell.split()[-1], I, H))
     nnx.update(layer, emptied(nnx.state(layer, nnx.Param)))
     assert not np.array_equal(called(layer, X), y)
     # torch's second bias of a GRU's candidate is zero, and stays so
@@ -206,10 +222,22 @@ def test_an_rnn_of_nnx_that_goes_backwards(cell, keep_order, time_major):
 def scanned(cell, x, reverse=False):
     """Return y (T, H) of x (T, I)."""
 
-    def step(h, x_t):
-        return (cell(x_t, h),) * 2
+    def step(state, x_t):
+        state = cell(x_t, state)
+        return state, state[0] if isinstance(state, tuple) else state
 
-    return jax.lax.scan(step, jnp.zeros(H), x, reverse=reverse)[1]
+    zeros = jnp.zeros(H)
+    state = (zeros, zeros) if isinstance(cell, eqx.nn.LSTMCell) else zeros
+    return jax.lax.scan(step, state, x, reverse=reverse)[1]
+
+
+@pytest.mark.parametrize("cell, bias", [("lstm", True), ("lstm", False), ("gru", False)])
+def test_equinox(cell, bias):
+    make = {"lstm": eqx.nn.LSTMCell, "gru": eqx.nn.GRUCell}[cell]
+    own = equinox_cell(make, I, H, use_bias=bias)
+    y = jax.jit(jax.vmap(partial(scanned, own)))(X)
+    module = check(y, own, rl.Spec(cell, I, H, bias="double" if bias else "none"))
+    assert same_trees(rl.assign(emptied(own), module), own)
 
 
 class EquinoxModel(eqx.Module):
@@ -239,22 +267,41 @@ def test_a_model_of_equinox():
 # ----------------------------------------------------------------------------------------- Haiku
 
 
-def test_a_model_of_haiku():
-    """Two layers, run for a sequence; the parameters are below lstm/linear and lstm_1/linear."""
+def unrolled(make, layers):
+    """Return layers that run for a sequence, and their parameters."""
 
     def network(x):
-        for _ in range(2):
-            core = hk.LSTM(H)
+        for _ in range(layers):
+            core = make(H)
             x, _ = hk.dynamic_unroll(core, x, core.initial_state(x.shape[1]))
         return x
 
-    run, x = hk.without_apply_rng(hk.transform(network)), X.swapaxes(0, 1)
-    params = filled(jax.eval_shape(run.init, KEY, x), "haiku lstm")
+    run = hk.without_apply_rng(hk.transform(network))
+    shapes = jax.eval_shape(run.init, KEY, X.swapaxes(0, 1))
+    return run, filled(shapes, "haiku", make.__name__)
+
+
+@pytest.mark.parametrize(
+    "make, cell, reset", [(hk.GRU, "gru", "before"), (hk.VanillaRNN, "rnn_relu", "after")]
+)
+def test_haiku(make, cell, reset):
+    """The z of its GRU takes the candidate, and the reset acts before the matrix."""
+    run, params = unrolled(make, 1)
+    y = jax.jit(run.apply)(params, X.swapaxes(0, 1))
+    options = {"prefix": next(iter(params)).split("/")[0], "layout": "haiku", "cell": cell}
+    check(np.swapaxes(y, 0, 1), params, rl.Spec(cell, I, H, reset=reset), **options)
+    weights = rl.Weights(params, **options)
+    assert weights.to("onnx", exact=True).to("haiku", exact=True) == weights
+
+
+def test_a_model_of_haiku():
+    """The parameters of its two layers are below lstm/linear and lstm_1/linear."""
+    run, params = unrolled(hk.LSTM, 2)
     with pytest.raises(rl.LayoutError, match=r"pass prefix='lstm' or prefix='lstm_1'$"):
         rl.Weights(params)
     weights = rl.stack([rl.Weights(params, prefix=name) for name in ("lstm", "lstm_1")])
     assert weights.layout == rl.layout("haiku")
-    y = np.asarray(jax.jit(run.apply)(params, x))
-    check(y.swapaxes(0, 1), weights, rl.Spec("lstm", I, H, 2))
+    y = np.swapaxes(jax.jit(run.apply)(params, X.swapaxes(0, 1)), 0, 1)
+    check(y, weights, rl.Spec("lstm", I, H, 2))
     zeros = {"linear": emptied(params["lstm_1/linear"])}
     assert same_trees(rl.assign(zeros, weights.split()[1])["linear"], params["lstm_1/linear"])
