@@ -57,9 +57,10 @@ LAWS = ["model/test_layouts", "convert/test_conversions", "sources/test_errors",
 # cannot be forked.
 PRELOAD = {
     "test_meaning_torch": ["torch", "keras", "onnx", "onnxruntime"],
-    "test_meaning_keras": ["torch", "keras", "onnx", "onnxruntime", "tf_keras"],
+    "test_meaning_keras": ["torch", "keras", "onnx", "onnxruntime"],
     "test_meaning_onnx": ["torch", "keras", "onnx", "onnxruntime"],
     "test_meaning_documents": ["torch", "keras", "onnx", "onnxruntime"],
+    "test_meaning_keras_cudnn": ["torch", "keras", "onnx", "onnxruntime", "tf_keras"],
     "test_meaning_tf1": ["torch", "keras", "onnx", "onnxruntime", "tf_keras"],
 }
 

@@ -26,28 +26,18 @@ def specs(draw, a):
     """Draw one of the RNNs that layout a can represent, but for combinations."""
     cells = [one for one in CELLS if can(a, one[0], reset=one[1])]
     cell, reset = draw(st.sampled_from(cells))
-    both = draw(st.booleans())
-    layers = draw(st.integers(1, 4))
-    proj, hidden, inputs = draw(
-        st.permutations([n for n in range(1, 9) if n not in (layers, 1 + both)]).map(
-            lambda n: (min(n[:2]), max(n[:2]), n[2])
-        )
-    )
+    both, layers = draw(st.booleans()), draw(st.integers(1, 4))
+    sizes = draw(st.permutations([n for n in range(1, 9) if n not in (layers, 1 + both)]))
+    inputs, proj, hidden = sizes[2], *sorted(sizes[:2])
     skip = draw(st.integers(0, 5)) == 0
     return rl.Spec(
-        cell,
-        hidden if skip else inputs,
-        hidden,
-        layers,
-        both,
+        cell, hidden if skip else inputs, hidden, layers, both,
         proj if can(a, cell, proj_size=1) and draw(st.booleans()) else 0,
-        draw(st.sampled_from(["double", "input", "recurrent", "none"])),
-        reset,
-        skip_input=skip,
+        draw(st.sampled_from(["double", "input", "recurrent", "none"])), reset, skip_input=skip,
         dtype=draw(st.sampled_from(list(DTYPES))),
         peepholes=can(a, cell, peepholes=True) and draw(st.integers(0, 3)) == 0,
         activation="relu" if can(a, cell, activation="relu") and draw(st.booleans()) else "tanh",
-    )
+    )  # fmt: skip
 
 
 def can(a, cell, **fields):
