@@ -53,14 +53,15 @@ ORACLES = oracles()
 LAWS = ["model/test_layouts", "convert/test_conversions", "sources/test_errors",
         "sources/test_sources", "convert/test_laws"]  # fmt: skip
 
-# Imported once, before forking: importing them in every run would take longer than the tests.
+# Imported once, before forking: importing them in every run would take longer than the tests. JAX
+# cannot be forked.
 PRELOAD = {
     "test_meaning_torch": ["torch", "keras", "onnx", "onnxruntime"],
     "test_meaning_keras": ["torch", "keras", "onnx", "onnxruntime"],
     "test_meaning_onnx": ["torch", "keras", "onnx", "onnxruntime"],
     "test_meaning_documents": ["torch", "keras", "onnx", "onnxruntime"],
     "test_meaning_keras_cudnn": ["torch", "keras", "onnx", "onnxruntime", "tf_keras"],
-    "test_meaning_cells": ["torch", "keras", "onnx", "onnxruntime"],  # jax cannot be forked
+    "test_meaning_tf1": ["torch", "keras", "onnx", "onnxruntime", "tf_keras"],
 }
 
 

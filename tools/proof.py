@@ -62,7 +62,7 @@ def meanings():
         "docs/every-layout.md",
         "outputs of its framework",
         f"{counts['framework']} layouts against the framework itself, {counts['recorded']} against"
-        f" its recorded answers, {counts['documents']} against the equations in its documents",
+        f" its recorded answers, {counts['documents']} against its documents",
     )
 
 

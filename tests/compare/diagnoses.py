@@ -22,16 +22,6 @@ def lost(found):
     return line.removeprefix("cannot be restored: ").split("; ")
 
 
-def packed_like_the_published_one(module):
-    """An LSTM packer as one finds them: transposes, orders gates i f o g, goes layer by layer."""
-    parts = []
-    for layer in range(2):
-        for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"):
-            i, f, g, o = np.split(module[f"{name}_l{layer}"], 4)
-            parts.append(np.concatenate([i, f, o, g]).T.ravel())
-    return np.concatenate(parts)
-
-
 def swapped_in(tensors, parts=4):
     """Return the input matrices of torch's tensors with gates f and g exchanged."""
     return {name: np.concatenate([np.split(x, parts)[k] for k in (0, 2, 1, 3)])

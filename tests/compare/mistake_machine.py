@@ -4,6 +4,7 @@ It shares nothing with the package but the names of the mistakes.
 """
 
 import dataclasses
+import itertools
 
 import numpy as np
 from oracles.some import normal_weights
@@ -39,6 +40,7 @@ RULES = {
     "bW-twice": lambda w, r: (w, w),
     "bR-twice": lambda w, r: (r, r),
 }
+WITH_P = ("gio/goi", "igo/goi", "goi/gio", "goi/igo")  # forms that a projection may have
 # Of these the two vectors are alike afterwards, or both from one sum: their order does not show.
 ORDERLESS = {"summed", "summed-recurrent", "sum-twice", "sum-halved", "dropped", "bW-twice",
              "bR-twice"}  # fmt: skip
@@ -47,42 +49,44 @@ LOSES = {*RULES} - {"halved", "doubled"}
 
 @dataclasses.dataclass(frozen=True)
 class Made:
-    """One mistake. kind: two of one kind cannot be combined. where: None: not checked."""
+    """One mistake. kind: two of one kind cannot be combined. how: what it changes in a Packer.
+    where: None: not checked. hidden_by: the rules with which it does not show."""
 
     kind: str
     rule: str
-    where: frozenset | None
-    do: object
+    how: dict
+    where: frozenset | None = None
     loses: bool = False
-    hidden_by: frozenset = frozenset()  # rules with which it does not show
+    hidden_by: frozenset = frozenset()
 
 
 class Packer:
-    """Packs the weights of torch's names into one buffer: right, unless a mistake changes it."""
+    """Packs the weights of torch's names into one buffer: right, unless a mistake changes it.
 
-    def __init__(self, spec, tensors):
-        self.spec = spec
-        self.G = G = len(GATES[spec.cell])
+    matrices: [layer, direction, role] as (gates, rows, columns). biases: [layer, direction] as
+    (vectors, gates, H).
+    """
+
+    def __init__(self, spec, tensors, **how):
+        self.spec, self.G = spec, len(GATES[spec.cell])
         self.roles = ["W", "R"] + ["P"] * bool(spec.proj_size)
         self.layers, self.sides = range(spec.num_layers), range(spec.num_directions)
         names = {"W": "weight_ih", "R": "weight_hh", "P": "weight_hr"}
         self.matrices, self.biases = {}, {}
-        for layer in self.layers:
-            for side in self.sides:
-                end = f"_l{layer}" + "_reverse" * side
-                for role in self.roles:
-                    x = tensors[names[role] + end]
-                    parts = 1 if role == "P" else G
-                    self.matrices[layer, side, role] = x.reshape(parts, -1, x.shape[1]).copy()
-                b = [tensors[n + end].reshape(G, -1) for n in ("bias_ih", "bias_hh")
-                     if n + end in tensors]  # fmt: skip
-                kept = {"double": b, "input": b[:1], "recurrent": b[1:], "none": []}[spec.bias]
-                shape = len(kept), G, spec.hidden_size
-                self.biases[layer, side] = np.array(kept, "f4").reshape(shape)
-        self.orders, self.forms, self.rules, self.shift = {}, {}, {}, None
-        self.negated, self.by_role, self.sides_outside, self.joined = {}, False, False, None
-        self.placement, self.bias_axes, self.exchanged, self.left_out = "after", "ldvgo", False, ()
-        self.encode = lambda flat: flat
+        for layer, side in itertools.product(self.layers, self.sides):
+            end = f"_l{layer}" + "_reverse" * side
+            for role in self.roles:
+                x = tensors[names[role] + end]
+                parts = 1 if role == "P" else self.G
+                self.matrices[layer, side, role] = x.reshape(parts, -1, x.shape[1])
+            b = [tensors[n + end] for n in ("bias_ih", "bias_hh") if n + end in tensors]
+            kept = {"double": b, "input": b[:1], "recurrent": b[1:], "none": []}[spec.bias]
+            shape = len(kept), self.G, spec.hidden_size
+            self.biases[layer, side] = np.array(kept, "f4").reshape(shape)
+        self.orders, self.forms, self.rules, self.negated, self.shift = {}, {}, {}, (), 0.0
+        self.nest, self.joined, self.placement, self.encode = "ldr", None, "last", lambda flat: flat
+        self.bias_axes, self.exchanged, self.left_out = "ldvgo", False, ()
+        vars(self).update(how)
 
     def bias(self, at):
         """Return the bias vectors of a layer and direction, gates in their wrong order."""
@@ -90,42 +94,39 @@ class Packer:
         if at in self.rules and len(b) == 2:
             b = np.array(RULES[self.rules[at]](*b))
         if self.shift:
-            b[self.shift[0], 1] += np.asarray(self.shift[1], b.dtype)
-        if self.negated.get((*at, "b")) is not None:
-            b[:, self.negated[*at, "b"]] *= -1
+            b[0, 1] += np.float32(self.shift)
+        if (*at, "b") in self.negated:
+            b[:, 1] *= -1
         return b[:, list(self.orders.get((*at, "b"), range(self.G)))]
 
     def matrix(self, name):
         x = self.matrices[name].copy()
-        if self.negated.get(name) is not None:
-            x[self.negated[name]] *= -1
+        if name in self.negated:
+            x[1] *= -1
         if name in self.orders:
             x = x[list(self.orders[name])]
         return self.forms.get(name, np.ravel)(x)
 
     def sequence(self):
-        sides, layers = list(self.sides), list(self.layers)
-        if self.by_role:
-            return [(k, d, r) for r in self.roles for k in layers for d in sides]
-        if self.sides_outside:
-            return [(k, d, r) for d in sides for k in layers for r in self.roles]
-        return [(k, d, r) for k in layers for d in sides for r in self.roles]
+        """Return the names of all matrices. nest: the slowest of layer, direction, role first."""
+        choices = {"l": self.layers, "d": self.sides, "r": self.roles}
+        for values in itertools.product(*(choices[letter] for letter in self.nest)):
+            name = dict(zip(self.nest, values, strict=True))
+            yield name["l"], name["d"], name["r"]
 
     def all_biases(self):
         """Return all biases in their wrong order, flat."""
-        sides, layers = list(self.sides), list(self.layers)
-        b = np.array([[self.bias((k, d)) for d in sides] for k in layers])
+        b = np.array([[self.bias((k, d)) for d in self.sides] for k in self.layers])
         if self.exchanged:
             b = b[:, :, ::-1]
         b = b[:, :, [v for v in range(b.shape[2]) if v not in self.left_out]]
         axes = self.bias_axes
-        if self.sides_outside and axes.startswith("ld"):
+        if self.nest == "dlr" and axes.startswith("ld"):
             axes = "dl" + axes[2:]
         return b.transpose(["ldvgo".index(axis) for axis in axes]).ravel()
 
     def pack(self):
-        names = self.sequence()
-        chunks = [(name, self.matrix(name)) for name in names]
+        chunks = [(name, self.matrix(name)) for name in self.sequence()]
         if self.joined:
             chunks = self.joined_chunks(dict(chunks))
         last, b = self.roles[-1], self.all_biases()
@@ -133,9 +134,8 @@ class Packer:
             "after each": (lambda name: name[2] == last, len(self.biases)),
             "after layer": (lambda name: name[1:] == ([*self.sides][-1], last), len(self.layers)),
         }.get(self.placement, (lambda name: False, 1))
-        pieces, parts = iter(np.split(b, count)), []
-        if self.placement == "first":
-            parts += pieces
+        pieces = iter(np.split(b, count))
+        parts = [*pieces] if self.placement == "first" else []
         for name, chunk in chunks:
             parts += [chunk, next(pieces)] if ends(name) else [chunk]
         return self.encode(np.concatenate([*parts, *pieces]))
@@ -155,119 +155,94 @@ def quantized(flat):
     return (np.rint(flat / scale) * scale).astype(flat.dtype)
 
 
+# rule: what is done to the whole buffer
+ENCODINGS = {
+    "byte order": lambda x: x.byteswap(),
+    "rounded float16": lambda x: x.astype("f2").astype(x.dtype),
+    "quantized": quantized,
+    "dtype float64": lambda x: x.astype("f8"),
+    "dtype float16": lambda x: x.astype("f2"),
+}
+ORDERS = {3: [(1, 0, 2), (0, 2, 1), (2, 0, 1)],
+          4: [(0, 1, 3, 2), (0, 2, 1, 3), (2, 1, 0, 3), (1, 2, 3, 0)]}  # fmt: skip
+GONE = frozenset({"dropped", "left out"})
+
+
 def single_mistakes(spec, rng):
     """Yield all single mistakes that this RNN can be packed with."""
-    cell, G = GATES[spec.cell], len(GATES[spec.cell])
-    D, L = spec.num_directions, spec.num_layers
-    names = [(k, d, r) for k in range(L) for d in range(D) for r in "WR"]
-    every = [(k, d, r) for k in range(L) for d in range(D)
-             for r in ("WRP" if spec.proj_size else "WR")]  # fmt: skip
+    L, D, G = spec.num_layers, spec.num_directions, len(GATES[spec.cell])
+    both, deep, roles = D > 1, L > 1, ["W", "R"] + ["P"] * bool(spec.proj_size)
+    every = list(itertools.product(range(L), range(D), roles))
+    names = [name for name in every if name[2] != "P"]
     biases = [(k, d, "b") for k in range(L) for d in range(D)] if spec.bias != "none" else []
-    scopes = {"all": names + biases, "W": [n for n in names if n[2] == "W"],
-              "R": [n for n in names if n[2] == "R"]}  # fmt: skip
-    if biases:
-        scopes["b"] = biases
-    if D == 2:
-        scopes["backward"] = [n for n in names + biases if n[1] == 1]
-    if L > 1:
-        scopes["top"] = [n for n in names + biases if n[0] == L - 1]
+    scopes = {
+        "all": lambda name: True,
+        "W": lambda name: name[2] == "W",
+        "R": lambda name: name[2] == "R",
+        "b": lambda name: name[2] == "b",
+        "backward": lambda name: both and name[1] == 1,
+        "top": lambda name: deep and name[0] == L - 1,
+    }
 
-    def setting(**values):
-        return lambda packer: packer.__dict__.update(values)
+    def scoped(pool):
+        return {
+            scope: found for scope, is_in in scopes.items() if (found := [*filter(is_in, pool)])
+        }
 
-    def update(field, values):
-        return lambda packer: getattr(packer, field).update(values)
-
-    if G > 1:
-        orders = [(0, 1, 3, 2), (0, 2, 1, 3), (2, 1, 0, 3), (1, 2, 3, 0)] if G == 4 else [
-            (1, 0, 2), (0, 2, 1), (2, 0, 1)]  # fmt: skip
-        for scope, where in scopes.items():
-            order = orders[rng.integers(len(orders))]
-            rule = "gates " + "".join(cell[k] for k in order)
-            hidden = frozenset({"dropped", "left out"} if scope == "b" else ())
-            yield Made("gates", rule, frozenset(where),
-                       update("orders", dict.fromkeys(where, order)), hidden_by=hidden)  # fmt: skip
-    for form, do in FORMS.items():
-        if G == 1 and form != "gio/goi" and form != "goi/gio":
-            continue
-        for scope in ("all", "W", "R", "backward", "top"):
-            with_p = form in ("gio/goi", "igo/goi", "goi/gio", "goi/igo")
-            pool = every if with_p else names
-            where = {"all": pool, "W": scopes["W"], "R": scopes["R"]}.get(scope)
-            if where is None:
-                if scope not in scopes:
-                    continue
-                where = [n for n in pool if n in scopes[scope] or (n[2] == "P" and
-                         (n[1] == 1 if scope == "backward" else n[0] == L - 1))]  # fmt: skip
+    for scope, where in scoped(names + biases).items() if G > 1 else ():
+        order = ORDERS[G][rng.integers(len(ORDERS[G]))]
+        yield Made("gates", "gates " + "".join(GATES[spec.cell][k] for k in order),
+                   {"orders": dict.fromkeys(where, order)}, frozenset(where),
+                   hidden_by=GONE if scope == "b" else frozenset())  # fmt: skip
+    for form in FORMS if G > 1 else ("gio/goi", "goi/gio"):
+        for scope, where in scoped(every if form in WITH_P else names).items():
             square = all(r == "R" or k for k, _, r in where) and not spec.proj_size
-            if form == "goi/gio" and square and (D == 1 or scope == "R"):
-                continue  # the same as a transposition
-            yield Made("form", f"form {form}", frozenset(where),
-                       update("forms", dict.fromkeys(where, do)))  # fmt: skip
+            # the same as a transposition
+            if form != "goi/gio" or not square or (both and scope != "R"):
+                yield Made("form", f"form {form}", {"forms": dict.fromkeys(where, FORMS[form])},
+                           frozenset(where))  # fmt: skip
     if spec.cell == "gru":
-        yield Made("negated", "negated z", frozenset(names + biases),
-                   update("negated", dict.fromkeys(names + biases, 1)))  # fmt: skip
-        yield Made("negated", "negated z", frozenset(names),
-                   update("negated", dict.fromkeys(names, 1)),
-                   hidden_by=frozenset({"dropped", "left out"}))  # fmt: skip
-    if L > 1:
-        order = " ".join(map(str, range(L - 1, -1, -1)))
-        yield Made("layers", f"layers {order}", None, setting(layers=range(L - 1, -1, -1)))
-    if D == 2:
-        yield Made("sides", "directions swapped", None, setting(sides=(1, 0)))
-    roles = ["R", "W"] + ["P"] * bool(spec.proj_size)
-    yield Made("roles", f"roles {' '.join(roles)}", None, setting(roles=roles))
-    if L > 1 or D > 1:
-        yield Made("nest", "nest rld", None, setting(by_role=True))
-    if L > 1 and D > 1:
-        yield Made("nest", "nest dlr", None, setting(sides_outside=True))
-    for how in ("gate", "row"):
-        if G > 1 or how == "row":
-            yield Made("joined", f"joined {how}", None, setting(joined=how))
-    if spec.bias == "double":
-        yield from _of_biases(spec, names, biases, scopes, setting, update)
-    for rule, do in (("byte order", lambda x: x.byteswap()),
-                     ("rounded float16", lambda x: x.astype("f2").astype(x.dtype)),
-                     ("quantized", quantized), ("dtype float64", lambda x: x.astype("f8")),
-                     ("dtype float16", lambda x: x.astype("f2"))):  # fmt: skip
-        lossy = rule in ("rounded float16", "quantized", "dtype float16")
-        yield Made("encode", rule, None, setting(encode=do), loses=lossy)
-
-
-def _of_biases(spec, names, biases, scopes, setting, update):
-    D, L = spec.num_directions, spec.num_layers
-    gone = frozenset({"dropped", "left out"})
-    if L > 1 or D > 1:
-        whose = "layer and direction" if D == 2 else "layer"
-        yield Made("placement", f"biases of each {whose}", None, setting(placement="after each"))
-    if L > 1 and D > 1:
-        yield Made("placement", "biases of each layer", None, setting(placement="after layer"))
-    yield Made("placement", "biases first", None, setting(placement="first"))
-    yield Made("exchange", "biases exchanged", frozenset(biases), setting(exchanged=True),
-               hidden_by=gone | ORDERLESS)  # fmt: skip
-    if L > 1 or D > 1:
-        yield Made("bias order", "bias order vldgo", None, setting(bias_axes="vldgo"),
-                   hidden_by=gone)  # fmt: skip
-    if D > 1 and L > 1:
-        yield Made("bias order", "bias order lvdgo", None, setting(bias_axes="lvdgo"),
-                   hidden_by=gone)  # fmt: skip
-    if len(GATES[spec.cell]) > 1:
-        yield Made("bias order", "bias order ldgvo", None, setting(bias_axes="ldgvo"),
-                   hidden_by=gone)  # fmt: skip
-        yield Made("bias order", "bias order ldvog", None, setting(bias_axes="ldvog"),
-                   hidden_by=gone)  # fmt: skip
-    for rule in RULES:
-        for scope in ("all", "backward"):
-            where = [n for n in scopes.get(scope, ()) if n[2] == "b"]
-            if where:
-                yield Made("bias rule", rule, frozenset(where),
-                           update("rules", {n[:2]: rule for n in where}),
-                           rule in LOSES)  # fmt: skip
-    yield Made("bias rule", "left out", None, setting(left_out=(0, 1)), True)
-    if spec.cell == "lstm":
-        for shift in (1.0, -1.0):
-            yield Made("shift", f"forget bias {shift:+g}", frozenset(biases),
-                       setting(shift=(0, shift)), True, hidden_by=gone)  # fmt: skip
+        for where, hidden in ((names + biases, frozenset()), (names, GONE)):
+            yield Made("negated", "negated z", {"negated": where}, frozenset(where),
+                       hidden_by=hidden)  # fmt: skip
+    up = range(L)[::-1]
+    whose = "layer and direction" if both else "layer"
+    for exists, kind, rule, how in (
+        (deep, "layers", f"layers {' '.join(map(str, up))}", {"layers": up}),
+        (both, "sides", "directions swapped", {"sides": (1, 0)}),
+        (True, "roles", " ".join(["roles R W", *roles[2:]]), {"roles": ["R", "W", *roles[2:]]}),
+        (deep or both, "nest", "nest rld", {"nest": "rld"}),
+        (deep and both, "nest", "nest dlr", {"nest": "dlr"}),
+        (G > 1, "joined", "joined gate", {"joined": "gate"}),
+        (True, "joined", "joined row", {"joined": "row"}),
+    ):
+        if exists:
+            yield Made(kind, rule, how)
+    for rule, do in ENCODINGS.items():
+        yield Made("encode", rule, {"encode": do}, loses="16" in rule or rule == "quantized")
+    if spec.bias != "double":
+        return
+    for exists, rule, placement in (
+        (deep or both, f"biases of each {whose}", "after each"),
+        (deep and both, "biases of each layer", "after layer"),
+        (True, "biases first", "first"),
+    ):
+        if exists:
+            yield Made("placement", rule, {"placement": placement})
+    yield Made("exchange", "biases exchanged", {"exchanged": True}, frozenset(biases),
+               hidden_by=GONE | ORDERLESS)  # fmt: skip
+    for axes, exists in {"vldgo": deep or both, "lvdgo": deep and both, "ldgvo": G > 1,
+                         "ldvog": G > 1}.items():  # fmt: skip
+        if exists:
+            yield Made("bias order", f"bias order {axes}", {"bias_axes": axes}, hidden_by=GONE)
+    for rule, scope in itertools.product(RULES, ("all", "backward")):
+        if where := scoped(biases).get(scope):
+            yield Made("bias rule", rule, {"rules": {n[:2]: rule for n in where}},
+                       frozenset(where), rule in LOSES)  # fmt: skip
+    yield Made("bias rule", "left out", {"left_out": (0, 1)}, loses=True)
+    for shift in (1.0, -1.0) if spec.cell == "lstm" else ():
+        yield Made("shift", f"forget bias {shift:+g}", {"shift": shift}, frozenset(biases), True,
+                   hidden_by=GONE)  # fmt: skip
 
 
 def compatible(mistakes):
@@ -311,10 +286,8 @@ def case(spec, mistakes, seed=0, change=0):
     for _ in range(change):
         x = packed[f"weight_ih_l{rng.integers(spec.num_layers)}"].reshape(-1)
         x[rng.integers(x.size)] += np.float32(0.25)
-    packer = Packer(spec, packed)
-    for one in mistakes:
-        one.do(packer)
-    return right(spec, like), packer.pack(), right(spec, packed)
+    wrong = Packer(spec, packed, **{k: v for one in mistakes for k, v in one.how.items()}).pack()
+    return right(spec, like), wrong, right(spec, packed)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -336,16 +309,17 @@ def judge(spec, mistakes, seed=0, change=0):
     like, wrong, true = case(spec, mistakes, seed, change)
     found = rl.diagnose(wrong, like=like, spec=spec)
     made = ["biases left out" if one.rule == "left out" else one.rule for one in mistakes]
-    made = tuple(sorted(made + ["changed"] * bool(change)))
-    named = tuple(sorted(one.rule for one in found.mistakes))
-    exactly = made == named and found.same
-    for one in mistakes:
-        where = [set(other.where) for other in found.mistakes if other.rule == one.rule]
-        exactly &= one.where is None or where == [set(one.where)]
-    restored = None
-    if not any(one.loses for one in mistakes):
-        restored = found.fixed is not None and found.fixed.tobytes() == true.tobytes()
-    return Verdict(spec, made, named, exactly, restored, found.sure and not exactly)
+    made, named = sorted(made + ["changed"] * bool(change)), sorted(x.rule for x in found.mistakes)
+    where = {other.rule: {*other.where} for other in found.mistakes}
+    exactly = (
+        made == named
+        and found.same
+        and all(one.where is None or where[one.rule] == one.where for one in mistakes)
+    )
+    lost = any(one.loses for one in mistakes)
+    restored = found.fixed is not None and found.fixed.tobytes() == true.tobytes()
+    return Verdict(spec, tuple(made), tuple(named), exactly, None if lost else restored,
+                   found.sure and not exactly)  # fmt: skip
 
 
 def singles(specs=None):

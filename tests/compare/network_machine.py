@@ -95,11 +95,11 @@ def case(seed, layout, spec, shown="named"):
     if batch_first:
         x, y = x.swapaxes(0, 1), (y if form == "last" else y.swapaxes(0, 1))
     given = {
-        "named": lambda: tensors,
-        "listed": lambda: [*made.values()],
-        "unnamed": lambda: {f"tensor {k}": a for k, a in enumerate(made.values())},
-        "joined": lambda: np.concatenate([a.ravel() for a in made.values()]),
-    }[shown]()
+        "named": tensors,
+        "listed": [*made.values()],
+        "unnamed": {f"tensor {k}": a for k, a in enumerate(made.values())},
+        "joined": np.concatenate([a.ravel() for a in made.values()]),
+    }[shown]
     return Case(layout, spec, settings, batch_first, given, x, y.astype("f4"))
 
 

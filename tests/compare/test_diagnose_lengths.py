@@ -51,11 +51,9 @@ def test_a_buffer_of_another_length_is_not_repaired_by_guessing(spec):
         sizes = f"the buffer has {flat.size} values, expected {right.size}: "
         if (cut := front + behind) < 0:
             where = "in front" if front else "at the end"
-            assert found.text in (f"{sizes}{-cut} too many, {where}", f"{sizes}{-cut} too many"), (
-                case
-            )
-            assert found.fixed is None or where in found.text, case
-            assert found.fixed is None or found.fixed.tobytes() == right.tobytes(), case
+            assert found.text.removesuffix(f", {where}") == f"{sizes}{-cut} too many", case
+            if found.fixed is not None:
+                assert where in found.text and found.fixed.tobytes() == right.tobytes(), case
             continue
         missing = f"the {'first' if front else 'last'} {f'{cut} are' if cut > 1 else 'one is'}"
         assert found.text.startswith(f"{sizes}{missing} missing") and not found.sure, case
@@ -91,35 +89,17 @@ def test_one_bias_vector_is_explained_only_if_all_its_values_are():
 
 
 def test_bytes_that_are_not_whole_values_are_not_explained():
-    right = rl.pack(weights()).tobytes()
+    right = rl.pack(weights())
     none = "; none of the 2 matrices is in it bit for bit"
+    double = "; the values are float64, expected float32"
     for flat, text in (
-        (right[:-1], "119 values and 3 bytes, expected 120: the last one is missing"),
-        (right[:8], f"2 values, expected 120: the last 118 are missing{none}"),
+        (right.tobytes()[:-1], "119 values and 3 bytes, expected 120: the last one is missing"),
+        (right.tobytes()[:8], f"2 values, expected 120: the last 118 are missing{none}"),
         (b"", f"0 values, expected 120{none}"),
+        (right.astype("f8")[:-2], f"118 values, expected 120: the last 2 are missing{double}"),
     ):
         found = rl.diagnose(flat, like=weights())
         assert found.text == f"the buffer has {text}" and not found.sure and found.fixed is None
-
-
-@pytest.mark.parametrize("front, behind", [(b"", b"0"), (b"LSTM1\n", b""), (b"", bytes(9))])
-def test_bytes_that_are_not_weights_are_counted(front, behind):
-    right = rl.pack(weights())
-    found = rl.diagnose(front + right.tobytes() + behind, like=weights())
-    count = len(front + behind)
-    where = "in front" if front else "at the end"
-    many = f"{count} byte{'s' * (count > 1)} too many, {where}"
-    assert found.text.endswith(f" expected 120: {many}"), found
-    assert found.sure and found.fixed.tobytes() == right.tobytes()
-
-
-def test_a_cut_buffer_of_another_dtype_names_both():
-    found = rl.diagnose(rl.pack(weights()).astype("f8")[:-2], like=weights())
-    assert found.text == (
-        "the buffer has 118 values, expected 120: the last 2 are missing; the values are float64,"
-        " expected float32"
-    )
-    assert not found.sure and found.fixed is None
 
 
 def test_a_zero_matrix_is_not_found_in_zeros_in_front():

@@ -162,13 +162,8 @@ def test_what_is_refused():
 
 def test_a_prefix_chooses_an_rnn_of_a_module():
     """It was dropped for everything but dicts and files."""
-
-    class Model(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.enc, self.dec = torch.nn.LSTM(5, 3), torch.nn.LSTM(5, 3)
-
-    model = Model()
+    model = torch.nn.Module()
+    model.enc, model.dec = torch.nn.LSTM(5, 3), torch.nn.LSTM(5, 3)
     flat = rl.pack(swapped_in(rl.Weights(model, prefix="dec")))
     found = rl.diagnose(flat, like=model, prefix="dec")
     assert found.repair == "flat = rl.pack(rl.Weights(model, prefix='dec'))"

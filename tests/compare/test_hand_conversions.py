@@ -26,7 +26,7 @@ def explained(true, given):
     return found
 
 
-@pytest.mark.parametrize("spec", [machine.CELLS[k] for k in (0, 2, 6, 11)], ids=str)
+@pytest.mark.parametrize("spec", [machine.CELLS[k] for k in (0, 8)], ids=str)
 def test_verify_and_diagnose_have_one_explanation(spec):
     mistakes = machine.single_mistakes(spec, np.random.default_rng(0))
     for seed, one in enumerate(mistakes):

@@ -39,13 +39,10 @@ def test_a_sum_in_a_narrower_dtype_is_rounded_once(dtype, to):
     assert (summed(bw, br, to).view(target.integer) == wanted).all()
 
 
-@pytest.mark.parametrize(
-    "dtype, to, largest, halfway",
-    [
-        ("float64", "float32", 2.0**128 - 2.0**104, 2.0**128 - 2.0**103),
-        ("float32", "float16", 65504.0, 65520.0),
-    ],
-)
+@pytest.mark.parametrize("dtype, to, largest, halfway", [
+    ("float64", "float32", 2.0**128 - 2.0**104, 2.0**128 - 2.0**103),
+    ("float32", "float16", 65504.0, 65520.0),
+])  # fmt: skip
 def test_a_sum_that_rounds_to_the_largest_number_is_not_too_large(dtype, to, largest, halfway):
     bw, br = np.array([halfway], dtype), np.array([2.0**-80], dtype)
     assert summed(bw, -br, to)[0] == largest
@@ -136,15 +133,10 @@ def test_of_several_that_do_not_fit_the_first_is_named(layout):
 
 
 def test_a_sum_may_not_become_infinite():
-    spec = rl.Spec("rnn_tanh", 2, 2)
-    weights = {
-        name: np.full(shape, 3e38, "f4") for name, shape in rl.describe(spec, "torch").items()
-    }
+    huge = np.full(2, 3e38, "f4")
     with pytest.raises(rl.LossyError, match=r"bias_ih_l0\[0\] is 3e\+38 before the recurrent bias"):
-        rl.convert(weights, spec, to="keras")
-    assert rl.convert(weights, spec, to="keras", dtype="float64")["bias"][0] == 2 * float(
-        np.float32(3e38)
-    )
+        summed(huge, huge, None)
+    assert summed(huge, huge, "float64")[0] == 2 * float(huge[0])
 
 
 # ----------------------------------------------------------------------------- what has no form
@@ -152,7 +144,8 @@ def test_a_sum_may_not_become_infinite():
 
 # what the RNN is -> the layouts without it, those with it, what the error says
 NO_FORM = [
-    (rl.Spec("gru", 5, 3, reset="before"), ["cudnn", "torch"], [], "no reset-before GRU"),
+    (rl.Spec("gru", 5, 3, reset="before"), ["cudnn", "torch", "keras-cudnn"], [],
+     "no reset-before GRU"),
     (rl.Spec("rnn_relu", 5, 3), ["keras-cudnn"], [], "keras-cudnn has no rnn_relu"),
     *(
         (rl.Spec(cell, 5, 3, bias="none", recurrent_activation=activation),
@@ -204,11 +197,11 @@ def test_few_layouts_have_a_hard_sigmoid(layout):
                     rl.describe(spec, layout)
 
 
-@pytest.mark.parametrize("target", ["keras", "onnx", "concat", "torch-cell", "keras-cudnn"])
-def test_a_projection_is_refused_with_the_algebra_that_would_do(target):
+def test_a_projection_is_refused_with_the_algebra_that_would_do():
     weights = normal_weights("torch", rl.Spec("lstm", 5, 4, proj_size=2))
-    with pytest.raises(rl.LossyError, match=r"R' = R P \(4, 4\)"):
-        rl.convert(weights, to=target)
+    for target in ("keras", "onnx", "concat", "torch-cell", "keras-cudnn"):
+        with pytest.raises(rl.LossyError, match=r"R' = R P \(4, 4\)"):
+            rl.convert(weights, to=target)
 
 
 def test_explain_names_every_move():
@@ -230,3 +223,58 @@ def test_a_prompt_shows_what_a_conversion_made_and_not_its_numbers():
     shapes = "kernel (4, 18), recurrent_kernel (6, 18), bias (2, 18)"
     assert repr(keras) == f"<Tensors of gru, input_size 4, hidden_size 6 in keras: {shapes}; exact>"
     assert repr(rl.explain(gru, "torch", "keras")).startswith("torch -> keras: gru")
+
+
+# ------------------------------------------------------------------------------------ peepholes
+
+PEEPING = rl.Spec("lstm", 5, 7, peepholes=True)
+HAVE = [name for name, info in rl.layouts().items() if info["peepholes"]]
+
+
+@pytest.mark.parametrize("layout", HAVE)
+def test_a_spec_with_peepholes_is_inferred(layout):
+    for spec in (PEEPING, PEEPING.replace(peepholes=False)):
+        weights = {n: np.zeros(shape, "f4") for n, shape in rl.describe(spec, layout).items()}
+        assert rl.infer_spec(weights, layout) == spec
+        assert rl.infer_spec(list(weights.values()), layout) == spec
+
+
+@pytest.mark.parametrize("layout", ["torch", "cudnn", "keras"])
+def test_zero_peepholes_are_left_out(layout):
+    """One that is not zero is refused in any layer, direction and gate."""
+    spec = PEEPING.replace(num_layers=2, bidirectional=True)
+    zero = normal_weights("onnx", spec)
+    zero |= {n: 0 * a for n, a in zero.items() if n.endswith("P")}
+    without = {n: a for n, a in zero.items() if not n.endswith("P")}
+    made = rl.Weights(zero).to(layout)
+    assert made.spec == spec.replace(peepholes=False)
+    assert same_bits(made.tensors, rl.Weights(without).to(layout).tensors)
+    for at in np.ndindex(2, 2, 3):
+        one = {n: a.copy() for n, a in zero.items()}
+        one[f"{at[0]}/P"][at[1], 7 * at[2] + 6] = 0.5
+        where = rf"{at[0]}/P\[{at[1]}, {7 * at[2] + 6}\]"
+        text = rf"{where} is 0.5: the peephole of gate {'iof'[at[2]]} must be zero.* the target has"
+        with pytest.raises(rl.LossyError, match=text):
+            rl.convert(one, to=layout)
+    text = rl.explain(PEEPING, "onnx", layout)
+    assert "unrepresentable unless zero: peephole of gate f, peephole of gate i, peephole" in text
+
+
+def test_a_spec_without_peepholes_needs_zeros():
+    """As with biases: the tensors show what a source has, the spec what a target gets."""
+    weights, spec = normal_weights("onnx", PEEPING), PEEPING.replace(peepholes=False)
+    with pytest.raises(rl.LossyError, match=r"P\[0, 0\].* because the spec says peepholes=False"):
+        rl.convert(weights, spec, layout="onnx", to="onnx")
+    zero = {**weights, "P": np.zeros_like(weights["P"])}
+    assert "P" not in rl.convert(zero, spec, layout="onnx", to="onnx")
+    del zero["P"]
+    there = rl.convert(zero, PEEPING, layout="onnx", to="onnx")
+    assert there["P"].shape == (1, 21) and not there["P"].any()
+
+
+def test_a_layout_without_peepholes_refuses_the_spec():
+    text = "torch has no peepholes: they multiply the cell state"
+    with pytest.raises(rl.LossyError, match=text):
+        rl.describe(PEEPING, "torch")
+    with pytest.raises(rl.LossyError, match="cudnn has no peepholes"):
+        rl.unpack(np.zeros(100, "f4"), PEEPING, to="onnx")

@@ -1,34 +1,31 @@
-"""CuDNNLSTM and CuDNNGRU of Keras 2, which Keras 3 can no longer load.
+"""CuDNNLSTM and CuDNNGRU of Keras 2, which Keras 3 can no longer load, and the weights of Keras 1.
 
-The layers are tf_keras's own. They do not run on a CPU; what their weights mean is defined by
-tf_keras's own loader, which puts the weights of a CuDNN layer into a plain LSTM or GRU that does.
+The layers are tf_keras's own, and what these weights mean is defined by its own loader: it puts
+them into a plain LSTM or GRU, which runs on a CPU.
 """
 
 import numpy as np
 import pytest
 import tf_keras
-from convert.meaning import Framework, check_both_ways, expected_of
+from convert.meaning import Framework, check_both_ways, check_meaning, expected_of
 from marks import sample
-from oracles.frameworks import (
-    KERAS_NOISE,
-    H,
-    I,
-    fill_keras,
-    inputs,
-    keras_layers,
-    run_keras,
-    seeded,
-)
-from oracles.reference import distance, distance_between
+from oracles import frameworks
+from oracles.frameworks import KERAS_NOISE, H, I, fill_keras, inputs, keras_layers, seeded
+from oracles.reference import distance_between
 from tf_keras.src.layers.rnn.cudnn_gru import CuDNNGRU
 from tf_keras.src.layers.rnn.cudnn_lstm import CuDNNLSTM
 from tf_keras.src.saving.legacy.hdf5_format import preprocess_weights_for_loading
 
 import rnnlayout as rl
 
-ANSWERS_FOR = ("keras-cudnn",)
+ANSWERS_FOR = ("keras-cudnn", "keras1")
 
 pytestmark = KERAS_NOISE
+
+
+def arrays(layers):
+    return [array for layer in layers for array in layer.get_weights()]
+
 
 CUDNN = {"lstm": CuDNNLSTM, "gru": CuDNNGRU}
 SPECS = [rl.Spec(cell, I, H, layers, both)
@@ -36,7 +33,7 @@ SPECS = [rl.Spec(cell, I, H, layers, both)
 every_spec = pytest.mark.parametrize("spec", sample(SPECS, 5), ids=str)
 
 
-def cudnn_layers(spec):
+def cudnn_layers(spec, rng=None):
     layers = []
     for k in range(spec.num_layers):
         layer = CUDNN[spec.cell](spec.hidden_size, return_sequences=True)
@@ -44,7 +41,7 @@ def cudnn_layers(spec):
             layer = tf_keras.layers.Bidirectional(layer)
         layer.build((None, None, spec.num_directions * H if k else I))
         layers.append(layer)
-    return layers
+    return fill_keras(layers, rng) if rng else layers
 
 
 def loaded(layers, source):
@@ -54,8 +51,13 @@ def loaded(layers, source):
     return layers
 
 
-def arrays(layers):
-    return [array for layer in layers for array in layer.get_weights()]
+def plain(layers):
+    """Return the plain layers that tf_keras loads these into."""
+    return loaded(keras_layers(rl.Weights(layers).spec, tf_keras), layers)
+
+
+FRAMEWORK = Framework("keras-cudnn", cudnn_layers, lambda layers, *given:
+                      frameworks.run_keras(plain(layers), *given), arrays)  # fmt: skip
 
 
 def same_arrays(a, b):
@@ -63,44 +65,19 @@ def same_arrays(a, b):
 
 
 @every_spec
-def test_their_loader_gives_the_same_arrays_and_they_compute_the_same(spec):
-    rng = seeded("keras-cudnn to keras", spec)
-    source, given = filled(spec, rng), inputs(rng, spec)
-    theirs = loaded(keras_layers(spec, tf_keras), source)
-    ours = list(rl.convert(source, to="keras").values())
-    # An LSTM's bias is a sum, rounded once: rnnlayout adds in double, tf_keras in float32. A double
-    # has 53 bits, more than 2 * 24 + 2, so rounding its sum to float32 gives the same bits.
-    assert same_arrays(ours, arrays(theirs))
-    expected = expected_of(source, spec, given)
-    # 1 is all that float32's rounding explains: reference.Rounded
-    assert distance(run_keras(theirs, *given), expected) <= 1
-
-
-def filled(spec, rng=None):
-    layers = cudnn_layers(spec)
-    return fill_keras(layers, rng) if rng else layers
-
-
-def run_loaded(layers, *given):
-    """Run the plain layers that tf_keras loads the weights into."""
-    spec = rl.Weights(layers).spec
-    return run_keras(loaded(keras_layers(spec, tf_keras), layers), *given)
-
-
-@every_spec
-def test_to_torch_and_back(spec):
-    source, there, *_ = check_both_ways(
-        Framework("keras-cudnn", filled, run_loaded, arrays), spec, "torch"
-    )
+def test_to_torch_and_back_and_to_plain_layers(spec):
+    source, there, *_ = check_both_ways(FRAMEWORK, spec, "torch")
     if spec.cell == "lstm":  # only the sum shows in outputs: the input's biases are the first half
         first_half, _ = np.split(source[0].get_weights()[2], 2)
         assert np.array_equal(there["bias_ih_l0"], first_half)
+    # An LSTM's bias is a sum, rounded once: rnnlayout adds in double, tf_keras in float32. A double
+    # has 53 bits, more than 2 * 24 + 2, so rounding its sum to float32 gives the same bits.
+    assert same_arrays(list(rl.convert(source, to="keras").values()), arrays(plain(source)))
 
 
 @every_spec
 def test_from_keras_3(spec):
-    rng = seeded("keras to keras-cudnn", spec)
-    layers = fill_keras(keras_layers(spec), rng)
+    layers = fill_keras(keras_layers(spec), seeded("keras to keras-cudnn", spec))
     ours = cudnn_layers(spec)
     rl.assign(ours, rl.convert(layers, to="keras-cudnn"))
     theirs = loaded(cudnn_layers(spec), layers)
@@ -108,11 +85,7 @@ def test_from_keras_3(spec):
         assert same_arrays(arrays(ours), arrays(theirs))
     # tf_keras halves an LSTM's bias, rnnlayout puts all of it in bW: the sum has the same bits.
     assert same_arrays(*(list(rl.convert(x, to="keras").values()) for x in (ours, theirs)))
-    assert same_arrays(arrays(loaded(keras_layers(spec, tf_keras), ours)), arrays(layers))
-
-    given = inputs(rng, spec)
-    expected = expected_of(ours, spec, given)
-    assert distance(run_keras(layers, *given), expected) <= 1  # reference.Rounded
+    assert same_arrays(arrays(plain(ours)), arrays(layers))
 
 
 @pytest.mark.parametrize("cell", CUDNN)
@@ -121,19 +94,31 @@ def test_a_layer_without_bias_becomes_one_of_zero_bias(cell):
     spec = rl.Spec(cell, I, H, bidirectional=True, bias="none")
     rng = seeded("no bias", spec)
     layers = fill_keras(keras_layers(spec), rng)
-    with_bias = spec.replace(bias="double")
-    ours = cudnn_layers(with_bias)
-    rl.assign(ours, rl.convert(layers, with_bias, to="keras-cudnn"))
+    ours = cudnn_layers(spec)
+    rl.assign(ours, rl.convert(layers, spec.replace(bias="double"), to="keras-cudnn"))
     given = inputs(rng, spec)
-    theirs = run_keras(loaded(keras_layers(with_bias, tf_keras), ours), *given)
-    expected = expected_of(layers, spec, given)
-    assert distance_between(run_keras(layers, *given), theirs, expected) <= 1  # reference.Rounded
+    run, theirs = (frameworks.run_keras(one, *given) for one in (layers, plain(ours)))
+    # reference.Rounded
+    assert distance_between(run, theirs, expected_of(layers, spec, given)) <= 1
 
 
-def test_a_reset_before_gru_has_no_cudnn_layer():
-    spec = rl.Spec("gru", I, H, reset="before")
-    layers = fill_keras(keras_layers(spec), seeded("before", spec))
-    with pytest.raises(rl.LossyError, match="reset"):
-        rl.convert(layers, to="keras-cudnn")
-    with pytest.raises(ValueError, match="not compatible"):  # nor has it one for tf_keras
-        loaded(cudnn_layers(rl.Spec("gru", I, H)), layers)
+# --------------------------------------------------------------------------------------- Keras 1
+
+# cell, its gates in the order of Keras 1, whose list has W, U and b of one gate after the other
+KERAS1 = {"lstm": ["_i", "_c", "_f", "_o"], "gru": ["_z", "_r", "_h"], "rnn_tanh": [""]}
+
+
+@pytest.mark.parametrize("cell", KERAS1)
+def test_weights_of_keras_1_are_read_as_keras_2_reads_them(cell):
+    rng, shapes = seeded("keras 1", cell), {"W": (I, H), "U": (H, H), "b": (H,)}
+    old = {f"{name}{gate}": frameworks.weight(rng, shape)
+           for gate in KERAS1[cell] for name, shape in shapes.items()}  # fmt: skip
+    spec = rl.Spec(cell, I, H, reset="before" if cell == "gru" else "after")
+    layers = keras_layers(spec, tf_keras)
+    read = preprocess_weights_for_loading(layers[0], list(old.values()), "1", "tensorflow")
+    assert same_arrays(list(rl.convert(old, spec, layout="keras1", to="keras").values()), read)
+    layers[0].set_weights(read)
+    check_meaning("keras1", old, spec, lambda *given: frameworks.run_keras(layers, *given))
+    if cell == "lstm":  # the layout has all W, then all U, then all b: a list would be read wrongly
+        with pytest.raises(rl.LayoutError):
+            rl.infer_spec([*old.values()], "keras1")

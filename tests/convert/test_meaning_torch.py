@@ -3,19 +3,10 @@
 import numpy as np
 import pytest
 import torch
-from convert.meaning import TORCH, Framework, check_both_ways, check_from, parameters
+from convert.meaning import TORCH, Framework, check_both_ways, parameters
 from marks import sample
-from oracles.frameworks import (
-    H,
-    I,
-    P,
-    inputs,
-    run_torch,
-    run_torch_cell,
-    seeded,
-    torch_cell,
-    torch_module,
-)
+from oracles import frameworks
+from oracles.frameworks import H, I, P, inputs, seeded, stacks
 from oracles.reference import GATES, distance, forward, from_cudnn
 
 import rnnlayout as rl
@@ -25,22 +16,12 @@ ANSWERS_FOR = ("cudnn", "torch", "torch-cell")
 # oneDNN has no projection: torch warns and takes another path
 pytestmark = pytest.mark.filterwarnings("ignore:LSTM with projections is not supported with oneDNN")
 
-SPECS = [
-    rl.Spec(cell, I, H, layers, both, proj, bias=bias)
-    for cell in GATES
-    for layers in (1, 2, 3)
-    for both in (False, True)
-    for bias in ("double", "none")
-    for proj in ((0, P) if cell == "lstm" else (0,))
-]
-every_spec = pytest.mark.parametrize("spec", sample(SPECS, 7), ids=str)
+SPECS = stacks() + stacks(["lstm"], proj_size=P)
 every_cell = pytest.mark.parametrize("cell", GATES)
+CELL = Framework("torch-cell", frameworks.torch_cell, frameworks.run_torch_cell, parameters)
 
 
-CELL = Framework("torch-cell", torch_cell, run_torch_cell, parameters)
-
-
-@every_spec
+@pytest.mark.parametrize("spec", sample(SPECS, 7), ids=str)
 def test_the_weight_space_runs_as_the_module_does_and_comes_back(spec):
     module, flat, *_ = check_both_ways(TORCH, spec, "cudnn")
     assert flat.tobytes() == rl.pack(module).tobytes()
@@ -59,15 +40,6 @@ def test_cells(cell, bias):
     # a cell has the tensors of a layer under other names; the two biases keep their roles
     renamed = {f"{name}_l0": tensor for name, tensor in module.state_dict().items()}
     assert rl.pack(renamed, spec).tobytes() == flat.tobytes()
-    check_from(CELL, TORCH, spec)  # a cell run step by step equals the layer
-
-
-def silence(module, bias):
-    """Make the candidate's bias of a GRU zero: its rows are the last third."""
-    with torch.no_grad():
-        for name, parameter in module.named_parameters():
-            if name.startswith(bias):
-                parameter[2 * H :] = 0
 
 
 # cuDNN's modes with one bias: outside r (R h + bR) in mode "input", inside it in "recurrent".
@@ -80,30 +52,33 @@ def test_two_biases_as_one(cell, mode):
     kept, absent = ONE_BIAS[mode]
     spec = rl.Spec(cell, I, H, 2, bidirectional=True, bias=mode)
     rng = seeded("one bias", spec)
-    module = torch_module(spec, rng)
+    module = frameworks.torch_module(spec, rng)
     if cell == "gru":
         with pytest.raises(rl.LossyError, match=absent):
             rl.pack(module, spec)
-        silence(module, absent)
+        with torch.no_grad():  # the candidate's rows are the last third
+            for name, parameter in module.named_parameters():
+                if name.startswith(absent):
+                    parameter[2 * H :] = 0
     flat = rl.pack(module, spec)
     assert set(rl.regions(spec)["role"]) == {"W", "R", kept}
     given = inputs(rng, spec)
     expected = forward(from_cudnn(flat, spec), spec, *given)
     # bW + bR is rounded once, as in any float32 sum of the two: reference.Rounded
-    assert distance(run_torch(module, *given), expected) <= 1
+    assert distance(frameworks.run_torch(module, *given), expected) <= 1
 
-    fresh = torch_module(spec)
+    fresh = frameworks.torch_module(spec)
     rl.assign(fresh, rl.unpack(flat, spec, to="torch"))
-    assert distance(run_torch(fresh, *given), expected) <= 1
+    assert distance(frameworks.run_torch(fresh, *given), expected) <= 1
 
 
 def test_a_wrong_way_to_pack_is_far_beyond_rounding():
     """As found in published code: matrices transposed, gates i f o g, biases after each layer."""
     spec = rl.Spec("lstm", I, H, 2)
     rng = seeded("wrong ways", spec)
-    module = torch_module(spec, rng)
+    module = frameworks.torch_module(spec, rng)
     given = inputs(rng, spec)
-    run = run_torch(module, *given)
+    run = frameworks.run_torch(module, *given)
     state = {name: p.detach().numpy() for name, p in module.named_parameters()}
     turned = {n: np.concatenate([g.T.ravel() for g in np.split(a, 4)]) if "weight" in n else a
               for n, a in state.items()}  # fmt: skip

@@ -19,21 +19,13 @@ import rnnlayout as rl
 def test_a_framework_with_several_layouts_lists_them(name, listed):
     with pytest.raises(rl.LayoutError, match=f"{name} has several layouts, pass one:") as caught:
         rl.layout(name)
-    lines = str(caught.value).splitlines()[1:]
-    found = [line.split(":")[0].strip() for line in lines]
+    found = [line.split(":")[0].strip() for line in str(caught.value).splitlines()[1:]]
     assert sorted(found) == sorted(listed)
     assert all(rl.layout(one) for one in found)
 
 
-def test_a_layout_is_no_family():
-    assert rl.layout("pytorch") == rl.layout("torch")
-    assert rl.layout("jax-cudnn") == rl.layout("cudnn")
-    with pytest.raises(rl.LayoutError, match=r"cudnn: option version|option version is '6'"):
-        rl.layout("mxnet", version=6)
-
-
 def test_the_order_of_tensors_in_a_list():
-    """Names and shapes are compared with those of the frameworks by convert/meaning.py."""
+    """Names and shapes are compared with those of the frameworks by tests/convert."""
     for cell, gates in (("lstm", "ifgo"), ("gru", "rzn"), ("rnn_tanh", "h")):
         names = list(rl.describe(rl.Spec(cell, 2, 3), "flax-linen"))
         assert names[0] == ("i/kernel" if gates == "h" else f"i{gates[0]}/kernel")
@@ -52,12 +44,8 @@ def test_the_order_of_tensors_in_a_list():
 
 def test_layouts_say_what_they_hold():
     known = rl.layouts()
-    assert known["onnx"]["gates"] == {
-        "lstm": "iofg",
-        "gru": "zrn",
-        "rnn_tanh": "h",
-        "rnn_relu": "h",
-    }
+    gates = {"lstm": "iofg", "gru": "zrn", "rnn_tanh": "h", "rnn_relu": "h"}
+    assert known["onnx"]["gates"] == gates
     assert known["keras"]["resets"] == ["before", "after"]
     assert known["onednn"]["projection"] and not known["onnx"]["projection"]
     assert known["coreml"]["relu"] and not known["torch"]["relu"]
@@ -72,6 +60,8 @@ def test_layouts_say_what_they_hold():
 def test_a_layout_is_a_value():
     layout = rl.layout("concat", z="candidate", inputs="xh")
     assert layout == rl.layout("concat", inputs="xh", z="candidate") != rl.layout("concat")
+    assert rl.layout("pytorch") == rl.layout("torch")
+    assert rl.layout("jax-cudnn") == rl.layout("cudnn")
     assert hash(layout) == hash(pickle.loads(pickle.dumps(layout)))
     assert repr(layout) == "layout('concat', inputs='xh', z='candidate')"
     assert "1 - z" in layout.notes["z=candidate"]
@@ -86,6 +76,7 @@ def test_a_layout_is_a_value():
         ("torch", {"z": "state"}, "torch has no option 'z'; its options: none"),
         ("concat", {"inputs": "hh"}, "option inputs is 'hh', need one of: hx, xh"),
         ("cudnn", {"version": 6}, "option version is '6', need one of: 9, 8, 7"),
+        ("mxnet", {"version": 6}, "option version is '6'"),
         (3, {}, "named by a string, found 3"),
     ],
 )
@@ -94,10 +85,13 @@ def test_what_is_no_layout(name, options, text):
         rl.layout(name, **options)
 
 
-def test_what_a_version_of_cudnn_cannot_do():
-    spec = rl.Spec("lstm", 2, 3, dtype="bfloat16")
-    for version in (7, 8):
-        with pytest.raises(rl.SpecError, match=f"version {version} has no bfloat16 RNNs"):
-            rl.describe(spec, rl.layout("cudnn", version=version))
-    assert rl.describe(spec, rl.layout("cudnn", version=9))
-    assert "cudnnRNNForwardInference" in rl.layout("cudnn", version=9).notes["version=9"]
+def test_a_version_of_cudnn_changes_what_it_can_do_but_no_offset():
+    spec = rl.Spec("lstm", 3, 5, 2, proj_size=2)
+    for version in (7, 8, 9):
+        layout = rl.layout("cudnn", version=version)
+        assert rl.describe(spec, layout) == rl.describe(spec, "cudnn")
+        if version < 9:
+            with pytest.raises(rl.SpecError, match=f"version {version} has no bfloat16 RNNs"):
+                rl.describe(spec.replace(dtype="bfloat16"), layout)
+    assert rl.describe(spec.replace(dtype="bfloat16"), layout)
+    assert "cudnnRNNForwardInference" in layout.notes["version=9"]

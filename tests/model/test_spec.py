@@ -1,4 +1,4 @@
-"""Spec: what it accepts, what it refuses, how it is stored."""
+"""Spec: what it accepts, what it refuses, how it is stored; and how its numbers are rounded."""
 
 import json
 import pickle
@@ -7,8 +7,10 @@ import ml_dtypes
 import numpy as np
 import pytest
 import torch
+from oracles.frameworks import seeded
 
 import rnnlayout as rl
+from rnnlayout._model.dtypes import narrow_values, round_values, widen_bits
 
 
 def test_defaults():
@@ -21,19 +23,12 @@ def test_defaults():
     assert spec.nbytes == 4 * spec.num_params
 
 
-@pytest.mark.parametrize(
-    "dtype, name",
-    [
-        ("f2", "float16"),
-        (np.float64, "float64"),
-        (np.dtype("<f4"), "float32"),
-        (torch.bfloat16, "bfloat16"),
-        (torch.float16, "float16"),
-        (ml_dtypes.bfloat16, "bfloat16"),
-    ],
-)
-def test_dtypes_by_any_name(dtype, name):
-    assert rl.Spec("gru", 2, 3, dtype=dtype).dtype == name
+def test_dtypes_by_any_name():
+    for dtype, name in [
+        ("f2", "float16"), (np.float64, "float64"), (np.dtype("<f4"), "float32"),
+        (torch.bfloat16, "bfloat16"), (torch.float16, "float16"), (ml_dtypes.bfloat16, "bfloat16"),
+    ]:  # fmt: skip
+        assert rl.Spec("gru", 2, 3, dtype=dtype).dtype == name
 
 
 def test_it_is_a_value():
@@ -46,12 +41,12 @@ def test_it_is_a_value():
 
 
 def test_it_goes_through_json():
-    spec = rl.Spec("lstm", 5, 7, 2, True, 3, "recurrent", dtype="bfloat16")
-    assert rl.Spec.from_dict(json.loads(json.dumps(spec.to_dict()))) == spec
-    peeping = rl.Spec("lstm", 5, 7, peepholes=True)
-    assert rl.Spec.from_dict(json.loads(json.dumps(peeping.to_dict()))) == peeping
-    rectified = rl.Spec("gru", 5, 7, activation="relu")
-    assert rl.Spec.from_dict(json.loads(json.dumps(rectified.to_dict()))) == rectified
+    for spec in (
+        rl.Spec("lstm", 5, 7, 2, True, 3, "recurrent", dtype="bfloat16"),
+        rl.Spec("lstm", 5, 7, peepholes=True),
+        rl.Spec("gru", 5, 7, activation="relu"),
+    ):
+        assert rl.Spec.from_dict(json.loads(json.dumps(spec.to_dict()))) == spec
     # later releases must read what this one writes
     written = (
         '{"schema": 1, "cell": "gru", "input_size": 2, "hidden_size": 3, "num_layers": 4,'
@@ -124,18 +119,30 @@ def test_sizes_are_64_bit():
 
 
 @pytest.mark.parametrize(
-    "cell, fields",
-    [
-        ("gru", {"reset": "before"}),
-        ("gru", {"recurrent_activation": "hard_sigmoid"}),
-        ("lstm", {"peepholes": True}),
-        ("lstm", {"activation": "relu"}),
-        ("gru", {"activation": "relu"}),
-    ],
-)
-def test_what_has_no_cudnn_form_has_no_size_there(cell, fields):
-    spec = rl.Spec(cell, 2, 3, **fields)
+    "fields",
+    [{"reset": "before"}, {"recurrent_activation": "hard_sigmoid"}, {"activation": "relu"},
+     {"cell": "lstm", "peepholes": True}, {"cell": "lstm", "activation": "relu"}],
+)  # fmt: skip
+def test_what_has_no_cudnn_form_has_no_size_there(fields):
+    spec = rl.Spec(**{"cell": "gru", "input_size": 2, "hidden_size": 3, **fields})
     with pytest.raises(rl.SpecError, match="cudnn has no"):
         _ = spec.nbytes
     with pytest.raises(rl.LossyError, match="cudnn has no"):
         rl.regions(spec)
+
+
+NARROW = {"float16": np.float16, "bfloat16": ml_dtypes.bfloat16, "float32": np.float32}
+
+
+@pytest.mark.parametrize("name", NARROW)
+def test_values_are_rounded_once_to_nearest_even(name):
+    """Around the smallest normal number, in the middle between two numbers, and anywhere else."""
+    info = ml_dtypes.finfo(NARROW[name])
+    smallest, step = float(info.smallest_normal), float(info.smallest_subnormal)
+    near = smallest + step * np.arange(-9, 9, 0.25)
+    anywhere = seeded("rounding", name).normal(size=100) * np.repeat([1, 1e3, smallest, 0], 25)
+    values = np.concatenate([near, anywhere, -near, [np.inf, -np.inf]])
+    values = values.astype("f4" if name == "bfloat16" else "f8").astype("f8")  # see below
+    theirs = values.astype(NARROW[name])  # ml_dtypes rounds a float64 to float32 first
+    assert np.array_equal(round_values(values, name), theirs.astype("f8"))
+    assert np.array_equal(widen_bits(narrow_values(values, name), name), theirs.astype("f8"))

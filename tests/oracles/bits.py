@@ -97,9 +97,3 @@ def flat_bits(weights, bits):
     """Return one array of integers per tensor, over the same memory as convert()'s arrays."""
     arrays = [weights] if isinstance(weights, np.ndarray) else weights.values()
     return [np.asarray(array).reshape(-1).view(bits.integer) for array in arrays]
-
-
-def copied(weights):
-    if isinstance(weights, np.ndarray):
-        return weights.copy()
-    return {name: array.copy() for name, array in weights.items()}

@@ -15,7 +15,7 @@ import onnxruntime
 import pytest
 import torch
 from onnx import helper
-from oracles.reference import GATES, Run
+from oracles.reference import GATES, Run, run_steps
 
 import rnnlayout as rl
 
@@ -118,16 +118,13 @@ def run_torch(module, x, h0, c0=None):
     return Run(y.numpy(), *map(torch.Tensor.numpy, [state] if c0 is None else state))
 
 
-def run_torch_cell(cell, x, h0, c0=None):
-    ys = []
-    state = torch.from_numpy(h0[0])
-    state = state if c0 is None else (state, torch.from_numpy(c0[0]))
-    with torch.no_grad():
-        for step in torch.from_numpy(x):
-            state = cell(step, state)
-            ys.append((state if c0 is None else state[0]).numpy())
-    last = [state] if c0 is None else state
-    return Run(np.stack(ys), *(s.numpy()[None] for s in last))
+def run_torch_cell(cell, *given):
+    def step(x, h, c):
+        x, *state = (torch.as_tensor(a) for a in (x, h, c) if a is not None)
+        with torch.no_grad():
+            return cell(x, state) if len(state) == 2 else (cell(x, *state), None)
+
+    return run_steps(step, *given)
 
 
 # ---------------------------------------------------------------------------------------- Keras
@@ -150,9 +147,8 @@ def keras_layers(spec, kit=keras):
 def keras_layer(spec, kit):
     options = {"use_bias": spec.bias != "none", "return_sequences": True, "return_state": True}
     if spec.cell.startswith("rnn"):
-        return kit.layers.SimpleRNN(
-            spec.hidden_size, activation=spec.cell.removeprefix("rnn_"), **options
-        )
+        activation = spec.cell.removeprefix("rnn_")
+        return kit.layers.SimpleRNN(spec.hidden_size, activation=activation, **options)
     # each Keras has its own hard_sigmoid, and lacks the other
     options["recurrent_activation"] = spec.recurrent_activation.removesuffix("_keras2")
     options["activation"] = spec.activation
@@ -201,26 +197,20 @@ HARD_SIGMOID = {"hard_sigmoid": 1 / 6, "hard_sigmoid_keras2": 0.2}
 
 
 def onnx_attributes(spec):
-    attributes = {
-        "hidden_size": spec.hidden_size,
-        "direction": "bidirectional" if spec.bidirectional else "forward",
-    }
+    found = {"hidden_size": spec.hidden_size,
+             "direction": "bidirectional" if spec.bidirectional else "forward"}  # fmt: skip
+    D = spec.num_directions
     if spec.cell == "gru":
-        attributes["linear_before_reset"] = int(spec.reset == "after")
+        found["linear_before_reset"] = int(spec.reset == "after")
     if spec.cell.startswith("rnn"):
-        attributes["activations"] = [spec.cell.removeprefix("rnn_").capitalize()]
-    elif spec.recurrent_activation != "sigmoid" or spec.activation != "tanh":
-        others = [spec.activation.capitalize()] * (1 + (spec.cell == "lstm"))
-        attributes["activations"] = ["Sigmoid", *others]
+        return found | {"activations": D * [spec.cell.removeprefix("rnn_").capitalize()]}
+    squash = "Sigmoid"
     if spec.recurrent_activation in HARD_SIGMOID:
-        attributes["activations"][0] = "HardSigmoid"
         # activations without parameters skip them
-        attributes["activation_alpha"] = [HARD_SIGMOID[spec.recurrent_activation]]
-        attributes["activation_beta"] = [0.5]
-    for key in ("activations", "activation_alpha", "activation_beta"):
-        if key in attributes:
-            attributes[key] = attributes[key] * spec.num_directions
-    return attributes
+        squash, slope = "HardSigmoid", HARD_SIGMOID[spec.recurrent_activation]
+        found |= {"activation_alpha": D * [slope], "activation_beta": D * [0.5]}
+    others = [spec.activation.capitalize()] * (1 + (spec.cell == "lstm"))
+    return found | {"activations": D * [squash, *others]}
 
 
 def onnx_tensors(spec, rng):

@@ -28,14 +28,6 @@ GATES = {"lstm": "ifgo", "gru": "rzn", "rnn_tanh": "h", "rnn_relu": "h"}
 
 # The largest relative rounding error of one operation.
 FLOAT32, FLOAT64 = 2.0**-24, 2.0**-53
-# In bfloat16 arithmetic the factor of a matrix is rounded first, by at most this relative error.
-OPERAND = 0.0
-BFLOAT16 = 2.0**-8
-# In int8 arithmetic it is rounded to 16 bits, by at most this share of its row's largest magnitude.
-# A unit is 1 / 32767 of that, and rounding to the nearest adds a half; the quotient by the unit has
-# three relative errors of float32, together below 32767 * 3 * 2^-24 = 0.006 units.
-OPERAND_OF_ROW = 0.0
-INT16 = 0.506 / 32767
 # float32 sigmoids and tanhs are rational approximations, accurate to a few roundings of a value of
 # at most 1 (the libraries claim 1 to 4 ulp).
 CURVE = 4
@@ -78,10 +70,8 @@ class Rounded:
 
     def __matmul__(self, matrix):
         size = np.abs(matrix)
-        most = np.abs(self.value) + self.error
-        off = self.error + OPERAND * most + OPERAND_OF_ROW * most.max(-1, keepdims=True)
-        return Rounded(self.value @ matrix, off @ size, len(matrix),
-                       (np.abs(self.value) + off) @ size)  # fmt: skip
+        return Rounded(self.value @ matrix, self.error @ size, len(matrix),
+                       (np.abs(self.value) + self.error) @ size)  # fmt: skip
 
     def times(self, vector):
         """Return the products with a vector, one term of a sum each."""
@@ -132,10 +122,6 @@ def hard_sigmoid(a, slope=1 / 6):
     return a.curve(lambda x: np.clip(slope * x + 0.5, 0, 1), lambda _: slope)
 
 
-def hard_sigmoid_keras2(a):
-    return hard_sigmoid(a, 0.2)
-
-
 def tanh(a):
     return a.curve(np.tanh, lambda x: 1 - np.tanh(x) ** 2)
 
@@ -144,8 +130,9 @@ def relu(a):
     return Rounded(np.maximum(a.value, 0), a.error)
 
 
-CURVE_OF = {f.__name__: f for f in (tanh, relu)}
-SQUASH = {f.__name__: f for f in (sigmoid, hard_sigmoid, hard_sigmoid_keras2)}
+CURVE_OF = {"tanh": tanh, "relu": relu}
+SQUASH = {"sigmoid": sigmoid, "hard_sigmoid": hard_sigmoid,
+          "hard_sigmoid_keras2": lambda a: hard_sigmoid(a, 0.2)}  # fmt: skip
 
 # -------------------------------------------------------------------------------- the recurrence
 
@@ -261,19 +248,12 @@ def forward(layers, spec, x, h0, c0=None, lengths=None, clip=None, outputs=None)
 
 
 def run_steps(step, x, h0, c0=None):
-    """Run one layer of one direction by step(x_t, h, c) -> (h', c').
-
-    For a GRU or RNN c is None.
-    """
+    """Run one layer of one direction by step(x_t, h, c) -> (h', c'). c is None but for an LSTM."""
     h, c, ys = h0[0], None if c0 is None else c0[0], []
     for x_t in x:
         h, c = step(x_t, h, c)
         ys.append(np.asarray(h))
     return Run(np.stack(ys), np.asarray(h)[None], None if c is None else np.asarray(c)[None])
-
-
-def in_double(*arrays):
-    return [None if array is None else np.float64(array) for array in arrays]
 
 
 def stacked(parts):
@@ -342,7 +322,7 @@ def from_cudnn(flat, spec):
     ]
 
 
-ONNX_GATES = {"lstm": "iofg", "gru": "zrn", "rnn_tanh": "h", "rnn_relu": "h"}
+ONNX_GATES = {**GATES, "lstm": "iofg", "gru": "zrn"}
 
 
 def from_onnx(tensors, spec):

@@ -8,36 +8,25 @@ import numpy as np
 
 import rnnlayout as rl
 
-CONCATS = [
-    rl.layout("concat", inputs=inputs, z=z)
-    for inputs in ("hx", "xh")
-    for z in ("state", "candidate")
-]
-LAYOUTS = [rl.layout(name) for name in rl.layouts() if name != "concat"] + CONCATS
+LAYOUTS = [rl.layout(name) for name in rl.layouts() if name != "concat"]
+LAYOUTS += [rl.layout("concat", inputs=inputs, z=z)
+            for inputs in ("hx", "xh") for z in ("state", "candidate")]  # fmt: skip
 
 # I, H, P, L and D are all different.
 SPECS = [
     rl.Spec(cell, 5, 3, layers, both, proj, bias, reset, dtype=dtype)
-    for cell, reset in [
-        ("lstm", "after"),
-        ("gru", "after"),
-        ("gru", "before"),
-        ("rnn_tanh", "after"),
-        ("rnn_relu", "after"),
-    ]
-    for layers, both, proj in [(1, False, 0), (4, True, 0), (1, False, 2), (4, True, 2)]
-    if not proj or cell == "lstm"
-    for bias, dtype in [
-        ("double", "float32"),
-        ("input", "float16"),
-        ("recurrent", "float64"),
-        ("none", "bfloat16"),
-    ]
+    for cell, resets in [("lstm", ["after"]), ("gru", ["after", "before"]), ("rnn_tanh", ["after"]),
+                         ("rnn_relu", ["after"])]
+    for reset in resets
+    for proj in ((0, 2) if cell == "lstm" else (0,))
+    for layers, both in [(1, False), (4, True)]
+    for bias, dtype in [("double", "float32"), ("input", "float16"), ("recurrent", "float64"),
+                        ("none", "bfloat16")]
 ] + [
     rl.Spec("lstm", 5, 3, dtype="float16", peepholes=True),
     rl.Spec("lstm", 5, 3, 4, True, bias="none", peepholes=True),
     rl.Spec("lstm", 5, 3, 4, True, 2, dtype="float64", peepholes=True),
-]
+]  # fmt: skip
 
 
 @cache
