@@ -29,7 +29,7 @@ def rnn_inputs(rng, I, H, N, *, both=False):  # noqa: E741
 
 def model_bytes(
     cell, x_shape, inputs, *, both=False, activation="tanh", cell_clip=0.0, proj_clip=0.0,
-    time_major=False, **_,
+    time_major=False, diagonal=False, **_,
 ):  # fmt: skip
     """Return a model. inputs: as lstm_inputs() and rnn_inputs() return them; the first is x."""
     model, graph, operator = schema.ModelT(), schema.SubGraphT(), schema.OperatorT()
@@ -60,7 +60,7 @@ def model_bytes(
     options = f"{kind}Options" if kind != "UnidirectionalSequenceRNN" else "SequenceRNNOptions"
     told = getattr(schema, f"{options}T")()
     told.fusedActivationFunction, told.timeMajor = ACTIVATIONS[activation], time_major
-    told.mergeOutputs = both
+    told.mergeOutputs, told.diagonalRecurrentTensors = both, diagonal  # where they exist
     told.cellClip, told.projClip = cell_clip, proj_clip
     operator.builtinOptionsType = getattr(schema.BuiltinOptions, options)
     operator.builtinOptions = told

@@ -170,6 +170,7 @@ REFUSED = {  # what the error says -> options of an operator, the inputs that ar
     "projection_bias is not 0": ({"projected": P}, {17: np.ones(P, "f4")}),
     "proj_clip=0.5": ({"projected": P, "proj_clip": 0.5}, {}),
     "activation is number 3": ({"activation": "relu6"}, {}),
+    "recurrent matrices are diagonals": ({"diagonal": True}, {}),
 }
 
 
