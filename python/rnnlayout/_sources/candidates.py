@@ -103,8 +103,7 @@ class UnsizedRNN:
 
     @cached_property
     def two_layers(self) -> UnsizedRNN:
-        """The same RNN with two layers; this one has one. Further layers have the names and shapes
-        of the second."""
+        """The same RNN with two layers; this one has one. Further layers are like the second."""
         return replace(self, num_layers=2)
 
 

@@ -92,7 +92,7 @@ def fitting_rnns(
         if (spec := asked.spec) is None:
             found, expected = _inferred_rnns(places, shapes, dtype, asked.hints), None
         else:
-            found = _rnns_of_spec(places, shapes, spec.replace(dtype=dtype))
+            found = _rnns_of_spec(places, shapes, dtype, spec)
             places = places[:1]
             expected = None if found else list(describe(spec, places[0][0]))
         if not found and names is None:
@@ -172,9 +172,10 @@ def _inferred_rnns(
 
 
 def _rnns_of_spec(
-    places: Sequence[_Place], shapes: tuple[Shape, ...], spec: Spec
+    places: Sequence[_Place], shapes: tuple[Shape, ...], dtype: str, spec: Spec
 ) -> list[FittingRNN]:
     """Return the same if the caller knows the spec."""
+    spec = spec if spec.dtype == dtype else spec.replace(dtype=dtype)
     matches = []
     for layout, where in places:
         for more in (0, HAS_BIAS, HAS_PEEPHOLES, HAS_BIAS | HAS_PEEPHOLES):
