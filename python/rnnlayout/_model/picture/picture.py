@@ -15,10 +15,9 @@ from ..errors import FileError
 from ..layout import CUDNN, Layout
 from .letters import memory_in_letters
 from .memory import TensorMemory, layout_memory
-from .png import write_png
 from .scene import MARGIN, Scene, clip_text
+from .scene_files import svg_text, write_png
 from .strips import ByteOffsets, draw_gates_legend, draw_memory
-from .svg import svg_text
 
 WIDTH, NARROWEST, WIDEST = 760, 240, 4000
 SUFFIXES = (".svg", ".png")
