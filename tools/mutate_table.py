@@ -36,6 +36,7 @@ ROOT = Path(__file__).resolve().parent.parent
 FORMATS = Path("csrc/layout/formats.c")
 PREBUILT = ("CMakeLists.txt", "cmake", "csrc", "python")
 LIMIT = 300  # CPU seconds for the tests of one mutant: twenty times what the slowest takes
+MEMORY = 8 << 30  # bytes of it
 
 
 def oracles():
@@ -53,15 +54,9 @@ ORACLES = oracles()
 LAWS = ["model/test_layouts", "convert/test_conversions", "sources/test_errors",
         "sources/test_sources", "convert/test_laws"]  # fmt: skip
 
-# Imported once, before forking: importing them in every run would take longer than the tests.
-PRELOAD = {
-    "test_meaning_torch": ["torch", "keras", "onnx", "onnxruntime"],
-    "test_meaning_keras": ["torch", "keras", "onnx", "onnxruntime"],
-    "test_meaning_onnx": ["torch", "keras", "onnx", "onnxruntime"],
-    "test_meaning_documents": ["torch", "keras", "onnx", "onnxruntime"],
-    "test_meaning_keras_cudnn": ["torch", "keras", "onnx", "onnxruntime", "tf_keras"],
-    "test_meaning_cells": ["torch", "keras", "onnx", "onnxruntime"],  # jax cannot be forked
-}
+# Imported once, before forking: importing them in every run would take longer than the tests. Not
+# jax, which cannot be forked.
+PRELOAD = ("keras", "onnx", "onnxruntime", "tf_keras", "torch")
 
 
 @dataclass(frozen=True)
@@ -341,6 +336,7 @@ def start(mutant, site, batches, *options, limit=LIMIT):
             os.dup2(log.fileno(), 1)
             os.dup2(log.fileno(), 2)
             resource.setrlimit(resource.RLIMIT_CPU, (limit, limit + 5))
+            resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
             signal.alarm(10 * limit)  # for a test that waits
             report.write_text(run_tests(site, batches, *options))
     finally:
@@ -367,6 +363,9 @@ def finish(running):
     if died and died not in (signal.SIGALRM, signal.SIGXCPU):
         caught = f"killed by {signal.Signals(died).name}"
     said = caught or ("SURVIVED, timeout" if died else "SURVIVED")
+    log = report.with_name("log").read_text()
+    if caught == f"exit status {pytest.ExitCode.USAGE_ERROR}" and "ERROR: not found: " in log:
+        caught, said = "", "NOT RUN, a test does not exist: write the map again"
     print(f"{mutant.name:60} {time.monotonic() - since:5.1f} s  {said}", flush=True)
     return mutant, caught
 
@@ -390,8 +389,7 @@ def main():
         return 0
     if not tests:
         os.environ.setdefault("KERAS_BACKEND", "torch")
-        names = {m for c in chosen for t in ORACLES[c.layout] for m in PRELOAD.get(t.stem, [])}
-        for name in sorted(names):
+        for name in PRELOAD:
             importlib.import_module(name)
     survivors, running = 0, []
     with contextlib.ExitStack() as stack:
