@@ -219,7 +219,12 @@ class RNN:
         Raises LayoutError if shapes, dtypes or memory do not fit; CudnnError if a call of cuDNN or
         of the driver fails.
         """
-        return self._run(self._axes, x, state, lengths, out, h_out, c_out, stream)
+        native = self._native
+        if type(native) is _native.Rnn and self._is_plain and stream is None:
+            result = native.run(x, state, lengths, out, h_out, c_out, self._axes, False)
+            if result is not None:
+                return result
+        return self._checked_call(self._axes, x, state, lengths, out, h_out, c_out, stream)
 
     def step(
         self,
@@ -239,7 +244,12 @@ class RNN:
 
             y, state = rnn.step(x, state, h_out=state[0], c_out=state[1])
         """
-        return self._run(STEP, x, state, None, out, h_out, c_out, stream)
+        native = self._native
+        if type(native) is _native.Rnn and self._is_plain and stream is None:
+            result = native.run(x, state, None, out, h_out, c_out, STEP, False)
+            if result is not None:
+                return result
+        return self._checked_call(STEP, x, state, None, out, h_out, c_out, stream)
 
     def stepper(self, state: Any = None) -> _native.Stepper:
         """Make a stepper for a live signal: one sequence that arrives step by step.
@@ -321,21 +331,18 @@ class RNN:
             " sequences"
         )
 
-    def _run(
+    def _checked_call(
         self, axes: int, x: Any, state: Any, lengths: Any, out: Any, h_out: Any, c_out: Any,
         stream: Any,
     ) -> Any:  # fmt: skip
-        """Run a call. Arrays that the core does not take as they are, are checked and copied."""
-        native, spec, use, result = self._native, self._spec, self._use, None
-        if not self._is_plain:
-            pass
-        elif isinstance(native, _native.GpuRnn):
+        """Run a call on a GPU, or one whose arrays have to be checked in Python, and copied or
+        refused."""
+        native, spec, use = self._native, self._spec, self._use
+        if isinstance(native, _native.GpuRnn) and self._is_plain:
             outs = out, h_out, c_out
             result = gpu.call_on_gpu(native, spec, axes, x, state, lengths, outs, stream)
-        elif stream is None:
-            result = native.run(x, state, lengths, out, h_out, c_out, axes, False)
-        if result is not None:
-            return result
+            if result is not None:
+                return result
         if stream is not None and self._number is None:
             why = "stream= is only for RNNs on a GPU, this one is on the CPU: omit "
             raise SpecError(why + Ask("stream", None))
