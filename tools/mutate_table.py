@@ -364,7 +364,8 @@ def finish(running):
         caught = f"killed by {signal.Signals(died).name}"
     said = caught or ("SURVIVED, timeout" if died else "SURVIVED")
     log = report.with_name("log").read_text()
-    if caught == f"exit status {pytest.ExitCode.USAGE_ERROR}" and "ERROR: not found: " in log:
+    missing = re.search("^ERROR: .*not found: ", log, re.MULTILINE)
+    if missing and caught == f"exit status {pytest.ExitCode.USAGE_ERROR}":
         caught, said = "", "NOT RUN, a test does not exist: write the map again"
     print(f"{mutant.name:60} {time.monotonic() - since:5.1f} s  {said}", flush=True)
     return mutant, caught

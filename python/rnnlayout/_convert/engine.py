@@ -77,7 +77,7 @@ def plan_for_source(source: CheckedRNN, dst: Layout, dtype: Any) -> tuple[_nativ
 
 
 def result_spec(dst: Layout, spec: Spec) -> Spec:
-    """Return the Spec of the result: without peepholes, all zero, if the layout has none."""
+    """Return the Spec of the result, which lacks peepholes (they must be zero) if dst does."""
     if not spec.peepholes:
         return spec
     info = known_layouts().get(dst.name)  # None: the layout of the forward pass, which has them

@@ -123,7 +123,7 @@ def check_prefix(prefix: Any) -> None:
 
 def choose_under_prefix(found: Sequence[tuple[str, str, _RNN]], prefix: str, owner: str) -> _RNN:
     """Return the only RNN whose name is the prefix or under it. found: of each RNN its name, what
-    it is, and itself. owner: the class of what has them. Raises LayoutError if it is not one."""
+    it is, and itself. owner: the class of what has them. Raises LayoutError unless there is one."""
     names = [name for name, _, _ in found]
     under = [one for one in found if prefix and one[0] == prefix]
     under = under or [one for one in found if is_under(one[0], prefix)]
