@@ -348,12 +348,13 @@ def check_baseline(builds, text, chosen, tests):
     table = Mutant("", "the table as it is", text, ())
     files = {file for m in chosen for files, _ in batches_for(m, tests) for file in files}
     site = builds.site(text)
-    if finish([start(table, site, [(sorted(files), ())], "--collect-only")])[1]:
+    if finish([start(table, site, [(sorted(files), ())], "--collect-only")])[1] != "":
         sys.exit((site / "log").read_text())
 
 
 def finish(running):
-    """Wait for a running job and print its line. Return the mutant and what caught it."""
+    """Wait for a running job and print its line. Return the mutant and what caught it: "" if no
+    test did, None if one of the tests does not exist."""
     pid, status = os.wait()
     (job,) = [job for job in running if job[0] == pid]
     running.remove(job)
@@ -366,7 +367,7 @@ def finish(running):
     log = report.with_name("log").read_text()
     missing = re.search("^ERROR: .*not found: ", log, re.MULTILINE)
     if missing and caught == f"exit status {pytest.ExitCode.USAGE_ERROR}":
-        caught, said = "", "NOT RUN, a test does not exist: write the map again"
+        caught, said = None, "NOT RUN, a test does not exist: write the map again"
     print(f"{mutant.name:60} {time.monotonic() - since:5.1f} s  {said}", flush=True)
     return mutant, caught
 
