@@ -157,7 +157,8 @@ def _inferred_rnns(
         for one in fit:
             if all([getattr(one, key) == hints[key] for key in kinds]):
                 order = _order(where, one.names, len(shapes))
-                guesses.append((guess_sizes(one, _in_order(one.names, shapes, order)), order))
+                by_name = {name: shapes[k] for name, k in zip(one.names, order, strict=True)}
+                guesses.append((guess_sizes(one, by_name), order))
     known = {key: hints[key] for key in ACTIVATIONS if key in hints}
     found = [
         FittingRNN(g.spec(dtype, **known), rnn.layout, rnn.optional_tensors, rnn.names, order)
@@ -195,7 +196,7 @@ def _rnns_of_spec(
     ]
     if matches and not exact:
         layout, optional_tensors, order, expected = matches[0]
-        found = _in_order(expected, shapes, order)
+        found = {name: shapes[k] for name, k in zip(expected, order, strict=True)}
         raise mismatch.spec_mismatch(layout, spec, optional_tensors, found, expected)
     return exact
 
@@ -206,12 +207,6 @@ def _order(where: dict[str, int] | None, names: Collection[str], count: int) -> 
     if where is None:
         return tuple(range(count)) if len(names) == count else ()
     return tuple([where[name] for name in names]) if where.keys() == set(names) else ()
-
-
-def _in_order(
-    names: Iterable[str], shapes: Sequence[Shape], order: Sequence[int]
-) -> dict[str, Shape]:
-    return {name: shapes[k] for name, k in zip(names, order, strict=True)}
 
 
 # ------------------------------------------------------------------------------ one of several

@@ -143,14 +143,6 @@ def choose_under_prefix(found: Sequence[tuple[str, str, _RNN]], prefix: str, own
     return under[0][2]
 
 
-def wrong_prefix(layouts: Sequence[Layout], names: Sequence[str], prefix: str) -> LayoutError:
-    """Return the error for a prefix that no name has."""
-    text = f"no key starts with prefix {prefix!r}; found {list_names(names)}"
-    if prefixes := prefixes_that_fit(layouts, names):
-        text += "; with " + Ask("prefix") + f" these would work: {list_names(prefixes, 12)}"
-    return LayoutError(text)
-
-
 @lru_cache(maxsize=16)
 def _closest(layouts: tuple[Layout, ...], names: tuple[str, ...]) -> Sequence[str]:
     """Return the names of the RNN that shares most names with those found, and has fewest others.

@@ -66,7 +66,12 @@ def read_dict(source: Mapping[Any, Any], prefix: str, asked: CallerSpec) -> Chec
         if error := _checkpoint_error(source, maybe):
             raise error
         if not rest:
-            raise mismatch.wrong_prefix(maybe, list(plain.sources), prefix)
+            found = mismatch.list_names(plain.sources)
+            text = f"no key starts with prefix {prefix!r}; found {found}"
+            if fit := prefixes_that_fit(maybe, plain.sources):
+                text += "; with " + Ask("prefix") + " these would work: "
+                text += mismatch.list_names(fit, 12)
+            raise LayoutError(text)
         raise _wrong_names(rest, maybe, asked)
     if source is not whole and (cells := [*filter(jax_cell_class, _leaves_under(whole, prefix))]):
         asked = _spec_of_cells(cells, asked)
