@@ -14,6 +14,10 @@ from pathlib import Path
 
 import generated
 
+from rnnlayout._model.picture.scene import MARGIN, Box, Scene, Text
+from rnnlayout._model.picture.scene_files import svg_text
+from rnnlayout._model.picture.strips import draw_legend
+
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS, IMAGES = ROOT / "benchmarks" / "results", ROOT / "docs" / "images"
 WIDTH, LEFT, RIGHT, THICK = 470, 146, 62, 6
@@ -21,23 +25,11 @@ LEAST, MOST = 0.22, 42  # of the scale
 TICKS = {0.25: "¼", 0.5: "½", 1: "1", 2: "2", 4: "4", 8: "8", 16: "16", 32: "32"}
 
 HOW_TO_READ = (
-    "Time divided by rnnlayout's: bars to the right are slower than it,",
-    "bars to the left are faster. On the right, rnnlayout's own time.",
+    "Time divided by rnnlayout's: bars to the right are slower than it, bars to the left are"
+    " faster. On the right, rnnlayout's own time."
 )
-
-STYLE = """\
-    text { font: 12px system-ui, sans-serif; fill: #24292f; }
-    .head { font-weight: 600; font-size: 14px; }
-    .tick { text-anchor: middle; } .tick, .more { fill: #57606a; font-size: 11px; }
-    .end { text-anchor: end; }
-    line { stroke: #d0d7de; } .one { stroke: #24292f; stroke-width: 2; }
-    .torch { fill: #e4572e; } .onnxruntime { fill: #2a9d8f; } .OpenVINO { fill: #7b6dd8; }
-    .NumPy { fill: #4c8ed9; } .copy { fill: #d9a441; }
-    @media (prefers-color-scheme: dark) {
-      text { fill: #e6edf3; } .tick, .more { fill: #9da7b1; }
-      line { stroke: #3d444d; } .one { stroke: #e6edf3; }
-    }
-"""
+# program -> the colour of its bars, of those that a Scene has
+FILLS = {"torch": "bad", "onnxruntime": "good", "OpenVINO": "heat4", "NumPy": "i", "copy": "f"}
 
 
 @dataclass(frozen=True)
@@ -101,65 +93,51 @@ def conversions():
 CHARTS = {"speed-forward.svg": forward, "speed-conversions.svg": conversions}
 
 
-def text(kind, x, y, words):
-    return f'  <text class="{kind}" x="{x:g}" y="{y:g}">{words}</text>\n'
-
-
 def at(ratio):
     """Return the x of a ratio."""
     share = log2(min(max(ratio, LEAST), MOST) / LEAST) / log2(MOST / LEAST)
     return LEFT + share * (WIDTH - LEFT - RIGHT)
 
 
-def row_of(row, peers, y, height):
+def add_row(scene, row, peers, y, height):
     first, _, second = row.label.partition(",")
     middle = y + height / 2
-    yield text("", 4, middle - (3 if second else -4), first)
-    if second:
-        yield text("more", 4, middle + 11, second.strip())
-    yield text("end", WIDTH - 4, middle + 4, row.ours)
+    scene.add(Text(MARGIN, middle - 3 if second else middle + 4, first, "say"))
+    scene.add(Text(MARGIN, middle + 11, second.strip(), "at", fill="faint"))
+    scene.add(Text(WIDTH - MARGIN, middle + 4, row.ours, "say", "end"))
     for k, peer in enumerate(peers):
         if peer in row.others:
             low, high = sorted((at(1), at(row.others[peer])))
-            yield (
-                f'  <rect class="{peer}" x="{low:.1f}" y="{y + 3 + k * THICK}"'
-                f' width="{max(high - low, 1):.1f}" height="{THICK - 1}">'
-                f"<title>{peer}: {row.others[peer]:.2f}</title></rect>\n"
-            )
+            title = f"{peer}: {row.others[peer]:.2f}"
+            top, wide = y + 3 + k * THICK, max(high - low, 1)
+            scene.add(Box(low, top, wide, THICK - 1, FILLS[peer], title))
 
 
-def panel_of(title, rows, peers, y):
-    """Return the parts of one panel and the y below it."""
+def add_panel(scene, title, rows, peers):
     height = max(len(peers) * THICK + 8, 32)
+    y = scene.height
     bottom = y + 22 + len(rows) * height
-    parts = [text("head", 4, y + 14, title), text("more end", WIDTH - 4, y + 14, "rnnlayout")]
+    scene.add(Text(MARGIN, y + 14, title, "head"))
+    scene.add(Text(WIDTH - MARGIN, y + 14, "rnnlayout", "at", "end", "faint"))
     for ratio, words in TICKS.items():
-        x, kind = f"{at(ratio):.1f}", "one" if ratio == 1 else "grid"
-        parts.append(f'  <line class="{kind}" x1="{x}" x2="{x}" y1="{y + 20}" y2="{bottom}"/>\n')
-        parts.append(text("tick", float(x), bottom + 13, words))
+        wide, fill = (2, "ink") if ratio == 1 else (1, "equal")
+        scene.add(Box(at(ratio) - wide / 2, y + 20, wide, bottom - y - 20, fill))
+        scene.add(Text(at(ratio), bottom + 13, words, "at", "middle", "faint"))
     for k, row in enumerate(rows):
-        parts += row_of(row, peers, y + 22 + k * height, height)
-    return parts, bottom + 30
+        add_row(scene, row, peers, y + 22 + k * height, height)
+    scene.height = bottom + 30
 
 
 def draw(chart):
-    parts = [text("head", 4, 18, chart.title), text("more", 4, 36, chart.measured)]
-    parts += [text("", 4, 56 + 16 * k, line) for k, line in enumerate(HOW_TO_READ)]
-    x, y = 4, 92
-    for peer in chart.peers:
-        parts.append(f'  <rect class="{peer}" x="{x}" y="{y - 9}" width="10" height="10"/>\n')
-        parts.append(text("", x + 15, y, peer))
-        x += 35 + 7 * len(peer)
-    y += 14
+    about = f"{chart.title}: times of other programs divided by rnnlayout's"
+    scene = Scene(WIDTH, 0, about)
+    scene.paragraph(MARGIN, chart.title, "head")
+    scene.paragraph(MARGIN, chart.measured, "at", "faint")
+    scene.paragraph(MARGIN, HOW_TO_READ, "say")
+    draw_legend(scene, [(FILLS[peer], "", peer) for peer in chart.peers])
     for title, rows in chart.panels.items():
-        more, y = panel_of(title, rows, chart.peers, y)
-        parts += more
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{y}"'
-        f' viewBox="0 0 {WIDTH} {y}" role="img" aria-labelledby="t">\n'
-        f'  <title id="t">{chart.title}: times of other programs divided by rnnlayout\'s</title>\n'
-        f"  <style>\n{STYLE}  </style>\n{''.join(parts)}</svg>\n"
-    )
+        add_panel(scene, title, rows, chart.peers)
+    return svg_text(scene)
 
 
 if __name__ == "__main__":

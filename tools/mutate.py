@@ -281,7 +281,7 @@ def main():
     if args.only:
         everything = (mutant for path in sorted(SOURCE.rglob("*.py")) for mutant in mutants(path))
         chosen = (mutant for mutant in everything if re.search(args.only, mutant.name))
-    for name in sorted(set().union(*mutate_table.PRELOAD.values())):
+    for name in mutate_table.PRELOAD:
         importlib.import_module(name)  # once for all forks
     return min(check(chosen, args.jobs), 1)
 

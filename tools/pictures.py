@@ -16,8 +16,8 @@ import numpy as np
 import rnnlayout as rl
 from rnnlayout import _native
 from rnnlayout._model.picture.scene import MARGIN, Box, Scene, Text, text_width
+from rnnlayout._model.picture.scene_files import svg_text
 from rnnlayout._model.picture.strips import draw_legend
-from rnnlayout._model.picture.svg import svg_text
 
 IMAGES = Path(__file__).resolve().parent.parent / "docs" / "images"
 SMALL = rl.Spec("lstm", input_size=3, hidden_size=2)

@@ -66,7 +66,7 @@ def test_random_networks_are_identified():
 @pytest.mark.long
 @pytest.mark.parametrize("part", range(8))
 def test_networks_of_all_rows_are_identified(part):
-    cases = list(machine.cases(320))  # tools/identify_figures.py has all
+    cases = list(machine.cases(320))  # tools/figures.py has all
     check(cases[part::8])
 
 

@@ -13,8 +13,8 @@ from svgs import check
 import rnnlayout as rl
 from rnnlayout import _native
 from rnnlayout._model.picture.picture import Subject, draw_subjects
-from rnnlayout._model.picture.png import write_png
 from rnnlayout._model.picture.scene import Box, Scene
+from rnnlayout._model.picture.scene_files import write_png
 
 SPECS = [
     rl.Spec("lstm", 8, 16),

@@ -93,18 +93,11 @@ class Parser(argparse.ArgumentParser):
 
     def add_format(self) -> None:
         """Add the options for the format of a file, and for how it is opened."""
-        self.add_argument(
-            "--format",
-            type=parse_file_format,
-            metavar="F",
-            help="format of the file whose name does not show it: pt, h5, keras, npz ...",
-        )
-        self.add_argument(
-            "--no-mmap",
-            dest="mmap",
-            action="store_false",
-            help="read files into memory instead of mapping them, if others may truncate them",
-        )
+        add = self.add_argument
+        unnamed = "format of the file whose name does not show it: pt, h5, keras, npz ..."
+        add("--format", type=parse_file_format, metavar="F", help=unnamed)
+        copied = "read files into memory instead of mapping them, if others may truncate them"
+        add("--no-mmap", dest="mmap", action="store_false", help=copied)
 
     def add_prefix(self) -> None:
         under = "use only tensors whose names start with P"
@@ -115,14 +108,12 @@ class Parser(argparse.ArgumentParser):
         self.add_prefix()
         config = "the to_json() of a Keras model, if the file has only its weights"
         self.add_file("--config", metavar="MODEL.json", help=config)
-        self.add_argument(
-            "--as-class",
-            type=partial(_parse_pair, True, "write CLASS=LSTM, CLASS=GRU ..."),
-            action="append",
-            metavar="CLASS=LSTM",
-            help="read layers of your own class in a Keras or PyTorch file as LSTM, GRU, SimpleRNN"
-            " or RNN, cells as LSTMCell ...",
+        parse = partial(_parse_pair, True, "write CLASS=LSTM, CLASS=GRU ...")
+        own = (
+            "read layers of your own class in a Keras or PyTorch file as LSTM, GRU, SimpleRNN or"
+            " RNN, cells as LSTMCell ..."
         )
+        self.add_argument("--as-class", type=parse, action="append", metavar="CLASS=LSTM", help=own)
         self.add_format()
         group = self.add_argument_group("options for files that do not describe themselves")
         add = group.add_argument
@@ -130,12 +121,9 @@ class Parser(argparse.ArgumentParser):
         add("--cell", choices=("lstm", "gru", "rnn_tanh", "rnn_relu"), help="cell of the RNNs")
         reset = "where a GRU's reset gate acts: after or before the product R h"
         add("--reset", choices=("after", "before"), help=reset)
-        add(
-            "--recurrent-activation",
-            metavar="NAME",
-            choices=("sigmoid", "hard_sigmoid", "hard_sigmoid_keras2"),
-            help="of LSTMs and GRUs: sigmoid, hard_sigmoid (Keras 3) or hard_sigmoid_keras2",
-        )
+        gates = ("sigmoid", "hard_sigmoid", "hard_sigmoid_keras2")
+        known = "of LSTMs and GRUs: sigmoid, hard_sigmoid (Keras 3) or hard_sigmoid_keras2"
+        add("--recurrent-activation", metavar="NAME", choices=gates, help=known)
         activation = "of the candidate and the output of LSTMs and GRUs"
         add("--activation", choices=("tanh", "relu"), help=activation)
         spec = 'the whole spec: "lstm, input_size 8, hidden_size 16, bidirectional"'
@@ -338,8 +326,7 @@ def _quote_value(value: str) -> str:
 
 
 def report_error(error: Exception, options: argparse.Namespace, file: str = "") -> int:
-    """Print an error and return the exit code. file: the file's name, which is printed first if the
-    error may not contain it."""
+    """Print an error and return the exit code. file: to be printed first if the error lacks it."""
     from rnnlayout import _native
     from rnnlayout._model.errors import FileError, MissingExtraError
 

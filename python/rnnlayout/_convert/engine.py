@@ -65,10 +65,7 @@ _SETTINGS = {
 _UNKNOWN = ((), "apply it yourself")
 
 
-@lru_cache(maxsize=128)
-def plan_for(spec: Spec, src: Layout, optional_tensors: int, dst: Layout) -> _native.Plan:
-    """Return the plan of a conversion. Plans are cached, so a loop builds each only once."""
-    return _native.Plan(spec, src, optional_tensors, dst)
+plan_for = lru_cache(maxsize=128)(_native.Plan)  # so that a loop builds each plan only once
 
 
 def plan_for_source(source: CheckedRNN, dst: Layout, dtype: Any) -> tuple[_native.Plan, Spec]:
@@ -80,8 +77,7 @@ def plan_for_source(source: CheckedRNN, dst: Layout, dtype: Any) -> tuple[_nativ
 
 
 def result_spec(dst: Layout, spec: Spec) -> Spec:
-    """Return the Spec of the result. If the layout cannot represent peepholes, which must then be
-    zero, the result has none."""
+    """Return the Spec of the result, which lacks peepholes (they must be zero) if dst does."""
     if not spec.peepholes:
         return spec
     info = known_layouts().get(dst.name)  # None: the layout of the forward pass, which has them
@@ -154,8 +150,7 @@ def run_plan(
 
 
 def rounding_reason(sums: int, shifts: bool, src: str, dst: str) -> str:
-    """Return why a conversion rounds. shifts: whether a forget bias is added in some of the
-    sums."""
+    """Return why a conversion rounds. shifts: whether some of the sums have a forget bias."""
     kind = "rounded sums of biases and a forget bias" if shifts else "sums of two non-zero biases"
     reasons = [f"{sums} {kind}"] if sums else []
     if src != dst:

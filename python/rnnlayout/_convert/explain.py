@@ -7,7 +7,6 @@ from functools import partial
 
 from rnnlayout import _native
 from rnnlayout._model.layout import CUDNN, Layout, as_layout
-from rnnlayout._model.picture.letters import memory_in_letters
 from rnnlayout._model.picture.picture import WIDTH, Part, Picture, Subject, draw_subjects
 from rnnlayout._model.picture.scene import MARGIN, Scene
 from rnnlayout._model.spec import Spec
@@ -106,14 +105,10 @@ def _add_conversion(to: Layout, scene: Scene, subject: Subject) -> list[Part]:
     """Draw a subject's conversion, and return its text."""
     spec, layout = subject.spec, subject.layout
     moves = moves_of(spec, layout, to, subject.optional_tensors)
-    source, target = subject, Subject(moves.target, to)
-    parts: list[Part] = []
-    for one in (source, target):
-        tensors = one.tensors()
-        parts += [one.size(tensors),
-                  partial(memory_in_letters, tensors, spec.num_directions, one.unit)]  # fmt: skip
+    target = Subject(moves.target, to)
+    both = subject.tensors(), target.tensors()
     _, grade, *told = conversion_in_words(spec, layout, to, subject.optional_tensors).split("\n")
     scene.paragraph(MARGIN, f"{layout} -> {to}: {grade.removeprefix('grade: ')}", "say")
     scene.height += 8
-    draw_ribbons(scene, spec, (source.tensors(), target.tensors()), (str(layout), str(to)), moves)
-    return [*parts, grade, *told]
+    draw_ribbons(scene, spec, both, (str(layout), str(to)), moves)
+    return [*subject.text(both[0]), *target.text(both[1]), grade, *told]

@@ -7,6 +7,7 @@ from typing import Any
 
 from rnnlayout import _native
 from rnnlayout._model.layout import ROLES, Layout, known_layouts
+from rnnlayout._model.picture.memory import layer_in_words
 from rnnlayout._model.spec import Spec, optional_tensors_of
 from rnnlayout._native import LossyError
 
@@ -64,8 +65,7 @@ def moves_of(
     spec: Spec, source: Layout, target: Layout, optional_tensors: int | None = None
 ) -> Moves:
     """Return the moves between two layouts. optional_tensors: those that the source has, HAS_BIAS |
-    HAS_PEEPHOLES; None if the spec decides that. Raises LossyError if the RNN cannot be
-    converted."""
+    HAS_PEEPHOLES; None if the spec decides that. Raises LossyError if there is no conversion."""
     optional_tensors = optional_tensors_of(spec) if optional_tensors is None else optional_tensors
     made = result_spec(target, spec)
     plan = plan_for(made, source, optional_tensors, target)
@@ -77,13 +77,6 @@ def moves_of(
         every.setdefault(step[1][:2], []).append(_make_move(step, transposed))
     sources, targets = ([name for name, _ in each] for each in (plan.sources, plan.targets))
     return Moves(made, sources, targets, dict(sorted(every.items())))
-
-
-def layer_title(place: LayerDirection, spec: Spec) -> str:
-    """Return "layer 1 backward" for a layer and direction."""
-    layer, direction = place
-    side = (" forward", " backward")[direction] if spec.bidirectional else ""
-    return f"layer {layer}{side}"
 
 
 def _transposed_blocks(layout: Layout, spec: Spec, optional_tensors: int) -> set[tuple[Any, ...]]:
@@ -129,13 +122,10 @@ def conversion_in_words(
     lines = [head, f"grade: {_grade_in_words(moves)}", f"gates in memory: {orders}"]
     lines += [f"{each}: {key}, {note}" for each in both for key, note in each.notes.items()]
     for place, first in moves.alike().items():
-        if place == first:
-            lines.append(layer_title(place, spec))
-            lines += [
-                _move_in_words(move, moves.sources, moves.targets) for move in moves.every[place]
-            ]
-        else:
-            lines.append(f"{layer_title(place, spec)}: as {layer_title(first, spec)}")
+        title, other = (layer_in_words(*one, spec.num_directions) for one in (place, first))
+        lines.append(title if place == first else f"{title}: as {other}")
+        for move in moves.every[place] if place == first else ():
+            lines.append(_move_in_words(move, moves.sources, moves.targets))
     return "\n".join(lines)
 
 

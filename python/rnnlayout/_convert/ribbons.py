@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from rnnlayout import _native
 from rnnlayout._model.layout import BlockKey
-from rnnlayout._model.picture.memory import Region, TensorMemory
+from rnnlayout._model.picture.memory import Region, TensorMemory, layer_in_words
 from rnnlayout._model.picture.scene import (
     MARGIN,
     Band,
@@ -27,7 +27,7 @@ from rnnlayout._model.picture.strips import (
 )
 from rnnlayout._model.spec import Spec
 
-from .moves import LayerDirection, Move, Moves, layer_title
+from .moves import LayerDirection, Move, Moves
 
 _LEAST = 14  # pixels of height that a piece needs for its letter
 _PER_PIECE = 24  # pixels of height per piece of the longer column, on average
@@ -74,10 +74,11 @@ def draw_ribbons(
         scene.add(*column.shapes)
     scene.height = max(column.bottom for column in columns) + GAP
     for first in shown:
-        same = [layer_title(one, spec) for one in alike if alike[one] == first and one != first]
+        title, *same = (layer_in_words(*one, spec.num_directions)
+                        for one in alike if alike[one] == first)  # fmt: skip
         words = f"{len(same)} other layers and directions" if len(same) > 4 else ", ".join(same)
         if same:
-            scene.paragraph(MARGIN, f"{words}: as {layer_title(first, spec)}", "say")
+            scene.paragraph(MARGIN, f"{words}: as {title}", "say")
     enlarged, woven = (any(getattr(one, name) for one in columns) for name in ("enlarged", "woven"))
     scene.notes(MARGIN, "above the blocks: byte offsets", enlarged, woven)
     draw_gates_legend(scene, tensors[0])

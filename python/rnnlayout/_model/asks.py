@@ -82,8 +82,7 @@ def spell_message(text: str, spell: Callable[[Ask], str]) -> str:
 
 
 def _shown_message(error: Error) -> str:
-    """The message, at most LONGEST characters, of which none controls a terminal. The whole text is
-    in args[0]."""
+    """The message in at most LONGEST characters that control no terminal. args[0] has all of it."""
     text = Exception.__str__(error)
     if len(text) <= LONGEST and text.replace("\n", "").isprintable():
         return text

@@ -117,8 +117,7 @@ def vector_sizes(layout: Layout, spec: Spec, optional_tensors: int) -> tuple[int
 
 
 def stack_layers(parts: Sequence[CheckedRNN]) -> CheckedRNN:
-    """Return one RNN whose layers are those of `parts`, bottom first. Raises LayoutError if they do
-    not fit together."""
+    """Return one RNN of all layers, bottom first. Raises LayoutError if they do not fit."""
     layers = [layer for part in parts for layer in part.layers()]
     first = layers[0]
     if len(layers) == 1:

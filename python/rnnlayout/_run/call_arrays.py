@@ -151,7 +151,7 @@ def is_on_device(array: Any) -> bool:
         return hasattr(array, "__cuda_array_interface__")
 
 
-def _maker_of(x: Any) -> str | None:
+def maker_of(x: Any) -> str | None:
     """Return the name of the module that makes arrays like x, None for NumPy and for others."""
     return _maker_of_class(type(x))  # type: ignore[arg-type]  # a class is hashable
 
@@ -162,16 +162,11 @@ def _maker_of_class(kind: type) -> str | None:
     return next((_MAKERS[name] for name in packages if name in _MAKERS), None)
 
 
-def is_immutable(array: Any) -> bool:
-    """Return whether its library promises that an array never changes."""
-    return _maker_of(array) == "jax.dlpack"
-
-
 def library_like(x: Any) -> tuple[Callable[[tuple[int, ...]], Any] | None, int | None]:
     """Return a function that makes a new array of x's library, dtype and GPU from a shape, and the
     number of the stream in which the library works; None if that is not known, or if the binding
     asks for it."""
-    maker = _maker_of(x)
+    maker = maker_of(x)
     if maker == "torch" and x.is_cuda:
         if hasattr(type(x), "__dlpack_c_exchange_api__"):  # which takes a tenth of the time
             return x.new_empty, None
@@ -195,7 +190,7 @@ def presenter_like(x: Any) -> Callable[[np.ndarray, str], Any]:
     """Return a function that makes of an array of bits, and a dtype, what a caller sees who passes
     x on the host. It becomes a torch tensor if x is one, otherwise a NumPy array, on the same
     memory."""
-    return torch_of if _maker_of(x) == "torch" else present_array
+    return torch_of if maker_of(x) == "torch" else present_array
 
 
 def results_like(x: Any, result: tuple[Any, Any], own: Iterable[Any]) -> tuple[Any, Any]:
@@ -205,7 +200,7 @@ def results_like(x: Any, result: tuple[Any, Any], own: Iterable[Any]) -> tuple[A
     def turned(array: Any) -> Any:
         if type(array) is not DeviceArray or any(array is out for out in own):
             return array
-        module = sys.modules.get(_maker_of(x) or "")
+        module = sys.modules.get(maker_of(x) or "")
         return module.from_dlpack(array) if module else array
 
     y, state = result

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,11 @@ from .settings import (
 
 CPU = Layout("the forward pass")
 _DTYPES_OF_MATH = {"bfloat16": "bfloat16", "int8": "float32"}  # of the weights
+
+
+def _part(path: str, doc: str) -> Any:
+    """Return an attribute that can only be read, which is another one: "_spec.input_size"."""
+    return property(attrgetter(path), doc=doc)
 
 
 class RNN:
@@ -138,40 +144,16 @@ class RNN:
         gpu.require_gpu(self._number, spec, clip)
         return _native.GpuRnn(spec, weights, self._number, math == "tf32", algo == "standard")
 
-    @property
-    def spec(self) -> Spec:
-        """The RNN's Spec."""
-        return self._spec
-
-    @property
-    def input_size(self) -> int:
-        """The elements of x per step, I."""
-        return self._spec.input_size
-
-    @property
-    def hidden_size(self) -> int:
-        """The units of a layer and direction, H."""
-        return self._spec.hidden_size
-
-    @property
-    def num_layers(self) -> int:
-        """The number of layers, L."""
-        return self._spec.num_layers
-
-    @property
-    def bidirectional(self) -> bool:
-        """Whether it has two directions."""
-        return self._spec.bidirectional
-
-    @property
-    def num_directions(self) -> int:
-        """The number of directions, D."""
-        return self._spec.num_directions
-
-    @property
-    def proj_size(self) -> int:
-        """The projected size P of an LSTM, 0 without a projection."""
-        return self._spec.proj_size
+    spec: Spec = _part("_spec", "The RNN's Spec.")
+    input_size: int = _part("_spec.input_size", "The elements of x per step, I.")
+    hidden_size: int = _part("_spec.hidden_size", "The units of a layer and direction, H.")
+    num_layers: int = _part("_spec.num_layers", "The number of layers, L.")
+    bidirectional: bool = _part("_spec.bidirectional", "Whether it has two directions.")
+    num_directions: int = _part("_spec.num_directions", "The number of directions, D.")
+    proj_size: int = _part("_spec.proj_size", "The projected size P of an LSTM; 0: no projection.")
+    batch_first: bool = _part("_use.batch_first", "Whether x and y are (N, T, ...).")
+    math: str = _part("_options.math", '"default", "bfloat16", "int8" or "tf32".')
+    algo: str = _part("_options.algo", '"auto" or "standard".')
 
     @property
     def device(self) -> str:
@@ -179,25 +161,10 @@ class RNN:
         return "cpu" if self._number is None else f"cuda:{self._number}"
 
     @property
-    def batch_first(self) -> bool:
-        """Whether x and y are (N, T, ...)."""
-        return self._use.batch_first
-
-    @property
     def cell_clip(self) -> tuple[float, float] | None:
         """(low, high), or None."""
         own = self._use.cell_clip
         return self._options.cell_clip or (None if own is None else (-own, own))
-
-    @property
-    def math(self) -> str:
-        """ "default", "bfloat16" or "tf32"."""
-        return self._options.math
-
-    @property
-    def algo(self) -> str:
-        """ "auto" or "standard"."""
-        return self._options.algo
 
     def __repr__(self) -> str:
         more = ", batch first" if self.batch_first else ""
@@ -252,19 +219,12 @@ class RNN:
         Raises LayoutError if shapes, dtypes or memory do not fit; CudnnError if a call of cuDNN or
         of the driver fails.
         """
-        native, result = self._native, None
-        if not self._is_plain:
-            pass
-        elif type(native) is _native.GpuRnn:
-            outs = out, h_out, c_out
-            result = gpu.call_on_gpu(
-                native, self._spec, self._axes, x, state, lengths, outs, stream
-            )
-        elif stream is None:
+        native = self._native
+        if type(native) is _native.Rnn and self._is_plain and stream is None:
             result = native.run(x, state, lengths, out, h_out, c_out, self._axes, False)
-        if result is not None:
-            return result
-        return self._checked_call(self._axes, lengths, stream, x, state, out, h_out, c_out)
+            if result is not None:
+                return result
+        return self._checked_call(self._axes, x, state, lengths, out, h_out, c_out, stream)
 
     def step(
         self,
@@ -284,17 +244,12 @@ class RNN:
 
             y, state = rnn.step(x, state, h_out=state[0], c_out=state[1])
         """
-        native, result = self._native, None
-        if not self._is_plain:
-            pass
-        elif type(native) is _native.GpuRnn:
-            outs = out, h_out, c_out
-            result = gpu.call_on_gpu(native, self._spec, STEP, x, state, None, outs, stream)
-        elif stream is None:
+        native = self._native
+        if type(native) is _native.Rnn and self._is_plain and stream is None:
             result = native.run(x, state, None, out, h_out, c_out, STEP, False)
-        if result is not None:
-            return result
-        return self._checked_call(STEP, None, stream, x, state, out, h_out, c_out)
+            if result is not None:
+                return result
+        return self._checked_call(STEP, x, state, None, out, h_out, c_out, stream)
 
     def stepper(self, state: Any = None) -> _native.Stepper:
         """Make a stepper for a live signal: one sequence that arrives step by step.
@@ -376,12 +331,21 @@ class RNN:
             " sequences"
         )
 
-    def _checked_call(self, axes: int, lengths: Any, stream: Any, *arrays: Any) -> Any:
-        """Run a call whose arrays have to be checked in Python, and copied or refused."""
+    def _checked_call(
+        self, axes: int, x: Any, state: Any, lengths: Any, out: Any, h_out: Any, c_out: Any,
+        stream: Any,
+    ) -> Any:  # fmt: skip
+        """Run a call on a GPU, or one whose arrays have to be checked in Python, and copied or
+        refused."""
+        native, spec, use = self._native, self._spec, self._use
+        if isinstance(native, _native.GpuRnn) and self._is_plain:
+            outs = out, h_out, c_out
+            result = gpu.call_on_gpu(native, spec, axes, x, state, lengths, outs, stream)
+            if result is not None:
+                return result
         if stream is not None and self._number is None:
             why = "stream= is only for RNNs on a GPU, this one is on the CPU: omit "
             raise SpecError(why + Ask("stream", None))
-        native, spec, use = self._native, self._spec, self._use
         if axes == STEP:
             self._check_order("step()")
         if lengths is not None and use.is_reversed:
@@ -389,7 +353,7 @@ class RNN:
                 f"lengths cannot be used with {use.settings}, which reads x from the end of the"
                 " batch, padding first: run the sequences one by one, each cut to its length"
             )
-        named = name_arrays(spec, *arrays)
+        named = name_arrays(spec, x, state, out, h_out, c_out)
         if self._number is None:
             refuse_unreadable(named)
         else:

@@ -15,7 +15,7 @@ from typing import Any
 
 from rnnlayout import _native
 from rnnlayout._model.layout import Layout, known_layouts
-from rnnlayout._model.spec import CELLS, Cell, Reset, Spec
+from rnnlayout._model.spec import Cell, Reset, Spec
 from rnnlayout._native import HAS_BIAS, HAS_PEEPHOLES, SpecError
 
 Shape = tuple[int, ...]
@@ -103,8 +103,7 @@ class UnsizedRNN:
 
     @cached_property
     def two_layers(self) -> UnsizedRNN:
-        """The same RNN with two layers; this one has one. Further layers have the names and shapes
-        of the second."""
+        """The same RNN with two layers; this one has one. Further layers are like the second."""
         return replace(self, num_layers=2)
 
 
@@ -114,13 +113,9 @@ def one_layer_candidates(layout: Layout) -> tuple[UnsizedRNN, ...]:
     always, or never, make no candidate of their own."""
     info = known_layouts()[layout.name]
     found: dict[Any, UnsizedRNN] = {}
-    kinds = [
-        (cell, reset)
-        for cell in info["cells"]
-        for reset in (info["resets"] if CELLS[cell].has_reset else ["after"])
-    ]
-    for (cell, reset), projected, optional_tensors, both in product(
-        kinds, (False, True), _OPTIONAL, (False, True)
+    resets = dict.fromkeys([*info["resets"], "after"])  # of a cell without a reset gate: "after"
+    for cell, reset, projected, optional_tensors, both in product(
+        info["cells"], resets, (False, True), _OPTIONAL, (False, True)
     ):
         one = UnsizedRNN(layout, cell, reset, 1, both, projected, optional_tensors)
         try:
@@ -146,9 +141,8 @@ def candidates_with_count(layout: Layout, count: int) -> list[UnsizedRNN]:
 def _with_count(one: UnsizedRNN, count: int) -> UnsizedRNN | None:
     """Return an RNN of one layer with the number of layers that gives so many tensors, if any."""
     first, each = len(one.names), len(one.two_layers.names) - len(one.names)
-    if each == 0:  # one vector, which does not show its layers
-        return one if count == first else None
-    more, rest = divmod(count - first, each)
+    # one vector does not show its layers
+    more, rest = divmod(count - first, each) if each else (0, count - first)
     if rest or more < 0:
         return None
     return replace(one, num_layers=1 + more) if more else one
@@ -184,8 +178,8 @@ class Guess:
         """Return the shape that the tensor would have with these sizes."""
         return tuple([d.at(self.sizes) for d in self.candidate.dimensions[name]])
 
-    def spec(self, dtype: str) -> Spec:
-        return self.candidate.spec(**{"P": 0, **self.sizes}, dtype=dtype)
+    def spec(self, dtype: str, **more: Any) -> Spec:
+        return self.candidate.spec(**{"P": 0, **self.sizes}, dtype=dtype, **more)
 
 
 def guess_sizes(candidate: UnsizedRNN, shapes: dict[str, Shape]) -> Guess:

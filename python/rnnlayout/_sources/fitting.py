@@ -30,7 +30,6 @@ from .caller_spec import ACTIVATIONS, CallerSpec
 from .candidates import (
     Guess,
     Shape,
-    UnsizedRNN,
     candidates_with_count,
     candidates_with_names,
     guess_sizes,
@@ -58,24 +57,8 @@ class FittingRNN:
     order: tuple[int, ...]
 
 
-@dataclass(frozen=True)
-class _Placed:
-    """Tensors in one layout. where: the index of each by its name there; None for a list."""
-
-    layout: Layout
-    shapes: tuple[Shape, ...]
-    where: dict[str, int] | None
-
-    def order(self, names: Collection[str]) -> tuple[int, ...]:
-        """Return the index of the tensor of each name; () if the tensors have others."""
-        if self.where is None:
-            return tuple(range(len(names))) if len(names) == len(self.shapes) else ()
-        same = self.where.keys() == set(names)
-        return tuple([self.where[name] for name in names]) if same else ()
-
-    def named(self, names: Sequence[str], order: Sequence[int]) -> dict[str, Shape]:
-        """Return the shapes by name."""
-        return {name: self.shapes[k] for name, k in zip(names, order, strict=True)}
+# A layout that tensors may be in, and the index of each by its name there; None for a list.
+_Place = tuple[Layout, dict[str, int] | None]
 
 
 @lru_cache(maxsize=512)
@@ -98,146 +81,132 @@ def fitting_rnns(
     """Return the RNNs that tensors may be: different networks, all in one layout. names: those of a
     dict; None for a list, in the order of asked.layout. Raises LayoutError or SpecError if they are
     none, or networks of several layouts."""
-    if asked.layout is not None or names is None:
-        return _fitting_in_layouts(names, shapes, dtype, asked)
+    places: list[_Place] = []
+    if names is not None:
+        for layout, tensors in names_in_layouts(names, asked.layout):
+            places.append((layout, {tensor: k for k, tensor in enumerate(tensors)}))
+    elif asked.layout is not None:
+        places.append((asked.layout, None))
+    kept: list[FittingRNN] = []
     try:
-        found = _fitting_in_layouts(names, shapes, dtype, asked)
+        if (spec := asked.spec) is None:
+            found, expected = _inferred_rnns(places, shapes, dtype, asked.hints), None
+        else:
+            found = _rnns_of_spec(places, shapes, dtype, spec)
+            places = places[:1]
+            expected = None if found else list(describe(spec, places[0][0]))
+        if not found and names is None:
+            raise mismatch.wrong_count(places[0][0], len(shapes), expected)
+        if not found:
+            layouts = [layout for layout, _ in places]
+            raise mismatch.wrong_names(layouts, names or (), expected, hints=asked.hints)
+        for one in found:  # without biases, cells of Equinox are cells of torch
+            if not any(same_network(one, other) for other in kept):
+                kept.append(one)
+        if len({one.layout for one in kept}) > 1:
+            raise _several_layouts(one.layout for one in kept)
     except (LayoutError, SpecError) as error:
         if others := [layout for layout, _ in _fitting_if_named(names, shapes, dtype, asked)]:
             ways = join_messages(" or ", map(layout_argument, others))
             text = str(error) + "; these tensors fit " + ways
             raise error_with_text(error, text + ", which is read only if it is named") from None
         raise
-    if len(found) == 1 and found[0].layout.name not in _BY_CONVENTION:
+    if len(kept) == 1 and kept[0].layout.name not in _BY_CONVENTION:
         others = [
             layout
             for layout, rnns in _fitting_if_named(names, shapes, dtype, asked)
-            if not all(same_network(found[0], one) for one in rnns)
+            if not all(same_network(kept[0], one) for one in rnns)
         ]
         if others:
-            raise _several_layouts([found[0].layout, *others])
-    return found
+            raise _several_layouts([kept[0].layout, *others])
+    return tuple(kept)
 
 
 def _fitting_if_named(
-    names: tuple[str, ...], shapes: tuple[Shape, ...], dtype: str, asked: CallerSpec
+    names: tuple[str, ...] | None, shapes: tuple[Shape, ...], dtype: str, asked: CallerSpec
 ) -> Iterator[tuple[Layout, tuple[FittingRNN, ...]]]:
-    """Yield the layouts to be named that the tensors fit, with the RNNs that they may be there."""
-    for layout in layouts_read_if_named():
-        if names_in_layouts(names, layout):
+    """Yield the layouts to be named that the tensors fit, with the RNNs that they may be there;
+    nothing if the caller has named one."""
+    for layout in layouts_read_if_named() if asked.layout is None else ():
+        if names and names_in_layouts(names, layout):
             with suppress(LayoutError, SpecError):  # other shapes, or not the asked RNN
                 yield layout, fitting_rnns(names, shapes, dtype, replace(asked, layout=layout))
 
 
-def _fitting_in_layouts(
-    names: tuple[str, ...] | None, shapes: tuple[Shape, ...], dtype: str, asked: CallerSpec
-) -> tuple[FittingRNN, ...]:
-    if names is not None:
-        placed = [
-            _Placed(layout, shapes, {tensor: k for k, tensor in enumerate(tensors)})
-            for layout, tensors in names_in_layouts(names, asked.layout)
-        ]
-    else:
-        assert asked.layout is not None
-        placed = [_Placed(asked.layout, shapes, None)]
-    if (spec := asked.spec) is not None:
-        spec = spec if spec.dtype == dtype else spec.replace(dtype=dtype)
-        found = _rnns_of_spec(placed, names, spec)
-    else:
-        found = _inferred_rnns(placed, names, dtype, asked.hints)
-    kept: list[FittingRNN] = []  # without biases, cells of Equinox are cells of torch
-    for one in found:
-        if not any(same_network(one, other) for other in kept):
-            kept.append(one)
-    if len({one.layout for one in kept}) > 1:
-        raise _several_layouts(one.layout for one in kept)
-    return tuple(kept)
-
-
 def _inferred_rnns(
-    placed: Sequence[_Placed],
-    names: tuple[str, ...] | None,
-    dtype: str,
-    hints: Mapping[str, Any],
+    places: Sequence[_Place], shapes: tuple[Shape, ...], dtype: str, hints: Mapping[str, Any]
 ) -> list[FittingRNN]:
+    """Return the RNNs that the tensors may be; none if they have the names, or the number, of no
+    RNN. Raises LayoutError if only their shapes do not fit."""
     kinds = hints.keys() & {"cell", "reset", "num_layers", "bidirectional"}
     symbols = {"input_size": "I", "hidden_size": "H", "proj_size": "P"}
     sizes = {symbol: hints[name] for name, symbol in symbols.items() if name in hints}
     guesses: list[tuple[Guess, tuple[int, ...]]] = []
-    for one in placed:
-        if is_one_vector(one.layout):
+    for layout, where in places:
+        if is_one_vector(layout):
             raise SpecError(
-                f"{one.layout} is one flat vector, which does not record its RNN: pass "
+                f"{layout} is one flat vector, which does not record its RNN: pass "
                 + Ask("spec")
                 + ", which describes it"
             )
-        fit: Iterable[UnsizedRNN] = (
-            candidates_with_count(one.layout, len(one.shapes))
-            if one.where is None
-            else candidates_with_names(one.layout, frozenset(one.where))
+        fit = (
+            candidates_with_count(layout, len(shapes))
+            if where is None
+            else candidates_with_names(layout, frozenset(where))
         )
-        for candidate in fit:
-            if not all([getattr(candidate, key) == hints[key] for key in kinds]):
-                continue
-            order = one.order(candidate.names)
-            guesses.append((guess_sizes(candidate, one.named(candidate.names, order)), order))
-    if not guesses:
-        raise _no_match(placed, names, None, hints)
-    right = [
-        (g, order)
+        for one in fit:
+            if all([getattr(one, key) == hints[key] for key in kinds]):
+                order = _order(where, one.names, len(shapes))
+                by_name = {name: shapes[k] for name, k in zip(one.names, order, strict=True)}
+                guesses.append((guess_sizes(one, by_name), order))
+    known = {key: hints[key] for key in ACTIVATIONS if key in hints}
+    found = [
+        FittingRNN(g.spec(dtype, **known), rnn.layout, rnn.optional_tensors, rnn.names, order)
         for g, order in guesses
         if g.fits and all([g.sizes.get(symbol, 0) == n for symbol, n in sizes.items()])
+        for rnn in [g.candidate]
     ]
-    if not right:
+    if guesses and not found:
         closest = min((g for g, _ in guesses), key=lambda g: len(g.wrong)).candidate.names
         raise mismatch.wrong_shapes([g for g, _ in guesses if g.candidate.names == closest])
-    known = {key: hints[key] for key in ACTIVATIONS if key in hints}
-    found = []
-    for g, order in right:
-        spec, rnn = g.spec(dtype).replace(**known), g.candidate
-        found.append(FittingRNN(spec, rnn.layout, rnn.optional_tensors, rnn.names, order))
     return found
 
 
 def _rnns_of_spec(
-    placed: Sequence[_Placed], names: tuple[str, ...] | None, spec: Spec
+    places: Sequence[_Place], shapes: tuple[Shape, ...], dtype: str, spec: Spec
 ) -> list[FittingRNN]:
+    """Return the same if the caller knows the spec."""
+    spec = spec if spec.dtype == dtype else spec.replace(dtype=dtype)
     matches = []
-    for one in placed:
+    for layout, where in places:
         for more in (0, HAS_BIAS, HAS_PEEPHOLES, HAS_BIAS | HAS_PEEPHOLES):
             optional_tensors = optional_tensors_of(spec) ^ more  # first those that the spec has
             try:
-                expected = dict(_native.tensors(one.layout, spec, optional_tensors))
+                expected = dict(_native.tensors(layout, spec, optional_tensors))
             except ValueError:
-                if len(placed) == 1:
+                if len(places) == 1:
                     raise
                 continue
-            if order := one.order(expected):
-                matches.append((one, optional_tensors, order, expected))
-    if not matches:
-        raise _no_match(placed[:1], names, list(describe(spec, placed[0].layout)), {})
+            if order := _order(where, expected, len(shapes)):
+                matches.append((layout, optional_tensors, order, expected))
     exact = [
-        FittingRNN(spec, one.layout, optional_tensors, tuple(expected), order)
-        for one, optional_tensors, order, expected in matches
-        if [one.shapes[k] for k in order] == [*expected.values()]
+        FittingRNN(spec, layout, optional_tensors, tuple(expected), order)
+        for layout, optional_tensors, order, expected in matches
+        if [shapes[k] for k in order] == [*expected.values()]
     ]
-    if not exact:
-        one, optional_tensors, order, expected = matches[0]
-        found = one.named(list(expected), order)
-        raise mismatch.spec_mismatch(one.layout, spec, optional_tensors, found, expected)
+    if matches and not exact:
+        layout, optional_tensors, order, expected = matches[0]
+        found = {name: shapes[k] for name, k in zip(expected, order, strict=True)}
+        raise mismatch.spec_mismatch(layout, spec, optional_tensors, found, expected)
     return exact
 
 
-def _no_match(
-    placed: Sequence[_Placed],
-    names: tuple[str, ...] | None,
-    expected: list[str] | None,
-    hints: Mapping[str, Any],
-) -> LayoutError:
-    """Return the error for tensors that have the names, or the number, of no RNN."""
-    if names is None:
-        return mismatch.wrong_count(placed[0].layout, len(placed[0].shapes), expected)
-    return mismatch.wrong_names([one.layout for one in placed], names, expected, hints=hints)
+def _order(where: dict[str, int] | None, names: Collection[str], count: int) -> tuple[int, ...]:
+    """Return the index of the tensor of each name; () if the tensors have others. where: see
+    _Place. count: how many tensors there are."""
+    if where is None:
+        return tuple(range(count)) if len(names) == count else ()
+    return tuple([where[name] for name in names]) if where.keys() == set(names) else ()
 
 
 # ------------------------------------------------------------------------------ one of several
@@ -271,11 +240,9 @@ def _several_layouts(layouts: Iterable[Layout]) -> LayoutError:
 
 @cache
 def plain_layouts() -> tuple[Layout, ...]:
-    """Return the layouts that a dict of tensors may be in without naming it. Not cudnn, which is a
-    flat vector, nor concat, whose tensors do not show its options."""
-    known = known_layouts()
-    return tuple(layout for layout in layouts_to_infer()
-            if not is_one_vector(layout) and not known[layout.name]["options"])  # fmt: skip
+    """Return the layouts that a dict of tensors may be in without naming it: not those with
+    options, which tensors do not show."""
+    return tuple(one for one in layouts_to_infer() if not known_layouts()[one.name]["options"])
 
 
 @cache

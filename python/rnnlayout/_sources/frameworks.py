@@ -88,15 +88,14 @@ def rnn_of_model(module: Any, framework: Framework, prefix: str = "") -> Any:
     found: dict[int, tuple[str, Any]] = {}
     for name, rnn in framework.inside(module):
         found.setdefault(id(rnn), (name, rnn))  # one that is shared has its first name
-    names = [name for name, _ in found.values()]
-    if prefix and names in ([], [""]):
+    rnns = [(name, type(rnn).__name__, rnn) for name, rnn in found.values()]
+    if not prefix and len(rnns) < 2:
+        return rnns[0][2] if rnns else module
+    if [name for name, *_ in rnns] in ([], [""]):
         raise LayoutError(
             f"prefix {prefix!r} chooses an RNN of a model by its name, found a"
             f" {type(module).__name__}: omit " + Ask("prefix", None)
         )
-    if not names:
-        return module
-    rnns = [(name, type(rnn).__name__, rnn) for name, rnn in found.values()]
     return choose_under_prefix(rnns, prefix, type(module).__name__)
 
 

@@ -16,7 +16,7 @@ from rnnlayout._model.spec import Spec
 from rnnlayout._native import LayoutError, LossyError
 
 from . import mismatch
-from .self_description import RNNDescription, class_names
+from .self_description import RNNDescription, class_among, class_names
 from .tensor_paths import match_layout_names
 
 _CELLS = {"OptimizedLSTMCell": "lstm", "LSTMCell": "lstm", "GRUCell": "gru", "SimpleCell": "rnn"}
@@ -35,15 +35,16 @@ def is_jax_module(value: Any) -> bool:
     return "Module" in class_names(value, _NNX, _LINEN, _EQUINOX)
 
 
-def is_jax_cell(value: Any) -> bool:
-    """Is it a recurrent cell or layer that has arrays?"""
-    return _cell_class(value) is not None
+def jax_cell_class(value: Any) -> str | None:
+    """Return the class of a cell or layer that has arrays, None of anything else."""
+    own = class_among(value, ("LSTMCell", "GRUCell"), _EQUINOX)
+    return own or class_among(value, (*_CELLS, "RNN", "Bidirectional"), _NNX)
 
 
 def jax_rnns(value: Any, path: str = "", depth: int = _DEPTH) -> Iterator[tuple[str, Any]]:
     """Yield the cells and layers in a module with their paths: layers/0/cell."""
     children: Iterable[tuple[Any, Any]] = ()
-    if is_jax_cell(value):
+    if jax_cell_class(value):
         yield path, value
     elif isinstance(value, Mapping):
         children = value.items()
@@ -56,7 +57,7 @@ def jax_rnns(value: Any, path: str = "", depth: int = _DEPTH) -> Iterator[tuple[
 
 
 def jax_spec(module: Any) -> RNNDescription:
-    kind = _cell_class(module)
+    kind = jax_cell_class(module)
     if kind is None:
         name, need = type(module).__name__, "an LSTMCell or GRUCell of Equinox"
         if class_names(module, _LINEN):
@@ -124,26 +125,23 @@ def jax_expression(module: Any) -> str:
     return "nnx.state(module, nnx.Param)"
 
 
-def nested_arrays_of(module: Any) -> Mapping[str, Any]:
+def nested_arrays_of(module: Any) -> Any:
     """Return the arrays of a cell or layer as its framework names them, nested."""
     if class_names(module, _EQUINOX):
         return {
-            name: value
-            for name, value in vars(module).items()
-            if hasattr(value, "shape") and hasattr(value, "dtype")
+            k: v for k, v in vars(module).items() if hasattr(v, "shape") and hasattr(v, "dtype")
         }
     return _state(_cell_of_rnn(module))
 
 
-def _state(module: Any) -> Mapping[str, Any]:
+def _state(module: Any) -> Any:
     nnx = sys.modules["flax.nnx"]
-    state: Mapping[str, Any] = nnx.to_pure_dict(nnx.state(module, nnx.Param))
-    return state
+    return nnx.to_pure_dict(nnx.state(module, nnx.Param))
 
 
 def _cell_of_rnn(module: Any) -> Any:
     """Return the cell of an RNN of nnx, anything else as it is."""
-    return module.cell if _cell_class(module) == "RNN" else module
+    return module.cell if jax_cell_class(module) == "RNN" else module
 
 
 def set_arrays(module: Any, new: Callable[[str, Any], Any]) -> Any:
@@ -166,7 +164,7 @@ def is_branch(value: Any) -> bool:
     """Is it a dict, or a cell or layer, which is the dict of its arrays?"""
     if hasattr(type(value), "shape"):  # an array: most dicts have nothing else
         return False
-    return isinstance(value, Mapping) or is_jax_cell(value)
+    return isinstance(value, Mapping) or jax_cell_class(value) is not None
 
 
 def walk_parameters(
@@ -174,7 +172,7 @@ def walk_parameters(
 ) -> Iterator[tuple[str, Any]]:
     """Yield the paths and values of nested dicts. whole_cells: a cell is one value."""
     for key, value in tree.items():
-        if depth and is_branch(value) and not (whole_cells and is_jax_cell(value)):
+        if depth and is_branch(value) and not (whole_cells and jax_cell_class(value)):
             inside = value if isinstance(value, Mapping) else nested_arrays_of(value)
             yield from walk_parameters(inside, f"{above}{key}/", depth - 1, whole_cells)
         else:
@@ -195,15 +193,6 @@ def map_leaves(tree: Mapping[str, Any], new: Callable[[str, Any], Any], above: s
     return made if type(tree) is dict else type(tree)(made)  # type: ignore[call-arg]
 
 
-def _cell_class(value: Any) -> str | None:
-    """Return the class of a cell or layer that has arrays, None of anything else."""
-    kinds = ("LSTMCell", "GRUCell"), (*_CELLS, "RNN", "Bidirectional")
-    for module, known in zip((_EQUINOX, _NNX), kinds, strict=True):
-        if found := [name for name in class_names(value, module) if name in known]:
-            return found[0]
-    return None
-
-
 def _function_name(function: Any, module: str) -> str:
     """Return the name of a function of this module, "" of another function."""
     own = str(getattr(function, "__module__", "")).startswith(module)
@@ -212,7 +201,7 @@ def _function_name(function: Any, module: str) -> str:
 
 def _describe_jax_cell(cell: Any) -> dict[str, Any]:
     """Return the fields of the spec that a cell records."""
-    kind = _cell_class(cell) or ""
+    kind = jax_cell_class(cell) or ""
     if class_names(cell, _EQUINOX):
         return {"cell": _CELLS[kind], "input_size": cell.input_size,
                 "hidden_size": cell.hidden_size, "bias": cell.use_bias}  # fmt: skip

@@ -123,8 +123,7 @@ def check_prefix(prefix: Any) -> None:
 
 def choose_under_prefix(found: Sequence[tuple[str, str, _RNN]], prefix: str, owner: str) -> _RNN:
     """Return the only RNN whose name is the prefix or under it. found: of each RNN its name, what
-    it is, and itself. owner: the class of the object that has them. Raises LayoutError if none has
-    such a name, or several."""
+    it is, and itself. owner: the class of what has them. Raises LayoutError unless there is one."""
     names = [name for name, _, _ in found]
     under = [one for one in found if prefix and one[0] == prefix]
     under = under or [one for one in found if is_under(one[0], prefix)]
@@ -142,14 +141,6 @@ def choose_under_prefix(found: Sequence[tuple[str, str, _RNN]], prefix: str, own
             " it with " + Ask("prefix", under[0][0])
         )
     return under[0][2]
-
-
-def wrong_prefix(layouts: Sequence[Layout], names: Sequence[str], prefix: str) -> LayoutError:
-    """Return the error for a prefix that no name has."""
-    text = f"no key starts with prefix {prefix!r}; found {list_names(names)}"
-    if prefixes := prefixes_that_fit(layouts, names):
-        text += "; with " + Ask("prefix") + f" these would work: {list_names(prefixes, 12)}"
-    return LayoutError(text)
 
 
 @lru_cache(maxsize=16)
@@ -189,7 +180,7 @@ def wrong_shapes(guesses: Sequence[Guess]) -> LayoutError:
     best = min(guesses, key=lambda g: (len(g.wrong), -len(g.sizes)))
     for g in guesses:
         matrices = _matrices(g)
-        for names in [matrices, *([name] for name in matrices)]:  # all transposed, or one of them
+        for names in (matrices, *([name] for name in matrices)):  # all transposed, or one of them
             turned = guess_sizes(g.candidate, _transpose_shapes(g.shapes, names))
             if turned.fits:
                 wrong = [n for n in g.shapes if turned.shape(n) != g.shapes[n]]
@@ -293,57 +284,28 @@ def spec_mismatch(
 
 def wrong_length(nelems: int, spec: Spec) -> LayoutError:
     """Return the error for a flat vector of a wrong length, with similar specs that would fit."""
-
-    def ask(**changes: Any) -> Ask:
-        return Ask("spec", spec.replace(**changes), tuple(changes))
-
-    nearby = []
+    text = f"weight space: {nelems} elements, need {spec.num_params} for {spec}"
+    either: list[Ask] = []  # bias modes that both have this length
+    nearby: list[Ask] = []
     for changes in _variations(spec):
         with suppress(SpecError):
-            if spec.replace(**changes).num_params == nelems:
-                nearby.append(changes)
-    text = f"weight space: {nelems} elements, need {spec.num_params} for {spec}"
-    if {"bias": "input"} in nearby and {"bias": "recurrent"} in nearby:
-        nearby = [c for c in nearby if "bias" not in c]
-        text += (
-            "; it would fit "
-            + ask(bias="input")
-            + " or "
-            + ask(bias="recurrent")
-            + " (you have to know which: both have this length)"
-        )
-    if spec.bias == "none" and {"bias": "double"} in nearby:
-        text += (
-            "; it would fit "
-            + ask(bias="double")
-            + ": torch's own GPU buffer of a bias=False module also has biases, which are zero"
-        )
-        nearby.remove({"bias": "double"})
+            other = spec.replace(**changes)
+            if other.num_params == nelems:
+                ask = Ask("spec", other, tuple(changes))
+                (either if changes.get("bias") in ("input", "recurrent") else nearby).append(ask)
+    if either:
+        text += "; it would fit " + join_messages(" or ", either)
+        text += " (you have to know which: both have this length)"
+    if spec.bias == "none" and nearby and nearby[0].also == ("bias",):
+        text += "; it would fit " + nearby.pop(0)
+        text += ": torch's own GPU buffer of a bias=False module also has biases, which are zero"
     if nearby:
-        text += "; it would fit " + join_messages(
-            " or ", [ask(**changes) for changes in nearby[:4]]
-        )
+        text += "; it would fit " + join_messages(" or ", nearby[:4])
     for dtype in FLOATS:
         other = spec.replace(dtype=dtype)
         if dtype != spec.dtype and nelems * _native.itemsize(spec.dtype) == other.nbytes:
             text += f"; as {dtype} it would fit: pass w.view({dtype!r}) with " + Ask("spec", other)
     return LayoutError(text)
-
-
-def raw_bytes(nbytes: int, spec: Spec) -> LayoutError:
-    """Return the error for a weight space whose dtype is one of bytes."""
-    text = f"weight space: a buffer of {nbytes} bytes, need {spec.num_params} elements for {spec}"
-    if nbytes == spec.nbytes:
-        text += f": pass w.view({spec.dtype!r})"
-    return LayoutError(text)
-
-
-def bytes_for_weights(source: bytes, spec: Spec | None) -> LayoutError:
-    """Return the error for bytes in place of an array."""
-    if spec is not None and len(source) == spec.nbytes:
-        return LayoutError(f"found {len(source)} bytes: pass np.frombuffer(source, {spec.dtype!r})")
-    text = f"found {len(source)} bytes, need an array: pass np.frombuffer(source, dtype)"
-    return LayoutError(text if spec is not None else text + " with " + Ask("spec"))
 
 
 def _variations(spec: Spec) -> Iterator[dict[str, Any]]:

@@ -9,7 +9,7 @@ from typing import Any
 from rnnlayout._native import LossyError
 
 from . import mismatch
-from .self_description import RNNDescription, class_names
+from .self_description import RNNDescription, class_among, class_names
 
 _LAYERS = {"LSTM": "lstm", "GRU": "gru", "RNN": "rnn"}
 _CURVES = ("tanh", "relu")
@@ -20,11 +20,12 @@ def is_mlx_module(value: Any) -> bool:
 
 
 def mlx_rnns(module: Any) -> Iterator[tuple[str, Any]]:
-    return ((name, one) for name, one in module.named_modules() if _layer_class(one))
+    named = module.named_modules()
+    return ((name, one) for name, one in named if class_among(one, _LAYERS, "mlx.nn."))
 
 
 def mlx_spec(layer: Any) -> RNNDescription:
-    kind = _layer_class(layer)
+    kind = class_among(layer, _LAYERS, "mlx.nn.")
     if kind is None:
         raise mismatch.not_recurrent(layer, "an LSTM, GRU or RNN of MLX")
     hints = {
@@ -50,9 +51,5 @@ def mlx_arrays(layer: Any, own: RNNDescription) -> list[tuple[str, Any]]:
     names = own.names()
     arrays = dict(sys.modules["mlx.utils"].tree_flatten(layer.parameters()))
     if more := [name for name in arrays if name not in names]:
-        raise mismatch.more_parameters(layer, _layer_class(layer) or "", more)
+        raise mismatch.more_parameters(layer, class_among(layer, _LAYERS, "mlx.nn.") or "", more)
     return [(name, arrays[name]) for name in names]
-
-
-def _layer_class(value: Any) -> str | None:
-    return next((name for name in class_names(value, "mlx.nn.") if name in _LAYERS), None)

@@ -48,7 +48,11 @@ def read_source(source: Any, asked: CallerSpec, prefix: str = "") -> CheckedRNN:
     mismatch.check_prefix(prefix)
     whole, source = source, only_rnn(source, prefix)
     if isinstance(source, bytes) and (len(source) > _LONGEST_PATH or 0 in source):
-        raise mismatch.bytes_for_weights(source, asked.spec)
+        text = f"found {len(source)} bytes"
+        if asked.spec and len(source) == asked.spec.nbytes:
+            raise LayoutError(f"{text}: pass np.frombuffer(source, {asked.spec.dtype!r})")
+        text += ", need an array: pass np.frombuffer(source, dtype)"
+        raise LayoutError(text if asked.spec else text + " with " + Ask("spec"))
     if isinstance(source, (str, bytes, os.PathLike)):
         arguments = [repr(os.fsdecode(source))]
         arguments += [f"rl.{asked.spec!r}"] if asked.spec is not None else []
@@ -210,7 +214,9 @@ def _read_flat(source: Any, asked: CallerSpec) -> CheckedRNN:
             f"{layout} is a dict or list of tensors, found one {type(source).__name__}"
         )
     if spec is not None and isinstance(source, np.ndarray) and source.dtype in ("u1", "i1"):
-        raise mismatch.raw_bytes(source.size, spec)
+        text = f"weight space: a buffer of {source.size} bytes, need {spec.num_params} elements"
+        fits = f": pass w.view({spec.dtype!r})" if source.size == spec.nbytes else ""
+        raise LayoutError(f"{text} for {spec}{fits}")
     array, dtype = take_bits(source, "weight space")
     if spec is None:
         raise SpecError(

@@ -26,7 +26,7 @@ from rnnlayout._native import Error, LayoutError
 
 from . import fitting, frameworks, jax_modules, mismatch
 from .caller_spec import CallerSpec
-from .jax_modules import MOST_DICTS, is_branch, is_jax_cell, walk_parameters
+from .jax_modules import MOST_DICTS, is_branch, jax_cell_class, walk_parameters
 from .tensor_paths import is_under, match_layout_names, prefixes_that_fit, strip_prefix
 from .torch_names import plain_names, plain_value
 
@@ -44,7 +44,7 @@ def only_rnn(source: Any, prefix: str = "") -> Any:
         return source
     if not all(isinstance(value, HasRNN) for value in source.values()):
         under = _leaves_under(source, prefix)
-        return under[0] if len(under) == 1 and is_jax_cell(under[0]) else source
+        return under[0] if len(under) == 1 and jax_cell_class(under[0]) else source
     kinds = {name: checked_rnn_of(one).spec.cell for name, one in source.items()} | unread
     rnns = [(name, kind, name) for name, kind in kinds.items()]
     return source[mismatch.choose_under_prefix(rnns, prefix, type(source).__name__)]
@@ -66,9 +66,14 @@ def read_dict(source: Mapping[Any, Any], prefix: str, asked: CallerSpec) -> Chec
         if error := _checkpoint_error(source, maybe):
             raise error
         if not rest:
-            raise mismatch.wrong_prefix(maybe, list(plain.sources), prefix)
+            found = mismatch.list_names(plain.sources)
+            text = f"no key starts with prefix {prefix!r}; found {found}"
+            if fit := prefixes_that_fit(maybe, plain.sources):
+                text += "; with " + Ask("prefix") + " these would work: "
+                text += mismatch.list_names(fit, 12)
+            raise LayoutError(text)
         raise _wrong_names(rest, maybe, asked)
-    if source is not whole and (cells := [*filter(is_jax_cell, _leaves_under(whole, prefix))]):
+    if source is not whole and (cells := [*filter(jax_cell_class, _leaves_under(whole, prefix))]):
         asked = _spec_of_cells(cells, asked)
     values = [(name, plain_value(name, plain, source)) for name in rest]
     return read_tensors(values, tails, asked)
@@ -87,8 +92,7 @@ def read_tensors(
     values: Iterable[tuple[str, Any]], names: tuple[str, ...] | None, asked: CallerSpec
 ) -> CheckedRNN:
     """Return the RNN of arrays, each with a name for messages. names: what tells which array is
-    which; None if they are in the order of asked.layout. Raises UndecidedError if they may be
-    several RNNs."""
+    which; None if they are in the order of asked.layout. Raises UndecidedError if several fit."""
     labels: list[str] = []
     arrays: list[np.ndarray] = []
     rounded: list[str] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -14,6 +15,11 @@ from rnnlayout._model.spec import Spec
 def class_names(value: Any, *modules: str) -> list[str]:
     """Return the names of the value's classes from modules whose names start with one of these."""
     return [c.__name__ for c in type(value).__mro__ if str(c.__module__).startswith(modules)]
+
+
+def class_among(value: Any, known: Collection[str], *modules: str) -> str | None:
+    """Return the first of these names that is one of the known, None if there is none."""
+    return next((name for name in class_names(value, *modules) if name in known), None)
 
 
 @dataclass(frozen=True)

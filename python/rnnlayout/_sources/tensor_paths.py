@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable
-from functools import cache
 
 from rnnlayout._model.layout import Layout
-from rnnlayout._native import HAS_BIAS
 
-from .candidates import candidates_with_names, one_layer_candidates
+from .candidates import candidates_with_names
 
 # Layouts whose tensors may have the paths that Keras writes.
 KERAS = ("keras", "keras-cudnn")
+_NUMBERED = {"0": "kernel", "1": "recurrent_kernel", "2": "bias"}  # as Keras 3 numbers them
 # How layouts begin whose tensors may have the paths of a Bidirectional of flax.linen or flax.nnx.
 _FLAX = "flax-"
 _FLAX_SIDE = re.compile(r"(?:(.*)/)?(forward|backward)_rnn/(?:cell/)?([^/]+/[^/]+)")
@@ -90,13 +89,12 @@ def cell_path(layout: Layout, name: str) -> tuple[str, str] | None:
         return (match[1] or "", f"0/{match[2]}/{match[3]}") if match else None
     if layout.name not in KERAS:
         return None
-    numbered = _numbered_leaves(layout)
     parts = name.removesuffix(":0").split("/")
     leaf = parts.pop()
-    if parts[-1:] == ["vars"] and leaf in numbered:
-        leaf = numbered[leaf]
+    if parts[-1:] == ["vars"] and leaf in _NUMBERED:
+        leaf = _NUMBERED[leaf]
         parts.pop()
-    elif leaf not in numbered.values():
+    elif leaf not in _NUMBERED.values():
         return None
     for k, part in enumerate(parts):
         if match := _DIRECTION.match(part):
@@ -124,15 +122,3 @@ def drop_direction(names: dict[str, str]) -> dict[str, str]:
         return names
     ((side, end),) = sides.items()
     return {name[end:] if name.startswith(side) else name: full for name, full in names.items()}
-
-
-@cache
-def _numbered_leaves(layout: Layout) -> dict[str, str]:
-    """Return Keras's number of each tensor of one layer -> the tensor."""
-    plain = [
-        one
-        for one in one_layer_candidates(layout)
-        if one.optional_tensors == HAS_BIAS and not one.bidirectional
-    ]
-    leaves = dict.fromkeys(name for one in plain for name in one.names)
-    return {str(k): leaf for k, leaf in enumerate(leaves)}

@@ -102,10 +102,8 @@ def modules_with_calls(module: Any) -> list[Any]:
 def rnn_in(module: Any) -> Any:
     """Return the RNN in a module that applies dropout to its weights, another module as it is."""
     inner = _inner_rnn(module)
-    if inner is not None:
-        computed = plain_names(tuple(_kept(module))).computed
-        return inner if any(one.dropped for one in computed.values()) else module
-    return module
+    computed = {} if inner is None else plain_names(tuple(_kept(module))).computed
+    return inner if any(one.dropped for one in computed.values()) else module
 
 
 def _inner_rnn(module: Any) -> Any:

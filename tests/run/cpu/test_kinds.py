@@ -168,6 +168,6 @@ def test_the_modules_of_known_kinds_make_arrays():
 
     for name in set(call_arrays._MAKERS.values()) - {"cupy"}:
         assert callable(sys.modules[name].from_dlpack)
-    assert call_arrays._maker_of(torch.nn.Parameter(torch.ones(1))) == "torch"
-    assert call_arrays._maker_of(jax.numpy.ones(1)) == "jax.dlpack"
-    assert call_arrays._maker_of(np.ones(1)) is None
+    assert call_arrays.maker_of(torch.nn.Parameter(torch.ones(1))) == "torch"
+    assert call_arrays.maker_of(jax.numpy.ones(1)) == "jax.dlpack"
+    assert call_arrays.maker_of(np.ones(1)) is None

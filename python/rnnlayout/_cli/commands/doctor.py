@@ -57,38 +57,29 @@ def run(options: argparse.Namespace) -> int:
     return MISSING if options.require and not found["gpu"]["usable"] else DONE
 
 
-def _trials(devices: list[str]) -> dict[str, str | None]:
-    """Run one small RNN on each GPU; return why that fails, None where it works. Each in a process
-    of its own: a broken installation may abort it, or hang."""
-    programs = {
-        device: subprocess.Popen(
-            [sys.executable, "-P", "-c", _TRIAL, device],
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-            text=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-        )
-        for device in devices
-    }  # fmt: skip
-    return {device: _outcome(program) for device, program in programs.items()}
-
-
-def _outcome(program: subprocess.Popen[str]) -> str | None:
+def _why_not(device: str) -> str | None:
+    """Run one small RNN on a GPU; return why that fails, None if it works. In a process of its own:
+    a broken installation may abort it, or hang."""
     try:
-        _, said = program.communicate(timeout=_SECONDS)
+        done = subprocess.run(
+            [sys.executable, "-P", "-c", _TRIAL, device], timeout=_SECONDS, text=True, check=False,
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+        )  # fmt: skip
     except subprocess.TimeoutExpired:
-        program.kill()
-        program.communicate()
         return f"an RNN of one unit did not end within {_SECONDS} seconds"
-    if program.returncode == 0:
+    if done.returncode == 0:
         return None
-    ended = said.strip().rpartition("\n")[2] or "without a message"
-    if program.returncode < 0:
-        ended = f"the process ended with {signal.Signals(-program.returncode).name}"
+    ended = done.stderr.strip().rpartition("\n")[2] or "without a message"
+    if done.returncode < 0:
+        ended = f"the process ended with {signal.Signals(-done.returncode).name}"
     return f"an RNN of one unit failed on it: {ended}"
 
 
 def examine_machine() -> dict[str, Any]:
     """Return everything that doctor reports, as it goes into the JSON."""
     import platform
+    from concurrent.futures import ThreadPoolExecutor
     from importlib.metadata import PackageNotFoundError, version
 
     from rnnlayout import _native
@@ -103,7 +94,9 @@ def examine_machine() -> dict[str, Any]:
         packages.append({"name": name, "version": installed, "extra": extra, "needed": needed})
     report = cudnn.cudnn_report()
     devices = [f"cuda:{k}" for k, gpu in enumerate(report["gpus"]) if not gpu["why_not"]]
-    failed = _trials(devices) if not report["why_not"] else {}
+    with ThreadPoolExecutor() as pool:
+        tried = pool.map(_why_not, devices if not report["why_not"] else ())
+    failed = dict(zip(devices, tried, strict=False))
     why_not = report["why_not"] or failed.get("cuda:0")
     gpus = [
         {

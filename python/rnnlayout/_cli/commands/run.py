@@ -125,8 +125,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _in_dtype(x: Any, dtype: str, options: argparse.Namespace) -> Any:
-    """Return x in the dtype of the RNN. Raises LayoutError if that rounds, but nobody asked for
-    it."""
+    """Return x in the dtype of the RNN. Raises LayoutError if that rounds, and is not asked for."""
     import numpy as np
 
     from rnnlayout._model.asks import Ask

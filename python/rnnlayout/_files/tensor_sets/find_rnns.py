@@ -24,7 +24,7 @@ from rnnlayout._native import LayoutError, SpecError
 from rnnlayout._sources import torch_names
 from rnnlayout._sources.caller_spec import ACTIVATIONS, CallerSpec, check_hints
 from rnnlayout._sources.candidates import is_one_vector
-from rnnlayout._sources.keras_config import short_repr
+from rnnlayout._sources.keras_tree import short_repr
 from rnnlayout._sources.mismatch import list_names
 from rnnlayout._sources.read_source import read_source
 from rnnlayout._sources.tensor_paths import KERAS, is_under_with_direction

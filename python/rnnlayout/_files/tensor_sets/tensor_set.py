@@ -14,7 +14,7 @@ from rnnlayout._model.dtypes import FLOATS, Bits, storage_dtype
 from rnnlayout._model.errors import FileError
 from rnnlayout._native import LayoutError, SpecError
 from rnnlayout._sources.caller_spec import CallerSpec
-from rnnlayout._sources.keras_config import CELLS
+from rnnlayout._sources.keras_tree import CELLS
 from rnnlayout._sources.mismatch import check_prefix
 
 from .file_limits import InputFile

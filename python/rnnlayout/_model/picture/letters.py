@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import cycle, groupby, islice
 
-from .memory import Piece, TensorMemory, picture_lines
+from .memory import Piece, TensorMemory, layer_in_words, picture_lines
 from .scene import COLOURS, clip_text
-from .strips import SIDES, ByteOffsets, Shade, gate_colours
+from .strips import ByteOffsets, Shade, gate_colours
 
 _MOST = 200  # lines
 _LEAST = 16  # columns of the longest bar
@@ -47,7 +47,7 @@ def _letter_rows(
 ) -> Iterator[tuple[str, str, str, str, list[Piece]]]:
     """Yield place, name of the tensor, role, offset and pieces."""
     for line in picture_lines(tensors):
-        place = f"layer {line.layer}{SIDES[line.direction] if directions == 2 else ''}"
+        place = layer_in_words(line.layer, line.direction, directions)
         for tensor, regions in line.parts:
             pieces = (piece for region in regions for piece in region.pieces)
             for role, found in groupby(pieces, lambda one: one.role):

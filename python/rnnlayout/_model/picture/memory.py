@@ -100,12 +100,11 @@ def make_piece(
     turned = rows > 1 and cols > 1 and row_stride < col_stride
     inner, outer = ((rows, row_stride), (cols, col_stride)) if turned or cols == 1 else (
         (cols, col_stride), (rows, row_stride))  # fmt: skip
-    run, count, period = 1, 1, 1
     if inner[0] == 1 or inner[1] == 1:
         run = inner[0]
         count, period = outer if outer[0] > 1 else (1, run)
     else:  # a vector with other gates between its elements
-        count, period = inner
+        run, (count, period) = 1, inner
     if period == run:  # one row follows the other
         run, count, period = run * count, 1, run * count
     return Piece(block, at, run, count, period, rows, cols, turned)
@@ -123,6 +122,11 @@ def make_regions(pieces: Sequence[Piece]) -> list[Region]:
     return [Region(tuple(group), group[0].count) for group in groups]
 
 
+def layer_in_words(layer: int, direction: int, directions: int) -> str:
+    """Return "layer 1 backward" for a layer and direction of an RNN with so many directions."""
+    return f"layer {layer}{(' forward', ' backward')[direction] if directions == 2 else ''}"
+
+
 @dataclass(frozen=True)
 class PictureLine:
     """What one line of a picture shows: the matrices, or the biases, of a layer and direction, as
@@ -130,23 +134,22 @@ class PictureLine:
 
     layer: int
     direction: int
-    parts: tuple[tuple[TensorMemory, tuple[Region, ...]], ...]
+    parts: list[tuple[TensorMemory, list[Region]]]
 
 
 def picture_lines(tensors: Sequence[TensorMemory]) -> list[PictureLine]:
     """Return the memory in lines, in the order of the addresses."""
-    found: list[tuple[tuple[int, int, bool], list[tuple[TensorMemory, list[Region]]]]] = []
+    lines: list[PictureLine] = []
+    before = None
     for tensor in tensors:
         for region in tensor.regions:
             layer, direction, role, *_ = region.pieces[0].block
             place = layer, direction, role[0] == "b"
-            if not found or found[-1][0] != place:
-                found.append((place, []))
-            parts = found[-1][1]
+            if place != before:
+                lines.append(PictureLine(layer, direction, []))
+            before = place
+            parts = lines[-1].parts
             if not parts or parts[-1][0] is not tensor:
                 parts.append((tensor, []))
             parts[-1][1].append(region)
-    return [
-        PictureLine(*place[:2], tuple((tensor, tuple(regions)) for tensor, regions in parts))
-        for place, parts in found
-    ]
+    return lines

@@ -15,10 +15,9 @@ from ..errors import FileError
 from ..layout import CUDNN, Layout
 from .letters import memory_in_letters
 from .memory import TensorMemory, layout_memory
-from .png import write_png
 from .scene import MARGIN, Scene, clip_text
+from .scene_files import svg_text, write_png
 from .strips import ByteOffsets, draw_gates_legend, draw_memory
-from .svg import svg_text
 
 WIDTH, NARROWEST, WIDEST = 760, 240, 4000
 SUFFIXES = (".svg", ".png")
@@ -94,11 +93,12 @@ class Subject:
     def tensors(self) -> list[TensorMemory]:
         return layout_memory(self.layout, self.spec, self.optional_tensors)
 
-    def size(self, tensors: Sequence[TensorMemory]) -> str:
-        """Return its layout and size in words."""
+    def text(self, tensors: Sequence[TensorMemory]) -> tuple[str, Part]:
+        """Return its layout and size in words, and its memory in letters."""
         nbytes = sum(tensor.size for tensor in tensors) * self.unit.itemsize
         several = f" in {len(tensors)} tensors" if len(tensors) > 1 else ""
-        return f"{self.layout}: {nbytes:,} bytes{several}"
+        letters = partial(memory_in_letters, tensors, self.spec.num_directions, self.unit)
+        return f"{self.layout}: {nbytes:,} bytes{several}", letters
 
 
 def draw_subjects(
@@ -129,13 +129,12 @@ def draw_subjects(
 def _add_memory(scene: Scene, subject: Subject) -> list[Part]:
     """Draw a subject's memory, and return its text."""
     tensors = subject.tensors()
-    size = subject.size(tensors)
+    size, letters = subject.text(tensors)
     scene.paragraph(MARGIN, size, "say")
     scene.height += 8
-    directions = subject.spec.num_directions
-    draw_memory(scene, tensors, directions, subject.unit)
+    draw_memory(scene, tensors, subject.spec.num_directions, subject.unit)
     draw_gates_legend(scene, tensors)
-    return [size, partial(memory_in_letters, tensors, directions, subject.unit)]
+    return [size, letters]
 
 
 def spec_svg(spec: Any) -> str | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from textwrap import wrap
 from unicodedata import east_asian_width
@@ -96,9 +96,6 @@ class Scene:
 
     def add(self, *shapes: Box | Band | Text) -> None:
         self.shapes += shapes
-
-    def texts(self) -> Iterator[Text]:
-        return (one for one in self.shapes if isinstance(one, Text))
 
     def notes(self, x: float, offsets: str, enlarged: bool, woven: bool) -> None:
         """Add what explains the blocks. offsets: where numbers are, "" if there are none."""

@@ -8,7 +8,7 @@ from itertools import groupby
 from math import log10
 
 from ..layout import BlockKey
-from .memory import PictureLine, Piece, Region, TensorMemory, picture_lines
+from .memory import PictureLine, Piece, Region, TensorMemory, layer_in_words, picture_lines
 from .scene import (
     MARGIN,
     Box,
@@ -22,7 +22,6 @@ from .scene import (
 
 GATES = {"i": "input", "f": "forget", "g": "candidate", "o": "output", "r": "reset",
          "z": "update", "n": "candidate", "h": "the new state"}  # fmt: skip
-SIDES = (" forward", " backward")
 GAP, BAR, BESIDE = 6, 22, 104
 _LETTER = 13  # pixels that a letter needs
 _NAME = 24  # characters of the name of a tensor of biases that make its bar longer
@@ -140,7 +139,8 @@ class _BarDrawer:
         scene = self.scene
         above = 14 if self.named else 0
         title = f"layer {line.layer}"
-        side = SIDES[line.direction].strip() if self.directions == 2 else ""
+        whole = layer_in_words(line.layer, line.direction, self.directions)
+        side = whole.removeprefix(title).strip()
         if self.beside:
             y = scene.height + above + BAR / 2
             scene.add(Text(MARGIN, y + (-1 if side else 4), title, "say"))
@@ -149,7 +149,7 @@ class _BarDrawer:
         else:
             scene.height += 14
             at = "" if self.offsets else self.unit.at(row[0][1][0].piece.at)
-            words = f"{title} {side}".strip() + (f", byte {at}" if at else "")
+            words = whole + (f", byte {at}" if at else "")
             scene.add(Text(MARGIN, scene.height - 4, words, "say"))
         scene.height += above
         x: float = self.left
@@ -196,7 +196,7 @@ class _BarDrawer:
 def piece_in_words(piece: Piece, tensor: TensorMemory, unit: ByteOffsets, directions: int) -> str:
     """Return what a piece is and where, in words."""
     layer, direction, role, _, gate = piece.block
-    words = f"layer {layer}{SIDES[direction] if directions == 2 else ''}, {role}"
+    words = f"{layer_in_words(layer, direction, directions)}, {role}"
     words += f" of gate {gate}" if gate else ""
     words += f": {piece.rows} x {piece.cols}" if piece.cols > 1 else f": {piece.rows}"
     if unit.shown:

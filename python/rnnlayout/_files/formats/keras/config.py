@@ -19,8 +19,8 @@ from rnnlayout._files.tensor_sets.file_limits import require_regular_file
 from rnnlayout._model.asks import Ask
 from rnnlayout._model.errors import FileError
 from rnnlayout._native import SpecError
-from rnnlayout._sources.keras_config import CELLS, short_repr
 from rnnlayout._sources.keras_tree import (
+    CELLS,
     Node,
     RecurrentLayer,
     Version,
@@ -29,6 +29,7 @@ from rnnlayout._sources.keras_tree import (
     config_of,
     kind_of,
     object_of,
+    short_repr,
 )
 
 KERAS_3 = "3.0.0"  # the first Keras with the form of file that is written

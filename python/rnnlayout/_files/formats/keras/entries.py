@@ -26,8 +26,7 @@ from rnnlayout._model.spec import CELLS, HARD_SIGMOIDS, differing_fields
 from rnnlayout._model.undecided import UndecidedError, error_with_name
 from rnnlayout._native import LayoutError, SpecError
 from rnnlayout._sources.caller_spec import CallerSpec
-from rnnlayout._sources.keras_config import SIGMOID_SINCE, short_repr
-from rnnlayout._sources.keras_tree import Node, RecurrentLayer, Version
+from rnnlayout._sources.keras_tree import SIGMOID_SINCE, Node, RecurrentLayer, Version, short_repr
 from rnnlayout._sources.read_source import read_source
 from rnnlayout._sources.read_tensors import read_described
 from rnnlayout._sources.self_description import RNNDescription

@@ -28,7 +28,7 @@ from rnnlayout._model.asks import Ask
 from rnnlayout._model.checked_rnn import checked_rnn_of
 from rnnlayout._model.spec import Spec
 from rnnlayout._native import LayoutError
-from rnnlayout._sources.keras_config import class_name_of, layer_node
+from rnnlayout._sources.keras_tree import class_name_of, layer_node
 from rnnlayout._weights.weights import Weights
 
 from .config import KERAS_2, KERAS_3

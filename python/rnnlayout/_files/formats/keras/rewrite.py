@@ -26,8 +26,7 @@ from rnnlayout._model.errors import FileError
 from rnnlayout._model.layout import Layout
 from rnnlayout._model.spec import HARD_SIGMOIDS
 from rnnlayout._native import LayoutError, LossyError
-from rnnlayout._sources.keras_config import SIGMOID_SINCE
-from rnnlayout._sources.keras_tree import Node, Version
+from rnnlayout._sources.keras_tree import SIGMOID_SINCE, Node, Version
 
 from .config import KERAS_3, parse_config
 from .entries import LEAVES, KerasEntries, LayerCells, cell_names, check_activation

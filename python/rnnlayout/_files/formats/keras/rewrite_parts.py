@@ -29,8 +29,15 @@ from rnnlayout._model.layout import Layout
 from rnnlayout._model.spec import CELLS, HARD_SIGMOIDS, HARD_TIMES as _TIMES, Cell, Spec
 from rnnlayout._native import LayoutError, LossyError
 from rnnlayout._sources.caller_spec import CallerSpec
-from rnnlayout._sources.keras_config import read_config, recurrent_activation
-from rnnlayout._sources.keras_tree import Node, RecurrentLayer, Version, config_of, kind_of
+from rnnlayout._sources.keras_tree import (
+    Node,
+    RecurrentLayer,
+    Version,
+    config_of,
+    kind_of,
+    read_config,
+    recurrent_activation,
+)
 from rnnlayout._sources.read_source import read_source
 from rnnlayout._sources.read_tensors import read_described
 
