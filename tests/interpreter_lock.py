@@ -14,7 +14,7 @@ import time
 import numpy as np
 
 NEVER = 3600.0  # seconds
-STUCK = 60.0  # CPU seconds of this thread: a call that has not ended by then waits for the lock
+STUCK = 5.0  # CPU seconds of this thread: a call that has not ended by then waits for the lock
 POLL = 0.05  # seconds: a call polls at most so often
 TRIES = 3
 
