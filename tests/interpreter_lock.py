@@ -16,7 +16,7 @@ import numpy as np
 NEVER = 3600.0  # seconds
 STUCK = 5.0  # CPU seconds of this thread: a call that has not ended by then waits for the lock
 POLL = 0.05  # seconds: a call polls at most so often
-TRIES = 3
+TRIES = 100
 
 
 @contextlib.contextmanager
@@ -34,26 +34,25 @@ def no_switching():
             gc.enable()
 
 
-def ends_without_the_lock(call, last):
-    """Does call() end in a thread while this thread keeps the lock? It fills a view of one element,
-    last, at its end.
-
-    A third thread may take the lock before the call begins. So it is tried several times, and the
-    answer is yes if the call ends once.
-    """
-    return any(_ends_without_the_lock(call, last) for _ in range(TRIES))
-
-
-def _ends_without_the_lock(call, last):
-    last[...] = np.nan
-    with no_switching():
-        thread = threading.Thread(target=call)
-        thread.start()  # waits until the thread runs, which goes on until it gives the lock away
-        deadline = time.thread_time() + STUCK
-        while (value := last.item()) != value and time.thread_time() < deadline:
-            pass
-    thread.join()
-    return value == value
+def ends_without_the_lock(call, first, last):
+    """Does call() end in a thread while this thread keeps the lock, from its middle on? It fills
+    views of one element, first and last. If this thread sees only its end, it is tried again."""
+    for _ in range(TRIES):
+        first[...] = last[...] = np.nan
+        with no_switching():
+            thread = threading.Thread(target=call)
+            thread.start()
+            while np.isnan(first) and thread.is_alive():
+                time.sleep(0)  # gives the lock away
+            was_midway = np.isnan(last)
+            deadline = time.thread_time() + STUCK
+            while np.isnan(last) and time.thread_time() < deadline:
+                pass
+            has_ended = not np.isnan(last)
+        thread.join()
+        if was_midway:
+            return has_ended
+    return False
 
 
 def keeps_the_lock(call):

@@ -37,8 +37,7 @@ def test_other_threads_run_meanwhile(conversion):
 
 def test_a_conversion_outside_the_main_thread_does_not_ask_for_the_lock():
     """Of 32 MB: it shares the CPU with this thread, which is busy."""
-    call, _, last = conversion_of(rl.Spec("lstm", 1024, 1024, bias="none"))
-    assert ends_without_the_lock(call, last)
+    assert ends_without_the_lock(*conversion_of(rl.Spec("lstm", 1024, 1024, bias="none")))
 
 
 def test_a_conversion_polls_rarely(conversion):
