@@ -314,7 +314,7 @@ def in_options(message: str, options: argparse.Namespace) -> str:
             values = [f"{key}={one}" for key, one in value.items()]
         else:
             values = value if isinstance(value, list) else [str(value)]
-        return " ".join(f"{option} {_quote_value(one)}" for one in values) or option
+        return " ".join(f"{option} {_quote_value(one)}" for one in values)
 
     return spell_message(message, spell)
 

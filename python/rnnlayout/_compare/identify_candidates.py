@@ -109,7 +109,7 @@ def _in_words(found: Match, layouts: list[str]) -> str:
     parts += [
         f"reset {spec.reset}" if cell.has_reset else "",
         spec.recurrent_activation if cell.is_gated else "",
-        spec.activation if cell.is_gated and spec.activation != "tanh" else "",
+        spec.activation if spec.activation != "tanh" else "",
         f"under {found.tensors.prefix!r}" if found.tensors.prefix else "",
         f"{spec.num_layers} layers" if spec.num_layers > 1 else "",
         "bidirectional" if spec.bidirectional else "",

@@ -46,11 +46,13 @@ def read_options(device: Any, batch_first: Any, cell_clip: Any, math: Any, algo:
     device = f"cuda:{int(number or 0)}" if name == "cuda" else name
     check_choices(device, math, algo)
     first = None if batch_first is None else check_flag("batch_first", batch_first)
-    try:
-        low, high = (None, None) if cell_clip is None else map(float, cell_clip)
-    except (TypeError, ValueError):
-        raise SpecError(f"cell_clip is {cell_clip!r}, need (low, high), two numbers") from None
-    clip = None if low is None or high is None else (low, high)
+    clip = None
+    if cell_clip is not None:
+        try:
+            low, high = map(float, cell_clip)
+        except (TypeError, ValueError):
+            raise SpecError(f"cell_clip is {cell_clip!r}, need (low, high), two numbers") from None
+        clip = low, high
     return RNNOptions(device, first, clip, math, algo)
 
 

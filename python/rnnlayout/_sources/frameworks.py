@@ -60,7 +60,7 @@ TORCH = Framework(
 JAX = Framework(
     jax_modules.is_jax_module, jax_modules.jax_rnns,
     jax_modules.jax_spec, jax_modules.jax_arrays, jax_modules.module_with_cells,
-    ("forward", "__call__"), ("flax.nnx.", "equinox."),
+    ("__call__",), ("flax.nnx.", "equinox."),
     lambda module, names: jax_modules.jax_expression(module),
 )  # fmt: skip
 MLX = Framework(
