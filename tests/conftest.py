@@ -12,6 +12,7 @@ import pytest
 from commands import ROOT, run
 
 os.environ.setdefault("KERAS_BACKEND", "torch")  # on a CPU: Keras's own loop over the steps
+os.environ.pop("PYTHONUNBUFFERED", None)  # of a container: programs then print as in a shell
 
 
 @pytest.fixture(scope="session")

@@ -48,24 +48,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         code = _run(arguments, options)
         sys.stdout.flush()
-        return code
     except KeyboardInterrupt:
         return INTERRUPTED
     except Exception as error:
-        if _is_broken_pipe(error):  # its reader has closed it: print nothing more, also at exit
-            _silence()
-            return DONE
-        code = report_error(error, options)
-        try:
-            sys.stdout.flush()
-        except OSError:
-            _silence()
-        return code
+        # a reader that has closed a stream needs no more
+        code = DONE if _is_broken_pipe(error) else report_error(error, options)
+    _flush_or_discard()
+    return code
 
 
 def _prepare_process() -> None:
-    """Open the streams that the caller has closed (`>&-`), which Python replaces by None, and
-    restore the default action of SIGINT: at once, also while a library holds Python's lock.
+    """Open the streams that the caller has closed (`>&-`), which Python replaces by None. Print
+    lines at once, so that results and messages in one file are in their order. Restore the default
+    action of SIGINT: at once, also while a library holds Python's lock.
 
     On Linux outputs have no name before they are complete, so nothing half-written remains.
     Elsewhere Python's KeyboardInterrupt removes them.
@@ -73,6 +68,7 @@ def _prepare_process() -> None:
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
+        getattr(sys, name).reconfigure(line_buffering=True)
     is_ignored = signal.getsignal(signal.SIGINT) is not signal.default_int_handler
     if sys.platform == "linux" and not is_ignored:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -112,12 +108,14 @@ def _is_broken_pipe(error: Exception) -> bool:
     return isinstance(error, BrokenPipeError)
 
 
-def _silence() -> None:
-    """Discard what is still to be printed, also at exit."""
-    with suppress(OSError, ValueError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    with suppress(OSError, ValueError):
-        sys.stderr.flush()
+def _flush_or_discard() -> None:
+    """Print what is left to print. Discard what cannot be printed, or it would fail at exit too."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError):
+            with suppress(OSError, ValueError):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def make_parser() -> Parser:
