@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -31,11 +30,6 @@ from .settings import (
 
 CPU = Layout("the forward pass")
 _DTYPES_OF_MATH = {"bfloat16": "bfloat16", "int8": "float32"}  # of the weights
-
-
-def _part(path: str, doc: str) -> Any:
-    """Return an attribute that can only be read, which is another one: "_spec.input_size"."""
-    return property(attrgetter(path), doc=doc)
 
 
 class RNN:
@@ -144,16 +138,40 @@ class RNN:
         gpu.require_gpu(self._number, spec, clip)
         return _native.GpuRnn(spec, weights, self._number, math == "tf32", algo == "standard")
 
-    spec: Spec = _part("_spec", "The RNN's Spec.")
-    input_size: int = _part("_spec.input_size", "The elements of x per step, I.")
-    hidden_size: int = _part("_spec.hidden_size", "The units of a layer and direction, H.")
-    num_layers: int = _part("_spec.num_layers", "The number of layers, L.")
-    bidirectional: bool = _part("_spec.bidirectional", "Whether it has two directions.")
-    num_directions: int = _part("_spec.num_directions", "The number of directions, D.")
-    proj_size: int = _part("_spec.proj_size", "The projected size P of an LSTM; 0: no projection.")
-    batch_first: bool = _part("_use.batch_first", "Whether x and y are (N, T, ...).")
-    math: str = _part("_options.math", '"default", "bfloat16", "int8" or "tf32".')
-    algo: str = _part("_options.algo", '"auto" or "standard".')
+    @property
+    def spec(self) -> Spec:
+        """The RNN's Spec."""
+        return self._spec
+
+    @property
+    def input_size(self) -> int:
+        """The elements of x per step, I."""
+        return self._spec.input_size
+
+    @property
+    def hidden_size(self) -> int:
+        """The units of a layer and direction, H."""
+        return self._spec.hidden_size
+
+    @property
+    def num_layers(self) -> int:
+        """The number of layers, L."""
+        return self._spec.num_layers
+
+    @property
+    def bidirectional(self) -> bool:
+        """Whether it has two directions."""
+        return self._spec.bidirectional
+
+    @property
+    def num_directions(self) -> int:
+        """The number of directions, D."""
+        return self._spec.num_directions
+
+    @property
+    def proj_size(self) -> int:
+        """The projected size P of an LSTM, 0 without a projection."""
+        return self._spec.proj_size
 
     @property
     def device(self) -> str:
@@ -161,10 +179,25 @@ class RNN:
         return "cpu" if self._number is None else f"cuda:{self._number}"
 
     @property
+    def batch_first(self) -> bool:
+        """Whether x and y are (N, T, ...)."""
+        return self._use.batch_first
+
+    @property
     def cell_clip(self) -> tuple[float, float] | None:
         """(low, high), or None."""
         own = self._use.cell_clip
         return self._options.cell_clip or (None if own is None else (-own, own))
+
+    @property
+    def math(self) -> str:
+        """ "default", "bfloat16", "int8" or "tf32"."""
+        return self._options.math
+
+    @property
+    def algo(self) -> str:
+        """ "auto" or "standard"."""
+        return self._options.algo
 
     def __repr__(self) -> str:
         more = ", batch first" if self.batch_first else ""
