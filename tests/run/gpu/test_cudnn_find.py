@@ -128,6 +128,12 @@ def test_why_a_trial_failed(monkeypatch, program, told):
     assert _doctor._why_not("cuda:0") == (told and failed)
 
 
+def test_a_trial_that_hangs(monkeypatch):
+    monkeypatch.setattr(_doctor, "_SECONDS", 1)
+    monkeypatch.setattr(_doctor, "_TRIAL", "import time; time.sleep(3600)")
+    assert _doctor._why_not("cuda:0") == "an RNN of one unit did not end within 1 seconds"
+
+
 # ------------------------------------------------------------------------------------ packages
 
 
