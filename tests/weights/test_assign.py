@@ -209,3 +209,17 @@ def test_what_knows_its_rnn_is_taken_in_any_layout(as_source):
     assert same_bits(values(module), values(source))
     with pytest.raises(rl.LayoutError, match="hidden_size 7, the target 6"):
         rl.assign(torch.nn.GRU(5, 6), as_source(source))
+
+
+@pytest.mark.parametrize("activation", [None, "hard_sigmoid"])
+def test_what_neither_the_target_nor_the_weights_say_is_asked_for(activation):
+    """activation: of weights that are another RNN than the target may be; None: plain arrays."""
+    spec = rl.Spec("gru", 3, 2)
+    target = source = normal_weights("onnx", spec)
+    if activation:
+        other = spec.replace(recurrent_activation=activation)
+        source = rl.Weights(normal_weights("keras", other), other, layout="keras")
+    with pytest.raises(rl.UndecidedError, match="where the reset gate of this GRU acts"):
+        rl.assign(target, source)
+    known = rl.assign(target, rl.Weights(normal_weights("torch", spec)))
+    assert known.keys() == target.keys()
