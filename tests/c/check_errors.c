@@ -88,7 +88,6 @@ static void check_spec_refused(const rnl_spec *spec, const char *layout_name, rn
         check_spec_refused(&bad, "torch", RNL_E_SPEC);                                             \
     } while (0)
 
-/* Sizes and numbers of enums; model/test_spec.py has combinations that do not exist. */
 static void check_bad_specs(void)
 {
     const int64_t sizes[] = {0, -1, INT64_MIN};
@@ -105,6 +104,16 @@ static void check_bad_specs(void)
     CHECK_BAD_SPEC(RNL_LSTM, dtype, (rnl_dtype)4);
     CHECK_BAD_SPEC(RNL_LSTM, num_layers, 65537);
     CHECK_BAD_SPEC(RNL_LSTM, proj_size, INT64_MAX);
+    CHECK_BAD_SPEC(RNL_LSTM, proj_size, -1);
+    CHECK_BAD_SPEC(RNL_LSTM, proj_size, 2);
+    CHECK_BAD_SPEC(RNL_GRU, proj_size, 1);
+    CHECK_BAD_SPEC(RNL_LSTM, reset, RNL_RESET_BEFORE);
+    CHECK_BAD_SPEC(RNL_RNN_TANH, recurrent_activation, RNL_HARD_SIGMOID);
+    CHECK_BAD_SPEC(RNL_RNN_TANH, activation, RNL_RELU);
+    CHECK_BAD_SPEC(RNL_RNN_RELU, activation, RNL_RELU);
+    CHECK_BAD_SPEC(RNL_LSTM, skip_input, 1);
+    CHECK_BAD_SPEC(RNL_GRU, peepholes, 1);
+    CHECK_BAD_SPEC(RNL_RNN_RELU, peepholes, 1);
 }
 
 /* An LSTM of 2 layers, one direction and 4 gates has none of these blocks, in no layout. */
