@@ -182,6 +182,9 @@ static void check_runs(void)
     rnl_plan *plan = NULL, *summed = NULL, *peeping = NULL;
     rnl_report report;
     CHECK(!rnl_plan_new(&spec, &torch, RNL_HAS_BIAS, &cudnn, &plan, &err), "%s", err.text);
+    CHECK(rnl_plan_num_ops(plan) <= rnl_plan_num_steps(plan) &&
+              rnl_plan_step(plan, 0)->op == RNL_OP_MOVE,
+          "%s", "a step per block, which a plan may join");
     CHECK(!rnl_plan_new(&spec, &onnx, RNL_HAS_PEEPHOLES, &torch, &peeping, &err), "%s", err.text);
     spec.bias = RNL_BIAS_INPUT;
     CHECK(!rnl_plan_new(&spec, &torch, RNL_HAS_BIAS, &cudnn, &summed, &err), "%s", err.text);
@@ -352,6 +355,7 @@ int main(void)
     endless[sizeof endless - 1] = '\0';
     check_names("nonsense");
     check_names(endless);
+    CHECK(!strcmp(rnl_version(), RNL_VERSION), "%s", rnl_version());
     check_bad_specs();
     check_bad_blocks();
     check_no_form();
