@@ -2,7 +2,6 @@
 
 import ctypes
 import json
-import mmap
 import random
 import re
 from ctypes import byref, c_char_p, c_double, c_int, c_int64, c_size_t, create_string_buffer
@@ -34,28 +33,18 @@ def place(struct, field):
 
 
 class Reader:
-    """The function of the C library, whose text ends before a page without access rights."""
-
-    ROOM = 1 << 21
+    """The function of the C library."""
 
     def __init__(self, library):
         self._call = library.rnl_spec_from_json
-        self._call.argtypes = [ctypes.c_void_p, c_size_t, *[ctypes.c_void_p] * 3]
+        self._call.argtypes = [c_char_p, c_size_t, *[ctypes.c_void_p] * 3]
         self._sizes = [place(f"rnl_{name}", "size") for name in ("spec", "rnn_options", "error")]
-        self._memory = mmap.mmap(-1, self.ROOM + mmap.PAGESIZE)
-        self._end = ctypes.addressof(c_int.from_buffer(self._memory)) + self.ROOM
-        protect = ctypes.CDLL(None).mprotect
-        assert protect(ctypes.c_void_p(self._end), c_size_t(mmap.PAGESIZE), 0) == 0
 
     def __call__(self, text):
-        """Return (Spec, clip or None), or raise what the library reports."""
+        """Return (Spec, clip or None), or (the status, the message) as an exception."""
         raw = text if isinstance(text, bytes) else text.encode()
-        at = self._end - len(raw)
-        ctypes.memmove(at, raw, len(raw))
         spec, options, err = map(create_string_buffer, self._sizes)
-        before = spec.raw, options.raw
-        if status := self._call(at, len(raw), byref(spec), byref(options), byref(err)):
-            assert (spec.raw, options.raw) == before
+        if status := self._call(raw, len(raw), byref(spec), byref(options), byref(err)):
             text = err.raw[place("rnl_error", "text") :].partition(b"\0")[0].decode("ascii")
             raise (rl.SpecError if status == 1 else rl.LossyError)(text)
         return self._spec(spec), self._clip(options)
@@ -98,8 +87,8 @@ def specs():
 
 
 def test_it_reads_every_spec_as_python_does(read):
-    found = [read(json.dumps(spec.to_dict())) == (spec, None) for spec in specs()]
-    assert all(found) and len(found) > 200
+    assert sum(read(json.dumps(spec.to_dict())) == (spec, None) for spec in specs()) > 200
+    assert all(read(json.dumps(spec.to_dict())) == (spec, None) for spec in specs())
 
 
 def test_it_reads_what_save_writes(read, tmp_path):
@@ -140,49 +129,6 @@ def test_settings_that_change_the_outputs_are_refused(read, config):
     else:
         with pytest.raises(rl.Error, match=next(iter(config))):
             read(text)
-
-
-SPEC = '{"schema":1,"cell":"lstm","input_size":5,"hidden_size":7'
-REFUSED = {  # a text -> how the message goes on; SPEC is in front of those that begin with , or }
-    "[]": "byte 0 is [, need '{'",
-    "{}": "schema is missing",
-    '{"schema":1,"cell":"lstm","input_size":5}': "hidden_size is missing",
-    '{"schema":2}': f"schema is 2; rnnlayout {rl.__version__} reads 1",
-    "} {}": "byte 58 is {, need the end",
-    ",}": "need a string",
-    ',"schema":1}': "schema occurs twice",
-    ',"hidden_size":7}': "hidden_size occurs twice",
-    ',"hidden":7}': "unknown field 'hidden'; a spec has cell, input_size",
-    ',"num_layers":2.0}': "num_layers is 2.0, need a whole number",
-    ',"num_layers":"2"}': 'num_layers is "2", need a whole number',
-    ',"num_layers":9223372036854775808}': "need less than 2^63",
-    ',"num_layers":-1}': "num_layers is -1, need at least 1",
-    ',"num_layers":01}': "need ',' or '}'",
-    ',"proj_size":9}': "proj_size is 9, need less than hidden_size 7",
-    ',"bidirectional":2}': "bidirectional is 2, need true or false",
-    ',"dtype":"f4"}': "dtype is 'f4', need one of: float16, bfloat16",
-    ',"dtype":4}': "dtype is 4, need a name",
-    ',"entry":"\x01"}': "need the end of a string",
-    r',"entry":"\x"}': "after a backslash",
-    ',"entry":NaN}': "is N, need a value",
-    ',"config":[]}': 'which "config" is',
-    ',"config":{"cell_clip":-1}}': "cell_clip that is -1",
-    ',"config":{"go_backwards":true}}': "go_backwards true",
-    ',"config":{"initial_h":[[[0]]]}}': "initial_h [[[0]]]",
-    ',"regions":' + "[" * (1 << 20): "arrays and objects",  # more than a stack has room for
-    ',"regions":' + '{"a":' * (1 << 18): "arrays and objects",
-}
-
-
-def test_a_refusal_says_what_is_wrong(read):
-    for text, said in REFUSED.items():
-        with pytest.raises(rl.Error, match=re.escape(said)):
-            read(SPEC * (text[0] in ",}") + text)
-    whole = SPEC + r',"entry":"\u0073é\n","nbytes":-1.5e+3,"regions":[null,{}],"peepholes":true}'
-    assert read(whole)[0] == rl.Spec("lstm", 5, 7, peepholes=True)
-    for end in range(len(whole.encode())):
-        with pytest.raises(rl.SpecError):
-            read(whole.encode()[:end])
 
 
 def python_reads(text):
