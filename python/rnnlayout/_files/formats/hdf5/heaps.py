@@ -39,28 +39,32 @@ class GlobalHeap:
 
     def object(self, at: int, number: int) -> bytes:
         """Return object `number` of the collection at an address."""
-        if (places := self._collections.get(at)) is None:
-            places = {}
-            head = self._source.block(at, 16, "global heap", b"GCOL")
-            head.version(1)
-            head.take(3)
-            end, next_at = at + head.uint(8), at + 16
-            while next_at + 16 <= end:
-                entry = self._source.block(next_at, 16, "object of a global heap")
-                found = entry.uint(2)
-                entry.take(6)
-                nbytes = entry.uint(8)
-                if not found:  # free space, which comes last
-                    break
-                if next_at + 16 + nbytes > end:
-                    raise DamagedError(f"{entry.what} is longer than its heap")
-                places[found] = next_at + 16, nbytes
-                next_at += 16 + -(-nbytes // 8) * 8
-            self._collections[at] = places
-        if number not in places:
+        if at not in self._collections:
+            self._collections[at] = dict(self._objects(at))
+        place = self._collections[at].get(number)
+        if place is None:
             raise DamagedError(f"the global heap at {at} has no object {number}")
-        self._source.budget.charge("texts", places[number][1])
-        return self._source.block(*places[number], "object of a global heap").data
+        self._source.budget.charge("texts", place[1])
+        return self._source.block(*place, "object of a global heap").data
+
+    def _objects(self, at: int) -> Iterator[tuple[int, tuple[int, int]]]:
+        """Yield the number of each object, and its address and size."""
+        head = self._source.block(at, 16, "global heap", b"GCOL")
+        head.version(1)
+        head.take(3)
+        end = at + head.uint(8)
+        at += 16
+        while at + 16 <= end:
+            entry = self._source.block(at, 16, "object of a global heap")
+            number = entry.uint(2)
+            entry.take(6)
+            nbytes = entry.uint(8)
+            if not number:  # free space, which comes last
+                return
+            if at + 16 + nbytes > end:
+                raise DamagedError(f"{entry.what} is longer than its heap")
+            yield number, (at + 16, nbytes)
+            at += 16 + -(-nbytes // 8) * 8
 
 
 def fractal_heap(source: BoundedFile, at: int | None) -> Callable[[Cursor], Cursor]:
