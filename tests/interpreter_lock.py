@@ -12,11 +12,11 @@ import threading
 import time
 
 import numpy as np
+from midway import TRIES, is_midway
 
 NEVER = 3600.0  # seconds
-STUCK = 5.0  # CPU seconds of this thread: a call that has not ended by then waits for the lock
+STUCK = 5.0  # CPU seconds of this thread: a call that takes longer waits for the lock
 POLL = 0.05  # seconds: a call polls at most so often
-TRIES = 100
 
 
 @contextlib.contextmanager
@@ -44,7 +44,7 @@ def ends_without_the_lock(call, first, last):
             thread.start()
             while np.isnan(first) and thread.is_alive():
                 time.sleep(0)  # gives the lock away
-            was_midway = np.isnan(last)
+            was_midway = is_midway(first, last)
             deadline = time.thread_time() + STUCK
             while np.isnan(last) and time.thread_time() < deadline:
                 pass
