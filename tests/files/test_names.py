@@ -103,7 +103,7 @@ def test_a_prefix_has_both_directions_and_no_other_rnn(path, tmp_path, capsys):
         assert list(rl.load(path, prefix=name)) == [name]
     with pytest.raises(rl.FileError, match="did you mean 'LSTM_10'"):
         rl.load(path, prefix="LSTM_100")
-    # the tensors of other RNNs are no tensors of no RNN
+    # the tensors of the other RNNs are not among those without an RNN
     assert _cli.main(["inspect", str(path), "--prefix", "LSTM_10", "--json"]) == 0
     (told,) = json.loads(capsys.readouterr().out)["files"]
     assert [one["name"] for one in told["entries"]] == ["LSTM_10"] and told["others"] == []

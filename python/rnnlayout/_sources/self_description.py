@@ -18,7 +18,7 @@ def class_names(value: Any, *modules: str) -> list[str]:
 
 
 def class_among(value: Any, known: Collection[str], *modules: str) -> str | None:
-    """Return the first of these names that is one of the known, None if there is none."""
+    """Return the first of class_names() that is in `known`, None if none is."""
     return next((name for name in class_names(value, *modules) if name in known), None)
 
 
