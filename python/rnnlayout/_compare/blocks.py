@@ -13,7 +13,7 @@ from rnnlayout import _native
 from rnnlayout._convert import engine
 from rnnlayout._model.checked_rnn import CheckedRNN, checked_rnn_of
 from rnnlayout._model.dtypes import narrow_values, storage_dtype, widen_bits
-from rnnlayout._model.layout import ROLES, BlockKey, Layout, known_layouts
+from rnnlayout._model.layout import ROLES, BlockKey, Layout, known_layouts, layer_in_words
 from rnnlayout._model.spec import CELLS, HARD_SIGMOIDS, HARD_TIMES, Spec
 from rnnlayout._native import LossyError
 from rnnlayout._weights.weights import Weights
@@ -249,9 +249,9 @@ class BlockComparison:
     def line(self, gap: BlockGap) -> str:
         """Return "layer 0, recurrent matrix of gate f: 12 of 16 differ, largest 0.5 at (2, 1)"."""
         layer, direction, role, gate = gap.key
-        side = (" forward", " backward")[direction] if self.spec.bidirectional else ""
         what = "sum of the biases" if self.a[gap.key].rounded is not None else ROLES[role]
-        title = f"layer {layer}{side}, {what}" + (f" of gate {gate}" if gate else "")
+        place = layer_in_words(layer, direction, self.spec.num_directions)
+        title = f"{place}, {what}" + (f" of gate {gate}" if gate else "")
         x, y = (_number_text(v, d) for v, d in zip(gap.values, self.dtypes, strict=True))
         where = f"({gap.at[0]}, {gap.at[1]})" if role in ("W", "R", "P") else f"[{gap.at[0]}]"
         largest = f"largest {_number_text(gap.largest, self.dtypes[0])} at {where}: {x} and {y}"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import frexp
 from typing import TypeVar
 
-from rnnlayout._model.layout import ROLES
+from rnnlayout._model.layout import ROLES, layer_in_words
 
 from .blocks import may_sum_biases
 from .matrix_forms import RIGHT_FORM
@@ -64,9 +64,9 @@ def places_in_words(
     every = [sorted(set(axis)) for axis in zip(*among, strict=True)]
     alike = {n for n in among if n[0] in layers and n[1] in directions and n[2] in roles}
     if where != alike:
-        sides = (" forward", " backward") if packing.truth.spec.bidirectional else ("",)
-        return ", ".join(f"the {_role_in_words(role)} of layer {layer}{sides[direction]}"
-                         for layer, direction, role in sorted(where))  # fmt: skip
+        count = packing.truth.spec.num_directions
+        return ", ".join(f"the {_role_in_words(role)} of {layer_in_words(layer, side, count)}"
+                         for layer, side, role in sorted(where))  # fmt: skip
     plural = {"W": "input matrices", "R": "recurrent matrices", "P": "projections",
               "peephole": "peepholes", BIAS_ROLE: "biases"}  # fmt: skip
     text = "the " + " and ".join(words for role, words in plural.items() if role in roles)
@@ -86,8 +86,8 @@ def _role_in_words(role: str) -> str:
 def place_title(name: MatrixName, truth: Truth) -> str:
     """Return "layer 1 backward, recurrent matrix"."""
     layer, direction, role = name
-    side = (" forward", " backward")[direction] if truth.spec.bidirectional else ""
-    return f"layer {layer}{side}, {_role_in_words(role)}"
+    place = layer_in_words(layer, direction, truth.spec.num_directions)
+    return f"{place}, {_role_in_words(role)}"
 
 
 # ------------------------------------------------------------- how each matrix and bias is written

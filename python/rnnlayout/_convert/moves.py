@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rnnlayout import _native
-from rnnlayout._model.layout import ROLES, Layout, known_layouts
-from rnnlayout._model.picture.memory import layer_in_words
+from rnnlayout._model.layout import ROLES, Layout, known_layouts, layer_in_words
 from rnnlayout._model.spec import Spec, optional_tensors_of
 from rnnlayout._native import LossyError
 

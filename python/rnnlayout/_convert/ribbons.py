@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from rnnlayout import _native
-from rnnlayout._model.layout import BlockKey
-from rnnlayout._model.picture.memory import Region, TensorMemory, layer_in_words
+from rnnlayout._model.layout import BlockKey, layer_in_words
+from rnnlayout._model.picture.memory import Region, TensorMemory
 from rnnlayout._model.picture.scene import (
     MARGIN,
     Band,

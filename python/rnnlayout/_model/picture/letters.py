@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import cycle, groupby, islice
 
-from .memory import Piece, TensorMemory, layer_in_words, picture_lines
+from ..layout import layer_in_words
+from .memory import Piece, TensorMemory, picture_lines
 from .scene import COLOURS, clip_text
 from .strips import ByteOffsets, Shade, gate_colours
 

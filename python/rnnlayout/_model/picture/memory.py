@@ -122,11 +122,6 @@ def make_regions(pieces: Sequence[Piece]) -> list[Region]:
     return [Region(tuple(group), group[0].count) for group in groups]
 
 
-def layer_in_words(layer: int, direction: int, directions: int) -> str:
-    """Return "layer 1 backward" for a layer and direction of an RNN with so many directions."""
-    return f"layer {layer}{(' forward', ' backward')[direction] if directions == 2 else ''}"
-
-
 @dataclass(frozen=True)
 class PictureLine:
     """What one line of a picture shows: the matrices, or the biases, of a layer and direction, as

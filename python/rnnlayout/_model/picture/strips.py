@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from itertools import groupby
 from math import log10
 
-from ..layout import BlockKey
-from .memory import PictureLine, Piece, Region, TensorMemory, layer_in_words, picture_lines
+from ..layout import BlockKey, layer_in_words
+from .memory import PictureLine, Piece, Region, TensorMemory, picture_lines
 from .scene import (
     MARGIN,
     Box,
