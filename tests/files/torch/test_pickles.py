@@ -41,6 +41,9 @@ class Slots:
     def __init__(self):
         self.a = torch.ones(2)
 
+    class Nested:
+        pass
+
 
 def named(value, name):
     return {"model": torch.nn.LSTM(5, 3).state_dict(), name: value}
@@ -55,6 +58,7 @@ ODD = {
     "partial": (functools.partial(max, 1), r"functools\.partial"),
     "deque": (collections.deque([1, 2]), r"collections\.deque"),
     "slots": (Slots(), "Slots"),
+    "nested": (Slots.Nested(), r"Slots\.Nested"),
     "class": (Kind, "Kind"),
     "function": (len, "len"),
     "frozen": (frozenset({1}), "frozenset"),

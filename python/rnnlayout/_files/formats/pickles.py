@@ -35,6 +35,8 @@ _CALL_STEPS = 12  # of a name or a call
 _LONGEST_NAME = 200  # characters
 _LONGEST_LINE = 100  # characters of a number
 _COPIED_NBYTES = 4096  # longer byte strings are views of the file
+# How protocols 2 and 3 name a nested class, and Python 3.11.2 a member of an enum.
+_GETATTR = ("builtins.getattr", "__builtin__.getattr")
 
 Makers = Mapping[str, Callable[..., Any]]
 Persistent = Callable[[Any], Any]
@@ -206,10 +208,12 @@ class _PickleMachine:
         if not isinstance(target, UnreadObject):
             raise TypeError(f"a call of a {type(target).__name__}")
         self.budget.charge("steps", _CALL_STEPS)
-        make = self.makers.get(target.name)
+        make, name = self.makers.get(target.name), target.name
         if make:
             self.count_copied(args)
-        self.stack.append(make(*args) if make else self.unknown(target.name))
+        elif name in _GETATTR and isinstance(args[0], UnreadObject) and isinstance(args[1], str):
+            name = f"{args[0].name}.{args[1][:_LONGEST_NAME]}"
+        self.stack.append(make(*args) if make else self.unknown(name))
 
     def count_copied(self, values: Any) -> None:
         """Count what may be copied: a pickle can pass one long text or tuple again and again."""
