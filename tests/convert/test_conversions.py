@@ -204,6 +204,16 @@ def test_a_projection_is_refused_with_the_algebra_that_would_do():
             rl.convert(weights, to=target)
 
 
+@pytest.mark.parametrize("reset, to", [("before", "torch"), ("after", "tf1")])
+def test_a_gru_of_the_other_reset_is_refused_with_both_formulas(reset, to):
+    formulas = {"before": "tanh(W x + R (r * h))", "after": "tanh(W x + r * (R h))"}
+    spec = rl.Spec("gru", 5, 7, reset=reset)
+    with pytest.raises(rl.LossyError) as error:
+        rl.describe(spec, to)
+    own, (other,) = formulas.pop(reset), formulas.values()
+    assert f"of this GRU is {own}, that of {to} is {other}" in str(error.value)
+
+
 def test_explain_names_every_move():
     text = rl.explain(rl.Spec("gru", 5, 3, 2, True), "torch", rl.layout("concat", z="candidate"))
     assert "gates in memory: r z n -> r z n" in text

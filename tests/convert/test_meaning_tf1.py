@@ -155,6 +155,14 @@ def test_a_sum_that_is_not_rounded_is_exact():
     assert all(back[name].tobytes() == array.tobytes() for name, array in tensors.items())
 
 
+def test_from_one_forget_bias_to_another():
+    """The bias of f gets what the new cell adds less."""
+    old, new = (rl.layout("tf1", forget_bias=amount) for amount in (1.5, 0.25))
+    tensors = {"kernel": np.ones((I + H, 4 * H), "f4"), "bias": np.ones(4 * H, "f4")}
+    weights = rl.convert(tensors, LSTM, layout=old, to=new, exact=True)
+    assert weights["bias"].reshape(4, H).tolist() == [[1] * H, [1] * H, [2.25] * H, [1] * H]
+
+
 def test_without_biases():
     """A target without biases needs the one of f to undo the forget bias; and such a source gives
     this one."""

@@ -116,6 +116,8 @@ def with_bias(*shape, dtype=torch.float32):
     ([], "no target: the list is empty"),
     (set(), "set is not a torch module, a Keras layer"),
     (keras.layers.Dense(3), "Dense is not an LSTM, GRU"),
+    (rl.Weights(torch.nn.LSTM(5, 7)), "Weights is not a torch module"),
+    (rl.convert(torch.nn.LSTM(5, 7), to="keras"), "Tensors is not a torch module"),
     (torch.nn.utils.parametrizations.weight_norm(torch.nn.LSTM(5, 7), "weight_hh_l0"),
      "weight_hh_l0 is not a plain parameter of"),
     (with_bias(28, 28), r"bias_ih_l0 of the target: shape \(28, 28\), exp"),
@@ -198,7 +200,8 @@ def test_settings_of_a_list_of_layers():
 
 
 @pytest.mark.parametrize("as_source", [
-    lambda m: m, rl.Weights, lambda m: rl.convert(m, to="torch"), lambda m: rl.convert(m, to="onnx")
+    lambda m: m, lambda m: [m], rl.Weights,
+    lambda m: rl.convert(m, to="torch"), lambda m: rl.convert(m, to="onnx"),
 ])  # fmt: skip
 def test_what_knows_its_rnn_is_taken_in_any_layout(as_source):
     """The error for another layout said to omit layout=, which assign does not have."""

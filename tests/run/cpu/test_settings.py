@@ -293,6 +293,7 @@ def test_other_initial_states(tmp_path):
     "spec, config",
     [
         (ONE, {"clip": 3.0}),
+        (ONE, {"cell_clip": 0.0}),
         (ONE, {"initial_h": [[[0.5] * (H + 1)] * N]}),
         (rl.Spec("gru", I, H), {"initial_c": [[[0.5] * H]]}),
         (ONE, {"sequence_lens": [1, 2]}),

@@ -143,7 +143,7 @@ def test_packages(monkeypatch):
     monkeypatch.setitem(_doctor._PACKAGES, "no_such_package", ("h5", "for nothing"))
     told = _doctor.examine_machine()
     assert told["packages"][-1]["version"] is None
-    assert "no_such_package  -  " in re.sub(" +(?=-  )", "  ", _doctor.machine_text(told))
+    assert "\n  no_such_package  -  " in re.sub(" +(?=-  )", "  ", _doctor.machine_text(told))
     assert 'for nothing: pip install "rnnlayout[h5]"' in _doctor.machine_text(told)
 
 

@@ -128,7 +128,7 @@ def test_every_place_in_its_order(machine, name):
     machine.fill(emptied(machine.loader), kinds["loader"])
     variables = {PLACES[place][0]: str(roots[place])
                  for place in ("conda", "cudnn", "home", "cuda", "cuda_home")}  # fmt: skip
-    variables["LD_LIBRARY_PATH"] = f"{roots['first']}:{roots['second']}"
+    variables["LD_LIBRARY_PATH"] = f"{roots['first']};{roots['second']}:"
     report, again = machine.ask(
         "find", "find", variables=variables, packages=[roots["site"], roots["user"]],
         environment=roots["venv"],
@@ -208,7 +208,10 @@ def test_a_place_that_two_variables_name_is_searched_once(machine):
         "CUDNN_PATH": str(empty), "CUDNN_HOME": str(empty),
     })  # fmt: skip
     paths = [place["path"] for place in report["places"]]
-    assert sum("/lone9/" in path for path in paths) == sum("/empty" in path for path in paths) == 1
+    assert sum("/lone9/" in path for path in paths) == 1
+    folders = "lib64, lib, itself, targets/x86_64-linux/lib, targets/sbsa-linux/lib"
+    (why,) = [place["why_not"] for place in report["places"] if "/empty" in place["path"]]
+    assert why == f"no libcudnn.so.9 in {folders}"
 
 
 # What the stubs and fakes play, where cuBLAS is -> the texts of the report: for cuDNN's place, the

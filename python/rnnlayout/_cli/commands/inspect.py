@@ -56,7 +56,7 @@ def _inspect_file(path: str, options: argparse.Namespace) -> tuple[dict[str, Any
     try:
         found = load(path, **load_hints(options))
     except Exception as error:
-        code = report_error(error, options, path if len(options.files) > 1 else "")
+        code = report_error(error, options, path)
         return told | empty | {"failed": _error_json(error, options)}, code
     return told | {
         "entries": [_entry_json(name, checked_rnn_of(weights)) for name, weights in found.items()],
