@@ -1,5 +1,7 @@
 """assign: refuses what does not fit, and leaves the target unchanged."""
 
+import re
+
 import numpy as np
 import pytest
 import torch
@@ -214,15 +216,20 @@ def test_what_knows_its_rnn_is_taken_in_any_layout(as_source):
         rl.assign(torch.nn.GRU(5, 6), as_source(source))
 
 
-@pytest.mark.parametrize("activation", [None, "hard_sigmoid"])
-def test_what_neither_the_target_nor_the_weights_say_is_asked_for(activation):
-    """activation: of weights that are another RNN than the target may be; None: plain arrays."""
+def test_what_neither_the_target_nor_the_weights_say_is_asked_for():
+    """Weights that record it have the values that the error asks for."""
     spec = rl.Spec("gru", 3, 2)
-    target = source = normal_weights("onnx", spec)
-    if activation:
-        other = spec.replace(recurrent_activation=activation)
-        source = rl.Weights(normal_weights("keras", other), other, layout="keras")
-    with pytest.raises(rl.UndecidedError, match="where the reset gate of this GRU acts"):
-        rl.assign(target, source)
+    target = tensors = normal_weights("onnx", spec)
+    with pytest.raises(rl.UndecidedError, match="where the reset gate of this GRU acts") as error:
+        rl.assign(target, tensors)
+    repairs = re.findall(r"rl\.Weights\(tensors, reset='\w+'\)", str(error.value))
+    for repair, reset in zip(repairs, ["after", "before"], strict=True):
+        weights = eval(repair, {"rl": rl, "tensors": tensors})
+        assert weights.spec.reset == reset
+        assert same_bits(rl.assign(target, weights), tensors)
+    other = spec.replace(recurrent_activation="hard_sigmoid")
+    weights = rl.Weights(normal_weights("keras", other), other, layout="keras")
+    with pytest.raises(rl.LayoutError, match=f"are {other}, but the target is {spec} or {spec}, r"):
+        rl.assign(target, weights)
     known = rl.assign(target, rl.Weights(normal_weights("torch", spec)))
     assert known.keys() == target.keys()

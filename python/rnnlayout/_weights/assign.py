@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 
 from rnnlayout._convert import engine
+from rnnlayout._model.asks import spell_message
 from rnnlayout._model.checked_rnn import CheckedRNN, HasRNN, TensorDict, checked_rnn_of
 from rnnlayout._model.config import changes_outputs, stack_config
 from rnnlayout._model.dtypes import dtype_name, present_array, torch_of
 from rnnlayout._model.layout import Layout
-from rnnlayout._model.undecided import UndecidedError
+from rnnlayout._model.undecided import UndecidedError, error_with_text
 from rnnlayout._native import LayoutError, LossyError
 from rnnlayout._sources import frameworks, jax_modules, torch_modules
 from rnnlayout._sources.caller_spec import HIDDEN, CallerSpec
@@ -115,12 +116,14 @@ def _rnn_of(tree: Mapping[Any, Any], tensors: Any) -> CheckedRNN:
         return read_source(tree, CallerSpec())
     except UndecidedError as error:
         if not _knows_its_rnn(tensors):
-            raise
+            text = spell_message(error.args[0], lambda ask: f"rl.Weights(tensors, {ask})")
+            raise error_with_text(error, text) from None
         spec = Weights(tensors).spec
         for given in error.givens:
             if all(getattr(given.spec, key) == getattr(spec, key) for key in HIDDEN):
                 return given
-        raise
+        fits = " or ".join(str(one) for one in error.specs)
+        raise LayoutError(f"the weights are {spec}, but the target is {fits}") from None
 
 
 def _maker_like(given: CheckedRNN) -> Callable[[str, Any], Any]:

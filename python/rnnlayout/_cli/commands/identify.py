@@ -52,7 +52,7 @@ def run(options: argparse.Namespace) -> int:
                      mmap=options.mmap)  # fmt: skip
     saved = options.save if found else None
     if saved:
-        save(saved, found.best)
+        save(saved, found.candidates[0].weights)
     if options.json:
         print_json("identify", 1, {"file": options.file, **found.to_dict(), "saved": saved})
     else:
