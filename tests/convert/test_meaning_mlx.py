@@ -45,8 +45,8 @@ MLX = Framework("mlx", lambda spec, rng=None: mlx_layer(spec.cell, rng, spec.bia
 @pytest.mark.parametrize("cell", LAYERS)
 def test_both_ways(cell, bias):
     spec = rl.Spec(cell, I, H, bias=bias)
-    layer, *_ = check_both_ways(MLX, spec, "onnx")
-    assert rl.describe(spec, "mlx") == {name: layer[name].shape for name in layer}
+    check_both_ways(MLX, spec)
+    assert rl.describe(spec, "mlx").keys() == set(mlx_layer(cell, bias=bias == "double"))
 
 
 @pytest.mark.parametrize("cell", ["lstm", "rnn_relu"])

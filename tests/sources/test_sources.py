@@ -41,7 +41,7 @@ def test_keras_own_paths():
 
 
 def test_lists_in_the_frameworks_order():
-    """A list of lists: convert/test_meaning_keras.py."""
+    """A list of lists: convert/test_meaning_layers.py."""
     spec = rl.Spec("gru", 5, 7, 3)
     weights = normal_weights("keras", spec)
     arrays = list(weights.values())
