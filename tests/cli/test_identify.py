@@ -51,9 +51,6 @@ def test_what_was_found_is_saved(rnnlayout, folder):
     (weights,) = rl.load(new).values()
     y = weights.rnn()(np.load(folder / "x.npy"))[0]
     assert np.abs(y - np.load(folder / "y.npy")).max() < 1e-6
-    code, _, err = rnnlayout(*arguments(folder, "arrays.npz", "y.npy", "--save", new))
-    assert code == 3 and "already exists" in err and "--force" in err
-    assert rnnlayout(*arguments(folder, "arrays.npz", "y.npy", "--save", new, "--force"))[0] == 0
 
 
 def test_a_file_whose_name_does_not_show_its_format(rnnlayout, folder):
@@ -73,7 +70,6 @@ def test_a_file_whose_name_does_not_show_its_format(rnnlayout, folder):
     "file, more, code, said",
     [
         ("arrays.npz", ["--save", "new.txt"], 2, "unknown format"),
-        ("arrays.npz", ["--save", "arrays.npz", "--force"], 3, "is the input"),
         ("arrays.npz", ["--save", "h.npy", "--state", "h.npy", "--force"], 3, "is the input"),
         ("arrays.npz", ["--state", "h.npy", "h.npy", "h.npy"], 2, "--state takes one file, or two"),
         ("two.npz", ["--prefix", "c"], 3, "no tensors are under 'c'"),

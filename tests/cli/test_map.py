@@ -49,12 +49,7 @@ def test_files_are_written(rnnlayout, file, tmp_path):
     assert told == f"{out[0]}: written\n{out[1]}: written\n"
     assert len(check(out[0].read_text()).blocks) == 2 * 12
     assert out[1].read_bytes()[16:20] == struct.pack(">I", 1000)
-    code, _, told = rnnlayout("map", file, "--svg", out[0])
-    assert code == 3 and "already exists" in told and "--force" in told
     assert rnnlayout("map", TEXT, "--svg", out[0], "--force")[0] == 0
-    code, _, told = rnnlayout("map", file, "--svg", file, "--force")
-    assert code == 3 and "is the input" in told
-    assert rl.load(file).names == ["enc"]
 
 
 @pytest.mark.parametrize(
@@ -106,5 +101,3 @@ def test_verify_and_diagnose_draw_the_difference(rnnlayout, file, tmp_path):
         assert (code, told) == (1, f"{picture}: written\n")
         blocks = [block.words for block in check(picture.read_text()).blocks]
         assert [words.partition(":")[0] for words in blocks if " differ" in words] == differ
-        code, _, told = rnnlayout(*command, "--svg", file, "--force")
-        assert code == 3 and "is the input" in told

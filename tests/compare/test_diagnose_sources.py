@@ -8,30 +8,6 @@ from compare.diagnoses import rules, swapped_in, weights
 import rnnlayout as rl
 
 
-def test_tensors_of_another_layout():
-    """A Keras LSTM whose gates somebody put in torch's names without reordering i f c o."""
-    like = weights()
-    kernel = like["weight_ih_l0"].T.reshape(5, 4, 3)[:, [0, 2, 1, 3]].reshape(5, 12)
-    keras = {"kernel": kernel, "recurrent_kernel": like["weight_hh_l0"].T,
-             "bias": like["bias_ih_l0"] + like["bias_hh_l0"]}  # fmt: skip
-    found = rl.diagnose(keras, like=like)
-    assert found.text == "gates f and g swapped in the input matrices"
-    assert found.evidence == (
-        "kernel (layer 0, input matrix): gates i g f o",
-        "recurrent_kernel (layer 0, recurrent matrix): gates i f g o",
-        "bias (layer 0, biases): gates i f g o",
-    )
-    assert found.notes == () and found.repair == "keras = rl.convert(like, to='keras')"
-    right = eval(found.repair.removeprefix("keras = "), {"rl": rl, "like": like})
-    assert list(found.fixed.tensors) == list(right)
-    assert all((found.fixed.tensors[name] == right[name]).all() for name in right)
-    assert rl.diagnose(rl.convert(like, to="keras"), like=like)
-    found = rl.diagnose(like, like=like)
-    assert found and found.text == "the tensors are right"
-    found = rl.diagnose(like | {"weight_hh_l0": weights(seed=1)["weight_hh_l0"]}, like=like)
-    assert found.text == "layer 0, recurrent matrix is not in the tensors"
-
-
 def test_evidence_has_the_order_of_the_layout_that_was_given():
     """Somebody put torch's gates i f g o where ONNX has i o f g: that was "i g o f"."""
     like = weights()
@@ -115,18 +91,6 @@ def test_a_file_with_one_vector_is_a_buffer(tmp_path):
     found.save(tmp_path / "w.npz")
     assert rl.diagnose(tmp_path / "w.npz", like=like)
     assert rl.load(tmp_path / "w.npz")["lstm"].tensors.tobytes() == right.tobytes()
-
-
-def test_a_repaired_file_keeps_all_else(tmp_path):
-    like = weights()
-    bad = {f"enc.rnn.{name}": x for name, x in swapped_in(like).items()}
-    np.savez(tmp_path / "m.npz", head=np.ones((2, 3), "f4"), **bad)
-    rl.diagnose(tmp_path / "m.npz", like=like).save(tmp_path / "n.npz")
-    assert {*np.load(tmp_path / "n.npz")} >= {"head", *bad}
-    assert rl.verify(tmp_path / "n.npz", like)
-    np.savez(tmp_path / "list.npz", *swapped_in(like).values())  # which does not record its layout
-    rl.diagnose(tmp_path / "list.npz", like=like, layout="torch").save(tmp_path / "n.npz")
-    assert rl.verify(tmp_path / "n.npz", like, layout="torch")
 
 
 def test_bytes_and_files(tmp_path):

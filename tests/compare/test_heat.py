@@ -104,20 +104,6 @@ def test_diagnose():
     }
 
 
-@pytest.mark.parametrize(
-    "spec",
-    [rl.Spec("lstm", 5, 3, bias="input"), rl.Spec("gru", 5, 3, bias="recurrent"),
-     rl.Spec("gru", 5, 3, bias="none"), rl.Spec("lstm", 3, 3, skip_input=True)],
-    ids=str,
-)  # fmt: skip
-def test_the_blocks_of_a_buffer_are_those_of_its_spec(spec):
-    flat = np.ones(spec.num_params, "f4")
-    places = rl.regions(spec)
-    size = f"bytes {int(places[-1]['offset']):,} to {flat.nbytes:,}"
-    svg = check(rl.diagnose(flat, like=flat, spec=spec).picture().svg)
-    assert len(svg.blocks) == len(places) and size in svg.blocks[-1].words
-
-
 def test_ribbons_show_where_blocks_are():
     """Of a buffer with 5 values in front, gates r and z exchanged and W joined with R."""
     spec = rl.Spec("gru", 5, 3)

@@ -1,16 +1,19 @@
-"""Weights that torch computes from stored parts: pruning, weight norm; and wrapped modules' names.
+"""Weights that torch computes from stored parts: pruning, weight norm, weight dropout; and wrapped
+modules' names.
 
 torch recomputes the attribute of a pruned or old-style normed weight only when the module is
 called. torch, after a call, is the oracle.
 """
 
 import copy
+import warnings
 
 import numpy as np
 import pytest
 import torch
 from oracles.frameworks import seeded, torch_cell, torch_module
-from oracles.some import same_bits
+from oracles.some import prefixed, same_bits
+from torch.nn.functional import dropout
 from torch.nn.utils import parametrizations, parametrize, prune
 
 import rnnlayout as rl
@@ -124,17 +127,8 @@ def test_a_wrapped_module_alone_needs_no_prefix():
     assert next(iter(state)) == "module.weight_ih_l0"
     assert same_bits(rl.pack(state), rl.pack(module))
     assert same_bits(rl.pack(state, prefix="module"), rl.pack(module))
-
-
-def test_a_plain_weight_beside_its_parts_is_what_is_used():
-    module = torch_module(SPEC, seeded("both"))
-    weights = {name: value.numpy() for name, value in module.state_dict().items()}
-    parts = {"weight_hh_l0_orig": np.ones((3 * H, H), "f4"),
-             "weight_hh_l0_mask": np.ones((3 * H, H), "f4")}  # fmt: skip
-    assert same_bits(rl.pack(weights | parts), rl.pack(weights))
-
-
-def test_a_tensor_called_module_is_no_wrapper():
+    parts = dict.fromkeys(["weight_hh_l0_orig", "weight_hh_l0_mask"], torch.ones(3 * H, H))
+    assert same_bits(rl.pack(state | prefixed("module", parts)), rl.pack(module))  # are not used
     with pytest.raises(rl.LayoutError, match="'module'"):
         rl.pack({"module": np.ones(3)})
 
@@ -195,3 +189,108 @@ def test_reading_a_module_in_training_changed_it():
     assert all(torch.equal(before[key], value) for key, value in module.state_dict().items())
     # 4 steps of sums of at most I + H + 2 numbers below 1, rounded to float32
     np.testing.assert_allclose(rl.forward(x.numpy(), module)[0], wanted, atol=4 * 14 * 2.0**-24)
+
+
+# --------------------------------------------------------------------------------- weight dropout
+
+
+class Fastai(torch.nn.Module):
+    """WeightDropout of fastai v2, shortened: the trained matrix is kept as _raw, and the last
+    masked copy is an attribute of the module inside."""
+
+    def __init__(self, module, names=("weight_hh_l0",)):
+        super().__init__()
+        self.module, self.names = module, names
+        for name in names:
+            raw = module._parameters.pop(name).data
+            self.owner().register_parameter(f"{name}_raw", torch.nn.Parameter(raw))
+            self.put(name, raw.clone())
+
+    def owner(self):
+        return self
+
+    def put(self, name, value):
+        setattr(self.module, name, value)
+
+    def forward(self, *args):
+        for name in self.names:
+            self.put(name, dropout(getattr(self.owner(), f"{name}_raw"), 0.5, self.training))
+        with warnings.catch_warnings(action="ignore"):  # the weights are not one chunk of memory
+            return self.module(*args)
+
+
+class Fastai1(Fastai):
+    """fastai v1: the masked copy is in the state_dict too."""
+
+    def put(self, name, value):
+        self.module._parameters[name] = value
+
+
+class Salesforce(Fastai):
+    """WeightDrop of awd-lstm-lm: the trained matrix is a parameter of the inner module."""
+
+    def owner(self):
+        return self.module
+
+
+def two_matrices(module):
+    return Fastai(module, ("weight_hh_l0", "weight_ih_l0"))
+
+
+WRAPPERS = [Fastai, Fastai1, Salesforce, two_matrices]
+
+
+def trained(wrapper, **options):
+    """Return a module with weight dropout after a step of training, and its weights in evaluation,
+    the oracle. Its masked copy has zeros, and is older than the trained matrix."""
+    spec = rl.Spec("lstm", I, H, **options)
+    module = wrapper(torch_module(spec, seeded("dropout")))
+    module.train()
+    module(torch.zeros(1, I))
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.mul_(1.5)
+    other = wrapper(torch_module(spec))
+    other.load_state_dict(module.state_dict(), strict=False)
+    other.eval()(torch.zeros(1, I))
+    wanted = {
+        name: getattr(other.module, name).detach().numpy() for name in rl.describe(spec, "torch")
+    }
+    assert (module.module.weight_hh_l0 == 0).sum() > 10 and wanted["weight_hh_l0"].all()
+    return module, wanted
+
+
+@pytest.mark.parametrize("wrapper", WRAPPERS)
+@pytest.mark.parametrize("path", ["", "0.rnns.0.", "module.0."])
+def test_a_state_dict_was_read_with_the_values_that_dropout_left(wrapper, path, tmp_path):
+    module, wanted = trained(wrapper)
+    state = {path + name: value.detach() for name, value in module.state_dict().items()}
+    state["1.weight"] = torch.ones(2, 2)
+    for prefix in {path or "module", f"{path}module"}:
+        rest = state if path else module.state_dict()
+        assert same_bits(rl.Weights(rest, prefix=prefix).tensors, wanted)
+    torch.save(state, tmp_path / "m.pt")
+    found = rl.load(tmp_path / "m.pt")
+    (weights,) = found.values()
+    assert same_bits(weights.tensors, wanted)
+    assert found.others == ("1.weight",)
+    assert "weight_hh_l0: trained with weight dropout" in found.notes[0] and path in found.notes[0]
+
+
+@pytest.mark.parametrize("wrapper", WRAPPERS)
+def test_a_live_module_with_weight_dropout(wrapper):
+    module, wanted = trained(wrapper, bidirectional=True, num_layers=2)
+    assert same_bits(rl.Weights(module).tensors, wanted)
+    assert rl.check(module, to="onnx").grade == "exact"
+
+
+@pytest.mark.parametrize("wrapper", [Fastai, Fastai1])
+def test_what_has_only_the_masked_copy_is_neither_read_nor_a_target(wrapper):
+    module, _ = trained(wrapper)
+    match = "weight_hh_l0 is not a parameter of LSTM,.* pass the module around it$"
+    with pytest.raises(rl.LayoutError, match=match):
+        rl.pack(module.module)
+    before = module.weight_hh_l0_raw.clone()
+    with pytest.raises(rl.LayoutError, match=r"not a plain parameter of Fastai1?: .* weight drop"):
+        rl.assign(module, rl.Weights(torch_module(rl.Spec("lstm", I, H))))
+    assert torch.equal(before, module.weight_hh_l0_raw)

@@ -111,14 +111,6 @@ def test_what_is_no_array_of_floats(array, text):
         rl.pack(tensors(weight_ih_l0=array))
 
 
-def test_a_class_without_a_module():
-    """Those that ctypes makes."""
-    weights = {name: np.ctypeslib.as_ctypes(w.copy()) for name, w in tensors().items()}
-    assert rl.verify(weights, tensors())
-    with pytest.raises(rl.LayoutError, match=r"need a|weight space"):
-        rl.pack(np.ctypeslib.as_ctypes_type(np.float32)(1.0), LSTM)
-
-
 @pytest.mark.parametrize(
     "shape, spec, text",
     [
@@ -169,19 +161,12 @@ def test_a_weight_space_in_a_list_of_its_own():
     flat = rl.pack(tensors())
     for version in (7, 9):
         cudnn = rl.layout("cudnn", version=version)
-        assert rl.convert([flat], LSTM, layout=cudnn, to="cudnn").tobytes() == flat.tobytes()
-        assert rl.convert(flat.tolist(), LSTM, layout=cudnn, to="cudnn", dtype="f4").tolist() == (
-            flat.tolist()
-        )
+        for source in ([flat], flat.tolist()):
+            made = rl.convert(source, LSTM, layout=cudnn, to="cudnn", dtype="f4")
+            assert made.tobytes() == flat.tobytes()
         with pytest.raises(rl.LayoutError, match="cudnn is one flat vector, found a dict"):
             rl.convert({"weight_space": flat}, LSTM, layout=cudnn, to="torch")
-    for short in (
-        [1.0],
-        [[1.0]],
-        [1.0, [2.0, 3.0]],
-        [None],
-        [[[1.0]]],
-    ):  # it was a division by zero
+    for short in ([1.0], [[1.0]], [1.0, [2.0, 3.0]], [None], [[[1.0]]]):  # was a division by zero
         with pytest.raises(rl.LayoutError, match="weight space"):
             rl.unpack(short, LSTM, to="torch")
 
@@ -191,6 +176,7 @@ REFUSED = [  # those with a repair: tests/hints
     (lambda: rl.pack(tensors(), prefix=1), "prefix is a int, need a string"),
     (lambda: rl.RNN(rl.Weights(tensors()), prefix="a"), "found a Weights: omit prefix="),
     (lambda: rl.forward(np.ones((1, 1, 5)), FLAT, LSTM, prefix="a"), "found a ndarray: omit pref"),
+    (lambda: rl.pack(np.ctypeslib.as_ctypes_type("f4")(1.0), LSTM), "need a|weight space"),
     (lambda: rl.pack(tensors(), exact="no"), "exact is 'no', need True or False"),
     (lambda: rl.infer_spec(tensors(), cell=ones(2)), "cell is array.*need a name"),
     (lambda: rl.stack(7), "layers is a int, need a list of them"),
@@ -248,15 +234,6 @@ def test_an_out_that_cannot_be_filled_is_left_alone(to, out, text):
     with pytest.raises(rl.LayoutError, match=text):
         rl.convert(tensors(), to=to, out=out)
     assert pickle.dumps(out) == pickle.dumps(before)
-
-
-def test_an_out_is_left_alone_if_a_value_does_not_fit():
-    source = tensors()
-    source["weight_ih_l0"][-1, -1] = 1e9
-    out = {name: array.astype("f2") for name, array in of_keras().items()}
-    with pytest.raises(rl.LossyError, match="float16"):
-        rl.convert(source, to="keras", dtype="float16", out=out)
-    assert all((array == 7).all() for array in out.values())
 
 
 @pytest.mark.parametrize("layout", rl.layouts())

@@ -5,7 +5,6 @@ repairs are in tests/hints; here each function takes them.
 """
 
 import cProfile
-import re
 
 import numpy as np
 import pytest
@@ -43,14 +42,6 @@ def error_of(call, *args, **more):
 
 
 # ------------------------------------------------------------------- paths, and checkpoints
-
-
-def test_a_path_with_more_arguments(tmp_path):
-    """A file that records nothing: load() needs the spec, layout and prefix that pack() got."""
-    np.savez(tmp_path / "w.npz", **{f"enc.{n}": w for n, w in tensors(RELU).items()})
-    rest = {"spec": RELU, "layout": "torch", "prefix": "enc"}
-    call = re.search(r"pass (rl\.load\(.*\))", error_of(rl.pack, tmp_path / "w.npz", **rest))[1]
-    assert same_bits(rl.pack(eval(call), **rest), rl.pack(tensors(RELU), RELU))
 
 
 MODEL = torch.nn.ModuleDict({"enc": torch.nn.LSTM(5, 7)})
@@ -188,9 +179,3 @@ def test_the_layout_of_the_forward_pass_is_not_one_of_users():
     assert "must be zero for the forward pass, because" in text and "cpu" not in text
     for call in (rl.layout, lambda n: rl.describe(LSTM, n), lambda n: rl.pack(tensors(), layout=n)):
         assert "no layout is called 'cpu'" in error_of(call, "cpu")
-
-
-def test_verify_says_which_side_needs_a_hint():
-    text = error_of(rl.verify, tensors(RELU), tensors(RELU))
-    assert text.startswith("a: ") and "pass cell='rnn_tanh'" in text
-    assert rl.verify(tensors(RELU), tensors(RELU), cell="rnn_relu")

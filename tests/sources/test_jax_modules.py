@@ -106,15 +106,6 @@ def test_nothing_is_assigned_to_a_dict_of_tensors():
         rl.assign(module.state_dict(), module)
 
 
-def test_weights_that_do_not_fit_parameters():
-    params = {name: np.zeros(shape, "f4") for name, shape in
-              rl.describe(rl.Spec("lstm", I, H), "flax-linen").items()}  # fmt: skip
-    with pytest.raises(rl.LayoutError, match="hidden_size 5, the target 4"):
-        rl.assign(params, torch.nn.LSTM(I, 5))
-    with pytest.raises(rl.LayoutError, match="float32 cannot represent every float64"):
-        rl.assign(params, torch.nn.LSTM(I, H).double())
-
-
 def test_a_state_of_nnx_is_a_target():
     """The result is a new State, which nnx.update() takes; the old one stays."""
     cell, other = gru(), rl.Weights(nnx_cell(nnx.GRUCell, I, H, "other"))

@@ -17,14 +17,6 @@ TORCH = normal_weights("torch", rl.Spec("gru", 5, 7, 2, True))
 FLAT = rl.pack(KERAS)
 
 
-def test_a_state_dict_with_a_prefix():
-    whole = {f"model.enc.{n}": torch.from_numpy(w) for n, w in TORCH.items()}
-    whole |= {"model.dec.weight_ih_l0": torch.ones(3, 2), "step": torch.ones(())}
-    for prefix in ("model.enc", "model.enc."):
-        assert same_bits(rl.pack(whole, prefix=prefix), rl.pack(TORCH))
-    assert rl.infer_spec(whole, prefix="model.enc") == rl.Spec("gru", 5, 7, 2, True)
-
-
 def test_keras_own_paths():
     for path in ("{}", "{}:0", "lstm/{}:0", "lstm_3/lstm_cell/{}:0",
                  "sequential/lstm/lstm_cell_1/{}", "model_weights/enc/enc/lstm/{}:0"):  # fmt: skip
@@ -38,15 +30,6 @@ def test_keras_own_paths():
         assert same_bits(rl.pack(renamed), rl.pack(weights)), path
         backward_first = dict(sorted(renamed.items()))
         assert same_bits(rl.pack(backward_first), rl.pack(weights)), path
-
-
-def test_lists_in_the_frameworks_order():
-    """A list of lists: convert/test_meaning_layers.py."""
-    spec = rl.Spec("gru", 5, 7, 3)
-    weights = normal_weights("keras", spec)
-    arrays = list(weights.values())
-    assert rl.infer_spec(arrays, "keras") == spec
-    assert same_bits(rl.pack(arrays, layout="keras"), rl.pack(weights))
 
 
 def specs(layout):
@@ -166,36 +149,25 @@ def test_stack_and_split_dropped_what_weights_are_used_with(layout, whole, layer
     assert rl.stack([rl.stack(parts[:2]), parts[2]]).config == whole
 
 
-@pytest.mark.parametrize(
-    "configs, text",
-    [
-        ([{"clip": 3.0}, {"clip": 2.0}], "layer 1 is .* clip=2.0, layer 0 with clip=3.0: in"),
-        ([{}, {"go_backwards": True}], "layer 1 .*go_backwards=True, layer 0 with nothing more"),
-        ([{"merge_mode": "sum"}] * 2, "layer 0 .*merge_mode='sum': .* used with nothing more"),
-        ([{"initial_h": [[[1.0]]]}, {}], "layer 0 is used with initial_h=.*, layer 1 with nothing"),
-        ([{"initial_h": [[[1.0]]]}, {"initial_h": [[[1.0, 2.0]]]}], "initial_h of the layers: "),
-        ([{"initial_h": [[[1.0]], 2]}, {"initial_h": "x"}], "initial_h is .*, 2\\]: need \\(L D"),
-    ],
-    ids=str,
-)  # fmt: skip
-def test_what_is_not_used_as_one_stack(configs, text):
-    parts = [rl.Weights(normal_weights("keras", rl.Spec("lstm", 7, 7))) for _ in "ab"]
-    for part, config in zip(parts, configs, strict=True):
-        part.config = config
+@pytest.mark.parametrize("layers, text", [
+    ([LSTM, LSTM], "layer 1 is .*would have to be lstm, input_size 7, hidden_size 7"),
+    ([LSTM, rl.Spec("lstm", 7, 3)], "Layers of different sizes are several RNNs"),
+    ([LSTM, rl.Spec("gru", 7, 7)], "layer 1 is gru"),
+    ([LSTM, rl.Spec("lstm", 7, 7, bias=False)], "do not both have biases"),
+    ([], "nothing to stack"),
+    ([{"clip": 3.0}, {"clip": 2.0}], "layer 1 is .* clip=2.0, layer 0 with clip=3.0: in"),
+    ([{}, {"go_backwards": True}], "layer 1 .*go_backwards=True, layer 0 with nothing more"),
+    ([{"merge_mode": "sum"}] * 2, "layer 0 .*merge_mode='sum': .* used with nothing more"),
+    ([{"initial_h": [[[1.0]]]}, {}], "layer 0 is used with initial_h=.*, layer 1 with nothing"),
+    ([{"initial_h": [[[1.0]]]}, {"initial_h": [[[1.0, 2.0]]]}], "initial_h of the layers: "),
+    ([{"initial_h": [[[1.0]], 2]}, {"initial_h": "x"}], "initial_h is .*, 2\\]: need \\(L D"),
+], ids=str)  # fmt: skip
+def test_what_does_not_stack(layers, text):
+    """layers: their specs, or what they are used with."""
+    parts = []
+    for one in layers:
+        spec, config = (one, {}) if isinstance(one, rl.Spec) else (rl.Spec("lstm", 7, 7), one)
+        parts.append(rl.Weights(normal_weights("keras", spec)))
+        parts[-1].config = config
     with pytest.raises(rl.LayoutError, match=text):
         rl.stack(parts)
-
-
-@pytest.mark.parametrize(
-    "layers, text",
-    [
-        ([LSTM, LSTM], "layer 1 is .*would have to be lstm, input_size 7, hidden_size 7"),
-        ([LSTM, rl.Spec("lstm", 7, 3)], "Layers of different sizes are several RNNs"),
-        ([LSTM, rl.Spec("gru", 7, 7)], "layer 1 is gru"),
-        ([LSTM, rl.Spec("lstm", 7, 7, bias=False)], "do not both have biases"),
-        ([], "nothing to stack"),
-    ],
-)
-def test_what_does_not_stack(layers, text):
-    with pytest.raises(rl.LayoutError, match=text):
-        rl.stack([normal_weights("keras", spec) for spec in layers])

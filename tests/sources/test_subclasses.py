@@ -16,10 +16,9 @@ import tf_keras
 import torch
 import torch.ao.nn.quantized.reference as reference
 from flax import nnx
-from oracles.frameworks import KERAS_NOISE, seeded, torch_cell, torch_module
+from oracles.frameworks import KERAS_NOISE, seeded, torch_module
 from oracles.jax_cells import equinox_cell, nnx_cell
 from oracles.some import same_bits
-from torch.nn.utils import parametrizations
 
 import rnnlayout as rl
 
@@ -140,13 +139,7 @@ def test_the_state_dict_of_a_torch_subclass(nonlinearity):
 
 
 def test_modules_that_torch_itself_changes_are_read_as_before():
-    spec = rl.Spec("lstm", I, H)
-    for make in (torch_module, torch_cell):
-        module = make(spec, seeded("changed"))
-        name = "weight_hh_l0" if make is torch_module else "weight_hh"
-        parametrizations.orthogonal(module, name)
-        assert type(module).__name__.startswith("Parametrized")
-        assert same_bits(rl.Weights(module)[name], getattr(module, name).detach().numpy())
+    """Parametrized ones, whose class is made for them: test_computed_weights.py."""
     module = type("Plain", (torch.nn.LSTM,), {"reset": lambda self: None})(I, H)
     module.compile()
     module.register_forward_hook(lambda *args: None)
