@@ -355,3 +355,13 @@ def test_square_layers_of_ones_own_are_not_tried_as_a_product():
     found = {layers: rl.identify(*own_square(layers)) for layers in (1, 4)}
     assert all(first(one).spec.num_layers == layers for layers, one in found.items())
     assert found[4].tried < 2 * found[1].tried
+
+
+@pytest.mark.parametrize("activations", [("hard_sigmoid", "tanh"), ("sigmoid", "relu")])
+def test_first_steps_of_ones_own_are_those_of_forward(activations):
+    """Of a GRU whose gate n comes before r, so that r is needed before it is in memory."""
+    weights = lstm(rl.Spec("gru", I, H, 2))
+    settings = dict(zip(("recurrent_activation", "activation"), activations, strict=True))
+    x, y = data(dict(rl.convert(weights, to="onnx")), layout="onnx", reset="after", **settings)
+    one = first(rl.identify([gates((2, 1, 0))(a).T for a in weights.values()], x, y))
+    assert (one.spec.recurrent_activation, one.spec.activation) == activations

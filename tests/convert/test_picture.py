@@ -90,19 +90,6 @@ def test_layers_that_are_alike_are_drawn_once():
     assert len(svg.ribbons) == 12 + 16  # layer 0 has no input matrices: they become the identity
 
 
-ROLES = "W 0", "R 0", "bW 0", "bR 0"
-
-
-def test_the_headings_and_colours_of_the_memory():
-    """A heading for each tensor and kind of block, with where it begins; a colour for each gate."""
-    svg = check(rl.picture(rl.Spec("lstm", 5, 3), "cudnn", "torch").svg)
-    texts = [one.words for one in svg.texts if one.kind == "at"]
-    assert texts[:4] == ["W 0", "R 240", "bW 384", "bR 432"]
-    torch = [f"{name}_l0" for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")]
-    assert texts[4:12] == [text for pair in zip(torch, ROLES, strict=True) for text in pair]
-    assert {re.search(r"gate (.)", one.words)[1] == one.kind[2] for one in svg.blocks} == {True}
-
-
 def test_what_must_be_zero_or_the_identity_and_what_is_negated():
     def drawn(spec, source, target):
         svg = check(rl.picture(spec, source, target).svg)

@@ -116,16 +116,10 @@ def test_layers_of_a_vector_of_miopen(both, bias, tmp_path, monkeypatch):
     weights = torch.to("miopen", exact=True)
     parts = weights.split()
     assert parts == [part.to("miopen", exact=True) for part in torch.split()]
-    monkeypatch.chdir(tmp_path)
-    rl.save("a.safetensors", weights)
-    (loaded,) = rl.load("a.safetensors").values()
-    assert rl.stack(parts) == weights == loaded and loaded.layout == rl.layout("miopen")
-
+    assert rl.stack(parts) == weights
     monkeypatch.setattr("rnnlayout._files.tensor_sets.layerwise.SMALL_NBYTES", 0)
-    rl.save("torch.npz", torch)
-    rl.convert_file("torch.npz", "miopen.npz", to="miopen")
-    (made,) = rl.load("miopen.npz").values()
-    assert made["weights"].tobytes() == weights["weights"].tobytes()
-    rl.convert_file("miopen.npz", "again.npz", to="torch")
-    (back,) = rl.load("again.npz").values()
-    assert same_bits(dict(back), dict(torch))
+    new = tmp_path / "torch.npz", tmp_path / "miopen.npz", tmp_path / "again.npz"
+    rl.save(new[0], torch)
+    rl.convert_file(*new[:2], to="miopen")
+    rl.convert_file(*new[1:], to="torch")
+    assert [*rl.load(new[1]).values()] == [weights] and [*rl.load(new[2]).values()] == [torch]

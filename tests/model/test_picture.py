@@ -103,20 +103,6 @@ def test_every_layout(layout, cell):
     assert all(found == sorted(found) for found in starts.values())
 
 
-def test_gates_side_by_side_are_ruled_and_take_turns():
-    spec = rl.Spec("lstm", 5, 3)
-    text = rl.picture(spec, "keras")
-    across = "lines across: the gates lie side by side in every row"
-    for sign in ('class="line"', across):
-        assert sign in text.svg and sign not in rl.picture(spec, "torch").svg
-    kernel = next(line for line in str(text).splitlines() if " kernel " in line)
-    assert re.search(r"0  (ifgo)+$", kernel)
-    contiguous = next(line for line in str(rl.picture(spec, "torch")).splitlines() if "_ih" in line)
-    assert re.search(r"0  i+f+g+o+$", contiguous)
-    (title,) = {b.words for b in check(text.svg).blocks if ", W of gate f" in b.words}
-    assert title.endswith("bytes 12 to 216 of kernel, in 5 parts 48 bytes apart, transposed")
-
-
 def test_a_narrow_picture_in_which_nothing_is_to_scale():
     """It has no scale bar, which was a division by zero."""
     svg = rl.picture(rl.Spec("lstm", 5, 4, peepholes=True), "tflite", width=300).svg

@@ -3,11 +3,17 @@
 import ast
 import re
 import shutil
+import sys
 from collections import defaultdict
-from graphlib import TopologicalSorter
 
+import numpy as np
 import pytest
 from commands import ROOT, run
+
+import rnnlayout as rl
+
+sys.path.insert(0, str(ROOT / "tools"))
+import rooms
 
 CSRC = ROOT / "csrc"
 PACKAGE = ROOT / "python" / "rnnlayout"
@@ -143,22 +149,6 @@ def test_every_global_symbol_has_our_prefix(c_build):
     assert {symbol for symbol in symbols if not symbol.startswith("rnl_")} == set()
 
 
-def test_no_circle_of_files(c_build):
-    """If one file of the C library calls another, no way leads back."""
-    objects = sorted((c_build("release") / "CMakeFiles" / "rnnlayout.dir").rglob("*.o"))
-    defined_in, needs = {}, defaultdict(set)
-    for path in objects:
-        for line in run(["nm", "-g", path]).splitlines():
-            *_, kind, symbol = line.split()
-            if kind == "U":
-                needs[path].add(symbol)
-            else:
-                defined_in[symbol] = path
-    graph = {path: {defined_in[s] for s in needs[path] & defined_in.keys()} for path in objects}
-    assert sum(map(len, graph.values())) > len(objects)
-    TopologicalSorter(graph).prepare()  # CycleError: its last argument is the circle
-
-
 def test_every_source_is_built():
     """A file missing in CMakeLists.txt would be dead code that no test sees."""
     listed = set(re.findall(r"[\w/]+\.c\b", (ROOT / "CMakeLists.txt").read_text()))
@@ -198,3 +188,55 @@ def test_a_class_or_function_of_the_package_is_found_by_its_name():
     assert len(files) > 500 and len(files["run"]) > 1
     twice = {name for name, where in files.items() if len(where) > 1}
     assert {name: files[name] for name in twice - CALLED_BY_NAME} == {}
+
+
+# ------------------------------------------------------------------------- the Python package
+
+
+def test_no_arrow_is_against_the_order_or_in_a_circle():
+    """tools/rooms.py has the order of the package's rooms."""
+    arrows = rooms.arrows()
+    assert len(rooms.modules()) > 60 and len(arrows) > 200
+    assert {("_model.spec", "_native"), ("_weights.assign", "_sources.read_source")} < arrows
+    assert rooms.against_the_order(arrows) == []
+    assert rooms.circle(arrows) == []
+
+
+def test_a_public_name_is_the_same_to_a_type_checker_and_at_run_time():
+    """`__init__` imports the names for type checkers, and lists them for __getattr__."""
+    tree = rooms.ast.parse((rooms.PACKAGE / "__init__.py").read_text())
+    blocks = (node for node in tree.body if isinstance(node, rooms.ast.If))
+    (checked,) = (node for node in blocks if rooms.ast.unparse(node.test) == "TYPE_CHECKING")
+    static = {
+        alias.asname: node.module.removeprefix("rnnlayout.")
+        for node in checked.body
+        for alias in node.names
+    }
+    assert static == rl._MODULE_OF
+
+
+OWN_FORMATS = {
+    ".safetensors": {"safetensors"}, ".npz": {"npz"}, ".h5": {"keras", "hdf5"},
+    ".onnx": {"onnx"}, ".msgpack": {"flax"},
+}  # fmt: skip
+LOAD = """
+import sys
+import rnnlayout as rl
+rl.load(sys.argv[1])
+print(*(name for name in sys.modules if name.startswith("rnnlayout")))
+"""
+
+
+@pytest.mark.parametrize("suffix", OWN_FORMATS)
+def test_load_imports_neither_other_formats_nor_what_draws_or_runs(tmp_path, suffix):
+    layout = {".h5": "keras", ".onnx": "onnx"}.get(suffix, "torch")
+    spec = rl.Spec("lstm", 3, 2)
+    shapes = rl.describe(spec, layout).items()
+    path = tmp_path / f"a{suffix}"
+    rl.save(path, rl.Weights({n: np.ones(s, "f4") for n, s in shapes}, spec, layout))
+    found = run([sys.executable, "-c", LOAD, path]).split()
+    modules = [name.removeprefix("rnnlayout.") for name in found]
+    formats = {name.split(".")[2] for name in modules if name.startswith("_files.formats.")}
+    assert formats == {"registry", "content", *OWN_FORMATS[suffix]}
+    assert not [name for name in modules if "picture" in name or name.startswith("_run.rnn")]
+    assert len(modules) <= 55 or suffix not in (".safetensors", ".npz")

@@ -2,9 +2,7 @@
 checkers (tools/check types runs them over typed_user.py), and that a skipped test fails the run."""
 
 import ast
-import os
 import re
-import subprocess
 import sys
 import typing
 
@@ -52,41 +50,3 @@ def test_the_layouts_that_type_checkers_know():
 
 
 # ----------------------------------------------------------------------------- how a run ends
-
-PROGRAM = """
-import pytest
-def test_runs(): pass
-@pytest.mark.{mark}
-def test_does_not(): pass
-@pytest.mark.long
-def test_more(): pass
-"""
-LAST = '2 long tests and downloads left out; to run them: python -m pytest -m "long or download"'
-
-
-@pytest.mark.long  # starts pytest five times
-@pytest.mark.parametrize(
-    "mark, options, ci, status, line",
-    [
-        ("skip", [], "true", 1, "CI is set and 1 skipped: that fails the run"),
-        ("skip", [], "", 0, LAST.replace("2", "1", 1)),
-        ("download", [], "", 0, LAST),
-        ("download", ["-n", "2"], "", 0, LAST),
-        ("download", ["-m", "", "-k", "runs"], "", 0, "1 passed"),
-    ],
-)
-def test_the_last_lines_of_a_run(tmp_path, mark, options, ci, status, line):
-    """Of pytest on three tests with the project's options; of all plugins only pytest-xdist is
-    loaded."""
-    (tmp_path / "conftest.py").write_text((TESTS / "conftest.py").read_text())
-    (tmp_path / "test_three.py").write_text(PROGRAM.format(mark=mark))
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "xdist", *options,
-         "-c", ROOT / "pyproject.toml", "--rootdir", tmp_path, tmp_path],
-        env=os.environ | {"CI": ci, "PYTHONPATH": str(TESTS),
-                          "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}, cwd=tmp_path,
-        text=True, capture_output=True, check=False,
-    )  # fmt: skip
-    lines = done.stdout.splitlines()
-    assert done.returncode == status, lines
-    assert lines[-2 if ci else -1].startswith(line), lines
