@@ -1,66 +1,12 @@
-"""diagnose: buffers with more or fewer values, or bytes, than the weights have."""
+"""diagnose: buffers with more or fewer values, or bytes, than the weights have. At random places:
+test_odd_packers.py."""
 
 import numpy as np
 import pytest
 from compare import mistake_machine as machine
 from compare.diagnoses import LSTM, lost, rules, weights
-from marks import sample
-from oracles.some import normal_weights
 
 import rnnlayout as rl
-
-# Matrices with more values than a search looks at.
-OF_ANY_LENGTH = [
-    rl.Spec(cell, 9, 7, layers, both, proj)
-    for cell, proj in [("lstm", 0), ("lstm", 6), ("gru", 0), ("rnn_tanh", 0), ("rnn_relu", 0)]
-    for layers in (1, 2, 3)
-    for both in (False, True)
-]
-
-
-def of_other_lengths(right, biases, first, rng):
-    """Yield buffers that are cut or padded, and how many values they lack in front and behind.
-
-    biases, first: how many values the biases, and the first matrix, have.
-    """
-    cuts = {1, biases // 2, biases - 1, biases, biases + 1, biases + first // 2, biases + first}
-    for cut in {*cuts, *rng.integers(1, right.size, 4)}:
-        yield right[: right.size - cut], 0, cut
-        yield right[cut:], cut, 0
-    for more in (1, 32, first):
-        for fill in (np.zeros(more, "f4"), rng.normal(size=more).astype("f4"), right[:more]):
-            yield np.concatenate([right, fill]), 0, -more
-            yield np.concatenate([fill, right]), -more, 0
-
-
-@pytest.mark.parametrize("spec", sample(OF_ANY_LENGTH, 13), ids=str)
-def test_a_buffer_of_another_length_is_not_repaired_by_guessing(spec):
-    rng = np.random.default_rng(spec.num_params)
-    like = normal_weights(rl.layout("torch"), spec, 0)
-    right = machine.right(spec, like)
-    biases = sum(array.size for name, array in like.items() if "bias" in name)
-    one = spec.num_layers * spec.num_directions == 1
-    known = {biases: ("biases left out", "the biases")}
-    known |= {biases // 2: ("one vector", "bR")} if one else {}
-    for flat, front, behind in of_other_lengths(right, biases, like["weight_ih_l0"].size, rng):
-        found = rl.diagnose(flat, like=like, spec=spec)
-        case = f"{front} in front, {behind} behind: {found}"
-        if behind in known:
-            assert (*rules(found), *lost(found)) == known[behind] and found.sure, case
-            continue
-        assert not found and found.sure == (found.fixed is not None), case
-        sizes = f"the buffer has {flat.size} values, expected {right.size}: "
-        if (cut := front + behind) < 0:
-            where = "in front" if front else "at the end"
-            assert found.text.removesuffix(f", {where}") == f"{sizes}{-cut} too many", case
-            if found.fixed is not None:
-                assert where in found.text and found.fixed.tobytes() == right.tobytes(), case
-            continue
-        missing = f"the {'first' if front else 'last'} {f'{cut} are' if cut > 1 else 'one is'}"
-        assert found.text.startswith(f"{sizes}{missing} missing") and not found.sure, case
-        matrices = sum("weight" in name for name in like)
-        none = f"none of the {matrices} matrices is in it bit for bit"
-        assert found.text.split("; ")[1:] == [none] * (not found.evidence), case
 
 
 def test_a_changed_matrix_is_no_evidence_in_a_cut_buffer():
