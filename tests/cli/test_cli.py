@@ -13,8 +13,9 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from cli.files import LSTM
 from commands import run
-from oracles.some import normal_weights, prefixed
+from oracles.some import prefixed
 
 import rnnlayout as rl
 from rnnlayout._cli import main as _cli, options as _commands, terminal as _terminal
@@ -25,7 +26,6 @@ from rnnlayout._model.dtypes import FLOATS
 
 PROGRAM = [sys.executable, "-P", "-m", "rnnlayout"]
 ESCAPES = "a\x1b[31mb\x07\x9b2J\u202e\u2066\n\r\u2028\x7f\ud800"
-WEIGHTS = normal_weights("torch", rl.Spec("lstm", 3, 2))
 
 
 class Tty(io.StringIO):
@@ -33,13 +33,6 @@ class Tty(io.StringIO):
 
     def isatty(self):
         return True
-
-
-@pytest.fixture
-def file(tmp_path):
-    """An .npz with one LSTM, by torch's names."""
-    np.savez(tmp_path / "lstm.npz", **WEIGHTS)
-    return tmp_path / "lstm.npz"
 
 
 # ---------------------------------------------------------------------------------------- usage
@@ -198,7 +191,7 @@ def test_no_name_is_an_order_to_the_terminal(rnnlayout, tmp_path):
 
 def test_names_of_a_file_are_escaped(rnnlayout, tmp_path):
     path, wild = tmp_path / "m.npz", "a\x1b[31mb\u202e"
-    np.savez(path, **prefixed(wild, WEIGHTS), **prefixed("plain", WEIGHTS))
+    np.savez(path, **prefixed(wild, LSTM), **prefixed("plain", LSTM))
     code, out, err = rnnlayout("inspect", path)
     assert (code, err) == (0, "") and "\na\\x1b[31mb\\u202e\n" in f"\n{out}"
     code, out, err = rnnlayout("inspect", path, "--json")
@@ -211,7 +204,7 @@ def test_names_of_a_file_are_escaped(rnnlayout, tmp_path):
 # -------------------------------------------------------------------- streams, colours, the shell
 
 
-def test_streams_that_take_nothing(file, tmp_path):
+def test_streams_that_take_nothing(folder):
     """A reader that stops early, a full disk, and streams that the caller has closed."""
     reading, writing = os.pipe()
     os.close(reading)
@@ -225,11 +218,11 @@ def test_streams_that_take_nothing(file, tmp_path):
             assert (done.returncode, done.stderr) == (code, said)
         done = subprocess.run([*PROGRAM, "inspect", "none"], stderr=full, check=False)
         assert done.returncode == 3  # it stays
-    closed, new = ["sh", "-c", 'exec "$@" >&- 2>&-', "sh", *PROGRAM], tmp_path / "b.npz"
-    convert = ["convert", file, new, "--to", "cudnn"]
-    for arguments, code in ((["inspect", file], 0), (convert, 0), (["inspect", "none"], 3)):
+    closed, new = ["sh", "-c", 'exec "$@" >&- 2>&-', "sh", *PROGRAM], "b.npz"
+    convert = ["convert", "lstm.npz", new, "--to", "cudnn"]
+    for arguments, code in ((["inspect", "lstm.npz"], 0), (convert, 0), (["inspect", "none"], 3)):
         assert subprocess.run([*closed, *arguments], check=False).returncode == code, arguments
-    assert rl.verify(file, new)
+    assert rl.verify("lstm.npz", new)
 
 
 def test_help_needs_neither_numpy_nor_the_library():
@@ -292,10 +285,8 @@ def test_colours(monkeypatch, tty, variables, colours):
     assert _terminal.bold_text("lstm", stream) == ("\x1b[1mlstm\x1b[0m" if colours else "lstm")
 
 
-def test_forty_columns(rnnlayout, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    np.savez("lstm.npz", **WEIGHTS)
-    np.savez("b.npz", **{name: array + 1 for name, array in WEIGHTS.items()})
+def test_forty_columns(rnnlayout, folder, monkeypatch):
+    np.savez("b.npz", **{name: array + 1 for name, array in LSTM.items()})
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "40")
 
@@ -345,18 +336,17 @@ def test_other_shells(rnnlayout, monkeypatch):
 # -------------------------------------------------------------------------------------- commands
 
 
-def test_inspect_several(rnnlayout, file, tmp_path):
-    nix = tmp_path / "nix.npz"
-    code, one, _ = rnnlayout("inspect", file)
-    code, out, err = rnnlayout("inspect", file, nix, file)
-    assert (code, err) == (3, f"error: {nix} does not exist\n")
-    assert out == f"{file}:\n\n{one}\n{file}:\n\n{one}"
-    assert rnnlayout("inspect", file, file)[1] == f"{file}:\n\n{one}\n{file}:\n\n{one}"
-    code, out, err = rnnlayout("inspect", file, nix, "--json")
-    assert (code, err) == (3, f"error: {nix} does not exist\n")
-    told = json.loads(out)["files"]
-    assert [one["file"] for one in told] == [str(file), str(nix)]
-    assert told[1]["failed"]["error"] == "FileNotFoundError" and told[0]["entries"]
+def test_inspect_several(rnnlayout, folder):
+    """The text of one: docs/command-line.md."""
+    missing, one = "error: nix.npz does not exist\n", rnnlayout("inspect lstm.npz")[1]
+    twice = f"lstm.npz:\n\n{one}\nlstm.npz:\n\n{one}"
+    assert rnnlayout("inspect lstm.npz nix.npz lstm.npz") == (3, twice, missing)
+    assert rnnlayout("inspect lstm.npz lstm.npz")[1] == twice
+    code, out, err = rnnlayout("inspect lstm.npz nix.npz --json")
+    assert (code, err) == (3, missing)
+    first, second = json.loads(out)["files"]
+    assert first["file"] == "lstm.npz" and first["entries"] and second["file"] == "nix.npz"
+    assert second["failed"]["error"] == "FileNotFoundError"
 
 
 def test_version(rnnlayout):
