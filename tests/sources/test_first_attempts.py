@@ -4,8 +4,6 @@ The result is compared with an answer that needed no repair, or with the framewo
 repairs are in tests/hints; here each function takes them.
 """
 
-import cProfile
-
 import numpy as np
 import pytest
 import torch
@@ -62,30 +60,6 @@ MODEL = torch.nn.ModuleDict({"enc": torch.nn.LSTM(5, 7)})
 ])  # fmt: skip
 def test_checkpoints(source, text):
     assert text in error_of(rl.pack, source)
-
-
-class Key(str):
-    """A string whose comparisons are calls of a Python function."""
-
-    __hash__ = str.__hash__
-
-    def __eq__(self, other):
-        return str.__eq__(self, other)
-
-
-def test_the_error_for_many_rnns_is_linear():
-    """400 RNNs without prefix= took 18 s: each was compared with each."""
-
-    def number_of_calls(n):
-        pairs = [(k, name, w) for k in range(n) for name, w in tensors().items()]
-        whole = {Key(f"layers.{k}.rnn.{name}"): w for k, name, w in pairs}
-        profile = cProfile.Profile()
-        profile.runcall(error_of, rl.pack, whole)
-        return sum(one.callcount for one in profile.getstats())
-
-    number_of_calls(3)  # fills the caches
-    few, many = number_of_calls(25), number_of_calls(200)
-    assert many < 9 * few  # 8 times the tensors; a quadratic part would make it up to 64
 
 
 # ----------------------------------------------------------------------------------------- hints

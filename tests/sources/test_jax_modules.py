@@ -93,12 +93,6 @@ def test_two_directions_that_differ_and_another_spec():
     assert "the spec and the source differ" in str(error_of(relu, rl.Spec("rnn_tanh", I, H)))
 
 
-def test_a_model_of_several():
-    params = {"params": {name: nnx.to_pure_dict(nnx.state(gru())) for name in ("a", "b")}}
-    assert "its ['params']['a'] or its ['params']['b']" in str(error_of(params))
-    assert rl.Weights(params, prefix="params/b") == rl.Weights(params["params"]["b"])
-
-
 def test_nothing_is_assigned_to_a_dict_of_tensors():
     """It would not change the module that the dict came from."""
     module = torch.nn.LSTM(I, H)

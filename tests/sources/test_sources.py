@@ -13,7 +13,6 @@ import rnnlayout as rl
 
 LSTM = rl.Spec("lstm", 5, 7)
 KERAS = normal_weights("keras", LSTM)
-TORCH = normal_weights("torch", rl.Spec("gru", 5, 7, 2, True))
 FLAT = rl.pack(KERAS)
 
 
