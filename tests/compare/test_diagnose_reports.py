@@ -62,6 +62,13 @@ def with_some(value, spec, count=1):
     return like
 
 
+def in_order(like, order):
+    """Return a buffer with the matrices of an LSTM of three layers in this order."""
+    names = {"W": "weight_ih", "R": "weight_hh"}
+    parts = [like[f"{names[role]}_l{layer}"].ravel() for layer, role in order]
+    return np.concatenate([*parts, *(array for name, array in like.items() if "bias" in name)])
+
+
 ONE, OTHER, TWO, BIDIRECTIONAL = weights(), weights(seed=1), weights(STACK), weights(BOTH)
 WIDE = weights(STACK.replace(bidirectional=True))
 SMALL, LARGE = weights(rl.Spec("lstm", 5, 2)), weights(rl.Spec("lstm", 5, 40))
@@ -73,13 +80,20 @@ TRANSPOSED = {
     name: WIDE[name].reshape(4, 3, -1).swapaxes(1, 2).reshape(WIDE[name].shape)
     for name in ("weight_ih_l0", "weight_hh_l1_reverse")
 }
+# Clipped values, of which more are equal than are compared; directions of one seed; zeros.
+CLIPPED, SEEDED = weights(rl.Spec("lstm", 5, 8, 2)), weights(LSTM.replace(bidirectional=True))
+CLIPPED["weight_hh_l0"] = np.minimum(abs(CLIPPED["weight_hh_l0"]), np.float32(0.5))
+SEEDED["weight_hh_l0_reverse"] = SEEDED["weight_hh_l0"]
+ZERO, THREE = ONE | {"weight_hh_l0": np.zeros((12, 3), "f4")}, weights(rl.Spec("lstm", 5, 3, 3))
+NO_NEST = [(0, "W"), (1, "R"), (1, "W"), (0, "R"), (2, "W"), (2, "R")]
+UP_DOWN = [(2, "W"), (2, "R"), (1, "W"), (1, "R"), (0, "W"), (0, "R")]
 NOT_FINITE = [np.nan, np.inf, -np.inf]
 PUBLISHED = (
     "all matrices are transposed, all gates together; gates g and o swapped; the biases of each"
     " layer come next to its matrices, expected: after all matrices\n"
 )
 
-# what is given, the true weights, words of the report
+# what is given, the true weights, words of the report or its rules
 RESTORED = [
     (interleaved(ONE), ONE,
      "the recurrent matrices are with strides of 15 and 5 values between rows and columns"),
@@ -100,6 +114,14 @@ RESTORED = [
       for like in [weights(rl.Spec("gru", 5, 3, 2, True, dtype=dtype))]),
     (np.roll(rl.pack(ONES), 12), ONES,
      "the biases are in 2 parts, expected: one, after all matrices\n"),
+    (machine.Packer(rl.Spec("lstm", 5, 8, 2), CLIPPED, roles=["R", "W"]).pack(), CLIPPED,
+     "['roles R W']"),
+    *((machine.Packer(LSTM.replace(bidirectional=True), SEEDED, sides=(1, 0), joined=one).pack(),
+       SEEDED, f"'joined {one}'") for one in ("gate", "row")),
+    (np.concatenate([np.zeros(36, "f4"), rl.pack(ZERO)]), ZERO, "['extra']"),
+    (in_order(THREE, NO_NEST), THREE, "the matrices are in the order W of layer 0, R of layer 1, W"
+     " of layer 1, R of layer 0, W of layer 2, R of layer 2\n"),
+    (in_order(THREE, UP_DOWN), THREE, "['layers 2 1 0', 'layers of biases']"),
 ]  # fmt: skip
 
 W = SMALL["weight_ih_l0"]
@@ -139,9 +161,17 @@ LOST = [
 @pytest.mark.parametrize("given, like, words", RESTORED + CHANGED)
 def test_what_was_done_is_named_and_restored(given, like, words):
     found = rl.diagnose(given, like=like)
-    assert words in str(found) and found.sure and not found, found
+    assert words in f"{found}\n{rules(found)}" and found.sure and not found, found
     right = given if rules(found) == ["changed"] else rl.pack(like)
     assert found.fixed.tobytes() == right.tobytes()
+
+
+@pytest.mark.parametrize("order, rule", [(NO_NEST, "not found"), (UP_DOWN, "layers 2 1 0")])
+def test_an_order_is_named_if_it_has_a_rule_or_all_matrices_are_known(order, rule):
+    other = {"weight_hh_l1": weights(rl.Spec("lstm", 5, 3, 3), 1)["weight_hh_l1"]}
+    found = rl.diagnose(in_order(THREE | other, order), like=THREE)
+    assert {rule, "not found"} <= {*rules(found)} and "order" not in rules(found)
+    assert not found.sure
 
 
 @pytest.mark.parametrize("given, like, line, cannot", LOST)
