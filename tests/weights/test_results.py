@@ -71,39 +71,29 @@ def test_an_argument_that_adds_to_it():
     assert rl.pack(once, spec.replace(dtype="float64"), dtype="float64").dtype == np.float64
 
 
-def renamed(t):
-    t["kernel_2"] = t.pop("kernel")
-
-
-def reshaped(t):
-    t["kernel"] = t["kernel"][:, :-1]
-
-
-def widened(t):
-    t.update({name: array.astype("f8") for name, array in t.items()})
-
-
 @pytest.mark.parametrize("change, text", [
-    (renamed, "missing 'kernel', unknown 'kernel_2'"),
-    (reshaped, r"kernel: shape \(5, 20\), expected \(5, 21\)"),
-    (widened, "kernel is float64, the spec says float32"),
+    ({"kernel": None, "kernel_2": np.ones((5, 21), "f4")}, "missing 'kernel', unknown 'kernel_2'"),
+    ({"kernel": np.ones((5, 20), "f4")}, r"kernel: shape \(5, 20\), expected \(5, 21\)"),
+    ({"kernel": np.ones((5, 21))}, "kernel is float64"),
 ])  # fmt: skip
 def test_tensors_that_were_changed(change, text):
     once = tensors(HARD, "keras")
-    change(once)
-    with pytest.raises(rl.LayoutError, match=f"{text}.*pass dict\\(tensors\\) to have"):
+    for name, array in change.items():
+        once[name] = array
+        if array is None:
+            del once[name]
+    with pytest.raises(rl.LayoutError, match=text):
         rl.pack(once)
 
 
-@pytest.mark.parametrize("as_source", [lambda t: t, rl.Weights])
-def test_an_update_in_another_layout_says_what_works(as_source):
+def test_an_update_in_another_layout_says_what_works():
     """It said to omit layout=, which was omitted: that of the first source is the default."""
     rnn = rl.RNN(normal_weights("torch", SOFT), SOFT, layout="torch")
-    source = as_source(tensors(SOFT, "keras"))
-    with pytest.raises(rl.LayoutError, match=r"in layout keras, not torch: pass layout='keras'$"):
-        rnn.update(source)
+    source, x = tensors(SOFT, "keras"), np.ones((3, 5), "f4")
+    for one in (source, rl.Weights(source)):
+        with pytest.raises(rl.LayoutError, match=r"layout keras, not torch: pass layout='keras'$"):
+            rnn.update(one)
     rnn.update(source, layout="keras")  # what the error says
-    x = np.ones((3, 5), "f4")
     assert same_bits(rnn(x)[0], rl.RNN(source)(x)[0])
 
 
