@@ -113,14 +113,3 @@ def test_a_stack_beside_a_name_like_its_layer(rnnlayout, folder):
         np.savez(name, **prefixed("lstm", two), **prefixed("lstm_1", one))
     code, out, _ = rnnlayout("verify", "a.npz", "b.npz")
     assert code == 1 and out.startswith("lstm: equal\nlstm_1: 16 of 16 blocks differ")
-
-
-def test_into_names_what_it_leaves_out(rnnlayout, folder):
-    good = prefixed("good", normal_weights("torch", rl.Spec("lstm", 3, 2)))
-    bad = {name: a.astype("i4") for name, a in prefixed("bad", good).items()}
-    np.savez("in.npz", **good, **bad)
-    np.savez("model.npz", **good)
-    code, _, err = rnnlayout("convert", "in.npz", "out.npz", "--into", "model.npz")
-    assert code == 0 and "left out: bad.good" in err
-    command = ["convert", "in.npz", "none/out.npz", "--into", "model.npz"]
-    assert rnnlayout(*command)[0] == rnnlayout(*command, "--dry-run")[0] == 3

@@ -177,19 +177,6 @@ def test_a_projection_is_refused_with_the_algebra_that_would_do():
             rl.convert(weights, to=target)
 
 
-def test_explain_names_every_move():
-    text = rl.explain(rl.Spec("gru", 5, 3, 2, True), "torch", rl.layout("concat", z="candidate"))
-    assert "gates in memory: r z n -> r z n" in text
-    assert "W  z  weight_ih_l0 -> 0/forward/W_z, negated" in text
-    assert "bR n  bias_hh_l0 must be zero" in text
-    assert "layer 1 backward: as layer 0 forward" in text
-    assert "unrepresentable unless zero: recurrent bias of gate n" in text
-    text = rl.explain(rl.Spec("lstm", 5, 3), "keras-cudnn", "onnx")
-    assert "gates in memory: i f g o -> i o f g" in text
-    assert "read as the (H, I) matrix, row by row" in text
-    assert "grade: exact\n" in text
-
-
 def test_a_prompt_shows_what_a_conversion_made_and_not_its_numbers():
     gru = rl.Spec("gru", 4, 6)
     keras = rl.convert(normal_weights("torch", gru), to="keras")

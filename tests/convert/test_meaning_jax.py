@@ -226,27 +226,6 @@ def test_equinox(cell, bias):
     assert same_trees(rl.assign(emptied(own), weights), own)
 
 
-class EquinoxModel(eqx.Module):
-    layers: list
-    forward: eqx.Module
-    backward: eqx.Module
-
-    def __call__(self, x):
-        wide = [scanned(self.forward, x), scanned(self.backward, x, reverse=True)]
-        deep = scanned(self.layers[1], scanned(self.layers[0], x))
-        return deep, jnp.concatenate(wide, -1)
-
-
-def test_a_model_of_equinox():
-    cells = [equinox_cell(eqx.nn.GRUCell, size, H, k) for k, size in enumerate((I, H, I, I))]
-    model = EquinoxModel(cells[:2], *cells[2:])
-    run = eqx.filter_jit(lambda model: jax.vmap(model)(X))
-    deep, wide = run(model)
-    check(deep, model.layers, rl.Spec("gru", I, H, 2))
-    both = {"0": {"forward": model.forward, "backward": model.backward}}
-    check(wide, both, rl.Spec("gru", I, H, bidirectional=True))
-
-
 # ----------------------------------------------------------------------------------------- Haiku
 
 

@@ -100,17 +100,6 @@ def test_openvinos_gru_with_a_fourth_bias():
     assert converted["B"].tolist() == [[0] * 12 + [1, 2, 3, 4]]
 
 
-def test_onednn_runs_several_layers_one_by_one():
-    """Its primitive of several layers needs equal sizes, and does not join the directions."""
-    names = list(rl.describe(rl.Spec("gru", 5, 4, 2, True), "onednn"))
-    assert names == [f"{k}/{name}" for k in (0, 1)
-                     for name in ("weights_layer", "weights_iter", "bias")]  # fmt: skip
-    stack = {name: np.zeros((2, *shape[1:]), "f4")
-             for name, shape in rl.describe(rl.Spec("gru", 4, 4), "onednn").items()}  # fmt: skip
-    with pytest.raises(rl.LayoutError, match=r"weights_layer: shape \(2, 1, 4, 3, 4\), expected"):
-        rl.convert(stack, layout="onednn", to="torch")
-
-
 # -------------------------------------------------------------------------- Neural Amp Modeler
 
 AUDIO = json.loads((TESTS / "data" / "audio.json").read_text())

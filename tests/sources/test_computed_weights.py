@@ -101,32 +101,13 @@ def test_what_was_rounded_says_so(as_source):
 # ------------------------------------------------------------------------------------ state_dicts
 
 
-@pytest.mark.parametrize("wrapper", ["", "module.", "_orig_mod.", "_orig_mod.module."])
-@pytest.mark.parametrize("how", [*PRUNED, *NORMED, "new weight norm"])
-def test_a_state_dict_means_in_memory_what_it_means_in_a_file(wrapper, how, tmp_path):
-    module = torch.nn.Sequential(torch_module(SPEC, seeded(how)), torch.nn.Linear(H, 2))
-    if how == "new weight norm":
-        parametrizations.weight_norm(module[0], "weight_hh_l0")
-    else:
-        (PRUNED | NORMED)[how](module[0], "weight_hh_l0")
-    with torch.no_grad():
-        for parameter in module.parameters():
-            parameter.mul_(1.5)
-    state = {wrapper + name: value for name, value in module.state_dict().items()}
-    torch.save(state, tmp_path / "m.pt")
-    (filed,) = rl.load(tmp_path / "m.pt").values()
-    for prefix in {"0", f"{wrapper}0", f"{wrapper}0."}:
-        assert same_bits(rl.Weights(state, prefix=prefix).tensors, filed.tensors)
-    arrays = {name: value.numpy() for name, value in state.items()}
-    assert same_bits(rl.pack(arrays, prefix="0"), filed.pack())
-
-
 def test_a_wrapped_module_alone_needs_no_prefix():
     module = torch_module(SPEC, seeded("wrapped"))
     state = torch.nn.DataParallel(module).state_dict()
     assert next(iter(state)) == "module.weight_ih_l0"
     assert same_bits(rl.pack(state), rl.pack(module))
     assert same_bits(rl.pack(state, prefix="module"), rl.pack(module))
+    assert same_bits(rl.pack(prefixed("_orig_mod", state)), rl.pack(module))
     parts = dict.fromkeys(["weight_hh_l0_orig", "weight_hh_l0_mask"], torch.ones(3 * H, H))
     assert same_bits(rl.pack(state | prefixed("module", parts)), rl.pack(module))  # are not used
     with pytest.raises(rl.LayoutError, match="'module'"):

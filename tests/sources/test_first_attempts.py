@@ -86,14 +86,6 @@ def test_each_argument_that_an_error_asks_for_repairs_the_call(call, source, nam
         call(source[0], **{"spec": [*source, None][1], name: value})
 
 
-def test_an_activation_that_arrays_do_not_show():
-    weights, hard = tensors(LSTM, "keras"), LSTM.replace(recurrent_activation="hard_sigmoid")
-    assert rl.Weights(weights, recurrent_activation="hard_sigmoid").spec == hard
-    y = rl.forward(X, weights, recurrent_activation="hard_sigmoid")[0]
-    assert same_bits(y, rl.forward(X, weights, hard)[0])
-    assert not same_bits(y, rl.forward(X, weights)[0])
-
-
 @each_function
 @pytest.mark.parametrize("hint, value, text", [
     ("cell", "gru", "cell 'gru'.*'lstm'"),
@@ -145,11 +137,3 @@ def test_a_list_of_a_wrong_length():
     )
     text = error_of(rl.pack, list(tensors().values())[:3], LSTM, layout="torch")
     assert "list: 3; this RNN has 4 in torch: 'weight_ih_l0', 'weight_hh_l0', 'bias_ih" in text
-
-
-def test_the_layout_of_the_forward_pass_is_not_one_of_users():
-    peepholes = {**tensors(LSTM, "onnx"), "P": np.ones((1, 21), "f4")}
-    text = error_of(rl.RNN, peepholes, LSTM, layout="onnx")
-    assert "must be zero for the forward pass, because" in text and "cpu" not in text
-    for call in (rl.layout, lambda n: rl.describe(LSTM, n), lambda n: rl.pack(tensors(), layout=n)):
-        assert "no layout is called 'cpu'" in error_of(call, "cpu")
