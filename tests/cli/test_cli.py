@@ -38,10 +38,12 @@ class Tty(io.StringIO):
 # ---------------------------------------------------------------------------------------- usage
 
 
-def test_nothing_asked_for(rnnlayout):
+def test_nothing_asked_for_and_the_version(rnnlayout):
     code, out, err = rnnlayout()
     assert (code, out) == (2, "")
     assert err.startswith("usage: rnnlayout") and all(name in err for name in _commands.COMMANDS)
+    assert rnnlayout("-V") == rnnlayout("--version") == (0, f"rnnlayout {rl.__version__}\n", "")
+    assert DTYPES == FLOATS  # a copy: --help may not import NumPy
 
 
 @pytest.mark.parametrize("command", [[], *([name] for name in _commands.COMMANDS)])
@@ -94,10 +96,6 @@ def test_wrong_usage(rnnlayout, arguments, said):
     assert (code, out) == (2, "") and err.count("\n") == 1
     assert err.startswith("error: ") and said in err
     assert re.search(r"\(see rnnlayout.* --help\)$", err)
-
-
-def test_the_dtypes_are_those_of_the_model():
-    assert DTYPES == FLOATS
 
 
 def test_a_spec_and_a_layout_are_typed_as_they_are_printed():
@@ -180,24 +178,22 @@ def test_an_argument_that_is_asked_for_is_an_option_of_the_command(command, ask,
     assert error.asks == ((ask.name, ask.value),)
 
 
-def test_no_name_is_an_order_to_the_terminal(rnnlayout, tmp_path):
+def test_no_name_is_an_order_to_the_terminal(rnnlayout, folder):
+    """Neither of a file, nor in it."""
     for name in ("\x1b[2J.npz", "\u202e.npz", "\udcff.npz", "a\nb.npz"):
-        code, out, err = rnnlayout("inspect", tmp_path / name)
+        code, out, err = rnnlayout("inspect", folder / name)
         assert (code, out) == (3, "") and len(name.encode("unicode_escape")) <= len(err)
         assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e\udc80-\udcff]", err)
     shown = _terminal.printable(ESCAPES)
     assert shown.isascii() and shown.isprintable() and shown.startswith("a\\x1b[31mb\\x07\\x9b2J")
-
-
-def test_names_of_a_file_are_escaped(rnnlayout, tmp_path):
-    path, wild = tmp_path / "m.npz", "a\x1b[31mb\u202e"
-    np.savez(path, **prefixed(wild, LSTM), **prefixed("plain", LSTM))
-    code, out, err = rnnlayout("inspect", path)
+    wild = "a\x1b[31mb\u202e"
+    np.savez("m.npz", **prefixed(wild, LSTM), **prefixed("plain", LSTM))
+    code, out, err = rnnlayout("inspect m.npz")
     assert (code, err) == (0, "") and "\na\\x1b[31mb\\u202e\n" in f"\n{out}"
-    code, out, err = rnnlayout("inspect", path, "--json")
+    code, out, err = rnnlayout("inspect m.npz --json")
     assert (code, err) == (0, "") and out.isascii() and "\x1b" not in out
     assert wild in [entry["name"] for entry in json.loads(out)["files"][0]["entries"]]
-    code, out, err = rnnlayout("run", path, "--input", path, "--output", tmp_path / "y.npy")
+    code, out, err = rnnlayout("run m.npz --input x.npy --output new.npy")
     assert (code, out) == (3, "") and "--only: a\\x1b[31mb\\u202e, plain" in err
 
 
@@ -309,7 +305,7 @@ def test_forty_columns(rnnlayout, folder, monkeypatch):
     assert max(map(len, lines)) <= 40
 
 
-def test_bash_completes(rnnlayout, tmp_path):
+def test_shells_complete(rnnlayout, tmp_path, monkeypatch):
     (tmp_path / "model.h5").touch()
     script = rnnlayout("--completion", "bash")[1]
 
@@ -322,9 +318,6 @@ def test_bash_completes(rnnlayout, tmp_path):
     assert set(_commands.COMMANDS) <= set(completed("rnnlayout"))
     assert "model.h5" in completed("rnnlayout", "inspect")
     assert set(rl.layouts()) <= set(completed("rnnlayout", "convert", "a.h5", "b.h5", "--to"))
-
-
-def test_other_shells(rnnlayout, monkeypatch):
     for shell, said in (("zsh", "#compdef rnnlayout"), ("fish", "complete -c rnnlayout")):
         code, out, err = rnnlayout("--completion", shell)
         assert (code, err) == (0, "") and said in out and "keras-cudnn" in out
@@ -347,10 +340,6 @@ def test_inspect_several(rnnlayout, folder):
     first, second = json.loads(out)["files"]
     assert first["file"] == "lstm.npz" and first["entries"] and second["file"] == "nix.npz"
     assert second["failed"]["error"] == "FileNotFoundError"
-
-
-def test_version(rnnlayout):
-    assert rnnlayout("-V") == rnnlayout("--version") == (0, f"rnnlayout {rl.__version__}\n", "")
 
 
 def test_layouts(rnnlayout):

@@ -76,7 +76,8 @@ def without_comments(path):
     return re.sub(r"/\*.*?\*/|//[^\n]*", " ", path.read_text(), flags=re.DOTALL)
 
 
-def test_no_arrow_is_turned_round():
+def test_a_folder_of_the_core_includes_what_it_may():
+    """Few know the machine or the system."""
     assert len(CORE_FILES) > 20 and len(NATIVE_FILES) > 3
     assert {folder(path) for path in CORE_FILES} <= set(MAY_INCLUDE)
     for path in CORE_FILES:
@@ -84,11 +85,6 @@ def test_no_arrow_is_turned_round():
             if delimiter == '"' and header != "rnnlayout.h":
                 assert (CSRC / header).is_file(), f"{header}: written from csrc/ on"
                 assert folder(CSRC / header) in MAY_INCLUDE[folder(path)], (name(path), header)
-
-
-def test_few_folders_of_the_core_know_the_machine_or_the_system():
-    for path in CORE_FILES:
-        for _, header in includes(path):
             known = [folders for pattern, folders in HEADERS_OF if pattern.fullmatch(header)]
             assert all(folder(path) in folders for folders in known), (name(path), header)
 
@@ -112,19 +108,16 @@ def test_the_binding_sees_the_public_header_alone():
         assert 'ImportModule("rnnlayout' not in path.read_text()
 
 
-def test_frameworks_are_named_in_the_table_alone():
-    named = {name(path): FRAMEWORKS.findall(NOT_A_FRAMEWORK.sub("", without_comments(path)))
-             for path in CORE_FILES}  # fmt: skip
-    assert named.pop("csrc/layout/formats.c")
-    assert {path: words for path, words in named.items() if words} == {}
-
-
-def test_one_folder_names_the_vendors_types_and_none_a_system():
+def test_what_is_named_in_one_place():
+    """Frameworks in the table, the vendor's types in one folder, systems nowhere."""
     for path in CORE_FILES + NATIVE_FILES:
-        code = re.sub(r'"(?:\\.|[^"\\])*"', '""', without_comments(path))
-        assert SYSTEMS.findall(code) == [], name(path)
-        if CSRC not in path.parents or folder(path) != "forward/cudnn":
-            assert VENDORS.findall(code) == [], name(path)
+        code = without_comments(path)
+        words = re.sub(r'"(?:\\.|[^"\\])*"', '""', code)
+        where = folder(path) if path in CORE_FILES else ""
+        named = FRAMEWORKS.search(NOT_A_FRAMEWORK.sub("", code)) and path in CORE_FILES
+        assert bool(named) == (name(path) == "csrc/layout/formats.c"), name(path)
+        assert not SYSTEMS.search(words), name(path)
+        assert where == "forward/cudnn" or not VENDORS.search(words), name(path)
 
 
 def test_every_header_compiles_alone(tmp_path):
@@ -142,18 +135,14 @@ def test_the_public_header_is_also_cxx(compiler):
         input="#include <rnnlayout.h>\n")  # fmt: skip
 
 
-def test_every_global_symbol_has_our_prefix(c_build):
+def test_every_source_is_built(c_build):
+    """A file missing in CMakeLists.txt would be dead code that no test sees. Each global symbol of
+    the library has our prefix."""
+    listed = set(re.findall(r"[\w/]+\.c\b", (ROOT / "CMakeLists.txt").read_text()))
+    assert listed == {name(path) for path in CORE_FILES + NATIVE_FILES if path.suffix == ".c"}
     lines = run(["nm", "-g", "--defined-only", c_build("release") / "librnnlayout.a"]).splitlines()
     symbols = {line.split()[-1] for line in lines if len(line.split()) == 3}
-    assert "rnl_plan_run" in symbols
-    assert {symbol for symbol in symbols if not symbol.startswith("rnl_")} == set()
-
-
-def test_every_source_is_built():
-    """A file missing in CMakeLists.txt would be dead code that no test sees."""
-    listed = set(re.findall(r"[\w/]+\.c\b", (ROOT / "CMakeLists.txt").read_text()))
-    sources = {name(path) for path in CORE_FILES + NATIVE_FILES if path.suffix == ".c"}
-    assert sources == listed
+    assert "rnl_plan_run" in symbols and all(one.startswith("rnl_") for one in symbols)
 
 
 # An argument that a message asks for. The command line spells it in another way.
