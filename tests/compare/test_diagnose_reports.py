@@ -183,34 +183,27 @@ def test_what_is_lost_is_named(given, like, line, cannot):
     assert found.same == bool(cannot)
 
 
-@pytest.mark.parametrize("spec", [LSTM, rl.Spec("lstm", 3, 1, 2, True), rl.Spec("gru", 5, 3)])
-def test_a_right_buffer_that_is_not_finite_is_right(spec):
+@pytest.mark.parametrize("value", NOT_FINITE)
+def test_numbers_that_are_not_finite(value):
     """A NaN was equal to nothing, and next to an infinity everything."""
-    for value, count in zip(NOT_FINITE, (1, 4, 1000), strict=True):
+    for spec, count in ((LSTM, 1), (rl.Spec("lstm", 3, 1, 2, True), 4), (BOTH, 1000)):
         like = with_some(value, spec, count)
         found = rl.diagnose(rl.pack(like), like=like)
         assert found and str(found).startswith("the buffer is right"), found
         one = rl.diagnose(np.append(rl.pack(like), 7).astype("f4"), like=like)
         assert rules(one) == ["extra"] and one.fixed.tobytes() == rl.pack(like).tobytes()
-
-
-@pytest.mark.parametrize("value", NOT_FINITE)
-def test_other_weights_are_not_taken_for_those_with_an_infinity(value):
     like = with_some(value, LSTM)
     assert not rl.diagnose(rl.pack(OTHER), like=like).same
     assert not rl.diagnose(np.full(LSTM.num_params, value, "f4"), like=ONE).same
     biases = {name: like[name] for name in like if "bias" in name}
     found = rl.diagnose(rl.pack(ONE | {name: OTHER[name] for name in biases}), like=ONE | biases)
     assert "biases not found" in rules(found) and not found.sure
-
-
-def test_bytes_that_are_signalling_nans_raise_no_warning():
-    flat = np.full(LSTM.num_params, 0x7F800001, "u4").view("f4")
+    signalling = np.full(LSTM.num_params, 0x7F800001, "u4").view("f4")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert not rl.diagnose(flat, like=ONE).same
+        assert not rl.diagnose(signalling, like=ONE).same
         # casts of these set the flag of an invalid operation
-        assert not rl.diagnose(put(FLAT, slice(-24, None), flat[-24:]), like=ONE).sure
+        assert not rl.diagnose(put(FLAT, slice(-24, None), signalling[-24:]), like=ONE).sure
 
 
 @pytest.mark.parametrize("part, words", [("", "bW and bR"), ("bias_ih", "bW"), ("bias_hh", "bR")])

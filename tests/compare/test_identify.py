@@ -41,12 +41,6 @@ def first(found):
     return found.candidates[0]
 
 
-def agrees(candidate, x, y, tensors):
-    """Does the line that reads the tensors give weights that compute y?"""
-    read = eval(candidate.call, {"rl": rl, "tensors": tensors})
-    return np.abs(read.rnn()(x)[0] - y).max() < 1e-6
-
-
 # ------------------------------------------------------------------------------ rows of the table
 
 
@@ -243,33 +237,31 @@ def test_integers_as_x_and_nested_dicts():
     y, _ = rl.forward(x.astype("f4"), weights)
     assert rl.identify({"model": {"rnn": weights}}, x.tolist(), y)
     assert rl.identify(weights, torch.tensor(x), torch.tensor(y))
-    more = prefixed("rnn", weights) | {"dense.weight": np.ones((2, 2), "f4")}
-    assert first(rl.identify(more, x, y)).layouts[0].name == "torch"
-    assert rl.identify(more, x, y, prefix="rnn")
-
-
-def test_one_of_many_rnns_is_found():
-    """Of a whole checkpoint, with tensors of other kinds, and one with the name of a prefix."""
-    parts = {f"layers.{k}": normal_weights(rl.layout("torch"), SPEC, k) for k in range(4)}
-    x, y = data(parts["layers.2"])
-    whole = {f"{prefix}.{name}": a for prefix, one in parts.items() for name, a in one.items()}
-    whole |= {"step": np.ones((), "i8"), "layers.2": np.ones(3, "f4")}
-    found = rl.identify(whole, x, y)
-    assert "under 'layers.2'" in found.text and "prefix='layers.2'" in found.candidates[0].call
-    assert agrees(first(found), x, y, whole)
-    nested = {"layers": {str(k): one for k, one in enumerate(parts.values())}}
-    assert agrees(first(rl.identify(nested, x, y)), x, y, nested)
 
 
 def test_the_call_reads_the_tensors():
+    """By any names or none, and one RNN of a whole checkpoint, with tensors of other kinds, and one
+    with the name of a prefix."""
     weights, x, y = case()
     layouts = first(rl.identify(weights, x, y)).layouts
     assert {layout.name for layout in layouts} == {"torch", "paddle"}
     unnamed = {f"t{k}": a for k, a in enumerate(reversed(weights.values()))}
-    for tensors in (weights, [*weights.values()], unnamed, rl.pack(weights)):
+    parts = {f"layers.{k}": normal_weights("torch", SPEC, 9 + k) for k in range(4)}
+    parts["layers.2"] = weights
+    whole = {"step": np.ones((), "i8"), "layers.2": np.ones(3, "f4")}
+    for prefix, one in parts.items():
+        whole |= prefixed(prefix, one)
+    nested = {"layers": {str(k): one for k, one in enumerate(parts.values())}}
+    for tensors in (weights, [*weights.values()], unnamed, rl.pack(weights), whole, nested):
         found = rl.identify(tensors, x, y)
-        assert agrees(first(found), x, y, tensors)
-        assert f"read it with: {found.candidates[0].call}" in str(found)
+        one = first(found)
+        assert np.abs(eval(one.call, {"rl": rl, "tensors": tensors}).rnn()(x)[0] - y).max() < 1e-6
+        assert f"read it with: {one.call}" in str(found)
+        assert ("prefix='layers.2'" in one.call and "under 'layers.2'" in found.text) == (
+            tensors is whole
+        )
+    assert rl.identify(whole, x, y, prefix="layers.2")
+    assert not rl.identify(whole, x, y, prefix="layers.1")
 
 
 @pytest.mark.parametrize(

@@ -1,83 +1,9 @@
 """Pictures of conversions: a ribbon per move, from the block that is read to the one written."""
 
-import re
-
-import pytest
-from marks import sample
 from oracles.some import normal_weights
 from svgs import check
 
 import rnnlayout as rl
-from rnnlayout import _native
-
-
-def ends(ribbon):
-    """Return left x, top, bottom and right x, top, bottom of a ribbon."""
-    numbers = [float(number) for number in re.findall(r"[\d.]+", ribbon.get("d"))]
-    (x0, top0), (x1, top1), (x2, bottom1), (x3, bottom0) = (
-        (numbers[k], numbers[k + 1]) for k in (0, 6, 8, 14)
-    )
-    assert (x0, x1) == (x3, x2)
-    return (x0, top0, bottom0), (x1, top1, bottom1)
-
-
-def block_at(blocks, x, top, bottom, gate, side):
-    """Return the block of a gate that a ribbon touches at its right or left edge."""
-    touched = [
-        block
-        for block in blocks
-        if block.top - 0.2 <= top < bottom <= block.bottom + 0.2
-        and (x <= block.left + 0.2 if side == "left" else block.right - 0.2 <= x)
-        and f" of gate {gate}" in block.words + " of gate "
-    ]
-    regions = {(block.top, block.bottom) for block in touched}
-    assert len(regions) == 1, "in one region"
-    return touched[0]
-
-
-PAIRS = [
-    (source, target, cell)
-    for source, info in rl.layouts().items()
-    for target, other in rl.layouts().items()
-    for cell in ("lstm", "gru", "rnn_tanh")
-    if cell in info["cells"] and cell in other["cells"]
-]
-
-
-@pytest.mark.parametrize(("source", "target", "cell"), sample(PAIRS[::13], 5))
-def test_every_move_is_a_ribbon(source, target, cell):
-    reset = next(iter(rl.layouts()[source]["resets"]), "after") if cell == "gru" else "after"
-    spec = rl.Spec(cell, 7, 5, 2, True, reset=reset)
-    try:
-        plan = _native.Plan(spec, rl.layout(source), _native.HAS_BIAS, rl.layout(target))
-    except rl.LossyError as error:
-        with pytest.raises(rl.LossyError, match=re.escape(str(error)[:40])):
-            rl.picture(spec, source, target)
-        return
-    steps = [step for step in plan.steps() if step[1][:2] == (0, 0)]
-    width = 300 if len(source) % 2 else 760
-    picture = rl.picture(spec, source, target, width=width)
-    assert str(picture).endswith(rl.explain(spec, source, target).partition("\n")[2])
-    svg = check(picture.svg)
-    read = [(step, number) for step in steps for number in step[4:6] if number >= 0]
-    moved = [one for one in read if one[0][6] >= 0]
-    alike = "other layers and directions" in picture.svg or ": as layer 0 forward" in picture.svg
-    if not alike:  # skip: the layers above are converted in another way
-        return
-    assert len(svg.ribbons) == len(moved)
-    middle = svg.page.right / 2
-    left = [block for block in svg.blocks if block.right < middle]
-    right = [block for block in svg.blocks if block.left > middle]
-    read_from, written_to = ([*rl.describe(spec, layout)] for layout in (source, target))
-    for ribbon, (step, number) in zip(svg.ribbons, moved, strict=True):
-        gate, start, end = step[1][4], *ends(ribbon)
-        assert f"of {read_from[number]}" in block_at(left, *start, gate, "right").words
-        assert f"of {written_to[step[6]]}" in block_at(right, *end, gate, "left").words
-    signs = [one.words for one in svg.texts if one.kind == "sign"]
-    assert sum("+" in one for one in signs) == sum(step[5] >= 0 for step in steps)
-    assert sum("-" in one for one in signs) == sum(step[3] and step[0] != "zero" for step in steps)
-    assert sum(one == "0" for one in signs) == sum(step[0] == "zero" for step in steps)
-    assert sum("T" in one for one in signs) == rl.explain(spec, source, target).count("transposed")
 
 
 def test_layers_that_are_alike_are_drawn_once():

@@ -80,18 +80,15 @@ def test_bfloat16_is_taken_as_bits():
     assert same_bits(rl.pack(tensors, dtype="float32"), rl.pack(torched, dtype="float32"))
 
 
-def test_a_dict_that_contains_itself_is_searched_to_a_depth():
-    whole = {"epoch": 3, "model": dict(KERAS)}
-    whole["trainer"] = whole
-    assert rl.Weights(whole["model"]).spec == LSTM
-    with pytest.raises(rl.LayoutError, match=r"^this dict is a checkpoint .* pass its \['model'\]"):
-        rl.Weights(whole)
-
-
-def test_an_npz_file_is_a_dict(tmp_path):
+def test_dicts_of_other_kinds(tmp_path):
+    """An .npz file is one; one that contains itself is searched to a depth."""
     np.savez(tmp_path / "w.npz", **KERAS)
     with np.load(tmp_path / "w.npz") as file:
         assert same_bits(rl.pack(file), FLAT)
+    whole = {"epoch": 3, "model": dict(KERAS)}
+    whole["trainer"] = whole
+    with pytest.raises(rl.LayoutError, match=r"^this dict is a checkpoint .* pass its \['model'\]"):
+        rl.Weights(whole)
 
 
 # ------------------------------------------------------------------------------------ Weights
