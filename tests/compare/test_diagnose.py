@@ -97,24 +97,6 @@ def test_a_changed_matrix_is_no_evidence_in_a_cut_buffer():
     assert lost(found) == ["5 values"] and not found.sure
 
 
-def test_one_bias_vector_is_explained_only_if_all_its_values_are():
-    """More units than a search compares, the last of which is changed."""
-    spec = rl.Spec("lstm", 5, 30, 2)
-    like = weights(spec)
-    parts = [like[f"weight_{x}_l{k}"].ravel() for k in (0, 1) for x in ("ih", "hh")]
-    parts += [like[f"bias_ih_l{k}"] + like[f"bias_hh_l{k}"] for k in (0, 1)]
-    flat = np.concatenate(parts)
-    found = rl.diagnose(flat, like=like)
-    assert rules(found) == ["one vector", "summed"] and found.sure
-    for k, role in enumerate(("bias_ih", "bias_hh")):
-        own = [rl.unpack(found.fixed, spec, to="torch")[f"{role}_l{j}"] for j in (0, 1)]
-        np.testing.assert_array_equal(np.concatenate(own), flat[-240:] * (1 - k))
-    flat[-1] += 1
-    found = rl.diagnose(flat, like=like)
-    assert rules(found) == ["too short"] and not found.sure and found.fixed is None
-    assert found.text == f"the buffer has {flat.size} values, expected {flat.size + 240}"
-
-
 def test_bytes_that_are_not_whole_values_are_not_explained():
     right = rl.pack(weights())
     none = "; none of the 2 matrices is in it bit for bit"

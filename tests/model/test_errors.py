@@ -70,17 +70,14 @@ def test_an_error_about_a_live_object(call):
         assert len(shown) <= LONGEST and shown.replace("\n", "").isprintable(), shown
 
 
-def test_the_whole_text_is_an_attribute():
+def test_the_whole_text_is_an_attribute_and_what_is_asked_for_is_not_cut():
+    """Nobody types a value of a megabyte, so that one is left out."""
     error = rl.FileError("b" + LONG + "c")
     assert len(str(error)) == LONGEST and error.args[0] == "b" + LONG + "c"
     assert str(error).startswith("baa") and str(error).endswith("aac")
     # but the places that were searched are all listed
     lines = "\n".join(f"  packages: /place/{k}: no libcudnn.so.9" for k in range(40))
     assert str(rl.CudnnNotFoundError(lines)) == lines
-
-
-def test_what_is_asked_for_is_not_cut():
-    """The texts around it are; nobody types a value of a megabyte, so that one is left out."""
     error = rl.FileError(LONG + " pass " + Ask("cell", "gru") + f" for {LONG}")
     assert len(str(error)) <= LONGEST and "cell='gru'" in str(error)
     assert "--cell gru" in spell_message(str(error), lambda ask: f"--{ask.name} {ask.value}")

@@ -26,12 +26,15 @@ def test_it_is_a_value():
         spec.cell = "lstm"
 
 
-def test_dtypes_by_any_name():
+def test_dtypes_by_any_name_and_sizes_of_64_bits():
     for dtype, name in [
         ("f2", "float16"), (np.float64, "float64"), (np.dtype("<f4"), "float32"),
         (torch.bfloat16, "bfloat16"), (torch.float16, "float16"), (ml_dtypes.bfloat16, "bfloat16"),
     ]:  # fmt: skip
         assert rl.Spec("gru", 2, 3, dtype=dtype).dtype == name
+    spec = rl.Spec("rnn_tanh", 1 << 33, 1 << 20, bias=False, dtype="float16")
+    assert spec.num_params == (1 << 53) + (1 << 40)
+    assert rl.regions(spec)["offset"].tolist() == [0, 1 << 54]
 
 
 def test_it_goes_through_json():
@@ -104,12 +107,6 @@ def test_what_from_dict_refuses(changes, text):
 def test_what_a_spec_cannot_be(fields, text):
     with pytest.raises(rl.SpecError, match=text):
         rl.Spec(**{"cell": "gru", "input_size": 2, "hidden_size": 3, **fields})
-
-
-def test_sizes_are_64_bit():
-    spec = rl.Spec("rnn_tanh", 1 << 33, 1 << 20, bias=False, dtype="float16")
-    assert spec.num_params == (1 << 53) + (1 << 40)
-    assert rl.regions(spec)["offset"].tolist() == [0, 1 << 54]
 
 
 @pytest.mark.parametrize(

@@ -285,13 +285,3 @@ def test_cells_of_equinox():
     normed = equinox_cell(EquinoxNormed, I, H)
     refused(normed, "EquinoxNormed", "'ln.weight', 'ln.bias'")
     refused(normed, "ln.weight", call=lambda m: rl.assign(m, torch.nn.LSTMCell(I, H)))
-
-
-def test_a_cell_of_equinox_whose_bias_was_taken_was_a_key_error():
-    cell = equinox_cell(eqx.nn.GRUCell, I, H)
-    for name in ("bias", "bias_n"):
-        part = eqx.tree_at(lambda c, name=name: getattr(c, name), cell, None)
-        refused(part, "GRUCell", f"'{name}'", "use_bias=True")
-        refused(part, f"'{name}'", call=lambda target: rl.assign(target, rl.Weights(cell)))
-    without = equinox_cell(eqx.nn.LSTMCell, I, H, use_bias=False)
-    assert rl.Weights(without).spec.bias == "none"

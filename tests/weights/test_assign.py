@@ -84,17 +84,6 @@ def test_a_module_takes_what_it_can_represent(given, options):
         assert np.array_equal(found.double().numpy(), wanted)
 
 
-def test_one_parameter_with_two_names():
-    """It takes values that agree; the error for others named weight norm."""
-    tied, given = torch.nn.LSTM(7, 7, 2), rl.Weights(torch.nn.LSTM(7, 7, 2))
-    tied.weight_ih_l1 = tied.weight_ih_l0
-    old = values(tied)
-    with pytest.raises(rl.LayoutError, match=r"weight_ih_l0 and weight_ih_l1 .* one p"):
-        rl.assign(tied, given)
-    assert same_bits(values(tied), old)
-    assert same_bits(values(rl.assign(tied, rl.Weights(tied))), old)
-
-
 def with_bias(*shape, dtype=torch.float32):
     """Return a module with another parameter: copy_() would spread a row, or round."""
     module = torch.nn.LSTM(5, 7)

@@ -62,15 +62,6 @@ def test_an_argument_that_contradicts_it(as_source, argument, error, text):
         rl.convert(source, to="onnx", **argument)
 
 
-def test_an_argument_that_adds_to_it():
-    spec = rl.Spec("lstm", 5, 7)
-    once = tensors(spec, "torch")
-    once["bias_hh_l0"] = np.zeros(28, "f4")  # its values may be changed
-    single = rl.pack(once, spec.replace(bias="input"))
-    assert single.size == spec.replace(bias="input").num_params
-    assert rl.pack(once, spec.replace(dtype="float64"), dtype="float64").dtype == np.float64
-
-
 @pytest.mark.parametrize("change, text", [
     ({"kernel": None, "kernel_2": np.ones((5, 21), "f4")}, "missing 'kernel', unknown 'kernel_2'"),
     ({"kernel": np.ones((5, 20), "f4")}, r"kernel: shape \(5, 20\), expected \(5, 21\)"),
