@@ -76,30 +76,13 @@ def pytest_xdist_make_scheduler(config, log):
 # ------------------------------------------------------------------ what a run leaves out, and CI
 
 MARKS = ("long", "download")  # pyproject.toml leaves them out of a plain run
-LEFT_OUT = pytest.StashKey[int]()
-
-
-def pytest_configure(config):
-    config.stash[LEFT_OUT] = 0
+LEFT_OUT = " and ".join(f"not {mark}" for mark in MARKS)
 
 
 def pytest_itemcollected(item):
     """Building the C library takes half a minute."""
     if "c_build" in item.fixturenames:
         item.add_marker("long")
-
-
-def pytest_deselected(items):
-    """Count what the option -m leaves out because of these marks; -k makes a call of its own."""
-    config = items[0].config
-    if config.option.markexpr and all(any(map(item.get_closest_marker, MARKS)) for item in items):
-        config.stash[LEFT_OUT] += len(items)
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_testnodedown(node):
-    """Take what a process of pytest-xdist has counted: each of them collects all tests."""
-    node.config.stash[LEFT_OUT] = getattr(node, "workeroutput", {}).get("left_out", 0)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -109,13 +92,10 @@ def pytest_sessionfinish(session):
     skipped = len(reporter.stats.get("skipped", [])) if reporter and os.environ.get("CI") else 0
     if skipped and session.exitstatus == pytest.ExitCode.OK:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
-    if hasattr(session.config, "workeroutput"):  # in a process of pytest-xdist
-        session.config.workeroutput["left_out"] = session.config.stash[LEFT_OUT]
     result = yield  # pytest's own summary is written here
     if skipped:
         reporter.write_line(f"CI is set and {skipped} skipped: that fails the run", red=True)
-    left_out = session.config.stash[LEFT_OUT]
-    if reporter and left_out:
-        run = f'python -m pytest -m "{" or ".join(MARKS)}"'
-        reporter.write_line(f"{left_out:,} long tests and downloads left out; to run them: {run}")
+    if reporter and session.config.option.markexpr == LEFT_OUT:
+        rest = f'python -m pytest -m "{" or ".join(MARKS)}"'
+        reporter.write_line(f"long tests and downloads are left out; to run them: {rest}")
     return result

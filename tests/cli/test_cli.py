@@ -6,7 +6,6 @@ import io
 import json
 import os
 import re
-import resource
 import shlex
 import subprocess
 import sys
@@ -14,8 +13,9 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from cli.files import LSTM
 from commands import run
-from oracles.some import normal_weights, prefixed
+from oracles.some import prefixed
 
 import rnnlayout as rl
 from rnnlayout._cli import main as _cli, options as _commands, terminal as _terminal
@@ -26,7 +26,6 @@ from rnnlayout._model.dtypes import FLOATS
 
 PROGRAM = [sys.executable, "-P", "-m", "rnnlayout"]
 ESCAPES = "a\x1b[31mb\x07\x9b2J\u202e\u2066\n\r\u2028\x7f\ud800"
-WEIGHTS = normal_weights("torch", rl.Spec("lstm", 3, 2))
 
 
 class Tty(io.StringIO):
@@ -36,31 +35,15 @@ class Tty(io.StringIO):
         return True
 
 
-@pytest.fixture
-def file(tmp_path):
-    """An .npz with one LSTM, by torch's names."""
-    np.savez(tmp_path / "lstm.npz", **WEIGHTS)
-    return tmp_path / "lstm.npz"
-
-
-@contextlib.contextmanager
-def room_for(nbytes):
-    """Let a file have so many bytes at most."""
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (nbytes, limits[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-
-
 # ---------------------------------------------------------------------------------------- usage
 
 
-def test_nothing_asked_for(rnnlayout):
+def test_nothing_asked_for_and_the_version(rnnlayout):
     code, out, err = rnnlayout()
     assert (code, out) == (2, "")
     assert err.startswith("usage: rnnlayout") and all(name in err for name in _commands.COMMANDS)
+    assert rnnlayout("-V") == rnnlayout("--version") == (0, f"rnnlayout {rl.__version__}\n", "")
+    assert DTYPES == FLOATS  # a copy: --help may not import NumPy
 
 
 @pytest.mark.parametrize("command", [[], *([name] for name in _commands.COMMANDS)])
@@ -113,10 +96,6 @@ def test_wrong_usage(rnnlayout, arguments, said):
     assert (code, out) == (2, "") and err.count("\n") == 1
     assert err.startswith("error: ") and said in err
     assert re.search(r"\(see rnnlayout.* --help\)$", err)
-
-
-def test_the_dtypes_are_those_of_the_model():
-    assert DTYPES == FLOATS
 
 
 def test_a_spec_and_a_layout_are_typed_as_they_are_printed():
@@ -199,31 +178,29 @@ def test_an_argument_that_is_asked_for_is_an_option_of_the_command(command, ask,
     assert error.asks == ((ask.name, ask.value),)
 
 
-def test_no_name_is_an_order_to_the_terminal(rnnlayout, tmp_path):
+def test_no_name_is_an_order_to_the_terminal(rnnlayout, folder):
+    """Neither of a file, nor in it."""
     for name in ("\x1b[2J.npz", "\u202e.npz", "\udcff.npz", "a\nb.npz"):
-        code, out, err = rnnlayout("inspect", tmp_path / name)
+        code, out, err = rnnlayout("inspect", folder / name)
         assert (code, out) == (3, "") and len(name.encode("unicode_escape")) <= len(err)
         assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e\udc80-\udcff]", err)
     shown = _terminal.printable(ESCAPES)
     assert shown.isascii() and shown.isprintable() and shown.startswith("a\\x1b[31mb\\x07\\x9b2J")
-
-
-def test_names_of_a_file_are_escaped(rnnlayout, tmp_path):
-    path, wild = tmp_path / "m.npz", "a\x1b[31mb\u202e"
-    np.savez(path, **prefixed(wild, WEIGHTS), **prefixed("plain", WEIGHTS))
-    code, out, err = rnnlayout("inspect", path)
+    wild = "a\x1b[31mb\u202e"
+    np.savez("m.npz", **prefixed(wild, LSTM), **prefixed("plain", LSTM))
+    code, out, err = rnnlayout("inspect m.npz")
     assert (code, err) == (0, "") and "\na\\x1b[31mb\\u202e\n" in f"\n{out}"
-    code, out, err = rnnlayout("inspect", path, "--json")
+    code, out, err = rnnlayout("inspect m.npz --json")
     assert (code, err) == (0, "") and out.isascii() and "\x1b" not in out
     assert wild in [entry["name"] for entry in json.loads(out)["files"][0]["entries"]]
-    code, out, err = rnnlayout("run", path, "--input", path, "--output", tmp_path / "y.npy")
+    code, out, err = rnnlayout("run m.npz --input x.npy --output new.npy")
     assert (code, out) == (3, "") and "--only: a\\x1b[31mb\\u202e, plain" in err
 
 
 # -------------------------------------------------------------------- streams, colours, the shell
 
 
-def test_streams_that_take_nothing(file, tmp_path):
+def test_streams_that_take_nothing(folder):
     """A reader that stops early, a full disk, and streams that the caller has closed."""
     reading, writing = os.pipe()
     os.close(reading)
@@ -237,38 +214,11 @@ def test_streams_that_take_nothing(file, tmp_path):
             assert (done.returncode, done.stderr) == (code, said)
         done = subprocess.run([*PROGRAM, "inspect", "none"], stderr=full, check=False)
         assert done.returncode == 3  # it stays
-    closed, new = ["sh", "-c", 'exec "$@" >&- 2>&-', "sh", *PROGRAM], tmp_path / "b.npz"
-    convert = ["convert", file, new, "--to", "cudnn"]
-    for arguments, code in ((["inspect", file], 0), (convert, 0), (["inspect", "none"], 3)):
+    closed, new = ["sh", "-c", 'exec "$@" >&- 2>&-', "sh", *PROGRAM], "b.npz"
+    convert = ["convert", "lstm.npz", new, "--to", "cudnn"]
+    for arguments, code in ((["inspect", "lstm.npz"], 0), (convert, 0), (["inspect", "none"], 3)):
         assert subprocess.run([*closed, *arguments], check=False).returncode == code, arguments
-    assert rl.verify(file, new)
-
-
-@pytest.mark.parametrize(
-    "name, to",
-    [("o.npz", "torch"), ("o.safetensors", "torch"), ("o.pt", "torch"), ("o.npy", "cudnn"),
-     ("o.bin", "cudnn"), ("o.h", "cudnn"), ("o.h5", "keras"), ("o.keras", "keras"),
-     ("o.onnx", "onnx"), ("o.msgpack", "torch")],
-)  # fmt: skip
-def test_an_output_for_which_the_disk_has_no_room_is_named(rnnlayout, tmp_path, name, to):
-    np.savez(tmp_path / "a.npz", **normal_weights("torch", rl.Spec("lstm", 16, 32)))
-    with room_for(10_000):
-        code, _, err = rnnlayout("convert", tmp_path / "a.npz", tmp_path / name, "--to", to)
-    last = err.splitlines()[-1]
-    assert (code, last) == (3, f"error: {tmp_path / name} cannot be written: File too large")
-    assert os.listdir(tmp_path) == ["a.npz"]
-
-
-@pytest.mark.parametrize("room, name", [(2_000, "y.npy"), (6_000, "s.npz")])
-def test_of_two_outputs_the_one_without_room_is_named(rnnlayout, tmp_path, room, name):
-    np.savez(tmp_path / "a.npz", **normal_weights("torch", rl.Spec("gru", 3, 16, 2)))
-    np.save(tmp_path / "x.npy", np.zeros((1, 64, 3), "f4"))  # y has 4 KiB, h_n 8
-    with room_for(room):
-        code, _, err = rnnlayout(
-            "run", tmp_path / "a.npz", "--input", tmp_path / "x.npy", "--output",
-            tmp_path / "y.npy", "--states", tmp_path / "s.npz",
-        )  # fmt: skip
-    assert (code, err) == (3, f"error: {tmp_path / name} cannot be written: File too large\n")
+    assert rl.verify("lstm.npz", new)
 
 
 def test_help_needs_neither_numpy_nor_the_library():
@@ -331,10 +281,8 @@ def test_colours(monkeypatch, tty, variables, colours):
     assert _terminal.bold_text("lstm", stream) == ("\x1b[1mlstm\x1b[0m" if colours else "lstm")
 
 
-def test_forty_columns(rnnlayout, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    np.savez("lstm.npz", **WEIGHTS)
-    np.savez("b.npz", **{name: array + 1 for name, array in WEIGHTS.items()})
+def test_forty_columns(rnnlayout, folder, monkeypatch):
+    np.savez("b.npz", **{name: array + 1 for name, array in LSTM.items()})
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "40")
 
@@ -357,7 +305,7 @@ def test_forty_columns(rnnlayout, tmp_path, monkeypatch):
     assert max(map(len, lines)) <= 40
 
 
-def test_bash_completes(rnnlayout, tmp_path):
+def test_shells_complete(rnnlayout, tmp_path, monkeypatch):
     (tmp_path / "model.h5").touch()
     script = rnnlayout("--completion", "bash")[1]
 
@@ -370,9 +318,6 @@ def test_bash_completes(rnnlayout, tmp_path):
     assert set(_commands.COMMANDS) <= set(completed("rnnlayout"))
     assert "model.h5" in completed("rnnlayout", "inspect")
     assert set(rl.layouts()) <= set(completed("rnnlayout", "convert", "a.h5", "b.h5", "--to"))
-
-
-def test_other_shells(rnnlayout, monkeypatch):
     for shell, said in (("zsh", "#compdef rnnlayout"), ("fish", "complete -c rnnlayout")):
         code, out, err = rnnlayout("--completion", shell)
         assert (code, err) == (0, "") and said in out and "keras-cudnn" in out
@@ -384,44 +329,17 @@ def test_other_shells(rnnlayout, monkeypatch):
 # -------------------------------------------------------------------------------------- commands
 
 
-def test_inspect(rnnlayout, file):
-    code, out, err = rnnlayout("inspect", file)
-    assert (code, err) == (0, "")
-    assert (
-        out
-        == """\
-lstm
-  cell         lstm
-  sizes        input 3, hidden 2, layers 1, directions 1
-  biases       two per gate
-  activations  sigmoid, tanh
-  dtype        float32
-  layout       torch
-  parameters   56
-  tensors      weight_ih_l0  (8, 3)
-               weight_hh_l0  (8, 2)
-               bias_ih_l0    (8,)
-               bias_hh_l0    (8,)
-"""
-    )
-
-
-def test_inspect_several(rnnlayout, file, tmp_path):
-    nix = tmp_path / "nix.npz"
-    code, one, _ = rnnlayout("inspect", file)
-    code, out, err = rnnlayout("inspect", file, nix, file)
-    assert (code, err) == (3, f"error: {nix} does not exist\n")
-    assert out == f"{file}:\n\n{one}\n{file}:\n\n{one}"
-    assert rnnlayout("inspect", file, file)[1] == f"{file}:\n\n{one}\n{file}:\n\n{one}"
-    code, out, err = rnnlayout("inspect", file, nix, "--json")
-    assert (code, err) == (3, f"error: {nix} does not exist\n")
-    told = json.loads(out)["files"]
-    assert [one["file"] for one in told] == [str(file), str(nix)]
-    assert told[1]["failed"]["error"] == "FileNotFoundError" and told[0]["entries"]
-
-
-def test_version(rnnlayout):
-    assert rnnlayout("-V") == rnnlayout("--version") == (0, f"rnnlayout {rl.__version__}\n", "")
+def test_inspect_several(rnnlayout, folder):
+    """The text of one: docs/command-line.md."""
+    missing, one = "error: nix.npz does not exist\n", rnnlayout("inspect lstm.npz")[1]
+    twice = f"lstm.npz:\n\n{one}\nlstm.npz:\n\n{one}"
+    assert rnnlayout("inspect lstm.npz nix.npz lstm.npz") == (3, twice, missing)
+    assert rnnlayout("inspect lstm.npz lstm.npz")[1] == twice
+    code, out, err = rnnlayout("inspect lstm.npz nix.npz --json")
+    assert (code, err) == (3, missing)
+    first, second = json.loads(out)["files"]
+    assert first["file"] == "lstm.npz" and first["entries"] and second["file"] == "nix.npz"
+    assert second["failed"]["error"] == "FileNotFoundError"
 
 
 def test_layouts(rnnlayout):

@@ -5,11 +5,11 @@ import shlex
 
 import numpy as np
 import pytest
+from cli.files import LSTM, SPEC
 from oracles.some import normal_weights, prefixed
 
 import rnnlayout as rl
 
-LSTM = rl.Spec("lstm", 3, 2)
 OPTION = re.compile(
     r'--(?:spec|layout|only) "[^"]+"|--(?:cell|reset|only|map) [\w.=]+|--only(?=:)|--prefix'
 )
@@ -25,7 +25,7 @@ FILES = {
     "tanh or relu": normal_weights("torch", rl.Spec("rnn_relu", 3, 2)),
     "two of these": two("torch", rl.Spec("rnn_relu", 3, 2)),
     "one of them beside an LSTM": prefixed("x", normal_weights("torch", rl.Spec("rnn_relu", 3, 2)))
-    | prefixed("y", normal_weights("torch", LSTM)),
+    | prefixed("y", LSTM),
     "the textbook": normal_weights("concat", rl.Spec("gru", 3, 2)),
 }
 COMMANDS = {
@@ -35,13 +35,6 @@ COMMANDS = {
     "verify": ["verify", "m.npz", "m.npz"],
     "run": ["run", "m.npz", "--input", "x.npy", "--output", "y.npy", "--force"],
 }
-
-
-@pytest.fixture
-def folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    np.save("x.npy", np.ones((4, 2, 3), "f4"))
-    return tmp_path
 
 
 def walk(rnnlayout, command, steps=3):
@@ -71,17 +64,17 @@ def test_repairs_work(rnnlayout, folder, file, command):
 @pytest.mark.parametrize("command", ["inspect", "convert", "verify", "run"])
 def test_arrays_without_names(rnnlayout, folder, command):
     """A list of arrays, a weight space: what only the user knows."""
-    np.savez("list.npz", *normal_weights("keras", LSTM).values())
-    np.savez("flat.npz", w=rl.pack(normal_weights("torch", LSTM)))
+    np.savez("list.npz", *normal_weights("keras", SPEC).values())
+    np.savez("flat.npz", w=rl.pack(LSTM))
     for file, known, missing in (
         ("list.npz", [], ["--layout", "keras"]),
-        ("flat.npz", ["--layout", "cudnn"], ["--spec", str(LSTM)]),
+        ("flat.npz", ["--layout", "cudnn"], ["--spec", str(SPEC)]),
     ):
         words = [file if word == "m.npz" else word for word in COMMANDS[command]] + known
         code, _, err = rnnlayout(*words)
         assert code == 3 and f"pass {missing[0]}" in err
         assert rnnlayout(*words, *missing)[0] == 0
-    np.savez("m.npz", **normal_weights("torch", LSTM))
+    np.savez("m.npz", **LSTM)
     assert "omit --layout" in rnnlayout("inspect", "m.npz", "--layout", "keras")[2]
 
 
@@ -95,13 +88,12 @@ def test_one_reason_is_said_once(rnnlayout, folder):
 @pytest.fixture
 def misnamed(folder):
     """Files whose names show no format, or a wrong one; RNNs of one spec."""
-    np.savez("good.npz", **normal_weights("torch", LSTM))
     for name in ("wrong.h5", "wrong.onnx"):
-        (folder / name).write_bytes((folder / "good.npz").read_bytes())
-    rl.pack(normal_weights("torch", LSTM)).tofile("unknown")
+        (folder / name).write_bytes((folder / "lstm.npz").read_bytes())
+    rl.pack(LSTM).tofile("unknown")
 
 
-@pytest.mark.parametrize("files", [["wrong.h5", "good.npz"], ["good.npz", "wrong.h5"]])
+@pytest.mark.parametrize("files", [["wrong.h5", "lstm.npz"], ["lstm.npz", "wrong.h5"]])
 def test_verify_takes_the_format_that_it_asks_for(rnnlayout, misnamed, files):
     code, _, err = rnnlayout("verify", *files)
     assert code == 3 and "pass --format npz" in err
@@ -111,6 +103,6 @@ def test_verify_takes_the_format_that_it_asks_for(rnnlayout, misnamed, files):
 def test_a_model_has_the_format_of_its_name(rnnlayout, misnamed):
     """--format is that of IN."""
     for model, repair in (("wrong.onnx", "rename it to wrong.npz\n"), ("unknown", "suffix\n")):
-        code, _, err = rnnlayout("convert", "good.npz", "new.onnx", "--into", model)
+        code, _, err = rnnlayout("convert", "lstm.npz", "new.onnx", "--into", model)
         assert code == 3 and "format=" not in err and "--format" not in err
         assert err.endswith(repair)

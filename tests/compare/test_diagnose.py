@@ -1,9 +1,11 @@
-"""diagnose: the mistakes that were made are named, and undone."""
+"""diagnose: the mistakes that were made are named, and undone; what may be given, in its own names,
+and the line that repairs it."""
 
 import numpy as np
 import pytest
+import torch
 from compare import mistake_machine as machine
-from compare.diagnoses import BOTH, LSTM, rules, weights
+from compare.diagnoses import BOTH, LSTM, lost, rules, swapped_in, weights
 
 import rnnlayout as rl
 
@@ -60,60 +62,14 @@ def test_weights_that_were_packed_twice_are_named():
         " recurrent matrix a second time" in found.text
     )
     assert not any("backward" in line for line in found.evidence)
-    bottom = {name: like[name.replace("hh_l1", "hh_l0")] for name in like}
-    found = rl.diagnose(rl.pack(bottom), like=like)
-    assert "in its place is layer 0 backward, recurrent matrix a second time" in found.text
-    assert {place[0] for one in found.mistakes for place in one.where} == {1}
-
-
-def test_a_matrix_whose_largest_values_are_equal_is_found_elsewhere():
-    """More equal ones per gate than are compared: clipped values."""
-    spec = rl.Spec("lstm", 5, 8, 2)
+    # but not one that was moved: layers 1 and 2 were exchanged, and one of them is another
+    spec = rl.Spec("lstm", 3, 3, 3)
     like = weights(spec)
-    like["weight_hh_l0"] = np.minimum(abs(like["weight_hh_l0"]), np.float32(0.5))
-    assert ((like["weight_hh_l0"] == 0.5).reshape(4, 64).sum(axis=1) > 24).all()
-    found = rl.diagnose(machine.Packer(spec, like, roles=["R", "W"]).pack(), like=like)
-    assert rules(found) == ["roles R W"] and found.fixed.tobytes() == rl.pack(like).tobytes()
-
-
-NO_NEST = [(0, "W"), (1, "R"), (1, "W"), (0, "R"), (2, "W"), (2, "R")]
-UP_DOWN = [(2, "W"), (2, "R"), (1, "W"), (1, "R"), (0, "W"), (0, "R")]
-
-
-@pytest.mark.parametrize(
-    "order, other, named",
-    [
-        (NO_NEST, None, {"order"}),
-        (NO_NEST, "weight_hh_l0", {"not found"}),
-        (UP_DOWN, None, {"layers 2 1 0", "layers of biases"}),
-        (UP_DOWN, "weight_hh_l1", {"layers 2 1 0", "layers of biases", "not found"}),
-    ],
-)
-def test_an_order_is_named_if_it_has_a_rule_or_all_matrices_are_known(order, other, named):
-    spec = rl.Spec("lstm", 5, 3, 3)
-    like = weights(spec)
-    tensors = like | ({other: weights(spec, seed=1)[other]} if other else {})
-    names = {"W": "weight_ih", "R": "weight_hh"}
-    parts = [tensors[f"{names[role]}_l{layer}"].ravel() for layer, role in order]
-    biases = [tensors[f"bias_{x}_l{k}"] for k in range(3) for x in ("ih", "hh")]
-    found = rl.diagnose(np.concatenate([*parts, *biases]), like=like)
-    assert {*rules(found)} == named and found.sure == (other is None)
-    if named == {"order"}:
-        said = ", ".join(f"{role} of layer {layer}" for layer, role in order)
-        assert found.text == f"the matrices are in the order {said}"
-        assert found.fixed.tobytes() == rl.pack(like).tobytes()
-
-
-@pytest.mark.parametrize("joined", ["gate", "row"])
-def test_joined_matrices_are_those_of_one_direction(joined):
-    """Also if the recurrent matrices of both are equal, as those of a seeded initializer are."""
-    spec = rl.Spec("lstm", 5, 3, bidirectional=True)
-    like = weights(spec)
-    like["weight_hh_l0_reverse"] = like["weight_hh_l0"]
-    packer = machine.Packer(spec, like, sides=(1, 0), joined=joined)
-    found = rl.diagnose(packer.pack(), like=like)
-    assert {*rules(found)} == {f"joined {joined}", "directions swapped"}
-    assert found.fixed.tobytes() == rl.pack(like).tobytes()
+    moved = like | {"weight_hh_l1": like["weight_hh_l2"],
+                    "weight_hh_l2": weights(spec, 9)["weight_hh_l2"]}  # fmt: skip
+    found = rl.diagnose(rl.pack(moved), like=like)
+    assert "in its place is layer 2, recurrent matrix" in found.text
+    assert "a second time" not in found.text and not found.sure
 
 
 def test_the_report():
@@ -130,12 +86,156 @@ def test_the_report():
     assert lines[-1] == "correct: wrong = rl.pack(like)"
 
 
-def test_a_matrix_that_was_moved_is_not_there_a_second_time():
-    """The matrices of layers 1 and 2 were exchanged, and one of them is another."""
-    spec = rl.Spec("lstm", 3, 3, 3)
-    like = weights(spec)
-    moved = like | {"weight_hh_l1": like["weight_hh_l2"],
-                    "weight_hh_l2": weights(spec, 9)["weight_hh_l2"]}  # fmt: skip
-    found = rl.diagnose(rl.pack(moved), like=like)
-    assert "in its place is layer 2, recurrent matrix" in found.text
-    assert "a second time" not in found.text and not found.sure
+# ----------------------------------------------------- too many or too few values, or bytes
+
+
+def test_a_changed_matrix_is_no_evidence_in_a_cut_buffer():
+    flat = rl.pack(weights())[:-5].copy()
+    flat[3] += 1
+    found = rl.diagnose(flat, like=weights())
+    assert found.evidence == ("layer 0, recurrent matrix: elements 60 to 96, gates i f g o",)
+    assert lost(found) == ["5 values"] and not found.sure
+
+
+def test_bytes_that_are_not_whole_values_are_not_explained():
+    right = rl.pack(weights())
+    none = "; none of the 2 matrices is in it bit for bit"
+    double = "; the values are float64, expected float32"
+    for flat, text in (
+        (right.tobytes()[:-1], "119 values and 3 bytes, expected 120: the last one is missing"),
+        (right.tobytes()[:8], f"2 values, expected 120: the last 118 are missing{none}"),
+        (b"", f"0 values, expected 120{none}"),
+        (right.astype("f8")[:-2], f"118 values, expected 120: the last 2 are missing{double}"),
+    ):
+        found = rl.diagnose(flat, like=weights())
+        assert found.text == f"the buffer has {text}" and not found.sure and found.fixed is None
+
+
+@pytest.mark.parametrize("count", [1, 3, 6])
+def test_a_buffer_that_is_moved_and_cut_is_not_explained_with_certainty(count):
+    """As many zeros in front as values are missing at the end: the gates of the biases seemed to be
+    in another order, and some values changed."""
+    for spec in (LSTM, rl.Spec("lstm", 5, 3, 2, True), rl.Spec("lstm", 3, 1, 2)):
+        like = weights(spec)
+        right = machine.right(spec, like)
+        moved = np.concatenate([np.zeros(count, "f4"), right[:-count]])
+        found = rl.diagnose(moved, like=like)
+        assert not found and not found.sure, found
+
+
+# -------------------------------------------------------------------------------- what may be given
+
+
+def test_evidence_has_the_order_of_the_layout_that_was_given():
+    """Somebody put torch's gates i f g o where ONNX has i o f g: that was "i g o f"."""
+    like = weights()
+    onnx = rl.convert(like, to="onnx")
+    onnx["W"][0] = like["weight_ih_l0"]
+    found = rl.diagnose(onnx, like=like)
+    assert found.evidence[0] == "W (layer 0, input matrix): gates i f g o"
+    assert found.text == "gates in the order i f g o, expected i o f g in the input matrices"
+
+
+def test_the_line_to_paste_works_with_the_callers_names(tmp_path, monkeypatch):
+    """Also for sources that need hints, and of the kind that was given."""
+    monkeypatch.chdir(tmp_path)
+    model = weights(rl.Spec("lstm", 5, 3, 2))
+    bad = swapped_in(model)
+    buffer, raw, keras = rl.pack(bad), rl.pack(bad).tobytes(), rl.convert(bad, to="keras")
+    listed, arrays = list(keras.values()), list(model.values())
+    spec = rl.Spec("lstm", 5, 3, 2)
+    right = rl.pack(model)
+    np.savez("bad.npz", **bad)
+    np.savez("model.npz", **{f"enc.{name}": x for name, x in model.items()})
+    np.save("bad.npy", buffer)
+    cases = {
+        "buffer = rl.pack(model)": (rl.diagnose(buffer, like=model), right),
+        "raw = rl.pack(model).tobytes()": (rl.diagnose(raw, like=model), right.tobytes()),
+        "bad = rl.convert(model, to='torch')": (rl.diagnose(bad, like=model), model),
+        "keras = rl.convert(model, to='keras')": (rl.diagnose(keras, like=model), model),
+        "listed = list(rl.convert(model, to='keras').values())": (
+            rl.diagnose(listed, like=model, layout="keras"), list(rl.convert(model, to="keras")
+                                                                   .values())),
+        "buffer = rl.pack(rl.Weights(arrays, layout='torch'))": (
+            rl.diagnose(buffer, like=arrays, layout="torch"), right),
+        f"buffer = rl.pack(rl.Weights(right, spec=rl.{spec!r}))": (
+            rl.diagnose(buffer, like=right, spec=spec), right),
+        "buffer = rl.pack(rl.load('model.npz', prefix='enc')['enc'])": (
+            rl.diagnose(buffer, like="model.npz", prefix="enc"), right),
+        "rl.save('right-bad.npz', rl.load('model.npz')['enc'].to('torch'))": (
+            rl.diagnose("bad.npz", like="model.npz"), "right-bad.npz"),
+        "rl.save('right-bad.npy', rl.Weights(model).to('cudnn'))": (
+            rl.diagnose("bad.npy", like=model), "right-bad.npy"),
+    }  # fmt: skip
+    for line, (found, expected) in cases.items():
+        assert found.repair == line and not found
+        names = {"rl": rl, "model": model, "arrays": arrays, "right": right}
+        exec(line, names)
+        made = names.get(line.partition(" = ")[0], expected)
+        if isinstance(made, dict) or isinstance(expected, str):
+            assert rl.verify(model, made), line
+        elif isinstance(made, list):
+            assert all((a == b).all() for a, b in zip(made, expected, strict=True))
+        else:
+            assert bytes(made) == bytes(expected), line
+
+
+def test_layers_of_a_file_are_those_of_one_rnn(tmp_path):
+    """It was "several RNNs: choose one with prefix=", which is for the other file."""
+    like = weights(rl.Spec("lstm", 5, 3, 2))
+    bad = rl.Weights(swapped_in(like)).to("keras").split()
+    file = tmp_path / "two.weights.h5"
+    rl.save(file, {f"enc_{k}": layer for k, layer in enumerate(bad)})
+    found = rl.diagnose(file, like=like)
+    assert found.text == "gates f and g swapped in the input matrices"
+    assert "1/kernel (layer 1, input matrix): gates i g f o" in found.evidence
+    found = rl.diagnose(like, like=file)
+    names = {"rl": rl, "like": None}
+    exec(found.repair, names)
+    assert rl.verify(names["like"], rl.stack(rl.load(file).values()))
+    both = {"enc": rl.Weights(like), "dec": rl.Weights(weights(seed=4))}
+    rl.save(tmp_path / "both.npz", both)
+    assert rl.diagnose(tmp_path / "both.npz", like={"enc": rl.Weights(like)})
+    with pytest.raises(rl.LayoutError, match=r"2 RNNs of like .* need one: choose it with prefix="):
+        rl.diagnose(tmp_path / "both.npz", like=both)
+
+
+def test_a_file_with_one_vector_is_a_buffer(tmp_path):
+    like = weights()
+    right, bad = rl.pack(like), rl.pack(swapped_in(like))
+    np.savez(tmp_path / "v.npz", flat=bad)
+    found = rl.diagnose(tmp_path / "v.npz", like=like)
+    assert rules(found) == ["gates igfo"] and "elements 0 to 60" in found.evidence[0]
+    found.save(tmp_path / "w.npz")
+    assert rl.diagnose(tmp_path / "w.npz", like=like)
+    assert rl.load(tmp_path / "w.npz")["lstm"].tensors.tobytes() == right.tobytes()
+
+
+def test_peepholes_in_another_order():
+    onnx = {**rl.convert(weights(), to="onnx"), "P": np.arange(9, dtype="f4").reshape(1, 9)}
+    assert rl.diagnose(onnx, like=onnx)
+    found = rl.diagnose({**onnx, "P": np.roll(onnx["P"], 3)}, like=onnx)
+    assert [one.where for one in found.mistakes] == [((0, 0, "peephole"),)]
+    assert found.evidence[2] == "P (layer 0, peephole): gates f i o"
+    with pytest.raises(rl.LayoutError, match="peepholes are not repaired: convert it again"):
+        found.save("never-written.npz")
+    plain = {name: array for name, array in onnx.items() if name != "P"}
+    assert not rl.diagnose(onnx, like=plain).sure  # it raised an IndexError
+
+
+def test_what_is_refused():
+    with pytest.raises(rl.Error, match="layout"):  # of a list
+        rl.diagnose(rl.pack(weights()), like=[*weights().values()])
+    with pytest.raises(rl.LayoutError, match=r"flat: shape \(2, 3\), need 1-D"):
+        rl.diagnose(np.zeros((2, 3), "f4"), like=weights())
+
+
+def test_a_prefix_chooses_an_rnn_of_a_module():
+    """It was dropped for everything but dicts and files."""
+    model = torch.nn.Module()
+    model.enc, model.dec = torch.nn.LSTM(5, 3), torch.nn.LSTM(5, 3)
+    flat = rl.pack(swapped_in(rl.Weights(model, prefix="dec")))
+    found = rl.diagnose(flat, like=model, prefix="dec")
+    assert found.repair == "flat = rl.pack(rl.Weights(model, prefix='dec'))"
+    assert found.sure and (found.fixed == rl.pack(model, prefix="dec")).all()
+    assert rl.verify(model, rl.Weights(model.dec), prefix="dec")

@@ -29,18 +29,12 @@ def by_gate(change, gates=4):
     return lambda x: change(x.reshape(gates, len(x) // gates, -1)).reshape(x.shape)
 
 
-def every_matrix(like, change):
-    """Return a buffer in which each gate's matrix is changed, also in its shape."""
-    matrices = [change(like[f"weight_{of}_l0"].reshape(4, 3, -1)).ravel() for of in ("ih", "hh")]
-    return np.concatenate([*matrices, like["bias_ih_l0"], like["bias_hh_l0"]])
-
-
-def padded(matrices):
-    return np.pad(matrices, ((0, 0), (0, 0), (0, 2)))
-
-
-def interleaved(matrices):
-    return np.stack([matrices, *np.zeros((4, *matrices.shape), "f4")], axis=-1)
+def interleaved(like):
+    """Return a buffer in which each value of a matrix is followed by four zeros."""
+    matrices = [like[f"weight_{of}_l0"].reshape(4, 3, -1) for of in ("ih", "hh")]
+    spread = [np.stack([one, *np.zeros((4, *one.shape), "f4")], axis=-1) for one in matrices]
+    biases = [like["bias_ih_l0"], like["bias_hh_l0"]]
+    return np.concatenate([x.ravel() for x in [*spread, *biases]])
 
 
 def packed_like_the_published_one(like):
@@ -51,15 +45,6 @@ def packed_like_the_published_one(like):
             i, f, g, o = np.split(like[f"{name}_l{layer}"], 4)
             parts.append(np.concatenate([i, f, o, g]).T.ravel())
     return np.concatenate(parts)
-
-
-def units_reordered(like, layer):
-    """The units of a layer in another order, and with them the columns that they feed."""
-    order = np.array([2, 0, 1])
-    made = each(like, f"_l{layer}", by_gate(lambda x: x[:, order]))
-    for columns in {f"weight_hh_l{layer}", f"weight_ih_l{layer + 1}"} & like.keys():
-        made[columns] = made[columns][:, order]
-    return rl.pack(made)
 
 
 def directions_of_layer_1_exchanged(like):
@@ -77,6 +62,13 @@ def with_some(value, spec, count=1):
     return like
 
 
+def in_order(like, order):
+    """Return a buffer with the matrices of an LSTM of three layers in this order."""
+    names = {"W": "weight_ih", "R": "weight_hh"}
+    parts = [like[f"{names[role]}_l{layer}"].ravel() for layer, role in order]
+    return np.concatenate([*parts, *(array for name, array in like.items() if "bias" in name)])
+
+
 ONE, OTHER, TWO, BIDIRECTIONAL = weights(), weights(seed=1), weights(STACK), weights(BOTH)
 WIDE = weights(STACK.replace(bidirectional=True))
 SMALL, LARGE = weights(rl.Spec("lstm", 5, 2)), weights(rl.Spec("lstm", 5, 40))
@@ -88,28 +80,26 @@ TRANSPOSED = {
     name: WIDE[name].reshape(4, 3, -1).swapaxes(1, 2).reshape(WIDE[name].shape)
     for name in ("weight_ih_l0", "weight_hh_l1_reverse")
 }
+# Clipped values, of which more are equal than are compared; directions of one seed; zeros.
+CLIPPED, SEEDED = weights(rl.Spec("lstm", 5, 8, 2)), weights(LSTM.replace(bidirectional=True))
+CLIPPED["weight_hh_l0"] = np.minimum(abs(CLIPPED["weight_hh_l0"]), np.float32(0.5))
+SEEDED["weight_hh_l0_reverse"] = SEEDED["weight_hh_l0"]
+ZERO, THREE = ONE | {"weight_hh_l0": np.zeros((12, 3), "f4")}, weights(rl.Spec("lstm", 5, 3, 3))
+NO_NEST = [(0, "W"), (1, "R"), (1, "W"), (0, "R"), (2, "W"), (2, "R")]
+UP_DOWN = [(2, "W"), (2, "R"), (1, "W"), (1, "R"), (0, "W"), (0, "R")]
 NOT_FINITE = [np.nan, np.inf, -np.inf]
 PUBLISHED = (
     "all matrices are transposed, all gates together; gates g and o swapped; the biases of each"
     " layer come next to its matrices, expected: after all matrices\n"
 )
 
-# what is given, the true weights, words of the report
+# what is given, the true weights, words of the report or its rules
 RESTORED = [
-    (every_matrix(ONE, padded), ONE,
-     "the input matrices are with rows of 7 values, expected 5 (padded?)"),
-    (every_matrix(ONE, lambda m: padded(m.swapaxes(1, 2))), ONE,
-     "all matrices are transposed, with rows of 5 values (padded?)"),
-    (every_matrix(ONE, interleaved), ONE,
+    (interleaved(ONE), ONE,
      "the recurrent matrices are with strides of 15 and 5 values between rows and columns"),
     (rl.pack(WIDE | TRANSPOSED), WIDE,
      "the input matrix of layer 0 forward, the recurrent matrix of layer 1 backward are"
      " transposed, each gate separately"),
-    (units_reordered(TWO, 0), TWO,
-     "the hidden units of layer 0 are in another order: the same function\n"),
-    (units_reordered(TWO, 1), TWO,
-     "the hidden units of layer 1 are in another order: the same function, with its outputs in"
-     " that order\n"),
     (np.concatenate([ONE[name].ravel() for name in BETWEEN]), ONE,
      "the biases are between the matrices\n"),
     (directions_of_layer_1_exchanged(BIDIRECTIONAL), BIDIRECTIONAL,
@@ -124,8 +114,14 @@ RESTORED = [
       for like in [weights(rl.Spec("gru", 5, 3, 2, True, dtype=dtype))]),
     (np.roll(rl.pack(ONES), 12), ONES,
      "the biases are in 2 parts, expected: one, after all matrices\n"),
-    (-FLAT, ONE, "all gates negated\n"),
-    (rl.pack(BIDIRECTIONAL).byteswap(), BIDIRECTIONAL, "byte"),
+    (machine.Packer(rl.Spec("lstm", 5, 8, 2), CLIPPED, roles=["R", "W"]).pack(), CLIPPED,
+     "['roles R W']"),
+    *((machine.Packer(LSTM.replace(bidirectional=True), SEEDED, sides=(1, 0), joined=one).pack(),
+       SEEDED, f"'joined {one}'") for one in ("gate", "row")),
+    (np.concatenate([np.zeros(36, "f4"), rl.pack(ZERO)]), ZERO, "['extra']"),
+    (in_order(THREE, NO_NEST), THREE, "the matrices are in the order W of layer 0, R of layer 1, W"
+     " of layer 1, R of layer 0, W of layer 2, R of layer 2\n"),
+    (in_order(THREE, UP_DOWN), THREE, "['layers 2 1 0', 'layers of biases']"),
 ]  # fmt: skip
 
 W = SMALL["weight_ih_l0"]
@@ -165,9 +161,17 @@ LOST = [
 @pytest.mark.parametrize("given, like, words", RESTORED + CHANGED)
 def test_what_was_done_is_named_and_restored(given, like, words):
     found = rl.diagnose(given, like=like)
-    assert words in str(found) and found.sure and not found, found
+    assert words in f"{found}\n{rules(found)}" and found.sure and not found, found
     right = given if rules(found) == ["changed"] else rl.pack(like)
     assert found.fixed.tobytes() == right.tobytes()
+
+
+@pytest.mark.parametrize("order, rule", [(NO_NEST, "not found"), (UP_DOWN, "layers 2 1 0")])
+def test_an_order_is_named_if_it_has_a_rule_or_all_matrices_are_known(order, rule):
+    other = {"weight_hh_l1": weights(rl.Spec("lstm", 5, 3, 3), 1)["weight_hh_l1"]}
+    found = rl.diagnose(in_order(THREE | other, order), like=THREE)
+    assert {rule, "not found"} <= {*rules(found)} and "order" not in rules(found)
+    assert not found.sure
 
 
 @pytest.mark.parametrize("given, like, line, cannot", LOST)
@@ -179,34 +183,27 @@ def test_what_is_lost_is_named(given, like, line, cannot):
     assert found.same == bool(cannot)
 
 
-@pytest.mark.parametrize("spec", [LSTM, rl.Spec("lstm", 3, 1, 2, True), rl.Spec("gru", 5, 3)])
-def test_a_right_buffer_that_is_not_finite_is_right(spec):
+@pytest.mark.parametrize("value", NOT_FINITE)
+def test_numbers_that_are_not_finite(value):
     """A NaN was equal to nothing, and next to an infinity everything."""
-    for value, count in zip(NOT_FINITE, (1, 4, 1000), strict=True):
+    for spec, count in ((LSTM, 1), (rl.Spec("lstm", 3, 1, 2, True), 4), (BOTH, 1000)):
         like = with_some(value, spec, count)
         found = rl.diagnose(rl.pack(like), like=like)
         assert found and str(found).startswith("the buffer is right"), found
         one = rl.diagnose(np.append(rl.pack(like), 7).astype("f4"), like=like)
         assert rules(one) == ["extra"] and one.fixed.tobytes() == rl.pack(like).tobytes()
-
-
-@pytest.mark.parametrize("value", NOT_FINITE)
-def test_other_weights_are_not_taken_for_those_with_an_infinity(value):
     like = with_some(value, LSTM)
     assert not rl.diagnose(rl.pack(OTHER), like=like).same
     assert not rl.diagnose(np.full(LSTM.num_params, value, "f4"), like=ONE).same
     biases = {name: like[name] for name in like if "bias" in name}
     found = rl.diagnose(rl.pack(ONE | {name: OTHER[name] for name in biases}), like=ONE | biases)
     assert "biases not found" in rules(found) and not found.sure
-
-
-def test_bytes_that_are_signalling_nans_raise_no_warning():
-    flat = np.full(LSTM.num_params, 0x7F800001, "u4").view("f4")
+    signalling = np.full(LSTM.num_params, 0x7F800001, "u4").view("f4")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert not rl.diagnose(flat, like=ONE).same
+        assert not rl.diagnose(signalling, like=ONE).same
         # casts of these set the flag of an invalid operation
-        assert not rl.diagnose(put(FLAT, slice(-24, None), flat[-24:]), like=ONE).sure
+        assert not rl.diagnose(put(FLAT, slice(-24, None), signalling[-24:]), like=ONE).sure
 
 
 @pytest.mark.parametrize("part, words", [("", "bW and bR"), ("bias_ih", "bW"), ("bias_hh", "bR")])

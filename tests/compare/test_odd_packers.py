@@ -135,9 +135,10 @@ def hidden_padded_to_eight(n, rng):
     return n.packed(matrix, lambda at, b: np.pad(b, ((0, 0), (0, 0), (0, up))))
 
 
-def cut_at_both_ends(n, rng):
-    cut = int(rng.integers(1, n.right.size // 4))
-    return n.right[cut:-cut]
+def cut(n, front, behind):
+    """Cut the buffer inside of a matrix or a bias."""
+    size = n.right.size // 7 + 1
+    return n.right[size * front : n.right.size - size * behind]
 
 
 def a_matrix_left_out(n, rng):
@@ -170,9 +171,14 @@ KEPT = {
         lambda name, x: x / 2 if name[2] == "W" else x)),
     "one matrix times four": ("multiplied by 4", lambda n, rng: n.packed(
         lambda name, x: 4 * x if name == (0, 0, "R") else x)),
-    "units permuted": ("hidden units", units_permuted),
+    "units permuted": ("hidden units of layer .* are in another order: the same function, with its"
+                       " outputs in that order", units_permuted),
     "zeros in front, as bytes": ("32 too many|32 .* before|128 bytes",
                                  lambda n, rng: bytes(128) + n.right.tobytes()),
+    "values in front": ("expected [0-9]+: 7 too many, in front", lambda n, rng: np.concatenate(
+        [rng.normal(size=7).astype("f4"), n.right])),
+    "values at the end": ("expected [0-9]+: 33 too many, at the end", lambda n, rng: np.concatenate(
+        [n.right, rng.normal(size=33).astype("f4")])),
     "a byte more": ("expected [0-9]+: 1 byte too many, at the end$",
                     lambda n, rng: n.right.tobytes() + b"0"),
     "a word in front": ("expected [0-9]+: 6 bytes too many, in front$",
@@ -196,10 +202,12 @@ LOST = {
         np.float32(0.95) * n.right + np.float32(0.05) * Network(n.spec, 77).right)),
     "trained on": (NEAR, lambda n, rng: (
         n.right + rng.normal(size=n.right.size) * 0.01).astype("f4")),
-    "clipped": ("clipped|changed", lambda n, rng: np.clip(n.right, -0.75, 0.75)),
-    "cut at both ends": ("missing", cut_at_both_ends),
+    "clipped": ("clipped to 0.75|changed", lambda n, rng: np.clip(n.right, -0.75, 0.75)),
+    "cut at both ends": ("missing", lambda n, rng: cut(n, 1, 1)),
+    "cut in front": ("the first .* missing", lambda n, rng: cut(n, 1, 0)),
+    "cut at the end": ("the last .* missing", lambda n, rng: cut(n, 0, 1)),
     "a matrix left out": ("missing|expected", a_matrix_left_out),
-    "a gate twice": ("not in the buffer|not found", a_gate_twice),
+    "a gate twice": ("not in the buffer: in its place are gates|not found", a_gate_twice),
 }  # fmt: skip
 OTHER_WEIGHTS = {
     "random": (OTHER, lambda n, rng: rng.normal(size=n.right.size).astype("f4")),

@@ -1,7 +1,6 @@
 """Long conversions: other threads run meanwhile, and Ctrl-C ends them."""
 
 import numpy as np
-import pytest
 from interpreter_lock import ends_without_the_lock, keeps_the_lock, polls_rarely
 from midway import is_interrupted, lets_others_run
 
@@ -19,29 +18,18 @@ def conversion_of(spec):
     return (lambda: rl.unpack(flat, spec, to="keras", out=out), first[0, 0, ...], last[-1, -1, ...])
 
 
-@pytest.fixture(scope="module")
-def conversion():
-    return conversion_of(SPEC)
-
-
-def test_ctrl_c_ends_a_conversion(conversion):
-    assert is_interrupted(*conversion)
-    call, _, last = conversion
+def test_ctrl_c_ends_a_long_conversion_and_other_threads_run_meanwhile():
+    call, first, last = conversion_of(SPEC)
+    assert is_interrupted(call, first, last)
     call()  # and the next call works
     assert last == 0
-
-
-def test_other_threads_run_meanwhile(conversion):
-    assert lets_others_run(*conversion)
+    assert lets_others_run(call, first, last)
+    assert polls_rarely(call)
 
 
 def test_a_conversion_outside_the_main_thread_does_not_ask_for_the_lock():
     """Of 32 MB: it shares the CPU with this thread, which is busy."""
     assert ends_without_the_lock(*conversion_of(rl.Spec("lstm", 1024, 1024, bias="none")))
-
-
-def test_a_conversion_polls_rarely(conversion):
-    assert polls_rarely(conversion[0])
 
 
 def test_a_short_conversion_keeps_the_lock():

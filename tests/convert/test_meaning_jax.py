@@ -1,5 +1,5 @@
 """Flax, Equinox and Haiku as their users run them: cells scanned over time, in several layers,
-bidirectional. Converted to torch, run by rl.RNN, and put back, they compute the same."""
+bidirectional. Their weights mean what they compute, and come back by way of ONNX."""
 
 import pickle
 from functools import partial
@@ -16,15 +16,13 @@ from convert.meaning import expected_of
 from flax import nnx, serialization
 from flax.core import freeze
 from flax.traverse_util import flatten_dict
-from oracles.frameworks import KERAS_NOISE, TORCH, H, I, N, T, normal, seeded
+from oracles.frameworks import H, I, N, T, normal, seeded
 from oracles.jax_cells import KEY, emptied, equinox_cell, filled, nnx_cell
-from oracles.reference import LOOSEST, Run, distance, has_cudnn_form
+from oracles.reference import LOOSEST, Run, distance
 
 import rnnlayout as rl
 
 ANSWERS_FOR = ("flax-linen", "flax-nnx", "equinox", "haiku", "flax-nnx-lstm")
-
-pytestmark = KERAS_NOISE
 
 LINEN = {"lstm": nn.OptimizedLSTMCell, "plain lstm": nn.LSTMCell, "gru": nn.GRUCell,
          "rnn_tanh": nn.SimpleCell}  # fmt: skip
@@ -42,29 +40,18 @@ def reference(weights):
     """Return the results of the float64 recurrence from zero states, as Rounded numbers."""
     spec = weights.spec
     zeros = np.zeros((spec.num_layers * spec.num_directions, N, H), "f4")
-    return expected_of(weights, spec, (X.swapaxes(0, 1), zeros, zeros if spec.cell == "lstm" else
-                                       None))  # fmt: skip
+    c0 = zeros if spec.cell == "lstm" else None
+    return expected_of(weights, spec, (X.swapaxes(0, 1), zeros, c0))
 
 
 def check(y, source, spec, **options):
-    """Check the spec of what Flax computed y with, and y, that of rl.RNN, and that of torch. Return
-    a torch module with the weights, if torch has such an RNN."""
+    """Check the spec of what the framework computed y with, and y. Return the weights."""
     weights = rl.Weights(source, **options)
     assert weights.spec == spec
-    if weights.layout.name != "equinox":  # all others always have biases
-        assert rl.describe(spec.replace(bias="none"), weights.layout).keys() == weights.keys()
     expected = reference(weights)
-    runs, module = [np.asarray(y), rl.RNN(weights, batch_first=True)(X)[0]], None
-    if has_cudnn_form(spec):
-        make, _, more = TORCH[spec.cell]
-        module = make(I, H, spec.num_layers, bias=spec.bias != "none", batch_first=True,
-                      bidirectional=spec.bidirectional, **more)  # fmt: skip
-        rl.assign(module, weights)
-        runs.append(module(torch.from_numpy(X))[0].detach().numpy())
-    for found in runs:
-        run = Run(found.swapaxes(0, 1), expected.h.value, expected.c and expected.c.value)
-        assert distance(run, expected) <= 1  # reference.Rounded
-    return module
+    last = expected.h.value, expected.c and expected.c.value
+    assert distance(Run(np.swapaxes(y, 0, 1), *last), expected) <= 1  # reference.Rounded
+    return weights
 
 
 def same_trees(a, b):
@@ -86,9 +73,9 @@ def test_linen(cell, kind):
     own = kind(variables)
     own = serialization.msgpack_restore(own) if isinstance(own, bytes) else own
     spec = rl.Spec(cell.split()[-1], I, H)
-    module = check(jax.jit(layer.apply)(variables, X), own, spec, cell=spec.cell)
+    weights = check(jax.jit(layer.apply)(variables, X), own, spec, cell=spec.cell)
     zeros = jax.tree.map(np.zeros_like, own) if "bytes" in kind.__name__ else emptied(own)
-    assert same_trees(rl.assign(zeros, module), own)  # the sums add a zero
+    assert same_trees(rl.assign(zeros, weights.to("onnx")), own)  # the sums add a zero
     assert not any(map(np.any, jax.tree.leaves(zeros)))
 
 
@@ -113,8 +100,8 @@ def test_a_model_of_linen():
     params = variables["params"]
     check(deep, rl.stack([params["layers_0"], params["layers_1"]]), rl.Spec("lstm", I, H, 2))
     both = rl.Spec("lstm", I, H, bidirectional=True)
-    module = check(wide, variables, both, prefix="params/both")
-    assert same_trees(rl.assign(emptied(params["both"]), module), params["both"])
+    weights = check(wide, variables, both, prefix="params/both").to("onnx")
+    assert same_trees(rl.assign(emptied(params["both"]), weights), params["both"])
 
 
 def test_a_bidirectional_whose_rnns_share_a_cell():
@@ -177,12 +164,11 @@ def test_nnx(cell, form):
     source = {"cell": layer.cell, "layer": layer, "whole state": nnx.state(layer)}[form]
     y = called(layer, X)
     assert rl.Weights(source).batch_first is (True if form == "layer" else None)
-    module = check(y, source, rl.Spec(cell.split()[-1], I, H))
+    weights = check(y, source, rl.Spec(cell.split()[-1], I, H)).to("onnx")
     nnx.update(layer, emptied(nnx.state(layer, nnx.Param)))
     assert not np.array_equal(called(layer, X), y)
-    # torch's second bias of a GRU's candidate is zero, and stays so
     target = layer if cell == "lstm" else layer.cell
-    assert rl.assign(target, module) is target
+    assert rl.assign(target, weights) is target
     assert same_trees(called(layer, X), y)
 
 
@@ -190,10 +176,10 @@ def test_a_bidirectional_of_nnx_and_layers():
     layer = nnx.Bidirectional(nnx_layer("lstm"), nnx_layer("lstm"))
     nnx.update(layer, filled(nnx.state(layer, nnx.Param), "both"))
     y, both = called(layer, X), rl.Spec("lstm", I, H, bidirectional=True)
-    module = check(y, layer, both)
+    weights = check(y, layer, both).to("onnx")
     assert rl.Weights(nnx.state(layer, nnx.Param)).spec == both
     nnx.update(layer, emptied(nnx.state(layer, nnx.Param)))
-    rl.assign(layer, module)
+    rl.assign(layer, weights)
     assert same_trees(called(layer, X), y)
 
     layers = [nnx_layer("lstm"), nnx_layer("lstm", H)]
@@ -236,32 +222,8 @@ def test_equinox(cell, bias):
     make = {"lstm": eqx.nn.LSTMCell, "gru": eqx.nn.GRUCell}[cell]
     own = equinox_cell(make, I, H, use_bias=bias)
     y = jax.jit(jax.vmap(partial(scanned, own)))(X)
-    module = check(y, own, rl.Spec(cell, I, H, bias="double" if bias else "none"))
-    assert same_trees(rl.assign(emptied(own), module), own)
-
-
-class EquinoxModel(eqx.Module):
-    layers: list
-    forward: eqx.Module
-    backward: eqx.Module
-
-    def __call__(self, x):
-        wide = [scanned(self.forward, x), scanned(self.backward, x, reverse=True)]
-        deep = scanned(self.layers[1], scanned(self.layers[0], x))
-        return deep, jnp.concatenate(wide, -1)
-
-
-def test_a_model_of_equinox():
-    cells = [equinox_cell(eqx.nn.GRUCell, size, H, k) for k, size in enumerate((I, H, I, I))]
-    model = EquinoxModel(cells[:2], *cells[2:])
-    run = eqx.filter_jit(lambda model: jax.vmap(model)(X))
-    deep, wide = run(model)
-    check(deep, model.layers, rl.Spec("gru", I, H, 2))
-    both = {"0": {"forward": model.forward, "backward": model.backward}}
-    check(wide, both, rl.Spec("gru", I, H, bidirectional=True))
-    zeros, module = emptied(model.forward), torch.nn.GRU(I, H)
-    cell = rl.assign(zeros, rl.assign(module, model.forward))
-    assert same_trees(cell, model.forward) and not np.any(zeros.weight_hh)
+    weights = check(y, own, rl.Spec(cell, I, H, bias="double" if bias else "none")).to("onnx")
+    assert same_trees(rl.assign(emptied(own), weights), own)
 
 
 # ----------------------------------------------------------------------------------------- Haiku
@@ -289,8 +251,8 @@ def test_haiku(make, cell, reset):
     run, params = unrolled(make, 1)
     y = jax.jit(run.apply)(params, X.swapaxes(0, 1))
     options = {"prefix": next(iter(params)).split("/")[0], "layout": "haiku", "cell": cell}
-    check(np.swapaxes(y, 0, 1), params, rl.Spec(cell, I, H, reset=reset), **options)
-    weights = rl.Weights(params, **options)
+    spec = rl.Spec(cell, I, H, reset=reset)
+    weights = check(np.swapaxes(y, 0, 1), params, spec, **options)
     assert weights.to("onnx", exact=True).to("haiku", exact=True) == weights
 
 

@@ -100,31 +100,6 @@ def test_openvinos_gru_with_a_fourth_bias():
     assert converted["B"].tolist() == [[0] * 12 + [1, 2, 3, 4]]
 
 
-def test_onednn_runs_several_layers_one_by_one():
-    """Its primitive of several layers needs equal sizes, and does not join the directions."""
-    names = list(rl.describe(rl.Spec("gru", 5, 4, 2, True), "onednn"))
-    assert names == [f"{k}/{name}" for k in (0, 1)
-                     for name in ("weights_layer", "weights_iter", "bias")]  # fmt: skip
-    stack = {name: np.zeros((2, *shape[1:]), "f4")
-             for name, shape in rl.describe(rl.Spec("gru", 4, 4), "onednn").items()}  # fmt: skip
-    with pytest.raises(rl.LayoutError, match=r"weights_layer: shape \(2, 1, 4, 3, 4\), expected"):
-        rl.convert(stack, layout="onednn", to="torch")
-
-
-def test_tensors_of_other_layouts_that_look_like_those_of_torch_and_onnx():
-    """paddle's names are torch's: without layout= they are torch's. Its projection is refused:
-    weight_ho is (H, P), and state_dict() gives it the name of weight_ih_l1."""
-    _, tensors, *_ = ANSWERS["paddle"]["lstm"]
-    assert rl.Weights(tensors).layout == rl.layout("torch")
-    assert rl.Weights(tensors, layout="paddle").layout == rl.layout("paddle")
-    with pytest.raises(rl.LossyError, match="paddle has no projection"):
-        rl.describe(rl.Spec("lstm", 5, 4, proj_size=2), "paddle")
-    _, tensors, *_ = ANSWERS["openvino"]["lstm"]
-    said = r"B: shape \(2, 16\), expected \(2, 32\).*; these tensors fit layout='openvino'"
-    with pytest.raises(rl.LayoutError, match=said):
-        rl.infer_spec(tensors)
-
-
 # -------------------------------------------------------------------------- Neural Amp Modeler
 
 AUDIO = json.loads((TESTS / "data" / "audio.json").read_text())
@@ -159,11 +134,6 @@ def test_the_lstms_of_neural_amp_modeler_mean_what_its_library_computed(name):
     check_meaning("nam", tensors, spec, lambda *_: answer, given)
     # float32 sums of H + 1 products below 4
     np.testing.assert_allclose(y @ head[:H] + head[H], out[:, 0], rtol=0, atol=24 * 2.0**-24)
-
-
-def test_a_dense_layer_of_these_names_is_not_an_lstm():
-    with pytest.raises(rl.LayoutError):
-        rl.infer_spec({"W": np.ones((12, 8)), "b": np.ones(12)})
 
 
 # --------------------------- published: a Keras GRU and the flat vector that cuDNN received for it

@@ -115,23 +115,3 @@ def test_the_hard_sigmoid_of_keras_2():
         settings = rl.convert(source, spec, layout="onnx", to="keras").report.settings
         assert settings.startswith("with Keras 2's hard_sigmoid, which Keras 3 cannot represent")
     assert not rl.convert(source, spec, layout="onnx", to="onnx").report.settings
-
-
-@pytest.mark.parametrize(
-    "config",
-    [{"go_backwards": True}, {"merge_mode": "sum"}, {"clip": 0.5}, {"sequence_lens": [1]},
-     {"initial_h": [[[0.5] * H]] * 2}, {"later": 1}, {"stateful": True}],
-)  # fmt: skip
-@pytest.mark.parametrize("to, suffix", [("onnx", ".onnx"), ("keras", ".keras")])
-def test_a_file_of_the_framework_cannot_have_it(config, to, suffix, tmp_path):
-    """What a report says is lost is what the framework's files refuse, and what only a call has."""
-    spec = rl.Spec("lstm", I, H, bidirectional=True)
-    weights = rl.Weights(normal_weights(to, spec), spec)
-    weights.config = config
-    path = tmp_path / f"m{suffix}"
-    if weights.to(to).report.settings or config.keys() <= {"stateful", "sequence_lens"}:
-        with pytest.raises(rl.LossyError, match=next(iter(config))):
-            rl.save(path, weights)
-    else:
-        rl.save(path, weights)
-        assert rl.load(path)["lstm"].config == config

@@ -13,31 +13,28 @@ import rnnlayout as rl
 from rnnlayout._model.dtypes import narrow_values, round_values, widen_bits
 
 
-def test_defaults():
+def test_it_is_a_value():
     spec = rl.Spec("lstm", input_size=8, hidden_size=16)
     assert spec == rl.Spec("lstm", 8, 16, 1, False, 0, "double", "after", "sigmoid", False,
                            "float32", False, "tanh")  # fmt: skip
-    assert rl.Spec("lstm", 8, 16, bias=True).bias == "double"
-    assert rl.Spec("lstm", 8, 16, bias=False).bias == "none"
-    assert spec.num_params == 4 * 16 * (8 + 16 + 2)
-    assert spec.nbytes == 4 * spec.num_params
+    assert (spec.replace(bias=True).bias, spec.replace(bias=False).bias) == ("double", "none")
+    assert spec.num_params == 4 * 16 * (8 + 16 + 2) and spec.nbytes == 4 * spec.num_params
+    other = rl.Spec("gru", np.int64(2), np.int32(3), bidirectional=np.True_)
+    assert hash(other) == hash(rl.Spec("gru", 2, 3, bidirectional=True))
+    assert pickle.loads(pickle.dumps(other)) == other and type(other.input_size) is int
+    with pytest.raises(AttributeError):
+        spec.cell = "lstm"
 
 
-def test_dtypes_by_any_name():
+def test_dtypes_by_any_name_and_sizes_of_64_bits():
     for dtype, name in [
         ("f2", "float16"), (np.float64, "float64"), (np.dtype("<f4"), "float32"),
         (torch.bfloat16, "bfloat16"), (torch.float16, "float16"), (ml_dtypes.bfloat16, "bfloat16"),
     ]:  # fmt: skip
         assert rl.Spec("gru", 2, 3, dtype=dtype).dtype == name
-
-
-def test_it_is_a_value():
-    spec = rl.Spec("gru", np.int64(2), np.int32(3), bidirectional=np.True_)
-    assert hash(spec) == hash(rl.Spec("gru", 2, 3, bidirectional=True))
-    assert pickle.loads(pickle.dumps(spec)) == spec
-    assert type(spec.input_size) is int
-    with pytest.raises(AttributeError):
-        spec.cell = "lstm"
+    spec = rl.Spec("rnn_tanh", 1 << 33, 1 << 20, bias=False, dtype="float16")
+    assert spec.num_params == (1 << 53) + (1 << 40)
+    assert rl.regions(spec)["offset"].tolist() == [0, 1 << 54]
 
 
 def test_it_goes_through_json():
@@ -110,12 +107,6 @@ def test_what_from_dict_refuses(changes, text):
 def test_what_a_spec_cannot_be(fields, text):
     with pytest.raises(rl.SpecError, match=text):
         rl.Spec(**{"cell": "gru", "input_size": 2, "hidden_size": 3, **fields})
-
-
-def test_sizes_are_64_bit():
-    spec = rl.Spec("rnn_tanh", 1 << 33, 1 << 20, bias=False, dtype="float16")
-    assert spec.num_params == (1 << 53) + (1 << 40)
-    assert rl.regions(spec)["offset"].tolist() == [0, 1 << 54]
 
 
 @pytest.mark.parametrize(

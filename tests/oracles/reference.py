@@ -1,8 +1,7 @@
 """The reference: every recurrence in NumPy, one step, one gate, one direction at a time.
 
-It shares no code with the package: the places of the weights are written down once more, and
-`regions` must agree. It follows the equations, in float64, on `Rounded` numbers, which bound how
-far the same recurrence in float32 may be from it.
+It takes nothing from the package but where cuDNN has the weights. It follows the equations, in
+float64, on `Rounded` numbers, which bound how far the same recurrence in float32 may be from it.
 
     lstm   c' = f c + i g            h' = o tanh(c'), then h' <- P h' with a projection
                                      with peepholes p the sums of i and f contain p c, of o p c'
@@ -263,49 +262,23 @@ def stacked(parts):
 # ------------------------------------------------------------------------------- where weights lie
 
 
-BIASES = {"double": ["bW", "bR"], "input": ["bW"], "recurrent": ["bR"], "none": []}
-
-
 def has_cudnn_form(spec):
     return (spec.reset, spec.recurrent_activation, spec.activation, spec.peepholes) == (
         "after", "sigmoid", "tanh", False
     )  # fmt: skip
 
 
-def cudnn_pieces(spec):
-    """Yield (pseudo-layer, role, gate, rows, cols) of every piece of the weight space, in order.
-
-    Written by hand: the matrices of one pseudo-layer after the other (of the input, of the state,
-    the projection), then, after the matrices of all pseudo-layers, the biases.
-    """
-    gates, H, D = GATES[spec.cell], spec.hidden_size, spec.num_directions
-    width = spec.proj_size or H
-    for k in range(spec.num_layers * D):
-        if k >= D or not spec.skip_input:
-            for gate in gates:
-                yield k, "W", gate, H, spec.input_size if k < D else D * width
-        for gate in gates:
-            yield k, "R", gate, H, width
-        if spec.proj_size:
-            yield k, "P", "", width, H
-    for k in range(spec.num_layers * D):
-        for role in BIASES[spec.bias]:
-            for gate in gates:
-                yield k, role, gate, H, 1
-
-
 def from_cudnn(flat, spec):
-    """Return the PseudoLayers in cuDNN's flat weight space; `regions` must find the same."""
+    """Return the PseudoLayers in cuDNN's flat weight space. model/test_offsets.py compares where
+    `regions` has them with the answers of the real cuDNN."""
     pieces = defaultdict(dict)
-    at = 0
-    regions = rl.regions(spec)[["pseudo_layer", "role", "gate", "rows", "cols", "offset"]].tolist()
-    for region, piece in zip(regions, cudnn_pieces(spec), strict=True):
-        k, role, gate, rows, cols = piece
-        assert region == (*piece, at * flat.itemsize)
-        values = flat[at : at + rows * cols].astype(np.float64)
-        pieces[k, role][gate] = values if role in ("bW", "bR") else values.reshape(rows, cols)
-        at += rows * cols
-    assert at == flat.size
+    for at in rl.regions(spec):
+        start, shape = at["offset"] // flat.itemsize, (at["rows"], at["cols"])
+        values = flat[start : start + shape[0] * shape[1]].astype(np.float64)
+        is_bias = at["role"] in ("bW", "bR")
+        pieces[at["pseudo_layer"], at["role"]][at["gate"]] = (
+            values if is_bias else values.reshape(shape)
+        )
     # What is not stored: the W of skip_input are the identity, biases are zero.
     gates = GATES[spec.cell]
     identity = dict.fromkeys(gates, np.eye(spec.hidden_size))

@@ -1,6 +1,7 @@
 """Calls of the binding for the tests of memory: each one, and each error."""
 
 import _imp
+from functools import partial
 
 import numpy as np
 
@@ -28,7 +29,6 @@ RNN = _native.Rnn(LSTM, FLAT, (-1.0, 1.0))
 FLAT_GRU = np.ones(GRU.num_params, "f4")
 GRU_RNN = _native.Rnn(GRU, FLAT_GRU)
 STEPPER = _native.Stepper(RNN, lambda *_: None, lambda _: (H[:, 0].copy(), C[:, 0].copy()))
-GPU_OPTIONS = (False, True)
 STEP, CALL = _native.STEP, _native.TIME_FIRST
 # The references to these objects are counted.
 SHARED = [X, H, C, Y, LENGTHS, STATE, RNN, STEPPER, FLAT_GRU, GRU_RNN,
@@ -83,10 +83,17 @@ def load(spec=_native.__spec__):
     return module.__name__
 
 
-def run_once(x):
+def call(rnn=RNN, x=X, state=None, lengths=None, outputs=(None,) * 3, axes=CALL, states=False):
+    return rnn.run(x, state, lengths, *outputs, axes, states) is not None
+
+
+def gpu_rnn(spec, weights):
+    return _native.GpuRnn(spec, weights, 0, False, True)
+
+
+def call_once(x):
     """Make, run and free an Rnn that borrows its weights."""
-    rnn = _native.Rnn(LSTM, FLAT, None, "default", True)
-    return rnn.run(x, None, None, None, None, None, CALL, False) is not None
+    return call(_native.Rnn(LSTM, FLAT, None, "default", True), x)
 
 
 BINDING = {
@@ -104,21 +111,15 @@ BINDING = {
     "Plan.run": run,
     "Plan.run dry": lambda: run(dst=None),
     "Rnn": lambda: _native.Rnn(LSTM, FLAT, (-1.0, 1.0)) is not None,
-    "Rnn for one call, direct": lambda: run_once(X[:1, :1]),
-    "Rnn for one call, packed": lambda: run_once(X),
+    "Rnn for one call, direct": lambda: call_once(X[:1, :1]),
+    "Rnn for one call, packed": lambda: call_once(X),
     "Rnn.weights": lambda: RNN.weights() is not None,
     "Rnn.weights borrowed": lambda: _native.Rnn(LSTM, FLAT, borrows=True).weights() is not None,
-    "Rnn.run": lambda: RNN.run(X, STATE, LENGTHS, Y, H, C, CALL, True) is not None,
-    "Rnn.run to new arrays": lambda: (
-        RNN.run(X, None, None, None, None, None, CALL, False) is not None
-    ),
-    "Rnn.run of one state": lambda: (
-        GRU_RNN.run(X[0], H, None, None, H, None, STEP, False) is not None
-    ),
-    "Rnn.run the long way": lambda: RNN.run(X, 7, None, None, None, None, CALL, False),
-    "Rnn.run on outputs that do not fit": lambda: RNN.run(
-        X, None, None, None, Y, None, CALL, False
-    ),
+    "Rnn.run": lambda: call(RNN, X, STATE, LENGTHS, (Y, H, C), states=True),
+    "Rnn.run to new arrays": call,
+    "Rnn.run of one state": lambda: call(GRU_RNN, X[0], H, None, (None, H, None), STEP),
+    "Rnn.run the long way": lambda: call(state=7),
+    "Rnn.run on outputs that do not fit": lambda: call(outputs=(None, Y, None)),
     "Stepper": lambda: STEPPER(X[0, 0]) is not None and STEPPER.state is not None,
     "Stepper of a state": lambda: setattr(STEPPER, "state", 7),
     "Stepper of a new one": lambda: _native.Stepper(GRU_RNN, len, len) is not None,
@@ -128,38 +129,24 @@ BINDING = {
     "itemsize": lambda: _native.itemsize("float16"),
     "describe_cudnn": _native.describe_cudnn,
 }
+# what has no name, no attribute or no sense, and the errors of Python itself
+OF_A_DUCK = (rl.SpecError, TypeError, ValueError)
+OF_OPTIONS = (rl.LayoutError, TypeError, IndexError)
 BINDING_ERRORS = {
     "open_cudnn": (rl.CudnnNotFoundError, lambda: _native.open_cudnn(b"/nowhere/libcudnn.so.9")),
     "open_cudnn by no bytes": (TypeError, lambda: _native.open_cudnn("/nowhere")),
-    "a GpuRnn without a GPU": (
-        rl.CudnnNotFoundError,
-        lambda: _native.GpuRnn(LSTM, FLAT, 0, *GPU_OPTIONS),
-    ),
-    "a GpuRnn of too few weights": (
-        TypeError,
-        lambda: _native.GpuRnn(LSTM, FLAT[1:], 0, *GPU_OPTIONS),
-    ),
-    "a GpuRnn that cuDNN has not": (
-        rl.LossyError,
-        lambda: _native.GpuRnn(BEFORE, FLAT_GRU, 0, *GPU_OPTIONS),
-    ),
+    "a GpuRnn without a GPU": (rl.CudnnNotFoundError, lambda: gpu_rnn(LSTM, FLAT)),
+    "a GpuRnn of too few weights": (TypeError, lambda: gpu_rnn(LSTM, FLAT[1:])),
+    "a GpuRnn that cuDNN has not": (rl.LossyError, lambda: gpu_rnn(BEFORE, FLAT_GRU)),
     "no spec": (rl.SpecError, lambda: _native.check(7)),
     "no layout": (AttributeError, lambda: _native.check_layout(7)),
     "a dtype": (rl.SpecError, lambda: _native.itemsize("int8")),
     "a dtype that is not a text": (TypeError, lambda: _native.itemsize(7)),
     "a name with a NUL": (rl.SpecError, lambda: _native.itemsize("float16\0")),
     "half a character": (rl.SpecError, lambda: _native.itemsize("\ud800")),
-    **{
-        name: ((rl.SpecError, TypeError, ValueError), lambda duck=duck: _native.check(duck))
-        for name, duck in DUCKS.items()
-    },
-    **{
-        f"{name} of a layout": (
-            (rl.LayoutError, TypeError, IndexError),
-            lambda layout=layout: _native.check_layout(layout),
-        )
-        for name, layout in LAYOUTS.items()
-    },
+    **{name: (OF_A_DUCK, partial(_native.check, duck)) for name, duck in DUCKS.items()},
+    **{f"{name} of a layout": (OF_OPTIONS, partial(_native.check_layout, layout))
+       for name, layout in LAYOUTS.items()},
     "no form": (rl.LossyError, lambda: _native.tensors(TORCH, BEFORE)),
     "no blocks": (rl.LossyError, lambda: _native.blocks(TORCH, BEFORE)),
     "no number of has": (TypeError, lambda: _native.tensors(TORCH, LSTM, "1")),
@@ -177,24 +164,15 @@ BINDING_ERRORS = {
     "no weights": (TypeError, lambda: _native.Rnn(LSTM, Y)),
     "no spec of an Rnn": (rl.SpecError, lambda: _native.Rnn(7, FLAT)),
     "no clip": (TypeError, lambda: _native.Rnn(LSTM, FLAT, 7)),
-    "float32 weights that round": (
-        rl.SpecError,
-        lambda: _native.Rnn(LSTM, FLAT, None, "bfloat16"),
-    ),
+    "float32 that rounds": (rl.SpecError, lambda: _native.Rnn(LSTM, FLAT, None, "bfloat16")),
     "no such math": (TypeError, lambda: _native.Rnn(LSTM, FLAT, None, "int4")),
     "a clip of nothing": (rl.SpecError, lambda: _native.Rnn(LSTM, FLAT, (1.0, -1.0))),
     "a clip of a GRU": (rl.SpecError, lambda: _native.Rnn(GRU, FLAT_GRU, (-1.0, 1.0))),
     "too few arguments": (TypeError, lambda: RNN.run(X)),
-    "axes of no kind": (TypeError, lambda: RNN.run(X, None, None, None, None, None, "tn", True)),
-    "axes past the last": (TypeError, lambda: RNN.run(X, None, None, None, None, None, 3, True)),
-    "no x": (TypeError, lambda: RNN.run(None, None, None, None, None, None, CALL, True)),
-    "an output that does not fit": (
-        TypeError,
-        lambda: RNN.run(X, None, None, None, Y, None, CALL, True),
-    ),
-    "a length past the end": (
-        rl.LayoutError,
-        lambda: RNN.run(X[:1], STATE, LENGTHS, None, None, None, CALL, True),
-    ),
+    "axes of no kind": (TypeError, lambda: call(axes="tn", states=True)),
+    "axes past the last": (TypeError, lambda: call(axes=3, states=True)),
+    "no x": (TypeError, lambda: call(x=None, states=True)),
+    "an output that does not fit": (TypeError, lambda: call(outputs=(None, Y, None), states=True)),
+    "a length past the end": (rl.LayoutError, lambda: call(x=X[:1], lengths=LENGTHS)),
     "no number of threads": (rl.SpecError, lambda: _native.set_num_threads("2")),
-}
+}  # fmt: skip

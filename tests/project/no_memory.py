@@ -1,7 +1,6 @@
 """Refuse each allocation of Python's in turn during one call of the binding, for each kind of call.
 
-    python -m project.no_memory [--leaks] [NAME ...]    one line per call: how many allocations it
-                                                        makes; --leaks: and what is left behind
+    python -m project.no_memory [NAME ...]    one line per call: how many allocations it makes
 
 test_memory.py runs it as a program of its own, because a mistake is a crash. Only the binding is
 tested: CPython's own code does not survive every refusal (3.11: an iterator over a dict).
@@ -11,9 +10,6 @@ import _testcapi
 import sys
 
 from project.calls import BINDING, BINDING_ERRORS
-from project.leaks import growth
-
-ROUNDS = 60  # growth() fills the free lists first
 
 
 def outcome(call):
@@ -52,30 +48,10 @@ def refuse_each(call, right):
     raise AssertionError("no end of allocations")
 
 
-def leaks(name, call, right):
-    """Count what a leak at one of the allocations would increase, by one block each round."""
-
-    def rounds():
-        for _ in range(ROUNDS):
-            refuse_each(call, right)
-
-    limits = [ROUNDS, ROUNDS, 24 * ROUNDS]  # 24 bytes is the smallest block
-    more = growth(rounds, limits)
-    if (more >= limits).any():
-        raise AssertionError(f"{name}: leaks objects, blocks, bytes: {more}")
-    return more
-
-
 def main():
     calls = BINDING | {f"error: {name}": call for name, (_, call) in BINDING_ERRORS.items()}
-    names = sys.argv[1:]
-    looks_for_leaks = "--leaks" in names
-    for name in [name for name in names if name != "--leaks"] or calls:
-        right = outcome(calls[name])
-        line = f"{refuse_each(calls[name], right):4} {name:40}"
-        if looks_for_leaks:
-            line += f" more objects, blocks, bytes: {leaks(name, calls[name], right)}"
-        print(line, flush=True)
+    for name in sys.argv[1:] or calls:
+        print(f"{refuse_each(calls[name], outcome(calls[name])):4} {name}", flush=True)
 
 
 if __name__ == "__main__":

@@ -3,11 +3,17 @@
 import ast
 import re
 import shutil
+import sys
 from collections import defaultdict
-from graphlib import TopologicalSorter
 
+import numpy as np
 import pytest
 from commands import ROOT, run
+
+import rnnlayout as rl
+
+sys.path.insert(0, str(ROOT / "tools"))
+import rooms
 
 CSRC = ROOT / "csrc"
 PACKAGE = ROOT / "python" / "rnnlayout"
@@ -70,7 +76,8 @@ def without_comments(path):
     return re.sub(r"/\*.*?\*/|//[^\n]*", " ", path.read_text(), flags=re.DOTALL)
 
 
-def test_no_arrow_is_turned_round():
+def test_a_folder_of_the_core_includes_what_it_may():
+    """Few know the machine or the system."""
     assert len(CORE_FILES) > 20 and len(NATIVE_FILES) > 3
     assert {folder(path) for path in CORE_FILES} <= set(MAY_INCLUDE)
     for path in CORE_FILES:
@@ -78,11 +85,6 @@ def test_no_arrow_is_turned_round():
             if delimiter == '"' and header != "rnnlayout.h":
                 assert (CSRC / header).is_file(), f"{header}: written from csrc/ on"
                 assert folder(CSRC / header) in MAY_INCLUDE[folder(path)], (name(path), header)
-
-
-def test_few_folders_of_the_core_know_the_machine_or_the_system():
-    for path in CORE_FILES:
-        for _, header in includes(path):
             known = [folders for pattern, folders in HEADERS_OF if pattern.fullmatch(header)]
             assert all(folder(path) in folders for folders in known), (name(path), header)
 
@@ -106,19 +108,16 @@ def test_the_binding_sees_the_public_header_alone():
         assert 'ImportModule("rnnlayout' not in path.read_text()
 
 
-def test_frameworks_are_named_in_the_table_alone():
-    named = {name(path): FRAMEWORKS.findall(NOT_A_FRAMEWORK.sub("", without_comments(path)))
-             for path in CORE_FILES}  # fmt: skip
-    assert named.pop("csrc/layout/formats.c")
-    assert {path: words for path, words in named.items() if words} == {}
-
-
-def test_one_folder_names_the_vendors_types_and_none_a_system():
+def test_what_is_named_in_one_place():
+    """Frameworks in the table, the vendor's types in one folder, systems nowhere."""
     for path in CORE_FILES + NATIVE_FILES:
-        code = re.sub(r'"(?:\\.|[^"\\])*"', '""', without_comments(path))
-        assert SYSTEMS.findall(code) == [], name(path)
-        if CSRC not in path.parents or folder(path) != "forward/cudnn":
-            assert VENDORS.findall(code) == [], name(path)
+        code = without_comments(path)
+        words = re.sub(r'"(?:\\.|[^"\\])*"', '""', code)
+        where = folder(path) if path in CORE_FILES else ""
+        named = FRAMEWORKS.search(NOT_A_FRAMEWORK.sub("", code)) and path in CORE_FILES
+        assert bool(named) == (name(path) == "csrc/layout/formats.c"), name(path)
+        assert not SYSTEMS.search(words), name(path)
+        assert where == "forward/cudnn" or not VENDORS.search(words), name(path)
 
 
 def test_every_header_compiles_alone(tmp_path):
@@ -136,34 +135,14 @@ def test_the_public_header_is_also_cxx(compiler):
         input="#include <rnnlayout.h>\n")  # fmt: skip
 
 
-def test_every_global_symbol_has_our_prefix(c_build):
+def test_every_source_is_built(c_build):
+    """A file missing in CMakeLists.txt would be dead code that no test sees. Each global symbol of
+    the library has our prefix."""
+    listed = set(re.findall(r"[\w/]+\.c\b", (ROOT / "CMakeLists.txt").read_text()))
+    assert listed == {name(path) for path in CORE_FILES + NATIVE_FILES if path.suffix == ".c"}
     lines = run(["nm", "-g", "--defined-only", c_build("release") / "librnnlayout.a"]).splitlines()
     symbols = {line.split()[-1] for line in lines if len(line.split()) == 3}
-    assert "rnl_plan_run" in symbols
-    assert {symbol for symbol in symbols if not symbol.startswith("rnl_")} == set()
-
-
-def test_no_circle_of_files(c_build):
-    """If one file of the C library calls another, no way leads back."""
-    objects = sorted((c_build("release") / "CMakeFiles" / "rnnlayout.dir").rglob("*.o"))
-    defined_in, needs = {}, defaultdict(set)
-    for path in objects:
-        for line in run(["nm", "-g", path]).splitlines():
-            *_, kind, symbol = line.split()
-            if kind == "U":
-                needs[path].add(symbol)
-            else:
-                defined_in[symbol] = path
-    graph = {path: {defined_in[s] for s in needs[path] & defined_in.keys()} for path in objects}
-    assert sum(map(len, graph.values())) > len(objects)
-    TopologicalSorter(graph).prepare()  # CycleError: its last argument is the circle
-
-
-def test_every_source_is_built():
-    """A file missing in CMakeLists.txt would be dead code that no test sees."""
-    listed = set(re.findall(r"[\w/]+\.c\b", (ROOT / "CMakeLists.txt").read_text()))
-    sources = {name(path) for path in CORE_FILES + NATIVE_FILES if path.suffix == ".c"}
-    assert sources == listed
+    assert "rnl_plan_run" in symbols and all(one.startswith("rnl_") for one in symbols)
 
 
 # An argument that a message asks for. The command line spells it in another way.
@@ -198,3 +177,72 @@ def test_a_class_or_function_of_the_package_is_found_by_its_name():
     assert len(files) > 500 and len(files["run"]) > 1
     twice = {name for name, where in files.items() if len(where) > 1}
     assert {name: files[name] for name in twice - CALLED_BY_NAME} == {}
+
+
+# ------------------------------------------------------------------------- the Python package
+
+
+def test_no_arrow_is_against_the_order_or_in_a_circle():
+    """tools/rooms.py has the order of the package's rooms."""
+    arrows = rooms.arrows()
+    assert len(rooms.modules()) > 60 and len(arrows) > 200
+    assert {("_model.spec", "_native"), ("_weights.assign", "_sources.read_source")} < arrows
+    assert rooms.against_the_order(arrows) == []
+    assert rooms.circle(arrows) == []
+
+
+def test_a_public_name_is_the_same_to_a_type_checker_and_at_run_time():
+    """`__init__` imports the names for type checkers, and lists them for __getattr__."""
+    tree = rooms.ast.parse((rooms.PACKAGE / "__init__.py").read_text())
+    blocks = (node for node in tree.body if isinstance(node, rooms.ast.If))
+    (checked,) = (node for node in blocks if rooms.ast.unparse(node.test) == "TYPE_CHECKING")
+    static = {
+        alias.asname: node.module.removeprefix("rnnlayout.")
+        for node in checked.body
+        for alias in node.names
+    }
+    assert static == rl._MODULE_OF
+
+
+OWN_FORMATS = {
+    ".safetensors": {"safetensors"}, ".npz": {"npz"}, ".h5": {"keras", "hdf5"},
+    ".onnx": {"onnx"}, ".msgpack": {"flax"},
+}  # fmt: skip
+LOAD = """
+import sys
+import rnnlayout as rl
+rl.load(sys.argv[1])
+print(*(name for name in sys.modules if name.startswith("rnnlayout")))
+"""
+
+
+@pytest.mark.parametrize("suffix", OWN_FORMATS)
+def test_load_imports_neither_other_formats_nor_what_draws_or_runs(tmp_path, suffix):
+    layout = {".h5": "keras", ".onnx": "onnx"}.get(suffix, "torch")
+    spec = rl.Spec("lstm", 3, 2)
+    shapes = rl.describe(spec, layout).items()
+    path = tmp_path / f"a{suffix}"
+    rl.save(path, rl.Weights({n: np.ones(s, "f4") for n, s in shapes}, spec, layout))
+    found = run([sys.executable, "-c", LOAD, path]).split()
+    modules = [name.removeprefix("rnnlayout.") for name in found]
+    formats = {name.split(".")[2] for name in modules if name.startswith("_files.formats.")}
+    assert formats == {"registry", "content", *OWN_FORMATS[suffix]}
+    assert not [name for name in modules if "picture" in name or name.startswith("_run.rnn")]
+    assert len(modules) <= 55 or suffix not in (".safetensors", ".npz")
+
+
+def test_the_page_on_internals_names_files_that_exist():
+    """In the table of the rooms by the module's name, or by its end: `_rows` of identify_rows."""
+    text = (ROOT / "docs" / "internals.md").read_text()
+    rows = re.findall(r"^\| `(_\w+)` \| (.*) \|$", text, re.MULTILINE)
+    assert [room for room, _ in rows] == [room for room in rooms.ORDER if room in dict(rows)]
+    for room, row in rows:
+        names = [path.stem for path in (rooms.PACKAGE / room).rglob("*")]
+        for word in re.findall(r"`(\w+)`", row):
+            assert any(name.endswith(word) for name in names), (room, word)
+    known = [path for folder in ("python", "csrc", "tests", "tools")
+             for path in (ROOT / folder).rglob("*")]  # fmt: skip
+    paths = re.findall(r"`((?:\w+/)+\w+(?:\.\w+)?)`", text)
+    assert len(paths) > 20
+    for path in paths:
+        assert any(one.match(path) or one.with_suffix("").match(path) for one in known), path

@@ -6,7 +6,6 @@ import html
 import importlib
 import re
 import sys
-from collections import defaultdict
 from inspect import getsource, isclass
 from xml.etree import ElementTree
 
@@ -123,17 +122,6 @@ def test_generated_files_are_current(tool):
         assert path.read_text() == text, f"{path}: run tools/{tool}.py --write"
         if path.suffix == ".svg":
             ElementTree.fromstring(text)
-
-
-def test_the_search_of_the_docs_finds_one_page_first():
-    """Sphinx puts main index entries, marked by "!", before all else that it finds."""
-    pages = defaultdict(set)
-    for name, page in PAGES.items():
-        for entries in re.findall(r"^<!-- sphinx {index} (.*) -->", page.read_text(), re.MULTILINE):
-            for entry in re.findall(r"! ([^,]+)", entries.lower()):
-                pages[entry].add(name)
-    assert pages["unknown layer cudnnlstm"] == {"docs/howto/cudnn-layers-to-keras3.md"}
-    assert {entry: names for entry, names in pages.items() if len(names) > 1} == {}
 
 
 # ------------------------------------------------------------------ as GitHub and PyPI show it

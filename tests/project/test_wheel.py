@@ -79,17 +79,14 @@ def test_the_sbom_says_what_the_metadata_says(wheel, names, metadata):
     assert built_by["CMake"] and len(built_by) == 2 and all(built_by.values())
 
 
-def test_its_page_on_pypi_has_no_link_to_a_file_beside_it(metadata):
-    assert project_page.LINK.findall(metadata.get_payload()) == []
-    assert f"Repository, {project_page.ADDRESS}" in metadata.get_all("Project-URL")
-
-
-def test_it_needs_the_c_library_alone(wheel, names):
+def test_it_needs_the_c_library_alone_and_its_page_no_file_beside_it(wheel, names, metadata):
     (library,) = [n for n in names if ".so" in n]
     with zipfile.ZipFile(wheel) as archive, archive.open(library) as file:
         dynamic = ELFFile(file).get_section_by_name(".dynamic")
         needed = [tag.needed for tag in dynamic.iter_tags("DT_NEEDED")]
     assert [n for n in needed if not C_LIBRARY.fullmatch(n)] == []
+    assert project_page.LINK.findall(metadata.get_payload()) == []
+    assert f"Repository, {project_page.ADDRESS}" in metadata.get_all("Project-URL")
 
 
 # What users and builds leave in a tree.

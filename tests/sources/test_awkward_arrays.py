@@ -1,11 +1,12 @@
-"""Awkward arrays, as weights and as `out`, and arrays of every rank as any argument: they are read
-correctly, or refused with an error and nothing written."""
+"""Awkward arrays, as weights and as `out`, arrays of every rank as any argument, and unusual
+tensors of torch: they are read correctly, or refused with an error and nothing written."""
 
 import array
 import inspect
 import itertools
 import warnings
 
+import ml_dtypes
 import numpy as np
 import pytest
 import torch
@@ -96,41 +97,32 @@ def numbers_of(a):
 # -------------------------------------------------------------------------------------- overlapping
 
 
-def test_two_outs_that_overlap():
-    weights = normal_weights("torch", rl.Spec("rnn_tanh", 3, 3))
-    memory = np.full(30, 7, "f4")
-    for second in (0, 5, 8):  # the same, the half, the last element
-        out = {
-            "kernel": memory[:9].reshape(3, 3),
-            "recurrent_kernel": memory[second : second + 9].reshape(3, 3),
-            "bias": memory[20:23],
-        }
-        with pytest.raises(rl.LayoutError, match="shares memory"):
-            rl.convert(weights, rl.Spec("rnn_tanh", 3, 3), to="keras", out=out)
-        assert (memory == 7).all()
+@pytest.mark.parametrize("second", [0, 5, 8])
+def test_two_outs_that_overlap(second):
+    """They are the same, overlap by half, or by the last element."""
+    memory, spec = np.full(30, 7, "f4"), rl.Spec("rnn_tanh", 3, 3)
+    out = {"kernel": memory[:9].reshape(3, 3), "bias": memory[20:23],
+           "recurrent_kernel": memory[second : second + 9].reshape(3, 3)}  # fmt: skip
+    with pytest.raises(rl.LayoutError, match="shares memory"):
+        rl.convert(normal_weights("torch", spec), spec, to="keras", out=out)
+    assert (memory == 7).all()
 
 
 @pytest.mark.parametrize("shift", [-N, 1 - N, -1, 0, 1, N - 1, N])
 def test_an_out_that_overlaps_the_flat_source(shift):
-    """The first and the last only touch it."""
+    """The first and the last only touch it. A strided source is read before anything is written."""
     memory = np.arange(3 * N, dtype="f4")
     source, out = memory[N : 2 * N], memory[N + shift : 2 * N + shift]
     if abs(shift) == N:
         assert same_bits(rl.convert(source, SPEC, to="cudnn", out=out), source)
-        return
-    with pytest.raises(rl.LayoutError, match="shares memory"):
-        rl.convert(source, SPEC, to="cudnn", out=out)
-    assert (memory == np.arange(3 * N)).all()
-
-
-@pytest.mark.parametrize("step", [-1, 2])
-def test_a_source_that_is_copied_may_lie_in_out(step):
-    """A strided source is read completely before anything is written."""
-    memory = np.random.default_rng(0).normal(size=2 * N).astype("f4")
-    source, out = memory[::step][:N], memory[N:] if step < 0 else memory[:N]
+    else:
+        with pytest.raises(rl.LayoutError, match="shares memory"):
+            rl.convert(source, SPEC, to="cudnn", out=out)
+        assert (memory == np.arange(3 * N)).all()
+    source = memory[::-1][:N]
     wanted = source.copy()
-    rl.convert(source, SPEC, to="cudnn", out=out)
-    assert same_bits(out, wanted)
+    rl.convert(source, SPEC, to="cudnn", out=memory[2 * N :])
+    assert same_bits(memory[2 * N :], wanted)
 
 
 # ------------------------------------------------------------------------------------- over 2 GiB
@@ -283,3 +275,93 @@ def test_every_tensor_at_every_rank(layout):
         before = value.tobytes()
         done = outcome(rl.convert, source=FLAT, spec=SQUARE, to=layout, out=value if flat else out)
         assert (done is not None) == right and (right or value.tobytes() == before)
+
+
+# ------------------------------------------ tensors of torch: subclasses, quantized, without values
+
+
+LSTM = rl.Spec("lstm", 5, 7)
+TENSORS = normal_weights("torch", LSTM)
+TORCH = {name: torch.from_numpy(w) for name, w in TENSORS.items()}
+
+
+class Owned(torch.Tensor):
+    """A user's subclass of Tensor."""
+
+
+class OwnedParameter(torch.nn.Parameter):
+    """A user's subclass of Parameter."""
+
+
+@pytest.mark.parametrize("kind", [Owned, OwnedParameter])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize("grad", [False, True])
+def test_a_subclass_of_tensor(kind, dtype, grad):
+    plain = {n: w.to(dtype) for n, w in TORCH.items()}
+    owned = {n: w.clone().as_subclass(Owned) for n, w in plain.items()}
+    if kind is OwnedParameter:
+        owned = {n: OwnedParameter(w.clone()) for n, w in plain.items()}
+    for tensor in owned.values():
+        tensor.requires_grad_(grad)
+    assert same_bits(rl.pack(owned), rl.pack(plain))
+
+
+def fake():
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    with FakeTensorMode():
+        return torch.ones(28, 5)
+
+
+ONES = torch.ones(28, 5)
+
+
+@pytest.mark.parametrize("make, text", [
+    (lambda: ONES.to(torch.float8_e4m3fn),
+     r"weight_ih_l0: dtype float8_e4m3fn, need one of float16.*multiply.*scale"),
+    (lambda: np.ones((28, 5), ml_dtypes.float8_e4m3fn), "dtype float8_e4m3fn, need one of.*scale"),
+    (fake, "weight_ih_l0 is a fake tensor: it has a shape but no values"),
+    (lambda: torch.nested.nested_tensor([ONES] * 2), "weight_ih_l0 is a nested tensor.*.unbind"),
+    (lambda: torch.nested.nested_tensor([ONES] * 2, layout=torch.jagged),
+     "weight_ih_l0 is a nested tensor.*its .unbind"),
+    (lambda: ONES.to("meta"), "weight_ih_l0 is on the meta device"),
+    (lambda: Owned(ONES.to("meta")), "weight_ih_l0 is on the meta device"),
+    (torch.nn.parameter.UninitializedParameter,
+     "weight_ih_l0 is uninitialized: call its lazy module once"),
+    (lambda: ONES.to(torch.complex64).conj(), "dtype complex64, need one of"),
+    (lambda: ONES.to(torch.uint16), "dtype uint16, need one of"),
+    (lambda: ONES.to_sparse(), "is a sparse_coo tensor"),
+    (lambda: torch.quantize_per_tensor(ONES, 1, 0, torch.qint8), "is a quantized tens"),
+])  # fmt: skip
+@pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor")
+def test_tensors_that_are_not_arrays_of_floats(make, text):
+    with pytest.raises(rl.LayoutError, match=text):
+        rl.pack(TORCH | {"weight_ih_l0": make()})
+
+
+def test_a_tensor_inside_vmap():
+    """functorch's wrappers have no values of their own."""
+
+    def packed(w):
+        return torch.from_numpy(rl.pack(TORCH | {"weight_ih_l0": w}))
+
+    with pytest.raises(rl.LayoutError, match=r"weight_ih_l0 .*has no array of its own"):
+        torch.func.vmap(packed)(torch.ones(2, 28, 5))
+
+
+# --------------------------------------------------------------------------- quantized modules
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("make", [torch.nn.LSTM, torch.nn.GRU, torch.nn.LSTMCell, torch.nn.RNNCell])
+def test_a_quantized_module(make):
+    model = torch.nn.ModuleDict({"rnn": make(5, 7)})
+    quantized = torch.ao.quantization.quantize_dynamic(model, {make}, dtype=torch.qint8)
+    assert type(quantized["rnn"]).__module__.startswith("torch.ao.nn.quantized")
+    with pytest.raises(rl.LayoutError) as error:
+        rl.pack(quantized["rnn"])
+    text = str(error.value)
+    assert f"torch.ao.nn.quantized.dynamic.{make.__name__}" in text
+    assert "pass the module that it was quantized from" in text
+    assert "is not an nn.LSTM" not in text
+    rl.pack(model["rnn"], cell="rnn_tanh" if make is torch.nn.RNNCell else None)

@@ -1,16 +1,19 @@
-"""Weights that torch computes from stored parts: pruning, weight norm; and wrapped modules' names.
+"""Weights that torch computes from stored parts: pruning, weight norm, weight dropout; and wrapped
+modules' names.
 
 torch recomputes the attribute of a pruned or old-style normed weight only when the module is
 called. torch, after a call, is the oracle.
 """
 
 import copy
+import warnings
 
 import numpy as np
 import pytest
 import torch
 from oracles.frameworks import seeded, torch_cell, torch_module
-from oracles.some import same_bits
+from oracles.some import prefixed, same_bits
+from torch.nn.functional import dropout
 from torch.nn.utils import parametrizations, parametrize, prune
 
 import rnnlayout as rl
@@ -81,41 +84,17 @@ def test_what_was_rounded_says_so(as_source):
     once = rl.convert(source, to="onnx")
     assert once.report == rl.Weights(source).to("onnx").report == report
     assert rl.check(once, to="torch").grade == "exact"  # its numbers are these
-    assert rl.check(source, to="concat", dtype="float64").grade == "unrepresentable"
     narrow = rl.check(source, to="torch", dtype="float16").reason
     assert narrow == f"{name} computed from weight norm and float32 to float16"
     out = np.zeros(SPEC.num_params, "f4")
     for call in (lambda: rl.pack(source, exact=True, out=out),
-                 lambda: rl.Weights(source).pack(exact=True),
                  lambda: rl.stack([rl.Weights(source)]).to("onnx", exact=True)):  # fmt: skip
         with pytest.raises(rl.LossyError, match=f"{name}: a weight is rounded .*remove weight nor"):
             call()
     assert not out.any()
-    torch.nn.utils.remove_weight_norm(module, name)  # what the error says
-    assert rl.pack(module, exact=True).any()
 
 
 # ------------------------------------------------------------------------------------ state_dicts
-
-
-@pytest.mark.parametrize("wrapper", ["", "module.", "_orig_mod.", "_orig_mod.module."])
-@pytest.mark.parametrize("how", [*PRUNED, *NORMED, "new weight norm"])
-def test_a_state_dict_means_in_memory_what_it_means_in_a_file(wrapper, how, tmp_path):
-    module = torch.nn.Sequential(torch_module(SPEC, seeded(how)), torch.nn.Linear(H, 2))
-    if how == "new weight norm":
-        parametrizations.weight_norm(module[0], "weight_hh_l0")
-    else:
-        (PRUNED | NORMED)[how](module[0], "weight_hh_l0")
-    with torch.no_grad():
-        for parameter in module.parameters():
-            parameter.mul_(1.5)
-    state = {wrapper + name: value for name, value in module.state_dict().items()}
-    torch.save(state, tmp_path / "m.pt")
-    (filed,) = rl.load(tmp_path / "m.pt").values()
-    for prefix in {"0", f"{wrapper}0", f"{wrapper}0."}:
-        assert same_bits(rl.Weights(state, prefix=prefix).tensors, filed.tensors)
-    arrays = {name: value.numpy() for name, value in state.items()}
-    assert same_bits(rl.pack(arrays, prefix="0"), filed.pack())
 
 
 def test_a_wrapped_module_alone_needs_no_prefix():
@@ -124,17 +103,9 @@ def test_a_wrapped_module_alone_needs_no_prefix():
     assert next(iter(state)) == "module.weight_ih_l0"
     assert same_bits(rl.pack(state), rl.pack(module))
     assert same_bits(rl.pack(state, prefix="module"), rl.pack(module))
-
-
-def test_a_plain_weight_beside_its_parts_is_what_is_used():
-    module = torch_module(SPEC, seeded("both"))
-    weights = {name: value.numpy() for name, value in module.state_dict().items()}
-    parts = {"weight_hh_l0_orig": np.ones((3 * H, H), "f4"),
-             "weight_hh_l0_mask": np.ones((3 * H, H), "f4")}  # fmt: skip
-    assert same_bits(rl.pack(weights | parts), rl.pack(weights))
-
-
-def test_a_tensor_called_module_is_no_wrapper():
+    assert same_bits(rl.pack(prefixed("_orig_mod", state)), rl.pack(module))
+    parts = dict.fromkeys(["weight_hh_l0_orig", "weight_hh_l0_mask"], torch.ones(3 * H, H))
+    assert same_bits(rl.pack(state | prefixed("module", parts)), rl.pack(module))  # are not used
     with pytest.raises(rl.LayoutError, match="'module'"):
         rl.pack({"module": np.ones(3)})
 
@@ -142,51 +113,31 @@ def test_a_tensor_called_module_is_no_wrapper():
 # ------------------------------------------------------------------- computed in ways not known
 
 
-def old_spectral_norm(module):
-    torch.nn.utils.spectral_norm(module, "weight_hh_l0")
-    return lambda: torch.nn.utils.remove_spectral_norm(module, "weight_hh_l0")
-
-
-def pruned_weight_norm(module):
-    prune.random_unstructured(torch.nn.utils.weight_norm(module, "weight_hh_l0"),
-                              "weight_hh_l0_v", 0.5)  # fmt: skip
-
-    def repair():
-        prune.remove(module, "weight_hh_l0_v")
-        torch.nn.utils.remove_weight_norm(module, "weight_hh_l0")
-
-    return repair
-
-
-@pytest.mark.parametrize("change", [old_spectral_norm, pruned_weight_norm])
-def test_a_stale_weight_of_another_kind_is_refused_by_name(change):
+@pytest.mark.parametrize("kind", ["spectral norm", "pruned weight norm"])
+def test_a_stale_weight_of_another_kind_is_refused_by_name(kind):
     """It was the attribute, as of the last call."""
-    module = torch_module(SPEC, seeded("other"))
-    repair = change(module)
+    module, name = torch_module(SPEC, seeded("other")), "weight_hh_l0"
+    if kind == "spectral norm":
+        torch.nn.utils.spectral_norm(module, name)
+    else:
+        prune.random_unstructured(torch.nn.utils.weight_norm(module, name), f"{name}_v", 0.5)
     for source in (module, module.state_dict()):
         with pytest.raises(rl.LayoutError, match=r"weight_hh_l0 is stored as .*_spectral_norm\)"):
             rl.pack(source)
-    module(torch.zeros(1, I))
-    repair()
-    assert same_bits(rl.Weights(module)["weight_hh_l0"], called(module, "weight_hh_l0"))
+    module(torch.zeros(1, I))  # and what the error says:
+    if kind == "spectral norm":
+        torch.nn.utils.remove_spectral_norm(module, name)
+    else:
+        prune.remove(module, f"{name}_v")
+        torch.nn.utils.remove_weight_norm(module, name)
+    assert same_bits(rl.Weights(module)[name], called(module, name))
 
 
 def test_the_newer_kind_is_computed_by_torch_and_only_its_state_dict_refused():
-    module = torch_module(SPEC, seeded("newer"))
+    """Spectral norm makes a step of its power iteration whenever its weight is computed: to read a
+    module in training changed it."""
+    module, x = torch_module(SPEC, seeded("newer")), torch.ones(4, I)
     parametrizations.spectral_norm(module, "weight_hh_l0")
-    module.eval()
-    assert same_bits(rl.Weights(module)["weight_hh_l0"], called(module, "weight_hh_l0"))
-    with pytest.raises(rl.LayoutError, match="not known how torch computes it"):
-        rl.pack(module.state_dict())
-    parametrize.remove_parametrizations(module, "weight_hh_l0")
-    assert rl.pack(module.state_dict()).size == SPEC.num_params
-
-
-def test_reading_a_module_in_training_changed_it():
-    """Spectral norm makes a step of its power iteration whenever its weight is computed."""
-    module = torch_module(SPEC, seeded("training"))
-    parametrizations.spectral_norm(module, "weight_hh_l0")
-    x = torch.ones(4, I)
     with torch.no_grad():
         wanted = module(x)[0].numpy()
     before = copy.deepcopy(module.state_dict())
@@ -195,3 +146,114 @@ def test_reading_a_module_in_training_changed_it():
     assert all(torch.equal(before[key], value) for key, value in module.state_dict().items())
     # 4 steps of sums of at most I + H + 2 numbers below 1, rounded to float32
     np.testing.assert_allclose(rl.forward(x.numpy(), module)[0], wanted, atol=4 * 14 * 2.0**-24)
+    module.eval()
+    assert same_bits(rl.Weights(module)["weight_hh_l0"], called(module, "weight_hh_l0"))
+    with pytest.raises(rl.LayoutError, match="not known how torch computes it"):
+        rl.pack(module.state_dict())
+    parametrize.remove_parametrizations(module, "weight_hh_l0")
+    assert rl.pack(module.state_dict()).size == SPEC.num_params
+
+
+# --------------------------------------------------------------------------------- weight dropout
+
+
+class Fastai(torch.nn.Module):
+    """WeightDropout of fastai v2, shortened: the trained matrix is kept as _raw, and the last
+    masked copy is an attribute of the module inside."""
+
+    def __init__(self, module, names=("weight_hh_l0",)):
+        super().__init__()
+        self.module, self.names = module, names
+        for name in names:
+            raw = module._parameters.pop(name).data
+            self.owner().register_parameter(f"{name}_raw", torch.nn.Parameter(raw))
+            self.put(name, raw.clone())
+
+    def owner(self):
+        return self
+
+    def put(self, name, value):
+        setattr(self.module, name, value)
+
+    def forward(self, *args):
+        for name in self.names:
+            self.put(name, dropout(getattr(self.owner(), f"{name}_raw"), 0.5, self.training))
+        with warnings.catch_warnings(action="ignore"):  # the weights are not one chunk of memory
+            return self.module(*args)
+
+
+class Fastai1(Fastai):
+    """fastai v1: the masked copy is in the state_dict too."""
+
+    def put(self, name, value):
+        self.module._parameters[name] = value
+
+
+class Salesforce(Fastai):
+    """WeightDrop of awd-lstm-lm: the trained matrix is a parameter of the inner module."""
+
+    def owner(self):
+        return self.module
+
+
+def two_matrices(module):
+    return Fastai(module, ("weight_hh_l0", "weight_ih_l0"))
+
+
+WRAPPERS = [Fastai, Fastai1, Salesforce, two_matrices]
+
+
+def trained(wrapper, **options):
+    """Return a module with weight dropout after a step of training, and its weights in evaluation,
+    the oracle. Its masked copy has zeros, and is older than the trained matrix."""
+    spec = rl.Spec("lstm", I, H, **options)
+    module = wrapper(torch_module(spec, seeded("dropout")))
+    module.train()
+    module(torch.zeros(1, I))
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.mul_(1.5)
+    other = wrapper(torch_module(spec))
+    other.load_state_dict(module.state_dict(), strict=False)
+    other.eval()(torch.zeros(1, I))
+    wanted = {
+        name: getattr(other.module, name).detach().numpy() for name in rl.describe(spec, "torch")
+    }
+    assert (module.module.weight_hh_l0 == 0).sum() > 10 and wanted["weight_hh_l0"].all()
+    return module, wanted
+
+
+@pytest.mark.parametrize("wrapper", WRAPPERS)
+@pytest.mark.parametrize("path", ["", "0.rnns.0.", "module.0."])
+def test_a_state_dict_was_read_with_the_values_that_dropout_left(wrapper, path, tmp_path):
+    module, wanted = trained(wrapper)
+    state = {path + name: value.detach() for name, value in module.state_dict().items()}
+    state["1.weight"] = torch.ones(2, 2)
+    for prefix in {path or "module", f"{path}module"}:
+        rest = state if path else module.state_dict()
+        assert same_bits(rl.Weights(rest, prefix=prefix).tensors, wanted)
+    torch.save(state, tmp_path / "m.pt")
+    found = rl.load(tmp_path / "m.pt")
+    (weights,) = found.values()
+    assert same_bits(weights.tensors, wanted)
+    assert found.others == ("1.weight",)
+    assert "weight_hh_l0: trained with weight dropout" in found.notes[0] and path in found.notes[0]
+
+
+@pytest.mark.parametrize("wrapper", WRAPPERS)
+def test_a_live_module_with_weight_dropout(wrapper):
+    module, wanted = trained(wrapper, bidirectional=True, num_layers=2)
+    assert same_bits(rl.Weights(module).tensors, wanted)
+    assert rl.check(module, to="onnx").grade == "exact"
+
+
+@pytest.mark.parametrize("wrapper", [Fastai, Fastai1])
+def test_what_has_only_the_masked_copy_is_neither_read_nor_a_target(wrapper):
+    module, _ = trained(wrapper)
+    match = "weight_hh_l0 is not a parameter of LSTM,.* pass the module around it$"
+    with pytest.raises(rl.LayoutError, match=match):
+        rl.pack(module.module)
+    before = module.weight_hh_l0_raw.clone()
+    with pytest.raises(rl.LayoutError, match=r"not a plain parameter of Fastai1?: .* weight drop"):
+        rl.assign(module, rl.Weights(torch_module(rl.Spec("lstm", I, H))))
+    assert torch.equal(before, module.weight_hh_l0_raw)

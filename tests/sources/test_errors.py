@@ -1,11 +1,15 @@
-"""Each mistake has its own message: what was found, what is needed, the likely cause."""
+"""Each mistake has its own message: what was found, what is needed, the likely cause, and a repair.
+More repairs are in tests/hints; here each function takes them."""
 
 import copy
+import cProfile
 import pickle
 
 import numpy as np
 import pytest
-from oracles.some import normal_weights
+import torch
+from oracles.frameworks import normal, seeded
+from oracles.some import normal_weights, prefixed, same_bits
 
 import rnnlayout as rl
 
@@ -111,14 +115,6 @@ def test_what_is_no_array_of_floats(array, text):
         rl.pack(tensors(weight_ih_l0=array))
 
 
-def test_a_class_without_a_module():
-    """Those that ctypes makes."""
-    weights = {name: np.ctypeslib.as_ctypes(w.copy()) for name, w in tensors().items()}
-    assert rl.verify(weights, tensors())
-    with pytest.raises(rl.LayoutError, match=r"need a|weight space"):
-        rl.pack(np.ctypeslib.as_ctypes_type(np.float32)(1.0), LSTM)
-
-
 @pytest.mark.parametrize(
     "shape, spec, text",
     [
@@ -151,37 +147,29 @@ def test_a_list_that_may_be_two_layers_or_two_directions():
 @pytest.mark.parametrize("name", ["torch\0", "torch\0x", "\0", "\ud800", "torch\udcff"])
 def test_a_name_is_not_cut_at_a_nul_nor_is_half_a_character_one(name):
     """In C a NUL ends a text: "torch\\0x" was read as torch in one place, not found in another."""
-    for call in (rl.layout, lambda n: rl.describe(LSTM, n), lambda n: rl.pack(tensors(), layout=n)):
-        with pytest.raises(rl.LayoutError, match=r"no layout is called ''.*\\(x00|ud800|udcff)"):
-            call(name)
-    with pytest.raises(rl.LayoutError, match="option inputs is ''"):
-        rl.layout("concat", inputs=name)
-    with pytest.raises(rl.LayoutError, match="no option ''"):
-        rl.layout("concat", **{name: "hx"})
-    for field in ("cell", "bias", "reset", "recurrent_activation"):
-        with pytest.raises(rl.SpecError, match="need one of"):
-            LSTM.replace(**{field: "lstm" + name})
-    with pytest.raises(rl.SpecError, match="dtype is"):
-        LSTM.replace(dtype=name)
+    for call, text in (
+        (lambda: rl.layout(name), r"no layout is called ''.*\\(x00|ud800|udcff)"),
+        (lambda: rl.pack(tensors(), layout=name), "no layout is called ''"),
+        (lambda: rl.layout("concat", inputs=name), "option inputs is ''"),
+        (lambda: rl.layout("concat", **{name: "hx"}), "no option ''"),
+        *((lambda field=field: LSTM.replace(**{field: "lstm" + name}), "need one of")
+          for field in ("cell", "bias", "reset", "recurrent_activation")),
+        (lambda: LSTM.replace(dtype=name), "dtype is"),
+    ):  # fmt: skip
+        with pytest.raises((rl.LayoutError, rl.SpecError), match=text):
+            call()
 
 
 def test_a_weight_space_in_a_list_of_its_own():
     flat = rl.pack(tensors())
     for version in (7, 9):
         cudnn = rl.layout("cudnn", version=version)
-        assert rl.convert([flat], LSTM, layout=cudnn, to="cudnn").tobytes() == flat.tobytes()
-        assert rl.convert(flat.tolist(), LSTM, layout=cudnn, to="cudnn", dtype="f4").tolist() == (
-            flat.tolist()
-        )
+        for source in ([flat], flat.tolist()):
+            made = rl.convert(source, LSTM, layout=cudnn, to="cudnn", dtype="f4")
+            assert made.tobytes() == flat.tobytes()
         with pytest.raises(rl.LayoutError, match="cudnn is one flat vector, found a dict"):
             rl.convert({"weight_space": flat}, LSTM, layout=cudnn, to="torch")
-    for short in (
-        [1.0],
-        [[1.0]],
-        [1.0, [2.0, 3.0]],
-        [None],
-        [[[1.0]]],
-    ):  # it was a division by zero
+    for short in ([1.0], [[1.0]], [1.0, [2.0, 3.0]], [None], [[[1.0]]]):  # was a division by zero
         with pytest.raises(rl.LayoutError, match="weight space"):
             rl.unpack(short, LSTM, to="torch")
 
@@ -191,6 +179,7 @@ REFUSED = [  # those with a repair: tests/hints
     (lambda: rl.pack(tensors(), prefix=1), "prefix is a int, need a string"),
     (lambda: rl.RNN(rl.Weights(tensors()), prefix="a"), "found a Weights: omit prefix="),
     (lambda: rl.forward(np.ones((1, 1, 5)), FLAT, LSTM, prefix="a"), "found a ndarray: omit pref"),
+    (lambda: rl.pack(np.ctypeslib.as_ctypes_type("f4")(1.0), LSTM), "need a|weight space"),
     (lambda: rl.pack(tensors(), exact="no"), "exact is 'no', need True or False"),
     (lambda: rl.infer_spec(tensors(), cell=ones(2)), "cell is array.*need a name"),
     (lambda: rl.stack(7), "layers is a int, need a list of them"),
@@ -265,3 +254,142 @@ def test_wrong_names_of_any_layout_are_named(layout):
     tensors = {"a": np.ones(3, "f4"), "b": np.ones(3, "f4")}
     with pytest.raises(rl.Error):
         rl.Weights(tensors, layout=layout)
+
+
+# -------------------------------------------------------- what people try first, with each function
+
+
+RELU = rl.Spec("rnn_relu", 5, 7)
+X = normal(seeded("x"), 4, 3, 5)
+
+
+FUNCTIONS = {
+    "pack": rl.pack,
+    "convert": lambda *args, **more: rl.convert(*args, to="keras", **more),
+    "check": lambda *args, **more: rl.check(*args, to="keras", **more),
+    "Weights": rl.Weights,
+    "RNN": rl.RNN,
+    "forward": lambda *args, **more: rl.forward(X, *args, **more),
+}
+each_function = pytest.mark.parametrize("call", FUNCTIONS.values(), ids=FUNCTIONS)
+
+
+def error_of(call, *args, **more):
+    with pytest.raises(rl.Error) as caught:
+        call(*args, **more)
+    return str(caught.value)
+
+
+MODEL = torch.nn.ModuleDict({"enc": torch.nn.LSTM(5, 7)})
+
+
+@pytest.mark.parametrize("source, text", [
+    ({"epoch": 1, "run": {"best": {"net": tensors()}}}, r"pass its ['run']['best']['net']"),
+    ({"model": prefixed("a", tensors()) | {"fc.weight": torch.ones(2, 7)}, "args": {"H": 7},
+      "optimizer": {"state": {0: {"exp_avg": torch.ones(28, 5)}}, "param_groups": [{"lr": 0.1}]},
+      "ema": prefixed("b", tensors(GRU))},
+     "['model'] with prefix='a' or its ['ema'] with prefix='b'"),
+    ({"model": prefixed("a", tensors()) | prefixed("b", tensors())},
+     "['model'] with prefix='a' or prefix='b'"),
+    ({"epoch": 1, "model": MODEL, "rnn": MODEL["enc"]},
+     "its ['model'].state_dict() with prefix='enc' or its ['rnn']"),
+    ({"epoch": 3, "optimizer": {"state": {}, "lr": 1}},
+     "no dict in it has the tensors of an RNN"),
+])  # fmt: skip
+def test_checkpoints(source, text):
+    assert text in error_of(rl.pack, source)
+
+
+ASKING = {  # the arguments of a call, and what its error asks for
+    "tanh or relu": ((tensors(RELU),), ["cell", "cell", "spec", "spec"]),
+    "reset": ((tensors(GRU.replace(bias="none"), "onnx"),), ["reset", "reset", "spec", "spec"]),
+    "prefix": ((prefixed("enc.rnn", tensors()),), ["prefix"]),
+    "dtype": ((tensors(), LSTM.replace(dtype="float16")), ["dtype", "spec"]),
+}
+
+
+@each_function
+@pytest.mark.parametrize("source, names", ASKING.values(), ids=ASKING)
+def test_each_argument_that_an_error_asks_for_repairs_the_call(call, source, names):
+    with pytest.raises(rl.Error) as caught:
+        call(*source)
+    assert [name for name, _ in caught.value.asks] == names
+    for name, value in caught.value.asks:
+        value = "enc.rnn" if value is ... else value
+        if call is rl.pack and "before" in (value, getattr(value, "reset", "")):
+            continue  # cuDNN does not have it
+        call(source[0], **{"spec": [*source, None][1], name: value})
+
+
+@each_function
+@pytest.mark.parametrize("hint, value, text", [
+    ("cell", "gru", "cell 'gru'.*'lstm'"),
+    ("reset", "before", "reset 'before'"),
+    ("recurrent_activation", "hard_sigmoid", "recurrent_activation 'hard_sigmoid'.*'sigmoid'"),
+    ("activation", "relu", "activation 'relu'.*'tanh'"),
+    ("cell", "rnn", "cell is 'rnn', need one of"),
+    ("recurrent_activation", "relu", "recurrent_activation is 'relu', need one of"),
+    ("activation", "elu", "activation is 'elu', need one of: tanh, relu"),
+])  # fmt: skip
+def test_a_hint_that_contradicts_the_source_or_does_not_exist(call, hint, value, text):
+    for arguments in ((torch.nn.LSTM(5, 7),), (rl.Weights(tensors()),),
+                      (rl.convert(tensors(), to="onnx"),), (tensors(), LSTM)):  # fmt: skip
+        with pytest.raises(rl.SpecError, match=text):
+            call(*arguments, **{hint: value})
+
+
+def test_dtype_is_that_of_the_result():
+    half = {n: w.astype("f2") for n, w in tensors().items()}
+    weights = rl.Weights(tensors(), dtype="float16")
+    assert same_bits(dict(weights), half) and weights.spec.dtype == "float16"
+    rnn, x = rl.RNN(tensors(), dtype="float16"), X.astype("f2")
+    assert rnn.spec.dtype == "float16" and same_bits(rnn(x)[0], rl.RNN(half)(x)[0])
+
+
+@pytest.mark.parametrize("layout, missing", [
+    ("torch", "bias_hh_l13_reverse"), ("torch-cell", "7/backward/bias_ih"),
+    ("keras", "13/forward/bias"), ("onnx", "17/B"),
+])  # fmt: skip
+@pytest.mark.parametrize("known", [False, True])
+def test_one_missing_tensor_of_many_is_named(layout, missing, known):
+    spec = rl.Spec("lstm", 5, 7, 20, True)
+    weights = tensors(spec, layout)
+    del weights[missing]
+    text = error_of(rl.pack, weights, layout=layout if known else None)
+    assert text.startswith(f"missing '{missing}'") and "unknown" not in text
+
+
+def test_a_list_of_a_wrong_length():
+    """Arrays in a list have no names: (2, 2) was called a tensor that keras does not have."""
+    text = error_of(rl.pack, [np.ones((2, 2), "f4")] * 5, layout="keras")
+    assert (
+        "list: 5; an RNN" in text
+        and "2 or 3 per layer and direction" in text
+        and "(2, 2)" not in text
+    )
+    text = error_of(rl.pack, list(tensors().values())[:3], LSTM, layout="torch")
+    assert "list: 3; this RNN has 4 in torch: 'weight_ih_l0', 'weight_hh_l0', 'bias_ih" in text
+
+
+class Key(str):
+    """A string whose comparisons are calls of a Python function."""
+
+    __hash__ = str.__hash__
+
+    def __eq__(self, other):
+        return str.__eq__(self, other)
+
+
+def test_the_error_for_many_rnns_is_linear():
+    """400 RNNs without prefix= took 18 s: each was compared with each."""
+
+    def number_of_calls(n):
+        pairs = [(k, name, w) for k in range(n) for name, w in tensors().items()]
+        whole = {Key(f"layers.{k}.rnn.{name}"): w for k, name, w in pairs}
+        profile = cProfile.Profile()
+        profile.runcall(error_of, rl.pack, whole)
+        return sum(one.callcount for one in profile.getstats())
+
+    number_of_calls(3)  # fills the caches
+    few, many = number_of_calls(25), number_of_calls(200)
+    assert many < 9 * few  # 8 times the tensors; a quadratic part would make it up to 64

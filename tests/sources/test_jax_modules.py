@@ -93,26 +93,11 @@ def test_two_directions_that_differ_and_another_spec():
     assert "the spec and the source differ" in str(error_of(relu, rl.Spec("rnn_tanh", I, H)))
 
 
-def test_a_model_of_several():
-    params = {"params": {name: nnx.to_pure_dict(nnx.state(gru())) for name in ("a", "b")}}
-    assert "its ['params']['a'] or its ['params']['b']" in str(error_of(params))
-    assert rl.Weights(params, prefix="params/b") == rl.Weights(params["params"]["b"])
-
-
 def test_nothing_is_assigned_to_a_dict_of_tensors():
     """It would not change the module that the dict came from."""
     module = torch.nn.LSTM(I, H)
     with pytest.raises(rl.LayoutError, match=r"values of Tensor.* pass the module itself"):
         rl.assign(module.state_dict(), module)
-
-
-def test_weights_that_do_not_fit_parameters():
-    params = {name: np.zeros(shape, "f4") for name, shape in
-              rl.describe(rl.Spec("lstm", I, H), "flax-linen").items()}  # fmt: skip
-    with pytest.raises(rl.LayoutError, match="hidden_size 5, the target 4"):
-        rl.assign(params, torch.nn.LSTM(I, 5))
-    with pytest.raises(rl.LayoutError, match="float32 cannot represent every float64"):
-        rl.assign(params, torch.nn.LSTM(I, H).double())
 
 
 def test_a_state_of_nnx_is_a_target():

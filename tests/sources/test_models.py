@@ -43,25 +43,20 @@ scripts = pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
 
 
 @scripts
-@pytest.mark.parametrize("wrap", WRAPPED)
+@pytest.mark.parametrize("wrap", WRAPPED.values(), ids=WRAPPED)
 def test_a_model_with_one_rnn(wrap):
+    """And an RNN that is wrapped itself."""
     model = Model()
-    wrapped = WRAPPED[wrap](model)
+    wrapped = wrap(model)
     weights = rl.Weights(wrapped)
     assert weights.spec == SPEC and weights.batch_first is True
     assert (weights.pack() == rl.pack(model.encoder)).all()
-    other = rl.Weights(torch_module(SPEC, seeded("other")))
-    assert rl.assign(wrapped, other) is wrapped
-    assert (rl.pack(wrapped) == other.pack()).all()
-
-
-@scripts
-@pytest.mark.parametrize("wrap", [torch.nn.DataParallel, torch.compile, torch.jit.script])
-def test_a_wrapped_rnn(wrap):
-    module = torch_module(SPEC, seeded("wrapped"))
-    assert (rl.pack(wrap(module)) == rl.pack(module)).all()
-    with pytest.raises(rl.LayoutError, match=r"prefix 'a' chooses an RNN .* omit prefix="):
-        rl.pack(wrap(module), prefix="a")
+    other = torch_module(SPEC, seeded("other"))
+    assert rl.assign(wrapped, rl.Weights(other)) is wrapped
+    assert (rl.pack(wrapped) == rl.pack(wrap(other))).all()
+    wrong = "no RNN in this Sequential" if wrap is torch.nn.Sequential else "omit prefix="
+    with pytest.raises(rl.LayoutError, match=wrong):
+        rl.pack(wrap(other), prefix="a")
 
 
 @scripts

@@ -3,10 +3,8 @@
 import itertools
 from collections import defaultdict
 
-import equinox as eqx
 import numpy as np
 import pytest
-from oracles.jax_cells import equinox_cell
 from oracles.some import normal_weights, same_bits
 
 import rnnlayout as rl
@@ -84,17 +82,3 @@ def test_a_file_of_core_ml_or_equinox(tmp_path):
         rl.load(path)
     for layout in ("coreml", "equinox"):
         assert [*rl.load(path, layout=layout).values()] == [rl.Weights(tensors, layout=layout)]
-
-
-def cell_of(size, seed=0):
-    return equinox_cell(eqx.nn.LSTMCell, size, H, seed)
-
-
-def test_cells_of_equinox_in_a_dict_say_their_layout():
-    one, other = cell_of(I), cell_of(I, 1)
-    assert rl.Weights({"model": {"cell": one}}) == rl.Weights(one)
-    assert rl.Weights({"a": one, "b": other}, prefix="b") == rl.Weights(other)
-    stack = rl.Weights({"0": one, "1": cell_of(H)})
-    assert stack == rl.Weights([one, cell_of(H)])
-    both = rl.Weights({"0": {"forward": one, "backward": other}})
-    assert (both.layout.name, both.spec) == ("equinox", rl.Spec("lstm", I, H, bidirectional=True))

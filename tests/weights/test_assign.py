@@ -19,48 +19,53 @@ def values(module):
     return {name: p.detach().numpy().copy() for name, p in module.named_parameters()}
 
 
-@pytest.mark.parametrize(
-    "module, source, text",
-    [
-        (torch.nn.LSTM(5, 7), rl.Spec("lstm", 5, 6), "hidden_size 6, the target 7"),
-        (torch.nn.LSTM(5, 7), rl.Spec("gru", 5, 7), "4 H where|3 H where|cell"),
-        (torch.nn.LSTM(5, 7), rl.Spec("lstm", 5, 7, 2), "num_layers 2, the target 1"),
-        (torch.nn.LSTM(5, 7), rl.Spec("lstm", 5, 7, dtype="float64"), "represent every float64"),
-        (torch.nn.LSTM(5, 7, bias=False), rl.Spec("lstm", 5, 7), "the target has no biases"),
-        (torch.nn.RNN(5, 7), rl.Spec("rnn_relu", 5, 7), "cell 'rnn_relu', the target 'rnn_tanh'"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("module, source, text", [
+    (torch.nn.LSTM(5, 7), rl.Spec("lstm", 5, 6), "hidden_size 6, the target 7"),
+    (torch.nn.LSTM(5, 7), rl.Spec("gru", 5, 7), "4 H where|3 H where|cell"),
+    (torch.nn.LSTM(5, 7), rl.Spec("lstm", 5, 7, 2), "num_layers 2, the target 1"),
+    (torch.nn.LSTM(5, 7), rl.Spec("lstm", 5, 7, dtype="float64"), "represent every float64"),
+    (torch.nn.LSTM(5, 7).half(), rl.Spec("lstm", 5, 7),
+     r"float16 cannot represent every .* pass rl.Weights\(tensors, dtype='float16'"),
+    (torch.nn.LSTM(5, 7, bias=False), rl.Spec("lstm", 5, 7), "the target has no biases"),
+    (torch.nn.RNN(5, 7), rl.Spec("rnn_relu", 5, 7), "cell 'rnn_relu', the target 'rnn_tanh'"),
+])  # fmt: skip
 def test_what_does_not_fit_changes_nothing(module, source, text):
     before = values(module)
     with pytest.raises(rl.LayoutError, match=text):
         rl.assign(module, weights(source))
-    after = values(module)
-    assert all(np.array_equal(before[name], after[name]) for name in before)
+    assert same_bits(values(module), before)
+
+
+def test_a_keras_layer_of_another_dtype_or_size():
+    layer = keras.layers.LSTM(7, dtype="float16", recurrent_initializer="zeros")
+    given = weights(rl.Spec("lstm", 5, 7), "keras")
+    with pytest.raises(rl.LossyError, match="float16 cannot represent every"):
+        rl.assign(layer, given)
+    rl.assign(layer, rl.Weights(given, dtype="float16"))
+    assert layer.get_weights()[0].dtype == np.float16
+    with pytest.raises(rl.LayoutError, match=r"has weights of shapes \[\(4, 28\)"):
+        rl.assign(built(keras.layers.LSTM, 7, 4), given)
 
 
 def test_a_converted_dict_knows_what_it_is():
+    """A plain dict does not say: neither its activations, nor without biases its reset."""
     gru = rl.convert(weights(rl.Spec("gru", 5, 7)), to="keras")
-    hard = keras.layers.GRU(7, recurrent_activation="hard_sigmoid")
-    with pytest.raises(rl.LayoutError, match="recurrent_activation 'sigmoid', the target 'hard_"):
-        rl.assign(hard, gru)
-    rl.assign(hard, dict(gru))  # a plain dict does not say
-    relu = keras.layers.GRU(7, activation="relu")
-    with pytest.raises(rl.LayoutError, match=" activation 'tanh', the target 'relu'"):
-        rl.assign(relu, gru)
-    rl.assign(relu, dict(gru))
     tanh = rl.convert(weights(rl.Spec("rnn_tanh", 5, 7)), to="keras")
-    with pytest.raises(rl.LayoutError, match="cell 'rnn_tanh', the target 'rnn_relu'"):
-        rl.assign(keras.layers.SimpleRNN(7, activation="relu"), tanh)
-
-
-@pytest.mark.parametrize("reset, other", [("before", "after"), ("after", "before")])
-def test_the_reset_that_arrays_without_biases_do_not_show(reset, other):
-    layer = keras.layers.GRU(7, reset_after=reset == "after", use_bias=False)
-    given = weights(rl.Spec("gru", 5, 7, bias=False, reset=other), "keras")
-    with pytest.raises(rl.LayoutError, match=f"have reset '{other}', the target '{reset}'"):
-        rl.assign(layer, given)
-    rl.assign(layer, dict(given))  # a plain dict does not say
-    assert all(map(np.array_equal, layer.get_weights(), given.values()))
+    after, before = (weights(rl.Spec("gru", 5, 7, bias=False, reset=reset), "keras")
+                     for reset in ("after", "before"))  # fmt: skip
+    for target, given, text in (
+        (keras.layers.GRU(7, recurrent_activation="hard_sigmoid"), gru,
+         "recurrent_activation 'sigmoid', the target 'hard_"),
+        (keras.layers.GRU(7, activation="relu"), gru, " activation 'tanh', the target 'relu'"),
+        (keras.layers.GRU(7, reset_after=False, use_bias=False), after,
+         "have reset 'after', the target 'before'"),
+        (keras.layers.GRU(7, use_bias=False), before, "have reset 'before', the target 'after'"),
+        (keras.layers.SimpleRNN(7, activation="relu"), tanh, "cell 'rnn_tanh', the target 'rnn_re"),
+    ):  # fmt: skip
+        with pytest.raises(rl.LayoutError, match=text):
+            rl.assign(target, given)
+        rl.assign(target, dict(given))
+        assert all(map(np.array_equal, target.get_weights(), given.values()))
 
 
 @pytest.mark.parametrize(
@@ -79,32 +84,6 @@ def test_a_module_takes_what_it_can_represent(given, options):
     for name, found in module.state_dict().items():
         wanted = source.get(name, np.zeros(21, "f4")).astype("f8")  # exactly
         assert np.array_equal(found.double().numpy(), wanted)
-
-
-def test_one_parameter_with_two_names():
-    """It takes values that agree; the error for others named weight norm."""
-    tied, given = torch.nn.LSTM(7, 7, 2), rl.Weights(torch.nn.LSTM(7, 7, 2))
-    tied.weight_ih_l1 = tied.weight_ih_l0
-    old = values(tied)
-    with pytest.raises(rl.LayoutError, match=r"weight_ih_l0 and weight_ih_l1 .* one p"):
-        rl.assign(tied, given)
-    assert same_bits(values(tied), old)
-    assert same_bits(values(rl.assign(tied, rl.Weights(tied))), old)
-
-
-def test_keras_layers_of_another_dtype_or_size():
-    layer = keras.layers.LSTM(7, dtype="float16", recurrent_initializer="zeros")
-    given, half = weights(rl.Spec("lstm", 5, 7), "keras"), torch.nn.LSTM(5, 7).half()
-    for target in (layer, half):
-        with pytest.raises(
-            rl.LossyError,
-            match=r"float16 cannot represent every .* pass rl.Weights\(tensors, dtype='float16'",
-        ):
-            rl.assign(target, given)
-        rl.assign(target, rl.Weights(given, dtype="float16"))
-    assert layer.get_weights()[0].dtype == np.float16
-    with pytest.raises(rl.LayoutError, match=r"has weights of shapes \[\(4, 28\)"):
-        rl.assign(built(keras.layers.LSTM, 7, 4), given)
 
 
 def with_bias(*shape, dtype=torch.float32):
@@ -151,20 +130,17 @@ def built(make, units, input_size, **options):
      rl.LayoutError, "parameters of float16 and float32"),
 ])  # fmt: skip
 def test_a_list_of_layers_is_assigned_whole_or_not_at_all(second, error, text):
+    given = weights(rl.Spec("lstm", 5, 7, 2), "keras")
     layers = [built(keras.layers.LSTM, 7, 5), second()]
     with pytest.raises(error, match=text):
-        rl.assign(layers, weights(rl.Spec("lstm", 5, 7, 2), "keras"))
+        rl.assign(layers, given)
     assert not any(w.any() for layer in layers for w in layer.get_weights())
-
-
-def test_a_list_whose_layers_are_not_a_stack_is_left_alone():
-    layers = [keras.layers.LSTM(7), built(keras.layers.LSTM, 7, 5)]
+    fresh = keras.layers.LSTM(7)
     with pytest.raises(rl.LayoutError, match="has weights of shapes"):
-        rl.assign(layers, weights(rl.Spec("lstm", 5, 7, 2), "keras"))
-    assert not layers[0].built
-    layer = built(keras.layers.LSTM, 7, 7)
+        rl.assign([fresh, built(keras.layers.LSTM, 7, 5)], given)
+    assert not fresh.built
     with pytest.raises(rl.LayoutError, match="in the list twice"):
-        rl.assign([layer, layer], weights(rl.Spec("lstm", 7, 7, 2), "keras"))
+        rl.assign([layers[0]] * 2, given)
 
 
 @pytest.mark.parametrize("key, value", [
@@ -184,19 +160,12 @@ def test_settings_that_the_target_lacks(key, value):
 
 
 def test_settings_that_the_target_has_too_or_that_change_no_number():
-    given = weights(rl.Spec("lstm", 5, 7), "keras")
-    given.config = {"go_backwards": True, "stateful": True, "time_major": True}
-    backwards = keras.layers.LSTM(7, go_backwards=True)
-    for source in (given, given.to("torch"), dict(given), rl.convert(given, to="keras")):
-        rl.assign(backwards, source)
-        assert same_bits(backwards.get_weights()[0], given["kernel"])
-
-
-def test_settings_of_a_list_of_layers():
     given = weights(rl.Spec("lstm", 5, 7, 2), "keras")
-    given.config = {"go_backwards": True}
+    given.config = {"go_backwards": True, "stateful": True, "time_major": True}
     layers = [keras.layers.LSTM(7, go_backwards=True), keras.layers.LSTM(7)]
-    rl.assign(layers, given)
+    for source in (given, given.to("torch"), dict(given), rl.convert(given, to="keras")):
+        rl.assign(layers, source)
+        assert same_bits(layers[0].get_weights()[0], given["0/kernel"])
     with pytest.raises(rl.LayoutError, match="layer 1 is used with go_backwards=True"):
         rl.assign(layers[::-1], given)
 
