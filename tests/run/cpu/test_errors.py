@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from run.cpu.running import SMALL
+from run.gpu.exporters import CUDA, Exporter
 
 import rnnlayout as rl
 
@@ -33,6 +34,13 @@ class Endless:
         raise OverflowError("too many")
 
 
+class OnDevice(Exporter):
+    """As a torch tensor on a GPU: it converts to an array, by a copy."""
+
+    def __array__(self, dtype=None, copy=None):
+        raise AssertionError("an array on a GPU must not be copied silently")
+
+
 def frozen(a):
     a = a.copy()
     a.flags.writeable = False
@@ -46,6 +54,11 @@ shared = np.lib.stride_tricks.as_strided
 CALLS = [
     (lambda: LSTM([[0.0] * 5]), "x is a list, need an array of float32 like the weigh"),
     (lambda: LSTM(None), "x is a NoneType, need an array"),
+    (
+        lambda: LSTM(OnDevice(1 << 40, X.shape, device=(CUDA, 1))),
+        "on a GPU, but this RNN is on the",
+    ),
+    (lambda: LSTM(X, (HC, OnDevice(1 << 40, HC.shape))), "c_0 is a OnDevice .*device='cuda' to rl"),
     (lambda: LSTM(X.astype("f8")), "x is float64, need float32 like the wei"),
     (lambda: LSTM(PACKED), "x is a PackedSequence, need .* weights: pass both results of"),
     (lambda: LSTM(torch.zeros(4, 3, 5, dtype=torch.int32)), "x is int32, need f"),
