@@ -15,7 +15,6 @@
 #include "allocations.h"
 #include "check.h"
 #include "cpu/problem.h"
-#include "cpu/slow.h"
 
 enum { TURNS = 600 };
 
@@ -183,12 +182,11 @@ static void check_rest(void)
     for (int k = 0; k < NELEMS; k++)
         others[k] = (float)(weights[k] = (float)random_below(64) / 256) / 2;
     rnl_error err;
-    rnl_rnn *rnn = NULL;
     rnl_stepper *s = NULL;
     rnl_spec spec = rnl_spec_default(RNL_RNN_RELU, I, H);
     spec.bias = RNL_BIAS_NONE;
     const rnl_rnn_options borrows = {.borrows = 1};
-    CHECK(!rnl_rnn_new(&spec, weights, &borrows, &rnn, &err), "%s", err.text);
+    rnl_rnn *rnn = new_rnn(&spec, weights, &borrows);
     CHECK(!rnl_stepper_new(rnn, RNL_FLOAT32, &s, &err), "%s", err.text);
     const float x[I] = {1, 2, 3};
     float y[H], half[H];

@@ -1,7 +1,7 @@
 /* The computation of cudnnRNNForward by the slow recurrence of c/cpu/slow.c, in double, from the
  * weight space; what is stored is rounded to the RNN's type. */
 #include "core/dtype.h"
-#include "cpu/slow.h"
+#include "cpu/problem.h"
 #include "fake.h"
 
 #include <stdlib.h>
