@@ -54,10 +54,7 @@ shared = np.lib.stride_tricks.as_strided
 CALLS = [
     (lambda: LSTM([[0.0] * 5]), "x is a list, need an array of float32 like the weigh"),
     (lambda: LSTM(None), "x is a NoneType, need an array"),
-    (
-        lambda: LSTM(OnDevice(1 << 40, X.shape)),
-        "x is a OnDevice on a GPU, but this RNN is on the C",
-    ),
+    (lambda: LSTM(OnDevice(1 << 40, X.shape)), "x is a OnDevice on a GPU, but this RNN is on"),
     (lambda: LSTM(X, (HC, OnDevice(1 << 40, HC.shape))), "c_0 is a OnDevice .*device='cuda' to rl"),
     (lambda: LSTM(X.astype("f8")), "x is float64, need float32 like the wei"),
     (lambda: LSTM(torch.zeros(4, 3, 5, dtype=torch.int32)), "x is int32, need f"),
