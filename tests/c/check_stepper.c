@@ -157,10 +157,11 @@ static void check_problem(bool in_child)
     problem_free(&p);
 }
 
-/* An RNN that borrows its weights, and new weights. */
+/* An RNN that borrows its weights, has so many inputs that those of several steps are added at
+ * once, and gets new weights. */
 static void check_rest(void)
 {
-    enum { I = 3, H = 20, NELEMS = H * (I + H) };
+    enum { I = 40, H = 20, NELEMS = H * (I + H) };
     static float weights[NELEMS], others[NELEMS];
     for (int k = 0; k < NELEMS; k++)
         others[k] = (float)(weights[k] = (float)random_below(64) / 256) / 2;
@@ -171,9 +172,13 @@ static void check_rest(void)
     const rnl_rnn_options borrows = {.borrows = 1};
     rnl_rnn *rnn = new_rnn(&spec, weights, &borrows);
     CHECK(!rnl_stepper_new(rnn, RNL_FLOAT32, &s, &err), "%s", err.text);
-    const float x[I] = {1, 2, 3};
-    float y[H], half[H];
+    const float x[2 * I] = {1, 2, 3, [I] = 1, 3, 2};
+    float both[2 * H], y[2 * H], half[H];
+    rnl_stepper_run(s, x, both, 2);
+    rnl_stepper_reset(s);
     rnl_stepper_run(s, x, y, 1);
+    rnl_stepper_run(s, x + I, y + H, 1);
+    CHECK(!memcmp(both, y, sizeof y), "%s", "two steps at once");
     rnl_rnn_update(rnn, others);
     rnl_stepper_reset(s);
     rnl_stepper_run(s, x, half, 1);
