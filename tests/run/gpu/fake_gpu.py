@@ -3,7 +3,6 @@
 import contextlib
 import ctypes
 import os
-import tempfile
 from ctypes import byref, c_longlong, c_size_t, c_ulonglong, c_void_p
 
 import numpy as np
@@ -112,12 +111,9 @@ class Device:
         return [line.split()[0] for line in self.log(do)]
 
     def log(self, do):
-        with tempfile.NamedTemporaryFile("r") as log:
-            self.driver.fake_log(os.fsencode(log.name))
-            try:
-                do()
-            finally:
-                self.driver.fake_log(None)
+        with open(os.environ["FAKE_LOG"]) as log:
+            log.seek(0, os.SEEK_END)
+            do()
             return log.read().splitlines()
 
     def cuda(self, name, *arguments):
