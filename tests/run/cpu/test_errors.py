@@ -88,6 +88,7 @@ CALLS = [
     (lambda: LSTM(X, lengths=HUGE), "lengths has 18446744073709551615, need at most T"),
     (lambda: GRU_RNN(X, c_out=HC), "c_out is given, but a GRU has no cell s"),
     (lambda: LSTM(X, out=Y[:3]), r"out: shape \(3, 3, 7\), expected \(4, 3, 7\) for this x"),
+    (lambda: LSTM(X, out=torch.zeros(4, 3, 7, requires_grad=True)), "out requires grad"),
     (lambda: LSTM(X, out=Y.astype("f8")), "out is float64, need float32 l"),
     (lambda: LSTM(X, out=7), "out is a int, need an array of float32 like x"),
     (lambda: LSTM(X, out=frozen(Y)), "out is read-only"),
