@@ -4,6 +4,7 @@ kernels of all tiers with the function that this asks."""
 import numpy as np
 import pytest
 from oracles.bits import DTYPES, Bits
+from oracles.some import same_bits
 
 import rnnlayout as rl
 
@@ -38,3 +39,24 @@ def test_every_dtype_becomes_every_other(dtype, to):
     assert (found & target.sign == wanted & target.sign).all()
     assert dtype != to or (found == bits).all()
     assert wanted.size > 30000
+
+
+def test_the_identity_negated_twice():
+    """The zeros of -identity are -0, so that a second negation gives the identity bit for bit."""
+    spec = rl.Spec("gru", 3, 3, skip_input=True)
+    for z in ("state", "candidate"):
+        layout = rl.layout("concat", z=z)
+        made = rl.convert(np.zeros(spec.num_params, "f4"), spec, to=layout)
+        plain = rl.convert(made, spec.replace(skip_input=False), layout=layout, to="torch")
+        assert same_bits(plain["weight_ih_l0"], np.tile(np.eye(3, dtype="f4"), (3, 1)))
+
+
+def test_a_nan_is_not_zero():
+    """A layout without biases refuses it."""
+    spec = rl.Spec("lstm", 3, 2, bias="none")
+    tensors = rl.unpack(np.zeros(spec.num_params, "f4"), spec, to="torch")
+    tensors |= {"bias_ih_l0": np.zeros(8, "f4"), "bias_hh_l0": np.zeros(8, "f4")}
+    assert not rl.convert(tensors, spec, layout="torch", to="cudnn").any()
+    tensors["bias_hh_l0"][5] = np.nan
+    with pytest.raises(rl.LossyError, match=r"bias_hh_l0\[5\] is nan"):
+        rl.convert(tensors, spec, layout="torch", to="cudnn")
