@@ -1,6 +1,6 @@
-"""Numbers through a conversion: every dtype becomes every other as NumPy and ml_dtypes round it, and
-what is easily lost is kept. c/check_kernels.c compares the kernels of all tiers with the function
-that this asks."""
+"""Numbers through a conversion: every dtype becomes every other as NumPy and ml_dtypes round it,
+and what is easily lost is kept. c/check_kernels.c compares the kernels of all tiers with the
+function that this asks."""
 
 import numpy as np
 import pytest
