@@ -22,7 +22,7 @@ static const int64_t sizes[] = {0, 1, LANES - 1, LANES, LANES + 1, PRIME,
 /* clang-format on */
 enum { NUM_SIZES = sizeof sizes / sizeof sizes[0] };
 
-static arena first, second, third;
+static arena from, got, want;
 
 /* Copy with both, and compare every byte of the targets and of their gaps. */
 static void check_copy(const rnl_job *like, int src_way, int dst_way, int at_end)
@@ -30,10 +30,10 @@ static void check_copy(const rnl_job *like, int src_way, int dst_way, int at_end
     rnl_job job = *like;
     const int64_t rows = job.rows, cols = job.cols;
     const int64_t nbytes = rnl_dtypes[job.dst_dtype].nbytes;
-    const operand src = place(&first, grid_of(src_way, rows, cols), rows, cols,
+    const operand src = place(&from, grid_of(src_way, rows, cols), rows, cols,
                               rnl_dtypes[job.src_dtype].nbytes, at_end);
-    const operand dst = place(&third, grid_of(dst_way, rows, cols), rows, cols, nbytes, at_end);
-    const operand ref = place(&second, dst.grid, rows, cols, nbytes, at_end);
+    const operand dst = place(&got, grid_of(dst_way, rows, cols), rows, cols, nbytes, at_end);
+    const operand ref = place(&want, dst.grid, rows, cols, nbytes, at_end);
     job.src = src.base;
     job.src_grid = src.grid;
     job.dst_grid = dst.grid;
@@ -120,7 +120,7 @@ static void check_values(const rnl_job *types, const values *all)
         job.rows = 1;
         job.cols = left < most ? left : most;
         for (int64_t c = 0; c < job.cols; c++)
-            rnl_store_bits(job.src_dtype, first.start + c * nbytes, all->bits[k + c]);
+            rnl_store_bits(job.src_dtype, from.start + c * nbytes, all->bits[k + c]);
         check_copy(&job, 0, 0, 0);
         check_copy(&job, 0, 4, 0);
     }
@@ -135,7 +135,7 @@ static void check_overflow(rnl_dtype src, rnl_dtype dst)
     const uint64_t near[] = {1,        border - 1,  border, border + 1, infinity - 1,
                              infinity, infinity + 1};
     const int64_t nbytes = rnl_dtypes[src].nbytes;
-    const operand op = place(&first, grid_of((int)random_below(NUM_WAYS), ROWS, COLS), ROWS, COLS,
+    const operand op = place(&from, grid_of((int)random_below(NUM_WAYS), ROWS, COLS), ROWS, COLS,
                              nbytes, (int)random_below(2));
     const rnl_job job = {.src_dtype = src,
                          .dst_dtype = dst,
@@ -161,10 +161,10 @@ int main(void)
 {
     printf("tier %s\n", rnl_cpu_tier());
     const int64_t most = 3 * 8 * (LARGE_ROWS + 1) * (LARGE_COLS + 1); /* in the widest grid */
-    first = arena_new(most);
-    third = arena_new(most);
-    second = arena_new(most);
-    memcpy(second.start, third.start, (size_t)third.nbytes);
+    from = arena_new(most);
+    got = arena_new(most);
+    want = arena_new(most);
+    memcpy(want.start, got.start, (size_t)got.nbytes);
     for (rnl_dtype src = 0; src <= RNL_FLOAT64; src++) {
         const values all = values_of(src);
         for (rnl_dtype dst = 0; dst <= RNL_FLOAT64; dst++) {
@@ -176,8 +176,7 @@ int main(void)
         }
         free(all.bits);
     }
-    CHECK(memcmp(third.start, second.start, (size_t)third.nbytes) == 0,
-          "bytes outside the operands");
+    CHECK(memcmp(got.start, want.start, (size_t)got.nbytes) == 0, "bytes outside the operands");
     for (int turn = check_turns(2000); turn > 0; turn--)
         for (int pair = 0; pair < RNL_NUM_DTYPES * RNL_NUM_DTYPES; pair++)
             check_overflow((rnl_dtype)(pair / RNL_NUM_DTYPES), (rnl_dtype)(pair % RNL_NUM_DTYPES));

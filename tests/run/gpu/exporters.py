@@ -92,7 +92,7 @@ class Exchange(Structure):
                 ("current_stream", STREAM)]  # fmt: skip
 
 
-def exchange_of(home, version=(1, 3)):
+def exchange_of(home):
     """Return the capsule for a class of exporters whose library works in the stream home[0]."""
 
     def borrow(array, to):
@@ -103,7 +103,7 @@ def exchange_of(home, version=(1, 3)):
         to[0] = home[0]
         return 0
 
-    made = Exchange((c_int32 * 2)(*version), (c_void_p * 4)(), Exchange.BORROW(borrow),
+    made = Exchange((c_int32 * 2)(1, 3), (c_void_p * 4)(), Exchange.BORROW(borrow),
                     Exchange.STREAM(current_stream))  # fmt: skip
     exchange_of.kept.append(made)
     return new_capsule(ctypes.addressof(made), b"dlpack_exchange_api", None)
