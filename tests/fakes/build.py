@@ -59,8 +59,7 @@ class Fakes:
         return self._built("cudnn9")
 
     def environment(self, **more):
-        """Return the environment of a process in which rnnlayout finds only the fakes, which log
-        their calls."""
+        """Return the environment of a process in which rnnlayout finds only the fakes."""
         found = {"RNNLAYOUT_CUDNN": str(self.cudnn), "LD_LIBRARY_PATH": str(self.cuda),
                  "FAKE_LOG": str(self._folder / "log")}  # fmt: skip
         return os.environ | found | more

@@ -94,6 +94,7 @@ WRONG = [  # a spec, and the error
     (GOOD | {"bidirectional": 1}, '"bidirectional" must be true or false, not 1'),
     (GOOD | {"proj_size": 6000}, "cudnnSetRNNDescriptor_v8"),
     ({k: v for k, v in GOOD.items() if k != "bias"}, 'the spec has no "bias"'),
+    ({}, 'the spec has no "schema"'),
     ("schema", "the spec is not a JSON object"),
 ]
 
