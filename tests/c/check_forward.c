@@ -7,7 +7,6 @@
 
 #include "check.h"
 #include "cpu/problem.h"
-#include "cpu/slow.h"
 #include "forward/team.h"
 #include "kernels/subnormals.h"
 #include "system/system.h"
@@ -144,9 +143,7 @@ static void check_once(const problem *p, rnl_rnn *rnn, const answer *whole)
     void *weights = packed(p->weights, p->num_weights, p->spec.dtype);
     rnl_rnn_options options = p->options;
     options.borrows = 1;
-    rnl_error err;
-    rnl_rnn *once = NULL;
-    CHECK(!rnl_rnn_new(&p->spec, weights, &options, &once, &err), "%s", err.text);
+    rnl_rnn *once = new_rnn(&p->spec, weights, &options);
     for (int64_t n = 0; p->T > 0 && n < p->N; n++) {
         const slice first = {n, 1, 0, 1, NULL};
         answer a = fast(p, rnn, first), b = fast(p, once, first);
@@ -167,10 +164,9 @@ static rnl_status run_long(int threads, int64_t N, int (*poll)(void *), void *ar
     static const float x[I]; /* all steps of all sequences */
     rnl_spec spec = rnl_spec_default(RNL_LSTM, I, H);
     spec.num_layers = 2;
-    rnl_rnn *rnn = NULL;
     float *weights = calloc((size_t)num_weights_of(&spec), sizeof *weights);
+    rnl_rnn *rnn = new_rnn(&spec, weights, NULL);
     rnl_set_num_threads(threads);
-    CHECK(!rnl_rnn_new(&spec, weights, NULL, &rnn, err), "%s", err->text);
     const rnl_rnn_call call = {
         .T = 400 / N, .N = N, .dtype = RNL_FLOAT32, .x = x, .poll = poll, .poll_arg = arg};
     const rnl_status status = rnl_rnn_run(rnn, &call, err);
@@ -204,10 +200,9 @@ static void check_zeros(int threads)
     rnl_spec spec = rnl_spec_default(RNL_RNN_RELU, 1, H);
     spec.bias = RNL_BIAS_NONE;
     rnl_error err;
-    rnl_rnn *rnn = NULL;
+    rnl_rnn *rnn = new_rnn(&spec, weights, NULL);
     int count = 0;
     rnl_set_num_threads(threads);
-    CHECK(!rnl_rnn_new(&spec, weights, NULL, &rnn, &err), "%s", err.text);
     rnl_rnn_call call = {.T = T,
                          .N = N,
                          .dtype = RNL_FLOAT32,
@@ -287,9 +282,8 @@ static void check_subnormals(void)
         float y[2] = {1, 1};
         rnl_spec spec = rnl_spec_default(RNL_RNN_RELU, 1, 1);
         spec.bias = RNL_BIAS_NONE;
-        rnl_rnn *rnn = NULL;
+        rnl_rnn *rnn = new_rnn(&spec, weights, NULL);
         rnl_error err;
-        CHECK(!rnl_rnn_new(&spec, weights, NULL, &rnn, &err), "%s", err.text);
         rnl_rnn_call call = {
             .dtype = RNL_FLOAT32, .N = 1, .x = x, .x_time = 1, .y = y, .y_time = 1};
         for (call.T = 1; call.T <= 2; call.T++) {
@@ -307,9 +301,7 @@ static void check_subnormal_result(void)
     const float weights[8] = {[2] = 1}; /* of g: the other gates are 1/2 */
     rnl_spec spec = rnl_spec_default(RNL_LSTM, 1, 1);
     spec.bias = RNL_BIAS_NONE;
-    rnl_rnn *rnn = NULL;
-    rnl_error err;
-    CHECK(!rnl_rnn_new(&spec, weights, NULL, &rnn, &err), "%s", err.text);
+    rnl_rnn *rnn = new_rnn(&spec, weights, NULL);
     check_stepper_modes(rnn, 0x1p-125F, RNL_FLUSHES ? 0 : 0x1p-127F);
     check_stepper_modes(rnn, 0x1p-124F, 0x1p-126F);
     rnl_rnn_free(rnn);

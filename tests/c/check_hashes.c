@@ -9,7 +9,6 @@
 
 #include "core/dtype.h"
 #include "cpu/problem.h"
-#include "cpu/slow.h"
 #include "layouts.h"
 
 enum { NUM_PLANS = 4000, NUM_RUNS = 400, MAX_TENSORS = 256, NUM_DTYPES = 4 };

@@ -1,9 +1,11 @@
-/* Does the fast copy equal its reference bit for bit, and change nothing else? */
+/* Do the kernels of a tier do what their header says: the fast copy, which equals its reference bit
+ * for bit and changes nothing else, and the scan for what the target cannot hold? The other kernels
+ * are the same on all tiers: convert/test_laws.py and convert/test_conversions.py. */
+#include <math.h>
 #include <string.h>
 
 #include "guard.h"
 #include "kernels/tier.h"
-#include "values.h"
 
 /* Sizes around a vector, a tile's rows and a tile's columns; more than three tiles each way. */
 enum {
@@ -72,6 +74,42 @@ static void check_shapes(const rnl_job *types)
     }
 }
 
+/* Bit patterns of a dtype at which conversions may go wrong. */
+typedef struct values {
+    uint64_t *bits;
+    int64_t n;
+} values;
+
+enum { NUM_RANDOM = 1 << 18 };
+
+/* Return all patterns of a two-byte type. For other types: every exponent with every mantissa that
+ * is at, below or above a power of two or a run of leading ones (ties and their neighbours,
+ * carries, overflow borders, subnormals, all kinds of NaN), in both signs; then random bits. */
+static values values_of(rnl_dtype dtype)
+{
+    const rnl_dtype_row *row = &rnl_dtypes[dtype];
+    const uint64_t ones = (UINT64_C(1) << row->mantissa_bits) - 1;
+    const int64_t most = (INT64_C(2) << row->exponent_bits) * 6 * row->mantissa_bits + NUM_RANDOM;
+    values all = {malloc((size_t)most * sizeof *all.bits), 0};
+    if (!all.bits)
+        abort();
+    if (row->nbytes == 2) {
+        for (uint64_t bits = 0; bits < 65536; bits++)
+            all.bits[all.n++] = bits;
+        return all;
+    }
+    for (uint64_t top = 0; top < UINT64_C(2) << row->exponent_bits; top++)
+        for (int k = 0; k < row->mantissa_bits; k++) {
+            const uint64_t power = UINT64_C(1) << k, run = ones & ~(power - 1);
+            const uint64_t mantissas[] = {power, power - 1, power + 1, run, run - 1, run + 1};
+            for (int m = 0; m < 6; m++)
+                all.bits[all.n++] = top << row->mantissa_bits | (mantissas[m] & ones);
+        }
+    for (int k = 0; k < NUM_RANDOM; k++)
+        all.bits[all.n++] = random_bits() >> (64 - 8 * row->nbytes);
+    return all;
+}
+
 /* Copy the values as one line, which the compiler may vectorize, and one by one. */
 static void check_values(const rnl_job *types, const values *all)
 {
@@ -86,6 +124,37 @@ static void check_values(const rnl_job *types, const values *all)
         check_copy(&job, 0, 0, 0);
         check_copy(&job, 0, 4, 0);
     }
+}
+
+/* The scan of a tier finds the first element that is finite, but not in the target: among zeros,
+ * some are near a border. */
+static void check_overflow(rnl_dtype src, rnl_dtype dst)
+{
+    enum { ROWS = 7, COLS = 19 };
+    const uint64_t border = rnl_overflow_bits(dst, src), infinity = rnl_infinity_bits(src);
+    const uint64_t near[] = {1,        border - 1,  border, border + 1, infinity - 1,
+                             infinity, infinity + 1};
+    const int64_t nbytes = rnl_dtypes[src].nbytes;
+    const operand op = place(&from, grid_of((int)random_below(NUM_WAYS), ROWS, COLS), ROWS, COLS,
+                             nbytes, (int)random_below(2));
+    const rnl_job job = {.src_dtype = src,
+                         .dst_dtype = dst,
+                         .src = op.base,
+                         .rows = ROWS,
+                         .cols = COLS,
+                         .src_grid = op.grid};
+    int64_t expected = -1;
+    for (int64_t k = ROWS * COLS; k-- > 0;) {
+        const uint64_t sign = random_below(2) ? rnl_sign_bit(src) : 0;
+        const uint64_t bits = random_below(100) ? 0 : sign | near[random_below(7)];
+        const int64_t at = k / COLS * op.grid.row + k % COLS * op.grid.col;
+        const double value = rnl_to_double(src, bits);
+        rnl_store_bits(src, op.base + at * nbytes, bits);
+        if (isfinite(value) && !isfinite(rnl_to_double(dst, rnl_from_double(dst, value))))
+            expected = k;
+    }
+    CHECK(rnl_find_overflow(&job) == expected, "%s to %s: not %" PRId64,
+          rnl_name(RNL_NAMES_DTYPE, (int)src), rnl_name(RNL_NAMES_DTYPE, (int)dst), expected);
 }
 
 int main(void)
@@ -108,5 +177,8 @@ int main(void)
         free(all.bits);
     }
     CHECK(memcmp(got.start, want.start, (size_t)got.nbytes) == 0, "bytes outside the operands");
+    for (int turn = check_turns(2000); turn > 0; turn--)
+        for (int pair = 0; pair < RNL_NUM_DTYPES * RNL_NUM_DTYPES; pair++)
+            check_overflow((rnl_dtype)(pair / RNL_NUM_DTYPES), (rnl_dtype)(pair % RNL_NUM_DTYPES));
     return check_end();
 }

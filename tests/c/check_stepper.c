@@ -15,7 +15,6 @@
 #include "allocations.h"
 #include "check.h"
 #include "cpu/problem.h"
-#include "cpu/slow.h"
 
 enum { TURNS = 600 };
 
@@ -44,8 +43,9 @@ static problem one_sequence(void)
     return p;
 }
 
+/* Arrays of the first sequence: (T, I), states, (T, P), states. */
 typedef struct arrays {
-    char *x, *h, *c, *y, *hn, *cn; /* of the first sequence: (T, I), states, (T, P), states */
+    char *x, *h, *c, *y, *hn, *cn;
 } arrays;
 
 /* Numbers of the first sequence, in the dtype of x. from: [block][N][width]. */
@@ -59,39 +59,29 @@ static char *first_of(const problem *p, const double *from, int64_t blocks, int6
     return to;
 }
 
-/* From its state: run all T steps, some at a time, and get the last state. */
+/* All the functions that are real-time safe: run all T steps, some at a time. */
 static void run(const problem *p, rnl_stepper *s, const arrays *a)
 {
     const int64_t nbytes = rnl_dtype_nbytes(p->dtype);
+    rnl_stepper_reset(s);
+    if (p->has_states)
+        rnl_stepper_set(s, a->h, a->c);
     for (int64_t t = 0, n; t < p->T; t += n) {
         n = random_below(p->T - t + 1);
-        rnl_stepper_run(s, a->x + t * p->spec.input_size * nbytes, a->y + t * p->S * nbytes, n);
+        char *const y = a->y ? a->y + t * p->S * nbytes : NULL;
+        rnl_stepper_run(s, a->x + t * p->spec.input_size * nbytes, y, n);
     }
     rnl_stepper_get(s, a->hn, a->cn);
 }
 
-static void check_numbers(const problem *p, const char *found, const double *wanted, int64_t blocks,
-                          int64_t width, const char *what)
+static void check_numbers(const problem *p, const char *found, const double *wanted, int64_t n,
+                          const char *what)
 {
-    char *const right = packed(wanted, blocks * width, p->dtype);
-    CHECK(!memcmp(found, right, (size_t)(blocks * width * rnl_dtype_nbytes(p->dtype))),
+    char *const right = packed(wanted, n, p->dtype);
+    CHECK(!memcmp(found, right, (size_t)(n * rnl_dtype_nbytes(p->dtype))),
           "%s: cell %d, dtype %d, I %" PRId64 ", H %" PRId64, what, (int)p->spec.cell,
           (int)p->spec.dtype, p->spec.input_size, p->H);
     free(right);
-}
-
-static void start(const problem *p, rnl_stepper *s, const arrays *a)
-{
-    rnl_stepper_reset(s);
-    if (p->has_states)
-        rnl_stepper_set(s, a->h, a->c);
-}
-
-/* All the functions that are real-time safe. */
-static void run_all(const problem *p, rnl_stepper *s, const arrays *a)
-{
-    start(p, s, a);
-    run(p, s, a);
 }
 
 /* In a child that may only read, write and end: SECCOMP_MODE_STRICT kills it for any other system
@@ -103,7 +93,7 @@ static bool child_ends_well(const problem *p, rnl_stepper *s, const arrays *a, b
     if (child == 0) {
         if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_STRICT) != 0)
             _exit(3);
-        run_all(p, s, a);
+        run(p, s, a);
         if (spoils)
             syscall(SYS_getpid);
         syscall(SYS_exit, 0);
@@ -119,7 +109,7 @@ static void check_real_time(const problem *p, rnl_stepper *s, const arrays *a)
 {
     const long before = live;
     taken = 0;
-    run_all(p, s, a);
+    run(p, s, a);
     CHECK(taken == 0 && live == before, "%ld calls that a live signal cannot wait for", taken);
     void *volatile block = malloc(1);
     free(block);
@@ -143,25 +133,17 @@ static void check_problem(bool in_child)
     rnl_error err;
     rnl_stepper *s = NULL;
     CHECK(!rnl_stepper_new(rnn, p.dtype, &s, &err), "%s", err.text);
-    if (p.has_states)
-        rnl_stepper_set(s, a.h, a.c);
-    run(&p, s, &a);
-    check_numbers(&p, a.y, whole.y, p.T, p.S, "y");
-    check_numbers(&p, a.hn, whole.hn, L, p.S, "h");
-    if (p.spec.cell == RNL_LSTM)
-        check_numbers(&p, a.cn, whole.cn, L, p.H, "c");
-    run_all(&p, s, &a);
-    check_numbers(&p, a.y, whole.y, p.T, p.S, "y after a reset");
-    if (in_child)
-        check_real_time(&p, s, &a);
-    start(&p, s, &a);
-    rnl_stepper_run(s, a.x, NULL, p.T);
-    rnl_stepper_get(s, a.hn, NULL);
-    check_numbers(&p, a.hn, whole.hn, L, p.S, "h, without y");
-    if (p.spec.input_size == p.S) {
-        const arrays in_place = {a.x, a.h, a.c, a.x, a.hn, a.cn};
-        run_all(&p, s, &in_place);
-        check_numbers(&p, a.x, whole.y, p.T, p.S, "y over x");
+    /* once more, without y and c, and with y over x if they are of one size */
+    arrays ways[] = {a, a, {a.x, a.h, a.c, NULL, a.hn, NULL}, {a.x, a.h, a.c, a.x, a.hn, a.cn}};
+    for (int way = 0; way < (p.spec.input_size == p.S ? 4 : 3); way++) {
+        run(&p, s, &ways[way]);
+        check_numbers(&p, a.hn, whole.hn, L * p.S, "h");
+        if (ways[way].y)
+            check_numbers(&p, ways[way].y, whole.y, p.T * p.S, "y");
+        if (ways[way].cn && p.spec.cell == RNL_LSTM)
+            check_numbers(&p, a.cn, whole.cn, L * p.H, "c");
+        if (way == 0 && in_child)
+            check_real_time(&p, s, &a);
     }
     rnl_stepper_free(s);
     free(a.x);
@@ -175,24 +157,28 @@ static void check_problem(bool in_child)
     problem_free(&p);
 }
 
-/* An RNN that borrows its weights, and new weights. */
+/* An RNN that borrows its weights, has so many inputs that those of several steps are added at
+ * once, and gets new weights. */
 static void check_rest(void)
 {
-    enum { I = 3, H = 20, NELEMS = H * (I + H) };
+    enum { I = 40, H = 20, NELEMS = H * (I + H) };
     static float weights[NELEMS], others[NELEMS];
     for (int k = 0; k < NELEMS; k++)
         others[k] = (float)(weights[k] = (float)random_below(64) / 256) / 2;
     rnl_error err;
-    rnl_rnn *rnn = NULL;
     rnl_stepper *s = NULL;
     rnl_spec spec = rnl_spec_default(RNL_RNN_RELU, I, H);
     spec.bias = RNL_BIAS_NONE;
     const rnl_rnn_options borrows = {.borrows = 1};
-    CHECK(!rnl_rnn_new(&spec, weights, &borrows, &rnn, &err), "%s", err.text);
+    rnl_rnn *rnn = new_rnn(&spec, weights, &borrows);
     CHECK(!rnl_stepper_new(rnn, RNL_FLOAT32, &s, &err), "%s", err.text);
-    const float x[I] = {1, 2, 3};
-    float y[H], half[H];
+    const float x[2 * I] = {1, 2, 3, [I] = 1, 3, 2};
+    float both[2 * H], y[2 * H], half[H];
+    rnl_stepper_run(s, x, both, 2);
+    rnl_stepper_reset(s);
     rnl_stepper_run(s, x, y, 1);
+    rnl_stepper_run(s, x + I, y + H, 1);
+    CHECK(!memcmp(both, y, sizeof y), "%s", "two steps at once");
     rnl_rnn_update(rnn, others);
     rnl_stepper_reset(s);
     rnl_stepper_run(s, x, half, 1);

@@ -1,5 +1,6 @@
-/* Does a team do what team.h says, also with several callers? The linker replaces pthread_create
- * (--wrap), so that threads cannot be started, and the clock. */
+/* Does a team do what team.h says, also with several callers, and can its threads use the library
+ * at the same time? The linker replaces pthread_create (--wrap), so that threads cannot be started,
+ * and the clock. */
 #include <fenv.h>
 #include <pthread.h>
 #include <signal.h>
@@ -13,7 +14,7 @@
 #include "forward/team.h"
 #include "rnnlayout.h"
 #include "system/system.h"
-#include "team/cpus.h"
+#include "team/parts.h"
 
 enum { SECONDS_UNTIL_STUCK = 1200 }; /* for 0.3 s of work: other processes use the CPUs too */
 
@@ -414,6 +415,7 @@ int main(void)
     check_losses();
     check_crowded();
     check_callers();
+    check_conversions();
     check_settings();
     check_forks();
     return check_end();

@@ -236,13 +236,6 @@ static void fuzz_convert(void)
 
 /* ----------------------------------------------------------------------- the forward pass -- */
 
-/* The arrays of a call, and their sizes in elements. */
-typedef struct arrays {
-    int64_t I, S, states, cells; /* widths of x and y; elements of h and of c */
-    char *x, *y, *h0, *c0, *hn, *cn;
-    int64_t *lengths;
-} arrays;
-
 /* Where (T, N, width) ends, if its axes have gaps; steps or sequences may be the slowest. */
 static int64_t strides(const rnl_rnn_call *call, int64_t width, unsigned how, int64_t *time,
                        int64_t *batch)
@@ -270,38 +263,32 @@ static void run_rnn(rnl_rnn *rnn, const rnl_spec *spec)
     const int is_lstm = rnl_cell_facts_of(spec->cell)->has_c, D = 1 + spec->bidirectional;
     const int64_t T = call.T < 0 ? 0 : call.T, N = call.N < 0 ? 0 : call.N;
     const rnl_dtype dtype = rnl_name(RNL_NAMES_DTYPE, (int)call.dtype) ? call.dtype : RNL_FLOAT64;
-    arrays a = {.I = spec->input_size,
-                .S = D * (spec->proj_size ? spec->proj_size : spec->hidden_size)};
-    a.states = spec->num_layers * N * a.S;
-    a.cells = is_lstm ? spec->num_layers * N * D * spec->hidden_size : 0;
-    if (which & 1) {
-        a.lengths = malloc((size_t)N * sizeof *a.lengths + !N);
-        assert(a.lengths);
-        for (int64_t n = 0; n < N; n++)
-            a.lengths[n] = one_of((int)T + 1);
-    }
-    a.x = numbers(strides(&call, a.I, how, &call.x_time, &call.x_batch), dtype);
-    a.y = numbers(strides(&call, a.S, how >> 3, &call.y_time, &call.y_batch), dtype);
-    a.h0 = numbers(a.states, dtype);
-    a.c0 = numbers(a.cells, dtype);
-    a.hn = numbers(a.states, dtype);
-    a.cn = numbers(a.cells, dtype);
-    call.lengths = a.lengths;
-    call.x = a.x;
-    call.y = which & 2 ? a.y : NULL;
-    call.h0 = which & 4 ? a.h0 : NULL;
-    call.c0 = which & 8 ? a.c0 : NULL;
-    call.hn = which & 16 ? a.hn : NULL;
-    call.cn = which & 32 && is_lstm ? a.cn : NULL;
+    const int64_t width = D * (spec->proj_size ? spec->proj_size : spec->hidden_size);
+    const int64_t states = spec->num_layers * N * width;
+    const int64_t cells = is_lstm ? spec->num_layers * N * D * spec->hidden_size : 0;
+    int64_t *const lengths = malloc((size_t)N * sizeof *lengths + !N);
+    assert(lengths);
+    for (int64_t n = 0; which & 1 && n < N; n++)
+        lengths[n] = one_of((int)T + 1);
+    void *const given[] = {
+        numbers(strides(&call, spec->input_size, how, &call.x_time, &call.x_batch), dtype),
+        numbers(strides(&call, width, how >> 3, &call.y_time, &call.y_batch), dtype),
+        numbers(states, dtype),
+        numbers(cells, dtype),
+        numbers(states, dtype),
+        numbers(cells, dtype),
+        lengths};
+    call.lengths = which & 1 ? lengths : NULL;
+    call.x = given[0];
+    call.y = which & 2 ? given[1] : NULL;
+    call.h0 = which & 4 ? given[2] : NULL;
+    call.c0 = which & 8 ? given[3] : NULL;
+    call.hn = which & 16 ? given[4] : NULL;
+    call.cn = which & 32 && is_lstm ? given[5] : NULL;
     rnl_set_num_threads(1 + (int)(which >> 6));
     done(rnl_rnn_run(rnn, &call, &err));
-    free(a.lengths);
-    free(a.x);
-    free(a.y);
-    free(a.h0);
-    free(a.c0);
-    free(a.hn);
-    free(a.cn);
+    for (size_t k = 0; k < sizeof given / sizeof *given; k++)
+        free(given[k]);
 }
 
 static void check_weights(const rnl_rnn *rnn, const tensors *given, rnl_dtype dtype)

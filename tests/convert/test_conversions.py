@@ -37,6 +37,8 @@ def test_a_sum_in_a_narrower_dtype_is_rounded_once(dtype, to):
     one_is_zero = (bw == 0) | (br == 0)
     wanted[one_is_zero] = target.nearest((bw + br).astype("f8"))[one_is_zero]
     assert (summed(bw, br, to).view(target.integer) == wanted).all()
+    swapped = summed(br, bw, to).view(target.integer)
+    assert ((swapped == wanted) | (bw == 0) & (br == 0)).all()  # of two zeros the first is taken
 
 
 @pytest.mark.parametrize("dtype, to, largest, halfway", [

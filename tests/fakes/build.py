@@ -11,7 +11,8 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 # Every function, also of cuDNN, is in libcuda.so.1.
-SOURCES = ["record.c", "streams.c", "driver.c", "cudnn.c", "compute.c", "../c/cpu/slow.c"]
+SOURCES = ["record.c", "streams.c", "driver.c", "cudnn.c", "compute.c", "../c/cpu/slow.c",
+           "../../csrc/core/dtype.c"]  # fmt: skip
 # A user opens the last one, which needs the others beside it.
 LIBRARIES = ["libcudnn_graph.so.9", "libcudnn_ops.so.9", "libcudnn_adv.so.9", "libcudnn.so.9"]
 # rnnlayout opens one of these before libcudnn.
@@ -26,7 +27,7 @@ def build(folder):
     folders = [flag for name in ("csrc", "csrc/include", "tests/c") for flag in ("-I", ROOT / name)]
     _compile(cuda / "libcuda.so.1", SOURCES, *folders, "-pthread", "-lm")
     for name in LIBRARIES + CUBLAS:
-        _compile(cudnn / name, ["part.c"], "-Wl,--no-as-needed", f"-Wl,-rpath,{cuda}",
+        _compile(cudnn / name, ["../c/stubs/part.c"], "-Wl,--no-as-needed", f"-Wl,-rpath,{cuda}",
                  *[cuda / "libcuda.so.1"] * (name == LIBRARIES[-1]))  # fmt: skip
 
 
@@ -59,7 +60,8 @@ class Fakes:
 
     def environment(self, **more):
         """Return the environment of a process in which rnnlayout finds only the fakes."""
-        found = {"RNNLAYOUT_CUDNN": str(self.cudnn), "LD_LIBRARY_PATH": str(self.cuda)}
+        found = {"RNNLAYOUT_CUDNN": str(self.cudnn), "LD_LIBRARY_PATH": str(self.cuda),
+                 "FAKE_LOG": str(self._folder / "log")}  # fmt: skip
         return os.environ | found | more
 
 

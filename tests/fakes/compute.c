@@ -1,64 +1,52 @@
 /* The computation of cudnnRNNForward by the slow recurrence of c/cpu/slow.c, in double, from the
  * weight space; what is stored is rounded to the RNN's type. */
-#include "cpu/slow.h"
+#include "core/dtype.h"
+#include "cpu/problem.h"
 #include "fake.h"
-#include "kernels/convert.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 /* ---- arrays in the RNN's type ---- */
 
-static size_t unit_of(rnl_cudnn_data_type type)
+static rnl_dtype dtype_of(const struct fake_rnn *rnn)
 {
-    return type == RNL_CUDNN_DATA_DOUBLE ? 8 : type == RNL_CUDNN_DATA_FLOAT ? 4 : 2;
+    static const rnl_dtype dtypes[] = {[RNL_CUDNN_DATA_HALF] = RNL_FLOAT16,
+                                       [RNL_CUDNN_DATA_BFLOAT16] = RNL_BFLOAT16,
+                                       [RNL_CUDNN_DATA_FLOAT] = RNL_FLOAT32,
+                                       [RNL_CUDNN_DATA_DOUBLE] = RNL_FLOAT64};
+    return dtypes[rnn->type];
 }
 
-static void *use(rnl_cu_address at, int64_t nelems, rnl_cudnn_data_type type, int write,
-                 const char *what)
+static char *use(rnl_cu_address at, int64_t nelems, rnl_dtype dtype, int write, const char *what)
 {
-    if (at % unit_of(type))
-        fake_die("%s: %llx is not a multiple of %zu", what, at, unit_of(type));
-    return at ? fake_use(at, (size_t)nelems * unit_of(type), write, what) : NULL;
-}
-
-static double load(const void *from, int64_t k, rnl_cudnn_data_type type)
-{
-    const uint16_t *const bits = from;
-    return type == RNL_CUDNN_DATA_DOUBLE  ? ((const double *)from)[k]
-           : type == RNL_CUDNN_DATA_FLOAT ? ((const float *)from)[k]
-           : type == RNL_CUDNN_DATA_HALF  ? as_float(float_of_half(bits[k]))
-                                          : as_float(float_of_bfloat(bits[k]));
-}
-
-static void store(void *to, int64_t k, double value, rnl_cudnn_data_type type)
-{
-    const float_bits bits = bits_of_float((float)value);
-    switch (type) {
-    case RNL_CUDNN_DATA_DOUBLE: ((double *)to)[k] = value; break;
-    case RNL_CUDNN_DATA_FLOAT: ((float *)to)[k] = (float)value; break;
-    case RNL_CUDNN_DATA_HALF: ((uint16_t *)to)[k] = half_of_float(bits); break;
-    default: ((uint16_t *)to)[k] = bfloat_of_float(bits); break;
-    }
+    const int64_t nbytes = rnl_dtype_nbytes(dtype);
+    if (at % (rnl_cu_address)nbytes)
+        fake_die("%s: %llx is not a multiple of %d", what, at, (int)nbytes);
+    return at ? fake_use(at, (size_t)(nelems * nbytes), write, what) : NULL;
 }
 
 /* Numbers as doubles, which the caller frees; zeros if there are none. */
-static double *read_all(rnl_cu_address at, int64_t nelems, rnl_cudnn_data_type type,
-                        const char *what)
+static double *read_all(rnl_cu_address at, int64_t nelems, rnl_dtype dtype, const char *what)
 {
-    const void *const from = use(at, nelems, type, 0, what);
+    const char *const from = use(at, nelems, dtype, 0, what);
     double *const values = calloc((size_t)nelems + 1, sizeof *values);
     for (int64_t k = 0; from && k < nelems; k++)
-        values[k] = load(from, k, type);
+        values[k] = rnl_to_double(dtype, rnl_load_bits(dtype, from + k * rnl_dtype_nbytes(dtype)));
     return values;
 }
 
-static void write_all(rnl_cu_address at, const double *values, int64_t nelems,
-                      rnl_cudnn_data_type type, const char *what)
+static void store(char *to, int64_t k, double value, rnl_dtype dtype)
 {
-    void *const to = use(at, nelems, type, 1, what);
+    rnl_store_bits(dtype, to + k * rnl_dtype_nbytes(dtype), rnl_from_double(dtype, value));
+}
+
+static void write_all(rnl_cu_address at, const double *values, int64_t nelems, rnl_dtype dtype,
+                      const char *what)
+{
+    char *const to = use(at, nelems, dtype, 1, what);
     for (int64_t k = 0; to && k < nelems; k++)
-        store(to, k, values[k], type);
+        store(to, k, values[k], dtype);
 }
 
 /* ---- the RNN ---- */
@@ -99,7 +87,7 @@ static int64_t num_weights(const struct fake_rnn *rnn)
 
 size_t fake_weight_nbytes(const struct fake_rnn *rnn)
 {
-    return (size_t)num_weights(rnn) * unit_of(rnn->type);
+    return (size_t)(num_weights(rnn) * rnl_dtype_nbytes(dtype_of(rnn)));
 }
 
 /* ---- the whole call ---- */
@@ -114,7 +102,7 @@ void fake_compute(const struct fake_work *work)
 {
     const struct fake_forward *const f = work->argument;
     const struct fake_rnn *const rnn = &f->rnn;
-    const rnl_cudnn_data_type type = rnn->type;
+    const rnl_dtype type = dtype_of(rnn);
     const int64_t T = f->x_data.T, N = f->x_data.N, I = rnn->I, wide = rnn->directions * rnn->P;
     const int64_t states = rnn->L * rnn->directions * N;
     memset(fake_use(f->work, f->work_nbytes, 1, "workSpace"), 0xff, f->work_nbytes);
@@ -145,7 +133,7 @@ void fake_compute(const struct fake_work *work)
             memset(p.c0 + row * rnn->H, 0, (size_t)rnn->H * sizeof *p.c0);
         }
     answer a = slow(&p);
-    void *const y = use(f->y, T * N * wide, type, 1, "y");
+    char *const y = use(f->y, T * N * wide, type, 1, "y");
     for (int64_t n = 0; n < N; n++) /* past the end y is zero, or, without a fill, what it was */
         for (int64_t t = 0; t < (f->y_data.has_fill ? T : p.lengths[n]); t++)
             for (int64_t k = 0; k < wide; k++)

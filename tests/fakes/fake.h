@@ -128,7 +128,6 @@ void fake_compute(const struct fake_work *work); /* work->argument: a fake_forwa
 
 /* ---- for tests: README.md ---- */
 
-void fake_log(const char *path);
 long fake_calls(void);
 void fake_fail(long k, int cuda, int cudnn);
 long fake_live(const char *kind);

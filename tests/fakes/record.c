@@ -12,25 +12,19 @@
 enum { EXIT_STATUS = 86 };
 
 static pthread_mutex_t lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
-static pid_t pid;     /* of the process that called cuInit */
-static FILE *logs[2]; /* the environment's and the test's; NULL: none */
+static pid_t pid;    /* of the process that called cuInit */
+static FILE *logged; /* NULL: nothing is */
 static long calls, fail_at;
 static int fail_cuda, fail_cudnn;
 static char fail_name[100];
 static struct fake_object *objects;
 
-static FILE *open_log(const char *path)
-{
-    FILE *const file = path ? fopen(path, "a") : NULL;
-    if (file)
-        setvbuf(file, NULL, _IOLBF, BUFSIZ);
-    return file;
-}
-
 __attribute__((constructor)) static void begin(void)
 {
-    const char *fail = getenv("FAKE_FAIL");
-    logs[0] = open_log(getenv("FAKE_LOG"));
+    const char *fail = getenv("FAKE_FAIL"), *path = getenv("FAKE_LOG");
+    logged = path ? fopen(path, "a") : NULL;
+    if (logged)
+        setvbuf(logged, NULL, _IOLBF, BUFSIZ);
     if (fail && sscanf(fail, "%99[^:]:%d:%d", fail_name, &fail_cuda, &fail_cudnn) == 3)
         fail_at = atol(fail_name);
 }
@@ -91,9 +85,8 @@ int fake_call(const char *name, const char *format, ...)
     va_start(arguments, format);
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
-    for (int i = 0; i < 2; i++)
-        if (logs[i])
-            fprintf(logs[i], "%s%s\n", name, text);
+    if (logged)
+        fprintf(logged, "%s%s\n", name, text);
     return !must_fail(name) ? 0 : strncmp(name, "cudnn", 5) ? fail_cuda : fail_cudnn;
 }
 
@@ -122,14 +115,6 @@ void fake_end(const void *object, const char *kind, const char *call)
 }
 
 /* ---- for tests: README.md ---- */
-
-void fake_log(const char *path)
-{
-    LOCKED;
-    if (logs[1])
-        fclose(logs[1]);
-    logs[1] = open_log(path);
-}
 
 long fake_calls(void)
 {

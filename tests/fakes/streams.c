@@ -395,6 +395,3 @@ rnl_cu_result cuGraphLaunch(void *graph, rnl_cu_stream stream)
         fake_submit(stream, &launched->work[i]);
     return RNL_CUDA_SUCCESS;
 }
-
-/* An executable one may still be launched. */
-FAKE(rnl_cu_result, cuGraphDestroy, (void *graph), (void)graph)

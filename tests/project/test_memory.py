@@ -1,6 +1,6 @@
 """Memory: an allocation that fails is a MemoryError, and no call leaves anything behind.
 
-The core by itself: c/check_memory.c. Threads: c/check_threads.c.
+The core by itself: c/check_memory.c. Threads: c/check_team.c.
 """
 
 import gc

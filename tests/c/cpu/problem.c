@@ -5,7 +5,6 @@
 #include "check.h"
 #include "core/dtype.h"
 #include "cpu/problem.h"
-#include "cpu/slow.h"
 #include "model/spec.h"
 
 static double rounded(rnl_dtype dtype, double value)
@@ -134,12 +133,18 @@ void *packed(const double *from, int64_t n, rnl_dtype dtype)
     return to;
 }
 
-rnl_rnn *prepared(const problem *p)
+rnl_rnn *new_rnn(const rnl_spec *spec, const void *weights, const rnl_rnn_options *options)
 {
     rnl_error err;
     rnl_rnn *rnn = NULL;
+    CHECK(!rnl_rnn_new(spec, weights, options, &rnn, &err), "%s", err.text);
+    return rnn;
+}
+
+rnl_rnn *prepared(const problem *p)
+{
     void *weights = packed(p->weights, p->num_weights, p->spec.dtype);
-    CHECK(!rnl_rnn_new(&p->spec, weights, &p->options, &rnn, &err), "%s", err.text);
+    rnl_rnn *rnn = new_rnn(&p->spec, weights, &p->options);
     void *back = malloc((size_t)(p->num_weights * rnl_dtype_nbytes(p->spec.dtype)));
     rnl_rnn_weights(rnn, back);
     if (p->options.math == RNL_CPU_MATH_INT8) { /* what was rounded is not rounded again */

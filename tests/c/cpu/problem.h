@@ -27,6 +27,15 @@ typedef struct answer {
 problem random_problem(void);
 void problem_free(problem *p);
 
+/* An answer of the problem's sizes, all zero. */
+answer answer_new(const problem *p);
+void answer_free(answer *a);
+
+/* The answer of slow.c, the slow twin of the forward pass: a plain recurrence in double. It shares
+ * nothing with it except the order of cuDNN's weight space, and also computes for the fake cuDNN.
+ */
+answer slow(const problem *p);
+
 /* Elements of the weights in the layout RNL_FORWARD_LAYOUT. */
 int64_t num_weights_of(const rnl_spec *spec);
 
@@ -34,6 +43,9 @@ int64_t num_weights_of(const rnl_spec *spec);
 
 /* n numbers in a dtype; the caller frees them. */
 void *packed(const double *from, int64_t n, rnl_dtype dtype);
+
+/* Prepare an RNN, which is possible; options: NULL for the usual ones. */
+rnl_rnn *new_rnn(const rnl_spec *spec, const void *weights, const rnl_rnn_options *options);
 
 /* Prepare the problem's RNN. */
 rnl_rnn *prepared(const problem *p);

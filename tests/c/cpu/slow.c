@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cpu/slow.h"
+#include "cpu/problem.h"
 
 enum { MOST = 2048 }; /* units */
 

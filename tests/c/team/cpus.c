@@ -10,7 +10,7 @@
 #include "forward/team.h"
 #include "rnnlayout.h"
 #include "system/system.h"
-#include "team/cpus.h"
+#include "team/parts.h"
 
 /* -------------------------------------------------------------------- another machine -- */
 

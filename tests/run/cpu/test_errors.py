@@ -1,9 +1,11 @@
-"""The error of a wrong call or option says what is needed; nothing is written."""
+"""The error of a wrong call or option says what is needed; nothing is written. hints/calls.py has
+those that say what to call instead."""
 
 import numpy as np
 import pytest
 import torch
 from run.cpu.running import SMALL
+from run.gpu.exporters import Exporter
 
 import rnnlayout as rl
 
@@ -17,7 +19,7 @@ LSTM, GRU_RNN, BOTH_RNN = zeros(SMALL), zeros(GRU), zeros(rl.Spec("gru", 5, 7, 2
 PROJECTED_RNN, HALF = zeros(SMALL.replace(proj_size=3)), zeros(SMALL.replace(dtype="float16"))
 FIRST = zeros(SMALL, batch_first=True)
 X, HC, Y = np.zeros((4, 3, 5), "f4"), np.zeros((1, 3, 7), "f4"), np.zeros((4, 3, 7), "f4")
-FLAT, WIDE = (np.zeros(SMALL.num_params, dtype) for dtype in ("f4", "f8"))
+FLAT = np.zeros(SMALL.num_params, "f4")
 ROOM = np.zeros(1000, "f4")
 HUGE = np.array([0, 2**64 - 1, 0], "u8")
 
@@ -33,21 +35,28 @@ class Endless:
         raise OverflowError("too many")
 
 
+class OnDevice(Exporter):
+    """As a torch tensor on a GPU: it converts to an array, by a copy."""
+
+    def __array__(self, dtype=None, copy=None):
+        raise AssertionError("an array on a GPU must not be copied silently")
+
+
 def frozen(a):
     a = a.copy()
     a.flags.writeable = False
     return a
 
 
-PACKED = torch.nn.utils.rnn.pack_sequence([torch.zeros(4, 3), torch.zeros(2, 3)])
 NOT_LAST = np.zeros((4, 7, 3), "f4").swapaxes(1, 2)
 shared = np.lib.stride_tricks.as_strided
 # A call, and what its error says.
 CALLS = [
     (lambda: LSTM([[0.0] * 5]), "x is a list, need an array of float32 like the weigh"),
     (lambda: LSTM(None), "x is a NoneType, need an array"),
+    (lambda: LSTM(OnDevice(1 << 40, X.shape)), "x is a OnDevice on a GPU, but this RNN is on"),
+    (lambda: LSTM(X, (HC, OnDevice(1 << 40, HC.shape))), "c_0 is a OnDevice .*device='cuda' to rl"),
     (lambda: LSTM(X.astype("f8")), "x is float64, need float32 like the wei"),
-    (lambda: LSTM(PACKED), "x is a PackedSequence, need .* weights: pass both results of"),
     (lambda: LSTM(torch.zeros(4, 3, 5, dtype=torch.int32)), "x is int32, need f"),
     (lambda: HALF(X.astype("f8")), r"x is float64, need float16 like the weights, or float32$"),
     (lambda: LSTM(np.ma.masked_array(X)), "x is a masked array: fill it first"),
@@ -79,6 +88,7 @@ CALLS = [
     (lambda: LSTM(X, lengths=HUGE), "lengths has 18446744073709551615, need at most T"),
     (lambda: GRU_RNN(X, c_out=HC), "c_out is given, but a GRU has no cell s"),
     (lambda: LSTM(X, out=Y[:3]), r"out: shape \(3, 3, 7\), expected \(4, 3, 7\) for this x"),
+    (lambda: LSTM(X, out=torch.zeros(4, 3, 7, requires_grad=True)), "out requires grad"),
     (lambda: LSTM(X, out=Y.astype("f8")), "out is float64, need float32 l"),
     (lambda: LSTM(X, out=7), "out is a int, need an array of float32 like x"),
     (lambda: LSTM(X, out=frozen(Y)), "out is read-only"),
@@ -94,13 +104,11 @@ CALLS = [
     (lambda: LSTM.step(X[0], out=HC[0], h_out=HC), "out and h_out share memory: each needs"),
 ]
 OPTIONS = [
-    (lambda: LSTM(X, stream=0), "stream= is only for RNNs on a GPU, this one is on th"),
     (lambda: LSTM.step(X[0], stream=7), "stream= is only for RNNs"),
     (lambda: BOTH_RNN.step(X[0]), r"step\(\) needs one direction, this RNN has two"),
     (lambda: rl.RNN(X, device="gpu"), "device is 'gpu', need 'cpu', 'cuda', 'cuda:N' or"),
     (lambda: rl.RNN(X, device=0), "device is 0, need 'cpu'"),
     (lambda: rl.RNN(X, math="fma"), "'fma', need 'default', 'bfloat16' or 'int8' on the CPU"),
-    (lambda: rl.RNN(WIDE, SMALL.replace(dtype="f8"), math="bfloat16"), "would discard the prec"),
     (lambda: rl.RNN(X, algo="persist"), "algo is 'persist', need 'auto' or 'standard' on the"),
     (lambda: rl.RNN(X, math="tf32"), "math is 'tf32', need 'default', 'bfloat16' or"),
     (lambda: rl.RNN(X, math="bfloat16", device="cuda"), "need 'default' or 'tf32' on cuda:0"),

@@ -13,6 +13,7 @@ import rnnlayout as rl
 
 
 def test_operands_are_rounded_to_nearest_even():
+    """Those that bfloat16 cannot hold are refused."""
     spec = rl.Spec("rnn_relu", 2, 1, bias=False)
     rnn = rl.RNN(np.array([1, 0, 0], "f4"), spec, math="bfloat16")
     one, unit = 1.0, 2.0**-7
@@ -21,6 +22,8 @@ def test_operands_are_rounded_to_nearest_even():
         y, _ = rnn(np.array([[[x, 0]]], "f4"))
         assert y.item() == wanted
     assert np.isnan(rnn(np.array([[[np.nan, 0]]], "f4"))[0]).all()
+    with pytest.raises(rl.LossyError):
+        rl.RNN(np.array([3.4e38, 1, 1], "f4"), spec, math="bfloat16")
 
 
 @pytest.mark.parametrize("math, own", [("bfloat16", "bfloat16"), ("int8", "float32")])
@@ -46,15 +49,6 @@ def test_coarse_math_has_weights_of_its_own_dtype(dtype, math, own):
     assert same(rl.forward(x, first, spec, state=state, math=math), of(first))
 
 
-def test_what_bfloat16_cannot_hold_is_refused():
-    spec = rl.Spec("rnn_tanh", 1, 1, bias=False)
-    with pytest.raises(rl.LossyError):
-        rl.RNN(np.array([3.4e38, 1], "f4"), spec, math="bfloat16")
-
-
-# ------------------------------------------------------------------------------------ in one byte
-
-
 @pytest.mark.parametrize("share", [1, -1])
 def test_int8_sums_of_long_rows_do_not_overflow(share):
     """All products have the largest magnitude: 1,100 of them are more than an int32."""
@@ -65,7 +59,8 @@ def test_int8_sums_of_long_rows_do_not_overflow(share):
     assert np.allclose(y, np.tanh(share * 1100 * 2.0**-11), rtol=2.0**-15, atol=0)
 
 
-def test_int8_gives_nan_for_rows_that_are_not_finite():
+def test_int8_of_rows_that_are_not_finite_or_tiny():
+    """It gives NaN for the first, and counts the second as zeros."""
     spec = rl.Spec("rnn_relu", 2, 3, bias=False)
     weights = np.ones(spec.num_params, "f4")
     weights[3] = np.inf  # W of unit 1
@@ -74,10 +69,6 @@ def test_int8_gives_nan_for_rows_that_are_not_finite():
     assert np.isnan(y[0]).tolist() == [[False, True, False], [True] * 3, [True] * 3,
                                        [False, True, False]]  # fmt: skip
     assert np.allclose(y[0, 0, [0, 2]], 3, rtol=1e-4) and (y[0, 3, [0, 2]] == 0).all()
-
-
-def test_int8_counts_rows_of_the_smallest_magnitudes_as_zeros():
-    spec = rl.Spec("rnn_relu", 2, 3, bias=False)
     rnn = rl.RNN(np.ones(spec.num_params, "f4"), spec, math="int8")
     small = np.float32(2.0**-101)
     assert not rnn(np.full((1, 1, 2), small))[0].any()

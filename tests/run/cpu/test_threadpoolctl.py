@@ -20,7 +20,7 @@ def three_threads(threads):
     rl.RNN(np.ones(84, "f4"), rl.Spec("lstm", 2, 3))  # registers them, whatever was imported first
 
 
-def test_info():
+def test_info_and_limits():
     found = [i for i in threadpoolctl.threadpool_info() if i["user_api"] == "rnnlayout"]
     assert found == [{
         "user_api": "rnnlayout",
@@ -30,9 +30,6 @@ def test_info():
         "filepath": LIBRARY,
         "version": rl.__version__,
     }]  # fmt: skip
-
-
-def test_limits():
     for limits, left in ((1, 1), ({"rnnlayout": 1}, 1), ({LIBRARY: 1}, 1), ({"blas": 1}, 3)):
         with threadpoolctl.threadpool_limits(limits):
             assert rl.num_threads() == left

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from oracles.frameworks import fill_torch, normal, seeded
-from oracles.some import normal_weights, same_bits
+from oracles.some import normal_weights, prefixed, same_bits
 from run.cpu.running import H, I, every_kind, inputs, rnn_of, same, source_of
 
 import rnnlayout as rl
@@ -22,9 +22,10 @@ def test_forward_and_pickles_and_copies(spec):
         assert same(other(x, state), wanted)
         assert other.spec == spec and repr(other) == repr(rnn)
     if source_of(spec)["layout"] == "cudnn":
-        weights = normal_weights("cudnn", spec)
-        weights /= np.array(H, weights.dtype)
+        weights = rnn._native.weights()
         assert same(rl.forward(x, weights, spec, state=state), wanted)
+        once = pickle.loads(pickle.dumps(_OneCallRNN(weights, spec)))
+        assert same(once(x, state), wanted)
 
 
 def test_options_are_pickled():
@@ -40,73 +41,46 @@ def test_options_are_pickled():
 
 
 def test_update():
+    """What does not fit changes nothing. The prefix is that of the first source for a dict; an
+    array has no names, so no prefix."""
     spec = rl.Spec("gru", I, H, 2)
-    first, second = (
-        {k: np.random.default_rng(s).normal(size=v).astype("f4") / H
-         for k, v in rl.describe(spec, "torch").items()}
-        for s in (1, 2)
-    )  # fmt: skip
-    x, state = inputs(spec)
-    rnn = rl.RNN(first)
-    before, wanted = rnn(x, state), rl.RNN(second)(x, state)
-    for wrong in ({k: v[:-1] for k, v in second.items()}, second | {"more": x},
-                  {k: v.astype("f8") for k, v in second.items()}):  # fmt: skip
-        with pytest.raises(rl.LayoutError):
-            rnn.update(wrong)
-        assert same(rnn(x, state), before)
-    rnn.update(second)
-    assert same(rnn(x, state), wanted) and not same(wanted, before)
-    rnn.update(rl.pack(first))
-    assert same(rnn(x, state), before)
-    rnn.update({f"a.{k}": v for k, v in second.items()}, prefix="a")
-    assert same(rnn(x, state), wanted)
-
-
-def test_the_prefix_of_an_update():
-    """That of the first source for a dict; an array has no names, so no prefix."""
-    spec = rl.Spec("gru", I, H)
     x, state = inputs(spec)
     flats = [normal_weights("cudnn", spec, k) / np.float32(H) for k in range(3)]
     wanted = [rl.forward(x, flat, spec, state=state) for flat in flats]
-    a, b, other = (
-        {f"{prefix}.{name}": w for name, w in rl.unpack(flat, spec, to="torch").items()}
-        for prefix, flat in zip(("a", "b", "a"), flats, strict=True)
-    )
+    plain = [rl.unpack(flat, spec, to="torch") for flat in flats]
+    a, b = prefixed("a", plain[0]), prefixed("b", plain[1])
+    rnn = rl.RNN(flats[2], spec)
+    for wrong, more, error in [
+        ({name: w[:-1] for name, w in plain[0].items()}, {}, "shape"),
+        (plain[0] | {"more": x}, {}, "more"),
+        ({name: w.astype("f8") for name, w in plain[0].items()}, {}, "float64"),
+        (flats[0].astype("f8"), {}, "is float64, the spec says float32: pass dtype="),
+        (flats[0], {"dtype": "float64"}, "dtype is float64, need float32, that of this RNN"),
+        (flats[0], {"prefix": "a"}, "prefix"),
+    ]:
+        with pytest.raises((rl.LayoutError, rl.SpecError), match=error):
+            rnn.update(wrong, **more)
+        assert same(rnn(x, state), wanted[2])
+    for source, more, k in [
+        (plain[0], {}, 0),
+        (flats[1], {}, 1),
+        (flats[0].astype("f8"), {"dtype": "float32"}, 0),
+        (a | b, {"prefix": "b"}, 1),
+        (flats[2], {"layout": "cudnn", "dtype": "float32"}, 2),
+    ]:
+        rnn.update(source, **more)
+        assert same(rnn(x, state), wanted[k])
     rnn = rl.RNN(a | b, prefix="a")
-    rnn.update(other | b)
+    rnn.update(prefixed("a", plain[2]) | b)
     assert same(rnn(x, state), wanted[2])
-    rnn.update(other | b, prefix="b")
-    assert same(rnn(x, state), wanted[1])
-    with pytest.raises(rl.LayoutError, match="prefix"):
-        rnn.update(flats[0], prefix="a")
-    assert same(rnn(x, state), wanted[1])
-    rnn.update(flats[0], layout="cudnn", dtype="float32")
-    assert same(rnn(x, state), wanted[0])
-
-
-def test_the_dtype_of_an_update():
-    spec = rl.Spec("gru", I, H)
-    x, state = inputs(spec)
-    flat = normal_weights("cudnn", spec) / np.float32(H)
-    rnn = rl.RNN(np.zeros_like(flat), spec)
-    before, wanted = rnn(x, state), rl.forward(x, flat, spec, state=state)
-    with pytest.raises(rl.LayoutError, match="is float64, the spec says float32: pass dtype="):
-        rnn.update(flat.astype("f8"))
-    with pytest.raises(rl.SpecError, match="dtype is float64, need float32, that of this RNN"):
-        rnn.update(flat, dtype="float64")
-    assert same(rnn(x, state), before)
-    rnn.update(flat.astype("f8"), dtype="float32")  # what the first error says
-    assert same(rnn(x, state), wanted)
 
 
 def test_weights_are_read_when_they_are_given():
     spec = rl.Spec("rnn_tanh", I, H)
-    weights = normal_weights("cudnn", spec) / np.float32(H)
-    x, state = inputs(spec)
-    rnn = rl.RNN(weights, spec)
-    before = rnn(x, state)
+    weights, (x, state) = normal_weights("cudnn", spec) / np.float32(H), inputs(spec)
+    rnn, wanted = rl.RNN(weights, spec), rl.forward(x, weights, spec, state=state)
     weights[:] = 0
-    assert same(rnn(x, state), before)
+    assert same(rnn(x, state), wanted)
 
 
 def module(batch_first=False):
@@ -146,15 +120,6 @@ def test_an_update_does_not_change_the_axis():
         rnn.update(first)
         assert rnn.batch_first is axis
         assert same_bits(rnn._native.weights(), rl.pack(first))
-
-
-# ---------------------------------------------------------------------- an RNN for a single call
-
-
-def test_it_can_be_pickled():
-    spec, x = rl.Spec("gru", 5, 7), np.ones((4, 3, 5), "f4")
-    rnn = _OneCallRNN(np.linspace(-1, 1, spec.num_params, dtype="f4"), spec)
-    assert same_bits(pickle.loads(pickle.dumps(rnn))(x)[0], rnn(x)[0])
 
 
 @pytest.mark.parametrize("name", ["out", "h_out", "c_out"])

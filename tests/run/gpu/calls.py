@@ -82,11 +82,11 @@ def on_cpu(call):
 def assert_right(device, call, stream, runs_in=1, waits_for=None):
     """Make a call twice: results, the stream that the owners of the arrays are asked for, and all
     is given back. waits_for: the stream to wait for; None: the call waits itself. Returns the
-    second call's calls of the libraries, with their streams."""
+    log of the second call."""
     right = on_cpu(call)
     for _ in range(2):
         arrays, results = call.arrays(device), []
-        made = device.calls_in(lambda: results.append(run_on_gpu(call, arrays, stream)))  # noqa: B023
+        made = device.log(lambda: results.append(run_on_gpu(call, arrays, stream)))  # noqa: B023
         if waits_for is not None:
             device.sync(waits_for)
         found = flat(results.pop())

@@ -1,7 +1,6 @@
 """The search for a cuDNN: stubs of it and of the libraries that it needs, in c/stubs, and commands
-and Python programs in which only the given variables lead to one."""
+in which only the given variables lead to one."""
 
-import json
 import os
 import shutil
 import subprocess
@@ -72,15 +71,3 @@ def rnnlayout(*arguments, **variables):
     )  # fmt: skip
     assert "Traceback" not in done.stderr
     return done.returncode, done.stdout, done.stderr
-
-
-def doctor(**variables):
-    """Return (exit code, the JSON of doctor)."""
-    code, out, err = rnnlayout("doctor", "--json", **variables)
-    assert err == ""
-    return code, json.loads(out)
-
-
-def python(program, **variables):
-    """Return what a Python program prints."""
-    return run([sys.executable, "-P", "-c", program], env=environment(**variables))

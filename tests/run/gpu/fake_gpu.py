@@ -3,8 +3,6 @@
 import contextlib
 import ctypes
 import os
-import re
-import tempfile
 from ctypes import byref, c_longlong, c_size_t, c_ulonglong, c_void_p
 
 import numpy as np
@@ -67,6 +65,8 @@ def assert_near(found, right):
 
 # -------------------------------------------------------------------------------------- the device
 
+GLOBAL, THREAD_LOCAL = 0, 1  # whom the mode of a capture forbids to allocate and to wait
+
 
 class Device:
     """Queries of the fakes, and memory of another owner on the GPU."""
@@ -110,51 +110,51 @@ class Device:
         """Return the names of the library calls that do() makes."""
         return [line.split()[0] for line in self.log(do)]
 
-    def calls_in(self, do):
-        """Return the same with their streams."""
-        return [re.sub(r" (?!stream=)\S*", "", line) for line in self.log(do)]
-
     def log(self, do):
-        with tempfile.NamedTemporaryFile("r") as log:
-            self.driver.fake_log(os.fsencode(log.name))
-            try:
-                do()
-            finally:
-                self.driver.fake_log(None)
+        with open(os.environ["FAKE_LOG"]) as log:
+            log.seek(0, os.SEEK_END)
+            do()
             return log.read().splitlines()
 
-    def stream(self):
+    def cuda(self, name, *arguments):
+        """Make a call of the driver as another owner does, in the device's context."""
+        context = c_void_p()
+        for call, *given in (
+            ("cuInit", 0),
+            ("cuDevicePrimaryCtxRetain", byref(context), 0),
+            ("cuCtxPushCurrent_v2", context),
+            (name, *arguments),
+            ("cuCtxPopCurrent_v2", byref(context)),
+            ("cuDevicePrimaryCtxRelease_v2", 0),
+        ):
+            assert getattr(self.driver, call)(*given) == 0, call
+
+    def stream(self, flags=1):
         """Return a stream of another owner."""
         made = c_void_p()
-        with self.context() as cuda:
-            assert cuda.cuStreamCreate(byref(made), 1) == 0
+        self.cuda("cuStreamCreate", byref(made), flags)
         return made.value
 
     def sync(self, stream=None):
-        with self.context() as cuda:
-            assert cuda.cuStreamSynchronize(c_void_p(stream)) == 0
+        self.cuda("cuStreamSynchronize", c_void_p(stream))
 
     def order(self, before, after):
         """Make a stream wait for another one, as their owner does."""
         event = c_void_p()
-        with self.context() as cuda:
-            assert cuda.cuEventCreate(byref(event), 2) == 0
-            assert cuda.cuEventRecord(event, c_void_p(before)) == 0
-            assert cuda.cuStreamWaitEvent(c_void_p(after), event, 0) == 0
-            assert cuda.cuEventDestroy_v2(event) == 0
+        self.cuda("cuEventCreate", byref(event), 2)
+        self.cuda("cuEventRecord", event, c_void_p(before))
+        self.cuda("cuStreamWaitEvent", c_void_p(after), event, 0)
+        self.cuda("cuEventDestroy_v2", event)
 
     def fill(self, at, nbytes, stream):
         """Submit work of another owner in its stream."""
-        with self.context() as cuda:
-            sizes = c_ulonglong(at), 0, c_size_t(nbytes)
-            assert cuda.cuMemsetD8Async(*sizes, c_void_p(stream)) == 0
+        self.cuda("cuMemsetD8Async", c_ulonglong(at), 0, c_size_t(nbytes), c_void_p(stream))
 
     @contextlib.contextmanager
-    def context(self):
-        made, cuda = c_void_p(), self.driver
-        assert cuda.cuInit(0) == 0
-        assert cuda.cuDevicePrimaryCtxRetain(byref(made), 0) == 0
-        assert cuda.cuCtxPushCurrent_v2(made) == 0
-        yield cuda
-        assert cuda.cuCtxPopCurrent_v2(byref(made)) == 0
-        assert cuda.cuDevicePrimaryCtxRelease_v2(0) == 0
+    def capture(self, stream=None, mode=THREAD_LOCAL):
+        """Capture a stream, by default a new one; the capture must not be broken by what happens.
+        Yields the stream and the graph, which is there when the capture has ended."""
+        stream, graph = stream or self.stream(), c_void_p()
+        self.cuda("cuStreamBeginCapture_v2", c_void_p(stream), mode)
+        yield stream, graph
+        self.cuda("cuStreamEndCapture", c_void_p(stream), byref(graph))

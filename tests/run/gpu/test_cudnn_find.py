@@ -1,14 +1,15 @@
 """What users are told about cuDNN and GPUs: doctor, its page, errors. test_cudnn_places.py asks
 where cuDNN is searched, and what is wrong with each place."""
 
+import json
 import os
 import re
 import shutil
 import sys
 
 import pytest
-from commands import ROOT
-from run.gpu.conftest import PACKAGE, doctor, python, rnnlayout
+from commands import ROOT, run
+from run.gpu.conftest import PACKAGE, environment, rnnlayout
 
 import rnnlayout as rl
 from rnnlayout import _native
@@ -76,10 +77,12 @@ def test_the_page_explains_every_reason():
 
 
 def test_json_of_a_machine_with_gpus(install, fakes, tmp_path):
-    code, found = doctor(**machine("well", install, fakes, tmp_path), FAKE_CUDA_DEVICES=2)
+    variables = machine("well", install, fakes, tmp_path) | {"FAKE_CUDA_DEVICES": 2}
+    code, out, err = rnnlayout("doctor", "--json", **variables)
+    found = json.loads(out)
     path = f"{tmp_path}/wheels/nvidia/cudnn/lib"
     gpu = {"name": "Fake GPU", "capability": "9.0", "why_not": None}
-    assert (code, found["gpu"]) == (0, {
+    assert (code, err, found["gpu"]) == (0, "", {
         "usable": True, "why_not": None, "hint": None,
         "cudnn": {"path": f"{path}/libcudnn.so.9", "version": "9.19.0", "cuda": "13.1",
                   "cublas": f"{path}/../../cu13/lib/libcublasLt.so.13"},
@@ -113,25 +116,18 @@ def test_a_gpu_that_cannot_be_used_is_not_tried(monkeypatch):
     assert [one["why_not"] for one in found["gpus"]] == [None, "too old", None]
 
 
-@pytest.mark.parametrize(
-    "program, told",
-    [
+def test_why_a_trial_failed(monkeypatch):
+    failed = "an RNN of one unit failed on it: "
+    for program, told in [
         ("pass", None),
-        ("import sys; sys.exit('first line\\nthe last line')", "the last line"),
-        ("import sys; sys.exit(1)", "without a message"),
-        ("import os; os.kill(os.getpid(), 9)", "the process ended with SIGKILL"),
-    ],
-)
-def test_why_a_trial_failed(monkeypatch, program, told):
-    monkeypatch.setattr(_doctor, "_TRIAL", program)
-    failed = f"an RNN of one unit failed on it: {told}"
-    assert _doctor._why_not("cuda:0") == (told and failed)
-
-
-def test_a_trial_that_hangs(monkeypatch):
-    monkeypatch.setattr(_doctor, "_SECONDS", 1)
-    monkeypatch.setattr(_doctor, "_TRIAL", "import time; time.sleep(3600)")
-    assert _doctor._why_not("cuda:0") == "an RNN of one unit did not end within 1 seconds"
+        ("import sys; sys.exit('first line\\nthe last line')", f"{failed}the last line"),
+        ("import sys; sys.exit(1)", f"{failed}without a message"),
+        ("import os; os.kill(os.getpid(), 9)", f"{failed}the process ended with SIGKILL"),
+        ("import time; time.sleep(3600)", "an RNN of one unit did not end within 1 seconds"),
+    ]:
+        monkeypatch.setattr(_doctor, "_SECONDS", 1 if "time" in program else 600)
+        monkeypatch.setattr(_doctor, "_TRIAL", program)
+        assert _doctor._why_not("cuda:0") == told
 
 
 # ------------------------------------------------------------------------------------ packages
@@ -162,11 +158,12 @@ try:
 except rl.CudnnNotFoundError as error:
     print(error)
 """
-    said = python(program)
+    command = [sys.executable, "-P", "-c", program]
+    said = run(command, env=environment())
     assert said.startswith("cpu False\ncpu\ncuda:0 cannot be used: no usable cuDNN was found\n")
     assert f"\n  packages: {PACKAGE}: no libcudnn.so.9 in nvidia/cudnn" in said
     assert '\nhint: pip install "rnnlayout[cu13]"' in said
-    said = python(program, RNNLAYOUT_CUDNN=install(tmp_path))
+    said = run(command, env=environment(RNNLAYOUT_CUDNN=install(tmp_path)))
     assert said.startswith("cpu False\ncpu\ncuda:0 cannot be used: no NVIDIA driver with a GPU")
     assert issubclass(rl.CudnnNotFoundError, RuntimeError)
 

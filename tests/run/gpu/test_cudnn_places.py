@@ -1,21 +1,29 @@
 """Which cuDNN is found, and what the report says about the others. The places are folders with good
-and bad stubs; each search is made in a process of its own, because opened libraries stay open."""
+and bad stubs, or with real libraries, which tools/cudnn.txt pins; each search is made in a process
+of its own, because opened libraries stay open."""
 
 import ctypes
 import json
 import os
+import re
 import shutil
 import sys
 import types
 from unittest import mock
 
 import pytest
-from commands import run
+from commands import ROOT, run
+from marks import download
 from run.gpu.children import Children
 from run.gpu.conftest import VARIABLES
 
 import rnnlayout as rl
 from rnnlayout._run import cudnn
+
+sys.path.insert(0, str(ROOT / "tools"))
+
+import get_cudnn
+from ask_cudnn import LIBRARIES
 
 MODULE, LIBRARY = "run.gpu.test_cudnn_places", "libcudnn.so.9"
 # The places in the order of the search: what the report calls them, and their folder of libraries.
@@ -126,7 +134,7 @@ def test_every_place_in_its_order(machine, name):
     kinds = {place: "empty" if k < until else "good9" for k, place in enumerate(PLACES)}
     roots = {place: machine.root_of(place, kind) for place, kind in kinds.items()}
     machine.fill(emptied(machine.loader), kinds["loader"])
-    variables = {PLACES[place][0]: str(roots[place])
+    variables = {PLACES[place][0]: roots[place]
                  for place in ("conda", "cudnn", "home", "cuda", "cuda_home")}  # fmt: skip
     variables["LD_LIBRARY_PATH"] = f"{roots['first']};{roots['second']}:"
     report, again = machine.ask(
@@ -149,7 +157,7 @@ def test_every_place_in_its_order(machine, name):
 def test_the_loader_is_not_asked_for_what_was_refused(machine):
     machine.fill(emptied(machine.loader), "empty")
     (report,) = machine.ask("find", variables={
-        "LD_LIBRARY_PATH": str(machine.folder_of("first", "lone9"))})  # fmt: skip
+        "LD_LIBRARY_PATH": machine.folder_of("first", "lone9")})  # fmt: skip
     assert report["places"][-1]["why_not"] == "not asked: it would load one of the above"
     assert report["path"] is None
 
@@ -204,8 +212,7 @@ def test_chosen_otherwise(machine):
 def test_a_place_that_two_variables_name_is_searched_once(machine):
     lone, empty = (machine.root_of("cuda_home", name) for name in ("lone9", "empty"))
     (report,) = machine.ask("find", variables={
-        "CUDA_PATH": str(lone), "CUDA_HOME": str(lone),
-        "CUDNN_PATH": str(empty), "CUDNN_HOME": str(empty),
+        "CUDA_PATH": lone, "CUDA_HOME": lone, "CUDNN_PATH": empty, "CUDNN_HOME": empty,
     })  # fmt: skip
     paths = [place["path"] for place in report["places"]]
     assert sum("/lone9/" in path for path in paths) == 1
@@ -254,7 +261,7 @@ def test_drivers_and_what_cudnn_needs(machine, install, tmp_path, variables, cub
         there = machine.loader if cublas == "loader" else folder / cublas
         install(there, "libcublasLt.so.12", "libcublasLt.so.13")
     given = {key: str(value) for key, value in variables.items()}
-    (report,) = machine.ask("find", variables={"RNNLAYOUT_CUDNN": str(folder), **given})
+    (report,) = machine.ask("find", variables={"RNNLAYOUT_CUDNN": folder, **given})
     said = {"why_not": report["why_not"], "place": report["places"][0]["why_not"],
             "no_driver": report["no_driver"]}  # fmt: skip
     for gpu in report["gpus"]:
@@ -267,3 +274,53 @@ def test_drivers_and_what_cudnn_needs(machine, install, tmp_path, variables, cub
     gpus = 0 if "no_driver" in texts else variables.get("FAKE_CUDA_DEVICES", 1)
     assert len(report["gpus"]) == gpus
     assert not report["cublas"] or report["cublas"].endswith("/libcublasLt.so.13")
+
+
+# ------------------------------------------------------------------------------- real libraries
+
+
+def linked(to, *libraries):
+    to.mkdir(exist_ok=True)
+    for library in libraries:
+        (to / library.name).symlink_to(library)
+    return to
+
+
+@pytest.mark.parametrize("asked", [download(name) for name in ("9.0", "9.19", "9.28")])
+def test_a_real_cudnn(machine, tmp_path, asked):
+    folder = get_cudnn.get(asked)
+    *parts, main = (folder / name for name in LIBRARIES[9])
+    for place in ({"variables": {"RNNLAYOUT_CUDNN": folder}}, {"loaded": main}):
+        (report,) = machine.ask("find", **place)
+        assert cudnn.cudnn_version(report) == f"{asked}.0" and len(report["places"]) == 1
+        assert os.path.samefile(report["path"], main) and report["cublas"] is None
+        assert str(report["cuda_version"] // 1000) in folder.name.split("-")[2]  # cu13
+        assert report["why_not"] == "no NVIDIA driver with a GPU was found"
+    for number, missing in enumerate([parts, *([part] for part in parts)]):
+        kept = [part for part in parts if part not in missing]
+        place = linked(tmp_path / str(number), *kept, main)
+        (report,) = machine.ask("find", variables={"RNNLAYOUT_CUDNN": place})
+        lacks = f"found {main.name} without {', '.join(part.name for part in missing)}, "
+        assert report["path"] is None and report["places"][0]["why_not"].startswith(lacks)
+
+
+# The part with another version, and the message. The main library only passes calls on to the
+# others: one of 9.0 works with 9.28 too.
+OTHERS = {
+    "libcudnn_graph.so.9": "libcudnn_ops.so.9 does not open: .*: undefined symbol",
+    "libcudnn_ops.so.9": "libcudnn_ops.so.9 does not open: .*: undefined symbol",
+    "libcudnn_adv.so.9": r"its parts have different versions: \w+ returned 1002 \(",
+    "libcudnn.so.9": None,
+}
+
+
+@pytest.mark.download
+@pytest.mark.parametrize("other", OTHERS)
+def test_real_parts_of_two_versions(machine, tmp_path, other):
+    newest, oldest = get_cudnn.get("9.28"), get_cudnn.get("9.0")
+    mixed = linked(tmp_path, oldest / other, *(newest / name for name in OTHERS if name != other))
+    (report,) = machine.ask("find", variables={"RNNLAYOUT_CUDNN": mixed})
+    if OTHERS[other]:
+        assert report["path"] is None and re.match(OTHERS[other], report["places"][0]["why_not"])
+    else:
+        assert cudnn.cudnn_version(report) == "9.28.0"
