@@ -67,6 +67,8 @@ def test_help_has_examples_that_work_and_fits_a_terminal(rnnlayout, command, mon
         (["inspect", "a.npz", "--jsn"], "unrecognized arguments: --jsn; did you mean '--json'?"),
         (["inspect", "a.npz", "--cell", "LSTN"], "did you mean 'lstm'?"),
         (["inspect"], "required: FILE"),
+        (["identify", "a.npz", "--output", "y.npy"], "required: --input"),
+        (["identify", "a.npz", "--input", "x.npy"], "required: --output"),
         (["convert", "a.npz", "b.npz"], "may have several layouts: choose one with --to"),
         (["convert", "a.npz", "b.npz", "--to", "torhc"], "did you mean 'torch'?"),
         (["convert", "a.npz", "b.npz", "--into", "c.npz", "--map", "a"], "need two names"),

@@ -195,9 +195,9 @@ def rnn_step(layer, spec, x, h, *_):
 STEP = {"lstm": lstm_step, "gru": gru_step, "rnn_tanh": rnn_step, "rnn_relu": rnn_step}
 
 
-def run_direction(layer, spec, xs, h, c, backward, lengths, clip, outputs):
+def run_direction(layer, spec, xs, h, c, backward, lengths, clip):
     """Run all steps of one direction. Returns the outputs in the order of the input, zero past the
-    end of each sequence; last h; last c. outputs: as in forward, of this direction."""
+    end of each sequence; last h; last c."""
     ys = [None] * len(xs)
     nothing = Rounded(np.zeros(h.value.shape))
     steps = range(len(xs))
@@ -205,7 +205,7 @@ def run_direction(layer, spec, xs, h, c, backward, lengths, clip, outputs):
         goes_on = (t < lengths)[:, None]
         next_h, next_c = STEP[spec.cell](layer, spec, xs[t], h, c, clip)
         ys[t] = next_h.where(goes_on, nothing)
-        h = (next_h if outputs is None else Rounded(outputs[t])).where(goes_on, h)
+        h = next_h.where(goes_on, h)
         c = next_c.where(goes_on, c) if c is not None else None
     return ys, h, c
 
@@ -219,14 +219,9 @@ class Run:
     c: object = None
 
 
-def forward(layers, spec, x, h0, c0=None, lengths=None, clip=None, outputs=None):
+def forward(layers, spec, x, h0, c0=None, lengths=None, clip=None):
     """Run the RNN. layers: PseudoLayers, layer by layer, forward before backward. lengths: (N,),
-    clip: (low, high) of the cell state. Returns a Run of Rounded numbers.
-
-    outputs: y of a run in float32, if the RNN has one layer. Then each step starts from the h of
-    that run, and the result contains only the rounding of each single step. Only the errors of c
-    are carried on, and the forget gate, below 1, makes them smaller. The last h is that run's.
-    """
+    clip: (low, high) of the cell state. Returns a Run of Rounded numbers."""
     xs = [Rounded(step) for step in x]
     lengths = np.full(x.shape[1], len(x)) if lengths is None else np.asarray(lengths)
     last_h, last_c = [], []
@@ -234,9 +229,8 @@ def forward(layers, spec, x, h0, c0=None, lengths=None, clip=None, outputs=None)
         sides = []
         for k in range(first, first + spec.num_directions):
             c = None if c0 is None else Rounded(c0[k])
-            own = None if outputs is None else np.split(outputs, spec.num_directions, -1)[k]
             ys, h, c = run_direction(
-                layers[k], spec, xs, Rounded(h0[k]), c, k > first, lengths, clip, own
+                layers[k], spec, xs, Rounded(h0[k]), c, k > first, lengths, clip
             )
             sides.append(ys)
             last_h.append(h)
