@@ -20,7 +20,7 @@ from typing import Any
 from rnnlayout import _native
 from rnnlayout._model.asks import Ask, Message, join_messages
 from rnnlayout._model.describe import describe
-from rnnlayout._model.layout import CUDNN, Layout, known_layouts, layouts_to_infer
+from rnnlayout._model.layout import CUDNN, Layout, known_layouts
 from rnnlayout._model.spec import Spec, optional_tensors_of
 from rnnlayout._model.undecided import error_with_text
 from rnnlayout._native import HAS_BIAS, HAS_PEEPHOLES, LayoutError, SpecError
@@ -161,7 +161,13 @@ def _inferred_rnns(
                 guesses.append((guess_sizes(one, by_name), order))
     known = {key: hints[key] for key in ACTIVATIONS if key in hints}
     found = [
-        FittingRNN(g.spec(dtype, **known), rnn.layout, rnn.optional_tensors, rnn.names, order)
+        FittingRNN(
+            rnn.spec(g.sizes, dtype=dtype, **known),
+            rnn.layout,
+            rnn.optional_tensors,
+            rnn.names,
+            order,
+        )
         for g, order in guesses
         if g.fits and all([g.sizes.get(symbol, 0) == n for symbol, n in sizes.items()])
         for rnn in [g.candidate]
@@ -242,7 +248,9 @@ def _several_layouts(layouts: Iterable[Layout]) -> LayoutError:
 def plain_layouts() -> tuple[Layout, ...]:
     """Return the layouts that a dict of tensors may be in without naming it: not those with
     options, which tensors do not show."""
-    return tuple(one for one in layouts_to_infer() if not known_layouts()[one.name]["options"])
+    plain = (name for name, info in known_layouts().items()
+             if not info["must_name"] and not info["options"])  # fmt: skip
+    return tuple(map(Layout, plain))
 
 
 @cache

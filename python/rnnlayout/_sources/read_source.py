@@ -149,8 +149,9 @@ def _read_module(module: Any, framework: frameworks.Framework, asked: CallerSpec
     """Read a module or layer, which describes its RNN itself."""
     own = framework.describe(module)
     layout = Layout(own.layout)
-    spec = own.spec()
-    known = CallerSpec(spec, layout, True, {} if spec else own.hints)
+    known = CallerSpec(None, layout, True, own.hints)
+    if "input_size" in own.hints:
+        known = CallerSpec(own.spec_and_names()[0], layout, True)
     found = read_tensors(framework.arrays(module, own), None, known)
     asked.check_dtype(found.names[0], found.dtype)
     found = replace(found, config=own.config, batch_first=own.batch_first)
