@@ -28,7 +28,7 @@ from rnnlayout._model.spec import HARD_SIGMOIDS
 from rnnlayout._native import LayoutError, LossyError
 from rnnlayout._sources.keras_tree import SIGMOID_SINCE, Node, Version
 
-from .config import KERAS_3, parse_config
+from .config import KERAS_3, parse_config, parse_keras_version
 from .entries import LEAVES, KerasEntries, LayerCells, cell_names, check_activation
 from .hdf5_tree import Hdf5Group, copy_tree, new_hdf5, open_hdf5, write_record_attribute
 from .rewrite_parts import (
@@ -44,7 +44,6 @@ from .stored_layers import (
     VARIABLES,
     described_layers,
     find_legacy_layers,
-    keras_version_of,
     legacy_layers,
     read_archive,
     read_legacy_weights,
@@ -52,12 +51,6 @@ from .stored_layers import (
 )
 
 _TRAINING, _COMPILE = "training_config", "compile_config"
-_NO_ACTIVATIONS = (
-    "the file does not record activations: an LSTM or GRU with Keras 2's hard_sigmoid needs other"
-    " weights in Keras 3: if the model has one, pass "
-    + Ask("recurrent_activation", HARD_SIGMOIDS[1])
-    + ", or convert the whole model"
-)
 
 
 def rewrite_h5(
@@ -81,7 +74,7 @@ def rewrite_h5(
         layers = find_legacy_layers(root)
         if layers is None:
             raise FileError(f"{file} has no attribute 'layer_names': Keras 2 did not write it")
-        version, config = keras_version_of(root, layers), root.text("model_config")
+        config = root.text("model_config")
         if config is None:
             records = _change_weights(root, layers, changed, hints)
             new = {"keras_version": KERAS_3} if records else {}
@@ -89,6 +82,8 @@ def rewrite_h5(
             if hints.asked.hints or hints.config is not None:
                 found = read_legacy_weights(root, layers, KerasEntries.of_hdf5(root, hints))
                 _check_agreement(found, hints)
+            written = root.text("keras_version") or layers.text("keras_version")
+            version = parse_keras_version(written)
             if version < (2, 0):
                 raise LossyError(
                     f"{file}: the config of Keras 1 is not converted: read its layers with load()"
@@ -100,7 +95,6 @@ def rewrite_h5(
                 new = {"model_config": json.dumps(model), "keras_version": KERAS_3}
                 if (training := root.text(_TRAINING)) is not None:
                     new[_aside_name(_TRAINING, changed)] = training
-        _check_dtype_used(changed)
         if not changed.arrays and not new:
             return _copied(file, out, changed)
         with new_hdf5(out, str(file)) as h5:
@@ -139,7 +133,6 @@ def rewrite_archive(
                 # a cuDNN layer has its arrays itself, others have them in their cell
                 cells = [(path, f"{path.rpartition('/')[0]}/cell/vars") for path in sorted(own)]
                 variables = new_variables(root, changed.arrays, what, [*cells, *moves])
-        _check_dtype_used(changed)
         if old.version >= (3, 0):
             return _copied(file, out, changed)
         if old.model.get(_COMPILE) is not None:
@@ -201,15 +194,6 @@ def _check_agreement(found: Found, hints: Hints) -> None:
             raise error
 
 
-def _check_dtype_used(changed: ChangedCells) -> None:
-    """Raise LayoutError if another dtype was asked for, and no cell changes."""
-    if changed.dtype is not None and not changed.arrays:
-        raise LayoutError(
-            f"{changed.what}: no layer changes, and a dtype is for those that do: omit "
-            + Ask("dtype", None)
-        )
-
-
 def _aside_name(name: str, changed: ChangedCells) -> str:
     """Return the new name of a config for training, which Keras 3 does not look for."""
     changed.notes.append(
@@ -259,7 +243,12 @@ def _change_weights(
         with config_errors(beside.name):  # and those of what Keras 3 cannot compute
             modernize_model(beside.model, changed.scaled)
     if gated and not told and not entries.records and entries.version < (3, 0):
-        changed.notes.append(_NO_ACTIVATIONS)
+        changed.notes.append(
+            "the file does not record activations: an LSTM or GRU with Keras 2's hard_sigmoid"
+            " needs other weights in Keras 3: if the model has one, pass "
+            + Ask("recurrent_activation", HARD_SIGMOIDS[1])
+            + ", or convert the whole model"
+        )
     outdated = changed.arrays and (entries.records or before_sigmoid)
     if not told and not outdated:
         return {}

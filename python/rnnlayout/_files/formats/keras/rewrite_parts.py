@@ -80,6 +80,10 @@ class ChangedCells:
     _done: dict[str, _CellChange] = field(default_factory=dict)
 
     def result(self) -> Converted:
+        """Return what was done. Raises LayoutError if a dtype was asked for and no cell changes."""
+        if self.dtype is not None and not self.arrays:
+            text = f"{self.what}: no layer changes, and a dtype is for those that do: omit "
+            raise LayoutError(text + Ask("dtype", None))
         reports = dict.fromkeys(self._done, engine.EXACT)
         for entry, one in self._done.items():
             if one.rounds:
