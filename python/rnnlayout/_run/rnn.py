@@ -132,11 +132,12 @@ class RNN:
         self._native = self._prepared(weights, self._borrows)
 
     def _prepared(self, weights: np.ndarray, borrows: bool = False) -> _native.Rnn | _native.GpuRnn:
-        spec, clip, math, algo = self._spec, self.cell_clip, self.math, self.algo
+        spec, clip, options = self._spec, self.cell_clip, self._options
         if self._number is None:
-            return _native.Rnn(spec, weights, clip, math, borrows)
+            return _native.Rnn(spec, weights, clip, options.math, borrows)
         gpu.require_gpu(self._number, spec, clip)
-        return _native.GpuRnn(spec, weights, self._number, math == "tf32", algo == "standard")
+        is_tf32, is_standard = options.math == "tf32", options.algo == "standard"
+        return _native.GpuRnn(spec, weights, self._number, is_tf32, is_standard)
 
     @property
     def spec(self) -> Spec:

@@ -189,7 +189,7 @@ def _check_whole_model(hints: Hints, to: Layout) -> None:
 
 def _check_agreement(found: Found, hints: Hints) -> None:
     """Raise SpecError if a hint contradicts what a file records of its RNNs."""
-    for name, error in apply_hints(found, hints, ()).refused.items():
+    for name, error in apply_hints(found, hints).refused.items():
         if name not in found.refused:
             raise error
 

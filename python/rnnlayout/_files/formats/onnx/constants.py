@@ -15,8 +15,9 @@ import math
 import os
 import re
 import stat
+import sys
 from collections.abc import Callable
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ from rnnlayout._files.tensor_sets.file_limits import InputFile
 from rnnlayout._model.errors import FileError
 from rnnlayout._native import LayoutError, bfloat16
 
-from .graph import INPUT, Attributes, GraphScope, attributes_of, import_onnx, integer_attribute
+from .graph import INPUT, Attributes, GraphScope, attributes_of, integer_attribute
 
 _NUMBER = re.compile(r"[0-9]{1,19}")
 # Without following a link, and without waiting for the writer of a FIFO. Windows has none of these.
@@ -43,16 +44,13 @@ def is_external(tensor: Any) -> bool:
     return bool(tensor.data_location == tensor.EXTERNAL or tensor.external_data)
 
 
+@dataclass
 class DataFiles:
-    """The files beside a model that its tensors are stored in, each opened when it is needed."""
+    """The files beside a model that its tensors are stored in, each opened when it is needed.
+    opened: by their names."""
 
-    def __init__(self, model: InputFile) -> None:
-        self._model = model
-        self._files: dict[str, memoryview] = {}
-
-    @property
-    def paths(self) -> list[Path]:
-        return [self._model.path.parent / name for name in self._files]
+    model: InputFile
+    opened: dict[str, memoryview] = field(default_factory=dict)
 
     def find(self, tensor: Any, what: str) -> memoryview:
         """Return the bytes of a tensor that is stored in another file. Raises FileError if that is
@@ -65,9 +63,9 @@ class DataFiles:
         if len(given) < len(pairs):
             raise FileError(f"{what}: it is recorded twice where it is stored: {_ONE_FILE}")
         name = given.get("location", "")
-        if name not in self._files:
-            self._files[name] = self._map(name, what)
-        data = self._files[name]
+        if name not in self.opened:
+            self.opened[name] = self._map(name, what)
+        data = self.opened[name]
         start = _whole_number(given.get("offset", "0"), what)
         count = _whole_number(given.get("length", f"{max(0, len(data) - start)}"), what)
         if start + count > len(data):
@@ -80,18 +78,18 @@ class DataFiles:
 
     def _map(self, name: Any, what: str) -> memoryview:
         what += f" is stored in {name[:_SHOWN]!r}, which"
-        beside = f"need the name of a regular file in the folder of {self._model}"
+        beside = f"need the name of a regular file in the folder of {self.model}"
         bare = isinstance(name, str) and name and not re.search(r"^\.|[/\\\0]", name)
-        if not bare or name == self._model.path.name:
+        if not bare or name == self.model.path.name:
             raise FileError(f"{what} is not opened: {beside}: {_ONE_FILE}")
-        path = self._model.path.parent / name
+        path = self.model.path.parent / name
         try:
             if path.is_symlink():  # for Windows; elsewhere O_NOFOLLOW, which no link can race with
                 raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
             handle = os.open(path, _FLAGS)
         except (OSError, ValueError) as error:
             if isinstance(error, FileNotFoundError):
-                repair = f"copy it to the folder of {self._model}, or export the model again with"
+                repair = f"copy it to the folder of {self.model}, or export the model again with"
                 raise FileError(f"{what} does not exist: {repair} external_data=False") from None
             why = f"cannot be read: {getattr(error, 'strerror', error)}"
             if isinstance(error, OSError) and error.errno == errno.ELOOP:
@@ -101,7 +99,7 @@ class DataFiles:
             found = os.fstat(handle)
             if not stat.S_ISREG(found.st_mode):
                 raise FileError(f"{what} is not a regular file: {beside}: {_ONE_FILE}")
-            return memoryview(self._model.beside(path).data_of(handle) if found.st_size else b"")
+            return memoryview(self.model.beside(path).data_of(handle) if found.st_size else b"")
         finally:
             os.close(handle)
 
@@ -149,7 +147,7 @@ _INVALID = (ValueError, TypeError, IndexError, KeyError, AttributeError, Overflo
 
 def _dtype_of(number: int, what: str) -> np.dtype:
     if number not in _TYPES:
-        kinds = import_onnx().TensorProto.DataType
+        kinds = sys.modules["onnx"].TensorProto.DataType
         name = kinds.Name(number).lower() if number in kinds.values() else f"type {number}"
         known = ", ".join(known for known, _ in _TYPES.values())
         raise LayoutError(f"{what} is {name}, which is not supported: need one of {known}")

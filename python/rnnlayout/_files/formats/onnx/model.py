@@ -167,7 +167,8 @@ def _read_sites(file: InputFile, model: Any, hints: Hints, constants: Constants)
         entries = stack_entries(entries, names, name) if len(names) > 1 else entries
         if name in entries:
             entries[name] = as_recorded(entries[name], record)
-    return Found(entries, refused, notes, others, files=constants.data.paths)
+    return Found(entries, refused, notes, others,
+                 files=[file.path.with_name(name) for name in constants.data.opened])  # fmt: skip
 
 
 def _tensor_of(weights: Weights, role: str) -> FileTensor | None:
