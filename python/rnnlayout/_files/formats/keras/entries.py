@@ -155,10 +155,10 @@ class KerasEntries:
             layers = weights.split()
             for row, layer in zip(self._rows.get(name, [[{}]] * len(layers)), layers, strict=True):
                 given, old = checked_rnn_of(layer), _tensors_of_cells(row)
-                if {*given.names} != {*old} or given.dtype == "bfloat16":
+                if {*given.names} != {*old} or given.spec.dtype == "bfloat16":
                     raise LayoutError(
                         f"{name}: the file stores {', '.join(old) or 'it in another form'}: no"
-                        f" place for {', '.join(given.names)} in {given.dtype}"
+                        f" place for {', '.join(given.names)} in {given.spec.dtype}"
                     )
                 places = (old[tensor].path for tensor in given.names)
                 arrays |= zip(places, given.arrays, strict=True)
