@@ -208,9 +208,13 @@ class Spec:
 
     def _repr_svg_(self) -> str | None:
         """Return what a notebook shows: cuDNN's weight space, if it can represent the RNN."""
-        from .picture.picture import spec_svg  # only now: the drawing takes milliseconds to import
+        # only now: the drawing takes milliseconds to import
+        from .picture.picture import Subject, draw_subjects
 
-        return spec_svg(self)
+        try:
+            return draw_subjects([Subject(self, CUDNN)]).svg
+        except LossyError:
+            return None
 
 
 def call_of_spec(spec: Spec, also: Collection[str] = ()) -> str:

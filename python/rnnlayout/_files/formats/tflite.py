@@ -105,7 +105,6 @@ class FlatVector:
 
 # ---------------------------------------------------------------------------------------- the model
 
-IDENTIFIER = b"TFL3"  # at byte 4
 _OPERATOR_STEPS, _RNN_STEPS = 16, 1600  # of the budget
 
 # BuiltinOperator

@@ -141,6 +141,9 @@ class MessageKind(IntEnum):
     REFERENCE_COUNT = 22
 
 
+_KNOWN = {kind.value: kind for kind in MessageKind}
+
+
 class HeaderMessages(dict[MessageKind, list[Cursor]]):
     """The messages of one object, by kind."""
 
@@ -166,11 +169,10 @@ class HeaderMessages(dict[MessageKind, list[Cursor]]):
                 kind, size, flags = block.uint(kind_nbytes), block.uint(2), block.uint()
                 block.take(skip)
                 data = block.take(size)
-                if kind not in set(MessageKind):
+                if (known := _KNOWN.get(kind)) is None:
                     if flags & _FAIL_IF_UNKNOWN:
                         raise DamagedError(f"a message of kind {kind} is not supported")
                     continue
-                known = MessageKind(kind)
                 message = Cursor(data, f"the message {known.name.lower().replace('_', ' ')}")
                 if flags & _SHARED:  # it only tells where the message is
                     why = "is shared by several objects, which is not supported"
