@@ -11,7 +11,7 @@ The answer depends on nothing else, so it is kept: sources that are alike cost a
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
@@ -57,7 +57,8 @@ class FittingRNN:
     order: tuple[int, ...]
 
 
-# A layout that tensors may be in, and the index of each by its name there; None for a list.
+# A layout that tensors may be in, and the index of each by its name there; None for a list, which
+# is in the order of the layout.
 _Place = tuple[Layout, dict[str, int] | None]
 
 
@@ -156,7 +157,8 @@ def _inferred_rnns(
         )
         for one in fit:
             if all([getattr(one, key) == hints[key] for key in kinds]):
-                order = _order(where, one.names, len(shapes))
+                own = where or {name: k for k, name in enumerate(one.names)}
+                order = tuple([own[name] for name in one.names])
                 by_name = {name: shapes[k] for name, k in zip(one.names, order, strict=True)}
                 guesses.append((guess_sizes(one, by_name), order))
     known = {key: hints[key] for key in ACTIVATIONS if key in hints}
@@ -193,7 +195,9 @@ def _rnns_of_spec(
                 if len(places) == 1:
                     raise
                 continue
-            if order := _order(where, expected, len(shapes)):
+            own = where or {name: k for k, name in enumerate(expected)}
+            if own.keys() == expected.keys() and len(own) == len(shapes):
+                order = tuple([own[name] for name in expected])
                 matches.append((layout, optional_tensors, order, expected))
     exact = [
         FittingRNN(spec, layout, optional_tensors, tuple(expected), order)
@@ -205,14 +209,6 @@ def _rnns_of_spec(
         found = {name: shapes[k] for name, k in zip(expected, order, strict=True)}
         raise mismatch.spec_mismatch(layout, spec, optional_tensors, found, expected)
     return exact
-
-
-def _order(where: dict[str, int] | None, names: Collection[str], count: int) -> tuple[int, ...]:
-    """Return the index of the tensor of each name; () if the tensors have others. where: see
-    _Place. count: how many tensors there are."""
-    if where is None:
-        return tuple(range(count)) if len(names) == count else ()
-    return tuple([where[name] for name in names]) if where.keys() == set(names) else ()
 
 
 # ------------------------------------------------------------------------------ one of several

@@ -28,7 +28,7 @@ from rnnlayout._model.spec import HARD_SIGMOIDS
 from rnnlayout._native import LayoutError, LossyError
 from rnnlayout._sources.keras_tree import SIGMOID_SINCE, Node, Version
 
-from .config import KERAS_3, parse_config, parse_keras_version
+from .config import KERAS_3, parse_config
 from .entries import LEAVES, KerasEntries, LayerCells, cell_names, check_activation
 from .hdf5_tree import Hdf5Group, copy_tree, new_hdf5, open_hdf5, write_record_attribute
 from .rewrite_parts import (
@@ -44,6 +44,7 @@ from .stored_layers import (
     VARIABLES,
     described_layers,
     find_legacy_layers,
+    keras_version_of,
     legacy_layers,
     read_archive,
     read_legacy_weights,
@@ -82,8 +83,7 @@ def rewrite_h5(
             if hints.asked.hints or hints.config is not None:
                 found = read_legacy_weights(root, layers, KerasEntries.of_hdf5(root, hints))
                 _check_agreement(found, hints)
-            written = root.text("keras_version") or layers.text("keras_version")
-            version = parse_keras_version(written)
+            version = keras_version_of(root, layers)
             if version < (2, 0):
                 raise LossyError(
                     f"{file}: the config of Keras 1 is not converted: read its layers with load()"

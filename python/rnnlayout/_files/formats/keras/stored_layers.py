@@ -54,11 +54,14 @@ def find_legacy_layers(root: Hdf5Group) -> Hdf5Group | None:
     return None
 
 
+def keras_version_of(root: Hdf5Group, layers: Hdf5Group) -> Version:
+    return parse_keras_version(root.text("keras_version") or layers.text("keras_version"))
+
+
 def read_legacy_weights(root: Hdf5Group, layers: Hdf5Group, entries: KerasEntries) -> Found:
     """Return the RNNs. Raises FileError if the file contradicts itself."""
     beside = entries.beside
-    written = root.text("keras_version") or layers.text("keras_version")
-    entries.version = (beside and beside.version) or parse_keras_version(written)
+    entries.version = (beside and beside.version) or keras_version_of(root, layers)
     config = root.text("model_config")
     if beside is not None and config is not None:
         why = f"{root.what}: the file has a config of its own: omit "

@@ -168,7 +168,7 @@ def _read_sites(file: InputFile, model: Any, hints: Hints, constants: Constants)
         if name in entries:
             entries[name] = as_recorded(entries[name], record)
     return Found(entries, refused, notes, others,
-                 files=[file.path.with_name(name) for name in constants.data.opened])  # fmt: skip
+                 files=[file.path.with_name(name) for name in constants.opened])  # fmt: skip
 
 
 def _tensor_of(weights: Weights, role: str) -> FileTensor | None:
