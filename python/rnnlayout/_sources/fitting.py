@@ -18,11 +18,10 @@ from functools import cache, lru_cache
 from typing import Any
 
 from rnnlayout import _native
-from rnnlayout._model.asks import Ask, Message, join_messages
+from rnnlayout._model.asks import Ask, Message, error_with_text, join_messages
 from rnnlayout._model.describe import describe
 from rnnlayout._model.layout import CUDNN, Layout, known_layouts
 from rnnlayout._model.spec import Spec, optional_tensors_of
-from rnnlayout._model.undecided import error_with_text
 from rnnlayout._native import HAS_BIAS, HAS_PEEPHOLES, LayoutError, SpecError
 
 from . import mismatch

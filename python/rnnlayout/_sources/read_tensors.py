@@ -14,14 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from rnnlayout._model.asks import Ask, Message, join_messages
+from rnnlayout._model.asks import Ask, Message, UndecidedError, join_messages
 from rnnlayout._model.checked_rnn import CheckedRNN, HasRNN, checked_rnn_of
 from rnnlayout._model.config import describe_config
 from rnnlayout._model.describe import describe
 from rnnlayout._model.dtypes import Bits, as_carrier, take_bits
 from rnnlayout._model.layout import Layout, as_layout
 from rnnlayout._model.spec import Spec
-from rnnlayout._model.undecided import UndecidedError
 from rnnlayout._native import Error, LayoutError
 
 from . import fitting, frameworks, jax_modules, mismatch

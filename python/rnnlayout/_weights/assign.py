@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from rnnlayout._convert import engine
+from rnnlayout._model.asks import UndecidedError
 from rnnlayout._model.checked_rnn import CheckedRNN, HasRNN, TensorDict, checked_rnn_of
 from rnnlayout._model.config import changes_outputs, stack_config
 from rnnlayout._model.dtypes import dtype_name, present_array, torch_of
 from rnnlayout._model.layout import Layout
-from rnnlayout._model.undecided import UndecidedError
 from rnnlayout._native import LayoutError, LossyError
 from rnnlayout._sources import frameworks, jax_modules, torch_modules
 from rnnlayout._sources.caller_spec import HIDDEN, CallerSpec

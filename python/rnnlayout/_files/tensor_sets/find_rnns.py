@@ -13,13 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from rnnlayout._model.asks import Ask, Message, join_messages
+from rnnlayout._model.asks import Ask, Message, UndecidedError, error_with_name, join_messages
 from rnnlayout._model.checked_rnn import checked_rnn_of
 from rnnlayout._model.dtypes import Bits
 from rnnlayout._model.errors import FileError
 from rnnlayout._model.layout import CUDNN
 from rnnlayout._model.spec import CELLS, Spec
-from rnnlayout._model.undecided import UndecidedError, error_with_name
 from rnnlayout._native import LayoutError, SpecError
 from rnnlayout._sources import torch_names
 from rnnlayout._sources.caller_spec import ACTIVATIONS, CallerSpec, check_hints

@@ -17,13 +17,12 @@ from rnnlayout._files.tensor_sets.find_rnns import (
 from rnnlayout._files.tensor_sets.found import Found, distinct_names
 from rnnlayout._files.tensor_sets.record import KEY, Record, read_records
 from rnnlayout._files.tensor_sets.tensor_set import FileTensor, Hints
-from rnnlayout._model.asks import Ask, Message
+from rnnlayout._model.asks import Ask, Message, UndecidedError, error_with_name
 from rnnlayout._model.checked_rnn import CheckedRNN, checked_rnn_of
 from rnnlayout._model.dtypes import Bits
 from rnnlayout._model.errors import FileError
 from rnnlayout._model.layout import Layout, known_layouts
 from rnnlayout._model.spec import CELLS, HARD_SIGMOIDS, differing_fields
-from rnnlayout._model.undecided import UndecidedError, error_with_name
 from rnnlayout._native import LayoutError, SpecError
 from rnnlayout._sources.caller_spec import CallerSpec
 from rnnlayout._sources.keras_tree import SIGMOID_SINCE, RecurrentLayer, Version, short_repr
