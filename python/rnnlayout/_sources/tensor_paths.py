@@ -12,7 +12,7 @@ from .candidates import candidates_with_names
 # Layouts whose tensors may have the paths that Keras writes.
 KERAS = ("keras", "keras-cudnn")
 _NUMBERED = {"0": "kernel", "1": "recurrent_kernel", "2": "bias"}  # as Keras 3 numbers them
-# Those of parameters of flax.linen and flax.nnx, whose names are paths. Many files join these by
+# Layouts of parameters of flax.linen and flax.nnx, whose names are paths. Many files join these by
 # dots: flatten_dict(params, sep="."), or dicts in a pickle.
 FLAX = ("flax-linen", "flax-nnx", "flax-nnx-lstm")
 _FLAX_SIDE = re.compile(r"(?:(.*)/)?(forward|backward)_rnn/(?:cell/)?([^/]+/[^/]+)")
