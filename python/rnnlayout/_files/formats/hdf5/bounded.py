@@ -26,7 +26,6 @@ from rnnlayout._files.tensor_sets.file_limits import Budget
 from rnnlayout._model.errors import FileError
 
 _UNDEFINED = (1 << 64) - 1
-TEXT_NBYTES = 64  # of an object of Python for a text
 
 
 class DamagedError(Exception):

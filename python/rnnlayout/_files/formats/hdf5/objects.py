@@ -16,7 +16,6 @@ from functools import cached_property
 import numpy as np
 
 from .bounded import (
-    TEXT_NBYTES,
     BoundedFile,
     Cursor,
     DamagedError,
@@ -39,6 +38,7 @@ from .heaps import (
 )
 
 _SHARED_TYPE, _SHARED_SPACE = 1, 2
+_TEXT_NBYTES = 64  # of an object of Python for a text
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ def read_attributes(
         cursors = [*cursors, *dense_messages(source, info, ATTRIBUTES_BY_NAME)]
     found = [_parse_attribute(source, cursor, what) for cursor in cursors]
     texts = sum(nelems(one.shape) for one in found if one.type.charset)
-    source.budget.charge("texts", TEXT_NBYTES * texts)
+    source.budget.charge("texts", _TEXT_NBYTES * texts)
     by_name = {attribute.name: attribute for attribute in found}
     if len(by_name) < len(found):
         raise DamagedError("two attributes have the same name")
@@ -306,7 +306,7 @@ def read_stored_array(source: BoundedFile, messages: HeaderMessages, what: str) 
     fill = fill if len(fill) == own.nbytes else b""
     filters = _parse_filters(messages)
     source.budget.charge("arrays", max(needs, place.chunk_nbytes * max(1, len(place.chunks))))
-    source.budget.charge("texts", TEXT_NBYTES * nelems(shape) if own.charset else 0)
+    source.budget.charge("texts", _TEXT_NBYTES * nelems(shape) if own.charset else 0)
     return StoredArray(source, what, own, shape, most, fill, filters, place)
 
 
