@@ -84,7 +84,7 @@ def blocks_of(weights: Weights) -> dict[BlockKey, Block]:
     zero = np.zeros((spec.hidden_size, 1), found.arrays[0].dtype)
     for layer, direction, role, gate in list(blocks):
         for bias in ("bW", "bR") if role == "R" else ():
-            block = blocks.setdefault((layer, direction, bias, gate), Block(zero, found.dtype))
+            block = blocks.setdefault((layer, direction, bias, gate), Block(zero, found.spec.dtype))
             if gate == "z":  # a layout that flips z makes -0 of a missing bias
                 block.bits = np.where(block.values == 0, np.zeros_like(block.bits), block.bits)
     return blocks
@@ -100,7 +100,7 @@ def _own_places(given: CheckedRNN) -> Iterator[tuple[BlockKey, int, list[int]]]:
 def own_blocks(given: CheckedRNN) -> Iterator[tuple[BlockKey, Block]]:
     """Yield the blocks that a source has itself, without a conversion."""
     for key, tensor, place in _own_places(given):
-        yield key, Block(block_view(given.arrays[tensor], place), given.dtype)
+        yield key, Block(block_view(given.arrays[tensor], place), given.spec.dtype)
 
 
 def own_names(weights: Weights) -> dict[tuple[int, int, str], str]:

@@ -14,7 +14,7 @@ from rnnlayout._model.layout import CUDNN, BlockKey, Layout
 from rnnlayout._model.picture.letters import memory_in_letters
 from rnnlayout._model.picture.picture import Part, Picture, Subject, draw_subjects
 from rnnlayout._model.picture.scene import MARGIN, Scene
-from rnnlayout._model.picture.strips import ByteOffsets, draw_legend, draw_memory
+from rnnlayout._model.picture.strips import BarDrawer, ByteOffsets, draw_legend
 from rnnlayout._model.spec import Spec
 
 from .blocks import BlockGap, block_gap, differing
@@ -79,7 +79,7 @@ def _add_panel(
     if heat.offsets:
         scene.paragraph(MARGIN, "the blocks are where cuDNN reads them", "say")
     scene.height += 8
-    draw_memory(scene, tensors, directions, unit, shade)
+    BarDrawer(scene, tensors, directions, unit, shade).draw()
     scene.height += 6
     scene.paragraph(MARGIN, "largest difference in a block:", "say")
     draw_legend(scene, _LEGEND)

@@ -127,9 +127,9 @@ def _sized_rows(
         ):
             P = width // share
             try:
-                H = _hidden_size(one, I, P, tensors)
+                sizes = {"H": _hidden_size(one, I, P, tensors), "I": I, "P": P}
                 spec = one.spec(
-                    H, I, P, dtype="float64", recurrent_activation=recurrent, activation=state
+                    sizes, dtype="float64", recurrent_activation=recurrent, activation=state
                 )
                 whole = one.layout == CUDNN and spec.bias != "none"
                 for bias in ("double", "input", "recurrent") if whole else (spec.bias,):
@@ -145,7 +145,9 @@ def _hidden_size(one: UnsizedRNN, I: int, P: int, tensors: UnknownTensors) -> in
     """Return what H must be; every block of a projected LSTM has H rows or columns."""
     if not one.projected:
         return P
-    shapes = _native.tensors(one.layout, one.spec(P + 1, I, P), one.optional_tensors)
+    shapes = _native.tensors(
+        one.layout, one.spec({"H": P + 1, "I": I, "P": P}), one.optional_tensors
+    )
     each = sum(math.prod(shape) for _, shape in shapes) // (P + 1)
     return sum(array.size for array in tensors.arrays) // each
 

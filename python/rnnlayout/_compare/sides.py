@@ -16,10 +16,9 @@ from rnnlayout._files.tensor_sets.choose_rnns import (
     stack_layers_as_in,
 )
 from rnnlayout._files.tensor_sets.found import Found, with_rnns
-from rnnlayout._model.asks import Ask
+from rnnlayout._model.asks import Ask, UndecidedError, error_with_name
 from rnnlayout._model.checked_rnn import checked_rnn_of
 from rnnlayout._model.errors import FileError
-from rnnlayout._model.undecided import UndecidedError, error_with_name
 from rnnlayout._native import LayoutError, SpecError
 from rnnlayout._weights.weights import Weights
 

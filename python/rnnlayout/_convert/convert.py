@@ -30,7 +30,7 @@ class Tensors(TensorDict):
     report: Report
 
     def __init__(self, made: CheckedRNN, report: Report) -> None:
-        shown = (present_array(array, made.dtype) for array in made.arrays)
+        shown = (present_array(array, made.spec.dtype) for array in made.arrays)
         super().__init__(zip(made.names, shown, strict=True))
         self.spec, self.layout, self.report = made.spec, made.layout, report
         self.config, self.batch_first = dict(made.config), made.batch_first
@@ -128,7 +128,7 @@ def convert(
     if out is not None:
         return out
     if target.name == "cudnn":
-        return present_array(made.arrays[0], made.dtype)
+        return present_array(made.arrays[0], made.spec.dtype)
     return Tensors(made, report)
 
 

@@ -70,8 +70,9 @@ plan_for = lru_cache(maxsize=128)(_native.Plan)  # so that a loop builds each pl
 
 def plan_for_source(source: CheckedRNN, dst: Layout, dtype: Any) -> tuple[_native.Plan, Spec]:
     """Return the plan that converts `source`, and the spec of its result."""
-    name = dtype_name(dtype) if dtype is not None else source.dtype
-    spec = source.spec if name == source.dtype else source.spec.replace(dtype=name)
+    spec = source.spec
+    if dtype is not None and (name := dtype_name(dtype)) != spec.dtype:
+        spec = spec.replace(dtype=name)
     spec = result_spec(dst, spec)
     return plan_for(spec, source.layout, source.optional_tensors, dst), spec
 
@@ -140,13 +141,15 @@ def run_plan(
 ) -> Report:
     """Run a plan into arrays that carry bits; without targets, only return its report. new: whether
     no caller has the targets yet, which may then be left partly written if the conversion fails."""
-    exact = check_flag("exact", exact)
+    if type(exact) is not bool:
+        exact = check_flag("exact", exact)
     if source.rounded and exact:
         raise rounded_weights(source.rounded)
-    grade, sums = plan.run(source.arrays, targets, source.dtype, dtype, exact, new)
+    own = source.spec.dtype
+    grade, sums = plan.run(source.arrays, targets, own, dtype, exact, new)
     if grade == "exact":
         return EXACT
-    return Report(grade, sums, rounding_reason(sums, plan.shifts, source.dtype, dtype))
+    return Report(grade, sums, rounding_reason(sums, plan.shifts, own, dtype))
 
 
 def rounding_reason(sums: int, shifts: bool, src: str, dst: str) -> str:

@@ -108,7 +108,13 @@ def read_file(path: Path, hints: Hints, *, asks: bool = True) -> tuple[Found, Te
         else:
             assert format.read, "format_to_read() refuses the others"
             found = format.read(InputFile(path, hints.mmap), hints)
-        found = apply_hints(found, hints, _prefixes(found, file))
+        if hints.asked.spec is not None and len(found.names) > 1:
+            raise SpecError(
+                f"the spec describes one RNN, but {len(found.names)} were found: choose one with "
+                + Ask("prefix")
+                + f", for example one of {list_names(_prefixes(found, file), 6)}"
+            )
+        found = apply_hints(found, hints)
         _forget_frames(found.unread.values())
         if not found.readable:
             raise _nothing_found(path, found, file, hints)

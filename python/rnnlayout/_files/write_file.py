@@ -31,12 +31,11 @@ from rnnlayout._files.tensor_sets.found import Found, check_names, entry_name
 from rnnlayout._files.tensor_sets.layerwise import LayerwiseConversion, ScratchMemory
 from rnnlayout._files.tensor_sets.output_file import Output, check_free, write_whole_file
 from rnnlayout._files.tensor_sets.tensor_set import Converted, Hints, Progress
-from rnnlayout._model.asks import Ask, Message
+from rnnlayout._model.asks import Ask, Message, error_with_text
 from rnnlayout._model.config import check_config
 from rnnlayout._model.errors import FileError
 from rnnlayout._model.layout import Layout, as_layout
 from rnnlayout._model.spec import Spec, differing_fields
-from rnnlayout._model.undecided import error_with_text
 from rnnlayout._native import LayoutError, LossyError, SpecError
 from rnnlayout._sources.caller_spec import HIDDEN, make_caller_spec
 from rnnlayout._weights.weights import Weights

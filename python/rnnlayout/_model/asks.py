@@ -1,13 +1,15 @@
-"""Messages that ask the caller for arguments, which each front end spells in its own way."""
+"""Messages and errors that ask for arguments, which each front end spells in its own way."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
+from copy import copy
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
-from rnnlayout._native import CudnnNotFoundError, Error
+from rnnlayout._native import CudnnNotFoundError, Error, SpecError
 
+from .checked_rnn import CheckedRNN
 from .layout import Layout
 from .printable import LONGEST, cut_middle, printable
 from .spec import Spec, call_of_spec
@@ -79,6 +81,56 @@ def spell_message(text: str, spell: Callable[[Ask], str]) -> str:
     """Return a text with the arguments that it asks for as `spell` writes them."""
     parts = text.parts if isinstance(text, Message) else (text,)
     return "".join(spell(part) if isinstance(part, Ask) else part for part in parts)
+
+
+_Error = TypeVar("_Error", bound=Exception)
+
+
+class UndecidedError(SpecError):
+    """The source does not record something that changes outputs; the message asks for it.
+
+    arguments: what to pass. reason: what is not known, and why. repair: what decides it, as it is
+    passed. givens: the RNNs that fit, each as it would be read; they have the same tensors.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        givens: Sequence[CheckedRNN] = (),
+        arguments: Sequence[str] = (),
+        reason: str = "",
+        repair: str = "",
+    ) -> None:
+        super().__init__(message)
+        self.givens, self.arguments, self.reason = tuple(givens), tuple(arguments), reason
+        self.repair = repair or join_messages(" and ", map(Ask, arguments))
+
+    @property
+    def specs(self) -> tuple[Spec, ...]:
+        """The specs that fit."""
+        return tuple(given.spec for given in self.givens)
+
+    @property
+    def layout(self) -> str:
+        """The layout's name."""
+        return self.givens[0].layout.name
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shapes of the tensors by name."""
+        return {name: array.shape for name, array in self.givens[0].tensors.items()}
+
+
+def error_with_name(error: _Error, name: str) -> _Error:
+    """Return a copy of the error with a name before its message."""
+    return error_with_text(error, f"{name}: " + str(error))
+
+
+def error_with_text(error: _Error, text: str) -> _Error:
+    """Return a copy of the error with another message."""
+    new = copy(error)
+    new.args = (text,)
+    return new
 
 
 def _shown_message(error: Error) -> str:

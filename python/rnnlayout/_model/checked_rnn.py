@@ -37,10 +37,6 @@ class CheckedRNN:
     batch_first: bool | None = None
     rounded: tuple[str, ...] = ()
 
-    @property
-    def dtype(self) -> str:
-        return self.spec.dtype
-
     @cached_property
     def tensors(self) -> dict[str, np.ndarray]:
         """The arrays by name, in the order of the layout."""

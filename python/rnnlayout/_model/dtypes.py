@@ -31,8 +31,6 @@ class Bits:
 def dtype_name(dtype: Any) -> str:
     """Return the name of a dtype of NumPy, torch, MLX or ml_dtypes: "float32", "bfloat16". Raises
     SpecError if it is not one of the four."""
-    if isinstance(dtype, str) and dtype in FLOATS:
-        return dtype
     name = str(dtype).removeprefix("torch.").removeprefix("mlx.core.")
     if name not in FLOATS and dtype is not None:  # None is float64 to NumPy
         try:

@@ -161,18 +161,6 @@ def known_layouts() -> dict[str, dict[str, Any]]:
     return known
 
 
-@cache
-def layouts_to_name() -> tuple[Layout, ...]:
-    """Return the layouts that tensors are in only if the caller names them."""
-    return tuple(Layout(name) for name, info in known_layouts().items() if info["must_name"])
-
-
-@cache
-def layouts_to_infer() -> tuple[Layout, ...]:
-    """Return the layouts that tensors may be in if the caller names none."""
-    return tuple(Layout(name) for name, info in known_layouts().items() if not info["must_name"])
-
-
 def layer_in_words(layer: int, direction: int, directions: int) -> str:
     """Return "layer 1 backward" for a layer and direction of an RNN with so many directions."""
     return f"layer {layer}{(' forward', ' backward')[direction] if directions == 2 else ''}"

@@ -13,7 +13,7 @@ import numpy as np
 from rnnlayout import _native
 from rnnlayout._native import LossyError, SpecError
 
-from .dtypes import dtype_name
+from .dtypes import FLOATS, dtype_name
 from .layout import CUDNN
 
 Cell = Literal["lstm", "gru", "rnn_tanh", "rnn_relu"]
@@ -134,7 +134,8 @@ class Spec:
         for name in _FLAGS:
             if type(values[name]) is not bool:
                 values[name] = check_flag(name, values[name])
-        values["dtype"] = dtype_name(values["dtype"])
+        if type(values["dtype"]) is not str or values["dtype"] not in FLOATS:
+            values["dtype"] = dtype_name(values["dtype"])
         for name in ("cell", "bias", "reset", "recurrent_activation", "activation"):
             if not isinstance(values[name], str):
                 raise SpecError(f"{name} is {values[name]!r}, need a name")
@@ -207,9 +208,13 @@ class Spec:
 
     def _repr_svg_(self) -> str | None:
         """Return what a notebook shows: cuDNN's weight space, if it can represent the RNN."""
-        from .picture.picture import spec_svg  # only now: the drawing takes milliseconds to import
+        # only now: the drawing takes milliseconds to import
+        from .picture.picture import Subject, draw_subjects
 
-        return spec_svg(self)
+        try:
+            return draw_subjects([Subject(self, CUDNN)]).svg
+        except LossyError:
+            return None
 
 
 def call_of_spec(spec: Spec, also: Collection[str] = ()) -> str:

@@ -132,11 +132,12 @@ class RNN:
         self._native = self._prepared(weights, self._borrows)
 
     def _prepared(self, weights: np.ndarray, borrows: bool = False) -> _native.Rnn | _native.GpuRnn:
-        spec, clip, math, algo = self._spec, self.cell_clip, self.math, self.algo
+        spec, clip, options = self._spec, self.cell_clip, self._options
         if self._number is None:
-            return _native.Rnn(spec, weights, clip, math, borrows)
+            return _native.Rnn(spec, weights, clip, options.math, borrows)
         gpu.require_gpu(self._number, spec, clip)
-        return _native.GpuRnn(spec, weights, self._number, math == "tf32", algo == "standard")
+        is_tf32, is_standard = options.math == "tf32", options.algo == "standard"
+        return _native.GpuRnn(spec, weights, self._number, is_tf32, is_standard)
 
     @property
     def spec(self) -> Spec:
@@ -450,16 +451,17 @@ def forward(
 
 def _weight_space(given: CheckedRNN, math: str, dtype: Any) -> tuple[Spec, np.ndarray]:
     """Return the spec and the bits of a 1-D array to prepare an RNN from, a copy only if needed."""
-    if dtype is not None and dtype_name(dtype) != given.dtype:
+    if dtype is not None and dtype_name(dtype) != given.spec.dtype:
         given = run_conversion(given, CPU, dtype)[0]
-    if math in _DTYPES_OF_MATH and given.dtype == "float64":
+    spec = given.spec
+    if math in _DTYPES_OF_MATH and spec.dtype == "float64":
         raise SpecError(
             f"math={math!r} would discard the precision of float64 weights: pass "
             + Ask("dtype", "float32")
             + " too"
         )
-    name = _DTYPES_OF_MATH.get(math, given.dtype)
-    spec = given.spec if given.dtype == name else given.spec.replace(dtype=name)
-    if given.layout.name in ("cudnn", CPU.name) and given.dtype == name:
+    name = _DTYPES_OF_MATH.get(math, spec.dtype)
+    if given.layout.name in ("cudnn", CPU.name) and spec.dtype == name:
         return spec, given.arrays[0]
-    return spec, run_conversion(given, CPU, name)[0].arrays[0]
+    made, _ = run_conversion(given, CPU, name)
+    return made.spec, made.arrays[0]

@@ -27,10 +27,7 @@ class CallerSpec:
     spec: Spec | None = None
     layout: Layout | None = None
     dtype_free: bool = False
-    hints: dict[str, Any] = field(default_factory=dict)
-
-    def __hash__(self) -> int:
-        return hash((self.spec, self.layout, frozenset(self.hints.items())))
+    hints: dict[str, Any] = field(default_factory=dict, hash=False)  # a dict has no hash
 
     def check_dtype(self, name: str, dtype: str) -> None:
         """Raise LayoutError if the array of this name has another dtype than the spec."""

@@ -8,6 +8,7 @@ no second copy of any layout is needed.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, lru_cache
 from itertools import product
@@ -56,23 +57,20 @@ class UnsizedRNN:
     projected: bool
     optional_tensors: int
 
-    def spec(self, H: int, I: int, P: int, **more: Any) -> Spec:  # noqa: E741
-        """Return the spec of this RNN with these sizes."""
+    def spec(self, sizes: Mapping[str, int], **more: Any) -> Spec:
+        """Return the spec of this RNN with these sizes: H, I, and P if it is projected."""
         return Spec(
-            self.cell, I, H, self.num_layers, self.bidirectional, P if self.projected else 0,
+            self.cell, sizes["I"], sizes["H"], self.num_layers, self.bidirectional,
+            proj_size=sizes["P"] if self.projected else 0,
             bias="double" if self.optional_tensors & HAS_BIAS else "none", reset=self.reset,
             peepholes=bool(self.optional_tensors & HAS_PEEPHOLES), **more,
         )  # fmt: skip
 
-    def _tensors(self, larger: str = "") -> list[tuple[str, Shape]]:
-        """Return its tensors at the probe's sizes, one of which may be larger by 1."""
-        sizes = {symbol: n + (symbol == larger) for symbol, n in _PROBE.items()}
-        return _native.tensors(self.layout, self.spec(**sizes), self.optional_tensors)
-
     @cached_property
     def names(self) -> tuple[str, ...]:
         """The names of its tensors, in the layout's order."""
-        return tuple([name for name, _ in self._tensors()])
+        tensors = _native.tensors(self.layout, self.spec(_PROBE), self.optional_tensors)
+        return tuple([name for name, _ in tensors])
 
     @cached_property
     def recurrent(self) -> frozenset[str]:
@@ -85,18 +83,21 @@ class UnsizedRNN:
         return self.recurrent <= self._with_role("W")
 
     def _with_role(self, role: str) -> frozenset[str]:
-        blocks = _native.blocks(self.layout, self.spec(**_PROBE), self.optional_tensors)
+        blocks = _native.blocks(self.layout, self.spec(_PROBE), self.optional_tensors)
         return frozenset(self.names[view[0]] for (_, _, r, _, _), view in blocks if r == role)
 
     @cached_property
     def dimensions(self) -> dict[str, list[Dimension]]:
         """The dimensions of each tensor as functions of H, I and P."""
-        base, moved = self._tensors(), {s: self._tensors(s) for s in _PROBE}
+        base, *larger = (
+            _native.tensors(self.layout, self.spec(sizes), self.optional_tensors)
+            for sizes in (_PROBE, *(_PROBE | {symbol: n + 1} for symbol, n in _PROBE.items()))
+        )
         found: dict[str, list[Dimension]] = {}
         for k, (name, shape) in enumerate(base):
             found[name] = []
             for axis, n in enumerate(shape):
-                slopes = {s: other[k][1][axis] - n for s, other in moved.items()}
+                slopes = {s: other[k][1][axis] - n for s, other in zip(_PROBE, larger, strict=True)}
                 constant = n - sum(slope * _PROBE[s] for s, slope in slopes.items())
                 found[name].append(Dimension({s: c for s, c in slopes.items() if c}, constant))
         return found
@@ -178,9 +179,6 @@ class Guess:
         """Return the shape that the tensor would have with these sizes."""
         return tuple([d.at(self.sizes) for d in self.candidate.dimensions[name]])
 
-    def spec(self, dtype: str, **more: Any) -> Spec:
-        return self.candidate.spec(**{"P": 0, **self.sizes}, dtype=dtype, **more)
-
 
 def guess_sizes(candidate: UnsizedRNN, shapes: dict[str, Shape]) -> Guess:
     """Solve for the sizes; one that no equation determines is missing. shapes: those that were
@@ -209,7 +207,7 @@ def guess_sizes(candidate: UnsizedRNN, shapes: dict[str, Shape]) -> Guess:
     found.wrong.extend(name for name, shape in shapes.items() if found.shape(name) != shape)
     if found.fits:
         try:  # the core refuses sizes that contradict each other: P must be below H
-            found.spec("float32")
+            candidate.spec(sizes)
         except SpecError:
             found.wrong.extend(shapes)
     return found

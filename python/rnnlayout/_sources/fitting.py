@@ -11,18 +11,17 @@ The answer depends on nothing else, so it is kept: sources that are alike cost a
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from typing import Any
 
 from rnnlayout import _native
-from rnnlayout._model.asks import Ask, Message, join_messages
+from rnnlayout._model.asks import Ask, Message, error_with_text, join_messages
 from rnnlayout._model.describe import describe
-from rnnlayout._model.layout import CUDNN, Layout, known_layouts, layouts_to_infer
+from rnnlayout._model.layout import CUDNN, Layout, known_layouts
 from rnnlayout._model.spec import Spec, optional_tensors_of
-from rnnlayout._model.undecided import error_with_text
 from rnnlayout._native import HAS_BIAS, HAS_PEEPHOLES, LayoutError, SpecError
 
 from . import mismatch
@@ -57,7 +56,8 @@ class FittingRNN:
     order: tuple[int, ...]
 
 
-# A layout that tensors may be in, and the index of each by its name there; None for a list.
+# A layout that tensors may be in, and the index of each by its name there; None for a list, which
+# is in the order of the layout.
 _Place = tuple[Layout, dict[str, int] | None]
 
 
@@ -156,12 +156,19 @@ def _inferred_rnns(
         )
         for one in fit:
             if all([getattr(one, key) == hints[key] for key in kinds]):
-                order = _order(where, one.names, len(shapes))
+                own = where or {name: k for k, name in enumerate(one.names)}
+                order = tuple([own[name] for name in one.names])
                 by_name = {name: shapes[k] for name, k in zip(one.names, order, strict=True)}
                 guesses.append((guess_sizes(one, by_name), order))
     known = {key: hints[key] for key in ACTIVATIONS if key in hints}
     found = [
-        FittingRNN(g.spec(dtype, **known), rnn.layout, rnn.optional_tensors, rnn.names, order)
+        FittingRNN(
+            rnn.spec(g.sizes, dtype=dtype, **known),
+            rnn.layout,
+            rnn.optional_tensors,
+            rnn.names,
+            order,
+        )
         for g, order in guesses
         if g.fits and all([g.sizes.get(symbol, 0) == n for symbol, n in sizes.items()])
         for rnn in [g.candidate]
@@ -187,7 +194,9 @@ def _rnns_of_spec(
                 if len(places) == 1:
                     raise
                 continue
-            if order := _order(where, expected, len(shapes)):
+            own = where or {name: k for k, name in enumerate(expected)}
+            if own.keys() == expected.keys() and len(own) == len(shapes):
+                order = tuple([own[name] for name in expected])
                 matches.append((layout, optional_tensors, order, expected))
     exact = [
         FittingRNN(spec, layout, optional_tensors, tuple(expected), order)
@@ -199,14 +208,6 @@ def _rnns_of_spec(
         found = {name: shapes[k] for name, k in zip(expected, order, strict=True)}
         raise mismatch.spec_mismatch(layout, spec, optional_tensors, found, expected)
     return exact
-
-
-def _order(where: dict[str, int] | None, names: Collection[str], count: int) -> tuple[int, ...]:
-    """Return the index of the tensor of each name; () if the tensors have others. where: see
-    _Place. count: how many tensors there are."""
-    if where is None:
-        return tuple(range(count)) if len(names) == count else ()
-    return tuple([where[name] for name in names]) if where.keys() == set(names) else ()
 
 
 # ------------------------------------------------------------------------------ one of several
@@ -242,7 +243,9 @@ def _several_layouts(layouts: Iterable[Layout]) -> LayoutError:
 def plain_layouts() -> tuple[Layout, ...]:
     """Return the layouts that a dict of tensors may be in without naming it: not those with
     options, which tensors do not show."""
-    return tuple(one for one in layouts_to_infer() if not known_layouts()[one.name]["options"])
+    plain = (name for name, info in known_layouts().items()
+             if not info["must_name"] and not info["options"])  # fmt: skip
+    return tuple(map(Layout, plain))
 
 
 @cache

@@ -11,13 +11,13 @@ from contextlib import suppress
 from typing import Any
 
 from rnnlayout._model.describe import describe
-from rnnlayout._model.layout import Layout, known_layouts
+from rnnlayout._model.layout import Layout
 from rnnlayout._model.spec import Spec
 from rnnlayout._native import LayoutError, LossyError
 
 from . import mismatch
 from .self_description import RNNDescription, class_among, class_names
-from .tensor_paths import match_layout_names
+from .tensor_paths import FLAX, match_layout_names
 
 _CELLS = {"OptimizedLSTMCell": "lstm", "LSTMCell": "lstm", "GRUCell": "gru", "SimpleCell": "rnn"}
 _SIGMOIDS = ("sigmoid", "hard_sigmoid")  # jax.nn.hard_sigmoid is x / 6 + 0.5
@@ -104,8 +104,8 @@ def module_with_cells(module: Any) -> Iterator[Any]:
 def jax_arrays(module: Any, own: RNNDescription) -> list[tuple[str, Any]]:
     """Return the arrays as a Framework does. Those of Equinox may be None."""
     paths = dict(walk_parameters(nested_arrays_of(module)))
+    _, needed = own.spec_and_names()
     if class_names(module, _EQUINOX):
-        needed = own.names()
         if missing := [name for name in needed if name not in paths]:
             raise LayoutError(
                 f"{type(module).__name__} with use_bias={module.use_bias} has no array"
@@ -115,7 +115,7 @@ def jax_arrays(module: Any, own: RNNDescription) -> list[tuple[str, Any]]:
         return [(name, paths[name]) for name in needed]
     names = match_layout_names(Layout(own.layout), list(paths))
     arrays = {names[path]: array for path, array in paths.items()}
-    return [(name, arrays[name]) for name in own.names()]
+    return [(name, arrays[name]) for name in needed]
 
 
 def jax_expression(module: Any) -> str:
@@ -244,7 +244,7 @@ def _layout_of(module: Any, kind: str, hints: dict[str, Any]) -> str:
         paths = [path for path, _ in walk_parameters(_state(module))]
         spec = Spec(hints["cell"], hints["input_size"], hints["hidden_size"])
         layout, known = "", set()
-        for one in filter(lambda name: name.startswith("flax-"), known_layouts()):
+        for one in FLAX:
             with suppress(ValueError):  # it lacks this cell
                 known = {at + n for at in _INSIDE.get(kind, ("",)) for n in describe(spec, one)}
                 if known <= set(paths):

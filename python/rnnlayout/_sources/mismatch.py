@@ -275,7 +275,8 @@ def spec_mismatch(
         guess_sizes(other, shapes) for other in candidates_with_names(layout, frozenset(shapes))
     )
     if not transposed and (other := next((g for g in fitting if g.fits), None)):
-        text += "; these shapes fit " + Ask("spec", other.spec(spec.dtype))
+        found = other.candidate.spec(other.sizes, dtype=spec.dtype)
+        text += "; these shapes fit " + Ask("spec", found)
     return LayoutError(text)
 
 

@@ -48,7 +48,7 @@ def mlx_spec(layer: Any) -> RNNDescription:
 
 
 def mlx_arrays(layer: Any, own: RNNDescription) -> list[tuple[str, Any]]:
-    names = own.names()
+    _, names = own.spec_and_names()
     arrays = dict(sys.modules["mlx.utils"].tree_flatten(layer.parameters()))
     if more := [name for name in arrays if name not in names]:
         raise mismatch.more_parameters(layer, class_among(layer, _LAYERS, "mlx.nn.") or "", more)

@@ -123,8 +123,8 @@ def _read_again(old: CheckedRNN, asked: CallerSpec) -> CheckedRNN:
     _check_contradictions("these Weights are", old.layout, old.spec, asked)
     if asked.spec is None:
         return old
-    asked.check_dtype("the Weights", old.dtype)
-    bits = [Bits(array, old.dtype) for array in old.arrays]
+    asked.check_dtype("the Weights", old.spec.dtype)
+    bits = [Bits(array, old.spec.dtype) for array in old.arrays]
     known = replace(asked, layout=old.layout)
     found = read_tensors(zip(old.names, bits, strict=True), None, known)
     return replace(found, config=old.config, batch_first=old.batch_first, rounded=old.rounded)
@@ -149,10 +149,11 @@ def _read_module(module: Any, framework: frameworks.Framework, asked: CallerSpec
     """Read a module or layer, which describes its RNN itself."""
     own = framework.describe(module)
     layout = Layout(own.layout)
-    spec = own.spec()
-    known = CallerSpec(spec, layout, True, {} if spec else own.hints)
+    known = CallerSpec(None, layout, True, own.hints)
+    if "input_size" in own.hints:
+        known = CallerSpec(own.spec_and_names()[0], layout, True)
     found = read_tensors(framework.arrays(module, own), None, known)
-    asked.check_dtype(found.names[0], found.dtype)
+    asked.check_dtype(found.names[0], found.spec.dtype)
     found = replace(found, config=own.config, batch_first=own.batch_first)
     if method := frameworks.overridden(module, framework):
         arrays, layout = framework.expression(module, found.names), found.layout
@@ -168,7 +169,7 @@ def _read_module(module: Any, framework: frameworks.Framework, asked: CallerSpec
     _check_contradictions(f"{type(module).__name__} is", found.layout, found.spec, asked)
     if asked.spec is None:
         return found
-    return replace(found, spec=asked.spec.replace(dtype=found.dtype))
+    return replace(found, spec=asked.spec.replace(dtype=found.spec.dtype))
 
 
 def _check_contradictions(subject: str, layout: Layout, spec: Spec, asked: CallerSpec) -> None:

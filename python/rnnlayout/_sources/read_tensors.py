@@ -14,14 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from rnnlayout._model.asks import Ask, Message, join_messages
+from rnnlayout._model.asks import Ask, Message, UndecidedError, join_messages
 from rnnlayout._model.checked_rnn import CheckedRNN, HasRNN, checked_rnn_of
 from rnnlayout._model.config import describe_config
 from rnnlayout._model.describe import describe
 from rnnlayout._model.dtypes import Bits, as_carrier, take_bits
 from rnnlayout._model.layout import Layout, as_layout
 from rnnlayout._model.spec import Spec
-from rnnlayout._model.undecided import UndecidedError
 from rnnlayout._native import Error, LayoutError
 
 from . import fitting, frameworks, jax_modules, mismatch
@@ -43,7 +42,7 @@ def only_rnn(source: Any, prefix: str = "") -> Any:
     if not source and not unread:
         return source
     if not all(isinstance(value, HasRNN) for value in source.values()):
-        under = _leaves_under(source, prefix)
+        under = _leaves_under(source, prefix) if any(map(is_branch, source.values())) else []
         return under[0] if len(under) == 1 and jax_cell_class(under[0]) else source
     kinds = {name: checked_rnn_of(one).spec.cell for name, one in source.items()} | unread
     rnns = [(name, kind, name) for name, kind in kinds.items()]
@@ -53,7 +52,9 @@ def only_rnn(source: Any, prefix: str = "") -> Any:
 def read_dict(source: Mapping[Any, Any], prefix: str, asked: CallerSpec) -> CheckedRNN:
     """Find out which RNN the tensors under the prefix are, and check it."""
     maybe = (asked.layout,) if asked.layout else fitting.plain_layouts()
-    whole, source = source, _flatten_rnn_dicts(source, prefix, maybe)
+    whole = source
+    if any(map(is_branch, source.values())):
+        source = _flatten_rnn_dicts(source, prefix, maybe)
     names = tuple([name for name in source if isinstance(name, str)])
     if len(names) != len(source) or not names:
         raise LayoutError("a key is not a string" if source else "the dict of tensors is empty")
@@ -191,8 +192,6 @@ def _several_specs(found: Sequence[CheckedRNN]) -> UndecidedError:
 
 def _leaves_under(source: Mapping[Any, Any], prefix: str) -> list[Any]:
     """Return the leaves of nested dicts under the prefix, of which cells are one each."""
-    if not any(map(is_branch, source.values())):
-        return []
     leaves = walk_parameters(source, whole_cells=True)
     return [value for name, value in leaves if is_under(name, prefix)]
 
@@ -206,8 +205,6 @@ def _flatten_rnn_dicts(
     Flax and Equinox are dicts of their arrays. Dicts around that contain nothing else are dropped:
     of {"params": {"cell": ...}}. Other sources stay as they are.
     """
-    if not any(map(is_branch, source.values())):
-        return source
     leaves = flatten_dicts(source)
     if (around := around_rnn(leaves, prefix, layouts)) is None:
         return source

@@ -35,14 +35,9 @@ class RNNDescription:
     config: dict[str, Any]
     batch_first: bool | None
 
-    def spec(self) -> Spec | None:
-        """Return its Spec, or None if the input size is not recorded."""
-        recorded = "input_size" in self.hints
-        return _spec_and_names(self.layout, frozenset(self.hints.items()))[0] if recorded else None
-
-    def names(self) -> tuple[str, ...]:
-        """Return the names of its tensors, if it records its input size."""
-        return _spec_and_names(self.layout, frozenset(self.hints.items()))[1]
+    def spec_and_names(self) -> tuple[Spec, tuple[str, ...]]:
+        """Return its Spec and the names of its tensors. hints must have its input size."""
+        return _spec_and_names(self.layout, frozenset(self.hints.items()))
 
 
 @lru_cache(maxsize=64)

@@ -12,8 +12,9 @@ from .candidates import candidates_with_names
 # Layouts whose tensors may have the paths that Keras writes.
 KERAS = ("keras", "keras-cudnn")
 _NUMBERED = {"0": "kernel", "1": "recurrent_kernel", "2": "bias"}  # as Keras 3 numbers them
-# How layouts begin whose tensors may have the paths of a Bidirectional of flax.linen or flax.nnx.
-_FLAX = "flax-"
+# Layouts of parameters of flax.linen and flax.nnx, whose names are paths. Many files join these by
+# dots: flatten_dict(params, sep="."), or dicts in a pickle.
+FLAX = ("flax-linen", "flax-nnx", "flax-nnx-lstm")
 _FLAX_SIDE = re.compile(r"(?:(.*)/)?(forward|backward)_rnn/(?:cell/)?([^/]+/[^/]+)")
 _DIRECTION = re.compile(r"(forward|backward)(_.*)?$")
 _SIDES = ("_forward", "_backward")  # what formats append that have an RNN for each direction
@@ -61,13 +62,14 @@ def prefixes_that_fit(layouts: Iterable[Layout], names: Iterable[str]) -> list[s
 
 def match_layout_names(layout: Layout, names: Collection[str]) -> dict[str, str]:
     """Return name -> tensor of the layout if these are the tensors of one RNN, else nothing."""
-    renamed = {name: with_slashes(layout, name) for name in names}
+    flax = layout.name in FLAX
+    renamed = {name: name.replace(".", "/") if flax else name for name in names}
     layers: dict[str, dict[str, str]] = {}  # of Keras or Flax: path of a layer -> tensor -> name
     for name in names:
         if path := cell_path(layout, name):
             layers.setdefault(path[0], {})[path[1]] = name
     for layer, below in layers.items():
-        found = below if is_flax(layout) else drop_direction(below)
+        found = below if flax else drop_direction(below)
         if len(found) == len(names) and not layer.split("/")[0].isdigit():  # 0/kernel: of a stack
             renamed = {name: tensor for tensor, name in found.items()}
             break
@@ -84,8 +86,8 @@ def cell_path(layout: Layout, name: str) -> tuple[str, str] | None:
     `layers/lstm/cell/vars/0` is `kernel`, that of `encoder/forward_rnn/cell/hi/kernel` is
     `0/forward/hi/kernel`.
     """
-    if is_flax(layout):
-        match = _FLAX_SIDE.fullmatch(with_slashes(layout, name))
+    if layout.name in FLAX:
+        match = _FLAX_SIDE.fullmatch(name.replace(".", "/"))
         return (match[1] or "", f"0/{match[2]}/{match[3]}") if match else None
     if layout.name not in KERAS:
         return None
@@ -102,17 +104,6 @@ def cell_path(layout: Layout, name: str) -> tuple[str, str] | None:
                 return None
             return "/".join(parts[:k]), f"0/{match[1]}/{leaf}"
     return "/".join(parts), leaf
-
-
-def is_flax(layout: Layout) -> bool:
-    """Are the layout's tensors parameters of flax.linen or flax.nnx, whose names are paths?"""
-    return layout.name.startswith(_FLAX)
-
-
-def with_slashes(layout: Layout, name: str) -> str:
-    """Return the name of a tensor with the slashes of Flax's paths, which many files join by
-    dots: flatten_dict(params, sep="."), or dicts in a pickle."""
-    return name.replace(".", "/") if is_flax(layout) else name
 
 
 def drop_direction(names: dict[str, str]) -> dict[str, str]:

@@ -10,7 +10,7 @@ from rnnlayout._native import LayoutError
 
 from . import mismatch
 from .self_description import RNNDescription, class_names
-from .torch_names import PlainNames, plain_names, plain_value
+from .torch_names import plain_names, plain_value
 
 RNNS = "torch.nn.modules.rnn"
 _WRAPPERS = ("torch.nn.parallel", "torch._dynamo")  # around a module: DataParallel, torch.compile
@@ -77,9 +77,9 @@ def torch_arrays(module: Any, own: RNNDescription) -> list[tuple[str, Any]]:
     """Return what the module computes with in evaluation, by the names of its layout. The older
     weight_norm, pruning and weight dropout store parts of a weight, and an attribute of its name
     that is only up to date after a call: it is computed from the parts."""
-    names, kept = own.names(), _kept(module)
+    (_, names), kept = own.spec_and_names(), _kept(module)
     plain = plain_names(tuple(kept))
-    check_parameters(module, _stored(plain, names))
+    check_parameters(module, {key for name in names for key in plain.sources.get(name, ())})
     return [(name, plain_value(name, plain, kept)) if name in plain.sources
             else (name, _parametrized(module, name)) for name in names]  # fmt: skip
 
@@ -115,7 +115,8 @@ def _inner_rnn(module: Any) -> Any:
 
 def torch_expression(module: Any, names: Iterable[str]) -> str:
     """Return code for the tensors of a module's RNN, in messages. names: of its layout."""
-    used = _stored(plain_names(tuple(_kept(module))), names)
+    sources = plain_names(tuple(_kept(module))).sources
+    used = {key for name in names for key in sources.get(name, ())}
     more = [k for k in module.state_dict() if k not in used and "parametrizations." not in k]
     if not more:
         return "module.state_dict()"
@@ -133,10 +134,6 @@ def _kept(module: Any) -> dict[str, Any]:
     if inner is not None:
         kept |= {f"module.{name}": value for name, value in _kept(inner).items()}
     return kept
-
-
-def _stored(plain: PlainNames, names: Iterable[str]) -> set[str]:
-    return {stored for name in names for stored in plain.sources.get(name, ())}
 
 
 def _parametrized(module: Any, name: str) -> Any:

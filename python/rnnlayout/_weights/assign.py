@@ -10,12 +10,11 @@ from typing import Any
 import numpy as np
 
 from rnnlayout._convert import engine
-from rnnlayout._model.asks import spell_message
+from rnnlayout._model.asks import UndecidedError, error_with_text, spell_message
 from rnnlayout._model.checked_rnn import CheckedRNN, HasRNN, TensorDict, checked_rnn_of
 from rnnlayout._model.config import changes_outputs, stack_config
 from rnnlayout._model.dtypes import dtype_name, present_array, torch_of
 from rnnlayout._model.layout import Layout
-from rnnlayout._model.undecided import UndecidedError, error_with_text
 from rnnlayout._native import LayoutError, LossyError
 from rnnlayout._sources import frameworks, jax_modules, torch_modules
 from rnnlayout._sources.caller_spec import HIDDEN, CallerSpec
@@ -65,7 +64,9 @@ def assign(target: Any, tensors: Any) -> Any:
         _assign_torch(targets[0], tensors)
     elif framework is frameworks.MLX:
         given, mlx = _in_layout_of(targets[0], framework, tensors), sys.modules["mlx.core"]
-        new = {name: present_array(array, given.dtype) for name, array in given.tensors.items()}
+        new = {
+            name: present_array(array, given.spec.dtype) for name, array in given.tensors.items()
+        }
         targets[0].update({name: mlx.array(array) for name, array in new.items()})
     elif "State" in class_names(target, "flax.nnx."):
         nnx, jax = sys.modules["flax.nnx"], sys.modules["jax"]
@@ -100,7 +101,7 @@ def _assigned_tree(tree: Mapping[Any, Any], tensors: Any) -> Any:
     spec = asdict(found.spec) | {"bias": found.spec.bias != "none"}
     own = {key: spec[key] for key in spec.keys() - {"dtype", "skip_input"}}
     given = _in_target_layout(
-        tensors, RNNDescription(found.layout.name, own, {}, None), found.dtype
+        tensors, RNNDescription(found.layout.name, own, {}, None), found.spec.dtype
     )
     around = around_rnn(leaves, "", [given.layout]) or ""
     names = match_layout_names(given.layout, [path.removeprefix(around) for path in leaves])
@@ -130,7 +131,7 @@ def _maker_like(given: CheckedRNN) -> Callable[[str, Any], Any]:
     """Return what makes a new array of JAX or NumPy, from the tensor's name and the old array."""
 
     def new(name: str, old: Any) -> Any:
-        array = present_array(given.tensors[name], given.dtype)
+        array = present_array(given.tensors[name], given.spec.dtype)
         if isinstance(old, np.ndarray):
             return array.copy()
         return sys.modules["jax"].device_put(array, old.sharding)
@@ -155,7 +156,7 @@ def _in_target_layout(tensors: Any, own: RNNDescription, dtype: str) -> CheckedR
         given = checked_rnn_of(weights.to(layout))
     else:
         given = read_source(tensors, CallerSpec(None, layout, hints=_unrecorded(hints)))
-    if given.dtype != dtype:  # a wider target takes them exactly, a narrower one is refused
+    if given.spec.dtype != dtype:  # a wider target takes them exactly, a narrower one is refused
         try:
             given = engine.run_conversion(given, given.layout, dtype, exact=True)[0]
         except LossyError as error:
@@ -223,7 +224,7 @@ def _assign_torch(module: Any, tensors: Any) -> None:
             )
     with torch.no_grad():
         for name, array in values.items():
-            own[name].copy_(torch_of(array, given.dtype))
+            own[name].copy_(torch_of(array, given.spec.dtype))
 
 
 def _one_dtype(dtypes: Iterable[Any]) -> str:
@@ -252,7 +253,7 @@ def _assign_keras(layers: list[Any], tensors: Any) -> None:
     parts, weights = iter(given.layers()), []
     for layer, one in zip(layers, described, strict=True):
         own = [next(parts) for _ in range(one.hints["num_layers"])]  # several of StackedRNNCells
-        weights.append([present_array(a, given.dtype) for part in own for a in part.arrays])
+        weights.append([present_array(a, given.spec.dtype) for part in own for a in part.arrays])
         _check_shapes(layer, weights[-1])
     width = given.spec.num_directions * given.spec.hidden_size
     for k, (layer, new) in enumerate(zip(layers, weights, strict=True)):

@@ -88,7 +88,7 @@ class Weights(Mapping[str, np.ndarray], HasRNN):
         return next(iter(self.values())) if self.layout.name == "cudnn" else dict(self)
 
     def __getitem__(self, name: str) -> np.ndarray:
-        return present_array(self._checked_rnn.tensors[name], self._checked_rnn.dtype)
+        return present_array(self._checked_rnn.tensors[name], self._checked_rnn.spec.dtype)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._checked_rnn.names)

@@ -24,7 +24,9 @@ def ours(source):
     """Return {path: its attributes, and its array or the names of its groups} as we read a file."""
 
     def value(item, name):
-        return None if item.attributes[name].shape is None else content(item.values(name))
+        return (
+            None if item.attributes[name].shape is None else content(item.attributes[name].values)
+        )
 
     def look(item, what):
         found[item.path] = {name: value(item, name) for name in item.attributes}, what
@@ -32,7 +34,7 @@ def ours(source):
     def walk(group):
         look(group, [*group.groups])
         for data in group.datasets.values():
-            look(data, None if data.dtype == "nothing" else content(data.read()))
+            look(data, None if data.dtype == "nothing" else content(data.stored.read()))
         for inner in group.groups.values():
             walk(inner)
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
-from rnnlayout._files.tensor_sets.file_limits import InputFile, open_zip, require_regular_file
+from rnnlayout._files.tensor_sets.file_limits import InputFile, open_zip
 from rnnlayout._model.errors import FileError
 
 # What files begin with; the index of a TensorFlow checkpoint ends with it.
@@ -68,14 +66,14 @@ _JSON = (
     ),
     (r'(?=.*"input_size")', "the description of a .bin file", "", "read the .bin file itself"),
 )
-_CORE_ML = "pass the file of the model that it was converted from"
+CORE_ML = "pass the file of the model that it was converted from"
 _ORT = "pass the .onnx file that it was made from"
 _DOWNLOAD = (
     "open it in a browser to see why (a login, a wrong address), and download the file again"
 )
 # What the names of files say that are not read: a suffix -> what it is, and what to do.
 _UNREAD = {
-    ".mlmodel": ("a Core ML model", _CORE_ML),
+    ".mlmodel": ("a Core ML model", CORE_ML),
     ".ort": ("a model in onnxruntime's .ort format", _ORT),
     ".meta": ("the graph of a TensorFlow checkpoint", "pass the .index file beside it"),
 }
@@ -171,45 +169,7 @@ def _content_by_bytes(path: Path) -> Content | None:
         return Content("an ONNX model", ".onnx") if _is_onnx(file, size) else None
 
 
-# ------------------------------------------------------------------------------------- what to read
-
-_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
-_MOST_FILES = 1000  # of a folder that are looked at
-_ORBAX = {"orbax.checkpoint", "pytree.orbax-checkpoint", "checkpoint_metadata", "manifest.ocdbt",
-          "_CHECKPOINT_METADATA", "_METADATA"}  # fmt: skip
-
-
-def require_file(path: Any, suffixes: Sequence[str]) -> Path:
-    """Return the file that load() reads: `path`, or saved_model.pb in the folder of a SavedModel.
-    suffixes: those that files of a folder may have to be read, the best ones first. Raises
-    FileNotFoundError if it does not exist, FileError if it is something else."""
-    is_path = isinstance(path, (str, os.PathLike))
-    if is_path and _URL.match(os.fspath(path)) and not os.path.lexists(path):
-        raise FileError(f"{path} is an address: download it, and pass the downloaded file")
-    if is_path and os.path.isdir(path):
-        folder = Path(path)
-        for own in (folder, folder.parent) if folder.name == "variables" else (folder,):
-            if (own / "saved_model.pb").is_file():
-                return own / "saved_model.pb"
-        what = f"{path} is a folder, "
-        try:
-            with os.scandir(folder) as entries:
-                names = sorted(entry.name for entry in islice(entries, _MOST_FILES))
-        except OSError as error:
-            raise FileError(f"{what}which cannot be read: {error.strerror}") from None
-        known = [name for suffix in suffixes for name in names if name.lower().endswith(suffix)]
-        if known:
-            more = f", or one of its {len(known) - 1} others" if len(known) > 1 else ""
-            raise FileError(f"{what}need a file: pass {folder / known[0]}{more}")
-        if not _ORBAX.isdisjoint(names):
-            raise FileError(
-                f"{what}a checkpoint of Orbax, which is not read: load it with the program that"
-                " wrote it, and save the model as .keras, or the parameters with"
-                " flax.serialization.to_bytes() as .msgpack"
-            )
-        if "Manifest.json" in names:
-            raise FileError(f"{what}an .mlpackage of Core ML, which is not read: {_CORE_ML}")
-    return require_regular_file(path)
+# --------------------------------------------------------------------------------- protocol buffers
 
 
 def _is_onnx(file: IO[bytes], size: int) -> bool:

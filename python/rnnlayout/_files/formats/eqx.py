@@ -15,11 +15,10 @@ import numpy as np
 from rnnlayout._files.tensor_sets.file_limits import InputFile
 from rnnlayout._files.tensor_sets.found import Found, entry_name
 from rnnlayout._files.tensor_sets.tensor_set import Hints
-from rnnlayout._model.asks import Ask
+from rnnlayout._model.asks import Ask, UndecidedError
 from rnnlayout._model.dtypes import Bits
 from rnnlayout._model.errors import FileError
 from rnnlayout._model.layout import Layout
-from rnnlayout._model.undecided import UndecidedError
 from rnnlayout._native import LayoutError
 from rnnlayout._sources.read_source import read_source
 from rnnlayout._weights.weights import weights_of

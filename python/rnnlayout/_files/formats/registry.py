@@ -8,14 +8,17 @@ allocate little more than its size (tensor_sets/file_limits.py).
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from rnnlayout._files.tensor_sets.file_limits import InputFile
+from rnnlayout._files.tensor_sets.file_limits import InputFile, require_regular_file
 from rnnlayout._files.tensor_sets.find_rnns import TensorGroup
 from rnnlayout._files.tensor_sets.found import Found
 from rnnlayout._files.tensor_sets.tensor_set import Converted, Hints, Progress, TensorSet
@@ -25,7 +28,7 @@ from rnnlayout._model.layout import Layout, known_layouts
 from rnnlayout._native import LayoutError
 from rnnlayout._weights.weights import Weights
 
-from .content import content_of, require_file
+from .content import CORE_ML, content_of
 
 if TYPE_CHECKING:  # what a load does not need
     from rnnlayout._files.tensor_sets.layerwise import LayerwiseConversion
@@ -181,10 +184,44 @@ def why_not_in(format: Format, layout: Layout) -> str | Message:
     return why + ("pass " + join_messages(" or ", known) if known else "omit " + Ask("to", None))
 
 
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
+_MOST_FILES = 1000  # of a folder that are looked at
+_ORBAX = {"orbax.checkpoint", "pytree.orbax-checkpoint", "checkpoint_metadata", "manifest.ocdbt",
+          "_CHECKPOINT_METADATA", "_METADATA"}  # fmt: skip
+
+
 def file_to_read(path: Any) -> Path:
-    """Return the file that load() reads for a path. Raises the errors of require_file()."""
-    # most .json files of a folder are not models of RTNeural
-    return require_file(path, [suffix for suffix in FORMATS if suffix != ".json"])
+    """Return the file that load() reads: `path`, or saved_model.pb in the folder of a SavedModel.
+    Raises FileNotFoundError if it does not exist, FileError if it is something else."""
+    is_path = isinstance(path, (str, os.PathLike))
+    if is_path and _URL.match(os.fspath(path)) and not os.path.lexists(path):
+        raise FileError(f"{path} is an address: download it, and pass the downloaded file")
+    if is_path and os.path.isdir(path):
+        folder = Path(path)
+        for own in (folder, folder.parent) if folder.name == "variables" else (folder,):
+            if (own / "saved_model.pb").is_file():
+                return own / "saved_model.pb"
+        what = f"{path} is a folder, "
+        try:
+            with os.scandir(folder) as entries:
+                names = sorted(entry.name for entry in islice(entries, _MOST_FILES))
+        except OSError as error:
+            raise FileError(f"{what}which cannot be read: {error.strerror}") from None
+        # most .json files of a folder are not models of RTNeural
+        suffixes = [suffix for suffix in FORMATS if suffix != ".json"]
+        known = [name for suffix in suffixes for name in names if name.lower().endswith(suffix)]
+        if known:
+            more = f", or one of its {len(known) - 1} others" if len(known) > 1 else ""
+            raise FileError(f"{what}need a file: pass {folder / known[0]}{more}")
+        if not _ORBAX.isdisjoint(names):
+            raise FileError(
+                f"{what}a checkpoint of Orbax, which is not read: load it with the program that"
+                " wrote it, and save the model as .keras, or the parameters with"
+                " flax.serialization.to_bytes() as .msgpack"
+            )
+        if "Manifest.json" in names:
+            raise FileError(f"{what}an .mlpackage of Core ML, which is not read: {CORE_ML}")
+    return require_regular_file(path)
 
 
 def format_to_read(path: Path, name: str | None = None, *, asks: bool = True) -> Format:

@@ -23,9 +23,9 @@ import numpy as np
 from rnnlayout._files.tensor_sets.file_limits import Budget, InputFile, name_file
 from rnnlayout._files.tensor_sets.found import Found, distinct_names
 from rnnlayout._files.tensor_sets.tensor_set import Hints
+from rnnlayout._model.asks import error_with_name
 from rnnlayout._model.errors import FileError
 from rnnlayout._model.spec import Spec
-from rnnlayout._model.undecided import error_with_name
 from rnnlayout._native import LayoutError, LossyError
 from rnnlayout._sources.read_tensors import read_described
 from rnnlayout._sources.tensor_paths import is_under_with_direction
@@ -105,7 +105,6 @@ class FlatVector:
 
 # ---------------------------------------------------------------------------------------- the model
 
-IDENTIFIER = b"TFL3"  # at byte 4
 _OPERATOR_STEPS, _RNN_STEPS = 16, 1600  # of the budget
 
 # BuiltinOperator

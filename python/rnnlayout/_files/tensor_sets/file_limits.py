@@ -17,7 +17,7 @@ import zlib
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
@@ -91,12 +91,13 @@ LIMITS = {
 }  # fmt: skip
 
 
+@dataclass
 class Budget:
     """What may still be taken for a file. name: of the file, in messages. size: its bytes."""
 
-    def __init__(self, name: str, size: int) -> None:
-        self.name, self.size = name, size
-        self._used: dict[str, int] = {}
+    name: str
+    size: int
+    _used: dict[str, int] = field(default_factory=dict)
 
     def charge(self, kind: str, amount: int) -> None:
         """Count what is about to be made. Raises FileError if that is too much for the file."""

@@ -5,7 +5,7 @@ What neither says is assumed: options of Keras's layers, which a file of weights
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from reprlib import repr as short
@@ -13,19 +13,17 @@ from typing import Any
 
 import numpy as np
 
-from rnnlayout._model.asks import Ask, Message, join_messages
+from rnnlayout._model.asks import Ask, Message, UndecidedError, error_with_name, join_messages
 from rnnlayout._model.checked_rnn import checked_rnn_of
 from rnnlayout._model.dtypes import Bits
 from rnnlayout._model.errors import FileError
 from rnnlayout._model.layout import CUDNN
 from rnnlayout._model.spec import CELLS, Spec
-from rnnlayout._model.undecided import UndecidedError, error_with_name
 from rnnlayout._native import LayoutError, SpecError
 from rnnlayout._sources import torch_names
 from rnnlayout._sources.caller_spec import ACTIVATIONS, CallerSpec, check_hints
 from rnnlayout._sources.candidates import is_one_vector
 from rnnlayout._sources.keras_tree import short_repr
-from rnnlayout._sources.mismatch import list_names
 from rnnlayout._sources.read_source import read_source
 from rnnlayout._sources.tensor_paths import KERAS, is_under_with_direction
 from rnnlayout._weights.weights import Weights, weights_of
@@ -225,20 +223,13 @@ def _read_rnn(
 DEFAULT_ACTIVATIONS = {"activation": "tanh", "recurrent_activation": "sigmoid"}
 
 
-def apply_hints(found: Found, hints: Hints, prefixes: Sequence[str]) -> Found:
+def apply_hints(found: Found, hints: Hints) -> Found:
     """Return the RNNs with the caller's spec; those that the hints contradict are refused.
 
-    prefixes: what to suggest for prefix=. cell and reset concern the RNNs that do not record them,
-    so in a file with several RNNs they contradict none. The bias mode and skip_input are cuDNN's:
-    of another layout they are the caller's choice. Raises SpecError if there is a spec, which
-    describes one RNN, for several."""
+    cell and reset concern the RNNs that do not record them, so in a file with several RNNs they
+    contradict none. The bias mode and skip_input are cuDNN's: of another layout they are the
+    caller's choice."""
     count = len(found.names)
-    if hints.asked.spec is not None and count > 1:
-        raise SpecError(
-            f"the spec describes one RNN, but {count} were found: choose one with "
-            + Ask("prefix")
-            + f", for example one of {list_names(prefixes, 6)}"
-        )
     entries, unread = {}, found.unread
     for name, weights in found.items():
         spec, own = hints.asked.spec, weights.spec

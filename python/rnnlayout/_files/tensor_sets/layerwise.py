@@ -77,7 +77,7 @@ class LayerwiseConversion:
         self._num_parts = 1 if nbytes <= SMALL_NBYTES else weights.spec.num_layers
         self._reports: dict[int, Report] = {}
         self._targets = plan.targets
-        self._moves = plan.moves() if self.spec.dtype == given.dtype else None
+        self._moves = plan.moves() if self.spec.dtype == given.spec.dtype else None
         self._key = object()  # of its layers in the scratch memory, which must not keep it alive
 
     @property
@@ -152,7 +152,7 @@ class LayerwiseConversion:
         if any(one.grade != "exact" for one in self._reports.values()):
             sums = sum(one.rounded_sums for one in self._reports.values())
             shifts = engine.plan_for_source(given, self.layout, self.spec.dtype)[0].shifts
-            why = engine.rounding_reason(sums, shifts, given.dtype, self.spec.dtype)
+            why = engine.rounding_reason(sums, shifts, given.spec.dtype, self.spec.dtype)
             report = Report("rounds", sums, why)
         return engine.complete_report(report, given, self.layout)
 

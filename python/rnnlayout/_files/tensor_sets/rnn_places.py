@@ -14,18 +14,17 @@ from dataclasses import dataclass
 from functools import cache
 from typing import NamedTuple
 
-from rnnlayout._model.layout import Layout, layouts_to_infer, layouts_to_name
+from rnnlayout._model.layout import Layout, known_layouts
 from rnnlayout._sources.candidates import is_one_vector, one_layer_candidates
 from rnnlayout._sources.tensor_paths import (
+    FLAX,
     KERAS,
     LONGEST_NAME,
     cell_path,
     drop_direction,
-    is_flax,
     is_under,
     is_under_with_direction,
     match_layout_names,
-    with_slashes,
 )
 
 _LAYER = r"\d+/(?:forward/|backward/)?"  # as rnnlayout names the tensors of a stack
@@ -66,7 +65,7 @@ def find_places(names: Iterable[str], asked: Layout | None, prefix: str = "") ->
     names = list(names)
     read = [(name, list(_read_name(name))) for name in names]
     places: dict[tuple[str, ...], RNNPlace] = {}
-    for layout in [asked] if asked else layouts_to_infer():
+    for layout in [asked] if asked else _layouts(must_name=False):
         for place in _places_of_layout(layout, read):
             if is_under_with_direction(place.prefix, prefix) and _is_recurrent(
                 layout, place, bool(asked)
@@ -102,7 +101,7 @@ def _places_to_name(
     for place in places:
         names = place.names.values()
         parts.setdefault(next(iter(names)), []).append({*names})
-    for layout in layouts_to_name() if parts else ():
+    for layout in _layouts(must_name=True) if parts else ():
         for place in _places_of_layout(layout, read):
             own = set(place.names.values())
             is_more = any(part < own for name in own for part in parts.get(name, ()))
@@ -141,7 +140,7 @@ def _tensor_leaf(tensor: str) -> str:
 def _places_of_layout(
     layout: Layout, read: list[tuple[str, list[NameReading]]]
 ) -> Iterator[RNNPlace]:
-    (leaves, numbered, _), flax = _names_of(layout), is_flax(layout)
+    (leaves, numbered, _), flax = _names_of(layout), layout.name in FLAX
     has_paths = flax or layout.name in KERAS
     found: dict[tuple[str, bool], dict[str, str]] = {}
     for name, readings in read:
@@ -152,9 +151,10 @@ def _places_of_layout(
             found.setdefault((prefix, False), {})[path[1]] = name
             continue
         for prefix, tensor, leaf, short in readings:
-            if (with_slashes(layout, leaf) if flax else leaf) not in leaves:
+            if flax:
+                tensor, leaf = tensor.replace(".", "/"), leaf.replace(".", "/")
+            if leaf not in leaves:
                 continue
-            tensor = with_slashes(layout, tensor)
             begins = bool(_NUMBERED.match(tensor))  # with the number of a layer
             of_path = begins and prefix.endswith("/")  # which may count anything
             if begins if numbered else not of_path:
@@ -169,6 +169,14 @@ def _places_of_layout(
 
 
 # ------------------------------------------------------------------------- what the layouts have
+
+
+@cache
+def _layouts(must_name: bool) -> list[Layout]:
+    """Return the layouts that tensors are in only if the caller names them, or all others."""
+    return [
+        Layout(name) for name, info in known_layouts().items() if info["must_name"] == must_name
+    ]
 
 
 class LayoutNames(NamedTuple):

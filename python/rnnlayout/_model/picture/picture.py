@@ -12,12 +12,12 @@ from rnnlayout import _native
 from rnnlayout._native import LayoutError
 
 from ..errors import FileError
-from ..layout import CUDNN, Layout
+from ..layout import Layout
 from .letters import memory_in_letters
 from .memory import TensorMemory, layout_memory
 from .scene import MARGIN, Scene, clip_text
 from .scene_files import svg_text, write_png
-from .strips import ByteOffsets, draw_gates_legend, draw_memory
+from .strips import BarDrawer, ByteOffsets, draw_gates_legend
 
 WIDTH, NARROWEST, WIDEST = 760, 240, 4000
 SUFFIXES = (".svg", ".png")
@@ -132,14 +132,6 @@ def _add_memory(scene: Scene, subject: Subject) -> list[Part]:
     size, letters = subject.text(tensors)
     scene.paragraph(MARGIN, size, "say")
     scene.height += 8
-    draw_memory(scene, tensors, subject.spec.num_directions, subject.unit)
+    BarDrawer(scene, tensors, subject.spec.num_directions, subject.unit).draw()
     draw_gates_legend(scene, tensors)
     return [size, letters]
-
-
-def spec_svg(spec: Any) -> str | None:
-    """Return the SVG that shows a Spec in a notebook, None if cuDNN's weight space has none."""
-    try:
-        return draw_subjects([Subject(spec, CUDNN)]).svg
-    except _native.LossyError:
-        return None

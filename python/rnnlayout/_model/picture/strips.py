@@ -48,18 +48,6 @@ def gate_colours(key: BlockKey) -> tuple[str, str]:
     return gate_colour(key[3]), ""
 
 
-def draw_memory(
-    scene: Scene,
-    tensors: Sequence[TensorMemory],
-    directions: int,
-    unit: ByteOffsets,
-    shade: Shade | None = None,
-) -> None:
-    """Add the bars to a scene, below what there is, and a line about their scale. shade: by default
-    a piece has the colour of its gate."""
-    _BarDrawer(scene, tensors, directions, unit, shade or gate_colours).draw()
-
-
 @dataclass(frozen=True)
 class _PieceCell:
     """A piece in its place. label: the name of its role if it is the first piece with this role,
@@ -78,12 +66,13 @@ class _PieceCell:
 _CellRow = list[tuple[TensorMemory, list[_PieceCell]]]
 
 
-class _BarDrawer:
-    """Draws lines, all in one scale."""
+class BarDrawer:
+    """Adds the bars of tensors to a scene, below what there is, all in one scale, and a line about
+    it. shade: by default a piece has the colour of its gate."""
 
     def __init__(
         self, scene: Scene, tensors: Sequence[TensorMemory], directions: int, unit: ByteOffsets,
-        shade: Shade,
+        shade: Shade = gate_colours,
     ) -> None:  # fmt: skip
         self.scene, self.directions, self.unit, self.shade = scene, directions, unit, shade
         every = self.shown = picture_lines(tensors)

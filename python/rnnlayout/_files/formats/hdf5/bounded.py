@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import io
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import IO
@@ -21,20 +23,31 @@ import numpy as np
 
 from rnnlayout._files.formats.content import HDF5
 from rnnlayout._files.tensor_sets.file_limits import Budget
+from rnnlayout._model.errors import FileError
 
 _UNDEFINED = (1 << 64) - 1
-_TEXT_NBYTES = 64  # of an object of Python for a text
 
 
 class DamagedError(Exception):
     """A structure that the specification does not allow, or that this reader does not support."""
 
 
+@contextmanager
+def name_damaged(what: str) -> Iterator[None]:
+    """Turn a DamagedError into a FileError that names what is damaged."""
+    try:
+        yield
+    except DamagedError as error:
+        raise FileError(f"{what}: {error}") from None
+
+
+@dataclass
 class Cursor:
     """A structure's bytes, taken from front to back. what: the structure's name in messages."""
 
-    def __init__(self, data: bytes, what: str) -> None:
-        self.data, self.what, self.at = data, what, 0
+    data: bytes
+    what: str
+    at: int = 0
 
     def take(self, nbytes: int) -> bytes:
         """Return the next bytes. Raises DamagedError if there are not as many."""
@@ -72,12 +85,14 @@ class Cursor:
 
 class BoundedFile:
     """An open file, read within bounds. start: where the HDF5 data begins in it; addresses are
-    counted from there. budget: of the file, or of the archive that it is in."""
+    counted from there. budget: of the file, or of the archive that it is in. collections: those of
+    the global heap that were read: address -> number of an object -> its address and size."""
 
     def __init__(self, file: IO[bytes], budget: Budget) -> None:
         self._file, self.budget = file, budget
         self.size = file.seek(0, io.SEEK_END)
         self.start = 0
+        self.collections: dict[int, dict[int, tuple[int, int]]] = {}
 
     def block(self, at: int | None, nbytes: int, what: str, signature: bytes = b"") -> Cursor:
         """Return a structure, or the first part of one, after its signature."""
@@ -87,10 +102,6 @@ class BoundedFile:
         if signature and cursor.take(len(signature)) != signature:
             raise DamagedError(f"{what} does not begin with {signature.decode()!r}")
         return cursor
-
-    def charge_texts(self, count: int) -> None:
-        """Ask for the memory of the objects that Python makes of texts."""
-        self.budget.charge("texts", _TEXT_NBYTES * count)
 
     def data(self, at: int | None, nbytes: int, what: str) -> bytes:
         """Return bytes of an array, which are not counted."""
@@ -129,15 +140,11 @@ class MessageKind(IntEnum):
     REFERENCE_COUNT = 22
 
 
-def _message_content(kind: int, flags: int, data: bytes) -> Cursor:
-    what = f"the message {MessageKind(kind).name.lower().replace('_', ' ')}"
-    if flags & _SHARED:  # it only tells where the message is
-        raise DamagedError(f"{what} is shared by several objects, which is not supported")
-    return Cursor(data, what)
+_KNOWN = {kind.value: kind for kind in MessageKind}
 
 
-class HeaderMessages(dict[int, list[tuple[int, bytes]]]):
-    """The messages of one object, by kind: their flags and contents."""
+class HeaderMessages(dict[MessageKind, list[Cursor]]):
+    """The messages of one object, by kind."""
 
     def __init__(self, source: BoundedFile, at: int) -> None:
         """IV.A.1.a and b. Data Object Header Prefix, of version 1 and 2."""
@@ -161,23 +168,24 @@ class HeaderMessages(dict[int, list[tuple[int, bytes]]]):
                 kind, size, flags = block.uint(kind_nbytes), block.uint(2), block.uint()
                 block.take(skip)
                 data = block.take(size)
-                if kind == MessageKind.CONTINUATION:
-                    place = _message_content(kind, flags, data)
-                    at, nbytes = place.uint(8), place.uint(8)
+                if (known := _KNOWN.get(kind)) is None:
+                    if flags & _FAIL_IF_UNKNOWN:
+                        raise DamagedError(f"a message of kind {kind} is not supported")
+                    continue
+                message = Cursor(data, f"the message {known.name.lower().replace('_', ' ')}")
+                if flags & _SHARED:  # it only tells where the message is
+                    why = "is shared by several objects, which is not supported"
+                    raise DamagedError(f"{message.what} {why}")
+                if known == MessageKind.CONTINUATION:
+                    at, nbytes = message.uint(8), message.uint(8)
                     # that of version 2 ends with a checksum
                     blocks.append((at, nbytes - 4, b"OCHK") if is_new else (at, nbytes, b""))
-                    continue
-                if flags & _FAIL_IF_UNKNOWN and kind not in set(MessageKind):
-                    raise DamagedError(f"a message of kind {kind} is not supported")
-                self.setdefault(kind, []).append((flags, data))
-
-    def all(self, kind: MessageKind) -> list[Cursor]:
-        """Return the contents of the messages of a kind. Raises DamagedError if one is shared."""
-        return [_message_content(kind, *message) for message in self.get(kind, ())]
+                else:
+                    self.setdefault(known, []).append(message)
 
     def one(self, kind: MessageKind) -> Cursor | None:
-        """Return the content of the only message of a kind, None if the object has none."""
-        found = self.all(kind)
+        """Return the only message of a kind, None if the object has none."""
+        found = self.get(kind, [])
         if len(found) > 1:
             raise DamagedError(f"{len(found)} messages of kind {kind.name.lower()}")
         return found[0] if found else None
@@ -242,18 +250,22 @@ def read_type(cursor: Cursor) -> Hdf5Type:
     kind, version = head & 15, head >> 4
     if not nbytes or nbytes >= 1 << 31 or not 1 <= version <= 5:
         raise DamagedError(f"a datatype of version {version} with {nbytes} bytes")
-    if kind == _FIXED:
+    if kind in (_FIXED, _FLOAT):
         offset, precision = cursor.uint(2), cursor.uint(2)
-        if (offset, precision) != (0, 8 * nbytes) or nbytes not in (1, 2, 4, 8):
-            return Hdf5Type(f"an integer of {precision} bits", nbytes)
-        return _number_type(f"{'>' if bits & 1 else '<'}{'i' if bits & 8 else 'u'}{nbytes}")
-    if kind == _FLOAT:
-        offset, precision = cursor.uint(2), cursor.uint(2)
-        form = precision, *(cursor.uint() for _ in range(4)), cursor.uint(4)
-        sign, order = bits >> 8 & 255, bits & 0x41
-        if offset or form != _IEEE.get(nbytes) or sign != 8 * nbytes - 1 or order > 1:
-            return Hdf5Type(f"a float of {precision} bits that is not IEEE's", nbytes)
-        return _number_type(f"{'>' if order else '<'}f{nbytes}")
+        if kind == _FLOAT:
+            form = precision, *(cursor.uint() for _ in range(4)), cursor.uint(4)
+            letter, others = "f", f"a float of {precision} bits that is not IEEE's"
+            plain = form == _IEEE.get(nbytes) and (bits >> 8 & 255, bits & 0x40) == (
+                8 * nbytes - 1,
+                0,
+            )
+        else:
+            letter, others = "iu"[not bits & 8], f"an integer of {precision} bits"
+            plain = precision == 8 * nbytes and nbytes in (1, 2, 4, 8)
+        if offset or not plain:
+            return Hdf5Type(others, nbytes)
+        dtype = np.dtype(f"{'<>'[bits & 1]}{letter}{nbytes}")
+        return Hdf5Type(str(dtype.newbyteorder("=")), nbytes, dtype)
     if kind == _TEXT:
         charset = "utf-8" if bits >> 4 & 15 else "ascii"
         return Hdf5Type(f"|S{nbytes}", nbytes, np.dtype(f"S{nbytes}"), charset, bits & 15)
@@ -276,11 +288,6 @@ def read_type(cursor: Cursor) -> Hdf5Type:
     return Hdf5Type(
         "a list of variable length" if kind == _VARIABLE else _OTHERS.get(kind, "?"), nbytes
     )
-
-
-def _number_type(form: str) -> Hdf5Type:
-    dtype = np.dtype(form)
-    return Hdf5Type(str(dtype.newbyteorder("=")), dtype.itemsize, dtype)
 
 
 def read_space(cursor: Cursor) -> tuple[tuple[int, ...] | None, tuple[int | None, ...]]:

@@ -30,41 +30,30 @@ def local_heap(source: BoundedFile, at: int | None) -> Cursor:
     return source.block(data, nbytes, "local heap's data")
 
 
-class GlobalHeap:
-    """All global heap collections of a file, each read when an object of it is asked for."""
-
-    def __init__(self, source: BoundedFile) -> None:
-        self._source = source
-        self._collections: dict[int, dict[int, tuple[int, int]]] = {}  # addresses and sizes
-
-    def object(self, at: int, number: int) -> bytes:
-        """Return object `number` of the collection at an address."""
-        if at not in self._collections:
-            self._collections[at] = dict(self._objects(at))
-        place = self._collections[at].get(number)
-        if place is None:
-            raise DamagedError(f"the global heap at {at} has no object {number}")
-        self._source.budget.charge("texts", place[1])
-        return self._source.block(*place, "object of a global heap").data
-
-    def _objects(self, at: int) -> Iterator[tuple[int, tuple[int, int]]]:
-        """Yield the number of each object, and its address and size."""
-        head = self._source.block(at, 16, "global heap", b"GCOL")
+def global_object(source: BoundedFile, at: int, number: int) -> bytes:
+    """Return object `number` of the global heap's collection at an address."""
+    if at not in source.collections:
+        head = source.block(at, 16, "global heap", b"GCOL")
         head.version(1)
         head.take(3)
-        end = at + head.uint(8)
-        at += 16
-        while at + 16 <= end:
-            entry = self._source.block(at, 16, "object of a global heap")
-            number = entry.uint(2)
+        here, end, places = at + 16, at + head.uint(8), dict[int, tuple[int, int]]()
+        while here + 16 <= end:
+            entry = source.block(here, 16, "object of a global heap")
+            found = entry.uint(2)
             entry.take(6)
             nbytes = entry.uint(8)
-            if not number:  # free space, which comes last
-                return
-            if at + 16 + nbytes > end:
+            if not found:  # free space, which comes last
+                break
+            if here + 16 + nbytes > end:
                 raise DamagedError(f"{entry.what} is longer than its heap")
-            yield number, (at + 16, nbytes)
-            at += 16 + -(-nbytes // 8) * 8
+            places[found] = here + 16, nbytes
+            here += 16 + -(-nbytes // 8) * 8
+        source.collections[at] = places
+    place = source.collections[at].get(number)
+    if place is None:
+        raise DamagedError(f"the global heap at {at} has no object {number}")
+    source.budget.charge("texts", place[1])
+    return source.block(*place, "object of a global heap").data
 
 
 def fractal_heap(source: BoundedFile, at: int | None) -> Callable[[Cursor], Cursor]:

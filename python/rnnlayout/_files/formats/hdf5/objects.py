@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import zlib
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
@@ -21,6 +22,7 @@ from .bounded import (
     Hdf5Type,
     HeaderMessages,
     MessageKind,
+    name_damaged,
     nelems,
     read_space,
     read_type,
@@ -29,27 +31,31 @@ from .bounded import (
 from .heaps import (
     ATTRIBUTES_BY_NAME,
     LINKS_BY_NAME,
-    GlobalHeap,
     dense_messages,
+    global_object,
     local_heap,
     old_entries,
 )
 
 _SHARED_TYPE, _SHARED_SPACE = 1, 2
+_TEXT_NBYTES = 64  # of an object of Python for a text
 
 
 @dataclass(frozen=True)
 class Hdf5Attribute:
-    """An attribute. data: the bytes in the message; texts of variable length are in a heap
-    instead."""
+    """An attribute. what: its name in messages. data: the bytes in the message; texts of variable
+    length are in a heap instead."""
 
+    source: BoundedFile
+    what: str
     name: str
     type: Hdf5Type
     shape: tuple[int, ...] | None
     data: bytes
 
-    def values(self, heap: GlobalHeap) -> np.ndarray:
-        """Return its values, text as bytes. Its type has a dtype, and its shape is not None."""
+    @cached_property
+    def values(self) -> np.ndarray:
+        """Its values, text as bytes. Its type has a dtype, and its shape is not None."""
         dtype, shape = self.type.dtype, self.shape
         assert dtype is not None and shape is not None
         if not dtype.hasobject:
@@ -57,29 +63,35 @@ class Hdf5Attribute:
             return strip_padding(array, self.type.padding) if self.type.charset else array
         cursor, values = Cursor(self.data, f"attribute {self.name!r}"), np.empty(shape, object)
         flat = values.reshape(-1)
-        for k in range(flat.size):
-            nbytes, at, number = cursor.uint(4), cursor.uint(8), cursor.uint(4)
-            text = heap.object(at, number) if nbytes else b""
-            if len(text) < nbytes:
-                raise DamagedError(f"{cursor.what} is longer than its text in the global heap")
-            flat[k] = text[:nbytes].split(b"\0", 1)[0]
+        with name_damaged(self.what):
+            for k in range(flat.size):
+                nbytes, at, number = cursor.uint(4), cursor.uint(8), cursor.uint(4)
+                text = global_object(self.source, at, number) if nbytes else b""
+                if len(text) < nbytes:
+                    raise DamagedError(f"{cursor.what} is longer than its text in the global heap")
+                flat[k] = text[:nbytes].split(b"\0", 1)[0]
         return values
 
 
-def read_attributes(source: BoundedFile, messages: HeaderMessages) -> dict[str, Hdf5Attribute]:
-    """Return the attributes of an object by name, after charging their texts."""
-    found = [*map(_parse_attribute, messages.all(MessageKind.ATTRIBUTE))]
+def read_attributes(
+    source: BoundedFile, messages: HeaderMessages, what: str
+) -> dict[str, Hdf5Attribute]:
+    """Return the attributes of an object by name, after charging their texts. what: the object's
+    name in messages."""
+    cursors = messages.get(MessageKind.ATTRIBUTE, [])
     if info := messages.one(MessageKind.ATTRIBUTE_INFO):
-        found += map(_parse_attribute, dense_messages(source, info, ATTRIBUTES_BY_NAME))
-    source.charge_texts(sum(nelems(one.shape) for one in found if one.type.charset))
+        cursors = [*cursors, *dense_messages(source, info, ATTRIBUTES_BY_NAME)]
+    found = [_parse_attribute(source, cursor, what) for cursor in cursors]
+    texts = sum(nelems(one.shape) for one in found if one.type.charset)
+    source.budget.charge("texts", _TEXT_NBYTES * texts)
     by_name = {attribute.name: attribute for attribute in found}
     if len(by_name) < len(found):
         raise DamagedError("two attributes have the same name")
     return by_name
 
 
-def _parse_attribute(cursor: Cursor) -> Hdf5Attribute:
-    """IV.A.2.m. The Attribute Message."""
+def _parse_attribute(source: BoundedFile, cursor: Cursor, owner: str) -> Hdf5Attribute:
+    """IV.A.2.m. The Attribute Message. owner: the name in messages of the object that has it."""
     version = cursor.version(1, 2, 3)
     flags = cursor.uint()  # reserved in version 1
     sizes = cursor.uint(2), cursor.uint(2), cursor.uint(2)
@@ -94,10 +106,11 @@ def _parse_attribute(cursor: Cursor) -> Hdf5Attribute:
         raise DamagedError(f"{what} has a shared dataspace, which is not supported")
     parts[1].what, parts[2].what = f"{what}: its datatype", f"{what}: its dataspace"
     shape, _ = read_space(parts[2])
-    if version > 1 and flags & _SHARED_TYPE:
-        return Hdf5Attribute(name, Hdf5Type("of a committed datatype", 0), shape, b"")
-    kind = read_type(parts[1])
-    return Hdf5Attribute(name, kind, shape, cursor.take(nelems(shape) * kind.nbytes))
+    kind = Hdf5Type("of a committed datatype", 0)
+    if version == 1 or not flags & _SHARED_TYPE:
+        kind = read_type(parts[1])
+    data = cursor.take(nelems(shape) * kind.nbytes)
+    return Hdf5Attribute(source, f"{owner}: {what}", name, kind, shape, data)
 
 
 # -------------------------------------------------------------------------------------------- links
@@ -119,7 +132,7 @@ class GroupLink:
 
 def read_links(source: BoundedFile, messages: HeaderMessages) -> list[GroupLink]:
     """Return the links of a group: in their order of creation if it is recorded, else by name."""
-    found = [*map(_parse_link, messages.all(MessageKind.LINK))]
+    found = [*map(_parse_link, messages.get(MessageKind.LINK, ()))]
     if table := messages.one(MessageKind.SYMBOL_TABLE):  # III.B. and C. of the specification
         tree, heap = table.uint(8), local_heap(source, table.address())
         for _, at in old_entries(source, tree, 0, 8):
@@ -195,11 +208,13 @@ class StoragePlace:
 
 @dataclass(frozen=True)
 class StoredArray:
-    """An array as it is stored. shape: None if the dataset has no elements and no dimensions. most:
-    the shape to which it may grow. fill: the bytes of an element that is not stored, b"" for zeros.
-    filters: the filters of its chunks, (number, settings); deflate has one setting, the level."""
+    """An array as it is stored. what: its name in messages. shape: None if the dataset has no
+    elements and no dimensions. most: the shape to which it may grow. fill: the bytes of an element
+    that is not stored, b"" for zeros. filters: the filters of its chunks, (number, settings);
+    deflate has one setting, the level."""
 
     source: BoundedFile
+    what: str
     type: Hdf5Type
     shape: tuple[int, ...] | None
     most: tuple[int | None, ...]
@@ -208,24 +223,26 @@ class StoredArray:
     place: StoragePlace
 
     def read(self, first: int = 0, last: int | None = None) -> np.ndarray:
-        """Return the array, or of one without chunks some of its rows. Its type has a dtype."""
+        """Return the array, or of one without chunks some of its rows. Its type has a dtype. Raises
+        FileError if it is damaged."""
         dtype, shape, place = self.type.dtype, self.shape, self.place
         assert dtype is not None and shape is not None
         if last is not None:
             shape = (last - first, *shape[1:])
         count, skip = math.prod(shape), first * math.prod(shape[1:]) * dtype.itemsize
-        if place.data is not None:
-            array = np.frombuffer(place.data, dtype, count, skip).copy()
-        elif place.at is not None:
-            data = self.source.data(place.at + skip, count * dtype.itemsize, "the array")
-            array = np.ndarray(count, dtype, data)
-        elif self.fill.strip(b"\0"):
-            array = np.full(shape, np.frombuffer(self.fill, dtype, 1)[0], dtype)
-        else:
-            array = np.zeros(shape, dtype)
-        array = array.reshape(shape)
-        if place.chunk:
-            self._read_chunks(array)
+        with name_damaged(self.what):
+            if place.data is not None:
+                array = np.frombuffer(place.data, dtype, count, skip).copy()
+            elif place.at is not None:
+                data = self.source.data(place.at + skip, count * dtype.itemsize, "the array")
+                array = np.ndarray(count, dtype, data)
+            elif self.fill.strip(b"\0"):
+                array = np.full(shape, np.frombuffer(self.fill, dtype, 1)[0], dtype)
+            else:
+                array = np.zeros(shape, dtype)
+            array = array.reshape(shape)
+            if place.chunk:
+                self._read_chunks(array)
         return strip_padding(array, self.type.padding) if self.type.charset else array
 
     def _read_chunks(self, array: np.ndarray) -> None:
@@ -260,9 +277,9 @@ class StoredArray:
             target[...] = block[tuple(slice(n) for n in target.shape)]
 
 
-def read_stored_array(source: BoundedFile, messages: HeaderMessages) -> StoredArray:
-    """Return a dataset's array, after charging what reading it takes. Raises DamagedError unless it
-    is in this file."""
+def read_stored_array(source: BoundedFile, messages: HeaderMessages, what: str) -> StoredArray:
+    """Return a dataset's array, after charging what reading it takes. what: its name in messages.
+    Raises DamagedError unless it is in this file."""
     space, kind, layout = (
         messages.one(k) for k in (MessageKind.DATASPACE, MessageKind.DATATYPE, MessageKind.LAYOUT)
     )
@@ -289,8 +306,8 @@ def read_stored_array(source: BoundedFile, messages: HeaderMessages) -> StoredAr
     fill = fill if len(fill) == own.nbytes else b""
     filters = _parse_filters(messages)
     source.budget.charge("arrays", max(needs, place.chunk_nbytes * max(1, len(place.chunks))))
-    source.charge_texts(nelems(shape) if own.charset else 0)
-    return StoredArray(source, own, shape, most, fill, filters, place)
+    source.budget.charge("texts", _TEXT_NBYTES * nelems(shape) if own.charset else 0)
+    return StoredArray(source, what, own, shape, most, fill, filters, place)
 
 
 def _parse_storage_place(

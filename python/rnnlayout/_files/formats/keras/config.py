@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rnnlayout._files.tensor_sets.file_limits import require_regular_file
+from rnnlayout._files.tensor_sets.tensor_set import Hints
 from rnnlayout._model.asks import Ask
 from rnnlayout._model.errors import FileError
 from rnnlayout._native import SpecError
@@ -163,10 +164,10 @@ _FILES = "class_name in the file"  # keys of a node: its class before it was rea
 _UNKNOWN = "class_name to accept"  # and the same until the caller accepts it
 
 
-def read_unknown_classes(model: Node, accepted: Mapping[str, str]) -> None:
+def read_unknown_classes(model: Node, hints: Hints) -> None:
     """Give the layers of unknown classes in a model, in place, the class that they look like.
-    accepted: the caller's as_class. Raises SpecError if it names a class that the model lacks."""
-    unknown: set[str] = set()
+    Raises SpecError if the caller's as_class names a class that the model lacks."""
+    unknown, accepted = set[str](), hints.as_class or {}
     left = [("", model)]
     while left:
         key, node = left.pop()

@@ -15,26 +15,25 @@ from rnnlayout._files.tensor_sets.find_rnns import (
     unrecorded,
 )
 from rnnlayout._files.tensor_sets.found import Found, distinct_names
-from rnnlayout._files.tensor_sets.record import Record
+from rnnlayout._files.tensor_sets.record import KEY, Record, read_records
 from rnnlayout._files.tensor_sets.tensor_set import FileTensor, Hints
-from rnnlayout._model.asks import Ask, Message
+from rnnlayout._model.asks import Ask, Message, UndecidedError, error_with_name
 from rnnlayout._model.checked_rnn import CheckedRNN, checked_rnn_of
 from rnnlayout._model.dtypes import Bits
 from rnnlayout._model.errors import FileError
 from rnnlayout._model.layout import Layout, known_layouts
 from rnnlayout._model.spec import CELLS, HARD_SIGMOIDS, differing_fields
-from rnnlayout._model.undecided import UndecidedError, error_with_name
 from rnnlayout._native import LayoutError, SpecError
 from rnnlayout._sources.caller_spec import CallerSpec
-from rnnlayout._sources.keras_tree import SIGMOID_SINCE, Node, RecurrentLayer, Version, short_repr
+from rnnlayout._sources.keras_tree import SIGMOID_SINCE, RecurrentLayer, Version, short_repr
 from rnnlayout._sources.read_source import read_source
 from rnnlayout._sources.read_tensors import read_described
 from rnnlayout._sources.self_description import RNNDescription
 from rnnlayout._sources.tensor_paths import is_under_with_direction
 from rnnlayout._weights.weights import Weights, weights_of
 
-from .config import read_architecture, read_unknown_classes, unknown_classes_in
-from .hdf5_tree import Hdf5Group, read_record_attribute
+from .config import read_architecture, unknown_classes_in
+from .hdf5_tree import Hdf5Group
 
 LEAVES = ("kernel", "recurrent_kernel", "bias")
 
@@ -100,11 +99,9 @@ class KerasEntries:
         """Return those of an HDF5 file; the arrays of an optimizer are not the model's."""
         models = [group for name, group in root.groups.items() if not name.startswith("optimizer")]
         paths = (data.path for group in models for data in group.all_datasets())
-        return cls(paths, read_record_attribute(root), hints, version)
-
-    def take_classes(self, model: Node) -> None:
-        """Read layers of unknown classes in a config as the classes that they look like."""
-        read_unknown_classes(model, self.hints.as_class or {})
+        told = root.texts(KEY)  # what rnnlayout recorded, by the names of the layers
+        records = read_records({KEY: "".join(told)}, root.what) if told else {}
+        return cls(paths, records, hints, version)
 
     def _add(self, found: LayerCells) -> None:
         if not is_under_with_direction(found.name, self.hints.prefix):
@@ -157,10 +154,10 @@ class KerasEntries:
             layers = weights.split()
             for row, layer in zip(self._rows.get(name, [[{}]] * len(layers)), layers, strict=True):
                 given, old = checked_rnn_of(layer), _tensors_of_cells(row)
-                if {*given.names} != {*old} or given.dtype == "bfloat16":
+                if {*given.names} != {*old} or given.spec.dtype == "bfloat16":
                     raise LayoutError(
                         f"{name}: the file stores {', '.join(old) or 'it in another form'}: no"
-                        f" place for {', '.join(given.names)} in {given.dtype}"
+                        f" place for {', '.join(given.names)} in {given.spec.dtype}"
                     )
                 places = (old[tensor].path for tensor in given.names)
                 arrays |= zip(places, given.arrays, strict=True)

@@ -31,7 +31,7 @@ from rnnlayout._native import LayoutError
 from rnnlayout._sources.keras_tree import class_name_of, layer_node
 from rnnlayout._weights.weights import Weights
 
-from .config import KERAS_2, KERAS_3
+from .config import KERAS_2, KERAS_3, read_unknown_classes
 from .entries import LEAVES, KerasEntries
 from .hdf5_tree import (
     Hdf5Group,
@@ -231,7 +231,7 @@ def _read_root(root: Hdf5Group, entries: KerasEntries) -> Found:
         return read_legacy_weights(root, layers, entries)
     if entries.beside is not None:
         return read_beside(root, entries.beside, entries)
-    entries.take_classes({})
+    read_unknown_classes({}, entries.hints)
     return entries.found(found_layers(root))
 
 
@@ -252,7 +252,7 @@ def _open_archive(
         archive = read_archive(file, opened, hints)
         with open_hdf5(archive.variables, file.budget, f"{file}: {VARIABLES}") as root:
             entries = KerasEntries.of_hdf5(root, hints, archive.version)
-            entries.take_classes(archive.model)
+            read_unknown_classes(archive.model, hints)
             described = [*described_layers(root, archive.model)]
             # of a subclass of Model the config has no layers
             yield opened, root, entries, entries.found(described or found_layers(root))

@@ -14,6 +14,7 @@ from __future__ import annotations
 import io
 import math
 import re
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -24,14 +25,13 @@ import numpy as np
 
 from rnnlayout._files.formats.hdf5.bounded import (
     BoundedFile,
-    DamagedError,
     Hdf5Type,
     HeaderMessages,
     MessageKind,
+    name_damaged,
     nelems,
     root_address,
 )
-from rnnlayout._files.formats.hdf5.heaps import GlobalHeap
 from rnnlayout._files.formats.hdf5.objects import (
     DEFLATE,
     OF_GROUPS,
@@ -44,7 +44,7 @@ from rnnlayout._files.formats.hdf5.objects import (
 )
 from rnnlayout._files.tensor_sets.file_limits import Budget, InputFile
 from rnnlayout._files.tensor_sets.output_file import Output, full_disk_error
-from rnnlayout._files.tensor_sets.record import KEY, Record, read_records, write_records
+from rnnlayout._files.tensor_sets.record import KEY, Record, write_records
 from rnnlayout._files.tensor_sets.tensor_set import CHUNK_NBYTES, FileTensor
 from rnnlayout._model.errors import FileError, import_extra
 from rnnlayout._native import Error
@@ -58,16 +58,7 @@ class Hdf5Object:
 
     path: str
     what: str
-    heap: GlobalHeap
     attributes: Mapping[str, Hdf5Attribute]
-    _read: dict[str, np.ndarray] = field(default_factory=dict, kw_only=True)
-
-    def values(self, name: str) -> np.ndarray:
-        """Return an attribute's values, text as bytes."""
-        if name not in self._read:
-            with _name_damaged(f"{self.what}: attribute {name!r}"):
-                self._read[name] = self.attributes[name].values(self.heap)
-        return self._read[name]
 
     def text(self, name: str) -> str | None:
         """Return an attribute that is one text, None if it does not exist."""
@@ -90,7 +81,7 @@ class Hdf5Object:
             if not found.type.charset:
                 raise FileError(f"{self.what}: attribute {part!r} is {found.type.name}, need text")
             try:
-                texts += [text.decode() for text in self.values(part).reshape(-1).tolist()]
+                texts += [text.decode() for text in found.values.reshape(-1).tolist()]
             except UnicodeDecodeError as error:
                 raise FileError(f"{self.what}: attribute {part!r}: {error}") from None
         return texts if names else None
@@ -103,38 +94,29 @@ class Hdf5Dataset(Hdf5Object):
     stored: StoredArray
 
     @property
-    def shape(self) -> tuple[int, ...]:
-        return self.stored.shape or ()
-
-    @property
     def dtype(self) -> str:
         """Its dtype, or the name of another type. Keras stores bfloat16 as two opaque bytes, and
         its name in an attribute."""
         if self.stored.shape is None:
             return "nothing"
         name, told = self.stored.type.name, self.attributes.get("dtype")
-        is_text = told is not None and told.type.charset and told.shape == ()
-        is_bfloat16 = name == "|V2" and is_text and self.values("dtype").item() == b"bfloat16"
-        return "bfloat16" if is_bfloat16 else name
+        if name != "|V2" or told is None or not told.type.charset or told.shape != ():
+            return name
+        return "bfloat16" if told.values.item() == b"bfloat16" else name
 
     def bits(self) -> np.ndarray:
         """Return the array, bfloat16 as uint16. Raises FileError if damaged, or not of numbers."""
         kind = self.stored.type
         if self.dtype == "bfloat16":
-            return self.read().view(np.uint16)
+            return self.stored.read().view(np.uint16)
         if kind.dtype is None or kind.dtype.kind not in "fiub":
             raise FileError(f"{self.what} is {kind.name}, need an array of numbers")
-        array = self.read()
+        array = self.stored.read()
         return array.astype(array.dtype.newbyteorder("="), copy=False)
-
-    def read(self, first: int = 0, last: int | None = None) -> np.ndarray:
-        """Return the array as it is stored, or of one without chunks some of its rows."""
-        with _name_damaged(self.what):
-            return self.stored.read(first, last)
 
     @property
     def tensor(self) -> FileTensor:
-        return FileTensor(self.dtype, self.shape, self.bits)
+        return FileTensor(self.dtype, self.stored.shape or (), self.bits)
 
 
 @dataclass(frozen=True)
@@ -163,12 +145,6 @@ class Hdf5Group(Hdf5Object):
             yield from group.all_datasets()
 
 
-def read_record_attribute(root: Hdf5Group) -> dict[str, Record]:
-    """Return rnnlayout's records by the names of the layers, {} if the file has none."""
-    parts = root.texts(KEY)
-    return read_records({KEY: "".join(parts)}, root.what) if parts else {}
-
-
 # ---------------------------------------------------------------------------------------- opening
 
 
@@ -186,32 +162,24 @@ def open_hdf5(source: InputFile | bytes, budget: Budget, what: str = "") -> Iter
         yield _read_hdf5_tree(BoundedFile(file, budget), what or budget.name)
 
 
-@contextmanager
-def _name_damaged(what: str) -> Iterator[None]:
-    try:
-        yield
-    except DamagedError as error:
-        raise FileError(f"{what}: {error}") from None
-
-
 def _read_hdf5_tree(file: BoundedFile, what: str) -> Hdf5Group:
     """Return the tree, after checking every object once."""
-    heap = GlobalHeap(file)
-    with _name_damaged(what):
+    with name_damaged(what):
         at = root_address(file)
         messages = HeaderMessages(file, at)
-    with _name_damaged(f"{what}: '/'"):
-        root = Hdf5Group("/", f"{what}: /", heap, read_attributes(file, messages))
+    with name_damaged(f"{what}: '/'"):
+        root = Hdf5Group("/", f"{what}: /", read_attributes(file, messages, f"{what}: /"))
     seen = {at: "/"}
     waiting = [(root, messages, 0)]
     while waiting:
         group, messages, depth = waiting.pop()
         if depth > _DEPTH:
             raise FileError(f"{what}: {group.path[:80]!r}... is {depth} groups deep: refused")
-        with _name_damaged(f"{what}: {group.path!r}"):
+        with name_damaged(f"{what}: {group.path!r}"):
             links = read_links(file, messages)
         for link in links:
             path = f"{group.path.rstrip('/')}/{link.name}"
+            called = f"{what}: {path}"
             file.budget.charge("names", len(path))
             if link.at is None:
                 raise FileError(f"{what}: {path!r} is a link to another place: refused")
@@ -219,13 +187,13 @@ def _read_hdf5_tree(file: BoundedFile, what: str) -> Hdf5Group:
             if link.at in seen:
                 raise FileError(f"{what}: {path!r} is the same as {seen[link.at]!r}: refused")
             seen[link.at] = path
-            with _name_damaged(f"{what}: {path!r}"):
+            with name_damaged(f"{what}: {path!r}"):
                 messages = HeaderMessages(file, link.at)
                 is_dataset = MessageKind.LAYOUT in messages
                 if not is_dataset and OF_GROUPS.isdisjoint(messages):
                     continue
-                stored = read_stored_array(file, messages) if is_dataset else None
-                own = path, f"{what}: {path}", heap, read_attributes(file, messages)
+                stored = read_stored_array(file, messages, called) if is_dataset else None
+                own = path, called, read_attributes(file, messages, called)
             if stored:
                 group.datasets[link.name] = Hdf5Dataset(*own, stored)
             else:
@@ -244,7 +212,7 @@ _ATTRIBUTE = 60_000  # bytes; libhdf5 stores a little less than 64 KiB in one
 def new_hdf5(file: Output | IO[bytes], what: str = "an HDF5 file") -> Iterator[Any]:
     """Yield a new HDF5 file of h5py's. what: the file's name in messages. Errors of h5py become a
     FileError, except that of a full disk. Raises MissingExtraError if h5py is not installed."""
-    h5py = import_h5py()
+    h5py = import_extra("h5py", "h5", "writing an HDF5 file")
     try:
         with ExitStack() as files:
             if isinstance(file, Output):  # libhdf5 itself wants a file that has a name
@@ -256,11 +224,6 @@ def new_hdf5(file: Output | IO[bytes], what: str = "an HDF5 file") -> Iterator[A
         if full_disk_error(error):
             raise
         raise FileError(f"{what}: {error or type(error).__name__}") from None
-
-
-def import_h5py() -> Any:
-    """Return the package h5py. Raises MissingExtraError if it is not installed."""
-    return import_extra("h5py", "h5", "writing an HDF5 file")
 
 
 def write_texts(h5: Any, name: str, texts: Sequence[str]) -> None:
@@ -291,7 +254,7 @@ def copy_tree(group: Hdf5Group, new: Any, arrays: Mapping[str, np.ndarray]) -> N
         if array is None:
             copy = _copy_dataset(data, new, name)
         else:  # if its shape is another one, h5py chooses the chunks
-            chunks = chunk if array.shape == data.shape else bool(chunk)
+            chunks = chunk if array.shape == data.stored.shape else bool(chunk)
             options = _storage_options(data.stored, chunks or None)
             copy = new.create_dataset(name, data=array, **options)
         _copy_attributes(data, copy)
@@ -305,18 +268,18 @@ def _copy_dataset(data: Hdf5Dataset, new: Any, name: str) -> Any:
         raise FileError(f"{data.what} is {old.type.name}, which cannot be copied")
     dtype = _h5py_dtype(old.type)
     if old.shape is None:
-        return new.create_dataset(name, data=import_h5py().Empty(dtype))
+        return new.create_dataset(name, data=sys.modules["h5py"].Empty(dtype))
     if old.place.chunk:
         storage = {**_storage_options(old, old.place.chunk), "maxshape": old.most}
-        return new.create_dataset(name, data=data.read(), dtype=dtype, **storage)
+        return new.create_dataset(name, data=old.read(), dtype=dtype, **storage)
     copy = new.create_dataset(name, old.shape, dtype)
     if not old.shape:
-        copy[()] = data.read()
+        copy[()] = old.read()
     elif math.prod(old.shape):
         row = old.type.nbytes * math.prod(old.shape[1:])
         step = max(1, CHUNK_NBYTES // row)
         for at in range(0, old.shape[0], step):
-            copy[at : at + step] = data.read(at, min(at + step, old.shape[0]))
+            copy[at : at + step] = old.read(at, min(at + step, old.shape[0]))
     return copy
 
 
@@ -335,9 +298,9 @@ def _copy_attributes(old: Hdf5Object, new: Any) -> None:
             raise FileError(f"{what} is {attribute.type.name}, which cannot be copied")
         dtype = _h5py_dtype(attribute.type)
         if attribute.shape is None:
-            new.attrs[name] = import_h5py().Empty(dtype)
+            new.attrs[name] = sys.modules["h5py"].Empty(dtype)
         else:
-            new.attrs.create(name, old.values(name), attribute.shape, dtype)
+            new.attrs.create(name, attribute.values, attribute.shape, dtype)
 
 
 def _h5py_dtype(old: Hdf5Type) -> Any:
@@ -345,4 +308,4 @@ def _h5py_dtype(old: Hdf5Type) -> Any:
     if not old.charset:
         return old.dtype
     length = None if old.dtype == object else old.nbytes
-    return import_h5py().string_dtype(old.charset, length)
+    return sys.modules["h5py"].string_dtype(old.charset, length)

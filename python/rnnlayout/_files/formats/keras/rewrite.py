@@ -52,12 +52,6 @@ from .stored_layers import (
 )
 
 _TRAINING, _COMPILE = "training_config", "compile_config"
-_NO_ACTIVATIONS = (
-    "the file does not record activations: an LSTM or GRU with Keras 2's hard_sigmoid needs other"
-    " weights in Keras 3: if the model has one, pass "
-    + Ask("recurrent_activation", HARD_SIGMOIDS[1])
-    + ", or convert the whole model"
-)
 
 
 def rewrite_h5(
@@ -81,7 +75,7 @@ def rewrite_h5(
         layers = find_legacy_layers(root)
         if layers is None:
             raise FileError(f"{file} has no attribute 'layer_names': Keras 2 did not write it")
-        version, config = keras_version_of(root, layers), root.text("model_config")
+        config = root.text("model_config")
         if config is None:
             records = _change_weights(root, layers, changed, hints)
             new = {"keras_version": KERAS_3} if records else {}
@@ -89,6 +83,7 @@ def rewrite_h5(
             if hints.asked.hints or hints.config is not None:
                 found = read_legacy_weights(root, layers, KerasEntries.of_hdf5(root, hints))
                 _check_agreement(found, hints)
+            version = keras_version_of(root, layers)
             if version < (2, 0):
                 raise LossyError(
                     f"{file}: the config of Keras 1 is not converted: read its layers with load()"
@@ -100,7 +95,6 @@ def rewrite_h5(
                 new = {"model_config": json.dumps(model), "keras_version": KERAS_3}
                 if (training := root.text(_TRAINING)) is not None:
                     new[_aside_name(_TRAINING, changed)] = training
-        _check_dtype_used(changed)
         if not changed.arrays and not new:
             return _copied(file, out, changed)
         with new_hdf5(out, str(file)) as h5:
@@ -139,7 +133,6 @@ def rewrite_archive(
                 # a cuDNN layer has its arrays itself, others have them in their cell
                 cells = [(path, f"{path.rpartition('/')[0]}/cell/vars") for path in sorted(own)]
                 variables = new_variables(root, changed.arrays, what, [*cells, *moves])
-        _check_dtype_used(changed)
         if old.version >= (3, 0):
             return _copied(file, out, changed)
         if old.model.get(_COMPILE) is not None:
@@ -196,18 +189,9 @@ def _check_whole_model(hints: Hints, to: Layout) -> None:
 
 def _check_agreement(found: Found, hints: Hints) -> None:
     """Raise SpecError if a hint contradicts what a file records of its RNNs."""
-    for name, error in apply_hints(found, hints, ()).refused.items():
+    for name, error in apply_hints(found, hints).refused.items():
         if name not in found.refused:
             raise error
-
-
-def _check_dtype_used(changed: ChangedCells) -> None:
-    """Raise LayoutError if another dtype was asked for, and no cell changes."""
-    if changed.dtype is not None and not changed.arrays:
-        raise LayoutError(
-            f"{changed.what}: no layer changes, and a dtype is for those that do: omit "
-            + Ask("dtype", None)
-        )
 
 
 def _aside_name(name: str, changed: ChangedCells) -> str:
@@ -259,7 +243,12 @@ def _change_weights(
         with config_errors(beside.name):  # and those of what Keras 3 cannot compute
             modernize_model(beside.model, changed.scaled)
     if gated and not told and not entries.records and entries.version < (3, 0):
-        changed.notes.append(_NO_ACTIVATIONS)
+        changed.notes.append(
+            "the file does not record activations: an LSTM or GRU with Keras 2's hard_sigmoid"
+            " needs other weights in Keras 3: if the model has one, pass "
+            + Ask("recurrent_activation", HARD_SIGMOIDS[1])
+            + ", or convert the whole model"
+        )
     outdated = changed.arrays and (entries.records or before_sigmoid)
     if not told and not outdated:
         return {}

@@ -80,6 +80,10 @@ class ChangedCells:
     _done: dict[str, _CellChange] = field(default_factory=dict)
 
     def result(self) -> Converted:
+        """Return what was done. Raises LayoutError if a dtype was asked for and no cell changes."""
+        if self.dtype is not None and not self.arrays:
+            text = f"{self.what}: no layer changes, and a dtype is for those that do: omit "
+            raise LayoutError(text + Ask("dtype", None))
         reports = dict.fromkeys(self._done, engine.EXACT)
         for entry, one in self._done.items():
             if one.rounds:
@@ -129,7 +133,7 @@ class ChangedCells:
             wide, _ = engine.run_conversion(given, _KERAS, "float64")
             try:
                 scaled = _scale_gates(wide)
-                new, _ = engine.run_conversion(wide, _KERAS, new.dtype)
+                new, _ = engine.run_conversion(wide, _KERAS, new.spec.dtype)
             except (FloatingPointError, LossyError):
                 raise LossyError(
                     f"{self.what}: a weight of {entry!r} is infinite, times {_TIMES} for"
@@ -140,10 +144,10 @@ class ChangedCells:
                 f"exact conversion refused: {entry!r} has the hard_sigmoid of Keras 2, and for that"
                 f" of Keras 3 {scaled} weights would be multiplied by {_TIMES}, which rounds them"
             )
-        if new.dtype == "bfloat16":
+        if new.spec.dtype == "bfloat16":
             why = f"{self.what}: a model of Keras 2 cannot store bfloat16: omit "
             raise LayoutError(why + Ask("dtype", None))
-        done = self._done.setdefault(entry, _CellChange(given.dtype, new.dtype))
+        done = self._done.setdefault(entry, _CellChange(given.spec.dtype, new.spec.dtype))
         done.sums += report.rounded_sums
         done.scaled += scaled
         done.rounds |= bool(scaled) or report.grade != "exact"

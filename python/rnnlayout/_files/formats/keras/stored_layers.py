@@ -33,6 +33,7 @@ from .config import (
     layer_name,
     parse_config,
     parse_keras_version,
+    read_unknown_classes,
     recurrent_layers_in,
 )
 from .entries import LEAVES, CellArray, CellArrays, KerasEntries, LayerCells
@@ -68,7 +69,7 @@ def read_legacy_weights(root: Hdf5Group, layers: Hdf5Group, entries: KerasEntrie
     model = (
         beside.model if beside else {} if config is None else parse_config(config, "model_config")
     )
-    entries.take_classes(model)
+    read_unknown_classes(model, entries.hints)
     if beside is not None:
         nodes = {layer_name(node): node for node in child_layers(model)}
         wanted = [name for name, node in nodes.items() if any(recurrent_layers_in(node))]
@@ -211,7 +212,7 @@ class LayerGroup:
 def read_beside(root: Hdf5Group, beside: Architecture, entries: KerasEntries) -> Found:
     """Return the RNNs of a config in another file. Raises FileError if they differ."""
     model = beside.model
-    entries.take_classes(model)
+    read_unknown_classes(model, entries.hints)
     entries.version = beside.version or entries.version
     names = {}
     for path, layer in walk_layers(root, model):

@@ -15,8 +15,8 @@ import math
 import os
 import re
 import stat
+import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,7 @@ from rnnlayout._files.tensor_sets.file_limits import InputFile
 from rnnlayout._model.errors import FileError
 from rnnlayout._native import LayoutError, bfloat16
 
-from .graph import INPUT, Attributes, GraphScope, attributes_of, import_onnx, integer_attribute
+from .graph import INPUT, Attributes, GraphScope, attributes_of, integer_attribute
 
 _NUMBER = re.compile(r"[0-9]{1,19}")
 # Without following a link, and without waiting for the writer of a FIFO. Windows has none of these.
@@ -41,69 +41,6 @@ _ONE_FILE = (
 
 def is_external(tensor: Any) -> bool:
     return bool(tensor.data_location == tensor.EXTERNAL or tensor.external_data)
-
-
-class DataFiles:
-    """The files beside a model that its tensors are stored in, each opened when it is needed."""
-
-    def __init__(self, model: InputFile) -> None:
-        self._model = model
-        self._files: dict[str, memoryview] = {}
-
-    @property
-    def paths(self) -> list[Path]:
-        return [self._model.path.parent / name for name in self._files]
-
-    def find(self, tensor: Any, what: str) -> memoryview:
-        """Return the bytes of a tensor that is stored in another file. Raises FileError if that is
-        not a regular file in the model's own folder, or too short."""
-        what = f"{what}: tensor {tensor.name[:_SHOWN]!r}"
-        if tensor.data_location != tensor.EXTERNAL or tensor.HasField("raw_data"):
-            raise FileError(f"{what} is stored in the model and in another file: {_ONE_FILE}")
-        pairs = [(one.key, one.value) for one in tensor.external_data]
-        given = dict(pairs)
-        if len(given) < len(pairs):
-            raise FileError(f"{what}: it is recorded twice where it is stored: {_ONE_FILE}")
-        name = given.get("location", "")
-        if name not in self._files:
-            self._files[name] = self._map(name, what)
-        data = self._files[name]
-        start = _whole_number(given.get("offset", "0"), what)
-        count = _whole_number(given.get("length", f"{max(0, len(data) - start)}"), what)
-        if start + count > len(data):
-            raise FileError(
-                f"{what} is stored in bytes {start} to {start + count} of {name}, which has"
-                f" {len(data)}: it is cut short, or belongs to another model: export both files"
-                " again, or into one with external_data=False"
-            )
-        return data[start : start + count]
-
-    def _map(self, name: Any, what: str) -> memoryview:
-        what += f" is stored in {name[:_SHOWN]!r}, which"
-        beside = f"need the name of a regular file in the folder of {self._model}"
-        bare = isinstance(name, str) and name and not re.search(r"^\.|[/\\\0]", name)
-        if not bare or name == self._model.path.name:
-            raise FileError(f"{what} is not opened: {beside}: {_ONE_FILE}")
-        path = self._model.path.parent / name
-        try:
-            if path.is_symlink():  # for Windows; elsewhere O_NOFOLLOW, which no link can race with
-                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
-            handle = os.open(path, _FLAGS)
-        except (OSError, ValueError) as error:
-            if isinstance(error, FileNotFoundError):
-                repair = f"copy it to the folder of {self._model}, or export the model again with"
-                raise FileError(f"{what} does not exist: {repair} external_data=False") from None
-            why = f"cannot be read: {getattr(error, 'strerror', error)}"
-            if isinstance(error, OSError) and error.errno == errno.ELOOP:
-                why = "is a link: copy both files to another folder with cp -L"
-            raise FileError(f"{what} {why}: {beside}: {_ONE_FILE}") from None
-        try:
-            found = os.fstat(handle)
-            if not stat.S_ISREG(found.st_mode):
-                raise FileError(f"{what} is not a regular file: {beside}: {_ONE_FILE}")
-            return memoryview(self._model.beside(path).data_of(handle) if found.st_size else b"")
-        finally:
-            os.close(handle)
 
 
 def _whole_number(text: Any, what: str) -> int:
@@ -149,7 +86,7 @@ _INVALID = (ValueError, TypeError, IndexError, KeyError, AttributeError, Overflo
 
 def _dtype_of(number: int, what: str) -> np.dtype:
     if number not in _TYPES:
-        kinds = import_onnx().TensorProto.DataType
+        kinds = sys.modules["onnx"].TensorProto.DataType
         name = kinds.Name(number).lower() if number in kinds.values() else f"type {number}"
         known = ", ".join(known for known, _ in _TYPES.values())
         raise LayoutError(f"{what} is {name}, which is not supported: need one of {known}")
@@ -158,10 +95,12 @@ def _dtype_of(number: int, what: str) -> np.dtype:
 
 
 class Constants:
-    """The constants of the model in `file`. data: the files beside it."""
+    """The constants of the model in `file`. opened: the files beside it that its tensors are stored
+    in, each opened when it is needed, by their names."""
 
     def __init__(self, file: InputFile) -> None:
-        self._budget, self.data = file.budget, DataFiles(file)
+        self._file, self._budget = file, file.budget
+        self.opened: dict[str, memoryview] = {}
         self._tensors: dict[int, tuple[Any, np.ndarray]] = {}  # id -> its TensorProto, array
 
     def charge(self, nbytes: int) -> None:
@@ -197,10 +136,61 @@ class Constants:
     def bits_of(self, tensor: Any, what: str) -> bytes | memoryview | None:
         """Return the bytes of a TensorProto, also from another file; None if it has numbers."""
         if is_external(tensor):
-            bits = self.data.find(tensor, what)
+            bits = self._bytes_beside(tensor, what)
             self.charge(len(bits))  # which other tensors may claim too
             return bits
         return tensor.raw_data if tensor.HasField("raw_data") else None
+
+    def _bytes_beside(self, tensor: Any, what: str) -> memoryview:
+        """Return the bytes of a tensor that is stored in another file. Raises FileError if that is
+        not a regular file in the model's own folder, or too short."""
+        what = f"{what}: tensor {tensor.name[:_SHOWN]!r}"
+        if tensor.data_location != tensor.EXTERNAL or tensor.HasField("raw_data"):
+            raise FileError(f"{what} is stored in the model and in another file: {_ONE_FILE}")
+        pairs = [(one.key, one.value) for one in tensor.external_data]
+        given = dict(pairs)
+        if len(given) < len(pairs):
+            raise FileError(f"{what}: it is recorded twice where it is stored: {_ONE_FILE}")
+        name = given.get("location", "")
+        if name not in self.opened:
+            self.opened[name] = self._map_beside(name, what)
+        data = self.opened[name]
+        start = _whole_number(given.get("offset", "0"), what)
+        count = _whole_number(given.get("length", f"{max(0, len(data) - start)}"), what)
+        if start + count > len(data):
+            raise FileError(
+                f"{what} is stored in bytes {start} to {start + count} of {name}, which has"
+                f" {len(data)}: it is cut short, or belongs to another model: export both files"
+                " again, or into one with external_data=False"
+            )
+        return data[start : start + count]
+
+    def _map_beside(self, name: Any, what: str) -> memoryview:
+        what += f" is stored in {name[:_SHOWN]!r}, which"
+        beside = f"need the name of a regular file in the folder of {self._file}"
+        bare = isinstance(name, str) and name and not re.search(r"^\.|[/\\\0]", name)
+        if not bare or name == self._file.path.name:
+            raise FileError(f"{what} is not opened: {beside}: {_ONE_FILE}")
+        path = self._file.path.parent / name
+        try:
+            if path.is_symlink():  # for Windows; elsewhere O_NOFOLLOW, which no link can race with
+                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+            handle = os.open(path, _FLAGS)
+        except (OSError, ValueError) as error:
+            if isinstance(error, FileNotFoundError):
+                repair = f"copy it to the folder of {self._file}, or export the model again with"
+                raise FileError(f"{what} does not exist: {repair} external_data=False") from None
+            why = f"cannot be read: {getattr(error, 'strerror', error)}"
+            if isinstance(error, OSError) and error.errno == errno.ELOOP:
+                why = "is a link: copy both files to another folder with cp -L"
+            raise FileError(f"{what} {why}: {beside}: {_ONE_FILE}") from None
+        try:
+            found = os.fstat(handle)
+            if not stat.S_ISREG(found.st_mode):
+                raise FileError(f"{what} is not a regular file: {beside}: {_ONE_FILE}")
+            return memoryview(self._file.beside(path).data_of(handle) if found.st_size else b"")
+        finally:
+            os.close(handle)
 
     def is_other(self, tensor: Any) -> bool:
         """Return whether it is a weight of no RNN so far. (int64 are shapes and axes.)"""

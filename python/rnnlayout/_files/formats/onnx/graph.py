@@ -37,15 +37,10 @@ _TEXTS = re.compile(r"\['[^'\\]*'(?:, '[^'\\]*')*\]")  # as repr() writes a list
 Attributes = dict[str, Any]  # name -> AttributeProto
 
 
-def import_onnx() -> Any:
-    """Return the package onnx. Raises MissingExtraError if it is not installed."""
-    return import_extra("onnx", "onnx", "an .onnx file")
-
-
 def load_model(file: InputFile) -> Any:
     """Return the ModelProto of a file, without its tensors in other files. Raises FileError if it
-    is not an ONNX model."""
-    onnx = import_onnx()
+    is not an ONNX model, MissingExtraError if the package onnx is not installed."""
+    onnx = import_extra("onnx", "onnx", "an .onnx file")
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
     try:
@@ -76,20 +71,17 @@ class GraphScope:
         around: Mapping[str, Any] = outer.attributes if outer is not None else {}
         self.attributes: Mapping[str, Any] = around if attributes is None else attributes
         self._defined: dict[str, Any] = dict(formals or {})
+        definitions: list[tuple[str, Any]] = []
         if formals is None:
-            for tensor in proto.initializer:
-                self._add(tensor.name, tensor)
-            for sparse in proto.sparse_initializer:
-                self._add(sparse.values.name, sparse)
-            for value in proto.input:  # an initializer of the same name is its default
-                self._defined.setdefault(value.name, INPUT)
-        for node in proto.node:
-            for name in node.output:
-                self._add(name, node)
-
-    def _add(self, name: str, definition: Any) -> None:
-        if name:
-            self._defined[name] = TWICE if name in self._defined else definition
+            definitions += [(tensor.name, tensor) for tensor in proto.initializer]
+            definitions += [(sparse.values.name, sparse) for sparse in proto.sparse_initializer]
+            defaults = {name for name, _ in definitions}  # of inputs of the same names
+            inputs = dict.fromkeys(value.name for value in proto.input)
+            definitions += [(name, INPUT) for name in inputs if name not in defaults]
+        definitions += [(name, node) for node in proto.node for name in node.output]
+        for name, definition in definitions:
+            if name:
+                self._defined[name] = TWICE if name in self._defined else definition
 
     def _resolve(self, name: str) -> tuple[GraphScope | None, str, Any]:
         """Follow a name through the graphs around it, and from parameters to their values."""
@@ -223,14 +215,9 @@ def find_sites(model: Any, budget: Budget) -> list[NodeSite]:
     """Return all recurrent nodes: of the graph, of subgraphs at any depth, of called functions."""
     functions = {(f.domain, f.name, f.overload): f for f in model.functions}
     found: list[tuple[tuple[str, ...], str, Any, GraphScope]] = []
-
-    def enter(graph: Any, outer: GraphScope | None) -> GraphScope:
-        budget.charge("steps", _NODE_STEPS * len(graph.node))
-        return GraphScope(graph, outer)
-
-    root = enter(model.graph, None)
+    budget.charge("steps", _NODE_STEPS * len(model.graph.node))
     inside: list[tuple[GraphScope, tuple[str, ...], Iterator[Any]]] = [
-        (root, (), iter(root.proto.node))
+        (GraphScope(model.graph), (), iter(model.graph.node))
     ]
     while inside:
         scope, path, nodes = inside[-1]
@@ -243,7 +230,10 @@ def find_sites(model: Any, budget: Budget) -> list[NodeSite]:
         if operator := OPERATORS.get((domain, node.op_type)):
             found.append(((*path, node_name(node)), operator, node, scope))
             budget.charge("names", sum(map(len, found[-1][0])))  # with the nodes around it
-        inner = [enter(graph, scope) for graph in subgraphs(node)]
+        inner = []
+        for graph in subgraphs(node):
+            budget.charge("steps", _NODE_STEPS * len(graph.node))
+            inner.append(GraphScope(graph, scope))
         if functions and (called := functions.get((node.domain, node.op_type, node.overload))):
             budget.charge("steps", _CALLED_STEPS * (len(called.node) + 1))
             inputs = dict(zip(called.input, node.input, strict=False))

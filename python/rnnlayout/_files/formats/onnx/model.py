@@ -20,8 +20,8 @@ from rnnlayout._files.tensor_sets.found import Found
 from rnnlayout._files.tensor_sets.output_file import Output
 from rnnlayout._files.tensor_sets.record import read_records
 from rnnlayout._files.tensor_sets.tensor_set import FileTensor, Hints
+from rnnlayout._model.asks import error_with_name
 from rnnlayout._model.checked_rnn import checked_rnn_of
-from rnnlayout._model.undecided import error_with_name
 from rnnlayout._native import LayoutError
 from rnnlayout._sources.tensor_paths import is_under_with_direction
 from rnnlayout._weights.weights import Weights
@@ -167,7 +167,8 @@ def _read_sites(file: InputFile, model: Any, hints: Hints, constants: Constants)
         entries = stack_entries(entries, names, name) if len(names) > 1 else entries
         if name in entries:
             entries[name] = as_recorded(entries[name], record)
-    return Found(entries, refused, notes, others, files=constants.data.paths)
+    return Found(entries, refused, notes, others,
+                 files=[file.path.with_name(name) for name in constants.opened])  # fmt: skip
 
 
 def _tensor_of(weights: Weights, role: str) -> FileTensor | None:

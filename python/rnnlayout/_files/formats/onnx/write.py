@@ -17,13 +17,13 @@ from rnnlayout._model.config import (
     initial_states,
     unwritten_settings,
 )
-from rnnlayout._model.errors import FileError
+from rnnlayout._model.errors import FileError, import_extra
 from rnnlayout._model.spec import CELLS
 from rnnlayout._native import LayoutError, LossyError
 from rnnlayout._weights.weights import Weights
 
 from .constants import NUMBERS
-from .graph import LARGEST, import_onnx
+from .graph import LARGEST
 from .node import SLOPES, WEIGHTS
 
 # (opset, IR version): the oldest with layout= and onnxruntime's kernels, and with bfloat16.
@@ -72,7 +72,7 @@ def make_model(entries: Mapping[str, Weights]) -> tuple[Any, TensorArrays]:
     (T, N, D H), the states (L D, N, H), as for rl.RNN; "lstm/X" and so on if there are several
     entries. ONNX's attributes in Weights.config become attributes, initial states become constants
     instead of inputs. Raises LossyError if Weights.config has anything else."""
-    onnx = import_onnx()
+    onnx = import_extra("onnx", "onnx", "an .onnx file")
     model = onnx.ModelProto(producer_name="rnnlayout", producer_version=_native.__version__)
     graph = model.graph  # filled in place: protobuf copies a message into another
     graph.name = "rnnlayout"

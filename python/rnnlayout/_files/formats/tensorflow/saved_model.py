@@ -10,7 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from rnnlayout._files.formats.content import message_fields
-from rnnlayout._files.formats.keras.config import is_recurrent, layer_name, parse_config
+from rnnlayout._files.formats.keras.config import (
+    is_recurrent,
+    layer_name,
+    parse_config,
+    read_unknown_classes,
+)
 from rnnlayout._files.formats.keras.entries import (
     LEAVES,
     CellArray,
@@ -72,7 +77,7 @@ def _read_keras(
     model = {"class_name": "Functional", "config": {"layers": [*nodes.values()]}}
     paths = [path for path in tensor_set.tensors if not path.startswith("optimizer")]
     entries = KerasEntries(paths, {}, hints, _SINCE)
-    entries.take_classes(model)
+    read_unknown_classes(model, hints)
     found = entries.found(_recurrent_layers(metadata, nodes, objects, tensor_set.tensors))
     found.others = tuple(objects.full_names.get(path, path) for path in found.others)
     found.notes[:0] = tensor_set.notes
