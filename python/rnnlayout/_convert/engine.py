@@ -141,8 +141,7 @@ def run_plan(
 ) -> Report:
     """Run a plan into arrays that carry bits; without targets, only return its report. new: whether
     no caller has the targets yet, which may then be left partly written if the conversion fails."""
-    if type(exact) is not bool:
-        exact = check_flag("exact", exact)
+    exact = check_flag("exact", exact)
     if source.rounded and exact:
         raise rounded_weights(source.rounded)
     own = source.spec.dtype

@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import Any
 
 from rnnlayout._model.describe import describe
-from rnnlayout._model.layout import Layout
+from rnnlayout._model.layout import Layout, known_layouts
 from rnnlayout._model.spec import Spec
 from rnnlayout._native import LayoutError, LossyError
 
@@ -244,7 +244,7 @@ def _layout_of(module: Any, kind: str, hints: dict[str, Any]) -> str:
         paths = [path for path, _ in walk_parameters(_state(module))]
         spec = Spec(hints["cell"], hints["input_size"], hints["hidden_size"])
         layout, known = "", set()
-        for one in FLAX:
+        for one in filter(lambda name: name.startswith(FLAX), known_layouts()):
             with suppress(ValueError):  # it lacks this cell
                 known = {at + n for at in _INSIDE.get(kind, ("",)) for n in describe(spec, one)}
                 if known <= set(paths):

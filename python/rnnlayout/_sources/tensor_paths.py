@@ -12,9 +12,9 @@ from .candidates import candidates_with_names
 # Layouts whose tensors may have the paths that Keras writes.
 KERAS = ("keras", "keras-cudnn")
 _NUMBERED = {"0": "kernel", "1": "recurrent_kernel", "2": "bias"}  # as Keras 3 numbers them
-# Layouts of parameters of flax.linen and flax.nnx, whose names are paths. Many files join these by
-# dots: flatten_dict(params, sep="."), or dicts in a pickle.
-FLAX = ("flax-linen", "flax-nnx", "flax-nnx-lstm")
+# How layouts of parameters of flax.linen and flax.nnx begin, whose names are paths. Many files join
+# these by dots: flatten_dict(params, sep="."), or dicts in a pickle.
+FLAX = "flax-"
 _FLAX_SIDE = re.compile(r"(?:(.*)/)?(forward|backward)_rnn/(?:cell/)?([^/]+/[^/]+)")
 _DIRECTION = re.compile(r"(forward|backward)(_.*)?$")
 _SIDES = ("_forward", "_backward")  # what formats append that have an RNN for each direction
@@ -62,7 +62,7 @@ def prefixes_that_fit(layouts: Iterable[Layout], names: Iterable[str]) -> list[s
 
 def match_layout_names(layout: Layout, names: Collection[str]) -> dict[str, str]:
     """Return name -> tensor of the layout if these are the tensors of one RNN, else nothing."""
-    flax = layout.name in FLAX
+    flax = layout.name.startswith(FLAX)
     renamed = {name: name.replace(".", "/") if flax else name for name in names}
     layers: dict[str, dict[str, str]] = {}  # of Keras or Flax: path of a layer -> tensor -> name
     for name in names:
@@ -86,7 +86,7 @@ def cell_path(layout: Layout, name: str) -> tuple[str, str] | None:
     `layers/lstm/cell/vars/0` is `kernel`, that of `encoder/forward_rnn/cell/hi/kernel` is
     `0/forward/hi/kernel`.
     """
-    if layout.name in FLAX:
+    if layout.name.startswith(FLAX):
         match = _FLAX_SIDE.fullmatch(name.replace(".", "/"))
         return (match[1] or "", f"0/{match[2]}/{match[3]}") if match else None
     if layout.name not in KERAS:
