@@ -4,11 +4,11 @@ those that are decided, and asked about; or an option of Keras is assumed, and a
 import pickle
 from collections.abc import Mapping
 
-import h5py
 import numpy as np
 import pytest
 import tf_keras
 import torch
+from files.keras.old_models import write_arrays
 from oracles import some
 from oracles.frameworks import N, T, normal, seeded
 from oracles.some import same_bits
@@ -110,16 +110,8 @@ def test_a_file_of_two_gives_one_and_asks_for_the_other(tmp_path):
 
 def keras_2_weights(path):
     """Write the weights of an LSTM as Keras 2.2 does: without its activations."""
-    rng = np.random.default_rng(0)
-    shapes = {"kernel": (I, 4 * H), "recurrent_kernel": (H, 4 * H), "bias": (4 * H,)}
-    with h5py.File(path, "w") as file:
-        file.attrs["layer_names"] = [b"lstm_1"]
-        file.attrs["keras_version"] = b"2.2.4"
-        group = file.create_group("lstm_1")
-        names = [f"lstm_1/{leaf}:0" for leaf in shapes]
-        group.attrs["weight_names"] = [name.encode() for name in names]
-        for name, shape in zip(names, shapes.values(), strict=True):
-            group[name] = rng.standard_normal(shape).astype("f4")
+    made = {f"lstm_1/{name}": array for name, array in arrays("lstm", rl.layout("keras")).items()}
+    write_arrays(path, {"lstm_1": made}, "2.2.4")
 
 
 # A function that writes a file, hints that do not answer all, the argument that does, its values.

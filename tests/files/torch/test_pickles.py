@@ -180,7 +180,7 @@ def test_nothing_lasts_of_a_pickle_that_changes_what_it_names(tmp_path):
 def test_the_right_claim(form, tmp_path):
     """The hostile files of false claims are refused for their claim alone."""
     values, path = np.arange(4, dtype="f4").tobytes(), tmp_path / "m.pt"
-    path.write_bytes(form(tensor(4, (3,), (1,), 1), values))
+    path.write_bytes(form(tensor(shape=(3,), offset=1), {"0": values}))
     assert archive.read_torch_file(InputFile(path))["weight"].bits().tolist() == [1, 2, 3]
 
 
