@@ -14,7 +14,6 @@ from oracles.some import LAYOUTS, holds, normal_weights, random_weights
 import rnnlayout as rl
 from rnnlayout._files.formats.registry import (
     FORMATS,
-    format_to_write,
     readable_suffixes,
     writable_suffixes,
 )
@@ -129,29 +128,6 @@ def check(found, weights, suffix):
     if suffix not in OWN_AXES | {".npy"}:
         assert again.batch_first == weights.batch_first
         assert list(found) == ["one"]
-
-
-SPEC = rl.Spec("lstm", 4, 3)
-ONE_LAYOUT = [suffix for suffix in FORMATS
-              if suffix in OWN_AXES | WRITE_ONLY | {".npy", ".bin", ".json"}]  # fmt: skip
-
-
-@pytest.mark.parametrize("suffix", ONE_LAYOUT)
-def test_save_converts_to_the_one_layout_of_a_format(suffix, tmp_path):
-    shapes = rl.describe(SPEC, "torch")
-    tensors = {name: np.ones(shape, "f4") for name, shape in shapes.items()}
-    weights = rl.Weights(tensors | {"bias_hh_l0": np.zeros(12, "f4")})
-    path, other = tmp_path / f"a{suffix}", tmp_path / f"b{suffix}"
-    rl.save(path, weights)
-    rl.save(other, weights.to(format_to_write(path).layouts[0]))
-    if suffix in WRITE_ONLY:
-        text = other.read_text()
-        assert path.read_text() == text.replace("_B_H", "_A_H").replace('"b.c"', '"a.c"')
-        return
-    more = {"spec": SPEC} if suffix == ".npy" else {}
-    ((name, found),) = rl.load(path, **more).items()
-    assert found == rl.load(other, **more)[name]
-    assert rl.verify(found, weights)
 
 
 # ----------------------------------------------------------------------------------------- settings

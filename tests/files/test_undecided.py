@@ -14,7 +14,6 @@ from oracles.frameworks import N, T, normal, seeded
 from oracles.some import same_bits
 
 import rnnlayout as rl
-from rnnlayout._files.write_file import convert_into
 
 I, H = 5, 3  # noqa: E741
 CONCAT = rl.layout("concat", inputs="hx", z="state")
@@ -91,18 +90,6 @@ def test_functions_that_take_it_as_a_source(found, tmp_path):
         assert not new.exists()
     rl.save(new, dict(found))  # what the errors say
     assert list(rl.load(new)) == ["a"]
-
-
-def test_a_file_of_two_gives_one_and_asks_for_the_other(tmp_path):
-    path, new = save_arrays(tmp_path / "a.npz", a=LSTM, b=PLAIN), tmp_path / "b.npz"
-    with pytest.raises(rl.SpecError, match=r"written: convert the others with only=\['a'\]"):
-        rl.convert_file(path, new, to="keras")
-    with pytest.raises(rl.SpecError, match="b: these tensors do not show"):
-        rl.load(path, dtype="float64")["b"]
-    # it has the name of an RNN of the model, so it is not left out of the copy
-    with pytest.raises(rl.UndecidedError, match="b: "):
-        convert_into(path, new, into=save_arrays(tmp_path / "old.npz", b=PLAIN))
-    assert not new.exists()
 
 
 # ------------------------------------------------------------------------------ what is asked about
@@ -224,18 +211,6 @@ def test_a_lost_merge_mode_is_named(suffix, tmp_path):
     assert "sigmoid, go_backwards=False, merge_mode='concat' assumed" in note
     weights.config |= {"go_backwards": True, "merge_mode": "sum"}  # the repair
     assert off(found, model) < 2 * ERROR  # of two directions
-
-
-def test_several_rnns_share_a_note(tmp_path):
-    layers = tf_keras.layers
-    two = [layers.LSTM(H, return_sequences=True) for _ in range(2)]
-    model = model_of(two[0], layers.Bidirectional(two[1]), layers.SimpleRNN(H))
-    path, _ = weights_file(model, ".index", tmp_path)
-    found = rl.load(path, cell="rnn_tanh")
-    (note,) = found.notes
-    assert len(found) == 3 and "merge_mode" in note
-    (plain,) = rl.load(path, cell="rnn_tanh", prefix="layer_with_weights-2").notes
-    assert "Keras's config: go_backwards=False assumed" in plain and "activation" not in plain
 
 
 @pytest.mark.parametrize("suffix", [".h5", ".keras", ".npz", ".weights.h5", "legacy .h5"])

@@ -30,10 +30,6 @@ X1 = np.ones((1, 1, 5), "f4")
 FLAT = rl.pack(tensors())
 
 
-def torch_arrays(spec=LSTM):
-    return {name: torch.from_numpy(array) for name, array in tensors(spec).items()}
-
-
 # ------------------------------------------------------------------------------ what is passed
 
 

@@ -220,16 +220,6 @@ def test_texts_of_other_programs(padding):
         h5py.h5d.create(file.id, b"d", kind, space).write(h5py.h5s.ALL, h5py.h5s.ALL, value)
 
 
-def test_texts_beyond_ascii():
-    def fill(file):
-        file.attrs["a"] = ["ä", "b"]  # of variable length
-        fixed = np.array(["ä".encode(), b"b"])
-        file.attrs.create("b", fixed, dtype=h5py.string_dtype("utf-8", 4))
-
-    with open_hdf5(written(fill), Budget("a file", 1 << 20)) as root:
-        assert root.texts("a") == root.texts("b") == ["ä", "b"]
-
-
 @pytest.mark.parametrize("nbytes, first, bits", [
     (4, 0, 24), (4, 16, 16), (2, 0, 15), (3, 0, 24), (16, 0, 128),
 ])  # fmt: skip

@@ -16,7 +16,6 @@ from files.hostile.good import (
     entry,
     field,
     good,
-    indexed,
     numbers,
     table,
     varint,
@@ -109,15 +108,6 @@ FIRST = "weight_ih_l0"
 def index(**first):
     """Return an index whose first matrix has another entry."""
     return table(GOOD | {FIRST: entry(**{"shape": (12, 5), "at": 0, "size": 240} | first)})
-
-
-def longer(key_nbytes, count):
-    """Return an index whose keys repeat a long one before them."""
-    key = b"a" * key_nbytes
-    first = b"\0" + varint(len(key)) + b"\0" + key
-    more = varint(len(key) - 1) + b"\1\0b"
-    data = first + more * count + bytes(4) + (1).to_bytes(4, "little") + bytes(5)
-    return indexed(data, [""])
 
 
 INDEX = {

@@ -296,18 +296,6 @@ def test_layers_that_no_other_framework_has_are_refused_by_name(tmp_path):
         assert name in str(error) and isinstance(error, rl.LayoutError)
 
 
-@pytest.mark.parametrize("suffix", [".h5", ".keras", ".weights.h5"])
-def test_what_belongs_to_no_rnn_is_named(suffix, tmp_path):
-    path = tmp_path / f"a{suffix}"
-    layers = [keras.layers.LSTM(H, name="reader"), keras.layers.Dense(2, name="head")]
-    model = keras.Sequential([keras.Input((T, I)), *layers])
-    model.compile("adam", "mse")
-    (model.save_weights if suffix == ".weights.h5" else model.save)(path)
-    found = rl.load(path)
-    assert len(found.others) == 2 and all("head" in n or "dense" in n for n in found.others)
-    assert rl.convert_file(path, tmp_path / "b.npz", to="cudnn").left_out == found.others
-
-
 @pytest.mark.parametrize("kind", ["Dense", "Bidirectional"])
 def test_a_backward_layer_of_another_class(kind, tmp_path):
     """This was a KeyError."""

@@ -275,11 +275,6 @@ def test_all_else_in_an_archive_stays(archived, tmp_path):
     assert a["compile_config"] == b["compile_config_of_keras_2"] and "compile_config" not in b
 
 
-def test_an_archive_without_a_compile_config(archived, tmp_path):
-    source = changed(archived, tmp_path, lambda c: c.update(compile_config=None))
-    assert not rl.convert_file(source, tmp_path / "new.keras", to="keras").notes
-
-
 def test_the_groups_of_keras_2_13(tmp_path, monkeypatch):
     """An attribute that names each layer twice was not skipped."""
     skipped = (saving_lib.ATTR_SKIPLIST - {"_layer_checkpoint_dependencies"}) | {"layers"}

@@ -15,7 +15,6 @@ import pytest
 import tf_keras
 from files.keras import old_models as old
 from files.keras.comparison import ONE_MORE, computes, flat, layer_of
-from oracles import some
 from oracles.frameworks import KERAS_NOISE
 
 import rnnlayout as rl
@@ -175,15 +174,6 @@ def test_what_else_a_config_may_have(saved, tmp_path):
     layer_of(config, 3).update(class_name="Attention", config={"name": "c", "units": 3})
     found = rl.load(path, config=config)
     assert list(found) == ["a", "b"] and any(name.startswith("c/") for name in found.others)
-
-
-def test_a_config_of_keras_3_changes_no_weights(saved, tmp_path):
-    path, *_ = saved("smooth")
-    config = model_of(keras, "smooth").to_json()
-    assert not rl.convert_file(path, tmp_path / "new.h5", to="keras", config=config).reports
-    found = rl.load(tmp_path / "new.h5")
-    assert found["a"].spec.recurrent_activation == "hard_sigmoid"
-    assert some.same_bits(dict(found["a"]), dict(rl.load(path, **HARD)["a"]))
 
 
 def test_a_gru_without_biases_asks_once(tmp_path):

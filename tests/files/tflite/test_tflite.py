@@ -71,13 +71,6 @@ def test_layers_of_keras(tmp_path):
         assert ours.tobytes() == theirs.tobytes()
 
 
-def test_time_first(tmp_path):
-    _, data = converted(lstm(time_major=True))
-    found = rl.load(put(tmp_path, data))
-    assert [weights.batch_first for weights in found.values()] == [False]
-    np.testing.assert_allclose(run(found), interpret(data), rtol=0, atol=ERROR)
-
-
 def representative():
     for k in range(20):
         yield [np.random.default_rng(k).standard_normal((N, T, I)).astype("f4")]
@@ -147,6 +140,7 @@ def test_an_operator_lstm(name, tmp_path):
         "lstm", I, H, bidirectional="both" in options, proj_size=options.get("projected", 0),
         peepholes=options.get("peepholes", False), activation=options.get("activation", "tanh"),
     )  # fmt: skip
+    assert weights.batch_first == (not options.get("time_major"))
     y = rl.RNN(weights)(x)[0]
     np.testing.assert_allclose(y, interpret(data, x), rtol=0, atol=ERROR)
     if "cell_clip" in options:

@@ -10,7 +10,6 @@ from files.outputs import assert_computes, bits
 from marks import pairwise
 from oracles.frameworks import inputs, run_torch, seeded, torch_cell, torch_module
 from oracles.reference import GATES
-from torch.export.pt2_archive._package import package_pt2
 from torch.nn.utils import parametrizations, prune
 
 import rnnlayout as rl
@@ -156,17 +155,6 @@ def test_the_dtypes_of_torch_export_are_those_of_torch():
     assert {kind: f"torch.{name}" for kind, name in _DTYPES.items()} == {
         kind: name for kind, name in theirs.items() if name != "torch.complex32"
     }
-
-
-def test_two_programs_of_torch_export(tmp_path):
-    """Each says something else about its RNN, which has the same name."""
-    made = {
-        name: torch.export.export(torch.nn.GRU(I, H, batch_first=first), (torch.zeros(N, T, I),))
-        for name, first in (("rows", True), ("columns", False))
-    }
-    package_pt2(tmp_path / "m.pt2", exported_programs=made)
-    found = rl.load(tmp_path / "m.pt2")
-    assert [one.batch_first for one in (found["rows"], found["columns"])] == [True, False]
 
 
 class Shared(torch.nn.Module):

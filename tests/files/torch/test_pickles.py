@@ -267,12 +267,6 @@ def test_every_kind_of_number(dtype, protocol, tmp_path):
     assert read["array"].array.tobytes() == array.tobytes() and read["none"].array.shape == (0, 3)
 
 
-def test_a_list_of_arrays(tmp_path):
-    keras = [np.ones((5, 12), "f4"), np.ones((3, 12), "f4"), np.ones(12, "f4")]
-    path = written(tmp_path / "a.pkl", keras)
-    assert rl.load(path, layout="keras")["lstm"].spec == rl.Spec("lstm", 5, 3)
-
-
 def test_bytes_of_python_2(tmp_path):
     """Python 2 writes the bytes of an array, and the names, as byte strings."""
     array = np.arange(300, dtype="f8").reshape(12, 25)
@@ -284,11 +278,6 @@ def test_bytes_of_python_2(tmp_path):
     theirs = pickle.loads(old, encoding="latin-1")
     ours = archive.read_torch_file(InputFile(tmp_path / "a.pkl"))
     assert ours["weight_ih_l0"].array.tobytes() == theirs["weight_ih_l0"].tobytes()
-
-
-def test_a_checkpoint_of_torch_that_is_called_pkl(tmp_path):
-    torch.save(torch.nn.GRU(5, 3).state_dict(), tmp_path / "a.pkl")
-    assert list(rl.load(tmp_path / "a.pkl")) == ["gru"]
 
 
 def test_a_copy_has_another_format(tmp_path):

@@ -240,13 +240,6 @@ def test_what_a_checkpoint_has_beside_tensors_is_left_out_by_name(suffix, to, tm
     assert list(done.left_out) == left_out
 
 
-def test_a_checkpoint_of_very_many_numbers(tmp_path):
-    """100 are named, however long their names are."""
-    state = torch.nn.GRU(I, H).state_dict()
-    path = save(tmp_path / "a.pt", {"m": state, "k" * 900: list(range(100_000))})
-    assert len(rl.convert_file(path, tmp_path / "b.npz", to="cudnn").left_out) == 100
-
-
 @every_form
 def test_new_weights_into_a_checkpoint_lost_all_but_its_tensors(form, tmp_path):
     """The new file was one flat dict, without epoch and optimizer."""
