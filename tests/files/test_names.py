@@ -134,10 +134,7 @@ def entries(draw, suffix):
         cell = draw(st.sampled_from(["lstm", "gru"]))
         layers = 1 if layout == "torch-cell" else draw(st.sampled_from([1, 1, 2]))
         spec = rl.Spec(cell, 3, 2, layers)
-        flat = np.arange(spec.num_params, dtype="f4") + 1000 * (k + 1)
-        n = rl.regions(spec)
-        flat[min(n["offset"][n["role"] == "bR"]) // 4 :] = 0 if layout == "keras" else 1
-        result[name] = rl.Weights(flat, spec).to(layout)
+        result[name] = rl.Weights(some.normal_weights(rl.layout(layout), spec, k), spec, layout)
     return result
 
 

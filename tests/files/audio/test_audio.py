@@ -42,18 +42,6 @@ def read_json(path):
 # --------------------------------------------------------------------------------------- RTNeural
 
 
-@pytest.mark.parametrize("cell", ["lstm", "gru"])
-def test_a_layer_of_rtneural(cell, tmp_path):
-    path, x, y = put(f"{cell}.json", tmp_path)
-    found = rl.load(path)
-    assert list(found) == [cell] and found.notes == [] and found.others == ()
-    np.testing.assert_allclose(rl.RNN(found[cell])(x)[0], y, rtol=0, atol=ATOL)
-    module = getattr(torch.nn, cell.upper())(2, 3)
-    rl.assign(module, found[cell])
-    with torch.no_grad():
-        np.testing.assert_allclose(module(torch.tensor(x))[0], y, rtol=0, atol=ATOL)
-
-
 def test_a_chain_of_rtneural(tmp_path):
     path, x, y = put("chain.json", tmp_path)
     found = rl.load(path)

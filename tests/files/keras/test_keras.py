@@ -1,13 +1,12 @@
 """Keras's files: written by Keras 2 and 3 and read by rnnlayout, and the other way round."""
 
 import functools
-import json
 
 import h5py
 import numpy as np
 import pytest
 import tf_keras
-from files.hostile.good import good, members
+from files.hostile.good import good
 from files.keras.comparison import changed, layer_of
 from files.outputs import assert_computes
 from oracles.frameworks import KERAS_NOISE, H, I, N, T, fill_keras, keras, normal, seeded
@@ -215,16 +214,6 @@ def test_keras_3_loads_what_is_written(tmp_path, suffix):
     # layers of stacks, and others: Keras orders its list of weights by depth
     layers = [one for one in model.layers if not isinstance(one, keras.layers.InputLayer)]
     assert {one.name: rl.Weights(one) for one in layers} == dict(rl.load(whole))
-
-
-def test_each_layer_in_a_bidirectional_layer_has_an_id(tmp_path):
-    """Keras takes two for one if they had the same address while it loads the model."""
-    both = rl.Spec("lstm", I, H, bidirectional=True)
-    rl.save(tmp_path / "a.keras", {f"both_{k}": filled(both, k) for k in range(3)})
-    layers = json.loads(members((tmp_path / "a.keras").read_bytes())["config.json"])["config"]
-    ids = [one["config"]["layer"]["shared_object_id"] for one in layers["layers"]
-           if one["class_name"] == "Bidirectional"]  # fmt: skip
-    assert len(set(ids)) == len(ids) == 3
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64"])

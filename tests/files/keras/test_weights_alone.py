@@ -92,11 +92,11 @@ def test_with_the_hint_keras_3_computes_the_same(saved, tmp_path, curve):
 
 
 def test_a_config_beside_the_weights(saved, tmp_path, capsys):
-    """It tells the activation of each layer."""
+    """It tells the activation of each layer; it may be a path, a text or a dict."""
     path, config, x, y = saved("smooth")
-    hard = HARD["recurrent_activation"]
-    assert activations(rl.load(path, config=config)) == {"a": hard, "b": hard, "c": "sigmoid"}
-    new = tmp_path / "new.h5"
+    hard, text, new = HARD["recurrent_activation"], config.read_text(), tmp_path / "new.h5"
+    for told in (config, text, json.loads(text)):
+        assert activations(rl.load(path, config=told)) == {"a": hard, "b": hard, "c": "sigmoid"}
     command = ["convert", str(path), str(new), "--to", "keras"]
     assert _cli.main([*command, "--config", str(config)]) == 0
     model = model_of(keras, "smooth")
@@ -108,24 +108,6 @@ def test_a_config_beside_the_weights(saved, tmp_path, capsys):
     assert _cli.main([*verify, "--config", str(config)]) == 0
     with pytest.raises(rl.SpecError, match="config is for a file, not for a list"):
         rl.verify([np.ones((3, 8))], new, config=config)
-
-
-def test_a_config_as_a_text_or_a_dict(saved, tmp_path):
-    """A dict was a TypeError, and a text taken as a path."""
-    path, config, *_ = saved("smooth")
-    text, wanted = config.read_text(), dict(rl.load(path, config=config))
-    for told in (text, json.loads(text)):
-        assert dict(rl.load(path, config=told)) == wanted
-    rl.convert_file(path, tmp_path / "new.h5", to="keras", config=json.loads(text))
-    assert rl.load(tmp_path / "new.h5")["c"].spec.recurrent_activation == "sigmoid"
-    for wrong, said in [
-        (json.loads(text)["config"], "^the config is not a model's config, as model.to_json()"),
-        ({"config": path}, r"^the config is not what model.to_json\(\) returned"),
-        (text[:-1], "^the config is malformed"),
-        (5, "^need the path of a file, found a int"),
-    ]:
-        with pytest.raises(rl.FileError, match=said):
-            rl.load(path, config=wrong)
 
 
 @pytest.mark.parametrize("kit", [keras, tf_keras], ids=["keras", "tf_keras"])
@@ -147,20 +129,25 @@ def test_a_config_beside_variables(kit, tmp_path):
 @pytest.mark.parametrize("change, said", [
     (lambda c: layer_of(c, 1)["config"].update(name="other"),
      "layer 'other' is not in the weights' file"),
-    (lambda c: c["config"]["layers"].pop(1), "lacks layer 'a' of the weights' file"),
+    (lambda c: c["config"]["layers"].__delitem__(1), "lacks layer 'a' of the weights' file"),
+    (lambda c: c.pop("config"), "^the config is not a model's config, as model.to_json()"),
     ("[1]", "need an object"), ("{}", "not a model's config"), ("{" * 9, "malformed"),
     ("[" * 100000, "malformed"),
     ('{"class_name": "Sequential", "config": {"layers": [{"class_name": []}]}}', "need an object"),
+    ({"config": Path()}, r"^the config is not what model.to_json\(\) returned"),
+    (5, "^need the path of a file, found a int"),
 ])  # fmt: skip
 def test_a_config_that_does_not_fit(saved, tmp_path, change, said):
     path, config, *_ = saved("smooth")
-    config = json.loads(config.read_text())
+    told, other = change, tmp_path / "other.json"
     if callable(change):
-        change(config)
-    other = tmp_path / "other.json"
-    other.write_text(json.dumps(config) if callable(change) else change)
+        told = json.loads(config.read_text())
+        change(told)
+    elif isinstance(change, str):
+        told = other
+        other.write_text(change)
     with pytest.raises(rl.FileError, match=said):
-        rl.load(path, config=other)
+        rl.load(path, config=told)
 
 
 def test_what_else_a_config_may_have(saved, tmp_path):

@@ -130,8 +130,10 @@ def through_nodes(model):
         graph.node.insert(0, node)
 
 
-PLACES = [lambda model: None, as_input_too, as_constants, not_raw, through_nodes]
-PLACES[0].__name__ = "initializers"
+PLACES = {
+    "initializers": lambda model: None, "inputs": as_input_too, "constants": as_constants,
+    "not raw": not_raw, "through nodes": through_nodes,
+}  # fmt: skip
 
 
 # ------------------------------------------------------------------------------ in other graphs

@@ -247,23 +247,19 @@ def replaced(entries, tmp_path):
     return made
 
 
-@pytest.mark.parametrize("place", models.PLACES, ids=lambda place: place.__name__)
+@pytest.mark.parametrize("place", [*models.PLACES, "If", "Loop"], ids=str)
 @pytest.mark.parametrize("spec", [LSTM, rl.Spec("gru", I, H, bidirectional=True)], ids=str)
 def test_old_and_new_weights_in_every_place(spec, place, tmp_path):
-    model, new = model_and_new(spec, tmp_path, place)
-    assert_same_outputs(model, spec, rl.load(tmp_path / "old.onnx")["layer"])
-    assert_same_outputs(replaced({"layer": new}, tmp_path), spec, new)
-    assert rl.load(tmp_path / "new.onnx")["layer"] == new
-
-
-@pytest.mark.parametrize("operator", ["If", "Loop"])
-def test_new_weights_in_a_subgraph(operator, tmp_path):
     def change(model):
-        models.through_nodes(model)
-        wrapped(model, operator)
+        models.PLACES.get(place, models.through_nodes)(model)
+        if name != "layer":
+            wrapped(model, place)
 
-    _, new = model_and_new(LSTM, tmp_path, change)
-    assert_same_outputs(replaced({"outer/layer": new}, tmp_path), LSTM, new)
+    name = "layer" if place in models.PLACES else "outer/layer"
+    model, new = model_and_new(spec, tmp_path, change)
+    assert_same_outputs(model, spec, rl.load(tmp_path / "old.onnx")[name])
+    assert_same_outputs(replaced({name: new}, tmp_path), spec, new)
+    assert rl.load(tmp_path / "new.onnx")[name] == new
 
 
 def test_nothing_else_changes(tmp_path):

@@ -193,29 +193,14 @@ def test_buffers_that_state_dict_lacks(tmp_path):
 # ------------------------------------------------------------------------------- computed weights
 
 
-class WeightDropout(torch.nn.Module):
-    """fastai v2's, shortened: tests/sources/test_weight_dropout.py has all of them."""
-
-    def __init__(self, module):
-        super().__init__()
-        self.module = module
-        raw = module._parameters.pop("weight_hh_l0")
-        self.weight_hh_l0_raw = torch.nn.Parameter(raw.data)
-        module.weight_hh_l0 = torch.zeros_like(raw)
-
-    def forward(self, x):
-        self.module.weight_hh_l0 = self.weight_hh_l0_raw
-        return self.module(x)
-
-
 OF = "weight_hh_l0"
 weight_norm = functools.partial(torch.nn.utils.weight_norm, name=OF)
 new_weight_norm = functools.partial(parametrizations.weight_norm, name=OF)
 pruned = functools.partial(prune.l1_unstructured, name=OF, amount=0.5)
 WRAPPED = [
     (weight_norm, "zip"), (weight_norm, "trace"), (new_weight_norm, "export"),
-    (new_weight_norm, "trace"), (pruned, "old"), (WeightDropout, "zip"),
-    (torch.nn.DataParallel, "zip"), (torch.compile, "zip"),
+    (new_weight_norm, "trace"), (pruned, "old"), (torch.nn.DataParallel, "zip"),
+    (torch.compile, "zip"),
 ]  # fmt: skip
 
 
