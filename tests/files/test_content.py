@@ -166,14 +166,6 @@ def test_a_pipe_and_an_address(tmp_path):
             rl.load(path)
 
 
-@pytest.mark.parametrize("format", ["bin", "pt", "index", "msgpack", "params", "safetensors"])
-def test_what_cannot_be_mapped(format):
-    """Most of these readers map the file before they look at it."""
-    path = "/sys/devices/system/cpu/online"
-    with pytest.raises(rl.FileError, match=r"mapped into memory: .*: copy it to a file on a disk"):
-        rl.load(path, SPEC if format == "bin" else None, format=format)
-
-
 @pytest.mark.parametrize("suffix", ["pt", "safetensors", "npz", "h5", "onnx"])
 def test_a_file_that_may_not_be_read(suffix, tmp_path, monkeypatch):
     """root may read every file."""

@@ -77,21 +77,6 @@ def test_a_name_that_does_not_exist_was_a_bare_key_error(tmp_path, name):
     assert found.get(name) is None and name not in found
 
 
-def test_functions_that_take_it_as_a_source(found, tmp_path):
-    assert same_bits(rl.pack(found, prefix="a"), rl.pack(LSTM))
-    with pytest.raises(rl.LayoutError, match=r"3 RNNs: 'a' \(lstm\), 'b' \(undecided\)"):
-        rl.pack(found)
-    with pytest.raises(rl.UndecidedError, match="b: "):
-        rl.pack(found, prefix="b")
-    new, refused = tmp_path / "x.npz", save_arrays(tmp_path / "c.npz", a=LSTM, c=BAD)
-    for one, why in ((found, "b: "), (rl.load(refused), "c: .* nothing was written")):
-        with pytest.raises(rl.Error, match=rf"{why}.*others with save\(path, dict\(found\)"):
-            rl.save(new, one)
-        assert not new.exists()
-    rl.save(new, dict(found))  # what the errors say
-    assert list(rl.load(new)) == ["a"]
-
-
 # ------------------------------------------------------------------------------ what is asked about
 
 

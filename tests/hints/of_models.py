@@ -15,7 +15,7 @@ import tf_keras
 import torch
 from files.hostile.good import archive as zip_of, good
 from files.keras import old_models as old
-from hints.following import LSTM, asked, convert, followed, notes, tensors
+from hints.following import LSTM, asked, convert, followed, notes, repaired, tensors
 
 import rnnlayout as rl
 
@@ -68,20 +68,24 @@ def quantized_checkpoints():
     rl.load("m.pt")["enc"]
 
 
-def a_checkpoint_that_is_a_list():
-    torch.save([torch.nn.LSTM(5, 7).state_dict()], "w.pt")
-    yield lambda: convert("w.pt", "n.pt", to="cudnn")
-    rl.load("n.pt", spec=LSTM)
+a_checkpoint_that_is_a_list = repaired(
+    lambda: convert("w.pt", "n.pt", to="cudnn"), lambda: rl.load("n.pt", spec=LSTM),
+    before=lambda: torch.save([torch.nn.LSTM(5, 7).state_dict()], "w.pt"),
+)  # fmt: skip
 
 
 class Mine(torch.nn.LSTM):
     pass
 
 
-def a_class_of_the_users():
-    torch.save({"model": torch.nn.ModuleDict({"enc": Mine(5, 7)}), "args": Mine}, "m.pt")
-    text = yield lambda: rl.load("m.pt")["model.enc"]
-    rl.load("m.pt", as_class=followed(text, r"as_class=(\{.*?\})"))["model.enc"]
+def load_enc(path, **more):
+    return rl.load(path, **more)["enc"]
+
+
+a_class_of_the_users = asked(
+    load_enc, "m.pt",
+    before=lambda: torch.save(torch.nn.ModuleDict({"enc": Mine(5, 7)}), "m.pt"),
+)  # fmt: skip
 
 
 # --------------------------------------------------------------------------------------- onnx
@@ -158,10 +162,6 @@ def keras_config(path, activation="hard_sigmoid"):
     return model
 
 
-def load_enc(path, **more):
-    return rl.load(path, **more)["enc"]
-
-
 def save_weights_and_config():
     weights_of_keras_2()
     keras_config("config.json")
@@ -226,17 +226,13 @@ def classes_of_a_model():
     rl.load("m.keras", as_class={name: "LSTM"})["enc"]
 
 
-def layers_of_two_classes():
-    weights = rl.Weights(tensors())
-    both = {"a": weights.to("keras"), "b": weights.to("keras-cudnn")}
+def layers_of_two_classes_or_of_one_name():
+    one = rl.Weights(tensors(layout="keras"))
+    both = {"a": one, "b": one.to("keras-cudnn")}
     text = yield lambda: rl.save("m.h5", both)
     to = re.search(r"convert with (\.to\(.*?\)) first", text)[1]
     rl.save("m.h5", {name: eval(f"one{to}") for name, one in both.items()})
-
-
-def two_layers_of_one_name():
     stack = rl.Weights(tensors(rl.Spec("lstm", 5, 7, 2), "keras"))
-    one = rl.Weights(tensors(layout="keras"))
     yield lambda: rl.save("m.keras", {"enc": stack, "enc_1": one})
     rl.save("m.keras", {"a": stack, "b": one})
     rl.save("m.keras", stack)

@@ -302,17 +302,6 @@ def test_a_backward_layer_of_another_class(kind, tmp_path):
 # --------------------------------------------------------------------------------- our records
 
 
-def test_many_records_do_not_fit_into_one_attribute(tmp_path):
-    entries = {f"{k:a<900}": filled(rl.Spec("lstm", I, H), k) for k in range(60)}
-    for weights in entries.values():
-        weights.config = {"go_backwards": True}
-    path = tmp_path / "a.weights.h5"
-    rl.save(path, entries)
-    with h5py.File(path) as file:
-        assert sum(name.startswith("rnnlayout") for name in file.attrs) > 1
-    assert dict(rl.load(path)) == entries
-
-
 @pytest.mark.parametrize("old, new, says", [
     (b'"hidden_size": 8', b'"hidden_size": 4', "changed after rnnlayout wrote it"),
     (b"}", b"", "rnnlayout"),

@@ -70,20 +70,6 @@ def header(path):
 # --------------------------------------------------------------------------------------- new files
 
 
-def test_npy_is_one_array_and_the_caller_says_of_what(tmp_path):
-    path, w = tmp_path / "a.npy", weights("cudnn", rl.Spec("lstm", 5, 3))
-    rl.save(path, w)
-    assert some.same_bits(np.load(path), w["weight_space"])
-    assert rl.load(path, w.spec)["lstm"] == w
-    with pytest.raises(rl.SpecError, match="does not record its RNN: pass spec="):
-        rl.load(path)
-    with pytest.raises(rl.FileError, match="NumPy lacks bfloat16"):
-        rl.save(path, weights("cudnn", w.spec.replace(dtype="bfloat16")))
-    os.truncate(path, path.stat().st_size - 1)
-    with pytest.raises(rl.FileError, match=r"is cut short: .* needs 480 bytes, it has 479"):
-        rl.load(path, w.spec)
-
-
 @pytest.mark.parametrize("suffix", TENSOR_SETS)
 def test_the_bytes_are_the_same_every_time_and_later_releases_read_them(suffix, tmp_path):
     """Never write the files of tests/data again: they are the promise."""
