@@ -130,7 +130,6 @@ BEGIN = b"\nclass LSTM(Module):\n"
 PROGRAMS = {
     "a program of 60 MB": program(b" " * (60 << 20), zipfile.ZIP_DEFLATED),
     "a program of 5 MB": program(b"\n" * (5 << 20)),
-    "a program of calls": program(BEGIN + b"torch.lstm(" * 300_000),
     "a program of arguments": program(BEGIN + b"torch.lstm(" + b", a" * 1_000_000 + b")\n"),
     "a program of constants": program(BEGIN + b"  mode : Final[str] = 7\n" * 150_000),
     "a program that is not text": program(bytes(range(256)) * 4000),
@@ -183,31 +182,21 @@ def graph_program(nodes, inputs=()):
     return changed(".pt2", "models/model.json", data)
 
 
-def call(**arguments):
-    given = [{"name": name, "arg": arg} for name, arg in arguments.items()]
-    return {"target": "torch.ops.aten.lstm.input", "inputs": given}
-
-
-def tensors(name):
-    return {"as_tensors": [{"name": name}]}
-
-
 WEIGHT = {"parameter": {"arg": {"name": "w"}, "parameter_name": "weight_ih_l0"}}
+
+
+def calling(cell="lstm", **arguments):
+    given = {"params": {"as_tensors": [{"name": "w"}]}} | arguments
+    inputs = [{"name": name, "arg": arg} for name, arg in given.items()]
+    return graph_program([{"target": f"torch.ops.aten.{cell}.input", "inputs": inputs}], [WEIGHT])
+
+
 EXPORTED_PROGRAMS = {
     "a program that is not JSON": changed(".pt2", "models/model.json", b"[" * 100_000),
-    "a program without nodes": graph_program(3),
     "a program of numbers": graph_program([1], [2]),
-    "a program without names": graph_program([call()], [{"parameter": {}}]),
-    "a program with names of lists": graph_program([], [{"parameter": {"arg": {"name": []}}}]),
-    "a call without inputs": graph_program([{"target": "torch.ops.aten.lstm.input"}]),
-    "a call of numbers": graph_program([call(params=3, batch_first=4)], [WEIGHT]),
-    "a call of unknown tensors": graph_program([call(params=tensors("x"))], [WEIGHT]),
-    "a call of another cell": graph_program(
-        [call(params=tensors("w")) | {"target": "torch.ops.aten.gru.input"}], [WEIGHT]
-    ),
-    "axes that are a list": graph_program(
-        [call(params=tensors("w"), batch_first={"as_bool": [1]})], [WEIGHT]
-    ),
+    "a call of another cell": calling("gru"),
+    "a call of numbers": calling(params=3, batch_first=4),
+    "axes that are a list": calling(batch_first={"as_bool": [1]}),
 }
 
 
