@@ -131,13 +131,14 @@ def a_class_of_the_users():
     rl.RNN(found, batch_first=True)(X)
 
 
-def quantized_modules():
-    cell = torch.ao.nn.quantizable.LSTM(5, 7)
-    text = yield lambda: rl.pack(cell)
-    rl.pack(followed(text, r"pass (module\.state_dict\(\))", module=cell))
-    packed = {"_all_weight_values.0.param._packed_params": np.ones(3, "f4")}
-    yield lambda: rl.pack(packed)
-    rl.pack(torch.nn.LSTM(5, 7).state_dict())
+QUANTIZABLE = torch.ao.nn.quantizable.LSTM(5, 7)
+a_quantizable_module = evaluated(
+    lambda: rl.pack(QUANTIZABLE), r"pass (module\.state_dict\(\))", rl.pack, module=QUANTIZABLE
+)
+packed_weights = repaired(
+    lambda: rl.pack({"_all_weight_values.0.param._packed_params": np.ones(3, "f4")}),
+    lambda: rl.pack(torch.nn.LSTM(5, 7).state_dict()),
+)
 
 
 def weight_norm_with_exact():
@@ -260,14 +261,15 @@ def calls_of_an_rnn():
 
 a_stream_on_a_cpu = asked(rl.RNN(tensors()), X, stream=1)
 math_of_wide_weights = asked(rl.RNN, tensors(LSTM.replace(dtype="float64")), math="bfloat16")
-
-
-def weights_of_another_use():
-    first = torch.nn.LSTM(5, 7)
-    rnn = rl.RNN(first)
-    source = torch.nn.LSTM(5, 7, batch_first=True)
-    text = yield lambda: rnn.update(source)
-    rnn.update(followed(text, r"(rl\.Weights\(source\)\.tensors)", source=source))
+OURS, ROWS = rl.RNN(torch.nn.LSTM(5, 7)), torch.nn.LSTM(5, 7, batch_first=True)
+weights_of_another_use = evaluated(
+    lambda: OURS.update(ROWS), r"(rl\.Weights\(source\)\.tensors)", OURS.update, source=ROWS
+)
+RELUS = [tensors(RELU), tensors(rl.Spec("rnn_relu", 7, 7))]
+layers_that_do_not_say = evaluated(
+    lambda: rl.stack(RELUS), r"or cell=('\w+')",
+    lambda cell: rl.stack([rl.Weights(layer, cell=cell) for layer in RELUS]),
+)  # fmt: skip
 
 
 def settings_that_are_not_applied():
@@ -281,13 +283,6 @@ def settings_that_are_not_applied():
     exec(text.partition("without that: ")[2], {"rl": rl, "source": source})
 
 
-def layers_that_do_not_say():
-    layers = [tensors(RELU), tensors(rl.Spec("rnn_relu", 7, 7))]
-    text = yield lambda: rl.stack(layers)
-    cell = followed(text, r"or cell=('\w+')")
-    rl.stack([rl.Weights(layer, cell=cell) for layer in layers])
-
-
 def a_dtype_that_needs_a_package():
     have, sys.modules["ml_dtypes"] = sys.modules.pop("ml_dtypes", None), None
     try:
@@ -299,12 +294,6 @@ def a_dtype_that_needs_a_package():
 
 
 # --------------------------------------------------------------- verify, diagnose, identify
-
-
-def verify_needs_more():
-    a = rl.Weights(tensors())
-    yield lambda: rl.verify(a, a, cell="lstm")
-    rl.verify(rl.Weights(tensors(), cell="lstm"), a)
 
 
 def diagnose_needs_more():
@@ -346,14 +335,15 @@ def identify_needs_more():
     np.testing.assert_array_equal(rl.RNN(made)(x)[0], y)
 
 
-def a_file_of_several_to_identify():
-    y = rl.forward(X, tensors())[0]
-    rl.save("w.onnx", {"a": rl.Weights(tensors()), "b": rl.Weights(tensors(seed=1))})
-    yield lambda: rl.identify("w.onnx", X, y)
-    assert rl.identify("w.onnx", X, y, prefix="a")
-
-
-Y = rl.forward(X, tensors())[0]
+Y, A, B = rl.forward(X, tensors())[0], rl.Weights(tensors()), rl.Weights(tensors(seed=1))
+cells_to_verify = repaired(
+    lambda: rl.verify(A, A, cell="lstm"),
+    lambda: rl.verify(rl.Weights(tensors(), cell="lstm"), A),
+)
+a_file_of_several_to_identify = repaired(
+    lambda: rl.identify("w.onnx", X, Y), lambda: rl.identify("w.onnx", X, Y, prefix="a"),
+    before=lambda: rl.save("w.onnx", {"a": A, "b": B}),
+)  # fmt: skip
 a_format_of_a_dict = asked(rl.diagnose, FLAT, like=tensors(), format="npz")
 a_prefix_to_identify = asked(rl.identify, [*tensors().values()], X, Y, prefix="a")
 too_many_tensors_to_identify = asked(

@@ -239,8 +239,7 @@ def layers_of_two_classes_or_of_one_name():
 
 
 def chunks_of_the_newest_hdf5():
-    told = {"recurrent_activation": "sigmoid"}
     weights_of_keras_2(libver="latest", chunks=True)
-    yield lambda: rl.load("w.h5", **told)
+    yield lambda: rl.load("w.h5")
     weights_of_keras_2(chunks=True)
-    rl.load("w.h5", **told)["enc"]
+    rl.load("w.h5", recurrent_activation="sigmoid")["enc"]
