@@ -44,12 +44,8 @@ def external(place, said=True):
     def write(path):
         folder = path.with_name(f"{path.stem} data")
         folder.mkdir()
-        for file in (
-            path.with_name("outside.bin"),
-            folder / "W.bin",
-            *map(path.with_name, (".hidden", "back\\slash")),
-        ):
-            file.write_bytes(weights("onnx")["W"].tobytes())
+        for name in ("outside.bin", ".hidden", "back\\slash", f"{folder.name}/W.bin"):
+            (path.parent / name).write_bytes(weights("onnx")["W"].tobytes())
         where = place.format(folder=folder, name=folder.name, path=path.name)
         tensor = stored(TensorProto(name="W", data_type=1, dims=[1, 12, 5]), location=where)
         if not said:

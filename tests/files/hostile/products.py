@@ -71,6 +71,7 @@ def fields(n):
 
 
 def again(one, n):
+    """Return a dict in which one object has n names."""
     return dict.fromkeys((f"{k:06d}" for k in range(n)), one)
 
 

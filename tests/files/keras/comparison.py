@@ -36,6 +36,12 @@ def computes(model, x, y, tolerance=TOLERANCE):
         assert np.abs(a - b).max() <= tolerance
 
 
+def same_arrays(weights, arrays):
+    """Are the tensors of Weights these arrays, in this order?"""
+    ours = list(weights.values())
+    return len(ours) == len(arrays) and all(map(np.array_equal, ours, arrays))
+
+
 def layer_of(config, k):
     return config["config"]["layers"][k]
 

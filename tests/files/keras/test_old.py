@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import tf_keras
 from files.keras import old_models as old
+from files.keras.comparison import same_arrays
 from oracles.frameworks import KERAS_NOISE, H, I, fill_keras, normal, seeded
 from tf_keras.src.layers.rnn.cudnn_gru import CuDNNGRU
 from tf_keras.src.layers.rnn.cudnn_lstm import CuDNNLSTM
@@ -23,11 +24,6 @@ pytestmark = KERAS_NOISE
 def loaded_by_tf_keras(layer, arrays):
     layer.build((None, None, I))
     return preprocess_weights_for_loading(layer, list(arrays), "1")
-
-
-def same(weights, arrays):
-    ours = list(weights.values())
-    return len(ours) == len(arrays) and all(map(np.array_equal, ours, arrays))
 
 
 @pytest.mark.parametrize("version", [None, "1.2.2"])
@@ -52,7 +48,7 @@ def test_keras_1(tmp_path, version, suffix):
     found = rl.load(tmp_path / "a.h5")
     assert list(found) == list(of) and not found.refused
     for name, (kind, arrays, layer) in of.items():
-        assert same(found[name], loaded_by_tf_keras(layer, arrays.values())), name
+        assert same_arrays(found[name], loaded_by_tf_keras(layer, arrays.values())), name
         assert found[name].spec.reset == ("before" if kind == "GRU" else "after")
         squash = "sigmoid" if kind == "SimpleRNN" else "hard_sigmoid_keras2"
         assert found[name].spec.recurrent_activation == squash
@@ -118,7 +114,7 @@ def test_cudnn_layers(tmp_path):
         assert set(found) == set(layers) and not found.refused
         for entry, layer in layers.items():
             assert found[entry].layout.name == "keras-cudnn"
-            assert same(found[entry], layer.get_weights()), entry
+            assert same_arrays(found[entry], layer.get_weights()), entry
         assert found["back"].config == {"go_backwards": True} and found["one"].config == {}
         done = rl.convert_file(tmp_path / name, tmp_path / f"new_{name}", to="keras")
         assert done.reports["two"] == rl.check(found["two"], to="keras")
@@ -127,7 +123,9 @@ def test_cudnn_layers(tmp_path):
         assert len(found) == len(layers) and not found.refused
         assert ["go_backwards=False" in note for note in found.notes] == [True]  # "back" has it
         for entry, layer in layers.items():
-            assert [same(w, layer.get_weights()) for w in found.values()].count(True) == 1, entry
+            assert [same_arrays(w, layer.get_weights()) for w in found.values()].count(True) == 1, (
+                entry
+            )
 
 
 def test_cudnn_weights_are_written_as_keras_2_takes_them(tmp_path):
@@ -142,7 +140,7 @@ def test_cudnn_weights_are_written_as_keras_2_takes_them(tmp_path):
     ours = [array for w in entries.values() for array in w.values()]
     assert all(map(np.array_equal, again.get_weights(), ours))
     for name, weights in rl.load(tmp_path / "a.h5").items():
-        assert same(weights, list(entries[name].values()))
+        assert same_arrays(weights, list(entries[name].values()))
     with pytest.raises(rl.LayoutError, match=r"convert with \.to\('keras-cudnn'\)"):
         rl.save(tmp_path / "b.h5", entries | {"mixed": entries["one"].to("keras")})
 

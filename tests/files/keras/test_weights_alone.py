@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import tf_keras
 from files.keras import old_models as old
-from files.keras.comparison import ONE_MORE, computes, flat, layer_of
+from files.keras.comparison import ONE_MORE, computes, flat, layer_of, same_arrays
 from oracles.frameworks import KERAS_NOISE
 
 import rnnlayout as rl
@@ -119,7 +119,7 @@ def test_a_config_beside_variables(kit, tmp_path):
     hard = "hard_sigmoid" if kit is keras else "hard_sigmoid_keras2"
     assert activations(found) == {"a": hard, "b": hard, "c": "sigmoid"}
     for name, weights in found.items():
-        assert all(map(np.array_equal, weights.values(), model.get_layer(name).get_weights()))
+        assert same_arrays(weights, model.get_layer(name).get_weights())
     config = json.loads(model.to_json())
     config["config"]["layers"].pop(3)
     with pytest.raises(rl.FileError, match="it lacks the layer of "):

@@ -181,12 +181,16 @@ def test_input_forget_of_weights_that_are_not_four_gates(role, shape, tmp_path):
         read(model, tmp_path)
 
 
-def test_zero_states_and_a_table_of_lengths(tmp_path):
+def test_zero_states_zero_peepholes_and_a_table_of_lengths(tmp_path):
     model, _ = model_of(LSTM)
-    model.graph.initializer.append(numpy_helper.from_array(np.zeros((1, 9, H), "f4"), "0/h0"))
+    for name, shape in (("0/h0", (1, 9, H)), ("P", (1, 3 * H))):
+        zeros = numpy_helper.from_array(np.zeros(shape, "f4"), name)
+        model.graph.initializer.append(zeros)
     node_of(model.graph).input[4] = "lens"
+    node_of(model.graph).input.append("P")
     model.graph.node.insert(0, constant("lens", np.array([3, 4], np.int32)))
-    assert read(model, tmp_path)["layer"].config == {"sequence_lens": [3, 4]}
+    found = read(model, tmp_path)["layer"]
+    assert found.config == {"sequence_lens": [3, 4]} and "P" not in found
 
 
 def test_zero_states_as_tf2onnx_writes_them(tmp_path):
@@ -238,13 +242,6 @@ def test_a_state_of_another_size_contradicts_the_weights(state, how, tmp_path):
     with pytest.raises(rl.LayoutError, match=sizes) as raised:
         read(model, tmp_path)
     assert ("proj_size" in str(raised.value)) == (state == "initial_c")
-
-
-def test_peepholes_of_zeros_are_none(tmp_path):
-    model, _ = model_of(LSTM)
-    node_of(model.graph).input.append("P")
-    model.graph.initializer.append(numpy_helper.from_array(np.zeros((1, 3 * H), "f4"), "P"))
-    assert "P" not in read(model, tmp_path)["layer"]
 
 
 # ----------------------------------------------------------------------------------- names, hints
