@@ -175,8 +175,7 @@ def test_many_links(libver, order, count):
 @pytest.mark.parametrize("libver", ["earliest", "v108", "latest"])
 @pytest.mark.parametrize("count", [7, 9, 120, 1000])
 def test_many_attributes(libver, count):
-    """They are in a header that goes on elsewhere; of newer versions in a fractal heap, and those
-    of more than 4 KiB apart from it."""
+    """In a header that goes on elsewhere, or in a fractal heap; large ones are apart from it."""
     is_old = libver == "earliest"
     with compared(libver=libver, track_order=not is_old) as file:
         for k in range(min(count, 200) if is_old else count):

@@ -171,8 +171,7 @@ def amount(request):
 
 @pytest.mark.parametrize("suffix", LAYOUTS)
 def test_a_damaged_file(suffix, amount, reader, tmp_path):
-    """A good file is read. Cut short: refused, or the same tensors. One byte changed: any answer,
-    but no crash."""
+    """Whole: read. Cut: refused, or the same tensors. With another byte: any answer, no crash."""
     (flips, apart), path = amount, tmp_path / f"good{suffix}"
     path.write_bytes(good(suffix))
     beside(path)

@@ -210,8 +210,7 @@ def test_other_layers_keep_their_old_policy_and_code(stack, tmp_path):
 
 @pytest.mark.parametrize("suffix", [".h5", ".keras"])
 def test_what_no_layout_can_hold_stays(tmp_path, suffix):
-    """A ConvLSTM2D, which Keras 3 refuses with the time_major that Keras 2 always writes, and
-    activations. Also if the new model is converted again."""
+    """A ConvLSTM2D, with the time_major that Keras 3 refuses, and activations."""
     L = tf_keras.layers
     model = tf_keras.Sequential([
         L.Input((3, 6, 6, 2)), L.ConvLSTM2D(2, 3, recurrent_activation="sigmoid", name="conv"),

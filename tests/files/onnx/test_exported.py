@@ -154,11 +154,7 @@ def two(tmp_path_factory):
 def test_new_weights_for_each_layer_of_an_exported_stack(
     two, exporter, gru, large, renamed, tmp_path, monkeypatch, capsys
 ):
-    """An RNN of two layers had the name of no node: --map enc=/enc/LSTM was advised, and refused.
-
-    If the checkpoint has other names, the advice that is printed works. The copy had the old
-    model's paths to its data, which are relative to the folder. large: beyond 2 GB, lowered here.
-    """
+    """Also by the advice for other names. large: beyond 2 GB, lowered here."""
     monkeypatch.chdir(tmp_path)
     if large:
         model, data = (

@@ -219,10 +219,7 @@ def test_zero_states_as_tf2onnx_writes_them(tmp_path):
 @pytest.mark.parametrize("how", ["constant", "input", "sliced input"])
 @pytest.mark.parametrize("state", ["initial_h", "initial_c"])
 def test_a_state_of_another_size_contradicts_the_weights(state, how, tmp_path):
-    """torch.onnx.export(dynamo=True) wrote hidden_size 2 and a c of 5 of LSTM(4, 5, proj_size=2).
-
-    It was read as an LSTM of hidden size 2.
-    """
+    """torch wrote such models of LSTM(4, 5, proj_size=2); one was read as an LSTM of 2 units."""
     model, _ = model_of(LSTM)
     x, *states = inputs(seeded("inputs", LSTM), LSTM)
     at = ["initial_h", "initial_c"].index(state)

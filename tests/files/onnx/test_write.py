@@ -78,8 +78,7 @@ def test_what_changes_the_network_is_written_again(config, tmp_path):
 @pytest.mark.parametrize("layers", [1, 2])
 @pytest.mark.parametrize("repeated", [False, True])
 def test_each_layer_of_a_stack_starts_where_the_network_says(layers, repeated, tmp_path):
-    """The states of all layers but the first were lost; a state that is the same for each sequence
-    was written for a batch of one."""
+    """repeated: the state is the same for each sequence of any batch."""
     spec = rl.Spec("lstm", I, H, layers, True)
     weights, (x, h0, c0) = weights_of(spec), inputs(seeded("starts", spec), spec)
     wide = slice(None, 1 if repeated else None)

@@ -210,8 +210,7 @@ print(peak() - before)
 
 
 def test_memory_is_that_of_three_layers(tmp_path):
-    """One layer is read, one converted, one written; 32 MB are written before what was read is
-    freed."""
+    """One is read, one converted, one written; 32 MB are written before memory is freed."""
     spec = rl.Spec("lstm", 512, 512, 12)
     rl.save(tmp_path / "a.safetensors", torch_lstm())
     rl.save(tmp_path / "b.safetensors", torch_lstm(spec))

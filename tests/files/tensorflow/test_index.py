@@ -108,8 +108,7 @@ def test_a_prefix_and_a_checkpoint_in_the_current_folder(tmp_path, monkeypatch):
 
 @pytest.mark.filterwarnings("ignore:.*BasicLSTMCell. is deprecated")
 def test_a_checkpoint_of_tensorflow_1(tmp_path):
-    """A graph with a BasicLSTMCell under dynamic_rnn, saved by a Saver and as a SavedModel, is read
-    without TensorFlow; PyTorch and rl.RNN compute from it what the graph computed."""
+    """PyTorch and rl.RNN compute from it, and from a SavedModel, what the graph computed."""
     x = RNG.standard_normal((4, 2, 5)).astype("f4")
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         cell = legacy_cells.BasicLSTMCell(3)  # adds 1 to the bias of f

@@ -87,8 +87,7 @@ QUANTIZED = {  # options of the converter
 
 @pytest.mark.parametrize("kind", QUANTIZED)
 def test_quantized_weights(kind, tmp_path):
-    """Each is within half a step of the scale, 2 max / 254, of what Keras has; float16 within
-    2^-11 of itself."""
+    """Each is within half a step, 2 max / 254, of Keras's; float16 within 2^-11 of itself."""
     options = QUANTIZED[kind] | {"optimizations": [tf.lite.Optimize.DEFAULT]}
     units = 64 if kind == "hybrid" else H  # smaller matrices are left as they are
     model, data = converted(tf_keras.layers.LSTM(units, return_sequences=True), **options)

@@ -261,8 +261,7 @@ def test_a_class_of_the_user(make, saver, tmp_path):
 
 
 def test_what_a_module_says_of_itself(tmp_path):
-    """A subclass says what it was made with; a forward() that is set on a module may do anything; a
-    size may contradict its tensors."""
+    """Its arguments; a forward() that is set on it; a size that contradicts its tensors."""
     path = tmp_path / "m.pt"
     torch.save(MineRNN(I, H, nonlinearity="relu", batch_first=True), path)
     weights = rl.load(path, as_class={"MineRNN": "RNN"})["rnn"]

@@ -151,10 +151,7 @@ def test_a_copy_of_a_checkpoint_with_numpy_in_it(value, tmp_path):
     (argparse.Namespace(), "argparse.Namespace"),
 ])  # fmt: skip
 def test_a_copy_of_a_checkpoint_with_an_object_in_it(value, kind, tmp_path):
-    """torch's own loader refuses its class, so a .pt cannot be copied: the repair works.
-
-    A criterion is a module without an RNN: the checkpoint is not made a flat state_dict.
-    """
+    """torch refuses its class, so a .pt cannot be copied. A criterion is a module without RNNs."""
     path = tmp_path / "m.pt"
     torch.save(named(value, "own"), path)
     assert rl.load(path).notes == [f"{kind} in 'own' was not read"]
