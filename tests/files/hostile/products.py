@@ -104,10 +104,9 @@ def module_again(n, form=in_archive):
     return form(dumped(module(_modules=again(inner, n))))
 
 
-def hidden_buffers(n):
-    """n / 8 modules of which each has the same set of n texts."""
-    hidden = {"_non_persistent_buffers_set": set(again(None, n)), "_buffers": PARAMETERS}
-    return in_archive(dumped(module(_modules={f"{k}": module(**hidden) for k in range(n // 8)})))
+def many_modules(n, **state):
+    """n / 8 RNNs of which each has this state."""
+    return in_archive(dumped(module(_modules={f"{k}": module(**state) for k in range(n // 8)})))
 
 
 def long_modules(n):
@@ -117,12 +116,6 @@ def long_modules(n):
     for _ in range(30):
         made = module(_modules={"a" * 12: made})
     return in_archive(dumped(made))
-
-
-def own_modules(n):
-    """n / 8 RNNs, of which each says something about itself."""
-    told = {"_parameters": PARAMETERS, "num_layers": 10**9}
-    return in_archive(dumped(module(_modules={f"{k}": module(**told) for k in range(n // 8)})))
 
 
 def programs(n):
@@ -345,9 +338,10 @@ PRODUCTS = {
     "large views.pt": lambda n: views(n, 1 << 22),  # of 64 MB each
     "a module again.module.pt": module_again,
     "a module again.old.module.pt": lambda n: module_again(n, in_old),
-    "hidden buffers.pt": hidden_buffers,
+    "hidden buffers.pt": lambda n: many_modules(
+        n, _non_persistent_buffers_set=set(again(None, n)), _buffers=PARAMETERS),
     "names in modules.pt": long_modules,
-    "recurrent modules.pt": own_modules,
+    "recurrent modules.pt": lambda n: many_modules(n, _parameters=PARAMETERS, num_layers=10**9),
     "programs.script.pt": programs,
     "packed weights.packed.pt": packed_weights,
     "weights.pt2": weights_again,
