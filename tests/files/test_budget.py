@@ -19,7 +19,7 @@ EXCEEDS = {  # kind -> a hostile file that exceeds this limit
     "structures": "texts again, 4800.h5",
     "texts": "names that all lie in one place.h5",
     "copied": "pairs again, 4800.pkl",
-    "steps": "pickle, calls.pkl",
+    "steps": "pickle, calls.pt",
     "computed": "ONNX, scales that grow.onnx",
 }
 

@@ -14,7 +14,6 @@ from files.hostile.good import SPEC, archive, good, weights
 from marks import in_turn
 
 import rnnlayout as rl
-from rnnlayout._files.write_file import convert_into
 
 # Those that begin with a signature; .npy has one too, but needs a spec.
 SIGNED = [".safetensors", ".npz", ".pt", ".old.pt", ".h5", ".keras", ".onnx", ".msgpack", ".params",
@@ -48,16 +47,6 @@ def test_the_content_decides_where_the_suffix_does_not(suffix, name, tmp_path):
     assert packed(rl.load(path)) == right(suffix)
     rl.convert_file(path, tmp_path / "new.npz", to="torch")
     assert packed(rl.load(tmp_path / "new.npz")) == right(suffix)
-
-
-def test_a_model_is_still_a_model(tmp_path):
-    """Of .keras to .keras the whole model is kept, and weights are put into a .pt without name."""
-    path = put(tmp_path / "model", ".keras")
-    done = rl.convert_file(path, tmp_path / "new.keras", to="keras")
-    assert not done.left_out
-    model = put(tmp_path / "checkpoint.pth.tar", ".pt")
-    convert_into(path, tmp_path / "new.pt", into=model)
-    assert packed(rl.load(tmp_path / "new.pt")) == right(".keras")
 
 
 @pytest.mark.parametrize("suffix", [*SIGNED, ".bin", ".npy", ".weights.h5"])
@@ -175,14 +164,6 @@ def test_a_pipe_and_an_address(tmp_path):
     for path in ("https://example.org/model.pt", "s3://bucket/model.keras"):
         with pytest.raises(rl.FileError, match=f"{path} is an address: download it, and pass"):
             rl.load(path)
-
-
-@pytest.mark.parametrize("format", ["bin", "pt", "index", "msgpack", "params", "safetensors"])
-def test_what_cannot_be_mapped(format):
-    """Most of these readers map the file before they look at it."""
-    path = "/sys/devices/system/cpu/online"
-    with pytest.raises(rl.FileError, match=r"mapped into memory: .*: copy it to a file on a disk"):
-        rl.load(path, SPEC if format == "bin" else None, format=format)
 
 
 @pytest.mark.parametrize("suffix", ["pt", "safetensors", "npz", "h5", "onnx"])

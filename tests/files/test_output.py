@@ -143,16 +143,6 @@ def test_what_is_no_file_is_not_replaced(folder):
     assert os.listdir(folder) == ["fifo"]
 
 
-def test_a_file_without_a_name_is_written_by_its_path(folder):
-    with write_whole_file(folder / "a.bin", force=False) as part:
-        part.path.write_bytes(b"weights")
-        assert part.name == "a.bin" and os.listdir(folder) == []
-        part.beside(".json").write_text("{}")
-        assert os.listdir(folder) == []
-    assert sorted(os.listdir(folder)) == ["a.bin", "a.bin.json"]
-    assert (folder / "a.bin.json").read_text() == "{}"
-
-
 @pytest.mark.parametrize("force", [True, False])
 def test_a_second_file_is_refused_or_replaced_like_the_first(folder, names, force):
     (folder / "a.bin.json").write_text("old")

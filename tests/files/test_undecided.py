@@ -4,17 +4,16 @@ those that are decided, and asked about; or an option of Keras is assumed, and a
 import pickle
 from collections.abc import Mapping
 
-import h5py
 import numpy as np
 import pytest
 import tf_keras
 import torch
+from files.keras.old_models import write_arrays
 from oracles import some
 from oracles.frameworks import N, T, normal, seeded
 from oracles.some import same_bits
 
 import rnnlayout as rl
-from rnnlayout._files.write_file import convert_into
 
 I, H = 5, 3  # noqa: E741
 CONCAT = rl.layout("concat", inputs="hx", z="state")
@@ -78,48 +77,13 @@ def test_a_name_that_does_not_exist_was_a_bare_key_error(tmp_path, name):
     assert found.get(name) is None and name not in found
 
 
-def test_functions_that_take_it_as_a_source(found, tmp_path):
-    assert same_bits(rl.pack(found, prefix="a"), rl.pack(LSTM))
-    with pytest.raises(rl.LayoutError, match=r"3 RNNs: 'a' \(lstm\), 'b' \(undecided\)"):
-        rl.pack(found)
-    with pytest.raises(rl.UndecidedError, match="b: "):
-        rl.pack(found, prefix="b")
-    new, refused = tmp_path / "x.npz", save_arrays(tmp_path / "c.npz", a=LSTM, c=BAD)
-    for one, why in ((found, "b: "), (rl.load(refused), "c: .* nothing was written")):
-        with pytest.raises(rl.Error, match=rf"{why}.*others with save\(path, dict\(found\)"):
-            rl.save(new, one)
-        assert not new.exists()
-    rl.save(new, dict(found))  # what the errors say
-    assert list(rl.load(new)) == ["a"]
-
-
-def test_a_file_of_two_gives_one_and_asks_for_the_other(tmp_path):
-    path, new = save_arrays(tmp_path / "a.npz", a=LSTM, b=PLAIN), tmp_path / "b.npz"
-    with pytest.raises(rl.SpecError, match=r"written: convert the others with only=\['a'\]"):
-        rl.convert_file(path, new, to="keras")
-    with pytest.raises(rl.SpecError, match="b: these tensors do not show"):
-        rl.load(path, dtype="float64")["b"]
-    # it has the name of an RNN of the model, so it is not left out of the copy
-    with pytest.raises(rl.UndecidedError, match="b: "):
-        convert_into(path, new, into=save_arrays(tmp_path / "old.npz", b=PLAIN))
-    assert not new.exists()
-
-
 # ------------------------------------------------------------------------------ what is asked about
 
 
 def keras_2_weights(path):
     """Write the weights of an LSTM as Keras 2.2 does: without its activations."""
-    rng = np.random.default_rng(0)
-    shapes = {"kernel": (I, 4 * H), "recurrent_kernel": (H, 4 * H), "bias": (4 * H,)}
-    with h5py.File(path, "w") as file:
-        file.attrs["layer_names"] = [b"lstm_1"]
-        file.attrs["keras_version"] = b"2.2.4"
-        group = file.create_group("lstm_1")
-        names = [f"lstm_1/{leaf}:0" for leaf in shapes]
-        group.attrs["weight_names"] = [name.encode() for name in names]
-        for name, shape in zip(names, shapes.values(), strict=True):
-            group[name] = rng.standard_normal(shape).astype("f4")
+    made = {f"lstm_1/{name}": array for name, array in arrays("lstm", rl.layout("keras")).items()}
+    write_arrays(path, {"lstm_1": made}, "2.2.4")
 
 
 # A function that writes a file, hints that do not answer all, the argument that does, its values.
@@ -232,18 +196,6 @@ def test_a_lost_merge_mode_is_named(suffix, tmp_path):
     assert "sigmoid, go_backwards=False, merge_mode='concat' assumed" in note
     weights.config |= {"go_backwards": True, "merge_mode": "sum"}  # the repair
     assert off(found, model) < 2 * ERROR  # of two directions
-
-
-def test_several_rnns_share_a_note(tmp_path):
-    layers = tf_keras.layers
-    two = [layers.LSTM(H, return_sequences=True) for _ in range(2)]
-    model = model_of(two[0], layers.Bidirectional(two[1]), layers.SimpleRNN(H))
-    path, _ = weights_file(model, ".index", tmp_path)
-    found = rl.load(path, cell="rnn_tanh")
-    (note,) = found.notes
-    assert len(found) == 3 and "merge_mode" in note
-    (plain,) = rl.load(path, cell="rnn_tanh", prefix="layer_with_weights-2").notes
-    assert "Keras's config: go_backwards=False assumed" in plain and "activation" not in plain
 
 
 @pytest.mark.parametrize("suffix", [".h5", ".keras", ".npz", ".weights.h5", "legacy .h5"])

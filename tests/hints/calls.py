@@ -1,6 +1,5 @@
 """Cases of hints about calls. A function yields what gives a hint, and then does what it says."""
 
-import re
 import sys
 
 import equinox
@@ -9,7 +8,19 @@ import jax
 import numpy as np
 import torch
 from flax import linen, nnx
-from hints.following import GRU, LSTM, RELU, X, asked, each, followed, tensors, two
+from hints.following import (
+    GRU,
+    LSTM,
+    RELU,
+    X,
+    asked,
+    each,
+    evaluated,
+    followed,
+    repaired,
+    tensors,
+    two,
+)
 from oracles.jax_cells import KEY, equinox_cell, filled, nnx_cell
 from oracles.some import same_bits
 
@@ -19,17 +30,13 @@ X1 = np.ones((1, 1, 5), "f4")
 FLAT = rl.pack(tensors())
 
 
-def torch_arrays(spec=LSTM):
-    return {name: torch.from_numpy(array) for name, array in tensors(spec).items()}
-
-
 # ------------------------------------------------------------------------------ what is passed
 
 
-def a_path():
-    rl.save("w.npz", rl.Weights(tensors()))
-    text = yield lambda: rl.pack("w.npz")
-    assert same_bits(rl.pack(followed(text, r"pass (rl\.load\(.*\))")), FLAT)
+a_path = evaluated(
+    lambda: rl.pack("w.npz"), r"pass (rl\.load\(.*\))", rl.pack,
+    before=lambda: rl.save("w.npz", rl.Weights(tensors())),
+)  # fmt: skip
 
 
 def what_load_returned():
@@ -44,18 +51,12 @@ def what_load_returned():
         rl.pack(found, prefix=prefix)
 
 
-def a_checkpoint():
-    state = {f"enc.{name}": one for name, one in torch_arrays().items()}
-    whole = {"epoch": 3, "model": state | {"fc.weight": torch.ones(2, 7)}}
-    text = yield lambda: rl.pack(whole)
-    key, prefix = re.search(r"pass its (\[.*?\]) with prefix=('.*?')", text).groups()
-    assert same_bits(rl.pack(eval(f"whole{key}"), prefix=eval(prefix)), FLAT)
-
-
 several_in_a_dict = asked(rl.pack, two(), known={"prefix": "enc"})
 a_prefix_of_a_list = asked(rl.pack, [*tensors().values()], layout="torch", prefix="a")
 a_prefix_of_a_module = asked(rl.pack, torch.nn.LSTM(5, 7), prefix="enc")
 a_list_of_arrays = asked(rl.pack, [*tensors(layout="keras").values()])
+LAYERS = [tensors(), tensors(rl.Spec("lstm", 7, 7))]
+a_list_of_dicts = repaired(lambda: rl.pack(LAYERS), lambda: rl.pack(rl.stack([*LAYERS])))
 
 
 def tensors_that_were_changed():
@@ -64,12 +65,6 @@ def tensors_that_were_changed():
     made |= tensors(rl.Spec("lstm", 5, 3))
     text = yield lambda: rl.pack(made)
     rl.pack(followed(text, r"pass (dict\(tensors\))", tensors=made))
-
-
-def a_list_of_dicts():
-    layers = [tensors(), tensors(rl.Spec("lstm", 7, 7))]
-    yield lambda: rl.pack(layers)
-    rl.pack(rl.stack([*layers]))
 
 
 # ------------------------------------------------------------------------ spec, layout, dtype
@@ -81,21 +76,36 @@ where_the_reset_gate_acts = asked(
 )
 options_of_a_layout = asked(rl.convert, tensors(layout=rl.layout("concat", inputs="hx")), to="onnx")
 a_layout_that_is_read_if_named = asked(rl.pack, tensors(layout="tf1"))
-two_layouts_that_are_read_if_named = asked(rl.pack, tensors(layout="webnn"))
-several_layouts = asked(rl.pack, tensors(layout="coreml"))
 a_flat_vector = asked(rl.convert, FLAT, to="torch", known={"spec": LSTM})
 a_vector_of_miopen = asked(rl.convert, dict(rl.convert(tensors(), to="miopen")), layout="miopen",
                            to="torch", known={"spec": LSTM})  # fmt: skip
-a_vector_of_one_bias = asked(rl.unpack, FLAT[:-28], spec=LSTM, to="torch")
 a_dtype_other_than_the_specs = asked(rl.pack, tensors(), spec=LSTM.replace(dtype="float16"))
 another_cell = asked(rl.pack, torch.nn.LSTM(5, 7), cell="gru")
 another_spec = asked(rl.pack, torch.nn.LSTM(5, 7), spec=GRU)
 another_layout = asked(rl.pack, torch.nn.LSTM(5, 7), layout="keras")
-
-
-def a_vector_of_three_dimensions():
-    yield lambda: rl.unpack(FLAT.reshape(-1, 1, 1), LSTM, to="torch")
-    rl.unpack(FLAT.reshape(-1, 1, 1).reshape(-1), LSTM, to="torch")
+COLUMN = FLAT.reshape(-1, 1, 1)
+a_vector_of_three_dimensions = repaired(
+    lambda: rl.unpack(COLUMN, LSTM, to="torch"),
+    lambda: rl.unpack(COLUMN.reshape(-1), LSTM, to="torch"),
+)
+RAW = FLAT.tobytes()
+bytes_for_an_array = evaluated(lambda: rl.pack(RAW, LSTM), r"pass (np\.frombuffer\(.*?\))",
+                               lambda found: rl.pack(found, LSTM), source=RAW)  # fmt: skip
+bytes_without_a_spec = evaluated(
+    lambda: rl.pack(RAW), r"pass (np\.frombuffer\(source, dtype\))",
+    lambda found: rl.pack(found, LSTM), source=RAW, dtype="f4",
+)  # fmt: skip
+TURNED = tensors() | {"weight_hh_l0": tensors()["weight_hh_l0"].T}
+a_matrix_that_is_transposed = repaired(
+    lambda: rl.pack(TURNED),
+    lambda: rl.pack(TURNED | {"weight_hh_l0": TURNED["weight_hh_l0"].T}),
+)
+a_layout_that_is_not_a_name = repaired(
+    lambda: rl.describe(LSTM, 3), lambda: [rl.layout(one) for one in rl.layouts()]
+)
+a_dict_that_is_not_of_a_spec = repaired(
+    lambda: rl.Spec.from_dict([1]), lambda: rl.Spec.from_dict(LSTM.to_dict())
+)
 
 
 def a_vector_of_another_rnn():
@@ -104,32 +114,6 @@ def a_vector_of_another_rnn():
     view = followed(text, r"pass (w\.view\('float32'\))", w=FLAT.view("f2"))
     made = rl.unpack(view, followed(text, r"with spec=(rl\.Spec\(.*?\))"), to="torch")
     assert same_bits(made, tensors())
-
-
-def bytes_for_an_array():
-    raw = FLAT.tobytes()
-    text = yield lambda: rl.pack(raw, LSTM)
-    rl.pack(followed(text, r"pass (np\.frombuffer\(.*?\))", source=raw), LSTM)
-    text = yield lambda: rl.pack(raw)
-    made = followed(text, r"pass (np\.frombuffer\(source, dtype\))", source=raw, dtype="f4")
-    rl.pack(made, spec=LSTM)
-
-
-def a_matrix_that_is_transposed():
-    one = tensors() | {"weight_hh_l0": tensors()["weight_hh_l0"].T}
-    yield lambda: rl.pack(one)
-    rl.pack(one | {"weight_hh_l0": one["weight_hh_l0"].T})
-
-
-def a_layout_that_is_not_a_name():
-    yield lambda: rl.describe(LSTM, 3)
-    for one in rl.layouts():
-        rl.layout(one)
-
-
-def a_dict_that_is_not_of_a_spec():
-    yield lambda: rl.Spec.from_dict([1])
-    assert rl.Spec.from_dict(LSTM.to_dict()) == LSTM
 
 
 # ---------------------------------------------------------------------------------- modules
@@ -147,13 +131,14 @@ def a_class_of_the_users():
     rl.RNN(found, batch_first=True)(X)
 
 
-def quantized_modules():
-    cell = torch.ao.nn.quantizable.LSTM(5, 7)
-    text = yield lambda: rl.pack(cell)
-    rl.pack(followed(text, r"pass (module\.state_dict\(\))", module=cell))
-    packed = {"_all_weight_values.0.param._packed_params": np.ones(3, "f4")}
-    yield lambda: rl.pack(packed)
-    rl.pack(torch.nn.LSTM(5, 7).state_dict())
+QUANTIZABLE = torch.ao.nn.quantizable.LSTM(5, 7)
+a_quantizable_module = evaluated(
+    lambda: rl.pack(QUANTIZABLE), r"pass (module\.state_dict\(\))", rl.pack, module=QUANTIZABLE
+)
+packed_weights = repaired(
+    lambda: rl.pack({"_all_weight_values.0.param._packed_params": np.ones(3, "f4")}),
+    lambda: rl.pack(torch.nn.LSTM(5, 7).state_dict()),
+)
 
 
 def weight_norm_with_exact():
@@ -276,14 +261,15 @@ def calls_of_an_rnn():
 
 a_stream_on_a_cpu = asked(rl.RNN(tensors()), X, stream=1)
 math_of_wide_weights = asked(rl.RNN, tensors(LSTM.replace(dtype="float64")), math="bfloat16")
-
-
-def weights_of_another_use():
-    first = torch.nn.LSTM(5, 7)
-    rnn = rl.RNN(first)
-    source = torch.nn.LSTM(5, 7, batch_first=True)
-    text = yield lambda: rnn.update(source)
-    rnn.update(followed(text, r"(rl\.Weights\(source\)\.tensors)", source=source))
+OURS, ROWS = rl.RNN(torch.nn.LSTM(5, 7)), torch.nn.LSTM(5, 7, batch_first=True)
+weights_of_another_use = evaluated(
+    lambda: OURS.update(ROWS), r"(rl\.Weights\(source\)\.tensors)", OURS.update, source=ROWS
+)
+RELUS = [tensors(RELU), tensors(rl.Spec("rnn_relu", 7, 7))]
+layers_that_do_not_say = evaluated(
+    lambda: rl.stack(RELUS), r"or cell=('\w+')",
+    lambda cell: rl.stack([rl.Weights(layer, cell=cell) for layer in RELUS]),
+)  # fmt: skip
 
 
 def settings_that_are_not_applied():
@@ -297,13 +283,6 @@ def settings_that_are_not_applied():
     exec(text.partition("without that: ")[2], {"rl": rl, "source": source})
 
 
-def layers_that_do_not_say():
-    layers = [tensors(RELU), tensors(rl.Spec("rnn_relu", 7, 7))]
-    text = yield lambda: rl.stack(layers)
-    cell = followed(text, r"or cell=('\w+')")
-    rl.stack([rl.Weights(layer, cell=cell) for layer in layers])
-
-
 def a_dtype_that_needs_a_package():
     have, sys.modules["ml_dtypes"] = sys.modules.pop("ml_dtypes", None), None
     try:
@@ -315,12 +294,6 @@ def a_dtype_that_needs_a_package():
 
 
 # --------------------------------------------------------------- verify, diagnose, identify
-
-
-def verify_needs_more():
-    a = rl.Weights(tensors())
-    yield lambda: rl.verify(a, a, cell="lstm")
-    rl.verify(rl.Weights(tensors(), cell="lstm"), a)
 
 
 def diagnose_needs_more():
@@ -362,14 +335,15 @@ def identify_needs_more():
     np.testing.assert_array_equal(rl.RNN(made)(x)[0], y)
 
 
-def a_file_of_several_to_identify():
-    y = rl.forward(X, tensors())[0]
-    rl.save("w.onnx", {"a": rl.Weights(tensors()), "b": rl.Weights(tensors(seed=1))})
-    yield lambda: rl.identify("w.onnx", X, y)
-    assert rl.identify("w.onnx", X, y, prefix="a")
-
-
-Y = rl.forward(X, tensors())[0]
+Y, A, B = rl.forward(X, tensors())[0], rl.Weights(tensors()), rl.Weights(tensors(seed=1))
+cells_to_verify = repaired(
+    lambda: rl.verify(A, A, cell="lstm"),
+    lambda: rl.verify(rl.Weights(tensors(), cell="lstm"), A),
+)
+a_file_of_several_to_identify = repaired(
+    lambda: rl.identify("w.onnx", X, Y), lambda: rl.identify("w.onnx", X, Y, prefix="a"),
+    before=lambda: rl.save("w.onnx", {"a": A, "b": B}),
+)  # fmt: skip
 a_format_of_a_dict = asked(rl.diagnose, FLAT, like=tensors(), format="npz")
 a_prefix_to_identify = asked(rl.identify, [*tensors().values()], X, Y, prefix="a")
 too_many_tensors_to_identify = asked(

@@ -4,7 +4,6 @@ import re
 import shlex
 
 import numpy as np
-from files.test_undecided import keras_2_weights
 from hints.following import GRU, LSTM, command, tensors, two
 
 import rnnlayout as rl
@@ -38,8 +37,6 @@ def options_of_pairs():
     command("inspect", "w.npz", "--layout", "concat(inputs=hx)")
     rl.save("w.keras", rl.Weights(tensors(layout="keras")))
     yield lambda: command("inspect", "w.keras", "--as-class", "Own")
-    yield lambda: command("inspect", "w.keras", "--as-class", "Own=LSTM")
-    command("inspect", "w.keras")
 
 
 def one_rnn_of_several():
@@ -56,10 +53,6 @@ def one_rnn_of_several():
     text = yield lambda: command("diagnose", "w.npz", "--like", "w.npz")
     assert "(enc, dec)" in text and "choose it with --prefix" in text
     command("diagnose", "w.npz", "--like", "w.npz", "--prefix", "enc")
-    np.save("flat.npy", rl.pack(two(), prefix="enc"))
-    text = yield lambda: command("diagnose", "flat.npy", "--like", "w.npz")
-    prefix = re.search(r"with --prefix: (\w+)", text)[1]
-    command("diagnose", "flat.npy", "--like", "w.npz", "--prefix", prefix)
 
 
 def what_a_file_does_not_record():
@@ -69,13 +62,6 @@ def what_a_file_does_not_record():
     text = yield lambda: command("convert", "w.npz", "w2.npz", "--to", "torch")
     assert "already exists: pass --force" in text
     command("convert", "w.npz", "w2.npz", "--to", "torch", "--force")
-    text = yield lambda: command("convert", "w.npz", "w.onnx", "--to", "keras")
-    for option in told(text, "--to"):
-        command("convert", "w.npz", "w.onnx", *option)
-    keras_2_weights("a.h5")
-    text = yield lambda: command("convert", "a.h5", "a.npz", "--to", "keras")
-    for option in told(text, "--recurrent-activation"):
-        command("convert", "a.h5", "a.npz", "--to", "keras", "--force", *option)
 
 
 def what_a_comparison_needs():

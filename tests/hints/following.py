@@ -48,6 +48,28 @@ def asked(does, *args, known=None, before=lambda: None, **more):
     return case
 
 
+def repaired(does, repair, before=lambda: None):
+    """Return a case: a call that fails, and what the message asks for instead."""
+
+    def case():
+        before()
+        yield does
+        repair()
+
+    return case
+
+
+def evaluated(does, pattern, use=lambda found: found, before=lambda: None, **names):
+    """Return a case: what the pattern shows in the message is evaluated and used."""
+
+    def case():
+        before()
+        text = yield does
+        use(followed(text, pattern, **names))
+
+    return case
+
+
 def message_of(call):
     """Return the text of the error that a call raises, or the text that it returns."""
     try:

@@ -4,19 +4,18 @@ then does what it says.
 
 import contextlib
 import io
-import json
 import pickle
 import re
 import tarfile
 from pathlib import Path
 
-import h5py
 import numpy as np
 import onnx
 import tf_keras
 import torch
 from files.hostile.good import archive as zip_of, good
-from hints.following import LSTM, asked, convert, followed, notes, tensors
+from files.keras import old_models as old
+from hints.following import LSTM, asked, convert, followed, notes, repaired, tensors
 
 import rnnlayout as rl
 
@@ -51,13 +50,9 @@ def archives_of_torch():
     Path("m.pt2").write_bytes(good(".pt2"))
     torch.export.save(torch.export.load("m.pt2"), "new.pt2")
     rl.load("new.pt2")
-
-
-def a_tar_archive_of_torch():
-    """As torch.save() wrote before 0.2, without what torch.load() would return: a state_dict."""
-    with tarfile.open("old.pt", "w") as file:
+    with tarfile.open("old.pt", "w") as file:  # as torch.save() wrote before 0.2
         for name in ("sys_info", "pickle", "tensors", "storages"):
-            file.addfile(tarfile.TarInfo(name), io.BytesIO())
+            file.addfile(tarfile.TarInfo(name))
     yield lambda: rl.load("old.pt")
     torch.save(torch.nn.LSTM(5, 7).state_dict(), "new.pt")
     rl.load("new.pt")
@@ -73,20 +68,24 @@ def quantized_checkpoints():
     rl.load("m.pt")["enc"]
 
 
-def a_checkpoint_that_is_a_list():
-    torch.save([torch.nn.LSTM(5, 7).state_dict()], "w.pt")
-    yield lambda: convert("w.pt", "n.pt", to="cudnn")
-    rl.load("n.pt", spec=LSTM)
+a_checkpoint_that_is_a_list = repaired(
+    lambda: convert("w.pt", "n.pt", to="cudnn"), lambda: rl.load("n.pt", spec=LSTM),
+    before=lambda: torch.save([torch.nn.LSTM(5, 7).state_dict()], "w.pt"),
+)  # fmt: skip
 
 
 class Mine(torch.nn.LSTM):
     pass
 
 
-def a_class_of_the_users():
-    torch.save({"model": torch.nn.ModuleDict({"enc": Mine(5, 7)}), "args": Mine}, "m.pt")
-    text = yield lambda: rl.load("m.pt")["model.enc"]
-    rl.load("m.pt", as_class=followed(text, r"as_class=(\{.*?\})"))["model.enc"]
+def load_enc(path, **more):
+    return rl.load(path, **more)["enc"]
+
+
+a_class_of_the_users = asked(
+    load_enc, "m.pt",
+    before=lambda: torch.save(torch.nn.ModuleDict({"enc": Mine(5, 7)}), "m.pt"),
+)  # fmt: skip
 
 
 # --------------------------------------------------------------------------------------- onnx
@@ -150,16 +149,10 @@ def what_exporters_of_torch_lose():
 # -------------------------------------------------------------------------------------- keras
 
 
-def weights_of_keras_2(path="w.h5", libver=None, **stored):
+def weights_of_keras_2(libver=None, **stored):
     """Write the weights of an LSTM as Keras 2.2 does: without its activations."""
-    with h5py.File(path, "w", libver=libver) as file:
-        file.attrs["layer_names"] = [b"enc"]
-        file.attrs["keras_version"] = b"2.2.4"
-        group = file.create_group("enc")
-        made = {f"enc/{name}:0": array for name, array in tensors(layout="keras").items()}
-        group.attrs["weight_names"] = [name.encode() for name in made]
-        for name, array in made.items():
-            group.create_dataset(name, data=array, **stored)
+    made = {f"enc/{name}": array for name, array in tensors(layout="keras").items()}
+    old.write_arrays("w.h5", {"enc": made}, "2.2.4", libver=libver, **stored)
 
 
 def keras_config(path, activation="hard_sigmoid"):
@@ -167,10 +160,6 @@ def keras_config(path, activation="hard_sigmoid"):
     model = tf_keras.Sequential([tf_keras.Input((4, 5)), layer])
     Path(path).write_text(model.to_json())
     return model
-
-
-def load_enc(path, **more):
-    return rl.load(path, **more)["enc"]
 
 
 def save_weights_and_config():
@@ -216,26 +205,14 @@ def weights_alone():
 
 
 def files_of_keras_1():
-    names = [f"enc_{role}_{gate}" for gate in "icfo" for role in "WUb"]
-    shapes = {"W": (5, 7), "U": (7, 7), "b": (7,)}
-    layer = {"name": "enc", "output_dim": 7, "input_dim": 5, "activation": "tanh",
-             "inner_activation": "hard_sigmoid", "go_backwards": False, "stateful": False,
-             "consume_less": "cpu", "return_sequences": True}  # fmt: skip
-    config = {"class_name": "Sequential", "config": [{"class_name": "LSTM", "config": layer}]}
-    for path, root in (("model.h5", "model_weights"), ("weights.h5", "/")):
-        with h5py.File(path, "w") as file:
-            if path == "model.h5":
-                file.attrs["model_config"] = json.dumps(config).encode()
-            group = file.require_group(root)
-            group.attrs["layer_names"] = [b"enc"]
-            file.attrs["keras_version"] = b"1.2.2"
-            part = group.create_group("enc")
-            part.attrs["weight_names"] = [name.encode() for name in names]
-            for name in names:
-                part[name] = np.ones(shapes[name.split("_")[1]], "f4")
-        told = {"recurrent_activation": "hard_sigmoid_keras2"} if root == "/" else {}
-        yield lambda path=path, told=told: convert(path, "n.h5", to="keras", **told)
-        rl.load(path, **told)["enc"]
+    arrays = old.keras_1_arrays("LSTM", "enc", np.random.default_rng(0))
+    for config, told in (
+        (old.keras_1_model("enc"), {}),
+        (None, {"recurrent_activation": "hard_sigmoid_keras2"}),
+    ):
+        old.write_arrays("old.h5", {"enc": arrays}, "1.2.2", config, suffix="")
+        yield lambda told=told: convert("old.h5", "n.h5", to="keras", **told)
+        rl.load("old.h5", **told)["enc"]
 
 
 def classes_of_a_model():
@@ -249,25 +226,20 @@ def classes_of_a_model():
     rl.load("m.keras", as_class={name: "LSTM"})["enc"]
 
 
-def layers_of_two_classes():
-    weights = rl.Weights(tensors())
-    both = {"a": weights.to("keras"), "b": weights.to("keras-cudnn")}
+def layers_of_two_classes_or_of_one_name():
+    one = rl.Weights(tensors(layout="keras"))
+    both = {"a": one, "b": one.to("keras-cudnn")}
     text = yield lambda: rl.save("m.h5", both)
     to = re.search(r"convert with (\.to\(.*?\)) first", text)[1]
     rl.save("m.h5", {name: eval(f"one{to}") for name, one in both.items()})
-
-
-def two_layers_of_one_name():
     stack = rl.Weights(tensors(rl.Spec("lstm", 5, 7, 2), "keras"))
-    one = rl.Weights(tensors(layout="keras"))
     yield lambda: rl.save("m.keras", {"enc": stack, "enc_1": one})
     rl.save("m.keras", {"a": stack, "b": one})
     rl.save("m.keras", stack)
 
 
 def chunks_of_the_newest_hdf5():
-    told = {"recurrent_activation": "sigmoid"}
     weights_of_keras_2(libver="latest", chunks=True)
-    yield lambda: rl.load("w.h5", **told)
+    yield lambda: rl.load("w.h5")
     weights_of_keras_2(chunks=True)
-    rl.load("w.h5", **told)["enc"]
+    rl.load("w.h5", recurrent_activation="sigmoid")["enc"]

@@ -42,18 +42,6 @@ def read_json(path):
 # --------------------------------------------------------------------------------------- RTNeural
 
 
-@pytest.mark.parametrize("cell", ["lstm", "gru"])
-def test_a_layer_of_rtneural(cell, tmp_path):
-    path, x, y = put(f"{cell}.json", tmp_path)
-    found = rl.load(path)
-    assert list(found) == [cell] and found.notes == [] and found.others == ()
-    np.testing.assert_allclose(rl.RNN(found[cell])(x)[0], y, rtol=0, atol=ATOL)
-    module = getattr(torch.nn, cell.upper())(2, 3)
-    rl.assign(module, found[cell])
-    with torch.no_grad():
-        np.testing.assert_allclose(module(torch.tensor(x))[0], y, rtol=0, atol=ATOL)
-
-
 def test_a_chain_of_rtneural(tmp_path):
     path, x, y = put("chain.json", tmp_path)
     found = rl.load(path)
@@ -101,16 +89,6 @@ def test_new_weights_in_a_chain_keep_its_other_layers(tmp_path):
     before["layers"][2]["weights"] = after["layers"][2]["weights"]
     assert before == after
     assert rl.load(tmp_path / "out.json")["lstm"] == rl.load(path)["lstm"]
-
-
-def test_a_stack_moves_into_layers_and_back(tmp_path):
-    module = torch.nn.LSTM(2, 3, 2, bias=False)
-    rl.save(tmp_path / "a.json", rl.Weights(module.state_dict()))
-    found = rl.load(tmp_path / "a.json")["lstm"]
-    assert found.spec == rl.Spec("lstm", 2, 3, 2, bias="none")
-    torch.save(module.state_dict(), tmp_path / "a.pt")
-    convert_into(tmp_path / "a.pt", tmp_path / "b.json", into=tmp_path / "a.json")
-    assert (tmp_path / "b.json").read_bytes() == (tmp_path / "a.json").read_bytes()
 
 
 def test_decimals_are_rounded_once_and_activations_not_used_with_a_note(tmp_path):
@@ -195,13 +173,3 @@ def test_what_a_model_of_nam_cannot_have(config, says, tmp_path):
     with pytest.raises(rl.LossyError, match=says):
         convert_into(tmp_path / "a.npz", tmp_path / "out.nam", into=path)
     assert not (tmp_path / "out.nam").exists()
-
-
-def test_states_that_other_files_cannot_have(tmp_path):
-    path, _, _ = put("one.nam", tmp_path)
-    with pytest.raises(rl.LossyError, match="used with initial_h"):
-        rl.convert_file(path, tmp_path / "a.json", to="keras")
-    done = rl.convert_file(path, tmp_path / "a.npz", to="torch")
-    assert "pass it as the initial state" in done.reports["lstm"].settings
-    rl.convert_file(path, tmp_path / "a.onnx", to="onnx")
-    assert rl.load(tmp_path / "a.onnx")["lstm"].config == rl.load(path)["lstm"].config

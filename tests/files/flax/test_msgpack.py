@@ -110,8 +110,7 @@ def test_weights_into_a_model_of_flax(path, state, tmp_path):
 
 
 def test_a_conversion_in_place(path, tmp_path):
-    """Of .msgpack to .msgpack: new names, and the values that are not arrays are kept. Through a
-    .safetensors arrays of every dtype are."""
+    """Values that are not arrays are kept; through a .safetensors arrays of every dtype are."""
     new, other, last = (tmp_path / name for name in ("new.msgpack", "a.safetensors", "b.msgpack"))
     for source, target in ((path, new), (path, other), (other, last)):
         rl.convert_file(source, target, to="torch-cell", prefix="params/layers_0")

@@ -11,6 +11,7 @@ import socket
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from reprlib import repr as short
 
 REFUSED, EITHER, READ = (3,), (0, 3), (0,)  # exit codes of commands that read the file
 
@@ -36,10 +37,10 @@ class Case:
 
 
 class Calls:
-    """An object that is pickled as a call of a function."""
+    """An object that is pickled as a call of a function, which gives it a state."""
 
-    def __init__(self, function, *arguments):
-        self.call = function, arguments
+    def __init__(self, function, *arguments, state=None):
+        self.call = function, arguments, state
 
     def __reduce__(self):
         return self.call
@@ -57,7 +58,7 @@ def bound(path):
 
 def each(make, key, *values, says=None):
     """Return the rows of a table: each is made with another value of one argument."""
-    return {f"{key} {k}, {ascii(value)[:30]}": (make(**{key: value}), *([says] if says else []))
+    return {f"{key} {k}, {short(value)[:30]}": (make(**{key: value}), *([says] if says else []))
             for k, value in enumerate(values)}  # fmt: skip
 
 

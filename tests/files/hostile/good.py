@@ -44,10 +44,8 @@ def good(suffix):
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"a{suffix}"
         made = weights(LAYOUTS[suffix])
-        if suffix == ".old.pt":
-            save_old(path, made)
-        elif suffix in MODULES:
-            MODULES[suffix](module(made), path)
+        if suffix in TORCH:
+            save_torch(suffix, made, path)
         elif suffix == ".eqx":
             with open(path, "wb") as file:
                 for array in made.values():
@@ -204,57 +202,28 @@ def named(path):
     return [path.with_name(one) for one in bare if not one.startswith(".")]
 
 
-def save_old(path, made):
-    """Save as torch did before 1.6."""
+TORCH = (".old.pt", ".module.pt", ".old.module.pt", ".script.pt", ".pt2", ".packed.pt")
+
+
+def save_torch(suffix, made, path):
+    """Save a state_dict as torch did before 1.6, or a module with these weights in another one."""
     import torch
 
-    state = {name: torch.from_numpy(array.copy()) for name, array in made.items()}
-    torch.save(state, path, _use_new_zipfile_serialization=False)
-
-
-def module(made):
-    """Return a module with these weights, in another one."""
-    import torch
-
-    lstm = torch.nn.LSTM(SPEC.input_size, SPEC.hidden_size)
+    lstm, old = torch.nn.LSTM(5, 3), {"_use_new_zipfile_serialization": False}
     lstm.load_state_dict({name: torch.from_numpy(array.copy()) for name, array in made.items()})
-    return torch.nn.Sequential(lstm).eval()
-
-
-def save_module(model, path, **options):
-    import torch
-
-    torch.save(model, path, **options)
-
-
-def save_script(model, path):
-    import torch
-
-    torch.jit.save(torch.jit.script(model), path)
-
-
-def save_exported(model, path):
-    import torch
-
-    with torch.no_grad():
-        program = torch.export.export(model, (torch.zeros(2, 1, SPEC.input_size),))
-    torch.export.save(program, path)
-
-
-def save_packed(model, path):
-    import torch
-
-    packed = torch.ao.quantization.quantize_dynamic(model, {torch.nn.LSTM})
-    torch.save(packed.state_dict(), path)
-
-
-MODULES = {
-    ".module.pt": save_module,
-    ".old.module.pt": lambda *to: save_module(*to, _use_new_zipfile_serialization=False),
-    ".script.pt": save_script,
-    ".pt2": save_exported,
-    ".packed.pt": save_packed,
-}
+    module = torch.nn.Sequential(lstm).eval()
+    if suffix == ".old.pt":
+        torch.save(lstm.state_dict(), path, **old)
+    elif suffix == ".script.pt":
+        torch.jit.save(torch.jit.script(module), path)
+    elif suffix == ".pt2":
+        with torch.no_grad():
+            torch.export.save(torch.export.export(module, (torch.zeros(2, 1, 5),)), path)
+    elif suffix == ".packed.pt":
+        packed = torch.ao.quantization.quantize_dynamic(module, {torch.nn.LSTM})
+        torch.save(packed.state_dict(), path)
+    else:
+        torch.save(module, path, **(old if "old" in suffix else {}))
 
 
 def described():

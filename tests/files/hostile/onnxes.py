@@ -4,8 +4,8 @@ import os
 
 import numpy as np
 import onnx
-from files.hostile.case import EITHER, bound, each, files, link_to
-from files.hostile.good import BESIDE, stored, varint, weights
+from files.hostile.case import EITHER, bound, each, files
+from files.hostile.good import BESIDE, field, stored, weights
 from onnx import TensorProto, helper, numpy_helper
 
 LONGEST_SIZE = (1 << 63) - 1
@@ -40,15 +40,12 @@ def lstms(n, w):
 # --------------------------------------------------------------------------------- other files
 
 
-def external(place, said):
+def external(place, said=True):
     def write(path):
         folder = path.with_name(f"{path.stem} data")
         folder.mkdir()
-        outside = path.with_name("outside.bin")
-        for file in (outside, folder / "W.bin", *map(path.with_name, (".hidden", "back\\slash"))):
-            file.write_bytes(weights("onnx")["W"].tobytes())
-        (folder / "linked").symlink_to(path.parent)
-        os.link(outside, folder / "hard.bin")
+        for name in ("outside.bin", ".hidden", "back\\slash", f"{folder.name}/W.bin"):
+            (path.parent / name).write_bytes(weights("onnx")["W"].tobytes())
         where = place.format(folder=folder, name=folder.name, path=path.name)
         tensor = stored(TensorProto(name="W", data_type=1, dims=[1, 12, 5]), location=where)
         if not said:
@@ -60,20 +57,12 @@ def external(place, said):
 
 EXTERNAL = {
     "in a folder": "{name}/W.bin",
-    "here, with a slash": "./outside.bin",
-    "above": "../outside.bin",
-    "above, in the middle": "{name}/../../outside.bin",
     "the folder": ".",
-    "the folder above": "..",
     "absolute": "{folder}/W.bin",
-    "the system's": "/etc/passwd",
-    "under a symbolic link": "{name}/linked/outside.bin",
-    "a hard link in a folder": "{name}/hard.bin",
     "hidden": ".hidden",
     "a backslash": "back\\slash",
     "nothing": "",
     "a null byte": "outside.bin\0x",
-    "a device": "/dev/zero",
     "the model itself": "{path}",
     "a long name": "../" * 100_000,
 }
@@ -114,17 +103,12 @@ ONE_FILE, NO_NUMBER = "external_data=False", "is not a number: .*external_data=F
 CUT = "it is cut short, or belongs to another model: .*external_data=False"
 PLACES = {
     "a link": (beside_it(linked_to_a_file), f"is a link: .*{ONE_FILE}"),
-    "a link to nothing": (beside_it(link_to("nowhere")), f"is a link: .*{ONE_FILE}"),
     "a FIFO": (beside_it(os.mkfifo), f"is not a regular file: .*{ONE_FILE}"),
     "a socket": (beside_it(bound), f"cannot be read: .*{ONE_FILE}"),
     "a missing file": (beside_it(lambda path: None), f"does not exist: .*{ONE_FILE}"),
     "a file of another model": (beside_it(200, ("length", "240")), CUT),
     "a file of another model, no length": (beside_it(200), "needs 240 bytes, it has 200"),
-    "a longer file, no length": (beside_it(300), "needs 240 bytes, it has 300"),
-    "a length of another tensor": (beside_it(300, ("length", "244")), "needs 240 bytes"),
-    "an offset at the end": (beside_it(240, ("offset", "240"), ("length", "240")), CUT),
     "an offset outside": (beside_it(240, ("offset", "241"), ("length", "0")), CUT),
-    "an offset outside, no length": (beside_it(240, ("offset", "1000")), CUT),
     "a huge offset": (beside_it(240, ("offset", "9" * 19), ("length", "240")), CUT),
     **{f"{key} {name}": (beside_it(240, (key, text)), NO_NUMBER)
        for key in ("offset", "length")
@@ -202,19 +186,14 @@ def functions(count, times):
     return [function(f"F{k}", [call(f"F{k + 1}")] * times) for k in range(count)]
 
 
-def within(number, message):
-    """Put a message into a field of another, as bytes: protobuf's own classes limit the depth."""
-    return bytes([number << 3 | 2]) + varint(len(message)) + message
-
-
 def graphs(deep):
-    """Nest If in If in If."""
+    """Nest If in If in If, as bytes: protobuf's own classes limit the depth."""
     graph = model_of().graph.SerializeToString()
     for _ in range(deep):
         attribute = onnx.AttributeProto(name="then_branch", type=5).SerializeToString()
         node = onnx.NodeProto(op_type="If", name="if").SerializeToString()
-        graph = within(1, node + within(5, attribute + within(6, graph)))
-    return onnx.ModelProto(ir_version=8).SerializeToString() + within(7, graph)
+        graph = field(1, node + field(5, attribute + field(6, graph)))
+    return onnx.ModelProto(ir_version=8).SerializeToString() + field(7, graph)
 
 
 def sparse_tensor():
@@ -224,13 +203,6 @@ def sparse_tensor():
     made.graph.sparse_initializer.append(
         onnx.SparseTensorProto(values=values, indices=indices, dims=[1 << 40, 1 << 40])
     )
-    return made.SerializeToString()
-
-
-def no_hidden_units():
-    shapes = {"W": (1, 0, 5), "R": (1, 0, 0), "B": (1, 0)}
-    made = model_of({name: np.zeros(shape, "f4") for name, shape in shapes.items()})
-    del made.graph.node[0].attribute[:]
     return made.SerializeToString()
 
 
@@ -269,7 +241,6 @@ GIVEN = {
 }  # fmt: skip
 NODES = {
     "101 steps": (of_n0(), chain("Identity", 101), STEPS),
-    "a long chain": (of_n0(), chain("Identity", 20_000), STEPS),
     "a chain that doubles": (
         of_n0(), chain("Concat", 40, "again", axis=2), f"{STEPS}|{GROWS}",
     ),
@@ -286,7 +257,6 @@ NODES = {
         {"W": None}, [helper.make_node("Identity", [a], [b]) for a, b in ("ab", "ba", "aW")],
         "from itself",
     ),
-    "a name twice": ({}, one("Identity", ["R"], ["W"]), "'W' is defined twice"),
     **{f"nonsense, {operator} {k}": (
            of_n0(**NUMBERS), one(operator, given, ["W"], **more), "node 'lstm': ")
        for k, (operator, given, more) in enumerate(NONSENSE)},
@@ -294,16 +264,14 @@ NODES = {
 # What computes n60, the initial state, from n0, which has the state of one sequence for each of x.
 STATES = {
     "a state that doubles": chain_of(60, "Concat", "again", axis=0),
-    "a state of a long chain": chain_of(200, "Tile", "twice"),
-    "a state from itself": one("Concat", ["n60", "n0"], ["n60"], axis=0),
     "a state that grows": one("Gather", ["n0", "all"], ["n60"], axis=2),
+    "a state from itself": one("Concat", ["n60", "n0"], ["n60"], axis=0),
     "a state that is not read": chain_of(5000, "Mul", "again"),
 }
 
 
 def with_state(nodes):
-    given = {"first": np.ones((1, 1, 3), "f4"), "twice": np.array([1, 1, 2]),
-             "all": np.zeros(1 << 10, "i8")}  # fmt: skip
+    given = {"first": np.ones((1, 1, 3), "f4"), "all": np.zeros(1 << 10, "i8")}
     before = [*one("Shape", ["X"], ["sizes"]), *one("Expand", ["first", "sizes"], ["n0"]), *nodes]
     made = model_of(given, before)
     made.graph.node[-1].input.extend(["", "n60"])
@@ -314,23 +282,18 @@ DEEP, TOO_MANY = "nested more than 100 deep", r"\d steps"
 FUNCTIONS = {
     "a function of itself": ([function("F0", [call("F0")])], DEEP),
     "functions that double": (functions(60, 2), TOO_MANY),
-    "functions in functions": (functions(2000, 1), DEEP),
 }  # fmt: skip
 NO_MODEL = "not an ONNX model"
 MODELS = {
-    "no hidden units": (lambda path: no_hidden_units(), "lstm"),
     "a sparse tensor": (lambda path: sparse_tensor(), "sparse tensor"),
-    "graphs in graphs": (lambda path: graphs(60), NO_MODEL),
     "graphs in graphs, very deep": (lambda path: graphs(3000), NO_MODEL),
-    "very many nodes": (lambda path: within(7, within(1, b"") * 400_000), r"\d steps"),
+    "very many nodes": (lambda path: field(7, field(1, b"") * 400_000), r"\d steps"),
     "a name that is not a text": (
         lambda path: model().replace(b"lstm", b"l\xff\xfem"), f"{NO_MODEL}|not UTF-8",
     ),
     "hidden units beyond all": lambda path: model().replace(
         b"hidden_size\x18\x03", b"hidden_size\x18\x7f"
     ),
-    "no model": (b"\x89PNG", NO_MODEL),
-    "an empty file": b"",
 }  # fmt: skip
 
 
@@ -339,9 +302,8 @@ def all_files(rows, **more):
 
 
 CASES = {
-    **all_files({f"data {name}{'' if said else ', not said'}":
-                 (external(place, said), "external_data=False")
-                 for name, place in EXTERNAL.items() for said in (True, False)}),
+    **all_files({f"data {name}": (external(place), ONE_FILE) for name, place in EXTERNAL.items()}),
+    **all_files({"data, not said": (external("outside.bin", said=False), ONE_FILE)}),
     **all_files({f"data, {name}": place for name, place in PLACES.items()}),
     **all_files({name: (lambda path, given=given, nodes=nodes: model(given, nodes), says)
                  for name, (given, *nodes, says) in (GIVEN | NODES).items()

@@ -6,18 +6,16 @@ block, n names of length n, strides of 0. Each format has one; each is tried wit
 the larger makes a file of about a megabyte at the most.
 """
 
-import io
 import json
-import pickle
 import struct
 import zipfile
+from collections import OrderedDict
 
 import h5py
 import msgpack
 import numpy as np
-import onnx
-from files.hostile import modules, onnxes, pickles, tensor_sets, trees
-from files.hostile.case import EITHER, Case
+from files.hostile import modules, onnxes, tensor_sets, trees
+from files.hostile.case import EITHER, Calls, Case
 from files.hostile.good import (
     HEADER,
     allowed,
@@ -33,14 +31,10 @@ from files.hostile.good import (
     table,
     weights,
 )
-from files.hostile.hdf5 import first_text_again
+from files.hostile.hdf5 import edited, first_text_again
+from files.hostile.modules import PARAMETERS, module
+from files.hostile.pickles import Instance, array, dumped, in_archive, in_old, view
 from onnx import helper
-
-
-def times(n, one):
-    """Return one(0) + one(1) + ... of n bytes."""
-    return b"".join(map(one, range(n)))
-
 
 # ---------------------------------------------------------------------------------- named tensors
 
@@ -66,13 +60,6 @@ def numpy_array(width=118):
     return tensor_sets.array(NUMPY.ljust(width - 1) + b"\n")
 
 
-def arrays(n, name, *more):
-    """An archive of n / 10 arrays. more: the width of a header, the compression."""
-    width, *compression = more or [118]
-    members = {f"{k}{name}.npy": numpy_array(width) for k in range(n // 10)}
-    return archive(members, *compression)
-
-
 def fields(n):
     """An array whose dtype has n fields."""
     dtype = b"[%b]" % b",".join(b"('f%d','<f4')" % k for k in range(n))
@@ -83,83 +70,52 @@ def fields(n):
 # ---------------------------------------------------------------------------------------- pickles
 
 
-def key(k):
-    return b"U\6%06d" % k
-
-
-def rebuilt(storage, shape, strides):
-    """Return the program of a tensor."""
-    place = storage + pickles.long(0) + pickles.sizes(*shape) + pickles.sizes(*strides)
-    return b"ctorch._utils\n_rebuild_tensor_v2\n(" + place + b"\x89NtR"
+def again(one, n):
+    """Return a dict in which one object has n names."""
+    return dict.fromkeys((f"{k:06d}" for k in range(n)), one)
 
 
 def views(n, rows=100):
     """n views of one storage, each so many times as large as it."""
-    view = rebuilt(pickles.storage(4), (rows, 4), (0, 1))
-    return pickles.in_archive(b"\x80\x02}(" + times(n, lambda k: key(k) + view) + b"u.")
+    return in_archive(dumped({f"{k:06d}": view((rows, 4), (0, 1)) for k in range(n)}))
 
 
 def storages(n):
     """The older form, with n storages that are empty."""
-    many = times(n, lambda k: key(k) + rebuilt(pickles.storage(0, key=key(k)), (0,), (1,)))
-    made = pickles.in_old(b"\x80\x02}(" + many + b"u.").removesuffix(pickle.dumps([], 2))
-    return made + pickle.dumps([f"{k:06d}" for k in range(n)], 2) + bytes(8 * n)
+    made = {key: view((0,), numel=0, key=key) for key in again(None, n)}
+    return in_old(dumped(made), again(b"", n))
 
 
 def arrays_again(n):
     """n / 4 arrays of the same 400 n bytes."""
-    array = b"cnumpy.core.multiarray\n_reconstruct\n(cnumpy\nndarray\nK\0\x85U\1btR"
-    dtype = b"cnumpy\ndtype\n(U\2f4K\0K\1tR"
-    state = b"(K\1" + pickles.long(100 * n) + b"\x85" + dtype + b"\x89h\0tb"
-    data = b"B" + struct.pack("<I", 400 * n) + bytes(400 * n)
-    return b"\x80\x02(" + data + b"q\0}(" + times(n // 4, lambda k: key(k) + array + state) + b"ut."
-
-
-def numbered(n, one=b"N"):
-    """Return the program of n numbers, each followed by a value."""
-    return times(n, lambda k: b"M" + struct.pack("<H", k) + one)
+    data = bytes(400 * n)
+    return dumped({f"{k}": array((100 * n,), data=data) for k in range(n // 4)}, 3)
 
 
 def pairs_again(n):
     """A tuple of n pairs, of which n dicts are made."""
-    pairs = b"(" + numbered(n, b"N\x86") + b"t\x85q\1R"
-    return b"\x80\x02(ccollections\nOrderedDict\nq\0" + pairs + b"h\0h\1R" * n + b"t."
+    pairs = tuple((k, None) for k in range(n))
+    return dumped([Calls(OrderedDict, pairs) for _ in range(n)])
 
 
-def deep_names(n):
-    """A dict with a long key around n numbers."""
-    return b"\x80\x02}X" + struct.pack("<I", 900) + b"a" * 900 + b"}(" + numbered(n) + b"us."
-
-
-def in_pickle(program, form=pickles.in_archive):
-    return form(b"\x80\x02" + program + b".", pickles.VALUES)
-
-
-def again(one, n):
-    """Return the program of a dict of n times the same."""
-    return modules.mapping((b"%06d" % k, one) for k in range(n))
-
-
-def module_again(n, form=pickles.in_archive):
+def module_again(n, form=in_archive):
     """A module with n tensors that is in another one n times."""
-    first = modules.one_tensor() + b"q\7" + modules.module(parameters=again(b"h\7", n))
-    return in_pickle(first + b"q\5" + modules.module(modules=again(b"h\5", n)), form)
+    inner = module(_parameters=again(view(), n))
+    return form(dumped(module(_modules=again(inner, n))))
 
 
-def hidden_buffers(n):
-    """n / 8 modules of which each has the same set of n texts."""
-    hidden = b"c__builtin__\nset\n](" + times(n, lambda k: modules.text(b"%06d" % k)) + b"e\x85Rq\5"
-    one = modules.module(_non_persistent_buffers_set=b"h\5", _buffers=modules.PARAMETERS)
-    return in_pickle(hidden + modules.module(modules=again(one, n // 8)))
+def many_modules(n, **state):
+    """n / 8 RNNs of which each has this state."""
+    return in_archive(dumped(module(_modules={f"{k}": module(**state) for k in range(n // 8)})))
 
 
 def long_modules(n):
     """n / 4 tensors with names of n characters, up to 500, in 30 modules in each other."""
-    tensors = ((b"%06d" % k + b"a" * min(n, 500), b"h\7") for k in range(n // 4))
-    made = modules.one_tensor() + b"q\7" + modules.module(parameters=modules.mapping(tensors))
+    one = view()
+    made = module(_parameters={f"{k}" + "a" * min(n, 500): one for k in range(n // 4)})
     for _ in range(30):
-        made += b"q\5" + modules.module(modules=modules.mapping([(b"a" * 12, b"h\5")]))
-    return in_pickle(made)
+        made = module(_modules={"a" * 12: made})
+    return in_archive(dumped(made))
 
 
 def programs(n):
@@ -167,20 +123,17 @@ def programs(n):
     text = b"\nclass LSTM(Module):\n" + b"  mode : Final[str] = 7\n" * 20
     names = [f"__torch__.torch.nn.modules.rnn.___torch_mangle_{k}" for k in range(n // 4)]
     parts = {f"m/code/{name.replace('.', '/')}.py": text for name in names}
-    state = modules.mapping([(b"training", b"\x89"), (b"weight_hh_l0", b"h\7")])
-    many = [(b"%06d" % k, modules.instance(state, name.encode() + b"\nLSTM"))
-            for k, name in enumerate(names)]  # fmt: skip
-    whole = modules.mapping([*many, (b"training", b"\x89")])
-    data = modules.one_tensor() + b"q\7" + modules.instance(whole, b"__torch__\nNet")
-    return archive(parts | {"m/data.pkl": b"\x80\x02" + data + b".", "m/data/0": bytes(16)})
+    state = {"training": False, "weight_hh_l0": view()}
+    many = {f"{k}": Instance(f"{name} LSTM", state) for k, name in enumerate(names)}
+    data = dumped(Instance("__torch__ Net", many | {"training": False}))
+    return archive(parts | {"m/data.pkl": data, "m/data/0": bytes(16)})
 
 
 def packed_weights(n):
     """n / 8 names for the same packed weights."""
-    state = modules.cell(modules.linear(modules.quantized(modules.RIGHT)) * 2)
-    names = (b"%06d._all_weight_values.0.param" % k for k in range(n // 8))
-    again = modules.mapping((name, b"h\5") for name in names)
-    return in_pickle(modules.instance(state, modules.CELL) + b"q\5" + again)
+    one = modules.cell(modules.quantized(), modules.quantized())
+    names = (f"{k}._all_weight_values.0.param" for k in range(n // 8))
+    return in_archive(dumped(dict.fromkeys(names, one)))
 
 
 def weights_again(n):
@@ -237,12 +190,8 @@ def subgraphs(n):
 # ------------------------------------------------------------------------------------------ Keras
 
 
-def h5(change, what=".h5"):
-    """Return a good HDF5 file, by its suffix or its bytes, changed."""
-    made = io.BytesIO(good(what) if isinstance(what, str) else what)
-    with h5py.File(made, "r+") as file:
-        change(file)
-    return made.getvalue()
+def h5(change, suffix=".h5"):
+    return edited(good(suffix), change)
 
 
 def keras(change, compression=zipfile.ZIP_STORED):
@@ -276,23 +225,6 @@ def layers_again(n):
     return h5(change)
 
 
-def deep_group(file, levels, name):
-    for _ in range(levels):
-        file = file.create_group(name)
-    return file
-
-
-def groups(n):
-    """Groups in 60 groups with long names, over n / 2 datasets."""
-
-    def change(file):
-        group = deep_group(file, 60, "a" * (n // 10 + 1))
-        for k in range(n // 2):
-            group.create_dataset(f"{k}", (0,), "f4")
-
-    return h5(change)
-
-
 def unwritten(n):
     """n datasets of one text of a million bytes, none of it written."""
 
@@ -307,7 +239,7 @@ def variables(n):
     """Groups of layers with long names in each other, over n / 20 cells."""
 
     def change(file):
-        group = deep_group(file, 30, f"layers/{'a' * (n // 10 + 1)}")
+        group = file.create_group(f"layers/{'a' * (n // 10 + 1)}/" * 30)
         for k in range(n // 20):
             for number in range(2):
                 group.create_dataset(f"layers/lstm_{k}/cell/vars/{number}", (1, 4), "f4")
@@ -324,18 +256,6 @@ def models(n):
     return keras(lambda layers: layers.extend(inside))
 
 
-def kinds(n):
-    """n / 4 layers of as many classes, with a group for each."""
-    layers = [{"class_name": f"Kind{k}x", "config": {"name": f"{k}"}} for k in range(n // 4)]
-    parts = members(keras(lambda others: others.extend(layers)))
-
-    def change(file):
-        for k in range(n // 4):
-            file.create_group(f"layers/kind_{k}x")
-
-    return archive(parts | {"model.weights.h5": h5(change, parts["model.weights.h5"])})
-
-
 def zeros_in_zeros(n):
     """A deflated file of a dataset of 20 n KB zeros, whose chunk is deflated too."""
 
@@ -343,9 +263,7 @@ def zeros_in_zeros(n):
         shape = (5000 * n,)
         file.create_dataset("aside", shape, "f4", chunks=shape, compression="gzip")[:] = 0
 
-    parts = members(good(".keras"))
-    parts["model.weights.h5"] = h5(change, parts["model.weights.h5"])
-    return archive(parts, zipfile.ZIP_DEFLATED)
+    return archive(members(h5(change, ".keras")), zipfile.ZIP_DEFLATED)
 
 
 def classes(n):
@@ -360,13 +278,6 @@ def classes(n):
 # ------------------------------------------------------------------------------------------- ONNX
 
 
-def sequence(n):
-    """n sequences, each of all before it."""
-    nodes = [helper.make_node("SequenceConstruct", ["X"], ["s0"])]
-    nodes += [helper.make_node("SequenceInsert", [f"s{k}", "X"], [f"s{k + 1}"]) for k in range(n)]
-    return onnxes.model(nodes=nodes)
-
-
 def graphs(n):
     """Graphs with long names in each other, over n recurrent nodes."""
     nodes = [helper.make_node("LSTM", ["X"], [f"Y{k}"], f"{k}") for k in range(n)]
@@ -374,15 +285,6 @@ def graphs(n):
         inside = helper.make_graph(nodes, "g", [], [])
         nodes = [helper.make_node("If", ["X"], ["Z"], "a" * n, then_branch=inside)]
     return onnxes.model(nodes=nodes)
-
-
-def value_names(n):
-    """n / 10 initializers with names of n / 2 characters."""
-    made = onnxes.model_of()
-    for k in range(n // 10 + 1):
-        name = f"{k}" + "a." * (n // 4)
-        made.graph.initializer.append(onnx.TensorProto(name=name, data_type=1, dims=[0]))
-    return made.SerializeToString()
 
 
 # ------------------------------------------------------------------------------ real-time audio
@@ -413,8 +315,8 @@ PRODUCTS = {
     "names of RNNs.safetensors": lambda n: safetensors(
         f"{k}/{name}" for k in range(n // 8) for name in ("kernel", "recurrent_kernel", "bias")),
     "records.safetensors": records,
-    "long headers.npz": lambda n: arrays(n, "", 65000, zipfile.ZIP_DEFLATED),
-    "names.npz": lambda n: arrays(n, "a." * 20),
+    "long headers.npz": lambda n: archive(
+        {f"{k}.npy": numpy_array(65000) for k in range(n // 10)}, zipfile.ZIP_DEFLATED),
     "fields.npy": fields,
     # the spec of n layers, with many lists as a setting
     "layers and lists.bin": lambda n: (bytes(4), json.dumps(
@@ -428,7 +330,6 @@ PRODUCTS = {
     "subgraphs.tflite": subgraphs,
     "variables.weights.h5": variables,
     "models.keras": models,
-    "kinds.keras": kinds,
     "empty lists.keras": lambda n: keras(
         lambda layers: layers[0].update(more=[[]] * 1000 * n), zipfile.ZIP_DEFLATED),
     "zeros in zeros.keras": zeros_in_zeros,
@@ -436,37 +337,34 @@ PRODUCTS = {
     "views.pt": views,
     "large views.pt": lambda n: views(n, 1 << 22),  # of 64 MB each
     "a module again.module.pt": module_again,
-    "a module again.old.module.pt": lambda n: module_again(n, pickles.in_old),
-    "hidden buffers.pt": hidden_buffers,
+    "a module again.old.module.pt": lambda n: module_again(n, in_old),
+    "hidden buffers.pt": lambda n: many_modules(
+        n, _non_persistent_buffers_set=set(again(None, n)), _buffers=PARAMETERS),
     "names in modules.pt": long_modules,
-    # n / 8 RNNs, of which each says something about itself
-    "recurrent modules.pt": lambda n: in_pickle(modules.module(modules=again(
-        modules.module(parameters=modules.PARAMETERS, num_layers=pickles.long(10**9)), n // 8))),
+    "recurrent modules.pt": lambda n: many_modules(n, _parameters=PARAMETERS, num_layers=10**9),
     "programs.script.pt": programs,
     "packed weights.packed.pt": packed_weights,
     "weights.pt2": weights_again,
     "pairs again.pkl": pairs_again,
     # n numbers, which are appended to n lists
     "lists again.pkl": lambda n: b"\x80\x02](](" + b"K\1" * n + b"eq\0" + b"]h\0a" * n + b"e.",
-    "a long key.pkl": deep_names,
+    # a long key around n numbers
+    "a long key.pkl": lambda n: dumped({"a" * 900: dict.fromkeys(range(n))}),
     "long keys.msgpack": nested_keys,
     "handles of a block.index": handles,
     "names.params": lambda n: trees.params(
         *[trees.nd((0,), data=b"")] * (n // 4), names=[f"{k}{'a.' * 200}" for k in range(n // 4)]),
     "a layer again.h5": layers_again,
     "texts again.h5": texts_again,
-    "groups.h5": groups,
     "unwritten texts.h5": unwritten,
     "unknown classes.keras": classes,
     "equal names.keras": lambda n: keras(
         lambda layers: layers.extend([one for one in layers if one["class_name"] == "LSTM"] * n)),
-    "sequences.onnx": sequence,
     # the weights of n nodes are at the end of a chain of 90 others
     "uses of a chain.onnx": lambda n: onnxes.model(
         onnxes.of_n0(), onnxes.chain("Identity", 90), onnxes.lstms(n, "W")),
     "claims of the same bytes.data.onnx": lambda n: (
         lambda path: onnxes.claimed_again(path, n // 4, 5)),
-    "long names.onnx": value_names,
 }  # fmt: skip
 SIZES = (480, 4800)
 CASES = {

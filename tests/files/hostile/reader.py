@@ -87,7 +87,7 @@ def warm(_, *commands):
 
 
 def variants(watch, path, ends, flips, seed):
-    """Read a good file with a byte, then four bytes, changed at many places, then cut short.
+    """Read a good file, then with a byte, then four bytes, changed at many places, then cut short.
 
     Returns {"cut": count, "flipped": count, "kept": number of cut files read, "bad": [errors]}.
     """
@@ -105,6 +105,7 @@ def variants(watch, path, ends, flips, seed):
         return answer["code"] == 0
 
     changed.write_bytes(data)  # once: writing a whole file takes longer than reading it
+    one("unchanged", (0,))
     with open(changed, "r+b", buffering=0) as file:
         changes = np.random.default_rng(seed)
         for at in changes.integers(len(data), size=flips).tolist():

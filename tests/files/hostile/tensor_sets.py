@@ -37,42 +37,26 @@ def shaped(shape=(4,), descr="<f4"):
 
 JSON = {
     "nothing": b"",
-    "cut short": b'{"a":',
     "an open brace": b"{",
     "a list": b"[]",
     "spaces first": b' {"a":1}',
     "no UTF-8": b'{"\xff\xfe":1}',
     "half a surrogate": b'{"\\ud800":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}',
     "NaN": b'{"a":NaN}',
-    "infinity": b'{"a":-Infinity}',
     "a number of a million digits": b'{"a":' + b"9" * 1_000_000 + b"}",
-    "an exponent": b'{"a":1e999999999}',
     "lists in lists": b'{"a":' + b"[" * 1_000_000,
-    "objects in objects": b'{"a":' * 200_000 + b"1" + b"}" * 200_000,
     "lists in lists, closed": b'{"a":' + b"[" * 900 + b"]" * 900 + b"}",
     "a key twice": b'{"a":1,"a":1}',
     "very many keys": b"{" + b",".join(b'"%d":0' % k for k in range(100_000)) + b"}",
     "no key but quotes": b'{"' + b'\\"' * 500_000 + b'":0}',
 }
-# What the error about a header of safetensors says of some of them.
-SAID = {
-    "an open brace": "malformed", "a list": "begin with {", "spaces first": "begin with {",
-    "no UTF-8": "malformed", "half a surrogate": "malformed", "NaN": "NaN is not JSON",
-    "a number of a million digits": "malformed", "lists in lists": "malformed",
-    "a key twice": "'a' occurs twice",
-}  # fmt: skip
+# What the error about a header of safetensors says of them.
+SAID = r"malformed|begin with \{|NaN is not JSON|'a' occurs twice|needs exactly dtype"
 SAFETENSORS = {
-    "an empty file": (b"", "has 0 bytes"),
-    "three bytes": (bytes(3), "3 bytes"),
     "a header of an exabyte": (header({"a": F32}, nbytes=1 << 60), "exceeds the maximum of"),
-    "a header of all bytes": header({"a": F32}, nbytes=(1 << 64) - 1),
     "a header beyond the end": (header({"a": F32}, nbytes=1000), "length 1000 exceeds"),
-    "a tensor twice": (
-        header(b'{"a":%s,"a":%s}' % ((json.dumps(F32).encode(),) * 2)), "'a' occurs twice",
-    ),
     "a key more": (changed(more=1), "needs exactly dtype"),
     "an overlap": (header({"a": F32, "b": F32}), "overlaps another"),
-    "a nested overlap": header({"a": {**F32, "shape": [1], "data_offsets": [2, 6]}, "b": F32}),
     "a gap": (header({"a": {**F32, "data_offsets": [4, 12]}}, bytes(12)), "has 4 unused bytes"),
     "bytes behind": (header({"a": F32}, bytes(9)), "1 bytes after the last"),
     "one offset": (changed(data_offsets=[0]), "not two sizes"),
@@ -80,15 +64,12 @@ SAFETENSORS = {
     "offsets beyond the end": (
         changed(shape=[4], data_offsets=[0, 16]), "is at bytes 0 to 16 of 8",
     ),
-    "negative offsets": changed(data_offsets=[-8, 0]),
     **each(changed, "shape", [-2], [-1, -2], [True, 2], [2.0], "2", [1] * 65, [1] * 100_000 + [2],
            says="shape is not a list"),
     **each(changed, "shape", [1 << 62, 4], [1 << 32, 1 << 32], says="too large"),
     "an overflow with a zero": (changed(shape=[0, 1 << 62, 4], data_offsets=[0, 0]), "too large"),
-    "a huge size": changed(shape=[1 << 62]),
     "a shape of other bytes": (changed(shape=[3]), "8 bytes do not fit shape"),
     "a list for a dtype": (changed(dtype=["F32"]), "dtype is not a name"),
-    "a dtype of a megabyte": changed(dtype="F" * 1_000_000),
     "very many tensors of nothing": header(
         {f"{k}.weight_ih_l0": {**F32, "shape": [0], "data_offsets": [0, 0]} for k in range(5_000)},
         b"",
@@ -103,7 +84,6 @@ SAFETENSORS = {
     ),
 }  # fmt: skip
 NPY = {
-    "an empty file": b"",
     "no magic": (b"NUMPY" + bytes(100), "not a NumPy array"),
     "an unknown version": (array({}, version=b"\7\0"), "version"),
     "a header that is cut": (shaped((84,))[:40], "expected 5. bytes got 30"),
@@ -112,14 +92,7 @@ NPY = {
     "a deep header": (array(b"(" * 60_000), "malformed"),
     "a deep header of signs": (array(b"-" * 60_000 + b"1"), "malformed"),
     "a header of 4 GB": b"\x93NUMPY\2\0" + struct.pack("<I", (1 << 32) - 1) + bytes(100),
-    **each(
-        shaped,
-        "descr",
-        "|O",
-        [("a", "<f4"), ("b", "|O")],
-        [("a", [("b", [("c", "|O")])])],
-        says="Python objects",
-    ),
+    **each(shaped, "descr", "|O", [("a", [("b", [("c", "|O")])])], says="Python objects"),
     **each(shaped, "descr", [("a", "<f4", (1 << 30,))], "|S2147483647"),
     **each(shaped, "descr", "<x9", 7, says="descriptor: ('<x9'|7)"),
     "a shape of a petabyte": (shaped((1 << 48,)), "cut short"),
@@ -177,10 +150,8 @@ RECORDS = {
     "a list of entries": (recorded({"schema": 1, "entries": []}), "no entries"),
     "a number for a spec": (of_an_entry(spec=1), "needs prefix"),
     "an unknown layout": (of_an_entry("x"), "entry 'a'"),
-    "a layout by its path": of_an_entry("/etc/passwd", prefix="../../"),
     "no axes": (of_an_entry(batch_first="no"), "batch_first is 'no', need true or false"),
     "an unknown option": (of_an_entry(options={"name": "x"}), "entry 'a'"),
-    "an unknown cell": (of_an_entry(spec={**described(), "cell": "x"}), "entry 'a'"),
     "tensors that are missing": (of_an_entry(prefix="x."), "but tensors of it are missing"),
     "another size": (of_an_entry(spec={**described(), "hidden_size": 4}), r"\ba: "),
     "very many layers": (
@@ -191,8 +162,6 @@ RECORDS = {
     ),
 }  # fmt: skip
 ARCHIVES = {
-    "nothing after its head": (b"PK\3\4 nothing", "not a zip archive"),
-    "a record that is a list": (archive({"rnnlayout.json": b"[]"}), "not a JSON object"),
     "a record of numbers": (
         archive({"rnnlayout.json": b'{"dtypes": {"a": 1}}'}), "values are strings",
     ),
@@ -248,8 +217,7 @@ BIN = {
     **{f"{key} {json.dumps(value)}": (told(config={key: value}), key) for key, value in SETTINGS},
 }
 CASES = {
-    **files({name: (header(data), SAID.get(name, "")) for name, data in JSON.items()},
-            ".safetensors", kind="JSON, "),
+    **files(JSON, ".safetensors", kind="JSON, ", form=header, says=SAID),
     **files({name: beside(data) for name, data in JSON.items()}, ".bin", kind="JSON, "),
     # unknown keys are ignored: the arrays beside them may be read
     **files(JSON, ".npz", kind="JSON, ", codes=EITHER,

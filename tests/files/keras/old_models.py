@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import h5py
 import numpy as np
 import tf_keras
+from oracles.frameworks import H, I, normal
 from tf_keras import Model, Sequential
 from tf_keras.src.layers.rnn.cudnn_gru import CuDNNGRU
 from tf_keras.src.layers.rnn.cudnn_lstm import CuDNNLSTM
@@ -185,6 +186,54 @@ def inputs_of(name, model, most=1):
     ]
     arrays = [rng.uniform(-most, most, shape).astype("f4") for shape in shapes]
     return arrays[0] if len(arrays) == 1 else arrays
+
+
+# --------------------------------------------------------------------------- weights of old Keras
+
+# In the order of Keras 1's trainable_weights (keras/layers/recurrent.py, 1.2.2).
+GATES_OF_KERAS_1 = {"LSTM": "icfo", "GRU": "zrh"}
+
+
+def keras_1_arrays(kind, name, rng, joined=False):
+    """Return {name: array} in the file's order. joined: consume_less="gpu", and SimpleRNN."""
+    if joined:
+        gates, wide = [""], {"LSTM": 4, "GRU": 3, "SimpleRNN": 1}[kind] * H
+    else:
+        gates, wide = [f"_{k}" for k in GATES_OF_KERAS_1[kind]], H
+    shapes = {"W": (I, wide), "U": (H, wide), "b": (wide,)}
+    return {
+        f"{name}_{role}{gate}": normal(rng, *shape)
+        for gate in gates
+        for role, shape in shapes.items()
+    }
+
+
+def keras_1_layer(kind, name):
+    return {"class_name": kind, "config": {
+        "name": name, "trainable": True, "output_dim": H, "input_dim": I, "activation": "tanh",
+        "inner_activation": "hard_sigmoid", "init": "glorot_uniform", "go_backwards": False,
+        "stateful": False, "consume_less": "cpu", "return_sequences": True}}  # fmt: skip
+
+
+def keras_1_model(name):
+    return {"class_name": "Sequential", "config": [keras_1_layer("LSTM", name)]}
+
+
+def write_arrays(path, layers, version=None, config=None, suffix=":0", libver=None, **stored):
+    """Write the arrays of layers, {layer: {name: array}}, as Keras 1 and 2 do: with a config as a
+    whole model. stored: options of each dataset."""
+    with h5py.File(path, "w", libver=libver) as file:
+        group = file.create_group("model_weights") if config else file
+        if config:
+            file.attrs["model_config"] = json.dumps(config).encode()
+        if version:
+            file.attrs["keras_version"] = version.encode()
+        group.attrs["layer_names"] = [name.encode() for name in layers]
+        for name, arrays in layers.items():
+            part = group.create_group(name)
+            part.attrs["weight_names"] = [(key + suffix).encode() for key in arrays]
+            for key, array in arrays.items():
+                part.create_dataset(key + suffix, data=array, **stored)
 
 
 # ------------------------------------------------------------------------- the words of other years

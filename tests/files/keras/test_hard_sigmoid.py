@@ -106,16 +106,6 @@ def test_too_large(tmp_path):
         refused(source, rl.LossyError, r"a weight of 'rnn' is infinite, times 1\.2")
 
 
-@pytest.mark.parametrize("change", [
-    lambda c: layer_of(c, 1).update(registered_name="mine>LSTM", module="mine"),
-    lambda c: layer_of(c, 1)["config"].update(recurrent_activation={"config": "hard_sigmoid"}),
-    lambda c: layer_of(c, 1)["config"].update(activation="hard_sigmoid"),
-], ids=["a class of its own", "a function", "the candidate's"])  # fmt: skip
-def test_what_cannot_be_made_up_for(tmp_path, change):
-    source = changed(one_layer(tmp_path / "old.h5"), tmp_path, change)
-    refused(source, rl.LossyError, r"sequential\w*/rnn has \w+='hard_sigmoid', clip")
-
-
 def test_a_config_of_more_layers_than_there_are_weights(tmp_path):
     hard = {"name": "dense", "units": 2, "recurrent_activation": "hard_sigmoid"}
     source = changed(one_layer(tmp_path / "old.h5"), tmp_path,

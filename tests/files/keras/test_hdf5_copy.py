@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from files.hostile.limits import limited
 from files.keras.comparison import tree
+from files.keras.old_models import write_arrays
 from oracles.frameworks import H, I, normal, seeded
 
 import rnnlayout as rl
@@ -15,14 +16,10 @@ import rnnlayout as rl
 @pytest.fixture
 def old(tmp_path):
     """The weights of a CuDNNLSTM, as Keras 2 stores them, in a file that is open for more."""
-    rng = seeded("copied")
     shapes = {"kernel": (I, 4 * H), "recurrent_kernel": (H, 4 * H), "bias": (8 * H,)}
-    with h5py.File(tmp_path / "old.h5", "w") as file:
-        file.attrs["keras_version"] = b"2.3.1"
-        file.attrs["layer_names"] = [b"rnn"]
-        file.create_group("rnn").attrs["weight_names"] = [f"rnn/{x}:0".encode() for x in shapes]
-        for name, shape in shapes.items():
-            file[f"rnn/rnn/{name}:0"] = normal(rng, *shape)
+    arrays = {f"rnn/{name}": normal(seeded(name), *shape) for name, shape in shapes.items()}
+    write_arrays(tmp_path / "old.h5", {"rnn": arrays}, "2.3.1")
+    with h5py.File(tmp_path / "old.h5", "r+") as file:
         yield file
 
 

@@ -4,12 +4,12 @@ tf_keras's own loader is the oracle: it converts such arrays for its own layers.
 installed any more: the tests write its files as it wrote them, name by name.
 """
 
-import json
-
 import h5py
 import numpy as np
 import pytest
 import tf_keras
+from files.keras import old_models as old
+from files.keras.comparison import same_arrays
 from oracles.frameworks import KERAS_NOISE, H, I, fill_keras, normal, seeded
 from tf_keras.src.layers.rnn.cudnn_gru import CuDNNGRU
 from tf_keras.src.layers.rnn.cudnn_lstm import CuDNNLSTM
@@ -20,55 +20,10 @@ from rnnlayout._files.write_file import convert_into
 
 pytestmark = KERAS_NOISE
 
-# In the order of Keras 1's trainable_weights (keras/layers/recurrent.py, 1.2.2).
-GATES_OF_KERAS_1 = {"LSTM": "icfo", "GRU": "zrh"}
-
-
-def keras_1_arrays(kind, name, rng, joined=False):
-    """Return {name: array} in the file's order. joined: consume_less="gpu", and SimpleRNN."""
-    if joined:
-        gates, wide = [""], {"LSTM": 4, "GRU": 3, "SimpleRNN": 1}[kind] * H
-    else:
-        gates, wide = [f"_{k}" for k in GATES_OF_KERAS_1[kind]], H
-    shapes = {"W": (I, wide), "U": (H, wide), "b": (wide,)}
-    return {
-        f"{name}_{role}{gate}": normal(rng, *shape)
-        for gate in gates
-        for role, shape in shapes.items()
-    }
-
-
-def write(path, layers, config=None, version=None, suffix="", root="model_weights"):
-    """Write a file. layers: {name: its arrays by name}."""
-    with h5py.File(path, "w") as file:
-        if config:
-            file.attrs["model_config"] = json.dumps(config).encode()
-        group = file.create_group(root) if config else file
-        group.attrs["layer_names"] = [name.encode() for name in layers]
-        if version:
-            file.attrs["keras_version"] = version.encode()
-        for name, arrays in layers.items():
-            part = group.create_group(name)
-            part.attrs["weight_names"] = [(key + suffix).encode() for key in arrays]
-            for key, array in arrays.items():
-                part[key + suffix] = array
-
-
-def keras_1_layer(kind, name, **more):
-    return {"class_name": kind, "config": {
-        "name": name, "trainable": True, "output_dim": H, "input_dim": I, "activation": "tanh",
-        "inner_activation": "hard_sigmoid", "init": "glorot_uniform", "go_backwards": False,
-        "stateful": False, "consume_less": "cpu", "return_sequences": True, **more}}  # fmt: skip
-
 
 def loaded_by_tf_keras(layer, arrays):
     layer.build((None, None, I))
     return preprocess_weights_for_loading(layer, list(arrays), "1")
-
-
-def same(weights, arrays):
-    ours = list(weights.values())
-    return len(ours) == len(arrays) and all(map(np.array_equal, ours, arrays))
 
 
 @pytest.mark.parametrize("version", [None, "1.2.2"])
@@ -76,24 +31,24 @@ def same(weights, arrays):
 def test_keras_1(tmp_path, version, suffix):
     rng, L = seeded("keras 1"), tf_keras.layers
     of = {  # the name of a layer: its class, the arrays in the file, and the same layer of Keras 2
-        "a": ("LSTM", keras_1_arrays("LSTM", "a", rng), L.LSTM(H)),
-        "b": ("GRU", keras_1_arrays("GRU", "b", rng), L.GRU(H, reset_after=False)),
-        "c": ("LSTM", keras_1_arrays("LSTM", "c", rng, joined=True), L.LSTM(H)),
-        "d": ("SimpleRNN", keras_1_arrays("SimpleRNN", "d", rng, joined=True), L.SimpleRNN(H)),
-        "two": ("LSTM", keras_1_arrays("LSTM", "forward_lstm_1", rng)
-                | keras_1_arrays("LSTM", "backward_lstm_1", rng), L.Bidirectional(L.LSTM(H))),
+        "a": ("LSTM", old.keras_1_arrays("LSTM", "a", rng), L.LSTM(H)),
+        "b": ("GRU", old.keras_1_arrays("GRU", "b", rng), L.GRU(H, reset_after=False)),
+        "c": ("LSTM", old.keras_1_arrays("LSTM", "c", rng, joined=True), L.LSTM(H)),
+        "d": ("SimpleRNN", old.keras_1_arrays("SimpleRNN", "d", rng, joined=True), L.SimpleRNN(H)),
+        "two": ("LSTM", old.keras_1_arrays("LSTM", "forward_lstm_1", rng)
+                | old.keras_1_arrays("LSTM", "backward_lstm_1", rng), L.Bidirectional(L.LSTM(H))),
     }  # fmt: skip
     # a Sequential was the bare list of its layers
-    config = [keras_1_layer(kind, name) for name, (kind, *_) in of.items()]
+    config = [old.keras_1_layer(kind, name) for name, (kind, *_) in of.items()]
     both = {"name": "two", "merge_mode": "ave", "layer": config.pop(), "trainable": True}
     config.append({"class_name": "Bidirectional", "config": both})
     layers = {name: arrays for name, (_, arrays, _) in of.items()}
-    write(tmp_path / "a.h5", layers, {"class_name": "Sequential", "config": config}, version,
-          suffix)  # fmt: skip
+    old.write_arrays(tmp_path / "a.h5", layers, version,
+                     {"class_name": "Sequential", "config": config}, suffix)  # fmt: skip
     found = rl.load(tmp_path / "a.h5")
     assert list(found) == list(of) and not found.refused
     for name, (kind, arrays, layer) in of.items():
-        assert same(found[name], loaded_by_tf_keras(layer, arrays.values())), name
+        assert same_arrays(found[name], loaded_by_tf_keras(layer, arrays.values())), name
         assert found[name].spec.reset == ("before" if kind == "GRU" else "after")
         squash = "sigmoid" if kind == "SimpleRNN" else "hard_sigmoid_keras2"
         assert found[name].spec.recurrent_activation == squash
@@ -103,7 +58,7 @@ def test_keras_1(tmp_path, version, suffix):
     assert not (tmp_path / "new.h5").exists()
 
     del layers["two"]
-    write(tmp_path / "b.h5", layers, None, version, suffix)  # save_weights()
+    old.write_arrays(tmp_path / "b.h5", layers, version, suffix=suffix)  # save_weights()
     alone = rl.load(tmp_path / "b.h5", cell="rnn_relu")
     assert list(alone) == ["d"] and list(alone.undecided) == ["a", "b", "c"]
     assert "hard_sigmoid was the default" in str(alone.undecided["a"])
@@ -122,10 +77,9 @@ DIFFER, NO_MATRICES = "a: the arrays of its gates differ in shape or dtype", "^a
     ({f"a_W_{gate}": np.zeros((1, H, H), "f4") for gate in "icfo"}, NO_MATRICES),
 ], ids=["one less", "another shape", "another dtype", "numbers", "three axes"])  # fmt: skip
 def test_keras_1_with_gates_that_do_not_fit(arrays, says, tmp_path):
-    arrays = keras_1_arrays("LSTM", "a", seeded("keras 1", "wrong")) | arrays
+    arrays = old.keras_1_arrays("LSTM", "a", seeded("keras 1", "wrong")) | arrays
     arrays = {name: array for name, array in arrays.items() if array is not None}
-    config = [keras_1_layer("LSTM", "a")]
-    write(tmp_path / "a.h5", {"a": arrays}, {"class_name": "Sequential", "config": config})
+    old.write_arrays(tmp_path / "a.h5", {"a": arrays}, config=old.keras_1_model("a"))
     with pytest.raises(rl.LayoutError, match=says):
         rl.load(tmp_path / "a.h5")
 
@@ -160,7 +114,7 @@ def test_cudnn_layers(tmp_path):
         assert set(found) == set(layers) and not found.refused
         for entry, layer in layers.items():
             assert found[entry].layout.name == "keras-cudnn"
-            assert same(found[entry], layer.get_weights()), entry
+            assert same_arrays(found[entry], layer.get_weights()), entry
         assert found["back"].config == {"go_backwards": True} and found["one"].config == {}
         done = rl.convert_file(tmp_path / name, tmp_path / f"new_{name}", to="keras")
         assert done.reports["two"] == rl.check(found["two"], to="keras")
@@ -169,7 +123,9 @@ def test_cudnn_layers(tmp_path):
         assert len(found) == len(layers) and not found.refused
         assert ["go_backwards=False" in note for note in found.notes] == [True]  # "back" has it
         for entry, layer in layers.items():
-            assert [same(w, layer.get_weights()) for w in found.values()].count(True) == 1, entry
+            assert [same_arrays(w, layer.get_weights()) for w in found.values()].count(True) == 1, (
+                entry
+            )
 
 
 def test_cudnn_weights_are_written_as_keras_2_takes_them(tmp_path):
@@ -184,7 +140,7 @@ def test_cudnn_weights_are_written_as_keras_2_takes_them(tmp_path):
     ours = [array for w in entries.values() for array in w.values()]
     assert all(map(np.array_equal, again.get_weights(), ours))
     for name, weights in rl.load(tmp_path / "a.h5").items():
-        assert same(weights, list(entries[name].values()))
+        assert same_arrays(weights, list(entries[name].values()))
     with pytest.raises(rl.LayoutError, match=r"convert with \.to\('keras-cudnn'\)"):
         rl.save(tmp_path / "b.h5", entries | {"mixed": entries["one"].to("keras")})
 
@@ -205,7 +161,7 @@ def test_what_the_version_decides(tmp_path, version, config, reset, squash):
         "class_name": "Sequential",
         "config": {"layers": [{"class_name": "GRU", "config": gru}]},
     }
-    write(tmp_path / "a.h5", {"g": arrays}, model, version, ":0")
+    old.write_arrays(tmp_path / "a.h5", {"g": arrays}, version, model)
     spec = rl.load(tmp_path / "a.h5")["g"].spec
     assert (spec.reset, spec.recurrent_activation) == (reset, squash)
 

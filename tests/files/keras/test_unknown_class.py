@@ -4,9 +4,9 @@ asks."""
 import shlex
 
 import keras
-import numpy as np
 import pytest
 import tf_keras
+from files.keras.comparison import same_arrays
 from oracles.frameworks import KERAS_NOISE
 
 import rnnlayout as rl
@@ -59,9 +59,7 @@ def test_it_is_listed_and_read_if_accepted(kit, registered, suffix, tmp_path, ca
         found = rl.load(path, as_class=accepted)
         assert list(found) == ["own", "both", "one", "two", "cells", "gru"]
         for name, weights in found.items():
-            layer = made.get_layer(name).get_weights()
-            assert len(weights) == len(layer)
-            assert all(map(np.array_equal, weights.values(), layer))
+            assert same_arrays(weights, made.get_layer(name).get_weights())
     options = [f"--as-class={name}={known}" for name, known in accepted.items()]
     assert _cli.main(["convert", str(path), str(new), "--to", "torch", *options]) == 0
     assert list(rl.load(new)) == list(found)

@@ -14,8 +14,7 @@ import numpy as np
 import pytest
 import tf_keras
 from files.keras import old_models as old
-from files.keras.comparison import ONE_MORE, computes, flat, layer_of
-from oracles import some
+from files.keras.comparison import ONE_MORE, computes, flat, layer_of, same_arrays
 from oracles.frameworks import KERAS_NOISE
 
 import rnnlayout as rl
@@ -93,11 +92,11 @@ def test_with_the_hint_keras_3_computes_the_same(saved, tmp_path, curve):
 
 
 def test_a_config_beside_the_weights(saved, tmp_path, capsys):
-    """It tells the activation of each layer."""
+    """It tells the activation of each layer; it may be a path, a text or a dict."""
     path, config, x, y = saved("smooth")
-    hard = HARD["recurrent_activation"]
-    assert activations(rl.load(path, config=config)) == {"a": hard, "b": hard, "c": "sigmoid"}
-    new = tmp_path / "new.h5"
+    hard, text, new = HARD["recurrent_activation"], config.read_text(), tmp_path / "new.h5"
+    for told in (config, text, json.loads(text)):
+        assert activations(rl.load(path, config=told)) == {"a": hard, "b": hard, "c": "sigmoid"}
     command = ["convert", str(path), str(new), "--to", "keras"]
     assert _cli.main([*command, "--config", str(config)]) == 0
     model = model_of(keras, "smooth")
@@ -111,24 +110,6 @@ def test_a_config_beside_the_weights(saved, tmp_path, capsys):
         rl.verify([np.ones((3, 8))], new, config=config)
 
 
-def test_a_config_as_a_text_or_a_dict(saved, tmp_path):
-    """A dict was a TypeError, and a text taken as a path."""
-    path, config, *_ = saved("smooth")
-    text, wanted = config.read_text(), dict(rl.load(path, config=config))
-    for told in (text, json.loads(text)):
-        assert dict(rl.load(path, config=told)) == wanted
-    rl.convert_file(path, tmp_path / "new.h5", to="keras", config=json.loads(text))
-    assert rl.load(tmp_path / "new.h5")["c"].spec.recurrent_activation == "sigmoid"
-    for wrong, said in [
-        (json.loads(text)["config"], "^the config is not a model's config, as model.to_json()"),
-        ({"config": path}, r"^the config is not what model.to_json\(\) returned"),
-        (text[:-1], "^the config is malformed"),
-        (5, "^need the path of a file, found a int"),
-    ]:
-        with pytest.raises(rl.FileError, match=said):
-            rl.load(path, config=wrong)
-
-
 @pytest.mark.parametrize("kit", [keras, tf_keras], ids=["keras", "tf_keras"])
 def test_a_config_beside_variables(kit, tmp_path):
     """.weights.h5 of Keras 3 and of late Keras 2."""
@@ -138,7 +119,7 @@ def test_a_config_beside_variables(kit, tmp_path):
     hard = "hard_sigmoid" if kit is keras else "hard_sigmoid_keras2"
     assert activations(found) == {"a": hard, "b": hard, "c": "sigmoid"}
     for name, weights in found.items():
-        assert all(map(np.array_equal, weights.values(), model.get_layer(name).get_weights()))
+        assert same_arrays(weights, model.get_layer(name).get_weights())
     config = json.loads(model.to_json())
     config["config"]["layers"].pop(3)
     with pytest.raises(rl.FileError, match="it lacks the layer of "):
@@ -148,20 +129,25 @@ def test_a_config_beside_variables(kit, tmp_path):
 @pytest.mark.parametrize("change, said", [
     (lambda c: layer_of(c, 1)["config"].update(name="other"),
      "layer 'other' is not in the weights' file"),
-    (lambda c: c["config"]["layers"].pop(1), "lacks layer 'a' of the weights' file"),
+    (lambda c: c["config"]["layers"].__delitem__(1), "lacks layer 'a' of the weights' file"),
+    (lambda c: c.pop("config"), "^the config is not a model's config, as model.to_json()"),
     ("[1]", "need an object"), ("{}", "not a model's config"), ("{" * 9, "malformed"),
     ("[" * 100000, "malformed"),
     ('{"class_name": "Sequential", "config": {"layers": [{"class_name": []}]}}', "need an object"),
+    ({"config": Path()}, r"^the config is not what model.to_json\(\) returned"),
+    (5, "^need the path of a file, found a int"),
 ])  # fmt: skip
 def test_a_config_that_does_not_fit(saved, tmp_path, change, said):
     path, config, *_ = saved("smooth")
-    config = json.loads(config.read_text())
+    told, other = change, tmp_path / "other.json"
     if callable(change):
-        change(config)
-    other = tmp_path / "other.json"
-    other.write_text(json.dumps(config) if callable(change) else change)
+        told = json.loads(config.read_text())
+        change(told)
+    elif isinstance(change, str):
+        told = other
+        other.write_text(change)
     with pytest.raises(rl.FileError, match=said):
-        rl.load(path, config=other)
+        rl.load(path, config=told)
 
 
 def test_what_else_a_config_may_have(saved, tmp_path):
@@ -175,15 +161,6 @@ def test_what_else_a_config_may_have(saved, tmp_path):
     layer_of(config, 3).update(class_name="Attention", config={"name": "c", "units": 3})
     found = rl.load(path, config=config)
     assert list(found) == ["a", "b"] and any(name.startswith("c/") for name in found.others)
-
-
-def test_a_config_of_keras_3_changes_no_weights(saved, tmp_path):
-    path, *_ = saved("smooth")
-    config = model_of(keras, "smooth").to_json()
-    assert not rl.convert_file(path, tmp_path / "new.h5", to="keras", config=config).reports
-    found = rl.load(tmp_path / "new.h5")
-    assert found["a"].spec.recurrent_activation == "hard_sigmoid"
-    assert some.same_bits(dict(found["a"]), dict(rl.load(path, **HARD)["a"]))
 
 
 def test_a_gru_without_biases_asks_once(tmp_path):

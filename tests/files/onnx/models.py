@@ -130,8 +130,10 @@ def through_nodes(model):
         graph.node.insert(0, node)
 
 
-PLACES = [lambda model: None, as_input_too, as_constants, not_raw, through_nodes]
-PLACES[0].__name__ = "initializers"
+PLACES = {
+    "initializers": lambda model: None, "inputs": as_input_too, "constants": as_constants,
+    "not raw": not_raw, "through nodes": through_nodes,
+}  # fmt: skip
 
 
 # ------------------------------------------------------------------------------ in other graphs
@@ -142,32 +144,28 @@ def values(*names, kind=1):
     return [helper.make_tensor_value_info(name, kind, None if kind == 1 else []) for name in names]
 
 
-def wrapped(model, operator, deep=1):
-    """Move the model's nodes into a branch of an If, or into the body of a Loop that runs once,
-    `deep` times. Its initializers stay outside, where names inside refer to them."""
+def wrapped(model, operator):
+    """Move the model's nodes into a branch of an If, or into the body of a Loop that runs once. Its
+    initializers stay outside, where names inside refer to them."""
     graph = model.graph
-    for k in range(deep):
-        names, inner = [out.name for out in graph.output], list(graph.node)
-        del graph.node[:]
-        results = [f"{name}/{k}" for name in names]
-        others = [f"{name}/other{k}" for name in names]
-        zeros = [constant(name, np.zeros((1, 1, 1), "f4")) for name in others]
-        graph.node.append(constant(f"yes{k}", True))
-        if operator == "If":
-            then = helper.make_graph(inner, f"then{k}", [], values(*names))
-            otherwise = helper.make_graph(zeros, f"else{k}", [], values(*others))
-            node = helper.make_node("If", [f"yes{k}"], results, f"outer{k}", then_branch=then,
-                                    else_branch=otherwise)  # fmt: skip
-        else:
-            inner.append(helper.make_node("Identity", [f"on{k}"], [f"still{k}"]))
-            given = [*values(f"turn{k}", kind=7), *values(f"on{k}", kind=9)]
-            given += values(*(f"{name}/before{k}" for name in names))
-            still = values(f"still{k}", kind=9)
-            body = helper.make_graph(inner, f"body{k}", given, [*still, *values(*names)])
-            graph.node.extend([constant(f"turns{k}", np.array(1)), *zeros])
-            node = helper.make_node("Loop", [f"turns{k}", f"yes{k}", *others], results, f"outer{k}",
-                                    body=body)  # fmt: skip
-        graph.node.append(node)
-        for out in graph.output:
-            out.name = f"{out.name}/{k}"
+    names, inner = [out.name for out in graph.output], list(graph.node)
+    results, others = ([f"{name}/{more}" for name in names] for more in ("outer", "other"))
+    zeros = [constant(name, np.zeros((1, 1, 1), "f4")) for name in others]
+    if operator == "If":
+        then = helper.make_graph(inner, "then", [], values(*names))
+        otherwise = helper.make_graph(zeros, "else", [], values(*others))
+        before, given = [], ["yes"]
+        branches = {"then_branch": then, "else_branch": otherwise}
+    else:
+        inner.append(helper.make_node("Identity", ["on"], ["still"]))
+        state = [*values("turn", kind=7), *values("on", kind=9)]
+        state += values(*(f"{name}/before" for name in names))
+        still = [*values("still", kind=9), *values(*names)]
+        before, given = [constant("turns", np.array(1)), *zeros], ["turns", "yes", *others]
+        branches = {"body": helper.make_graph(inner, "body", state, still)}
+    outer = helper.make_node(operator, given, results, "outer", **branches)
+    del graph.node[:]
+    graph.node.extend([constant("yes", True), *before, outer])
+    for out, name in zip(graph.output, results, strict=True):
+        out.name = name
     return model

@@ -26,7 +26,6 @@ from oracles.reference import GATES, Run
 import rnnlayout as rl
 from rnnlayout._cli import main as _cli
 from rnnlayout._files.formats.onnx import write as writer
-from rnnlayout._files.write_file import convert_into
 
 LSTM = rl.Spec("lstm", I, H)
 # The exporters: the default one; the older one, which folds constants if it may.
@@ -77,15 +76,6 @@ def test_torch_exports(cell, layers, both, batch_first, states, nested, options,
 
     y, *last = run_file(path, *given)
     assert_computes(read, Run(y.transpose(1, 0, 2) if batch_first else y, *last), x, h0, c0)
-
-
-def test_a_module_that_is_called_twice(tmp_path):
-    """Its calls are not its layers."""
-    rnn = torch.nn.LSTM(I, I, 2)
-    calls = torch.nn.Module()
-    calls.rnn, calls.forward = rnn, lambda x: rnn(rnn(x)[0])[0]
-    path = export(calls, tmp_path / "m.onnx", torch.zeros(T, N, I))
-    assert [*rl.load(path)] == ["rnn_0", "rnn_1", "rnn_0_2", "rnn_1_2"]
 
 
 @pytest.mark.parametrize(("text", "name"), [
@@ -164,11 +154,7 @@ def two(tmp_path_factory):
 def test_new_weights_for_each_layer_of_an_exported_stack(
     two, exporter, gru, large, renamed, tmp_path, monkeypatch, capsys
 ):
-    """An RNN of two layers had the name of no node: --map enc=/enc/LSTM was advised, and refused.
-
-    If the checkpoint has other names, the advice that is printed works. The copy had the old
-    model's paths to its data, which are relative to the folder. large: beyond 2 GB, lowered here.
-    """
+    """Also by the advice for other names. large: beyond 2 GB, lowered here."""
     monkeypatch.chdir(tmp_path)
     if large:
         model, data = (
@@ -193,16 +179,3 @@ def test_new_weights_for_each_layer_of_an_exported_stack(
     # half a unit each: below 3 T 3 H units in all
     assert np.abs(y - expected).max() < 9 * T * H * np.finfo("f4").eps
     assert np.abs(y - before).max() > 0.01
-
-
-def test_a_conversion_is_one_file(two, tmp_path):
-    rl.convert_file(two[0], tmp_path / "new.onnx", to="onnx")
-    assert [one.name for one in tmp_path.iterdir()] == ["new.onnx"]
-    assert rl.load(tmp_path / "new.onnx") == rl.load(two[0])
-
-
-def test_a_stack_of_another_size_is_not_paired(two, tmp_path):
-    """The advice to pair them was refused: no pair fits."""
-    torch.save(torch.nn.LSTM(I, H, 3, bidirectional=True).state_dict(), tmp_path / "new.pt")
-    with pytest.raises(rl.LayoutError, match=r"\(enc_0, enc_1, towers\.0\), nor its sizes$"):
-        convert_into(tmp_path / "new.pt", tmp_path / "new.onnx", into=two[0])

@@ -56,14 +56,6 @@ def test_every_operator(form, curve, both, bias, opset, tmp_path):
     assert_same_outputs(model, spec, weights)
 
 
-@pytest.mark.parametrize(("operator", "deep"), [("If", 3), ("Loop", 2)])
-def test_in_subgraphs(operator, deep, tmp_path):
-    model, _ = model_of(LSTM)
-    ((name, weights),) = read(wrapped(model, operator, deep), tmp_path).items()
-    assert name == "/".join([f"outer{k}" for k in reversed(range(deep))] + ["layer"])
-    assert_same_outputs(model, LSTM, weights)
-
-
 def test_an_rnn_in_a_loop_is_named(tmp_path):
     """Weights that a Scan or a Loop multiplies with were left out without a word."""
     product = helper.make_node("MatMul", ["x_t", "W"], ["h_t"])
@@ -100,7 +92,7 @@ def test_tensors_of_no_rnn_are_named_and_an_inner_name_hides_an_outer_one(tmp_pa
     model.graph.sparse_initializer.append(sparse)
     assert read(model, tmp_path).others == ("fc.weight", "few", "inner")
     branch.node.insert(0, constant("W", tensors["W"][:, ::-1]))
-    assert np.array_equal(read(model, tmp_path)["outer0/layer"]["W"], tensors["W"][:, ::-1])
+    assert np.array_equal(read(model, tmp_path)["outer/layer"]["W"], tensors["W"][:, ::-1])
 
 
 def test_in_functions_as_they_are_called(tmp_path):
@@ -189,12 +181,16 @@ def test_input_forget_of_weights_that_are_not_four_gates(role, shape, tmp_path):
         read(model, tmp_path)
 
 
-def test_zero_states_and_a_table_of_lengths(tmp_path):
+def test_zero_states_zero_peepholes_and_a_table_of_lengths(tmp_path):
     model, _ = model_of(LSTM)
-    model.graph.initializer.append(numpy_helper.from_array(np.zeros((1, 9, H), "f4"), "0/h0"))
+    for name, shape in (("0/h0", (1, 9, H)), ("P", (1, 3 * H))):
+        zeros = numpy_helper.from_array(np.zeros(shape, "f4"), name)
+        model.graph.initializer.append(zeros)
     node_of(model.graph).input[4] = "lens"
+    node_of(model.graph).input.append("P")
     model.graph.node.insert(0, constant("lens", np.array([3, 4], np.int32)))
-    assert read(model, tmp_path)["layer"].config == {"sequence_lens": [3, 4]}
+    found = read(model, tmp_path)["layer"]
+    assert found.config == {"sequence_lens": [3, 4]} and "P" not in found
 
 
 def test_zero_states_as_tf2onnx_writes_them(tmp_path):
@@ -223,10 +219,7 @@ def test_zero_states_as_tf2onnx_writes_them(tmp_path):
 @pytest.mark.parametrize("how", ["constant", "input", "sliced input"])
 @pytest.mark.parametrize("state", ["initial_h", "initial_c"])
 def test_a_state_of_another_size_contradicts_the_weights(state, how, tmp_path):
-    """torch.onnx.export(dynamo=True) wrote hidden_size 2 and a c of 5 of LSTM(4, 5, proj_size=2).
-
-    It was read as an LSTM of hidden size 2.
-    """
+    """torch wrote such models of LSTM(4, 5, proj_size=2); one was read as an LSTM of 2 units."""
     model, _ = model_of(LSTM)
     x, *states = inputs(seeded("inputs", LSTM), LSTM)
     at = ["initial_h", "initial_c"].index(state)
@@ -246,13 +239,6 @@ def test_a_state_of_another_size_contradicts_the_weights(state, how, tmp_path):
     with pytest.raises(rl.LayoutError, match=sizes) as raised:
         read(model, tmp_path)
     assert ("proj_size" in str(raised.value)) == (state == "initial_c")
-
-
-def test_peepholes_of_zeros_are_none(tmp_path):
-    model, _ = model_of(LSTM)
-    node_of(model.graph).input.append("P")
-    model.graph.initializer.append(numpy_helper.from_array(np.zeros((1, 3 * H), "f4"), "P"))
-    assert "P" not in read(model, tmp_path)["layer"]
 
 
 # ----------------------------------------------------------------------------------- names, hints

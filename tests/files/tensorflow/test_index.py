@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import torch
+from oracles import some
 from tf_keras.src.layers.rnn import legacy_cells
 
 import rnnlayout as rl
@@ -42,9 +43,7 @@ def check(path):
 
 
 def torch_lstm(seed=0):
-    rng = np.random.default_rng(seed)
-    shapes = rl.describe(rl.Spec("lstm", 5, 3), "torch")
-    return {name: rng.standard_normal(shape).astype("f4") for name, shape in shapes.items()}
+    return some.normal_weights(rl.layout("torch"), rl.Spec("lstm", 5, 3), seed)
 
 
 def test_tensors_of_every_dtype(tmp_path):
@@ -109,8 +108,7 @@ def test_a_prefix_and_a_checkpoint_in_the_current_folder(tmp_path, monkeypatch):
 
 @pytest.mark.filterwarnings("ignore:.*BasicLSTMCell. is deprecated")
 def test_a_checkpoint_of_tensorflow_1(tmp_path):
-    """A graph with a BasicLSTMCell under dynamic_rnn, saved by a Saver and as a SavedModel, is read
-    without TensorFlow; PyTorch and rl.RNN compute from it what the graph computed."""
+    """PyTorch and rl.RNN compute from it, and from a SavedModel, what the graph computed."""
     x = RNG.standard_normal((4, 2, 5)).astype("f4")
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         cell = legacy_cells.BasicLSTMCell(3)  # adds 1 to the bias of f

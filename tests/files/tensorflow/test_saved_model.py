@@ -117,18 +117,6 @@ def test_a_nested_model_of_keras_2(tmp_path):
     assert {*found.others} == {"dense/kernel", "dense/bias"}
 
 
-def test_a_class_of_ones_own(tmp_path):
-    class Mine(tf_keras.layers.GRU):
-        pass
-
-    model = tf_keras.Sequential([tf_keras.layers.Input((4, 5)), Mine(3, name="mine")])
-    model.save(tmp_path / "model", save_format="tf")
-    with pytest.raises(rl.Error, match=r"class 'Mine'.*as_class"):
-        rl.load(tmp_path / "model")["mine"]
-    found = rl.load(tmp_path / "model", as_class={"Mine": "GRU"})
-    assert same_bits(found, model)
-
-
 @pytest.mark.parametrize("how", ["export", "save"])
 def test_a_model_of_keras_3(how, keras_3):
     """It has no config: the names are those of the variables, and a note says what is assumed."""

@@ -71,13 +71,6 @@ def test_layers_of_keras(tmp_path):
         assert ours.tobytes() == theirs.tobytes()
 
 
-def test_time_first(tmp_path):
-    _, data = converted(lstm(time_major=True))
-    found = rl.load(put(tmp_path, data))
-    assert [weights.batch_first for weights in found.values()] == [False]
-    np.testing.assert_allclose(run(found), interpret(data), rtol=0, atol=ERROR)
-
-
 def representative():
     for k in range(20):
         yield [np.random.default_rng(k).standard_normal((N, T, I)).astype("f4")]
@@ -94,8 +87,7 @@ QUANTIZED = {  # options of the converter
 
 @pytest.mark.parametrize("kind", QUANTIZED)
 def test_quantized_weights(kind, tmp_path):
-    """Each is within half a step of the scale, 2 max / 254, of what Keras has; float16 within
-    2^-11 of itself."""
+    """Each is within half a step, 2 max / 254, of Keras's; float16 within 2^-11 of itself."""
     options = QUANTIZED[kind] | {"optimizations": [tf.lite.Optimize.DEFAULT]}
     units = 64 if kind == "hybrid" else H  # smaller matrices are left as they are
     model, data = converted(tf_keras.layers.LSTM(units, return_sequences=True), **options)
@@ -147,6 +139,7 @@ def test_an_operator_lstm(name, tmp_path):
         "lstm", I, H, bidirectional="both" in options, proj_size=options.get("projected", 0),
         peepholes=options.get("peepholes", False), activation=options.get("activation", "tanh"),
     )  # fmt: skip
+    assert weights.batch_first == (not options.get("time_major"))
     y = rl.RNN(weights)(x)[0]
     np.testing.assert_allclose(y, interpret(data, x), rtol=0, atol=ERROR)
     if "cell_clip" in options:

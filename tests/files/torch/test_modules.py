@@ -10,7 +10,6 @@ from files.outputs import assert_computes, bits
 from marks import pairwise
 from oracles.frameworks import inputs, run_torch, seeded, torch_cell, torch_module
 from oracles.reference import GATES
-from torch.export.pt2_archive._package import package_pt2
 from torch.nn.utils import parametrizations, prune
 
 import rnnlayout as rl
@@ -158,17 +157,6 @@ def test_the_dtypes_of_torch_export_are_those_of_torch():
     }
 
 
-def test_two_programs_of_torch_export(tmp_path):
-    """Each says something else about its RNN, which has the same name."""
-    made = {
-        name: torch.export.export(torch.nn.GRU(I, H, batch_first=first), (torch.zeros(N, T, I),))
-        for name, first in (("rows", True), ("columns", False))
-    }
-    package_pt2(tmp_path / "m.pt2", exported_programs=made)
-    found = rl.load(tmp_path / "m.pt2")
-    assert [one.batch_first for one in (found["rows"], found["columns"])] == [True, False]
-
-
 class Shared(torch.nn.Module):
     """Two names for one module, and one tensor in two modules."""
 
@@ -205,29 +193,14 @@ def test_buffers_that_state_dict_lacks(tmp_path):
 # ------------------------------------------------------------------------------- computed weights
 
 
-class WeightDropout(torch.nn.Module):
-    """fastai v2's, shortened: tests/sources/test_weight_dropout.py has all of them."""
-
-    def __init__(self, module):
-        super().__init__()
-        self.module = module
-        raw = module._parameters.pop("weight_hh_l0")
-        self.weight_hh_l0_raw = torch.nn.Parameter(raw.data)
-        module.weight_hh_l0 = torch.zeros_like(raw)
-
-    def forward(self, x):
-        self.module.weight_hh_l0 = self.weight_hh_l0_raw
-        return self.module(x)
-
-
 OF = "weight_hh_l0"
 weight_norm = functools.partial(torch.nn.utils.weight_norm, name=OF)
 new_weight_norm = functools.partial(parametrizations.weight_norm, name=OF)
 pruned = functools.partial(prune.l1_unstructured, name=OF, amount=0.5)
 WRAPPED = [
     (weight_norm, "zip"), (weight_norm, "trace"), (new_weight_norm, "export"),
-    (new_weight_norm, "trace"), (pruned, "old"), (WeightDropout, "zip"),
-    (torch.nn.DataParallel, "zip"), (torch.compile, "zip"),
+    (new_weight_norm, "trace"), (pruned, "old"), (torch.nn.DataParallel, "zip"),
+    (torch.compile, "zip"),
 ]  # fmt: skip
 
 
@@ -288,8 +261,7 @@ def test_a_class_of_the_user(make, saver, tmp_path):
 
 
 def test_what_a_module_says_of_itself(tmp_path):
-    """A subclass says what it was made with; a forward() that is set on a module may do anything; a
-    size may contradict its tensors."""
+    """Its arguments; a forward() that is set on it; a size that contradicts its tensors."""
     path = tmp_path / "m.pt"
     torch.save(MineRNN(I, H, nonlinearity="relu", batch_first=True), path)
     weights = rl.load(path, as_class={"MineRNN": "RNN"})["rnn"]

@@ -87,15 +87,6 @@ def test_a_quantized_cell(saved, cell, tmp_path):
         assert weights[f"bias_{side}"].tobytes() == bias.detach().numpy().tobytes()
 
 
-def test_a_quantized_module_converted(tmp_path):
-    torch.save(quantized(torch.nn.LSTM(I, H), "int8").state_dict(), tmp_path / "m.pt")
-    done = rl.convert_file(tmp_path / "m.pt", tmp_path / "n.pt", to="torch")
-    assert any("is a state_dict" in note for note in done.notes)
-    plain = torch.nn.ModuleDict({"enc": torch.nn.LSTM(I, H)})
-    plain.load_state_dict(torch.load(tmp_path / "n.pt", weights_only=True))
-    assert rl.pack(plain["enc"]).tobytes() == rl.load(tmp_path / "m.pt")["enc"].pack().tobytes()
-
-
 # -------------------------------------------------------------------------------- before quantizing
 
 
