@@ -140,7 +140,7 @@ def _tensor_leaf(tensor: str) -> str:
 def _places_of_layout(
     layout: Layout, read: list[tuple[str, list[NameReading]]]
 ) -> Iterator[RNNPlace]:
-    (leaves, numbered, _), flax = _names_of(layout), layout.name in FLAX
+    (leaves, numbered, _), flax = _names_of(layout), layout.name.startswith(FLAX)
     has_paths = flax or layout.name in KERAS
     found: dict[tuple[str, bool], dict[str, str]] = {}
     for name, readings in read:
