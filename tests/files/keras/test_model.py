@@ -55,6 +55,20 @@ def runs_in_keras_3(model, version, x, y, tolerance=TOLERANCE):
     return source, new, loaded
 
 
+def test_each_layer_in_a_bidirectional_layer_has_an_id(tmp_path):
+    """Keras takes two for one if they had the same address while it loads the model."""
+    model, _, _ = old.write("states", tmp_path)
+    rl.convert_file(model.with_suffix(".keras"), tmp_path / "new.keras", to="keras")
+    spec = rl.Spec("lstm", 5, 3, bidirectional=True)
+    weights = rl.Weights(np.ones(spec.num_params, "f4"), spec).to("keras")
+    rl.save(tmp_path / "own.keras", {f"both_{k}": weights for k in range(3)})
+    for name, count in (("new.keras", 2), ("own.keras", 3)):
+        config = json.loads(members((tmp_path / name).read_bytes())["config.json"])["config"]
+        ids = [layer["config"]["layer"]["shared_object_id"] for layer in config["layers"]
+               if layer["class_name"] == "Bidirectional"]  # fmt: skip
+        assert len({*ids}) == len(ids) == count
+
+
 @pytest.mark.parametrize("name, version", sample(in_turn(old.HARD_MODELS, old.WORDS), 5))
 def test_keras_3_computes_the_same_with_its_own_hard_sigmoid(name, version, tmp_path):
     """Keras 3's is another function: the gates' weights compensate. Some gates are saturated."""

@@ -42,6 +42,7 @@ from .hdf5_tree import (
     write_texts,
 )
 from .rewrite import copy_members, new_variables, rewrite_archive, rewrite_h5
+from .rewrite_parts import set_layer_id
 from .stored_layers import (
     CONFIG,
     METADATA,
@@ -134,9 +135,7 @@ def model_config(layers: list[KerasLayer], modules: bool) -> dict[str, Any]:
         has_bias = any(name.endswith("bias") for name in layer.weights)
         node = layer_node(layer.name, layer.spec, has_bias, changes)
         if modules and layer.spec.bidirectional:
-            # Keras makes both directions from this layer and takes it for another one if it gets
-            # the memory of that one. A layer with an id lives until the model is loaded.
-            node["config"]["layer"]["shared_object_id"] = len(nodes)
+            set_layer_id(node["config"], len(nodes))
         nodes.append(_graph_node(node["class_name"], node["config"], [call], modules))
     inputs = [[name, 0, 0] for name in _input_names(layers)]
     outputs = [[layer.name, 0, 0] for layer in layers if not layer.above]

@@ -11,6 +11,7 @@ products of its weights.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -237,7 +238,7 @@ def modernize_model(model: Node, scaled: Collection[int]) -> None:
     """Change the config of a model, in place, into one for Keras 3. scaled: ids of the nodes whose
     weights compensate for Keras 3's hard_sigmoid. Raises LossyError if no layer of Keras 3 computes
     the same, and any error of Python if the config is malformed."""
-    waiting = [("", "", 0, model)]
+    waiting, ids = [("", "", 0, model)], itertools.count(-1, -1)  # those of Keras are positive
     while waiting:
         above, key, at, node = waiting.pop()
         kind, config = node.get("class_name"), node.get("config")
@@ -256,6 +257,8 @@ def modernize_model(model: Node, scaled: Collection[int]) -> None:
             node.pop("build_config", None)  # its shapes count the states as inputs
             if "inbound_nodes" in node:
                 node["inbound_nodes"] = [*map(_name_call_states, node["inbound_nodes"])]
+        if kind == "Bidirectional":
+            set_layer_id(config, next(ids))
         # Where Keras 3 finds the class: a user's own is registered, and found before that. That of
         # the layer or cell of another one it looks for in the module that the node names.
         new = node["class_name"] = _NEW_CLASSES.get(kind, kind)
@@ -269,6 +272,13 @@ def modernize_model(model: Node, scaled: Collection[int]) -> None:
                 node.setdefault("module", "keras.layers")
         inside = enumerate(nodes_inside(node))  # which may have changed
         waiting += [(path, key, k, one) for k, (key, one) in reversed([*inside])]
+
+
+def set_layer_id(config: dict[str, Any], number: int) -> None:
+    """Give the layer of a Bidirectional an id of its own. Keras makes both directions from this
+    layer, and takes it for another one if it gets the memory of that one. A layer with an id lives
+    until the model is loaded."""
+    config["layer"].setdefault("shared_object_id", number)
 
 
 def _add_input(config: dict[str, Any]) -> None:
