@@ -76,7 +76,7 @@ CASES = (
     files(SHAPES, ".json")
     | files(SIZES, ".nam")
     | files(
-        {f"{name}, {n}": make(n) for name, make in ANY.items() for n in (2000, 10**6)},
+        {f"{name}, {n}": make(n) for name, make in ANY.items() for n in (20_000, 10**6)},
         ".json", ".nam", says="malformed",
     )
 )  # fmt: skip

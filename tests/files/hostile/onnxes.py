@@ -57,7 +57,10 @@ def external(place, said=True):
 
 EXTERNAL = {
     "in a folder": "{name}/W.bin",
+    "above": "../outside.bin",
     "the folder": ".",
+    "the folder above": "..",
+    "a device": "/dev/zero",
     "absolute": "{folder}/W.bin",
     "hidden": ".hidden",
     "a backslash": "back\\slash",
@@ -108,6 +111,9 @@ PLACES = {
     "a missing file": (beside_it(lambda path: None), f"does not exist: .*{ONE_FILE}"),
     "a file of another model": (beside_it(200, ("length", "240")), CUT),
     "a file of another model, no length": (beside_it(200), "needs 240 bytes, it has 200"),
+    "a longer file, no length": (beside_it(300), "needs 240 bytes, it has 300"),
+    "an offset at the end": (beside_it(240, ("offset", "240"), ("length", "240")), CUT),
+    "an offset outside, no length": (beside_it(240, ("offset", "1000")), CUT),
     "an offset outside": (beside_it(240, ("offset", "241"), ("length", "0")), CUT),
     "a huge offset": (beside_it(240, ("offset", "9" * 19), ("length", "240")), CUT),
     **{f"{key} {name}": (beside_it(240, (key, text)), NO_NUMBER)
