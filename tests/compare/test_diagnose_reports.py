@@ -324,3 +324,28 @@ def test_summed_biases_are_compared_in_all_units(unit):
     tensors["bias_ih_l0"][unit] += 1
     found = rl.diagnose(rl.pack(tensors), like=like)
     assert rules(found) == ["summed", "changed"] and "1 of 7520 values is changed" in found.text
+
+
+def test_one_bias_vector_is_explained_only_if_all_its_values_are():
+    """More units than a search compares, the last of which is changed."""
+    spec = rl.Spec("lstm", 5, 30, 2)
+    like = weights(spec)
+    parts = [like[f"weight_{x}_l{k}"].ravel() for k in (0, 1) for x in ("ih", "hh")]
+    parts += [like[f"bias_ih_l{k}"] + like[f"bias_hh_l{k}"] for k in (0, 1)]
+    flat = np.concatenate(parts)
+    found = rl.diagnose(flat, like=like)
+    assert rules(found) == ["one vector", "summed"] and found.sure
+    for k, role in enumerate(("bias_ih", "bias_hh")):
+        own = [rl.unpack(found.fixed, spec, to="torch")[f"{role}_l{j}"] for j in (0, 1)]
+        np.testing.assert_array_equal(np.concatenate(own), flat[-240:] * (1 - k))
+    flat[-1] += 1
+    found = rl.diagnose(flat, like=like)
+    assert rules(found) == ["too short"] and not found.sure and found.fixed is None
+    assert found.text == f"the buffer has {flat.size} values, expected {flat.size + 240}"
+
+
+def test_a_zero_matrix_is_not_found_in_zeros_in_front():
+    like = weights() | {"weight_hh_l0": np.zeros((12, 3), "f4")}
+    right = rl.pack(like)
+    found = rl.diagnose(np.concatenate([np.zeros(36, "f4"), right]), like=like)
+    assert rules(found) == ["extra"] and found.fixed.tobytes() == right.tobytes()

@@ -357,3 +357,11 @@ def test_first_steps_of_ones_own_are_those_of_forward(activations):
     x, y = data(dict(rl.convert(weights, to="onnx")), layout="onnx", reset="after", **settings)
     one = first(rl.identify([gates((2, 1, 0))(a).T for a in weights.values()], x, y))
     assert (one.spec.recurrent_activation, one.spec.activation) == activations
+
+
+def test_a_vector_of_a_projected_layer():
+    """Its hidden size follows from the number of values."""
+    spec = rl.Spec("lstm", I, H, 2, proj_size=2)
+    weights, x, y = case(spec)
+    found = rl.identify(rl.pack(weights, spec), x, y)
+    assert (found.tied, found.best.spec) == (1, spec), found
