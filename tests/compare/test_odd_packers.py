@@ -196,7 +196,7 @@ LOST = {
     "int8 per row": ("quantized to 8 bits", int8_per_row),
     "uint8": ("quantized to 8 bits", quantized(255, shifted=True)),
     "int4": ("quantized to 4 bits", quantized(7)),
-    "pruned": ("pruned|are 0", lambda n, rng: n.packed(
+    "pruned": ("0, the others are as they were", lambda n, rng: n.packed(
         lambda name, x: np.where(abs(x) < np.quantile(abs(x), 0.8), 0, x))),
     "moving average": (NEAR, lambda n, rng: (
         np.float32(0.95) * n.right + np.float32(0.05) * Network(n.spec, 77).right)),

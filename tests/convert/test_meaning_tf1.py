@@ -152,6 +152,7 @@ def test_a_sum_that_is_not_rounded_is_exact():
     assert rl.check(tensors, spec, layout=NO_FORGET_BIAS, to="torch").grade == "exact"
     text = rl.explain(LSTM, "torch", rl.layout("tf1", forget_bias=0.5))
     assert "bW f  bias_ih_l0 + bias_hh_l0 - 0.5 -> bias, bW + bR, forget bias" in text
+    assert "of gate f where the sum with the forget bias is not rounded, else rounds" in text
 
 
 def test_from_one_forget_bias_to_another():

@@ -7,13 +7,14 @@ import sys
 import numpy as np
 import pytest
 from marks import in_turn, sample
+from matplotlib.image import imread
 from oracles.some import normal_weights
 from svgs import check
 
 import rnnlayout as rl
 from rnnlayout import _native
 from rnnlayout._model.picture.picture import Subject, draw_subjects
-from rnnlayout._model.picture.scene import Box, Scene
+from rnnlayout._model.picture.scene import Box, Scene, Text
 from rnnlayout._model.picture.scene_files import write_png
 
 SPECS = [
@@ -172,6 +173,10 @@ def test_files(tmp_path, monkeypatch):
     assert all(head.startswith(b"\x89PNG\r\n\x1a\n") for head in heads)
     assert int.from_bytes(heads[0][16:20], "big") == 2 * 300
     assert int.from_bytes(heads[1][20:], "big") == 30_000
+    for shape in (Text(10, 30, "a text", "say"), Box(10, 10, 80, 20, "i")):
+        write_png(Scene(300, 50, "", [shape]), tmp_path / "one.png")
+        left, right = np.split(imread(tmp_path / "one.png")[..., :3].min(axis=(0, 2)), 2)
+        assert left.min() < 0.9 and right.min() == 1  # of 0 to 1: the page is white
     with pytest.raises(rl.FileError, match=r"a\.jpg: a picture is written as \.svg or \.png"):
         picture.save(tmp_path / "a.jpg")
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
