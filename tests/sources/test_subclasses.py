@@ -165,7 +165,12 @@ def keras_classes(kit):
         def call(self, *args, **options):
             return super().call(*args, **options)
 
-    return SimpleNamespace(DoubledCell=DoubledCell, Gained=Gained, Same=Same)
+    @kit.saving.register_keras_serializable()
+    class Called(kit.layers.GRU):
+        def __call__(self, *args, **options):
+            return -super().__call__(*args, **options)
+
+    return SimpleNamespace(DoubledCell=DoubledCell, Gained=Gained, Same=Same, Called=Called)
 
 
 CELL = "DoubledCell overrides call() of GRUCell"
@@ -174,6 +179,7 @@ CELL = "DoubledCell overrides call() of GRUCell"
 @KITS
 @pytest.mark.parametrize("make, text", [
     (lambda L, own: L.Bidirectional(own.Same(H)), "Same overrides call() of GRU"),
+    (lambda L, own: own.Called(H), "Called overrides __call__() of GRU"),
     (lambda L, own: own.DoubledCell(H), CELL),
     (lambda L, own: L.RNN([L.GRUCell(H), own.DoubledCell(H)]), CELL),
     (lambda L, own: own.Gained(H), "gain"),
