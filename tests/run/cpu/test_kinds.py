@@ -31,6 +31,15 @@ def bits(a):
     return a.numpy().tobytes()
 
 
+def test_arrays_of_jax_on_the_host_are_read():
+    from jax.numpy import asarray
+
+    rnn, x, h, c = small()
+    found = flat(rnn(asarray(x), (asarray(h), asarray(c)), lengths=asarray([4, 0, 2])))
+    wanted = flat(rnn(x, (h, c), lengths=[4, 0, 2]))
+    assert all(map(same_bits, found, wanted)) and {type(a) for a in found} == {np.ndarray}
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_tensors_in_tensors_out(dtype):
     rnn, x, h, c = small(SMALL.replace(dtype=dtype))
