@@ -84,7 +84,7 @@ def room_for(nbytes):
 
 CONVERT = ["convert", "a.npz"]
 STEP = ["run", "a.npz", "--input", "step.npy", "--output", "y1.npy", "--states", "s.npz"]
-# bytes on the disk, a command, the output for which there is no room
+# bytes on the disk, a command, the output that does not fit
 FULL = [
     *((6_000, [*CONVERT, f"o{suffix}", "--to", to], f"o{suffix}")
       for to, suffixes in {"torch": ".npz .safetensors .pt .msgpack", "cudnn": ".npy .bin .h",

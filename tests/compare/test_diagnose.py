@@ -239,36 +239,3 @@ def test_a_prefix_chooses_an_rnn_of_a_module():
     assert found.repair == "flat = rl.pack(rl.Weights(model, prefix='dec'))"
     assert found.sure and (found.fixed == rl.pack(model, prefix="dec")).all()
     assert rl.verify(model, rl.Weights(model.dec), prefix="dec")
-
-
-@pytest.mark.parametrize("joined", ["gate", "row"])
-def test_joined_matrices_are_those_of_one_direction(joined):
-    """Also if the recurrent matrices of both are equal, as those of a seeded initializer are."""
-    spec = rl.Spec("lstm", 5, 3, bidirectional=True)
-    like = weights(spec)
-    like["weight_hh_l0_reverse"] = like["weight_hh_l0"]
-    packer = machine.Packer(spec, like, sides=(1, 0), joined=joined)
-    found = rl.diagnose(packer.pack(), like=like)
-    assert {*rules(found)} == {f"joined {joined}", "directions swapped"}
-    assert found.fixed.tobytes() == rl.pack(like).tobytes()
-
-
-def test_a_matrix_that_was_moved_is_not_there_a_second_time():
-    """The matrices of layers 1 and 2 were exchanged, and one of them is another."""
-    spec = rl.Spec("lstm", 3, 3, 3)
-    like = weights(spec)
-    moved = like | {"weight_hh_l1": like["weight_hh_l2"],
-                    "weight_hh_l2": weights(spec, 9)["weight_hh_l2"]}  # fmt: skip
-    found = rl.diagnose(rl.pack(moved), like=like)
-    assert "in its place is layer 2, recurrent matrix" in found.text
-    assert "a second time" not in found.text and not found.sure
-
-
-def test_a_matrix_whose_largest_values_are_equal_is_found_elsewhere():
-    """More equal ones per gate than are compared: clipped values."""
-    spec = rl.Spec("lstm", 5, 8, 2)
-    like = weights(spec)
-    like["weight_hh_l0"] = np.minimum(abs(like["weight_hh_l0"]), np.float32(0.5))
-    assert ((like["weight_hh_l0"] == 0.5).reshape(4, 64).sum(axis=1) > 24).all()
-    found = rl.diagnose(machine.Packer(spec, like, roles=["R", "W"]).pack(), like=like)
-    assert rules(found) == ["roles R W"] and found.fixed.tobytes() == rl.pack(like).tobytes()

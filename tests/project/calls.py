@@ -139,7 +139,7 @@ BINDING_ERRORS = {
     "open_cudnn by no bytes": (TypeError, lambda: _native.open_cudnn("/nowhere")),
     "a GpuRnn without a GPU": (rl.CudnnNotFoundError, lambda: gpu_rnn(LSTM, FLAT)),
     "a GpuRnn of too few weights": (TypeError, lambda: gpu_rnn(LSTM, FLAT[1:])),
-    "a GpuRnn that cuDNN has not": (rl.LossyError, lambda: gpu_rnn(BEFORE, FLAT_GRU)),
+    "a GpuRnn that cuDNN lacks": (rl.LossyError, lambda: gpu_rnn(BEFORE, FLAT_GRU)),
     "no spec": (rl.SpecError, lambda: _native.check(7)),
     "no layout": (AttributeError, lambda: _native.check_layout(7)),
     "a dtype": (rl.SpecError, lambda: _native.itemsize("int8")),
