@@ -10,7 +10,7 @@ from rnnlayout._native import LayoutError
 
 from . import mismatch
 from .self_description import RNNDescription, class_names
-from .torch_names import plain_names, plain_value
+from .torch_names import PlainNames, plain_names, plain_value
 
 RNNS = "torch.nn.modules.rnn"
 _WRAPPERS = ("torch.nn.parallel", "torch._dynamo")  # around a module: DataParallel, torch.compile
@@ -79,7 +79,7 @@ def torch_arrays(module: Any, own: RNNDescription) -> list[tuple[str, Any]]:
     that is only up to date after a call: it is computed from the parts."""
     (_, names), kept = own.spec_and_names(), _kept(module)
     plain = plain_names(tuple(kept))
-    check_parameters(module, {key for name in names for key in plain.sources.get(name, ())})
+    check_parameters(module, _stored(plain, names))
     return [(name, plain_value(name, plain, kept)) if name in plain.sources
             else (name, _parametrized(module, name)) for name in names]  # fmt: skip
 
@@ -115,8 +115,7 @@ def _inner_rnn(module: Any) -> Any:
 
 def torch_expression(module: Any, names: Iterable[str]) -> str:
     """Return code for the tensors of a module's RNN, in messages. names: of its layout."""
-    sources = plain_names(tuple(_kept(module))).sources
-    used = {key for name in names for key in sources.get(name, ())}
+    used = _stored(plain_names(tuple(_kept(module))), names)
     more = [k for k in module.state_dict() if k not in used and "parametrizations." not in k]
     if not more:
         return "module.state_dict()"
@@ -134,6 +133,10 @@ def _kept(module: Any) -> dict[str, Any]:
     if inner is not None:
         kept |= {f"module.{name}": value for name, value in _kept(inner).items()}
     return kept
+
+
+def _stored(plain: PlainNames, names: Iterable[str]) -> set[str]:
+    return {stored for name in names for stored in plain.sources.get(name, ())}
 
 
 def _parametrized(module: Any, name: str) -> Any:

@@ -250,22 +250,18 @@ def read_type(cursor: Cursor) -> Hdf5Type:
     kind, version = head & 15, head >> 4
     if not nbytes or nbytes >= 1 << 31 or not 1 <= version <= 5:
         raise DamagedError(f"a datatype of version {version} with {nbytes} bytes")
-    if kind in (_FIXED, _FLOAT):
+    if kind == _FIXED:
         offset, precision = cursor.uint(2), cursor.uint(2)
-        if kind == _FLOAT:
-            form = precision, *(cursor.uint() for _ in range(4)), cursor.uint(4)
-            letter, others = "f", f"a float of {precision} bits that is not IEEE's"
-            plain = form == _IEEE.get(nbytes) and (bits >> 8 & 255, bits & 0x40) == (
-                8 * nbytes - 1,
-                0,
-            )
-        else:
-            letter, others = "iu"[not bits & 8], f"an integer of {precision} bits"
-            plain = precision == 8 * nbytes and nbytes in (1, 2, 4, 8)
-        if offset or not plain:
-            return Hdf5Type(others, nbytes)
-        dtype = np.dtype(f"{'<>'[bits & 1]}{letter}{nbytes}")
-        return Hdf5Type(str(dtype.newbyteorder("=")), nbytes, dtype)
+        if (offset, precision) != (0, 8 * nbytes) or nbytes not in (1, 2, 4, 8):
+            return Hdf5Type(f"an integer of {precision} bits", nbytes)
+        return _number_type(f"{'>' if bits & 1 else '<'}{'i' if bits & 8 else 'u'}{nbytes}")
+    if kind == _FLOAT:
+        offset, precision = cursor.uint(2), cursor.uint(2)
+        form = precision, *(cursor.uint() for _ in range(4)), cursor.uint(4)
+        sign, order = bits >> 8 & 255, bits & 0x41
+        if offset or form != _IEEE.get(nbytes) or sign != 8 * nbytes - 1 or order > 1:
+            return Hdf5Type(f"a float of {precision} bits that is not IEEE's", nbytes)
+        return _number_type(f"{'>' if order else '<'}f{nbytes}")
     if kind == _TEXT:
         charset = "utf-8" if bits >> 4 & 15 else "ascii"
         return Hdf5Type(f"|S{nbytes}", nbytes, np.dtype(f"S{nbytes}"), charset, bits & 15)
@@ -288,6 +284,11 @@ def read_type(cursor: Cursor) -> Hdf5Type:
     return Hdf5Type(
         "a list of variable length" if kind == _VARIABLE else _OTHERS.get(kind, "?"), nbytes
     )
+
+
+def _number_type(form: str) -> Hdf5Type:
+    dtype = np.dtype(form)
+    return Hdf5Type(str(dtype.newbyteorder("=")), dtype.itemsize, dtype)
 
 
 def read_space(cursor: Cursor) -> tuple[tuple[int, ...] | None, tuple[int | None, ...]]:

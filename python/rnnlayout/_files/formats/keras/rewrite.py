@@ -95,6 +95,7 @@ def rewrite_h5(
                 new = {"model_config": json.dumps(model), "keras_version": KERAS_3}
                 if (training := root.text(_TRAINING)) is not None:
                     new[_aside_name(_TRAINING, changed)] = training
+        changed.check_dtype_used()
         if not changed.arrays and not new:
             return _copied(file, out, changed)
         with new_hdf5(out, str(file)) as h5:
@@ -133,6 +134,7 @@ def rewrite_archive(
                 # a cuDNN layer has its arrays itself, others have them in their cell
                 cells = [(path, f"{path.rpartition('/')[0]}/cell/vars") for path in sorted(own)]
                 variables = new_variables(root, changed.arrays, what, [*cells, *moves])
+        changed.check_dtype_used()
         if old.version >= (3, 0):
             return _copied(file, out, changed)
         if old.model.get(_COMPILE) is not None:

@@ -80,11 +80,14 @@ class ChangedCells:
     notes: list[str] = field(default_factory=list)
     _done: dict[str, _CellChange] = field(default_factory=dict)
 
-    def result(self) -> Converted:
-        """Return what was done. Raises LayoutError if a dtype was asked for and no cell changes."""
+    def check_dtype_used(self) -> None:
+        """Raise LayoutError if a dtype was asked for and no cell changes."""
         if self.dtype is not None and not self.arrays:
             text = f"{self.what}: no layer changes, and a dtype is for those that do: omit "
             raise LayoutError(text + Ask("dtype", None))
+
+    def result(self) -> Converted:
+        """Return what was done."""
         reports = dict.fromkeys(self._done, engine.EXACT)
         for entry, one in self._done.items():
             if one.rounds:
