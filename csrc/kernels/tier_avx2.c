@@ -37,5 +37,6 @@ static inline void halves_to_floats(uint32_t *dst, const uint16_t *src, uint32_t
 #include "kernels/tier_body.inc"
 
 #ifdef RNL_TILES_IN_C
-const rnl_tier rnl_tier_amx_in_c = {"amx_in_c", copy, find_overflow, rnl_rnn_amx_in_c};
+const rnl_tier rnl_tier_amx_in_c = {"amx_in_c", ENTRY(copy), ENTRY(find_overflow),
+                                    rnl_rnn_amx_in_c};
 #endif

@@ -42,6 +42,8 @@ static inline void halves_to_floats(uint32_t *dst, const uint16_t *src, uint32_t
 #include "kernels/tier_body.inc"
 
 /* The same kernels of conversions; the forward pass has more instructions. */
-const rnl_tier rnl_tier_avx512vnni = {"avx512vnni", copy, find_overflow, rnl_rnn_avx512vnni};
-const rnl_tier rnl_tier_avx512bf16 = {"avx512bf16", copy, find_overflow, rnl_rnn_avx512bf16};
-const rnl_tier rnl_tier_amx = {"amx", copy, find_overflow, rnl_rnn_amx};
+const rnl_tier rnl_tier_avx512vnni = {"avx512vnni", ENTRY(copy), ENTRY(find_overflow),
+                                      rnl_rnn_avx512vnni};
+const rnl_tier rnl_tier_avx512bf16 = {"avx512bf16", ENTRY(copy), ENTRY(find_overflow),
+                                      rnl_rnn_avx512bf16};
+const rnl_tier rnl_tier_amx = {"amx", ENTRY(copy), ENTRY(find_overflow), rnl_rnn_amx};

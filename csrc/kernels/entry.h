@@ -1,0 +1,30 @@
+/*
+ * The functions in the tables of kernels: a kernel, after which the vector registers are as code
+ * without AVX needs them.
+ *
+ * On Intel's CPUs values in the upper halves of ymm0 to ymm15 make the next instruction without
+ * AVX, and the next with AVX after it, wait for some 65 ns each: three steps of a small network.
+ * Compilers zero these halves where a function returns, but gcc does not in a function that takes
+ * or returns vectors, nor before it jumps to one. So the tables have ENTRY(kernel), and not the
+ * kernel itself; tests/c/check_registers.c reads the registers after each function in a table.
+ */
+#ifndef RNL_KERNELS_ENTRY_H
+#define RNL_KERNELS_ENTRY_H
+
+#ifdef __AVX__
+#define ZERO_UPPER_HALVES() __builtin_ia32_vzeroupper()
+#else
+#define ZERO_UPPER_HALVES() (void)0
+#endif
+
+#define ENTRY(kernel) kernel##_entry
+
+/* Define ENTRY(kernel), of a kernel that returns nothing. */
+#define DEFINE_ENTRY(kernel, parameters, arguments)                                                \
+    static void ENTRY(kernel) parameters                                                           \
+    {                                                                                              \
+        kernel arguments;                                                                          \
+        ZERO_UPPER_HALVES();                                                                       \
+    }
+
+#endif
