@@ -36,10 +36,11 @@ PAGES = [
     ROOT / "python" / "rnnlayout" / "_model" / "layout.py",  # a type
 ]
 RESULTS = ROOT / "benchmarks" / "results"
-CONVERSIONS, FILES, FORWARD, SPECIAL, REALTIME, INT8, BATCHES = (
+CONVERSIONS, FILES, FORWARD, SPECIAL, INT8, BATCHES = (
     json.loads((RESULTS / f"{name}.json").read_text())
-    for name in ("convert", "files", "forward", "forward_special", "realtime", "int8", "batches")
+    for name in ("convert", "files", "forward", "forward_special", "int8", "batches")
 )
+REALTIME = [json.loads(path.read_text()) for path in sorted(RESULTS.glob("realtime-*.json"))]
 GPU = next((json.loads(path.read_text()) for path in sorted(RESULTS.glob("gpu-*.json"))[::-1]), {})
 MARKED = re.compile(r"(<!-- (table|program): (\S+) -->\n).*?(<!-- end of \2 -->)", re.DOTALL)
 
@@ -76,11 +77,10 @@ def speeds():
     return markdown(["case", "conversion", "ms", "GB/s", *peers], rows)
 
 
-def about(results):
+def about(*results):
     """Return where and when it was measured."""
-    if not results:
-        return NOT_MEASURED
-    return markdown(list(results["about"]), [[str(v) for v in results["about"].values()]])
+    rows = [list(map(str, r["about"].values())) for r in results if r]
+    return markdown(list(results[0]["about"]), rows) if rows else NOT_MEASURED
 
 
 def files():
@@ -182,14 +182,26 @@ def special(which, *names, ratios="ratios"):
 
 
 def realtime_speeds():
-    """RTNeural's times divided by ours: above 1, rnnlayout is faster."""
-    rows = [
-        [c["cell"], c["I"], c["H"], c["steps"], f"{c['ours'][0]:.0f}", f"{c['rtneural'][0]:.0f}",
-         *(f"{t / o:.2f}" for t, o in zip(c["rtneural"], c["ours"], strict=True))]
-        for c in REALTIME["cases"]
-    ]  # fmt: skip
-    head = ["cell", "I", "H", "steps", "ns", "RTNeural, ns", "of the least", "of the medians"]
-    return markdown(head, [list(map(str, row)) for row in rows])
+    """Our least time, and RTNeural's times divided by ours, least and median, on each CPU."""
+    backends = [(k, name) for k, machine in enumerate(REALTIME)
+                for name in dict.fromkeys(c["backend"] for c in machine["cases"])]  # fmt: skip
+    times = {(k, case["backend"], *(case[key] for key in ("cell", "I", "H", "steps"))): case
+             for k, machine in enumerate(REALTIME) for case in machine["cases"]}  # fmt: skip
+
+    def cells(network):
+        for k, backend in backends:
+            case = times[k, backend, *network]
+            if backend == "Eigen":
+                yield f"{case['ours'][0]:.0f}"
+            ratios = zip(case["rtneural"], case["ours"], strict=True)
+            yield " / ".join(f"{rtneural / ours:.2f}" for rtneural, ours in ratios)
+
+    head = ["cell", "I", "H", "steps"]
+    for k, backend in backends:
+        kind = REALTIME[k]["about"]["cpu"].split()[0].removesuffix("(R)")
+        head += [f"{kind}: ns", backend] if backend == "Eigen" else [backend]
+    networks = dict.fromkeys(key[2:] for key in times)
+    return markdown(head, [[*map(str, network), *cells(network)] for network in networks])
 
 
 def int8_speeds():
@@ -253,7 +265,7 @@ def gpu_facts():
 DIFFERENCES = ["RNN", "rnnlayout", "cuDNN", "calls of cuDNN", "reason"]
 MEASURED_ON = {
     "measured_on": CONVERSIONS, "forward_on": FORWARD, "special_on": SPECIAL, "int8_on": INT8,
-    "realtime_on": REALTIME, "batches_on": BATCHES, "gpu_on": GPU,
+    "batches_on": BATCHES, "gpu_on": GPU,
 }  # fmt: skip
 TABLES = {
     function.__name__: function
@@ -277,6 +289,7 @@ TABLES = {
                                           "torch, weights", "torch, states"),
     "forward_short": lambda: special("short", "torch", "onnxruntime", "OpenVINO", "ours, once",
                                      ratios="times ours"),
+    "realtime_on": lambda: about(*REALTIME),
 } | {name: partial(about, results) for name, results in MEASURED_ON.items()}  # fmt: skip
 
 
