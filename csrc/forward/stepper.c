@@ -11,7 +11,8 @@
 
 enum {
     STEPS_AT_ONCE = 16, /* whose inputs are multiplied together ... */
-    MANY_INPUTS = 32    /* ... if there are so many of them         */
+    MANY_INPUTS = 32,   /* ... if there are so many of them         */
+    ALIAS = 4096        /* CPUs compare addresses of loads and stores modulo this */
 };
 
 /* Copy n numbers. */
@@ -34,6 +35,31 @@ static void copy(rnl_dtype from_dtype, const void *from, rnl_dtype to_dtype, voi
 
 /* ------------------------------------------------------------------------------- memory -- */
 
+/* The states of a layer end where the panel of W begins, modulo ALIAS. A step may begin with W x
+ * before the step before it has its states, but a load whose address seems to be that of an earlier
+ * store waits for the value. So the states seem to be where W is read last. With the states at
+ * other places a step of I = H = 16 took 111 ns instead of 82 (Emerald Rapids). */
+static rnl_buffers place_states(const rnl_rnn *rnn, int64_t layer, rnl_arena *arena)
+{
+    const int64_t real = rnl_dtype_nbytes(rnn->real);
+    const int64_t units = rnl_padded(rnn, rnn->blocks), state = rnl_padded(rnn, rnn->state_blocks);
+    const int64_t cells = rnl_cell_facts_of(rnn->spec.cell)->has_c ? units : 0;
+    const uintptr_t end = (uintptr_t)rnl_weights_of(rnn, layer, 0)->operands[RNL_OF_W].panel;
+    rnl_arena states = {.memory = arena->memory};
+    if (states.memory) {
+        states.memory += arena->used.n;
+        states.memory +=
+            (end - (uintptr_t)((2 * state + cells) * real) - (uintptr_t)states.memory) % ALIAS;
+    }
+    const rnl_buffers buffers = {
+        .h = {rnl_arena_take(&states, state, 1, real), rnl_arena_take(&states, state, 1, real)},
+        .c = rnl_arena_take(&states, cells, 1, real),
+        .full = rnl_arena_take(&states, units, rnn->spec.proj_size > 0, real),
+        .reset = rnl_arena_take(&states, units, rnn->kind == RNL_STEP_GRU_BEFORE, real)};
+    arena->used = rnl_size_add(rnl_size_add(arena->used, states.used), rnl_size_of(ALIAS));
+    return buffers;
+}
+
 static void describe(const rnl_stepper *s, int64_t layer, const rnl_buffers *states, char *sums,
                      char *scratch)
 {
@@ -53,7 +79,7 @@ rnl_size rnl_stepper_place(rnl_stepper *stepper, const rnl_rnn *rnn, rnl_dtype d
 {
     const rnl_spec *const spec = &rnn->spec;
     const int64_t real = rnl_dtype_nbytes(rnn->real);
-    const int64_t units = rnl_padded(rnn, rnn->blocks), state = rnl_padded(rnn, rnn->state_blocks);
+    const int64_t units = rnl_padded(rnn, rnn->blocks);
     rnl_arena a = {.memory = memory};
     *stepper = (rnl_stepper){.rnn = rnn,
                              .dtype = dtype,
@@ -75,11 +101,7 @@ rnl_size rnl_stepper_place(rnl_stepper *stepper, const rnl_rnn *rnn, rnl_dtype d
     char *const scratch = rnl_arena_take(&a, rnl_scratch_nbytes(rnn, STEPS_AT_ONCE, inputs), 1, 1);
     char *const others = rnl_arena_take(&a, units, rnn->slots, real);
     for (int64_t k = 0; k < spec->num_layers; k++) {
-        const rnl_buffers states = {
-            .h = {rnl_arena_take(&a, state, 1, real), rnl_arena_take(&a, state, 1, real)},
-            .c = rnl_arena_take(&a, units, rnl_cell_facts_of(spec->cell)->has_c, real),
-            .full = rnl_arena_take(&a, units, spec->proj_size > 0, real),
-            .reset = rnl_arena_take(&a, units, rnn->kind == RNL_STEP_GRU_BEFORE, real)};
+        const rnl_buffers states = place_states(rnn, k, &a);
         if (memory)
             describe(stepper, k, &states, k > 0 ? others : stepper->sums, scratch);
     }
