@@ -56,6 +56,14 @@ typedef struct whose {
     char gate;
 } whose;
 
+/* Write the beginning of a text; snprintf with "%.*s" would take several times as long. */
+static void write_start(const char *from, size_t length, char *text, size_t size)
+{
+    const size_t n = length < size ? length : size - 1;
+    memcpy(text, from, n);
+    text[n] = '\0';
+}
+
 /* Write the name of a gate: the one of the slot's list, or its letter. */
 static void gate_name(const whose *of, char *text, size_t size)
 {
@@ -69,7 +77,7 @@ static void gate_name(const whose *of, char *text, size_t size)
         }
         c += word;
     }
-    snprintf(text, size, "%.*s", (int)length, name);
+    write_start(name, length, text, size);
 }
 
 /* Write the prefix of a layer and direction in a stack: "1/forward/", or "1/" if the rest of the
@@ -95,7 +103,7 @@ static void placeholder(const rnl_form *form, const char *which, const whose *of
         break;
     case 'd':
         which += of->direction ? strcspn(which, "|") + 1 : strlen("d:");
-        snprintf(text, size, "%.*s", (int)strcspn(which, "|}"), which);
+        write_start(which, strcspn(which, "|}"), text, size);
         break;
     case 'g': gate_name(of, text, size); break;
     default: stack_prefix(form, of, text, size); break;
@@ -104,18 +112,18 @@ static void placeholder(const rnl_form *form, const char *which, const whose *of
 
 static void fill_name(const rnl_form *form, const whose *of, char *name)
 {
-    char text[40];
     size_t n = 0;
     for (const char *c = of->slot->name; *c; c++) {
+        assert(n + 1 < RNL_MAX_NAME);
         if (*c == '{') {
-            placeholder(form, c + 1, of, text, sizeof text);
+            placeholder(form, c + 1, of, name + n, RNL_MAX_NAME - n);
+            n += strlen(name + n);
             c = strchr(c, '}');
         } else {
-            text[0] = *c;
-            text[1] = '\0';
+            name[n++] = *c;
         }
-        n += (size_t)snprintf(name + n, RNL_MAX_NAME - n, "%s", text);
     }
+    name[n] = '\0';
 }
 
 static int64_t walked_nelems(const rnl_form *form, const rnl_slot *slot)
