@@ -135,24 +135,28 @@ static int64_t walked_nelems(const rnl_form *form, const rnl_slot *slot)
     return n;
 }
 
+/* The slot and the gate of a tensor, of those of one layer and direction. */
+static whose whose_tensor(const rnl_form *form, int64_t layer, int direction, int within)
+{
+    const rnl_slot *slot = form->row->slots;
+    while (within >= slot_tensors(form, slot))
+        within -= slot_tensors(form, slot++);
+    return (whose){slot, layer, direction, rnl_form_gate_letter(form, slot->pieces, within)};
+}
+
 void rnl_form_tensor(const rnl_form *form, int64_t k, rnl_tensor *tensor)
 {
     const int each = tensors_before(form, NULL);
     const int D = per(form, 'd') ? rnl_num_directions(&form->spec) : 1;
     assert(each > 0); /* every row has tensors */
     const int64_t layer = k / each / D;
-    const int direction = (int)(k / each % D);
-    int within = (int)(k % each);
-    const rnl_slot *slot = form->row->slots;
-    while (within >= slot_tensors(form, slot))
-        within -= slot_tensors(form, slot++);
-    const whose of = {slot, layer, direction, rnl_form_gate_letter(form, slot->pieces, within)};
+    const whose of = whose_tensor(form, layer, (int)(k / each % D), (int)(k % each));
     fill_name(form, &of, tensor->name);
-    if (slot->walks) {
+    if (of.slot->walks) {
         tensor->ndim = 1;
-        tensor->shape[0] = walked_nelems(form, slot);
+        tensor->shape[0] = walked_nelems(form, of.slot);
     } else {
-        tensor->ndim = rnl_slot_shape(form, slot, layer, tensor->shape);
+        tensor->ndim = rnl_slot_shape(form, of.slot, layer, tensor->shape);
     }
     tensor->nelems = 1;
     for (int d = 0; d < tensor->ndim; d++)
@@ -183,4 +187,30 @@ rnl_status rnl_layout_tensor(const rnl_layout *layout, const rnl_spec *spec, uns
                         k, n, layout->name);
     rnl_form_tensor(&form, k, tensor);
     return RNL_OK;
+}
+
+/* Write name *k of the tensors of one layer, of every cell of a row and both directions; or
+ * subtract their number from *k. */
+static bool find_name(const rnl_row *row, int *k, char *name)
+{
+    for (int cell = 0; cell < RNL_NUM_CELLS; cell++) {
+        const rnl_form form = {row, {.cell = (rnl_cell)cell}, .roles = ~0u};
+        const int each = row->gates[cell] ? tensors_before(&form, NULL) : 0;
+        if (*k < 2 * each) {
+            const whose of = whose_tensor(&form, 0, *k / each, *k % each);
+            fill_name(&form, &of, name);
+            return true;
+        }
+        *k -= 2 * each;
+    }
+    return false;
+}
+
+rnl_status rnl_layout_name_at(const rnl_layout *layout, int k, char *name, rnl_error *err)
+{
+    int left = k;
+    for (int r = 0; left >= 0 && r < rnl_num_rows; r++)
+        if (strcmp(rnl_rows[r].layout, layout->name) == 0 && find_name(&rnl_rows[r], &left, name))
+            return RNL_OK;
+    return rnl_fail(err, RNL_E_LAYOUT, "name %d does not exist in %s", k, layout->name);
 }
