@@ -266,6 +266,17 @@ rnl_status rnl_layout_num_tensors(const rnl_layout *layout, const rnl_spec *spec
 rnl_status rnl_layout_tensor(const rnl_layout *layout, const rnl_spec *spec, unsigned has,
                              int64_t k, rnl_tensor *tensor, rnl_error *err);
 
+/*
+ * Get name k of those that the tensors of one layer may have in a layout: of every cell and both
+ * directions, with all optional tensors. In another layer only its number differs. The prefix of a
+ * stack is left out. Some names are equal.
+ *
+ * name  receives the name, in at most RNL_MAX_NAME bytes
+ *
+ * RNL_E_LAYOUT: the layout does not have name k. Count k up from 0 until then.
+ */
+rnl_status rnl_layout_name_at(const rnl_layout *layout, int k, char *name, rnl_error *err);
+
 /* One matrix or vector of one gate, in one layer and direction. */
 typedef struct rnl_block {
     int64_t layer;

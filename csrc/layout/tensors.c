@@ -56,6 +56,14 @@ typedef struct whose {
     char gate;
 } whose;
 
+/* Write the beginning of a text; snprintf with "%.*s" would take several times as long. */
+static void write_start(const char *from, size_t length, char *text, size_t size)
+{
+    const size_t n = length < size ? length : size - 1;
+    memcpy(text, from, n);
+    text[n] = '\0';
+}
+
 /* Write the name of a gate: the one of the slot's list, or its letter. */
 static void gate_name(const whose *of, char *text, size_t size)
 {
@@ -69,7 +77,7 @@ static void gate_name(const whose *of, char *text, size_t size)
         }
         c += word;
     }
-    snprintf(text, size, "%.*s", (int)length, name);
+    write_start(name, length, text, size);
 }
 
 /* Write the prefix of a layer and direction in a stack: "1/forward/", or "1/" if the rest of the
@@ -95,7 +103,7 @@ static void placeholder(const rnl_form *form, const char *which, const whose *of
         break;
     case 'd':
         which += of->direction ? strcspn(which, "|") + 1 : strlen("d:");
-        snprintf(text, size, "%.*s", (int)strcspn(which, "|}"), which);
+        write_start(which, strcspn(which, "|}"), text, size);
         break;
     case 'g': gate_name(of, text, size); break;
     default: stack_prefix(form, of, text, size); break;
@@ -104,18 +112,18 @@ static void placeholder(const rnl_form *form, const char *which, const whose *of
 
 static void fill_name(const rnl_form *form, const whose *of, char *name)
 {
-    char text[40];
     size_t n = 0;
     for (const char *c = of->slot->name; *c; c++) {
+        assert(n + 1 < RNL_MAX_NAME);
         if (*c == '{') {
-            placeholder(form, c + 1, of, text, sizeof text);
+            placeholder(form, c + 1, of, name + n, RNL_MAX_NAME - n);
+            n += strlen(name + n);
             c = strchr(c, '}');
         } else {
-            text[0] = *c;
-            text[1] = '\0';
+            name[n++] = *c;
         }
-        n += (size_t)snprintf(name + n, RNL_MAX_NAME - n, "%s", text);
     }
+    name[n] = '\0';
 }
 
 static int64_t walked_nelems(const rnl_form *form, const rnl_slot *slot)
@@ -127,24 +135,28 @@ static int64_t walked_nelems(const rnl_form *form, const rnl_slot *slot)
     return n;
 }
 
+/* The slot and the gate of a tensor, of those of one layer and direction. */
+static whose whose_tensor(const rnl_form *form, int64_t layer, int direction, int within)
+{
+    const rnl_slot *slot = form->row->slots;
+    while (within >= slot_tensors(form, slot))
+        within -= slot_tensors(form, slot++);
+    return (whose){slot, layer, direction, rnl_form_gate_letter(form, slot->pieces, within)};
+}
+
 void rnl_form_tensor(const rnl_form *form, int64_t k, rnl_tensor *tensor)
 {
     const int each = tensors_before(form, NULL);
     const int D = per(form, 'd') ? rnl_num_directions(&form->spec) : 1;
     assert(each > 0); /* every row has tensors */
     const int64_t layer = k / each / D;
-    const int direction = (int)(k / each % D);
-    int within = (int)(k % each);
-    const rnl_slot *slot = form->row->slots;
-    while (within >= slot_tensors(form, slot))
-        within -= slot_tensors(form, slot++);
-    const whose of = {slot, layer, direction, rnl_form_gate_letter(form, slot->pieces, within)};
+    const whose of = whose_tensor(form, layer, (int)(k / each % D), (int)(k % each));
     fill_name(form, &of, tensor->name);
-    if (slot->walks) {
+    if (of.slot->walks) {
         tensor->ndim = 1;
-        tensor->shape[0] = walked_nelems(form, slot);
+        tensor->shape[0] = walked_nelems(form, of.slot);
     } else {
-        tensor->ndim = rnl_slot_shape(form, slot, layer, tensor->shape);
+        tensor->ndim = rnl_slot_shape(form, of.slot, layer, tensor->shape);
     }
     tensor->nelems = 1;
     for (int d = 0; d < tensor->ndim; d++)
@@ -175,4 +187,30 @@ rnl_status rnl_layout_tensor(const rnl_layout *layout, const rnl_spec *spec, uns
                         k, n, layout->name);
     rnl_form_tensor(&form, k, tensor);
     return RNL_OK;
+}
+
+/* Write name *k of the tensors of one layer, of every cell of a row and both directions; or
+ * subtract their number from *k. */
+static bool find_name(const rnl_row *row, int *k, char *name)
+{
+    for (int cell = 0; cell < RNL_NUM_CELLS; cell++) {
+        const rnl_form form = {row, {.cell = (rnl_cell)cell}, .roles = ~0u};
+        const int each = row->gates[cell] ? tensors_before(&form, NULL) : 0;
+        if (*k < 2 * each) {
+            const whose of = whose_tensor(&form, 0, *k / each, *k % each);
+            fill_name(&form, &of, name);
+            return true;
+        }
+        *k -= 2 * each;
+    }
+    return false;
+}
+
+rnl_status rnl_layout_name_at(const rnl_layout *layout, int k, char *name, rnl_error *err)
+{
+    int left = k;
+    for (int r = 0; left >= 0 && r < rnl_num_rows; r++)
+        if (strcmp(rnl_rows[r].layout, layout->name) == 0 && find_name(&rnl_rows[r], &left, name))
+            return RNL_OK;
+    return rnl_fail(err, RNL_E_LAYOUT, "name %d does not exist in %s", k, layout->name);
 }

@@ -105,6 +105,7 @@ BINDING |= {
     "tensors": lambda: _native.tensors(CONCAT, GRU),
     "tensors of": lambda: _native.tensors(TORCH, LARGE, _native.HAS_BIAS),
     "blocks": lambda: _native.blocks(TORCH, LARGE, _native.HAS_BIAS),
+    "names": lambda: _native.names(TORCH),
     "rows": _native.rows,
     "Plan": lambda: _native.Plan(LSTM, TORCH, _native.HAS_BIAS, KERAS).num_ops,
     "Plan.sources": lambda: (PLAN.sources, PLAN.targets, PLAN.num_ops),

@@ -64,6 +64,14 @@ static PyObject *native_blocks(PyObject *module, PyObject *args)
     return list_of(module, args, list_blocks);
 }
 
+static PyObject *native_names(PyObject *module, PyObject *layout_object)
+{
+    rnl_layout layout;
+    if (layout_from_object(state_of(module), layout_object, &layout) < 0)
+        return NULL;
+    return list_names(&layout);
+}
+
 static PyObject *native_rows(PyObject *module, PyObject *unused)
 {
     (void)module;
@@ -164,6 +172,9 @@ static PyMethodDef native_methods[] = {
      "blocks(layout, spec, has=None, /)\n--\n\nReturn a list of (block, view), the place of each"
      " block: block is (layer, direction, role, lin_layer_id, gate), view is (tensor, at, rows,"
      " cols, row_stride, col_stride, ravel), in elements."},
+    {"names", native_names, METH_O,
+     "names(layout, /)\n--\n\nReturn a list of the names that the tensors of one layer may have, in"
+     " any cell and direction, without the prefix of a stack. Some are equal."},
     {"cells", native_cells, METH_NOARGS,
      "cells()\n--\n\nReturn the table of cells: name -> a dict of rnl_cell_facts."},
     {"rows", native_rows, METH_NOARGS,

@@ -54,6 +54,7 @@ PyObject *list_tensors(const native_state *state, const rnl_layout *layout, cons
                        unsigned has);
 PyObject *list_blocks(const native_state *state, const rnl_layout *layout, const rnl_spec *spec,
                       unsigned has);
+PyObject *list_names(const rnl_layout *layout);
 PyObject *list_rows(void);
 PyObject *list_aliases(void);
 PyObject *dict_of_cells(void);

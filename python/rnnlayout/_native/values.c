@@ -203,6 +203,17 @@ PyObject *list_tensors(const native_state *state, const rnl_layout *layout, cons
     return list;
 }
 
+PyObject *list_names(const rnl_layout *layout)
+{
+    rnl_error err;
+    char name[RNL_MAX_NAME];
+    PyObject *list = PyList_New(0);
+    for (int k = 0; list && rnl_layout_name_at(layout, k, name, &err) == RNL_OK; k++)
+        if (append(list, PyUnicode_FromString(name)) < 0)
+            Py_CLEAR(list);
+    return list;
+}
+
 PyObject *result_to_tuple(PyObject *y, PyObject *hn, PyObject *cn)
 {
     if (!cn)

@@ -2,11 +2,13 @@
 With which sizes does it fit shapes that were found?
 
 The shapes that the core describes are affine in H, I and P, so four probes give the coefficients:
-no second copy of any layout is needed.
+no second copy of any layout is needed. The RNNs of a layout are listed only if its tensors may have
+all names that were found.
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -16,12 +18,16 @@ from typing import Any
 
 from rnnlayout import _native
 from rnnlayout._model.layout import Layout, known_layouts
-from rnnlayout._model.spec import Cell, Reset, Spec
+from rnnlayout._model.spec import CELLS, Cell, Reset, Spec
 from rnnlayout._native import HAS_BIAS, HAS_PEEPHOLES, SpecError
 
 Shape = tuple[int, ...]
 _PROBE = {"H": 5, "I": 7, "P": 2}
 _OPTIONAL = (HAS_BIAS, 0, HAS_BIAS | HAS_PEEPHOLES, HAS_PEEPHOLES)
+LAYER = r"\d+/(?:forward/|backward/)?"  # as rnnlayout names the tensors of a stack
+_PREFIX = re.compile(f"^{LAYER}")
+# Of a layer: weight_ih_l2, l2_i2h_bias, W2[f]. (?<!\d) keeps the search linear.
+_NUMBER = re.compile(r"(?<=[lr])\d+|(?<!\d)\d+(?=\[)")
 
 
 @dataclass(frozen=True)
@@ -72,19 +78,15 @@ class UnsizedRNN:
         tensors = _native.tensors(self.layout, self.spec(_PROBE), self.optional_tensors)
         return tuple([name for name, _ in tensors])
 
-    @cached_property
-    def recurrent(self) -> frozenset[str]:
-        """The names of the tensors that contain recurrent matrices."""
-        return self._with_role("R")
-
     @property
-    def joins(self) -> bool:
-        """Do these tensors contain the input matrices too?"""
-        return self.recurrent <= self._with_role("W")
-
-    def _with_role(self, role: str) -> frozenset[str]:
-        blocks = _native.blocks(self.layout, self.spec(_PROBE), self.optional_tensors)
-        return frozenset(self.names[view[0]] for (_, _, r, _, _), view in blocks if r == role)
+    def names_by_role(self) -> dict[str, set[str]]:
+        """For each role, the names of the tensors that contain its blocks."""
+        names: dict[str, set[str]] = {}
+        for (_, _, role, _, _), view in _native.blocks(
+            self.layout, self.spec(_PROBE), self.optional_tensors
+        ):
+            names.setdefault(role, set()).add(self.names[view[0]])
+        return names
 
     @cached_property
     def dimensions(self) -> dict[str, list[Dimension]]:
@@ -114,24 +116,41 @@ def one_layer_candidates(layout: Layout) -> tuple[UnsizedRNN, ...]:
     always, or never, make no candidate of their own."""
     info = known_layouts()[layout.name]
     found: dict[Any, UnsizedRNN] = {}
-    resets = dict.fromkeys([*info["resets"], "after"])  # of a cell without a reset gate: "after"
-    for cell, reset, projected, optional_tensors, both in product(
-        info["cells"], resets, (False, True), _OPTIONAL, (False, True)
-    ):
-        one = UnsizedRNN(layout, cell, reset, 1, both, projected, optional_tensors)
-        try:
+    for cell in info["cells"]:
+        facts = CELLS[cell]
+        resets = info["resets"] if facts.has_reset else ("after",)
+        may_project = info["projection"] and facts.may_project
+        has_peepholes = info["peepholes"] and facts.peepholes
+        for reset, projected, optional_tensors, both in product(
+            resets,
+            (False, True) if may_project else (False,),
+            _OPTIONAL if has_peepholes else _OPTIONAL[:2],
+            (False, True),
+        ):
+            one = UnsizedRNN(layout, cell, reset, 1, both, projected, optional_tensors)
             # deeplearning4j's tensors have the same names with and without peepholes
             peepholes = optional_tensors & HAS_PEEPHOLES
             found.setdefault((cell, reset, projected, both, peepholes, one.names), one)
-        except ValueError:  # the RNN does not exist, or the layout cannot represent it
-            continue
     return tuple(found.values())
+
+
+def tensor_leaf(tensor: str) -> str:
+    """Return a tensor's name without its layer and direction."""
+    return _NUMBER.sub("#", _PREFIX.sub("", tensor).removesuffix("_reverse"))
+
+
+@cache
+def tensor_leaves(layout: Layout) -> frozenset[str]:
+    """Return the names of all tensors of the layout, without layers and directions."""
+    return frozenset(map(tensor_leaf, {*_native.names(layout)}))
 
 
 @cache
 def is_one_vector(layout: Layout) -> bool:
     """Is every RNN one vector? Its length is not an affine function of the sizes."""
-    return all(len(one.two_layers.names) == 1 for one in one_layer_candidates(layout))
+    return len(tensor_leaves(layout)) == 1 and all(
+        len(one.two_layers.names) == 1 for one in one_layer_candidates(layout)
+    )
 
 
 def candidates_with_count(layout: Layout, count: int) -> list[UnsizedRNN]:
@@ -153,6 +172,8 @@ def _with_count(one: UnsizedRNN, count: int) -> UnsizedRNN | None:
 def candidates_with_names(layout: Layout, names: frozenset[str]) -> tuple[UnsizedRNN, ...]:
     """Return every RNN whose tensors in the layout have exactly these names. Kept, because a model
     or a file may have hundreds of RNNs with equal names."""
+    if not all(tensor_leaf(name) in tensor_leaves(layout) for name in names):
+        return ()
     found = []
     for one in one_layer_candidates(layout):
         whole = _with_count(one, len(names))

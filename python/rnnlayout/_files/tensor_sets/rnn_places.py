@@ -12,10 +12,16 @@ import re
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
-from typing import NamedTuple
 
+from rnnlayout import _native
 from rnnlayout._model.layout import Layout, known_layouts
-from rnnlayout._sources.candidates import is_one_vector, one_layer_candidates
+from rnnlayout._sources.candidates import (
+    LAYER,
+    is_one_vector,
+    one_layer_candidates,
+    tensor_leaf,
+    tensor_leaves,
+)
 from rnnlayout._sources.tensor_paths import (
     FLAX,
     KERAS,
@@ -27,12 +33,11 @@ from rnnlayout._sources.tensor_paths import (
     match_layout_names,
 )
 
-_LAYER = r"\d+/(?:forward/|backward/)?"  # as rnnlayout names the tensors of a stack
-_STACKED = re.compile(rf"(.*\.)?({_LAYER}(?:[^./]+/)?[^./]+)")
-_IN_PARTS = re.compile(rf"(.*\.)?({_LAYER}(?:[^./]+[./])+[^./]+)")  # 1/gates/kernel
+_STACKED = re.compile(rf"(.*\.)?({LAYER}(?:[^./]+/)?[^./]+)")
+_IN_PARTS = re.compile(rf"(.*\.)?({LAYER}(?:[^./]+[./])+[^./]+)")  # 1/gates/kernel
 _SEPARATOR = re.compile(r"[./]")
 _MOST_PARTS = 8  # of a tensor's name in a layout: 0/forward/hi/kernel has 4
-_NUMBERED = re.compile(_LAYER)
+_NUMBERED = re.compile(LAYER)
 _SHORT = re.compile(r"(?:(.*)[._/])?([wbWB])_((?:ih|hh)(?:_l\d+(?:_reverse)?)?)")
 _LONG = {"w": "weight", "b": "bias"}
 _KERAS_CELL = re.compile(r"(^|/)([^/]*_)?cell(_\d+)?/$")
@@ -120,27 +125,21 @@ def _read_name(name: str) -> Iterator[NameReading]:
         return
     for pattern in (_STACKED, _IN_PARTS):
         if match := pattern.fullmatch(name):
-            yield match[1] or "", match[2], _tensor_leaf(match[2]), False
+            yield match[1] or "", match[2], tensor_leaf(match[2]), False
     starts = [0, *(separator.end() for separator in _SEPARATOR.finditer(name))]
     for at in starts[-_MOST_PARTS:]:
         tensor = name[at:]  # the longest first: hi/kernel of a part of the cell before kernel
         if tensor:
-            yield name[:at], tensor, _tensor_leaf(tensor), False
+            yield name[:at], tensor, tensor_leaf(tensor), False
     if match := _SHORT.fullmatch(name):
         tensor = f"{_LONG[match[2].lower()]}_{match[3]}"
-        yield f"{match[1]}." if match[1] else "", tensor, _tensor_leaf(tensor), True
-
-
-def _tensor_leaf(tensor: str) -> str:
-    """Return a tensor's name without its layer and direction."""
-    named = re.sub(f"^{_LAYER}", "", tensor).removesuffix("_reverse")
-    return re.sub(r"(?<=[lr])\d+|\d+(?=\[)", "#", named)  # weight_ih_l2, l2_i2h_bias, W2[f]
+        yield f"{match[1]}." if match[1] else "", tensor, tensor_leaf(tensor), True
 
 
 def _places_of_layout(
     layout: Layout, read: list[tuple[str, list[NameReading]]]
 ) -> Iterator[RNNPlace]:
-    (leaves, numbered, _), flax = _names_of(layout), layout.name.startswith(FLAX)
+    leaves, flax = tensor_leaves(layout), layout.name.startswith(FLAX)
     has_paths = flax or layout.name in KERAS
     found: dict[tuple[str, bool], dict[str, str]] = {}
     for name, readings in read:
@@ -157,7 +156,7 @@ def _places_of_layout(
                 continue
             begins = bool(_NUMBERED.match(tensor))  # with the number of a layer
             of_path = begins and prefix.endswith("/")  # which may count anything
-            if begins if numbered else not of_path:
+            if begins if _is_numbered(layout) else not of_path:
                 found.setdefault((prefix, short), {})[tensor] = name
                 break
     for (prefix, short), names in found.items():
@@ -179,33 +178,29 @@ def _layouts(must_name: bool) -> list[Layout]:
     ]
 
 
-class LayoutNames(NamedTuple):
-    """What the names of a layout show. leaves: of all tensors. numbered: do all names begin with
-    the number of a layer, also if there is only one? recurrent: for each cell the tensors with
-    recurrent matrices, which every RNN has, and whether they contain the input matrices too."""
-
-    leaves: frozenset[str]
-    numbered: bool
-    recurrent: frozenset[tuple[frozenset[str], bool]]
+@cache
+def _is_numbered(layout: Layout) -> bool:
+    """Do all names begin with the number of a layer, also if there is only one?"""
+    return all(map(_NUMBERED.match, _native.names(layout)))
 
 
 @cache
-def _names_of(layout: Layout) -> LayoutNames:
-    known = one_layer_candidates(layout)
-    names = [name for one in known for name in one.names]
-    return LayoutNames(
-        frozenset(map(_tensor_leaf, names)),
-        all(re.match(_LAYER, name) for name in names),
-        frozenset((frozenset(map(_tensor_leaf, one.recurrent)), one.joins) for one in known),
-    )
+def _recurrent_leaves(layout: Layout) -> frozenset[tuple[frozenset[str], bool]]:
+    """Return for each cell the tensors with recurrent matrices, which every RNN has, and whether
+    they contain the input matrices too."""
+    names = [one.names_by_role for one in one_layer_candidates(layout)]
+    return frozenset((frozenset(map(tensor_leaf, of["R"])), of["R"] <= of["W"]) for of in names)
 
 
 def _is_recurrent(layout: Layout, place: RNNPlace, asked: bool) -> bool:
     """Are its names those of an RNN, and not of another layer that has a kernel or a W_o? A single
     tensor that would contain all matrices may be the kernel of any layer, unless the layout is one
     vector, whose name says what it is."""
-    found = {_tensor_leaf(name) for name in place.names}
-    known = [(own, joins) for own, joins in _names_of(layout).recurrent if own <= found]
-    if is_one_vector(layout):
-        return bool(known)
-    return len(place.names) > 1 and any(asked or not joins or len(own) > 1 for own, joins in known)
+    one_vector = is_one_vector(layout)
+    if len(place.names) == 1 and not one_vector:
+        return False
+    found = {tensor_leaf(name) for name in place.names}
+    return any(
+        own <= found and (one_vector or asked or not joins or len(own) > 1)
+        for own, joins in _recurrent_leaves(layout)
+    )
