@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from clocks import Clock
 from commands import ROOT, run
 
 os.environ.setdefault("KERAS_BACKEND", "torch")  # on a CPU: Keras's own loop over the steps
@@ -80,6 +81,14 @@ def pytest_xdist_make_scheduler(config, log):
 
 MARKS = ("long", "download")  # pyproject.toml leaves them out of a plain run
 LEFT_OUT = " and ".join(f"not {mark}" for mark in MARKS)
+
+
+@pytest.fixture(autouse=True)
+def no_clock(request):
+    """Forbid the tests of a plain run to read a clock."""
+    Clock.is_forbidden = not any(map(request.node.get_closest_marker, MARKS))
+    yield
+    Clock.is_forbidden = False
 
 
 def pytest_itemcollected(item):

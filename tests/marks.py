@@ -3,7 +3,7 @@
 import itertools
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 
 
 def long(*case):
@@ -49,8 +49,11 @@ def pairwise(*choices, fits=lambda *case: True):
 
 
 def examples(most, **strategies):
-    """Decorate a test that gets random arguments, so many times."""
-    return lambda test: settings(max_examples=most, deadline=None)(given(**strategies)(test))
+    """Decorate a test that gets random arguments, so many times, however long they take."""
+    patient = settings(
+        max_examples=most, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    )
+    return lambda test: patient(given(**strategies)(test))
 
 
 def more_examples(most, test, **strategies):

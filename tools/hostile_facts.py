@@ -51,7 +51,8 @@ def figures():
     first, last = products.SIZES
     rows = [
         ["memory that reading a hostile file takes, at most", f"{limits.MOST_NBYTES // 10**6} MB"],
-        ["CPU time that it takes, at most", f"{limits.MOST_SECONDS} s"],
+        ["calls of functions that it makes, at most", f"{limits.MOST_CALLS:,}"],
+        ["CPU time that it takes, at most, in the long tests", f"{limits.MOST_SECONDS} s"],
         ["characters of an error, at most", f"{LONGEST}"],
         ["hostile files", f"{len(test_hostile.CASES):,}"],
         ["formats", f"{len(test_hostile.LAYOUTS)}"],

@@ -108,12 +108,15 @@ def pairs():
 
 
 def hostile():
+    from files.hostile.limits import MOST_CALLS, MOST_NBYTES, MOST_SECONDS
     from files.hostile.test_hostile import CASES, LAYOUTS, PLAIN
 
     return (
         "hostile files",
         "tests/files/hostile/test_hostile.py",
-        "an error within a second and 100 MB; nothing is run, no other file opened",
+        f"an error within {MOST_NBYTES // 10**6} MB and {MOST_CALLS // 10**6} million calls of"
+        f" functions, in the long tests within {MOST_SECONDS} s of CPU time; nothing is run, no"
+        " other file opened",
         f"{len(CASES):,} files, and one of each of {len(LAYOUTS)} formats with {PLAIN[0]} bytes"
         f" changed and cut every {PLAIN[1]} bytes",
     )

@@ -1,6 +1,7 @@
 """Long conversions: other threads run meanwhile, and Ctrl-C ends them."""
 
 import numpy as np
+import pytest
 from interpreter_lock import ends_without_the_lock, keeps_the_lock, polls_rarely
 from midway import is_interrupted, lets_others_run
 
@@ -24,12 +25,16 @@ def test_ctrl_c_ends_a_long_conversion_and_other_threads_run_meanwhile():
     call()  # and the next call works
     assert last == 0
     assert lets_others_run(call, first, last)
-    assert polls_rarely(call)
+
+
+@pytest.mark.long
+def test_a_conversion_polls_rarely():
+    assert polls_rarely(conversion_of(SPEC)[0])
 
 
 def test_a_conversion_outside_the_main_thread_does_not_ask_for_the_lock():
-    """Of 32 MB: it shares the CPU with this thread, which is busy."""
-    assert ends_without_the_lock(*conversion_of(rl.Spec("lstm", 1024, 1024, bias="none")))
+    """Of 256 MB: long enough to ask."""
+    assert ends_without_the_lock(*conversion_of(rl.Spec("lstm", 2048, 2048, 2, bias="none")))
 
 
 def test_a_short_conversion_keeps_the_lock():

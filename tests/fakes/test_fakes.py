@@ -65,7 +65,7 @@ RULES = {
     "no context": (f"{HANDLE}call('cuCtxPopCurrent_v2', None)\n"
                    "call('cudnnSetStream', handle, one)", "whose context is not current"),
     "two threads in a handle": (
-        f"{HANDLE}os.environ['FAKE_CUDNN_LINGER'] = '100000'\n"
+        f"{HANDLE}os.environ['FAKE_CUDNN_LINGER'] = '{60 * 10**6}'\n"  # ends when they meet
         "thread = threading.Thread(target=lambda: cuda.cudnnSetStream(handle, None))\n"
         "thread.start(); call('cudnnSetStream', handle, None)", "another thread is in a call"),
     "an allocation in a capture": (f"{CAPTURE}alloc(4)", "cuMemAlloc_v2 during a capture"),

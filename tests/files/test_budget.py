@@ -3,7 +3,6 @@
 import re
 
 import pytest
-from files.hostile.limits import limited
 from files.hostile.test_hostile import CASES
 
 import rnnlayout as rl
@@ -25,7 +24,7 @@ EXCEEDS = {  # kind -> a hostile file that exceeds this limit
 
 
 @pytest.mark.parametrize("kind", LIMITS)
-def test_a_file_that_exceeds_its_budget(kind, tmp_path):
+def test_a_file_that_exceeds_its_budget(kind, tmp_path, limited):
     path = tmp_path / EXCEEDS[kind]
     CASES[path.name].write(path)
     numbers = rf"([\d,]+) {LIMITS[kind].what}, more than ([\d,]+), the limit for a file of ([\d,]+)"

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 import torch
 from flax.serialization import from_bytes, msgpack_restore, to_bytes
-from hypothesis import given, settings, strategies as st
+from hypothesis import strategies as st
+from marks import examples
 
 import rnnlayout as rl
 from rnnlayout._files.formats import flax as own_format
@@ -190,8 +191,7 @@ def check_codec(value):
     return found
 
 
-@settings(max_examples=60, deadline=None)
-@given(VALUES)
+@examples(60, value=VALUES)
 def test_the_codec_against_the_package(value):
     check_codec(value)
 

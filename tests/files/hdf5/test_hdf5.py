@@ -9,7 +9,6 @@ import h5py
 import numpy as np
 import pytest
 from files.hostile.hdf5 import written
-from files.hostile.limits import limited
 from hypothesis import HealthCheck, Phase, given, settings, strategies as st
 
 import rnnlayout as rl
@@ -272,9 +271,15 @@ def opened(data):
     return open_hdf5(bytes(data), Budget("a file", len(data)))
 
 
-def refused(data, why):
-    with limited(), pytest.raises(rl.FileError, match=f"a file: .*{why}"), opened(data) as root:
-        root.texts("layer_names")
+@pytest.fixture
+def refused(limited):
+    """Return a function that asserts that a file is refused, within the limits."""
+
+    def read(data, why):
+        with limited(), pytest.raises(rl.FileError, match=f"a file: .*{why}"), opened(data) as root:
+            root.texts("layer_names")
+
+    return read
 
 
 @pytest.fixture
@@ -286,7 +291,7 @@ def texts():
 
 
 @pytest.mark.parametrize("entry", ["free space", "an object"])
-def test_a_heap_that_libhdf5_reads_for_ever(entry, texts):
+def test_a_heap_that_libhdf5_reads_for_ever(entry, texts, limited):
     """The size of the entry after the objects is 0, so the next entry is this one."""
     data, _, free = texts
     put(data, free, 0 if entry == "free space" else 7, 2)
@@ -300,14 +305,14 @@ def test_a_heap_that_libhdf5_reads_for_ever(entry, texts):
     (True, {0: (7, 2), 8: (MOST - 15, 8)}, OVERFLOWS),
     (False, {0: (9, 2)}, "has no object"),
 ], ids=["the size of an object", "the size of the last", "another number"])  # fmt: skip
-def test_a_heap_with_wrong_numbers(at_end, changes, says, texts):
+def test_a_heap_with_wrong_numbers(at_end, changes, says, texts, refused):
     data, first, free = texts
     for at, number in changes.items():
         put(data, at + (free if at_end else first), *number)
     refused(data, says)
 
 
-def test_a_header_that_goes_on_in_itself():
+def test_a_header_that_goes_on_in_itself(refused):
     def fill(file):
         for k in range(20):
             file.attrs[f"a{k}"] = np.zeros(20)
@@ -326,7 +331,7 @@ def groups(file, n):
 
 
 @pytest.mark.parametrize("level", [0, 1, 255])
-def test_a_tree_in_itself(level):
+def test_a_tree_in_itself(level, refused):
     data = bytearray(written(lambda file: groups(file, 1)))
     node = data.index(b"TREE")
     data[node + 5] = level
@@ -334,7 +339,7 @@ def test_a_tree_in_itself(level):
     refused(data, "does not begin with 'SNOD'" if level == 0 else "has type 0 and level")
 
 
-def test_a_new_tree_in_itself():
+def test_a_new_tree_in_itself(refused):
     data = bytearray(written(lambda file: groups(file, 3000), libver="latest"))
     node = data.index(b"BTIN")
     records = int.from_bytes(data[data.index(b"BTHD") + 26 : data.index(b"BTHD") + 28], "little")
@@ -349,7 +354,7 @@ def test_a_new_tree_in_itself():
     ("FRHP", 112), ("FRHP", 120), ("FRHP", 128), ("FRHP", 132), ("FRHP", 140), ("BTHD", 6),
     ("BTHD", 10), ("BTHD", 12), ("BTHD", 16), ("BTHD", 24),
 ])  # fmt: skip
-def test_extreme_fields(signature, at, size):
+def test_extreme_fields(signature, at, size, limited):
     """Any end within the limits is right, except for another error than a FileError."""
 
     def fill(file):

@@ -16,15 +16,16 @@ FLAGS = ["-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-O1", "-fP
 class Reader:
     """Does the jobs of reader.py. If a job ends the process, a new process does the next one.
 
-    first: jobs that each process does before any other.
+    unit: of work. first: jobs that each process does before any other.
     """
 
-    def __init__(self, folder, first=()):
+    def __init__(self, folder, unit, first=()):
         library, self._errors, log = folder / "watch.so", folder / "errors", folder / "log"
         run = ["cc", *FLAGS, "-o", library, HERE / "watch.c", "-ldl"]
         subprocess.run(run, check=True)
         log.touch()
         self._env = environment() | {"WATCH_LOG": str(log), "LD_PRELOAD": str(library)}
+        self._command = [sys.executable, "-m", "files.hostile.reader", unit]
         self._first, self._process = list(first), None
 
     def __call__(self, *job):
@@ -38,7 +39,7 @@ class Reader:
     def _start(self):
         with open(self._errors, "w") as errors:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "files.hostile.reader"], cwd=TESTS, env=self._env, text=True,
+                self._command, cwd=TESTS, env=self._env, text=True,
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors,
             )  # fmt: skip
 

@@ -1,9 +1,10 @@
 """The process that reads hostile files, one after another, and reports what each of them took.
 
-    WATCH_LOG=LOG LD_PRELOAD=watch.so python -m files.hostile.reader <JOBS
+    WATCH_LOG=LOG LD_PRELOAD=watch.so python -m files.hostile.reader UNIT <JOBS
 
-A job is a line of JSON, [what, how]; its answer is a line too. `what` is one of JOBS below. All
-modules are imported before the first job, also those that the standard library imports late.
+A job is a line of JSON, [what, how]; its answer is a line too. `what` is one of JOBS below. Work is
+measured in UNIT, one of limits.py. All modules are imported before the first job, also those that
+the standard library imports late.
 """
 
 import contextlib
@@ -24,7 +25,7 @@ import h5py  # noqa: F401
 import numpy as np
 import onnx  # noqa: F401
 from files.hostile.good import SPEC, allowed, beside, named
-from files.hostile.limits import MOST_NBYTES, Meter, longest
+from files.hostile.limits import Meter
 from files.hostile.sins import SINS
 
 import rnnlayout as rl
@@ -50,11 +51,11 @@ def command(*arguments):
 
 
 class Watch:
-    """Records a call as a dict: CPU seconds, bytes, files it opened, modules it imported."""
+    """Records a call as a dict: bytes, limits it exceeded, files it opened, modules it imported."""
 
-    def __init__(self):
+    def __init__(self, unit):
         self._log = os.open(os.environ["WATCH_LOG"], os.O_RDONLY)
-        self._meter = Meter()
+        self._meter = Meter(unit)
 
     def __call__(self, call, *arguments):
         imported = set(sys.modules)
@@ -65,9 +66,8 @@ class Watch:
         return {
             "code": code,
             "words": words,
-            "cpu": meter.seconds,
-            "longest": longest(),
             "nbytes": meter.nbytes,
+            "excess": meter.excess(),
             "events": os.fsdecode(events).removesuffix("\n").split("\n") if events else [],
             "imported": sorted(set(sys.modules) - imported),
         }
@@ -142,8 +142,7 @@ def wrong(answer, codes, paths):
         words
         for words, is_wrong in {
             f"exit code {answer['code']}: {answer['words']}": answer["code"] not in codes,
-            f"{answer['cpu']:.2f} s of CPU time": answer["cpu"] >= answer["longest"],
-            f"{answer['nbytes']} bytes": answer["nbytes"] >= MOST_NBYTES,
+            f"{answer['excess']}": answer["excess"],
             f"imported {answer['imported']}": answer["imported"],
             f"{others}": others,
             "a traceback": "Traceback" in answer["words"],
@@ -166,7 +165,7 @@ def main():
     _cli.make_parser = functools.cache(_cli.make_parser)  # most of a small file's time
     sys.stdout.reconfigure(line_buffering=True)
     answers, sys.stdout = sys.stdout, io.StringIO()
-    watch = Watch()
+    watch = Watch(sys.argv[1])
     for line in sys.stdin:
         what, *how = json.loads(line)
         signal.alarm(PATIENCE)

@@ -8,7 +8,7 @@ import time
 import h5py
 import numpy as np
 from files.hostile.case import Calls
-from files.hostile.limits import MOST_NBYTES, longest
+from files.hostile.limits import MOST_CALLS, MOST_NBYTES, longest
 
 
 def pickled(path):
@@ -19,6 +19,11 @@ def pickled(path):
 def linked(path):
     with h5py.File(path, "r") as file:
         return file["there"].shape
+
+
+def call(path):
+    for _ in range(MOST_CALLS):
+        os.fspath(path)
 
 
 def spend(path):
@@ -48,6 +53,7 @@ SINS = {
     "start": lambda path: subprocess.run(["true"], check=True),
     "connect": connect,
     "import": lambda path: __import__("this"),
+    "calls": call,
     "time": spend,
     "memory": allocate,
     "abort": lambda path: os.abort(),

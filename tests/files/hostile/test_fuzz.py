@@ -23,7 +23,7 @@ def test_files_without_a_finding():
     assert int(reached) > 500, done.stdout  # 1,300: Atheris has instrumented the readers
 
 
-@pytest.mark.parametrize("sin, says", [("abort", "deadly signal"), ("time", "s of CPU time")])
+@pytest.mark.parametrize("sin, says", [("abort", "deadly signal"), ("time", "seconds of CPU time")])
 def test_a_finding(sin, says):
     """After each it goes on with the other formats; a finding can be run again."""
     done = fuzz("--seconds", "30", "--sin", sin, ".npz", ".npy")

@@ -1,5 +1,6 @@
-"""Hostile files of every format: refused with exit code 3, within a second of CPU time and 100 MB;
-nothing is run or imported, and no other file is opened.
+"""Hostile files of every format: refused with exit code 3, within 100 MB and a number of calls, and
+in the long tests within a second of CPU time; nothing is run or imported, and no other file is
+opened.
 
 The command line reads them in a process that is watched from below Python: process.py. What a
 hostile file is says case.py.
@@ -22,11 +23,9 @@ from files.hostile import (
     zips,
 )
 from files.hostile.good import LAYOUTS, allowed, beside, good
-from files.hostile.limits import MOST_NBYTES
+from files.hostile.limits import CALLS, MOST_NBYTES, SECONDS
 from files.hostile.process import Reader
 from files.hostile.reader import HINTS, wrong
-from files.hostile.sins import SINS
-from marks import long
 
 from rnnlayout._files.formats.registry import readable_suffixes, writable_suffixes
 
@@ -42,9 +41,9 @@ pytestmark = pytest.mark.filterwarnings("ignore:Duplicate name")
 
 
 @pytest.fixture(scope="module")
-def reader(tmp_path_factory):
+def reader(unit, tmp_path_factory):
     folder = tmp_path_factory.mktemp("reader")
-    reader = Reader(folder, [job for suffix in LAYOUTS for job in warming(suffix, folder)])
+    reader = Reader(folder, unit, [job for suffix in LAYOUTS for job in warming(suffix, folder)])
     yield reader
     reader.close()
 
@@ -72,9 +71,9 @@ def commands(path, out=""):
 
 
 @pytest.fixture(scope="module")
-def sin(tmp_path_factory):
+def sin(unit, tmp_path_factory):
     """A function that does a sin on a path of its own; returns the path and what was watched."""
-    watched = Reader(tmp_path_factory.mktemp("watched"))
+    watched = Reader(tmp_path_factory.mktemp("watched"), unit)
 
     def do(which):
         folder = tmp_path_factory.mktemp("sin")
@@ -108,10 +107,10 @@ def test_the_watch_sees(which, seen, sin):
     assert any(event.startswith(seen.format(path=path)) for event in events), events
 
 
-def test_the_meter_measures(sin):
-    assert set(SINS) >= {"time", "memory", "import", "abort"}
-    spent, held = sin("time")[1], sin("memory")[1]
-    assert spent["cpu"] >= spent["longest"]
+def test_the_meter_measures(sin, unit):
+    spent, held = sin({CALLS: "calls", SECONDS: "time"}[unit])[1], sin("memory")[1]
+    assert [words.endswith(f" {unit}") for words in spent["excess"]] == [True]
+    assert held["excess"] == []
     assert held["words"] == str(MOST_NBYTES * 3 // 4)  # more was refused
     assert MOST_NBYTES * 0.7 < held["nbytes"] < MOST_NBYTES
     assert "this" in sin("import")[1]["imported"]
@@ -164,15 +163,10 @@ def broken(case, path, reader):
         yield f"exit code {converted['code']}, and there is {written}"
 
 
-@pytest.fixture(params=[PLAIN, long(LONG)], ids=["some", "many"])
-def amount(request):
-    return request.param
-
-
 @pytest.mark.parametrize("suffix", LAYOUTS)
-def test_a_damaged_file(suffix, amount, reader, tmp_path):
+def test_a_damaged_file(suffix, unit, reader, tmp_path):
     """Whole: read. Cut: refused, or the same tensors. With another byte: any answer, no crash."""
-    (flips, apart), path = amount, tmp_path / f"good{suffix}"
+    (flips, apart), path = {CALLS: PLAIN, SECONDS: LONG}[unit], tmp_path / f"good{suffix}"
     path.write_bytes(good(suffix))
     beside(path)
     found = reader("variants", path, apart, flips, 7)

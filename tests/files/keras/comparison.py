@@ -7,7 +7,6 @@ import keras
 import numpy as np
 import pytest
 from files.hostile.hdf5 import with_config
-from files.hostile.limits import limited
 
 import rnnlayout as rl
 
@@ -46,7 +45,7 @@ def layer_of(config, k):
     return config["config"]["layers"][k]
 
 
-def refused(source, error, why, **more):
+def refused(limited, source, error, why, **more):
     """Assert that a conversion is refused, within the limits, and writes nothing."""
     new = source.with_name(f"new{source.suffix}")
     with limited(), pytest.raises(error, match=why):

@@ -86,9 +86,9 @@ def test_an_early_config_that_does_not_say(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["LSTM", "GRU"])
-def test_exact_refuses(tmp_path, kind):
+def test_exact_refuses(tmp_path, kind, limited):
     count = {"LSTM": 3 * 4 * (3 + 4 + 1), "GRU": 2 * 4 * (3 + 4 + 2)}[kind]
-    refused(one_layer(tmp_path / "old.h5", kind), rl.LossyError,
+    refused(limited, one_layer(tmp_path / "old.h5", kind), rl.LossyError,
             f"'rnn' has the hard_sigmoid of Keras 2.* {count} w", exact=True)  # fmt: skip
     done = rl.convert_file(
         one_layer(tmp_path / "zero.h5", kind, 0), tmp_path / "new.h5", to="keras", exact=True
@@ -96,19 +96,19 @@ def test_exact_refuses(tmp_path, kind):
     assert done.reports["rnn"] == rl.Report("exact")
 
 
-def test_too_large(tmp_path):
+def test_too_large(tmp_path, limited):
     for dtype, fill in (("float32", 3e38), ("float64", 1.7e308)):
         tf_keras.backend.set_floatx(dtype)
         try:
             source = one_layer(tmp_path / "old.h5", fill=fill)
         finally:
             tf_keras.backend.set_floatx("float32")
-        refused(source, rl.LossyError, r"a weight of 'rnn' is infinite, times 1\.2")
+        refused(limited, source, rl.LossyError, r"a weight of 'rnn' is infinite, times 1\.2")
 
 
-def test_a_config_of_more_layers_than_there_are_weights(tmp_path):
+def test_a_config_of_more_layers_than_there_are_weights(tmp_path, limited):
     hard = {"name": "dense", "units": 2, "recurrent_activation": "hard_sigmoid"}
     source = changed(one_layer(tmp_path / "old.h5"), tmp_path,
                      lambda c: layer_of(c, 2).update(class_name="LSTM", config=hard))  # fmt: skip
-    refused(source, rl.FileError,
+    refused(limited, source, rl.FileError,
             "'dense': the file has weights of 0 cells, its config has 1 cells")  # fmt: skip

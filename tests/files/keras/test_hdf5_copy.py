@@ -5,7 +5,6 @@ import re
 import h5py
 import numpy as np
 import pytest
-from files.hostile.limits import limited
 from files.keras.comparison import tree
 from files.keras.old_models import write_arrays
 from oracles.frameworks import H, I, normal, seeded
@@ -23,17 +22,23 @@ def old(tmp_path):
         yield file
 
 
-def converted(file):
-    """Return tree() of the new file and of the old one."""
-    old = file.filename
-    new = f"{old[:-3]}_new.h5"
-    file.close()
-    with limited():
-        rl.convert_file(old, new, to="keras")
-    return tree(old), tree(new)
+@pytest.fixture
+def converted(limited):
+    """Return a function that converts a file within the limits, and returns tree() of the new file
+    and of the old one."""
+
+    def convert(file):
+        old = file.filename
+        new = f"{old[:-3]}_new.h5"
+        file.close()
+        with limited():
+            rl.convert_file(old, new, to="keras")
+        return tree(old), tree(new)
+
+    return convert
 
 
-def test_all_kinds(old):
+def test_all_kinds(old, converted):
     others = old.create_group("mine/deep")
     arrays = {
         "big-endian": np.arange(6, dtype=">f8").reshape(2, 3), "number": np.float32(3),
@@ -68,14 +73,14 @@ def test_all_kinds(old):
     lambda file: file.attrs.create("x", file.ref, dtype=h5py.ref_dtype),
     lambda file: file.attrs.create("x", np.zeros(2, "f4,i4")),
 ], ids=["texts", "records", "a reference", "records of an attribute"])  # fmt: skip
-def test_what_is_not_copied(old, add, tmp_path):
+def test_what_is_not_copied(old, add, converted, tmp_path):
     add(old)
     with pytest.raises(rl.FileError, match=r"x.* is .* cannot be copied"):
         converted(old)
     assert [path.name for path in tmp_path.iterdir()] == ["old.h5"]
 
 
-def test_a_damaged_type_is_refused(old, tmp_path):
+def test_a_damaged_type_is_refused(old, tmp_path, limited):
     """libhdf5 crashed when it had to write to such a file: a float of 202 bits, in 4 bytes."""
     old.close()
     path = tmp_path / "old.h5"

@@ -336,22 +336,22 @@ REFUSED = [  # how the model is changed (dict: not at all), the options, the for
 
 
 @pytest.mark.parametrize("k, suffix", [(k, s) for k, row in enumerate(REFUSED) for s in row[2]])
-def test_what_is_refused(stack, tmp_path, k, suffix):
+def test_what_is_refused(stack, tmp_path, limited, k, suffix):
     change, more, _, error, why = REFUSED[k]
-    refused(changed(stack.with_suffix(suffix), tmp_path, change), error, why, **more)
+    refused(limited, changed(stack.with_suffix(suffix), tmp_path, change), error, why, **more)
 
 
-def test_a_name_that_is_taken_in_an_archive(archived, tmp_path):
+def test_a_name_that_is_taken_in_an_archive(archived, tmp_path, limited):
     source = tmp_path / "old.keras"
     made = edited(archived.read_bytes(), lambda file: file.create_group("layers/lstm"))
     source.write_bytes(made)
-    refused(source, rl.FileError, r"model\.weights\.h5")
+    refused(limited, source, rl.FileError, r"model\.weights\.h5")
 
 
-def test_a_bomb_beside_the_weights_in_an_archive(archived, tmp_path):
+def test_a_bomb_beside_the_weights_in_an_archive(archived, tmp_path, limited):
     """The limits of the archive also hold for a member that is only copied."""
     source = tmp_path / "old.keras"
     source.write_bytes(archived.read_bytes())
     with zipfile.ZipFile(source, "a", zipfile.ZIP_DEFLATED) as file:
         file.writestr("assets/zeros", bytes(200 << 20))
-    refused(source, rl.FileError, "bomb")
+    refused(limited, source, rl.FileError, "bomb")

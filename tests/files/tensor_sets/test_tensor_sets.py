@@ -199,7 +199,7 @@ def test_layer_by_layer_is_the_same_as_at_once(to, tmp_path, monkeypatch):
 
 
 MEMORY = """
-import sys, resource, rnnlayout as rl
+import sys, rnnlayout as rl
 def peak():
     return next(int(s.split()[1]) for s in open("/proc/self/status") if s.startswith("VmHWM")) << 10
 rl.convert_file(sys.argv[1], sys.argv[2], to="keras")  # what the first call brings in

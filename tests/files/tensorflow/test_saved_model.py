@@ -11,7 +11,6 @@ import pytest
 import tensorflow as tf
 import tf_keras
 from files.hostile.good import field
-from files.hostile.limits import limited
 from oracles.frameworks import KERAS_NOISE
 
 import rnnlayout as rl
@@ -182,8 +181,8 @@ def test_a_link_out_of_the_folder_and_a_folder_without_variables(keras_3, tmp_pa
         rl.load(folder)
 
 
-def test_damaged_metadata(keras_2, tmp_path):
-    """Cut short or with another byte: a typed error, or RNNs, within a second and 100 MB."""
+def test_damaged_metadata(keras_2, tmp_path, limited):
+    """Cut short or with another byte: a typed error, or RNNs, within the limits."""
     folder, rng = shutil.copytree(keras_2[0], tmp_path / "model"), np.random.default_rng(0)
     path = folder / "keras_metadata.pb"
     good, whole, ends = path.read_bytes(), rl.load(folder), 0
@@ -220,7 +219,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_hostile_metadata(name, keras_2, tmp_path):
+def test_hostile_metadata(name, keras_2, tmp_path, limited):
     folder, (data, says) = shutil.copytree(keras_2[0], tmp_path / "model"), HOSTILE[name]
     (folder / "keras_metadata.pb").write_bytes(data)
     with limited():

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tf_keras
-from files.hostile.limits import limited
 from oracles.frameworks import KERAS_NOISE
 from oracles.tflites import IDENTIFIER, lstm_inputs, model_bytes, rnn_inputs
 from tensorflow.lite.python import schema_py_generated as schema
@@ -187,7 +186,7 @@ def test_what_no_layout_represents(says, tmp_path):
 @pytest.mark.parametrize("subgraphs, operators, units", [
     (1, 490, H), (1, 600, H), (100, 100, H), (1, 400, 100),
 ])  # fmt: skip
-def test_many_operators_of_the_same_tensors(subgraphs, operators, units, tmp_path):
+def test_many_operators_of_the_same_tensors(subgraphs, operators, units, tmp_path, limited):
     import flatbuffers
 
     size = I if units == H else units

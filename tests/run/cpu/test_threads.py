@@ -68,11 +68,11 @@ def test_other_threads_run_meanwhile(long_call):
 
 
 def test_a_call_outside_the_main_thread_does_not_ask_for_the_lock(threads):
-    """It is short: it shares the CPU with this thread, which is busy."""
     threads(1)  # another one would fill the last element
     assert ends_without_the_lock(*call_of(40))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("n", [1, 2])
 def test_a_call_polls_rarely(long_call, threads, n):
     threads(n)
