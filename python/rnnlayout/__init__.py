@@ -40,24 +40,24 @@ if TYPE_CHECKING:  # for type checkers; at run time __getattr__ imports a name w
     from rnnlayout._files.tensor_sets.found import Found as Found
     from rnnlayout._files.tensor_sets.tensor_set import Converted as Converted
     from rnnlayout._files.write_file import convert_file as convert_file, save as save
-    from rnnlayout._model.asks import UndecidedError as UndecidedError
     from rnnlayout._model.describe import describe as describe, regions as regions
     from rnnlayout._model.errors import (
+        CudnnError as CudnnError,
+        CudnnNotFoundError as CudnnNotFoundError,
+        Error as Error,
         FileError as FileError,
+        LayoutError as LayoutError,
+        LossyError as LossyError,
         MissingExtraError as MissingExtraError,
+        SpecError as SpecError,
         UnknownNameError as UnknownNameError,
     )
     from rnnlayout._model.layout import Layout as Layout, layout as layout, layouts as layouts
     from rnnlayout._model.picture.picture import Picture as Picture
     from rnnlayout._model.spec import Spec as Spec
+    from rnnlayout._model.undecided import UndecidedError as UndecidedError
     from rnnlayout._native import (
-        CudnnError as CudnnError,
-        CudnnNotFoundError as CudnnNotFoundError,
         DeviceArray as DeviceArray,
-        Error as Error,
-        LayoutError as LayoutError,
-        LossyError as LossyError,
-        SpecError as SpecError,
         Stepper as Stepper,
         __version__ as __version__,
         cpu_tier as cpu_tier,
@@ -83,14 +83,14 @@ _PUBLIC = {
     "_files.tensor_sets.found": ["Found"],
     "_files.tensor_sets.tensor_set": ["Converted"],
     "_files.write_file": ["convert_file", "save"],
-    "_model.asks": ["UndecidedError"],
     "_model.describe": ["describe", "regions"],
-    "_model.errors": ["FileError", "MissingExtraError", "UnknownNameError"],
+    "_model.errors": ["CudnnError", "CudnnNotFoundError", "Error", "FileError", "LayoutError",
+                      "LossyError", "MissingExtraError", "SpecError", "UnknownNameError"],
     "_model.layout": ["Layout", "layout", "layouts"],
     "_model.picture.picture": ["Picture"],
     "_model.spec": ["Spec"],
-    "_native": ["CudnnError", "CudnnNotFoundError", "DeviceArray", "Error", "LayoutError",
-                "LossyError", "SpecError", "Stepper", "__version__", "cpu_tier", "num_threads",
+    "_model.undecided": ["UndecidedError"],
+    "_native": ["DeviceArray", "Stepper", "__version__", "cpu_tier", "num_threads",
                 "set_num_threads"],
     "_run.cudnn": ["set_cudnn"],
     "_run.rnn": ["RNN", "forward"],

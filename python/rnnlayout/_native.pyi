@@ -5,6 +5,13 @@ from typing import Any, NoReturn, final
 
 import numpy as np
 
+from rnnlayout._model.errors import (
+    CudnnError as CudnnError,
+    CudnnNotFoundError as CudnnNotFoundError,
+    LayoutError as LayoutError,
+    LossyError as LossyError,
+    SpecError as SpecError,
+)
 from rnnlayout._model.layout import Layout
 from rnnlayout._model.spec import Spec
 
@@ -14,19 +21,6 @@ STEP: int
 TIME_FIRST: int
 BATCH_FIRST: int
 __version__: str
-
-class Error(Exception):
-    @property  # of _model/asks.py
-    def asks(self) -> tuple[tuple[str, Any], ...]: ...
-
-class SpecError(Error, ValueError): ...
-class LayoutError(Error, ValueError): ...
-class LossyError(LayoutError): ...
-class CudnnNotFoundError(Error, RuntimeError): ...
-
-class CudnnError(Error, RuntimeError):
-    status: int
-    call: str
 
 _Block = tuple[int, int, str, int, str]
 _View = tuple[int, int, int, int, int, int, int]

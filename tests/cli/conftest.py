@@ -5,6 +5,7 @@ import shlex
 import numpy as np
 import pytest
 from cli.files import GRU, LSTM, X
+from dialects import arguments_of_python
 from oracles.some import prefixed
 
 import rnnlayout as rl
@@ -14,15 +15,17 @@ from rnnlayout._cli import main as _cli
 @pytest.fixture
 def rnnlayout(capsys):
     """Return a function that runs a command, its words or a line of a shell: exit code, stdout,
-    stderr."""
+    stderr. No command names an argument as Python does."""
 
     def run(*arguments):
-        words = shlex.split(arguments[0]) if len(arguments) == 1 else map(str, arguments)
+        words = shlex.split(arguments[0]) if len(arguments) == 1 else [*map(str, arguments)]
         try:
-            code = _cli.main([*words])
+            code = _cli.main(words)
         except SystemExit as end:
             code = end.code
-        return (code, *capsys.readouterr())
+        out, err = capsys.readouterr()
+        assert "--completion" in words or not arguments_of_python(out + err)
+        return code, out, err
 
     return run
 

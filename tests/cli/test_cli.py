@@ -9,20 +9,22 @@ import re
 import shlex
 import subprocess
 import sys
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from cli.files import LSTM
 from commands import run
+from dialects import ASKED, arguments_of_python
 from oracles.some import prefixed
 
 import rnnlayout as rl
 from rnnlayout._cli import main as _cli, options as _commands, terminal as _terminal
 from rnnlayout._cli.commands import doctor as _doctor
 from rnnlayout._cli.options import DTYPES
-from rnnlayout._model.asks import Ask
 from rnnlayout._model.dtypes import FLOATS
+from rnnlayout._model.errors import Ask, asks_written_by, write_in_python
 
 PROGRAM = [sys.executable, "-P", "-m", "rnnlayout"]
 ESCAPES = "a\x1b[31mb\x07\x9b2J\u202e\u2066\n\r\u2028\x7f\ud800"
@@ -167,17 +169,51 @@ def test_errors_are_words_and_a_code(rnnlayout, monkeypatch, error, code, said):
          '--as-class A=LSTM --as-class "B b=GRU"'),
         ("convert", Ask("force", True), "--force"),
         ("convert", Ask("only", ["a", "b c"]), '--only a --only "b c"'),
-        ("verify", Ask("dtype", "float16"), "dtype='float16'"),
-        ("doctor", Ask("reset"), "reset="),
+        ("verify", Ask("dtype", "float16"), "dtype='float16' in Python"),
+        ("doctor", Ask("reset"), "reset= in Python"),
     ],
 )  # fmt: skip
 def test_an_argument_that_is_asked_for_is_an_option_of_the_command(command, ask, said):
-    more = {"convert": ["a", "b", "--to", "torch"], "verify": ["a", "b"], "inspect": ["a"]}
-    options = _cli.make_parser().parse_args([command, *more.get(command, [])])
-    error = rl.SpecError("it has cell='lstm': pass " + ask + ", or don't")
-    assert _commands.in_options(str(error), options) == f"it has cell='lstm': pass {said}, or don't"
-    assert str(error) == f"it has cell='lstm': pass {ask}, or don't"
+    error = rl.SpecError("it has cell='lstm': pass ", ask, ", or don't")
+    with as_options_of(command):
+        assert str(error) == f"it has cell='lstm': pass {said}, or don't"
+    assert str(error) == f"it has cell='lstm': pass {write_in_python(ask)}, or don't"
     assert error.asks == ((ask.name, ask.value),)
+
+
+VALUES = (..., None, True, 0.1, "gru", "a b", ["a", "b c"], {"A": "LSTM"}, rl.Spec("gru", 3, 2),
+          rl.layout("torch"), rl.layout("concat", inputs="hx"))  # fmt: skip
+
+
+@pytest.mark.parametrize("command", _commands.COMMANDS)
+def test_all_that_texts_ask_for(command):
+    """An option that the command has, or an argument that is said to be Python's."""
+    known = vars(as_parsed(command))
+    assert (len(ASKED) > 20 and command in ("doctor", "layouts")) or {*ASKED} & {*known}
+    for name in ASKED:
+        for value in VALUES:
+            ask = Ask(name, value)
+            with as_options_of(command):
+                text = str(rl.Error("pass ", ask))
+            if name in known:
+                assert text.startswith(f"pass --{name.replace('_', '-')}") and "rl." not in text
+                assert not arguments_of_python(text)
+            else:
+                assert text == f"pass {write_in_python(ask)} in Python"
+            assert str(rl.Error(ask)).startswith(f"{name}=") and "--" not in str(rl.Error(ask))
+
+
+def as_parsed(command):
+    """Return the options of a command."""
+    words = {"convert": "a b --to torch", "verify": "a b", "inspect": "a", "map": "a",
+             "diagnose": "a --like b", "run": "a --input x --output y",
+             "identify": "a --input x --output y"}  # fmt: skip
+    return _cli.make_parser().parse_args([command, *words.get(command, "").split()])
+
+
+def as_options_of(command):
+    """Write what texts ask for as a command does."""
+    return asks_written_by(partial(_commands.write_as_option, as_parsed(command)))
 
 
 def test_no_name_is_an_order_to_the_terminal(rnnlayout, folder):

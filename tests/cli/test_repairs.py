@@ -78,6 +78,35 @@ def test_arrays_without_names(rnnlayout, folder, command):
     assert "omit --layout" in rnnlayout("inspect", "m.npz", "--layout", "keras")[2]
 
 
+SINGLE = "can store one RNN, found 'a', 'b': choose one with --prefix"
+
+
+@pytest.mark.parametrize(
+    "line, said",
+    [
+        ("convert two.npz new.c", SINGLE),
+        ("convert two.npz new.npy --to cudnn", SINGLE),
+        ("convert two.npz new.bin --to cudnn", SINGLE),
+        ("inspect flat.npy", "does not record its RNN: pass --spec, which describes it"),
+        ("run flat.npy --input x.npy --output new.npy", "pass --spec, which describes it"),
+        ("inspect model.json", "read the file that has them, and pass this one as --config"),
+        ("verify lstm.npz wide.npz --json", "to compare their values pass --rtol"),
+        ("convert keras.npz new.npz --to torch --json", "pass --activation, --recurrent-"),
+        ("inspect gru.npz --reset before --cell lstm", "an RNN with cell 'lstm', reset 'before'"),
+        (f'inspect lstm.npz --spec "{SPEC.replace(dtype="float64")}"',
+         "pass dtype='float64' in Python to convert, or --spec"),
+    ],
+)  # fmt: skip
+def test_what_was_written_as_in_python(rnnlayout, folder, line, said):
+    """What an f-string took was a text of Python's, and so were notes and reports in JSON."""
+    rl.save("wide.npz", rl.Weights(LSTM, dtype="float64"))
+    np.savez("keras.npz", **normal_weights("keras", SPEC))
+    np.savez("gru.npz", **FILES["a GRU in onnx"])
+    (folder / "model.json").write_text('{"class_name": "Sequential", "config": {}}')
+    _, out, err = rnnlayout(line)
+    assert said in out + err
+
+
 def test_one_reason_is_said_once(rnnlayout, folder):
     np.savez("m.npz", **FILES["one of them beside an LSTM"])
     code, out, _ = rnnlayout("verify", "m.npz", "m.npz")

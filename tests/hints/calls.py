@@ -76,6 +76,15 @@ where_the_reset_gate_acts = asked(
 )
 options_of_a_layout = asked(rl.convert, tensors(layout=rl.layout("concat", inputs="hx")), to="onnx")
 a_layout_that_is_read_if_named = asked(rl.pack, tensors(layout="tf1"))
+layouts_of_the_same_tensors = asked(rl.pack, tensors(layout="coreml"))
+layers_or_directions = asked(
+    rl.pack, [*tensors(rl.Spec("lstm", 7, 7, 2), "keras").values()], layout="keras"
+)
+two_cells_of_haiku = asked(rl.pack, {
+    f"{cell}/linear": {name.removeprefix("linear/"): array
+                       for name, array in tensors(layout="haiku").items()}
+    for cell in ("lstm", "lstm_1")
+})  # fmt: skip
 a_flat_vector = asked(rl.convert, FLAT, to="torch", known={"spec": LSTM})
 a_vector_of_miopen = asked(rl.convert, dict(rl.convert(tensors(), to="miopen")), layout="miopen",
                            to="torch", known={"spec": LSTM})  # fmt: skip

@@ -1,6 +1,6 @@
 """The hints of the package: the texts in its source that ask for an argument, an option or a call.
 
-A text may be joined of strings, f-strings, Ask(...) and values; those of Ask() are always hints.
+A text has parts: strings, f-strings, Ask(...) and values. With an Ask() it is always a hint.
 """
 
 import ast
@@ -72,12 +72,11 @@ def _texts(node: ast.AST) -> Iterator[str]:
 
 
 def _operands(node: ast.AST) -> list[ast.AST]:
-    """Return what a text is joined of."""
+    """Return the parts of a text: of an error, a message or a list of them if one is an Ask."""
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
         return _operands(node.left) + _operands(node.right)
-    if _is_call(node, "Message"):
-        return [part for one in node.args for part in _operands(one)]
-    return [node]
+    parts = node.args if isinstance(node, ast.Call) else getattr(node, "elts", ())
+    return [*parts] if any(map(_is_ask, parts)) else [node]
 
 
 def _piece(node: ast.AST) -> str:

@@ -5,11 +5,12 @@ import io
 import re
 
 import numpy as np
+from dialects import arguments_of_python, options_in
 from oracles.some import normal_weights
 
 import rnnlayout as rl
 from rnnlayout._cli import main as _cli
-from rnnlayout._model.asks import Ask
+from rnnlayout._model.errors import Ask, write_in_python
 
 LSTM = rl.Spec("lstm", 5, 7)
 GRU = rl.Spec("gru", 5, 7)
@@ -34,14 +35,22 @@ def asked(does, *args, known=None, before=lambda: None, **more):
     known: what only the caller knows of these. before: writes the files.
     """
 
+    asks = []
+
+    def call():
+        try:
+            does(*args, **more)
+        except rl.Error as error:
+            asks.extend(part for part in error.parts if isinstance(part, Ask))
+            raise
+
     def case():
         before()
-        text = yield lambda: does(*args, **more)
-        asks = [part for part in text.parts if isinstance(part, Ask)]
+        text = yield call
         assert asks, text
         for ask in asks:
             rest = {name: value for name, value in more.items() if name != ask.name}
-            told = str(ask).partition("=")[2]
+            told = write_in_python(ask).partition("=")[2]
             value = known[ask.name] if ask.value is ... else eval(told or "None", {"rl": rl})
             does(*args, **rest | ({} if value is None else {ask.name: value}))
 
@@ -71,13 +80,18 @@ def evaluated(does, pattern, use=lambda found: found, before=lambda: None, **nam
 
 
 def message_of(call):
-    """Return the text of the error that a call raises, or the text that it returns."""
+    """Return the text of the error that a call raises, or the text that it returns. A command does
+    not write arguments as Python does, and Python does not write options."""
     try:
-        found = call()
-    except Exception as error:
+        text = call()
+    except CommandFailed as error:
+        assert not arguments_of_python(str(error)), error
         return str(error)
-    assert isinstance(found, str), "no error and no text"
-    return found
+    except Exception as error:
+        text = str(error)
+    assert isinstance(text, str), "no error and no text"
+    assert not options_in(text), text
+    return text
 
 
 def followed(text, pattern, **names):

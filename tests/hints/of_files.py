@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 import torch
 from files.hostile.trees import nd, params
-from hints.following import GRU, LSTM, RELU, asked, command, each, followed, repaired, tensors
+from hints.following import GRU, LSTM, RELU, asked, each, followed, repaired, tensors
 from oracles.jax_cells import equinox_cell
 
 import rnnlayout as rl
@@ -103,7 +103,7 @@ def sums_that_round():
     code = re.search(r"convert it with (\.to\(.*?\)) first", text)[1]
     rl.save("w.h5", eval(f"weights{code}"))
     np.savez("w.npz", **tensors())
-    command("convert", "w.npz", "new.h5", "--to", re.search(r"or --to (\w+)", text)[1])
+    rl.convert_file("w.npz", "new.h5", to=followed(text, r"or to=('\w+')"))
 
 
 def save_two_models():
@@ -158,8 +158,8 @@ def dtypes_that_a_format_lacks():
     code = re.search(r"convert it with (\.to\(.*?\)) first", text)[1]
     rl.save("m.json", eval(f"wide{code}"))
     rl.save("w.npz", wide)
-    option = re.search(r"or (--dtype float32)", text)[1].split()
-    command("convert", "w.npz", "new.json", "--to", "keras", *option)
+    dtype = followed(text, r"or dtype=('float32')")
+    rl.convert_file("w.npz", "new.json", to="keras", dtype=dtype)
 
 
 # ------------------------------------------------------------------------------------- texts

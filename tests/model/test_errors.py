@@ -1,11 +1,17 @@
-"""Errors: which there are; what they say has at most 600 characters, and none that controls a
-terminal."""
+"""Errors: which there are; the parts of their texts; what they show has at most 600 characters, and
+none that controls a terminal."""
+
+import copy
+import pickle
+import sys
 
 import numpy as np
 import pytest
+from commands import run
 
 import rnnlayout as rl
-from rnnlayout._model.asks import Ask, spell_message
+from rnnlayout._model.checked_rnn import checked_rnn_of
+from rnnlayout._model.errors import Ask, Message, asks_written_by, error_with_name
 from rnnlayout._model.printable import LONGEST
 
 ERRORS = {
@@ -73,13 +79,108 @@ def test_an_error_about_a_live_object(call):
 def test_the_whole_text_is_an_attribute_and_what_is_asked_for_is_not_cut():
     """Nobody types a value of a megabyte, so that one is left out."""
     error = rl.FileError("b" + LONG + "c")
-    assert len(str(error)) == LONGEST and error.args[0] == "b" + LONG + "c"
+    assert len(str(error)) == LONGEST and error.text == error.args[0] == "b" + LONG + "c"
     assert str(error).startswith("baa") and str(error).endswith("aac")
     # but the places that were searched are all listed
     lines = "\n".join(f"  packages: /place/{k}: no libcudnn.so.9" for k in range(40))
     assert str(rl.CudnnNotFoundError(lines)) == lines
-    error = rl.FileError(LONG + " pass " + Ask("cell", "gru") + f" for {LONG}")
+    error = rl.FileError(f"{LONG} pass ", Ask("cell", "gru"), f" for {LONG}")
     assert len(str(error)) <= LONGEST and "cell='gru'" in str(error)
-    assert "--cell gru" in spell_message(str(error), lambda ask: f"--{ask.name} {ask.value}")
-    error = rl.FileError("pass " + Ask("only", [LONG]))
+    with asks_written_by(lambda ask: f"--{ask.name} {ask.value}"):
+        assert len(str(error)) <= LONGEST and "--cell gru" in str(error)
+    error = rl.FileError("pass ", Ask("only", [LONG]))
     assert str(error) == "pass only=" and error.asks == (("only", [LONG]),)
+
+
+# ------------------------------------------------------------------------------ parts of a text
+
+GRU = rl.Spec("gru", 3, 2)
+ASKS = (Ask("cell", "gru"), Ask("spec", GRU, ("reset",)), Ask("layout", rl.layout("torch")),
+        Ask("layout", rl.layout("concat", inputs="hx")), Ask("map", {"a": "b"}), Ask("prefix"),
+        Ask("spec"), Ask("spec", None))  # fmt: skip
+TEXTS = ("cell='gru'", "spec=rl.Spec('gru', input_size=3, hidden_size=2, reset='after')",
+         "layout='torch'", "layout=rl.layout('concat', inputs='hx')", "map={'a': 'b'}", "prefix=",
+         "spec=rl.Spec(...)", "spec=")  # fmt: skip
+
+
+def all_errors():
+    """Return an error of each class, with parts of all kinds."""
+    nested = rl.LayoutError("these fit ", ASKS[0])
+    parts = "a: ", nested, Message("; pass ", *ASKS), "; ", ValueError("else"), " b"
+    classes = [getattr(rl, name) for name in ERRORS if name != "UndecidedError"]
+    weights = rl.Weights(good())
+    undecided = rl.UndecidedError(
+        *parts, candidates=[checked_rnn_of(weights)], arguments=["cell", "reset"], reason="cell"
+    )
+    return [*(one(*parts) for one in [rl.Error, *classes]), undecided]
+
+
+@pytest.mark.parametrize("error", all_errors(), ids=lambda error: type(error).__name__)
+def test_a_text_is_made_of_its_parts(error):
+    """UnknownNameError is a KeyError, whose str() is a repr."""
+    text = f"a: these fit cell='gru'; pass {''.join(TEXTS)}; else b"
+    assert str(error) == error.text == f"{error}" == text
+    assert error.parts == ("a: these fit ", ASKS[0], "; pass ", *ASKS, "; else b")
+    assert error.asks == tuple((ask.name, ask.value) for ask in (ASKS[0], *ASKS))
+    with asks_written_by(lambda ask: f"<{ask.name}>"):
+        assert str(error).startswith("a: these fit <cell>; pass <cell><spec><layout>")
+        with asks_written_by(lambda ask: ""):
+            assert str(error) == "a: these fit ; pass ; else b"
+        assert "<cell>" in str(error)
+    assert str(error) == text
+
+
+@pytest.mark.parametrize("error", all_errors(), ids=lambda error: type(error).__name__)
+def test_a_pickled_copied_or_named_error_keeps_its_parts(error):
+    for same in (pickle.loads(pickle.dumps(error)), copy.copy(error), copy.deepcopy(error)):
+        assert type(same) is type(error) and same.parts == error.parts and str(same) == str(error)
+    named = error_with_name(error, "enc")
+    assert type(named) is type(error) and named.asks == error.asks
+    assert str(named) == f"enc: {error}" and error.parts[0] == "a: these fit "
+    with pytest.raises(type(error)) as caught:
+        try:
+            raise ValueError("cause")
+        except ValueError as cause:
+            raise named from cause
+    assert str(caught.value.__cause__) == "cause"
+
+
+def test_a_question_keeps_what_it_knows():
+    error = all_errors()[-1]
+    for same in (pickle.loads(pickle.dumps(error)), error_with_name(error, "enc")):
+        assert same.arguments == ("cell", "reset") and same.reason == "cell"
+        assert same.repair == "cell= and reset=" and same.layout == "torch"
+        assert same.specs == (rl.Spec("lstm", 5, 3),) and same.shapes["bias_ih_l0"] == (12,)
+        with asks_written_by(lambda ask: f"--{ask.name}"):
+            assert same.repair == "--cell and --reset"
+
+
+def test_no_string_loses_what_a_text_asks_for():
+    """An f-string did: the command line printed "choose one with prefix="."""
+    for part in (Ask("cell", "gru"), Message("pass ", Ask("cell", "gru"))):
+        for lose in (
+            lambda part: f"it is {part}",
+            lambda part: f"{part!s:>9}",
+            lambda part: "pass " + part,
+            lambda part: "".join(["pass ", part]),
+            lambda part: "pass {}".format(part),  # noqa: UP032
+            lambda part: "pass %s" % (part,),  # noqa: UP031
+            str,
+            print,
+        ):
+            with pytest.raises(TypeError, match=r"a string would lose .*Ask\(name='cell'|str"):
+                lose(part)
+        assert "pass it" not in repr(part)
+
+
+def test_an_error_of_the_core_has_parts_from_the_first_import_on():
+    """It had no `asks` until something imported them."""
+    code = """
+import rnnlayout as rl
+try:
+    rl.set_num_threads("many")
+except rl.SpecError as error:
+    print(error.parts, error.asks, error)
+"""
+    text = "n is a <class 'str'>, need a whole number"
+    assert run([sys.executable, "-c", code]) == f'("{text}",) () {text}\n'

@@ -105,7 +105,15 @@ def test_the_binding_sees_the_public_header_alone():
             assert ours or header == "rnnlayout.h" or delimiter == "<", (name(path), header)
             known = (pattern.fullmatch(header) for pattern, _ in HEADERS_OF if pattern != PYTHON)
             assert not any(known), (name(path), header)
-        assert 'ImportModule("rnnlayout' not in path.read_text()
+        imported = re.findall(r'ImportModule\("(rnnlayout[^"]*)', path.read_text())
+        assert imported == (["rnnlayout._model.errors"] if path.name == "module.c" else [])
+
+
+def test_the_errors_which_the_binding_imports_do_not_import_the_binding():
+    arrows, known = rooms.arrows(), {"_model.errors"}
+    while more := {target for source, target in arrows if source in known} - known:
+        known |= more
+    assert known == {"_model.errors", "_model.printable"}
 
 
 def test_what_is_named_in_one_place():
@@ -150,12 +158,37 @@ ASKS_IN_A_TEXT = re.compile(r"\b(?:pass|omit|use) \w+=(?!=)")
 
 
 def test_no_text_of_a_message_spells_an_argument_itself():
-    """It is an Ask: "pass " + Ask("cell", "gru")."""
+    """It is an Ask: SpecError("pass ", Ask("cell", "gru"))."""
     for path in PACKAGE.rglob("*.py"):
         nodes = ast.walk(ast.parse(path.read_text()))
         texts = [str(node.value) for node in nodes if isinstance(node, ast.Constant)]
         assert not [text for text in texts if ASKS_IN_A_TEXT.search(text)], path
     assert ASKS_IN_A_TEXT.search("two RNNs: pass cell='gru'")
+
+
+def test_no_error_is_put_into_the_string_of_another_one():
+    """It is a part, which keeps what it asks for: FileError("a.npy: ", error). An Ask or a Message
+    in a string is refused where that happens."""
+    for path in PACKAGE.rglob("*.py"):
+        assert not [*errors_in_strings(ast.parse(path.read_text()))], path
+    for text in ("f'a.npy: {error}'", "'a.npy: ' + str(error)"):
+        code = f"try: pass\nexcept SpecError as error: raise FileError({text})"
+        assert [*errors_in_strings(ast.parse(code))]
+
+
+def errors_in_strings(tree):
+    """Yield where an error of ours is raised with a string that another one was put into."""
+    ours = "|".join(name for name in dir(rl) if name.endswith("Error"))
+    for handler in ast.walk(tree):
+        if not isinstance(handler, ast.ExceptHandler) or not handler.name:
+            continue
+        caught = re.search(rf"\b(?:{ours})\b", ast.unparse(handler.type))
+        for node in ast.walk(handler):
+            if caught and isinstance(node, ast.Raise):
+                raised = ast.unparse(node)
+                inside = re.search(rf"\{{{handler.name}\b|\bstr\({handler.name}\)", raised)
+                if inside and re.search(rf"\b(?:{ours})\(", raised):
+                    yield node.lineno
 
 
 # ------------------------------------------------------------------------- one word for one thing

@@ -12,9 +12,21 @@ import signal
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from importlib import import_module
 
-from .options import COMMANDS, DONE, INTERRUPTED, MISSING, USAGE, Parser, report_error
+from rnnlayout._model.errors import asks_written_by
+
+from .options import (
+    COMMANDS,
+    DONE,
+    INTERRUPTED,
+    MISSING,
+    USAGE,
+    Parser,
+    report_error,
+    write_as_option,
+)
 from .terminal import print_error, print_text
 
 DESCRIPTION = """\
@@ -45,14 +57,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = argparse.Namespace()
     if arguments is None:
         _prepare_process()
-    try:
-        code = _run(arguments, options)
-        sys.stdout.flush()
-    except KeyboardInterrupt:
-        return INTERRUPTED
-    except Exception as error:
-        # a reader that has closed a stream needs no more
-        code = DONE if _is_broken_pipe(error) else report_error(error, options)
+    with asks_written_by(partial(write_as_option, options)):
+        try:
+            code = _run(arguments, options)
+            sys.stdout.flush()
+        except KeyboardInterrupt:
+            return INTERRUPTED
+        except Exception as error:
+            # a reader that has closed a stream needs no more
+            code = DONE if _is_broken_pipe(error) else report_error(error)
     _flush_or_discard()
     return code
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from rnnlayout._model.errors import Ask, write_in_python
 from rnnlayout._model.similar import did_you_mean
 
 from .terminal import print_error, print_message, printable
@@ -297,26 +298,22 @@ def write_pictures(draw: Callable[..., Picture], options: argparse.Namespace) ->
 # ----------------------------------------------------------------------------------------- messages
 
 
-def in_options(message: str, options: argparse.Namespace) -> str:
-    """Return a message of the library, with the command's options for the arguments it asks for."""
-    from rnnlayout._model.asks import spell_message
+def write_as_option(options: argparse.Namespace, ask: Ask) -> str:
+    """Return an argument that a text asks for as an option of the command."""
     from rnnlayout._model.spec import Spec, spec_in_words
 
-    def spell(ask: Any) -> str:
-        if not hasattr(options, ask.name):  # an argument of Python alone
-            return str(ask)
-        option, value = f"--{ask.name.replace('_', '-')}", ask.value
-        if value in (..., None, True):
-            return option
-        if isinstance(value, Spec):
-            values = [spec_in_words(value, ask.also)]
-        elif isinstance(value, dict):
-            values = [f"{key}={one}" for key, one in value.items()]
-        else:
-            values = value if isinstance(value, list) else [str(value)]
-        return " ".join(f"{option} {_quote_value(one)}" for one in values)
-
-    return spell_message(message, spell)
+    if not hasattr(options, ask.name):
+        return f"{write_in_python(ask)} in Python"
+    option, value = f"--{ask.name.replace('_', '-')}", ask.value
+    if value in (..., None, True):
+        return option
+    if isinstance(value, Spec):
+        values = [spec_in_words(value, ask.also)]
+    elif isinstance(value, dict):
+        values = [f"{key}={one}" for key, one in value.items()]
+    else:
+        values = value if isinstance(value, list) else [str(value)]
+    return " ".join(f"{option} {_quote_value(one)}" for one in values)
 
 
 def _quote_value(value: str) -> str:
@@ -325,7 +322,7 @@ def _quote_value(value: str) -> str:
     return f'"{value}"' if harmless and not re.fullmatch(r"[\w./=-]+", value) else quote(value)
 
 
-def report_error(error: Exception, options: argparse.Namespace, file: str = "") -> int:
+def report_error(error: Exception, file: str = "") -> int:
     """Print an error and return the exit code. file: to be printed first if the error lacks it."""
     from rnnlayout import _native
     from rnnlayout._model.errors import FileError, MissingExtraError
@@ -337,7 +334,7 @@ def report_error(error: Exception, options: argparse.Namespace, file: str = "") 
     }
     for code, kinds in codes.items():
         if isinstance(error, kinds):
-            text = error_text(error, options)
+            text = error_text(error)
             with suppress(OSError):  # the code says it too if stderr cannot be written
                 print_error(text if file in text else f"{file}: {text}")
             return code
@@ -349,11 +346,11 @@ def report_error(error: Exception, options: argparse.Namespace, file: str = "") 
     return BUG
 
 
-def error_text(error: Exception, options: argparse.Namespace) -> str:
-    """Return the message of an error, with options for the arguments that it names."""
+def error_text(error: Exception) -> str:
+    """Return the message of an error."""
     if isinstance(error, MemoryError):
         return "there is not enough memory"
     if isinstance(error, OSError) and error.strerror:
         names = [os.fsdecode(n) for n in (error.filename, error.filename2) if isinstance(n, str)]
         return f"{names[0]}: {error.strerror}" if names else error.strerror
-    return in_options(str(error), options)
+    return str(error)

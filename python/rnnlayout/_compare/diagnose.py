@@ -25,9 +25,9 @@ from rnnlayout._files.formats.registry import (
 from rnnlayout._files.tensor_sets.file_limits import InputFile
 from rnnlayout._files.tensor_sets.found import Found
 from rnnlayout._files.write_file import convert_into, save
-from rnnlayout._model.asks import Ask
 from rnnlayout._model.checked_rnn import checked_rnn_of
 from rnnlayout._model.dtypes import FLOATS, Bits, present_array, take_bits
+from rnnlayout._model.errors import Ask, Message, write_in_python
 from rnnlayout._model.layout import CUDNN, Layout
 from rnnlayout._model.picture.picture import WIDTH, Picture
 from rnnlayout._model.spec import Spec, differing_fields
@@ -202,10 +202,10 @@ def diagnose(
         (found,), needs_hints = read_sides({"like": like}, (prefix,), hints, mmap)
         names = found.names
         if len(names) != 1:
-            what, choose = "like", "pass one of them"
+            label, choose = "like", Message("pass one of them")
             if like_is_file:
-                what, choose = like, "choose one with " + Ask("prefix")
-            raise LayoutError(f"{what} has several RNNs: " + choose + f": {', '.join(names)}")
+                label, choose = like, Message("choose one with ", Ask("prefix"))
+            raise LayoutError(f"{label} has several RNNs: ", choose, f": {', '.join(names)}")
         true = found[names[0]]
     else:
         sources = {"like": like, "flat": flat}
@@ -272,9 +272,10 @@ def _matching_rnns(like: Found, flat: Found) -> tuple[Weights, Weights, list[str
     if len(sides.pairs) != 1:
         several = f"{len(sides.pairs) or 'no'} RNNs of like ({', '.join(like.names)}) are in flat"
         raise LayoutError(
-            f"{several} ({', '.join(flat.names)}), need one: choose it with " + Ask("prefix")
-            + ", or compare all of them with verify()"
-        )  # fmt: skip
+            f"{several} ({', '.join(flat.names)}), need one: choose it with ",
+            Ask("prefix"),
+            ", or compare all of them with verify()",
+        )
     ((name, other),) = sides.pairs.items()
     true, given = sides.a[name], sides.b[other]
     if different := differing_fields(given.spec, true.spec):
@@ -294,7 +295,7 @@ def _line_to_paste(
     names: of the RNN in the file `like`, or of its layers. layout: of what was given. hints: the
     arguments that `like` needs.
     """
-    asked = [str(Ask(name, value)) for name, value in hints.items()]
+    asked = [write_in_python(Ask(name, value)) for name, value in hints.items()]
     flat_is_file = isinstance(flat, (str, os.PathLike))
     if isinstance(like, (str, os.PathLike)):
         read = f"rl.load({', '.join([repr(os.fspath(like)), *asked])})"
@@ -305,7 +306,7 @@ def _line_to_paste(
         source = _name_of_variable(caller, like, "like")
         if asked or flat_is_file:
             source = f"rl.Weights({', '.join([source, *asked])})"
-    to = str(Ask("to", layout))
+    to = write_in_python(Ask("to", layout))
     if flat_is_file:
         right = Path(flat).with_name(f"right-{Path(flat).name}")
         return f"rl.save({os.fspath(right)!r}, {source}.to({to.removeprefix('to=')}))"

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rnnlayout._model.asks import Ask
+from rnnlayout._model.errors import Ask, Message
 from rnnlayout._native import LayoutError, SpecError
 from rnnlayout._weights.weights import Weights
 
@@ -161,7 +161,7 @@ def _make_result(found: Sequence[Match], searches: Sequence[Search]) -> Identifi
     near = any(one.error <= _NEAR for one in found)
     if not tied and near and search.unit == UNITS["float32"]:
         why = "for y made in TF32 or on a GPU with reduced precision, pass "
-        notes.append(why + Ask("atol") + ", such as 0.01")
+        notes.append(Message(why, Ask("atol"), ", such as 0.01").text)
     if any(one.stopped for one in searches):
         notes.append(f"not everything was tried: the search ended after {tried} networks")
     if tied:

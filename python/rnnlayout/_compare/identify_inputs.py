@@ -14,10 +14,9 @@ from rnnlayout._files.files import load
 from rnnlayout._files.formats.npz import read_npy
 from rnnlayout._files.formats.registry import TensorFormat, explain_wrong_suffix, format_to_read
 from rnnlayout._files.tensor_sets.file_limits import InputFile, require_regular_file
-from rnnlayout._model.asks import Ask
 from rnnlayout._model.checked_rnn import checked_rnn_of
 from rnnlayout._model.dtypes import as_carrier, take_bits, widen_bits
-from rnnlayout._model.errors import FileError
+from rnnlayout._model.errors import Ask, FileError
 from rnnlayout._model.layout import Layout, known_layouts
 from rnnlayout._model.spec import CELLS, Spec
 from rnnlayout._native import LayoutError
@@ -93,7 +92,7 @@ def tensors_to_try(
         raise LayoutError(f"no tensors{have or ' in the dict'}")
     if len(keys) > _MOST_TENSORS:
         why = f"more than {_MOST_TENSORS} tensors: pass "
-        raise LayoutError(why + Ask("prefix") + " to choose an RNN")
+        raise LayoutError(why, Ask("prefix"), " to choose an RNN")
     inner = prefixes_that_fit([Layout(name) for name in known_layouts()], list(keys))
     for part in [*inner, ""]:
         under = {rest: keys[name] for name, rest in strip_prefix(keys, part).items()}
@@ -113,7 +112,7 @@ def _list_arrays(source: Any, prefix: str) -> Sequence[Any]:
     """Return the arrays of a list, or one vector, that a user passes."""
     if prefix:
         why = f"prefix {prefix!r} chooses tensors by their names: omit "
-        raise LayoutError(why + Ask("prefix", None))
+        raise LayoutError(why, Ask("prefix", None))
     if isinstance(source, (list, tuple)):
         arrays: list[Any] = []
         for one in source:
@@ -146,8 +145,8 @@ def _read_file(path: Any, prefix: str, name: str | None, mmap: bool) -> tuple[An
             }, prefix
     found = load(path, prefix=prefix, format=name, mmap=mmap)
     if len(found.names) != 1:
-        several = f"{path} has several RNNs: pass " + Ask("prefix")
-        raise FileError(several + f", one of {list_names(found.names)}")
+        several = f"{path} has several RNNs: pass "
+        raise FileError(several, Ask("prefix"), f", one of {list_names(found.names)}")
     return found[found.names[0]], ""
 
 

@@ -16,9 +16,9 @@ from rnnlayout._files.tensor_sets.choose_rnns import (
     stack_layers_as_in,
 )
 from rnnlayout._files.tensor_sets.found import Found, with_rnns
-from rnnlayout._model.asks import Ask, UndecidedError, error_with_name
 from rnnlayout._model.checked_rnn import checked_rnn_of
-from rnnlayout._model.errors import FileError
+from rnnlayout._model.errors import Ask, FileError, error_with_name
+from rnnlayout._model.undecided import UndecidedError
 from rnnlayout._native import LayoutError, SpecError
 from rnnlayout._weights.weights import Weights
 
@@ -77,7 +77,7 @@ def check_not_for_files(hints: Mapping[str, Any], source: Any) -> None:
     """Check the hints for a source that is not a file. Raises SpecError if one is for files."""
     for name in hints.keys() & {"as_class", "config", "format"}:
         why = f"{name} is for a file, not for a {type(source).__name__}: omit "
-        raise SpecError(why + Ask(name, None))
+        raise SpecError(why, Ask(name, None))
 
 
 def _lacks_hints(found: Found | ValueError) -> bool:

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rnnlayout._files.tensor_sets.choose_rnns import check_known_names
-from rnnlayout._model.asks import Ask, join_messages
 from rnnlayout._model.config import describe_config
+from rnnlayout._model.errors import Ask, Message
 from rnnlayout._model.layout import Layout
 from rnnlayout._model.picture.picture import WIDTH, Picture
 from rnnlayout._model.spec import HARD_SIGMOIDS, Spec, differing_fields
@@ -105,12 +105,13 @@ class Verified:
         lines += [f"{name}: only in a" for name in self.only_a]
         lines += [f"{name}: only in b" for name in self.only_b]
         if self.alike:
-            lines.append("pass " + Ask("map", self.alike) + " if these are the same RNNs")
+            same = Message("pass ", Ask("map", self.alike), " if these are the same RNNs")
+            lines.append(same.text)
         reasons: dict[str, list[str]] = {}  # what both sides lack is said once
         for name, why in (self.unread or {}).items():
             reasons.setdefault(str(why).removeprefix(f"{name[3:]}: "), []).append(name)
         lines += [f"{', '.join(names)}: cannot be read: " + why for why, names in reasons.items()]
-        return join_messages("\n", lines)
+        return "\n".join(lines)
 
 
 def _pair_panel(pair: ComparedPair) -> HeatMapPanel:
@@ -251,7 +252,7 @@ def compare_pair(
     note = "; ".join(notes)
     if c.dtypes[0] != c.dtypes[1] and not (rtol or atol):
         why = f"{c.dtypes[0]} and {c.dtypes[1]} {names}: to compare their values pass "
-        head = why + Ask("rtol")
+        head = Message(why, Ask("rtol")).text
     gaps = [c.gap(key) for key in c.wrong]
     if not gaps:
         return ComparedPair(*called, head and head + "; all of them are equal", (), note, a.spec)
@@ -259,5 +260,5 @@ def compare_pair(
     lines = [f"  {c.line(gap)}" for gap in gaps[:_MOST]]
     if len(gaps) > _MOST:
         lines.append(f"  and {len(gaps) - _MOST} more")
-    text = join_messages("\n", [head, *lines, *likely_causes(c)])
+    text = "\n".join([head, *lines, *likely_causes(c)])
     return ComparedPair(*called, text, tuple(gaps), note, a.spec)

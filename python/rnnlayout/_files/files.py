@@ -26,9 +26,8 @@ from rnnlayout._files.tensor_sets.tensor_set import (
     Progress,
     TensorSet,
 )
-from rnnlayout._model.asks import Ask, join_messages
 from rnnlayout._model.checked_rnn import checked_rnn_of
-from rnnlayout._model.errors import FileError
+from rnnlayout._model.errors import Ask, FileError, TextPart
 from rnnlayout._model.layout import Layout
 from rnnlayout._model.similar import did_you_mean
 from rnnlayout._model.spec import Spec
@@ -99,7 +98,7 @@ def read_file(path: Path, hints: Hints, *, asks: bool = True) -> tuple[Found, Te
     for name in HINTS_OF_FORMATS:
         if getattr(hints, name) and name not in format.hints:
             suffixes = ", ".join(suffixes_with_hint(name))
-            raise SpecError(f"{path}: {name} is only for {suffixes} files: omit " + Ask(name, None))
+            raise SpecError(f"{path}: {name} is only for {suffixes} files: omit ", Ask(name, None))
     file = None
     with explain_wrong_suffix(path, format, asks=asks):
         if isinstance(format, TensorFormat):
@@ -110,9 +109,9 @@ def read_file(path: Path, hints: Hints, *, asks: bool = True) -> tuple[Found, Te
             found = format.read(InputFile(path, hints.mmap), hints)
         if hints.asked.spec is not None and len(found.names) > 1:
             raise SpecError(
-                f"the spec describes one RNN, but {len(found.names)} were found: choose one with "
-                + Ask("prefix")
-                + f", for example one of {list_names(_prefixes(found, file), 6)}"
+                f"the spec describes one RNN, but {len(found.names)} were found: choose one with ",
+                Ask("prefix"),
+                f", for example one of {list_names(_prefixes(found, file), 6)}",
             )
         found = apply_hints(found, hints)
         _forget_frames(found.unread.values())
@@ -146,19 +145,21 @@ def _nothing_found(path: Path, found: Found, file: TensorFile | None, hints: Hin
         prefixes = _prefixes(*read_file(path, _without_prefix(hints)))
         text = f"{path}: no recurrent layer found under {hints.prefix!r}; "
         if not prefixes:
-            return FileError(text + "omit " + Ask("prefix", None))
+            return FileError(text, "omit ", Ask("prefix", None))
         others = f"{list_names(prefixes, 12)}{did_you_mean(hints.prefix, prefixes)}"
-        return FileError(text + "with " + Ask("prefix") + f" these would work: {others}")
-    text = f"{path}: no recurrent layer found"
+        return FileError(text, "with ", Ask("prefix"), f" these would work: {others}")
+    parts: list[TextPart] = [f"{path}: no recurrent layer found"]
     if hints.asked.layout is not None:
-        text += f" in layout {hints.asked.layout}: omit " + Ask("layout", None)
-        text += " to look for all layouts"
-    elif file is not None and file.found.others:
-        found.notes.append(
-            "its tensors do not have the names of a layout: for a list of arrays that np.savez()"
-            " wrote, or a weight space alone, pass " + Ask("layout")
-        )
-    return FileError(join_messages("; ", [text, *found.notes]))
+        parts += [f" in layout {hints.asked.layout}: omit ", Ask("layout", None)]
+        parts += [" to look for all layouts"]
+    parts += [f"; {note}" for note in found.notes]
+    if hints.asked.layout is None and file is not None and file.found.others:
+        parts += [
+            "; its tensors do not have the names of a layout: for a list of arrays that np.savez()"
+            " wrote, or a weight space alone, pass ",
+            Ask("layout"),
+        ]
+    return FileError(*parts)
 
 
 def _prefixes(found: Found, file: TensorFile | None) -> list[str]:

@@ -31,9 +31,8 @@ from rnnlayout._files.tensor_sets.found import Found, check_names, entry_name
 from rnnlayout._files.tensor_sets.layerwise import LayerwiseConversion, ScratchMemory
 from rnnlayout._files.tensor_sets.output_file import Output, check_free, write_whole_file
 from rnnlayout._files.tensor_sets.tensor_set import Converted, Hints, Progress
-from rnnlayout._model.asks import Ask, Message, error_with_text
 from rnnlayout._model.config import check_config
-from rnnlayout._model.errors import FileError
+from rnnlayout._model.errors import Ask, FileError, Message, TextPart, error_with_parts
 from rnnlayout._model.layout import Layout, as_layout
 from rnnlayout._model.spec import Spec, differing_fields
 from rnnlayout._native import LayoutError, LossyError, SpecError
@@ -96,32 +95,33 @@ def save(path: Any, weights: Weights | Mapping[str, Weights]) -> None:
             raise LayoutError(
                 f"{name or 'the RNN'} is in layout {one.layout}, a {format.suffix} file has {to},"
                 f" and the conversion would round: {made.report.reason}. To accept that, convert it"
-                f" with .to({to!r}) first, or --to {to}"
+                f" with .to({to!r}) first, or ",
+                Ask("to", to),
             )
     repair = f"pass one of them, as in save(path, weights[{next(iter(entries))!r}])"
     with write_whole_file(path, force=True) as out:
         _write_new_file(out, format, converted, repair)
 
 
-def _check_all_read(found: Found, repair: str) -> None:
+def _check_all_read(found: Found, repair: TextPart) -> None:
     """Raise the first error of the RNNs of a file that are undecided or could not be read."""
     for error in found.unread.values():
-        others = ": " + repair if found else ""
-        raise error_with_text(error, str(error) + "; nothing was written" + others)
+        others = [": ", repair] if found else []
+        raise error_with_parts(error, error, "; nothing was written", *others)
 
 
 def _write_new_file(
     out: Output,
     format: Format,
     entries: Mapping[str, Weights | LayerwiseConversion],
-    repair: str,
+    repair: TextPart,
     progress: Progress | None = None,
 ) -> None:
     """Write a new file with these RNNs and nothing else; in a dry run find out if it can be.
     repair: what to do if the file can store only one."""
     if isinstance(format, ModelFormat) and format.single and len(entries) > 1:
         names = ", ".join(map(repr, entries))
-        raise LayoutError(f"{out.name} can store one RNN, found {names}: {repair}")
+        raise LayoutError(f"{out.name} can store one RNN, found {names}: ", repair)
     assert format.write, "format_to_write() refuses the others"
     if isinstance(format, TensorFormat):
         tensor_set = tensor_set_of(entries, format.separator)
@@ -192,11 +192,11 @@ def convert_file(
             with explain_wrong_suffix(path, source):
                 return modernize(InputFile(path, mmap), out, hints, to, dtype, exact)
         if unfit := why_not_in(target, to):
-            raise LayoutError(f"{dst}: " + unfit)
+            raise LayoutError(f"{dst}: ", unfit)
         found, file = read_file(path, hints)
         out.sources += found.files
         found = choose_rnns(found, only, stack)
-        _check_all_read(found, "convert the others with " + Ask("only", [*found]))
+        _check_all_read(found, Message("convert the others with ", Ask("only", [*found])))
         scratch, conversions, refused = ScratchMemory(), {}, {}
         for name, weights in found.items():
             try:
@@ -206,18 +206,17 @@ def convert_file(
         for name, why in refused.items():
             if len(found) == 1:
                 raise why
-            others = (
-                ": convert the others with " + Ask("only", [*conversions]) if conversions else ""
+            others = [": convert the others with ", Ask("only", [*conversions])]
+            raise error_with_parts(
+                why, f"{name}: ", why, "; nothing was written", *(others if conversions else ())
             )
-            text = f"{name}: " + why.args[0] + "; nothing was written" + others
-            raise error_with_text(why, text)
         beside = file.beside if file else ()
         notes, left_out = list(found.notes), (*found.others, *found.unused, *beside)
         if whole_file and file is not None and isinstance(target, TensorFormat):
             notes += file.copy(out, conversions, progress, target)
             left_out = () if source is target else beside
         else:
-            repair = "choose one with " + Ask("prefix")
+            repair = Message("choose one with ", Ask("prefix"))
             _write_new_file(out, target, conversions, repair, progress)
         for one in conversions.values() if dry_run else ():
             one.check()
@@ -319,8 +318,8 @@ def _pairs(
         fits = next((one for one in tried if _fits(new, old, *one)), None)
         raise LayoutError(
             f"no RNN of {path} ({', '.join(new.readable)}) has the name of one of {model}"
-            f" ({', '.join(old.readable)}), "
-            + (Message("pair them with ", Ask("map", dict([fits]))) if fits else "nor its sizes")
+            f" ({', '.join(old.readable)}), ",
+            *(["pair them with ", Ask("map", dict([fits]))] if fits else ["nor its sizes"]),
         )
     for name, target in pairs.items():
         if difference := differing_fields(new[name].spec, old[target].spec):

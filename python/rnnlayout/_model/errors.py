@@ -1,25 +1,210 @@
-"""Errors about files and missing packages. The other errors come from the core."""
+"""Errors, whose texts are made of parts: strings, and the arguments that they ask for.
+
+Each front end writes these arguments in its own way. This file imports nothing that needs the core,
+which raises most of these errors: the binding takes the classes from here.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from copy import copy
 from importlib import import_module
-from typing import Any
+from itertools import groupby
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
-from rnnlayout._native import Error
+from .printable import LONGEST, cut_middle, printable
+
+
+class Ask(NamedTuple):
+    """An argument that a text asks for: a part of an Error or a Message.
+
+    value: what to pass; ... if only the caller knows it, None to omit the argument.
+    also: the fields of a spec to write even if they are at their defaults.
+    """
+
+    name: str
+    value: Any = ...
+    also: Collection[str] = ()
+
+    @property
+    def text(self) -> str:
+        """The argument as the front end writes it."""
+        return _writer.get()(self)
+
+    def __str__(self) -> NoReturn:
+        """Refuse to be put into a string, also by an f-string, which would lose what is asked."""
+        raise TypeError(f"a string would lose {self!r}: pass it as a part")
+
+
+def write_in_python(ask: Ask) -> str:
+    """Return an argument as Python writes it: cell='gru'."""
+    value = ask.value
+    if value is ...:
+        text = "rl.Spec(...)" if ask.name == "spec" else ""
+    elif value is None:
+        text = ""
+    else:
+        text = value._in_call(ask.also) if hasattr(value, "_in_call") else repr(value)
+    return f"{ask.name}={text}"
+
+
+_writer: ContextVar[Callable[[Ask], str]] = ContextVar("_writer", default=write_in_python)
+
+
+@contextmanager
+def asks_written_by(write: Callable[[Ask], str]) -> Iterator[None]:
+    """Write the arguments of all texts as another front end does, within this context."""
+    token = _writer.set(write)
+    try:
+        yield
+    finally:
+        _writer.reset(token)
+
+
+class Message:
+    """A text made of parts, for an error or another message.
+
+    parts: the strings and Asks, also those of parts that are messages or errors.
+    """
+
+    def __init__(self, *parts: TextPart) -> None:
+        self.parts: tuple[str | Ask, ...] = tuple(_joined(parts))
+
+    @property
+    def text(self) -> str:
+        """The whole text, with its arguments as the front end writes them."""
+        return "".join(part if isinstance(part, str) else part.text for part in self.parts)
+
+    def __str__(self) -> NoReturn:
+        """Refuse as an Ask does."""
+        raise TypeError(f"a string would lose {self.parts!r}: pass the message as a part")
+
+
+def join_parts(separator: str, parts: Iterable[TextPart]) -> Message:
+    """Return the message of all parts, with the separator between them."""
+    separated = [piece for part in parts for piece in (separator, part)]
+    return Message(*separated[1:])
+
+
+def _joined(parts: Iterable[TextPart]) -> Iterator[str | Ask]:
+    """Yield the strings and Asks of parts, with neighbouring strings joined."""
+    for kind, pieces in groupby(_flat(parts), type):
+        if kind is Ask:
+            yield from pieces
+        else:
+            yield "".join(map(str, pieces))
+
+
+def _flat(parts: Iterable[TextPart]) -> Iterator[str | Ask]:
+    for part in parts:
+        if isinstance(part, (Message, Error)):
+            yield from part.parts
+        else:
+            yield part if isinstance(part, Ask) else str(part)
+
+
+class Error(Exception):
+    """The base of all errors of rnnlayout."""
+
+    __module__ = "rnnlayout"
+
+    def __init__(self, *parts: TextPart) -> None:
+        super().__init__(*_joined(parts))
+
+    @property
+    def parts(self) -> tuple[str | Ask, ...]:
+        """The strings and Asks that the text is made of."""
+        return self.args
+
+    @property
+    def asks(self) -> tuple[tuple[str, Any], ...]:
+        """What the text asks for: pairs of an argument's name and the value to pass, which is ...
+        if only the caller knows it, and None for an argument to omit."""
+        return tuple((part.name, part.value) for part in self.parts if isinstance(part, Ask))
+
+    @property
+    def text(self) -> str:
+        """The whole text, of which str() shows at most 600 characters."""
+        return Message(*self.parts).text
+
+    def __str__(self) -> str:
+        return _shown_text(Message(*self.parts))
+
+
+TextPart = str | Ask | Message | BaseException
+_Exception = TypeVar("_Exception", bound=Exception)
+
+
+class SpecError(Error, ValueError):
+    """The description of an RNN contradicts itself, the weights or a limit."""
+
+    __module__ = "rnnlayout"
+
+
+class LayoutError(Error, ValueError):
+    """Weights do not fit: the text names the tensor, what was found, what is needed and the likely
+    cause."""
+
+    __module__ = "rnnlayout"
+
+
+class LossyError(LayoutError):
+    """The target cannot represent a value, or such an RNN at all; or a value would be rounded
+    although exact=True was given."""
+
+    __module__ = "rnnlayout"
 
 
 class FileError(Error, ValueError):
     """A file is malformed, unsafe to read, or of no known format."""
 
+    __module__ = "rnnlayout"
+
 
 class UnknownNameError(Error, KeyError):
     """No RNN of a file has this name."""
 
-    __str__ = Error.__str__  # KeyError's prints the repr of the text
+    __module__ = "rnnlayout"
 
 
 class MissingExtraError(Error, ImportError):
     """A package that a format needs is not installed. The message says how to install it."""
+
+    __module__ = "rnnlayout"
+
+
+class CudnnNotFoundError(Error, RuntimeError):
+    """No usable cuDNN, driver or GPU was found: the text lists each place that was looked at, why
+    it cannot be used, and what to do."""
+
+    __module__ = "rnnlayout"
+
+    def __str__(self) -> str:
+        """Return the whole text: it has a line for each place, and nothing from a file."""
+        return self.text
+
+
+class CudnnError(Error, RuntimeError):
+    """A call of cuDNN or of the driver failed: the text names the call, its result and what to do;
+    .call is the call's name, .status the result."""
+
+    __module__ = "rnnlayout"
+    call: str
+    status: int
+
+
+def error_with_parts(error: _Exception, *parts: TextPart) -> _Exception:
+    """Return a copy of the error with another text."""
+    new = copy(error)
+    new.args = Message(*parts).parts
+    return new
+
+
+def error_with_name(error: _Exception, name: str) -> _Exception:
+    """Return a copy of the error with a name before its text."""
+    return error_with_parts(error, f"{name}: ", error)
 
 
 def import_extra(module: str, extra: str, what: str) -> Any:
@@ -32,3 +217,24 @@ def import_extra(module: str, extra: str, what: str) -> Any:
             f"{what} needs the package {module.partition('.')[0]}, which is not installed: pip"
             f' install "rnnlayout[{extra}]"'
         ) from None
+
+
+def _shown_text(message: Message) -> str:
+    """Return a text in at most LONGEST characters that control no terminal."""
+    text = message.text
+    if len(text) <= LONGEST and text.replace("\n", "").isprintable():
+        return text
+    parts = message.parts
+    if sum(len(part.text) for part in parts if isinstance(part, Ask)) > LONGEST // 2:
+        # nobody types such values
+        parts = tuple(Ask(part.name) if isinstance(part, Ask) else part for part in parts)
+    asks = [part.text for part in parts if isinstance(part, Ask)]
+    longest = (LONGEST - sum(map(len, asks))) // max(1, len(parts) - len(asks))
+    return "".join(
+        part.text if isinstance(part, Ask) else _printable_lines(part, longest) for part in parts
+    )
+
+
+def _printable_lines(text: str, longest: int) -> str:
+    lines = cut_middle(text, longest).split("\n")
+    return cut_middle("\n".join(printable(line) for line in lines), longest)

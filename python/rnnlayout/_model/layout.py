@@ -58,7 +58,7 @@ class Layout:
                 text = "\n".join([f"{name} has several layouts, pass one:", *family])
                 raise _native.LayoutError(text) from None
             meant = "" if name in known else did_you_mean(name, known)
-            raise _native.LayoutError(f"{error}{meant}") from None
+            raise _native.LayoutError(error, meant) from None
 
     @property
     def notes(self) -> dict[str, str]:
@@ -72,6 +72,10 @@ class Layout:
     def __repr__(self) -> str:
         options = "".join(f", {key}={value!r}" for key, value in self.options)
         return f"layout({self.name!r}{options})"
+
+    def _in_call(self, _also: object) -> str:
+        """Return what an Ask for it writes in Python."""
+        return f"rl.{self!r}" if self.options else repr(self.name)
 
     def __str__(self) -> str:
         options = ", ".join(f"{key}={value}" for key, value in self.options)

@@ -202,6 +202,10 @@ class Spec:
         """Return the call that makes it, with the fields that are not at their defaults."""
         return call_of_spec(self)
 
+    def _in_call(self, also: Collection[str]) -> str:
+        """Return what an Ask for it writes in Python."""
+        return f"rl.{call_of_spec(self, also)}"
+
     def __str__(self) -> str:
         """Return the fields that are not at their defaults."""
         return spec_in_words(self)
@@ -242,7 +246,7 @@ def _num_params(spec: Spec) -> int:
     try:
         ((_, (nelems,)),) = _native.tensors(CUDNN, spec)
     except LossyError as error:
-        raise SpecError(str(error)) from None
+        raise SpecError(error) from None
     return nelems
 
 

@@ -1,4 +1,4 @@
-/* The extension module rnnlayout._native: its functions, its state, its exceptions. */
+/* The extension module rnnlayout._native: its functions and its state. */
 #include "native.h"
 
 #include <limits.h>
@@ -183,14 +183,26 @@ static PyMethodDef native_methods[] = {
      "aliases()\n--\n\nReturn the other names of layouts, each a dict."},
     {NULL, NULL, 0, NULL}};
 
-/* Add an exception class: of `base` and, if it is not NULL, also of `builtin`. */
-static int add_error(PyObject *module, const char *name, const char *qualified, const char *doc,
-                     PyObject *base, PyObject *builtin, PyObject **error)
+/* Take the classes of errors from Python, which makes their texts; the module has them too. */
+static int take_errors(PyObject *module, native_state *state)
 {
-    PyObject *bases = builtin ? PyTuple_Pack(2, base, builtin) : PyTuple_Pack(1, base);
-    *error = bases ? PyErr_NewExceptionWithDoc(qualified, doc, bases, NULL) : NULL;
-    Py_XDECREF(bases);
-    return *error ? PyModule_AddObjectRef(module, name, *error) : -1;
+    const struct {
+        const char *name;
+        PyObject **error;
+    } errors[] = {
+        {"SpecError", &state->spec_error},   {"LayoutError", &state->layout_error},
+        {"LossyError", &state->lossy_error}, {"CudnnNotFoundError", &state->no_cudnn_error},
+        {"CudnnError", &state->cudnn_error},
+    };
+    PyObject *python = PyImport_ImportModule("rnnlayout._model.errors");
+    int taken = python != NULL;
+    for (size_t k = 0; taken && k < sizeof errors / sizeof *errors; k++) {
+        *errors[k].error = PyObject_GetAttrString(python, errors[k].name);
+        taken = *errors[k].error &&
+                !PyModule_AddObjectRef(module, errors[k].name, *errors[k].error);
+    }
+    Py_XDECREF(python);
+    return taken ? 0 : -1;
 }
 
 static int add_type(PyObject *module, PyType_Spec *spec, PyTypeObject **type)
@@ -226,29 +238,8 @@ static int find_main_thread(native_state *state)
 static int native_exec(PyObject *module)
 {
     native_state *state = PyModule_GetState(module);
-    if (arrays_import() < 0 || add_words(state) < 0 || find_main_thread(state) < 0)
-        return -1;
-    if (add_error(module, "Error", "rnnlayout.Error", "The base of all errors of rnnlayout.",
-                  PyExc_Exception, NULL, &state->error) < 0 ||
-        add_error(module, "SpecError", "rnnlayout.SpecError",
-                  "The description of an RNN contradicts itself, the weights or a limit.",
-                  state->error, PyExc_ValueError, &state->spec_error) < 0 ||
-        add_error(module, "LayoutError", "rnnlayout.LayoutError",
-                  "Weights do not fit: the text names the tensor, what was found, what is needed"
-                  " and the likely cause.",
-                  state->error, PyExc_ValueError, &state->layout_error) < 0 ||
-        add_error(module, "LossyError", "rnnlayout.LossyError",
-                  "The target cannot represent a value, or such an RNN at all; or a value would be"
-                  " rounded although exact=True was given.",
-                  state->layout_error, NULL, &state->lossy_error) < 0 ||
-        add_error(module, "CudnnNotFoundError", "rnnlayout.CudnnNotFoundError",
-                  "No usable cuDNN, driver or GPU was found: the text lists each place that was"
-                  " looked at, why it cannot be used, and what to do.",
-                  state->error, PyExc_RuntimeError, &state->no_cudnn_error) < 0 ||
-        add_error(module, "CudnnError", "rnnlayout.CudnnError",
-                  "A call of cuDNN or of the driver failed: the text names the call, its result and"
-                  " what to do; .call is the call's name, .status the result.",
-                  state->error, PyExc_RuntimeError, &state->cudnn_error) < 0)
+    if (arrays_import() < 0 || add_words(state) < 0 || find_main_thread(state) < 0 ||
+        take_errors(module, state) < 0)
         return -1;
     if (add_type(module, &plan_type_spec, &state->plan_type) < 0 ||
         add_type(module, &rnn_type_spec, &state->rnn_type) < 0 ||
@@ -269,7 +260,6 @@ static int native_exec(PyObject *module)
 static int native_traverse(PyObject *module, visitproc visit, void *arg)
 {
     native_state *state = PyModule_GetState(module);
-    Py_VISIT(state->error);
     Py_VISIT(state->spec_error);
     Py_VISIT(state->layout_error);
     Py_VISIT(state->lossy_error);
@@ -289,7 +279,6 @@ static int native_traverse(PyObject *module, visitproc visit, void *arg)
 static int native_clear(PyObject *module)
 {
     native_state *state = PyModule_GetState(module);
-    Py_CLEAR(state->error);
     Py_CLEAR(state->spec_error);
     Py_CLEAR(state->layout_error);
     Py_CLEAR(state->lossy_error);

@@ -18,7 +18,7 @@
 enum { WORD_DLPACK, WORD_DLPACK_DEVICE, WORD_EXCHANGE, WORD_IDENT, NUM_WORDS };
 
 typedef struct native_state {
-    PyObject *error, *spec_error, *layout_error, *lossy_error, *no_cudnn_error, *cudnn_error;
+    PyObject *spec_error, *layout_error, *lossy_error, *no_cudnn_error, *cudnn_error;
     PyTypeObject *plan_type, *rnn_type, *stepper_type, *gpu_rnn_type, *device_array_type;
     PyObject *words[NUM_WORDS];
     PyObject *main_thread; /* threading.main_thread */

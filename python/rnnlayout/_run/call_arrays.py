@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from rnnlayout._model.asks import Ask
 from rnnlayout._model.dtypes import present_array, torch_of
+from rnnlayout._model.errors import Ask
 from rnnlayout._model.spec import CELLS, Spec
 from rnnlayout._native import BATCH_FIRST, STEP, TIME_FIRST, DeviceArray, LayoutError, SpecError
 
@@ -90,10 +90,10 @@ def refuse_unreadable(named: dict[str, Any]) -> None:
     for what, value in named.items():
         if is_on_device(value):
             raise LayoutError(
-                f"{what} is a {type_name(value)} on a GPU, but this RNN is on the CPU: pass "
-                + Ask("device", "cuda")
-                + " to rl.RNN, or copy the array to the host (in PyTorch"
-                f" {what}.cpu(), in CuPy {what}.get())"
+                f"{what} is a {type_name(value)} on a GPU, but this RNN is on the CPU: pass ",
+                Ask("device", "cuda"),
+                " to rl.RNN, or copy the array to the host (in PyTorch"
+                f" {what}.cpu(), in CuPy {what}.get())",
             )
 
 

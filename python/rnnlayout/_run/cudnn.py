@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from rnnlayout import _native
-from rnnlayout._model.asks import Ask
+from rnnlayout._model.errors import Ask, Message
 from rnnlayout._native import CudnnNotFoundError, SpecError
 
 _LIBRARY = "libcudnn.so.9"
@@ -180,7 +180,7 @@ def require_cudnn(number: int = 0) -> None:
         why_not = report["gpus"][number]["why_not"] if known else "this GPU does not exist"
     if why_not:
         lines = [f"cuda:{number} cannot be used: {why_not}", *describe_search(report), "hint: "]
-        raise CudnnNotFoundError("\n".join(lines) + cudnn_hint(report))
+        raise CudnnNotFoundError("\n".join(lines), cudnn_hint(report))
 
 
 def describe_search(report: dict[str, Any]) -> list[str]:
@@ -203,10 +203,10 @@ def describe_search(report: dict[str, Any]) -> list[str]:
     return lines
 
 
-def cudnn_hint(report: dict[str, Any]) -> str:
+def cudnn_hint(report: dict[str, Any]) -> str | Message:
     """Return what to do, in one line."""
     if not report["places"]:
-        return "use " + Ask("device", "cpu")
+        return Message("use ", Ask("device", "cpu"))
     if not report["path"] and report["places"][0]["origin"] in _CHOSEN:
         return "without RNNLAYOUT_CUDNN and set_cudnn(), cuDNN is searched for"
     if not report["path"]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rnnlayout import _native
-from rnnlayout._model.asks import Ask
+from rnnlayout._model.errors import Ask
 from rnnlayout._model.layout import CUDNN
 from rnnlayout._model.spec import Spec
 from rnnlayout._native import CudnnError, CudnnNotFoundError, LayoutError, LossyError, SpecError
@@ -24,13 +24,14 @@ def require_gpu(number: int, spec: Spec, cell_clip: tuple[float, float] | None) 
     if cell_clip is not None:
         raise SpecError(
             f"cell_clip is {cell_clip}, which is not supported on cuda:{number}: cuDNN clips the"
-            " cell state where it reads it, not where it stores it: use " + Ask("device", "cpu")
+            " cell state where it reads it, not where it stores it: use ",
+            Ask("device", "cpu"),
         )
     try:
         _native.check(spec, CUDNN)
     except LossyError as error:
-        why = f"device is 'cuda:{number}', but {error}: use "
-        raise SpecError(why + Ask("device", "cpu")) from None
+        why = f"device is 'cuda:{number}', but "
+        raise SpecError(why, error, ": use ", Ask("device", "cpu")) from None
 
 
 def call_on_gpu(
@@ -87,5 +88,6 @@ def check_host_call(named: dict[str, Any], use: SourceSettings, stream: Any) -> 
     if stream is not None:
         raise SpecError(
             "stream= is only for arrays on a GPU; x is on the host, where a call returns when it is"
-            " done: omit " + Ask("stream", None)
+            " done: omit ",
+            Ask("stream", None),
         )

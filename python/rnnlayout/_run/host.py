@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from rnnlayout import _native
-from rnnlayout._model.asks import Ask
 from rnnlayout._model.dtypes import as_carrier, check_in_place, storage_dtype, take_bits
+from rnnlayout._model.errors import Ask
 from rnnlayout._model.spec import Spec
 from rnnlayout._native import STEP, LayoutError
 
@@ -104,7 +104,7 @@ def take_array(value: Any, what: str, needed: str) -> tuple[np.ndarray, str]:
         text = f"{what} is a {call_arrays.type_name(value)}, need an array of {needed}"
         if call_arrays.type_name(value) == "PackedSequence":
             text += ": pass both results of torch.nn.utils.rnn.pad_packed_sequence, x and "
-            text += Ask("lengths")
+            raise LayoutError(text, Ask("lengths"))
         raise LayoutError(text)
     return take_bits(value, what, needed)
 

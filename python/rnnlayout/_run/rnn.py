@@ -8,9 +8,9 @@ import numpy as np
 
 from rnnlayout import _native
 from rnnlayout._convert.engine import run_conversion
-from rnnlayout._model.asks import Ask
 from rnnlayout._model.checked_rnn import CheckedRNN
 from rnnlayout._model.dtypes import as_carrier, dtype_name
+from rnnlayout._model.errors import Ask
 from rnnlayout._model.layout import Layout
 from rnnlayout._model.spec import Spec
 from rnnlayout._native import BATCH_FIRST, STEP, TIME_FIRST, LayoutError, SpecError
@@ -379,7 +379,7 @@ class RNN:
                 return result
         if stream is not None and self._number is None:
             why = "stream= is only for RNNs on a GPU, this one is on the CPU: omit "
-            raise SpecError(why + Ask("stream", None))
+            raise SpecError(why, Ask("stream", None))
         if axes == STEP:
             self._check_order("step()")
         if lengths is not None and use.is_reversed:
@@ -456,9 +456,9 @@ def _weight_space(given: CheckedRNN, math: str, dtype: Any) -> tuple[Spec, np.nd
     spec = given.spec
     if math in _DTYPES_OF_MATH and spec.dtype == "float64":
         raise SpecError(
-            f"math={math!r} would discard the precision of float64 weights: pass "
-            + Ask("dtype", "float32")
-            + " too"
+            f"math={math!r} would discard the precision of float64 weights: pass ",
+            Ask("dtype", "float32"),
+            " too",
         )
     name = _DTYPES_OF_MATH.get(math, spec.dtype)
     if given.layout.name in ("cudnn", CPU.name) and spec.dtype == name:

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from rnnlayout._model.asks import Ask
 from rnnlayout._model.checked_rnn import CheckedRNN
 from rnnlayout._model.config import changes_outputs, describe_config, initial_states
 from rnnlayout._model.dtypes import narrow_values, widen_bits
+from rnnlayout._model.errors import Ask
 from rnnlayout._model.spec import CELLS, check_flag
 from rnnlayout._native import LayoutError, LossyError, SpecError
 
@@ -137,7 +137,7 @@ class SourceSettings:
             state = np.zeros(part.shape) if value is None else np.array(value, np.float64)
             if value is not None and state.shape[1] not in (1, shapes.N):
                 why = f"the source has {_INITIAL[what]} of {state.shape[1]} sequences, x has"
-                raise LayoutError(f"{why} {shapes.N}: pass " + Ask("state") + " to use another one")
+                raise LayoutError(f"{why} {shapes.N}: pass ", Ask("state"), " to use another one")
             state = state if shapes.batched else state.reshape(part.shape)
             found[what] = narrow_values(np.broadcast_to(state, part.shape), dtype)
         return found

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from rnnlayout._model.asks import Ask
+from rnnlayout._model.errors import Ask
 from rnnlayout._model.layout import Layout, as_layout
 from rnnlayout._model.spec import Spec
 from rnnlayout._native import LayoutError, SpecError
@@ -33,10 +33,10 @@ class CallerSpec:
         """Raise LayoutError if the array of this name has another dtype than the spec."""
         if self.spec is not None and dtype != self.spec.dtype and not self.dtype_free:
             raise LayoutError(
-                f"{name} is {dtype}, the spec says {self.spec.dtype}: pass "
-                + Ask("dtype", self.spec.dtype)
-                + " to convert, or "
-                + Ask("spec", self.spec.replace(dtype=dtype))
+                f"{name} is {dtype}, the spec says {self.spec.dtype}: pass ",
+                Ask("dtype", self.spec.dtype),
+                " to convert, or ",
+                Ask("spec", self.spec.replace(dtype=dtype)),
             )
 
 
@@ -64,6 +64,6 @@ def check_hints(hints: Mapping[str, Any], spec: Spec | None, whose: str) -> None
     for key, value in named.items():
         if spec is not None and getattr(spec, key) != value:
             raise SpecError(
-                f"{key} {value!r} contradicts {whose}, which has {getattr(spec, key)!r}: omit "
-                + Ask(key, None)
+                f"{key} {value!r} contradicts {whose}, which has {getattr(spec, key)!r}: omit ",
+                Ask(key, None),
             )

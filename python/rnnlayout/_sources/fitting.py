@@ -18,8 +18,8 @@ from functools import cache, lru_cache
 from typing import Any
 
 from rnnlayout import _native
-from rnnlayout._model.asks import Ask, Message, error_with_text, join_messages
 from rnnlayout._model.describe import describe
+from rnnlayout._model.errors import Ask, Message, error_with_parts, join_parts
 from rnnlayout._model.layout import CUDNN, Layout, known_layouts
 from rnnlayout._model.spec import Spec, optional_tensors_of
 from rnnlayout._native import HAS_BIAS, HAS_PEEPHOLES, LayoutError, SpecError
@@ -107,9 +107,9 @@ def fitting_rnns(
             raise _several_layouts(one.layout for one in kept)
     except (LayoutError, SpecError) as error:
         if others := [layout for layout, _ in _fitting_if_named(names, shapes, dtype, asked)]:
-            ways = join_messages(" or ", map(layout_argument, others))
-            text = str(error) + "; these tensors fit " + ways
-            raise error_with_text(error, text + ", which is read only if it is named") from None
+            ways = join_parts(" or ", map(layout_argument, others))
+            parts = error, "; these tensors fit ", ways, ", which is read only if it is named"
+            raise error_with_parts(error, *parts) from None
         raise
     if len(kept) == 1 and kept[0].layout.name not in _BY_CONVENTION:
         others = [
@@ -145,9 +145,9 @@ def _inferred_rnns(
     for layout, where in places:
         if is_one_vector(layout):
             raise SpecError(
-                f"{layout} is one flat vector, which does not record its RNN: pass "
-                + Ask("spec")
-                + ", which describes it"
+                f"{layout} is one flat vector, which does not record its RNN: pass ",
+                Ask("spec"),
+                ", which describes it",
             )
         fit = (
             candidates_with_count(layout, len(shapes))
@@ -231,8 +231,8 @@ def _several_layouts(layouts: Iterable[Layout]) -> LayoutError:
     """Return the error for tensors that are different networks in these layouts."""
     names = sorted({layout.name for layout in layouts})
     return LayoutError(
-        "these tensors fit several layouts, and are a different RNN in each: pass "
-        + join_messages(" or ", [Ask("layout", name) for name in names])
+        "these tensors fit several layouts, and are a different RNN in each: pass ",
+        join_parts(" or ", [Ask("layout", name) for name in names]),
     )
 
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from rnnlayout._model.asks import Ask
 from rnnlayout._model.checked_rnn import HasRNN
+from rnnlayout._model.errors import Ask
 from rnnlayout._native import LayoutError
 
 from . import jax_modules, keras_tree, mlx_modules, torch_modules
@@ -95,7 +95,8 @@ def rnn_of_model(module: Any, framework: Framework, prefix: str = "") -> Any:
     if [name for name, *_ in rnns] in ([], [""]):
         raise LayoutError(
             f"prefix {prefix!r} chooses an RNN of a model by its name, found a"
-            f" {type(module).__name__}: omit " + Ask("prefix", None)
+            f" {type(module).__name__}: omit ",
+            Ask("prefix", None),
         )
     return choose_under_prefix(rnns, prefix, type(module).__name__)
 

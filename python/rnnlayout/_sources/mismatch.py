@@ -10,8 +10,8 @@ from functools import lru_cache
 from typing import Any, TypeVar
 
 from rnnlayout import _native
-from rnnlayout._model.asks import Ask, join_messages
 from rnnlayout._model.dtypes import FLOATS
+from rnnlayout._model.errors import Ask, TextPart, join_parts
 from rnnlayout._model.layout import Layout, known_layouts
 from rnnlayout._model.spec import CELLS, Spec
 from rnnlayout._native import LayoutError, SpecError
@@ -75,8 +75,9 @@ def wrong_names(
     if prefixes:
         return LayoutError(
             f"{len(names)} tensors are not one RNN in {where} (unknown"
-            f" {list_names(unknown or names, 3)}); with " + Ask("prefix") + " these would work:"
-            f" {list_names([under + prefix for prefix in prefixes], 12)}"
+            f" {list_names(unknown or names, 3)}); with ",
+            Ask("prefix"),
+            f" these would work: {list_names([under + prefix for prefix in prefixes], 12)}",
         )
     if any(part in name for name in names for part in _QUANTIZED):
         return LayoutError(
@@ -88,7 +89,7 @@ def wrong_names(
             f"no tensor of {where} among {list_names(names)}; need {list_names(expected)}"
         )
     if not missing and not unknown:
-        asked = ", ".join(f"{key}={value!r}" for key, value in (hints or {}).items())
+        asked = ", ".join(f"{key} {value!r}" for key, value in (hints or {}).items())
         return LayoutError(
             f"an RNN with {asked} does not have these tensors: {list_names(names, 8)}"
         )
@@ -129,16 +130,17 @@ def choose_under_prefix(found: Sequence[tuple[str, str, _RNN]], prefix: str, own
     under = under or [one for one in found if is_under(one[0], prefix)]
     if not under:
         raise LayoutError(
-            f"no RNN in this {owner} has a name with prefix {prefix!r}; with "
-            + Ask("prefix")
-            + f" these would work: {list_names(names, 12)}"
+            f"no RNN in this {owner} has a name with prefix {prefix!r}; with ",
+            Ask("prefix"),
+            f" these would work: {list_names(names, 12)}",
         )
     if len(under) > 1:
         listed = ", ".join(f"{_short_repr(name)} ({kind})" for name, kind, _ in under[:12])
         more = f" and {len(under) - 12} more" if len(under) > 12 else ""
         raise LayoutError(
             f"this {owner} contains {len(under)} RNNs: {listed}{more}; pass one of them, or choose"
-            " it with " + Ask("prefix", under[0][0])
+            " it with ",
+            Ask("prefix", under[0][0]),
         )
     return under[0][2]
 
@@ -270,14 +272,14 @@ def spec_mismatch(
         sizes["P"] = spec.proj_size
     best = Guess(candidate, shapes, sizes, [n for n in shapes if shapes[n] != expected[n]])
     transposed = _transpose_shapes(shapes, _matrices(best)) == expected
-    text = _shape_text(best, transposed)
+    parts: list[TextPart] = [_shape_text(best, transposed)]
     fitting = (
         guess_sizes(other, shapes) for other in candidates_with_names(layout, frozenset(shapes))
     )
     if not transposed and (other := next((g for g in fitting if g.fits), None)):
         found = other.candidate.spec(other.sizes, dtype=spec.dtype)
-        text += "; these shapes fit " + Ask("spec", found)
-    return LayoutError(text)
+        parts += ["; these shapes fit ", Ask("spec", found)]
+    return LayoutError(*parts)
 
 
 # ----------------------------------------------------------- flat vectors of a wrong length
@@ -285,7 +287,7 @@ def spec_mismatch(
 
 def wrong_length(nelems: int, spec: Spec) -> LayoutError:
     """Return the error for a flat vector of a wrong length, with similar specs that would fit."""
-    text = f"weight space: {nelems} elements, need {spec.num_params} for {spec}"
+    parts: list[TextPart] = [f"weight space: {nelems} elements, need {spec.num_params} for {spec}"]
     either: list[Ask] = []  # bias modes that both have this length
     nearby: list[Ask] = []
     for changes in _variations(spec):
@@ -295,18 +297,19 @@ def wrong_length(nelems: int, spec: Spec) -> LayoutError:
                 ask = Ask("spec", other, tuple(changes))
                 (either if changes.get("bias") in ("input", "recurrent") else nearby).append(ask)
     if either:
-        text += "; it would fit " + join_messages(" or ", either)
-        text += " (you have to know which: both have this length)"
+        parts += ["; it would fit ", join_parts(" or ", either)]
+        parts += [" (you have to know which: both have this length)"]
     if spec.bias == "none" and nearby and nearby[0].also == ("bias",):
-        text += "; it would fit " + nearby.pop(0)
-        text += ": torch's own GPU buffer of a bias=False module also has biases, which are zero"
+        parts += ["; it would fit ", nearby.pop(0)]
+        parts += [": torch's own GPU buffer of a bias=False module also has biases, which are zero"]
     if nearby:
-        text += "; it would fit " + join_messages(" or ", nearby[:4])
+        parts += ["; it would fit ", join_parts(" or ", nearby[:4])]
     for dtype in FLOATS:
         other = spec.replace(dtype=dtype)
         if dtype != spec.dtype and nelems * _native.itemsize(spec.dtype) == other.nbytes:
-            text += f"; as {dtype} it would fit: pass w.view({dtype!r}) with " + Ask("spec", other)
-    return LayoutError(text)
+            parts += [f"; as {dtype} it would fit: pass w.view({dtype!r}) with "]
+            parts += [Ask("spec", other)]
+    return LayoutError(*parts)
 
 
 def _variations(spec: Spec) -> Iterator[dict[str, Any]]:

@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 
 from rnnlayout import _native
-from rnnlayout._model.asks import Ask
 from rnnlayout._model.checked_rnn import (
     CheckedRNN,
     HasRNN,
@@ -26,6 +25,7 @@ from rnnlayout._model.checked_rnn import (
     stack_layers,
 )
 from rnnlayout._model.dtypes import Bits, as_carrier, take_bits
+from rnnlayout._model.errors import Ask
 from rnnlayout._model.layout import CUDNN, Layout
 from rnnlayout._model.spec import Spec, differing_fields
 from rnnlayout._native import HAS_BIAS, LayoutError, SpecError
@@ -52,7 +52,7 @@ def read_source(source: Any, asked: CallerSpec, prefix: str = "") -> CheckedRNN:
         if asked.spec and len(source) == asked.spec.nbytes:
             raise LayoutError(f"{text}: pass np.frombuffer(source, {asked.spec.dtype!r})")
         text += ", need an array: pass np.frombuffer(source, dtype)"
-        raise LayoutError(text if asked.spec else text + " with " + Ask("spec"))
+        raise LayoutError(text, *(() if asked.spec else (" with ", Ask("spec"))))
     if isinstance(source, (str, bytes, os.PathLike)):
         arguments = [repr(os.fsdecode(source))]
         arguments += [f"rl.{asked.spec!r}"] if asked.spec is not None else []
@@ -68,7 +68,8 @@ def read_source(source: Any, asked: CallerSpec, prefix: str = "") -> CheckedRNN:
     if prefix and source is whole and not has_names(source):
         raise LayoutError(
             f"prefix {prefix!r} chooses tensors of a dict by their names, found a"
-            f" {type(source).__name__}: omit " + Ask("prefix", None)
+            f" {type(source).__name__}: omit ",
+            Ask("prefix", None),
         )
     if isinstance(source, HasRNN):
         return _read_again(checked_rnn_of(source), asked)
@@ -138,9 +139,9 @@ def _read_tensor_dict(source: TensorDict, prefix: str, asked: CallerSpec) -> Che
         found = read_dict(source, prefix, known)
     except LayoutError as error:
         raise LayoutError(
-            str(error)
-            + f"; convert() or unpack() made these tensors for {source.spec}: if they were"
-            " changed since, pass dict(tensors) to have the RNN inferred from them"
+            error,
+            f"; convert() or unpack() made these tensors for {source.spec}: if they were changed"
+            " since, pass dict(tensors) to have the RNN inferred from them",
         ) from None
     return replace(found, config=source.config, batch_first=source.batch_first)
 
@@ -177,9 +178,9 @@ def _check_contradictions(subject: str, layout: Layout, spec: Spec, asked: Calle
     source and its verb, in messages."""
     if asked.layout not in (None, layout):
         wrong = f"{subject} in layout {layout}, not {asked.layout}: pass "
-        raise LayoutError(wrong + Ask("layout", layout))
+        raise LayoutError(wrong, Ask("layout", layout))
     if asked.spec is not None and (different := differing_fields(asked.spec, spec)):
-        raise SpecError(f"the spec and the source differ: {different}: omit " + Ask("spec", None))
+        raise SpecError(f"the spec and the source differ: {different}: omit ", Ask("spec", None))
     check_hints(asked.hints, spec, "the source")
 
 
@@ -196,9 +197,9 @@ def _read_list(source: list[Any], asked: CallerSpec) -> CheckedRNN:
         source = [array for layer in source for array in layer]
     if asked.layout is None:
         raise LayoutError(
-            f"a list of {len(source)} arrays does not record its layout: pass "
-            + Ask("layout", "keras")
-            + " (of get_weights()), 'torch', 'onnx' ..."
+            f"a list of {len(source)} arrays does not record its layout: pass ",
+            Ask("layout", "keras"),
+            " (of get_weights()), 'torch', 'onnx' ...",
         )
     if asked.layout.name == "cudnn":
         one = len(source) == 1 and getattr(source[0], "ndim", 0) == 1
@@ -221,9 +222,9 @@ def _read_flat(source: Any, asked: CallerSpec) -> CheckedRNN:
     array, dtype = take_bits(source, "weight space")
     if spec is None:
         raise SpecError(
-            f"a flat vector of {array.size} elements does not record its RNN: pass "
-            + Ask("spec")
-            + ", which describes it"
+            f"a flat vector of {array.size} elements does not record its RNN: pass ",
+            Ask("spec"),
+            ", which describes it",
         )
     asked.check_dtype("weight space", dtype)
     if dtype != spec.dtype:

@@ -14,14 +14,15 @@ from typing import Any
 
 import numpy as np
 
-from rnnlayout._model.asks import Ask, Message, UndecidedError, join_messages
 from rnnlayout._model.checked_rnn import CheckedRNN, HasRNN, checked_rnn_of
 from rnnlayout._model.config import describe_config
 from rnnlayout._model.describe import describe
 from rnnlayout._model.dtypes import Bits, as_carrier, take_bits
+from rnnlayout._model.errors import Ask, Error, Message, TextPart, join_parts
 from rnnlayout._model.layout import Layout, as_layout
 from rnnlayout._model.spec import Spec
-from rnnlayout._native import Error, LayoutError
+from rnnlayout._model.undecided import UndecidedError
+from rnnlayout._native import LayoutError
 
 from . import fitting, frameworks, jax_modules, mismatch
 from .caller_spec import CallerSpec
@@ -68,11 +69,11 @@ def read_dict(source: Mapping[Any, Any], prefix: str, asked: CallerSpec) -> Chec
             raise error
         if not rest:
             found = mismatch.list_names(plain.sources)
-            text = f"no key starts with prefix {prefix!r}; found {found}"
+            parts: list[TextPart] = [f"no key starts with prefix {prefix!r}; found {found}"]
             if fit := prefixes_that_fit(maybe, plain.sources):
-                text += "; with " + Ask("prefix") + " these would work: "
-                text += mismatch.list_names(fit, 12)
-            raise LayoutError(text)
+                parts += ["; with ", Ask("prefix"), " these would work: "]
+                parts += [mismatch.list_names(fit, 12)]
+            raise LayoutError(*parts)
         raise _wrong_names(rest, maybe, asked)
     if source is not whole and (cells := [*filter(jax_cell_class, _leaves_under(whole, prefix))]):
         asked = _spec_of_cells(cells, asked)
@@ -131,15 +132,16 @@ def _wrong_names(
         if concat and not any(leaf.startswith("U_") for leaf in leaves):  # those of Keras 1
             return LayoutError(
                 f"{mismatch.list_names(concat)} are tensors of layout 'concat', which does not"
-                " record the order of h and x or the meaning of z: pass "
-                + Ask("layout", Layout("concat", inputs="hx", z="state"))
-                + ", or with inputs='xh' or z='candidate'"
+                " record the order of h and x or the meaning of z: pass ",
+                Ask("layout", Layout("concat", inputs="hx", z="state")),
+                ", or with inputs='xh' or z='candidate'",
             )
         others = fitting.layouts_read_if_named()
         if to_name := [layout for layout in others if match_layout_names(layout, names)]:
             return LayoutError(
                 f"{mismatch.list_names(names)} may be tensors of a layout that is read only if it"
-                " is named: pass " + join_messages(" or ", map(fitting.layout_argument, to_name))
+                " is named: pass ",
+                join_parts(" or ", map(fitting.layout_argument, to_name)),
             )
     name, tail = next(iter(rest.items()))
     expected = list(describe(asked.spec, asked.layout)) if asked.layout and asked.spec else None
@@ -166,24 +168,23 @@ def _spec_of_cells(cells: Sequence[Any], asked: CallerSpec) -> CallerSpec:
 def _several_specs(found: Sequence[CheckedRNN]) -> UndecidedError:
     layout, specs = found[0].layout, [one.spec for one in found]
     differ = [f.name for f in fields(Spec) if len({getattr(spec, f.name) for spec in specs}) > 1]
-    whole = join_messages(" or ", [Ask("spec", spec, tuple(differ)) for spec in specs[:6]])
+    whole = join_parts(" or ", [Ask("spec", spec, tuple(differ)) for spec in specs[:6]])
     if differ == ["cell"] and len(specs) == 2:
         return UndecidedError(
-            "these tensors do not show whether this plain RNN uses tanh or relu: pass "
-            + Ask("cell", "rnn_tanh") + " or " + Ask("cell", "rnn_relu") + "; or the whole "
-            + whole,
-            found, differ, "tanh or relu, which tensors do not show",
+            "these tensors do not show whether this plain RNN uses tanh or relu: pass ",
+            Ask("cell", "rnn_tanh"), " or ", Ask("cell", "rnn_relu"), "; or the whole ", whole,
+            candidates=found, arguments=differ, reason="tanh or relu, which tensors do not show",
         )  # fmt: skip
     if differ == ["reset"]:
         return UndecidedError(
-            f"{layout} does not record where the reset gate of this GRU acts: pass "
-            + Ask("reset", "after") + " (on the product R h) or " + Ask("reset", "before")
-            + " (on h); or the whole " + whole,
-            found, differ, f"where the reset gate acts, which layout {layout} does not record",
+            f"{layout} does not record where the reset gate of this GRU acts: pass ",
+            Ask("reset", "after"), " (on the product R h) or ", Ask("reset", "before"),
+            " (on h); or the whole ", whole, candidates=found, arguments=differ,
+            reason=f"where the reset gate acts, which layout {layout} does not record",
         )  # fmt: skip
     return UndecidedError(
-        "these tensors fit several RNNs: pass " + whole,
-        found, ["spec"], f"{' and '.join(differ)}, which tensors do not show",
+        "these tensors fit several RNNs: pass ", whole, candidates=found, arguments=["spec"],
+        reason=f"{' and '.join(differ)}, which tensors do not show",
     )  # fmt: skip
 
 
@@ -247,20 +248,22 @@ def _checkpoint_error(source: Mapping[Any, Any], layouts: Sequence[Layout]) -> L
     keys = mismatch.list_names((key for key in source if isinstance(key, str)), 8)
     if found := [part for part in parts if part]:
         return LayoutError(
-            f"this dict is a checkpoint with {keys}, not the tensors of an RNN: pass its "
-            + join_messages(" or its ", found)
+            f"this dict is a checkpoint with {keys}, not the tensors of an RNN: pass its ",
+            join_parts(" or its ", found),
         )
     prefixes = prefixes_that_fit(layouts, flatten_dicts(source))
     if prefixes:  # Haiku's {"lstm/linear": ...}
         return LayoutError(
-            f"this dict of {keys} is not one RNN: pass " + _prefix_arguments(prefixes)
+            f"this dict of {keys} is not one RNN: pass ", _prefix_arguments(prefixes)
         )
     return LayoutError(
         f"this is a dict of {keys}: no dict in it has the tensors of an RNN under any prefix"
     )
 
 
-def _parts_to_pass(source: Mapping[Any, Any], at: str, layouts: Sequence[Layout]) -> Iterator[str]:
+def _parts_to_pass(
+    source: Mapping[Any, Any], at: str, layouts: Sequence[Layout]
+) -> Iterator[TextPart]:
     """Yield how to pass each part that is a dict or module, "" for one that has no RNN. at: the
     keys of the source, as in "['a']['b']"."""
     if at.count("[") > MOST_DICTS:
@@ -284,15 +287,15 @@ def _parts_to_pass(source: Mapping[Any, Any], at: str, layouts: Sequence[Layout]
             yield _with_prefix(f"{here}.state_dict()", names, layouts)
 
 
-def _with_prefix(part: str, names: Iterable[Any], layouts: Sequence[Layout]) -> str:
+def _with_prefix(part: str, names: Iterable[Any], layouts: Sequence[Layout]) -> TextPart:
     """Return the part with the prefix= that tensors of these names need, "" if none would work."""
     names = list(plain_names(tuple([name for name in names if isinstance(name, str)])).sources)
     if names and any(match_layout_names(layout, names) for layout in layouts):
         return part
     prefixes = prefixes_that_fit(layouts, names)
-    return f"{part} with " + _prefix_arguments(prefixes) if prefixes else ""
+    return Message(f"{part} with ", _prefix_arguments(prefixes)) if prefixes else ""
 
 
 def _prefix_arguments(prefixes: Sequence[str]) -> Message:
     more = f" and {len(prefixes) - _MOST} more" if len(prefixes) > _MOST else ""
-    return join_messages(" or ", [Ask("prefix", one) for one in prefixes[:_MOST]]) + more
+    return Message(join_parts(" or ", [Ask("prefix", one) for one in prefixes[:_MOST]]), more)

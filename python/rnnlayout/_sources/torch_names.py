@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from rnnlayout._model.asks import Ask
 from rnnlayout._model.dtypes import FLOATS, Bits, narrow_values, take_bits, widen_bits
+from rnnlayout._model.errors import Ask
 from rnnlayout._native import LayoutError, LossyError
 
 _WRAPPERS = ("module", "_orig_mod")  # DataParallel, DistributedDataParallel; torch.compile
@@ -241,8 +241,9 @@ def rounded_weights(names: Iterable[str]) -> LossyError:
     """Return the error for weights that were rounded when they were computed, if exact=True."""
     return LossyError(
         f"{', '.join(names)}: a weight is rounded when it is computed from its weight norm, which"
-        " is not exact: omit " + Ask("exact", None) + ", or first remove weight norm from the"
-        " module in torch"
+        " is not exact: omit ",
+        Ask("exact", None),
+        ", or first remove weight norm from the module in torch",
     )
 
 

@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 
 from rnnlayout._convert import engine
-from rnnlayout._model.asks import UndecidedError, error_with_text, spell_message
 from rnnlayout._model.checked_rnn import CheckedRNN, HasRNN, TensorDict, checked_rnn_of
 from rnnlayout._model.config import changes_outputs, stack_config
 from rnnlayout._model.dtypes import dtype_name, present_array, torch_of
+from rnnlayout._model.errors import Ask, error_with_parts, write_in_python
 from rnnlayout._model.layout import Layout
+from rnnlayout._model.undecided import UndecidedError
 from rnnlayout._native import LayoutError, LossyError
 from rnnlayout._sources import frameworks, jax_modules, torch_modules
 from rnnlayout._sources.caller_spec import HIDDEN, CallerSpec
@@ -117,12 +118,15 @@ def _rnn_of(tree: Mapping[Any, Any], tensors: Any) -> CheckedRNN:
         return read_source(tree, CallerSpec())
     except UndecidedError as error:
         if not _knows_its_rnn(tensors):
-            text = spell_message(error.args[0], lambda ask: f"rl.Weights(tensors, {ask})")
-            raise error_with_text(error, text) from None
+            calls = (
+                f"rl.Weights(tensors, {write_in_python(part)})" if isinstance(part, Ask) else part
+                for part in error.parts
+            )
+            raise error_with_parts(error, *calls) from None
         spec = Weights(tensors).spec
-        for given in error.givens:
-            if all(getattr(given.spec, key) == getattr(spec, key) for key in HIDDEN):
-                return given
+        for rnn in error.candidates:
+            if all(getattr(rnn.spec, key) == getattr(spec, key) for key in HIDDEN):
+                return rnn
         fits = " or ".join(str(one) for one in error.specs)
         raise LayoutError(f"the weights are {spec}, but the target is {fits}") from None
 
@@ -161,8 +165,8 @@ def _in_target_layout(tensors: Any, own: RNNDescription, dtype: str) -> CheckedR
             given = engine.run_conversion(given, given.layout, dtype, exact=True)[0]
         except LossyError as error:
             raise LossyError(
-                f"{error}: to round them to the target's dtype, pass rl.Weights(tensors,"
-                f" dtype={dtype!r})"
+                error,
+                f": to round them to the target's dtype, pass rl.Weights(tensors, dtype={dtype!r})",
             ) from None
     found = {**asdict(given.spec), "bias": given.spec.bias != "none"}
     found |= {} if known else _unrecorded(hints)

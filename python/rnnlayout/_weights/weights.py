@@ -186,9 +186,9 @@ def stack(layers: Iterable[Any]) -> Weights:
             parts.append(layer if isinstance(layer, Weights) else Weights(layer))
         except SpecError as error:
             raise SpecError(
-                f"layer {k}: "
-                + str(error)
-                + ". Pass it to rl.Weights(layer, ...), and the result to stack()"
+                f"layer {k}: ",
+                error,
+                ". Pass it to rl.Weights(layer, ...), and the result to stack()",
             ) from None
     if not parts:
         raise LayoutError("nothing to stack: the list of layers is empty")

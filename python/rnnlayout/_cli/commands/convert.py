@@ -6,7 +6,7 @@ import argparse
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from ..options import DONE, DTYPES, Parser, in_options, load_hints, map_pairs, parse_layout
+from ..options import DONE, DTYPES, Parser, load_hints, map_pairs, parse_layout
 from ..terminal import print_json, print_message, printable, show_progress
 
 if TYPE_CHECKING:
@@ -95,16 +95,16 @@ def _check_usage(options: argparse.Namespace) -> None:
         if not options.to and not options.into:
             layout_of_format(format)
     except (FileError, LayoutError) as error:
-        options.wrong(in_options(str(error), options))
+        options.wrong(str(error))
     if options.to and (why := why_not_in(format, options.to)):
-        options.wrong(in_options(why, options) + ", or give OUT another suffix")
+        options.wrong(f"{why.text}, or give OUT another suffix")
 
 
 def _print_notes(done: Converted, options: argparse.Namespace) -> None:
     for name, report in done.reports.items():
         print_message(f"{printable(name)}: {printable(report)}")
     for note in done.notes:
-        print_message(f"note: {printable(in_options(note, options))}")
+        print_message(f"note: {printable(note)}")
     if done.left_out:
         names = ", ".join(printable(name) for name in done.left_out[:_MOST])
         others = len(done.left_out) - _MOST

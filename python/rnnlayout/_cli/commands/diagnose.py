@@ -7,12 +7,13 @@ from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING
 
+from rnnlayout._model.errors import Ask
+
 from ..options import (
     DONE,
     Parser,
     check_outputs,
     check_rnn_file,
-    in_options,
     load_hints,
     write_pictures,
 )
@@ -86,8 +87,6 @@ def run(options: argparse.Namespace) -> int:
 
 def _repair(found: Diagnosis, options: argparse.Namespace) -> str:
     """Return the command that converts LIKE rightly, to a new file beside FILE."""
-    from rnnlayout._model.asks import Ask, Message, join_messages
-
     right = Path(options.file).with_name(f"right-{Path(options.file).name}")
     words = ["rnnlayout convert", quote(options.like), quote(str(right))]
     words += (
@@ -96,5 +95,5 @@ def _repair(found: Diagnosis, options: argparse.Namespace) -> str:
         else ["--to", quote(str(found.layout))]
     )
     hints = {name: value for name, value in load_hints(options).items() if value}
-    asks = [Ask(name, value) for name, value in hints.items() if name != "mmap"]
-    return in_options(join_messages(" ", [*words, *map(Message, asks)]), options)
+    words += [Ask(name, value).text for name, value in hints.items() if name != "mmap"]
+    return " ".join(words)

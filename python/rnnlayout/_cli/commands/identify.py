@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from ..options import DONE, Parser, check_rnn_file, in_options, parse_tolerance
+from ..options import DONE, Parser, check_rnn_file, parse_tolerance
 from ..terminal import print_json, print_message, print_wrapped, printable
 
 SUMMARY = "find the layout in which weights of unknown origin turn x into y"
@@ -56,7 +56,7 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print_json("identify", 1, {"file": options.file, **found.to_dict(), "saved": saved})
     else:
-        print_wrapped("\n".join(printable(in_options(line, options)) for line in found.report))
+        print_wrapped("\n".join(printable(line) for line in found.report))
         if saved:
             print_message(f"{printable(saved)}: written")
     return DONE if found else 1

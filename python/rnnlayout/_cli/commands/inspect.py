@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from ..options import DONE, Parser, error_text, in_options, load_hints, report_error
+from ..options import DONE, Parser, error_text, load_hints, report_error
 from ..terminal import align_columns, bold_text, print_json, print_wrapped, printable
 
 SUMMARY = "list the recurrent layers in a file"
@@ -56,30 +56,28 @@ def _inspect_file(path: str, options: argparse.Namespace) -> tuple[dict[str, Any
     try:
         found = load(path, **load_hints(options))
     except Exception as error:
-        code = report_error(error, options, path)
-        return told | empty | {"failed": _error_json(error, options)}, code
+        code = report_error(error, path)
+        return told | empty | {"failed": _error_json(error)}, code
     return told | {
         "entries": [_entry_json(name, checked_rnn_of(weights)) for name, weights in found.items()],
         "undecided": [
             {
                 "arguments": list(why.arguments),
                 "reason": why.reason,
-                "repair": in_options(why.repair, options),
-                "error": error_text(why, options),
-                "fits": [_entry_json(name, given) for given in why.givens],
+                "repair": why.repair,
+                "error": error_text(why),
+                "fits": [_entry_json(name, rnn) for rnn in why.candidates],
             }
             for name, why in found.undecided.items()
         ],
-        "refused": [
-            {"name": name, **_error_json(why, options)} for name, why in found.refused.items()
-        ],
-        "notes": [in_options(note, options) for note in found.notes],
+        "refused": [{"name": name, **_error_json(why)} for name, why in found.refused.items()],
+        "notes": list(found.notes),
         "others": list(found.others),
     }, DONE
 
 
-def _error_json(error: Exception, options: argparse.Namespace) -> dict[str, str]:
-    return {"error": type(error).__name__, "reason": error_text(error, options)}
+def _error_json(error: Exception) -> dict[str, str]:
+    return {"error": type(error).__name__, "reason": error_text(error)}
 
 
 def _file_text(told: dict[str, Any], head: str) -> str:

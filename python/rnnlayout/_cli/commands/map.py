@@ -12,7 +12,6 @@ from ..options import (
     DONE,
     Parser,
     check_outputs,
-    in_options,
     load_chosen,
     parse_layout,
     parse_spec,
@@ -77,7 +76,7 @@ def _subjects(options: argparse.Namespace) -> list[Any]:
     if found.unread and not found:
         raise next(iter(found.unread.values()))
     for name, why in found.unread.items():
-        print_message(f"{printable(name)}: not drawn: {printable(in_options(str(why), options))}")
+        print_message(f"{printable(name)}: not drawn: {printable(why)}")
     return [
         Subject(weights.spec, weights.layout, checked_rnn_of(weights).optional_tensors, name)
         for name, weights in found.items()

@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from ..options import DONE, DTYPES, Parser, check_outputs, in_options, load_chosen
+from rnnlayout._model.errors import Ask
+
+from ..options import DONE, DTYPES, Parser, check_outputs, load_chosen
 from ..terminal import print_json, print_message, printable
 
 SUMMARY = "run an RNN from a file on an array"
@@ -120,7 +122,7 @@ def run(options: argparse.Namespace) -> int:
     if weights.config:
         print_message(f"{printable(name)}: used with {printable(describe_config(weights.config))}")
     for note in found.notes:
-        print_message(f"note: {printable(in_options(note, options))}")
+        print_message(f"note: {printable(note)}")
     return DONE
 
 
@@ -128,7 +130,6 @@ def _in_dtype(x: Any, dtype: str, options: argparse.Namespace) -> Any:
     """Return x in the dtype of the RNN. Raises LayoutError if that rounds, and is not asked for."""
     import numpy as np
 
-    from rnnlayout._model.asks import Ask
     from rnnlayout._model.dtypes import narrow_values, present_array, widen_bits
     from rnnlayout._native import LayoutError
 
@@ -138,6 +139,7 @@ def _in_dtype(x: Any, dtype: str, options: argparse.Namespace) -> Any:
     if not options.dtype and not np.array_equal(widen_bits(bits, dtype), x, equal_nan=True):
         raise LayoutError(
             f"{options.input} is {x.dtype}, the RNN is {dtype}, which cannot represent every value"
-            " of it: to round them pass " + Ask("dtype", dtype)
+            " of it: to round them pass ",
+            Ask("dtype", dtype),
         )
     return present_array(bits, dtype)

@@ -9,7 +9,6 @@ from ..options import (
     DONE,
     Parser,
     check_outputs,
-    in_options,
     load_hints,
     map_pairs,
     parse_tolerance,
@@ -59,13 +58,11 @@ def run(options: argparse.Namespace) -> int:
             "pairs": [_pair_json(pair) for pair in found.pairs],
             "only_a": list(found.only_a),
             "only_b": list(found.only_b),
-            "unread": [{"name": name, "reason": in_options(str(why), options)}
+            "unread": [{"name": name, "reason": str(why)}
                        for name, why in (found.unread or {}).items()],
         })  # fmt: skip
     else:
-        print_wrapped(
-            "\n".join(printable(line) for line in in_options(str(found), options).split("\n"))
-        )
+        print_wrapped("\n".join(printable(line) for line in str(found).split("\n")))
     write_pictures(found.picture, options)
     return DONE if found else 1
 

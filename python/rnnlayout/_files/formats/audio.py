@@ -42,7 +42,7 @@ from rnnlayout._model.config import (
     unwritten_settings,
 )
 from rnnlayout._model.describe import describe
-from rnnlayout._model.errors import FileError
+from rnnlayout._model.errors import Ask, FileError
 from rnnlayout._model.spec import Spec
 from rnnlayout._native import LayoutError, LossyError
 from rnnlayout._sources.read_tensors import read_described
@@ -124,7 +124,8 @@ def check_json_model_has(
     if spec.dtype != "float32":
         raise LossyError(
             f"{name} is {spec.dtype}, {what} has float32: convert it with"
-            f" .to({weights.layout.name!r}, dtype='float32') first, or --dtype float32"
+            f" .to({weights.layout.name!r}, dtype='float32') first, or ",
+            Ask("dtype", "float32"),
         )
     for tensor, array in weights.items():
         if not np.isfinite(array).all():

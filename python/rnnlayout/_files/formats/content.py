@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import IO
 
 from rnnlayout._files.tensor_sets.file_limits import InputFile, open_zip
-from rnnlayout._model.errors import FileError
+from rnnlayout._model.errors import Ask, FileError, Message
 
 # What files begin with; the index of a TensorFlow checkpoint ends with it.
 ZIP, NPY = b"PK\x03\x04", b"\x93NUMPY"
@@ -62,7 +62,10 @@ _JSON = (
         r'(?=.*"class_name")',
         "the config of a Keras model",
         "",
-        "it has no weights: read the file that has them, and pass this one as config=",
+        Message(
+            "it has no weights: read the file that has them, and pass this one as ",
+            Ask("config"),
+        ),
     ),
     (r'(?=.*"input_size")', "the description of a .bin file", "", "read the .bin file itself"),
 )
@@ -88,7 +91,7 @@ class Content:
 
     what: str
     suffix: str
-    repair: str = ""
+    repair: str | Message = ""
 
 
 # What the first bytes alone say.

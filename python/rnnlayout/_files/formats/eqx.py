@@ -15,10 +15,10 @@ import numpy as np
 from rnnlayout._files.tensor_sets.file_limits import InputFile
 from rnnlayout._files.tensor_sets.found import Found, entry_name
 from rnnlayout._files.tensor_sets.tensor_set import Hints
-from rnnlayout._model.asks import Ask, UndecidedError
 from rnnlayout._model.dtypes import Bits
-from rnnlayout._model.errors import FileError
+from rnnlayout._model.errors import Ask, FileError
 from rnnlayout._model.layout import Layout
+from rnnlayout._model.undecided import UndecidedError
 from rnnlayout._native import LayoutError
 from rnnlayout._sources.read_source import read_source
 from rnnlayout._weights.weights import weights_of
@@ -35,7 +35,7 @@ _BFLOAT16 = np.dtype("V2")  # as NumPy writes it
 def _read_eqx(file: InputFile, hints: Hints) -> Found:
     if hints.asked.layout not in (None, _LAYOUT):
         why = f"{file} is in layout equinox, not {hints.asked.layout}: omit "
-        raise LayoutError(why + Ask("layout", None))
+        raise LayoutError(why, Ask("layout", None))
     arrays: list[np.ndarray] = []
     size = file.path.stat().st_size
     with open(file, "rb") as opened:
@@ -60,8 +60,10 @@ def _read_eqx(file: InputFile, hints: Hints) -> Found:
     except LayoutError as error:
         raise FileError(
             f"{file} has no names, and its {len(arrays)} arrays are not those of a cell or a list"
-            f" of cells ({error}): read it with Equinox into your model, model ="
-            f" eqx.tree_deserialise_leaves({str(file)!r}, model), and pass its cell"
+            " of cells (",
+            error,
+            "): read it with Equinox into your model, model ="
+            f" eqx.tree_deserialise_leaves({str(file)!r}, model), and pass its cell",
         ) from None
     weights = weights_of(found)
     return Found({entry_name("", weights.spec): weights})

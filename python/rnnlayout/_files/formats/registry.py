@@ -22,8 +22,7 @@ from rnnlayout._files.tensor_sets.file_limits import InputFile, require_regular_
 from rnnlayout._files.tensor_sets.find_rnns import TensorGroup
 from rnnlayout._files.tensor_sets.found import Found
 from rnnlayout._files.tensor_sets.tensor_set import Converted, Hints, Progress, TensorSet
-from rnnlayout._model.asks import Ask, Message, join_messages
-from rnnlayout._model.errors import FileError
+from rnnlayout._model.errors import Ask, FileError, Message, join_parts
 from rnnlayout._model.layout import Layout, known_layouts
 from rnnlayout._native import LayoutError
 from rnnlayout._weights.weights import Weights
@@ -172,16 +171,18 @@ def layout_of_format(format: Format) -> str:
     if isinstance(format, ModelFormat) and len(format.layouts) == 1:
         return format.layouts[0]
     why = f"a {format.suffix} file may have several layouts: choose one with "
-    raise LayoutError(why + Ask("to"))
+    raise LayoutError(why, Ask("to"))
 
 
-def why_not_in(format: Format, layout: Layout) -> str | Message:
-    """Return why the files of a format cannot have a layout, and what to pass; "" if they can."""
+def why_not_in(format: Format, layout: Layout) -> Message | None:
+    """Return why the files of a format cannot have a layout, and what to pass; None if they can."""
     if not isinstance(format, ModelFormat) or layout.name in format.layouts:
-        return ""
+        return None
     known = [Ask("to", name) for name in format.layouts if name in known_layouts()]
     why = f"a {format.suffix} file cannot have layout {layout}: "
-    return why + ("pass " + join_messages(" or ", known) if known else "omit " + Ask("to", None))
+    if not known:
+        return Message(why, "omit ", Ask("to", None))
+    return Message(why, "pass ", join_parts(" or ", known))
 
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
@@ -243,12 +244,12 @@ def format_to_read(path: Path, name: str | None = None, *, asks: bool = True) ->
     if content and content.suffix:
         return _import_format(content.suffix)
     if content and content.repair:
-        raise FileError(f"{path} is {content.what}: {content.repair}")
+        raise FileError(f"{path} is {content.what}: ", content.repair)
     names = ", ".join(readable_suffixes())
     what = f"it is {content.what}" if content else "its first bytes are those of none"
-    repair = "pass " + Ask("format") if asks else "give the file that suffix"
+    repair = ["pass ", Ask("format")] if asks else ["give the file that suffix"]
     why = f"{path}: unknown format: {what}; readable are {names}: if it is one, "
-    raise FileError(why + repair)
+    raise FileError(why, *repair)
 
 
 def format_named(name: str) -> Format:
@@ -269,15 +270,15 @@ def explain_wrong_suffix(path: Path, format: Format, *, asks: bool = True) -> It
     except ValueError as error:
         content = content_of(path)
         if content and content.repair and not content.suffix:
-            raise FileError(f"{path} is {content.what}: {content.repair}") from error
+            raise FileError(f"{path} is {content.what}: ", content.repair) from error
         if not content or content.suffix in ("", format.begins):
             raise
         if _import_format(content.suffix).read is format.read:
             raise
         raise FileError(
             f"{path} is not a {format.suffix} file but {content.what}: rename it to"
-            f" {path.stem}{content.suffix}"
-            + (", or pass " + Ask("format", content.suffix[1:]) if asks else "")
+            f" {path.stem}{content.suffix}",
+            *([", or pass ", Ask("format", content.suffix[1:])] if asks else ()),
         ) from error
 
 
@@ -286,5 +287,6 @@ def check_layout(weights: Weights, layout: str, what: str) -> None:
     if weights.layout.name != layout:
         raise LayoutError(
             f"{what} needs layout {layout}, found {weights.layout}: convert with .to({layout!r})"
-            f" first, or --to {layout}"
+            " first, or ",
+            Ask("to", layout),
         )

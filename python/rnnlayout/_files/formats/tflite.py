@@ -23,8 +23,7 @@ import numpy as np
 from rnnlayout._files.tensor_sets.file_limits import Budget, InputFile, name_file
 from rnnlayout._files.tensor_sets.found import Found, distinct_names
 from rnnlayout._files.tensor_sets.tensor_set import Hints
-from rnnlayout._model.asks import error_with_name
-from rnnlayout._model.errors import FileError
+from rnnlayout._model.errors import FileError, error_with_name
 from rnnlayout._model.spec import Spec
 from rnnlayout._native import LayoutError, LossyError
 from rnnlayout._sources.read_tensors import read_described

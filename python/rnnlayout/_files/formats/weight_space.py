@@ -19,12 +19,11 @@ from rnnlayout._files.tensor_sets.found import Found, entry_name
 from rnnlayout._files.tensor_sets.output_file import Output, open_untruncated
 from rnnlayout._files.tensor_sets.record import Record, parse_record, rnn_as_json
 from rnnlayout._files.tensor_sets.tensor_set import FileTensor, Hints
-from rnnlayout._model.asks import Ask
 from rnnlayout._model.checked_rnn import checked_rnn_of
 from rnnlayout._model.config import changes_outputs, unwritten_settings
 from rnnlayout._model.describe import regions
 from rnnlayout._model.dtypes import storage_dtype
-from rnnlayout._model.errors import FileError
+from rnnlayout._model.errors import Ask, FileError, error_with_name
 from rnnlayout._model.layout import CUDNN
 from rnnlayout._native import SpecError
 from rnnlayout._sources.caller_spec import CallerSpec
@@ -41,7 +40,7 @@ def _weights_of_vector(tensor: FileTensor, asked: CallerSpec, file: InputFile) -
     try:
         return weights_of(read_source(tensor.floats("the array"), replace(asked, layout=CUDNN)))
     except ValueError as error:
-        raise type(error)(f"{file}: {error}") from None
+        raise error_with_name(error, str(file)) from None
 
 
 def _read_npy(file: InputFile, hints: Hints) -> Found:
@@ -58,7 +57,7 @@ def _write_npy(out: Output, entries: Mapping[str, Weights]) -> None:
         raise unwritten_settings(name, changing, why)
     if weights.spec.dtype == "bfloat16":
         why = f"{out.name}: NumPy lacks bfloat16: use .safetensors or .bin, or "
-        raise FileError(why + Ask("dtype"))
+        raise FileError(why, Ask("dtype"))
     with open(out, "wb", opener=open_untruncated) as file:
         write_npy(file, checked_rnn_of(weights).arrays[0])
 
@@ -69,7 +68,8 @@ def _read_bin(file: InputFile, hints: Hints) -> Found:
     if spec is None:
         raise SpecError(
             f"{file} does not record which RNN it is, and neither {file.path.name}.json nor"
-            f" {file.path.stem}.json exists beside it: pass " + Ask("spec")
+            f" {file.path.stem}.json exists beside it: pass ",
+            Ask("spec"),
         )
     data = file.data()
     dtype = storage_dtype(spec.dtype).newbyteorder("<")

@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-from rnnlayout._model.asks import Ask, Message
-from rnnlayout._model.errors import FileError
+from rnnlayout._model.errors import Ask, FileError
 from rnnlayout._model.similar import did_you_mean
 from rnnlayout._model.spec import differing_fields
 from rnnlayout._native import LayoutError, SpecError
@@ -60,15 +59,15 @@ def check_known_names(names: RNNNames, known: Collection[str], argument: str) ->
     if not is_list or not names or not all(isinstance(name, str) for name in names):
         if argument == "stack":
             why = f"stack has {names!r}, need lists of names: "
-            raise FileError(why + Ask("stack", [["lower", "upper"]]))
+            raise FileError(why, Ask("stack", [["lower", "upper"]]))
         raise FileError(f"{argument} is {names!r}, need a list of names")
     for name in names:
         if name not in known:
             listed = ", ".join(known) or "no names"
             raise FileError(
-                f"no RNN is named {name!r}: "
-                + Ask(argument)
-                + f" takes {listed}{did_you_mean(name, known)}"
+                f"no RNN is named {name!r}: ",
+                Ask(argument),
+                f" takes {listed}{did_you_mean(name, known)}",
             )
 
 
@@ -177,9 +176,9 @@ def match_names(a: Found, b: Found, asked: Mapping[str, str] | None = None) -> d
         for name in names:
             if name not in found.readable:
                 raise FileError(
-                    Message(Ask("map"), " pairs names of a with names of b: ")
-                    + f"{side} has no RNN {name!r}, it has {', '.join(found.readable)}"
-                    + did_you_mean(name, found.readable)
+                    Ask("map"),
+                    f" pairs names of a with names of b: {side} has no RNN {name!r}, it has"
+                    f" {', '.join(found.readable)}{did_you_mean(name, found.readable)}",
                 )
     if not pairs and len(a.names) == len(b.names) == 1:
         return {a.names[0]: b.names[0]}

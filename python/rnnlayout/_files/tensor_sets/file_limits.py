@@ -190,8 +190,8 @@ def name_file(file: InputFile) -> Iterator[None]:
     try:
         yield
     except FileError as error:
-        text = str(error)
-        raise error if text.startswith(str(file)) else FileError(f"{file}: {text}") from None
+        named = error.text.startswith(str(file))
+        raise error if named else FileError(f"{file}: ", error) from None
 
 
 def open_zip(file: InputFile) -> zipfile.ZipFile:

@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from rnnlayout._model.asks import Ask, Message, UndecidedError, error_with_name, join_messages
 from rnnlayout._model.checked_rnn import checked_rnn_of
 from rnnlayout._model.dtypes import Bits
-from rnnlayout._model.errors import FileError
+from rnnlayout._model.errors import Ask, FileError, Message, TextPart, error_with_name, join_parts
 from rnnlayout._model.layout import CUDNN
 from rnnlayout._model.spec import CELLS, Spec
+from rnnlayout._model.undecided import UndecidedError
 from rnnlayout._native import LayoutError, SpecError
 from rnnlayout._sources import torch_names
 from rnnlayout._sources.caller_spec import ACTIVATIONS, CallerSpec, check_hints
@@ -239,8 +239,8 @@ def apply_hints(found: Found, hints: Hints) -> Found:
         try:
             if hints.asked.layout not in (None, weights.layout):
                 raise LayoutError(
-                    f"the file has it in layout {weights.layout}, not {hints.asked.layout}: omit "
-                    + Ask("layout", None)
+                    f"the file has it in layout {weights.layout}, not {hints.asked.layout}: omit ",
+                    Ask("layout", None),
                 )
             check_hints(concerned, own, "the file")
             if spec is not None and spec != own:
@@ -260,13 +260,13 @@ def _check_spec(spec: Spec, weights: Weights, hints: Hints) -> None:
     free |= {"dtype"} if hints.dtype is not None else set()
     wrong = [field for field in own if own[field] != asked[field] and field not in free]
     if wrong:
-        text = (
+        convert = [", and pass ", Ask("dtype"), " to convert to another dtype"]
+        raise SpecError(
             f"the file has {', '.join(f'{field} {own[field]}' for field in wrong)}, the spec has"
-            f" {', '.join(f'{field} {asked[field]}' for field in wrong)}: omit "
-        ) + Ask("spec", None)
-        if "dtype" in wrong:
-            text += ", and pass " + Ask("dtype") + " to convert to another dtype"
-        raise SpecError(text)
+            f" {', '.join(f'{field} {asked[field]}' for field in wrong)}: omit ",
+            Ask("spec", None),
+            *(convert if "dtype" in wrong else ()),
+        )
 
 
 def unknown_class_question(
@@ -277,11 +277,12 @@ def unknown_class_question(
     repair = Message(Ask("as_class", dict(as_class)))
     return UndecidedError(
         f"{name}: {what}: the file does not show what another class computes; if it computes"
-        " the same from its weights, pass " + repair,
-        [checked_rnn_of(weights)],
-        ["as_class"],
-        what,
+        " the same from its weights, pass ",
         repair,
+        candidates=[checked_rnn_of(weights)],
+        arguments=["as_class"],
+        reason=what,
+        repair=repair,
     )
 
 
@@ -303,6 +304,6 @@ def unrecorded(entries: Iterable[object], hints: Hints) -> list[str]:
     assumed.append("go_backwards=False")
     if any(one.spec.bidirectional for one in found):
         assumed.append("merge_mode='concat'")
-    repair = "pass " + join_messages(", ", map(Ask, asked)) + " or set" if asked else "set"
+    repair: list[TextPart] = ["pass ", join_parts(", ", map(Ask, asked)), " or "] if asked else []
     text = f"the file lacks Keras's config: {', '.join(assumed)} assumed; for others "
-    return [text + repair + " weights.config in Python"]
+    return [Message(text, *repair, "set weights.config in Python").text]

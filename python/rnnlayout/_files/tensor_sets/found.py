@@ -6,10 +6,10 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
-from rnnlayout._model.asks import UndecidedError
 from rnnlayout._model.errors import UnknownNameError
 from rnnlayout._model.similar import did_you_mean
 from rnnlayout._model.spec import Spec
+from rnnlayout._model.undecided import UndecidedError
 from rnnlayout._native import LayoutError
 from rnnlayout._sources.mismatch import list_names
 from rnnlayout._weights.weights import Weights

@@ -13,9 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rnnlayout._model.asks import Ask
-from rnnlayout._model.errors import FileError
-from rnnlayout._native import Error
+from rnnlayout._model.errors import Ask, Error, FileError, Message
 
 # What open() says of O_TMPFILE on file systems and kernels without it.
 _NO_UNNAMED = {errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EINVAL}
@@ -213,8 +211,8 @@ def check_free(path: Path, force: bool, *sources: Any) -> None:
             kind = "a folder" if path.is_dir() else "not a regular file"
             raise FileError(f"{path} is {kind}: give the name of a file to write")
         if not force and os.path.lexists(path):
-            why = f"{path} already exists: pass " + Ask("force", True)
-            raise FileExistsError(why + " to overwrite it")
+            why = f"{path} already exists: pass "
+            raise FileExistsError(Message(why, Ask("force", True), " to overwrite it").text)
     except (FileError, FileExistsError):
         raise
     except (OSError, ValueError) as error:

@@ -127,4 +127,4 @@ def parse_record(found: Any, what: str) -> Record:
             raise LayoutError(f"batch_first is {batch_first!r}, need true or false")
         return Record(found["prefix"], layout, spec, found["config"], batch_first)
     except (LayoutError, SpecError, TypeError) as error:  # TypeError: an option named "name"
-        raise FileError(f"{what}: {error}") from None
+        raise FileError(f"{what}: ", error) from None

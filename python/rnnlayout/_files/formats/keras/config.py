@@ -17,8 +17,7 @@ from typing import Any
 
 from rnnlayout._files.tensor_sets.file_limits import require_regular_file
 from rnnlayout._files.tensor_sets.tensor_set import Hints
-from rnnlayout._model.asks import Ask
-from rnnlayout._model.errors import FileError
+from rnnlayout._model.errors import Ask, FileError
 from rnnlayout._native import SpecError
 from rnnlayout._sources.keras_tree import (
     CELLS,
@@ -189,11 +188,10 @@ def read_unknown_classes(model: Node, hints: Hints) -> None:
     for name in accepted:
         if name not in unknown:
             others = ", ".join(map(short_repr, sorted(unknown)))
-            raise SpecError(
-                f"no recurrent layer or cell of the file has class {name!r}: "
-                + ("omit " + Ask("as_class", None) if not others else
-                   "pass " + Ask("as_class") + f" with its unknown classes: {others}")
-            )  # fmt: skip
+            why = f"no recurrent layer or cell of the file has class {name!r}: "
+            if not others:
+                raise SpecError(why, "omit ", Ask("as_class", None))
+            raise SpecError(why, "pass ", Ask("as_class"), f" with its unknown classes: {others}")
 
 
 def _looks_like(config: Any, is_cell: bool) -> str:

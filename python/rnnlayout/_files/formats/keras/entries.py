@@ -17,12 +17,12 @@ from rnnlayout._files.tensor_sets.find_rnns import (
 from rnnlayout._files.tensor_sets.found import Found, distinct_names
 from rnnlayout._files.tensor_sets.record import KEY, Record, read_records
 from rnnlayout._files.tensor_sets.tensor_set import FileTensor, Hints
-from rnnlayout._model.asks import Ask, Message, UndecidedError, error_with_name
 from rnnlayout._model.checked_rnn import CheckedRNN, checked_rnn_of
 from rnnlayout._model.dtypes import Bits
-from rnnlayout._model.errors import FileError
+from rnnlayout._model.errors import Ask, FileError, Message, TextPart, error_with_name
 from rnnlayout._model.layout import Layout, known_layouts
 from rnnlayout._model.spec import CELLS, HARD_SIGMOIDS, differing_fields
+from rnnlayout._model.undecided import UndecidedError
 from rnnlayout._native import LayoutError, SpecError
 from rnnlayout._sources.caller_spec import CallerSpec
 from rnnlayout._sources.keras_tree import SIGMOID_SINCE, RecurrentLayer, Version, short_repr
@@ -172,7 +172,8 @@ class KerasEntries:
             if self.beside and different:
                 raise FileError(
                     f"{name}: the file records another RNN than {self.beside.name} describes"
-                    f" ({different}): omit " + Ask("config", None)
+                    f" ({different}): omit ",
+                    Ask("config", None),
                 )
             if record and not different:
                 given = replace(given, spec=record.spec)  # it also has the bias mode
@@ -183,8 +184,10 @@ class KerasEntries:
                 given = read_described(tensors, spec, record.layout)
             except (LayoutError, SpecError) as error:
                 raise FileError(
-                    f"{name}: {error}; the file's record is of {record.spec}: the file was changed"
-                    " after rnnlayout wrote it"
+                    f"{name}: ",
+                    error,
+                    f"; the file's record is of {record.spec}: the file was changed after rnnlayout"
+                    " wrote it",
                 ) from None
             return weights_of(given, config=record.config, batch_first=record.batch_first)
         weights = weights_of(self._by_shapes(name, tensors), batch_first=True)
@@ -218,8 +221,8 @@ class KerasEntries:
             except LayoutError:  # the hints are meant for another RNN
                 raise question from None
             except UndecidedError as question:
-                if lacks_activation(question.givens[0]):
-                    raise _without_activation(question.givens, question) from None
+                if lacks_activation(question.candidates[0]):
+                    raise _without_activation(question.candidates, question) from None
                 raise
         if lacks_activation(given):
             raise _without_activation([given])
@@ -235,7 +238,7 @@ def _tensors_of_cells(cells: Sequence[Mapping[str, _Array]]) -> dict[str, _Array
 
 
 def _without_activation(
-    givens: Sequence[CheckedRNN], other: UndecidedError | None = None
+    rnns: Sequence[CheckedRNN], other: UndecidedError | None = None
 ) -> UndecidedError:
     """Return the question for the recurrent activation, after another question about the RNN."""
     message = Message(
@@ -246,15 +249,17 @@ def _without_activation(
     )  # fmt: skip
     reason = "recurrent activation, not stored in Keras files before 2.3"
     fit = [
-        replace(given, spec=given.spec.replace(recurrent_activation=one))
-        for given in givens
-        for one in (HARD_SIGMOIDS[1], "sigmoid")
+        replace(rnn, spec=rnn.spec.replace(recurrent_activation=activation))
+        for rnn in rnns
+        for activation in (HARD_SIGMOIDS[1], "sigmoid")
     ]
-    if other is None:
-        return UndecidedError(message, fit, ["recurrent_activation"], reason)
-    arguments = [*other.arguments, "recurrent_activation"]
-    both = str(other) + "; and " + message
-    return UndecidedError(both, fit, arguments, f"{other.reason}; {reason}")
+    parts: list[TextPart] = [other, "; and ", message] if other else [message]
+    return UndecidedError(
+        *parts,
+        candidates=fit,
+        arguments=[*(other.arguments if other else ()), "recurrent_activation"],
+        reason=f"{other.reason}; {reason}" if other else reason,
+    )
 
 
 def check_activation(activation: str | None, version: Version) -> None:
@@ -262,8 +267,8 @@ def check_activation(activation: str | None, version: Version) -> None:
     if activation == HARD_SIGMOIDS[0] and version < (3, 0):
         raise SpecError(
             f"recurrent activation {activation!r} is the function of Keras 3, and an earlier Keras"
-            " wrote the file: for its hard_sigmoid pass "
-            + Ask("recurrent_activation", HARD_SIGMOIDS[1])
+            " wrote the file: for its hard_sigmoid pass ",
+            Ask("recurrent_activation", HARD_SIGMOIDS[1]),
         )
 
 

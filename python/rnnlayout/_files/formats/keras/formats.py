@@ -24,8 +24,8 @@ from rnnlayout._files.tensor_sets.found import Found, entry_name, layer_names
 from rnnlayout._files.tensor_sets.output_file import Output
 from rnnlayout._files.tensor_sets.record import Record
 from rnnlayout._files.tensor_sets.tensor_set import Hints
-from rnnlayout._model.asks import Ask
 from rnnlayout._model.checked_rnn import checked_rnn_of
+from rnnlayout._model.errors import Ask
 from rnnlayout._model.spec import Spec
 from rnnlayout._native import LayoutError
 from rnnlayout._sources.keras_tree import class_name_of, layer_node
@@ -163,8 +163,8 @@ def _write_h5(out: Output, entries: Mapping[str, Weights]) -> None:
         if layer.spec.dtype == "bfloat16":
             other = "" if is_cudnn else ".keras or "
             raise LayoutError(
-                f"{layer.name!r} is bfloat16, which a legacy .h5 cannot store: use {other}"
-                + Ask("dtype")
+                f"{layer.name!r} is bfloat16, which a legacy .h5 cannot store: use {other}",
+                Ask("dtype"),
             )
     config = "" if is_cudnn else json.dumps(model_config(layers, modules=False))
     with new_hdf5(out) as h5:

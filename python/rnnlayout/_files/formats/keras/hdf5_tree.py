@@ -46,8 +46,7 @@ from rnnlayout._files.tensor_sets.file_limits import Budget, InputFile
 from rnnlayout._files.tensor_sets.output_file import Output, full_disk_error
 from rnnlayout._files.tensor_sets.record import KEY, Record, write_records
 from rnnlayout._files.tensor_sets.tensor_set import CHUNK_NBYTES, FileTensor
-from rnnlayout._model.errors import FileError, import_extra
-from rnnlayout._native import Error
+from rnnlayout._model.errors import Error, FileError, import_extra
 
 _DEPTH = 64  # groups in groups: more than any real file has, and few enough for Python's stack
 

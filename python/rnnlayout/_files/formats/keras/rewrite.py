@@ -21,8 +21,7 @@ from rnnlayout._files.tensor_sets.found import Found
 from rnnlayout._files.tensor_sets.output_file import Output
 from rnnlayout._files.tensor_sets.record import Record
 from rnnlayout._files.tensor_sets.tensor_set import Converted, Hints
-from rnnlayout._model.asks import Ask, join_messages
-from rnnlayout._model.errors import FileError
+from rnnlayout._model.errors import Ask, FileError, Message, join_parts
 from rnnlayout._model.layout import Layout
 from rnnlayout._model.spec import HARD_SIGMOIDS
 from rnnlayout._native import LayoutError, LossyError
@@ -181,11 +180,11 @@ def _check_whole_model(hints: Hints, to: Layout) -> None:
         given = {"spec": asked.spec, "prefix": hints.prefix, "layout": asked.layout}
         why = "a Keras model is converted as a whole: omit "
         omit = [Ask(name, None) for name, value in given.items() if value]
-        raise LayoutError(why + join_messages(" and ", omit))
+        raise LayoutError(why, join_parts(" and ", omit))
     if hints.as_class:
         raise LayoutError(
-            "a whole Keras model keeps its layers of other classes as they are: omit "
-            + Ask("as_class", None)
+            "a whole Keras model keeps its layers of other classes as they are: omit ",
+            Ask("as_class", None),
         )
 
 
@@ -245,12 +244,13 @@ def _change_weights(
         with config_errors(beside.name):  # and those of what Keras 3 cannot compute
             modernize_model(beside.model, changed.scaled)
     if gated and not told and not entries.records and entries.version < (3, 0):
-        changed.notes.append(
+        note = Message(
             "the file does not record activations: an LSTM or GRU with Keras 2's hard_sigmoid"
-            " needs other weights in Keras 3: if the model has one, pass "
-            + Ask("recurrent_activation", HARD_SIGMOIDS[1])
-            + ", or convert the whole model"
+            " needs other weights in Keras 3: if the model has one, pass ",
+            Ask("recurrent_activation", HARD_SIGMOIDS[1]),
+            ", or convert the whole model",
         )
+        changed.notes.append(note.text)
     outdated = changed.arrays and (entries.records or before_sigmoid)
     if not told and not outdated:
         return {}

@@ -23,9 +23,8 @@ from numpy.lib.stride_tricks import as_strided
 from rnnlayout import _native
 from rnnlayout._convert import engine
 from rnnlayout._files.tensor_sets.tensor_set import Converted, Hints
-from rnnlayout._model.asks import Ask
 from rnnlayout._model.checked_rnn import CheckedRNN
-from rnnlayout._model.errors import FileError
+from rnnlayout._model.errors import Ask, FileError
 from rnnlayout._model.layout import Layout
 from rnnlayout._model.spec import CELLS, HARD_SIGMOIDS, HARD_TIMES as _TIMES, Cell, Spec
 from rnnlayout._native import LayoutError, LossyError
@@ -84,7 +83,7 @@ class ChangedCells:
         """Raise LayoutError if a dtype was asked for and no cell changes."""
         if self.dtype is not None and not self.arrays:
             text = f"{self.what}: no layer changes, and a dtype is for those that do: omit "
-            raise LayoutError(text + Ask("dtype", None))
+            raise LayoutError(text, Ask("dtype", None))
 
     def result(self) -> Converted:
         """Return what was done."""
@@ -150,7 +149,7 @@ class ChangedCells:
             )
         if new.spec.dtype == "bfloat16":
             why = f"{self.what}: a model of Keras 2 cannot store bfloat16: omit "
-            raise LayoutError(why + Ask("dtype", None))
+            raise LayoutError(why, Ask("dtype", None))
         done = self._done.setdefault(entry, _CellChange(given.spec.dtype, new.spec.dtype))
         done.sums += report.rounded_sums
         done.scaled += scaled

@@ -19,8 +19,7 @@ from typing import Any
 from rnnlayout._files.tensor_sets.file_limits import InputFile, read_json_member, read_member
 from rnnlayout._files.tensor_sets.found import Found
 from rnnlayout._files.tensor_sets.tensor_set import Hints
-from rnnlayout._model.asks import Ask
-from rnnlayout._model.errors import FileError
+from rnnlayout._model.errors import Ask, FileError
 from rnnlayout._native import SpecError
 from rnnlayout._sources.keras_tree import Node, RecurrentLayer, Version
 
@@ -65,7 +64,7 @@ def read_legacy_weights(root: Hdf5Group, layers: Hdf5Group, entries: KerasEntrie
     config = root.text("model_config")
     if beside is not None and config is not None:
         why = f"{root.what}: the file has a config of its own: omit "
-        raise SpecError(why + Ask("config", None))
+        raise SpecError(why, Ask("config", None))
     model = (
         beside.model if beside else {} if config is None else parse_config(config, "model_config")
     )
@@ -196,7 +195,7 @@ def read_archive(file: InputFile, archive: zipfile.ZipFile, hints: Hints) -> Ker
         raise FileError(f"{file}: {METADATA} has keras_version {text!r}, need a string")
     model = parse_config(read_json_member(file, archive, CONFIG), f"{file}: {CONFIG}")
     if hints.config is not None:
-        raise SpecError(f"{file} has a config of its own: omit " + Ask("config", None))
+        raise SpecError(f"{file} has a config of its own: omit ", Ask("config", None))
     return KerasArchive(metadata, parse_keras_version(text), model, read_member(archive, VARIABLES))
 
 

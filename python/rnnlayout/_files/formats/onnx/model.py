@@ -20,8 +20,8 @@ from rnnlayout._files.tensor_sets.found import Found
 from rnnlayout._files.tensor_sets.output_file import Output
 from rnnlayout._files.tensor_sets.record import read_records
 from rnnlayout._files.tensor_sets.tensor_set import FileTensor, Hints
-from rnnlayout._model.asks import error_with_name
 from rnnlayout._model.checked_rnn import checked_rnn_of
+from rnnlayout._model.errors import error_with_name
 from rnnlayout._native import LayoutError
 from rnnlayout._sources.tensor_paths import is_under_with_direction
 from rnnlayout._weights.weights import Weights

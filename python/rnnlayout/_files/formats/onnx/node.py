@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from rnnlayout._files.tensor_sets.tensor_set import Hints
-from rnnlayout._model.asks import Ask
 from rnnlayout._model.dtypes import take_bits
+from rnnlayout._model.errors import Ask, Message
 from rnnlayout._model.layout import known_layouts
 from rnnlayout._model.spec import CELLS, Spec
 from rnnlayout._native import LayoutError, LossyError
@@ -121,11 +121,12 @@ def _node_spec(
     elif CELLS[cell].has_reset:  # ONNX's default is before, but old exporters forgot to write it
         reset = hints.asked.hints.get("reset", "before")
         if "reset" not in hints.asked.hints:
-            notes.append(
+            note = (
                 f"{site.name}: linear_before_reset is missing, so its reset is 'before'. An"
                 " exporter of torch forgot to write it (onnxscript before 0.6.3): if that one wrote"
-                " the model, pass " + Ask("reset", "after")
+                " the model, pass "
             )
+            notes.append(Message(note, Ask("reset", "after")).text)
     return Spec(
         cell,
         w[2],

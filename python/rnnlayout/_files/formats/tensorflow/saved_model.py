@@ -28,8 +28,7 @@ from rnnlayout._files.tensor_sets.file_limits import InputFile
 from rnnlayout._files.tensor_sets.find_rnns import find_rnns
 from rnnlayout._files.tensor_sets.found import Found
 from rnnlayout._files.tensor_sets.tensor_set import FileTensor, Hints, TensorSet
-from rnnlayout._model.asks import Ask
-from rnnlayout._model.errors import FileError
+from rnnlayout._model.errors import Ask, FileError
 from rnnlayout._native import SpecError
 from rnnlayout._sources.keras_tree import Node, RecurrentLayer
 
@@ -60,7 +59,7 @@ def _read_saved_model(file: InputFile, hints: Hints) -> Found:
     for name in unused:
         if getattr(hints, name):
             have = "has a config of its own" if metadata.is_file() else f"has no {METADATA}"
-            raise SpecError(f"{path.parent} {have}: omit " + Ask(name, None))
+            raise SpecError(f"{path.parent} {have}: omit ", Ask(name, None))
     if metadata.is_file():
         return _read_keras(file.beside(metadata), objects, tensor_set, hints)
     return find_rnns(with_full_names(tensor_set, objects.full_names), hints, {})[1]

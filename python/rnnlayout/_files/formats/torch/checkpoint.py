@@ -33,8 +33,7 @@ from rnnlayout._files.tensor_sets.tensor_set import (
     TensorSet,
     walk_leaves,
 )
-from rnnlayout._model.asks import Ask
-from rnnlayout._model.errors import FileError, MissingExtraError, import_extra
+from rnnlayout._model.errors import Ask, FileError, Message, MissingExtraError, import_extra
 from rnnlayout._native import LayoutError
 from rnnlayout._sources.candidates import is_one_vector
 from rnnlayout._sources.mismatch import list_names
@@ -161,7 +160,8 @@ def _replace_in_checkpoint(
     count(tensor_set.nbytes)  # completes the count if tensors share storages
     if hidden and not isinstance(found, dict):
         kind = type(found).__name__
-        return [f"it is a {kind}, which cannot record its RNNs: to read them pass " + Ask("spec")]
+        note = f"it is a {kind}, which cannot record its RNNs: to read them pass "
+        return [Message(note, Ask("spec")).text]
     values = found.values() if isinstance(found, dict) else ()
     if any(isinstance(value, dict) and "param_groups" in value for value in values):
         return ["the optimizer's state is unchanged: it belongs to the old tensors"]

@@ -1,0 +1,51 @@
+"""The error for a source that does not record everything."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .checked_rnn import CheckedRNN
+from .errors import Ask, Message, SpecError, TextPart, join_parts
+from .spec import Spec
+
+
+class UndecidedError(SpecError):
+    """The source does not record something that changes outputs; the message asks for it.
+
+    arguments: names of the arguments to pass. reason: the missing fact. repair: the text of these
+    arguments. candidates: the RNNs that fit, which have the same tensors.
+    """
+
+    __module__ = "rnnlayout"
+
+    def __init__(
+        self,
+        *parts: TextPart,
+        candidates: Sequence[CheckedRNN] = (),
+        arguments: Sequence[str] = (),
+        reason: str = "",
+        repair: Message | None = None,
+    ) -> None:
+        super().__init__(*parts)
+        self.candidates, self.arguments, self.reason = tuple(candidates), tuple(arguments), reason
+        self._repair = repair or join_parts(" and ", map(Ask, arguments))
+
+    @property
+    def repair(self) -> str:
+        """The arguments to pass, as the front end writes them."""
+        return self._repair.text
+
+    @property
+    def specs(self) -> tuple[Spec, ...]:
+        """The specs that fit."""
+        return tuple(rnn.spec for rnn in self.candidates)
+
+    @property
+    def layout(self) -> str:
+        """The layout's name."""
+        return self.candidates[0].layout.name
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shapes of the tensors by name."""
+        return {name: array.shape for name, array in self.candidates[0].tensors.items()}
