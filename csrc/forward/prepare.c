@@ -64,7 +64,7 @@ static rnl_view view_of(const rnl_rnn *rnn, const rnl_layout *cpu, rnl_block blo
 {
     rnl_view view = {.tensor = -1};
     rnl_error err;
-    rnl_layout_locate(cpu, &rnn->spec, rnl_spec_has(&rnn->spec), &block, &view, &err);
+    rnl_layout_locate(cpu, &rnn->spec, rnl_spec_optional(&rnn->spec), &block, &view, &err);
     return view;
 }
 
@@ -222,7 +222,7 @@ static int64_t vectors_at(const rnl_rnn *rnn)
     const rnl_layout cpu = layout_cpu();
     rnl_tensor tensor = {0};
     rnl_error err;
-    rnl_layout_tensor(&cpu, &rnn->spec, rnl_spec_has(&rnn->spec), 0, &tensor, &err);
+    rnl_layout_tensor(&cpu, &rnn->spec, rnl_spec_optional(&rnn->spec), 0, &tensor, &err);
     return (tensor.nelems - rnn->num_vectors) * rnl_dtype_nbytes(rnn->spec.dtype);
 }
 

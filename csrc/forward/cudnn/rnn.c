@@ -45,7 +45,7 @@ static rnl_status measure(const rnl_spec *spec, size_t *nbytes, rnl_error *err)
     rnl_tensor tensor = {.nelems = 0};
     const int64_t D = spec->bidirectional ? 2 : 1;
     if (rnl_spec_check(spec, err) != RNL_OK || rnl_layout_named("cudnn", &layout, err) != RNL_OK ||
-        rnl_layout_tensor(&layout, spec, rnl_spec_has(spec), 0, &tensor, err) != RNL_OK)
+        rnl_layout_tensor(&layout, spec, rnl_spec_optional(spec), 0, &tensor, err) != RNL_OK)
         return err->status = RNL_E_SPEC;
     if (spec->input_size > INT_MAX || spec->hidden_size > INT_MAX / D ||
         spec->num_layers > INT_MAX / D)

@@ -110,7 +110,7 @@ int weights_borrow(const native_state *state, const char *layout, const rnl_spec
     rnl_layout found;
     if (rnl_layout_named(layout, &found, &err) != RNL_OK)
         return raise_status(state, &err), -1;
-    PyObject *tensors = list_tensors(state, &found, spec, rnl_spec_has(spec));
+    PyObject *tensors = list_tensors(state, &found, spec, rnl_spec_optional(spec));
     PyObject *arrays = tensors ? PyTuple_Pack(1, weights) : NULL;
     const int failed = arrays ? arrays_borrow(arrays, tensors, spec->dtype, 0, "weights", out) : -1;
     Py_XDECREF(tensors);

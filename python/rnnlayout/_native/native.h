@@ -51,9 +51,9 @@ int layout_from_object(const native_state *state, PyObject *object, rnl_layout *
 int clip_from_object(PyObject *clip, int *clips, double *low, double *high);
 int value_from_name(const native_state *state, rnl_family family, PyObject *name, int *value);
 PyObject *list_tensors(const native_state *state, const rnl_layout *layout, const rnl_spec *spec,
-                       unsigned has);
+                       unsigned optional);
 PyObject *list_blocks(const native_state *state, const rnl_layout *layout, const rnl_spec *spec,
-                      unsigned has);
+                      unsigned optional);
 PyObject *list_rows(void);
 PyObject *list_aliases(void);
 PyObject *dict_of_cells(void);

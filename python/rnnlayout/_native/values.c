@@ -183,16 +183,16 @@ PyObject *sizes_to_tuple(const int64_t *sizes, int n)
 }
 
 PyObject *list_tensors(const native_state *state, const rnl_layout *layout, const rnl_spec *spec,
-                       unsigned has)
+                       unsigned optional)
 {
     rnl_error err;
     rnl_tensor tensor;
     int64_t n;
-    if (rnl_layout_num_tensors(layout, spec, has, &n, &err) != RNL_OK)
+    if (rnl_layout_num_tensors(layout, spec, optional, &n, &err) != RNL_OK)
         return raise_status(state, &err);
     PyObject *list = PyList_New(0);
     for (int64_t k = 0; list && k < n; k++) {
-        if (rnl_layout_tensor(layout, spec, has, k, &tensor, &err) != RNL_OK) {
+        if (rnl_layout_tensor(layout, spec, optional, k, &tensor, &err) != RNL_OK) {
             Py_DECREF(list);
             return raise_status(state, &err);
         }
@@ -231,7 +231,7 @@ static PyObject *view_to_tuple(const rnl_view *view)
 }
 
 PyObject *list_blocks(const native_state *state, const rnl_layout *layout, const rnl_spec *spec,
-                      unsigned has)
+                      unsigned optional)
 {
     rnl_error err;
     PyObject *list = PyList_New(0);
@@ -239,7 +239,7 @@ PyObject *list_blocks(const native_state *state, const rnl_layout *layout, const
     for (int64_t k = 0; list && k < n; k++) {
         const rnl_block block = rnl_block_at(spec, k);
         rnl_view view;
-        if (rnl_layout_locate(layout, spec, has, &block, &view, &err) != RNL_OK) {
+        if (rnl_layout_locate(layout, spec, optional, &block, &view, &err) != RNL_OK) {
             Py_DECREF(list);
             return raise_status(state, &err);
         }
