@@ -1,10 +1,10 @@
-/* How a call is described to cuDNN: its algorithm, and descriptors of the RNN and of its arrays. */
+/* Describe a call to cuDNN: the algorithm, and descriptors of the RNN and of the arrays. */
 #include <stdlib.h>
 
 #include "core/status.h"
 #include "forward/cudnn/rnn.h"
 
-/* ---- the algorithm. Those that keep the weights in registers are chosen as PyTorch does:
+/* ---- the algorithm. Algorithms that keep the weights in registers are chosen as in PyTorch:
  * get_algo() in aten/src/ATen/native/cudnn/RNN.cpp ---- */
 
 static bool has_small_h(const rnl_spec *spec)
@@ -12,15 +12,17 @@ static bool has_small_h(const rnl_spec *spec)
     return spec->hidden_size <= (rnl_cell_facts_of(spec->cell)->gates[1] ? 192 : 384);
 }
 
-/* PyTorch takes it in float16 too, where cuDNN 9.19 computes LSTMs and GRUs wrong if N is a
- * multiple of 8, and H > 32 one of 8 but not of 32: seen on an H200 and an H100. */
+/* The algorithm for small H, in float32 only. PyTorch uses this algorithm in float16 too, where
+ * cuDNN 9.19 computes wrong LSTMs and GRUs if N and H are multiples of 8, H > 32, and H is not a
+ * multiple of 32: measured on an H200 and an H100. */
 static bool is_small(const rnl_gpu_rnn *rnn)
 {
     return rnn->device->capability >= 60 && rnn->spec.dtype == RNL_FLOAT32 &&
            has_small_h(&rnn->spec);
 }
 
-/* Several multiprocessors share the weights. On Volta PyTorch has another rule, which we leave. */
+/* The algorithm in which multiprocessors share the weights. PyTorch's different rule for Volta is
+ * left out. */
 static bool is_shared(const rnl_gpu_rnn *rnn, int64_t N)
 {
     const rnl_spec *const spec = &rnn->spec;
@@ -49,16 +51,17 @@ static int64_t length_of(const rnl_gpu_job *job, int64_t n)
     return job->lengths ? job->lengths[n] : job->sizes.T;
 }
 
-bool rnl_gpu_plan_fits(const rnl_gpu_rnn *rnn, rnl_gpu_job *job)
+bool rnl_gpu_descriptors_fit_locked(const rnl_gpu_rnn *rnn, rnl_gpu_job *job)
 {
-    const rnl_gpu_plan *const plan = rnn->plan;
+    const rnl_gpu_descriptors *const descriptors = rnn->descriptors;
     job->sizes.algo = algo_of(rnn, job);
-    if (!plan || plan->sizes.T != job->sizes.T || plan->sizes.N != job->sizes.N ||
-        plan->sizes.algo != job->sizes.algo || plan->sizes.batch_first != job->sizes.batch_first ||
-        plan->sizes.padded != job->sizes.padded)
+    if (!descriptors || descriptors->sizes.T != job->sizes.T ||
+        descriptors->sizes.N != job->sizes.N || descriptors->sizes.algo != job->sizes.algo ||
+        descriptors->sizes.batch_first != job->sizes.batch_first ||
+        descriptors->sizes.padded != job->sizes.padded)
         return false;
     for (int64_t n = 0; n < job->sizes.N; n++)
-        if (plan->lengths[n] != length_of(job, n))
+        if (descriptors->lengths[n] != length_of(job, n))
             return false;
     return true;
 }
@@ -92,100 +95,106 @@ static rnl_cudnn_math math_of(const rnl_gpu_rnn *rnn)
     return rnn->options.math == RNL_GPU_MATH_TF32 ? RNL_CUDNN_DEFAULT_MATH : RNL_CUDNN_FMA_MATH;
 }
 
-static rnl_status set_rnn(rnl_gpu_rnn *rnn, const rnl_gpu_plan *plan, rnl_error *err)
+static rnl_status set_rnn(rnl_gpu_rnn *rnn, const rnl_gpu_descriptors *descriptors, rnl_error *err)
 {
     const rnl_spec *s = &rnn->spec;
     const rnl_cudnn_data_type type = TYPES[s->dtype];
-    return RNL_DNN(
-        rnn->device, err, cudnnSetRNNDescriptor_v8, plan->rnn, plan->sizes.algo, CELLS[s->cell],
-        BIASES[s->bias], s->bidirectional ? RNL_CUDNN_BIDIRECTIONAL : RNL_CUDNN_UNIDIRECTIONAL,
-        s->skip_input ? RNL_CUDNN_SKIP_INPUT : RNL_CUDNN_LINEAR_INPUT, type,
-        type == RNL_CUDNN_DATA_DOUBLE ? RNL_CUDNN_DATA_DOUBLE : RNL_CUDNN_DATA_FLOAT, math_of(rnn),
-        (int32_t)s->input_size, (int32_t)s->hidden_size, (int32_t)rnn->state_size,
-        (int32_t)s->num_layers, rnn->device->dropout,
-        plan->sizes.padded ? RNL_CUDNN_RNN_PADDED_IO_ENABLED : RNL_CUDNN_RNN_PADDED_IO_DISABLED);
+    return RNL_DNN(rnn->device, err, cudnnSetRNNDescriptor_v8, descriptors->rnn,
+                   descriptors->sizes.algo, CELLS[s->cell], BIASES[s->bias],
+                   s->bidirectional ? RNL_CUDNN_BIDIRECTIONAL : RNL_CUDNN_UNIDIRECTIONAL,
+                   s->skip_input ? RNL_CUDNN_SKIP_INPUT : RNL_CUDNN_LINEAR_INPUT, type,
+                   type == RNL_CUDNN_DATA_DOUBLE ? RNL_CUDNN_DATA_DOUBLE : RNL_CUDNN_DATA_FLOAT,
+                   math_of(rnn), (int32_t)s->input_size, (int32_t)s->hidden_size,
+                   (int32_t)rnn->state_size, (int32_t)s->num_layers, rnn->device->dropout,
+                   descriptors->sizes.padded ? RNL_CUDNN_RNN_PADDED_IO_ENABLED
+                                             : RNL_CUDNN_RNN_PADDED_IO_DISABLED);
 }
 
-/* x or y. Always with a fill: without one, cuDNN does not write y past the end. */
-static rnl_status set_data(rnl_gpu_rnn *rnn, const rnl_gpu_plan *plan, rnl_cudnn_rnn_data data,
-                           int64_t width, rnl_error *err)
+/* Describe x or y. The fill is zero: without a fill, cuDNN does not write y past the end. */
+static rnl_status set_data(rnl_gpu_rnn *rnn, const rnl_gpu_descriptors *descriptors,
+                           rnl_cudnn_rnn_data data, int64_t width, rnl_error *err)
 {
     char zero[8] = {0}; /* of any dtype */
     return RNL_DNN(rnn->device, err, cudnnSetRNNDataDescriptor, data, TYPES[rnn->spec.dtype],
-                   plan->sizes.batch_first ? RNL_CUDNN_RNN_DATA_LAYOUT_BATCH_MAJOR_UNPACKED
-                                           : RNL_CUDNN_RNN_DATA_LAYOUT_SEQ_MAJOR_UNPACKED,
-                   (int)plan->sizes.T, (int)plan->sizes.N, (int)width, plan->lengths, zero);
+                   descriptors->sizes.batch_first ? RNL_CUDNN_RNN_DATA_LAYOUT_BATCH_MAJOR_UNPACKED
+                                                  : RNL_CUDNN_RNN_DATA_LAYOUT_SEQ_MAJOR_UNPACKED,
+                   (int)descriptors->sizes.T, (int)descriptors->sizes.N, (int)width,
+                   descriptors->lengths, zero);
 }
 
-static rnl_status set_state(rnl_gpu_rnn *rnn, const rnl_gpu_plan *plan, rnl_cudnn_tensor state,
-                            int64_t width, rnl_error *err)
+static rnl_status set_state(rnl_gpu_rnn *rnn, const rnl_gpu_descriptors *descriptors,
+                            rnl_cudnn_tensor state, int64_t width, rnl_error *err)
 {
-    const int64_t N = plan->sizes.N;
+    const int64_t N = descriptors->sizes.N;
     const int shape[3] = {(int)(rnn->spec.num_layers * rnn->directions), (int)N, (int)width};
     const int strides[3] = {(int)(N * width), (int)width, 1};
     return RNL_DNN(rnn->device, err, cudnnSetTensorNdDescriptor, state, TYPES[rnn->spec.dtype], 3,
                    shape, strides);
 }
 
-/* Also ask for the workspace's size, which grows with the lengths. */
-static rnl_status describe(rnl_gpu_rnn *rnn, rnl_gpu_handle *handle, rnl_gpu_plan *plan,
-                           rnl_error *err)
+/* Create and set all descriptors, and get the size of the workspace: it grows with the lengths. */
+static rnl_status describe(rnl_gpu_rnn *rnn, rnl_gpu_handle *handle,
+                           rnl_gpu_descriptors *descriptors, rnl_error *err)
 {
     rnl_gpu_device *const device = rnn->device;
     size_t reserve = 0; /* none for inference */
     rnl_status status;
-    if ((status = RNL_DNN(device, err, cudnnCreateRNNDescriptor, &plan->rnn)) ||
-        (status = RNL_DNN(device, err, cudnnCreateRNNDataDescriptor, &plan->x)) ||
-        (status = RNL_DNN(device, err, cudnnCreateRNNDataDescriptor, &plan->y)) ||
-        (status = RNL_DNN(device, err, cudnnCreateTensorDescriptor, &plan->h)) ||
-        (status = set_rnn(rnn, plan, err)) ||
-        (status = set_data(rnn, plan, plan->x, rnn->spec.input_size, err)) ||
-        (status = set_data(rnn, plan, plan->y, rnn->directions * rnn->state_size, err)) ||
-        (status = set_state(rnn, plan, plan->h, rnn->state_size, err)) ||
-        (status = RNL_DNN(device, err, cudnnGetRNNTempSpaceSizes, handle->cudnn, plan->rnn,
-                          RNL_CUDNN_FWD_MODE_INFERENCE, plan->x, &plan->work_nbytes, &reserve)))
+    if ((status = RNL_DNN(device, err, cudnnCreateRNNDescriptor, &descriptors->rnn)) ||
+        (status = RNL_DNN(device, err, cudnnCreateRNNDataDescriptor, &descriptors->x)) ||
+        (status = RNL_DNN(device, err, cudnnCreateRNNDataDescriptor, &descriptors->y)) ||
+        (status = RNL_DNN(device, err, cudnnCreateTensorDescriptor, &descriptors->h)) ||
+        (status = set_rnn(rnn, descriptors, err)) ||
+        (status = set_data(rnn, descriptors, descriptors->x, rnn->spec.input_size, err)) ||
+        (status = set_data(rnn, descriptors, descriptors->y, rnn->directions * rnn->state_size,
+                           err)) ||
+        (status = set_state(rnn, descriptors, descriptors->h, rnn->state_size, err)) ||
+        (status = RNL_DNN(device, err, cudnnGetRNNTempSpaceSizes, handle->cudnn, descriptors->rnn,
+                          RNL_CUDNN_FWD_MODE_INFERENCE, descriptors->x, &descriptors->work_nbytes,
+                          &reserve)))
         return status;
     if (!rnl_cell_facts_of(rnn->spec.cell)->has_c ||
-        (status = RNL_DNN(device, err, cudnnCreateTensorDescriptor, &plan->c)))
+        (status = RNL_DNN(device, err, cudnnCreateTensorDescriptor, &descriptors->c)))
         return status;
-    return set_state(rnn, plan, plan->c, rnn->spec.hidden_size, err);
+    return set_state(rnn, descriptors, descriptors->c, rnn->spec.hidden_size, err);
 }
 
-/* To describe a call takes up to 16 us (cuDNN 9.19 on an H200), so one plan is kept; not one for
- * each shape, nor for graphs: a captured call does not refer to its descriptors (9.19). */
-rnl_status rnl_gpu_plan_make(rnl_gpu_rnn *rnn, rnl_gpu_handle *handle, const rnl_gpu_job *job,
-                             rnl_error *err)
+/* Describing a call takes up to 16 us (cuDNN 9.19 on an H200), so the descriptors of the last call
+ * are kept; not per shape, nor for graphs: a captured call does not refer to the descriptors
+ * (9.19). */
+rnl_status rnl_gpu_descriptors_make_locked(rnl_gpu_rnn *rnn, rnl_gpu_handle *handle,
+                                           const rnl_gpu_job *job, rnl_error *err)
 {
     const int64_t N = job->sizes.N;
-    rnl_gpu_plan_free(rnn);
-    rnn->plan = calloc(1, sizeof *rnn->plan + (size_t)N * sizeof *rnn->plan->lengths);
-    if (!rnn->plan)
+    rnl_gpu_descriptors_free(rnn);
+    rnn->descriptors = calloc(1, sizeof *rnn->descriptors +
+                                     (size_t)N * sizeof *rnn->descriptors->lengths);
+    if (!rnn->descriptors)
         return rnl_fail(err, RNL_E_NOMEM, "no host memory for the description of a call");
-    rnn->plan->sizes = job->sizes;
+    rnn->descriptors->sizes = job->sizes;
     for (int64_t n = 0; n < N; n++)
-        rnn->plan->lengths[n] = (int32_t)length_of(job, n);
-    const rnl_status status = describe(rnn, handle, rnn->plan, err);
+        rnn->descriptors->lengths[n] = (int32_t)length_of(job, n);
+    const rnl_status status = describe(rnn, handle, rnn->descriptors, err);
     if (status != RNL_OK)
-        rnl_gpu_plan_free(rnn);
+        rnl_gpu_descriptors_free(rnn);
     return status;
 }
 
-void rnl_gpu_plan_free(rnl_gpu_rnn *rnn)
+void rnl_gpu_descriptors_free(rnl_gpu_rnn *rnn)
 {
     const rnl_cudnn_table *const call = rnn->device->dnn;
-    rnl_gpu_plan *const plan = rnn->plan;
-    if (!plan)
+    rnl_gpu_descriptors *const descriptors = rnn->descriptors;
+    if (!descriptors)
         return;
-    if (plan->rnn)
-        call->cudnnDestroyRNNDescriptor(plan->rnn);
-    if (plan->x)
-        call->cudnnDestroyRNNDataDescriptor(plan->x);
-    if (plan->y)
-        call->cudnnDestroyRNNDataDescriptor(plan->y);
-    if (plan->h)
-        call->cudnnDestroyTensorDescriptor(plan->h);
-    if (plan->c)
-        call->cudnnDestroyTensorDescriptor(plan->c);
-    free(plan);
-    rnn->plan = NULL;
+    if (descriptors->rnn)
+        call->cudnnDestroyRNNDescriptor(descriptors->rnn);
+    if (descriptors->x)
+        call->cudnnDestroyRNNDataDescriptor(descriptors->x);
+    if (descriptors->y)
+        call->cudnnDestroyRNNDataDescriptor(descriptors->y);
+    if (descriptors->h)
+        call->cudnnDestroyTensorDescriptor(descriptors->h);
+    if (descriptors->c)
+        call->cudnnDestroyTensorDescriptor(descriptors->c);
+    free(descriptors);
+    rnn->descriptors = NULL;
 }
