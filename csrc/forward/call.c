@@ -1,4 +1,4 @@
-/* One call: check it, split it into parts, allocate its buffers, run it. */
+/* Run a call: check the arguments, split the call into parts, place the buffers, run the team. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -9,28 +9,27 @@
 #include "system/system.h"
 
 enum {
-    MAX_PARTS = 64,
-    ROWS_AT_ONCE = 96,  /* rows per product of the input: a few tiles, whose sums stay in L2 */
+    ROWS_AT_ONCE = 96,  /* rows per product of the input: the sums of a few tiles stay in L2 */
     ROWS_OF_DIRECT = 1, /* with more rows, weights are packed first                          */
-    ROWS_OF_A_TILE = 6, /* a member with as many rows of its own is at full speed            */
+    ROWS_OF_A_TILE = 6, /* a member with as many rows is at full speed                       */
     WORK_OF_A_CALL = 1 << 20,  /* multiplications that justify waking a thread ... */
-    WORK_OF_A_MEMBER = 1 << 14 /* ... and, between two waits, one more member */
+    WORK_OF_A_MEMBER = 1 << 14 /* ... and, between two waits, a further member */
 };
 
-/* Multiplications of one row in one step of the recurrence. */
-static double work_of_row(const rnl_rnn *rnn)
+/* Return the number of multiplications of a step of the recurrence, per row. */
+static double recurrence_work(const rnl_rnn *rnn)
 {
     const double state = (double)rnl_padded(rnn, rnn->state_blocks);
     const double units = (double)rnl_padded(rnn, rnn->blocks);
     return units * state * (rnn->gates + (rnn->spec.proj_size ? 1 : 0));
 }
 
-/* Split the call into parts and return how many members are worth using. */
+/* Split the call into parts and return the number of members worth using. */
 static int split(rnl_running *run)
 {
     const rnl_rnn *rnn = run->rnn;
-    const int64_t N = run->call->N, threads = rnl_min(rnl_num_threads(), MAX_PARTS);
-    const double work = work_of_row(rnn) * (double)N;
+    const int64_t N = run->call->N, threads = rnl_min(rnl_num_threads(), RNL_MAX_MEMBERS);
+    const double work = recurrence_work(rnn) * (double)N;
     run->num_parts = 1;
     if (threads == 1 || work * (double)run->call->T < WORK_OF_A_CALL)
         return 1;
@@ -50,7 +49,8 @@ static int split(rnl_running *run)
     return (int)(members < threads ? members : threads / run->num_parts * run->num_parts);
 }
 
-/* The first row of part k, if each has as many as it gets when they are dealt in turn. */
+/* Return the first row of part k. Rows are dealt in turn: the first N % parts parts have one more.
+ */
 static int64_t first_row(const rnl_running *run, int k)
 {
     const int64_t N = run->call->N, parts = run->num_parts;
@@ -82,74 +82,74 @@ static void describe_parts(rnl_running *run, rnl_portion *parts)
     }
 }
 
-/* Place the buffers of the parts and between the layers in room and return their size; room NULL:
- * the size only. */
-static rnl_size place_buffers(rnl_running *run, rnl_portion *parts, int members, char *room)
+/* Place the buffers of the parts, and the buffers between layers, in memory and return the size;
+ * memory NULL: only the size. */
+static rnl_size place_buffers(rnl_running *run, rnl_portion *parts, int members, char *memory)
 {
     const rnl_rnn *rnn = run->rnn;
     const rnl_spec *spec = &rnn->spec;
     const int64_t real = rnl_real_nbytes(run), T = run->call->T, N = run->call->N;
-    rnl_arena p = {.memory = room};
+    rnl_arena arena = {.memory = memory};
     int64_t widest = spec->skip_input ? run->units : spec->input_size;
     if (spec->num_layers > 1 && rnl_layer_input(spec, 1) > widest)
         widest = rnl_layer_input(spec, 1);
     int64_t most_rows = 0;
     for (int k = 0; k < run->num_parts; k++) {
-        rnl_portion *const some = &parts[k];
-        const int64_t rows = some->rows, at_once = rows * run->steps_at_once;
+        rnl_portion *const part = &parts[k];
+        const int64_t rows = part->rows, at_once = rows * run->steps_at_once;
         most_rows = at_once > most_rows ? at_once : most_rows;
-        some->input = rnl_arena_take(&p, at_once, widest, real);
-        some->sums = rnl_arena_take(&p, at_once, rnl_sums_row(rnn), real);
-        some->states.h[0] = rnl_arena_take(&p, rows, run->state, real);
-        some->states.h[1] = rnl_arena_take(&p, rows, run->state, real);
+        part->input = rnl_arena_take(&arena, at_once, widest, real);
+        part->sums = rnl_arena_take(&arena, at_once, rnl_sums_row(rnn), real);
+        part->states.h[0] = rnl_arena_take(&arena, rows, run->state, real);
+        part->states.h[1] = rnl_arena_take(&arena, rows, run->state, real);
         if (rnl_cell_facts_of(spec->cell)->has_c)
-            some->states.c = rnl_arena_take(&p, rows, run->units, real);
+            part->states.c = rnl_arena_take(&arena, rows, run->units, real);
         if (spec->proj_size)
-            some->states.full = rnl_arena_take(&p, rows, run->units, real);
+            part->states.full = rnl_arena_take(&arena, rows, run->units, real);
         if (rnn->kind == RNL_STEP_GRU_BEFORE)
-            some->states.reset = rnl_arena_take(&p, rows, run->units, real);
+            part->states.reset = rnl_arena_take(&arena, rows, run->units, real);
     }
     run->scratch_nbytes = rnl_scratch_nbytes(rnn, most_rows, widest);
-    run->scratch = rnl_arena_take(&p, members, run->scratch_nbytes, 1);
+    run->scratch = rnl_arena_take(&arena, members, run->scratch_nbytes, 1);
     for (int64_t k = 0; k < rnl_min(2, spec->num_layers - 1); k++) {
         const rnl_size steps = rnl_size_mul(rnl_size_of(T), rnl_size_of(N));
-        run->between[k] = rnl_arena_take(&p, steps.overflow ? INT64_MAX : steps.n,
+        run->between[k] = rnl_arena_take(&arena, steps.overflow ? INT64_MAX : steps.n,
                                          rnl_layer_input(spec, 1), real);
     }
     if (run->call->lengths) {
-        run->order = (int64_t *)(void *)rnl_arena_take(&p, N, 1, sizeof(int64_t));
-        run->active = (int64_t *)(void *)rnl_arena_take(&p, T, 1, sizeof(int64_t));
+        run->order = (int64_t *)(void *)rnl_arena_take(&arena, N, 1, sizeof(int64_t));
+        run->active = (int64_t *)(void *)rnl_arena_take(&arena, T, 1, sizeof(int64_t));
     }
-    return p.used;
+    return arena.used;
 }
 
-/* Sort the rows by falling length, equal lengths in their old order, deal them to the parts, and
- * count the active rows of each time. */
+/* Sort the rows by falling length, with equal lengths in the original order, deal the rows to the
+ * parts, and count the active rows of each time. */
 static void sort_rows(const rnl_running *run)
 {
     const rnl_rnn_call *const call = run->call;
     const int64_t T = call->T, N = call->N, turns = run->parts->turns;
     int64_t *const active = run->active;
     memset(active, 0, (size_t)T * sizeof *active);
-    for (int64_t n = 0; n < N; n++) /* first how many end at each time ... */
+    for (int64_t n = 0; n < N; n++) /* first the number of rows that end at each time ... */
         if (call->lengths[n] > 0)
             active[call->lengths[n] - 1]++;
-    for (int64_t t = T - 2; t >= 0; t--) /* ... then how many are left */
+    for (int64_t t = T - 2; t >= 0; t--) /* ... then the number of active rows */
         active[t] += active[t + 1];
-    /* rows of length l begin at the number of longer ones; active[l - 1] counts down to it */
+    /* rows of length l begin at the number of longer rows: active[l - 1] counts down to it */
     int64_t empty = N;
     for (int64_t n = N; n-- > 0;) {
         int64_t *const end = call->lengths[n] > 0 ? &active[call->lengths[n] - 1] : &empty;
         const int64_t place = --*end;
         run->order[run->parts[place % turns].first_row + place / turns] = n;
     }
-    /* active[l - 1] is now the number of longer ones: count up again */
+    /* active[l - 1] is now the number of longer rows: count up again */
     for (int64_t n = 0; n < N; n++)
         if (call->lengths[n] > 0)
             active[call->lengths[n] - 1]++;
 }
 
-/* Did the members of a part wait so long for each other that one went on alone? */
+/* Did the members of a part wait for each other for so long that a member went on alone? */
 static bool was_crowded(const rnl_running *run)
 {
     for (int k = 0; k < run->num_parts; k++)
@@ -158,25 +158,25 @@ static bool was_crowded(const rnl_running *run)
     return false;
 }
 
-/* Is it one step of one sequence, too short for threads? */
+/* Is the call a single step of a single sequence, too short for threads? */
 static bool is_small_step(const rnl_rnn *rnn, const rnl_rnn_call *call)
 {
     return call->T == 1 && call->N == 1 && !call->lengths && rnn->panels &&
-           !rnn->spec.bidirectional && work_of_row(rnn) < WORK_OF_A_CALL;
+           !rnn->spec.bidirectional && recurrence_work(rnn) < WORK_OF_A_CALL;
 }
 
 static rnl_status run_small_step(rnl_rnn *rnn, const rnl_rnn_call *call, rnl_error *err)
 {
     rnl_stepper stepper;
     const rnl_size size = rnl_stepper_place(&stepper, rnn, call->dtype, NULL);
-    rnl_room *const room = size.overflow ? NULL : rnl_room_take(rnn, size.n);
-    if (!room)
+    rnl_workspace *const workspace = size.overflow ? NULL : rnl_workspace_take(rnn, size.n);
+    if (!workspace)
         return rnl_fail(err, RNL_E_NOMEM, "no memory for a call with T = 1, N = 1");
-    rnl_stepper_place(&stepper, rnn, call->dtype, room->data);
+    rnl_stepper_place(&stepper, rnn, call->dtype, workspace->data);
     rnl_stepper_set(&stepper, call->h0, call->c0);
     rnl_stepper_run(&stepper, call->x, call->y, 1);
     rnl_stepper_get(&stepper, call->hn, call->cn);
-    rnl_room_give(rnn, room);
+    rnl_workspace_give(rnn, workspace);
     return RNL_OK;
 }
 
@@ -196,27 +196,27 @@ rnl_status rnl_rnn_run(rnl_rnn *rnn, const rnl_rnn_call *call, rnl_error *err)
                        .units = rnl_padded(rnn, rnn->blocks),
                        .state = rnl_padded(rnn, rnn->state_blocks),
                        .steps_at_once = rnl_min(call->T, (ROWS_AT_ONCE - 1) / call->N + 1)};
-    rnl_portion parts[MAX_PARTS];
+    rnl_portion parts[RNL_MAX_MEMBERS];
     const int members = split(&run);
     describe_parts(&run, parts);
     const rnl_size size = place_buffers(&run, parts, members, NULL);
-    rnl_room *const room = size.overflow ? NULL : rnl_room_take(rnn, size.n);
-    if (!room)
+    rnl_workspace *const workspace = size.overflow ? NULL : rnl_workspace_take(rnn, size.n);
+    if (!workspace)
         return rnl_fail(err, RNL_E_NOMEM, "no memory for a call with T = %" PRId64 ", N = %" PRId64,
                         call->T, call->N);
-    place_buffers(&run, parts, members, room->data);
+    place_buffers(&run, parts, members, workspace->data);
     if (call->lengths)
         sort_rows(&run);
     atomic_init(&run.stop, 0);
     atomic_init(&run.stop_layer, INT64_MAX);
     rnl_barrier_init(&run.all);
     run.began_ns = rnl_now_ns();
-    run.callers_mode = rnl_flush_subnormals(); /* which helpers do too */
+    run.callers_mode = rnl_flush_subnormals(); /* in this thread; helpers copy the mode */
     const bool all_worked = rnl_team_run(members, rnl_run_member, &run);
     rnl_float_mode_restore(run.callers_mode);
     if (members > run.num_parts)
         rnl_team_was_crowded(was_crowded(&run));
-    rnl_room_give(rnn, room);
+    rnl_workspace_give(rnn, workspace);
     if (!all_worked)
         return rnl_fail(err, RNL_E_INTERRUPTED,
                         "the process was forked during this call, by a signal handler: this is the"

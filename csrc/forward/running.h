@@ -15,6 +15,7 @@
 #include "forward/recurrence.h"
 #include "forward/team.h"
 #include "kernels/subnormals.h"
+#include "system/min.h"
 
 typedef struct rnl_portion {
     int64_t first_row, rows;
@@ -51,11 +52,6 @@ typedef struct rnl_running {
 /* Member k of the team that runs a call. arg: the rnl_running. It computes a share of one part, or
  * several whole parts. */
 void rnl_run_member(void *arg, int k, int members);
-
-static inline int64_t rnl_min(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
 
 static inline int64_t rnl_real_nbytes(const rnl_running *run)
 {
