@@ -1,4 +1,4 @@
-/* The extension module rnnlayout._native: its functions, its state, its exceptions. */
+/* The extension module rnnlayout._native: functions, state and exceptions. */
 #include "native.h"
 
 #include <limits.h>
@@ -172,7 +172,7 @@ static PyMethodDef native_methods[] = {
      "aliases()\n--\n\nReturn the other names of layouts, each a dict."},
     {NULL, NULL, 0, NULL}};
 
-/* Add an exception class: of `base` and, if it is not NULL, also of `builtin`. */
+/* Add an exception class with the bases `base` and, unless NULL, `builtin`. */
 static int add_error(PyObject *module, const char *name, const char *qualified, const char *doc,
                      PyObject *base, PyObject *builtin, PyObject **error)
 {
@@ -306,7 +306,7 @@ static struct PyModuleDef native_module = {.m_base = PyModuleDef_HEAD_INIT,
                                            .m_traverse = native_traverse,
                                            .m_clear = native_clear};
 
-/* Python looks it up by its name. */
+/* Python looks this function up by name. */
 PyMODINIT_FUNC PyInit__native(void) /* NOLINT(misc-use-internal-linkage) */
 {
     return PyModuleDef_Init(&native_module);

@@ -1,4 +1,4 @@
-/* The type Plan: a conversion of one RNN between two layouts, to be run on many arrays. */
+/* The type Plan: a conversion of an RNN between two layouts, to be run on many arrays. */
 #include "native.h"
 
 typedef struct plan_object {
@@ -123,7 +123,7 @@ static int is_run(const rnl_view *view)
     return view->rows == 1 && (view->cols == 1 || view->col_stride == 1);
 }
 
-/* Does the op only move one run of elements? */
+/* Does the op only move a contiguous run of elements? */
 static int only_moves(const rnl_op *op)
 {
     return op->kind == RNL_OP_MOVE && !op->negate && is_run(&op->src) && is_run(&op->dst);
