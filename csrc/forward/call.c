@@ -1,4 +1,4 @@
-/* Run a call: check the arguments, split the call into parts, place the buffers, run the team. */
+/* Run a call: check the arguments, split the call into tasks, place the buffers, run the team. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -24,67 +24,67 @@ static double recurrence_work(const rnl_rnn *rnn)
     return units * state * (rnn->gates + (rnn->spec.proj_size ? 1 : 0));
 }
 
-/* Split the call into parts and return the number of members worth using. */
+/* Split the call into tasks and return the number of members worth using. */
 static int split(rnl_running *run)
 {
     const rnl_rnn *rnn = run->rnn;
     const int64_t N = run->call->N, threads = rnl_min(rnl_num_threads(), RNL_MAX_MEMBERS);
     const double work = recurrence_work(rnn) * (double)N;
-    run->num_parts = 1;
+    run->num_tasks = 1;
     if (threads == 1 || work * (double)run->call->T < WORK_OF_A_CALL)
         return 1;
     if (N >= threads * ROWS_OF_A_TILE) {
-        run->num_parts = (int)threads;
+        run->num_tasks = (int)threads;
         return (int)threads;
     }
     if (rnl_num_directions(&rnn->spec) == 2) {
-        run->num_parts = 2;
+        run->num_tasks = 2;
         run->by_direction = true;
     }
     if (rnl_team_is_crowded())
-        return run->num_parts;
+        return run->num_tasks;
     const double worth = work / WORK_OF_A_MEMBER;
     const int64_t sharing = worth < (double)rnn->blocks ? (int64_t)worth : rnn->blocks;
-    const int64_t members = run->num_parts * (sharing > 1 ? sharing : 1);
-    return (int)(members < threads ? members : threads / run->num_parts * run->num_parts);
+    const int64_t members = run->num_tasks * (sharing > 1 ? sharing : 1);
+    return (int)(members < threads ? members : threads / run->num_tasks * run->num_tasks);
 }
 
-/* Return the first row of part k. Rows are dealt in turn: the first N % parts parts have one more.
+/* Return the first row of task k. Rows are dealt in turn: the first N % num_tasks have one more.
  */
 static int64_t first_row(const rnl_running *run, int k)
 {
-    const int64_t N = run->call->N, parts = run->num_parts;
-    return N / parts * k + rnl_min(k, N % parts);
+    const int64_t N = run->call->N, tasks = run->num_tasks;
+    return N / tasks * k + rnl_min(k, N % tasks);
 }
 
-static void describe_parts(rnl_running *run, rnl_portion *parts)
+static void describe_tasks(rnl_running *run, rnl_task *tasks)
 {
     const int64_t N = run->call->N;
     const int num_directions = rnl_num_directions(&run->rnn->spec);
-    run->parts = parts;
-    for (int k = 0; k < run->num_parts; k++) {
-        rnl_portion *p = &parts[k];
-        memset(p, 0, sizeof *p);
-        p->rows = N;
-        p->turns = 1;
-        p->last_direction = num_directions - 1;
+    run->tasks = tasks;
+    for (int k = 0; k < run->num_tasks; k++) {
+        rnl_task *task = &tasks[k];
+        memset(task, 0, sizeof *task);
+        task->rows = N;
+        task->rank_step = 1;
+        task->last_direction = num_directions - 1;
         if (run->by_direction)
-            p->first_direction = p->last_direction = k;
-        else if (run->num_parts > 1) {
-            p->first_row = first_row(run, k);
-            p->rows = first_row(run, k + 1) - p->first_row;
-            p->turn = k;
-            p->turns = run->num_parts;
+            task->first_direction = task->last_direction = k;
+        else if (run->num_tasks > 1) {
+            task->first_row = first_row(run, k);
+            task->rows = first_row(run, k + 1) - task->first_row;
+            task->first_rank = k;
+            task->rank_step = run->num_tasks;
         }
-        rnl_barrier_init(&p->barrier);
-        atomic_init(&p->stop_at, INT64_MAX);
-        atomic_init(&p->alone_from, INT64_MAX);
+        rnl_barrier_init(&task->barrier);
+        atomic_init(&task->stop_at, INT64_MAX);
+        atomic_init(&task->alone_from, INT64_MAX);
     }
 }
 
-/* Place the buffers of the parts, and the buffers between layers, in memory and return the size;
+/* Place the buffers of the tasks, and the buffers between layers, in memory and return the size;
  * memory NULL: only the size. */
-static rnl_size place_buffers(rnl_running *run, rnl_portion *parts, int members, char *memory)
+static rnl_size place_buffers(rnl_running *run, rnl_task *tasks, int members, char *memory)
 {
     const rnl_rnn *rnn = run->rnn;
     const rnl_spec *spec = &rnn->spec;
@@ -94,20 +94,20 @@ static rnl_size place_buffers(rnl_running *run, rnl_portion *parts, int members,
     if (spec->num_layers > 1 && rnl_layer_input(spec, 1) > widest)
         widest = rnl_layer_input(spec, 1);
     int64_t most_rows = 0;
-    for (int k = 0; k < run->num_parts; k++) {
-        rnl_portion *const part = &parts[k];
-        const int64_t rows = part->rows, at_once = rows * run->steps_at_once;
+    for (int k = 0; k < run->num_tasks; k++) {
+        rnl_task *const task = &tasks[k];
+        const int64_t rows = task->rows, at_once = rows * run->steps_at_once;
         most_rows = at_once > most_rows ? at_once : most_rows;
-        part->input = rnl_arena_take(&arena, at_once, widest, real);
-        part->sums = rnl_arena_take(&arena, at_once, rnl_sums_row(rnn), real);
-        part->states.h[0] = rnl_arena_take(&arena, rows, run->state, real);
-        part->states.h[1] = rnl_arena_take(&arena, rows, run->state, real);
+        task->input = rnl_arena_take(&arena, at_once, widest, real);
+        task->sums = rnl_arena_take(&arena, at_once, rnl_sums_row(rnn), real);
+        task->states.h[0] = rnl_arena_take(&arena, rows, run->state, real);
+        task->states.h[1] = rnl_arena_take(&arena, rows, run->state, real);
         if (rnl_cell_facts_of(spec->cell)->has_c)
-            part->states.c = rnl_arena_take(&arena, rows, run->units, real);
+            task->states.c = rnl_arena_take(&arena, rows, run->units, real);
         if (spec->proj_size)
-            part->states.full = rnl_arena_take(&arena, rows, run->units, real);
+            task->states.full = rnl_arena_take(&arena, rows, run->units, real);
         if (rnn->kind == RNL_STEP_GRU_BEFORE)
-            part->states.reset = rnl_arena_take(&arena, rows, run->units, real);
+            task->states.reset = rnl_arena_take(&arena, rows, run->units, real);
     }
     run->scratch_nbytes = rnl_scratch_nbytes(rnn, most_rows, widest);
     run->scratch = rnl_arena_take(&arena, members, run->scratch_nbytes, 1);
@@ -124,11 +124,11 @@ static rnl_size place_buffers(rnl_running *run, rnl_portion *parts, int members,
 }
 
 /* Sort the rows by falling length, with equal lengths in the original order, deal the rows to the
- * parts, and count the active rows of each time. */
+ * tasks, and count the active rows of each time. */
 static void sort_rows(const rnl_running *run)
 {
     const rnl_rnn_call *const call = run->call;
-    const int64_t T = call->T, N = call->N, turns = run->parts->turns;
+    const int64_t T = call->T, N = call->N, rank_step = run->tasks->rank_step;
     int64_t *const active = run->active;
     memset(active, 0, (size_t)T * sizeof *active);
     for (int64_t n = 0; n < N; n++) /* first the number of rows that end at each time ... */
@@ -141,7 +141,7 @@ static void sort_rows(const rnl_running *run)
     for (int64_t n = N; n-- > 0;) {
         int64_t *const end = call->lengths[n] > 0 ? &active[call->lengths[n] - 1] : &empty;
         const int64_t place = --*end;
-        run->order[run->parts[place % turns].first_row + place / turns] = n;
+        run->order[run->tasks[place % rank_step].first_row + place / rank_step] = n;
     }
     /* active[l - 1] is now the number of longer rows: count up again */
     for (int64_t n = 0; n < N; n++)
@@ -149,11 +149,11 @@ static void sort_rows(const rnl_running *run)
             active[call->lengths[n] - 1]++;
 }
 
-/* Did the members of a part wait for each other for so long that a member went on alone? */
+/* Did the members of a task wait for each other for so long that a member went on alone? */
 static bool was_crowded(const rnl_running *run)
 {
-    for (int k = 0; k < run->num_parts; k++)
-        if (atomic_load(&run->parts[k].alone_from) < INT64_MAX)
+    for (int k = 0; k < run->num_tasks; k++)
+        if (atomic_load(&run->tasks[k].alone_from) < INT64_MAX)
             return true;
     return false;
 }
@@ -196,15 +196,15 @@ rnl_status rnl_rnn_run(rnl_rnn *rnn, const rnl_rnn_call *call, rnl_error *err)
                        .units = rnl_padded(rnn, rnn->blocks),
                        .state = rnl_padded(rnn, rnn->state_blocks),
                        .steps_at_once = rnl_min(call->T, (ROWS_AT_ONCE - 1) / call->N + 1)};
-    rnl_portion parts[RNL_MAX_MEMBERS];
+    rnl_task tasks[RNL_MAX_MEMBERS];
     const int members = split(&run);
-    describe_parts(&run, parts);
-    const rnl_size size = place_buffers(&run, parts, members, NULL);
+    describe_tasks(&run, tasks);
+    const rnl_size size = place_buffers(&run, tasks, members, NULL);
     rnl_workspace *const workspace = size.overflow ? NULL : rnl_workspace_take(rnn, size.n);
     if (!workspace)
         return rnl_fail(err, RNL_E_NOMEM, "no memory for a call with T = %" PRId64 ", N = %" PRId64,
                         call->T, call->N);
-    place_buffers(&run, parts, members, workspace->data);
+    place_buffers(&run, tasks, members, workspace->data);
     if (call->lengths)
         sort_rows(&run);
     atomic_init(&run.stop, 0);
@@ -214,7 +214,7 @@ rnl_status rnl_rnn_run(rnl_rnn *rnn, const rnl_rnn_call *call, rnl_error *err)
     run.callers_mode = rnl_flush_subnormals(); /* in this thread; helpers copy the mode */
     const bool all_worked = rnl_team_run(members, rnl_run_member, &run);
     rnl_float_mode_restore(run.callers_mode);
-    if (members > run.num_parts)
+    if (members > run.num_tasks)
         rnl_team_was_crowded(was_crowded(&run));
     rnl_workspace_give(rnn, workspace);
     if (!all_worked)

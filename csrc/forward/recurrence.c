@@ -1,4 +1,4 @@
-/* What the kernels need for the steps of one layer in one direction. */
+/* The arguments of the kernels for the steps of a layer in a direction. */
 #include "forward/recurrence.h"
 
 static rnl_product product_of(const rnl_rnn *rnn, const rnl_operand *operand)
@@ -12,7 +12,7 @@ static rnl_product product_of(const rnl_rnn *rnn, const rnl_operand *operand)
                          .acc_row = rnl_sums_row(rnn)};
 }
 
-/* The product with the state, whose sums begin with what they have. */
+/* Return the product with the state: it adds to the sums. */
 static rnl_product state_product_of(const rnl_rnn *rnn, const rnl_operand *operand)
 {
     rnl_product job = product_of(rnn, operand);
@@ -75,19 +75,19 @@ void rnl_recurrence_scratch(rnl_recurrence *r, void *scratch)
     r->project.scratch = scratch;
 }
 
-static void share_step(rnl_rnn_step *step, int64_t first, int64_t last)
+static void set_blocks(rnl_rnn_step *step, int64_t first, int64_t last)
 {
     step->state.first = step->gates.first = first;
     step->state.last = step->gates.last = last;
 }
 
-void rnl_recurrence_share(rnl_recurrence *r, int64_t first, int64_t last, int64_t first_state,
-                          int64_t last_state)
+void rnl_recurrence_blocks(rnl_recurrence *r, int64_t first, int64_t last, int64_t first_state,
+                           int64_t last_state)
 {
     r->input.first = first;
     r->input.last = last;
-    share_step(&r->step, first, last);
-    share_step(&r->renew, first, last);
+    set_blocks(&r->step, first, last);
+    set_blocks(&r->renew, first, last);
     r->project.first = first_state;
     r->project.last = last_state;
 }
