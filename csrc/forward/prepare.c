@@ -23,7 +23,7 @@ static rnl_size lay_out(rnl_rnn *rnn, char *memory)
     const int64_t num_peepholes = rnn->kind == RNL_STEP_PEEPHOLES ? RNL_NUM_PEEPHOLES : 0;
     rnn->weights = (rnl_weights *)(void *)rnl_arena_take(&a, n, 1, sizeof(rnl_weights));
     for (int64_t k = 0; k < n; k++) {
-        char *const start = rnl_arena_take(&a, rnl_padded(rnn, rnn->blocks), rnn->slots, real);
+        char *const start = rnl_arena_take(&a, rnl_padded(rnn, rnn->blocks), rnn->num_sums, real);
         char *const peepholes = rnl_arena_take(&a, rnl_padded(rnn, rnn->blocks), num_peepholes,
                                                real);
         if (memory) {
@@ -157,17 +157,17 @@ static void unpack_gate(const rnl_rnn *rnn, const rnl_operand *operand, int gate
         unpack_half(rnn, operand, gate, half, weights);
 }
 
-/* Return the bias of a slot in the weights; NULL: no bias, or the bias of another slot. */
-static const void *bias_of(const rnl_rnn *rnn, const char *weights, const rnl_view *of_all,
-                           int slot, bool belongs)
+/* Return the bias in the weights that starts a sum; NULL: no bias, or the bias of another sum. */
+static const void *bias_of(const rnl_rnn *rnn, const char *weights, const rnl_view *of_all, int sum,
+                           bool belongs)
 {
-    const int64_t gate = slot == rnn->copied ? slot - 1 : slot;
+    const int64_t gate = sum == rnn->copied_sum ? sum - 1 : sum;
     const int64_t at = of_all->at + gate * rnn->spec.hidden_size;
     return of_all->tensor >= 0 && belongs ? weights + at * rnl_dtype_nbytes(rnn->spec.dtype) : NULL;
 }
 
 /* Write the start values of the sums: the sum of a gate's two biases. In a GRU with the reset gate
- * after the matrix, the two biases of n have separate slots. */
+ * after the matrix, the two biases of n start separate sums. */
 static void put_starts(const rnl_rnn *rnn, const rnl_layout *cpu, const char *weights)
 {
     for (int64_t k = 0; k < num_weights(rnn); k++) {
@@ -175,14 +175,14 @@ static void put_starts(const rnl_rnn *rnn, const rnl_layout *cpu, const char *we
         const int d = (int)(k % rnl_num_directions(&rnn->spec));
         const rnl_view w = view_of(rnn, cpu, (rnl_block){l, d, RNL_BW, 0});
         const rnl_view r = view_of(rnn, cpu, (rnl_block){l, d, RNL_BR, 0});
-        for (int slot = 0; slot < rnn->slots; slot++) {
-            const bool copied = slot == rnn->copied;
-            const bool apart = rnn->copied >= 0 && slot == rnn->copied - 1;
-            const rnl_start start = {.biases = {bias_of(rnn, weights, &w, slot, !copied),
-                                                bias_of(rnn, weights, &r, slot, !apart)},
+        for (int sum = 0; sum < rnn->num_sums; sum++) {
+            const bool copied = sum == rnn->copied_sum;
+            const bool apart = rnn->copied_sum >= 0 && sum == rnn->copied_sum - 1;
+            const rnl_start start = {.biases = {bias_of(rnn, weights, &w, sum, !copied),
+                                                bias_of(rnn, weights, &r, sum, !apart)},
                                      .units = rnn->spec.hidden_size,
-                                     .slots = rnn->slots,
-                                     .slot = slot,
+                                     .num_sums = rnn->num_sums,
+                                     .sum = sum,
                                      .start = rnn->weights[k].start};
             rnn->kernels->start(&start);
         }
@@ -195,11 +195,11 @@ static void put_peepholes(const rnl_rnn *rnn, const rnl_layout *cpu, const char 
         const int64_t l = k / rnl_num_directions(&rnn->spec);
         const int d = (int)(k % rnl_num_directions(&rnn->spec));
         const rnl_view first = view_of(rnn, cpu, (rnl_block){l, d, RNL_PEEP, 0});
-        for (int slot = 0; slot < RNL_NUM_PEEPHOLES; slot++) {
-            const rnl_start start = {.biases = {bias_of(rnn, weights, &first, slot, true)},
+        for (int gate = 0; gate < RNL_NUM_PEEPHOLES; gate++) {
+            const rnl_start start = {.biases = {bias_of(rnn, weights, &first, gate, true)},
                                      .units = rnn->spec.hidden_size,
-                                     .slots = RNL_NUM_PEEPHOLES,
-                                     .slot = slot,
+                                     .num_sums = RNL_NUM_PEEPHOLES,
+                                     .sum = gate,
                                      .start = rnn->weights[k].peepholes};
             rnn->kernels->start(&start);
         }
@@ -308,10 +308,10 @@ static rnl_rnn describe(const rnl_spec *spec, const rnl_rnn_options *options)
                    .real = spec->dtype == RNL_FLOAT64 ? RNL_FLOAT64 : RNL_FLOAT32,
                    .kind = kind_of(spec),
                    .gates = rnl_num_gates(spec->cell),
-                   .copied = -1};
-    rnn.slots = rnn.gates;
+                   .copied_sum = -1};
+    rnn.num_sums = rnn.gates;
     if (rnn.kind == RNL_STEP_GRU)
-        rnn.copied = rnn.slots++;
+        rnn.copied_sum = rnn.num_sums++;
     rnn.kernels = rnl_rnn_kernels_get(kernels_of(spec, &rnn.options), spec->hidden_size);
     const int64_t lanes = rnn.kernels->lanes;
     rnn.blocks = (spec->hidden_size - 1) / lanes + 1;

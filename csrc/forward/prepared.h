@@ -27,7 +27,7 @@ enum {
 /* The weights of a layer and direction. An operand without gates: the RNN lacks the matrix. */
 typedef struct rnl_weights {
     rnl_operand operands[RNL_NUM_OPERANDS];
-    char *start;     /* start values of sums, the biases: REAL [block][slot][lane] */
+    char *start;     /* start values of sums, the biases: REAL [block][sum][lane] */
     char *peepholes; /* likewise, of the gates i, f and o; NULL: no peepholes  */
 } rnl_weights;
 
@@ -45,8 +45,8 @@ struct rnl_rnn {
     const rnl_rnn_kernels *kernels;
     rnl_dtype real; /* of the arithmetic */
     rnl_step_kind kind;
-    int gates, slots;
-    int copied;           /* the slot without a product with the input, or -1      */
+    int gates, num_sums;  /* per unit                                              */
+    int copied_sum;       /* the sum without a product with the input, or -1       */
     int64_t blocks;       /* of hidden_size                                        */
     int64_t state_blocks; /* of the state's width P'                               */
     rnl_weights *weights; /* num_layers times directions                           */
@@ -79,7 +79,8 @@ static inline int64_t rnl_padded(const rnl_rnn *rnn, int64_t blocks)
  * of a row were a power of two, all rows would have the same place in a first-level cache. */
 static inline int64_t rnl_sums_row(const rnl_rnn *rnn)
 {
-    return rnl_padded(rnn, rnn->blocks) * rnn->slots + RNL_ALIGNMENT / rnl_dtype_nbytes(rnn->real);
+    return rnl_padded(rnn, rnn->blocks) * rnn->num_sums +
+           RNL_ALIGNMENT / rnl_dtype_nbytes(rnn->real);
 }
 
 /* Return the bytes of scratch memory that a thread needs for products of so many rows. */

@@ -5,9 +5,9 @@ static rnl_product product_of(const rnl_rnn *rnn, const rnl_operand *operand)
 {
     return (rnl_product){.panel = operand->panel,
                          .of = &operand->of,
-                         .slots = rnn->slots,
-                         .slot = {0, 1, 2, 3},
-                         .copied = -1,
+                         .num_sums = rnn->num_sums,
+                         .sum_of_gate = {0, 1, 2, 3},
+                         .copied_sum = -1,
                          .last = rnn->blocks,
                          .acc_row = rnl_sums_row(rnn)};
 }
@@ -44,22 +44,22 @@ rnl_recurrence rnl_recurrence_of(const rnl_rnn *rnn, const rnl_weights *weights,
     rnl_recurrence r = {.input = product_of(rnn, &operands[RNL_OF_W]),
                         .renews = rnn->kind == RNL_STEP_GRU_BEFORE,
                         .projects = rnn->spec.proj_size > 0};
-    r.input.copied = rnn->copied;
+    r.input.copied_sum = rnn->copied_sum;
     r.input.start = weights->start;
     r.step.state = state_product_of(rnn, &operands[RNL_OF_R]);
     r.step.gates = gates_of(rnn, weights, buffers);
     if (rnn->kind == RNL_STEP_GRU)
-        r.step.state.slot[2] = rnn->copied;
+        r.step.state.sum_of_gate[2] = rnn->copied_sum;
     if (r.renews) {
         r.renew = r.step;
         r.renew.state = state_product_of(rnn, &operands[RNL_OF_R_NEW]);
-        r.renew.state.slot[0] = 2;
+        r.renew.state.sum_of_gate[0] = 2;
         r.renew.state.x = r.step.gates.out = buffers->reset;
         r.step.gates.kind = RNL_STEP_RESET;
     }
     if (r.projects) {
         r.project = product_of(rnn, &operands[RNL_OF_P]);
-        r.project.slots = 1;
+        r.project.num_sums = 1;
         r.project.last = rnn->state_blocks;
         r.project.x = r.step.gates.out = buffers->full;
         r.project.x_row = r.step.gates.state_row;

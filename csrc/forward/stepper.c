@@ -100,7 +100,7 @@ rnl_size rnl_stepper_place(rnl_stepper *stepper, const rnl_rnn *rnn, rnl_dtype d
     stepper->sums = rnl_arena_take(&a, STEPS_AT_ONCE, rnl_sums_row(rnn), real);
     const int64_t inputs = spec->skip_input ? units : spec->input_size;
     char *const scratch = rnl_arena_take(&a, rnl_scratch_nbytes(rnn, STEPS_AT_ONCE, inputs), 1, 1);
-    char *const deep_sums = rnl_arena_take(&a, units, rnn->slots, real);
+    char *const deep_sums = rnl_arena_take(&a, units, rnn->num_sums, real);
     for (int64_t k = 0; k < spec->num_layers; k++) {
         const rnl_buffers states = place_states(rnn, k, &a);
         if (memory)
