@@ -180,11 +180,11 @@ def sign(spec, source, target):
     try:
         both = rl.layout(source), rl.layout(target)
         plan = _native.Plan(result_spec(both[1], spec), both[0], optional_tensors_of(spec), both[1])
-        steps = plan.steps()
+        block_ops = plan.block_ops()
     except LossyError as error:
         return "x", str(error)
-    ops = {op for op, *_ in steps}
-    return ("+" * bool(ops & {"add", "shift"}) + "0" * ("expect_zero" in ops)) or "=", ""
+    kinds = {kind for kind, *_ in block_ops}
+    return ("+" * bool(kinds & {"add", "shift"}) + "0" * ("expect_zero" in kinds)) or "=", ""
 
 
 def grid(kind):

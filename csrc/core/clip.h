@@ -1,4 +1,4 @@
-/* Is a clip of the cell state valid? The same on every device. */
+/* Check a clip of the cell state, in the same way on every device. */
 #ifndef RNL_CORE_CLIP_H
 #define RNL_CORE_CLIP_H
 

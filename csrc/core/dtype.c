@@ -41,8 +41,9 @@ uint64_t rnl_infinity_bits(rnl_dtype dtype)
     return ((UINT64_C(1) << row->exponent_bits) - 1) << row->mantissa_bits;
 }
 
-/* The value half a unit above the largest finite one is a tie and rounds to its even neighbour,
- * infinity. If `from` cannot represent this midpoint, it rounds up to the power of two above. */
+/* The midpoint between the largest finite value and the next power of two rounds to the even
+ * neighbour, infinity. If `from` cannot represent the midpoint, the midpoint itself rounds up to
+ * the power of two. */
 uint64_t rnl_overflow_bits(rnl_dtype to, rnl_dtype from)
 {
     const int largest_exponent = (1 << (rnl_dtypes[to].exponent_bits - 1)) - 1;
@@ -113,9 +114,9 @@ static uint64_t shift_round_even(uint64_t value, int shift)
     if (shift >= 64)
         return 0;
     const uint64_t floor = value >> shift;
-    const uint64_t rest = value - (floor << shift);
+    const uint64_t remainder = value - (floor << shift);
     const uint64_t half = UINT64_C(1) << (shift - 1);
-    return floor + (rest > half || (rest == half && (floor & 1)));
+    return floor + (remainder > half || (remainder == half && (floor & 1)));
 }
 
 uint64_t rnl_from_double(rnl_dtype dtype, double value)
@@ -140,7 +141,7 @@ uint64_t rnl_from_double(rnl_dtype dtype, double value)
     if (exponent == 0) /* a double this small is zero in every narrower type */
         return sign;
     /* target is the exponent of the result. Below the smallest normal number, each step of the
-     * exponent shifts the 53-bit significand by one more place. A carry out of the mantissa
+     * exponent shifts the 53-bit significand by one further place. A carry out of the mantissa
      * increments the exponent, up to infinity. */
     const int target = exponent - DOUBLE_BIAS + bias;
     const uint64_t significand = mantissa | UINT64_C(1) << DOUBLE_MANTISSA;

@@ -5,7 +5,7 @@
 
 #include "core/status.h"
 
-enum { MOST_DEPTH = 32 }; /* of arrays and objects; what rnnlayout writes has 5 */
+enum { MOST_DEPTH = 32 }; /* of arrays and objects; rnnlayout writes at most 5 levels */
 
 void rnl_put_word(const char *from, size_t nbytes, char word[RNL_WORD])
 {
@@ -17,13 +17,13 @@ void rnl_put_word(const char *from, size_t nbytes, char word[RNL_WORD])
 
 rnl_status rnl_json_malformed(const rnl_json *r, const char *need)
 {
-    char found[RNL_WORD];
-    rnl_put_word(r->at, r->at < r->end, found);
+    char text[RNL_WORD];
+    rnl_put_word(r->at, r->at < r->end, text);
     if (r->at == r->end)
         return rnl_fail(r->err, RNL_E_SPEC, "the JSON ends after byte %td, need %s: is it cut off?",
                         r->at - r->start, need);
     return rnl_fail(r->err, RNL_E_SPEC, "the JSON is malformed: byte %td is %s, need %s",
-                    r->at - r->start, found, need);
+                    r->at - r->start, text, need);
 }
 
 static char peek(const rnl_json *r)
@@ -51,7 +51,7 @@ static bool is_digit(char c)
     return c >= '0' && c <= '9';
 }
 
-/* The value of a hexadecimal digit; -1: it is not one. */
+/* Return the value of a hexadecimal digit; -1: c is not a hexadecimal digit. */
 static int hex_value(char c)
 {
     return is_digit(c)            ? c - '0'
@@ -120,12 +120,13 @@ static rnl_status skip_literal(rnl_json *r, const char *literal)
     return RNL_OK;
 }
 
-/* Go to the next member of an array or an object, whose bracket was read. *more: there is one. */
-static rnl_status next_member(rnl_json *r, char close, bool first, bool *more)
+/* Go to the next member of an array or object; the opening bracket has been read. *exists: false at
+ * the closing bracket. */
+static rnl_status next_member(rnl_json *r, char close, bool first, bool *exists)
 {
     rnl_json_skip_spaces(r);
-    *more = !rnl_json_take(r, close);
-    if (*more && !first) {
+    *exists = !rnl_json_take(r, close);
+    if (*exists && !first) {
         if (!rnl_json_take(r, ','))
             return rnl_json_malformed(r, close == '}' ? "',' or '}'" : "',' or ']'");
         rnl_json_skip_spaces(r);
@@ -133,10 +134,10 @@ static rnl_status next_member(rnl_json *r, char close, bool first, bool *more)
     return RNL_OK;
 }
 
-rnl_status rnl_json_next(rnl_json *r, bool first, rnl_slice *key, bool *more)
+rnl_status rnl_json_next(rnl_json *r, bool first, rnl_slice *key, bool *exists)
 {
-    rnl_status status = next_member(r, '}', first, more);
-    if (status || !*more)
+    rnl_status status = next_member(r, '}', first, exists);
+    if (status || !*exists)
         return status;
     key->at = r->at;
     if ((status = skip_string(r)))
@@ -153,7 +154,7 @@ static rnl_status skip_value(rnl_json *r, int depth) /* NOLINT(misc-no-recursion
 {
     rnl_status status = RNL_OK;
     rnl_slice key;
-    bool more = true;
+    bool exists = true;
     switch (peek(r)) {
     case '"': return skip_string(r);
     case 't': return skip_literal(r, "true");
@@ -168,10 +169,10 @@ static rnl_status skip_value(rnl_json *r, int depth) /* NOLINT(misc-no-recursion
     if (depth == MOST_DEPTH)
         return rnl_json_malformed(r, "a value that is not in so many arrays and objects");
     const bool is_object = *r->at++ == '{';
-    for (bool first = true; !status && more; first = false) {
-        status = is_object ? rnl_json_next(r, first, &key, &more)
-                           : next_member(r, ']', first, &more);
-        if (!status && more)
+    for (bool first = true; !status && exists; first = false) {
+        status = is_object ? rnl_json_next(r, first, &key, &exists)
+                           : next_member(r, ']', first, &exists);
+        if (!status && exists)
             status = skip_value(r, depth + 1);
     }
     return status;

@@ -1,4 +1,4 @@
-/* What the sizes and lengths of a call have to be, on every device. */
+/* Check the sizes and lengths of a call, in the same way on every device. */
 #ifndef RNL_CORE_LENGTHS_H
 #define RNL_CORE_LENGTHS_H
 
@@ -7,7 +7,7 @@
 #include "core/status.h"
 #include "rnnlayout.h"
 
-/* lengths: N of them; NULL: all are T. */
+/* lengths: N lengths; NULL: every length is T. */
 static inline rnl_status rnl_lengths_check(int64_t T, int64_t N, const int64_t *lengths,
                                            rnl_error *err)
 {

@@ -1,6 +1,6 @@
 /*
- * Checked 64-bit size arithmetic. rnl_spec_check() bounds the size of the whole RNN with it; every
- * offset computed later is below this bound and needs no check.
+ * Checked 64-bit size arithmetic. rnl_spec_check() bounds the size of the whole RNN; every offset
+ * computed later is below this bound and needs no check.
  */
 #ifndef RNL_CORE_SIZE_H
 #define RNL_CORE_SIZE_H
@@ -8,7 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* A size that records whether any step of its computation overflowed int64. */
+/* A size, and whether any step of the computation overflowed int64. */
 typedef struct rnl_size {
     int64_t n;
     bool overflow;

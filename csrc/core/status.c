@@ -7,7 +7,7 @@
 rnl_status rnl_fail(rnl_error *err, rnl_status status, const char *format, ...)
 {
     va_list args;
-    assert(err); /* the caller's, see rnnlayout.h */
+    assert(err); /* required by rnnlayout.h */
     va_start(args, format);
     vsnprintf(err->text, sizeof err->text, format, args);
     va_end(args);

@@ -1,4 +1,4 @@
-/* How a function of the library fails: it fills in the caller's rnl_error with one call. */
+/* Report an error: fill in the caller's rnl_error and return the status, in a single call. */
 #ifndef RNL_CORE_STATUS_H
 #define RNL_CORE_STATUS_H
 

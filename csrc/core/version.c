@@ -1,4 +1,4 @@
-/* Which version is this? */
+/* The version of the library. */
 #include "rnnlayout.h"
 
 const char *rnl_version(void)

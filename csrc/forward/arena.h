@@ -1,5 +1,6 @@
-/* One block of memory, handed out in pieces aligned to 64 bytes. Without memory it only adds up the
- * sizes, so the same code computes the size of the block and the places in it. */
+/* A block of memory, handed out in pieces aligned to RNL_ALIGNMENT bytes. Without memory an arena
+ * only adds up the sizes, so the same code computes the size of the block and the places of the
+ * pieces. */
 #ifndef RNL_FORWARD_ARENA_H
 #define RNL_FORWARD_ARENA_H
 
@@ -13,7 +14,7 @@ typedef struct rnl_arena {
     rnl_size used;
 } rnl_arena;
 
-/* A piece for a * b elements of nbytes each; NULL without memory. */
+/* Return a piece for a * b elements of nbytes each; NULL without memory. */
 static inline char *rnl_arena_take(rnl_arena *arena, int64_t a, int64_t b, int64_t nbytes)
 {
     char *const piece = arena->memory ? arena->memory + arena->used.n : NULL;

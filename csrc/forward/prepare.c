@@ -15,7 +15,7 @@ static int64_t num_weights(const rnl_rnn *rnn)
     return rnn->spec.num_layers * rnl_num_directions(&rnn->spec);
 }
 
-/* Place everything but the panels in memory and return its size; memory NULL: the size only. */
+/* Place everything but the panels in memory and return the size; memory NULL: only the size. */
 static rnl_size lay_out(rnl_rnn *rnn, char *memory)
 {
     rnl_arena a = {.memory = memory};
@@ -23,7 +23,7 @@ static rnl_size lay_out(rnl_rnn *rnn, char *memory)
     const int64_t num_peepholes = rnn->kind == RNL_STEP_PEEPHOLES ? RNL_NUM_PEEPHOLES : 0;
     rnn->weights = (rnl_weights *)(void *)rnl_arena_take(&a, n, 1, sizeof(rnl_weights));
     for (int64_t k = 0; k < n; k++) {
-        char *const start = rnl_arena_take(&a, rnl_padded(rnn, rnn->blocks), rnn->slots, real);
+        char *const start = rnl_arena_take(&a, rnl_padded(rnn, rnn->blocks), rnn->num_sums, real);
         char *const peepholes = rnl_arena_take(&a, rnl_padded(rnn, rnn->blocks), num_peepholes,
                                                real);
         if (memory) {
@@ -36,7 +36,7 @@ static rnl_size lay_out(rnl_rnn *rnn, char *memory)
     return a.used;
 }
 
-/* The same for the panels. */
+/* Place the panels likewise. */
 static rnl_size lay_out_panels(const rnl_rnn *rnn, char *memory)
 {
     rnl_arena a = {.memory = memory};
@@ -58,13 +58,13 @@ static rnl_size lay_out_panels(const rnl_rnn *rnn, char *memory)
 
 /* -------------------------------------------------------------- places in the weights -- */
 
-/* A block's place in the one tensor of layout RNL_FORWARD_LAYOUT, where all gates of a matrix or a
- * bias follow one another, each contiguous. */
+/* Return the place of a block in the tensor of layout RNL_FORWARD_LAYOUT. In this tensor the gates
+ * of a matrix or a bias are contiguous and follow each other. */
 static rnl_view view_of(const rnl_rnn *rnn, const rnl_layout *cpu, rnl_block block)
 {
     rnl_view view = {.tensor = -1};
     rnl_error err;
-    rnl_layout_locate(cpu, &rnn->spec, rnl_spec_has(&rnn->spec), &block, &view, &err);
+    rnl_layout_locate(cpu, &rnn->spec, rnl_spec_optional(&rnn->spec), &block, &view, &err);
     return view;
 }
 
@@ -112,7 +112,7 @@ static void point_into(const rnl_rnn *rnn, const char *weights)
         }
 }
 
-/* Copy the weights into the panels and forget the pointers to them. */
+/* Copy the weights into the panels and clear the pointers to the weights. */
 static void pack(const rnl_rnn *rnn)
 {
     for (int64_t k = 0; k < num_weights(rnn); k++)
@@ -124,7 +124,7 @@ static void pack(const rnl_rnn *rnn)
         }
 }
 
-/* Copy `half` of each pair of k of one gate back to its place. */
+/* Copy `half` of each pair of k of a gate back to the weights. */
 static void unpack_half(const rnl_rnn *rnn, const rnl_operand *operand, int gate, int64_t half,
                         char *weights)
 {
@@ -147,7 +147,7 @@ static void unpack_half(const rnl_rnn *rnn, const rnl_operand *operand, int gate
     }
 }
 
-/* Copy one gate of a panel back to its place. */
+/* Copy a gate of a panel back to the weights. */
 static void unpack_gate(const rnl_rnn *rnn, const rnl_operand *operand, int gate, char *weights)
 {
     if (rnn->kernels->unpack)
@@ -157,17 +157,17 @@ static void unpack_gate(const rnl_rnn *rnn, const rnl_operand *operand, int gate
         unpack_half(rnn, operand, gate, half, weights);
 }
 
-/* The bias of a slot in the weights; NULL: it does not exist or belongs to another slot. */
-static const void *bias_of(const rnl_rnn *rnn, const char *weights, const rnl_view *of_all,
-                           int slot, bool belongs)
+/* Return the bias in the weights that starts a sum; NULL: no bias, or the bias of another sum. */
+static const void *bias_of(const rnl_rnn *rnn, const char *weights, const rnl_view *of_all, int sum,
+                           bool belongs)
 {
-    const int64_t gate = slot == rnn->copied ? slot - 1 : slot;
+    const int64_t gate = sum == rnn->copied_sum ? sum - 1 : sum;
     const int64_t at = of_all->at + gate * rnn->spec.hidden_size;
     return of_all->tensor >= 0 && belongs ? weights + at * rnl_dtype_nbytes(rnn->spec.dtype) : NULL;
 }
 
-/* The start values of sums: the two biases of a gate are added. In a GRU with the reset gate after
- * the matrix, those of n have two slots. */
+/* Write the start values of the sums: the sum of a gate's two biases. In a GRU with the reset gate
+ * after the matrix, the two biases of n start separate sums. */
 static void put_starts(const rnl_rnn *rnn, const rnl_layout *cpu, const char *weights)
 {
     for (int64_t k = 0; k < num_weights(rnn); k++) {
@@ -175,14 +175,14 @@ static void put_starts(const rnl_rnn *rnn, const rnl_layout *cpu, const char *we
         const int d = (int)(k % rnl_num_directions(&rnn->spec));
         const rnl_view w = view_of(rnn, cpu, (rnl_block){l, d, RNL_BW, 0});
         const rnl_view r = view_of(rnn, cpu, (rnl_block){l, d, RNL_BR, 0});
-        for (int slot = 0; slot < rnn->slots; slot++) {
-            const bool copied = slot == rnn->copied;
-            const bool apart = rnn->copied >= 0 && slot == rnn->copied - 1;
-            const rnl_start start = {.biases = {bias_of(rnn, weights, &w, slot, !copied),
-                                                bias_of(rnn, weights, &r, slot, !apart)},
+        for (int sum = 0; sum < rnn->num_sums; sum++) {
+            const bool copied = sum == rnn->copied_sum;
+            const bool apart = rnn->copied_sum >= 0 && sum == rnn->copied_sum - 1;
+            const rnl_start start = {.biases = {bias_of(rnn, weights, &w, sum, !copied),
+                                                bias_of(rnn, weights, &r, sum, !apart)},
                                      .units = rnn->spec.hidden_size,
-                                     .slots = rnn->slots,
-                                     .slot = slot,
+                                     .num_sums = rnn->num_sums,
+                                     .sum = sum,
                                      .start = rnn->weights[k].start};
             rnn->kernels->start(&start);
         }
@@ -195,13 +195,13 @@ static void put_peepholes(const rnl_rnn *rnn, const rnl_layout *cpu, const char 
         const int64_t l = k / rnl_num_directions(&rnn->spec);
         const int d = (int)(k % rnl_num_directions(&rnn->spec));
         const rnl_view first = view_of(rnn, cpu, (rnl_block){l, d, RNL_PEEP, 0});
-        for (int slot = 0; slot < RNL_NUM_PEEPHOLES; slot++) {
-            const rnl_start one = {.biases = {bias_of(rnn, weights, &first, slot, true)},
-                                   .units = rnn->spec.hidden_size,
-                                   .slots = RNL_NUM_PEEPHOLES,
-                                   .slot = slot,
-                                   .start = rnn->weights[k].peepholes};
-            rnn->kernels->start(&one);
+        for (int gate = 0; gate < RNL_NUM_PEEPHOLES; gate++) {
+            const rnl_start start = {.biases = {bias_of(rnn, weights, &first, gate, true)},
+                                     .units = rnn->spec.hidden_size,
+                                     .num_sums = RNL_NUM_PEEPHOLES,
+                                     .sum = gate,
+                                     .start = rnn->weights[k].peepholes};
+            rnn->kernels->start(&start);
         }
     }
 }
@@ -216,13 +216,13 @@ static rnl_layout layout_cpu(void)
     return layout;
 }
 
-/* Biases and peepholes come last. */
+/* Return the offset of the biases and peepholes, which come last, in bytes. */
 static int64_t vectors_at(const rnl_rnn *rnn)
 {
     const rnl_layout cpu = layout_cpu();
     rnl_tensor tensor = {0};
     rnl_error err;
-    rnl_layout_tensor(&cpu, &rnn->spec, rnl_spec_has(&rnn->spec), 0, &tensor, &err);
+    rnl_layout_tensor(&cpu, &rnn->spec, rnl_spec_optional(&rnn->spec), 0, &tensor, &err);
     return (tensor.nelems - rnn->num_vectors) * rnl_dtype_nbytes(rnn->spec.dtype);
 }
 
@@ -274,12 +274,12 @@ rnl_status rnl_rnn_check_dtype(const rnl_rnn *rnn, rnl_dtype dtype, rnl_error *e
     const rnl_dtype weights = rnn->spec.dtype;
     if (dtype == weights || (dtype == RNL_FLOAT32 && weights < RNL_FLOAT32))
         return RNL_OK;
-    const char *const found = rnl_name(RNL_NAMES_DTYPE, (int)dtype);
+    const char *const name = rnl_name(RNL_NAMES_DTYPE, (int)dtype);
     const char *const needed = rnl_name(RNL_NAMES_DTYPE, (int)weights);
-    if (!found)
+    if (!name)
         return rnl_fail(err, RNL_E_SPEC, "dtype is %d, need a value of rnl_dtype", (int)dtype);
-    return rnl_fail(err, RNL_E_SPEC, "x is %s, the weights are %s: need %s%s", found, needed,
-                    needed, weights < RNL_FLOAT32 ? " or float32" : "");
+    return rnl_fail(err, RNL_E_SPEC, "x is %s, the weights are %s: need %s%s", name, needed, needed,
+                    weights < RNL_FLOAT32 ? " or float32" : "");
 }
 
 static rnl_step_kind kind_of(const rnl_spec *spec)
@@ -301,17 +301,17 @@ static int kernels_of(const rnl_spec *spec, const rnl_rnn_options *options)
     }
 }
 
-static rnl_rnn described(const rnl_spec *spec, const rnl_rnn_options *options)
+static rnl_rnn describe(const rnl_spec *spec, const rnl_rnn_options *options)
 {
     rnl_rnn rnn = {.spec = *spec,
                    .options = options ? *options : (rnl_rnn_options){0},
                    .real = spec->dtype == RNL_FLOAT64 ? RNL_FLOAT64 : RNL_FLOAT32,
                    .kind = kind_of(spec),
                    .gates = rnl_num_gates(spec->cell),
-                   .copied = -1};
-    rnn.slots = rnn.gates;
+                   .copied_sum = -1};
+    rnn.num_sums = rnn.gates;
     if (rnn.kind == RNL_STEP_GRU)
-        rnn.copied = rnn.slots++;
+        rnn.copied_sum = rnn.num_sums++;
     rnn.kernels = rnl_rnn_kernels_get(kernels_of(spec, &rnn.options), spec->hidden_size);
     const int64_t lanes = rnn.kernels->lanes;
     rnn.blocks = (spec->hidden_size - 1) / lanes + 1;
@@ -350,29 +350,29 @@ rnl_status rnl_rnn_new(const rnl_spec *spec, const void *weights, const rnl_rnn_
         status = check_options(spec, options, err);
     if (status)
         return status;
-    rnl_rnn plan = described(spec, options);
-    const rnl_size size = lay_out(&plan, NULL);
-    rnl_rnn *const made = malloc(sizeof *made);
-    void *const memory = made && !size.overflow ? rnl_memory_new(size.n) : NULL;
+    rnl_rnn description = describe(spec, options);
+    const rnl_size size = lay_out(&description, NULL);
+    rnl_rnn *const result = malloc(sizeof *result);
+    void *const memory = result && !size.overflow ? rnl_memory_new(size.n) : NULL;
     if (!memory) {
-        free(made);
+        free(result);
         return rnl_fail(err, RNL_E_NOMEM, "no memory for the weights");
     }
     memset(memory, 0, (size_t)size.n);
-    *made = plan;
-    made->memory = memory;
-    lay_out(made, memory);
-    for (int k = 0; k < RNL_NUM_ROOMS; k++)
-        atomic_init(&made->rooms[k], NULL);
+    *result = description;
+    result->memory = memory;
+    lay_out(result, memory);
+    for (int k = 0; k < RNL_NUM_WORKSPACES; k++)
+        atomic_init(&result->workspaces[k], NULL);
     const rnl_layout cpu = layout_cpu();
-    find_operands(made, &cpu);
-    read_weights(made, weights);
-    if (!made->options.borrows || !made->kernels->direct)
-        status = rnl_rnn_pack(made, err);
+    find_operands(result, &cpu);
+    read_weights(result, weights);
+    if (!result->options.borrows || !result->kernels->direct)
+        status = rnl_rnn_pack(result, err);
     if (status)
-        rnl_rnn_free(made);
+        rnl_rnn_free(result);
     else
-        *rnn = made;
+        *rnn = result;
     return status;
 }
 
@@ -380,40 +380,40 @@ void rnl_rnn_free(rnl_rnn *rnn)
 {
     if (!rnn)
         return;
-    for (int k = 0; k < RNL_NUM_ROOMS; k++)
-        rnl_memory_free(atomic_load(&rnn->rooms[k]));
+    for (int k = 0; k < RNL_NUM_WORKSPACES; k++)
+        rnl_memory_free(atomic_load(&rnn->workspaces[k]));
     rnl_memory_free(rnn->panels);
     rnl_memory_free(rnn->memory);
     free(rnn);
 }
 
-/* --------------------------------------------------------------------------------- rooms -- */
+/* ----------------------------------------------------------------------------- workspaces -- */
 
-/* A room of more bytes is not kept: it would take hundreds of megabytes from the rest of a process,
- * to save it the 0.1 ms in which the system provides a megabyte in large pages. */
-enum { KEPT_NBYTES = 4 << 20 };
+/* The largest workspace that is kept. Larger workspaces would occupy hundreds of megabytes of a
+ * process, and save only the 0.1 ms per megabyte in which the system provides large pages. */
+enum { MAX_KEPT_NBYTES = 4 << 20 };
 
-rnl_room *rnl_room_take(rnl_rnn *rnn, int64_t nbytes)
+rnl_workspace *rnl_workspace_take(rnl_rnn *rnn, int64_t nbytes)
 {
-    rnl_room *room = NULL;
-    for (int k = 0; nbytes <= KEPT_NBYTES && k < RNL_NUM_ROOMS && !room; k++)
-        room = atomic_exchange(&rnn->rooms[k], NULL);
-    if (room && room->nbytes >= nbytes)
-        return room;
-    rnl_memory_free(room);
-    const rnl_size size = rnl_size_add(rnl_size_of(sizeof *room), rnl_size_of(nbytes));
-    room = size.overflow ? NULL : rnl_memory_new(size.n);
-    if (room)
-        room->nbytes = nbytes;
-    return room;
+    rnl_workspace *workspace = NULL;
+    for (int k = 0; nbytes <= MAX_KEPT_NBYTES && k < RNL_NUM_WORKSPACES && !workspace; k++)
+        workspace = atomic_exchange(&rnn->workspaces[k], NULL);
+    if (workspace && workspace->nbytes >= nbytes)
+        return workspace;
+    rnl_memory_free(workspace);
+    const rnl_size size = rnl_size_add(rnl_size_of(sizeof *workspace), rnl_size_of(nbytes));
+    workspace = size.overflow ? NULL : rnl_memory_new(size.n);
+    if (workspace)
+        workspace->nbytes = nbytes;
+    return workspace;
 }
 
-void rnl_room_give(rnl_rnn *rnn, rnl_room *room)
+void rnl_workspace_give(rnl_rnn *rnn, rnl_workspace *workspace)
 {
-    for (int k = 0; room->nbytes <= KEPT_NBYTES && k < RNL_NUM_ROOMS; k++) {
-        rnl_room *none = NULL;
-        if (atomic_compare_exchange_strong(&rnn->rooms[k], &none, room))
+    for (int k = 0; workspace->nbytes <= MAX_KEPT_NBYTES && k < RNL_NUM_WORKSPACES; k++) {
+        rnl_workspace *empty = NULL;
+        if (atomic_compare_exchange_strong(&rnn->workspaces[k], &empty, workspace))
             return;
     }
-    rnl_memory_free(room);
+    rnl_memory_free(workspace);
 }

@@ -1,4 +1,4 @@
-/* An RNN prepared for the CPU, and the memory that its calls reuse. */
+/* An RNN prepared for the CPU, and the memory that calls of the RNN reuse. */
 #ifndef RNL_FORWARD_PREPARED_H
 #define RNL_FORWARD_PREPARED_H
 
@@ -8,35 +8,36 @@
 #include "kernels/rnn.h"
 #include "model/spec.h"
 
-/* The matrices of some gates, and their panel (kernels/rnn.h) in the dtype of the weights. */
+/* The matrices of some gates, and the panel of these gates (kernels/rnn.h) in the dtype of the
+ * weights. */
 typedef struct rnl_operand {
     rnl_matrices of;
-    int64_t at[RNL_MAX_GATES]; /* where each begins in the weights, elements */
-    char *panel;               /* NULL: not packed                           */
+    int64_t at[RNL_MAX_GATES]; /* the offset of each matrix in the weights, elements */
+    char *panel;               /* NULL: not packed                                   */
 } rnl_operand;
 
 enum {
     RNL_OF_W,     /* all gates; no gates where x itself is added         */
     RNL_OF_R,     /* all gates; in a GRU with reset before, r and z      */
-    RNL_OF_R_NEW, /* n of such a GRU                                     */
+    RNL_OF_R_NEW, /* the gate n of a GRU with reset before               */
     RNL_OF_P,
     RNL_NUM_OPERANDS
 };
 
-/* One layer, one direction. An operand without gates: no such matrix. */
+/* The weights of a layer and direction. An operand without gates: the RNN lacks the matrix. */
 typedef struct rnl_weights {
     rnl_operand operands[RNL_NUM_OPERANDS];
-    char *start;     /* start values of sums, the biases: REAL [block][slot][lane] */
-    char *peepholes; /* likewise, those of i, f and o; NULL: it has none       */
+    char *start;     /* start values of sums, the biases: REAL [block][sum][lane] */
+    char *peepholes; /* likewise, of the gates i, f and o; NULL: no peepholes  */
 } rnl_weights;
 
-enum { RNL_NUM_ROOMS = 8 };
+enum { RNL_NUM_WORKSPACES = 8 };
 
-/* Memory for one call at a time. */
-typedef struct rnl_room {
+/* Memory for a call. */
+typedef struct rnl_workspace {
     int64_t nbytes;
     _Alignas(RNL_ALIGNMENT) char data[];
-} rnl_room;
+} rnl_workspace;
 
 struct rnl_rnn {
     rnl_spec spec;
@@ -44,44 +45,45 @@ struct rnl_rnn {
     const rnl_rnn_kernels *kernels;
     rnl_dtype real; /* of the arithmetic */
     rnl_step_kind kind;
-    int gates, slots;
-    int copied;           /* the slot to which no input is added, or -1            */
+    int gates, num_sums;  /* per unit                                              */
+    int copied_sum;       /* the sum without a product with the input, or -1       */
     int64_t blocks;       /* of hidden_size                                        */
     int64_t state_blocks; /* of the state's width P'                               */
     rnl_weights *weights; /* num_layers times directions                           */
     char *zeros;          /* start values without biases: REAL, of state_blocks    */
-    char *vectors;        /* biases and peepholes as they were given, for rnl_rnn_weights */
+    char *vectors;        /* a copy of the biases and peepholes, for rnl_rnn_weights() */
     int64_t num_vectors;  /* elements                                              */
-    void *memory;         /* the pointers above, but not panels, point into it     */
-    void *panels;         /* NULL: a call reads the weights as they were given     */
-    _Atomic(rnl_room *) rooms[RNL_NUM_ROOMS]; /* free, for the next calls           */
+    void *memory;         /* of weights, start values, zeros and vectors           */
+    void *panels;         /* NULL: a call reads the caller's weights               */
+    _Atomic(rnl_workspace *) workspaces[RNL_NUM_WORKSPACES]; /* free, for the next calls */
 };
 
-/* Make the panels, if they do not exist yet. RNL_E_NOMEM. */
+/* Allocate and fill the panels. RNL_E_NOMEM. */
 rnl_status rnl_rnn_pack(rnl_rnn *rnn, rnl_error *err);
 
-/* RNL_E_SPEC: x cannot have this dtype. */
+/* Fail with RNL_E_SPEC unless x may have this dtype. */
 rnl_status rnl_rnn_check_dtype(const rnl_rnn *rnn, rnl_dtype dtype, rnl_error *err);
 
-/* A room of at least nbytes; NULL: out of memory. One that is given back is kept for the next call,
- * unless it is large. */
-rnl_room *rnl_room_take(rnl_rnn *rnn, int64_t nbytes);
-void rnl_room_give(rnl_rnn *rnn, rnl_room *room);
+/* Return a workspace of at least nbytes; NULL: out of memory. rnl_workspace_give() keeps a small
+ * workspace for the next call, and frees a large workspace. */
+rnl_workspace *rnl_workspace_take(rnl_rnn *rnn, int64_t nbytes);
+void rnl_workspace_give(rnl_rnn *rnn, rnl_workspace *workspace);
 
-/* Width of a state in memory, elements: whole blocks. */
+/* Return the number of elements of whole blocks: the width of a state in memory. */
 static inline int64_t rnl_padded(const rnl_rnn *rnn, int64_t blocks)
 {
     return blocks * rnn->kernels->lanes;
 }
 
-/* Elements from row to row of the sums: one cache line more than they need, so that not all rows
- * are in the same place of a first-level cache where the number of units is a power of two. */
+/* Return the number of elements from row to row of the sums. A cache line is added: if the length
+ * of a row were a power of two, all rows would have the same place in a first-level cache. */
 static inline int64_t rnl_sums_row(const rnl_rnn *rnn)
 {
-    return rnl_padded(rnn, rnn->blocks) * rnn->slots + RNL_ALIGNMENT / rnl_dtype_nbytes(rnn->real);
+    return rnl_padded(rnn, rnn->blocks) * rnn->num_sums +
+           RNL_ALIGNMENT / rnl_dtype_nbytes(rnn->real);
 }
 
-/* Bytes that one thread's products of so many rows need. */
+/* Return the bytes of scratch memory that a thread needs for products of so many rows. */
 static inline int64_t rnl_scratch_nbytes(const rnl_rnn *rnn, int64_t rows, int64_t widest)
 {
     const int64_t padded = rnl_padded(rnn, rnn->blocks); /* the widest state */

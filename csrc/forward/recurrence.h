@@ -1,34 +1,34 @@
-/* What the kernels need for the steps of one layer in one direction: found once, and completed for
- * each step with the addresses of its arrays. */
+/* The arguments of the kernels for the steps of a layer in a direction: set once, and completed per
+ * step with the addresses of arrays. */
 #ifndef RNL_FORWARD_RECURRENCE_H
 #define RNL_FORWARD_RECURRENCE_H
 
 #include "forward/prepared.h"
 
 typedef struct rnl_recurrence {
-    rnl_product input;  /* adds x: with add_input() if it has no gates      */
-    rnl_rnn_step step;  /* up to the next state; see the other two          */
-    rnl_rnn_step renew; /* GRU with reset before: the rest, from r h        */
+    rnl_product input;  /* adds W x, or without gates x itself by add_input() */
+    rnl_rnn_step step;  /* up to the next state, or to `renew` or `project`  */
+    rnl_rnn_step renew; /* GRU with reset before: from r h to the next state */
     bool renews;
-    rnl_product project; /* of the LSTM's state                              */
+    rnl_product project; /* of an LSTM's state                               */
     bool projects;
 } rnl_recurrence;
 
-/* Buffers of one layer: REAL, [row][block][lane]. */
+/* Buffers of a layer: REAL, [row][block][lane]. */
 typedef struct rnl_buffers {
     char *h[2], *c, *full, *reset; /* full: before a projection; reset: r h */
 } rnl_buffers;
 
-/* For all blocks. rows and addresses of x, sums and states are not set. */
+/* Return the arguments for all blocks. rows and the addresses of x, sums and states are not set. */
 rnl_recurrence rnl_recurrence_of(const rnl_rnn *rnn, const rnl_weights *weights,
                                  const rnl_buffers *buffers);
 
-/* Memory for the products, as rnl_product says. */
+/* Set the scratch memory of the products, see rnl_product. */
 void rnl_recurrence_scratch(rnl_recurrence *r, void *scratch);
 
-/* Compute these blocks of hidden units, and of the projected state. */
-void rnl_recurrence_share(rnl_recurrence *r, int64_t first, int64_t last, int64_t first_state,
-                          int64_t last_state);
+/* Restrict the step to some blocks of hidden units, and to some blocks of the projected state. */
+void rnl_recurrence_blocks(rnl_recurrence *r, int64_t first, int64_t last, int64_t first_state,
+                           int64_t last_state);
 
 static inline void rnl_recurrence_rows(rnl_recurrence *r, int64_t rows)
 {
@@ -37,7 +37,7 @@ static inline void rnl_recurrence_rows(rnl_recurrence *r, int64_t rows)
     r->input.rows = r->project.rows = rows;
 }
 
-/* The sums of the step; before it, the input's share. */
+/* Set the sums of the step. Before the step, the sums contain the input's product. */
 static inline void rnl_recurrence_sums(rnl_recurrence *r, char *sums)
 {
     r->step.state.start = r->step.state.acc = sums;
@@ -46,8 +46,8 @@ static inline void rnl_recurrence_sums(rnl_recurrence *r, char *sums)
     r->renew.gates.acc = sums;
 }
 
-/* The step leads from one state to another. backwards: the last block first. In turns, so that the
- * blocks read last are still in the caches. */
+/* Set the state before and after the step. backwards: the last block first. Every second step goes
+ * backwards, because the blocks read last are still in the caches. */
 static inline void rnl_recurrence_states(rnl_recurrence *r, const char *before, char *after,
                                          bool backwards)
 {
@@ -63,7 +63,7 @@ static inline void rnl_recurrence_states(rnl_recurrence *r, const char *before, 
     }
 }
 
-/* One step of one row, from panels. */
+/* Compute a step of a single row, from panels. */
 static inline void rnl_rnn_step_row(const rnl_rnn_kernels *kernels, const rnl_rnn_step *job)
 {
     if (kernels->step) {

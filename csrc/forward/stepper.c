@@ -1,4 +1,4 @@
-/* One sequence, some steps at a time, in the calling thread. */
+/* Compute a sequence, some steps at a time, in the calling thread. */
 #include "forward/stepper.h"
 
 #include <stdlib.h>
@@ -10,12 +10,12 @@
 #include "system/system.h"
 
 enum {
-    STEPS_AT_ONCE = 16, /* whose inputs are multiplied together ... */
-    MANY_INPUTS = 32,   /* ... if there are so many of them         */
-    ALIAS = 4096        /* CPUs compare addresses of loads and stores modulo this */
+    STEPS_AT_ONCE = 16, /* steps per product of the inputs ...     */
+    MANY_INPUTS = 32,   /* ... if input_size is at least this size */
+    ALIAS = 4096        /* CPUs compare the addresses of loads and stores modulo this number */
 };
 
-/* Copy n numbers. */
+/* Copy n numbers, with a conversion if the dtypes differ. */
 static void copy(rnl_dtype from_dtype, const void *from, rnl_dtype to_dtype, void *to, int64_t n)
 {
     if (from_dtype == to_dtype) {
@@ -35,10 +35,11 @@ static void copy(rnl_dtype from_dtype, const void *from, rnl_dtype to_dtype, voi
 
 /* ------------------------------------------------------------------------------- memory -- */
 
-/* The states of a layer end where the panel of W begins, modulo ALIAS. A step may begin with W x
- * before the step before it has its states, but a load whose address seems to be that of an earlier
- * store waits for the value. So the states seem to be where W is read last. With the states at
- * other places a step of I = H = 16 took 111 ns instead of 82 (Emerald Rapids). */
+/* Place the states of a layer so that the states end where the panel of W begins, modulo ALIAS. A
+ * CPU may start W x before the previous step has stored the states, but a load waits for an earlier
+ * store whose address seems to be the same. With these places, the part of W that is read last
+ * seems to have the addresses of the states. With other places a step of I = H = 16 took 111 ns
+ * instead of 82 (Emerald Rapids). */
 static rnl_buffers place_states(const rnl_rnn *rnn, int64_t layer, rnl_arena *arena)
 {
     const int64_t real = rnl_dtype_nbytes(rnn->real);
@@ -60,19 +61,19 @@ static rnl_buffers place_states(const rnl_rnn *rnn, int64_t layer, rnl_arena *ar
     return buffers;
 }
 
-static void describe(const rnl_stepper *s, int64_t layer, const rnl_buffers *states, char *sums,
+static void describe(const rnl_stepper *s, int64_t k, const rnl_buffers *states, char *sums,
                      char *scratch)
 {
-    rnl_stepped *const one = &s->layers[layer];
-    one->states = *states;
-    one->turn = 0;
-    one->job = rnl_recurrence_of(s->rnn, rnl_weights_of(s->rnn, layer, 0), states);
-    one->job.input.acc = sums;
-    rnl_recurrence_rows(&one->job, 1);
-    rnl_recurrence_sums(&one->job, sums);
-    rnl_recurrence_scratch(&one->job, scratch);
-    if (one->job.input.of->gates) /* otherwise add_input() comes before the step */
-        one->job.step.input = one->job.input;
+    rnl_stepped *const layer = &s->layers[k];
+    layer->states = *states;
+    layer->current = 0;
+    layer->job = rnl_recurrence_of(s->rnn, rnl_weights_of(s->rnn, k, 0), states);
+    layer->job.input.acc = sums;
+    rnl_recurrence_rows(&layer->job, 1);
+    rnl_recurrence_sums(&layer->job, sums);
+    rnl_recurrence_scratch(&layer->job, scratch);
+    if (layer->job.input.of->gates) /* otherwise add_input() comes before the step */
+        layer->job.step.input = layer->job.input;
 }
 
 rnl_size rnl_stepper_place(rnl_stepper *stepper, const rnl_rnn *rnn, rnl_dtype dtype, char *memory)
@@ -99,11 +100,11 @@ rnl_size rnl_stepper_place(rnl_stepper *stepper, const rnl_rnn *rnn, rnl_dtype d
     stepper->sums = rnl_arena_take(&a, STEPS_AT_ONCE, rnl_sums_row(rnn), real);
     const int64_t inputs = spec->skip_input ? units : spec->input_size;
     char *const scratch = rnl_arena_take(&a, rnl_scratch_nbytes(rnn, STEPS_AT_ONCE, inputs), 1, 1);
-    char *const others = rnl_arena_take(&a, units, rnn->slots, real);
+    char *const deep_sums = rnl_arena_take(&a, units, rnn->num_sums, real);
     for (int64_t k = 0; k < spec->num_layers; k++) {
         const rnl_buffers states = place_states(rnn, k, &a);
         if (memory)
-            describe(stepper, k, &states, k > 0 ? others : stepper->sums, scratch);
+            describe(stepper, k, &states, k > 0 ? deep_sums : stepper->sums, scratch);
     }
     return a.used;
 }
@@ -119,23 +120,24 @@ rnl_status rnl_stepper_new(rnl_rnn *rnn, rnl_dtype dtype, rnl_stepper **stepper,
         status = rnl_rnn_pack(rnn, err);
     if (status)
         return status;
-    rnl_stepper *const made = malloc(sizeof *made);
-    const rnl_size size = made ? rnl_stepper_place(made, rnn, dtype, NULL) : (rnl_size){0, true};
+    rnl_stepper *const result = malloc(sizeof *result);
+    const rnl_size size = result ? rnl_stepper_place(result, rnn, dtype, NULL)
+                                 : (rnl_size){0, true};
     void *const memory = size.overflow ? NULL : rnl_memory_new(size.n);
     if (!memory) {
-        free(made);
+        free(result);
         return rnl_fail(err, RNL_E_NOMEM, "no memory for a stepper");
     }
     memset(memory, 0, (size_t)size.n);
-    rnl_stepper_place(made, rnn, dtype, memory);
-    *stepper = made;
+    rnl_stepper_place(result, rnn, dtype, memory);
+    *stepper = result;
     return RNL_OK;
 }
 
 void rnl_stepper_free(rnl_stepper *stepper)
 {
     if (stepper)
-        rnl_memory_free(stepper->layers); /* the first piece of its memory */
+        rnl_memory_free(stepper->layers); /* the first piece of the memory */
     free(stepper);
 }
 
@@ -155,10 +157,11 @@ void rnl_stepper_set(rnl_stepper *stepper, const void *h, const void *c)
     const int64_t P = rnl_state_size(spec), H = spec->hidden_size;
     const int64_t nbytes = rnl_dtype_nbytes(stepper->dtype);
     for (int64_t k = 0; k < spec->num_layers; k++) {
-        const rnl_stepped *const one = &stepper->layers[k];
-        set(stepper, h ? (const char *)h + k * P * nbytes : NULL, P, one->states.h[one->turn]);
+        const rnl_stepped *const layer = &stepper->layers[k];
+        set(stepper, h ? (const char *)h + k * P * nbytes : NULL, P,
+            layer->states.h[layer->current]);
         if (rnl_cell_facts_of(spec->cell)->has_c)
-            set(stepper, c ? (const char *)c + k * H * nbytes : NULL, H, one->states.c);
+            set(stepper, c ? (const char *)c + k * H * nbytes : NULL, H, layer->states.c);
     }
 }
 
@@ -173,25 +176,25 @@ void rnl_stepper_get(const rnl_stepper *stepper, void *h, void *c)
     const int64_t P = rnl_state_size(&rnn->spec), H = rnn->spec.hidden_size;
     const int64_t nbytes = rnl_dtype_nbytes(stepper->dtype);
     for (int64_t k = 0; k < rnn->spec.num_layers; k++) {
-        const rnl_stepped *const one = &stepper->layers[k];
+        const rnl_stepped *const layer = &stepper->layers[k];
         if (h)
-            copy(rnn->real, one->states.h[one->turn], stepper->dtype, (char *)h + k * P * nbytes,
-                 P);
+            copy(rnn->real, layer->states.h[layer->current], stepper->dtype,
+                 (char *)h + k * P * nbytes, P);
         if (c && rnl_cell_facts_of(rnn->spec.cell)->has_c)
-            copy(rnn->real, one->states.c, stepper->dtype, (char *)c + k * H * nbytes, H);
+            copy(rnn->real, layer->states.c, stepper->dtype, (char *)c + k * H * nbytes, H);
     }
 }
 
 /* -------------------------------------------------------------------------------- steps -- */
 
-/* One step of a layer. Return the new state. */
+/* Compute a step of a layer. Return the new state. */
 static inline const char *step_layer(const rnl_rnn_kernels *kernels, rnl_stepped *layer,
                                      const char *x)
 {
     rnl_recurrence *const job = &layer->job;
-    const char *const before = layer->states.h[layer->turn];
-    char *const after = layer->states.h[layer->turn ^= 1];
-    rnl_recurrence_states(job, before, after, layer->turn);
+    const char *const before = layer->states.h[layer->current];
+    char *const after = layer->states.h[layer->current ^= 1];
+    rnl_recurrence_states(job, before, after, layer->current);
     job->step.input.x = job->input.x = x;
     if (!job->input.of->gates)
         kernels->add_input(&job->input);
@@ -203,7 +206,7 @@ static inline const char *step_layer(const rnl_rnn_kernels *kernels, rnl_stepped
     return after;
 }
 
-/* One step, whose x is REAL. */
+/* Compute a step; x is REAL. */
 static inline void step(const rnl_stepper *s, const char *x, char *y)
 {
     for (int64_t k = 0; k < s->num_layers; k++)
@@ -212,7 +215,7 @@ static inline void step(const rnl_stepper *s, const char *x, char *y)
         copy(s->rnn->real, x, s->dtype, y, s->state_size);
 }
 
-/* Add the inputs' share to the sums of n steps of the first layer. */
+/* Add the product with the inputs to the sums of n steps of the first layer. */
 static void add_inputs(const rnl_stepper *s, const char *x, int64_t n)
 {
     rnl_product job = s->layers[0].job.input;
@@ -222,7 +225,7 @@ static void add_inputs(const rnl_stepper *s, const char *x, int64_t n)
     s->rnn->kernels->product(&job);
 }
 
-/* Compute n steps, at most STEPS_AT_ONCE, whose inputs are added beforehand. */
+/* Compute n steps, at most STEPS_AT_ONCE, with a single product of all inputs beforehand. */
 static void run_ahead(const rnl_stepper *s, const char *x, char *y, int64_t n)
 {
     rnl_recurrence *const first = &s->layers[0].job;
@@ -238,25 +241,26 @@ static void run_ahead(const rnl_stepper *s, const char *x, char *y, int64_t n)
 
 static void run(const rnl_stepper *stepper, const char *x, char *y, int64_t n)
 {
-    for (int64_t done = 0, some; done < n; done += some, x += some * stepper->x_nbytes) {
-        some = stepper->at_once < n - done ? stepper->at_once : n - done;
+    for (int64_t done = 0, num_steps; done < n;
+         done += num_steps, x += num_steps * stepper->x_nbytes) {
+        num_steps = stepper->at_once < n - done ? stepper->at_once : n - done;
         const char *in = x;
         if (stepper->copies_x) {
             copy(stepper->dtype, x, stepper->rnn->real, stepper->x,
-                 some * stepper->rnn->spec.input_size);
+                 num_steps * stepper->rnn->spec.input_size);
             in = stepper->x;
         }
-        if (some > 1)
-            run_ahead(stepper, in, y, some);
+        if (num_steps > 1)
+            run_ahead(stepper, in, y, num_steps);
         else
             step(stepper, in, y);
         if (y)
-            y += some * stepper->y_nbytes;
+            y += num_steps * stepper->y_nbytes;
     }
 }
 
-/* A single step is all that a call does: what lies between two steps delays the second, because the
- * CPU sees only some hundreds of instructions at a time. */
+/* Most calls compute a single step. Instructions between two steps delay the second step, because
+ * the CPU looks only some hundreds of instructions ahead; so the common case comes first. */
 void rnl_stepper_run(rnl_stepper *stepper, const void *x, void *y, int64_t n)
 {
     if (rnl_subnormals_are_flushed()) {

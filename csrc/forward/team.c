@@ -1,29 +1,24 @@
-/* The threads of a team: how many there may be, and helpers that are started when first needed,
- * spin for some tens of microseconds until the next run, then sleep. */
+/* The threads of a team: the number of threads, and the helpers. The first run that needs helpers
+ * starts them. A helper spins for some tens of microseconds until the next run, then sleeps. */
 #include <stdbool.h>
 #include <stdlib.h>
 
 #include "forward/team.h"
 #include "kernels/subnormals.h"
 #include "rnnlayout.h"
+#include "system/min.h"
 #include "system/system.h"
 
 enum {
-    MOST_MEMBERS = 64,
     SPINS = 300,       /* of 15 to 50 ns each, then ... */
-    YIELDS = 2000,     /* ... of 500 ns, or as long as other threads run, then ... */
-                       /* ... naps, which give the CPU to a member that has none; in a virtual
-                          machine the first one may take 1 ms, because the CPU falls asleep */
-    IDLE_YIELDS = 100, /* of a helper that is not wanted, which then sleeps */
+    YIELDS = 2000,     /* ... of 500 ns, or as long as threads of the same CPU run, then ... */
+                       /* ... naps, so that a member without a CPU gets this CPU; in a virtual
+                          machine the first nap may take 1 ms, because the CPU falls asleep */
+    IDLE_YIELDS = 100, /* of a helper without a run, which then sleeps */
     CROWDED_MS = 10,   /* without sharing after a crowded call; twice as long after the next */
     CROWDED_MOST_MS = 1000,
     RUNS_UNTIL_RETRY = 1000 /* after a thread could not be started */
 };
-
-static int smaller(int a, int b)
-{
-    return a < b ? a : b;
-}
 
 /* --------------------------------------------------------------------------- the machine -- */
 
@@ -38,8 +33,8 @@ static void relax(void)
 #endif
 }
 
-/* How the calling thread rounds and whether it flushes subnormals. Results depend on it, so helpers
- * get their caller's settings. */
+/* Return the floating-point control of the calling thread: rounding, and flushing of subnormals.
+ * Results depend on this control, so a helper gets the control of the caller. */
 static rnl_float_mode float_control(void)
 {
     return rnl_float_mode_get() & ~(rnl_float_mode)RNL_EXCEPTIONS;
@@ -51,28 +46,28 @@ static void set_float_control(rnl_float_mode control)
         rnl_float_mode_set(control);
 }
 
-/* Wait a little, longer with each turn; return the number of the next turn. */
-static int wait_turn(int turn)
+/* Wait a little, after many waits longer; return the new number of waits. */
+static int wait_once(int num_waits)
 {
-    if (turn < SPINS) {
+    if (num_waits < SPINS) {
         relax();
-    } else if (turn < SPINS + YIELDS) {
+    } else if (num_waits < SPINS + YIELDS) {
         rnl_yield();
     } else {
         rnl_nap();
     }
-    return smaller(turn + 1, SPINS + YIELDS);
+    return rnl_min_int(num_waits + 1, SPINS + YIELDS);
 }
 
-/* -------------------------------------------------------------------- how many there may be -- */
+/* -------------------------------------------------------------------- the number of threads -- */
 
-/* The number at the start of a variable; 0: none, or not set. OMP_NUM_THREADS may be a list, whose
- * first number is for threads that are not nested. */
+/* Return the number at the start of a variable; 0: no number, or not set. OMP_NUM_THREADS may be a
+ * list: the first number is for threads that are not nested. */
 static int number_in(const char *variable)
 {
     const char *text = getenv(variable);
     const long n = text ? strtol(text, NULL, 10) : 0;
-    return n < 1 ? 0 : n < MOST_MEMBERS ? (int)n : MOST_MEMBERS;
+    return n < 1 ? 0 : n < RNL_MAX_MEMBERS ? (int)n : RNL_MAX_MEMBERS;
 }
 
 static int default_num_threads(void)
@@ -82,36 +77,36 @@ static int default_num_threads(void)
         n = number_in("OMP_NUM_THREADS");
     if (!n)
         n = rnl_num_cpus();
-    return n < 1 ? 1 : smaller(n, MOST_MEMBERS);
+    return n < 1 ? 1 : rnl_min_int(n, RNL_MAX_MEMBERS);
 }
 
 static atomic_int num_threads; /* 0: not determined yet */
 
 void rnl_set_num_threads(int n)
 {
-    atomic_store(&num_threads, n < 1 ? 0 : smaller(n, MOST_MEMBERS));
+    atomic_store(&num_threads, n < 1 ? 0 : rnl_min_int(n, RNL_MAX_MEMBERS));
 }
 
 int rnl_num_threads(void)
 {
     int n = atomic_load_explicit(&num_threads, memory_order_relaxed);
     if (n == 0) {
-        const int found = default_num_threads();
-        /* unless another thread has set it meanwhile */
-        if (atomic_compare_exchange_strong(&num_threads, &n, found))
-            n = found;
+        const int default_n = default_num_threads();
+        /* unless another thread has set num_threads meanwhile */
+        if (atomic_compare_exchange_strong(&num_threads, &n, default_n))
+            n = default_n;
     }
     return n;
 }
 
 /* ---------------------------------------------------------------------------- the helpers -- */
 
-/* Values of a helper's `members` outside a run; in a run it is the number of members. */
+/* Values of a helper's `members` outside a run; in a run `members` is the number of members. */
 enum { ASLEEP = -1, IDLE = 0 };
 
-/* Only its first cache line moves between CPUs in a run. */
+/* Only the first cache line of a helper moves between CPUs in a run. */
 typedef struct helper {
-    _Alignas(64) atomic_int members;
+    _Alignas(RNL_ALIGNMENT) atomic_int members;
     void (*member)(void *arg, int k, int members);
     void *arg;
     rnl_float_mode control;
@@ -120,10 +115,10 @@ typedef struct helper {
 } helper;
 
 static struct pool {
-    atomic_bool taken; /* by the caller that uses the members below */
+    atomic_bool taken; /* a caller uses the members below */
     int num_helpers;
     int runs_until_retry;
-    helper helpers[MOST_MEMBERS - 1];
+    helper helpers[RNL_MAX_MEMBERS - 1];
 } pool;
 
 static void sleep_until_wanted(helper *self)
@@ -138,16 +133,16 @@ static void help(void *arg)
 {
     helper *const self = arg;
     const int k = (int)(self - pool.helpers) + 1;
-    for (int turn = 0;;) {
+    for (int num_waits = 0;;) {
         const int members = atomic_load_explicit(&self->members, memory_order_acquire);
         if (members != IDLE) {
-            rnl_leave_cpu(self->callers_cpu); /* there it would have to wait for its caller */
+            rnl_leave_cpu(self->callers_cpu); /* on that CPU the helper would wait for the caller */
             set_float_control(self->control);
             self->member(self->arg, k, members);
             atomic_store_explicit(&self->members, IDLE, memory_order_release);
-            turn = 0;
-        } else if (turn < SPINS + IDLE_YIELDS) {
-            turn = wait_turn(turn);
+            num_waits = 0;
+        } else if (num_waits < SPINS + IDLE_YIELDS) {
+            num_waits = wait_once(num_waits);
         } else {
             sleep_until_wanted(self);
         }
@@ -167,8 +162,8 @@ static void set_to_work(helper *h, int members, void (*member)(void *, int, int)
 
 static void wait_for(helper *h)
 {
-    for (int turn = 0; atomic_load_explicit(&h->members, memory_order_acquire) > IDLE;)
-        turn = wait_turn(turn);
+    for (int num_waits = 0; atomic_load_explicit(&h->members, memory_order_acquire) > IDLE;)
+        num_waits = wait_once(num_waits);
 }
 
 static bool start(helper *h)
@@ -184,20 +179,20 @@ static void start_helpers(int wanted)
     pool.runs_until_retry = pool.num_helpers < wanted ? RUNS_UNTIL_RETRY : 0;
 }
 
-/* The number of helpers for a run, at most `wanted`. A failed start of a thread takes long: it is
- * not tried again at each run. */
+/* Return the number of helpers for a run, at most `wanted`. A failed start of a thread takes long,
+ * so the next attempt is RUNS_UNTIL_RETRY runs later. */
 static int find_helpers(int wanted)
 {
     if (pool.num_helpers < wanted && --pool.runs_until_retry < 0)
         start_helpers(wanted);
-    return smaller(pool.num_helpers, wanted);
+    return rnl_min_int(pool.num_helpers, wanted);
 }
 
 /* ------------------------------------------------------------------------------- the pool -- */
 
-static atomic_int num_forks; /* that have led to this process */
+static atomic_int num_forks; /* forks that have led to this process */
 
-/* A forked child has no helpers, and no other thread that could have taken the pool. */
+/* A forked child has no helpers, and no thread that could have taken the pool. */
 static void forget_helpers(void)
 {
     atomic_fetch_add(&num_forks, 1);
@@ -213,7 +208,7 @@ static bool take_pool(void)
 
 bool rnl_team_run(int wanted, void (*member)(void *arg, int k, int members), void *arg)
 {
-    const int most = wanted > 1 ? smaller(wanted, rnl_num_threads()) : 1;
+    const int most = wanted > 1 ? rnl_min_int(wanted, rnl_num_threads()) : 1;
     if (most < 2 || !take_pool()) {
         member(arg, 0, 1);
         return true;
@@ -248,21 +243,21 @@ bool rnl_barrier_wait(rnl_barrier *barrier, int members)
         return true;
     if (barrier->num_forks != atomic_load_explicit(&num_forks, memory_order_relaxed))
         return false;
-    /* cannot change before this member has arrived */
+    /* round cannot change before this member has arrived */
     const int round = atomic_load_explicit(&barrier->round, memory_order_relaxed);
-    const int before = atomic_fetch_add_explicit(&barrier->arrived, 1, memory_order_acq_rel);
-    if (before == members - 1) {
+    const int earlier = atomic_fetch_add_explicit(&barrier->arrived, 1, memory_order_acq_rel);
+    if (earlier == members - 1) {
         atomic_store_explicit(&barrier->arrived, 0, memory_order_relaxed);
         atomic_fetch_add_explicit(&barrier->round, 1, memory_order_release);
         return true;
     }
     int64_t since_ns = 0;
-    for (int turn = 0; atomic_load_explicit(&barrier->round, memory_order_acquire) == round;) {
-        if (turn == SPINS)
+    for (int num_waits = 0; atomic_load_explicit(&barrier->round, memory_order_acquire) == round;) {
+        if (num_waits == SPINS)
             since_ns = rnl_now_ns();
-        turn = wait_turn(turn);
+        num_waits = wait_once(num_waits);
     }
-    if (since_ns && before == 0)
+    if (since_ns && earlier == 0)
         atomic_fetch_add_explicit(&barrier->lost_ns, rnl_now_ns() - since_ns, memory_order_relaxed);
     return true;
 }
@@ -276,7 +271,7 @@ void rnl_team_was_crowded(bool crowded)
 {
     int ms = 0;
     if (crowded) {
-        ms = smaller(CROWDED_MS + 2 * atomic_load(&crowded_ms), CROWDED_MOST_MS);
+        ms = rnl_min_int(CROWDED_MS + 2 * atomic_load(&crowded_ms), CROWDED_MOST_MS);
         atomic_store(&crowded_until_ns, rnl_now_ns() + ms * INT64_C(1000000));
     }
     if (ms != atomic_load_explicit(&crowded_ms, memory_order_relaxed))

@@ -1,6 +1,6 @@
 /*
- * rnnlayout for C++17 and later: RNNs that free themselves, and exceptions. A thin layer on
- * rnnlayout.h, which documents the functions. With C++20 a stepper takes spans.
+ * rnnlayout for C++17 and later: classes that free their RNN, and exceptions. A thin layer on
+ * rnnlayout.h, where the functions are documented. With C++20 a stepper takes spans.
  */
 #ifndef RNNLAYOUT_HPP
 #define RNNLAYOUT_HPP
@@ -24,7 +24,7 @@ namespace rnnlayout
 class error : public std::runtime_error
 {
   public:
-    explicit error(const rnl_error &of) : std::runtime_error(of.text), status(of.status) {}
+    explicit error(const rnl_error &err) : std::runtime_error(err.text), status(err.status) {}
     rnl_status status;
 };
 
@@ -40,11 +40,11 @@ template <class Real> constexpr rnl_dtype dtype_of()
     return std::is_same_v<Real, float> ? RNL_FLOAT32 : RNL_FLOAT64;
 }
 
-/* An RNN on the CPU. Copies are the same RNN, which is freed with the last copy and stepper. */
+/* An RNN on the CPU. Copies share the RNN; the last copy or stepper frees the RNN. */
 class rnn
 {
   public:
-    /* What lstm.bin.json and lstm.bin contain; or weights as for rnl_rnn_new(). */
+    /* json: the text of lstm.bin.json, see rnl_spec_from_json(); weights: the bytes of lstm.bin. */
     rnn(std::string_view json, std::string_view weights)
     {
         rnl_rnn_options options;
@@ -53,6 +53,7 @@ class rnn
         prepare(weights.data(), weights.size(), options);
     }
 
+    /* Weights as for rnl_rnn_new(). */
     rnn(const rnl_spec &spec, const void *weights, std::size_t nbytes) : spec_(spec)
     {
         prepare(weights, nbytes, rnl_rnn_options{});
@@ -90,43 +91,44 @@ class rnn
     {
         rnl_layout layout;
         rnl_tensor tensor;
-        rnl_rnn *made;
+        rnl_rnn *prepared;
         rnl_error err;
         check(rnl_layout_named(RNL_FORWARD_LAYOUT, &layout, &err), err);
-        check(rnl_layout_tensor(&layout, &spec_, rnl_spec_has(&spec_), 0, &tensor, &err), err);
+        check(rnl_layout_tensor(&layout, &spec_, rnl_spec_optional(&spec_), 0, &tensor, &err), err);
         const auto needed = static_cast<std::size_t>(tensor.nelems * rnl_dtype_nbytes(spec_.dtype));
         if (nbytes != needed)
             throw std::length_error("the weights have " + std::to_string(nbytes) +
                                     " bytes, but this RNN needs " + std::to_string(needed));
-        check(rnl_rnn_new(&spec_, weights, &options, &made, &err), err);
-        rnn_ = std::shared_ptr<rnl_rnn>(made, rnl_rnn_free);
+        check(rnl_rnn_new(&spec_, weights, &options, &prepared, &err), err);
+        rnn_ = std::shared_ptr<rnl_rnn>(prepared, rnl_rnn_free);
     }
 
     rnl_spec spec_{};
     std::shared_ptr<rnl_rnn> rnn_;
 };
-/* A live signal: one sequence, step by step. Real is float, or double for float64 weights. After
- * the constructor all calls are real-time safe. */
+
+/* A live signal: a sequence that arrives step by step. Real is float, or double for float64
+ * weights. After the constructor all calls are real-time safe. */
 template <class Real> class stepper
 {
   public:
-    explicit stepper(const rnn &of)
-        : rnn_(of.handle()), inputs_(of.inputs()), outputs_(of.outputs())
+    explicit stepper(const rnn &model)
+        : rnn_(model.handle()), inputs_(model.inputs()), outputs_(model.outputs())
     {
-        rnl_stepper *made;
+        rnl_stepper *handle;
         rnl_error err;
-        check(rnl_stepper_new(rnn_.get(), dtype_of<Real>(), &made, &err), err);
-        stepper_.reset(made);
+        check(rnl_stepper_new(rnn_.get(), dtype_of<Real>(), &handle, &err), err);
+        stepper_.reset(handle);
     }
 
-    /* x (n, inputs), y (n, outputs); y may be x if they have the same size. */
+    /* x (n, inputs), y (n, outputs); y may be x if inputs is outputs. */
     void run(const Real *x, Real *y, std::int64_t n = 1) noexcept
     {
         rnl_stepper_run(stepper_.get(), x, y, n);
     }
 
 #ifdef __cpp_lib_span
-    /* As many steps as x has. The sizes must fit: throws before anything is computed. */
+    /* x (n, inputs), y (n, outputs). Throws before computing if the sizes do not fit. */
     void run(std::span<const Real> x, std::span<Real> y)
     {
         const std::size_t n = x.size() / inputs_;

@@ -1,4 +1,4 @@
-/* How are sums of biases and constants written? They are small, so the code is simple, not fast. */
+/* Write sums of biases, and constants. Biases are small, so the code is simple, not fast. */
 #include "kernels/element.h"
 
 void rnl_add(const rnl_job *job)
@@ -36,8 +36,8 @@ void rnl_fill_zero(const rnl_job *job)
 void rnl_fill_identity(const rnl_job *job)
 {
     const uint64_t flip = job->negate ? rnl_sign_bit(job->dst_dtype) : 0;
-    const uint64_t one = rnl_from_double(job->dst_dtype, 1.0);
+    const uint64_t one_bits = rnl_from_double(job->dst_dtype, 1.0);
     for (int64_t r = 0; r < job->rows; r++)
         for (int64_t c = 0; c < job->cols; c++)
-            store_dst(job, r, c, (c - r == job->diagonal ? one : 0) ^ flip);
+            store_dst(job, r, c, (c - r == job->diagonal ? one_bits : 0) ^ flip);
 }

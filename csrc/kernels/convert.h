@@ -1,4 +1,4 @@
-/* Convert the bits of one element to another dtype. The results equal those of
+/* Convert the bits of an element to another dtype. The results are equal to
  * rnl_from_double(rnl_to_double(x)), and the compiler can vectorize loops over these functions. */
 #ifndef RNL_KERNELS_CONVERT_H
 #define RNL_KERNELS_CONVERT_H
@@ -44,7 +44,7 @@ enum { FLOAT_QUIET = 0x00400000 };
 
 static inline bfloat_bits bfloat_of_float(float_bits bits)
 {
-    if ((bits & 0x7fffffff) > 0x7f800000) /* a NaN stays a NaN and keeps the top of its payload */
+    if ((bits & 0x7fffffff) > 0x7f800000) /* a NaN stays a NaN and keeps the top of the payload */
         return (bfloat_bits)((bits | FLOAT_QUIET) >> 16);
     return (bfloat_bits)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
@@ -61,7 +61,7 @@ static inline half_bits half_of_float(float_bits bits)
     const float_bits magnitude = bits & 0x7fffffff;
     if (magnitude > 0x7f800000)
         return (half_bits)(sign | 0x7e00 | (magnitude >> 13 & 0x3ff));
-    if (magnitude >= 0x47800000) /* 65536 and more; values that round up to it carry over below */
+    if (magnitude >= 0x47800000) /* from 65536 on; values that round up to 65536 carry over below */
         return sign | 0x7c00;
     if (magnitude >= 0x38800000) { /* normal: exponent bias 127 to 15, round 13 bits away */
         const float_bits shifted = magnitude - 0x38000000;
@@ -116,7 +116,7 @@ static inline half_bits half_of_bfloat(bfloat_bits bits)
     return half_of_float(float_of_bfloat(bits));
 }
 
-/* Not through float, which would round twice. */
+/* Not through float: that would round twice. */
 static inline half_bits half_of_double(double_bits bits)
 {
     return (half_bits)rnl_from_double(RNL_FLOAT16, as_double(bits));

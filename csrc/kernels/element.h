@@ -1,4 +1,4 @@
-/* Load, convert and store one element of a job, for kernels that need not be fast. */
+/* Load, convert and store an element of a job, for kernels that need not be fast. */
 #ifndef RNL_KERNELS_ELEMENT_H
 #define RNL_KERNELS_ELEMENT_H
 
@@ -39,8 +39,8 @@ static inline uint64_t convert_bits(const rnl_job *job, uint64_t bits)
 }
 
 /* a + b, rounded once. Rounding to double first may give a number halfway between two numbers of a
- * narrower dtype, although the sum itself is not. Therefore a sum that is between two doubles
- * becomes the one whose last bit is set: it is never halfway (rounding to odd). */
+ * narrower dtype, although the exact sum is not halfway. Therefore a sum between two doubles
+ * becomes the double with the last bit set, which is never halfway (rounding to odd). */
 static inline uint64_t sum_bits(rnl_dtype dtype, double a, double b)
 {
     const double sum = a + b;
@@ -48,10 +48,10 @@ static inline uint64_t sum_bits(rnl_dtype dtype, double a, double b)
         return rnl_from_double(dtype, sum);
     const bool swap = fabs(a) < fabs(b);
     const double large = swap ? b : a, small = swap ? a : b;
-    const double rest = small - (sum - large); /* exact: Dekker's Fast2Sum */
+    const double error = small - (sum - large); /* exact: Dekker's Fast2Sum */
     uint64_t bits = bits_of_double(sum);
-    if (rest != 0 && !(bits & 1))
-        bits = (rest > 0) == (sum > 0) ? bits + 1 : bits - 1;
+    if (error != 0 && !(bits & 1))
+        bits = (error > 0) == (sum > 0) ? bits + 1 : bits - 1;
     return rnl_from_double(dtype, as_double(bits));
 }
 

@@ -1,12 +1,12 @@
 /*
- * The functions in the tables of kernels: a kernel, after which the vector registers are as code
- * without AVX needs them.
+ * The functions in the tables of kernels: a kernel, and then a cleanup of the vector registers for
+ * code without AVX.
  *
  * On Intel's CPUs values in the upper halves of ymm0 to ymm15 make the next instruction without
  * AVX, and the next with AVX after it, wait for some 65 ns each: three steps of a small network.
- * Compilers zero these halves where a function returns, but gcc does not in a function that takes
- * or returns vectors, nor before it jumps to one. So the tables have ENTRY(kernel), and not the
- * kernel itself; tests/c/check_registers.c reads the registers after each function in a table.
+ * Compilers zero these halves where a function returns. But gcc does not in a function that takes
+ * or returns vectors, nor before a jump to such a function. So the tables have ENTRY(kernel), not
+ * the kernel; tests/c/check_registers.c reads the registers after each function in a table.
  */
 #ifndef RNL_KERNELS_ENTRY_H
 #define RNL_KERNELS_ENTRY_H

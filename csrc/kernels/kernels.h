@@ -1,7 +1,7 @@
 /*
- * The kernels of conversions: operations on the elements of one strided grid. Strides are in
- * elements; src and dst do not overlap. ref.c has a simple version of the fast kernel, to compare
- * it with.
+ * The kernels of conversions: operations on the elements of a strided grid. Strides are in
+ * elements; src and dst do not overlap. ref.c has a simple version of the fast kernel, for
+ * comparison.
  */
 #ifndef RNL_KERNELS_KERNELS_H
 #define RNL_KERNELS_KERNELS_H
@@ -19,10 +19,10 @@ typedef struct rnl_job {
     void *dst;
     int64_t rows, cols;
     rnl_grid src_grid, src2_grid, dst_grid;
-    int64_t diagonal; /* of an identity: the column whose element is 1 in row 0 of this job */
+    int64_t diagonal; /* of an identity: the column of the 1 in row 0 of this job */
     double shift;     /* a constant that is added */
     bool negate;
-    bool stream; /* write past the caches, because the whole target does not fit into them */
+    bool stream; /* write past the caches, because the whole target is larger than the caches */
 } rnl_job;
 
 typedef void rnl_kernel(const rnl_job *job);
@@ -32,8 +32,8 @@ typedef void rnl_kernel(const rnl_job *job);
 void rnl_copy(const rnl_job *job);
 void rnl_copy_ref(const rnl_job *job);
 
-/* dst = +-(src + src2): the exact sum, rounded once. If one operand is zero, the other is converted
- * as in rnl_copy; if both are zero, src is. */
+/* dst = +-(src + src2): the exact sum, rounded once. If an operand is zero, the remaining operand
+ * is converted as in rnl_copy; if both are zero, src. */
 void rnl_add(const rnl_job *job);
 
 /* dst = src + src2 + shift, rounded once after src + src2 is rounded to double. src and src2 may be
@@ -55,7 +55,7 @@ int64_t rnl_find_sum_overflow(const rnl_job *job); /* ... likewise for src + src
 /* Return the number of elements with src and src2 both non-zero. */
 int64_t rnl_count_sums(const rnl_job *job);
 
-/* Return the number of these elements, and of those whose rnl_shift() is rounded. */
+/* Return the number of elements with src and src2 both non-zero, or with a rounded rnl_shift(). */
 int64_t rnl_count_shifts(const rnl_job *job);
 
 #endif

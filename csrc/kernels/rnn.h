@@ -1,17 +1,17 @@
 /*
- * The kernels of the forward pass, for one kind of CPU, one dtype of weights and its arithmetic
- * (REAL: double for float64 weights, otherwise float).
+ * The kernels of the forward pass, for a kind of CPU, a dtype of weights and an arithmetic (REAL:
+ * double for float64 weights, otherwise float).
  *
  * A block is as many units of the hidden state as a vector has lanes. The arrays are:
  *   panel   a matrix of some gates, [block][k][gate][lane]; of bfloat16 weights with two k in a
  *           lane, [block][k / 2][gate][lane][k % 2]; zero in lanes after the last unit; of
- *           RNL_BYTES as kernels/rnn_bytes.inc describes it
- *   sums    [row][block][slot][lane]
+ *           RNL_BYTES see kernels/rnn_bytes.inc
+ *   sums    [row][block][sum][lane]
  *   states  [row][block][lane]
  * All are aligned to 64 bytes.
  *
- * Every sum is one chain of multiply-adds: from start, for k = 0, 1, ... So its bits do not depend
- * on tiles, threads or the batch.
+ * Every sum is a chain of multiply-adds: from start, for k = 0, 1, ... So the bits of a sum do not
+ * depend on tiles, threads or the batch.
  */
 #ifndef RNL_KERNELS_RNN_H
 #define RNL_KERNELS_RNN_H
@@ -20,33 +20,33 @@
 
 enum { RNL_MAX_GATES = 4, RNL_MAX_LANES = 16, RNL_NUM_PEEPHOLES = 3 };
 
-/* The matrices of some gates as the caller has them: (units, K) each, with `row` elements from unit
- * to unit. */
+/* The matrices of some gates in the caller's weights: (units, K) each, with `row` elements from
+ * unit to unit. */
 typedef struct rnl_matrices {
-    const void *of_gate[RNL_MAX_GATES]; /* NULL after they are packed */
+    const void *of_gate[RNL_MAX_GATES]; /* NULL after packing */
     int64_t row, units, K;
     int gates;
 } rnl_matrices;
 
-/* One slot of the start of sums, or of the peepholes, [block][slot][lane]: the sum of two vectors
- * (NULL: none). */
+/* The start values of a sum, or the peepholes of a gate, in [block][sum][lane]: the sum of two
+ * vectors (NULL: no vector). */
 typedef struct rnl_start {
     const void *biases[2];
     int64_t units;
-    int slots, slot;
+    int num_sums, sum;
     void *start; /* REAL */
 } rnl_start;
 
-/* acc[row][block][slot[g]] = start[row][block][slot[g]] + sum over k of
+/* acc[row][block][sum_of_gate[g]] = start[row][block][sum_of_gate[g]] + sum over k of
  * x[row][k] * panel[block][k][g] */
 typedef struct rnl_product {
     const void *panel;
-    const rnl_matrices *of;  /* the matrices in the panel; direct() reads these instead         */
-    int slots;               /* number of slots of the sums                                     */
-    int slot[RNL_MAX_GATES]; /* the slot of each gate                                           */
-    int copied;              /* a slot that is copied from start; -1: none                      */
-    int64_t first, last;     /* blocks first ... last - 1                                       */
-    bool backwards;          /* process the last block first                                    */
+    const rnl_matrices *of; /* the matrices in the panel; direct() reads the matrices */
+    int num_sums;           /* per unit                                               */
+    int sum_of_gate[RNL_MAX_GATES];
+    int copied_sum;      /* a sum that is copied from start; -1: no sum */
+    int64_t first, last; /* blocks first ... last - 1                   */
+    bool backwards;      /* process the last block first                */
     int64_t rows;
     const void *x; /* REAL */
     int64_t x_row; /* elements from row to row */
@@ -54,15 +54,15 @@ typedef struct rnl_product {
     int64_t start_row; /* 0: all rows have the same start */
     void *acc;         /* may be start */
     int64_t acc_row;
-    void *scratch; /* rnl_rnn_kernels.scratch() bytes, which no other thread uses; may be NULL */
+    void *scratch; /* rnl_rnn_kernels.scratch() bytes for this thread alone; may be NULL */
 } rnl_product;
 
 typedef enum rnl_step_kind {
-    RNL_STEP_LSTM,       /* slots i f g o                                                         */
+    RNL_STEP_LSTM,       /* sums i f g o                                                          */
     RNL_STEP_PEEPHOLES,  /* the same, with peepholes                                              */
-    RNL_STEP_GRU,        /* reset after; slots r z, n of the input, n of the state                */
-    RNL_STEP_RESET,      /* slots r z n: out = r h, the input of R_n in a GRU with reset before   */
-    RNL_STEP_GRU_BEFORE, /* reset before; slots r z n                                             */
+    RNL_STEP_GRU,        /* reset after; sums r z, n of the input, n of the state                 */
+    RNL_STEP_RESET,      /* sums r z n: out = r h, the input of R_n in a GRU with reset before    */
+    RNL_STEP_GRU_BEFORE, /* reset before; sums r z n                                              */
     RNL_STEP_TANH,
     RNL_STEP_RELU
 } rnl_step_kind;
@@ -79,21 +79,21 @@ typedef struct rnl_gates {
     int64_t acc_row;
     const void *h;         /* GRU: the previous state */
     void *c;               /* LSTM: the cell state, updated */
-    const void *peepholes; /* RNL_STEP_PEEPHOLES: of i f o, [block][slot][lane] */
+    const void *peepholes; /* RNL_STEP_PEEPHOLES: of i f o, [block][sum][lane] */
     void *out;
     int64_t state_row; /* of h, c and out */
 } rnl_gates;
 
-/* One step: the input's share is added to the sums, then that of the state, and they become the
- * next state. acc of input, start and acc of state and acc of gates are the same sums. */
+/* A step: the input's product and then the state's product are added to the sums, and gates()
+ * computes the next state. acc of input, start and acc of state, and acc of gates are the sums. */
 typedef struct rnl_rnn_step {
-    rnl_product input; /* no rows: state.start has the input's share already */
+    rnl_product input; /* no rows: state.start contains the input's product already */
     rnl_product state;
     rnl_gates gates;
 } rnl_rnn_step;
 
-/* Number of slots of the sums. */
-static inline int rnl_slots_of(rnl_step_kind kind)
+/* Return the number of sums per unit. */
+static inline int rnl_num_sums(rnl_step_kind kind)
 {
     return kind >= RNL_STEP_TANH                                   ? 1
            : kind == RNL_STEP_RESET || kind == RNL_STEP_GRU_BEFORE ? 3
@@ -106,30 +106,30 @@ typedef struct rnl_rnn_kernels {
     int lanes;
     int pair;   /* number of k in a lane of the panel              */
     int nbytes; /* of a weight in the panel                         */
-    int head;   /* bytes per gate and unit before its weights       */
+    int head;   /* bytes per gate and unit before the weights       */
     void (*pack)(const rnl_matrices *from, void *panel);
-    void (*unpack)(const rnl_matrices *of, const void *panel, int gate, void *to); /* one gate;
-                                          NULL: the panel has the bits of the weights */
+    /* of a gate; NULL: the panel has the bits of the weights */
+    void (*unpack)(const rnl_matrices *of, const void *panel, int gate, void *to);
     void (*start)(const rnl_start *job);
     rnl_product_fn *product;
     int64_t (*scratch)(int64_t rows, int64_t K); /* bytes that product() needs for so many rows and
                                           k, or for fewer; NULL: none */
-    int rows; /* product() gets so many rows at a time if a call has them, to read the panel once
-                 for all of them; 0: it may get any number */
+    int rows; /* number of rows that product() gets at a time from a call with as many rows, to read
+                 the panel once for all; 0: any number */
     rnl_product_fn *direct;    /* the same without a panel; may be NULL */
-    rnl_product_fn *add_input; /* acc = start + x in all slots but the copied one, which is
-                                  copied from start; x is [row][block][lane] */
+    rnl_product_fn *add_input; /* acc = start + x, but acc = start in copied_sum; x is
+                                  [row][block][lane] */
     void (*gates)(const rnl_gates *job);
-    void (*step)(const rnl_rnn_step *job); /* of one row: the two products and gates() in one,
-                                          without acc, but for RNL_STEP_RESET; may be NULL */
+    void (*step)(const rnl_rnn_step *job); /* of a single row: both products and gates(); writes acc
+                                              for RNL_STEP_RESET only; may be NULL */
 } rnl_rnn_kernels;
 
-/* The kernels of a tier: one row per dtype of weights, and two whose products round: RNL_ROUNDED
- * rounds x to bfloat16, as the weights are; RNL_BYTES rounds float32 weights to one byte, and x to
- * two (kernels/rnn_bytes.inc). Their sums are float. */
+/* The kernels of a tier: a row per dtype of weights, and two rows with products that round:
+ * RNL_ROUNDED has bfloat16 weights and rounds x to bfloat16; RNL_BYTES rounds float32 weights to a
+ * byte and x to two bytes (kernels/rnn_bytes.inc). Sums are float. */
 enum { RNL_ROUNDED = RNL_NUM_DTYPES, RNL_BYTES, RNL_NUM_RNN_KERNELS };
 
 /* Return a row of the tier in use (kernels/tier.h), for RNNs with this number of units. */
-const rnl_rnn_kernels *rnl_rnn_kernels_get(int which, int64_t units);
+const rnl_rnn_kernels *rnl_rnn_kernels_get(int index, int64_t units);
 
 #endif

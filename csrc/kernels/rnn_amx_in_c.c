@@ -1,5 +1,5 @@
-/* The product of rnn_amx.c with tile registers in C, for the check programs: with it, the tier
- * whose vectors it has computes what the tier amx does. */
+/* The product of rnn_amx.c with tile registers in C, for the check programs: this tier has the
+ * vectors of another tier, and computes the results of the tier amx. */
 #include "kernels/tier.h"
 
 #if defined(__x86_64__)

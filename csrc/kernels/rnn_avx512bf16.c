@@ -1,5 +1,5 @@
 /* The product with AVX-512's instruction for pairs of bfloats: Cooper Lake, Sapphire Rapids, Zen 4
- * and later. It takes subnormal bfloats as zero. */
+ * and later. The instruction takes subnormal bfloats as zero. */
 #include "kernels/rnn_avx512.inc"
 
 #include "kernels/rnn_vectors.inc"

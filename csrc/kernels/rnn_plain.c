@@ -50,7 +50,8 @@ static inline ints_f add_dot(ints_f sum, shorts_f a, shorts_f b)
     return sum + (p >> 16) * (q >> 16) + (p << 16 >> 16) * (q << 16 >> 16);
 }
 
-/* float_of_half() for a vector. Inlined it would be a third of this file's code. */
+/* float_of_half() for a vector. Not inlined: inlined, the function would be a third of this file's
+ * code. */
 static __attribute__((noinline)) vecf widen_halves(const uint16_t *from)
 {
     typedef uint16_t halves __attribute__((vector_size(VECTOR_BYTES / 2)));

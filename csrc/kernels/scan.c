@@ -1,4 +1,4 @@
-/* Is there a value that the target cannot represent? Checked before anything is written. */
+/* Find values that the target cannot represent, before anything is written. */
 #include <math.h>
 
 #include "kernels/element.h"
@@ -14,11 +14,11 @@ int64_t rnl_find_nonzero(const rnl_job *job)
 
 int64_t rnl_find_not_identity(const rnl_job *job)
 {
-    const uint64_t one = rnl_from_double(job->src_dtype, job->negate ? -1.0 : 1.0);
+    const uint64_t one_bits = rnl_from_double(job->src_dtype, job->negate ? -1.0 : 1.0);
     for (int64_t r = 0; r < job->rows; r++)
         for (int64_t c = 0; c < job->cols; c++) {
             const uint64_t bits = load_src(job, r, c);
-            if (c - r == job->diagonal ? bits != one : !is_zero(job->src_dtype, bits))
+            if (c - r == job->diagonal ? bits != one_bits : !is_zero(job->src_dtype, bits))
                 return r * job->cols + c;
         }
     return -1;

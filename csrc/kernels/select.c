@@ -1,5 +1,5 @@
-/* Which tier of kernels is run? Decided once. RNNLAYOUT_CPU forces a lower tier, so that one
- * machine can test all. */
+/* Choose the tier of kernels, once per process. RNNLAYOUT_CPU forces a lower tier, so that a
+ * machine can test all tiers that the CPU supports. */
 #if defined(__x86_64__)
 #include <cpuid.h>
 #endif
@@ -13,15 +13,15 @@
 typedef struct candidate {
     const rnl_tier *tier;
     bool runs_here;
-    bool (*asks)(void); /* is asked before the tier runs; NULL: no question */
+    bool (*asks)(void); /* asks the system for permission; NULL: not needed */
 } candidate;
 
 #if defined(__x86_64__)
-/* What the CPU has, and what the system saves when it switches threads: Intel's manual, volume 1,
- * 14.3 and 15.2. __builtin_cpu_supports() answers false to everything where a compiler comes with a
- * run-time library of its own (zig), and some do not know all of these names. */
+/* The instructions of the CPU, and the registers that the system saves for a thread: Intel's
+ * manual, volume 1, 14.3 and 15.2. __builtin_cpu_supports() returns false for everything if the
+ * compiler has a separate run-time library (zig), and some compilers do not know all names. */
 typedef struct features {
-    bool avx2, avx512, avx512vnni, avx512bf16, amx; /* with what else their tiers use */
+    bool avx2, avx512, avx512vnni, avx512bf16, amx; /* with all that the tier of this name uses */
     bool dots_are_slow; /* of bfloats: multiply-adds of float take half the time    */
 } features;
 
@@ -39,9 +39,9 @@ static features features_of_cpu(void)
     const unsigned with_avx2 = FMA | OSXSAVE | F16C;
     const unsigned with_avx512 = 1u << 16 | 1u << 30 | 1u << 31; /* F, BW, VL */
     const unsigned with_amx = 1u << 22 | 1u << 24;               /* BF16, TILE */
-    unsigned a, b, c, d, has, saved, high, vendor = 0;
-    if (!__get_cpuid(0, &a, &vendor, &c, &d) || !__get_cpuid(1, &a, &b, &has, &d) ||
-        (has & with_avx2) != with_avx2 || !__get_cpuid_count(7, 0, &a, &b, &c, &d))
+    unsigned a, b, c, d, leaf_1, saved, high, vendor = 0;
+    if (!__get_cpuid(0, &a, &vendor, &c, &d) || !__get_cpuid(1, &a, &b, &leaf_1, &d) ||
+        (leaf_1 & with_avx2) != with_avx2 || !__get_cpuid_count(7, 0, &a, &b, &c, &d))
         return (features){.avx2 = false};
     /* The intrinsic would need -mxsave. NOLINTNEXTLINE(portability-no-assembler) */
     __asm__("xgetbv" : "=a"(saved), "=d"(high) : "c"(0));
@@ -56,9 +56,9 @@ static features features_of_cpu(void)
 }
 #endif
 
-static bool runs(const candidate *one)
+static bool runs(const candidate *choice)
 {
-    return one->runs_here && (!one->asks || one->asks());
+    return choice->runs_here && (!choice->asks || choice->asks());
 }
 
 static const rnl_tier *best(void)
@@ -78,7 +78,7 @@ static const rnl_tier *best(void)
         {&rnl_tier_neon, true},
 #endif
         {&rnl_tier_plain, true},
-/* These only by their names. */
+/* The tiers below are chosen by name only. */
 #if defined(__x86_64__)
         {&rnl_tier_avx512bf16, cpu.avx512bf16},
 #endif
@@ -124,15 +124,16 @@ int64_t rnl_find_overflow(const rnl_job *job)
     return rnl_tier_get()->find_overflow(job);
 }
 
-const rnl_rnn_kernels *rnl_rnn_kernels_get(int which, int64_t units)
+const rnl_rnn_kernels *rnl_rnn_kernels_get(int index, int64_t units)
 {
     const rnl_tier *const tier = rnl_tier_get();
 #if defined(__x86_64__)
-    /* They give the same bits as those of AVX-512, half of whose vectors would be empty. */
-    const rnl_rnn_kernels *const narrow = &rnl_rnn_avx2[which];
-    if (tier != &rnl_tier_plain && which < RNL_NUM_DTYPES && units <= narrow->lanes)
+    /* The kernels of AVX2 give the same bits as the kernels of AVX-512; half of a vector of AVX-512
+     * would be empty. */
+    const rnl_rnn_kernels *const narrow = &rnl_rnn_avx2[index];
+    if (tier != &rnl_tier_plain && index < RNL_NUM_DTYPES && units <= narrow->lanes)
         return narrow;
 #endif
     (void)units;
-    return &tier->rnn[which];
+    return &tier->rnn[index];
 }

@@ -1,4 +1,4 @@
-/* A tier: all kernels, compiled for one kind of CPU from a body that all tiers share. */
+/* A tier: all kernels, compiled for a kind of CPU from a body that all tiers share. */
 #ifndef RNL_KERNELS_TIER_H
 #define RNL_KERNELS_TIER_H
 
@@ -14,7 +14,7 @@ enum { RNL_ROWS_OF_TILES = 256 }; /* rnl_rnn_kernels.rows where tile registers m
     int64_t rnl_scratch_##tier(int64_t rows, int64_t K);                                           \
     void rnl_product_##tier(const rnl_product *job);
 
-/* The tile of a transposition; the check programs test sizes around it. */
+/* The tile of a transposition; the check programs test sizes around the tile. */
 enum { RNL_TILE_ROWS = 64, RNL_TILE_COLS = 128 };
 
 typedef struct rnl_tier {
@@ -45,8 +45,7 @@ extern const rnl_rnn_kernels rnl_rnn_amx_in_c[RNL_NUM_RNN_KERNELS];
 RNL_DECLARE_TILES(amx_in_c)
 #endif
 
-/* The best tier that the CPU supports, or the one that RNNLAYOUT_CPU names if the CPU supports it.
- */
+/* Return the tier that RNNLAYOUT_CPU names if the CPU supports this tier, else the best tier. */
 const rnl_tier *rnl_tier_get(void);
 
 #endif

@@ -25,7 +25,7 @@ static inline void floats_to_halves(uint16_t *dst, const uint32_t *src, uint16_t
     enum { ROUNDING = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC };
     const __m256i low = _mm512_cvtps_ph(_mm512_loadu_ps(src), ROUNDING);
     const __m256i high = _mm512_cvtps_ph(_mm512_loadu_ps(src + 16), ROUNDING);
-    /* store one whole vector: put_line() reads it back as a whole vector when it streams */
+    /* store a whole vector: put_line() reads a whole vector back when streaming */
     const __m512i halves = _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
     _mm512_storeu_si512(dst, _mm512_xor_si512(halves, _mm512_set1_epi16((short)flip)));
 }

@@ -1,5 +1,5 @@
-/* NEON, which every AArch64 CPU has. It uses ordinary stores, because the stores past the caches
- * have no intrinsic. */
+/* NEON: every AArch64 CPU has NEON. Stores are ordinary, because the stores past the caches have no
+ * intrinsic. */
 #include <arm_neon.h>
 #include <string.h>
 

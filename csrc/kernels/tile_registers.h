@@ -1,13 +1,14 @@
 /*
  * The CPU's tile registers (AMX): eight matrices, 0 ... 7, each of at most 16 rows of 64 bytes. All
- * sizes are set together. A file that defines TILES_OF_CPU, and is compiled for AMX, uses the
- * CPU's; any other gets a second form in plain C, with the same results, for the check programs.
+ * sizes are set together. A file that defines TILES_OF_CPU, and is compiled for AMX, uses the CPU's
+ * tiles; without the definition, a file gets tiles in plain C, with the same results, for the check
+ * programs.
  *
- *   tiles_shape(shapes)          set the sizes of all tiles, and zero them
- *   TILES_RELEASE()              leave them as a thread has them at its start: a thread that has
- *                                tiles in use has a larger state to be saved
+ *   tiles_shape(shapes)          set the sizes of all tiles, and zero all tiles
+ *   TILES_RELEASE()              return to the state at the start of a thread: the system saves a
+ *                                larger state of a thread with tiles in use
  *   TILE_LOAD(t, from, apart)    read the rows of tile t from memory, `apart` bytes from each other
- *   TILE_STORE(t, to, apart)     write them
+ *   TILE_STORE(t, to, apart)     write the rows of tile t
  *   TILE_ADD_PRODUCT(sum, x, w)  sum += x w: float, of bfloats in pairs along x's rows and w's
  *                                columns
  *
@@ -23,14 +24,14 @@ enum { TILE_ROWS = 16, TILE_NBYTES = 64 /* of a row */, NUM_TILES = 8 };
 /* The operand of LDTILECFG. A tile of no rows has no bytes in a row, and is not used. */
 typedef struct tile_shapes {
     uint8_t palette, first_row, zeros[14]; /* the palette is 1 */
-    uint16_t nbytes[2 * NUM_TILES];        /* of a row; those of tiles 8 ... are zero */
+    uint16_t nbytes[2 * NUM_TILES];        /* of a row; zero for tiles 8 ... */
     uint8_t rows[2 * NUM_TILES];
 } tile_shapes;
 
 #ifdef TILES_OF_CPU
 #include <immintrin.h>
 
-/* gcc 12 does not know that these read memory: what is written before comes before them. */
+/* gcc 12 does not know that _tile_loadconfig() reads memory: keep earlier writes earlier. */
 static inline void tiles_shape(const tile_shapes *shapes)
 {
     __asm__ volatile("" : : "r"(shapes) : "memory"); /* NOLINT(portability-no-assembler) */
@@ -102,8 +103,9 @@ static float add_bfloats(float sum, uint16_t a, uint16_t b)
                                    without_subnormals(as_float((uint32_t)b << 16)), sum));
 }
 
-/* TDPBF16PS (Intel's manual, volume 2): the products of first bfloats are added in their order, so
- * are those of second ones, and then the sum of these two to the tile. */
+/* TDPBF16PS (Intel's manual, volume 2): the products of the first bfloats of the pairs are added in
+ * order, likewise the products of the second bfloats, and then the sum of both sums is added to the
+ * tile. */
 static void tile_add_product(int sum, int x, int w)
 {
     const int pairs = registers.shapes.nbytes[x] / 4, units = registers.shapes.nbytes[sum] / 4;

@@ -1,4 +1,4 @@
-/* How many elements: along an axis, along a dimension, in one turn of a walk? */
+/* Numbers of elements: along an axis, along a dimension, in a repeated slot. */
 #include <assert.h>
 #include <string.h>
 
@@ -19,7 +19,7 @@ int64_t rnl_axis_extent(const rnl_form *form, char axis, const rnl_piece *piece,
     }
 }
 
-/* Elements along the axes [from, to) of a shape. */
+/* Return the number of elements along the axes [from, to) of a shape. */
 static int64_t extent(const rnl_form *form, const char *from, const char *to,
                       const rnl_piece *piece, int64_t layer)
 {
@@ -61,14 +61,15 @@ int rnl_slot_shape(const rnl_form *form, const rnl_slot *slot, int64_t layer, in
     }
 }
 
-/* One turn of a walk is one-dimensional and has the same size in all layers but the first. */
-int64_t rnl_walk_nelems(const rnl_form *form, const rnl_slot *slot, int64_t layer, int direction)
+/* A repetition is one-dimensional and has the same size in all layers but the first. */
+int64_t rnl_repeated_nelems(const rnl_form *form, const rnl_slot *slot, int64_t layer,
+                            int direction)
 {
-    const bool by_direction = strchr(slot->walks, 'd') != NULL;
+    const bool by_direction = strchr(slot->repeats, 'd') != NULL;
     const int D = by_direction ? rnl_num_directions(&form->spec) : 1;
-    const int turns = by_direction ? direction : 0; /* before this one, in the layer */
+    const int earlier = by_direction ? direction : 0; /* repetitions of the same layer */
     int64_t first[RNL_MAX_DIMS], deep[RNL_MAX_DIMS];
     rnl_slot_shape(form, slot, 0, first);
     rnl_slot_shape(form, slot, 1, deep);
-    return layer == 0 ? turns * first[0] : D * first[0] + ((layer - 1) * D + turns) * deep[0];
+    return layer == 0 ? earlier * first[0] : D * first[0] + ((layer - 1) * D + earlier) * deep[0];
 }

@@ -1,4 +1,4 @@
-/* Can a layout represent an RNN, and with which roles and orders? */
+/* Can a layout represent an RNN? The roles of the form, and the order of pieces and gates. */
 #include "layout/form.h"
 
 #include <inttypes.h>
@@ -30,7 +30,7 @@ const rnl_piece *rnl_form_piece(const rnl_form *form, const rnl_slot *slot, int 
     return &slot->pieces[swapped ? rnl_num_pieces(slot) - 1 - k : k];
 }
 
-/* The gates in memory before this one, of those that a piece contains. For '\0': all of them. */
+/* Return the number of gates of a piece that come before a gate in memory. '\0': all gates. */
 static int gates_before(const rnl_form *form, const rnl_piece *piece, char letter)
 {
     int n = 0;
@@ -91,7 +91,7 @@ const rnl_piece *rnl_form_find(const rnl_form *form, const rnl_block *block, con
     return NULL;
 }
 
-/* ------------------------------------------------------- why a layout cannot represent it -- */
+/* --------------------------------------------------- why a layout cannot represent an RNN -- */
 
 static const rnl_row *find_row(const char *layout, const rnl_spec *spec)
 {
@@ -167,7 +167,7 @@ static rnl_status check_row(const rnl_row *row, const rnl_layout *layout, const 
     return RNL_OK;
 }
 
-static unsigned bias_roles(const rnl_row *row, const rnl_spec *spec, unsigned has)
+static unsigned bias_roles(const rnl_row *row, const rnl_spec *spec, unsigned optional)
 {
     static const unsigned by_mode[] = {[RNL_BIAS_DOUBLE] = 1u << RNL_BW | 1u << RNL_BR,
                                        [RNL_BIAS_INPUT] = 1u << RNL_BW,
@@ -175,10 +175,10 @@ static unsigned bias_roles(const rnl_row *row, const rnl_spec *spec, unsigned ha
                                        [RNL_BIAS_NONE] = 0};
     if (row->bias_by_mode)
         return by_mode[spec->bias];
-    return has & RNL_HAS_BIAS || row->bias_always ? by_mode[RNL_BIAS_DOUBLE] : 0;
+    return optional & RNL_HAS_BIAS || row->bias_always ? by_mode[RNL_BIAS_DOUBLE] : 0;
 }
 
-rnl_status rnl_form_init(const rnl_layout *layout, const rnl_spec *spec, unsigned has,
+rnl_status rnl_form_init(const rnl_layout *layout, const rnl_spec *spec, unsigned optional,
                          rnl_form *form, rnl_error *err)
 {
     rnl_status status = rnl_spec_check(spec, err);
@@ -189,10 +189,10 @@ rnl_status rnl_form_init(const rnl_layout *layout, const rnl_spec *spec, unsigne
         return fail_no_row(layout, spec, err);
     if ((status = check_row(row, layout, spec, err)))
         return status;
-    unsigned wanted = 1u << RNL_W | 1u << RNL_R | bias_roles(row, spec, has);
+    unsigned wanted = 1u << RNL_W | 1u << RNL_R | bias_roles(row, spec, optional);
     if (spec->proj_size)
         wanted |= 1u << RNL_P;
-    if (has & RNL_HAS_PEEPHOLES && *rnl_cell_facts_of(spec->cell)->peepholes)
+    if (optional & RNL_HAS_PEEPHOLES && *rnl_cell_facts_of(spec->cell)->peepholes)
         wanted |= 1u << RNL_PEEP;
     *form = (rnl_form){.row = row, .spec = *spec, .layout = *layout, .z = row->z};
     if (row->options >> RNL_OPT_Z & 1)
@@ -209,5 +209,5 @@ rnl_status rnl_form_init(const rnl_layout *layout, const rnl_spec *spec, unsigne
 rnl_status rnl_layout_check(const rnl_layout *layout, const rnl_spec *spec, rnl_error *err)
 {
     rnl_form form;
-    return rnl_form_init(layout, spec, rnl_spec_has(spec), &form, err);
+    return rnl_form_init(layout, spec, rnl_spec_optional(spec), &form, err);
 }

@@ -8,7 +8,7 @@
 #define BEFORE (1u << RNL_RESET_BEFORE)
 #define SIGMOID_ONLY (1u << RNL_SIGMOID)
 #define ANY_SIGMOID (1u << RNL_SIGMOID | 1u << RNL_HARD_SIGMOID | 1u << RNL_HARD_SIGMOID_KERAS2)
-#define OPTION(which) (1u << (which))
+#define OPTION(option) (1u << (option))
 
 #define GATES(lstm, gru, rnn)                                                                      \
     {[RNL_LSTM] = lstm, [RNL_GRU] = gru, [RNL_RNN_TANH] = rnn, [RNL_RNN_RELU] = rnn}
@@ -39,15 +39,15 @@ const rnl_option rnl_options[RNL_NUM_OPTIONS] = {
 };
 
 /* clang-format off */
-/* Shared by two layouts: cuDNN's own, and its extension to RNNs that cuDNN does not support. */
+/* Shared by two layouts: "cudnn", and the extension to RNNs that cuDNN does not support. */
 #define CUDNN_WEIGHT_SPACE                                                                         \
      .gates = GATES("ifgo", "rzn", "h"),                                                           \
      .z = RNL_Z_KEEPS_STATE,                                                                       \
      .per = "",                                                                                    \
      .slots = {{"weight_space", "+", {{RNL_W, "goi"}, {RNL_R, "goi"}, {RNL_P, "oi"}},              \
-                .walks = "ld"},                                                                    \
+                .repeats = "ld"},                                                                    \
                {"weight_space", "+", {{RNL_BW, "go"}, {RNL_BR, "go"}},                             \
-                .walks = "ld", .continues = true}},                                                \
+                .repeats = "ld", .continues = true}},                                                \
      .bias_by_mode = true
 
 #define KERAS1_GATES "i:_i g:_c f:_f o:_o z:_z r:_r n:_h h:"
@@ -667,8 +667,8 @@ const rnl_row rnl_rows[] = {
      .activations = SIGMOID_ONLY,
      .z = RNL_Z_KEEPS_STATE,
      .per = "",
-     .slots = {{"weights", "+", {{RNL_W, "dgoi"}, {RNL_R, "dgoi"}}, .walks = "l"},
-               {"weights", "+", {{RNL_BW, "dgo"}, {RNL_BR, "dgo"}}, .walks = "l",
+     .slots = {{"weights", "+", {{RNL_W, "dgoi"}, {RNL_R, "dgoi"}}, .repeats = "l"},
+               {"weights", "+", {{RNL_BW, "dgo"}, {RNL_BR, "dgo"}}, .repeats = "l",
                 .continues = true}},
      .must_name = true,
      .source = "RNNDescriptor::paramsOffsetCalculation and biasOffsetCalculation of MIOpen"
@@ -690,7 +690,7 @@ const rnl_row rnl_rows[] = {
     {.layout = RNL_FORWARD_LAYOUT,
      CUDNN_WEIGHT_SPACE,
      .slots[2] = {"weight_space", "+", {{RNL_PEEP, "go", .gates = "ifo"}},
-                  .walks = "ld", .continues = true},
+                  .repeats = "ld", .continues = true},
      .resets = AFTER | BEFORE,
      .activations = ANY_SIGMOID,
      .has_relu = true,

@@ -1,4 +1,4 @@
-/* Where in a layout is a block of weights? The same code for every row. */
+/* Find the place of a block of weights in a layout. The same code serves every row. */
 #include <assert.h>
 #include <inttypes.h>
 #include <string.h>
@@ -15,8 +15,8 @@ typedef struct finder {
     rnl_view *view;
 } finder;
 
-/* Go through the axes [from, to) of one dimension, the fastest first; one step along the fastest
- * is `stride` elements. */
+/* Place the block along the axes [from, to) of a dimension, fastest axis first. `stride` is the
+ * distance in elements between neighbours along the fastest axis. */
 static void place_axes(const finder *at, const char *from, const char *to, int64_t stride)
 {
     const rnl_block *block = at->block;
@@ -36,7 +36,8 @@ static void place_axes(const finder *at, const char *from, const char *to, int64
     }
 }
 
-/* The `+` of a slot: skip the pieces before the block's own, then go along its fill. */
+/* Place the block along the `+` of a slot: skip the pieces before the block's piece, then go along
+ * the fill of this piece. */
 static void place_piece(const finder *at, int64_t stride)
 {
     for (int k = 0; k < rnl_num_pieces(at->slot); k++) {
@@ -70,13 +71,13 @@ static void place_in_slot(const finder *at)
     }
 }
 
-/* The number of elements of the slots before this one in the same tensor. */
+/* Return the number of elements of the earlier slots in the same tensor. */
 static int64_t nelems_before(const rnl_form *form, const rnl_slot *slot)
 {
     int64_t n = 0;
     for (; slot->continues; slot--) {
         assert(slot > form->row->slots); /* the first slot does not continue another */
-        n += rnl_walk_nelems(form, slot - 1, form->spec.num_layers, 0);
+        n += rnl_repeated_nelems(form, slot - 1, form->spec.num_layers, 0);
     }
     return n;
 }
@@ -90,9 +91,9 @@ void rnl_form_locate(const rnl_form *form, const rnl_block *block, rnl_view *vie
         return;
     const finder at = {form, slot, piece, block, view};
     view->tensor = rnl_form_tensor_index(form, slot, block->layer, block->direction, block->gate);
-    if (slot->walks)
+    if (slot->repeats)
         view->at = nelems_before(form, slot) +
-                   rnl_walk_nelems(form, slot, block->layer, block->direction);
+                   rnl_repeated_nelems(form, slot, block->layer, block->direction);
     place_in_slot(&at);
     rnl_block_shape(&form->spec, block, &view->rows, &view->cols);
     if (slot->ravels) {
@@ -121,11 +122,11 @@ static rnl_status check_block(const rnl_spec *spec, const rnl_block *block, rnl_
                     spec->num_layers, D, G);
 }
 
-rnl_status rnl_layout_locate(const rnl_layout *layout, const rnl_spec *spec, unsigned has,
+rnl_status rnl_layout_locate(const rnl_layout *layout, const rnl_spec *spec, unsigned optional,
                              const rnl_block *block, rnl_view *view, rnl_error *err)
 {
     rnl_form form;
-    rnl_status status = rnl_form_init(layout, spec, has, &form, err);
+    rnl_status status = rnl_form_init(layout, spec, optional, &form, err);
     if (!status)
         status = check_block(spec, block, err);
     if (!status)

@@ -1,4 +1,4 @@
-/* Which layouts and options exist? */
+/* Look up layouts, options, rows of the table and aliases. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,7 +38,7 @@ static unsigned options_of(const char *layout)
     return options;
 }
 
-/* Set the option forget_bias, which is a number. */
+/* Set the option forget_bias, a number. */
 static rnl_status set_forget_bias(rnl_layout *layout, const char *value, rnl_error *err)
 {
     char *end;

@@ -72,7 +72,7 @@ rnl_spec rnl_spec_default(rnl_cell cell, int64_t input_size, int64_t hidden_size
                       .dtype = RNL_FLOAT32};
 }
 
-unsigned rnl_spec_has(const rnl_spec *spec)
+unsigned rnl_spec_optional(const rnl_spec *spec)
 {
     return (spec->bias == RNL_BIAS_NONE ? 0u : RNL_HAS_BIAS) |
            (spec->peepholes ? RNL_HAS_PEEPHOLES : 0u);

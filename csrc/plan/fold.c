@@ -1,7 +1,7 @@
 /*
- * Which steps can be merged into fewer, larger ops? Neighbouring moves (and zeros) whose views
- * continue each other on both sides; and a view that is evenly spaced on both sides becomes one
- * line.
+ * Merge the ops of blocks into fewer, larger ops: neighbouring moves or zeros if the second op
+ * continues the first op in the source and in the target. An op whose elements are evenly spaced in
+ * the source and in the target becomes a single row.
  */
 #include "plan/plan.h"
 
@@ -10,7 +10,7 @@ static int64_t nelems(const rnl_view *view)
     return view->rows * view->cols;
 }
 
-/* Are the elements contiguous when they are read row by row? */
+/* Are the elements contiguous when read row by row? */
 static bool contiguous(const rnl_view *view)
 {
     return (view->cols == 1 || view->col_stride == 1) &&
@@ -25,9 +25,10 @@ static void reshape(rnl_view *view, const rnl_view *like)
     view->col_stride = 1;
 }
 
-/* The windows of CuDNNLSTM's kernel have another shape than the matrices they contain. If the other
- * side is contiguous, it can be read in the window's shape, and the op is an ordinary move. */
-static void settle_ravel(rnl_step *op)
+/* A window of CuDNNLSTM's kernel and the matrix in the window differ in shape. If the view on the
+ * other side is contiguous, this view gets the shape of the window, and the op is an ordinary
+ * move. */
+static void settle_ravel(rnl_op *op)
 {
     if (op->src.tensor < 0 || op->dst.tensor < 0 || op->src.ravel == op->dst.ravel)
         return;
@@ -37,7 +38,7 @@ static void settle_ravel(rnl_step *op)
         reshape(&op->src, &op->dst);
 }
 
-static bool same_shape(const rnl_step *op)
+static bool same_shape(const rnl_op *op)
 {
     return op->src.tensor < 0 || op->dst.tensor < 0 ||
            (op->src.rows == op->dst.rows && op->src.cols == op->dst.cols);
@@ -45,14 +46,14 @@ static bool same_shape(const rnl_step *op)
 
 static void transpose(rnl_view *view)
 {
-    const rnl_view was = *view;
-    view->rows = was.cols;
-    view->cols = was.rows;
-    view->row_stride = was.col_stride;
-    view->col_stride = was.row_stride;
+    const rnl_view before = *view;
+    view->rows = before.cols;
+    view->cols = before.rows;
+    view->row_stride = before.col_stride;
+    view->col_stride = before.row_stride;
 }
 
-/* Are all elements evenly spaced when they are read row by row? */
+/* Are all elements evenly spaced when read row by row? */
 static bool is_line(const rnl_view *view)
 {
     return view->rows == 1 || view->cols == 1 || view->row_stride == view->cols * view->col_stride;
@@ -66,7 +67,7 @@ static void to_line(rnl_view *view)
     view->rows = 1;
 }
 
-static bool flatten_rows(rnl_step *op)
+static bool flatten_rows(rnl_op *op)
 {
     if ((op->src.tensor >= 0 && !is_line(&op->src)) || (op->dst.tensor >= 0 && !is_line(&op->dst)))
         return false;
@@ -75,20 +76,21 @@ static bool flatten_rows(rnl_step *op)
     return true;
 }
 
-/* Make the op one line if its elements are evenly spaced on both sides, in either order. */
-static void flatten(rnl_step *op)
+/* Make the op a single row if the elements are evenly spaced in the source and in the target, when
+ * read row by row or column by column. */
+static void flatten(rnl_op *op)
 {
     if (flatten_rows(op))
         return;
-    rnl_step other = *op;
-    transpose(&other.src);
-    transpose(&other.dst);
-    if (flatten_rows(&other))
-        *op = other;
+    rnl_op transposed = *op;
+    transpose(&transposed.src);
+    transpose(&transposed.dst);
+    if (flatten_rows(&transposed))
+        *op = transposed;
 }
 
-/* Does b continue a with more columns of the same rows? */
-static bool more_cols(const rnl_view *a, const rnl_view *b)
+/* Does b continue a with further columns of the same rows? */
+static bool adds_cols(const rnl_view *a, const rnl_view *b)
 {
     return a->rows == b->rows && (a->rows == 1 || a->row_stride == b->row_stride) &&
            a->col_stride == b->col_stride && b->at == a->at + a->cols * a->col_stride;
@@ -99,8 +101,8 @@ static int64_t row_step(const rnl_view *a, const rnl_view *b)
     return a->rows > 1 ? a->row_stride : b->at - a->at;
 }
 
-/* ... or with more rows of the same columns? */
-static bool more_rows(const rnl_view *a, const rnl_view *b)
+/* ... or with further rows of the same columns? */
+static bool adds_rows(const rnl_view *a, const rnl_view *b)
 {
     const int64_t step = row_step(a, b);
     return a->cols == b->cols && a->col_stride == b->col_stride && step > 0 &&
@@ -109,21 +111,21 @@ static bool more_rows(const rnl_view *a, const rnl_view *b)
 
 typedef bool continues_fn(const rnl_view *a, const rnl_view *b);
 
-static bool both(continues_fn *continues, const rnl_step *a, const rnl_step *b)
+static bool both_sides(continues_fn *continues, const rnl_op *a, const rnl_op *b)
 {
     return continues(&a->dst, &b->dst) && (a->src.tensor < 0 || continues(&a->src, &b->src));
 }
 
-static bool merge(rnl_step *a, const rnl_step *b)
+static bool merge(rnl_op *a, const rnl_op *b)
 {
-    if (a->op != b->op || (a->op != RNL_OP_MOVE && a->op != RNL_OP_ZERO) ||
+    if (a->kind != b->kind || (a->kind != RNL_OP_MOVE && a->kind != RNL_OP_ZERO) ||
         a->negate != b->negate || a->src.tensor != b->src.tensor ||
         a->dst.tensor != b->dst.tensor || !same_shape(a) || !same_shape(b))
         return false;
-    if (both(more_cols, a, b)) {
+    if (both_sides(adds_cols, a, b)) {
         a->src.cols += b->src.cols;
         a->dst.cols += b->dst.cols;
-    } else if (both(more_rows, a, b)) {
+    } else if (both_sides(adds_rows, a, b)) {
         a->src.row_stride = row_step(&a->src, &b->src);
         a->dst.row_stride = row_step(&a->dst, &b->dst);
         a->src.rows += b->src.rows;
@@ -135,10 +137,11 @@ static bool merge(rnl_step *a, const rnl_step *b)
     return true;
 }
 
-/* The kernels write along columns: a transposition must have the target's contiguous axis there. */
-static void orient(rnl_step *op)
+/* The kernels write row by row, so the contiguous axis of a transposed target must be the columns.
+ */
+static void orient(rnl_op *op)
 {
-    if (op->op == RNL_OP_MOVE && same_shape(op) && op->dst.col_stride != 1 &&
+    if (op->kind == RNL_OP_MOVE && same_shape(op) && op->dst.col_stride != 1 &&
         op->dst.row_stride == 1) {
         transpose(&op->src);
         transpose(&op->dst);
@@ -148,11 +151,11 @@ static void orient(rnl_step *op)
 void rnl_fold(rnl_plan *plan)
 {
     plan->num_ops = 0;
-    for (int64_t k = 0; k < plan->num_steps; k++) {
-        rnl_step *op = &plan->ops[plan->num_ops++];
-        *op = plan->steps[k];
+    for (int64_t k = 0; k < plan->num_block_ops; k++) {
+        rnl_op *op = &plan->ops[plan->num_ops++];
+        *op = plan->block_ops[k];
         settle_ravel(op);
-        if ((op->op == RNL_OP_MOVE || op->op == RNL_OP_ZERO) && same_shape(op))
+        if ((op->kind == RNL_OP_MOVE || op->kind == RNL_OP_ZERO) && same_shape(op))
             flatten(op);
         while (plan->num_ops > 1 &&
                merge(&plan->ops[plan->num_ops - 2], &plan->ops[plan->num_ops - 1]))

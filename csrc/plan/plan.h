@@ -1,4 +1,4 @@
-/* The inside of a plan: its steps, and the ops, which are fewer and are run. */
+/* The contents of a plan: the ops block by block, and the merged ops that run. */
 #ifndef RNL_PLAN_PLAN_H
 #define RNL_PLAN_PLAN_H
 
@@ -6,19 +6,19 @@
 
 struct rnl_plan {
     rnl_form src, dst;
-    int64_t num_steps, num_ops;
-    rnl_step *steps;
+    int64_t num_block_ops, num_ops;
+    rnl_op *block_ops;
     int64_t dst_nelems; /* elements of all target tensors */
-    rnl_step *ops;      /* the steps with neighbours merged: views may be larger than a block */
+    rnl_op *ops;        /* block_ops with neighbours merged: views may be larger than a block */
 };
 
-/* Append the steps for one block to plan->steps, which has room for them. */
+/* Append the ops of a block to plan->block_ops, an array of RNL_OPS_PER_BLOCK per block. */
 void rnl_join_block(rnl_plan *plan, const rnl_block *block);
 
-/* The maximum number of steps of one block. */
-enum { RNL_STEPS_PER_BLOCK = 2 };
+/* The maximum number of ops per block. */
+enum { RNL_OPS_PER_BLOCK = 2 };
 
-/* Fill in plan->ops, which has room for all steps. */
+/* Fill in plan->ops, an array of num_block_ops elements. */
 void rnl_fold(rnl_plan *plan);
 
 #endif

@@ -1,4 +1,4 @@
-/* How is a plan run? First check every value that may be refused, then write. */
+/* Run a plan: first check every value that may be refused, then write. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -8,16 +8,17 @@
 #include "plan/plan.h"
 
 /* Elements between two polls: 1 to 20 ms of work, depending on dtype and strides. */
-enum { POLL = 1 << 20 };
+enum { POLL_NELEMS = 1 << 20 };
 
-/* Elements that are checked and converted together.
- * CHUNK             the elements are still in the second-level cache when they are converted
- * CHUNK_NEW         for new memory, which is written from its end: the operating system has just
- *                   cleared a page of up to 2 MB, and its end is still in the caches
+/* Elements per check and conversion.
+ * CHUNK             the conversion reads the elements from the second-level cache, where the check
+ *                   has put the elements
+ * CHUNK_NEW         for new memory, written from the end: the operating system has just cleared a
+ *                   page of up to 2 MB, and the end of the page is still in the caches
  * CHUNK_TRANSPOSED  a transposition is faster with long runs along the source's rows */
 enum { CHUNK = 1 << 17, CHUNK_NEW = 1 << 14, CHUNK_TRANSPOSED = 1 << 20 };
 
-/* A target of this size or more does not fit into the caches and is written past them. */
+/* A target of this size or more does not fit into the caches: the kernels write past the caches. */
 enum { STREAM_NBYTES = 4 << 20 };
 
 typedef struct runner {
@@ -28,19 +29,19 @@ typedef struct runner {
     const rnl_run_options *options;
     rnl_report report;
     int64_t since_poll;
-    bool looks_late; /* check the values of a move just before they are converted */
+    bool checks_late; /* check the values of a move chunk by chunk, just before the conversion */
     rnl_error *err;
 } runner;
 
-static const void *at_src(const runner *run, const rnl_view *view, int64_t more)
+static const void *at_src(const runner *run, const rnl_view *view, int64_t offset)
 {
     return (const char *)run->src[view->tensor] +
-           (view->at + more) * rnl_dtype_nbytes(run->src_dtype);
+           (view->at + offset) * rnl_dtype_nbytes(run->src_dtype);
 }
 
-static void *at_dst(const runner *run, const rnl_view *view, int64_t more)
+static void *at_dst(const runner *run, const rnl_view *view, int64_t offset)
 {
-    return (char *)run->dst[view->tensor] + (view->at + more) * rnl_dtype_nbytes(run->dst_dtype);
+    return (char *)run->dst[view->tensor] + (view->at + offset) * rnl_dtype_nbytes(run->dst_dtype);
 }
 
 static rnl_grid grid(const rnl_view *view)
@@ -51,7 +52,7 @@ static rnl_grid grid(const rnl_view *view)
 static rnl_status tick(runner *run, int64_t nelems)
 {
     run->since_poll += nelems;
-    if (run->since_poll < POLL || !run->options->poll)
+    if (run->since_poll < POLL_NELEMS || !run->options->poll)
         return RNL_OK;
     run->since_poll = 0;
     if (run->options->poll(run->options->poll_arg))
@@ -59,7 +60,7 @@ static rnl_status tick(runner *run, int64_t nelems)
     return RNL_OK;
 }
 
-/* -------------------------------------------------------------- which element is refused -- */
+/* ------------------------------------------------------------------ the refused element -- */
 
 static const char *role_text(rnl_role role)
 {
@@ -70,10 +71,12 @@ static const char *role_text(rnl_role role)
     return texts[role];
 }
 
-/* The longest text of a place: a name, and an index of 19 digits with ", " for each dimension. */
-enum { MAX_PLACE = RNL_MAX_NAME + RNL_MAX_DIMS * 21 + 3 };
+/* The longest text of a place: a name, the largest int64_t per dimension, brackets and a NUL. */
+enum {
+    MAX_PLACE = RNL_MAX_NAME + RNL_MAX_DIMS * (sizeof "9223372036854775807, " - 1) + sizeof "[]"
+};
 
-/* Write "weight_ih_l0[3, 4]": the tensor and the index in it of element k of a view. */
+/* Write "weight_ih_l0[3, 4]": the tensor, and the index in the tensor, of element k of a view. */
 static void place_text(const rnl_form *form, const rnl_view *view, int64_t k, char *text,
                        size_t size)
 {
@@ -91,11 +94,11 @@ static void place_text(const rnl_form *form, const rnl_view *view, int64_t k, ch
 
 static double value_at(const runner *run, const rnl_view *view, int64_t k)
 {
-    const int64_t more = k / view->cols * view->row_stride + k % view->cols * view->col_stride;
-    return rnl_to_double(run->src_dtype, rnl_load_bits(run->src_dtype, at_src(run, view, more)));
+    const int64_t offset = k / view->cols * view->row_stride + k % view->cols * view->col_stride;
+    return rnl_to_double(run->src_dtype, rnl_load_bits(run->src_dtype, at_src(run, view, offset)));
 }
 
-static const char *why_no_place(const runner *run, const rnl_step *op)
+static const char *why_no_place(const runner *run, const rnl_op *op)
 {
     switch (op->block.role) {
     case RNL_PEEP:
@@ -109,7 +112,7 @@ static const char *why_no_place(const runner *run, const rnl_step *op)
     }
 }
 
-static rnl_status fail_not_zero(const runner *run, const rnl_step *op, int64_t k)
+static rnl_status fail_not_zero(const runner *run, const rnl_op *op, int64_t k)
 {
     char place[MAX_PLACE];
     const rnl_cell cell = run->plan->src.spec.cell;
@@ -125,7 +128,7 @@ static rnl_status fail_not_zero(const runner *run, const rnl_step *op, int64_t k
                     no_bias ? "the target has no biases (bias='none')" : why_no_place(run, op));
 }
 
-static rnl_status fail_not_identity(const runner *run, const rnl_step *op, int64_t k)
+static rnl_status fail_not_identity(const runner *run, const rnl_op *op, int64_t k)
 {
     char place[MAX_PLACE];
     place_text(&run->plan->src, &op->src, k, place, sizeof place);
@@ -137,7 +140,7 @@ static rnl_status fail_not_identity(const runner *run, const rnl_step *op, int64
                     op->negate ? "minus " : "");
 }
 
-static rnl_status fail_overflow(const runner *run, const rnl_step *op, int64_t k)
+static rnl_status fail_overflow(const runner *run, const rnl_op *op, int64_t k)
 {
     static const char *const added[] = {[RNL_OP_ADD] = " before the recurrent bias is added",
                                         [RNL_OP_SHIFT] = " before the forget bias is added",
@@ -146,13 +149,13 @@ static rnl_status fail_overflow(const runner *run, const rnl_step *op, int64_t k
     place_text(&run->plan->src, &op->src, k, place, sizeof place);
     return rnl_fail(run->err, RNL_E_LOSSY,
                     "%s is %g%s: too large for %s, in which it would be infinite", place,
-                    value_at(run, &op->src, k), added[op->op] ? added[op->op] : "",
+                    value_at(run, &op->src, k), added[op->kind] ? added[op->kind] : "",
                     rnl_name(RNL_NAMES_DTYPE, (int)run->dst_dtype));
 }
 
 /* ----------------------------------------------------------------------- checking, writing -- */
 
-static rnl_job job_of(const runner *run, const rnl_step *op)
+static rnl_job job_of(const runner *run, const rnl_op *op)
 {
     rnl_job job = {.src_dtype = run->src_dtype,
                    .dst_dtype = run->dst_dtype,
@@ -199,11 +202,11 @@ static int64_t ceil_div(int64_t a, int64_t b)
     return (a + b - 1) / b;
 }
 
-/* Check, then write one piece of a job after the other, with polls in between. `find` returns the
- * index in the piece of an element to refuse, or -1; `find` and `kernel` may be NULL. *found is the
- * index of this element in the whole job, where the work stopped, or -1. */
+/* Check and write a job piece by piece, with polls in between. `find` returns the index in the
+ * piece of an element to refuse, or -1; `find` and `kernel` may be NULL. The work stops at a
+ * refused element: *refused_at is the index of this element in the whole job, or -1. */
 static rnl_status in_chunks(runner *run, const rnl_job *whole, int64_t (*find)(const rnl_job *),
-                            rnl_kernel *kernel, int64_t *found)
+                            rnl_kernel *kernel, int64_t *refused_at)
 {
     const bool transposed = whole->src && whole->src_grid.col != 1;
     const bool backwards = !transposed && kernel && run->options->dst_is_new;
@@ -215,9 +218,9 @@ static rnl_status in_chunks(runner *run, const rnl_job *whole, int64_t (*find)(c
         const int64_t at = backwards ? n - 1 - k : k;
         const int64_t r = at / across * rows, c = at % across * cols;
         const rnl_job job = piece_of(run, whole, r, c, rows, cols);
-        *found = find ? find(&job) : -1;
-        if (*found >= 0) {
-            *found = (r + *found / job.cols) * whole->cols + c + *found % job.cols;
+        *refused_at = find ? find(&job) : -1;
+        if (*refused_at >= 0) {
+            *refused_at = (r + *refused_at / job.cols) * whole->cols + c + *refused_at % job.cols;
             return RNL_OK;
         }
         if (kernel)
@@ -245,10 +248,10 @@ static rnl_status fail_exact(const runner *run)
                     dst->layout.name, src->layout.name, run->report.rounded_sums);
 }
 
-typedef rnl_status fail_fn(const runner *run, const rnl_step *op, int64_t k);
+typedef rnl_status fail_fn(const runner *run, const rnl_op *op, int64_t k);
 
 /* Refuse the op if `find` finds an element. The scans use the shape of the source. */
-static rnl_status expect(runner *run, const rnl_step *op, int64_t (*find)(const rnl_job *),
+static rnl_status expect(runner *run, const rnl_op *op, int64_t (*find)(const rnl_job *),
                          fail_fn *fail)
 {
     rnl_job job = job_of(run, op);
@@ -262,13 +265,13 @@ static rnl_status expect(runner *run, const rnl_step *op, int64_t (*find)(const 
     return k < 0 ? RNL_OK : fail(run, op, k);
 }
 
-static rnl_status look_sum(runner *run, const rnl_step *op)
+static rnl_status check_sum(runner *run, const rnl_op *op)
 {
     const rnl_job job = job_of(run, op);
     const int64_t k = rnl_find_sum_overflow(&job); /* a bias is too short to need a poll */
     if (k >= 0)
         return fail_overflow(run, op, k);
-    const int64_t n = op->op == RNL_OP_ADD ? rnl_count_sums(&job) : rnl_count_shifts(&job);
+    const int64_t n = op->kind == RNL_OP_ADD ? rnl_count_sums(&job) : rnl_count_shifts(&job);
     run->report.rounded_sums += n;
     if (n > 0)
         run->report.grade = RNL_ROUNDS;
@@ -280,33 +283,33 @@ static bool may_overflow(const runner *run)
     return rnl_dtype_may_overflow(run->dst_dtype, run->src_dtype);
 }
 
-static bool same_shape(const rnl_step *op)
+static bool same_shape(const rnl_op *op)
 {
     return op->src.rows == op->dst.rows && op->src.cols == op->dst.cols;
 }
 
-/* Are the values of this move checked just before they are converted? */
-static bool looks_late(const runner *run, const rnl_step *op)
+/* Are the values of this move checked chunk by chunk, just before the conversion? */
+static bool checks_late(const runner *run, const rnl_op *op)
 {
-    return run->looks_late && same_shape(op);
+    return run->checks_late && same_shape(op);
 }
 
-static rnl_status look(runner *run, const rnl_step *op)
+static rnl_status check_op(runner *run, const rnl_op *op)
 {
-    switch (op->op) {
+    switch (op->kind) {
     case RNL_OP_EXPECT_ZERO: return expect(run, op, rnl_find_nonzero, fail_not_zero);
     case RNL_OP_EXPECT_IDENTITY: return expect(run, op, rnl_find_not_identity, fail_not_identity);
     case RNL_OP_ADD:
-    case RNL_OP_SHIFT: return look_sum(run, op);
+    case RNL_OP_SHIFT: return check_sum(run, op);
     case RNL_OP_MOVE:
-        if (may_overflow(run) && !looks_late(run, op))
+        if (may_overflow(run) && !checks_late(run, op))
             return expect(run, op, rnl_find_overflow, fail_overflow);
         return RNL_OK;
     default: return RNL_OK;
     }
 }
 
-static rnl_status each_op(runner *run, rnl_status (*visit)(runner *, const rnl_step *))
+static rnl_status each_op(runner *run, rnl_status (*visit)(runner *, const rnl_op *))
 {
     for (int64_t k = 0; k < run->plan->num_ops; k++) {
         const rnl_status status = visit(run, &run->plan->ops[k]);
@@ -318,7 +321,7 @@ static rnl_status each_op(runner *run, rnl_status (*visit)(runner *, const rnl_s
 
 /* Copy between views that have the same elements in different shapes: line by line, up to the end
  * of the shorter line. */
-static rnl_status put_raveled(runner *run, const rnl_step *op)
+static rnl_status write_raveled(runner *run, const rnl_op *op)
 {
     const int64_t n = op->dst.rows * op->dst.cols;
     for (int64_t k = 0; k < n;) {
@@ -340,41 +343,41 @@ static rnl_status put_raveled(runner *run, const rnl_step *op)
     return RNL_OK;
 }
 
-/* An overflow was found while writing from the end: report the first one of the source. */
-static rnl_status fail_first(runner *run, const rnl_step *op, int64_t k)
+/* Report the first overflow of the source: the write from the end has met element k first. */
+static rnl_status fail_first(runner *run, const rnl_op *op, int64_t k)
 {
-    run->looks_late = false;
-    const rnl_status status = each_op(run, look);
+    run->checks_late = false;
+    const rnl_status status = each_op(run, check_op);
     return status ? status : fail_overflow(run, op, k); /* another thread has changed the source */
 }
 
-static rnl_status put(runner *run, const rnl_step *op)
+static rnl_status write_op(runner *run, const rnl_op *op)
 {
     const rnl_job job = job_of(run, op);
     rnl_status status;
-    int64_t found;
-    switch (op->op) {
+    int64_t refused_at;
+    switch (op->kind) {
     case RNL_OP_MOVE:
         if (!same_shape(op))
-            return put_raveled(run, op);
+            return write_raveled(run, op);
         status = in_chunks(run, &job,
-                           may_overflow(run) && looks_late(run, op) ? rnl_find_overflow : NULL,
-                           rnl_copy, &found);
-        return !status && found >= 0 ? fail_first(run, op, found) : status;
+                           may_overflow(run) && checks_late(run, op) ? rnl_find_overflow : NULL,
+                           rnl_copy, &refused_at);
+        return !status && refused_at >= 0 ? fail_first(run, op, refused_at) : status;
     case RNL_OP_ADD: rnl_add(&job); return RNL_OK;
     case RNL_OP_SHIFT: rnl_shift(&job); return RNL_OK;
-    case RNL_OP_ZERO: return in_chunks(run, &job, NULL, rnl_fill_zero, &found);
-    case RNL_OP_IDENTITY: return in_chunks(run, &job, NULL, rnl_fill_identity, &found);
+    case RNL_OP_ZERO: return in_chunks(run, &job, NULL, rnl_fill_zero, &refused_at);
+    case RNL_OP_IDENTITY: return in_chunks(run, &job, NULL, rnl_fill_identity, &refused_at);
     default: return RNL_OK;
     }
 }
 
-/* Write new memory from its end, as in_chunks() does inside each op. */
-static rnl_status put_all(runner *run)
+/* Write new memory from the end, as in_chunks() does inside each op. */
+static rnl_status write_ops(runner *run)
 {
     for (int64_t k = 0; k < run->plan->num_ops; k++) {
         const int64_t at = run->options->dst_is_new ? run->plan->num_ops - 1 - k : k;
-        const rnl_status status = put(run, &run->plan->ops[at]);
+        const rnl_status status = write_op(run, &run->plan->ops[at]);
         if (status)
             return status;
     }
@@ -397,7 +400,7 @@ rnl_status rnl_plan_run(const rnl_plan *plan, rnl_dtype src_dtype, const void *c
         return rnl_fail(err, RNL_E_SPEC,
                         "src_dtype is %d, dst_dtype is %d: need values of rnl_dtype",
                         (int)src_dtype, (int)dst_dtype);
-    run.looks_late = run.options->dst_is_new && !run.options->dry_run;
+    run.checks_late = run.options->dst_is_new && !run.options->dry_run;
     if (!rnl_dtype_holds(dst_dtype, src_dtype)) {
         run.report.grade = RNL_ROUNDS;
         if (run.options->exact)
@@ -406,11 +409,11 @@ rnl_status rnl_plan_run(const rnl_plan *plan, rnl_dtype src_dtype, const void *c
                             rnl_name(RNL_NAMES_DTYPE, (int)dst_dtype),
                             rnl_name(RNL_NAMES_DTYPE, (int)src_dtype));
     }
-    rnl_status status = each_op(&run, look);
+    rnl_status status = each_op(&run, check_op);
     if (!status && run.options->exact && run.report.rounded_sums)
         return fail_exact(&run);
     if (!status && !run.options->dry_run)
-        status = put_all(&run);
+        status = write_ops(&run);
     if (!status && report)
         *report = run.report;
     return status;

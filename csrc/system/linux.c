@@ -1,5 +1,5 @@
-/* The part of system.h that is Linux's own: huge pages, the CPUs that a process may use,
- * and their tile registers. */
+/* The part of system.h for Linux: huge pages, the CPUs that a process may use, and tile
+ * registers. */
 #define _GNU_SOURCE /* madvise, sched_*; NOLINT(bugprone-reserved-identifier,cert-*) */
 #include <limits.h>
 #include <sched.h>
@@ -10,6 +10,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "system/min.h"
 #include "system/system.h"
 
 void *rnl_memory_new(int64_t nbytes)
@@ -33,12 +34,7 @@ void rnl_memory_free(void *memory)
 
 enum { MAX_PATH_NCHARS = 4096 };
 
-static int smaller(int a, int b)
-{
-    return a < b ? a : b;
-}
-
-/* Read the first line of a file in a folder; false: no such file, or it is empty. */
+/* Read the first line of a file in a folder; false: the file does not exist or is empty. */
 static bool read_line(const char *folder, const char *name, char *line, int nchars)
 {
     char path[MAX_PATH_NCHARS + 64];
@@ -50,7 +46,8 @@ static bool read_line(const char *folder, const char *name, char *line, int ncha
     return read;
 }
 
-/* The number of CPUs that a control group's quota allows, from cgroup v2's file or v1's two. */
+/* Return the number of CPUs that a control group's quota allows: cgroup v2 has a single file, v1
+ * has two. */
 static int quota_of(const char *folder)
 {
     char line[64], *end;
@@ -68,13 +65,13 @@ static int quota_of(const char *folder)
     return quota < period ? 1 : (int)(quota / period);
 }
 
-/* The mount point of the group's quota, NULL: none. v2 names no controllers, v1 has "cpu" or
- * "cpu,cpuacct". */
+/* Return the mount point of the group's quota, NULL: no quota. v2 names no controllers, v1 has
+ * "cpu" or "cpu,cpuacct". */
 static const char *mounted_at(const char *controllers)
 {
     if (*controllers == ':')
         return "/sys/fs/cgroup";
-    /* A colon follows: quota_by() has found it. */
+    /* quota_by() has checked that a colon follows. */
     /* NOLINTNEXTLINE(clang-analyzer-security.ArrayBound) */
     for (; *controllers != ':'; controllers += *controllers == ',') {
         const size_t nchars = strcspn(controllers, ",:");
@@ -85,8 +82,9 @@ static const char *mounted_at(const char *controllers)
     return NULL;
 }
 
-/* The smallest quota of this group and its parents. In a container the group's path may not exist,
- * because the group itself is mounted: missing folders are skipped. line: "4:cpu,cpuacct:/path" */
+/* Return the smallest quota of a group and all parents of the group. In a container the group's
+ * path may not exist, because the group itself is mounted: missing folders are skipped. line:
+ * "4:cpu,cpuacct:/path" */
 static int quota_by(char *line)
 {
     char folder[MAX_PATH_NCHARS + 32];
@@ -102,7 +100,7 @@ static int quota_by(char *line)
     int least = quota_of(folder);
     for (char *cut; (cut = strrchr(folder, '/')) >= folder + strlen(mount);) {
         *cut = '\0';
-        least = smaller(least, quota_of(folder));
+        least = rnl_min_int(least, quota_of(folder));
     }
     return least;
 }
@@ -113,28 +111,28 @@ static int quota(void)
     int least = INT_MAX;
     FILE *groups = fopen("/proc/self/cgroup", "re");
     while (groups && fgets(line, sizeof line, groups))
-        least = smaller(least, quota_by(line));
+        least = rnl_min_int(least, quota_by(line));
     if (groups)
         fclose(groups);
     return least;
 }
 
-/* The CPUs that a thread may use. Too small a set is an error. */
+/* The CPUs that a thread may use. The kernel refuses a set that is too small. */
 typedef struct cpus {
-    cpu_set_t sets[16]; /* each for 1024 CPUs */
+    cpu_set_t sets[16]; /* 1024 CPUs per set */
 } cpus;
 
 static int affinity(void)
 {
-    cpus mine;
-    if (sched_getaffinity(0, sizeof mine, mine.sets) == 0)
-        return CPU_COUNT_S(sizeof mine, mine.sets);
+    cpus allowed;
+    if (sched_getaffinity(0, sizeof allowed, allowed.sets) == 0)
+        return CPU_COUNT_S(sizeof allowed, allowed.sets);
     return (int)sysconf(_SC_NPROCESSORS_ONLN);
 }
 
 int rnl_num_cpus(void)
 {
-    return smaller(affinity(), quota());
+    return rnl_min_int(affinity(), quota());
 }
 
 int rnl_current_cpu(void)
@@ -142,22 +140,23 @@ int rnl_current_cpu(void)
     return sched_getcpu();
 }
 
-/* Linux wakes a thread on the CPU of the one that wakes it if all others seem to be in use, as CPUs
- * of virtual machines do while they sleep, and leaves it there for milliseconds. The CPU is
- * excluded only for the moment of the move. */
+/* Linux wakes a thread on the CPU of the waking thread if all CPUs seem to be in use, and leaves
+ * the thread on this CPU for milliseconds. CPUs of virtual machines seem to be in use while asleep.
+ * The CPU is excluded only for the moment of the move. */
 void rnl_leave_cpu(int cpu)
 {
-    cpus mine;
-    if (cpu < 0 || sched_getcpu() != cpu || sched_getaffinity(0, sizeof mine, mine.sets))
+    cpus allowed;
+    if (cpu < 0 || sched_getcpu() != cpu || sched_getaffinity(0, sizeof allowed, allowed.sets))
         return;
-    cpus others = mine;
-    CPU_CLR_S((size_t)cpu, sizeof others, others.sets);
-    if (sched_setaffinity(0, sizeof others, others.sets) == 0) /* fails if no CPU is left */
-        (void)sched_setaffinity(0, sizeof mine, mine.sets);
+    cpus remaining = allowed;
+    CPU_CLR_S((size_t)cpu, sizeof remaining, remaining.sets);
+    /* fails if no CPU remains */
+    if (sched_setaffinity(0, sizeof remaining, remaining.sets) == 0)
+        (void)sched_setaffinity(0, sizeof allowed, allowed.sets);
 }
 
-/* Documentation/arch/x86/xstate.rst of Linux. It refuses, for one, if a thread's stack for signals
- * is too small for the registers. */
+/* See Documentation/arch/x86/xstate.rst of Linux. Linux refuses, for example, if a thread's stack
+ * for signals is too small for the registers. */
 bool rnl_allow_tiles(void)
 {
 #ifdef SYS_arch_prctl

@@ -1,4 +1,4 @@
-/* The part of system.h that is macOS's own. */
+/* The part of system.h for macOS. */
 #include <stdlib.h>
 #include <sys/sysctl.h>
 
@@ -15,7 +15,7 @@ void rnl_memory_free(void *memory)
     free(memory);
 }
 
-/* The number that the system gives by this name; 0: none. */
+/* Return the number that the system gives for a name; 0: unknown name. */
 static int number_of(const char *name)
 {
     int n = 0;
@@ -23,7 +23,7 @@ static int number_of(const char *name)
     return sysctlbyname(name, &n, &nbytes, NULL, 0) == 0 ? n : 0;
 }
 
-/* Members of a team wait for each other at every step: a slow core would hold up the fast ones. */
+/* Members of a team wait for each other at every step: a slow core would hold up the fast cores. */
 int rnl_num_cpus(void)
 {
     const int fast = number_of("hw.perflevel0.logicalcpu"); /* Apple silicon alone has levels */
@@ -40,7 +40,7 @@ void rnl_leave_cpu(int cpu)
     (void)cpu;
 }
 
-/* No Mac has them. */
+/* No Mac has tile registers. */
 bool rnl_allow_tiles(void)
 {
     return false;

@@ -9,7 +9,7 @@
 #include "system/system.h"
 
 enum {
-    STACK_NBYTES = 512 << 10, /* kernels use 64 KB of it, a sanitizer more; libc puts TLS there */
+    STACK_NBYTES = 512 << 10, /* kernels use 64 KB, a sanitizer more; libc adds thread-locals */
     NAP_NS = 20000
 };
 
@@ -32,15 +32,16 @@ void rnl_nap(void)
 
 /* ----------------------------------------------------------------------------- threads -- */
 
-typedef struct bed {
+typedef struct sleep_state {
     pthread_mutex_t lock;
     pthread_cond_t woken;
-} bed;
+} sleep_state;
 
-static bed *bed_of(rnl_thread *thread)
+static sleep_state *sleep_state_of(rnl_thread *thread)
 {
-    _Static_assert(sizeof(bed) <= sizeof thread->bed, "storage for a lock and a condition");
-    return (bed *)(void *)thread->bed;
+    _Static_assert(sizeof(sleep_state) <= sizeof thread->sleep_state,
+                   "storage for a lock and a condition");
+    return (sleep_state *)(void *)thread->sleep_state;
 }
 
 static void *begin(void *arg)
@@ -50,8 +51,8 @@ static void *begin(void *arg)
     return NULL;
 }
 
-/* Create a thread that inherits blocked signals. Faults are not blocked: a fault whose signal is
- * blocked kills the process without a report. */
+/* Create a thread that inherits blocked signals. The signals of faults are not blocked: a fault
+ * with a blocked signal kills the process without a report. */
 static bool create(rnl_thread *self, const pthread_attr_t *attr)
 {
     static const int faults[] = {SIGBUS, SIGFPE, SIGILL, SIGSEGV};
@@ -73,8 +74,8 @@ bool rnl_thread_start(rnl_thread *thread, void (*run)(void *), void *arg)
         return false;
     thread->run = run;
     thread->arg = arg;
-    pthread_mutex_init(&bed_of(thread)->lock, NULL); /* anew, in a forked child */
-    pthread_cond_init(&bed_of(thread)->woken, NULL);
+    pthread_mutex_init(&sleep_state_of(thread)->lock, NULL); /* again in a forked child */
+    pthread_cond_init(&sleep_state_of(thread)->woken, NULL);
     pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
     pthread_attr_setstacksize(&attr, STACK_NBYTES);
     const bool created = create(thread, &attr);
@@ -84,20 +85,20 @@ bool rnl_thread_start(rnl_thread *thread, void (*run)(void *), void *arg)
 
 void rnl_thread_sleep(rnl_thread *self, const atomic_int *word, int value)
 {
-    bed *const own = bed_of(self);
-    pthread_mutex_lock(&own->lock);
+    sleep_state *const state = sleep_state_of(self);
+    pthread_mutex_lock(&state->lock);
     while (atomic_load(word) == value)
-        pthread_cond_wait(&own->woken, &own->lock);
-    pthread_mutex_unlock(&own->lock);
+        pthread_cond_wait(&state->woken, &state->lock);
+    pthread_mutex_unlock(&state->lock);
 }
 
 void rnl_thread_wake(rnl_thread *thread)
 {
-    bed *const its = bed_of(thread);
-    /* once the lock is free, the thread has seen the new value or waits for the signal */
-    pthread_mutex_lock(&its->lock);
-    pthread_mutex_unlock(&its->lock);
-    pthread_cond_signal(&its->woken);
+    sleep_state *const state = sleep_state_of(thread);
+    /* once the lock is free, the thread has read the new value or waits for the signal */
+    pthread_mutex_lock(&state->lock);
+    pthread_mutex_unlock(&state->lock);
+    pthread_cond_signal(&state->woken);
 }
 
 /* ------------------------------------------------------------------------------- forks -- */

@@ -1,4 +1,4 @@
-/* system.h for WebAssembly with WASI: one thread. */
+/* system.h for WebAssembly with WASI: a single thread. */
 #define _POSIX_C_SOURCE 200809L /* NOLINT(bugprone-reserved-identifier,cert-*) */
 #include <stdlib.h>
 #include <time.h>
@@ -38,13 +38,13 @@ void rnl_leave_cpu(int cpu)
     (void)cpu;
 }
 
-/* WebAssembly has none. */
+/* WebAssembly has no tile registers. */
 bool rnl_allow_tiles(void)
 {
     return false;
 }
 
-/* ------------------------------------------------------- no other thread, and no fork -- */
+/* ------------------------------------------------------------ no threads and no forks -- */
 
 bool rnl_thread_start(rnl_thread *thread, void (*run)(void *), void *arg)
 {

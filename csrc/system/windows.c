@@ -5,7 +5,7 @@
 
 #include "system/system.h"
 
-enum { STACK_NBYTES = 512 << 10 }; /* kernels use 64 KB of it */
+enum { STACK_NBYTES = 512 << 10 }; /* kernels use 64 KB */
 
 void *rnl_memory_new(int64_t nbytes)
 {
@@ -22,16 +22,18 @@ int64_t rnl_now_ns(void)
     LARGE_INTEGER now, per_second;
     QueryPerformanceCounter(&now);
     QueryPerformanceFrequency(&per_second);
-    /* whole seconds apart, so that no product overflows */
+    /* whole seconds are multiplied separately, so that no product overflows */
     return now.QuadPart / per_second.QuadPart * 1000000000 +
            now.QuadPart % per_second.QuadPart * 1000000000 / per_second.QuadPart;
 }
 
-/* Those of this process's affinity; a process has at most 64 unless it asks for more. */
+/* The CPUs of this process's affinity: at most the 64 CPUs of a processor group. */
 int rnl_num_cpus(void)
 {
-    DWORD_PTR own, all;
-    return GetProcessAffinityMask(GetCurrentProcess(), &own, &all) ? __builtin_popcountll(own) : 0;
+    DWORD_PTR process_mask, system_mask;
+    return GetProcessAffinityMask(GetCurrentProcess(), &process_mask, &system_mask)
+               ? __builtin_popcountll(process_mask)
+               : 0;
 }
 
 int rnl_current_cpu(void)
@@ -44,7 +46,7 @@ void rnl_leave_cpu(int cpu)
     (void)cpu;
 }
 
-/* EnableProcessOptionalXStateFeatures() of Windows 11 could ask; nothing has tested that. */
+/* EnableProcessOptionalXStateFeatures() of Windows 11 could allow tiles; not tested. */
 bool rnl_allow_tiles(void)
 {
     return false;
@@ -52,15 +54,16 @@ bool rnl_allow_tiles(void)
 
 /* ----------------------------------------------------------------------------- threads -- */
 
-typedef struct bed {
+typedef struct sleep_state {
     SRWLOCK lock;
     CONDITION_VARIABLE woken;
-} bed;
+} sleep_state;
 
-static bed *bed_of(rnl_thread *thread)
+static sleep_state *sleep_state_of(rnl_thread *thread)
 {
-    _Static_assert(sizeof(bed) <= sizeof thread->bed, "storage for a lock and a condition");
-    return (bed *)(void *)thread->bed;
+    _Static_assert(sizeof(sleep_state) <= sizeof thread->sleep_state,
+                   "storage for a lock and a condition");
+    return (sleep_state *)(void *)thread->sleep_state;
 }
 
 static DWORD WINAPI begin(void *arg)
@@ -74,8 +77,8 @@ bool rnl_thread_start(rnl_thread *thread, void (*run)(void *), void *arg)
 {
     thread->run = run;
     thread->arg = arg;
-    InitializeSRWLock(&bed_of(thread)->lock);
-    InitializeConditionVariable(&bed_of(thread)->woken);
+    InitializeSRWLock(&sleep_state_of(thread)->lock);
+    InitializeConditionVariable(&sleep_state_of(thread)->woken);
     const HANDLE started = CreateThread(NULL, STACK_NBYTES, begin, thread,
                                         STACK_SIZE_PARAM_IS_A_RESERVATION, NULL);
     return started && CloseHandle(started); /* the thread goes on */
@@ -83,20 +86,20 @@ bool rnl_thread_start(rnl_thread *thread, void (*run)(void *), void *arg)
 
 void rnl_thread_sleep(rnl_thread *self, const atomic_int *word, int value)
 {
-    bed *const own = bed_of(self);
-    AcquireSRWLockExclusive(&own->lock);
+    sleep_state *const state = sleep_state_of(self);
+    AcquireSRWLockExclusive(&state->lock);
     while (atomic_load(word) == value)
-        SleepConditionVariableSRW(&own->woken, &own->lock, INFINITE, 0);
-    ReleaseSRWLockExclusive(&own->lock);
+        SleepConditionVariableSRW(&state->woken, &state->lock, INFINITE, 0);
+    ReleaseSRWLockExclusive(&state->lock);
 }
 
 void rnl_thread_wake(rnl_thread *thread)
 {
-    bed *const its = bed_of(thread);
-    /* once the lock is free, the thread has seen the new value or waits for the signal */
-    AcquireSRWLockExclusive(&its->lock);
-    ReleaseSRWLockExclusive(&its->lock);
-    WakeConditionVariable(&its->woken);
+    sleep_state *const state = sleep_state_of(thread);
+    /* once the lock is free, the thread has read the new value or waits for the signal */
+    AcquireSRWLockExclusive(&state->lock);
+    ReleaseSRWLockExclusive(&state->lock);
+    WakeConditionVariable(&state->woken);
 }
 
 void rnl_yield(void)
@@ -104,7 +107,7 @@ void rnl_yield(void)
     SwitchToThread();
 }
 
-/* Not Sleep(1), which may last 15 ms. */
+/* Not Sleep(1): it may last 15 ms. */
 void rnl_nap(void)
 {
     Sleep(0);

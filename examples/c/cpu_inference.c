@@ -30,7 +30,7 @@ static rnl_rnn *read_rnn(const char *path, rnl_spec *spec)
     if (rnl_spec_from_json(json, json_nbytes, spec, &options, &err) != RNL_OK)
         FAIL("%s.json: %s", path, err.text);
     if (rnl_layout_named("cudnn", &layout, &err) != RNL_OK ||
-        rnl_layout_tensor(&layout, spec, rnl_spec_has(spec), 0, &tensor, &err) != RNL_OK)
+        rnl_layout_tensor(&layout, spec, rnl_spec_optional(spec), 0, &tensor, &err) != RNL_OK)
         FAIL("%s", err.text);
     const size_t needed = (size_t)(tensor.nelems * rnl_dtype_nbytes(spec->dtype));
     if (nbytes != needed)

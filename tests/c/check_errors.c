@@ -185,8 +185,8 @@ static void check_runs(void)
     rnl_plan *plan = NULL, *summed = NULL, *peeping = NULL;
     rnl_report report;
     CHECK(!rnl_plan_new(&spec, &torch, RNL_HAS_BIAS, &cudnn, &plan, &err), "%s", err.text);
-    CHECK(rnl_plan_num_ops(plan) <= rnl_plan_num_steps(plan) &&
-              rnl_plan_step(plan, 0)->op == RNL_OP_MOVE,
+    CHECK(rnl_plan_num_ops(plan) <= rnl_plan_num_block_ops(plan) &&
+              rnl_plan_block_op(plan, 0)->kind == RNL_OP_MOVE,
           "%s", "a step per block, which a plan may join");
     CHECK(!rnl_plan_new(&spec, &onnx, RNL_HAS_PEEPHOLES, &torch, &peeping, &err), "%s", err.text);
     spec.bias = RNL_BIAS_INPUT;

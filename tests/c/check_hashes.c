@@ -65,12 +65,12 @@ static tensors tensors_new(const rnl_layout *layout, const rnl_spec *spec, rnl_d
     tensors made = {0};
     rnl_tensor tensor;
     rnl_error err;
-    const unsigned has = rnl_spec_has(spec);
-    CHECK(!rnl_layout_num_tensors(layout, spec, has, &made.n, &err), "%s", err.text);
+    const unsigned optional = rnl_spec_optional(spec);
+    CHECK(!rnl_layout_num_tensors(layout, spec, optional, &made.n, &err), "%s", err.text);
     if (made.n > MAX_TENSORS)
         abort();
     for (int64_t k = 0; k < made.n; k++) {
-        CHECK(!rnl_layout_tensor(layout, spec, has, k, &tensor, &err), "%s", err.text);
+        CHECK(!rnl_layout_tensor(layout, spec, optional, k, &tensor, &err), "%s", err.text);
         double *const numbers = malloc((size_t)(tensor.nelems + 1) * sizeof *numbers);
         if (!numbers)
             abort();
@@ -104,7 +104,7 @@ static uint64_t hash_of_plan(uint64_t hash, const rnl_spec *spec, const rnl_layo
     rnl_plan *plan = NULL;
     rnl_report report = {.rounded_sums = 0};
     rnl_error err;
-    rnl_status status = rnl_plan_new(spec, from, rnl_spec_has(spec), to, &plan, &err);
+    rnl_status status = rnl_plan_new(spec, from, rnl_spec_optional(spec), to, &plan, &err);
     if (status)
         return continued(hash, status);
     const rnl_dtype from_dtype = (rnl_dtype)random_below(NUM_DTYPES);

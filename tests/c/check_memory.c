@@ -18,12 +18,12 @@ static void count_anew(long k)
 typedef struct pair {
     const rnl_spec *spec;
     const rnl_layout *from, *to;
-    unsigned has;
+    unsigned optional;
 } pair;
 
 static rnl_status plan_new(const pair *p, rnl_plan **plan, rnl_error *err)
 {
-    return rnl_plan_new(p->spec, p->from, p->has, p->to, plan, err);
+    return rnl_plan_new(p->spec, p->from, p->optional, p->to, plan, err);
 }
 
 /* Make a plan with the first allocation refused, then the second ..., until it succeeds. */
@@ -67,10 +67,11 @@ static void check_needs_none(const pair *p, const rnl_plan *plan)
     for (int64_t k = 0; k < num_blocks; k++) {
         const rnl_block block = rnl_block_at(p->spec, k);
         rnl_view view;
-        CHECK(!rnl_layout_locate(p->from, p->spec, p->has, &block, &view, &err), "%s", err.text);
+        CHECK(!rnl_layout_locate(p->from, p->spec, p->optional, &block, &view, &err), "%s",
+              err.text);
     }
     rnl_tensor tensor;
-    CHECK(!rnl_layout_tensor(p->from, p->spec, p->has, 0, &tensor, &err), "%s", err.text);
+    CHECK(!rnl_layout_tensor(p->from, p->spec, p->optional, 0, &tensor, &err), "%s", err.text);
     CHECK(taken == 0, "%ld allocations", taken);
 }
 

@@ -80,17 +80,17 @@ static problem random_problem(int64_t lanes)
                           .K = widths[random_below(15)],
                           .gates = (int)(1 + random_below(RNL_MAX_GATES))};
     p.of.row = p.of.K;
-    p.job = (rnl_product){.slots = p.of.gates + (int)random_below(5 - p.of.gates),
-                          .copied = -1,
+    p.job = (rnl_product){.num_sums = p.of.gates + (int)random_below(5 - p.of.gates),
+                          .copied_sum = -1,
                           .first = random_below(p.blocks),
                           .backwards = random_below(2),
                           .rows = rows[random_below(15)]};
     p.job.last = p.job.first + 1 + random_below(p.blocks - p.job.first);
     for (int gate = 0; gate < p.of.gates; gate++)
-        p.job.slot[gate] = gate + p.job.slots - p.of.gates;
-    if (p.job.slots > p.of.gates && random_below(2))
-        p.job.copied = 0;
-    const int64_t of_row = p.blocks * p.job.slots * lanes;
+        p.job.sum_of_gate[gate] = gate + p.job.num_sums - p.of.gates;
+    if (p.job.num_sums > p.of.gates && random_below(2))
+        p.job.copied_sum = 0;
+    const int64_t of_row = p.blocks * p.job.num_sums * lanes;
     p.job.x_row = p.of.K + random_below(MOST_GAP);
     p.job.start_row = random_below(2) ? of_row + random_below(2) * lanes : 0;
     p.job.acc_row = of_row + random_below(2) * lanes;
@@ -136,16 +136,15 @@ static void slow(const problem *p, float *acc)
 {
     for (int64_t row = 0; row < p->job.rows; row++)
         for (int64_t unit = p->job.first * p->lanes; unit < p->job.last * p->lanes; unit++) {
-            const int64_t at = unit / p->lanes * p->job.slots * p->lanes + unit % p->lanes;
+            const int64_t at = unit / p->lanes * p->job.num_sums * p->lanes + unit % p->lanes;
             const float *const start = p->start + row * p->job.start_row + at;
             float *const to = acc + row * p->job.acc_row + at;
             for (int gate = 0; gate < p->of.gates; gate++) {
-                const int64_t slot = p->job.slot[gate] * p->lanes;
-                to[slot] = unit < p->of.units ? sum_of(p, row, unit, gate, start[slot])
-                                              : start[slot];
+                const int64_t sum = p->job.sum_of_gate[gate] * p->lanes;
+                to[sum] = unit < p->of.units ? sum_of(p, row, unit, gate, start[sum]) : start[sum];
             }
-            if (p->job.copied >= 0)
-                to[p->job.copied * p->lanes] = start[p->job.copied * p->lanes];
+            if (p->job.copied_sum >= 0)
+                to[p->job.copied_sum * p->lanes] = start[p->job.copied_sum * p->lanes];
         }
 }
 

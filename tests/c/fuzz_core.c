@@ -131,23 +131,23 @@ static void fuzz_describe(void)
 {
     const rnl_spec spec = any_spec();
     const rnl_layout layout = any_layout();
-    const unsigned has = (unsigned)bits(1);
+    const unsigned optional = (unsigned)bits(1);
     const rnl_block any = {any_size(), one_of(2), (rnl_role)one_of(7), one_of(4)};
     rnl_tensor tensor;
     rnl_view view;
     int64_t n = 0;
-    if (done(rnl_layout_tensor(&layout, &spec, has, any_size(), &tensor, &err)))
+    if (done(rnl_layout_tensor(&layout, &spec, optional, any_size(), &tensor, &err)))
         assert(tensor.ndim <= RNL_MAX_DIMS && strnlen(tensor.name, RNL_MAX_NAME) < RNL_MAX_NAME);
-    if (done(rnl_layout_locate(&layout, &spec, has, &any, &view, &err)))
-        assert(view_is_inside(&layout, &spec, has, &view));
-    if (!done(rnl_layout_num_tensors(&layout, &spec, has, &n, &err)))
+    if (done(rnl_layout_locate(&layout, &spec, optional, &any, &view, &err)))
+        assert(view_is_inside(&layout, &spec, optional, &view));
+    if (!done(rnl_layout_num_tensors(&layout, &spec, optional, &n, &err)))
         return;
     const int64_t blocks = rnl_num_blocks(&spec);
     const rnl_block block = rnl_block_at(&spec, (int64_t)(bits(8) % (uint64_t)blocks));
-    assert(done(rnl_layout_locate(&layout, &spec, has, &block, &view, &err)));
+    assert(done(rnl_layout_locate(&layout, &spec, optional, &block, &view, &err)));
     assert(view.tensor < n && strchr("ifgorznh", rnl_gate_letter(spec.cell, block.gate)));
     assert(rnl_lin_layer_id(spec.cell, &block) >= 0);
-    assert(view_is_inside(&layout, &spec, has, &view));
+    assert(view_is_inside(&layout, &spec, optional, &view));
 }
 
 /* ---------------------------------------------------------------------------- conversions -- */
@@ -164,14 +164,14 @@ static void tensors_free(tensors *t)
 }
 
 /* Are the RNN's tensors so few and small that they can be allocated? Then do that. */
-static int tensors_new(tensors *made, const rnl_layout *layout, const rnl_spec *spec, unsigned has,
-                       rnl_dtype dtype)
+static int tensors_new(tensors *made, const rnl_layout *layout, const rnl_spec *spec,
+                       unsigned optional, rnl_dtype dtype)
 {
     rnl_tensor tensor;
     int64_t n;
-    assert(done(rnl_layout_num_tensors(layout, spec, has, &n, &err)));
+    assert(done(rnl_layout_num_tensors(layout, spec, optional, &n, &err)));
     for (made->n = 0; made->n < n && made->n < ENOUGH_TENSORS; made->n++) {
-        assert(done(rnl_layout_tensor(layout, spec, has, made->n, &tensor, &err)));
+        assert(done(rnl_layout_tensor(layout, spec, optional, made->n, &tensor, &err)));
         if (tensor.nelems > MOST_ELEMS || (made->nelems += tensor.nelems) > MOST_ELEMS)
             return 0;
         made->data[made->n] = numbers(tensor.nelems, dtype);
@@ -210,24 +210,25 @@ static void fuzz_convert(void)
 {
     const rnl_spec spec = any_spec();
     const rnl_layout from = any_layout(), to = any_layout();
-    const unsigned has = (unsigned)bits(1);
+    const unsigned optional = (unsigned)bits(1);
     const rnl_dtype dtypes[] = {(rnl_dtype)one_of(4), (rnl_dtype)one_of(4)};
     const int known = rnl_name(RNL_NAMES_DTYPE, (int)dtypes[0]) &&
                       rnl_name(RNL_NAMES_DTYPE, (int)dtypes[1]);
     rnl_plan *plan = NULL;
     tensors src = {0}, dst = {0};
-    if (spec.num_layers > MOST_LAYERS || !done(rnl_plan_new(&spec, &from, has, &to, &plan, &err)))
+    if (spec.num_layers > MOST_LAYERS ||
+        !done(rnl_plan_new(&spec, &from, optional, &to, &plan, &err)))
         return;
-    assert(rnl_plan_num_steps(plan) <= 2 * rnl_num_blocks(&spec));
+    assert(rnl_plan_num_block_ops(plan) <= 2 * rnl_num_blocks(&spec));
     for (int64_t k = 0; k < rnl_plan_num_ops(plan); k++) {
-        assert(view_is_inside(&from, &spec, has, &rnl_plan_op(plan, k)->src));
-        assert(view_is_inside(&from, &spec, has, &rnl_plan_op(plan, k)->src2));
-        assert(view_is_inside(&to, &spec, rnl_spec_has(&spec), &rnl_plan_op(plan, k)->dst));
+        assert(view_is_inside(&from, &spec, optional, &rnl_plan_op(plan, k)->src));
+        assert(view_is_inside(&from, &spec, optional, &rnl_plan_op(plan, k)->src2));
+        assert(view_is_inside(&to, &spec, rnl_spec_optional(&spec), &rnl_plan_op(plan, k)->dst));
     }
     if (!known)
         assert(!done(rnl_plan_run(plan, dtypes[0], NULL, dtypes[1], NULL, NULL, NULL, &err)));
-    else if (tensors_new(&src, &from, &spec, has, dtypes[0]) &&
-             tensors_new(&dst, &to, &spec, rnl_spec_has(&spec), dtypes[1]))
+    else if (tensors_new(&src, &from, &spec, optional, dtypes[0]) &&
+             tensors_new(&dst, &to, &spec, rnl_spec_optional(&spec), dtypes[1]))
         run_plan(plan, &src, &dst, dtypes);
     tensors_free(&src);
     tensors_free(&dst);
@@ -317,7 +318,7 @@ static void fuzz_run(void)
     assert(done(rnl_layout_named(RNL_FORWARD_LAYOUT, &layout, &err)));
     if (!done(rnl_layout_check(&layout, &spec, &err)) || spec.num_layers > MOST_LAYERS)
         return;
-    if (tensors_new(&weights, &layout, &spec, rnl_spec_has(&spec), spec.dtype) &&
+    if (tensors_new(&weights, &layout, &spec, rnl_spec_optional(&spec), spec.dtype) &&
         done(rnl_rnn_new(&spec, weights.data[0], &options, &rnn, &err))) {
         if (!options.borrows && options.math != RNL_CPU_MATH_INT8)
             check_weights(rnn, &weights, spec.dtype);

@@ -44,14 +44,14 @@ static inline layouts layouts_all(void)
 }
 
 /* Is the last element of a view inside its tensor, of less than 2^63 bytes? */
-static inline bool view_is_inside(const rnl_layout *layout, const rnl_spec *spec, unsigned has,
+static inline bool view_is_inside(const rnl_layout *layout, const rnl_spec *spec, unsigned optional,
                                   const rnl_view *view)
 {
     rnl_tensor tensor;
     rnl_error err;
     if (view->tensor < 0)
         return true;
-    if (rnl_layout_tensor(layout, spec, has, view->tensor, &tensor, &err))
+    if (rnl_layout_tensor(layout, spec, optional, view->tensor, &tensor, &err))
         return false;
     const int64_t last = view->at + (view->rows - 1) * view->row_stride +
                          (view->cols - 1) * view->col_stride;

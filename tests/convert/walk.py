@@ -37,7 +37,7 @@ def steps(spec, a, b, has=None):
     result = []
     for op, (layer, direction, about, _, gate), role, negate, _, second, *_, shift in _native.Plan(
         spec, a, has, b
-    ).steps():
+    ).block_ops():
         result.append(
             Step(
                 op,

@@ -109,7 +109,7 @@ BINDING |= {
     "rows": _native.rows,
     "Plan": lambda: _native.Plan(LSTM, TORCH, _native.HAS_BIAS, KERAS).num_ops,
     "Plan.sources": lambda: (PLAN.sources, PLAN.targets, PLAN.num_ops),
-    "Plan.steps": SUMS.steps,
+    "Plan.block_ops": SUMS.block_ops,
     "Plan.moves": lambda: SUMS.moves() is None and len(PLAN.moves()) > 1,
     "Plan.run": run,
     "Plan.run dry": lambda: run(dst=None),

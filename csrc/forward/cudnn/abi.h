@@ -1,10 +1,10 @@
 /*
- * Our own declarations of the part of two libraries that running an RNN needs: cuDNN 9, and
- * NVIDIA's driver. Neither is needed to build.
+ * Our declarations of the types and values of cuDNN 9 and NVIDIA's driver that running an RNN
+ * needs. So the build needs neither library.
  *
- * The comment of a type is the vendor's name for it; an enumerator is RNL_ and the vendor's name.
- * tests/run/gpu/test_cudnn_abi.py compiles all of it beside the vendor's headers: sizes, values,
- * and the signatures of symbols.def.
+ * The comment of a type is the vendor's name of the type; an enumerator is RNL_ and the vendor's
+ * name. tests/run/gpu/test_cudnn_abi.py compiles this file together with the vendor's headers, and
+ * compares sizes, values, and the signatures of symbols.def.
  */
 #ifndef RNL_CUDNN_ABI_H
 #define RNL_CUDNN_ABI_H
@@ -29,7 +29,7 @@ typedef enum {
     RNL_CUDNN_DATA_BFLOAT16 = 9
 } rnl_cudnn_data_type; /* cudnnDataType_t */
 
-/* 0 may use TF32 for float32; 2, which is not used, may lower float32 to half. */
+/* 0 may use TF32 for float32; 2 may lower float32 to half, and is not used. */
 typedef enum {
     RNL_CUDNN_DEFAULT_MATH = 0,
     RNL_CUDNN_TENSOR_OP_MATH = 1,

@@ -1,4 +1,4 @@
-/* The functions for GPUs on systems where cuDNN is not used. */
+/* The functions for GPUs on systems without cuDNN: all calls fail. */
 #include "core/status.h"
 #include "rnnlayout.h"
 

@@ -1,4 +1,4 @@
-/* One call on a GPU: with arrays of the device or of the host, plainly or captured. */
+/* A call on a GPU: with arrays of the device or of the host, plainly or captured. */
 #define _DEFAULT_SOURCE /* nanosleep; NOLINT(bugprone-reserved-identifier,cert-*) */
 #include <string.h>
 #include <time.h>
@@ -13,50 +13,51 @@ static rnl_status skip(rnl_gpu_device *device, const rnl_gpu_job *job, rnl_error
     rnl_status status = RNL_OK;
     for (int k = RNL_Y; k < RNL_NUM_ARRAYS && status == RNL_OK; k++) {
         const rnl_gpu_array *const a = &job->arrays[k];
-        const void *const from = k == RNL_Y ? NULL : job->arrays[k - RNL_Y].given;
-        if (!a->given || !a->nbytes || from == a->given)
+        const void *const from = k == RNL_Y ? NULL : job->arrays[k - RNL_Y].argument;
+        if (!a->argument || !a->nbytes || from == a->argument)
             continue;
         if (job->on_host && from)
-            memcpy((void *)a->given, from, a->nbytes);
+            memcpy((void *)a->argument, from, a->nbytes);
         else if (job->on_host)
-            memset((void *)a->given, 0, a->nbytes);
+            memset((void *)a->argument, 0, a->nbytes);
         else if (from)
-            status = RNL_CU(device, err, cuMemcpyDtoDAsync_v2, rnl_gpu_address(a->given),
+            status = RNL_CU(device, err, cuMemcpyDtoDAsync_v2, rnl_gpu_address(a->argument),
                             rnl_gpu_address(from), a->nbytes, job->stream);
         else
-            status = RNL_CU(device, err, cuMemsetD8Async, rnl_gpu_address(a->given), 0, a->nbytes,
-                            job->stream);
+            status = RNL_CU(device, err, cuMemsetD8Async, rnl_gpu_address(a->argument), 0,
+                            a->nbytes, job->stream);
     }
     return status;
 }
 
 /* ---- the memory of a call ---- */
 
-/* An array of the host, y if the caller does not want it, or a state that is overwritten: cuDNN
- * does not document whether it may overwrite its own input. */
-static bool needs_place(const rnl_gpu_job *job, int k)
+/* Does array k need memory of the call? Yes: an array of the host, y if the caller passes no y, and
+ * a state that the call overwrites, because cuDNN does not document that an output may be an input.
+ */
+static bool needs_memory(const rnl_gpu_job *job, int k)
 {
     const rnl_gpu_array *const a = job->arrays;
-    if (!a[k].given)
+    if (!a[k].argument)
         return k == RNL_Y;
-    return job->on_host || ((k == RNL_H0 || k == RNL_C0) && a[k].given == a[k + RNL_Y].given);
+    return job->on_host || ((k == RNL_H0 || k == RNL_C0) && a[k].argument == a[k + RNL_Y].argument);
 }
 
-/* nbytes rounded up to the alignment of the driver's own allocations: an array may follow there. */
+/* Round nbytes up to the alignment of the driver's allocations, so that an array may follow. */
 static size_t aligned(size_t nbytes)
 {
     return (nbytes + 255) / 256 * 256;
 }
 
-/* Set the addresses of the arrays, in `memory` behind cuDNN's workspace for those that need a place
- * there; returns the size of all. */
+/* Set the addresses of the arrays. Arrays that need memory are in `memory` after cuDNN's workspace.
+ * Return the size of the workspace and these arrays. */
 static size_t lay_out(rnl_gpu_job *job, size_t work_nbytes, rnl_cu_address memory)
 {
     size_t used = aligned(work_nbytes ? work_nbytes : 1);
     for (int k = 0; k < RNL_NUM_ARRAYS; k++) {
         rnl_gpu_array *const a = &job->arrays[k];
-        a->at = rnl_gpu_address(a->given);
-        if (needs_place(job, k)) {
+        a->at = rnl_gpu_address(a->argument);
+        if (needs_memory(job, k)) {
             a->at = memory + used;
             used += aligned(a->nbytes);
         }
@@ -64,19 +65,19 @@ static size_t lay_out(rnl_gpu_job *job, size_t work_nbytes, rnl_cu_address memor
     return used;
 }
 
-/* Copy to the call's memory what cuDNN reads there. */
-static rnl_status bring_in(rnl_gpu_device *device, const rnl_gpu_job *job, rnl_error *err)
+/* Copy the inputs that need memory to the memory of the call. */
+static rnl_status copy_inputs(rnl_gpu_device *device, const rnl_gpu_job *job, rnl_error *err)
 {
     rnl_status status = RNL_OK;
     for (int k = 0; k < RNL_Y && status == RNL_OK; k++) {
         const rnl_gpu_array *const a = &job->arrays[k];
-        if (!needs_place(job, k) || !a->nbytes)
+        if (!needs_memory(job, k) || !a->nbytes)
             continue;
         if (job->on_host)
-            status = RNL_CU(device, err, cuMemcpyHtoDAsync_v2, a->at, a->given, a->nbytes,
+            status = RNL_CU(device, err, cuMemcpyHtoDAsync_v2, a->at, a->argument, a->nbytes,
                             job->stream);
         else
-            status = RNL_CU(device, err, cuMemcpyDtoDAsync_v2, a->at, rnl_gpu_address(a->given),
+            status = RNL_CU(device, err, cuMemcpyDtoDAsync_v2, a->at, rnl_gpu_address(a->argument),
                             a->nbytes, job->stream);
     }
     return status;
@@ -84,7 +85,7 @@ static rnl_status bring_in(rnl_gpu_device *device, const rnl_gpu_job *job, rnl_e
 
 enum { SPINS = 1000, SLEEP_NS = 50000 };
 
-/* Wait for the work in the stream, and call the poll meanwhile. Short calls do not sleep. */
+/* Wait for the work in the stream, and meanwhile call poll. Short calls do not sleep. */
 static rnl_status wait_for(rnl_gpu_device *device, rnl_cu_stream stream, const rnl_gpu_call *call,
                            rnl_error *err)
 {
@@ -104,17 +105,17 @@ static rnl_status wait_for(rnl_gpu_device *device, rnl_cu_stream stream, const r
 }
 
 /* Copy the results to the host. */
-static rnl_status bring_back(rnl_gpu_device *device, const rnl_gpu_job *job,
-                             const rnl_gpu_call *call, rnl_error *err)
+static rnl_status copy_results(rnl_gpu_device *device, const rnl_gpu_job *job,
+                               const rnl_gpu_call *call, rnl_error *err)
 {
     rnl_status status = call->poll ? wait_for(device, job->stream, call, err) : RNL_OK;
     for (int k = RNL_Y; k < RNL_NUM_ARRAYS && status == RNL_OK; k++) {
         const rnl_gpu_array *const a = &job->arrays[k];
-        if (a->given && a->nbytes)
-            status = RNL_CU(device, err, cuMemcpyDtoHAsync_v2, (void *)a->given, a->at, a->nbytes,
-                            job->stream);
+        if (a->argument && a->nbytes)
+            status = RNL_CU(device, err, cuMemcpyDtoHAsync_v2, (void *)a->argument, a->at,
+                            a->nbytes, job->stream);
     }
-    if (status == RNL_OK) /* the caller's memory may be pinned: then the copies only begin above */
+    if (status == RNL_OK) /* copies to pinned memory may still run */
         status = RNL_CU(device, err, cuStreamSynchronize, job->stream);
     return status;
 }
@@ -122,19 +123,19 @@ static rnl_status bring_back(rnl_gpu_device *device, const rnl_gpu_job *job,
 static rnl_status forward(const rnl_gpu_rnn *rnn, const rnl_gpu_handle *handle,
                           const rnl_gpu_job *job, rnl_cu_address memory, rnl_error *err)
 {
-    const rnl_gpu_plan *const plan = rnn->plan;
+    const rnl_gpu_descriptors *const descriptors = rnn->descriptors;
     void *at[RNL_NUM_ARRAYS];
     for (int k = 0; k < RNL_NUM_ARRAYS; k++)
         at[k] = rnl_gpu_pointer(job->arrays[k].at);
-    return RNL_DNN(rnn->device, err, cudnnRNNForward, handle->cudnn, plan->rnn,
-                   RNL_CUDNN_FWD_MODE_INFERENCE, NULL, plan->x, at[RNL_X], plan->y, at[RNL_Y],
-                   plan->h, at[RNL_H0], at[RNL_HN], plan->c, at[RNL_C0], at[RNL_CN], rnn->nbytes,
-                   rnl_gpu_pointer(rnn->weights), plan->work_nbytes, rnl_gpu_pointer(memory), 0,
-                   NULL);
+    return RNL_DNN(rnn->device, err, cudnnRNNForward, handle->cudnn, descriptors->rnn,
+                   RNL_CUDNN_FWD_MODE_INFERENCE, NULL, descriptors->x, at[RNL_X], descriptors->y,
+                   at[RNL_Y], descriptors->h, at[RNL_H0], at[RNL_HN], descriptors->c, at[RNL_C0],
+                   at[RNL_CN], rnn->nbytes, rnl_gpu_pointer(rnn->weights), descriptors->work_nbytes,
+                   rnl_gpu_pointer(memory), 0, NULL);
 }
 
-/* Copy the first state of each sequence of no steps to its last one, which cuDNN makes zero (9.19).
- * Arrays are (L * D, N, width); sequences beside each other are copied together. */
+/* Copy the initial state of each sequence of length 0 to the final state: cuDNN 9.19 writes zeros.
+ * Arrays are (L * D, N, width); the states of neighbouring sequences are copied together. */
 static rnl_status keep_states(const rnl_gpu_rnn *rnn, const rnl_gpu_job *job, int from, int to,
                               rnl_error *err)
 {
@@ -156,33 +157,35 @@ static rnl_status keep_states(const rnl_gpu_rnn *rnn, const rnl_gpu_job *job, in
     return status;
 }
 
-/* ---- memory for a call that brings none: one block of the RNN ---- */
+/* ---- the block: memory of the RNN for a call without a workspace ---- */
 
-/* Make it large enough. Earlier calls have finished with it, unless one did not wait to its end. */
+/* Make the block large enough. Earlier calls are done with the block, unless a call was interrupted
+ * or has failed. */
 static rnl_status take_block(rnl_gpu_rnn *rnn, const rnl_gpu_job *job, size_t nbytes,
                              rnl_error *err)
 {
     rnl_gpu_device *const device = rnn->device;
     rnl_status status = RNL_OK;
-    /* More than needed, so that lengths that grow step by step do not free each time. */
-    const size_t more = nbytes / 4;
+    /* A quarter on top, so that lengths that grow step by step do not free the block each time. */
+    const size_t reserve = nbytes / 4;
     if (job->capturing)
         return rnl_fail(
             err, RNL_E_SPEC,
             "the stream is capturing, and the RNN's own memory is not the graph's: a workspace "
             "is needed that lives as long as the graph; arrays of a library with memory "
             "for graphs bring one");
-    if (rnn->unfinished && !job->on_host) /* other host calls are in the same stream */
-        status = RNL_CU(device, err, cuStreamSynchronize, device->own);
+    if (rnn->unfinished && !job->on_host) /* host calls share a stream */
+        status = RNL_CU(device, err, cuStreamSynchronize, device->host_stream);
     if (status != RNL_OK || rnn->block_nbytes >= nbytes)
         return status;
     if (rnn->block)
-        status = RNL_CU(device, err, cuMemFree_v2, rnn->block); /* waits for its calls */
+        status = RNL_CU(device, err, cuMemFree_v2,
+                        rnn->block); /* waits for the calls that use the block */
     rnn->block = 0;
     if (status == RNL_OK)
-        status = rnl_gpu_memory(device, nbytes + more, "the workspace of this call", &rnn->block,
+        status = rnl_gpu_memory(device, nbytes + reserve, "the workspace of this call", &rnn->block,
                                 err);
-    rnn->block_nbytes = status == RNL_OK ? nbytes + more : 0;
+    rnn->block_nbytes = status == RNL_OK ? nbytes + reserve : 0;
     return status;
 }
 
@@ -191,39 +194,40 @@ static rnl_status take_block(rnl_gpu_rnn *rnn, const rnl_gpu_job *job, size_t nb
 static rnl_status submit(rnl_gpu_rnn *rnn, const rnl_gpu_handle *handle, const rnl_gpu_call *call,
                          rnl_gpu_job *job, rnl_error *err)
 {
-    const size_t nbytes = lay_out(job, rnn->plan->work_nbytes, 0);
+    const size_t nbytes = lay_out(job, rnn->descriptors->work_nbytes, 0);
     rnl_status status;
     job->waits = !call->workspace || (size_t)call->workspace_nbytes < nbytes;
     if (job->waits && (status = take_block(rnn, job, nbytes, err)))
         return status;
     const rnl_cu_address memory = job->waits ? rnn->block : rnl_gpu_address(call->workspace);
-    lay_out(job, rnn->plan->work_nbytes, memory);
-    if (!(status = bring_in(rnn->device, job, err)) &&
+    lay_out(job, rnn->descriptors->work_nbytes, memory);
+    if (!(status = copy_inputs(rnn->device, job, err)) &&
         !(status = forward(rnn, handle, job, memory, err)) &&
         !(status = keep_states(rnn, job, RNL_H0, RNL_HN, err)))
         status = keep_states(rnn, job, RNL_C0, RNL_CN, err);
     return status;
 }
 
-/* Describe a job to cuDNN. Then either submit it or, if call is NULL, only that. */
+/* Describe a job to cuDNN, and submit the job unless call is NULL. */
 static rnl_status describe(rnl_gpu_rnn *rnn, const rnl_gpu_call *call, rnl_gpu_job *job,
                            rnl_error *err)
 {
     rnl_gpu_device *const device = rnn->device;
     rnl_gpu_handle *handle;
     for (;;) {
-        const bool fits = rnl_gpu_plan_fits(rnn, job);
+        const bool fits = rnl_gpu_descriptors_fit_locked(rnn, job);
         pthread_mutex_lock(&device->lock);
-        rnl_status status = rnl_gpu_handle_for(device, job->stream, job->capturing, &handle, err);
+        rnl_status status = rnl_gpu_get_handle_locked(device, job->stream, job->capturing, &handle,
+                                                      err);
         if (status == RNL_OK && !fits)
-            status = rnl_gpu_plan_make(rnn, handle, job, err);
+            status = rnl_gpu_descriptors_make_locked(rnn, handle, job, err);
         if (status == RNL_OK && call)
             status = submit(rnn, handle, call, job, err);
         pthread_mutex_unlock(&device->lock);
         if (status != RNL_E_CUDNN || job->sizes.algo == RNL_CUDNN_RNN_ALGO_STANDARD ||
             err->number / 1000 * 1000 != RNL_CUDNN_STATUS_NOT_SUPPORTED)
             return status;
-        rnn->refuses_persist = true; /* the standard algorithm runs this call and all later ones */
+        rnn->refuses_persist = true; /* use the standard algorithm from this call on */
     }
 }
 
@@ -256,12 +260,12 @@ static rnl_status run(rnl_gpu_rnn *rnn, const rnl_gpu_call *call, rnl_gpu_job *j
     if (job->capturing)
         return status;
     if (status != RNL_OK) {
-        device->cu->cuStreamSynchronize(job->stream); /* nothing may be in use any more */
+        device->cu->cuStreamSynchronize(job->stream); /* end all use of the caller's arrays */
         return status;
     }
     if (!job->on_host || !job->sizes.T)
         return job->waits ? RNL_CU(device, err, cuStreamSynchronize, job->stream) : RNL_OK;
-    status = bring_back(device, job, call, err);
+    status = copy_results(device, job, call, err);
     rnn->unfinished = status != RNL_OK;
     return status;
 }
@@ -289,8 +293,8 @@ rnl_status rnl_gpu_rnn_workspace(rnl_gpu_rnn *rnn, const rnl_gpu_call *call, int
     *nbytes = 0;
     if (status != RNL_OK || job.sizes.T == 0 || (status = rnl_gpu_rnn_lock(rnn, err)))
         return status;
-    /* nothing is asked if the last call had the same sizes and lengths */
-    if (!rnl_gpu_plan_fits(rnn, &job) &&
+    /* cuDNN is called only if the sizes or lengths of the last call differ */
+    if (!rnl_gpu_descriptors_fit_locked(rnn, &job) &&
         (status = rnl_gpu_enter(rnn->options.device, &in, err)) == RNL_OK) {
         status = check_captures(rnn->device, &job, err);
         if (status == RNL_OK)
@@ -298,7 +302,7 @@ rnl_status rnl_gpu_rnn_workspace(rnl_gpu_rnn *rnn, const rnl_gpu_call *call, int
         rnl_gpu_leave(&in, status);
     }
     if (status == RNL_OK)
-        *nbytes = (int64_t)lay_out(&job, rnn->plan->work_nbytes, 0);
+        *nbytes = (int64_t)lay_out(&job, rnn->descriptors->work_nbytes, 0);
     pthread_mutex_unlock(&rnn->lock);
     return status;
 }

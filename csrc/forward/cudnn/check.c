@@ -1,5 +1,5 @@
-/* Check a call before cuDNN gets it: cuDNN checks no address, and a wrong one destroys the context
- * that the whole process shares. */
+/* Check a call before calling cuDNN: cuDNN checks no address, and a wrong address destroys the
+ * context that the whole process shares. */
 #include <inttypes.h>
 #include <limits.h>
 #include <string.h>
@@ -69,25 +69,25 @@ static rnl_status choose_form(const rnl_gpu_rnn *rnn, const rnl_gpu_call *call, 
     return RNL_OK;
 }
 
-/* The outputs with the arguments of the Python call that set them. */
+/* Names for messages: for outputs with the argument of the Python call in brackets. */
 static const char *const NAMES[RNL_NUM_ARRAYS] = {
     "x", "h_0", "c_0", "y (out)", "h_n (h_out)", "c_n (c_out)",
 };
 
 static bool overlap(const rnl_gpu_array *a, const rnl_gpu_array *b)
 {
-    const uintptr_t first = (uintptr_t)a->given, second = (uintptr_t)b->given;
+    const uintptr_t first = (uintptr_t)a->argument, second = (uintptr_t)b->argument;
     return a->nbytes && b->nbytes && first < second + b->nbytes && second < first + a->nbytes;
 }
 
-/* An output may overlap no other array; a state may be exactly the one that it follows. */
+/* An output must not overlap an array; but hn may be exactly h0, and cn exactly c0. */
 static rnl_status check_overlap(const rnl_gpu_array *arrays, rnl_error *err)
 {
     for (int i = RNL_Y; i < RNL_NUM_ARRAYS; i++)
         for (int k = 0; k < RNL_NUM_ARRAYS; k++) {
             const rnl_gpu_array *const a = &arrays[i], *const b = &arrays[k];
-            const bool follows = i > RNL_Y && k == i - RNL_Y && a->given == b->given;
-            if (i == k || !a->given || !b->given || follows || !overlap(a, b))
+            const bool follows = i > RNL_Y && k == i - RNL_Y && a->argument == b->argument;
+            if (i == k || !a->argument || !b->argument || follows || !overlap(a, b))
                 continue;
             return rnl_fail(err, RNL_E_LAYOUT, "%s overlaps %s in memory: pass separate arrays",
                             NAMES[i], NAMES[k]);
@@ -97,15 +97,15 @@ static rnl_status check_overlap(const rnl_gpu_array *arrays, rnl_error *err)
 
 static rnl_status check_arrays(const rnl_gpu_rnn *rnn, const rnl_gpu_job *job, rnl_error *err)
 {
-    if (!job->arrays[RNL_X].given && job->arrays[RNL_X].nbytes)
+    if (!job->arrays[RNL_X].argument && job->arrays[RNL_X].nbytes)
         return rnl_fail(err, RNL_E_LAYOUT, "x is NULL");
     for (int k = 0; k < RNL_NUM_ARRAYS; k++) {
-        const uintptr_t at = (uintptr_t)job->arrays[k].given;
+        const uintptr_t at = (uintptr_t)job->arrays[k].argument;
         if (at % rnn->unit)
             return rnl_fail(err, RNL_E_LAYOUT,
                             "%s begins at %p, which is not a multiple of the %zu bytes of an "
                             "element: pass an aligned copy",
-                            NAMES[k], job->arrays[k].given, rnn->unit);
+                            NAMES[k], job->arrays[k].argument, rnn->unit);
         if (at && at > UINTPTR_MAX - job->arrays[k].nbytes)
             return rnl_fail(err, RNL_E_LAYOUT, "%s ends past the last address: its size is wrong",
                             NAMES[k]);
@@ -117,13 +117,13 @@ rnl_status rnl_gpu_job_new(const rnl_gpu_rnn *rnn, const rnl_gpu_call *call, rnl
                            rnl_error *err)
 {
     const bool has_c = rnl_cell_facts_of(rnn->spec.cell)->has_c;
-    const void *const given[RNL_NUM_ARRAYS] = {call->x, call->h0, has_c ? call->c0 : NULL,
-                                               call->y, call->hn, has_c ? call->cn : NULL};
+    const void *const arguments[RNL_NUM_ARRAYS] = {call->x, call->h0, has_c ? call->c0 : NULL,
+                                                   call->y, call->hn, has_c ? call->cn : NULL};
     memset(job, 0, sizeof *job);
     for (int k = 0; k < RNL_NUM_ARRAYS; k++)
-        job->arrays[k].given = given[k];
+        job->arrays[k].argument = arguments[k];
     job->on_host = call->on_host != 0;
-    job->stream = job->on_host ? rnn->device->own : call->stream;
+    job->stream = job->on_host ? rnn->device->host_stream : call->stream;
     job->follower = call->then == (void *)1 ? NULL : call->then; /* both are the legacy stream */
     job->has_follower = !job->on_host && call->then && job->follower != job->stream;
     rnl_status status;

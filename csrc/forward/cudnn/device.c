@@ -1,4 +1,4 @@
-/* One GPU: cuDNN's handles, streams and memory. */
+/* A GPU: cuDNN's handles, streams and memory. */
 #include "forward/cudnn/device.h"
 
 #include <inttypes.h>
@@ -7,7 +7,7 @@
 
 /* ---- handles ---- */
 
-/* Make what is missing: after a failure the next call makes the rest. */
+/* Create the missing objects: after a failure the next call continues. */
 static rnl_status make(rnl_gpu_device *device, rnl_gpu_handle *handle, rnl_error *err)
 {
     rnl_status status = RNL_OK;
@@ -18,7 +18,7 @@ static rnl_status make(rnl_gpu_device *device, rnl_gpu_handle *handle, rnl_error
     if (status == RNL_OK)
         status = RNL_DNN(device, err, cudnnSetDropoutDescriptor, device->dropout, handle->cudnn, 0,
                          NULL, 0, 0);
-    handle->made = status == RNL_OK;
+    handle->ready = status == RNL_OK;
     return status;
 }
 
@@ -39,41 +39,41 @@ static rnl_status set_stream(rnl_gpu_device *device, rnl_gpu_handle *handle, rnl
     return status;
 }
 
-/* May a call in this stream use it? A stream that was destroyed is not captured any more. */
+/* May a call in this stream use the handle? A destroyed stream is no longer being captured. */
 static bool is_usable(rnl_gpu_device *device, rnl_gpu_handle *handle, rnl_cu_stream stream,
                       bool capturing)
 {
-    rnl_cu_capture_status found = RNL_CU_STREAM_CAPTURE_STATUS_NONE;
-    if (capturing && !handle->made)
+    rnl_cu_capture_status status = RNL_CU_STREAM_CAPTURE_STATUS_NONE;
+    if (capturing && !handle->ready)
         return false;
     if (!handle->captured_in || handle->captured_in == stream)
         return true;
-    if (device->cu->cuStreamIsCapturing(handle->captured_in, &found) == RNL_CUDA_SUCCESS &&
-        found != RNL_CU_STREAM_CAPTURE_STATUS_NONE)
+    if (device->cu->cuStreamIsCapturing(handle->captured_in, &status) == RNL_CUDA_SUCCESS &&
+        status != RNL_CU_STREAM_CAPTURE_STATUS_NONE)
         return false;
     handle->captured_in = NULL;
     return true;
 }
 
-rnl_status rnl_gpu_handle_for(rnl_gpu_device *device, rnl_cu_stream stream, bool capturing,
-                              rnl_gpu_handle **handle, rnl_error *err)
+rnl_status rnl_gpu_get_handle_locked(rnl_gpu_device *device, rnl_cu_stream stream, bool capturing,
+                                     rnl_gpu_handle **handle, rnl_error *err)
 {
     rnl_gpu_handle *const end = device->handles + RNL_NUM_HANDLES;
-    rnl_gpu_handle *found = device->handles;
+    rnl_gpu_handle *candidate = device->handles;
     rnl_status status;
-    while (found < end && !is_usable(device, found, stream, capturing))
-        found++;
-    if (found == end)
+    while (candidate < end && !is_usable(device, candidate, stream, capturing))
+        candidate++;
+    if (candidate == end)
         return rnl_fail(err, RNL_E_SPEC,
                         "open captures use all of cuDNN's handles on GPU %d: end one of them, or "
                         "make a call outside of captures first, which makes a handle",
                         device->ordinal);
-    if ((status = found->made ? RNL_OK : make(device, found, err)) ||
-        (status = set_stream(device, found, stream, err)))
+    if ((status = candidate->ready ? RNL_OK : make(device, candidate, err)) ||
+        (status = set_stream(device, candidate, stream, err)))
         return status;
     if (capturing)
-        found->captured_in = stream;
-    *handle = found;
+        candidate->captured_in = stream;
+    *handle = candidate;
     return RNL_OK;
 }
 
@@ -82,14 +82,14 @@ rnl_status rnl_gpu_handle_for(rnl_gpu_device *device, rnl_cu_stream stream, bool
 rnl_status rnl_gpu_is_captured(rnl_gpu_device *device, rnl_cu_stream stream, bool *captured,
                                rnl_error *err)
 {
-    rnl_cu_capture_status found = RNL_CU_STREAM_CAPTURE_STATUS_NONE;
-    const rnl_cu_result result = device->cu->cuStreamIsCapturing(stream, &found);
+    rnl_cu_capture_status status = RNL_CU_STREAM_CAPTURE_STATUS_NONE;
+    const rnl_cu_result result = device->cu->cuStreamIsCapturing(stream, &status);
     if (result == RNL_CUDA_ERROR_STREAM_CAPTURE_IMPLICIT)
         return rnl_fail(err, RNL_E_SPEC,
                         "the legacy default stream cannot be used while a stream that waits for it "
                         "is capturing: use another stream, or capture a stream that was created "
                         "as non-blocking");
-    *captured = found != RNL_CU_STREAM_CAPTURE_STATUS_NONE;
+    *captured = status != RNL_CU_STREAM_CAPTURE_STATUS_NONE;
     return rnl_gpu_cu(device, "cuStreamIsCapturing", result, err);
 }
 
@@ -103,13 +103,13 @@ rnl_status rnl_gpu_order(rnl_gpu_device *device, rnl_cu_stream before, rnl_cu_st
     status = RNL_CU(device, err, cuEventRecord, event, before);
     if (status == RNL_OK)
         status = RNL_CU(device, err, cuStreamWaitEvent, after, event, 0);
-    device->cu->cuEventDestroy_v2(event); /* the wait is not affected */
+    device->cu->cuEventDestroy_v2(event); /* does not affect the wait */
     return status;
 }
 
 /* ---- memory ---- */
 
-rnl_status rnl_gpu_memory(rnl_gpu_device *device, size_t nbytes, const char *what,
+rnl_status rnl_gpu_memory(rnl_gpu_device *device, size_t nbytes, const char *purpose,
                           rnl_cu_address *memory, rnl_error *err)
 {
     const rnl_cu_result result = device->cu->cuMemAlloc_v2(memory, nbytes);
@@ -118,7 +118,7 @@ rnl_status rnl_gpu_memory(rnl_gpu_device *device, size_t nbytes, const char *wha
     return rnl_fail(err, RNL_E_NOMEM,
                     "GPU %d is out of memory: cannot allocate %zu bytes (%.1f MiB) for %s; free "
                     "some of its memory, or make the batch smaller",
-                    device->ordinal, nbytes, (double)nbytes / (1 << 20), what);
+                    device->ordinal, nbytes, (double)nbytes / (1 << 20), purpose);
 }
 
 static rnl_status check_nbytes(int64_t nbytes, rnl_error *err)
@@ -131,14 +131,14 @@ static rnl_status check_nbytes(int64_t nbytes, rnl_error *err)
 rnl_status rnl_gpu_alloc(int device, int64_t nbytes, void **address, rnl_error *err)
 {
     rnl_gpu_entry in;
-    rnl_cu_address made = 0;
+    rnl_cu_address memory = 0;
     rnl_status status;
     if ((status = check_nbytes(nbytes, err)) || (status = rnl_gpu_enter(device, &in, err)))
         return status;
     /* the driver refuses to allocate 0 bytes */
-    status = rnl_gpu_memory(in.device, nbytes ? (size_t)nbytes : 1, "results", &made, err);
+    status = rnl_gpu_memory(in.device, nbytes ? (size_t)nbytes : 1, "results", &memory, err);
     if (status == RNL_OK)
-        *address = rnl_gpu_pointer(made);
+        *address = rnl_gpu_pointer(memory);
     return rnl_gpu_leave(&in, status);
 }
 
@@ -159,8 +159,8 @@ rnl_status rnl_gpu_read(int device, const void *from, int64_t nbytes, void *to, 
     if (!nbytes || status != RNL_OK || (status = rnl_gpu_enter(device, &in, err)))
         return status;
     status = RNL_CU(in.device, err, cuMemcpyDtoHAsync_v2, to, rnl_gpu_address(from), (size_t)nbytes,
-                    in.device->own);
+                    in.device->host_stream);
     if (status == RNL_OK)
-        status = RNL_CU(in.device, err, cuStreamSynchronize, in.device->own);
+        status = RNL_CU(in.device, err, cuStreamSynchronize, in.device->host_stream);
     return rnl_gpu_leave(&in, status);
 }

@@ -1,4 +1,4 @@
-/* Open one cuDNN, and check whether it can be used. */
+/* Open a cuDNN, and check whether this cuDNN can be used. */
 #define _GNU_SOURCE /* RTLD_NOLOAD, dlinfo; NOLINT(bugprone-reserved-identifier,cert-*) */
 
 #include <dlfcn.h>
@@ -14,8 +14,8 @@
 #include "core/status.h"
 #include "forward/cudnn/device.h"
 
-/* The libraries that an RNN needs, each after those that it needs; the main library, last, looks
- * for the others by name at its first call. */
+/* The libraries that an RNN needs, each after the libraries on which it depends. The main library,
+ * the last, looks for the parts by name at the first call. */
 static const char MAIN[] = "libcudnn.so.9";
 static const char *const PARTS[] = {"libcudnn_graph.so.9", "libcudnn_ops.so.9", "libcudnn_adv.so.9",
                                     MAIN};
@@ -41,7 +41,7 @@ void *rnl_library_open(const char *path, rnl_error *err)
     return library;
 }
 
-/* The library of this name that the process has already loaded; NULL: none. */
+/* Return the library of this name that the process has already loaded; NULL: not loaded. */
 static void *find_loaded(const char *name)
 {
     return dlopen(name, RTLD_NOLOAD | RTLD_NOW | RTLD_LOCAL);
@@ -55,16 +55,16 @@ const char *rnl_library_path(void *library)
 
 void rnl_library_find(void *library, const char *name, void *pointer, const char **missing)
 {
-    void *const found = dlsym(library, name);
-    memcpy(pointer, &found, sizeof found); /* C lacks the cast */
-    if (!found && !*missing)
+    void *const address = dlsym(library, name);
+    memcpy(pointer, &address, sizeof address); /* C lacks the cast */
+    if (!address && !*missing)
         *missing = name;
 }
 
-/* ---- its files ---- */
+/* ---- cuDNN's files ---- */
 
-/* RNL_E_NO_CUDNN unless the file is a complete library for this machine. A truncated one opens, but
- * the process ends as soon as it reads a missing part. */
+/* Fail with RNL_E_NO_CUDNN unless the file is a complete library for this machine. A truncated file
+ * opens, but the process ends as soon as it reads beyond the end of the file. */
 static rnl_status check_file(const char *path, rnl_error *err)
 {
     struct stat about;
@@ -99,14 +99,14 @@ static bool same_file(const char *a, const char *b)
 static rnl_status check_part(const char *path, const char *part, bool loaded, rnl_error *err)
 {
     rnl_error why;
-    void *const there = find_loaded(part);
-    if (there && (loaded || same_file(path, rnl_library_path(there))))
+    void *const library = find_loaded(part);
+    if (library && (loaded || same_file(path, rnl_library_path(library))))
         return RNL_OK;
-    if (there)
+    if (library)
         return rnl_fail(err, RNL_E_NO_CUDNN,
                         "the process has already loaded %s of another cuDNN, from %.500s: the two "
                         "cannot be mixed",
-                        part, rnl_library_path(there));
+                        part, rnl_library_path(library));
     if (check_file(path, &why) != RNL_OK)
         return rnl_fail(err, RNL_E_NO_CUDNN, "%s: %.500s", part, why.text);
     return RNL_OK;
@@ -132,7 +132,7 @@ static rnl_status check_parts(const char *folder, bool loaded, rnl_error *err)
                     MAIN, missing);
 }
 
-/* Open all parts; `opened` is the last one. */
+/* Open all parts; *opened is the main library. */
 static rnl_status open_parts(const char *folder, void **opened, rnl_error *err)
 {
     for (int k = 0; k < NUM_PARTS; k++) {
@@ -145,7 +145,7 @@ static rnl_status open_parts(const char *folder, void **opened, rnl_error *err)
     return RNL_OK;
 }
 
-/* Find the folder, by the process or by the loader if no path is given. */
+/* Find the folder of cuDNN: from the path, or else from the process or the loader. */
 static rnl_status find_folder(const char *path, char folder[PATH_NBYTES], bool *loaded,
                               rnl_error *err)
 {
@@ -167,14 +167,14 @@ static rnl_status find_folder(const char *path, char folder[PATH_NBYTES], bool *
 
 /* ---- cuBLAS ---- */
 
-/* Open cuBLASLt, which cuDNN opens by the loader when it first multiplies, so that a missing one is
- * an error here: the process's, else the one beside cuDNN as in wheels and toolkits, else the
- * loader's. */
+/* Open cuBLASLt: the cuBLASLt that the process has loaded, else from a folder near cuDNN as in
+ * wheels and toolkits, else from the loader. cuDNN itself opens cuBLASLt only at the first product;
+ * opening it here makes a missing cuBLASLt an error of rnl_cudnn_open(). */
 static rnl_status load_cublas(const char *folder, int cuda_major, const char **opened,
                               rnl_error *err)
 {
     char path[PATH_NBYTES], name[64];
-    char wheels[32]; /* from CUDA 13 on; earlier wheels have a folder for each library */
+    char wheels[32]; /* from CUDA 13 on; earlier wheels have a folder per library */
     const char *const places[] = {wheels, "../../cublas/lib", "."};
     rnl_error why;
     snprintf(name, sizeof name, "libcublasLt.so.%d", cuda_major);
@@ -194,9 +194,9 @@ static rnl_status load_cublas(const char *folder, int cuda_major, const char **o
     return RNL_OK;
 }
 
-/* ---- its functions ---- */
+/* ---- cuDNN's functions ---- */
 
-/* Find them, and check its version, and that all parts have the same version. */
+/* Look up all functions, check the version of cuDNN, and check that all parts have this version. */
 static rnl_status check_functions(void *opened, rnl_cudnn_table *call, int *version, rnl_error *err)
 {
     const char *missing = NULL;

@@ -1,4 +1,4 @@
-/* The cuDNN, the driver and the GPUs of the process, and their contexts. */
+/* The cuDNN and the driver of the process; the GPUs and the contexts of the GPUs. */
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,15 +15,15 @@ static struct {
     rnl_cudnn_table dnn;
     rnl_driver_table driver;
     rnl_cudnn_about about; /* path: NULL if no cuDNN is open */
-    bool tried;            /* to initialize the driver */
+    bool driver_tried;     /* load_driver_locked() has run */
     rnl_error no_driver;
-    _Atomic pid_t pid; /* the process that has initialized it; 0: none */
+    _Atomic pid_t pid; /* the process that has initialized the driver; 0: not initialized */
     rnl_gpu_device gpus[MAX_GPUS];
 } process;
 
 /* ---- the driver ---- */
 
-/* The status of a call; if it failed, with the driver's text. */
+/* Return the status of a call; of a failed call with the driver's text. */
 static rnl_status check(const char *call, rnl_cu_result result, rnl_error *err)
 {
     const char *name = NULL, *text = NULL, *visible = getenv("CUDA_VISIBLE_DEVICES");
@@ -37,10 +37,10 @@ static rnl_status check(const char *call, rnl_cu_result result, rnl_error *err)
                     visible ? "\"" : "");
 }
 
-/* Call the driver: an rnl_status. */
+/* Call the driver and return an rnl_status. */
 #define CHECKED(err, name, ...) check(#name, process.driver.name(__VA_ARGS__), err)
 
-/* Open it by the system's loader, and initialize it. */
+/* Open the driver by the system's loader, and initialize the driver. */
 static rnl_status open_driver(rnl_error *err)
 {
     void *const library = rnl_library_open(DRIVER_NAME, err);
@@ -67,12 +67,12 @@ static rnl_status open_driver(rnl_error *err)
     return RNL_OK;
 }
 
-/* Only once: a driver that could not be initialized is not tried again. */
-static void load_driver(void)
+/* Open the driver, once per process: after a failure there is no second attempt. */
+static void load_driver_locked(void)
 {
-    if (!process.tried && open_driver(&process.no_driver) != RNL_OK)
+    if (!process.driver_tried && open_driver(&process.no_driver) != RNL_OK)
         process.about.no_driver = process.no_driver.text;
-    process.tried = true;
+    process.driver_tried = true;
 }
 
 rnl_status rnl_cudnn_check_fork(rnl_error *err)
@@ -94,7 +94,7 @@ rnl_status rnl_cudnn_open(const char *path, rnl_error *err)
     if (status != RNL_OK)
         return status;
     pthread_mutex_lock(&lock);
-    load_driver();
+    load_driver_locked();
     rnl_cudnn_about about = process.about;
     if (!about.path && !(status = rnl_cudnn_load(path, &process.dnn, &about, err)))
         process.about = about;
@@ -109,7 +109,7 @@ rnl_status rnl_cudnn_describe(rnl_cudnn_about *about, rnl_error *err)
     if (status != RNL_OK)
         return status;
     pthread_mutex_lock(&lock);
-    load_driver();
+    load_driver_locked();
     *about = process.about;
     pthread_mutex_unlock(&lock);
     return RNL_OK;
@@ -117,8 +117,7 @@ rnl_status rnl_cudnn_describe(rnl_cudnn_about *about, rnl_error *err)
 
 /* ---- the GPUs ---- */
 
-/* The caller has the lock, as of make_ready(). */
-static rnl_status describe_gpu(int ordinal, rnl_gpu *gpu, rnl_error *err)
+static rnl_status describe_gpu_locked(int ordinal, rnl_gpu *gpu, rnl_error *err)
 {
     rnl_cu_device device = 0;
     int major = 0, minor = 0;
@@ -154,40 +153,40 @@ rnl_status rnl_gpu_describe(int device, rnl_gpu *gpu, rnl_error *err)
     if (status != RNL_OK)
         return status;
     pthread_mutex_lock(&lock);
-    load_driver();
-    status = describe_gpu(device, gpu, err);
+    load_driver_locked();
+    status = describe_gpu_locked(device, gpu, err);
     pthread_mutex_unlock(&lock);
     return status;
 }
 
-/* Retain its primary context, which every framework in the process uses. */
-static rnl_status make_ready(int ordinal, rnl_gpu_device **made, rnl_error *err)
+/* Retain the primary context of a GPU: every framework in the process uses this context. */
+static rnl_status make_ready_locked(int ordinal, rnl_gpu_device **ready, rnl_error *err)
 {
     rnl_gpu gpu = {.capability = 0};
     rnl_error why;
-    rnl_cu_device found = 0;
+    rnl_cu_device cu_device = 0;
     rnl_status status;
     if (!process.about.path)
         return rnl_fail(err, RNL_E_NO_CUDNN, "no cuDNN is open: call rnl_cudnn_open() first");
     if (ordinal >= 0 && ordinal < MAX_GPUS && process.gpus[ordinal].context) {
-        *made = &process.gpus[ordinal];
+        *ready = &process.gpus[ordinal];
         return RNL_OK;
     }
-    if (describe_gpu(ordinal, &gpu, &why) != RNL_OK)
+    if (describe_gpu_locked(ordinal, &gpu, &why) != RNL_OK)
         return rnl_fail(err, RNL_E_NO_CUDNN, "GPU %d: %.900s", ordinal, why.text);
-    /* describe_gpu() refuses others. NOLINTNEXTLINE(clang-analyzer-security.ArrayBound) */
-    rnl_gpu_device *const device = *made = &process.gpus[ordinal];
+    /* ordinal is in range. NOLINTNEXTLINE(clang-analyzer-security.ArrayBound) */
+    rnl_gpu_device *const device = *ready = &process.gpus[ordinal];
     device->dnn = &process.dnn;
     device->cu = &process.driver;
     device->ordinal = ordinal;
     device->version = process.about.version;
     device->capability = gpu.capability;
-    if ((status = RNL_CU(device, err, cuDeviceGet, &found, ordinal)) ||
+    if ((status = RNL_CU(device, err, cuDeviceGet, &cu_device, ordinal)) ||
         (status = RNL_CU(device, err, cuDeviceGetAttribute, &device->multiprocessors,
-                         RNL_CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, found)))
+                         RNL_CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, cu_device)))
         return status;
     pthread_mutex_init(&device->lock, NULL);
-    return RNL_CU(device, err, cuDevicePrimaryCtxRetain, &device->context, found);
+    return RNL_CU(device, err, cuDevicePrimaryCtxRetain, &device->context, cu_device);
 }
 
 /* ---- contexts ---- */
@@ -203,9 +202,9 @@ rnl_status rnl_gpu_leave(rnl_gpu_entry *entry, rnl_status status)
     return status;
 }
 
-/* Allocating and waiting are forbidden in a thread that captures, and in every thread while another
- * one captures in the mode "global": they would break the capture, unless the thread's own mode is
- * "relaxed". */
+/* Make the context current and set the thread's capture mode to "relaxed". In a different mode,
+ * allocating and waiting would break a capture of the same thread, and a capture of any thread in
+ * the mode "global". */
 static rnl_status make_current(rnl_gpu_entry *entry, rnl_error *err)
 {
     rnl_gpu_device *const device = entry->device;
@@ -217,8 +216,9 @@ static rnl_status make_current(rnl_gpu_entry *entry, rnl_error *err)
     status = RNL_CU(device, err, cuThreadExchangeStreamCaptureMode, &entry->mode);
     if (status != RNL_OK)
         device->cu->cuCtxPopCurrent_v2(&popped);
-    else if (!device->own && (status = RNL_CU(device, err, cuStreamCreate, &device->own,
-                                              RNL_CU_STREAM_NON_BLOCKING)))
+    else if (!device->host_stream &&
+             (status = RNL_CU(device, err, cuStreamCreate, &device->host_stream,
+                              RNL_CU_STREAM_NON_BLOCKING)))
         rnl_gpu_leave(entry, status);
     return status;
 }
@@ -229,7 +229,7 @@ rnl_status rnl_gpu_enter(int ordinal, rnl_gpu_entry *entry, rnl_error *err)
     if (status != RNL_OK)
         return status;
     pthread_mutex_lock(&lock);
-    status = make_ready(ordinal, &entry->device, err);
+    status = make_ready_locked(ordinal, &entry->device, err);
     if (status == RNL_OK)
         status = make_current(entry, err);
     pthread_mutex_unlock(&lock);

@@ -1,4 +1,4 @@
-/* An RNN on a GPU: check what cuDNN supports, upload the weights, free it. */
+/* An RNN on a GPU: check that cuDNN supports the RNN, upload the weights, free the RNN. */
 #define _DEFAULT_SOURCE /* mutex attributes; NOLINT(bugprone-reserved-identifier,cert-*) */
 #include <errno.h>
 #include <inttypes.h>
@@ -8,7 +8,7 @@
 #include "core/status.h"
 #include "forward/cudnn/rnn.h"
 
-/* ---- what cuDNN, its version and the GPU support ---- */
+/* ---- support by cuDNN, by the version of cuDNN and by the GPU ---- */
 
 static rnl_status check_options(const rnl_spec *spec, const rnl_gpu_options *options,
                                 rnl_error *err)
@@ -38,14 +38,14 @@ static rnl_status check_device(const rnl_spec *spec, const rnl_gpu_device *devic
     return RNL_OK;
 }
 
-/* The bytes of cuDNN's weight space. RNL_E_SPEC: cuDNN does not support such an RNN. */
+/* Get the number of bytes of cuDNN's weight space. RNL_E_SPEC: cuDNN does not support the RNN. */
 static rnl_status measure(const rnl_spec *spec, size_t *nbytes, rnl_error *err)
 {
     rnl_layout layout;
     rnl_tensor tensor = {.nelems = 0};
     const int64_t D = spec->bidirectional ? 2 : 1;
     if (rnl_spec_check(spec, err) != RNL_OK || rnl_layout_named("cudnn", &layout, err) != RNL_OK ||
-        rnl_layout_tensor(&layout, spec, rnl_spec_has(spec), 0, &tensor, err) != RNL_OK)
+        rnl_layout_tensor(&layout, spec, rnl_spec_optional(spec), 0, &tensor, err) != RNL_OK)
         return err->status = RNL_E_SPEC;
     if (spec->input_size > INT_MAX || spec->hidden_size > INT_MAX / D ||
         spec->num_layers > INT_MAX / D)
@@ -59,17 +59,19 @@ static rnl_status measure(const rnl_spec *spec, size_t *nbytes, rnl_error *err)
 
 /* ---- upload ---- */
 
-/* Describe the smallest call, and check that cuDNN's weight space has the size of our table's. */
+/* Describe the smallest call, and compare the size of cuDNN's weight space with our table's size.
+ */
 static rnl_status check_weight_space(rnl_gpu_rnn *rnn, rnl_error *err)
 {
     const rnl_gpu_job job = {.sizes = {.T = 1, .N = 1, .algo = RNL_CUDNN_RNN_ALGO_STANDARD}};
     rnl_gpu_handle *handle;
     size_t nbytes = 0;
     rnl_status status;
-    if ((status = rnl_gpu_handle_for(rnn->device, rnn->device->own, false, &handle, err)) ||
-        (status = rnl_gpu_plan_make(rnn, handle, &job, err)) ||
+    if ((status = rnl_gpu_get_handle_locked(rnn->device, rnn->device->host_stream, false, &handle,
+                                            err)) ||
+        (status = rnl_gpu_descriptors_make_locked(rnn, handle, &job, err)) ||
         (status = RNL_DNN(rnn->device, err, cudnnGetRNNWeightSpaceSize, handle->cudnn,
-                          rnn->plan->rnn, &nbytes)) ||
+                          rnn->descriptors->rnn, &nbytes)) ||
         nbytes == rnn->nbytes)
         return status;
     rnl_fail(err, RNL_E_CUDNN,
@@ -91,14 +93,14 @@ static rnl_status upload(rnl_gpu_rnn *rnn, const void *weights, rnl_error *err)
     if (status != RNL_OK ||
         (status = rnl_gpu_memory(device, rnn->nbytes, "weights", &rnn->weights, err)) ||
         (status = RNL_CU(device, err, cuMemcpyHtoDAsync_v2, rnn->weights, weights, rnn->nbytes,
-                         device->own)))
+                         device->host_stream)))
         return status;
-    /* so no call on any stream needs to wait */
-    return RNL_CU(device, err, cuStreamSynchronize, device->own);
+    /* wait now, so that no call on any stream needs to wait */
+    return RNL_CU(device, err, cuStreamSynchronize, device->host_stream);
 }
 
 static rnl_status make(const rnl_spec *spec, const rnl_gpu_options *options, size_t nbytes,
-                       rnl_gpu_device *device, rnl_gpu_rnn **made, rnl_error *err)
+                       rnl_gpu_device *device, rnl_gpu_rnn **result, rnl_error *err)
 {
     const rnl_status status = check_device(spec, device, err);
     if (status != RNL_OK)
@@ -113,12 +115,12 @@ static rnl_status make(const rnl_spec *spec, const rnl_gpu_options *options, siz
     rnn->state_size = spec->proj_size ? spec->proj_size : spec->hidden_size;
     rnn->unit = (size_t)rnl_dtype_nbytes(spec->dtype);
     rnn->nbytes = nbytes;
-    pthread_mutexattr_t checked; /* a thread that has the lock is told so */
+    pthread_mutexattr_t checked; /* locking twice in a thread is an error, not a deadlock */
     pthread_mutexattr_init(&checked);
     pthread_mutexattr_settype(&checked, PTHREAD_MUTEX_ERRORCHECK);
     pthread_mutex_init(&rnn->lock, &checked);
     pthread_mutexattr_destroy(&checked);
-    *made = rnn;
+    *result = rnn;
     return RNL_OK;
 }
 
@@ -127,25 +129,25 @@ rnl_status rnl_gpu_rnn_new(const rnl_spec *spec, const void *weights,
 {
     static const rnl_gpu_options none = {0};
     rnl_gpu_entry in;
-    rnl_gpu_rnn *made = NULL;
+    rnl_gpu_rnn *result = NULL;
     size_t nbytes = 0;
     rnl_status status;
     options = options ? options : &none;
     if ((status = measure(spec, &nbytes, err)) || (status = check_options(spec, options, err)) ||
         (status = rnl_gpu_enter(options->device, &in, err)))
         return status;
-    status = make(spec, options, nbytes, in.device, &made, err);
+    status = make(spec, options, nbytes, in.device, &result, err);
     if (status == RNL_OK)
-        status = upload(made, weights, err);
+        status = upload(result, weights, err);
     rnl_gpu_leave(&in, status);
     if (status == RNL_OK)
-        *rnn = made;
+        *rnn = result;
     else
-        rnl_gpu_rnn_free(made);
+        rnl_gpu_rnn_free(result);
     return status;
 }
 
-/* ---- its life ---- */
+/* ---- locking and freeing ---- */
 
 rnl_status rnl_gpu_rnn_lock(rnl_gpu_rnn *rnn, rnl_error *err)
 {
@@ -165,14 +167,15 @@ void rnl_gpu_rnn_free(rnl_gpu_rnn *rnn)
     if (!rnn)
         return;
     if (rnl_gpu_enter(rnn->options.device, &in, &ignored) == RNL_OK) {
-        rnl_gpu_plan_free(rnn);
+        rnl_gpu_descriptors_free(rnn);
         if (rnn->weights)
-            in.device->cu->cuMemFree_v2(rnn->weights); /* waits for the calls that read them */
+            in.device->cu->cuMemFree_v2(
+                rnn->weights); /* waits for the calls that read the weights */
         if (rnn->block)
             in.device->cu->cuMemFree_v2(rnn->block);
         rnl_gpu_leave(&in, RNL_OK);
     }
     pthread_mutex_destroy(&rnn->lock);
-    free(rnn->plan); /* in a forked child */
+    free(rnn->descriptors); /* not NULL in a forked child only */
     free(rnn);
 }

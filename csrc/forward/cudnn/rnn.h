@@ -1,10 +1,10 @@
-/* An RNN on a GPU, its descriptors, and a checked call of it. */
+/* An RNN on a GPU, cuDNN's descriptors of the RNN, and a checked call of the RNN. */
 #ifndef RNL_CUDNN_RNN_H
 #define RNL_CUDNN_RNN_H
 
 #include "forward/cudnn/device.h"
 
-/* What decides which of cuDNN's kernels run, besides the RNN. */
+/* The properties of a call that decide, with the RNN, which of cuDNN's kernels run. */
 typedef struct rnl_gpu_sizes {
     int64_t T, N;
     rnl_cudnn_algo algo;
@@ -12,14 +12,14 @@ typedef struct rnl_gpu_sizes {
 } rnl_gpu_sizes;
 
 /* cuDNN's descriptors of an RNN and of the arrays of a call. */
-typedef struct rnl_gpu_plan {
+typedef struct rnl_gpu_descriptors {
     rnl_gpu_sizes sizes;
     rnl_cudnn_rnn rnn;
     rnl_cudnn_rnn_data x, y;
     rnl_cudnn_tensor h, c; /* c: only of an LSTM */
     size_t work_nbytes;
-    int32_t lengths[]; /* of N sequences, as x and y are described */
-} rnl_gpu_plan;
+    int32_t lengths[]; /* of N sequences, in the descriptors of x and y */
+} rnl_gpu_descriptors;
 
 struct rnl_gpu_rnn {
     rnl_spec spec;
@@ -31,47 +31,46 @@ struct rnl_gpu_rnn {
     size_t nbytes;
 
     pthread_mutex_t lock; /* for the members below, until a call returns; rnl_gpu_rnn_lock() */
-    rnl_gpu_plan *plan;   /* of the last call; NULL: none. cuDNN keeps nothing of it */
-    bool refuses_persist; /* cuDNN, when it was tried */
-    rnl_cu_address block; /* memory of calls that bring none; 0: not needed yet */
+    rnl_gpu_descriptors *descriptors; /* of the last call; NULL: no call yet */
+    bool refuses_persist; /* cuDNN has refused an algorithm that keeps weights in registers */
+    rnl_cu_address block; /* memory of calls without a workspace; 0: not needed yet */
     size_t block_nbytes;
-    bool
-        unfinished; /* a call on host arrays was interrupted or failed: its work may still use it */
+    bool unfinished; /* a call on host arrays has ended early, and may still use the block */
 };
 
 enum { RNL_X, RNL_H0, RNL_C0, RNL_Y, RNL_HN, RNL_CN, RNL_NUM_ARRAYS };
 
 typedef struct rnl_gpu_array {
-    const void *given; /* the caller's; NULL: not given, not wanted */
+    const void *argument; /* the caller's pointer; NULL: no array */
     size_t nbytes;
-    rnl_cu_address at; /* on the device; 0: none */
+    rnl_cu_address at; /* the address on the device; 0: no array */
 } rnl_gpu_array;
 
-/* A call that was checked. */
+/* A checked call. */
 typedef struct rnl_gpu_job {
     rnl_gpu_sizes sizes;
-    const int64_t *lengths; /* NULL: all are T */
+    const int64_t *lengths; /* NULL: every length is T */
     rnl_gpu_array arrays[RNL_NUM_ARRAYS];
-    rnl_cu_stream stream, follower; /* follower: the one that waits for the call */
+    rnl_cu_stream stream, follower; /* follower: the stream that waits for the call */
     bool has_follower, on_host, capturing;
-    bool waits; /* the call returns when it is done; not if it has a workspace, or is captured */
+    bool waits; /* the call returns when all work is done: without a workspace, not captured */
 } rnl_gpu_job;
 
-/* check.c: check a call, all but whether addresses are on the device. RNL_E_SPEC, RNL_E_LAYOUT. */
+/* check.c: check a call, except that addresses are on the device. RNL_E_SPEC, RNL_E_LAYOUT. */
 rnl_status rnl_gpu_job_new(const rnl_gpu_rnn *rnn, const rnl_gpu_call *call, rnl_gpu_job *job,
                            rnl_error *err);
 
-/* rnn.c: lock an RNN. RNL_E_SPEC: this thread has it already, and runs a signal handler during its
- * call. RNL_E_NO_CUDNN: the process was forked. */
+/* rnn.c: lock an RNN. RNL_E_SPEC: this thread holds the lock already, and runs a signal handler
+ * during a call. RNL_E_NO_CUDNN: the process was forked. */
 rnl_status rnl_gpu_rnn_lock(rnl_gpu_rnn *rnn, rnl_error *err);
 
-/* plan.c: choose the algorithm of a job, and tell whether rnn->plan describes the job already. The
- * caller has the RNN's lock, here and below. */
-bool rnl_gpu_plan_fits(const rnl_gpu_rnn *rnn, rnl_gpu_job *job);
+/* descriptors.c: choose the algorithm of a job, and return whether rnn->descriptors describe the
+ * job already. ..._locked: the caller holds rnn->lock. */
+bool rnl_gpu_descriptors_fit_locked(const rnl_gpu_rnn *rnn, rnl_gpu_job *job);
 
-/* Make rnn->plan describe a job, of which the algorithm is chosen, with a handle of cuDNN. */
-rnl_status rnl_gpu_plan_make(rnl_gpu_rnn *rnn, rnl_gpu_handle *handle, const rnl_gpu_job *job,
-                             rnl_error *err);
-void rnl_gpu_plan_free(rnl_gpu_rnn *rnn);
+/* Make rnn->descriptors describe a job with a chosen algorithm, by a handle of cuDNN. */
+rnl_status rnl_gpu_descriptors_make_locked(rnl_gpu_rnn *rnn, rnl_gpu_handle *handle,
+                                           const rnl_gpu_job *job, rnl_error *err);
+void rnl_gpu_descriptors_free(rnl_gpu_rnn *rnn);
 
 #endif

@@ -72,8 +72,8 @@ def moves_of(
         target, made, optional_tensors_of(made)
     )
     every: dict[LayerDirection, list[Move]] = {}
-    for step in plan.steps():
-        every.setdefault(step[1][:2], []).append(_make_move(step, transposed))
+    for op in plan.block_ops():
+        every.setdefault(op[1][:2], []).append(_make_move(op, transposed))
     sources, targets = ([name for name, _ in each] for each in (plan.sources, plan.targets))
     return Moves(made, sources, targets, dict(sorted(every.items())))
 
@@ -89,21 +89,21 @@ def _transposed_blocks(layout: Layout, spec: Spec, optional_tensors: int) -> set
     }
 
 
-def _make_move(step: tuple[Any, ...], transposed: set[tuple[Any, ...]]) -> Move:
-    op, block, from_role, negate, src, src2, dst, src_ravel, dst_ravel, shift = step
+def _make_move(op: tuple[Any, ...], transposed: set[tuple[Any, ...]]) -> Move:
+    kind, block, from_role, negate, src, src2, dst, src_ravel, dst_ravel, shift = op
     role = block[2]
     notes = {
-        "transposed": op == "move" and block in transposed,
+        "transposed": kind == "move" and block in transposed,
         "each (I, H) window read as the (H, I) matrix, row by row": src_ravel != dst_ravel,
-        "negated": negate and op != "zero",
-        f"from {from_role}": op in ("move", "shift") and from_role not in ("", role),
+        "negated": negate and kind != "zero",
+        f"from {from_role}": kind in ("move", "shift") and from_role not in ("", role),
         "bW + bR": src2 >= 0,
         "forget bias": shift,
     }
     read = ((src, from_role), (src2, "bR"))  # a tensor without one has number -1
     sources = tuple((tensor, role) for tensor, role in read if tensor >= 0)
     target, told = dst if dst >= 0 else None, tuple(note for note in notes if notes[note])
-    return Move(op, block, sources, target, told, shift)
+    return Move(kind, block, sources, target, told, shift)
 
 
 def conversion_in_words(

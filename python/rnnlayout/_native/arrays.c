@@ -35,7 +35,7 @@ PyObject *bfloat16_dtype(const native_state *state)
     return (PyObject *)dtype;
 }
 
-/* Product of a shape that the core has computed. */
+/* Get the product of a shape that the core has computed. */
 static int shape_nelems(PyObject *shape, long long *n)
 {
     *n = 1;
@@ -45,16 +45,16 @@ static int shape_nelems(PyObject *shape, long long *n)
     return PyErr_Occurred() ? -1 : 0;
 }
 
-/* Does `item` fit the tensor? These errors are for mistakes of our own: Python has checked the
- * user's arrays. */
-static int fits(PyObject *item, PyObject *tensor, rnl_dtype dtype, int writable, const char *what)
+/* Does `item` fit the tensor? 0, or -1 with an exception. The exceptions are for mistakes of
+ * rnnlayout: Python has checked the user's arrays. */
+static int fits(PyObject *item, PyObject *tensor, rnl_dtype dtype, int writable, const char *label)
 {
     PyObject *name = PyTuple_GetItem(tensor, 0);
     long long nelems;
     if (!name || shape_nelems(PyTuple_GetItem(tensor, 1), &nelems) < 0)
         return -1;
     if (!PyArray_Check(item)) {
-        PyErr_Format(PyExc_TypeError, "%s %U: %R is not a NumPy array", what, name, Py_TYPE(item));
+        PyErr_Format(PyExc_TypeError, "%s %U: %R is not a NumPy array", label, name, Py_TYPE(item));
         return -1;
     }
     PyArrayObject *array = (PyArrayObject *)item;
@@ -62,7 +62,7 @@ static int fits(PyObject *item, PyObject *tensor, rnl_dtype dtype, int writable,
         !PyArray_IS_C_CONTIGUOUS(array) || !PyArray_ISALIGNED(array) ||
         (writable && !PyArray_ISWRITEABLE(array))) {
         PyErr_Format(PyExc_TypeError,
-                     "%s %U: need %lld elements of %d bytes, C-contiguous, aligned%s", what, name,
+                     "%s %U: need %lld elements of %d bytes, C-contiguous, aligned%s", label, name,
                      nelems, (int)rnl_dtype_nbytes(dtype), writable ? ", writable" : "");
         return -1;
     }
@@ -70,14 +70,14 @@ static int fits(PyObject *item, PyObject *tensor, rnl_dtype dtype, int writable,
 }
 
 int arrays_borrow(PyObject *sequence, PyObject *tensors, rnl_dtype dtype, int writable,
-                  const char *what, borrowed *out)
+                  const char *label, borrowed *out)
 {
     *out = (borrowed){.arrays = PySequence_Tuple(sequence)};
     if (!out->arrays)
         return -1;
     out->n = PyTuple_Size(out->arrays);
     if (out->n != PyList_Size(tensors)) {
-        PyErr_Format(PyExc_TypeError, "%s: %zd arrays, need %zd", what, out->n,
+        PyErr_Format(PyExc_TypeError, "%s: %zd arrays, need %zd", label, out->n,
                      PyList_Size(tensors));
         return -1;
     }
@@ -88,7 +88,7 @@ int arrays_borrow(PyObject *sequence, PyObject *tensors, rnl_dtype dtype, int wr
     }
     for (Py_ssize_t k = 0; k < out->n; k++) {
         PyObject *item = PyTuple_GetItem(out->arrays, k);
-        if (fits(item, PyList_GetItem(tensors, k), dtype, writable, what) < 0)
+        if (fits(item, PyList_GetItem(tensors, k), dtype, writable, label) < 0)
             return -1;
         out->data[k] = PyArray_DATA((PyArrayObject *)item);
         out->nbytes += PyArray_NBYTES((PyArrayObject *)item);
@@ -103,14 +103,14 @@ void arrays_release(borrowed *arrays)
     Py_CLEAR(arrays->arrays);
 }
 
-int weights_borrow(const native_state *state, const char *layout, const rnl_spec *spec,
+int weights_borrow(const native_state *state, const char *layout_name, const rnl_spec *spec,
                    PyObject *weights, borrowed *out)
 {
     rnl_error err;
-    rnl_layout found;
-    if (rnl_layout_named(layout, &found, &err) != RNL_OK)
+    rnl_layout layout;
+    if (rnl_layout_named(layout_name, &layout, &err) != RNL_OK)
         return raise_status(state, &err), -1;
-    PyObject *tensors = list_tensors(state, &found, spec, rnl_spec_has(spec));
+    PyObject *tensors = list_tensors(state, &layout, spec, rnl_spec_optional(spec));
     PyObject *arrays = tensors ? PyTuple_Pack(1, weights) : NULL;
     const int failed = arrays ? arrays_borrow(arrays, tensors, spec->dtype, 0, "weights", out) : -1;
     Py_XDECREF(tensors);
@@ -118,7 +118,7 @@ int weights_borrow(const native_state *state, const char *layout, const rnl_spec
     return failed;
 }
 
-/* ------------------------------------------------------------------------------- overlapping -- */
+/* -------------------------------------------------------------------------------- overlapping */
 
 typedef struct interval {
     uintptr_t from, to;
@@ -151,8 +151,8 @@ int arrays_overlap(const borrowed *a, const borrowed *b)
     add_intervals(a, 0, all);
     add_intervals(b, 1, all + a->n);
     qsort(all, (size_t)n, sizeof *all, by_address);
-    /* In the order of addresses, an interval overlaps an earlier one if it starts below the highest
-     * end so far; that matters if one of the two is written. */
+    /* In the order of addresses, an interval overlaps an earlier interval if the start is below the
+     * highest end so far. An overlap is an error if one of the two intervals is written. */
     uintptr_t end = 0, written_end = 0;
     int overlap = 0;
     for (Py_ssize_t k = 0; k < n && !overlap; k++) {

@@ -1,4 +1,4 @@
-/* Opening a cuDNN, and what the process uses. */
+/* Open a cuDNN, and describe the cuDNN, the driver and the GPUs of the process. */
 #include "native.h"
 
 #include <string.h>

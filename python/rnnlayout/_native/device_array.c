@@ -71,7 +71,7 @@ static void drop(dl_managed *managed)
     PyGILState_Release(gil);
 }
 
-/* Only for a capsule without a consumer: a consumer renames it. */
+/* Release the memory of a capsule without a consumer. A consumer renames the capsule. */
 static void drop_capsule(PyObject *capsule)
 {
     if (PyCapsule_IsValid(capsule, DL_CAPSULE))
@@ -84,7 +84,7 @@ static PyObject *array_dlpack_device(PyObject *object, PyObject *unused)
     return Py_BuildValue("(ii)", DL_CUDA, ((device_array *)object)->managed.tensor.device.id);
 }
 
-/* The work that fills the array is done, whatever the consumer's stream. */
+/* The array is complete before the export, so the consumer's stream does not matter. */
 static PyObject *array_dlpack(PyObject *object, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"stream", "max_version", "dl_device", "copy", NULL};
@@ -107,7 +107,7 @@ static PyObject *array_dlpack(PyObject *object, PyObject *args, PyObject *kwargs
 
 /* ----------------------------------------------------------------------------------- the type */
 
-/* Describe the array to consumers, and return its size; -1: it is too large. */
+/* Describe the array to consumers, and return the number of bytes; -1: too many bytes. */
 static int64_t describe(device_array *self, int device, rnl_dtype dtype, const array_shape *shape)
 {
     dl_tensor *const tensor = &self->managed.tensor;

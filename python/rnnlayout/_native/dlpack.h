@@ -1,4 +1,4 @@
-/* DLPack: our declarations of its ABI before 1.0, which all its users still take and give
+/* DLPack: our declarations of the ABI before 1.0, which all libraries still import and export
  * (dmlc/dlpack, include/dlpack/dlpack.h). */
 #ifndef RNNLAYOUT_DLPACK_H
 #define RNNLAYOUT_DLPACK_H
@@ -29,13 +29,15 @@ typedef struct dl_managed {
     void (*deleter)(struct dl_managed *);
 } dl_managed;
 
-/* DLPack 1.3: the functions of a library for callers that work in its own stream, in a capsule of
- * the class of its arrays. PyTorch has them since 2.10. They return 0, or -1 with an exception. */
+/* DLPack 1.3: functions of a library for callers that work in the stream of the library. A capsule,
+ * an attribute of the class of the library's arrays, has the functions. PyTorch supports this
+ * since 2.10. The functions return 0, or -1 with an exception. */
 #define DL_EXCHANGE_CAPSULE "dlpack_exchange_api"
 typedef struct dl_exchange {
     uint32_t major, minor;
     struct dl_exchange *older;
-    int (*allocate)(void); /* this and the next two are not used, and take other arguments */
+    int (*allocate)(
+        void); /* the first three functions are not used; their arguments are left out */
     int (*export_managed)(void);
     int (*import_managed)(void);
     int (*borrow)(void *array, dl_tensor *tensor); /* may be NULL */

@@ -1,5 +1,5 @@
-/* Arrays in a GPU's memory, read as their owners export them by DLPack. What a call cannot use is a
- * LayoutError. */
+/* Arrays in a GPU's memory, read by DLPack from the libraries that own the arrays. An array that a
+ * call cannot use is a LayoutError. */
 #include "gpu_arrays.h" /* before the system's headers, as Python.h requires */
 
 #include "dlpack.h"
@@ -12,7 +12,7 @@ int foreign_refuse(const foreign_reader *reader, const foreign *array, const cha
 {
     PyObject *kind = PyType_GetName(Py_TYPE(array->value));
     if (kind)
-        PyErr_Format(reader->state->layout_error, "%s is a %U %s", array->what, kind, why);
+        PyErr_Format(reader->state->layout_error, "%s is a %U %s", array->name, kind, why);
     Py_XDECREF(kind);
     return -1;
 }
@@ -23,8 +23,8 @@ static int is_of_array(void)
     return PyErr_ExceptionMatches(PyExc_Exception) && !PyErr_ExceptionMatches(PyExc_MemoryError);
 }
 
-/* Turn the exception that an exporter has raised into a LayoutError, unless the array is not its
- * cause. Returns -1. */
+/* Turn the exception of an exporter into a LayoutError, if the array may be the cause. Returns -1.
+ */
 static int refuse_export(const foreign_reader *reader, const foreign *array)
 {
     PyObject *type, *error, *traceback;
@@ -32,7 +32,7 @@ static int refuse_export(const foreign_reader *reader, const foreign *array)
         return -1;
     PyErr_Fetch(&type, &error, &traceback);
     PyErr_NormalizeException(&type, &error, &traceback);
-    PyErr_Format(reader->state->layout_error, "%s does not export its memory: %S", array->what,
+    PyErr_Format(reader->state->layout_error, "%s does not export its memory: %S", array->name,
                  error);
     Py_XDECREF(type);
     Py_XDECREF(error);
@@ -45,18 +45,18 @@ static int refuse_dtype(const foreign_reader *reader, const foreign *array, cons
     static const char *const kinds[] = {"int",    "uint",    "float", "opaque",
                                         "bfloat", "complex", "bool"};
     const unsigned code = tensor->dtype.code, lanes = tensor->dtype.lanes;
-    PyObject *found = PyUnicode_FromFormat(
+    PyObject *dtype = PyUnicode_FromFormat(
         "%s%u", code > DL_BOOL ? "an unknown type of bits " : kinds[code],
         (unsigned)tensor->dtype.bits);
-    if (found)
+    if (dtype)
         PyErr_Format(reader->state->layout_error, "%s is %U%s, need %s like the weights",
-                     array->what, found, lanes == 1 ? "" : " in vectors",
+                     array->name, dtype, lanes == 1 ? "" : " in vectors",
                      rnl_name(RNL_NAMES_DTYPE, (int)reader->dtype));
-    Py_XDECREF(found);
+    Py_XDECREF(dtype);
     return -1;
 }
 
-/* The device by DLPack's numbers. */
+/* Refuse an array on another device. type, id: the device by DLPack's numbers. */
 static int refuse_place(const foreign_reader *reader, const foreign *array, int type, int id)
 {
     PyObject *place = type == DL_CUDA ? PyUnicode_FromFormat("on cuda:%d", id)
@@ -64,7 +64,7 @@ static int refuse_place(const foreign_reader *reader, const foreign *array, int 
                           ? PyUnicode_FromString("in managed memory, which is not supported")
                           : PyUnicode_FromFormat("on device %d of DLPack's type %d", id, type);
     if (place)
-        PyErr_Format(reader->state->layout_error, "%s is %U, this RNN is on cuda:%d", array->what,
+        PyErr_Format(reader->state->layout_error, "%s is %U, this RNN is on cuda:%d", array->name,
                      place, reader->device);
     Py_XDECREF(place);
     return -1;
@@ -72,8 +72,8 @@ static int refuse_place(const foreign_reader *reader, const foreign *array, int 
 
 /* ------------------------------------------------------------------------------------- memory */
 
-/* Set the shape of an array that is C-contiguous, and not NULL, which the core takes for no array.
- * 1, or -1. */
+/* Set the shape of an array. 1; -1: the array is not C-contiguous, or the address is NULL, which
+ * would mean no array to the core. */
 static int set_shape(const foreign_reader *reader, foreign *array, const dl_tensor *tensor)
 {
     PyObject *const error = reader->state->layout_error;
@@ -82,7 +82,7 @@ static int set_shape(const foreign_reader *reader, foreign *array, const dl_tens
     int64_t nelems = 1;
     int is_contiguous = 1;
     if (ndim < 0 || ndim > MAX_DIMS || (ndim && !sizes)) {
-        PyErr_Format(error, "%s: a shape of %d axes, need at most %d", array->what, ndim, MAX_DIMS);
+        PyErr_Format(error, "%s: a shape of %d axes, need at most %d", array->name, ndim, MAX_DIMS);
         return -1;
     }
     array->shape.ndim = ndim;
@@ -90,24 +90,24 @@ static int set_shape(const foreign_reader *reader, foreign *array, const dl_tens
         array->shape.sizes[d] = sizes[d];
         is_contiguous &= !strides || sizes[d] < 2 || strides[d] == nelems;
         if (sizes[d] < 0 || __builtin_mul_overflow(nelems, sizes[d], &nelems)) {
-            PyErr_Format(error, "%s: an axis has the size %lld", array->what, (long long)sizes[d]);
+            PyErr_Format(error, "%s: an axis has the size %lld", array->name, (long long)sizes[d]);
             return -1;
         }
     }
     if (nelems && !array->address) {
-        PyErr_Format(error, "%s: its address is 0, but it has elements", array->what);
+        PyErr_Format(error, "%s: its address is 0, but it has elements", array->name);
         return -1;
     }
     if (!nelems || is_contiguous)
         return 1;
-    PyObject *shape = sizes_to_tuple(sizes, ndim), *found = NULL;
-    if (shape && (found = sizes_to_tuple(strides, ndim)))
+    PyObject *shape = sizes_to_tuple(sizes, ndim), *stride_tuple = NULL;
+    if (shape && (stride_tuple = sizes_to_tuple(strides, ndim)))
         PyErr_Format(error,
                      "%s: strides %R (in elements) with shape %R: it must be C-contiguous, use"
                      " x.contiguous() in PyTorch, ascontiguousarray(x) in CuPy",
-                     array->what, found, shape);
+                     array->name, stride_tuple, shape);
     Py_XDECREF(shape);
-    Py_XDECREF(found);
+    Py_XDECREF(stride_tuple);
     return -1;
 }
 
@@ -130,7 +130,7 @@ static int read_tensor(const foreign_reader *reader, const dl_tensor *tensor, fo
     return set_shape(reader, array, tensor);
 }
 
-/* Get the device by __dlpack_device__(), or 0 as its type: the array lacks DLPack. 0, or -1. */
+/* Get the device by __dlpack_device__(). type 0: the array lacks DLPack. 0, or -1. */
 static int find_place(const foreign_reader *reader, PyObject *value, int *type, int *id)
 {
     PyObject *place = PyObject_CallMethodObjArgs(value, reader->state->words[WORD_DLPACK_DEVICE],
@@ -138,26 +138,26 @@ static int find_place(const foreign_reader *reader, PyObject *value, int *type, 
     *type = *id = 0;
     if (place && PyTuple_Check(place) && !PyArg_ParseTuple(place, "ii", type, id))
         Py_CLEAR(place);
-    const int found = place || is_of_array() ? 0 : -1;
-    if (!found)
+    const int status = place || is_of_array() ? 0 : -1;
+    if (!status)
         PyErr_Clear();
     Py_XDECREF(place);
-    return found;
+    return status;
 }
 
 const dl_exchange *exchange_of(const native_state *state, PyTypeObject *type)
 {
     PyObject *capsule = PyObject_GetAttr((PyObject *)type, state->words[WORD_EXCHANGE]);
-    const dl_exchange *found = NULL;
+    const dl_exchange *exchange = NULL;
     if (capsule && PyCapsule_IsValid(capsule, DL_EXCHANGE_CAPSULE))
-        found = PyCapsule_GetPointer(capsule, DL_EXCHANGE_CAPSULE);
+        exchange = PyCapsule_GetPointer(capsule, DL_EXCHANGE_CAPSULE);
     if (!capsule)
         PyErr_Clear();
     Py_XDECREF(capsule); /* the functions live as long as the process */
-    return found && found->major == 1 && found->borrow ? found : NULL;
+    return exchange && exchange->major == 1 && exchange->borrow ? exchange : NULL;
 }
 
-/* Take an array by its library's function, without waiting for its work. */
+/* Take an array by the library's function, without waiting for the work of the array. */
 static int borrow(const foreign_reader *reader, PyObject *value, foreign *array)
 {
     dl_tensor tensor;
@@ -168,8 +168,8 @@ static int borrow(const foreign_reader *reader, PyObject *value, foreign *array)
     return read_tensor(reader, &tensor, array);
 }
 
-/* Call __dlpack__() with the stream of the call, for which the array's work waits; with -1 if it is
- * that of its library, where nothing waits. */
+/* Call __dlpack__() with the stream of the call: this stream then waits for the work of the array.
+ * If the library itself works in this stream, pass -1: no wait is needed. */
 static PyObject *export_array(const foreign_reader *reader, PyObject *value)
 {
     PyObject *method = PyObject_GetAttr(value, reader->state->words[WORD_DLPACK]);
@@ -201,7 +201,7 @@ int foreign_take(const foreign_reader *reader, PyObject *value, foreign *array)
         return 0;
     if (type != DL_CUDA || id != reader->device)
         return refuse_place(reader, array, type, id);
-    /* the capsule stays ours, unused: its end gives the memory back */
+    /* the capsule is not consumed: freeing the capsule gives the memory back */
     array->keeps = export_array(reader, value);
     if (array->keeps && !PyCapsule_IsValid(array->keeps, DL_CAPSULE))
         PyErr_SetString(PyExc_BufferError, "__dlpack__() did not return a new capsule");

@@ -6,17 +6,17 @@
 
 #include <numpy/arrayobject.h>
 
-enum { X, H0, C0, Y, HN, CN, WORK, NUM_ARRAYS }; /* WORK: the workspace, if x's library makes it */
+enum { X, H0, C0, Y, HN, CN, WORK, NUM_ARRAYS }; /* WORK: a workspace that x's library makes */
 enum { NUM_INPUTS = Y, NUM_NAMED = WORK };
 
 typedef struct gpu_call {
     foreign arrays[NUM_ARRAYS];
     foreign_reader reader;
-    array_shape shapes[NUM_ARRAYS]; /* the required ones */
+    array_shape shapes[NUM_ARRAYS]; /* the required shapes */
     int axes;
     int is_ordered;  /* all arrays are used in the stream of x's library: the call does not wait */
     PyObject *empty; /* x's library makes new arrays; NULL: outputs are DeviceArrays */
-    PyObject *made[NUM_ARRAYS]; /* new outputs, NULL for the others */
+    PyObject *new_arrays[NUM_ARRAYS]; /* arrays that this call makes, or NULL */
     rnl_gpu_call core;
 } gpu_call;
 
@@ -25,7 +25,7 @@ static int has_c(const gpu_rnn_object *self)
     return rnl_cell_facts_of(self->spec.cell)->has_c;
 }
 
-/* --------------------------------------------------------------------------------- arguments */
+/* ---------------------------------------------------------------------------------- arguments */
 
 enum {
     ARG_X,
@@ -41,15 +41,15 @@ enum {
     NUM_ARGS
 };
 
-static PyObject *given(PyObject *object)
+static PyObject *null_if_none(PyObject *object)
 {
     return object == Py_None ? NULL : object;
 }
 
-/* h_0, or h_0 and c_0. */
+/* Read h_0, or h_0 and c_0. 1; 0: not a state of this RNN. */
 static int read_state(const gpu_rnn_object *self, PyObject *state, PyObject **values)
 {
-    values[H0] = given(state);
+    values[H0] = null_if_none(state);
     if (!values[H0] || !has_c(self))
         return 1;
     const int is_tuple = PyTuple_CheckExact(state);
@@ -62,8 +62,8 @@ static int read_state(const gpu_rnn_object *self, PyObject *state, PyObject **va
     return 1;
 }
 
-/* Takes references, because exporters' functions that are called next may run any code. 1; 0: these
- * are not the arguments of a call; -1: an exception. */
+/* Read the arguments and take references: the functions of exporters, called next, may run any
+ * code. 1; 0: not the arguments of a call; -1: an exception. */
 static int read_arguments(const gpu_rnn_object *self, PyObject *const *args, PyObject **values,
                           gpu_call *call)
 {
@@ -72,10 +72,10 @@ static int read_arguments(const gpu_rnn_object *self, PyObject *const *args, PyO
         return -1;
     call->axes = (int)axes;
     values[X] = args[ARG_X];
-    values[Y] = given(args[ARG_OUT]);
-    values[HN] = given(args[ARG_H_OUT]);
-    values[CN] = given(args[ARG_C_OUT]);
-    call->empty = given(args[ARG_EMPTY]);
+    values[Y] = null_if_none(args[ARG_OUT]);
+    values[HN] = null_if_none(args[ARG_H_OUT]);
+    values[CN] = null_if_none(args[ARG_C_OUT]);
+    call->empty = null_if_none(args[ARG_EMPTY]);
     const int reads = read_state(self, args[ARG_STATE], values);
     for (int k = 0; k < NUM_ARRAYS; k++)
         Py_XINCREF(values[k]);
@@ -83,11 +83,11 @@ static int read_arguments(const gpu_rnn_object *self, PyObject *const *args, PyO
            !(axes == STEP && self->spec.bidirectional) && (has_c(self) || !values[CN]);
 }
 
-/* As protocols count streams, in which 0 is ambiguous. */
+/* The legacy default stream in the protocols of exporters: there, 0 is ambiguous. */
 static void *const LEGACY = (void *)1;
 
-/* Find the stream in which x's library works: Python has asked for it, or the library has a
- * function for it. NULL if it is not known. 0, or -1. */
+/* Find the stream in which x's library works: from `number`, or else by a function of the library.
+ * NULL: unknown. 0, or -1. */
 static int find_home(const gpu_rnn_object *self, PyObject *number, const gpu_call *call,
                      void **home)
 {
@@ -104,9 +104,9 @@ static int find_home(const gpu_rnn_object *self, PyObject *number, const gpu_cal
     return 0;
 }
 
-/* Choose the stream: that which the caller has passed, else that of x's library, if it is known,
- * else the legacy default stream. Other work there comes after the call. 1, or -1. */
-static int choose_stream(const gpu_rnn_object *self, PyTypeObject *kind, PyObject *asked,
+/* Choose the stream: the caller's stream, else the stream of x's library, if known, else the legacy
+ * default stream. Later work of x's library waits for the call. 1, or -1. */
+static int choose_stream(const gpu_rnn_object *self, PyTypeObject *kind, PyObject *number,
                          PyObject *home, gpu_call *call)
 {
     foreign_reader *const reader = &call->reader;
@@ -118,22 +118,22 @@ static int choose_stream(const gpu_rnn_object *self, PyTypeObject *kind, PyObjec
         return -1;
     call->is_ordered = call->core.then != NULL;
     reader->stream = call->is_ordered ? call->core.then : LEGACY;
-    if (asked != Py_None)
-        reader->stream = PyLong_AsVoidPtr(asked);
+    if (number != Py_None)
+        reader->stream = PyLong_AsVoidPtr(number);
     if (reader->stream == call->core.then)
         reader->at_home = kind;
     call->core.stream = reader->stream == LEGACY ? NULL : reader->stream;
     return PyErr_Occurred() ? -1 : 1;
 }
 
-/* 1; 0: x is in the host's memory; -1: an exception. */
+/* Take all arrays. 1; 0: x is in the host's memory; -1: an exception. */
 static int take_arrays(PyObject *const *values, gpu_call *call)
 {
     static const char *const names[NUM_NAMED] = {"x", "h_0", "c_0", "out", "h_out", "c_out"};
     int taken = 1;
     for (int k = 0; k < NUM_NAMED && taken > 0; k++) {
         foreign *const array = &call->arrays[k];
-        array->what = names[k];
+        array->name = names[k];
         if (!values[k])
             continue;
         call->is_ordered &= Py_TYPE(values[k]) == Py_TYPE(values[X]);
@@ -150,10 +150,9 @@ static int take_arrays(PyObject *const *values, gpu_call *call)
     return taken;
 }
 
-/* ------------------------------------------ shapes; the core checks the rest: alignment, overlaps
- */
+/* --------------------------------------------- shapes; the core checks alignment and overlaps */
 
-/* The shapes that follow from that of x. */
+/* Find the shapes that follow from the shape of x. 1; 0: the shape of x does not fit. */
 static int find_shapes(const rnl_spec *spec, gpu_call *call)
 {
     const array_shape *const x = &call->arrays[X].shape;
@@ -192,7 +191,7 @@ static int shapes_fit(const gpu_call *call)
     return 1;
 }
 
-/* Lengths as read_lengths() of rnnlayout/_run/call_arrays.py returns them. */
+/* Do the lengths have the form that read_lengths() of rnnlayout/_run/call_arrays.py returns? */
 static int lengths_fit(PyObject *lengths, gpu_call *call)
 {
     PyArrayObject *const array = (PyArrayObject *)lengths;
@@ -206,28 +205,28 @@ static int lengths_fit(PyObject *lengths, gpu_call *call)
     return 1;
 }
 
-/* --------------------------------------------------------------------------------------- run */
+/* ---------------------------------------------------------------------------------------- run */
 
-/* Make an array by the library that x is from. 1, or -1. */
+/* Have x's library make array k. 1, or -1. */
 static int make_array(gpu_call *call, int k)
 {
     const array_shape *const shape = &call->shapes[k];
     foreign *const array = &call->arrays[k];
     PyObject *sizes = sizes_to_tuple(shape->sizes, shape->ndim);
     if (sizes)
-        call->made[k] = PyObject_CallFunctionObjArgs(call->empty, sizes, NULL);
+        call->new_arrays[k] = PyObject_CallFunctionObjArgs(call->empty, sizes, NULL);
     Py_XDECREF(sizes);
-    if (!call->made[k])
+    if (!call->new_arrays[k])
         return -1;
-    array->what = k == WORK ? "the workspace" : array->what;
-    const int result = foreign_take(&call->reader, call->made[k], array);
+    array->name = k == WORK ? "the workspace" : array->name;
+    const int result = foreign_take(&call->reader, call->new_arrays[k], array);
     if (result < 0 || (result > 0 && has_shape(array, shape)))
         return result;
     return foreign_refuse(&call->reader, array,
                           "that its library has made in another shape or not on a GPU");
 }
 
-/* Make the outputs that are not given. 1, or -1. */
+/* Make the outputs that the caller does not pass. 1, or -1. */
 static int make_outputs(const gpu_rnn_object *self, gpu_call *call)
 {
     int result = 1;
@@ -240,14 +239,14 @@ static int make_outputs(const gpu_rnn_object *self, gpu_call *call)
             continue;
         }
         call->is_ordered = 0;
-        array->value = call->made[k] = device_array_new(
+        array->value = call->new_arrays[k] = device_array_new(
             call->reader.state, self->device, self->spec.dtype, &call->shapes[k], &array->address);
-        result = call->made[k] ? 1 : -1;
+        result = call->new_arrays[k] ? 1 : -1;
     }
     return result;
 }
 
-/* Tell the core which arrays to use. */
+/* Pass the addresses of the arrays to the core. */
 static void set_arrays(gpu_call *call)
 {
     const foreign *const arrays = call->arrays;
@@ -292,7 +291,7 @@ static PyObject *run(const gpu_rnn_object *self, gpu_call *call)
     set_arrays(call);
     if (call->is_ordered && call->empty && make_workspace(self, call) < 0)
         return NULL;
-    Py_BEGIN_ALLOW_THREADS /* without a workspace it waits */
+    Py_BEGIN_ALLOW_THREADS /* a call without a workspace waits */
     status = rnl_gpu_rnn_run(self->rnn, &call->core, &err);
     Py_END_ALLOW_THREADS
     return status == RNL_OK ? result_to_tuple(call->arrays[Y].value, call->arrays[HN].value,
@@ -300,7 +299,7 @@ static PyObject *run(const gpu_rnn_object *self, gpu_call *call)
                             : raise_status(call->reader.state, &err);
 }
 
-/* The shapes of x, h_0, c_0, out, h_out and c_out, None for those that are not given. */
+/* Return the shapes of x, h_0, c_0, out, h_out and c_out; None for an argument that is None. */
 static PyObject *list_shapes(const gpu_call *call)
 {
     PyObject *list = PyList_New(NUM_NAMED);
@@ -314,14 +313,14 @@ static PyObject *list_shapes(const gpu_call *call)
     return list;
 }
 
-/* Give all arrays back. What runs then must not see our exception. */
+/* Release all arrays. Code that the release runs must not see the exception of the call. */
 static void end(gpu_call *call, PyObject **values)
 {
     PyObject *type, *error, *traceback;
     PyErr_Fetch(&type, &error, &traceback);
     for (int k = 0; k < NUM_ARRAYS; k++) {
         Py_XDECREF(call->arrays[k].keeps);
-        Py_XDECREF(call->made[k]);
+        Py_XDECREF(call->new_arrays[k]);
         Py_XDECREF(values[k]);
     }
     PyErr_Restore(type, error, traceback);

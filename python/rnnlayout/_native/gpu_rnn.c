@@ -50,7 +50,7 @@ static PyObject *gpu_rnn_new(PyTypeObject *type, PyObject *args, PyObject *kwarg
 static void gpu_rnn_dealloc(PyObject *object)
 {
     gpu_rnn_object *self = (gpu_rnn_object *)object;
-    Py_BEGIN_ALLOW_THREADS /* freeing waits for its calls */
+    Py_BEGIN_ALLOW_THREADS /* waits for the calls of the RNN */
     rnl_gpu_rnn_free(self->rnn);
     Py_END_ALLOW_THREADS
     Py_CLEAR(self->weights);
@@ -63,9 +63,9 @@ static PyObject *gpu_rnn_weights(PyObject *object, PyObject *unused)
     return Py_NewRef(((gpu_rnn_object *)object)->weights);
 }
 
-/* --------------------------------------------------------------------------------------- calls */
+/* -------------------------------------------------------------------------------------- calls */
 
-/* The memory of an argument: None, or a NumPy array that the caller has checked. */
+/* Return the memory of an argument: None, or a NumPy array that the caller has checked. */
 static void *data_of(PyObject *object)
 {
     return object == Py_None ? NULL : PyArray_DATA((PyArrayObject *)object);

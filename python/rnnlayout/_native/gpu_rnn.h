@@ -1,4 +1,4 @@
-/* The type GpuRnn, and the fast path of its calls. */
+/* The type GpuRnn, and the fast path of calls. */
 #ifndef RNNLAYOUT_GPU_RNN_H
 #define RNNLAYOUT_GPU_RNN_H
 

@@ -1,11 +1,11 @@
-/* Calls that take long: other threads run meanwhile, and Ctrl-C ends them. */
+/* Calls that take long: Python's threads run meanwhile, and Ctrl-C ends a call. */
 #define _DEFAULT_SOURCE /* clock_gettime; NOLINT(bugprone-reserved-identifier,cert-*) */
 #include "native.h"
 
 #include <time.h>
 
-/* A thread that waits for the interpreter's lock gets it after 5 ms if another one is busy in
- * Python. So a call asks for it as rarely as a user who presses Ctrl-C allows. */
+/* A thread that waits for the interpreter's lock waits 5 ms if another thread is busy in Python. So
+ * a call takes the lock as rarely as a user who presses Ctrl-C accepts. */
 enum { POLL_MS = 50 };
 
 static int64_t now_ms(void)
@@ -15,7 +15,7 @@ static int64_t now_ms(void)
     return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
-/* Let signal handlers run, if it is time; non-zero: stop. */
+/* Let signal handlers run, every POLL_MS; non-zero: stop. */
 static int poll_signals(void *arg)
 {
     long_call *const call = arg;

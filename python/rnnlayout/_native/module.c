@@ -1,4 +1,4 @@
-/* The extension module rnnlayout._native: its functions and its state. */
+/* The extension module rnnlayout._native: functions and state. */
 #include "native.h"
 
 #include <limits.h>
@@ -38,20 +38,20 @@ typedef PyObject *list_fn(const native_state *, const rnl_layout *, const rnl_sp
 
 static PyObject *list_of(PyObject *module, PyObject *args, list_fn *list)
 {
-    PyObject *layout_object, *spec_object, *has_object = Py_None;
+    PyObject *layout_object, *spec_object, *optional_object = Py_None;
     rnl_spec spec;
     rnl_layout layout;
-    if (!PyArg_ParseTuple(args, "OO|O", &layout_object, &spec_object, &has_object) ||
+    if (!PyArg_ParseTuple(args, "OO|O", &layout_object, &spec_object, &optional_object) ||
         layout_from_object(state_of(module), layout_object, &layout) < 0 ||
         spec_from_object(state_of(module), spec_object, &spec) < 0)
         return NULL;
-    unsigned has = rnl_spec_has(&spec);
-    if (has_object != Py_None) {
-        has = (unsigned)PyLong_AsUnsignedLong(has_object);
+    unsigned optional = rnl_spec_optional(&spec);
+    if (optional_object != Py_None) {
+        optional = (unsigned)PyLong_AsUnsignedLong(optional_object);
         if (PyErr_Occurred())
             return NULL;
     }
-    return list(state_of(module), &layout, &spec, has);
+    return list(state_of(module), &layout, &spec, optional);
 }
 
 static PyObject *native_tensors(PyObject *module, PyObject *args)
@@ -166,10 +166,10 @@ static PyMethodDef native_methods[] = {
      "check_layout(layout, /)\n--\n\nReturn the layout's name in the table, which may be another"
      " than its own. Raise LayoutError if the layout does not exist."},
     {"tensors", native_tensors, METH_VARARGS,
-     "tensors(layout, spec, has=None, /)\n--\n\nReturn a list of (name, shape): the tensors of an"
-     " RNN in the framework's order. has: HAS_BIAS | HAS_PEEPHOLES, by default as in the spec."},
+     "tensors(layout, spec, optional=None, /)\n--\n\nReturn a list of (name, shape): the tensors of an"
+     " RNN in the framework's order. optional: HAS_BIAS | HAS_PEEPHOLES, by default as in the spec."},
     {"blocks", native_blocks, METH_VARARGS,
-     "blocks(layout, spec, has=None, /)\n--\n\nReturn a list of (block, view), the place of each"
+     "blocks(layout, spec, optional=None, /)\n--\n\nReturn a list of (block, view), the place of each"
      " block: block is (layer, direction, role, lin_layer_id, gate), view is (tensor, at, rows,"
      " cols, row_stride, col_stride, ravel), in elements."},
     {"names", native_names, METH_O,
@@ -306,7 +306,7 @@ static struct PyModuleDef native_module = {.m_base = PyModuleDef_HEAD_INIT,
                                            .m_traverse = native_traverse,
                                            .m_clear = native_clear};
 
-/* Python looks it up by its name. */
+/* Python looks this function up by name. */
 PyMODINIT_FUNC PyInit__native(void) /* NOLINT(misc-use-internal-linkage) */
 {
     return PyModuleDef_Init(&native_module);

@@ -1,5 +1,5 @@
-/* What the files of the binding share. The binding parses, calls and wraps; it computes no layout
- * and no size. */
+/* The declarations that the files of the binding share. The binding parses, calls and wraps, and
+ * computes no layout and no size. */
 #ifndef RNNLAYOUT_NATIVE_H
 #define RNNLAYOUT_NATIVE_H
 
@@ -8,13 +8,13 @@
 
 #include "rnnlayout.h"
 
-/* NumPy's functions: one table for all files, which arrays.c fills. */
+/* NumPy's functions: arrays.c fills the table for all files. */
 #define PY_ARRAY_UNIQUE_SYMBOL rnnlayout_numpy
 #ifndef FILLS_NUMPY_TABLE
 #define NO_IMPORT_ARRAY
 #endif
 
-/* Names of attributes: those of other libraries' arrays, and of threads. */
+/* Names of attributes of foreign arrays and of threads. */
 enum { WORD_DLPACK, WORD_DLPACK_DEVICE, WORD_EXCHANGE, WORD_IDENT, NUM_WORDS };
 
 typedef struct native_state {
@@ -30,12 +30,12 @@ enum { STEP, TIME_FIRST, BATCH_FIRST, NUM_AXES };
 /* status.c: raise the exception of a status, with the core's text. Returns NULL. */
 PyObject *raise_status(const native_state *state, const rnl_error *err);
 
-/* long_call.c: a call of the core. If it takes long, other threads run meanwhile and, in the main
- * thread, so do signal handlers. A short call keeps the interpreter's lock: if other threads are
- * busy in Python, it takes longer to get the lock back than to make the call. */
+/* long_call.c: a call of the core. During a long call Python's threads run, and in the main thread
+ * also signal handlers. A short call keeps the interpreter's lock: with threads that are busy in
+ * Python, getting the lock back would take longer than the call. */
 typedef struct long_call {
-    int (*poll)(void *);   /* for the core, with this struct as its argument; NULL: none */
-    PyThreadState *thread; /* NULL: this call keeps the lock                             */
+    int (*poll)(void *);   /* for the core, with this struct as argument; NULL: no poll */
+    PyThreadState *thread; /* NULL: this call keeps the lock                            */
     int64_t polled_ms;
 } long_call;
 
@@ -51,9 +51,9 @@ int layout_from_object(const native_state *state, PyObject *object, rnl_layout *
 int clip_from_object(PyObject *clip, int *clips, double *low, double *high);
 int value_from_name(const native_state *state, rnl_family family, PyObject *name, int *value);
 PyObject *list_tensors(const native_state *state, const rnl_layout *layout, const rnl_spec *spec,
-                       unsigned has);
+                       unsigned optional);
 PyObject *list_blocks(const native_state *state, const rnl_layout *layout, const rnl_spec *spec,
-                      unsigned has);
+                      unsigned optional);
 PyObject *list_names(const rnl_layout *layout);
 PyObject *list_rows(void);
 PyObject *list_aliases(void);
@@ -62,9 +62,9 @@ PyObject *block_to_tuple(rnl_cell cell, const rnl_block *block);
 PyObject *sizes_to_tuple(const int64_t *sizes, int n);
 PyObject *result_to_tuple(PyObject *y, PyObject *hn, PyObject *cn); /* cn NULL: not an LSTM */
 
-/* arrays.c: NumPy arrays as the core needs them. */
+/* arrays.c: NumPy arrays in the form that the core needs. */
 typedef struct borrowed {
-    PyObject *arrays; /* a tuple that keeps them alive */
+    PyObject *arrays; /* a tuple that keeps the arrays alive */
     Py_ssize_t n, nbytes;
     void **data;
 } borrowed;
@@ -73,15 +73,15 @@ int arrays_import(void);
 int numpy_type_of(rnl_dtype dtype);                  /* with the same bits: uint16 for bfloat16 */
 PyObject *bfloat16_dtype(const native_state *state); /* LayoutError without ml_dtypes */
 int arrays_borrow(PyObject *sequence, PyObject *tensors, rnl_dtype dtype, int writable,
-                  const char *what, borrowed *out);
+                  const char *label, borrowed *out);
 void arrays_release(borrowed *arrays);
-/* One array: all weights of an RNN, in a layout of one tensor. */
-int weights_borrow(const native_state *state, const char *layout, const rnl_spec *spec,
+/* Borrow the weights of an RNN, in a layout with a single tensor. */
+int weights_borrow(const native_state *state, const char *layout_name, const rnl_spec *spec,
                    PyObject *weights, borrowed *out);
-/* 1 if an array of b shares memory with one of a or with another of b, -1 on error. */
+/* Does an array of b share memory with an array of a, or with another array of b? -1: an error. */
 int arrays_overlap(const borrowed *a, const borrowed *b);
 
-/* An object of a heap type, zeroed; and its end, once what it owns is released. */
+/* Make a zeroed object of a heap type; free an object without references to release. */
 static inline PyObject *object_new(PyTypeObject *type)
 {
     const allocfunc alloc = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);

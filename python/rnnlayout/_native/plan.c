@@ -1,4 +1,4 @@
-/* The type Plan: a conversion of one RNN between two layouts, to be run on many arrays. */
+/* The type Plan: a conversion of an RNN between two layouts, to be run on many arrays. */
 #include "native.h"
 
 typedef struct plan_object {
@@ -15,15 +15,15 @@ static const native_state *state_of(PyObject *self)
 
 static PyObject *plan_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"spec", "src", "has", "dst", NULL};
+    static char *names[] = {"spec", "src", "optional", "dst", NULL};
     const native_state *state = PyType_GetModuleState(type);
     PyObject *spec_object, *src_object, *dst_object;
-    unsigned has;
+    unsigned optional;
     rnl_spec spec;
     rnl_layout src, dst;
     rnl_error err;
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOIO:Plan", names, &spec_object, &src_object,
-                                     &has, &dst_object) ||
+                                     &optional, &dst_object) ||
         spec_from_object(state, spec_object, &spec) < 0 ||
         layout_from_object(state, src_object, &src) < 0 ||
         layout_from_object(state, dst_object, &dst) < 0)
@@ -32,12 +32,12 @@ static PyObject *plan_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     if (!self)
         return NULL;
     self->cell = spec.cell;
-    if (rnl_plan_new(&spec, &src, has, &dst, &self->plan, &err) != RNL_OK) {
+    if (rnl_plan_new(&spec, &src, optional, &dst, &self->plan, &err) != RNL_OK) {
         raise_status(state, &err);
         goto fail;
     }
-    self->sources = list_tensors(state, &src, &spec, has);
-    self->targets = list_tensors(state, &dst, &spec, rnl_spec_has(&spec));
+    self->sources = list_tensors(state, &src, &spec, optional);
+    self->targets = list_tensors(state, &dst, &spec, rnl_spec_optional(&spec));
     if (!self->sources || !self->targets)
         goto fail;
     return (PyObject *)self;
@@ -79,41 +79,41 @@ static PyObject *plan_shifts(PyObject *self, void *unused)
     const rnl_plan *plan = ((plan_object *)self)->plan;
     const int64_t n = rnl_plan_num_ops(plan);
     for (int64_t k = 0; k < n; k++)
-        if (rnl_plan_op(plan, k)->op == RNL_OP_SHIFT)
+        if (rnl_plan_op(plan, k)->kind == RNL_OP_SHIFT)
             Py_RETURN_TRUE;
     Py_RETURN_FALSE;
 }
 
-static PyObject *step_to_tuple(rnl_cell cell, const rnl_step *step)
+static PyObject *op_to_tuple(rnl_cell cell, const rnl_op *op)
 {
-    static const char *const ops[] = {[RNL_OP_MOVE] = "move",
-                                      [RNL_OP_ADD] = "add",
-                                      [RNL_OP_SHIFT] = "shift",
-                                      [RNL_OP_ZERO] = "zero",
-                                      [RNL_OP_IDENTITY] = "identity",
-                                      [RNL_OP_EXPECT_ZERO] = "expect_zero",
-                                      [RNL_OP_EXPECT_IDENTITY] = "expect_identity"};
-    PyObject *block = block_to_tuple(cell, &step->block);
+    static const char *const kinds[] = {[RNL_OP_MOVE] = "move",
+                                        [RNL_OP_ADD] = "add",
+                                        [RNL_OP_SHIFT] = "shift",
+                                        [RNL_OP_ZERO] = "zero",
+                                        [RNL_OP_IDENTITY] = "identity",
+                                        [RNL_OP_EXPECT_ZERO] = "expect_zero",
+                                        [RNL_OP_EXPECT_IDENTITY] = "expect_identity"};
+    PyObject *block = block_to_tuple(cell, &op->block);
     if (!block)
         return NULL;
-    return Py_BuildValue(
-        "(sNsOLLLOOd)", ops[step->op], block, rnl_name(RNL_NAMES_ROLE, (int)step->from),
-        step->negate ? Py_True : Py_False, (long long)step->src.tensor,
-        (long long)step->src2.tensor, (long long)step->dst.tensor,
-        step->src.ravel ? Py_True : Py_False, step->dst.ravel ? Py_True : Py_False, step->shift);
+    return Py_BuildValue("(sNsOLLLOOd)", kinds[op->kind], block,
+                         rnl_name(RNL_NAMES_ROLE, (int)op->from), op->negate ? Py_True : Py_False,
+                         (long long)op->src.tensor, (long long)op->src2.tensor,
+                         (long long)op->dst.tensor, op->src.ravel ? Py_True : Py_False,
+                         op->dst.ravel ? Py_True : Py_False, op->shift);
 }
 
-static PyObject *plan_steps(PyObject *object, PyObject *unused)
+static PyObject *plan_block_ops(PyObject *object, PyObject *unused)
 {
     (void)unused;
     plan_object *self = (plan_object *)object;
     PyObject *list = PyList_New(0);
-    const int64_t n = rnl_plan_num_steps(self->plan);
+    const int64_t n = rnl_plan_num_block_ops(self->plan);
     for (int64_t k = 0; list && k < n; k++) {
-        PyObject *step = step_to_tuple(self->cell, rnl_plan_step(self->plan, k));
-        if (!step || PyList_Append(list, step) < 0)
+        PyObject *op = op_to_tuple(self->cell, rnl_plan_block_op(self->plan, k));
+        if (!op || PyList_Append(list, op) < 0)
             Py_CLEAR(list);
-        Py_XDECREF(step);
+        Py_XDECREF(op);
     }
     return list;
 }
@@ -123,10 +123,10 @@ static int is_run(const rnl_view *view)
     return view->rows == 1 && (view->cols == 1 || view->col_stride == 1);
 }
 
-/* Does the op only move one run of elements? */
-static int only_moves(const rnl_step *op)
+/* Does the op only move a contiguous run of elements? */
+static int only_moves(const rnl_op *op)
 {
-    return op->op == RNL_OP_MOVE && !op->negate && is_run(&op->src) && is_run(&op->dst);
+    return op->kind == RNL_OP_MOVE && !op->negate && is_run(&op->src) && is_run(&op->dst);
 }
 
 static PyObject *plan_moves(PyObject *object, PyObject *unused)
@@ -139,7 +139,7 @@ static PyObject *plan_moves(PyObject *object, PyObject *unused)
             Py_RETURN_NONE;
     PyObject *list = PyList_New(0);
     for (int64_t k = 0; list && k < n; k++) {
-        const rnl_step *op = rnl_plan_op(plan, k);
+        const rnl_op *op = rnl_plan_op(plan, k);
         PyObject *move = Py_BuildValue("(LLLLL)", (long long)op->src.tensor, (long long)op->src.at,
                                        (long long)op->dst.tensor, (long long)op->dst.at,
                                        (long long)op->dst.cols);
@@ -204,12 +204,12 @@ static PyMethodDef plan_methods[] = {
      "run($self, src, dst, src_dtype, dst_dtype, exact, new)\n--\n\n"
      "Convert a sequence of arrays and return (grade, rounded_sums); dst None: check and report"
      " only. new: dst is dropped on error."},
-    {"steps", plan_steps, METH_NOARGS,
-     "steps($self)\n--\n\nReturn a list of (op, block, from_role, negate, src, src2, dst,"
-     " src_ravel, dst_ravel, shift), one per step; block is (layer, direction, role, lin_layer_id, gate),"
-     " src, src2 and dst are indices of tensors or -1."},
+    {"block_ops", plan_block_ops, METH_NOARGS,
+     "block_ops($self)\n--\n\nReturn the ops block by block: a list of (kind, block, from_role, negate,"
+     " src, src2, dst, src_ravel, dst_ravel, shift); block is (layer, direction, role, lin_layer_id,"
+     " gate), src, src2 and dst are indices of tensors or -1."},
     {"moves", plan_moves, METH_NOARGS,
-     "moves($self)\n--\n\nReturn the runs of elements that are moved unchanged, a list of (src, at,"
+     "moves($self)\n--\n\nReturn the runs of elements that a conversion copies unchanged, a list of (src, at,"
      " dst, at, n); None if the conversion does anything else."},
     {NULL, NULL, 0, NULL}};
 
@@ -221,7 +221,7 @@ static PyGetSetDef plan_getset[] = {
     {NULL, NULL, NULL, NULL, NULL}};
 
 static PyType_Slot plan_slots[] = {
-    {Py_tp_doc, "Plan(spec, src, has, dst)\n--\n\nOne conversion, joined and folded."},
+    {Py_tp_doc, "Plan(spec, src, optional, dst)\n--\n\nOne conversion, joined and folded."},
     {Py_tp_new, plan_new},
     {Py_tp_dealloc, plan_dealloc},
     {Py_tp_methods, plan_methods},

@@ -13,8 +13,7 @@ typedef struct rnn_object {
     borrowed weights; /* only of an Rnn that borrows */
 } rnn_object;
 
-/* -------------------------------------------------------------------------- making and ending --
- */
+/* -------------------------------------------------------------------------- making and ending */
 
 static int prepare(rnn_object *self, const native_state *state, PyObject *weights,
                    const rnl_rnn_options *options)
@@ -37,7 +36,7 @@ static int prepare(rnn_object *self, const native_state *state, PyObject *weight
     return failed ? -1 : 0;
 }
 
-/* The index of the name, or -1 with an exception. */
+/* Return the rnl_cpu_math of a name, or -1 with an exception. */
 static int math_of(const char *name)
 {
     static const char *const names[] = {[RNL_CPU_MATH_DEFAULT] = "default",
@@ -99,41 +98,40 @@ static PyObject *rnn_weights(PyObject *object, PyObject *unused)
     if (!array)
         return NULL;
     void *const into = PyArray_DATA((PyArrayObject *)array);
-    const borrowed *const theirs = &self->weights; /* which the core of an Rnn that borrows reads */
+    const borrowed *const callers = &self->weights; /* with weights only in an Rnn that borrows */
     Py_BEGIN_ALLOW_THREADS
-    if (theirs->data)
-        memcpy(into, theirs->data[0], (size_t)PyArray_NBYTES((PyArrayObject *)array));
+    if (callers->data)
+        memcpy(into, callers->data[0], (size_t)PyArray_NBYTES((PyArrayObject *)array));
     else
         rnl_rnn_weights(self->rnn, into);
     Py_END_ALLOW_THREADS
     return array;
 }
 
-/* -------------------------------------------------------------------------- one call's arrays --
- */
+/* --------------------------------------------------------------------------- arrays of a call */
 
-/* The arrays that a call reads and writes; NULL: none. */
-typedef struct arrays {
+/* The arrays that a call reads and writes; NULL: no array. */
+typedef struct call_arrays {
     PyArrayObject *x, *h0, *c0, *lengths, *y, *hn, *cn;
-} arrays;
+} call_arrays;
 
-enum { MADE_Y, MADE_HN, MADE_CN, MADE_LENGTHS, NUM_MADE };
+enum { NEW_Y, NEW_HN, NEW_CN, NEW_LENGTHS, NUM_NEW };
 
 typedef struct rnn_call {
-    arrays given;
-    PyObject *made[NUM_MADE]; /* for the call: references to release */
+    call_arrays arrays;
+    PyObject *new_arrays[NUM_NEW]; /* arrays that the call makes: references to release */
     int axes, batched, type;
     rnl_rnn_call core;
 } rnn_call;
 
-/* An array of this type that the core can read as it is. */
+/* Does the array have this type and a form that the core can read? */
 static int is_plain(PyArrayObject *array, int type)
 {
     return PyArray_CheckExact((PyObject *)array) && PyArray_TYPE(array) == type &&
            PyArray_ISNOTSWAPPED(array) && PyArray_ISALIGNED(array);
 }
 
-/* Elements from one index of an axis to the next; -1: not a whole number of elements. */
+/* Get the elements between neighbours along an axis; -1: not a whole number of elements. */
 static int stride_of(PyArrayObject *array, int axis, int64_t *stride)
 {
     const npy_intp nbytes = PyArray_STRIDE(array, axis), itemsize = PyArray_ITEMSIZE(array);
@@ -141,20 +139,19 @@ static int stride_of(PyArrayObject *array, int axis, int64_t *stride)
     return PyArray_DIM(array, axis) > 1 && nbytes % itemsize ? -1 : 0;
 }
 
-/* Read x or y as rows of `width` elements for each time and sequence: 0, or -1 if it does not fit.
- */
+/* Read x or y as rows of `width` elements per time and sequence: 0; -1: the array does not fit. */
 static int find_rows(PyArrayObject *array, const rnn_call *call, int64_t width, int64_t *T,
                      int64_t *N, int64_t *time, int64_t *batch)
 {
     const int last = call->batched + (call->axes != STEP);
     const int time_axis = call->batched && call->axes == BATCH_FIRST;
     const int batch_axis = call->axes == TIME_FIRST;
-    int64_t one;
+    int64_t last_stride;
     *T = *N = 1;
     *time = *batch = 0;
     if (!is_plain(array, call->type) || PyArray_NDIM(array) != last + 1 ||
-        PyArray_DIM(array, last) != width || stride_of(array, last, &one) < 0 ||
-        (width > 1 && one != 1 && PyArray_SIZE(array) > 0))
+        PyArray_DIM(array, last) != width || stride_of(array, last, &last_stride) < 0 ||
+        (width > 1 && last_stride != 1 && PyArray_SIZE(array) > 0))
         return -1;
     if (call->axes != STEP) {
         *T = PyArray_DIM(array, time_axis);
@@ -178,8 +175,8 @@ static int is_state(const rnn_object *self, const rnn_call *call, PyArrayObject 
            PyArray_DIM(array, 1 + call->batched) == width;
 }
 
-/* Find the dtype of x, if these weights support it. bfloat16 comes only from the Python path: a
- * user's uint16 array has numbers. */
+/* Find the dtype of x: 0; -1: the weights do not support this dtype. Only the Python path passes
+ * bfloat16: a user's uint16 array contains integers. */
 static int find_dtype(const rnn_object *self, PyArrayObject *x, int checked, rnn_call *call)
 {
     const rnl_dtype weights = self->spec.dtype;
@@ -197,7 +194,7 @@ static int find_dtype(const rnn_object *self, PyArrayObject *x, int checked, rnn
 
 static int fits_input(const rnn_object *self, int checked, rnn_call *call)
 {
-    const arrays *a = &call->given;
+    const call_arrays *a = &call->arrays;
     rnl_rnn_call *core = &call->core;
     if (find_dtype(self, a->x, checked, call) < 0)
         return 0;
@@ -213,7 +210,8 @@ static int fits_input(const rnn_object *self, int checked, rnn_call *call)
            (!a->c0 || is_state(self, call, a->c0, self->spec.hidden_size));
 }
 
-/* Do the rows of y not overlap? A step of one axis must be longer than all of the other axis. */
+/* Are the rows of y apart? The stride of the outer axis must be at least the extent of the inner
+ * axis. */
 static int is_apart(const rnl_rnn_call *core, int64_t width)
 {
     int64_t inner = core->y_batch, n_inner = core->N, outer = core->y_time, n_outer = core->T;
@@ -234,7 +232,7 @@ static int is_apart(const rnl_rnn_call *core, int64_t width)
 
 static int fits_output(const rnn_object *self, rnn_call *call)
 {
-    const arrays *a = &call->given;
+    const call_arrays *a = &call->arrays;
     rnl_rnn_call *core = &call->core;
     int64_t T, N;
     if (find_rows(a->y, call, self->output_size, &T, &N, &core->y_time, &core->y_batch) < 0 ||
@@ -247,11 +245,10 @@ static int fits_output(const rnn_object *self, rnn_call *call)
            (is_state(self, call, a->cn, self->spec.hidden_size) && PyArray_ISWRITEABLE(a->cn));
 }
 
-/* ------------------------------------------------------------------------------------ overlaps --
- */
+/* ----------------------------------------------------------------------------------- overlaps */
 
 typedef struct span {
-    const char *from, *to; /* all bytes of an array are between them */
+    const char *from, *to; /* all bytes of an array are in [from, to) */
 } span;
 
 static span span_of(PyArrayObject *array)
@@ -277,11 +274,11 @@ static int may_meet(PyArrayObject *a, PyArrayObject *b)
     return x.from < y.to && y.from < x.to;
 }
 
-/* May an output that the caller gave overlap another array? A state may be overwritten by the new
- * one, and the input of a step by its output. */
+/* May an output of the caller overlap another array? A new state may be written over the old state,
+ * and the output of a step over the input. */
 static int may_overlap(const rnn_call *call)
 {
-    const arrays *a = &call->given;
+    const call_arrays *a = &call->arrays;
     const rnl_rnn_call *core = &call->core;
     PyArrayObject *const out[] = {a->y, a->hn, a->cn}, *const in[] = {a->x, a->h0, a->c0};
     const int same[] = {call->axes == STEP && core->y == core->x && core->y_batch == core->x_batch,
@@ -294,31 +291,31 @@ static int may_overlap(const rnn_call *call)
     return 0;
 }
 
-/* --------------------------------------------------------------------------------------- calls --
- */
+/* -------------------------------------------------------------------------------------- calls */
 
-static int make(PyArrayObject **given, PyObject **made, int ndim, npy_intp *shape, int type)
+/* Make an array, unless the caller has passed an array. */
+static int make(PyArrayObject **array, PyObject **new_array, int ndim, npy_intp *shape, int type)
 {
-    if (*given)
+    if (*array)
         return 0;
-    *made = PyArray_SimpleNew(ndim, shape, type);
-    *given = (PyArrayObject *)*made;
-    return *made ? 0 : -1;
+    *new_array = PyArray_SimpleNew(ndim, shape, type);
+    *array = (PyArrayObject *)*new_array;
+    return *new_array ? 0 : -1;
 }
 
-/* Copy the lengths: the core has checked them when it uses them, and another thread may change the
- * caller's. */
+/* Copy the lengths: the core first checks and later uses the lengths, and meanwhile another thread
+ * may change the caller's array. */
 static int copy_lengths(rnn_call *call)
 {
-    arrays *given = &call->given;
-    if (!given->lengths)
+    call_arrays *arrays = &call->arrays;
+    if (!arrays->lengths)
         return 0;
-    call->made[MADE_LENGTHS] = PyArray_NewCopy(given->lengths, NPY_CORDER);
-    given->lengths = (PyArrayObject *)call->made[MADE_LENGTHS];
-    return given->lengths ? 0 : -1;
+    call->new_arrays[NEW_LENGTHS] = PyArray_NewCopy(arrays->lengths, NPY_CORDER);
+    arrays->lengths = (PyArrayObject *)call->new_arrays[NEW_LENGTHS];
+    return arrays->lengths ? 0 : -1;
 }
 
-/* Make the outputs that the caller did not give. */
+/* Make the outputs that the caller does not pass. */
 static int make_outputs(const rnn_object *self, rnn_call *call)
 {
     const rnl_rnn_call *core = &call->core;
@@ -336,16 +333,17 @@ static int make_outputs(const rnn_object *self, rnn_call *call)
         h[1] = h[2];
         c[1] = c[2];
     }
-    arrays *given = &call->given;
-    if (make(&given->y, &call->made[MADE_Y], ndim, y, call->type) < 0 ||
-        make(&given->hn, &call->made[MADE_HN], 2 + call->batched, h, call->type) < 0)
+    call_arrays *arrays = &call->arrays;
+    if (make(&arrays->y, &call->new_arrays[NEW_Y], ndim, y, call->type) < 0 ||
+        make(&arrays->hn, &call->new_arrays[NEW_HN], 2 + call->batched, h, call->type) < 0)
         return -1;
     return rnl_cell_facts_of(self->spec.cell)->has_c
-               ? make(&given->cn, &call->made[MADE_CN], 2 + call->batched, c, call->type)
+               ? make(&arrays->cn, &call->new_arrays[NEW_CN], 2 + call->batched, c, call->type)
                : 0;
 }
 
-/* Multiply-adds: each weight once per step and sequence, and about a thousand for the rest. */
+/* Return the number of multiply-adds: a weight counts once per step and sequence, and the gates of
+ * a step as about a thousand. */
 static double work_of(const rnn_object *self, const rnl_rnn_call *core)
 {
     return ((double)self->num_params + 1000) * (double)core->T * (double)core->N;
@@ -353,7 +351,7 @@ static double work_of(const rnn_object *self, const rnl_rnn_call *core)
 
 static PyObject *run(const native_state *state, rnn_object *self, rnn_call *call)
 {
-    const arrays *a = &call->given;
+    const call_arrays *a = &call->arrays;
     rnl_rnn_call *const core = &call->core;
     rnl_error err;
     long_call meanwhile;
@@ -376,9 +374,9 @@ static void *data_of(PyArrayObject *array)
 /* 1: ready to run; 0: an array does not fit; -1: an exception is set. */
 static int prepare_call(const rnn_object *self, rnn_call *call, int checked)
 {
-    arrays *a = &call->given;
+    call_arrays *a = &call->arrays;
     rnl_rnn_call *core = &call->core;
-    const int is_given = a->y || a->hn || a->cn;
+    const int has_output = a->y || a->hn || a->cn;
     if ((call->axes == STEP && self->spec.bidirectional) || !fits_input(self, checked, call))
         return 0;
     if (copy_lengths(call) < 0 || make_outputs(self, call) < 0)
@@ -392,17 +390,17 @@ static int prepare_call(const rnn_object *self, rnn_call *call, int checked)
     core->y = data_of(a->y);
     core->hn = data_of(a->hn);
     core->cn = data_of(a->cn);
-    return checked || !is_given || !may_overlap(call);
+    return checked || !has_output || !may_overlap(call);
 }
 
-/* An argument that is an array or None; the Python path converts or refuses all others. */
+/* Is the argument an array or None? The Python path converts or refuses everything else. */
 static int array_of(PyObject *object, PyArrayObject **array)
 {
     *array = object == Py_None ? NULL : (PyArrayObject *)object;
     return object == Py_None || PyArray_CheckExact(object);
 }
 
-static int states_of(const rnn_object *self, PyObject *state, arrays *a)
+static int states_of(const rnn_object *self, PyObject *state, call_arrays *a)
 {
     if (!rnl_cell_facts_of(self->spec.cell)->has_c || state == Py_None)
         return array_of(state, &a->h0);
@@ -424,11 +422,11 @@ static PyObject *rnn_run(PyObject *object, PyObject *const *args, Py_ssize_t n)
     if (PyErr_Occurred())
         return NULL;
     rnn_call call = {.axes = (int)axes};
-    int ready = axes >= STEP && axes < NUM_AXES && array_of(args[0], &call.given.x) &&
-                call.given.x && states_of(self, args[1], &call.given) &&
-                array_of(args[2], &call.given.lengths) && array_of(args[3], &call.given.y) &&
-                array_of(args[4], &call.given.hn) && array_of(args[5], &call.given.cn) &&
-                (rnl_cell_facts_of(self->spec.cell)->has_c || !call.given.cn);
+    int ready = axes >= STEP && axes < NUM_AXES && array_of(args[0], &call.arrays.x) &&
+                call.arrays.x && states_of(self, args[1], &call.arrays) &&
+                array_of(args[2], &call.arrays.lengths) && array_of(args[3], &call.arrays.y) &&
+                array_of(args[4], &call.arrays.hn) && array_of(args[5], &call.arrays.cn) &&
+                (rnl_cell_facts_of(self->spec.cell)->has_c || !call.arrays.cn);
     if (ready)
         ready = prepare_call(self, &call, checked);
     if (ready > 0)
@@ -438,8 +436,8 @@ static PyObject *rnn_run(PyObject *object, PyObject *const *args, Py_ssize_t n)
                         "run(): an array does not have the type or shape that the core needs");
     else if (ready == 0)
         result = Py_NewRef(Py_None);
-    for (int k = 0; k < NUM_MADE; k++)
-        Py_XDECREF(call.made[k]);
+    for (int k = 0; k < NUM_NEW; k++)
+        Py_XDECREF(call.new_arrays[k]);
     return result;
 }
 
@@ -462,8 +460,8 @@ static PyMethodDef rnn_methods[] = {
      " checked overlaps, bfloat16 is passed as uint16, and an argument that does not fit is a"
      " TypeError."},
     {"weights", rnn_weights, METH_NOARGS,
-     "weights($self)\n--\n\nReturn the weight space that it was made from; bfloat16 as uint16,"
-     " with math int8 as it was rounded."},
+     "weights($self)\n--\n\nReturn the weight space of the RNN; bfloat16 as uint16,"
+     " with math int8 the rounded weights."},
     {NULL, NULL, 0, NULL}};
 
 static PyType_Slot rnn_slots[] = {

@@ -1,7 +1,8 @@
 /* The core's statuses as exceptions. */
 #include "native.h"
 
-/* The error's text, with the function that failed and the number it returned as attributes. */
+/* Raise CudnnError with the text, and with the failed function and the returned number as
+ * attributes. */
 static void raise_cudnn_error(const native_state *state, const rnl_error *err)
 {
     PyObject *status = PyLong_FromLong(err->number);

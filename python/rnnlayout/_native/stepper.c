@@ -1,5 +1,5 @@
 /* The type Stepper: a live signal through an RNN on the CPU. A call is as cheap as CPython allows:
- * it takes its arguments from the caller's stack (PEP 590). */
+ * the arguments come from the caller's stack (PEP 590). */
 #include "native.h"
 
 #include <numpy/arrayobject.h>
@@ -7,8 +7,8 @@
 #include <string.h>
 #include <structmember.h>
 
-/* Python's header has these names for the stable ABI of 3.12 and later only; they have been the
- * same since 3.8. */
+/* Python's header has these constants for the stable ABI of 3.12 and later only; the numbers are
+ * the same since 3.8. */
 #define HAS_VECTORCALL (1UL << 11)
 #define IS_OFFSET ((size_t)1 << (8 * sizeof(size_t) - 1))
 typedef PyObject *call_function(PyObject *object, PyObject *const *args, size_t n, PyObject *names);
@@ -23,7 +23,7 @@ typedef struct stepper_object {
     PyObject *rnn, *step, *read, *out;
 } stepper_object;
 
-/* --------------------------------------------------------------------------------------- calls */
+/* -------------------------------------------------------------------------------------- calls */
 
 static int is_plain(PyObject *object, int type)
 {
@@ -31,7 +31,7 @@ static int is_plain(PyObject *object, int type)
            PyArray_ISCARRAY_RO((PyArrayObject *)object);
 }
 
-/* Steps of x, of shape (I,) or (n, I), that the core can read as it is; -1: it cannot. */
+/* Return the number of steps of x, (I,) or (n, I); -1: the core cannot read x. */
 static int64_t steps_of(const stepper_object *self, PyObject *x)
 {
     if (!is_plain(x, self->type))
@@ -43,7 +43,7 @@ static int64_t steps_of(const stepper_object *self, PyObject *x)
     return ndim == 1 ? 1 : PyArray_DIM(array, 0);
 }
 
-/* Can the core write y, for this x? It may be x itself. */
+/* Can the core write y, for this x? y may be x itself. */
 static int fits_output(const stepper_object *self, PyObject *out, PyArrayObject *x)
 {
     if (!is_plain(out, self->type))
@@ -59,7 +59,7 @@ static int fits_output(const stepper_object *self, PyObject *out, PyArrayObject 
            to + PyArray_NBYTES(y) <= from;
 }
 
-/* Run n steps. If they take long, other threads run meanwhile, and Ctrl-C ends them. */
+/* Run n steps. Meanwhile Python's threads run, and Ctrl-C ends the run, if n is large. */
 static int run(stepper_object *self, const char *x, char *y, int64_t n, npy_intp itemsize)
 {
     long_call meanwhile;
@@ -73,10 +73,10 @@ static int run(stepper_object *self, const char *x, char *y, int64_t n, npy_intp
         return -1;
     self->is_busy = 1;
     int stop = 0;
-    for (int64_t done = 0, some; done < n && !stop; done += some) {
-        some = n - done < at_once ? n - done : at_once;
+    for (int64_t done = 0, num_steps; done < n && !stop; done += num_steps) {
+        num_steps = n - done < at_once ? n - done : at_once;
         rnl_stepper_run(self->stepper, x + done * self->input_size * itemsize,
-                        y + done * self->state_size * itemsize, some);
+                        y + done * self->state_size * itemsize, num_steps);
         stop = meanwhile.poll && meanwhile.poll(&meanwhile);
     }
     long_call_end(&meanwhile);
@@ -116,7 +116,7 @@ static PyObject *step(stepper_object *self, PyObject *x, PyObject *out)
     return y;
 }
 
-/* The call s(x, out=None) with its arguments as CPython has them. */
+/* The call s(x, out=None), with arguments in the form of PEP 590. */
 static PyObject *stepper_vectorcall(PyObject *object, PyObject *const *args, size_t flags_and_n,
                                     PyObject *names)
 {
@@ -141,7 +141,7 @@ static PyObject *stepper_call(PyObject *object, PyObject *args, PyObject *kwargs
     return step((stepper_object *)object, x, out);
 }
 
-/* --------------------------------------------------------------------------------------- state */
+/* -------------------------------------------------------------------------------------- state */
 
 static PyObject *new_state(const stepper_object *self, int64_t width)
 {
@@ -224,7 +224,7 @@ static PyObject *stepper_new(PyTypeObject *type, PyObject *args, PyObject *kwarg
     self->hidden_size = spec->hidden_size;
     self->state_size = spec->proj_size ? spec->proj_size : spec->hidden_size;
     self->num_layers = spec->num_layers;
-    self->work = (double)num_params + 1000; /* about a thousand for the rest */
+    self->work = (double)num_params + 1000; /* about a thousand for the gates */
     self->rnn = Py_NewRef(rnn);
     self->step = Py_NewRef(step_function);
     self->read = Py_NewRef(read);

@@ -3,9 +3,9 @@
 
 #include <string.h>
 
-/* A name for the core, NULL with an exception set; *owner keeps it alive. A name that C would cut
- * short or cannot store (a NUL, half a surrogate pair) is passed as Python shows it, in quotes: the
- * core reports it as unknown. */
+/* Return a name for the core, NULL with an exception set; *owner keeps the name alive. A name that
+ * a C string cannot contain (with a NUL or half a surrogate pair) is passed as its repr(), and the
+ * core reports the unknown name. */
 static const char *text_of(PyObject *name, PyObject **owner)
 {
     Py_ssize_t nbytes;
@@ -40,7 +40,7 @@ static int get_size(const native_state *state, PyObject *object, const char *nam
     *value = PyLong_AsLongLong(attribute);
     if (*value == -1 && PyErr_ExceptionMatches(PyExc_OverflowError)) {
         PyErr_Clear();
-        /* not shown: it may have more digits than Python prints */
+        /* the number is not shown: it may have more digits than Python prints */
         PyErr_Format(state->spec_error, "%s is too large, need at most 2^63 - 1", name);
     }
     Py_DECREF(attribute);
@@ -104,7 +104,7 @@ int spec_from_object(const native_state *state, PyObject *object, rnl_spec *spec
     return -1;
 }
 
-/* None: no clip. */
+/* Read a clip; None: no clip. */
 int clip_from_object(PyObject *clip, int *clips, double *low, double *high)
 {
     *clips = clip != Py_None;
@@ -161,9 +161,9 @@ done:
     return failed;
 }
 
-/* ---------------------------------------------------------------------------- core to Python -- */
+/* ----------------------------------------------------------------------------- core to Python */
 
-/* Append and drop the reference; item NULL: an exception is set. */
+/* Append an item and release the reference; item NULL: an exception is set. */
 static int append(PyObject *list, PyObject *item)
 {
     const int failed = item ? PyList_Append(list, item) : -1;
@@ -183,16 +183,16 @@ PyObject *sizes_to_tuple(const int64_t *sizes, int n)
 }
 
 PyObject *list_tensors(const native_state *state, const rnl_layout *layout, const rnl_spec *spec,
-                       unsigned has)
+                       unsigned optional)
 {
     rnl_error err;
     rnl_tensor tensor;
     int64_t n;
-    if (rnl_layout_num_tensors(layout, spec, has, &n, &err) != RNL_OK)
+    if (rnl_layout_num_tensors(layout, spec, optional, &n, &err) != RNL_OK)
         return raise_status(state, &err);
     PyObject *list = PyList_New(0);
     for (int64_t k = 0; list && k < n; k++) {
-        if (rnl_layout_tensor(layout, spec, has, k, &tensor, &err) != RNL_OK) {
+        if (rnl_layout_tensor(layout, spec, optional, k, &tensor, &err) != RNL_OK) {
             Py_DECREF(list);
             return raise_status(state, &err);
         }
@@ -242,7 +242,7 @@ static PyObject *view_to_tuple(const rnl_view *view)
 }
 
 PyObject *list_blocks(const native_state *state, const rnl_layout *layout, const rnl_spec *spec,
-                      unsigned has)
+                      unsigned optional)
 {
     rnl_error err;
     PyObject *list = PyList_New(0);
@@ -250,7 +250,7 @@ PyObject *list_blocks(const native_state *state, const rnl_layout *layout, const
     for (int64_t k = 0; list && k < n; k++) {
         const rnl_block block = rnl_block_at(spec, k);
         rnl_view view;
-        if (rnl_layout_locate(layout, spec, has, &block, &view, &err) != RNL_OK) {
+        if (rnl_layout_locate(layout, spec, optional, &block, &view, &err) != RNL_OK) {
             Py_DECREF(list);
             return raise_status(state, &err);
         }
@@ -268,7 +268,7 @@ PyObject *list_blocks(const native_state *state, const rnl_layout *layout, const
     return list;
 }
 
-/* The names whose bits are set. */
+/* Return the names of the set bits. */
 static PyObject *names_of_bits(rnl_family family, unsigned bits)
 {
     PyObject *names = PyList_New(0);
@@ -342,14 +342,15 @@ PyObject *dict_of_cells(void)
     for (int cell = 0; all && rnl_name(RNL_NAMES_CELL, cell); cell++) {
         const rnl_cell_facts *const facts = rnl_cell_facts_of((rnl_cell)cell);
         const char candidate[] = {facts->candidate, '\0'};
-        PyObject *one = Py_BuildValue("{s:s, s:s, s:s, s:O, s:O, s:O}", "gates", facts->gates,
-                                      "peepholes", facts->peepholes, "candidate", candidate,
-                                      "has_reset", facts->reset ? Py_True : Py_False, "has_c",
-                                      facts->has_c ? Py_True : Py_False, "may_project",
-                                      facts->may_project ? Py_True : Py_False);
-        if (!one || PyDict_SetItemString(all, rnl_name(RNL_NAMES_CELL, cell), one) < 0)
+        PyObject *facts_dict = Py_BuildValue(
+            "{s:s, s:s, s:s, s:O, s:O, s:O}", "gates", facts->gates, "peepholes", facts->peepholes,
+            "candidate", candidate, "has_reset", facts->reset ? Py_True : Py_False, "has_c",
+            facts->has_c ? Py_True : Py_False, "may_project",
+            facts->may_project ? Py_True : Py_False);
+        if (!facts_dict ||
+            PyDict_SetItemString(all, rnl_name(RNL_NAMES_CELL, cell), facts_dict) < 0)
             Py_CLEAR(all);
-        Py_XDECREF(one);
+        Py_XDECREF(facts_dict);
     }
     return all;
 }

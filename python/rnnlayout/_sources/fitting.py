@@ -223,8 +223,8 @@ def same_network(a: FittingRNN, b: FittingRNN) -> bool:
         return False
     if a.layout == b.layout:  # which has the biases always, whatever was asked for
         return True
-    steps = _native.Plan(a.spec, a.layout, a.optional_tensors, b.layout).steps()
-    return all(op == "move" and not negate for op, _, _, negate, *_ in steps)
+    ops = _native.Plan(a.spec, a.layout, a.optional_tensors, b.layout).block_ops()
+    return all(kind == "move" and not negate for kind, _, _, negate, *_ in ops)
 
 
 def _several_layouts(layouts: Iterable[Layout]) -> LayoutError:

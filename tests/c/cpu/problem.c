@@ -70,7 +70,8 @@ int64_t num_weights_of(const rnl_spec *spec)
     rnl_layout layout;
     rnl_tensor tensor = {.nelems = -1};
     CHECK(!rnl_layout_named(RNL_FORWARD_LAYOUT, &layout, &err), "%s", err.text);
-    CHECK(!rnl_layout_tensor(&layout, spec, rnl_spec_has(spec), 0, &tensor, &err), "%s", err.text);
+    CHECK(!rnl_layout_tensor(&layout, spec, rnl_spec_optional(spec), 0, &tensor, &err), "%s",
+          err.text);
     return tensor.nelems;
 }
 
