@@ -58,8 +58,8 @@ static void check_names(const char *nonsense)
     REFUSED(RNL_E_LAYOUT, alias, rnl_alias_at(-1, &alias, &err));
     REFUSED(RNL_E_LAYOUT, alias, rnl_alias_at(1000, &alias, &err));
     char name[RNL_MAX_NAME];
-    REFUSED(RNL_E_LAYOUT, name, rnl_layout_name_at(&layout, -1, name, &err));
-    REFUSED(RNL_E_LAYOUT, name, rnl_layout_name_at(&layout, 1000, name, &err));
+    REFUSED(RNL_E_LAYOUT, name, rnl_layout_name_at(&before, -1, name, &err));
+    REFUSED(RNL_E_LAYOUT, name, rnl_layout_name_at(&before, 1000, name, &err));
     const int no_family[] = {RNL_NAMES_CHECKED + 1, -1, INT_MAX, INT_MIN};
     for (int k = 0; k < 4; k++) {
         CHECK(rnl_name((rnl_family)no_family[k], 0) == NULL, "family %d", no_family[k]);

@@ -34,8 +34,7 @@ typedef struct uppers {
  * NOLINTBEGIN(portability-no-assembler) */
 #define EACH_REGISTER(DO)                                                                          \
     DO(0)                                                                                          \
-    DO(1) DO(2) DO(3) DO(4) DO(5) DO(6) DO(7) DO(8) DO(9) DO(10) DO(11) DO(12) DO(13) DO(14)       \
-        DO(15)
+    DO(1) DO(2) DO(3) DO(4) DO(5) DO(6) DO(7) DO(8) DO(9) DO(10) DO(11) DO(12) DO(13) DO(14) DO(15)
 #define FILL_YMM(n) __asm__ volatile("vcmptrueps %ymm" #n ", %ymm" #n ", %ymm" #n);
 #define FILL_ZMM(n) __asm__ volatile("vpternlogd $255, %zmm" #n ", %zmm" #n ", %zmm" #n);
 #define READ_YMM(n) __asm__ volatile("vextractf128 $1, %%ymm" #n ", %0" : "=m"(now.of_ymm[n]));
