@@ -9,6 +9,8 @@ The pages are read on a Git host too, which knows no directives. Those for Sphin
 import re
 from pathlib import Path
 
+from sphinx.pycode import ModuleAnalyzer
+
 import rnnlayout
 
 project = "rnnlayout"
@@ -35,10 +37,14 @@ autodoc_typehints = "signature"
 
 ITEM = r"^([A-Za-z_][\w, ]*): "
 ITEMS = re.compile(rf"(?:{ITEM}.*\n(?:    .*\n)*)+(?=\n|\Z)", re.MULTILINE)
+SHARED_ARGUMENTS = "see :class:`~rnnlayout.ReadingOptions`"
 
 
 def list_arguments(app, what, name, obj, options, lines):
-    """Turn paragraphs of "name: meaning" lines in a docstring into lists, but not the first."""
+    """Turn paragraphs of "name: meaning" lines in a docstring into lists, but not the first. Link
+    the arguments that many functions share to their description.
+    """
+    lines[:] = [line.replace("see ReadingOptions", SHARED_ARGUMENTS) for line in lines]
     first = lines.index("") if "" in lines else len(lines)
     lines[first:] = ITEMS.sub(as_list, "\n".join(lines[first:]) + "\n").split("\n")
 
@@ -66,6 +72,16 @@ def show_directives(app, name, source):
             source[0] += TOCTREE.format(caption, "\n".join(pages))
 
 
+def show_signatures():
+    """Let convert() have its own signature, which names all arguments, and not those of its
+    overloads, which are for type checkers.
+    """
+    analyzer = ModuleAnalyzer.for_module("rnnlayout._convert.convert")
+    analyzer.analyze()
+    analyzer.overloads.clear()
+
+
 def setup(app):
+    show_signatures()
     app.connect("source-read", show_directives)
     app.connect("autodoc-process-docstring", list_arguments)

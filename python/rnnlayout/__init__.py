@@ -67,6 +67,7 @@ if TYPE_CHECKING:  # for type checkers; at run time __getattr__ imports a name w
     from rnnlayout._run.cudnn import set_cudnn as set_cudnn
     from rnnlayout._run.rnn import RNN as RNN, forward as forward
     from rnnlayout._sources.read_source import infer_spec as infer_spec
+    from rnnlayout._sources.reading_options import ReadingOptions as ReadingOptions
     from rnnlayout._weights.assign import assign as assign
     from rnnlayout._weights.weights import Weights as Weights, stack as stack
 
@@ -95,6 +96,7 @@ _PUBLIC = {
     "_run.cudnn": ["set_cudnn"],
     "_run.rnn": ["RNN", "forward"],
     "_sources.read_source": ["infer_spec"],
+    "_sources.reading_options": ["ReadingOptions"],
     "_weights.assign": ["assign"],
     "_weights.weights": ["Weights", "stack"],
 }  # fmt: skip

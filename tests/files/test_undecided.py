@@ -204,7 +204,7 @@ def test_nothing_is_assumed_where_it_is_recorded(suffix, tmp_path):
     path, hint = tmp_path / f"model{suffix}", {}
     if suffix == "legacy .h5":
         path, _ = weights_file(model, ".h5", tmp_path)
-        hint = {"config": model.to_json()}
+        hint = {"keras_config": model.to_json()}
     elif suffix in (".h5", ".keras"):
         model.save(path)
     else:

@@ -186,9 +186,9 @@ def a_keras_config():
     Path("config.json").write_text(model.to_json())
     model.save_weights("m.weights.h5")
     yield lambda: rl.load("config.json")
-    rl.load("m.weights.h5", config="config.json")
+    rl.load("m.weights.h5", keras_config="config.json")
     rl.save("r.weights.h5", {"enc": rl.Weights(tensors(layout="keras"), activation="relu")})
-    yield lambda: rl.load("r.weights.h5", config="config.json")["enc"]
+    yield lambda: rl.load("r.weights.h5", keras_config="config.json")["enc"]
     rl.load("r.weights.h5")["enc"]
 
 

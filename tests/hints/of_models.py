@@ -168,7 +168,7 @@ def save_weights_and_config():
 
 
 an_activation_that_is_not_recorded = asked(
-    load_enc, "w.h5", known={"config": "config.json"}, before=save_weights_and_config
+    load_enc, "w.h5", known={"keras_config": "config.json"}, before=save_weights_and_config
 )
 an_activation_of_another_keras = asked(
     load_enc, "w.h5", recurrent_activation="hard_sigmoid", before=weights_of_keras_2
@@ -184,7 +184,7 @@ def save_smooth():
 
 
 CONVERT = (convert, "m.h5", "n.h5")
-a_config_of_a_whole_model = asked(rl.load, "m.h5", config="config.json", before=save_whole)
+a_config_of_a_whole_model = asked(rl.load, "m.h5", keras_config="config.json", before=save_whole)
 a_prefix_of_a_whole_model = asked(*CONVERT, to="keras", prefix="enc", before=save_whole)
 classes_of_a_whole_model = asked(*CONVERT, to="keras", as_class={"A": "LSTM"}, before=save_whole)
 bfloat16_of_a_whole_model = asked(*CONVERT, to="keras", dtype="bfloat16", before=save_whole)

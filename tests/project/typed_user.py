@@ -2,6 +2,7 @@
 
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,6 +16,7 @@ assert rl.infer_spec(weights, "torch") == spec and spec.cell == "lstm" and spec.
 flat: np.ndarray = rl.pack(weights)
 tensors = rl.unpack(flat, spec, to="keras")
 grade: str = tensors.report.grade
+options: rl.ReadingOptions = {"prefix": "", "layout": "torch"}
 again: rl.Spec = rl.convert(weights, layout="torch", to="onnx").spec
 print(flat.nbytes, tensors["kernel"].shape, grade, again.num_params, rl.regions(spec).shape)
 report: rl.Report = rl.check(weights, to="concat")
@@ -23,6 +25,14 @@ moves: rl.Explanation = rl.explain(spec, "torch", "keras")
 drawn: rl.Picture = rl.picture(spec, "torch", "keras", width=300)
 print(len(drawn.svg), moves.picture().text(60, colours=False))
 print(report.reason, len(text.splitlines()), list(rl.layouts()))
+
+if TYPE_CHECKING:  # wrong arguments of reading are errors for a type checker too
+    rl.convert(weights, to="keras", prefix=3)  # type: ignore[call-overload]
+    rl.pack(weights, cell=1)  # type: ignore[arg-type]
+    rl.pack(weights, mmap=False)  # type: ignore[call-arg]
+    rl.load(folder, prefx="a")  # type: ignore[call-arg]
+    rl.RNN(weights, layout=2)  # type: ignore[arg-type]
+    drawn = rl.convert(weights, to="cudnn", prefix="lstm")  # type: ignore[assignment]
 
 one = rl.Weights(weights, layout="torch")
 both: rl.Weights = rl.stack([one.to("keras")])
@@ -39,7 +49,7 @@ rl.set_num_threads(1)
 print(rl.num_threads(), rl.cpu_tier(), rl.__version__, y.shape)
 
 rl.save(folder / "one.safetensors", one)
-found: rl.Found = rl.load(folder / "one.safetensors")
+found: rl.Found = rl.load(folder / "one.safetensors", **options)
 names: list[str] = [name for name, entry in found.items() if entry.spec.num_layers == 1]
 try:
     found["another"]

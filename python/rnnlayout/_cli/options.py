@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from rnnlayout._model.errors import Ask, write_in_python
 from rnnlayout._model.similar import did_you_mean
+from rnnlayout._sources.reading_options import DEFAULTS, UNRECORDED, ComparisonOptions
 
 from .terminal import print_error, print_message, printable
 
@@ -31,9 +32,6 @@ COMMANDS = ("inspect", "convert", "verify", "diagnose", "identify", "map", "run"
 
 # How a shell completes a file's name: what shtab calls shtab.FILE.
 FILE = {"bash": "_shtab_compgen_files", "zsh": "_files", "tcsh": "f"}
-# Arguments of load()
-HINTS = ("spec", "layout", "prefix", "cell", "reset", "recurrent_activation", "activation",
-         "as_class", "config", "format", "mmap")  # fmt: skip
 
 
 class Parser(argparse.ArgumentParser):
@@ -92,43 +90,17 @@ class Parser(argparse.ArgumentParser):
         parse = partial(_parse_pair, False, "need two names, as in encoder=lstm_1")
         self.add_argument("--map", action="append", type=parse, metavar="A=B", help=help)
 
-    def add_format(self) -> None:
-        """Add the options for the format of a file, and for how it is opened."""
-        add = self.add_argument
-        unnamed = "format of the file whose name does not show it: pt, h5, keras, npz ..."
-        add("--format", type=parse_file_format, metavar="F", help=unnamed)
-        copied = "read files into memory instead of mapping them, if others may truncate them"
-        add("--no-mmap", dest="mmap", action="store_false", help=copied)
-
-    def add_prefix(self) -> None:
-        under = "use only tensors whose names start with P"
-        self.add_argument("--prefix", default="", metavar="P", help=under)
-
-    def add_reading(self, *, whose: str = "the input file") -> None:
-        """Add the options for how a file is read, and for what it does not record of its RNNs."""
-        self.add_prefix()
-        config = "the to_json() of a Keras model, if the file has only its weights"
-        self.add_file("--config", metavar="MODEL.json", help=config)
-        parse = partial(_parse_pair, True, "write CLASS=LSTM, CLASS=GRU ...")
-        own = (
-            "read layers of your own class in a Keras or PyTorch file as LSTM, GRU, SimpleRNN or"
-            " RNN, cells as LSTMCell ..."
-        )
-        self.add_argument("--as-class", type=parse, action="append", metavar="CLASS=LSTM", help=own)
-        self.add_format()
-        group = self.add_argument_group("options for files that do not describe themselves")
-        add = group.add_argument
-        add("--layout", type=parse_layout, metavar="LAYOUT", help=f"layout of {whose}")
-        add("--cell", choices=("lstm", "gru", "rnn_tanh", "rnn_relu"), help="cell of the RNNs")
-        reset = "where a GRU's reset gate acts: after or before the product R h"
-        add("--reset", choices=("after", "before"), help=reset)
-        gates = ("sigmoid", "hard_sigmoid", "hard_sigmoid_keras2")
-        known = "of LSTMs and GRUs: sigmoid, hard_sigmoid (Keras 3) or hard_sigmoid_keras2"
-        add("--recurrent-activation", metavar="NAME", choices=gates, help=known)
-        activation = "of the candidate and the output of LSTMs and GRUs"
-        add("--activation", choices=("tanh", "relu"), help=activation)
-        spec = 'the whole spec: "lstm, input_size 8, hidden_size 16, bidirectional"'
-        add("--spec", type=parse_spec, metavar="SPEC", help=spec)
+    def add_reading(self, *names: str, owner: str = "the input file") -> None:
+        """Add the options that say how a file is read, by default all. owner: of the layout."""
+        facts = self.add_argument_group("options for files that do not describe themselves")
+        for name in names or READING:
+            group: Any = facts if name in ("spec", "layout", *UNRECORDED) else self
+            form = {"default": DEFAULTS.get(name), **_READING_FORMS[name]}
+            form["help"] = form["help"].format(owner=owner)
+            flag = "--no-mmap" if name == "mmap" else _flag(name)
+            action = group.add_argument(flag, dest=name, **form)
+            if name == "keras_config":
+                action.complete = FILE
 
 
 def map_pairs(options: argparse.Namespace) -> dict[str, str]:
@@ -139,12 +111,12 @@ def map_pairs(options: argparse.Namespace) -> dict[str, str]:
     return told
 
 
-def load_hints(options: argparse.Namespace) -> dict[str, Any]:
+def reading_options(options: argparse.Namespace) -> dict[str, Any]:
     """Return the arguments of load() that add_reading() asked for."""
-    found = {name: getattr(options, name) for name in HINTS if hasattr(options, name)}
-    if "as_class" in found:
-        found["as_class"] = dict(found["as_class"] or ())
-    return found
+    reading = {name: getattr(options, name) for name in READING if hasattr(options, name)}
+    if "as_class" in reading:
+        reading["as_class"] = dict(reading["as_class"] or ())
+    return reading
 
 
 def load_chosen(path: str, options: argparse.Namespace) -> Found:
@@ -152,7 +124,7 @@ def load_chosen(path: str, options: argparse.Namespace) -> Found:
     from rnnlayout._files.files import load
     from rnnlayout._files.tensor_sets.choose_rnns import choose_rnns
 
-    return choose_rnns(load(path, **load_hints(options)), options.only, options.stack)
+    return choose_rnns(load(path, **reading_options(options)), options.only, options.stack)
 
 
 # -------------------------------------------------------------------------------- values of options
@@ -257,6 +229,60 @@ def parse_spec(text: str) -> Any:
         raise argparse.ArgumentTypeError(f"{text!r}: need input_size and hidden_size") from None
 
 
+# ------------------------------------------------------------------- how a file is read, by option
+
+# The spec, and all options of a reading but the dtype, which only some commands have.
+READING = ("spec", *(name for name in DEFAULTS if name in ComparisonOptions.__annotations__))
+_READING_FORMS: dict[str, dict[str, Any]] = {
+    "spec": {
+        "type": parse_spec,
+        "metavar": "SPEC",
+        "help": 'the whole spec: "lstm, input_size 8, hidden_size 16, bidirectional"',
+    },
+    "layout": {"type": parse_layout, "metavar": "LAYOUT", "help": "layout of {owner}"},
+    "prefix": {"metavar": "P", "help": "use only tensors whose names start with P"},
+    "cell": {"choices": ("lstm", "gru", "rnn_tanh", "rnn_relu"), "help": "cell of the RNNs"},
+    "reset": {
+        "choices": ("after", "before"),
+        "help": "where a GRU's reset gate acts: after or before the product R h",
+    },
+    "recurrent_activation": {
+        "choices": ("sigmoid", "hard_sigmoid", "hard_sigmoid_keras2"),
+        "metavar": "NAME",
+        "help": "of LSTMs and GRUs: sigmoid, hard_sigmoid (Keras 3) or hard_sigmoid_keras2",
+    },
+    "activation": {
+        "choices": ("tanh", "relu"),
+        "help": "of the candidate and the output of LSTMs and GRUs",
+    },
+    "as_class": {
+        "action": "append",
+        "type": partial(_parse_pair, True, "write CLASS=LSTM, CLASS=GRU ..."),
+        "metavar": "CLASS=LSTM",
+        "help": "read layers of your own class in a Keras or PyTorch file as LSTM, GRU, SimpleRNN"
+        " or RNN, cells as LSTMCell ...",
+    },
+    "keras_config": {
+        "metavar": "MODEL.json",
+        "help": "the to_json() of a Keras model, if the file has only its weights",
+    },
+    "format": {
+        "type": parse_file_format,
+        "metavar": "F",
+        "help": "format of the file whose name does not show it: pt, h5, keras, npz ...",
+    },
+    "mmap": {
+        "action": "store_false",
+        "help": "read files into memory instead of mapping them, if others may truncate them",
+    },
+}
+
+
+def _flag(name: str) -> str:
+    """Return the option of the command line for an argument of Python."""
+    return f"--{name.replace('_', '-')}"
+
+
 # ------------------------------------------------------------------------------------------ outputs
 
 
@@ -304,7 +330,7 @@ def write_as_option(options: argparse.Namespace, ask: Ask) -> str:
 
     if not hasattr(options, ask.name):
         return f"{write_in_python(ask)} in Python"
-    option, value = f"--{ask.name.replace('_', '-')}", ask.value
+    option, value = _flag(ask.name), ask.value
     if value in (..., None, True):
         return option
     if isinstance(value, Spec):

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
@@ -33,6 +33,7 @@ from rnnlayout._model.picture.picture import WIDTH, Picture
 from rnnlayout._model.spec import Spec, differing_fields
 from rnnlayout._native import LayoutError, LossyError, SpecError
 from rnnlayout._sources.frameworks import framework_of
+from rnnlayout._sources.reading_options import ComparisonOptions, check_options, takes_options
 from rnnlayout._weights.weights import Weights
 
 from .blocks import BlockGap, bits_of_values, compare_blocks, own_blocks, own_names
@@ -143,21 +144,13 @@ class Diagnosis:
         return lines + [f"note: {note}" for note in self.notes]
 
 
+@takes_options(ComparisonOptions)
 def diagnose(
     flat: Any,
     *,
     like: Any,
     spec: Spec | None = None,
-    layout: str | Layout | None = None,
-    prefix: str = "",
-    cell: str | None = None,
-    reset: str | None = None,
-    recurrent_activation: str | None = None,
-    activation: str | None = None,
-    as_class: Mapping[str, str] | None = None,
-    config: Any = None,
-    format: str | None = None,
-    mmap: bool = True,
+    **options: Unpack[ComparisonOptions],
 ) -> Diagnosis:
     """Find the mistakes by which a packed buffer was made.
 
@@ -167,10 +160,9 @@ def diagnose(
     like: the weights it should have been made from: whatever Weights() accepts, what load()
         returned, or a file. RNNs of two files are matched as by verify(), also a stack with its
         layers.
-    prefix: use only what is under it, in `like`. spec, layout, cell, reset, recurrent_activation,
-        activation, as_class, config, format: what `like` or the tensors do not record, as for
-        load(); the last three only for a file.
-    mmap: for files, as for load().
+    Other arguments: how both are read, see ReadingOptions. prefix is for `like`, mmap for both, the
+        others for the one that does not record them; as_class, keras_config and format only for a
+        file.
 
     The matrices of `like` are searched for in the buffer, and from where and how they are there
     follows the rule: transposed or reshaped matrices, another order of gates, layers, directions,
@@ -191,15 +183,11 @@ def diagnose(
         >>> bool((found.fixed == right).all())
         True
     """
-    hints = {"spec": spec, "layout": layout, "cell": cell, "reset": reset,
-             "recurrent_activation": recurrent_activation, "activation": activation,
-             "as_class": as_class or None,
-             "config": config, "format": format}  # fmt: skip
-    hints = {name: hint for name, hint in hints.items() if hint}
+    check_options(diagnose, options)
     into = given = None
     like_is_file, flat_is_file = (isinstance(one, (str, os.PathLike)) for one in (like, flat))
-    if (buffer := _read_buffer(flat, mmap)) is not None:
-        (found,), needs_hints = read_sides({"like": like}, (prefix,), hints, mmap)
+    if (buffer := _read_buffer(flat, options.get("mmap", True))) is not None:
+        (found,), needs = read_sides({"like": like}, spec, options, ("like",))
         names = found.names
         if len(names) != 1:
             label, choose = "like", Message("pass one of them")
@@ -209,7 +197,7 @@ def diagnose(
         true = found[names[0]]
     else:
         sources = {"like": like, "flat": flat}
-        pair, needs_hints = read_sides(sources, (prefix, ""), hints, mmap)
+        pair, needs = read_sides(sources, spec, options, ("like",))
         true, given, names, name = _matching_rnns(*pair)
         if flat_is_file:
             kind = format_to_read(Path(flat))
@@ -217,11 +205,11 @@ def diagnose(
                 into = Path(flat), name
         if given.layout == CUDNN:
             buffer, given = (checked_rnn_of(given).arrays[0], given.spec.dtype), None
-    asked = {"prefix": prefix} if prefix else {}
-    if "like" in needs_hints:
-        asked |= hints
+    shown = {"prefix": options.get("prefix")} if options.get("prefix") else {}
+    if "like" in needs:
+        shown |= needs["like"]
     layout = CUDNN if given is None else given.layout
-    repair = _line_to_paste(sys._getframe(1), flat, like, names, layout, asked)
+    repair = _line_to_paste(sys._getframe(1), flat, like, names, layout, shown)
     if given is not None:
         return _diagnosis(explain_difference(compare_blocks(true, given)), repair, given, into)
     assert buffer
@@ -287,15 +275,15 @@ def _matching_rnns(like: Found, flat: Found) -> tuple[Weights, Weights, list[str
 
 def _line_to_paste(
     caller: FrameType, flat: Any, like: Any, names: list[str], layout: Layout,
-    hints: Mapping[str, Any],
+    options: Mapping[str, Any],
 ) -> str:  # fmt: skip
     """Return the line of Python that converts `like` as `flat` should have been, with the names of
     the caller's variables, or to a new file beside that which was given.
 
-    names: of the RNN in the file `like`, or of its layers. layout: of what was given. hints: the
+    names: of the RNN in the file `like`, or of its layers. layout: of what was given. options: the
     arguments that `like` needs.
     """
-    asked = [write_in_python(Ask(name, value)) for name, value in hints.items()]
+    asked = [write_in_python(Ask(name, value)) for name, value in options.items()]
     flat_is_file = isinstance(flat, (str, os.PathLike))
     if isinstance(like, (str, os.PathLike)):
         read = f"rl.load({', '.join([repr(os.fspath(like)), *asked])})"

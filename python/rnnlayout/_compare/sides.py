@@ -18,35 +18,45 @@ from rnnlayout._files.tensor_sets.choose_rnns import (
 from rnnlayout._files.tensor_sets.found import Found, with_rnns
 from rnnlayout._model.checked_rnn import checked_rnn_of
 from rnnlayout._model.errors import Ask, FileError, error_with_name
+from rnnlayout._model.spec import Spec
 from rnnlayout._model.undecided import UndecidedError
 from rnnlayout._native import LayoutError, SpecError
+from rnnlayout._sources.reading_options import DEFAULTS, OF_FILES, ComparisonOptions
 from rnnlayout._weights.weights import Weights
 
 
 def read_sides(
-    sources: Mapping[str, Any], prefixes: Sequence[str], hints: dict[str, Any], mmap: bool
-) -> tuple[list[Found], set[str]]:
-    """Return the RNNs of one or two sources that are under their prefixes, and the names of the
-    sources that are other RNNs without the hints. sources: by their names.
+    sources: Mapping[str, Any],
+    spec: Spec | None,
+    options: ComparisonOptions,
+    under_prefix: Collection[str] = ("a", "b"),
+) -> tuple[list[Found], dict[str, dict[str, Any]]]:
+    """Return the RNNs of one or two sources; and of each source that is another RNN without the
+    spec and the options its name, with these as arguments. sources: by their names. under_prefix:
+    the sources that the prefix is for.
 
-    The hints are for the side that needs them; if none does, for the first that agrees with them.
-    If one side does not record its spec and no hint does, it is that of the other's RNN.
+    The options are for the side that needs them; if none does, for the first that agrees with them.
+    If one side does not record its spec and no option does, it is that of the other's RNN.
     """
+    passed = {"spec": spec, **{name: options.get(name) for name in DEFAULTS}}
+    for_files = {"mmap": options.get("mmap", True)}
+    prefix, _ = passed.pop("prefix"), passed.pop("mmap")
+    extra = {name: value for name, value in passed.items() if value not in (None, {})}
     under: dict[str, dict[str, Any]] = {
-        side: {"mmap": mmap, **({"prefix": prefix} if prefix else {})}
-        for side, prefix in zip(sources, prefixes, strict=True)
+        side: {**for_files, **({"prefix": prefix} if prefix and side in under_prefix else {})}
+        for side in sources
     }
-    unhinted = {side: _read_side(source, under[side]) for side, source in sources.items()}
-    found = dict(unhinted)
-    if hints:
+    alone = {side: _read_side(source, under[side]) for side, source in sources.items()}
+    found = dict(alone)
+    if extra:
         asking = [side for side, one in found.items() if isinstance(one, SpecError)
                   or (isinstance(one, Found) and one.undecided)]  # fmt: skip
-        asking = asking or [side for side, one in found.items() if _lacks_hints(one)]
+        asking = asking or [side for side, one in found.items() if _lacks_facts(one)]
         unread = [side for side, one in sources.items() if _read_already(one) is None]
         if not (asking or unread):
             both = " and ".join(sources)
-            raise SpecError(f"pass {', '.join(hints)} to load() or Weights(), which read {both}")
-        told = {side: _read_side(sources[side], under[side] | hints) for side in asking or unread}
+            raise SpecError(f"pass {', '.join(extra)} to load() or Weights(), which read {both}")
+        told = {side: _read_side(sources[side], under[side] | extra) for side in asking or unread}
         agree = [side for side, one in told.items() if isinstance(one, Found)]
         found |= {side: told[side] for side in asking or (agree or unread)[:1]}
     for side, other in zip(found, [*found.values()][::-1], strict=True):
@@ -67,41 +77,41 @@ def read_sides(
         read[side] = one
     specs = {side: {name: one.spec for name, one in rnns.items()} for side, rnns in read.items()}
     return [*read.values()], {
-        side for side, before in unhinted.items()
+        side: extra for side, before in alone.items()
         if not isinstance(before, Found)
         or specs[side] != {name: one.spec for name, one in before.items()}
     }  # fmt: skip
 
 
-def check_not_for_files(hints: Mapping[str, Any], source: Any) -> None:
-    """Check the hints for a source that is not a file. Raises SpecError if one is for files."""
-    for name in hints.keys() & {"as_class", "config", "format"}:
+def check_not_for_files(options: Mapping[str, Any], source: Any) -> None:
+    """Check the options for a source that is not a file. Raises SpecError if one is for files."""
+    for name in options.keys() & {*OF_FILES}:
         why = f"{name} is for a file, not for a {type(source).__name__}: omit "
         raise SpecError(why, Ask(name, None))
 
 
-def _lacks_hints(found: Found | ValueError) -> bool:
+def _lacks_facts(found: Found | ValueError) -> bool:
     """Is there something that the source does not record?"""
     errors = found.unread.values() if isinstance(found, Found) else [found]
     return any(isinstance(error, (SpecError, LayoutError, FileError)) for error in errors)
 
 
-def _read_side(source: Any, hints: dict[str, Any]) -> Found | ValueError:
+def _read_side(source: Any, options: dict[str, Any]) -> Found | ValueError:
     """Return the RNNs of a source, or the error that asks for more."""
     try:
         if isinstance(source, (str, os.PathLike)):
-            found = load(source, **hints)
+            found = load(source, **options)
             return found if found else next(iter(found.undecided.values()))
         if (read := _read_already(source)) is not None:
             return read
-        check_not_for_files(hints, source)
-        hints = {name: hint for name, hint in hints.items() if name != "mmap"}
-        if not isinstance(source, Mapping) and "prefix" in hints:
+        check_not_for_files(options, source)
+        options = {name: value for name, value in options.items() if name != "mmap"}
+        if not isinstance(source, Mapping) and "prefix" in options:
             # a module with one RNN, or a list, has no names that start with it
             with suppress(ValueError):
-                rest = {name: hint for name, hint in hints.items() if name != "prefix"}
+                rest = {name: value for name, value in options.items() if name != "prefix"}
                 return Found({"": Weights(source, **rest)})
-        return Found({"": Weights(source, **hints)})
+        return Found({"": Weights(source, **options)})
     except ValueError as error:
         return error
 

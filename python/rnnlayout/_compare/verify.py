@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Unpack
 
 from rnnlayout._files.tensor_sets.choose_rnns import check_known_names
 from rnnlayout._model.config import describe_config
 from rnnlayout._model.errors import Ask, Message
-from rnnlayout._model.layout import Layout
 from rnnlayout._model.picture.picture import WIDTH, Picture
 from rnnlayout._model.spec import HARD_SIGMOIDS, Spec, differing_fields
 from rnnlayout._native import LayoutError
+from rnnlayout._sources.reading_options import ComparisonOptions, check_options, takes_options
 from rnnlayout._weights.weights import Weights
 
 from .blocks import BlockGap, GateKey, compare_blocks
@@ -121,6 +121,7 @@ def _pair_panel(pair: ComparedPair) -> HeatMapPanel:
     return HeatMapPanel(pair.name, pair.spec, text, pair.gaps)
 
 
+@takes_options(ComparisonOptions)
 def verify(
     a: Any,
     b: Any,
@@ -131,16 +132,7 @@ def verify(
     stack: Sequence[Sequence[str]] | None = None,
     map: Mapping[str, str] | None = None,
     spec: Spec | None = None,
-    layout: str | Layout | None = None,
-    prefix: str = "",
-    cell: str | None = None,
-    reset: str | None = None,
-    recurrent_activation: str | None = None,
-    activation: str | None = None,
-    as_class: Mapping[str, str] | None = None,
-    config: Any = None,
-    format: str | None = None,
-    mmap: bool = True,
+    **options: Unpack[ComparisonOptions],
 ) -> Verified:
     """Compare RNNs, which may be in different layouts, and in files of different formats.
 
@@ -150,11 +142,10 @@ def verify(
         must be equal.
 
     only: names, of either side: compare these alone. stack: lists of names of either side, bottom
-        first; each becomes one RNN. map: names of a -> names of b, where they differ. prefix: use
-        only what is under it, in files and dicts of tensors.
-    spec, layout, cell, reset, recurrent_activation, activation, as_class, config, format: as for
-        load(), for the side that does not record them; the last three only for a file.
-    mmap: for files, as for load().
+        first; each becomes one RNN. map: names of a -> names of b, where they differ.
+    Other arguments: how both are read, see ReadingOptions. prefix and mmap are for both sides, the
+        others for the side that does not record them; as_class, keras_config and format only for
+        a file.
 
     RNNs are matched by name; NAME and the names that formats make of it (`enc.rnn`, `enc_rnn`,
     `/enc/rnn/LSTM`) are one. If each side has only one RNN, names do not matter. NAME_0, NAME_1
@@ -174,12 +165,8 @@ def verify(
         >>> bool(verify(keras, wrong))
         False
     """
-    hints = {"spec": spec, "layout": layout, "cell": cell, "reset": reset,
-             "recurrent_activation": recurrent_activation, "activation": activation,
-             "as_class": as_class or None,
-             "config": config, "format": format}  # fmt: skip
-    hints = {name: hint for name, hint in hints.items() if hint is not None}
-    (first, second), _ = read_sides({"a": a, "b": b}, (prefix, prefix), hints, mmap)
+    check_options(verify, options)
+    (first, second), _ = read_sides({"a": a, "b": b}, spec, options)
     sides = match_sides(*stack_both_sides(first, second, stack or ()), map, only or ())
     first, second = sides.a, sides.b
     if only is not None:

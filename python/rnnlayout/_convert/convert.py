@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from copy import copy
-from typing import Any, Literal, TypedDict, Unpack, overload
+from typing import Any, Literal, Unpack, overload
 
 import numpy as np
 
@@ -12,8 +12,9 @@ from rnnlayout._model.dtypes import present_array
 from rnnlayout._model.layout import CUDNN, Layout, LayoutName, as_layout
 from rnnlayout._model.spec import Spec
 from rnnlayout._native import LossyError
-from rnnlayout._sources.caller_spec import make_caller_spec
 from rnnlayout._sources.read_source import read_source
+from rnnlayout._sources.reading import Reading, make_reading
+from rnnlayout._sources.reading_options import MemoryOptions, takes_options
 
 from .engine import Report, dry_run_conversion, run_conversion
 
@@ -45,27 +46,24 @@ class Tensors(TensorDict):
         return copy(self)
 
 
-class _Options(TypedDict, total=False):
-    """The arguments of the overloads below that do not decide the kind of the result."""
-
-    layout: str | Layout | None
-    prefix: str
-    cell: str | None
-    reset: str | None
-    recurrent_activation: str | None
-    activation: str | None
-    dtype: Any
-    exact: bool
-
-
 # Type checkers know the kind of a result whose layout is a literal.
 @overload
 def convert(
-    source: Any, spec: Spec | None = None, *, to: LayoutName, **options: Unpack[_Options]
+    source: Any,
+    spec: Spec | None = None,
+    *,
+    to: LayoutName,
+    exact: bool = False,
+    **options: Unpack[MemoryOptions],
 ) -> Tensors: ...
 @overload
 def convert(
-    source: Any, spec: Spec | None = None, *, to: Literal["cudnn"], **options: Unpack[_Options]
+    source: Any,
+    spec: Spec | None = None,
+    *,
+    to: Literal["cudnn"],
+    exact: bool = False,
+    **options: Unpack[MemoryOptions],
 ) -> np.ndarray: ...
 @overload
 def convert(
@@ -73,23 +71,19 @@ def convert(
     spec: Spec | None = None,
     *,
     to: str | Layout,
+    exact: bool = False,
     out: Any = None,
-    **options: Unpack[_Options],
+    **options: Unpack[MemoryOptions],
 ) -> Any: ...
+@takes_options(MemoryOptions)
 def convert(
     source: Any,
     spec: Spec | None = None,
     *,
-    layout: str | Layout | None = None,
     to: str | Layout,
-    prefix: str = "",
-    cell: str | None = None,
-    reset: str | None = None,
-    recurrent_activation: str | None = None,
-    activation: str | None = None,
-    dtype: Any = None,
     exact: bool = False,
     out: Any = None,
+    **options: Unpack[MemoryOptions],
 ) -> Any:
     """Rewrite the weights of one RNN to another layout.
 
@@ -98,16 +92,10 @@ def convert(
         cell, a Keras layer or a list of them, a layer or cell of Flax, Equinox or MLX, a model that
         contains one of these, a Weights, a result of convert(), or cuDNN's flat weight space with a
         spec.
-    spec, layout: of the source; by default inferred. If that is not possible, the error asks for
-        them.
     to: the layout of the result.
-    prefix: use only the keys that start with it, as "encoder.rnn"; the dot after it is optional. Of
-        a model with several RNNs it chooses one by its name.
-    cell, reset, recurrent_activation, activation: see infer_spec().
-    dtype: of the result, by default that of the source. A narrower one rounds once, to nearest
-        even.
     exact: raise an error instead of rounding.
     out: the array ("cudnn") or dict of arrays to fill, which must not share memory with source.
+    Other arguments: how the source is read, and the dtype of the result, see ReadingOptions.
 
     Returns a 1-D array for "cudnn", else a dict of arrays (Tensors, with .report), all new.
 
@@ -120,11 +108,13 @@ def convert(
         >>> {name: w.shape for name, w in convert(cell, to="keras").items()}
         {'kernel': (4, 6), 'recurrent_kernel': (2, 6)}
     """
-    asked = make_caller_spec(spec, layout, dtype is not None, cell=cell, reset=reset,
-        recurrent_activation=recurrent_activation, activation=activation)  # fmt: skip
+    return _convert_source(source, make_reading(convert, options, spec), to, exact, out)
+
+
+def _convert_source(source: Any, reading: Reading, to: str | Layout, exact: bool, out: Any) -> Any:
     target = as_layout(to)
-    given = read_source(source, asked, prefix)
-    made, report = run_conversion(given, target, dtype, exact, out)
+    given = read_source(source, reading)
+    made, report = run_conversion(given, target, reading.dtype, exact, out)
     if out is not None:
         return out
     if target.name == "cudnn":
@@ -132,19 +122,14 @@ def convert(
     return Tensors(made, report)
 
 
+@takes_options(MemoryOptions)
 def pack(
     source: Any,
     spec: Spec | None = None,
     *,
-    layout: str | Layout | None = None,
-    prefix: str = "",
-    cell: str | None = None,
-    reset: str | None = None,
-    recurrent_activation: str | None = None,
-    activation: str | None = None,
-    dtype: Any = None,
     exact: bool = False,
     out: np.ndarray | None = None,
+    **options: Unpack[MemoryOptions],
 ) -> np.ndarray:
     """Return cuDNN's weight space of an RNN: a new 1-D array, or `out`.
 
@@ -155,9 +140,8 @@ def pack(
         ...      layout="keras").tolist()
         [1.0, 0.0, 0.0, 1.0, 1.0, 0.0, 0.0, 1.0]
     """
-    flat: np.ndarray = convert(source, spec, layout=layout, to=CUDNN, prefix=prefix, cell=cell,
-        reset=reset, recurrent_activation=recurrent_activation, activation=activation,
-        dtype=dtype, exact=exact, out=out)  # fmt: skip
+    reading = make_reading(pack, options, spec)
+    flat: np.ndarray = _convert_source(source, reading, CUDNN, exact, out)
     return flat
 
 
@@ -197,20 +181,17 @@ def unpack(
     return convert(flat, spec, layout=CUDNN, to=to, dtype=dtype, exact=exact, out=out)
 
 
+@takes_options(MemoryOptions)
 def check(
     source: Any,
     spec: Spec | None = None,
     *,
-    layout: str | Layout | None = None,
     to: str | Layout,
-    prefix: str = "",
-    cell: str | None = None,
-    reset: str | None = None,
-    recurrent_activation: str | None = None,
-    activation: str | None = None,
-    dtype: Any = None,
+    **options: Unpack[MemoryOptions],
 ) -> Report:
     """Return the Report of what convert() would do to these values, without converting.
+
+    Arguments: see convert().
 
     If convert() would raise LossyError the grade is "unrepresentable". Other errors are raised.
 
@@ -222,10 +203,9 @@ def check(
         >>> check(gru, to="concat").grade
         'unrepresentable'
     """
-    asked = make_caller_spec(spec, layout, dtype is not None, cell=cell, reset=reset,
-        recurrent_activation=recurrent_activation, activation=activation)  # fmt: skip
-    given = read_source(source, asked, prefix)
+    reading = make_reading(check, options, spec)
+    given = read_source(source, reading)
     try:
-        return dry_run_conversion(given, as_layout(to), dtype)
+        return dry_run_conversion(given, as_layout(to), reading.dtype)
     except LossyError as error:
         return Report("unrepresentable", 0, str(error))

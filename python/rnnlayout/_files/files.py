@@ -6,34 +6,32 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from rnnlayout._files.formats.registry import (
     TensorFormat,
     explain_wrong_suffix,
     file_to_read,
     format_to_read,
-    suffixes_with_hint,
+    suffixes_with_option,
 )
 from rnnlayout._files.tensor_sets.file_limits import InputFile
-from rnnlayout._files.tensor_sets.find_rnns import apply_hints, find_rnns
+from rnnlayout._files.tensor_sets.find_rnns import apply_reading, find_rnns
 from rnnlayout._files.tensor_sets.found import Found, entry_name, with_rnns
 from rnnlayout._files.tensor_sets.record import Record, read_records, write_records
 from rnnlayout._files.tensor_sets.tensor_set import (
-    HINTS_OF_FORMATS,
     FileTensor,
-    Hints,
     Progress,
     TensorSet,
 )
 from rnnlayout._model.checked_rnn import checked_rnn_of
 from rnnlayout._model.errors import Ask, FileError, TextPart
-from rnnlayout._model.layout import Layout
 from rnnlayout._model.similar import did_you_mean
 from rnnlayout._model.spec import Spec
 from rnnlayout._native import SpecError
-from rnnlayout._sources.caller_spec import make_caller_spec
 from rnnlayout._sources.mismatch import list_names
+from rnnlayout._sources.reading import Reading, make_reading
+from rnnlayout._sources.reading_options import OF_FORMATS, ReadingOptions, takes_options
 from rnnlayout._weights.weights import Weights
 
 if TYPE_CHECKING:  # what a load does not need
@@ -41,36 +39,12 @@ if TYPE_CHECKING:  # what a load does not need
     from rnnlayout._files.tensor_sets.output_file import Output
 
 
-def load(
-    path: Any,
-    spec: Spec | None = None,
-    *,
-    layout: str | Layout | None = None,
-    prefix: str = "",
-    cell: str | None = None,
-    reset: str | None = None,
-    recurrent_activation: str | None = None,
-    activation: str | None = None,
-    as_class: Mapping[str, str] | None = None,
-    config: Any = None,
-    dtype: Any = None,
-    format: str | None = None,
-    mmap: bool = True,
-) -> Found:
+@takes_options(ReadingOptions)
+def load(path: Any, spec: Spec | None = None, **options: Unpack[ReadingOptions]) -> Found:
     """Read every recurrent layer of a file.
 
     path: a file; its suffix decides the format, without a known one its content.
-    spec, layout, prefix, cell, reset, recurrent_activation, activation: what the file does not
-        record, as for convert() and infer_spec(). prefix: read only what is under it. spec: only
-        for a file with one RNN.
-    as_class: how to read layers of classes that are not Keras's own, or modules in a PyTorch file
-        of classes that are not torch's own: {"MyLSTM": "LSTM"}.
-    config: of a Keras file with weights alone, what model.to_json() returned: the path of a file
-        with it, the text itself, or the dict that json.loads() makes of it.
-    dtype: of the result, as for convert().
-    format: of the file, as a suffix without the dot ("keras"), if its name does not show it.
-    mmap: False to read the whole file into memory instead of mapping it, for a file that another
-        process may truncate: reading a truncated map ends the process.
+    Other arguments: how it is read, see ReadingOptions.
 
     Returns a mapping from names (of the layer, or the prefix of its tensors) to Weights. Layers
     of which the file does not record everything are in its .undecided, those that cannot be read
@@ -80,54 +54,54 @@ def load(
     has no recurrent layers; MissingExtraError if the format needs a package that is not installed;
     LayoutError, SpecError and LossyError as convert() does.
     """
+    reading = make_reading(load, options, spec)
     path = file_to_read(path)
-    asked = make_caller_spec(spec, layout, dtype is not None, cell=cell, reset=reset,
-        recurrent_activation=recurrent_activation, activation=activation)  # fmt: skip
-    hints = Hints(asked, prefix, dtype, format, as_class, config, mmap)
-    found, _ = read_file(path, hints)
-    if dtype is None:
+    found, _ = read_file(path, reading)
+    if (dtype := reading.dtype) is None:
         return found
     return with_rnns(found, {name: one.to(one.layout, dtype=dtype) for name, one in found.items()})
 
 
-def read_file(path: Path, hints: Hints, *, asks: bool = True) -> tuple[Found, TensorFile | None]:
+def read_file(
+    path: Path, reading: Reading, *, asks: bool = True
+) -> tuple[Found, TensorFile | None]:
     """Return the RNNs of a file, and the file itself if it is a set of named tensors. asks: whether
     an error may suggest format=, because the caller takes it for this file. Raises the first error
     if no RNN can be read."""
-    format = format_to_read(path, hints.format, asks=asks)
-    for name in HINTS_OF_FORMATS:
-        if getattr(hints, name) and name not in format.hints:
-            suffixes = ", ".join(suffixes_with_hint(name))
+    format = format_to_read(path, reading.format, asks=asks)
+    for name in OF_FORMATS:
+        if getattr(reading, name) and name not in format.options:
+            suffixes = ", ".join(suffixes_with_option(name))
             raise SpecError(f"{path}: {name} is only for {suffixes} files: omit ", Ask(name, None))
     file = None
     with explain_wrong_suffix(path, format, asks=asks):
         if isinstance(format, TensorFormat):
-            file = TensorFile(InputFile(path, hints.mmap), format, hints)
+            file = TensorFile(InputFile(path, reading.mmap), format, reading)
             found = file.found
         else:
             assert format.read, "format_to_read() refuses the others"
-            found = format.read(InputFile(path, hints.mmap), hints)
-        if hints.asked.spec is not None and len(found.names) > 1:
+            found = format.read(InputFile(path, reading.mmap), reading)
+        if reading.spec is not None and len(found.names) > 1:
             raise SpecError(
                 f"the spec describes one RNN, but {len(found.names)} were found: choose one with ",
                 Ask("prefix"),
                 f", for example one of {list_names(_prefixes(found, file), 6)}",
             )
-        found = apply_hints(found, hints)
+        found = apply_reading(found, reading)
         _forget_frames(found.unread.values())
         if not found.readable:
-            raise _nothing_found(path, found, file, hints)
-    if hints.prefix:
+            raise _nothing_found(path, found, file, reading)
+    if reading.prefix:
         with suppress(ValueError):  # none of the RNNs outside of the prefix can be read
-            whole, _ = read_file(path, _without_prefix(hints))
+            whole, _ = read_file(path, _without_prefix(reading))
             found.others = whole.others
             found.unused = tuple(name for name in whole.names if name not in found.names)
     return found, file
 
 
-def _without_prefix(hints: Hints) -> Hints:
-    """Return the hints for the whole file, whose RNNs may be others than the one of the spec."""
-    return replace(hints, prefix="", asked=replace(hints.asked, spec=None))
+def _without_prefix(reading: Reading) -> Reading:
+    """Return the reading of the whole file, whose RNNs may be others than the one of the spec."""
+    return replace(reading, prefix="", spec=None)
 
 
 def _forget_frames(errors: Iterable[Exception]) -> None:
@@ -137,23 +111,25 @@ def _forget_frames(errors: Iterable[Exception]) -> None:
         error.__traceback__ = error.__context__ = None
 
 
-def _nothing_found(path: Path, found: Found, file: TensorFile | None, hints: Hints) -> Exception:
+def _nothing_found(
+    path: Path, found: Found, file: TensorFile | None, reading: Reading
+) -> Exception:
     """Return the error for a file of which no RNN can be read."""
     if found.refused:
         return found.refused.pop(next(iter(found.refused)))
-    if hints.prefix:
-        prefixes = _prefixes(*read_file(path, _without_prefix(hints)))
-        text = f"{path}: no recurrent layer found under {hints.prefix!r}; "
+    if reading.prefix:
+        prefixes = _prefixes(*read_file(path, _without_prefix(reading)))
+        text = f"{path}: no recurrent layer found under {reading.prefix!r}; "
         if not prefixes:
             return FileError(text, "omit ", Ask("prefix", None))
-        others = f"{list_names(prefixes, 12)}{did_you_mean(hints.prefix, prefixes)}"
+        others = f"{list_names(prefixes, 12)}{did_you_mean(reading.prefix, prefixes)}"
         return FileError(text, "with ", Ask("prefix"), f" these would work: {others}")
     parts: list[TextPart] = [f"{path}: no recurrent layer found"]
-    if hints.asked.layout is not None:
-        parts += [f" in layout {hints.asked.layout}: omit ", Ask("layout", None)]
+    if reading.layout is not None:
+        parts += [f" in layout {reading.layout}: omit ", Ask("layout", None)]
         parts += [" to look for all layouts"]
     parts += [f"; {note}" for note in found.notes]
-    if hints.asked.layout is None and file is not None and file.found.others:
+    if reading.layout is None and file is not None and file.found.others:
         parts += [
             "; its tensors do not have the names of a layout: for a list of arrays that np.savez()"
             " wrote, or a weight space alone, pass ",
@@ -173,11 +149,11 @@ class TensorFile:
     them. beside: the names of what the file has besides tensors, which only a copy in its own
     format keeps."""
 
-    def __init__(self, file: InputFile, format: TensorFormat, hints: Hints) -> None:
+    def __init__(self, file: InputFile, format: TensorFormat, reading: Reading) -> None:
         self._file, self._format, self._tensor_set = file, format, format.read(file)
         self.beside = (*self._tensor_set.values, *self._tensor_set.unread)
         self._records = read_records(self._tensor_set.metadata, file)
-        self.groups, self.found = find_rnns(self._tensor_set, hints, self._records)
+        self.groups, self.found = find_rnns(self._tensor_set, reading, self._records)
 
     def copy(
         self,

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from rnnlayout._files.formats.registry import (
     Format,
@@ -30,13 +30,14 @@ from rnnlayout._files.tensor_sets.file_limits import InputFile
 from rnnlayout._files.tensor_sets.found import Found, check_names, entry_name
 from rnnlayout._files.tensor_sets.layerwise import LayerwiseConversion, ScratchMemory
 from rnnlayout._files.tensor_sets.output_file import Output, check_free, write_whole_file
-from rnnlayout._files.tensor_sets.tensor_set import Converted, Hints, Progress
+from rnnlayout._files.tensor_sets.tensor_set import Converted, Progress
 from rnnlayout._model.config import check_config
 from rnnlayout._model.errors import Ask, FileError, Message, TextPart, error_with_parts
 from rnnlayout._model.layout import Layout, as_layout
 from rnnlayout._model.spec import Spec, differing_fields
 from rnnlayout._native import LayoutError, LossyError, SpecError
-from rnnlayout._sources.caller_spec import HIDDEN, make_caller_spec
+from rnnlayout._sources.reading import Reading, make_reading
+from rnnlayout._sources.reading_options import UNRECORDED, ReadingOptions, takes_options
 from rnnlayout._weights.weights import Weights
 
 from .files import load, read_file, tensor_set_of
@@ -134,41 +135,31 @@ def _write_new_file(
         })  # fmt: skip
 
 
+@takes_options(ReadingOptions)
 def convert_file(
     src: Any,
     dst: Any,
     *,
     to: str | Layout | None = None,
-    spec: Spec | None = None,
-    layout: str | Layout | None = None,
-    prefix: str = "",
-    cell: str | None = None,
-    reset: str | None = None,
-    recurrent_activation: str | None = None,
-    activation: str | None = None,
-    as_class: Mapping[str, str] | None = None,
-    config: Any = None,
     only: Sequence[str] | None = None,
     stack: Sequence[Sequence[str]] | None = None,
-    dtype: Any = None,
-    format: str | None = None,
-    mmap: bool = True,
     exact: bool = False,
     force: bool = False,
     dry_run: bool = False,
     progress: Progress | None = None,
+    spec: Spec | None = None,
+    **options: Unpack[ReadingOptions],
 ) -> Converted:
     """Convert the recurrent layers of a file to another layout.
 
     to: the layout of the result; by default the one of `dst`, if its format has only one: save()
         says where all are listed.
-    src, spec, layout, prefix, as_class, config, format, mmap: as for load().
-    cell, reset, recurrent_activation, activation: as for load(). dtype, exact: as for convert().
     only: names of RNNs: the new file has these and nothing else. stack: lists of names, bottom
         first; each list becomes one RNN. With only or stack the new file has no other tensors.
-    force: replace `dst` if it exists.
+    exact: as for convert(). force: replace `dst` if it exists.
     dry_run: find out what would be done, without writing: a model is made in memory.
     progress: called with the number of bytes written so far and the total, if that is known.
+    Other arguments: how `src` is read, and the dtype of the result, see ReadingOptions.
 
     If both files are sets of named tensors, the tensors of each RNN are replaced in place and all
     others are copied bit for bit. If one of them has another format, only the RNNs are written.
@@ -179,28 +170,27 @@ def convert_file(
     are those of load(), convert() and save(). If a single RNN cannot be represented in the target
     layout, nothing is written.
     """
-    asked = make_caller_spec(spec, layout, dtype is not None, cell=cell, reset=reset,
-        recurrent_activation=recurrent_activation, activation=activation)  # fmt: skip
-    hints = Hints(asked, prefix, dtype, format, as_class, config, mmap)
+    reading = make_reading(convert_file, options, spec)
     path, dst = file_to_read(src), Path(dst)
-    source, target = format_to_read(path, format), format_to_write(dst)
+    source, target = format_to_read(path, reading.format), format_to_write(dst)
     to = as_layout(layout_of_format(target) if to is None else to)
     modernize = source.rewrite if isinstance(source, ModelFormat) else None
     with write_whole_file(dst, force=force, source=path, dry_run=dry_run) as out:
         whole_file = only is None and stack is None
         if source is target and modernize is not None and whole_file:
             with explain_wrong_suffix(path, source):
-                return modernize(InputFile(path, mmap), out, hints, to, dtype, exact)
+                model = InputFile(path, reading.mmap)
+                return modernize(model, out, reading, to, reading.dtype, exact)
         if unfit := why_not_in(target, to):
             raise LayoutError(f"{dst}: ", unfit)
-        found, file = read_file(path, hints)
+        found, file = read_file(path, reading)
         out.sources += found.files
         found = choose_rnns(found, only, stack)
         _check_all_read(found, Message("convert the others with ", Ask("only", [*found])))
         scratch, conversions, refused = ScratchMemory(), {}, {}
         for name, weights in found.items():
             try:
-                conversions[name] = LayerwiseConversion(weights, to, dtype, exact, scratch)
+                conversions[name] = LayerwiseConversion(weights, to, reading.dtype, exact, scratch)
             except LossyError as error:
                 refused[name] = error
         for name, why in refused.items():
@@ -246,7 +236,8 @@ def convert_into(
     force: bool = False,
     dry_run: bool = False,
     progress: Progress | None = None,
-    **hints: Any,
+    spec: Spec | None = None,
+    **options: Unpack[ReadingOptions],
 ) -> Converted:
     """Write a copy of the file `into` to `dst`, with the weights of the RNNs of `src`, a file or
     what load() returned.
@@ -256,7 +247,7 @@ def convert_into(
     /NAME/LSTM, /NAME/LSTM_1 ..., which are those of NAME. map: names in `src` -> names in `into`,
     where they differ. Each is written in the layout and dtype that it has in `into`; everything
     else in `into` is copied unchanged. Other arguments as for convert_file(); what `into` does not
-    record is taken from the hints too.
+    record is taken from the options of the reading too.
     Raises LayoutError if no names match, or two RNNs of one name are not the same.
     """
     model, dst = file_to_read(into), Path(dst)
@@ -270,16 +261,16 @@ def convert_into(
         )
     if format_to_write(dst, copies=True) is not format:
         raise FileError(f"{dst}: a copy of {model} needs the same suffix, {format.suffix}")
-    mmap = hints.get("mmap", True)
-    known = {name: hints[name] for name in ("layout", *HIDDEN) if hints.get(name)}
-    if spec := hints.get("spec"):  # of an RNN of src, and of the one in the model that asks
+    mmap = options.get("mmap", True)
+    known = {name: options.get(name) for name in ("layout", *UNRECORDED) if options.get(name)}
+    if spec is not None:  # of an RNN of src, and of the one in the model that asks
         known = {"cell": spec.cell, "reset": spec.reset} | known
     with suppress(LayoutError, SpecError, FileError):  # FileError: its tensors have no names
-        old, file = read_file(model, Hints(mmap=mmap), asks=False)
+        old, file = read_file(model, Reading(mmap=mmap), asks=False)
         again = bool(old.undecided and known)
     if again:
-        old, file = read_file(model, Hints(make_caller_spec(**known), mmap=mmap), asks=False)
-    source = src if isinstance(src, Found) else load(path, **hints)
+        old, file = read_file(model, make_reading(load, known, mmap=mmap), asks=False)
+    source = src if isinstance(src, Found) else load(path, spec, **options)
     new = stack_layers_as_in(choose_rnns(source, only, stack), old)
     new, map = split_layers_as_in(new, old, map)
     check_free(dst, force, path, model)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
@@ -14,8 +14,9 @@ from rnnlayout._model.errors import Ask
 from rnnlayout._model.layout import Layout
 from rnnlayout._model.spec import Spec
 from rnnlayout._native import BATCH_FIRST, STEP, TIME_FIRST, LayoutError, SpecError
-from rnnlayout._sources.caller_spec import make_caller_spec
 from rnnlayout._sources.read_source import has_names, read_source
+from rnnlayout._sources.reading import Reading, make_reading
+from rnnlayout._sources.reading_options import MemoryOptions, takes_options
 
 from . import gpu, host, threadpools
 from .call_arrays import name_arrays, refuse_unreadable
@@ -35,9 +36,8 @@ _DTYPES_OF_MATH = {"bfloat16": "bfloat16", "int8": "float32"}  # of the weights
 class RNN:
     """An RNN that runs. Its weights are prepared once and kept.
 
-    source, spec, layout, prefix, cell, reset, recurrent_activation, activation, dtype: as in
-        pack(); a 1-D array is cuDNN's weight space. RNNs that cuDNN lacks run too: reset-before
-        GRUs, hard sigmoids, relu for tanh, peepholes.
+    source: as in pack(); a 1-D array is cuDNN's weight space. RNNs that cuDNN lacks run too:
+        reset-before GRUs, hard sigmoids, relu for tanh, peepholes.
     device: "cpu"; "cuda" or "cuda:1" for a GPU, with cuDNN; "auto" for the first GPU if it is
         usable and supports this RNN, otherwise the CPU.
     batch_first: x and y are (N, T, ...). By default as the source says, that is, nn.LSTM's own
@@ -52,6 +52,7 @@ class RNN:
         "tf32": float32 operands of matrix products may be rounded to the 10 bits of TF32.
     algo: cuDNN's algorithm on a GPU: "auto", for small H one that keeps the weights in registers,
         or "standard".
+    Other arguments: how the source is read, and the dtype of the weights, see ReadingOptions.
 
     Call it to run sequences; step() runs one step, stepper() is for live signals, update()
     replaces the weights. Its attributes are the options above, spec, and from it input_size,
@@ -83,30 +84,27 @@ class RNN:
     )  # fmt: skip
     _borrows = False
 
+    @takes_options(MemoryOptions)
     def __init__(
         self,
         source: Any,
         spec: Spec | None = None,
         *,
-        layout: str | Layout | None = None,
-        prefix: str = "",
-        cell: str | None = None,
-        reset: str | None = None,
-        recurrent_activation: str | None = None,
-        activation: str | None = None,
-        dtype: Any = None,
         device: str = "cpu",
         batch_first: bool | None = None,
         cell_clip: tuple[float, float] | None = None,
         math: str = "default",
         algo: str = "auto",
+        **options: Unpack[MemoryOptions],
     ) -> None:
-        options = read_options(device, batch_first, cell_clip, math, algo)
-        asked = make_caller_spec(spec, layout, dtype is not None, cell=cell, reset=reset,
-            recurrent_activation=recurrent_activation, activation=activation)  # fmt: skip
-        given = read_source(source, asked, prefix)
+        how = read_options(device, batch_first, cell_clip, math, algo)
+        self._prepare(source, make_reading(RNN.__init__, options, spec), how)
+
+    def _prepare(self, source: Any, reading: Reading, options: RNNOptions) -> None:
+        given = read_source(source, reading)
         use = source_settings_of(given, options.batch_first)
-        self._set(*_weight_space(given, math, dtype), options, use, (layout, prefix, dtype))
+        origin = reading.layout, reading.prefix, reading.dtype
+        self._set(*_weight_space(given, options.math, reading.dtype), options, use, origin)
 
     def _set(
         self,
@@ -338,8 +336,11 @@ class RNN:
         )
         if passed[1] is None and not has_names(source):
             prefix = ""
-        rounds = self.math in _DTYPES_OF_MATH or dtype is not None
-        given = read_source(source, make_caller_spec(self._spec, layout, rounds), prefix)
+        rounds_to = _DTYPES_OF_MATH.get(self.math) if dtype is None else dtype
+        reading = make_reading(
+            RNN.update, {}, self._spec, layout=layout, prefix=prefix, dtype=rounds_to
+        )
+        given = read_source(source, reading)
         if given.batch_first is not None or given.config:  # the source says how it is used
             first = self.batch_first if given.batch_first is None else self._options.batch_first
             if (found := source_settings_of(given, first)) != self._use:
@@ -402,18 +403,12 @@ class _OneCallRNN(RNN):
     _borrows = True
 
 
+@takes_options(MemoryOptions)
 def forward(
     x: Any,
     source: Any,
     spec: Spec | None = None,
     *,
-    layout: str | Layout | None = None,
-    prefix: str = "",
-    cell: str | None = None,
-    reset: str | None = None,
-    recurrent_activation: str | None = None,
-    activation: str | None = None,
-    dtype: Any = None,
     device: str = "cpu",
     batch_first: bool | None = None,
     cell_clip: tuple[float, float] | None = None,
@@ -425,6 +420,7 @@ def forward(
     h_out: Any = None,
     c_out: Any = None,
     stream: Any = None,
+    **options: Unpack[MemoryOptions],
 ) -> Any:
     """Run an RNN once: RNN(source, spec, layout=..., ...)(x, state, lengths=..., ...), bit for bit.
 
@@ -441,11 +437,10 @@ def forward(
         may_overwrite = any(np.may_share_memory(source, given) for given in outs)
     else:
         may_overwrite = bool(outs)
+    how = read_options(device, batch_first, cell_clip, math, algo)
     kind = RNN if may_overwrite else _OneCallRNN
-    rnn = kind(source, spec, layout=layout, prefix=prefix, cell=cell, reset=reset,
-        recurrent_activation=recurrent_activation, activation=activation, dtype=dtype,
-        device=device, batch_first=batch_first, cell_clip=cell_clip, math=math,
-        algo=algo)  # fmt: skip
+    rnn = kind.__new__(kind)
+    rnn._prepare(source, make_reading(forward, options, spec), how)
     return rnn(x, state, lengths=lengths, out=out, h_out=h_out, c_out=c_out, stream=stream)
 
 

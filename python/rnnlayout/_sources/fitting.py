@@ -25,7 +25,6 @@ from rnnlayout._model.spec import Spec, optional_tensors_of
 from rnnlayout._native import HAS_BIAS, HAS_PEEPHOLES, LayoutError, SpecError
 
 from . import mismatch
-from .caller_spec import ACTIVATIONS, CallerSpec
 from .candidates import (
     Guess,
     Shape,
@@ -34,6 +33,8 @@ from .candidates import (
     guess_sizes,
     is_one_vector,
 )
+from .reading import Reading
+from .reading_options import ACTIVATIONS
 from .tensor_paths import match_layout_names
 
 # By convention, names of PyTorch and Keras are theirs: tensors with biases of Haste's LSTM, or
@@ -76,21 +77,21 @@ def names_in_layouts(
 
 @lru_cache(maxsize=512)
 def fitting_rnns(
-    names: tuple[str, ...] | None, shapes: tuple[Shape, ...], dtype: str, asked: CallerSpec
+    names: tuple[str, ...] | None, shapes: tuple[Shape, ...], dtype: str, reading: Reading
 ) -> tuple[FittingRNN, ...]:
     """Return the RNNs that tensors may be: different networks, all in one layout. names: those of a
-    dict; None for a list, in the order of asked.layout. Raises LayoutError or SpecError if they are
-    none, or networks of several layouts."""
+    dict; None for a list, in the order of reading.layout. Raises LayoutError or SpecError if they
+    are none, or networks of several layouts."""
     places: list[_Place] = []
     if names is not None:
-        for layout, tensors in names_in_layouts(names, asked.layout):
+        for layout, tensors in names_in_layouts(names, reading.layout):
             places.append((layout, {tensor: k for k, tensor in enumerate(tensors)}))
-    elif asked.layout is not None:
-        places.append((asked.layout, None))
+    elif reading.layout is not None:
+        places.append((reading.layout, None))
     kept: list[FittingRNN] = []
     try:
-        if (spec := asked.spec) is None:
-            found, expected = _inferred_rnns(places, shapes, dtype, asked.hints), None
+        if (spec := reading.spec) is None:
+            found, expected = _inferred_rnns(places, shapes, dtype, reading.fields), None
         else:
             found = _rnns_of_spec(places, shapes, dtype, spec)
             places = places[:1]
@@ -99,14 +100,14 @@ def fitting_rnns(
             raise mismatch.wrong_count(places[0][0], len(shapes), expected)
         if not found:
             layouts = [layout for layout, _ in places]
-            raise mismatch.wrong_names(layouts, names or (), expected, hints=asked.hints)
+            raise mismatch.wrong_names(layouts, names or (), expected, fields=reading.fields)
         for one in found:  # without biases, cells of Equinox are cells of torch
             if not any(same_network(one, other) for other in kept):
                 kept.append(one)
         if len({one.layout for one in kept}) > 1:
             raise _several_layouts(one.layout for one in kept)
     except (LayoutError, SpecError) as error:
-        if others := [layout for layout, _ in _fitting_if_named(names, shapes, dtype, asked)]:
+        if others := [layout for layout, _ in _fitting_if_named(names, shapes, dtype, reading)]:
             ways = join_parts(" or ", map(layout_argument, others))
             parts = error, "; these tensors fit ", ways, ", which is read only if it is named"
             raise error_with_parts(error, *parts) from None
@@ -114,7 +115,7 @@ def fitting_rnns(
     if len(kept) == 1 and kept[0].layout.name not in _BY_CONVENTION:
         others = [
             layout
-            for layout, rnns in _fitting_if_named(names, shapes, dtype, asked)
+            for layout, rnns in _fitting_if_named(names, shapes, dtype, reading)
             if not all(same_network(kept[0], one) for one in rnns)
         ]
         if others:
@@ -123,24 +124,24 @@ def fitting_rnns(
 
 
 def _fitting_if_named(
-    names: tuple[str, ...] | None, shapes: tuple[Shape, ...], dtype: str, asked: CallerSpec
+    names: tuple[str, ...] | None, shapes: tuple[Shape, ...], dtype: str, reading: Reading
 ) -> Iterator[tuple[Layout, tuple[FittingRNN, ...]]]:
     """Yield the layouts to be named that the tensors fit, with the RNNs that they may be there;
     nothing if the caller has named one."""
-    for layout in layouts_read_if_named() if asked.layout is None else ():
+    for layout in layouts_read_if_named() if reading.layout is None else ():
         if names and names_in_layouts(names, layout):
             with suppress(LayoutError, SpecError):  # other shapes, or not the asked RNN
-                yield layout, fitting_rnns(names, shapes, dtype, replace(asked, layout=layout))
+                yield layout, fitting_rnns(names, shapes, dtype, replace(reading, layout=layout))
 
 
 def _inferred_rnns(
-    places: Sequence[_Place], shapes: tuple[Shape, ...], dtype: str, hints: Mapping[str, Any]
+    places: Sequence[_Place], shapes: tuple[Shape, ...], dtype: str, fields: Mapping[str, Any]
 ) -> list[FittingRNN]:
     """Return the RNNs that the tensors may be; none if they have the names, or the number, of no
     RNN. Raises LayoutError if only their shapes do not fit."""
-    kinds = hints.keys() & {"cell", "reset", "num_layers", "bidirectional"}
+    kinds = fields.keys() & {"cell", "reset", "num_layers", "bidirectional"}
     symbols = {"input_size": "I", "hidden_size": "H", "proj_size": "P"}
-    sizes = {symbol: hints[name] for name, symbol in symbols.items() if name in hints}
+    sizes = {symbol: fields[name] for name, symbol in symbols.items() if name in fields}
     guesses: list[tuple[Guess, tuple[int, ...]]] = []
     for layout, where in places:
         if is_one_vector(layout):
@@ -155,12 +156,12 @@ def _inferred_rnns(
             else candidates_with_names(layout, frozenset(where))
         )
         for one in fit:
-            if all([getattr(one, key) == hints[key] for key in kinds]):
+            if all([getattr(one, key) == fields[key] for key in kinds]):
                 own = where or {name: k for k, name in enumerate(one.names)}
                 order = tuple([own[name] for name in one.names])
                 by_name = {name: shapes[k] for name, k in zip(one.names, order, strict=True)}
                 guesses.append((guess_sizes(one, by_name), order))
-    known = {key: hints[key] for key in ACTIVATIONS if key in hints}
+    known = {key: fields[key] for key in ACTIVATIONS if key in fields}
     found = [
         FittingRNN(
             rnn.spec(g.sizes, dtype=dtype, **known),

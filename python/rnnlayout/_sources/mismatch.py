@@ -61,10 +61,10 @@ def wrong_names(
     names: Sequence[str],
     expected: Sequence[str] | None,
     under: str = "",
-    hints: Mapping[str, Any] | None = None,
+    fields: Mapping[str, Any] | None = None,
 ) -> LayoutError:
     """Return the error for names that are not those of one RNN. expected: the names that a spec
-    needs, if there is a spec. under: the prefix that was stripped from all names. hints: fields of
+    needs, if there is a spec. under: the prefix that was stripped from all names. fields: of
     the spec that the RNN would need."""
     where = layouts[0].name if len(layouts) == 1 else "any known layout"
     expected = _closest(tuple(layouts), tuple(names)) if expected is None else expected
@@ -89,7 +89,7 @@ def wrong_names(
             f"no tensor of {where} among {list_names(names)}; need {list_names(expected)}"
         )
     if not missing and not unknown:
-        asked = ", ".join(f"{key} {value!r}" for key, value in (hints or {}).items())
+        asked = ", ".join(f"{key} {value!r}" for key, value in (fields or {}).items())
         return LayoutError(
             f"an RNN with {asked} does not have these tensors: {list_names(names, 8)}"
         )

@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
@@ -31,9 +31,10 @@ from rnnlayout._model.spec import Spec, differing_fields
 from rnnlayout._native import HAS_BIAS, LayoutError, SpecError
 
 from . import frameworks, mismatch
-from .caller_spec import CallerSpec, check_hints, make_caller_spec
 from .candidates import is_one_vector
 from .read_tensors import only_rnn, read_dict, read_tensors
+from .reading import Reading, check_fields, make_reading
+from .reading_options import TensorOptions, takes_options
 
 _LONGEST_PATH = 4096  # bytes, PATH_MAX of Linux
 
@@ -43,63 +44,56 @@ def has_names(source: Any) -> bool:
     return isinstance(source, Mapping) and not isinstance(source, HasRNN)
 
 
-def read_source(source: Any, asked: CallerSpec, prefix: str = "") -> CheckedRNN:
+def read_source(source: Any, reading: Reading) -> CheckedRNN:
     """Find out what `source` is, and check it against what the caller says."""
-    mismatch.check_prefix(prefix)
-    whole, source = source, only_rnn(source, prefix)
+    whole, source = source, only_rnn(source, reading.prefix)
     if isinstance(source, bytes) and (len(source) > _LONGEST_PATH or 0 in source):
         text = f"found {len(source)} bytes"
-        if asked.spec and len(source) == asked.spec.nbytes:
-            raise LayoutError(f"{text}: pass np.frombuffer(source, {asked.spec.dtype!r})")
+        if reading.spec and len(source) == reading.spec.nbytes:
+            raise LayoutError(f"{text}: pass np.frombuffer(source, {reading.spec.dtype!r})")
         text += ", need an array: pass np.frombuffer(source, dtype)"
-        raise LayoutError(text, *(() if asked.spec else (" with ", Ask("spec"))))
+        raise LayoutError(text, *(() if reading.spec else (" with ", Ask("spec"))))
     if isinstance(source, (str, bytes, os.PathLike)):
         arguments = [repr(os.fsdecode(source))]
-        arguments += [f"rl.{asked.spec!r}"] if asked.spec is not None else []
-        arguments += [f"layout=rl.{asked.layout!r}"] if asked.layout is not None else []
-        arguments += [f"prefix={prefix!r}"] if prefix else []
+        arguments += [f"rl.{reading.spec!r}"] if reading.spec is not None else []
+        arguments += [f"layout=rl.{reading.layout!r}"] if reading.layout is not None else []
+        arguments += [f"prefix={reading.prefix!r}"] if reading.prefix else []
         load = f"rl.load({', '.join(arguments)})"
         raise LayoutError(f"{arguments[0]} is a path, need weights: pass {load}")
     if framework := frameworks.framework_of(source):
-        under = prefix if source is whole else ""
-        source, prefix = frameworks.rnn_of_model(source, framework, under), ""
+        source = frameworks.rnn_of_model(
+            source, framework, reading.prefix if source is whole else ""
+        )
+        reading = replace(reading, prefix="")
         if framework.owns(source):
-            return _read_module(source, framework, asked)
-    if prefix and source is whole and not has_names(source):
+            return _read_module(source, framework, reading)
+    if reading.prefix and source is whole and not has_names(source):
         raise LayoutError(
-            f"prefix {prefix!r} chooses tensors of a dict by their names, found a"
+            f"prefix {reading.prefix!r} chooses tensors of a dict by their names, found a"
             f" {type(source).__name__}: omit ",
             Ask("prefix", None),
         )
     if isinstance(source, HasRNN):
-        return _read_again(checked_rnn_of(source), asked)
+        return _read_again(checked_rnn_of(source), reading)
     if isinstance(source, TensorDict):
-        return _read_tensor_dict(source, prefix, asked)
+        return _read_tensor_dict(source, reading)
     if isinstance(source, Mapping):
-        return read_dict(source, prefix, asked)
+        return read_dict(source, reading)
     if isinstance(source, (list, tuple)):
-        return _read_list(list(source), asked)
+        return _read_list(list(source), reading)
     if isinstance(getattr(source, "params", None), Mapping):  # Flax's TrainState
         raise LayoutError(f"a {type(source).__name__} is more than weights: pass its .params")
-    return _read_flat(source, asked)
+    return _read_flat(source, reading)
 
 
+@takes_options(TensorOptions)
 def infer_spec(
-    tensors: Any,
-    layout: str | Layout | None = None,
-    *,
-    prefix: str = "",
-    cell: str | None = None,
-    reset: str | None = None,
-    recurrent_activation: str | None = None,
-    activation: str | None = None,
+    tensors: Any, layout: str | Layout | None = None, **options: Unpack[TensorOptions]
 ) -> Spec:
     """Return the Spec of an RNN, inferred from the names and shapes of its tensors.
 
     tensors: anything that pack() accepts, except a flat vector.
-    cell, reset, recurrent_activation, activation: what tensors do not record (tanh or relu of a
-        plain RNN, in the name of its cell; the reset of a GRU in ONNX, concat, or Keras without
-        biases; "sigmoid" and "tanh" unless something else is passed).
+    Other arguments: how they are read, see ReadingOptions.
 
     Raises SpecError if the tensors fit several RNNs; the message asks for what is missing. Raises
     LayoutError if they fit none; the message says what is wrong.
@@ -114,29 +108,27 @@ def infer_spec(
             f"a flat vector of {len(tensors)} elements does not record its RNN: infer_spec() needs"
             " the tensors that it was packed from"
         )
-    asked = make_caller_spec(None, layout, cell=cell, reset=reset,
-        recurrent_activation=recurrent_activation, activation=activation)  # fmt: skip
-    return read_source(tensors, asked, prefix).spec
+    return read_source(tensors, make_reading(infer_spec, options, layout=layout)).spec
 
 
-def _read_again(old: CheckedRNN, asked: CallerSpec) -> CheckedRNN:
+def _read_again(old: CheckedRNN, reading: Reading) -> CheckedRNN:
     """Read a Weights, or layers that were read one by one."""
-    _check_contradictions("these Weights are", old.layout, old.spec, asked)
-    if asked.spec is None:
+    _check_contradictions("these Weights are", old.layout, old.spec, reading)
+    if reading.spec is None:
         return old
-    asked.check_dtype("the Weights", old.spec.dtype)
+    reading.check_dtype("the Weights", old.spec.dtype)
     bits = [Bits(array, old.spec.dtype) for array in old.arrays]
-    known = replace(asked, layout=old.layout)
+    known = replace(reading, layout=old.layout)
     found = read_tensors(zip(old.names, bits, strict=True), None, known)
     return replace(found, config=old.config, batch_first=old.batch_first, rounded=old.rounded)
 
 
-def _read_tensor_dict(source: TensorDict, prefix: str, asked: CallerSpec) -> CheckedRNN:
+def _read_tensor_dict(source: TensorDict, reading: Reading) -> CheckedRNN:
     """Read a result of convert(), which knows its RNN, but may have been changed since."""
-    _check_contradictions("these tensors are", source.layout, source.spec, asked)
-    known = replace(asked, spec=asked.spec or source.spec, layout=source.layout)
+    _check_contradictions("these tensors are", source.layout, source.spec, reading)
+    known = replace(reading, spec=reading.spec or source.spec, layout=source.layout)
     try:
-        found = read_dict(source, prefix, known)
+        found = read_dict(source, known)
     except LayoutError as error:
         raise LayoutError(
             error,
@@ -146,15 +138,16 @@ def _read_tensor_dict(source: TensorDict, prefix: str, asked: CallerSpec) -> Che
     return replace(found, config=source.config, batch_first=source.batch_first)
 
 
-def _read_module(module: Any, framework: frameworks.Framework, asked: CallerSpec) -> CheckedRNN:
+def _read_module(module: Any, framework: frameworks.Framework, reading: Reading) -> CheckedRNN:
     """Read a module or layer, which describes its RNN itself."""
     own = framework.describe(module)
     layout = Layout(own.layout)
-    known = CallerSpec(None, layout, True, own.hints)
+    known = Reading(None, layout, own.hints)
     if "input_size" in own.hints:
-        known = CallerSpec(own.spec_and_names()[0], layout, True)
+        spec, _ = own.spec_and_names()
+        known = Reading(spec, layout, dtype=spec.dtype)  # its arrays may have another
     found = read_tensors(framework.arrays(module, own), None, known)
-    asked.check_dtype(found.names[0], found.spec.dtype)
+    reading.check_dtype(found.names[0], found.spec.dtype)
     found = replace(found, config=own.config, batch_first=own.batch_first)
     if method := frameworks.overridden(module, framework):
         arrays, layout = framework.expression(module, found.names), found.layout
@@ -167,50 +160,50 @@ def _read_module(module: Any, framework: frameworks.Framework, asked: CallerSpec
         raise LayoutError(
             f"{method}, so it may compute something else; if it computes the same, pass {repair}"
         )
-    _check_contradictions(f"{type(module).__name__} is", found.layout, found.spec, asked)
-    if asked.spec is None:
+    _check_contradictions(f"{type(module).__name__} is", found.layout, found.spec, reading)
+    if reading.spec is None:
         return found
-    return replace(found, spec=asked.spec.replace(dtype=found.spec.dtype))
+    return replace(found, spec=reading.spec.replace(dtype=found.spec.dtype))
 
 
-def _check_contradictions(subject: str, layout: Layout, spec: Spec, asked: CallerSpec) -> None:
+def _check_contradictions(subject: str, layout: Layout, spec: Spec, reading: Reading) -> None:
     """Raise an error if the caller says otherwise than a source that describes itself. subject: the
     source and its verb, in messages."""
-    if asked.layout not in (None, layout):
-        wrong = f"{subject} in layout {layout}, not {asked.layout}: pass "
+    if reading.layout not in (None, layout):
+        wrong = f"{subject} in layout {layout}, not {reading.layout}: pass "
         raise LayoutError(wrong, Ask("layout", layout))
-    if asked.spec is not None and (different := differing_fields(asked.spec, spec)):
+    if reading.spec is not None and (different := differing_fields(reading.spec, spec)):
         raise SpecError(f"the spec and the source differ: {different}: omit ", Ask("spec", None))
-    check_hints(asked.hints, spec, "the source")
+    check_fields(reading.fields, spec, "the source")
 
 
-def _read_list(source: list[Any], asked: CallerSpec) -> CheckedRNN:
+def _read_list(source: list[Any], reading: Reading) -> CheckedRNN:
     if not source:
         raise LayoutError("the list of tensors is empty")
     if all(map(frameworks.framework_of, source)):
-        return _read_again(stack_layers([read_source(x, CallerSpec()) for x in source]), asked)
+        return _read_again(stack_layers([read_source(x, Reading()) for x in source]), reading)
     if any(isinstance(x, Mapping) for x in source):
         raise LayoutError(
             "a list of dicts or Weights is not one RNN: rl.stack([...]) makes one of them"
         )
     if all(isinstance(x, (list, tuple)) for x in source):
         source = [array for layer in source for array in layer]
-    if asked.layout is None:
+    if reading.layout is None:
         raise LayoutError(
             f"a list of {len(source)} arrays does not record its layout: pass ",
             Ask("layout", "keras"),
             " (of get_weights()), 'torch', 'onnx' ...",
         )
-    if asked.layout.name == "cudnn":
+    if reading.layout.name == "cudnn":
         one = len(source) == 1 and getattr(source[0], "ndim", 0) == 1
-        return _read_flat(source[0] if one else source, asked)
-    return read_tensors([(f"array {k}", value) for k, value in enumerate(source)], None, asked)
+        return _read_flat(source[0] if one else source, reading)
+    return read_tensors([(f"array {k}", value) for k, value in enumerate(source)], None, reading)
 
 
-def _read_flat(source: Any, asked: CallerSpec) -> CheckedRNN:
-    layout, spec = asked.layout or CUDNN, asked.spec
+def _read_flat(source: Any, reading: Reading) -> CheckedRNN:
+    layout, spec = reading.layout or CUDNN, reading.spec
     if layout.name != "cudnn" and is_one_vector(layout):
-        return _read_list([source], asked)
+        return _read_list([source], reading)
     if layout.name != "cudnn":
         raise LayoutError(
             f"{layout} is a dict or list of tensors, found one {type(source).__name__}"
@@ -226,7 +219,7 @@ def _read_flat(source: Any, asked: CallerSpec) -> CheckedRNN:
             Ask("spec"),
             ", which describes it",
         )
-    asked.check_dtype("weight space", dtype)
+    reading.check_dtype("weight space", dtype)
     if dtype != spec.dtype:
         spec = spec.replace(dtype=dtype)
     _native.check(spec, layout)

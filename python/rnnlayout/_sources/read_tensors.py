@@ -25,8 +25,8 @@ from rnnlayout._model.undecided import UndecidedError
 from rnnlayout._native import LayoutError
 
 from . import fitting, frameworks, jax_modules, mismatch
-from .caller_spec import CallerSpec
 from .jax_modules import MOST_DICTS, is_branch, jax_cell_class, walk_parameters
+from .reading import Reading
 from .tensor_paths import is_under, match_layout_names, prefixes_that_fit, strip_prefix
 from .torch_names import plain_names, plain_value
 
@@ -50,21 +50,22 @@ def only_rnn(source: Any, prefix: str = "") -> Any:
     return source[mismatch.choose_under_prefix(rnns, prefix, type(source).__name__)]
 
 
-def read_dict(source: Mapping[Any, Any], prefix: str, asked: CallerSpec) -> CheckedRNN:
+def read_dict(source: Mapping[Any, Any], reading: Reading) -> CheckedRNN:
     """Find out which RNN the tensors under the prefix are, and check it."""
-    maybe = (asked.layout,) if asked.layout else fitting.plain_layouts()
+    prefix = reading.prefix
+    maybe = (reading.layout,) if reading.layout else fitting.plain_layouts()
     whole = source
     if any(map(is_branch, source.values())):
         source = _flatten_rnn_dicts(source, prefix, maybe)
     names = tuple([name for name in source if isinstance(name, str)])
     if len(names) != len(source) or not names:
         raise LayoutError("a key is not a string" if source else "the dict of tensors is empty")
-    if asked.layout is not None and asked.layout.name == "cudnn":
+    if reading.layout is not None and reading.layout.name == "cudnn":
         raise LayoutError(f"cudnn is one flat vector, found a dict of {mismatch.list_names(names)}")
     plain = plain_names(names)
     rest = strip_prefix(plain.sources, plain.name(prefix))
     tails = tuple(rest.values())
-    if not fitting.names_in_layouts(tails, asked.layout):
+    if not fitting.names_in_layouts(tails, reading.layout):
         if error := _checkpoint_error(source, maybe):
             raise error
         if not rest:
@@ -74,27 +75,27 @@ def read_dict(source: Mapping[Any, Any], prefix: str, asked: CallerSpec) -> Chec
                 parts += ["; with ", Ask("prefix"), " these would work: "]
                 parts += [mismatch.list_names(fit, 12)]
             raise LayoutError(*parts)
-        raise _wrong_names(rest, maybe, asked)
+        raise _wrong_names(rest, maybe, reading)
     if source is not whole and (cells := [*filter(jax_cell_class, _leaves_under(whole, prefix))]):
-        asked = _spec_of_cells(cells, asked)
+        reading = _spec_of_cells(cells, reading)
     values = [(name, plain_value(name, plain, source)) for name in rest]
-    return read_tensors(values, tails, asked)
+    return read_tensors(values, tails, reading)
 
 
 def read_described(tensors: Mapping[str, Any], spec: Spec, layout: str | Layout) -> CheckedRNN:
     """Return the RNN that a file describes. tensors: by the layout's names; if they are in its
     order, the names are not looked up."""
-    asked = CallerSpec(spec, as_layout(layout))
+    reading = Reading(spec, as_layout(layout))
     if tuple(tensors) == tuple(describe(spec, layout)):
-        return read_tensors(tensors.items(), None, asked)
-    return read_dict(tensors, "", asked)
+        return read_tensors(tensors.items(), None, reading)
+    return read_dict(tensors, reading)
 
 
 def read_tensors(
-    values: Iterable[tuple[str, Any]], names: tuple[str, ...] | None, asked: CallerSpec
+    values: Iterable[tuple[str, Any]], names: tuple[str, ...] | None, reading: Reading
 ) -> CheckedRNN:
     """Return the RNN of arrays, each with a name for messages. names: what tells which array is
-    which; None if they are in the order of asked.layout. Raises UndecidedError if several fit."""
+    which; None if they are in the order of reading.layout. Raises UndecidedError if several fit."""
     labels: list[str] = []
     arrays: list[np.ndarray] = []
     rounded: list[str] = []
@@ -110,9 +111,9 @@ def read_tensors(
         arrays.append(array)
         if isinstance(value, Bits) and value.rounded:
             rounded.append(label)
-    asked.check_dtype(labels[0], dtype)
+    reading.check_dtype(labels[0], dtype)
     found = []
-    for fits in fitting.fitting_rnns(names, tuple([a.shape for a in arrays]), dtype, asked):
+    for fits in fitting.fitting_rnns(names, tuple([a.shape for a in arrays]), dtype, reading):
         ordered = [as_carrier(arrays[k]) for k in fits.order]
         found.append(CheckedRNN(fits.spec, fits.layout, fits.optional_tensors, list(fits.names),
                                 ordered, rounded=tuple(rounded)))  # fmt: skip
@@ -121,12 +122,10 @@ def read_tensors(
     return found[0]
 
 
-def _wrong_names(
-    rest: Mapping[str, str], maybe: Sequence[Layout], asked: CallerSpec
-) -> LayoutError:
+def _wrong_names(rest: Mapping[str, str], maybe: Sequence[Layout], reading: Reading) -> LayoutError:
     """Return the error for names of no RNN. rest: name -> what is left without the prefix."""
     names = list(rest.values())
-    if asked.layout is None:
+    if reading.layout is None:
         leaves = [name.split("/")[-1] for name in names]
         concat = [leaf for leaf in leaves if leaf[:2] in ("W_", "b_") and len(leaf) == 3]
         if concat and not any(leaf.startswith("U_") for leaf in leaves):  # those of Keras 1
@@ -144,11 +143,12 @@ def _wrong_names(
                 join_parts(" or ", map(fitting.layout_argument, to_name)),
             )
     name, tail = next(iter(rest.items()))
-    expected = list(describe(asked.spec, asked.layout)) if asked.layout and asked.spec else None
+    spec, layout = reading.spec, reading.layout
+    expected = list(describe(spec, layout)) if spec and layout else None
     return mismatch.wrong_names(maybe, names, expected, name.removesuffix(tail))
 
 
-def _spec_of_cells(cells: Sequence[Any], asked: CallerSpec) -> CallerSpec:
+def _spec_of_cells(cells: Sequence[Any], reading: Reading) -> Reading:
     """Return what is known of the RNN that these cells of Flax or Equinox are parts of."""
     own = [jax_modules.jax_spec(cell) for cell in cells]
     for cell in cells:
@@ -162,7 +162,7 @@ def _spec_of_cells(cells: Sequence[Any], asked: CallerSpec) -> CallerSpec:
             f"a layer in this dict is used with {describe_config(config)}, which a dict of several"
             " does not keep: pass the layers in a list, bottom first"
         )
-    return replace(asked, layout=asked.layout or Layout(own[0].layout))
+    return replace(reading, layout=reading.layout or Layout(own[0].layout))
 
 
 def _several_specs(found: Sequence[CheckedRNN]) -> UndecidedError:

@@ -18,9 +18,10 @@ from rnnlayout._model.layout import Layout
 from rnnlayout._model.undecided import UndecidedError
 from rnnlayout._native import LayoutError, LossyError
 from rnnlayout._sources import frameworks, jax_modules, torch_modules
-from rnnlayout._sources.caller_spec import HIDDEN, CallerSpec
 from rnnlayout._sources.read_source import read_source
 from rnnlayout._sources.read_tensors import around_rnn, flatten_dicts, only_rnn
+from rnnlayout._sources.reading import Reading
+from rnnlayout._sources.reading_options import UNRECORDED
 from rnnlayout._sources.self_description import RNNDescription, class_names
 from rnnlayout._sources.tensor_paths import match_layout_names
 
@@ -115,7 +116,7 @@ def _assigned_tree(tree: Mapping[Any, Any], tensors: Any) -> Any:
 def _rnn_of(tree: Mapping[Any, Any], tensors: Any) -> CheckedRNN:
     """Read parameters; what they do not record is that of the tensors to be put there."""
     try:
-        return read_source(tree, CallerSpec())
+        return read_source(tree, Reading())
     except UndecidedError as error:
         if not _knows_its_rnn(tensors):
             calls = (
@@ -125,7 +126,7 @@ def _rnn_of(tree: Mapping[Any, Any], tensors: Any) -> CheckedRNN:
             raise error_with_parts(error, *calls) from None
         spec = Weights(tensors).spec
         for rnn in error.candidates:
-            if all(getattr(rnn.spec, key) == getattr(spec, key) for key in HIDDEN):
+            if all(getattr(rnn.spec, key) == getattr(spec, key) for key in UNRECORDED):
                 return rnn
         fits = " or ".join(str(one) for one in error.specs)
         raise LayoutError(f"the weights are {spec}, but the target is {fits}") from None
@@ -159,7 +160,7 @@ def _in_target_layout(tensors: Any, own: RNNDescription, dtype: str) -> CheckedR
             weights = Weights(weights, weights.spec.replace(bias=hints["bias"]))
         given = checked_rnn_of(weights.to(layout))
     else:
-        given = read_source(tensors, CallerSpec(None, layout, hints=_unrecorded(hints)))
+        given = read_source(tensors, Reading(None, layout, _unrecorded(hints)))
     if given.spec.dtype != dtype:  # a wider target takes them exactly, a narrower one is refused
         try:
             given = engine.run_conversion(given, given.layout, dtype, exact=True)[0]
@@ -193,7 +194,7 @@ def _knows_its_rnn(tensors: Any) -> bool:
 
 def _unrecorded(hints: dict[str, Any]) -> dict[str, Any]:
     """Return the fields of the target's spec that a plain dict of arrays does not record."""
-    return {name: hints[name] for name in HIDDEN if name in hints}
+    return {name: hints[name] for name in UNRECORDED if name in hints}
 
 
 def _assign_torch(module: Any, tensors: Any) -> None:

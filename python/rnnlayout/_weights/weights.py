@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
@@ -14,8 +14,9 @@ from rnnlayout._model.dtypes import present_array
 from rnnlayout._model.layout import Layout, as_layout
 from rnnlayout._model.spec import Spec
 from rnnlayout._native import LayoutError, SpecError
-from rnnlayout._sources.caller_spec import make_caller_spec
 from rnnlayout._sources.read_source import read_source
+from rnnlayout._sources.reading import make_reading
+from rnnlayout._sources.reading_options import TensorOptions, takes_options
 
 if TYPE_CHECKING:
     from rnnlayout._model.picture.picture import Picture
@@ -24,9 +25,9 @@ if TYPE_CHECKING:
 class Weights(Mapping[str, np.ndarray], HasRNN):
     """One RNN's tensors with its spec and layout: a read-only mapping from names to arrays.
 
-    source, spec, layout, prefix, cell, reset, recurrent_activation, activation, dtype: see
-        convert(). The arrays share the memory of the source's where that is possible: if those are
+    source: see convert(). The arrays share its memory where that is possible: if the source is
         changed, as in training, so are these. To keep the values, pass a copy.
+    Other arguments: how the source is read, see ReadingOptions.
 
     Attributes: spec; layout; report, of the conversion that made it, or None; config, the settings
     of the source that change outputs but not shapes (go_backwards, merge_mode ...), as its
@@ -43,22 +44,18 @@ class Weights(Mapping[str, np.ndarray], HasRNN):
     layout: Layout
     report: engine.Report | None
 
+    @takes_options(TensorOptions)
     def __init__(
         self,
         source: Any,
         spec: Spec | None = None,
         layout: str | Layout | None = None,
         *,
-        prefix: str = "",
-        cell: str | None = None,
-        reset: str | None = None,
-        recurrent_activation: str | None = None,
-        activation: str | None = None,
         dtype: Any = None,
+        **options: Unpack[TensorOptions],
     ) -> None:
-        asked = make_caller_spec(spec, layout, dtype is not None, cell=cell, reset=reset,
-            recurrent_activation=recurrent_activation, activation=activation)  # fmt: skip
-        given = read_source(source, asked, prefix)
+        reading = make_reading(Weights.__init__, options, spec, layout=layout, dtype=dtype)
+        given = read_source(source, reading)
         if dtype is None:
             self._set(given, None)
         else:

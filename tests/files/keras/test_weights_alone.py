@@ -96,18 +96,19 @@ def test_a_config_beside_the_weights(saved, tmp_path, capsys):
     path, config, x, y = saved("smooth")
     hard, text, new = HARD["recurrent_activation"], config.read_text(), tmp_path / "new.h5"
     for told in (config, text, json.loads(text)):
-        assert activations(rl.load(path, config=told)) == {"a": hard, "b": hard, "c": "sigmoid"}
+        found = rl.load(path, keras_config=told)
+        assert activations(found) == {"a": hard, "b": hard, "c": "sigmoid"}
     command = ["convert", str(path), str(new), "--to", "keras"]
-    assert _cli.main([*command, "--config", str(config)]) == 0
+    assert _cli.main([*command, "--keras-config", str(config)]) == 0
     model = model_of(keras, "smooth")
     model.load_weights(new)
     computes(model, x, y, ONE_MORE)
     assert rl.load(new)["c"].spec.recurrent_activation == "sigmoid"
     verify = ["verify", str(path), str(new)]
     assert _cli.main(verify) == 3
-    assert _cli.main([*verify, "--config", str(config)]) == 0
+    assert _cli.main([*verify, "--keras-config", str(config)]) == 0
     with pytest.raises(rl.SpecError, match="config is for a file, not for a list"):
-        rl.verify([np.ones((3, 8))], new, config=config)
+        rl.verify([np.ones((3, 8))], new, keras_config=config)
 
 
 @pytest.mark.parametrize("kit", [keras, tf_keras], ids=["keras", "tf_keras"])
@@ -115,7 +116,7 @@ def test_a_config_beside_variables(kit, tmp_path):
     """.weights.h5 of Keras 3 and of late Keras 2."""
     model = model_of(kit, "smooth")
     model.save_weights(tmp_path / "a.weights.h5")
-    found = rl.load(tmp_path / "a.weights.h5", config=model.to_json())
+    found = rl.load(tmp_path / "a.weights.h5", keras_config=model.to_json())
     hard = "hard_sigmoid" if kit is keras else "hard_sigmoid_keras2"
     assert activations(found) == {"a": hard, "b": hard, "c": "sigmoid"}
     for name, weights in found.items():
@@ -123,7 +124,7 @@ def test_a_config_beside_variables(kit, tmp_path):
     config = json.loads(model.to_json())
     config["config"]["layers"].pop(3)
     with pytest.raises(rl.FileError, match="it lacks the layer of "):
-        rl.load(tmp_path / "a.weights.h5", config=config)
+        rl.load(tmp_path / "a.weights.h5", keras_config=config)
 
 
 @pytest.mark.parametrize("change, said", [
@@ -147,7 +148,7 @@ def test_a_config_that_does_not_fit(saved, tmp_path, change, said):
         told = other
         other.write_text(change)
     with pytest.raises(rl.FileError, match=said):
-        rl.load(path, config=told)
+        rl.load(path, keras_config=told)
 
 
 def test_what_else_a_config_may_have(saved, tmp_path):
@@ -156,10 +157,10 @@ def test_what_else_a_config_may_have(saved, tmp_path):
     config = json.loads(config.read_text())
     layer_of(config, 1)["config"]["time_major"] = True
     with pytest.raises(rl.LossyError, match="time_major=True, which Keras 3 does not have"):
-        rl.convert_file(path, tmp_path / "new.h5", to="keras", config=config)
+        rl.convert_file(path, tmp_path / "new.h5", to="keras", keras_config=config)
     assert not (tmp_path / "new.h5").exists()
     layer_of(config, 3).update(class_name="Attention", config={"name": "c", "units": 3})
-    found = rl.load(path, config=config)
+    found = rl.load(path, keras_config=config)
     assert list(found) == ["a", "b"] and any(name.startswith("c/") for name in found.others)
 
 

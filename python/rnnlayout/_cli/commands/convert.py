@@ -6,7 +6,7 @@ import argparse
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from ..options import DONE, DTYPES, Parser, load_hints, map_pairs, parse_layout
+from ..options import DONE, DTYPES, Parser, map_pairs, parse_layout, reading_options
 from ..terminal import print_json, print_message, printable, show_progress
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def run(options: argparse.Namespace) -> int:
     from rnnlayout._files.write_file import convert_file, convert_into
 
     _check_usage(options)
-    asked = load_hints(options) | {
+    asked = reading_options(options) | {
         name: getattr(options, name) for name in ("only", "stack", "exact", "force", "dry_run")
     }
     source, target = options.source, options.target

@@ -14,7 +14,7 @@ from ..options import (
     Parser,
     check_outputs,
     check_rnn_file,
-    load_hints,
+    reading_options,
     write_pictures,
 )
 from ..terminal import print_json, print_message, print_text, print_wrapped, printable
@@ -43,7 +43,7 @@ def add_arguments(parser: Parser) -> None:
     parser.add_pictures("a picture of where the buffer is wrong")
     parser.add_force()
     parser.add_json()
-    parser.add_reading(whose="the file with the right weights")
+    parser.add_reading(owner="the file with the right weights")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -52,7 +52,7 @@ def run(options: argparse.Namespace) -> int:
     check_outputs(options, [options.svg, options.png], options.file, options.like)
     if options.fix:
         check_rnn_file(options, options.fix, options.file, options.like)
-    found = diagnose(options.file, like=options.like, **load_hints(options))
+    found = diagnose(options.file, like=options.like, **reading_options(options))
     if options.fix:
         found.save(options.fix)
     if options.json:
@@ -94,6 +94,6 @@ def _repair(found: Diagnosis, options: argparse.Namespace) -> str:
         if found.into and found.layout.name != "cudnn"
         else ["--to", quote(str(found.layout))]
     )
-    hints = {name: value for name, value in load_hints(options).items() if value}
-    words += [Ask(name, value).text for name, value in hints.items() if name != "mmap"]
+    passed = {name: value for name, value in reading_options(options).items() if value}
+    words += [Ask(name, value).text for name, value in passed.items() if name != "mmap"]
     return " ".join(words)

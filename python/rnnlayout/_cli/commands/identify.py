@@ -28,8 +28,7 @@ def add_arguments(parser: Parser) -> None:
     from_state = "files with the initial state: h_0, and c_0 for an LSTM (default: zeros)"
     parser.add_file("--state", nargs="+", metavar="S.npy", help=from_state)
     add = parser.add_argument
-    parser.add_prefix()
-    parser.add_format()
+    parser.add_reading("prefix", "format", "mmap")
     add("--atol", type=parse_tolerance, default=0.0, metavar="X",
         help="absolute tolerance for y, besides rounding (default: 0)")  # fmt: skip
     parser.add_file("--save", metavar="OUT", help="write the RNN to a file that records its layout")

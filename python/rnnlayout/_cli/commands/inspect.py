@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from ..options import DONE, Parser, error_text, load_hints, report_error
+from ..options import DONE, Parser, error_text, reading_options, report_error
 from ..terminal import align_columns, bold_text, print_json, print_wrapped, printable
 
 SUMMARY = "list the recurrent layers in a file"
@@ -54,7 +54,7 @@ def _inspect_file(path: str, options: argparse.Namespace) -> tuple[dict[str, Any
         "entries": [], "undecided": [], "refused": [], "notes": [], "others": []
     }  # fmt: skip
     try:
-        found = load(path, **load_hints(options))
+        found = load(path, **reading_options(options))
     except Exception as error:
         code = report_error(error, path)
         return told | empty | {"failed": _error_json(error)}, code

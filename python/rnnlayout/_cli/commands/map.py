@@ -44,7 +44,7 @@ def add_arguments(parser: Parser) -> None:
     parser.add_pictures("the picture")
     parser.add_force()
     parser.add_choice()
-    parser.add_reading(whose="the file that does not record it, or of SPEC")
+    parser.add_reading(owner="the file that does not record it, or of SPEC")
 
 
 def run(options: argparse.Namespace) -> int:

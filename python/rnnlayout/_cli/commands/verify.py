@@ -9,9 +9,9 @@ from ..options import (
     DONE,
     Parser,
     check_outputs,
-    load_hints,
     map_pairs,
     parse_tolerance,
+    reading_options,
     write_pictures,
 )
 from ..terminal import print_json, print_wrapped, printable
@@ -41,7 +41,7 @@ def add_arguments(parser: Parser) -> None:
     parser.add_force()
     parser.add_choice()
     parser.add_map("compare RNN A of the first file with RNN B of the second; may be repeated")
-    parser.add_reading(whose="the file that does not record it")
+    parser.add_reading(owner="the file that does not record it")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -49,7 +49,9 @@ def run(options: argparse.Namespace) -> int:
 
     check_outputs(options, [options.svg, options.png], options.a, options.b)
     asked = {name: getattr(options, name) for name in ("rtol", "atol", "only", "stack")}
-    found = verify(options.a, options.b, map=map_pairs(options), **asked, **load_hints(options))
+    found = verify(
+        options.a, options.b, map=map_pairs(options), **asked, **reading_options(options)
+    )
     if options.json:
         print_json("verify", 1, {
             "a": options.a,

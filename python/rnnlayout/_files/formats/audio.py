@@ -34,7 +34,6 @@ from rnnlayout._files.tensor_sets.file_limits import (
 from rnnlayout._files.tensor_sets.found import Found, distinct_names
 from rnnlayout._files.tensor_sets.output_file import Output
 from rnnlayout._files.tensor_sets.record import KEY, Record, read_records, write_records
-from rnnlayout._files.tensor_sets.tensor_set import Hints
 from rnnlayout._model.config import (
     changes_outputs,
     how_to_round,
@@ -46,6 +45,7 @@ from rnnlayout._model.errors import Ask, FileError
 from rnnlayout._model.spec import Spec
 from rnnlayout._native import LayoutError, LossyError
 from rnnlayout._sources.read_tensors import read_described
+from rnnlayout._sources.reading import Reading
 from rnnlayout._weights.weights import Weights, weights_of
 
 from .registry import ModelFormat, check_layout
@@ -168,7 +168,7 @@ def _replace_in_rtneural(file: InputFile, out: Output, entries: Mapping[str, Wei
 
 
 RTNEURAL = ModelFormat(
-    ".json", ("keras",), lambda file, hints: _parse_rtneural(file)[1], _write_rtneural,
+    ".json", ("keras",), lambda file, reading: _parse_rtneural(file)[1], _write_rtneural,
     _replace_in_rtneural, single=True,
 )  # fmt: skip
 
@@ -282,7 +282,7 @@ _SIZES = ("input_size", "hidden_size", "num_layers", "out_channels")
 _LOUDNESS = ("loudness", "gain")  # of metadata: how loud the outputs are
 
 
-def _read_nam(file: InputFile, hints: Hints) -> Found:
+def _read_nam(file: InputFile, reading: Reading) -> Found:
     model, spec, _ = _parse_nam(file)
     notes: list[str] = []
     numbers = read_decimals(model["weights"], "weights", notes)
@@ -309,7 +309,7 @@ def _replace_in_nam(file: InputFile, out: Output, entries: Mapping[str, Weights]
     ((name, new),) = entries.items()
     check_layout(new, "nam", f"{name}: {_NAM}")
     check_json_model_has(name, new, _NAM, ("lstm",), _STATES)
-    (model, spec, head), old = _parse_nam(file), _read_nam(file, Hints())[_NAME]
+    (model, spec, head), old = _parse_nam(file), _read_nam(file, Reading())[_NAME]
     layers = spec.num_layers
     states = {key: [np.zeros(spec.hidden_size)] * layers for key in _STATES}
     for key in states.keys() & new.config.keys():

@@ -64,7 +64,7 @@ _JSON = (
         "",
         Message(
             "it has no weights: read the file that has them, and pass this one as ",
-            Ask("config"),
+            Ask("keras_config"),
         ),
     ),
     (r'(?=.*"input_size")', "the description of a .bin file", "", "read the .bin file itself"),

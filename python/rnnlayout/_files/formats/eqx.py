@@ -14,13 +14,13 @@ import numpy as np
 
 from rnnlayout._files.tensor_sets.file_limits import InputFile
 from rnnlayout._files.tensor_sets.found import Found, entry_name
-from rnnlayout._files.tensor_sets.tensor_set import Hints
 from rnnlayout._model.dtypes import Bits
 from rnnlayout._model.errors import Ask, FileError
 from rnnlayout._model.layout import Layout
 from rnnlayout._model.undecided import UndecidedError
 from rnnlayout._native import LayoutError
 from rnnlayout._sources.read_source import read_source
+from rnnlayout._sources.reading import Reading
 from rnnlayout._weights.weights import weights_of
 
 from .npz import read_npy_header
@@ -32,9 +32,9 @@ _MOST_LINE = 1 << 20
 _BFLOAT16 = np.dtype("V2")  # as NumPy writes it
 
 
-def _read_eqx(file: InputFile, hints: Hints) -> Found:
-    if hints.asked.layout not in (None, _LAYOUT):
-        why = f"{file} is in layout equinox, not {hints.asked.layout}: omit "
+def _read_eqx(file: InputFile, reading: Reading) -> Found:
+    if reading.layout not in (None, _LAYOUT):
+        why = f"{file} is in layout equinox, not {reading.layout}: omit "
         raise LayoutError(why, Ask("layout", None))
     arrays: list[np.ndarray] = []
     size = file.path.stat().st_size
@@ -54,7 +54,7 @@ def _read_eqx(file: InputFile, hints: Hints) -> Found:
             arrays.append(header.array(data, 0))
     try:
         bits = [Bits(a.view("u2"), "bfloat16") if a.dtype == _BFLOAT16 else a for a in arrays]
-        found = read_source(bits, replace(hints.asked, layout=_LAYOUT))
+        found = read_source(bits, replace(reading, layout=_LAYOUT, prefix=""))
     except UndecidedError as error:
         return Found({}, {entry_name("", error.specs[0]): error})
     except LayoutError as error:

@@ -21,10 +21,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from rnnlayout._files.tensor_sets.file_limits import InputFile, require_regular_file
 from rnnlayout._files.tensor_sets.find_rnns import TensorGroup
 from rnnlayout._files.tensor_sets.found import Found
-from rnnlayout._files.tensor_sets.tensor_set import Converted, Hints, Progress, TensorSet
+from rnnlayout._files.tensor_sets.tensor_set import Converted, Progress, TensorSet
 from rnnlayout._model.errors import Ask, FileError, Message, join_parts
 from rnnlayout._model.layout import Layout, known_layouts
 from rnnlayout._native import LayoutError
+from rnnlayout._sources.reading import Reading
 from rnnlayout._weights.weights import Weights
 
 from .content import CORE_ML, content_of
@@ -47,7 +48,7 @@ class TensorFormat:
         `out`, with each RNN of `pairs` replaced; tensor_set has all tensors of the copy. Returns
         notes.
     separator: what save() puts between the name of an RNN and those of its tensors.
-    hints: those of HINTS_OF_FORMATS that it takes.
+    options: those of OF_FORMATS that it takes.
     begins: the suffix of another format, with a file of which its files begin.
     """
 
@@ -58,7 +59,7 @@ class TensorFormat:
         None
     )
     separator: str = "."
-    hints: tuple[str, ...] = ()
+    options: tuple[str, ...] = ()
     begins: str = ""
 
 
@@ -67,13 +68,13 @@ class ModelFormat:
     """Files with a structure of their own: a Keras model, an ONNX graph, one weight space.
 
     suffix: the suffix that messages name. layouts: the layouts that RNNs in such a file may have.
-    read(file, hints): return the RNNs; None if the format is only written.
+    read(file, reading): return the RNNs; None if the format is only written.
     write(out, entries): write a new file with these RNNs; None if that is not possible.
     replace(file, out, entries): copy a file to `out`, with new weights in the RNNs of these names.
         Returns notes.
-    rewrite(file, out, hints, to, dtype, exact): copy a whole model to `out`, with its RNNs
+    rewrite(file, out, reading, to, dtype, exact): copy a whole model to `out`, with its RNNs
         converted.
-    hints: those of HINTS_OF_FORMATS that it takes.
+    options: those of OF_FORMATS that it takes.
     begins: the suffix of another format, with a file of which its files begin.
     single: can a file store only one RNN?
     needs: what a file needs beside RNNs, if therefore only an existing one gets new weights.
@@ -81,11 +82,11 @@ class ModelFormat:
 
     suffix: str
     layouts: tuple[str, ...]
-    read: Callable[[InputFile, Hints], Found] | None
+    read: Callable[[InputFile, Reading], Found] | None
     write: Callable[[Output, Mapping[str, Weights]], None] | None
     replace: Callable[[InputFile, Output, Mapping[str, Weights]], list[str]] | None = None
-    rewrite: Callable[[InputFile, Output, Hints, Layout, object, bool], Converted] | None = None
-    hints: tuple[str, ...] = ()
+    rewrite: Callable[[InputFile, Output, Reading, Layout, object, bool], Converted] | None = None
+    options: tuple[str, ...] = ()
     begins: str = ""
     single: bool = False
     needs: str = ""
@@ -138,10 +139,10 @@ def writable_suffixes() -> list[str]:
     return [suffix for suffix in sorted(FORMATS) if _import_format(suffix).write]
 
 
-def suffixes_with_hint(name: str) -> list[str]:
-    """Return the suffixes of formats that take one of HINTS_OF_FORMATS."""
+def suffixes_with_option(name: str) -> list[str]:
+    """Return the suffixes of formats that take an option of OF_FORMATS."""
     formats = map(_import_format, FORMATS)
-    return list(dict.fromkeys(one.suffix for one in formats if name in one.hints))
+    return list(dict.fromkeys(one.suffix for one in formats if name in one.options))
 
 
 def _suffix_of(path: Any) -> str:

@@ -22,11 +22,11 @@ import numpy as np
 
 from rnnlayout._files.tensor_sets.file_limits import Budget, InputFile, name_file
 from rnnlayout._files.tensor_sets.found import Found, distinct_names
-from rnnlayout._files.tensor_sets.tensor_set import Hints
 from rnnlayout._model.errors import FileError, error_with_name
 from rnnlayout._model.spec import Spec
 from rnnlayout._native import LayoutError, LossyError
 from rnnlayout._sources.read_tensors import read_described
+from rnnlayout._sources.reading import Reading
 from rnnlayout._sources.tensor_paths import is_under_with_direction
 from rnnlayout._weights.weights import Weights, weights_of
 
@@ -329,7 +329,7 @@ def _spec_of(cell: str, both: bool, tensors: dict[str, Any], one: TFLiteOperator
     )
 
 
-def _read_tflite(file: InputFile, hints: Hints) -> Found:
+def _read_tflite(file: InputFile, reading: Reading) -> Found:
     with name_file(file):
         model = TFLiteModel(memoryview(file.data()), file.budget)
         operators = list(model.operators())
@@ -340,7 +340,7 @@ def _read_tflite(file: InputFile, hints: Hints) -> Found:
         notes: list[str] = []
         names = distinct_names([_RNNS[one.code][0] for one in rnns])
         for name, one in zip(names, rnns, strict=True):
-            if is_under_with_direction(name, hints.prefix):
+            if is_under_with_direction(name, reading.prefix):
                 try:
                     entries[name] = _read_operator(model, one, name, notes)
                 except FileError:

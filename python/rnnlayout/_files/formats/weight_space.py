@@ -18,7 +18,7 @@ from rnnlayout._files.tensor_sets.file_limits import InputFile, parse_json_objec
 from rnnlayout._files.tensor_sets.found import Found, entry_name
 from rnnlayout._files.tensor_sets.output_file import Output, open_untruncated
 from rnnlayout._files.tensor_sets.record import Record, parse_record, rnn_as_json
-from rnnlayout._files.tensor_sets.tensor_set import FileTensor, Hints
+from rnnlayout._files.tensor_sets.tensor_set import FileTensor
 from rnnlayout._model.checked_rnn import checked_rnn_of
 from rnnlayout._model.config import changes_outputs, unwritten_settings
 from rnnlayout._model.describe import regions
@@ -26,8 +26,8 @@ from rnnlayout._model.dtypes import storage_dtype
 from rnnlayout._model.errors import Ask, FileError, error_with_name
 from rnnlayout._model.layout import CUDNN
 from rnnlayout._native import SpecError
-from rnnlayout._sources.caller_spec import CallerSpec
 from rnnlayout._sources.read_source import read_source
+from rnnlayout._sources.reading import Reading
 from rnnlayout._weights.weights import Weights, weights_of
 
 from .npz import read_npy, write_npy
@@ -36,17 +36,19 @@ from .registry import ModelFormat
 _MORE = ("layout", "nbytes", "regions", "entry", "config", "batch_first")
 
 
-def _weights_of_vector(tensor: FileTensor, asked: CallerSpec, file: InputFile) -> Weights:
+def _weights_of_vector(tensor: FileTensor, reading: Reading, file: InputFile) -> Weights:
     try:
-        return weights_of(read_source(tensor.floats("the array"), replace(asked, layout=CUDNN)))
+        return weights_of(
+            read_source(tensor.floats("the array"), replace(reading, layout=CUDNN, prefix=""))
+        )
     except ValueError as error:
         raise error_with_name(error, str(file)) from None
 
 
-def _read_npy(file: InputFile, hints: Hints) -> Found:
+def _read_npy(file: InputFile, reading: Reading) -> Found:
     array = read_npy(file)
     tensor = FileTensor.of(array, array.dtype.name)
-    weights = _weights_of_vector(tensor, replace(hints.asked, hints={}), file)
+    weights = _weights_of_vector(tensor, replace(reading, fields={}), file)
     return Found({entry_name("", weights.spec): weights})
 
 
@@ -62,9 +64,9 @@ def _write_npy(out: Output, entries: Mapping[str, Weights]) -> None:
         write_npy(file, checked_rnn_of(weights).arrays[0])
 
 
-def _read_bin(file: InputFile, hints: Hints) -> Found:
+def _read_bin(file: InputFile, reading: Reading) -> Found:
     entry, record = _read_bin_json(file)
-    spec = record.spec if record else hints.asked.spec
+    spec = record.spec if record else reading.spec
     if spec is None:
         raise SpecError(
             f"{file} does not record which RNN it is, and neither {file.path.name}.json nor"
@@ -76,7 +78,7 @@ def _read_bin(file: InputFile, hints: Hints) -> Found:
     if len(data) % dtype.itemsize:
         raise FileError(f"{file} has {len(data)} bytes, not a multiple of those of a {spec.dtype}")
     tensor = FileTensor.of(np.frombuffer(data, dtype), spec.dtype)
-    weights = _weights_of_vector(tensor, CallerSpec(spec), file)
+    weights = _weights_of_vector(tensor, Reading(spec), file)
     if record:
         weights = weights_of(weights, config=record.config, batch_first=record.batch_first)
     return Found({entry or entry_name("", spec): weights})

@@ -21,17 +21,18 @@ from rnnlayout._model.spec import CELLS, Spec
 from rnnlayout._model.undecided import UndecidedError
 from rnnlayout._native import LayoutError, SpecError
 from rnnlayout._sources import torch_names
-from rnnlayout._sources.caller_spec import ACTIVATIONS, CallerSpec, check_hints
 from rnnlayout._sources.candidates import is_one_vector
 from rnnlayout._sources.keras_tree import short_repr
 from rnnlayout._sources.read_source import read_source
+from rnnlayout._sources.reading import Reading, check_fields
+from rnnlayout._sources.reading_options import ACTIVATIONS
 from rnnlayout._sources.tensor_paths import KERAS, is_under_with_direction
 from rnnlayout._weights.weights import Weights, weights_of
 
 from .found import Found, distinct_names, entry_name, with_rnns
 from .record import Record
 from .rnn_places import RNNPlace, find_places
-from .tensor_set import FileTensor, Hints, ModuleClass, TensorSet
+from .tensor_set import FileTensor, ModuleClass, TensorSet
 
 _MOST_LAYERS = 4  # times the tensors of a file: of a layer some may have been removed
 
@@ -52,7 +53,7 @@ class TensorGroup:
 
 
 def find_rnns(
-    tensor_set: TensorSet, hints: Hints, records: Mapping[str, Record]
+    tensor_set: TensorSet, reading: Reading, records: Mapping[str, Record]
 ) -> tuple[list[TensorGroup], Found]:
     """Return all RNNs among the tensors of a file, in their order: recorded ones, and those found
     by name; and the same as load() returns it."""
@@ -76,7 +77,7 @@ def find_rnns(
         _with_stored_names(group, plain, tensors)
         for group in _find_groups(
             known,
-            replace(hints, prefix=plain.name(hints.prefix)),
+            replace(reading, prefix=plain.name(reading.prefix)),
             {key: replace(one, prefix=plain.name(one.prefix)) for key, one in records.items()},
             {plain.name(path): one for path, one in tensor_set.modules.items()},
         )
@@ -88,7 +89,7 @@ def find_rnns(
     return groups, Found(
         {entry: one for entry, one in weights.items() if isinstance(one, Weights)},
         {entry: one for entry, one in weights.items() if not isinstance(one, Weights)},
-        [*tensor_set.notes, *plain.notes, *notes, *unrecorded(silent, hints)],
+        [*tensor_set.notes, *plain.notes, *notes, *unrecorded(silent, reading)],
         [name for name in tensor_set.tensors if name not in names],
     )
 
@@ -117,7 +118,7 @@ def _with_stored_names(
 
 def _find_groups(
     tensors: Mapping[str, FileTensor],
-    hints: Hints,
+    reading: Reading,
     records: Mapping[str, Record],
     classes: Mapping[str, ModuleClass],
 ) -> list[TensorGroup]:
@@ -135,19 +136,21 @@ def _find_groups(
             " of it are missing: the file was changed after rnnlayout wrote it"
         )
         if names := one.names(tensors):
-            weights = _read_rnn(tensors, names, entry, CallerSpec(one.spec, one.layout))
+            weights = _read_rnn(tensors, names, entry, Reading(one.spec, one.layout))
         if isinstance(weights, Weights):
             weights = weights_of(weights, config=one.config, batch_first=one.batch_first)
         recorded.append(TensorGroup(entry, one.prefix, tuple(names.values()), weights))
     taken = {name for group in recorded for name in group.names}
     places = find_places(
-        [name for name in tensors if name not in taken], hints.asked.layout, hints.prefix
+        [name for name in tensors if name not in taken], reading.layout, reading.prefix
     )
-    found = [_group_at_place(tensors, place, hints, classes, len(places) == 1) for place in places]
+    found = [
+        _group_at_place(tensors, place, reading, classes, len(places) == 1) for place in places
+    ]
     entries = distinct_names([group.entry for group in found], taken=records)
     found = [replace(group, entry=entry) for group, entry in zip(found, entries, strict=True)]
     groups = [
-        group for group in recorded + found if is_under_with_direction(group.prefix, hints.prefix)
+        group for group in recorded + found if is_under_with_direction(group.prefix, reading.prefix)
     ]
     order = {name: k for k, name in enumerate(tensors)}
     groups.sort(key=lambda g: min((order[name] for name in g.names), default=0))
@@ -157,39 +160,39 @@ def _find_groups(
 def _group_at_place(
     tensors: Mapping[str, FileTensor],
     place: RNNPlace,
-    hints: Hints,
+    reading: Reading,
     classes: Mapping[str, ModuleClass],
     alone: bool,
 ) -> TensorGroup:
-    entry, asked = entry_name(place.entry, None), hints.asked
+    entry = entry_name(place.entry, None)
     path = place.prefix.rstrip(".")
     while classes and path and path not in classes:  # the module, or the nearest one around it
         path = path.rpartition(".")[0]
     module = classes.get(path)
     told = {"cell": module.fields["cell"]} if module and "cell" in module.fields else {}
     # of several RNNs, cell and reset concern those that do not show them
-    first = {key: hint for key, hint in asked.hints.items() if alone or key in ACTIVATIONS}
-    weights = _read_rnn(tensors, place.names, entry, replace(asked, hints=first | told))
+    first = {key: value for key, value in reading.fields.items() if alone or key in ACTIVATIONS}
+    weights = _read_rnn(tensors, place.names, entry, replace(reading, fields=first | told))
     if isinstance(weights, UndecidedError) and not alone:
-        whole = replace(asked, hints=asked.hints | told)
+        whole = replace(reading, fields={**reading.fields, **told})
         more = _read_rnn(tensors, place.names, entry, whole)
         weights = weights if isinstance(more, LayoutError) else more  # meant for another RNN
     if isinstance(weights, Weights):
         entry = entry_name(place.entry, weights.spec)
         if module is not None:
-            weights = _as_module_says(weights, module, entry, hints)
+            weights = _as_module_says(weights, module, entry, reading)
     names = tuple(place.names.values())
     notes = (f"{', '.join(names)} taken as {', '.join(place.names)}",) if place.short else ()
     return TensorGroup(entry, place.prefix, names, weights, notes)
 
 
 def _as_module_says(
-    weights: Weights, module: ModuleClass, entry: str, hints: Hints
+    weights: Weights, module: ModuleClass, entry: str, reading: Reading
 ) -> Weights | ValueError:
     """Return weights with what their module says about them, or why they cannot be read."""
     spec, own = weights.spec, module.name.rpartition(".")[2]
     kind = spec.cell.partition("_")[0].upper() + "Cell" * (weights.layout.name == "torch-cell")
-    if not module.is_torch and (hints.as_class or {}).get(own) != kind:
+    if not module.is_torch and (reading.as_class or {}).get(own) != kind:
         what = f"class {short_repr(module.name)}, read as {kind}"
         return unknown_class_question(entry, weights, what, {own: kind})
     found = {name: getattr(spec, name) for name in module.fields} | {"bias": spec.bias != "none"}
@@ -202,17 +205,18 @@ def _as_module_says(
 
 
 def _read_rnn(
-    tensors: Mapping[str, FileTensor], names: Mapping[str, str], entry: str, asked: CallerSpec
+    tensors: Mapping[str, FileTensor], names: Mapping[str, str], entry: str, reading: Reading
 ) -> Weights | ValueError:
     """Return the RNN, or the error that names the entry. names: the layout's name of each tensor ->
     its name in the file."""
     try:
         source: Any = {name: tensors[stored].floats(stored) for name, stored in names.items()}
         if list(names) == ["weight_space"]:
-            source, asked = source["weight_space"], replace(asked, layout=asked.layout or CUDNN)
+            source = source["weight_space"]
+            reading = replace(reading, layout=reading.layout or CUDNN)
         elif all(name.isdigit() for name in names):
             source = list(source.values())
-        return weights_of(read_source(source, asked))
+        return weights_of(read_source(source, replace(reading, prefix="")))
     except ValueError as error:
         return error_with_name(error, entry)
 
@@ -223,8 +227,8 @@ def _read_rnn(
 DEFAULT_ACTIVATIONS = {"activation": "tanh", "recurrent_activation": "sigmoid"}
 
 
-def apply_hints(found: Found, hints: Hints) -> Found:
-    """Return the RNNs with the caller's spec; those that the hints contradict are refused.
+def apply_reading(found: Found, reading: Reading) -> Found:
+    """Return the RNNs with the caller's spec; those that it contradicts are refused.
 
     cell and reset concern the RNNs that do not record them, so in a file with several RNNs they
     contradict none. The bias mode and skip_input are cuDNN's: of another layout they are the
@@ -232,32 +236,32 @@ def apply_hints(found: Found, hints: Hints) -> Found:
     count = len(found.names)
     entries, unread = {}, found.unread
     for name, weights in found.items():
-        spec, own = hints.asked.spec, weights.spec
+        spec, own = reading.spec, weights.spec
         names = ["cell", "reset"] if count == 1 else []
         names += ACTIVATIONS if CELLS[own.cell].is_gated else []
-        concerned = {key: hint for key, hint in hints.asked.hints.items() if key in names}
+        concerned = {key: value for key, value in reading.fields.items() if key in names}
         try:
-            if hints.asked.layout not in (None, weights.layout):
+            if reading.layout not in (None, weights.layout):
                 raise LayoutError(
-                    f"the file has it in layout {weights.layout}, not {hints.asked.layout}: omit ",
+                    f"the file has it in layout {weights.layout}, not {reading.layout}: omit ",
                     Ask("layout", None),
                 )
-            check_hints(concerned, own, "the file")
+            check_fields(concerned, own, "the file")
             if spec is not None and spec != own:
-                _check_spec(spec, weights, hints)
-                asked = CallerSpec(spec.replace(dtype=own.dtype))
-                weights = weights_of(read_source(weights, asked))
+                _check_spec(spec, weights, reading)
+                as_spec = Reading(spec.replace(dtype=own.dtype))
+                weights = weights_of(read_source(weights, as_spec))
             entries[name] = weights
         except (LayoutError, SpecError) as error:
             unread[name] = error_with_name(error, name)
     return with_rnns(found, entries, unread)
 
 
-def _check_spec(spec: Spec, weights: Weights, hints: Hints) -> None:
+def _check_spec(spec: Spec, weights: Weights, reading: Reading) -> None:
     """Raise SpecError if the caller's spec describes another RNN than the weights."""
     asked, own = asdict(spec), asdict(weights.spec)
     free = set() if weights.layout.name == "cudnn" else {"bias", "skip_input"}
-    free |= {"dtype"} if hints.dtype is not None else set()
+    free |= {"dtype"} if reading.dtype is not None else set()
     wrong = [field for field in own if own[field] != asked[field] and field not in free]
     if wrong:
         convert = [", and pass ", Ask("dtype"), " to convert to another dtype"]
@@ -286,10 +290,10 @@ def unknown_class_question(
     )
 
 
-def unrecorded(entries: Iterable[object], hints: Hints) -> list[str]:
+def unrecorded(entries: Iterable[object], reading: Reading) -> list[str]:
     """Return a note on the options that are assumed of RNNs in Keras's layouts; [] without any.
     entries: the RNNs, or their errors, that a file has without a config and without a record of
-    rnnlayout. hints: the caller's."""
+    rnnlayout."""
     found = [one for one in entries if isinstance(one, Weights) and one.layout.name in KERAS]
     if not found:
         return []
@@ -298,7 +302,7 @@ def unrecorded(entries: Iterable[object], hints: Hints) -> list[str]:
     asked = [
         key
         for key, default in DEFAULT_ACTIVATIONS.items()
-        if key not in hints.asked.hints and any(getattr(spec, key) == default for spec in gated)
+        if key not in reading.fields and any(getattr(spec, key) == default for spec in gated)
     ]
     assumed = [f"{key.replace('_', ' ')} {DEFAULT_ACTIVATIONS[key]}" for key in asked]
     assumed.append("go_backwards=False")

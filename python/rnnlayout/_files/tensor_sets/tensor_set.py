@@ -12,14 +12,10 @@ import numpy as np
 
 from rnnlayout._model.dtypes import FLOATS, Bits, storage_dtype
 from rnnlayout._model.errors import FileError
-from rnnlayout._native import LayoutError, SpecError
-from rnnlayout._sources.caller_spec import CallerSpec
-from rnnlayout._sources.keras_tree import CELLS
-from rnnlayout._sources.mismatch import check_prefix
+from rnnlayout._native import LayoutError
 
 from .file_limits import InputFile
 
-HINTS_OF_FORMATS = ("as_class", "config")  # those that not every format takes
 _MOST_VALUES = 100  # named in what a conversion leaves out
 CHUNK_NBYTES = 8 << 20  # at most so much between two moments at which Ctrl-C can be answered
 # Dtypes that NumPy lacks: the names in torch and JAX -> those of safetensors, as in a FileTensor.
@@ -27,35 +23,6 @@ FLOAT8 = {"float8_e4m3fn": "F8_E4M3", "float8_e5m2": "F8_E5M2", "float8_e8m0fnu"
 # The bits of an element.
 _BITS = {"F4": 4, "F6_E2M3": 6, "F6_E3M2": 6, **dict.fromkeys(FLOAT8.values(), 8),
          "F8_E4M3FNUZ": 8, "F8_E5M2FNUZ": 8, "qint32": 32}  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Hints:
-    """What the caller of load() knows about the RNNs in a file.
-
-    asked: which RNN they are. prefix: they are under it. dtype: of the result. format: of the file.
-    as_class: class of the file -> the one to read it as. config: that of a Keras model whose
-    weights are in another file. mmap: whether the file may be mapped into memory."""
-
-    asked: CallerSpec = field(default_factory=CallerSpec)
-    prefix: str = ""
-    dtype: Any = None
-    format: str | None = None
-    as_class: Mapping[str, str] | None = None
-    config: Any = None
-    mmap: bool = True
-
-    def __post_init__(self) -> None:
-        check_prefix(self.prefix)
-        names = self.as_class or {}
-        if not isinstance(names, Mapping) or not all(
-            isinstance(name, str) and str(kind).removesuffix("Cell") in (*CELLS, "RNN")
-            for name, kind in names.items()
-        ):
-            raise SpecError(
-                f"as_class is {names!r}, need a dict from classes of the file to some of"
-                f" {', '.join(CELLS)}, RNN, or LSTMCell ... for a class of cells"
-            )
 
 
 @dataclass(frozen=True)

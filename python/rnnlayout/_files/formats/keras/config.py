@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from rnnlayout._files.tensor_sets.file_limits import require_regular_file
-from rnnlayout._files.tensor_sets.tensor_set import Hints
 from rnnlayout._model.errors import Ask, FileError
 from rnnlayout._native import SpecError
 from rnnlayout._sources.keras_tree import (
@@ -31,6 +30,7 @@ from rnnlayout._sources.keras_tree import (
     object_of,
     short_repr,
 )
+from rnnlayout._sources.reading import Reading
 
 KERAS_3 = "3.0.0"  # the first Keras with the form of file that is written
 KERAS_2 = "2.0.9"  # the first with CuDNNLSTM and CuDNNGRU
@@ -163,10 +163,10 @@ _FILES = "class_name in the file"  # keys of a node: its class before it was rea
 _UNKNOWN = "class_name to accept"  # and the same until the caller accepts it
 
 
-def read_unknown_classes(model: Node, hints: Hints) -> None:
+def read_unknown_classes(model: Node, reading: Reading) -> None:
     """Give the layers of unknown classes in a model, in place, the class that they look like.
     Raises SpecError if the caller's as_class names a class that the model lacks."""
-    unknown, accepted = set[str](), hints.as_class or {}
+    unknown, accepted = set[str](), reading.as_class or {}
     left = [("", model)]
     while left:
         key, node = left.pop()

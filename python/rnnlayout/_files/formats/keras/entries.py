@@ -16,7 +16,7 @@ from rnnlayout._files.tensor_sets.find_rnns import (
 )
 from rnnlayout._files.tensor_sets.found import Found, distinct_names
 from rnnlayout._files.tensor_sets.record import KEY, Record, read_records
-from rnnlayout._files.tensor_sets.tensor_set import FileTensor, Hints
+from rnnlayout._files.tensor_sets.tensor_set import FileTensor
 from rnnlayout._model.checked_rnn import CheckedRNN, checked_rnn_of
 from rnnlayout._model.dtypes import Bits
 from rnnlayout._model.errors import Ask, FileError, Message, TextPart, error_with_name
@@ -24,10 +24,10 @@ from rnnlayout._model.layout import Layout, known_layouts
 from rnnlayout._model.spec import CELLS, HARD_SIGMOIDS, differing_fields
 from rnnlayout._model.undecided import UndecidedError
 from rnnlayout._native import LayoutError, SpecError
-from rnnlayout._sources.caller_spec import CallerSpec
 from rnnlayout._sources.keras_tree import SIGMOID_SINCE, RecurrentLayer, Version, short_repr
 from rnnlayout._sources.read_source import read_source
 from rnnlayout._sources.read_tensors import read_described
+from rnnlayout._sources.reading import Reading
 from rnnlayout._sources.self_description import RNNDescription
 from rnnlayout._sources.tensor_paths import is_under_with_direction
 from rnnlayout._weights.weights import Weights, weights_of
@@ -85,26 +85,32 @@ class KerasEntries:
     """
 
     def __init__(
-        self, paths: Iterable[str], records: Mapping[str, Record], hints: Hints, version: Version
+        self,
+        paths: Iterable[str],
+        records: Mapping[str, Record],
+        reading: Reading,
+        version: Version,
     ) -> None:
-        self.hints, self.version, self._paths, self.records = hints, version, paths, records
-        self.beside = None if hints.config is None else read_architecture(hints.config)
+        self.reading, self.version, self._paths, self.records = reading, version, paths, records
+        self.beside = (
+            None if reading.keras_config is None else read_architecture(reading.keras_config)
+        )
         self._entries: list[tuple[str, Weights | Exception, _Rows]] = []
         self._rows: dict[str, _Rows] = {}  # the cells of each RNN, by its name
         self._guessed: list[Weights] = []  # those without a config and a record
         self._used: set[str] = set()  # paths of the arrays that belong to an RNN
 
     @classmethod
-    def of_hdf5(cls, root: Hdf5Group, hints: Hints, version: Version = (3, 0)) -> KerasEntries:
+    def of_hdf5(cls, root: Hdf5Group, reading: Reading, version: Version = (3, 0)) -> KerasEntries:
         """Return those of an HDF5 file; the arrays of an optimizer are not the model's."""
         models = [group for name, group in root.groups.items() if not name.startswith("optimizer")]
         paths = (data.path for group in models for data in group.all_datasets())
         told = root.texts(KEY)  # what rnnlayout recorded, by the names of the layers
         records = read_records({KEY: "".join(told)}, root.what) if told else {}
-        return cls(paths, records, hints, version)
+        return cls(paths, records, reading, version)
 
     def _add(self, found: LayerCells) -> None:
-        if not is_under_with_direction(found.name, self.hints.prefix):
+        if not is_under_with_direction(found.name, self.reading.prefix):
             return
         self._used |= found.paths
         each = 1 + found.both
@@ -144,7 +150,7 @@ class KerasEntries:
         self._rows = dict(zip(names, (rows for *_, rows in self._entries), strict=True))
         weights = {name: one for name, one in found.items() if isinstance(one, Weights)}
         unread = {name: one for name, one in found.items() if isinstance(one, Exception)}
-        return Found(weights, unread, unrecorded(self._guessed, self.hints), others)
+        return Found(weights, unread, unrecorded(self._guessed, self.reading), others)
 
     def new_arrays(self, new: Mapping[str, Weights]) -> dict[str, np.ndarray]:
         """Return the arrays of new weights for RNNs, by their paths in the file. Raises LayoutError
@@ -167,13 +173,13 @@ class KerasEntries:
         tensors = _tensors_of_cells([cell_bits(name, cell) for cell in cells])
         record = self.records.get(name)
         if own is not None:
-            given = read_source(tensors, CallerSpec(None, Layout(own.layout), hints=own.hints))
+            given = read_source(tensors, Reading(None, Layout(own.layout), fields=own.hints))
             different = differing_fields(record.spec, given.spec) if record else ""
             if self.beside and different:
                 raise FileError(
                     f"{name}: the file records another RNN than {self.beside.name} describes"
                     f" ({different}): omit ",
-                    Ask("config", None),
+                    Ask("keras_config", None),
                 )
             if record and not different:
                 given = replace(given, spec=record.spec)  # it also has the bias mode
@@ -195,17 +201,17 @@ class KerasEntries:
         return weights
 
     def _by_shapes(self, name: str, tensors: dict[str, Bits]) -> CheckedRNN:
-        """Read a layer of a file without a config; hints are for what its shapes do not show."""
-        layout, spec = self.hints.asked.layout, self.hints.asked.spec
-        asked = dict(self.hints.asked.hints)
+        """Read a layer of a file without a config. The reading has what its shapes do not show."""
+        layout, spec = self.reading.layout, self.reading.spec
+        fields = dict(self.reading.fields)
         if spec is not None:
-            asked |= {"cell": spec.cell, "reset": spec.reset}
-            asked |= {key: found for key, default in DEFAULT_ACTIVATIONS.items()
+            fields |= {"cell": spec.cell, "reset": spec.reset}
+            fields |= {key: found for key, default in DEFAULT_ACTIVATIONS.items()
                       if (found := getattr(spec, key)) != default}  # fmt: skip
         shapes = (a.array.shape for leaf, a in tensors.items() if leaf.endswith(LEAVES[1]))
         if not any(count_gates(shape) > 1 for shape in shapes):
-            asked = {key: value for key, value in asked.items() if key not in DEFAULT_ACTIVATIONS}
-        activation = asked.get("recurrent_activation")
+            fields = {key: value for key, value in fields.items() if key not in DEFAULT_ACTIVATIONS}
+        activation = fields.get("recurrent_activation")
         check_activation(activation, self.version)
 
         def lacks_activation(given: CheckedRNN) -> bool:  # it may be another than sigmoid
@@ -213,12 +219,12 @@ class KerasEntries:
             return activation is None and is_gated and self.version < SIGMOID_SINCE
 
         try:
-            known = {key: asked[key] for key in DEFAULT_ACTIVATIONS if key in asked}
-            given = read_source(tensors, CallerSpec(None, layout, hints=known))
+            known = {key: fields[key] for key in DEFAULT_ACTIVATIONS if key in fields}
+            given = read_source(tensors, Reading(None, layout, fields=known))
         except UndecidedError as question:
             try:
-                given = read_source(tensors, CallerSpec(None, layout, hints=asked))
-            except LayoutError:  # the hints are meant for another RNN
+                given = read_source(tensors, Reading(None, layout, fields=fields))
+            except LayoutError:  # the fields are meant for another RNN
                 raise question from None
             except UndecidedError as question:
                 if lacks_activation(question.candidates[0]):
@@ -244,7 +250,7 @@ def _without_activation(
     message = Message(
         "the file does not record its recurrent activation, and before Keras 2.3 hard_sigmoid was"
         " the default: pass ", Ask("recurrent_activation", HARD_SIGMOIDS[1]), " or ",
-        Ask("recurrent_activation", "sigmoid"), ", or ", Ask("config"),
+        Ask("recurrent_activation", "sigmoid"), ", or ", Ask("keras_config"),
         " with the file of the model's to_json() if the layers differ",
     )  # fmt: skip
     reason = "recurrent activation, not stored in Keras files before 2.3"

@@ -23,12 +23,13 @@ from rnnlayout._files.tensor_sets.file_limits import InputFile, open_zip
 from rnnlayout._files.tensor_sets.found import Found, entry_name, layer_names
 from rnnlayout._files.tensor_sets.output_file import Output
 from rnnlayout._files.tensor_sets.record import Record
-from rnnlayout._files.tensor_sets.tensor_set import Hints
 from rnnlayout._model.checked_rnn import checked_rnn_of
 from rnnlayout._model.errors import Ask
 from rnnlayout._model.spec import Spec
 from rnnlayout._native import LayoutError
 from rnnlayout._sources.keras_tree import class_name_of, layer_node
+from rnnlayout._sources.reading import Reading
+from rnnlayout._sources.reading_options import OF_FORMATS
 from rnnlayout._weights.weights import Weights
 
 from .config import KERAS_2, KERAS_3, read_unknown_classes
@@ -219,10 +220,10 @@ def variables_file(layers: list[KerasLayer]) -> bytes:
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the same weights give the same bytes
 
 
-def _read_hdf5(file: InputFile, hints: Hints) -> Found:
+def _read_hdf5(file: InputFile, reading: Reading) -> Found:
     """Read a file of one of the two HDF5 forms, whichever its suffix is."""
     with open_hdf5(file, file.budget) as root:
-        return _read_root(root, KerasEntries.of_hdf5(root, hints))
+        return _read_root(root, KerasEntries.of_hdf5(root, reading))
 
 
 def _read_root(root: Hdf5Group, entries: KerasEntries) -> Found:
@@ -230,13 +231,13 @@ def _read_root(root: Hdf5Group, entries: KerasEntries) -> Found:
         return read_legacy_weights(root, layers, entries)
     if entries.beside is not None:
         return read_beside(root, entries.beside, entries)
-    read_unknown_classes({}, entries.hints)
+    read_unknown_classes({}, entries.reading)
     return entries.found(found_layers(root))
 
 
 def _replace_hdf5(file: InputFile, out: Output, new: Mapping[str, Weights]) -> list[str]:
     with open_hdf5(file, file.budget) as root:
-        entries = KerasEntries.of_hdf5(root, Hints())
+        entries = KerasEntries.of_hdf5(root, Reading())
         _read_root(root, entries)
         with new_hdf5(out, str(file)) as h5:
             copy_tree(root, h5, entries.new_arrays(new))
@@ -245,25 +246,25 @@ def _replace_hdf5(file: InputFile, out: Output, new: Mapping[str, Weights]) -> l
 
 @contextmanager
 def _open_archive(
-    file: InputFile, hints: Hints
+    file: InputFile, reading: Reading
 ) -> Iterator[tuple[zipfile.ZipFile, Hdf5Group, KerasEntries, Found]]:
     with open_zip(file) as opened:
-        archive = read_archive(file, opened, hints)
+        archive = read_archive(file, opened, reading)
         with open_hdf5(archive.variables, file.budget, f"{file}: {VARIABLES}") as root:
-            entries = KerasEntries.of_hdf5(root, hints, archive.version)
-            read_unknown_classes(archive.model, hints)
+            entries = KerasEntries.of_hdf5(root, reading, archive.version)
+            read_unknown_classes(archive.model, reading)
             described = [*described_layers(root, archive.model)]
             # of a subclass of Model the config has no layers
             yield opened, root, entries, entries.found(described or found_layers(root))
 
 
-def _read_archive(file: InputFile, hints: Hints) -> Found:
-    with _open_archive(file, hints) as (_, _, _, found):
+def _read_archive(file: InputFile, reading: Reading) -> Found:
+    with _open_archive(file, reading) as (_, _, _, found):
         return found
 
 
 def _replace_archive(file: InputFile, out: Output, new: Mapping[str, Weights]) -> list[str]:
-    with _open_archive(file, Hints()) as (opened, root, entries, _):
+    with _open_archive(file, Reading()) as (opened, root, entries, _):
         variables = new_variables(root, entries.new_arrays(new), f"{file}: {VARIABLES}")
         copy_members(opened, out, {VARIABLES: variables})
     return []
@@ -287,13 +288,18 @@ def _write_archive(out: Output, entries: Mapping[str, Weights]) -> None:
             archive.writestr(zipfile.ZipInfo(name, _EPOCH), content)
 
 
-_HINTS = ("as_class", "config")
 H5 = ModelFormat(
-    ".h5", ("keras", "keras-cudnn"), _read_hdf5, _write_h5, _replace_hdf5, rewrite_h5, _HINTS
+    ".h5", ("keras", "keras-cudnn"), _read_hdf5, _write_h5, _replace_hdf5, rewrite_h5, OF_FORMATS
 )
 WEIGHTS_H5 = ModelFormat(
-    ".weights.h5", ("keras",), _read_hdf5, _write_variables, _replace_hdf5, hints=_HINTS
+    ".weights.h5", ("keras",), _read_hdf5, _write_variables, _replace_hdf5, options=OF_FORMATS
 )
 ARCHIVE = ModelFormat(
-    ".keras", ("keras",), _read_archive, _write_archive, _replace_archive, rewrite_archive, _HINTS
+    ".keras",
+    ("keras",),
+    _read_archive,
+    _write_archive,
+    _replace_archive,
+    rewrite_archive,
+    OF_FORMATS,
 )

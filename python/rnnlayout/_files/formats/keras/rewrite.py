@@ -16,16 +16,17 @@ from typing import Any
 import numpy as np
 
 from rnnlayout._files.tensor_sets.file_limits import InputFile, open_zip, read_member
-from rnnlayout._files.tensor_sets.find_rnns import apply_hints
+from rnnlayout._files.tensor_sets.find_rnns import apply_reading
 from rnnlayout._files.tensor_sets.found import Found
 from rnnlayout._files.tensor_sets.output_file import Output
 from rnnlayout._files.tensor_sets.record import Record
-from rnnlayout._files.tensor_sets.tensor_set import Converted, Hints
+from rnnlayout._files.tensor_sets.tensor_set import Converted
 from rnnlayout._model.errors import Ask, FileError, Message, join_parts
 from rnnlayout._model.layout import Layout
 from rnnlayout._model.spec import HARD_SIGMOIDS
 from rnnlayout._native import LayoutError, LossyError
 from rnnlayout._sources.keras_tree import SIGMOID_SINCE, Node, Version
+from rnnlayout._sources.reading import Reading
 
 from .config import KERAS_3, parse_config
 from .entries import LEAVES, KerasEntries, LayerCells, cell_names, check_activation
@@ -54,7 +55,7 @@ _TRAINING, _COMPILE = "training_config", "compile_config"
 
 
 def rewrite_h5(
-    file: InputFile, out: Output, hints: Hints, to: Layout, dtype: Any, exact: bool
+    file: InputFile, out: Output, reading: Reading, to: Layout, dtype: Any, exact: bool
 ) -> Converted:
     """Write the model or the weights in `file` to `out`, for Keras 3.
 
@@ -66,7 +67,7 @@ def rewrite_h5(
     dtype, exact: as for convert(), for the layers that change. Raises FileError if it is not a file
     of Keras, LossyError if no layer of Keras 3 computes the same, or weights would be rounded and
     exact is set."""
-    _check_whole_model(hints, to)
+    _check_whole_model(reading, to)
     changed = ChangedCells(str(file), dtype, exact)
     records: dict[str, Record] = {}
     new: dict[str, str] = {}  # attributes of the root
@@ -76,12 +77,12 @@ def rewrite_h5(
             raise FileError(f"{file} has no attribute 'layer_names': Keras 2 did not write it")
         config = root.text("model_config")
         if config is None:
-            records = _change_weights(root, layers, changed, hints)
+            records = _change_weights(root, layers, changed, reading)
             new = {"keras_version": KERAS_3} if records else {}
         else:
-            if hints.asked.hints or hints.config is not None:
-                found = read_legacy_weights(root, layers, KerasEntries.of_hdf5(root, hints))
-                _check_agreement(found, hints)
+            if reading.fields or reading.keras_config is not None:
+                found = read_legacy_weights(root, layers, KerasEntries.of_hdf5(root, reading))
+                _check_agreement(found, reading)
             version = keras_version_of(root, layers)
             if version < (2, 0):
                 raise LossyError(
@@ -110,21 +111,21 @@ def rewrite_h5(
 
 
 def rewrite_archive(
-    file: InputFile, out: Output, hints: Hints, to: Layout, dtype: Any, exact: bool
+    file: InputFile, out: Output, reading: Reading, to: Layout, dtype: Any, exact: bool
 ) -> Converted:
     """Write the model in `file` to `out`, for Keras 3: as rewrite_h5(). Groups of variables get the
     names under which Keras 3 looks for them. Other variables and other members of the archive are
     copied; compile_config gets a name where Keras 3 does not look."""
-    _check_whole_model(hints, to)
+    _check_whole_model(reading, to)
     changed = ChangedCells(str(file), dtype, exact)
     with open_zip(file) as archive:
-        old = read_archive(file, archive, hints)
+        old = read_archive(file, archive, reading)
         what = f"{file}: {VARIABLES}"
         with open_hdf5(old.variables, file.budget, what) as root:
-            if hints.asked.hints or old.version >= (3, 0):
-                entries = KerasEntries.of_hdf5(root, hints, old.version)
+            if reading.fields or old.version >= (3, 0):
+                entries = KerasEntries.of_hdf5(root, reading, old.version)
                 found = entries.found(described_layers(root, old.model))
-                _check_agreement(found, hints)
+                _check_agreement(found, reading)
             if old.version < (3, 0):
                 moves = _group_moves(root, old.model)  # before the config changes
                 layers = described_layers(root, old.model)
@@ -155,7 +156,7 @@ def _change_model(
     """Collect the cells of a model of Keras 2 that change, and change its config, in place. what:
     the config in messages."""
     for one in layers:
-        changed.add(one, version, Hints())
+        changed.add(one, version, Reading())
     with config_errors(what):
         count = count_cudnn_layers(model)
         modernize_model(model, changed.scaled)
@@ -167,30 +168,29 @@ def _change_model(
         )
 
 
-def _check_whole_model(hints: Hints, to: Layout) -> None:
+def _check_whole_model(reading: Reading, to: Layout) -> None:
     """Raise LayoutError for options that a whole model cannot be converted with."""
     if to.name != "keras":
         raise LayoutError(
             f"a whole Keras model can be converted to 'keras', not to {str(to)!r}: to convert only"
             " its RNNs, give the new file the suffix of another format"
         )
-    asked = hints.asked
-    known = asked.layout is None or asked.layout.name in ("keras", "keras-cudnn")
-    if asked.spec or hints.prefix or not known:
-        given = {"spec": asked.spec, "prefix": hints.prefix, "layout": asked.layout}
+    known = reading.layout is None or reading.layout.name in ("keras", "keras-cudnn")
+    if reading.spec or reading.prefix or not known:
+        given = {"spec": reading.spec, "prefix": reading.prefix, "layout": reading.layout}
         why = "a Keras model is converted as a whole: omit "
         omit = [Ask(name, None) for name, value in given.items() if value]
         raise LayoutError(why, join_parts(" and ", omit))
-    if hints.as_class:
+    if reading.as_class:
         raise LayoutError(
             "a whole Keras model keeps its layers of other classes as they are: omit ",
             Ask("as_class", None),
         )
 
 
-def _check_agreement(found: Found, hints: Hints) -> None:
+def _check_agreement(found: Found, reading: Reading) -> None:
     """Raise SpecError if a hint contradicts what a file records of its RNNs."""
-    for name, error in apply_hints(found, hints).refused.items():
+    for name, error in apply_reading(found, reading).refused.items():
         if name not in found.refused:
             raise error
 
@@ -214,15 +214,15 @@ def _copied(file: InputFile, out: Output, changed: ChangedCells) -> Converted:
 
 
 def _change_weights(
-    root: Hdf5Group, layers: Hdf5Group, changed: ChangedCells, hints: Hints
+    root: Hdf5Group, layers: Hdf5Group, changed: ChangedCells, reading: Reading
 ) -> dict[str, Record]:
     """Collect the changed cells of a file without a config; return what is then recorded of each
     layer, {} if none changes. Raises the error that asks for the activation if the file is of a
     Keras before 2.3, whose default was hard_sigmoid."""
-    entries = KerasEntries.of_hdf5(root, hints)
+    entries = KerasEntries.of_hdf5(root, reading)
     found = read_legacy_weights(root, layers, entries)
-    _check_agreement(found, hints)
-    activation = hints.asked.hints.get("recurrent_activation")
+    _check_agreement(found, reading)
+    activation = reading.fields.get("recurrent_activation")
     check_activation(activation, entries.version)
     beside, before_sigmoid = entries.beside, entries.version < SIGMOID_SINCE
     told = beside is not None or activation is not None
@@ -236,7 +236,7 @@ def _change_weights(
                 f"{changed.what}: the weights of Keras 1 are not converted: read its layers with"
                 " load()"
             )
-        changed.add(one, entries.version, hints)
+        changed.add(one, entries.version, reading)
         gated |= any(
             is_gated(cell) and cell["kernel"].path not in changed.arrays for cell in one.cells
         )

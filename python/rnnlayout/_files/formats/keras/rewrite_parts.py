@@ -22,13 +22,12 @@ from numpy.lib.stride_tricks import as_strided
 
 from rnnlayout import _native
 from rnnlayout._convert import engine
-from rnnlayout._files.tensor_sets.tensor_set import Converted, Hints
+from rnnlayout._files.tensor_sets.tensor_set import Converted
 from rnnlayout._model.checked_rnn import CheckedRNN
 from rnnlayout._model.errors import Ask, FileError
 from rnnlayout._model.layout import Layout
 from rnnlayout._model.spec import CELLS, HARD_SIGMOIDS, HARD_TIMES as _TIMES, Cell, Spec
 from rnnlayout._native import LayoutError, LossyError
-from rnnlayout._sources.caller_spec import CallerSpec
 from rnnlayout._sources.keras_tree import (
     Node,
     RecurrentLayer,
@@ -40,6 +39,7 @@ from rnnlayout._sources.keras_tree import (
 )
 from rnnlayout._sources.read_source import read_source
 from rnnlayout._sources.read_tensors import read_described
+from rnnlayout._sources.reading import Reading
 
 from .config import CUDNN, nodes_inside, unknown_classes_in
 from .entries import LEAVES, CellArrays, LayerCells, cell_bits, count_gates
@@ -98,9 +98,9 @@ class ChangedCells:
                 reports[entry] = engine.Report("rounds", one.sums, " and ".join(filter(None, why)))
         return Converted(reports, notes=tuple(self.notes))
 
-    def add(self, found: LayerCells, version: Version, hints: Hints) -> None:
+    def add(self, found: LayerCells, version: Version, reading: Reading) -> None:
         """Add the cells of a layer that Keras 3 needs in another form, if there are any. version:
-        of the Keras that wrote it. hints: what the caller knows of a layer without a config. Raises
+        of the Keras that wrote it. reading: for a layer without a config. Raises
         LossyError if a weight becomes infinite, or is rounded and exact is set."""
         nodes: Sequence[Node | None] = [None] * len(found.cells)
         if found.layer:
@@ -108,7 +108,7 @@ class ChangedCells:
             if any(hard) or any(kind_of(node) in CUDNN for node in found.layer.cells):
                 found.check_count()
         else:
-            told = hints.asked.hints
+            told = reading.fields
             is_hard = told.get("recurrent_activation") == HARD_SIGMOIDS[1]
             hard = [{}] * len(found.cells)
             for k, cell in enumerate(found.cells if is_hard else ()):
@@ -123,8 +123,7 @@ class ChangedCells:
                 self._put(found.name, cell, read_described(bits, spec, "keras-cudnn"))
                 self.cudnn.append((node, cell))
             elif known:
-                asked = CallerSpec(None, _KERAS, hints=known)
-                given = read_source(cell_bits(found.name, own), asked)
+                given = read_source(cell_bits(found.name, own), Reading(None, _KERAS, known))
                 self._put(found.name, cell, given, scales=True)
                 self.scaled.add(id(node))
 

@@ -18,10 +18,10 @@ from typing import Any
 
 from rnnlayout._files.tensor_sets.file_limits import InputFile, read_json_member, read_member
 from rnnlayout._files.tensor_sets.found import Found
-from rnnlayout._files.tensor_sets.tensor_set import Hints
 from rnnlayout._model.errors import Ask, FileError
 from rnnlayout._native import SpecError
 from rnnlayout._sources.keras_tree import Node, RecurrentLayer, Version
+from rnnlayout._sources.reading import Reading
 
 from .config import (
     CUDNN,
@@ -64,11 +64,11 @@ def read_legacy_weights(root: Hdf5Group, layers: Hdf5Group, entries: KerasEntrie
     config = root.text("model_config")
     if beside is not None and config is not None:
         why = f"{root.what}: the file has a config of its own: omit "
-        raise SpecError(why, Ask("config", None))
+        raise SpecError(why, Ask("keras_config", None))
     model = (
         beside.model if beside else {} if config is None else parse_config(config, "model_config")
     )
-    read_unknown_classes(model, entries.hints)
+    read_unknown_classes(model, entries.reading)
     if beside is not None:
         nodes = {layer_name(node): node for node in child_layers(model)}
         wanted = [name for name, node in nodes.items() if any(recurrent_layers_in(node))]
@@ -187,15 +187,15 @@ class KerasArchive:
     variables: bytes
 
 
-def read_archive(file: InputFile, archive: zipfile.ZipFile, hints: Hints) -> KerasArchive:
+def read_archive(file: InputFile, archive: zipfile.ZipFile, reading: Reading) -> KerasArchive:
     """Return the model. Raises FileError if Keras did not write it."""
     metadata = parse_config(read_json_member(file, archive, METADATA), f"{file}: {METADATA}")
     text = metadata.get("keras_version")
     if not isinstance(text, str):
         raise FileError(f"{file}: {METADATA} has keras_version {text!r}, need a string")
     model = parse_config(read_json_member(file, archive, CONFIG), f"{file}: {CONFIG}")
-    if hints.config is not None:
-        raise SpecError(f"{file} has a config of its own: omit ", Ask("config", None))
+    if reading.keras_config is not None:
+        raise SpecError(f"{file} has a config of its own: omit ", Ask("keras_config", None))
     return KerasArchive(metadata, parse_keras_version(text), model, read_member(archive, VARIABLES))
 
 
@@ -211,7 +211,7 @@ class LayerGroup:
 def read_beside(root: Hdf5Group, beside: Architecture, entries: KerasEntries) -> Found:
     """Return the RNNs of a config in another file. Raises FileError if they differ."""
     model = beside.model
-    read_unknown_classes(model, entries.hints)
+    read_unknown_classes(model, entries.reading)
     entries.version = beside.version or entries.version
     names = {}
     for path, layer in walk_layers(root, model):

@@ -19,10 +19,11 @@ from rnnlayout._files.tensor_sets.file_limits import InputFile
 from rnnlayout._files.tensor_sets.found import Found
 from rnnlayout._files.tensor_sets.output_file import Output
 from rnnlayout._files.tensor_sets.record import read_records
-from rnnlayout._files.tensor_sets.tensor_set import FileTensor, Hints
+from rnnlayout._files.tensor_sets.tensor_set import FileTensor
 from rnnlayout._model.checked_rnn import checked_rnn_of
 from rnnlayout._model.errors import error_with_name
 from rnnlayout._native import LayoutError
+from rnnlayout._sources.reading import Reading
 from rnnlayout._sources.tensor_paths import is_under_with_direction
 from rnnlayout._weights.weights import Weights
 
@@ -103,7 +104,7 @@ def _replace_in_onnx(file: InputFile, out: Output, entries: Mapping[str, Weights
     more are removed. Raises LayoutError if the node does not exist, or cannot represent the
     weights."""
     model, constants, arrays = load_model(file), Constants(file), TensorArrays()
-    found = _read_sites(file, model, Hints(), constants)
+    found = _read_sites(file, model, Reading(), constants)
     layers: dict[str, tuple[Weights, Weights]] = {}
     for name, new in entries.items():
         check_layout(new, "onnx", f"{name}: an ONNX model")
@@ -136,13 +137,13 @@ def _replace_in_onnx(file: InputFile, out: Output, entries: Mapping[str, Weights
 
 FORMAT = ModelFormat(
     ".onnx", ("onnx",),
-    lambda file, hints: _read_sites(file, load_model(file), hints, Constants(file)),
+    lambda file, reading: _read_sites(file, load_model(file), reading, Constants(file)),
     lambda out, entries: write_model(out, *make_model(entries)),
     _replace_in_onnx,
 )  # fmt: skip
 
 
-def _read_sites(file: InputFile, model: Any, hints: Hints, constants: Constants) -> Found:
+def _read_sites(file: InputFile, model: Any, reading: Reading, constants: Constants) -> Found:
     """Return each recurrent node by its name, after those of the nodes around it: "If_0/lstm"."""
     entries: dict[str, Weights] = {}
     refused: dict[str, Exception] = {}
@@ -150,9 +151,9 @@ def _read_sites(file: InputFile, model: Any, hints: Hints, constants: Constants)
     records = read_records({one.key: one.value for one in model.metadata_props}, file)
     sites = find_sites(model, file.budget)
     for site in sites:
-        if is_under_with_direction(site.name, hints.prefix):
+        if is_under_with_direction(site.name, reading.prefix):
             try:
-                entries[site.name] = read_onnx_node(site, constants, hints, notes)
+                entries[site.name] = read_onnx_node(site, constants, reading, notes)
             except ValueError as error:
                 refused[site.name] = error_with_name(error, f"node {site.name!r}")
     notes += notes_about_unread(model, bool(sites))

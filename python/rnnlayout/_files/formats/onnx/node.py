@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from rnnlayout._files.tensor_sets.tensor_set import Hints
 from rnnlayout._model.dtypes import take_bits
 from rnnlayout._model.errors import Ask, Message
 from rnnlayout._model.layout import known_layouts
 from rnnlayout._model.spec import CELLS, Spec
 from rnnlayout._native import LayoutError, LossyError
 from rnnlayout._sources.read_tensors import read_described
+from rnnlayout._sources.reading import Reading
 from rnnlayout._weights.weights import Weights, weights_of
 
 from .constants import Constants, dequantize
@@ -35,7 +35,9 @@ SLOPES = {
 }
 
 
-def read_onnx_node(site: NodeSite, constants: Constants, hints: Hints, notes: list[str]) -> Weights:
+def read_onnx_node(
+    site: NodeSite, constants: Constants, reading: Reading, notes: list[str]
+) -> Weights:
     """Return the weights of a node. Messages about how they were computed are added to notes.
     Raises LayoutError if they are not constant or do not fit each other, LossyError if the node
     computes something that no layout can represent, FileError if it is malformed."""
@@ -45,7 +47,7 @@ def read_onnx_node(site: NodeSite, constants: Constants, hints: Hints, notes: li
         if site.input(k)
     }
     attributes = attributes_of(site.node, site.scope)
-    spec = _node_spec(site, attributes, tensors, hints, notes)
+    spec = _node_spec(site, attributes, tensors, reading, notes)
     if "P" in tensors and not tensors["P"].any():
         del tensors["P"]
     spec = spec.replace(peepholes="P" in tensors)
@@ -95,7 +97,7 @@ def _node_spec(
     site: NodeSite,
     attributes: Attributes,
     tensors: dict[str, np.ndarray],
-    hints: Hints,
+    reading: Reading,
     notes: list[str],
 ) -> Spec:
     for role in "WR":
@@ -119,8 +121,8 @@ def _node_spec(
     if CELLS[cell].has_reset and "linear_before_reset" in attributes:
         reset = "after" if integer_attribute(attributes, "linear_before_reset") else "before"
     elif CELLS[cell].has_reset:  # ONNX's default is before, but old exporters forgot to write it
-        reset = hints.asked.hints.get("reset", "before")
-        if "reset" not in hints.asked.hints:
+        reset = reading.fields.get("reset", "before")
+        if "reset" not in reading.fields:
             note = (
                 f"{site.name}: linear_before_reset is missing, so its reset is 'before'. An"
                 " exporter of torch forgot to write it (onnxscript before 0.6.3): if that one wrote"

@@ -27,10 +27,12 @@ from rnnlayout._files.formats.registry import ModelFormat
 from rnnlayout._files.tensor_sets.file_limits import InputFile
 from rnnlayout._files.tensor_sets.find_rnns import find_rnns
 from rnnlayout._files.tensor_sets.found import Found
-from rnnlayout._files.tensor_sets.tensor_set import FileTensor, Hints, TensorSet
+from rnnlayout._files.tensor_sets.tensor_set import FileTensor, TensorSet
 from rnnlayout._model.errors import Ask, FileError
 from rnnlayout._native import SpecError
 from rnnlayout._sources.keras_tree import Node, RecurrentLayer
+from rnnlayout._sources.reading import Reading
+from rnnlayout._sources.reading_options import OF_FORMATS
 
 from .checkpoint import METADATA, ObjectGraph, read_checkpoint, with_full_names
 
@@ -40,7 +42,7 @@ _MOST_DEEP = 100  # layers in layers
 _MOST_USES = 4  # cells per array: two layers may have one cell
 
 
-def _read_saved_model(file: InputFile, hints: Hints) -> Found:
+def _read_saved_model(file: InputFile, reading: Reading) -> Found:
     path = file.path
     index, metadata = path.parent / _VARIABLES, path.parent / METADATA
     if not index.is_file():
@@ -55,28 +57,28 @@ def _read_saved_model(file: InputFile, hints: Hints) -> Found:
             raise FileError(f"{read} is a link out of {path.parent}: put a copy of the file there")
     tensor_set, graph = read_checkpoint(file.beside(index))
     objects = ObjectGraph(graph, file)
-    unused = ("config",) if metadata.is_file() else ("as_class", "config")
+    unused = OF_FORMATS[metadata.is_file() :]  # with metadata as_class is used
     for name in unused:
-        if getattr(hints, name):
+        if getattr(reading, name):
             have = "has a config of its own" if metadata.is_file() else f"has no {METADATA}"
             raise SpecError(f"{path.parent} {have}: omit ", Ask(name, None))
     if metadata.is_file():
-        return _read_keras(file.beside(metadata), objects, tensor_set, hints)
-    return find_rnns(with_full_names(tensor_set, objects.full_names), hints, {})[1]
+        return _read_keras(file.beside(metadata), objects, tensor_set, reading)
+    return find_rnns(with_full_names(tensor_set, objects.full_names), reading, {})[1]
 
 
 # ------------------------------------------------------------------------------- Keras's metadata
 
 
 def _read_keras(
-    metadata: InputFile, objects: ObjectGraph, tensor_set: TensorSet, hints: Hints
+    metadata: InputFile, objects: ObjectGraph, tensor_set: TensorSet, reading: Reading
 ) -> Found:
     """Return the recurrent layers that the metadata describes."""
     nodes = dict(_described_objects(metadata))
     model = {"class_name": "Functional", "config": {"layers": [*nodes.values()]}}
     paths = [path for path in tensor_set.tensors if not path.startswith("optimizer")]
-    entries = KerasEntries(paths, {}, hints, _SINCE)
-    read_unknown_classes(model, hints)
+    entries = KerasEntries(paths, {}, reading, _SINCE)
+    read_unknown_classes(model, reading)
     found = entries.found(_recurrent_layers(metadata, nodes, objects, tensor_set.tensors))
     found.others = tuple(objects.full_names.get(path, path) for path in found.others)
     found.notes[:0] = tensor_set.notes
@@ -138,6 +140,4 @@ def _cells_of_object(
             }
 
 
-FORMAT = ModelFormat(
-    ".pb", ("keras", "keras-cudnn"), _read_saved_model, None, hints=("as_class", "config")
-)
+FORMAT = ModelFormat(".pb", ("keras", "keras-cudnn"), _read_saved_model, None, options=OF_FORMATS)

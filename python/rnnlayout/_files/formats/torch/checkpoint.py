@@ -168,11 +168,11 @@ def _replace_in_checkpoint(
     return []
 
 
-_HINTS = ("as_class",)
+_OPTIONS = ("as_class",)
 FORMAT = TensorFormat(
-    ".pt", _read_checkpoint, _write_checkpoint, _replace_in_checkpoint, hints=_HINTS
+    ".pt", _read_checkpoint, _write_checkpoint, _replace_in_checkpoint, options=_OPTIONS
 )
-PICKLE = TensorFormat(".pkl", _read_checkpoint, None, hints=_HINTS)
+PICKLE = TensorFormat(".pkl", _read_checkpoint, None, options=_OPTIONS)
 PT2 = TensorFormat(".pt2", _read_checkpoint, None)
 
 

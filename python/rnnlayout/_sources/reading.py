@@ -1,0 +1,102 @@
+"""What the caller says about a source: its spec, its layout, and how it is read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from rnnlayout._model.errors import Ask
+from rnnlayout._model.layout import Layout, as_layout
+from rnnlayout._model.spec import Spec
+from rnnlayout._native import LayoutError, SpecError
+
+from .keras_tree import CELLS
+from .mismatch import check_prefix
+from .reading_options import UNRECORDED, check_options
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What the caller says about a source: the arguments of ReadingOptions.
+
+    fields: the fields of the spec that the caller passed one by one, such as cell. Which RNN
+    tensors are depends on the first three alone: two readings that share them are equal.
+    """
+
+    spec: Spec | None = None
+    layout: Layout | None = None
+    fields: Mapping[str, Any] = field(default_factory=dict, hash=False)  # a dict has no hash
+    prefix: str = field(default="", compare=False)
+    dtype: Any = field(default=None, compare=False)
+    as_class: Mapping[str, str] | None = field(default=None, compare=False)
+    keras_config: Any = field(default=None, compare=False)
+    format: str | None = field(default=None, compare=False)
+    mmap: bool = field(default=True, compare=False)
+
+    def check_dtype(self, name: str, dtype: str) -> None:
+        """Raise LayoutError if the array of this name has another dtype than the spec, and the
+        caller passed no dtype to convert it to."""
+        if self.spec is not None and dtype != self.spec.dtype and self.dtype is None:
+            raise LayoutError(
+                f"{name} is {dtype}, the spec says {self.spec.dtype}: pass ",
+                Ask("dtype", self.spec.dtype),
+                " to convert, or ",
+                Ask("spec", self.spec.replace(dtype=dtype)),
+            )
+
+
+_NOTHING = Reading()  # of most calls
+
+
+def make_reading(
+    function: Callable[..., Any],
+    options: Mapping[str, Any],
+    spec: Spec | None = None,
+    **more: Any,
+) -> Reading:
+    """Return the arguments of the caller of a function, checked. more: options that the function
+    names itself. Raises TypeError for an unknown option, SpecError or LayoutError for one of a
+    wrong kind, or if they contradict each other."""
+    if options:
+        check_options(function, options)
+        more = {**options, **more}
+    elif spec is None and not more:
+        return _NOTHING
+    fields = {key: value for key in UNRECORDED if (value := more.pop(key, None)) is not None}
+    if fields or spec is not None:
+        check_fields(fields, spec, "the spec")
+    layout = more.pop("layout", None)
+    reading = Reading(spec, None if layout is None else as_layout(layout), fields, **more)
+    check_prefix(reading.prefix)
+    if reading.as_class is not None:
+        _check_as_class(reading.as_class)
+    return reading
+
+
+def check_fields(fields: Mapping[str, Any], spec: Spec | None, owner: str) -> None:
+    """Raise SpecError if the spec is not a Spec, or a field is not a name of its kind or
+    contradicts the spec. owner: of the spec, for the message: "the spec", "the source"."""
+    if spec is not None and not isinstance(spec, Spec):
+        raise SpecError(f"spec is a {type(spec).__name__}, need a Spec")
+    named = {key: fields[key] for key in UNRECORDED if key in fields}
+    for key, value in named.items():  # raises its errors; not every cell has all of them
+        Spec(**{"cell": "gru", key: value, "input_size": 2, "hidden_size": 1})
+    for key, value in named.items():
+        if spec is not None and getattr(spec, key) != value:
+            raise SpecError(
+                f"{key} {value!r} contradicts {owner}, which has {getattr(spec, key)!r}: omit ",
+                Ask(key, None),
+            )
+
+
+def _check_as_class(names: Any) -> None:
+    """Raise SpecError unless every class is read as one of Keras's RNNs or torch's."""
+    if not isinstance(names, Mapping) or not all(
+        isinstance(name, str) and str(kind).removesuffix("Cell") in (*CELLS, "RNN")
+        for name, kind in names.items()
+    ):
+        raise SpecError(
+            f"as_class is {names!r}, need a dict from classes of the file to some of"
+            f" {', '.join(CELLS)}, RNN, or LSTMCell ... for a class of cells"
+        )
