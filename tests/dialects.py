@@ -6,7 +6,7 @@ import re
 
 from commands import ROOT
 
-from rnnlayout._cli.options import HINTS
+from rnnlayout._cli.options import READING
 
 PACKAGE = ROOT / "python" / "rnnlayout"
 
@@ -20,7 +20,7 @@ def _asks():
                     yield name
 
 
-ASKED = sorted({*_asks(), *HINTS})  # "cell", "layout", "prefix" ...
+ASKED = sorted({*_asks(), *READING})  # "cell", "layout", "prefix" ...
 _CALL = re.compile(r"\brl\.\w+\((?:[^()]|\([^()]*\))*\)")  # of code, which is Python
 _IN_PYTHON = re.compile(rf"\b(?:{'|'.join(ASKED)})=(?!=)(?:'[^']*'|[^\s,;]*)++(?! in Python)")
 _OPTION = re.compile(r"\b(?:pass|omit|use|with|or|and|by) --[a-z]")
