@@ -120,7 +120,9 @@ typedef enum rnl_family {
     RNL_NAMES_STATE_ACTIVATION,
     RNL_NAMES_DTYPE,
     RNL_NAMES_ROLE,
-    RNL_NAMES_CHECKED
+    RNL_NAMES_CHECKED,
+    RNL_NAMES_SETTING_KIND,
+    RNL_NAMES_SETTING_PLACE
 } rnl_family;
 
 /* Return the name of a value, or NULL if the family or the value does not exist. */
@@ -162,6 +164,47 @@ rnl_status rnl_spec_check(const rnl_spec *spec, rnl_error *err);
  * is the best tier that the CPU supports. The variable is read once, at the first use. For "amx"
  * this function asks Linux to let the process use the tile registers. */
 const char *rnl_cpu_tier(void);
+
+/* ----------------------------------------------------------------------------- settings -- */
+
+/* The kind of a setting's values. */
+typedef enum rnl_setting_kind {
+    RNL_SETTING_FLAG,         /* true or false, also 1 or 0                                */
+    RNL_SETTING_NAME,         /* a string                                                  */
+    RNL_SETTING_NAME_OR_NULL, /* a string or null                                          */
+    RNL_SETTING_NUMBER,       /* a number                                                  */
+    RNL_SETTING_STATES,       /* numbers (L * D, N, H); (N, L * D, H) beside "layout": 1   */
+    RNL_SETTING_LENGTHS       /* whole numbers (N)                                         */
+} rnl_setting_kind;
+
+/* Where a setting applies in an RNN of several layers. */
+typedef enum rnl_setting_place {
+    RNL_SETTING_BEFORE,     /* once, before the first layer                                */
+    RNL_SETTING_AFTER,      /* once, after the last layer                                  */
+    RNL_SETTING_EACH_LAYER, /* in each layer; of states each layer has its own             */
+    RNL_SETTING_AXES,       /* in no layer: the order of the axes of x, y and the states   */
+    RNL_SETTING_CALLS       /* in no layer: between calls. No number of a call depends on a
+                               setting of the last two places                              */
+} rnl_setting_place;
+
+/* A setting: what a framework records of an RNN beside its weights and its spec. */
+typedef struct rnl_setting {
+    const char *key; /* its name in the framework, in "config" of rnl_spec_from_json() and in
+                        Python's Weights.config */
+    rnl_setting_kind kind;
+    const char *names[8];   /* the values of a name that change something, then NULL       */
+    const char *neutral[2]; /* the value that changes nothing, as JSON, in an RNN of one and
+                               of two directions; of states: of each number; NULL: none    */
+    rnl_setting_place place;
+    int directions;         /* an RNN needs this number of directions for any value that is
+                               not neutral; 0: any number                                  */
+    int needs_c;            /* 1: likewise a cell state, see rnl_cell_facts                */
+    const char *layouts[8]; /* the layouts whose framework has the setting, then NULL      */
+    const char *advice;     /* what to do in a framework that lacks it                     */
+} rnl_setting;
+
+/* Return setting k of the table; NULL: the table has no setting k. */
+const rnl_setting *rnl_setting_at(int k);
 
 /* ------------------------------------------------------------------------------ layouts -- */
 

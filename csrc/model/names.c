@@ -33,6 +33,15 @@ static const names families[] = {
                            {[RNL_CHECKED_DOCUMENTS] = "documents",
                             [RNL_CHECKED_RECORDED] = "recorded",
                             [RNL_CHECKED_FRAMEWORK] = "framework"}},
+    [RNL_NAMES_SETTING_KIND] = {"kind",
+                                {[RNL_SETTING_FLAG] = "flag", [RNL_SETTING_NAME] = "name",
+                                 [RNL_SETTING_NAME_OR_NULL] = "name or null",
+                                 [RNL_SETTING_NUMBER] = "number", [RNL_SETTING_STATES] = "states",
+                                 [RNL_SETTING_LENGTHS] = "lengths"}},
+    [RNL_NAMES_SETTING_PLACE] = {"place",
+                                 {[RNL_SETTING_BEFORE] = "before", [RNL_SETTING_AFTER] = "after",
+                                  [RNL_SETTING_EACH_LAYER] = "each layer",
+                                  [RNL_SETTING_AXES] = "axes", [RNL_SETTING_CALLS] = "calls"}},
 };
 /* clang-format on */
 

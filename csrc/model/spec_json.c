@@ -9,6 +9,7 @@
 #include "core/json.h"
 #include "core/size.h"
 #include "core/status.h"
+#include "model/settings.h"
 #include "model/spec.h"
 
 enum { SCHEMA = 1 }; /* the only version of these texts */
@@ -128,17 +129,6 @@ static const char *key_of(int k)
                                       : fields[k].key;
 }
 
-/* Settings in "config" that do not change the numbers of a call. */
-static const char *const harmless[] = {"stateful", "time_major", "layout"};
-/* Settings that change nothing if they have these values. */
-static const char *const no_change[][2] = {{"go_backwards", "false"},
-                                           {"go_backwards", "0"},
-                                           {"direction", "\"forward\""},
-                                           {"direction", "\"bidirectional\""},
-                                           {"merge_mode", "\"concat\""}};
-
-#define COUNT(array) (sizeof(array) / sizeof *(array))
-
 static rnl_status unknown_key(const char *key, rnl_error *err)
 {
     char known[256] = "";
@@ -168,53 +158,32 @@ static rnl_status read_field(const struct field *field, rnl_slice value, rnl_spe
     return status;
 }
 
-static rnl_status read_setting(const char *key, rnl_slice value, rnl_rnn_options *options,
-                               rnl_error *err)
+/* Read a setting of an RNN of this spec. */
+static rnl_status read_setting(const char *key, rnl_slice value, const rnl_spec *spec,
+                               rnl_rnn_options *options, rnl_error *err)
 {
-    char found[RNL_WORD];
+    char text[RNL_WORD];
+    const rnl_setting *const setting = rnl_setting_named(key);
     if (strcmp(key, "cell_clip") == 0)
         return read_clip(value, options, err);
-    for (size_t k = 0; k < COUNT(harmless); k++)
-        if (strcmp(key, harmless[k]) == 0)
-            return RNL_OK;
-    for (size_t k = 0; k < COUNT(no_change); k++)
-        if (strcmp(key, no_change[k][0]) == 0 && is_literal(value, no_change[k][1]))
-            return RNL_OK;
-    rnl_put_word(value.at, value.nbytes, found);
+    if (setting && !rnl_setting_changes(setting, value, spec))
+        return RNL_OK;
+    rnl_put_word(value.at, value.nbytes, text);
     return rnl_fail(err, RNL_E_LOSSY,
                     "the RNN is used with %s %s, which rnl_rnn_run() does not apply: delete it from"
                     " \"config\" if your program does, or if you want the RNN without it",
-                    key, found);
-}
-
-static rnl_status read_config(rnl_json *r, rnl_rnn_options *options)
-{
-    rnl_status status = RNL_OK;
-    rnl_slice key, value;
-    bool more = true;
-    char word[RNL_WORD];
-    if (!rnl_json_take(r, '{'))
-        return rnl_json_malformed(r, "an object, which \"config\" is");
-    for (bool first = true; !status && more; first = false) {
-        status = rnl_json_next(r, first, &key, &more);
-        if (status || !more)
-            break;
-        rnl_json_word(key, word);
-        if (!(status = rnl_json_value(r, &value)))
-            status = read_setting(word, value, options, r->err);
-    }
-    return status;
+                    key, text);
 }
 
 /* What was read of the object, and which of its keys: bits 1 << k. */
-typedef struct found {
+typedef struct members {
     rnl_spec spec;
-    rnl_rnn_options options;
     int64_t schema;
+    rnl_slice config; /* nbytes 0: none */
     unsigned keys;
-} found;
+} members;
 
-static rnl_status read_member(rnl_json *r, const char *key, found *to)
+static rnl_status read_member(rnl_json *r, const char *key, members *to)
 {
     int k = 0;
     while (k < NUM_KEYS && strcmp(key, key_of(k)) != 0)
@@ -224,18 +193,20 @@ static rnl_status read_member(rnl_json *r, const char *key, found *to)
     if (to->keys >> k & 1)
         return rnl_fail(r->err, RNL_E_SPEC, "%s occurs twice", key);
     to->keys |= 1U << k;
-    if (k == KEY_CONFIG)
-        return read_config(r, &to->options);
     rnl_slice value;
     const rnl_status status = rnl_json_value(r, &value);
     if (status || k >= KEY_LAYOUT)
         return status;
+    if (k == KEY_CONFIG) {
+        to->config = value;
+        return RNL_OK;
+    }
     if (k == KEY_SCHEMA)
         return read_size(key, value, &to->schema, r->err);
     return read_field(&fields[k], value, &to->spec, r->err);
 }
 
-static rnl_status check_found(const found *of, rnl_error *err)
+static rnl_status check_members(const members *of, rnl_error *err)
 {
     if (!(of->keys >> KEY_SCHEMA & 1))
         return rnl_fail(err, RNL_E_SPEC,
@@ -250,11 +221,32 @@ static rnl_status check_found(const found *of, rnl_error *err)
     return rnl_spec_check(&of->spec, err);
 }
 
+/* Read the settings, which need the spec: it may stand behind them. */
+static rnl_status read_config(rnl_json r, const members *of, rnl_rnn_options *options)
+{
+    rnl_status status = RNL_OK;
+    rnl_slice key, value;
+    bool more = of->config.nbytes > 0;
+    char word[RNL_WORD];
+    r.at = of->config.at;
+    if (more && !rnl_json_take(&r, '{'))
+        return rnl_json_malformed(&r, "an object, which \"config\" is");
+    for (bool first = true; !status && more; first = false) {
+        status = rnl_json_next(&r, first, &key, &more);
+        if (status || !more)
+            break;
+        rnl_json_word(key, word);
+        if (!(status = rnl_json_value(&r, &value)))
+            status = read_setting(word, value, &of->spec, options, r.err);
+    }
+    return status;
+}
+
 rnl_status rnl_spec_from_json(const char *text, size_t nbytes, rnl_spec *spec,
                               rnl_rnn_options *options, rnl_error *err)
 {
     rnl_json r = {.start = text, .at = text, .end = text + nbytes, .err = err};
-    found all = {.spec = rnl_spec_default(RNL_LSTM, 0, 0)};
+    members all = {.spec = rnl_spec_default(RNL_LSTM, 0, 0)};
     rnl_status status = RNL_OK;
     rnl_slice key;
     bool more = true;
@@ -276,9 +268,10 @@ rnl_status rnl_spec_from_json(const char *text, size_t nbytes, rnl_spec *spec,
     rnl_json_skip_spaces(&r);
     if (r.at < r.end)
         return rnl_json_malformed(&r, "the end after the object");
-    if ((status = check_found(&all, err)))
+    rnl_rnn_options read = {0};
+    if ((status = check_members(&all, err)) || (status = read_config(r, &all, &read)))
         return status;
     *spec = all.spec;
-    *options = all.options;
+    *options = read;
     return RNL_OK;
 }

@@ -40,7 +40,7 @@ static void check_names(const char *nonsense)
     const rnl_layout before = layout;
     rnl_row_info row;
     int value;
-    for (rnl_family family = RNL_NAMES_CELL; family <= RNL_NAMES_CHECKED; family++) {
+    for (rnl_family family = RNL_NAMES_CELL; family <= RNL_NAMES_SETTING_PLACE; family++) {
         REFUSED(RNL_E_SPEC, value, rnl_parse(family, nonsense, &value, &err));
         for (int k = 0; rnl_name(family, k); k++)
             CHECK(!rnl_parse(family, rnl_name(family, k), &value, &err) && value == k, "%s",
@@ -60,7 +60,8 @@ static void check_names(const char *nonsense)
     char name[RNL_MAX_NAME];
     REFUSED(RNL_E_LAYOUT, name, rnl_layout_name_at(&before, -1, name, &err));
     REFUSED(RNL_E_LAYOUT, name, rnl_layout_name_at(&before, 1000, name, &err));
-    const int no_family[] = {RNL_NAMES_CHECKED + 1, -1, INT_MAX, INT_MIN};
+    CHECK(!rnl_setting_at(-1) && !rnl_setting_at(1000), "%s", "a setting beyond the table");
+    const int no_family[] = {RNL_NAMES_SETTING_PLACE + 1, -1, INT_MAX, INT_MIN};
     for (int k = 0; k < 4; k++) {
         CHECK(rnl_name((rnl_family)no_family[k], 0) == NULL, "family %d", no_family[k]);
         REFUSED(RNL_E_SPEC, value, rnl_parse((rnl_family)no_family[k], "lstm", &value, &err));

@@ -101,7 +101,9 @@ static void check_messages(void)
         {SPEC(",\"config\":[]}"), "which \"config\" is", RNL_E_SPEC},
         {SPEC(",\"config\":{\"cell_clip\":-1}}"), "cell_clip that is -1", RNL_E_SPEC},
         {SPEC(",\"config\":{\"go_backwards\":true}}"), "go_backwards true", RNL_E_LOSSY},
-        {SPEC(",\"config\":{\"initial_h\":[[[0]]]}}"), "initial_h [[[0]]]", RNL_E_LOSSY},
+        {SPEC(",\"config\":{\"initial_h\":[[[1]]]}}"), "initial_h [[[1]]]", RNL_E_LOSSY},
+        {SPEC(",\"config\":{\"direction\":\"bidirectional\"}}"), "direction \"bi", RNL_E_LOSSY},
+        {SPEC(",\"config\":{\"stateful\":}}"), "need a value", RNL_E_SPEC},
         {"{\"schema\":2}", "schema is 2; rnnlayout " RNL_VERSION " reads 1", RNL_E_SPEC},
     };
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++)

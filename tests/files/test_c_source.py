@@ -214,6 +214,14 @@ def test_what_is_not_one_step_after_the_other_is_refused(tmp_path):
         assert not path.exists()
 
 
+def test_the_repair_deleted_a_clip_that_a_c_file_applies(tmp_path):
+    w = random_lstm()
+    w.config = {"cell_clip": 0.5, "go_backwards": True}
+    with pytest.raises(rl.LossyError, match="del w.config") as error:
+        rl.save(tmp_path / "a.c", w)
+    assert "['go_backwards']" in str(error.value) and "cell_clip" not in str(error.value)
+
+
 def test_every_weight_is_exact(tmp_path):
     """Also the smallest, the largest, and the sign of a zero."""
     w = random_lstm(bias=False, dtype="float64")

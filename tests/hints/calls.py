@@ -283,7 +283,7 @@ layers_that_do_not_say = evaluated(
 
 def settings_that_are_not_applied():
     source = rl.Weights(tensors())
-    source.config["initial_h"] = np.zeros((1, 2, 7)).tolist()
+    source.config["initial_h"] = np.ones((1, 2, 7)).tolist()
     yield lambda: rl.RNN(source)(X)
     rl.RNN(source)(X, state=(np.ones((1, 3, 7), "f4"), np.ones((1, 3, 7), "f4")))
     source = rl.Weights(tensors())

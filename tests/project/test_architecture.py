@@ -117,13 +117,14 @@ def test_the_errors_which_the_binding_imports_do_not_import_the_binding():
 
 
 def test_what_is_named_in_one_place():
-    """Frameworks in the table, the vendor's types in one folder, systems nowhere."""
+    """Frameworks in the two tables, the vendor's types in one folder, systems nowhere."""
+    tables = ("csrc/layout/formats.c", "csrc/model/settings.c")
     for path in CORE_FILES + NATIVE_FILES:
         code = without_comments(path)
         words = re.sub(r'"(?:\\.|[^"\\])*"', '""', code)
         where = folder(path) if path in CORE_FILES else ""
         named = FRAMEWORKS.search(NOT_A_FRAMEWORK.sub("", code)) and path in CORE_FILES
-        assert bool(named) == (name(path) == "csrc/layout/formats.c"), name(path)
+        assert bool(named) == (name(path) in tables), name(path)
         assert not SYSTEMS.search(words), name(path)
         assert where == "forward/cudnn" or not VENDORS.search(words), name(path)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Unpack
 
 from rnnlayout._files.tensor_sets.choose_rnns import check_known_names
-from rnnlayout._model.config import describe_config
+from rnnlayout._model.config import describe_config, without_neutral
 from rnnlayout._model.errors import Ask, Message
 from rnnlayout._model.picture.picture import WIDTH, Picture
 from rnnlayout._model.spec import HARD_SIGMOIDS, Spec, differing_fields
@@ -230,8 +230,9 @@ def compare_pair(
         return ComparedPair(*called, f"two different RNNs {names}: {different}")
     c = compare_blocks(a, b, rtol, atol, summed)
     notes, head = list(c.notes), ""
-    if a.config != b.config:
-        used = describe_config(a.config), describe_config(b.config)
+    settings = [without_neutral(rnn.config, rnn.spec.num_directions) for rnn in (a, b)]
+    if settings[0] != settings[1]:
+        used = [describe_config(config) for config in settings]
         notes.append(f"used with {used[0]} in a and {used[1]} in b")
     if {a.batch_first, b.batch_first} == {True, False}:
         axes = [f"x is {'(N, T, I)' if one.batch_first else '(T, N, I)'}" for one in (a, b)]

@@ -11,7 +11,7 @@ import numpy as np
 
 from rnnlayout import _native
 from rnnlayout._model.checked_rnn import CheckedRNN
-from rnnlayout._model.config import changes_outputs, describe_config
+from rnnlayout._model.config import changes_outputs, describe_config, facts_of, settings_lost
 from rnnlayout._model.dtypes import check_in_place, dtype_name, storage_dtype, take_bits
 from rnnlayout._model.layout import Layout, known_layouts
 from rnnlayout._model.spec import Spec, check_flag, optional_tensors_of
@@ -47,22 +47,6 @@ class Report:
 
 
 EXACT = Report("exact")
-
-_KERAS, _ONNX, _TFLITE = ("keras", "keras-cudnn"), ("onnx",), ("tflite",)
-_STATES = ("onnx", "nam")
-# A setting of Weights.config -> the layouts whose framework has it, and what to do without it.
-_SETTINGS = {
-    "go_backwards": (_KERAS, "reverse x along time first"),
-    "merge_mode": (_KERAS, "join the two directions of y afterwards"),
-    "direction": (_ONNX, "reverse x along time first, and y afterwards"),
-    "initial_h": (_STATES, "pass it as the initial state"),
-    "initial_c": (_STATES, "pass it as the initial state"),
-    "sequence_lens": (_ONNX, "pass the lengths in the call"),
-    "clip": (_ONNX, "outputs differ where it clips"),
-    "cell_clip": (_TFLITE, "outputs differ where it clips the cell state"),
-    "proj_clip": (_TFLITE, "outputs differ where it clips h"),
-}
-_UNKNOWN = ((), "apply it yourself")
 
 
 plan_for = lru_cache(maxsize=128)(_native.Plan)  # so that a loop builds each plan only once
@@ -113,12 +97,7 @@ def dry_run_conversion(
 def complete_report(report: Report, source: CheckedRNN, dst: Layout) -> Report:
     """Return the report with what the plan does not know: what was computed before it, and the
     settings that `dst` cannot represent."""
-    lost = []
-    for key, value in changes_outputs(source.config).items():
-        layouts, repair = _SETTINGS.get(key, _UNKNOWN)
-        if dst.name not in layouts:
-            setting = describe_config({key: value})
-            lost.append(f"with {setting}, which {dst.name} cannot represent: {repair}")
+    lost = _describe_lost(source, dst) if source.config else []
     if source.spec.recurrent_activation == "hard_sigmoid_keras2" and dst.name == "keras":
         lost.append(
             "with Keras 2's hard_sigmoid, which Keras 3 cannot represent: convert the whole model"
@@ -129,6 +108,16 @@ def complete_report(report: Report, source: CheckedRNN, dst: Layout) -> Report:
         return replace(report, settings=settings) if settings else report
     reasons = [f"{', '.join(source.rounded)} computed from weight norm", report.reason]
     return Report("rounds", report.rounded_sums, " and ".join(filter(None, reasons)), settings)
+
+
+def _describe_lost(source: CheckedRNN, dst: Layout) -> list[str]:
+    """Return a text for each setting that changes outputs and that `dst` cannot represent."""
+    changing = changes_outputs(source.config, source.spec)
+    return [
+        f"with {describe_config({key: value})}, which {dst.name} cannot represent:"
+        f" {facts_of(key).advice}"
+        for key, value in settings_lost(changing, source.spec, dst.name).items()
+    ]
 
 
 def run_plan(

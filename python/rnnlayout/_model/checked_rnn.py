@@ -138,7 +138,7 @@ def stack_layers(parts: Sequence[CheckedRNN]) -> CheckedRNN:
         sizes = [vector_sizes(one.layout, one.spec, one.optional_tensors) for one in layers]
         halves = [np.split(flat, [n]) for flat, (n, _) in zip(arrays, sizes, strict=True)]
         arrays = [np.concatenate([half[kind] for kind in (0, 1) for half in halves])]
-    config = stack_config([layer.config for layer in layers])
+    config = stack_config([layer.config for layer in layers], spec.num_directions)
     rounded = tuple(name for part in parts for name in part.rounded)
     batch_first = _batch_first(layers)
     return CheckedRNN(

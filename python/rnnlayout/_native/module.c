@@ -93,6 +93,13 @@ static PyObject *native_cells(PyObject *module, PyObject *unused)
     return dict_of_cells();
 }
 
+static PyObject *native_settings(PyObject *module, PyObject *unused)
+{
+    (void)module;
+    (void)unused;
+    return dict_of_settings();
+}
+
 static PyObject *native_itemsize(PyObject *module, PyObject *name)
 {
     int dtype;
@@ -177,6 +184,8 @@ static PyMethodDef native_methods[] = {
      " any cell and direction, without the prefix of a stack. Some are equal."},
     {"cells", native_cells, METH_NOARGS,
      "cells()\n--\n\nReturn the table of cells: name -> a dict of rnl_cell_facts."},
+    {"settings", native_settings, METH_NOARGS,
+     "settings()\n--\n\nReturn the table of settings: key -> a dict of rnl_setting."},
     {"rows", native_rows, METH_NOARGS,
      "rows()\n--\n\nReturn the rows of the table of layouts, each a dict."},
     {"aliases", native_aliases, METH_NOARGS,

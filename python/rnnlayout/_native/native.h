@@ -58,6 +58,7 @@ PyObject *list_names(const rnl_layout *layout);
 PyObject *list_rows(void);
 PyObject *list_aliases(void);
 PyObject *dict_of_cells(void);
+PyObject *dict_of_settings(void);
 PyObject *block_to_tuple(rnl_cell cell, const rnl_block *block);
 PyObject *sizes_to_tuple(const int64_t *sizes, int n);
 PyObject *result_to_tuple(PyObject *y, PyObject *hn, PyObject *cn); /* cn NULL: not an LSTM */

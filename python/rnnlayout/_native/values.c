@@ -355,6 +355,35 @@ PyObject *dict_of_cells(void)
     return all;
 }
 
+/* The texts before NULL. */
+static PyObject *texts_to_list(const char *const *texts)
+{
+    PyObject *list = PyList_New(0);
+    for (int k = 0; list && texts[k]; k++)
+        if (append(list, PyUnicode_FromString(texts[k])) < 0)
+            Py_CLEAR(list);
+    return list;
+}
+
+PyObject *dict_of_settings(void)
+{
+    const rnl_setting *setting;
+    PyObject *all = PyDict_New();
+    for (int k = 0; all && (setting = rnl_setting_at(k)) != NULL; k++) {
+        PyObject *facts = Py_BuildValue(
+            "{s:s, s:N, s:(zz), s:s, s:i, s:O, s:N, s:s}", "kind",
+            rnl_name(RNL_NAMES_SETTING_KIND, (int)setting->kind), "names",
+            texts_to_list(setting->names), "neutral", setting->neutral[0], setting->neutral[1],
+            "place", rnl_name(RNL_NAMES_SETTING_PLACE, (int)setting->place), "directions",
+            setting->directions, "needs_c", setting->needs_c ? Py_True : Py_False, "layouts",
+            texts_to_list(setting->layouts), "advice", setting->advice);
+        if (!facts || PyDict_SetItemString(all, setting->key, facts) < 0)
+            Py_CLEAR(all);
+        Py_XDECREF(facts);
+    }
+    return all;
+}
+
 PyObject *list_aliases(void)
 {
     rnl_error err;

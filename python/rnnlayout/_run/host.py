@@ -62,9 +62,9 @@ def run_host_arrays(
     shown = {"out": show(y, dtype)} | named  # before the work: it fails without ml_dtypes
     into = np.empty((*y.shape[:-1], 2 * y.shape[-1]), y.dtype) if use.merges else y
     time_axis = int(shapes.batch_first)
-    if use.go_backwards != use.reverse:
+    if use.go_backwards != use.keeps_order:
         x = np.flip(x, time_axis)
-    if use.reverse:
+    if use.keeps_order:
         into = np.flip(into, time_axis)
     if isinstance(native, _native.Rnn):
         state = tuple(firsts) if len(firsts) == 2 else next(iter(firsts), None)

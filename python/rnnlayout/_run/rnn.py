@@ -60,7 +60,8 @@ class RNN:
     called from many threads.
 
     Settings of the source, from a Keras layer or Weights.config, are applied: go_backwards,
-    merge_mode, and ONNX's direction="reverse". Others raise LossyError.
+    merge_mode, ONNX's direction="reverse", initial states, and cell_clip. Others raise LossyError,
+    unless their values change nothing.
 
     On the CPU of one machine results are bit-identical over runs, threads, batch sizes,
     and T steps or one call. Arithmetic is in float32 (with default math), for float64 weights in

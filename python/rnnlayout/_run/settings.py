@@ -6,16 +6,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
 
 from rnnlayout._model.checked_rnn import CheckedRNN
-from rnnlayout._model.config import changes_outputs, describe_config, initial_states
+from rnnlayout._model.config import (
+    SETTINGS,
+    changes_outputs,
+    describe_config,
+    facts_of,
+    initial_states,
+)
 from rnnlayout._model.dtypes import narrow_values, widen_bits
 from rnnlayout._model.errors import Ask
-from rnnlayout._model.spec import CELLS, check_flag
+from rnnlayout._model.spec import check_flag
 from rnnlayout._native import LayoutError, LossyError, SpecError
 
 from .call_arrays import CallShapes
@@ -75,7 +81,8 @@ def gpu_number(options: RNNOptions) -> int | None:
 
 # ----------------------------------------------------------------------------- of the source
 
-_MERGES: dict[str, Callable[[Any, Any], Any]] = {
+# The values of merge_mode that are applied, beside the one that changes nothing.
+MERGES: dict[str, Callable[[Any, Any], Any]] = {
     "sum": lambda a, b: a + b,
     "mul": lambda a, b: a * b,
     "ave": lambda a, b: (a + b) / 2,
@@ -85,20 +92,20 @@ _INITIAL = {"h_0": "initial_h", "c_0": "initial_c"}  # array of a call -> settin
 
 @dataclass(frozen=True)
 class SourceSettings:
-    """How a source uses its RNN.
+    """How a source uses its RNN: the order of the axes, and each setting that is applied, under its
+    name in Weights.config.
 
     batch_first: whether x and y are (N, T, ...).
-    go_backwards: Keras's setting: x is read from its last step, and y is in the order of
-        computation.
-    reverse: ONNX's direction="reverse": the same, but y is in the order of x.
-    merge_mode: Keras's setting: how the two directions of y are joined.
+    go_backwards: x is read from its last step, and y is in the order of computation.
+    direction: "reverse": x is read from its last step, and y is in the order of x.
+    merge_mode: how the two directions of y are joined.
     initial_h, initial_c: the state of a call without one, lists of (L D, N, H); None if it is zero.
-    cell_clip: TFLite's setting: the cell state is clipped to [-cell_clip, cell_clip].
+    cell_clip: the cell state is clipped to [-cell_clip, cell_clip].
     """
 
     batch_first: bool
     go_backwards: bool = False
-    reverse: bool = False
+    direction: str = "forward"
     merge_mode: str = "concat"
     initial_h: list[Any] | None = None
     initial_c: list[Any] | None = None
@@ -106,21 +113,32 @@ class SourceSettings:
 
     @property
     def is_reversed(self) -> bool:
-        return self.go_backwards or self.reverse
+        return self.go_backwards or self.keeps_order
+
+    @property
+    def keeps_order(self) -> bool:
+        """Whether y is in the order of x although x is read from its last step."""
+        return self.direction == "reverse"
 
     @property
     def merges(self) -> bool:
         """Whether y has P elements per step, not D * P."""
-        return self.merge_mode != "concat"
+        return self.merge_mode in MERGES
+
+    @property
+    def around(self) -> dict[str, Any]:
+        """The settings that are applied around the steps, not in them."""
+        elsewhere = "batch_first", "cell_clip"
+        values = {field.name: getattr(self, field.name) for field in fields(self)
+                  if field.name not in elsewhere}  # fmt: skip
+        return {key: value for key, value in values.items() if value != getattr(type(self), key)}
 
     @property
     def settings(self) -> str:
-        """What is done around the steps as text, "" if they are the defaults."""
-        parts = ["go_backwards=True"] if self.go_backwards else []
-        parts += ["direction='reverse'"] if self.reverse else []
-        parts += [f"merge_mode={self.merge_mode!r}"] if self.merges else []
-        parts += [name for name in _INITIAL.values() if getattr(self, name) is not None]
-        return ", ".join(parts)
+        """What is done around the steps as text, "" if nothing is."""
+        parts = ((key, "" if key in _INITIAL.values() else f"={value!r}")
+                 for key, value in self.around.items())  # fmt: skip
+        return ", ".join(map("".join, parts))
 
     def __str__(self) -> str:
         clip = "" if self.cell_clip is None else f"cell_clip={self.cell_clip}"
@@ -146,52 +164,48 @@ class SourceSettings:
         """Return y with its two directions joined. Both arrays carry the bits of the dtype."""
         with np.errstate(all="ignore"):  # as in the steps, an overflow is an infinity
             both = np.split(widen_bits(y, dtype), 2, axis=-1)
-            return narrow_values(_MERGES[self.merge_mode](*both), dtype)
+            return narrow_values(MERGES[self.merge_mode](*both), dtype)
 
 
-def source_settings_of(given: CheckedRNN, batch_first: bool | None) -> SourceSettings:
+def source_settings_of(rnn: CheckedRNN, batch_first: bool | None) -> SourceSettings:
     """Return how the source uses its RNN. batch_first: what the caller has passed; if that is None,
     what the source says is used, or False if it says nothing. Raises LossyError if the source has a
     setting that is not applied here."""
-    config, both = given.config, given.spec.bidirectional
-    batch_first = bool(given.batch_first if batch_first is None else batch_first)
-    if not config:
-        return SourceSettings(batch_first)
-    known: dict[str, tuple[Any, ...]] = {
-        "go_backwards": (False, True),
-        "direction": ("bidirectional",) if both else ("forward", "reverse"),
-        "merge_mode": ("concat", *_MERGES) if both else (),
-    }
-    first = {key: _first_state(given, key) for key in _INITIAL.values()}
-    clip = config.get("cell_clip")
-    if isinstance(clip, (int, float)) and clip > 0:
-        known["cell_clip"] = (clip,)
-    for key, value in changes_outputs(config).items():
-        if first.get(key) is None and value not in known.get(key, ()):
+    is_first = bool(rnn.batch_first if batch_first is None else batch_first)
+    if not rnn.config:
+        return SourceSettings(is_first)
+    applied: dict[str, Any] = {}
+    for key, value in changes_outputs(rnn.config, rnn.spec).items():
+        applied[key] = _applied_value(rnn, key, value)
+        if applied[key] is None:
             raise LossyError(
                 f"the source is used with {describe_config({key: value})}, which rl.RNN does not"
                 " apply. To run its weights without that: w = rl.Weights(source);"
                 f" del w.config[{key!r}]; rl.RNN(w)"
             )
-    return SourceSettings(
-        batch_first,
-        config.get("go_backwards", False),
-        config.get("direction") == "reverse",
-        config.get("merge_mode", "concat"),
-        **first,
-        cell_clip=clip,
-    )
+    return SourceSettings(is_first, **applied)
 
 
-def _first_state(given: CheckedRNN, name: str) -> list[Any] | None:
-    """Return an initial state of the source, (L D, N, H); None if it has none that fits."""
-    spec, is_c = given.spec, name == "initial_c"
-    if name not in given.config or (is_c and not CELLS[spec.cell].has_c):
+def _applied_value(rnn: CheckedRNN, key: str, value: Any) -> Any:
+    """Return a setting as SourceSettings has it, None if it is not applied."""
+    facts = facts_of(key)
+    is_applied = key in SETTINGS and any(field.name == key for field in fields(SourceSettings))
+    if not is_applied or not facts.suits(rnn.spec) or not facts.allows(value):
         return None
-    size = spec.hidden_size if is_c else spec.proj_size or spec.hidden_size
+    if facts.kind == "states":
+        return _first_state(rnn, key)
+    if facts.kind == "number":
+        return value if isinstance(value, (int, float)) and value > 0 else None
+    return bool(value) if facts.kind == "flag" else value
+
+
+def _first_state(rnn: CheckedRNN, name: str) -> list[Any] | None:
+    """Return an initial state of the source, (L D, N, H); None if it does not fit."""
+    spec = rnn.spec
+    size = spec.hidden_size if name == "initial_c" else spec.proj_size or spec.hidden_size
     try:
-        layers = initial_states(given.config, name, spec.num_layers)
-        if given.config.get("layout"):
+        layers = initial_states(rnn.config, name, spec.num_layers)
+        if rnn.config.get("layout"):
             layers = [layer.swapaxes(0, 1) for layer in layers]
         state = np.concatenate(layers)
     except (ValueError, np.exceptions.AxisError):

@@ -11,7 +11,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rnnlayout._model.config import unwritten_settings
+from rnnlayout._model.config import (
+    SETTINGS,
+    Config,
+    facts_of,
+    layer_config,
+    unwritten_settings,
+    without_neutral,
+)
 from rnnlayout._model.errors import FileError
 from rnnlayout._model.spec import Spec
 from rnnlayout._native import LayoutError, LossyError
@@ -25,8 +32,9 @@ Node = dict[str, Any]
 CELLS = {"LSTM": "lstm", "GRU": "gru", "SimpleRNN": "rnn_tanh", "CuDNNLSTM": "lstm",
          "CuDNNGRU": "gru"}  # fmt: skip
 SIGMOID_SINCE = (2, 3)  # before that hard_sigmoid was the default of an LSTM or GRU
-# Settings with which a layer differs from cuDNN. zero_output_for_mask is cuDNN's with lengths.
-MAY_DIFFER = ("go_backwards", "stateful", "time_major")
+# The settings that a layer's config has. zero_output_for_mask is cuDNN's with lengths.
+_FLAGS = [key for key, facts in SETTINGS.items()
+          if facts.kind == "flag" and "keras" in facts.layouts]  # fmt: skip
 _MODULES = ("keras", "tf_keras", "tensorflow")
 _CLASSES = (*CELLS, "LSTMCell", "GRUCell", "SimpleRNNCell", "StackedRNNCells", "RNN",
             "Bidirectional")  # fmt: skip
@@ -127,10 +135,10 @@ def _cells_of_layer(layer: Node) -> list[tuple[Node, dict[str, Any]]]:
     if class_of(layer) != "RNN":
         return [(cell, {}) for cell in _cells_of_stack(layer)]
     config = config_of(layer)
-    around = {key: config.get(key, False) for key in MAY_DIFFER}
-    first, *above = _cells_of_stack(node_of(config.get("cell")))
+    around = {key: config.get(key, False) for key in _FLAGS}
+    cells = _cells_of_stack(node_of(config.get("cell")))
     # the RNN goes backwards, not each cell: the cells above read what the first one returns
-    return [(first, around), *((cell, {**around, "go_backwards": False}) for cell in above)]
+    return [(cell, layer_config(around, k, len(cells))) for k, cell in enumerate(cells)]
 
 
 def _cells_of_stack(cell: Node) -> list[Node]:
@@ -203,7 +211,7 @@ def read_config(class_name: str, config: Mapping[str, Any], version: Version) ->
         raise FileError(f"{config_name(config)!r}: units is {units!r}, need a number")
     hints: dict[str, Any] = {"cell": CELLS[class_name], "bidirectional": False, "num_layers": 1,
              "hidden_size": units}  # fmt: skip
-    changes = {key: True for key in MAY_DIFFER if config.get(key)}
+    changes = {key: True for key in _FLAGS if config.get(key)}
     if class_name.startswith("CuDNN"):
         return RNNDescription("keras-cudnn", hints, changes, not config.get("time_major"))
     activation = config.get("activation", "tanh")
@@ -359,10 +367,9 @@ def class_name_of(spec: Spec, layout: str = "keras") -> str:
     return next(n for n, c in CELLS.items() if c == cell and n.startswith("CuDNN") == own)
 
 
-def layer_node(name: str, spec: Spec, bias: bool, changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the config that Keras 3 writes for a layer that returns its sequence. changes: the
-    settings that change outputs but not shapes, as in Weights.config. Raises LossyError if Keras 3
-    has no such layer."""
+def layer_node(name: str, spec: Spec, bias: bool, settings: Config) -> dict[str, Any]:
+    """Return the config that Keras 3 writes for a layer that returns its sequence. settings: as in
+    Weights.config. Raises LossyError if Keras 3 has no such layer."""
     class_name = class_name_of(spec)
     config = {"name": name, "dtype": spec.dtype, "units": spec.hidden_size, "use_bias": bias,
               "return_sequences": True,
@@ -378,7 +385,10 @@ def layer_node(name: str, spec: Spec, bias: bool, changes: Mapping[str, Any]) ->
     if class_name == "GRU":
         config["reset_after"] = spec.reset == "after"
     merge_mode = {"merge_mode": "concat"} if spec.bidirectional else {}
-    for key, value in changes.items():
+    for key, value in without_neutral(settings, spec.num_directions).items():
+        facts = facts_of(key)
+        if facts.place == "axes" and "keras" not in facts.layouts:
+            continue  # Keras has an order of its own
         if key in merge_mode:
             merge_mode[key] = value
         elif key == "go_backwards":

@@ -175,8 +175,10 @@ def _in_target_layout(tensors: Any, own: RNNDescription, dtype: str) -> CheckedR
         if found[key] != value:
             raise LayoutError(f"the weights have {key} {found[key]!r}, the target {value!r}")
     # Weights without a setting may be from a source that does not record it: they fit any target.
-    for key, value in changes_outputs(given.config).items():
-        if key not in own.config or own.config[key] != value:
+    spec = given.spec
+    ours, theirs = changes_outputs(given.config, spec), changes_outputs(own.config, spec)
+    for key, value in given.config.items():
+        if ours.get(key, ...) != theirs.get(key, ...):
             target = f"with {own.config[key]!r}" if key in own.config else "without it"
             raise LayoutError(
                 f"the weights are used with {key}={value!r}, the target {target}: remove {key!r}"
@@ -250,7 +252,8 @@ def _assign_keras(layers: list[Any], tensors: Any) -> None:
     total = {"num_layers": sum(one.hints["num_layers"] for one in described)}
     if any((x.layout, x.hints | total) != (first.layout, first.hints | total) for x in described):
         raise LayoutError("the layers differ: they are several RNNs, assign each on its own")
-    config = stack_config([one.config for one in described])
+    directions = 1 + bool(first.hints["bidirectional"])
+    config = stack_config([one.config for one in described], directions)
     whole = replace(first, hints=first.hints | total, config=config)
     built = [w.dtype for layer in layers for w in layer.get_weights()]
     dtype = _one_dtype(built or [layer.dtype or "float32" for layer in layers])

@@ -75,7 +75,7 @@ def run(options: argparse.Namespace) -> int:
     from rnnlayout._files.formats.npz import read_npy, write_npy
     from rnnlayout._files.tensor_sets.file_limits import InputFile, require_regular_file
     from rnnlayout._files.tensor_sets.output_file import name_full_disk, write_whole_file
-    from rnnlayout._model.config import describe_config
+    from rnnlayout._model.config import describe_config, without_neutral
     from rnnlayout._model.errors import FileError
     from rnnlayout._weights.weights import Weights
 
@@ -119,8 +119,8 @@ def run(options: argparse.Namespace) -> int:
         })  # fmt: skip
         return DONE
     print_message(f"{printable(name)}: {weights.spec}, on {rnn.device}: y {y.shape}")
-    if weights.config:
-        print_message(f"{printable(name)}: used with {printable(describe_config(weights.config))}")
+    if settings := without_neutral(weights.config, weights.spec.num_directions):
+        print_message(f"{printable(name)}: used with {printable(describe_config(settings))}")
     for note in found.notes:
         print_message(f"note: {printable(note)}")
     return DONE

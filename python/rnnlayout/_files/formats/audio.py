@@ -38,6 +38,7 @@ from rnnlayout._model.config import (
     changes_outputs,
     how_to_round,
     initial_states,
+    settings_lost,
     unwritten_settings,
 )
 from rnnlayout._model.describe import describe
@@ -103,10 +104,10 @@ def read_decimals(found: Any, what: str, notes: list[str]) -> np.ndarray:
 
 
 def check_json_model_has(
-    name: str, weights: Weights, what: str, cells: tuple[str, ...], settings: tuple[str, ...] = ()
+    name: str, weights: Weights, what: str, cells: tuple[str, ...], layout: str = ""
 ) -> None:
     """Raise LossyError if a model for a library cannot have this RNN. what: the model, for
-    messages. cells: those that it has. settings: those of Weights.config."""
+    messages. cells: those that it has. layout: the one whose settings it has; "": it has none."""
     spec = weights.spec
     lacks = {
         f"cell {spec.cell}": spec.cell not in cells,
@@ -118,8 +119,7 @@ def check_json_model_has(
     }
     for found in (found for found, is_so in lacks.items() if is_so):
         raise LossyError(f"{name} has {found}, which {what} cannot represent")
-    others = {k: v for k, v in changes_outputs(weights.config).items() if k not in settings}
-    if others:
+    if others := settings_lost(changes_outputs(weights.config, spec), spec, layout):
         raise unwritten_settings(name, others, f"unknown to {what}; to leave it out")
     if spec.dtype != "float32":
         raise LossyError(
@@ -308,7 +308,7 @@ def _replace_in_nam(file: InputFile, out: Output, entries: Mapping[str, Weights]
     """Write the model to `out` with new weights and initial states; the head stays."""
     ((name, new),) = entries.items()
     check_layout(new, "nam", f"{name}: {_NAM}")
-    check_json_model_has(name, new, _NAM, ("lstm",), _STATES)
+    check_json_model_has(name, new, _NAM, ("lstm",), "nam")
     (model, spec, head), old = _parse_nam(file), _read_nam(file, Reading())[_NAME]
     layers = spec.num_layers
     states = {key: [np.zeros(spec.hidden_size)] * layers for key in _STATES}

@@ -16,7 +16,7 @@ import numpy as np
 from rnnlayout import _native
 from rnnlayout._files.tensor_sets.output_file import Output
 from rnnlayout._model.checked_rnn import checked_rnn_of
-from rnnlayout._model.config import changes_outputs, how_to_leave_out
+from rnnlayout._model.config import how_to_leave_out
 from rnnlayout._model.dtypes import widen_bits
 from rnnlayout._model.spec import CELLS, Spec
 from rnnlayout._native import LossyError
@@ -205,7 +205,7 @@ def _write_c_source(out: Output, entries: Mapping[str, Weights]) -> None:
     if use.settings:
         raise LossyError(
             f"{name} is used with {use.settings}, which a .c file does not apply: write a .bin, or,"
-            f" to leave it out, {how_to_leave_out(name, changes_outputs(given.config))}"
+            f" to leave it out, {how_to_leave_out(name, use.around)}"
         )
     with np.errstate(invalid="ignore"):  # signalling NaNs
         numbers = widen_bits(given.arrays[0], spec.dtype)

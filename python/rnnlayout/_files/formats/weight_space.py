@@ -54,7 +54,7 @@ def _read_npy(file: InputFile, reading: Reading) -> Found:
 
 def _write_npy(out: Output, entries: Mapping[str, Weights]) -> None:
     ((name, weights),) = entries.items()
-    if changing := changes_outputs(weights.config):
+    if changing := changes_outputs(weights.config, weights.spec):
         why = "and a .npy has nothing but numbers: write a .bin, or, to leave it out"
         raise unwritten_settings(name, changing, why)
     if weights.spec.dtype == "bfloat16":

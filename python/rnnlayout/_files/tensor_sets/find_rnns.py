@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from rnnlayout._model.checked_rnn import checked_rnn_of
+from rnnlayout._model.config import SETTINGS
 from rnnlayout._model.dtypes import Bits
 from rnnlayout._model.errors import Ask, FileError, Message, TextPart, error_with_name, join_parts
 from rnnlayout._model.layout import CUDNN
@@ -305,9 +306,10 @@ def unrecorded(entries: Iterable[object], reading: Reading) -> list[str]:
         if key not in reading.fields and any(getattr(spec, key) == default for spec in gated)
     ]
     assumed = [f"{key.replace('_', ' ')} {DEFAULT_ACTIVATIONS[key]}" for key in asked]
-    assumed.append("go_backwards=False")
-    if any(one.spec.bidirectional for one in found):
-        assumed.append("merge_mode='concat'")
+    for key, facts in SETTINGS.items():
+        is_keras = facts.changes_a_call and "keras" in facts.layouts
+        if is_keras and any(facts.suits(weights.spec) for weights in found):
+            assumed.append(f"{key}={facts.neutral_value(facts.directions or 1)!r}")
     repair: list[TextPart] = ["pass ", join_parts(", ", map(Ask, asked)), " or "] if asked else []
     text = f"the file lacks Keras's config: {', '.join(assumed)} assumed; for others "
     return [Message(text, *repair, "set weights.config in Python").text]

@@ -131,10 +131,8 @@ def model_config(layers: list[KerasLayer], modules: bool) -> dict[str, Any]:
             nodes.append(_graph_node("InputLayer", batch, [], modules))
         tensor = {"shape": [None, None, width], "dtype": dtype, "keras_history": [reads, 0, 0]}
         call = {"args": [{"class_name": "__keras_tensor__", "config": tensor}], "kwargs": {}}
-        # ONNX's order of the axes is left out: Keras has its own
-        changes = {key: value for key, value in layer.weights.config.items() if key != "layout"}
         has_bias = any(name.endswith("bias") for name in layer.weights)
-        node = layer_node(layer.name, layer.spec, has_bias, changes)
+        node = layer_node(layer.name, layer.spec, has_bias, layer.weights.config)
         if modules and layer.spec.bidirectional:
             set_layer_id(node["config"], len(nodes))
         nodes.append(_graph_node(node["class_name"], node["config"], [call], modules))

@@ -198,7 +198,7 @@ def _couple_gates(tensors: dict[str, np.ndarray], constants: Constants) -> None:
 
 # ---------------------------------------------------------------------------- how the model uses it
 
-_LENGTHS, _STATES = 4, {"initial_h": 5, "initial_c": 6}  # inputs of an operator
+LENGTHS, _STATES = 4, {"initial_h": 5, "initial_c": 6}  # inputs of an operator
 # What is raised for an input that is not computed from constants by simple nodes, or misshapen.
 _NOT_READ = (ValueError, IndexError)
 _PROJECTED = (
@@ -226,7 +226,7 @@ def _node_settings(
             state = _initial_state(site, name, spec, layout, constants, notes)
             if state is not None and state.any():
                 config[name] = np.asarray(state, np.float64).tolist()
-    if name := site.input(_LENGTHS):
+    if name := site.input(LENGTHS):
         with suppress(*_NOT_READ):  # then they come from outside
             lengths = constants.get_once(site.scope, name, "sequence_lens")
             config["sequence_lens"] = [int(n) for n in lengths.ravel()]

@@ -15,6 +15,7 @@ from rnnlayout._model.config import (
     describe_config,
     how_to_round,
     initial_states,
+    settings_lost,
     unwritten_settings,
 )
 from rnnlayout._model.errors import FileError, import_extra
@@ -24,7 +25,7 @@ from rnnlayout._weights.weights import Weights
 
 from .constants import NUMBERS
 from .graph import LARGEST
-from .node import SLOPES, WEIGHTS
+from .node import LENGTHS, SLOPES, WEIGHTS
 
 # (opset, IR version): the oldest with layout= and onnxruntime's kernels, and with bfloat16.
 _PLAIN, _BFLOAT16 = (14, 7), (22, 10)
@@ -70,8 +71,9 @@ def make_model(entries: Mapping[str, Weights]) -> tuple[Any, TensorArrays]:
 
     For each entry it has inputs X, initial_h (initial_c) and outputs Y, Y_h (Y_c): X (T, N, I), Y
     (T, N, D H), the states (L D, N, H), as for rl.RNN; "lstm/X" and so on if there are several
-    entries. ONNX's attributes in Weights.config become attributes, initial states become constants
-    instead of inputs. Raises LossyError if Weights.config has anything else."""
+    entries. ONNX's attributes in Weights.config become attributes, lengths become constants, and
+    initial states become constants instead of inputs. Raises LossyError if Weights.config has any
+    other setting that changes something."""
     onnx = import_extra("onnx", "onnx", "an .onnx file")
     model = onnx.ModelProto(producer_name="rnnlayout", producer_version=_native.__version__)
     graph = model.graph  # filled in place: protobuf copies a message into another
@@ -162,11 +164,7 @@ class _RNNNodes:
         self._names = [self._name]  # of the nodes, one per layer
         if self._spec.num_layers > 1:
             self._names = [f"{self._name}/{k}" for k in range(self._spec.num_layers)]
-        # X is time-major without layout=1
-        can = {"clip", "layout", "time_major", *(f"initial_{s}" for s in self._states)}
-        if not self._spec.bidirectional and self._config.get("direction") == "reverse":
-            can.add("direction")
-        if other := {key: value for key, value in self._config.items() if key not in can}:
+        if other := settings_lost(self._config, self._spec, "onnx"):
             raise unwritten_settings(self._name, other, "unknown to ONNX; to leave it out")
         self._batch_first = bool(self._config.get("layout"))
 
@@ -196,6 +194,9 @@ class _RNNNodes:
         name, one, last = self._names[k], len(self._names) == 1, len(self._names) == k + 1
         arrays = checked_rnn_of(self._weights).tensors
         inputs = [below] + [""] * 7
+        if "sequence_lens" in self._config:
+            lengths = self._exactly("sequence_lens", self._config["sequence_lens"], "int32")
+            inputs[LENGTHS] = self._constant(f"{name}/sequence_lens", lengths, "int32")
         inputs[5:5 + len(starts)] = starts.values()  # fmt: skip
         for role, at in WEIGHTS[self._operator].items():
             tensor = role if one else f"{k}/{role}"
