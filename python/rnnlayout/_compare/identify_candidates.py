@@ -11,10 +11,11 @@ from rnnlayout._convert.engine import run_conversion
 from rnnlayout._model.layout import Layout, known_layouts
 from rnnlayout._model.spec import CELLS, Spec, call_of_spec
 from rnnlayout._native import LossyError
+from rnnlayout._run.settings import MERGES
 from rnnlayout._weights.weights import Weights, weights_of
 
 from .identify_custom import CustomLayout
-from .identify_inputs import MERGES, UnknownTensors
+from .identify_inputs import UnknownTensors
 from .identify_rows import RowMatch
 from .identify_search import Match
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,6 +20,7 @@ from rnnlayout._model.errors import Ask, FileError
 from rnnlayout._model.layout import Layout, known_layouts
 from rnnlayout._model.spec import CELLS, Spec
 from rnnlayout._native import LayoutError
+from rnnlayout._run.settings import MERGES
 from rnnlayout._sources.frameworks import framework_of
 from rnnlayout._sources.mismatch import check_prefix, list_names
 from rnnlayout._sources.read_tensors import flatten_dicts
@@ -31,11 +32,6 @@ from .sides import check_not_for_files
 
 _MOST_TENSORS = 4096
 _AXES = {3: ("TNI", "NTI"), 2: ("TI", "NI"), 1: ("I",)}  # of x, by its number of dimensions
-MERGES: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
-    "sum": lambda a, b: a + b,
-    "ave": lambda a, b: (a + b) / 2,
-    "mul": lambda a, b: a * b,
-}
 
 
 @dataclass(frozen=True, eq=False)
