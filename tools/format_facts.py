@@ -14,10 +14,12 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
 
 from files.hostile.good import beside, good  # noqa: E402
+from oracles.settings import ONE, changing_cases  # noqa: E402
 
 import rnnlayout as rl  # noqa: E402
 from rnnlayout._files.formats import registry as formats  # noqa: E402
 from rnnlayout._model.checked_rnn import checked_rnn_of  # noqa: E402
+from rnnlayout._model.config import SETTINGS  # noqa: E402
 from rnnlayout._weights.weights import weights_of  # noqa: E402
 
 PLAIN = rl.Spec("lstm", 3, 2, bidirectional=True)
@@ -31,14 +33,13 @@ SPECS = {
     "hard sigmoid": rl.Spec("lstm", 3, 2, recurrent_activation="hard_sigmoid"),
     "hard sigmoid of Keras 2": rl.Spec("gru", 3, 2, recurrent_activation="hard_sigmoid_keras2"),
 }
-CONFIGS = {
-    "`go_backwards`": {"go_backwards": True},
-    "`merge_mode`": {"merge_mode": "sum"},
-    "direction": {"direction": "reverse"},
-    "clip": {"clip": 0.5},
-    "initial states": {"initial_h": [[[0.5, 0.25]]]},
-    "others": {"another": [1]},
-}
+# Each setting that changes numbers -> an RNN, and the setting of it.
+USED = {
+    f"`{key}`": (spec, config)
+    for spec, config in changing_cases()
+    for key, value in config.items()
+    if SETTINGS[key].changes_a_call and value is not None
+} | {"others": (ONE, {"another": [1]})}
 DTYPES = ("float16", "bfloat16", "float32", "float64")
 PACKAGES = ("h5py", "onnx", "torch")
 # For each line of its input prints what a child of its own imports to write, or to read, a file.
@@ -142,11 +143,10 @@ class Trial:
 
     def config(self):
         kept = []
-        for what, config in CONFIGS.items():
-            spec = self.plain if what == "`merge_mode`" else self.plain.replace(bidirectional=False)
+        for what, (spec, config) in USED.items():
             told = {"spec": spec} if self._told() else {}
             kept += [what] if self.keeps(self.weights(spec, config=config), **told) else []
-        return "any" if len(kept) == len(CONFIGS) else ", ".join(kept) or "none"
+        return "any" if len(kept) == len(USED) else ", ".join(kept) or "none"
 
     def batch_first(self):
         told = self._told()

@@ -7,6 +7,7 @@ from functools import cache
 import rnnlayout as rl
 from rnnlayout import LossyError, _native
 from rnnlayout._convert.engine import result_spec
+from rnnlayout._model.config import SETTINGS
 from rnnlayout._model.spec import optional_tensors_of
 from rnnlayout._native import HAS_BIAS, HAS_PEEPHOLES
 from rnnlayout._sources.candidates import UnsizedRNN, is_one_vector
@@ -216,3 +217,23 @@ def pairs():
         reasons = sorted(sign(spec, sources[0], target)[1] for target in targets)
         parts += [f"\nFor example: {reasons[-1]}.\n"] if reasons[-1] else []
     return "".join(parts)
+
+
+# --------------------------------------------------------------------------------------- settings
+
+PLACES = {"before": "before the first layer", "after": "after the last layer",
+          "each layer": "in each layer", "axes": "order of the axes",
+          "calls": "between calls"}  # fmt: skip
+
+
+def settings():
+    """The table of settings."""
+    head = ["setting", "layouts that have it", "where", "changes nothing", "in other layouts"]
+    rows = []
+    for key, facts in SETTINGS.items():
+        neutral = dict.fromkeys(f"`{value!r}`" for value in map(facts.neutral_value, (1, 2)))
+        zeros = "zeros" if facts.kind == "states" else " or ".join(neutral)
+        nothing = "-" if facts.neutral_value(1) is None else zeros
+        layouts = ", ".join(f"`{layout}`" for layout in facts.layouts)
+        rows.append([f"`{key}`", layouts, PLACES[facts.place], nothing, facts.advice])
+    return markdown(head, rows)

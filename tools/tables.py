@@ -273,7 +273,7 @@ TABLES = {
         batches, gpu_speeds, gpu_parity, gpu_facts, public_names, speeds, files,
         forward_speeds, forward_narrow, forward_coarse, forward_held, forward_behind,
         realtime_speeds, int8_speeds, layout_tables.held, layout_tables.each_layout,
-        layout_tables.pairs,
+        layout_tables.pairs, layout_tables.settings,
     )
 } | {
     "proof": proof.table,
