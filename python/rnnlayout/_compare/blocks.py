@@ -77,14 +77,14 @@ def blocks_of(weights: Weights) -> dict[BlockKey, Block]:
             if arrays[tensor] is given.arrays[tensor]:
                 arrays[tensor] = arrays[tensor].copy()
             block_view(arrays[tensor], place)[...] = 0
-    found = replace(given, spec=spec, arrays=arrays)
+    converted = replace(given, spec=spec, arrays=arrays)
     if given.layout != common:
-        found = engine.run_conversion(found, common)[0]
-    blocks = dict(own_blocks(found)) | peepholes
-    zero = np.zeros((spec.hidden_size, 1), found.arrays[0].dtype)
+        converted = engine.run_conversion(converted, common)[0]
+    blocks = dict(own_blocks(converted)) | peepholes
+    zero = np.zeros((spec.hidden_size, 1), converted.arrays[0].dtype)
     for layer, direction, role, gate in list(blocks):
         for bias in ("bW", "bR") if role == "R" else ():
-            block = blocks.setdefault((layer, direction, bias, gate), Block(zero, found.spec.dtype))
+            block = blocks.setdefault((layer, direction, bias, gate), Block(zero, spec.dtype))
             if gate == "z":  # a layout that flips z makes -0 of a missing bias
                 block.bits = np.where(block.values == 0, np.zeros_like(block.bits), block.bits)
     return blocks
@@ -107,10 +107,10 @@ def own_names(weights: Weights) -> dict[tuple[int, int, str], str]:
     """Return the names of the tensors in which each matrix is, and bias, by (layer, direction,
     role)."""
     given = checked_rnn_of(weights)
-    found: dict[tuple[int, int, str], dict[str, None]] = {}
+    tensor_names: dict[tuple[int, int, str], dict[str, None]] = {}
     for key, tensor, _ in _own_places(given):
-        found.setdefault(key[:3], {})[given.names[tensor]] = None
-    return {place: ", ".join(names) for place, names in found.items()}
+        tensor_names.setdefault(key[:3], {})[given.names[tensor]] = None
+    return {place: ", ".join(names) for place, names in tensor_names.items()}
 
 
 def block_view(array: np.ndarray, place: list[int]) -> np.ndarray:
@@ -162,14 +162,14 @@ def replace_biases_by_sums(
 
 def blocks_as_keras3(blocks: dict[BlockKey, Block], spec: Spec) -> dict[BlockKey, Block]:
     """Return the blocks with which Keras 3's hard_sigmoid computes what that of Keras 2 does."""
-    made = dict(blocks)
+    scaled = dict(blocks)
     unscaled = ("", CELLS[spec.cell].candidate)  # a projection is of no gate
-    for key, one in blocks.items() if spec.recurrent_activation == HARD_SIGMOIDS[1] else ():
+    for key, block in blocks.items() if spec.recurrent_activation == HARD_SIGMOIDS[1] else ():
         if key[3] not in unscaled:
             with np.errstate(all="ignore"):
-                values = narrow_values(one.values * HARD_TIMES, one.dtype)
-            made[key] = Block(values, one.dtype, one.rounded)
-    return made
+                values = narrow_values(block.values * HARD_TIMES, block.dtype)
+            scaled[key] = Block(values, block.dtype, block.rounded)
+    return scaled
 
 
 # --------------------------------------------------------------------------------- what differs
@@ -249,9 +249,9 @@ class BlockComparison:
     def line(self, gap: BlockGap) -> str:
         """Return "layer 0, recurrent matrix of gate f: 12 of 16 differ, largest 0.5 at (2, 1)"."""
         layer, direction, role, gate = gap.key
-        what = "sum of the biases" if self.a[gap.key].rounded is not None else ROLES[role]
+        label = "sum of the biases" if self.a[gap.key].rounded is not None else ROLES[role]
         place = layer_in_words(layer, direction, self.spec.num_directions)
-        title = f"{place}, {what}" + (f" of gate {gate}" if gate else "")
+        title = f"{place}, {label}" + (f" of gate {gate}" if gate else "")
         x, y = (_number_text(v, d) for v, d in zip(gap.values, self.dtypes, strict=True))
         where = f"({gap.at[0]}, {gap.at[1]})" if role in ("W", "R", "P") else f"[{gap.at[0]}]"
         largest = f"largest {_number_text(gap.largest, self.dtypes[0])} at {where}: {x} and {y}"
@@ -276,20 +276,21 @@ def compare_blocks(
     one_bias = gates_with_one_bias(a), gates_with_one_bias(b)
     only_one = one_bias[0] ^ one_bias[1]
     whole = blocks_of(a)
-    sides = [replace_biases_by_sums(blocks, one.spec, {*summed, *only_one})
-             for blocks, one in ((whole, a), (blocks_of(b), b))]  # fmt: skip
+    sides = [replace_biases_by_sums(blocks, weights.spec, {*summed, *only_one})
+             for blocks, weights in ((whole, a), (blocks_of(b), b))]  # fmt: skip
     notes = []
     new, old = HARD_SIGMOIDS
-    if other_sigmoid := {one.spec.recurrent_activation for one in (a, b)} == {new, old}:
-        sides = [blocks_as_keras3(side, one.spec) for side, one in zip(sides, (a, b), strict=True)]
+    if other_sigmoid := {weights.spec.recurrent_activation for weights in (a, b)} == {new, old}:
+        sides = [blocks_as_keras3(side, weights.spec)
+                 for side, weights in zip(sides, (a, b), strict=True)]  # fmt: skip
         notes = [
             f"gates of {old} are compared times {HARD_TIMES}: {old}(x) = {new}({HARD_TIMES} x)"
         ]
     if any(may_sum_biases(a.spec, gate) for *_, gate in only_one):
         notes.append("one has one bias per gate, the other two: their sums are compared")
-    for side, other, dtype in zip(sides, sides[::-1], (a.spec.dtype, b.spec.dtype), strict=True):
-        for key in [key for key in other if key not in side]:  # peepholes
-            side[key] = Block(narrow_values(np.zeros(other[key].bits.shape), dtype), dtype)
+    for side, opposite, dtype in zip(sides, sides[::-1], (a.spec.dtype, b.spec.dtype), strict=True):
+        for key in [key for key in opposite if key not in side]:  # peepholes
+            side[key] = Block(narrow_values(np.zeros(opposite[key].bits.shape), dtype), dtype)
     gates = {(layer, side, gate) for layer, side, role, gate in whole if role == "R"}
     sums = one_bias[1] == gates and not one_bias[0] and not other_sigmoid
     sums = sums and all(may_sum_biases(a.spec, gate) for *_, gate in gates)

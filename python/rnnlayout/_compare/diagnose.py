@@ -129,7 +129,7 @@ class Diagnosis:
     @property
     def lost(self) -> list[str]:
         """What cannot be restored from what was given alone: `fixed` lacks it."""
-        return list(dict.fromkeys(one.lost for one in self.mistakes if one.lost))
+        return list(dict.fromkeys(mistake.lost for mistake in self.mistakes if mistake.lost))
 
     @property
     def report(self) -> list[str]:
@@ -184,34 +184,35 @@ def diagnose(
         True
     """
     check_options(diagnose, options)
-    into = given = None
-    like_is_file, flat_is_file = (isinstance(one, (str, os.PathLike)) for one in (like, flat))
+    into = flat_rnn = None
+    like_is_file, flat_is_file = (isinstance(source, (str, os.PathLike)) for source in (like, flat))
     if (buffer := _read_buffer(flat, options.get("mmap", True))) is not None:
-        (found,), needs = read_sides({"like": like}, spec, options, ("like",))
-        names = found.names
+        (rnns,), needs = read_sides({"like": like}, spec, options, ("like",))
+        names = rnns.names
         if len(names) != 1:
             label, choose = "like", Message("pass one of them")
             if like_is_file:
                 label, choose = like, Message("choose one with ", Ask("prefix"))
             raise LayoutError(f"{label} has several RNNs: ", choose, f": {', '.join(names)}")
-        true = found[names[0]]
+        true = rnns[names[0]]
     else:
         sources = {"like": like, "flat": flat}
         pair, needs = read_sides(sources, spec, options, ("like",))
-        true, given, names, name = _matching_rnns(*pair)
+        true, flat_rnn, names, name = _matching_rnns(*pair)
         if flat_is_file:
             kind = format_to_read(Path(flat))
             if kind.write if isinstance(kind, TensorFormat) else kind.replace:
                 into = Path(flat), name
-        if given.layout == CUDNN:
-            buffer, given = (checked_rnn_of(given).arrays[0], given.spec.dtype), None
+        if flat_rnn.layout == CUDNN:
+            buffer, flat_rnn = (checked_rnn_of(flat_rnn).arrays[0], flat_rnn.spec.dtype), None
     shown = {"prefix": options.get("prefix")} if options.get("prefix") else {}
     if "like" in needs:
         shown |= needs["like"]
-    layout = CUDNN if given is None else given.layout
+    layout = CUDNN if flat_rnn is None else flat_rnn.layout
     repair = _line_to_paste(sys._getframe(1), flat, like, names, layout, shown)
-    if given is not None:
-        return _diagnosis(explain_difference(compare_blocks(true, given)), repair, given, into)
+    if flat_rnn is not None:
+        explanation = explain_difference(compare_blocks(true, flat_rnn))
+        return _diagnosis(explanation, repair, flat_rnn, into)
     assert buffer
     made, _ = engine.run_conversion(checked_rnn_of(true), CUDNN)
     blocks = {key: block.numbers for key, block in own_blocks(made)}
@@ -229,10 +230,10 @@ def _read_buffer(flat: Any, mmap: bool) -> tuple[np.ndarray, str | None] | None:
         return np.ascontiguousarray(flat).reshape(-1), None
     if not isinstance(flat, Bits) and not hasattr(flat, "ndim"):
         return None
-    bits, found = take_bits(flat, "flat")
+    bits, dtype = take_bits(flat, "flat")
     if bits.ndim != 1:
         raise LayoutError(f"flat: shape {bits.shape}, need 1-D: pass flat.reshape(-1)")
-    return np.ascontiguousarray(bits), found
+    return np.ascontiguousarray(bits), dtype
 
 
 def _read_vector(file: InputFile) -> Any:
@@ -244,9 +245,10 @@ def _read_vector(file: InputFile) -> Any:
         return file.data()
     if isinstance(format, TensorFormat):
         tensors = format.read(file).tensors
-        if [(len(one.shape), one.dtype in FLOATS) for one in tensors.values()] == [(1, True)]:
-            ((name, one),) = tensors.items()
-            return one.floats(name)
+        kinds = [(len(tensor.shape), tensor.dtype in FLOATS) for tensor in tensors.values()]
+        if kinds == [(1, True)]:
+            ((name, tensor),) = tensors.items()
+            return tensor.floats(name)
     return None
 
 
@@ -264,13 +266,13 @@ def _matching_rnns(like: Found, flat: Found) -> tuple[Weights, Weights, list[str
             Ask("prefix"),
             ", or compare all of them with verify()",
         )
-    ((name, other),) = sides.pairs.items()
-    true, given = sides.a[name], sides.b[other]
-    if different := differing_fields(given.spec, true.spec):
+    ((name, flat_name),) = sides.pairs.items()
+    true, flat_rnn = sides.a[name], sides.b[flat_name]
+    if different := differing_fields(flat_rnn.spec, true.spec):
         raise SpecError(f"flat and like are two different RNNs: {different}")
     whole = name in like and like[name].spec == true.spec
-    names = [name] if whole else [one for one in like if one not in sides.a or one == name]
-    return true, given, names, other
+    names = [name] if whole else [layer for layer in like if layer not in sides.a or layer == name]
+    return true, flat_rnn, names, flat_name
 
 
 def _line_to_paste(
@@ -283,17 +285,17 @@ def _line_to_paste(
     names: of the RNN in the file `like`, or of its layers. layout: of what was given. options: the
     arguments that `like` needs.
     """
-    asked = [write_in_python(Ask(name, value)) for name, value in options.items()]
+    arguments = [write_in_python(Ask(name, value)) for name, value in options.items()]
     flat_is_file = isinstance(flat, (str, os.PathLike))
     if isinstance(like, (str, os.PathLike)):
-        read = f"rl.load({', '.join([repr(os.fspath(like)), *asked])})"
+        read = f"rl.load({', '.join([repr(os.fspath(like)), *arguments])})"
         source = f"{read}[{names[0]!r}]"
         if len(names) > 1:
             source = f"rl.stack([{read}[name] for name in {names}])"
     else:
         source = _name_of_variable(caller, like, "like")
-        if asked or flat_is_file:
-            source = f"rl.Weights({', '.join([source, *asked])})"
+        if arguments or flat_is_file:
+            source = f"rl.Weights({', '.join([source, *arguments])})"
     to = write_in_python(Ask("to", layout))
     if flat_is_file:
         right = Path(flat).with_name(f"right-{Path(flat).name}")
@@ -312,35 +314,35 @@ def _line_to_paste(
 def _name_of_variable(caller: FrameType, value: Any, otherwise: str) -> str:
     """Return the name of the caller's variable that is this object."""
     for variables in (caller.f_locals, caller.f_globals):
-        for name, one in variables.items():
-            if one is value and not name.startswith("_"):
+        for name, variable in variables.items():
+            if variable is value and not name.startswith("_"):
                 return name
     return otherwise
 
 
 def _diagnosis(
-    found: FoundMistakes, repair: str, given: Weights | None, into: tuple[Path, str] | None
+    explanation: FoundMistakes, repair: str, tensors: Weights | None, into: tuple[Path, str] | None
 ) -> Diagnosis:
     """Return an explanation with its evidence. given: the tensors; None for a buffer."""
-    packing, spec = found.packing, found.packing.truth.spec
-    shown = found.same or bool(found.mistakes)
-    has_places = given is None and found.mistakes and found.shows_places
+    packing, spec = explanation.packing, explanation.packing.truth.spec
+    shown = explanation.same or bool(explanation.mistakes)
+    has_places = tensors is None and explanation.mistakes and explanation.shows_places
     fixed: Any = None
-    peepholes = spec.peepholes or (given is not None and given.spec.peepholes)
-    if found.fixed is not None and not peepholes:  # which have no flat form
-        fixed = present_array(bits_of_values(found.fixed, spec.dtype), spec.dtype)
-    if fixed is not None and given is not None:
-        double = given.spec.replace(bias="double", dtype=spec.dtype)
+    peepholes = spec.peepholes or (tensors is not None and tensors.spec.peepholes)
+    if explanation.fixed is not None and not peepholes:  # which have no flat form
+        fixed = present_array(bits_of_values(explanation.fixed, spec.dtype), spec.dtype)
+    if fixed is not None and tensors is not None:
+        double = tensors.spec.replace(bias="double", dtype=spec.dtype)
         with contextlib.suppress(LossyError):  # what was found does not fit: the flat buffer
-            fixed = Weights(fixed, double, CUDNN).to(given.layout)
-    names = None if given is None else own_names(given)
+            fixed = Weights(fixed, double, CUDNN).to(tensors.layout)
+    names = None if tensors is None else own_names(tensors)
     return Diagnosis(
-        found.mistakes, found.same, found.sure,
+        explanation.mistakes, explanation.same, explanation.sure,
         tuple(evidence_of(packing, names)) if shown else (),
-        tuple(packing_notes(packing, given is None)) if shown else (),
-        fixed, repair, found.text, spec, CUDNN if given is None else given.layout,
-        buffer_gaps(packing.truth, found.buffer) if found.mistakes else (),
+        tuple(packing_notes(packing, tensors is None)) if shown else (),
+        fixed, repair, explanation.text, spec, CUDNN if tensors is None else tensors.layout,
+        buffer_gaps(packing.truth, explanation.buffer) if explanation.mistakes else (),
         tuple(places_of_blocks(packing)) if has_places else (),
-        found.buffer.size,
+        explanation.buffer.size,
         into,
     )  # fmt: skip

@@ -40,8 +40,8 @@ class FoundMistakes:
     @property
     def sure(self) -> bool:
         """Do the mistakes explain every value?"""
-        found = any(one.rule in _NO_CAUSES[:2] for one in self.mistakes)
-        return self.same and self.fixed is not None and not found
+        is_incomplete = any(mistake.rule in _NO_CAUSES[:2] for mistake in self.mistakes)
+        return self.same and self.fixed is not None and not is_incomplete
 
 
 def explain_values(
@@ -54,9 +54,9 @@ def explain_values(
     """
     packing, decoded = _best_packing(truth, raw, dtype)
     mistakes = [decoded.mistake] if decoded.mistake else []
-    scales = [one.reading.scale for one in packing.matrices.values()] or [1.0]
+    scales = [located.reading.scale for located in packing.matrices.values()] or [1.0]
     scale = scales[0]
-    if packing.unknown or any(abs(one / scale - 1) >= 1e-3 for one in scales):
+    if packing.unknown or any(abs(factor / scale - 1) >= 1e-3 for factor in scales):
         scale = 1.0
     if scale != 1:
         mistakes.append(scale_mistake(scale, "all values"))
@@ -69,8 +69,9 @@ def explain_values(
         mistakes.append(reordered)
         packing = packing_of(truth, truth.flat)
     missing = list(missing_parts(packing, noun))
-    if not (packing.matrices or any("in its place" in one.text for one in missing)):
-        text = f"none of the {len(truth.slabs)} matrices was found in any form that is searched for"
+    if not (packing.matrices or any("in its place" in part.text for part in missing)):
+        count = len(truth.matrices)
+        text = f"none of the {count} matrices was found in any form that is searched for"
         return FoundMistakes(packing, buffer, None, (), False, text)
     mistakes += mistakes_of(packing)
     changed = value_mistake(packing, 8 if scale != 1 else 0)
@@ -82,7 +83,7 @@ def explain_values(
     if not mistakes and not same_bits(packing.fixed, buffer):
         mistakes.append(Mistake("order", "the values are in another order", ()))
     right = f"the {noun} {'is' if noun == 'buffer' else 'are'} right"
-    text = "; ".join(one.text for one in mistakes) or right
+    text = "; ".join(mistake.text for mistake in mistakes) or right
     return FoundMistakes(packing, buffer, packing.fixed, tuple(mistakes), True, text, not reordered)
 
 
@@ -93,13 +94,14 @@ def _best_packing(
     best: tuple[tuple[int, bool, float], Packing, DecodedBuffer] | None = None
     for decoded in decode_buffer(raw, dtype, truth):
         packing = packing_of(truth, values_of_bits(decoded.bits, truth.spec.dtype))
-        found = [one for one in packing.matrices.values() if not one.slab.is_constant]
-        known = not truth.roles or bool(packing.biases and packing.biases.known)
-        rank = len(found), known, sum(one.reading.share for one in found)
+        matrices = packing.matrices.values()
+        readings = [located.reading for located in matrices if not located.matrix.is_constant]
+        biases_known = not truth.roles or bool(packing.biases and packing.biases.known)
+        rank = len(readings), biases_known, sum(reading.share for reading in readings)
         if best is None or rank > best[0]:
             best = rank, packing, decoded
-        in_place = any(one.reading.form is RIGHT_FORM and one.reading.share == 1 for one in found)
-        if not decoded.rest and (in_place or (not packing.unknown and known)):
+        in_place = any(reading.form is RIGHT_FORM and reading.share == 1 for reading in readings)
+        if not decoded.rest and (in_place or (not packing.unknown and biases_known)):
             break
     assert best is not None
     return best[1:]
@@ -108,16 +110,18 @@ def _best_packing(
 def _of_another_length(packing: Packing, decoded: DecodedBuffer) -> FoundMistakes:
     """Return what is certain of a length that is not explained: what is there bit for bit."""
     matrices = {
-        name: found for name, found in packing.matrices.items()
-        if same_bits(packing.truth.part(packing.fixed, found.slab), found.slab.values.reshape(-1))
-    }  # fmt: skip
+        name: located
+        for name, located in packing.matrices.items()
+        for matrix in [located.matrix]
+        if same_bits(packing.truth.part(packing.fixed, matrix), matrix.values.reshape(-1))
+    }
     packing = replace(packing, matrices=matrices, biases=None)
     mistakes = [length_mistake(packing, decoded.rest, decoded.in_front)]
     if matrices and decoded.mistake:
         mistakes.append(decoded.mistake)
-    text = "; ".join(one.text for one in mistakes)
+    text = "; ".join(mistake.text for mistake in mistakes)
     if not matrices:
-        text += f"; none of the {len(packing.truth.slabs)} matrices is in it bit for bit"
+        text += f"; none of the {len(packing.truth.matrices)} matrices is in it bit for bit"
     return FoundMistakes(packing, packing.buffer, None, tuple(mistakes), bool(matrices), text)
 
 
@@ -136,20 +140,20 @@ def explain_difference(c: BlockComparison) -> FoundMistakes:
     if _lacks_biases(single):
         return summed
     right = ("summed", "summed-recurrent", "biases exchanged")  # the one bias is read as bW
-    mistakes = tuple(one for one in single.mistakes if one.rule not in right)
-    return replace(single, mistakes=mistakes, text="; ".join(one.text for one in mistakes))
+    mistakes = tuple(mistake for mistake in single.mistakes if mistake.rule not in right)
+    return replace(single, mistakes=mistakes, text="; ".join(mistake.text for mistake in mistakes))
 
 
 def _explain_blocks(c: BlockComparison, true: dict[BlockKey, Block]) -> FoundMistakes:
-    truth, given = (
+    truth, packed = (
         truth_of(c.spec, {key: block.numbers for key, block in blocks.items()}, BIASES, c.gates)
         for blocks in (true, c.b)
     )
-    return explain_values(truth, bits_of_values(given.flat, c.dtypes[1]), c.dtypes[1], "tensors")
+    return explain_values(truth, bits_of_values(packed.flat, c.dtypes[1]), c.dtypes[1], "tensors")
 
 
-def _lacks_biases(found: FoundMistakes) -> bool:
-    return any(one.unknown for one in found.packing.layer_biases.values())
+def _lacks_biases(explanation: FoundMistakes) -> bool:
+    return any(biases.unknown for biases in explanation.packing.layer_biases.values())
 
 
 def likely_causes(c: BlockComparison) -> list[str]:

@@ -96,17 +96,17 @@ def buffer_gaps(truth: Truth, buffer: np.ndarray) -> tuple[BlockGap, ...]:
     """
     lacking = np.full(max(truth.size - buffer.size, 0), np.nan, buffer.dtype)
     read = np.concatenate([buffer, lacking]) if lacking.size else buffer
-    found = []
-    for slab in [*truth.slabs, *truth.bias_vectors]:
-        part = truth.part(read, slab).reshape(slab.shape)
-        for gate, given, true in zip(slab.gates, part, slab.values, strict=True):
-            unequal = differing(given, true)  # in its own dtype: this is done for each value
+    gaps = []
+    for matrix in [*truth.matrices, *truth.bias_vectors]:
+        part = truth.part(read, matrix).reshape(matrix.shape)
+        for gate, gate_values, true in zip(matrix.gates, part, matrix.values, strict=True):
+            unequal = differing(gate_values, true)  # in its own dtype: this is done for each value
             if unequal.any():
-                if given.dtype == np.float16:
-                    given, true = given.astype("f4"), true.astype("f4")
-                key = (*slab.name, "" if slab.name[2] == "P" else gate)
-                found.append(block_gap(key, given, true, unequal))
-    return tuple(found)
+                if gate_values.dtype == np.float16:
+                    gate_values, true = gate_values.astype("f4"), true.astype("f4")
+                key = (*matrix.name, "" if matrix.name[2] == "P" else gate)
+                gaps.append(block_gap(key, gate_values, true, unequal))
+    return tuple(gaps)
 
 
 def _shade(gaps: Mapping[BlockKey, BlockGap], missing: bool, key: BlockKey) -> tuple[str, str]:

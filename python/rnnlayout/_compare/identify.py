@@ -49,8 +49,8 @@ class Identified:
         return str(self)
 
     def __str__(self) -> str:
-        more = [f"read it with: {self.candidates[0].call}"] if self else []
-        return "\n".join([*self.report, *more])
+        code = [f"read it with: {self.candidates[0].call}"] if self else []
+        return "\n".join([*self.report, *code])
 
     @property
     def report(self) -> list[str]:
@@ -58,21 +58,23 @@ class Identified:
         lines = [self.text]
         shown = self.candidates[: min(max(self.tied, 2), _SHOWN) if self else _SHOWN]
         if len(shown) > 1:
-            lines += [f"  {_error_text(one.error):8}{' ' if one.agrees else '!'} {one.text}"
-                      for one in shown]  # fmt: skip
+            for candidate in shown:
+                mark = " " if candidate.agrees else "!"
+                lines.append(f"  {_error_text(candidate.error):8}{mark} {candidate.text}")
         if self.tied > _SHOWN:
             lines.append(f"  and {self.tied - _SHOWN} more")
         return lines + ["note: " + note for note in self.notes]
 
     def to_dict(self) -> dict[str, Any]:
         """Return all but best, ready for JSON."""
+        attributes = [attribute.name for attribute in fields(Candidate)[:-1]]
         return {
             "found": bool(self),
             "text": self.text,
             "tied": self.tied,
             "tried": self.tried,
             "candidates": [
-                {one.name: getattr(candidate, one.name) for one in fields(Candidate)[:-1]}
+                {name: getattr(candidate, name) for name in attributes}
                 | {
                     "layouts": [str(layout) for layout in candidate.layouts],
                     "spec": candidate.spec.to_dict(),
@@ -123,52 +125,52 @@ def identify(
         >>> print(found.candidates[0].layouts, found.tied)
         (layout('dl4j'),) 1
     """
-    given_x, x_dtype = read_numbers(x, "x")
-    given_y, y_dtype = read_numbers(y, "y")
-    if not given_y.any():
+    x_values, x_dtype = read_numbers(x, "x")
+    y_values, y_dtype = read_numbers(y, "y")
+    if not y_values.any():
         raise LayoutError("y is zero everywhere, which every RNN with zero weights gives: pass"
                           " another x and y")  # fmt: skip
-    observed, states = read_x_and_y(given_x, given_y), read_states(state)
+    observed, states = read_x_and_y(x_values, y_values), read_states(state)
     if not isinstance(atol, (int, float)) or not 0 <= atol < np.inf:
         raise SpecError(f"atol is {atol!r}, need a number, 0 or greater")
     searches: list[Search] = []
-    found: list[Match] = []
+    matches: list[Match] = []
     for part in tensors_to_try(tensors, prefix, format, mmap):
         unit = max(UNITS[name] for name in (part.dtype, x_dtype, y_dtype) if name)
         searches.append(Search(part, observed, states, unit, float(atol)))
-        found += searches[-1].run()
-        if any(one.agrees for one in found):
+        matches += searches[-1].run()
+        if any(match.agrees for match in matches):
             break
-    return _make_result(found, searches)
+    return _make_result(matches, searches)
 
 
-def _make_result(found: Sequence[Match], searches: Sequence[Search]) -> Identified:
-    search = searches[-1]
-    tried = sum(one.tried for one in searches)
-    least = min((one.error for one in found if one.agrees), default=0.0)
-    noise = search.unit * max(np.abs(one.y).max() for one in search.observed)
-    tied = [one for one in found if one.agrees and one.error <= _TIE * max(least, noise)]
-    worse = sorted((one for one in found if one not in tied),
-                    key=lambda one: (not one.agrees, one.error))  # fmt: skip
-    candidates = tuple(candidate_of(one) for one in [*tied, *worse][:_KEPT])
+def _make_result(matches: Sequence[Match], searches: Sequence[Search]) -> Identified:
+    last = searches[-1]
+    tried = sum(search.tried for search in searches)
+    least = min((match.error for match in matches if match.agrees), default=0.0)
+    noise = last.unit * max(np.abs(observed.y).max() for observed in last.observed)
+    tied = [match for match in matches if match.agrees and match.error <= _TIE * max(least, noise)]
+    worse = sorted((match for match in matches if match not in tied),
+                    key=lambda match: (not match.agrees, match.error))  # fmt: skip
+    candidates = tuple(candidate_of(match) for match in [*tied, *worse][:_KEPT])
     notes = []
-    if tied and all(len(one.observed.x) == 1 for one in tied) and not search.state:
+    if tied and all(len(match.observed.x) == 1 for match in tied) and not last.state:
         notes = ["one step from a zero state does not show the recurrent matrix: pass more steps"]
-    elif not tied and search.tensors.is_flat:
+    elif not tied and last.tensors.is_flat:
         notes = ["a vector was read in the layouts of the table only, with at most 8 layers"]
     elif not tied:
         notes = ["in layouts that are in no row, not tried: projections, peepholes"]
-    near = any(one.error <= _NEAR for one in found)
-    if not tied and near and search.unit == UNITS["float32"]:
+    near = any(match.error <= _NEAR for match in matches)
+    if not tied and near and last.unit == UNITS["float32"]:
         why = "for y made in TF32 or on a GPU with reduced precision, pass "
         notes.append(Message(why, Ask("atol"), ", such as 0.01").text)
-    if any(one.stopped for one in searches):
+    if any(search.stopped for search in searches):
         notes.append(f"not everything was tried: the search ended after {tried} networks")
     if tied:
         text = f"{candidates[0].text}: agrees with y to {_error_text(candidates[0].error)}"
-        if others := len(tied) - 1:
-            more = f"do {others} others" if others > 1 else "does another"
-            text += f"; so {more}, which x and y cannot tell apart"
+        if num_others := len(tied) - 1:
+            rivals = f"do {num_others} others" if num_others > 1 else "does another"
+            text += f"; so {rivals}, which x and y cannot tell apart"
     elif candidates:
         text = (
             f"no layout agrees with y; the nearest of {tried} networks is off by"
@@ -178,8 +180,8 @@ def _make_result(found: Sequence[Match], searches: Sequence[Search]) -> Identifi
         text = f"none of {tried} networks agrees with y"
     else:
         text = (
-            f"no layout has tensors of these shapes for x with I = {search.observed[0].x.shape[-1]}"
-            f" and y with {search.observed[0].width} elements per step"
+            f"no layout has tensors of these shapes for x with I = {last.observed[0].x.shape[-1]}"
+            f" and y with {last.observed[0].width} elements per step"
         )
     best = candidates[0].weights if candidates else None
     return Identified(candidates, len(tied), best, tried, tuple(notes), text)

@@ -58,27 +58,27 @@ class Candidate:
     def weights(self) -> Weights:
         """The tensors, ready to use."""
         case, tensors = self._found.cases[0], self._found.tensors
-        given = case.checked_rnn(tensors.arrays, tensors.dtype)
+        rnn = case.checked_rnn(tensors.arrays, tensors.dtype)
         if isinstance(case, CustomLayout):
             try:
-                given, _ = run_conversion(given, Layout("torch"), tensors.dtype)
+                rnn, _ = run_conversion(rnn, Layout("torch"), tensors.dtype)
             except LossyError:
-                given, _ = run_conversion(given, given.layout, tensors.dtype)
-        return weights_of(given, config=dict(self.settings), batch_first=self.batch_first)
+                rnn, _ = run_conversion(rnn, rnn.layout, tensors.dtype)
+        return weights_of(rnn, config=dict(self.settings), batch_first=self.batch_first)
 
 
-def candidate_of(found: Match) -> Candidate:
+def candidate_of(match: Match) -> Candidate:
     """Return the candidate that was found."""
-    case, tensors, seen = found.cases[0], found.tensors, found.observed
-    layouts = dict.fromkeys(one.layout for one in found.cases if isinstance(one, RowMatch))
+    case, tensors, observed = match.cases[0], match.tensors, match.observed
+    layouts = dict.fromkeys(row.layout for row in match.cases if isinstance(row, RowMatch))
     spec = case.spec.replace(dtype=tensors.dtype)
-    join = found.join.partition(" ")[0]
-    settings = dict(seen.settings) | ({"merge_mode": join} if join in MERGES else {})
+    join = match.join.partition(" ")[0]
+    settings = dict(observed.settings) | ({"merge_mode": join} if join in MERGES else {})
     call = "rl.identify(tensors, x, y).best"
     if isinstance(case, RowMatch) and (source := _tensors_code(case, tensors)):
         layout = f"rl.{case.layout!r}" if case.layout.options else repr(case.layout.name)
-        known = ["reset", "recurrent_activation"] if CELLS[spec.cell].has_reset else []
-        call = f"rl.Weights({source}, rl.{call_of_spec(spec, known)}, layout={layout}"
+        fields = ["reset", "recurrent_activation"] if CELLS[spec.cell].has_reset else []
+        call = f"rl.Weights({source}, rl.{call_of_spec(spec, fields)}, layout={layout}"
         if {*(tensors.names or ())} == {*case.shapes} and tensors.prefix:
             call += f", prefix={tensors.prefix!r}"
         call = f"w = {call}); w.config = {settings!r}" if settings else f"{call})"
@@ -86,38 +86,38 @@ def candidate_of(found: Match) -> Candidate:
         tuple(layouts),
         spec,
         settings,
-        seen.batch_first,
-        _in_words(found, [str(layout) for layout in layouts]),
-        found.error,
-        found.allowed,
-        found.agrees,
+        observed.batch_first,
+        _in_words(match, [str(layout) for layout in layouts]),
+        match.error,
+        match.allowed,
+        match.agrees,
         call,
-        found,
+        match,
     )
 
 
-def _in_words(found: Match, layouts: list[str]) -> str:
+def _in_words(match: Match, layouts: list[str]) -> str:
     """Return the cell, the layout and the conventions."""
-    case, seen = found.cases[0], found.observed
+    case, observed = match.cases[0], match.observed
     spec, cell = case.spec, CELLS[case.spec.cell]
     if isinstance(case, CustomLayout):
         parts = [f"{spec.cell} in no known layout: {case.text}"]
     else:
         also = f" (also {', '.join(layouts[1:])})" if layouts[1:] else ""
         parts = [f"{spec.cell} in layout {layouts[0]}{also}", *_conventions(case)]
-    join, _, at = found.join.partition(" ")
-    form = _FORMS[seen.form]
+    join, _, at = match.join.partition(" ")
+    form = _FORMS[observed.form]
     parts += [
         f"reset {spec.reset}" if cell.has_reset else "",
         spec.recurrent_activation if cell.is_gated else "",
         spec.activation if spec.activation != "tanh" else "",
-        f"under {found.tensors.prefix!r}" if found.tensors.prefix else "",
+        f"under {match.tensors.prefix!r}" if match.tensors.prefix else "",
         f"{spec.num_layers} layers" if spec.num_layers > 1 else "",
         "bidirectional" if spec.bidirectional else "",
         _JOINS.get(join, ""),
-        *(f"{key}={value!r}" for key, value in seen.settings),
-        f"{form} of each direction" if found.join and form and not at else form,
-        _AXES[seen.axes],
+        *(f"{key}={value!r}" for key, value in observed.settings),
+        f"{form} of each direction" if match.join and form and not at else form,
+        _AXES[observed.axes],
     ]
     return ", ".join(filter(None, parts))
 

@@ -90,12 +90,12 @@ class CustomLayout:
     def checked_rnn(self, arrays: Sequence[np.ndarray] = (), dtype: str = "float64") -> CheckedRNN:
         """Return the RNN in float64 in layout onnx; its `arrays` are in `parts` already."""
         tensors = _native.tensors(_ONNX, self.spec, HAS_BIAS)
-        made = [np.empty(shape) for _, shape in tensors]
+        filled = [np.empty(shape) for _, shape in tensors]
         gates = known_layouts()["onnx"]["gates"][self.spec.cell]
         order = [self.gates.index(gate) for gate in gates]
         for k, part in enumerate(self.parts):
             layer, direction = divmod(k, self.spec.num_directions)
-            W, R, biases = (array[direction] for array in made[3 * layer : 3 * layer + 3])
+            W, R, biases = (array[direction] for array in filled[3 * layer : 3 * layer + 3])
             W, R = W.reshape(part.W.shape), R.reshape(part.R.shape)
             biases = biases.reshape(2, *part.W.shape[:2])
             W[:], R[:] = part.W[order], part.R[order]
@@ -106,7 +106,7 @@ class CustomLayout:
                     array *= -1
             if self.forget:
                 biases[0, gates.index("f")] += self.forget
-        return CheckedRNN(self.spec, _ONNX, HAS_BIAS, [name for name, _ in tensors], made)
+        return CheckedRNN(self.spec, _ONNX, HAS_BIAS, [name for name, _ in tensors], filled)
 
     def biases(self, part: SplitTensors) -> np.ndarray:
         """Return the input and the recurrent biases (2, G, H) of a part, as they are."""
@@ -117,17 +117,17 @@ class CustomLayout:
     def text(self) -> str:
         """The layout of the tensors in words."""
         joined = self.parts[0].joined
-        said = [f"gates {' '.join(self.gates)}"] if len(self.gates) > 1 else []
+        phrases = [f"gates {' '.join(self.gates)}"] if len(self.gates) > 1 else []
         if joined:
-            said.append(f"one matrix ({_axes_in_words(self.W, 'I + H')}), {joined}")
+            phrases.append(f"one matrix ({_axes_in_words(self.W, 'I + H')}), {joined}")
         else:
-            said.append(f"input matrix ({_axes_in_words(self.W, 'I')})")
-            said.append(f"recurrent matrix ({_axes_in_words(self.R, 'H')})")
-        said += ["the recurrent bias before the input bias"] if self.swapped else []
-        said += ["z is multiplied with the candidate"] if self.negated else []
-        said += [f"{self.forget} is added to the bias of f"] if self.forget else []
-        said.append(("no biases", "one bias", "two biases")[len(self.parts[0].biases)])
-        return ", ".join([*said, self.how] if self.how else said)
+            phrases.append(f"input matrix ({_axes_in_words(self.W, 'I')})")
+            phrases.append(f"recurrent matrix ({_axes_in_words(self.R, 'H')})")
+        phrases += ["the recurrent bias before the input bias"] if self.swapped else []
+        phrases += ["z is multiplied with the candidate"] if self.negated else []
+        phrases += [f"{self.forget} is added to the bias of f"] if self.forget else []
+        phrases.append(("no biases", "one bias", "two biases")[len(self.parts[0].biases)])
+        return ", ".join([*phrases, self.how] if self.how else phrases)
 
 
 def _axes_in_words(form: str, width: str) -> str:
@@ -147,18 +147,18 @@ def first_steps(layouts: Sequence[CustomLayout], x: np.ndarray) -> np.ndarray:
 
     x: (N, I). R and gate f do not count then.
     """
-    one, every = layouts[0], np.arange(len(layouts))
-    spec, x = one.spec, np.broadcast_to(x, (len(layouts), *x.shape))
+    first, numbers = layouts[0], np.arange(len(layouts))
+    spec, x = first.spec, np.broadcast_to(x, (len(layouts), *x.shape))
     gate, state = _CURVES[spec.recurrent_activation], _CURVES[spec.activation]
-    sign = np.where([each.negated for each in layouts], -1, 1)[:, None, None]
-    for part in one.parts[:: spec.num_directions]:
+    sign = np.where([layout.negated for layout in layouts], -1, 1)[:, None, None]
+    for part in first.parts[:: spec.num_directions]:
         G, H, width = part.W.shape
         products = x.reshape(-1, width) @ part.W.reshape(-1, width).T
         products = products.reshape(*x.shape[:2], G, H).swapaxes(1, 2)
-        biases = np.stack([each.biases(part) for each in layouts], 1)[..., None, :]
+        biases = np.stack([layout.biases(part) for layout in layouts], 1)[..., None, :]
         sums: dict[str, np.ndarray] = {}
-        for letter in sorted(one.gates, key="n".__eq__):  # n may need r
-            at = every, [each.gates.index(letter) for each in layouts]
+        for letter in sorted(first.gates, key="n".__eq__):  # n may need r
+            at = numbers, [layout.gates.index(letter) for layout in layouts]
             scale = 1.0 if may_sum_biases(spec, letter) else gate(sums["r"])
             sums[letter] = products[at] + biases[0][at] + scale * biases[1][at]
         if spec.cell == "gru":
@@ -176,12 +176,12 @@ def custom_layouts(
     """Yield the layouts of somebody's own that may agree: together those with equal tensors, Spec
     and axes of W, in lists of those with equal outputs at the first step from a zero state."""
     sides = product(get_args(Cell), range(1, MOST_LAYERS + 1), (1, 2))
-    widths = {(one.x.shape[-1], one.width) for one in observed}
+    widths = {(reading.x.shape[-1], reading.width) for reading in observed}
     for (cell, L, D), (I, width) in product(sides, widths):  # noqa: E741
-        each, rest = divmod(len(arrays), L * D)
+        per_part, rest = divmod(len(arrays), L * D)
         if rest:
             continue
-        chunks = [arrays[k * each : (k + 1) * each] for k in range(L * D)]
+        chunks = [arrays[k * per_part : (k + 1) * per_part] for k in range(L * D)]
         orders = {"": chunks}
         if D == 2 and L == 1:
             orders["the backward direction first"] = chunks[::-1]
@@ -194,8 +194,9 @@ def custom_layouts(
             # step tells them apart: not tried, it takes minutes.
             added = D == 2 and L == 1
             if any(
-                one.joins(spec) and not (added and one.form != "states" and one.width == H)
-                for one in observed
+                reading.joins(spec)
+                and not (added and reading.form != "states" and reading.width == H)
+                for reading in observed
             ):
                 yield from _forms(spec, ordered, how)
 
@@ -225,11 +226,11 @@ def _forms(
                 if (R == W if first.joined else _unit_order(R) == _unit_order(W))
             }
             for recurrent, state in _ACTIVATIONS[: None if G > 1 else 1] if arranged else ():
-                one = spec.replace(reset=reset, recurrent_activation=recurrent, activation=state)
+                full = spec.replace(reset=reset, recurrent_activation=recurrent, activation=state)
                 yield [
                     [
-                        CustomLayout(one, ordered, how, *axes, "".join(order), swap, negate, more)
-                        for (axes, ordered), more in product(arranged.items(), forget)
+                        CustomLayout(full, ordered, how, *axes, "".join(order), swap, negate, shift)
+                        for (axes, ordered), shift in product(arranged.items(), forget)
                     ]
                     for order, swap, negate in product(permutations(gates), swapped, negated)
                 ]
@@ -238,12 +239,12 @@ def _forms(
 @cache
 def _array_axes(shape: tuple[int, ...], G: int, H: int, width: int) -> tuple[str, ...]:
     """Return the axes that an array of this shape may have."""
-    sizes, found = {"g": G, "o": H, "i": width}, []
+    sizes, forms = {"g": G, "o": H, "i": width}, []
     for (a, b, c), first, second in product(permutations("goi"), ("", ","), ("", ",")):
         form = a + first + b + second + c
         if shape == tuple(math.prod(sizes[axis] for axis in part) for part in form.split(",")):
-            found.append(form)
-    return tuple(found)
+            forms.append(form)
+    return tuple(forms)
 
 
 # ------------------------------------------------------------------------- which tensor is which
@@ -253,9 +254,9 @@ def _layers_alike(options: Sequence[Sequence[SplitTensors]]) -> Iterator[tuple[S
     """Yield a choice of what the tensors are for all layers and directions: the same for each, as
     far as its sizes allow it."""
     for joined in dict.fromkeys(part.joined for part in options[0]):
-        alike = [[part for part in each if part.joined == joined] for each in options]
+        alike = [[part for part in choices if part.joined == joined] for choices in options]
         for k in range(max(map(len, alike)) if all(alike) else 0):
-            yield tuple(each[k % len(each)] for each in alike)
+            yield tuple(choices[k % len(choices)] for choices in alike)
 
 
 def _split_tensors(chunk: Sequence[np.ndarray], G: int, width: int, H: int) -> list[SplitTensors]:
@@ -263,38 +264,38 @@ def _split_tensors(chunk: Sequence[np.ndarray], G: int, width: int, H: int) -> l
     arrays = _stack_gates([a[0] if a.ndim == 3 and len(a) == 1 else a for a in chunk], G, width, H)
     plain = [a.size == G * H and (a.ndim == 1 or (a.shape == (G, H) and G > 1)) for a in arrays]
     pairs = [a.size == 2 * G * H and (a.ndim == 1 or len(a) == 2) for a in arrays]
-    found: list[SplitTensors] = []
+    splits: list[SplitTensors] = []
     # Two rows of biases look like the matrix of two units: they are that if it fits.
     for is_bias in (plain, np.logical_or(plain, pairs)):
         vectors = [a.ravel() for a, vector in zip(arrays, is_bias, strict=True) if vector]
         biases = tuple(half for a in vectors for half in np.split(a, a.size // (G * H)))
         matrices = [a for a, vector in zip(arrays, is_bias, strict=True) if not vector]
-        if found or len(biases) > 2:
+        if splits or len(biases) > 2:
             break
         for W, R in permutations(matrices) if len(matrices) == 2 else ():
             if W.size == G * H * width and R.size == G * H * H:
-                found.append(SplitTensors(W, R, biases))
+                splits.append(SplitTensors(W, R, biases))
         for axis, n in enumerate(matrices[0].shape if len(matrices) == 1 else ()):
             if n == width + H and matrices[0].size == G * H * n:
                 W, R = np.split(matrices[0], [width], axis)
-                found.append(SplitTensors(W, R, biases, "x before h"))
+                splits.append(SplitTensors(W, R, biases, "x before h"))
                 R, W = np.split(matrices[0], [H], axis)
-                found.append(SplitTensors(W, R, biases, "h before x"))
-    return found
+                splits.append(SplitTensors(W, R, biases, "h before x"))
+    return splits
 
 
 def _stack_gates(arrays: Sequence[np.ndarray], G: int, width: int, H: int) -> list[np.ndarray]:
     """Return tensors of single gates joined, in the order given."""
     if G == 1:
         return list(arrays)
-    found: list[np.ndarray] = []
+    stacked: list[np.ndarray] = []
     groups: dict[tuple[int, ...], list[np.ndarray]] = {}
     for array in arrays:
         is_gate = array.size in (H, H * width, H * H, H * (width + H))
-        (groups.setdefault(array.shape, []) if is_gate else found).append(array)
+        (groups.setdefault(array.shape, []) if is_gate else stacked).append(array)
     for group in groups.values():
         if len(group) % G:  # not of single gates: with H = G a bias of all has the size of a matrix
-            found += group
+            stacked += group
         else:
-            found += [np.stack(group[at : at + G]) for at in range(0, len(group), G)]
-    return found
+            stacked += [np.stack(group[at : at + G]) for at in range(0, len(group), G)]
+    return stacked

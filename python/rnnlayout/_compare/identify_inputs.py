@@ -76,15 +76,15 @@ def tensors_to_try(
             " state_dict() or get_weights() to identify the tensors alone"
         )
     if isinstance(source, Weights):
-        one = source.layout.name == "cudnn"
-        source = source[checked_rnn_of(source).names[0]] if one else source.tensors
+        is_cudnn = source.layout.name == "cudnn"
+        source = source[checked_rnn_of(source).names[0]] if is_cudnn else source.tensors
     if not isinstance(source, Mapping):
         yield _check_tensors(_list_arrays(source, prefix))
         return
-    found = flatten_dicts(source)
-    keys = {rest: key for key, rest in strip_prefix(found, prefix).items()}
+    tensors = flatten_dicts(source)
+    keys = {rest: key for key, rest in strip_prefix(tensors, prefix).items()}
     if not keys:
-        have = f" are under {prefix!r}: there are {list_names(list(found))}" if found else ""
+        have = f" are under {prefix!r}: there are {list_names(list(tensors))}" if tensors else ""
         raise LayoutError(f"no tensors{have or ' in the dict'}")
     if len(keys) > _MOST_TENSORS:
         why = f"more than {_MOST_TENSORS} tensors: pass "
@@ -95,7 +95,7 @@ def tensors_to_try(
         rest, key = next(iter(under.items()))
         try:
             yield _check_tensors(
-                {rest: found[key] for rest, key in under.items()},
+                {rest: tensors[key] for rest, key in under.items()},
                 key.removesuffix(rest).rstrip("./"),
                 tuple(under.values()) if has_keys else None,
             )
@@ -111,9 +111,9 @@ def _list_arrays(source: Any, prefix: str) -> Sequence[Any]:
         raise LayoutError(why, Ask("prefix", None))
     if isinstance(source, (list, tuple)):
         arrays: list[Any] = []
-        for one in source:
-            is_list = isinstance(one, (list, tuple)) and one and hasattr(one[0], "shape")
-            arrays += one if is_list else [one]
+        for entry in source:
+            is_list = isinstance(entry, (list, tuple)) and entry and hasattr(entry[0], "shape")
+            arrays += entry if is_list else [entry]
         if not arrays:
             raise LayoutError("the list of tensors is empty")
         return arrays
@@ -137,20 +137,22 @@ def _read_file(path: Any, prefix: str, name: str | None, mmap: bool) -> tuple[An
         with explain_wrong_suffix(path, format):
             tensors = format.read(InputFile(path, mmap)).tensors
             return {
-                key: one.floats(key) for key, one in tensors.items() if one.dtype in UNITS
+                key: tensor.floats(key) for key, tensor in tensors.items() if tensor.dtype in UNITS
             }, prefix
-    found = load(path, prefix=prefix, format=name, mmap=mmap)
-    if len(found.names) != 1:
+    rnns = load(path, prefix=prefix, format=name, mmap=mmap)
+    if len(rnns.names) != 1:
         several = f"{path} has several RNNs: pass "
-        raise FileError(several, Ask("prefix"), f", one of {list_names(found.names)}")
-    return found[found.names[0]], ""
+        raise FileError(several, Ask("prefix"), f", one of {list_names(rnns.names)}")
+    return rnns[rnns.names[0]], ""
 
 
 def _check_tensors(
-    given: Mapping[str, Any] | Sequence[Any], prefix: str = "", keys: tuple[str, ...] | None = None
+    tensors: Mapping[str, Any] | Sequence[Any],
+    prefix: str = "",
+    keys: tuple[str, ...] | None = None,
 ) -> UnknownTensors:
-    names = tuple(given) if isinstance(given, Mapping) else None
-    values = given.values() if isinstance(given, Mapping) else given
+    names = tuple(tensors) if isinstance(tensors, Mapping) else None
+    values = tensors.values() if isinstance(tensors, Mapping) else tensors
     arrays: list[np.ndarray] = []
     dtypes: dict[str, str] = {}
     for k, value in enumerate(values):
@@ -164,14 +166,14 @@ def _check_tensors(
     if len(dtypes) > 1:
         (a, first), (b, second) = list(dtypes.items())[:2]
         raise LayoutError(f"{first} is {a} but {second} is {b}: all tensors need one dtype")
-    found = UnknownTensors(tuple(arrays), next(iter(dtypes)), names, prefix, keys)
-    return UnknownTensors(found.arrays, found.dtype) if found.is_flat else found
+    unknown = UnknownTensors(tuple(arrays), next(iter(dtypes)), names, prefix, keys)
+    return UnknownTensors(unknown.arrays, unknown.dtype) if unknown.is_flat else unknown
 
 
-def _check_finite(values: np.ndarray, what: str) -> None:
+def _check_finite(values: np.ndarray, label: str) -> None:
     if bad := int(values.size - np.isfinite(values).sum()):
         raise LayoutError(
-            f"{what}: {bad} of {values.size} values are NaN or infinite, which agree with nothing:"
+            f"{label}: {bad} of {values.size} values are NaN or infinite, which agree with nothing:"
             " pass finite ones"
         )
 
@@ -236,8 +238,8 @@ class Observed:
         if not spec.bidirectional:
             return [""] if self.width == P else []
         concat = ["concat", "swapped"]
-        found = concat if self.width == 2 * P else [*MERGES] if self.width == P else []
-        return found + [f"{join} at T - 1" for join in found if self.form == "last"]
+        joins = concat if self.width == 2 * P else [*MERGES] if self.width == P else []
+        return joins + [f"{join} at T - 1" for join in joins if self.form == "last"]
 
     def predict(self, y: np.ndarray, h_n: np.ndarray, join: str) -> np.ndarray:
         """Return what y would be of these outputs of a network."""
@@ -256,7 +258,7 @@ class Observed:
         )
 
 
-def read_numbers(value: Any, what: str) -> tuple[np.ndarray, str]:
+def read_numbers(value: Any, label: str) -> tuple[np.ndarray, str]:
     """Return finite numbers in float64, and their dtype, "" for integers."""
     if isinstance(value, (str, os.PathLike)):
         value = read_npy(InputFile(require_regular_file(value), mmap=False))
@@ -264,48 +266,48 @@ def read_numbers(value: Any, what: str) -> tuple[np.ndarray, str]:
         try:
             value = np.asarray(value)
         except ValueError:
-            raise LayoutError(f"{what} has arrays of several shapes: pass one array") from None
+            raise LayoutError(f"{label} has arrays of several shapes: pass one array") from None
     if "int" in str(getattr(value, "dtype", "")):  # one-hot, of torch too
         value = np.asarray(value.cpu() if hasattr(value, "cpu") else value)
     if isinstance(value, np.ndarray) and value.dtype.kind in "iub":
         array, dtype = value.astype("f8"), ""
     else:
-        bits, dtype = take_bits(value, what)
+        bits, dtype = take_bits(value, label)
         array = widen_bits(bits, dtype)
     if not array.size or not 1 <= array.ndim <= 3:
-        raise LayoutError(f"{what}: shape {array.shape}, need 1 to 3 dimensions and elements")
-    _check_finite(array, what)
+        raise LayoutError(f"{label}: shape {array.shape}, need 1 to 3 dimensions and elements")
+    _check_finite(array, label)
     return array, dtype
 
 
 def read_x_and_y(x: np.ndarray, y: np.ndarray) -> list[Observed]:
     """Return every way to read x and y. Raise LayoutError if y cannot belong to x."""
-    found = []
+    readings = []
     for axes in _AXES[x.ndim]:
         steps_first = _arrange(x, axes, "TNI")
         T, N, _ = steps_first.shape
         all_steps = y.shape[:-1] == x.shape[:-1]
         if all_steps:
-            found.append(Observed(axes, "steps", steps_first, _arrange(y, axes, "TNI")))
+            readings.append(Observed(axes, "steps", steps_first, _arrange(y, axes, "TNI")))
         last = tuple(n for n, axis in zip(x.shape, axes, strict=True) if axis == "N")
         if "T" in axes and y.shape[:-1] == last:
             arranged = _arrange(y, axes.replace("T", ""), "NI")
-            found.append(Observed(axes, "last", steps_first, arranged))
+            readings.append(Observed(axes, "last", steps_first, arranged))
         has_rows = y.ndim == 3 and y.shape[1] == N
         if (has_rows or (y.ndim == 2 and "N" not in axes)) and not (T == 1 and all_steps):
-            found.append(Observed(axes, "states", steps_first, y.reshape(len(y), N, -1)))
-    if not found:
+            readings.append(Observed(axes, "states", steps_first, y.reshape(len(y), N, -1)))
+    if not readings:
         raise LayoutError(
             f"y: shape {y.shape} does not belong to x of shape {x.shape}: need y for all steps,"
             " with the axes of x and another last one; of the last step, without T; or h_n"
         )
-    return found
+    return readings
 
 
 def _arrange(array: np.ndarray, axes: str, wanted: str) -> np.ndarray:
     """Return an array of these axes with those wanted; the ones that it lacks have length 1."""
-    found = array.transpose([axes.index(axis) for axis in wanted if axis in axes])
-    return np.expand_dims(found, [k for k, axis in enumerate(wanted) if axis not in axes])
+    transposed = array.transpose([axes.index(axis) for axis in wanted if axis in axes])
+    return np.expand_dims(transposed, [k for k, axis in enumerate(wanted) if axis not in axes])
 
 
 def read_states(state: Any) -> list[np.ndarray]:
@@ -322,9 +324,9 @@ def initial_state(spec: Spec, state: Sequence[np.ndarray], N: int, used: int) ->
     not one of this RNN. used: how many rows."""
     sizes = [spec.proj_size or spec.hidden_size, spec.hidden_size][: 1 + CELLS[spec.cell].has_c]
     shapes = [(spec.num_layers * spec.num_directions, N, size) for size in sizes]
-    given = [(part.size, part.shape[-1]) for part in state]
-    if given != [(math.prod(shape), shape[-1]) for shape in shapes]:
+    sizes_of_state = [(part.size, part.shape[-1]) for part in state]
+    if sizes_of_state != [(math.prod(shape), shape[-1]) for shape in shapes]:
         return None
     parts = zip(state, shapes, strict=True)
-    found = [np.ascontiguousarray(part.reshape(shape)[:, :used]) for part, shape in parts]
-    return tuple(found) if len(found) > 1 else found[0]
+    reshaped = [np.ascontiguousarray(part.reshape(shape)[:, :used]) for part, shape in parts]
+    return tuple(reshaped) if len(reshaped) > 1 else reshaped[0]

@@ -60,14 +60,14 @@ class RowMatch:
 
 def _all_layouts() -> list[Layout]:
     """Return every layout, with every value of the options that change the outputs."""
-    found = []
+    layouts = []
     for name, info in known_layouts().items():
         options = {key: [*values] for key, values in info["options"].items() if key != "version"}
         if "forget_bias" in options:
             options["forget_bias"] = ["1.0", "0.0"]
         for values in product(*options.values()):
-            found.append(Layout(name, **dict(zip(options, values, strict=True))))
-    return found
+            layouts.append(Layout(name, **dict(zip(options, values, strict=True))))
+    return layouts
 
 
 def named_rows(tensors: UnknownTensors, observed: list[Observed]) -> Iterator[RowMatch]:
@@ -84,12 +84,12 @@ def named_rows(tensors: UnknownTensors, observed: list[Observed]) -> Iterator[Ro
 
 def shaped_rows(tensors: UnknownTensors, observed: list[Observed]) -> Iterator[RowMatch]:
     """Yield the rows whose tensors have these shapes: in the order given, then in others."""
-    found = Counter(array.shape for array in tensors.arrays)
+    shape_counts = Counter(array.shape for array in tensors.arrays)
     for layout in _all_layouts():
         if not is_one_vector(layout):
             candidates = candidates_with_count(layout, len(tensors.arrays))
             for row in _sized_rows(candidates, tensors, observed):
-                if Counter(row.shapes.values()) == found:
+                if Counter(row.shapes.values()) == shape_counts:
                     for order, how in _orders(row, tensors).items():
                         yield replace(row, order=order, how=how)
 
@@ -97,14 +97,15 @@ def shaped_rows(tensors: UnknownTensors, observed: list[Observed]) -> Iterator[R
 def flat_rows(tensors: UnknownTensors, observed: list[Observed]) -> Iterator[RowMatch]:
     """Yield the rows whose tensors, one after another, have the length of a vector."""
     size = tensors.arrays[0].size
-    least = max(1, min(one.width for one in observed) // 2)
+    least = max(1, min(reading.width for reading in observed) // 2)
     for layout in _all_layouts():
         how = "" if layout == CUDNN else "all tensors one after another"
-        for one in one_layer_candidates(layout):
+        for candidate in one_layer_candidates(layout):
             # the recurrent matrices alone, of at least so many rows and columns in each gate
-            each = len(CELLS[one.cell].gates) * least * least * (1 + one.bidirectional)
-            layers = range(1, min(MOST_LAYERS, size // each) + 1)
-            deeper = [replace(one, num_layers=L) for L in layers]
+            gates, directions = len(CELLS[candidate.cell].gates), 1 + candidate.bidirectional
+            most = size // (gates * directions * least * least)
+            layers = range(1, min(MOST_LAYERS, most) + 1)
+            deeper = [replace(candidate, num_layers=L) for L in layers]
             for row in _sized_rows(deeper, tensors, observed):
                 if sum(map(math.prod, row.shapes.values())) == size:
                     yield replace(row, how=how)
@@ -115,41 +116,42 @@ def _sized_rows(
 ) -> Iterator[RowMatch]:
     """Yield each RNN with every spec that x and y have the widths of, in cuDNN's weight space with
     each of its biases."""
-    widths = dict.fromkeys((one.x.shape[-1], one.width) for one in observed)
-    for one in candidates:
-        info = known_layouts()[one.layout.name]
+    widths = dict.fromkeys((reading.x.shape[-1], reading.width) for reading in observed)
+    for candidate in candidates:
+        layout = candidate.layout
+        info = known_layouts()[layout.name]
         curves: list[tuple[Any, ...]] = [("sigmoid", "tanh")]
-        if CELLS[one.cell].is_gated:
+        if CELLS[candidate.cell].is_gated:
             states = ("tanh", "relu") if info["relu"] else ("tanh",)
             curves = [*product(info["recurrent_activations"], states)]
         for (I, width), share, (recurrent, state) in product(  # noqa: E741
-            widths, {1, 1 + one.bidirectional}, curves
+            widths, {1, 1 + candidate.bidirectional}, curves
         ):
             P = width // share
             try:
-                sizes = {"H": _hidden_size(one, I, P, tensors), "I": I, "P": P}
-                spec = one.spec(
+                sizes = {"H": _hidden_size(candidate, I, P, tensors), "I": I, "P": P}
+                spec = candidate.spec(
                     sizes, dtype="float64", recurrent_activation=recurrent, activation=state
                 )
-                whole = one.layout == CUDNN and spec.bias != "none"
+                whole = layout == CUDNN and spec.bias != "none"
                 for bias in ("double", "input", "recurrent") if whole else (spec.bias,):
-                    each = spec.replace(bias=bias)
-                    shapes = dict(_native.tensors(one.layout, each, one.optional_tensors))
-                    if any(seen.joins(each) for seen in observed):
-                        yield RowMatch(one.layout, each, one.optional_tensors, shapes)
+                    with_bias = spec.replace(bias=bias)
+                    shapes = dict(_native.tensors(layout, with_bias, candidate.optional_tensors))
+                    if any(reading.joins(with_bias) for reading in observed):
+                        yield RowMatch(layout, with_bias, candidate.optional_tensors, shapes)
             except ValueError:  # the RNN does not exist, or the layout cannot represent it
                 continue
 
 
-def _hidden_size(one: UnsizedRNN, I: int, P: int, tensors: UnknownTensors) -> int:  # noqa: E741
+def _hidden_size(candidate: UnsizedRNN, I: int, P: int, tensors: UnknownTensors) -> int:  # noqa: E741
     """Return what H must be; every block of a projected LSTM has H rows or columns."""
-    if not one.projected:
+    if not candidate.projected:
         return P
     shapes = _native.tensors(
-        one.layout, one.spec({"H": P + 1, "I": I, "P": P}), one.optional_tensors
+        candidate.layout, candidate.spec({"H": P + 1, "I": I, "P": P}), candidate.optional_tensors
     )
-    each = sum(math.prod(shape) for _, shape in shapes) // (P + 1)
-    return sum(array.size for array in tensors.arrays) // each
+    per_unit = sum(math.prod(shape) for _, shape in shapes) // (P + 1)
+    return sum(array.size for array in tensors.arrays) // per_unit
 
 
 def _orders(row: RowMatch, tensors: UnknownTensors) -> dict[tuple[int, ...], str]:
@@ -159,23 +161,24 @@ def _orders(row: RowMatch, tensors: UnknownTensors) -> dict[tuple[int, ...], str
     for k, array in enumerate(tensors.arrays):
         groups.setdefault(array.shape, []).append(k)
 
-    def assign(each: Iterable[Iterable[int]]) -> tuple[int, ...]:
-        left = dict(zip(groups, map(iter, each), strict=True))
-        return tuple(next(left[shape]) for shape in row.shapes.values())
+    def assign(groups_in_order: Iterable[Iterable[int]]) -> tuple[int, ...]:
+        indices = dict(zip(groups, map(iter, groups_in_order), strict=True))
+        return tuple(next(indices[shape]) for shape in row.shapes.values())
 
-    given = assign(groups.values())
-    found = {given: ""}
+    in_order = assign(groups.values())
+    orders = {in_order: ""}
     if names := tensors.names:
         by_name = assign(sorted(ks, key=names.__getitem__) for ks in groups.values())
-        found.setdefault(by_name, "tensors in the order of their names")
-    each = len(given) // row.spec.num_layers
-    if row.spec.bidirectional and each % 2 == 0:
-        layers = [given[at : at + each] for at in range(0, len(given), each)]
-        swapped = tuple(k for one in layers for k in (*one[each // 2 :], *one[: each // 2]))
-        shapes = [[tensors.arrays[k].shape for k in order] for order in (given, swapped)]
+        orders.setdefault(by_name, "tensors in the order of their names")
+    per_layer = len(in_order) // row.spec.num_layers
+    if row.spec.bidirectional and per_layer % 2 == 0:
+        layers = [in_order[at : at + per_layer] for at in range(0, len(in_order), per_layer)]
+        half = per_layer // 2
+        swapped = tuple(k for layer in layers for k in (*layer[half:], *layer[:half]))
+        shapes = [[tensors.arrays[k].shape for k in order] for order in (in_order, swapped)]
         if shapes[0] == shapes[1]:
-            found.setdefault(swapped, "the backward direction first")
+            orders.setdefault(swapped, "the backward direction first")
     if math.prod(math.factorial(len(ks)) for ks in groups.values()) <= _MOST_ORDERS:
-        for every in product(*map(permutations, groups.values())):
-            found.setdefault(assign(every), "tensors of equal shapes in another order")
-    return found
+        for choice in product(*map(permutations, groups.values())):
+            orders.setdefault(assign(choice), "tensors of equal shapes in another order")
+    return orders

@@ -82,14 +82,17 @@ class Search:
     def run(self) -> list[Match]:
         """Return what the first way of reading the tensors finds that agrees with y, else the
         nearest: by names, by shapes, as a custom layout."""
-        given = self.tensors, self.observed
-        ways: list[Iterator[Case]] = [named_rows(*given), shaped_rows(*given), self._custom()]
-        found: list[Match] = []
-        for way in [flat_rows(*given)] if self.tensors.is_flat else ways:
-            found += self._best_of(way)
-            if any(one.agrees for one in found):
+        tensors, observed = self.tensors, self.observed
+        ways: list[Iterator[Case]] = [flat_rows(tensors, observed)]
+        if not tensors.is_flat:
+            rows = named_rows(tensors, observed), shaped_rows(tensors, observed)
+            ways = [*rows, self._custom()]
+        matches: list[Match] = []
+        for way in ways:
+            matches += self._best_of(way)
+            if any(match.agrees for match in matches):
                 break
-        return found
+        return matches
 
     def _best_of(self, cases: Iterable[Case]) -> list[Match]:
         """Return what agrees among these; if nothing does, the nearest."""
@@ -98,35 +101,35 @@ class Search:
             if self.stopped:
                 break
             try:
-                one = self._network(case)
+                network = self._network(case)
             except (LossyError, SpecError):  # a peephole that is not zero
                 continue
-            (flat,) = one.arrays
+            (flat,) = network.arrays
             self.work += _PER_NETWORK + _PER_WEIGHT * flat.size
-            key = network_key(one.spec, flat)
+            key = network_key(network.spec, flat)
             if key in self.cases:
                 self.cases[key].append(case)
             elif self._may_go_on(0):
                 self.cases[key] = [case]
-                seen = self.observed
-                if not one.spec.bidirectional:
-                    seen = [turned for each in seen for turned in each.turned()]
-                begun += self._compare(one, self.cases[key], seen, quick=True)
-        chosen = [one for one in begun if one.agrees]
-        chosen = chosen or sorted(begun, key=lambda one: one.error)[:_NEAREST]
+                observed = self.observed
+                if not network.spec.bidirectional:
+                    observed = [turned for reading in observed for turned in reading.turned()]
+                begun += self._compare(network, self.cases[key], observed, quick=True)
+        chosen = [match for match in begun if match.agrees]
+        chosen = chosen or sorted(begun, key=lambda match: match.error)[:_NEAREST]
         return [
             whole
-            for one in chosen
+            for match in chosen
             for whole in self._compare(
-                self._network(one.cases[0]), one.cases, [one.observed], False
+                self._network(match.cases[0]), match.cases, [match.observed], False
             )
-            if whole.join == one.join
+            if whole.join == match.join
         ]
 
     def _network(self, case: Case) -> CheckedRNN:
         """Return the RNN in float64, in the layout of the forward pass."""
-        made, _ = engine.run_conversion(case.checked_rnn(self.values, "float64"), CPU)
-        return made
+        converted, _ = engine.run_conversion(case.checked_rnn(self.values, "float64"), CPU)
+        return converted
 
     def _may_go_on(self, work: float) -> bool:
         """Return whether there is time for one more network, that takes so much work."""
@@ -158,8 +161,8 @@ class Search:
             largest = np.abs(used.y).max()
             loosest = self._loosest(largest)
             for join in joins:
-                found = used.predict(*outputs, join)
-                off = np.abs(found - used.y)
+                predicted = used.predict(*outputs, join)
+                off = np.abs(predicted - used.y)
                 off[np.isnan(off)] = np.inf
                 allowed = np.zeros(off.shape)
                 if off.max(tuple(range(1, off.ndim))).min() <= loosest:  # else no step can agree
@@ -167,7 +170,7 @@ class Search:
                         weights_of(replace(network, arrays=[self._moved(spec, flat)]))
                     )
                     shifted = shifted or _run_network(moved, used.x, state)
-                    shift = np.abs(used.predict(*shifted, join) - found)
+                    shift = np.abs(used.predict(*shifted, join) - predicted)
                     if used.form == "steps" and not join:  # it grows in the order of computation
                         allowed += np.maximum.accumulate(shift.max((1, 2), keepdims=True))
                     else:
@@ -202,26 +205,30 @@ class Search:
         that can be told."""
         for lists in custom_layouts(self.values, self.observed):
             for alike, may_agree in zip(
-                lists, self._agree_at_first([one[0] for one in lists]), strict=False
+                lists, self._agree_at_first([layouts[0] for layouts in lists]), strict=False
             ):
                 if may_agree:
                     yield from alike
 
     def _agree_at_first(self, layouts: Sequence[CustomLayout]) -> Sequence[bool]:
         """Return whether each may agree. If the search stops, there are fewer answers."""
-        one, spec, H = layouts[0], layouts[0].spec, layouts[0].spec.hidden_size
-        seen = [each for each in self.observed if each.form == "steps" and each.joins(spec)]
+        first, spec, H = layouts[0], layouts[0].spec, layouts[0].spec.hidden_size
+        observed = [
+            reading for reading in self.observed if reading.form == "steps" and reading.joins(spec)
+        ]
         if not spec.bidirectional:
-            seen = [turned for each in seen for turned in each.turned()]
+            observed = [turned for reading in observed for turned in reading.turned()]
         elif spec.num_layers > 1:
-            seen = []
+            observed = []
         # of two directions, y of the forward one is one of the halves
-        firsts = [(each.x[0, 0], y) for each in seen for y in each.y[0, 0].reshape(-1, H)]
+        firsts = [
+            (reading.x[0, 0], y) for reading in observed for y in reading.y[0, 0].reshape(-1, H)
+        ]
         if self.state or not firsts:
             return [True] * len(layouts)
         x, y = (np.stack(rows) for rows in zip(*firsts, strict=True))
-        weights = sum(part.W.size for part in one.parts[:: spec.num_directions])
-        layouts = [each for each in layouts if self._may_go_on(len(x) * weights + _FIRST_STEP)]
+        weights = sum(part.W.size for part in first.parts[:: spec.num_directions])
+        layouts = [layout for layout in layouts if self._may_go_on(len(x) * weights + _FIRST_STEP)]
         if not layouts:
             return []
         with np.errstate(all="ignore"):
@@ -249,9 +256,9 @@ def _summed_biases(spec: Spec) -> list[tuple[slice, slice]]:
 def network_key(spec: Spec, flat: np.ndarray) -> tuple[Spec, bytes]:
     """Return what only networks that compute the same have in common. It has no sign of a zero."""
     values = flat + 0.0
-    for place, other in _summed_biases(spec):
-        values[place] += values[other]
-        values[other] = 0
+    for place, companion in _summed_biases(spec):
+        values[place] += values[companion]
+        values[companion] = 0
     return spec, hashlib.sha256(values.data).digest()
 
 

@@ -36,8 +36,8 @@ class Pattern:
 
     def index(self, where: np.ndarray, shape: MatrixShape) -> np.ndarray:
         """Return where the elements with these true indices are, counted from the first one."""
-        found = np.unravel_index(where, _sizes(self.form.read, shape))
-        axes = dict(zip(self.form.read, found, strict=True))
+        coordinates = np.unravel_index(where, _sizes(self.form.read, shape))
+        axes = dict(zip(self.form.read, coordinates, strict=True))
         parts = (axes[a] * step for a, step in zip("goi", self.strides, strict=True))
         return np.asarray(sum(parts))
 
@@ -102,7 +102,7 @@ def patterns_of(shape: MatrixShape, joined: int) -> Iterator[Pattern]:
 def solved_pattern(strides: tuple[int, int, int], shape: MatrixShape) -> Pattern:
     """Return the pattern of strides that were found, with words for it."""
     gate, row, column = strides
-    turned = [what for what, step in (("rows", row), ("columns", column)) if step < 0]
+    turned = [axis for axis, step in (("rows", row), ("columns", column)) if step < 0]
     words = f"in reverse order of {' and '.join(turned)}" if turned else ""
     sizes = (abs(gate), abs(row), abs(column))
     for name, form in _MATRIX_FORMS.items():
@@ -112,10 +112,10 @@ def solved_pattern(strides: tuple[int, int, int], shape: MatrixShape) -> Pattern
             both = ", ".join(part for part in (form.words, words) if part)
             return Pattern(MatrixForm(f"{form.rule} reversed".strip(), "goi", both), strides)
     if sizes[2] == 1 and sizes[1] > shape[2]:
-        more = f"with rows of {sizes[1]} values, expected {shape[2]} (padded?)"
+        padding = f"with rows of {sizes[1]} values, expected {shape[2]} (padded?)"
     elif sizes[1] == 1 and sizes[2] > shape[1]:
-        more = f"transposed, with rows of {sizes[2]} values (padded?)"
+        padding = f"transposed, with rows of {sizes[2]} values (padded?)"
     else:
-        more = f"with strides of {row} and {column} values between rows and columns"
-    words = ", ".join(part for part in (more, words) if part)
+        padding = f"with strides of {row} and {column} values between rows and columns"
+    words = ", ".join(part for part in (padding, words) if part)
     return Pattern(MatrixForm(f"strides {row} {column}", "goi", words), strides)

@@ -13,7 +13,7 @@ from .blocks import may_sum_biases
 from .matrix_forms import RIGHT_FORM
 from .packed_biases import KEPT_RULE, bias_sizes, layer_order
 from .packing import Packing, matrix_in_place
-from .truth import BIAS_ROLE, BIASES, MatrixName, Slab, Truth
+from .truth import BIAS_ROLE, BIASES, MatrixName, TrueArray, Truth
 
 
 @dataclass(frozen=True)
@@ -40,19 +40,19 @@ def mistakes_of(packing: Packing) -> list[Mistake]:
 # ------------------------------------------------------------------------------------- the places
 
 
-_What = TypeVar("_What", bound=Hashable)
+_Change = TypeVar("_Change", bound=Hashable)
 
 
 def _grouped(
-    packing: Packing, done: Mapping[MatrixName, _What], right: _What | None
-) -> Iterator[tuple[_What, tuple[MatrixName, ...], str, str]]:
+    packing: Packing, done: Mapping[MatrixName, _Change], right: _Change | None
+) -> Iterator[tuple[_Change, tuple[MatrixName, ...], str, str]]:
     """Yield each wrong thing that was done, where, the words for where, and "in" these words; "" if
     it was done everywhere."""
-    for what in dict.fromkeys(done.values()):
-        if what != right:
-            where = tuple(name for name, one in done.items() if one == what)
+    for change in dict.fromkeys(done.values()):
+        if change != right:
+            where = tuple(name for name, written in done.items() if written == change)
             words = places_in_words(packing, where, done)
-            yield what, where, words, f" in {words}" * (len(where) < len(done))
+            yield change, where, words, f" in {words}" * (len(where) < len(done))
 
 
 def places_in_words(
@@ -61,7 +61,7 @@ def places_in_words(
     """Return "the recurrent matrices of layer 1 backward" for these of all places."""
     where, among = set(where), set(among)
     layers, directions, roles = (sorted(set(axis)) for axis in zip(*where, strict=True))
-    every = [sorted(set(axis)) for axis in zip(*among, strict=True)]
+    axes_of_all = [sorted(set(axis)) for axis in zip(*among, strict=True)]
     alike = {n for n in among if n[0] in layers and n[1] in directions and n[2] in roles}
     if where != alike:
         count = packing.truth.spec.num_directions
@@ -70,11 +70,11 @@ def places_in_words(
     plural = {"W": "input matrices", "R": "recurrent matrices", "P": "projections",
               "peephole": "peepholes", BIAS_ROLE: "biases"}  # fmt: skip
     text = "the " + " and ".join(words for role, words in plural.items() if role in roles)
-    if roles == every[2] != [BIAS_ROLE]:
+    if roles == axes_of_all[2] != [BIAS_ROLE]:
         text = "all matrices" + " and biases" * (BIAS_ROLE in roles)
-    if layers != every[0]:
+    if layers != axes_of_all[0]:
         text += f" of layer{'s' * (len(layers) > 1)} {' and '.join(map(str, layers))}"
-    if directions != every[1]:
+    if directions != axes_of_all[1]:
         text += (" of the forward direction", " of the backward direction")[directions[0]]
     return text
 
@@ -98,16 +98,16 @@ def _writing_mistakes(packing: Packing) -> Iterator[Mistake]:
     truth, matrices = packing.truth, packing.matrices
     count = len(truth.gates)
     forms = {
-        name: found.reading.form for name, found in matrices.items()
+        name: located.reading.form for name, located in matrices.items()
         # one that looks right may have another form too, as one of a single gate
-        if found.reading.form is not RIGHT_FORM or len({r.form for r in found.readings}) == 1
+        if located.reading.form is not RIGHT_FORM or len({r.form for r in located.readings}) == 1
     }  # fmt: skip
     for form, where, words, _ in _grouped(packing, forms, RIGHT_FORM):
         yield Mistake(form.rule, f"{words} are {form.words}", where)
-    written = [(name, one.slab.gates, one.reading.order, one.reading.signs)
-               for name, one in matrices.items()]  # fmt: skip
-    written += [(name, truth.gates, one.order, one.signs)
-                for name, one in packing.layer_biases.items()]  # fmt: skip
+    written = [(name, located.matrix.gates, located.reading.order, located.reading.signs)
+               for name, located in matrices.items()]  # fmt: skip
+    written += [(name, truth.gates, biases.order, biases.signs)
+                for name, biases in packing.layer_biases.items()]  # fmt: skip
     orders = {name: "" if order == tuple(sorted(order)) else _shown_order(truth, gates, order)
               for name, gates, order, _ in written if len(order) > 1}  # fmt: skip
     for order, where, _, places in _grouped(packing, orders, ""):
@@ -118,7 +118,7 @@ def _writing_mistakes(packing: Packing) -> Iterator[Mistake]:
         if len(moved) == 2:
             text = f"gates {moved[0]} and {moved[1]} swapped"
         yield Mistake(f"gates {order}", text + places, where)
-    gone = {name for name, one in packing.layer_biases.items() if one.rule.name == "dropped"}
+    gone = {name for name, biases in packing.layer_biases.items() if biases.rule.name == "dropped"}
     negated = {
         name: "".join(sorted(gates[k] for k, s in zip(order, signs, strict=True) if s == -1))
         for name, gates, order, signs in written
@@ -129,16 +129,17 @@ def _writing_mistakes(packing: Packing) -> Iterator[Mistake]:
         which = f"gate{'s' * (len(minus) > 1)} {' and '.join(minus)} negated"
         which = "all gates negated" if 1 < len(minus) == count else which
         yield Mistake(f"negated {minus}", which + places + why, where)
-    scales = {name: found.reading.scale for name, found in matrices.items()}
+    scales = {name: located.reading.scale for name, located in matrices.items()}
     for scale, where, words, _ in _grouped(packing, scales, 1.0):
         yield scale_mistake(scale, words, where)
     joins: dict[MatrixName, str] = {}
-    spans = {name: found.span for name, found in matrices.items()}
-    for name, found in matrices.items():
+    spans = {name: located.span for name, located in matrices.items()}
+    for name, located in matrices.items():
         start, stop = spans[name]
-        others = (spans[one] for one in spans if one != name and one[:2] == name[:2])
-        if stop - start > found.slab.size and any(a < stop and start < b for a, b in others):
-            dense = found.reading.pattern.strides[1] == found.slab.shape[2]
+        layer_spans = (span for key, span in spans.items() if key != name and key[:2] == name[:2])
+        overlaps = any(a < stop and start < b for a, b in layer_spans)
+        if overlaps and stop - start > located.matrix.size:
+            dense = located.reading.pattern.strides[1] == located.matrix.shape[2]
             joins[name] = "gate" if dense else "row"
     for how, where, *_ in _grouped(packing, joins, ""):
         text = f"the input and recurrent matrices are joined {how} by {how}"
@@ -173,22 +174,22 @@ _NESTS = {
 def _order_mistakes(packing: Packing) -> Iterator[Mistake]:
     """Read off the order of layers, directions and roles, which has to give the whole order."""
     names = list(packing.matrices)
-    right = [slab.name for slab in packing.truth.slabs if slab.name in packing.matrices]
+    right = [matrix.name for matrix in packing.truth.matrices if matrix.name in packing.matrices]
     if names == right:
         return
-    seen = [list(dict.fromkeys(name[k] for name in names)) for k in range(3)]
+    orders = [list(dict.fromkeys(name[k] for name in names)) for k in range(3)]
 
     def rank(name: MatrixName, nest: str) -> list[int]:
         """Order by these axes, each in the order that was seen."""
-        return [seen[k].index(name[k]) for k in map("ldr".index, nest)]
+        return [orders[k].index(name[k]) for k in map("ldr".index, nest)]
 
-    nests = [nest for nest in _NESTS if names == sorted(names, key=lambda one: rank(one, nest))]
+    nests = [nest for nest in _NESTS if names == sorted(names, key=lambda name: rank(name, nest))]
     if not nests and not packing.unknown:
         text = f"the matrices are in the order {_names_in_order(names)}"
         yield Mistake("order", text, tuple(names))
     if not nests:
         return
-    layers, sides, roles = seen
+    layers, sides, roles = orders
     where = (*names, *packing.layer_biases)
     if layers != sorted(layers):
         order = " ".join(map(str, layers))
@@ -214,9 +215,9 @@ def _placement_mistakes(packing: Packing) -> Iterator[Mistake]:
     spec, H = truth.spec, truth.spec.hidden_size
     rule, text = "", ""
     if packing.vectors:
-        spans = [found.span for found in packing.vectors.values()]
-        steps = {found.reading.pattern.strides[0] for found in packing.vectors.values()}
-        most = max(found.slab.size for found in packing.matrices.values())
+        spans = [located.span for located in packing.vectors.values()]
+        steps = {located.reading.pattern.strides[0] for located in packing.vectors.values()}
+        most = max(located.matrix.size for located in packing.matrices.values())
         if max(spans)[1] - min(spans)[0] == truth.biases.size:
             if list(packing.vectors) != [vector.name for vector in truth.bias_vectors]:
                 rule = "bias order"
@@ -233,13 +234,14 @@ def _placement_mistakes(packing: Packing) -> Iterator[Mistake]:
         rule = "biases in parts"
         text = f"the biases are in {len(parts)} parts, expected: one, after all matrices"
     elif len(parts) > 1:
-        whose = {
+        owner = {
             len(packing.matrices): "matrix",
             spec.num_layers * spec.num_directions: "layer" + " and direction" * spec.bidirectional,
             spec.num_layers: "layer",
         }.get(len(parts), "part")
-        rule, what = f"biases of each {whose}", "it" if whose == "matrix" else "its matrices"
-        text = f"the biases of each {whose} come next to {what}, expected: after all matrices"
+        rule = f"biases of each {owner}"
+        companion = "it" if owner == "matrix" else "its matrices"
+        text = f"the biases of each {owner} come next to {companion}, expected: after all matrices"
     elif parts[0][0] == 0:
         rule, text = "biases first", "the biases come before the matrices"
     elif parts[0][0] < truth.num_weights:
@@ -256,16 +258,16 @@ def _arrangement_mistakes(packing: Packing) -> Iterator[Mistake]:
     if biases is None or not biases.known or packing.vectors:
         return
     where = tuple(biases.layers)
-    found, expected = biases.arrangement, layer_order(packing.matrices)
-    if "v" in found.reversed:
+    arrangement, expected = biases.arrangement, layer_order(packing.matrices)
+    if "v" in arrangement.reversed:
         text = f"bR comes before bW, each in the other's place: {_meaning_of_sums(packing)}"
         yield Mistake("biases exchanged", text, where)
-    for axis, what in (("l", "layers"), ("d", "directions")):
-        if axis in found.reversed ^ expected.reversed:
-            which = "biases" if axis in found.reversed else "matrices, but not of the biases,"
-            yield Mistake(f"{what} of biases", f"the {what} of the {which} are in reverse order",
+    for axis, noun in (("l", "layers"), ("d", "directions")):
+        if axis in arrangement.reversed ^ expected.reversed:
+            which = "biases" if axis in arrangement.reversed else "matrices, but not of the biases,"
+            yield Mistake(f"{noun} of biases", f"the {noun} of the {which} are in reverse order",
                           where)  # fmt: skip
-    nest = found.axes
+    nest = arrangement.axes
     if nest[2:] != "vgo" or (nest.index("l") < nest.index("d")) != (
         expected.axes.index("l") < expected.axes.index("d")
     ):
@@ -289,7 +291,7 @@ def _bias_mistakes(packing: Packing) -> Iterator[Mistake]:
         if truth.roles and packing.buffer.size == truth.num_weights:
             yield Mistake("biases left out", "the biases are left out", (), "the biases")
         return
-    rules = {name: one.rule for name, one in biases.layers.items()}
+    rules = {name: layer.rule for name, layer in biases.layers.items()}
     if biases.count < len(truth.roles) and packing.buffer.size < truth.size:
         text = "the buffer has one bias vector per layer and direction where cuDNN has two"
         kept = all(rule is KEPT_RULE for rule in rules.values())
@@ -314,30 +316,31 @@ def _bias_mistakes(packing: Packing) -> Iterator[Mistake]:
 def missing_parts(packing: Packing, noun: str) -> Iterator[Mistake]:
     """Yield what was not found. noun: what the values are from, "buffer" or "tensors"."""
     truth = packing.truth
-    for slab in packing.unknown:
-        title = place_title(slab.name, truth)
+    for matrix in packing.unknown:
+        title = place_title(matrix.name, truth)
         text = f"{title} is not in the {noun}"
-        if there := _what_is_in_place(slab, packing):
-            text += f": in its place {there}"
-        yield Mistake("not found", text, (slab.name,), title)
+        if replacement := _contents_in_place(matrix, packing):
+            text += f": in its place {replacement}"
+        yield Mistake("not found", text, (matrix.name,), title)
     for name, done in packing.layer_biases.items():
         if done.unknown:
             title = place_title(name, truth)
             yield Mistake("biases not found", f"{title} are not in the {noun}", (name,), title)
 
 
-def _what_is_in_place(slab: Slab, packing: Packing) -> str:
+def _contents_in_place(matrix: TrueArray, packing: Packing) -> str:
     """Return which matrix, or which gates of this one, are where it should be; "" if neither."""
     truth = packing.truth
-    given = truth.part(packing.buffer, slab)
-    if other := matrix_in_place(truth, slab, packing.buffer):
-        found = packing.matrices.get(other.name)
-        moved = found and found.reading.at == truth.starts[slab.name]
-        return f"is {place_title(other.name, truth)}{'' if moved else ' a second time'}"
-    if given.size < slab.size:
+    stored = truth.part(packing.buffer, matrix)
+    if twin := matrix_in_place(truth, matrix, packing.buffer):
+        located = packing.matrices.get(twin.name)
+        moved = located and located.reading.at == truth.starts[matrix.name]
+        return f"is {place_title(twin.name, truth)}{'' if moved else ' a second time'}"
+    if stored.size < matrix.size:
         return ""
-    own = {values.tobytes(): gate for gate, values in zip(slab.gates, slab.values, strict=True)}
-    gates = [own.get(gate.tobytes(), "") for gate in given.reshape(slab.shape)]
+    pairs = zip(matrix.gates, matrix.values, strict=True)
+    gate_of = {values.tobytes(): gate for gate, values in pairs}
+    gates = [gate_of.get(gate.tobytes(), "") for gate in stored.reshape(matrix.shape)]
     return f"are gates {' '.join(gates)}" if all(gates) else ""
 
 
@@ -346,11 +349,11 @@ def evidence_of(packing: Packing, names: Mapping[MatrixName, str] | None) -> Ite
     gates i f g o". names: of the tensors that have it; None for a buffer."""
     truth = packing.truth
     lines: list[tuple[MatrixName, tuple[str, ...], list[str]]] = []
-    for name, found in packing.matrices.items():
-        reading = found.reading
-        how = ["elements {} to {}".format(*found.span)] if names is None else []
+    for name, located in packing.matrices.items():
+        reading = located.reading
+        how = ["elements {} to {}".format(*located.span)] if names is None else []
         how += [reading.form.words] if reading.form is not RIGHT_FORM else []
-        order = _shown_order(truth, found.slab.gates, reading.order)
+        order = _shown_order(truth, located.matrix.gates, reading.order)
         how += [f"gates {' '.join(order)}"] if len(order) > 1 else []
         how += [f"{reading.share:.0%} alike"] if reading.share < 0.995 else []
         lines.append((name, (name[2],), how))
@@ -360,10 +363,10 @@ def evidence_of(packing: Packing, names: Mapping[MatrixName, str] | None) -> Ite
             how += [done.rule.words] if done.rule is not KEPT_RULE else []
             lines.append((name, BIASES, how))
     for place, roles, how in lines:
-        every = [(names or {}).get((*place[:2], role)) for role in roles]
-        own = ", ".join(dict.fromkeys(filter(None, every)))
-        title = place_title(place, truth)
-        yield ": ".join(filter(None, (f"{own} ({title})" if own else title, ", ".join(how))))
+        by_role = [(names or {}).get((*place[:2], role)) for role in roles]
+        title, owners = place_title(place, truth), ", ".join(dict.fromkeys(filter(None, by_role)))
+        title = f"{owners} ({title})" if owners else title
+        yield ": ".join(filter(None, (title, ", ".join(how))))
 
 
 def packing_notes(packing: Packing, flat: bool) -> Iterator[str]:
@@ -372,11 +375,11 @@ def packing_notes(packing: Packing, flat: bool) -> Iterator[str]:
     zero = [role for k, role in enumerate(truth.roles) if not truth.biases[:, :, k].any()]
     if zero and flat:
         yield f"{' and '.join(zero)} of like are zero: they do not show what was done to them"
-    for found in packing.matrices.values():
-        ways = {(reading.form, reading.order) for reading in found.readings}
-        gates, rows, columns = found.slab.shape
+    for located in packing.matrices.values():
+        ways = {(reading.form, reading.order) for reading in located.readings}
+        gates, rows, columns = located.matrix.shape
         if len(ways) > 1 and rows != columns and gates > 1:
-            yield f"{place_title(found.slab.name, truth)}: its values fit in {len(ways)} ways"
+            yield f"{place_title(located.matrix.name, truth)}: its values fit in {len(ways)} ways"
     for name, done in packing.layer_biases.items():
         if done.alike:
             words = ", or ".join(rule.words for rule in done.alike)

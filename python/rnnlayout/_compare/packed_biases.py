@@ -10,7 +10,7 @@ from math import prod
 import numpy as np
 
 from .blocks import UNITS
-from .packed_matrices import Located
+from .packed_matrices import LocatedMatrices
 from .truth import BIAS_ROLE, MatrixName, Truth, comparable, largest
 
 # For each of the two vectors that are written, the factors of bW and of bR in it.
@@ -30,35 +30,36 @@ class BiasRule:
 
     name: str
     words: str
-    made: Factors
+    factors: Factors
     lost: str = ""
-    kept: Factors = _KEEP
+    inverse: Factors = _KEEP
     but_n: bool = False
 
     def make(self, w: np.ndarray, r: np.ndarray) -> list[np.ndarray]:
-        made = _combine(self.made, w, r)
+        combined = _combine(self.factors, w, r)
         if self.but_n:  # the gates are r z n
-            made = [np.concatenate([x[..., :-1, :], own[..., -1:, :]], axis=-2)
-                    for x, own in zip(made, (w, r), strict=True)]  # fmt: skip
-        return made
+            combined = [np.concatenate([x[..., :-1, :], original[..., -1:, :]], axis=-2)
+                        for x, original in zip(combined, (w, r), strict=True)]  # fmt: skip
+        return combined
 
     def undo(self, w: np.ndarray, r: np.ndarray) -> list[np.ndarray]:
-        return _combine(self.kept, w, r)
+        return _combine(self.inverse, w, r)
 
     @property
     def keeps_sum(self) -> bool:
         """Are the sums of the biases right?"""
-        return all(sum(column) == 1 for column in zip(*self.made, strict=True)) and not self.but_n
+        sums = [sum(column) for column in zip(*self.factors, strict=True)]
+        return all(total == 1 for total in sums) and not self.but_n
 
 
 def _combine(factors: Factors, w: np.ndarray, r: np.ndarray) -> list[np.ndarray]:
     """Return the two sums of these multiples. One that is multiplied by 1 alone keeps its bits."""
-    found = []
+    sums = []
     for row in factors:
         parts = [x if factor == 1 else x * factor
                  for x, factor in zip((w, r), row, strict=True) if factor]  # fmt: skip
-        found.append(sum(parts[1:], parts[0]) if parts else np.zeros_like(w))
-    return found
+        sums.append(sum(parts[1:], parts[0]) if parts else np.zeros_like(w))
+    return sums
 
 
 BIAS_RULES = (
@@ -154,18 +155,18 @@ class PackedBiases:
         return self.arrangement.undo(flat[self.skipped :][: prod(sizes.values())], sizes)
 
 
-def read_biases(truth: Truth, flat: np.ndarray, matrices: Located) -> PackedBiases | None:
+def read_biases(truth: Truth, flat: np.ndarray, matrices: LocatedMatrices) -> PackedBiases | None:
     """Return how the biases were written to `flat`: exactly, and else nearly; None if they cannot
     be recognized. matrices: they have the same order and signs, if nothing else fits better."""
     spec, vectors = truth.spec, len(truth.roles)
-    one = spec.num_layers * spec.num_directions * len(truth.gates) * spec.hidden_size
-    count = min(flat.size // one, max(vectors, 1), 2)
+    num_biases = spec.num_layers * spec.num_directions * len(truth.gates) * spec.hidden_size
+    count = min(flat.size // num_biases, max(vectors, 1), 2)
     if not vectors or not count:
         return None
     for near in (False, True):
         best: tuple[float, BiasArrangement, int] | None = None
-        for skipped in {0, flat.size - count * one}:
-            part = flat[skipped : skipped + count * one]
+        for skipped in {0, flat.size - count * num_biases}:
+            part = flat[skipped : skipped + count * num_biases]
             search = _BiasSearch(truth, part, count, matrices, near, _UNITS)
             for cost, arrangement in _arrangements(truth, count, layer_order(matrices)):
                 if best and cost >= best[0]:
@@ -175,7 +176,7 @@ def read_biases(truth: Truth, flat: np.ndarray, matrices: Located) -> PackedBias
                     best = total + cost, arrangement, skipped
         assert best is not None
         _, arrangement, skipped = best
-        part = flat[skipped : skipped + count * one]
+        part = flat[skipped : skipped + count * num_biases]
         search = _BiasSearch(truth, part, count, matrices, near, spec.hidden_size)
         biases = replace(search.explain(arrangement)[1](), skipped=skipped)
         if biases.wrong < _MOST_WRONG:
@@ -183,7 +184,7 @@ def read_biases(truth: Truth, flat: np.ndarray, matrices: Located) -> PackedBias
     return biases
 
 
-def layer_order(matrices: Located) -> BiasArrangement:
+def layer_order(matrices: LocatedMatrices) -> BiasArrangement:
     """Return the order of layers and directions that the matrices show, as one of biases."""
     names = [name[:2] for name in matrices if name[2] == "R"]
     turned = set()
@@ -201,21 +202,21 @@ def _arrangements(
     sizes = bias_sizes(truth, count)
     index = np.arange(truth.biases[:, :, :1].size * count)
     layer_first = expected.axes.index("l") < expected.axes.index("d")
-    found = []
+    arrangements = []
     axes = ["".join(order) + "go" for order in permutations("ldv")]
     axes += [order + "gvo" for order in ("ld", "dl")] + [order + "vog" for order in ("ld", "dl")]
-    for one in axes:
+    for order in axes:
         for flags in product((False, True), repeat=3):
             turned = frozenset(axis for axis, flag in zip("ldv", flags, strict=True) if flag)
-            cost = int((one.index("l") < one.index("d")) != layer_first)
-            cost += one[2:] != "vgo"
+            cost = int((order.index("l") < order.index("d")) != layer_first)
+            cost += order[2:] != "vgo"
             cost += len((turned ^ expected.reversed) & set("ldv"))
-            found.append((cost, BiasArrangement(one, turned)))
-    found.sort(key=lambda pair: pair[0])
-    seen: dict[bytes, tuple[int, BiasArrangement]] = {}
-    for cost, arrangement in found:
-        seen.setdefault(arrangement.undo(index, sizes).tobytes(), (cost, arrangement))
-    return list(seen.values())
+            arrangements.append((cost, BiasArrangement(order, turned)))
+    arrangements.sort(key=lambda pair: pair[0])
+    distinct: dict[bytes, tuple[int, BiasArrangement]] = {}
+    for cost, arrangement in arrangements:
+        distinct.setdefault(arrangement.undo(index, sizes).tobytes(), (cost, arrangement))
+    return list(distinct.values())
 
 
 def bias_sizes(truth: Truth, count: int) -> dict[str, int]:
@@ -229,39 +230,41 @@ class _BiasSearch:
     the first units."""
 
     def __init__(
-        self, truth: Truth, flat: np.ndarray, count: int, matrices: Located, near: bool, units: int
-    ) -> None:
+        self, truth: Truth, flat: np.ndarray, count: int, matrices: LocatedMatrices, near: bool,
+        units: int,
+    ) -> None:  # fmt: skip
         self.truth, self.count, self.flat = truth, count, flat
         self.units = min(units, truth.spec.hidden_size)
         true = comparable(truth.biases[..., : self.units])
         w = true[:, :, 0]
         r = true[:, :, 1] if len(truth.roles) == 2 else np.zeros_like(w)
         with np.errstate(all="ignore"):
-            made = np.stack([np.stack(rule.make(w, r), 2)[:, :, :count] for rule in BIAS_RULES], 2)
-            wide = np.broadcast_to((abs(w) + abs(r))[:, :, None, None], made.shape)
+            results = [np.stack(rule.make(w, r), 2)[:, :, :count] for rule in BIAS_RULES]
+            predicted = np.stack(results, 2)
+            wide = np.broadcast_to((abs(w) + abs(r))[:, :, None, None], predicted.shape)
             wide = 8 * eps_of(truth) * wide
             if near:
-                wide = wide + 0.02 * abs(made) + largest(true) / 100
+                wide = wide + 0.02 * abs(predicted) + largest(true) / 100
         # Each variant of what a rule made, and how far a value may be from it.
         self.variants = [(1, BIAS_SHIFTS[0]), (-1, BIAS_SHIFTS[0])]
-        options, widths = [made, -made], [wide, wide]
+        options, widths = [predicted, -predicted], [wide, wide]
         for vector, shift in BIAS_SHIFTS[1:] if "f" in truth.gates else ():
             if vector < count:
                 forget = truth.gates.index("f")
-                shifted = np.full_like(made, np.nan)
-                shifted[..., forget, :] = made[..., forget, :]
+                shifted = np.full_like(predicted, np.nan)
+                shifted[..., forget, :] = predicted[..., forget, :]
                 shifted[..., vector, forget, :] += shift
                 options.append(shifted)
                 widths.append(wide + 8 * eps_of(truth))
                 self.variants.append((1, (vector, shift)))
-        self.made = np.stack(options, 3)  # l, d, rule, variant, v, g, o
+        self.predicted = np.stack(options, 3)  # l, d, rule, variant, v, g, o
         self.wide = np.stack(widths, 3)
         self.places = [(layer, side) for layer in range(len(w)) for side in range(w.shape[1])]
         self.orders = np.array(list(permutations(range(len(truth.gates)))))
         # What an order of the gates, a sign, and a forget bias cost that the matrices do not have.
-        self.dear = np.ones((*made.shape[:2], len(self.orders)))
+        self.dear = np.ones((*predicted.shape[:2], len(self.orders)))
         self.dear[..., 0] = 0.5
-        self.turned = np.zeros((*made.shape[:2], len(self.variants), len(truth.gates)))
+        self.turned = np.zeros((*predicted.shape[:2], len(self.variants), len(truth.gates)))
         for at in self.places:
             order, minus = self.orders[0], np.zeros(len(truth.gates), bool)
             if (*at, "R") in matrices:
@@ -288,9 +291,9 @@ class _BiasSearch:
         for layer, side, v, place in np.ndindex(x.shape[:4]):
             key = int(start[layer, side, v, place]), layer, side, v, mixed
             if key not in self._seen:
-                vector, made = x[layer, side, v, place], self.made[layer, side][:, :, v]
+                vector, predicted = x[layer, side, v, place], self.predicted[layer, side][:, :, v]
                 with np.errstate(all="ignore"):
-                    near = abs(vector - made) <= self.wide[layer, side][:, :, v]
+                    near = abs(vector - predicted) <= self.wide[layer, side][:, :, v]
                 self._seen[key] = self.units - np.count_nonzero(near, axis=-1)
             far[layer, side, v, place] = self._seen[key]
         cost = 1000 * far.sum(axis=2) + self.turned[:, :, None, None]
@@ -323,7 +326,7 @@ class _BiasSearch:
             ways = [self.variants[variant[at][place, rule, gate]]
                     for place, gate in enumerate(gates)]  # fmt: skip
             shift = next((shift for _, shift in ways if shift[1]), BIAS_SHIFTS[0])
-            alike = [other for k, other in enumerate(BIAS_RULES)
+            alike = [rival for k, rival in enumerate(BIAS_RULES)
                      if k and rule and k != rule and far[k] <= far[rule]]  # fmt: skip
             signs = tuple(sign for sign, _ in ways)
             return LayerBiases(BIAS_RULES[rule], gates, signs, shift, tuple(alike))
@@ -335,7 +338,8 @@ class _BiasSearch:
         matrices have: each of four values was rounded twice at most."""
         if not self.count == 2 == len(self.truth.roles):
             return np.zeros(x.shape[:2], bool)
-        w, r = (np.take_along_axis(one, self.likely_orders[..., None], axis=2) for one in self.true)
+        orders = self.likely_orders[..., None]
+        w, r = (np.take_along_axis(vector, orders, axis=2) for vector in self.true)
         size = abs(w) + abs(r) + abs(x).sum(axis=2)
         off = abs(x.sum(axis=2) - (w + r))
         return np.asarray((off <= 2 * eps_of(self.truth) * size).all(axis=(2, 3)))

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from .matrix_forms import MatrixForm, Pattern, patterns_of, solved_pattern
-from .truth import MatrixName, Slab, comparable, largest
+from .truth import MatrixName, TrueArray, comparable, largest
 
 ENOUGH_SAMPLES = 0.7  # of the samples have to be equal: values here and there may have been changed
 _ANCHORS = 8  # per gate: samples that are looked up
@@ -54,7 +54,7 @@ class LocatedMatrix:
     """A matrix that was found. readings: the ways to read it that fit equally well, the likeliest
     first."""
 
-    slab: Slab
+    matrix: TrueArray
     readings: tuple[MatrixReading, ...]
 
     @property
@@ -64,156 +64,168 @@ class LocatedMatrix:
     @property
     def span(self) -> tuple[int, int]:
         """Where it begins and ends in the buffer."""
-        low, high = self.reading.pattern.span(self.slab.shape)
+        low, high = self.reading.pattern.span(self.matrix.shape)
         return self.reading.at + low, self.reading.at + high
 
 
-Located = dict[MatrixName, LocatedMatrix]
+LocatedMatrices = dict[MatrixName, LocatedMatrix]
 
 
 class MatrixFinder:
     """Looks for matrices in a buffer of values. starts: where each should be."""
 
     def __init__(
-        self, slabs: list[Slab], buffer: np.ndarray, starts: Mapping[MatrixName, int]
+        self, true_arrays: list[TrueArray], buffer: np.ndarray, starts: Mapping[MatrixName, int]
     ) -> None:
-        self.buffer, self.slabs, self.starts = buffer, slabs, starts
+        self.buffer, self.true_arrays, self.starts = buffer, true_arrays, starts
         self.eps = float(np.finfo(buffer.dtype).eps) if buffer.dtype.kind == "f" else 0.0
-        columns = {slab.name: slab.shape[2] for slab in slabs}
+        columns = {matrix.name: matrix.shape[2] for matrix in true_arrays}
         self._patterns: dict[MatrixName, list[Pattern]] = {}
-        for slab in slabs:
-            layer, direction, role = slab.name
+        for matrix in true_arrays:
+            layer, direction, role = matrix.name
             joined = columns.get((layer, direction, {"W": "R", "R": "W"}.get(role, "")), 0)
-            self._patterns[slab.name] = list(patterns_of(slab.shape, joined))
+            self._patterns[matrix.name] = list(patterns_of(matrix.shape, joined))
         self._indices: dict[tuple[MatrixName, Pattern], np.ndarray] = {}
 
-    def find(self, exactly: bool = False) -> Located:
+    def find(self, exactly: bool = False) -> LocatedMatrices:
         """Return the matrices that are in the buffer, in its order: those that are there as they
         are, and if not `exactly` those that were multiplied, rounded, or changed otherwise."""
-        found: Located = {}
+        located: LocatedMatrices = {}
         near = () if exactly else (_scaled_shares, _kept_shares, _near_shares, _correlations)
         for compare in (_equal_shares, *near):
-            self._find_all(compare, found)
-            if len(found) == len(self.slabs):
+            self._find_all(compare, located)
+            if len(located) == len(self.true_arrays):
                 break
-        in_order = sorted(found.values(), key=lambda one: (one.span, self.slabs.index(one.slab)))
-        return _simplest_readings(in_order)
+        numbers = {matrix.name: k for k, matrix in enumerate(self.true_arrays)}
+        names = sorted(located, key=lambda name: (located[name].span, numbers[name]))
+        return _simplest_readings([located[name] for name in names])
 
-    def _find_all(self, compare: Shares, found: Located) -> None:
+    def _find_all(self, compare: Shares, located: LocatedMatrices) -> None:
         """Add the matrices that are found by one way to compare values."""
-        left = [slab for slab in self.slabs if slab.name not in found and not slab.is_constant]
-        for slab in left:  # where they should be
-            self._add(found, slab, [(self._patterns[slab.name][0], self.starts[slab.name])],
+        missing = [
+            matrix
+            for matrix in self.true_arrays
+            if matrix.name not in located and not matrix.is_constant
+        ]
+        for matrix in missing:  # where they should be
+            self._add(located, matrix, [(self._patterns[matrix.name][0], self.starts[matrix.name])],
                       compare)  # fmt: skip
-        left = [slab for slab in left if slab.name not in found]
+        missing = [matrix for matrix in missing if matrix.name not in located]
         if compare in (_equal_shares, _near_shares):
-            hits = _Lookup(left, self.buffer, near=compare is _near_shares)
-            for slab in left:
-                self._add(found, slab, self._voted(slab, hits), compare)
-                if slab.name not in found and compare is _equal_shares:
-                    self._add(found, slab, _solved(slab, hits), compare)
+            hits = _Lookup(missing, self.buffer, near=compare is _near_shares)
+            for matrix in missing:
+                self._add(located, matrix, self._voted(matrix, hits), compare)
+                if matrix.name not in located and compare is _equal_shares:
+                    self._add(located, matrix, _solved(matrix, hits), compare)
         new = True
         while new:  # next to those that were found
-            left = [slab for slab in self.slabs if slab.name not in found]
+            missing = [matrix for matrix in self.true_arrays if matrix.name not in located]
             new = False
-            for slab in left:
-                places = self._beside(slab, found)
-                beside = ((p, at) for at in places for p in self._patterns[slab.name])
-                new |= self._add(found, slab, beside, compare)
+            for matrix in missing:
+                places = self._beside(matrix, located)
+                candidates = ((p, at) for at in places for p in self._patterns[matrix.name])
+                new |= self._add(located, matrix, candidates, compare)
 
-    def _beside(self, slab: Slab, found: Located) -> list[int]:
+    def _beside(self, matrix: TrueArray, located: LocatedMatrices) -> list[int]:
         """Return where a matrix may begin: where it should, and before and after others."""
-        spans = {name: one.span for name, one in found.items()}
-        k = self.slabs.index(slab)
-        every = [spans[one.name][1] for one in self.slabs[max(k - 1, 0) : k] if one.name in spans]
-        every += [spans[one.name][0] - slab.size for one in self.slabs[k + 1 : k + 2]
-                  if one.name in spans]  # fmt: skip
-        every.append(self.starts[slab.name])
-        if not slab.is_constant:  # it would be found anywhere
-            every += [0, self.buffer.size - slab.size, *(end for _, end in spans.values())]
-            every += [start - slab.size for start, _ in spans.values()]
+        spans = {name: entry.span for name, entry in located.items()}
+        names = [true_array.name for true_array in self.true_arrays]
+        k = names.index(matrix.name)
+        starts = [spans[name][1] for name in names[max(k - 1, 0) : k] if name in spans]
+        starts += [spans[name][0] - matrix.size for name in names[k + 1 : k + 2] if name in spans]
+        starts.append(self.starts[matrix.name])
+        if not matrix.is_constant:  # it would be found anywhere
+            starts += [0, self.buffer.size - matrix.size, *(end for _, end in spans.values())]
+            starts += [start - matrix.size for start, _ in spans.values()]
         taken = {start for start, _ in spans.values()}
-        return [at for at in dict.fromkeys(every) if at not in taken]
+        return [at for at in dict.fromkeys(starts) if at not in taken]
 
-    def _voted(self, slab: Slab, hits: _Lookup) -> Iterator[tuple[Pattern, int]]:
+    def _voted(self, matrix: TrueArray, hits: _Lookup) -> Iterator[tuple[Pattern, int]]:
         """Yield the patterns and places on which most of the values that were looked up agree."""
-        gate, sample, positions = hits.of(slab)
+        gate, sample, positions = hits.of(matrix)
         if not positions.size:
             return
-        within = slab.samples[gate, sample]
-        gates, rows, columns = slab.shape
+        within = matrix.samples[gate, sample]
+        gates, rows, columns = matrix.shape
         best: list[tuple[int, Pattern, int]] = []
-        for pattern in self._patterns[slab.name]:
-            starts = [positions - pattern.index(place * rows * columns + within, slab.shape)
+        for pattern in self._patterns[matrix.name]:
+            starts = [positions - pattern.index(place * rows * columns + within, matrix.shape)
                       for place in range(gates)]  # fmt: skip
             at, count = np.unique(np.concatenate(starts), return_counts=True)
             most = np.argsort(-count, kind="stable")[:_MOST_STARTS]
             best += [(int(count[k]), pattern, int(at[k])) for k in most]
-        best.sort(key=lambda one: -one[0])
+        best.sort(key=lambda vote: -vote[0])
         yield from ((p, at) for votes, p, at in best[:_MOST_PLACES] if 2 * votes >= best[0][0])
 
     def _add(
-        self, found: Located, slab: Slab, places: Iterable[tuple[Pattern, int]], compare: Shares
+        self,
+        located: LocatedMatrices,
+        matrix: TrueArray,
+        places: Iterable[tuple[Pattern, int]],
+        compare: Shares,
     ) -> bool:
         """Add a matrix if it is in one of these places: in that where most of it is."""
-        taken = {one.span[0] for one in found.values()}
-        near = [one.span[0] for one in found.values()
-                if one.slab.name[:2] == slab.name[:2] and not slab.is_constant]  # fmt: skip
+        taken = {entry.span[0] for entry in located.values()}
+        near = [entry.span[0] for entry in located.values()
+                if entry.matrix.name[:2] == matrix.name[:2] and not matrix.is_constant]  # fmt: skip
 
-        def rank(one: MatrixReading) -> tuple[float, bool, bool, int]:
+        def rank(reading: MatrixReading) -> tuple[float, bool, bool, int]:
             """Order readings: one that fits better, in a place of its own, with the gates in order,
             near the other matrix of the layer."""
-            apart = sum(abs(one.at - at) for at in near)
-            return one.share, one.at not in taken, one.in_order, -apart
+            apart = sum(abs(reading.at - at) for at in near)
+            return reading.share, reading.at not in taken, reading.in_order, -apart
 
-        best = max(self._readings(slab, places, compare), key=rank, default=None)
+        best = max(self._readings(matrix, places, compare), key=rank, default=None)
         if best is None:
             return False
-        patterns = dict.fromkeys([best.pattern, *self._patterns[slab.name]])
-        there = [*self._readings(slab, [(p, best.at) for p in patterns], compare)]
-        most = max(one.share for one in there)
-        same = sorted((one for one in there if one.share == most), key=lambda one: one.form.rank)
-        found[slab.name] = LocatedMatrix(slab, tuple(same))
+        patterns = dict.fromkeys([best.pattern, *self._patterns[matrix.name]])
+        readings = [*self._readings(matrix, [(p, best.at) for p in patterns], compare)]
+        most = max(reading.share for reading in readings)
+        fitting = sorted(
+            (reading for reading in readings if reading.share == most),
+            key=lambda reading: reading.form.rank,
+        )
+        located[matrix.name] = LocatedMatrix(matrix, tuple(fitting))
         return True
 
     def _readings(
-        self, slab: Slab, places: Iterable[tuple[Pattern, int]], compare: Shares
+        self, matrix: TrueArray, places: Iterable[tuple[Pattern, int]], compare: Shares
     ) -> Iterator[MatrixReading]:
         """Yield the ways to read a matrix, with each pattern and place in the buffer."""
-        inside, gates = [], slab.shape[0]
+        inside, gates = [], matrix.shape[0]
         for pattern, at in places:
-            low, high = pattern.span(slab.shape)
+            low, high = pattern.span(matrix.shape)
             if at + low >= 0 and at + high <= self.buffer.size:
                 inside.append((pattern, at))
-        if slab.is_constant:  # all of its values are compared, in the right form alone
+        if matrix.is_constant:  # all of its values are compared, in the right form alone
             for pattern, at in inside:
                 if not pattern.form.words:
-                    x = comparable(pattern.take(self.buffer, at, slab.shape)).reshape(1, 1, -1)
-                    v = np.full((1, x.size), slab.sampled[0, 0])
+                    x = comparable(pattern.take(self.buffer, at, matrix.shape)).reshape(1, 1, -1)
+                    v = np.full((1, x.size), matrix.sampled[0, 0])
                     if compare(x, v, self.eps)[0][0, 0] == 1:
                         yield MatrixReading(pattern, at, (*range(gates),), (1,) * gates, 1.0)
         elif inside:
-            where = np.stack([at + self._samples(slab, pattern) for pattern, at in inside])
+            where = np.stack([at + self._samples(matrix, pattern) for pattern, at in inside])
             with np.errstate(all="ignore"):
-                every = compare(comparable(self.buffer[where]), slab.sampled, self.eps)
+                comparison = compare(comparable(self.buffer[where]), matrix.sampled, self.eps)
             orders = np.array([*permutations(range(gates))])
-            share = every[0]  # pattern and place in the buffer, place of a gate, gate
+            share = comparison[0]  # pattern and place in the buffer, place of a gate, gate
             least = np.minimum(share.max(axis=1).min(axis=1), share.max(axis=2).min(axis=1))
             for k in np.flatnonzero(least >= ENOUGH_SAMPLES):
-                shares, minus, scales = (part[k][np.arange(gates), orders] for part in every)
+                shares, minus, scales = (part[k][np.arange(gates), orders] for part in comparison)
                 alike = np.ptp(scales, axis=1) <= 8 * self.eps * scales[:, 0]
                 for n in np.flatnonzero((shares.min(axis=1) >= ENOUGH_SAMPLES) & alike):
                     signs = tuple(-1 if m else 1 for m in minus[n])
                     yield MatrixReading(*inside[k], tuple(orders[n].tolist()), signs,
                                         float(shares[n].mean()), float(scales[n, 0]))  # fmt: skip
 
-    def _samples(self, slab: Slab, pattern: Pattern) -> np.ndarray:
+    def _samples(self, matrix: TrueArray, pattern: Pattern) -> np.ndarray:
         """Return where the samples are with this pattern, as (place of a gate, gate, sample)."""
-        key = slab.name, pattern
+        key = matrix.name, pattern
         if key not in self._indices:
-            gates, rows, columns = slab.shape
+            gates, rows, columns = matrix.shape
             starts = (np.arange(gates) * rows * columns).reshape(-1, 1, 1)
-            self._indices[key] = pattern.index(starts + slab.samples, slab.shape)
+            self._indices[key] = pattern.index(starts + matrix.samples, matrix.shape)
         return self._indices[key]
 
 
@@ -257,9 +269,9 @@ def _scaled_shares(x: np.ndarray, v: np.ndarray, eps: float) -> Any:
     ratio = np.nan_to_num(x / np.where(v == 0, np.nan, v))
     scale = np.median(ratio, axis=-1)
     scale = np.where(np.abs(np.abs(scale) - 1) <= 8 * eps, np.sign(scale), scale)
-    known = (scale != 0) & (x.shape[-1] >= 4) & np.isfinite(scale)
+    has_factor = (scale != 0) & (x.shape[-1] >= 4) & np.isfinite(scale)
     near = np.abs(ratio - scale[..., None]) <= 4 * eps * np.abs(scale[..., None])
-    return np.where(known, near.mean(axis=-1), 0), scale < 0, np.abs(scale)
+    return np.where(has_factor, near.mean(axis=-1), 0), scale < 0, np.abs(scale)
 
 
 def _correlations(x: np.ndarray, v: np.ndarray, eps: float) -> Any:
@@ -268,7 +280,7 @@ def _correlations(x: np.ndarray, v: np.ndarray, eps: float) -> Any:
     Of n values that have nothing to do with each other, arctanh(correlation) has a standard
     deviation of 1 / sqrt(n - 3) (Fisher); the mean of it over G gates, 1 / sqrt(G (n - 3)).
     """
-    x, v = (one - one.mean(axis=-1, keepdims=True) for one in (x, v))
+    x, v = (samples - samples.mean(axis=-1, keepdims=True) for samples in (x, v))
     with np.errstate(invalid="ignore", divide="ignore"):  # one value is related to nothing
         share = (x * v).sum(axis=-1) / np.sqrt((x**2).sum(axis=-1) * (v**2).sum(axis=-1))
         strong = np.arctanh(np.abs(share)) * np.sqrt(max(v.size - 3 * len(v), 0)) >= _RELATED
@@ -282,20 +294,20 @@ def _correlations(x: np.ndarray, v: np.ndarray, eps: float) -> Any:
 class _Lookup:
     """The anchors of matrices, looked up in a buffer."""
 
-    def __init__(self, slabs: list[Slab], buffer: np.ndarray, near: bool) -> None:
+    def __init__(self, true_arrays: list[TrueArray], buffer: np.ndarray, near: bool) -> None:
         self._most_hits = _MOST_HITS * (8 if near else 1)
         self._anchors: dict[MatrixName, tuple[np.ndarray, ...]] = {}
         low = np.inf
-        for slab in slabs:
-            values = np.abs(slab.sampled)
-            known = (values > 0) & (values < 1e300)
-            sample = np.argsort(~known, axis=1, kind="stable")[:, :_ANCHORS]
+        for matrix in true_arrays:
+            values = np.abs(matrix.sampled)
+            usable = (values > 0) & (values < 1e300)
+            sample = np.argsort(~usable, axis=1, kind="stable")[:, :_ANCHORS]
             gate = np.repeat(np.arange(len(values)), sample.shape[1])
-            keep = known[gate, sample.reshape(-1)]
+            keep = usable[gate, sample.reshape(-1)]
             gate, sample = gate[keep], sample.reshape(-1)[keep]
             value = values[gate, sample]
             wide = _tolerance(value) if near and value.size else 0 * value
-            self._anchors[slab.name] = gate, sample, value - wide, value + wide
+            self._anchors[matrix.name] = gate, sample, value - wide, value + wide
             low = min(low, (value - wide).min(initial=low))
         with np.errstate(invalid="ignore"):
             large = np.flatnonzero(np.abs(buffer) >= low)
@@ -303,35 +315,35 @@ class _Lookup:
         order = np.argsort(values, kind="stable")
         self._values, self._positions = values[order], large[order]
 
-    def of(self, slab: Slab) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def of(self, matrix: TrueArray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return gate, sample and position of each place where an anchor's value is."""
-        gate, sample, low, high = self._anchors[slab.name]
+        gate, sample, low, high = self._anchors[matrix.name]
         first = np.searchsorted(self._values, low, "left")
         count = np.searchsorted(self._values, high, "right") - first
         rare = (count > 0) & (count <= self._most_hits)
         gate, sample, first, count = (x[rare] for x in (gate, sample, first, count))
-        each = np.repeat(first - np.cumsum(count) + count, count) + np.arange(count.sum())
-        return np.repeat(gate, count), np.repeat(sample, count), self._positions[each]
+        hits = np.repeat(first - np.cumsum(count) + count, count) + np.arange(count.sum())
+        return np.repeat(gate, count), np.repeat(sample, count), self._positions[hits]
 
 
-def _solved(slab: Slab, hits: _Lookup) -> Iterator[tuple[Pattern, int]]:
+def _solved(matrix: TrueArray, hits: _Lookup) -> Iterator[tuple[Pattern, int]]:
     """Yield the pattern of strides that follows from where the anchors of each gate are."""
-    gate, sample, positions = hits.of(slab)
-    gates, rows, columns = slab.shape
+    gate, sample, positions = hits.of(matrix)
+    gates, rows, columns = matrix.shape
     solved = []
     for k in range(gates):
-        points = np.stack([*np.divmod(slab.samples[k, sample[gate == k]], columns)], axis=1)
+        points = np.stack([*np.divmod(matrix.samples[k, sample[gate == k]], columns)], axis=1)
         solved.append(_solve(points, positions[gate == k], (rows, columns), 1 + (gates == 1)))
-    starts = sorted(one[0] for one in solved if one)
-    steps = {one[1:] for one in solved if one}
+    starts = sorted(solution[0] for solution in solved if solution)
+    steps = {solution[1:] for solution in solved if solution}
     apart = {b - a for a, b in pairwise(starts)} or {rows * columns}
     if len(starts) == gates and len(steps) == len(apart) == 1:
         strides = (apart.pop(), *steps.pop())
-        yield solved_pattern(strides, slab.shape), starts[0]
+        yield solved_pattern(strides, matrix.shape), starts[0]
 
 
 def _solve(
-    points: np.ndarray, places: np.ndarray, shape: tuple[int, int], more: int
+    points: np.ndarray, places: np.ndarray, shape: tuple[int, int], margin: int
 ) -> tuple[int, int, int] | None:
     """Return start, row stride and column stride that explain most places; 1 for an axis of one.
 
@@ -339,26 +351,26 @@ def _solve(
     strides are solved from.
     """
     axes = [axis for axis in (0, 1) if shape[axis] > 1]
-    known = np.concatenate([np.ones_like(points[:, :1]), points[:, axes]], axis=1)
+    coefficients = np.concatenate([np.ones_like(points[:, :1]), points[:, axes]], axis=1)
     distinct, need = len(np.unique(points, axis=0)), 1 + len(axes)
-    for some in map(list, combinations(range(min(len(points), 10)), need) if axes else ()):
-        if round(np.linalg.det(known[some])):
-            found = np.rint(np.linalg.solve(known[some], places[some])).astype(int)
-            agree = np.count_nonzero(known @ found == places)
-            if agree >= max(need + more, ENOUGH_SAMPLES * distinct):
+    for chosen in map(list, combinations(range(min(len(points), 10)), need) if axes else ()):
+        if round(np.linalg.det(coefficients[chosen])):
+            solution = np.rint(np.linalg.solve(coefficients[chosen], places[chosen])).astype(int)
+            agree = np.count_nonzero(coefficients @ solution == places)
+            if agree >= max(need + margin, ENOUGH_SAMPLES * distinct):
                 strides = np.ones(2, int)
-                strides[axes] = found[1:]
-                return int(found[0]), int(strides[0]), int(strides[1])
+                strides[axes] = solution[1:]
+                return int(solution[0]), int(strides[0]), int(strides[1])
     return None
 
 
-def _simplest_readings(found: list[LocatedMatrix]) -> Located:
+def _simplest_readings(matrices: list[LocatedMatrix]) -> LocatedMatrices:
     """Put a reading of each matrix first so that the fewest different mistakes are needed.
 
     Of its form, then of the order of its gates: the right one, if it is possible, else that which
     most of the others may have.
     """
-    readings = {one.slab.name: list(one.readings) for one in found}
+    readings = {located.matrix.name: list(located.readings) for located in matrices}
     for trait in (lambda r: (r.form.rank > 0, r.form.rank), lambda r: (not r.in_order, r.order)):
         open_ = set(readings)
         while open_:
@@ -368,8 +380,9 @@ def _simplest_readings(found: list[LocatedMatrix]) -> Located:
                 readings[name] = [r for r in readings[name] if trait(r) == pick]
                 open_.remove(name)
     return {
-        one.slab.name: LocatedMatrix(
-            one.slab, tuple(dict.fromkeys([*readings[one.slab.name], *one.readings]))
+        located.matrix.name: LocatedMatrix(
+            located.matrix,
+            tuple(dict.fromkeys([*readings[located.matrix.name], *located.readings])),
         )
-        for one in found
+        for located in matrices
     }

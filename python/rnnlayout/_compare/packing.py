@@ -16,8 +16,8 @@ from .packed_biases import (
     read_biases,
     unknown_biases,
 )
-from .packed_matrices import Located, MatrixFinder
-from .truth import BIAS_ROLE, MatrixName, Slab, Truth, same_bits
+from .packed_matrices import LocatedMatrices, MatrixFinder
+from .truth import BIAS_ROLE, MatrixName, TrueArray, Truth, same_bits
 
 
 @dataclass(frozen=True)
@@ -32,11 +32,11 @@ class Packing:
 
     truth: Truth
     buffer: np.ndarray
-    matrices: Located
-    unknown: list[Slab]
+    matrices: LocatedMatrices
+    unknown: list[TrueArray]
     free: list[tuple[int, int]]
     biases: PackedBiases | None
-    vectors: Located
+    vectors: LocatedMatrices
 
     @property
     def layer_biases(self) -> Mapping[MatrixName, LayerBiases]:
@@ -53,27 +53,27 @@ class Packing:
         truth, buffer = self.truth, self.buffer
         fixed = np.zeros(truth.size, buffer.dtype)
         places = self.matrices | self.vectors
-        for slab in truth.slabs + (truth.bias_vectors if self.vectors else []):
-            part = truth.part(fixed, slab).reshape(slab.shape)
-            if slab.name in places:
-                reading = places[slab.name].reading
-                chunk = reading.pattern.take(buffer, reading.at, slab.shape)
+        for matrix in truth.matrices + (truth.bias_vectors if self.vectors else []):
+            part = truth.part(fixed, matrix).reshape(matrix.shape)
+            if matrix.name in places:
+                reading = places[matrix.name].reading
+                chunk = reading.pattern.take(buffer, reading.at, matrix.shape)
                 _gates_back(part, chunk, reading.order, reading.signs)
                 if reading.scale != 1:
                     part /= np.asarray(reading.scale, part.dtype)
-            elif (given := truth.part(buffer, slab)).size == slab.size:
-                part[:] = given.reshape(slab.shape)
+            elif (stored := truth.part(buffer, matrix)).size == matrix.size:
+                part[:] = stored.reshape(matrix.shape)
         if self.biases and not self.vectors:
             self._undo_biases(self.biases, fixed[truth.num_weights :])
         return fixed
 
     def _undo_biases(self, biases: PackedBiases, fixed: np.ndarray) -> None:
-        given = biases.take(self.truth, _values_of(self.buffer, self.free))
+        stored = biases.take(self.truth, _values_of(self.buffer, self.free))
         forget = self.truth.gates.find("f")
         for (layer_at, side, _), layer in biases.layers.items():
             at = layer_at, side
-            vectors = np.zeros_like(given[at])
-            for gates, vector in zip(vectors, given[at], strict=True):
+            vectors = np.zeros_like(stored[at])
+            for gates, vector in zip(vectors, stored[at], strict=True):
                 _gates_back(gates, vector, layer.order, layer.signs)
             vector, shift = layer.shift
             if shift:
@@ -98,15 +98,15 @@ def _values_of(buffer: np.ndarray, parts: list[tuple[int, int]]) -> np.ndarray:
 
 def packing_of(truth: Truth, buffer: np.ndarray) -> Packing:
     """Find out how a buffer of values was packed: exactly, and else nearly."""
-    matrices = MatrixFinder(truth.slabs, buffer, truth.starts).find()
-    unknown = [slab for slab in truth.slabs if slab.name not in matrices]
+    matrices = MatrixFinder(truth.matrices, buffer, truth.starts).find()
+    unknown = [matrix for matrix in truth.matrices if matrix.name not in matrices]
     used = np.zeros(buffer.size, bool)  # by matrices; one that was not found is where it should be
-    for slab in truth.slabs:
-        if slab.name in matrices:
-            reading = matrices[slab.name].reading
-            reading.pattern.mark(used, reading.at, slab.shape)
+    for matrix in truth.matrices:
+        if matrix.name in matrices:
+            reading = matrices[matrix.name].reading
+            reading.pattern.mark(used, reading.at, matrix.shape)
         else:
-            truth.part(used, slab)[:] = True
+            truth.part(used, matrix)[:] = True
     ends = np.flatnonzero(np.diff(used, prepend=True, append=True))
     free = [(int(start), int(stop)) for start, stop in ends.reshape(-1, 2)]
     biases, vectors = None, {}
@@ -114,47 +114,47 @@ def packing_of(truth: Truth, buffer: np.ndarray) -> Packing:
     if free and matrices and (buffer.size >= truth.size or buffer.size in truth.short_sizes):
         rest = _values_of(buffer, free)
         biases = read_biases(truth, rest, matrices)
-        others = {slab.name[:2]: other.name[:2] for slab in unknown if slab.name[2] == "R"
-                  if (other := matrix_in_place(truth, slab, buffer))}  # fmt: skip
-        if others:  # their biases may have been read twice too
-            made = truth.biases.copy()
-            for at, place in others.items():
-                made[at] = truth.biases[place]
-            again = read_biases(replace(truth, biases=made), rest, matrices)
+        twins = {matrix.name[:2]: twin.name[:2] for matrix in unknown if matrix.name[2] == "R"
+                  if (twin := matrix_in_place(truth, matrix, buffer))}  # fmt: skip
+        if twins:  # their biases may have been read twice too
+            replaced = truth.biases.copy()
+            for at, place in twins.items():
+                replaced[at] = truth.biases[place]
+            again = read_biases(replace(truth, biases=replaced), rest, matrices)
             if again and (biases is None or again.wrong < biases.wrong):
-                layers = {name: replace(one, unknown=one.unknown or name[:2] in others)
-                          for name, one in again.layers.items()}  # fmt: skip
+                layers = {name: replace(layer, unknown=layer.unknown or name[:2] in twins)
+                          for name, layer in again.layers.items()}  # fmt: skip
                 biases = replace(again, layers=layers)
         if biases and biases.wrong and len({stop - start for start, stop in free}) > 1:
             none = unknown_biases(len(truth.gates))  # no packer makes such parts
             biases = replace(biases, layers=dict.fromkeys(biases.layers, none))
-    kept = biases and all(one.rule is KEPT_RULE for one in biases.layers.values())
+    kept = biases and all(layer.rule is KEPT_RULE for layer in biases.layers.values())
     sure = kept or (biases and buffer.size <= truth.size)  # more values: 0 is found in padding too
     if matrices and (biases is None or biases.wrong or not biases.known or not sure):
         vectors = _located_biases(truth, buffer)
         if vectors:
-            read = {(*name[:2], BIAS_ROLE): one.reading for name, one in vectors.items()}
-            layers = {name: LayerBiases(KEPT_RULE, one.order, one.signs)
-                      for name, one in read.items()}  # fmt: skip
+            read = {(*name[:2], BIAS_ROLE): located.reading for name, located in vectors.items()}
+            layers = {name: LayerBiases(KEPT_RULE, reading.order, reading.signs)
+                      for name, reading in read.items()}  # fmt: skip
             biases = PackedBiases(BiasArrangement(), len(truth.roles), layers)
     return Packing(truth, buffer, matrices, unknown, free, biases, vectors)
 
 
-def matrix_in_place(truth: Truth, slab: Slab, buffer: np.ndarray) -> Slab | None:
+def matrix_in_place(truth: Truth, matrix: TrueArray, buffer: np.ndarray) -> TrueArray | None:
     """Return the other matrix that is where one should be, as if a packer had read the forward
     direction, or layer 0, twice."""
-    given = truth.part(buffer, slab)
-    others = [one for one in truth.slabs if one.shape == slab.shape and not one.is_constant]
-    for other in sorted(others, key=lambda one: one.name[2] != slab.name[2]):
-        if other is not slab and same_bits(given, other.values.reshape(-1)):
-            return other
+    stored = truth.part(buffer, matrix)
+    alike = [twin for twin in truth.matrices if twin.shape == matrix.shape and not twin.is_constant]
+    for twin in sorted(alike, key=lambda twin: twin.name[2] != matrix.name[2]):
+        if twin is not matrix and same_bits(stored, twin.values.reshape(-1)):
+            return twin
     return None
 
 
-def _located_biases(truth: Truth, buffer: np.ndarray) -> Located:
+def _located_biases(truth: Truth, buffer: np.ndarray) -> LocatedMatrices:
     """Return where each bias vector is, whatever is between them; nothing if one is not found."""
-    slabs = truth.bias_vectors
-    if any(slab.is_constant for slab in slabs):
+    vectors = truth.bias_vectors
+    if any(vector.is_constant for vector in vectors):
         return {}
-    found = MatrixFinder(slabs, buffer, truth.starts).find(exactly=True)
-    return found if len(found) == len(slabs) else {}
+    located = MatrixFinder(vectors, buffer, truth.starts).find(exactly=True)
+    return located if len(located) == len(vectors) else {}

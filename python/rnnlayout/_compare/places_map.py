@@ -44,8 +44,8 @@ class BlockPlace:
 def places_of_blocks(packing: Packing) -> Iterator[BlockPlace]:
     """Yield where the blocks of a buffer are."""
     for located in [*packing.matrices.values(), *packing.vectors.values()]:
-        slab, reading, form = located.slab, located.reading, located.reading.form
-        gates, rows, columns = slab.shape
+        matrix, reading, form = located.matrix, located.reading, located.reading.form
+        gates, rows, columns = matrix.shape
         gate, row, column = reading.pattern.strides
         if form.read == "igo":  # each gate has a part of the columns
             gate, row, column, rows, columns = columns // gates, columns, 1, gates * rows, columns
@@ -54,7 +54,7 @@ def places_of_blocks(packing: Packing) -> Iterator[BlockPlace]:
         words = "transposed" if form.words.startswith("transposed") else form.words
         scale = f"times {reading.scale:.6g}" if reading.scale != 1 else ""
         for place, (number, sign) in enumerate(zip(reading.order, reading.signs, strict=True)):
-            key = (*slab.name, "" if slab.name[2] == "P" else slab.gates[number])
+            key = (*matrix.name, "" if matrix.name[2] == "P" else matrix.gates[number])
             notes = tuple(filter(None, (words, scale, "negated" * (sign < 0))))
             at = reading.at + place * gate + low
             yield BlockPlace(key, at, rows, columns, abs(row), abs(column), notes)
@@ -84,21 +84,23 @@ def draw_places(scene: Scene, spec: Spec, places: Sequence[BlockPlace], size: in
     blocks: dict[BlockKey, BlockId] = {
         (*block[:3], block[4]): block for block, _ in _native.blocks(CUDNN, spec)
     }
-    found = [one for one in places if one.key in blocks]
+    drawn = [place for place in places if place.key in blocks]
     pieces = [
-        make_piece(blocks[one.key], one.at, one.rows, one.cols, one.row_stride, one.col_stride)
-        for one in found
+        make_piece(
+            blocks[place.key], place.at, place.rows, place.cols, place.row_stride, place.col_stride
+        )
+        for place in drawn
     ]
-    given = TensorMemory("flat", (size,), tuple(make_regions(pieces)))
-    every: dict[LayerDirection, list[Move]] = {}
-    for one in found:
-        block = blocks[one.key]
-        move = Move("move", block, ((0, block[2]),), 0, one.notes, 0)
-        every.setdefault(block[:2], []).append(move)
-    in_order = sorted(pieces, key=lambda one: one.at)
-    order = [place for place, _ in groupby(in_order, lambda one: one.block[:2])]
-    turned = len(order) > 1 and [*dict.fromkeys(order)] != sorted(every)
-    moves = (_MovesInPlace if turned else Moves)(spec, ["flat"], ["flat"], every)
-    if found and (not turned or len(every) <= _MOST):
+    buffer = TensorMemory("flat", (size,), tuple(make_regions(pieces)))
+    moves_by_layer: dict[LayerDirection, list[Move]] = {}
+    for place in drawn:
+        block = blocks[place.key]
+        move = Move("move", block, ((0, block[2]),), 0, place.notes, 0)
+        moves_by_layer.setdefault(block[:2], []).append(move)
+    in_order = sorted(pieces, key=lambda piece: piece.at)
+    order = [layer for layer, _ in groupby(in_order, lambda piece: piece.block[:2])]
+    turned = len(order) > 1 and [*dict.fromkeys(order)] != sorted(moves_by_layer)
+    moves = (_MovesInPlace if turned else Moves)(spec, ["flat"], ["flat"], moves_by_layer)
+    if drawn and (not turned or len(moves_by_layer) <= _MOST):
         names = "as given", "as cuDNN reads it"
-        draw_ribbons(scene, spec, ([given], layout_memory(CUDNN, spec)), names, moves)
+        draw_ribbons(scene, spec, ([buffer], layout_memory(CUDNN, spec)), names, moves)

@@ -20,7 +20,7 @@ _SAMPLES_KEPT = 96  # of all gates
 
 
 @dataclass(frozen=True, eq=False)
-class Slab:
+class TrueArray:
     """The matrices, or biases, of all gates of one role in one layer and direction.
 
     values: the numbers, (gates, rows, columns). gates: the letters of the gates, in their order in
@@ -45,13 +45,13 @@ class Slab:
         """For each gate where some of its largest values are, which are rare, the largest first."""
         flat = self.values.reshape(len(self.values), -1)
         count = min(_SAMPLES_KEPT // len(flat), flat.shape[1])
-        found = []
+        samples = []
         for gate in flat:
             with np.errstate(invalid="ignore"):
                 size = np.abs(gate.astype("f4", copy=False))
             at = np.sort(np.argpartition(size, size.size - count)[size.size - count :])
-            found.append(at[np.argsort(-size[at], kind="stable")])
-        return np.stack(found)
+            samples.append(at[np.argsort(-size[at], kind="stable")])
+        return np.stack(samples)
 
     @cached_property
     def sampled(self) -> np.ndarray:
@@ -75,7 +75,7 @@ class Truth:
     """
 
     spec: Spec
-    slabs: list[Slab]
+    matrices: list[TrueArray]
     biases: np.ndarray
     roles: tuple[str, ...]
     gates: str
@@ -83,7 +83,7 @@ class Truth:
 
     @cached_property
     def num_weights(self) -> int:
-        return sum(slab.size for slab in self.slabs)
+        return sum(matrix.size for matrix in self.matrices)
 
     @property
     def size(self) -> int:
@@ -95,10 +95,10 @@ class Truth:
         return self.num_weights, self.num_weights + self.biases[:, :, :1].size
 
     @cached_property
-    def bias_vectors(self) -> list[Slab]:
+    def bias_vectors(self) -> list[TrueArray]:
         """The bias vectors, as matrices of one column, in cuDNN's order."""
         return [
-            Slab((layer, direction, role), self.gates, values[..., None])
+            TrueArray((layer, direction, role), self.gates, values[..., None])
             for layer, direction in np.ndindex(self.biases.shape[:2])
             for role, values in zip(self.roles, self.biases[layer, direction], strict=True)
         ]
@@ -106,19 +106,21 @@ class Truth:
     @cached_property
     def starts(self) -> dict[MatrixName, int]:
         """Where each matrix and bias vector should begin."""
-        every = [*self.slabs, *self.bias_vectors]
-        ends = np.cumsum([slab.size for slab in every]).tolist()
-        return {slab.name: end - slab.size for slab, end in zip(every, ends, strict=True)}
+        true_arrays = [*self.matrices, *self.bias_vectors]
+        ends = np.cumsum([matrix.size for matrix in true_arrays]).tolist()
+        return {
+            matrix.name: end - matrix.size for matrix, end in zip(true_arrays, ends, strict=True)
+        }
 
-    def part(self, flat: np.ndarray, slab: Slab) -> np.ndarray:
+    def part(self, flat: np.ndarray, matrix: TrueArray) -> np.ndarray:
         """Return what is where a matrix should be, 1-D; less of it at the end of a short buffer."""
-        at = self.starts[slab.name]
-        return flat[at : at + slab.size]
+        at = self.starts[matrix.name]
+        return flat[at : at + matrix.size]
 
     @cached_property
     def flat(self) -> np.ndarray:
         """All values in one array, as they should be."""
-        parts = [slab.values.reshape(-1) for slab in self.slabs]
+        parts = [matrix.values.reshape(-1) for matrix in self.matrices]
         return np.concatenate([*parts, self.biases.reshape(-1)])
 
 
@@ -154,17 +156,17 @@ def truth_of(
     groups: dict[MatrixName, list[BlockKey]] = {}
     for key in blocks:
         groups.setdefault(key[:3], []).append(key)
-    slabs = []
+    matrices = []
     for name, keys in groups.items():
         if name[2] not in BIASES:
             gates = "".join(key[3] or key[2] for key in keys)  # a projection has no gates
-            slabs.append(Slab(name, gates, np.stack([blocks[key] for key in keys])))
-    slabs.sort(key=lambda slab: slab.name[:2])  # stable: the roles stay in their order
-    gates = next(slab.gates for slab in slabs if slab.name[2] == "R")
+            matrices.append(TrueArray(name, gates, np.stack([blocks[key] for key in keys])))
+    matrices.sort(key=lambda matrix: matrix.name[:2])  # stable: the roles stay in their order
+    gates = next(matrix.gates for matrix in matrices if matrix.name[2] == "R")
     shape = spec.num_layers, spec.num_directions, len(roles), len(gates), spec.hidden_size
-    biases = np.zeros(shape, slabs[0].values.dtype)
+    biases = np.zeros(shape, matrices[0].values.dtype)
     for layer, direction, role, gate in blocks:
         if role in roles:
             vector = blocks[layer, direction, role, gate][:, 0]
             biases[layer, direction, roles.index(role), gates.index(gate)] = vector
-    return Truth(spec, slabs, biases, roles, gates, shown or gates)
+    return Truth(spec, matrices, biases, roles, gates, shown or gates)

@@ -41,29 +41,29 @@ def decode_buffer(raw: np.ndarray, dtype: str | None, truth: Truth) -> Iterator[
     raw: 1-D bits, or bytes if dtype is None: their number decides then.
     """
     right, data = truth.spec.dtype, raw.view("u1")
-    given = [_reread_bits(raw, dtype or right, right)] if dtype else []
+    decoded = [_reread_bits(raw, dtype or right, right)] if dtype else []
     if not dtype:
         rest = data.size % storage_dtype(right).itemsize
         for at in (0, rest)[: 1 + (rest > 0)]:
             part = np.ascontiguousarray(data[at : data.size - rest + at])
-            given.append(DecodedBuffer(part.view(storage_dtype(right)), None, rest, at > 0))
+            decoded.append(DecodedBuffer(part.view(storage_dtype(right)), None, rest, at > 0))
     none = True
-    for one in chain(given, _other_encodings(data, dtype, truth)):
-        if _is_plausible(one, truth):
+    for candidate in chain(decoded, _other_encodings(data, dtype, truth)):
+        if _is_plausible(candidate, truth):
             none = False
-            yield one
+            yield candidate
     if none:
-        yield from given
+        yield from decoded
 
 
 def _is_plausible(decoded: DecodedBuffer, truth: Truth) -> bool:
     """Are the values as large as the true ones, up to some powers of two?"""
     sizes = []
-    for values in (values_of_bits(decoded.bits, truth.spec.dtype), truth.slabs[0].values):
+    for values in (values_of_bits(decoded.bits, truth.spec.dtype), truth.matrices[0].values):
         with np.errstate(all="ignore"):
-            some = np.abs(values.reshape(-1)[:_LOOKED_AT].astype("f8"))
-        some = some[np.isfinite(some) & (some > 0)]
-        sizes.append(np.quantile(np.log2(some), (0.1, 0.9)) if some.size else np.zeros(2))
+            absolute = np.abs(values.reshape(-1)[:_LOOKED_AT].astype("f8"))
+        absolute = absolute[np.isfinite(absolute) & (absolute > 0)]
+        sizes.append(np.quantile(np.log2(absolute), (0.1, 0.9)) if absolute.size else np.zeros(2))
     return bool((abs(sizes[0] - sizes[1]) < 10).all())
 
 
@@ -83,8 +83,8 @@ def _other_encodings(data: np.ndarray, dtype: str | None, truth: Truth) -> Itera
     for name in dict.fromkeys((dtype or right, right)):
         if name in fitting:
             swapped = data.view(storage_dtype(name)).byteswap()
-            made = _reread_bits(swapped, name, right).bits
-            yield DecodedBuffer(made, Mistake("byte order", text, ()))
+            swapped_bits = _reread_bits(swapped, name, right).bits
+            yield DecodedBuffer(swapped_bits, Mistake("byte order", text, ()))
 
 
 def _reread_bits(bits: np.ndarray, dtype: str, right: str, read_as: str = "") -> DecodedBuffer:
@@ -93,9 +93,9 @@ def _reread_bits(bits: np.ndarray, dtype: str, right: str, read_as: str = "") ->
         text = f"the values are {right}, but were read as {read_as}"
         return DecodedBuffer(bits, Mistake("read as", text, ()) if read_as else None)
     with np.errstate(all="ignore"):
-        made = narrow_values(values_of_bits(bits, dtype).astype("f8"), right)
+        narrowed = narrow_values(values_of_bits(bits, dtype).astype("f8"), right)
     text = f"the values are {dtype}, expected {right}"
-    return DecodedBuffer(made, Mistake(f"dtype {dtype}", text, ()))
+    return DecodedBuffer(narrowed, Mistake(f"dtype {dtype}", text, ()))
 
 
 def value_mistake(packing: Packing, ulps: int = 0) -> Mistake | None:
@@ -107,26 +107,29 @@ def value_mistake(packing: Packing, ulps: int = 0) -> Mistake | None:
     truth = packing.truth
     eps, forget = eps_of(truth), truth.gates.find("f")
     matrices = [
-        (truth.part(packing.fixed, slab).reshape(rows), slab.values.reshape(rows))
-        for slab in truth.slabs if slab.name in packing.matrices for rows in [(-1, slab.shape[2])]
-    ]  # fmt: skip
+        (truth.part(packing.fixed, matrix).reshape(shape), matrix.values.reshape(shape))
+        for matrix in truth.matrices
+        if matrix.name in packing.matrices
+        for shape in [(-1, matrix.shape[2])]
+    ]
     pairs, touched = list(matrices), []
     sums: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
-    for name, given, true, wide in _biases_as_repaired(packing):
+    for name, repaired, true, wide in _biases_as_repaired(packing):
         if wide is not None:
-            sums.append((given, true, wide))
+            sums.append((repaired, true, wide))
             continue
-        far = differing(given, true)
+        far = differing(repaired, true)
         with np.errstate(all="ignore"):  # NaN, infinity
-            near = abs(given - true) <= eps * (1 + abs(true))
+            near = abs(repaired - true) <= eps * (1 + abs(true))
         only_f = forget >= 0 and far.any() and far.sum() == far[:, forget].sum()
         if only_f and (near | ~far).all():
             touched.append(name)
         else:
-            pairs.append((given, true))
+            pairs.append((repaired, true))
     wrong = [(a[far], b[far]) for a, b in pairs if (far := differing(a, b, 0, ulps * eps)).any()]
-    if wrong and (what := _known_change(wrong, pairs, matrices, packing.buffer, truth.spec.dtype)):
-        return what
+    dtype = truth.spec.dtype
+    if wrong and (change := _known_change(wrong, pairs, matrices, packing.buffer, dtype)):
+        return change
     wrong += [(a[far], b[far]) for a, b, wide in sums if (far := differing(a, b, wide)).any()]
     if not wrong and touched:
         words = places_in_words(packing, touched, packing.layer_biases)
@@ -147,7 +150,7 @@ def value_mistake(packing: Packing, ulps: int = 0) -> Mistake | None:
 
 
 def _count_of(wrong: list[_Pair], pairs: list[_Pair]) -> str:
-    count, size = (sum(pair[0].size for pair in some) for some in (wrong, pairs))
+    count, size = (sum(pair[0].size for pair in counted) for counted in (wrong, pairs))
     return f"{count} of {size} values {'is' if count == 1 else 'are'}"
 
 
@@ -159,20 +162,20 @@ def _biases_as_repaired(
     if they have to be equal. Those that were split differently were compared by their sums.
     """
     truth, biases = packing.truth, packing.biases
-    every = packing.fixed[truth.num_weights :].reshape(truth.biases.shape)
+    all_biases = packing.fixed[truth.num_weights :].reshape(truth.biases.shape)
     for name, layer in packing.layer_biases.items():
         if layer.unknown or layer.rule is SPLIT_RULE or biases is None:
             continue
-        given, true = every[name[:2]][: biases.count], truth.biases[name[:2]]
+        repaired, true = all_biases[name[:2]][: biases.count], truth.biases[name[:2]]
         if layer.rule is KEPT_RULE and not layer.shift[1]:
-            yield name, given, true[: biases.count], None
+            yield name, repaired, true[: biases.count], None
             continue
         w, r = true[0], true[1] if len(true) == 2 else np.zeros_like(true[0])
         with np.errstate(all="ignore"):
-            made = np.stack(layer.rule.make(w, r))[: biases.count]
-            made = np.stack(layer.rule.undo(made[0], made[-1]))[: biases.count]
+            expected = np.stack(layer.rule.make(w, r))[: biases.count]
+            expected = np.stack(layer.rule.undo(expected[0], expected[-1]))[: biases.count]
             wide = 8 * eps_of(truth) * (abs(w) + abs(r) + bool(layer.shift[1]))
-        yield name, given, made, np.broadcast_to(wide, made.shape)
+        yield name, repaired, expected, np.broadcast_to(wide, expected.shape)
 
 
 def _known_change(
@@ -198,8 +201,8 @@ def _known_change(
             text = f"{_count_of(wrong, pairs)} 0, the others are as they were (pruned?)"
             return Mistake("pruned", text, (), "the values that are 0")
         most = np.abs(a).max()
-        every = max((np.abs(x).max() for x, _ in matrices), default=np.inf)
-        if a.size > 1 and (a == np.clip(b, -most, most)).all() and every <= most:
+        largest_of_all = max((np.abs(x).max() for x, _ in matrices), default=np.inf)
+        if a.size > 1 and (a == np.clip(b, -most, most)).all() and largest_of_all <= most:
             text = f"the values are clipped to {most:.6g}"
             return Mistake("clipped", text, (), f"what is beyond {most:.6g}")
         return _quantized(matrices, whole)

@@ -101,7 +101,8 @@ class Verified:
             text = pair.text or "equal"
             lines.append(f"{pair.name}: " + text if pair.name else text)
             lines += [f"  {pair.note}"] if pair.note else []
-        lines += [f"{name[3:]} in {name[0]}: {other} again" for name, other in self.again.items()]
+        for name, original in self.again.items():
+            lines.append(f"{name[3:]} in {name[0]}: {original} again")
         lines += [f"{name}: only in a" for name in self.only_a]
         lines += [f"{name}: only in b" for name in self.only_b]
         if self.alike:
@@ -116,8 +117,8 @@ class Verified:
 
 def _pair_panel(pair: ComparedPair) -> HeatMapPanel:
     assert pair.spec
-    first, *more = pair.text.replace(f", {pair.spec}", "", 1).splitlines() or ["equal"]
-    text = "; ".join([first, *(line for line in more if not line.startswith(" "))])  # the cause
+    first, *details = pair.text.replace(f", {pair.spec}", "", 1).splitlines() or ["equal"]
+    text = "; ".join([first, *(line for line in details if not line.startswith(" "))])  # the cause
     return HeatMapPanel(pair.name, pair.spec, text, pair.gaps)
 
 
@@ -188,10 +189,10 @@ def verify(
         ),
         tuple(only_a),
         tuple(only_b),
-        {f"{side}: {name}": why for side, found in (("a", first), ("b", second))
-         for name, why in found.unread.items() if asked(name)} or None,
+        {f"{side}: {name}": why for side, rnns in (("a", first), ("b", second))
+         for name, why in rnns.unread.items() if asked(name)} or None,
         {**(map or {}), **alike} if alike else {},
-        {name: other for name, other in sides.again.items() if asked(other)},
+        {name: original for name, original in sides.again.items() if asked(original)},
     )  # fmt: skip
 
 
@@ -200,13 +201,13 @@ def _alike(
 ) -> dict[str, str]:
     """Return the names of a -> those of b that may be the same RNNs under other names."""
     pairs: dict[str, str] = {}
-    for x, one in a.items():
-        same = [y for y, other in b.items() if not differing_fields(one.spec, other.spec)]
+    for x, weights in a.items():
+        same = [y for y, rival in b.items() if not differing_fields(weights.spec, rival.spec)]
         if (
             len(same) > 1
-            or sum(not differing_fields(one.spec, other.spec) for other in a.values()) > 1
+            or sum(not differing_fields(weights.spec, rival.spec) for rival in a.values()) > 1
         ):
-            same = [y for y in same if not compare_pair(one, b[y], "", rtol, atol)]
+            same = [y for y in same if not compare_pair(weights, b[y], "", rtol, atol)]
         if len(same) == 1 and same[0] not in pairs.values():
             pairs[x] = same[0]
     return pairs
@@ -235,7 +236,7 @@ def compare_pair(
         used = [describe_config(config) for config in settings]
         notes.append(f"used with {used[0]} in a and {used[1]} in b")
     if {a.batch_first, b.batch_first} == {True, False}:
-        axes = [f"x is {'(N, T, I)' if one.batch_first else '(T, N, I)'}" for one in (a, b)]
+        axes = [f"x is {'(N, T, I)' if weights.batch_first else '(T, N, I)'}" for weights in (a, b)]
         notes.append(f"{axes[0]} in a and {axes[1]} in b")
     note = "; ".join(notes)
     if c.dtypes[0] != c.dtypes[1] and not (rtol or atol):

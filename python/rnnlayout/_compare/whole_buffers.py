@@ -27,8 +27,8 @@ def explains_length(packing: Packing, rest: int) -> bool:
         return True
     if size > truth.size or rest:
         return same_bits(packing.fixed, truth.flat)
-    one = biases is not None and biases.count == 1 and not biases.wrong
-    return size == truth.short_sizes[one] and not packing.unknown
+    has_one_vector = biases is not None and biases.count == 1 and not biases.wrong
+    return size == truth.short_sizes[has_one_vector] and not packing.unknown
 
 
 def length_mistake(packing: Packing, rest: int, in_front: bool) -> Mistake:
@@ -67,9 +67,9 @@ def length_mistake(packing: Packing, rest: int, in_front: bool) -> Mistake:
 
 def _in_the_right_form(packing: Packing) -> Iterator[tuple[int, MatrixReading]]:
     """Yield where each matrix that is in the right form should begin, and its reading."""
-    for name, found in packing.matrices.items():
-        if found.reading.form is RIGHT_FORM and found.reading.in_order:
-            yield packing.truth.starts[name], found.reading
+    for name, located in packing.matrices.items():
+        if located.reading.form is RIGHT_FORM and located.reading.in_order:
+            yield packing.truth.starts[name], located.reading
 
 
 # ---------------------------------------------------------------------- all values in another order
@@ -95,26 +95,26 @@ def _units_mistake(truth: Truth, buffer: np.ndarray) -> Mistake | None:
     """Return the mistake of hidden units in another order, which the rows of the input matrices
     show. With it, all other values have to be right."""
     orders: dict[tuple[int, int], np.ndarray] = {}
-    made = []
-    for slab in truth.slabs:
-        layer, direction, role = slab.name
-        true, at = slab.values, (layer, direction)
+    reordered = []
+    for matrix in truth.matrices:
+        layer, direction, role = matrix.name
+        true, at = matrix.values, (layer, direction)
         if role == "W":
-            below = [orders[one] for one in sorted(orders) if one[0] == layer - 1]
+            below = [orders[place] for place in sorted(orders) if place[0] == layer - 1]
             if sum(order.size for order in below) == true.shape[2]:  # not so above a projection
                 columns = [order + k * order.size for k, order in enumerate(below)]
                 true = true[:, :, np.concatenate(columns)]
-            given = truth.part(buffer, slab).reshape(true.shape)
+            stored = truth.part(buffer, matrix).reshape(true.shape)
             rows = {true[:, k].tobytes(): k for k in range(true.shape[1])}
-            order = [rows.get(given[:, k].tobytes(), -1) for k in range(true.shape[1])]
+            order = [rows.get(stored[:, k].tobytes(), -1) for k in range(true.shape[1])]
             if sorted(order) != list(range(len(order))):
                 return None
             orders[at] = np.array(order)
         elif role == "R" and not truth.spec.proj_size:
             true = true[:, :, orders[at]]
-        made.append(true[:, :, orders[at]] if role == "P" else true[:, orders[at]])
-    made += [truth.biases[at][..., order] for at, order in orders.items()]
-    if not same_bits(np.concatenate([one.reshape(-1) for one in made]), buffer):
+        reordered.append(true[:, :, orders[at]] if role == "P" else true[:, orders[at]])
+    reordered += [truth.biases[at][..., order] for at, order in orders.items()]
+    if not same_bits(np.concatenate([part.reshape(-1) for part in reordered]), buffer):
         return None
     moved = [at for at, order in orders.items() if (order != np.arange(order.size)).any()]
     names = ", ".join(f"layer {layer}" + " backward" * side for layer, side in moved)
