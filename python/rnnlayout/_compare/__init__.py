@@ -1,1 +1,1 @@
-"""Comparison of two RNNs: are they the same, and if not, why?"""
+"""Comparison of two RNNs: equal or not, and the causes of differences."""

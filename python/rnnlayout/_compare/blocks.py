@@ -1,4 +1,4 @@
-"""Two sets of weights, gate by gate: which blocks differ, how much, and where."""
+"""Compare two sets of weights gate by gate: the blocks that differ, how much, and where."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rnnlayout._native import LossyError
 from rnnlayout._weights.weights import Weights
 
 GateKey = tuple[int, int, str]  # layer, direction, gate
-# How much rounding to a dtype changes a number, at most, as a share of it.
+# How much rounding to a dtype changes a number, at most, as a share of the number.
 UNITS = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
 
 
@@ -34,14 +34,14 @@ def values_of_bits(bits: np.ndarray, dtype: str) -> np.ndarray:
 
 
 def bits_of_values(values: np.ndarray, dtype: str) -> np.ndarray:
-    """Return the bits of an array that values_of_bits() made."""
+    """Return the bits of values: the inverse of values_of_bits()."""
     if dtype == "bfloat16":
         return (values.view("u4") >> 16).astype("u2")
     return values.view(storage_dtype(dtype))
 
 
 class Block:
-    """A matrix or bias of one gate. rounded: a mask of the elements of a sum where two non-zero
+    """A matrix or bias of a gate. rounded: a mask of the elements of a sum where two non-zero
     biases were added; None if the block is not a sum."""
 
     def __init__(self, array: np.ndarray, dtype: str, rounded: np.ndarray | None = None) -> None:
@@ -50,13 +50,13 @@ class Block:
 
     @cached_property
     def values(self) -> np.ndarray:
-        """The numbers in float64, which equal weights are never asked for."""
+        """The numbers in float64. Comparing equal weights never needs float64."""
         with np.errstate(invalid="ignore"):  # signalling NaNs
             return widen_bits(self.bits.view(storage_dtype(self.dtype)), self.dtype)
 
     @property
     def numbers(self) -> np.ndarray:
-        """The numbers in their own dtype, those of bfloat16 in float32."""
+        """The numbers in the dtype of the block, or in float32 if the dtype is bfloat16."""
         return values_of_bits(self.bits, self.dtype)
 
 
@@ -91,21 +91,20 @@ def blocks_of(weights: Weights) -> dict[BlockKey, Block]:
 
 
 def _own_places(given: CheckedRNN) -> Iterator[tuple[BlockKey, int, list[int]]]:
-    """Yield the blocks that a source has itself: the number of the tensor, and the place in it."""
+    """Yield (key, tensor number, place in the tensor) of each block that a source stores."""
     blocks = _native.blocks(given.layout, given.spec, given.optional_tensors)
     for (layer, direction, role, _, gate), (tensor, *place) in blocks:
         yield (layer, direction, role, gate), tensor, place
 
 
 def own_blocks(given: CheckedRNN) -> Iterator[tuple[BlockKey, Block]]:
-    """Yield the blocks that a source has itself, without a conversion."""
+    """Yield the blocks that a source stores, without a conversion."""
     for key, tensor, place in _own_places(given):
         yield key, Block(block_view(given.arrays[tensor], place), given.spec.dtype)
 
 
 def own_names(weights: Weights) -> dict[tuple[int, int, str], str]:
-    """Return the names of the tensors in which each matrix is, and bias, by (layer, direction,
-    role)."""
+    """Return {(layer, direction, role): names of the tensors that store this matrix or bias}."""
     given = checked_rnn_of(weights)
     tensor_names: dict[tuple[int, int, str], dict[str, None]] = {}
     for key, tensor, _ in _own_places(given):
@@ -114,8 +113,8 @@ def own_names(weights: Weights) -> dict[tuple[int, int, str], str]:
 
 
 def block_view(array: np.ndarray, place: list[int]) -> np.ndarray:
-    """Return a block as a view of its tensor. place: offset, rows, columns, strides and sign, as
-    _native.blocks() returns them after the number of the tensor."""
+    """Return a block as a view of its tensor. place: offset, rows, columns, strides and sign, in
+    the order of _native.blocks()."""
     at, rows, cols, row_stride, col_stride, _ = place
     flat = array.reshape(-1)[at:]
     strides = row_stride * flat.itemsize, col_stride * flat.itemsize
@@ -123,7 +122,7 @@ def block_view(array: np.ndarray, place: list[int]) -> np.ndarray:
 
 
 def gates_with_one_bias(weights: Weights) -> frozenset[GateKey]:
-    """Return the gates that have only one of the two biases."""
+    """Return the gates with a single bias."""
     count = Counter(
         (layer, direction, gate)
         for (layer, direction, role, gate), *_ in _own_places(checked_rnn_of(weights))
@@ -133,7 +132,7 @@ def gates_with_one_bias(weights: Weights) -> frozenset[GateKey]:
 
 
 def may_sum_biases(spec: Spec, gate: str) -> bool:
-    """Does only the sum of the gate's biases matter? Not for a candidate r * (R h + bR)."""
+    """Return whether only the sum of the biases matters: not for a candidate r * (R h + bR)."""
     cell = CELLS[spec.cell]
     return not (cell.has_reset and spec.reset == "after" and gate == cell.candidate)
 
@@ -141,10 +140,11 @@ def may_sum_biases(spec: Spec, gate: str) -> bool:
 def replace_biases_by_sums(
     blocks: dict[BlockKey, Block], spec: Spec, gates: Iterable[GateKey]
 ) -> dict[BlockKey, Block]:
-    """Replace bW of these gates by the sum of the biases as a conversion computes it, and drop bR.
+    """Replace bW of some gates by the sum of the biases, as a conversion does, and drop bR.
 
-    If one is zero the sum has the bits of the other; else it is computed in double and rounded
-    once. The sum of two zeros is 0: a layout that flips z makes -0 of a missing bias.
+    If bW or bR is zero, the sum has the bits of the non-zero bias; else the sum is computed in
+    double and rounded once. The sum of two zeros is 0: a layout that flips z makes -0 of a missing
+    bias.
     """
     summed = dict(blocks)
     for layer, direction, gate in gates:
@@ -161,7 +161,7 @@ def replace_biases_by_sums(
 
 
 def blocks_as_keras3(blocks: dict[BlockKey, Block], spec: Spec) -> dict[BlockKey, Block]:
-    """Return the blocks with which Keras 3's hard_sigmoid computes what that of Keras 2 does."""
+    """Return blocks for the hard_sigmoid of Keras 3 that give the outputs of Keras 2."""
     scaled = dict(blocks)
     unscaled = ("", CELLS[spec.cell].candidate)  # a projection is of no gate
     for key, block in blocks.items() if spec.recurrent_activation == HARD_SIGMOIDS[1] else ():
@@ -200,7 +200,7 @@ class BlockGap:
 
 
 def block_gap(key: BlockKey, a: np.ndarray, b: np.ndarray, unequal: np.ndarray) -> BlockGap:
-    """Return how much the numbers of a block differ, of which some are unequal, and where most."""
+    """Return how much the numbers of a block differ, and where most. unequal: a mask."""
     with np.errstate(all="ignore"):
         gap = np.where(unequal, np.abs(a - b), -1)
     gap[unequal & ((a == b) | (np.isnan(a) & np.isnan(b)))] = 0
@@ -212,10 +212,10 @@ def block_gap(key: BlockKey, a: np.ndarray, b: np.ndarray, unequal: np.ndarray) 
 
 @dataclass(frozen=True)
 class BlockComparison:
-    """Two sets of blocks, and where they differ.
+    """Two sets of blocks, and where the blocks differ.
 
-    gates: in the order of b's layout. whole: the blocks of a with two biases per gate, if it has
-    them where b has one. notes: what was done to compare them.
+    gates: in the order of b's layout. whole: the blocks of a with two biases per gate, if b has
+    one bias per gate. notes: how the blocks were made comparable.
     """
 
     spec: Spec
@@ -261,7 +261,7 @@ class BlockComparison:
 
 
 def _number_text(value: float, dtype: str) -> str:
-    """Return a value with as many digits as its dtype needs."""
+    """Return a value with as many digits as the dtype needs."""
     short = np.float32 if dtype == "bfloat16" else np.dtype(dtype).type
     with np.errstate(over="ignore"):
         return str(short(value))
@@ -270,8 +270,8 @@ def _number_text(value: float, dtype: str) -> str:
 def compare_blocks(
     a: Weights, b: Weights, rtol: float = 0, atol: float = 0, summed: Iterable[GateKey] = ()
 ) -> BlockComparison:
-    """Compare two RNNs with the same Spec, but for their dtypes and hard sigmoids. summed: the
-    gates whose two biases are added first; those of which one side has one bias are added anyway.
+    """Compare two RNNs with the same Spec, except for dtypes and hard sigmoids. summed: gates with
+    two biases to add first. Where either side has a single bias, biases are always added.
     """
     one_bias = gates_with_one_bias(a), gates_with_one_bias(b)
     only_one = one_bias[0] ^ one_bias[1]

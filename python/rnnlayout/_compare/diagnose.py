@@ -1,4 +1,4 @@
-"""diagnose: by which mistakes was a packed buffer made?"""
+"""diagnose: find the mistakes by which a packed buffer was made."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ class Diagnosis:
         fixed = fixed if isinstance(fixed, Weights) else Weights(fixed, self.spec, CUDNN)
         if self.into and format_to_write(path) is format_to_read(self.into[0]):
             file, name = self.into
-            source = Found({name: fixed})  # spec, layout: what the file may not record
+            source = Found({name: fixed})  # spec, layout: the file may not record them
             convert_into(source, path, into=file, force=True, spec=self.spec, layout=fixed.layout)
         else:
             save(path, fixed)
@@ -221,7 +221,7 @@ def diagnose(
 
 
 def _read_buffer(flat: Any, mmap: bool) -> tuple[np.ndarray, str | None] | None:
-    """Return a flat buffer's bits and dtype (None: bytes); None if it is something else."""
+    """Return a flat buffer's bits and dtype (None: bytes); None if flat is not a buffer."""
     if isinstance(flat, (str, os.PathLike)):
         flat = _read_vector(InputFile(file_to_read(flat), mmap))
     if isinstance(flat, (bytes, bytearray, memoryview)):
@@ -237,7 +237,7 @@ def _read_buffer(flat: Any, mmap: bool) -> tuple[np.ndarray, str | None] | None:
 
 
 def _read_vector(file: InputFile) -> Any:
-    """Return the only array or the bytes of a file that has nothing else; None if it has more."""
+    """Return the only array or the bytes of a file; None if the file has more than one array."""
     format = format_to_read(file.path)
     if format.suffix == ".npy":
         return read_npy(file)
@@ -253,10 +253,10 @@ def _read_vector(file: InputFile) -> Any:
 
 
 def _matching_rnns(like: Found, flat: Found) -> tuple[Weights, Weights, list[str], str]:
-    """Return the RNN that both have, of like and of flat; the name, or the names of the layers, in
-    like, and the name in flat.
+    """Return the matching RNNs of like and of flat; the name in like, or the names of the layers;
+    and the name in flat.
 
-    Raises LayoutError if none or several match; SpecError if it is not the same RNN.
+    Raises LayoutError if none or several match; SpecError if the RNNs differ in their Spec.
     """
     sides = match_sides(like, flat)
     if len(sides.pairs) != 1:
@@ -279,11 +279,11 @@ def _line_to_paste(
     caller: FrameType, flat: Any, like: Any, names: list[str], layout: Layout,
     options: Mapping[str, Any],
 ) -> str:  # fmt: skip
-    """Return the line of Python that converts `like` as `flat` should have been, with the names of
-    the caller's variables, or to a new file beside that which was given.
+    """Return the line of Python that converts `like` correctly to the kind of `flat`: with the
+    names of the caller's variables, or to a new file in the directory of `flat`.
 
-    names: of the RNN in the file `like`, or of its layers. layout: of what was given. options: the
-    arguments that `like` needs.
+    names: of the RNN in the file `like`, or of the layers. layout: of `flat`. options: the
+    arguments for reading `like`.
     """
     arguments = [write_in_python(Ask(name, value)) for name, value in options.items()]
     flat_is_file = isinstance(flat, (str, os.PathLike))
@@ -323,7 +323,7 @@ def _name_of_variable(caller: FrameType, value: Any, otherwise: str) -> str:
 def _diagnosis(
     explanation: FoundMistakes, repair: str, tensors: Weights | None, into: tuple[Path, str] | None
 ) -> Diagnosis:
-    """Return an explanation with its evidence. given: the tensors; None for a buffer."""
+    """Return an explanation with the evidence. tensors: the diagnosed ones; None for a buffer."""
     packing, spec = explanation.packing, explanation.packing.truth.spec
     shown = explanation.same or bool(explanation.mistakes)
     has_places = tensors is None and explanation.mistakes and explanation.shows_places
@@ -333,7 +333,7 @@ def _diagnosis(
         fixed = present_array(bits_of_values(explanation.fixed, spec.dtype), spec.dtype)
     if fixed is not None and tensors is not None:
         double = tensors.spec.replace(bias="double", dtype=spec.dtype)
-        with contextlib.suppress(LossyError):  # what was found does not fit: the flat buffer
+        with contextlib.suppress(LossyError):  # else keep the flat buffer
             fixed = Weights(fixed, double, CUDNN).to(tensors.layout)
     names = None if tensors is None else own_names(tensors)
     return Diagnosis(

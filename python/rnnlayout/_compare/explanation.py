@@ -1,4 +1,4 @@
-"""What was done to weights: one explanation for a buffer and for tensors, in the same words."""
+"""Explain how weights were changed, in the same words for a buffer and for tensors."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _NO_CAUSES = ("not found", "biases not found", "changed")
 
 @dataclass(frozen=True)
 class FoundMistakes:
-    """The mistakes that turn the true values into the given ones.
+    """The mistakes that turn the true values into the buffer.
 
-    packing: what was found. buffer: the given values, as numbers. fixed: the values in cuDNN's
-    order, as far as they can be restored; None if they are others, or their number is not
-    explained. same: whether they are these weights at all. text: the mistakes in one sentence.
-    shows_places: is the packing that of the given values, and not of repaired ones?
+    packing: how the buffer was packed. buffer: the values, as numbers. fixed: the repaired values
+    in cuDNN's order; None if the buffer has different weights, or an unexplained length. same:
+    whether the buffer has the true weights at all. text: all mistakes in a sentence. shows_places:
+    whether the packing is of the buffer itself, not of repaired values.
     """
 
     packing: Packing
@@ -39,7 +39,7 @@ class FoundMistakes:
 
     @property
     def sure(self) -> bool:
-        """Do the mistakes explain every value?"""
+        """Return whether the mistakes explain every value."""
         is_incomplete = any(mistake.rule in _NO_CAUSES[:2] for mistake in self.mistakes)
         return self.same and self.fixed is not None and not is_incomplete
 
@@ -47,10 +47,9 @@ class FoundMistakes:
 def explain_values(
     truth: Truth, raw: np.ndarray, dtype: str | None, noun: str = "buffer"
 ) -> FoundMistakes:
-    """Explain values: read in the way in which most matrices are found.
+    """Explain values, decoded so that most matrices are located.
 
-    raw, dtype: their bits, or bytes if dtype is None. noun: where they are from: "buffer", in which
-    things have places, or "tensors".
+    raw, dtype: bits, or bytes if dtype is None. noun: "buffer", with places, or "tensors".
     """
     packing, decoded = _best_packing(truth, raw, dtype)
     mistakes = [decoded.mistake] if decoded.mistake else []
@@ -90,7 +89,7 @@ def explain_values(
 def _best_packing(
     truth: Truth, raw: np.ndarray, dtype: str | None
 ) -> tuple[Packing, DecodedBuffer]:
-    """Return the packing that explains most: a matrix of one value is found anywhere."""
+    """Return the packing that explains most. Constant matrices do not count: they fit anywhere."""
     best: tuple[tuple[int, bool, float], Packing, DecodedBuffer] | None = None
     for decoded in decode_buffer(raw, dtype, truth):
         packing = packing_of(truth, values_of_bits(decoded.bits, truth.spec.dtype))
@@ -108,7 +107,7 @@ def _best_packing(
 
 
 def _of_another_length(packing: Packing, decoded: DecodedBuffer) -> FoundMistakes:
-    """Return what is certain of a length that is not explained: what is there bit for bit."""
+    """Explain a buffer of unexplained length: only matrices stored bit for bit count."""
     matrices = {
         name: located
         for name, located in packing.matrices.items()
@@ -129,9 +128,9 @@ def _of_another_length(packing: Packing, decoded: DecodedBuffer) -> FoundMistake
 
 
 def explain_difference(c: BlockComparison) -> FoundMistakes:
-    """Explain how the weights b were made of the weights a.
+    """Explain how the weights b were made from the weights a.
 
-    If b has the sums of a's biases, and they are not right, they may be one of the two.
+    If b should have the sums of a's biases and the sums are wrong, try bW and bR alone.
     """
     summed = _explain_blocks(c, c.a)
     if c.whole is None or not _lacks_biases(summed):
@@ -139,7 +138,7 @@ def explain_difference(c: BlockComparison) -> FoundMistakes:
     single = _explain_blocks(c, c.whole)
     if _lacks_biases(single):
         return summed
-    right = ("summed", "summed-recurrent", "biases exchanged")  # the one bias is read as bW
+    right = ("summed", "summed-recurrent", "biases exchanged")  # the single bias is read as bW
     mistakes = tuple(mistake for mistake in single.mistakes if mistake.rule not in right)
     return replace(single, mistakes=mistakes, text="; ".join(mistake.text for mistake in mistakes))
 
@@ -157,7 +156,7 @@ def _lacks_biases(explanation: FoundMistakes) -> bool:
 
 
 def likely_causes(c: BlockComparison) -> list[str]:
-    """Return the mistakes that turn a into b, each with how many of the blocks it concerns."""
+    """Return the mistakes that turn a into b, and how many blocks each mistake concerns."""
     places = [(*key[:2], BIAS_ROLE if key[2] in BIASES else key[2]) for key in c.wrong]
     lines: list[str] = []
     for mistake in explain_difference(c).mistakes:

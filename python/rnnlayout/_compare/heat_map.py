@@ -1,4 +1,4 @@
-"""Where two RNNs differ, as a picture: each block in the colour of its largest difference."""
+"""Draw where two RNNs differ: each block in the colour of the largest difference."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from rnnlayout._model.spec import Spec
 from .blocks import BlockGap, block_gap, differing
 from .truth import Truth
 
-# The largest difference up to which a block has a colour, the colour, and what a reader is told.
+# For each colour: the largest difference, the colour's name, the words in the legend.
 _LEVELS = (
     (0.0, "heat0", "only signs, or bits of NaN"),
     (1e-6, "heat1", "up to 1e-06"),
@@ -33,7 +33,7 @@ _LEGEND = [("equal", "", "equal"), *((fill, "", words) for _, fill, words in _LE
 
 @dataclass(frozen=True)
 class HeatMapPanel:
-    """What is drawn of one comparison. gaps: the blocks that differ. missing: all do.
+    """The picture of a comparison. gaps: the blocks that differ. missing: all blocks do.
 
     offsets: positions in cuDNN's weight space mean something to the reader.
     """
@@ -49,7 +49,7 @@ class HeatMapPanel:
 def draw_heat_map(
     panels: Sequence[HeatMapPanel], width: float, below: Callable[[Scene], None] | None = None
 ) -> Picture:
-    """Return a picture of comparisons, one below the other. below: draws what comes after each."""
+    """Return a picture of comparisons, top to bottom. below: draws after each comparison."""
     subjects = [_subject_of_panel(panel) for panel in panels]
     order = iter(panels)
     return draw_subjects(
@@ -92,7 +92,7 @@ def _add_panel(
 def buffer_gaps(truth: Truth, buffer: np.ndarray) -> tuple[BlockGap, ...]:
     """Return the blocks that differ if a buffer of values is read in the true order.
 
-    What a buffer that is too short lacks is NaN.
+    A buffer that is too short is filled up with NaN.
     """
     lacking = np.full(max(truth.size - buffer.size, 0), np.nan, buffer.dtype)
     read = np.concatenate([buffer, lacking]) if lacking.size else buffer
@@ -100,7 +100,7 @@ def buffer_gaps(truth: Truth, buffer: np.ndarray) -> tuple[BlockGap, ...]:
     for matrix in [*truth.matrices, *truth.bias_vectors]:
         part = truth.part(read, matrix).reshape(matrix.shape)
         for gate, gate_values, true in zip(matrix.gates, part, matrix.values, strict=True):
-            unequal = differing(gate_values, true)  # in its own dtype: this is done for each value
+            unequal = differing(gate_values, true)  # not widened first: all values pass here
             if unequal.any():
                 if gate_values.dtype == np.float16:
                     gate_values, true = gate_values.astype("f4"), true.astype("f4")

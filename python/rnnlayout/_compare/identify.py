@@ -1,4 +1,4 @@
-"""identify: in which layout do tensors of unknown origin turn x into y?"""
+"""identify: find the layout in which tensors of unknown origin turn x into y."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from .identify_search import Match, Search
 
 _SHOWN = 5  # candidates in the report
 _KEPT = 20
-# Candidates tie with the best one if their error is at most this many times as large.
+# Candidates tie with the best candidate if the error is at most this many times as large.
 _TIE = 8
-_NEAR = 0.02  # off by so much: a right network in low precision, or a wrong one
+_NEAR = 0.02  # an error up to this: a right network in low precision, or a wrong network
 
 
 @dataclass(frozen=True, repr=False)

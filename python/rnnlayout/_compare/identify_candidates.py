@@ -68,7 +68,7 @@ class Candidate:
 
 
 def candidate_of(match: Match) -> Candidate:
-    """Return the candidate that was found."""
+    """Return the candidate for a match, with the code that reads the tensors."""
     case, tensors, observed = match.cases[0], match.tensors, match.observed
     layouts = dict.fromkeys(row.layout for row in match.cases if isinstance(row, RowMatch))
     spec = case.spec.replace(dtype=tensors.dtype)
@@ -139,7 +139,7 @@ def _conventions(case: RowMatch) -> list[str]:
 
 
 def _tensors_code(case: RowMatch, tensors: UnknownTensors) -> str | None:
-    """Return the code for the tensors in their order; None if that is too long."""
+    """Return the code for the tensors in the layout's order; None if too long."""
     names, keys = tensors.names, tensors.keys
     if tensors.is_flat:
         return "tensors" if [tensors.arrays[0].shape] == [*case.shapes.values()] else None

@@ -1,7 +1,7 @@
-"""identify: layouts that are in no row, as somebody's own code writes them.
+"""identify: custom layouts, not in the table, as hand-written code produces.
 
-Their tensors are described in the letters of the table: g gate, o output unit, i input unit, the
-slowest first, with a comma between dimensions.
+Tensors are described in the letters of the table: g gate, o output unit, i input unit, the slowest
+first, with a comma between dimensions.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ _CURVES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "tanh": np.tanh,
     "relu": lambda x: np.maximum(x, 0),
 }
-_ONNX = Layout("onnx")  # which can represent every custom layout
+_ONNX = Layout("onnx")  # can represent every custom layout
 
 
 @dataclass(frozen=True, eq=False)
 class SplitTensors:
-    """The tensors of one layer and direction by what they must be, from their sizes.
+    """The tensors of a layer and direction, assigned to W, R and biases by size.
 
-    W, R: the input and the recurrent matrices of all gates, one array each. biases: vectors of G H
-    elements. joined: "x before h" or "h before x" if W and R are parts of one tensor, else "".
+    W, R: the input and the recurrent matrices of all gates, an array each. biases: vectors of G H
+    elements. joined: "x before h" or "h before x" if W and R are parts of a single tensor, else "".
     """
 
     W: np.ndarray
@@ -52,7 +52,7 @@ class SplitTensors:
     joined: str = ""
 
     def arrange(self, W: str, R: str, G: int, H: int) -> SplitTensors:
-        """Return them with these axes as matrices (G, H, I) and biases (G, H), without gaps."""
+        """Return matrices (G, H, I) and biases (G, H) without gaps. W, R: axes of matrices."""
         biases = tuple(_arrange_axes(bias, _unit_order(W), G, H) for bias in self.biases)
         matrices = _arrange_axes(self.W, W, G, H), _arrange_axes(self.R, R, G, H)
         return SplitTensors(*matrices, biases, self.joined)
@@ -68,13 +68,13 @@ def _arrange_axes(array: np.ndarray, form: str, G: int, H: int) -> np.ndarray:
 
 @dataclass(frozen=True, eq=False)
 class CustomLayout:
-    """An RNN whose tensors are in a layout of somebody's own.
+    """An RNN whose tensors are in a custom layout.
 
     parts: the arranged tensors of each layer and direction: layer 0 forward, layer 0 backward,
     layer 1 ... how: in words, their order. W, R: the axes that the matrices had. gates: the letters
     of the gates in the order in memory. swapped: whether the recurrent bias comes before the input
-    bias. negated: whether z scales the candidate, as 1 - z does in cuDNN. forget: what is added to
-    the bias of f.
+    bias. negated: whether z scales the candidate, as 1 - z does in cuDNN. forget: added to the bias
+    of f.
     """
 
     spec: Spec
@@ -88,7 +88,7 @@ class CustomLayout:
     forget: float
 
     def checked_rnn(self, arrays: Sequence[np.ndarray] = (), dtype: str = "float64") -> CheckedRNN:
-        """Return the RNN in float64 in layout onnx; its `arrays` are in `parts` already."""
+        """Return the RNN in float64 in layout onnx, from `parts`; `arrays` is not used."""
         tensors = _native.tensors(_ONNX, self.spec, HAS_BIAS)
         filled = [np.empty(shape) for _, shape in tensors]
         gates = known_layouts()["onnx"]["gates"][self.spec.cell]
@@ -109,7 +109,7 @@ class CustomLayout:
         return CheckedRNN(self.spec, _ONNX, HAS_BIAS, [name for name, _ in tensors], filled)
 
     def biases(self, part: SplitTensors) -> np.ndarray:
-        """Return the input and the recurrent biases (2, G, H) of a part, as they are."""
+        """Return the input and the recurrent biases (2, G, H) of a part, unchanged."""
         missing = [np.zeros(part.W.shape[:2])] * (2 - len(part.biases))
         return np.stack([*part.biases, *missing])[:: -1 if self.swapped else 1]
 
@@ -173,8 +173,8 @@ def first_steps(layouts: Sequence[CustomLayout], x: np.ndarray) -> np.ndarray:
 def custom_layouts(
     arrays: Sequence[np.ndarray], observed: Sequence[Observed]
 ) -> Iterator[list[list[CustomLayout]]]:
-    """Yield the layouts of somebody's own that may agree: together those with equal tensors, Spec
-    and axes of W, in lists of those with equal outputs at the first step from a zero state."""
+    """Yield the custom layouts that may agree, grouped by tensors, Spec and axes of W, then in
+    lists with equal outputs at the first step from a zero state."""
     sides = product(get_args(Cell), range(1, MOST_LAYERS + 1), (1, 2))
     widths = {(reading.x.shape[-1], reading.width) for reading in observed}
     for (cell, L, D), (I, width) in product(sides, widths):  # noqa: E741
@@ -190,8 +190,8 @@ def custom_layouts(
             orders["all forward layers first"] = turned
         for H, (how, ordered) in product({width // D, width}, orders.items()):
             spec = Spec(cell, I, H, L, D == 2, dtype="float64")
-            # Two directions of one layer that are added have the shapes of two layers, and no first
-            # step tells them apart: not tried, it takes minutes.
+            # Two added directions of a layer have the shapes of two layers, and no first step
+            # distinguishes the two cases: not tried, as the search would take minutes.
             added = D == 2 and L == 1
             if any(
                 reading.joins(spec)
@@ -204,7 +204,7 @@ def custom_layouts(
 def _forms(
     spec: Spec, chunks: Sequence[Sequence[np.ndarray]], how: str
 ) -> Iterator[list[list[CustomLayout]]]:
-    """Yield every form that the tensors of these layers and directions may have."""
+    """Yield every form that the tensors of all layers and directions may have."""
     gates, H, D = CELLS[spec.cell].gates, spec.hidden_size, spec.num_directions
     G = len(gates)
     widths = [spec.input_size] * D + [D * H] * (len(chunks) - D)
@@ -251,8 +251,8 @@ def _array_axes(shape: tuple[int, ...], G: int, H: int, width: int) -> tuple[str
 
 
 def _layers_alike(options: Sequence[Sequence[SplitTensors]]) -> Iterator[tuple[SplitTensors, ...]]:
-    """Yield a choice of what the tensors are for all layers and directions: the same for each, as
-    far as its sizes allow it."""
+    """Yield an assignment of tensors for all layers and directions: the same in each layer and
+    direction, as far as the sizes allow."""
     for joined in dict.fromkeys(part.joined for part in options[0]):
         alike = [[part for part in choices if part.joined == joined] for choices in options]
         for k in range(max(map(len, alike)) if all(alike) else 0):
@@ -260,12 +260,12 @@ def _layers_alike(options: Sequence[Sequence[SplitTensors]]) -> Iterator[tuple[S
 
 
 def _split_tensors(chunk: Sequence[np.ndarray], G: int, width: int, H: int) -> list[SplitTensors]:
-    """Return what the tensors of one layer and direction may be."""
+    """Return the possible assignments of the tensors of a layer and direction."""
     arrays = _stack_gates([a[0] if a.ndim == 3 and len(a) == 1 else a for a in chunk], G, width, H)
     plain = [a.size == G * H and (a.ndim == 1 or (a.shape == (G, H) and G > 1)) for a in arrays]
     pairs = [a.size == 2 * G * H and (a.ndim == 1 or len(a) == 2) for a in arrays]
     splits: list[SplitTensors] = []
-    # Two rows of biases look like the matrix of two units: they are that if it fits.
+    # Two rows of biases look like the matrix of two units: try the matrix first.
     for is_bias in (plain, np.logical_or(plain, pairs)):
         vectors = [a.ravel() for a, vector in zip(arrays, is_bias, strict=True) if vector]
         biases = tuple(half for a in vectors for half in np.split(a, a.size // (G * H)))
@@ -285,7 +285,7 @@ def _split_tensors(chunk: Sequence[np.ndarray], G: int, width: int, H: int) -> l
 
 
 def _stack_gates(arrays: Sequence[np.ndarray], G: int, width: int, H: int) -> list[np.ndarray]:
-    """Return tensors of single gates joined, in the order given."""
+    """Return tensors of single gates joined, in the order of the list."""
     if G == 1:
         return list(arrays)
     stacked: list[np.ndarray] = []

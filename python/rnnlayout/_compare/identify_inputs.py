@@ -1,4 +1,4 @@
-"""identify: the tensors that are given, and what x, y and the state may be."""
+"""identify: read the tensors, and the possible meanings of x, y and the state."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ from .blocks import UNITS
 from .sides import check_not_for_files
 
 _MOST_TENSORS = 4096
-_AXES = {3: ("TNI", "NTI"), 2: ("TI", "NI"), 1: ("I",)}  # of x, by its number of dimensions
+_AXES = {3: ("TNI", "NTI"), 2: ("TI", "NI"), 1: ("I",)}  # of x, by the number of dimensions
 
 
 @dataclass(frozen=True, eq=False)
 class UnknownTensors:
-    """The tensors of one RNN of unknown layout: their bits, in the order in which they were passed.
+    """The tensors of an RNN of unknown layout, as bits, in the order of the source.
 
-    names: the names without the prefix; None for a list and for a vector. prefix: what the names of
-    these tensors begin with among all tensors that were passed. keys: their whole names there; None
-    if they are in nested dicts.
+    names: the names without the prefix; None for a list and for a vector. prefix: the beginning
+    that all names of the RNN share in the source. keys: the full names in the source; None for
+    nested dicts.
     """
 
     arrays: tuple[np.ndarray, ...]
@@ -51,14 +51,14 @@ class UnknownTensors:
 
     @property
     def is_flat(self) -> bool:
-        """Whether they are one vector, which may be all tensors of a layout one after another."""
+        """Whether this is a single vector, which may hold all tensors of a layout in sequence."""
         return len(self.arrays) == 1 and self.arrays[0].ndim == 1
 
 
 def tensors_to_try(
     source: Any, prefix: str, format: str | None, mmap: bool
 ) -> Iterator[UnknownTensors]:
-    """Yield the tensors under each prefix that fits, then all of them.
+    """Yield the tensors under each prefix that fits, then all tensors.
 
     Raises LayoutError for an array that is not of finite floats, or mixed dtypes.
     """
@@ -105,7 +105,7 @@ def tensors_to_try(
 
 
 def _list_arrays(source: Any, prefix: str) -> Sequence[Any]:
-    """Return the arrays of a list, or one vector, that a user passes."""
+    """Return the arrays of a list; a single vector becomes a list."""
     if prefix:
         why = f"prefix {prefix!r} chooses tensors by their names: omit "
         raise LayoutError(why, Ask("prefix", None))
@@ -126,8 +126,8 @@ def _list_arrays(source: Any, prefix: str) -> Sequence[Any]:
 
 
 def _read_file(path: Any, prefix: str, name: str | None, mmap: bool) -> tuple[Any, str]:
-    """Return the tensors of a file, and the prefix if it is still to be applied. name: the format's
-    name, None if the file's name shows it.
+    """Return the tensors of a file, and the prefix that the caller still has to apply. name: the
+    format's name; None to use the suffix of the file.
     """
     path = require_regular_file(path)
     if name == "npy" or (name is None and path.suffix.lower() == ".npy"):
@@ -183,12 +183,12 @@ def _check_finite(values: np.ndarray, label: str) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Observed:
-    """One way to read x and y.
+    """A way to read x and y.
 
-    axes: the axes that the caller's x has: "TNI", "NTI", "TI", "NI" or "I"; x here is always (T, N,
-    I). form: which outputs y has: "steps", all of them, (T, N, D P); "last", those of the last
-    step, (N, D P); "states", h_n, (L D, N, P). settings: if x is reversed for an RNN of one
-    direction that reads it from its end, the setting that Keras or ONNX has for that.
+    axes: the axes of the caller's x: "TNI", "NTI", "TI", "NI" or "I"; the field x is always (T, N,
+    I). form: the outputs in y: "steps", all steps, (T, N, D P); "last", the last step, (N, D P);
+    "states", h_n, (L D, N, P). settings: if x is reversed for an RNN of a single direction that
+    reads x from the end, the setting of Keras or ONNX for reversed reading.
     """
 
     axes: str
@@ -204,7 +204,7 @@ class Observed:
 
     @property
     def batch_first(self) -> bool | None:
-        """Whether x is (N, T, I); None if it has no batch."""
+        """Whether x is (N, T, I); None without a batch."""
         return self.axes == "NTI" if len(self.axes) == 3 else None
 
     def part(self, steps: int, rows: int) -> Observed:
@@ -215,7 +215,7 @@ class Observed:
         return replace(self, x=self.x[:, :rows], y=y)
 
     def turned(self) -> Iterator[Observed]:
-        """Yield it for one direction: as it is, and read from its end, as Keras and ONNX do."""
+        """Yield the readings for a single direction: forward, and backward as in Keras and ONNX."""
         yield self
         if len(self.x) > 1:
             back = self.x[::-1]
@@ -242,10 +242,10 @@ class Observed:
         return joins + [f"{join} at T - 1" for join in joins if self.form == "last"]
 
     def predict(self, y: np.ndarray, h_n: np.ndarray, join: str) -> np.ndarray:
-        """Return what y would be of these outputs of a network."""
+        """Return the y that follows from the outputs y and h_n of a network."""
         if self.form == "states":
             return h_n
-        if self.form == "last":  # the last state of each direction, or what is at the last step
+        if self.form == "last":  # the last state of each direction, or the output of step T - 1
             y = y[-1] if join.endswith("T - 1") else np.concatenate([*h_n[-1 - bool(join) :]], -1)
         join = join.partition(" ")[0]
         if join in ("", "concat"):
@@ -259,7 +259,7 @@ class Observed:
 
 
 def read_numbers(value: Any, label: str) -> tuple[np.ndarray, str]:
-    """Return finite numbers in float64, and their dtype, "" for integers."""
+    """Return finite numbers in float64, and the original dtype, "" for integers."""
     if isinstance(value, (str, os.PathLike)):
         value = read_npy(InputFile(require_regular_file(value), mmap=False))
     if isinstance(value, (list, tuple, int)):
@@ -305,7 +305,7 @@ def read_x_and_y(x: np.ndarray, y: np.ndarray) -> list[Observed]:
 
 
 def _arrange(array: np.ndarray, axes: str, wanted: str) -> np.ndarray:
-    """Return an array of these axes with those wanted; the ones that it lacks have length 1."""
+    """Return an array with the wanted axes; axes that the array lacks have length 1."""
     transposed = array.transpose([axes.index(axis) for axis in wanted if axis in axes])
     return np.expand_dims(transposed, [k for k, axis in enumerate(wanted) if axis not in axes])
 
@@ -320,8 +320,8 @@ def read_states(state: Any) -> list[np.ndarray]:
 
 
 def initial_state(spec: Spec, state: Sequence[np.ndarray], N: int, used: int) -> Any:
-    """Return the state of the first rows of the batch, as the forward pass needs it; None if it is
-    not one of this RNN. used: how many rows."""
+    """Return the state of the first rows of the batch, as the forward pass needs it; None if the
+    shapes are not of this RNN. used: the number of rows."""
     sizes = [spec.proj_size or spec.hidden_size, spec.hidden_size][: 1 + CELLS[spec.cell].has_c]
     shapes = [(spec.num_layers * spec.num_directions, N, size) for size in sizes]
     sizes_of_state = [(part.size, part.shape[-1]) for part in state]

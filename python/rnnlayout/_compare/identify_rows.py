@@ -1,4 +1,4 @@
-"""identify: the rows of the table of layouts in which tensors may be, by names or by shapes."""
+"""identify: the rows of the table of layouts that fit tensors, by names or by shapes."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ _MOST_ORDERS = 48  # ways to assign tensors of equal shapes that are tried
 
 @dataclass(frozen=True)
 class RowMatch:
-    """A row of the table that the tensors fit, and which tensor is which.
+    """A row of the table that fits the tensors, and the order of the tensors.
 
-    shapes: of the layout's tensors, by name. order: for each of them, the index of the tensor that
-    was passed; () if one vector has them all. how: in words for the report, why this order was
-    tried; "" if the names show it, or if the tensors were passed in this order.
+    shapes: of the layout's tensors, by name. order: for each name, the index of the caller's
+    tensor; () if a single vector has all tensors. how: the reason for this order, in words for the
+    report; "" if the names or the caller's order determine the order.
     """
 
     layout: Layout
@@ -71,7 +71,7 @@ def _all_layouts() -> list[Layout]:
 
 
 def named_rows(tensors: UnknownTensors, observed: list[Observed]) -> Iterator[RowMatch]:
-    """Yield the rows whose tensors have these names."""
+    """Yield the rows that fit the names of the tensors."""
     for layout in _all_layouts() if tensors.names else ():
         renamed = match_layout_names(layout, tensors.names or ())
         where = {renamed[name]: k for k, name in enumerate(tensors.names or ()) if renamed}
@@ -83,7 +83,7 @@ def named_rows(tensors: UnknownTensors, observed: list[Observed]) -> Iterator[Ro
 
 
 def shaped_rows(tensors: UnknownTensors, observed: list[Observed]) -> Iterator[RowMatch]:
-    """Yield the rows whose tensors have these shapes: in the order given, then in others."""
+    """Yield the rows that fit the shapes: in the caller's order, then in further orders."""
     shape_counts = Counter(array.shape for array in tensors.arrays)
     for layout in _all_layouts():
         if not is_one_vector(layout):
@@ -95,7 +95,7 @@ def shaped_rows(tensors: UnknownTensors, observed: list[Observed]) -> Iterator[R
 
 
 def flat_rows(tensors: UnknownTensors, observed: list[Observed]) -> Iterator[RowMatch]:
-    """Yield the rows whose tensors, one after another, have the length of a vector."""
+    """Yield the rows that fit the length of a vector with all tensors in sequence."""
     size = tensors.arrays[0].size
     least = max(1, min(reading.width for reading in observed) // 2)
     for layout in _all_layouts():
@@ -114,8 +114,8 @@ def flat_rows(tensors: UnknownTensors, observed: list[Observed]) -> Iterator[Row
 def _sized_rows(
     candidates: Iterable[UnsizedRNN], tensors: UnknownTensors, observed: list[Observed]
 ) -> Iterator[RowMatch]:
-    """Yield each RNN with every spec that x and y have the widths of, in cuDNN's weight space with
-    each of its biases."""
+    """Yield each RNN with every spec that fits the widths of x and y, in cuDNN's weight space with
+    each bias mode."""
     widths = dict.fromkeys((reading.x.shape[-1], reading.width) for reading in observed)
     for candidate in candidates:
         layout = candidate.layout
@@ -144,7 +144,7 @@ def _sized_rows(
 
 
 def _hidden_size(candidate: UnsizedRNN, I: int, P: int, tensors: UnknownTensors) -> int:  # noqa: E741
-    """Return what H must be; every block of a projected LSTM has H rows or columns."""
+    """Return H; of a projected LSTM by size, as all blocks have H rows or columns."""
     if not candidate.projected:
         return P
     shapes = _native.tensors(
@@ -155,8 +155,7 @@ def _hidden_size(candidate: UnsizedRNN, I: int, P: int, tensors: UnknownTensors)
 
 
 def _orders(row: RowMatch, tensors: UnknownTensors) -> dict[tuple[int, ...], str]:
-    """Return ways to assign the tensors by their shapes, the likely ones first, and how each was
-    found."""
+    """Return {order: reason} of ways to assign the tensors by shape, the likely orders first."""
     groups: dict[Shape, list[int]] = {}
     for k, array in enumerate(tensors.arrays):
         groups.setdefault(array.shape, []).append(k)

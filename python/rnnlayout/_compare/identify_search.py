@@ -1,4 +1,4 @@
-"""identify: run every network that the tensors may be, and keep those that agree with y."""
+"""identify: run every network that fits the tensors, and keep the networks that agree with y."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from .identify_custom import CustomLayout, custom_layouts, first_steps
 from .identify_inputs import Observed, UnknownTensors, initial_state
 from .identify_rows import RowMatch, flat_rows, named_rows, shaped_rows
 
-_STEPS, _ROWS = 3, 2  # of x and y, that a network must agree with before all are compared
+_STEPS, _ROWS = 3, 2  # of x and y that a network must match before everything is compared
 _MOST_WORK = 2e11  # multiplications: a minute
-# As many multiplications take as long as it does to arrange and prepare one weight, and what a
-# network, and a first step, cost apart from their weights.
+# In multiplications: the cost of arranging and preparing a weight, and the fixed cost of a network
+# and of a first step.
 _PER_WEIGHT, _PER_NETWORK, _FIRST_STEP = 40, 2e6, 3e5
 _NEAREST = 3  # networks that do not agree and are kept
 # Steps with a larger tolerance, as a share of the largest output, show nothing.
@@ -39,11 +39,11 @@ Case = RowMatch | CustomLayout
 
 @dataclass(eq=False)
 class Match:
-    """One network that was run, and how well its outputs agree with y.
+    """A network that was run, and how well the outputs agree with y.
 
-    cases: the layouts in which the tensors are this network. join: how its directions are joined.
-    error: the largest difference. allowed: the part of it that rounding explains. agrees: whether
-    it explains the differences of all elements.
+    cases: the layouts in which the tensors are this network. join: how the directions are joined.
+    error: the largest difference. allowed: the part of the error that rounding explains. agrees:
+    whether rounding explains the differences of all elements.
     """
 
     tensors: UnknownTensors
@@ -57,11 +57,11 @@ class Match:
 
 @dataclass
 class Search:
-    """One search: the tensors, the ways to read x and y, and what was found so far.
+    """A search: the tensors, the ways to read x and y, and the progress so far.
 
     unit: the rounding of one operation, in the coarsest dtype that was passed. tried: how many
-    networks were run. work: how many multiplications that took. stopped: whether the search gave
-    up, because it would take too long. cases: by network_key(), the layouts that make each network.
+    networks were run. work: how many multiplications were done. stopped: whether the search
+    ended early, to limit the time. cases: by network_key(), the layouts that make each network.
     """
 
     tensors: UnknownTensors
@@ -76,12 +76,12 @@ class Search:
 
     @cached_property
     def values(self) -> list[np.ndarray]:
-        """The numbers of the tensors in float64, which represents those of every dtype."""
+        """The numbers of the tensors in float64, which represents every dtype exactly."""
         return [widen_bits(array, self.tensors.dtype) for array in self.tensors.arrays]
 
     def run(self) -> list[Match]:
-        """Return what the first way of reading the tensors finds that agrees with y, else the
-        nearest: by names, by shapes, as a custom layout."""
+        """Try names, then shapes, then custom layouts, until a network agrees with y. Return the
+        networks that agree, or the nearest."""
         tensors, observed = self.tensors, self.observed
         ways: list[Iterator[Case]] = [flat_rows(tensors, observed)]
         if not tensors.is_flat:
@@ -95,7 +95,7 @@ class Search:
         return matches
 
     def _best_of(self, cases: Iterable[Case]) -> list[Match]:
-        """Return what agrees among these; if nothing does, the nearest."""
+        """Return the cases that agree; if none agrees, the nearest."""
         begun: list[Match] = []  # compared with the beginning of x and y
         for case in cases:
             if self.stopped:
@@ -132,7 +132,7 @@ class Search:
         return converted
 
     def _may_go_on(self, work: float) -> bool:
-        """Return whether there is time for one more network, that takes so much work."""
+        """Return whether there is time for another network. work: in multiplications."""
         self.stopped = self.stopped or self.work > _MOST_WORK
         self.tried += not self.stopped
         self.work += work
@@ -141,11 +141,11 @@ class Search:
     def _compare(
         self, network: CheckedRNN, cases: list[Case], observed: Iterable[Observed], quick: bool
     ) -> Iterator[Match]:
-        """Run a network, and yield how well it agrees with each reading of y for each way of
-        joining its directions. quick: only with the beginning of x and y.
+        """Run a network, and yield the agreement with each reading of y for each way of
+        joining directions. quick: only with the beginning of x and y.
 
-        Rounding is amplified by some networks more than by others: what it explains is measured,
-        with weights that are slightly different.
+        Networks amplify rounding differently: the effect is measured with slightly different
+        weights.
         """
         spec, (flat,) = network.spec, network.arrays
         rnn, moved = RNN(weights_of(network)), None
@@ -171,7 +171,9 @@ class Search:
                     )
                     shifted = shifted or _run_network(moved, used.x, state)
                     shift = np.abs(used.predict(*shifted, join) - predicted)
-                    if used.form == "steps" and not join:  # it grows in the order of computation
+                    if (
+                        used.form == "steps" and not join
+                    ):  # rounding grows in the order of computation
                         allowed += np.maximum.accumulate(shift.max((1, 2), keepdims=True))
                     else:
                         allowed += shift.max()
@@ -186,9 +188,9 @@ class Search:
                 yield Match(self.tensors, cases, whole, join, *score)
 
     def _moved(self, spec: Spec, flat: np.ndarray) -> np.ndarray:
-        """Return weights that differ by about as much as rounding in the sums of them does.
+        """Return weights that differ by about as much as rounding in sums of weights.
 
-        Rounding a sum of K products errs by about sqrt(K) units of one product. Sums of narrow
+        Rounding a sum of K products errs by about sqrt(K) units of a product. Sums of narrow
         types are formed in float32.
         """
         terms = spec.input_size + spec.hidden_size
@@ -201,8 +203,8 @@ class Search:
         return max(_LOOSEST, 32 * self.unit) * largest + self.atol + _TINY
 
     def _custom(self) -> Iterator[Case]:
-        """Yield the custom layouts that agree with y at the first step from a zero state, as far as
-        that can be told."""
+        """Yield the custom layouts that agree with y at the first step from a zero state, or all
+        custom layouts if the first step is not known."""
         for lists in custom_layouts(self.values, self.observed):
             for alike, may_agree in zip(
                 lists, self._agree_at_first([layouts[0] for layouts in lists]), strict=False
@@ -211,7 +213,7 @@ class Search:
                     yield from alike
 
     def _agree_at_first(self, layouts: Sequence[CustomLayout]) -> Sequence[bool]:
-        """Return whether each may agree. If the search stops, there are fewer answers."""
+        """Return whether each layout may agree. If the search stops, the list is shorter."""
         first, spec, H = layouts[0], layouts[0].spec, layouts[0].spec.hidden_size
         observed = [
             reading for reading in self.observed if reading.form == "steps" and reading.joins(spec)
@@ -220,7 +222,7 @@ class Search:
             observed = [turned for reading in observed for turned in reading.turned()]
         elif spec.num_layers > 1:
             observed = []
-        # of two directions, y of the forward one is one of the halves
+        # of two directions, y of the forward direction is either half
         firsts = [
             (reading.x[0, 0], y) for reading in observed for y in reading.y[0, 0].reshape(-1, H)
         ]
@@ -233,7 +235,7 @@ class Search:
             return []
         with np.errstate(all="ignore"):
             off = np.abs(first_steps(layouts, x) - y).max(2)
-        # Sums of so many terms err by about sqrt(terms) units of one, amplified by few layers.
+        # Sums of so many terms err by about sqrt(terms) units of a term, amplified by few layers.
         largest, terms = np.abs(y).max(1), spec.input_size + H
         rounding = 64 * np.sqrt(terms) * self.unit * largest + 2 * self.atol + _TINY
         return list(np.any(off <= np.minimum(rounding, self._loosest(largest)), axis=1))
@@ -241,7 +243,7 @@ class Search:
 
 @cache
 def _summed_biases(spec: Spec) -> list[tuple[slice, slice]]:
-    """Return where in a network the biases are of which only the sum matters."""
+    """Return the places of bW and bR, for all gates where only the sum of the biases matters."""
     places = {
         (layer, direction, gate, role): slice(at, at + rows)
         for (layer, direction, role, _, gate), (_, at, rows, *_) in _native.blocks(CPU, spec)
@@ -254,7 +256,7 @@ def _summed_biases(spec: Spec) -> list[tuple[slice, slice]]:
 
 
 def network_key(spec: Spec, flat: np.ndarray) -> tuple[Spec, bytes]:
-    """Return what only networks that compute the same have in common. It has no sign of a zero."""
+    """Return a key that is equal for networks with equal outputs. Signs of zeros do not count."""
     values = flat + 0.0
     for place, companion in _summed_biases(spec):
         values[place] += values[companion]

@@ -1,8 +1,8 @@
-"""Forms: the orders in which a packer may write the matrices of one layer and direction.
+"""Forms: the orders in which a packer may write the matrices of a layer and direction.
 
-Axes by letter: g gate, o output unit, i input. A packer reads the true numbers, in their order in
-memory, as an array with the axes `read`, and writes it with the axes `memory`. Both the search and
-the repair follow from these two words, and from the strides that the axes have in the buffer.
+Axes by letter: g gate, o output unit, i input. A packer reads the true numbers, in the order in
+memory, as an array with the axes `read`, and writes the array with the axes `memory`. The search
+and the repair follow from `read`, `memory` and the strides of the axes in the buffer.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ MatrixShape = tuple[int, int, int]  # gates, rows, columns
 
 @dataclass(frozen=True)
 class MatrixForm:
-    """What a packer did. words: to follow "the input matrices are"; "" if it is right. rule: the
-    name of the mistake. rank: its place in the table."""
+    """How a packer wrote matrices. words: to follow "the input matrices are"; "" if right. rule:
+    the name of the mistake. rank: the position in the table."""
 
     rule: str
     read: str
@@ -35,14 +35,14 @@ class Pattern:
     strides: tuple[int, int, int]
 
     def index(self, where: np.ndarray, shape: MatrixShape) -> np.ndarray:
-        """Return where the elements with these true indices are, counted from the first one."""
+        """Return the offsets, from the first element, of the elements with true indices `where`."""
         coordinates = np.unravel_index(where, _sizes(self.form.read, shape))
         axes = dict(zip(self.form.read, coordinates, strict=True))
         parts = (axes[a] * step for a, step in zip("goi", self.strides, strict=True))
         return np.asarray(sum(parts))
 
     def take(self, buffer: np.ndarray, at: int, shape: MatrixShape) -> np.ndarray:
-        """Return the numbers of a matrix in their true order, shaped (gates, rows, columns)."""
+        """Return the numbers of a matrix in the true order, as (gates, rows, columns)."""
         sizes = _sizes(self.form.read, shape)
         steps = [self.strides["goi".index(a)] * buffer.itemsize for a in self.form.read]
         return np.lib.stride_tricks.as_strided(buffer[at:], sizes, steps).reshape(shape)
@@ -53,7 +53,7 @@ class Pattern:
         np.lib.stride_tricks.as_strided(used[at:], shape, steps)[...] = True
 
     def span(self, shape: MatrixShape) -> tuple[int, int]:
-        """Return where a matrix begins and ends, counted from its first element."""
+        """Return where a matrix begins and ends, relative to the first element."""
         ends = [(size - 1) * step for size, step in zip(shape, self.strides, strict=True)]
         return sum(min(end, 0) for end in ends), 1 + sum(max(end, 0) for end in ends)
 
@@ -63,7 +63,7 @@ def _sizes(axes: str, shape: MatrixShape) -> list[int]:
 
 
 RIGHT_FORM = MatrixForm("", "goi", "", 0)
-# If two forms are the same for a shape (square matrices, one gate), the first is meant.
+# If two forms are the same for a shape (square matrices, a single gate), the first form is meant.
 _FORMS = {
     "goi/goi": "",
     "gio/goi": "transposed, each gate separately",
@@ -88,8 +88,8 @@ def _dense_strides(memory: str, shape: MatrixShape) -> tuple[int, int, int]:
 
 
 def patterns_of(shape: MatrixShape, joined: int) -> Iterator[Pattern]:
-    """Yield the patterns of the table, the right one first. joined: how many columns the other
-    matrix of the layer has, 0 if it has no such matrix."""
+    """Yield the patterns of the table, the right pattern first. joined: the columns of the
+    second matrix of the layer, 0 without a second matrix."""
     for name, form in _MATRIX_FORMS.items():
         yield Pattern(form, _dense_strides(name[:3], shape))
     _, rows, columns = shape
@@ -100,7 +100,7 @@ def patterns_of(shape: MatrixShape, joined: int) -> Iterator[Pattern]:
 
 
 def solved_pattern(strides: tuple[int, int, int], shape: MatrixShape) -> Pattern:
-    """Return the pattern of strides that were found, with words for it."""
+    """Return the pattern with these strides, described in words."""
     gate, row, column = strides
     turned = [axis for axis, step in (("rows", row), ("columns", column)) if step < 0]
     words = f"in reverse order of {' and '.join(turned)}" if turned else ""

@@ -46,8 +46,8 @@ _Change = TypeVar("_Change", bound=Hashable)
 def _grouped(
     packing: Packing, done: Mapping[MatrixName, _Change], right: _Change | None
 ) -> Iterator[tuple[_Change, tuple[MatrixName, ...], str, str]]:
-    """Yield each wrong thing that was done, where, the words for where, and "in" these words; "" if
-    it was done everywhere."""
+    """Yield (change, names, words for the names, "in" and the words) for each change but the right
+    one; "" in the last place if all names have the change."""
     for change in dict.fromkeys(done.values()):
         if change != right:
             where = tuple(name for name, written in done.items() if written == change)
@@ -58,7 +58,7 @@ def _grouped(
 def places_in_words(
     packing: Packing, where: Iterable[MatrixName], among: Iterable[MatrixName]
 ) -> str:
-    """Return "the recurrent matrices of layer 1 backward" for these of all places."""
+    """Return words for places `where`: "the recurrent matrices of layer 1 backward"."""
     where, among = set(where), set(among)
     layers, directions, roles = (sorted(set(axis)) for axis in zip(*where, strict=True))
     axes_of_all = [sorted(set(axis)) for axis in zip(*among, strict=True)]
@@ -99,7 +99,7 @@ def _writing_mistakes(packing: Packing) -> Iterator[Mistake]:
     count = len(truth.gates)
     forms = {
         name: located.reading.form for name, located in matrices.items()
-        # one that looks right may have another form too, as one of a single gate
+        # a matrix with a single gate may look right and also have a wrong form
         if located.reading.form is not RIGHT_FORM or len({r.form for r in located.readings}) == 1
     }  # fmt: skip
     for form, where, words, _ in _grouped(packing, forms, RIGHT_FORM):
@@ -147,7 +147,7 @@ def _writing_mistakes(packing: Packing) -> Iterator[Mistake]:
 
 
 def _shown_order(truth: Truth, gates: str, order: tuple[int, ...]) -> str:
-    """Return the gates in their order, from the first that the given layout has to its last."""
+    """Return the gate found in each place, the places in the order of the reported layout."""
     places = [gates.index(gate) for gate in truth.shown if gate in gates]
     return "".join(gates[order[k]] for k in places or range(len(order)))
 
@@ -172,7 +172,7 @@ _NESTS = {
 
 
 def _order_mistakes(packing: Packing) -> Iterator[Mistake]:
-    """Read off the order of layers, directions and roles, which has to give the whole order."""
+    """Yield the order of layers, directions and roles, if consistent for all matrices."""
     names = list(packing.matrices)
     right = [matrix.name for matrix in packing.truth.matrices if matrix.name in packing.matrices]
     if names == right:
@@ -180,7 +180,7 @@ def _order_mistakes(packing: Packing) -> Iterator[Mistake]:
     orders = [list(dict.fromkeys(name[k] for name in names)) for k in range(3)]
 
     def rank(name: MatrixName, nest: str) -> list[int]:
-        """Order by these axes, each in the order that was seen."""
+        """Sort by the axes of nest, each in the order of appearance."""
         return [orders[k].index(name[k]) for k in map("ldr".index, nest)]
 
     nests = [nest for nest in _NESTS if names == sorted(names, key=lambda name: rank(name, nest))]
@@ -210,7 +210,7 @@ def _names_in_order(names: Iterable[MatrixName]) -> str:
 
 
 def _placement_mistakes(packing: Packing) -> Iterator[Mistake]:
-    """Yield how the biases are not in one part after all matrices, as they should be."""
+    """Yield the mistake of biases that are not in a single part after all matrices."""
     truth, biases, parts = packing.truth, packing.biases, packing.free
     spec, H = truth.spec, truth.spec.hidden_size
     rule, text = "", ""
@@ -278,14 +278,14 @@ def _arrangement_mistakes(packing: Packing) -> Iterator[Mistake]:
 
 
 def _meaning_of_sums(packing: Packing) -> str:
-    """Return what it means that only the sums of the biases are right."""
+    """Return the consequence, in words, if only the sums of the biases are right."""
     if may_sum_biases(packing.truth.spec, "n"):
         return "the same function, as only their sum matters"
     return "another function, as bR of gate n is multiplied by r"
 
 
 def _bias_mistakes(packing: Packing) -> Iterator[Mistake]:
-    """Yield what was done to the values of biases."""
+    """Yield the mistakes in the values of biases."""
     truth, biases = packing.truth, packing.biases
     if biases is None:
         if truth.roles and packing.buffer.size == truth.num_weights:
@@ -310,11 +310,11 @@ def _bias_mistakes(packing: Packing) -> Iterator[Mistake]:
             yield Mistake(f"forget bias {shift:+g}", text, where, lost)
 
 
-# ---------------------------------------------------------------------- what else there is to say
+# ------------------------------------------------------------------------- missing parts, evidence
 
 
 def missing_parts(packing: Packing, noun: str) -> Iterator[Mistake]:
-    """Yield what was not found. noun: what the values are from, "buffer" or "tensors"."""
+    """Yield the matrices and biases that are missing. noun: "buffer" or "tensors"."""
     truth = packing.truth
     for matrix in packing.unknown:
         title = place_title(matrix.name, truth)
@@ -329,7 +329,7 @@ def missing_parts(packing: Packing, noun: str) -> Iterator[Mistake]:
 
 
 def _contents_in_place(matrix: TrueArray, packing: Packing) -> str:
-    """Return which matrix, or which gates of this one, are where it should be; "" if neither."""
+    """Name the matrix, or the gates of the matrix, in the place of a matrix; "" if unknown."""
     truth = packing.truth
     stored = truth.part(packing.buffer, matrix)
     if twin := matrix_in_place(truth, matrix, packing.buffer):
@@ -345,8 +345,8 @@ def _contents_in_place(matrix: TrueArray, packing: Packing) -> str:
 
 
 def evidence_of(packing: Packing, names: Mapping[MatrixName, str] | None) -> Iterator[str]:
-    """Yield where each matrix is and how it was written, as in "kernel (layer 0, input matrix):
-    gates i f g o". names: of the tensors that have it; None for a buffer."""
+    """Yield where each matrix is and how the matrix was written, as in "kernel (layer 0, input
+    matrix): gates i f g o". names: of the tensors with each matrix; None for a buffer."""
     truth = packing.truth
     lines: list[tuple[MatrixName, tuple[str, ...], list[str]]] = []
     for name, located in packing.matrices.items():
@@ -370,7 +370,7 @@ def evidence_of(packing: Packing, names: Mapping[MatrixName, str] | None) -> Ite
 
 
 def packing_notes(packing: Packing, flat: bool) -> Iterator[str]:
-    """Yield what the values do not show. Tensors may have summed biases, whose bR is 0."""
+    """Yield the limits of the evidence. Tensors may have summed biases, with bR 0."""
     truth = packing.truth
     zero = [role for k, role in enumerate(truth.roles) if not truth.biases[:, :, k].any()]
     if zero and flat:

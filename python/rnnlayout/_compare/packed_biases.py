@@ -1,4 +1,4 @@
-"""The biases of a packed buffer: in which order they are, and what was done to their values."""
+"""The biases of a packed buffer: the order in the buffer, and the changes of values."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .blocks import UNITS
 from .packed_matrices import LocatedMatrices
 from .truth import BIAS_ROLE, MatrixName, Truth, comparable, largest
 
-# For each of the two vectors that are written, the factors of bW and of bR in it.
+# For each of the two written vectors, the factors of bW and bR.
 Factors = tuple[tuple[float, float], tuple[float, float]]
 _KEEP: Factors = ((1, 0), (0, 1))
 _SPLIT = "how the sums were split between bW and bR"
@@ -21,11 +21,11 @@ _SPLIT = "how the sums were split between bW and bR"
 
 @dataclass(frozen=True)
 class BiasRule:
-    """One row of the table: what was done to the two bias vectors w and r of a layer.
+    """A row of the table: a change of the two bias vectors w and r of a layer.
 
-    words: what was done, to follow "the biases are". made: what the rule makes of w and r. lost:
-    what cannot be restored, "" if all can. kept: what makes w and r of it again, as far as that is
-    possible. but_n: gate n of a GRU is left as it is.
+    words: the change, to follow "the biases are". factors: of w and r in the two written vectors.
+    lost: the part that cannot be restored, "" if all can. inverse: the factors that restore w and
+    r, as far as possible. but_n: gate n of a GRU is unchanged.
     """
 
     name: str
@@ -47,13 +47,13 @@ class BiasRule:
 
     @property
     def keeps_sum(self) -> bool:
-        """Are the sums of the biases right?"""
+        """Return whether the sums of the biases are right."""
         sums = [sum(column) for column in zip(*self.factors, strict=True)]
         return all(total == 1 for total in sums) and not self.but_n
 
 
 def _combine(factors: Factors, w: np.ndarray, r: np.ndarray) -> list[np.ndarray]:
-    """Return the two sums of these multiples. One that is multiplied by 1 alone keeps its bits."""
+    """Return the two sums of multiples of w and r. A factor 1 alone keeps the bits."""
     sums = []
     for row in factors:
         parts = [x if factor == 1 else x * factor
@@ -94,14 +94,14 @@ KEPT_RULE = BIAS_RULES[0]
 SPLIT_RULE = BiasRule("split", "split differently between bW and bR", _KEEP, _SPLIT)
 # Of a forget gate's bias: the vector that 1 was added to or subtracted from.
 BIAS_SHIFTS = ((0, 0.0), (0, 1.0), (0, -1.0), (1, 1.0), (1, -1.0))
-_MOST_WRONG = 0.3  # of the values of a layer: values here and there may have been changed
+_MOST_WRONG = 0.3  # of the values of a layer: a few values may have been changed
 _UNITS = 24  # of a layer: as many are compared to find the arrangement, then all
 
 
 @dataclass(frozen=True)
 class BiasArrangement:
     """The order of the biases: axes, slowest first (l layer, d direction, v vector, g gate, o
-    unit), and which of them are reversed."""
+    unit), and the reversed axes."""
 
     axes: str = "ldvgo"
     reversed: frozenset[str] = frozenset()
@@ -116,14 +116,14 @@ class BiasArrangement:
 
 @dataclass(frozen=True)
 class LayerBiases:
-    """What was done to the biases of one layer and direction."""
+    """The change of the biases of a layer and direction."""
 
     rule: BiasRule
     order: tuple[int, ...]  # of the gates
     signs: tuple[int, ...]  # by place
     shift: tuple[int, float] = BIAS_SHIFTS[0]
-    alike: tuple[BiasRule, ...] = ()  # other mistakes that these values cannot be told from
-    unknown: bool = False  # these are other biases
+    alike: tuple[BiasRule, ...] = ()  # mistakes that would give equal values
+    unknown: bool = False  # not the true biases
 
 
 def unknown_biases(gates: int) -> LayerBiases:
@@ -132,10 +132,10 @@ def unknown_biases(gates: int) -> LayerBiases:
 
 @dataclass(frozen=True)
 class PackedBiases:
-    """How the biases are arranged, and what was done to those of each layer and direction.
+    """The arrangement of the biases, and the change of the biases of each layer and direction.
 
     count: how many bias vectors the buffer has per layer and direction. skipped: how many elements
-    before them are not biases. wrong: the share of the values that this does not explain.
+    before the biases are not biases. wrong: the share of the values that remains unexplained.
     """
 
     arrangement: BiasArrangement
@@ -146,7 +146,7 @@ class PackedBiases:
 
     @property
     def known(self) -> bool:
-        """Are those of any layer and direction recognized?"""
+        """Return whether the biases of any layer and direction are recognized."""
         return not all(layer.unknown for layer in self.layers.values())
 
     def take(self, truth: Truth, flat: np.ndarray) -> np.ndarray:
@@ -156,8 +156,8 @@ class PackedBiases:
 
 
 def read_biases(truth: Truth, flat: np.ndarray, matrices: LocatedMatrices) -> PackedBiases | None:
-    """Return how the biases were written to `flat`: exactly, and else nearly; None if they cannot
-    be recognized. matrices: they have the same order and signs, if nothing else fits better."""
+    """Return how the biases were written to `flat`: exactly, and else nearly; None if the biases
+    cannot be recognized. matrices: the source of the expected order and signs of the biases."""
     spec, vectors = truth.spec, len(truth.roles)
     num_biases = spec.num_layers * spec.num_directions * len(truth.gates) * spec.hidden_size
     count = min(flat.size // num_biases, max(vectors, 1), 2)
@@ -185,7 +185,7 @@ def read_biases(truth: Truth, flat: np.ndarray, matrices: LocatedMatrices) -> Pa
 
 
 def layer_order(matrices: LocatedMatrices) -> BiasArrangement:
-    """Return the order of layers and directions that the matrices show, as one of biases."""
+    """Return the order of layers and directions of the matrices, as an arrangement of biases."""
     names = [name[:2] for name in matrices if name[2] == "R"]
     turned = set()
     for k, axis in enumerate("ld"):
@@ -198,7 +198,7 @@ def layer_order(matrices: LocatedMatrices) -> BiasArrangement:
 def _arrangements(
     truth: Truth, count: int, expected: BiasArrangement
 ) -> list[tuple[int, BiasArrangement]]:
-    """Return all arrangements that differ, the likely ones first, each with its cost."""
+    """Return (cost, arrangement) of all distinct arrangements, the likely arrangements first."""
     sizes = bias_sizes(truth, count)
     index = np.arange(truth.biases[:, :, :1].size * count)
     layer_first = expected.axes.index("l") < expected.axes.index("d")
@@ -226,7 +226,7 @@ def bias_sizes(truth: Truth, count: int) -> dict[str, int]:
 
 
 class _BiasSearch:
-    """Compares biases, arranged in one way after the other, with what each rule would have made of
+    """Compares the biases, in one arrangement after another, with the prediction of each rule for
     the first units."""
 
     def __init__(
@@ -245,7 +245,7 @@ class _BiasSearch:
             wide = 8 * eps_of(truth) * wide
             if near:
                 wide = wide + 0.02 * abs(predicted) + largest(true) / 100
-        # Each variant of what a rule made, and how far a value may be from it.
+        # The variants of each rule's prediction, and the tolerances.
         self.variants = [(1, BIAS_SHIFTS[0]), (-1, BIAS_SHIFTS[0])]
         options, widths = [predicted, -predicted], [wide, wide]
         for vector, shift in BIAS_SHIFTS[1:] if "f" in truth.gates else ():
@@ -261,7 +261,7 @@ class _BiasSearch:
         self.wide = np.stack(widths, 3)
         self.places = [(layer, side) for layer in range(len(w)) for side in range(w.shape[1])]
         self.orders = np.array(list(permutations(range(len(truth.gates)))))
-        # What an order of the gates, a sign, and a forget bias cost that the matrices do not have.
+        # The cost of an order of gates, a sign or a forget bias that the matrices lack.
         self.dear = np.ones((*predicted.shape[:2], len(self.orders)))
         self.dear[..., 0] = 0.5
         self.turned = np.zeros((*predicted.shape[:2], len(self.variants), len(truth.gates)))
@@ -279,13 +279,13 @@ class _BiasSearch:
         self._seen: dict[tuple[int, int, int, int, bool], np.ndarray] = {}
 
     def explain(self, arrangement: BiasArrangement) -> tuple[float, Callable[[], PackedBiases]]:
-        """Return the cost of the best explanation, 1 per mistake and 1000 per element, and what
-        makes it."""
+        """Return the cost of the best explanation, 1 per mistake and 1000 per element, and a
+        function that returns the biases."""
         sizes = bias_sizes(self.truth, self.count)
         x = comparable(arrangement.undo(self.flat, sizes)[..., : self.units])
         start = arrangement.undo(np.arange(self.flat.size), sizes)[..., 0]
         mixed = arrangement.axes[-1] != "o"
-        # How many units are not what is made of the biases.
+        # How many units differ from the prediction.
         far = np.empty((*x.shape[:2], self.count, x.shape[3], len(BIAS_RULES), len(self.variants),
                         x.shape[3]))  # fmt: skip
         for layer, side, v, place in np.ndindex(x.shape[:4]):
@@ -334,8 +334,8 @@ class _BiasSearch:
         return float(picked.sum()), biases
 
     def _keeps_sums(self, x: np.ndarray) -> np.ndarray:
-        """Return whether the two vectors have the right sums, with the gates in the order that the
-        matrices have: each of four values was rounded twice at most."""
+        """Return whether the two vectors have the right sums, with the gates in the order of the
+        matrices: each of four values was rounded twice at most."""
         if not self.count == 2 == len(self.truth.roles):
             return np.zeros(x.shape[:2], bool)
         orders = self.likely_orders[..., None]

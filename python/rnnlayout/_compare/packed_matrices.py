@@ -1,8 +1,8 @@
-"""Where the matrices are in a buffer, and how each was written there.
+"""Find the matrices in a buffer, and how each matrix was written.
 
-A few of the largest values of a matrix, which are rare, are looked up in the buffer. Under each
-pattern of strides, each of them says where the matrix would begin: it begins where most of them
-agree. Strides that are in no table are solved for from the places of three values.
+A few of the largest values of a matrix, which are rare, are looked up in the buffer. For each
+pattern of strides every match votes for a start; the start with most votes wins. Strides outside
+the table are solved for from the places of three values.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ import numpy as np
 from .matrix_forms import MatrixForm, Pattern, patterns_of, solved_pattern
 from .truth import MatrixName, TrueArray, comparable, largest
 
-ENOUGH_SAMPLES = 0.7  # of the samples have to be equal: values here and there may have been changed
+ENOUGH_SAMPLES = 0.7  # of the samples have to be equal: a few values may have been changed
 _ANCHORS = 8  # per gate: samples that are looked up
 _MOST_HITS = 64  # of an anchor: a value that is more frequent shows nothing
 _MOST_STARTS, _MOST_PLACES = 8, 24  # per pattern, and of all: places that are tried
-_RELATED = 6  # standard deviations: a correlation that chance does not make, see _correlations()
+_RELATED = 6  # standard deviations: a correlation too strong for chance, see _correlations()
 
 
 @dataclass(frozen=True)
 class MatrixReading:
-    """One way to read a matrix. at: where its first element is. order: for each place of a gate in
-    the buffer, the number of the gate found in it. signs: for each place 1, or -1 if that gate is
-    negated. scale: what all its values were multiplied by.
+    """A way to read a matrix. at: the place of the first element. order: for each place of a gate
+    in the buffer, the number of the gate stored in this place. signs: for each place 1, or -1 if
+    the gate is negated. scale: the factor of all values.
     """
 
     pattern: Pattern
@@ -45,14 +45,14 @@ class MatrixReading:
 
     @property
     def in_order(self) -> bool:
-        """Are the gates in their order?"""
+        """Return whether the gates are in order."""
         return self.order == tuple(sorted(self.order))
 
 
 @dataclass(frozen=True)
 class LocatedMatrix:
-    """A matrix that was found. readings: the ways to read it that fit equally well, the likeliest
-    first."""
+    """A matrix and its place. readings: the ways to read the matrix that fit equally well, the
+    likeliest first."""
 
     matrix: TrueArray
     readings: tuple[MatrixReading, ...]
@@ -63,7 +63,7 @@ class LocatedMatrix:
 
     @property
     def span(self) -> tuple[int, int]:
-        """Where it begins and ends in the buffer."""
+        """Return where the matrix begins and ends in the buffer."""
         low, high = self.reading.pattern.span(self.matrix.shape)
         return self.reading.at + low, self.reading.at + high
 
@@ -72,7 +72,7 @@ LocatedMatrices = dict[MatrixName, LocatedMatrix]
 
 
 class MatrixFinder:
-    """Looks for matrices in a buffer of values. starts: where each should be."""
+    """Looks for matrices in a buffer of values. starts: the right place of each matrix."""
 
     def __init__(
         self, true_arrays: list[TrueArray], buffer: np.ndarray, starts: Mapping[MatrixName, int]
@@ -88,8 +88,8 @@ class MatrixFinder:
         self._indices: dict[tuple[MatrixName, Pattern], np.ndarray] = {}
 
     def find(self, exactly: bool = False) -> LocatedMatrices:
-        """Return the matrices that are in the buffer, in its order: those that are there as they
-        are, and if not `exactly` those that were multiplied, rounded, or changed otherwise."""
+        """Return the matrices in the buffer, in the buffer's order: unchanged matrices, and if not
+        `exactly` also multiplied, rounded or otherwise changed matrices."""
         located: LocatedMatrices = {}
         near = () if exactly else (_scaled_shares, _kept_shares, _near_shares, _correlations)
         for compare in (_equal_shares, *near):
@@ -101,13 +101,13 @@ class MatrixFinder:
         return _simplest_readings([located[name] for name in names])
 
     def _find_all(self, compare: Shares, located: LocatedMatrices) -> None:
-        """Add the matrices that are found by one way to compare values."""
+        """Add the matrices that match by this comparison of values."""
         missing = [
             matrix
             for matrix in self.true_arrays
             if matrix.name not in located and not matrix.is_constant
         ]
-        for matrix in missing:  # where they should be
+        for matrix in missing:  # in the right place
             self._add(located, matrix, [(self._patterns[matrix.name][0], self.starts[matrix.name])],
                       compare)  # fmt: skip
         missing = [matrix for matrix in missing if matrix.name not in located]
@@ -118,7 +118,7 @@ class MatrixFinder:
                 if matrix.name not in located and compare is _equal_shares:
                     self._add(located, matrix, _solved(matrix, hits), compare)
         new = True
-        while new:  # next to those that were found
+        while new:  # next to located matrices
             missing = [matrix for matrix in self.true_arrays if matrix.name not in located]
             new = False
             for matrix in missing:
@@ -127,21 +127,21 @@ class MatrixFinder:
                 new |= self._add(located, matrix, candidates, compare)
 
     def _beside(self, matrix: TrueArray, located: LocatedMatrices) -> list[int]:
-        """Return where a matrix may begin: where it should, and before and after others."""
+        """Return where a matrix may begin: at the right start, or next to located matrices."""
         spans = {name: entry.span for name, entry in located.items()}
         names = [true_array.name for true_array in self.true_arrays]
         k = names.index(matrix.name)
         starts = [spans[name][1] for name in names[max(k - 1, 0) : k] if name in spans]
         starts += [spans[name][0] - matrix.size for name in names[k + 1 : k + 2] if name in spans]
         starts.append(self.starts[matrix.name])
-        if not matrix.is_constant:  # it would be found anywhere
+        if not matrix.is_constant:  # a constant matrix would fit anywhere
             starts += [0, self.buffer.size - matrix.size, *(end for _, end in spans.values())]
             starts += [start - matrix.size for start, _ in spans.values()]
         taken = {start for start, _ in spans.values()}
         return [at for at in dict.fromkeys(starts) if at not in taken]
 
     def _voted(self, matrix: TrueArray, hits: _Lookup) -> Iterator[tuple[Pattern, int]]:
-        """Yield the patterns and places on which most of the values that were looked up agree."""
+        """Yield the patterns and places with most votes of the anchors."""
         gate, sample, positions = hits.of(matrix)
         if not positions.size:
             return
@@ -164,14 +164,14 @@ class MatrixFinder:
         places: Iterable[tuple[Pattern, int]],
         compare: Shares,
     ) -> bool:
-        """Add a matrix if it is in one of these places: in that where most of it is."""
+        """Add a matrix if a place fits: the place with the largest share of the matrix."""
         taken = {entry.span[0] for entry in located.values()}
         near = [entry.span[0] for entry in located.values()
                 if entry.matrix.name[:2] == matrix.name[:2] and not matrix.is_constant]  # fmt: skip
 
         def rank(reading: MatrixReading) -> tuple[float, bool, bool, int]:
-            """Order readings: one that fits better, in a place of its own, with the gates in order,
-            near the other matrix of the layer."""
+            """Prefer a reading that fits better, in a free place, with the gates in order, near the
+            matrices of the layer."""
             apart = sum(abs(reading.at - at) for at in near)
             return reading.share, reading.at not in taken, reading.in_order, -apart
 
@@ -197,7 +197,7 @@ class MatrixFinder:
             low, high = pattern.span(matrix.shape)
             if at + low >= 0 and at + high <= self.buffer.size:
                 inside.append((pattern, at))
-        if matrix.is_constant:  # all of its values are compared, in the right form alone
+        if matrix.is_constant:  # compare all values, in the right form alone
             for pattern, at in inside:
                 if not pattern.form.words:
                     x = comparable(pattern.take(self.buffer, at, matrix.shape)).reshape(1, 1, -1)
@@ -231,9 +231,9 @@ class MatrixFinder:
 
 # -------------------------------------------------------------------------- how values are compared
 
-# Of the values x in the buffer (place, gate, sample), the true ones v (gate, sample) and the
-# relative rounding of one value: the share of the samples that agree, whether with the other sign,
-# and the factor between them, each as (place, gate).
+# f(x, v, eps). x: values in the buffer (place, gate, sample). v: true values (gate, sample). eps:
+# relative rounding of a value. Returns three arrays (place, gate): the share of the samples that
+# agree, whether x is negated, and the factor between x and v.
 Shares = Callable[[np.ndarray, np.ndarray, float], tuple[np.ndarray, np.ndarray, np.ndarray]]
 
 
@@ -249,14 +249,14 @@ def _equal_shares(x: np.ndarray, v: np.ndarray, eps: float) -> Any:
 
 
 def _kept_shares(x: np.ndarray, v: np.ndarray, eps: float) -> Any:
-    """Equal but for those that were replaced by 0."""
+    """Equal except for values that were replaced by 0."""
     share, minus, scale = _within(x, v, 0 * v)
     kept = (x != 0) & (v != 0)
     return np.where(kept.any(axis=-1), share + (~kept).mean(axis=-1) * (share > 0), 0), minus, scale
 
 
 def _near_shares(x: np.ndarray, v: np.ndarray, eps: float) -> Any:
-    """Equal but for rounding, also to 8 bits."""
+    """Equal except for rounding, also to 8 bits."""
     return _within(x, v, _tolerance(v))
 
 
@@ -265,7 +265,7 @@ def _tolerance(v: np.ndarray) -> np.ndarray:
 
 
 def _scaled_shares(x: np.ndarray, v: np.ndarray, eps: float) -> Any:
-    """Equal but for one factor, which at least 4 values per gate have in common."""
+    """Equal except for a factor that at least 4 values per gate have in common."""
     ratio = np.nan_to_num(x / np.where(v == 0, np.nan, v))
     scale = np.median(ratio, axis=-1)
     scale = np.where(np.abs(np.abs(scale) - 1) <= 8 * eps, np.sign(scale), scale)
@@ -275,13 +275,13 @@ def _scaled_shares(x: np.ndarray, v: np.ndarray, eps: float) -> Any:
 
 
 def _correlations(x: np.ndarray, v: np.ndarray, eps: float) -> Any:
-    """The correlation of each gate, if that of all gates together is one that chance does not make.
+    """The correlation of each gate, if the correlation of all gates is too strong for chance.
 
-    Of n values that have nothing to do with each other, arctanh(correlation) has a standard
-    deviation of 1 / sqrt(n - 3) (Fisher); the mean of it over G gates, 1 / sqrt(G (n - 3)).
+    For n unrelated values, arctanh(correlation) has a standard deviation of 1 / sqrt(n - 3)
+    (Fisher); the mean of arctanh(correlation) over G gates, 1 / sqrt(G (n - 3)).
     """
     x, v = (samples - samples.mean(axis=-1, keepdims=True) for samples in (x, v))
-    with np.errstate(invalid="ignore", divide="ignore"):  # one value is related to nothing
+    with np.errstate(invalid="ignore", divide="ignore"):  # a single value has no correlation
         share = (x * v).sum(axis=-1) / np.sqrt((x**2).sum(axis=-1) * (v**2).sum(axis=-1))
         strong = np.arctanh(np.abs(share)) * np.sqrt(max(v.size - 3 * len(v), 0)) >= _RELATED
     rounded = np.round(np.abs(share), 3)  # forms that are alike for a shape are alike again
@@ -345,10 +345,10 @@ def _solved(matrix: TrueArray, hits: _Lookup) -> Iterator[tuple[Pattern, int]]:
 def _solve(
     points: np.ndarray, places: np.ndarray, shape: tuple[int, int], margin: int
 ) -> tuple[int, int, int] | None:
-    """Return start, row stride and column stride that explain most places; 1 for an axis of one.
+    """Return start, row stride and column stride that explain most places; 1 for an axis of size 1.
 
-    points: row and column of values. None if few of them agree: at least so many more than the
-    strides are solved from.
+    points: row and column of values. margin: how many values must agree besides the values that
+    determine the strides; else None.
     """
     axes = [axis for axis in (0, 1) if shape[axis] > 1]
     coefficients = np.concatenate([np.ones_like(points[:, :1]), points[:, axes]], axis=1)
@@ -367,8 +367,8 @@ def _solve(
 def _simplest_readings(matrices: list[LocatedMatrix]) -> LocatedMatrices:
     """Put a reading of each matrix first so that the fewest different mistakes are needed.
 
-    Of its form, then of the order of its gates: the right one, if it is possible, else that which
-    most of the others may have.
+    Choose the form, then the order of gates: the right choice if possible, else the choice that
+    most matrices allow.
     """
     readings = {located.matrix.name: list(located.readings) for located in matrices}
     for trait in (lambda r: (r.form.rank > 0, r.form.rank), lambda r: (not r.in_order, r.order)):

@@ -1,4 +1,4 @@
-"""A packing: all that was found out about how a buffer was made, and how to undo it."""
+"""A packing: how a buffer was made, and how to restore the right buffer."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from .truth import BIAS_ROLE, MatrixName, TrueArray, Truth, same_bits
 class Packing:
     """How a buffer was packed.
 
-    matrices: the matrices that were found, in the order of the buffer. unknown: those that were not
-    found. free: the parts of the buffer that are not matrices, as pairs of start and stop: biases
-    may be there. biases: None if there are none, or if they were not recognized. vectors: where
-    each bias vector is, if they are not in one of the known orders.
+    matrices: the located matrices, in the order of the buffer. unknown: the matrices that were not
+    located. free: the parts of the buffer without matrices, as pairs of start and stop, where
+    biases may be. biases: None without biases, or if the biases were not recognized. vectors: the
+    place of each bias vector, if the vectors are in no known order.
     """
 
     truth: Truth
@@ -40,15 +40,15 @@ class Packing:
 
     @property
     def layer_biases(self) -> Mapping[MatrixName, LayerBiases]:
-        """What was done to the biases of each layer and direction, if they were recognized."""
+        """Return the change of the biases of each layer and direction; {} if not recognized."""
         return self.biases.layers if self.biases else {}
 
     @cached_property
     def fixed(self) -> np.ndarray:
         """The numbers in cuDNN's order.
 
-        Values that were lost are what is left of them; what was not found is taken from where it
-        should be.
+        Lost values stay unchanged; arrays that were not located are copied from
+        the right offset.
         """
         truth, buffer = self.truth, self.buffer
         fixed = np.zeros(truth.size, buffer.dtype)
@@ -100,7 +100,7 @@ def packing_of(truth: Truth, buffer: np.ndarray) -> Packing:
     """Find out how a buffer of values was packed: exactly, and else nearly."""
     matrices = MatrixFinder(truth.matrices, buffer, truth.starts).find()
     unknown = [matrix for matrix in truth.matrices if matrix.name not in matrices]
-    used = np.zeros(buffer.size, bool)  # by matrices; one that was not found is where it should be
+    used = np.zeros(buffer.size, bool)  # by matrices; unknown matrices use the right place
     for matrix in truth.matrices:
         if matrix.name in matrices:
             reading = matrices[matrix.name].reading
@@ -110,13 +110,13 @@ def packing_of(truth: Truth, buffer: np.ndarray) -> Packing:
     ends = np.flatnonzero(np.diff(used, prepend=True, append=True))
     free = [(int(start), int(stop)) for start, stop in ends.reshape(-1, 2)]
     biases, vectors = None, {}
-    # of another buffer that is too short nothing is said of biases but where they are
+    # biases of buffers of another, shorter length are only located
     if free and matrices and (buffer.size >= truth.size or buffer.size in truth.short_sizes):
         rest = _values_of(buffer, free)
         biases = read_biases(truth, rest, matrices)
         twins = {matrix.name[:2]: twin.name[:2] for matrix in unknown if matrix.name[2] == "R"
                   if (twin := matrix_in_place(truth, matrix, buffer))}  # fmt: skip
-        if twins:  # their biases may have been read twice too
+        if twins:  # the biases may have been read twice too
             replaced = truth.biases.copy()
             for at, place in twins.items():
                 replaced[at] = truth.biases[place]
@@ -129,7 +129,7 @@ def packing_of(truth: Truth, buffer: np.ndarray) -> Packing:
             none = unknown_biases(len(truth.gates))  # no packer makes such parts
             biases = replace(biases, layers=dict.fromkeys(biases.layers, none))
     kept = biases and all(layer.rule is KEPT_RULE for layer in biases.layers.values())
-    sure = kept or (biases and buffer.size <= truth.size)  # more values: 0 is found in padding too
+    sure = kept or (biases and buffer.size <= truth.size)  # a longer buffer: 0 is also in padding
     if matrices and (biases is None or biases.wrong or not biases.known or not sure):
         vectors = _located_biases(truth, buffer)
         if vectors:
@@ -141,7 +141,7 @@ def packing_of(truth: Truth, buffer: np.ndarray) -> Packing:
 
 
 def matrix_in_place(truth: Truth, matrix: TrueArray, buffer: np.ndarray) -> TrueArray | None:
-    """Return the other matrix that is where one should be, as if a packer had read the forward
+    """Return the matrix that is in the place of another, as if a packer had read the forward
     direction, or layer 0, twice."""
     stored = truth.part(buffer, matrix)
     alike = [twin for twin in truth.matrices if twin.shape == matrix.shape and not twin.is_constant]
@@ -152,7 +152,7 @@ def matrix_in_place(truth: Truth, matrix: TrueArray, buffer: np.ndarray) -> True
 
 
 def _located_biases(truth: Truth, buffer: np.ndarray) -> LocatedMatrices:
-    """Return where each bias vector is, whatever is between them; nothing if one is not found."""
+    """Locate all bias vectors, at any distance from each other; {} if any vector is missing."""
     vectors = truth.bias_vectors
     if any(vector.is_constant for vector in vectors):
         return {}

@@ -1,4 +1,4 @@
-"""Where the blocks of a buffer are: the buffer beside cuDNN's, and ribbons between them."""
+"""Draw the blocks of a buffer: the buffer, the right buffer of cuDNN, and ribbons."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from rnnlayout._model.spec import Spec
 
 from .packing import Packing
 
-_MOST = 12  # layers and directions that are drawn, if they are not alike
+_MOST = 12  # layers and directions that are drawn, if different
 
 
 @dataclass(frozen=True)
@@ -72,15 +72,15 @@ def places_of_blocks(packing: Packing) -> Iterator[BlockPlace]:
 
 
 class _MovesInPlace(Moves):
-    """Moves of layers whose places differ: each is drawn."""
+    """Moves of layers in different places: each layer is drawn."""
 
     def alike(self) -> dict[LayerDirection, LayerDirection]:
         return {place: place for place in self.every}
 
 
 def draw_places(scene: Scene, spec: Spec, places: Sequence[BlockPlace], size: int) -> None:
-    """Add a buffer of `size` values and cuDNN's, and ribbons between their blocks; nothing if they
-    are too many."""
+    """Add a buffer of `size` values, the right buffer of cuDNN, and ribbons between the blocks;
+    nothing if there are too many layers."""
     blocks: dict[BlockKey, BlockId] = {
         (*block[:3], block[4]): block for block, _ in _native.blocks(CUDNN, spec)
     }

@@ -21,9 +21,9 @@ _SAMPLES_KEPT = 96  # of all gates
 
 @dataclass(frozen=True, eq=False)
 class TrueArray:
-    """The matrices, or biases, of all gates of one role in one layer and direction.
+    """The matrices, or biases, of all gates with a role in a layer and direction.
 
-    values: the numbers, (gates, rows, columns). gates: the letters of the gates, in their order in
+    values: the numbers, (gates, rows, columns). gates: the letters of the gates, in the order of
     values.
     """
 
@@ -42,7 +42,7 @@ class TrueArray:
 
     @cached_property
     def samples(self) -> np.ndarray:
-        """For each gate where some of its largest values are, which are rare, the largest first."""
+        """For each gate the indices of some of the largest values, which are rare, in order."""
         flat = self.values.reshape(len(self.values), -1)
         count = min(_SAMPLES_KEPT // len(flat), flat.shape[1])
         samples = []
@@ -61,7 +61,7 @@ class TrueArray:
 
     @cached_property
     def is_constant(self) -> bool:
-        """Are all its values the same, so that they do not show where it is?"""
+        """Return whether all values are the same: a constant array cannot be located by values."""
         first = self.sampled[0, 0]
         return bool((self.sampled == first).all() and (comparable(self.values) == first).all())
 
@@ -70,8 +70,8 @@ class TrueArray:
 class Truth:
     """All numbers of an RNN: the matrices in cuDNN's order, and the biases as (L, D, V, G, H).
 
-    V is the number of bias vectors, 0 to 2; roles are theirs. gates: the letters of the gates.
-    shown: the same in the order of the layout that was given, in which they are reported.
+    V is the number of bias vectors, 0 to 2. roles: of the bias vectors. gates: the letters of the
+    gates. shown: the letters in the order of the source's layout, for reports.
     """
 
     spec: Spec
@@ -91,12 +91,12 @@ class Truth:
 
     @property
     def short_sizes(self) -> tuple[int, int]:
-        """The sizes without biases, and with one bias vector per layer and direction."""
+        """The sizes without biases, and with a single bias vector per layer and direction."""
         return self.num_weights, self.num_weights + self.biases[:, :, :1].size
 
     @cached_property
     def bias_vectors(self) -> list[TrueArray]:
-        """The bias vectors, as matrices of one column, in cuDNN's order."""
+        """The bias vectors, as matrices with a single column, in cuDNN's order."""
         return [
             TrueArray((layer, direction, role), self.gates, values[..., None])
             for layer, direction in np.ndindex(self.biases.shape[:2])
@@ -113,13 +113,13 @@ class Truth:
         }
 
     def part(self, flat: np.ndarray, matrix: TrueArray) -> np.ndarray:
-        """Return what is where a matrix should be, 1-D; less of it at the end of a short buffer."""
+        """Return the values in the right place of a matrix, 1-D; fewer if the buffer is short."""
         at = self.starts[matrix.name]
         return flat[at : at + matrix.size]
 
     @cached_property
     def flat(self) -> np.ndarray:
-        """All values in one array, as they should be."""
+        """The right buffer: all values in a single array."""
         parts = [matrix.values.reshape(-1) for matrix in self.matrices]
         return np.concatenate([*parts, self.biases.reshape(-1)])
 
@@ -128,8 +128,8 @@ _NOT_FINITE = {"posinf": 1e300, "neginf": -1e300, "nan": 3e300}
 
 
 def comparable(values: np.ndarray) -> np.ndarray:
-    """Return values in float64, with large numbers for infinities and NaN: these equal themselves,
-    and their distance from all others is large."""
+    """Return values in float64, with large numbers for infinities and NaN: NaN is then equal to
+    NaN, and far from all finite values."""
     with np.errstate(invalid="ignore"):  # signalling NaNs
         wide: np.ndarray = values.astype("f8")
     np.nan_to_num(wide, copy=False, **_NOT_FINITE)
@@ -137,13 +137,13 @@ def comparable(values: np.ndarray) -> np.ndarray:
 
 
 def largest(values: np.ndarray) -> float:
-    """Return the largest absolute value of comparable values that stand for finite ones."""
+    """Return the largest absolute value among finite values. values: from comparable()."""
     absolute = np.abs(values)
     return float(absolute.max(initial=0, where=absolute < _NOT_FINITE["posinf"]))
 
 
 def same_bits(a: np.ndarray, b: np.ndarray) -> bool:
-    """Return whether two arrays of one dtype are equal bit for bit."""
+    """Return whether two arrays of the same dtype are equal bit for bit."""
     unsigned = f"u{a.itemsize}"
     return np.array_equal(a.view(unsigned), b.view(unsigned))
 
@@ -151,8 +151,8 @@ def same_bits(a: np.ndarray, b: np.ndarray) -> bool:
 def truth_of(
     spec: Spec, blocks: Mapping[BlockKey, np.ndarray], roles: tuple[str, ...], shown: str = ""
 ) -> Truth:
-    """Return the truth of an RNN's blocks of values. roles: the bias vectors that it has. shown:
-    the gates in the order in which they are reported, by default in cuDNN's."""
+    """Return the truth of an RNN's blocks of values. roles: of the bias vectors. shown: the
+    gates in the order of reports, by default in cuDNN's."""
     groups: dict[MatrixName, list[BlockKey]] = {}
     for key in blocks:
         groups.setdefault(key[:3], []).append(key)
@@ -161,7 +161,7 @@ def truth_of(
         if name[2] not in BIASES:
             gates = "".join(key[3] or key[2] for key in keys)  # a projection has no gates
             matrices.append(TrueArray(name, gates, np.stack([blocks[key] for key in keys])))
-    matrices.sort(key=lambda matrix: matrix.name[:2])  # stable: the roles stay in their order
+    matrices.sort(key=lambda matrix: matrix.name[:2])  # stable: the order of roles does not change
     gates = next(matrix.gates for matrix in matrices if matrix.name[2] == "R")
     shape = spec.num_layers, spec.num_directions, len(roles), len(gates), spec.hidden_size
     biases = np.zeros(shape, matrices[0].values.dtype)

@@ -1,4 +1,4 @@
-"""What was done to values, apart from their order: encoded, rounded, quantized, changed."""
+"""Find changes of values, apart from the order: encoded, rounded, quantized, changed."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from .packing import Packing
 from .truth import MatrixName, Truth
 
 _LOOKED_AT = 65536  # values of each matrix, to tell rounding from training
-_Pair = tuple[np.ndarray, np.ndarray]  # given values, and the true ones
+_Pair = tuple[np.ndarray, np.ndarray]  # values of the buffer, and true values
 
 
 @dataclass(frozen=True)
 class DecodedBuffer:
-    """One way to read a buffer. bits: its values as bits of the true dtype. mistake: what is wrong
-    if this is the way to read it; None if it is the right way.
+    """A way to read a buffer. bits: the values as bits of the true dtype. mistake: the mistake of
+    a packer that wrote such a buffer; None for a right buffer.
 
-    rest: how many bytes are not a whole value. in_front: they are in front, not at the end.
+    rest: how many bytes are not a whole value. in_front: the rest is in front, not at the end.
     """
 
     bits: np.ndarray
@@ -35,10 +35,10 @@ class DecodedBuffer:
 
 
 def decode_buffer(raw: np.ndarray, dtype: str | None, truth: Truth) -> Iterator[DecodedBuffer]:
-    """Yield the ways to read a buffer, the likely ones first: those as large as the true values,
-    or the given one if there are none.
+    """Yield the plausible ways to read a buffer, the likely ways first; if none is plausible, the
+    caller's way.
 
-    raw: 1-D bits, or bytes if dtype is None: their number decides then.
+    raw: 1-D bits, or bytes if dtype is None: then the number of bytes decides.
     """
     right, data = truth.spec.dtype, raw.view("u1")
     decoded = [_reread_bits(raw, dtype or right, right)] if dtype else []
@@ -57,7 +57,7 @@ def decode_buffer(raw: np.ndarray, dtype: str | None, truth: Truth) -> Iterator[
 
 
 def _is_plausible(decoded: DecodedBuffer, truth: Truth) -> bool:
-    """Are the values as large as the true ones, up to some powers of two?"""
+    """Return whether the values are as large as the true values, up to some powers of two."""
     sizes = []
     for values in (values_of_bits(decoded.bits, truth.spec.dtype), truth.matrices[0].values):
         with np.errstate(all="ignore"):
@@ -68,7 +68,7 @@ def _is_plausible(decoded: DecodedBuffer, truth: Truth) -> bool:
 
 
 def _other_encodings(data: np.ndarray, dtype: str | None, truth: Truth) -> Iterator[DecodedBuffer]:
-    """Yield the values in another dtype than was said, and in the other byte order."""
+    """Yield the values in dtypes other than the caller's, and in the reverse byte order."""
     right = truth.spec.dtype
     sizes = {name: storage_dtype(name).itemsize for name in FLOATS}
     fitting = [name for name in (right, *FLOATS) if data.size % sizes[name] == 0]
@@ -88,7 +88,7 @@ def _other_encodings(data: np.ndarray, dtype: str | None, truth: Truth) -> Itera
 
 
 def _reread_bits(bits: np.ndarray, dtype: str, right: str, read_as: str = "") -> DecodedBuffer:
-    """Return values of one dtype as the bits of another."""
+    """Return values of a dtype as bits of the right dtype."""
     if dtype == right:
         text = f"the values are {right}, but were read as {read_as}"
         return DecodedBuffer(bits, Mistake("read as", text, ()) if read_as else None)
@@ -99,10 +99,10 @@ def _reread_bits(bits: np.ndarray, dtype: str, right: str, read_as: str = "") ->
 
 
 def value_mistake(packing: Packing, ulps: int = 0) -> Mistake | None:
-    """Compare the repaired values of a buffer with the true ones: what was done to them?
+    """Return the mistake that explains how repaired values differ from the true values, if any.
 
-    Matrices and biases that were not found are left out. ulps: differences of so many units in the
-    last place are ignored.
+    Matrices and biases that were not located are left out. ulps: differences up to this many units
+    in the last place are ignored.
     """
     truth = packing.truth
     eps, forget = eps_of(truth), truth.gates.find("f")
@@ -157,9 +157,9 @@ def _count_of(wrong: list[_Pair], pairs: list[_Pair]) -> str:
 def _biases_as_repaired(
     packing: Packing,
 ) -> Iterator[tuple[MatrixName, np.ndarray, np.ndarray, np.ndarray | None]]:
-    """Yield for each layer and direction whose biases were recognized: what they are, repaired, and
-    what they should be then, as (vectors, G, H), and how far rounding may take them from that; None
-    if they have to be equal. Those that were split differently were compared by their sums.
+    """Yield (name, repaired, expected, tolerance) of the recognized biases of each layer and
+    direction. Arrays are (vectors, G, H); tolerance is None if the biases have to be equal. Biases
+    that were split differently are left out: the search compared the sums.
     """
     truth, biases = packing.truth, packing.biases
     all_biases = packing.fixed[truth.num_weights :].reshape(truth.biases.shape)
@@ -181,9 +181,9 @@ def _biases_as_repaired(
 def _known_change(
     wrong: list[_Pair], pairs: list[_Pair], matrices: list[_Pair], whole: np.ndarray, dtype: str
 ) -> Mistake | None:
-    """Return what made values of others; None if they were just changed.
+    """Return the known change that explains all differences, else None.
 
-    wrong: values that differ. pairs: all that were compared. matrices: all values of each matrix,
+    wrong: values that differ. pairs: all compared values. matrices: all values of each matrix,
     as (rows, columns). whole: all values of the buffer.
     """
     with np.errstate(all="ignore"):  # signalling NaNs too
@@ -193,7 +193,7 @@ def _known_change(
             if name != dtype and (round_values(b, name) == a).all():
                 text = f"the values are rounded to {name}"
                 return Mistake(f"rounded {name}", text, (), f"what {name} cannot represent")
-        # without their last 16 bits, as many scripts make bfloat16
+        # without the last 16 bits, as many scripts convert to bfloat16
         if dtype == "float32" and ((b.astype("f4").view("u4") >> 16 << 16).view("f4") == a).all():
             text = "the values are cut off to bfloat16, not rounded"
             return Mistake("cut to bfloat16", text, (), "what bfloat16 cannot represent")
@@ -209,7 +209,7 @@ def _known_change(
 
 
 def _quantized(matrices: list[_Pair], whole: np.ndarray) -> Mistake | None:
-    """Return the scheme by which matrices were quantized: evenly spaced values, few of them."""
+    """Return the scheme by which matrices were quantized: few, evenly spaced values."""
     if all((x == y).all() for x, y in matrices):
         return None
     rows = [pair for x, y in matrices for pair in zip(x, y, strict=True)]
@@ -229,10 +229,11 @@ def _quantized(matrices: list[_Pair], whole: np.ndarray) -> Mistake | None:
 def _is_quantized(
     x: np.ndarray, y: np.ndarray, bits: int, with_zero: bool, group: np.ndarray
 ) -> bool:
-    """Are values x the true ones y, rounded to multiples of a scale?
+    """Return whether x are the true values y, rounded to multiples of a scale.
 
-    group: the values that have this scale. It follows from the largest of them, or with a zero
-    point from their range: that is so many steps, or one less where both ends were rounded inwards.
+    group: the values with this scale. The scale follows from the largest value, or with a zero
+    point from the range of values, which is `levels` steps, or a step less if both ends were
+    rounded inwards.
     """
     x, y = (part.reshape(-1)[:_LOOKED_AT].astype("f8") for part in (x, y))
     low, high = float(group.min(initial=0)), float(group.max(initial=0))
@@ -243,7 +244,7 @@ def _is_quantized(
         if not scale or not np.isfinite(scale):
             return bool(scale == 0 and (y == 0).all())
         exact = x / scale
-        # rounded once more to its dtype, a multiple is off by at most steps * 2^-11 < 0.13
+        # rounding to the dtype shifts a multiple by at most steps * 2^-11 < 0.13
         near = abs(exact - np.rint(exact)) < 0.01
         if near.all() and (abs(x - y) <= scale * 1.01).all():
             return True

@@ -108,7 +108,7 @@ class Verified:
         if self.alike:
             same = Message("pass ", Ask("map", self.alike), " if these are the same RNNs")
             lines.append(same.text)
-        reasons: dict[str, list[str]] = {}  # what both sides lack is said once
+        reasons: dict[str, list[str]] = {}  # an RNN that both sides lack has a single line
         for name, why in (self.unread or {}).items():
             reasons.setdefault(str(why).removeprefix(f"{name[3:]}: "), []).append(name)
         lines += [f"{', '.join(names)}: cannot be read: " + why for why, names in reasons.items()]
@@ -199,7 +199,7 @@ def verify(
 def _alike(
     a: Mapping[str, Weights], b: Mapping[str, Weights], rtol: float, atol: float
 ) -> dict[str, str]:
-    """Return the names of a -> those of b that may be the same RNNs under other names."""
+    """Return {name in a: name in b} of RNNs that may be the same under different names."""
     pairs: dict[str, str] = {}
     for x, weights in a.items():
         same = [y for y, rival in b.items() if not differing_fields(weights.spec, rival.spec)]
@@ -222,8 +222,8 @@ def compare_pair(
     summed: frozenset[GateKey] = frozenset(),
     called: tuple[str, str] = ("", ""),
 ) -> ComparedPair:
-    """Compare two RNNs. names: their names on both sides, for the report. summed: the gates whose
-    two biases are added before they are compared.
+    """Compare two RNNs. names: of the RNNs on both sides, for the report. summed: gates with two
+    biases to add before comparing.
     """
     other_sigmoid = {a.spec.recurrent_activation, b.spec.recurrent_activation} == set(HARD_SIGMOIDS)
     alike = a.spec.replace(recurrent_activation=b.spec.recurrent_activation)

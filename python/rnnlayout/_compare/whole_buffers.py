@@ -19,8 +19,8 @@ def explains_length(packing: Packing, rest: int) -> bool:
     """Return whether a buffer of another length is explained value by value. rest: how many bytes
     are not a whole value.
 
-    One that is too long must have all true values, bit for bit. One that is too short must have
-    all matrices and no biases, or one bias vector per layer and direction.
+    A buffer that is too long must have all true values, bit for bit. A buffer that is too short
+    must have all matrices and no biases, or a single bias vector per layer and direction.
     """
     truth, biases, size = packing.truth, packing.biases, packing.buffer.size
     if size == truth.size and not rest:
@@ -34,7 +34,7 @@ def explains_length(packing: Packing, rest: int) -> bool:
 def length_mistake(packing: Packing, rest: int, in_front: bool) -> Mistake:
     """Return how many values are missing or too many, and where if that is certain.
 
-    rest: how many bytes are not a whole value. in_front: they are in front, not at the end.
+    rest: how many bytes are not a whole value. in_front: the rest is in front, not at the end.
     """
     truth, flat, buffer = packing.truth, packing.truth.flat, packing.buffer
     bytes_ = f" and {rest} byte{'s' * (rest > 1)}" * bool(rest)
@@ -66,7 +66,7 @@ def length_mistake(packing: Packing, rest: int, in_front: bool) -> Mistake:
 
 
 def _in_the_right_form(packing: Packing) -> Iterator[tuple[int, MatrixReading]]:
-    """Yield where each matrix that is in the right form should begin, and its reading."""
+    """Yield (right start, reading) of each matrix in the right form."""
     for name, located in packing.matrices.items():
         if located.reading.form is RIGHT_FORM and located.reading.in_order:
             yield packing.truth.starts[name], located.reading
@@ -76,8 +76,8 @@ def _in_the_right_form(packing: Packing) -> Iterator[tuple[int, MatrixReading]]:
 
 
 def order_mistake(packing: Packing) -> Mistake | None:
-    """Return the mistake of a buffer that has all the right values in the reverse order, from
-    another one on, or by units in another order; None of another."""
+    """Return the mistake of a buffer with all the right values in reverse order, rolled, or with
+    hidden units in another order; else None."""
     truth, flat, buffer = packing.truth, packing.truth.flat, packing.buffer
     if buffer.size != flat.size or same_bits(buffer, flat):
         return None
@@ -85,7 +85,7 @@ def order_mistake(packing: Packing) -> Mistake | None:
         return Mistake("reversed", "all values are in the reverse order", ())
     shifts = {reading.at - at for at, reading in _in_the_right_form(packing)} - {0}
     if len(shifts) == 1 and (packing.vectors or not same_bits(packing.fixed, flat)):
-        (shift,) = shifts  # if that repairs it, some parts alone are in another order
+        (shift,) = shifts  # if packing.fixed is right, only some parts are in another order
         if same_bits(np.roll(buffer, -shift), flat):
             return Mistake("rolled", f"the values are rolled by {shift}, as by np.roll", ())
     return _units_mistake(truth, buffer) if packing.unknown else None
@@ -93,7 +93,7 @@ def order_mistake(packing: Packing) -> Mistake | None:
 
 def _units_mistake(truth: Truth, buffer: np.ndarray) -> Mistake | None:
     """Return the mistake of hidden units in another order, which the rows of the input matrices
-    show. With it, all other values have to be right."""
+    show. The order must explain all values."""
     orders: dict[tuple[int, int], np.ndarray] = {}
     reordered = []
     for matrix in truth.matrices:
