@@ -52,8 +52,8 @@ exit codes:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code. Raises SystemExit after --help and on wrong usage.
-    arguments: if None, use those of the process, and let signals end it."""
+    """Run a command and return the exit code. Raises SystemExit after --help and on wrong usage.
+    arguments: None for the arguments of the process, which signals may then end."""
     options = argparse.Namespace()
     if arguments is None:
         _prepare_process()
@@ -72,7 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _prepare_process() -> None:
     """Open the streams that the caller has closed (`>&-`), which Python replaces by None. Print
-    lines at once, so that results and messages in one file are in their order. Restore the default
+    lines at once, so that results and messages in the same file are in order. Restore the default
     action of SIGINT: at once, also while a library holds Python's lock.
 
     On Linux outputs have no name before they are complete, so nothing half-written remains.
@@ -115,14 +115,15 @@ def _run(arguments: Sequence[str] | None, options: argparse.Namespace) -> int:
 
 
 def _is_broken_pipe(error: Exception) -> bool:
-    """Return whether a stream's reader has closed it. Windows reports EINVAL, for no file."""
+    """Return whether the reader of a stream has closed the stream. Windows reports EINVAL, for no
+    file."""
     if isinstance(error, OSError) and sys.platform == "win32" and error.filename is None:
         return error.errno in (errno.EPIPE, errno.EINVAL)
     return isinstance(error, BrokenPipeError)
 
 
 def _flush_or_discard() -> None:
-    """Print what is left to print. Discard what cannot be printed, or it would fail at exit too."""
+    """Flush the streams. Discard text that cannot be printed, which would fail again at exit."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()

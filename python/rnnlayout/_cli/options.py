@@ -1,4 +1,4 @@
-"""What the commands share: their names, exit codes, parser, options, outputs and messages."""
+"""Shared parts of the commands: names, exit codes, parser, options, outputs and messages."""
 
 from __future__ import annotations
 
@@ -23,33 +23,34 @@ if TYPE_CHECKING:
     from rnnlayout._files.tensor_sets.found import Found
     from rnnlayout._model.picture.picture import Picture
 
-# Exit codes: --help explains them. 1 is of verify, diagnose and identify; 2 is argparse's own.
+# Exit codes, explained in --help. 1 is of verify, diagnose and identify; 2 is also argparse's.
 DONE, USAGE, MALFORMED, LOSSY, MISSING, BUG, INTERRUPTED = 0, 2, 3, 4, 5, 70, 130
-DTYPES = ("float16", "bfloat16", "float32", "float64")  # as in _model, which --help does not import
+# As in _model, which --help does not import.
+DTYPES = ("float16", "bfloat16", "float32", "float64")
 
 COMMANDS = ("inspect", "convert", "verify", "diagnose", "identify", "map", "run", "doctor",
             "layouts")  # fmt: skip
 
-# How a shell completes a file's name: what shtab calls shtab.FILE.
+# How a shell completes a file's name: equal to shtab.FILE.
 FILE = {"bash": "_shtab_compgen_files", "zsh": "_files", "tcsh": "f"}
 
 
 class Parser(argparse.ArgumentParser):
-    """The parser of one command, or of all. The options it returns have its error() as .wrong."""
+    """The parser of a command, or of all commands. Parsed options have error() as .wrong."""
 
     def __init__(self, **style: Any) -> None:
         super().__init__(formatter_class=argparse.RawDescriptionHelpFormatter, **style)
         self.set_defaults(wrong=self.error)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Refuse unknown options here, where those of the command are known."""
-        found, unknown = super().parse_known_args(args, namespace)
+        """Refuse unknown options here, where the options of the command are known."""
+        options, unknown = super().parse_known_args(args, namespace)
         if unknown:
             self.error(f"unrecognized arguments: {' '.join(unknown)}")
-        return found, unknown
+        return options, unknown
 
     def error(self, message: str) -> NoReturn:
-        """Print what is wrong with the arguments and what was meant, and exit."""
+        """Print the mistake in the arguments and the likely intention, and exit."""
         meant = ""
         if match := re.search(r"invalid choice: '(.*)' \(choose from (.*)\)", message):
             meant = did_you_mean(match[1], re.findall(r"[\w-]+", match[2]))
@@ -63,15 +64,15 @@ class Parser(argparse.ArgumentParser):
         action: Any = (group or self).add_argument(*names, **options)
         action.complete = FILE
 
-    def add_pictures(self, what: str) -> None:
+    def add_pictures(self, subject: str) -> None:
         """Add the options that write a picture."""
-        self.add_file("--svg", metavar="OUT", help=f"write {what} as SVG")
-        self.add_file("--png", metavar="OUT", help=f"write {what} as PNG: needs matplotlib")
+        self.add_file("--svg", metavar="OUT", help=f"write {subject} as SVG")
+        self.add_file("--png", metavar="OUT", help=f"write {subject} as PNG: needs matplotlib")
         width = "of the picture, in pixels (default: 760)"
         self.add_argument("--width", type=_parse_pixels, metavar="N", help=width)
 
-    def add_force(self, what: str = "overwrite OUT if it exists") -> None:
-        self.add_argument("--force", action="store_true", help=what)
+    def add_force(self, help_text: str = "overwrite OUT if it exists") -> None:
+        self.add_argument("--force", action="store_true", help=help_text)
 
     def add_json(self) -> None:
         self.add_argument("--json", action="store_true", help="print machine-readable JSON")
@@ -104,15 +105,15 @@ class Parser(argparse.ArgumentParser):
 
 
 def map_pairs(options: argparse.Namespace) -> dict[str, str]:
-    """Return what --map says."""
-    told = dict(options.map or ())
-    if len(told) < len(options.map or ()) or len(set(told.values())) < len(told):
+    """Return {name in A: name in B} of --map."""
+    pairs = dict(options.map or ())
+    if len(pairs) < len(options.map or ()) or len(set(pairs.values())) < len(pairs):
         options.wrong("--map pairs one RNN twice")
-    return told
+    return pairs
 
 
 def reading_options(options: argparse.Namespace) -> dict[str, Any]:
-    """Return the arguments of load() that add_reading() asked for."""
+    """Return the arguments of load() from the options of add_reading()."""
     reading = {name: getattr(options, name) for name in READING if hasattr(options, name)}
     if "as_class" in reading:
         reading["as_class"] = dict(reading["as_class"] or ())
@@ -146,7 +147,7 @@ def _parse_stack(text: str) -> list[str]:
 
 
 def _parse_pair(at_last: bool, needed: str, text: str) -> tuple[str, str]:
-    """Return what is before and after the first or last equals sign."""
+    """Return the texts before and after the first or last equals sign."""
     before, _, after = text.rpartition("=") if at_last else text.partition("=")
     if not before or not after:
         raise argparse.ArgumentTypeError(f"{text!r}: {needed}")
@@ -170,14 +171,14 @@ def parse_layout(text: str) -> Any:
     from rnnlayout import _native
     from rnnlayout._model.layout import Layout
 
-    found = re.fullmatch(r"\s*([\w-]+)\s*(?:\((.*)\))?\s*", text)
-    if not found:
+    match = re.fullmatch(r"\s*([\w-]+)\s*(?:\((.*)\))?\s*", text)
+    if not match:
         raise argparse.ArgumentTypeError(f"{text!r} is not the name of a layout")
-    pairs = [option.split("=") for option in (found[2] or "").split(",") if option.strip()]
+    pairs = [option.split("=") for option in (match[2] or "").split(",") if option.strip()]
     if any(len(pair) != 2 for pair in pairs):
         raise argparse.ArgumentTypeError(f"{text!r}: write options as NAME=VALUE")
     try:
-        return Layout(found[1], **{key.strip(): value.strip() for key, value in pairs})
+        return Layout(match[1], **{key.strip(): value.strip() for key, value in pairs})
     except _native.LayoutError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
 
@@ -207,10 +208,10 @@ def parse_spec(text: str) -> Any:
     from rnnlayout import _native
     from rnnlayout._model.spec import Spec
 
-    cell, *others = [part.strip() for part in text.split(",")]
+    cell, *parts = [part.strip() for part in text.split(",")]
     kinds = {field.name: field.type for field in fields(Spec)}
     values: dict[str, Any] = {"cell": cell}
-    for part in others:
+    for part in parts:
         name, _, value = re.sub(r"\s*=\s*|\s+", " ", part).partition(" ")
         if name not in kinds or name in values:
             raise argparse.ArgumentTypeError(
@@ -231,7 +232,7 @@ def parse_spec(text: str) -> Any:
 
 # ------------------------------------------------------------------- how a file is read, by option
 
-# The spec, and all options of a reading but the dtype, which only some commands have.
+# The spec, and all options of a reading except the dtype, which few commands have.
 READING = ("spec", *(name for name in DEFAULTS if name in ComparisonOptions.__annotations__))
 _READING_FORMS: dict[str, dict[str, Any]] = {
     "spec": {
@@ -336,20 +337,20 @@ def write_as_option(options: argparse.Namespace, ask: Ask) -> str:
     if isinstance(value, Spec):
         values = [spec_in_words(value, ask.also)]
     elif isinstance(value, dict):
-        values = [f"{key}={one}" for key, one in value.items()]
+        values = [f"{key}={text}" for key, text in value.items()]
     else:
         values = value if isinstance(value, list) else [str(value)]
-    return " ".join(f"{option} {_quote_value(one)}" for one in values)
+    return " ".join(f"{option} {_quote_value(text)}" for text in values)
 
 
 def _quote_value(value: str) -> str:
-    """Return a value as a shell reads it: a name in a file may contain anything."""
+    """Return a value quoted for a shell: names in files may contain any character."""
     harmless = re.fullmatch(r"[\w ,=()./:-]+", value)
     return f'"{value}"' if harmless and not re.fullmatch(r"[\w./=-]+", value) else quote(value)
 
 
 def report_error(error: Exception, file: str = "") -> int:
-    """Print an error and return the exit code. file: to be printed first if the error lacks it."""
+    """Print an error and return the exit code. file: printed first if not named in the error."""
     from rnnlayout import _native
     from rnnlayout._model.errors import FileError, MissingExtraError
 
@@ -361,7 +362,7 @@ def report_error(error: Exception, file: str = "") -> int:
     for code, kinds in codes.items():
         if isinstance(error, kinds):
             text = error_text(error)
-            with suppress(OSError):  # the code says it too if stderr cannot be written
+            with suppress(OSError):  # stderr may be closed; the exit code is enough
                 print_error(text if file in text else f"{file}: {text}")
             return code
     print_error(f"this is a bug in rnnlayout, please report: {type(error).__name__}: {error}")

@@ -16,7 +16,7 @@ from typing import Any, TextIO
 
 from rnnlayout._model.printable import printable as printable
 
-LABELS = {"error": "1;31", "hint": "1;36"}  # of lines on stderr -> their colour, red and cyan
+LABELS = {"error": "1;31", "hint": "1;36"}  # label of a line on stderr -> colour, red and cyan
 
 
 def print_text(text: str, stream: TextIO | None = None) -> None:
@@ -37,9 +37,9 @@ def print_message(text: str) -> None:
 
 
 def print_error(text: str) -> None:
-    """Print an error to stderr: the labels "error:" and "hint:", and what follows them indented."""
-    first, *others = [printable(line) for line in text.split("\n")]
-    for line in (f"error: {first}", *others):
+    """Print an error to stderr: lines labelled "error:" and "hint:", and more lines indented."""
+    first, *more_lines = [printable(line) for line in text.split("\n")]
+    for line in (f"error: {first}", *more_lines):
         label = line.partition(":")[0]
         if label in LABELS:
             coloured = bold_text(f"{label}:", sys.stderr, LABELS[label])
@@ -54,8 +54,8 @@ def terminal_width(stream: TextIO) -> int | None:
 
 
 def wrap_text(text: str, stream: TextIO) -> str:
-    """Return text with long lines wrapped if the stream is a terminal. What follows is indented to
-    the second of a line's columns, or more than the line."""
+    """Return text with long lines wrapped if the stream is a terminal. Continued lines are
+    indented to the second column of the line, or more than the line."""
     columns = terminal_width(stream)
     if columns is None:
         return text
@@ -72,17 +72,17 @@ def wrap_text(text: str, stream: TextIO) -> str:
 
 
 def print_json(name: str, version: int, values: dict[str, Any]) -> None:
-    """Print one JSON object, whose schema is schemas/NAME-VERSION.json."""
-    told = _in_json({"schema": f"rnnlayout.{name}/{version}", **values})
-    print_text(json.dumps(told, indent=2, default=str, allow_nan=False))
+    """Print a JSON object. Schema: schemas/NAME-VERSION.json."""
+    document = _in_json({"schema": f"rnnlayout.{name}/{version}", **values})
+    print_text(json.dumps(document, indent=2, default=str, allow_nan=False))
 
 
 def _in_json(value: Any) -> Any:
-    """Return a value with "nan", "inf" and "-inf" for these numbers, which JSON lacks."""
+    """Return a value with the texts "nan", "inf" and "-inf" for numbers that JSON lacks."""
     if isinstance(value, dict):
-        return {key: _in_json(one) for key, one in value.items()}
+        return {key: _in_json(entry) for key, entry in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_in_json(one) for one in value]
+        return [_in_json(entry) for entry in value]
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
@@ -118,8 +118,8 @@ Tick = Callable[[int, int], None]
 @contextmanager
 def show_progress(verb: str) -> Iterator[Tick | None]:
     """Show on a terminal how far work has come: "converting  43 %  412 of 958 MB". Yields a
-    function to call with the bytes done and in all; None without a terminal. The line that it
-    writes is erased at the end."""
+    function to call with the bytes done and in all; None without a terminal. The line is
+    erased at the end."""
     if not sys.stderr.isatty():
         yield None
         return

@@ -55,23 +55,24 @@ def run(options: argparse.Namespace) -> int:
     from rnnlayout._files.write_file import convert_file, convert_into
 
     _check_usage(options)
-    asked = reading_options(options) | {
+    arguments = reading_options(options) | {
         name: getattr(options, name) for name in ("only", "stack", "exact", "force", "dry_run")
     }
     source, target = options.source, options.target
     with show_progress("converting") as tick:
-        asked["progress"] = tick
+        arguments["progress"] = tick
         if options.into:
-            asked["map"] = map_pairs(options)
-            done = convert_into(source, target, into=options.into, **asked)
+            arguments["map"] = map_pairs(options)
+            done = convert_into(source, target, into=options.into, **arguments)
         else:
-            done = convert_file(source, target, to=options.to, dtype=options.dtype, **asked)
+            done = convert_file(source, target, to=options.to, dtype=options.dtype, **arguments)
     if options.json:
         print_json("convert", 1, {
             "source": source,
             "target": target,
             "written": not options.dry_run,
-            "converted": [{"name": name, **asdict(one)} for name, one in done.reports.items()],
+            "converted": [{"name": name, **asdict(report)}
+                          for name, report in done.reports.items()],
             "notes": list(done.notes),
             "left_out": list(done.left_out),
         })  # fmt: skip
@@ -107,8 +108,8 @@ def _print_notes(done: Converted, options: argparse.Namespace) -> None:
         print_message(f"note: {printable(note)}")
     if done.left_out:
         names = ", ".join(printable(name) for name in done.left_out[:_MOST])
-        others = len(done.left_out) - _MOST
-        print_message(f"left out: {names}" + (f" and {others} more" if others > 0 else ""))
+        unnamed = len(done.left_out) - _MOST
+        print_message(f"left out: {names}" + (f" and {unnamed} more" if unnamed > 0 else ""))
     print_message(
         f"{printable(options.target)}: {'nothing written' if options.dry_run else 'written'}"
     )

@@ -36,8 +36,8 @@ EXAMPLES = """\
 
 def add_arguments(parser: Parser) -> None:
     parser.add_file("file", metavar="FILE", help="the packed weights")
-    whose = "the weights that were packed: a file with one RNN"
-    parser.add_file("--like", required=True, metavar="FILE", help=whose)
+    like = "the weights that were packed: a file with one RNN"
+    parser.add_file("--like", required=True, metavar="FILE", help=like)
     fixed = "write FILE with the mistakes undone, in any format that convert writes"
     parser.add_file("--fix", metavar="OUT", help=fixed)
     parser.add_pictures("a picture of where the buffer is wrong")
@@ -52,47 +52,49 @@ def run(options: argparse.Namespace) -> int:
     check_outputs(options, [options.svg, options.png], options.file, options.like)
     if options.fix:
         check_rnn_file(options, options.fix, options.file, options.like)
-    found = diagnose(options.file, like=options.like, **reading_options(options))
+    diagnosis = diagnose(options.file, like=options.like, **reading_options(options))
     if options.fix:
-        found.save(options.fix)
+        diagnosis.save(options.fix)
     if options.json:
         print_json("diagnose", 1, {
             "file": options.file,
             "like": options.like,
-            "right": bool(found),
-            **{name: getattr(found, name) for name in ("same", "sure", "text")},
+            "right": bool(diagnosis),
+            **{name: getattr(diagnosis, name) for name in ("same", "sure", "text")},
             "mistakes": [
-                {"rule": one.rule, "text": one.text, "where": [
+                {"rule": mistake.rule, "text": mistake.text, "where": [
                     dict(zip(("layer", "direction", "role"), name, strict=True))
-                    for name in one.where
-                ], "lost": one.lost}
-                for one in found.mistakes
+                    for name in mistake.where
+                ], "lost": mistake.lost}
+                for mistake in diagnosis.mistakes
             ],
-            "evidence": list(found.evidence),
-            "notes": list(found.notes),
-            "repair": _repair(found, options),
+            "evidence": list(diagnosis.evidence),
+            "notes": list(diagnosis.notes),
+            "repair": _repair(diagnosis, options),
             "fixed": options.fix,
         })  # fmt: skip
     else:
-        print_wrapped("\n".join(map(printable, found.report)))
-        if not found:
-            print_text(f"correct: {printable(_repair(found, options))}")  # in one line, to paste it
+        print_wrapped("\n".join(map(printable, diagnosis.report)))
+        if not diagnosis:
+            repair = printable(_repair(diagnosis, options))
+            print_text(f"correct: {repair}")  # in one line, to paste
         if options.fix:
-            more = ", with this RNN alone" * (found.layout.name != "cudnn" and not found.into)
-            more += ", without what cannot be restored" * bool(found.lost)
-            print_message(f"{printable(options.fix)}: written{more}")
-    write_pictures(found.picture, options)
-    return DONE if found else 1
+            alone = diagnosis.layout.name != "cudnn" and not diagnosis.into
+            remark = ", with this RNN alone" * alone
+            remark += ", without what cannot be restored" * bool(diagnosis.lost)
+            print_message(f"{printable(options.fix)}: written{remark}")
+    write_pictures(diagnosis.picture, options)
+    return DONE if diagnosis else 1
 
 
-def _repair(found: Diagnosis, options: argparse.Namespace) -> str:
-    """Return the command that converts LIKE rightly, to a new file beside FILE."""
+def _repair(diagnosis: Diagnosis, options: argparse.Namespace) -> str:
+    """Return the command that converts LIKE correctly, to a new file in the directory of FILE."""
     right = Path(options.file).with_name(f"right-{Path(options.file).name}")
     words = ["rnnlayout convert", quote(options.like), quote(str(right))]
     words += (
         ["--into", quote(options.file)]
-        if found.into and found.layout.name != "cudnn"
-        else ["--to", quote(str(found.layout))]
+        if diagnosis.into and diagnosis.layout.name != "cudnn"
+        else ["--to", quote(str(diagnosis.layout))]
     )
     passed = {name: value for name, value in reading_options(options).items() if value}
     words += [Ask(name, value).text for name, value in passed.items() if name != "mmap"]

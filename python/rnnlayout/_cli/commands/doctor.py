@@ -23,7 +23,7 @@ EXAMPLES = """\
   rnnlayout doctor --json
   rnnlayout doctor --require gpu"""
 
-# package -> its extra, and what it is needed for
+# package -> extra of rnnlayout, purpose
 _PACKAGES = {
     "h5py": ("h5", "to write Keras files"),
     "onnx": ("onnx", "to read and write ONNX files"),
@@ -32,7 +32,7 @@ _PACKAGES = {
     "matplotlib": ("plot", "to write pictures as .png"),
     "shtab": ("completion", "for completion in shells"),
 }
-_SECONDS = 120  # for one small RNN on a GPU; the first call of a process loads cuDNN
+_SECONDS = 120  # for a small RNN on a GPU; the first call of a process loads cuDNN
 _TRIAL = """
 import numpy, rnnlayout, sys
 spec = rnnlayout.Spec("rnn_tanh", 1, 1, bias="none")
@@ -49,17 +49,17 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    found = examine_machine()
+    report = examine_machine()
     if options.json:
-        print_json("doctor", 2, found)
+        print_json("doctor", 2, report)
     else:
-        print_wrapped(machine_text(found))
-    return MISSING if options.require and not found["gpu"]["usable"] else DONE
+        print_wrapped(machine_text(report))
+    return MISSING if options.require and not report["gpu"]["usable"] else DONE
 
 
 def _why_not(device: str) -> str | None:
-    """Run one small RNN on a GPU; return why that fails, None if it works. In a process of its own:
-    a broken installation may abort it, or hang."""
+    """Run a small RNN on a GPU; return the reason for a failure, None on success. The RNN runs in
+    a new process: a broken installation may abort the process, or hang."""
     try:
         done = subprocess.run(
             [sys.executable, "-P", "-c", _TRIAL, device], timeout=_SECONDS, text=True, check=False,
@@ -77,7 +77,7 @@ def _why_not(device: str) -> str | None:
 
 
 def examine_machine() -> dict[str, Any]:
-    """Return everything that doctor reports, as it goes into the JSON."""
+    """Return everything that doctor reports, ready for JSON."""
     import platform
     from concurrent.futures import ThreadPoolExecutor
     from importlib.metadata import PackageNotFoundError, version
@@ -136,20 +136,20 @@ def examine_machine() -> dict[str, Any]:
     }
 
 
-def machine_text(found: dict[str, Any]) -> str:
-    """Return the same as text."""
+def machine_text(machine: dict[str, Any]) -> str:
+    """Return the report of examine_machine() as text."""
     from rnnlayout._run import cudnn
 
-    cpu, gpu, report = found["cpu"], found["gpu"], cudnn.cudnn_report()
-    for one, tried in zip(report["gpus"], gpu["gpus"], strict=True):
-        one["why_not"] = tried["why_not"]
+    cpu, gpu, report = machine["cpu"], machine["gpu"], cudnn.cudnn_report()
+    for probed, tried in zip(report["gpus"], gpu["gpus"], strict=True):
+        probed["why_not"] = tried["why_not"]
     packages = [
-        (one["name"], one["version"] or "-", one["needed"] if one["version"] else
-         f'{one["needed"]}: pip install "rnnlayout[{one["extra"]}]"')
-        for one in found["packages"]
+        (package["name"], package["version"] or "-", package["needed"] if package["version"] else
+         f'{package["needed"]}: pip install "rnnlayout[{package["extra"]}]"')
+        for package in machine["packages"]
     ]  # fmt: skip
     lines = [
-        f"rnnlayout {found['rnnlayout']}, Python {found['python']}, {found['system']}",
+        f"rnnlayout {machine['rnnlayout']}, Python {machine['python']}, {machine['system']}",
         f"CPU: {cpu['kernels']} kernels, up to {cpu['threads']} threads",
         "Packages:",
         *align_columns(packages, 2),

@@ -46,16 +46,16 @@ def run(options: argparse.Namespace) -> int:
         sources = (options.file, options.input, options.output, *(options.state or ()))
         check_rnn_file(options, options.save, *sources)
     state = options.state and (options.state if len(options.state) > 1 else options.state[0])
-    found = identify(options.file, options.input, options.output, state=state,
-                     prefix=options.prefix, atol=options.atol, format=options.format,
-                     mmap=options.mmap)  # fmt: skip
-    saved = options.save if found else None
+    identified = identify(options.file, options.input, options.output, state=state,
+                          prefix=options.prefix, atol=options.atol, format=options.format,
+                          mmap=options.mmap)  # fmt: skip
+    saved = options.save if identified else None
     if saved:
-        save(saved, found.candidates[0].weights)
+        save(saved, identified.candidates[0].weights)
     if options.json:
-        print_json("identify", 1, {"file": options.file, **found.to_dict(), "saved": saved})
+        print_json("identify", 1, {"file": options.file, **identified.to_dict(), "saved": saved})
     else:
-        print_wrapped("\n".join(printable(line) for line in found.report))
+        print_wrapped("\n".join(printable(line) for line in identified.report))
         if saved:
             print_message(f"{printable(saved)}: written")
-    return DONE if found else 1
+    return DONE if identified else 1

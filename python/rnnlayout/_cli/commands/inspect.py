@@ -27,17 +27,19 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    told, code = [], DONE
+    files, code = [], DONE
     for path in options.files:
-        one, failed = _inspect_file(path, options)
-        told.append(one)
+        contents, failed = _inspect_file(path, options)
+        files.append(contents)
         code = code or failed
     if options.json:
-        print_json("inspect", 2, {"files": told})
+        print_json("inspect", 2, {"files": files})
         return code
-    several = len(told) > 1
+    several = len(files) > 1
     blocks = [
-        _file_text(one, f"{one['file']}:" if several else "") for one in told if not one["failed"]
+        _file_text(contents, f"{contents['file']}:" if several else "")
+        for contents in files
+        if not contents["failed"]
     ]
     if blocks:
         print_wrapped("\n\n".join(blocks))
@@ -45,21 +47,21 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _inspect_file(path: str, options: argparse.Namespace) -> tuple[dict[str, Any], int]:
-    """Return what a file has, as it goes into the JSON, and an exit code."""
+    """Return the contents of a file, ready for JSON, and an exit code."""
     from rnnlayout._files.files import load
     from rnnlayout._model.checked_rnn import checked_rnn_of
 
-    told: dict[str, Any] = {"file": path, "failed": None}
+    contents: dict[str, Any] = {"file": path, "failed": None}
     empty: dict[str, Any] = {
         "entries": [], "undecided": [], "refused": [], "notes": [], "others": []
     }  # fmt: skip
     try:
-        found = load(path, **reading_options(options))
+        rnns = load(path, **reading_options(options))
     except Exception as error:
         code = report_error(error, path)
-        return told | empty | {"failed": _error_json(error)}, code
-    return told | {
-        "entries": [_entry_json(name, checked_rnn_of(weights)) for name, weights in found.items()],
+        return contents | empty | {"failed": _error_json(error)}, code
+    return contents | {
+        "entries": [_entry_json(name, checked_rnn_of(weights)) for name, weights in rnns.items()],
         "undecided": [
             {
                 "arguments": list(why.arguments),
@@ -68,11 +70,11 @@ def _inspect_file(path: str, options: argparse.Namespace) -> tuple[dict[str, Any
                 "error": error_text(why),
                 "fits": [_entry_json(name, rnn) for rnn in why.candidates],
             }
-            for name, why in found.undecided.items()
+            for name, why in rnns.undecided.items()
         ],
-        "refused": [{"name": name, **_error_json(why)} for name, why in found.refused.items()],
-        "notes": list(found.notes),
-        "others": list(found.others),
+        "refused": [{"name": name, **_error_json(why)} for name, why in rnns.refused.items()],
+        "notes": list(rnns.notes),
+        "others": list(rnns.others),
     }, DONE
 
 
@@ -80,34 +82,35 @@ def _error_json(error: Exception) -> dict[str, str]:
     return {"error": type(error).__name__, "reason": error_text(error)}
 
 
-def _file_text(told: dict[str, Any], head: str) -> str:
+def _file_text(contents: dict[str, Any], head: str) -> str:
     """Return the RNNs of a file as text."""
     lines = ["", bold_text(printable(head))] if head else []
-    for entry in told["entries"]:
+    for entry in contents["entries"]:
         lines += _entry_text([entry])
-    for one in told["undecided"]:
-        lines += _entry_text(one["fits"], f"{one['reason']}; pass {one['repair']}")
-    for one in told["refused"]:
-        reasons = [printable(reason) for reason in one["reason"].split("\n")]
+    for rnn in contents["undecided"]:
+        lines += _entry_text(rnn["fits"], f"{rnn['reason']}; pass {rnn['repair']}")
+    for refused in contents["refused"]:
+        reasons = [printable(reason) for reason in refused["reason"].split("\n")]
         rows = [("refused" if k == 0 else "", reason) for k, reason in enumerate(reasons)]
-        lines += ["", bold_text(printable(one["name"])), *align_columns(rows, 2)]
-    lines += ["", *(f"note: {printable(note)}" for note in told["notes"])] if told["notes"] else []
-    lines += ["", f"tensors of no RNN: {len(told['others'])}"] if told["others"] else []
+        lines += ["", bold_text(printable(refused["name"])), *align_columns(rows, 2)]
+    notes = [f"note: {printable(note)}" for note in contents["notes"]]
+    lines += ["", *notes] if notes else []
+    lines += ["", f"tensors of no RNN: {len(contents['others'])}"] if contents["others"] else []
     return "\n".join(lines[1:])
 
 
-def _entry_json(name: str, given: Any) -> dict[str, Any]:
-    """Return one RNN, as it goes into the JSON."""
+def _entry_json(name: str, rnn: Any) -> dict[str, Any]:
+    """Return an RNN, ready for JSON."""
     from rnnlayout import _native
 
-    spec = given.spec
+    spec = rnn.spec
     plain = spec.cell[4:] if spec.cell.startswith("rnn_") else None  # "tanh" or "relu"
-    roles = {block[2] for block, _ in _native.blocks(given.layout, spec, given.optional_tensors)}
+    roles = {block[2] for block, _ in _native.blocks(rnn.layout, spec, rnn.optional_tensors)}
     return {
         "name": name,
         "spec": spec.to_dict(),
-        "layout": given.layout.name,
-        "layout_options": dict(given.layout.options),
+        "layout": rnn.layout.name,
+        "layout_options": dict(rnn.layout.options),
         "directions": spec.num_directions,
         "biases": [role for role in ("bW", "bR") if role in roles],
         "peepholes": "peephole" in roles,
@@ -115,20 +118,20 @@ def _entry_json(name: str, given: Any) -> dict[str, Any]:
             "recurrent": None if plain else spec.recurrent_activation,
             "state": plain or spec.activation,
         },
-        "config": given.config,
-        "num_params": sum(array.size for array in given.arrays),
+        "config": rnn.config,
+        "num_params": sum(array.size for array in rnn.arrays),
         "tensors": [
-            {"name": tensor, "shape": list(array.shape)} for tensor, array in given.tensors.items()
+            {"name": tensor, "shape": list(array.shape)} for tensor, array in rnn.tensors.items()
         ],
     }
 
 
 def _entry_text(fits: list[dict[str, Any]], undecided: str = "") -> list[str]:
-    """Return an entry as text. fits: the one, or all that it may be if something is undecided."""
+    """Return an entry as text. fits: the entry, or all candidates if undecided."""
     from rnnlayout._model.layout import Layout
     from rnnlayout._model.spec import CELLS
 
-    known: dict[str, dict[str, None]] = {}  # label -> each value once, in order
+    rows_by_label: dict[str, dict[str, None]] = {}  # label -> each value once, in order
     for entry in fits:
         spec, layout = entry["spec"], Layout(entry["layout"], **entry["layout_options"])
         sizes = [f"input {spec['input_size']}", f"hidden {spec['hidden_size']}"]
@@ -147,9 +150,9 @@ def _entry_text(fits: list[dict[str, Any]], undecided: str = "") -> list[str]:
             "parameters": str(entry["num_params"]),
         }.items():
             if value:
-                known.setdefault(label, {})[value] = None
+                rows_by_label.setdefault(label, {})[value] = None
     entry = fits[0]
-    rows = [(label, " or ".join(values)) for label, values in known.items()]
+    rows = [(label, " or ".join(values)) for label, values in rows_by_label.items()]
     rows += [("undecided", printable(undecided))] if undecided else []
     rows += [("also" if k else "used with", f"{printable(key)}={printable(repr(value))}")
              for k, (key, value) in enumerate(entry["config"].items())]  # fmt: skip

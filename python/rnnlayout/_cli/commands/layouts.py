@@ -28,22 +28,22 @@ def add_arguments(parser: Parser) -> None:
 def run(options: argparse.Namespace) -> int:
     from rnnlayout._model.layout import known_layouts
 
-    known = known_layouts()
+    layouts = known_layouts()
     if options.json:
         print_json("layouts", 1, {
             "layouts": [{"name": name} | {key: info[key] for key in _KEYS}
-                        for name, info in known.items()]
+                        for name, info in layouts.items()]
         })  # fmt: skip
     else:
-        print_wrapped("\n".join(_table(known, terminal_width(sys.stdout) or 79)))
+        print_wrapped("\n".join(_table(layouts, terminal_width(sys.stdout) or 79)))
     return DONE
 
 
-def _table(known: dict[str, Any], width: int) -> list[str]:
+def _table(layouts: dict[str, Any], width: int) -> list[str]:
     from textwrap import wrap
 
     rows = [("layout", "lstm", "gru", "rnn", "reset", "projection", "checked")]
-    for name, info in known.items():
+    for name, info in layouts.items():
         gates = info["gates"]
         rows.append((
             name, gates.get("lstm", "-"), gates.get("gru", "-"),
@@ -61,9 +61,9 @@ def _table(known: dict[str, Any], width: int) -> list[str]:
             lines += ["", bold_text(name), *table]
         del lines[0]
     aliases = [f"{alias['name']} is another name of {name}"
-               for name, info in known.items() for alias in info["aliases"]]  # fmt: skip
+               for name, info in layouts.items() for alias in info["aliases"]]  # fmt: skip
     lines += ["", *aliases]
-    for name, info in known.items():
+    for name, info in layouts.items():
         for option, values in info["options"].items():
             lines += ["", f"{name}({option}=...)"]
             for value, note in values.items():

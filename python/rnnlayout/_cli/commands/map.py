@@ -59,7 +59,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _subjects(options: argparse.Namespace) -> list[Any]:
-    """Return what is drawn: the RNN that is described, or those of the file."""
+    """Return the RNNs to draw: the described RNN, or all RNNs of the file."""
     from rnnlayout._model.checked_rnn import checked_rnn_of
     from rnnlayout._model.layout import CUDNN
     from rnnlayout._model.picture.picture import Subject
@@ -72,12 +72,12 @@ def _subjects(options: argparse.Namespace) -> list[Any]:
             return [Subject(parse_spec(options.what), options.layout or CUDNN)]
         except argparse.ArgumentTypeError as error:
             options.wrong(f"{options.what!r} is not a file; as a spec: {error}")
-    found = load_chosen(options.what, options)
-    if found.unread and not found:
-        raise next(iter(found.unread.values()))
-    for name, why in found.unread.items():
+    rnns = load_chosen(options.what, options)
+    if rnns.unread and not rnns:
+        raise next(iter(rnns.unread.values()))
+    for name, why in rnns.unread.items():
         print_message(f"{printable(name)}: not drawn: {printable(why)}")
     return [
         Subject(weights.spec, weights.layout, checked_rnn_of(weights).optional_tensors, name)
-        for name, weights in found.items()
+        for name, weights in rnns.items()
     ]

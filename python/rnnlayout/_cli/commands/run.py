@@ -83,11 +83,11 @@ def run(options: argparse.Namespace) -> int:
         if not str(path).lower().endswith(suffix):
             options.wrong(f"{path}: the name must end in {suffix}, the format that is written")
     check_outputs(options, [options.output, options.states], options.file, options.input)
-    found = load_chosen(options.file, options)
-    name, *others = names = found.names
-    if others:
+    rnns = load_chosen(options.file, options)
+    name, *more_names = names = rnns.names
+    if more_names:
         raise FileError(f"there are {len(names)} RNNs: choose one with --only: {', '.join(names)}")
-    weights = found[name]
+    weights = rnns[name]
     if options.dtype:
         weights = Weights(weights, dtype=options.dtype)
     rnn = weights.rnn(device=options.device, batch_first=options.batch_first)
@@ -115,19 +115,19 @@ def run(options: argparse.Namespace) -> int:
             "output": options.output,
             "shape": list(y.shape),
             "states": options.states,
-            "notes": found.notes,
+            "notes": rnns.notes,
         })  # fmt: skip
         return DONE
     print_message(f"{printable(name)}: {weights.spec}, on {rnn.device}: y {y.shape}")
     if settings := without_neutral(weights.config, weights.spec.num_directions):
         print_message(f"{printable(name)}: used with {printable(describe_config(settings))}")
-    for note in found.notes:
+    for note in rnns.notes:
         print_message(f"note: {printable(note)}")
     return DONE
 
 
 def _in_dtype(x: Any, dtype: str, options: argparse.Namespace) -> Any:
-    """Return x in the dtype of the RNN. Raises LayoutError if that rounds, and is not asked for."""
+    """Return x in the dtype of the RNN. Raises LayoutError if this would round without --dtype."""
     import numpy as np
 
     from rnnlayout._model.dtypes import narrow_values, present_array, widen_bits

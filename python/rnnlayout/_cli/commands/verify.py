@@ -48,25 +48,25 @@ def run(options: argparse.Namespace) -> int:
     from rnnlayout._compare.verify import verify
 
     check_outputs(options, [options.svg, options.png], options.a, options.b)
-    asked = {name: getattr(options, name) for name in ("rtol", "atol", "only", "stack")}
-    found = verify(
-        options.a, options.b, map=map_pairs(options), **asked, **reading_options(options)
+    arguments = {name: getattr(options, name) for name in ("rtol", "atol", "only", "stack")}
+    verified = verify(
+        options.a, options.b, map=map_pairs(options), **arguments, **reading_options(options)
     )
     if options.json:
         print_json("verify", 1, {
             "a": options.a,
             "b": options.b,
-            "equal": found.equal,
-            "pairs": [_pair_json(pair) for pair in found.pairs],
-            "only_a": list(found.only_a),
-            "only_b": list(found.only_b),
+            "equal": verified.equal,
+            "pairs": [_pair_json(pair) for pair in verified.pairs],
+            "only_a": list(verified.only_a),
+            "only_b": list(verified.only_b),
             "unread": [{"name": name, "reason": str(why)}
-                       for name, why in (found.unread or {}).items()],
+                       for name, why in (verified.unread or {}).items()],
         })  # fmt: skip
     else:
-        print_wrapped("\n".join(printable(line) for line in str(found).split("\n")))
-    write_pictures(found.picture, options)
-    return DONE if found else 1
+        print_wrapped("\n".join(printable(line) for line in str(verified).split("\n")))
+    write_pictures(verified.picture, options)
+    return DONE if verified else 1
 
 
 def _pair_json(pair: Any) -> dict[str, Any]:
