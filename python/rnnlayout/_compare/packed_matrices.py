@@ -128,7 +128,7 @@ class MatrixFinder:
 
     def _beside(self, matrix: TrueArray, located: LocatedMatrices) -> list[int]:
         """Return where a matrix may begin: at the right start, or next to located matrices."""
-        spans = {name: entry.span for name, entry in located.items()}
+        spans = {name: placed.span for name, placed in located.items()}
         names = [true_array.name for true_array in self.true_arrays]
         k = names.index(matrix.name)
         starts = [spans[name][1] for name in names[max(k - 1, 0) : k] if name in spans]
@@ -165,9 +165,9 @@ class MatrixFinder:
         compare: Shares,
     ) -> bool:
         """Add a matrix if a place fits: the place with the largest share of the matrix."""
-        taken = {entry.span[0] for entry in located.values()}
-        near = [entry.span[0] for entry in located.values()
-                if entry.matrix.name[:2] == matrix.name[:2] and not matrix.is_constant]  # fmt: skip
+        taken = {placed.span[0] for placed in located.values()}
+        near = [placed.span[0] for name, placed in located.items()
+                if name[:2] == matrix.name[:2] and not matrix.is_constant]  # fmt: skip
 
         def rank(reading: MatrixReading) -> tuple[float, bool, bool, int]:
             """Prefer a reading that fits better, in a free place, with the gates in order, near the

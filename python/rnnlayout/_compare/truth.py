@@ -42,7 +42,7 @@ class TrueArray:
 
     @cached_property
     def samples(self) -> np.ndarray:
-        """For each gate the indices of some of the largest values, which are rare, in order."""
+        """The indices of some of the largest, rare values of each gate, largest first."""
         flat = self.values.reshape(len(self.values), -1)
         count = min(_SAMPLES_KEPT // len(flat), flat.shape[1])
         samples = []
