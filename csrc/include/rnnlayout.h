@@ -189,18 +189,18 @@ typedef enum rnl_setting_place {
 
 /* A setting: what a framework records of an RNN beside its weights and its spec. */
 typedef struct rnl_setting {
-    const char *key; /* its name in the framework, in "config" of rnl_spec_from_json() and in
-                        Python's Weights.config */
-    rnl_setting_kind kind;
+    const char *key;        /* its name in the framework, in "config" of rnl_spec_from_json() and in
+                               Python's Weights.config */
     const char *names[8];   /* the values of a name that change something, then NULL       */
     const char *neutral[2]; /* the value that changes nothing, as JSON, in an RNN of one and
                                of two directions; of states: of each number; NULL: none    */
-    rnl_setting_place place;
-    int directions;         /* an RNN needs this number of directions for any value that is
-                               not neutral; 0: any number                                  */
-    int needs_c;            /* 1: likewise a cell state, see rnl_cell_facts                */
     const char *layouts[8]; /* the layouts whose framework has the setting, then NULL      */
     const char *advice;     /* what to do in a framework that lacks it                     */
+    rnl_setting_kind kind;
+    rnl_setting_place place;
+    int directions; /* an RNN needs this number of directions for any value that is
+                       not neutral; 0: any number                                  */
+    int needs_c;    /* 1: likewise a cell state, see rnl_cell_facts                */
 } rnl_setting;
 
 /* Return setting k of the table; NULL: the table has no setting k. */

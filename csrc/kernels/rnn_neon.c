@@ -54,7 +54,7 @@ static inline vecf widen_halves(const uint16_t *from)
 #include "kernels/rnn_body.inc"
 
 #ifdef RNL_TILES_IN_C
-DEFINE_PACK_TILES(amx_in_c)
+DEFINE_OF_TILES(amx_in_c)
 const rnl_rnn_kernels rnl_rnn_amx_in_c[RNL_NUM_RNN_KERNELS] = KERNELS(product_bytes,
                                                                       BY_TILES(amx_in_c));
 #endif

@@ -200,7 +200,7 @@ static bool find_name(const rnl_row *row, int *k, char *name)
     for (int cell = 0; cell < RNL_NUM_CELLS; cell++) {
         const rnl_form form = {row, {.cell = (rnl_cell)cell}, .roles = ~0u};
         const int group_size = row->gates[cell] ? tensors_before(&form, NULL) : 0;
-        if (*k < 2 * group_size) {
+        if (group_size > 0 && *k < 2 * group_size) {
             const slot_tensor place = place_of_tensor(&form, 0, *k / group_size, *k % group_size);
             fill_name(&form, &place, name);
             return true;
