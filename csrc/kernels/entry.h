@@ -3,7 +3,7 @@
  * code without AVX.
  *
  * On Intel's CPUs values in the upper halves of ymm0 to ymm15 make the next instruction without
- * AVX, and the next with AVX after it, wait for some 65 ns each: three steps of a small network.
+ * AVX, and the next with AVX after it, wait for some 65 ns each: as long as a step with H = 8.
  * Compilers zero these halves where a function returns. But gcc does not in a function that takes
  * or returns vectors, nor before a jump to such a function. So the tables have ENTRY(kernel), not
  * the kernel; tests/c/check_registers.c reads the registers after each function in a table.

@@ -234,8 +234,7 @@ static void run_stepper(const problem *p, rnl_rnn *rnn)
     CHECK(!rnl_stepper_new(rnn, p->dtype, &stepper, &err), "%s", err.text);
     const int64_t L = p->spec.num_layers;
     char *const x = packed(p->x, p->T * p->spec.input_size, p->dtype);
-    char *const y = packed(p->x, 0, p->dtype), *const h = packed(p->h0, L * p->S, p->dtype);
-    char *const c = packed(p->c0, L * p->H, p->dtype);
+    char *const h = packed(p->h0, L * p->S, p->dtype), *const c = packed(p->c0, L * p->H, p->dtype);
     rnl_stepper_reset(stepper);
     rnl_stepper_set(stepper, h, c);
     for (int64_t t = 0; t < p->T; t++) /* each by itself, then all */
@@ -244,7 +243,6 @@ static void run_stepper(const problem *p, rnl_rnn *rnn)
     rnl_stepper_get(stepper, h, c);
     rnl_stepper_free(stepper);
     free(x);
-    free(y);
     free(h);
     free(c);
 }
