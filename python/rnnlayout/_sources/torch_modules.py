@@ -62,6 +62,11 @@ def torch_spec(module: Any) -> RNNDescription:
     return RNNDescription(layout, hints, {}, said.get("batch_first"))
 
 
+def torch_attributes(*mappings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the attributes that describe an RNN of torch, the later mapping's where two have it."""
+    return {name: mapping[name] for mapping in mappings for name in _SAID if name in mapping}
+
+
 def torch_fields(kind: str, said: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of a Spec that an RNN of torch says. kind: LSTM, GRU, RNN or one of their
     cells. said: its attributes, of which some may be missing."""

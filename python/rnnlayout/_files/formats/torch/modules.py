@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 import zipfile
-from collections import ChainMap
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -26,7 +25,7 @@ from rnnlayout._files.tensor_sets.tensor_set import (
     ModuleClass,
 )
 from rnnlayout._model.errors import FileError
-from rnnlayout._sources.torch_modules import torch_fields
+from rnnlayout._sources.torch_modules import torch_attributes, torch_fields
 
 SCRIPT = "__torch__."  # the classes of TorchScript
 _MANGLED = re.compile(r"___torch_mangle_\d+\.")
@@ -121,7 +120,7 @@ class ModuleWalk:
         if depth > MOST_DEEP:
             raise FileError(f"{self._file}: modules nested {depth} deep: refused")
         self._seen.append(module)
-        said = ChainMap({}, module.program, module.state)  # type: ignore[arg-type]
+        said = torch_attributes(module.state, module.program)
         is_torch = bool(module.rnn) and "forward" not in module.state  # set on it: not its class's
         fields = torch_fields(module.rnn, said) if module.rnn or "mode" in said else {}
         axes = said.get("batch_first") if fields else None
