@@ -63,7 +63,7 @@ def torch_spec(module: Any) -> RNNDescription:
 
 
 def torch_attributes(*mappings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the attributes that describe an RNN of torch, the later mapping's where two have it."""
+    """Return the attributes that describe a torch RNN; a later mapping overrides an earlier one."""
     return {name: mapping[name] for mapping in mappings for name in _SAID if name in mapping}
 
 
