@@ -206,13 +206,15 @@ class TFLiteModel:
             raise LayoutError(f"{name} has type {kind} of TFLite, which is not supported")
         if tensor.table(6) is not None:
             raise LayoutError(f"{name} is sparse: convert the model without pruning it")
-        stored, dtype = self._bytes(tensor.number(2, "I")), np.dtype(_DTYPES[kind])
-        if not len(stored):
+        content, dtype = self._bytes(tensor.number(2, "I")), np.dtype(_DTYPES[kind])
+        if not len(content):
             raise LayoutError(f"{name} is not a constant of the model: it is computed, or an input")
-        if min(shape, default=1) < 0 or math.prod(shape) * dtype.itemsize != len(stored):
-            raise FileError(f"{name}: {len(stored)} bytes do not fit shape {shape} of {dtype.name}")
+        if min(shape, default=1) < 0 or math.prod(shape) * dtype.itemsize != len(content):
+            raise FileError(
+                f"{name}: {len(content)} bytes do not fit shape {shape} of {dtype.name}"
+            )
         self._budget.charge("computed", 4 * math.prod(shape))
-        array = np.frombuffer(stored, dtype).reshape(shape)
+        array = np.frombuffer(content, dtype).reshape(shape)
         if dtype.kind == "f":
             return array, False
         return _dequantize_constant(array, tensor.table(4), name), True
@@ -220,9 +222,9 @@ class TFLiteModel:
     def integers(self, graph: TFLiteGraph, number: int) -> list[int]:
         """Return the numbers of a short constant of int32, [] of a different tensor."""
         tensor = graph.tensors[number]
-        stored = self._bytes(tensor.number(2, "I"))
-        is_short = tensor.number(1, "b") == 2 and len(stored) % 4 == 0 and len(stored) <= 64
-        return np.frombuffer(stored, "<i4").tolist() if is_short and len(stored) else []
+        content = self._bytes(tensor.number(2, "I"))
+        is_short = tensor.number(1, "b") == 2 and len(content) % 4 == 0 and len(content) <= 64
+        return np.frombuffer(content, "<i4").tolist() if is_short and len(content) else []
 
     def _bytes(self, number: int) -> memoryview:
         """Return the bytes of a buffer, inside or behind the FlatBuffer."""
@@ -264,14 +266,14 @@ def _dequantize_constant(
 def _read_operator(
     model: TFLiteModel, operator: TFLiteOperator, name: str, notes: list[str]
 ) -> Weights:
-    cell, both = _RNNS[operator.code]
+    cell, bidirectional = _RNNS[operator.code]
     reasons = {
         "it has a coupled input gate (i = 1 - f, without input_to_input_weights)": cell == "lstm"
-        and any(operator.input(1 + 17 * k) < 0 for k in range(1 + both)),
+        and any(operator.input(1 + 17 * k) < 0 for k in range(1 + bidirectional)),
         "it has layer normalization": cell == "lstm"
-        and not both
+        and not bidirectional
         and any(operator.input(k) >= 0 for k in _NORMS),
-        "it has an auxiliary input": both and operator.input(_AUXILIARY[cell]) >= 0,
+        "it has an auxiliary input": bidirectional and operator.input(_AUXILIARY[cell]) >= 0,
     }
     for reason, applies in reasons.items():
         if applies:
@@ -282,9 +284,10 @@ def _read_operator(
     step = len(roles) + (cell == "rnn")  # in a plain RNN a state precedes the next direction
     tensors: dict[str, np.ndarray] = {}
     quantized = False
-    for k, side in enumerate(("forward", "backward")[: 1 + both]):
+    for k, side in enumerate(("forward", "backward")[: 1 + bidirectional]):
         for n, role in enumerate(roles):
-            number, key = operator.input(1 + k * step + n), f"0/{side}/{role}" if both else role
+            number = operator.input(1 + k * step + n)
+            key = f"0/{side}/{role}" if bidirectional else role
             if number >= 0:
                 tensors[key], is_quantized = model.constant(operator.graph, number, role)
                 quantized |= is_quantized
@@ -296,7 +299,7 @@ def _read_operator(
     for key in [key for key in tensors if key.endswith("projection_bias")]:
         if tensors.pop(key).any():
             raise LossyError("projection_bias is not 0, which no layout can represent")
-    spec = _spec_of(cell, both, tensors, operator)
+    spec = _spec_of(cell, bidirectional, tensors, operator)
     arrays = {key: np.ascontiguousarray(array) for key, array in tensors.items()}
     rnn = read_described(arrays, spec, "tflite")
     config = dict[str, Any]()
@@ -313,8 +316,10 @@ def _read_operator(
     return weights_of(rnn, config=config, batch_first=not time_major)
 
 
-def _spec_of(cell: str, both: bool, tensors: dict[str, Any], operator: TFLiteOperator) -> Spec:
-    side, options = "0/forward/" if both else "", operator.options
+def _spec_of(
+    cell: str, bidirectional: bool, tensors: dict[str, Any], operator: TFLiteOperator
+) -> Spec:
+    side, options = "0/forward/" if bidirectional else "", operator.options
     number = options.number(0 if cell == "lstm" else 1, "b")
     activation = _ACTIVATIONS.get(number)
     if activation is None:
@@ -330,7 +335,7 @@ def _spec_of(cell: str, both: bool, tensors: dict[str, Any], operator: TFLiteOpe
         "lstm" if cell == "lstm" else f"rnn_{activation}",  # type: ignore[arg-type]
         first.shape[1],
         first.shape[0],
-        bidirectional=both,
+        bidirectional=bidirectional,
         proj_size=second.shape[1] if projected else 0,
         peepholes=any("cell_to_output" in key for key in tensors),
         activation=activation if cell == "lstm" else "tanh",  # type: ignore[arg-type]

@@ -114,17 +114,20 @@ class Architecture:
     version: Version | None
 
     def check_names(
-        self, all_names: Collection[str], recurrent: Collection[str], stored: Collection[str]
+        self,
+        all_names: Collection[str],
+        recurrent_names: Collection[str],
+        stored_names: Collection[str],
     ) -> None:
         """Raise FileError if recurrent layers of the config and of the weights are not the same.
-        all_names: of all layers in the config. recurrent: the names of the config's recurrent
-        layers. stored: the names of the recurrent layers in the file of the weights."""
-        for name in recurrent:
-            if name not in stored:
+        all_names: of all layers in the config. recurrent_names: of the recurrent layers in the
+        config. stored_names: of the recurrent layers in the file of the weights."""
+        for name in recurrent_names:
+            if name not in stored_names:
                 raise FileError(
                     f"{self.name}: its layer {short_repr(name)} is not in the weights' file"
                 )
-        for name in stored:
+        for name in stored_names:
             if name not in all_names:
                 raise FileError(
                     f"{self.name}: it lacks layer {short_repr(name)} of the weights' file"
@@ -206,8 +209,8 @@ def _similar_class(config: Any, is_cell: bool) -> str:
         return ""
     if "recurrent_initializer" not in config or ("return_sequences" in config) == is_cell:
         return ""
-    gated = "GRU" if "reset_after" in config else "LSTM"
-    kind = gated if "recurrent_activation" in config else "SimpleRNN"
+    gated_class = "GRU" if "reset_after" in config else "LSTM"
+    kind = gated_class if "recurrent_activation" in config else "SimpleRNN"
     return f"{kind}Cell" if is_cell else kind
 
 

@@ -182,14 +182,14 @@ class KerasEntries:
         if description is not None:
             layout = Layout(description.layout)
             rnn = read_source(tensors, Reading(None, layout, fields=description.hints))
-            different = differing_fields(record.spec, rnn.spec) if record else ""
-            if self.architecture and different:
+            difference = differing_fields(record.spec, rnn.spec) if record else ""
+            if self.architecture and difference:
                 raise FileError(
                     f"{name}: the file records another RNN than {self.architecture.name} describes"
-                    f" ({different}): omit ",
+                    f" ({difference}): omit ",
                     Ask("keras_config", None),
                 )
-            if record and not different:
+            if record and not difference:
                 rnn = replace(rnn, spec=record.spec)  # the record has the bias mode
             return weights_of(rnn, config=description.config, batch_first=description.batch_first)
         if record is not None:  # with the present dtype of the arrays

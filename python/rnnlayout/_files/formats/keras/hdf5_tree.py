@@ -100,10 +100,12 @@ class Hdf5Dataset(Hdf5Object):
         and the name bfloat16 in an attribute."""
         if self.stored.shape is None:
             return "nothing"
-        name, recorded = self.stored.type.name, self.attributes.get("dtype")
-        if name != "|V2" or recorded is None or not recorded.type.charset or recorded.shape != ():
-            return name
-        return "bfloat16" if recorded.values.item() == b"bfloat16" else name
+        name = self.stored.type.name
+        if name == "|V2" and (attribute := self.attributes.get("dtype")) is not None:
+            is_text = attribute.type.charset and attribute.shape == ()
+            if is_text and attribute.values.item() == b"bfloat16":
+                return "bfloat16"
+        return name
 
     def bits(self) -> np.ndarray:
         """Return the array, bfloat16 as uint16. Raises FileError if the array is damaged or does

@@ -231,7 +231,7 @@ def _change_weights(
     for question in rnns.undecided.values() if is_decided or before_sigmoid else ():
         if question.specs[0].cell in ("lstm", "gru") and question.arguments != ("as_class",):
             raise question
-    gated = False
+    has_unscaled_gates = False
     for file_layer in legacy_layers(layers, architecture.model if architecture else {}):
         if not all(cell.keys() <= set(LEAVES) for cell in file_layer.cells):
             raise LossyError(
@@ -239,14 +239,14 @@ def _change_weights(
                 " load()"
             )
         changed.add(file_layer, entries.version, reading)
-        gated |= any(
+        has_unscaled_gates |= any(
             is_gated(cell) and cell["kernel"].path not in changed.arrays
             for cell in file_layer.cells
         )
     if architecture is not None and entries.version < (3, 0):
         with config_errors(architecture.name):  # raises errors of layers that Keras 3 lacks, too
             modernize_model(architecture.model, changed.scaled)
-    if gated and not is_decided and not entries.records and entries.version < (3, 0):
+    if has_unscaled_gates and not is_decided and not entries.records and entries.version < (3, 0):
         note = Message(
             "the file does not record activations: an LSTM or GRU with Keras 2's hard_sigmoid"
             " needs other weights in Keras 3: if the model has one, pass ",

@@ -135,10 +135,10 @@ class ChangedCells:
         new, report = engine.run_conversion(rnn, _KERAS, self.dtype, self.exact)
         scaled = 0
         if scales:
-            wide, _ = engine.run_conversion(rnn, _KERAS, "float64")
+            wide_rnn, _ = engine.run_conversion(rnn, _KERAS, "float64")
             try:
-                scaled = _scale_gates(wide)
-                new, _ = engine.run_conversion(wide, _KERAS, new.spec.dtype)
+                scaled = _scale_gates(wide_rnn)
+                new, _ = engine.run_conversion(wide_rnn, _KERAS, new.spec.dtype)
             except (FloatingPointError, LossyError):
                 raise LossyError(
                     f"{self.label}: a weight of {entry!r} is infinite, times {_TIMES} for"
@@ -192,15 +192,15 @@ def _cudnn_spec(cell: CellArrays) -> Spec | None:
     return Spec(kind, width, hidden) if kind and same else None
 
 
-def _scale_gates(wide: CheckedRNN) -> int:
+def _scale_gates(rnn: CheckedRNN) -> int:
     """Multiply, in place, the weights and biases of all gates with hard_sigmoid; return the number
     of changed weights. Raises FloatingPointError if a product is too large."""
     count = 0
     for block, (tensor, at, rows, cols, row, col, _) in _native.blocks(
-        wide.layout, wide.spec, wide.optional_tensors
+        rnn.layout, rnn.spec, rnn.optional_tensors
     ):
-        if block[-1] != CELLS[wide.spec.cell].candidate:
-            array = wide.arrays[tensor].reshape(-1)[at:]
+        if block[-1] != CELLS[rnn.spec.cell].candidate:
+            array = rnn.arrays[tensor].reshape(-1)[at:]
             view = as_strided(array, (rows, cols), (row * array.itemsize, col * array.itemsize))
             with np.errstate(over="raise"):
                 view *= _TIMES
@@ -347,8 +347,8 @@ def _walk_references(value: Any) -> Iterator[list[Any]]:
 def _change_config(config: dict[str, Any], kind: str, path: str, is_scaled: bool) -> None:
     """Change the settings of a layer or cell. Raises LossyError if Keras 3 lacks a setting."""
     for key, value in config.items():
-        changed = is_scaled and key == "recurrent_activation"
-        if key.endswith("activation") and "hard_sigmoid" in str(value) and not changed:
+        is_changed = is_scaled and key == "recurrent_activation"
+        if key.endswith("activation") and "hard_sigmoid" in str(value) and not is_changed:
             raise LossyError(
                 f"{path} has {key}='hard_sigmoid', clip(0.2 x + 0.5) in Keras 2; in Keras 3"
                 " that is clip(x / 6 + 0.5), which would produce different outputs"

@@ -74,9 +74,11 @@ def read_legacy_weights(root: Hdf5Group, layers: Hdf5Group, entries: KerasEntrie
     read_unknown_classes(model, entries.reading)
     if architecture is not None:
         nodes = {layer_name(node): node for node in child_layers(model)}
-        recurrent = [name for name, node in nodes.items() if any(recurrent_layers_in(node))]
-        stored = [name for name, group in _named_layer_groups(layers) if _recurrent_cells(group)]
-        architecture.check_names(nodes, recurrent, stored)
+        recurrent_names = [name for name, node in nodes.items() if any(recurrent_layers_in(node))]
+        stored_names = [
+            name for name, group in _named_layer_groups(layers) if _recurrent_cells(group)
+        ]
+        architecture.check_names(nodes, recurrent_names, stored_names)
     return entries.read_layers(legacy_layers(layers, model))
 
 
@@ -227,9 +229,9 @@ def read_with_architecture(
             names[path[-1]] = (variables and variables.text("name")) or path[-1]
     recurrent = {layer.path[-1] for layer in recurrent_layers_in(model)}
     architecture.check_names(recurrent, recurrent, set(names.values()))
-    described = {array for layer in described_layers(root, model) for array in layer.paths}
-    stored = {array for layer in layers_without_config(root) for array in layer.paths}
-    for array in sorted(stored - described):
+    described_paths = {array for layer in described_layers(root, model) for array in layer.paths}
+    stored_paths = {array for layer in layers_without_config(root) for array in layer.paths}
+    for array in sorted(stored_paths - described_paths):
         raise FileError(f"{architecture.name}: it lacks the layer of {array} in the weights' file")
     return entries.read_layers(described_layers(root, model))
 
@@ -276,9 +278,9 @@ def match_layer_groups(layers: Hdf5Group, nodes: Sequence[Node]) -> list[LayerGr
     groups: dict[int, Hdf5Group] = {}
     for kind, alike in by_class.items():
         expected = [names[k] for k in alike]
-        stored = group_names.get(_natural_order(kind)[0], [])
-        if len(stored) == len(alike) and not set(expected) <= set(stored):
-            expected = stored
+        stored_names = group_names.get(_natural_order(kind)[0], [])
+        if len(stored_names) == len(alike) and not set(expected) <= set(stored_names):
+            expected = stored_names
         for k, name in zip(alike, expected, strict=True):
             if name in layers.groups:  # otherwise the layer is shared, with the group elsewhere
                 groups[k] = layers.groups[name]
@@ -312,9 +314,9 @@ def layers_without_config(group: Hdf5Group, path: tuple[str, ...] = ()) -> Itera
         is_cudnn = name.startswith(("cu_dnnlstm", "cu_dnngru"))
         cells = _cells_of_group(child) if "cell" in child.groups or is_cudnn else []
         sides = [child.groups.get("forward_layer"), child.groups.get("backward_layer")]
-        both = [cell for side in sides if side for cell in _cells_of_group(side)]
-        if len(both) == 2:
-            yield LayerCells("/".join(layer_path), both, both=True)
+        side_cells = [cell for side in sides if side for cell in _cells_of_group(side)]
+        if len(side_cells) == 2:
+            yield LayerCells("/".join(layer_path), side_cells, both=True)
         elif cells:
             yield LayerCells("/".join(layer_path), cells, both=False)
         elif name not in ("vars", "optimizer"):

@@ -117,18 +117,18 @@ class Constants:
         if len(dims) > MOST_DIMENSIONS or any(n < 0 for n in dims) or tensor.HasField("segment"):
             raise FileError(f"{label}: tensor {tensor.name!r} has an invalid shape")
         dtype, count = _dtype_of(tensor.data_type, label), math.prod(dims)
-        stored = bits if bits is not None else getattr(tensor, _TYPES[tensor.data_type][1])
+        content = bits if bits is not None else getattr(tensor, _TYPES[tensor.data_type][1])
         needed, unit = (count, "elements") if bits is None else (count * dtype.itemsize, "bytes")
-        if len(stored) != needed:
+        if len(content) != needed:
             raise FileError(
-                f"tensor {tensor.name!r} {tuple(dims)} needs {needed} {unit}, it has {len(stored)}"
+                f"tensor {tensor.name!r} {tuple(dims)} needs {needed} {unit}, it has {len(content)}"
             )
         if bits is not None:
             carrier = np.dtype(f"<u{dtype.itemsize}")
             values = np.frombuffer(bits, carrier)
             values = values.astype(carrier.newbyteorder("="), copy=False).view(dtype)
         else:
-            values = np.array(stored, np.float64 if dtype == np.float64 else None)
+            values = np.array(content, np.float64 if dtype == np.float64 else None)
             if dtype.itemsize == 2 and dtype.kind not in "iu":  # float16 and bfloat16 as bits
                 values = values.astype(np.uint16).view(dtype)
             values = values.astype(dtype, copy=False)
@@ -173,8 +173,8 @@ class Constants:
     def _map_external_file(self, name: Any, label: str) -> memoryview:
         label += f" is stored in {name[:_SHOWN]!r}, which"
         need = f"need the name of a regular file in the folder of {self._file}"
-        bare = isinstance(name, str) and name and not re.search(r"^\.|[/\\\0]", name)
-        if not bare or name == self._file.path.name:
+        is_bare = isinstance(name, str) and name and not re.search(r"^\.|[/\\\0]", name)
+        if not is_bare or name == self._file.path.name:
             raise FileError(f"{label} is not opened: {need}: {_ONE_FILE}")
         path = self._file.path.parent / name
         try:

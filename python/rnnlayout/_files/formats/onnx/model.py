@@ -59,19 +59,19 @@ def _notes_about_unread_rnns(model: Any, has_nodes: bool) -> Iterator[str]:
     """Yield notes about RNNs that a model has in a form other than recurrent nodes. has_nodes:
     whether the model also has recurrent nodes."""
     modules: dict[str, str] = {}  # recurrent modules of PyTorch: path -> description
-    kept, loops = set[str](), list[str]()
+    kept_paths, loops = set[str](), list[str]()
     for node in (node for g in all_graphs(model.graph, *model.functions) for node in g.node):
         paths, classes = recorded_texts(node, MODULES), recorded_texts(node, CLASSES)
         for path, kind in zip(paths, classes, strict=False):
             if kind.startswith(_TORCH):
                 label = f"module {path!r}" if path else "the model itself"
                 modules[path] = f"{label} (nn.{kind.removeprefix(_TORCH)})"
-                kept |= {path} if node.op_type in NAMES else set()
+                kept_paths |= {path} if node.op_type in NAMES else set()
         if node.op_type in ("Loop", "Scan"):
             operators = {n.op_type for g in all_graphs(*subgraphs(node)) for n in g.node}
             if operators & _PRODUCTS and not operators & NAMES:
                 loops.append(f"{node_name(node)!r} ({node.op_type})")
-    replaced = [text for path, text in modules.items() if path not in kept]
+    replaced = [text for path, text in modules.items() if path not in kept_paths]
     if replaced:
         yield (
             f"{_first_names(replaced)}: the exporter replaced the RNN by MatMul and other nodes,"

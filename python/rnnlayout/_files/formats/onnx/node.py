@@ -111,12 +111,13 @@ def _node_spec(
     direction = attribute.s.decode("utf-8", "replace") if attribute is not None else "forward"
     if direction not in ("forward", "reverse", "bidirectional"):
         raise LayoutError(f"direction is {direction!r}, need forward, reverse or bidirectional")
-    both = direction == "bidirectional"
-    if w[0] != 1 + both:
+    directions = 2 if direction == "bidirectional" else 1
+    if w[0] != directions:
         raise LayoutError(
-            f"direction is {direction!r}, but W has shape {w}, expected (D, G H, I), D = {1 + both}"
+            f"direction is {direction!r}, but W has shape {w}, expected (D, G H, I), D ="
+            f" {directions}"
         )
-    cell, recurrent, activation = _activations(site.operator, attributes, 1 + both)
+    cell, recurrent, activation = _activations(site.operator, attributes, directions)
     reset: Any = "after"
     if CELLS[cell].has_reset and "linear_before_reset" in attributes:
         reset = "after" if integer_attribute(attributes, "linear_before_reset") else "before"
@@ -133,7 +134,7 @@ def _node_spec(
         cell,
         w[2],
         hidden,
-        bidirectional=both,
+        bidirectional=directions == 2,
         bias="double" if "B" in tensors else "none",
         reset=reset,
         recurrent_activation=recurrent,
@@ -148,11 +149,11 @@ def _activations(operator: str, attributes: Attributes, directions: int) -> tupl
     names: list[str] = []
     if "activations" in attributes:
         names = [text.decode("utf-8", "replace") for text in attributes["activations"].strings]
-    lower = [name.lower() for name in names]
-    functions = lower[:count] or _ACTIVATIONS[operator]
-    if lower and len(lower) != count * directions:
+    lower_names = [name.lower() for name in names]
+    functions = lower_names[:count] or _ACTIVATIONS[operator]
+    if lower_names and len(lower_names) != count * directions:
         raise LayoutError(f"activations are {names}, need {count * directions} of them")
-    if lower and lower != functions * directions:
+    if lower_names and lower_names != functions * directions:
         raise LossyError(f"activations {names} differ by direction: no layout has that")
     if operator == "RNN" and functions[0] in ("tanh", "relu"):
         return f"rnn_{functions[0]}", "sigmoid", "tanh"
@@ -166,8 +167,8 @@ def _activations(operator: str, attributes: Attributes, directions: int) -> tupl
         if gate == "hardsigmoid":
             slopes = []  # alpha and beta of each direction
             for key, default in (("activation_alpha", 0.2), ("activation_beta", 0.5)):
-                stored = list(attributes[key].floats) if key in attributes else []
-                coefficients = [*stored, *[default] * directions][:directions]
+                floats = list(attributes[key].floats) if key in attributes else []
+                coefficients = [*floats, *[default] * directions][:directions]
                 slopes.append([np.float32(x) for x in coefficients])
             pairs = frozenset(zip(*slopes, strict=True))
             gate_names = {frozenset([slope]): name for name, slope in SLOPES.items()}
@@ -241,9 +242,9 @@ def _check_state_shape(
     """Raise LayoutError if a state does not have the shape that the weights need. shape: None per
     unknown size, or None for an unknown shape."""
     d, h = spec.num_directions, spec.hidden_size
-    needed = (None, d, h) if layout else (d, None, h)
-    pairs = zip(shape or needed, needed, strict=False)
-    if len(shape or needed) == 3 and all(a == b or None in (a, b) for a, b in pairs):
+    expected = (None, d, h) if layout else (d, None, h)
+    pairs = zip(shape or expected, expected, strict=False)
+    if len(shape or expected) == 3 and all(a == b or None in (a, b) for a, b in pairs):
         return
     actual = ", ".join("?" if n is None else str(n) for n in shape or ())
     axes, sizes = ("(N, D, H)", f"(N, {d}, {h})") if layout else ("(D, N, H)", f"({d}, N, {h})")

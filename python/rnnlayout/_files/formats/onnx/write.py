@@ -80,15 +80,15 @@ def make_model(entries: Mapping[str, Weights]) -> tuple[Any, TensorArrays]:
     model = onnx.ModelProto(producer_name="rnnlayout", producer_version=_native.__version__)
     graph = model.graph  # filled in place: protobuf copies assigned messages
     graph.name = "rnnlayout"
-    taken, arrays = set[str](), TensorArrays()
+    used_names, arrays = set[str](), TensorArrays()
     for entry, weights in entries.items():
         count = weights.spec.num_layers
         for name in {entry, *(f"{entry}/{k}" for k in range(count if count > 1 else 0))}:
-            if name in taken:
+            if name in used_names:
                 raise LayoutError(
                     f"two RNNs of the model would be named {name!r}: rename one of them"
                 )
-            taken.add(name)
+            used_names.add(name)
         prefix = f"{entry}/" if len(entries) > 1 else ""
         _RNNNodes(onnx, graph, arrays, entry, prefix, weights).add()
     dtypes = {weights.spec.dtype for weights in entries.values()}
@@ -174,13 +174,13 @@ class _RNNNodes:
 
     def add(self) -> None:
         spec, states = self._spec, self._states
-        wide = spec.num_directions * spec.hidden_size
+        output_size = spec.num_directions * spec.hidden_size
         n, t = f"{self._prefix}N", f"{self._prefix}T"  # differ by RNN
         batched = [n, t] if self._batch_first else [t, n]
         layers = spec.num_layers * spec.num_directions
         state = [n, layers] if self._batch_first else [layers, n]
         self._declare(self._graph.input, "X", [*batched, spec.input_size])
-        self._declare(self._graph.output, "Y", [*batched, wide])
+        self._declare(self._graph.output, "Y", [*batched, output_size])
         for s in states:
             if f"initial_{s}" not in self._config:
                 self._declare(self._graph.input, f"initial_{s}", [*state, spec.hidden_size])
@@ -212,12 +212,12 @@ class _RNNNodes:
             inputs.pop()
         self._add_node(self._operator, inputs, [f"{name}/out", *ends], name, **self._attributes())
         above = f"{name}/above" if k + 1 < len(self._names) else f"{self._prefix}Y"
-        joined = f"{name}/out"
+        output = f"{name}/out"
         if not self._batch_first:  # (T, D, N, H) to (T, N, D, H)
-            joined = f"{name}/out_t"
-            self._add_node("Transpose", [f"{name}/out"], [joined], perm=[0, 2, 1, 3])
+            output = f"{name}/out_t"
+            self._add_node("Transpose", [f"{name}/out"], [output], perm=[0, 2, 1, 3])
         shape = self._add_constant(f"{name}/joined", np.array([0, 0, -1]), "int64")
-        self._add_node("Reshape", [joined, shape], [above])
+        self._add_node("Reshape", [output, shape], [above])
         return above
 
     def _split_state(self, s: str) -> list[str]:
@@ -246,26 +246,26 @@ class _RNNNodes:
     def _add_repeated_state(self, name: str, state: np.ndarray) -> None:
         """Add a state that is the same for each of the N sequences in X."""
         axis = int(not self._batch_first)
-        once, sizes = self._add_constant(f"{name}/once", state, self._spec.dtype), f"{name}/sizes"
+        unrepeated = self._add_constant(f"{name}/once", state, self._spec.dtype)
         ends = [self._add_constant(f"{name}/{n}", np.array([n]), "int64") for n in (axis, axis + 1)]
         ones = self._add_constant(f"{name}/ones", np.ones(2 - axis, np.int64), "int64")
         ones_before = self._add_constant(f"{name}/one", np.ones(axis, np.int64), "int64")
         self._add_node("Shape", [f"{self._prefix}X"], [f"{name}/X"])
         self._add_node("Slice", [f"{name}/X", *ends], [f"{name}/N"])
-        self._add_node("Concat", [ones_before, f"{name}/N", ones], [sizes], axis=0)
-        self._add_node("Expand", [once, sizes], [name])
+        self._add_node("Concat", [ones_before, f"{name}/N", ones], [f"{name}/sizes"], axis=0)
+        self._add_node("Expand", [unrepeated, f"{name}/sizes"], [name])
 
     def _exact_array(self, key: str, value: Any, dtype: str) -> np.ndarray:
         """Return a setting in the dtype of the model. Raises LossyError if the dtype rounds it."""
         array = np.asarray(value, np.float64)
         with np.errstate(over="ignore"):
-            stored = array.astype(dtype)
-        if not (stored == array).all():
+            rounded = array.astype(dtype)
+        if not (rounded == array).all():
             raise LossyError(
                 f"{self._name} is used with {describe_config({key: value})}, which the model would"
                 f" round to {dtype}: {how_to_round(key, dtype)}"
             )
-        return stored
+        return rounded
 
     def _attributes(self) -> dict[str, Any]:
         spec, config = self._spec, self._config
