@@ -3,8 +3,8 @@
 The config is in the file of the weights, or the caller passes the result of model.to_json().
 
 A class that Keras does not define may look recurrent, such as a user's subclass of LSTM. Its
-outputs are unknown. Its config has the arguments of the class that it extends, so its layers are
-listed; they are read as layers of that class if the caller passes as_class=.
+outputs are unknown, but its config has the arguments of the extended class. So layers of such a
+class are listed, and read as layers of the extended class if the caller passes as_class=.
 """
 
 from __future__ import annotations
@@ -135,8 +135,8 @@ class Architecture:
 
 
 def read_architecture(config: object) -> Architecture:
-    """Return the result of model.to_json(). config: the path of a file with that text, the text, or
-    the parsed text. Raises FileError if the text is not a model's config."""
+    """Return the architecture in the result of model.to_json(). config: the path of a file with the
+    text, the text, or the parsed text. Raises FileError if the text is not a model's config."""
     name = _NAME
     json_text: str | bytes
     if isinstance(config, Mapping):
@@ -204,7 +204,7 @@ def read_unknown_classes(model: Node, reading: Reading) -> None:
 
 
 def _similar_class(config: Any, is_cell: bool) -> str:
-    """Return the recurrent class of Keras whose config has these keys, "" if no class has."""
+    """Return the recurrent class of Keras with such a config, "" without such a class."""
     if not isinstance(config, dict) or type(config.get("units")) is not int:
         return ""
     if "recurrent_initializer" not in config or ("return_sequences" in config) == is_cell:
@@ -220,7 +220,7 @@ def class_in_file(node: Node) -> str:
 
 
 def unknown_classes_in(layer: RecurrentLayer) -> dict[str, str]:
-    """Return {unknown class: class of Keras that is read instead} of a layer's cells."""
+    """Return {unknown class: class of Keras that replaces the unknown class} of a layer's cells."""
     return {
         cell[_CLASS_TO_ACCEPT]: cell["class_name"]
         for cell in layer.cells

@@ -102,7 +102,8 @@ class KerasEntries:
 
     @classmethod
     def of_hdf5(cls, root: Hdf5Group, reading: Reading, version: Version = (3, 0)) -> KerasEntries:
-        """Return an empty collection for an HDF5 file, without the arrays of an optimizer."""
+        """Return an empty collection for the RNNs of an HDF5 file. The arrays of an optimizer are
+        not arrays of the model."""
         models = [group for name, group in root.groups.items() if not name.startswith("optimizer")]
         paths = (dataset.path for group in models for dataset in group.all_datasets())
         record_texts = root.texts(KEY)  # records by the names of the layers

@@ -181,8 +181,8 @@ def is_gated(cell: CellArrays) -> bool:
 
 
 def _cudnn_spec(cell: CellArrays) -> Spec | None:
-    """Return the spec, but for the dtype, if a cell has two biases per gate, as only cells of
-    cuDNN's layers have in these shapes; else None."""
+    """Return the spec, with any dtype, of a cell of cuDNN's layers; None for all other cells. Only
+    cells of cuDNN's layers have a flat bias with two elements per gate and unit."""
     shapes = [cell[leaf].tensor.shape for leaf in LEAVES if leaf in cell]
     if [len(shape) for shape in shapes] != [2, 2, 1] or 0 in shapes[0] + shapes[1]:
         return None
