@@ -1,12 +1,12 @@
 """.tflite: the operators UNIDIRECTIONAL_ and BIDIRECTIONAL_SEQUENCE_LSTM and _RNN of a model.
 
-Numbers of fields are those of tensorflow/compiler/mlir/lite/schema/schema.fbs, positions of inputs
-those of tensorflow/lite/kernels: lstm_shared.h, bidirectional_sequence_lstm.cc,
+Numbers of fields are from tensorflow/compiler/mlir/lite/schema/schema.fbs, positions of inputs from
+tensorflow/lite/kernels: lstm_shared.h, bidirectional_sequence_lstm.cc,
 unidirectional_sequence_rnn.cc, bidirectional_sequence_rnn.cc (2.21).
 
-The file is a FlatBuffer, of which each offset is checked against the end of the file. A table
-begins with the distance to its vtable, which has the distance of each field from the table, 0 for a
-field at its default (flatbuffers/docs/source/internals.md, 25.12).
+The file is a FlatBuffer. Each offset is checked against the end of the file. A table begins with
+the distance to the table's vtable, which has the distance of each field from the table, 0 for a
+field with the default (flatbuffers/docs/source/internals.md, 25.12).
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ from .registry import ModelFormat
 
 
 def unpack_number(data: memoryview, form: str, at: int) -> Any:
-    """Return the number at a byte. form: of struct."""
+    """Return the number at a byte. form: the format, as for struct.unpack(). Raises FileError if
+    the number is beyond the end of the file."""
     if not 0 <= at <= len(data) - struct.calcsize(form):
         raise FileError("an offset is beyond the end: it is cut short or damaged")
     return struct.unpack_from(form, data, at)[0]
@@ -42,13 +43,13 @@ def unpack_number(data: memoryview, form: str, at: int) -> Any:
 
 @dataclass(frozen=True)
 class FlatTable:
-    """A table. at: its first byte. Fields are known by their numbers in the schema."""
+    """A table. at: the first byte. Fields are known by the numbers in the schema."""
 
     data: memoryview
     at: int
 
     def _field(self, number: int) -> int:
-        """Return where a field is, 0 if it is at its default."""
+        """Return the position of a field, 0 for a field with the default."""
         vtable = self.at - unpack_number(self.data, "<i", self.at)
         if 6 + 2 * number > unpack_number(self.data, "<H", vtable):
             return 0
@@ -85,7 +86,8 @@ class FlatTable:
 
 @dataclass(frozen=True)
 class FlatVector:
-    """A vector of tables, which may be one table many times. start: its first byte."""
+    """A vector of tables, in which a table may be repeated. start: the first byte. distances: of
+    each table, from the element's place in the vector."""
 
     data: memoryview
     start: int
@@ -116,7 +118,7 @@ _DTYPES = {0: "<f4", 1: "<f2", 2: "<i4", 3: "u1", 7: "<i2", 9: "i1"}
 _ACTIVATIONS = {1: "relu", 4: "tanh"}
 
 _GATES = ("input", "forget", "cell", "output")
-# The tensors of one direction, in the order of the inputs.
+# The tensors of a direction, in the order of the inputs.
 _LSTM = (
     *(f"input_to_{gate}_weights" for gate in _GATES),
     *(f"recurrent_to_{gate}_weights" for gate in _GATES),
@@ -126,13 +128,13 @@ _LSTM = (
     "projection_bias",
 )
 _RNN = ("input_weights", "recurrent_weights", "bias")
-_NORMS = range(20, 24)  # layer normalization, of an LSTM of one direction
-_AUXILIARY = {"lstm": 39, "rnn": 9}  # a second input, of two directions
+_NORMS = range(20, 24)  # inputs for layer normalization, of an LSTM without a backward direction
+_AUXILIARY = {"lstm": 39, "rnn": 9}  # a second input of x, of RNNs with a backward direction
 
 
 @dataclass(frozen=True)
 class TFLiteOperator:
-    """An operator. code: its BuiltinOperator. graph: the subgraph that it is in."""
+    """An operator. code: the BuiltinOperator. graph: the subgraph with the operator."""
 
     code: int
     table: FlatTable
@@ -140,7 +142,7 @@ class TFLiteOperator:
 
     @cached_property
     def inputs(self) -> list[int]:
-        """The numbers of its input tensors, -1 for one that is omitted."""
+        """The numbers of the input tensors, -1 for an omitted input."""
         return list(map(int, self.table.vector(1, "<i4")[:64]))
 
     def input(self, k: int) -> int:
@@ -148,14 +150,15 @@ class TFLiteOperator:
 
     @property
     def options(self) -> FlatTable:
-        found = self.table.table(4)
-        if found is None:
+        options = self.table.table(4)
+        if options is None:
             raise FileError("an operator has no options: it is damaged")
-        return found
+        return options
 
 
 class TFLiteGraph:
-    """A subgraph. producers: tensor -> the operator that computes it, for those that move x."""
+    """A subgraph. producers: number of a tensor -> the operator that computes the tensor, for
+    DEQUANTIZE and REVERSE only."""
 
     def __init__(self, tensors: FlatVector) -> None:
         self.tensors = tensors
@@ -163,7 +166,7 @@ class TFLiteGraph:
 
 
 class TFLiteModel:
-    """The operators of a model, and its constants, whose sum of bytes is bounded."""
+    """The operators and constants of a model. The budget limits the sum of the constants."""
 
     def __init__(self, data: memoryview, budget: Budget) -> None:
         self._data, self._budget = data, budget
@@ -171,9 +174,9 @@ class TFLiteModel:
         self._buffers, self._graphs = model.offsets(4), model.offsets(2)
         codes = model.offsets(1)
         budget.charge("steps", _OPERATOR_STEPS * len(codes))
-        # a byte, and since 2020 a number beside it, of which the larger one counts
-        kinds = [codes[k] for k in range(len(codes))]
-        self._codes = [max(one.number(0, "b"), one.number(3, "i")) for one in kinds]
+        # a byte, and since 2020 also an int32: the larger number counts
+        tables = [codes[k] for k in range(len(codes))]
+        self._codes = [max(table.number(0, "b"), table.number(3, "i")) for table in tables]
 
     def operators(self) -> Iterator[TFLiteOperator]:
         for k in range(len(self._graphs)):
@@ -185,13 +188,14 @@ class TFLiteModel:
                 number = table.number(0, "I")
                 if number >= len(self._codes):
                     raise FileError(f"operator {n} is of kind {number} of {len(self._codes)}")
-                one = TFLiteOperator(self._codes[number], table, graph)
-                if one.code in (_DEQUANTIZE, _REVERSE):
-                    graph.producers.update(dict.fromkeys(table.vector(2, "<i4")[:1].tolist(), one))
-                yield one
+                operator = TFLiteOperator(self._codes[number], table, graph)
+                if operator.code in (_DEQUANTIZE, _REVERSE):
+                    for output in table.vector(2, "<i4")[:1].tolist():
+                        graph.producers[output] = operator
+                yield operator
 
     def constant(self, graph: TFLiteGraph, number: int, name: str) -> tuple[np.ndarray, bool]:
-        """Return a constant as floats, and whether it was dequantized."""
+        """Return a constant as floats, and whether the constant was dequantized."""
         source = graph.producers.get(number)
         if source is not None and source.code == _DEQUANTIZE:  # float16, or int8
             array, quantized = self.constant(TFLiteGraph(graph.tensors), source.input(0), name)
@@ -202,26 +206,28 @@ class TFLiteModel:
             raise LayoutError(f"{name} has type {kind} of TFLite, which is not supported")
         if tensor.table(6) is not None:
             raise LayoutError(f"{name} is sparse: convert the model without pruning it")
-        data, dtype = self._bytes(tensor.number(2, "I")), np.dtype(_DTYPES[kind])
-        if not len(data):
+        content, dtype = self._bytes(tensor.number(2, "I")), np.dtype(_DTYPES[kind])
+        if not len(content):
             raise LayoutError(f"{name} is not a constant of the model: it is computed, or an input")
-        if min(shape, default=1) < 0 or math.prod(shape) * dtype.itemsize != len(data):
-            raise FileError(f"{name}: {len(data)} bytes do not fit shape {shape} of {dtype.name}")
+        if min(shape, default=1) < 0 or math.prod(shape) * dtype.itemsize != len(content):
+            raise FileError(
+                f"{name}: {len(content)} bytes do not fit shape {shape} of {dtype.name}"
+            )
         self._budget.charge("computed", 4 * math.prod(shape))
-        array = np.frombuffer(data, dtype).reshape(shape)
+        array = np.frombuffer(content, dtype).reshape(shape)
         if dtype.kind == "f":
             return array, False
         return _dequantize_constant(array, tensor.table(4), name), True
 
     def integers(self, graph: TFLiteGraph, number: int) -> list[int]:
-        """Return the first numbers of a constant of int32, [] of another tensor."""
+        """Return the numbers of a short constant of int32, [] of a different tensor."""
         tensor = graph.tensors[number]
-        data = self._bytes(tensor.number(2, "I"))
-        is_short = tensor.number(1, "b") == 2 and len(data) % 4 == 0 and len(data) <= 64
-        return np.frombuffer(data, "<i4").tolist() if is_short and len(data) else []
+        content = self._bytes(tensor.number(2, "I"))
+        is_short = tensor.number(1, "b") == 2 and len(content) % 4 == 0 and len(content) <= 64
+        return np.frombuffer(content, "<i4").tolist() if is_short and len(content) else []
 
     def _bytes(self, number: int) -> memoryview:
-        """Return the bytes of a buffer, which may be behind the FlatBuffer."""
+        """Return the bytes of a buffer, inside or behind the FlatBuffer."""
         buffer = self._buffers[number]
         at, size = buffer.number(1, "Q"), buffer.number(2, "Q")
         if at > 1:
@@ -231,11 +237,13 @@ class TFLiteModel:
         return buffer.vector(0, "u1").data
 
 
-def _dequantize_constant(array: np.ndarray, told: FlatTable | None, name: str) -> np.ndarray:
+def _dequantize_constant(
+    array: np.ndarray, quantization: FlatTable | None, name: str
+) -> np.ndarray:
     """Return (q - zero) * scale, rounded once."""
-    scale = told.vector(2, "<f4") if told else np.empty(0, "<f4")
-    zero = told.vector(3, "<i8") if told else np.empty(0, "<i8")
-    axis = told.number(6, "i") if told else 0
+    scale = quantization.vector(2, "<f4") if quantization else np.empty(0, "<f4")
+    zero = quantization.vector(3, "<i8") if quantization else np.empty(0, "<i8")
+    axis = quantization.number(6, "i") if quantization else 0
     if not scale.size:
         raise LayoutError(f"{name} is {array.dtype}, without a scale: it is not quantized weights")
     shape = [1] * array.ndim
@@ -252,32 +260,36 @@ def _dequantize_constant(array: np.ndarray, told: FlatTable | None, name: str) -
         return np.asarray(numbers * scale.astype(np.float64).reshape(shape), np.float32)
 
 
-# ------------------------------------------------------------------------------------ one operator
+# ------------------------------------------------------------------------------- operators as RNNs
 
 
-def _read_operator(model: TFLiteModel, one: TFLiteOperator, name: str, notes: list[str]) -> Weights:
-    cell, both = _RNNS[one.code]
-    lacks = {
+def _read_operator(
+    model: TFLiteModel, operator: TFLiteOperator, name: str, notes: list[str]
+) -> Weights:
+    cell, bidirectional = _RNNS[operator.code]
+    reasons = {
         "it has a coupled input gate (i = 1 - f, without input_to_input_weights)": cell == "lstm"
-        and any(one.input(1 + 17 * k) < 0 for k in range(1 + both)),
+        and any(operator.input(1 + 17 * k) < 0 for k in range(1 + bidirectional)),
         "it has layer normalization": cell == "lstm"
-        and not both
-        and any(one.input(k) >= 0 for k in _NORMS),
-        "it has an auxiliary input": both and one.input(_AUXILIARY[cell]) >= 0,
+        and not bidirectional
+        and any(operator.input(k) >= 0 for k in _NORMS),
+        "it has an auxiliary input": bidirectional and operator.input(_AUXILIARY[cell]) >= 0,
     }
-    for why in (text for text, is_so in lacks.items() if is_so):
-        raise LossyError(f"{why}, which no layout can represent")
-    if one.code == 44 and one.options.number(5, "?"):
+    for reason, applies in reasons.items():
+        if applies:
+            raise LossyError(f"{reason}, which no layout can represent")
+    if operator.code == 44 and operator.options.number(5, "?"):
         raise LossyError("its recurrent matrices are diagonals: no layout can represent that")
     roles = _LSTM if cell == "lstm" else _RNN
-    step = len(roles) + (cell == "rnn")  # of a plain RNN the state comes before the next direction
+    step = len(roles) + (cell == "rnn")  # in a plain RNN a state precedes the next direction
     tensors: dict[str, np.ndarray] = {}
     quantized = False
-    for k, side in enumerate(("forward", "backward")[: 1 + both]):
+    for k, side in enumerate(("forward", "backward")[: 1 + bidirectional]):
         for n, role in enumerate(roles):
-            number, key = one.input(1 + k * step + n), f"0/{side}/{role}" if both else role
+            number = operator.input(1 + k * step + n)
+            key = f"0/{side}/{role}" if bidirectional else role
             if number >= 0:
-                tensors[key], is_quantized = model.constant(one.graph, number, role)
+                tensors[key], is_quantized = model.constant(operator.graph, number, role)
                 quantized |= is_quantized
     if quantized:
         notes.append(
@@ -287,25 +299,27 @@ def _read_operator(model: TFLiteModel, one: TFLiteOperator, name: str, notes: li
     for key in [key for key in tensors if key.endswith("projection_bias")]:
         if tensors.pop(key).any():
             raise LossyError("projection_bias is not 0, which no layout can represent")
-    spec = _spec_of(cell, both, tensors, one)
+    spec = _spec_of(cell, bidirectional, tensors, operator)
     arrays = {key: np.ascontiguousarray(array) for key, array in tensors.items()}
-    given = read_described(arrays, spec, "tflite")
+    rnn = read_described(arrays, spec, "tflite")
     config = dict[str, Any]()
-    field, default = _TIME_MAJOR[one.code]
-    time_major = bool(one.options.number(field, "?", default))
+    field, default = _TIME_MAJOR[operator.code]
+    time_major = bool(operator.options.number(field, "?", default))
     for k, key in enumerate(("cell_clip", "proj_clip") if cell == "lstm" else (), 1):
-        if (clip := one.options.number(k, "f")) != 0:
+        if (clip := operator.options.number(k, "f")) != 0:
             config[key] = float(clip)
-    source = one.graph.producers.get(one.input(0))
+    source = operator.graph.producers.get(operator.input(0))
     if source is not None and source.code == _REVERSE:
-        axes = model.integers(one.graph, source.input(1))
+        axes = model.integers(operator.graph, source.input(1))
         if axes in ([0 if time_major else 1], [-3 if time_major else -2]):
             config["go_backwards"] = True
-    return weights_of(given, config=config, batch_first=not time_major)
+    return weights_of(rnn, config=config, batch_first=not time_major)
 
 
-def _spec_of(cell: str, both: bool, tensors: dict[str, Any], one: TFLiteOperator) -> Spec:
-    side, options = "0/forward/" if both else "", one.options
+def _spec_of(
+    cell: str, bidirectional: bool, tensors: dict[str, Any], operator: TFLiteOperator
+) -> Spec:
+    side, options = "0/forward/" if bidirectional else "", operator.options
     number = options.number(0 if cell == "lstm" else 1, "b")
     activation = _ACTIVATIONS.get(number)
     if activation is None:
@@ -321,7 +335,7 @@ def _spec_of(cell: str, both: bool, tensors: dict[str, Any], one: TFLiteOperator
         "lstm" if cell == "lstm" else f"rnn_{activation}",  # type: ignore[arg-type]
         first.shape[1],
         first.shape[0],
-        bidirectional=both,
+        bidirectional=bidirectional,
         proj_size=second.shape[1] if projected else 0,
         peepholes=any("cell_to_output" in key for key in tensors),
         activation=activation if cell == "lstm" else "tanh",  # type: ignore[arg-type]
@@ -333,21 +347,21 @@ def _read_tflite(file: InputFile, reading: Reading) -> Found:
     with name_file(file):
         model = TFLiteModel(memoryview(file.data()), file.budget)
         operators = list(model.operators())
-        rnns = [one for one in operators if one.code in _RNNS]
+        rnns = [operator for operator in operators if operator.code in _RNNS]
         file.budget.charge("steps", _RNN_STEPS * len(rnns))
         entries: dict[str, Weights] = {}
         refused: dict[str, Exception] = {}
         notes: list[str] = []
-        names = distinct_names([_RNNS[one.code][0] for one in rnns])
-        for name, one in zip(names, rnns, strict=True):
+        names = distinct_names([_RNNS[operator.code][0] for operator in rnns])
+        for name, operator in zip(names, rnns, strict=True):
             if is_under_with_direction(name, reading.prefix):
                 try:
-                    entries[name] = _read_operator(model, one, name, notes)
+                    entries[name] = _read_operator(model, operator, name, notes)
                 except FileError:
                     raise
                 except ValueError as error:
                     refused[name] = error_with_name(error, name)
-    codes = {one.code for one in operators}
+    codes = {operator.code for operator in operators}
     if not codes.isdisjoint(_WHILES):
         notes.append(
             "a WHILE may hold an RNN that is not read: read the model that the file was made from"

@@ -1,10 +1,10 @@
-"""A Keras model's config as a tree: which of its layers are recurrent.
+"""The config of a Keras model as a tree, and the recurrent layers in the tree.
 
-It is in the file of the weights, or it is what the caller has of Keras's to_json().
+The config is in the file of the weights, or the caller passes the result of model.to_json().
 
-A class that is not Keras's own may look recurrent: a subclass of LSTM. What it computes is unknown.
-Its config has the arguments of the class that it extends, so its layers are listed; they are read
-as layers of that class if the caller says so with as_class=.
+A class that Keras does not define may look recurrent, such as a user's subclass of LSTM. Its
+outputs are unknown, but its config has the arguments of the extended class. So layers of such a
+class are listed, and read as layers of the extended class if the caller passes as_class=.
 """
 
 from __future__ import annotations
@@ -35,20 +35,21 @@ from rnnlayout._sources.reading import Reading
 KERAS_3 = "3.0.0"  # the first Keras with the form of file that is written
 KERAS_2 = "2.0.9"  # the first with CuDNNLSTM and CuDNNGRU
 CUDNN = {"CuDNNLSTM": "LSTM", "CuDNNGRU": "GRU"}  # cuDNN's layers -> those of Keras 3
-# The keys of a config under which a node has other layers, and those under which it has cells.
+# The keys of a config under which a node has layers, and the keys under which a node has cells.
 _LAYERS, _CELLS = ("layers", "layer", "backward_layer"), ("cell", "cells")
 _DEPTH = 64  # models in models
-_MOST = 4 << 20  # bytes; a model of a thousand layers has about one million
+_MOST = 4 << 20  # bytes; a model of a thousand layers has about a million
 _NAME = "the config"  # in messages, if it has no file
 
 
 def recurrent_layers_in(
-    node: Node, around: tuple[str, ...] = (), trainable: bool = True
+    node: Node, parents: tuple[str, ...] = (), trainable: bool = True
 ) -> Iterator[RecurrentLayer]:
-    """Yield a layer of a model if it is recurrent, else all recurrent layers in it."""
-    if len(around) > _DEPTH:
-        raise FileError(f"the config has models nested {len(around)} deep: refused")
-    path = (*around, layer_name(node))
+    """Yield the layer of a node if the layer is recurrent, else all recurrent layers below the
+    node. parents: the names of the layers around the node."""
+    if len(parents) > _DEPTH:
+        raise FileError(f"the config has models nested {len(parents)} deep: refused")
+    path = (*parents, layer_name(node))
     trainable = trainable and bool(any_config(node).get("trainable", True))
     if is_recurrent(node):
         yield RecurrentLayer(path, node, trainable)
@@ -58,11 +59,11 @@ def recurrent_layers_in(
 
 
 def is_recurrent(node: Node) -> bool:
-    """Return whether it is one of Keras's own recurrent layers."""
+    """Return whether a node is a recurrent layer of a class that Keras defines."""
     kind = class_of(node)
     if kind == "Bidirectional":
-        inside = config_of(node).get("layer")
-        return isinstance(inside, dict) and is_recurrent(inside)
+        layer = config_of(node).get("layer")
+        return isinstance(layer, dict) and is_recurrent(layer)
     return kind in CELLS or kind == "RNN"
 
 
@@ -73,65 +74,69 @@ def layer_name(node: Node) -> str:
 
 
 def nodes_inside(node: Node) -> Iterator[tuple[str, Node]]:
-    """Yield the layers and cells in a node, each with the key of the config that it is under."""
+    """Yield (key of the config, node) of each layer and cell directly in a node."""
     config = any_config(node)
     for key in (*_LAYERS, *_CELLS):
-        found = config.get(key)
-        for one in found if isinstance(found, list) else [found]:
-            if isinstance(one, dict):
-                yield key, one
+        children = config.get(key)
+        for child in children if isinstance(children, list) else [children]:
+            if isinstance(child, dict):
+                yield key, child
 
 
 def child_layers(node: Node) -> list[Node]:
     """Return the layers of a model, or the layer in a wrapper; [] for other nodes."""
-    inside = (one for key, one in nodes_inside(node) if key in ("layers", "layer"))
-    return [one for one in inside if "class_name" in one]
+    children = (child for key, child in nodes_inside(node) if key in ("layers", "layer"))
+    return [child for child in children if "class_name" in child]
 
 
-def parse_config(text: str | bytes, what: str) -> dict[str, Any]:
-    """Return an object from its JSON. Raises FileError if it is not one."""
+def parse_config(text: str | bytes, label: str) -> dict[str, Any]:
+    """Return the object in a JSON text. label: the text's name in messages. Raises FileError if
+    the text is not the JSON of an object."""
     try:
         return object_of(json.loads(text))
     except (ValueError, RecursionError) as error:
-        raise FileError(f"{what} is malformed: {error}") from None
+        raise FileError(f"{label} is malformed: {error}") from None
 
 
 def parse_keras_version(text: str | None) -> Version:
-    """Return the version in a file's keras_version, which Keras 1.0 did not write."""
+    """Return the version in a file's keras_version; None is a file of Keras 1.0."""
     match = re.match(r"(\d{1,9})(?:\.(\d{1,9}))?", text or "1")
     return (int(match[1]), int(match[2] or 0)) if match else (1, 0)
 
 
 @dataclass(frozen=True)
 class Architecture:
-    """The config of a model. name: the name of the file that it is from, else _NAME. version: the
-    version of the Keras that wrote it; None if that is not recorded."""
+    """The config of a model. name: the name of the config's file, else _NAME. version: the version
+    of the Keras that wrote the config; None if no version is recorded."""
 
     name: str
     model: Node
     version: Version | None
 
     def check_names(
-        self, known: Collection[str], wanted: Collection[str], found: Collection[str]
+        self,
+        all_names: Collection[str],
+        recurrent_names: Collection[str],
+        stored_names: Collection[str],
     ) -> None:
         """Raise FileError if recurrent layers of the config and of the weights are not the same.
-        known: the names of all layers in the config. wanted: those of its recurrent layers. found:
-        those of the recurrent layers in the file of the weights."""
-        for name in wanted:
-            if name not in found:
+        all_names: of all layers in the config. recurrent_names: of the recurrent layers in the
+        config. stored_names: of the recurrent layers in the file of the weights."""
+        for name in recurrent_names:
+            if name not in stored_names:
                 raise FileError(
                     f"{self.name}: its layer {short_repr(name)} is not in the weights' file"
                 )
-        for name in found:
-            if name not in known:
+        for name in stored_names:
+            if name not in all_names:
                 raise FileError(
                     f"{self.name}: it lacks layer {short_repr(name)} of the weights' file"
                 )
 
 
 def read_architecture(config: object) -> Architecture:
-    """Return what to_json() of a model returned: in a file, the text itself, or parsed. Raises
-    FileError if it is not a model's config."""
+    """Return the architecture in the result of model.to_json(). config: the path of a file with the
+    text, the text, or the parsed text. Raises FileError if the text is not a model's config."""
     name = _NAME
     json_text: str | bytes
     if isinstance(config, Mapping):
@@ -151,65 +156,73 @@ def read_architecture(config: object) -> Architecture:
     if not child_layers(model):
         raise FileError(f"{name} is not a model's config, as model.to_json() returns it")
     text = model.get("keras_version")
-    known = (3, 0) if "module" in model else None
+    version = (3, 0) if "module" in model else None
     if isinstance(text, str):
-        known = parse_keras_version(text)
-    return Architecture(name, model, known)
+        version = parse_keras_version(text)
+    return Architecture(name, model, version)
 
 
 # ---------------------------------------------------------------------------------- unknown classes
 
-_FILES = "class_name in the file"  # keys of a node: its class before it was read as another one,
-_UNKNOWN = "class_name to accept"  # and the same until the caller accepts it
+# Keys of a node that is read as a node of a known class: the node's class in the file, and the same
+# class again until the caller accepts the known class.
+_CLASS_IN_FILE = "class_name in the file"
+_CLASS_TO_ACCEPT = "class_name to accept"
 
 
 def read_unknown_classes(model: Node, reading: Reading) -> None:
-    """Give the layers of unknown classes in a model, in place, the class that they look like.
+    """Give each layer of an unknown class, in place, the class of Keras whose config looks alike.
     Raises SpecError if the caller's as_class names a class that the model lacks."""
     unknown, accepted = set[str](), reading.as_class or {}
-    left = [("", model)]
-    while left:
-        key, node = left.pop()
+    waiting = [("", model)]
+    while waiting:
+        key, node = waiting.pop()
         is_cell = key in _CELLS
-        node.pop(_FILES, None)
-        node.pop(_UNKNOWN, None)
-        kind = _looks_like(node.get("config"), is_cell)
+        node.pop(_CLASS_IN_FILE, None)
+        node.pop(_CLASS_TO_ACCEPT, None)
+        kind = _similar_class(node.get("config"), is_cell)
         if not kind or (kind_of(node) if is_cell else class_of(node)) in CELLS:
-            left += nodes_inside(node)
+            waiting += nodes_inside(node)
             continue
         name = str(node.get("registered_name") or node.get("class_name"))
-        node[_FILES] = str(node.get("class_name"))
+        node[_CLASS_IN_FILE] = str(node.get("class_name"))
         if name not in accepted:
-            node[_UNKNOWN] = name
+            node[_CLASS_TO_ACCEPT] = name
         read_as = accepted.get(name, kind).removesuffix("Cell")
         node["class_name"] = ("SimpleRNN" if read_as == "RNN" else read_as) + "Cell" * is_cell
         node["module"], node["registered_name"] = "keras.layers", None
         unknown.add(name)
     for name in accepted:
         if name not in unknown:
-            others = ", ".join(map(short_repr, sorted(unknown)))
+            unknown_names = ", ".join(map(short_repr, sorted(unknown)))
             why = f"no recurrent layer or cell of the file has class {name!r}: "
-            if not others:
+            if not unknown_names:
                 raise SpecError(why, "omit ", Ask("as_class", None))
-            raise SpecError(why, "pass ", Ask("as_class"), f" with its unknown classes: {others}")
+            raise SpecError(
+                why, "pass ", Ask("as_class"), f" with its unknown classes: {unknown_names}"
+            )
 
 
-def _looks_like(config: Any, is_cell: bool) -> str:
-    """Return the class of Keras with such a config, "" if it is not a recurrent one's."""
+def _similar_class(config: Any, is_cell: bool) -> str:
+    """Return the recurrent class of Keras with such a config, "" without such a class."""
     if not isinstance(config, dict) or type(config.get("units")) is not int:
         return ""
     if "recurrent_initializer" not in config or ("return_sequences" in config) == is_cell:
         return ""
-    gated = "GRU" if "reset_after" in config else "LSTM"
-    kind = gated if "recurrent_activation" in config else "SimpleRNN"
+    gated_class = "GRU" if "reset_after" in config else "LSTM"
+    kind = gated_class if "recurrent_activation" in config else "SimpleRNN"
     return f"{kind}Cell" if is_cell else kind
 
 
 def class_in_file(node: Node) -> str:
-    """Return the class of a layer in the file, after which its variables are named."""
-    return str(node.get(_FILES, node["class_name"]))
+    """Return the class of a layer in the file; the layer's variables are named after the class."""
+    return str(node.get(_CLASS_IN_FILE, node["class_name"]))
 
 
 def unknown_classes_in(layer: RecurrentLayer) -> dict[str, str]:
-    """Return the unknown classes of a layer, its directions and its cells: {name: read as}."""
-    return {cell[_UNKNOWN]: cell["class_name"] for cell in layer.cells if _UNKNOWN in cell}
+    """Return {unknown class: class of Keras that replaces the unknown class} of a layer's cells."""
+    return {
+        cell[_CLASS_TO_ACCEPT]: cell["class_name"]
+        for cell in layer.cells
+        if _CLASS_TO_ACCEPT in cell
+    }

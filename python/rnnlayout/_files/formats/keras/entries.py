@@ -1,4 +1,4 @@
-"""The RNNs of a Keras file: arrays of cells, and what the config says about them, as Weights."""
+"""The RNNs of a Keras file: arrays of cells and their description in the config, as Weights."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ LEAVES = ("kernel", "recurrent_kernel", "bias")
 
 
 class CellArray(NamedTuple):
-    """An array of a cell in a file. path: where it is in the file."""
+    """An array of a cell in a file. path: the array's path in the file."""
 
     path: str
     tensor: FileTensor
@@ -49,15 +49,15 @@ _Array = TypeVar("_Array")
 CellArrays = Mapping[str, CellArray]  # by LEAVES, or by the names of Keras 1: W, U_i, b_o ...
 _Rows = Sequence[Sequence[CellArrays]]  # for each layer, bottom first, the cells of its directions
 
-# Keras 1 has an array per gate, named by letters, of which two are its own.
+# Keras 1 has an array per gate, named by letters; two letters differ from ours.
 _KERAS_1 = {"kernel": "W", "recurrent_kernel": "U", "bias": "b"}
 _KERAS_1_LETTER = {"g": "c", "n": "h"}
 
 
 @dataclass(frozen=True)
 class LayerCells:
-    """A recurrent layer of a file. cells: bottom first, of a bidirectional layer the forward one
-    before the backward one. layer: its part of the config; None if no config describes it."""
+    """A recurrent layer of a file. cells: bottom first; in a bidirectional layer each forward cell
+    before its backward cell. layer: the layer in the config; None if no config describes it."""
 
     name: str
     cells: Sequence[CellArrays]
@@ -66,7 +66,7 @@ class LayerCells:
 
     @property
     def paths(self) -> set[str]:
-        return {data.path for cell in self.cells for data in cell.values()}
+        return {array.path for cell in self.cells for array in cell.values()}
 
     def check_count(self) -> None:
         """Raise FileError if the file and the config have different numbers of cells."""
@@ -78,10 +78,10 @@ class LayerCells:
 
 
 class KerasEntries:
-    """The RNNs of a Keras file, collected one by one, with the errors of those that cannot be read.
+    """The RNNs of a Keras file, collected layer by layer, with the errors of unreadable RNNs.
 
-    paths: of all arrays of the file's model. records: what rnnlayout recorded in the file. version:
-    of the Keras that wrote the file. beside: the config that the caller has in a file of its own.
+    paths: of all arrays of the file's model. records: rnnlayout's records in the file. version: of
+    the Keras that wrote the file. architecture: the config that the caller passes, None without.
     """
 
     def __init__(
@@ -92,102 +92,111 @@ class KerasEntries:
         version: Version,
     ) -> None:
         self.reading, self.version, self._paths, self.records = reading, version, paths, records
-        self.beside = (
+        self.architecture = (
             None if reading.keras_config is None else read_architecture(reading.keras_config)
         )
         self._entries: list[tuple[str, Weights | Exception, _Rows]] = []
-        self._rows: dict[str, _Rows] = {}  # the cells of each RNN, by its name
-        self._guessed: list[Weights] = []  # those without a config and a record
+        self._rows: dict[str, _Rows] = {}  # the cells of each RNN, by the RNN's name
+        self._guessed: list[Weights] = []  # layers without a config and a record
         self._used: set[str] = set()  # paths of the arrays that belong to an RNN
 
     @classmethod
     def of_hdf5(cls, root: Hdf5Group, reading: Reading, version: Version = (3, 0)) -> KerasEntries:
-        """Return those of an HDF5 file; the arrays of an optimizer are not the model's."""
+        """Return an empty collection for the RNNs of an HDF5 file. The arrays of an optimizer are
+        not arrays of the model."""
         models = [group for name, group in root.groups.items() if not name.startswith("optimizer")]
-        paths = (data.path for group in models for data in group.all_datasets())
-        told = root.texts(KEY)  # what rnnlayout recorded, by the names of the layers
-        records = read_records({KEY: "".join(told)}, root.what) if told else {}
+        paths = (dataset.path for group in models for dataset in group.all_datasets())
+        record_texts = root.texts(KEY)  # records by the names of the layers
+        records = read_records({KEY: "".join(record_texts)}, root.label) if record_texts else {}
         return cls(paths, records, reading, version)
 
-    def _add(self, found: LayerCells) -> None:
-        if not is_under_with_direction(found.name, self.reading.prefix):
+    def _add(self, file_layer: LayerCells) -> None:
+        if not is_under_with_direction(file_layer.name, self.reading.prefix):
             return
-        self._used |= found.paths
-        each = 1 + found.both
-        rows = [found.cells[k : k + each] for k in range(0, len(found.cells), each)]
-        names = cell_names(found.name, len(rows))
+        self._used |= file_layer.paths
+        cells, num_sides = file_layer.cells, 1 + file_layer.both
+        rows = [cells[k : k + num_sides] for k in range(0, len(cells), num_sides)]
+        names = cell_names(file_layer.name, len(rows))
         layers: dict[str, Weights] = {}
         questions: dict[str, Exception] = {}
         try:
-            described = found.layer.descriptions(self.version) if found.layer else None
-            found.check_count()
-            for k, (one, row) in enumerate(zip(names, rows, strict=True)):
+            described = file_layer.layer.descriptions(self.version) if file_layer.layer else None
+            file_layer.check_count()
+            for k, (layer_name, row) in enumerate(zip(names, rows, strict=True)):
                 try:
-                    layers[one] = self._layer(one, row, described[k] if described else None)
+                    description = described[k] if described else None
+                    layers[layer_name] = self._read_layer(layer_name, row, description)
                 except UndecidedError as error:
-                    questions[one] = error_with_name(error, one)
+                    questions[layer_name] = error_with_name(error, layer_name)
         except FileError:
             raise
         except ValueError as error:
-            self._entries.append((found.name, error, rows))
+            self._entries.append((file_layer.name, error, rows))
             return
-        unknown = unknown_classes_in(found.layer) if found.layer else {}
-        what = " and ".join(f"class {short_repr(n)}, read as {kind}" for n, kind in unknown.items())
-        own = {one: [row] for one, row in zip(names, rows, strict=True)}
-        for one, weights in stack_entries(layers, names, found.name).items():
-            asked = unknown_class_question(one, weights, what, unknown) if unknown else None
-            self._entries.append((one, asked or weights, own.get(one, rows)))
-        self._entries += [(one, question, own[one]) for one, question in questions.items()]
+        unknown = unknown_classes_in(file_layer.layer) if file_layer.layer else {}
+        classes = " and ".join(
+            f"class {short_repr(name)}, read as {kind}" for name, kind in unknown.items()
+        )
+        rows_of = {layer_name: [row] for layer_name, row in zip(names, rows, strict=True)}
+        for name, weights in stack_entries(layers, names, file_layer.name).items():
+            result: Weights | Exception = weights
+            if unknown:
+                result = unknown_class_question(name, weights, classes, unknown)
+            self._entries.append((name, result, rows_of.get(name, rows)))
+        self._entries += [(name, question, rows_of[name]) for name, question in questions.items()]
 
-    def found(self, layers: Iterable[LayerCells]) -> Found:
-        """Return the RNNs of all recurrent layers. The result names the arrays of the file that
-        belong to no RNN. Raises FileError if the config of a layer is malformed or does not fit."""
+    def read_layers(self, layers: Iterable[LayerCells]) -> Found:
+        """Return the RNNs of all recurrent layers, and the names of the file's arrays that belong
+        to no RNN. Raises FileError if the config of a layer is malformed or does not fit."""
         for layer in layers:
             self._add(layer)
-        others = [path.lstrip("/") for path in self._paths if path not in self._used]
+        unused_paths = [path.lstrip("/") for path in self._paths if path not in self._used]
         names = distinct_names([name for name, *_ in self._entries])
-        found = dict(zip(names, (one for _, one, _ in self._entries), strict=True))
+        results = dict(zip(names, (result for _, result, _ in self._entries), strict=True))
         self._rows = dict(zip(names, (rows for *_, rows in self._entries), strict=True))
-        weights = {name: one for name, one in found.items() if isinstance(one, Weights)}
-        unread = {name: one for name, one in found.items() if isinstance(one, Exception)}
-        return Found(weights, unread, unrecorded(self._guessed, self.reading), others)
+        weights = {name: result for name, result in results.items() if isinstance(result, Weights)}
+        unread = {name: result for name, result in results.items() if isinstance(result, Exception)}
+        return Found(weights, unread, unrecorded(self._guessed, self.reading), unused_paths)
 
     def new_arrays(self, new: Mapping[str, Weights]) -> dict[str, np.ndarray]:
-        """Return the arrays of new weights for RNNs, by their paths in the file. Raises LayoutError
-        if the file stores others than these, as Keras 1 does."""
+        """Return the arrays of new weights, by the paths of the old arrays in the file. Raises
+        LayoutError if the file stores the RNN in arrays of different names, as Keras 1 does."""
         arrays: dict[str, np.ndarray] = {}
         for name, weights in new.items():
             layers = weights.split()
             for row, layer in zip(self._rows.get(name, [[{}]] * len(layers)), layers, strict=True):
-                given, old = checked_rnn_of(layer), _tensors_of_cells(row)
-                if {*given.names} != {*old} or given.spec.dtype == "bfloat16":
+                rnn, old = checked_rnn_of(layer), _tensors_of_cells(row)
+                if {*rnn.names} != {*old} or rnn.spec.dtype == "bfloat16":
                     raise LayoutError(
                         f"{name}: the file stores {', '.join(old) or 'it in another form'}: no"
-                        f" place for {', '.join(given.names)} in {given.spec.dtype}"
+                        f" place for {', '.join(rnn.names)} in {rnn.spec.dtype}"
                     )
-                places = (old[tensor].path for tensor in given.names)
-                arrays |= zip(places, given.arrays, strict=True)
+                places = (old[tensor].path for tensor in rnn.names)
+                arrays |= zip(places, rnn.arrays, strict=True)
         return arrays
 
-    def _layer(self, name: str, cells: Sequence[CellArrays], own: RNNDescription | None) -> Weights:
+    def _read_layer(
+        self, name: str, cells: Sequence[CellArrays], description: RNNDescription | None
+    ) -> Weights:
         tensors = _tensors_of_cells([cell_bits(name, cell) for cell in cells])
         record = self.records.get(name)
-        if own is not None:
-            given = read_source(tensors, Reading(None, Layout(own.layout), fields=own.hints))
-            different = differing_fields(record.spec, given.spec) if record else ""
-            if self.beside and different:
+        if description is not None:
+            layout = Layout(description.layout)
+            rnn = read_source(tensors, Reading(None, layout, fields=description.hints))
+            difference = differing_fields(record.spec, rnn.spec) if record else ""
+            if self.architecture and difference:
                 raise FileError(
-                    f"{name}: the file records another RNN than {self.beside.name} describes"
-                    f" ({different}): omit ",
+                    f"{name}: the file records another RNN than {self.architecture.name} describes"
+                    f" ({difference}): omit ",
                     Ask("keras_config", None),
                 )
-            if record and not different:
-                given = replace(given, spec=record.spec)  # it also has the bias mode
-            return weights_of(given, config=own.config, batch_first=own.batch_first)
-        if record is not None:  # in the dtype that it has now
+            if record and not difference:
+                rnn = replace(rnn, spec=record.spec)  # the record has the bias mode
+            return weights_of(rnn, config=description.config, batch_first=description.batch_first)
+        if record is not None:  # with the present dtype of the arrays
             spec = record.spec.replace(dtype=next(iter(tensors.values())).dtype)
             try:
-                given = read_described(tensors, spec, record.layout)
+                rnn = read_described(tensors, spec, record.layout)
             except (LayoutError, SpecError) as error:
                 raise FileError(
                     f"{name}: ",
@@ -195,81 +204,87 @@ class KerasEntries:
                     f"; the file's record is of {record.spec}: the file was changed after rnnlayout"
                     " wrote it",
                 ) from None
-            return weights_of(given, config=record.config, batch_first=record.batch_first)
-        weights = weights_of(self._by_shapes(name, tensors), batch_first=True)
+            return weights_of(rnn, config=record.config, batch_first=record.batch_first)
+        weights = weights_of(self._read_by_shapes(tensors), batch_first=True)
         self._guessed.append(weights)
         return weights
 
-    def _by_shapes(self, name: str, tensors: dict[str, Bits]) -> CheckedRNN:
-        """Read a layer of a file without a config. The reading has what its shapes do not show."""
+    def _read_by_shapes(self, tensors: dict[str, Bits]) -> CheckedRNN:
+        """Read a layer without a config and a record. The caller's reading has the facts that the
+        shapes do not show."""
         layout, spec = self.reading.layout, self.reading.spec
         fields = dict(self.reading.fields)
         if spec is not None:
             fields |= {"cell": spec.cell, "reset": spec.reset}
-            fields |= {key: found for key, default in DEFAULT_ACTIVATIONS.items()
-                      if (found := getattr(spec, key)) != default}  # fmt: skip
-        shapes = (a.array.shape for leaf, a in tensors.items() if leaf.endswith(LEAVES[1]))
+            for key, default in DEFAULT_ACTIVATIONS.items():
+                if getattr(spec, key) != default:
+                    fields[key] = getattr(spec, key)
+        shapes = (bits.array.shape for leaf, bits in tensors.items() if leaf.endswith(LEAVES[1]))
         if not any(count_gates(shape) > 1 for shape in shapes):
             fields = {key: value for key, value in fields.items() if key not in DEFAULT_ACTIVATIONS}
         activation = fields.get("recurrent_activation")
         check_activation(activation, self.version)
 
-        def lacks_activation(given: CheckedRNN) -> bool:  # it may be another than sigmoid
-            is_gated = given.layout.name == "keras" and CELLS[given.spec.cell].is_gated
+        def lacks_activation(rnn: CheckedRNN) -> bool:  # sigmoid or hard_sigmoid
+            is_gated = rnn.layout.name == "keras" and CELLS[rnn.spec.cell].is_gated
             return activation is None and is_gated and self.version < SIGMOID_SINCE
 
         try:
-            known = {key: fields[key] for key in DEFAULT_ACTIVATIONS if key in fields}
-            given = read_source(tensors, Reading(None, layout, fields=known))
+            activations = {key: fields[key] for key in DEFAULT_ACTIVATIONS if key in fields}
+            rnn = read_source(tensors, Reading(None, layout, fields=activations))
         except UndecidedError as question:
             try:
-                given = read_source(tensors, Reading(None, layout, fields=fields))
-            except LayoutError:  # the fields are meant for another RNN
+                rnn = read_source(tensors, Reading(None, layout, fields=fields))
+            except LayoutError:  # the fields are meant for a different RNN
                 raise question from None
             except UndecidedError as question:
                 if lacks_activation(question.candidates[0]):
-                    raise _without_activation(question.candidates, question) from None
+                    raise _activation_question(question.candidates, question) from None
                 raise
-        if lacks_activation(given):
-            raise _without_activation([given])
-        return given
+        if lacks_activation(rnn):
+            raise _activation_question([rnn])
+        return rnn
 
 
 def _tensors_of_cells(cells: Sequence[Mapping[str, _Array]]) -> dict[str, _Array]:
-    """Return the arrays of a layer, of one direction or both, by their names in a layout."""
+    """Return the arrays of a layer with one or two directions, by their names in a layout."""
     if len(cells) == 1:
         return dict(cells[0])
     sides = zip(("forward", "backward"), cells, strict=True)
     return {f"0/{side}/{leaf}": array for side, cell in sides for leaf, array in cell.items()}
 
 
-def _without_activation(
-    rnns: Sequence[CheckedRNN], other: UndecidedError | None = None
+def _activation_question(
+    rnns: Sequence[CheckedRNN], previous: UndecidedError | None = None
 ) -> UndecidedError:
-    """Return the question for the recurrent activation, after another question about the RNN."""
+    """Return the question for the recurrent activation, after a previous question about the RNN."""
     message = Message(
         "the file does not record its recurrent activation, and before Keras 2.3 hard_sigmoid was"
-        " the default: pass ", Ask("recurrent_activation", HARD_SIGMOIDS[1]), " or ",
-        Ask("recurrent_activation", "sigmoid"), ", or ", Ask("keras_config"),
+        " the default: pass ",
+        Ask("recurrent_activation", HARD_SIGMOIDS[1]),
+        " or ",
+        Ask("recurrent_activation", "sigmoid"),
+        ", or ",
+        Ask("keras_config"),
         " with the file of the model's to_json() if the layers differ",
-    )  # fmt: skip
+    )
     reason = "recurrent activation, not stored in Keras files before 2.3"
     fit = [
         replace(rnn, spec=rnn.spec.replace(recurrent_activation=activation))
         for rnn in rnns
         for activation in (HARD_SIGMOIDS[1], "sigmoid")
     ]
-    parts: list[TextPart] = [other, "; and ", message] if other else [message]
+    parts: list[TextPart] = [previous, "; and ", message] if previous else [message]
     return UndecidedError(
         *parts,
         candidates=fit,
-        arguments=[*(other.arguments if other else ()), "recurrent_activation"],
-        reason=f"{other.reason}; {reason}" if other else reason,
+        arguments=[*(previous.arguments if previous else ()), "recurrent_activation"],
+        reason=f"{previous.reason}; {reason}" if previous else reason,
     )
 
 
 def check_activation(activation: str | None, version: Version) -> None:
-    """Raise SpecError if the caller means Keras 3's hard_sigmoid in a file of an earlier Keras."""
+    """Raise SpecError if the caller passes Keras 3's hard_sigmoid for a file of an older Keras."""
     if activation == HARD_SIGMOIDS[0] and version < (3, 0):
         raise SpecError(
             f"recurrent activation {activation!r} is the function of Keras 3, and an earlier Keras"
@@ -283,13 +298,13 @@ def cell_names(name: str, count: int) -> list[str]:
 
 
 def count_gates(shape: tuple[int, ...]) -> int:
-    """Return G of a recurrent kernel (H, G H), 0 if it has no such shape; 1 for a plain RNN."""
+    """Return G of a recurrent kernel (H, G H), 0 of a different shape; 1 for a plain RNN."""
     return shape[1] // shape[0] if len(shape) == 2 and shape[0] else 0
 
 
 def cell_bits(name: str, cell: CellArrays) -> dict[str, Bits]:
-    """Return the arrays of a cell by LEAVES. name: the layer's, for messages."""
-    arrays = {key: data.tensor.floats(f"{name}: {data.path}") for key, data in cell.items()}
+    """Return the arrays of a cell by LEAVES. name: the layer's name in messages."""
+    arrays = {key: array.tensor.floats(f"{name}: {array.path}") for key, array in cell.items()}
     if cell.keys() <= set(LEAVES):
         return {leaf: arrays[leaf] for leaf in LEAVES if leaf in arrays}
     if arrays.keys() <= set(_KERAS_1.values()):  # consume_less="gpu", and SimpleRNN

@@ -1,8 +1,8 @@
 """The three formats of Keras: .h5, .weights.h5 and .keras.
 
-.h5 is the legacy file of Keras 1, 2 and 3, a whole model or its weights. .weights.h5 has the
-variables of a model of Keras 3 or late Keras 2, with few names and no config. .keras is an archive
-of a config and the variables.
+.h5 is the legacy file of Keras 1, 2 and 3: a whole model, or the weights of a model. .weights.h5
+has the variables of a model of Keras 3 or late Keras 2, with few names and no config. .keras is an
+archive of a config and the variables.
 """
 
 from __future__ import annotations
@@ -50,18 +50,18 @@ from .stored_layers import (
     VARIABLES,
     described_layers,
     find_legacy_layers,
-    found_layers,
+    layers_without_config,
     read_archive,
-    read_beside,
     read_legacy_weights,
+    read_with_architecture,
     snake_case,
 )
 
 
 @dataclass(frozen=True)
 class KerasLayer:
-    """One layer of an RNN, to be written. below: the name of the layer that it reads; None if it
-    reads the input. above: how many layers of the RNN are above it."""
+    """A layer of an RNN that is written. below: the name of the layer below; None for the bottom
+    layer, which reads the input. above: the number of layers above."""
 
     name: str
     below: str | None
@@ -78,7 +78,7 @@ class KerasLayer:
 
     @property
     def cells(self) -> dict[str, dict[str, np.ndarray]]:
-        """The arrays of each direction ("" if it has only one), by the names in LEAVES."""
+        """The arrays of each direction ("" for a single direction), by the names in LEAVES."""
         arrays = checked_rnn_of(self.weights).tensors
         sides = {"": ""}
         if self.spec.bidirectional:
@@ -90,13 +90,13 @@ class KerasLayer:
 
 
 def make_keras_layers(entries: Mapping[str, Weights], layout: str = "keras") -> list[KerasLayer]:
-    """Return the layers of all RNNs. Raises LayoutError for another layout or equal names."""
+    """Return the layers of all RNNs. Raises LayoutError for a different layout or equal names."""
     layers: list[KerasLayer] = []
     for entry, weights in entries.items():
         check_layout(weights, layout, f"{entry or 'the RNN'}: a Keras file")
         parts, below = weights.split(), None
-        own = layer_names(entry or entry_name("", weights.spec), len(parts))
-        for k, (name, part) in enumerate(zip(own, parts, strict=True)):
+        part_names = layer_names(entry or entry_name("", weights.spec), len(parts))
+        for k, (name, part) in enumerate(zip(part_names, parts, strict=True)):
             layers.append(KerasLayer(name, below, len(parts) - 1 - k, part))
             below = name
     names = Counter([*(layer.name for layer in layers), *_input_names(layers)])
@@ -114,16 +114,17 @@ def _input_names(layers: Sequence[KerasLayer]) -> list[str]:
 
 
 def _in_order_of_keras(layers: list[KerasLayer]) -> list[KerasLayer]:
-    """Return the layers in a model's order, by which weights are found: bottom layers first."""
+    """Return the layers in a model's order, bottom layers first. Keras assigns weights to layers by
+    this order."""
     return sorted(layers, key=lambda layer: -layer.above)
 
 
 def model_config(layers: list[KerasLayer], modules: bool) -> dict[str, Any]:
-    """Return a Functional model of the layers. modules: whether to write it in the form of a .keras
-    file, which names the module of each class, instead of that of an .h5. Raises LossyError for a
-    layer that Keras 3 does not have."""
+    """Return a Functional model of the layers. modules: whether to name the module of each class,
+    as a .keras file does and an .h5 file does not. Raises LossyError for a layer that Keras 3
+    lacks."""
     nodes: list[Any] = []
-    for layer in _in_order_of_keras(layers):  # as in variables_file(): a reader pairs the two
+    for layer in _in_order_of_keras(layers):  # as in variables_file(): Keras pairs them by order
         reads, width, dtype = layer.below, layer.spec.input_size, layer.spec.dtype
         if reads is None:
             reads = f"{layer.name}_input"
@@ -138,8 +139,13 @@ def model_config(layers: list[KerasLayer], modules: bool) -> dict[str, Any]:
         nodes.append(_graph_node(node["class_name"], node["config"], [call], modules))
     inputs = [[name, 0, 0] for name in _input_names(layers)]
     outputs = [[layer.name, 0, 0] for layer in layers if not layer.above]
-    config = {"name": "rnnlayout", "trainable": True, "layers": nodes, "input_layers": inputs,
-              "output_layers": outputs}  # fmt: skip
+    config = {
+        "name": "rnnlayout",
+        "trainable": True,
+        "layers": nodes,
+        "input_layers": inputs,
+        "output_layers": outputs,
+    }
     model: dict[str, Any] = {"class_name": "Functional", "config": config}
     if modules:  # Keras has no public name for this class
         return {"module": "keras.src.models.functional", "registered_name": "Functional", **model}
@@ -154,15 +160,15 @@ def _graph_node(
 
 
 def _write_h5(out: Output, entries: Mapping[str, Weights]) -> None:
-    """Write a whole model in the legacy form, for Keras 3, or for layout keras-cudnn weights alone,
+    """Write a legacy file: a whole model for Keras 3, or in layout keras-cudnn the weights alone,
     for Keras 2's load_weights()."""
     is_cudnn = any(weights.layout.name == "keras-cudnn" for weights in entries.values())
     layers = make_keras_layers(entries, "keras-cudnn" if is_cudnn else "keras")
     for layer in layers:
         if layer.spec.dtype == "bfloat16":
-            other = "" if is_cudnn else ".keras or "
+            format_names = "" if is_cudnn else ".keras or "
             raise LayoutError(
-                f"{layer.name!r} is bfloat16, which a legacy .h5 cannot store: use {other}",
+                f"{layer.name!r} is bfloat16, which a legacy .h5 cannot store: use {format_names}",
                 Ask("dtype"),
             )
     config = "" if is_cudnn else json.dumps(model_config(layers, modules=False))
@@ -179,22 +185,22 @@ def _write_h5(out: Output, entries: Mapping[str, Weights]) -> None:
         for name in inputs:
             write_texts(group.create_group(name), "weight_names", [])
         for layer in layers:
-            own, names = group.create_group(layer.name), []
+            layer_group, names = group.create_group(layer.name), []
             cell_name = f"{snake_case(layer.class_name)}_cell"
             for side, cell in layer.cells.items():
                 inner = f"{side}_{layer.name}/" if side else ""
                 for leaf, array in cell.items():
                     path = f"{leaf}:0" if is_cudnn else f"{cell_name}/{leaf}"
                     names.append(f"{layer.name}/{inner}{path}")
-                    own.create_dataset(names[-1], data=array)
-            write_texts(own, "weight_names", names)
+                    layer_group.create_dataset(names[-1], data=array)
+            write_texts(layer_group, "weight_names", names)
 
 
 def variables_file(layers: list[KerasLayer]) -> bytes:
     numbers: dict[str, int] = {}
     with io.BytesIO() as file:
         with new_hdf5(file) as h5:
-            write_record_attribute(h5, {one.name: Record.of(one.weights) for one in layers})
+            write_record_attribute(h5, {layer.name: Record.of(layer.weights) for layer in layers})
             for layer in _in_order_of_keras(layers):
                 kind = "Bidirectional" if layer.spec.bidirectional else layer.class_name
                 k = numbers[kind] = numbers.get(kind, -1) + 1
@@ -202,13 +208,13 @@ def variables_file(layers: list[KerasLayer]) -> bytes:
                 group.create_group("vars").attrs["name"] = layer.name
                 for side, cell in layer.cells.items():
                     place = f"{side}_layer/cell/vars" if side else "cell/vars"
-                    own = group.create_group(place)
-                    own.attrs["name"] = f"{snake_case(layer.class_name)}_cell"
+                    cell_group = group.create_group(place)
+                    cell_group.attrs["name"] = f"{snake_case(layer.class_name)}_cell"
                     for number, array in enumerate(cell.values()):
                         if layer.spec.dtype != "bfloat16":
-                            own.create_dataset(str(number), data=array)
+                            cell_group.create_dataset(str(number), data=array)
                         else:  # HDF5 has opaque bytes, Keras reads the attribute
-                            opaque = own.create_dataset(str(number), data=array.view("V2"))
+                            opaque = cell_group.create_dataset(str(number), data=array.view("V2"))
                             opaque.attrs["dtype"] = "bfloat16"
         return file.getvalue()
 
@@ -219,7 +225,7 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)  # the same weights give the same bytes
 
 
 def _read_hdf5(file: InputFile, reading: Reading) -> Found:
-    """Read a file of one of the two HDF5 forms, whichever its suffix is."""
+    """Read a legacy file or a file of variables, whatever the suffix."""
     with open_hdf5(file, file.budget) as root:
         return _read_root(root, KerasEntries.of_hdf5(root, reading))
 
@@ -227,10 +233,10 @@ def _read_hdf5(file: InputFile, reading: Reading) -> Found:
 def _read_root(root: Hdf5Group, entries: KerasEntries) -> Found:
     if layers := find_legacy_layers(root):
         return read_legacy_weights(root, layers, entries)
-    if entries.beside is not None:
-        return read_beside(root, entries.beside, entries)
+    if entries.architecture is not None:
+        return read_with_architecture(root, entries.architecture, entries)
     read_unknown_classes({}, entries.reading)
-    return entries.found(found_layers(root))
+    return entries.read_layers(layers_without_config(root))
 
 
 def _replace_hdf5(file: InputFile, out: Output, new: Mapping[str, Weights]) -> list[str]:
@@ -252,13 +258,14 @@ def _open_archive(
             entries = KerasEntries.of_hdf5(root, reading, archive.version)
             read_unknown_classes(archive.model, reading)
             described = [*described_layers(root, archive.model)]
-            # of a subclass of Model the config has no layers
-            yield opened, root, entries, entries.found(described or found_layers(root))
+            # the config of a subclass of Model has no layers
+            rnns = entries.read_layers(described or layers_without_config(root))
+            yield opened, root, entries, rnns
 
 
 def _read_archive(file: InputFile, reading: Reading) -> Found:
-    with _open_archive(file, reading) as (_, _, _, found):
-        return found
+    with _open_archive(file, reading) as (_, _, _, rnns):
+        return rnns
 
 
 def _replace_archive(file: InputFile, out: Output, new: Mapping[str, Weights]) -> list[str]:
@@ -269,12 +276,13 @@ def _replace_archive(file: InputFile, out: Output, new: Mapping[str, Weights]) -
 
 
 def _write_variables(out: Output, entries: Mapping[str, Weights]) -> None:
-    """Write what load_weights() reads for the model that a .keras file of the same RNNs has."""
+    """Write the variables of the model that a .keras file of the same RNNs has, for
+    load_weights()."""
     out.path.write_bytes(variables_file(make_keras_layers(entries)))
 
 
 def _write_archive(out: Output, entries: Mapping[str, Weights]) -> None:
-    """Write a model that Keras 3 loads, with one input and one output per RNN."""
+    """Write a model that Keras 3 loads, with an input and an output per RNN."""
     layers = make_keras_layers(entries)
     config = model_config(layers, modules=True)
     with zipfile.ZipFile(out, "w") as archive:

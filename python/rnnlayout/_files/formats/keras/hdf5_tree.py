@@ -1,12 +1,12 @@
 """HDF5 files of Keras as a tree of groups and datasets.
 
-They are read by rnnlayout itself: libhdf5 loops for ever on some damaged files. The whole tree is
-checked when a file is opened, before any array is read. The format can name other files (links,
-external and virtual datasets) and code (filters), all of which is refused.
+rnnlayout reads HDF5 without libhdf5, which loops forever on some damaged files. The whole tree is
+checked when a file is opened, before any array is read. The format can name further files (links,
+external and virtual datasets) and code (filters); both are refused.
 
-Files are written with h5py: new ones, and copies with some of it changed. libhdf5 must not write to
-a file that cannot be trusted, nor copy its objects directly, because a damaged object can crash it.
-So everything is read by rnnlayout, one part at a time, and written to a new file.
+h5py writes new files, and copies with some arrays changed. libhdf5 must not write to an untrusted
+file, nor copy the file's objects directly, because a damaged object can crash libhdf5. So rnnlayout
+reads everything, part by part, and writes to a new file.
 """
 
 from __future__ import annotations
@@ -53,63 +53,68 @@ _DEPTH = 64  # groups in groups: more than any real file has, and few enough for
 
 @dataclass(frozen=True)
 class Hdf5Object:
-    """A group or a dataset with its attributes. what: its name in messages."""
+    """A group or a dataset with its attributes. label: the object's name in messages."""
 
     path: str
-    what: str
+    label: str
     attributes: Mapping[str, Hdf5Attribute]
 
     def text(self, name: str) -> str | None:
-        """Return an attribute that is one text, None if it does not exist."""
+        """Return an attribute that is a single text, None if no attribute has the name."""
         if name not in self.attributes:
             return None
         if self.attributes[name].shape != ():
-            raise FileError(f"{self.what}: attribute {name!r} is a list, need one text")
+            raise FileError(f"{self.label}: attribute {name!r} is a list, need one text")
         return "".join(self.texts(name) or ())
 
     def texts(self, name: str) -> list[str] | None:
-        """Return an attribute that is a list of texts, None if it does not exist. Keras splits a
-        list of more than 64 KiB into `name0`, `name1` ..."""
+        """Return an attribute that is a list of texts, None if no attribute has the name. Keras
+        splits a list of more than 64 KiB into `name0`, `name1` ..."""
         parts = takewhile(self.attributes.__contains__, (f"{name}{k}" for k in count()))
         names = [name] if name in self.attributes else [*parts]
         texts: list[str] = []
         for part in names:
-            found = self.attributes[part]
-            if not nelems(found.shape):
+            attribute = self.attributes[part]
+            if not nelems(attribute.shape):
                 continue
-            if not found.type.charset:
-                raise FileError(f"{self.what}: attribute {part!r} is {found.type.name}, need text")
+            if not attribute.type.charset:
+                raise FileError(
+                    f"{self.label}: attribute {part!r} is {attribute.type.name}, need text"
+                )
             try:
-                texts += [text.decode() for text in found.values.reshape(-1).tolist()]
+                texts += [text.decode() for text in attribute.values.reshape(-1).tolist()]
             except UnicodeDecodeError as error:
-                raise FileError(f"{self.what}: attribute {part!r}: {error}") from None
+                raise FileError(f"{self.label}: attribute {part!r}: {error}") from None
         return texts if names else None
 
 
 @dataclass(frozen=True)
 class Hdf5Dataset(Hdf5Object):
-    """An array of a file, read when it is asked for."""
+    """An array of a file. The array is read by bits()."""
 
     stored: StoredArray
 
     @property
     def dtype(self) -> str:
-        """Its dtype, or the name of another type. Keras stores bfloat16 as two opaque bytes, and
-        its name in an attribute."""
+        """The name of the array's dtype or HDF5 type. Keras stores a bfloat16 as two opaque bytes,
+        and the name bfloat16 in an attribute."""
         if self.stored.shape is None:
             return "nothing"
-        name, told = self.stored.type.name, self.attributes.get("dtype")
-        if name != "|V2" or told is None or not told.type.charset or told.shape != ():
-            return name
-        return "bfloat16" if told.values.item() == b"bfloat16" else name
+        name = self.stored.type.name
+        if name == "|V2" and (attribute := self.attributes.get("dtype")) is not None:
+            is_text = attribute.type.charset and attribute.shape == ()
+            if is_text and attribute.values.item() == b"bfloat16":
+                return "bfloat16"
+        return name
 
     def bits(self) -> np.ndarray:
-        """Return the array, bfloat16 as uint16. Raises FileError if damaged, or not of numbers."""
+        """Return the array, bfloat16 as uint16. Raises FileError if the array is damaged or does
+        not consist of numbers."""
         kind = self.stored.type
         if self.dtype == "bfloat16":
             return self.stored.read().view(np.uint16)
         if kind.dtype is None or kind.dtype.kind not in "fiub":
-            raise FileError(f"{self.what} is {kind.name}, need an array of numbers")
+            raise FileError(f"{self.label} is {kind.name}, need an array of numbers")
         array = self.stored.read()
         return array.astype(array.dtype.newbyteorder("="), copy=False)
 
@@ -126,14 +131,14 @@ class Hdf5Group(Hdf5Object):
     datasets: dict[str, Hdf5Dataset] = field(default_factory=dict)
 
     def group(self, path: str) -> Hdf5Group | None:
-        """Return the group at a path below this one, None if it does not exist."""
-        found: Hdf5Group | None = self
+        """Return the group at a path below this group, None if no group has the path."""
+        group: Hdf5Group | None = self
         for name in path.split("/"):
-            found = found.groups.get(name) if found and name else found
-        return found
+            group = group.groups.get(name) if group and name else group
+        return group
 
     def dataset(self, path: str) -> Hdf5Dataset | None:
-        """Return the dataset at a path below this group, None if it does not exist."""
+        """Return the dataset at a path below this group, None if no dataset has the path."""
         folder, _, name = path.rpartition("/")
         group = self.group(folder)
         return group.datasets.get(name) if group else None
@@ -148,55 +153,55 @@ class Hdf5Group(Hdf5Object):
 
 
 @contextmanager
-def open_hdf5(source: InputFile | bytes, budget: Budget, what: str = "") -> Iterator[Hdf5Group]:
-    """Yield the tree of an HDF5 file, or of one in memory.
+def open_hdf5(source: InputFile | bytes, budget: Budget, label: str = "") -> Iterator[Hdf5Group]:
+    """Yield the tree of an HDF5 file, on disk or in memory.
 
-    budget: of the file, or of the archive that it is in. what: its name in messages, by default
-    that of the budget.
+    budget: of the file, or of the archive with the file. label: the file's name in messages, by
+    default the budget's name.
 
-    The whole tree has been checked: it has only hard links and one to each object, no dataset is in
-    another file, and all sizes are in the budget of the file. Raises FileError otherwise, or if the
-    file is malformed."""
+    The whole tree has been checked: all links are hard, each object has a single link, no dataset
+    is in a second file, and all sizes are in the budget. Raises FileError otherwise, or if the file
+    is malformed."""
     with io.BytesIO(source) if isinstance(source, bytes) else open(source, "rb") as file:
-        yield _read_hdf5_tree(BoundedFile(file, budget), what or budget.name)
+        yield _read_hdf5_tree(BoundedFile(file, budget), label or budget.name)
 
 
-def _read_hdf5_tree(file: BoundedFile, what: str) -> Hdf5Group:
+def _read_hdf5_tree(file: BoundedFile, label: str) -> Hdf5Group:
     """Return the tree, after checking every object once."""
-    with name_damaged(what):
+    with name_damaged(label):
         at = root_address(file)
         messages = HeaderMessages(file, at)
-    with name_damaged(f"{what}: '/'"):
-        root = Hdf5Group("/", f"{what}: /", read_attributes(file, messages, f"{what}: /"))
-    seen = {at: "/"}
+    with name_damaged(f"{label}: '/'"):
+        root = Hdf5Group("/", f"{label}: /", read_attributes(file, messages, f"{label}: /"))
+    paths = {at: "/"}
     waiting = [(root, messages, 0)]
     while waiting:
         group, messages, depth = waiting.pop()
         if depth > _DEPTH:
-            raise FileError(f"{what}: {group.path[:80]!r}... is {depth} groups deep: refused")
-        with name_damaged(f"{what}: {group.path!r}"):
+            raise FileError(f"{label}: {group.path[:80]!r}... is {depth} groups deep: refused")
+        with name_damaged(f"{label}: {group.path!r}"):
             links = read_links(file, messages)
         for link in links:
             path = f"{group.path.rstrip('/')}/{link.name}"
-            called = f"{what}: {path}"
+            object_label = f"{label}: {path}"
             file.budget.charge("names", len(path))
             if link.at is None:
-                raise FileError(f"{what}: {path!r} is a link to another place: refused")
-            # A second link could close a circle, and many could multiply the tree.
-            if link.at in seen:
-                raise FileError(f"{what}: {path!r} is the same as {seen[link.at]!r}: refused")
-            seen[link.at] = path
-            with name_damaged(f"{what}: {path!r}"):
+                raise FileError(f"{label}: {path!r} is a link to another place: refused")
+            # A second link could close a circle, and many links could multiply the tree.
+            if link.at in paths:
+                raise FileError(f"{label}: {path!r} is the same as {paths[link.at]!r}: refused")
+            paths[link.at] = path
+            with name_damaged(f"{label}: {path!r}"):
                 messages = HeaderMessages(file, link.at)
                 is_dataset = MessageKind.LAYOUT in messages
                 if not is_dataset and OF_GROUPS.isdisjoint(messages):
                     continue
-                stored = read_stored_array(file, messages, called) if is_dataset else None
-                own = path, called, read_attributes(file, messages, called)
+                stored = read_stored_array(file, messages, object_label) if is_dataset else None
+                arguments = path, object_label, read_attributes(file, messages, object_label)
             if stored:
-                group.datasets[link.name] = Hdf5Dataset(*own, stored)
+                group.datasets[link.name] = Hdf5Dataset(*arguments, stored)
             else:
-                group.groups[link.name] = inner = Hdf5Group(*own)
+                group.groups[link.name] = inner = Hdf5Group(*arguments)
                 waiting.append((inner, messages, depth + 1))
     return root
 
@@ -204,17 +209,17 @@ def _read_hdf5_tree(file: BoundedFile, what: str) -> Hdf5Group:
 # ------------------------------------------------------------------------------------------ writing
 
 _RECORD_PART = 1000  # characters
-_ATTRIBUTE = 60_000  # bytes; libhdf5 stores a little less than 64 KiB in one
+_ATTRIBUTE = 60_000  # bytes; libhdf5 limits an attribute to a little less than 64 KiB
 
 
 @contextmanager
-def new_hdf5(file: Output | IO[bytes], what: str = "an HDF5 file") -> Iterator[Any]:
-    """Yield a new HDF5 file of h5py's. what: the file's name in messages. Errors of h5py become a
-    FileError, except that of a full disk. Raises MissingExtraError if h5py is not installed."""
+def new_hdf5(file: Output | IO[bytes], label: str = "an HDF5 file") -> Iterator[Any]:
+    """Yield a new h5py.File. label: the file's name in messages. Errors of h5py become a FileError,
+    except the error of a full disk. Raises MissingExtraError if h5py is not installed."""
     h5py = import_extra("h5py", "h5", "writing an HDF5 file")
     try:
         with ExitStack() as files:
-            if isinstance(file, Output):  # libhdf5 itself wants a file that has a name
+            if isinstance(file, Output):  # libhdf5 needs a file that has a name
                 file = files.enter_context(open(file, "w+b"))
             yield files.enter_context(h5py.File(file, "w"))
     except (Error, MemoryError):
@@ -222,12 +227,12 @@ def new_hdf5(file: Output | IO[bytes], what: str = "an HDF5 file") -> Iterator[A
     except Exception as error:
         if full_disk_error(error):
             raise
-        raise FileError(f"{what}: {error or type(error).__name__}") from None
+        raise FileError(f"{label}: {error or type(error).__name__}") from None
 
 
 def write_texts(h5: Any, name: str, texts: Sequence[str]) -> None:
-    """Write a list of texts as an attribute, or a long list as several, as Hdf5Object.texts()
-    reads."""
+    """Write a list of texts as an attribute, or a long list as several attributes. The inverse of
+    Hdf5Object.texts()."""
     array = np.array([text.encode() for text in texts]) if texts else np.empty(0)
     parts = -(-array.nbytes // _ATTRIBUTE) if texts else 1
     for k, part in enumerate(np.array_split(array, parts)):
@@ -235,36 +240,37 @@ def write_texts(h5: Any, name: str, texts: Sequence[str]) -> None:
 
 
 def write_record_attribute(h5: Any, records: Mapping[str, Record]) -> None:
-    """Write the records of RNNs as an attribute of the root, which Keras ignores. It is in parts:
-    libhdf5 limits its size."""
+    """Write the records of RNNs as an attribute of the root, which Keras ignores. The text is
+    written in parts, because libhdf5 limits the size of a text."""
     for name in [name for name in h5.attrs if re.fullmatch(rf"{KEY}\d*", name)]:
-        del h5.attrs[name]  # of the file that it is a copy of
+        del h5.attrs[name]  # copied from the old file
     text = write_records(records)[KEY]
     parts = [text[at : at + _RECORD_PART] for at in range(0, len(text), _RECORD_PART)]
     write_texts(h5, KEY, parts)
 
 
 def copy_tree(group: Hdf5Group, new: Any, arrays: Mapping[str, np.ndarray]) -> None:
-    """Copy the attributes, datasets and groups of a group into a new one of h5py's. arrays: the new
-    ones, by path. Raises FileError if it is damaged or has what Keras never writes."""
+    """Copy the attributes, datasets and groups of a group into a new group of h5py. arrays: the
+    changed arrays, by path. Raises FileError if the group is damaged or has types that Keras never
+    writes."""
     _copy_attributes(group, new)
-    for name, data in group.datasets.items():
-        array, chunk = arrays.get(data.path), data.stored.place.chunk
+    for name, dataset in group.datasets.items():
+        array, chunk = arrays.get(dataset.path), dataset.stored.place.chunk
         if array is None:
-            copy = _copy_dataset(data, new, name)
-        else:  # if its shape is another one, h5py chooses the chunks
-            chunks = chunk if array.shape == data.stored.shape else bool(chunk)
-            options = _storage_options(data.stored, chunks or None)
+            copy = _copy_dataset(dataset, new, name)
+        else:  # for a new shape, h5py chooses the chunks
+            chunks = chunk if array.shape == dataset.stored.shape else bool(chunk)
+            options = _storage_options(dataset.stored, chunks or None)
             copy = new.create_dataset(name, data=array, **options)
-        _copy_attributes(data, copy)
+        _copy_attributes(dataset, copy)
     for name, inner in group.groups.items():
         copy_tree(inner, new.create_group(name), arrays)
 
 
-def _copy_dataset(data: Hdf5Dataset, new: Any, name: str) -> Any:
-    old = data.stored
+def _copy_dataset(dataset: Hdf5Dataset, new: Any, name: str) -> Any:
+    old = dataset.stored
     if old.type.dtype is None or old.type.dtype.hasobject:
-        raise FileError(f"{data.what} is {old.type.name}, which cannot be copied")
+        raise FileError(f"{dataset.label} is {old.type.name}, which cannot be copied")
     dtype = _h5py_dtype(old.type)
     if old.shape is None:
         return new.create_dataset(name, data=sys.modules["h5py"].Empty(dtype))
@@ -293,8 +299,8 @@ def _storage_options(old: StoredArray, chunks: Any) -> dict[str, Any]:
 def _copy_attributes(old: Hdf5Object, new: Any) -> None:
     for name, attribute in old.attributes.items():
         if attribute.type.dtype is None or attribute.type.dtype.kind == "V":
-            what = f"{old.what}: attribute {name!r}"
-            raise FileError(f"{what} is {attribute.type.name}, which cannot be copied")
+            label = f"{old.label}: attribute {name!r}"
+            raise FileError(f"{label} is {attribute.type.name}, which cannot be copied")
         dtype = _h5py_dtype(attribute.type)
         if attribute.shape is None:
             new.attrs[name] = sys.modules["h5py"].Empty(dtype)

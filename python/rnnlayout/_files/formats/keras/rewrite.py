@@ -1,7 +1,7 @@
 """Files of Keras 2, changed so that Keras 3 loads them and computes the same.
 
-A file has cells of recurrent layers, and mostly the config of a model. .h5 and .keras differ in
-where these are, and in how the groups of variables are named.
+A file has cells of recurrent layers, and mostly the config of a model. .h5 and .keras differ in the
+places of cells and config, and in the names of the groups of variables.
 """
 
 from __future__ import annotations
@@ -60,13 +60,13 @@ def rewrite_h5(
     """Write the model or the weights in `file` to `out`, for Keras 3.
 
     CuDNNLSTM and CuDNNGRU become LSTM and GRU, in the config and in the weights. The weights of
-    LSTMs and GRUs compensate for Keras 3's other hard_sigmoid. What else Keras 3 would misread in a
-    model with recurrent layers is written in its form. Everything else is copied, except that the
-    training_config, which Keras 3 fails to read, gets another name.
+    LSTMs and GRUs compensate for Keras 3's different hard_sigmoid. Parts of the config that Keras 3
+    would misread, in a model with recurrent layers, are written in the form of Keras 3. Everything
+    else is copied, except that the training_config, which Keras 3 fails to read, gets a new name.
 
-    dtype, exact: as for convert(), for the layers that change. Raises FileError if it is not a file
-    of Keras, LossyError if no layer of Keras 3 computes the same, or weights would be rounded and
-    exact is set."""
+    dtype, exact: as for convert(), for the layers that change. Raises FileError if Keras did not
+    write the file, LossyError if no layer of Keras 3 computes the same, or weights would be rounded
+    and exact is set."""
     _check_whole_model(reading, to)
     changed = ChangedCells(str(file), dtype, exact)
     records: dict[str, Record] = {}
@@ -81,23 +81,23 @@ def rewrite_h5(
             new = {"keras_version": KERAS_3} if records else {}
         else:
             if reading.fields or reading.keras_config is not None:
-                found = read_legacy_weights(root, layers, KerasEntries.of_hdf5(root, reading))
-                _check_agreement(found, reading)
+                rnns = read_legacy_weights(root, layers, KerasEntries.of_hdf5(root, reading))
+                _check_agreement(rnns, reading)
             version = keras_version_of(root, layers)
             if version < (2, 0):
                 raise LossyError(
                     f"{file}: the config of Keras 1 is not converted: read its layers with load()"
                 )
             if version < (3, 0):
-                what = f"{file}: model_config"
-                model = parse_config(config, what)
-                _change_model(model, legacy_layers(layers, model), version, changed, what)
+                label = f"{file}: model_config"
+                model = parse_config(config, label)
+                _change_model(model, legacy_layers(layers, model), version, changed, label)
                 new = {"model_config": json.dumps(model), "keras_version": KERAS_3}
                 if (training := root.text(_TRAINING)) is not None:
                     new[_aside_name(_TRAINING, changed)] = training
         changed.check_dtype_used()
         if not changed.arrays and not new:
-            return _copied(file, out, changed)
+            return _copy_unchanged(file, out, changed)
         with new_hdf5(out, str(file)) as h5:
             copy_tree(root, h5, changed.arrays)
             for name, text in new.items():
@@ -114,36 +114,39 @@ def rewrite_archive(
     file: InputFile, out: Output, reading: Reading, to: Layout, dtype: Any, exact: bool
 ) -> Converted:
     """Write the model in `file` to `out`, for Keras 3: as rewrite_h5(). Groups of variables get the
-    names under which Keras 3 looks for them. Other variables and other members of the archive are
-    copied; compile_config gets a name where Keras 3 does not look."""
+    names that Keras 3 expects. All further variables and members of the archive are copied;
+    compile_config gets a name that Keras 3 does not read."""
     _check_whole_model(reading, to)
     changed = ChangedCells(str(file), dtype, exact)
     with open_zip(file) as archive:
         old = read_archive(file, archive, reading)
-        what = f"{file}: {VARIABLES}"
-        with open_hdf5(old.variables, file.budget, what) as root:
+        label = f"{file}: {VARIABLES}"
+        with open_hdf5(old.variables, file.budget, label) as root:
             if reading.fields or old.version >= (3, 0):
                 entries = KerasEntries.of_hdf5(root, reading, old.version)
-                found = entries.found(described_layers(root, old.model))
-                _check_agreement(found, reading)
+                rnns = entries.read_layers(described_layers(root, old.model))
+                _check_agreement(rnns, reading)
             if old.version < (3, 0):
                 moves = _group_moves(root, old.model)  # before the config changes
                 layers = described_layers(root, old.model)
                 _change_model(old.model, layers, old.version, changed, f"{file}: {CONFIG}")
-                own = {cell["kernel"].path.rpartition("/")[0] for _, cell in changed.cudnn}
-                # a cuDNN layer has its arrays itself, others have them in their cell
-                cells = [(path, f"{path.rpartition('/')[0]}/cell/vars") for path in sorted(own)]
-                variables = new_variables(root, changed.arrays, what, [*cells, *moves])
+                cell_paths = {cell["kernel"].path.rpartition("/")[0] for _, cell in changed.cudnn}
+                # the arrays move from the cuDNN layer's group to the group of the layer's cell
+                cell_moves = [
+                    (path, f"{path.rpartition('/')[0]}/cell/vars") for path in sorted(cell_paths)
+                ]
+                variables = new_variables(root, changed.arrays, label, [*cell_moves, *moves])
         changed.check_dtype_used()
         if old.version >= (3, 0):
-            return _copied(file, out, changed)
+            return _copy_unchanged(file, out, changed)
         if old.model.get(_COMPILE) is not None:
             old.model[_aside_name(_COMPILE, changed)] = old.model.pop(_COMPILE)
-        copy_members(archive, out, {
+        members = {
             METADATA: json.dumps({**old.metadata, "keras_version": KERAS_3}).encode(),
             CONFIG: json.dumps(old.model).encode(),
             VARIABLES: variables,
-        })  # fmt: skip
+        }
+        copy_members(archive, out, members)
     return changed.result()
 
 
@@ -151,36 +154,35 @@ def rewrite_archive(
 
 
 def _change_model(
-    model: Node, layers: Iterable[LayerCells], version: Version, changed: ChangedCells, what: str
+    model: Node, layers: Iterable[LayerCells], version: Version, changed: ChangedCells, label: str
 ) -> None:
-    """Collect the cells of a model of Keras 2 that change, and change its config, in place. what:
-    the config in messages."""
-    for one in layers:
-        changed.add(one, version, Reading())
-    with config_errors(what):
+    """Collect the cells of a model of Keras 2 that change, and change the model's config, in place.
+    label: the config's name in messages."""
+    for layer in layers:
+        changed.add(layer, version, Reading())
+    with config_errors(label):
         count = count_cudnn_layers(model)
         modernize_model(model, changed.scaled)
-    found = len({id(node or cell) for node, cell in changed.cudnn})
-    named = all(node for node, _ in changed.cudnn)  # else the weights alone show their layers
-    if found != count if named else bool(found) != bool(count):
+    num_stored = len({id(node or cell) for node, cell in changed.cudnn})
+    has_nodes = all(node for node, _ in changed.cudnn)  # False if only weights show a layer
+    if num_stored != count if has_nodes else bool(num_stored) != bool(count):
         raise FileError(
-            f"{changed.what}: its config has {count} cuDNN layers, {found} have weights"
+            f"{changed.label}: its config has {count} cuDNN layers, {num_stored} have weights"
         )
 
 
 def _check_whole_model(reading: Reading, to: Layout) -> None:
-    """Raise LayoutError for options that a whole model cannot be converted with."""
+    """Raise LayoutError for options that the conversion of a whole model cannot use."""
     if to.name != "keras":
         raise LayoutError(
             f"a whole Keras model can be converted to 'keras', not to {str(to)!r}: to convert only"
             " its RNNs, give the new file the suffix of another format"
         )
-    known = reading.layout is None or reading.layout.name in ("keras", "keras-cudnn")
-    if reading.spec or reading.prefix or not known:
-        given = {"spec": reading.spec, "prefix": reading.prefix, "layout": reading.layout}
-        why = "a Keras model is converted as a whole: omit "
-        omit = [Ask(name, None) for name, value in given.items() if value]
-        raise LayoutError(why, join_parts(" and ", omit))
+    has_keras_layout = reading.layout is None or reading.layout.name in ("keras", "keras-cudnn")
+    if reading.spec or reading.prefix or not has_keras_layout:
+        options = {"spec": reading.spec, "prefix": reading.prefix, "layout": reading.layout}
+        asks = [Ask(name, None) for name, value in options.items() if value]
+        raise LayoutError("a Keras model is converted as a whole: omit ", join_parts(" and ", asks))
     if reading.as_class:
         raise LayoutError(
             "a whole Keras model keeps its layers of other classes as they are: omit ",
@@ -188,15 +190,15 @@ def _check_whole_model(reading: Reading, to: Layout) -> None:
         )
 
 
-def _check_agreement(found: Found, reading: Reading) -> None:
-    """Raise SpecError if a hint contradicts what a file records of its RNNs."""
-    for name, error in apply_reading(found, reading).refused.items():
-        if name not in found.refused:
+def _check_agreement(rnns: Found, reading: Reading) -> None:
+    """Raise SpecError if the caller's reading contradicts the file's record of an RNN."""
+    for name, error in apply_reading(rnns, reading).refused.items():
+        if name not in rnns.refused:
             raise error
 
 
 def _aside_name(name: str, changed: ChangedCells) -> str:
-    """Return the new name of a config for training, which Keras 3 does not look for."""
+    """Return a new name for a config of training, which Keras 3 does not read. Adds a note."""
     changed.notes.append(
         f"{name} is kept as {name}_of_keras_2: Keras 3 does not read Keras 2's, compile the model"
         " again; the variables of an optimizer are unchanged and of no use to Keras 3"
@@ -204,7 +206,7 @@ def _aside_name(name: str, changed: ChangedCells) -> str:
     return f"{name}_of_keras_2"
 
 
-def _copied(file: InputFile, out: Output, changed: ChangedCells) -> Converted:
+def _copy_unchanged(file: InputFile, out: Output, changed: ChangedCells) -> Converted:
     shutil.copyfile(file, out)
     changed.notes.append("copied unchanged: nothing in it needs to change for Keras 3")
     return changed.result()
@@ -216,34 +218,35 @@ def _copied(file: InputFile, out: Output, changed: ChangedCells) -> Converted:
 def _change_weights(
     root: Hdf5Group, layers: Hdf5Group, changed: ChangedCells, reading: Reading
 ) -> dict[str, Record]:
-    """Collect the changed cells of a file without a config; return what is then recorded of each
-    layer, {} if none changes. Raises the error that asks for the activation if the file is of a
-    Keras before 2.3, whose default was hard_sigmoid."""
+    """Collect the changed cells of a file without a config; return the new record of each layer, {}
+    if nothing changes. Raises the error that asks for the activation if a Keras before 2.3 wrote
+    the file, because the default was hard_sigmoid."""
     entries = KerasEntries.of_hdf5(root, reading)
-    found = read_legacy_weights(root, layers, entries)
-    _check_agreement(found, reading)
+    rnns = read_legacy_weights(root, layers, entries)
+    _check_agreement(rnns, reading)
     activation = reading.fields.get("recurrent_activation")
     check_activation(activation, entries.version)
-    beside, before_sigmoid = entries.beside, entries.version < SIGMOID_SINCE
-    told = beside is not None or activation is not None
-    for question in found.undecided.values() if told or before_sigmoid else ():
+    architecture, before_sigmoid = entries.architecture, entries.version < SIGMOID_SINCE
+    is_decided = architecture is not None or activation is not None
+    for question in rnns.undecided.values() if is_decided or before_sigmoid else ():
         if question.specs[0].cell in ("lstm", "gru") and question.arguments != ("as_class",):
             raise question
-    gated = False
-    for one in legacy_layers(layers, beside.model if beside else {}):
-        if not all(cell.keys() <= set(LEAVES) for cell in one.cells):
+    has_unscaled_gates = False
+    for file_layer in legacy_layers(layers, architecture.model if architecture else {}):
+        if not all(cell.keys() <= set(LEAVES) for cell in file_layer.cells):
             raise LossyError(
-                f"{changed.what}: the weights of Keras 1 are not converted: read its layers with"
+                f"{changed.label}: the weights of Keras 1 are not converted: read its layers with"
                 " load()"
             )
-        changed.add(one, entries.version, reading)
-        gated |= any(
-            is_gated(cell) and cell["kernel"].path not in changed.arrays for cell in one.cells
+        changed.add(file_layer, entries.version, reading)
+        has_unscaled_gates |= any(
+            is_gated(cell) and cell["kernel"].path not in changed.arrays
+            for cell in file_layer.cells
         )
-    if beside is not None and entries.version < (3, 0):
-        with config_errors(beside.name):  # and those of what Keras 3 cannot compute
-            modernize_model(beside.model, changed.scaled)
-    if gated and not told and not entries.records and entries.version < (3, 0):
+    if architecture is not None and entries.version < (3, 0):
+        with config_errors(architecture.name):  # raises errors of layers that Keras 3 lacks, too
+            modernize_model(architecture.model, changed.scaled)
+    if has_unscaled_gates and not is_decided and not entries.records and entries.version < (3, 0):
         note = Message(
             "the file does not record activations: an LSTM or GRU with Keras 2's hard_sigmoid"
             " needs other weights in Keras 3: if the model has one, pass ",
@@ -252,10 +255,10 @@ def _change_weights(
         )
         changed.notes.append(note.text)
     outdated = changed.arrays and (entries.records or before_sigmoid)
-    if not told and not outdated:
+    if not is_decided and not outdated:
         return {}
     records = {}
-    for name, whole in found.items():
+    for name, whole in rnns.items():
         parts = zip(cell_names(name, whole.spec.num_layers), whole.split(), strict=True)
         for cell, layer in parts:
             spec = layer.spec
@@ -271,12 +274,12 @@ def _change_weights(
 def new_variables(
     root: Hdf5Group,
     arrays: Mapping[str, np.ndarray],
-    what: str,
+    label: str,
     moves: Sequence[tuple[str, str]] = (),
 ) -> bytes:
-    """Return the archive's HDF5 file with new arrays. moves: the new names of groups."""
+    """Return the archive's HDF5 file with new arrays. moves: (old, new) names of groups."""
     with io.BytesIO() as file:
-        with new_hdf5(file, what) as h5:
+        with new_hdf5(file, label) as h5:
             copy_tree(root, h5, arrays)
             for old, new in moves:
                 h5.move(old, new)
@@ -284,7 +287,8 @@ def new_variables(
 
 
 def _group_moves(root: Hdf5Group, model: Node) -> list[tuple[str, str]]:
-    """Return the moves that give the groups of layers the names of Keras 3, inner groups first."""
+    """Return (old, new) pairs that give the groups of layers the names of Keras 3, inner groups
+    first."""
     renamed: dict[str, list[tuple[str, str]]] = {}  # group of layers -> old and new names
     for _, layer in walk_layers(root, model):
         parent, _, name = layer.group.path.rpartition("/")
@@ -293,14 +297,16 @@ def _group_moves(root: Hdf5Group, model: Node) -> list[tuple[str, str]]:
     moves = []
     for parent, names in reversed(renamed.items()):
         aside = [f"{parent}/rnnlayout {k}" for k in range(len(names))]
-        # a new name may still be the name of another
-        moves += [(f"{parent}/{old}", own) for own, (old, _) in zip(aside, names, strict=True)]
-        moves += [(own, f"{parent}/{new}") for own, (_, new) in zip(aside, names, strict=True)]
+        # via temporary names: a new name may still be the old name of a second group
+        for temporary, (old, _) in zip(aside, names, strict=True):
+            moves.append((f"{parent}/{old}", temporary))
+        for temporary, (_, new) in zip(aside, names, strict=True):
+            moves.append((temporary, f"{parent}/{new}"))
     return moves
 
 
 def copy_members(archive: zipfile.ZipFile, out: Output, new: dict[str, bytes]) -> None:
-    """Write all members in their order, compressed as they are, with new contents for some."""
+    """Write all members in the archive's order and compression, with the contents in `new`."""
     with zipfile.ZipFile(out, "w") as target:
         for old in archive.infolist():
             member = zipfile.ZipInfo(old.filename, old.date_time)

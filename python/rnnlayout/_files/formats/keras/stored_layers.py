@@ -1,10 +1,10 @@
 """The recurrent layers that a Keras file stores, with their cells.
 
-A legacy .h5 of Keras 1, 2 and 3 has lists of named arrays, one per layer. .weights.h5 and .keras
-have a tree of objects, each with numbered arrays. A group of it has the name of its layer's class:
-lstm, lstm_1 ... The name that the user gave is in an attribute that Keras 3 writes and late Keras 2
-does not. Some versions of late Keras 2 call the layers of a model _layer_checkpoint_dependencies,
-with gaps in the numbers.
+A legacy .h5 of Keras 1, 2 and 3 has a list of named arrays per layer. .weights.h5 and .keras have a
+tree of objects, each with numbered arrays. A group of the tree has the name of the layer's class:
+lstm, lstm_1 ... Keras 3 writes the user's name of the layer in an attribute, late Keras 2 does not.
+Some versions of late Keras 2 call the layers of a model _layer_checkpoint_dependencies, with gaps
+in the numbers.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _DIRECTION = re.compile(r"(forward|backward)_")
 
 
 def find_legacy_layers(root: Hdf5Group) -> Hdf5Group | None:
-    """Return the group with a group for each layer, None in a file of another kind."""
+    """Return the group with a group for each layer, None in a file that is not a legacy file."""
     for group in (root.groups.get("model_weights"), root):
         if group and group.texts("layer_names") is not None:
             return group
@@ -58,29 +58,33 @@ def keras_version_of(root: Hdf5Group, layers: Hdf5Group) -> Version:
 
 
 def read_legacy_weights(root: Hdf5Group, layers: Hdf5Group, entries: KerasEntries) -> Found:
-    """Return the RNNs. Raises FileError if the file contradicts itself."""
-    beside = entries.beside
-    entries.version = (beside and beside.version) or keras_version_of(root, layers)
+    """Return the RNNs. Raises FileError if the config, the caller's config and the lists of arrays
+    contradict each other."""
+    architecture = entries.architecture
+    entries.version = (architecture and architecture.version) or keras_version_of(root, layers)
     config = root.text("model_config")
-    if beside is not None and config is not None:
-        why = f"{root.what}: the file has a config of its own: omit "
+    if architecture is not None and config is not None:
+        why = f"{root.label}: the file has a config of its own: omit "
         raise SpecError(why, Ask("keras_config", None))
-    model = (
-        beside.model if beside else {} if config is None else parse_config(config, "model_config")
-    )
+    model: Node = {}
+    if architecture:
+        model = architecture.model
+    elif config is not None:
+        model = parse_config(config, "model_config")
     read_unknown_classes(model, entries.reading)
-    if beside is not None:
+    if architecture is not None:
         nodes = {layer_name(node): node for node in child_layers(model)}
-        wanted = [name for name, node in nodes.items() if any(recurrent_layers_in(node))]
-        beside.check_names(
-            nodes, wanted, [name for name, g in _named_layer_groups(layers) if _recurrent_cells(g)]
-        )
-    return entries.found(legacy_layers(layers, model))
+        recurrent_names = [name for name, node in nodes.items() if any(recurrent_layers_in(node))]
+        stored_names = [
+            name for name, group in _named_layer_groups(layers) if _recurrent_cells(group)
+        ]
+        architecture.check_names(nodes, recurrent_names, stored_names)
+    return entries.read_layers(legacy_layers(layers, model))
 
 
 def legacy_layers(layers: Hdf5Group, model: Node) -> Iterator[LayerCells]:
-    """Yield the recurrent layers of a file: those of a config, and others by their arrays' names.
-    Raises FileError if a layer or an array is missing."""
+    """Yield the recurrent layers of a file: the layers of a config, and layers that only the names
+    of arrays show. Raises FileError if a layer or an array is missing."""
     children = list(child_layers(model))
     count = Counter(map(layer_name, children))  # Keras 2.1 gives no name to models in a model
     nodes = {name: node for node in children if count[name := layer_name(node)] == 1}
@@ -89,24 +93,24 @@ def legacy_layers(layers: Hdf5Group, model: Node) -> Iterator[LayerCells]:
         if name not in nodes:
             yield from _layers_by_name(name, cells)
             continue
-        # Keras lists weights in the order of its layers, those of frozen layers last
-        own_layers = sorted(recurrent_layers_in(nodes[name]), key=lambda one: not one.trainable)
-        complete = sum(len(layer.cells) for layer in own_layers) == len(cells)
-        left = iter(cells.values())
-        for layer in own_layers:
-            own = [*cells.values()]
-            if complete:
-                own = [next(left) for _ in layer.cells]
-            elif len(layer.path) > 1:  # the cells that have the layer's name in their paths
-                own = [one for (*path, _), one in cells.items() if layer.path[-1] in path]
-            yield LayerCells(layer.name, own, layer.both, layer)
+        # Keras lists weights in the order of the layers, weights of frozen layers last
+        inner = sorted(recurrent_layers_in(nodes[name]), key=lambda layer: not layer.trainable)
+        is_complete = sum(len(layer.cells) for layer in inner) == len(cells)
+        remaining = iter(cells.values())
+        for layer in inner:
+            layer_cells = [*cells.values()]
+            if is_complete:
+                layer_cells = [next(remaining) for _ in layer.cells]
+            elif len(layer.path) > 1:  # the cells with the layer's name in their paths
+                layer_cells = [cell for (*path, _), cell in cells.items() if layer.path[-1] in path]
+            yield LayerCells(layer.name, layer_cells, layer.both, layer)
 
 
 def _listed_once(group: Hdf5Group, attribute: str) -> list[str]:
-    """Return the names in a list. Raises FileError if one is repeated."""
+    """Return the names in a list. Raises FileError if a name is repeated."""
     names = group.texts(attribute) or []
     if len(set(names)) < len(names):
-        raise FileError(f"{group.what}: {attribute} has a name twice")
+        raise FileError(f"{group.label}: {attribute} has a name twice")
     return names
 
 
@@ -119,12 +123,12 @@ def _named_layer_groups(layers: Hdf5Group) -> Iterator[tuple[str, Hdf5Group]]:
 
 
 def _recurrent_cells(group: Hdf5Group) -> dict[tuple[str, ...], CellArrays]:
-    """Return the recurrent cells of a layer, in the order of the layer's list of arrays: the parts
-    of their paths, of which the last is a number or "", -> their arrays."""
-    found: dict[tuple[str, ...], dict[str, CellArray]] = {}
+    """Return {parts of the path: arrays} of a layer's recurrent cells, in the order of the layer's
+    list of arrays. The last part of a path is a number or ""."""
+    cells: dict[tuple[str, ...], dict[str, CellArray]] = {}
     for name in _listed_once(group, "weight_names"):
-        data = group.dataset(name)
-        if data is None:
+        dataset = group.dataset(name)
+        if dataset is None:
             raise FileError(f"{group.path}: weight {name!r} is listed, but not in the file")
         *path, last = name.split("/")
         if match := _LEAF.fullmatch(last):
@@ -133,19 +137,21 @@ def _recurrent_cells(group: Hdf5Group) -> dict[tuple[str, ...], CellArrays]:
             leaf, number, path = match[2], "", [*path, match[1]]
         else:
             continue
-        found.setdefault((*path, number), {})[leaf] = CellArray(data.path, data.tensor)
+        cells.setdefault((*path, number), {})[leaf] = CellArray(dataset.path, dataset.tensor)
     return {
         path: cell
-        for path, cell in found.items()
-        if {len(one.tensor.shape) for leaf, one in cell.items() if leaf[0] in "rU"} == {2}
+        for path, cell in cells.items()
+        if {len(array.tensor.shape) for leaf, array in cell.items() if leaf[0] in "rU"} == {2}
     }
 
 
-def _layers_by_name(name: str, found: Mapping[tuple[str, ...], CellArrays]) -> Iterator[LayerCells]:
-    """Yield the RNNs in a layer without a config. Cells of one RNN have the same path, except for
-    their own last part. Several RNNs may have the same name."""
+def _layers_by_name(
+    name: str, cells_by_path: Mapping[tuple[str, ...], CellArrays]
+) -> Iterator[LayerCells]:
+    """Yield the RNNs in a layer without a config. The paths of the cells of an RNN are equal except
+    for the last part. Several RNNs may have the same name."""
     layers: dict[str, dict[str, list[CellArrays]]] = {}  # path -> direction or "" -> cells
-    for (*parts, _), arrays in found.items():
+    for (*parts, _), arrays in cells_by_path.items():
         side = ""
         while len(parts) > 1 and _IS_CELL.fullmatch(parts[-1]):
             parts.pop()
@@ -153,15 +159,15 @@ def _layers_by_name(name: str, found: Mapping[tuple[str, ...], CellArrays]) -> I
             parts[-1], side = parts[-1][match.end() :], match[1]
         layers.setdefault("/".join(parts), {}).setdefault(side, []).append(arrays)
     if [[*sides] for sides in layers.values()] == [["forward"], ["backward"]]:
-        first, second = layers.values()  # of a Bidirectional whose layers have two names
+        first, second = layers.values()  # of a Bidirectional, with a path per direction
         layers = {"": first | second}
     for path, sides in layers.items():
-        own = name if len(layers) == 1 else f"{name}/{path.rpartition('/')[2]}"
+        rnn_name = name if len(layers) == 1 else f"{name}/{path.rpartition('/')[2]}"
         if sides.keys() == {"forward", "backward"} and len(sides["forward"]) == 1:
-            yield LayerCells(own, [sides["forward"][0], sides["backward"][0]], both=True)
+            yield LayerCells(rnn_name, [sides["forward"][0], sides["backward"][0]], both=True)
         else:
             for side, cells in sides.items():
-                part = own if len(sides) == 1 else f"{own}/{side or 'other'}"
+                part = rnn_name if len(sides) == 1 else f"{rnn_name}/{side or 'other'}"
                 yield LayerCells(part, cells, both=False)
 
 
@@ -179,7 +185,7 @@ def _natural_order(name: str) -> tuple[str, int]:
 
 @dataclass(frozen=True)
 class KerasArchive:
-    """The model in a .keras archive. version: the version of the Keras that wrote it."""
+    """The model in a .keras archive. version: the version of the Keras that wrote the archive."""
 
     metadata: dict[str, Any]
     version: Version
@@ -188,7 +194,7 @@ class KerasArchive:
 
 
 def read_archive(file: InputFile, archive: zipfile.ZipFile, reading: Reading) -> KerasArchive:
-    """Return the model. Raises FileError if Keras did not write it."""
+    """Return the model in an archive. Raises FileError if Keras did not write the archive."""
     metadata = parse_config(read_json_member(file, archive, METADATA), f"{file}: {METADATA}")
     text = metadata.get("keras_version")
     if not isinstance(text, str):
@@ -201,77 +207,82 @@ def read_archive(file: InputFile, archive: zipfile.ZipFile, reading: Reading) ->
 
 @dataclass(frozen=True)
 class LayerGroup:
-    """A layer of the config and its group. group_name: the group's name in Keras 3."""
+    """A layer of the config and the layer's group. group_name: the group's name in Keras 3."""
 
     node: Node
     group: Hdf5Group
     group_name: str
 
 
-def read_beside(root: Hdf5Group, beside: Architecture, entries: KerasEntries) -> Found:
-    """Return the RNNs of a config in another file. Raises FileError if they differ."""
-    model = beside.model
+def read_with_architecture(
+    root: Hdf5Group, architecture: Architecture, entries: KerasEntries
+) -> Found:
+    """Return the RNNs of a file of variables, described by the caller's config. Raises FileError if
+    file and config have different recurrent layers."""
+    model = architecture.model
     read_unknown_classes(model, entries.reading)
-    entries.version = beside.version or entries.version
+    entries.version = architecture.version or entries.version
     names = {}
     for path, layer in walk_layers(root, model):
         if is_recurrent(layer.node):
-            own = layer.group.groups.get("vars")
-            names[path[-1]] = (own and own.text("name")) or path[-1]
-    wanted = {layer.path[-1] for layer in recurrent_layers_in(model)}
-    beside.check_names(wanted, wanted, set(names.values()))
-    described = {array for one in described_layers(root, model) for array in one.paths}
-    for array in sorted({array for one in found_layers(root) for array in one.paths} - described):
-        raise FileError(f"{beside.name}: it lacks the layer of {array} in the weights' file")
-    return entries.found(described_layers(root, model))
+            variables = layer.group.groups.get("vars")
+            names[path[-1]] = (variables and variables.text("name")) or path[-1]
+    recurrent = {layer.path[-1] for layer in recurrent_layers_in(model)}
+    architecture.check_names(recurrent, recurrent, set(names.values()))
+    described_paths = {array for layer in described_layers(root, model) for array in layer.paths}
+    stored_paths = {array for layer in layers_without_config(root) for array in layer.paths}
+    for array in sorted(stored_paths - described_paths):
+        raise FileError(f"{architecture.name}: it lacks the layer of {array} in the weights' file")
+    return entries.read_layers(described_layers(root, model))
 
 
 def described_layers(root: Hdf5Group, model: Node) -> Iterator[LayerCells]:
-    """Yield the recurrent layers of a config. Raises FileError if the file contradicts it."""
+    """Yield the recurrent layers of a config. Raises FileError if the config is malformed."""
     for path, layer in walk_layers(root, model):
         if is_recurrent(layer.node):
-            found = RecurrentLayer(path, layer.node)
-            cells = _cells_of_group(layer.group, found.cells)
-            yield LayerCells(found.name, cells, found.both, found)
+            recurrent = RecurrentLayer(path, layer.node)
+            cells = _cells_of_group(layer.group, recurrent.cells)
+            yield LayerCells(recurrent.name, cells, recurrent.both, recurrent)
 
 
 def walk_layers(
     group: Hdf5Group, node: Node, path: tuple[str, ...] = ()
 ) -> Iterator[tuple[tuple[str, ...], LayerGroup]]:
-    """Yield the layers of a model, and those in its models and wrappers after each of them. path:
-    the names of the layers that it is in, and its own."""
-    inside: list[LayerGroup] = []
+    """Yield (path, layer) of each layer in a model; after an inner model or wrapper, also the
+    layers inside. path: the names of the layers around, then the model's name."""
+    layers: list[LayerGroup] = []
     if path and "layer" in group.groups:  # of a wrapper
-        inside = [LayerGroup(child, group.groups["layer"], "layer") for child in child_layers(node)]
-    elif layers := [group.groups[name] for name in _LAYERS if name in group.groups]:
-        inside = match_layer_groups(layers[0], child_layers(node))
-    for layer in inside:
-        here = (*path, layer_name(layer.node))
-        yield here, layer
+        layers = [LayerGroup(child, group.groups["layer"], "layer") for child in child_layers(node)]
+    elif containers := [group.groups[name] for name in _LAYERS if name in group.groups]:
+        layers = match_layer_groups(containers[0], child_layers(node))
+    for layer in layers:
+        layer_path = (*path, layer_name(layer.node))
+        yield layer_path, layer
         if not is_recurrent(layer.node):
-            yield from walk_layers(layer.group, layer.node, here)
+            yield from walk_layers(layer.group, layer.node, layer_path)
 
 
 def match_layer_groups(layers: Hdf5Group, nodes: Sequence[Node]) -> list[LayerGroup]:
-    """Return each layer of a config that has a group: the k-th of its class."""
+    """Return the layers of a config that have groups. The k-th layer of a class has the k-th group
+    of that class."""
     classes = [class_in_file(node) for node in nodes]
-    # Keras 2 called a nested model Model; Keras 3 reads that as a Functional, and saves it so
+    # Keras 2 called a nested model Model; Keras 3 reads and saves a Model as a Functional
     classes = ["Functional" if name == "Model" else name for name in classes]
     new_names = _group_names([CUDNN.get(name, name) for name in classes])
     names, by_class = _group_names(classes), dict[str, list[int]]()
     for k, kind in enumerate(map(snake_case, classes)):
         by_class.setdefault(kind, []).append(k)
-    group_names: dict[str, list[str]] = {}  # without their numbers
+    group_names: dict[str, list[str]] = {}  # name without a number -> names
     for name in sorted(layers.groups, key=_natural_order):
         group_names.setdefault(_natural_order(name)[0], []).append(name)
     groups: dict[int, Hdf5Group] = {}
     for kind, alike in by_class.items():
         expected = [names[k] for k in alike]
-        found = group_names.get(_natural_order(kind)[0], [])
-        if len(found) == len(alike) and not set(expected) <= set(found):
-            expected = found
+        stored_names = group_names.get(_natural_order(kind)[0], [])
+        if len(stored_names) == len(alike) and not set(expected) <= set(stored_names):
+            expected = stored_names
         for k, name in zip(alike, expected, strict=True):
-            if name in layers.groups:  # otherwise it is shared, and has its group elsewhere
+            if name in layers.groups:  # otherwise the layer is shared, with the group elsewhere
                 groups[k] = layers.groups[name]
     return [LayerGroup(nodes[k], groups[k], new_names[k]) for k in sorted(groups)]
 
@@ -286,58 +297,61 @@ def _group_names(classes: Sequence[str]) -> list[str]:
 
 
 def snake_case(name: str) -> str:
-    """Return a class's name as Keras writes it: simple_rnn, cu_dnnlstm."""
+    """Return a class's name in the spelling of Keras's groups: simple_rnn, cu_dnnlstm."""
     name = re.sub(r"\W+", "", name.split(">")[-1])
     name = re.sub(r"(.)([A-Z][a-z]+)", r"\1_\2", name)
     return re.sub(r"([a-z])([A-Z])", r"\1_\2", name).lower()
 
 
-def found_layers(group: Hdf5Group, path: tuple[str, ...] = ()) -> Iterator[LayerCells]:
-    """Yield whatever looks like a recurrent layer, in a file without a config."""
+def layers_without_config(group: Hdf5Group, path: tuple[str, ...] = ()) -> Iterator[LayerCells]:
+    """Yield all groups that look like a recurrent layer, in a file without a config."""
     for name in sorted(group.groups, key=_natural_order):
         child = group.groups[name]
         variables = child.groups.get("vars")
-        users_name = variables.text("name") if variables else None
-        called = users_name or ("" if name in (*_LAYERS, "layer") else name)
-        here = (*path, called) if called else path
+        user_name = variables.text("name") if variables else None
+        path_name = user_name or ("" if name in (*_LAYERS, "layer") else name)
+        layer_path = (*path, path_name) if path_name else path
         is_cudnn = name.startswith(("cu_dnnlstm", "cu_dnngru"))
         cells = _cells_of_group(child) if "cell" in child.groups or is_cudnn else []
         sides = [child.groups.get("forward_layer"), child.groups.get("backward_layer")]
-        both = [cell for side in sides if side for cell in _cells_of_group(side)]
-        if len(both) == 2:
-            yield LayerCells("/".join(here), both, both=True)
+        side_cells = [cell for side in sides if side for cell in _cells_of_group(side)]
+        if len(side_cells) == 2:
+            yield LayerCells("/".join(layer_path), side_cells, both=True)
         elif cells:
-            yield LayerCells("/".join(here), cells, both=False)
+            yield LayerCells("/".join(layer_path), cells, both=False)
         elif name not in ("vars", "optimizer"):
-            yield from found_layers(child, here)
+            yield from layers_without_config(child, layer_path)
 
 
 def _cells_of_group(layer: Hdf5Group, nodes: Sequence[Node] = ()) -> list[CellArrays]:
-    """Return the cells of a Bidirectional, a stack, a layer with a cell or with its own arrays.
-    nodes: the config's nodes of all its cells. Without a config there are none, and the cells of a
-    stack are taken in the order of their classes."""
+    """Return the cells of a Bidirectional, a stack, a layer with a cell, or a layer with arrays.
+    nodes: the config's nodes of all cells. Without a config nodes is empty, and the cells of a
+    stack are sorted by the names of their groups."""
     if "forward_layer" in layer.groups:
         sides = [layer.groups["forward_layer"], layer.groups.get("backward_layer")]
-        half = len(nodes) // 2
-        own = (nodes[:half], nodes[half:])
+        middle = len(nodes) // 2
+        halves = (nodes[:middle], nodes[middle:])
         return [
-            c for side, n in zip(sides, own, strict=True) if side for c in _cells_of_group(side, n)
+            cell
+            for side, half in zip(sides, halves, strict=True)
+            if side
+            for cell in _cells_of_group(side, half)
         ]
     cell = layer.groups.get("cell", layer)
     groups = [cell]
     if stack := cell.groups.get("cells"):
         groups = [stack.groups[name] for name in sorted(stack.groups, key=_natural_order)]
         if nodes:
-            groups = [one.group for one in match_layer_groups(stack, nodes)]
+            groups = [layer.group for layer in match_layer_groups(stack, nodes)]
     cells: list[CellArrays] = []
     for variables in (group.groups.get("vars") for group in groups):
         numbered = variables.datasets if variables else {}
-        found = {
-            leaf: CellArray(data.path, data.tensor)
+        arrays = {
+            leaf: CellArray(dataset.path, dataset.tensor)
             for number, leaf in enumerate(LEAVES)
-            if (data := numbered.get(str(number)))
+            if (dataset := numbered.get(str(number)))
         }
-        matrices = [found[leaf] for leaf in LEAVES[:2] if leaf in found]
-        if len(matrices) == 2 and all(len(one.tensor.shape) == 2 for one in matrices):
-            cells.append(found)
+        matrices = [arrays[leaf] for leaf in LEAVES[:2] if leaf in arrays]
+        if len(matrices) == 2 and all(len(array.tensor.shape) == 2 for array in matrices):
+            cells.append(arrays)
     return cells

@@ -1,11 +1,12 @@
-"""Constants of an ONNX graph: tensors, and what simple nodes compute from them.
+"""Constants of an ONNX graph: tensors, and the results of simple nodes on tensors.
 
-Exporters store weights in steps: slices of gates concatenated in another order, one more dimension,
-a cast, a scale. These steps are computed; the result of any other node is not a constant here.
+Exporters store weights in steps: slices of gates concatenated in a new order, an added dimension, a
+cast, a scale. The nodes in the table _FOLDS are computed; results of all further nodes are not
+constants here.
 
-A tensor may be in another file, as torch.onnx.export writes it: m.onnx.data. No other name in a
-file is opened, and this one only if it is the bare name of a regular file in the model's own
-folder, not of a link, and not hidden.
+A tensor may be in an external file, such as torch.onnx.export's m.onnx.data. The file is opened
+only if the model has the bare name of a regular file in the model's folder, which is neither a link
+nor hidden. No further names in a model are opened.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from rnnlayout._native import LayoutError, bfloat16
 from .graph import INPUT, Attributes, GraphScope, attributes_of, integer_attribute
 
 _NUMBER = re.compile(r"[0-9]{1,19}")
-# Without following a link, and without waiting for the writer of a FIFO. Windows has none of these.
+# Without following a link, and without waiting for the writer of a FIFO. Windows lacks these flags.
 _FLAGS = os.O_RDONLY | getattr(os, "O_BINARY", 0)
 for _flag in ("O_NOFOLLOW", "O_NONBLOCK", "O_NOCTTY", "O_CLOEXEC"):
     _FLAGS |= getattr(os, _flag, 0)
@@ -43,19 +44,19 @@ def is_external(tensor: Any) -> bool:
     return bool(tensor.data_location == tensor.EXTERNAL or tensor.external_data)
 
 
-def _whole_number(text: Any, what: str) -> int:
+def _whole_number(text: Any, label: str) -> int:
     if not isinstance(text, str) or not _NUMBER.fullmatch(text):
-        raise FileError(f"{what}: its place {text[:_SHOWN]!r} is not a number: {_ONE_FILE}")
+        raise FileError(f"{label}: its place {text[:_SHOWN]!r} is not a number: {_ONE_FILE}")
     return int(text)
 
 
 # ---------------------------------------------------------------------------------------- constants
 
 MOST_DIMENSIONS = 8
-MOST_LONG = 100  # steps in one chain
-_STEPS = 80  # of the budget, for one of a chain; torch writes about 300 per layer
+MOST_LONG = 100  # steps in a chain
+_STEPS = 80  # of the budget, per step of a chain; torch writes about 300 steps per layer
 
-# TensorProto.DataType -> the dtype, and the field of values that are not raw.
+# TensorProto.DataType -> the dtype, and the field of numbers that are not raw.
 _TYPES = {
     1: ("float32", "float_data"),
     2: ("uint8", "int32_data"),
@@ -71,61 +72,64 @@ _TYPES = {
 }
 NUMBERS = {name: number for number, (name, _) in _TYPES.items()}
 _DOMAINS = ("", "ai.onnx", "com.microsoft")
-# The nodes that repeat a state, and those that only move its elements; how often it is repeated.
+# The nodes that repeat a state, and the nodes that only move elements of a state.
 _REPEATS = ("Expand", "Tile", "ConstantOfShape")
 _MOVES = ("Identity", "Transpose", "Unsqueeze", "Squeeze", "Slice", "Gather", "Concat")
-_ONCE = np.ones(3, np.int64)
+_ONCE = np.ones(3, np.int64)  # repetitions per dimension
 # The attributes of a Constant: the field of the AttributeProto, and the dtype.
 _CONSTANTS = {
-    "value_float": ("f", np.float32), "value_floats": ("floats", np.float32),
-    "value_int": ("i", np.int64), "value_ints": ("ints", np.int64),
-}  # fmt: skip
-# What NumPy, or a missing input or attribute, raises for an invalid node.
+    "value_float": ("f", np.float32),
+    "value_floats": ("floats", np.float32),
+    "value_int": ("i", np.int64),
+    "value_ints": ("ints", np.int64),
+}
+# Errors of NumPy, and of a missing input or attribute, for an invalid node.
 _INVALID = (ValueError, TypeError, IndexError, KeyError, AttributeError, OverflowError)
 
 
-def _dtype_of(number: int, what: str) -> np.dtype:
+def _dtype_of(number: int, label: str) -> np.dtype:
     if number not in _TYPES:
         kinds = sys.modules["onnx"].TensorProto.DataType
         name = kinds.Name(number).lower() if number in kinds.values() else f"type {number}"
-        known = ", ".join(known for known, _ in _TYPES.values())
-        raise LayoutError(f"{what} is {name}, which is not supported: need one of {known}")
+        dtypes = ", ".join(dtype for dtype, _ in _TYPES.values())
+        raise LayoutError(f"{label} is {name}, which is not supported: need one of {dtypes}")
     name = _TYPES[number][0]
     return bfloat16() if name == "bfloat16" else np.dtype(name)
 
 
 class Constants:
-    """The constants of the model in `file`. opened: the files beside it that its tensors are stored
-    in, each opened when it is needed, by their names."""
+    """The constants of the model in `file`. external_files: {name: bytes} of the external files
+    with tensors. A file is opened when the first tensor needs the file."""
 
     def __init__(self, file: InputFile) -> None:
         self._file, self._budget = file, file.budget
-        self.opened: dict[str, memoryview] = {}
-        self._tensors: dict[int, tuple[Any, np.ndarray]] = {}  # id -> its TensorProto, array
+        self.external_files: dict[str, memoryview] = {}
+        self._tensors: dict[int, tuple[Any, np.ndarray]] = {}  # id -> TensorProto, array
 
     def charge(self, nbytes: int) -> None:
-        """Ask for the memory of an array before it is made. Raises FileError if it is too much."""
-        self._budget.charge("computed", max(0, nbytes))  # of a negative size NumPy raises
+        """Take the memory of an array from the budget before the array exists. Raises FileError if
+        the budget is exhausted."""
+        self._budget.charge("computed", max(0, nbytes))  # for a negative size NumPy raises
 
-    def array_of(self, tensor: Any, what: str) -> np.ndarray:
-        bits = self.bits_of(tensor, what)
+    def array_of(self, tensor: Any, label: str) -> np.ndarray:
+        bits = self.bits_of(tensor, label)
         dims = list(tensor.dims)
         if len(dims) > MOST_DIMENSIONS or any(n < 0 for n in dims) or tensor.HasField("segment"):
-            raise FileError(f"{what}: tensor {tensor.name!r} has an invalid shape")
-        dtype, count = _dtype_of(tensor.data_type, what), math.prod(dims)
-        stored = bits if bits is not None else getattr(tensor, _TYPES[tensor.data_type][1])
+            raise FileError(f"{label}: tensor {tensor.name!r} has an invalid shape")
+        dtype, count = _dtype_of(tensor.data_type, label), math.prod(dims)
+        content = bits if bits is not None else getattr(tensor, _TYPES[tensor.data_type][1])
         needed, unit = (count, "elements") if bits is None else (count * dtype.itemsize, "bytes")
-        if len(stored) != needed:
+        if len(content) != needed:
             raise FileError(
-                f"tensor {tensor.name!r} {tuple(dims)} needs {needed} {unit}, it has {len(stored)}"
+                f"tensor {tensor.name!r} {tuple(dims)} needs {needed} {unit}, it has {len(content)}"
             )
         if bits is not None:
             carrier = np.dtype(f"<u{dtype.itemsize}")
             values = np.frombuffer(bits, carrier)
             values = values.astype(carrier.newbyteorder("="), copy=False).view(dtype)
         else:
-            values = np.array(stored, np.float64 if dtype == np.float64 else None)
-            if dtype.itemsize == 2 and dtype.kind not in "iu":  # float16 and bfloat16: their bits
+            values = np.array(content, np.float64 if dtype == np.float64 else None)
+            if dtype.itemsize == 2 and dtype.kind not in "iu":  # float16 and bfloat16 as bits
                 values = values.astype(np.uint16).view(dtype)
             values = values.astype(dtype, copy=False)
         try:
@@ -133,44 +137,45 @@ class Constants:
         except ValueError as error:  # no elements, and sizes beyond NumPy's limit
             raise FileError(f"tensor {tensor.name!r} of shape {dims}: {error}") from None
 
-    def bits_of(self, tensor: Any, what: str) -> bytes | memoryview | None:
-        """Return the bytes of a TensorProto, also from another file; None if it has numbers."""
+    def bits_of(self, tensor: Any, label: str) -> bytes | memoryview | None:
+        """Return the bytes of a TensorProto, also from an external file; None if the TensorProto
+        has numbers instead of bytes."""
         if is_external(tensor):
-            bits = self._bytes_beside(tensor, what)
-            self.charge(len(bits))  # which other tensors may claim too
+            bits = self._external_bytes(tensor, label)
+            self.charge(len(bits))  # of every tensor, because tensors may share bytes
             return bits
         return tensor.raw_data if tensor.HasField("raw_data") else None
 
-    def _bytes_beside(self, tensor: Any, what: str) -> memoryview:
-        """Return the bytes of a tensor that is stored in another file. Raises FileError if that is
-        not a regular file in the model's own folder, or too short."""
-        what = f"{what}: tensor {tensor.name[:_SHOWN]!r}"
+    def _external_bytes(self, tensor: Any, label: str) -> memoryview:
+        """Return the bytes of a tensor in an external file. Raises FileError if the file is too
+        short, or not a regular file in the model's folder."""
+        label = f"{label}: tensor {tensor.name[:_SHOWN]!r}"
         if tensor.data_location != tensor.EXTERNAL or tensor.HasField("raw_data"):
-            raise FileError(f"{what} is stored in the model and in another file: {_ONE_FILE}")
-        pairs = [(one.key, one.value) for one in tensor.external_data]
-        given = dict(pairs)
-        if len(given) < len(pairs):
-            raise FileError(f"{what}: it is recorded twice where it is stored: {_ONE_FILE}")
-        name = given.get("location", "")
-        if name not in self.opened:
-            self.opened[name] = self._map_beside(name, what)
-        data = self.opened[name]
-        start = _whole_number(given.get("offset", "0"), what)
-        count = _whole_number(given.get("length", f"{max(0, len(data) - start)}"), what)
-        if start + count > len(data):
+            raise FileError(f"{label} is stored in the model and in another file: {_ONE_FILE}")
+        pairs = [(entry.key, entry.value) for entry in tensor.external_data]
+        place = dict(pairs)
+        if len(place) < len(pairs):
+            raise FileError(f"{label}: it is recorded twice where it is stored: {_ONE_FILE}")
+        name = place.get("location", "")
+        if name not in self.external_files:
+            self.external_files[name] = self._map_external_file(name, label)
+        content = self.external_files[name]
+        start = _whole_number(place.get("offset", "0"), label)
+        count = _whole_number(place.get("length", f"{max(0, len(content) - start)}"), label)
+        if start + count > len(content):
             raise FileError(
-                f"{what} is stored in bytes {start} to {start + count} of {name}, which has"
-                f" {len(data)}: it is cut short, or belongs to another model: export both files"
+                f"{label} is stored in bytes {start} to {start + count} of {name}, which has"
+                f" {len(content)}: it is cut short, or belongs to another model: export both files"
                 " again, or into one with external_data=False"
             )
-        return data[start : start + count]
+        return content[start : start + count]
 
-    def _map_beside(self, name: Any, what: str) -> memoryview:
-        what += f" is stored in {name[:_SHOWN]!r}, which"
-        beside = f"need the name of a regular file in the folder of {self._file}"
-        bare = isinstance(name, str) and name and not re.search(r"^\.|[/\\\0]", name)
-        if not bare or name == self._file.path.name:
-            raise FileError(f"{what} is not opened: {beside}: {_ONE_FILE}")
+    def _map_external_file(self, name: Any, label: str) -> memoryview:
+        label += f" is stored in {name[:_SHOWN]!r}, which"
+        need = f"need the name of a regular file in the folder of {self._file}"
+        is_bare = isinstance(name, str) and name and not re.search(r"^\.|[/\\\0]", name)
+        if not is_bare or name == self._file.path.name:
+            raise FileError(f"{label} is not opened: {need}: {_ONE_FILE}")
         path = self._file.path.parent / name
         try:
             if path.is_symlink():  # for Windows; elsewhere O_NOFOLLOW, which no link can race with
@@ -179,95 +184,100 @@ class Constants:
         except (OSError, ValueError) as error:
             if isinstance(error, FileNotFoundError):
                 repair = f"copy it to the folder of {self._file}, or export the model again with"
-                raise FileError(f"{what} does not exist: {repair} external_data=False") from None
+                raise FileError(f"{label} does not exist: {repair} external_data=False") from None
             why = f"cannot be read: {getattr(error, 'strerror', error)}"
             if isinstance(error, OSError) and error.errno == errno.ELOOP:
                 why = "is a link: copy both files to another folder with cp -L"
-            raise FileError(f"{what} {why}: {beside}: {_ONE_FILE}") from None
+            raise FileError(f"{label} {why}: {need}: {_ONE_FILE}") from None
         try:
-            found = os.fstat(handle)
-            if not stat.S_ISREG(found.st_mode):
-                raise FileError(f"{what} is not a regular file: {beside}: {_ONE_FILE}")
-            return memoryview(self._file.beside(path).data_of(handle) if found.st_size else b"")
+            status = os.fstat(handle)
+            if not stat.S_ISREG(status.st_mode):
+                raise FileError(f"{label} is not a regular file: {need}: {_ONE_FILE}")
+            return memoryview(self._file.beside(path).data_of(handle) if status.st_size else b"")
         finally:
             os.close(handle)
 
-    def is_other(self, tensor: Any) -> bool:
-        """Return whether it is a weight of no RNN so far. (int64 are shapes and axes.)"""
+    def is_unused_weight(self, tensor: Any) -> bool:
+        """Return whether a tensor may be a weight, and has not been read for an RNN. (Tensors of
+        int64 are shapes and axes.)"""
         return id(tensor) not in self._tensors and tensor.data_type != NUMBERS["int64"]
 
-    def get(self, scope: GraphScope, name: str, what: str, depth: int = 0) -> np.ndarray:
-        """Return the array that a name refers to. Raises LayoutError if it is not constant."""
-        scope, found = scope.find(name)
-        if found is INPUT:
+    def get(self, scope: GraphScope, name: str, label: str, depth: int = 0) -> np.ndarray:
+        """Return the array that a name refers to. Raises LayoutError if the array is not a
+        constant."""
+        scope, definition = scope.find(name)
+        if definition is INPUT:
             graph = "a graph" if scope.outer is None else "a subgraph"
             raise LayoutError(
-                f"{what} is computed from {name!r}, an input of {graph}: it is not in the file"
+                f"{label} is computed from {name!r}, an input of {graph}: it is not in the file"
             )
-        kind = type(found).__name__
+        kind = type(definition).__name__
         if kind == "SparseTensorProto":
-            raise LayoutError(f"{what}: {name!r} is a sparse tensor: make it a dense one first")
+            raise LayoutError(f"{label}: {name!r} is a sparse tensor: make it a dense one first")
         if kind == "TensorProto":
-            if id(found) not in self._tensors:
-                self._tensors[id(found)] = found, self.array_of(found, what)
-            return self._tensors[id(found)][1]
-        self._check_steps(what, depth)
-        if found.op_type == "Constant":
-            attributes = attributes_of(found, scope)
+            if id(definition) not in self._tensors:
+                self._tensors[id(definition)] = definition, self.array_of(definition, label)
+            return self._tensors[id(definition)][1]
+        node = definition
+        self._check_steps(label, depth)
+        if node.op_type == "Constant":
+            attributes = attributes_of(node, scope)
             if "value" in attributes:
-                return self.array_of(attributes["value"].t, what)
+                return self.array_of(attributes["value"].t, label)
             for key, (field, dtype) in _CONSTANTS.items():
                 if key in attributes:
                     return np.array(getattr(attributes[key], field), dtype)
-            raise LayoutError(f"{what} comes from a Constant that is not a dense array of numbers")
-        if found.op_type not in _FOLDS or found.domain not in _DOMAINS:
+            raise LayoutError(f"{label} comes from a Constant that is not a dense array of numbers")
+        if node.op_type not in _FOLDS or node.domain not in _DOMAINS:
             raise LayoutError(
-                f"{what} is computed by {_title(found)}, need a constant or {', '.join(_FOLDS)}"
+                f"{label} is computed by {_title(node)}, need a constant or {', '.join(_FOLDS)}"
             )
-        inputs = [self.get(scope, n, what, depth + 1) if n else None for n in found.input]
-        return self._fold(scope, found, inputs, what)
+        inputs = [self.get(scope, n, label, depth + 1) if n else None for n in node.input]
+        return self._fold(scope, node, inputs, label)
 
-    def _check_steps(self, what: str, depth: int) -> None:
+    def _check_steps(self, label: str, depth: int) -> None:
         self._budget.charge("steps", _STEPS)
         if depth > MOST_LONG:
-            raise FileError(f"{what} is computed in too many steps, or from itself: refused")
+            raise FileError(f"{label} is computed in too many steps, or from itself: refused")
 
-    def _fold(self, scope: GraphScope, node: Any, inputs: list[Any], what: str) -> np.ndarray:
+    def _fold(self, scope: GraphScope, node: Any, inputs: list[Any], label: str) -> np.ndarray:
         try:
             return np.asarray(_FOLDS[node.op_type](self, inputs, attributes_of(node, scope)))
         except (FileError, LayoutError):
             raise
         except _INVALID as error:
-            raise FileError(f"{what}: {_title(node)} cannot be computed: {error}") from None
+            raise FileError(f"{label}: {_title(node)} cannot be computed: {error}") from None
 
-    def get_once(self, scope: GraphScope, name: str, what: str, depth: int = 0) -> np.ndarray:
-        """Return a state of three dimensions without its repetition for each sequence. The size of
+    def get_unrepeated(
+        self, scope: GraphScope, name: str, label: str, depth: int = 0
+    ) -> np.ndarray:
+        """Return a state of three dimensions without the repetition for each sequence. The size of
         a batch is not a constant, so axes on which nodes repeat the state have size 1. Raises
-        LayoutError or FileError if it is not computed from constants by simple nodes."""
+        LayoutError or FileError if the state is not computed from constants by simple nodes."""
         scope, node = scope.find(name)
         kind = node.op_type if getattr(node, "domain", None) in _DOMAINS else ""
         if kind not in _REPEATS + _MOVES:
-            return self.get(scope, name, what, depth)
-        self._check_steps(what, depth)
+            return self.get(scope, name, label, depth)
+        self._check_steps(label, depth)
         if kind == "ConstantOfShape":
-            return self._fold(scope, node, [self._times(scope, node.input[0], what, depth)], what)
+            return self._fold(scope, node, [self._times(scope, node.input[0], label, depth)], label)
         if kind == "Concat":
-            parts = [self.get_once(scope, n, what, depth + 1) for n in node.input]
-            return self._fold(scope, node, parts, what)
-        first = self.get_once(scope, node.input[0], what, depth + 1)
+            parts = [self.get_unrepeated(scope, n, label, depth + 1) for n in node.input]
+            return self._fold(scope, node, parts, label)
+        first = self.get_unrepeated(scope, node.input[0], label, depth + 1)
         if kind in _REPEATS:
-            times = self._times(scope, node.input[1], what, depth)
-            return self._fold(scope, node, [first, times], what)
+            times = self._times(scope, node.input[1], label, depth)
+            return self._fold(scope, node, [first, times], label)
         if first.size == 1:  # all elements of the state are equal, whatever their order
             return first
-        others = [self.get(scope, n, what, depth + 1) if n else None for n in node.input[1:]]
-        part = self._fold(scope, node, [first, *others], what)
-        return part if part.size else first  # any part of what is repeated is the same
+        arguments = [self.get(scope, n, label, depth + 1) if n else None for n in node.input[1:]]
+        part = self._fold(scope, node, [first, *arguments], label)
+        return part if part.size else first  # all parts of a repeated state are the same
 
-    def _times(self, scope: GraphScope, name: str, what: str, depth: int) -> np.ndarray:
-        """Return how often a node repeats a state: once, if that is not a constant."""
+    def _times(self, scope: GraphScope, name: str, label: str, depth: int) -> np.ndarray:
+        """Return how often a node repeats a state: once, if the number is not a constant."""
         try:
-            return self.get(scope, name, what, depth + 1)
+            return self.get(scope, name, label, depth + 1)
         except LayoutError:
             return _ONCE
 
@@ -276,7 +286,7 @@ def _title(node: Any) -> str:
     return f"node {node.name or node.output[0]!r} ({node.op_type})"
 
 
-# --------------------------------- what a node computes, from the file, its inputs and attributes
+# ---------------------------------- the result of a node, from the file, the inputs and attributes
 
 
 def _integers(inputs: list[Any], k: int, attributes: Attributes, name: str) -> list[int] | None:
@@ -299,8 +309,8 @@ def _reshape(file: Constants, inputs: list[Any], attributes: Attributes) -> Any:
     shape = _integers(inputs, 1, attributes, "shape") or []
     copies = not integer_attribute(attributes, "allowzero")
     file.charge(inputs[0].nbytes)
-    kept = [inputs[0].shape[k] if copies and n == 0 else n for k, n in enumerate(shape)]
-    return np.reshape(inputs[0], kept)
+    sizes = [inputs[0].shape[k] if copies and n == 0 else n for k, n in enumerate(shape)]
+    return np.reshape(inputs[0], sizes)
 
 
 def _concat(file: Constants, inputs: list[Any], attributes: Attributes) -> Any:

@@ -1,4 +1,4 @@
-"""The graphs of an ONNX model: their recurrent nodes, and what a name in one of them refers to."""
+"""The graphs of an ONNX model: the recurrent nodes, and the definitions of names in each graph."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from rnnlayout._model.errors import FileError, import_extra
 
 LARGEST = (1 << 31) - 1  # bytes of a protobuf message
 MOST_DEEP = 100  # graphs in graphs; protobuf itself allows about 33
-_NODE_STEPS = 4  # of the budget, for a node
-_CALLED_STEPS = 40  # for a node of a called function, at each call: it may call others twice
+_NODE_STEPS = 4  # of the budget, per node
+_CALLED_STEPS = 40  # per node of a called function and call: calls may multiply in nested functions
 
 OPERATORS = {
     ("", "LSTM"): "LSTM",
@@ -24,22 +24,24 @@ OPERATORS = {
     ("", "RNN"): "RNN",
     ("com.microsoft", "DynamicQuantizeLSTM"): "LSTM",
 }
-_MOST_FOLLOWED = 1000  # nodes before one that is asked about
+_MOST_FOLLOWED = 1000  # nodes in is_fixed()
 NAMES = {name for _, name in OPERATORS}
-TWICE = "defined twice"  # what a name refers to that is defined twice
+# Instead of a definition: for a name with two definitions, and for an input of the graph.
+TWICE = "defined twice"
 INPUT = "an input of the graph"
 
-# What torch.onnx.export(dynamo=True) records about a node: the paths of the modules that it is in,
-# outermost first, "" of the model itself, then the name of the call; and the classes of these.
+# Metadata that torch.onnx.export(dynamo=True) records about a node: the paths of the modules around
+# the node, outermost first, "" for the model itself, then the name of the call; and the classes of
+# these modules.
 MODULES, CLASSES = "pkg.torch.onnx.name_scopes", "pkg.torch.onnx.class_hierarchy"
-_TEXTS = re.compile(r"\['[^'\\]*'(?:, '[^'\\]*')*\]")  # as repr() writes a list of them
+_TEXTS = re.compile(r"\['[^'\\]*'(?:, '[^'\\]*')*\]")  # repr() of a list of texts
 
 Attributes = dict[str, Any]  # name -> AttributeProto
 
 
 def load_model(file: InputFile) -> Any:
-    """Return the ModelProto of a file, without its tensors in other files. Raises FileError if it
-    is not an ONNX model, MissingExtraError if the package onnx is not installed."""
+    """Return the ModelProto of a file, without tensors in external files. Raises FileError if the
+    file is not an ONNX model, MissingExtraError if the package onnx is not installed."""
     onnx = import_extra("onnx", "onnx", "an .onnx file")
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
@@ -56,7 +58,7 @@ def load_model(file: InputFile) -> Any:
 
 
 class GraphScope:
-    """The names of one graph, subgraph or function. proto: its protobuf message. attributes: in a
+    """The names of a graph, subgraph or function. proto: the protobuf message. attributes: in a
     function, the attributes of the call; {} outside of functions."""
 
     def __init__(
@@ -68,14 +70,14 @@ class GraphScope:
     ) -> None:
         self.proto, self.outer = proto, outer
         self.is_function: bool = formals is not None or (outer is not None and outer.is_function)
-        around: Mapping[str, Any] = outer.attributes if outer is not None else {}
-        self.attributes: Mapping[str, Any] = around if attributes is None else attributes
+        outer_attributes: Mapping[str, Any] = outer.attributes if outer is not None else {}
+        self.attributes: Mapping[str, Any] = outer_attributes if attributes is None else attributes
         self._defined: dict[str, Any] = dict(formals or {})
         definitions: list[tuple[str, Any]] = []
         if formals is None:
             definitions += [(tensor.name, tensor) for tensor in proto.initializer]
             definitions += [(sparse.values.name, sparse) for sparse in proto.sparse_initializer]
-            defaults = {name for name, _ in definitions}  # of inputs of the same names
+            defaults = {name for name, _ in definitions}  # of inputs with the same names
             inputs = dict.fromkeys(value.name for value in proto.input)
             definitions += [(name, INPUT) for name in inputs if name not in defaults]
         definitions += [(name, node) for node in proto.node for name in node.output]
@@ -84,35 +86,39 @@ class GraphScope:
                 self._defined[name] = TWICE if name in self._defined else definition
 
     def _resolve(self, name: str) -> tuple[GraphScope | None, str, Any]:
-        """Follow a name through the graphs around it, and from parameters to their values."""
+        """Return (scope, name, definition) of a name, in this graph or a graph around this graph.
+        Parameters of a function are replaced by the arguments of the call. The scope is None if the
+        name has no definition."""
         scope: GraphScope | None = self
         while name and scope is not None:
-            found = scope._defined.get(name)
-            if isinstance(found, tuple):  # a parameter: what the function is called with
-                scope, name = found
-            elif found is not None:
-                return scope, name, found
+            definition = scope._defined.get(name)
+            if isinstance(definition, tuple):  # a parameter: the argument of the call
+                scope, name = definition
+            elif definition is not None:
+                return scope, name, definition
             else:
                 scope = scope.outer
         return None, name, None
 
-    def is_given(self, name: str) -> bool:
-        """Return whether it is a name, and not a parameter that the function's caller omits."""
+    def is_present(self, name: str) -> bool:
+        """Return whether an input exists: the name is not "", nor a parameter of a function that
+        the call omits."""
         return bool(self._resolve(name)[1])
 
     def find(self, name: str) -> tuple[GraphScope, Any]:
-        """Return what a name refers to, and its scope: a TensorProto, a SparseTensorProto, the
-        NodeProto that computes it, or INPUT. Raises FileError if it is undefined or ambiguous."""
-        scope, name, found = self._resolve(name)
+        """Return the scope and the definition of a name: a TensorProto, a SparseTensorProto, the
+        NodeProto with this output, or INPUT. Raises FileError if the name has no definition, or
+        two."""
+        scope, name, definition = self._resolve(name)
         if scope is None:
             raise FileError(f"{name!r} is used but not defined")
-        if found is TWICE:
+        if definition is TWICE:
             raise FileError(f"{name!r} is defined twice in one graph")
-        return scope, found
+        return scope, definition
 
     def shape(self, name: str) -> list[int | None] | None:
-        """Return the shape that a graph declares for a name, None per size that it leaves open.
-        Returns None if there is no such declaration."""
+        """Return the shape that a graph declares for a name, None per undeclared size. Returns None
+        if the graph declares no shape for the name."""
         scope, name, _ = self._resolve(name)
         if scope is None or scope.is_function or name not in scope._declared:
             return None
@@ -120,21 +126,23 @@ class GraphScope:
 
     @cached_property
     def _declared(self) -> dict[str, Any]:
-        values = (*self.proto.input, *self.proto.value_info)
-        types = ((value.name, value.type.tensor_type) for value in values)
-        return {name: one.shape.dim for name, one in types if one.HasField("shape")}
+        return {
+            value.name: value.type.tensor_type.shape.dim
+            for value in (*self.proto.input, *self.proto.value_info)
+            if value.type.tensor_type.HasField("shape")
+        }
 
 
 def attributes_of(node: Any, scope: GraphScope) -> Attributes:
-    """Return a node's attributes by name, in a function with the values of its call."""
-    found = {}
+    """Return a node's attributes by name, in a function with the attributes of the call."""
+    attributes = {}
     for attribute in node.attribute:
         reference = attribute.ref_attr_name
         if not reference:
-            found[attribute.name] = attribute
+            attributes[attribute.name] = attribute
         elif reference in scope.attributes:
-            found[attribute.name] = scope.attributes[reference]
-    return found
+            attributes[attribute.name] = scope.attributes[reference]
+    return attributes
 
 
 def integer_attribute(attributes: Attributes, name: str, default: int = 0) -> int:
@@ -142,21 +150,24 @@ def integer_attribute(attributes: Attributes, name: str, default: int = 0) -> in
 
 
 def is_fixed(scope: GraphScope, name: str) -> bool:
-    """Return whether a name refers to what constants and shapes alone decide."""
-    waiting, seen = [(scope, name)], set[tuple[GraphScope, int]]()
-    while waiting and len(seen) < _MOST_FOLLOWED:
+    """Return whether an array depends on constants and shapes alone."""
+    waiting, visited = [(scope, name)], set[tuple[GraphScope, int]]()
+    while waiting and len(visited) < _MOST_FOLLOWED:
         scope, name = waiting.pop()
-        if not scope.is_given(name):
+        if not scope.is_present(name):
             continue
-        scope, found = scope.find(name)
-        if found is INPUT:
+        scope, definition = scope.find(name)
+        if definition is INPUT:
             return False
-        if getattr(found, "op_type", "Shape") in ("Shape", "Size") or (scope, id(found)) in seen:
+        if (
+            getattr(definition, "op_type", "Shape") in ("Shape", "Size")
+            or (scope, id(definition)) in visited
+        ):
             continue
-        if next(subgraphs(found), None) is not None:
+        if next(subgraphs(definition), None) is not None:
             return False
-        seen.add((scope, id(found)))
-        waiting += [(scope, one) for one in found.input]
+        visited.add((scope, id(definition)))
+        waiting += [(scope, input_name) for input_name in definition.input]
     return not waiting
 
 
@@ -174,19 +185,18 @@ def all_graphs(*graphs: Any) -> Iterator[Any]:
 
 
 def all_tensors(model: Any) -> Iterator[Any]:
-    """Yield the TensorProtos of a model: initializers, and values of attributes."""
+    """Yield the TensorProtos of a model: initializers, and tensors in attributes."""
     for graph in all_graphs(model.graph, *model.functions):
-        yield from getattr(graph, "initializer", ())  # a function has none
+        yield from getattr(graph, "initializer", ())  # a function has no initializers
         for sparse in getattr(graph, "sparse_initializer", ()):
             yield from (sparse.values, sparse.indices)
-        for attribute in (one for node in graph.node for one in node.attribute):
+        for attribute in (attribute for node in graph.node for attribute in node.attribute):
             yield from [attribute.t] if attribute.HasField("t") else attribute.tensors
 
 
 @dataclass(frozen=True)
 class NodeSite:
-    """A recurrent node, its unique name, and the names that are visible to it. operator: LSTM, GRU
-    or RNN."""
+    """A recurrent node, its unique name, and the scope of its names. operator: LSTM, GRU or RNN."""
 
     name: str
     operator: str
@@ -198,68 +208,68 @@ class NodeSite:
         return bool(self.node.op_type == "DynamicQuantizeLSTM")
 
     def input(self, k: int) -> str:
-        """Return the name of an input, "" if it is omitted, by the caller of a function too."""
+        """Return the name of an input, "" if the node or the call of a function omits the input."""
         name: str = self.node.input[k] if k < len(self.node.input) else ""
-        return name if self.scope.is_given(name) else ""
+        return name if self.scope.is_present(name) else ""
 
 
 def recorded_texts(node: Any, key: str) -> tuple[str, ...]:
-    """Return a list of texts in the metadata of a node, () if it has none."""
-    for one in node.metadata_props:
-        if one.key == key and isinstance(one.value, str) and _TEXTS.fullmatch(one.value):
-            return tuple(one.value[2:-2].split("', '"))
+    """Return a list of texts in the metadata of a node, () without such metadata."""
+    for entry in node.metadata_props:
+        if entry.key == key and isinstance(entry.value, str) and _TEXTS.fullmatch(entry.value):
+            return tuple(entry.value[2:-2].split("', '"))
     return ()
 
 
 def find_sites(model: Any, budget: Budget) -> list[NodeSite]:
     """Return all recurrent nodes: of the graph, of subgraphs at any depth, of called functions."""
     functions = {(f.domain, f.name, f.overload): f for f in model.functions}
-    found: list[tuple[tuple[str, ...], str, Any, GraphScope]] = []
+    sites: list[tuple[tuple[str, ...], str, Any, GraphScope]] = []
     budget.charge("steps", _NODE_STEPS * len(model.graph.node))
-    inside: list[tuple[GraphScope, tuple[str, ...], Iterator[Any]]] = [
+    stack: list[tuple[GraphScope, tuple[str, ...], Iterator[Any]]] = [
         (GraphScope(model.graph), (), iter(model.graph.node))
     ]
-    while inside:
-        scope, path, nodes = inside[-1]
+    while stack:
+        scope, path, nodes = stack[-1]
         if len(path) > MOST_DEEP:
             raise FileError(f"graphs or functions nested more than {MOST_DEEP} deep: refused")
         if (node := next(nodes, None)) is None:
-            inside.pop()
+            stack.pop()
             continue
         domain = "" if node.domain == "ai.onnx" else node.domain
         if operator := OPERATORS.get((domain, node.op_type)):
-            found.append(((*path, node_name(node)), operator, node, scope))
-            budget.charge("names", sum(map(len, found[-1][0])))  # with the nodes around it
+            sites.append(((*path, node_name(node)), operator, node, scope))
+            budget.charge("names", sum(map(len, sites[-1][0])))
         inner = []
         for graph in subgraphs(node):
             budget.charge("steps", _NODE_STEPS * len(graph.node))
             inner.append(GraphScope(graph, scope))
-        if functions and (called := functions.get((node.domain, node.op_type, node.overload))):
-            budget.charge("steps", _CALLED_STEPS * (len(called.node) + 1))
-            inputs = dict(zip(called.input, node.input, strict=False))
-            formals = {name: (scope, inputs.get(name, "")) for name in called.input}
-            defaults = {a.name: a for a in called.attribute_proto}
+        if functions and (function := functions.get((node.domain, node.op_type, node.overload))):
+            budget.charge("steps", _CALLED_STEPS * (len(function.node) + 1))
+            inputs = dict(zip(function.input, node.input, strict=False))
+            formals = {name: (scope, inputs.get(name, "")) for name in function.input}
+            defaults = {a.name: a for a in function.attribute_proto}
             attributes = {**defaults, **attributes_of(node, scope)}
-            inner.append(GraphScope(called, None, formals, attributes))
-        for one in reversed(inner):
-            inside.append((one, (*path, node_name(node)), iter(one.proto.node)))
+            inner.append(GraphScope(function, None, formals, attributes))
+        for inner_scope in reversed(inner):
+            stack.append((inner_scope, (*path, node_name(node)), iter(inner_scope.proto.node)))
 
-    # Of a node that torch exported, the module takes the place of the node's name: NAME, or of its
-    # layers, which are the nodes of one call, NAME_0, NAME_1 ...
-    calls = [(path[:-1], recorded_texts(node, MODULES)) for path, _, node, _ in found]
-    layers, seen = Counter(calls), Counter[Any]()
+    # A node that torch exported is named after the module. The layers of a module are several nodes
+    # of the same call: NAME_0, NAME_1 ...
+    calls = [(path[:-1], recorded_texts(node, MODULES)) for path, _, node, _ in sites]
+    layers, num_named = Counter(calls), Counter[Any]()
     names = []
-    for (path, operator, *_), call in zip(found, calls, strict=True):
-        if len(call[1]) > 1:  # the last text is the call's
+    for (path, operator, *_), call in zip(sites, calls, strict=True):
+        if len(call[1]) > 1:  # the last text is the name of the call
             name = call[1][-2] or operator.lower()
-            path = (*path[:-1], name if layers[call] == 1 else f"{name}_{seen[call]}")
-            seen[call] += 1
+            path = (*path[:-1], name if layers[call] == 1 else f"{name}_{num_named[call]}")
+            num_named[call] += 1
         names.append("/".join([path[0], *(part.lstrip("/") for part in path[1:])]))
-    return [NodeSite(n, *rest) for n, (_, *rest) in zip(distinct_names(names), found, strict=True)]
+    return [NodeSite(n, *site) for n, (_, *site) in zip(distinct_names(names), sites, strict=True)]
 
 
 def node_name(node: Any) -> str:
-    """Return the name of a node, else that of its first output."""
+    """Return the name of a node, else of the first output, else of the operator."""
     name = node.name or next((name for name in node.output if name), "") or node.op_type
     if not isinstance(name, str):  # protobuf returns bytes that are not UTF-8
         raise FileError(f"a node has the name {name!r}, which is not UTF-8")

@@ -1,8 +1,8 @@
 """ONNX models, .onnx: the LSTM, GRU and RNN nodes of a graph, its subgraphs and functions.
 
-W, R, B and P are read if they are constants, or computed from constants by simple nodes. What a
-node does that its weights do not show goes into Weights.config under ONNX's own names: direction,
-clip, layout, initial_h, initial_c, sequence_lens. Tensors in other files: constants.py.
+W, R, B and P are read if constant, or computed from constants by simple nodes. Settings of a node
+that the weights do not show go into Weights.config under the names of ONNX: direction, clip,
+layout, initial_h, initial_c, sequence_lens. constants.py reads tensors in external files.
 """
 
 from __future__ import annotations
@@ -55,38 +55,39 @@ _EXPORT = (
 )
 
 
-def notes_about_unread(model: Any, has_nodes: bool) -> Iterator[str]:
-    """Yield what a model has instead of recurrent nodes. has_nodes: whether it has such too."""
-    modules: dict[str, str] = {}  # recurrent modules of PyTorch: path -> what it is
-    kept, loops = set[str](), list[str]()
+def _notes_about_unread_rnns(model: Any, has_nodes: bool) -> Iterator[str]:
+    """Yield notes about RNNs that a model has in a form other than recurrent nodes. has_nodes:
+    whether the model also has recurrent nodes."""
+    modules: dict[str, str] = {}  # recurrent modules of PyTorch: path -> description
+    kept_paths, loops = set[str](), list[str]()
     for node in (node for g in all_graphs(model.graph, *model.functions) for node in g.node):
         paths, classes = recorded_texts(node, MODULES), recorded_texts(node, CLASSES)
         for path, kind in zip(paths, classes, strict=False):
             if kind.startswith(_TORCH):
-                what = f"module {path!r}" if path else "the model itself"
-                modules[path] = f"{what} (nn.{kind.removeprefix(_TORCH)})"
-                kept |= {path} if node.op_type in NAMES else set()
+                label = f"module {path!r}" if path else "the model itself"
+                modules[path] = f"{label} (nn.{kind.removeprefix(_TORCH)})"
+                kept_paths |= {path} if node.op_type in NAMES else set()
         if node.op_type in ("Loop", "Scan"):
-            inside = {n.op_type for g in all_graphs(*subgraphs(node)) for n in g.node}
-            if inside & _PRODUCTS and not inside & NAMES:
+            operators = {n.op_type for g in all_graphs(*subgraphs(node)) for n in g.node}
+            if operators & _PRODUCTS and not operators & NAMES:
                 loops.append(f"{node_name(node)!r} ({node.op_type})")
-    replaced = [text for path, text in modules.items() if path not in kept]
+    replaced = [text for path, text in modules.items() if path not in kept_paths]
     if replaced:
         yield (
-            f"{_listed(replaced)}: the exporter replaced the RNN by MatMul and other nodes, which"
-            f" are not read: {_EXPORT}"
+            f"{_first_names(replaced)}: the exporter replaced the RNN by MatMul and other nodes,"
+            f" which are not read: {_EXPORT}"
         )
     if loops:
         yield (
-            f"{_listed(loops)} is a loop with matrix products: an RNN made of those is not read"
-            " (tf2onnx writes a SimpleRNN so, and a GRU of reset 'before'): read the weights from"
-            " where they come from: a Keras file, a state_dict"
+            f"{_first_names(loops)} is a loop with matrix products: an RNN made of those is not"
+            " read (tf2onnx writes a SimpleRNN so, and a GRU of reset 'before'): read the weights"
+            " from where they come from: a Keras file, a state_dict"
         )
     elif not has_nodes and not replaced:
         yield f"none of its nodes is an LSTM, GRU or RNN: {_EXPORT}"
 
 
-def _listed(names: list[str]) -> str:
+def _first_names(names: list[str]) -> str:
     return ", ".join(names[:_LISTED]) + (" and others" if len(names) > _LISTED else "")
 
 
@@ -94,32 +95,32 @@ def _listed(names: list[str]) -> str:
 
 
 def _replace_in_onnx(file: InputFile, out: Output, entries: Mapping[str, Weights]) -> list[str]:
-    """Write the model to `out` with new weights in the nodes of these names.
+    """Write the model to `out` with new weights in the nodes that `entries` names.
 
     entries: in layout onnx, each of the same spec as the old weights. Everything else is unchanged,
-    but tensors in other files are written as write_model() does.
+    but external tensors move into the new model, or into the new model's .data file.
 
-    A tensor that only this node reads is changed in place. If others read it too, or nodes compute
-    it, it stays for them, and the node gets one of its own. Replaced tensors that nothing reads any
-    more are removed. Raises LayoutError if the node does not exist, or cannot represent the
+    A tensor that only this node reads is changed in place. An input that is shared with other
+    nodes, or computed, is left alone; the node gets a new initializer. Replaced tensors without a
+    reader are removed. Raises LayoutError if the node does not exist, or cannot represent the
     weights."""
     model, constants, arrays = load_model(file), Constants(file), TensorArrays()
-    found = _read_sites(file, model, Reading(), constants)
+    rnns = _read_sites(file, model, Reading(), constants)
     layers: dict[str, tuple[Weights, Weights]] = {}
     for name, new in entries.items():
         check_layout(new, "onnx", f"{name}: an ONNX model")
-        if name not in found.names:
-            raise LayoutError(f"{file} has no RNN {name!r}; it has {', '.join(map(repr, found))}")
-        old = found[name]
+        if name not in rnns.names:
+            raise LayoutError(f"{file} has no RNN {name!r}; it has {', '.join(map(repr, rnns))}")
+        old = rnns[name]
         if old.spec.num_layers != new.spec.num_layers:
             raise LayoutError(f"{name!r} is {old.spec}, the new weights are {new.spec}")
         pairs = zip(old.split(), new.split(), strict=True)
-        one = old.spec.num_layers == 1
-        layers |= {name if one else f"{name}/{k}": pair for k, pair in enumerate(pairs)}
+        is_single = old.spec.num_layers == 1
+        layers |= {name if is_single else f"{name}/{k}": pair for k, pair in enumerate(pairs)}
     for name, (before, after) in layers.items():
-        own = before.spec
-        if after.spec.replace(bias=own.bias, skip_input=own.skip_input) != own:
-            raise LayoutError(f"node {name!r} is {own}, the new weights are {after.spec}")
+        node_spec = before.spec
+        if after.spec.replace(bias=node_spec.bias, skip_input=node_spec.skip_input) != node_spec:
+            raise LayoutError(f"node {name!r} is {node_spec}, the new weights are {after.spec}")
     change = _ModelChange(model, arrays)
     for site in find_sites(model, InputFile(file.path).budget):
         if site.name in layers:
@@ -136,19 +137,21 @@ def _replace_in_onnx(file: InputFile, out: Output, entries: Mapping[str, Weights
 
 
 FORMAT = ModelFormat(
-    ".onnx", ("onnx",),
+    ".onnx",
+    ("onnx",),
     lambda file, reading: _read_sites(file, load_model(file), reading, Constants(file)),
     lambda out, entries: write_model(out, *make_model(entries)),
     _replace_in_onnx,
-)  # fmt: skip
+)
 
 
 def _read_sites(file: InputFile, model: Any, reading: Reading, constants: Constants) -> Found:
-    """Return each recurrent node by its name, after those of the nodes around it: "If_0/lstm"."""
+    """Return the RNNs of all recurrent nodes. A name begins with the names of the nodes around the
+    node: "If_0/lstm"."""
     entries: dict[str, Weights] = {}
     refused: dict[str, Exception] = {}
     notes: list[str] = []
-    records = read_records({one.key: one.value for one in model.metadata_props}, file)
+    records = read_records({prop.key: prop.value for prop in model.metadata_props}, file)
     sites = find_sites(model, file.budget)
     for site in sites:
         if is_under_with_direction(site.name, reading.prefix):
@@ -156,20 +159,20 @@ def _read_sites(file: InputFile, model: Any, reading: Reading, constants: Consta
                 entries[site.name] = read_onnx_node(site, constants, reading, notes)
             except ValueError as error:
                 refused[site.name] = error_with_name(error, f"node {site.name!r}")
-    notes += notes_about_unread(model, bool(sites))
-    others = [
-        str(one.name)
+    notes += _notes_about_unread_rnns(model, bool(sites))
+    unused_tensors = [
+        str(tensor.name)
         for graph in all_graphs(model.graph)
-        for one in (*graph.initializer, *(sparse.values for sparse in graph.sparse_initializer))
-        if constants.is_other(one)
+        for tensor in (*graph.initializer, *(sparse.values for sparse in graph.sparse_initializer))
+        if constants.is_unused_weight(tensor)
     ]
     for name, record in records.items():
         names = [f"{name}/{k}" for k in range(min(record.spec.num_layers, len(entries) + 1))]
         entries = stack_entries(entries, names, name) if len(names) > 1 else entries
         if name in entries:
             entries[name] = as_recorded(entries[name], record)
-    return Found(entries, refused, notes, others,
-                 files=[file.path.with_name(name) for name in constants.opened])  # fmt: skip
+    files = [file.path.with_name(name) for name in constants.external_files]
+    return Found(entries, refused, notes, unused_tensors, files=files)
 
 
 def _tensor_of(weights: Weights, role: str) -> FileTensor | None:
@@ -178,6 +181,8 @@ def _tensor_of(weights: Weights, role: str) -> FileTensor | None:
 
 
 class _ModelChange:
+    """New weights for the nodes of a model, put into the model in place."""
+
     def __init__(self, model: Any, arrays: TensorArrays) -> None:
         self._model, self._arrays = model, arrays
         self._uses = _count_uses(model)
@@ -188,24 +193,25 @@ class _ModelChange:
         self._replaced: set[str] = set()
 
     def put(self, site: NodeSite, role: str, old: Weights, new: Weights) -> None:
+        """Replace an input of a node. role: W, R, B or P."""
         before, after = _tensor_of(old, role), _tensor_of(new, role)
         if before and after and before.same_as(after):
             return
-        what = f"{role} of node {site.name!r}"
+        label = f"{role} of node {site.name!r}"
         if after is None:
-            raise LayoutError(f"{what}: the new weights do not have it")
+            raise LayoutError(f"{label}: the new weights do not have it")
         if site.is_quantized:
             raise LayoutError(
-                f"{what} is quantized and cannot store floats: put the weights into the model that"
+                f"{label} is quantized and cannot store floats: put the weights into the model that"
                 " was quantized, and quantize it again"
             )
         if site.scope.is_function:
             raise LayoutError(
-                f"{what} is inside a function, whose calls share it: inline the functions first,"
+                f"{label} is inside a function, whose calls share it: inline the functions first,"
                 " onnx.inliner.inline_local_functions(model)"
             )
         if integer_attribute(attributes_of(site.node, site.scope), "input_forget"):
-            raise LayoutError(f"{what}: with input_forget a node has no weights of f of its own")
+            raise LayoutError(f"{label}: with input_forget a node has no weights of f of its own")
         at = WEIGHTS[site.operator][role]
         name = site.input(at)
         if name and self._uses[name] == 1:
@@ -215,17 +221,17 @@ class _ModelChange:
                 return
         if name:
             self._replaced.add(name)
-        own = f"{site.name}/{role}"
-        while own in self._names:
-            own += "_"
-        self._names.add(own)
-        self._arrays.put(site.scope.proto.initializer.add(), after.bits(), after.dtype, own)
+        initializer = f"{site.name}/{role}"
+        while initializer in self._names:
+            initializer += "_"
+        self._names.add(initializer)
+        self._arrays.put(site.scope.proto.initializer.add(), after.bits(), after.dtype, initializer)
         while len(site.node.input) <= at:
             site.node.input.append("")
-        site.node.input[at] = own
+        site.node.input[at] = initializer
 
     def remove_unread(self) -> None:
-        """Remove the initializers that were replaced and that nothing reads any more."""
+        """Remove the replaced initializers that no node and no output reads."""
         uses = _count_uses(self._model)
         for graph in all_graphs(self._model.graph):
             inputs = {value.name for value in graph.input}
@@ -235,7 +241,7 @@ class _ModelChange:
 
 
 def _count_uses(model: Any) -> Counter[str]:
-    """Return how often each name is read, in all graphs."""
+    """Return {name: number of nodes' inputs and graphs' outputs with this name} of all graphs."""
     uses: Counter[str] = Counter()
     for graph in all_graphs(model.graph, *model.functions):
         uses.update(name for node in graph.node for name in node.input)

@@ -1,4 +1,4 @@
-"""One recurrent node of an ONNX model as Weights, with how the model uses it."""
+"""A recurrent node of an ONNX model as Weights, with the settings and states of the node."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from rnnlayout._weights.weights import Weights, weights_of
 from .constants import Constants, dequantize
 from .graph import Attributes, NodeSite, attributes_of, integer_attribute, is_fixed
 
-# The inputs of an operator that are weights; for DynamicQuantizeLSTM also those of its scales.
+# The numbers of the inputs with weights; for DynamicQuantizeLSTM also with scales and zero points.
 WEIGHTS = {"LSTM": {"W": 1, "R": 2, "B": 3, "P": 7}, "GRU": {"W": 1, "R": 2, "B": 3}}
 WEIGHTS["RNN"] = WEIGHTS["GRU"]
 _SCALES = {"W": (8, 9), "R": (10, 11)}
@@ -30,7 +30,7 @@ _SCALES = {"W": (8, 9), "R": (10, 11)}
 _ACTIVATIONS = {"LSTM": ["sigmoid", "tanh", "tanh"], "GRU": ["sigmoid", "tanh"], "RNN": ["tanh"]}
 # recurrent_activation -> alpha and beta of HardSigmoid, which are float32 attributes.
 SLOPES = {
-    "hard_sigmoid_keras2": (np.float32(0.2), np.float32(0.5)),  # ONNX's default too
+    "hard_sigmoid_keras2": (np.float32(0.2), np.float32(0.5)),  # also ONNX's default
     "hard_sigmoid": (np.float32(1 / 6), np.float32(0.5)),
 }
 
@@ -38,9 +38,9 @@ SLOPES = {
 def read_onnx_node(
     site: NodeSite, constants: Constants, reading: Reading, notes: list[str]
 ) -> Weights:
-    """Return the weights of a node. Messages about how they were computed are added to notes.
-    Raises LayoutError if they are not constant or do not fit each other, LossyError if the node
-    computes something that no layout can represent, FileError if it is malformed."""
+    """Return the weights of a node. Messages about their computation are added to notes. Raises
+    LayoutError if weights are not constant or do not fit each other, LossyError if no layout can
+    represent the node, FileError if the node is malformed."""
     tensors = {
         role: _weight_bits(site, constants, role, k, notes)
         for role, k in WEIGHTS[site.operator].items()
@@ -55,9 +55,9 @@ def read_onnx_node(
         _couple_gates(tensors, constants)
         notes.append(f"{site.name}: input_forget is replaced by weights of f, those of i negated")
     arrays = {role: np.ascontiguousarray(array) for role, array in tensors.items()}
-    given = read_described(arrays, spec, "onnx")
+    rnn = read_described(arrays, spec, "onnx")
     config = _node_settings(site, attributes, spec, constants, notes)
-    return weights_of(given, config=config, batch_first="layout" in config)
+    return weights_of(rnn, config=config, batch_first="layout" in config)
 
 
 def _weight_bits(
@@ -90,7 +90,7 @@ def _weight_bits(
     return array
 
 
-# ------------------------------------------------------------------------------ which RNN it is
+# ------------------------------------------------------------------------------ the RNN of a node
 
 
 def _node_spec(
@@ -102,25 +102,26 @@ def _node_spec(
 ) -> Spec:
     for role in "WR":
         if role not in tensors or tensors[role].ndim != 3:
-            have = f"shape {tensors[role].shape}" if role in tensors else "missing"
-            raise LayoutError(f"{role}: {have}, expected (D, G H, {'I' if role == 'W' else 'H'})")
+            actual = f"shape {tensors[role].shape}" if role in tensors else "missing"
+            raise LayoutError(f"{role}: {actual}, expected (D, G H, {'I' if role == 'W' else 'H'})")
     w, r = tensors["W"].shape, tensors["R"].shape
     if (hidden := integer_attribute(attributes, "hidden_size", r[2])) != r[2]:
         raise LayoutError(f"hidden_size is {hidden}, but R has shape {r}")
-    found = attributes.get("direction")
-    direction = found.s.decode("utf-8", "replace") if found is not None else "forward"
+    attribute = attributes.get("direction")
+    direction = attribute.s.decode("utf-8", "replace") if attribute is not None else "forward"
     if direction not in ("forward", "reverse", "bidirectional"):
         raise LayoutError(f"direction is {direction!r}, need forward, reverse or bidirectional")
-    both = direction == "bidirectional"
-    if w[0] != 1 + both:
+    directions = 2 if direction == "bidirectional" else 1
+    if w[0] != directions:
         raise LayoutError(
-            f"direction is {direction!r}, but W has shape {w}, expected (D, G H, I), D = {1 + both}"
+            f"direction is {direction!r}, but W has shape {w}, expected (D, G H, I), D ="
+            f" {directions}"
         )
-    cell, recurrent, activation = _activations(site.operator, attributes, 1 + both)
+    cell, recurrent, activation = _activations(site.operator, attributes, directions)
     reset: Any = "after"
     if CELLS[cell].has_reset and "linear_before_reset" in attributes:
         reset = "after" if integer_attribute(attributes, "linear_before_reset") else "before"
-    elif CELLS[cell].has_reset:  # ONNX's default is before, but old exporters forgot to write it
+    elif CELLS[cell].has_reset:  # ONNX's default is before, but old exporters omit the attribute
         reset = reading.fields.get("reset", "before")
         if "reset" not in reading.fields:
             note = (
@@ -133,7 +134,7 @@ def _node_spec(
         cell,
         w[2],
         hidden,
-        bidirectional=both,
+        bidirectional=directions == 2,
         bias="double" if "B" in tensors else "none",
         reset=reset,
         recurrent_activation=recurrent,
@@ -145,17 +146,18 @@ def _node_spec(
 def _activations(operator: str, attributes: Attributes, directions: int) -> tuple[Any, Any, Any]:
     """Return the cell, the recurrent_activation and the activation."""
     count = len(_ACTIVATIONS[operator])
-    found = attributes.get("activations")
-    names = [s.decode("utf-8", "replace") for s in found.strings] if found is not None else []
-    lower = [name.lower() for name in names]
-    one = lower[:count] or _ACTIVATIONS[operator]
-    if lower and len(lower) != count * directions:
+    names: list[str] = []
+    if "activations" in attributes:
+        names = [text.decode("utf-8", "replace") for text in attributes["activations"].strings]
+    lower_names = [name.lower() for name in names]
+    functions = lower_names[:count] or _ACTIVATIONS[operator]
+    if lower_names and len(lower_names) != count * directions:
         raise LayoutError(f"activations are {names}, need {count * directions} of them")
-    if lower and lower != one * directions:
+    if lower_names and lower_names != functions * directions:
         raise LossyError(f"activations {names} differ by direction: no layout has that")
-    if operator == "RNN" and one[0] in ("tanh", "relu"):
-        return f"rnn_{one[0]}", "sigmoid", "tanh"
-    gate, *states = one
+    if operator == "RNN" and functions[0] in ("tanh", "relu"):
+        return f"rnn_{functions[0]}", "sigmoid", "tanh"
+    gate, *states = functions
     if states and gate in ("sigmoid", "hardsigmoid") and {*states} <= {"tanh", "relu"}:
         if len({*states}) > 1:
             raise LossyError(
@@ -165,22 +167,23 @@ def _activations(operator: str, attributes: Attributes, directions: int) -> tupl
         if gate == "hardsigmoid":
             slopes = []  # alpha and beta of each direction
             for key, default in (("activation_alpha", 0.2), ("activation_beta", 0.5)):
-                given = list(attributes[key].floats)[:directions] if key in attributes else []
-                given += [default] * (directions - len(given))
-                slopes.append([np.float32(x) for x in given])
+                floats = list(attributes[key].floats) if key in attributes else []
+                coefficients = [*floats, *[default] * directions][:directions]
+                slopes.append([np.float32(x) for x in coefficients])
             pairs = frozenset(zip(*slopes, strict=True))
-            known = {frozenset([slope]): name for name, slope in SLOPES.items()}
-            if pairs not in known:
-                told = " and ".join(f"{alpha} x + {beta}" for alpha, beta in pairs)
-                raise LossyError(f"HardSigmoid is {told}, need 0.2 x + 0.5 or x / 6 + 0.5")
-            gate = known[pairs]
+            gate_names = {frozenset([slope]): name for name, slope in SLOPES.items()}
+            if pairs not in gate_names:
+                formulas = " and ".join(f"{alpha} x + {beta}" for alpha, beta in pairs)
+                raise LossyError(f"HardSigmoid is {formulas}, need 0.2 x + 0.5 or x / 6 + 0.5")
+            gate = gate_names[pairs]
         return operator.lower(), gate, states[0]
     needed = "Tanh or Relu" if operator == "RNN" else "Sigmoid or HardSigmoid, then Tanh or Relu"
     raise LossyError(f"activations are {names}, a node {operator} needs {needed}")
 
 
 def _couple_gates(tensors: dict[str, np.ndarray], constants: Constants) -> None:
-    """input_forget: f = 1 - i, and 1 - s(a) = s(-a) for sigmoid and both hard sigmoids."""
+    """Make the weights of gate f of a node with input_forget, in place. f = 1 - i, and
+    1 - s(a) = s(-a) for sigmoid and both hard sigmoids."""
     gates = known_layouts()["onnx"]["gates"]["lstm"]
     if "P" in tensors:
         raise LossyError("no layout can represent input_forget together with non-zero peepholes")
@@ -189,17 +192,17 @@ def _couple_gates(tensors: dict[str, np.ndarray], constants: Constants) -> None:
         constants.charge(array.nbytes)
         if array.size == 0 or array.shape[1] % len(gates):
             raise LayoutError(f"{role}: shape {array.shape}, expected (D, {len(gates)} H, ...)")
-        # B is the bias of W, then that of R, each gate after gate
+        # B is the bias of W, then the bias of R, each gate after gate
         halves = (array.shape[0], 2 if role == "B" else 1, len(gates), -1)
         coupled = array.reshape(halves).copy()
         coupled[:, :, gates.index("f")] = -coupled[:, :, gates.index("i")]
         tensors[role] = coupled.reshape(array.shape)
 
 
-# ---------------------------------------------------------------------------- how the model uses it
+# ------------------------------------------------------------------- settings and states of a node
 
 LENGTHS, _STATES = 4, {"initial_h": 5, "initial_c": 6}  # inputs of an operator
-# What is raised for an input that is not computed from constants by simple nodes, or misshapen.
+# The errors for an input that is not computed from constants by simple nodes, or misshapen.
 _NOT_READ = (ValueError, IndexError)
 _PROJECTED = (
     ": ONNX's LSTM has no projection, and torch.onnx.export(dynamo=True) writes such a node, with a"
@@ -211,9 +214,9 @@ _PROJECTED = (
 def _node_settings(
     site: NodeSite, attributes: Attributes, spec: Spec, constants: Constants, notes: list[str]
 ) -> dict[str, Any]:
-    """Return what the node does differently from cuDNN, under ONNX's own names. Messages about what
-    could not be read are added to notes. Raises LayoutError if a state does not fit the spec, which
-    is that of the weights."""
+    """Return the settings of a node that differ from cuDNN's, under the names of ONNX. Messages
+    about unread states are added to notes. spec: of the weights. Raises LayoutError if a state does
+    not fit the spec."""
     config: dict[str, Any] = {}
     if "direction" in attributes and attributes["direction"].s == b"reverse":
         config["direction"] = "reverse"
@@ -227,8 +230,8 @@ def _node_settings(
             if state is not None and state.any():
                 config[name] = np.asarray(state, np.float64).tolist()
     if name := site.input(LENGTHS):
-        with suppress(*_NOT_READ):  # then they come from outside
-            lengths = constants.get_once(site.scope, name, "sequence_lens")
+        with suppress(*_NOT_READ):  # lengths that the model computes are arguments of the caller
+            lengths = constants.get_unrepeated(site.scope, name, "sequence_lens")
             config["sequence_lens"] = [int(n) for n in lengths.ravel()]
     return config
 
@@ -236,24 +239,24 @@ def _node_settings(
 def _check_state_shape(
     name: str, shape: Sequence[int | None] | None, spec: Spec, layout: int
 ) -> None:
-    """Raise LayoutError if a state does not have a shape that the weights need. shape: None per
-    unknown size, or None if all of it is unknown."""
+    """Raise LayoutError if a state does not have the shape that the weights need. shape: None per
+    unknown size, or None for an unknown shape."""
     d, h = spec.num_directions, spec.hidden_size
-    needed = (None, d, h) if layout else (d, None, h)
-    pairs = zip(shape or needed, needed, strict=False)
-    if len(shape or needed) == 3 and all(a == b or None in (a, b) for a, b in pairs):
+    expected = (None, d, h) if layout else (d, None, h)
+    pairs = zip(shape or expected, expected, strict=False)
+    if len(shape or expected) == 3 and all(a == b or None in (a, b) for a, b in pairs):
         return
-    found = ", ".join("?" if n is None else str(n) for n in shape or ())
+    actual = ", ".join("?" if n is None else str(n) for n in shape or ())
     axes, sizes = ("(N, D, H)", f"(N, {d}, {h})") if layout else ("(D, N, H)", f"({d}, N, {h})")
     why = _PROJECTED if name == "initial_c" else ""
-    raise LayoutError(f"{name}: shape ({found}), expected {sizes} = {axes}{why}")
+    raise LayoutError(f"{name}: shape ({actual}), expected {sizes} = {axes}{why}")
 
 
 def _initial_state(
     site: NodeSite, name: str, spec: Spec, layout: int, constants: Constants, notes: list[str]
 ) -> np.ndarray | None:
-    """Return an initial state if the model fixes it, None if it comes from outside, as in cuDNN. N
-    is 1 if the model repeats the state for each sequence."""
+    """Return an initial state that the model fixes, None for a state that the caller passes, as in
+    cuDNN. N is 1 if the model repeats the state for each sequence."""
     source, d, h = site.input(_STATES[name]), spec.num_directions, spec.hidden_size
     _check_state_shape(name, site.scope.shape(source), spec, layout)
     try:
@@ -264,7 +267,7 @@ def _initial_state(
         _check_state_shape(name, state.shape, spec, layout)
         return state
     try:
-        state = constants.get_once(site.scope, source, name)
+        state = constants.get_unrepeated(site.scope, source, name)
         first, second, _ = state.shape
         shape = (first, d, h) if layout else (d, second, h)
         constants.charge(math.prod(shape) * state.itemsize)

@@ -79,7 +79,7 @@ def _read_keras(
     paths = [path for path in tensor_set.tensors if not path.startswith("optimizer")]
     entries = KerasEntries(paths, {}, reading, _SINCE)
     read_unknown_classes(model, reading)
-    found = entries.found(_recurrent_layers(metadata, nodes, objects, tensor_set.tensors))
+    found = entries.read_layers(_recurrent_layers(metadata, nodes, objects, tensor_set.tensors))
     found.others = tuple(objects.full_names.get(path, path) for path in found.others)
     found.notes[:0] = tensor_set.notes
     return found
