@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -17,12 +17,12 @@ from rnnlayout._files.tensor_sets.find_rnns import (
 from rnnlayout._files.tensor_sets.found import Found, distinct_names
 from rnnlayout._files.tensor_sets.record import KEY, Record, read_records
 from rnnlayout._files.tensor_sets.tensor_set import FileTensor
-from rnnlayout._model.checked_rnn import CheckedRNN, checked_rnn_of
 from rnnlayout._model.dtypes import Bits
 from rnnlayout._model.errors import Ask, FileError, Message, TextPart, error_with_name
 from rnnlayout._model.layout import Layout, known_layouts
 from rnnlayout._model.spec import CELLS, HARD_SIGMOIDS, differing_fields
 from rnnlayout._model.undecided import UndecidedError
+from rnnlayout._model.weights import Weights, changed_weights
 from rnnlayout._native import LayoutError, SpecError
 from rnnlayout._sources.keras_tree import SIGMOID_SINCE, RecurrentLayer, Version, short_repr
 from rnnlayout._sources.read_source import read_source
@@ -30,7 +30,6 @@ from rnnlayout._sources.read_tensors import read_described
 from rnnlayout._sources.reading import Reading
 from rnnlayout._sources.self_description import RNNDescription
 from rnnlayout._sources.tensor_paths import is_under_with_direction
-from rnnlayout._weights.weights import Weights, weights_of
 
 from .config import read_architecture, unknown_classes_in
 from .hdf5_tree import Hdf5Group
@@ -159,22 +158,22 @@ class KerasEntries:
         for name, weights in new.items():
             layers = weights.split()
             for row, layer in zip(self._rows.get(name, [[{}]] * len(layers)), layers, strict=True):
-                given, old = checked_rnn_of(layer), _tensors_of_cells(row)
-                if {*given.names} != {*old} or given.spec.dtype == "bfloat16":
+                old = _tensors_of_cells(row)
+                if {*layer.names} != {*old} or layer.spec.dtype == "bfloat16":
                     raise LayoutError(
                         f"{name}: the file stores {', '.join(old) or 'it in another form'}: no"
-                        f" place for {', '.join(given.names)} in {given.spec.dtype}"
+                        f" place for {', '.join(layer.names)} in {layer.spec.dtype}"
                     )
-                places = (old[tensor].path for tensor in given.names)
-                arrays |= zip(places, given.arrays, strict=True)
+                places = (old[tensor].path for tensor in layer.names)
+                arrays |= zip(places, layer.arrays, strict=True)
         return arrays
 
     def _layer(self, name: str, cells: Sequence[CellArrays], own: RNNDescription | None) -> Weights:
         tensors = _tensors_of_cells([cell_bits(name, cell) for cell in cells])
         record = self.records.get(name)
         if own is not None:
-            given = read_source(tensors, Reading(None, Layout(own.layout), fields=own.hints))
-            different = differing_fields(record.spec, given.spec) if record else ""
+            weights = read_source(tensors, Reading(None, Layout(own.layout), fields=own.hints))
+            different = differing_fields(record.spec, weights.spec) if record else ""
             if self.beside and different:
                 raise FileError(
                     f"{name}: the file records another RNN than {self.beside.name} describes"
@@ -182,12 +181,12 @@ class KerasEntries:
                     Ask("keras_config", None),
                 )
             if record and not different:
-                given = replace(given, spec=record.spec)  # it also has the bias mode
-            return weights_of(given, config=own.config, batch_first=own.batch_first)
+                weights = changed_weights(weights, spec=record.spec)  # it also has the bias mode
+            return changed_weights(weights, config=own.config, batch_first=own.batch_first)
         if record is not None:  # in the dtype that it has now
             spec = record.spec.replace(dtype=next(iter(tensors.values())).dtype)
             try:
-                given = read_described(tensors, spec, record.layout)
+                weights = read_described(tensors, spec, record.layout)
             except (LayoutError, SpecError) as error:
                 raise FileError(
                     f"{name}: ",
@@ -195,12 +194,12 @@ class KerasEntries:
                     f"; the file's record is of {record.spec}: the file was changed after rnnlayout"
                     " wrote it",
                 ) from None
-            return weights_of(given, config=record.config, batch_first=record.batch_first)
-        weights = weights_of(self._by_shapes(name, tensors), batch_first=True)
+            return changed_weights(weights, config=record.config, batch_first=record.batch_first)
+        weights = changed_weights(self._by_shapes(name, tensors), batch_first=True)
         self._guessed.append(weights)
         return weights
 
-    def _by_shapes(self, name: str, tensors: dict[str, Bits]) -> CheckedRNN:
+    def _by_shapes(self, name: str, tensors: dict[str, Bits]) -> Weights:
         """Read a layer of a file without a config. The reading has what its shapes do not show."""
         layout, spec = self.reading.layout, self.reading.spec
         fields = dict(self.reading.fields)
@@ -214,25 +213,25 @@ class KerasEntries:
         activation = fields.get("recurrent_activation")
         check_activation(activation, self.version)
 
-        def lacks_activation(given: CheckedRNN) -> bool:  # it may be another than sigmoid
-            is_gated = given.layout.name == "keras" and CELLS[given.spec.cell].is_gated
+        def lacks_activation(weights: Weights) -> bool:  # it may be another than sigmoid
+            is_gated = weights.layout.name == "keras" and CELLS[weights.spec.cell].is_gated
             return activation is None and is_gated and self.version < SIGMOID_SINCE
 
         try:
             known = {key: fields[key] for key in DEFAULT_ACTIVATIONS if key in fields}
-            given = read_source(tensors, Reading(None, layout, fields=known))
+            weights = read_source(tensors, Reading(None, layout, fields=known))
         except UndecidedError as question:
             try:
-                given = read_source(tensors, Reading(None, layout, fields=fields))
+                weights = read_source(tensors, Reading(None, layout, fields=fields))
             except LayoutError:  # the fields are meant for another RNN
                 raise question from None
             except UndecidedError as question:
                 if lacks_activation(question.candidates[0]):
                     raise _without_activation(question.candidates, question) from None
                 raise
-        if lacks_activation(given):
-            raise _without_activation([given])
-        return given
+        if lacks_activation(weights):
+            raise _without_activation([weights])
+        return weights
 
 
 def _tensors_of_cells(cells: Sequence[Mapping[str, _Array]]) -> dict[str, _Array]:
@@ -244,7 +243,7 @@ def _tensors_of_cells(cells: Sequence[Mapping[str, _Array]]) -> dict[str, _Array
 
 
 def _without_activation(
-    rnns: Sequence[CheckedRNN], other: UndecidedError | None = None
+    rnns: Sequence[Weights], other: UndecidedError | None = None
 ) -> UndecidedError:
     """Return the question for the recurrent activation, after another question about the RNN."""
     message = Message(
@@ -255,7 +254,7 @@ def _without_activation(
     )  # fmt: skip
     reason = "recurrent activation, not stored in Keras files before 2.3"
     fit = [
-        replace(rnn, spec=rnn.spec.replace(recurrent_activation=activation))
+        changed_weights(rnn, spec=rnn.spec.replace(recurrent_activation=activation))
         for rnn in rnns
         for activation in (HARD_SIGMOIDS[1], "sigmoid")
     ]

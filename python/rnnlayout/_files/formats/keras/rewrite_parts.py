@@ -21,12 +21,13 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from rnnlayout import _native
-from rnnlayout._convert import engine
+from rnnlayout._convert.engine import rounding_reason
 from rnnlayout._files.tensor_sets.tensor_set import Converted
-from rnnlayout._model.checked_rnn import CheckedRNN
 from rnnlayout._model.errors import Ask, FileError
 from rnnlayout._model.layout import Layout
+from rnnlayout._model.report import EXACT, Report
 from rnnlayout._model.spec import CELLS, HARD_SIGMOIDS, HARD_TIMES as _TIMES, Cell, Spec
+from rnnlayout._model.weights import Weights
 from rnnlayout._native import LayoutError, LossyError
 from rnnlayout._sources.keras_tree import (
     Node,
@@ -87,15 +88,15 @@ class ChangedCells:
 
     def result(self) -> Converted:
         """Return what was done."""
-        reports = dict.fromkeys(self._done, engine.EXACT)
+        reports = dict.fromkeys(self._done, EXACT)
         for entry, one in self._done.items():
             if one.rounds:
                 why = [f"{one.scaled} weights times {_TIMES}, for Keras 3's hard_sigmoid"]
                 why = [
                     *why * bool(one.scaled),
-                    engine.rounding_reason(one.sums, False, one.src, one.dst),
+                    rounding_reason(one.sums, False, one.src, one.dst),
                 ]
-                reports[entry] = engine.Report("rounds", one.sums, " and ".join(filter(None, why)))
+                reports[entry] = Report("rounds", one.sums, " and ".join(filter(None, why)))
         return Converted(reports, notes=tuple(self.notes))
 
     def add(self, found: LayerCells, version: Version, reading: Reading) -> None:
@@ -127,15 +128,16 @@ class ChangedCells:
                 self._put(found.name, cell, given, scales=True)
                 self.scaled.add(id(node))
 
-    def _put(self, entry: str, cell: CellArrays, given: CheckedRNN, scales: bool = False) -> None:
+    def _put(self, entry: str, cell: CellArrays, weights: Weights, scales: bool = False) -> None:
         """Add the new arrays of a cell. scales: whether they compensate for hard_sigmoid."""
-        new, report = engine.run_conversion(given, _KERAS, self.dtype, self.exact)
+        new = weights.to(_KERAS, dtype=self.dtype, exact=self.exact)
+        report = new.report or EXACT
         scaled = 0
         if scales:
-            wide, _ = engine.run_conversion(given, _KERAS, "float64")
+            wide = weights.to(_KERAS, dtype="float64")
             try:
                 scaled = _scale_gates(wide)
-                new, _ = engine.run_conversion(wide, _KERAS, new.spec.dtype)
+                new = wide.to(_KERAS, dtype=new.spec.dtype)
             except (FloatingPointError, LossyError):
                 raise LossyError(
                     f"{self.what}: a weight of {entry!r} is infinite, times {_TIMES} for"
@@ -149,11 +151,11 @@ class ChangedCells:
         if new.spec.dtype == "bfloat16":
             why = f"{self.what}: a model of Keras 2 cannot store bfloat16: omit "
             raise LayoutError(why, Ask("dtype", None))
-        done = self._done.setdefault(entry, _CellChange(given.spec.dtype, new.spec.dtype))
+        done = self._done.setdefault(entry, _CellChange(weights.spec.dtype, new.spec.dtype))
         done.sums += report.rounded_sums
         done.scaled += scaled
         done.rounds |= bool(scaled) or report.grade != "exact"
-        for leaf, array in new.tensors.items():
+        for leaf, array in new.bits.items():
             self.arrays[cell[leaf].path] = array
 
 
@@ -188,7 +190,7 @@ def _cudnn_spec(cell: CellArrays) -> Spec | None:
     return Spec(kind, width, hidden) if kind and same else None
 
 
-def _scale_gates(wide: CheckedRNN) -> int:
+def _scale_gates(wide: Weights) -> int:
     """Multiply, in place, what is summed for a hard_sigmoid; return the number of changed weights.
     Raises FloatingPointError if one is too large."""
     count = 0
