@@ -4,7 +4,6 @@ import json
 import subprocess
 import sys
 import tempfile
-from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 
@@ -18,9 +17,8 @@ from oracles.settings import ONE, changing_cases  # noqa: E402
 
 import rnnlayout as rl  # noqa: E402
 from rnnlayout._files.formats import registry as formats  # noqa: E402
-from rnnlayout._model.checked_rnn import checked_rnn_of  # noqa: E402
 from rnnlayout._model.config import SETTINGS  # noqa: E402
-from rnnlayout._weights.weights import weights_of  # noqa: E402
+from rnnlayout._model.weights import changed_weights  # noqa: E402
 
 PLAIN = rl.Spec("lstm", 3, 2, bidirectional=True)
 SPECS = {
@@ -87,7 +85,7 @@ class Trial:
             tensors = {name: np.ones(shape, "f4") for name, shape in shapes.items()}
             flat = tensors["weight_space"] if one.name == "cudnn" else tensors
             weights = rl.Weights(flat, spec.replace(dtype="float32"), one).to(one, dtype=spec.dtype)
-            return weights_of(replace(checked_rnn_of(weights), **used))
+            return changed_weights(weights, **used)
         return None
 
     def load(self, weights, **told):

@@ -23,14 +23,13 @@ if TYPE_CHECKING:  # for type checkers; at run time __getattr__ imports a name w
     from rnnlayout._compare.diagnose import Diagnosis as Diagnosis, diagnose as diagnose
     from rnnlayout._compare.identify import Identified as Identified, identify as identify
     from rnnlayout._compare.verify import Verified as Verified, verify as verify
+    from rnnlayout._convert.assign import assign as assign
     from rnnlayout._convert.convert import (
-        Tensors as Tensors,
         check as check,
         convert as convert,
         pack as pack,
         unpack as unpack,
     )
-    from rnnlayout._convert.engine import Report as Report
     from rnnlayout._convert.explain import (
         Explanation as Explanation,
         explain as explain,
@@ -54,8 +53,13 @@ if TYPE_CHECKING:  # for type checkers; at run time __getattr__ imports a name w
     )
     from rnnlayout._model.layout import Layout as Layout, layout as layout, layouts as layouts
     from rnnlayout._model.picture.picture import Picture as Picture
+    from rnnlayout._model.reading_options import ReadingOptions as ReadingOptions
+    from rnnlayout._model.report import Report as Report
     from rnnlayout._model.spec import Spec as Spec
+    from rnnlayout._model.stack import stack as stack
+    from rnnlayout._model.tensors import Tensors as Tensors
     from rnnlayout._model.undecided import UndecidedError as UndecidedError
+    from rnnlayout._model.weights import Weights as Weights
     from rnnlayout._native import (
         DeviceArray as DeviceArray,
         Stepper as Stepper,
@@ -67,9 +71,6 @@ if TYPE_CHECKING:  # for type checkers; at run time __getattr__ imports a name w
     from rnnlayout._run.cudnn import set_cudnn as set_cudnn
     from rnnlayout._run.rnn import RNN as RNN, forward as forward
     from rnnlayout._sources.read_source import infer_spec as infer_spec
-    from rnnlayout._sources.reading_options import ReadingOptions as ReadingOptions
-    from rnnlayout._weights.assign import assign as assign
-    from rnnlayout._weights.weights import Weights as Weights, stack as stack
 
 # module -> its public names. They are imported when first asked for, NumPy too, so that the
 # command line answers --help without them.
@@ -77,8 +78,8 @@ _PUBLIC = {
     "_compare.diagnose": ["Diagnosis", "diagnose"],
     "_compare.identify": ["Identified", "identify"],
     "_compare.verify": ["Verified", "verify"],
-    "_convert.convert": ["Tensors", "check", "convert", "pack", "unpack"],
-    "_convert.engine": ["Report"],
+    "_convert.assign": ["assign"],
+    "_convert.convert": ["check", "convert", "pack", "unpack"],
     "_convert.explain": ["Explanation", "explain", "picture"],
     "_files.files": ["load"],
     "_files.tensor_sets.found": ["Found"],
@@ -89,16 +90,18 @@ _PUBLIC = {
                       "LossyError", "MissingExtraError", "SpecError", "UnknownNameError"],
     "_model.layout": ["Layout", "layout", "layouts"],
     "_model.picture.picture": ["Picture"],
+    "_model.reading_options": ["ReadingOptions"],
+    "_model.report": ["Report"],
     "_model.spec": ["Spec"],
+    "_model.stack": ["stack"],
+    "_model.tensors": ["Tensors"],
     "_model.undecided": ["UndecidedError"],
+    "_model.weights": ["Weights"],
     "_native": ["DeviceArray", "Stepper", "__version__", "cpu_tier", "num_threads",
                 "set_num_threads"],
     "_run.cudnn": ["set_cudnn"],
     "_run.rnn": ["RNN", "forward"],
     "_sources.read_source": ["infer_spec"],
-    "_sources.reading_options": ["ReadingOptions"],
-    "_weights.assign": ["assign"],
-    "_weights.weights": ["Weights", "stack"],
 }  # fmt: skip
 _MODULE_OF = {name: module for module, names in _PUBLIC.items() for name in names}
 __all__ = sorted(_MODULE_OF)

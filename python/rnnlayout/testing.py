@@ -26,11 +26,11 @@ from typing import Any
 
 from rnnlayout._compare.blocks import GateKey, gates_with_one_bias
 from rnnlayout._compare.verify import compare_pair, verify
-from rnnlayout._convert.engine import Report
 from rnnlayout._model.layout import Layout, as_layout
+from rnnlayout._model.report import Report
 from rnnlayout._model.spec import Spec
+from rnnlayout._model.weights import Weights
 from rnnlayout._native import LossyError
-from rnnlayout._weights.weights import Weights
 
 __all__ = ["assert_roundtrip", "assert_same"]
 

@@ -15,10 +15,9 @@ from marks import long
 from oracles import some
 
 import rnnlayout as rl
-from rnnlayout._model.checked_rnn import CheckedRNN
 from rnnlayout._model.spec import optional_tensors_of
+from rnnlayout._model.weights import checked_weights
 from rnnlayout._run.rnn import CPU
-from rnnlayout._weights.weights import weights_of
 
 WARNINGS = ["-Wall", "-Wextra", "-Werror", "-pedantic", "-Wconversion", "-Wshadow"]
 ZIG = [sys.executable, "-m", "ziglang", "cc", "-O2"]
@@ -73,9 +72,9 @@ def random_rnn(name):
     bits = flat.view("u2") if spec.dtype == "bfloat16" else flat
     x = rng.normal(size=(T, spec.input_size)) * np.repeat([1, 20, 1e-40, 1e4], T // 4)[:, None]
     x[5] = -0.0
-    rnn = CheckedRNN(spec, CPU, optional_tensors_of(spec), ["weight_space"], [bits],
-                     CONFIGS.get(name, {}))  # fmt: skip
-    return weights_of(rnn), x.astype("f8" if spec.dtype == "float64" else "f4")
+    weights = checked_weights(spec, CPU, optional_tensors_of(spec), ["weight_space"], [bits],
+                              CONFIGS.get(name, {}))  # fmt: skip
+    return weights, x.astype("f8" if spec.dtype == "float64" else "f4")
 
 
 PLAIN = """

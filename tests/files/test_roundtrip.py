@@ -2,7 +2,6 @@
 
 import random
 from collections import Counter
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -17,8 +16,7 @@ from rnnlayout._files.formats.registry import (
     readable_suffixes,
     writable_suffixes,
 )
-from rnnlayout._model.checked_rnn import checked_rnn_of
-from rnnlayout._weights.weights import weights_of
+from rnnlayout._model.weights import changed_weights
 
 # A suffix that has the format of another one, and a format that is not written, get a few.
 COUNT, FEW = 100, 10
@@ -81,8 +79,8 @@ def plain_rnn(rng):
 
 def made_of(rng, tensors, spec, layout, **more):
     """Return Weights with an order of the axes of x, or none."""
-    checked = checked_rnn_of(rl.Weights(tensors, spec, layout))
-    return weights_of(replace(checked, batch_first=rng.choice([None, False, True]), **more))
+    weights = rl.Weights(tensors, spec, layout)
+    return changed_weights(weights, batch_first=rng.choice([None, False, True]), **more)
 
 
 def cases(suffix):

@@ -10,7 +10,6 @@ import pytest
 from commands import run
 
 import rnnlayout as rl
-from rnnlayout._model.checked_rnn import checked_rnn_of
 from rnnlayout._model.errors import Ask, Message, asks_written_by, error_with_name
 from rnnlayout._model.printable import LONGEST
 
@@ -110,7 +109,7 @@ def all_errors():
     classes = [getattr(rl, name) for name in ERRORS if name != "UndecidedError"]
     weights = rl.Weights(good())
     undecided = rl.UndecidedError(
-        *parts, candidates=[checked_rnn_of(weights)], arguments=["cell", "reset"], reason="cell"
+        *parts, candidates=[weights], arguments=["cell", "reset"], reason="cell"
     )
     return [*(one(*parts) for one in [rl.Error, *classes]), undecided]
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import rnnlayout as rl
+from rnnlayout._model.reading_options import DEFAULTS, UNRECORDED
 from rnnlayout._sources.reading import Reading
-from rnnlayout._sources.reading_options import DEFAULTS, UNRECORDED
 
 MEMORY = ("layout", "prefix", *UNRECORDED, "dtype")
 FILES = ("as_class", "keras_config", "format", "mmap")

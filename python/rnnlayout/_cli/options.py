@@ -14,8 +14,8 @@ from shlex import quote
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from rnnlayout._model.errors import Ask, write_in_python
+from rnnlayout._model.reading_options import DEFAULTS, UNRECORDED, ComparisonOptions
 from rnnlayout._model.similar import did_you_mean
-from rnnlayout._sources.reading_options import DEFAULTS, UNRECORDED, ComparisonOptions
 
 from .terminal import print_error, print_message, printable
 

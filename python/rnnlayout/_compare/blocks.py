@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
 from rnnlayout import _native
-from rnnlayout._convert import engine
-from rnnlayout._model.checked_rnn import CheckedRNN, checked_rnn_of
 from rnnlayout._model.dtypes import narrow_values, storage_dtype, widen_bits
 from rnnlayout._model.layout import ROLES, BlockKey, Layout, known_layouts, layer_in_words
 from rnnlayout._model.spec import CELLS, HARD_SIGMOIDS, HARD_TIMES, Spec
+from rnnlayout._model.weights import Weights, changed_weights
 from rnnlayout._native import LossyError
-from rnnlayout._weights.weights import Weights
 
 GateKey = tuple[int, int, str]  # layer, direction, gate
 # How much rounding to a dtype changes a number, at most, as a share of the number.
@@ -62,24 +60,23 @@ class Block:
 
 def blocks_of(weights: Weights) -> dict[BlockKey, Block]:
     """Return all blocks of an RNN, in cuDNN's order. Missing biases are zero."""
-    given = checked_rnn_of(weights)
-    spec, arrays = given.spec.replace(peepholes=False), list(given.arrays)
+    spec, arrays = weights.spec.replace(peepholes=False), list(weights.arrays)
     try:
         common = Layout("torch")
         _native.check(spec, common)
     except LossyError:
         common = Layout("onnx")
-    if given.layout.name != "cudnn":  # where the bias mode is part of the layout
+    if weights.layout.name != "cudnn":  # where the bias mode is part of the layout
         spec = spec.replace(bias="double")
-    peepholes = {key: block for key, block in own_blocks(given) if key[2] == "peephole"}
-    for key, tensor, place in _own_places(given):  # few layouts have them: as they are, without a
+    peepholes = {key: block for key, block in own_blocks(weights) if key[2] == "peephole"}
+    for key, tensor, place in _own_places(weights):  # few layouts have them: as they are, without a
         if key in peepholes:  # conversion
-            if arrays[tensor] is given.arrays[tensor]:
+            if arrays[tensor] is weights.arrays[tensor]:
                 arrays[tensor] = arrays[tensor].copy()
             block_view(arrays[tensor], place)[...] = 0
-    converted = replace(given, spec=spec, arrays=arrays)
-    if given.layout != common:
-        converted = engine.run_conversion(converted, common)[0]
+    converted = changed_weights(weights, spec=spec, arrays=arrays)
+    if weights.layout != common:
+        converted = converted.to(common)
     blocks = dict(own_blocks(converted)) | peepholes
     zero = np.zeros((spec.hidden_size, 1), converted.arrays[0].dtype)
     for layer, direction, role, gate in list(blocks):
@@ -90,25 +87,24 @@ def blocks_of(weights: Weights) -> dict[BlockKey, Block]:
     return blocks
 
 
-def _own_places(given: CheckedRNN) -> Iterator[tuple[BlockKey, int, list[int]]]:
+def _own_places(weights: Weights) -> Iterator[tuple[BlockKey, int, list[int]]]:
     """Yield (key, tensor number, place in the tensor) of each block that a source stores."""
-    blocks = _native.blocks(given.layout, given.spec, given.optional_tensors)
+    blocks = _native.blocks(weights.layout, weights.spec, weights.optional_tensors)
     for (layer, direction, role, _, gate), (tensor, *place) in blocks:
         yield (layer, direction, role, gate), tensor, place
 
 
-def own_blocks(given: CheckedRNN) -> Iterator[tuple[BlockKey, Block]]:
+def own_blocks(weights: Weights) -> Iterator[tuple[BlockKey, Block]]:
     """Yield the blocks that a source stores, without a conversion."""
-    for key, tensor, place in _own_places(given):
-        yield key, Block(block_view(given.arrays[tensor], place), given.spec.dtype)
+    for key, tensor, place in _own_places(weights):
+        yield key, Block(block_view(weights.arrays[tensor], place), weights.spec.dtype)
 
 
 def own_names(weights: Weights) -> dict[tuple[int, int, str], str]:
     """Return {(layer, direction, role): names of the tensors that store this matrix or bias}."""
-    given = checked_rnn_of(weights)
     tensor_names: dict[tuple[int, int, str], dict[str, None]] = {}
-    for key, tensor, _ in _own_places(given):
-        tensor_names.setdefault(key[:3], {})[given.names[tensor]] = None
+    for key, tensor, _ in _own_places(weights):
+        tensor_names.setdefault(key[:3], {})[weights.names[tensor]] = None
     return {place: ", ".join(names) for place, names in tensor_names.items()}
 
 
@@ -125,7 +121,7 @@ def gates_with_one_bias(weights: Weights) -> frozenset[GateKey]:
     """Return the gates with a single bias."""
     count = Counter(
         (layer, direction, gate)
-        for (layer, direction, role, gate), *_ in _own_places(checked_rnn_of(weights))
+        for (layer, direction, role, gate), *_ in _own_places(weights)
         if role in ("bW", "bR")
     )
     return frozenset(at for at, biases in count.items() if biases == 1)

@@ -14,7 +14,6 @@ from typing import Any, Unpack
 
 import numpy as np
 
-from rnnlayout._convert import engine
 from rnnlayout._files.formats.npz import read_npy
 from rnnlayout._files.formats.registry import (
     TensorFormat,
@@ -25,16 +24,15 @@ from rnnlayout._files.formats.registry import (
 from rnnlayout._files.tensor_sets.file_limits import InputFile
 from rnnlayout._files.tensor_sets.found import Found
 from rnnlayout._files.write_file import convert_into, save
-from rnnlayout._model.checked_rnn import checked_rnn_of
 from rnnlayout._model.dtypes import FLOATS, Bits, present_array, take_bits
 from rnnlayout._model.errors import Ask, Message, write_in_python
 from rnnlayout._model.layout import CUDNN, Layout
 from rnnlayout._model.picture.picture import WIDTH, Picture
+from rnnlayout._model.reading_options import ComparisonOptions, check_options, takes_options
 from rnnlayout._model.spec import Spec, differing_fields
+from rnnlayout._model.weights import Weights
 from rnnlayout._native import LayoutError, LossyError, SpecError
 from rnnlayout._sources.frameworks import framework_of
-from rnnlayout._sources.reading_options import ComparisonOptions, check_options, takes_options
-from rnnlayout._weights.weights import Weights
 
 from .blocks import BlockGap, bits_of_values, compare_blocks, own_blocks, own_names
 from .explanation import FoundMistakes, explain_difference, explain_values
@@ -204,7 +202,7 @@ def diagnose(
             if kind.write if isinstance(kind, TensorFormat) else kind.replace:
                 into = Path(flat), name
         if flat_rnn.layout == CUDNN:
-            buffer, flat_rnn = (checked_rnn_of(flat_rnn).arrays[0], flat_rnn.spec.dtype), None
+            buffer, flat_rnn = (flat_rnn.arrays[0], flat_rnn.spec.dtype), None
     shown = {"prefix": options.get("prefix")} if options.get("prefix") else {}
     if "like" in needs:
         shown |= needs["like"]
@@ -214,8 +212,7 @@ def diagnose(
         explanation = explain_difference(compare_blocks(true, flat_rnn))
         return _diagnosis(explanation, repair, flat_rnn, into)
     assert buffer
-    made, _ = engine.run_conversion(checked_rnn_of(true), CUDNN)
-    blocks = {key: block.numbers for key, block in own_blocks(made)}
+    blocks = {key: block.numbers for key, block in own_blocks(true.to(CUDNN))}
     truth = truth_of(true.spec, blocks, _VECTORS[true.spec.bias])
     return _diagnosis(explain_values(truth, *buffer), repair, None, into)
 

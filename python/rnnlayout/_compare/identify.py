@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from rnnlayout._model.errors import Ask, Message
+from rnnlayout._model.weights import Weights
 from rnnlayout._native import LayoutError, SpecError
-from rnnlayout._weights.weights import Weights
 
 from .blocks import UNITS
 from .identify_candidates import Candidate, candidate_of

@@ -7,12 +7,11 @@ from functools import cached_property
 from typing import Any
 
 from rnnlayout import _native
-from rnnlayout._convert.engine import run_conversion
 from rnnlayout._model.layout import Layout, known_layouts
 from rnnlayout._model.spec import CELLS, Spec, call_of_spec
+from rnnlayout._model.weights import Weights, changed_weights
 from rnnlayout._native import LossyError
 from rnnlayout._run.settings import MERGES
-from rnnlayout._weights.weights import Weights, weights_of
 
 from .identify_custom import CustomLayout
 from .identify_inputs import UnknownTensors
@@ -58,13 +57,13 @@ class Candidate:
     def weights(self) -> Weights:
         """The tensors, ready to use."""
         case, tensors = self._found.cases[0], self._found.tensors
-        rnn = case.checked_rnn(tensors.arrays, tensors.dtype)
+        rnn = case.weights(tensors.arrays, tensors.dtype)
         if isinstance(case, CustomLayout):
             try:
-                rnn, _ = run_conversion(rnn, Layout("torch"), tensors.dtype)
+                rnn = rnn.to("torch", dtype=tensors.dtype)
             except LossyError:
-                rnn, _ = run_conversion(rnn, rnn.layout, tensors.dtype)
-        return weights_of(rnn, config=dict(self.settings), batch_first=self.batch_first)
+                rnn = rnn.to(rnn.layout, dtype=tensors.dtype)
+        return changed_weights(rnn, config=dict(self.settings), batch_first=self.batch_first)
 
 
 def candidate_of(match: Match) -> Candidate:

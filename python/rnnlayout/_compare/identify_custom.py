@@ -16,9 +16,9 @@ from typing import get_args
 import numpy as np
 
 from rnnlayout import _native
-from rnnlayout._model.checked_rnn import CheckedRNN
 from rnnlayout._model.layout import Layout, known_layouts
 from rnnlayout._model.spec import CELLS, Activation, Cell, RecurrentActivation, Reset, Spec
+from rnnlayout._model.weights import Weights, checked_weights
 from rnnlayout._native import HAS_BIAS
 
 from .blocks import may_sum_biases
@@ -87,7 +87,7 @@ class CustomLayout:
     negated: bool
     forget: float
 
-    def checked_rnn(self, arrays: Sequence[np.ndarray] = (), dtype: str = "float64") -> CheckedRNN:
+    def weights(self, arrays: Sequence[np.ndarray] = (), dtype: str = "float64") -> Weights:
         """Return the RNN in float64 in layout onnx, from `parts`; `arrays` is not used."""
         tensors = _native.tensors(_ONNX, self.spec, HAS_BIAS)
         filled = [np.empty(shape) for _, shape in tensors]
@@ -106,7 +106,7 @@ class CustomLayout:
                     array *= -1
             if self.forget:
                 biases[0, gates.index("f")] += self.forget
-        return CheckedRNN(self.spec, _ONNX, HAS_BIAS, [name for name, _ in tensors], filled)
+        return checked_weights(self.spec, _ONNX, HAS_BIAS, [name for name, _ in tensors], filled)
 
     def biases(self, part: SplitTensors) -> np.ndarray:
         """Return the input and the recurrent biases (2, G, H) of a part, unchanged."""

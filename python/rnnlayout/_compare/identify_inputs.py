@@ -14,18 +14,17 @@ from rnnlayout._files.files import load
 from rnnlayout._files.formats.npz import read_npy
 from rnnlayout._files.formats.registry import TensorFormat, explain_wrong_suffix, format_to_read
 from rnnlayout._files.tensor_sets.file_limits import InputFile, require_regular_file
-from rnnlayout._model.checked_rnn import checked_rnn_of
 from rnnlayout._model.dtypes import as_carrier, take_bits, widen_bits
 from rnnlayout._model.errors import Ask, FileError
 from rnnlayout._model.layout import Layout, known_layouts
 from rnnlayout._model.spec import CELLS, Spec
+from rnnlayout._model.weights import Weights
 from rnnlayout._native import LayoutError
 from rnnlayout._run.settings import MERGES
 from rnnlayout._sources.frameworks import framework_of
 from rnnlayout._sources.mismatch import check_prefix, list_names
 from rnnlayout._sources.read_tensors import flatten_dicts
 from rnnlayout._sources.tensor_paths import prefixes_that_fit, strip_prefix
-from rnnlayout._weights.weights import Weights
 
 from .blocks import UNITS
 from .sides import check_not_for_files
@@ -77,7 +76,7 @@ def tensors_to_try(
         )
     if isinstance(source, Weights):
         is_cudnn = source.layout.name == "cudnn"
-        source = source[checked_rnn_of(source).names[0]] if is_cudnn else source.tensors
+        source = source[source.names[0]] if is_cudnn else source.tensors
     if not isinstance(source, Mapping):
         yield _check_tensors(_list_arrays(source, prefix))
         return

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from rnnlayout import _native
-from rnnlayout._model.checked_rnn import CheckedRNN
 from rnnlayout._model.layout import CUDNN, Layout, known_layouts
 from rnnlayout._model.spec import CELLS, Spec
+from rnnlayout._model.weights import Weights, checked_weights
 from rnnlayout._sources.candidates import (
     Shape,
     UnsizedRNN,
@@ -47,7 +47,7 @@ class RowMatch:
     order: tuple[int, ...] = ()
     how: str = ""
 
-    def checked_rnn(self, arrays: Sequence[np.ndarray], dtype: str) -> CheckedRNN:
+    def weights(self, arrays: Sequence[np.ndarray], dtype: str) -> Weights:
         """Return the RNN of these arrays."""
         picked = [arrays[k] for k in self.order]
         if not self.order:
@@ -55,7 +55,7 @@ class RowMatch:
             parts = zip(np.split(arrays[0], ends), self.shapes.values(), strict=True)
             picked = [part.reshape(shape) for part, shape in parts]
         spec = self.spec.replace(dtype=dtype)
-        return CheckedRNN(spec, self.layout, self.optional_tensors, [*self.shapes], picked)
+        return checked_weights(spec, self.layout, self.optional_tensors, [*self.shapes], picked)
 
 
 def _all_layouts() -> list[Layout]:

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
 
 from rnnlayout import _native
-from rnnlayout._convert import engine
-from rnnlayout._model.checked_rnn import CheckedRNN
 from rnnlayout._model.dtypes import widen_bits
 from rnnlayout._model.spec import Spec
+from rnnlayout._model.weights import Weights, changed_weights
 from rnnlayout._native import LossyError, SpecError
 from rnnlayout._run.rnn import CPU, RNN
-from rnnlayout._weights.weights import weights_of
 
 from .blocks import UNITS, may_sum_biases
 from .identify_custom import CustomLayout, custom_layouts, first_steps
@@ -126,10 +124,9 @@ class Search:
             if whole.join == match.join
         ]
 
-    def _network(self, case: Case) -> CheckedRNN:
+    def _network(self, case: Case) -> Weights:
         """Return the RNN in float64, in the layout of the forward pass."""
-        converted, _ = engine.run_conversion(case.checked_rnn(self.values, "float64"), CPU)
-        return converted
+        return case.weights(self.values, "float64").to(CPU)
 
     def _may_go_on(self, work: float) -> bool:
         """Return whether there is time for another network. work: in multiplications."""
@@ -139,7 +136,7 @@ class Search:
         return not self.stopped
 
     def _compare(
-        self, network: CheckedRNN, cases: list[Case], observed: Iterable[Observed], quick: bool
+        self, network: Weights, cases: list[Case], observed: Iterable[Observed], quick: bool
     ) -> Iterator[Match]:
         """Run a network, and yield the agreement with each reading of y for each way of
         joining directions. quick: only with the beginning of x and y.
@@ -148,7 +145,7 @@ class Search:
         weights.
         """
         spec, (flat,) = network.spec, network.arrays
-        rnn, moved = RNN(weights_of(network)), None
+        rnn, moved = RNN(network), None
         for whole in observed:
             used, joins = whole, whole.joins(spec)
             if quick:
@@ -166,9 +163,7 @@ class Search:
                 off[np.isnan(off)] = np.inf
                 allowed = np.zeros(off.shape)
                 if off.max(tuple(range(1, off.ndim))).min() <= loosest:  # else no step can agree
-                    moved = moved or RNN(
-                        weights_of(replace(network, arrays=[self._moved(spec, flat)]))
-                    )
+                    moved = moved or RNN(changed_weights(network, arrays=[self._moved(spec, flat)]))
                     shifted = shifted or _run_network(moved, used.x, state)
                     shift = np.abs(used.predict(*shifted, join) - predicted)
                     if (

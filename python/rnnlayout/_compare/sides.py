@@ -16,13 +16,12 @@ from rnnlayout._files.tensor_sets.choose_rnns import (
     stack_layers_as_in,
 )
 from rnnlayout._files.tensor_sets.found import Found, with_rnns
-from rnnlayout._model.checked_rnn import checked_rnn_of
 from rnnlayout._model.errors import Ask, FileError, error_with_name
+from rnnlayout._model.reading_options import DEFAULTS, OF_FILES, ComparisonOptions
 from rnnlayout._model.spec import Spec
 from rnnlayout._model.undecided import UndecidedError
+from rnnlayout._model.weights import Weights
 from rnnlayout._native import LayoutError, SpecError
-from rnnlayout._sources.reading_options import DEFAULTS, OF_FILES, ComparisonOptions
-from rnnlayout._weights.weights import Weights
 
 
 def read_sides(
@@ -174,9 +173,9 @@ def _same_arrays(found: Found, used: Collection[str]) -> dict[str, str]:
     names: dict[Any, str] = {}
     again = {}
     for name in sorted(found, key=lambda one: one not in used):
-        given = checked_rnn_of(found[name])
-        arrays = [str(array.__array_interface__) for array in given.arrays]
-        other = names.setdefault((given.spec, given.layout, *arrays), name)
+        weights = found[name]
+        arrays = [str(array.__array_interface__) for array in weights.arrays]
+        other = names.setdefault((weights.spec, weights.layout, *arrays), name)
         if other != name and name not in used:
             again[name] = other
     return again

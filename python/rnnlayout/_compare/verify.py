@@ -10,10 +10,10 @@ from rnnlayout._files.tensor_sets.choose_rnns import check_known_names
 from rnnlayout._model.config import describe_config, without_neutral
 from rnnlayout._model.errors import Ask, Message
 from rnnlayout._model.picture.picture import WIDTH, Picture
+from rnnlayout._model.reading_options import ComparisonOptions, check_options, takes_options
 from rnnlayout._model.spec import HARD_SIGMOIDS, Spec, differing_fields
+from rnnlayout._model.weights import Weights
 from rnnlayout._native import LayoutError
-from rnnlayout._sources.reading_options import ComparisonOptions, check_options, takes_options
-from rnnlayout._weights.weights import Weights
 
 from .blocks import BlockGap, GateKey, compare_blocks
 from .explanation import likely_causes

@@ -2,48 +2,21 @@
 
 from __future__ import annotations
 
-from copy import copy
 from typing import Any, Literal, Unpack, overload
 
 import numpy as np
 
-from rnnlayout._model.checked_rnn import CheckedRNN, TensorDict
 from rnnlayout._model.dtypes import present_array
 from rnnlayout._model.layout import CUDNN, Layout, LayoutName, as_layout
+from rnnlayout._model.reading_options import MemoryOptions, takes_options
+from rnnlayout._model.report import EXACT, Report
 from rnnlayout._model.spec import Spec
+from rnnlayout._model.tensors import Tensors
 from rnnlayout._native import LossyError
 from rnnlayout._sources.read_source import read_source
 from rnnlayout._sources.reading import Reading, make_reading
-from rnnlayout._sources.reading_options import MemoryOptions, takes_options
 
-from .engine import Report, dry_run_conversion, run_conversion
-
-
-class Tensors(TensorDict):
-    """A dict of arrays by name, in the framework's order, that knows its RNN.
-
-    Attributes: report, of the conversion that made it; spec; layout; config, the settings that
-    change outputs but not shapes, see Weights; batch_first, whether the source's x is (N, T, I),
-    None if it does not say. As a source it is read with these: an argument that contradicts them
-    is an error, and so are tensors that were changed until they no longer fit.
-    """
-
-    report: Report
-
-    def __init__(self, made: CheckedRNN, report: Report) -> None:
-        shown = (present_array(array, made.spec.dtype) for array in made.arrays)
-        super().__init__(zip(made.names, shown, strict=True))
-        self.spec, self.layout, self.report = made.spec, made.layout, report
-        self.config, self.batch_first = dict(made.config), made.batch_first
-
-    def __repr__(self) -> str:
-        """Return the RNN, the shapes and the grade: the numbers would fill a screen."""
-        shapes = ", ".join(f"{name} {array.shape}" for name, array in self.items())
-        return f"<Tensors of {self.spec} in {self.layout}: {shapes}; {self.report}>"
-
-    def copy(self) -> Tensors:
-        """Return a copy with the same arrays and attributes."""
-        return copy(self)
+from .engine import dry_run_conversion, run_conversion
 
 
 # Type checkers know the kind of a result whose layout is a literal.
@@ -113,13 +86,12 @@ def convert(
 
 def _convert_source(source: Any, reading: Reading, to: str | Layout, exact: bool, out: Any) -> Any:
     target = as_layout(to)
-    given = read_source(source, reading)
-    made, report = run_conversion(given, target, reading.dtype, exact, out)
+    rnn = run_conversion(read_source(source, reading), target, reading.dtype, exact, out)
     if out is not None:
         return out
     if target.name == "cudnn":
-        return present_array(made.arrays[0], made.spec.dtype)
-    return Tensors(made, report)
+        return present_array(rnn.arrays[0], rnn.spec.dtype)
+    return Tensors(rnn, rnn.report or EXACT)
 
 
 @takes_options(MemoryOptions)
@@ -204,8 +176,8 @@ def check(
         'unrepresentable'
     """
     reading = make_reading(check, options, spec)
-    given = read_source(source, reading)
+    rnn = read_source(source, reading)
     try:
-        return dry_run_conversion(given, as_layout(to), reading.dtype)
+        return dry_run_conversion(rnn, as_layout(to), reading.dtype)
     except LossyError as error:
         return Report("unrepresentable", 0, str(error))

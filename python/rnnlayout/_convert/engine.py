@@ -3,56 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from rnnlayout import _native
-from rnnlayout._model.checked_rnn import CheckedRNN
 from rnnlayout._model.config import changes_outputs, describe_config, facts_of, settings_lost
 from rnnlayout._model.dtypes import check_in_place, dtype_name, storage_dtype, take_bits
 from rnnlayout._model.layout import Layout, known_layouts
+from rnnlayout._model.report import EXACT, Report
 from rnnlayout._model.spec import Spec, check_flag, optional_tensors_of
+from rnnlayout._model.weights import Weights, checked_weights
 from rnnlayout._native import LayoutError
 from rnnlayout._sources.mismatch import wrong_names
 from rnnlayout._sources.torch_names import rounded_weights
 
-
-@dataclass(frozen=True)
-class Report:
-    """What a conversion does to these values.
-
-    grade: "exact" (bits are only moved; a negation counts as moved), "rounds" (sums of two
-        non-zero biases, a rounded sum with a forget bias, or a dtype that cannot represent every
-        value), or "unrepresentable".
-    rounded_sums: the number of elements that are such sums.
-    reason: why it rounds or is not possible; "" if exact.
-    settings: what changes the outputs and is not in the weights, if the target's framework cannot
-        represent it (go_backwards in torch), and what to do about it; "" if there is nothing.
-
-    The grade is about bits: an exact conversion has the same outputs only if settings is "".
-    str() returns all of it as one line.
-    """
-
-    grade: str
-    rounded_sums: int = 0
-    reason: str = ""
-    settings: str = ""
-
-    def __str__(self) -> str:
-        grade = f"{self.grade}: {self.reason}" if self.reason else self.grade
-        return f"{grade}; {self.settings}" if self.settings else grade
-
-
-EXACT = Report("exact")
-
-
 plan_for = lru_cache(maxsize=128)(_native.Plan)  # so that a loop builds each plan only once
 
 
-def plan_for_source(source: CheckedRNN, dst: Layout, dtype: Any) -> tuple[_native.Plan, Spec]:
+def plan_for_source(source: Weights, dst: Layout, dtype: Any) -> tuple[_native.Plan, Spec]:
     """Return the plan that converts `source`, and the spec of its result."""
     spec = source.spec
     if dtype is not None and (name := dtype_name(dtype)) != spec.dtype:
@@ -70,23 +41,30 @@ def result_spec(dst: Layout, spec: Spec) -> Spec:
 
 
 def run_conversion(
-    source: CheckedRNN, dst: Layout, dtype: Any = None, exact: bool = False, out: Any = None
-) -> tuple[CheckedRNN, Report]:
-    """Convert to `dst`, into new arrays or into `out` (a dict; for cudnn one array)."""
+    source: Weights, dst: Layout, dtype: Any = None, exact: bool = False, out: Any = None
+) -> Weights:
+    """Convert to `dst`, into new arrays or into `out` (a dict; for cudnn one array). The result
+    has the report."""
     plan, spec = plan_for_source(source, dst, dtype)
     if out is None:
         arrays = [np.empty(shape, storage_dtype(spec.dtype)) for _, shape in plan.targets]
     else:
         arrays = _check_outputs(out, plan.targets, spec.dtype, dst)
     report = run_plan(plan, source, arrays, spec.dtype, exact, new=out is None)
-    names = [name for name, _ in plan.targets]
-    optional_tensors = optional_tensors_of(spec)
-    made = CheckedRNN(spec, dst, optional_tensors, names, arrays, source.config, source.batch_first)
-    return made, complete_report(report, source, dst)
+    return checked_weights(
+        spec,
+        dst,
+        optional_tensors_of(spec),
+        [name for name, _ in plan.targets],
+        arrays,
+        source.config,
+        source.batch_first,
+        report=complete_report(report, source, dst),
+    )
 
 
 def dry_run_conversion(
-    source: CheckedRNN, dst: Layout, dtype: Any = None, exact: bool = False
+    source: Weights, dst: Layout, dtype: Any = None, exact: bool = False
 ) -> Report:
     """Return the report of run_conversion(), or raise its errors, without converting."""
     plan, spec = plan_for_source(source, dst, dtype)
@@ -94,7 +72,7 @@ def dry_run_conversion(
     return complete_report(report, source, dst)
 
 
-def complete_report(report: Report, source: CheckedRNN, dst: Layout) -> Report:
+def complete_report(report: Report, source: Weights, dst: Layout) -> Report:
     """Return the report with what the plan does not know: what was computed before it, and the
     settings that `dst` cannot represent."""
     lost = _describe_lost(source, dst) if source.config else []
@@ -110,7 +88,7 @@ def complete_report(report: Report, source: CheckedRNN, dst: Layout) -> Report:
     return Report("rounds", report.rounded_sums, " and ".join(filter(None, reasons)), settings)
 
 
-def _describe_lost(source: CheckedRNN, dst: Layout) -> list[str]:
+def _describe_lost(source: Weights, dst: Layout) -> list[str]:
     """Return a text for each setting that changes outputs and that `dst` cannot represent."""
     changing = changes_outputs(source.config, source.spec)
     return [
@@ -122,7 +100,7 @@ def _describe_lost(source: CheckedRNN, dst: Layout) -> list[str]:
 
 def run_plan(
     plan: _native.Plan,
-    source: CheckedRNN,
+    source: Weights,
     targets: list[np.ndarray] | None,
     dtype: str,
     exact: bool,
@@ -133,11 +111,11 @@ def run_plan(
     exact = check_flag("exact", exact)
     if source.rounded and exact:
         raise rounded_weights(source.rounded)
-    own = source.spec.dtype
-    grade, sums = plan.run(source.arrays, targets, own, dtype, exact, new)
+    source_dtype = source.spec.dtype
+    grade, sums = plan.run(source.arrays, targets, source_dtype, dtype, exact, new)
     if grade == "exact":
         return EXACT
-    return Report(grade, sums, rounding_reason(sums, plan.shifts, own, dtype))
+    return Report(grade, sums, rounding_reason(sums, plan.shifts, source_dtype, dtype))
 
 
 def rounding_reason(sums: int, shifts: bool, src: str, dst: str) -> str:

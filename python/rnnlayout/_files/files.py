@@ -24,15 +24,14 @@ from rnnlayout._files.tensor_sets.tensor_set import (
     Progress,
     TensorSet,
 )
-from rnnlayout._model.checked_rnn import checked_rnn_of
 from rnnlayout._model.errors import Ask, FileError, TextPart
+from rnnlayout._model.reading_options import OF_FORMATS, ReadingOptions, takes_options
 from rnnlayout._model.similar import did_you_mean
 from rnnlayout._model.spec import Spec
+from rnnlayout._model.weights import Weights
 from rnnlayout._native import SpecError
 from rnnlayout._sources.mismatch import list_names
 from rnnlayout._sources.reading import Reading, make_reading
-from rnnlayout._sources.reading_options import OF_FORMATS, ReadingOptions, takes_options
-from rnnlayout._weights.weights import Weights
 
 if TYPE_CHECKING:  # what a load does not need
     from rnnlayout._files.tensor_sets.layerwise import LayerwiseConversion
@@ -200,7 +199,7 @@ def tensor_set_of(
     for name, one in entries.items():
         prefix = name + separator if name else ""
         if isinstance(one, Weights):
-            arrays = checked_rnn_of(one).tensors
+            arrays = one.bits
             new = {n: FileTensor.of(array, one.spec.dtype) for n, array in arrays.items()}
         else:
             new = one.tensors

@@ -34,11 +34,11 @@ from rnnlayout._files.tensor_sets.tensor_set import Converted, Progress
 from rnnlayout._model.config import check_config
 from rnnlayout._model.errors import Ask, FileError, Message, TextPart, error_with_parts
 from rnnlayout._model.layout import Layout, as_layout
+from rnnlayout._model.reading_options import UNRECORDED, ReadingOptions, takes_options
 from rnnlayout._model.spec import Spec, differing_fields
+from rnnlayout._model.weights import Weights
 from rnnlayout._native import LayoutError, LossyError, SpecError
 from rnnlayout._sources.reading import Reading, make_reading
-from rnnlayout._sources.reading_options import UNRECORDED, ReadingOptions, takes_options
-from rnnlayout._weights.weights import Weights
 
 from .files import load, read_file, tensor_set_of
 

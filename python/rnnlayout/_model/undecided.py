@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .checked_rnn import CheckedRNN
 from .errors import Ask, Message, SpecError, TextPart, join_parts
 from .spec import Spec
+from .weights import Weights
 
 
 class UndecidedError(SpecError):
@@ -21,7 +21,7 @@ class UndecidedError(SpecError):
     def __init__(
         self,
         *parts: TextPart,
-        candidates: Sequence[CheckedRNN] = (),
+        candidates: Sequence[Weights] = (),
         arguments: Sequence[str] = (),
         reason: str = "",
         repair: Message | None = None,
@@ -48,4 +48,4 @@ class UndecidedError(SpecError):
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """The shapes of the tensors by name."""
-        return {name: array.shape for name, array in self.candidates[0].tensors.items()}
+        return {name: array.shape for name, array in self.candidates[0].bits.items()}

@@ -8,15 +8,15 @@ import numpy as np
 
 from rnnlayout import _native
 from rnnlayout._convert.engine import run_conversion
-from rnnlayout._model.checked_rnn import CheckedRNN
 from rnnlayout._model.dtypes import as_carrier, dtype_name
 from rnnlayout._model.errors import Ask
 from rnnlayout._model.layout import Layout
+from rnnlayout._model.reading_options import MemoryOptions, takes_options
 from rnnlayout._model.spec import Spec
+from rnnlayout._model.weights import Weights
 from rnnlayout._native import BATCH_FIRST, STEP, TIME_FIRST, LayoutError, SpecError
 from rnnlayout._sources.read_source import has_names, read_source
 from rnnlayout._sources.reading import Reading, make_reading
-from rnnlayout._sources.reading_options import MemoryOptions, takes_options
 
 from . import gpu, host, threadpools
 from .call_arrays import name_arrays, refuse_unreadable
@@ -102,10 +102,10 @@ class RNN:
         self._prepare(source, make_reading(RNN.__init__, options, spec), how)
 
     def _prepare(self, source: Any, reading: Reading, options: RNNOptions) -> None:
-        given = read_source(source, reading)
-        use = source_settings_of(given, options.batch_first)
+        rnn = read_source(source, reading)
+        use = source_settings_of(rnn, options.batch_first)
         origin = reading.layout, reading.prefix, reading.dtype
-        self._set(*_weight_space(given, options.math, reading.dtype), options, use, origin)
+        self._set(*_weight_space(rnn, options.math, reading.dtype), options, use, origin)
 
     def _set(
         self,
@@ -341,16 +341,16 @@ class RNN:
         reading = make_reading(
             RNN.update, {}, self._spec, layout=layout, prefix=prefix, dtype=rounds_to
         )
-        given = read_source(source, reading)
-        if given.batch_first is not None or given.config:  # the source says how it is used
-            first = self.batch_first if given.batch_first is None else self._options.batch_first
-            if (found := source_settings_of(given, first)) != self._use:
+        rnn = read_source(source, reading)
+        if rnn.batch_first is not None or rnn.config:  # the source records how it is used
+            first = self.batch_first if rnn.batch_first is None else self._options.batch_first
+            if (settings := source_settings_of(rnn, first)) != self._use:
                 raise LayoutError(
-                    f"the source has {found}, this RNN {self._use}, and update() replaces only"
+                    f"the source has {settings}, this RNN {self._use}, and update() replaces only"
                     " weights: pass the weights alone, rl.Weights(source).tensors, or make another"
                     " RNN"
                 )
-        spec, weights = _weight_space(given, self.math, dtype)
+        spec, weights = _weight_space(rnn, self.math, dtype)
         if spec.dtype != self._spec.dtype:
             raise SpecError(f"dtype is {spec.dtype}, need {self._spec.dtype}, that of this RNN")
         self._native = self._prepared(weights)
@@ -445,11 +445,11 @@ def forward(
     return rnn(x, state, lengths=lengths, out=out, h_out=h_out, c_out=c_out, stream=stream)
 
 
-def _weight_space(given: CheckedRNN, math: str, dtype: Any) -> tuple[Spec, np.ndarray]:
+def _weight_space(rnn: Weights, math: str, dtype: Any) -> tuple[Spec, np.ndarray]:
     """Return the spec and the bits of a 1-D array to prepare an RNN from, a copy only if needed."""
-    if dtype is not None and dtype_name(dtype) != given.spec.dtype:
-        given = run_conversion(given, CPU, dtype)[0]
-    spec = given.spec
+    if dtype is not None and dtype_name(dtype) != rnn.spec.dtype:
+        rnn = run_conversion(rnn, CPU, dtype)
+    spec = rnn.spec
     if math in _DTYPES_OF_MATH and spec.dtype == "float64":
         raise SpecError(
             f"math={math!r} would discard the precision of float64 weights: pass ",
@@ -457,7 +457,6 @@ def _weight_space(given: CheckedRNN, math: str, dtype: Any) -> tuple[Spec, np.nd
             " too",
         )
     name = _DTYPES_OF_MATH.get(math, spec.dtype)
-    if given.layout.name in ("cudnn", CPU.name) and spec.dtype == name:
-        return spec, given.arrays[0]
-    made, _ = run_conversion(given, CPU, name)
-    return made.spec, made.arrays[0]
+    if rnn.layout.name not in ("cudnn", CPU.name) or spec.dtype != name:
+        rnn = run_conversion(rnn, CPU, name)
+    return rnn.spec, rnn.arrays[0]

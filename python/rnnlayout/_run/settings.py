@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from rnnlayout._model.checked_rnn import CheckedRNN
 from rnnlayout._model.config import (
     SETTINGS,
     changes_outputs,
@@ -22,6 +21,7 @@ from rnnlayout._model.config import (
 from rnnlayout._model.dtypes import narrow_values, widen_bits
 from rnnlayout._model.errors import Ask
 from rnnlayout._model.spec import check_flag
+from rnnlayout._model.weights import Weights
 from rnnlayout._native import LayoutError, LossyError, SpecError
 
 from .call_arrays import CallShapes
@@ -167,7 +167,7 @@ class SourceSettings:
             return narrow_values(MERGES[self.merge_mode](*both), dtype)
 
 
-def source_settings_of(rnn: CheckedRNN, batch_first: bool | None) -> SourceSettings:
+def source_settings_of(rnn: Weights, batch_first: bool | None) -> SourceSettings:
     """Return how the source uses its RNN. batch_first: what the caller has passed; if that is None,
     what the source says is used, or False if it says nothing. Raises LossyError if the source has a
     setting that is not applied here."""
@@ -186,7 +186,7 @@ def source_settings_of(rnn: CheckedRNN, batch_first: bool | None) -> SourceSetti
     return SourceSettings(is_first, **applied)
 
 
-def _applied_value(rnn: CheckedRNN, key: str, value: Any) -> Any:
+def _applied_value(rnn: Weights, key: str, value: Any) -> Any:
     """Return a setting as SourceSettings has it, None if it is not applied."""
     facts = facts_of(key)
     is_applied = key in SETTINGS and any(field.name == key for field in fields(SourceSettings))
@@ -199,7 +199,7 @@ def _applied_value(rnn: CheckedRNN, key: str, value: Any) -> Any:
     return bool(value) if facts.kind == "flag" else value
 
 
-def _first_state(rnn: CheckedRNN, name: str) -> list[Any] | None:
+def _first_state(rnn: Weights, name: str) -> list[Any] | None:
     """Return an initial state of the source, (L D, N, H); None if it does not fit."""
     spec = rnn.spec
     size = spec.hidden_size if name == "initial_c" else spec.proj_size or spec.hidden_size

@@ -21,6 +21,7 @@ from rnnlayout import _native
 from rnnlayout._model.describe import describe
 from rnnlayout._model.errors import Ask, Message, error_with_parts, join_parts
 from rnnlayout._model.layout import CUDNN, Layout, known_layouts
+from rnnlayout._model.reading_options import ACTIVATIONS
 from rnnlayout._model.spec import Spec, optional_tensors_of
 from rnnlayout._native import HAS_BIAS, HAS_PEEPHOLES, LayoutError, SpecError
 
@@ -34,7 +35,6 @@ from .candidates import (
     is_one_vector,
 )
 from .reading import Reading
-from .reading_options import ACTIVATIONS
 from .tensor_paths import match_layout_names
 
 # By convention, names of PyTorch and Keras are theirs: tensors with biases of Haste's LSTM, or

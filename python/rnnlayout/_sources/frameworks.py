@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from rnnlayout._model.checked_rnn import HasRNN
 from rnnlayout._model.errors import Ask
+from rnnlayout._model.weights import Weights
 from rnnlayout._native import LayoutError
 
 from . import jax_modules, keras_tree, mlx_modules, torch_modules
@@ -78,7 +78,7 @@ _NO_MODULES = (dict, OrderedDict, list, tuple, np.ndarray)
 
 def framework_of(value: Any) -> Framework | None:
     """Return the framework of a module or layer, None of anything else."""
-    if type(value) in _NO_MODULES or isinstance(value, HasRNN):
+    if type(value) in _NO_MODULES or isinstance(value, Weights):
         return None
     return next((one for one in _FRAMEWORKS if one.owns(value)), None)
 

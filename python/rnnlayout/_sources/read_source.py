@@ -17,34 +17,30 @@ from typing import Any, Unpack
 import numpy as np
 
 from rnnlayout import _native
-from rnnlayout._model.checked_rnn import (
-    CheckedRNN,
-    HasRNN,
-    TensorDict,
-    checked_rnn_of,
-    stack_layers,
-)
 from rnnlayout._model.dtypes import Bits, as_carrier, take_bits
 from rnnlayout._model.errors import Ask
 from rnnlayout._model.layout import CUDNN, Layout
+from rnnlayout._model.reading_options import TensorOptions, takes_options
 from rnnlayout._model.spec import Spec, differing_fields
+from rnnlayout._model.stack import stack_layers
+from rnnlayout._model.tensors import Tensors
+from rnnlayout._model.weights import Weights, changed_weights, checked_weights
 from rnnlayout._native import HAS_BIAS, LayoutError, SpecError
 
 from . import frameworks, mismatch
 from .candidates import is_one_vector
 from .read_tensors import only_rnn, read_dict, read_tensors
 from .reading import Reading, check_fields, make_reading
-from .reading_options import TensorOptions, takes_options
 
 _LONGEST_PATH = 4096  # bytes, PATH_MAX of Linux
 
 
 def has_names(source: Any) -> bool:
     """Is it a dict of tensors, of which a prefix chooses some?"""
-    return isinstance(source, Mapping) and not isinstance(source, HasRNN)
+    return isinstance(source, Mapping) and not isinstance(source, Weights)
 
 
-def read_source(source: Any, reading: Reading) -> CheckedRNN:
+def read_source(source: Any, reading: Reading) -> Weights:
     """Find out what `source` is, and check it against what the caller says."""
     whole, source = source, only_rnn(source, reading.prefix)
     if isinstance(source, bytes) and (len(source) > _LONGEST_PATH or 0 in source):
@@ -73,10 +69,10 @@ def read_source(source: Any, reading: Reading) -> CheckedRNN:
             f" {type(source).__name__}: omit ",
             Ask("prefix", None),
         )
-    if isinstance(source, HasRNN):
-        return _read_again(checked_rnn_of(source), reading)
-    if isinstance(source, TensorDict):
-        return _read_tensor_dict(source, reading)
+    if isinstance(source, Weights):
+        return _read_again(source, reading)
+    if isinstance(source, Tensors):
+        return _read_result(source, reading)
     if isinstance(source, Mapping):
         return read_dict(source, reading)
     if isinstance(source, (list, tuple)):
@@ -111,59 +107,61 @@ def infer_spec(
     return read_source(tensors, make_reading(infer_spec, options, layout=layout)).spec
 
 
-def _read_again(old: CheckedRNN, reading: Reading) -> CheckedRNN:
-    """Read a Weights, or layers that were read one by one."""
-    _check_contradictions("these Weights are", old.layout, old.spec, reading)
+def _read_again(weights: Weights, reading: Reading) -> Weights:
+    """Read a Weights, or layers that were read one by one. The result may be the Weights itself."""
+    _check_contradictions("these Weights are", weights.layout, weights.spec, reading)
     if reading.spec is None:
-        return old
-    reading.check_dtype("the Weights", old.spec.dtype)
-    bits = [Bits(array, old.spec.dtype) for array in old.arrays]
-    known = replace(reading, layout=old.layout)
-    found = read_tensors(zip(old.names, bits, strict=True), None, known)
-    return replace(found, config=old.config, batch_first=old.batch_first, rounded=old.rounded)
+        return weights
+    reading.check_dtype("the Weights", weights.spec.dtype)
+    bits = [Bits(array, weights.spec.dtype) for array in weights.arrays]
+    known = replace(reading, layout=weights.layout)
+    rnn = read_tensors(zip(weights.names, bits, strict=True), None, known)
+    return changed_weights(
+        rnn, config=weights.config, batch_first=weights.batch_first, rounded=weights.rounded
+    )
 
 
-def _read_tensor_dict(source: TensorDict, reading: Reading) -> CheckedRNN:
+def _read_result(source: Tensors, reading: Reading) -> Weights:
     """Read a result of convert(), which knows its RNN, but may have been changed since."""
     _check_contradictions("these tensors are", source.layout, source.spec, reading)
     known = replace(reading, spec=reading.spec or source.spec, layout=source.layout)
     try:
-        found = read_dict(source, known)
+        rnn = read_dict(source, known)
     except LayoutError as error:
         raise LayoutError(
             error,
             f"; convert() or unpack() made these tensors for {source.spec}: if they were changed"
             " since, pass dict(tensors) to have the RNN inferred from them",
         ) from None
-    return replace(found, config=source.config, batch_first=source.batch_first)
+    return changed_weights(rnn, config=source.config, batch_first=source.batch_first)
 
 
-def _read_module(module: Any, framework: frameworks.Framework, reading: Reading) -> CheckedRNN:
+def _read_module(module: Any, framework: frameworks.Framework, reading: Reading) -> Weights:
     """Read a module or layer, which describes its RNN itself."""
-    own = framework.describe(module)
-    layout = Layout(own.layout)
-    known = Reading(None, layout, own.hints)
-    if "input_size" in own.hints:
-        spec, _ = own.spec_and_names()
+    description = framework.describe(module)
+    layout = Layout(description.layout)
+    known = Reading(None, layout, description.hints)
+    if "input_size" in description.hints:
+        spec, _ = description.spec_and_names()
         known = Reading(spec, layout, dtype=spec.dtype)  # its arrays may have another
-    found = read_tensors(framework.arrays(module, own), None, known)
-    reading.check_dtype(found.names[0], found.spec.dtype)
-    found = replace(found, config=own.config, batch_first=own.batch_first)
+    rnn = read_tensors(framework.arrays(module, description), None, known)
+    reading.check_dtype(rnn.names[0], rnn.spec.dtype)
+    rnn = changed_weights(rnn, config=description.config, batch_first=description.batch_first)
     if method := frameworks.overridden(module, framework):
-        arrays, layout = framework.expression(module, found.names), found.layout
+        arrays, layout = framework.expression(module, rnn.names), rnn.layout
         named = f"rl.{layout!r}" if layout.options else repr(layout.name)
-        repair = f"rl.Weights({arrays}, rl.{found.spec!r}, layout={named})"
-        if found.config:
-            repair += f", set its .config = {found.config!r}"
-        if found.batch_first:
+        repair = f"rl.Weights({arrays}, rl.{rnn.spec!r}, layout={named})"
+        if rnn.config:
+            repair += f", set its .config = {rnn.config!r}"
+        if rnn.batch_first:
             repair += ", and run it with batch_first=True"
         raise LayoutError(
             f"{method}, so it may compute something else; if it computes the same, pass {repair}"
         )
-    _check_contradictions(f"{type(module).__name__} is", found.layout, found.spec, reading)
+    _check_contradictions(f"{type(module).__name__} is", rnn.layout, rnn.spec, reading)
     if reading.spec is None:
-        return found
-    return replace(found, spec=reading.spec.replace(dtype=found.spec.dtype))
+        return rnn
+    return changed_weights(rnn, spec=reading.spec.replace(dtype=rnn.spec.dtype))
 
 
 def _check_contradictions(subject: str, layout: Layout, spec: Spec, reading: Reading) -> None:
@@ -177,7 +175,7 @@ def _check_contradictions(subject: str, layout: Layout, spec: Spec, reading: Rea
     check_fields(reading.fields, spec, "the source")
 
 
-def _read_list(source: list[Any], reading: Reading) -> CheckedRNN:
+def _read_list(source: list[Any], reading: Reading) -> Weights:
     if not source:
         raise LayoutError("the list of tensors is empty")
     if all(map(frameworks.framework_of, source)):
@@ -200,7 +198,7 @@ def _read_list(source: list[Any], reading: Reading) -> CheckedRNN:
     return read_tensors([(f"array {k}", value) for k, value in enumerate(source)], None, reading)
 
 
-def _read_flat(source: Any, reading: Reading) -> CheckedRNN:
+def _read_flat(source: Any, reading: Reading) -> Weights:
     layout, spec = reading.layout or CUDNN, reading.spec
     if layout.name != "cudnn" and is_one_vector(layout):
         return _read_list([source], reading)
@@ -230,4 +228,4 @@ def _read_flat(source: Any, reading: Reading) -> CheckedRNN:
         )
     if array.size != spec.num_params:
         raise mismatch.wrong_length(array.size, spec)  # whose dtype is that of the array
-    return CheckedRNN(spec, layout, HAS_BIAS, ["weight_space"], [as_carrier(array)])
+    return checked_weights(spec, layout, HAS_BIAS, ["weight_space"], [as_carrier(array)])

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from rnnlayout._model.checked_rnn import CheckedRNN, HasRNN, checked_rnn_of
 from rnnlayout._model.config import describe_config
 from rnnlayout._model.describe import describe
 from rnnlayout._model.dtypes import Bits, as_carrier, take_bits
@@ -22,6 +21,7 @@ from rnnlayout._model.errors import Ask, Error, Message, TextPart, join_parts
 from rnnlayout._model.layout import Layout, as_layout
 from rnnlayout._model.spec import Spec
 from rnnlayout._model.undecided import UndecidedError
+from rnnlayout._model.weights import Weights, checked_weights
 from rnnlayout._native import LayoutError
 
 from . import fitting, frameworks, jax_modules, mismatch
@@ -37,20 +37,20 @@ def only_rnn(source: Any, prefix: str = "") -> Any:
     """Return the one RNN in a source: in a dict of RNNs, as load() returns it, or in nested dicts
     that have a single cell under the prefix and nothing else. Return other sources as they are.
     prefix: chooses among several. Raises LayoutError if there is not exactly one."""
-    if not isinstance(source, Mapping) or isinstance(source, HasRNN):
+    if not isinstance(source, Mapping) or isinstance(source, Weights):
         return source
     unread = {n: kind for kind in ("undecided", "refused") for n in getattr(source, kind, ())}
     if not source and not unread:
         return source
-    if not all(isinstance(value, HasRNN) for value in source.values()):
+    if not all(isinstance(value, Weights) for value in source.values()):
         under = _leaves_under(source, prefix) if any(map(is_branch, source.values())) else []
         return under[0] if len(under) == 1 and jax_cell_class(under[0]) else source
-    kinds = {name: checked_rnn_of(one).spec.cell for name, one in source.items()} | unread
+    kinds = {name: rnn.spec.cell for name, rnn in source.items()} | unread
     rnns = [(name, kind, name) for name, kind in kinds.items()]
     return source[mismatch.choose_under_prefix(rnns, prefix, type(source).__name__)]
 
 
-def read_dict(source: Mapping[Any, Any], reading: Reading) -> CheckedRNN:
+def read_dict(source: Mapping[Any, Any], reading: Reading) -> Weights:
     """Find out which RNN the tensors under the prefix are, and check it."""
     prefix = reading.prefix
     maybe = (reading.layout,) if reading.layout else fitting.plain_layouts()
@@ -82,7 +82,7 @@ def read_dict(source: Mapping[Any, Any], reading: Reading) -> CheckedRNN:
     return read_tensors(values, tails, reading)
 
 
-def read_described(tensors: Mapping[str, Any], spec: Spec, layout: str | Layout) -> CheckedRNN:
+def read_described(tensors: Mapping[str, Any], spec: Spec, layout: str | Layout) -> Weights:
     """Return the RNN that a file describes. tensors: by the layout's names; if they are in its
     order, the names are not looked up."""
     reading = Reading(spec, as_layout(layout))
@@ -93,7 +93,7 @@ def read_described(tensors: Mapping[str, Any], spec: Spec, layout: str | Layout)
 
 def read_tensors(
     values: Iterable[tuple[str, Any]], names: tuple[str, ...] | None, reading: Reading
-) -> CheckedRNN:
+) -> Weights:
     """Return the RNN of arrays, each with a name for messages. names: what tells which array is
     which; None if they are in the order of reading.layout. Raises UndecidedError if several fit."""
     labels: list[str] = []
@@ -101,25 +101,26 @@ def read_tensors(
     rounded: list[str] = []
     dtype = ""
     for label, value in values:
-        array, own = take_bits(value, label)
-        dtype = dtype or own
-        if own != dtype:
+        array, array_dtype = take_bits(value, label)
+        dtype = dtype or array_dtype
+        if array_dtype != dtype:
             raise LayoutError(
-                f"{labels[0]} is {dtype} but {label} is {own}: all tensors of an RNN need one dtype"
+                f"{labels[0]} is {dtype} but {label} is {array_dtype}: all tensors of an RNN need"
+                " one dtype"
             )
         labels.append(label)
         arrays.append(array)
         if isinstance(value, Bits) and value.rounded:
             rounded.append(label)
     reading.check_dtype(labels[0], dtype)
-    found = []
+    rnns = []
     for fits in fitting.fitting_rnns(names, tuple([a.shape for a in arrays]), dtype, reading):
         ordered = [as_carrier(arrays[k]) for k in fits.order]
-        found.append(CheckedRNN(fits.spec, fits.layout, fits.optional_tensors, list(fits.names),
-                                ordered, rounded=tuple(rounded)))  # fmt: skip
-    if len(found) > 1:
-        raise _several_specs(found)
-    return found[0]
+        rnns.append(checked_weights(fits.spec, fits.layout, fits.optional_tensors, list(fits.names),
+                                    ordered, rounded=tuple(rounded)))  # fmt: skip
+    if len(rnns) > 1:
+        raise _several_specs(rnns)
+    return rnns[0]
 
 
 def _wrong_names(rest: Mapping[str, str], maybe: Sequence[Layout], reading: Reading) -> LayoutError:
@@ -165,25 +166,25 @@ def _spec_of_cells(cells: Sequence[Any], reading: Reading) -> Reading:
     return replace(reading, layout=reading.layout or Layout(own[0].layout))
 
 
-def _several_specs(found: Sequence[CheckedRNN]) -> UndecidedError:
-    layout, specs = found[0].layout, [one.spec for one in found]
+def _several_specs(rnns: Sequence[Weights]) -> UndecidedError:
+    layout, specs = rnns[0].layout, [rnn.spec for rnn in rnns]
     differ = [f.name for f in fields(Spec) if len({getattr(spec, f.name) for spec in specs}) > 1]
     whole = join_parts(" or ", [Ask("spec", spec, tuple(differ)) for spec in specs[:6]])
     if differ == ["cell"] and len(specs) == 2:
         return UndecidedError(
             "these tensors do not show whether this plain RNN uses tanh or relu: pass ",
             Ask("cell", "rnn_tanh"), " or ", Ask("cell", "rnn_relu"), "; or the whole ", whole,
-            candidates=found, arguments=differ, reason="tanh or relu, which tensors do not show",
+            candidates=rnns, arguments=differ, reason="tanh or relu, which tensors do not show",
         )  # fmt: skip
     if differ == ["reset"]:
         return UndecidedError(
             f"{layout} does not record where the reset gate of this GRU acts: pass ",
             Ask("reset", "after"), " (on the product R h) or ", Ask("reset", "before"),
-            " (on h); or the whole ", whole, candidates=found, arguments=differ,
+            " (on h); or the whole ", whole, candidates=rnns, arguments=differ,
             reason=f"where the reset gate acts, which layout {layout} does not record",
         )  # fmt: skip
     return UndecidedError(
-        "these tensors fit several RNNs: pass ", whole, candidates=found, arguments=["spec"],
+        "these tensors fit several RNNs: pass ", whole, candidates=rnns, arguments=["spec"],
         reason=f"{' and '.join(differ)}, which tensors do not show",
     )  # fmt: skip
 

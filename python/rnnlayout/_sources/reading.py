@@ -8,12 +8,12 @@ from typing import Any
 
 from rnnlayout._model.errors import Ask
 from rnnlayout._model.layout import Layout, as_layout
+from rnnlayout._model.reading_options import UNRECORDED, check_options
 from rnnlayout._model.spec import Spec
 from rnnlayout._native import LayoutError, SpecError
 
 from .keras_tree import CELLS
 from .mismatch import check_prefix
-from .reading_options import UNRECORDED, check_options
 
 
 @dataclass(frozen=True)

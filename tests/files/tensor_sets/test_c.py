@@ -2,15 +2,13 @@
 
 import json
 import shutil
-from dataclasses import replace
 
 import pytest
 from commands import run
 from oracles import some
 
 import rnnlayout as rl
-from rnnlayout._model.checked_rnn import checked_rnn_of
-from rnnlayout._weights.weights import weights_of
+from rnnlayout._model.weights import changed_weights
 
 CUDNN = rl.layout("cudnn")
 SPECS = {
@@ -90,7 +88,7 @@ int main(void)
 def test_a_header_has_constants_for_the_settings(tmp_path):
     a = random_rnn(rl.Spec("gru", 5, 3, bidirectional=True))
     b = rl.Weights(a)
-    a = weights_of(replace(checked_rnn_of(a), batch_first=True))
+    a = changed_weights(a, batch_first=True)
     a.config = {"go_backwards": True, "merge_mode": "sum", "clip": 0.25, "name": '"é\\n',
                 "initial_h": [[[0.5, 1.0, 2.0]], [[3.0, 4.0, -5.0]]]}  # fmt: skip
     rl.save(tmp_path / "a.h", {"a": a, "b": b})

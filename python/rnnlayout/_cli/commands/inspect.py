@@ -49,7 +49,6 @@ def run(options: argparse.Namespace) -> int:
 def _inspect_file(path: str, options: argparse.Namespace) -> tuple[dict[str, Any], int]:
     """Return the contents of a file, ready for JSON, and an exit code."""
     from rnnlayout._files.files import load
-    from rnnlayout._model.checked_rnn import checked_rnn_of
 
     contents: dict[str, Any] = {"file": path, "failed": None}
     empty: dict[str, Any] = {
@@ -61,7 +60,7 @@ def _inspect_file(path: str, options: argparse.Namespace) -> tuple[dict[str, Any
         code = report_error(error, path)
         return contents | empty | {"failed": _error_json(error)}, code
     return contents | {
-        "entries": [_entry_json(name, checked_rnn_of(weights)) for name, weights in rnns.items()],
+        "entries": [_entry_json(name, weights) for name, weights in rnns.items()],
         "undecided": [
             {
                 "arguments": list(why.arguments),

@@ -60,7 +60,6 @@ def run(options: argparse.Namespace) -> int:
 
 def _subjects(options: argparse.Namespace) -> list[Any]:
     """Return the RNNs to draw: the described RNN, or all RNNs of the file."""
-    from rnnlayout._model.checked_rnn import checked_rnn_of
     from rnnlayout._model.layout import CUDNN
     from rnnlayout._model.picture.picture import Subject
     from rnnlayout._model.spec import CELLS
@@ -78,6 +77,6 @@ def _subjects(options: argparse.Namespace) -> list[Any]:
     for name, why in rnns.unread.items():
         print_message(f"{printable(name)}: not drawn: {printable(why)}")
     return [
-        Subject(weights.spec, weights.layout, checked_rnn_of(weights).optional_tensors, name)
+        Subject(weights.spec, weights.layout, weights.optional_tensors, name)
         for name, weights in rnns.items()
     ]

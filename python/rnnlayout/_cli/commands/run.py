@@ -77,7 +77,7 @@ def run(options: argparse.Namespace) -> int:
     from rnnlayout._files.tensor_sets.output_file import name_full_disk, write_whole_file
     from rnnlayout._model.config import describe_config, without_neutral
     from rnnlayout._model.errors import FileError
-    from rnnlayout._weights.weights import Weights
+    from rnnlayout._model.weights import Weights
 
     for path, suffix in ((options.output, ".npy"), (options.states or ".npz", ".npz")):
         if not str(path).lower().endswith(suffix):

@@ -44,10 +44,10 @@ from rnnlayout._model.config import (
 from rnnlayout._model.describe import describe
 from rnnlayout._model.errors import Ask, FileError
 from rnnlayout._model.spec import Spec
+from rnnlayout._model.weights import Weights, changed_weights
 from rnnlayout._native import LayoutError, LossyError
 from rnnlayout._sources.read_tensors import read_described
 from rnnlayout._sources.reading import Reading
-from rnnlayout._weights.weights import Weights, weights_of
 
 from .registry import ModelFormat, check_layout
 
@@ -203,9 +203,9 @@ def _parse_rtneural(
             lacks = len(tensors) * len(_ARRAYS) == len(whole) * (len(_ARRAYS) - 1)
             if record.spec.bias == "none" and lacks:  # without the biases that a file must have
                 spec = whole.spec.replace(bias="none")
-                whole = weights_of(read_described(tensors, spec, "keras"))
+                whole = read_described(tensors, spec, "keras")
             whole = as_recorded(whole, record)
-            entries[name] = weights_of(whole, batch_first=record.batch_first)
+            entries[name] = changed_weights(whole, batch_first=record.batch_first)
     others = [name for name, one in layers.items() if one["type"] not in _CELLS and one["weights"]]
     return model, Found(entries, refused, notes, others), parts
 
@@ -264,7 +264,7 @@ def _read_rtneural_layer(
     if (unused := layer.get("activation", "tanh")) not in ("tanh", ""):
         unused = repr(unused)[:40]
         notes.append(f"{name}: its activation {unused} is not used: RTNeural computes tanh")
-    return weights_of(read_described(tensors, spec, "keras"))
+    return read_described(tensors, spec, "keras")
 
 
 def _lists_of_layer(weights: Weights) -> list[Any]:
@@ -300,7 +300,7 @@ def _read_nam(file: InputFile, reading: Reading) -> Found:
     config = {
         name: np.stack(found)[:, None].tolist() for name, found in states.items() if np.any(found)
     }
-    weights = weights_of(read_described(tensors, spec, "nam"), config=config)
+    weights = changed_weights(read_described(tensors, spec, "nam"), config=config)
     return Found({_NAME: weights}, {}, notes, ["head.weight", "head.bias"])
 
 

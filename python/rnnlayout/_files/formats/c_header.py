@@ -15,11 +15,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rnnlayout._files.tensor_sets.output_file import Output
-from rnnlayout._model.checked_rnn import checked_rnn_of
 from rnnlayout._model.config import describe_config, how_to_leave_out, unwritten_settings
 from rnnlayout._model.describe import regions
+from rnnlayout._model.weights import Weights
 from rnnlayout._native import LayoutError
-from rnnlayout._weights.weights import Weights
 
 from .registry import ModelFormat
 
@@ -126,7 +125,7 @@ def c_identifier(text: str) -> str:
 
 def _rnn(entry: str, weights: Weights) -> Iterator[str]:
     name = c_identifier(entry)
-    flat, spec = checked_rnn_of(weights).arrays[0], weights.spec
+    flat, spec = weights.arrays[0], weights.spec
     bits, element = _TYPES[flat.itemsize]
     used = describe_config(weights.config) if weights.config else ""
     used = used.encode("unicode_escape").decode()

@@ -15,14 +15,13 @@ import numpy as np
 
 from rnnlayout import _native
 from rnnlayout._files.tensor_sets.output_file import Output
-from rnnlayout._model.checked_rnn import checked_rnn_of
 from rnnlayout._model.config import how_to_leave_out
 from rnnlayout._model.dtypes import widen_bits
 from rnnlayout._model.spec import CELLS, Spec
+from rnnlayout._model.weights import Weights
 from rnnlayout._native import LossyError
 from rnnlayout._run.rnn import CPU
 from rnnlayout._run.settings import source_settings_of
-from rnnlayout._weights.weights import Weights
 
 from .c_functions import with_functions
 from .c_header import c_identifier
@@ -195,20 +194,20 @@ _CELLS = {
 
 def _write_c_source(out: Output, entries: Mapping[str, Weights]) -> None:
     ((name, weights),) = entries.items()
-    spec, given = weights.spec, checked_rnn_of(weights)
+    spec = weights.spec
     if spec.bidirectional:
         raise LossyError(
             f"{name} is bidirectional, and a .c file computes one step after the other, but the"
             " backward direction starts at the last step: write a .bin, for the C library"
         )
-    use = source_settings_of(given, None)
+    use = source_settings_of(weights, None)
     if use.settings:
         raise LossyError(
             f"{name} is used with {use.settings}, which a .c file does not apply: write a .bin, or,"
             f" to leave it out, {how_to_leave_out(name, use.around)}"
         )
     with np.errstate(invalid="ignore"):  # signalling NaNs
-        numbers = widen_bits(given.arrays[0], spec.dtype)
+        numbers = widen_bits(weights.arrays[0], spec.dtype)
     if not np.isfinite(numbers).all():
         raise LossyError(f"{name} has weights that are not finite, which C99 has no constants for")
     own = c_identifier(name)

@@ -21,7 +21,6 @@ from rnnlayout._model.undecided import UndecidedError
 from rnnlayout._native import LayoutError
 from rnnlayout._sources.read_source import read_source
 from rnnlayout._sources.reading import Reading
-from rnnlayout._weights.weights import weights_of
 
 from .npz import read_npy_header
 from .registry import ModelFormat
@@ -54,7 +53,7 @@ def _read_eqx(file: InputFile, reading: Reading) -> Found:
             arrays.append(header.array(data, 0))
     try:
         bits = [Bits(a.view("u2"), "bfloat16") if a.dtype == _BFLOAT16 else a for a in arrays]
-        found = read_source(bits, replace(reading, layout=_LAYOUT, prefix=""))
+        weights = read_source(bits, replace(reading, layout=_LAYOUT, prefix=""))
     except UndecidedError as error:
         return Found({}, {entry_name("", error.specs[0]): error})
     except LayoutError as error:
@@ -65,7 +64,6 @@ def _read_eqx(file: InputFile, reading: Reading) -> Found:
             "): read it with Equinox into your model, model ="
             f" eqx.tree_deserialise_leaves({str(file)!r}, model), and pass its cell",
         ) from None
-    weights = weights_of(found)
     return Found({entry_name("", weights.spec): weights})
 
 

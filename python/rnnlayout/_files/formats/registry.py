@@ -24,9 +24,9 @@ from rnnlayout._files.tensor_sets.found import Found
 from rnnlayout._files.tensor_sets.tensor_set import Converted, Progress, TensorSet
 from rnnlayout._model.errors import Ask, FileError, Message, join_parts
 from rnnlayout._model.layout import Layout, known_layouts
+from rnnlayout._model.weights import Weights
 from rnnlayout._native import LayoutError
 from rnnlayout._sources.reading import Reading
-from rnnlayout._weights.weights import Weights
 
 from .content import CORE_ML, content_of
 

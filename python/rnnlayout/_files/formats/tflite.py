@@ -24,11 +24,11 @@ from rnnlayout._files.tensor_sets.file_limits import Budget, InputFile, name_fil
 from rnnlayout._files.tensor_sets.found import Found, distinct_names
 from rnnlayout._model.errors import FileError, error_with_name
 from rnnlayout._model.spec import Spec
+from rnnlayout._model.weights import Weights, changed_weights
 from rnnlayout._native import LayoutError, LossyError
 from rnnlayout._sources.read_tensors import read_described
 from rnnlayout._sources.reading import Reading
 from rnnlayout._sources.tensor_paths import is_under_with_direction
-from rnnlayout._weights.weights import Weights, weights_of
 
 from .registry import ModelFormat
 
@@ -313,7 +313,7 @@ def _read_operator(
         axes = model.integers(operator.graph, source.input(1))
         if axes in ([0 if time_major else 1], [-3 if time_major else -2]):
             config["go_backwards"] = True
-    return weights_of(rnn, config=config, batch_first=not time_major)
+    return changed_weights(rnn, config=config, batch_first=not time_major)
 
 
 def _spec_of(

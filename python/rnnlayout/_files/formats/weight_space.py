@@ -19,16 +19,15 @@ from rnnlayout._files.tensor_sets.found import Found, entry_name
 from rnnlayout._files.tensor_sets.output_file import Output, open_untruncated
 from rnnlayout._files.tensor_sets.record import Record, parse_record, rnn_as_json
 from rnnlayout._files.tensor_sets.tensor_set import FileTensor
-from rnnlayout._model.checked_rnn import checked_rnn_of
 from rnnlayout._model.config import changes_outputs, unwritten_settings
 from rnnlayout._model.describe import regions
 from rnnlayout._model.dtypes import storage_dtype
 from rnnlayout._model.errors import Ask, FileError, error_with_name
 from rnnlayout._model.layout import CUDNN
+from rnnlayout._model.weights import Weights, changed_weights
 from rnnlayout._native import SpecError
 from rnnlayout._sources.read_source import read_source
 from rnnlayout._sources.reading import Reading
-from rnnlayout._weights.weights import Weights, weights_of
 
 from .npz import read_npy, write_npy
 from .registry import ModelFormat
@@ -38,9 +37,8 @@ _MORE = ("layout", "nbytes", "regions", "entry", "config", "batch_first")
 
 def _weights_of_vector(tensor: FileTensor, reading: Reading, file: InputFile) -> Weights:
     try:
-        return weights_of(
-            read_source(tensor.floats("the array"), replace(reading, layout=CUDNN, prefix=""))
-        )
+        known = replace(reading, layout=CUDNN, prefix="")
+        return read_source(tensor.floats("the array"), known)
     except ValueError as error:
         raise error_with_name(error, str(file)) from None
 
@@ -61,7 +59,7 @@ def _write_npy(out: Output, entries: Mapping[str, Weights]) -> None:
         why = f"{out.name}: NumPy lacks bfloat16: use .safetensors or .bin, or "
         raise FileError(why, Ask("dtype"))
     with open(out, "wb", opener=open_untruncated) as file:
-        write_npy(file, checked_rnn_of(weights).arrays[0])
+        write_npy(file, weights.arrays[0])
 
 
 def _read_bin(file: InputFile, reading: Reading) -> Found:
@@ -80,7 +78,7 @@ def _read_bin(file: InputFile, reading: Reading) -> Found:
     tensor = FileTensor.of(np.frombuffer(data, dtype), spec.dtype)
     weights = _weights_of_vector(tensor, Reading(spec), file)
     if record:
-        weights = weights_of(weights, config=record.config, batch_first=record.batch_first)
+        weights = changed_weights(weights, config=record.config, batch_first=record.batch_first)
     return Found({entry or entry_name("", spec): weights})
 
 
@@ -105,7 +103,7 @@ def _read_bin_json(file: InputFile) -> tuple[str, Record | None]:
 def _write_bin(out: Output, entries: Mapping[str, Weights]) -> None:
     ((name, weights),) = entries.items()
     with open(out, "wb", opener=open_untruncated) as file:
-        for chunk in FileTensor.of(checked_rnn_of(weights).arrays[0], weights.spec.dtype).chunks():
+        for chunk in FileTensor.of(weights.arrays[0], weights.spec.dtype).chunks():
             file.write(chunk)
     rows = regions(weights.spec)
     names = rows.dtype.names or ()

@@ -8,10 +8,11 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from rnnlayout._model.errors import Ask, FileError
 from rnnlayout._model.similar import did_you_mean
 from rnnlayout._model.spec import differing_fields
+from rnnlayout._model.stack import stack
+from rnnlayout._model.weights import Weights
 from rnnlayout._native import LayoutError, SpecError
 from rnnlayout._sources.read_source import read_source
 from rnnlayout._sources.reading import Reading
-from rnnlayout._weights.weights import Weights, stack, weights_of
 
 from .found import Found, plain_name, with_rnns
 from .record import Record
@@ -159,7 +160,7 @@ def as_recorded(weights: Weights, record: Record) -> Weights:
     if own == record.spec or differing_fields(own, record.spec) or own.dtype != record.spec.dtype:
         return weights
     try:
-        return weights_of(read_source(weights, Reading(record.spec)))
+        return read_source(weights, Reading(record.spec))
     except (LayoutError, SpecError):
         return weights
 

@@ -13,22 +13,21 @@ from typing import Any
 
 import numpy as np
 
-from rnnlayout._model.checked_rnn import checked_rnn_of
 from rnnlayout._model.config import SETTINGS
 from rnnlayout._model.dtypes import Bits
 from rnnlayout._model.errors import Ask, FileError, Message, TextPart, error_with_name, join_parts
 from rnnlayout._model.layout import CUDNN
+from rnnlayout._model.reading_options import ACTIVATIONS
 from rnnlayout._model.spec import CELLS, Spec
 from rnnlayout._model.undecided import UndecidedError
+from rnnlayout._model.weights import Weights, changed_weights
 from rnnlayout._native import LayoutError, SpecError
 from rnnlayout._sources import torch_names
 from rnnlayout._sources.candidates import is_one_vector
 from rnnlayout._sources.keras_tree import short_repr
 from rnnlayout._sources.read_source import read_source
 from rnnlayout._sources.reading import Reading, check_fields
-from rnnlayout._sources.reading_options import ACTIVATIONS
 from rnnlayout._sources.tensor_paths import KERAS, is_under_with_direction
-from rnnlayout._weights.weights import Weights, weights_of
 
 from .found import Found, distinct_names, entry_name, with_rnns
 from .record import Record
@@ -107,7 +106,7 @@ def _with_stored_names(
     weights = group.weights
     if isinstance(weights, Weights):
         rounded = tuple(name for name, one in computed.items() if one.rounds)
-        weights = weights_of(weights, rounded=rounded)
+        weights = changed_weights(weights, rounded=rounded)
     return replace(
         group,
         weights=weights,
@@ -139,7 +138,7 @@ def _find_groups(
         if names := one.names(tensors):
             weights = _read_rnn(tensors, names, entry, Reading(one.spec, one.layout))
         if isinstance(weights, Weights):
-            weights = weights_of(weights, config=one.config, batch_first=one.batch_first)
+            weights = changed_weights(weights, config=one.config, batch_first=one.batch_first)
         recorded.append(TensorGroup(entry, one.prefix, tuple(names.values()), weights))
     taken = {name for group in recorded for name in group.names}
     places = find_places(
@@ -202,7 +201,7 @@ def _as_module_says(
         told = ", ".join(f"{name} {short(module.fields[name])}" for name in wrong)
         have = ", ".join(f"{name} {found[name]}" for name in wrong)
         return LayoutError(f"{entry}: its module has {told}, its tensors are of {have}")
-    return weights_of(weights, batch_first=module.batch_first)
+    return changed_weights(weights, batch_first=module.batch_first)
 
 
 def _read_rnn(
@@ -217,7 +216,7 @@ def _read_rnn(
             reading = replace(reading, layout=reading.layout or CUDNN)
         elif all(name.isdigit() for name in names):
             source = list(source.values())
-        return weights_of(read_source(source, replace(reading, prefix="")))
+        return read_source(source, replace(reading, prefix=""))
     except ValueError as error:
         return error_with_name(error, entry)
 
@@ -251,7 +250,7 @@ def apply_reading(found: Found, reading: Reading) -> Found:
             if spec is not None and spec != own:
                 _check_spec(spec, weights, reading)
                 as_spec = Reading(spec.replace(dtype=own.dtype))
-                weights = weights_of(read_source(weights, as_spec))
+                weights = read_source(weights, as_spec)
             entries[name] = weights
         except (LayoutError, SpecError) as error:
             unread[name] = error_with_name(error, name)
@@ -284,7 +283,7 @@ def unknown_class_question(
         f"{name}: {what}: the file does not show what another class computes; if it computes"
         " the same from its weights, pass ",
         repair,
-        candidates=[checked_rnn_of(weights)],
+        candidates=[weights],
         arguments=["as_class"],
         reason=what,
         repair=repair,

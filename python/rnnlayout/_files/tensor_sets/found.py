@@ -10,9 +10,9 @@ from rnnlayout._model.errors import UnknownNameError
 from rnnlayout._model.similar import did_you_mean
 from rnnlayout._model.spec import Spec
 from rnnlayout._model.undecided import UndecidedError
+from rnnlayout._model.weights import Weights
 from rnnlayout._native import LayoutError
 from rnnlayout._sources.mismatch import list_names
-from rnnlayout._weights.weights import Weights
 
 
 def entry_name(prefix: str, spec: Spec | None) -> str:

@@ -11,14 +11,13 @@ from typing import Any
 import numpy as np
 
 from rnnlayout._convert import engine
-from rnnlayout._convert.engine import EXACT, Report
-from rnnlayout._model.checked_rnn import checked_rnn_of, vector_sizes
 from rnnlayout._model.dtypes import storage_dtype
 from rnnlayout._model.layout import Layout
+from rnnlayout._model.report import EXACT, Report
 from rnnlayout._model.spec import Spec, optional_tensors_of
+from rnnlayout._model.weights import Weights, vector_sizes
 from rnnlayout._native import LayoutError
 from rnnlayout._sources.torch_names import rounded_weights
-from rnnlayout._weights.weights import Weights
 
 from .tensor_set import FileTensor
 
@@ -67,17 +66,16 @@ class LayerwiseConversion:
         scratch: ScratchMemory | None = None,
     ) -> None:
         self._weights, self._exact, self._scratch = weights, exact, scratch or ScratchMemory()
-        given = checked_rnn_of(weights)
-        if exact and given.rounded:
-            raise rounded_weights(given.rounded)
-        plan, self.spec = engine.plan_for_source(given, to, dtype)
+        if exact and weights.rounded:
+            raise rounded_weights(weights.rounded)
+        plan, self.spec = engine.plan_for_source(weights, to, dtype)
         self.layout = to
         self.config, self.batch_first = weights.config, weights.batch_first
-        nbytes = sum(array.nbytes for array in given.arrays)
+        nbytes = sum(array.nbytes for array in weights.arrays)
         self._num_parts = 1 if nbytes <= SMALL_NBYTES else weights.spec.num_layers
         self._reports: dict[int, Report] = {}
         self._targets = plan.targets
-        self._moves = plan.moves() if self.spec.dtype == given.spec.dtype else None
+        self._moves = plan.moves() if self.spec.dtype == weights.spec.dtype else None
         self._key = object()  # of its layers in the scratch memory, which must not keep it alive
 
     @property
@@ -92,7 +90,7 @@ class LayerwiseConversion:
         for k, (name, shape) in enumerate(self._targets):
             pieces: Callable[[], Iterator[np.ndarray]]
             if self._moves is not None:
-                pieces = partial(_move_runs, checked_rnn_of(self._weights).arrays, runs.get(k, []))
+                pieces = partial(_move_runs, self._weights.arrays, runs.get(k, []))
             elif len(self._targets) < self._num_parts:
                 pieces = self._vector
             else:
@@ -121,11 +119,11 @@ class LayerwiseConversion:
         if scratch.key != key:
             scratch.key = None  # in case it fails
             weights = self._weights if self._num_parts == 1 else self._weights.layer(k)
-            given, dtype = checked_rnn_of(weights), self.spec.dtype
-            plan, _ = engine.plan_for_source(given, self.layout, dtype)
+            dtype = self.spec.dtype
+            plan, _ = engine.plan_for_source(weights, self.layout, dtype)
             arrays = scratch.arrays([shape for _, shape in plan.targets], dtype)
             try:
-                report = engine.run_plan(plan, given, arrays, dtype, self._exact, new=True)
+                report = engine.run_plan(plan, weights, arrays, dtype, self._exact, new=True)
             except LayoutError:
                 self.check()  # raises the same error with the names of the whole RNN
                 raise
@@ -140,21 +138,19 @@ class LayerwiseConversion:
 
     def check(self) -> None:
         """Find out the report, or raise the errors of the conversion, without converting."""
-        given = checked_rnn_of(self._weights)
-        self._reports = {
-            0: engine.dry_run_conversion(given, self.layout, self.spec.dtype, self._exact)
-        }
+        report = engine.dry_run_conversion(self._weights, self.layout, self.spec.dtype, self._exact)
+        self._reports = {0: report}
 
     @property
     def report(self) -> Report:
         """The report on what has been converted or checked so far."""
-        report, given = EXACT, checked_rnn_of(self._weights)
+        report, source = EXACT, self._weights
         if any(one.grade != "exact" for one in self._reports.values()):
             sums = sum(one.rounded_sums for one in self._reports.values())
-            shifts = engine.plan_for_source(given, self.layout, self.spec.dtype)[0].shifts
-            why = engine.rounding_reason(sums, shifts, given.spec.dtype, self.spec.dtype)
+            shifts = engine.plan_for_source(source, self.layout, self.spec.dtype)[0].shifts
+            why = engine.rounding_reason(sums, shifts, source.spec.dtype, self.spec.dtype)
             report = Report("rounds", sums, why)
-        return engine.complete_report(report, given, self.layout)
+        return engine.complete_report(report, source, self.layout)
 
 
 def _move_runs(sources: list[np.ndarray], runs: list[Any]) -> Iterator[np.ndarray]:

@@ -22,9 +22,9 @@ from rnnlayout._model.config import check_config
 from rnnlayout._model.errors import FileError
 from rnnlayout._model.layout import Layout
 from rnnlayout._model.spec import Spec
+from rnnlayout._model.weights import Weights
 from rnnlayout._native import HAS_BIAS, HAS_PEEPHOLES, LayoutError, SpecError, __version__
 from rnnlayout._sources.candidates import is_one_vector
-from rnnlayout._weights.weights import Weights
 
 from .file_limits import parse_json_object
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -17,12 +17,12 @@ from rnnlayout._files.tensor_sets.find_rnns import (
 from rnnlayout._files.tensor_sets.found import Found, distinct_names
 from rnnlayout._files.tensor_sets.record import KEY, Record, read_records
 from rnnlayout._files.tensor_sets.tensor_set import FileTensor
-from rnnlayout._model.checked_rnn import CheckedRNN, checked_rnn_of
 from rnnlayout._model.dtypes import Bits
 from rnnlayout._model.errors import Ask, FileError, Message, TextPart, error_with_name
 from rnnlayout._model.layout import Layout, known_layouts
 from rnnlayout._model.spec import CELLS, HARD_SIGMOIDS, differing_fields
 from rnnlayout._model.undecided import UndecidedError
+from rnnlayout._model.weights import Weights, changed_weights
 from rnnlayout._native import LayoutError, SpecError
 from rnnlayout._sources.keras_tree import SIGMOID_SINCE, RecurrentLayer, Version, short_repr
 from rnnlayout._sources.read_source import read_source
@@ -30,7 +30,6 @@ from rnnlayout._sources.read_tensors import read_described
 from rnnlayout._sources.reading import Reading
 from rnnlayout._sources.self_description import RNNDescription
 from rnnlayout._sources.tensor_paths import is_under_with_direction
-from rnnlayout._weights.weights import Weights, weights_of
 
 from .config import read_architecture, unknown_classes_in
 from .hdf5_tree import Hdf5Group
@@ -165,7 +164,7 @@ class KerasEntries:
         for name, weights in new.items():
             layers = weights.split()
             for row, layer in zip(self._rows.get(name, [[{}]] * len(layers)), layers, strict=True):
-                rnn, old = checked_rnn_of(layer), _tensors_of_cells(row)
+                rnn, old = layer, _tensors_of_cells(row)
                 if {*rnn.names} != {*old} or rnn.spec.dtype == "bfloat16":
                     raise LayoutError(
                         f"{name}: the file stores {', '.join(old) or 'it in another form'}: no"
@@ -191,8 +190,10 @@ class KerasEntries:
                     Ask("keras_config", None),
                 )
             if record and not difference:
-                rnn = replace(rnn, spec=record.spec)  # the record has the bias mode
-            return weights_of(rnn, config=description.config, batch_first=description.batch_first)
+                rnn = changed_weights(rnn, spec=record.spec)  # the record has the bias mode
+            return changed_weights(
+                rnn, config=description.config, batch_first=description.batch_first
+            )
         if record is not None:  # with the present dtype of the arrays
             spec = record.spec.replace(dtype=next(iter(tensors.values())).dtype)
             try:
@@ -204,12 +205,12 @@ class KerasEntries:
                     f"; the file's record is of {record.spec}: the file was changed after rnnlayout"
                     " wrote it",
                 ) from None
-            return weights_of(rnn, config=record.config, batch_first=record.batch_first)
-        weights = weights_of(self._read_by_shapes(tensors), batch_first=True)
+            return changed_weights(rnn, config=record.config, batch_first=record.batch_first)
+        weights = changed_weights(self._read_by_shapes(tensors), batch_first=True)
         self._guessed.append(weights)
         return weights
 
-    def _read_by_shapes(self, tensors: dict[str, Bits]) -> CheckedRNN:
+    def _read_by_shapes(self, tensors: dict[str, Bits]) -> Weights:
         """Read a layer without a config and a record. The caller's reading has the facts that the
         shapes do not show."""
         layout, spec = self.reading.layout, self.reading.spec
@@ -225,7 +226,7 @@ class KerasEntries:
         activation = fields.get("recurrent_activation")
         check_activation(activation, self.version)
 
-        def lacks_activation(rnn: CheckedRNN) -> bool:  # sigmoid or hard_sigmoid
+        def lacks_activation(rnn: Weights) -> bool:  # sigmoid or hard_sigmoid
             is_gated = rnn.layout.name == "keras" and CELLS[rnn.spec.cell].is_gated
             return activation is None and is_gated and self.version < SIGMOID_SINCE
 
@@ -255,7 +256,7 @@ def _tensors_of_cells(cells: Sequence[Mapping[str, _Array]]) -> dict[str, _Array
 
 
 def _activation_question(
-    rnns: Sequence[CheckedRNN], previous: UndecidedError | None = None
+    rnns: Sequence[Weights], previous: UndecidedError | None = None
 ) -> UndecidedError:
     """Return the question for the recurrent activation, after a previous question about the RNN."""
     message = Message(
@@ -270,7 +271,7 @@ def _activation_question(
     )
     reason = "recurrent activation, not stored in Keras files before 2.3"
     fit = [
-        replace(rnn, spec=rnn.spec.replace(recurrent_activation=activation))
+        changed_weights(rnn, spec=rnn.spec.replace(recurrent_activation=activation))
         for rnn in rnns
         for activation in (HARD_SIGMOIDS[1], "sigmoid")
     ]

@@ -23,14 +23,13 @@ from rnnlayout._files.tensor_sets.file_limits import InputFile, open_zip
 from rnnlayout._files.tensor_sets.found import Found, entry_name, layer_names
 from rnnlayout._files.tensor_sets.output_file import Output
 from rnnlayout._files.tensor_sets.record import Record
-from rnnlayout._model.checked_rnn import checked_rnn_of
 from rnnlayout._model.errors import Ask
+from rnnlayout._model.reading_options import OF_FORMATS
 from rnnlayout._model.spec import Spec
+from rnnlayout._model.weights import Weights
 from rnnlayout._native import LayoutError
 from rnnlayout._sources.keras_tree import class_name_of, layer_node
 from rnnlayout._sources.reading import Reading
-from rnnlayout._sources.reading_options import OF_FORMATS
-from rnnlayout._weights.weights import Weights
 
 from .config import KERAS_2, KERAS_3, read_unknown_classes
 from .entries import LEAVES, KerasEntries
@@ -79,7 +78,7 @@ class KerasLayer:
     @property
     def cells(self) -> dict[str, dict[str, np.ndarray]]:
         """The arrays of each direction ("" for a single direction), by the names in LEAVES."""
-        arrays = checked_rnn_of(self.weights).tensors
+        arrays = self.weights.bits
         sides = {"": ""}
         if self.spec.bidirectional:
             sides = {"forward": "0/forward/", "backward": "0/backward/"}

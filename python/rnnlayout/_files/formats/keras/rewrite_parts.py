@@ -22,12 +22,13 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from rnnlayout import _native
-from rnnlayout._convert import engine
+from rnnlayout._convert.engine import rounding_reason
 from rnnlayout._files.tensor_sets.tensor_set import Converted
-from rnnlayout._model.checked_rnn import CheckedRNN
 from rnnlayout._model.errors import Ask, FileError
 from rnnlayout._model.layout import Layout
+from rnnlayout._model.report import EXACT, Report
 from rnnlayout._model.spec import CELLS, HARD_SIGMOIDS, HARD_TIMES as _TIMES, Cell, Spec
+from rnnlayout._model.weights import Weights
 from rnnlayout._native import LayoutError, LossyError
 from rnnlayout._sources.keras_tree import (
     Node,
@@ -88,15 +89,15 @@ class ChangedCells:
 
     def result(self) -> Converted:
         """Return the report of each RNN, and the notes."""
-        reports = dict.fromkeys(self._changes, engine.EXACT)
+        reports = dict.fromkeys(self._changes, EXACT)
         for entry, change in self._changes.items():
             if change.rounds:
-                reasons = [engine.rounding_reason(change.sums, False, change.src, change.dst)]
+                reasons = [rounding_reason(change.sums, False, change.src, change.dst)]
                 if change.scaled:
                     scaled = f"{change.scaled} weights times {_TIMES}, for Keras 3's hard_sigmoid"
                     reasons.insert(0, scaled)
                 text = " and ".join(filter(None, reasons))
-                reports[entry] = engine.Report("rounds", change.sums, text)
+                reports[entry] = Report("rounds", change.sums, text)
         return Converted(reports, notes=tuple(self.notes))
 
     def add(self, file_layer: LayerCells, version: Version, reading: Reading) -> None:
@@ -130,15 +131,16 @@ class ChangedCells:
                 self._put(file_layer.name, cell, rnn, scales=True)
                 self.scaled.add(id(node))
 
-    def _put(self, entry: str, cell: CellArrays, rnn: CheckedRNN, scales: bool = False) -> None:
+    def _put(self, entry: str, cell: CellArrays, rnn: Weights, scales: bool = False) -> None:
         """Add the new arrays of a cell. scales: whether to scale the gates for hard_sigmoid."""
-        new, report = engine.run_conversion(rnn, _KERAS, self.dtype, self.exact)
+        new = rnn.to(_KERAS, dtype=self.dtype, exact=self.exact)
+        report = new.report or EXACT
         scaled = 0
         if scales:
-            wide_rnn, _ = engine.run_conversion(rnn, _KERAS, "float64")
+            wide_rnn = rnn.to(_KERAS, dtype="float64")
             try:
                 scaled = _scale_gates(wide_rnn)
-                new, _ = engine.run_conversion(wide_rnn, _KERAS, new.spec.dtype)
+                new = wide_rnn.to(_KERAS, dtype=new.spec.dtype)
             except (FloatingPointError, LossyError):
                 raise LossyError(
                     f"{self.label}: a weight of {entry!r} is infinite, times {_TIMES} for"
@@ -156,7 +158,7 @@ class ChangedCells:
         change.sums += report.rounded_sums
         change.scaled += scaled
         change.rounds |= bool(scaled) or report.grade != "exact"
-        for leaf, array in new.tensors.items():
+        for leaf, array in new.bits.items():
             self.arrays[cell[leaf].path] = array
 
 
@@ -192,7 +194,7 @@ def _cudnn_spec(cell: CellArrays) -> Spec | None:
     return Spec(kind, width, hidden) if kind and same else None
 
 
-def _scale_gates(rnn: CheckedRNN) -> int:
+def _scale_gates(rnn: Weights) -> int:
     """Multiply, in place, the weights and biases of all gates with hard_sigmoid; return the number
     of changed weights. Raises FloatingPointError if a product is too large."""
     count = 0

@@ -20,12 +20,11 @@ from rnnlayout._files.tensor_sets.found import Found
 from rnnlayout._files.tensor_sets.output_file import Output
 from rnnlayout._files.tensor_sets.record import read_records
 from rnnlayout._files.tensor_sets.tensor_set import FileTensor
-from rnnlayout._model.checked_rnn import checked_rnn_of
 from rnnlayout._model.errors import error_with_name
+from rnnlayout._model.weights import Weights
 from rnnlayout._native import LayoutError
 from rnnlayout._sources.reading import Reading
 from rnnlayout._sources.tensor_paths import is_under_with_direction
-from rnnlayout._weights.weights import Weights
 
 from .constants import Constants, is_external
 from .graph import (
@@ -176,7 +175,7 @@ def _read_sites(file: InputFile, model: Any, reading: Reading, constants: Consta
 
 
 def _tensor_of(weights: Weights, role: str) -> FileTensor | None:
-    array = checked_rnn_of(weights).tensors.get(role)
+    array = weights.bits.get(role)
     return None if array is None else FileTensor.of(array, weights.spec.dtype)
 
 

@@ -13,10 +13,10 @@ from rnnlayout._model.dtypes import take_bits
 from rnnlayout._model.errors import Ask, Message
 from rnnlayout._model.layout import known_layouts
 from rnnlayout._model.spec import CELLS, Spec
+from rnnlayout._model.weights import Weights, changed_weights
 from rnnlayout._native import LayoutError, LossyError
 from rnnlayout._sources.read_tensors import read_described
 from rnnlayout._sources.reading import Reading
-from rnnlayout._weights.weights import Weights, weights_of
 
 from .constants import Constants, dequantize
 from .graph import Attributes, NodeSite, attributes_of, integer_attribute, is_fixed
@@ -57,7 +57,7 @@ def read_onnx_node(
     arrays = {role: np.ascontiguousarray(array) for role, array in tensors.items()}
     rnn = read_described(arrays, spec, "onnx")
     config = _node_settings(site, attributes, spec, constants, notes)
-    return weights_of(rnn, config=config, batch_first="layout" in config)
+    return changed_weights(rnn, config=config, batch_first="layout" in config)
 
 
 def _weight_bits(

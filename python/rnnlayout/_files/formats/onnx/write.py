@@ -10,7 +10,6 @@ import numpy as np
 from rnnlayout import _native
 from rnnlayout._files.tensor_sets.output_file import Output, open_untruncated
 from rnnlayout._files.tensor_sets.record import Record, write_records
-from rnnlayout._model.checked_rnn import checked_rnn_of
 from rnnlayout._model.config import (
     describe_config,
     how_to_round,
@@ -20,8 +19,8 @@ from rnnlayout._model.config import (
 )
 from rnnlayout._model.errors import FileError, import_extra
 from rnnlayout._model.spec import CELLS
+from rnnlayout._model.weights import Weights
 from rnnlayout._native import LayoutError, LossyError
-from rnnlayout._weights.weights import Weights
 
 from .constants import NUMBERS
 from .graph import LARGEST
@@ -196,7 +195,7 @@ class _RNNNodes:
     def _add_layer(self, k: int, below: str, starts: Mapping[str, str]) -> str:
         """Add a layer; return the name of the layer's output. starts: initial states by h and c."""
         name, is_single = self._names[k], len(self._names) == 1
-        arrays = checked_rnn_of(self._weights).tensors
+        arrays = self._weights.bits
         inputs = [below] + [""] * 7
         if "sequence_lens" in self._config:
             lengths = self._exact_array("sequence_lens", self._config["sequence_lens"], "int32")

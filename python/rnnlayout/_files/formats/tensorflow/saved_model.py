@@ -29,10 +29,10 @@ from rnnlayout._files.tensor_sets.find_rnns import find_rnns
 from rnnlayout._files.tensor_sets.found import Found
 from rnnlayout._files.tensor_sets.tensor_set import FileTensor, TensorSet
 from rnnlayout._model.errors import Ask, FileError
+from rnnlayout._model.reading_options import OF_FORMATS
 from rnnlayout._native import SpecError
 from rnnlayout._sources.keras_tree import Node, RecurrentLayer
 from rnnlayout._sources.reading import Reading
-from rnnlayout._sources.reading_options import OF_FORMATS
 
 from .checkpoint import METADATA, ObjectGraph, read_checkpoint, with_full_names
 

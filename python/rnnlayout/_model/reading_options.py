@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping
 from inspect import Parameter, Signature, signature
 from typing import TYPE_CHECKING, Any, NoReturn, TypedDict, TypeVar
 
-from rnnlayout._model.similar import did_you_mean
+from .similar import did_you_mean
 
 if TYPE_CHECKING:
-    from rnnlayout._model.layout import Layout
+    from .layout import Layout
 
 # A TypedDict per kind of function. Keys that two kinds share are declared in their common base.
 

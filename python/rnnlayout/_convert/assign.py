@@ -5,27 +5,28 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, replace
+from itertools import islice
 from typing import Any
 
 import numpy as np
 
-from rnnlayout._convert import engine
-from rnnlayout._model.checked_rnn import CheckedRNN, HasRNN, TensorDict, checked_rnn_of
 from rnnlayout._model.config import changes_outputs, stack_config
-from rnnlayout._model.dtypes import dtype_name, present_array, torch_of
+from rnnlayout._model.dtypes import dtype_name, torch_of
 from rnnlayout._model.errors import Ask, error_with_parts, write_in_python
 from rnnlayout._model.layout import Layout
+from rnnlayout._model.reading_options import UNRECORDED
+from rnnlayout._model.tensors import Tensors
 from rnnlayout._model.undecided import UndecidedError
+from rnnlayout._model.weights import Weights
 from rnnlayout._native import LayoutError, LossyError
 from rnnlayout._sources import frameworks, jax_modules, torch_modules
 from rnnlayout._sources.read_source import read_source
 from rnnlayout._sources.read_tensors import around_rnn, flatten_dicts, only_rnn
 from rnnlayout._sources.reading import Reading
-from rnnlayout._sources.reading_options import UNRECORDED
 from rnnlayout._sources.self_description import RNNDescription, class_names
 from rnnlayout._sources.tensor_paths import match_layout_names
 
-from .weights import Weights
+from .engine import run_conversion
 
 
 def assign(target: Any, tensors: Any) -> Any:
@@ -51,8 +52,8 @@ def assign(target: Any, tensors: Any) -> Any:
         raise LayoutError("no target: the list is empty")
     framework = frameworks.framework_of(target)
     if framework is frameworks.JAX:
-        given = _in_layout_of(target, frameworks.JAX, tensors)
-        return jax_modules.set_arrays(target, _maker_like(given))
+        rnn = _in_layout_of(target, frameworks.JAX, tensors)
+        return jax_modules.set_arrays(target, _maker_like(rnn))
     if framework:
         targets = [frameworks.rnn_of_model(target, framework)]
         if not framework.owns(targets[0]):
@@ -65,17 +66,14 @@ def assign(target: Any, tensors: Any) -> Any:
     elif framework is frameworks.TORCH:
         _assign_torch(targets[0], tensors)
     elif framework is frameworks.MLX:
-        given, mlx = _in_layout_of(targets[0], framework, tensors), sys.modules["mlx.core"]
-        new = {
-            name: present_array(array, given.spec.dtype) for name, array in given.tensors.items()
-        }
-        targets[0].update({name: mlx.array(array) for name, array in new.items()})
+        rnn, mlx = _in_layout_of(targets[0], framework, tensors), sys.modules["mlx.core"]
+        targets[0].update({name: mlx.array(array) for name, array in rnn.items()})
     elif "State" in class_names(target, "flax.nnx."):
         nnx, jax = sys.modules["flax.nnx"], sys.modules["jax"]
         state = jax.tree.map(lambda value: value, target)  # a copy, whose variables are its own
         nnx.replace_by_pure_dict(state, _assigned_tree(nnx.to_pure_dict(target), tensors))
         return state
-    elif isinstance(target, Mapping) and not isinstance(target, HasRNN | TensorDict):
+    elif isinstance(target, Mapping) and not isinstance(target, Weights | Tensors):
         return _assigned_tree(target, tensors)
     elif isinstance(getattr(target, "params", None), Mapping):
         raise LayoutError(
@@ -99,22 +97,21 @@ def _assigned_tree(tree: Mapping[Any, Any], tensors: Any) -> Any:
             f"the target is a dict with values of {', '.join(sorted(kinds))}, need arrays of JAX or"
             f" NumPy: pass {'flax.linen.meta.unbox(params)' if boxed else 'the module itself'}"
         )
-    found = _rnn_of(tree, tensors)
-    spec = asdict(found.spec) | {"bias": found.spec.bias != "none"}
-    own = {key: spec[key] for key in spec.keys() - {"dtype", "skip_input"}}
-    given = _in_target_layout(
-        tensors, RNNDescription(found.layout.name, own, {}, None), found.spec.dtype
-    )
-    around = around_rnn(leaves, "", [given.layout]) or ""
-    names = match_layout_names(given.layout, [path.removeprefix(around) for path in leaves])
-    new = _maker_like(given)
+    target = _rnn_of(tree, tensors)
+    spec = asdict(target.spec) | {"bias": target.spec.bias != "none"}
+    hints = {key: spec[key] for key in spec.keys() - {"dtype", "skip_input"}}
+    description = RNNDescription(target.layout.name, hints, {}, None)
+    rnn = _in_target_layout(tensors, description, target.spec.dtype)
+    around = around_rnn(leaves, "", [rnn.layout]) or ""
+    names = match_layout_names(rnn.layout, [path.removeprefix(around) for path in leaves])
+    new = _maker_like(rnn)
     return jax_modules.map_leaves(
         tree, lambda path, old: new(names[path.removeprefix(around)], old)
     )
 
 
-def _rnn_of(tree: Mapping[Any, Any], tensors: Any) -> CheckedRNN:
-    """Read parameters; what they do not record is that of the tensors to be put there."""
+def _rnn_of(tree: Mapping[Any, Any], tensors: Any) -> Weights:
+    """Read parameters. Facts that they do not record are those of the new tensors."""
     try:
         return read_source(tree, Reading())
     except UndecidedError as error:
@@ -132,11 +129,12 @@ def _rnn_of(tree: Mapping[Any, Any], tensors: Any) -> CheckedRNN:
         raise LayoutError(f"the weights are {spec}, but the target is {fits}") from None
 
 
-def _maker_like(given: CheckedRNN) -> Callable[[str, Any], Any]:
-    """Return what makes a new array of JAX or NumPy, from the tensor's name and the old array."""
+def _maker_like(rnn: Weights) -> Callable[[str, Any], Any]:
+    """Return a function of a tensor's name and the old array that makes the new array, of JAX or
+    NumPy."""
 
     def new(name: str, old: Any) -> Any:
-        array = present_array(given.tensors[name], given.spec.dtype)
+        array = rnn[name]
         if isinstance(old, np.ndarray):
             return array.copy()
         return sys.modules["jax"].device_put(array, old.sharding)
@@ -144,54 +142,53 @@ def _maker_like(given: CheckedRNN) -> Callable[[str, Any], Any]:
     return new
 
 
-def _in_layout_of(target: Any, framework: frameworks.Framework, tensors: Any) -> CheckedRNN:
+def _in_layout_of(target: Any, framework: frameworks.Framework, tensors: Any) -> Weights:
     """Return the weights in the layout and dtype of a cell or layer."""
-    own = framework.describe(target)
-    dtype = _one_dtype(array.dtype for _, array in framework.arrays(target, own))
-    return _in_target_layout(tensors, own, dtype)
+    description = framework.describe(target)
+    dtype = _one_dtype(array.dtype for _, array in framework.arrays(target, description))
+    return _in_target_layout(tensors, description, dtype)
 
 
-def _in_target_layout(tensors: Any, own: RNNDescription, dtype: str) -> CheckedRNN:
+def _in_target_layout(tensors: Any, target: RNNDescription, dtype: str) -> Weights:
     """Return the weights in the layout and dtype of a target that describes itself."""
-    layout, hints, tensors = Layout(own.layout), own.hints, only_rnn(tensors)
+    layout, hints, tensors = Layout(target.layout), target.hints, only_rnn(tensors)
     if known := _knows_its_rnn(tensors):
         weights = Weights(tensors)
         if "bias" in hints and hints["bias"] != (weights.spec.bias != "none"):
             weights = Weights(weights, weights.spec.replace(bias=hints["bias"]))
-        given = checked_rnn_of(weights.to(layout))
+        rnn = weights.to(layout)
     else:
-        given = read_source(tensors, Reading(None, layout, _unrecorded(hints)))
-    if given.spec.dtype != dtype:  # a wider target takes them exactly, a narrower one is refused
+        rnn = read_source(tensors, Reading(None, layout, _unrecorded(hints)))
+    if rnn.spec.dtype != dtype:  # a wider target takes them exactly, a narrower one is refused
         try:
-            given = engine.run_conversion(given, given.layout, dtype, exact=True)[0]
+            rnn = run_conversion(rnn, rnn.layout, dtype, exact=True)
         except LossyError as error:
             raise LossyError(
                 error,
                 f": to round them to the target's dtype, pass rl.Weights(tensors, dtype={dtype!r})",
             ) from None
-    found = {**asdict(given.spec), "bias": given.spec.bias != "none"}
-    found |= {} if known else _unrecorded(hints)
+    fields = {**asdict(rnn.spec), "bias": rnn.spec.bias != "none"}
+    fields |= {} if known else _unrecorded(hints)
     for key, value in hints.items():
-        if found[key] != value:
-            raise LayoutError(f"the weights have {key} {found[key]!r}, the target {value!r}")
+        if fields[key] != value:
+            raise LayoutError(f"the weights have {key} {fields[key]!r}, the target {value!r}")
     # Weights without a setting may be from a source that does not record it: they fit any target.
-    spec = given.spec
-    ours, theirs = changes_outputs(given.config, spec), changes_outputs(own.config, spec)
-    for key, value in given.config.items():
+    ours, theirs = (changes_outputs(used.config, rnn.spec) for used in (rnn, target))
+    for key, value in rnn.config.items():
         if ours.get(key, ...) != theirs.get(key, ...):
-            target = f"with {own.config[key]!r}" if key in own.config else "without it"
+            use = f"with {target.config[key]!r}" if key in target.config else "without it"
             raise LayoutError(
-                f"the weights are used with {key}={value!r}, the target {target}: remove {key!r}"
+                f"the weights are used with {key}={value!r}, the target {use}: remove {key!r}"
                 " from the config of the weights to apply it yourself"
             )
-    return given
+    return rnn
 
 
 def _knows_its_rnn(tensors: Any) -> bool:
     """Return whether it is more than arrays: a Weights, what convert() returns, modules."""
     if isinstance(tensors, (list, tuple)):
         return all(map(frameworks.framework_of, tensors))
-    return isinstance(tensors, HasRNN | TensorDict) or bool(frameworks.framework_of(tensors))
+    return isinstance(tensors, Weights | Tensors) or bool(frameworks.framework_of(tensors))
 
 
 def _unrecorded(hints: dict[str, Any]) -> dict[str, Any]:
@@ -202,36 +199,34 @@ def _unrecorded(hints: dict[str, Any]) -> dict[str, Any]:
 def _assign_torch(module: Any, tensors: Any) -> None:
     described = torch_modules.torch_spec(module)
     torch = sys.modules["torch"]
-    own = dict(module.named_parameters(recurse=False, remove_duplicate=False))
-    given = _in_target_layout(tensors, described, _one_dtype(p.dtype for p in own.values()))
-    if missing := [n for n in given.names if n not in own]:
+    parameters = dict(module.named_parameters(recurse=False, remove_duplicate=False))
+    dtype = _one_dtype(parameter.dtype for parameter in parameters.values())
+    rnn = _in_target_layout(tensors, described, dtype)
+    if missing := [name for name in rnn.names if name not in parameters]:
         raise LayoutError(
             f"{missing[0]} is not a plain parameter of {type(module).__name__}: remove weight norm,"
             " pruning, weight dropout or another parametrization first"
         )
-    torch_modules.check_parameters(module, given.names)
-    values = given.tensors
-    for name, array in values.items():
-        if own[name].is_meta:
+    torch_modules.check_parameters(module, rnn.names)
+    for name, array in rnn.bits.items():
+        if parameters[name].is_meta:
             raise LayoutError(
                 f"{name} of the target is on the meta device and has no memory: call"
                 " module.to_empty(device='cpu') first"
             )
-        if own[name].shape != array.shape:
-            raise LayoutError(
-                f"{name} of the target: shape {tuple(own[name].shape)}, expected {array.shape}"
-            )
+        if (shape := tuple(parameters[name].shape)) != array.shape:
+            raise LayoutError(f"{name} of the target: shape {shape}, expected {array.shape}")
     first: dict[int, str] = {}
-    for name in given.names:  # one parameter may have two names
-        other = first.setdefault(id(own[name]), name)
-        if other != name and values[other].tobytes() != values[name].tobytes():
+    for name in rnn.names:  # one parameter may have two names
+        other = first.setdefault(id(parameters[name]), name)
+        if other != name and rnn.bits[other].tobytes() != rnn.bits[name].tobytes():
             raise LayoutError(
                 f"{other} and {name} of the target are one parameter, and their values differ:"
                 f" give it two first: module.{name} = torch.nn.Parameter(module.{name}.clone())"
             )
     with torch.no_grad():
-        for name, array in values.items():
-            own[name].copy_(torch_of(array, given.spec.dtype))
+        for name, array in rnn.bits.items():
+            parameters[name].copy_(torch_of(array, rnn.spec.dtype))
 
 
 def _one_dtype(dtypes: Iterable[Any]) -> str:
@@ -257,16 +252,16 @@ def _assign_keras(layers: list[Any], tensors: Any) -> None:
     whole = replace(first, hints=first.hints | total, config=config)
     built = [w.dtype for layer in layers for w in layer.get_weights()]
     dtype = _one_dtype(built or [layer.dtype or "float32" for layer in layers])
-    given = _in_target_layout(tensors, whole, dtype)
-    parts, weights = iter(given.layers()), []
-    for layer, one in zip(layers, described, strict=True):
-        own = [next(parts) for _ in range(one.hints["num_layers"])]  # several of StackedRNNCells
-        weights.append([present_array(a, given.spec.dtype) for part in own for a in part.arrays])
+    rnn = _in_target_layout(tensors, whole, dtype)
+    parts, weights = iter(rnn.split()), []
+    for layer, description in zip(layers, described, strict=True):
+        count = description.hints["num_layers"]  # several of StackedRNNCells
+        weights.append([array for part in islice(parts, count) for array in part.values()])
         _check_shapes(layer, weights[-1])
-    width = given.spec.num_directions * given.spec.hidden_size
+    width = rnn.spec.num_directions * rnn.spec.hidden_size
     for k, (layer, new) in enumerate(zip(layers, weights, strict=True)):
         if not layer.get_weights():
-            layer.build((None, None, width if k else given.spec.input_size))
+            layer.build((None, None, width if k else rnn.spec.input_size))
             _check_shapes(layer, new)
     old = [layer.get_weights() for layer in layers]
     try:

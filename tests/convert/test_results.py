@@ -48,6 +48,19 @@ def test_copies_know_it_too(again):
     assert rl.Weights(second).config == {"go_backwards": True}
 
 
+@pytest.mark.parametrize("again", [
+    copy.copy, copy.deepcopy, lambda w: pickle.loads(pickle.dumps(w)),
+])  # fmt: skip
+def test_copies_of_weights_are_equal(again):
+    weights = rl.Weights(tensors(HARD, "keras"), dtype="float16")
+    weights.config = {"go_backwards": True}
+    dict(weights)  # which may fill a cache
+    second = again(weights)
+    assert second == weights and second is not weights
+    assert (second.report, second.batch_first) == (weights.report, weights.batch_first)
+    assert same_bits(second, weights) and same_bits(second.to("onnx"), weights.to("onnx"))
+
+
 @pytest.mark.parametrize("as_source", [lambda t: t, rl.Weights])
 @pytest.mark.parametrize("argument, error, text", [
     ({"layout": "torch"}, rl.LayoutError, "are in layout keras, not torch: pass layout='keras'$"),
@@ -86,6 +99,38 @@ def test_an_update_in_another_layout_says_what_works():
             rnn.update(one)
     rnn.update(source, layout="keras")  # what the error says
     assert same_bits(rnn(x)[0], rl.RNN(source)(x)[0])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_result_has_its_weights(dtype):
+    weights = rl.Weights(normal_weights("keras", HARD.replace(dtype=dtype)),
+                         recurrent_activation="hard_sigmoid")  # fmt: skip
+    weights.config = {"go_backwards": True}
+    result = rl.convert(weights, to="onnx")
+    assert result.weights == weights.to("onnx")
+    assert result.weights.report == result.report == weights.to("onnx").report
+    assert same_bits(result.weights, result)
+    result["B"] = np.zeros_like(result["B"])
+    assert not result.weights["B"].any()  # the tensors as they are now
+    result["B"] = result["B"][:, :-1]
+    with pytest.raises(rl.LayoutError, match="B: shape"):
+        result.weights  # noqa: B018
+
+
+def test_weights_made_of_weights_have_their_own_settings():
+    """They share the arrays; a report is that of a conversion alone."""
+    weights = rl.Weights(tensors(HARD, "keras")).to("onnx")
+    weights.config = {"direction": "reverse"}
+    again, (layer,), stacked = rl.Weights(weights), weights.split(), rl.stack([weights])
+    converted = weights.to("onnx")
+    for same in (again, layer, stacked, converted):
+        assert same == weights and same is not weights and same.batch_first == weights.batch_first
+        same.config["initial_h"] = 3
+        same.config = {}
+    assert weights.config == {"direction": "reverse"}
+    assert [same.report for same in (again, layer, stacked)] == [None] * 3
+    assert weights.report and converted.report
+    assert again["R"] is weights["R"] and converted["R"] is not weights["R"]
 
 
 def test_weights_are_equal_bit_for_bit():

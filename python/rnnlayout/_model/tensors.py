@@ -1,0 +1,51 @@
+"""Tensors: the result of convert()."""
+
+from __future__ import annotations
+
+from copy import copy
+from typing import Any
+
+import numpy as np
+
+from .dtypes import present_array
+from .layout import Layout
+from .report import Report
+from .spec import Spec
+from .weights import Weights, changed_weights
+
+
+class Tensors(dict[str, np.ndarray]):
+    """A dict of arrays by name, in the framework's order, that knows its RNN.
+
+    Attributes: report, of the conversion that made it; spec; layout; config, the settings that
+    change outputs but not shapes, see Weights; batch_first, whether the source's x is (N, T, I),
+    None if it does not say; weights, the same tensors as Weights. Passed as a source, its spec and
+    layout are used: an argument that contradicts them is an error, and so are tensors that were
+    changed until they no longer fit.
+    """
+
+    spec: Spec
+    layout: Layout
+    report: Report
+    config: dict[str, Any]
+    batch_first: bool | None
+
+    def __init__(self, rnn: Weights, report: Report) -> None:
+        arrays = (present_array(array, rnn.spec.dtype) for array in rnn.arrays)
+        super().__init__(zip(rnn.names, arrays, strict=True))
+        self.spec, self.layout, self.report = rnn.spec, rnn.layout, report
+        self.config, self.batch_first = dict(rnn.config), rnn.batch_first
+
+    @property
+    def weights(self) -> Weights:
+        """The tensors as they are now, as Weights with the same report."""
+        return changed_weights(Weights(self), report=self.report)
+
+    def __repr__(self) -> str:
+        """Return the RNN, the shapes and the grade: the numbers would fill a screen."""
+        shapes = ", ".join(f"{name} {array.shape}" for name, array in self.items())
+        return f"<Tensors of {self.spec} in {self.layout}: {shapes}; {self.report}>"
+
+    def copy(self) -> Tensors:
+        """Return a copy with the same arrays and attributes."""
+        return copy(self)

@@ -1,1 +1,0 @@
-"""Weights: an RNN's weights as an object."""
