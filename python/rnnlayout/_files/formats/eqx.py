@@ -1,8 +1,8 @@
-""".eqx: the arrays of an Equinox module, as equinox.tree_serialise_leaves() writes them.
+""".eqx: the arrays of an Equinox module, from equinox.tree_serialise_leaves().
 
-One .npy after another, without names (equinox/_serialisation.py, 0.13.8); before them there may be
-a line of JSON with the sizes of the model, as Equinox's documentation recommends. Without names
-only one RNN can be recognized: a cell, or a list of cells.
+A file is a sequence of .npy files without names (equinox/_serialisation.py, 0.13.8). A line of JSON
+with the sizes of the model may come first, as Equinox's documentation recommends. Without names
+only a single RNN can be recognized: a cell, or a list of cells.
 """
 
 from __future__ import annotations
@@ -45,16 +45,16 @@ def _read_eqx(file: InputFile, reading: Reading) -> Found:
             opened.seek(0)
         while (at := opened.tell()) < size or not arrays:
             file.budget.charge("steps", _ARRAY_STEPS)
-            what = f"{file}: array {len(arrays)}"
-            header = read_npy_header(opened, size - at, what)
+            label = f"{file}: array {len(arrays)}"
+            header = read_npy_header(opened, size - at, label)
             if header.dtype.kind not in "biufc" and header.dtype != _BFLOAT16:
-                raise FileError(f"{what} is {header.dtype}, need numbers")
+                raise FileError(f"{label} is {header.dtype}, need numbers")
             opened.seek(at + header.nbytes)
             data = opened.read(header.dtype.itemsize * math.prod(header.shape))
             arrays.append(header.array(data, 0))
     try:
         bits = [Bits(a.view("u2"), "bfloat16") if a.dtype == _BFLOAT16 else a for a in arrays]
-        found = read_source(bits, replace(reading, layout=_LAYOUT, prefix=""))
+        rnn = read_source(bits, replace(reading, layout=_LAYOUT, prefix=""))
     except UndecidedError as error:
         return Found({}, {entry_name("", error.specs[0]): error})
     except LayoutError as error:
@@ -65,7 +65,7 @@ def _read_eqx(file: InputFile, reading: Reading) -> Found:
             "): read it with Equinox into your model, model ="
             f" eqx.tree_deserialise_leaves({str(file)!r}, model), and pass its cell",
         ) from None
-    weights = weights_of(found)
+    weights = weights_of(rnn)
     return Found({entry_name("", weights.spec): weights})
 
 
