@@ -1,8 +1,8 @@
-""".eqx: the arrays of an Equinox module, as equinox.tree_serialise_leaves() writes them.
+""".eqx: the arrays of an Equinox module, from equinox.tree_serialise_leaves().
 
-One .npy after another, without names (equinox/_serialisation.py, 0.13.8); before them there may be
-a line of JSON with the sizes of the model, as Equinox's documentation recommends. Without names
-only one RNN can be recognized: a cell, or a list of cells.
+A file is a sequence of .npy files without names (equinox/_serialisation.py, 0.13.8). A line of JSON
+with the sizes of the model may come first, as Equinox's documentation recommends. Without names
+only a single RNN can be recognized: a cell, or a list of cells.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ def _read_eqx(file: InputFile, reading: Reading) -> Found:
             opened.seek(0)
         while (at := opened.tell()) < size or not arrays:
             file.budget.charge("steps", _ARRAY_STEPS)
-            what = f"{file}: array {len(arrays)}"
-            header = read_npy_header(opened, size - at, what)
+            label = f"{file}: array {len(arrays)}"
+            header = read_npy_header(opened, size - at, label)
             if header.dtype.kind not in "biufc" and header.dtype != _BFLOAT16:
-                raise FileError(f"{what} is {header.dtype}, need numbers")
+                raise FileError(f"{label} is {header.dtype}, need numbers")
             opened.seek(at + header.nbytes)
             data = opened.read(header.dtype.itemsize * math.prod(header.shape))
             arrays.append(header.array(data, 0))

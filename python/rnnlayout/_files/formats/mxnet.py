@@ -1,9 +1,9 @@
-""".params: arrays as MXNet 1 writes them, with or without names.
+""".params: arrays from MXNet 1, with or without names.
 
 mx.nd.save(), HybridBlock.export() ("arg:" before the names), Block.save_parameters()
-(NDArray::Save in src/ndarray/ndarray.cc, 1.9.1). Gluon has two names for a parameter of an RNN;
-both become that of layout mxnet-gluon, after a dot: net0_lstm0_l0_i2h_weight, and
-0._unfused.0.l_cell.i2h_weight of save_parameters(). MXNet 2 writes .npz files under this name.
+(NDArray::Save in src/ndarray/ndarray.cc, 1.9.1). Gluon has two names for a parameter of an RNN:
+net0_lstm0_l0_i2h_weight, and 0._unfused.0.l_cell.i2h_weight of save_parameters(). Both become the
+name in layout mxnet-gluon after a dot. MXNet 2 writes .npz files with the suffix .params.
 """
 
 from __future__ import annotations
@@ -23,9 +23,20 @@ from .registry import TensorFormat
 
 _V1, _V2, _V3 = 0xF993FAC8, 0xF993FAC9, 0xF993FACA
 _DTYPES = {
-    0: "float32", 1: "float64", 2: "float16", 3: "uint8", 4: "int32", 5: "int8", 6: "int64",
-    7: "bool", 8: "int16", 9: "uint16", 10: "uint32", 11: "uint64", 12: "bfloat16",
-}  # fmt: skip
+    0: "float32",
+    1: "float64",
+    2: "float16",
+    3: "uint8",
+    4: "int32",
+    5: "int8",
+    6: "int64",
+    7: "bool",
+    8: "int16",
+    9: "uint16",
+    10: "uint32",
+    11: "uint64",
+    12: "bfloat16",
+}
 _LONGEST = 1000  # bytes of a name
 _KIND = re.compile(r"(?:arg|aux):")
 _LAYER = re.compile(r"(?:(.*)[._])?([lr]\d+_(?:i2h|h2h|h2r)_(?:weight|bias))")
@@ -46,13 +57,13 @@ def _read_params(file: InputFile) -> TensorSet:
         raise FileError(f"{file} has {len(tensors)} arrays and {len(names)} names")
     if reader.at != len(data):
         raise FileError(f"{file}: {len(data) - reader.at} bytes after its end")
-    found = TensorSet({})
+    tensor_set = TensorSet({})
     for name, tensor in zip(names, tensors, strict=True):
         if tensor is not None:
-            found.add(name, tensor, file)
-    if not found.tensors:
+            tensor_set.add(name, tensor, file)
+    if not tensor_set.tensors:
         raise FileError(f"{file} has no arrays")
-    return found
+    return tensor_set
 
 
 class _ParamsReader:
@@ -69,7 +80,7 @@ class _ParamsReader:
         return struct.unpack(f"<{form}", self.take(struct.calcsize(f"<{form}")))
 
     def name(self) -> str:
-        """Return the name of a parameter; of an RNN its layer's, a dot, the layout's tensor."""
+        """Return the name of a parameter; of an RNN: layer, dot, name in layout mxnet-gluon."""
         (size,) = self.numbers("Q")
         if size > _LONGEST:
             raise FileError(f"{self.file}: a name of {size} bytes: refused")
@@ -82,25 +93,27 @@ class _ParamsReader:
         return name
 
     def tensor(self, k: int) -> FileTensor | None:
-        """Return an array, None of an empty one."""
-        what = f"{self.file}: array {k}"
+        """Return an array, None for an empty array."""
+        label = f"{self.file}: array {k}"
         (magic,) = self.numbers("I")
         if magic not in (_V1, _V2, _V3):
-            raise FileError(f"{what} was written by MXNet 0.x, or is damaged: load it with MXNet 1")
+            raise FileError(
+                f"{label} was written by MXNet 0.x, or is damaged: load it with MXNet 1"
+            )
         if magic != _V1 and self.numbers("i") != (0,):
-            raise FileError(f"{what} is sparse: make it dense with .tostype('default')")
+            raise FileError(f"{label} is sparse: make it dense with .tostype('default')")
         (ndim,) = self.numbers("i")
         if ndim < 0 or (ndim == 0 and magic != _V3):
             return None
         if ndim > 32:
-            raise FileError(f"{what} has {ndim} dimensions, at most 32 are possible")
+            raise FileError(f"{label} has {ndim} dimensions, at most 32 are possible")
         shape = self.numbers(f"{ndim}q")
-        _, _, kind = self.numbers("iii")  # the first two: where it was, a CPU or a GPU
+        _, _, kind = self.numbers("iii")  # the first two: the device of the array
         if min(shape, default=0) < 0 or kind not in _DTYPES:
-            raise FileError(f"{what}: shape {shape} or dtype {kind} is damaged")
-        dtype, count = _DTYPES[kind], math.prod(sizes_of(shape, what))
+            raise FileError(f"{label}: shape {shape} or dtype {kind} is damaged")
+        dtype, count = _DTYPES[kind], math.prod(sizes_of(shape, label))
         bits = self.take(count * storage_dtype(dtype).itemsize)
-        return stored_tensor(dtype, shape, bits, what)
+        return stored_tensor(dtype, shape, bits, label)
 
 
 FORMAT = TensorFormat(".params", _read_params, None)

@@ -1,10 +1,10 @@
-""".npz: a zip archive of NumPy arrays, as np.savez() and np.load() use it.
+""".npz: a zip archive of NumPy arrays, as of np.savez() and np.load().
 
-What an array does not record is in the member rnnlayout.json, an object: the records of the RNNs
-(tensor_sets/record.py); "dtypes", of tensors whose dtype NumPy lacks (bfloat16, stored as uint16);
-"metadata", other texts by name.
+The member rnnlayout.json, an object, has the facts that arrays do not record: the records of RNNs
+(tensor_sets/record.py); "dtypes" of tensors if NumPy lacks the dtype (bfloat16, stored as uint16);
+"metadata", further texts by name.
 
-The header of an array is checked before anything is allocated for it, here and for .npy.
+In .npz and .npy files, the header of an array is checked before memory is allocated for the array.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from rnnlayout._model.errors import FileError
 
 from .registry import TensorFormat
 
-if TYPE_CHECKING:  # what a load does not need
+if TYPE_CHECKING:  # not needed for reading
     from rnnlayout._files.tensor_sets.output_file import Output
 
 _MOST_HEADER_NBYTES = 65536
@@ -51,7 +51,7 @@ _READERS = {
 
 
 class NpyHeader(NamedTuple):
-    """What an array begins with. fortran: is it in Fortran order? nbytes: of the header itself."""
+    """The header of an array. fortran: True for Fortran order. nbytes: the size of the header."""
 
     shape: tuple[int, ...]
     fortran: bool
@@ -59,16 +59,17 @@ class NpyHeader(NamedTuple):
     nbytes: int
 
     def array(self, data: bytes | mmap.mmap, at: int) -> np.ndarray:
-        """Return the array whose elements begin at byte `at` of data."""
-        if not self.dtype.itemsize:  # empty texts, for which np.zeros() would allocate
+        """Return the array of the elements from byte `at` of data on."""
+        if not self.dtype.itemsize:  # empty texts: np.zeros() would allocate bytes
             return np.ndarray(self.shape, self.dtype, b"")
         flat = np.frombuffer(data, self.dtype, math.prod(self.shape), at)
         return flat.reshape(self.shape[::-1]).T if self.fortran else flat.reshape(self.shape)
 
 
-def read_npy_header(file: IO[bytes], nbytes: int, what: str) -> NpyHeader:
-    """Return the header of an array. nbytes: how many there are of it, with the header. Raises
-    FileError if it is malformed or too short, or has Python objects, which are code."""
+def read_npy_header(file: IO[bytes], nbytes: int, label: str) -> NpyHeader:
+    """Return the header of an array. nbytes: the number of bytes of the array with the header.
+    Raises FileError if the header is malformed, if the elements exceed nbytes, and for Python
+    objects, which are code."""
     head = io.BytesIO(file.read(_MOST_HEADER_NBYTES))
     try:
         version = np.lib.format.read_magic(head)
@@ -76,14 +77,17 @@ def read_npy_header(file: IO[bytes], nbytes: int, what: str) -> NpyHeader:
             raise ValueError(f"version {version} is not supported")
         shape, fortran, dtype = _READERS[version](head, max_header_size=_MOST_HEADER_NBYTES)
     except Exception as error:  # of many kinds, depending on the header
-        raise FileError(f"{what} is malformed or not a NumPy array: {str(error)[:200]}") from None
-    shape = sizes_of(shape, what)
+        raise FileError(f"{label} is malformed or not a NumPy array: {str(error)[:200]}") from None
+    shape = sizes_of(shape, label)
     if dtype.hasobject:
-        raise FileError(f"{what} has Python objects, and reading them runs code: save plain arrays")
-    needed, found = math.prod(shape) * dtype.itemsize, nbytes - head.tell()
-    if needed > found:
         raise FileError(
-            f"{what} is cut short: shape {shape} in {dtype} needs {needed} bytes, it has {found}"
+            f"{label} has Python objects, and reading them runs code: save plain arrays"
+        )
+    needed, available = math.prod(shape) * dtype.itemsize, nbytes - head.tell()
+    if needed > available:
+        raise FileError(
+            f"{label} is cut short: shape {shape} in {dtype} needs {needed} bytes,"
+            f" it has {available}"
         )
     return NpyHeader(shape, fortran, dtype, head.tell())
 
@@ -97,7 +101,7 @@ def read_npy(file: InputFile) -> np.ndarray:
 
 
 def write_npy(file: IO[bytes], array: np.ndarray) -> None:
-    """Write an array as np.save() does, which hides why a file cannot be written."""
+    """Write an array as np.save() does; np.save() hides the reason if a file cannot be written."""
     array = np.ascontiguousarray(array).reshape(array.shape)
     header = np.lib.format.header_data_from_array_1_0(array)
     np.lib.format.write_array_header_1_0(file, header)
@@ -106,64 +110,69 @@ def write_npy(file: IO[bytes], array: np.ndarray) -> None:
 
 # ----------------------------------------------------------------------------------------- archives
 
-_BESIDE = "rnnlayout.json"
+_RECORDS_NAME = "rnnlayout.json"
 _PLAIN = "bytes"  # the dtype of a member that is not an array
-_FIRST_DAY = (1980, 1, 1, 0, 0, 0)  # the same bytes at any time
+_FIRST_DAY = (1980, 1, 1, 0, 0, 0)  # constant: the same input gives the same bytes
 
 
 def _read_npz(file: InputFile) -> TensorSet:
     archive = open_zip(file)  # closed with the last of the tensors
-    described = {}
-    if _BESIDE in archive.namelist():
-        described = parse_json_object(
-            read_json_member(file, archive, _BESIDE), f"{file}: {_BESIDE}"
+    records = {}
+    if _RECORDS_NAME in archive.namelist():
+        records = parse_json_object(
+            read_json_member(file, archive, _RECORDS_NAME), f"{file}: {_RECORDS_NAME}"
         )
-    dtypes = object_of_texts(described.pop("dtypes", {}), f"{file}: dtypes")
-    metadata = object_of_texts(described.pop("metadata", {}), f"{file}: metadata")
-    if "entries" in described:
-        metadata = {**metadata, KEY: json.dumps(described)}
-    found = TensorSet({}, metadata)
+    dtypes = object_of_texts(records.pop("dtypes", {}), f"{file}: dtypes")
+    metadata = object_of_texts(records.pop("metadata", {}), f"{file}: metadata")
+    if "entries" in records:
+        metadata = {**metadata, KEY: json.dumps(records)}
+    tensor_set = TensorSet({}, metadata)
     for member in archive.infolist():
-        if member.filename != _BESIDE:
+        if member.filename != _RECORDS_NAME:
             name = member.filename.removesuffix(".npy")
-            found.add(name, _member_tensor(file, archive, member, dtypes.get(name)), file)
-    return found
+            tensor_set.add(name, _member_tensor(file, archive, member, dtypes.get(name)), file)
+    return tensor_set
 
 
 def _member_tensor(
     file: InputFile, archive: zipfile.ZipFile, member: zipfile.ZipInfo, dtype: str | None
 ) -> FileTensor:
-    name, what = member.filename, f"{file}: {member.filename}"
+    name, label = member.filename, f"{file}: {member.filename}"
     if not name.endswith(".npy"):
         size = (member.file_size,)
         return FileTensor(_PLAIN, size, lambda: np.frombuffer(read_member(archive, name), np.uint8))
     with open_member(archive, name) as opened:
-        header = read_npy_header(opened, member.file_size, what)
+        header = read_npy_header(opened, member.file_size, label)
     file.budget.charge("headers", header.nbytes)
-    found = header.dtype
-    if dtype is not None and (dtype != "bfloat16" or found != np.uint16):
-        raise FileError(f"{what} is stored as {found} and {_BESIDE} says {dtype}: they do not fit")
+    stored = header.dtype
+    if dtype is not None and (dtype != "bfloat16" or stored != np.uint16):
+        raise FileError(
+            f"{label} is stored as {stored} and {_RECORDS_NAME} says {dtype}: they do not fit"
+        )
     return FileTensor(
-        dtype or found.name,
+        dtype or stored.name,
         header.shape,
         lambda: header.array(read_member(archive, name), header.nbytes),
     )
 
 
 def _write_npz(out: Output, tensor_set: TensorSet, progress: Progress | None = None) -> None:
-    """Write the arrays uncompressed, as np.savez() does; the same input gives the same bytes."""
+    """Write the arrays uncompressed, as np.savez() does."""
     count = ProgressCount(progress, tensor_set.nbytes)
     with zipfile.ZipFile(out, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
         metadata = tensor_set.metadata
-        rest = {key: value for key, value in metadata.items() if key != KEY}
+        texts = {key: value for key, value in metadata.items() if key != KEY}
         dtypes = {n: t.dtype for n, t in tensor_set.tensors.items() if t.dtype == "bfloat16"}
-        beside = json.loads(metadata[KEY]) if KEY in metadata else {"schema": SCHEMA}
-        beside |= {key: own for key, own in (("dtypes", dtypes), ("metadata", rest)) if own}
+        records = json.loads(metadata[KEY]) if KEY in metadata else {"schema": SCHEMA}
+        if dtypes:
+            records["dtypes"] = dtypes
+        if texts:
+            records["metadata"] = texts
         if dtypes or metadata:
-            archive.writestr(_member_info(_BESIDE), json.dumps(beside))
+            archive.writestr(_member_info(_RECORDS_NAME), json.dumps(records))
         for name, tensor in tensor_set.tensors.items():
             member = name if tensor.dtype == _PLAIN else f"{name}.npy"
-            if "\0" in member:  # where zipfile would cut the name
+            if "\0" in member:  # zipfile would cut the name
                 raise FileError(f"{name!r}: .npz cannot store this name: write .safetensors")
             with archive.open(_member_info(member), "w", force_zip64=True) as file:
                 _write_member(file, name, tensor, count)

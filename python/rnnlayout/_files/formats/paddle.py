@@ -1,8 +1,8 @@
-""".pdparams: what paddle.save() writes of a state_dict, or of dicts that contain one.
+""".pdparams: a state_dict, or dicts that contain state_dicts, from paddle.save().
 
-A pickle of NumPy arrays, with the names of the parameters beside their names in the model; outside
+A pickle of NumPy arrays by name in the model, with a table of the names of the parameters. Outside
 of a state_dict a tensor is the call tuple((name, array)) (paddle/framework/io.py, 3.3.1). An RNN's
-parameters are there twice, as weight_ih_l0 and as those of its cells: 0.cell.weight_ih.
+parameters are stored twice, for the RNN as weight_ih_l0 and for a cell as 0.cell.weight_ih.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _SLICES = "UnpackBigParamInfor@@"  # of arrays of more than a gigabyte, before p
 
 
 class NamedParameter(UnreadObject):
-    """A tensor in a pickle, with the name of its parameter."""
+    """A tensor in a pickle, with the name of the parameter."""
 
     __slots__ = ("array", "parameter")
 
@@ -50,11 +50,11 @@ def _read_pdparams(file: InputFile) -> TensorSet:
             f"{file} is not a pickle of protocol 2 or later, as paddle.save() writes it: save"
             " the state_dict again, without use_binary_format"
         )
-    found, end = load_pickle(data, 0, _MAKERS, _refuse, file, encoding="latin-1")
+    contents, end = load_pickle(data, 0, _MAKERS, _refuse, file, encoding="latin-1")
     if end != len(data):
         raise FileError(f"{file}: {len(data) - end} bytes after its pickle")
-    parameters: dict[str, tuple[str, str]] = {}  # the dict that a tensor is in, its parameter
-    for name, _, key, value in walk_leaves(file, found):
+    parameters: dict[str, tuple[str, str]] = {}  # tensor -> (dict, parameter)
+    for name, _, key, value in walk_leaves(file, contents):
         if _SLICES in name:
             raise FileError(f"{file} has arrays in slices: load it with Paddle and save it again")
         above, names, _ = name.partition(_NAMES)
@@ -62,19 +62,19 @@ def _read_pdparams(file: InputFile) -> TensorSet:
             parameters[f"{above}{key}"] = above, value
         elif isinstance(value, NamedParameter):
             parameters[name] = name.removesuffix(str(key)), value.parameter
-    leaves = ((name, value) for name, _, _, value in walk_leaves(file, found))
+    leaves = ((name, value) for name, _, _, value in walk_leaves(file, contents))
     tensor_set = tensors_of_pickle(file, leaves, _tensor_of_parameter)
     first: dict[tuple[str, str], str] = {}
-    doubles = set()  # another tensor under a second name in the same dict
-    for name in tensor_set.tensors:
+    doubles = set()  # second names of the same tensor in the same dict
+    for name, tensor in tensor_set.tensors.items():
         if name in parameters:
-            other = first.setdefault(parameters[name], name)
-            if other != name and tensor_set.tensors[other].same_as(tensor_set.tensors[name]):
+            first_name = first.setdefault(parameters[name], name)
+            if first_name != name and tensor_set.tensors[first_name].same_as(tensor):
                 doubles.add(name)
-    kept = {name: one for name, one in tensor_set.tensors.items() if name not in doubles}
-    values = [name for name in tensor_set.values if _NAMES not in name]
+    kept = {name: tensor for name, tensor in tensor_set.tensors.items() if name not in doubles}
+    numbers = [name for name in tensor_set.values if _NAMES not in name]
     notes = [f"{list_names(sorted(doubles), 2)}: the same tensors as others"] if doubles else []
-    return replace(tensor_set, tensors=kept, values=values, notes=[*tensor_set.notes, *notes])
+    return replace(tensor_set, tensors=kept, values=numbers, notes=[*tensor_set.notes, *notes])
 
 
 def _refuse(_: Any) -> Any:
@@ -86,7 +86,7 @@ def _tensor_of_parameter(value: Any) -> FileTensor | None:
         value = value.array
     if not isinstance(value, PickledArray) or value.array is None:
         return None
-    # Paddle's bfloat16 is uint16 in NumPy, and it has no other uint16 (base/data_feeder.py)
+    # Paddle stores bfloat16 as NumPy's uint16, and lacks uint16 itself (base/data_feeder.py)
     return FileTensor.of(value.array, {"uint16": "bfloat16"}.get(value.dtype, value.dtype))
 
 

@@ -1,12 +1,12 @@
-"""Pickles read as data: what they name is never imported, what they call is never called.
+"""Read pickles as data: names in a pickle are never imported, calls in a pickle are never made.
 
-A pickle is a program for a small machine. This is such a machine, with the harmless instructions
-only. Whatever a pickle names, and whatever it would make by calling that, is an UnreadObject,
-except where the caller knows how to make it from data. NumPy's arrays and numbers are made from
-their bytes without NumPy's own functions.
+A pickle is a program for a small machine. The machine here has the harmless instructions only. A
+name in a pickle becomes an UnreadObject, and so does a call of a name, unless the caller of
+load_pickle() has a maker for the name. NumPy's arrays and numbers are made from bytes without
+NumPy's own functions.
 
-Python's own unpickler is unsafe even if it imports nothing: it computes the hash of each key, and
-that of a tuple in 100,000 others overflows the stack of the process.
+Python's own unpickler is unsafe even if nothing is imported: the unpickler computes the hash of
+each key, and the hash of 100,000 nested tuples overflows the stack of the process.
 """
 
 from __future__ import annotations
@@ -34,16 +34,29 @@ _CHARGED = 1024  # steps at once
 _CALL_STEPS = 12  # of a name or a call
 _LONGEST_NAME = 200  # characters
 _LONGEST_LINE = 100  # characters of a number
+_COPIED_TYPES = (str, dict, list, tuple)  # of arguments
 _COPIED_NBYTES = 4096  # longer byte strings are views of the file
-# How protocols 2 and 3 name a nested class, and Python 3.11.2 a member of an enum.
+# Function by which protocols 2 and 3 name a nested class, and Python 3.11.2 a member of an enum.
 _GETATTR = ("builtins.getattr", "__builtin__.getattr")
+
+# All errors of harmless instructions in a wrong order.
+_WRONG_ORDER = (
+    AttributeError,
+    TypeError,
+    ValueError,
+    KeyError,
+    IndexError,
+    OverflowError,
+    RecursionError,
+    struct.error,
+)
 
 Makers = Mapping[str, Callable[..., Any]]
 Persistent = Callable[[Any], Any]
 
 
 class UnreadObject:
-    """Something that a pickle names, or that it would make by calling what it names."""
+    """A class or function that a pickle names, or the result of calling a class or function."""
 
     __slots__ = ("name",)
 
@@ -51,26 +64,26 @@ class UnreadObject:
         self.name = name[:_LONGEST_NAME]
 
     def build(self, state: Any) -> None:
-        """Take no notice of its state."""
+        """Ignore the state."""
 
 
 class PickledSet(UnreadObject):
-    """A set. texts: the texts in it."""
+    """A set. texts: the texts in the set."""
 
     __slots__ = ("texts",)
 
-    def __init__(self, items: Any = ()) -> None:
+    def __init__(self, elements: Any = ()) -> None:
         super().__init__("set")
         self.texts: set[str] = set()
-        self.build(items)
+        self.build(elements)
 
     def build(self, state: Any) -> None:
-        """Take more items."""
-        self.texts.update(one for one in state if isinstance(one, str))
+        """Add elements."""
+        self.texts.update(text for text in state if isinstance(text, str))
 
 
 class PickledDict(dict[Any, Any]):
-    """An OrderedDict, a defaultdict or a Counter. attributes: the state pickled with it."""
+    """An OrderedDict, a defaultdict or a Counter. attributes: the pickled state of the dict."""
 
     attributes: Any = None
 
@@ -80,11 +93,11 @@ class PickledDict(dict[Any, Any]):
 
 
 def ordered_dict(pairs: Any = ()) -> PickledDict:
-    """Make collections.OrderedDict. Python 2 gives it a list of pairs."""
-    made = PickledDict()
+    """Make collections.OrderedDict. Python 2 passes a list of pairs."""
+    result = PickledDict()
     for key, value in pairs.items() if isinstance(pairs, dict) else pairs:
-        _put_item(made, key, value)
-    return made
+        _put_item(result, key, value)
+    return result
 
 
 def load_pickle(
@@ -94,27 +107,23 @@ def load_pickle(
     persistent: Persistent,
     file: InputFile,
     encoding: str = "utf-8",
-    unknown: Callable[[str], Any] = UnreadObject,
+    make_object: Callable[[str], Any] = UnreadObject,
 ) -> tuple[Any, int]:
-    """Return the object of the pickle that begins at data[at], and where it ends.
+    """Return the contents of the pickle that begins at data[at], and the index of the pickle's end.
 
-    data: bytes, or a memory map. makers: by the name of a function or class, the function to call
-    instead. persistent: returns the object for a persistent id. encoding: how to decode the byte
-    strings of Python 2. unknown: makes an object of any other class, given its name. Raises
-    FileError for an instruction that is not harmless, for a pickle that is cut short or wrong, and
-    for one that exceeds the budget of its file."""
-    what = str(file)
-    machine = _PickleMachine(makers, persistent, encoding, unknown, file.budget)
+    data: bytes, or a memory map. makers: name of a function or class -> function to call instead.
+    persistent: persistent id -> object. encoding: the encoding of byte strings of Python 2.
+    make_object: name of a class without a maker -> object. Raises FileError for an instruction that
+    is not harmless, and if the pickle is damaged, cut short or exceeds the budget of the file."""
+    label = str(file)
+    machine = _PickleMachine(makers, persistent, encoding, make_object, file.budget)
     try:
         with name_file(file):
-            return machine.run(memoryview(data), at, what)
+            return machine.run(memoryview(data), at, label)
     except FileError:
         raise
-    except (  # all errors of harmless steps in a wrong order
-        AttributeError, TypeError, ValueError, KeyError, IndexError, OverflowError, RecursionError,
-        struct.error,
-    ) as error:  # fmt: skip
-        raise FileError(f"{what}: its pickle is damaged ({str(error)[:200]})") from None
+    except _WRONG_ORDER as error:
+        raise FileError(f"{label}: its pickle is damaged ({str(error)[:200]})") from None
 
 
 @dataclass
@@ -122,13 +131,13 @@ class _PickleMachine:
     makers: Makers
     persistent: Persistent
     encoding: str
-    unknown: Callable[[str], Any]
+    make_object: Callable[[str], Any]
     budget: Budget
     stack: list[Any] = field(default_factory=list)
     marks: list[int] = field(default_factory=list)
     memo: dict[int, Any] = field(default_factory=dict)
 
-    def run(self, data: memoryview, at: int, what: str) -> tuple[Any, int]:
+    def run(self, data: memoryview, at: int, label: str) -> tuple[Any, int]:
         start, end = at, len(data)
         for done in count():
             if at >= end:
@@ -140,22 +149,22 @@ class _PickleMachine:
             if code == _STOP:
                 return self.stack.pop(), at
             if code == _GLOBAL:
-                module, name, *rest = bytes(data[at : at + 2000]).split(b"\n", 2)
-                if not rest:
+                module, name, *following = bytes(data[at : at + 2000]).split(b"\n", 2)
+                if not following:
                     break
                 self.name(module.decode(), name.decode())
                 at += len(module) + len(name) + 2
                 continue
             if code in _LINES:
-                line, *rest = bytes(data[at : at + _LONGEST_LINE]).split(b"\n", 1)
-                if not rest:
+                line, *following = bytes(data[at : at + _LONGEST_LINE]).split(b"\n", 1)
+                if not following:
                     break
                 self.push(_LINES[code](line))
                 at += len(line) + 1
                 continue
             if code not in _INSTRUCTIONS:
                 byte = at - 1 - start
-                raise FileError(f"{what} is not plain data: opcode 0x{code:02x} at byte {byte}")
+                raise FileError(f"{label} is not plain data: opcode 0x{code:02x} at byte {byte}")
             width, is_length, step = _INSTRUCTIONS[code]
             argument = data[at : at + width] if width else data[:0]
             at += width
@@ -166,34 +175,34 @@ class _PickleMachine:
             if at > end:
                 break
             step(self, argument)
-        raise FileError(f"{what}: its pickle is cut short")
+        raise FileError(f"{label}: its pickle is cut short")
 
-    def push(self, value: Any) -> None:
-        self.stack.append(value)
+    def push(self, element: Any) -> None:
+        self.stack.append(element)
 
-    def items(self) -> list[Any]:
-        """Take what was pushed since the last mark."""
+    def pop_mark(self) -> list[Any]:
+        """Pop everything above the last mark."""
         at = self.marks.pop()
-        found = self.stack[at:]
+        elements = self.stack[at:]
         del self.stack[at:]
-        return found
+        return elements
 
-    def append(self, values: list[Any]) -> None:
+    def append(self, elements: list[Any]) -> None:
         if isinstance(self.stack[-1], list):
-            self.stack[-1].extend(values)
+            self.stack[-1].extend(elements)
         else:
-            self.build(values)
+            self.build(elements)
 
-    def set(self, values: list[Any]) -> None:
+    def set(self, pairs: list[Any]) -> None:
         target = self.stack[-1]
         if isinstance(target, dict):
-            for key, value in zip(values[::2], values[1::2], strict=True):
+            for key, value in zip(pairs[::2], pairs[1::2], strict=True):
                 _put_item(target, key, value)
         else:
-            self.build(values)
+            self.build(pairs)
 
     def build(self, state: Any) -> None:
-        """Give the last object its state, or items that it may take."""
+        """Set the state of the last object, or add elements to the last object."""
         if isinstance(state, (tuple, list)):
             self.count_copied(state)
         self.stack[-1].build(state)
@@ -208,29 +217,30 @@ class _PickleMachine:
         if not isinstance(target, UnreadObject):
             raise TypeError(f"a call of a {type(target).__name__}")
         self.budget.charge("steps", _CALL_STEPS)
-        make, name = self.makers.get(target.name), target.name
-        if make:
+        maker, name = self.makers.get(target.name), target.name
+        if maker:
             self.count_copied(args)
         elif name in _GETATTR and isinstance(args[0], UnreadObject) and isinstance(args[1], str):
             name = f"{args[0].name}.{args[1][:_LONGEST_NAME]}"
-        self.stack.append(make(*args) if make else self.unknown(name))
+        self.stack.append(maker(*args) if maker else self.make_object(name))
 
-    def count_copied(self, values: Any) -> None:
-        """Count what may be copied: a pickle can pass one long text or tuple again and again."""
-        sizes = (len(one) for one in values if isinstance(one, (str, dict, list, tuple)))
-        self.budget.charge("copied", len(values) + sum(sizes))
+    def count_copied(self, arguments: Any) -> None:
+        """Charge for copies of arguments: a pickle can pass the same long text again and again."""
+        nested = (argument for argument in arguments if isinstance(argument, _COPIED_TYPES))
+        self.budget.charge("copied", len(arguments) + sum(map(len, nested)))
 
     def pop(self, count: int) -> list[Any]:
-        found = self.stack[-count:]
-        if len(found) < count:
+        elements = self.stack[-count:]
+        if len(elements) < count:
             raise IndexError("its stack is empty")
         del self.stack[-count:]
-        return found
+        return elements
 
 
 def _put_item(target: dict[Any, Any], key: Any, value: Any) -> None:
-    """Set an item whose key can be a part of a tensor's name. Other items are left out: the hash of
-    a tuple may need any depth of calls, and among long integers many have the same."""
+    """Set a dict's item if the key can be a part of a tensor's name. Items with tuples as keys are
+    left out because a hash may need any depth of calls, items with long integers because many long
+    integers have the same hash."""
     if type(key) is str or (type(key) is int and key.bit_length() < 64):
         target[key] = value
 
@@ -239,40 +249,49 @@ def _uint_argument(argument: memoryview) -> int:
     return int.from_bytes(argument, "little")
 
 
+def _push_int(machine: _PickleMachine, argument: memoryview) -> None:
+    machine.push(int.from_bytes(argument, "little", signed=True))
+
+
+def _push_text(machine: _PickleMachine, argument: memoryview) -> None:
+    machine.push(str(argument, "utf-8", "surrogatepass"))
+
+
+def _push_bytes(machine: _PickleMachine, argument: memoryview) -> None:
+    machine.push(argument if len(argument) > _COPIED_NBYTES else bytes(argument))
+
+
 def _keep_in_memo(machine: _PickleMachine, number: int) -> None:
     machine.memo[number] = machine.stack[-1]
 
 
-# What the harmless instructions do: with the machine m and their argument a.
+# The harmless instructions: functions of the machine m and the argument a.
 _STEPS: dict[str, Callable[[_PickleMachine, memoryview], Any]] = {
     **dict.fromkeys(("PROTO", "FRAME"), lambda m, a: None),
     "MARK": lambda m, a: m.marks.append(len(m.stack)),
     "NONE": lambda m, a: m.push(None),
     "NEWTRUE": lambda m, a: m.push(True),
     "NEWFALSE": lambda m, a: m.push(False),
-    **dict.fromkeys(("BININT", "LONG1"),
-                    lambda m, a: m.push(int.from_bytes(a, "little", signed=True))),
+    **dict.fromkeys(("BININT", "LONG1"), _push_int),
     **dict.fromkeys(("BININT1", "BININT2"), lambda m, a: m.push(_uint_argument(a))),
     "BINFLOAT": lambda m, a: m.push(struct.unpack(">d", a)[0]),
-    **dict.fromkeys(("BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8"),
-                    lambda m, a: m.push(str(a, "utf-8", "surrogatepass"))),
+    **dict.fromkeys(("BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8"), _push_text),
     **dict.fromkeys(("BINSTRING", "SHORT_BINSTRING"), lambda m, a: m.push(str(a, m.encoding))),
-    **dict.fromkeys(("BINBYTES", "SHORT_BINBYTES", "BINBYTES8", "BYTEARRAY8"),
-                    lambda m, a: m.push(a if len(a) > _COPIED_NBYTES else bytes(a))),
+    **dict.fromkeys(("BINBYTES", "SHORT_BINBYTES", "BINBYTES8", "BYTEARRAY8"), _push_bytes),
     "EMPTY_TUPLE": lambda m, a: m.push(()),
     "TUPLE1": lambda m, a: m.push(tuple(m.pop(1))),
     "TUPLE2": lambda m, a: m.push(tuple(m.pop(2))),
     "TUPLE3": lambda m, a: m.push(tuple(m.pop(3))),
-    "TUPLE": lambda m, a: m.push(tuple(m.items())),
+    "TUPLE": lambda m, a: m.push(tuple(m.pop_mark())),
     "EMPTY_LIST": lambda m, a: m.push([]),
     "APPEND": lambda m, a: m.append(m.pop(1)),
-    "APPENDS": lambda m, a: m.append(m.items()),
+    "APPENDS": lambda m, a: m.append(m.pop_mark()),
     "EMPTY_DICT": lambda m, a: m.push({}),
     "SETITEM": lambda m, a: m.set(m.pop(2)),
-    "SETITEMS": lambda m, a: m.set(m.items()),
+    "SETITEMS": lambda m, a: m.set(m.pop_mark()),
     "EMPTY_SET": lambda m, a: m.push(PickledSet()),
-    "ADDITEMS": lambda m, a: m.append(m.items()),
-    "FROZENSET": lambda m, a: m.call(UnreadObject("frozenset"), m.items()),
+    "ADDITEMS": lambda m, a: m.append(m.pop_mark()),
+    "FROZENSET": lambda m, a: m.call(UnreadObject("frozenset"), m.pop_mark()),
     "BINGET": lambda m, a: m.push(m.memo[a[0]]),
     "LONG_BINGET": lambda m, a: m.push(m.memo[_uint_argument(a)]),
     "BINPUT": lambda m, a: _keep_in_memo(m, a[0]),
@@ -283,21 +302,21 @@ _STEPS: dict[str, Callable[[_PickleMachine, memoryview], Any]] = {
     "NEWOBJ_EX": lambda m, a: m.call(*m.pop(3)[:2]),
     "BUILD": lambda m, a: m.build(*m.pop(1)),
     "BINPERSID": lambda m, a: m.push(m.persistent(m.pop(1)[0])),
-}  # fmt: skip
+}
 _STOP, _GLOBAL = pickle.STOP[0], pickle.GLOBAL[0]
 # The numbers of protocol 1, as text: 01 is True.
 _LINES: dict[int, Callable[[bytes], Any]] = {
     pickle.INT[0]: lambda line: bool(int(line)) if len(line) == 2 and line[0] == 48 else int(line),
     pickle.LONG[0]: lambda line: int(line.removesuffix(b"L")),
 }
-# The bytes of an argument's length, where the instruction has one.
+# The number of bytes of an argument's length, for instructions with an argument of any length.
 _LENGTHS = {
     pickletools.TAKEN_FROM_ARGUMENT1: 1,
     pickletools.TAKEN_FROM_ARGUMENT4: 4,
     pickletools.TAKEN_FROM_ARGUMENT4U: 4,
     pickletools.TAKEN_FROM_ARGUMENT8U: 8,
 }
-# code -> the bytes of its argument or of the argument's length, whether it is a length, the step
+# code -> (number of bytes of the argument or length, True for a length, function)
 _INSTRUCTIONS = {
     ord(op.code): (
         _LENGTHS.get(op.arg.n, op.arg.n) if op.arg else 0,
@@ -315,30 +334,30 @@ _PLAIN = re.compile(r"b1|[iu][1248]|f[248]|c8|c16")
 
 
 class PickledDtype(UnreadObject):
-    """numpy.dtype. found: None for one that is not of numbers. bits: their dtype in NumPy."""
+    """numpy.dtype. dtype: a name, None if elements are not numbers. carrier: NumPy's dtype of the
+    bits."""
 
-    __slots__ = ("bits", "found")
+    __slots__ = ("carrier", "dtype")
 
     def __init__(self, kind: Any, *_: Any) -> None:
         super().__init__("numpy.dtype")
-        self.found: str | None = None
-        self.bits = np.dtype(np.uint8)
+        self.dtype: str | None = None
+        self.carrier = np.dtype(np.uint8)
         if isinstance(kind, UnreadObject) and kind.name == "ml_dtypes.bfloat16":
-            self.found = "bfloat16"
+            self.dtype = "bfloat16"
         elif isinstance(kind, str) and _PLAIN.fullmatch(kind):
-            self.found = np.dtype(kind).name
-        if self.found:
-            self.bits = storage_dtype(self.found)
+            self.dtype = np.dtype(kind).name
+        if self.dtype:
+            self.carrier = storage_dtype(self.dtype)
 
     def build(self, state: Any) -> None:
-        """Set the byte order, the second item of the state."""
+        """Set the byte order, the second element of the state."""
         if state[1] == ">":
-            self.bits = self.bits.newbyteorder(">")
+            self.carrier = self.carrier.newbyteorder(">")
 
 
 class PickledArray(UnreadObject):
-    """A NumPy array in a pickle. array: the array; None if its elements are not numbers. dtype: the
-    name of its dtype."""
+    """A NumPy array in a pickle. array: None if the elements are not numbers. dtype: a name."""
 
     __slots__ = ("array", "dtype")
 
@@ -348,50 +367,55 @@ class PickledArray(UnreadObject):
         self.dtype = ""
 
     def build(self, state: Any) -> None:
-        """Take the version, the shape, the dtype, whether it is in Fortran order, the bytes."""
+        """Fill the array. state: version, shape, dtype, True for Fortran order, bytes."""
         _, shape, dtype, fortran, data = state
         self.fill(shape, dtype, "F" if fortran else "C", data)
 
     def fill(self, shape: Any, dtype: Any, order: Any, data: Any) -> None:
-        """Set the values. Raises FileError if the bytes are not those of the shape."""
+        """Set the elements. Raises FileError if the number of bytes does not fit the shape."""
         shape = sizes_of(shape, "a NumPy array")
-        if not isinstance(dtype, PickledDtype) or dtype.found is None:
+        if not isinstance(dtype, PickledDtype) or dtype.dtype is None:
             self.name = "numpy.ndarray of objects or texts"
             return
         data = data.encode("latin-1") if isinstance(data, str) else memoryview(data)
-        if len(data) != math.prod(shape) * dtype.bits.itemsize:
+        if len(data) != math.prod(shape) * dtype.carrier.itemsize:
             raise FileError(f"a NumPy array of shape {short(shape)} has {len(data)} bytes")
-        flat = np.frombuffer(data, dtype.bits) if len(data) else np.empty(0, dtype.bits)
+        flat = np.frombuffer(data, dtype.carrier) if len(data) else np.empty(0, dtype.carrier)
         self.array = flat.reshape(shape, order="F" if order == "F" else "C")
-        self.dtype = dtype.found
+        self.dtype = dtype.dtype
 
 
 def _reconstruct(kind: Any, *_: Any) -> UnreadObject:
-    """Make an empty array, which gets its values later; of a subclass nothing is known."""
+    """Make an empty array, filled later by build(). Subclasses of ndarray are not read."""
     is_plain = isinstance(kind, UnreadObject) and kind.name in ("numpy.ndarray", "numpy.memmap")
     return PickledArray() if is_plain else UnreadObject(getattr(kind, "name", "numpy.ndarray"))
 
 
 def _make_from_buffer(data: Any, dtype: Any, shape: Any, order: Any, *_: Any) -> PickledArray:
-    made = PickledArray()
-    made.fill(shape, dtype, order, data)
-    return made
+    array = PickledArray()
+    array.fill(shape, dtype, order, data)
+    return array
 
 
 def _make_scalar(dtype: Any, data: Any = b"") -> Any:
-    one = PickledArray()
-    one.fill((), dtype, "C", data)
-    return UnreadObject("a NumPy scalar") if one.array is None else one.array.item()
+    array = PickledArray()
+    array.fill((), dtype, "C", data)
+    return UnreadObject("a NumPy scalar") if array.array is None else array.array.item()
 
 
 def _encode_text(text: str, encoding: str) -> Any:
-    """Return the bytes that Python 3 writes as a text for Python 2."""
+    """Return bytes that Python 3 wrote as a text, for Python 2."""
     if encoding not in ("latin1", "latin-1"):
         return UnreadObject("_codecs.encode")
     return text.encode("latin-1")
 
 
-# What is made of the containers of the standard library, and of NumPy's names.
+_CORE_MAKERS: Makers = {
+    "multiarray._reconstruct": _reconstruct,
+    "multiarray.scalar": _make_scalar,
+    "numeric._frombuffer": _make_from_buffer,
+}
+# Makers of containers of the standard library, and of NumPy's arrays and numbers.
 MAKERS: Makers = {
     "collections.OrderedDict": ordered_dict,
     "collections.Counter": ordered_dict,
@@ -400,12 +424,9 @@ MAKERS: Makers = {
     "numpy.dtype": PickledDtype,
     "_codecs.encode": _encode_text,
     **dict.fromkeys(("builtins.bytes", "__builtin__.bytes"), lambda: b""),
-    **{f"numpy.{core}.{name}": make
-       for core in ("core", "_core")
-       for name, make in (("multiarray._reconstruct", _reconstruct),
-                          ("multiarray.scalar", _make_scalar),
-                          ("numeric._frombuffer", _make_from_buffer))},
-}  # fmt: skip
+    **{f"numpy.core.{name}": maker for name, maker in _CORE_MAKERS.items()},
+    **{f"numpy._core.{name}": maker for name, maker in _CORE_MAKERS.items()},
+}
 
 
 # -------------------------------------------------------------------------------------- the tensors
@@ -421,7 +442,7 @@ _ADVICE = {
     "torch.storage._load_from_bytes": "it is a tensor that pickle.dump() wrote; if you trust the"
     " file, unpickle it and write it with torch.save()",
 }
-_OTHERWISE = (
+_GENERAL_ADVICE = (
     "only tensors, numbers, strings and containers are read; if you trust the file, load it with"
     " the program that wrote it and save a state_dict"
 )
@@ -432,39 +453,40 @@ def tensors_of_pickle(
     leaves: Iterable[tuple[str, Any]],
     tensor_of: Callable[[Any], FileTensor | None],
 ) -> TensorSet:
-    """Return the tensors of a pickle. leaves: what it has, each with the keys that lead to it,
-    joined by dots. tensor_of: returns the tensor that an object is, None if it is not one. Raises
-    FileError if there are none, or two would have the same name."""
-    read = TensorSet({})
+    """Return the tensors of a pickle. leaves: (name, leaf) pairs; a name is the keys on the path to
+    the leaf, joined by dots. tensor_of: leaf -> tensor, None if the leaf is not a tensor. Raises
+    FileError without tensors, or if two tensors would have the same name."""
+    tensor_set = TensorSet({})
     for name, value in leaves:
         tensor = tensor_of(value)
         if tensor is not None:
-            file.budget.charge("arrays", tensor.nbytes)  # many may be views of one storage
-            read.add(name, tensor, file)
+            file.budget.charge("arrays", tensor.nbytes)  # many tensors may share a storage
+            tensor_set.add(name, tensor, file)
         elif isinstance(value, UnreadObject):
             file.budget.charge("names", len(name))
-            read.unread[name] = value.name
+            tensor_set.unread[name] = value.name
         else:
-            read.add_value(name)
+            tensor_set.add_value(name)
     kinds: dict[str, list[str]] = {}
-    for name, kind in read.unread.items():
+    for name, kind in tensor_set.unread.items():
         kinds.setdefault(kind, []).append(name)
     advice = {
         kind: next((text for begin, text in _ADVICE.items() if kind.startswith(begin)), "")
         for kind in kinds
     }
-    if not read.tensors and kinds:
-        why = next(filter(None, advice.values()), _OTHERWISE)
+    if not tensor_set.tensors and kinds:
+        why = next(filter(None, advice.values()), _GENERAL_ADVICE)
         raise FileError(
-            f"{file} has no tensors, and asks for {list_names(read.unread.values())}: {why}"
+            f"{file} has no tensors, and asks for {list_names(tensor_set.unread.values())}: {why}"
         )
-    if not read.tensors:
+    if not tensor_set.tensors:
         raise FileError(f"{file} has no tensors")
-    read.notes = [
+    tensor_set.notes = [
         f"{kind} in {list_names(names, _MOST_NAMES)} was not read"
         + f": {advice[kind]}" * bool(advice[kind])
         for kind, names in list(kinds.items())[:_MOST_KINDS]
     ]
     if len(kinds) > _MOST_KINDS:
-        read.notes.append(f"objects of {len(kinds) - _MOST_KINDS} other classes were not read")
-    return read
+        more_kinds = len(kinds) - _MOST_KINDS
+        tensor_set.notes.append(f"objects of {more_kinds} other classes were not read")
+    return tensor_set

@@ -1,7 +1,7 @@
 """.safetensors: a JSON header, then the bytes of the tensors.
 
-Read and written here and not with the package of that name: its NumPy interface lacks bfloat16, it
-accepts a file that has one name twice, and it keeps everything it writes in memory.
+The package safetensors is not used: the NumPy interface of the package lacks bfloat16, files with a
+name twice are accepted, and a new file is kept in memory as a whole.
 """
 
 from __future__ import annotations
@@ -32,19 +32,30 @@ from rnnlayout._model.errors import FileError
 
 from .registry import TensorFormat
 
-if TYPE_CHECKING:  # what a load does not need
+if TYPE_CHECKING:  # not needed for reading
     from rnnlayout._files.tensor_sets.output_file import Output
 
 MOST_HEADER_NBYTES = 100_000_000  # the limit of the format itself
 WRITE_NBYTES = 256 << 10  # per call: the fastest of 64 KB to 8 MB
-FORGET_NBYTES = 32 << 20  # written before the memory of what was read is given back
+FORGET_NBYTES = 32 << 20  # written before the pages of the source are released
 
-# The format's names of the dtypes that NumPy has.
+# Name of a dtype in the format -> name in NumPy.
 _NUMPY = {
-    "BOOL": "bool", "U8": "uint8", "I8": "int8", "U16": "uint16", "I16": "int16", "F16": "float16",
-    "BF16": "bfloat16", "U32": "uint32", "I32": "int32", "F32": "float32", "U64": "uint64",
-    "I64": "int64", "F64": "float64", "C64": "complex64",
-}  # fmt: skip
+    "BOOL": "bool",
+    "U8": "uint8",
+    "I8": "int8",
+    "U16": "uint16",
+    "I16": "int16",
+    "F16": "float16",
+    "BF16": "bfloat16",
+    "U32": "uint32",
+    "I32": "int32",
+    "F32": "float32",
+    "U64": "uint64",
+    "I64": "int64",
+    "F64": "float64",
+    "C64": "complex64",
+}
 _NAMES = {numpy: name for name, numpy in _NUMPY.items()}
 
 
@@ -62,31 +73,31 @@ def _read_safetensors(file: InputFile) -> TensorSet:
     if whole[8:9] != b"{":
         raise FileError(f"{file}: its header does not begin with {{: it is not a safetensors file")
     header = parse_json_object(whole[8 : 8 + nbytes], f"{file}: its header")
-    told = header.pop("__metadata__", None)  # MLX writes null
-    metadata = object_of_texts({} if told is None else told, f"{file}: __metadata__")
+    recorded = header.pop("__metadata__", None)  # MLX writes null
+    metadata = object_of_texts({} if recorded is None else recorded, f"{file}: __metadata__")
     check_texts(header, f"{file}: a name")
-    data = memoryview(whole)[8 + nbytes :]
+    body = memoryview(whole)[8 + nbytes :]
     ranges: dict[str, list[int]] = {}
-    found = TensorSet({}, metadata, copy=opened.copy)
+    tensor_set = TensorSet({}, metadata, copy=opened.copy)
     if isinstance(whole, mmap.mmap) and sys.platform != "win32":
-        found.forget = partial(whole.madvise, mmap.MADV_DONTNEED)
+        tensor_set.forget = partial(whole.madvise, mmap.MADV_DONTNEED)
     for name, entry in header.items():
-        what = f"{file}: tensor {name!r}"
+        label = f"{file}: tensor {name!r}"
         if not isinstance(entry, dict) or entry.keys() != {"dtype", "shape", "data_offsets"}:
-            raise FileError(f"{what} needs exactly dtype, shape and data_offsets")
+            raise FileError(f"{label} needs exactly dtype, shape and data_offsets")
         dtype, offsets = entry["dtype"], entry["data_offsets"]
         is_name = isinstance(dtype, str) and dtype.isascii() and dtype == dtype.upper()
         if not is_name or not 0 < len(dtype) <= 32:
-            raise FileError(f"{what}: its dtype is not a name")
+            raise FileError(f"{label}: its dtype is not a name")
         if not isinstance(offsets, list) or [type(n) for n in offsets] != [int, int]:
-            raise FileError(f"{what}: its data_offsets are not two sizes")
+            raise FileError(f"{label}: its data_offsets are not two sizes")
         begin, end = ranges[name] = offsets
-        if not 0 <= begin <= end <= len(data):
+        if not 0 <= begin <= end <= len(body):
             raise FileError(
-                f"{what} is at bytes {begin} to {end} of {len(data)}: cut short or damaged"
+                f"{label} is at bytes {begin} to {end} of {len(body)}: cut short or damaged"
             )
         dtype = str(_NUMPY.get(dtype, dtype))
-        found.add(name, stored_tensor(dtype, entry["shape"], data[begin:end], what), file)
+        tensor_set.add(name, stored_tensor(dtype, entry["shape"], body[begin:end], label), file)
     at = 0
     for name, (begin, end) in sorted(ranges.items(), key=lambda item: item[1]):
         if begin != at:
@@ -94,13 +105,13 @@ def _read_safetensors(file: InputFile) -> TensorSet:
             how = "overlaps another one" if begin < at else unused
             raise FileError(f"{file}: tensor {name!r} {how}")
         at = end
-    if at != len(data):
-        raise FileError(f"{file}: {len(data) - at} bytes after the last tensor")
-    return found
+    if at != len(body):
+        raise FileError(f"{file}: {len(body) - at} bytes after the last tensor")
+    return tensor_set
 
 
 class _OpenFile:
-    """A file, open for as long as this object exists. data: its bytes."""
+    """A file, open for as long as the object exists. data: the bytes of the file."""
 
     def __init__(self, file: InputFile) -> None:
         self._fd = -1
@@ -112,10 +123,10 @@ class _OpenFile:
             os.close(self._fd)
 
     def copy(self, out: int, chunk: memoryview) -> int:
-        """Let the system copy a chunk, as TensorSet describes it."""
-        start, at = (np.frombuffer(one, np.uint8).ctypes.data for one in (self.data, chunk))
+        """Let the system copy a chunk; see TensorSet.copy."""
+        start, at = (np.frombuffer(buffer, np.uint8).ctypes.data for buffer in (self.data, chunk))
         is_part = 0 <= at - start <= len(self.data) - len(chunk)
-        # without a map the file may have changed since it was read
+        # without a memory map, the file may have changed since reading
         if not (is_part and isinstance(self.data, mmap.mmap) and hasattr(os, "copy_file_range")):
             return 0
         try:
@@ -125,7 +136,7 @@ class _OpenFile:
 
 
 def write_tensors(out: Output, tensor_set: TensorSet, progress: Progress | None = None) -> None:
-    """Write the tensors by name in their order, their bytes by element size for alignment."""
+    """Write a header in the order of the tensors, and the bytes by element size for alignment."""
     from rnnlayout._files.tensor_sets.output_file import open_untruncated
 
     count = ProgressCount(progress, tensor_set.nbytes)
@@ -149,12 +160,12 @@ def write_tensors(out: Output, tensor_set: TensorSet, progress: Progress | None 
     text += b" " * (-len(text) % 8)
     with open(out, "wb", buffering=0, opener=open_untruncated) as file:
         file.write(len(text).to_bytes(8, "little") + text)
-        written = 0
+        out_fd, written = file.fileno(), 0
         for chunk in (chunk for _, tensor in order for chunk in tensor.chunks()):
-            rest = chunk
-            while rest:  # one call may write less than all
-                n = tensor_set.copy(file.fileno(), rest) or file.write(rest[:WRITE_NBYTES])
-                written, rest = written + n, rest[n:]
+            remaining = chunk
+            while remaining:  # a call may write a part
+                n = tensor_set.copy(out_fd, remaining) or file.write(remaining[:WRITE_NBYTES])
+                written, remaining = written + n, remaining[n:]
             count(len(chunk))
             if written >= FORGET_NBYTES:
                 written = 0

@@ -1,12 +1,12 @@
-"""The bytes of an HDF5 file that cannot be trusted, read within bounds.
+"""Read the bytes of an untrusted HDF5 file within bounds.
 
 A damaged file can point anywhere, also back to where the reader has been. So every structure is
-read through block(), which checks that it is in the file and charges its bytes to the budget. That
-ends every circle, and bounds all work by the file's size.
+read through block(), which checks that the structure is in the file and charges the bytes to the
+budget. That ends every circle, and bounds all work by the file's size.
 
-The names of structures and messages are those of the HDF5 File Format Specification, version 3.0.
-Its sections are named where a structure is decoded. Checksums are not verified: a wrong bit in a
-weight has none either.
+Structures and messages are called as in the HDF5 File Format Specification, version 3.0, and the
+code that decodes a structure names the section. Checksums are not verified: HDF5 does not protect
+weights by checksums either.
 """
 
 from __future__ import annotations
@@ -33,27 +33,27 @@ class DamagedError(Exception):
 
 
 @contextmanager
-def name_damaged(what: str) -> Iterator[None]:
-    """Turn a DamagedError into a FileError that names what is damaged."""
+def name_damaged(label: str) -> Iterator[None]:
+    """Turn a DamagedError into a FileError that begins with label, the damaged part."""
     try:
         yield
     except DamagedError as error:
-        raise FileError(f"{what}: {error}") from None
+        raise FileError(f"{label}: {error}") from None
 
 
 @dataclass
 class Cursor:
-    """A structure's bytes, taken from front to back. what: the structure's name in messages."""
+    """A structure's bytes, taken from front to back. label: the structure's name in messages."""
 
     data: bytes
-    what: str
+    label: str
     at: int = 0
 
     def take(self, nbytes: int) -> bytes:
-        """Return the next bytes. Raises DamagedError if there are not as many."""
+        """Return the next bytes. Raises DamagedError if fewer bytes are left."""
         end = self.at + nbytes
         if not self.at <= end <= len(self.data):
-            raise DamagedError(f"{self.what} is cut short")
+            raise DamagedError(f"{self.label} is cut short")
         start, self.at = self.at, end
         return self.data[start:end]
 
@@ -61,32 +61,35 @@ class Cursor:
         return int.from_bytes(self.take(nbytes), "little")
 
     def address(self) -> int | None:
-        """Return the next address, None for the undefined one."""
-        found = self.uint(8)
-        return None if found == _UNDEFINED else found
+        """Return the next address, None for the undefined address."""
+        address = self.uint(8)
+        return None if address == _UNDEFINED else address
 
     def version(self, *allowed: int) -> int:
-        """Return the next byte, a version. Raises DamagedError if it is not allowed."""
-        found = self.uint()
-        if found not in allowed:
-            raise DamagedError(f"{self.what} has version {found}, which is not supported")
-        return found
+        """Return the next byte, a version. Raises DamagedError if the version is not allowed."""
+        version = self.uint()
+        if version not in allowed:
+            raise DamagedError(f"{self.label} has version {version}, which is not supported")
+        return version
 
     def name(self, nbytes: int | None = None) -> str:
-        """Return the next name, of nbytes bytes including its padding, or up to a null byte."""
+        """Return the next name, of nbytes bytes with padding, by default up to a null byte."""
         if nbytes is None:
             end = self.data.find(b"\0", self.at)
             nbytes = (end if end >= 0 else len(self.data)) + 1 - self.at
         try:
             return self.take(nbytes).split(b"\0", 1)[0].decode()
         except UnicodeDecodeError as error:
-            raise DamagedError(f"{self.what}: a name is not UTF-8: {error}") from None
+            raise DamagedError(f"{self.label}: a name is not UTF-8: {error}") from None
 
 
 class BoundedFile:
-    """An open file, read within bounds. start: where the HDF5 data begins in it; addresses are
-    counted from there. budget: of the file, or of the archive that it is in. collections: those of
-    the global heap that were read: address -> number of an object -> its address and size."""
+    """An open file, read within bounds.
+
+    start: the byte of the file where the HDF5 data begins; addresses are counted from start.
+    budget: the budget of the file, or of the archive around the file. collections: the places of
+    objects in the global heap so far: address of a collection -> object number -> (address, size).
+    """
 
     def __init__(self, file: IO[bytes], budget: Budget) -> None:
         self._file, self.budget = file, budget
@@ -94,24 +97,24 @@ class BoundedFile:
         self.start = 0
         self.collections: dict[int, dict[int, tuple[int, int]]] = {}
 
-    def block(self, at: int | None, nbytes: int, what: str, signature: bytes = b"") -> Cursor:
-        """Return a structure, or the first part of one, after its signature."""
-        what = f"the {what} at {at}"
+    def block(self, at: int | None, nbytes: int, label: str, signature: bytes = b"") -> Cursor:
+        """Return a structure, or the first part of a structure, after the signature."""
+        label = f"the {label} at {at}"
         self.budget.charge("structures", max(0, nbytes))
-        cursor = Cursor(self.data(at, nbytes, what), what)
+        cursor = Cursor(self.read(at, nbytes, label), label)
         if signature and cursor.take(len(signature)) != signature:
-            raise DamagedError(f"{what} does not begin with {signature.decode()!r}")
+            raise DamagedError(f"{label} does not begin with {signature.decode()!r}")
         return cursor
 
-    def data(self, at: int | None, nbytes: int, what: str) -> bytes:
-        """Return bytes of an array, which are not counted."""
+    def read(self, at: int | None, nbytes: int, label: str) -> bytes:
+        """Return bytes of the file, without charging the budget."""
         if at is None or nbytes < 0 or not 0 <= at <= self.size - self.start - nbytes:
-            raise DamagedError(f"{what}: its {nbytes} bytes are not in the file")
+            raise DamagedError(f"{label}: its {nbytes} bytes are not in the file")
         self._file.seek(self.start + at)
-        found = self._file.read(nbytes)
-        if len(found) != nbytes:
-            raise DamagedError(f"{what} is cut short")
-        return found
+        content = self._file.read(nbytes)
+        if len(content) != nbytes:
+            raise DamagedError(f"{label} is cut short")
+        return content
 
 
 # ------------------------------------------------------------------- superblocks and object headers
@@ -120,7 +123,7 @@ _SHARED, _FAIL_IF_UNKNOWN = 2, 128  # flags of messages
 
 
 class MessageKind(IntEnum):
-    """The kinds of messages that this reader knows."""
+    """Kinds of messages that this reader supports."""
 
     DATASPACE = 1
     LINK_INFO = 2
@@ -140,14 +143,14 @@ class MessageKind(IntEnum):
     REFERENCE_COUNT = 22
 
 
-_KNOWN = {kind.value: kind for kind in MessageKind}
+_KINDS = {kind.value: kind for kind in MessageKind}
 
 
 class HeaderMessages(dict[MessageKind, list[Cursor]]):
-    """The messages of one object, by kind."""
+    """The messages of an object, by kind."""
 
     def __init__(self, source: BoundedFile, at: int) -> None:
-        """IV.A.1.a and b. Data Object Header Prefix, of version 1 and 2."""
+        """Read an object header. IV.A.1.a and b. Data Object Header Prefix, of version 1 and 2."""
         is_new = source.block(at, 4, "object header").take(4) == b"OHDR"
         if is_new:
             head = source.block(at, 6, "object header", b"OHDR")
@@ -164,36 +167,36 @@ class HeaderMessages(dict[MessageKind, list[Cursor]]):
             blocks, kind_nbytes, skip = [(at + 16, head.uint(4), b"")], 2, 3
         for at, nbytes, signature in blocks:
             block = source.block(at, nbytes, "object header", signature)
-            while len(block.data) - block.at >= kind_nbytes + 3 + skip:  # else it is a gap
-                kind, size, flags = block.uint(kind_nbytes), block.uint(2), block.uint()
+            while len(block.data) - block.at >= kind_nbytes + 3 + skip:  # fewer bytes are a gap
+                number, size, flags = block.uint(kind_nbytes), block.uint(2), block.uint()
                 block.take(skip)
                 data = block.take(size)
-                if (known := _KNOWN.get(kind)) is None:
+                if (kind := _KINDS.get(number)) is None:
                     if flags & _FAIL_IF_UNKNOWN:
-                        raise DamagedError(f"a message of kind {kind} is not supported")
+                        raise DamagedError(f"a message of kind {number} is not supported")
                     continue
-                message = Cursor(data, f"the message {known.name.lower().replace('_', ' ')}")
-                if flags & _SHARED:  # it only tells where the message is
+                message = Cursor(data, f"the message {kind.name.lower().replace('_', ' ')}")
+                if flags & _SHARED:  # the data only refers to the message
                     why = "is shared by several objects, which is not supported"
-                    raise DamagedError(f"{message.what} {why}")
-                if known == MessageKind.CONTINUATION:
+                    raise DamagedError(f"{message.label} {why}")
+                if kind == MessageKind.CONTINUATION:
                     at, nbytes = message.uint(8), message.uint(8)
-                    # that of version 2 ends with a checksum
+                    # a continuation of version 2 ends with a checksum
                     blocks.append((at, nbytes - 4, b"OCHK") if is_new else (at, nbytes, b""))
                 else:
-                    self.setdefault(known, []).append(message)
+                    self.setdefault(kind, []).append(message)
 
-    def one(self, kind: MessageKind) -> Cursor | None:
+    def single(self, kind: MessageKind) -> Cursor | None:
         """Return the only message of a kind, None if the object has none."""
-        found = self.get(kind, [])
-        if len(found) > 1:
-            raise DamagedError(f"{len(found)} messages of kind {kind.name.lower()}")
-        return found[0] if found else None
+        messages = self.get(kind, [])
+        if len(messages) > 1:
+            raise DamagedError(f"{len(messages)} messages of kind {kind.name.lower()}")
+        return messages[0] if messages else None
 
 
 def root_address(source: BoundedFile) -> int:
     """Return the address of the root group's object header (II.A. Format Signature, Superblock)."""
-    while source.start + len(HDF5) <= source.size and source.data(0, 8, "the signature") != HDF5:
+    while source.start + len(HDF5) <= source.size and source.read(0, 8, "the signature") != HDF5:
         source.start = max(512, 2 * source.start)
     if source.start + len(HDF5) > source.size:
         raise DamagedError("it is not an HDF5 file")
@@ -206,27 +209,33 @@ def root_address(source: BoundedFile) -> int:
     if sizes != (8, 8):
         raise DamagedError(f"addresses and lengths of {sizes} bytes are not supported, need 8")
     block.take({0: 9, 1: 13, 2: 1, 3: 1}[version])
-    _, _, end, other = (block.address() for _ in range(4))
-    if version < 2:  # other is the driver information; then comes the root's symbol table entry
+    _, _, end, root = (block.address() for _ in range(4))
+    if version < 2:  # the fourth address is the driver information; the root's entry follows
         block.take(8)
-        other = block.address()
+        root = block.address()
     if end is None or end > source.size:
         raise DamagedError(
             f"the file should have {end} bytes and has {source.size}: it is cut short"
         )
-    if other is None:
+    if root is None:
         raise DamagedError("the file has no root group")
-    return other
+    return root
 
 
 # ------------------------------------------------------------------------- datatypes and dataspaces
 
 _FIXED, _FLOAT, _TEXT, _OPAQUE, _ENUM, _VARIABLE = 0, 1, 3, 5, 8, 9
-_OTHERS = {2: "a time", 4: "bits", 6: "a compound", 7: "a reference", 10: "an array in an array",
-           11: "complex"}  # fmt: skip
-# bytes -> precision, where the exponent is and its size, the same for the mantissa, and the bias
+_UNSUPPORTED = {
+    2: "a time",
+    4: "bits",
+    6: "a compound",
+    7: "a reference",
+    10: "an array in an array",
+    11: "complex",
+}
+# bytes -> precision, exponent's position and size, mantissa's position and size, bias
 _IEEE = {2: (16, 10, 5, 0, 10, 15), 4: (32, 23, 8, 0, 23, 127), 8: (64, 52, 11, 0, 52, 1023)}
-_ENDS_AT_NULL, _ENDS_WITH_SPACES = 0, 2  # how texts of fixed length are padded
+_ENDS_AT_NULL, _ENDS_WITH_SPACES = 0, 2  # paddings of texts of fixed length
 _BOOL = b"\0\1"  # h5py's: FALSE and TRUE
 
 
@@ -234,8 +243,8 @@ _BOOL = b"\0\1"  # h5py's: FALSE and TRUE
 class Hdf5Type:
     """The type of an element. name: the type's name in messages. nbytes: the size of an element in
     the file. dtype: NumPy's dtype, object for texts of variable length, None if the type is not
-    supported. charset: the character set of texts, "" of other types. padding: how texts of fixed
-    length are padded."""
+    supported. charset: the character set of a text, "" for numbers. padding: the kind of padding of
+    a text of fixed length."""
 
     name: str
     nbytes: int
@@ -245,7 +254,7 @@ class Hdf5Type:
 
 
 def read_type(cursor: Cursor) -> Hdf5Type:
-    """IV.A.2.d. The Datatype Message."""
+    """Decode a type. IV.A.2.d. The Datatype Message."""
     head, bits, nbytes = cursor.uint(), cursor.uint(3), cursor.uint(4)
     kind, version = head & 15, head >> 4
     if not nbytes or nbytes >= 1 << 31 or not 1 <= version <= 5:
@@ -282,7 +291,7 @@ def read_type(cursor: Cursor) -> Hdf5Type:
         charset = "utf-8" if bits >> 8 & 15 else "ascii"
         return Hdf5Type("text of variable length", nbytes, np.dtype(object), charset)
     return Hdf5Type(
-        "a list of variable length" if kind == _VARIABLE else _OTHERS.get(kind, "?"), nbytes
+        "a list of variable length" if kind == _VARIABLE else _UNSUPPORTED.get(kind, "?"), nbytes
     )
 
 
@@ -292,21 +301,21 @@ def _number_type(form: str) -> Hdf5Type:
 
 
 def read_space(cursor: Cursor) -> tuple[tuple[int, ...] | None, tuple[int | None, ...]]:
-    """Return the shape, None of nothing at all, and up to where each dimension may grow. IV.A.2.b.
-    The Dataspace Message."""
+    """Return the shape, None for a null dataspace, and the maximum of each dimension, None without
+    limit. IV.A.2.b. The Dataspace Message."""
     version = cursor.version(1, 2)
     rank, flags = cursor.uint(), cursor.uint()
     kind = cursor.uint() if version == 2 else None
     cursor.take(5 if version == 1 else 0)
     if rank > 32:
-        raise DamagedError(f"{cursor.what} has {rank} dimensions")
+        raise DamagedError(f"{cursor.label} has {rank} dimensions")
     shape = tuple(cursor.uint(8) for _ in range(rank))
-    most: tuple[int | None, ...] = shape
+    max_shape: tuple[int | None, ...] = shape
     if flags & 1:
-        most = tuple(cursor.address() for _ in range(rank))  # the undefined address: without limit
+        max_shape = tuple(cursor.address() for _ in range(rank))  # undefined: without limit
     if math.prod(n or 1 for n in shape) >= 1 << 56:
         raise DamagedError(f"shape {shape} is too large")
-    return (None if kind == 2 else shape), most
+    return (None if kind == 2 else shape), max_shape
 
 
 def nelems(shape: tuple[int, ...] | None) -> int:
@@ -314,7 +323,7 @@ def nelems(shape: tuple[int, ...] | None) -> int:
 
 
 def strip_padding(array: np.ndarray, padding: int) -> np.ndarray:
-    """Return texts of fixed length without their padding; null bytes NumPy removes itself."""
+    """Return texts of fixed length without padding; NumPy itself removes null bytes."""
     if padding == _ENDS_AT_NULL:
         texts = [text.split(b"\0", 1)[0] for text in array.reshape(-1).tolist()]
     elif padding == _ENDS_WITH_SPACES:

@@ -275,7 +275,7 @@ def _copy_dataset(dataset: Hdf5Dataset, new: Any, name: str) -> Any:
     if old.shape is None:
         return new.create_dataset(name, data=sys.modules["h5py"].Empty(dtype))
     if old.place.chunk:
-        storage = {**_storage_options(old, old.place.chunk), "maxshape": old.most}
+        storage = {**_storage_options(old, old.place.chunk), "maxshape": old.max_shape}
         return new.create_dataset(name, data=old.read(), dtype=dtype, **storage)
     copy = new.create_dataset(name, old.shape, dtype)
     if not old.shape:

@@ -1,8 +1,9 @@
-""".index: a checkpoint of TensorFlow, with the numbers in NAME.data-00000-of-00001 beside it.
+""".index: a checkpoint of TensorFlow, with the numbers in NAME.data-00000-of-00001.
 
 The index maps names to dtypes, shapes and places in the data (tensor_bundle.proto and
-tensor_bundle.cc in tensorflow/core, 2.21). Only files whose names follow from that of the index are
-opened. A graph of objects in it tells what refers to what, by which name: a TrackableObjectGraph
+tensor_bundle.cc in tensorflow/core, 2.21). The files of data are in the folder of the index
+and are called after the index; no further file is opened. The index also has a graph of objects
+that refer to each other by name, a TrackableObjectGraph
 (tensorflow/core/protobuf/trackable_object_graph.proto).
 """
 
@@ -22,70 +23,85 @@ from rnnlayout._model.errors import FileError
 
 # DataType of tensorflow/core/framework/types.proto
 _DTYPES = {
-    1: "float32", 2: "float64", 3: "int32", 4: "uint8", 5: "int16", 6: "int8", 8: "complex64",
-    9: "int64", 10: "bool", 14: "bfloat16", 17: "uint16", 18: "complex128", 19: "float16",
-    22: "uint32", 23: "uint64", 24: FLOAT8["float8_e5m2"], 25: FLOAT8["float8_e4m3fn"],
-}  # fmt: skip
+    1: "float32",
+    2: "float64",
+    3: "int32",
+    4: "uint8",
+    5: "int16",
+    6: "int8",
+    8: "complex64",
+    9: "int64",
+    10: "bool",
+    14: "bfloat16",
+    17: "uint16",
+    18: "complex128",
+    19: "float16",
+    22: "uint32",
+    23: "uint64",
+    24: FLOAT8["float8_e5m2"],
+    25: FLOAT8["float8_e4m3fn"],
+}
 METADATA = "keras_metadata.pb"  # of a SavedModel of Keras 2
-_GRAPH, _TEXT = "_CHECKPOINTABLE_OBJECT_GRAPH", 7  # one text: a TrackableObjectGraph
+_GRAPH, _TEXT = "_CHECKPOINTABLE_OBJECT_GRAPH", 7  # name and dtype of the graph of objects
 _MOST_SHARDS = 100_000
-_FOOTER = 48  # bytes: where two blocks are, zeros, the magic
+_FOOTER = 48  # bytes: two block handles, zeros, the magic
 
 Data = Callable[[int], memoryview]
 
 
 def _read_index(file: InputFile) -> TensorSet:
-    found, graph = read_checkpoint(file)
+    tensor_set, graph = read_checkpoint(file)
     saved_model = file.path.absolute().parent.parent / "saved_model.pb"
     if file.path.name == "variables.index" and saved_model.is_file():
-        found = with_full_names(found, ObjectGraph(graph, file).full_names)
+        tensor_set = with_full_names(tensor_set, ObjectGraph(graph, file).full_names)
         if saved_model.with_name(METADATA).is_file():
-            found.notes.append(
+            tensor_set.notes.append(
                 f"for the configs of its layers pass the folder {saved_model.parent}"
             )
-    return found
+    return tensor_set
 
 
 def read_checkpoint(file: InputFile) -> tuple[TensorSet, memoryview]:
-    """Return the tensors by their names or paths, and the bytes of the graph of objects, b"" in a
-    checkpoint of TensorFlow 1, which has none."""
+    """Return the tensors by name or path, and the bytes of the graph of objects. A checkpoint of
+    TensorFlow 1 lacks the graph: b""."""
     index = memoryview(file.data())
-    found, graph = TensorSet({}), memoryview(b"")
+    tensor_set, graph = TensorSet({}), memoryview(b"")
     data: Data | None = None
     with name_file(file):
-        for key, value in _table_entries(index, str(file)):
+        for key, entry in _table_entries(index, str(file)):
             if data is None:  # the first key is empty: the header
-                data = _open_shards(file, value)
+                data = _open_shards(file, entry)
                 continue
             name = str(key, "utf-8", "backslashreplace").removesuffix(VALUE)
-            if name == _GRAPH:  # one text: its length, four bytes of a checksum, the text
-                told, what = dict(message_fields(value)), f"{file}: {name}"
-                bits = _bits_of_entry(told, data, what)
+            if name == _GRAPH:  # a text: length, four bytes of a checksum, bytes
+                fields, label = dict(message_fields(entry)), f"{file}: {name}"
+                bits = _bits_of_entry(fields, data, label)
                 length, at = read_varint(bits, 0)
-                if told.get(1) != _TEXT or len(bits) != at + 4 + length:
-                    raise FileError(f"{what} is not one text: it is damaged")
+                if fields.get(1) != _TEXT or len(bits) != at + 4 + length:
+                    raise FileError(f"{label} is not one text: it is damaged")
                 graph = bits[at + 4 :]
-            tensor = _tensor_of_entry(value, data, f"{file}: {name[:200]}")
+            tensor = _tensor_of_entry(entry, data, f"{file}: {name[:200]}")
             if isinstance(tensor, FileTensor):
-                file.budget.charge("arrays", tensor.nbytes)  # many may be at one place
-                found.add(name, tensor, file)
+                file.budget.charge("arrays", tensor.nbytes)  # many tensors may be at the same place
+                tensor_set.add(name, tensor, file)
                 continue
             file.budget.charge("names", len(name))
             if tensor:
-                found.unread[name] = tensor
+                tensor_set.unread[name] = tensor
             else:
-                found.add_value(name)
-    if not found.tensors:
+                tensor_set.add_value(name)
+    if not tensor_set.tensors:
         raise FileError(f"{file} has no tensors")
-    found.notes += [f"{name} is in slices and was not read" for name in list(found.unread)[:3]]
-    return found, graph
+    slices = list(tensor_set.unread)[:3]
+    tensor_set.notes += [f"{name} is in slices and was not read" for name in slices]
+    return tensor_set, graph
 
 
 def _open_shards(file: InputFile, header: memoryview) -> Data:
-    """Return a function that opens the file of data with a number. header: the bytes of a
+    """Return a function: number of a file of data -> bytes of the file. header: the bytes of a
     BundleHeaderProto."""
-    told = dict(message_fields(header))
-    count, big = told.get(1, 0), told.get(2, 0)
+    fields = dict(message_fields(header))
+    count, big = fields.get(1, 0), fields.get(2, 0)
     if isinstance(count, memoryview):  # a SavedTensorSlices
         raise FileError(
             f"{file} is a checkpoint of version 1, which TensorFlow before 0.12 wrote: load it with"
@@ -98,59 +114,60 @@ def _open_shards(file: InputFile, header: memoryview) -> Data:
     @cache
     def data(number: int) -> memoryview:
         stem = file.path.name.removesuffix(".index")
-        own = file.path.with_name(f"{stem}.data-{number:05d}-of-{count:05d}")
-        if number >= count or not own.is_file():
-            raise FileError(f"{file} needs {own.name} beside it: it does not exist")
-        return memoryview(file.beside(own).data())
+        shard = file.path.with_name(f"{stem}.data-{number:05d}-of-{count:05d}")
+        if number >= count or not shard.is_file():
+            raise FileError(f"{file} needs {shard.name} beside it: it does not exist")
+        return memoryview(file.beside(shard).data())
 
     return data
 
 
-def _tensor_of_entry(value: memoryview, data: Data, what: str) -> FileTensor | str:
-    """Return the tensor of a BundleEntryProto; why it was not read; "" if it has no numbers."""
-    told = dict(message_fields(value))  # if an optional field occurs twice, the last one counts
-    shape, message, kind = [], told.get(2, memoryview(b"")), told.get(1, 0)
+def _tensor_of_entry(entry: memoryview, data: Data, label: str) -> FileTensor | str:
+    """Return the tensor of a BundleEntryProto; else the reason why a tensor cannot be read, or ""
+    for an entry without numbers."""
+    fields = dict(message_fields(entry))  # if an optional field occurs twice, the last one counts
+    shape, message, kind = [], fields.get(2, memoryview(b"")), fields.get(1, 0)
     if isinstance(message, int):
-        raise FileError(f"{what}: its entry is damaged")
+        raise FileError(f"{label}: its entry is damaged")
     for number, dim in message_fields(message):
         if number == 2 and not isinstance(dim, int):
             shape.append(dict(message_fields(dim)).get(1, 0))
-    if 7 in told:
+    if 7 in fields:
         return "a variable in slices"
     if not isinstance(kind, int) or kind not in _DTYPES:
         return ""
-    return stored_tensor(_DTYPES[kind], shape, _bits_of_entry(told, data, what), what)
+    return stored_tensor(_DTYPES[kind], shape, _bits_of_entry(fields, data, label), label)
 
 
-def _bits_of_entry(told: dict[int, int | memoryview], data: Data, what: str) -> memoryview:
-    """Return the bytes of a tensor. told: the fields of its entry."""
-    numbers = [told.get(k, 0) for k in (3, 4, 5)]
+def _bits_of_entry(fields: dict[int, int | memoryview], data: Data, label: str) -> memoryview:
+    """Return the bytes of a tensor. fields: the fields of the tensor's BundleEntryProto."""
+    numbers = [fields.get(k, 0) for k in (3, 4, 5)]
     if not all(isinstance(n, int) for n in numbers):
-        raise FileError(f"{what}: its entry is damaged")
+        raise FileError(f"{label}: its entry is damaged")
     shard, begin, size = (int(n) for n in numbers if isinstance(n, int))
     bits = data(shard)[begin : begin + size] if size else memoryview(b"")
     if len(bits) != size:
-        raise FileError(f"{what} is beyond the end of its data, which are cut short")
+        raise FileError(f"{label} is beyond the end of its data, which are cut short")
     return bits
 
 
-# The index is LevelDB's sorted table (doc/table_format.md there; tensorflow/core/lib/io/format.cc,
-# 2.21), which TensorFlow writes without compression. Its values are protocol buffers.
+# The index is a sorted table of LevelDB (doc/table_format.md in LevelDB, format.cc in
+# tensorflow/core/lib/io, 2.21), written without compression. The values are protocol buffers.
 
 
-def _table_entries(data: memoryview, what: str) -> Iterator[tuple[bytes, memoryview]]:
+def _table_entries(data: memoryview, label: str) -> Iterator[tuple[bytes, memoryview]]:
     """Yield the keys and values. Raises FileError if the table is malformed."""
     if len(data) < _FOOTER or data[-8:] != TENSORFLOW:
-        raise FileError(f"{what} is not the index of a TensorFlow checkpoint, or is cut short")
+        raise FileError(f"{label} is not the index of a TensorFlow checkpoint, or is cut short")
     end = 0
     footer = data[-_FOOTER:]
-    _, index_at = read_varint(footer, read_varint(footer, 0)[1])  # after another block's handle
-    for _, handle in _read_block(data, _block_handle(footer[index_at:]), what):
+    _, index_at = read_varint(footer, read_varint(footer, 0)[1])  # after the meta-index's handle
+    for _, handle in _read_block(data, _block_handle(footer[index_at:]), label):
         begin, size = _block_handle(handle)
-        if begin < end:  # TensorFlow writes the blocks in their order
-            raise FileError(f"{what}: a block is used twice: it is damaged")
+        if begin < end:  # TensorFlow writes the blocks in order
+            raise FileError(f"{label}: a block is used twice: it is damaged")
         end = begin + size
-        yield from _read_block(data, (begin, size), what)
+        yield from _read_block(data, (begin, size), label)
 
 
 def _block_handle(data: memoryview) -> tuple[int, int]:
@@ -159,25 +176,25 @@ def _block_handle(data: memoryview) -> tuple[int, int]:
 
 
 def _read_block(
-    data: memoryview, handle: tuple[int, int], what: str
+    data: memoryview, handle: tuple[int, int], label: str
 ) -> Iterator[tuple[bytes, memoryview]]:
     begin, size = handle
     if begin + size + 5 > len(data) - _FOOTER or size < 4:
-        raise FileError(f"{what}: a block is beyond the end: it is cut short")
+        raise FileError(f"{label}: a block is beyond the end: it is cut short")
     if data[begin + size]:
-        raise FileError(f"{what} is compressed, which TensorFlow does not do: write it again")
+        raise FileError(f"{label} is compressed, which TensorFlow does not do: write it again")
     block = data[begin : begin + size]
     end = size - 4 * (1 + int.from_bytes(block[-4:], "little"))  # before the restarts
     key, at = b"", 0
     while at < end:
         shared, at = read_varint(block, at)
-        more, at = read_varint(block, at)
+        num_new, at = read_varint(block, at)
         length, at = read_varint(block, at)
-        if shared > len(key) or at + more + length > end:
-            raise FileError(f"{what}: an entry is longer than its block: it is damaged")
-        key = key[:shared] + bytes(block[at : at + more])
-        yield key, block[at + more : at + more + length]
-        at += more + length
+        if shared > len(key) or at + num_new + length > end:
+            raise FileError(f"{label}: an entry is longer than its block: it is damaged")
+        key = key[:shared] + bytes(block[at : at + num_new])
+        yield key, block[at + num_new : at + num_new + length]
+        at += num_new + length
 
 
 FORMAT = TensorFormat(".index", _read_index, None)
@@ -185,21 +202,21 @@ FORMAT = TensorFormat(".index", _read_index, None)
 
 # ----------------------------------------------------------------------------- the graph of objects
 
-VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"  # behind the path of a variable
+VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"  # suffix of a variable's path
 _COPIES = "_all_variables/"  # of a Keras 3 export: the variables a second time
 _LISTED = re.compile(r"(.+)/variables/\d+")  # path of a variable of an object that has a list
 _FIELD_STEPS = 2  # of the budget; a model of 300 layers has about 100,000 fields
 
 
 class ObjectGraph:
-    """The objects of a file, by their numbers; 0 is the whole model."""
+    """The objects of a file, by number; 0 is the whole model."""
 
     def __init__(self, graph: memoryview, file: InputFile) -> None:
         self._file = file
-        self._variables: dict[int, str] = {}  # number -> path of its value in the checkpoint
-        self._children: dict[int, dict[str, int]] = {}  # of those that were asked for
-        self._messages: list[list[memoryview]] = []  # of each object: its children
-        self.full_names: dict[str, str] = {}  # path -> the name that the program gave
+        self._variables: dict[int, str] = {}  # number -> path in the checkpoint
+        self._children: dict[int, dict[str, int]] = {}  # a cache of children()
+        self._messages: list[list[memoryview]] = []  # of each object: the children
+        self.full_names: dict[str, str] = {}  # path -> name in the program
         for number, node in self._fields(graph):
             if number == 1:
                 fields = [(k, v) for k, v in self._fields(node) if not isinstance(v, int)]
@@ -218,14 +235,14 @@ class ObjectGraph:
             yield field
 
     def children(self, number: int) -> dict[str, int]:
-        """Return what an object refers to: name -> number."""
+        """Return the objects that an object refers to: name -> number."""
         if number not in self._children:
-            told = [dict(self._fields(message)) for message in self._messages[number]]
-            found = {_text(one.get(2)): one.get(1, 0) for one in told}
+            references = [dict(self._fields(message)) for message in self._messages[number]]
+            targets = {_text(reference.get(2)): reference.get(1, 0) for reference in references}
             self._children[number] = {
-                name: other
-                for name, other in found.items()
-                if isinstance(other, int) and other < len(self._messages)
+                name: target
+                for name, target in targets.items()
+                if isinstance(target, int) and target < len(self._messages)
             }
         return self._children[number]
 
@@ -237,7 +254,7 @@ class ObjectGraph:
         return at
 
     def variable(self, number: int | None) -> str | None:
-        """Return the path of a variable's value, None if the object is not a variable."""
+        """Return a variable's path in the checkpoint, None if the object is not a variable."""
         return None if number is None else self._variables.get(number)
 
 
@@ -246,24 +263,25 @@ def _text(value: object) -> str:
 
 
 def with_full_names(tensor_set: TensorSet, full_names: Mapping[str, str]) -> TensorSet:
-    """Return the tensors by the names that the program gave them. Several variables may have one
-    name, as those of layers that are built on their own do: these are returned by their paths."""
+    """Name the tensors as in the program. If several variables have the same name, as variables of
+    layers that are built separately do, the tensors keep the paths as names."""
 
     def by_numbers(path: str) -> list[tuple[int, str]]:  # variables/2, variables/10
         return [(len(part) if part.isdecimal() else 0, part) for part in path.split("/")]
 
-    own = {path: full_names.get(path, path) for path in sorted(tensor_set.tensors, key=by_numbers)}
-    kept = {name for path, name in own.items() if not path.startswith(_COPIES)}
-    own = {p: name for p, name in own.items() if not (p.startswith(_COPIES) and name in kept)}
-    count = Counter(own.values())
-    # one of two layers of one name may lack a bias: all of their variables get other names
+    paths = sorted(tensor_set.tensors, key=by_numbers)
+    names = {path: full_names.get(path, path) for path in paths}
+    kept = {name for path, name in names.items() if not path.startswith(_COPIES)}
+    names = {p: name for p, name in names.items() if not (p.startswith(_COPIES) and name in kept)}
+    count = Counter(names.values())
+    # of two layers with the same name, one may lack a bias: all variables of both are renamed
     layers = {_layer_of(name) for name, n in count.items() if n > 1}
-    shared = {path: name for path, name in own.items() if _layer_of(name) in layers}
+    shared = {path: name for path, name in names.items() if _layer_of(name) in layers}
     for path, name in shared.items():
         match = _LISTED.fullmatch(path)
-        own[path] = f"{match[1]}/{name}" if match else path
-    count = Counter(own.values())
-    tensors = {n if count[n] == 1 else p: tensor_set.tensors[p] for p, n in own.items()}
+        names[path] = f"{match[1]}/{name}" if match else path
+    count = Counter(names.values())
+    tensors = {n if count[n] == 1 else p: tensor_set.tensors[p] for p, n in names.items()}
     notes = list(tensor_set.notes)
     if lost := [name for path, name in shared.items() if path in tensors and path[-1].isdigit()]:
         notes.append(

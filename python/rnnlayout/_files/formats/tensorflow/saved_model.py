@@ -1,8 +1,9 @@
-"""saved_model.pb: the variables of the SavedModel in whose folder it is.
+"""saved_model.pb: the variables of a SavedModel, the folder that contains saved_model.pb.
 
-They are a checkpoint, variables/variables.index; a graph of objects in it tells the names that
-Keras gave them. SavedModels of Keras 2 also have keras_metadata.pb, the configs of all layers.
-saved_model.pb itself, which describes what is computed, is not read, and no other file is opened.
+The variables are a checkpoint, variables/variables.index; a graph of objects in the checkpoint has
+the names that Keras gave to the variables. SavedModels of Keras 2 also have keras_metadata.pb, the
+configs of all layers. saved_model.pb itself, the description of the computation, is not read, and
+no further file is opened.
 """
 
 from __future__ import annotations
@@ -51,10 +52,12 @@ def _read_saved_model(file: InputFile, reading: Reading) -> Found:
             " variables; the weights of a frozen graph are not read: pass the checkpoint or Keras"
             " file that it was made from"
         )
-    own = path.parent.resolve()
-    for read in (metadata, *path.parent.glob("variables/variables.*")):
-        if not read.resolve().is_relative_to(own):
-            raise FileError(f"{read} is a link out of {path.parent}: put a copy of the file there")
+    folder = path.parent.resolve()
+    for opened in (metadata, *path.parent.glob("variables/variables.*")):
+        if not opened.resolve().is_relative_to(folder):
+            raise FileError(
+                f"{opened} is a link out of {path.parent}: put a copy of the file there"
+            )
     tensor_set, graph = read_checkpoint(file.beside(index))
     objects = ObjectGraph(graph, file)
     unused = OF_FORMATS[metadata.is_file() :]  # with metadata as_class is used
@@ -79,24 +82,24 @@ def _read_keras(
     paths = [path for path in tensor_set.tensors if not path.startswith("optimizer")]
     entries = KerasEntries(paths, {}, reading, _SINCE)
     read_unknown_classes(model, reading)
-    found = entries.read_layers(_recurrent_layers(metadata, nodes, objects, tensor_set.tensors))
-    found.others = tuple(objects.full_names.get(path, path) for path in found.others)
-    found.notes[:0] = tensor_set.notes
-    return found
+    result = entries.read_layers(_recurrent_layers(metadata, nodes, objects, tensor_set.tensors))
+    result.others = tuple(objects.full_names.get(path, path) for path in result.others)
+    result.notes[:0] = tensor_set.notes
+    return result
 
 
 def _described_objects(metadata: InputFile) -> Iterator[tuple[str, Node]]:
-    """Yield the path of each layer or model, "root.layer-1", and its class with its config. The
+    """Yield the path of each layer or model, "root.layer-1", and the class with the config. The
     file is a SavedMetadata (saved_metadata.proto in Keras 2)."""
     for number, message in message_fields(memoryview(metadata.data())):
         if number == 1 and not isinstance(message, int):
-            told = dict(message_fields(message))
-            path, text = told.get(3), told.get(5)
+            fields = dict(message_fields(message))
+            path, text = fields.get(3), fields.get(5)
             if not isinstance(path, memoryview) or not isinstance(text, memoryview):
                 raise FileError(f"{metadata}: a layer without a path or a config: it is damaged")
-            found = parse_config(bytes(text), f"{metadata}: a layer")
-            if "class_name" in found and "config" in found:
-                yield str(path, "utf-8", "backslashreplace"), found
+            node = parse_config(bytes(text), f"{metadata}: a layer")
+            if "class_name" in node and "config" in node:
+                yield str(path, "utf-8", "backslashreplace"), node
 
 
 def _recurrent_layers(
@@ -105,19 +108,20 @@ def _recurrent_layers(
     objects: ObjectGraph,
     tensors: Mapping[str, FileTensor],
 ) -> Iterator[LayerCells]:
-    left = _MOST_USES * len(tensors)
+    uses_left = _MOST_USES * len(tensors)
     for path, node in nodes.items():
         parts = path.split(".")
         if len(parts) > _MOST_DEEP:
             raise FileError(f"{metadata}: layers nested {len(parts)} deep: refused")
-        around = [nodes[one] for k in range(2, len(parts)) if (one := ".".join(parts[:k])) in nodes]
-        if is_recurrent(node) and not any(map(is_recurrent, around)):
+        prefixes = [".".join(parts[:k]) for k in range(2, len(parts))]
+        outer_layers = [nodes[prefix] for prefix in prefixes if prefix in nodes]
+        if is_recurrent(node) and not any(map(is_recurrent, outer_layers)):
             at = objects.find(parts[1:])
             cells = [] if at is None else list(_cells_of_object(objects, at, tensors))
-            left -= len(cells)
-            if left < 0:
+            uses_left -= len(cells)
+            if uses_left < 0:
                 raise FileError(f"{metadata}: many layers have the same variables: refused")
-            names = (*map(layer_name, around), layer_name(node))
+            names = (*map(layer_name, outer_layers), layer_name(node))
             layer = RecurrentLayer(names, node)
             yield LayerCells(layer.name, cells, layer.both, layer)
 
@@ -125,14 +129,14 @@ def _recurrent_layers(
 def _cells_of_object(
     objects: ObjectGraph, layer: int, tensors: Mapping[str, FileTensor]
 ) -> Iterator[CellArrays]:
-    """Yield the cells of a layer, the forward ones first."""
+    """Yield the cells of a layer, the cells of the forward layer first."""
     sides = [objects.children(layer).get(f"{side}_layer") for side in ("forward", "backward")]
-    for side in (one for one in sides if one is not None) if any(sides) else [layer]:
-        cell = objects.children(side).get("cell", side)
-        stack = objects.children(objects.children(cell).get("cells", cell))
+    for side in (side for side in sides if side is not None) if any(sides) else [layer]:
+        top_cell = objects.children(side).get("cell", side)
+        stack = objects.children(objects.children(top_cell).get("cells", top_cell))
         numbers = sorted((name for name in stack if name.isdecimal()), key=lambda n: (len(n), n))
-        for one in [stack[name] for name in numbers] or [cell]:
-            paths = {leaf: objects.variable(objects.children(one).get(leaf)) for leaf in LEAVES}
+        for cell in [stack[name] for name in numbers] or [top_cell]:
+            paths = {leaf: objects.variable(objects.children(cell).get(leaf)) for leaf in LEAVES}
             yield {
                 leaf: CellArray(path, tensors[path])
                 for leaf, path in paths.items()

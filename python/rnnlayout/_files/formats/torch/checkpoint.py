@@ -1,11 +1,11 @@
-"""torch: .pt, .pth and .ckpt, a state_dict, a whole module, a TorchScript program, or a checkpoint
-that contains some.
+"""torch: .pt, .pth and .ckpt with a state_dict, a whole module, a TorchScript program, or a
+checkpoint that contains several.
 
-.pkl and .pickle are the same or pickles of NumPy arrays, .pt2 is a program of torch.export; these
-are only read.
+.pkl and .pickle have the same contents or NumPy arrays, .pt2 has a program of torch.export; these
+suffixes are only read.
 
-Files are read without torch (archive.py), so nothing that they name is imported. torch is needed to
-write them, and to convert the RNNs in a checkpoint without changing the rest.
+Files are read without torch (archive.py), so nothing that a file names is imported. torch is needed
+to write files, and to convert the RNNs in a checkpoint without changing the rest.
 """
 
 from __future__ import annotations
@@ -46,26 +46,26 @@ _DTYPES = {name: dtype for dtype, name in FLOAT8.items()}
 
 
 def _read_checkpoint(file: InputFile) -> TensorSet:
-    """Return the tensors of a checkpoint, named by the keys that lead to them, joined by dots.
-    Raises FileError if it is malformed, or has no tensors outside of what is not read."""
-    found = archive.read_torch_file(file)
-    walk, packed = ModuleWalk(file), list[str]()
-    if isinstance(found, ExportedTensors):
-        walk.classes |= found.modules
-    leaves = walk.leaves((name, value) for name, _, _, value in walk_leaves(file, found))
+    """Return the tensors of a checkpoint, each named by the keys on the path to the tensor, joined
+    by dots. Raises FileError if the file is malformed or has no readable tensors."""
+    contents = archive.read_torch_file(file)
+    walk, packing_notes = ModuleWalk(file), list[str]()
+    if isinstance(contents, ExportedTensors):
+        walk.classes |= contents.modules
+    leaves = walk.leaves((name, value) for name, _, _, value in walk_leaves(file, contents))
     try:
-        read = unpack_weights(leaves, walk.classes, packed, walk.names)
-        tensor_set = tensors_of_pickle(file, read, _tensor_of_value)
+        unpacked = unpack_weights(leaves, walk.classes, packing_notes, walk.names)
+        tensor_set = tensors_of_pickle(file, unpacked, _tensor_of_value)
     finally:
         walk.forget()
-    state = found.attributes if isinstance(found, PickledDict) else None
-    for key in ("_metadata", "rnnlayout"):  # as _with_metadata() adds it
+    state = contents.attributes if isinstance(contents, PickledDict) else None
+    for key in ("_metadata", "rnnlayout"):  # where _with_metadata() adds metadata
         state = state.get(key) if isinstance(state, dict) else None
-    told = state.items() if isinstance(state, dict) else ()
+    records = state.items() if isinstance(state, dict) else ()
     return replace(
         tensor_set,
-        metadata={k: v for k, v in told if isinstance(k, str) and isinstance(v, str)},
-        notes=[*tensor_set.notes, *packed],
+        metadata={k: v for k, v in records if isinstance(k, str) and isinstance(v, str)},
+        notes=[*tensor_set.notes, *packing_notes],
         modules=walk.classes,
         made=walk.names,
     )
@@ -80,23 +80,23 @@ def _tensor_of_value(value: Any) -> FileTensor | None:
 
 
 def _write_checkpoint(out: Output, tensor_set: TensorSet, progress: Progress | None = None) -> None:
-    """Write a state_dict, which torch.load(out, weights_only=True) reads."""
+    """Write a state_dict for torch.load(out, weights_only=True)."""
     torch = import_extra("torch", "torch", f"writing {out.name}")
     count = ProgressCount(progress, 2 * tensor_set.nbytes)
     tensors = tensor_set.tensors.items()
-    state = OrderedDict((name, _torch_tensor(torch, one, count)) for name, one in tensors)
+    state = OrderedDict((name, _torch_tensor(torch, tensor, count)) for name, tensor in tensors)
     _save_with_torch(torch, _with_metadata(state, tensor_set.metadata), out, count)
 
 
-def _save_with_torch(torch: Any, value: Any, out: Output, count: ProgressCount) -> None:
+def _save_with_torch(torch: Any, contents: Any, out: Output, count: ProgressCount) -> None:
     if not out.dry_run:
         with open(out, "wb", opener=open_untruncated) as file:
-            torch.save(value, _PiecewiseFile(file, count))
+            torch.save(contents, _PiecewiseFile(file, count))
 
 
 class _PiecewiseFile:
-    """A file for torch.save(), which passes a whole storage to one call of write(). It is written
-    in pieces, between which other threads run and Ctrl-C is answered."""
+    """A file for torch.save(), which passes a whole storage to a call of write(). The storage is
+    written in pieces: between two pieces, threads run and Ctrl-C is answered."""
 
     def __init__(self, file: IO[bytes], count: ProgressCount) -> None:
         self._file, self._count = file, count
@@ -110,7 +110,8 @@ class _PiecewiseFile:
 
 
 def _with_metadata(state: Any, metadata: Mapping[str, str]) -> Any:
-    """Return a checkpoint with metadata where a state_dict keeps that of its modules, by name."""
+    """Return a checkpoint with metadata in the attribute where a state_dict keeps the metadata of
+    modules by name."""
     if metadata and isinstance(state, OrderedDict):
         modules = OrderedDict(getattr(state, "_metadata", None) or {})
         modules["rnnlayout"] = dict(metadata)
@@ -119,51 +120,51 @@ def _with_metadata(state: Any, metadata: Mapping[str, str]) -> Any:
 
 
 def _torch_tensor(torch: Any, source: FileTensor, count: ProgressCount) -> Any:
-    """Return a torch tensor with memory of its own: the array's may be used again for the next."""
+    """Return a copy as a torch tensor: the memory of the array may be used for the next array."""
     array = source.bits()
     array = np.array(array, array.dtype.newbyteorder("="), order="C").reshape(source.shape)
     tensor = torch.from_numpy(array)
-    wanted = getattr(torch, _DTYPES.get(source.dtype, source.dtype), None)
-    if not isinstance(wanted, torch.dtype) or wanted.itemsize != tensor.itemsize:
+    dtype = getattr(torch, _DTYPES.get(source.dtype, source.dtype), None)
+    if not isinstance(dtype, torch.dtype) or dtype.itemsize != tensor.itemsize:
         raise LayoutError(f"torch lacks the dtype {source.dtype}: write .safetensors or .npz")
     count(array.nbytes)
-    return tensor if tensor.dtype == wanted else tensor.view(wanted)
+    return tensor if tensor.dtype == dtype else tensor.view(dtype)
 
 
 def _replace_in_checkpoint(
     file: InputFile, out: Output, tensor_set: TensorSet, pairs: Pairs, progress: Progress | None
 ) -> list[str]:
-    """Copy a checkpoint with other RNNs; keep all else: order, numbers, shared storages. If an RNN
-    is in a module or program, which cannot be written again, write a state_dict."""
+    """Copy a checkpoint and replace RNNs; keep the order, all numbers and shared storages. If an
+    RNN is in a module or program, which cannot be written again, write a state_dict."""
     torch = import_extra("torch", "torch", f"writing {out.name}")
     if any(name in tensor_set.made for group, _ in pairs for name in group.names):
         if not out.dry_run:
             _write_checkpoint(out, tensor_set, progress)
-        beside = [*tensor_set.values, *tensor_set.unread]
-        left_out = f", without {list_names(beside, 3)}" if beside else ""
-        return [f"the new file is a state_dict of the modules in {file.path.name}{left_out}"]
-    found = _load_with_torch(torch, file, tensor_set.unread.values())
-    at = {name: place for name, *place, _ in walk_leaves(file, found, torch.is_tensor)}
-    old = {name for group, _ in pairs for name in group.names}
-    new = {group.prefix + name for group, one in pairs for name in one.tensors}
-    if not old | (tensor_set.tensors.keys() - new) <= at.keys():
-        raise FileError(f"{file}: torch reads other tensors from it: {archive.AGAIN}")
-    converted = [tensor.nbytes for _, one in pairs for tensor in one.tensors.values()]
-    count = ProgressCount(progress, sum(converted) + tensor_set.nbytes)
-    for group, one in pairs:
-        _replace_group(torch, group, at, one, count)
-    # what tensors do not show
-    hidden = any(is_one_vector(one.layout) or one.config for _, one in pairs)
-    if hidden and type(found) is dict:
-        found = OrderedDict(found)  # a plain dict has no place for metadata
-    _save_with_torch(torch, _with_metadata(found, tensor_set.metadata), out, count)
+        omitted = [*tensor_set.values, *tensor_set.unread]
+        omission = f", without {list_names(omitted, 3)}" if omitted else ""
+        return [f"the new file is a state_dict of the modules in {file.path.name}{omission}"]
+    contents = _load_with_torch(torch, file, tensor_set.unread.values())
+    places = {name: place for name, *place, _ in walk_leaves(file, contents, torch.is_tensor)}
+    old_names = {name for group, _ in pairs for name in group.names}
+    new_names = {group.prefix + name for group, conversion in pairs for name in conversion.tensors}
+    if not old_names | (tensor_set.tensors.keys() - new_names) <= places.keys():
+        raise FileError(f"{file}: torch reads other tensors from it: {archive.SAVE_AGAIN}")
+    sizes = [tensor.nbytes for _, conversion in pairs for tensor in conversion.tensors.values()]
+    count = ProgressCount(progress, sum(sizes) + tensor_set.nbytes)
+    for group, conversion in pairs:
+        _replace_group(torch, group, places, conversion, count)
+    # tensors do not show the sizes of a packed vector, nor settings
+    hidden = any(is_one_vector(conversion.layout) or conversion.config for _, conversion in pairs)
+    if hidden and type(contents) is dict:
+        contents = OrderedDict(contents)  # a plain dict cannot have the attribute _metadata
+    _save_with_torch(torch, _with_metadata(contents, tensor_set.metadata), out, count)
     count(tensor_set.nbytes)  # completes the count if tensors share storages
-    if hidden and not isinstance(found, dict):
-        kind = type(found).__name__
+    if hidden and not isinstance(contents, dict):
+        kind = type(contents).__name__
         note = f"it is a {kind}, which cannot record its RNNs: to read them pass "
         return [Message(note, Ask("spec")).text]
-    values = found.values() if isinstance(found, dict) else ()
-    if any(isinstance(value, dict) and "param_groups" in value for value in values):
+    parts = contents.values() if isinstance(contents, dict) else ()
+    if any(isinstance(part, dict) and "param_groups" in part for part in parts):
         return ["the optimizer's state is unchanged: it belongs to the old tensors"]
     return []
 
@@ -177,8 +178,8 @@ PT2 = TensorFormat(".pt2", _read_checkpoint, None)
 
 
 def _load_with_torch(torch: Any, file: InputFile, unread: Iterable[str]) -> Any:
-    """Return the checkpoint that torch loads. archive.read_torch_file() must have accepted it.
-    unread: the classes in it that archive.read_torch_file() did not read."""
+    """Return the checkpoint that torch loads. archive.read_torch_file() must have accepted the
+    file. unread: the classes that archive.read_torch_file() did not read."""
     if torch.__version__ < (2, 10):
         raise MissingExtraError(
             f"torch {torch.__version__} is installed, whose safe loader has known holes:"
@@ -205,32 +206,32 @@ def _replace_group(
     torch: Any,
     group: TensorGroup,
     places: dict[str, Any],
-    new: LayerwiseConversion,
+    conversion: LayerwiseConversion,
     count: ProgressCount,
 ) -> None:
-    """Put an RNN's new tensors at the position of its first old one."""
+    """Put an RNN's new tensors at the position of the first old tensor."""
     first = group.names[0]
     container, key = places[first]
-    at = len(first) - len(str(key))  # where the key begins in the name
+    key_start = len(first) - len(str(key))  # where the key begins in the name
     if (
         not isinstance(container, dict)
-        or at > len(group.prefix)
+        or key_start > len(group.prefix)
         or any(places[name][0] is not container for name in group.names)
     ):
         raise LayoutError(
             f"{group.entry}: its tensors are not in one dict: write another format, .safetensors"
         )
     tensors = {
-        group.prefix[at:] + name: _torch_tensor(torch, tensor, count)
-        for name, tensor in new.tensors.items()
+        group.prefix[key_start:] + name: _torch_tensor(torch, tensor, count)
+        for name, tensor in conversion.tensors.items()
     }
-    old = {places[name][1] for name in group.names}
-    items = list(container.items())
-    if clash := tensors.keys() & (container.keys() - old):
+    old_keys = {places[name][1] for name in group.names}
+    old_container = dict(container)
+    if clash := tensors.keys() & (container.keys() - old_keys):
         raise LayoutError(f"{group.entry}: the file has another {min(clash)!r}: rename it first")
-    container.clear()  # and filled again, because an OrderedDict has attributes to keep
-    for k, value in items:
+    container.clear()  # filled again, not replaced: an OrderedDict has attributes to keep
+    for k, value in old_container.items():
         if k == key:
             container.update(tensors)
-        elif k not in old:
+        elif k not in old_keys:
             container[k] = value
