@@ -15,7 +15,7 @@ from rnnlayout._files.tensor_sets.choose_rnns import (
     match_names,
     stack_layers_as_in,
 )
-from rnnlayout._files.tensor_sets.found import Found, with_rnns
+from rnnlayout._files.tensor_sets.file_rnns import Found, with_rnns
 from rnnlayout._model.checked_rnn import checked_rnn_of
 from rnnlayout._model.errors import Ask, FileError, error_with_name
 from rnnlayout._model.spec import Spec

@@ -16,8 +16,8 @@ from rnnlayout._files.formats.registry import (
     suffixes_with_option,
 )
 from rnnlayout._files.tensor_sets.file_limits import InputFile
+from rnnlayout._files.tensor_sets.file_rnns import Found, entry_name, with_rnns
 from rnnlayout._files.tensor_sets.find_rnns import apply_reading, find_rnns
-from rnnlayout._files.tensor_sets.found import Found, entry_name, with_rnns
 from rnnlayout._files.tensor_sets.record import Record, read_records, write_records
 from rnnlayout._files.tensor_sets.tensor_set import (
     FileTensor,
@@ -151,7 +151,7 @@ class TensorFile:
 
     def __init__(self, file: InputFile, format: TensorFormat, reading: Reading) -> None:
         self._file, self._format, self._tensor_set = file, format, format.read(file)
-        self.beside = (*self._tensor_set.values, *self._tensor_set.unread)
+        self.beside = (*self._tensor_set.values, *self._tensor_set.skipped)
         self._records = read_records(self._tensor_set.metadata, file)
         self.groups, self.found = find_rnns(self._tensor_set, reading, self._records)
 

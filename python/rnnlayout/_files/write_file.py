@@ -27,7 +27,7 @@ from rnnlayout._files.tensor_sets.choose_rnns import (
     stack_layers_as_in,
 )
 from rnnlayout._files.tensor_sets.file_limits import InputFile
-from rnnlayout._files.tensor_sets.found import Found, check_names, entry_name
+from rnnlayout._files.tensor_sets.file_rnns import Found, check_names, entry_name
 from rnnlayout._files.tensor_sets.layerwise import LayerwiseConversion, ScratchMemory
 from rnnlayout._files.tensor_sets.output_file import Output, check_free, write_whole_file
 from rnnlayout._files.tensor_sets.tensor_set import Converted, Progress

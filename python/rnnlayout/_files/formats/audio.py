@@ -31,7 +31,7 @@ from rnnlayout._files.tensor_sets.file_limits import (
     object_of_texts,
     parse_json_object,
 )
-from rnnlayout._files.tensor_sets.found import Found, distinct_names
+from rnnlayout._files.tensor_sets.file_rnns import Found, distinct_names
 from rnnlayout._files.tensor_sets.output_file import Output
 from rnnlayout._files.tensor_sets.record import KEY, Record, read_records, write_records
 from rnnlayout._model.config import (

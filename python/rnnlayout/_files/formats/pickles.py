@@ -443,11 +443,11 @@ def tensors_of_pickle(
             read.add(name, tensor, file)
         elif isinstance(value, UnreadObject):
             file.budget.charge("names", len(name))
-            read.unread[name] = value.name
+            read.skipped[name] = value.name
         else:
             read.add_value(name)
     kinds: dict[str, list[str]] = {}
-    for name, kind in read.unread.items():
+    for name, kind in read.skipped.items():
         kinds.setdefault(kind, []).append(name)
     advice = {
         kind: next((text for begin, text in _ADVICE.items() if kind.startswith(begin)), "")
@@ -456,7 +456,7 @@ def tensors_of_pickle(
     if not read.tensors and kinds:
         why = next(filter(None, advice.values()), _OTHERWISE)
         raise FileError(
-            f"{file} has no tensors, and asks for {list_names(read.unread.values())}: {why}"
+            f"{file} has no tensors, and asks for {list_names(read.skipped.values())}: {why}"
         )
     if not read.tensors:
         raise FileError(f"{file} has no tensors")

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from rnnlayout._files.tensor_sets.file_limits import InputFile, require_regular_file
+from rnnlayout._files.tensor_sets.file_rnns import Found
 from rnnlayout._files.tensor_sets.find_rnns import TensorGroup
-from rnnlayout._files.tensor_sets.found import Found
 from rnnlayout._files.tensor_sets.tensor_set import Converted, Progress, TensorSet
 from rnnlayout._model.errors import Ask, FileError, Message, join_parts
 from rnnlayout._model.layout import Layout, known_layouts

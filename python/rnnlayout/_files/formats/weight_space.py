@@ -15,7 +15,7 @@ from dataclasses import replace
 import numpy as np
 
 from rnnlayout._files.tensor_sets.file_limits import InputFile, parse_json_object
-from rnnlayout._files.tensor_sets.found import Found, entry_name
+from rnnlayout._files.tensor_sets.file_rnns import Found, entry_name
 from rnnlayout._files.tensor_sets.output_file import Output, open_untruncated
 from rnnlayout._files.tensor_sets.record import Record, parse_record, rnn_as_json
 from rnnlayout._files.tensor_sets.tensor_set import FileTensor
@@ -122,7 +122,7 @@ def _write_bin(out: Output, entries: Mapping[str, Weights]) -> None:
     if weights.batch_first is not None:
         described["batch_first"] = weights.batch_first
     text = rnn_as_json(described, indent=1)
-    out.beside(".json").write_text(text + "\n", encoding="utf-8")
+    out.companion(".json").write_text(text + "\n", encoding="utf-8")
 
 
 NPY = ModelFormat(".npy", ("cudnn",), _read_npy, _write_npy, single=True)

@@ -13,7 +13,7 @@ from rnnlayout._sources.read_source import read_source
 from rnnlayout._sources.reading import Reading
 from rnnlayout._weights.weights import Weights, stack, weights_of
 
-from .found import Found, plain_name, with_rnns
+from .file_rnns import Found, plain_name, with_rnns
 from .record import Record
 
 RNNNames = Sequence[str]

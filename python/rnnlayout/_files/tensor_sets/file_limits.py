@@ -26,11 +26,11 @@ from rnnlayout._model.errors import FileError
 
 @dataclass(frozen=True)
 class Limit:
-    """A limit: `free` for every file, and `times` for each of its bytes. what: the unit. cause:
+    """A limit: `free` for every file, and `times` per byte of the file. unit: what is counted. cause:
     what is wrong with a file that exceeds it. why: the reason for the numbers, as docs/security.md
     shows it."""
 
-    what: str
+    unit: str
     free: int
     times: float
     cause: str
@@ -105,7 +105,7 @@ class Budget:
         limit = LIMITS[kind]
         if used > limit.free and used > (most := limit.free + int(limit.times * self.size)):
             raise FileError(
-                f"{self.name}: {used:,} {limit.what}, more than {most:,}, the limit for a file of"
+                f"{self.name}: {used:,} {limit.unit}, more than {most:,}, the limit for a file of"
                 f" {self.size:,} bytes: {limit.cause}: refused"
             )
 
@@ -176,7 +176,7 @@ class InputFile:
                 f"{self} cannot be mapped into memory: {error}: copy it to a file on a disk"
             ) from None
 
-    def beside(self, path: Path) -> InputFile:
+    def companion(self, path: Path) -> InputFile:
         """Return a file that belongs to this one, whose budget is the same and grows with it."""
         found = InputFile(path, self.mmap)
         self.budget.size += found.budget.size

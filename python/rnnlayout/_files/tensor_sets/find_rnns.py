@@ -30,7 +30,7 @@ from rnnlayout._sources.reading_options import ACTIVATIONS
 from rnnlayout._sources.tensor_paths import KERAS, is_under_with_direction
 from rnnlayout._weights.weights import Weights, weights_of
 
-from .found import Found, distinct_names, entry_name, with_rnns
+from .file_rnns import Found, distinct_names, entry_name, with_rnns
 from .record import Record
 from .rnn_places import RNNPlace, find_places
 from .tensor_set import FileTensor, ModuleClass, TensorSet
@@ -60,7 +60,7 @@ def find_rnns(
     by name; and the same as load() returns it."""
     # what was not read is named among the tensors, where one may be missing
     nothing = np.empty(0, np.uint8)
-    unread = {name: FileTensor.of(nothing, kind) for name, kind in tensor_set.unread.items()}
+    unread = {name: FileTensor.of(nothing, kind) for name, kind in tensor_set.skipped.items()}
     tensors = tensor_set.tensors | unread
     plain = torch_names.plain_names(tuple(tensors))
 
@@ -90,7 +90,7 @@ def find_rnns(
     return groups, Found(
         {entry: one for entry, one in weights.items() if isinstance(one, Weights)},
         {entry: one for entry, one in weights.items() if not isinstance(one, Weights)},
-        [*tensor_set.notes, *plain.notes, *notes, *unrecorded(silent, reading)],
+        [*tensor_set.notes, *plain.notes, *notes, *note_assumptions(silent, reading)],
         [name for name in tensor_set.tensors if name not in names],
     )
 
@@ -291,7 +291,7 @@ def unknown_class_question(
     )
 
 
-def unrecorded(entries: Iterable[object], reading: Reading) -> list[str]:
+def note_assumptions(entries: Iterable[object], reading: Reading) -> list[str]:
     """Return a note on the options that are assumed of RNNs in Keras's layouts; [] without any.
     entries: the RNNs, or their errors, that a file has without a config and without a record of
     rnnlayout."""

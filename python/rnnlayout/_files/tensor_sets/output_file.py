@@ -51,7 +51,7 @@ class Output:
         """Its final name."""
         return self.target.name
 
-    def beside(self, suffix: str) -> Path:
+    def companion(self, suffix: str) -> Path:
         """Return a path to write a second file to, which appears as the target's name + suffix."""
         target = self.target.with_name(self.name + suffix)
         self._parts.append(_open_part(target, self.dry_run, self._files))

@@ -129,10 +129,11 @@ class TensorSet:
     """Tensors by name, in the file's order, and the file's own metadata.
 
     notes: what a user of the result should know ("weight_norm of lstm.weight_hh_l0 folded").
-    unread: what is in the file and was not read, by name: its class ("argparse.Namespace").
+    skipped: name -> class of each object that was not read ("argparse.Namespace").
     values: names of what the file has beside tensors (epoch), of which the first are enough.
     modules: the classes of the modules that have the tensors, by path, if the file has modules.
-    made: the names of tensors that the file does not have by these names: of modules, or computed.
+    derived: names of tensors that the file stores under other names or not at all: those of
+        modules, and computed tensors.
     forget: gives back the memory of what was read, if it can be read again.
     copy: given a file descriptor and a chunk of a tensor, lets the system copy the chunk from the
         file it was read from; returns the number of bytes copied, 0 if that is not possible.
@@ -141,10 +142,10 @@ class TensorSet:
     tensors: dict[str, FileTensor]
     metadata: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
-    unread: dict[str, str] = field(default_factory=dict)
+    skipped: dict[str, str] = field(default_factory=dict)
     values: list[str] = field(default_factory=list)
     modules: Mapping[str, ModuleClass] = field(default_factory=dict)
-    made: Collection[str] = frozenset()
+    derived: Collection[str] = frozenset()
     forget: Callable[[], object] = lambda: None
     copy: Callable[[int, memoryview], int] = lambda out, chunk: 0
 

@@ -72,12 +72,12 @@ def read_checkpoint(file: InputFile) -> tuple[TensorSet, memoryview]:
                 continue
             file.budget.charge("names", len(name))
             if tensor:
-                found.unread[name] = tensor
+                found.skipped[name] = tensor
             else:
                 found.add_value(name)
     if not found.tensors:
         raise FileError(f"{file} has no tensors")
-    found.notes += [f"{name} is in slices and was not read" for name in list(found.unread)[:3]]
+    found.notes += [f"{name} is in slices and was not read" for name in list(found.skipped)[:3]]
     return found, graph
 
 
@@ -101,7 +101,7 @@ def _open_shards(file: InputFile, header: memoryview) -> Data:
         own = file.path.with_name(f"{stem}.data-{number:05d}-of-{count:05d}")
         if number >= count or not own.is_file():
             raise FileError(f"{file} needs {own.name} beside it: it does not exist")
-        return memoryview(file.beside(own).data())
+        return memoryview(file.companion(own).data())
 
     return data
 

@@ -67,7 +67,7 @@ def _read_checkpoint(file: InputFile) -> TensorSet:
         metadata={k: v for k, v in told if isinstance(k, str) and isinstance(v, str)},
         notes=[*tensor_set.notes, *packed],
         modules=walk.classes,
-        made=walk.names,
+        derived=walk.names,
     )
 
 
@@ -136,13 +136,13 @@ def _replace_in_checkpoint(
     """Copy a checkpoint with other RNNs; keep all else: order, numbers, shared storages. If an RNN
     is in a module or program, which cannot be written again, write a state_dict."""
     torch = import_extra("torch", "torch", f"writing {out.name}")
-    if any(name in tensor_set.made for group, _ in pairs for name in group.names):
+    if any(name in tensor_set.derived for group, _ in pairs for name in group.names):
         if not out.dry_run:
             _write_checkpoint(out, tensor_set, progress)
-        beside = [*tensor_set.values, *tensor_set.unread]
+        beside = [*tensor_set.values, *tensor_set.skipped]
         left_out = f", without {list_names(beside, 3)}" if beside else ""
         return [f"the new file is a state_dict of the modules in {file.path.name}{left_out}"]
-    found = _load_with_torch(torch, file, tensor_set.unread.values())
+    found = _load_with_torch(torch, file, tensor_set.skipped.values())
     at = {name: place for name, *place, _ in walk_leaves(file, found, torch.is_tensor)}
     old = {name for group, _ in pairs for name in group.names}
     new = {group.prefix + name for group, one in pairs for name in one.tensors}
