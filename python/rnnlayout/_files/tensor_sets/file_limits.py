@@ -26,9 +26,9 @@ from rnnlayout._model.errors import FileError
 
 @dataclass(frozen=True)
 class Limit:
-    """A limit: `free` for every file, and `times` per byte of the file. unit: what is counted. cause:
-    what is wrong with a file that exceeds it. why: the reason for the numbers, as docs/security.md
-    shows it."""
+    """A limit: `free` for every file, and `times` per byte of the file. unit: the counted unit.
+    cause: what is wrong with a file that exceeds the limit. why: the reason for the numbers, shown
+    in docs/security.md."""
 
     unit: str
     free: int
