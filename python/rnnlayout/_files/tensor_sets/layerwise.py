@@ -1,4 +1,4 @@
-"""A conversion that has one layer of its result in memory at a time, for files."""
+"""A conversion for files, with a single converted layer in memory at a time."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ ConvertedLayer = tuple[Spec, list[np.ndarray]]
 
 
 class ScratchMemory:
-    """Memory for one converted layer; several conversions may use it in turn. The memory is used
-    again: allocating fresh pages costs as much as filling them. key: which layer it has."""
+    """Memory for one converted layer, shared by conversions that take turns. The memory is reused:
+    allocating new pages costs as much as filling the pages. key: the layer in the memory."""
 
     def __init__(self) -> None:
         self._bytes = np.empty(0, np.uint8)
@@ -37,7 +37,7 @@ class ScratchMemory:
         self.layer: ConvertedLayer
 
     def arrays(self, shapes: list[tuple[int, ...]], dtype: str) -> list[np.ndarray]:
-        """Return arrays for the bits of a dtype, in the memory of those returned before."""
+        """Return arrays for the bits of a dtype. The next call reuses the memory of the arrays."""
         carrier = storage_dtype(dtype)
         sizes = [math.prod(shape) * carrier.itemsize for shape in shapes]
         *starts, end = accumulate((-(-n // 64) * 64 for n in sizes), initial=0)
@@ -51,11 +51,12 @@ class ScratchMemory:
 
 
 class LayerwiseConversion:
-    """Weights in another layout, converted when the tensors are asked for, in their order.
+    """Weights in another layout. A tensor is converted when the elements are read.
 
-    spec, layout, config, batch_first: what the result has. tensors: the tensors of the result by
-    name. Pieces of a tensor are in the scratch memory, or in the source if the conversion only
-    moves elements. Asking for a tensor raises the errors of convert(); check() raises them at once.
+    spec, layout, config, batch_first: of the result. tensors: the tensors of the result by name, to
+    be read in order. Pieces of a tensor are in the scratch memory, or in the source if the
+    conversion only moves elements. Reading a tensor raises the errors of convert(); check() raises
+    all errors at once.
     """
 
     def __init__(
@@ -67,27 +68,27 @@ class LayerwiseConversion:
         scratch: ScratchMemory | None = None,
     ) -> None:
         self._weights, self._exact, self._scratch = weights, exact, scratch or ScratchMemory()
-        given = checked_rnn_of(weights)
-        if exact and given.rounded:
-            raise rounded_weights(given.rounded)
-        plan, self.spec = engine.plan_for_source(given, to, dtype)
+        rnn = checked_rnn_of(weights)
+        if exact and rnn.rounded:
+            raise rounded_weights(rnn.rounded)
+        plan, self.spec = engine.plan_for_source(rnn, to, dtype)
         self.layout = to
         self.config, self.batch_first = weights.config, weights.batch_first
-        nbytes = sum(array.nbytes for array in given.arrays)
+        nbytes = sum(array.nbytes for array in rnn.arrays)
         self._num_parts = 1 if nbytes <= SMALL_NBYTES else weights.spec.num_layers
         self._reports: dict[int, Report] = {}
         self._targets = plan.targets
-        self._moves = plan.moves() if self.spec.dtype == given.spec.dtype else None
-        self._key = object()  # of its layers in the scratch memory, which must not keep it alive
+        self._moves = plan.moves() if self.spec.dtype == rnn.spec.dtype else None
+        self._key = object()  # of the layers in the scratch memory, which must not keep self alive
 
     @property
     def tensors(self) -> dict[str, FileTensor]:
-        """The result by name. They refer to this object, so it must not refer to them: a cycle
-        would keep all of the memory until Python's collector runs."""
-        runs: dict[int, list[Any]] = {}  # target -> its moves, in the order of its elements
+        """The tensors of the result by name. The tensors refer to self, so self must not refer to
+        the tensors: a cycle would keep all of the memory until Python's collector runs."""
+        runs: dict[int, list[Any]] = {}  # target -> moves, in the order of the elements
         for move in sorted(self._moves or [], key=lambda move: move[3]):
             runs.setdefault(move[2], []).append(move)
-        each = len(self._targets) // self._num_parts
+        tensors_per_part = len(self._targets) // self._num_parts
         tensors = {}
         for k, (name, shape) in enumerate(self._targets):
             pieces: Callable[[], Iterator[np.ndarray]]
@@ -96,14 +97,14 @@ class LayerwiseConversion:
             elif len(self._targets) < self._num_parts:
                 pieces = self._vector
             else:
-                pieces = partial(self._one, *divmod(k, each))
+                pieces = partial(self._tensor_pieces, *divmod(k, tensors_per_part))
             tensors[name] = FileTensor(
                 self.spec.dtype, shape, partial(_join_pieces, pieces, shape), pieces
             )
         return tensors
 
     def _vector(self) -> Iterator[np.ndarray]:
-        """Yield an RNN that is one vector: the matrices of all layers, then all biases."""
+        """Yield the pieces of a single vector: the matrices of all layers, then all biases."""
         biases = []
         for k in range(self._num_parts):
             spec, (flat,) = self._layer(k)
@@ -112,20 +113,21 @@ class LayerwiseConversion:
             yield flat[:n]
         yield np.concatenate(biases)
 
-    def _one(self, layer: int, k: int) -> Iterator[np.ndarray]:
+    def _tensor_pieces(self, layer: int, k: int) -> Iterator[np.ndarray]:
         yield self._layer(layer)[1][k].reshape(-1)
 
     def _layer(self, k: int) -> ConvertedLayer:
-        """Return a layer of the result, and its spec; convert it unless the memory has it."""
+        """Return the spec and the arrays of a layer of the result. Convert the layer unless the
+        scratch memory has the arrays."""
         scratch, key = self._scratch, (self._key, k)
         if scratch.key != key:
-            scratch.key = None  # in case it fails
+            scratch.key = None  # in case the conversion fails
             weights = self._weights if self._num_parts == 1 else self._weights.layer(k)
-            given, dtype = checked_rnn_of(weights), self.spec.dtype
-            plan, _ = engine.plan_for_source(given, self.layout, dtype)
+            rnn, dtype = checked_rnn_of(weights), self.spec.dtype
+            plan, _ = engine.plan_for_source(rnn, self.layout, dtype)
             arrays = scratch.arrays([shape for _, shape in plan.targets], dtype)
             try:
-                report = engine.run_plan(plan, given, arrays, dtype, self._exact, new=True)
+                report = engine.run_plan(plan, rnn, arrays, dtype, self._exact, new=True)
             except LayoutError:
                 self.check()  # raises the same error with the names of the whole RNN
                 raise
@@ -139,22 +141,22 @@ class LayerwiseConversion:
         return converted
 
     def check(self) -> None:
-        """Find out the report, or raise the errors of the conversion, without converting."""
-        given = checked_rnn_of(self._weights)
+        """Compute the report, or raise the errors of the conversion, without converting."""
+        rnn = checked_rnn_of(self._weights)
         self._reports = {
-            0: engine.dry_run_conversion(given, self.layout, self.spec.dtype, self._exact)
+            0: engine.dry_run_conversion(rnn, self.layout, self.spec.dtype, self._exact)
         }
 
     @property
     def report(self) -> Report:
-        """The report on what has been converted or checked so far."""
-        report, given = EXACT, checked_rnn_of(self._weights)
-        if any(one.grade != "exact" for one in self._reports.values()):
-            sums = sum(one.rounded_sums for one in self._reports.values())
-            shifts = engine.plan_for_source(given, self.layout, self.spec.dtype)[0].shifts
-            why = engine.rounding_reason(sums, shifts, given.spec.dtype, self.spec.dtype)
+        """The report on the layers that were converted or checked so far."""
+        report, rnn = EXACT, checked_rnn_of(self._weights)
+        if any(layer_report.grade != "exact" for layer_report in self._reports.values()):
+            sums = sum(layer_report.rounded_sums for layer_report in self._reports.values())
+            shifts = engine.plan_for_source(rnn, self.layout, self.spec.dtype)[0].shifts
+            why = engine.rounding_reason(sums, shifts, rnn.spec.dtype, self.spec.dtype)
             report = Report("rounds", sums, why)
-        return engine.complete_report(report, given, self.layout)
+        return engine.complete_report(report, rnn, self.layout)
 
 
 def _move_runs(sources: list[np.ndarray], runs: list[Any]) -> Iterator[np.ndarray]:
@@ -163,5 +165,5 @@ def _move_runs(sources: list[np.ndarray], runs: list[Any]) -> Iterator[np.ndarra
 
 
 def _join_pieces(pieces: Callable[[], Iterator[np.ndarray]], shape: tuple[int, ...]) -> np.ndarray:
-    """Return the whole tensor in memory of its own."""
+    """Return the whole tensor in new memory."""
     return np.concatenate([piece.copy() for piece in pieces()]).reshape(shape)
