@@ -136,8 +136,8 @@ def _find_groups(
     layers = sum(min(n, len(tensors)) for n in depths)  # layers to look up by name
     if layers > _MOST_LAYERS * len(tensors):
         raise FileError(
-            f"its metadata describes {len(depths)} RNNs of {max(depths)} layers and fewer, which needs"
-            f" more than its {len(tensors)} tensors"
+            f"its metadata describes {len(depths)} RNNs of {max(depths)} layers and fewer, which"
+            f" needs more than its {len(tensors)} tensors"
         )
     recorded = []
     for entry, record in records.items():
