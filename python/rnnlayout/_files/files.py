@@ -48,8 +48,8 @@ def load(path: Any, spec: Spec | None = None, **options: Unpack[ReadingOptions])
 
     Returns a mapping from names (of layers, or prefixes of tensors) to Weights. The mapping has
     errors by name, too: .undecided for layers that the file does not describe completely, .refused
-    for layers that cannot be read. Looking up a name of either raises the error, whose text names
-    the argument to pass. If all layers are refused, load() raises the error of the first.
+    for layers that cannot be read. Looking up such a layer raises the error, with the argument to
+    pass. If all layers are refused, load() raises the error of the first.
     Raises FileNotFoundError; FileError if the file is malformed, unsafe, of an unknown format, or
     has no recurrent layers; MissingExtraError if the format needs a package that is not installed;
     LayoutError, SpecError and LossyError as convert() does.
@@ -145,8 +145,9 @@ def _prefixes(rnns: Found, file: TensorFile | None) -> list[str]:
 
 
 class TensorFile:
-    """A file of named tensors. groups: the tensors of each RNN. rnns: the RNNs, as load() returns
-    RNNs. non_tensors: names of further contents, which only a copy in the same format keeps."""
+    """A file of named tensors. groups: the tensors of each RNN. rnns: the RNNs, in the form of
+    load()'s result. non_tensors: names of further contents, which only a copy in the same format
+    keeps."""
 
     def __init__(self, file: InputFile, format: TensorFormat, reading: Reading) -> None:
         self._file, self._format, self._tensor_set = file, format, format.read(file)

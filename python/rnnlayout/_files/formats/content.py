@@ -50,7 +50,7 @@ _STATE_DICT = (
     "in Python, rl.Weights({name: numpy.array(value, 'f4') for name, value in"
     " json.load(open(path)).items()}, prefix=...)"
 )
-# pattern at the start of a JSON object -> description, suffix, repair
+# pattern at the start of a JSON object, description, suffix, repair
 _JSON = (
     (r'"in_shape"', "a model of RTNeural", ".json", ""),
     (

@@ -1,9 +1,9 @@
 """The table of file formats, and the choice of the format of a file.
 
 A format is an instance of a class below. The functions of a format raise FileError for a file that
-is malformed or unsafe, and MissingExtraError if a package is missing. They open only the named file
-and its companions (the JSON of a .bin, the variables of TensorFlow, the data of ONNX), and allocate
-little more than the size of the file (tensor_sets/file_limits.py).
+is malformed or unsafe, and MissingExtraError if a package is missing. Reading opens only the named
+file and its companions (the JSON of a .bin, the variables of TensorFlow, the data of ONNX), and
+allocates little more than the size of the file (tensor_sets/file_limits.py).
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class ModelFormat:
 
     suffix: the suffix in messages. layouts: the possible layouts of RNNs in a file.
     read(file, reading): return the RNNs; None if the format is only written.
-    write(out, entries): write a new file with the RNNs; None if the format is only read.
+    write(out, entries): write a new file with the RNNs; None if new files cannot be written.
     replace(file, out, entries): copy a file to `out`, with new weights for the named RNNs. Returns
         notes.
     rewrite(file, out, reading, to, dtype, exact): copy a whole model to `out`, with all RNNs

@@ -29,7 +29,7 @@ def choose_rnns(
     """Return the RNNs of a file, joined to stacks, and only the RNNs with the given names.
 
     stacks: lists of names, as for join_rnns(). only: names of RNNs and stacks. RNNs that are not in
-    `only` may be refused: they are not looked up, and their names are added to .unused. Raises
+    `only` are not looked up, so they may be refused; the names are added to .unused. Raises
     FileError if a name does not exist."""
     for names in stacks or ():
         rnns = join_rnns(rnns, names)

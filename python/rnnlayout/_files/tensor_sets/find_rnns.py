@@ -1,7 +1,7 @@
-"""Find the RNNs among named tensors, and check the facts of the caller against the facts of the
-file.
+"""Find the RNNs among named tensors, and compare the caller's arguments with the file.
 
-Options of Keras's layers that neither records are assumed: a file of weights alone lacks options.
+Options of Keras's layers that neither caller nor file states are assumed, with a note: a file of
+weights alone lacks the options.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class TensorGroup:
 
     entry: the RNN's name. prefix: the part of the tensors' names before the names in the layout,
     with the separator. names: the names of the tensors in the file. weights: the RNN, or the error
-    with the reason why the RNN cannot be read. notes: how unusual names were understood."""
+    if the RNN cannot be read. notes: how unusual names were understood."""
 
     entry: str
     prefix: str
@@ -57,9 +57,10 @@ class TensorGroup:
 def find_rnns(
     tensor_set: TensorSet, reading: Reading, records: Mapping[str, Record]
 ) -> tuple[list[TensorGroup], Found]:
-    """Return all RNNs among the tensors of a file, in the order of the file: recorded RNNs, and
-    RNNs with known names of tensors. Return the RNNs a second time, as load() returns RNNs."""
-    # an RNN with a skipped object among the tensors is an error that names the object
+    """Find all RNNs among the tensors of a file: RNNs with a record, and RNNs with the names of
+    tensors of a layout. Return the group of tensors of each RNN, in the order of the file, and the
+    result of load()."""
+    # with skipped objects among the tensors, the error of an incomplete RNN names the object
     empty = np.empty(0, np.uint8)
     skipped = {name: FileTensor.of(empty, kind) for name, kind in tensor_set.skipped.items()}
     tensors = tensor_set.tensors | skipped
@@ -192,7 +193,7 @@ def _group_at_place(
     if isinstance(weights, UndecidedError) and not alone:
         all_fields = replace(reading, fields={**reading.fields, **from_module})
         reread = _read_rnn(tensors, place.names, entry, all_fields)
-        weights = weights if isinstance(reread, LayoutError) else reread  # meant for a further RNN
+        weights = weights if isinstance(reread, LayoutError) else reread  # meant for another RNN
     if isinstance(weights, Weights):
         entry = entry_name(place.entry, weights.spec)
         if module is not None:
@@ -249,9 +250,9 @@ DEFAULT_ACTIVATIONS = {"activation": "tanh", "recurrent_activation": "sigmoid"}
 def apply_reading(rnns: Found, reading: Reading) -> Found:
     """Apply the caller's spec to the RNNs; refuse the RNNs that contradict the arguments.
 
-    cell and reset concern RNNs that do not record them, so in a file with several RNNs these two
-    contradict no RNN. The bias mode and skip_input are facts of cuDNN: for a further layout, the
-    caller may choose."""
+    In a file with several RNNs, cell and reset are meant for RNNs without a recorded cell or reset,
+    so the recorded values contradict neither argument. Only cuDNN has a bias mode and skip_input:
+    in a layout without these fields, the caller may choose."""
     count = len(rnns.names)
     entries, unread = {}, rnns.unread
     for name, weights in rnns.items():

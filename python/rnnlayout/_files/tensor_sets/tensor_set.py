@@ -36,7 +36,7 @@ _BITS = {
 class FileTensor:
     """A tensor of a file, whose elements are read when bits() or pieces() is called.
 
-    dtype: a name of NumPy, "bfloat16", or the format's name for any further dtype.
+    dtype: a name of NumPy, "bfloat16", or the format's name for a dtype that NumPy lacks.
     bits: returns the array, as uint16 for bfloat16, as bytes for dtypes that NumPy lacks.
     pieces: yields the same elements as flat arrays in order, if this takes less memory. A piece is
         valid until the next piece of any tensor of the file is read.
@@ -125,8 +125,8 @@ def stored_tensor(dtype: str, shape: Any, data: memoryview | bytes, label: str) 
 class ModuleClass:
     """The class of a module in a file, and the facts that the module records about an RNN.
 
-    name: with the Python module of the class. is_torch: whether torch defines the class; any
-    further class may compute anything. fields: fields of a Spec. batch_first: whether x is
+    name: with the Python module of the class. is_torch: whether torch defines the class; a
+    class of a user may compute anything. fields: fields of a Spec. batch_first: whether x is
     (N, T, I); None if not recorded.
     """
 
@@ -183,7 +183,7 @@ Progress = Callable[[int, int], Any]  # called with the bytes written so far, an
 
 
 class ProgressCount:
-    """A sum of written bytes, which reports each increase to the caller's function."""
+    """A sum of the bytes written so far, which calls `progress` at each increase."""
 
     def __init__(self, progress: Progress | None, total: int) -> None:
         self._progress, self._done, self._total = progress, 0, total
