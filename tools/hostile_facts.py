@@ -39,7 +39,7 @@ def table():
     charged = places()
     assert charged.keys() == LIMITS.keys()
     rows = [
-        [one.what, size(one.free), f"{one.times:g}" if one.times >= 1 else f"1/{1 / one.times:g}",
+        [one.unit, size(one.free), f"{one.times:g}" if one.times >= 1 else f"1/{1 / one.times:g}",
          one.why, ", ".join(f"`{place}`" for place in charged[kind])]
         for kind, one in LIMITS.items()
     ]  # fmt: skip

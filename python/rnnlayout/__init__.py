@@ -36,7 +36,7 @@ if TYPE_CHECKING:  # for type checkers; at run time __getattr__ imports a name w
         picture as picture,
     )
     from rnnlayout._files.files import load as load
-    from rnnlayout._files.tensor_sets.found import Found as Found
+    from rnnlayout._files.tensor_sets.file_rnns import Found as Found
     from rnnlayout._files.tensor_sets.tensor_set import Converted as Converted
     from rnnlayout._files.write_file import convert_file as convert_file, save as save
     from rnnlayout._model.describe import describe as describe, regions as regions
@@ -82,7 +82,7 @@ _PUBLIC = {
     "_convert.convert": ["check", "convert", "pack", "unpack"],
     "_convert.explain": ["Explanation", "explain", "picture"],
     "_files.files": ["load"],
-    "_files.tensor_sets.found": ["Found"],
+    "_files.tensor_sets.file_rnns": ["Found"],
     "_files.tensor_sets.tensor_set": ["Converted"],
     "_files.write_file": ["convert_file", "save"],
     "_model.describe": ["describe", "regions"],

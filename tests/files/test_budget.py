@@ -27,7 +27,7 @@ EXCEEDS = {  # kind -> a hostile file that exceeds this limit
 def test_a_file_that_exceeds_its_budget(kind, tmp_path, limited):
     path = tmp_path / EXCEEDS[kind]
     CASES[path.name].write(path)
-    numbers = rf"([\d,]+) {LIMITS[kind].what}, more than ([\d,]+), the limit for a file of ([\d,]+)"
+    numbers = rf"([\d,]+) {LIMITS[kind].unit}, more than ([\d,]+), the limit for a file of ([\d,]+)"
     with limited(), pytest.raises(rl.FileError, match=LIMITS[kind].cause) as refused:
         rl.load(path)
     found = re.search(numbers, str(refused.value))
@@ -41,7 +41,7 @@ def test_what_is_charged_adds_up(kind):
     budget, most = Budget("a", 1000), LIMITS[kind].free + int(1000 * LIMITS[kind].times)
     budget.charge(kind, most - 1)
     budget.charge(kind, 1)
-    with pytest.raises(rl.FileError, match=f"^a: {most + 1:,} {LIMITS[kind].what}"):
+    with pytest.raises(rl.FileError, match=f"^a: {most + 1:,} {LIMITS[kind].unit}"):
         budget.charge(kind, 1)
 
 
@@ -49,4 +49,4 @@ def test_a_file_beside_another_adds_to_its_budget(tmp_path):
     for name, size in (("a", 10), ("b", 1000)):
         (tmp_path / name).write_bytes(bytes(size))
     file = InputFile(tmp_path / "a")
-    assert file.beside(tmp_path / "b").budget is file.budget and file.budget.size == 1010
+    assert file.companion(tmp_path / "b").budget is file.budget and file.budget.size == 1010

@@ -99,7 +99,7 @@ def test_an_error_on_the_way_leaves_what_was(folder, names, force):
     for error in (ValueError, KeyboardInterrupt, SystemExit, OSError):
         with pytest.raises(error), write_whole_file(folder / "a.h5", force=force) as part:
             part.path.write_text("half")
-            part.beside(".json").write_text("half")
+            part.companion(".json").write_text("half")
             raise error
     assert len(os.listdir("/proc/self/fd")) == len(before)
     assert [p.read_text() for p in folder.iterdir()] == (["old"] if force else [])
@@ -152,7 +152,7 @@ def test_a_second_file_is_refused_or_replaced_like_the_first(folder, names, forc
     try:
         with write_whole_file(folder / "a.bin", force=force) as part:
             part.path.write_text("new")
-            part.beside(".json").write_text("new")
+            part.companion(".json").write_text("new")
         assert force
     except FileExistsError as error:
         assert not force and "a.bin.json already exists" in str(error)
@@ -176,7 +176,7 @@ from rnnlayout._files.tensor_sets.output_file import write_whole_file
 def run(options):
     with write_whole_file({str(folder / "a.npz")!r}, force={force}) as part:
         part.path.write_text("half")
-        part.beside(".json").write_text("half")
+        part.companion(".json").write_text("half")
         print("writing", flush=True)
         ctypes.PyDLL(None).pause()  # which PyDLL calls with the lock held
 layouts.run = run

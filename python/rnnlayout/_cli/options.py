@@ -20,7 +20,7 @@ from rnnlayout._model.similar import did_you_mean
 from .terminal import print_error, print_message, printable
 
 if TYPE_CHECKING:
-    from rnnlayout._files.tensor_sets.found import Found
+    from rnnlayout._files.tensor_sets.file_rnns import Found
     from rnnlayout._model.picture.picture import Picture
 
 # Exit codes, explained in --help. 1 is of verify, diagnose and identify; 2 is also argparse's.

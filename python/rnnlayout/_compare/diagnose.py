@@ -22,7 +22,7 @@ from rnnlayout._files.formats.registry import (
     format_to_write,
 )
 from rnnlayout._files.tensor_sets.file_limits import InputFile
-from rnnlayout._files.tensor_sets.found import Found
+from rnnlayout._files.tensor_sets.file_rnns import Found
 from rnnlayout._files.write_file import convert_into, save
 from rnnlayout._model.dtypes import FLOATS, Bits, present_array, take_bits
 from rnnlayout._model.errors import Ask, Message, write_in_python

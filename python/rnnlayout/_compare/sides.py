@@ -10,12 +10,12 @@ from typing import Any
 
 from rnnlayout._files.files import load
 from rnnlayout._files.tensor_sets.choose_rnns import (
-    check_known_names,
+    check_names_exist,
     join_rnns,
     match_names,
     stack_layers_as_in,
 )
-from rnnlayout._files.tensor_sets.found import Found, with_rnns
+from rnnlayout._files.tensor_sets.file_rnns import Found, with_rnns
 from rnnlayout._model.errors import Ask, FileError, error_with_name
 from rnnlayout._model.reading_options import DEFAULTS, OF_FILES, ComparisonOptions
 from rnnlayout._model.spec import Spec
@@ -130,7 +130,7 @@ def stack_both_sides(a: Found, b: Found, stack: Sequence[Sequence[str]]) -> tupl
     for names in stack:
         has_a, has_b = (set(names) <= {*found.readable} for found in (a, b))
         if not (has_a or has_b):
-            check_known_names(names, a.names, "stack")
+            check_names_exist(names, a.names, "stack")
         a, b = join_rnns(a, names) if has_a else a, join_rnns(b, names) if has_b else b
     return a, b
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Unpack
 
-from rnnlayout._files.tensor_sets.choose_rnns import check_known_names
+from rnnlayout._files.tensor_sets.choose_rnns import check_names_exist
 from rnnlayout._model.config import describe_config, without_neutral
 from rnnlayout._model.errors import Ask, Message
 from rnnlayout._model.picture.picture import WIDTH, Picture
@@ -171,7 +171,7 @@ def verify(
     sides = match_sides(*stack_both_sides(first, second, stack or ()), map, only or ())
     first, second = sides.a, sides.b
     if only is not None:
-        check_known_names(only, dict.fromkeys([*first.names, *second.names]), "only")
+        check_names_exist(only, dict.fromkeys([*first.names, *second.names]), "only")
 
     def asked(*names: str) -> bool:
         return only is None or any(name in only for name in names)

@@ -1,4 +1,4 @@
-"""load: the RNNs of a file of any known format; and new files of named tensors with RNNs."""
+"""Load the RNNs of a file of any known format; write RNNs as named tensors."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from rnnlayout._files.formats.registry import (
     suffixes_with_option,
 )
 from rnnlayout._files.tensor_sets.file_limits import InputFile
+from rnnlayout._files.tensor_sets.file_rnns import Found, entry_name, with_rnns
 from rnnlayout._files.tensor_sets.find_rnns import apply_reading, find_rnns
-from rnnlayout._files.tensor_sets.found import Found, entry_name, with_rnns
 from rnnlayout._files.tensor_sets.record import Record, read_records, write_records
 from rnnlayout._files.tensor_sets.tensor_set import (
     FileTensor,
@@ -33,7 +33,7 @@ from rnnlayout._native import SpecError
 from rnnlayout._sources.mismatch import list_names
 from rnnlayout._sources.reading import Reading, make_reading
 
-if TYPE_CHECKING:  # what a load does not need
+if TYPE_CHECKING:  # not needed to load
     from rnnlayout._files.tensor_sets.layerwise import LayerwiseConversion
     from rnnlayout._files.tensor_sets.output_file import Output
 
@@ -42,31 +42,33 @@ if TYPE_CHECKING:  # what a load does not need
 def load(path: Any, spec: Spec | None = None, **options: Unpack[ReadingOptions]) -> Found:
     """Read every recurrent layer of a file.
 
-    path: a file; its suffix decides the format, without a known one its content.
-    Other arguments: how it is read, see ReadingOptions.
+    path: a file. The suffix decides the format; without a known suffix, the content decides.
+    Other arguments: how to read the file, see ReadingOptions.
 
-    Returns a mapping from names (of the layer, or the prefix of its tensors) to Weights. Layers
-    of which the file does not record everything are in its .undecided, those that cannot be read
-    in .refused: looking one up raises the error that says what to pass. If all are refused, the
-    error of the first one is raised.
+    Returns a mapping from names (of layers, or prefixes of tensors) to Weights. The mapping has
+    errors by name, too: .undecided for layers that the file does not describe completely, .refused
+    for layers that cannot be read. Looking up such a layer raises the error, with the argument to
+    pass. If all layers are refused, load() raises the error of the first.
     Raises FileNotFoundError; FileError if the file is malformed, unsafe, of an unknown format, or
     has no recurrent layers; MissingExtraError if the format needs a package that is not installed;
     LayoutError, SpecError and LossyError as convert() does.
     """
     reading = make_reading(load, options, spec)
     path = file_to_read(path)
-    found, _ = read_file(path, reading)
+    rnns, _ = read_file(path, reading)
     if (dtype := reading.dtype) is None:
-        return found
-    return with_rnns(found, {name: one.to(one.layout, dtype=dtype) for name, one in found.items()})
+        return rnns
+    return with_rnns(
+        rnns, {name: weights.to(weights.layout, dtype=dtype) for name, weights in rnns.items()}
+    )
 
 
 def read_file(
     path: Path, reading: Reading, *, asks: bool = True
 ) -> tuple[Found, TensorFile | None]:
-    """Return the RNNs of a file, and the file itself if it is a set of named tensors. asks: whether
-    an error may suggest format=, because the caller takes it for this file. Raises the first error
-    if no RNN can be read."""
+    """Return the RNNs of a file, and a TensorFile if the file is a set of named tensors. asks:
+    whether an error may suggest format=, because the caller accepts format= for this file. Raises
+    the first error if no RNN can be read."""
     format = format_to_read(path, reading.format, asks=asks)
     for name in OF_FORMATS:
         if getattr(reading, name) and name not in format.options:
@@ -76,59 +78,57 @@ def read_file(
     with explain_wrong_suffix(path, format, asks=asks):
         if isinstance(format, TensorFormat):
             file = TensorFile(InputFile(path, reading.mmap), format, reading)
-            found = file.found
+            rnns = file.rnns
         else:
-            assert format.read, "format_to_read() refuses the others"
-            found = format.read(InputFile(path, reading.mmap), reading)
-        if reading.spec is not None and len(found.names) > 1:
+            assert format.read, "format_to_read() refuses formats that are only written"
+            rnns = format.read(InputFile(path, reading.mmap), reading)
+        if reading.spec is not None and len(rnns.names) > 1:
             raise SpecError(
-                f"the spec describes one RNN, but {len(found.names)} were found: choose one with ",
+                f"the spec describes one RNN, but {len(rnns.names)} were found: choose one with ",
                 Ask("prefix"),
-                f", for example one of {list_names(_prefixes(found, file), 6)}",
+                f", for example one of {list_names(_prefixes(rnns, file), 6)}",
             )
-        found = apply_reading(found, reading)
-        _forget_frames(found.unread.values())
-        if not found.readable:
-            raise _nothing_found(path, found, file, reading)
+        rnns = apply_reading(rnns, reading)
+        _forget_frames(rnns.unread.values())
+        if not rnns.readable:
+            raise _no_rnn_error(path, rnns, file, reading)
     if reading.prefix:
-        with suppress(ValueError):  # none of the RNNs outside of the prefix can be read
+        with suppress(ValueError):  # no RNN outside the prefix can be read
             whole, _ = read_file(path, _without_prefix(reading))
-            found.others = whole.others
-            found.unused = tuple(name for name in whole.names if name not in found.names)
-    return found, file
+            rnns.others = whole.others
+            rnns.unused = tuple(name for name in whole.names if name not in rnns.names)
+    return rnns, file
 
 
 def _without_prefix(reading: Reading) -> Reading:
-    """Return the reading of the whole file, whose RNNs may be others than the one of the spec."""
+    """Return the reading for the whole file. The spec describes only the RNN under the prefix."""
     return replace(reading, prefix="", spec=None)
 
 
 def _forget_frames(errors: Iterable[Exception]) -> None:
-    """Free the frames in which errors were raised. They refer to all that was read, and to the
-    errors: a cycle. (So would the frame of a caller that has one of them in a variable.)"""
+    """Free the frames in which the errors were raised: frames refer to all data of the file and to
+    the errors, a cycle. (A local variable with an error in the caller would do the same.)"""
     for error in errors:
         error.__traceback__ = error.__context__ = None
 
 
-def _nothing_found(
-    path: Path, found: Found, file: TensorFile | None, reading: Reading
-) -> Exception:
-    """Return the error for a file of which no RNN can be read."""
-    if found.refused:
-        return found.refused.pop(next(iter(found.refused)))
+def _no_rnn_error(path: Path, rnns: Found, file: TensorFile | None, reading: Reading) -> Exception:
+    """Return the error for a file without a readable RNN."""
+    if rnns.refused:
+        return rnns.refused.pop(next(iter(rnns.refused)))
     if reading.prefix:
         prefixes = _prefixes(*read_file(path, _without_prefix(reading)))
         text = f"{path}: no recurrent layer found under {reading.prefix!r}; "
         if not prefixes:
             return FileError(text, "omit ", Ask("prefix", None))
-        others = f"{list_names(prefixes, 12)}{did_you_mean(reading.prefix, prefixes)}"
-        return FileError(text, "with ", Ask("prefix"), f" these would work: {others}")
+        listing = f"{list_names(prefixes, 12)}{did_you_mean(reading.prefix, prefixes)}"
+        return FileError(text, "with ", Ask("prefix"), f" these would work: {listing}")
     parts: list[TextPart] = [f"{path}: no recurrent layer found"]
     if reading.layout is not None:
         parts += [f" in layout {reading.layout}: omit ", Ask("layout", None)]
         parts += [" to look for all layouts"]
-    parts += [f"; {note}" for note in found.notes]
-    if reading.layout is None and file is not None and file.found.others:
+    parts += [f"; {note}" for note in rnns.notes]
+    if reading.layout is None and file is not None and file.rnns.others:
         parts += [
             "; its tensors do not have the names of a layout: for a list of arrays that np.savez()"
             " wrote, or a weight space alone, pass ",
@@ -137,22 +137,22 @@ def _nothing_found(
     return FileError(*parts)
 
 
-def _prefixes(found: Found, file: TensorFile | None) -> list[str]:
-    """Return what prefix= may be to choose an RNN, for those that have a prefix."""
-    all_prefixes = [g.prefix for g in file.groups] if file else found.names
+def _prefixes(rnns: Found, file: TensorFile | None) -> list[str]:
+    """Return the values of prefix= that choose an RNN; RNNs without a prefix have none."""
+    all_prefixes = [group.prefix for group in file.groups] if file else rnns.names
     return [prefix.rstrip("./") for prefix in all_prefixes if prefix]
 
 
 class TensorFile:
-    """A file of named tensors. groups: the tensors of each RNN. found: the RNNs as load() returns
-    them. beside: the names of what the file has besides tensors, which only a copy in its own
-    format keeps."""
+    """A file of named tensors. groups: the tensors of each RNN. rnns: the RNNs, in the form of
+    load()'s result. non_tensors: names of further contents, which only a copy in the same format
+    keeps."""
 
     def __init__(self, file: InputFile, format: TensorFormat, reading: Reading) -> None:
         self._file, self._format, self._tensor_set = file, format, format.read(file)
-        self.beside = (*self._tensor_set.values, *self._tensor_set.unread)
+        self.non_tensors = (*self._tensor_set.values, *self._tensor_set.skipped)
         self._records = read_records(self._tensor_set.metadata, file)
-        self.groups, self.found = find_rnns(self._tensor_set, reading, self._records)
+        self.groups, self.rnns = find_rnns(self._tensor_set, reading, self._records)
 
     def copy(
         self,
@@ -161,21 +161,23 @@ class TensorFile:
         progress: Progress | None,
         target: TensorFormat | None = None,
     ) -> list[str]:
-        """Write the file to `out` with these RNNs replaced; return notes. The new tensors of an RNN
-        are at the position of its first old one. target: another format for the copy. In a dry run
-        only replace() is called, which may find that it cannot."""
-        pairs = [(g, conversions[g.entry]) for g in self.groups if g.entry in conversions]
-        first = {group.names[0]: (group, new) for group, new in pairs}
-        old = {name for group, _ in pairs for name in group.names}
+        """Write the file to `out` with the RNNs of `conversions` replaced; return notes. The new
+        tensors of an RNN are at the position of the first old tensor. target: another format for
+        the copy. In a dry run only replace() is called, which may raise an error."""
+        pairs = [
+            (group, conversions[group.entry]) for group in self.groups if group.entry in conversions
+        ]
+        first = {group.names[0]: (group, conversion) for group, conversion in pairs}
+        replaced = {name for group, _ in pairs for name in group.names}
         tensors: dict[str, FileTensor] = {}
         for name, tensor in self._tensor_set.tensors.items():
             if name in first:
-                group, new = first[name]
-                _add_tensors(tensors, group.prefix, new.tensors)
-            elif name not in old:
+                group, conversion = first[name]
+                _add_tensors(tensors, group.prefix, conversion.tensors)
+            elif name not in replaced:
                 _add_tensors(tensors, "", {name: tensor})
         records = self._records | {
-            group.entry: Record.of(new, group.prefix) for group, new in pairs
+            group.entry: Record.of(conversion, group.prefix) for group, conversion in pairs
         }
         metadata = self._tensor_set.metadata | write_records(records)
         tensor_set = replace(self._tensor_set, tensors=tensors, metadata=metadata)
@@ -185,7 +187,7 @@ class TensorFile:
                 InputFile(self._file.path, self._file.mmap), out, tensor_set, pairs, progress
             )
         if not out.dry_run:
-            assert target.write, "format_to_write() refuses the others"
+            assert target.write, "format_to_write() refuses formats that are only read"
             target.write(out, tensor_set, progress)
         return []
 
@@ -193,25 +195,25 @@ class TensorFile:
 def tensor_set_of(
     entries: Mapping[str, Weights | LayerwiseConversion], separator: str
 ) -> TensorSet:
-    """Return RNNs as named tensors, each with its name as prefix, "" without a prefix."""
+    """Return RNNs as named tensors, with the name of the RNN as prefix; "" means no prefix."""
     tensors: dict[str, FileTensor] = {}
     records = {}
-    for name, one in entries.items():
+    for name, rnn in entries.items():
         prefix = name + separator if name else ""
-        if isinstance(one, Weights):
-            arrays = one.bits
-            new = {n: FileTensor.of(array, one.spec.dtype) for n, array in arrays.items()}
+        if isinstance(rnn, Weights):
+            arrays = rnn.bits
+            rnn_tensors = {n: FileTensor.of(array, rnn.spec.dtype) for n, array in arrays.items()}
         else:
-            new = one.tensors
-        _add_tensors(tensors, prefix, new)
-        records[name or entry_name("", one.spec)] = Record.of(one, prefix)
+            rnn_tensors = rnn.tensors
+        _add_tensors(tensors, prefix, rnn_tensors)
+        records[name or entry_name("", rnn.spec)] = Record.of(rnn, prefix)
     return TensorSet(tensors, write_records(records))
 
 
 def _add_tensors(
-    tensors: dict[str, FileTensor], prefix: str, more: Mapping[str, FileTensor]
+    tensors: dict[str, FileTensor], prefix: str, rnn_tensors: Mapping[str, FileTensor]
 ) -> None:
-    for name, tensor in more.items():
+    for name, tensor in rnn_tensors.items():
         if prefix + name in tensors:
             raise FileError(
                 f"two tensors of the new file would have the name {prefix + name!r}: rename one in"

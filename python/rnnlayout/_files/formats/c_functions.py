@@ -1,7 +1,7 @@
 """The functions that a step in C calls: products and activations, as in csrc/kernels/curves.inc.
 
-Each operation that rounds is a declaration or an assignment of its own, because a compiler for the
-x87 rounds only these. REAL stands for float or double, rnn_ for the name of the RNN.
+Each operation that rounds is a separate declaration or assignment: a compiler for the x87 rounds
+only declarations and assignments. REAL stands for float or double, rnn_ for the name of the RNN.
 """
 
 from __future__ import annotations
@@ -141,38 +141,78 @@ def _in_pairs(*terms: str) -> str:
 
 def _term_by_term(*terms: str) -> str:
     """Return the statements that compute a polynomial of the square."""
-    *others, last = terms
-    lines = [f"        sum = rnn_fma(sum, square, {term});\n" for term in reversed(others)]
-    return f"        REAL sum = {last};\n" + "".join(lines)
+    *lower_terms, highest = terms
+    lines = [f"        sum = rnn_fma(sum, square, {term});\n" for term in reversed(lower_terms)]
+    return f"        REAL sum = {highest};\n" + "".join(lines)
 
 
 # The numbers of csrc/kernels/curves.inc.
 _FLOAT = {
-    "bits": 32, "mantissa": 23, "sign": 31, "exponent_bias": 127, "lift": 64,
-    "round": "0x1.8p23f", "left": "-104.0f", "lower": "0x1p-64f", "lifted": "0x1p64f",
-    "near": "0.55f", "log2_e": "0x1.715476p+0f", "ln2": "0x1.62e43p-1f",
-    "ln2_high": "0x1.62e8p-1f", "ln2_low": "-0x1.e8082ep-16f",
-    "c0": "0x1.fffffcp-2f", "c1": "0x1.555494p-3f",
+    "bits": 32,
+    "mantissa": 23,
+    "sign": 31,
+    "exponent_bias": 127,
+    "lift": 64,
+    "round": "0x1.8p23f",
+    "left": "-104.0f",
+    "lower": "0x1p-64f",
+    "lifted": "0x1p64f",
+    "near": "0.55f",
+    "log2_e": "0x1.715476p+0f",
+    "ln2": "0x1.62e43p-1f",
+    "ln2_high": "0x1.62e8p-1f",
+    "ln2_low": "-0x1.e8082ep-16f",
+    "c0": "0x1.fffffcp-2f",
+    "c1": "0x1.555494p-3f",
     "exponential": _in_pairs("0x1.5558b8p-5f", "0x1.123854p-7f", "0x1.6a43a6p-10f"),
-    "odd": _term_by_term("-0x1.55554cp-2f", "0x1.110d6cp-3f", "-0x1.b9326ep-5f", "0x1.598688p-6f",
-                         "-0x1.9cac9cp-8f"),
-}  # fmt: skip
-_DOUBLE = {
-    "bits": 64, "mantissa": 52, "sign": 63, "exponent_bias": 1023, "lift": 512,
-    "round": "0x1.8p52", "left": "-746.0", "lower": "0x1p-512", "lifted": "0x1p512",
-    "near": "0.55", "log2_e": "0x1.71547652b82fep+0", "ln2": "0x1.62e42fefa39efp-1",
-    "ln2_high": "0x1.62e42fefa4p-1", "ln2_low": "-0x1.8432a1b0e2634p-43",
-    "c0": "0x1.0000000000008p-1", "c1": "0x1.55555555554fep-3",
-    "exponential": _in_pairs(
-        "0x1.5555555550f6fp-5", "0x1.11111111274ecp-7", "0x1.6c16c182e9a20p-10",
-        "0x1.a01a012a68d6ep-13", "0x1.a0199cf771f0ep-16", "0x1.71df28de2c912p-19",
-        "0x1.28ab110a714f2p-22", "0x1.ad756a1bc1450p-26"),
     "odd": _term_by_term(
-        "-0x1.55555555554e1p-2", "0x1.11111111062c1p-3", "-0x1.ba1ba1afade06p-5",
-        "0x1.664f461da2d86p-6", "-0x1.226de59bedde3p-7", "0x1.d6c70d7a30960p-9",
-        "-0x1.7cfc22a3f47a0p-10", "0x1.2fd038fbaf0cdp-11", "-0x1.ba1e21d7a2511p-13",
-        "0x1.aeca0613b690dp-15"),
-}  # fmt: skip
+        "-0x1.55554cp-2f",
+        "0x1.110d6cp-3f",
+        "-0x1.b9326ep-5f",
+        "0x1.598688p-6f",
+        "-0x1.9cac9cp-8f",
+    ),
+}
+_DOUBLE = {
+    "bits": 64,
+    "mantissa": 52,
+    "sign": 63,
+    "exponent_bias": 1023,
+    "lift": 512,
+    "round": "0x1.8p52",
+    "left": "-746.0",
+    "lower": "0x1p-512",
+    "lifted": "0x1p512",
+    "near": "0.55",
+    "log2_e": "0x1.71547652b82fep+0",
+    "ln2": "0x1.62e42fefa39efp-1",
+    "ln2_high": "0x1.62e42fefa4p-1",
+    "ln2_low": "-0x1.8432a1b0e2634p-43",
+    "c0": "0x1.0000000000008p-1",
+    "c1": "0x1.55555555554fep-3",
+    "exponential": _in_pairs(
+        "0x1.5555555550f6fp-5",
+        "0x1.11111111274ecp-7",
+        "0x1.6c16c182e9a20p-10",
+        "0x1.a01a012a68d6ep-13",
+        "0x1.a0199cf771f0ep-16",
+        "0x1.71df28de2c912p-19",
+        "0x1.28ab110a714f2p-22",
+        "0x1.ad756a1bc1450p-26",
+    ),
+    "odd": _term_by_term(
+        "-0x1.55555555554e1p-2",
+        "0x1.11111111062c1p-3",
+        "-0x1.ba1ba1afade06p-5",
+        "0x1.664f461da2d86p-6",
+        "-0x1.226de59bedde3p-7",
+        "0x1.d6c70d7a30960p-9",
+        "-0x1.7cfc22a3f47a0p-10",
+        "0x1.2fd038fbaf0cdp-11",
+        "-0x1.ba1e21d7a2511p-13",
+        "0x1.aeca0613b690dp-15",
+    ),
+}
 
 
 def with_functions(code: str, real: str) -> str:

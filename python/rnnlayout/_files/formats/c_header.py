@@ -1,8 +1,8 @@
 """.h: cuDNN's weight space as an array for C or C++, to compile into a program; written only.
 
-Each RNN is named after its entry. It has macros for its sizes, and for each setting that changes
-its outputs (NAME_CONFIG_GO_BACKWARDS 1); the array as the integers of its bits (so that no bit can
-change), the offset and size of each region, and a function that finds a region by cuDNN's own
+The entry gives the RNN a name in C. The file has macros for the sizes of the RNN, and for each
+setting that changes the outputs (NAME_CONFIG_GO_BACKWARDS 1); the array as integers (so that no bit
+can change), the offset and size of each region, and a function that finds a region by cuDNN's
 numbers.
 """
 
@@ -22,9 +22,9 @@ from rnnlayout._native import LayoutError
 
 from .registry import ModelFormat
 
-_A_LINE, _AT_ONCE = 8, 1 << 16  # numbers
+_PER_LINE, _PER_CHUNK = 8, 1 << 16  # numbers
 
-# The type of an element's bits, and of the element in C, which has no type for half precision.
+# The types in C of an element's bits and of an element; C lacks a type for half precision.
 _TYPES = {2: ("uint16_t", "uint16_t"), 4: ("uint32_t", "float"), 8: ("uint64_t", "double")}
 
 _TOP = """\
@@ -72,7 +72,7 @@ static const union {{
 }} {name} = {{{{
 """
 
-# is_bias: cuDNN has a matrix and a bias under one lin_layer_id.
+# is_bias: in cuDNN a matrix and a bias share a lin_layer_id.
 _END = """\
 }}}};
 
@@ -95,12 +95,12 @@ static inline const {element} *{name}_find(int pseudo_layer, int lin_layer_id, i
 
 
 def _write_c_header(out: Output, entries: Mapping[str, Weights]) -> None:
-    defined: Counter[str] = Counter()  # the macros, the variables and the function of each RNN
-    for entry, one in entries.items():
+    defined: Counter[str] = Counter()  # macros, variables and functions of all RNNs
+    for entry, weights in entries.items():
         name = c_identifier(entry)
         words = re.findall(r"{(?:name|NAME)}\w*", _RNN + _END)
-        own = {word.format(name=name, NAME=name.upper()) for word in words}
-        defined.update(own | _settings_macros(entry, one).keys())
+        c_names = {word.format(name=name, NAME=name.upper()) for word in words}
+        defined.update(c_names | _settings_macros(entry, weights).keys())
     word, count = max(defined.items(), key=lambda item: item[1])
     if count > 1:
         raise LayoutError(
@@ -136,7 +136,7 @@ def _rnn(entry: str, weights: Weights) -> Iterator[str]:
             f'    {{{row["pseudo_layer"]}, {row["lin_layer_id"]}, "{row["role"]}", {gate},'
             f" {row['offset']}, {row['rows']}, {row['cols']}}},"
         )
-    words = {
+    fields = {
         "name": name,
         "NAME": name.upper(),
         "bits": bits,
@@ -152,18 +152,18 @@ def _rnn(entry: str, weights: Weights) -> Iterator[str]:
             f"#define {k} {v}\n" for k, v in _settings_macros(entry, weights).items()
         ),
     }
-    yield _RNN.format(**words)
+    yield _RNN.format(**fields)
     unsigned = flat.view(f"u{flat.itemsize}")
     digits = 2 * flat.itemsize
-    for at in range(0, flat.size, _AT_ONCE):
-        numbers = [f"0x{n:0{digits}x}" for n in unsigned[at : at + _AT_ONCE].tolist()]
-        for k in range(0, len(numbers), _A_LINE):
-            yield ",".join(numbers[k : k + _A_LINE]) + ",\n"
-    yield _END.format(**words)
+    for at in range(0, flat.size, _PER_CHUNK):
+        numbers = [f"0x{n:0{digits}x}" for n in unsigned[at : at + _PER_CHUNK].tolist()]
+        for k in range(0, len(numbers), _PER_LINE):
+            yield ",".join(numbers[k : k + _PER_LINE]) + ",\n"
+    yield _END.format(**fields)
 
 
 def _settings_macros(entry: str, weights: Weights) -> dict[str, str]:
-    """Return a macro for each setting, and for the order of the axes of x if it is known."""
+    """Return a macro for each setting, and for the order of the axes of x if known."""
     name = c_identifier(entry).upper()
     axes = weights.batch_first
     macros = {} if axes is None else {f"{name}_BATCH_FIRST": f"{axes:d}"}
@@ -183,12 +183,12 @@ def _settings_macros(entry: str, weights: Weights) -> dict[str, str]:
 
 
 def _c_constant(value: Any) -> str:
-    """Return a setting in C, an array as an initializer of all of its numbers; "" if impossible."""
+    """Return a setting as a constant in C, an array as an initializer; "" if impossible."""
     if isinstance(value, str):
         octal = (chr(b) if chr(b).isalnum() and b < 128 else f"\\{b:03o}" for b in value.encode())
         return f'"{"".join(octal)}"'
     if isinstance(value, (list, tuple)):
-        numbers = [_c_constant(one) for one in value]
+        numbers = [_c_constant(element) for element in value]
         return f"{{{', '.join(number.strip('{}') for number in numbers)}}}" if all(numbers) else ""
     is_number = isinstance(value, (bool, int, float)) and math.isfinite(value)
     return repr(value * 1) if is_number else ""

@@ -1,8 +1,8 @@
-""".c: an RNN as a C program of its own: one C99 file with the weights and a step; written only.
+""".c: an RNN as a C program: one C99 file with the weights and a step; written only.
 
 The step has the arithmetic of the core's plain kernels (csrc/kernels/rnn_plain.c and rnn_gates.inc)
-in their order, so that its results have the same bits. In the texts below rnn_ and RNN_ stand for
-the name of the RNN, REAL for float or double, GATE and CURVE for its activations.
+in the same order, so the results have the same bits. In the texts below rnn_ and RNN_ stand for the
+name of the RNN, REAL for float or double, GATE and CURVE for the activations.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from .c_functions import with_functions
 from .c_header import c_identifier
 from .registry import ModelFormat
 
-_A_LINE = 6  # numbers
+_PER_LINE = 6  # numbers
 
 _TOP = """\
 /*
@@ -163,33 +163,54 @@ _INIT_C = """\
 
 @dataclass(frozen=True)
 class _Cell:
-    """How a layer is computed. sums: the order of the sums, each a gate and its biases. The gates
-    of the input begin with the first, those of the state at h_at. own: the gates of the state that
-    have a product of their own."""
+    """The arithmetic of a layer. sums: (gate, biases) of each sum, in order. input_gates: the gates
+    of the product with the input, from the first sum. state_gates: the gates of the product with
+    the state, from sum state_at. separate_gates: the gates of a second product with the state."""
 
     about: str
     sums: tuple[tuple[str, tuple[str, ...]], ...]
-    of_x: str
-    of_h: str
+    input_gates: str
+    state_gates: str
     unit: str
-    own: str = ""
+    separate_gates: str = ""
 
     @property
-    def h_at(self) -> int:
-        return len(self.sums) - len(self.of_h) - len(self.own)
+    def state_at(self) -> int:
+        return len(self.sums) - len(self.state_gates) - len(self.separate_gates)
 
 
 _BOTH = "bW", "bR"
 _CELLS = {
-    "lstm": _Cell("Sums of the gates i f g o.", tuple((g, _BOTH) for g in "ifgo"), "ifgo", "ifgo",
-                  _LSTM),
-    "gru after": _Cell("Sums of n (of the input), r, z, n (of the state).",
-                       (("n", ("bW",)), ("r", _BOTH), ("z", _BOTH), ("n", ("bR",))), "nrz", "rzn",
-                       _GRU_AFTER),
-    "gru before": _Cell("Sums of the gates r z n.", tuple((g, _BOTH) for g in "rzn"), "rzn", "rz",
-                        _GRU_BEFORE, own="n"),
-    "rnn": _Cell("One sum per unit.", (("h", _BOTH),), "h", "h", "        h[j] = CURVE(sum[j]);\n"),
-}  # fmt: skip
+    "lstm": _Cell(
+        about="Sums of the gates i f g o.",
+        sums=tuple((gate, _BOTH) for gate in "ifgo"),
+        input_gates="ifgo",
+        state_gates="ifgo",
+        unit=_LSTM,
+    ),
+    "gru after": _Cell(
+        about="Sums of n (of the input), r, z, n (of the state).",
+        sums=(("n", ("bW",)), ("r", _BOTH), ("z", _BOTH), ("n", ("bR",))),
+        input_gates="nrz",
+        state_gates="rzn",
+        unit=_GRU_AFTER,
+    ),
+    "gru before": _Cell(
+        about="Sums of the gates r z n.",
+        sums=tuple((gate, _BOTH) for gate in "rzn"),
+        input_gates="rzn",
+        state_gates="rz",
+        separate_gates="n",
+        unit=_GRU_BEFORE,
+    ),
+    "rnn": _Cell(
+        about="One sum per unit.",
+        sums=(("h", _BOTH),),
+        input_gates="h",
+        state_gates="h",
+        unit="        h[j] = CURVE(sum[j]);\n",
+    ),
+}
 
 
 def _write_c_source(out: Output, entries: Mapping[str, Weights]) -> None:
@@ -200,24 +221,24 @@ def _write_c_source(out: Output, entries: Mapping[str, Weights]) -> None:
             f"{name} is bidirectional, and a .c file computes one step after the other, but the"
             " backward direction starts at the last step: write a .bin, for the C library"
         )
-    use = source_settings_of(weights, None)
-    if use.settings:
+    source = source_settings_of(weights, None)
+    if source.settings:
         raise LossyError(
-            f"{name} is used with {use.settings}, which a .c file does not apply: write a .bin, or,"
-            f" to leave it out, {how_to_leave_out(name, use.around)}"
+            f"{name} is used with {source.settings}, which a .c file does not apply: write a .bin,"
+            f" or, to leave it out, {how_to_leave_out(name, source.around)}"
         )
     with np.errstate(invalid="ignore"):  # signalling NaNs
         numbers = widen_bits(weights.arrays[0], spec.dtype)
     if not np.isfinite(numbers).all():
         raise LossyError(f"{name} has weights that are not finite, which C99 has no constants for")
-    own = c_identifier(name)
-    names = {"rnn": f"{own}_", "RNN": f"{own.upper()}_"}
+    c_name = c_identifier(name)
+    names = {"rnn": f"{c_name}_", "RNN": f"{c_name.upper()}_"}
     real = "double" if spec.dtype == "float64" else "float"
     comment = str(spec) if spec.dtype in ("float32", "float64") else f"{spec}, widened to float"
-    file_name = out.name if re.fullmatch(r"[\w.+-]+", out.name, re.ASCII) else f"{own}.c"
+    file_name = out.name if re.fullmatch(r"[\w.+-]+", out.name, re.ASCII) else f"{c_name}.c"
     with open(out, "w", encoding="ascii", newline="\n") as file:
-        for text in _program(spec, real, use.cell_clip, numbers):
-            text = re.sub(r"\b(rnn|RNN)_(?=\w)", lambda found: names[found[1]], text)
+        for text in _program(spec, real, source.cell_clip, numbers):
+            text = re.sub(r"\b(rnn|RNN)_(?=\w)", lambda match: names[match[1]], text)
             text = re.sub(r"\bREAL\b", real, text)
             file.write(text.replace("@SPEC@", comment).replace("@FILE@", file_name))
 
@@ -228,9 +249,12 @@ FORMAT = ModelFormat(".c", (CPU.name,), None, _write_c_source, single=True)
 def _program(spec: Spec, real: str, clip: float | None, numbers: np.ndarray) -> Iterator[str]:
     has_c = CELLS[spec.cell].has_c
     yield _TOP.format(
-        I=spec.input_size, P=spec.proj_size or spec.hidden_size, H=spec.hidden_size,
-        L=spec.num_layers, c=_C_STATE if has_c else "",
-    )  # fmt: skip
+        I=spec.input_size,
+        P=spec.proj_size or spec.hidden_size,
+        H=spec.hidden_size,
+        L=spec.num_layers,
+        c=_C_STATE if has_c else "",
+    )
     yield with_functions(_layer(spec, real, clip), real)
     rows = []
     for layer in range(spec.num_layers):
@@ -239,11 +263,11 @@ def _program(spec: Spec, real: str, clip: float | None, numbers: np.ndarray) -> 
             yield f"static const {real} rnn_{name}{layer}[{array.size}] = {{\n"
             for row in array.tolist():
                 literals = [_constant(number, real) for number in row]
-                for k in range(0, len(row), _A_LINE):
-                    yield "    " + ", ".join(literals[k : k + _A_LINE]) + ",\n"
+                for k in range(0, len(row), _PER_LINE):
+                    yield "    " + ", ".join(literals[k : k + _PER_LINE]) + ",\n"
             yield "};\n\n"
         inputs = arrays["w"].shape[0] if "w" in arrays else spec.input_size
-        members = ["w", "r", "start", *_more_arrays(spec)]
+        members = ["w", "r", "start", *_optional_arrays(spec)]
         names = [f"rnn_{name}{layer}" if name in arrays else "0" for name in members]
         rows.append(f"    {{{', '.join([str(inputs), *names])}}},\n")
     yield _END.format(
@@ -258,10 +282,14 @@ def _cell_of(spec: Spec) -> _Cell:
     return _CELLS[f"gru {spec.reset}" if cell == "gru" else cell]
 
 
-def _more_arrays(spec: Spec) -> list[str]:
-    """Return the names of the arrays that only some layers have."""
-    has = {"r_new": _cell_of(spec).own, "peepholes": spec.peepholes, "project": spec.proj_size}
-    return [name for name, needed in has.items() if needed]
+def _optional_arrays(spec: Spec) -> list[str]:
+    """Return the names of the arrays that only some RNNs have."""
+    optional = {
+        "r_new": _cell_of(spec).separate_gates,
+        "peepholes": spec.peepholes,
+        "project": spec.proj_size,
+    }
+    return [name for name, needed in optional.items() if needed]
 
 
 def _layer(spec: Spec, real: str, clip: float | None) -> str:
@@ -276,19 +304,26 @@ def _layer(spec: Spec, real: str, clip: float | None) -> str:
         limit = _constant(clip, real)
         stored = f"rnn_min(rnn_max({stored}, -{limit}), {limit})"
     unit = cell.unit.format(
-        i=with_peephole(0, "sum[j]"), f=with_peephole(1, "sum[RNN_HIDDEN + j]"),
-        o=with_peephole(2, "sum[3 * RNN_HIDDEN + j]"), c=stored, out="full" if projects else "h",
-    )  # fmt: skip
+        i=with_peephole(0, "sum[j]"),
+        f=with_peephole(1, "sum[RNN_HIDDEN + j]"),
+        o=with_peephole(2, "sum[3 * RNN_HIDDEN + j]"),
+        c=stored,
+        out="full" if projects else "h",
+    )
     code = _LAYER.format(
         about=cell.about,
-        members="".join(f", *{name}" for name in _more_arrays(spec)),
+        members="".join(f", *{name}" for name in _optional_arrays(spec)),
         c=", REAL *c" if CELLS[spec.cell].has_c else "",
         sums=len(cell.sums),
-        more=", full[RNN_HIDDEN]" if projects else ", reset[RNN_HIDDEN]" if cell.own else "",
-        of_x=(_SKIPS if spec.skip_input else _OF_X).format(of_x=len(cell.of_x)),
-        h_at=f" + {cell.h_at} * RNN_HIDDEN" if cell.h_at else "",
-        of_h=len(cell.of_h),
-        before=_RESET if cell.own else "",
+        more=", full[RNN_HIDDEN]"
+        if projects
+        else ", reset[RNN_HIDDEN]"
+        if cell.separate_gates
+        else "",
+        of_x=(_SKIPS if spec.skip_input else _OF_X).format(of_x=len(cell.input_gates)),
+        h_at=f" + {cell.state_at} * RNN_HIDDEN" if cell.state_at else "",
+        of_h=len(cell.state_gates),
+        before=_RESET if cell.separate_gates else "",
         unit=unit,
         after=_PROJECT if projects else "",
     )
@@ -298,34 +333,34 @@ def _layer(spec: Spec, real: str, clip: float | None) -> str:
 
 
 def _arrays(spec: Spec, layer: int, numbers: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
-    """Yield the arrays of a layer by name. A matrix is (columns, rows of all of its gates)."""
+    """Yield the arrays of a layer by name. A matrix is (columns, rows of all gates)."""
     cell = _cell_of(spec)
-    places = {
-        (role, gate): numbers[at : at + rows * columns].reshape(rows, columns)
-        for (of, _, role, _, gate), (tensor, at, rows, columns, *_) in
-        _native.blocks(CPU, spec) if of == layer and tensor >= 0
-    }  # fmt: skip
+    blocks: dict[tuple[str, str], np.ndarray] = {}
+    for (block_layer, _, role, _, gate), view in _native.blocks(CPU, spec):
+        tensor, at, rows, columns, *_ = view
+        if block_layer == layer and tensor >= 0:
+            blocks[role, gate] = numbers[at : at + rows * columns].reshape(rows, columns)
 
     def matrix(role: str, gates: str) -> np.ndarray:
-        return np.concatenate([places[role, gate] for gate in gates]).T
+        return np.concatenate([blocks[role, gate] for gate in gates]).T
 
     if layer or not spec.skip_input:
-        yield "w", matrix("W", cell.of_x)
-    yield "r", matrix("R", cell.of_h)
+        yield "w", matrix("W", cell.input_gates)
+    yield "r", matrix("R", cell.state_gates)
     exact = np.float64 if spec.dtype == "float64" else np.float32
     starts = []
     for gate, roles in cell.sums:
         start = np.zeros((spec.hidden_size, 1), exact)
-        for role in roles:  # rounded as the kernels round it
-            start = start + places.get((role, gate), np.zeros(1)).astype(exact)
+        for role in roles:  # rounded as in the kernels
+            start = start + blocks.get((role, gate), np.zeros(1)).astype(exact)
         starts.append(start)
     yield "start", np.concatenate(starts).T
-    if cell.own:
-        yield "r_new", matrix("R", cell.own)
+    if cell.separate_gates:
+        yield "r_new", matrix("R", cell.separate_gates)
     if spec.peepholes:
         yield "peepholes", matrix("peephole", CELLS[spec.cell].peepholes)
     if spec.proj_size:
-        yield "project", places["P", ""].T
+        yield "project", blocks["P", ""].T
 
 
 def _constant(number: float, real: str) -> str:

@@ -1,4 +1,4 @@
-"""What a file is, by its first bytes: for one whose suffix does not say it, or says it wrongly."""
+"""Recognise the format of a file by the first bytes, for files with a missing or wrong suffix."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import IO
 from rnnlayout._files.tensor_sets.file_limits import InputFile, open_zip
 from rnnlayout._model.errors import Ask, FileError, Message
 
-# What files begin with; the index of a TensorFlow checkpoint ends with it.
+# First bytes of formats; TENSORFLOW: the last bytes of the index of a checkpoint.
 ZIP, NPY = b"PK\x03\x04", b"\x93NUMPY"
 HDF5 = b"\x89HDF\r\n\x1a\n"
 MXNET = (0x112).to_bytes(16, "little")
@@ -31,13 +31,17 @@ _MEMBERS = (
     (re.compile(r"[^/]+/(data\.pkl|constants\.pkl|code/.*|archive_format)"), ".pt"),
     (re.compile(r".+\.npy"), ".npz"),
 )
-# ModelProto's fields, in a file of which each is one of these (onnx.proto): number -> wire type
+# number -> wire type of ModelProto's fields (onnx.proto); an ONNX file has no further fields
 _ONNX = {1: 0, 2: 2, 3: 2, 4: 2, 5: 0, 6: 2, 7: 2, 8: 2, 14: 2, 20: 2, 25: 2, 26: 2}
 _GRAPH = 7
 _MSGPACK = re.compile(rb"[\x81-\x8f](?:[\xa1-\xbf]|\xd9.)[ -~]", re.DOTALL)  # a map, its first key
 _PAGE = re.compile(rb"\s*(<!doctype html|<html|<\?xml)", re.IGNORECASE)
-_PACKED = ((b"\x1f\x8b", "gzip", "gunzip -k"), (b"\x28\xb5\x2f\xfd", "zstd", "zstd -dk"),
-           (b"BZh", "bzip2", "bunzip2 -k"), (b"\xfd7zXZ\0", "xz", "unxz -k"))  # fmt: skip
+_COMPRESSED = (
+    (b"\x1f\x8b", "gzip", "gunzip -k"),
+    (b"\x28\xb5\x2f\xfd", "zstd", "zstd -dk"),
+    (b"BZh", "bzip2", "bunzip2 -k"),
+    (b"\xfd7zXZ\0", "xz", "unxz -k"),
+)
 _SHARDS = (
     "its tensors are in the files that it names: read those one by one; for an RNN with tensors in"
     " two of them, pass rl.Weights() one dict of both files' tensors"
@@ -46,7 +50,7 @@ _STATE_DICT = (
     "in Python, rl.Weights({name: numpy.array(value, 'f4') for name, value in"
     " json.load(open(path)).items()}, prefix=...)"
 )
-# What begins the text of an object, or is soon after -> what it is, suffix, repair
+# pattern at the start of a JSON object, description, suffix, repair
 _JSON = (
     (r'"in_shape"', "a model of RTNeural", ".json", ""),
     (
@@ -74,8 +78,8 @@ _ORT = "pass the .onnx file that it was made from"
 _DOWNLOAD = (
     "open it in a browser to see why (a login, a wrong address), and download the file again"
 )
-# What the names of files say that are not read: a suffix -> what it is, and what to do.
-_UNREAD = {
+# suffix of files that are not read -> description, repair
+_UNREADABLE = {
     ".mlmodel": ("a Core ML model", CORE_ML),
     ".ort": ("a model in onnxruntime's .ort format", _ORT),
     ".meta": ("the graph of a TensorFlow checkpoint", "pass the .index file beside it"),
@@ -86,15 +90,15 @@ _MOST_FIELDS = 10_000
 
 @dataclass(frozen=True)
 class Content:
-    """What a file is, for a message. suffix: the suffix of the format that reads it, "" if none
-    does. repair: if none does, what to do instead; "" if that is not known."""
+    """The content of a file. description: for messages. suffix: the suffix of the format that reads
+    the file, "" if no format does. repair: advice if no format reads the file; "" if unknown."""
 
-    what: str
+    description: str
     suffix: str
     repair: str | Message = ""
 
 
-# What the first bytes alone say.
+# Contents that the first bytes alone identify.
 _MAGIC = {
     HDF5: Content("an HDF5 file", ".h5"),
     NPY: Content("a NumPy array", ".npy"),
@@ -106,22 +110,22 @@ _MAGIC = {
     ),
 } | {
     magic: Content(f"compressed with {name}", "", f"decompress it ({command}) and pass the result")
-    for magic, name, command in _PACKED
+    for magic, name, command in _COMPRESSED
 }
 
 
 def content_of(path: Path) -> Content | None:
-    """Return what a file is, None if it is nothing that is known."""
-    if found := _content_by_bytes(path):
-        return found
+    """Return the content of a file, None if unknown."""
+    if content := _content_by_bytes(path):
+        return content
     if path.name.lower().endswith(".onnx.data"):
         return Content("the weights of an ONNX model", "", f"pass {path.name[:-5]} beside it")
     if match := _DATA.fullmatch(path.name):
         return Content(
             "the numbers of a TensorFlow checkpoint", "", f"pass {match[1]}.index beside it"
         )
-    what, repair = _UNREAD.get(path.suffix.lower(), ("", ""))
-    return Content(what, "", repair) if what else None
+    description, repair = _UNREADABLE.get(path.suffix.lower(), ("", ""))
+    return Content(description, "", repair) if description else None
 
 
 def _content_by_bytes(path: Path) -> Content | None:
@@ -155,9 +159,9 @@ def _content_by_bytes(path: Path) -> Content | None:
             return Content("a pickle", ".pkl")
         if head[8:9] == b"{" and int.from_bytes(head[:8], "little") <= size - 8:
             return Content("a safetensors file", ".safetensors")
-        for begins, *told in _JSON:
-            if re.match(rb"\s*\{\s*" + begins.encode(), head, re.DOTALL):
-                return Content(*told)
+        for start, *fields in _JSON:
+            if re.match(rb"\s*\{\s*" + start.encode(), head, re.DOTALL):
+                return Content(*fields)
         if head[4:8] == b"TFL3":
             return Content("a TFLite model", ".tflite")
         if head[4:8] == b"ORTM":
@@ -197,7 +201,8 @@ def _is_onnx(file: IO[bytes], size: int) -> bool:
 
 
 def read_varint(data: bytes | memoryview, at: int) -> tuple[int, int]:
-    """Return the integer of a protocol buffer that begins at a byte, and where it ends."""
+    """Return the integer that begins at byte `at` of a protocol buffer, and the end of the
+    integer."""
     value = 0
     for k, byte in enumerate(data[at : at + 10]):
         value |= (byte & 127) << 7 * k

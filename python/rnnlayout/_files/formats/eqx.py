@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from rnnlayout._files.tensor_sets.file_limits import InputFile
-from rnnlayout._files.tensor_sets.found import Found, entry_name
+from rnnlayout._files.tensor_sets.file_rnns import Found, entry_name
 from rnnlayout._model.dtypes import Bits
 from rnnlayout._model.errors import Ask, FileError
 from rnnlayout._model.layout import Layout

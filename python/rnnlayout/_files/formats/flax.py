@@ -1,8 +1,8 @@
 """.msgpack: a tree of parameters as flax.serialization.to_bytes() writes it.
 
-Nested dicts with texts as keys. An array is a value of an own type: its shape, the name of its
-dtype, its bytes (flax/serialization.py, 0.12.8). The name of a tensor is its keys, joined by
-slashes. What rnnlayout records is under one more key, which from_bytes() ignores. MessagePack is
+Nested dicts with texts as keys. An array is a value of an extension type: shape, name of the dtype,
+bytes (flax/serialization.py, 0.12.8). The name of a tensor is the path of keys, joined by slashes.
+The records of rnnlayout are under an additional key, which from_bytes() ignores. MessagePack is
 described in spec.md of https://github.com/msgpack/msgpack.
 """
 
@@ -39,16 +39,33 @@ from .registry import Pairs, TensorFormat
 _MOST_DEEP = 32
 _CONSTANTS = {0xC0: None, 0xC2: False, 0xC3: True}
 _NUMBERS = {
-    0xCA: ">f", 0xCB: ">d", 0xCC: ">B", 0xCD: ">H", 0xCE: ">I", 0xCF: ">Q",
-    0xD0: ">b", 0xD1: ">h", 0xD2: ">i", 0xD3: ">q",
-}  # fmt: skip
-# code -> its kind, and the bytes of its length
+    0xCA: ">f",
+    0xCB: ">d",
+    0xCC: ">B",
+    0xCD: ">H",
+    0xCE: ">I",
+    0xCF: ">Q",
+    0xD0: ">b",
+    0xD1: ">h",
+    0xD2: ">i",
+    0xD3: ">q",
+}
+# code -> kind, number of bytes of the length
 _SIZED = {
-    0xC4: ("bin", 1), 0xC5: ("bin", 2), 0xC6: ("bin", 4),
-    0xC7: ("ext", 1), 0xC8: ("ext", 2), 0xC9: ("ext", 4),
-    0xD9: ("str", 1), 0xDA: ("str", 2), 0xDB: ("str", 4),
-    0xDC: ("list", 2), 0xDD: ("list", 4), 0xDE: ("map", 2), 0xDF: ("map", 4),
-}  # fmt: skip
+    0xC4: ("bin", 1),
+    0xC5: ("bin", 2),
+    0xC6: ("bin", 4),
+    0xC7: ("ext", 1),
+    0xC8: ("ext", 2),
+    0xC9: ("ext", 4),
+    0xD9: ("str", 1),
+    0xDA: ("str", 2),
+    0xDB: ("str", 4),
+    0xDC: ("list", 2),
+    0xDD: ("list", 4),
+    0xDE: ("map", 2),
+    0xDF: ("map", 4),
+}
 _FIXED_EXT = {0xD4: 1, 0xD5: 2, 0xD6: 4, 0xD7: 8, 0xD8: 16}
 
 
@@ -57,36 +74,36 @@ Parts = Iterator[bytes | memoryview]
 
 @dataclass(frozen=True)
 class Extension:
-    """A value of an application's own type. data: a view of the file."""
+    """An extension of MessagePack: a value of an application's type. data: a view of the file."""
 
     code: int
     data: memoryview
 
 
-def read_msgpack(data: memoryview, what: str, budget: Budget) -> Any:
-    """Return what the bytes contain: dicts, lists, texts, numbers, and views of byte strings. Keys
-    that are not texts or numbers are refused. Raises FileError if the bytes are malformed."""
-    reader = _MsgpackReader(data, what, budget)
-    found = reader.value(0)
+def read_msgpack(data: memoryview, label: str, budget: Budget) -> Any:
+    """Return the content of the bytes: dicts, lists, texts, numbers, and views of byte strings.
+    Raises FileError if the bytes are malformed, or a key is neither a text nor a number."""
+    reader = _MsgpackReader(data, label, budget)
+    content = reader.value(0)
     if reader.at != len(data):
-        raise FileError(f"{what}: {len(data) - reader.at} bytes after its end")
-    return found
+        raise FileError(f"{label}: {len(data) - reader.at} bytes after its end")
+    return content
 
 
 class _MsgpackReader:
-    def __init__(self, data: memoryview, what: str, budget: Budget) -> None:
-        self.data, self.what, self.budget, self.at = data, what, budget, 0
+    def __init__(self, data: memoryview, label: str, budget: Budget) -> None:
+        self.data, self.label, self.budget, self.at = data, label, budget, 0
 
     def take(self, nbytes: int) -> memoryview:
         if nbytes > len(self.data) - self.at:
-            raise FileError(f"{self.what} is cut short, or not a msgpack file")
+            raise FileError(f"{self.label} is cut short, or not a msgpack file")
         self.at += nbytes
         return self.data[self.at - nbytes : self.at]
 
     def value(self, depth: int) -> Any:
         if depth > _MOST_DEEP:
             raise FileError(
-                f"{self.what}: more than {_MOST_DEEP} containers in each other: refused"
+                f"{self.label}: more than {_MOST_DEEP} containers in each other: refused"
             )
         code = self.take(1)[0]
         if code < 0x80 or code >= 0xE0:
@@ -102,7 +119,7 @@ class _MsgpackReader:
             kind, width = _SIZED[code]
             return self.sized(kind, int.from_bytes(self.take(width), "big"), depth)
         if code == 0xC1:
-            raise FileError(f"{self.what} is damaged, or not a msgpack file: byte 0xc1")
+            raise FileError(f"{self.label} is damaged, or not a msgpack file: byte 0xc1")
         kind = "map" if code < 0x90 else "list" if code < 0xA0 else "str"
         return self.sized(kind, code & (0x1F if kind == "str" else 0x0F), depth)
 
@@ -116,35 +133,35 @@ class _MsgpackReader:
             try:
                 return str(self.take(n), "utf-8")
             except UnicodeDecodeError as error:
-                raise FileError(f"{self.what} has a text that is not UTF-8: {error}") from None
+                raise FileError(f"{self.label} has a text that is not UTF-8: {error}") from None
         if n > len(self.data) - self.at:
-            raise FileError(f"{self.what} is cut short: a {kind} of {n} items at byte {self.at}")
+            raise FileError(f"{self.label} is cut short: a {kind} of {n} items at byte {self.at}")
         self.budget.charge("steps", 2 * n)
         if kind == "list":
             return [self.value(depth + 1) for _ in range(n)]
-        found: dict[Any, Any] = {}
+        members: dict[Any, Any] = {}
         for _ in range(n):
             key = self.value(depth + 1)
             if not isinstance(key, (str, int)):
-                raise FileError(f"{self.what}: a key is a {type(key).__name__}, need a text")
-            if key in found:
-                raise FileError(f"{self.what} has the key {key!r:.100} twice")
-            found[key] = self.value(depth + 1)
-        return found
+                raise FileError(f"{self.label}: a key is a {type(key).__name__}, need a text")
+            if key in members:
+                raise FileError(f"{self.label} has the key {key!r:.100} twice")
+            members[key] = self.value(depth + 1)
+        return members
 
 
-def msgpack_bytes(value: Any, other: Callable[[Any], Parts]) -> Parts:
-    """Yield the bytes of a value, as the msgpack package writes them. other: called with a value of
-    another type, which read_msgpack() never returns; yields its bytes."""
+def msgpack_bytes(value: Any, encode_other: Callable[[Any], Parts]) -> Parts:
+    """Yield the bytes of a value, equal to the output of the msgpack package. encode_other: yields
+    the bytes of a value of a type that read_msgpack() never returns."""
     if isinstance(value, Mapping):
         yield value_head("map", len(value))
         for key, inside in value.items():
-            yield from msgpack_bytes(key, other)
-            yield from msgpack_bytes(inside, other)
+            yield from msgpack_bytes(key, encode_other)
+            yield from msgpack_bytes(inside, encode_other)
     elif isinstance(value, (list, tuple)):
         yield value_head("list", len(value))
         for inside in value:
-            yield from msgpack_bytes(inside, other)
+            yield from msgpack_bytes(inside, encode_other)
     elif isinstance(value, str):
         text = value.encode()
         yield value_head("str", len(text)) + text
@@ -170,27 +187,27 @@ def msgpack_bytes(value: Any, other: Callable[[Any], Parts]) -> Parts:
         else:
             raise FileError(f"a msgpack file cannot have the number {value}")
     elif value is None or isinstance(value, bool):
-        yield bytes([next(code for code, own in _CONSTANTS.items() if own is value)])
+        yield bytes([next(code for code, constant in _CONSTANTS.items() if constant is value)])
     else:
-        yield from other(value)
+        yield from encode_other(value)
 
 
 def value_head(kind: str, n: int) -> bytes:
-    """Return the bytes before the content of a value with a size."""
+    """Return the bytes that precede the content of a map, list, text, extension or byte string."""
     small = {"map": (0x80, 16), "list": (0x90, 16), "str": (0xA0, 32)}
     if kind in small and n < small[kind][1]:
         return bytes([small[kind][0] | n])
     if kind == "ext" and n in _FIXED_EXT.values():
         return bytes([next(code for code, size in _FIXED_EXT.items() if size == n)])
-    for code, (own, width) in _SIZED.items():
-        if own == kind and n < 1 << 8 * width:
+    for code, (sized_kind, width) in _SIZED.items():
+        if sized_kind == kind and n < 1 << 8 * width:
             return bytes([code]) + n.to_bytes(width, "big")
     raise FileError(f"a msgpack file cannot have a {kind} of {n} bytes or items")
 
 
 # ------------------------------------------------------------------------------------- flax's trees
 
-_ARRAY, _SCALAR = 1, 3  # codes of flax's own types that are read; 2 is a complex number
+_ARRAY, _SCALAR = 1, 3  # flax's extension codes that are read; 2 is a complex number
 _CHUNKED = "__msgpack_chunked_array__"  # a dict in the place of an array of more than 1 GB
 _CHUNK_NBYTES = 1 << 30
 _METADATA = "__metadata__"
@@ -201,22 +218,22 @@ Tree = dict[Any, Any]
 
 def _read_flax(file: InputFile) -> TensorSet:
     tree, metadata = _read_tree(file)
-    found = TensorSet({}, metadata)
+    tensor_set = TensorSet({}, metadata)
     for name, _, _, leaf in walk_leaves(file, tree, _is_leaf, "/"):
         tensor = _tensor_of_leaf(leaf, f"{file}: {name}", file.budget)
         if tensor is None:
-            found.add_value(name)
+            tensor_set.add_value(name)
         else:
-            found.add(name, tensor, file)
-    if not found.tensors:
+            tensor_set.add(name, tensor, file)
+    if not tensor_set.tensors:
         raise FileError(f"{file} has no arrays as flax.serialization writes them")
-    return found
+    return tensor_set
 
 
 def _read_tree(file: InputFile) -> tuple[Tree, dict[str, str]]:
-    """Return the tree, and the metadata that rnnlayout wrote beside it."""
-    found = read_msgpack(memoryview(file.data()), str(file), file.budget)
-    tree = found if isinstance(found, dict) else {ALONE: found}
+    """Return the tree without the metadata of rnnlayout, and the metadata."""
+    content = read_msgpack(memoryview(file.data()), str(file), file.budget)
+    tree = content if isinstance(content, dict) else {ALONE: content}
     return tree, object_of_texts(tree.pop(_METADATA, {}), f"{file}: {_METADATA}")
 
 
@@ -224,25 +241,26 @@ def _is_leaf(value: Any) -> bool:
     return not isinstance(value, (dict, list)) or _CHUNKED in value
 
 
-def _tensor_of_leaf(value: Any, what: str, budget: Budget) -> FileTensor | None:
+def _tensor_of_leaf(value: Any, label: str, budget: Budget) -> FileTensor | None:
     if isinstance(value, Extension) and value.code in (_ARRAY, _SCALAR):
-        stored = read_msgpack(value.data, what, budget)
-        if not isinstance(stored, list) or [type(one) for one in stored[1:]] != [str, memoryview]:
-            raise FileError(f"{what} is not a shape, a dtype and bytes")
+        stored = read_msgpack(value.data, label, budget)
+        types = [type(field) for field in stored[1:]] if isinstance(stored, list) else []
+        if types != [str, memoryview]:
+            raise FileError(f"{label} is not a shape, a dtype and bytes")
         shape, dtype, data = stored
-        return stored_tensor(FLOAT8.get(dtype, dtype[:32]), shape, data, what)
+        return stored_tensor(FLOAT8.get(dtype, dtype[:32]), shape, data, label)
     if not isinstance(value, dict) or _CHUNKED not in value:
         return None
     for listed in (value.get("shape"), value.get("chunks")):  # {"0": a, "1": b ...}
         if not isinstance(listed, dict) or list(listed) != [str(k) for k in range(len(listed))]:
-            raise FileError(f"{what}: an array in chunks has a malformed shape, or list of chunks")
-    shape = sizes_of(list(value["shape"].values()), what)
-    parts = [_tensor_of_leaf(chunk, what, budget) for chunk in value["chunks"].values()]
+            raise FileError(f"{label}: an array in chunks has a malformed shape, or list of chunks")
+    shape = sizes_of(list(value["shape"].values()), label)
+    parts = [_tensor_of_leaf(chunk, label, budget) for chunk in value["chunks"].values()]
     flat = [part for part in parts if part is not None and len(part.shape) == 1]
     dtypes = {part.dtype for part in flat}
     count = sum(part.shape[0] for part in flat)
     if len(flat) != len(parts) or len(dtypes) != 1 or count != math.prod(shape):
-        raise FileError(f"{what}: its chunks are not those of an array of shape {shape}")
+        raise FileError(f"{label}: its chunks are not those of an array of shape {shape}")
     return FileTensor(
         dtypes.pop(),
         shape,
@@ -264,15 +282,15 @@ def _write_flax(out: Output, tensor_set: TensorSet, progress: Progress | None = 
 def _replace_in_flax(
     file: InputFile, out: Output, tensor_set: TensorSet, pairs: Pairs, progress: Progress | None
 ) -> list[str]:
-    """Copy a tree with other RNNs; keep all else: numbers, texts, the state of an optimizer."""
+    """Copy a tree with new RNNs; keep numbers, texts and the state of an optimizer."""
     tree, _ = _read_tree(file)
     leaves = {name: place for name, *place, _ in walk_leaves(file, tree, _is_leaf, "/")}
     keys = dict(_walk_containers(tree, ""))
-    for group, one in pairs:
+    for group, conversion in pairs:
         for name in group.names:
             container, key = leaves[name]
             del container[key]
-        for name, tensor in one.tensors.items():
+        for name, tensor in conversion.tensors.items():
             _put_tensor(tree, keys, group.prefix + name, tensor)
     _drop_empty(tree)
     _save_tree(out, tree, tensor_set, progress)
@@ -280,7 +298,7 @@ def _replace_in_flax(
 
 
 def _walk_containers(tree: Tree, above: str) -> Iterator[tuple[str, Tree]]:
-    """Yield each dict with its name: its own keys may contain slashes."""
+    """Yield (name, dict) for each dict. Keys may contain slashes, so names cannot be split."""
     for key, value in tree.items():
         if isinstance(value, dict):
             yield f"{above}{key}", value
@@ -288,7 +306,7 @@ def _walk_containers(tree: Tree, above: str) -> Iterator[tuple[str, Tree]]:
 
 
 def _put_tensor(tree: Tree, keys: Mapping[str, Tree], name: str, tensor: FileTensor) -> None:
-    """Put a tensor into the tree. keys: names of the dicts in it."""
+    """Put a tensor into the tree. keys: name -> dict, for each dict in the tree."""
     parts, begin = name.split("/"), 0
     for n in range(len(parts) - 1, 0, -1):
         if (above := keys.get("/".join(parts[:n]))) is not None:

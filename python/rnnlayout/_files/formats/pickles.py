@@ -464,11 +464,11 @@ def tensors_of_pickle(
             tensor_set.add(name, tensor, file)
         elif isinstance(value, UnreadObject):
             file.budget.charge("names", len(name))
-            tensor_set.unread[name] = value.name
+            tensor_set.skipped[name] = value.name
         else:
             tensor_set.add_value(name)
     kinds: dict[str, list[str]] = {}
-    for name, kind in tensor_set.unread.items():
+    for name, kind in tensor_set.skipped.items():
         kinds.setdefault(kind, []).append(name)
     advice = {
         kind: next((text for begin, text in _ADVICE.items() if kind.startswith(begin)), "")
@@ -477,7 +477,7 @@ def tensors_of_pickle(
     if not tensor_set.tensors and kinds:
         why = next(filter(None, advice.values()), _GENERAL_ADVICE)
         raise FileError(
-            f"{file} has no tensors, and asks for {list_names(tensor_set.unread.values())}: {why}"
+            f"{file} has no tensors, and asks for {list_names(tensor_set.skipped.values())}: {why}"
         )
     if not tensor_set.tensors:
         raise FileError(f"{file} has no tensors")

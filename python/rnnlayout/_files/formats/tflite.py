@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from rnnlayout._files.tensor_sets.file_limits import Budget, InputFile, name_file
-from rnnlayout._files.tensor_sets.found import Found, distinct_names
+from rnnlayout._files.tensor_sets.file_rnns import Found, distinct_names
 from rnnlayout._model.errors import FileError, error_with_name
 from rnnlayout._model.spec import Spec
 from rnnlayout._model.weights import Weights, changed_weights

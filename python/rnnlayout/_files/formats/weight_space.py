@@ -1,9 +1,9 @@
-"""Files that are cuDNN's weight space of one RNN: .npy, which does not say of which, and .bin.
+"""Files that are cuDNN's weight space of one RNN: .npy, without a spec, and .bin, with a JSON file.
 
-.bin is the weight space itself, little-endian, for C programs, with a JSON file beside it:
-FILE.bin.json is written; FILE.bin.json or else FILE.json is read. It has Spec.to_dict(), followed
-by "layout", "nbytes" and "regions", the rows of rl.regions(); and, if they say more than the spec,
-"entry" (the RNN's name), "config" and "batch_first". Spec.to_dict() alone is enough.
+.bin is the weight space, little-endian, for C programs, with a companion in JSON: FILE.bin.json is
+written; FILE.bin.json or else FILE.json is read. The JSON has Spec.to_dict(), followed by "layout",
+"nbytes" and "regions", the rows of rl.regions(); and, unless they are defaults, "entry" (the RNN's
+name), "config" and "batch_first". Spec.to_dict() alone is enough.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import replace
 import numpy as np
 
 from rnnlayout._files.tensor_sets.file_limits import InputFile, parse_json_object
-from rnnlayout._files.tensor_sets.found import Found, entry_name
+from rnnlayout._files.tensor_sets.file_rnns import Found, entry_name
 from rnnlayout._files.tensor_sets.output_file import Output, open_untruncated
 from rnnlayout._files.tensor_sets.record import Record, parse_record, rnn_as_json
 from rnnlayout._files.tensor_sets.tensor_set import FileTensor
@@ -32,7 +32,7 @@ from rnnlayout._sources.reading import Reading
 from .npz import read_npy, write_npy
 from .registry import ModelFormat
 
-_MORE = ("layout", "nbytes", "regions", "entry", "config", "batch_first")
+_RECORD_KEYS = ("layout", "nbytes", "regions", "entry", "config", "batch_first")
 
 
 def _weights_of_vector(tensor: FileTensor, reading: Reading, file: InputFile) -> Weights:
@@ -83,20 +83,25 @@ def _read_bin(file: InputFile, reading: Reading) -> Found:
 
 
 def _read_bin_json(file: InputFile) -> tuple[str, Record | None]:
-    """Return the RNN's name, "" if it has none, and what the JSON beside a .bin says about it."""
+    """Return the RNN's name, "" without a name, and the record from the companion of a .bin."""
     path = file.path
     for json_path in (path.with_name(path.name + ".json"), path.with_suffix(".json")):
         if json_path.is_file():
             file.budget.charge("metadata", json_path.stat().st_size)
             text = json_path.read_bytes().removeprefix(BOM_UTF8)  # which editors of Windows write
-            found = parse_json_object(text, str(json_path))
-            entry, config = found.get("entry", ""), found.get("config", {})
+            content = parse_json_object(text, str(json_path))
+            entry, config = content.get("entry", ""), content.get("config", {})
             if not isinstance(entry, str) or not isinstance(config, dict):
                 raise FileError(f"{json_path}: need entry as a name, config as an object")
-            own = {"prefix": "", "layout": "cudnn", "options": {}, "config": config,
-                   "spec": {key: value for key, value in found.items() if key not in _MORE},
-                   "batch_first": found.get("batch_first")}  # fmt: skip
-            return entry, parse_record(own, str(json_path))
+            record = {
+                "prefix": "",
+                "layout": "cudnn",
+                "options": {},
+                "config": config,
+                "spec": {key: content[key] for key in content if key not in _RECORD_KEYS},
+                "batch_first": content.get("batch_first"),
+            }
+            return entry, parse_record(record, str(json_path))
     return "", None
 
 
@@ -107,20 +112,20 @@ def _write_bin(out: Output, entries: Mapping[str, Weights]) -> None:
             file.write(chunk)
     rows = regions(weights.spec)
     names = rows.dtype.names or ()
-    described = {
+    description = {
         **weights.spec.to_dict(),
         "layout": "cudnn",
         "nbytes": weights.spec.nbytes,
         "regions": [dict(zip(names, row, strict=True)) for row in rows.tolist()],
     }
     if name != entry_name("", weights.spec):
-        described["entry"] = name
+        description["entry"] = name
     if weights.config:
-        described["config"] = weights.config
+        description["config"] = weights.config
     if weights.batch_first is not None:
-        described["batch_first"] = weights.batch_first
-    text = rnn_as_json(described, indent=1)
-    out.beside(".json").write_text(text + "\n", encoding="utf-8")
+        description["batch_first"] = weights.batch_first
+    text = rnn_as_json(description, indent=1)
+    out.companion(".json").write_text(text + "\n", encoding="utf-8")
 
 
 NPY = ModelFormat(".npy", ("cudnn",), _read_npy, _write_npy, single=True)

@@ -1,1 +1,1 @@
-"""Files as sets of named tensors, and the RNNs found among them."""
+"""Files as sets of named tensors, and the RNNs in a set."""

@@ -1,8 +1,8 @@
-"""Limits on what a file may make us allocate (by its own size) or open (nothing but itself).
+"""Limits on the memory and time that reading a file takes, in proportion to the size of the file.
 
-Every reader charges what it takes to a budget, whose limits are in one table. Only what can be more
-than the bytes of the file is charged: what a file declares, repeats or compresses. All else grows
-with the file.
+Every reader charges a budget before taking memory or time; the limits are in one table. Only
+amounts that may exceed the bytes of the file are charged: what a file declares, repeats or
+compresses. All remaining amounts grow with the file.
 
 JSON in files is UTF-8, with no name twice at any level, and no constants that JSON lacks.
 """
@@ -26,11 +26,11 @@ from rnnlayout._model.errors import FileError
 
 @dataclass(frozen=True)
 class Limit:
-    """A limit: `free` for every file, and `times` for each of its bytes. what: the unit. cause:
-    what is wrong with a file that exceeds it. why: the reason for the numbers, as docs/security.md
-    shows it."""
+    """A limit: `free` for every file, and `times` per byte of the file. unit: the counted unit.
+    cause: what is wrong with a file that exceeds the limit. why: the reason for the numbers, shown
+    in docs/security.md."""
 
-    what: str
+    unit: str
     free: int
     times: float
     cause: str
@@ -39,73 +39,106 @@ class Limit:
 
 LIMITS = {
     "unpacked": Limit(
-        "bytes of unpacked members", 64 << 20, 100, "it is a decompression bomb",
-        "zlib compresses zeros 1032 times; a small archive of zeros is harmless",
+        unit="bytes of unpacked members",
+        free=64 << 20,
+        times=100,
+        cause="it is a decompression bomb",
+        why="zlib compresses zeros 1032 times; a small archive of zeros is harmless",
     ),
     "arrays": Limit(
-        "bytes of arrays", 64 << 20, 100, "it is a decompression bomb, or its arrays overlap",
-        "tensors may share bytes, and a dataset of HDF5 may be deflated or not written at all",
+        unit="bytes of arrays",
+        free=64 << 20,
+        times=100,
+        cause="it is a decompression bomb, or its arrays overlap",
+        why="tensors may share bytes, and a dataset of HDF5 may be deflated or not written at all",
     ),
     "names": Limit(
-        "characters of names", 8 << 20, 1, "its names repeat",
-        "the name of a tensor repeats the keys above it, which a file stores once",
+        unit="characters of names",
+        free=8 << 20,
+        times=1,
+        cause="its names repeat",
+        why="the name of a tensor repeats the keys above it, which a file stores once",
     ),
     "tensors": Limit(
-        "tensors", 10_000, 1 / 100, "they cannot have names, shapes and numbers of their own",
-        "a name, a dtype, a shape and numbers take 100 bytes or more; reading them takes 10 us",
+        unit="tensors",
+        free=10_000,
+        times=1 / 100,
+        cause="they cannot have names, shapes and numbers of their own",
+        why="a name, a dtype, a shape and numbers take 100 bytes or more; reading them takes 10 us",
     ),
     "metadata": Limit(
-        "bytes of JSON and programs", 2 << 20, 2, "it is a decompression bomb",
-        "a model of a thousand layers has one megabyte; an empty list in JSON takes 27 times as"
+        unit="bytes of JSON and programs",
+        free=2 << 20,
+        times=2,
+        cause="it is a decompression bomb",
+        why="a model of a thousand layers has one megabyte; an empty list in JSON takes 27 times as"
         " much memory",
     ),
     "headers": Limit(
-        "bytes of NumPy headers", 128 << 10, 1, "they are longer than its size explains",
-        "NumPy reads a megabyte per second; a header has 128 bytes, but 64 KB of spaces may be"
+        unit="bytes of NumPy headers",
+        free=128 << 10,
+        times=1,
+        cause="they are longer than its size explains",
+        why="NumPy reads a megabyte per second; a header has 128 bytes, but 64 KB of spaces may be"
         " deflated to 100",
     ),
     "structures": Limit(
-        "bytes of HDF5 structures", 1 << 20, 4, "they overlap or repeat",
-        "a correct file stores each structure once, and a few are read twice; in a .keras archive"
-        " they may be deflated",
+        unit="bytes of HDF5 structures",
+        free=1 << 20,
+        times=4,
+        cause="they overlap or repeat",
+        why="a correct file stores each structure once, and a few are read twice; in a .keras"
+        " archive they may be deflated",
     ),
     "texts": Limit(
-        "bytes of HDF5 texts", 16 << 20, 1 / 16, "they repeat, or are not stored",
-        "the config of a large model has 2 MB; a text becomes an object, which counts 64 bytes",
+        unit="bytes of HDF5 texts",
+        free=16 << 20,
+        times=1 / 16,
+        cause="they repeat, or are not stored",
+        why="the config of a large model has 2 MB; a text becomes an object, which counts 64 bytes",
     ),
     "copied": Limit(
-        "characters and items that a pickle copies", 1 << 20, 2, "it passes one again and again",
-        "to make an OrderedDict of pairs, or an array of a text, copies them once",
+        unit="characters and items that a pickle copies",
+        free=1 << 20,
+        times=2,
+        cause="it passes one again and again",
+        why="to make an OrderedDict of pairs, or an array of a text, copies them once",
     ),
     "steps": Limit(
-        "steps", 800_000, 1 / 4, "it is damaged, or made to take long",
-        "a step takes about half a microsecond and makes at most 80 bytes: an instruction of a"
+        unit="steps",
+        free=800_000,
+        times=1 / 4,
+        cause="it is damaged, or made to take long",
+        why="a step takes about half a microsecond and makes at most 80 bytes: an instruction of a"
         " pickle is 1, what it names or calls 12, a value of msgpack 2, an array of .eqx 400, a"
         " node of ONNX 4, one of a called function 40, one that is computed 80; a small tensor of"
         " an old .pt is 56, and has 150 bytes",
     ),
     "computed": Limit(
-        "bytes of computed weights", 16 << 20, 8, "they are expanded, or repeat",
-        "ONNX: int8 becomes float32 and is transposed",
+        unit="bytes of computed weights",
+        free=16 << 20,
+        times=8,
+        cause="they are expanded, or repeat",
+        why="ONNX: int8 becomes float32 and is transposed",
     ),
-}  # fmt: skip
+}
 
 
 @dataclass
 class Budget:
-    """What may still be taken for a file. name: of the file, in messages. size: its bytes."""
+    """The amounts charged for a file. name: the file, in messages. size: the bytes of the file."""
 
     name: str
     size: int
     _used: dict[str, int] = field(default_factory=dict)
 
     def charge(self, kind: str, amount: int) -> None:
-        """Count what is about to be made. Raises FileError if that is too much for the file."""
+        """Add an amount before using it. Raises FileError if the sum is too much for the file."""
         used = self._used[kind] = self._used.get(kind, 0) + amount
         limit = LIMITS[kind]
         if used > limit.free and used > (most := limit.free + int(limit.times * self.size)):
             raise FileError(
-                f"{self.name}: {used:,} {limit.what}, more than {most:,}, the limit for a file of"
+                f"{self.name}: {used:,} {limit.unit}, more than {most:,}, the limit for a file of"
                 f" {self.size:,} bytes: {limit.cause}: refused"
             )
 
@@ -114,41 +147,41 @@ class Budget:
 
 
 def require_regular_file(path: Any) -> Path:
-    """Return path if it is a regular file that may be read and has a size. Raises FileNotFoundError
-    if it does not exist, FileError if it is something else, or no path."""
+    """Return `path` as a Path if a regular file exists there, is readable and not empty. Raises
+    FileNotFoundError if nothing exists, FileError otherwise."""
     try:
-        found = Path(path)
-        is_file = found.is_file()
-        exists = is_file or found.exists()
+        file_path = Path(path)
+        is_file = file_path.is_file()
+        exists = is_file or file_path.exists()
     except TypeError:
         raise FileError(f"need the path of a file, found a {type(path).__name__}") from None
     except (OSError, ValueError) as error:  # a name with a null byte, or too long
         raise FileError(f"{path!r}: {error}") from None
     if not exists:
-        index = f"{found}.index"
-        more = f": pass {index}, of the TensorFlow checkpoint" if os.path.isfile(index) else ""
-        raise FileNotFoundError(f"{path} does not exist{more}")
+        index = f"{file_path}.index"
+        repair = f": pass {index}, of the TensorFlow checkpoint" if os.path.isfile(index) else ""
+        raise FileNotFoundError(f"{path} does not exist{repair}")
     if not is_file:
-        is_folder = os.path.isdir(found)
+        is_folder = os.path.isdir(file_path)
         repair = "it is a folder" if is_folder else "save what it contains to a file, and pass that"
         raise FileError(f"{path} is not a regular file: {repair}")
     try:
-        with open(found, "rb") as file:
+        with open(file_path, "rb") as file:
             size = os.fstat(file.fileno()).st_size
     except OSError as error:
         raise FileError(f"{path} cannot be read: {error.strerror}") from None
-    if not size:  # and so it cannot be mapped
+    if not size:  # an empty file cannot be mapped
         raise FileError(
             f"{path} has 0 bytes: it is empty, or a file of the kernel as in /proc, whose content"
             " must be copied to a file on a disk"
         )
-    return found
+    return file_path
 
 
 class InputFile:
-    """A file that is read, and its budget. str() is its path. mmap: whether it may be mapped into
-    memory. If another process truncates a mapped file, reading it ends this process; without a map,
-    the whole file is read instead."""
+    """A file to read, and the budget of the file. str() returns the path. mmap: whether to map the
+    file into memory. If a process truncates a mapped file, reading the map ends our process;
+    without a map, the whole file is read instead."""
 
     def __init__(self, path: Path, mmap: bool = True) -> None:
         self.path, self.mmap, self._name = path, mmap, str(path)
@@ -161,32 +194,32 @@ class InputFile:
         return self._name
 
     def data(self) -> mmap.mmap | bytes:
-        """Return its bytes. Raises FileError if it must be mapped, and that is impossible."""
+        """Return the bytes of the file. Raises FileError if the file cannot be mapped."""
         with open(self.path, "rb") as file:
             return self.data_of(file.fileno())
 
     def data_of(self, fd: int) -> mmap.mmap | bytes:
-        """Return the bytes of the file, which is open, as data() does."""
+        """Return the bytes of the file as data() does, by a descriptor of the open file."""
         try:
             if not self.mmap:
                 return open(fd, "rb", closefd=False).read()
             return mmap.mmap(fd, 0, access=mmap.ACCESS_READ)
-        except (OSError, ValueError) as error:  # ValueError: it has no size
+        except (OSError, ValueError) as error:  # ValueError: an empty file
             raise FileError(
                 f"{self} cannot be mapped into memory: {error}: copy it to a file on a disk"
             ) from None
 
-    def beside(self, path: Path) -> InputFile:
-        """Return a file that belongs to this one, whose budget is the same and grows with it."""
-        found = InputFile(path, self.mmap)
-        self.budget.size += found.budget.size
-        found.budget = self.budget
-        return found
+    def companion(self, path: Path) -> InputFile:
+        """Return a companion file that shares the budget; its size is added to the budget."""
+        companion = InputFile(path, self.mmap)
+        self.budget.size += companion.budget.size
+        companion.budget = self.budget
+        return companion
 
 
 @contextmanager
 def name_file(file: InputFile) -> Iterator[None]:
-    """Put the file's name before the text of a FileError that does not begin with it."""
+    """Put the file's name before the text of a FileError, unless the text begins with the name."""
     try:
         yield
     except FileError as error:
@@ -195,29 +228,32 @@ def name_file(file: InputFile) -> Iterator[None]:
 
 
 def open_zip(file: InputFile) -> zipfile.ZipFile:
-    """Return a zip archive whose members may be read into memory. The caller closes it. Raises
-    FileError if it is not a zip archive, has two members of one name or overlapping ones, or
-    unpacks to more than its budget."""
+    """Return a zip archive that unpacks to at most the budget. The caller closes the archive.
+    Raises FileError if the file is not a zip archive, or if members have the same name, overlap, or
+    unpack to more than the budget."""
     try:
         archive = zipfile.ZipFile(file)
     except (zipfile.BadZipFile, NotImplementedError, ValueError, OSError) as error:
         raise FileError(f"{file} is not a zip archive: {error}") from None
     members, size, end = archive.infolist(), file.path.stat().st_size, 0
     try:
-        ((name, count),) = Counter(m.filename for m in members).most_common(1) or [("", 0)]
+        ((name, count),) = Counter(member.filename for member in members).most_common(1) or [
+            ("", 0)
+        ]
         if count > 1:
             raise FileError(f"{file} has two members named {name!r}")
-        for member in sorted(members, key=lambda m: m.header_offset):
-            what = f"{file}: member {member.filename!r}"
+        for member in sorted(members, key=lambda member: member.header_offset):
+            label = f"{file}: member {member.filename!r}"
             if member.header_offset < end or member.header_offset + member.compress_size > size:
-                raise FileError(f"{what} overlaps another member or the end of the file")
+                raise FileError(f"{label} overlaps another member or the end of the file")
             if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-                raise FileError(  # zipfile's others use as much memory as the member asks for
-                    f"{what} is compressed with method {member.compress_type}, which is not"
+                # zipfile's further methods use as much memory as the member declares
+                raise FileError(
+                    f"{label} is compressed with method {member.compress_type}, which is not"
                     " supported: write the archive again with deflate or without compression"
                 )
             end = member.header_offset + member.compress_size
-        file.budget.charge("unpacked", sum(m.file_size for m in members))
+        file.budget.charge("unpacked", sum(member.file_size for member in members))
     except FileError:
         archive.close()
         raise
@@ -226,7 +262,7 @@ def open_zip(file: InputFile) -> zipfile.ZipFile:
 
 @contextmanager
 def open_member(archive: zipfile.ZipFile, name: str) -> Iterator[IO[bytes]]:
-    """Open a member to read. Raises FileError if it is missing, encrypted or damaged."""
+    """Open a member to read. Raises FileError for a missing, encrypted or damaged member."""
     try:
         with archive.open(name) as file:
             yield file
@@ -239,58 +275,58 @@ def open_member(archive: zipfile.ZipFile, name: str) -> Iterator[IO[bytes]]:
 
 
 def read_member(archive: zipfile.ZipFile, name: str) -> bytes:
-    """Return the bytes of a member. Raises FileError if it is missing, encrypted or damaged."""
+    """Return the bytes of a member. Raises FileError for a missing, encrypted or damaged member."""
     with open_member(archive, name) as file:
-        # inflates no more than the declared size: read() would inflate all of it and then cut it
+        # inflates at most the declared size: read() would inflate the whole member and then cut
         return file.read(archive.getinfo(name).file_size)
 
 
 def read_json_member(file: InputFile, archive: zipfile.ZipFile, name: str) -> bytes:
-    """Return the bytes of a member that is JSON, as read_member() does."""
+    """Return the bytes of a JSON member as read_member() does, and charge the budget."""
     if name in archive.NameToInfo:
         file.budget.charge("metadata", archive.getinfo(name).file_size)
     return read_member(archive, name)
 
 
-def parse_json_object(raw: bytes | str, what: str) -> dict[str, Any]:
-    """Return the object of a JSON text. Raises FileError if it is malformed or not an object."""
+def parse_json_object(raw: bytes | str, label: str) -> dict[str, Any]:
+    """Return the object of a JSON text. Raises FileError if malformed or not an object."""
 
     def refuse_double_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found: dict[str, Any] = {}
+        members: dict[str, Any] = {}
         for name, value in pairs:
-            if name in found:
+            if name in members:
                 raise ValueError(f"{name!r} occurs twice")
-            found[name] = value
-        return found
+            members[name] = value
+        return members
 
     def refuse_constant(word: str) -> None:
         raise ValueError(f"{word} is not JSON")
 
     try:
         text = raw if isinstance(raw, str) else raw.decode("utf-8")
-        found = json.loads(
+        parsed = json.loads(
             text, object_pairs_hook=refuse_double_names, parse_constant=refuse_constant
         )
-        if not isinstance(found, dict):
+        if not isinstance(parsed, dict):
             raise ValueError("it is not a JSON object")
     except (ValueError, RecursionError) as error:
-        raise FileError(f"{what} is malformed: {error}") from None
-    return found
+        raise FileError(f"{label} is malformed: {error}") from None
+    return parsed
 
 
-def object_of_texts(found: Any, what: str) -> dict[str, str]:
-    """Return `found` if it is an object whose values are strings; raise FileError otherwise."""
-    if not isinstance(found, dict) or not all(
-        isinstance(one, str) for pair in found.items() for one in pair
+def object_of_texts(texts: Any, label: str) -> dict[str, str]:
+    """Return `texts` if all keys and values are strings; raise FileError otherwise."""
+    if not isinstance(texts, dict) or not all(
+        isinstance(text, str) for pair in texts.items() for text in pair
     ):
-        raise FileError(f"{what} must be an object whose keys and values are strings")
-    check_texts([*found, *found.values()], what)
-    return found
+        raise FileError(f"{label} must be an object whose keys and values are strings")
+    check_texts([*texts, *texts.values()], label)
+    return texts
 
 
-def check_texts(found: Any, what: str) -> None:
-    """Refuse half a surrogate pair: JSON allows it, but it cannot be written again."""
+def check_texts(texts: Any, label: str) -> None:
+    """Refuse half a surrogate pair, which JSON allows, but which cannot be written again."""
     try:
-        "".join(found).encode()
+        "".join(texts).encode()
     except UnicodeEncodeError as error:
-        raise FileError(f"{what} is malformed: {error}") from None
+        raise FileError(f"{label} is malformed: {error}") from None

@@ -1,6 +1,7 @@
-"""Find the RNNs among many named tensors, and compare what the caller says with what the file says.
+"""Find the RNNs among named tensors, and compare the caller's arguments with the file.
 
-What neither says is assumed: options of Keras's layers, which a file of weights alone lacks.
+Options of Keras's layers that neither caller nor file states are assumed, with a note: a file of
+weights alone lacks the options.
 """
 
 from __future__ import annotations
@@ -29,21 +30,21 @@ from rnnlayout._sources.read_source import read_source
 from rnnlayout._sources.reading import Reading, check_fields
 from rnnlayout._sources.tensor_paths import KERAS, is_under_with_direction
 
-from .found import Found, distinct_names, entry_name, with_rnns
+from .file_rnns import Found, distinct_names, entry_name, with_rnns
 from .record import Record
 from .rnn_places import RNNPlace, find_places
 from .tensor_set import FileTensor, ModuleClass, TensorSet
 
-_MOST_LAYERS = 4  # times the tensors of a file: of a layer some may have been removed
+_MOST_LAYERS = 4  # per tensor of a file: some tensors of a layer may have been removed
 
 
 @dataclass(frozen=True)
 class TensorGroup:
-    """The tensors of one RNN, or of what looks like one.
+    """The tensors of an RNN, or of a set of tensors that looks like an RNN.
 
-    entry: the RNN's name. prefix: what the names of its tensors have before the layout's own names,
-    with the separator. names: the names of its tensors in the file. weights: the RNN, or the error
-    that says why it cannot be read. notes: how unusual names were understood."""
+    entry: the RNN's name. prefix: the part of the tensors' names before the names in the layout,
+    with the separator. names: the names of the tensors in the file. weights: the RNN, or the error
+    if the RNN cannot be read. notes: how unusual names were understood."""
 
     entry: str
     prefix: str
@@ -55,46 +56,50 @@ class TensorGroup:
 def find_rnns(
     tensor_set: TensorSet, reading: Reading, records: Mapping[str, Record]
 ) -> tuple[list[TensorGroup], Found]:
-    """Return all RNNs among the tensors of a file, in their order: recorded ones, and those found
-    by name; and the same as load() returns it."""
-    # what was not read is named among the tensors, where one may be missing
-    nothing = np.empty(0, np.uint8)
-    unread = {name: FileTensor.of(nothing, kind) for name, kind in tensor_set.unread.items()}
-    tensors = tensor_set.tensors | unread
+    """Find all RNNs among the tensors of a file: RNNs with a record, and RNNs with the names of
+    tensors of a layout. Return the group of tensors of each RNN, in the order of the file, and the
+    result of load()."""
+    # with skipped objects among the tensors, the error of an incomplete RNN names the object
+    empty = np.empty(0, np.uint8)
+    skipped = {name: FileTensor.of(empty, kind) for name, kind in tensor_set.skipped.items()}
+    tensors = tensor_set.tensors | skipped
     plain = torch_names.plain_names(tuple(tensors))
 
     def stored(name: str) -> Bits:
         return Bits(tensors[name].bits(), tensors[name].dtype)
 
-    def computed_bits(one: torch_names.ComputedWeight) -> np.ndarray:
-        return one.bits(stored).array
+    def computed_bits(weight: torch_names.ComputedWeight) -> np.ndarray:
+        return weight.bits(stored).array
 
-    known = {name: tensors[names[0]] for name, names in plain.sources.items()}
-    for name, one in plain.computed.items():
-        like = tensors[one.like]
-        known[name] = FileTensor(like.dtype, like.shape, partial(computed_bits, one))
+    plain_tensors = {name: tensors[names[0]] for name, names in plain.sources.items()}
+    for name, weight in plain.computed.items():
+        like = tensors[weight.like]
+        plain_tensors[name] = FileTensor(like.dtype, like.shape, partial(computed_bits, weight))
     groups = [
-        _with_stored_names(group, plain, tensors)
+        _restore_stored_names(group, plain, tensors)
         for group in _find_groups(
-            known,
+            plain_tensors,
             replace(reading, prefix=plain.name(reading.prefix)),
-            {key: replace(one, prefix=plain.name(one.prefix)) for key, one in records.items()},
-            {plain.name(path): one for path, one in tensor_set.modules.items()},
+            {
+                entry: replace(record, prefix=plain.name(record.prefix))
+                for entry, record in records.items()
+            },
+            {plain.name(path): module for path, module in tensor_set.modules.items()},
         )
     ]
-    weights = {group.entry: group.weights for group in groups}
+    results = {group.entry: group.weights for group in groups}
     names = {name for group in groups for name in group.names}
-    silent = [group.weights for group in groups if group.entry not in records]
+    unrecorded = [group.weights for group in groups if group.entry not in records]
     notes = [note for group in groups for note in group.notes]
     return groups, Found(
-        {entry: one for entry, one in weights.items() if isinstance(one, Weights)},
-        {entry: one for entry, one in weights.items() if not isinstance(one, Weights)},
-        [*tensor_set.notes, *plain.notes, *notes, *unrecorded(silent, reading)],
+        {entry: result for entry, result in results.items() if isinstance(result, Weights)},
+        {entry: result for entry, result in results.items() if not isinstance(result, Weights)},
+        [*tensor_set.notes, *plain.notes, *notes, *note_assumptions(unrecorded, reading)],
         [name for name in tensor_set.tensors if name not in names],
     )
 
 
-def _with_stored_names(
+def _restore_stored_names(
     group: TensorGroup, plain: torch_names.PlainNames, tensors: Mapping[str, FileTensor]
 ) -> TensorGroup:
     if not group.names:
@@ -105,14 +110,17 @@ def _with_stored_names(
     computed = {name: plain.computed[name] for name in group.names if name in plain.computed}
     weights = group.weights
     if isinstance(weights, Weights):
-        rounded = tuple(name for name, one in computed.items() if one.rounds)
+        rounded = tuple(name for name, weight in computed.items() if weight.rounds)
         weights = changed_weights(weights, rounded=rounded)
     return replace(
         group,
         weights=weights,
         prefix=prefix,
         names=tuple(stored for name in group.names for stored in plain.sources[name]),
-        notes=(*group.notes, *(one.note(tensors[one.like].dtype) for one in computed.values())),
+        notes=(
+            *group.notes,
+            *(weight.note(tensors[weight.like].dtype) for weight in computed.values()),
+        ),
     )
 
 
@@ -122,38 +130,44 @@ def _find_groups(
     records: Mapping[str, Record],
     classes: Mapping[str, ModuleClass],
 ) -> list[TensorGroup]:
-    deep = [one.spec.num_layers for one in records.values() if not is_one_vector(one.layout)]
-    layers = sum(min(n, len(tensors)) for n in deep)  # whose names are looked for
+    depths = [
+        record.spec.num_layers for record in records.values() if not is_one_vector(record.layout)
+    ]
+    layers = sum(min(n, len(tensors)) for n in depths)  # layers to look up by name
     if layers > _MOST_LAYERS * len(tensors):
         raise FileError(
-            f"its metadata describes {len(deep)} RNNs of {max(deep)} layers and fewer, which needs"
-            f" more than its {len(tensors)} tensors"
+            f"its metadata describes {len(depths)} RNNs of {max(depths)} layers and fewer, which"
+            f" needs more than its {len(tensors)} tensors"
         )
     recorded = []
-    for entry, one in records.items():
+    for entry, record in records.items():
         weights: Weights | ValueError = LayoutError(
-            f"{entry}: the file's metadata describes {one.spec} in layout {one.layout}, but tensors"
-            " of it are missing: the file was changed after rnnlayout wrote it"
+            f"{entry}: the file's metadata describes {record.spec} in layout {record.layout}, but"
+            " tensors of it are missing: the file was changed after rnnlayout wrote it"
         )
-        if names := one.names(tensors):
-            weights = _read_rnn(tensors, names, entry, Reading(one.spec, one.layout))
+        if names := record.names(tensors):
+            weights = _read_rnn(tensors, names, entry, Reading(record.spec, record.layout))
         if isinstance(weights, Weights):
-            weights = changed_weights(weights, config=one.config, batch_first=one.batch_first)
-        recorded.append(TensorGroup(entry, one.prefix, tuple(names.values()), weights))
+            weights = changed_weights(weights, config=record.config, batch_first=record.batch_first)
+        recorded.append(TensorGroup(entry, record.prefix, tuple(names.values()), weights))
     taken = {name for group in recorded for name in group.names}
     places = find_places(
         [name for name in tensors if name not in taken], reading.layout, reading.prefix
     )
-    found = [
+    unrecorded = [
         _group_at_place(tensors, place, reading, classes, len(places) == 1) for place in places
     ]
-    entries = distinct_names([group.entry for group in found], taken=records)
-    found = [replace(group, entry=entry) for group, entry in zip(found, entries, strict=True)]
+    entries = distinct_names([group.entry for group in unrecorded], taken=records)
+    unrecorded = [
+        replace(group, entry=entry) for group, entry in zip(unrecorded, entries, strict=True)
+    ]
     groups = [
-        group for group in recorded + found if is_under_with_direction(group.prefix, reading.prefix)
+        group
+        for group in recorded + unrecorded
+        if is_under_with_direction(group.prefix, reading.prefix)
     ]
     order = {name: k for k, name in enumerate(tensors)}
-    groups.sort(key=lambda g: min((order[name] for name in g.names), default=0))
+    groups.sort(key=lambda group: min((order[name] for name in group.names), default=0))
     return groups
 
 
@@ -166,49 +180,54 @@ def _group_at_place(
 ) -> TensorGroup:
     entry = entry_name(place.entry, None)
     path = place.prefix.rstrip(".")
-    while classes and path and path not in classes:  # the module, or the nearest one around it
+    while classes and path and path not in classes:  # the module, or the nearest outer module
         path = path.rpartition(".")[0]
     module = classes.get(path)
-    told = {"cell": module.fields["cell"]} if module and "cell" in module.fields else {}
-    # of several RNNs, cell and reset concern those that do not show them
-    first = {key: value for key, value in reading.fields.items() if alone or key in ACTIVATIONS}
-    weights = _read_rnn(tensors, place.names, entry, replace(reading, fields=first | told))
+    from_module = {"cell": module.fields["cell"]} if module and "cell" in module.fields else {}
+    # of several RNNs, cell and reset concern only RNNs that lack them
+    concerned = {key: value for key, value in reading.fields.items() if alone or key in ACTIVATIONS}
+    weights = _read_rnn(
+        tensors, place.names, entry, replace(reading, fields=concerned | from_module)
+    )
     if isinstance(weights, UndecidedError) and not alone:
-        whole = replace(reading, fields={**reading.fields, **told})
-        more = _read_rnn(tensors, place.names, entry, whole)
-        weights = weights if isinstance(more, LayoutError) else more  # meant for another RNN
+        all_fields = replace(reading, fields={**reading.fields, **from_module})
+        reread = _read_rnn(tensors, place.names, entry, all_fields)
+        weights = weights if isinstance(reread, LayoutError) else reread  # meant for another RNN
     if isinstance(weights, Weights):
         entry = entry_name(place.entry, weights.spec)
         if module is not None:
-            weights = _as_module_says(weights, module, entry, reading)
+            weights = _check_against_module(weights, module, entry, reading)
     names = tuple(place.names.values())
     notes = (f"{', '.join(names)} taken as {', '.join(place.names)}",) if place.short else ()
     return TensorGroup(entry, place.prefix, names, weights, notes)
 
 
-def _as_module_says(
+def _check_against_module(
     weights: Weights, module: ModuleClass, entry: str, reading: Reading
 ) -> Weights | ValueError:
-    """Return weights with what their module says about them, or why they cannot be read."""
-    spec, own = weights.spec, module.name.rpartition(".")[2]
-    kind = spec.cell.partition("_")[0].upper() + "Cell" * (weights.layout.name == "torch-cell")
-    if not module.is_torch and (reading.as_class or {}).get(own) != kind:
-        what = f"class {short_repr(module.name)}, read as {kind}"
-        return unknown_class_question(entry, weights, what, {own: kind})
-    found = {name: getattr(spec, name) for name in module.fields} | {"bias": spec.bias != "none"}
-    wrong = [name for name, value in module.fields.items() if value != found[name]]
+    """Return weights with the facts that the module records, or the error if the facts differ or
+    the class is unknown."""
+    spec, class_name = weights.spec, module.name.rpartition(".")[2]
+    class_read = spec.cell.partition("_")[0].upper() + "Cell" * (
+        weights.layout.name == "torch-cell"
+    )
+    if not module.is_torch and (reading.as_class or {}).get(class_name) != class_read:
+        description = f"class {short_repr(module.name)}, read as {class_read}"
+        return unknown_class_question(entry, weights, description, {class_name: class_read})
+    actual = {name: getattr(spec, name) for name in module.fields} | {"bias": spec.bias != "none"}
+    wrong = [name for name, value in module.fields.items() if value != actual[name]]
     if wrong:
-        told = ", ".join(f"{name} {short(module.fields[name])}" for name in wrong)
-        have = ", ".join(f"{name} {found[name]}" for name in wrong)
-        return LayoutError(f"{entry}: its module has {told}, its tensors are of {have}")
+        recorded = ", ".join(f"{name} {short(module.fields[name])}" for name in wrong)
+        present = ", ".join(f"{name} {actual[name]}" for name in wrong)
+        return LayoutError(f"{entry}: its module has {recorded}, its tensors are of {present}")
     return changed_weights(weights, batch_first=module.batch_first)
 
 
 def _read_rnn(
     tensors: Mapping[str, FileTensor], names: Mapping[str, str], entry: str, reading: Reading
 ) -> Weights | ValueError:
-    """Return the RNN, or the error that names the entry. names: the layout's name of each tensor ->
-    its name in the file."""
+    """Return the RNN, or an error with the name of the entry. names: name in the layout -> name in
+    the file."""
     try:
         source: Any = {name: tensors[stored].floats(stored) for name, stored in names.items()}
         if list(names) == ["weight_space"]:
@@ -221,24 +240,24 @@ def _read_rnn(
         return error_with_name(error, entry)
 
 
-# ----------------------------------------------------------------------------- what the caller says
+# ------------------------------------------------------------------------- the caller's arguments
 
-# Keras's, and those of a Spec: there they may be only the defaults, so they answer nothing.
+# The defaults of Keras and of Spec: with these, the caller may have chosen nothing.
 DEFAULT_ACTIVATIONS = {"activation": "tanh", "recurrent_activation": "sigmoid"}
 
 
-def apply_reading(found: Found, reading: Reading) -> Found:
-    """Return the RNNs with the caller's spec; those that it contradicts are refused.
+def apply_reading(rnns: Found, reading: Reading) -> Found:
+    """Apply the caller's spec to the RNNs; refuse the RNNs that contradict the arguments.
 
-    cell and reset concern the RNNs that do not record them, so in a file with several RNNs they
-    contradict none. The bias mode and skip_input are cuDNN's: of another layout they are the
-    caller's choice."""
-    count = len(found.names)
-    entries, unread = {}, found.unread
-    for name, weights in found.items():
-        spec, own = reading.spec, weights.spec
+    In a file with several RNNs, cell and reset are meant for RNNs without a recorded cell or reset,
+    so the recorded values contradict neither argument. Only cuDNN has a bias mode and skip_input:
+    in a layout without these fields, the caller may choose."""
+    count = len(rnns.names)
+    entries, unread = {}, rnns.unread
+    for name, weights in rnns.items():
+        spec, file_spec = reading.spec, weights.spec
         names = ["cell", "reset"] if count == 1 else []
-        names += ACTIVATIONS if CELLS[own.cell].is_gated else []
+        names += ACTIVATIONS if CELLS[file_spec.cell].is_gated else []
         concerned = {key: value for key, value in reading.fields.items() if key in names}
         try:
             if reading.layout not in (None, weights.layout):
@@ -246,69 +265,83 @@ def apply_reading(found: Found, reading: Reading) -> Found:
                     f"the file has it in layout {weights.layout}, not {reading.layout}: omit ",
                     Ask("layout", None),
                 )
-            check_fields(concerned, own, "the file")
-            if spec is not None and spec != own:
+            check_fields(concerned, file_spec, "the file")
+            if spec is not None and spec != file_spec:
                 _check_spec(spec, weights, reading)
-                as_spec = Reading(spec.replace(dtype=own.dtype))
+                as_spec = Reading(spec.replace(dtype=file_spec.dtype))
                 weights = read_source(weights, as_spec)
             entries[name] = weights
         except (LayoutError, SpecError) as error:
             unread[name] = error_with_name(error, name)
-    return with_rnns(found, entries, unread)
+    return with_rnns(rnns, entries, unread)
 
 
 def _check_spec(spec: Spec, weights: Weights, reading: Reading) -> None:
-    """Raise SpecError if the caller's spec describes another RNN than the weights."""
-    asked, own = asdict(spec), asdict(weights.spec)
+    """Raise SpecError if the caller's spec differs from the spec of the weights."""
+    caller_fields, file_fields = asdict(spec), asdict(weights.spec)
     free = set() if weights.layout.name == "cudnn" else {"bias", "skip_input"}
     free |= {"dtype"} if reading.dtype is not None else set()
-    wrong = [field for field in own if own[field] != asked[field] and field not in free]
-    if wrong:
+    differing = [
+        field
+        for field in file_fields
+        if file_fields[field] != caller_fields[field] and field not in free
+    ]
+    if differing:
         convert = [", and pass ", Ask("dtype"), " to convert to another dtype"]
+        in_file = ", ".join(f"{field} {file_fields[field]}" for field in differing)
+        in_spec = ", ".join(f"{field} {caller_fields[field]}" for field in differing)
         raise SpecError(
-            f"the file has {', '.join(f'{field} {own[field]}' for field in wrong)}, the spec has"
-            f" {', '.join(f'{field} {asked[field]}' for field in wrong)}: omit ",
+            f"the file has {in_file}, the spec has {in_spec}: omit ",
             Ask("spec", None),
-            *(convert if "dtype" in wrong else ()),
+            *(convert if "dtype" in differing else ()),
         )
 
 
 def unknown_class_question(
-    name: str, weights: Weights, what: str, as_class: Mapping[str, str]
+    name: str, weights: Weights, description: str, as_class: Mapping[str, str]
 ) -> UndecidedError:
-    """Return the error that asks whether classes may be read as the RNNs that they look like. what:
-    these classes, in words. as_class: what to pass if they may."""
+    """Return the error that asks whether to read classes as the RNNs that the classes resemble.
+    description: the classes, for the message. as_class: the argument to pass if so."""
     repair = Message(Ask("as_class", dict(as_class)))
     return UndecidedError(
-        f"{name}: {what}: the file does not show what another class computes; if it computes"
+        f"{name}: {description}: the file does not show what another class computes; if it computes"
         " the same from its weights, pass ",
         repair,
         candidates=[weights],
         arguments=["as_class"],
-        reason=what,
+        reason=description,
         repair=repair,
     )
 
 
-def unrecorded(entries: Iterable[object], reading: Reading) -> list[str]:
-    """Return a note on the options that are assumed of RNNs in Keras's layouts; [] without any.
-    entries: the RNNs, or their errors, that a file has without a config and without a record of
-    rnnlayout."""
-    found = [one for one in entries if isinstance(one, Weights) and one.layout.name in KERAS]
-    if not found:
+def note_assumptions(entries: Iterable[object], reading: Reading) -> list[str]:
+    """Return a note on the options that are assumed for RNNs in Keras's layouts; [] if no option
+    is assumed. entries: RNNs, or errors, without a config and without a record of rnnlayout."""
+    keras_rnns = [
+        weights
+        for weights in entries
+        if isinstance(weights, Weights) and weights.layout.name in KERAS
+    ]
+    if not keras_rnns:
         return []
-    # a Spec of the caller may have another activation: then it is not assumed
-    gated = [o.spec for o in found if o.layout.name == "keras" and CELLS[o.spec.cell].is_gated]
-    asked = [
+    # an activation that is not the default comes from the caller's Spec, and is not assumed
+    gated = [
+        weights.spec
+        for weights in keras_rnns
+        if weights.layout.name == "keras" and CELLS[weights.spec.cell].is_gated
+    ]
+    activations = [
         key
         for key, default in DEFAULT_ACTIVATIONS.items()
         if key not in reading.fields and any(getattr(spec, key) == default for spec in gated)
     ]
-    assumed = [f"{key.replace('_', ' ')} {DEFAULT_ACTIVATIONS[key]}" for key in asked]
+    assumed = [f"{key.replace('_', ' ')} {DEFAULT_ACTIVATIONS[key]}" for key in activations]
     for key, facts in SETTINGS.items():
         is_keras = facts.changes_a_call and "keras" in facts.layouts
-        if is_keras and any(facts.suits(weights.spec) for weights in found):
+        if is_keras and any(facts.suits(weights.spec) for weights in keras_rnns):
             assumed.append(f"{key}={facts.neutral_value(facts.directions or 1)!r}")
-    repair: list[TextPart] = ["pass ", join_parts(", ", map(Ask, asked)), " or "] if asked else []
+    repair: list[TextPart] = []
+    if activations:
+        repair = ["pass ", join_parts(", ", map(Ask, activations)), " or "]
     text = f"the file lacks Keras's config: {', '.join(assumed)} assumed; for others "
     return [Message(text, *repair, "set weights.config in Python").text]

@@ -1,4 +1,4 @@
-"""A conversion that has one layer of its result in memory at a time, for files."""
+"""A conversion for files, with a single converted layer in memory at a time."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ ConvertedLayer = tuple[Spec, list[np.ndarray]]
 
 
 class ScratchMemory:
-    """Memory for one converted layer; several conversions may use it in turn. The memory is used
-    again: allocating fresh pages costs as much as filling them. key: which layer it has."""
+    """Memory for one converted layer, shared by conversions that take turns. The memory is reused:
+    allocating new pages costs as much as filling the pages. key: the layer in the memory."""
 
     def __init__(self) -> None:
         self._bytes = np.empty(0, np.uint8)
@@ -36,7 +36,7 @@ class ScratchMemory:
         self.layer: ConvertedLayer
 
     def arrays(self, shapes: list[tuple[int, ...]], dtype: str) -> list[np.ndarray]:
-        """Return arrays for the bits of a dtype, in the memory of those returned before."""
+        """Return arrays for the bits of a dtype. The next call reuses the memory of the arrays."""
         carrier = storage_dtype(dtype)
         sizes = [math.prod(shape) * carrier.itemsize for shape in shapes]
         *starts, end = accumulate((-(-n // 64) * 64 for n in sizes), initial=0)
@@ -50,11 +50,12 @@ class ScratchMemory:
 
 
 class LayerwiseConversion:
-    """Weights in another layout, converted when the tensors are asked for, in their order.
+    """Weights in another layout. A tensor is converted when the elements are read.
 
-    spec, layout, config, batch_first: what the result has. tensors: the tensors of the result by
-    name. Pieces of a tensor are in the scratch memory, or in the source if the conversion only
-    moves elements. Asking for a tensor raises the errors of convert(); check() raises them at once.
+    spec, layout, config, batch_first: of the result. tensors: the tensors of the result by name, to
+    be read in order. Pieces of a tensor are in the scratch memory, or in the source if the
+    conversion only moves elements. Reading a tensor raises the errors of convert(); check() raises
+    all errors at once.
     """
 
     def __init__(
@@ -76,16 +77,16 @@ class LayerwiseConversion:
         self._reports: dict[int, Report] = {}
         self._targets = plan.targets
         self._moves = plan.moves() if self.spec.dtype == weights.spec.dtype else None
-        self._key = object()  # of its layers in the scratch memory, which must not keep it alive
+        self._key = object()  # of the layers in the scratch memory, which must not keep self alive
 
     @property
     def tensors(self) -> dict[str, FileTensor]:
-        """The result by name. They refer to this object, so it must not refer to them: a cycle
-        would keep all of the memory until Python's collector runs."""
-        runs: dict[int, list[Any]] = {}  # target -> its moves, in the order of its elements
+        """The tensors of the result by name. The tensors refer to self, so self must not refer to
+        the tensors: a cycle would keep all of the memory until Python's collector runs."""
+        runs: dict[int, list[Any]] = {}  # target -> moves, in the order of the elements
         for move in sorted(self._moves or [], key=lambda move: move[3]):
             runs.setdefault(move[2], []).append(move)
-        each = len(self._targets) // self._num_parts
+        tensors_per_part = len(self._targets) // self._num_parts
         tensors = {}
         for k, (name, shape) in enumerate(self._targets):
             pieces: Callable[[], Iterator[np.ndarray]]
@@ -94,14 +95,14 @@ class LayerwiseConversion:
             elif len(self._targets) < self._num_parts:
                 pieces = self._vector
             else:
-                pieces = partial(self._one, *divmod(k, each))
+                pieces = partial(self._tensor_pieces, *divmod(k, tensors_per_part))
             tensors[name] = FileTensor(
                 self.spec.dtype, shape, partial(_join_pieces, pieces, shape), pieces
             )
         return tensors
 
     def _vector(self) -> Iterator[np.ndarray]:
-        """Yield an RNN that is one vector: the matrices of all layers, then all biases."""
+        """Yield the pieces of a single vector: the matrices of all layers, then all biases."""
         biases = []
         for k in range(self._num_parts):
             spec, (flat,) = self._layer(k)
@@ -110,14 +111,15 @@ class LayerwiseConversion:
             yield flat[:n]
         yield np.concatenate(biases)
 
-    def _one(self, layer: int, k: int) -> Iterator[np.ndarray]:
+    def _tensor_pieces(self, layer: int, k: int) -> Iterator[np.ndarray]:
         yield self._layer(layer)[1][k].reshape(-1)
 
     def _layer(self, k: int) -> ConvertedLayer:
-        """Return a layer of the result, and its spec; convert it unless the memory has it."""
+        """Return the spec and the arrays of a layer of the result. Convert the layer unless the
+        scratch memory has the arrays."""
         scratch, key = self._scratch, (self._key, k)
         if scratch.key != key:
-            scratch.key = None  # in case it fails
+            scratch.key = None  # in case the conversion fails
             weights = self._weights if self._num_parts == 1 else self._weights.layer(k)
             dtype = self.spec.dtype
             plan, _ = engine.plan_for_source(weights, self.layout, dtype)
@@ -137,16 +139,16 @@ class LayerwiseConversion:
         return converted
 
     def check(self) -> None:
-        """Find out the report, or raise the errors of the conversion, without converting."""
+        """Compute the report, or raise the errors of the conversion, without converting."""
         report = engine.dry_run_conversion(self._weights, self.layout, self.spec.dtype, self._exact)
         self._reports = {0: report}
 
     @property
     def report(self) -> Report:
-        """The report on what has been converted or checked so far."""
+        """The report on the layers that were converted or checked so far."""
         report, source = EXACT, self._weights
-        if any(one.grade != "exact" for one in self._reports.values()):
-            sums = sum(one.rounded_sums for one in self._reports.values())
+        if any(layer_report.grade != "exact" for layer_report in self._reports.values()):
+            sums = sum(layer_report.rounded_sums for layer_report in self._reports.values())
             shifts = engine.plan_for_source(source, self.layout, self.spec.dtype)[0].shifts
             why = engine.rounding_reason(sums, shifts, source.spec.dtype, self.spec.dtype)
             report = Report("rounds", sums, why)
@@ -159,5 +161,5 @@ def _move_runs(sources: list[np.ndarray], runs: list[Any]) -> Iterator[np.ndarra
 
 
 def _join_pieces(pieces: Callable[[], Iterator[np.ndarray]], shape: tuple[int, ...]) -> np.ndarray:
-    """Return the whole tensor in memory of its own."""
+    """Return the whole tensor in new memory."""
     return np.concatenate([piece.copy() for piece in pieces()]).reshape(shape)

@@ -15,22 +15,26 @@ from typing import Any
 
 from rnnlayout._model.errors import Ask, Error, FileError, Message
 
-# What open() says of O_TMPFILE on file systems and kernels without it.
+# Errors of open() with O_TMPFILE on file systems and kernels without O_TMPFILE.
 _NO_UNNAMED = {errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EINVAL}
-# What link() says on file systems without hard links: FAT, many network file systems. Windows says
-# EINVAL, macOS ENOTSUP.
+# Errors of link() on file systems without hard links: FAT, many network file systems.
 _NO_LINKS = {
-    errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EINVAL,
-}  # fmt: skip
-# What write() says if a file cannot grow.
+    errno.EPERM,
+    errno.EOPNOTSUPP,
+    errno.ENOTSUP,  # macOS
+    errno.ENOSYS,
+    errno.EMLINK,
+    errno.EINVAL,  # Windows
+}
+# Errors of write() if a file cannot grow.
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
 @dataclass
 class Output:
-    """A file that is being written: open it as a path; at the end it appears as `target`. dry_run:
-    whether it is in memory only, and does not appear. sources: the files that are read, which are
-    never replaced."""
+    """A file to write: open the Output as a path; the complete file appears as `target`. dry_run:
+    whether the file is in memory only, and never appears. sources: the files that are read, and
+    therefore never replaced."""
 
     target: Path
     path: Path
@@ -40,7 +44,7 @@ class Output:
     _parts: list[_OutputPart]
 
     def __fspath__(self) -> str:
-        """Return where to write it now."""
+        """Return the path to write to."""
         return str(self.path)
 
     def __str__(self) -> str:
@@ -48,11 +52,11 @@ class Output:
 
     @property
     def name(self) -> str:
-        """Its final name."""
+        """The final name of the file."""
         return self.target.name
 
-    def beside(self, suffix: str) -> Path:
-        """Return a path to write a second file to, which appears as the target's name + suffix."""
+    def companion(self, suffix: str) -> Path:
+        """Return the path of a further file to write. The final name is the target's + suffix."""
         target = self.target.with_name(self.name + suffix)
         self._parts.append(_open_part(target, self.dry_run, self._files))
         return self._parts[-1].path
@@ -62,56 +66,56 @@ class Output:
 def write_whole_file(
     path: Any, *, force: bool, source: Any = None, dry_run: bool = False
 ) -> Iterator[Output]:
-    """Yield an Output, whose file appears as `path` if the block succeeds.
+    """Yield an Output. The file appears as `path` if the block succeeds.
 
-    If it fails, nothing remains. If the process is killed, nothing remains on Linux either: the
-    file has no name until it is complete (O_TMPFILE). On other systems, and on file systems without
-    such files, it has a hidden one beside the target, which stays if the process is killed.
+    If the block fails, nothing remains. If the process is killed, nothing remains on Linux: the
+    file has no name until complete (O_TMPFILE). On systems and file systems without O_TMPFILE, the
+    file has a hidden name in the folder of the target, and remains if the process is killed.
 
-    force: replace an existing file (of a symbolic link the link, not its target); otherwise raise
-        FileExistsError if one exists, or is created in the meantime.
-    source: the file that is read, which is never replaced, whatever name it is called by.
-    dry_run: write to memory only; the error is the same if the folder cannot be written to.
+    force: replace an existing file (of a symbolic link the link, not the target of the link);
+        without force, raise FileExistsError if the file exists, or is created in the meantime.
+    source: the file that is read, never replaced, by whatever name `path` refers to the file.
+    dry_run: write to memory only; a folder without permission to write raises the same error.
 
-    Nothing is flushed to the disk: a machine that loses power may keep neither the old file nor
-    the new one.
+    Nothing is flushed to the disk: after a power failure the machine may have neither the old file
+    nor the new file.
     """
     path = Path(path)
     sources = [] if source is None else [source]
     check_free(path, force, *sources)
     with ExitStack() as files:
-        part = _open_part(path, dry_run, files)
-        output = Output(path, part.path, dry_run, sources, files, [part])
+        main_part = _open_part(path, dry_run, files)
+        output = Output(path, main_part.path, dry_run, sources, files, [main_part])
         with name_full_disk(path):
             yield output
-        for one in output._parts[1:]:
-            check_free(one.target, force, *output.sources)
-        for one in reversed([] if dry_run else output._parts):  # the one asked for comes last
+        for part in output._parts[1:]:
+            check_free(part.target, force, *output.sources)
+        for part in reversed([] if dry_run else output._parts):  # `path` appears last
             try:
                 if not force:
-                    _link_part(one, one.target)
+                    _link_part(part, part.target)
                     continue
-                temporary = one.temporary or _temporary_name(one.target)
-                if not one.temporary:
-                    _link_part(one, temporary)
-                os.replace(temporary, one.target)
+                temporary = part.temporary or _temporary_name(part.target)
+                if not part.temporary:
+                    _link_part(part, temporary)
+                os.replace(temporary, part.target)
             except FileExistsError:
                 raise FileExistsError(
-                    f"{one.target} already exists: another process created it in the meantime"
+                    f"{part.target} already exists: another process created it in the meantime"
                 ) from None
             except OSError as error:
-                raise _not_written(one.target, error) from None
+                raise _not_written(part.target, error) from None
 
 
 def open_untruncated(path: str, flags: int) -> int:
-    """Open an Output, which is empty: the opener of open(). ext4 starts to write a file that was
-    truncated to the disk when it is closed, which takes 0.4 s for 1 GB."""
+    """Open an Output, an empty file, without truncating: an opener for open(). When a truncated
+    file is closed, ext4 starts to write the file to the disk, which takes 0.4 s for 1 GB."""
     return os.open(path, flags & ~os.O_TRUNC, 0o666)
 
 
 @contextmanager
 def name_full_disk(path: Path | Output) -> Iterator[None]:
-    """Raise a FileError that names the file if the block finds no room on the disk for it."""
+    """Raise a FileError with the name of the file if the disk is full."""
     try:
         yield
     except Error:
@@ -123,7 +127,7 @@ def name_full_disk(path: Path | Output) -> Iterator[None]:
 
 
 def full_disk_error(error: BaseException | None) -> OSError | None:
-    """Return the error of a full disk that led to this one, which a library may have raised."""
+    """Return the error of a full disk that led to `error`, which a library may have raised."""
     while error is not None:
         if isinstance(error, OSError) and error.errno in _NO_ROOM:
             return OSError(error.errno, os.strerror(error.errno))  # h5py's text is a page long
@@ -133,7 +137,7 @@ def full_disk_error(error: BaseException | None) -> OSError | None:
 
 @dataclass
 class _OutputPart:
-    """A file before it has its final name. temporary: its name until then; None if it has none."""
+    """A file without the final name. temporary: the temporary name; None for a nameless file."""
 
     target: Path
     path: Path
@@ -141,7 +145,7 @@ class _OutputPart:
 
 
 def _open_part(target: Path, dry_run: bool, files: ExitStack) -> _OutputPart:
-    """Create an empty file, which exists until `files` are closed."""
+    """Create an empty file. Closing `files` removes the file."""
     try:
         if (handle := _create_unnamed(target, dry_run)) is not None:
             files.callback(os.close, handle)
@@ -149,7 +153,7 @@ def _open_part(target: Path, dry_run: bool, files: ExitStack) -> _OutputPart:
         # for a dry run in the system's folder for temporary files
         folder = tempfile.gettempdir() if dry_run else target.parent
         path = _temporary_name(Path(folder, target.name))
-        # closed, because Windows neither renames nor removes an open one
+        # closed, because Windows neither renames nor removes an open file
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
         files.callback(path.unlink, missing_ok=True)
         return _OutputPart(target, path, path)
@@ -158,9 +162,9 @@ def _open_part(target: Path, dry_run: bool, files: ExitStack) -> _OutputPart:
 
 
 def _create_unnamed(target: Path, dry_run: bool) -> int | None:
-    """Create an empty file in the target's folder, for a dry run in memory; return its descriptor.
-    None: the system or the file system has no files without a name. Raises OSError if the target's
-    folder cannot be written to."""
+    """Create an empty nameless file in the target's folder, or in memory for a dry run; return the
+    file descriptor, or None if the system or the file system lacks nameless files. Raises OSError
+    if the target's folder cannot be written to."""
     if dry_run and not os.access(target.parent, os.W_OK):
         os.stat(target.parent)
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
@@ -198,9 +202,8 @@ def _link_part(part: _OutputPart, name: Path) -> None:
 
 
 def check_free(path: Path, force: bool, *sources: Any) -> None:
-    """Raise FileExistsError if a file exists at `path` and must be kept, FileError if none can be
-    written there. sources: the files that are read; those that do not exist are another's
-    matter."""
+    """Raise FileExistsError if `path` exists and must be kept, FileError if `path` cannot be
+    written. sources: the files that are read; missing sources are ignored."""
     try:
         for source in filter(os.path.exists, sources if path.exists() else ()):
             if os.path.samefile(path, source):

@@ -1,13 +1,13 @@
-"""The record of an RNN: what a file written by rnnlayout stores about it beside its tensors.
+"""The record of an RNN: the facts that rnnlayout stores in a file in addition to the tensors.
 
-One text of JSON under the name "rnnlayout" in the metadata of the file:
+A text of JSON under the name "rnnlayout" in the metadata of the file:
 
     {"schema": 1, "entries": {entry: {"prefix", "layout", "options", "spec", "config",
                                       "batch_first"}}}
 
-prefix: the part of the tensors' names before the layout's own names, with the separator. layout
-and options: as rl.layout() takes them. spec: Spec.to_dict(). config, batch_first: of the Weights;
-the latter only if it is not None.
+prefix: the part of the tensors' names before the names in the layout, with the separator. layout
+and options: the arguments of rl.layout(). spec: Spec.to_dict(). config, batch_first: of the
+Weights; batch_first is omitted if None.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from rnnlayout._sources.candidates import is_one_vector
 
 from .file_limits import parse_json_object
 
-if TYPE_CHECKING:  # what a load does not need
+if TYPE_CHECKING:  # not needed to load
     from .layerwise import LayerwiseConversion
 
 KEY = "rnnlayout"
@@ -37,7 +37,7 @@ SCHEMA = 1
 
 @dataclass(frozen=True)
 class Record:
-    """One RNN without its numbers."""
+    """An RNN without the weights: everything else that a file stores about the RNN."""
 
     prefix: str
     layout: Layout
@@ -46,11 +46,11 @@ class Record:
     batch_first: bool | None = None
 
     @classmethod
-    def of(cls, one: Weights | LayerwiseConversion, prefix: str = "") -> Record:
-        return cls(prefix, one.layout, one.spec, one.config, one.batch_first)
+    def of(cls, rnn: Weights | LayerwiseConversion, prefix: str = "") -> Record:
+        return cls(prefix, rnn.layout, rnn.spec, rnn.config, rnn.batch_first)
 
     def names(self, existing: Collection[str]) -> dict[str, str]:
-        """Return the layout's name of each tensor -> its name in the file. existing: the names in
+        """Return name in the layout -> name in the file, for each tensor. existing: the names in
         the file. Returns {} if tensors are missing."""
         if self.spec.num_layers > len(existing) and not is_one_vector(self.layout):
             return {}
@@ -67,64 +67,67 @@ class Record:
 
 
 def write_records(records: Mapping[str, Record]) -> dict[str, str]:
-    """Return the metadata for these records. Raises LayoutError if a config is malformed."""
-    for one in records.values():
-        check_config(one.config)
+    """Return the records as metadata of a file. Raises LayoutError if a config is malformed."""
+    for record in records.values():
+        check_config(record.config)
     entries = {
         entry: {
-            "prefix": one.prefix,
-            "layout": one.layout.name,
-            "options": dict(one.layout.options),
-            "spec": one.spec.to_dict(),
-            "config": one.config,
-            **({} if one.batch_first is None else {"batch_first": one.batch_first}),
+            "prefix": record.prefix,
+            "layout": record.layout.name,
+            "options": dict(record.layout.options),
+            "spec": record.spec.to_dict(),
+            "config": record.config,
+            **({} if record.batch_first is None else {"batch_first": record.batch_first}),
         }
-        for entry, one in records.items()
+        for entry, record in records.items()
     }
     return {KEY: rnn_as_json({"schema": SCHEMA, "entries": entries})}
 
 
-def rnn_as_json(described: Mapping[str, Any], indent: int | None = None) -> str:
-    """Return the text of what describes RNNs. Raises LayoutError if a config is not JSON."""
+def rnn_as_json(description: Mapping[str, Any], indent: int | None = None) -> str:
+    """Return a description of RNNs as JSON. Raises LayoutError if a config cannot be JSON."""
     try:
-        return json.dumps(described, allow_nan=False, indent=indent)
+        return json.dumps(description, allow_nan=False, indent=indent)
     except (TypeError, ValueError) as error:
         raise LayoutError(f"a config cannot be written as JSON: {error}") from None
 
 
 def read_records(metadata: Mapping[str, str], path: Any) -> dict[str, Record]:
-    """Return the record of each entry, {} if the file has none. Raises FileError if it is malformed
-    or was written by a newer release."""
+    """Return entry -> record; {} if the file has no records. Raises FileError if the records are
+    malformed or were written by a newer release."""
     if KEY not in metadata:
         return {}
-    what = f"{path}: metadata {KEY!r}"
-    found = parse_json_object(metadata[KEY], what)
-    schema, entries = found.get("schema"), found.get("entries")
+    label = f"{path}: metadata {KEY!r}"
+    content = parse_json_object(metadata[KEY], label)
+    schema, entries = content.get("schema"), content.get("entries")
     if type(schema) is not int or schema < 1:
-        raise FileError(f"{what} has no schema version")
+        raise FileError(f"{label} has no schema version")
     if schema > SCHEMA:
         raise FileError(
-            f"{what} has schema {schema}, written by a newer release of rnnlayout; this one"
+            f"{label} has schema {schema}, written by a newer release of rnnlayout; this one"
             f" ({__version__}) reads up to {SCHEMA}: update rnnlayout"
         )
     if not isinstance(entries, dict):
-        raise FileError(f"{what} has no entries")
-    return {entry: parse_record(one, f"{what}, entry {entry!r}") for entry, one in entries.items()}
+        raise FileError(f"{label} has no entries")
+    return {
+        entry: parse_record(entry_json, f"{label}, entry {entry!r}")
+        for entry, entry_json in entries.items()
+    }
 
 
-def parse_record(found: Any, what: str) -> Record:
-    """Return the record of one RNN. Raises FileError if it is malformed."""
+def parse_record(entry_json: Any, label: str) -> Record:
+    """Return the record of an RNN. Raises FileError if malformed."""
     kinds = {"prefix": str, "layout": str, "options": dict, "spec": dict, "config": dict}
-    if not isinstance(found, dict) or not all(
-        isinstance(found.get(key), kind) for key, kind in kinds.items()
+    if not isinstance(entry_json, dict) or not all(
+        isinstance(entry_json.get(key), kind) for key, kind in kinds.items()
     ):
-        raise FileError(f"{what} needs {', '.join(kinds)}")
+        raise FileError(f"{label} needs {', '.join(kinds)}")
     try:
-        check_config(found["config"])
-        layout = Layout(found["layout"], **found["options"])
-        spec, batch_first = Spec.from_dict(found["spec"]), found.get("batch_first")
+        check_config(entry_json["config"])
+        layout = Layout(entry_json["layout"], **entry_json["options"])
+        spec, batch_first = Spec.from_dict(entry_json["spec"]), entry_json.get("batch_first")
         if not isinstance(batch_first, bool | None):
             raise LayoutError(f"batch_first is {batch_first!r}, need true or false")
-        return Record(found["prefix"], layout, spec, found["config"], batch_first)
+        return Record(entry_json["prefix"], layout, spec, entry_json["config"], batch_first)
     except (LayoutError, SpecError, TypeError) as error:  # TypeError: an option named "name"
-        raise FileError(f"{what}: ", error) from None
+        raise FileError(f"{label}: ", error) from None

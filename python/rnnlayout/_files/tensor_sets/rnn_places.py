@@ -1,9 +1,9 @@
-"""Find RNNs among the names of many tensors. Only names are looked at, each once.
+"""Find RNNs among the names of tensors. Only names are read, each once.
 
 A name is PREFIX SEPARATOR TENSOR: of a torch module (`encoder.lstm.weight_ih_l0`), of a Keras
 variable (`bidirectional/forward_lstm/lstm_cell/kernel:0`), of Flax's parameters
-(`params/encoder/cell/hi/kernel`), of rnnlayout (`lstm.1/kernel`); or torch's names abbreviated
-(`enc_w_ih`).
+(`params/encoder/cell/hi/kernel`), of rnnlayout (`lstm.1/kernel`); or an abbreviated name of
+torch (`enc_w_ih`).
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ _SHORT = re.compile(r"(?:(.*)[._/])?([wbWB])_((?:ih|hh)(?:_l\d+(?:_reverse)?)?)"
 _LONG = {"w": "weight", "b": "bias"}
 _KERAS_CELL = re.compile(r"(^|/)([^/]*_)?cell(_\d+)?/$")
 _DOTTED_CELL = re.compile(r"(^|\.)cell\.$")
-_NO_CELL = re.compile(r"(?<!cell)/vars/\d+$")  # variables of some other Keras layer
+_NO_CELL = re.compile(r"(?<!cell)/vars/\d+$")  # variables of a Keras layer without a cell
 _LISTED = re.compile(r"(?:arr_)?(\d{1,9})")  # the arrays of a list: np.savez, a pickle
 
 
 @dataclass(frozen=True)
 class RNNPlace:
-    """Tensors that look like one RNN. prefix: what the names begin with, and the separator. names:
-    the layout's name of each tensor -> its name in the file; a list has "0", "1" ... in the place
-    of the layout's names. short: whether the file's names are abbreviated."""
+    """Tensors that look like one RNN. prefix: the start of all names, with the separator. names:
+    name in the layout -> name in the file; for a list "0", "1" ... instead of names in the layout.
+    short: whether the names in the file are abbreviated."""
 
     prefix: str
     names: dict[str, str]
@@ -64,63 +64,71 @@ class RNNPlace:
         return (_DOTTED_CELL if dots else _KERAS_CELL).sub("", self.prefix).rstrip("./")
 
 
-def find_places(names: Iterable[str], asked: Layout | None, prefix: str = "") -> list[RNNPlace]:
-    """Return the places that may be RNNs, in the order of their first names. asked: their layout,
-    if it is known. prefix: the places must be under it."""
+def find_places(
+    names: Iterable[str], layout_passed: Layout | None, prefix: str = ""
+) -> list[RNNPlace]:
+    """Return the places that may be RNNs, in the order of the first names. layout_passed: the
+    layout that the caller passed. prefix: only places under this prefix."""
     names = list(names)
-    read = [(name, list(_read_name(name))) for name in names]
+    name_readings = [(name, list(_read_name(name))) for name in names]
     places: dict[tuple[str, ...], RNNPlace] = {}
-    for layout in [asked] if asked else _layouts(must_name=False):
-        for place in _places_of_layout(layout, read):
+    for layout in [layout_passed] if layout_passed else _layouts(must_name=False):
+        for place in _places_of_layout(layout, name_readings):
             if is_under_with_direction(place.prefix, prefix) and _is_recurrent(
-                layout, place, bool(asked)
+                layout, place, bool(layout_passed)
             ):
                 places.setdefault(tuple(sorted(place.names.values())), place)
-    if not places and asked:  # a flat vector, or a list
+    if not places and layout_passed:  # a flat vector, or a list
         under = [name for name in names if is_under(name, prefix)]
         numbers = {match[1]: name for name in under if (match := _LISTED.fullmatch(name))}
-        if asked.name == "cudnn" and len(under) == 1:
+        if layout_passed.name == "cudnn" and len(under) == 1:
             return [RNNPlace("", {"weight_space": under[0]})]
         listed = {number: numbers[number] for number in sorted(numbers, key=int)}
         return [RNNPlace("", listed)] if under and len(numbers) == len(under) else []
     order = {name: k for k, name in enumerate(names)}
-    found = [*places.values(), *([] if asked else _places_to_name(places.values(), read))]
-    beside: dict[str, list[set[str]]] = {}  # by prefix
-    for place in found:
-        beside.setdefault(place.prefix, []).append(set(place.names.values()))
-    # Equinox's tensors without their biases are those of a torch cell
+    candidates = [
+        *places.values(),
+        *([] if layout_passed else _places_to_name(places.values(), name_readings)),
+    ]
+    tensors_by_prefix: dict[str, list[set[str]]] = {}
+    for place in candidates:
+        tensors_by_prefix.setdefault(place.prefix, []).append(set(place.names.values()))
+    # Equinox's tensors without the biases are the tensors of a torch cell
     whole = [
         place
-        for place in found
-        if not any(set(place.names.values()) < other for other in beside[place.prefix])
+        for place in candidates
+        if not any(
+            set(place.names.values()) < tensors for tensors in tensors_by_prefix[place.prefix]
+        )
     ]
-    return sorted(whole, key=lambda p: min(order[n] for n in p.names.values()))
+    return sorted(whole, key=lambda place: min(order[name] for name in place.names.values()))
 
 
 def _places_to_name(
-    places: Collection[RNNPlace], read: list[tuple[str, list[NameReading]]]
+    places: Collection[RNNPlace], name_readings: list[tuple[str, list[NameReading]]]
 ) -> Iterator[RNNPlace]:
-    """Yield the RNNs of which a place is only a part, and whose layout the caller has to name:
-    Haste's tensors without recurrent_bias are Keras's. Reading one is an error that names it."""
-    parts: dict[str, list[set[str]]] = {}  # by the first name of each
+    """Yield RNNs that contain all tensors of a place and more, in layouts that the caller must
+    pass: Haste's tensors without recurrent_bias are the tensors of Keras. Reading a yielded RNN
+    raises an error with the name of the layout."""
+    parts: dict[str, list[set[str]]] = {}  # by the first name of the place
     for place in places:
         names = place.names.values()
         parts.setdefault(next(iter(names)), []).append({*names})
     for layout in _layouts(must_name=True) if parts else ():
-        for place in _places_of_layout(layout, read):
-            own = set(place.names.values())
-            is_more = any(part < own for name in own for part in parts.get(name, ()))
+        for place in _places_of_layout(layout, name_readings):
+            tensors = set(place.names.values())
+            is_more = any(part < tensors for name in tensors for part in parts.get(name, ()))
             if is_more and match_layout_names(layout, place.names):
                 yield place
 
 
 # -------------------------------------------------------------------------------------- the names
 
-NameReading = tuple[str, str, str, bool]  # prefix, tensor, leaf, is it abbreviated
+NameReading = tuple[str, str, str, bool]  # prefix, tensor, leaf, whether abbreviated
 
 
 def _read_name(name: str) -> Iterator[NameReading]:
-    """Yield what a name may mean. In which layout depends on its leaf."""
+    """Yield the possible readings of a name. The leaf decides which layouts match."""
     if len(name) > LONGEST_NAME:
         return
     for pattern in (_STACKED, _IN_PARTS):
@@ -137,70 +145,75 @@ def _read_name(name: str) -> Iterator[NameReading]:
 
 
 def _places_of_layout(
-    layout: Layout, read: list[tuple[str, list[NameReading]]]
+    layout: Layout, name_readings: list[tuple[str, list[NameReading]]]
 ) -> Iterator[RNNPlace]:
     leaves, flax = tensor_leaves(layout), layout.name.startswith(FLAX)
     has_paths = flax or layout.name in KERAS
-    found: dict[tuple[str, bool], dict[str, str]] = {}
-    for name, readings in read:
+    names_by_place: dict[tuple[str, bool], dict[str, str]] = {}
+    for name, readings in name_readings:
         plain = "/" not in name or _STACKED.fullmatch(name) or _NO_CELL.search(name)
         path = cell_path(layout, name) if has_paths and (flax or not plain) else None
-        if path:  # that Keras or Flax made, of a layer with a cell
+        if path:  # of Keras or Flax, of a layer with a cell
             prefix = name[: len(path[0]) + 1] if path[0] else ""
-            found.setdefault((prefix, False), {})[path[1]] = name
+            names_by_place.setdefault((prefix, False), {})[path[1]] = name
             continue
         for prefix, tensor, leaf, short in readings:
             if flax:
                 tensor, leaf = tensor.replace(".", "/"), leaf.replace(".", "/")
             if leaf not in leaves:
                 continue
-            begins = bool(_NUMBERED.match(tensor))  # with the number of a layer
-            of_path = begins and prefix.endswith("/")  # which may count anything
-            if begins if _is_numbered(layout) else not of_path:
-                found.setdefault((prefix, short), {})[tensor] = name
+            is_numbered = bool(_NUMBERED.match(tensor))  # begins with the number of a layer
+            of_path = is_numbered and prefix.endswith("/")  # the number may count anything
+            if is_numbered if _is_numbered(layout) else not of_path:
+                names_by_place.setdefault((prefix, short), {})[tensor] = name
                 break
-    for (prefix, short), names in found.items():
-        own = drop_direction(names)
-        if flax and own is not names:  # one RNN of a Bidirectional, or its shared cell
-            tensor, name = next(iter(own.items()))
+    for (prefix, short), names in names_by_place.items():
+        layout_names = drop_direction(names)
+        if (
+            flax and layout_names is not names
+        ):  # one RNN of a Bidirectional, or the cell that both directions share
+            tensor, name = next(iter(layout_names.items()))
             prefix = name[: -len(tensor)]
-        yield RNNPlace(prefix, own, short)
+        yield RNNPlace(prefix, layout_names, short)
 
 
-# ------------------------------------------------------------------------- what the layouts have
+# ------------------------------------------------------------------------- facts of the layouts
 
 
 @cache
 def _layouts(must_name: bool) -> list[Layout]:
-    """Return the layouts that tensors are in only if the caller names them, or all others."""
+    """Return the layouts that are considered only if the caller passes them, or all remaining."""
     return [
-        Layout(name) for name, info in known_layouts().items() if info["must_name"] == must_name
+        Layout(name) for name, facts in known_layouts().items() if facts["must_name"] == must_name
     ]
 
 
 @cache
 def _is_numbered(layout: Layout) -> bool:
-    """Do all names begin with the number of a layer, also if there is only one?"""
+    """Return whether all names begin with the number of a layer, even for a single layer."""
     return all(map(_NUMBERED.match, _native.names(layout)))
 
 
 @cache
 def _recurrent_leaves(layout: Layout) -> frozenset[tuple[frozenset[str], bool]]:
-    """Return for each cell the tensors with recurrent matrices, which every RNN has, and whether
-    they contain the input matrices too."""
-    names = [one.names_by_role for one in one_layer_candidates(layout)]
-    return frozenset((frozenset(map(tensor_leaf, of["R"])), of["R"] <= of["W"]) for of in names)
+    """Return for each cell the tensors with the recurrent matrices, and whether these tensors also
+    contain the input matrices. Every RNN has recurrent matrices."""
+    names = [candidate.names_by_role for candidate in one_layer_candidates(layout)]
+    return frozenset(
+        (frozenset(map(tensor_leaf, roles["R"])), roles["R"] <= roles["W"]) for roles in names
+    )
 
 
-def _is_recurrent(layout: Layout, place: RNNPlace, asked: bool) -> bool:
-    """Are its names those of an RNN, and not of another layer that has a kernel or a W_o? A single
-    tensor that would contain all matrices may be the kernel of any layer, unless the layout is one
-    vector, whose name says what it is."""
+def _is_recurrent(layout: Layout, place: RNNPlace, layout_passed: bool) -> bool:
+    """Return whether the names are the names of an RNN, not of a further layer with a kernel or a
+    W_o. A single tensor with all matrices may be the kernel of any layer, unless the layout is one
+    vector with a unique name."""
     one_vector = is_one_vector(layout)
     if len(place.names) == 1 and not one_vector:
         return False
-    found = {tensor_leaf(name) for name in place.names}
+    place_leaves = {tensor_leaf(name) for name in place.names}
     return any(
-        own <= found and (one_vector or asked or not joins or len(own) > 1)
-        for own, joins in _recurrent_leaves(layout)
+        recurrent_leaves <= place_leaves
+        and (one_vector or layout_passed or not joins or len(recurrent_leaves) > 1)
+        for recurrent_leaves, joins in _recurrent_leaves(layout)
     )

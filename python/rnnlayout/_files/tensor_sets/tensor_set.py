@@ -1,5 +1,5 @@
-"""The named tensors of a file, also from dicts and lists in each other, and other values that pass
-between formats and callers."""
+"""The named tensors of a file, the walk through nested dicts and lists, the progress of writing,
+and the report on a converted file."""
 
 from __future__ import annotations
 
@@ -16,23 +16,30 @@ from rnnlayout._native import LayoutError
 
 from .file_limits import InputFile
 
-_MOST_VALUES = 100  # named in what a conversion leaves out
-CHUNK_NBYTES = 8 << 20  # at most so much between two moments at which Ctrl-C can be answered
-# Dtypes that NumPy lacks: the names in torch and JAX -> those of safetensors, as in a FileTensor.
+_MOST_VALUES = 100  # named in Converted.left_out
+CHUNK_NBYTES = 8 << 20  # Ctrl-C takes effect between two chunks
+# Dtypes that NumPy lacks: name in torch and JAX -> name in safetensors and in a FileTensor.
 FLOAT8 = {"float8_e4m3fn": "F8_E4M3", "float8_e5m2": "F8_E5M2", "float8_e8m0fnu": "F8_E8M0"}
 # The bits of an element.
-_BITS = {"F4": 4, "F6_E2M3": 6, "F6_E3M2": 6, **dict.fromkeys(FLOAT8.values(), 8),
-         "F8_E4M3FNUZ": 8, "F8_E5M2FNUZ": 8, "qint32": 32}  # fmt: skip
+_BITS = {
+    "F4": 4,
+    "F6_E2M3": 6,
+    "F6_E3M2": 6,
+    **dict.fromkeys(FLOAT8.values(), 8),
+    "F8_E4M3FNUZ": 8,
+    "F8_E5M2FNUZ": 8,
+    "qint32": 32,
+}
 
 
 @dataclass(frozen=True)
 class FileTensor:
-    """One tensor of a file, read when it is asked for.
+    """A tensor of a file, whose elements are read when bits() or pieces() is called.
 
-    dtype: NumPy's name or "bfloat16"; the format's own name for a dtype that neither has.
+    dtype: a name of NumPy, "bfloat16", or the format's name for a dtype that NumPy lacks.
     bits: returns the array, as uint16 for bfloat16, as bytes for dtypes that NumPy lacks.
-    pieces: returns the same elements as flat arrays one after another, if that takes less memory;
-        each is valid until the next piece of any tensor of the file is asked for.
+    pieces: yields the same elements as flat arrays in order, if this takes less memory. A piece is
+        valid until the next piece of any tensor of the file is read.
     """
 
     dtype: str
@@ -49,7 +56,7 @@ class FileTensor:
         return bits * math.prod(self.shape) // 8
 
     def chunks(self) -> Iterator[memoryview]:
-        """Yield its bytes in C order and little-endian, at most CHUNK_NBYTES at a time."""
+        """Yield the bytes in C order, little-endian, at most CHUNK_NBYTES at a time."""
         for piece in self.pieces() if self.pieces else [self.bits()]:
             flat = np.ascontiguousarray(piece).reshape(-1)
             flat = flat.astype(flat.dtype.newbyteorder("<"), copy=False)
@@ -58,8 +65,8 @@ class FileTensor:
                 yield flat[at : at + step].view(np.uint8).data
 
     def floats(self, name: str) -> Bits:
-        """Return the array of a tensor of floats, in native byte order. name: of the tensor in
-        messages. Raises LayoutError for other dtypes."""
+        """Return the array of a tensor of floats, in native byte order. name: the name of the
+        tensor in messages. Raises LayoutError if the dtype is not a float."""
         if self.dtype not in FLOATS:
             raise LayoutError(
                 f"{name} is {self.dtype}, need one of {', '.join(FLOATS)}: quantized weights must"
@@ -68,43 +75,47 @@ class FileTensor:
         array = self.bits()
         return Bits(array.astype(array.dtype.newbyteorder("="), copy=False), self.dtype)
 
-    def same_as(self, other: FileTensor) -> bool:
-        kinds = (self.dtype, self.shape), (other.dtype, other.shape)
-        return kinds[0] == kinds[1] and self.bits().tobytes() == other.bits().tobytes()
+    def same_as(self, tensor: FileTensor) -> bool:
+        kinds = (self.dtype, self.shape), (tensor.dtype, tensor.shape)
+        return kinds[0] == kinds[1] and self.bits().tobytes() == tensor.bits().tobytes()
 
     @classmethod
     def of(cls, array: np.ndarray, dtype: str) -> FileTensor:
-        """Return the tensor of an array in memory that carries the bits of a dtype."""
+        """Return a tensor in memory. array: the bits of the elements, as bits() returns bits."""
         return cls(dtype, array.shape, lambda: array)
 
 
-def sizes_of(shape: Any, what: str) -> tuple[int, ...]:
-    """Return the shape that a file has for a tensor. Raises FileError if it is not a list of sizes,
-    or one that NumPy cannot represent, even without elements."""
+def sizes_of(shape: Any, label: str) -> tuple[int, ...]:
+    """Return a shape from a file as a tuple. Raises FileError if the shape is not a list of sizes,
+    or if NumPy cannot represent the shape, even without elements."""
     is_list = isinstance(shape, (list, tuple)) and len(shape) <= 32
     if not is_list or any(type(n) is not int or not 0 <= n < 1 << 63 for n in shape):
-        raise FileError(f"{what}: its shape is not a list of sizes")
+        raise FileError(f"{label}: its shape is not a list of sizes")
     if math.prod(n or 1 for n in shape) >= 1 << 56:
-        raise FileError(f"{what}: shape {tuple(shape)} is too large")
+        raise FileError(f"{label}: shape {tuple(shape)} is too large")
     return tuple(shape)
 
 
 def stored_dtype(dtype: str) -> np.dtype | None:
     """Return NumPy's dtype for the bits of a dtype in a file, None if NumPy lacks it."""
     try:
-        found = storage_dtype(dtype).newbyteorder("<")
-    except (TypeError, ValueError, SyntaxError):  # NumPy raises any of these
+        numpy_dtype = storage_dtype(dtype).newbyteorder("<")
+    except (TypeError, ValueError, SyntaxError):  # all raised by NumPy for unknown names
         return None
-    return found if found.kind in "biufc" and dtype in (found.name, "bfloat16") else None
+    return (
+        numpy_dtype
+        if numpy_dtype.kind in "biufc" and dtype in (numpy_dtype.name, "bfloat16")
+        else None
+    )
 
 
-def stored_tensor(dtype: str, shape: Any, data: memoryview | bytes, what: str) -> FileTensor:
-    """Return a tensor whose bytes are a part of a file, little-endian and in C order. Raises
-    FileError if the shape is not one, or the bytes are not those of its elements."""
-    sizes, stored = sizes_of(shape, what), stored_dtype(dtype)
+def stored_tensor(dtype: str, shape: Any, data: memoryview | bytes, label: str) -> FileTensor:
+    """Return a tensor whose bytes are a part of a file, little-endian and in C order. label: the
+    tensor, in messages. Raises FileError if the shape is malformed, or does not fit the bytes."""
+    sizes, stored = sizes_of(shape, label), stored_dtype(dtype)
     bits = 8 * stored.itemsize if stored else _BITS.get(dtype)
     if bits is not None and bits * math.prod(sizes) != 8 * len(data):
-        raise FileError(f"{what}: {len(data)} bytes do not fit shape {sizes} in {dtype}")
+        raise FileError(f"{label}: {len(data)} bytes do not fit shape {sizes} in {dtype}")
     if stored is None:
         return FileTensor(dtype, sizes, lambda: np.frombuffer(data, np.uint8))
     return FileTensor(dtype, sizes, lambda: np.frombuffer(data, stored).reshape(sizes))
@@ -112,10 +123,11 @@ def stored_tensor(dtype: str, shape: Any, data: memoryview | bytes, what: str) -
 
 @dataclass(frozen=True)
 class ModuleClass:
-    """The class of a module in a file, and what the module says about the RNN that it is.
+    """The class of a module in a file, and the facts that the module records about an RNN.
 
-    name: with its Python module. is_torch: is it one of torch's own RNNs? Another class may compute
-    anything. fields: of a Spec. batch_first: whether its x is (N, T, I); None if it does not say.
+    name: with the Python module of the class. is_torch: whether torch defines the class; a
+    class of a user may compute anything. fields: fields of a Spec. batch_first: whether x is
+    (N, T, I); None if not recorded.
     """
 
     name: str
@@ -126,30 +138,31 @@ class ModuleClass:
 
 @dataclass
 class TensorSet:
-    """Tensors by name, in the file's order, and the file's own metadata.
+    """Tensors by name, in the file's order, and the metadata of the file.
 
-    notes: what a user of the result should know ("weight_norm of lstm.weight_hh_l0 folded").
-    unread: what is in the file and was not read, by name: its class ("argparse.Namespace").
-    values: names of what the file has beside tensors (epoch), of which the first are enough.
-    modules: the classes of the modules that have the tensors, by path, if the file has modules.
-    made: the names of tensors that the file does not have by these names: of modules, or computed.
-    forget: gives back the memory of what was read, if it can be read again.
-    copy: given a file descriptor and a chunk of a tensor, lets the system copy the chunk from the
-        file it was read from; returns the number of bytes copied, 0 if that is not possible.
+    notes: messages for users of the result ("weight_norm of lstm.weight_hh_l0 folded").
+    skipped: name -> class of each object that was not read ("argparse.Namespace").
+    values: names of the first contents that are not tensors (epoch).
+    modules: path -> class of each module with tensors, if the file has modules.
+    derived: names of tensors that the file does not store under these names: tensors of modules,
+        and computed tensors.
+    forget: frees the memory of tensors that can be read again.
+    copy(fd, chunk): let the system copy a chunk of a tensor from the source file to a file
+        descriptor. Returns the number of copied bytes, 0 if the system cannot copy.
     """
 
     tensors: dict[str, FileTensor]
     metadata: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
-    unread: dict[str, str] = field(default_factory=dict)
+    skipped: dict[str, str] = field(default_factory=dict)
     values: list[str] = field(default_factory=list)
     modules: Mapping[str, ModuleClass] = field(default_factory=dict)
-    made: Collection[str] = frozenset()
+    derived: Collection[str] = frozenset()
     forget: Callable[[], object] = lambda: None
     copy: Callable[[int, memoryview], int] = lambda out, chunk: 0
 
     def add(self, name: str, tensor: FileTensor, file: InputFile) -> None:
-        """Add a tensor of a file. Raises FileError if it has another of this name."""
+        """Add a tensor of a file. Raises FileError if the name exists already."""
         if name in self.tensors:
             raise FileError(f"{file}: two tensors would both be named {name[:100]!r}")
         file.budget.charge("tensors", 1)
@@ -157,7 +170,7 @@ class TensorSet:
         self.tensors[name] = tensor
 
     def add_value(self, name: str) -> None:
-        """Remember something that is not a tensor, if it is one of the first."""
+        """Record the name of a content that is not a tensor, up to a limit."""
         if len(self.values) < _MOST_VALUES:
             self.values.append(name)
 
@@ -166,11 +179,11 @@ class TensorSet:
         return sum(tensor.nbytes for tensor in self.tensors.values())
 
 
-Progress = Callable[[int, int], Any]  # called with the bytes written so far, and those of all
+Progress = Callable[[int, int], Any]  # called with the bytes written so far, and the total
 
 
 class ProgressCount:
-    """Adds up the bytes that are written, and reports each increase."""
+    """A sum of the bytes written so far, which calls `progress` at each increase."""
 
     def __init__(self, progress: Progress | None, total: int) -> None:
         self._progress, self._done, self._total = progress, 0, total
@@ -184,12 +197,11 @@ class ProgressCount:
 
 @dataclass(frozen=True)
 class Converted:
-    """What convert_file() did.
+    """The result of convert_file().
 
     reports: the Report of each conversion, by the name of the RNN.
-    left_out: names of tensors and numbers that the new file does not have, because its format has
-        no place for them.
-    notes: messages about what else was done.
+    left_out: names of tensors and numbers of the source that the new file lacks.
+    notes: further messages about the conversion.
     """
 
     reports: Mapping[str, Any]
@@ -197,30 +209,30 @@ class Converted:
     notes: tuple[str, ...] = ()
 
 
-# -------------------------------------------------------------------- dicts and lists in each other
+# --------------------------------------------------------------------------- nested dicts and lists
 
-MOST_DEEP, LONGEST = 32, 1000  # dicts in dicts; characters of a name
+MOST_DEEP, LONGEST = 32, 1000  # levels of nested dicts; characters of a name
 ALONE = "weight_space"  # the name of a tensor that is the whole file
 
 
-def _is_no_container(value: Any) -> bool:
+def _is_not_container(value: Any) -> bool:
     return not isinstance(value, (dict, list, tuple))
 
 
 def walk_leaves(
     file: InputFile,
-    found: Any,
-    is_leaf: Callable[[Any], bool] = _is_no_container,
+    root: Any,
+    is_leaf: Callable[[Any], bool] = _is_not_container,
     separator: str = ".",
 ) -> Iterator[tuple[str, Any, Any, Any]]:
-    """Yield (name, container, key, leaf) in order, and each container only once."""
-    seen: set[int] = set()
+    """Yield (name, container, key, leaf) in order. A container that occurs twice is walked once."""
+    entered: set[int] = set()
     inside: list[tuple[str, Any, Iterator[tuple[Any, Any]]]] = []  # from the outermost container
 
     def enter(name: str, container: Any) -> None:
-        if _is_no_container(container) or id(container) in seen:
+        if _is_not_container(container) or id(container) in entered:
             return
-        seen.add(id(container))
+        entered.add(id(container))
         if len(inside) > MOST_DEEP or len(name) > LONGEST:
             raise FileError(
                 f"{file}: dicts nested {len(inside)} deep, or keys of {len(name)} characters:"
@@ -229,10 +241,10 @@ def walk_leaves(
         items = container.items() if isinstance(container, dict) else enumerate(container)
         inside.append((name, container, iter(items)))
 
-    if is_leaf(found):
-        yield ALONE, None, None, found
+    if is_leaf(root):
+        yield ALONE, None, None, root
     else:
-        enter("", found)
+        enter("", root)
     while inside:
         name, container, items = inside[-1]
         for key, value in items:

@@ -9,12 +9,12 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from rnnlayout._files.tensor_sets.choose_rnns import stack_entries
+from rnnlayout._files.tensor_sets.file_rnns import Found, distinct_names
 from rnnlayout._files.tensor_sets.find_rnns import (
     DEFAULT_ACTIVATIONS,
+    note_assumptions,
     unknown_class_question,
-    unrecorded,
 )
-from rnnlayout._files.tensor_sets.found import Found, distinct_names
 from rnnlayout._files.tensor_sets.record import KEY, Record, read_records
 from rnnlayout._files.tensor_sets.tensor_set import FileTensor
 from rnnlayout._model.dtypes import Bits
@@ -155,7 +155,7 @@ class KerasEntries:
         self._rows = dict(zip(names, (rows for *_, rows in self._entries), strict=True))
         weights = {name: result for name, result in results.items() if isinstance(result, Weights)}
         unread = {name: result for name, result in results.items() if isinstance(result, Exception)}
-        return Found(weights, unread, unrecorded(self._guessed, self.reading), unused_paths)
+        return Found(weights, unread, note_assumptions(self._guessed, self.reading), unused_paths)
 
     def new_arrays(self, new: Mapping[str, Weights]) -> dict[str, np.ndarray]:
         """Return the arrays of new weights, by the paths of the old arrays in the file. Raises

@@ -20,7 +20,7 @@ import numpy as np
 
 from rnnlayout._files.formats.registry import ModelFormat, check_layout
 from rnnlayout._files.tensor_sets.file_limits import InputFile, open_zip
-from rnnlayout._files.tensor_sets.found import Found, entry_name, layer_names
+from rnnlayout._files.tensor_sets.file_rnns import Found, entry_name, layer_names
 from rnnlayout._files.tensor_sets.output_file import Output
 from rnnlayout._files.tensor_sets.record import Record
 from rnnlayout._model.errors import Ask

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from rnnlayout._files.tensor_sets.file_limits import InputFile, open_zip, read_member
+from rnnlayout._files.tensor_sets.file_rnns import Found
 from rnnlayout._files.tensor_sets.find_rnns import apply_reading
-from rnnlayout._files.tensor_sets.found import Found
 from rnnlayout._files.tensor_sets.output_file import Output
 from rnnlayout._files.tensor_sets.record import Record
 from rnnlayout._files.tensor_sets.tensor_set import Converted

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rnnlayout._files.tensor_sets.file_limits import InputFile, read_json_member, read_member
-from rnnlayout._files.tensor_sets.found import Found
+from rnnlayout._files.tensor_sets.file_rnns import Found
 from rnnlayout._model.errors import Ask, FileError
 from rnnlayout._native import SpecError
 from rnnlayout._sources.keras_tree import Node, RecurrentLayer, Version

@@ -193,7 +193,7 @@ class Constants:
             status = os.fstat(handle)
             if not stat.S_ISREG(status.st_mode):
                 raise FileError(f"{label} is not a regular file: {need}: {_ONE_FILE}")
-            return memoryview(self._file.beside(path).data_of(handle) if status.st_size else b"")
+            return memoryview(self._file.companion(path).data_of(handle) if status.st_size else b"")
         finally:
             os.close(handle)
 

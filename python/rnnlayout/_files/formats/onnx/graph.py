@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any
 
 from rnnlayout._files.tensor_sets.file_limits import Budget, InputFile
-from rnnlayout._files.tensor_sets.found import distinct_names
+from rnnlayout._files.tensor_sets.file_rnns import distinct_names
 from rnnlayout._model.errors import FileError, import_extra
 
 LARGEST = (1 << 31) - 1  # bytes of a protobuf message

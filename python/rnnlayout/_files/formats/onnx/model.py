@@ -16,7 +16,7 @@ import numpy as np
 from rnnlayout._files.formats.registry import ModelFormat, check_layout
 from rnnlayout._files.tensor_sets.choose_rnns import as_recorded, stack_entries
 from rnnlayout._files.tensor_sets.file_limits import InputFile
-from rnnlayout._files.tensor_sets.found import Found
+from rnnlayout._files.tensor_sets.file_rnns import Found
 from rnnlayout._files.tensor_sets.output_file import Output
 from rnnlayout._files.tensor_sets.record import read_records
 from rnnlayout._files.tensor_sets.tensor_set import FileTensor

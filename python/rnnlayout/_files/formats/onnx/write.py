@@ -112,7 +112,7 @@ def write_model(out: Output, model: Any, arrays: TensorArrays) -> None:
     outside = model.SerializeToString()
     parts = _model_parts(outside, graph, tensors)
     if sum(map(len, parts)) > LARGEST:
-        with open(out.beside(".data"), "wb", opener=open_untruncated) as file:
+        with open(out.companion(".data"), "wb", opener=open_untruncated) as file:
             for k, (tensor, bits) in enumerate(tensors):
                 if len(bits) >= _SMALL:
                     file.write(bytes(-file.tell() % _ALIGNED))

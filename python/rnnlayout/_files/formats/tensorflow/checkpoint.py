@@ -87,12 +87,12 @@ def read_checkpoint(file: InputFile) -> tuple[TensorSet, memoryview]:
                 continue
             file.budget.charge("names", len(name))
             if tensor:
-                tensor_set.unread[name] = tensor
+                tensor_set.skipped[name] = tensor
             else:
                 tensor_set.add_value(name)
     if not tensor_set.tensors:
         raise FileError(f"{file} has no tensors")
-    slices = list(tensor_set.unread)[:3]
+    slices = list(tensor_set.skipped)[:3]
     tensor_set.notes += [f"{name} is in slices and was not read" for name in slices]
     return tensor_set, graph
 
@@ -117,7 +117,7 @@ def _open_shards(file: InputFile, header: memoryview) -> Data:
         shard = file.path.with_name(f"{stem}.data-{number:05d}-of-{count:05d}")
         if number >= count or not shard.is_file():
             raise FileError(f"{file} needs {shard.name} beside it: it does not exist")
-        return memoryview(file.beside(shard).data())
+        return memoryview(file.companion(shard).data())
 
     return data
 

@@ -26,8 +26,8 @@ from rnnlayout._files.formats.keras.entries import (
 )
 from rnnlayout._files.formats.registry import ModelFormat
 from rnnlayout._files.tensor_sets.file_limits import InputFile
+from rnnlayout._files.tensor_sets.file_rnns import Found
 from rnnlayout._files.tensor_sets.find_rnns import find_rnns
-from rnnlayout._files.tensor_sets.found import Found
 from rnnlayout._files.tensor_sets.tensor_set import FileTensor, TensorSet
 from rnnlayout._model.errors import Ask, FileError
 from rnnlayout._model.reading_options import OF_FORMATS
@@ -58,7 +58,7 @@ def _read_saved_model(file: InputFile, reading: Reading) -> Found:
             raise FileError(
                 f"{opened} is a link out of {path.parent}: put a copy of the file there"
             )
-    tensor_set, graph = read_checkpoint(file.beside(index))
+    tensor_set, graph = read_checkpoint(file.companion(index))
     objects = ObjectGraph(graph, file)
     unused = OF_FORMATS[metadata.is_file() :]  # with metadata as_class is used
     for name in unused:
@@ -66,7 +66,7 @@ def _read_saved_model(file: InputFile, reading: Reading) -> Found:
             have = "has a config of its own" if metadata.is_file() else f"has no {METADATA}"
             raise SpecError(f"{path.parent} {have}: omit ", Ask(name, None))
     if metadata.is_file():
-        return _read_keras(file.beside(metadata), objects, tensor_set, reading)
+        return _read_keras(file.companion(metadata), objects, tensor_set, reading)
     return find_rnns(with_full_names(tensor_set, objects.full_names), reading, {})[1]
 
 

@@ -67,7 +67,7 @@ def _read_checkpoint(file: InputFile) -> TensorSet:
         metadata={k: v for k, v in records if isinstance(k, str) and isinstance(v, str)},
         notes=[*tensor_set.notes, *packing_notes],
         modules=walk.classes,
-        made=walk.names,
+        derived=walk.names,
     )
 
 
@@ -137,13 +137,13 @@ def _replace_in_checkpoint(
     """Copy a checkpoint and replace RNNs; keep the order, all numbers and shared storages. If an
     RNN is in a module or program, which cannot be written again, write a state_dict."""
     torch = import_extra("torch", "torch", f"writing {out.name}")
-    if any(name in tensor_set.made for group, _ in pairs for name in group.names):
+    if any(name in tensor_set.derived for group, _ in pairs for name in group.names):
         if not out.dry_run:
             _write_checkpoint(out, tensor_set, progress)
-        omitted = [*tensor_set.values, *tensor_set.unread]
+        omitted = [*tensor_set.values, *tensor_set.skipped]
         omission = f", without {list_names(omitted, 3)}" if omitted else ""
         return [f"the new file is a state_dict of the modules in {file.path.name}{omission}"]
-    contents = _load_with_torch(torch, file, tensor_set.unread.values())
+    contents = _load_with_torch(torch, file, tensor_set.skipped.values())
     places = {name: place for name, *place, _ in walk_leaves(file, contents, torch.is_tensor)}
     old_names = {name for group, _ in pairs for name in group.names}
     new_names = {group.prefix + name for group, conversion in pairs for name in conversion.tensors}

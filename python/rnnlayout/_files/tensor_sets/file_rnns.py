@@ -1,4 +1,4 @@
-"""Found: the RNNs of a file, and their names, of which no two are the same."""
+"""Found: the RNNs of a file; and distinct names for RNNs and layers."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from rnnlayout._sources.mismatch import list_names
 
 
 def entry_name(prefix: str, spec: Spec | None) -> str:
-    """Return the name of an RNN: its prefix, or its cell if it has none."""
+    """Return the name of an RNN: the prefix, or the cell if the prefix is empty."""
     if prefix.rstrip("./"):
         return prefix.rstrip("./")
     return spec.cell.removesuffix("_tanh").removesuffix("_relu") if spec else "rnn"
 
 
 def plain_name(name: str) -> str:
-    """Return a name without slashes and dots, as Keras takes it. It refuses dots only if torch is
-    its backend.
+    """Return a name without slashes and dots, as Keras needs. Keras refuses dots only with the
+    torch backend.
 
         >>> plain_name("encoder.rnn"), plain_name("/enc/LSTM_1")
         ('encoder_rnn', '_enc_LSTM_1')
@@ -33,7 +33,7 @@ def plain_name(name: str) -> str:
 
 
 def layer_names(name: str, num_layers: int) -> list[str]:
-    """Return the names of an RNN's layers, bottom first, in files where each layer is an RNN.
+    """Return names for the layers of an RNN, bottom first, in files that store layers as RNNs.
 
     >>> layer_names("encoder.rnn", 2), layer_names("lstm", 1)
     (['encoder_rnn_0', 'encoder_rnn_1'], ['lstm'])
@@ -43,8 +43,9 @@ def layer_names(name: str, num_layers: int) -> list[str]:
 
 
 def check_names(entries: Mapping[str, Weights]) -> None:
-    """Raise LayoutError if a name is not text, or if load() would find two RNNs of one name."""
-    seen: dict[str, str] = {}
+    """Raise LayoutError if a name is not text, or if two RNNs of the file would have the same
+    name in load()."""
+    names: dict[str, str] = {}
     for name, weights in entries.items():
         try:
             is_text = b"\0" not in name.encode()
@@ -53,18 +54,18 @@ def check_names(entries: Mapping[str, Weights]) -> None:
         if not is_text:
             raise LayoutError(f"weights[{name!r}]: its name is not text: rename it")
         entry = name or entry_name("", weights.spec)
-        if entry in seen:
+        if entry in names:
             raise LayoutError(
-                f"weights[{seen[entry]!r}] and weights[{name!r}] would both be named {entry!r},"
+                f"weights[{names[entry]!r}] and weights[{name!r}] would both be named {entry!r},"
                 " because an RNN without a name is named after its cell: rename one of them"
             )
-        seen[entry] = name
+        names[entry] = name
 
 
 def distinct_names(names: Sequence[str], taken: Collection[str] = ()) -> list[str]:
-    """Return names that differ from each other, and from those that are taken.
+    """Return the names, changed until all differ from each other and from the names in `taken`.
 
-    The first of several equal names stays; the others get a number that makes them a new name.
+    The first of several equal names stays; a number is appended to each repetition.
 
         >>> distinct_names(["lstm", "lstm", "lstm_2", "gru"], taken=["gru"])
         ['lstm', 'lstm_3', 'lstm_2', 'gru_2']
@@ -87,13 +88,13 @@ def distinct_names(names: Sequence[str], taken: Collection[str] = ()) -> list[st
 class Found(dict[str, Weights]):
     """The RNNs of a file that could be read: a mapping from names to Weights.
 
-    Beside it are two dicts of errors by name. undecided: of the RNNs of which the file does not
-    record everything; each is an UndecidedError that asks for the missing argument, and knows what
-    the file records. refused: of those that could not be read. Looking up such a name raises its
-    error, looking up any other an UnknownNameError, which is a KeyError.
-    notes: messages about how the file was read. others: the names of the file's tensors that
-    belong to no RNN. unused: the names of the RNNs that prefix= or only= did not choose. files:
-    what was read beside the file itself, such as a model's data.
+    undecided: name -> UndecidedError, for each RNN that the file does not describe completely: the
+    error asks for the missing argument, and has the facts that the file records. refused: name ->
+    error, for each RNN that cannot be read. Looking up a name in undecided or refused raises the
+    error; looking up an unknown name raises UnknownNameError, which is a KeyError.
+    notes: messages about how the file was read. others: names of tensors that belong to no RNN.
+    unused: names of RNNs that prefix= or only= did not choose. files: further files that were
+    read, such as the data of a model.
 
         >>> found = Found({}, {"lstm": ValueError("it has peepholes")})
         >>> found.refused, len(found), found.get("lstm")
@@ -125,20 +126,20 @@ class Found(dict[str, Weights]):
 
     @property
     def readable(self) -> list[str]:
-        """The names of the RNNs that are not refused, the undecided ones last."""
+        """The names of all RNNs but the refused, undecided RNNs last."""
         return [*self, *self.undecided]
 
     @property
     def names(self) -> list[str]:
-        """The names of all RNNs, the refused ones last."""
+        """The names of all RNNs, refused RNNs last."""
         return [*self.readable, *self.refused]
 
     def __missing__(self, name: str) -> Weights:
         if name in self.unread:
             raise self.unread[name]
-        meant = did_you_mean(name, self.names) if isinstance(name, str) else ""
-        have = f": there are {list_names(self.names, 12)}" if self.names else ", nor another"
-        raise UnknownNameError(f"no RNN is named {name!r}{have}{meant}")
+        suggestion = did_you_mean(name, self.names) if isinstance(name, str) else ""
+        listing = f": there are {list_names(self.names, 12)}" if self.names else ", nor another"
+        raise UnknownNameError(f"no RNN is named {name!r}{listing}{suggestion}")
 
     def __repr__(self) -> str:
         entries = [f"{list_names([name])}: {weights!r}" for name, weights in self.items()]
@@ -148,8 +149,8 @@ class Found(dict[str, Weights]):
 
 
 def with_rnns(
-    found: Found, entries: Mapping[str, Weights], unread: Mapping[str, Exception] | None = None
+    rnns: Found, entries: Mapping[str, Weights], unread: Mapping[str, Exception] | None = None
 ) -> Found:
-    """Return what was read with other RNNs, and with other errors unless they are None."""
-    errors = found.unread if unread is None else unread
-    return Found(entries, errors, found.notes, found.others, found.unused, found.files)
+    """Return a copy of `rnns` with other Weights, and with other errors unless `unread` is None."""
+    errors = rnns.unread if unread is None else unread
+    return Found(entries, errors, rnns.notes, rnns.others, rnns.unused, rnns.files)
