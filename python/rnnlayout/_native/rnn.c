@@ -466,7 +466,7 @@ static PyMethodDef rnn_methods[] = {
 
 static PyType_Slot rnn_slots[] = {
     {Py_tp_doc, "Rnn(spec, weights, clip=None, math='default', borrows=False)\n--\n\nAn RNN"
-                " prepared for the CPU. weights: 1-D, in layout \"cpu\"; clip: (low, high); math:"
+                " prepared for the CPU. weights: 1-D, in RNL_FORWARD_LAYOUT; clip: (low, high); math:"
                 " \"default\", \"bfloat16\" or \"int8\"; borrows: as in rnl_rnn_options."},
     {Py_tp_new, rnn_new},
     {Py_tp_dealloc, rnn_dealloc},
