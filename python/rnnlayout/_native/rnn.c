@@ -465,15 +465,13 @@ static PyMethodDef rnn_methods[] = {
     {NULL, NULL, 0, NULL}};
 
 static PyType_Slot rnn_slots[] = {
-    {Py_tp_doc, "Rnn(spec, weights, clip=None, math='default', borrows=False)\n--\n\nAn RNN"
-                " prepared for the CPU. weights: 1-D, in RNL_FORWARD_LAYOUT; clip: (low, high); math:"
-                " \"default\", \"bfloat16\" or \"int8\"; borrows: as in rnl_rnn_options."},
+    {Py_tp_doc,
+     "Rnn(spec, weights, clip=None, math='default', borrows=False)\n--\n\nAn RNN"
+     " prepared for the CPU. weights: 1-D, in RNL_FORWARD_LAYOUT; clip: (low, high); math:"
+     " \"default\", \"bfloat16\" or \"int8\"; borrows: as in rnl_rnn_options."},
     {Py_tp_new, rnn_new},
     {Py_tp_dealloc, rnn_dealloc},
     {Py_tp_methods, rnn_methods},
     {0, NULL}};
 
-PyType_Spec rnn_type_spec = {.name = "rnnlayout._native.Rnn",
-                             .basicsize = sizeof(rnn_object),
-                             .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE,
-                             .slots = rnn_slots};
+PyType_Spec rnn_type_spec = TYPE_SPEC("rnnlayout._native.Rnn", rnn_object, 0, rnn_slots);

@@ -273,8 +273,5 @@ static PyType_Slot stepper_slots[] = {
     {Py_tp_getset, stepper_attributes},
     {0, NULL}};
 
-PyType_Spec stepper_type_spec = {.name = "rnnlayout.Stepper",
-                                 .basicsize = sizeof(stepper_object),
-                                 .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE |
-                                          HAS_VECTORCALL,
-                                 .slots = stepper_slots};
+PyType_Spec stepper_type_spec = TYPE_SPEC("rnnlayout.Stepper", stepper_object, HAS_VECTORCALL,
+                                          stepper_slots);
