@@ -81,6 +81,13 @@ void arrays_release(borrowed *arrays);
 /* Borrow the weights of an RNN, in a layout with a single tensor. */
 int weights_borrow(const native_state *state, const char *layout_name, const rnl_spec *spec,
                    PyObject *weights, borrowed *out);
+/* All bytes of an array, of any strides, are in [from, to). NULL, or an array without elements: an
+ * empty span, which meets no other span. */
+typedef struct span {
+    uintptr_t from, to;
+} span;
+span span_of(PyObject *array);
+int spans_meet(span a, span b);
 /* Does an array of b share memory with an array of a, or with another array of b? -1: an error. */
 int arrays_overlap(const borrowed *a, const borrowed *b);
 
