@@ -113,11 +113,6 @@ const rnl_setting *rnl_setting_named(const char *key)
     return NULL;
 }
 
-static bool is_text(rnl_slice value, const char *text)
-{
-    return value.nbytes == strlen(text) && memcmp(value.at, text, value.nbytes) == 0;
-}
-
 /* Are these arrays of numbers, all of them 0? Only the exponent of a zero has other digits. */
 static bool is_zeros(rnl_slice value)
 {
@@ -141,8 +136,8 @@ bool rnl_setting_changes(const rnl_setting *setting, rnl_slice value, const rnl_
     if (!neutral)
         return true;
     switch (setting->kind) {
-    case RNL_SETTING_FLAG: return !is_text(value, neutral) && !is_text(value, "0");
+    case RNL_SETTING_FLAG: return !rnl_json_is(value, neutral) && !rnl_json_is(value, "0");
     case RNL_SETTING_STATES: return !is_zeros(value);
-    default: return !is_text(value, neutral);
+    default: return !rnl_json_is(value, neutral);
     }
 }
