@@ -1,5 +1,5 @@
-/* Which RNN does a JSON text describe? It is what Spec.to_dict() returns in Python, and what
- * `rnnlayout convert model.pt lstm.bin` writes into lstm.bin.json. */
+/* Read an RNN from JSON: from what Spec.to_dict() returns in Python, and what `rnnlayout convert
+ * model.pt lstm.bin` writes into lstm.bin.json. */
 #include <inttypes.h>
 #include <locale.h>
 #include <stddef.h>
@@ -16,9 +16,9 @@ enum { SCHEMA = 1 }; /* the only version of these texts */
 
 static rnl_status wrong(rnl_error *err, const char *key, rnl_slice value, const char *need)
 {
-    char found[RNL_WORD];
-    rnl_put_word(value.at, value.nbytes, found);
-    return rnl_fail(err, RNL_E_SPEC, "%s is %s, need %s", key, found, need);
+    char text[RNL_WORD];
+    rnl_put_word(value.at, value.nbytes, text);
+    return rnl_fail(err, RNL_E_SPEC, "%s is %s, need %s", key, text, need);
 }
 
 static rnl_status read_size(const char *key, rnl_slice value, int64_t *size, rnl_error *err)
@@ -78,7 +78,7 @@ static rnl_status read_clip(rnl_slice value, rnl_rnn_options *options, rnl_error
 
 typedef enum kind { A_NAME, A_SIZE, A_FLAG } kind;
 
-/* The fields of a spec. The key of a name is in the list of names. */
+/* The fields of a spec. rnl_family_key() has the keys of names. */
 static const struct field {
     const char *key;
     rnl_family family;
@@ -102,19 +102,19 @@ static const struct field {
 };
 enum { NUM_FIELDS = sizeof fields / sizeof *fields };
 
-/* The other keys. Those from "layout" on are not needed to run the RNN. */
-static const char *const others[] = {"schema",  "config", "layout",     "nbytes",
-                                     "regions", "entry",  "batch_first"};
+/* The other keys. To run the RNN, the keys from "layout" on are not needed. */
+static const char *const other_keys[] = {"schema",  "config", "layout",     "nbytes",
+                                         "regions", "entry",  "batch_first"};
 enum {
     KEY_SCHEMA = NUM_FIELDS,
     KEY_CONFIG = NUM_FIELDS + 1,
     KEY_LAYOUT = NUM_FIELDS + 2,
-    NUM_KEYS = NUM_FIELDS + sizeof others / sizeof *others
+    NUM_KEYS = NUM_FIELDS + sizeof other_keys / sizeof *other_keys
 };
 
 static const char *key_of(int k)
 {
-    return k >= NUM_FIELDS            ? others[k - NUM_FIELDS]
+    return k >= NUM_FIELDS            ? other_keys[k - NUM_FIELDS]
            : fields[k].kind == A_NAME ? rnl_family_key(fields[k].family)
                                       : fields[k].key;
 }
@@ -122,10 +122,8 @@ static const char *key_of(int k)
 static rnl_status unknown_key(const char *key, rnl_error *err)
 {
     char known[256] = "";
-    for (int k = 0; k < NUM_FIELDS; k++) {
-        strncat(known, k > 0 ? ", " : "", sizeof known - strlen(known) - 1);
-        strncat(known, key_of(k), sizeof known - strlen(known) - 1);
-    }
+    for (int k = 0; k < NUM_FIELDS; k++)
+        rnl_append_name(known, sizeof known, key_of(k));
     return rnl_fail(err, RNL_E_SPEC, "unknown field '%s'; a spec has %s", key, known);
 }
 
@@ -232,7 +230,7 @@ rnl_status rnl_spec_from_json(const char *text, size_t nbytes, rnl_spec *spec,
     rnl_json r = {.start = text, .at = text, .end = text + nbytes, .err = err};
     members all = {.spec = rnl_spec_default(RNL_LSTM, 0, 0)};
     rnl_status status;
-    if (nbytes >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0) /* which editors of Windows write */
+    if (nbytes >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0) /* the mark of editors of Windows */
         r.at += 3;
     rnl_json_skip_spaces(&r);
     if ((status = rnl_json_object(&r, "'{', as the spec is an object", read_member, &all)))
