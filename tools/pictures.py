@@ -50,9 +50,9 @@ def gates():
     for layout, title in TITLES.items():
         x, y = MARGIN + LABEL, scene.height
         scene.add(Text(MARGIN, y + 21, title, "head"))
-        for name, found in letters(layout).items():
+        for name, row in letters(layout).items():
             scene.add(Text(x, y + 4, name, "name"))
-            for gate in found:
+            for gate in row:
                 scene.add(Box(x, y + 9, SIDE - 1, 16, gate))
                 scene.add(Text(x + (SIDE - 1) / 2, y + 20.5, gate, "letter", "middle"))
                 x += SIDE

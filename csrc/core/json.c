@@ -31,7 +31,7 @@ static char peek(const rnl_json *r)
     return r->at < r->end ? *r->at : '\0';
 }
 
-bool rnl_json_take(rnl_json *r, char wanted)
+static bool take(rnl_json *r, char wanted)
 {
     if (r->at == r->end || *r->at != wanted)
         return false;
@@ -41,20 +41,14 @@ bool rnl_json_take(rnl_json *r, char wanted)
 
 void rnl_json_skip_spaces(rnl_json *r)
 {
-    while (rnl_json_take(r, ' ') || rnl_json_take(r, '\n') || rnl_json_take(r, '\r') ||
-           rnl_json_take(r, '\t'))
+    while (take(r, ' ') || take(r, '\n') || take(r, '\r') || take(r, '\t'))
         ;
-}
-
-static bool is_digit(char c)
-{
-    return c >= '0' && c <= '9';
 }
 
 /* Return the value of a hexadecimal digit; -1: c is not a hexadecimal digit. */
 static int hex_value(char c)
 {
-    return is_digit(c)            ? c - '0'
+    return rnl_is_digit(c)        ? c - '0'
            : c >= 'a' && c <= 'f' ? c - 'a' + 10
            : c >= 'A' && c <= 'F' ? c - 'A' + 10
                                   : -1;
@@ -62,9 +56,9 @@ static int hex_value(char c)
 
 static rnl_status skip_digits(rnl_json *r)
 {
-    if (!is_digit(peek(r)))
+    if (!rnl_is_digit(peek(r)))
         return rnl_json_malformed(r, "a digit");
-    while (is_digit(peek(r)))
+    while (rnl_is_digit(peek(r)))
         r->at++;
     return RNL_OK;
 }
@@ -72,14 +66,14 @@ static rnl_status skip_digits(rnl_json *r)
 static rnl_status skip_number(rnl_json *r)
 {
     rnl_status status = RNL_OK;
-    (void)rnl_json_take(r, '-');
-    if (!rnl_json_take(r, '0'))
+    (void)take(r, '-');
+    if (!take(r, '0'))
         status = skip_digits(r);
-    if (!status && rnl_json_take(r, '.'))
+    if (!status && take(r, '.'))
         status = skip_digits(r);
-    if (!status && (rnl_json_take(r, 'e') || rnl_json_take(r, 'E'))) {
-        if (!rnl_json_take(r, '-'))
-            (void)rnl_json_take(r, '+');
+    if (!status && (take(r, 'e') || take(r, 'E'))) {
+        if (!take(r, '-'))
+            (void)take(r, '+');
         status = skip_digits(r);
     }
     return status;
@@ -100,9 +94,9 @@ static rnl_status skip_escape(rnl_json *r)
 static rnl_status skip_string(rnl_json *r)
 {
     rnl_status status = RNL_OK;
-    if (!rnl_json_take(r, '"'))
+    if (!take(r, '"'))
         return rnl_json_malformed(r, "a string");
-    while (!status && !rnl_json_take(r, '"')) {
+    while (!status && !take(r, '"')) {
         if (r->at == r->end || (unsigned char)*r->at < ' ')
             return rnl_json_malformed(r, "the end of a string");
         if (*r->at++ == '\\')
@@ -125,16 +119,17 @@ static rnl_status skip_literal(rnl_json *r, const char *literal)
 static rnl_status next_member(rnl_json *r, char close, bool first, bool *exists)
 {
     rnl_json_skip_spaces(r);
-    *exists = !rnl_json_take(r, close);
+    *exists = !take(r, close);
     if (*exists && !first) {
-        if (!rnl_json_take(r, ','))
+        if (!take(r, ','))
             return rnl_json_malformed(r, close == '}' ? "',' or '}'" : "',' or ']'");
         rnl_json_skip_spaces(r);
     }
     return RNL_OK;
 }
 
-rnl_status rnl_json_next(rnl_json *r, bool first, rnl_slice *key, bool *exists)
+/* Go to the value of the next member of an object. */
+static rnl_status next_value(rnl_json *r, bool first, rnl_slice *key, bool *exists)
 {
     rnl_status status = next_member(r, '}', first, exists);
     if (status || !*exists)
@@ -144,7 +139,7 @@ rnl_status rnl_json_next(rnl_json *r, bool first, rnl_slice *key, bool *exists)
         return status;
     key->nbytes = (size_t)(r->at - key->at);
     rnl_json_skip_spaces(r);
-    if (!rnl_json_take(r, ':'))
+    if (!take(r, ':'))
         return rnl_json_malformed(r, "':'");
     rnl_json_skip_spaces(r);
     return RNL_OK;
@@ -163,14 +158,14 @@ static rnl_status skip_value(rnl_json *r, int depth) /* NOLINT(misc-no-recursion
     case '[':
     case '{': break;
     default:
-        return peek(r) == '-' || is_digit(peek(r)) ? skip_number(r)
-                                                   : rnl_json_malformed(r, "a value");
+        return peek(r) == '-' || rnl_is_digit(peek(r)) ? skip_number(r)
+                                                       : rnl_json_malformed(r, "a value");
     }
     if (depth == MOST_DEPTH)
         return rnl_json_malformed(r, "a value that is not in so many arrays and objects");
     const bool is_object = *r->at++ == '{';
     for (bool first = true; !status && exists; first = false) {
-        status = is_object ? rnl_json_next(r, first, &key, &exists)
+        status = is_object ? next_value(r, first, &key, &exists)
                            : next_member(r, ']', first, &exists);
         if (!status && exists)
             status = skip_value(r, depth + 1);
@@ -184,6 +179,28 @@ rnl_status rnl_json_value(rnl_json *r, rnl_slice *value)
     const rnl_status status = skip_value(r, 1);
     value->nbytes = (size_t)(r->at - value->at);
     return status;
+}
+
+rnl_status rnl_json_object(rnl_json *r, const char *need, rnl_json_member *read_member, void *arg)
+{
+    rnl_slice key;
+    bool exists = true;
+    char word[RNL_WORD];
+    if (!take(r, '{'))
+        return rnl_json_malformed(r, need);
+    for (bool first = true;; first = false) {
+        rnl_status status = next_value(r, first, &key, &exists);
+        if (status || !exists)
+            return status;
+        rnl_json_word(key, word);
+        if ((status = read_member(r, word, arg)))
+            return status;
+    }
+}
+
+bool rnl_json_is(rnl_slice value, const char *text)
+{
+    return value.nbytes == strlen(text) && memcmp(value.at, text, value.nbytes) == 0;
 }
 
 void rnl_json_word(rnl_slice string, char word[RNL_WORD])

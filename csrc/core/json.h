@@ -1,5 +1,5 @@
 /* A strict reader of JSON (RFC 8259). The reader allocates nothing, reads no byte after the text,
- * and goes through an object member by member; the values are slices of the text. */
+ * and walks through an object member by member; the values are slices of the text. */
 #ifndef RNL_CORE_JSON_H
 #define RNL_CORE_JSON_H
 
@@ -24,17 +24,23 @@ typedef struct rnl_slice {
 /* Fail because the next byte is not `need`. */
 rnl_status rnl_json_malformed(const rnl_json *r, const char *need);
 
-/* Skip the next byte and return true, if the byte is `wanted`. */
-bool rnl_json_take(rnl_json *r, char wanted);
-
 void rnl_json_skip_spaces(rnl_json *r);
-
-/* Go to the value of the next member of an object; the opening bracket has been read. *exists:
- * false at the closing bracket. */
-rnl_status rnl_json_next(rnl_json *r, bool first, rnl_slice *key, bool *exists);
 
 /* Read any value. */
 rnl_status rnl_json_value(rnl_json *r, rnl_slice *value);
+
+/* Read an object: call read_member for each member, which has to read the member's value. need: for
+ * the error if the next value is not an object. */
+typedef rnl_status rnl_json_member(rnl_json *r, const char *key, void *arg);
+rnl_status rnl_json_object(rnl_json *r, const char *need, rnl_json_member *read_member, void *arg);
+
+static inline bool rnl_is_digit(char c)
+{
+    return c >= '0' && c <= '9';
+}
+
+/* Is `text` the text of a value? */
+bool rnl_json_is(rnl_slice value, const char *text);
 
 /* Copy text for a message or a comparison: cut to a word, with '?' for all but printable ASCII. */
 void rnl_put_word(const char *from, size_t nbytes, char word[RNL_WORD]);

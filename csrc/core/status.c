@@ -3,6 +3,7 @@
 #include <assert.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 rnl_status rnl_fail(rnl_error *err, rnl_status status, const char *format, ...)
 {
@@ -13,4 +14,10 @@ rnl_status rnl_fail(rnl_error *err, rnl_status status, const char *format, ...)
     va_end(args);
     err->status = status;
     return status;
+}
+
+void rnl_append_name(char *list, size_t nbytes, const char *name)
+{
+    strncat(list, *list ? ", " : "", nbytes - strlen(list) - 1);
+    strncat(list, name, nbytes - strlen(list) - 1);
 }

@@ -13,4 +13,7 @@
 /* Fill err and return status, so that a caller can `return rnl_fail(...)`. */
 rnl_status rnl_fail(rnl_error *err, rnl_status status, const char *format, ...) RNL_PRINTF(3, 4);
 
+/* Append a name to a list for a message, in a buffer of nbytes: "a", then "a, b". */
+void rnl_append_name(char *list, size_t nbytes, const char *name);
+
 #endif

@@ -28,7 +28,7 @@ static double recurrence_work(const rnl_rnn *rnn)
 static int split(rnl_running *run)
 {
     const rnl_rnn *rnn = run->rnn;
-    const int64_t N = run->call->N, threads = rnl_min(rnl_num_threads(), RNL_MAX_MEMBERS);
+    const int64_t N = run->call->N, threads = rnl_min(rnl_num_threads(), RNL_MAX_THREADS);
     const double work = recurrence_work(rnn) * (double)N;
     run->num_tasks = 1;
     if (threads == 1 || work * (double)run->call->T < WORK_OF_A_CALL)
@@ -196,7 +196,7 @@ rnl_status rnl_rnn_run(rnl_rnn *rnn, const rnl_rnn_call *call, rnl_error *err)
                        .units = rnl_padded(rnn, rnn->blocks),
                        .state = rnl_padded(rnn, rnn->state_blocks),
                        .steps_at_once = rnl_min(call->T, (ROWS_AT_ONCE - 1) / call->N + 1)};
-    rnl_task tasks[RNL_MAX_MEMBERS];
+    rnl_task tasks[RNL_MAX_THREADS];
     const int members = split(&run);
     describe_tasks(&run, tasks);
     const rnl_size size = place_buffers(&run, tasks, members, NULL);

@@ -6,6 +6,7 @@
 #include "core/status.h"
 #include "forward/prepared.h"
 #include "kernels/kernels.h"
+#include "system/min.h"
 #include "system/system.h"
 
 /* ------------------------------------------------------------------------------ the memory -- */
@@ -136,7 +137,7 @@ static void unpack_half(const rnl_rnn *rnn, const rnl_operand *operand, int gate
         const rnl_job job = {
             .src_dtype = rnn->spec.dtype,
             .dst_dtype = rnn->spec.dtype,
-            .rows = of->units - unit < lanes ? of->units - unit : lanes,
+            .rows = rnl_min(lanes, of->units - unit),
             .cols = (of->K - half + pair - 1) / pair,
             .src = operand->panel + (block + gate * lanes * pair + half) * nbytes,
             .src_grid = {pair, width},

@@ -7,6 +7,7 @@
 #include "core/status.h"
 #include "kernels/kernels.h"
 #include "kernels/subnormals.h"
+#include "system/min.h"
 #include "system/system.h"
 
 enum {
@@ -243,7 +244,7 @@ static void run(const rnl_stepper *stepper, const char *x, char *y, int64_t n)
 {
     for (int64_t done = 0, num_steps; done < n;
          done += num_steps, x += num_steps * stepper->x_nbytes) {
-        num_steps = stepper->at_once < n - done ? stepper->at_once : n - done;
+        num_steps = rnl_min(stepper->at_once, n - done);
         const char *in = x;
         if (stepper->copies_x) {
             copy(stepper->dtype, x, stepper->rnn->real, stepper->x,

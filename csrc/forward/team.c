@@ -67,7 +67,7 @@ static int number_in(const char *variable)
 {
     const char *text = getenv(variable);
     const long n = text ? strtol(text, NULL, 10) : 0;
-    return n < 1 ? 0 : n < RNL_MAX_MEMBERS ? (int)n : RNL_MAX_MEMBERS;
+    return n < 1 ? 0 : (int)rnl_min(n, RNL_MAX_THREADS);
 }
 
 static int default_num_threads(void)
@@ -77,14 +77,14 @@ static int default_num_threads(void)
         n = number_in("OMP_NUM_THREADS");
     if (!n)
         n = rnl_num_cpus();
-    return n < 1 ? 1 : rnl_min_int(n, RNL_MAX_MEMBERS);
+    return n < 1 ? 1 : rnl_min_int(n, RNL_MAX_THREADS);
 }
 
 static atomic_int num_threads; /* 0: not determined yet */
 
 void rnl_set_num_threads(int n)
 {
-    atomic_store(&num_threads, n < 1 ? 0 : rnl_min_int(n, RNL_MAX_MEMBERS));
+    atomic_store(&num_threads, n < 1 ? 0 : rnl_min_int(n, RNL_MAX_THREADS));
 }
 
 int rnl_num_threads(void)
@@ -118,7 +118,7 @@ static struct pool {
     atomic_bool taken; /* a caller uses the members below */
     int num_helpers;
     int runs_until_retry;
-    helper helpers[RNL_MAX_MEMBERS - 1];
+    helper helpers[RNL_MAX_THREADS - 1];
 } pool;
 
 static void sleep_until_wanted(helper *self)

@@ -6,8 +6,6 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { RNL_MAX_MEMBERS = 64 }; /* the limit that rnl_set_num_threads() documents */
-
 /* A point where the members of a team wait for each other. */
 typedef struct rnl_barrier {
     atomic_int arrived, round;

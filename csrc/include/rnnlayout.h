@@ -605,10 +605,11 @@ void rnl_stepper_reset(rnl_stepper *stepper); /* zeros */
 /* Write the state after the last step. NULL: not written. c is written for an LSTM only. */
 void rnl_stepper_get(const rnl_stepper *stepper, void *h, void *c);
 
-/* Set and get the maximum number of threads per call, 1 to 64. The default is
+/* Set and get the maximum number of threads per call, 1 to RNL_MAX_THREADS. The default is
  * RNNLAYOUT_NUM_THREADS, else OMP_NUM_THREADS, else the number of CPUs that this process may use
  * (affinity and cgroup). n < 1 restores the default. The first call that needs threads starts the
  * threads, again in a forked process. */
+enum { RNL_MAX_THREADS = 64 };
 void rnl_set_num_threads(int n);
 int rnl_num_threads(void);
 

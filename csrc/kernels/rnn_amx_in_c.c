@@ -8,11 +8,10 @@
 #define VECTOR_BYTES 16 /* of neon */
 #endif
 #define REGISTERS 16
-typedef float vecf __attribute__((vector_size(VECTOR_BYTES)));
 #include "kernels/rnn_vectors.inc"
 
 #define ROUND_BFLOATS(to, from)                                                                    \
-    for (int lane = 0; lane < LANES_F; lane++)                                                     \
+    for (int lane = 0; lane < LANES_f; lane++)                                                     \
     (to)[lane] = rounded((from)[lane])
 #define TILES(name) rnl_##name##_amx_in_c
 #include "kernels/rnn_amx.inc"

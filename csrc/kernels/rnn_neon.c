@@ -9,19 +9,16 @@
 #define KEEP(vector) (void)0
 #define TIER neon
 
-typedef float vecf __attribute__((vector_size(VECTOR_BYTES)));
-typedef double vecd __attribute__((vector_size(VECTOR_BYTES)));
-typedef int16_t shorts_f __attribute__((vector_size(VECTOR_BYTES)));
-typedef int32_t ints_f __attribute__((vector_size(VECTOR_BYTES)));
+#include "kernels/vectors.inc"
 
-static inline vecf fma_f(vecf a, vecf b, vecf c)
+static inline vec_f fma_f(vec_f a, vec_f b, vec_f c)
 {
-    return (vecf)vfmaq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b);
+    return (vec_f)vfmaq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b);
 }
 
-static inline vecd fma_d(vecd a, vecd b, vecd c)
+static inline vec_d fma_d(vec_d a, vec_d b, vec_d c)
 {
-    return (vecd)vfmaq_f64((float64x2_t)c, (float64x2_t)a, (float64x2_t)b);
+    return (vec_d)vfmaq_f64((float64x2_t)c, (float64x2_t)a, (float64x2_t)b);
 }
 
 static inline shorts_f widen_bytes(const int8_t *from)
@@ -29,26 +26,26 @@ static inline shorts_f widen_bytes(const int8_t *from)
     return (shorts_f)vmovl_s8(vld1_s8(from));
 }
 
-static inline int32x4_t add_dot(ints_f sum, shorts_f a, shorts_f b)
+static inline int32x4_t add_dot(ivec_f sum, shorts_f a, shorts_f b)
 {
     const int16x8_t p = (int16x8_t)a, q = (int16x8_t)b;
     const int32x4_t low = vmull_s16(vget_low_s16(p), vget_low_s16(q));
     return vaddq_s32((int32x4_t)sum, vpaddq_s32(low, vmull_high_s16(p, q)));
 }
 
-static inline vecf splat_f(float x)
+static inline vec_f splat_f(float x)
 {
-    return (vecf)vdupq_n_f32(x);
+    return (vec_f)vdupq_n_f32(x);
 }
 
-static inline vecd splat_d(double x)
+static inline vec_d splat_d(double x)
 {
-    return (vecd)vdupq_n_f64(x);
+    return (vec_d)vdupq_n_f64(x);
 }
 
-static inline vecf widen_halves(const uint16_t *from)
+static inline vec_f widen_halves(const uint16_t *from)
 {
-    return (vecf)vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(from)));
+    return (vec_f)vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(from)));
 }
 
 #include "kernels/rnn_body.inc"

@@ -11,29 +11,26 @@
 #define KEEP(vector) (void)0
 #define TIER plain
 
-typedef float vecf __attribute__((vector_size(VECTOR_BYTES)));
-typedef double vecd __attribute__((vector_size(VECTOR_BYTES)));
-typedef int16_t shorts_f __attribute__((vector_size(VECTOR_BYTES)));
-typedef int32_t ints_f __attribute__((vector_size(VECTOR_BYTES)));
+#include "kernels/vectors.inc"
 
-static inline vecf fma_f(vecf a, vecf b, vecf c)
+static inline vec_f fma_f(vec_f a, vec_f b, vec_f c)
 {
     return a * b + c;
 }
 
-static inline vecd fma_d(vecd a, vecd b, vecd c)
+static inline vec_d fma_d(vec_d a, vec_d b, vec_d c)
 {
     return a * b + c;
 }
 
-static inline vecf splat_f(float x)
+static inline vec_f splat_f(float x)
 {
-    return (vecf){x, x, x, x};
+    return (vec_f){x, x, x, x};
 }
 
-static inline vecd splat_d(double x)
+static inline vec_d splat_d(double x)
 {
-    return (vecd){x, x};
+    return (vec_d){x, x};
 }
 
 static inline shorts_f widen_bytes(const int8_t *from)
@@ -44,30 +41,27 @@ static inline shorts_f widen_bytes(const int8_t *from)
     return __builtin_convertvector(some, shorts_f);
 }
 
-static inline ints_f add_dot(ints_f sum, shorts_f a, shorts_f b)
+static inline ivec_f add_dot(ivec_f sum, shorts_f a, shorts_f b)
 {
-    const ints_f p = (ints_f)a, q = (ints_f)b;
+    const ivec_f p = (ivec_f)a, q = (ivec_f)b;
     return sum + (p >> 16) * (q >> 16) + (p << 16 >> 16) * (q << 16 >> 16);
 }
 
 /* float_of_half() for a vector. Not inlined: inlined, the function would be a third of this file's
  * code. */
-static __attribute__((noinline)) vecf widen_halves(const uint16_t *from)
+static __attribute__((noinline)) vec_f widen_halves(const uint16_t *from)
 {
-    typedef uint16_t halves __attribute__((vector_size(VECTOR_BYTES / 2)));
-    typedef uint32_t words __attribute__((vector_size(VECTOR_BYTES)));
-    typedef int32_t integers __attribute__((vector_size(VECTOR_BYTES)));
-    halves narrow;
-    memcpy(&narrow, from, sizeof narrow);
-    const words bits = __builtin_convertvector(narrow, words);
-    const integers size = (integers)(bits & 0x7fff);
-    const words normal = ((words)size << 13) + 0x38000000;
-    const words subnormal = (words)(__builtin_convertvector(size, vecf) * 0x1p-24f);
-    const words quiet = (words)(size > 0x7c00) & FLOAT_QUIET;
-    const words special = 0x7f800000 | quiet | (bits & 0x3ff) << 13;
-    const words is_special = (words)(size >= 0x7c00), is_subnormal = (words)(size < 0x0400);
-    const words finite = (is_subnormal & subnormal) | (~is_subnormal & normal);
-    return (vecf)((bits & 0x8000) << 16 | (is_special & special) | (~is_special & finite));
+    narrow halves;
+    memcpy(&halves, from, sizeof halves);
+    const bits_f bits = __builtin_convertvector(halves, bits_f);
+    const ivec_f size = (ivec_f)(bits & 0x7fff);
+    const bits_f normal = ((bits_f)size << 13) + 0x38000000;
+    const bits_f subnormal = (bits_f)(__builtin_convertvector(size, vec_f) * 0x1p-24f);
+    const bits_f quiet = (bits_f)(size > 0x7c00) & FLOAT_QUIET;
+    const bits_f special = 0x7f800000 | quiet | (bits & 0x3ff) << 13;
+    const bits_f is_special = (bits_f)(size >= 0x7c00), is_subnormal = (bits_f)(size < 0x0400);
+    const bits_f finite = (is_subnormal & subnormal) | (~is_subnormal & normal);
+    return (vec_f)((bits & 0x8000) << 16 | (is_special & special) | (~is_special & finite));
 }
 
 #include "kernels/rnn_body.inc"

@@ -5,9 +5,6 @@
 
 #define VECTOR_BYTES 32
 #define HALVES 8
-#define LANES_2 16
-#define LANES_4 8
-#define LANES_8 4
 #define TIER avx2
 
 static inline void stream_vector(void *to, const void *from)

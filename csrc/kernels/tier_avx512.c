@@ -5,9 +5,6 @@
 
 #define VECTOR_BYTES 64
 #define HALVES 32
-#define LANES_2 16
-#define LANES_4 16
-#define LANES_8 8
 #define TIER avx512
 
 static inline void stream_vector(void *to, const void *from)

@@ -7,9 +7,6 @@
 
 #define VECTOR_BYTES 16
 #define HALVES 4
-#define LANES_2 8
-#define LANES_4 4
-#define LANES_8 2
 #define TIER neon
 
 static inline void stream_vector(void *to, const void *from)

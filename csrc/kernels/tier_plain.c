@@ -4,9 +4,6 @@
 #include "core/dtype.h"
 
 #define VECTOR_BYTES 16
-#define LANES_2 8
-#define LANES_4 4
-#define LANES_8 2
 #define TIER plain
 
 static inline void stream_vector(void *to, const void *from)

@@ -6,12 +6,6 @@
 #include "core/status.h"
 #include "layout/form.h"
 
-static void append(char *all, size_t size, const char *text)
-{
-    strncat(all, *all ? ", " : "", size - strlen(all) - 1);
-    strncat(all, text, size - strlen(all) - 1);
-}
-
 rnl_status rnl_layout_named(const char *name, rnl_layout *layout, rnl_error *err)
 {
     for (int k = 0; k < rnl_num_aliases; k++)
@@ -25,7 +19,7 @@ rnl_status rnl_layout_named(const char *name, rnl_layout *layout, rnl_error *err
     char all[512] = "";
     for (int k = 0; k < rnl_num_listed; k++)
         if (k == 0 || strcmp(rnl_rows[k].layout, rnl_rows[k - 1].layout) != 0)
-            append(all, sizeof all, rnl_rows[k].layout);
+            rnl_append_name(all, sizeof all, rnl_rows[k].layout);
     return rnl_fail(err, RNL_E_LAYOUT, "no layout is called '%.60s', need one of: %s", name, all);
 }
 
@@ -58,14 +52,14 @@ rnl_status rnl_layout_set(rnl_layout *layout, const char *option, const char *va
     for (int k = 0; k < RNL_NUM_OPTIONS; k++) {
         if (!(options_of(layout->name) >> k & 1))
             continue;
-        append(all, sizeof all, rnl_options[k].name);
+        rnl_append_name(all, sizeof all, rnl_options[k].name);
         if (strcmp(rnl_options[k].name, option) != 0)
             continue;
         if (rnl_options[k].is_number)
             return set_forget_bias(layout, value, err);
         char values[80] = "";
         for (int v = 0; rnl_options[k].values[v]; v++) {
-            append(values, sizeof values, rnl_options[k].values[v]);
+            rnl_append_name(values, sizeof values, rnl_options[k].values[v]);
             if (strcmp(rnl_options[k].values[v], value) == 0) {
                 layout->option[k] = v;
                 return RNL_OK;

@@ -1,11 +1,11 @@
-/* Which names do the values of the enums have? The only list of them. */
+/* The names of the values of the enums. No other file lists these names. */
 #include <string.h>
 
 #include "core/status.h"
 #include "model/spec.h"
 
 typedef struct names {
-    const char *what;
+    const char *key; /* in JSON: the field of rnl_spec */
     const char *names[8];
 } names;
 
@@ -56,7 +56,7 @@ const char *rnl_name(rnl_family family, int value)
 
 const char *rnl_family_key(rnl_family family)
 {
-    return families[family].what;
+    return families[family].key;
 }
 
 rnl_status rnl_parse(rnl_family family, const char *name, int *value, rnl_error *err)
@@ -71,9 +71,8 @@ rnl_status rnl_parse(rnl_family family, const char *name, int *value, rnl_error 
             *value = k;
             return RNL_OK;
         }
-        strncat(all, *all ? ", " : "", sizeof all - strlen(all) - 1);
-        strncat(all, known, sizeof all - strlen(all) - 1);
+        rnl_append_name(all, sizeof all, known);
     }
-    return rnl_fail(err, RNL_E_SPEC, "%s is '%.40s', need one of: %s", families[family].what, name,
+    return rnl_fail(err, RNL_E_SPEC, "%s is '%.40s', need one of: %s", families[family].key, name,
                     all);
 }

@@ -1,4 +1,5 @@
-/* Which settings change an RNN but not its weights, and who has them? The table of settings. */
+/* The table of settings: what changes an RNN but not the weights, and which layouts know the
+ * setting. */
 #include "model/settings.h"
 
 #include <string.h>
@@ -9,8 +10,8 @@
 #define BOTH(neutral) {neutral, neutral} /* whatever the number of directions */
 
 static const rnl_setting table[] = {
-    /* Keras's RNN(go_backwards=True): y is in the order of computation. In a Bidirectional it is
-     * that of the forward layer, and both directions read x from its end. */
+    /* Keras's RNN(go_backwards=True): y is in the order of computation. In a Bidirectional, y
+     * is in the order of the forward layer, and both directions read x from the end. */
     {.key = "go_backwards",
      .kind = RNL_SETTING_FLAG,
      .neutral = BOTH("false"),
@@ -24,14 +25,14 @@ static const rnl_setting table[] = {
      .place = RNL_SETTING_CALLS,
      .layouts = KERAS,
      .advice = "pass the last state to the next call"},
-    /* Keras 2's RNN(time_major=True): x and y are (T, N, ...). Keras 3 dropped it. */
+    /* Keras 2's RNN(time_major=True): x and y are (T, N, ...). Keras 3 dropped this option. */
     {.key = "time_major",
      .kind = RNL_SETTING_FLAG,
      .neutral = BOTH("false"),
      .place = RNL_SETTING_AXES,
      .layouts = KERAS,
      .advice = "exchange the first two axes of x and y"},
-    /* Keras's Bidirectional(merge_mode="sum"); with null a call returns both as a list. */
+    /* Keras's Bidirectional(merge_mode="sum"); with null, a call returns a list of two. */
     {.key = "merge_mode",
      .kind = RNL_SETTING_NAME_OR_NULL,
      .names = {"sum", "mul", "ave"},
@@ -40,8 +41,8 @@ static const rnl_setting table[] = {
      .directions = 2,
      .layouts = KERAS,
      .advice = "join the two directions of y afterwards"},
-    /* ONNX's attribute direction: "reverse" is one direction that reads x from its end, and whose
-     * y is in the order of x. */
+    /* ONNX's attribute direction: "reverse" is a single direction, which reads x from the end; y is
+     * in the order of x. */
     {.key = "direction",
      .kind = RNL_SETTING_NAME,
      .names = {"reverse"},
@@ -50,7 +51,7 @@ static const rnl_setting table[] = {
      .directions = 1,
      .layouts = {"onnx"},
      .advice = "reverse x along time first, and y afterwards"},
-    /* ONNX's attribute layout: with 1 x, y and the states are batch first. */
+    /* ONNX's attribute layout: with 1, x, y and the states are batch first. */
     {.key = "layout",
      .kind = RNL_SETTING_FLAG,
      .neutral = BOTH("false"),
@@ -82,8 +83,8 @@ static const rnl_setting table[] = {
      .place = RNL_SETTING_EACH_LAYER,
      .layouts = {"onnx"},
      .advice = "outputs differ where it clips"},
-    /* TFLite's options of its LSTMs, which clip c and the projected h. Its 0, no clip, is not read
-     * as a setting: to clip at 0 would be another RNN. */
+    /* TFLite's options of LSTMs, which clip c and the projected h. TFLite's 0 means no clip and is
+     * not read as a setting: an RNN that clips at 0 is another RNN. */
     {.key = "cell_clip",
      .kind = RNL_SETTING_NUMBER,
      .place = RNL_SETTING_EACH_LAYER,
@@ -113,12 +114,7 @@ const rnl_setting *rnl_setting_named(const char *key)
     return NULL;
 }
 
-static bool is_text(rnl_slice value, const char *text)
-{
-    return value.nbytes == strlen(text) && memcmp(value.at, text, value.nbytes) == 0;
-}
-
-/* Are these arrays of numbers, all of them 0? Only the exponent of a zero has other digits. */
+/* Does a value consist of arrays of zeros? In a zero, only the exponent may have other digits. */
 static bool is_zeros(rnl_slice value)
 {
     bool has_number = false, in_exponent = false;
@@ -141,8 +137,8 @@ bool rnl_setting_changes(const rnl_setting *setting, rnl_slice value, const rnl_
     if (!neutral)
         return true;
     switch (setting->kind) {
-    case RNL_SETTING_FLAG: return !is_text(value, neutral) && !is_text(value, "0");
+    case RNL_SETTING_FLAG: return !rnl_json_is(value, neutral) && !rnl_json_is(value, "0");
     case RNL_SETTING_STATES: return !is_zeros(value);
-    default: return !is_text(value, neutral);
+    default: return !rnl_json_is(value, neutral);
     }
 }

@@ -1,4 +1,4 @@
-/* The rows of the table of settings, as the reader of JSON asks for them. */
+/* Look-ups in the table of settings, for the reader of JSON. */
 #ifndef RNL_MODEL_SETTINGS_H
 #define RNL_MODEL_SETTINGS_H
 
@@ -7,7 +7,7 @@
 #include "core/json.h"
 #include "rnnlayout.h"
 
-/* Return the setting with this key, NULL if the table has none. */
+/* Return the setting with this key; NULL: the table lacks the key. */
 const rnl_setting *rnl_setting_named(const char *key);
 
 /* Does a value, as JSON, change the numbers of a call in an RNN of this spec? */

@@ -1,4 +1,4 @@
-/* Is a spec valid, and what follows from it? */
+/* Is a spec valid, and which sizes and blocks follow from the spec? */
 #include "model/spec.h"
 
 #include <assert.h>
@@ -85,11 +85,11 @@ static rnl_status check_size(const char *name, int64_t n, int64_t least, rnl_err
     return rnl_fail(err, RNL_E_SPEC, "%s is %" PRId64 ", need at least %" PRId64, name, n, least);
 }
 
-static rnl_status check_enum(rnl_family family, const char *what, int value, rnl_error *err)
+static rnl_status check_enum(rnl_family family, int value, rnl_error *err)
 {
     if (rnl_name(family, value))
         return RNL_OK;
-    return rnl_fail(err, RNL_E_SPEC, "%s has no value %d", what, value);
+    return rnl_fail(err, RNL_E_SPEC, "%s has no value %d", rnl_family_key(family), value);
 }
 
 /* Bytes of all blocks that any layout may have: an upper bound of every offset. */
@@ -127,14 +127,12 @@ static rnl_status check_projection(const rnl_spec *spec, rnl_error *err)
 rnl_status rnl_spec_check(const rnl_spec *spec, rnl_error *err)
 {
     rnl_status status;
-    if ((status = check_enum(RNL_NAMES_CELL, "cell", (int)spec->cell, err)) ||
-        (status = check_enum(RNL_NAMES_BIAS, "bias", (int)spec->bias, err)) ||
-        (status = check_enum(RNL_NAMES_RESET, "reset", (int)spec->reset, err)) ||
-        (status = check_enum(RNL_NAMES_ACTIVATION, "recurrent_activation",
-                             (int)spec->recurrent_activation, err)) ||
-        (status = check_enum(RNL_NAMES_STATE_ACTIVATION, "activation", (int)spec->activation,
-                             err)) ||
-        (status = check_enum(RNL_NAMES_DTYPE, "dtype", (int)spec->dtype, err)) ||
+    if ((status = check_enum(RNL_NAMES_CELL, (int)spec->cell, err)) ||
+        (status = check_enum(RNL_NAMES_BIAS, (int)spec->bias, err)) ||
+        (status = check_enum(RNL_NAMES_RESET, (int)spec->reset, err)) ||
+        (status = check_enum(RNL_NAMES_ACTIVATION, (int)spec->recurrent_activation, err)) ||
+        (status = check_enum(RNL_NAMES_STATE_ACTIVATION, (int)spec->activation, err)) ||
+        (status = check_enum(RNL_NAMES_DTYPE, (int)spec->dtype, err)) ||
         (status = check_size("input_size", spec->input_size, 1, err)) ||
         (status = check_size("hidden_size", spec->hidden_size, 1, err)) ||
         (status = check_size("num_layers", spec->num_layers, 1, err)) ||
@@ -192,16 +190,16 @@ static phase phase_at(const rnl_spec *spec, int k)
     const int peepholes = (int)strlen(table[spec->cell].peepholes);
     const phase phases[] = {
         {2 * G + (spec->proj_size > 0), RNL_W}, {2 * G, RNL_BW}, {peepholes, RNL_PEEP}};
-    assert(k >= 0 && k < 3); /* rnl_block_at() is given an existing block */
+    assert(k >= 0 && k < 3); /* the caller asks for an existing block */
     return phases[k];
 }
 
 int64_t rnl_num_blocks(const rnl_spec *spec)
 {
-    int each = 0;
+    int nblocks = 0; /* in one layer and direction */
     for (int k = 0; k < 3; k++)
-        each += phase_at(spec, k).nblocks;
-    return spec->num_layers * rnl_num_directions(spec) * each;
+        nblocks += phase_at(spec, k).nblocks;
+    return spec->num_layers * rnl_num_directions(spec) * nblocks;
 }
 
 rnl_block rnl_block_at(const rnl_spec *spec, int64_t k)

@@ -1,13 +1,14 @@
-/* What follows from a spec: its numbers of gates and directions, its widths, its block shapes. */
+/* What follows from a spec: numbers of gates and directions, widths, shapes of blocks. */
 #ifndef RNL_MODEL_SPEC_H
 #define RNL_MODEL_SPEC_H
 
 #include "rnnlayout.h"
 
-/* RNL_MAX_LAYERS bounds the lists that grow with the number of layers. No network has so many. */
+/* RNL_MAX_LAYERS bounds the lists that grow with the number of layers. No network has so many
+ * layers. */
 enum { RNL_MAX_LAYERS = 65536, RNL_NUM_CELLS = RNL_RNN_RELU + 1 };
 
-/* The name of a family: the key of its values in JSON, the field of rnl_spec. */
+/* Return the key of a family in JSON, which is the name of a field of rnl_spec. */
 const char *rnl_family_key(rnl_family family);
 
 int rnl_num_gates(rnl_cell cell);

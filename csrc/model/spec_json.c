@@ -1,5 +1,5 @@
-/* Which RNN does a JSON text describe? It is what Spec.to_dict() returns in Python, and what
- * `rnnlayout convert model.pt lstm.bin` writes into lstm.bin.json. */
+/* Read an RNN from JSON: from what Spec.to_dict() returns in Python, and what `rnnlayout convert
+ * model.pt lstm.bin` writes into lstm.bin.json. */
 #include <inttypes.h>
 #include <locale.h>
 #include <stddef.h>
@@ -14,21 +14,11 @@
 
 enum { SCHEMA = 1 }; /* the only version of these texts */
 
-static bool is_digit(char c)
-{
-    return c >= '0' && c <= '9';
-}
-
 static rnl_status wrong(rnl_error *err, const char *key, rnl_slice value, const char *need)
 {
-    char found[RNL_WORD];
-    rnl_put_word(value.at, value.nbytes, found);
-    return rnl_fail(err, RNL_E_SPEC, "%s is %s, need %s", key, found, need);
-}
-
-static bool is_literal(rnl_slice value, const char *literal)
-{
-    return value.nbytes == strlen(literal) && memcmp(value.at, literal, value.nbytes) == 0;
+    char text[RNL_WORD];
+    rnl_put_word(value.at, value.nbytes, text);
+    return rnl_fail(err, RNL_E_SPEC, "%s is %s, need %s", key, text, need);
 }
 
 static rnl_status read_size(const char *key, rnl_slice value, int64_t *size, rnl_error *err)
@@ -36,7 +26,7 @@ static rnl_status read_size(const char *key, rnl_slice value, int64_t *size, rnl
     const bool negative = *value.at == '-';
     rnl_size n = rnl_size_of(0);
     for (size_t k = negative; k < value.nbytes; k++) {
-        if (!is_digit(value.at[k]))
+        if (!rnl_is_digit(value.at[k]))
             return wrong(err, key, value, "a whole number");
         n = rnl_size_add(rnl_size_mul(n, rnl_size_of(10)), rnl_size_of(value.at[k] - '0'));
     }
@@ -48,8 +38,8 @@ static rnl_status read_size(const char *key, rnl_slice value, int64_t *size, rnl
 
 static rnl_status read_flag(const char *key, rnl_slice value, int *flag, rnl_error *err)
 {
-    *flag = is_literal(value, "true") || is_literal(value, "1");
-    if (*flag || is_literal(value, "false") || is_literal(value, "0"))
+    *flag = rnl_json_is(value, "true") || rnl_json_is(value, "1");
+    if (*flag || rnl_json_is(value, "false") || rnl_json_is(value, "0"))
         return RNL_OK;
     return wrong(err, key, value, "true or false");
 }
@@ -57,8 +47,8 @@ static rnl_status read_flag(const char *key, rnl_slice value, int *flag, rnl_err
 static rnl_status read_name(rnl_family family, rnl_slice value, int *number, rnl_error *err)
 {
     char word[RNL_WORD];
-    if (family == RNL_NAMES_BIAS && (is_literal(value, "true") || is_literal(value, "false"))) {
-        *number = is_literal(value, "true") ? RNL_BIAS_DOUBLE : RNL_BIAS_NONE;
+    if (family == RNL_NAMES_BIAS && (rnl_json_is(value, "true") || rnl_json_is(value, "false"))) {
+        *number = rnl_json_is(value, "true") ? RNL_BIAS_DOUBLE : RNL_BIAS_NONE;
         return RNL_OK;
     }
     if (*value.at != '"')
@@ -75,7 +65,7 @@ static rnl_status read_clip(rnl_slice value, rnl_rnn_options *options, rnl_error
     char *const point = strchr(text, '.');
     if (point)
         *point = *localeconv()->decimal_point;
-    const double clip = is_digit(*text) && value.nbytes < RNL_WORD ? strtod(text, NULL) : 0;
+    const double clip = rnl_is_digit(*text) && value.nbytes < RNL_WORD ? strtod(text, NULL) : 0;
     if (!(clip > 0))
         return wrong(err, "config has a cell_clip that", value, "a number greater than 0");
     options->clips = 1;
@@ -88,7 +78,7 @@ static rnl_status read_clip(rnl_slice value, rnl_rnn_options *options, rnl_error
 
 typedef enum kind { A_NAME, A_SIZE, A_FLAG } kind;
 
-/* The fields of a spec. The key of a name is in the list of names. */
+/* The fields of a spec. rnl_family_key() has the keys of names. */
 static const struct field {
     const char *key;
     rnl_family family;
@@ -112,19 +102,19 @@ static const struct field {
 };
 enum { NUM_FIELDS = sizeof fields / sizeof *fields };
 
-/* The other keys. Those from "layout" on are not needed to run the RNN. */
-static const char *const others[] = {"schema",  "config", "layout",     "nbytes",
-                                     "regions", "entry",  "batch_first"};
+/* The other keys. To run the RNN, the keys from "layout" on are not needed. */
+static const char *const other_keys[] = {"schema",  "config", "layout",     "nbytes",
+                                         "regions", "entry",  "batch_first"};
 enum {
     KEY_SCHEMA = NUM_FIELDS,
     KEY_CONFIG = NUM_FIELDS + 1,
     KEY_LAYOUT = NUM_FIELDS + 2,
-    NUM_KEYS = NUM_FIELDS + sizeof others / sizeof *others
+    NUM_KEYS = NUM_FIELDS + sizeof other_keys / sizeof *other_keys
 };
 
 static const char *key_of(int k)
 {
-    return k >= NUM_FIELDS            ? others[k - NUM_FIELDS]
+    return k >= NUM_FIELDS            ? other_keys[k - NUM_FIELDS]
            : fields[k].kind == A_NAME ? rnl_family_key(fields[k].family)
                                       : fields[k].key;
 }
@@ -132,10 +122,8 @@ static const char *key_of(int k)
 static rnl_status unknown_key(const char *key, rnl_error *err)
 {
     char known[256] = "";
-    for (int k = 0; k < NUM_FIELDS; k++) {
-        strncat(known, k > 0 ? ", " : "", sizeof known - strlen(known) - 1);
-        strncat(known, key_of(k), sizeof known - strlen(known) - 1);
-    }
+    for (int k = 0; k < NUM_FIELDS; k++)
+        rnl_append_name(known, sizeof known, key_of(k));
     return rnl_fail(err, RNL_E_SPEC, "unknown field '%s'; a spec has %s", key, known);
 }
 
@@ -158,33 +146,18 @@ static rnl_status read_field(const struct field *field, rnl_slice value, rnl_spe
     return status;
 }
 
-/* Read a setting of an RNN of this spec. */
-static rnl_status read_setting(const char *key, rnl_slice value, const rnl_spec *spec,
-                               rnl_rnn_options *options, rnl_error *err)
-{
-    char text[RNL_WORD];
-    const rnl_setting *const setting = rnl_setting_named(key);
-    if (strcmp(key, "cell_clip") == 0)
-        return read_clip(value, options, err);
-    if (setting && !rnl_setting_changes(setting, value, spec))
-        return RNL_OK;
-    rnl_put_word(value.at, value.nbytes, text);
-    return rnl_fail(err, RNL_E_LOSSY,
-                    "the RNN is used with %s %s, which rnl_rnn_run() does not apply: delete it from"
-                    " \"config\" if your program does, or if you want the RNN without it",
-                    key, text);
-}
-
-/* What was read of the object, and which of its keys: bits 1 << k. */
+/* The values of the object, and the keys: bits 1 << k. */
 typedef struct members {
     rnl_spec spec;
+    rnl_rnn_options options;
     int64_t schema;
     rnl_slice config; /* nbytes 0: none */
     unsigned keys;
 } members;
 
-static rnl_status read_member(rnl_json *r, const char *key, members *to)
+static rnl_status read_member(rnl_json *r, const char *key, void *arg)
 {
+    members *const to = arg;
     int k = 0;
     while (k < NUM_KEYS && strcmp(key, key_of(k)) != 0)
         k++;
@@ -221,25 +194,34 @@ static rnl_status check_members(const members *of, rnl_error *err)
     return rnl_spec_check(&of->spec, err);
 }
 
-/* Read the settings, which need the spec: it may stand behind them. */
-static rnl_status read_config(rnl_json r, const members *of, rnl_rnn_options *options)
+/* Read a setting of the RNN. */
+static rnl_status read_setting(rnl_json *r, const char *key, void *arg)
 {
-    rnl_status status = RNL_OK;
-    rnl_slice key, value;
-    bool more = of->config.nbytes > 0;
-    char word[RNL_WORD];
-    r.at = of->config.at;
-    if (more && !rnl_json_take(&r, '{'))
-        return rnl_json_malformed(&r, "an object, which \"config\" is");
-    for (bool first = true; !status && more; first = false) {
-        status = rnl_json_next(&r, first, &key, &more);
-        if (status || !more)
-            break;
-        rnl_json_word(key, word);
-        if (!(status = rnl_json_value(&r, &value)))
-            status = read_setting(word, value, &of->spec, options, r.err);
-    }
-    return status;
+    members *const to = arg;
+    rnl_slice value;
+    char text[RNL_WORD];
+    const rnl_setting *const setting = rnl_setting_named(key);
+    const rnl_status status = rnl_json_value(r, &value);
+    if (status)
+        return status;
+    if (strcmp(key, "cell_clip") == 0)
+        return read_clip(value, &to->options, r->err);
+    if (setting && !rnl_setting_changes(setting, value, &to->spec))
+        return RNL_OK;
+    rnl_put_word(value.at, value.nbytes, text);
+    return rnl_fail(r->err, RNL_E_LOSSY,
+                    "the RNN is used with %s %s, which rnl_rnn_run() does not apply: delete it from"
+                    " \"config\" if your program does, or if you want the RNN without it",
+                    key, text);
+}
+
+/* Read the settings after all other members: settings need the spec. */
+static rnl_status read_config(rnl_json r, members *to)
+{
+    if (to->config.nbytes == 0)
+        return RNL_OK;
+    r.at = to->config.at;
+    return rnl_json_object(&r, "an object, which \"config\" is", read_setting, to);
 }
 
 rnl_status rnl_spec_from_json(const char *text, size_t nbytes, rnl_spec *spec,
@@ -247,31 +229,18 @@ rnl_status rnl_spec_from_json(const char *text, size_t nbytes, rnl_spec *spec,
 {
     rnl_json r = {.start = text, .at = text, .end = text + nbytes, .err = err};
     members all = {.spec = rnl_spec_default(RNL_LSTM, 0, 0)};
-    rnl_status status = RNL_OK;
-    rnl_slice key;
-    bool more = true;
-    char word[RNL_WORD];
-    if (nbytes >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0) /* which editors of Windows write */
+    rnl_status status;
+    if (nbytes >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0) /* the mark of editors of Windows */
         r.at += 3;
     rnl_json_skip_spaces(&r);
-    if (!rnl_json_take(&r, '{'))
-        return rnl_json_malformed(&r, "'{', as the spec is an object");
-    for (bool first = true; !status && more; first = false) {
-        status = rnl_json_next(&r, first, &key, &more);
-        if (status || !more)
-            break;
-        rnl_json_word(key, word);
-        status = read_member(&r, word, &all);
-    }
-    if (status)
+    if ((status = rnl_json_object(&r, "'{', as the spec is an object", read_member, &all)))
         return status;
     rnl_json_skip_spaces(&r);
     if (r.at < r.end)
         return rnl_json_malformed(&r, "the end after the object");
-    rnl_rnn_options read = {0};
-    if ((status = check_members(&all, err)) || (status = read_config(r, &all, &read)))
+    if ((status = check_members(&all, err)) || (status = read_config(r, &all)))
         return status;
     *spec = all.spec;
-    *options = read;
+    *options = all.options;
     return RNL_OK;
 }

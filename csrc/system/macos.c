@@ -29,19 +29,3 @@ int rnl_num_cpus(void)
     const int fast = number_of("hw.perflevel0.logicalcpu"); /* Apple silicon alone has levels */
     return fast ? fast : number_of("hw.logicalcpu");
 }
-
-int rnl_current_cpu(void)
-{
-    return -1;
-}
-
-void rnl_leave_cpu(int cpu)
-{
-    (void)cpu;
-}
-
-/* No Mac has tile registers. */
-bool rnl_allow_tiles(void)
-{
-    return false;
-}

@@ -28,22 +28,6 @@ int rnl_num_cpus(void)
     return 1;
 }
 
-int rnl_current_cpu(void)
-{
-    return -1;
-}
-
-void rnl_leave_cpu(int cpu)
-{
-    (void)cpu;
-}
-
-/* WebAssembly has no tile registers. */
-bool rnl_allow_tiles(void)
-{
-    return false;
-}
-
 /* ------------------------------------------------------------ no threads and no forks -- */
 
 bool rnl_thread_start(rnl_thread *thread, void (*run)(void *), void *arg)

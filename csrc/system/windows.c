@@ -36,22 +36,6 @@ int rnl_num_cpus(void)
                : 0;
 }
 
-int rnl_current_cpu(void)
-{
-    return -1;
-}
-
-void rnl_leave_cpu(int cpu)
-{
-    (void)cpu;
-}
-
-/* EnableProcessOptionalXStateFeatures() of Windows 11 could allow tiles; not tested. */
-bool rnl_allow_tiles(void)
-{
-    return false;
-}
-
 /* ----------------------------------------------------------------------------- threads -- */
 
 typedef struct sleep_state {

@@ -52,8 +52,8 @@ int64_t __wrap_rnl_now_ns(void)
 /* The input of all members, and their outputs. */
 typedef struct visit {
     int input;
-    int calls[MOST], members[MOST], outputs[MOST];
-    pthread_t threads[MOST];
+    int calls[RNL_MAX_THREADS], members[RNL_MAX_THREADS], outputs[RNL_MAX_THREADS];
+    pthread_t threads[RNL_MAX_THREADS];
 } visit;
 
 static void look_in(void *arg, int k, int members)
@@ -72,9 +72,9 @@ static int members_of_run(int wanted, int input)
     visit v = {.input = input};
     const bool all_worked = rnl_team_run(wanted, look_in, &v);
     const int members = v.members[0];
-    bool right = all_worked && members >= 1 && members <= MOST &&
+    bool right = all_worked && members >= 1 && members <= RNL_MAX_THREADS &&
                  pthread_equal(v.threads[0], pthread_self());
-    for (int k = 0; right && k < MOST; k++) {
+    for (int k = 0; right && k < RNL_MAX_THREADS; k++) {
         if (k >= members)
             right = v.calls[k] == 0;
         else
@@ -159,9 +159,10 @@ static int rounds_of(int members)
 
 typedef struct meeting {
     rnl_barrier barrier;
-    int at[MOST]; /* the round of each member; not atomic, because the barrier orders them */
-    int count;    /* incremented by each member in turn */
-    int wrong[MOST];
+    int at[RNL_MAX_THREADS]; /* the round of each member; not atomic, because the barrier orders
+                                them */
+    int count;               /* incremented by each member in turn */
+    int wrong[RNL_MAX_THREADS];
 } meeting;
 
 static void meet(void *arg, int k, int members)
@@ -265,7 +266,7 @@ static void *run_often(void *arg)
 
 static void check_callers(void)
 {
-    int found[MOST] = {0};
+    int found[RNL_MAX_THREADS] = {0};
     rnl_team_run(3, run_within, found);
     for (int k = 0; k < 3; k++)
         CHECK(found[k] == 1, "within %d: %d", k, found[k]);
@@ -284,8 +285,8 @@ static void check_callers(void)
 /* --------------------------------------------------------------------- state of a helper -- */
 
 typedef struct setting {
-    double third[MOST];
-    sigset_t blocked[MOST];
+    double third[RNL_MAX_THREADS];
+    sigset_t blocked[RNL_MAX_THREADS];
 } setting;
 
 static void look_around(void *arg, int k, int members)
@@ -351,7 +352,7 @@ static void check_child(void)
 }
 
 static pid_t forked_within;
-static int rounds_after[MOST];
+static int rounds_after[RNL_MAX_THREADS];
 
 /* The first member forks in the middle of a run. */
 static void fork_within(void *arg, int k, int members)

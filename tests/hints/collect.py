@@ -21,7 +21,7 @@ HOLE = re.compile(r"(\w+=)?\{\}")  # what a text has for a value, or for Ask(nam
 # Parts of the files and texts of those that only an RNN on a GPU, or a C program, has.
 ELSEWHERE = (
     "on a GPU, but", "_run/cudnn.py", "_run/gpu.py", "csrc/forward/cudnn",
-    *(f"_native/{name}" for name in ("gpu_", "device_", "foreign.c", "streams.c")),
+    *(f"_native/{name}" for name in ("gpu_", "device_", "foreign.c")),
     "stepper() needs an RNN on the CPU", "csrc/model/spec_json.c",
 )  # fmt: skip
 

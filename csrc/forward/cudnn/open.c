@@ -6,6 +6,7 @@
 
 #include "core/status.h"
 #include "forward/cudnn/device.h"
+#include "system/min.h"
 
 static const char DRIVER_NAME[] = "libcuda.so.1";
 enum { MAX_GPUS = 64 };
@@ -62,7 +63,7 @@ static rnl_status open_driver(rnl_error *err)
         return status;
     if (num_gpus < 1)
         return check("cuDeviceGetCount", RNL_CUDA_ERROR_NO_DEVICE, err);
-    process.about.num_gpus = num_gpus < MAX_GPUS ? num_gpus : MAX_GPUS;
+    process.about.num_gpus = rnl_min_int(num_gpus, MAX_GPUS);
     atomic_store(&process.pid, getpid());
     return RNL_OK;
 }

@@ -1,7 +1,7 @@
 """identify: custom layouts, not in the table, as hand-written code produces.
 
-Tensors are described in the letters of the table: g gate, o output unit, i input unit, the slowest
-first, with a comma between dimensions.
+Tensors are described in the letters of the table (csrc/layout/format.h): g gate, o output unit,
+i input unit, the slowest first, with a comma between dimensions.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from rnnlayout._native import HAS_BIAS
 from .blocks import may_sum_biases
 from .identify_inputs import Observed
 from .identify_rows import MOST_LAYERS
+from .matrix_forms import MATRIX_AXES, reorder_axes
 
 _ACTIVATIONS: list[tuple[RecurrentActivation, Activation]] = [
     *product(get_args(RecurrentActivation), get_args(Activation))
@@ -59,11 +60,8 @@ class SplitTensors:
 
 
 def _arrange_axes(array: np.ndarray, form: str, G: int, H: int) -> np.ndarray:
-    letters = form.replace(",", "")
     sizes = {"g": G, "o": H, "i": array.size // (G * H)}
-    cut = array.reshape([sizes[letter] for letter in letters])
-    turned = cut.transpose([letters.index(letter) for letter in "goi" if letter in letters])
-    return np.ascontiguousarray(turned)
+    return np.ascontiguousarray(reorder_axes(array, sizes, form.replace(",", ""), MATRIX_AXES))
 
 
 @dataclass(frozen=True, eq=False)
@@ -240,7 +238,7 @@ def _forms(
 def _array_axes(shape: tuple[int, ...], G: int, H: int, width: int) -> tuple[str, ...]:
     """Return the axes that an array of this shape may have."""
     sizes, forms = {"g": G, "o": H, "i": width}, []
-    for (a, b, c), first, second in product(permutations("goi"), ("", ","), ("", ",")):
+    for (a, b, c), first, second in product(permutations(MATRIX_AXES), ("", ","), ("", ",")):
         form = a + first + b + second + c
         if shape == tuple(math.prod(sizes[axis] for axis in part) for part in form.split(",")):
             forms.append(form)

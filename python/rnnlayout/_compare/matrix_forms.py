@@ -1,19 +1,26 @@
 """Forms: the orders in which a packer may write the matrices of a layer and direction.
 
-Axes by letter: g gate, o output unit, i input. A packer reads the true numbers, in the order in
+Axes have the letters of csrc/layout/format.h. A packer reads the true numbers, in the order in
 memory, as an array with the axes `read`, and writes the array with the axes `memory`. The search
 and the repair follow from `read`, `memory` and the strides of the axes in the buffer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
 
 import numpy as np
 
-MatrixShape = tuple[int, int, int]  # gates, rows, columns
+MATRIX_AXES = "goi"  # of a true matrix, slowest first: gate, output unit, input unit
+MatrixShape = tuple[int, int, int]  # the sizes of these axes: gates, rows, columns
+
+
+def reorder_axes(array: np.ndarray, sizes: Mapping[str, int], axes: str, target: str) -> np.ndarray:
+    """Return a view of an array, in memory order along `axes`, with these axes as in `target`."""
+    view = array.reshape([sizes[axis] for axis in axes])
+    return view.transpose([axes.index(axis) for axis in target if axis in axes])
 
 
 @dataclass(frozen=True)
@@ -38,13 +45,13 @@ class Pattern:
         """Return the offsets, from the first element, of the elements with true indices `where`."""
         coordinates = np.unravel_index(where, _sizes(self.form.read, shape))
         axes = dict(zip(self.form.read, coordinates, strict=True))
-        parts = (axes[a] * step for a, step in zip("goi", self.strides, strict=True))
+        parts = (axes[a] * step for a, step in zip(MATRIX_AXES, self.strides, strict=True))
         return np.asarray(sum(parts))
 
     def take(self, buffer: np.ndarray, at: int, shape: MatrixShape) -> np.ndarray:
         """Return the numbers of a matrix in the true order, as (gates, rows, columns)."""
         sizes = _sizes(self.form.read, shape)
-        steps = [self.strides["goi".index(a)] * buffer.itemsize for a in self.form.read]
+        steps = [self.strides[MATRIX_AXES.index(a)] * buffer.itemsize for a in self.form.read]
         return np.lib.stride_tricks.as_strided(buffer[at:], sizes, steps).reshape(shape)
 
     def mark(self, used: np.ndarray, at: int, shape: MatrixShape) -> None:
@@ -59,10 +66,10 @@ class Pattern:
 
 
 def _sizes(axes: str, shape: MatrixShape) -> list[int]:
-    return [shape["goi".index(axis)] for axis in axes]
+    return [shape[MATRIX_AXES.index(axis)] for axis in axes]
 
 
-RIGHT_FORM = MatrixForm("", "goi", "", 0)
+RIGHT_FORM = MatrixForm("", MATRIX_AXES, "", 0)
 # If two forms are the same for a shape (square matrices, a single gate), the first form is meant.
 _FORMS = {
     "goi/goi": "",
@@ -106,11 +113,12 @@ def solved_pattern(strides: tuple[int, int, int], shape: MatrixShape) -> Pattern
     words = f"in reverse order of {' and '.join(turned)}" if turned else ""
     sizes = (abs(gate), abs(row), abs(column))
     for name, form in _MATRIX_FORMS.items():
-        if sizes[1:] == _dense_strides(name[:3], shape)[1:] and form.read == "goi":
+        if sizes[1:] == _dense_strides(name[:3], shape)[1:] and form.read == MATRIX_AXES:
             if not words:
                 return Pattern(form, strides)
             both = ", ".join(part for part in (form.words, words) if part)
-            return Pattern(MatrixForm(f"{form.rule} reversed".strip(), "goi", both), strides)
+            rule = f"{form.rule} reversed".strip()
+            return Pattern(MatrixForm(rule, MATRIX_AXES, both), strides)
     if sizes[2] == 1 and sizes[1] > shape[2]:
         padding = f"with rows of {sizes[1]} values, expected {shape[2]} (padded?)"
     elif sizes[1] == 1 and sizes[2] > shape[1]:
@@ -118,4 +126,4 @@ def solved_pattern(strides: tuple[int, int, int], shape: MatrixShape) -> Pattern
     else:
         padding = f"with strides of {row} and {column} values between rows and columns"
     words = ", ".join(part for part in (padding, words) if part)
-    return Pattern(MatrixForm(f"strides {row} {column}", "goi", words), strides)
+    return Pattern(MatrixForm(f"strides {row} {column}", MATRIX_AXES, words), strides)

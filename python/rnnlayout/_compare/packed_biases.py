@@ -10,9 +10,12 @@ from math import prod
 import numpy as np
 
 from .blocks import UNITS
+from .matrix_forms import reorder_axes
 from .packed_matrices import LocatedMatrices
 from .truth import BIAS_ROLE, MatrixName, Truth, comparable, largest
 
+# Of all biases, slowest first: layer, direction, vector, gate, output unit.
+BIAS_AXES = "ldvgo"
 # For each of the two written vectors, the factors of bW and bR.
 Factors = tuple[tuple[float, float], tuple[float, float]]
 _KEEP: Factors = ((1, 0), (0, 1))
@@ -100,17 +103,15 @@ _UNITS = 24  # of a layer: as many are compared to find the arrangement, then al
 
 @dataclass(frozen=True)
 class BiasArrangement:
-    """The order of the biases: axes, slowest first (l layer, d direction, v vector, g gate, o
-    unit), and the reversed axes."""
+    """The order of the biases: axes, slowest first, and the reversed axes."""
 
-    axes: str = "ldvgo"
+    axes: str = BIAS_AXES
     reversed: frozenset[str] = frozenset()
 
     def undo(self, flat: np.ndarray, sizes: Mapping[str, int]) -> np.ndarray:
         """Return the biases as (L, D, V, G, H)."""
-        shape = [sizes[axis] for axis in self.axes]
-        array = flat.reshape(shape).transpose([self.axes.index(axis) for axis in "ldvgo"])
-        turned: np.ndarray = np.flip(array, tuple("ldvgo".index(axis) for axis in self.reversed))
+        array = reorder_axes(flat, sizes, self.axes, BIAS_AXES)
+        turned: np.ndarray = np.flip(array, tuple(BIAS_AXES.index(axis) for axis in self.reversed))
         return turned
 
 
@@ -192,7 +193,7 @@ def layer_order(matrices: LocatedMatrices) -> BiasArrangement:
         steps = [a[k] > b[k] for a, b in combinations(names, 2) if a[1 - k] == b[1 - k]]
         turned |= {axis} if steps and all(steps) else set()
     runs = [layer for layer, _ in groupby(layer for layer, _ in names)]
-    return BiasArrangement("dlvgo" if len(runs) > len({*runs}) else "ldvgo", frozenset(turned))
+    return BiasArrangement("dlvgo" if len(runs) > len({*runs}) else BIAS_AXES, frozenset(turned))
 
 
 def _arrangements(
@@ -222,7 +223,7 @@ def _arrangements(
 def bias_sizes(truth: Truth, count: int) -> dict[str, int]:
     spec = truth.spec
     sizes = spec.num_layers, spec.num_directions, count, len(truth.gates), spec.hidden_size
-    return dict(zip("ldvgo", sizes, strict=True))
+    return dict(zip(BIAS_AXES, sizes, strict=True))
 
 
 class _BiasSearch:

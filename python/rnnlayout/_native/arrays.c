@@ -120,24 +120,42 @@ int weights_borrow(const native_state *state, const char *layout_name, const rnl
 
 /* -------------------------------------------------------------------------------- overlapping */
 
+span span_of(PyObject *object)
+{
+    PyArrayObject *const array = (PyArrayObject *)object;
+    if (!array || PyArray_SIZE(array) == 0)
+        return (span){0};
+    const char *from = PyArray_BYTES(array), *to = from + PyArray_ITEMSIZE(array);
+    for (int axis = 0; axis < PyArray_NDIM(array); axis++) {
+        const npy_intp length = (PyArray_DIM(array, axis) - 1) * PyArray_STRIDE(array, axis);
+        if (length < 0)
+            from += length;
+        else
+            to += length;
+    }
+    return (span){(uintptr_t)from, (uintptr_t)to};
+}
+
+int spans_meet(span a, span b)
+{
+    return a.from < b.to && b.from < a.to;
+}
+
 typedef struct interval {
-    uintptr_t from, to;
+    span bytes;
     int written;
 } interval;
 
 static int by_address(const void *a, const void *b)
 {
     const interval *x = a, *y = b;
-    return (x->from > y->from) - (x->from < y->from);
+    return (x->bytes.from > y->bytes.from) - (x->bytes.from < y->bytes.from);
 }
 
 static void add_intervals(const borrowed *arrays, int written, interval *all)
 {
-    for (Py_ssize_t k = 0; k < arrays->n; k++) {
-        PyArrayObject *array = (PyArrayObject *)PyTuple_GetItem(arrays->arrays, k);
-        const uintptr_t from = (uintptr_t)PyArray_DATA(array);
-        all[k] = (interval){from, from + (uintptr_t)PyArray_NBYTES(array), written};
-    }
+    for (Py_ssize_t k = 0; k < arrays->n; k++)
+        all[k] = (interval){span_of(PyTuple_GetItem(arrays->arrays, k)), written};
 }
 
 int arrays_overlap(const borrowed *a, const borrowed *b)
@@ -156,11 +174,12 @@ int arrays_overlap(const borrowed *a, const borrowed *b)
     uintptr_t end = 0, written_end = 0;
     int overlap = 0;
     for (Py_ssize_t k = 0; k < n && !overlap; k++) {
-        overlap = all[k].from < all[k].to && all[k].from < (all[k].written ? end : written_end);
-        if (all[k].to > end)
-            end = all[k].to;
-        if (all[k].written && all[k].to > written_end)
-            written_end = all[k].to;
+        const span bytes = all[k].bytes;
+        overlap = bytes.from < bytes.to && bytes.from < (all[k].written ? end : written_end);
+        if (bytes.to > end)
+            end = bytes.to;
+        if (all[k].written && bytes.to > written_end)
+            written_end = bytes.to;
     }
     PyMem_Free(all);
     return overlap;

@@ -205,8 +205,5 @@ static PyType_Slot array_slots[] = {
     {Py_tp_members, array_members},
     {0, NULL}};
 
-PyType_Spec device_array_type_spec = {.name = "rnnlayout.DeviceArray",
-                                      .basicsize = sizeof(device_array),
-                                      .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE |
-                                               Py_TPFLAGS_DISALLOW_INSTANTIATION,
-                                      .slots = array_slots};
+PyType_Spec device_array_type_spec = TYPE_SPEC("rnnlayout.DeviceArray", device_array,
+                                               Py_TPFLAGS_DISALLOW_INSTANTIATION, array_slots);

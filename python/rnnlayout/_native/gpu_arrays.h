@@ -2,14 +2,7 @@
 #ifndef RNNLAYOUT_GPU_ARRAYS_H
 #define RNNLAYOUT_GPU_ARRAYS_H
 
-#include "native.h"
-
-enum { MAX_DIMS = 3 };
-
-typedef struct array_shape {
-    int ndim;
-    int64_t sizes[MAX_DIMS];
-} array_shape;
+#include "call_shapes.h"
 
 /* device_array.c: make a DeviceArray, for a result of a call that returns when all work is done. */
 PyObject *device_array_new(const native_state *state, int device, rnl_dtype dtype,

@@ -6,13 +6,13 @@
 
 #include <numpy/arrayobject.h>
 
-enum { X, H0, C0, Y, HN, CN, WORK, NUM_ARRAYS }; /* WORK: a workspace that x's library makes */
-enum { NUM_INPUTS = Y, NUM_NAMED = WORK };
+enum { WORK = NUM_CALL_ARRAYS, NUM_ARRAYS }; /* WORK: a workspace that x's library makes */
+enum { NUM_INPUTS = Y };
 
 typedef struct gpu_call {
     foreign arrays[NUM_ARRAYS];
     foreign_reader reader;
-    array_shape shapes[NUM_ARRAYS]; /* the required shapes */
+    call_shapes shapes;
     int axes;
     int is_ordered;  /* all arrays are used in the stream of x's library: the call does not wait */
     PyObject *empty; /* x's library makes new arrays; NULL: outputs are DeviceArrays */
@@ -129,9 +129,9 @@ static int choose_stream(const gpu_rnn_object *self, PyTypeObject *kind, PyObjec
 /* Take all arrays. 1; 0: x is in the host's memory; -1: an exception. */
 static int take_arrays(PyObject *const *values, gpu_call *call)
 {
-    static const char *const names[NUM_NAMED] = {"x", "h_0", "c_0", "out", "h_out", "c_out"};
+    static const char *const names[NUM_CALL_ARRAYS] = {"x", "h_0", "c_0", "out", "h_out", "c_out"};
     int taken = 1;
-    for (int k = 0; k < NUM_NAMED && taken > 0; k++) {
+    for (int k = 0; k < NUM_CALL_ARRAYS && taken > 0; k++) {
         foreign *const array = &call->arrays[k];
         array->name = names[k];
         if (!values[k])
@@ -152,41 +152,22 @@ static int take_arrays(PyObject *const *values, gpu_call *call)
 
 /* --------------------------------------------- shapes; the core checks alignment and overlaps */
 
-/* Find the shapes that follow from the shape of x. 1; 0: the shape of x does not fit. */
+/* Find the shapes of all arrays. 1; 0: the shape of x does not fit. */
 static int find_shapes(const rnl_spec *spec, gpu_call *call)
 {
-    const array_shape *const x = &call->arrays[X].shape;
-    rnl_gpu_call *const core = &call->core;
-    const int has_time = call->axes != STEP, batched = x->ndim == 2 + has_time, last = x->ndim - 1;
-    if ((!batched && x->ndim != 1 + has_time) || x->sizes[last] != spec->input_size)
+    call_shapes *const shapes = &call->shapes;
+    if (!call_shapes_find(spec, call->axes, &call->arrays[X].shape, shapes))
         return 0;
-    core->batch_first = batched && call->axes == BATCH_FIRST;
-    core->T = has_time ? x->sizes[core->batch_first] : 1;
-    core->N = batched ? x->sizes[call->axes == TIME_FIRST] : 1;
-    const int64_t directions = spec->bidirectional ? 2 : 1;
-    const int64_t width = spec->proj_size ? spec->proj_size : spec->hidden_size;
-    array_shape state = {.ndim = 2 + batched, .sizes = {spec->num_layers * directions, core->N}};
-    state.sizes[state.ndim - 1] = spec->hidden_size;
-    call->shapes[C0] = call->shapes[CN] = state;
-    state.sizes[state.ndim - 1] = width;
-    call->shapes[H0] = call->shapes[HN] = state;
-    call->shapes[X] = call->shapes[Y] = *x;
-    call->shapes[Y].sizes[last] = directions * width;
+    call->core.T = shapes->T;
+    call->core.N = shapes->N;
+    call->core.batch_first = shapes->time_axis == 1;
     return 1;
-}
-
-static int has_shape(const foreign *array, const array_shape *shape)
-{
-    int equal = array->shape.ndim == shape->ndim;
-    for (int d = 0; equal && d < shape->ndim; d++)
-        equal = array->shape.sizes[d] == shape->sizes[d];
-    return equal;
 }
 
 static int shapes_fit(const gpu_call *call)
 {
-    for (int k = 0; k < NUM_NAMED; k++)
-        if (call->arrays[k].value && !has_shape(&call->arrays[k], &call->shapes[k]))
+    for (int k = 0; k < NUM_CALL_ARRAYS; k++)
+        if (call->arrays[k].value && !shapes_equal(&call->arrays[k].shape, &call->shapes.of[k]))
             return 0;
     return 1;
 }
@@ -197,7 +178,7 @@ static int lengths_fit(PyObject *lengths, gpu_call *call)
     PyArrayObject *const array = (PyArrayObject *)lengths;
     if (lengths == Py_None)
         return 1;
-    if (call->shapes[HN].ndim != 3 || !PyArray_CheckExact(lengths) || PyArray_NDIM(array) != 1 ||
+    if (call->shapes.batch_axis < 0 || !PyArray_CheckExact(lengths) || PyArray_NDIM(array) != 1 ||
         PyArray_TYPE(array) != NPY_INT64 || !PyArray_IS_C_CONTIGUOUS(array) ||
         !PyArray_ISBEHAVED_RO(array) || PyArray_DIM(array, 0) != call->core.N)
         return 0;
@@ -208,9 +189,8 @@ static int lengths_fit(PyObject *lengths, gpu_call *call)
 /* ---------------------------------------------------------------------------------------- run */
 
 /* Have x's library make array k. 1, or -1. */
-static int make_array(gpu_call *call, int k)
+static int make_array(gpu_call *call, int k, const array_shape *shape)
 {
-    const array_shape *const shape = &call->shapes[k];
     foreign *const array = &call->arrays[k];
     PyObject *sizes = sizes_to_tuple(shape->sizes, shape->ndim);
     if (sizes)
@@ -220,7 +200,7 @@ static int make_array(gpu_call *call, int k)
         return -1;
     array->name = k == WORK ? "the workspace" : array->name;
     const int result = foreign_take(&call->reader, call->new_arrays[k], array);
-    if (result < 0 || (result > 0 && has_shape(array, shape)))
+    if (result < 0 || (result > 0 && shapes_equal(&array->shape, shape)))
         return result;
     return foreign_refuse(&call->reader, array,
                           "that its library has made in another shape or not on a GPU");
@@ -235,12 +215,13 @@ static int make_outputs(const gpu_rnn_object *self, gpu_call *call)
         if (array->value || (k == CN && !has_c(self)))
             continue;
         if (call->empty) {
-            result = make_array(call, k);
+            result = make_array(call, k, &call->shapes.of[k]);
             continue;
         }
         call->is_ordered = 0;
-        array->value = call->new_arrays[k] = device_array_new(
-            call->reader.state, self->device, self->spec.dtype, &call->shapes[k], &array->address);
+        array->value = call->new_arrays[k] = device_array_new(call->reader.state, self->device,
+                                                              self->spec.dtype, &call->shapes.of[k],
+                                                              &array->address);
         result = call->new_arrays[k] ? 1 : -1;
     }
     return result;
@@ -274,8 +255,7 @@ static int make_workspace(const gpu_rnn_object *self, gpu_call *call)
     }
     if (!nbytes)
         return 1;
-    call->shapes[WORK] = (array_shape){1, {(nbytes + unit - 1) / unit}};
-    if (make_array(call, WORK) < 0)
+    if (make_array(call, WORK, &(array_shape){1, {(nbytes + unit - 1) / unit}}) < 0)
         return -1;
     call->core.workspace = call->arrays[WORK].address;
     call->core.workspace_nbytes = nbytes;
@@ -302,8 +282,8 @@ static PyObject *run(const gpu_rnn_object *self, gpu_call *call)
 /* Return the shapes of x, h_0, c_0, out, h_out and c_out; None for an argument that is None. */
 static PyObject *list_shapes(const gpu_call *call)
 {
-    PyObject *list = PyList_New(NUM_NAMED);
-    for (int k = 0; list && k < NUM_NAMED; k++) {
+    PyObject *list = PyList_New(NUM_CALL_ARRAYS);
+    for (int k = 0; list && k < NUM_CALL_ARRAYS; k++) {
         const foreign *const array = &call->arrays[k];
         PyObject *shape = array->value ? sizes_to_tuple(array->shape.sizes, array->shape.ndim)
                                        : Py_NewRef(Py_None);

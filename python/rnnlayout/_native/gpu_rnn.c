@@ -125,7 +125,5 @@ static PyType_Slot gpu_rnn_slots[] = {
     {Py_tp_methods, gpu_rnn_methods},
     {0, NULL}};
 
-PyType_Spec gpu_rnn_type_spec = {.name = "rnnlayout._native.GpuRnn",
-                                 .basicsize = sizeof(gpu_rnn_object),
-                                 .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE,
-                                 .slots = gpu_rnn_slots};
+PyType_Spec gpu_rnn_type_spec = TYPE_SPEC("rnnlayout._native.GpuRnn", gpu_rnn_object, 0,
+                                          gpu_rnn_slots);

@@ -72,34 +72,6 @@ static PyObject *native_names(PyObject *module, PyObject *layout_object)
     return list_names(&layout);
 }
 
-static PyObject *native_rows(PyObject *module, PyObject *unused)
-{
-    (void)module;
-    (void)unused;
-    return list_rows();
-}
-
-static PyObject *native_aliases(PyObject *module, PyObject *unused)
-{
-    (void)module;
-    (void)unused;
-    return list_aliases();
-}
-
-static PyObject *native_cells(PyObject *module, PyObject *unused)
-{
-    (void)module;
-    (void)unused;
-    return dict_of_cells();
-}
-
-static PyObject *native_settings(PyObject *module, PyObject *unused)
-{
-    (void)module;
-    (void)unused;
-    return dict_of_settings();
-}
-
 static PyObject *native_itemsize(PyObject *module, PyObject *name)
 {
     int dtype;
@@ -266,41 +238,33 @@ static int native_exec(PyObject *module)
     return 0;
 }
 
+/* Do something with each reference of the state. */
+#define EACH_REFERENCE(DO, state)                                                                  \
+    DO((state)->spec_error);                                                                       \
+    DO((state)->layout_error);                                                                     \
+    DO((state)->lossy_error);                                                                      \
+    DO((state)->no_cudnn_error);                                                                   \
+    DO((state)->cudnn_error);                                                                      \
+    DO((state)->plan_type);                                                                        \
+    DO((state)->rnn_type);                                                                         \
+    DO((state)->stepper_type);                                                                     \
+    DO((state)->gpu_rnn_type);                                                                     \
+    DO((state)->device_array_type);                                                                \
+    DO((state)->main_thread);                                                                      \
+    for (int k = 0; k < NUM_WORDS; k++)                                                            \
+        DO((state)->words[k]);
+
 static int native_traverse(PyObject *module, visitproc visit, void *arg)
 {
     native_state *state = PyModule_GetState(module);
-    Py_VISIT(state->spec_error);
-    Py_VISIT(state->layout_error);
-    Py_VISIT(state->lossy_error);
-    Py_VISIT(state->no_cudnn_error);
-    Py_VISIT(state->cudnn_error);
-    Py_VISIT(state->plan_type);
-    Py_VISIT(state->rnn_type);
-    Py_VISIT(state->stepper_type);
-    Py_VISIT(state->gpu_rnn_type);
-    Py_VISIT(state->device_array_type);
-    for (int k = 0; k < NUM_WORDS; k++)
-        Py_VISIT(state->words[k]);
-    Py_VISIT(state->main_thread);
+    EACH_REFERENCE(Py_VISIT, state)
     return 0;
 }
 
 static int native_clear(PyObject *module)
 {
     native_state *state = PyModule_GetState(module);
-    Py_CLEAR(state->spec_error);
-    Py_CLEAR(state->layout_error);
-    Py_CLEAR(state->lossy_error);
-    Py_CLEAR(state->no_cudnn_error);
-    Py_CLEAR(state->cudnn_error);
-    Py_CLEAR(state->plan_type);
-    Py_CLEAR(state->rnn_type);
-    Py_CLEAR(state->stepper_type);
-    Py_CLEAR(state->gpu_rnn_type);
-    Py_CLEAR(state->device_array_type);
-    for (int k = 0; k < NUM_WORDS; k++)
-        Py_CLEAR(state->words[k]);
-    Py_CLEAR(state->main_thread);
+    EACH_REFERENCE(Py_CLEAR, state)
     return 0;
 }
 

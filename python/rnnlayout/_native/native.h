@@ -55,13 +55,15 @@ PyObject *list_tensors(const native_state *state, const rnl_layout *layout, cons
 PyObject *list_blocks(const native_state *state, const rnl_layout *layout, const rnl_spec *spec,
                       unsigned optional);
 PyObject *list_names(const rnl_layout *layout);
-PyObject *list_rows(void);
-PyObject *list_aliases(void);
-PyObject *dict_of_cells(void);
-PyObject *dict_of_settings(void);
 PyObject *block_to_tuple(rnl_cell cell, const rnl_block *block);
 PyObject *sizes_to_tuple(const int64_t *sizes, int n);
 PyObject *result_to_tuple(PyObject *y, PyObject *hn, PyObject *cn); /* cn NULL: not an LSTM */
+
+/* values.c: the functions of the module that return the tables of the core. */
+PyObject *native_rows(PyObject *module, PyObject *unused);
+PyObject *native_aliases(PyObject *module, PyObject *unused);
+PyObject *native_cells(PyObject *module, PyObject *unused);
+PyObject *native_settings(PyObject *module, PyObject *unused);
 
 /* arrays.c: NumPy arrays in the form that the core needs. */
 typedef struct borrowed {
@@ -79,6 +81,13 @@ void arrays_release(borrowed *arrays);
 /* Borrow the weights of an RNN, in a layout with a single tensor. */
 int weights_borrow(const native_state *state, const char *layout_name, const rnl_spec *spec,
                    PyObject *weights, borrowed *out);
+/* All bytes of an array, of any strides, are in [from, to). NULL, or an array without elements: an
+ * empty span, which meets no other span. */
+typedef struct span {
+    uintptr_t from, to;
+} span;
+span span_of(PyObject *array);
+int spans_meet(span a, span b);
 /* Does an array of b share memory with an array of a, or with another array of b? -1: an error. */
 int arrays_overlap(const borrowed *a, const borrowed *b);
 
@@ -96,6 +105,15 @@ static inline void object_free(PyObject *object)
     release(object);
     Py_DECREF(type);
 }
+
+/* The spec of a type that no code can change. The name is the full one; flags: more flags. */
+#define TYPE_SPEC(full_name, struct_type, more_flags, type_slots)                                  \
+    {                                                                                              \
+        .name = full_name,                                                                         \
+        .basicsize = sizeof(struct_type),                                                          \
+        .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE | (more_flags),                     \
+        .slots = type_slots,                                                                       \
+    }
 
 /* plan.c */
 extern PyType_Spec plan_type_spec;

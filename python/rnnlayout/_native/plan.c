@@ -228,7 +228,4 @@ static PyType_Slot plan_slots[] = {
     {Py_tp_getset, plan_getset},
     {0, NULL}};
 
-PyType_Spec plan_type_spec = {.name = "rnnlayout._native.Plan",
-                              .basicsize = sizeof(plan_object),
-                              .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE,
-                              .slots = plan_slots};
+PyType_Spec plan_type_spec = TYPE_SPEC("rnnlayout._native.Plan", plan_object, 0, plan_slots);

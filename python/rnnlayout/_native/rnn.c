@@ -1,5 +1,5 @@
 /* The type Rnn: an RNN prepared for the CPU, to be run on many arrays. */
-#include "native.h"
+#include "call_shapes.h" /* before the system's headers, as Python.h requires */
 
 #include <numpy/arrayobject.h>
 #include <string.h>
@@ -8,7 +8,6 @@ typedef struct rnn_object {
     PyObject_HEAD
     rnl_rnn *rnn;
     rnl_spec spec;
-    int64_t states, state_size, output_size; /* L * D, P', D * P' */
     int64_t num_params;
     borrowed weights; /* only of an Rnn that borrows */
 } rnn_object;
@@ -69,11 +68,7 @@ static PyObject *rnn_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     rnn_object *self = (rnn_object *)object_new(type);
     if (!self)
         return NULL;
-    const int64_t directions = spec.bidirectional ? 2 : 1;
     self->spec = spec;
-    self->states = spec.num_layers * directions;
-    self->state_size = spec.proj_size ? spec.proj_size : spec.hidden_size;
-    self->output_size = directions * self->state_size;
     if (prepare(self, state, weights, &options) < 0) {
         Py_DECREF(self);
         return NULL;
@@ -110,17 +105,12 @@ static PyObject *rnn_weights(PyObject *object, PyObject *unused)
 
 /* --------------------------------------------------------------------------- arrays of a call */
 
-/* The arrays that a call reads and writes; NULL: no array. */
-typedef struct call_arrays {
-    PyArrayObject *x, *h0, *c0, *lengths, *y, *hn, *cn;
-} call_arrays;
-
-enum { NEW_Y, NEW_HN, NEW_CN, NEW_LENGTHS, NUM_NEW };
-
 typedef struct rnn_call {
-    call_arrays arrays;
-    PyObject *new_arrays[NUM_NEW]; /* arrays that the call makes: references to release */
-    int axes, batched, type;
+    PyArrayObject *arrays[NUM_CALL_ARRAYS], *lengths; /* NULL: no array */
+    PyObject *new_arrays[NUM_CALL_ARRAYS],
+        *new_lengths; /* made by the call: references to release */
+    int axes, type;
+    call_shapes shapes;
     rnl_rnn_call core;
 } rnn_call;
 
@@ -131,48 +121,54 @@ static int is_plain(PyArrayObject *array, int type)
            PyArray_ISNOTSWAPPED(array) && PyArray_ISALIGNED(array);
 }
 
+static void *data_of(PyArrayObject *array)
+{
+    return array ? PyArray_DATA(array) : NULL;
+}
+
 /* Get the elements between neighbours along an axis; -1: not a whole number of elements. */
 static int stride_of(PyArrayObject *array, int axis, int64_t *stride)
 {
+    *stride = 0;
+    if (axis < 0 || PyArray_DIM(array, axis) <= 1)
+        return 0;
     const npy_intp nbytes = PyArray_STRIDE(array, axis), itemsize = PyArray_ITEMSIZE(array);
-    *stride = PyArray_DIM(array, axis) > 1 ? nbytes / itemsize : 0;
-    return PyArray_DIM(array, axis) > 1 && nbytes % itemsize ? -1 : 0;
+    *stride = nbytes / itemsize;
+    return nbytes % itemsize ? -1 : 0;
 }
 
-/* Read x or y as rows of `width` elements per time and sequence: 0; -1: the array does not fit. */
-static int find_rows(PyArrayObject *array, const rnn_call *call, int64_t width, int64_t *T,
-                     int64_t *N, int64_t *time, int64_t *batch)
+/* Get the elements from time to time and from sequence to sequence, in x or y; -1: the core cannot
+ * read such rows. */
+static int find_strides(PyArrayObject *array, const call_shapes *shapes, int64_t *time,
+                        int64_t *batch)
 {
-    const int last = call->batched + (call->axes != STEP);
-    const int time_axis = call->batched && call->axes == BATCH_FIRST;
-    const int batch_axis = call->axes == TIME_FIRST;
+    const int last = PyArray_NDIM(array) - 1;
     int64_t last_stride;
-    *T = *N = 1;
-    *time = *batch = 0;
-    if (!is_plain(array, call->type) || PyArray_NDIM(array) != last + 1 ||
-        PyArray_DIM(array, last) != width || stride_of(array, last, &last_stride) < 0 ||
-        (width > 1 && last_stride != 1 && PyArray_SIZE(array) > 0))
+    if (stride_of(array, last, &last_stride) < 0 || stride_of(array, shapes->time_axis, time) < 0 ||
+        stride_of(array, shapes->batch_axis, batch) < 0)
         return -1;
-    if (call->axes != STEP) {
-        *T = PyArray_DIM(array, time_axis);
-        if (stride_of(array, time_axis, time) < 0)
-            return -1;
-    }
-    if (call->batched) {
-        *N = PyArray_DIM(array, batch_axis);
-        if (stride_of(array, batch_axis, batch) < 0)
-            return -1;
-    }
-    return 0;
+    return PyArray_DIM(array, last) > 1 && last_stride != 1 && PyArray_SIZE(array) > 0 ? -1 : 0;
 }
 
-static int is_state(const rnn_object *self, const rnn_call *call, PyArrayObject *array,
-                    int64_t width)
+/* Get a shape. 0: too many dimensions for an array of a call. */
+static int shape_of(PyArrayObject *array, array_shape *shape)
 {
-    return is_plain(array, call->type) && PyArray_IS_C_CONTIGUOUS(array) &&
-           PyArray_NDIM(array) == 2 + call->batched && PyArray_DIM(array, 0) == self->states &&
-           (!call->batched || PyArray_DIM(array, 1) == call->core.N) &&
-           PyArray_DIM(array, 1 + call->batched) == width;
+    *shape = (array_shape){.ndim = PyArray_NDIM(array)};
+    for (int d = 0; d < shape->ndim && d < MAX_DIMS; d++)
+        shape->sizes[d] = PyArray_DIM(array, d);
+    return shape->ndim <= MAX_DIMS;
+}
+
+/* Does array k have the type, the shape and the form of the call? The strides of x and y are free,
+ * see find_strides(). */
+static int fits(const rnn_call *call, int k)
+{
+    PyArrayObject *const array = call->arrays[k];
+    array_shape shape;
+    return is_plain(array, call->type) && shape_of(array, &shape) &&
+           shapes_equal(&shape, &call->shapes.of[k]) &&
+           (k == X || k == Y || PyArray_IS_C_CONTIGUOUS(array)) &&
+           (k < Y || PyArray_ISWRITEABLE(array));
 }
 
 /* Find the dtype of x: 0; -1: the weights do not support this dtype. Only the Python path passes
@@ -194,20 +190,20 @@ static int find_dtype(const rnn_object *self, PyArrayObject *x, int checked, rnn
 
 static int fits_input(const rnn_object *self, int checked, rnn_call *call)
 {
-    const call_arrays *a = &call->arrays;
+    PyArrayObject *const x = call->arrays[X], *const lengths = call->lengths;
     rnl_rnn_call *core = &call->core;
-    if (find_dtype(self, a->x, checked, call) < 0)
+    array_shape shape;
+    if (find_dtype(self, x, checked, call) < 0 || !shape_of(x, &shape) ||
+        !call_shapes_find(&self->spec, call->axes, &shape, &call->shapes) || !fits(call, X) ||
+        find_strides(x, &call->shapes, &core->x_time, &core->x_batch) < 0)
         return 0;
-    call->batched = PyArray_NDIM(a->x) == 2 + (call->axes != STEP);
-    if (find_rows(a->x, call, self->spec.input_size, &core->T, &core->N, &core->x_time,
-                  &core->x_batch) < 0)
+    core->T = call->shapes.T;
+    core->N = call->shapes.N;
+    if (lengths && !(call->shapes.batch_axis >= 0 && is_plain(lengths, NPY_INT64) &&
+                     PyArray_NDIM(lengths) == 1 && PyArray_IS_C_CONTIGUOUS(lengths) &&
+                     PyArray_DIM(lengths, 0) == core->N))
         return 0;
-    if (a->lengths &&
-        !(call->batched && is_plain(a->lengths, NPY_INT64) && PyArray_NDIM(a->lengths) == 1 &&
-          PyArray_IS_C_CONTIGUOUS(a->lengths) && PyArray_DIM(a->lengths, 0) == core->N))
-        return 0;
-    return (!a->h0 || is_state(self, call, a->h0, self->state_size)) &&
-           (!a->c0 || is_state(self, call, a->c0, self->spec.hidden_size));
+    return (!call->arrays[H0] || fits(call, H0)) && (!call->arrays[C0] || fits(call, C0));
 }
 
 /* Are the rows of y apart? The stride of the outer axis must be at least the extent of the inner
@@ -230,116 +226,63 @@ static int is_apart(const rnl_rnn_call *core, int64_t width)
     return n_outer == 1 || outer >= span;
 }
 
-static int fits_output(const rnn_object *self, rnn_call *call)
+static int fits_output(rnn_call *call)
 {
-    const call_arrays *a = &call->arrays;
+    PyArrayObject *const y = call->arrays[Y];
     rnl_rnn_call *core = &call->core;
-    int64_t T, N;
-    if (find_rows(a->y, call, self->output_size, &T, &N, &core->y_time, &core->y_batch) < 0 ||
-        T != core->T || N != core->N || !PyArray_ISWRITEABLE(a->y) ||
-        !is_apart(core, self->output_size))
-        return 0;
-    if (!is_state(self, call, a->hn, self->state_size) || !PyArray_ISWRITEABLE(a->hn))
-        return 0;
-    return !a->cn ||
-           (is_state(self, call, a->cn, self->spec.hidden_size) && PyArray_ISWRITEABLE(a->cn));
-}
-
-/* ----------------------------------------------------------------------------------- overlaps */
-
-typedef struct span {
-    const char *from, *to; /* all bytes of an array are in [from, to) */
-} span;
-
-static span span_of(PyArrayObject *array)
-{
-    span s = {PyArray_BYTES(array), PyArray_BYTES(array) + PyArray_ITEMSIZE(array)};
-    for (int axis = 0; axis < PyArray_NDIM(array); axis++) {
-        const npy_intp n = PyArray_DIM(array, axis), stride = PyArray_STRIDE(array, axis);
-        if (n == 0)
-            return (span){0};
-        if (stride < 0)
-            s.from += (n - 1) * stride;
-        else
-            s.to += (n - 1) * stride;
-    }
-    return s;
-}
-
-static int may_meet(PyArrayObject *a, PyArrayObject *b)
-{
-    if (!a || !b)
-        return 0;
-    const span x = span_of(a), y = span_of(b);
-    return x.from < y.to && y.from < x.to;
+    return fits(call, Y) && find_strides(y, &call->shapes, &core->y_time, &core->y_batch) == 0 &&
+           is_apart(core, PyArray_DIM(y, PyArray_NDIM(y) - 1)) && fits(call, HN) &&
+           (!call->arrays[CN] || fits(call, CN));
 }
 
 /* May an output of the caller overlap another array? A new state may be written over the old state,
  * and the output of a step over the input. */
 static int may_overlap(const rnn_call *call)
 {
-    const call_arrays *a = &call->arrays;
     const rnl_rnn_call *core = &call->core;
-    PyArrayObject *const out[] = {a->y, a->hn, a->cn}, *const in[] = {a->x, a->h0, a->c0};
-    const int same[] = {call->axes == STEP && core->y == core->x && core->y_batch == core->x_batch,
-                        core->hn == core->h0, core->cn == core->c0};
-    for (int k = 0; k < 3; k++)
-        for (int j = 0; j < 3; j++)
-            if ((j < k && may_meet(out[k], out[j])) ||
-                (!(j == k && same[k]) && may_meet(out[k], in[j])))
+    span bytes[NUM_CALL_ARRAYS];
+    for (int k = 0; k < NUM_CALL_ARRAYS; k++)
+        bytes[k] = span_of((PyObject *)call->arrays[k]);
+    for (int k = Y; k <= CN; k++)
+        for (int j = X; j < k; j++) {
+            const int may_be_same = j == k - Y && (k != Y || (call->axes == STEP &&
+                                                              core->y_batch == core->x_batch));
+            if (spans_meet(bytes[k], bytes[j]) &&
+                !(may_be_same && data_of(call->arrays[k]) == data_of(call->arrays[j])))
                 return 1;
+        }
     return 0;
 }
 
 /* -------------------------------------------------------------------------------------- calls */
 
-/* Make an array, unless the caller has passed an array. */
-static int make(PyArrayObject **array, PyObject **new_array, int ndim, npy_intp *shape, int type)
-{
-    if (*array)
-        return 0;
-    *new_array = PyArray_SimpleNew(ndim, shape, type);
-    *array = (PyArrayObject *)*new_array;
-    return *new_array ? 0 : -1;
-}
-
 /* Copy the lengths: the core first checks and later uses the lengths, and meanwhile another thread
  * may change the caller's array. */
 static int copy_lengths(rnn_call *call)
 {
-    call_arrays *arrays = &call->arrays;
-    if (!arrays->lengths)
+    if (!call->lengths)
         return 0;
-    call->new_arrays[NEW_LENGTHS] = PyArray_NewCopy(arrays->lengths, NPY_CORDER);
-    arrays->lengths = (PyArrayObject *)call->new_arrays[NEW_LENGTHS];
-    return arrays->lengths ? 0 : -1;
+    call->new_lengths = PyArray_NewCopy(call->lengths, NPY_CORDER);
+    call->lengths = (PyArrayObject *)call->new_lengths;
+    return call->lengths ? 0 : -1;
 }
 
 /* Make the outputs that the caller does not pass. */
 static int make_outputs(const rnn_object *self, rnn_call *call)
 {
-    const rnl_rnn_call *core = &call->core;
-    npy_intp y[3], h[3] = {self->states, core->N, self->state_size};
-    npy_intp c[3] = {self->states, core->N, self->spec.hidden_size};
-    int ndim = 0;
-    if (call->batched && call->axes != TIME_FIRST)
-        y[ndim++] = core->N;
-    if (call->axes != STEP)
-        y[ndim++] = core->T;
-    if (call->batched && call->axes == TIME_FIRST)
-        y[ndim++] = core->N;
-    y[ndim++] = self->output_size;
-    if (!call->batched) {
-        h[1] = h[2];
-        c[1] = c[2];
+    for (int k = Y; k <= CN; k++) {
+        if (call->arrays[k] || (k == CN && !rnl_cell_facts_of(self->spec.cell)->has_c))
+            continue;
+        const array_shape *const shape = &call->shapes.of[k];
+        npy_intp sizes[MAX_DIMS];
+        for (int d = 0; d < shape->ndim; d++)
+            sizes[d] = (npy_intp)shape->sizes[d];
+        call->new_arrays[k] = PyArray_SimpleNew(shape->ndim, sizes, call->type);
+        call->arrays[k] = (PyArrayObject *)call->new_arrays[k];
+        if (!call->arrays[k])
+            return -1;
     }
-    call_arrays *arrays = &call->arrays;
-    if (make(&arrays->y, &call->new_arrays[NEW_Y], ndim, y, call->type) < 0 ||
-        make(&arrays->hn, &call->new_arrays[NEW_HN], 2 + call->batched, h, call->type) < 0)
-        return -1;
-    return rnl_cell_facts_of(self->spec.cell)->has_c
-               ? make(&arrays->cn, &call->new_arrays[NEW_CN], 2 + call->batched, c, call->type)
-               : 0;
+    return 0;
 }
 
 /* Return the number of multiply-adds: a weight counts once per step and sequence, and the gates of
@@ -351,7 +294,7 @@ static double work_of(const rnn_object *self, const rnl_rnn_call *core)
 
 static PyObject *run(const native_state *state, rnn_object *self, rnn_call *call)
 {
-    const call_arrays *a = &call->arrays;
+    PyArrayObject *const *const arrays = call->arrays;
     rnl_rnn_call *const core = &call->core;
     rnl_error err;
     long_call meanwhile;
@@ -361,35 +304,30 @@ static PyObject *run(const native_state *state, rnn_object *self, rnn_call *call
     core->poll_arg = &meanwhile;
     const rnl_status status = rnl_rnn_run(self->rnn, core, &err);
     long_call_end(&meanwhile);
-    return status == RNL_OK
-               ? result_to_tuple((PyObject *)a->y, (PyObject *)a->hn, (PyObject *)a->cn)
-               : raise_status(state, &err);
-}
-
-static void *data_of(PyArrayObject *array)
-{
-    return array ? PyArray_DATA(array) : NULL;
+    return status == RNL_OK ? result_to_tuple((PyObject *)arrays[Y], (PyObject *)arrays[HN],
+                                              (PyObject *)arrays[CN])
+                            : raise_status(state, &err);
 }
 
 /* 1: ready to run; 0: an array does not fit; -1: an exception is set. */
 static int prepare_call(const rnn_object *self, rnn_call *call, int checked)
 {
-    call_arrays *a = &call->arrays;
+    PyArrayObject *const *const arrays = call->arrays;
     rnl_rnn_call *core = &call->core;
-    const int has_output = a->y || a->hn || a->cn;
+    const int has_output = arrays[Y] || arrays[HN] || arrays[CN];
     if ((call->axes == STEP && self->spec.bidirectional) || !fits_input(self, checked, call))
         return 0;
     if (copy_lengths(call) < 0 || make_outputs(self, call) < 0)
         return -1;
-    if (!fits_output(self, call))
+    if (!fits_output(call))
         return 0;
-    core->x = data_of(a->x);
-    core->lengths = data_of(a->lengths);
-    core->h0 = data_of(a->h0);
-    core->c0 = data_of(a->c0);
-    core->y = data_of(a->y);
-    core->hn = data_of(a->hn);
-    core->cn = data_of(a->cn);
+    core->x = data_of(arrays[X]);
+    core->lengths = data_of(call->lengths);
+    core->h0 = data_of(arrays[H0]);
+    core->c0 = data_of(arrays[C0]);
+    core->y = data_of(arrays[Y]);
+    core->hn = data_of(arrays[HN]);
+    core->cn = data_of(arrays[CN]);
     return checked || !has_output || !may_overlap(call);
 }
 
@@ -400,13 +338,13 @@ static int array_of(PyObject *object, PyArrayObject **array)
     return object == Py_None || PyArray_CheckExact(object);
 }
 
-static int states_of(const rnn_object *self, PyObject *state, call_arrays *a)
+static int states_of(const rnn_object *self, PyObject *state, PyArrayObject **arrays)
 {
     if (!rnl_cell_facts_of(self->spec.cell)->has_c || state == Py_None)
-        return array_of(state, &a->h0);
+        return array_of(state, &arrays[H0]);
     return PyTuple_CheckExact(state) && PyTuple_Size(state) == 2 &&
-           array_of(PyTuple_GetItem(state, 0), &a->h0) &&
-           array_of(PyTuple_GetItem(state, 1), &a->c0) && a->h0 && a->c0;
+           array_of(PyTuple_GetItem(state, 0), &arrays[H0]) &&
+           array_of(PyTuple_GetItem(state, 1), &arrays[C0]) && arrays[H0] && arrays[C0];
 }
 
 static PyObject *rnn_run(PyObject *object, PyObject *const *args, Py_ssize_t n)
@@ -422,11 +360,11 @@ static PyObject *rnn_run(PyObject *object, PyObject *const *args, Py_ssize_t n)
     if (PyErr_Occurred())
         return NULL;
     rnn_call call = {.axes = (int)axes};
-    int ready = axes >= STEP && axes < NUM_AXES && array_of(args[0], &call.arrays.x) &&
-                call.arrays.x && states_of(self, args[1], &call.arrays) &&
-                array_of(args[2], &call.arrays.lengths) && array_of(args[3], &call.arrays.y) &&
-                array_of(args[4], &call.arrays.hn) && array_of(args[5], &call.arrays.cn) &&
-                (rnl_cell_facts_of(self->spec.cell)->has_c || !call.arrays.cn);
+    int ready = axes >= STEP && axes < NUM_AXES && array_of(args[0], &call.arrays[X]) &&
+                call.arrays[X] && states_of(self, args[1], call.arrays) &&
+                array_of(args[2], &call.lengths) && array_of(args[3], &call.arrays[Y]) &&
+                array_of(args[4], &call.arrays[HN]) && array_of(args[5], &call.arrays[CN]) &&
+                (rnl_cell_facts_of(self->spec.cell)->has_c || !call.arrays[CN]);
     if (ready)
         ready = prepare_call(self, &call, checked);
     if (ready > 0)
@@ -436,8 +374,9 @@ static PyObject *rnn_run(PyObject *object, PyObject *const *args, Py_ssize_t n)
                         "run(): an array does not have the type or shape that the core needs");
     else if (ready == 0)
         result = Py_NewRef(Py_None);
-    for (int k = 0; k < NUM_NEW; k++)
+    for (int k = 0; k < NUM_CALL_ARRAYS; k++)
         Py_XDECREF(call.new_arrays[k]);
+    Py_XDECREF(call.new_lengths);
     return result;
 }
 
@@ -465,15 +404,13 @@ static PyMethodDef rnn_methods[] = {
     {NULL, NULL, 0, NULL}};
 
 static PyType_Slot rnn_slots[] = {
-    {Py_tp_doc, "Rnn(spec, weights, clip=None, math='default', borrows=False)\n--\n\nAn RNN"
-                " prepared for the CPU. weights: 1-D, in layout \"cpu\"; clip: (low, high); math:"
-                " \"default\", \"bfloat16\" or \"int8\"; borrows: as in rnl_rnn_options."},
+    {Py_tp_doc,
+     "Rnn(spec, weights, clip=None, math='default', borrows=False)\n--\n\nAn RNN"
+     " prepared for the CPU. weights: 1-D, in RNL_FORWARD_LAYOUT; clip: (low, high); math:"
+     " \"default\", \"bfloat16\" or \"int8\"; borrows: as in rnl_rnn_options."},
     {Py_tp_new, rnn_new},
     {Py_tp_dealloc, rnn_dealloc},
     {Py_tp_methods, rnn_methods},
     {0, NULL}};
 
-PyType_Spec rnn_type_spec = {.name = "rnnlayout._native.Rnn",
-                             .basicsize = sizeof(rnn_object),
-                             .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE,
-                             .slots = rnn_slots};
+PyType_Spec rnn_type_spec = TYPE_SPEC("rnnlayout._native.Rnn", rnn_object, 0, rnn_slots);

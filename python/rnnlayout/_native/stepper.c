@@ -1,6 +1,6 @@
 /* The type Stepper: a live signal through an RNN on the CPU. A call is as cheap as CPython allows:
  * the arguments come from the caller's stack (PEP 590). */
-#include "native.h"
+#include "call_shapes.h"
 
 #include <numpy/arrayobject.h>
 #include <stddef.h>
@@ -54,9 +54,8 @@ static int fits_output(const stepper_object *self, PyObject *out, PyArrayObject 
         PyArray_DIM(y, ndim - 1) != self->state_size ||
         (ndim == 2 && PyArray_DIM(y, 0) != PyArray_DIM(x, 0)))
         return 0;
-    const char *const from = PyArray_BYTES(x), *const to = PyArray_BYTES(y);
-    return (from == to && self->input_size == self->state_size) || from + PyArray_NBYTES(x) <= to ||
-           to + PyArray_NBYTES(y) <= from;
+    return (PyArray_BYTES(x) == PyArray_BYTES(y) && self->input_size == self->state_size) ||
+           !spans_meet(span_of((PyObject *)x), span_of(out));
 }
 
 /* Run n steps. Meanwhile Python's threads run, and Ctrl-C ends the run, if n is large. */
@@ -222,7 +221,7 @@ static PyObject *stepper_new(PyTypeObject *type, PyObject *args, PyObject *kwarg
     self->has_c = rnl_cell_facts_of(spec->cell)->has_c;
     self->input_size = spec->input_size;
     self->hidden_size = spec->hidden_size;
-    self->state_size = spec->proj_size ? spec->proj_size : spec->hidden_size;
+    self->state_size = state_size_of(spec);
     self->num_layers = spec->num_layers;
     self->work = (double)num_params + 1000; /* about a thousand for the gates */
     self->rnn = Py_NewRef(rnn);
@@ -273,8 +272,5 @@ static PyType_Slot stepper_slots[] = {
     {Py_tp_getset, stepper_attributes},
     {0, NULL}};
 
-PyType_Spec stepper_type_spec = {.name = "rnnlayout.Stepper",
-                                 .basicsize = sizeof(stepper_object),
-                                 .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE |
-                                          HAS_VECTORCALL,
-                                 .slots = stepper_slots};
+PyType_Spec stepper_type_spec = TYPE_SPEC("rnnlayout.Stepper", stepper_object, HAS_VECTORCALL,
+                                          stepper_slots);

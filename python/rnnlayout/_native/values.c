@@ -325,8 +325,9 @@ static PyObject *row_to_dict(const rnl_row_info *row)
         rnl_name(RNL_NAMES_CHECKED, (int)row->checked), "source", row->source);
 }
 
-PyObject *list_rows(void)
+PyObject *native_rows(PyObject *module, PyObject *unused)
 {
+    (void)module, (void)unused;
     rnl_error err;
     rnl_row_info row;
     PyObject *list = PyList_New(0);
@@ -336,8 +337,9 @@ PyObject *list_rows(void)
     return list;
 }
 
-PyObject *dict_of_cells(void)
+PyObject *native_cells(PyObject *module, PyObject *unused)
 {
+    (void)module, (void)unused;
     PyObject *all = PyDict_New();
     for (int cell = 0; all && rnl_name(RNL_NAMES_CELL, cell); cell++) {
         const rnl_cell_facts *const facts = rnl_cell_facts_of((rnl_cell)cell);
@@ -365,8 +367,9 @@ static PyObject *texts_to_list(const char *const *texts)
     return list;
 }
 
-PyObject *dict_of_settings(void)
+PyObject *native_settings(PyObject *module, PyObject *unused)
 {
+    (void)module, (void)unused;
     const rnl_setting *setting;
     PyObject *all = PyDict_New();
     for (int k = 0; all && (setting = rnl_setting_at(k)) != NULL; k++) {
@@ -384,8 +387,9 @@ PyObject *dict_of_settings(void)
     return all;
 }
 
-PyObject *list_aliases(void)
+PyObject *native_aliases(PyObject *module, PyObject *unused)
 {
+    (void)module, (void)unused;
     rnl_error err;
     rnl_alias alias;
     PyObject *list = PyList_New(0);

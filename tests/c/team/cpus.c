@@ -87,7 +87,7 @@ void check_cpus(void)
     } rows[] = {
         {6, {6}},
         {1, {1}},
-        {MOST, {500}},
+        {RNL_MAX_THREADS, {500}},
         {6, {6, {{GROUPS, ""}}}},
         {6, {6, {{GROUPS, "0::/\n"}}}},
         {6, {6, {{GROUPS, "0::/\n"}, {V2 "/cpu.max", "max 100000\n"}}}},
@@ -134,7 +134,8 @@ void check_cpus(void)
     const long online = sysconf(_SC_NPROCESSORS_ONLN);
     other = &unknown;
     rnl_set_num_threads(-5);
-    CHECK(rnl_num_threads() == (online < MOST ? online : MOST), "%d", rnl_num_threads());
+    CHECK(rnl_num_threads() == (online < RNL_MAX_THREADS ? online : RNL_MAX_THREADS), "%d",
+          rnl_num_threads());
     other = NULL;
 }
 
@@ -202,8 +203,8 @@ void check_variables(void)
     }
     unsetenv("RNNLAYOUT_NUM_THREADS");
     unsetenv("OMP_NUM_THREADS");
-    rnl_set_num_threads(MOST + 1);
-    CHECK(rnl_num_threads() == MOST, "%d", rnl_num_threads());
+    rnl_set_num_threads(RNL_MAX_THREADS + 1);
+    CHECK(rnl_num_threads() == RNL_MAX_THREADS, "%d", rnl_num_threads());
     rnl_set_num_threads(0);
     CHECK(rnl_num_threads() == 6, "%d", rnl_num_threads());
     other = NULL;

@@ -2,8 +2,6 @@
 #ifndef TEAM_PARTS_H
 #define TEAM_PARTS_H
 
-enum { MOST = 64 }; /* threads of a team */
-
 /* Check the environment variables; this must be the process's first use of a team. */
 void check_variables(void);
 
