@@ -1,1 +1,1 @@
-"""Specs, layouts, and one RNN's checked arrays."""
+"""Specs, layouts, and the weights of one RNN."""

@@ -32,7 +32,8 @@ class Weights(Mapping[str, np.ndarray]):
     Attributes: spec; layout; report, of the conversion that made it, or None; config, the settings
     of the source that change outputs but not shapes (go_backwards, merge_mode ...), as its
     framework writes them, without those that are cuDNN's only behaviour; and batch_first, whether
-    the source's x is (N, T, I), None if it does not say.
+    the source's x is (N, T, I), None if it does not say. optional_tensors, names, arrays, bits and
+    rounded are for the package itself, and may change.
 
         >>> import numpy as np
         >>> w = Weights({"weight_ih": np.ones((3, 2)), "weight_hh": np.ones((3, 1))})
@@ -43,7 +44,7 @@ class Weights(Mapping[str, np.ndarray]):
     spec: Spec
     layout: Layout
     report: Report | None
-    # The package itself uses these too. optional_tensors: the optional tensors that exist,
+    # For the package itself. optional_tensors: the optional tensors that exist,
     # HAS_BIAS | HAS_PEEPHOLES. names, arrays: in the order of the layout; the arrays are
     # C-contiguous, aligned, in native byte order, and carry bits (bfloat16 as uint16). rounded: the
     # names of weights that were rounded when they were computed from the tensors of the source

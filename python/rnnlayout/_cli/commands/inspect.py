@@ -120,7 +120,7 @@ def _entry_json(name: str, rnn: Any) -> dict[str, Any]:
         "config": rnn.config,
         "num_params": sum(array.size for array in rnn.arrays),
         "tensors": [
-            {"name": tensor, "shape": list(array.shape)} for tensor, array in rnn.tensors.items()
+            {"name": tensor, "shape": list(array.shape)} for tensor, array in rnn.bits.items()
         ],
     }
 
