@@ -138,7 +138,7 @@ def _no_rnn_error(path: Path, rnns: Found, file: TensorFile | None, reading: Rea
 
 
 def _prefixes(rnns: Found, file: TensorFile | None) -> list[str]:
-    """Return the values of prefix= that choose an RNN; RNNs without a prefix have none."""
+    """Return the prefixes that choose an RNN with prefix=; RNNs without a prefix have none."""
     all_prefixes = [group.prefix for group in file.groups] if file else rnns.names
     return [prefix.rstrip("./") for prefix in all_prefixes if prefix]
 

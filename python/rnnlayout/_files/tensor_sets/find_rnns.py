@@ -250,8 +250,8 @@ def apply_reading(rnns: Found, reading: Reading) -> Found:
     """Apply the caller's spec to the RNNs; refuse the RNNs that contradict the arguments.
 
     In a file with several RNNs, cell and reset are meant for RNNs without a recorded cell or reset,
-    so the recorded values contradict neither argument. Only cuDNN has a bias mode and skip_input:
-    in a layout without these fields, the caller may choose."""
+    so a recorded cell or reset contradicts neither argument. Only cuDNN has a bias mode and
+    skip_input: in a layout without these fields, the caller may choose."""
     count = len(rnns.names)
     entries, unread = {}, rnns.unread
     for name, weights in rnns.items():
