@@ -86,7 +86,7 @@ int weights_borrow(const native_state *state, const char *layout_name, const rnl
 typedef struct span {
     uintptr_t from, to;
 } span;
-span span_of(PyObject *array);
+span span_of(PyObject *object);
 int spans_meet(span a, span b);
 /* Does an array of b share memory with an array of a, or with another array of b? -1: an error. */
 int arrays_overlap(const borrowed *a, const borrowed *b);
