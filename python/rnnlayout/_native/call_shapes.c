@@ -21,11 +21,3 @@ int call_shapes_find(const rnl_spec *spec, int axes, const array_shape *x, call_
     shapes->of[Y].sizes[last] = directions * state_size_of(spec);
     return 1;
 }
-
-int shapes_equal(const array_shape *a, const array_shape *b)
-{
-    int equal = a->ndim == b->ndim;
-    for (int d = 0; equal && d < a->ndim; d++)
-        equal = a->sizes[d] == b->sizes[d];
-    return equal;
-}

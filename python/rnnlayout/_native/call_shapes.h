@@ -23,8 +23,6 @@ typedef struct call_shapes {
 /* Find the shapes of a call. 0: the shape of x does not fit. */
 int call_shapes_find(const rnl_spec *spec, int axes, const array_shape *x, call_shapes *shapes);
 
-int shapes_equal(const array_shape *a, const array_shape *b);
-
 /* P', the width of h. */
 static inline int64_t state_size_of(const rnl_spec *spec)
 {

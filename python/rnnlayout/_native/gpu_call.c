@@ -164,6 +164,14 @@ static int find_shapes(const rnl_spec *spec, gpu_call *call)
     return 1;
 }
 
+static int shapes_equal(const array_shape *a, const array_shape *b)
+{
+    int equal = a->ndim == b->ndim;
+    for (int d = 0; equal && d < a->ndim; d++)
+        equal = a->sizes[d] == b->sizes[d];
+    return equal;
+}
+
 static int shapes_fit(const gpu_call *call)
 {
     for (int k = 0; k < NUM_CALL_ARRAYS; k++)

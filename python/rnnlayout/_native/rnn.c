@@ -153,21 +153,24 @@ static int find_strides(PyArrayObject *array, const call_shapes *shapes, int64_t
 /* Get a shape. 0: too many dimensions for an array of a call. */
 static int shape_of(PyArrayObject *array, array_shape *shape)
 {
-    *shape = (array_shape){.ndim = PyArray_NDIM(array)};
-    for (int d = 0; d < shape->ndim && d < MAX_DIMS; d++)
-        shape->sizes[d] = PyArray_DIM(array, d);
+    shape->ndim = PyArray_NDIM(array);
+    for (int d = 0; d < MAX_DIMS; d++)
+        shape->sizes[d] = d < shape->ndim ? PyArray_DIM(array, d) : 0;
     return shape->ndim <= MAX_DIMS;
 }
 
-/* Does array k have the type, the shape and the form of the call? The strides of x and y are free,
- * see find_strides(). */
+/* Does array k have the type, the shape and the form of the call? The strides of y are free, see
+ * find_strides(). An array that the call has made fits. */
 static int fits(const rnn_call *call, int k)
 {
     PyArrayObject *const array = call->arrays[k];
-    array_shape shape;
-    return is_plain(array, call->type) && shape_of(array, &shape) &&
-           shapes_equal(&shape, &call->shapes.of[k]) &&
-           (k == X || k == Y || PyArray_IS_C_CONTIGUOUS(array)) &&
+    const array_shape *const shape = &call->shapes.of[k];
+    if (!array || call->new_arrays[k])
+        return 1;
+    int equal = is_plain(array, call->type) && PyArray_NDIM(array) == shape->ndim;
+    for (int d = 0; equal && d < shape->ndim; d++)
+        equal = PyArray_DIM(array, d) == shape->sizes[d];
+    return equal && (k == Y || PyArray_IS_C_CONTIGUOUS(array)) &&
            (k < Y || PyArray_ISWRITEABLE(array));
 }
 
@@ -193,8 +196,8 @@ static int fits_input(const rnn_object *self, int checked, rnn_call *call)
     PyArrayObject *const x = call->arrays[X], *const lengths = call->lengths;
     rnl_rnn_call *core = &call->core;
     array_shape shape;
-    if (find_dtype(self, x, checked, call) < 0 || !shape_of(x, &shape) ||
-        !call_shapes_find(&self->spec, call->axes, &shape, &call->shapes) || !fits(call, X) ||
+    if (find_dtype(self, x, checked, call) < 0 || !is_plain(x, call->type) ||
+        !shape_of(x, &shape) || !call_shapes_find(&self->spec, call->axes, &shape, &call->shapes) ||
         find_strides(x, &call->shapes, &core->x_time, &core->x_batch) < 0)
         return 0;
     core->T = call->shapes.T;
@@ -203,7 +206,7 @@ static int fits_input(const rnn_object *self, int checked, rnn_call *call)
                      PyArray_NDIM(lengths) == 1 && PyArray_IS_C_CONTIGUOUS(lengths) &&
                      PyArray_DIM(lengths, 0) == core->N))
         return 0;
-    return (!call->arrays[H0] || fits(call, H0)) && (!call->arrays[C0] || fits(call, C0));
+    return fits(call, H0) && fits(call, C0);
 }
 
 /* Are the rows of y apart? The stride of the outer axis must be at least the extent of the inner
@@ -222,8 +225,8 @@ static int is_apart(const rnl_rnn_call *core, int64_t width)
     }
     if (n_inner > 1 && inner < width)
         return 0;
-    const int64_t span = n_inner > 1 ? (n_inner - 1) * inner + width : width;
-    return n_outer == 1 || outer >= span;
+    const int64_t extent = n_inner > 1 ? (n_inner - 1) * inner + width : width;
+    return n_outer == 1 || outer >= extent;
 }
 
 static int fits_output(rnn_call *call)
@@ -231,8 +234,7 @@ static int fits_output(rnn_call *call)
     PyArrayObject *const y = call->arrays[Y];
     rnl_rnn_call *core = &call->core;
     return fits(call, Y) && find_strides(y, &call->shapes, &core->y_time, &core->y_batch) == 0 &&
-           is_apart(core, PyArray_DIM(y, PyArray_NDIM(y) - 1)) && fits(call, HN) &&
-           (!call->arrays[CN] || fits(call, CN));
+           is_apart(core, PyArray_DIM(y, PyArray_NDIM(y) - 1)) && fits(call, HN) && fits(call, CN);
 }
 
 /* May an output of the caller overlap another array? A new state may be written over the old state,
