@@ -21,7 +21,7 @@ from rnnlayout._model.weights import Weights
 from rnnlayout._native import LayoutError, LossyError
 from rnnlayout._sources import frameworks, jax_modules, torch_modules
 from rnnlayout._sources.read_source import read_source
-from rnnlayout._sources.read_tensors import around_rnn, flatten_dicts, only_rnn
+from rnnlayout._sources.read_tensors import prefix_around_rnn, flatten_dicts, only_rnn
 from rnnlayout._sources.reading import Reading
 from rnnlayout._sources.self_description import RNNDescription, class_names
 from rnnlayout._sources.tensor_paths import match_layout_names
@@ -102,7 +102,7 @@ def _assigned_tree(tree: Mapping[Any, Any], tensors: Any) -> Any:
     hints = {key: spec[key] for key in spec.keys() - {"dtype", "skip_input"}}
     description = RNNDescription(target.layout.name, hints, {}, None)
     rnn = _in_target_layout(tensors, description, target.spec.dtype)
-    around = around_rnn(leaves, "", [rnn.layout]) or ""
+    around = prefix_around_rnn(leaves, "", [rnn.layout]) or ""
     names = match_layout_names(rnn.layout, [path.removeprefix(around) for path in leaves])
     new = _maker_like(rnn)
     return jax_modules.map_leaves(
