@@ -86,7 +86,7 @@ class UnsizedRNN:
 
     @property
     def names_by_role(self) -> dict[str, set[str]]:
-        """For each role, the names of the tensors that contain its blocks."""
+        """Role -> names of the tensors with blocks of the role."""
         names: dict[str, set[str]] = {}
         for (_, _, role, _, _), view in _native.blocks(
             self.layout, self.spec(_PROBE), self.optional_tensors
@@ -118,8 +118,8 @@ class UnsizedRNN:
 
 @cache
 def one_layer_candidates(layout: Layout) -> tuple[UnsizedRNN, ...]:
-    """Return every RNN of one layer that the layout supports: one candidate per list of names, not
-    per mask of optional tensors, because a layout may always or never have a tensor."""
+    """Return every single-layer RNN that the layout supports. RNNs that differ only in optional
+    tensors, and have the same names in the layout, count once."""
     info = known_layouts()[layout.name]
     rnns: dict[Any, UnsizedRNN] = {}
     for cell in info["cells"]:
@@ -167,9 +167,9 @@ def candidates_with_count(layout: Layout, count: int) -> list[UnsizedRNN]:
 
 
 def _with_count(rnn: UnsizedRNN, count: int) -> UnsizedRNN | None:
-    """Return an RNN of one layer with the number of layers that makes `count` tensors, if any."""
+    """Return a single-layer RNN with the number of layers that makes `count` tensors, if any."""
     first, per_layer = len(rnn.names), len(rnn.two_layers.names) - len(rnn.names)
-    # one vector does not show its layers
+    # a single vector does not show layers
     added, remainder = divmod(count - first, per_layer) if per_layer else (0, count - first)
     if remainder or added < 0:
         return None
@@ -178,8 +178,8 @@ def _with_count(rnn: UnsizedRNN, count: int) -> UnsizedRNN | None:
 
 @lru_cache(maxsize=512)
 def candidates_with_names(layout: Layout, names: frozenset[str]) -> tuple[UnsizedRNN, ...]:
-    """Return every RNN whose tensors in the layout have exactly these names. Cached, because a
-    model or a file may have hundreds of RNNs with equal names."""
+    """Return every RNN that has exactly these tensor names in the layout. Cached, because a model
+    or a file may have hundreds of RNNs with equal names."""
     if not all(tensor_leaf(name) in tensor_leaves(layout) for name in names):
         return ()
     candidates = []

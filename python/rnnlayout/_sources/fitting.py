@@ -249,8 +249,8 @@ def _several_layouts(layouts: Iterable[Layout]) -> LayoutError:
 
 @cache
 def plain_layouts() -> tuple[Layout, ...]:
-    """Return the layouts of dicts that the caller need not name: those without options, which
-    tensors do not show."""
+    """Return the layouts of dicts that the caller need not name. A layout with options must be
+    named: tensors do not show options."""
     plain = (
         name
         for name, info in known_layouts().items()

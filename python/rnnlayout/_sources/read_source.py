@@ -140,8 +140,8 @@ def _read_module(module: Any, framework: frameworks.Framework, reading: Reading)
     """Read a module or layer, which describes its RNN itself."""
     description = framework.describe(module)
     layout = Layout(description.layout)
-    known = Reading(None, layout, description.hints)
-    if "input_size" in description.hints:
+    known = Reading(None, layout, description.fields)
+    if "input_size" in description.fields:
         spec, _ = description.spec_and_names()
         known = Reading(spec, layout, dtype=spec.dtype)  # its arrays may have another
     rnn = read_tensors(framework.arrays(module, description), None, known)

@@ -35,8 +35,8 @@ _MOST_PREFIXES = 12  # in a message
 
 def only_rnn(source: Any, prefix: str = "") -> Any:
     """Return the only RNN of a dict of RNNs (as load() returns), or the only cell under the prefix
-    of nested dicts. Return the source unchanged if it is of another kind. prefix: chooses among
-    several RNNs. Raises LayoutError unless exactly one RNN remains."""
+    of nested dicts. Return another source unchanged. prefix: chooses among several RNNs. Raises
+    LayoutError unless exactly one RNN remains."""
     if not isinstance(source, Mapping) or isinstance(source, Weights):
         return source
     unread = {name: kind for kind in ("undecided", "refused") for name in getattr(source, kind, ())}
@@ -86,7 +86,7 @@ def read_dict(source: Mapping[Any, Any], reading: Reading) -> Weights:
 
 def read_described(tensors: Mapping[str, Any], spec: Spec, layout: str | Layout) -> Weights:
     """Return the RNN that a file describes. tensors: by names of the layout. Tensors in the order
-    of the layout are read without looking up names, which is faster."""
+    of the layout are read without looking up names, to save time."""
     reading = Reading(spec, as_layout(layout))
     if tuple(tensors) == tuple(describe(spec, layout)):
         return read_tensors(tensors.items(), None, reading)

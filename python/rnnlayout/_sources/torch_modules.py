@@ -100,8 +100,8 @@ def torch_arrays(module: Any, description: RNNDescription) -> list[tuple[str, An
 
 
 def check_parameters(module: Any, names: Collection[str]) -> None:
-    """Raise LayoutError if a module has parameters with other names. Parameters of
-    parametrizations are allowed: they are parts of a weight."""
+    """Raise LayoutError if a module has parameters with further names. Parameters of
+    parametrizations are allowed, as parts of a weight."""
     parameter = sys.modules["torch"].nn.Parameter
     parameters = [
         name for name, tensor in module.named_parameters() if isinstance(tensor, parameter)
@@ -113,8 +113,7 @@ def check_parameters(module: Any, names: Collection[str]) -> None:
 
 
 def modules_with_calls(module: Any) -> list[Any]:
-    """Return [the RNN] if its class determines the computation; [] for a compiled RNN, which is a
-    program."""
+    """Return [RNN] if the class determines the computation; [] for a compiled RNN, a program."""
     rnn = rnn_in(module)
     return [] if is_script(rnn) else [rnn]
 

@@ -22,7 +22,7 @@ from rnnlayout._native import LayoutError, LossyError
 
 _WRAPPERS = ("module", "_orig_mod")  # DataParallel, DistributedDataParallel; torch.compile
 _PARAMETRIZATIONS = "parametrizations."
-_LONGEST = 500  # characters; longer names are left as they are
+_LONGEST = 500  # characters; longer names are left unchanged
 _MATRICES = ("_ih", "_hh", "_hr")
 _TENSOR = re.compile("(?:weight|bias)_(?:ih|hh|hr)")
 _COMPUTED = re.compile(  # weight_ih_back is Core ML's tensor of the backward direction
@@ -116,7 +116,7 @@ class PlainNames:
 
     @property
     def notes(self) -> list[str]:
-        """Messages about `modules`, whose tensors keep the stored names."""
+        """Messages about `modules`. Tensors of a module keep the stored names."""
         return [
             f"{module} is a module ({name}), not a weight: it is not read as an RNN; to read it as"
             f" one, rename its tensors to {module} and {'bias_'.join(module.rsplit('weight_', 1))}"
@@ -177,7 +177,7 @@ def plain_names(names: tuple[str, ...]) -> PlainNames:
         weight = weight_of.get(name, name)
         weight = name if weight in result.modules else weight
         plain = result.name(weight)
-        if plain in with_dropout:  # the trained weight, or its masked copy
+        if plain in with_dropout:  # the trained weight, or the masked copy
             result.sources[plain] = (*result.sources.get(plain, ()), name)
             result.computed[plain] = with_dropout[plain]
             continue
