@@ -93,7 +93,7 @@ _NO_MODULES = (dict, OrderedDict, list, tuple, np.ndarray)
 
 
 def framework_of(value: Any) -> Framework | None:
-    """Return the framework of a module or layer; None for another value."""
+    """Return the framework of a module or layer; None for a source of another kind."""
     if type(value) in _NO_MODULES or isinstance(value, Weights):
         return None
     return next((framework for framework in _FRAMEWORKS if framework.owns(value)), None)

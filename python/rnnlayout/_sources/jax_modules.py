@@ -31,12 +31,12 @@ MOST_DICTS = 12  # in each other
 
 
 def is_jax_module(value: Any) -> bool:
-    """Is the value a module of flax.nnx, flax.linen or Equinox?"""
+    """Is `value` a module of flax.nnx, flax.linen or Equinox?"""
     return "Module" in class_names(value, _NNX, _LINEN, _EQUINOX)
 
 
 def jax_cell_class(value: Any) -> str | None:
-    """Return the class of a cell or layer that has arrays; None for another value."""
+    """Return the class of a cell or layer that has arrays, None for other sources."""
     kind = class_among(value, ("LSTMCell", "GRUCell"), _EQUINOX)
     return kind or class_among(value, (*_CELLS, "RNN", "Bidirectional"), _NNX)
 
@@ -165,7 +165,7 @@ def set_arrays(module: Any, new_array: Callable[[str, Any], Any]) -> Any:
 
 
 def is_branch(value: Any) -> bool:
-    """Is the value a dict, or a cell or layer, which counts as the dict of its arrays?"""
+    """Is `value` a dict, or a cell or layer, which counts as the dict of its arrays?"""
     if hasattr(type(value), "shape"):  # an array, like most values
         return False
     return isinstance(value, Mapping) or jax_cell_class(value) is not None

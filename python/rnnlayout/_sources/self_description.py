@@ -13,8 +13,8 @@ from rnnlayout._model.spec import Spec
 
 
 def class_names(value: Any, *modules: str) -> list[str]:
-    """Return the names of the value's classes from Python modules whose names have a start in
-    `modules`."""
+    """Return the names of the classes of `value` that are defined in Python modules with these
+    starts of names."""
     return [c.__name__ for c in type(value).__mro__ if str(c.__module__).startswith(modules)]
 
 

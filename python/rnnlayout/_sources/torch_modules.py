@@ -21,7 +21,7 @@ _CELLS = {"LSTM": "lstm", "GRU": "gru", "RNN_TANH": "rnn_tanh", "RNN_RELU": "rnn
 
 
 def is_torch_module(value: Any) -> bool:
-    """Is the value a torch module? With the torch backend, Keras layers are torch modules too."""
+    """Is `value` a torch module? With the torch backend, Keras layers are torch modules too."""
     return "Module" in class_names(value, "torch.nn.modules.module")
 
 
