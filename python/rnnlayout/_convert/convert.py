@@ -161,7 +161,7 @@ def check(
     to: str | Layout,
     **options: Unpack[MemoryOptions],
 ) -> Report:
-    """Return the Report that convert() would make for the source, without converting.
+    """Return the Report of convert() for a source, without converting.
 
     Arguments: see convert().
 

@@ -41,7 +41,7 @@ class Explanation(str):
 
 
 def explain(spec: Spec, layout: str | Layout, to: str | Layout) -> Explanation:
-    """Return a text that explains the conversion from `layout` to another layout, with the grade.
+    """Explain the conversion from one layout to another, as a text with the grade.
 
     For each gate: source and target tensors; whether the block is transposed, negated, summed,
     filled with zeros, or required to be zero. For an impossible conversion the text has the reason;
@@ -71,7 +71,7 @@ def picture(
     *,
     width: float = WIDTH,
 ) -> Picture:
-    """Draw the memory of the tensors of an RNN, or a conversion.
+    """Draw the tensors of an RNN as stored in memory, or a conversion.
 
     layout: of the tensors: each block is drawn in the colour of its gate, with layer, direction,
         role (W, R, P, bW, bR) and offset in bytes. Blocks are to scale; blocks too small for the
