@@ -75,7 +75,7 @@ class _MovesInPlace(Moves):
     """Moves of layers in different places: each layer is drawn."""
 
     def alike(self) -> dict[LayerDirection, LayerDirection]:
-        return {place: place for place in self.every}
+        return {place: place for place in self.by_place}
 
 
 def draw_places(scene: Scene, spec: Spec, places: Sequence[BlockPlace], size: int) -> None:

@@ -1,1 +1,1 @@
-"""Conversions of one RNN's weights to another layout."""
+"""Conversions of the weights of an RNN to another layout."""

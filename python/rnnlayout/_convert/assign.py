@@ -1,4 +1,4 @@
-"""assign: put tensors into a module, a Keras layer or a tree of parameters."""
+"""Put tensors into a module, a Keras layer or a tree of parameters."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from rnnlayout._model.weights import Weights
 from rnnlayout._native import LayoutError, LossyError
 from rnnlayout._sources import frameworks, jax_modules, torch_modules
 from rnnlayout._sources.read_source import read_source
-from rnnlayout._sources.read_tensors import around_rnn, flatten_dicts, only_rnn
+from rnnlayout._sources.read_tensors import flatten_dicts, only_rnn, prefix_around_rnn
 from rnnlayout._sources.reading import Reading
 from rnnlayout._sources.self_description import RNNDescription, class_names
 from rnnlayout._sources.tensor_paths import match_layout_names
@@ -30,21 +30,21 @@ from .engine import run_conversion
 
 
 def assign(target: Any, tensors: Any) -> Any:
-    """Put weights into a module or layer, in place; return it, or a new one if it is immutable.
+    """Put weights into a module or layer; return the target, or a copy of an immutable target.
 
     target: a torch nn.LSTM / GRU / RNN or cell, a Keras layer (or Bidirectional), a list of Keras
-        layers, one per layer of the RNN, an LSTM, GRU or RNN of MLX, a model of one of these three
-        that contains one RNN, or a cell, RNN or Bidirectional of flax.nnx: they are changed. Keras
-        layers that are not built yet are built. A cell of Equinox, or the parameters of one RNN of
-        Flax or Haiku (a dict or nnx.State, nested or not, of JAX or NumPy arrays) stay as they are:
-        the result is a new one, with arrays on the same device. A subclass may override the call,
-        as what it computes from its weights is its own; it may not have more parameters.
-    tensors: a Weights, what convert() returned, or a module or layer, in any layout; or a plain
-        dict or list of arrays in the target's own. The dtype is the target's, or one that the
-        target's represents exactly.
+        layers (one per layer of the RNN), an LSTM, GRU or RNN of MLX, a model of torch, Keras or
+        MLX that contains one RNN, or a cell, RNN or Bidirectional of flax.nnx: changed in place.
+        Keras layers that are not built yet are built. A cell of Equinox, or the parameters of one
+        RNN of Flax or Haiku (a dict or nnx.State, nested or not, of JAX or NumPy arrays), are
+        copied: the result has the new arrays, on the same device. A subclass may override the call,
+        but may not have further parameters.
+    tensors: a Weights, a result of convert(), or a module or layer, in any layout; or a plain dict
+        or list of arrays in the layout of the target. The dtype is the target's, or a dtype that
+        the target's represents exactly.
 
-    Raises LayoutError or LossyError if they do not fit, or if the tensors record settings
-    (activations, Weights.config) that the target lacks; all weights of the target are unchanged
+    Raises LayoutError or LossyError if the tensors do not fit, or if the tensors record settings
+    (activations, Weights.config) that the target lacks. All weights of the target are unchanged
     then.
     """
     targets = list(target) if isinstance(target, (list, tuple)) else [target]
@@ -53,7 +53,7 @@ def assign(target: Any, tensors: Any) -> Any:
     framework = frameworks.framework_of(target)
     if framework is frameworks.JAX:
         rnn = _in_layout_of(target, frameworks.JAX, tensors)
-        return jax_modules.set_arrays(target, _maker_like(rnn))
+        return jax_modules.set_arrays(target, _array_maker(rnn))
     if framework:
         targets = [frameworks.rnn_of_model(target, framework)]
         if not framework.owns(targets[0]):
@@ -70,7 +70,7 @@ def assign(target: Any, tensors: Any) -> Any:
         targets[0].update({name: mlx.array(array) for name, array in rnn.items()})
     elif "State" in class_names(target, "flax.nnx."):
         nnx, jax = sys.modules["flax.nnx"], sys.modules["jax"]
-        state = jax.tree.map(lambda value: value, target)  # a copy, whose variables are its own
+        state = jax.tree.map(lambda value: value, target)  # a copy with new variables
         nnx.replace_by_pure_dict(state, _assigned_tree(nnx.to_pure_dict(target), tensors))
         return state
     elif isinstance(target, Mapping) and not isinstance(target, Weights | Tensors):
@@ -89,33 +89,33 @@ def assign(target: Any, tensors: Any) -> Any:
 
 
 def _assigned_tree(tree: Mapping[Any, Any], tensors: Any) -> Any:
-    """Return the parameters of one RNN with new values. Their structure stays."""
+    """Return a tree of the same structure with new arrays. tree: the parameters of one RNN."""
     leaves = flatten_dicts(tree)
-    if kinds := {type(a).__name__ for a in leaves.values()} - {"ndarray", "ArrayImpl"}:
-        boxed = any(hasattr(a, "unbox") for a in leaves.values())
+    if kinds := {type(leaf).__name__ for leaf in leaves.values()} - {"ndarray", "ArrayImpl"}:
+        boxed = any(hasattr(leaf, "unbox") for leaf in leaves.values())
         raise LayoutError(
             f"the target is a dict with values of {', '.join(sorted(kinds))}, need arrays of JAX or"
             f" NumPy: pass {'flax.linen.meta.unbox(params)' if boxed else 'the module itself'}"
         )
     target = _rnn_of(tree, tensors)
     spec = asdict(target.spec) | {"bias": target.spec.bias != "none"}
-    hints = {key: spec[key] for key in spec.keys() - {"dtype", "skip_input"}}
-    description = RNNDescription(target.layout.name, hints, {}, None)
+    fields = {key: spec[key] for key in spec.keys() - {"dtype", "skip_input"}}
+    description = RNNDescription(target.layout.name, fields, {}, None)
     rnn = _in_target_layout(tensors, description, target.spec.dtype)
-    around = around_rnn(leaves, "", [rnn.layout]) or ""
-    names = match_layout_names(rnn.layout, [path.removeprefix(around) for path in leaves])
-    new = _maker_like(rnn)
+    outer = prefix_around_rnn(leaves, "", [rnn.layout]) or ""
+    names = match_layout_names(rnn.layout, [path.removeprefix(outer) for path in leaves])
+    new_array = _array_maker(rnn)
     return jax_modules.map_leaves(
-        tree, lambda path, old: new(names[path.removeprefix(around)], old)
+        tree, lambda path, old_array: new_array(names[path.removeprefix(outer)], old_array)
     )
 
 
 def _rnn_of(tree: Mapping[Any, Any], tensors: Any) -> Weights:
-    """Read parameters. Facts that they do not record are those of the new tensors."""
+    """Read the parameters of an RNN. The new tensors decide between several RNNs that fit."""
     try:
         return read_source(tree, Reading())
     except UndecidedError as error:
-        if not _knows_its_rnn(tensors):
+        if not _describes_rnn(tensors):
             calls = (
                 f"rl.Weights(tensors, {write_in_python(part)})" if isinstance(part, Ask) else part
                 for part in error.parts
@@ -125,21 +125,20 @@ def _rnn_of(tree: Mapping[Any, Any], tensors: Any) -> Weights:
         for rnn in error.candidates:
             if all(getattr(rnn.spec, key) == getattr(spec, key) for key in UNRECORDED):
                 return rnn
-        fits = " or ".join(str(one) for one in error.specs)
-        raise LayoutError(f"the weights are {spec}, but the target is {fits}") from None
+        candidates = " or ".join(str(spec) for spec in error.specs)
+        raise LayoutError(f"the weights are {spec}, but the target is {candidates}") from None
 
 
-def _maker_like(rnn: Weights) -> Callable[[str, Any], Any]:
-    """Return a function of a tensor's name and the old array that makes the new array, of JAX or
-    NumPy."""
+def _array_maker(rnn: Weights) -> Callable[[str, Any], Any]:
+    """Return a function of (tensor name, old array) that makes the new array, of JAX or NumPy."""
 
-    def new(name: str, old: Any) -> Any:
+    def new_array(name: str, old_array: Any) -> Any:
         array = rnn[name]
-        if isinstance(old, np.ndarray):
+        if isinstance(old_array, np.ndarray):
             return array.copy()
-        return sys.modules["jax"].device_put(array, old.sharding)
+        return sys.modules["jax"].device_put(array, old_array.sharding)
 
-    return new
+    return new_array
 
 
 def _in_layout_of(target: Any, framework: frameworks.Framework, tensors: Any) -> Weights:
@@ -150,16 +149,16 @@ def _in_layout_of(target: Any, framework: frameworks.Framework, tensors: Any) ->
 
 
 def _in_target_layout(tensors: Any, target: RNNDescription, dtype: str) -> Weights:
-    """Return the weights in the layout and dtype of a target that describes itself."""
-    layout, hints, tensors = Layout(target.layout), target.hints, only_rnn(tensors)
-    if known := _knows_its_rnn(tensors):
+    """Return the weights in the layout and dtype of a target that is described."""
+    layout, target_fields, tensors = Layout(target.layout), target.fields, only_rnn(tensors)
+    if is_described := _describes_rnn(tensors):
         weights = Weights(tensors)
-        if "bias" in hints and hints["bias"] != (weights.spec.bias != "none"):
-            weights = Weights(weights, weights.spec.replace(bias=hints["bias"]))
+        if "bias" in target_fields and target_fields["bias"] != (weights.spec.bias != "none"):
+            weights = Weights(weights, weights.spec.replace(bias=target_fields["bias"]))
         rnn = weights.to(layout)
     else:
-        rnn = read_source(tensors, Reading(None, layout, _unrecorded(hints)))
-    if rnn.spec.dtype != dtype:  # a wider target takes them exactly, a narrower one is refused
+        rnn = read_source(tensors, Reading(None, layout, _unrecorded(target_fields)))
+    if rnn.spec.dtype != dtype:  # a wider dtype is exact; rounding to a narrower dtype is refused
         try:
             rnn = run_conversion(rnn, rnn.layout, dtype, exact=True)
         except LossyError as error:
@@ -168,40 +167,42 @@ def _in_target_layout(tensors: Any, target: RNNDescription, dtype: str) -> Weigh
                 f": to round them to the target's dtype, pass rl.Weights(tensors, dtype={dtype!r})",
             ) from None
     fields = {**asdict(rnn.spec), "bias": rnn.spec.bias != "none"}
-    fields |= {} if known else _unrecorded(hints)
-    for key, value in hints.items():
+    fields |= {} if is_described else _unrecorded(target_fields)
+    for key, value in target_fields.items():
         if fields[key] != value:
             raise LayoutError(f"the weights have {key} {fields[key]!r}, the target {value!r}")
-    # Weights without a setting may be from a source that does not record it: they fit any target.
-    ours, theirs = (changes_outputs(used.config, rnn.spec) for used in (rnn, target))
+    # Weights without a setting fit any target: their source may not record the setting.
+    rnn_settings, target_settings = (
+        changes_outputs(side.config, rnn.spec) for side in (rnn, target)
+    )
     for key, value in rnn.config.items():
-        if ours.get(key, ...) != theirs.get(key, ...):
-            use = f"with {target.config[key]!r}" if key in target.config else "without it"
+        if rnn_settings.get(key, ...) != target_settings.get(key, ...):
+            setting = f"with {target.config[key]!r}" if key in target.config else "without it"
             raise LayoutError(
-                f"the weights are used with {key}={value!r}, the target {use}: remove {key!r}"
+                f"the weights are used with {key}={value!r}, the target {setting}: remove {key!r}"
                 " from the config of the weights to apply it yourself"
             )
     return rnn
 
 
-def _knows_its_rnn(tensors: Any) -> bool:
-    """Return whether it is more than arrays: a Weights, what convert() returns, modules."""
+def _describes_rnn(tensors: Any) -> bool:
+    """Return whether the tensors record an RNN: a Weights, a result of convert(), modules."""
     if isinstance(tensors, (list, tuple)):
         return all(map(frameworks.framework_of, tensors))
     return isinstance(tensors, Weights | Tensors) or bool(frameworks.framework_of(tensors))
 
 
-def _unrecorded(hints: dict[str, Any]) -> dict[str, Any]:
-    """Return the fields of the target's spec that a plain dict of arrays does not record."""
-    return {name: hints[name] for name in UNRECORDED if name in hints}
+def _unrecorded(fields: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of a spec that a plain dict of arrays does not record."""
+    return {name: fields[name] for name in UNRECORDED if name in fields}
 
 
 def _assign_torch(module: Any, tensors: Any) -> None:
-    described = torch_modules.torch_spec(module)
+    description = torch_modules.torch_spec(module)
     torch = sys.modules["torch"]
     parameters = dict(module.named_parameters(recurse=False, remove_duplicate=False))
     dtype = _one_dtype(parameter.dtype for parameter in parameters.values())
-    rnn = _in_target_layout(tensors, described, dtype)
+    rnn = _in_target_layout(tensors, description, dtype)
     if missing := [name for name in rnn.names if name not in parameters]:
         raise LayoutError(
             f"{missing[0]} is not a plain parameter of {type(module).__name__}: remove weight norm,"
@@ -216,12 +217,12 @@ def _assign_torch(module: Any, tensors: Any) -> None:
             )
         if (shape := tuple(parameters[name].shape)) != array.shape:
             raise LayoutError(f"{name} of the target: shape {shape}, expected {array.shape}")
-    first: dict[int, str] = {}
+    name_of: dict[int, str] = {}
     for name in rnn.names:  # one parameter may have two names
-        other = first.setdefault(id(parameters[name]), name)
-        if other != name and rnn.bits[other].tobytes() != rnn.bits[name].tobytes():
+        first_name = name_of.setdefault(id(parameters[name]), name)
+        if first_name != name and rnn.bits[first_name].tobytes() != rnn.bits[name].tobytes():
             raise LayoutError(
-                f"{other} and {name} of the target are one parameter, and their values differ:"
+                f"{first_name} and {name} of the target are one parameter, and their values differ:"
                 f" give it two first: module.{name} = torch.nn.Parameter(module.{name}.clone())"
             )
     with torch.no_grad():
@@ -230,7 +231,7 @@ def _assign_torch(module: Any, tensors: Any) -> None:
 
 
 def _one_dtype(dtypes: Iterable[Any]) -> str:
-    """Return the dtype of all parameters of a target. Raises LayoutError if there are several."""
+    """Return the dtype of all parameters of a target. Raises LayoutError for different dtypes."""
     names = sorted({dtype_name(dtype) for dtype in dtypes})
     if len(names) > 1:
         raise LayoutError(f"the target has parameters of {' and '.join(names)}: it needs one dtype")
@@ -242,39 +243,48 @@ def _assign_keras(layers: list[Any], tensors: Any) -> None:
         raise LayoutError(
             "a layer is in the list twice: each layer of the RNN needs a Keras layer of its own"
         )
-    described = [frameworks.KERAS.describe(layer) for layer in layers]
-    first = described[0]
-    total = {"num_layers": sum(one.hints["num_layers"] for one in described)}
-    if any((x.layout, x.hints | total) != (first.layout, first.hints | total) for x in described):
+    descriptions = [frameworks.KERAS.describe(layer) for layer in layers]
+    first = descriptions[0]
+    total = {"num_layers": sum(description.fields["num_layers"] for description in descriptions)}
+    if any(
+        (description.layout, description.fields | total) != (first.layout, first.fields | total)
+        for description in descriptions
+    ):
         raise LayoutError("the layers differ: they are several RNNs, assign each on its own")
-    directions = 1 + bool(first.hints["bidirectional"])
-    config = stack_config([one.config for one in described], directions)
-    whole = replace(first, hints=first.hints | total, config=config)
-    built = [w.dtype for layer in layers for w in layer.get_weights()]
-    dtype = _one_dtype(built or [layer.dtype or "float32" for layer in layers])
-    rnn = _in_target_layout(tensors, whole, dtype)
+    directions = 1 + bool(first.fields["bidirectional"])
+    config = stack_config([description.config for description in descriptions], directions)
+    joined = replace(first, fields=first.fields | total, config=config)
+    dtypes = [w.dtype for layer in layers for w in layer.get_weights()]
+    dtype = _one_dtype(dtypes or [layer.dtype or "float32" for layer in layers])
+    rnn = _in_target_layout(tensors, joined, dtype)
     parts, weights = iter(rnn.split()), []
-    for layer, description in zip(layers, described, strict=True):
-        count = description.hints["num_layers"]  # several of StackedRNNCells
+    for layer, description in zip(layers, descriptions, strict=True):
+        count = description.fields["num_layers"]  # more than 1 for StackedRNNCells
         weights.append([array for part in islice(parts, count) for array in part.values()])
         _check_shapes(layer, weights[-1])
     width = rnn.spec.num_directions * rnn.spec.hidden_size
-    for k, (layer, new) in enumerate(zip(layers, weights, strict=True)):
+    for k, (layer, layer_weights) in enumerate(zip(layers, weights, strict=True)):
         if not layer.get_weights():
             layer.build((None, None, width if k else rnn.spec.input_size))
-            _check_shapes(layer, new)
-    old = [layer.get_weights() for layer in layers]
+            _check_shapes(layer, layer_weights)
+    old_weights = [layer.get_weights() for layer in layers]
     try:
-        for layer, new in zip(layers, weights, strict=True):
-            layer.set_weights(new)
-    except BaseException:  # then all keep their old weights
-        for layer, kept in zip(layers, old, strict=True):
-            layer.set_weights(kept)
+        for layer, layer_weights in zip(layers, weights, strict=True):
+            layer.set_weights(layer_weights)
+    except BaseException:  # an interrupt too leaves all layers with the old weights
+        for layer, saved in zip(layers, old_weights, strict=True):
+            layer.set_weights(saved)
         raise
 
 
 def _check_shapes(layer: Any, weights: list[Any]) -> None:
-    """Check that the weights of a layer, if it is built, have the shapes of the new ones."""
-    own, shapes = [tuple(w.shape) for w in layer.get_weights()], [a.shape for a in weights]
-    if own and own != shapes:
-        raise LayoutError(f"{layer.name!r} has weights of shapes {own}, the tensors are {shapes}")
+    """Check that the weights of a layer, if the layer is built, have the shapes of the new
+    weights."""
+    old_shapes, shapes = (
+        [tuple(w.shape) for w in layer.get_weights()],
+        [array.shape for array in weights],
+    )
+    if old_shapes and old_shapes != shapes:
+        raise LayoutError(
+            f"{layer.name!r} has weights of shapes {old_shapes}, the tensors are {shapes}"
+        )

@@ -1,4 +1,4 @@
-"""pack, unpack, convert, check: conversions of one RNN's weights in memory."""
+"""pack, unpack, convert, check: convert the weights of an RNN in memory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rnnlayout._sources.reading import Reading, make_reading
 from .engine import dry_run_conversion, run_conversion
 
 
-# Type checkers know the kind of a result whose layout is a literal.
+# Type checkers infer the type of the result from a literal layout.
 @overload
 def convert(
     source: Any,
@@ -62,19 +62,19 @@ def convert(
 
     source: a dict of arrays (a state_dict() with prefix=), a list in the framework's order
         (get_weights(); for several layers concatenated, or a list of lists), a torch module or
-        cell, a Keras layer or a list of them, a layer or cell of Flax, Equinox or MLX, a model that
-        contains one of these, a Weights, a result of convert(), or cuDNN's flat weight space with a
-        spec.
+        cell, a Keras layer or a list of Keras layers, a layer or cell of Flax, Equinox or MLX, a
+        model that contains one RNN, a Weights, a result of convert(), or cuDNN's flat weight space
+        with a spec.
     to: the layout of the result.
     exact: raise an error instead of rounding.
-    out: the array ("cudnn") or dict of arrays to fill, which must not share memory with source.
+    out: the array ("cudnn") or dict of arrays to fill; must not share memory with source.
     Other arguments: how the source is read, and the dtype of the result, see ReadingOptions.
 
     Returns a 1-D array for "cudnn", else a dict of arrays (Tensors, with .report), all new.
 
     Raises LayoutError if names, shapes or dtypes do not fit; LossyError if the target cannot
-    represent a value, or would round and exact=True; SpecError if the RNN is not known or the spec
-    contradicts itself. `out` is unchanged then.
+    represent a value, or exact=True and a value would be rounded; SpecError if the RNN is not known
+    or the spec contradicts itself. `out` is unchanged then.
 
         >>> import numpy as np
         >>> cell = {"weight_ih": np.ones((6, 4), "f4"), "weight_hh": np.ones((6, 2), "f4")}
@@ -105,7 +105,7 @@ def pack(
 ) -> np.ndarray:
     """Return cuDNN's weight space of an RNN: a new 1-D array, or `out`.
 
-    Arguments and errors: see convert(), of which this is the case to="cudnn".
+    Arguments and errors: see convert(); pack() is convert() with to="cudnn".
 
         >>> import numpy as np
         >>> pack([np.eye(2), np.eye(2)], Spec("rnn_relu", 2, 2, bias=False, dtype="f8"),
@@ -143,7 +143,7 @@ def unpack(
     """Convert cuDNN's weight space to another layout.
 
     flat: 1-D, spec.num_params elements.
-    Other arguments, result and errors: see convert(), of which this is the case layout="cudnn".
+    Other arguments, result and errors: see convert(); unpack() is convert() with layout="cudnn".
 
         >>> import numpy as np
         >>> spec = Spec("gru", 1, 1, bias="none")
@@ -161,11 +161,11 @@ def check(
     to: str | Layout,
     **options: Unpack[MemoryOptions],
 ) -> Report:
-    """Return the Report of what convert() would do to these values, without converting.
+    """Return the Report of convert() for a source, without converting.
 
     Arguments: see convert().
 
-    If convert() would raise LossyError the grade is "unrepresentable". Other errors are raised.
+    If convert() would raise LossyError, the grade is "unrepresentable". Other errors are raised.
 
         >>> import numpy as np
         >>> gru = {"weight_ih_l0": np.ones((6, 1)), "weight_hh_l0": np.ones((6, 2)),

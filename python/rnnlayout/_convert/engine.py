@@ -1,4 +1,4 @@
-"""Run a conversion of checked arrays, into new arrays or the caller's own."""
+"""Run a conversion of checked arrays, into new arrays or arrays of the caller."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from rnnlayout._native import LayoutError
 from rnnlayout._sources.mismatch import wrong_names
 from rnnlayout._sources.torch_names import rounded_weights
 
-plan_for = lru_cache(maxsize=128)(_native.Plan)  # so that a loop builds each plan only once
+plan_for = lru_cache(maxsize=128)(_native.Plan)  # a loop builds each plan only once
 
 
 def plan_for_source(source: Weights, dst: Layout, dtype: Any) -> tuple[_native.Plan, Spec]:
-    """Return the plan that converts `source`, and the spec of its result."""
+    """Return the plan that converts `source`, and the spec of the result."""
     spec = source.spec
     if dtype is not None and (name := dtype_name(dtype)) != spec.dtype:
         spec = spec.replace(dtype=name)
@@ -33,10 +33,11 @@ def plan_for_source(source: Weights, dst: Layout, dtype: Any) -> tuple[_native.P
 
 
 def result_spec(dst: Layout, spec: Spec) -> Spec:
-    """Return the Spec of the result, which lacks peepholes (they must be zero) if dst does."""
+    """Return the Spec of the result: without peepholes if `dst` lacks peepholes (which must be
+    zero)."""
     if not spec.peepholes:
         return spec
-    info = known_layouts().get(dst.name)  # None: the layout of the forward pass, which has them
+    info = known_layouts().get(dst.name)  # None: the forward pass's layout, with peepholes
     return spec if info is None or info["peepholes"] else spec.replace(peepholes=False)
 
 
@@ -73,8 +74,8 @@ def dry_run_conversion(
 
 
 def complete_report(report: Report, source: Weights, dst: Layout) -> Report:
-    """Return the report with what the plan does not know: what was computed before it, and the
-    settings that `dst` cannot represent."""
+    """Return the report with facts from outside the plan: weights computed from weight norm, and
+    the settings that `dst` cannot represent."""
     lost = _describe_lost(source, dst) if source.config else []
     if source.spec.recurrent_activation == "hard_sigmoid_keras2" and dst.name == "keras":
         lost.append(
@@ -90,11 +91,11 @@ def complete_report(report: Report, source: Weights, dst: Layout) -> Report:
 
 def _describe_lost(source: Weights, dst: Layout) -> list[str]:
     """Return a text for each setting that changes outputs and that `dst` cannot represent."""
-    changing = changes_outputs(source.config, source.spec)
+    settings = changes_outputs(source.config, source.spec)
     return [
         f"with {describe_config({key: value})}, which {dst.name} cannot represent:"
         f" {facts_of(key).advice}"
-        for key, value in settings_lost(changing, source.spec, dst.name).items()
+        for key, value in settings_lost(settings, source.spec, dst.name).items()
     ]
 
 
@@ -106,8 +107,8 @@ def run_plan(
     exact: bool,
     new: bool = False,
 ) -> Report:
-    """Run a plan into arrays that carry bits; without targets, only return its report. new: whether
-    no caller has the targets yet, which may then be left partly written if the conversion fails."""
+    """Run a plan into arrays that carry bits; without targets, only return the report. new: whether
+    the targets are new arrays: a failure may leave new arrays partly written."""
     exact = check_flag("exact", exact)
     if source.rounded and exact:
         raise rounded_weights(source.rounded)
@@ -119,7 +120,7 @@ def run_plan(
 
 
 def rounding_reason(sums: int, shifts: bool, src: str, dst: str) -> str:
-    """Return why a conversion rounds. shifts: whether some of the sums have a forget bias."""
+    """Return the reason for rounding. shifts: whether a forget bias is part of the sums."""
     kind = "rounded sums of biases and a forget bias" if shifts else "sums of two non-zero biases"
     reasons = [f"{sums} {kind}"] if sums else []
     if src != dst:
@@ -130,27 +131,27 @@ def rounding_reason(sums: int, shifts: bool, src: str, dst: str) -> str:
 def _check_outputs(
     out: Any, targets: list[tuple[str, tuple[int, ...]]], dtype: str, dst: Layout
 ) -> list[np.ndarray]:
-    """Return the arrays of `out`, checked."""
+    """Return the checked arrays of `out`."""
     if dst.name == "cudnn":
-        given = {targets[0][0]: out}
+        outputs = {targets[0][0]: out}
     elif isinstance(out, Mapping):
-        given = dict(out)
-        if given.keys() != {name for name, _ in targets}:
-            raise wrong_names([dst], list(given), [name for name, _ in targets])
+        outputs = dict(out)
+        if outputs.keys() != {name for name, _ in targets}:
+            raise wrong_names([dst], list(outputs), [name for name, _ in targets])
     else:
         raise LayoutError(f"out is a {type(out).__name__}, need a dict of arrays for {dst}")
     arrays = []
     for name, shape in targets:
-        what = f"out[{name!r}]"
-        array, found = take_bits(given[name], what)
-        if found != dtype:
-            raise LayoutError(f"{what} is {found}, need {dtype}, the dtype of the result")
+        label = f"out[{name!r}]"
+        array, array_dtype = take_bits(outputs[name], label)
+        if array_dtype != dtype:
+            raise LayoutError(f"{label} is {array_dtype}, need {dtype}, the dtype of the result")
         if array.shape != shape:
-            raise LayoutError(f"{what}: shape {array.shape}, expected {shape}")
-        check_in_place(array, given[name], what)
+            raise LayoutError(f"{label}: shape {array.shape}, expected {shape}")
+        check_in_place(array, outputs[name], label)
         flags = array.flags
         if not (flags.writeable and flags.c_contiguous and flags.aligned):
             wrong = "read-only" if not flags.writeable else "not C-contiguous and aligned"
-            raise LayoutError(f"{what} is {wrong}: need a writable, C-contiguous, aligned array")
+            raise LayoutError(f"{label} is {wrong}: need a writable, C-contiguous, aligned array")
         arrays.append(array)
     return arrays

@@ -1,4 +1,4 @@
-"""explain and picture: what a conversion does to each gate, in words and drawn."""
+"""explain and picture: the operations of a conversion on each gate, in words and drawn."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .ribbons import draw_ribbons
 
 
 class Explanation(str):
-    """The result of explain(): a text, which a notebook shows as a picture of the moves.
+    """The result of explain(): a text. A notebook shows a picture of the moves.
 
     spec, layout, to: the arguments of explain().
     """
@@ -41,11 +41,11 @@ class Explanation(str):
 
 
 def explain(spec: Spec, layout: str | Layout, to: str | Layout) -> Explanation:
-    """Return what the conversion from `layout` to another does, as text, with its grade.
+    """Explain the conversion from one layout to another, as a text with the grade.
 
-    For each gate: the tensors that it comes from and goes to; whether it is transposed, negated,
-    summed, filled with zeros, or required to be zero. For a conversion that is not possible the
-    text has the reason; nothing is raised. A notebook shows it as a picture.
+    For each gate: source and target tensors; whether the block is transposed, negated, summed,
+    filled with zeros, or required to be zero. For an impossible conversion the text has the reason;
+    no error is raised. A notebook shows the text as a picture.
 
         >>> print(explain(Spec("rnn_tanh", 2, 3), "keras", "torch"))
         keras -> torch: rnn_tanh, input_size 2, hidden_size 3
@@ -71,17 +71,18 @@ def picture(
     *,
     width: float = WIDTH,
 ) -> Picture:
-    """Draw the tensors of an RNN as they lie in memory, or a conversion of them.
+    """Draw the tensors of an RNN as stored in memory, or a conversion.
 
-    layout: whose tensors are drawn: each block in the colour of its gate, with its layer,
-        direction, role (W, R, P, bW, bR) and offset in bytes. Blocks are to scale; those too small
-        for their letter are enlarged, and dashed.
-    to: another layout, drawn beside the first, with the moves of the conversion between them:
-        explain() as a picture.
-    width: of the picture in pixels, 240 to 4000; the texts have the same size in each.
+    layout: of the tensors: each block is drawn in the colour of its gate, with layer, direction,
+        role (W, R, P, bW, bR) and offset in bytes. Blocks are to scale; blocks too small for the
+        letter are enlarged, and dashed.
+    to: another layout, drawn next to the first, with the moves of the conversion: explain() as a
+        picture.
+    width: of the picture in pixels, 240 to 4000; texts have the same size at every width.
 
-    Returns a Picture: a notebook shows it, str() has it in letters, save() writes .svg or .png.
-    Raises LossyError if the RNN cannot be represented in a layout, or not be converted.
+    Returns a Picture: notebooks show the drawing, str() returns the picture in letters, save()
+    writes .svg or .png.
+    Raises LossyError if a layout cannot represent the RNN, or the conversion is impossible.
 
         >>> print(picture(Spec("gru", 8, 4)))
         gru, input_size 8, hidden_size 4
@@ -97,18 +98,18 @@ def picture(
 
 
 def draw_rnns(subjects: Sequence[Subject], to: Layout | None, width: float = WIDTH) -> Picture:
-    """Return a picture of the memory of subjects, or of their conversions."""
+    """Return a picture of the memory of subjects, or of conversions to layout `to`."""
     return draw_subjects(subjects, width, partial(_add_conversion, to) if to else None)
 
 
 def _add_conversion(to: Layout, scene: Scene, subject: Subject) -> list[Part]:
-    """Draw a subject's conversion, and return its text."""
+    """Draw a subject's conversion, and return the text of the picture."""
     spec, layout = subject.spec, subject.layout
     moves = moves_of(spec, layout, to, subject.optional_tensors)
     target = Subject(moves.target, to)
-    both = subject.tensors(), target.tensors()
-    _, grade, *told = conversion_in_words(spec, layout, to, subject.optional_tensors).split("\n")
+    memories = subject.tensors(), target.tensors()
+    _, grade, *lines = conversion_in_words(spec, layout, to, subject.optional_tensors).split("\n")
     scene.paragraph(MARGIN, f"{layout} -> {to}: {grade.removeprefix('grade: ')}", "say")
     scene.height += 8
-    draw_ribbons(scene, spec, both, (str(layout), str(to)), moves)
-    return [*subject.text(both[0]), *target.text(both[1]), grade, *told]
+    draw_ribbons(scene, spec, memories, (str(layout), str(to)), moves)
+    return [*subject.text(memories[0]), *target.text(memories[1]), grade, *lines]

@@ -1,4 +1,4 @@
-"""The moves of a conversion: what is done to each block, from where to where; also in words."""
+"""The moves of a conversion: source, operation and target of each block; also in words."""
 
 from __future__ import annotations
 
@@ -17,13 +17,12 @@ LayerDirection = tuple[int, int]  # layer, direction
 
 @dataclass(frozen=True)
 class Move:
-    """One operation on a block (layer, direction, role, number, gate).
+    """An operation on a block (layer, direction, role, number, gate).
 
     op: "move", "add", "shift" (by a forget bias), "zero", "identity", "expect_zero" or
-        "expect_identity". sources: the number of the tensor and the role of each block that it
-        reads. target: the number of the tensor that it writes; None if it only requires something.
-    notes: what is done on the way, in words. shift: what is added; of "expect_zero", minus the
-        value that is required.
+        "expect_identity". sources: (number of the tensor, role) of each block that is read.
+    target: number of the tensor that is written; None for "expect_...". notes: operations on the
+        way, in words. shift: the summand of "shift"; for "expect_zero", minus the required value.
     """
 
     op: str
@@ -35,7 +34,7 @@ class Move:
 
     @property
     def shape(self) -> tuple[Any, ...]:
-        """What is the same in all layers that are converted alike."""
+        """A key that is equal for moves of layers that are converted alike."""
         roles = tuple(role for _, role in self.sources)
         return self.op, self.block[2:], roles, self.notes, self.shift
 
@@ -43,43 +42,43 @@ class Move:
 @dataclass(frozen=True)
 class Moves:
     """All moves of a conversion. target: the Spec of the result. sources, targets: the names of the
-    tensors of both layouts. every: the moves by layer and direction.
+    tensors of both layouts. by_place: the moves of each layer and direction.
     """
 
     target: Spec
     sources: list[str]
     targets: list[str]
-    every: dict[LayerDirection, list[Move]]
+    by_place: dict[LayerDirection, list[Move]]
 
     def alike(self) -> dict[LayerDirection, LayerDirection]:
-        """Return for each layer and direction the first that is converted as it is."""
+        """Return layer and direction -> first layer and direction that is converted alike."""
         first: dict[tuple[Any, ...], LayerDirection] = {}
         return {
             place: first.setdefault(tuple(move.shape for move in moves), place)
-            for place, moves in self.every.items()
+            for place, moves in self.by_place.items()
         }
 
 
 def moves_of(
     spec: Spec, source: Layout, target: Layout, optional_tensors: int | None = None
 ) -> Moves:
-    """Return the moves between two layouts. optional_tensors: those that the source has, HAS_BIAS |
-    HAS_PEEPHOLES; None if the spec decides that. Raises LossyError if there is no conversion."""
+    """Return the moves between two layouts. optional_tensors: HAS_BIAS | HAS_PEEPHOLES, of the
+    source; by default as the spec. Raises LossyError if the conversion is impossible."""
     optional_tensors = optional_tensors_of(spec) if optional_tensors is None else optional_tensors
-    made = result_spec(target, spec)
-    plan = plan_for(made, source, optional_tensors, target)
-    transposed = _transposed_blocks(source, made, optional_tensors) ^ _transposed_blocks(
-        target, made, optional_tensors_of(made)
+    result = result_spec(target, spec)
+    plan = plan_for(result, source, optional_tensors, target)
+    transposed = _transposed_blocks(source, result, optional_tensors) ^ _transposed_blocks(
+        target, result, optional_tensors_of(result)
     )
-    every: dict[LayerDirection, list[Move]] = {}
+    by_place: dict[LayerDirection, list[Move]] = {}
     for op in plan.block_ops():
-        every.setdefault(op[1][:2], []).append(_make_move(op, transposed))
-    sources, targets = ([name for name, _ in each] for each in (plan.sources, plan.targets))
-    return Moves(made, sources, targets, dict(sorted(every.items())))
+        by_place.setdefault(op[1][:2], []).append(_make_move(op, transposed))
+    sources, targets = ([name for name, _ in tensors] for tensors in (plan.sources, plan.targets))
+    return Moves(result, sources, targets, dict(sorted(by_place.items())))
 
 
 def _transposed_blocks(layout: Layout, spec: Spec, optional_tensors: int) -> set[tuple[Any, ...]]:
-    """Return the blocks whose matrix the layout stores transposed."""
+    """Return the blocks that the layout stores as transposed matrices."""
     return {
         block
         for block, (_, _, rows, cols, row_stride, col_stride, _) in _native.blocks(
@@ -100,49 +99,54 @@ def _make_move(op: tuple[Any, ...], transposed: set[tuple[Any, ...]]) -> Move:
         "bW + bR": src2 >= 0,
         "forget bias": shift,
     }
-    read = ((src, from_role), (src2, "bR"))  # a tensor without one has number -1
-    sources = tuple((tensor, role) for tensor, role in read if tensor >= 0)
-    target, told = dst if dst >= 0 else None, tuple(note for note in notes if notes[note])
-    return Move(kind, block, sources, target, told, shift)
+    reads = ((src, from_role), (src2, "bR"))  # the number -1: no tensor is read
+    sources = tuple((tensor, role) for tensor, role in reads if tensor >= 0)
+    target, move_notes = dst if dst >= 0 else None, tuple(note for note in notes if notes[note])
+    return Move(kind, block, sources, target, move_notes, shift)
 
 
 def conversion_in_words(
     spec: Spec, source: Layout, target: Layout, optional_tensors: int | None = None
 ) -> str:
-    """Return the text of explain(). optional_tensors: those that the source has, HAS_BIAS |
-    HAS_PEEPHOLES; None if the spec decides that."""
+    """Return the text of explain(). optional_tensors: HAS_BIAS | HAS_PEEPHOLES, of the source; by
+    default as the spec."""
     both = source, target
     head = f"{source} -> {target}: {spec}"
     try:
         moves = moves_of(spec, source, target, optional_tensors)
     except LossyError as error:
         return f"{head}\ngrade: unrepresentable\n{error}"
-    orders = " -> ".join(" ".join(known_layouts()[x.name]["gates"][spec.cell]) for x in both)
+    orders = " -> ".join(
+        " ".join(known_layouts()[layout.name]["gates"][spec.cell]) for layout in both
+    )
     lines = [head, f"grade: {_grade_in_words(moves)}", f"gates in memory: {orders}"]
-    lines += [f"{each}: {key}, {note}" for each in both for key, note in each.notes.items()]
+    lines += [f"{layout}: {key}, {note}" for layout in both for key, note in layout.notes.items()]
     for place, first in moves.alike().items():
-        title, other = (layer_in_words(*one, spec.num_directions) for one in (place, first))
-        lines.append(title if place == first else f"{title}: as {other}")
-        for move in moves.every[place] if place == first else ():
+        title, first_title = (
+            layer_in_words(*layer_direction, spec.num_directions)
+            for layer_direction in (place, first)
+        )
+        lines.append(title if place == first else f"{title}: as {first_title}")
+        for move in moves.by_place[place] if place == first else ():
             lines.append(_move_in_words(move, moves.sources, moves.targets))
     return "\n".join(lines)
 
 
 def _grade_in_words(moves: Moves) -> str:
-    every = [move for group in moves.every.values() for move in group]
-    ops = {move.op for move in every}
+    all_moves = [move for group in moves.by_place.values() for move in group]
+    ops = {move.op for move in all_moves}
     grade = "exact"
     if "add" in ops:
         grade += " where one of the two biases of a gate is zero, else rounds"
     if "shift" in ops:
         grade += "; of gate f where the sum with the forget bias is not rounded, else rounds"
     vanish: dict[float, set[str]] = {}
-    for move in every:
+    for move in all_moves:
         if move.op == "expect_zero":
-            needs = f"{ROLES[move.block[2]]} of gate {move.block[4]}"
-            vanish.setdefault(-move.shift, set()).add(needs)
-    for value, needed in sorted(vanish.items(), reverse=True):
-        grade += f"; unrepresentable unless {_number_in_words(value)}: {', '.join(sorted(needed))}"
+            block_text = f"{ROLES[move.block[2]]} of gate {move.block[4]}"
+            vanish.setdefault(-move.shift, set()).add(block_text)
+    for value, blocks in sorted(vanish.items(), reverse=True):
+        grade += f"; unrepresentable unless {_number_in_words(value)}: {', '.join(sorted(blocks))}"
     if "expect_identity" in ops:
         grade += "; unrepresentable unless the input matrices of layer 0 are the identity"
     return grade
@@ -158,7 +162,7 @@ def _move_in_words(move: Move, sources: list[str], targets: list[str]) -> str:
     target = "" if move.target is None else targets[move.target]
     total = " + ".join(dict.fromkeys(sources[k] for k, _ in move.sources)) or "0"
     shift = move.shift
-    what = {
+    action = {
         "move": f"{source} -> {target}",
         "add": f"{total} -> {target}",
         "shift": f"{total} {'+' if shift > 0 else '-'} {abs(shift):g} -> {target}",
@@ -167,4 +171,4 @@ def _move_in_words(move: Move, sources: list[str], targets: list[str]) -> str:
         "expect_zero": f"{source} must be {_number_in_words(-shift)}",
         "expect_identity": f"{source} must be the identity",
     }[move.op]
-    return f"  {role:<2} {gate or '-'}  " + ", ".join([what, *move.notes])
+    return f"  {role:<2} {gate or '-'}  " + ", ".join([action, *move.notes])

@@ -1,4 +1,4 @@
-"""A conversion as a picture: the memory of both layouts, and a ribbon for each move."""
+"""Draw a conversion: the memory of both layouts, and a ribbon for each move."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from .moves import LayerDirection, Move, Moves
 _LEAST = 14  # pixels of height that a piece needs for its letter
 _PER_PIECE = 24  # pixels of height per piece of the longer column, on average
 _RULED = 12  # pixels of height per line that shows rows
-# What is done on the way -> the sign of it, and its meaning.
+# Operation on the way -> sign and meaning.
 _SIGNS = {
     "transposed": ("T", "transposed"),
     "negated": ("-", "negated"),
@@ -54,49 +54,55 @@ def draw_ribbons(
     names: tuple[str, str],
     moves: Moves,
 ) -> None:
-    """Add the tensors of both sides, under their names, and the moves between them, below what
-    there is. Layers and directions that are converted as an earlier one are only named."""
+    """Draw the tensors of both sides, with the names of the layouts above, and the moves in
+    between, at the bottom of the scene. A layer and direction that is converted like an earlier
+    layer is only named."""
     alike = moves.alike()
     shown = [place for place, first in alike.items() if place == first]
     unit = ByteOffsets(_native.itemsize(spec.dtype))
-    columns = [_Column(found, set(shown), spec, unit) for found in tensors]
+    columns = [_Column(memory, set(shown), spec, unit) for memory in tensors]
     pixels = max(columns[0].count, columns[1].count) * _PER_PIECE
-    # the larger column is about so high
-    scale = largest_scale(lambda tried: all(c.height(tried) <= pixels for c in columns), pixels)
-    wide = min(240.0, (scene.width - 2 * MARGIN) * 0.32)
-    lefts = (MARGIN, scene.width - MARGIN - wide)
+    # `pixels` is about the height of the larger column
+    scale = largest_scale(
+        lambda scale: all(column.height(scale) <= pixels for column in columns), pixels
+    )
+    width = min(240.0, (scene.width - 2 * MARGIN) * 0.32)
+    lefts = (MARGIN, scene.width - MARGIN - width)
     for column, name, left in zip(columns, names, lefts, strict=True):
-        scene.add(Text(left, scene.height + 12, shorten_text(name, "name", wide), "name"))
-        column.lay_out(left, wide, scene.height + 20, scale)
-    every = [move for place in shown for move in moves.every[place]]
-    scene.add(*_draw_bands(every, columns))
+        scene.add(Text(left, scene.height + 12, shorten_text(name, "name", width), "name"))
+        column.lay_out(left, width, scene.height + 20, scale)
+    shown_moves = [move for place in shown for move in moves.by_place[place]]
+    scene.add(*_draw_bands(shown_moves, columns))
     for column in columns:
         scene.add(*column.shapes)
     scene.height = max(column.bottom for column in columns) + GAP
     for first in shown:
-        title, *same = (layer_in_words(*one, spec.num_directions)
-                        for one in alike if alike[one] == first)  # fmt: skip
-        words = f"{len(same)} other layers and directions" if len(same) > 4 else ", ".join(same)
-        if same:
+        title, *twins = (
+            layer_in_words(*place, spec.num_directions) for place in alike if alike[place] == first
+        )
+        words = f"{len(twins)} other layers and directions" if len(twins) > 4 else ", ".join(twins)
+        if twins:
             scene.paragraph(MARGIN, f"{words}: as {title}", "say")
-    enlarged, woven = (any(getattr(one, name) for one in columns) for name in ("enlarged", "woven"))
+    enlarged, woven = (
+        any(getattr(column, name) for column in columns) for name in ("enlarged", "woven")
+    )
     scene.notes(MARGIN, "above the blocks: byte offsets", enlarged, woven)
     draw_gates_legend(scene, tensors[0])
-    signs = dict.fromkeys(name for move in every for name in _sign_names(move))
+    signs = dict.fromkeys(name for move in shown_moves for name in _sign_names(move))
     if signs:
         draw_legend(scene, [("equal", *_SIGNS[name]) for name in signs])
 
 
 @dataclass
 class _Column:
-    """One layout: its blocks from top to bottom, in the order of their addresses."""
+    """The blocks of a layout from top to bottom, in the order of addresses."""
 
     tensors: Sequence[TensorMemory]
     places: set[LayerDirection]
     spec: Spec
     unit: ByteOffsets
     shapes: list[Box | Text] = field(default_factory=list)
-    # tensor and block -> top and bottom of where its ribbon ends
+    # tensor and block -> top and bottom of the end of the ribbon
     ports: dict[tuple[int, BlockKey], tuple[float, float]] = field(default_factory=dict)
     left: float = 0
     width: float = 0
@@ -105,28 +111,32 @@ class _Column:
     woven: bool = False
 
     def regions(self) -> Iterator[tuple[int, TensorMemory, list[Region]]]:
-        """Yield the regions of the places that are shown, tensor by tensor."""
+        """Yield (number, tensor, regions to draw) for each tensor with regions to draw."""
         for number, tensor in enumerate(self.tensors):
-            found = [one for one in tensor.regions if one.pieces[0].block[:2] in self.places]
-            if found:
-                yield number, tensor, found
+            regions = [
+                region for region in tensor.regions if region.pieces[0].block[:2] in self.places
+            ]
+            if regions:
+                yield number, tensor, regions
 
     @property
     def count(self) -> int:
-        return sum(len(one.pieces) for *_, found in self.regions() for one in found)
+        return sum(len(region.pieces) for *_, regions in self.regions() for region in regions)
 
     def height(self, scale: float) -> float:
-        return sum(_region_height(one, scale) for *_, found in self.regions() for one in found)
+        return sum(
+            _region_height(region, scale) for *_, regions in self.regions() for region in regions
+        )
 
     def lay_out(self, left: float, width: float, top: float, scale: float) -> None:
-        """Place every block."""
+        """Lay out the blocks from `top` downwards."""
         self.left, self.width, y = left, width, top
-        for number, tensor, found in self.regions():
+        for number, tensor, regions in self.regions():
             if len(self.tensors) > 1:
                 self.shapes.append(Text(left, y + 10, shorten_text(tensor.name, "at", width), "at"))
                 y += 13
             role, end = "", 0
-            for region in found:
+            for region in regions:
                 first = region.pieces[0]
                 if first.at > end or not role:
                     role = ""
@@ -139,36 +149,36 @@ class _Column:
                     self.shapes.append(Text(left, y + 10, words, "at", fill="faint"))
                     y += 13
                 role, end = region.pieces[-1].role, max(piece.stop for piece in region.pieces)
-                high = _region_height(region, scale)
-                self._region(number, region, y, high, sum(p.size for p in region.pieces) * scale)
-                y += high
+                height = _region_height(region, scale)
+                self._region(number, region, y, height, sum(p.size for p in region.pieces) * scale)
+                y += height
             y += GAP
         self.bottom = y
 
     def _region(
-        self, number: int, region: Region, top: float, high: float, to_scale: float
+        self, number: int, region: Region, top: float, height: float, to_scale: float
     ) -> None:
         count = len(region.pieces)
         share = self.width / count
-        enlarged = to_scale < 0.98 * high
+        enlarged = to_scale < 0.98 * height
         self.enlarged |= enlarged
-        rows = min(region.rows, int(high / _RULED) // 2 * 2 + 1) if count > 1 else 1
-        several = len({piece.role for piece in region.pieces}) > 1
+        rows = min(region.rows, int(height / _RULED) // 2 * 2 + 1) if count > 1 else 1
+        has_several_roles = len({piece.role for piece in region.pieces}) > 1
         self.woven |= count > 1
         for k, piece in enumerate(region.pieces):
             directions = self.spec.num_directions
             title = piece_in_words(piece, self.tensors[number], self.unit, directions)
             x, fill = self.left + k * share, gate_colour(piece.key[3])
-            box = Box(x, top, share - (count > 1), high - 1, fill, title, rows, enlarged)
-            letter = f"{piece.role} {piece.letter}" if several else piece.letter
-            at = box.x + box.width / 2, top + high / 2 + 3
+            box = Box(x, top, share - (count > 1), height - 1, fill, title, rows, enlarged)
+            letter = f"{piece.role} {piece.letter}" if has_several_roles else piece.letter
+            at = box.x + box.width / 2, top + height / 2 + 3
             self.shapes += [box, Text(*at, letter, "letter", "middle")]
-            slot = (high - 1) / count
+            slot = (height - 1) / count
             self.ports[number, piece.key] = (top + k * slot, top + (k + 1) * slot)
 
 
 def _region_height(region: Region, scale: float) -> float:
-    """Return how high a region is: each of its ribbons needs room for a sign."""
+    """Return the height of a region: each ribbon needs room for a sign."""
     return max(_LEAST * len(region.pieces), scale * sum(piece.size for piece in region.pieces))
 
 
@@ -191,8 +201,10 @@ def _draw_bands(moves: Sequence[Move], columns: Sequence[_Column]) -> Iterator[B
         layer, direction, role, _, gate = move.block
         fill = gate_colour(gate)
         words = " ".join(_SIGNS[name][0] for name in _sign_names(move))
-        starts = [source.ports[tensor, (layer, direction, one, gate)]
-                  for tensor, one in move.sources]  # fmt: skip
+        starts = [
+            source.ports[tensor, (layer, direction, source_role, gate)]
+            for tensor, source_role in move.sources
+        ]
         end = None
         if move.target is not None:
             end = target.ports[move.target, (layer, direction, role, gate)]
@@ -201,9 +213,17 @@ def _draw_bands(moves: Sequence[Move], columns: Sequence[_Column]) -> Iterator[B
             if end is None:
                 signs.append(Text(right + 4, (top + bottom) / 2 + 3.5, words, "sign"))
                 continue
-            high = (end[1] - end[0]) / len(starts)
-            yield Band(right, top, bottom, target.left, end[0] + k * high,
-                       end[0] + (k + 1) * high, fill, ", ".join(move.notes))  # fmt: skip
+            height = (end[1] - end[0]) / len(starts)
+            yield Band(
+                right,
+                top,
+                bottom,
+                target.left,
+                end[0] + k * height,
+                end[0] + (k + 1) * height,
+                fill,
+                ", ".join(move.notes),
+            )
         if end is not None and words:
             signs.append(Text(target.left - 4, sum(end) / 2 + 3.5, words, "sign", "end"))
     yield from signs

@@ -1,1 +1,1 @@
-"""Whatever a user passes in, read as one checked RNN; errors that say how to repair the call."""
+"""Read any source as a checked RNN; errors explain how to repair the call."""

@@ -1,9 +1,8 @@
-"""Every RNN that a layout supports, apart from its sizes: which tensors it has, of which shapes.
-With which sizes does it fit shapes that were found?
+"""List the RNNs of a layout with unknown sizes, and solve for H, I and P from actual shapes.
 
 The shapes that the core describes are affine in H, I and P, so four probes give the coefficients:
-no second copy of any layout is needed. The RNNs of a layout are listed only if its tensors may have
-all names that were found.
+no second copy of a layout is needed. The RNNs of a layout are listed only if all names of the
+actual tensors can be names of the layout.
 """
 
 from __future__ import annotations
@@ -24,9 +23,9 @@ from rnnlayout._native import HAS_BIAS, HAS_PEEPHOLES, SpecError
 Shape = tuple[int, ...]
 _PROBE = {"H": 5, "I": 7, "P": 2}
 _OPTIONAL = (HAS_BIAS, 0, HAS_BIAS | HAS_PEEPHOLES, HAS_PEEPHOLES)
-LAYER = r"\d+/(?:forward/|backward/)?"  # as rnnlayout names the tensors of a stack
+LAYER = r"\d+/(?:forward/|backward/)?"  # prefix that rnnlayout gives the tensors of a stack
 _PREFIX = re.compile(f"^{LAYER}")
-# Of a layer: weight_ih_l2, l2_i2h_bias, W2[f]. (?<!\d) keeps the search linear.
+# The layer in weight_ih_l2, l2_i2h_bias, W2[f]. (?<!\d) keeps the search linear.
 _NUMBER = re.compile(r"(?<=[lr])\d+|(?<!\d)\d+(?=\[)")
 
 
@@ -38,7 +37,7 @@ class Dimension:
     constant: int
 
     def at(self, sizes: dict[str, int]) -> int:
-        """Return the length for these sizes, an unknown one counting as 0."""
+        """Return the length for these sizes; an unknown size counts as 0."""
         length = self.constant
         for symbol, coefficient in self.coefficients.items():
             length += coefficient * sizes.get(symbol, 0)
@@ -63,24 +62,31 @@ class UnsizedRNN:
     projected: bool
     optional_tensors: int
 
-    def spec(self, sizes: Mapping[str, int], **more: Any) -> Spec:
-        """Return the spec of this RNN with these sizes: H, I, and P if it is projected."""
+    def spec(self, sizes: Mapping[str, int], **fields: Any) -> Spec:
+        """Return the spec of the RNN with these sizes: H, I, and P if the RNN is projected. fields:
+        further fields of the spec."""
         return Spec(
-            self.cell, sizes["I"], sizes["H"], self.num_layers, self.bidirectional,
+            self.cell,
+            sizes["I"],
+            sizes["H"],
+            self.num_layers,
+            self.bidirectional,
             proj_size=sizes["P"] if self.projected else 0,
-            bias="double" if self.optional_tensors & HAS_BIAS else "none", reset=self.reset,
-            peepholes=bool(self.optional_tensors & HAS_PEEPHOLES), **more,
-        )  # fmt: skip
+            bias="double" if self.optional_tensors & HAS_BIAS else "none",
+            reset=self.reset,
+            peepholes=bool(self.optional_tensors & HAS_PEEPHOLES),
+            **fields,
+        )
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """The names of its tensors, in the layout's order."""
+        """The names of the RNN's tensors, in the order of the layout."""
         tensors = _native.tensors(self.layout, self.spec(_PROBE), self.optional_tensors)
         return tuple([name for name, _ in tensors])
 
     @property
     def names_by_role(self) -> dict[str, set[str]]:
-        """For each role, the names of the tensors that contain its blocks."""
+        """Role -> names of the tensors with blocks of the role."""
         names: dict[str, set[str]] = {}
         for (_, _, role, _, _), view in _native.blocks(
             self.layout, self.spec(_PROBE), self.optional_tensors
@@ -95,43 +101,43 @@ class UnsizedRNN:
             _native.tensors(self.layout, self.spec(sizes), self.optional_tensors)
             for sizes in (_PROBE, *(_PROBE | {symbol: n + 1} for symbol, n in _PROBE.items()))
         )
-        found: dict[str, list[Dimension]] = {}
+        dimensions: dict[str, list[Dimension]] = {}
         for k, (name, shape) in enumerate(base):
-            found[name] = []
+            dimensions[name] = []
             for axis, n in enumerate(shape):
-                slopes = {s: other[k][1][axis] - n for s, other in zip(_PROBE, larger, strict=True)}
+                slopes = {s: probe[k][1][axis] - n for s, probe in zip(_PROBE, larger, strict=True)}
                 constant = n - sum(slope * _PROBE[s] for s, slope in slopes.items())
-                found[name].append(Dimension({s: c for s, c in slopes.items() if c}, constant))
-        return found
+                dimensions[name].append(Dimension({s: c for s, c in slopes.items() if c}, constant))
+        return dimensions
 
     @cached_property
     def two_layers(self) -> UnsizedRNN:
-        """The same RNN with two layers; this one has one. Further layers are like the second."""
+        """The same RNN with two layers, if this RNN has one. Further layers are like the second."""
         return replace(self, num_layers=2)
 
 
 @cache
 def one_layer_candidates(layout: Layout) -> tuple[UnsizedRNN, ...]:
-    """Return every RNN of one layer that the layout supports. Optional tensors that a layout has
-    always, or never, make no candidate of their own."""
+    """Return every single-layer RNN that the layout supports. RNNs that differ only in optional
+    tensors, and have the same names in the layout, count once."""
     info = known_layouts()[layout.name]
-    found: dict[Any, UnsizedRNN] = {}
+    rnns: dict[Any, UnsizedRNN] = {}
     for cell in info["cells"]:
         facts = CELLS[cell]
         resets = info["resets"] if facts.has_reset else ("after",)
         may_project = info["projection"] and facts.may_project
         has_peepholes = info["peepholes"] and facts.peepholes
-        for reset, projected, optional_tensors, both in product(
+        for reset, projected, optional_tensors, bidirectional in product(
             resets,
             (False, True) if may_project else (False,),
             _OPTIONAL if has_peepholes else _OPTIONAL[:2],
             (False, True),
         ):
-            one = UnsizedRNN(layout, cell, reset, 1, both, projected, optional_tensors)
+            rnn = UnsizedRNN(layout, cell, reset, 1, bidirectional, projected, optional_tensors)
             # deeplearning4j's tensors have the same names with and without peepholes
             peepholes = optional_tensors & HAS_PEEPHOLES
-            found.setdefault((cell, reset, projected, both, peepholes, one.names), one)
-    return tuple(found.values())
+            rnns.setdefault((cell, reset, projected, bidirectional, peepholes, rnn.names), rnn)
+    return tuple(rnns.values())
 
 
 def tensor_leaf(tensor: str) -> str:
@@ -147,50 +153,52 @@ def tensor_leaves(layout: Layout) -> frozenset[str]:
 
 @cache
 def is_one_vector(layout: Layout) -> bool:
-    """Is every RNN one vector? Its length is not an affine function of the sizes."""
+    """Is every RNN of the layout one vector, of a length that is not affine in the sizes?"""
     return len(tensor_leaves(layout)) == 1 and all(
-        len(one.two_layers.names) == 1 for one in one_layer_candidates(layout)
+        len(rnn.two_layers.names) == 1 for rnn in one_layer_candidates(layout)
     )
 
 
 def candidates_with_count(layout: Layout, count: int) -> list[UnsizedRNN]:
-    """Return every RNN that has so many tensors in the layout."""
-    return [found for one in one_layer_candidates(layout) if (found := _with_count(one, count))]
+    """Return every RNN that has `count` tensors in the layout."""
+    return [
+        candidate for rnn in one_layer_candidates(layout) if (candidate := _with_count(rnn, count))
+    ]
 
 
-def _with_count(one: UnsizedRNN, count: int) -> UnsizedRNN | None:
-    """Return an RNN of one layer with the number of layers that gives so many tensors, if any."""
-    first, each = len(one.names), len(one.two_layers.names) - len(one.names)
-    # one vector does not show its layers
-    more, rest = divmod(count - first, each) if each else (0, count - first)
-    if rest or more < 0:
+def _with_count(rnn: UnsizedRNN, count: int) -> UnsizedRNN | None:
+    """Return a single-layer RNN with the number of layers that makes `count` tensors, if any."""
+    first, per_layer = len(rnn.names), len(rnn.two_layers.names) - len(rnn.names)
+    # a single vector does not show layers
+    added, remainder = divmod(count - first, per_layer) if per_layer else (0, count - first)
+    if remainder or added < 0:
         return None
-    return replace(one, num_layers=1 + more) if more else one
+    return replace(rnn, num_layers=1 + added) if added else rnn
 
 
 @lru_cache(maxsize=512)
 def candidates_with_names(layout: Layout, names: frozenset[str]) -> tuple[UnsizedRNN, ...]:
-    """Return every RNN whose tensors in the layout have exactly these names. Kept, because a model
+    """Return every RNN that has exactly these tensor names in the layout. Cached, because a model
     or a file may have hundreds of RNNs with equal names."""
     if not all(tensor_leaf(name) in tensor_leaves(layout) for name in names):
         return ()
-    found = []
-    for one in one_layer_candidates(layout):
-        whole = _with_count(one, len(names))
-        first = (one if whole is one else one.two_layers).names[0]
-        if whole and first in names and names == set(whole.names):
-            found.append(whole)
-    return tuple(found)
+    candidates = []
+    for rnn in one_layer_candidates(layout):
+        candidate = _with_count(rnn, len(names))
+        first = (rnn if candidate is rnn else rnn.two_layers).names[0]
+        if candidate and first in names and names == set(candidate.names):
+            candidates.append(candidate)
+    return tuple(candidates)
 
 
 @dataclass(frozen=True)
 class Guess:
-    """A candidate, with the sizes that fit the shapes that were found best."""
+    """A candidate, with the sizes that fit the actual shapes best."""
 
     candidate: UnsizedRNN
-    shapes: dict[str, Shape]  # of the tensors found, by the names of the layout
-    sizes: dict[str, int]  # those of H, I and P that the shapes determine
-    wrong: list[str]  # the tensors whose shapes do not fit
+    shapes: dict[str, Shape]  # actual shapes, by names of the layout
+    sizes: dict[str, int]  # H, I and P, if the shapes determine the size
+    wrong: list[str]  # tensors with shapes that do not fit
 
     @property
     def fits(self) -> bool:
@@ -198,37 +206,39 @@ class Guess:
 
     def shape(self, name: str) -> Shape:
         """Return the shape that the tensor would have with these sizes."""
-        return tuple([d.at(self.sizes) for d in self.candidate.dimensions[name]])
+        return tuple([dimension.at(self.sizes) for dimension in self.candidate.dimensions[name]])
 
 
 def guess_sizes(candidate: UnsizedRNN, shapes: dict[str, Shape]) -> Guess:
-    """Solve for the sizes; one that no equation determines is missing. shapes: those that were
-    found, by the layout's names."""
+    """Solve for the sizes; a size that no equation determines is missing. shapes: the actual
+    shapes, by names of the layout."""
     equations = [
         (dimension, n)
         for name, shape in shapes.items()
         if len(shape) == len(candidate.dimensions[name])
         for dimension, n in zip(candidate.dimensions[name], shape, strict=True)
     ]
-    sizes: dict[str, int] = {}  # those that most equations agree on
+    sizes: dict[str, int] = {}  # that most equations agree on
     while True:
         votes: dict[str, Counter[int]] = {}
         for dimension, length in equations:
             unknown = [symbol for symbol in dimension.coefficients if symbol not in sizes]
             if len(unknown) == 1:
                 (symbol,) = unknown
-                n, rest = divmod(length - dimension.at(sizes), dimension.coefficients[symbol])
-                if rest == 0 and n > 0:
-                    votes.setdefault(symbol, Counter())[n] += 1
+                size, remainder = divmod(
+                    length - dimension.at(sizes), dimension.coefficients[symbol]
+                )
+                if remainder == 0 and size > 0:
+                    votes.setdefault(symbol, Counter())[size] += 1
         if not votes:
             break
         symbol = next(symbol for symbol in "HIP" if symbol in votes)
         sizes[symbol] = votes[symbol].most_common(1)[0][0]
-    found = Guess(candidate, shapes, sizes, [])
-    found.wrong.extend(name for name, shape in shapes.items() if found.shape(name) != shape)
-    if found.fits:
+    guess = Guess(candidate, shapes, sizes, [])
+    guess.wrong.extend(name for name, shape in shapes.items() if guess.shape(name) != shape)
+    if guess.fits:
         try:  # the core refuses sizes that contradict each other: P must be below H
             candidate.spec(sizes)
         except SpecError:
-            found.wrong.extend(shapes)
-    return found
+            guess.wrong.extend(shapes)
+    return guess

@@ -1,6 +1,6 @@
-"""The frameworks whose modules and layers are read: one row each.
+"""Read modules and layers of frameworks: one row per framework.
 
-They are recognized by their classes: nothing is imported here.
+Modules are recognized by class: nothing is imported here.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from .self_description import RNNDescription
 
 @dataclass(frozen=True)
 class Framework:
-    """How the modules of a framework are read.
+    """Functions that read the modules of a framework.
 
-    owns(value): whether a value is one of them.
-    inside(module): return the RNNs in a module, each with its name there. An RNN contains itself.
-    describe(module): return how a module describes its RNN; raise LayoutError if it is not an RNN
-        itself, nor one with dropout of its weights, LossyError if no layout can represent it.
-    arrays(module, own): return its arrays in the layout's order, each with a name for messages;
-        raise LayoutError if a subclass has more.
-    runs(module): return the layers and cells that compute something when it is called.
-    calls: the methods that compute it. modules: how the names of the framework's modules begin.
-    expression(module, names): return code for the arrays of these names, in messages.
+    owns(value): whether a value is a module of the framework.
+    inside(module): (path, RNN) pairs of all RNNs in a module. An RNN contains itself.
+    describe(module): the description of an RNN, or of an RNN with weight dropout; raise LayoutError
+        for another module, LossyError if no layout can represent the RNN.
+    arrays(module, description): (name for messages, array) pairs in the order of the layout; raise
+        LayoutError if a subclass has further arrays.
+    runs(module): the layers and cells that compute in a call of the module.
+    calls: the methods that compute. modules: starts of the names of the framework's Python modules.
+    expression(module, names): code for the arrays of these names, in messages.
     """
 
     owns: Callable[[Any], bool]
@@ -47,49 +47,65 @@ class Framework:
 
 
 KERAS = Framework(
-    keras_tree.is_keras_layer, keras_tree.keras_rnns,
-    keras_tree.describe_keras_layer, keras_tree.keras_arrays, keras_tree.layer_with_cells,
-    ("call", "inner_loop", "__call__"), ("keras.", "tf_keras.", "tensorflow."),
-    lambda layer, names: "layer.get_weights()",
-)  # fmt: skip
+    owns=keras_tree.is_keras_layer,
+    inside=keras_tree.keras_rnns,
+    describe=keras_tree.describe_keras_layer,
+    arrays=keras_tree.keras_arrays,
+    runs=keras_tree.layer_with_cells,
+    calls=("call", "inner_loop", "__call__"),
+    modules=("keras.", "tf_keras.", "tensorflow."),
+    expression=lambda layer, names: "layer.get_weights()",
+)
 TORCH = Framework(
-    torch_modules.is_torch_module, torch_modules.torch_rnns,
-    torch_modules.torch_spec, torch_modules.torch_arrays, torch_modules.modules_with_calls,
-    ("forward", "__call__"), (torch_modules.RNNS,),
-    torch_modules.torch_expression,
-)  # fmt: skip
+    owns=torch_modules.is_torch_module,
+    inside=torch_modules.torch_rnns,
+    describe=torch_modules.torch_spec,
+    arrays=torch_modules.torch_arrays,
+    runs=torch_modules.modules_with_calls,
+    calls=("forward", "__call__"),
+    modules=(torch_modules.RNNS,),
+    expression=torch_modules.torch_expression,
+)
 JAX = Framework(
-    jax_modules.is_jax_module, jax_modules.jax_rnns,
-    jax_modules.jax_spec, jax_modules.jax_arrays, jax_modules.module_with_cells,
-    ("__call__",), ("flax.nnx.", "equinox."),
-    lambda module, names: jax_modules.jax_expression(module),
-)  # fmt: skip
+    owns=jax_modules.is_jax_module,
+    inside=jax_modules.jax_rnns,
+    describe=jax_modules.jax_spec,
+    arrays=jax_modules.jax_arrays,
+    runs=jax_modules.module_with_cells,
+    calls=("__call__",),
+    modules=("flax.nnx.", "equinox."),
+    expression=lambda module, names: jax_modules.jax_expression(module),
+)
 MLX = Framework(
-    mlx_modules.is_mlx_module, mlx_modules.mlx_rnns,
-    mlx_modules.mlx_spec, mlx_modules.mlx_arrays, lambda layer: [layer],
-    ("__call__",), ("mlx.nn.",),
-    lambda layer, names: f"{{name: layer[name] for name in {list(names)}}}",
-)  # fmt: skip
-# With torch as backend each Keras layer is a torch module too: it is read as Keras's.
+    owns=mlx_modules.is_mlx_module,
+    inside=mlx_modules.mlx_rnns,
+    describe=mlx_modules.mlx_spec,
+    arrays=mlx_modules.mlx_arrays,
+    runs=lambda layer: [layer],
+    calls=("__call__",),
+    modules=("mlx.nn.",),
+    expression=lambda layer, names: f"{{name: layer[name] for name in {list(names)}}}",
+)
+# Keras first: with the torch backend, a Keras layer is a torch module too.
 _FRAMEWORKS = (KERAS, TORCH, JAX, MLX)
-# Most sources, OrderedDict as torch's state_dict(): a short way to the same answer.
+# Types of most sources (OrderedDict: torch's state_dict()), which need no search.
 _NO_MODULES = (dict, OrderedDict, list, tuple, np.ndarray)
 
 
 def framework_of(value: Any) -> Framework | None:
-    """Return the framework of a module or layer, None of anything else."""
+    """Return the framework of a module or layer; None for a source of another kind."""
     if type(value) in _NO_MODULES or isinstance(value, Weights):
         return None
-    return next((one for one in _FRAMEWORKS if one.owns(value)), None)
+    return next((framework for framework in _FRAMEWORKS if framework.owns(value)), None)
 
 
 def rnn_of_model(module: Any, framework: Framework, prefix: str = "") -> Any:
-    """Return the one RNN that a module contains under the prefix, a module without RNNs as it is.
-    Raises LayoutError if it contains several, or none under the prefix."""
-    found: dict[int, tuple[str, Any]] = {}
+    """Return the only RNN that a module contains under the prefix; a module without RNNs as is.
+    Raises LayoutError if the module contains several RNNs, or none under the prefix."""
+    distinct: dict[int, tuple[str, Any]] = {}
     for name, rnn in framework.inside(module):
-        found.setdefault(id(rnn), (name, rnn))  # one that is shared has its first name
-    rnns = [(name, type(rnn).__name__, rnn) for name, rnn in found.values()]
+        distinct.setdefault(id(rnn), (name, rnn))  # a shared RNN has its first name
+    rnns = [(name, type(rnn).__name__, rnn) for name, rnn in distinct.values()]
     if not prefix and len(rnns) < 2:
         return rnns[0][2] if rnns else module
     if [name for name, *_ in rnns] in ([], [""]):
@@ -102,11 +118,11 @@ def rnn_of_model(module: Any, framework: Framework, prefix: str = "") -> Any:
 
 
 def overridden(module: Any, framework: Framework) -> str:
-    """Return which method of a layer or cell a subclass replaces, "" if none. A framework's own
-    subclasses, such as those of parametrizations in torch, replace none."""
+    """Return "Subclass overrides method() of Base" if a subclass overrides the computation, else
+    "". Subclasses that the framework makes (parametrizations in torch) override nothing."""
     for layer in framework.runs(module):
-        own = (c for c in type(layer).__mro__ if str(c.__module__).startswith(framework.modules))
-        base = next(own, object)
+        bases = (c for c in type(layer).__mro__ if str(c.__module__).startswith(framework.modules))
+        base = next(bases, object)
         for name in framework.calls:
             changed = getattr(type(layer), name, None) is not getattr(base, name, None)
             if changed or name in vars(layer):

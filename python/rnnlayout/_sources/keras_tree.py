@@ -1,8 +1,8 @@
-"""Recurrent layers of Keras, read and written: the tree of a layer, its directions and its cells.
+"""Read and write recurrent layers of Keras: the tree of a layer, with directions and cells.
 
-A node is what Keras writes about a layer or a whole model: {"class_name": ..., "config": {...}}.
-It is from a file, or made of a live layer, which is recognized by its class. It is only data:
-nothing that it names is ever looked up, imported or created. No other module interprets a config.
+A node is Keras's description of a layer or a model: {"class_name": ..., "config": {...}}, read from
+a file or made of a live layer, which is recognized by class. A node is only data: the names in a
+node are never looked up, imported or created. Only this Python module interprets configs.
 """
 
 from __future__ import annotations
@@ -29,15 +29,21 @@ from .self_description import RNNDescription, class_among, class_names
 Version = tuple[int, int]  # major and minor version of Keras
 Node = dict[str, Any]
 
-CELLS = {"LSTM": "lstm", "GRU": "gru", "SimpleRNN": "rnn_tanh", "CuDNNLSTM": "lstm",
-         "CuDNNGRU": "gru"}  # fmt: skip
-SIGMOID_SINCE = (2, 3)  # before that hard_sigmoid was the default of an LSTM or GRU
-# The settings that a layer's config has. zero_output_for_mask is cuDNN's with lengths.
-_FLAGS = [key for key, facts in SETTINGS.items()
-          if facts.kind == "flag" and "keras" in facts.layouts]  # fmt: skip
+CELLS = {
+    "LSTM": "lstm",
+    "GRU": "gru",
+    "SimpleRNN": "rnn_tanh",
+    "CuDNNLSTM": "lstm",
+    "CuDNNGRU": "gru",
+}
+SIGMOID_SINCE = (2, 3)  # earlier, hard_sigmoid was the default of an LSTM or GRU
+# Settings in the config of a layer. zero_output_for_mask is cuDNN's behaviour with lengths.
+_FLAGS = [
+    key for key, facts in SETTINGS.items() if facts.kind == "flag" and "keras" in facts.layouts
+]
 _MODULES = ("keras", "tf_keras", "tensorflow")
-_CLASSES = (*CELLS, "LSTMCell", "GRUCell", "SimpleRNNCell", "StackedRNNCells", "RNN",
-            "Bidirectional")  # fmt: skip
+_CELL_CLASSES = ("LSTMCell", "GRUCell", "SimpleRNNCell")
+_CLASSES = (*CELLS, *_CELL_CLASSES, "StackedRNNCells", "RNN", "Bidirectional")
 _WEIGHTS = ("kernel", "recurrent_kernel", "bias")
 _INSIDE = ("cell", "forward_layer", "backward_layer")
 _KERAS_2 = ("tf_keras", "keras.engine", "keras.src.engine", "tensorflow.python.keras")
@@ -50,9 +56,8 @@ _KERAS_2 = ("tf_keras", "keras.engine", "keras.src.engine", "tensorflow.python.k
 class RecurrentLayer:
     """A recurrent layer: one of CELLS, an RNN of cells, cells alone, or a Bidirectional.
 
-    path: its name, after the names of the models and wrappers that it is in. node: its part of the
-    config, not a copy. trainable: whether neither the layer nor a model or wrapper around it is
-    frozen.
+    path: names of the outer models and wrappers, then the name of the layer. node: the part of the
+    config, not a copy. trainable: False if the layer or an outer model or wrapper is frozen.
     """
 
     path: tuple[str, ...]
@@ -65,20 +70,21 @@ class RecurrentLayer:
 
     @property
     def both(self) -> bool:
-        """Whether it is bidirectional."""
+        """Whether the layer is bidirectional."""
         return class_of(self.node) == "Bidirectional"
 
     @property
     def cells(self) -> list[Node]:
-        """The node of each of its cells in the order of its weights: bottom first, forward first. A
-        cell for both directions is in the list twice. A layer without a cell of its own is its
-        cell. Raises FileError if the config is malformed."""
+        """The nodes of the cells in the order of the weights: bottom first, forward first. A cell
+        for both directions is in the list twice. A layer without an inner cell counts as the cell.
+        Raises FileError if the config is malformed."""
         return [cell for side in self._sides() for cell, _ in _cells_of_layer(side)]
 
     def descriptions(self, version: Version) -> list[RNNDescription]:
-        """Return what each layer of its RNN is, bottom first; several only for StackedRNNCells.
-        version: (major, minor) of the Keras that wrote it. Raises LossyError or LayoutError if no
-        layout can represent it, FileError if the config is malformed."""
+        """Return the description of each layer of the RNN, bottom first; only StackedRNNCells have
+        several layers. version: (major, minor) of the Keras that wrote the config. Raises
+        LossyError or LayoutError if no layout can represent the layer, FileError if the config is
+        malformed."""
         sides = [
             [_describe_cell(*cell, version) for cell in _cells_of_layer(side)]
             for side in self._sides()
@@ -96,7 +102,7 @@ class RecurrentLayer:
         if mode is not None and not isinstance(mode, str):
             raise FileError(f"{name!r}: merge_mode is {short_repr(mode)}, need a name or null")
         backwards = [side[0].config.get("go_backwards") for side in sides]
-        # without a backward_layer, Keras makes the opposite
+        # without a backward_layer, Keras makes a layer in the opposite direction
         if config.get("backward_layer") is not None and backwards[0] == backwards[1]:
             raise LayoutError(
                 f"both layers of {name!r} go in the same direction, which Keras does not run: set"
@@ -105,16 +111,17 @@ class RecurrentLayer:
         return [join_directions(forward[0], backward[0], name, mode)]
 
     def description(self, version: Version) -> RNNDescription:
-        """Return what its RNN is. Raises LayoutError if it is several; else as descriptions()."""
+        """Return the description of the RNN. Raises LayoutError if the cells are several RNNs, and
+        the errors of descriptions()."""
         layers = self.descriptions(version)
         first = layers[0]
-        for other in layers[1:]:
-            if what := layer_differences(first, other):
+        for layer in layers[1:]:
+            if differences := layer_differences(first, layer):
                 raise LayoutError(
-                    f"the cells of {self.name!r} differ: {what}. They are several RNNs, convert"
-                    " each cell on its own"
+                    f"the cells of {self.name!r} differ: {differences}. They are several RNNs,"
+                    " convert each cell on its own"
                 )
-        return replace(first, hints={**first.hints, "num_layers": len(layers)})
+        return replace(first, fields={**first.fields, "num_layers": len(layers)})
 
     def _sides(self) -> list[Node]:
         if not self.both:
@@ -126,56 +133,57 @@ class RecurrentLayer:
 
 
 def kind_of(cell: Node) -> str:
-    """Return the class of a cell, or of a layer with such a cell: one of CELLS if it is known."""
+    """Return the class of a cell as the class of a layer with the cell: a key of CELLS if known."""
     return class_of(cell).removesuffix("Cell")
 
 
 def _cells_of_layer(layer: Node) -> list[tuple[Node, dict[str, Any]]]:
-    """Return the cells of a layer of one direction, each with the options of the layer around."""
+    """Return (cell, settings of the outer layer) pairs for a layer of one direction."""
     if class_of(layer) != "RNN":
         return [(cell, {}) for cell in _cells_of_stack(layer)]
     config = config_of(layer)
-    around = {key: config.get(key, False) for key in _FLAGS}
+    outer_flags = {key: config.get(key, False) for key in _FLAGS}
     cells = _cells_of_stack(node_of(config.get("cell")))
-    # the RNN goes backwards, not each cell: the cells above read what the first one returns
-    return [(cell, layer_config(around, k, len(cells))) for k, cell in enumerate(cells)]
+    # go_backwards is a setting of the RNN, not of each cell: an upper cell reads the outputs of the
+    # cell below
+    return [(cell, layer_config(outer_flags, k, len(cells))) for k, cell in enumerate(cells)]
 
 
 def _cells_of_stack(cell: Node) -> list[Node]:
-    """Return the cells of StackedRNNCells, bottom first; another node as it is."""
+    """Return the cells of StackedRNNCells, bottom first; another node as the only cell."""
     if class_of(cell) != "StackedRNNCells":
         return [cell]
     cells = config_of(cell).get("cells")
     if not isinstance(cells, list) or not cells:
         raise FileError("the model's config has StackedRNNCells without a list of cells")
-    return [node_of(one) for one in cells]
+    return [node_of(node) for node in cells]
 
 
-def _describe_cell(cell: Node, around: dict[str, Any], version: Version) -> RNNDescription:
+def _describe_cell(cell: Node, outer_flags: dict[str, Any], version: Version) -> RNNDescription:
     if kind_of(cell) not in CELLS:
         kind, name = short_repr(cell.get("class_name")), config_name(config_of(cell))
         raise LossyError(f"{name!r} is a cell of class {kind}, which no layout can represent")
-    found = read_config(kind_of(cell), {**config_of(cell), **around}, version)
-    alone = kind_of(cell) != class_of(cell) and not around
-    return replace(found, batch_first=None) if alone else found
+    description = read_config(kind_of(cell), {**config_of(cell), **outer_flags}, version)
+    alone = kind_of(cell) != class_of(cell) and not outer_flags
+    return replace(description, batch_first=None) if alone else description
 
 
 def class_of(node: Node) -> str:
-    """Return the class of one of Keras's own layers, "" for other layers of the same name too."""
+    """Return the class of a layer of Keras; "" for a layer of a user, even of the same name."""
     name, registered = node.get("class_name"), node.get("registered_name")
     module = str(node.get("module") or "keras").split(".")[0]
-    own = isinstance(name, str) and registered in (None, name) and module in _MODULES
-    return str(name) if own else ""
+    is_keras = isinstance(name, str) and registered in (None, name) and module in _MODULES
+    return str(name) if is_keras else ""
 
 
 def config_of(node: Node) -> dict[str, Any]:
-    """Return a node's config. Raises FileError if it has none."""
+    """Return a node's config. Raises FileError if the node has no config."""
     config = node.get("config")
     return any_config(node) if isinstance(config, list) else object_of(config)
 
 
 def any_config(node: Node) -> dict[str, Any]:
-    """Return a node's config, {} if it has none that makes sense."""
+    """Return a node's config, {} if the config is missing or malformed."""
     config = node.get("config")
     if isinstance(config, list):  # a Sequential of Keras 1 and early 2: the list of its layers
         config = {"layers": config}
@@ -183,10 +191,10 @@ def any_config(node: Node) -> dict[str, Any]:
 
 
 def node_of(value: Any) -> Node:
-    found = object_of(value)
-    if "class_name" not in found:
+    node = object_of(value)
+    if "class_name" not in node:
         raise FileError("the model's config has a layer without class_name")
-    return found
+    return node
 
 
 def object_of(value: Any) -> dict[str, Any]:
@@ -195,25 +203,29 @@ def object_of(value: Any) -> dict[str, Any]:
     return value
 
 
-# ------------------------------------------------------------------ the config of one layer or cell
+# ------------------------------------------------------------------ the config of a layer or a cell
 
 
 def read_config(class_name: str, config: Mapping[str, Any], version: Version) -> RNNDescription:
-    """Read the config of a layer (LSTM, GRU, SimpleRNN, CuDNNLSTM, CuDNNGRU) or of its cell.
+    """Read the config of a layer (LSTM, GRU, SimpleRNN, CuDNNLSTM, CuDNNGRU) or of a cell.
 
-    class_name: the name of the layer's class; of a cell's, without the "Cell" at its end.
-    version: (major, minor) of the Keras that wrote it, which determines the defaults and the
+    class_name: the class of the layer; for a cell, its class without "Cell" at the end.
+    version: (major, minor) of the Keras that wrote the config; determines the defaults and the
         meaning of hard_sigmoid.
-    Raises LossyError for an activation that no cell has, FileError if the config is malformed.
+    Raises LossyError for an activation that no layout has, FileError if the config is malformed.
     """
-    units = config.get("units", config.get("output_dim"))  # Keras 1's name
+    units = config.get("units", config.get("output_dim"))  # name in Keras 1
     if not isinstance(units, int) or isinstance(units, bool):
         raise FileError(f"{config_name(config)!r}: units is {units!r}, need a number")
-    hints: dict[str, Any] = {"cell": CELLS[class_name], "bidirectional": False, "num_layers": 1,
-             "hidden_size": units}  # fmt: skip
-    changes = {key: True for key in _FLAGS if config.get(key)}
+    fields: dict[str, Any] = {
+        "cell": CELLS[class_name],
+        "bidirectional": False,
+        "num_layers": 1,
+        "hidden_size": units,
+    }
+    settings = {key: True for key in _FLAGS if config.get(key)}
     if class_name.startswith("CuDNN"):
-        return RNNDescription("keras-cudnn", hints, changes, not config.get("time_major"))
+        return RNNDescription("keras-cudnn", fields, settings, not config.get("time_major"))
     activation = config.get("activation", "tanh")
     if activation not in ("tanh", "relu"):
         raise LossyError(
@@ -221,44 +233,48 @@ def read_config(class_name: str, config: Mapping[str, Any], version: Version) ->
             " layout has: need tanh or relu"
         )
     if class_name == "SimpleRNN":
-        hints["cell"] = f"rnn_{activation}"
+        fields["cell"] = f"rnn_{activation}"
     else:
-        hints["activation"] = activation
-    hints["bias"] = bool(config.get("use_bias", True))
+        fields["activation"] = activation
+    fields["bias"] = bool(config.get("use_bias", True))
     if class_name == "GRU":
-        after = config.get("reset_after", version >= (3, 0))  # without the field it was "before"
-        hints["reset"] = "after" if after else "before"
+        reset_after = config.get(
+            "reset_after", version >= (3, 0)
+        )  # Keras 2 without the field: "before"
+        fields["reset"] = "after" if reset_after else "before"
     if class_name != "SimpleRNN":
         gate = recurrent_activation(config, version)
-        if gate == "hard_sigmoid" and version < (3, 0):  # Keras 3's is another function
+        if gate == "hard_sigmoid" and version < (3, 0):  # Keras 3 has another function
             gate = "hard_sigmoid_keras2"
         elif gate not in ("sigmoid", "hard_sigmoid"):
             raise LossyError(
                 f"{config_name(config)!r} has recurrent_activation {_activation_name(gate)}, need"
                 " sigmoid or hard_sigmoid"
             )
-        hints["recurrent_activation"] = gate
-    return RNNDescription("keras", hints, changes, not config.get("time_major"))
+        fields["recurrent_activation"] = gate
+    return RNNDescription("keras", fields, settings, not config.get("time_major"))
 
 
 def join_directions(
     forward: RNNDescription, backward: RNNDescription, name: str, merge_mode: Any = "concat"
 ) -> RNNDescription:
-    """Join the two layers of a Bidirectional. Raises LayoutError if they differ. Its go_backwards
-    is that of the forward layer: then all of it reads x from the end."""
-    if what := layer_differences(forward, backward):
+    """Join the two layers of a Bidirectional. Raises LayoutError if the layers differ. The setting
+    go_backwards is the forward layer's: then the whole Bidirectional reads x from the end."""
+    if differences := layer_differences(forward, backward):
         raise LayoutError(
-            f"the two directions of {name!r} differ: {what}. They are two RNNs, convert"
+            f"the two directions of {name!r} differ: {differences}. They are two RNNs, convert"
             " forward_layer and backward_layer each on its own"
         )
-    changes = {} if merge_mode == "concat" else {"merge_mode": merge_mode}
-    hints = {**forward.hints, "bidirectional": True}
-    return replace(forward, hints=hints, config=forward.config | changes)
+    settings = {} if merge_mode == "concat" else {"merge_mode": merge_mode}
+    fields = {**forward.fields, "bidirectional": True}
+    return replace(forward, fields=fields, config=forward.config | settings)
 
 
 def layer_differences(a: RNNDescription, b: RNNDescription) -> str:
-    """Return what differs between two layers or cells, "" if nothing but go_backwards does."""
-    first, second = ({"layout": x.layout, **x.hints, **x.config, "go_backwards": 0} for x in (a, b))
+    """Return a text with the differences between two layers or cells, apart from go_backwards."""
+    first, second = (
+        {"layout": x.layout, **x.fields, **x.config, "go_backwards": 0} for x in (a, b)
+    )
     keys = [key for key in {**first, **second} if first.get(key) != second.get(key)]
     return ", ".join(f"{key} {first.get(key)!r} and {second.get(key)!r}" for key in keys)
 
@@ -268,17 +284,20 @@ def config_name(config: Mapping[str, Any]) -> str:
 
 
 def recurrent_activation(config: Mapping[str, Any], version: Version) -> Any:
-    """Return that of an LSTM or GRU, as the Keras that wrote it calls it."""
+    """Return the recurrent activation of an LSTM or GRU, with the name in that version of Keras."""
     default = "sigmoid" if version >= SIGMOID_SINCE else "hard_sigmoid"
     return config.get("recurrent_activation", config.get("inner_activation", default))
 
 
 def _activation_name(value: Any) -> str:
-    """Return how messages name an activation: Keras describes one of a user's own by a dict."""
+    """Return the name of an activation in messages. Keras describes a user's function by a dict."""
     if not isinstance(value, Mapping):
         return short_repr(value)
-    names = [name for name in (value.get("config"), value.get("class_name"))
-             if isinstance(name, str) and name != "__lambda__"]  # fmt: skip
+    names = [
+        name
+        for name in (value.get("config"), value.get("class_name"))
+        if isinstance(name, str) and name != "__lambda__"
+    ]
     return short_repr(names[0]) if names else "a lambda"
 
 
@@ -291,8 +310,8 @@ def short_repr(value: Any) -> str:
 
 
 def is_keras_layer(value: Any) -> bool:
-    own = type(value)  # a module of torch takes long to say what it lacks
-    return hasattr(own, "get_weights") and hasattr(own, "get_config")
+    cls = type(value)  # of the class: a torch module is slow to report missing attributes
+    return hasattr(cls, "get_weights") and hasattr(cls, "get_config")
 
 
 def describe_keras_layer(layer: Any) -> RNNDescription:
@@ -300,34 +319,37 @@ def describe_keras_layer(layer: Any) -> RNNDescription:
         raise mismatch.not_recurrent(
             layer, f"an {', '.join(CELLS)}, RNN or Bidirectional layer or a cell of these"
         )
-    # A layer records what Keras before 2.3 left out. Keras 2's hard_sigmoid is another function.
+    # A live layer records the fields that files of Keras before 2.3 lack. The hard_sigmoid of Keras
+    # 2 is another function.
     version = (2, 3) if class_names(layer, *_KERAS_2) else (3, 0)
     return RecurrentLayer((layer.name,), _layer_node(layer)).description(version)
 
 
-def keras_arrays(layer: Any, own: RNNDescription) -> list[tuple[str, Any]]:
-    known = {id(getattr(one, name, None)) for one in layer_with_cells(layer) for name in _WEIGHTS}
-    if more := [getattr(w, "path", w.name) for w in layer.weights if id(w) not in known]:
-        raise mismatch.more_parameters(layer, _keras_class(layer) or "", more)
+def keras_arrays(layer: Any, description: RNNDescription) -> list[tuple[str, Any]]:
+    cell_ids = {
+        id(getattr(part, name, None)) for part in layer_with_cells(layer) for name in _WEIGHTS
+    }
+    if extra := [getattr(w, "path", w.name) for w in layer.weights if id(w) not in cell_ids]:
+        raise mismatch.more_parameters(layer, _keras_class(layer) or "", extra)
     name, weights = getattr(layer, "name", layer), layer.get_weights()
     if not weights:
         raise LayoutError(
             f"{name!r} has no weights yet: build it first (layer.build((None, None, input_size)),"
             " or call it once)"
         )
-    return [(f"{name} weight {k}", value) for k, value in enumerate(weights)]
+    return [(f"{name} weight {k}", array) for k, array in enumerate(weights)]
 
 
 def layer_with_cells(layer: Any) -> Iterator[Any]:
-    """Yield a layer, and the layers and cells that it runs."""
+    """Yield a layer, and the layers and cells that the layer runs."""
     yield layer
-    inside = [getattr(layer, name, None) for name in _INSIDE]
-    for one in filter(is_keras_layer, [*inside, *getattr(layer, "cells", ())]):
-        yield from layer_with_cells(one)
+    parts = [getattr(layer, name, None) for name in _INSIDE]
+    for part in filter(is_keras_layer, [*parts, *getattr(layer, "cells", ())]):
+        yield from layer_with_cells(part)
 
 
 def keras_rnns(layer: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the recurrent layers of a model or a wrapper such as TimeDistributed, with paths."""
+    """Yield (path, layer) for the recurrent layers of a model or a wrapper (TimeDistributed)."""
     if _keras_class(layer):
         yield path, layer
         return
@@ -338,15 +360,17 @@ def keras_rnns(layer: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def _keras_class(layer: Any) -> str | None:
-    """Return the first class of a layer that Keras's configs of recurrent layers name, if any."""
+    """Return the first class of a layer that is a recurrent layer or cell of Keras, if any."""
     return class_among(layer, _CLASSES, "keras.", "tf_keras.", "tensorflow.")
 
 
 def _layer_node(layer: Any) -> Node:
-    """Return a layer as a node of a tree, as if Keras had written it. Unlike in what get_config()
-    returns, a user's subclass of a layer or cell is that of Keras."""
-    own, config = _keras_class(layer), dict(layer.get_config())
-    name, module = (own, "keras") if own else (type(layer).__name__, type(layer).__module__)
+    """Return a layer as a node of a tree, as Keras writes layers. Unlike in get_config(), a user's
+    subclass of a layer or cell has the class of Keras."""
+    keras_class, config = _keras_class(layer), dict(layer.get_config())
+    name, module = (
+        (keras_class, "keras") if keras_class else (type(layer).__name__, type(layer).__module__)
+    )
     if name == "Bidirectional":
         config["layer"] = _layer_node(layer.forward_layer)
         config["backward_layer"] = _layer_node(layer.backward_layer)
@@ -361,19 +385,24 @@ def _layer_node(layer: Any) -> Node:
 
 
 def class_name_of(spec: Spec, layout: str = "keras") -> str:
-    """Return the class of a layer, without a Bidirectional around it."""
+    """Return the class of the layer that is written, without an outer Bidirectional."""
     cell = "rnn_tanh" if spec.cell == "rnn_relu" else spec.cell
-    own = layout == "keras-cudnn"
-    return next(n for n, c in CELLS.items() if c == cell and n.startswith("CuDNN") == own)
+    is_cudnn = layout == "keras-cudnn"
+    return next(n for n, c in CELLS.items() if c == cell and n.startswith("CuDNN") == is_cudnn)
 
 
 def layer_node(name: str, spec: Spec, bias: bool, settings: Config) -> dict[str, Any]:
-    """Return the config that Keras 3 writes for a layer that returns its sequence. settings: as in
-    Weights.config. Raises LossyError if Keras 3 has no such layer."""
+    """Return the config that Keras 3 writes for a layer with return_sequences=True. settings: as in
+    Weights.config. Raises LossyError if Keras 3 lacks the layer."""
     class_name = class_name_of(spec)
-    config = {"name": name, "dtype": spec.dtype, "units": spec.hidden_size, "use_bias": bias,
-              "return_sequences": True,
-              "activation": "relu" if spec.cell == "rnn_relu" else spec.activation}  # fmt: skip
+    config = {
+        "name": name,
+        "dtype": spec.dtype,
+        "units": spec.hidden_size,
+        "use_bias": bias,
+        "return_sequences": True,
+        "activation": "relu" if spec.cell == "rnn_relu" else spec.activation,
+    }
     if spec.recurrent_activation == "hard_sigmoid_keras2":
         raise LossyError(
             f"{name!r} has the hard_sigmoid of Keras 2, 0.2 x + 0.5, which Keras 3 lacks: convert"
@@ -388,20 +417,22 @@ def layer_node(name: str, spec: Spec, bias: bool, settings: Config) -> dict[str,
     for key, value in without_neutral(settings, spec.num_directions).items():
         facts = facts_of(key)
         if facts.place == "axes" and "keras" not in facts.layouts:
-            continue  # Keras has an order of its own
+            continue  # the axes of Keras have a fixed order
         if key in merge_mode:
             merge_mode[key] = value
         elif key == "go_backwards":
             config[key] = value
         else:
-            why = "which cannot be written to a model: save only the weights as .weights.h5, or, to"
-            raise unwritten_settings(name, {key: value}, why + " leave it out")
+            advice = (
+                "which cannot be written to a model: save only the weights as .weights.h5, or, to"
+            )
+            raise unwritten_settings(name, {key: value}, advice + " leave it out")
     node: dict[str, Any] = {"class_name": class_name, "config": config}
     if spec.bidirectional:
         inner = {"module": "keras.layers", "registered_name": None, **node}
-        around = {"name": name, "dtype": spec.dtype, "layer": inner, **merge_mode}
+        outer = {"name": name, "dtype": spec.dtype, "layer": inner, **merge_mode}
         if config.get("go_backwards"):  # Keras 3 makes a backward layer that goes backwards
-            back = {**config, "name": f"backward_{name}", "go_backwards": False}
-            around["backward_layer"] = {**inner, "config": back}
-        node = {"class_name": "Bidirectional", "config": around}
+            backward = {**config, "name": f"backward_{name}", "go_backwards": False}
+            outer["backward_layer"] = {**inner, "config": backward}
+        node = {"class_name": "Bidirectional", "config": outer}
     return node

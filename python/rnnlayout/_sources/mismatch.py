@@ -1,4 +1,4 @@
-"""Errors for tensors that do not fit: the shape found, the shape needed, the likely cause."""
+"""Errors for tensors that do not fit: the actual shape, the needed shape, the likely cause."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from .tensor_paths import is_under, prefixes_that_fit
 
 _RNN = TypeVar("_RNN")
 _LONGEST = 100  # characters of a name in a message
-_MOST_TENSORS = 500  # of the RNN that a message compares with
+_MOST_TENSORS = 500  # of an RNN that a message compares names with
 _QUANTIZED = ("_all_weight_values", "_packed_params")  # in names of torch.ao.nn.quantized
 
 
@@ -44,7 +44,7 @@ def _short_repr(name: str) -> str:
 
 
 def more_parameters(module: Any, base: str, names: Iterable[str]) -> LayoutError:
-    """Return the error for a subclass of a framework's layer that has parameters of its own."""
+    """Return the error for a subclass of a framework's layer that has further parameters."""
     return LayoutError(
         f"{type(module).__name__} has more parameters than {base}: {list_names(names, 12)}. It may"
         " compute something else; if it does not use them, pass the others as a dict of arrays"
@@ -52,7 +52,7 @@ def more_parameters(module: Any, base: str, names: Iterable[str]) -> LayoutError
 
 
 def not_recurrent(module: Any, need: str) -> LayoutError:
-    """Return the error for a module or layer that is not an RNN and contains none."""
+    """Return the error for a module or layer that neither is nor contains an RNN."""
     return LayoutError(f"{type(module).__name__} is not {need}, and contains none")
 
 
@@ -60,16 +60,16 @@ def wrong_names(
     layouts: Sequence[Layout],
     names: Sequence[str],
     expected: Sequence[str] | None,
-    under: str = "",
+    stripped: str = "",
     fields: Mapping[str, Any] | None = None,
 ) -> LayoutError:
-    """Return the error for names that are not those of one RNN. expected: the names that a spec
-    needs, if there is a spec. under: the prefix that was stripped from all names. fields: of
-    the spec that the RNN would need."""
+    """Return the error for names that do not fit one RNN. expected: the names of the spec; None
+    without a spec. stripped: the prefix that was removed from all names. fields: the fields of a
+    spec that the caller passed."""
     where = layouts[0].name if len(layouts) == 1 else "any known layout"
     expected = _closest(tuple(layouts), tuple(names)) if expected is None else expected
-    found, needed = set(names), set(expected)
-    missing = [name for name in expected if name not in found]
+    actual, needed = set(names), set(expected)
+    missing = [name for name in expected if name not in actual]
     unknown = [name for name in names if name not in needed]
     prefixes = prefixes_that_fit(layouts, names) if unknown or not names else []
     if prefixes:
@@ -77,7 +77,7 @@ def wrong_names(
             f"{len(names)} tensors are not one RNN in {where} (unknown"
             f" {list_names(unknown or names, 3)}); with ",
             Ask("prefix"),
-            f" these would work: {list_names([under + prefix for prefix in prefixes], 12)}",
+            f" these would work: {list_names([stripped + prefix for prefix in prefixes], 12)}",
         )
     if any(part in name for name in names for part in _QUANTIZED):
         return LayoutError(
@@ -89,9 +89,9 @@ def wrong_names(
             f"no tensor of {where} among {list_names(names)}; need {list_names(expected)}"
         )
     if not missing and not unknown:
-        asked = ", ".join(f"{key} {value!r}" for key, value in (fields or {}).items())
+        fields_in_words = ", ".join(f"{key} {value!r}" for key, value in (fields or {}).items())
         return LayoutError(
-            f"an RNN with {asked} does not have these tensors: {list_names(names, 8)}"
+            f"an RNN with {fields_in_words} does not have these tensors: {list_names(names, 8)}"
         )
     lines = [f"missing {list_names(missing)}"] if missing else []
     lines += [f"unknown {list_names(unknown)}"] if unknown else []
@@ -101,19 +101,19 @@ def wrong_names(
 
 
 def wrong_count(layout: Layout, count: int, expected: Sequence[str] | None) -> LayoutError:
-    """Return the error for a list with the number of arrays of no RNN. expected: the names that a
-    spec needs, if there is a spec."""
+    """Return the error for a list with a number of arrays that fits no RNN. expected: the names of
+    the spec; None without a spec."""
     text = f"arrays in the list: {count}; "
     if expected is not None:
         return LayoutError(
             f"{text}this RNN has {len(expected)} in {layout}: {list_names(expected, 8)}"
         )
     counts = sorted(
-        {len(one.names) for one in one_layer_candidates(layout) if not one.bidirectional}
+        {len(rnn.names) for rnn in one_layer_candidates(layout) if not rnn.bidirectional}
     )
-    some = " or ".join(map(str, counts))
-    whole = "; of a whole model's arrays pass those of the RNN, or the model itself"
-    return LayoutError(f"{text}an RNN in {layout} has {some} per layer and direction{whole}")
+    choices = " or ".join(map(str, counts))
+    advice = "; of a whole model's arrays pass those of the RNN, or the model itself"
+    return LayoutError(f"{text}an RNN in {layout} has {choices} per layer and direction{advice}")
 
 
 def check_prefix(prefix: Any) -> None:
@@ -122,82 +122,86 @@ def check_prefix(prefix: Any) -> None:
         raise LayoutError(f"prefix is a {type(prefix).__name__}, need a string")
 
 
-def choose_under_prefix(found: Sequence[tuple[str, str, _RNN]], prefix: str, owner: str) -> _RNN:
-    """Return the only RNN whose name is the prefix or under it. found: of each RNN its name, what
-    it is, and itself. owner: the class of what has them. Raises LayoutError unless there is one."""
-    names = [name for name, _, _ in found]
-    under = [one for one in found if prefix and one[0] == prefix]
-    under = under or [one for one in found if is_under(one[0], prefix)]
-    if not under:
+def choose_under_prefix(rnns: Sequence[tuple[str, str, _RNN]], prefix: str, owner: str) -> _RNN:
+    """Return the only RNN with a name that is the prefix or starts with the prefix. rnns: (name,
+    description, rnn) triples. owner: the class of the container. Raises LayoutError unless exactly
+    one RNN fits."""
+    names = [name for name, _, _ in rnns]
+    chosen = [rnn for rnn in rnns if prefix and rnn[0] == prefix]
+    chosen = chosen or [rnn for rnn in rnns if is_under(rnn[0], prefix)]
+    if not chosen:
         raise LayoutError(
             f"no RNN in this {owner} has a name with prefix {prefix!r}; with ",
             Ask("prefix"),
             f" these would work: {list_names(names, 12)}",
         )
-    if len(under) > 1:
-        listed = ", ".join(f"{_short_repr(name)} ({kind})" for name, kind, _ in under[:12])
-        more = f" and {len(under) - 12} more" if len(under) > 12 else ""
+    if len(chosen) > 1:
+        listed = ", ".join(f"{_short_repr(name)} ({kind})" for name, kind, _ in chosen[:12])
+        remainder = f" and {len(chosen) - 12} more" if len(chosen) > 12 else ""
         raise LayoutError(
-            f"this {owner} contains {len(under)} RNNs: {listed}{more}; pass one of them, or choose"
-            " it with ",
-            Ask("prefix", under[0][0]),
+            f"this {owner} contains {len(chosen)} RNNs: {listed}{remainder}; pass one of them, or"
+            " choose it with ",
+            Ask("prefix", chosen[0][0]),
         )
-    return under[0][2]
+    return chosen[0][2]
 
 
 @lru_cache(maxsize=16)
 def _closest(layouts: tuple[Layout, ...], names: tuple[str, ...]) -> Sequence[str]:
-    """Return the names of the RNN that shares most names with those found, and has fewest others.
-    Of two such RNNs it is the larger: tensors are more often missing than too many. Kept, because a
-    file may have thousands of parts that lack the same."""
-    found, most = set(names), min(3 * len(names) + 7, _MOST_TENSORS)
+    """Return the names of the RNN that shares most names with `names`, and has fewest further
+    names. The larger RNN wins a tie: a missing tensor is more likely than an extra tensor. Cached,
+    because a file may have thousands of parts that lack the same tensors."""
+    actual, most = set(names), min(3 * len(names) + 7, _MOST_TENSORS)
     best: tuple[int, int, Sequence[str]] = (-(1 << 60), 0, ())
     for layout in layouts:
-        here = max(_scores(layout, found, most), key=lambda score: score[:2], default=best)
-        best = here if here[0] > best[0] else best
+        closest = max(_scores(layout, actual, most), key=lambda score: score[:2], default=best)
+        best = closest if closest[0] > best[0] else best
     return best[2][: best[1]]
 
 
-def _scores(layout: Layout, found: set[str], most: int) -> Iterator[tuple[int, int, Sequence[str]]]:
-    """Yield (score, count, names) for RNNs of one layer and more, whose names are names[:count].
-    Only the first of those with the same names is looked at."""
+def _scores(
+    layout: Layout, actual: set[str], most: int
+) -> Iterator[tuple[int, int, Sequence[str]]]:
+    """Yield (score, count, names) for RNNs of one layer and more; names[:count] are the names of
+    the RNN. Among RNNs with the same names, only the first is scored."""
     distinct: dict[Any, UnsizedRNN] = {}
-    for one in one_layer_candidates(layout):
-        distinct.setdefault((one.names, one.two_layers.names), one)
-    for one in distinct.values():
-        first, each = len(one.names), len(one.two_layers.names) - len(one.names)
+    for rnn in one_layer_candidates(layout):
+        distinct.setdefault((rnn.names, rnn.two_layers.names), rnn)
+    for rnn in distinct.values():
+        first, per_layer = len(rnn.names), len(rnn.two_layers.names) - len(rnn.names)
         if first <= most:
-            yield 4 * len(found.intersection(one.names)) - first, first, one.names
-        if not each:  # all layers are in one vector
+            yield 4 * len(actual.intersection(rnn.names)) - first, first, rnn.names
+        if not per_layer:  # all layers are in one vector
             continue
-        names = replace(one, num_layers=2 + max(0, most - first - each) // each).names
-        shared = len(found.intersection(names[:first]))
-        for count in range(first + each, min(most, len(names)) + 1, each):
-            shared += len(found.intersection(names[count - each : count]))
+        names = replace(rnn, num_layers=2 + max(0, most - first - per_layer) // per_layer).names
+        shared = len(actual.intersection(names[:first]))
+        for count in range(first + per_layer, min(most, len(names)) + 1, per_layer):
+            shared += len(actual.intersection(names[count - per_layer : count]))
             yield 4 * shared - count, count, names
 
 
 def wrong_shapes(guesses: Sequence[Guess]) -> LayoutError:
-    """Return the error for names that fit and shapes that do not, for the RNN that is closest."""
-    best = min(guesses, key=lambda g: (len(g.wrong), -len(g.sizes)))
-    for g in guesses:
-        matrices = _matrices(g)
-        for names in (matrices, *([name] for name in matrices)):  # all transposed, or one of them
-            turned = guess_sizes(g.candidate, _transpose_shapes(g.shapes, names))
-            if turned.fits:
-                wrong = [n for n in g.shapes if turned.shape(n) != g.shapes[n]]
-                fits = Guess(g.candidate, g.shapes, turned.sizes, wrong)
+    """Return the error for names that fit and shapes that do not fit: the closest guess."""
+    best = min(guesses, key=lambda guess: (len(guess.wrong), -len(guess.sizes)))
+    for guess in guesses:
+        matrices = _matrices(guess)
+        # all matrices transposed, or a single matrix
+        for names in (matrices, *([name] for name in matrices)):
+            solved = guess_sizes(guess.candidate, _transpose_shapes(guess.shapes, names))
+            if solved.fits:
+                wrong = [n for n in guess.shapes if solved.shape(n) != guess.shapes[n]]
+                fits = Guess(guess.candidate, guess.shapes, solved.sizes, wrong)
                 return LayoutError(_shape_text(fits, transposed=True))
     return LayoutError(_shape_text(best, transposed=False))
 
 
-def _matrices(g: Guess) -> list[str]:
-    """Return the tensors that may be transposed: not the (2, 3 H) bias of a Keras GRU."""
-    dimensions = g.candidate.dimensions
+def _matrices(guess: Guess) -> list[str]:
+    """Return the names of tensors that may be transposed: not the (2, 3 H) bias of a Keras GRU."""
+    dimensions = guess.candidate.dimensions
     return [
         name
-        for name, shape in g.shapes.items()
-        if len(shape) == 2 and all(d.coefficients for d in dimensions[name])
+        for name, shape in guess.shapes.items()
+        if len(shape) == 2 and all(dimension.coefficients for dimension in dimensions[name])
     ]
 
 
@@ -209,18 +213,20 @@ def _shape_text(best: Guess, transposed: bool) -> str:
     if not best.wrong:
         return "the shapes do not determine all sizes of the RNN: pass its spec"
     name, candidate = best.wrong[0], best.candidate
-    found, needed = best.shapes[name], best.shape(name)
-    symbols = [str(d) for d in candidate.dimensions[name]]
+    actual, needed = best.shapes[name], best.shape(name)
+    symbols = [str(dimension) for dimension in candidate.dimensions[name]]
     lengths = [
-        str(d.at(best.sizes)) if d.coefficients.keys() <= best.sizes.keys() else str(d)
-        for d in candidate.dimensions[name]
+        str(dimension.at(best.sizes))
+        if dimension.coefficients.keys() <= best.sizes.keys()
+        else str(dimension)
+        for dimension in candidate.dimensions[name]
     ]
     sizes = ", ".join(f"{symbol} = {n}" for symbol, n in best.sizes.items())
-    text = f"{name}: shape {found}, expected {_shape_in_words(lengths)}"
+    text = f"{name}: shape {actual}, expected {_shape_in_words(lengths)}"
     if lengths != symbols:
         text += f" = {_shape_in_words(symbols)} with {sizes}"
     text += f" ({candidate.cell} in {candidate.layout})"
-    if cause := _likely_cause(best, found, needed, transposed):
+    if cause := _likely_cause(best, actual, needed, transposed):
         text += f": {cause}"
     if len(best.wrong) > 1:
         text += f"; {len(best.wrong) - 1} more do not fit: {list_names(best.wrong[1:], 4)}"
@@ -231,26 +237,28 @@ def _shape_in_words(words: Sequence[str]) -> str:
     return f"({', '.join(words)}{',' if len(words) == 1 else ''})"
 
 
-def _likely_cause(best: Guess, found: Shape, needed: Shape, transposed: bool) -> str:
+def _likely_cause(best: Guess, actual: Shape, needed: Shape, transposed: bool) -> str:
     dimensions, shapes = best.candidate.dimensions, best.shapes
-    more = all(len(shape) == 1 + len(dimensions[name]) for name, shape in shapes.items())
-    if more and len({shape[0] for shape in shapes.values()}) == 1:
+    has_more_dimensions = all(
+        len(shape) == 1 + len(dimensions[name]) for name, shape in shapes.items()
+    )
+    if has_more_dimensions and len({shape[0] for shape in shapes.values()}) == 1:
         return "one dimension more: are these the weights of several RNNs? Pass w[0] of each"
     if transposed and len(best.wrong) > 1:
         return "the matrices are transposed; pass w.T of each (or name the layout they come from)"
-    if len(found) == 2 and found[::-1] == needed:
+    if len(actual) == 2 and actual[::-1] == needed:
         return "this matrix is transposed; pass its .T"
     letters = known_layouts()["cudnn"]["gates"]
     gates = len(letters[best.candidate.cell])
-    for other, words in (("lstm", "an LSTM"), ("gru", "a GRU")):
-        count = len(letters[other])
-        differ = [(f * gates, n * count) for f, n in zip(found, needed, strict=False) if f != n]
-        scaled = len(found) == len(needed) and len(differ) == 1 and differ[0][0] == differ[0][1]
+    for cell, cell_in_words in (("lstm", "an LSTM"), ("gru", "a GRU")):
+        count = len(letters[cell])
+        differ = [(f * gates, n * count) for f, n in zip(actual, needed, strict=False) if f != n]
+        scaled = len(actual) == len(needed) and len(differ) == 1 and differ[0][0] == differ[0][1]
         if count != gates and scaled:
-            return f"{count} H where {gates} H is needed: are these the weights of {words}?"
-    if len(found) == 1 and math.prod(found) == 2 * math.prod(needed):
+            return f"{count} H where {gates} H is needed: are these the weights of {cell_in_words}?"
+    if len(actual) == 1 and math.prod(actual) == 2 * math.prod(needed):
         return "twice as long: does it have two biases per gate, as in 'keras-cudnn' or 'onnx'?"
-    if len(found) == 1 and 2 * math.prod(found) == math.prod(needed):
+    if len(actual) == 1 and 2 * math.prod(actual) == math.prod(needed):
         return "half as long: does it have one bias per gate where two are needed?"
     return ""
 
@@ -264,9 +272,14 @@ def spec_mismatch(
 ) -> LayoutError:
     """Return the error for shapes that do not fit the spec that the caller passed."""
     candidate = UnsizedRNN(
-        layout, spec.cell, spec.reset, spec.num_layers, spec.bidirectional, bool(spec.proj_size),
+        layout,
+        spec.cell,
+        spec.reset,
+        spec.num_layers,
+        spec.bidirectional,
+        bool(spec.proj_size),
         optional_tensors,
-    )  # fmt: skip
+    )
     sizes = {"H": spec.hidden_size, "I": spec.input_size}
     if spec.proj_size:
         sizes["P"] = spec.proj_size
@@ -274,11 +287,12 @@ def spec_mismatch(
     transposed = _transpose_shapes(shapes, _matrices(best)) == expected
     parts: list[TextPart] = [_shape_text(best, transposed)]
     fitting = (
-        guess_sizes(other, shapes) for other in candidates_with_names(layout, frozenset(shapes))
+        guess_sizes(candidate, shapes)
+        for candidate in candidates_with_names(layout, frozenset(shapes))
     )
-    if not transposed and (other := next((g for g in fitting if g.fits), None)):
-        found = other.candidate.spec(other.sizes, dtype=spec.dtype)
-        parts += ["; these shapes fit ", Ask("spec", found)]
+    if not transposed and (match := next((guess for guess in fitting if guess.fits), None)):
+        fitting_spec = match.candidate.spec(match.sizes, dtype=spec.dtype)
+        parts += ["; these shapes fit ", Ask("spec", fitting_spec)]
     return LayoutError(*parts)
 
 
@@ -288,16 +302,16 @@ def spec_mismatch(
 def wrong_length(nelems: int, spec: Spec) -> LayoutError:
     """Return the error for a flat vector of a wrong length, with similar specs that would fit."""
     parts: list[TextPart] = [f"weight space: {nelems} elements, need {spec.num_params} for {spec}"]
-    either: list[Ask] = []  # bias modes that both have this length
+    tied: list[Ask] = []  # bias modes of equal length
     nearby: list[Ask] = []
     for changes in _variations(spec):
         with suppress(SpecError):
-            other = spec.replace(**changes)
-            if other.num_params == nelems:
-                ask = Ask("spec", other, tuple(changes))
-                (either if changes.get("bias") in ("input", "recurrent") else nearby).append(ask)
-    if either:
-        parts += ["; it would fit ", join_parts(" or ", either)]
+            similar = spec.replace(**changes)
+            if similar.num_params == nelems:
+                ask = Ask("spec", similar, tuple(changes))
+                (tied if changes.get("bias") in ("input", "recurrent") else nearby).append(ask)
+    if tied:
+        parts += ["; it would fit ", join_parts(" or ", tied)]
         parts += [" (you have to know which: both have this length)"]
     if spec.bias == "none" and nearby and nearby[0].also == ("bias",):
         parts += ["; it would fit ", nearby.pop(0)]
@@ -305,15 +319,15 @@ def wrong_length(nelems: int, spec: Spec) -> LayoutError:
     if nearby:
         parts += ["; it would fit ", join_parts(" or ", nearby[:4])]
     for dtype in FLOATS:
-        other = spec.replace(dtype=dtype)
-        if dtype != spec.dtype and nelems * _native.itemsize(spec.dtype) == other.nbytes:
+        similar = spec.replace(dtype=dtype)
+        if dtype != spec.dtype and nelems * _native.itemsize(spec.dtype) == similar.nbytes:
             parts += [f"; as {dtype} it would fit: pass w.view({dtype!r}) with "]
-            parts += [Ask("spec", other)]
+            parts += [Ask("spec", similar)]
     return LayoutError(*parts)
 
 
 def _variations(spec: Spec) -> Iterator[dict[str, Any]]:
-    """Yield the changes that make similar specs. Some change nothing."""
+    """Yield changes of fields that make similar specs. A change may change nothing."""
     yield from ({"bias": bias} for bias in ("double", "input", "recurrent", "none"))
     yield {"bidirectional": not spec.bidirectional}
     yield {"skip_input": not spec.skip_input}

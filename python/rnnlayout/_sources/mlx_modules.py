@@ -1,4 +1,4 @@
-"""Layers of MLX, recognized by their classes: nothing is imported. A layer is a dict of arrays."""
+"""Layers of MLX, recognized by class: nothing is imported. A layer is a dict of arrays."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ def is_mlx_module(value: Any) -> bool:
 
 def mlx_rnns(module: Any) -> Iterator[tuple[str, Any]]:
     named = module.named_modules()
-    return ((name, one) for name, one in named if class_among(one, _LAYERS, "mlx.nn."))
+    return ((name, layer) for name, layer in named if class_among(layer, _LAYERS, "mlx.nn."))
 
 
 def mlx_spec(layer: Any) -> RNNDescription:
     kind = class_among(layer, _LAYERS, "mlx.nn.")
     if kind is None:
         raise mismatch.not_recurrent(layer, "an LSTM, GRU or RNN of MLX")
-    hints = {
+    fields = {
         "cell": _LAYERS[kind],
         "input_size": layer["Wxh" if kind == "RNN" else "Wx"].shape[1],
         "hidden_size": layer.hidden_size,
@@ -43,13 +43,13 @@ def mlx_spec(layer: Any) -> RNNDescription:
                 f"nonlinearity is {layer.nonlinearity}, no layout can represent it: need MLX's"
                 " tanh or relu; if it computes the same, pass dict(layer), its weights alone"
             )
-        hints["cell"] = f"rnn_{curves[0]}"
-    return RNNDescription("mlx", hints, {}, batch_first=True)
+        fields["cell"] = f"rnn_{curves[0]}"
+    return RNNDescription("mlx", fields, {}, batch_first=True)
 
 
-def mlx_arrays(layer: Any, own: RNNDescription) -> list[tuple[str, Any]]:
-    _, names = own.spec_and_names()
+def mlx_arrays(layer: Any, description: RNNDescription) -> list[tuple[str, Any]]:
+    _, names = description.spec_and_names()
     arrays = dict(sys.modules["mlx.utils"].tree_flatten(layer.parameters()))
-    if more := [name for name in arrays if name not in names]:
-        raise mismatch.more_parameters(layer, class_among(layer, _LAYERS, "mlx.nn.") or "", more)
+    if extra := [name for name in arrays if name not in names]:
+        raise mismatch.more_parameters(layer, class_among(layer, _LAYERS, "mlx.nn.") or "", extra)
     return [(name, arrays[name]) for name in names]

@@ -1,10 +1,10 @@
-"""Read whatever a user passes in as the arrays of one RNN, in the order of its layout.
+"""Read any source as the arrays of one RNN, in the order of the layout.
 
-A source is, in the order in which it is tried: what load() returned, with one RNN (containers);
-a path, which is an error; a module, layer or model with one, which describes it (frameworks); a
-Weights or a result of convert(), which know their RNN; a dict of tensors, by their names; a list
-of arrays in a named layout (read_tensors); a flat vector with a spec. Which RNN the tensors are is
-one question for all of them (fitting).
+A source is, tried in this order: a result of load() with one RNN, or nested dicts (read_tensors);
+a path, which is an error; a module, layer or model with one RNN, described by the framework's
+classes (frameworks); a Weights or a result of convert(), with spec and layout; a dict of named
+tensors, or a list of arrays in a named layout (read_tensors); a flat vector with a spec. For all
+sources of tensors, `fitting` finds the RNNs that fit.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ _LONGEST_PATH = 4096  # bytes, PATH_MAX of Linux
 
 
 def has_names(source: Any) -> bool:
-    """Is it a dict of tensors, of which a prefix chooses some?"""
+    """Is the source a dict, so that a prefix can choose tensors by name?"""
     return isinstance(source, Mapping) and not isinstance(source, Weights)
 
 
 def read_source(source: Any, reading: Reading) -> Weights:
-    """Find out what `source` is, and check it against what the caller says."""
-    whole, source = source, only_rnn(source, reading.prefix)
+    """Return the RNN of a source of any kind, checked against the arguments of the caller."""
+    original, source = source, only_rnn(source, reading.prefix)
     if isinstance(source, bytes) and (len(source) > _LONGEST_PATH or 0 in source):
         text = f"found {len(source)} bytes"
         if reading.spec and len(source) == reading.spec.nbytes:
@@ -58,12 +58,12 @@ def read_source(source: Any, reading: Reading) -> Weights:
         raise LayoutError(f"{arguments[0]} is a path, need weights: pass {load}")
     if framework := frameworks.framework_of(source):
         source = frameworks.rnn_of_model(
-            source, framework, reading.prefix if source is whole else ""
+            source, framework, reading.prefix if source is original else ""
         )
         reading = replace(reading, prefix="")
         if framework.owns(source):
             return _read_module(source, framework, reading)
-    if reading.prefix and source is whole and not has_names(source):
+    if reading.prefix and source is original and not has_names(source):
         raise LayoutError(
             f"prefix {reading.prefix!r} chooses tensors of a dict by their names, found a"
             f" {type(source).__name__}: omit ",
@@ -89,10 +89,10 @@ def infer_spec(
     """Return the Spec of an RNN, inferred from the names and shapes of its tensors.
 
     tensors: anything that pack() accepts, except a flat vector.
-    Other arguments: how they are read, see ReadingOptions.
+    Other arguments: how to read the tensors, see ReadingOptions.
 
-    Raises SpecError if the tensors fit several RNNs; the message asks for what is missing. Raises
-    LayoutError if they fit none; the message says what is wrong.
+    Raises SpecError if the tensors fit several RNNs; the message names the missing argument. Raises
+    LayoutError if the tensors fit no RNN; the message names the cause.
 
         >>> import numpy as np
         >>> infer_spec({"kernel": np.ones((2, 12)), "recurrent_kernel": np.ones((3, 12)),
@@ -108,25 +108,26 @@ def infer_spec(
 
 
 def _read_again(weights: Weights, reading: Reading) -> Weights:
-    """Read a Weights, or layers that were read one by one. The result may be the Weights itself."""
+    """Read a Weights, or the stack of layers that were read one by one. The result may be the same
+    Weights."""
     _check_contradictions("these Weights are", weights.layout, weights.spec, reading)
     if reading.spec is None:
         return weights
     reading.check_dtype("the Weights", weights.spec.dtype)
     bits = [Bits(array, weights.spec.dtype) for array in weights.arrays]
-    known = replace(reading, layout=weights.layout)
-    rnn = read_tensors(zip(weights.names, bits, strict=True), None, known)
+    source_reading = replace(reading, layout=weights.layout)
+    rnn = read_tensors(zip(weights.names, bits, strict=True), None, source_reading)
     return changed_weights(
         rnn, config=weights.config, batch_first=weights.batch_first, rounded=weights.rounded
     )
 
 
 def _read_result(source: Tensors, reading: Reading) -> Weights:
-    """Read a result of convert(), which knows its RNN, but may have been changed since."""
+    """Read a result of convert(), with spec and layout. The user may have changed the dict."""
     _check_contradictions("these tensors are", source.layout, source.spec, reading)
-    known = replace(reading, spec=reading.spec or source.spec, layout=source.layout)
+    source_reading = replace(reading, spec=reading.spec or source.spec, layout=source.layout)
     try:
-        rnn = read_dict(source, known)
+        rnn = read_dict(source, source_reading)
     except LayoutError as error:
         raise LayoutError(
             error,
@@ -137,20 +138,21 @@ def _read_result(source: Tensors, reading: Reading) -> Weights:
 
 
 def _read_module(module: Any, framework: frameworks.Framework, reading: Reading) -> Weights:
-    """Read a module or layer, which describes its RNN itself."""
+    """Read a module or layer, with the description by its framework's classes."""
     description = framework.describe(module)
     layout = Layout(description.layout)
-    known = Reading(None, layout, description.hints)
-    if "input_size" in description.hints:
+    module_reading = Reading(None, layout, description.fields)
+    if "input_size" in description.fields:
         spec, _ = description.spec_and_names()
-        known = Reading(spec, layout, dtype=spec.dtype)  # its arrays may have another
-    rnn = read_tensors(framework.arrays(module, description), None, known)
+        # with dtype=, because the arrays may have another dtype than the spec
+        module_reading = Reading(spec, layout, dtype=spec.dtype)
+    rnn = read_tensors(framework.arrays(module, description), None, module_reading)
     reading.check_dtype(rnn.names[0], rnn.spec.dtype)
     rnn = changed_weights(rnn, config=description.config, batch_first=description.batch_first)
     if method := frameworks.overridden(module, framework):
         arrays, layout = framework.expression(module, rnn.names), rnn.layout
-        named = f"rl.{layout!r}" if layout.options else repr(layout.name)
-        repair = f"rl.Weights({arrays}, rl.{rnn.spec!r}, layout={named})"
+        layout_text = f"rl.{layout!r}" if layout.options else repr(layout.name)
+        repair = f"rl.Weights({arrays}, rl.{rnn.spec!r}, layout={layout_text})"
         if rnn.config:
             repair += f", set its .config = {rnn.config!r}"
         if rnn.batch_first:
@@ -165,11 +167,11 @@ def _read_module(module: Any, framework: frameworks.Framework, reading: Reading)
 
 
 def _check_contradictions(subject: str, layout: Layout, spec: Spec, reading: Reading) -> None:
-    """Raise an error if the caller says otherwise than a source that describes itself. subject: the
-    source and its verb, in messages."""
+    """Raise an error if arguments of the caller contradict a source with spec and layout. subject:
+    the source and a verb, for messages."""
     if reading.layout not in (None, layout):
-        wrong = f"{subject} in layout {layout}, not {reading.layout}: pass "
-        raise LayoutError(wrong, Ask("layout", layout))
+        text = f"{subject} in layout {layout}, not {reading.layout}: pass "
+        raise LayoutError(text, Ask("layout", layout))
     if reading.spec is not None and (different := differing_fields(reading.spec, spec)):
         raise SpecError(f"the spec and the source differ: {different}: omit ", Ask("spec", None))
     check_fields(reading.fields, spec, "the source")
@@ -179,12 +181,13 @@ def _read_list(source: list[Any], reading: Reading) -> Weights:
     if not source:
         raise LayoutError("the list of tensors is empty")
     if all(map(frameworks.framework_of, source)):
-        return _read_again(stack_layers([read_source(x, Reading()) for x in source]), reading)
-    if any(isinstance(x, Mapping) for x in source):
+        layers = [read_source(module, Reading()) for module in source]
+        return _read_again(stack_layers(layers), reading)
+    if any(isinstance(part, Mapping) for part in source):
         raise LayoutError(
             "a list of dicts or Weights is not one RNN: rl.stack([...]) makes one of them"
         )
-    if all(isinstance(x, (list, tuple)) for x in source):
+    if all(isinstance(part, (list, tuple)) for part in source):
         source = [array for layer in source for array in layer]
     if reading.layout is None:
         raise LayoutError(
@@ -193,9 +196,9 @@ def _read_list(source: list[Any], reading: Reading) -> Weights:
             " (of get_weights()), 'torch', 'onnx' ...",
         )
     if reading.layout.name == "cudnn":
-        one = len(source) == 1 and getattr(source[0], "ndim", 0) == 1
-        return _read_flat(source[0] if one else source, reading)
-    return read_tensors([(f"array {k}", value) for k, value in enumerate(source)], None, reading)
+        is_vector = len(source) == 1 and getattr(source[0], "ndim", 0) == 1
+        return _read_flat(source[0] if is_vector else source, reading)
+    return read_tensors([(f"array {k}", array) for k, array in enumerate(source)], None, reading)
 
 
 def _read_flat(source: Any, reading: Reading) -> Weights:
@@ -208,8 +211,8 @@ def _read_flat(source: Any, reading: Reading) -> Weights:
         )
     if spec is not None and isinstance(source, np.ndarray) and source.dtype in ("u1", "i1"):
         text = f"weight space: a buffer of {source.size} bytes, need {spec.num_params} elements"
-        fits = f": pass w.view({spec.dtype!r})" if source.size == spec.nbytes else ""
-        raise LayoutError(f"{text} for {spec}{fits}")
+        advice = f": pass w.view({spec.dtype!r})" if source.size == spec.nbytes else ""
+        raise LayoutError(f"{text} for {spec}{advice}")
     array, dtype = take_bits(source, "weight space")
     if spec is None:
         raise SpecError(
@@ -227,5 +230,5 @@ def _read_flat(source: Any, reading: Reading) -> Weights:
             " (cuDNN's own wDesc is (n, 1, 1): pass w.reshape(-1))"
         )
     if array.size != spec.num_params:
-        raise mismatch.wrong_length(array.size, spec)  # whose dtype is that of the array
+        raise mismatch.wrong_length(array.size, spec)  # spec has the dtype of the array
     return checked_weights(spec, layout, HAS_BIAS, ["weight_space"], [as_carrier(array)])

@@ -1,8 +1,8 @@
-"""Read arrays as one RNN: a dict by its names, or a list in the order of a layout.
+"""Read arrays as one RNN: a dict by tensor names, or a list in the order of a layout.
 
-A dict may contain an RNN rather than being one: what load() returns, nested dicts, a checkpoint.
-Then it is asked which layout's names are those under the prefix, and becomes a list with names: its
-bits, in one dtype, in the order of the layout that they fit.
+A dict may also contain the RNN: the result of load(), nested dicts, a checkpoint. The names under
+the prefix then select the layout, and the arrays are put in the order of the layout, as bits of one
+dtype.
 """
 
 from __future__ import annotations
@@ -30,61 +30,63 @@ from .reading import Reading
 from .tensor_paths import is_under, match_layout_names, prefixes_that_fit, strip_prefix
 from .torch_names import plain_names, plain_value
 
-_MOST = 12  # prefixes in a message
+_MOST_PREFIXES = 12  # in a message
 
 
 def only_rnn(source: Any, prefix: str = "") -> Any:
-    """Return the one RNN in a source: in a dict of RNNs, as load() returns it, or in nested dicts
-    that have a single cell under the prefix and nothing else. Return other sources as they are.
-    prefix: chooses among several. Raises LayoutError if there is not exactly one."""
+    """Return the only RNN of a dict of RNNs (as load() returns), or the only cell under the prefix
+    of nested dicts. Return another source unchanged. prefix: chooses among several RNNs. Raises
+    LayoutError unless exactly one RNN remains."""
     if not isinstance(source, Mapping) or isinstance(source, Weights):
         return source
-    unread = {n: kind for kind in ("undecided", "refused") for n in getattr(source, kind, ())}
+    unread = {name: kind for kind in ("undecided", "refused") for name in getattr(source, kind, ())}
     if not source and not unread:
         return source
     if not all(isinstance(value, Weights) for value in source.values()):
-        under = _leaves_under(source, prefix) if any(map(is_branch, source.values())) else []
-        return under[0] if len(under) == 1 and jax_cell_class(under[0]) else source
+        leaves = _leaves_under(source, prefix) if any(map(is_branch, source.values())) else []
+        return leaves[0] if len(leaves) == 1 and jax_cell_class(leaves[0]) else source
     kinds = {name: rnn.spec.cell for name, rnn in source.items()} | unread
     rnns = [(name, kind, name) for name, kind in kinds.items()]
     return source[mismatch.choose_under_prefix(rnns, prefix, type(source).__name__)]
 
 
 def read_dict(source: Mapping[Any, Any], reading: Reading) -> Weights:
-    """Find out which RNN the tensors under the prefix are, and check it."""
+    """Infer the RNN from the tensors under the prefix, and check the tensors."""
     prefix = reading.prefix
-    maybe = (reading.layout,) if reading.layout else fitting.plain_layouts()
-    whole = source
+    layouts = (reading.layout,) if reading.layout else fitting.plain_layouts()
+    original = source
     if any(map(is_branch, source.values())):
-        source = _flatten_rnn_dicts(source, prefix, maybe)
+        source = _flatten_rnn_dicts(source, prefix, layouts)
     names = tuple([name for name in source if isinstance(name, str)])
     if len(names) != len(source) or not names:
         raise LayoutError("a key is not a string" if source else "the dict of tensors is empty")
     if reading.layout is not None and reading.layout.name == "cudnn":
         raise LayoutError(f"cudnn is one flat vector, found a dict of {mismatch.list_names(names)}")
     plain = plain_names(names)
-    rest = strip_prefix(plain.sources, plain.name(prefix))
-    tails = tuple(rest.values())
+    tail_by_name = strip_prefix(plain.sources, plain.name(prefix))
+    tails = tuple(tail_by_name.values())
     if not fitting.names_in_layouts(tails, reading.layout):
-        if error := _checkpoint_error(source, maybe):
+        if error := _checkpoint_error(source, layouts):
             raise error
-        if not rest:
-            found = mismatch.list_names(plain.sources)
-            parts: list[TextPart] = [f"no key starts with prefix {prefix!r}; found {found}"]
-            if fit := prefixes_that_fit(maybe, plain.sources):
+        if not tail_by_name:
+            keys = mismatch.list_names(plain.sources)
+            parts: list[TextPart] = [f"no key starts with prefix {prefix!r}; found {keys}"]
+            if prefixes := prefixes_that_fit(layouts, plain.sources):
                 parts += ["; with ", Ask("prefix"), " these would work: "]
-                parts += [mismatch.list_names(fit, 12)]
+                parts += [mismatch.list_names(prefixes, 12)]
             raise LayoutError(*parts)
-        raise _wrong_names(rest, maybe, reading)
-    if source is not whole and (cells := [*filter(jax_cell_class, _leaves_under(whole, prefix))]):
-        reading = _spec_of_cells(cells, reading)
-    values = [(name, plain_value(name, plain, source)) for name in rest]
-    return read_tensors(values, tails, reading)
+        raise _wrong_names(tail_by_name, layouts, reading)
+    if source is not original and (
+        cells := [*filter(jax_cell_class, _leaves_under(original, prefix))]
+    ):
+        reading = _reading_of_cells(cells, reading)
+    named_tensors = [(name, plain_value(name, plain, source)) for name in tail_by_name]
+    return read_tensors(named_tensors, tails, reading)
 
 
 def read_described(tensors: Mapping[str, Any], spec: Spec, layout: str | Layout) -> Weights:
-    """Return the RNN that a file describes. tensors: by the layout's names; if they are in its
-    order, the names are not looked up."""
+    """Return the RNN that a file describes. tensors: by names of the layout. Tensors in the order
+    of the layout are read without looking up names, to save time."""
     reading = Reading(spec, as_layout(layout))
     if tuple(tensors) == tuple(describe(spec, layout)):
         return read_tensors(tensors.items(), None, reading)
@@ -92,16 +94,17 @@ def read_described(tensors: Mapping[str, Any], spec: Spec, layout: str | Layout)
 
 
 def read_tensors(
-    values: Iterable[tuple[str, Any]], names: tuple[str, ...] | None, reading: Reading
+    named_tensors: Iterable[tuple[str, Any]], names: tuple[str, ...] | None, reading: Reading
 ) -> Weights:
-    """Return the RNN of arrays, each with a name for messages. names: what tells which array is
-    which; None if they are in the order of reading.layout. Raises UndecidedError if several fit."""
+    """Return the RNN of arrays. named_tensors: (name for messages, array) pairs. names: a name per
+    array, to match with layouts; None if the arrays are in the order of reading.layout. Raises
+    UndecidedError if several RNNs fit."""
     labels: list[str] = []
     arrays: list[np.ndarray] = []
     rounded: list[str] = []
     dtype = ""
-    for label, value in values:
-        array, array_dtype = take_bits(value, label)
+    for label, tensor in named_tensors:
+        array, array_dtype = take_bits(tensor, label)
         dtype = dtype or array_dtype
         if array_dtype != dtype:
             raise LayoutError(
@@ -110,111 +113,144 @@ def read_tensors(
             )
         labels.append(label)
         arrays.append(array)
-        if isinstance(value, Bits) and value.rounded:
+        if isinstance(tensor, Bits) and tensor.rounded:
             rounded.append(label)
     reading.check_dtype(labels[0], dtype)
     rnns = []
-    for fits in fitting.fitting_rnns(names, tuple([a.shape for a in arrays]), dtype, reading):
-        ordered = [as_carrier(arrays[k]) for k in fits.order]
-        rnns.append(checked_weights(fits.spec, fits.layout, fits.optional_tensors, list(fits.names),
-                                    ordered, rounded=tuple(rounded)))  # fmt: skip
+    for match in fitting.fitting_rnns(
+        names, tuple([array.shape for array in arrays]), dtype, reading
+    ):
+        ordered = [as_carrier(arrays[index]) for index in match.order]
+        rnns.append(
+            checked_weights(
+                match.spec,
+                match.layout,
+                match.optional_tensors,
+                list(match.names),
+                ordered,
+                rounded=tuple(rounded),
+            )
+        )
     if len(rnns) > 1:
         raise _several_specs(rnns)
     return rnns[0]
 
 
-def _wrong_names(rest: Mapping[str, str], maybe: Sequence[Layout], reading: Reading) -> LayoutError:
-    """Return the error for names of no RNN. rest: name -> what is left without the prefix."""
-    names = list(rest.values())
+def _wrong_names(
+    tail_by_name: Mapping[str, str], layouts: Sequence[Layout], reading: Reading
+) -> LayoutError:
+    """Return the error for names that fit no RNN. tail_by_name: name -> name without the prefix."""
+    names = list(tail_by_name.values())
     if reading.layout is None:
         leaves = [name.split("/")[-1] for name in names]
         concat = [leaf for leaf in leaves if leaf[:2] in ("W_", "b_") and len(leaf) == 3]
-        if concat and not any(leaf.startswith("U_") for leaf in leaves):  # those of Keras 1
+        if concat and not any(leaf.startswith("U_") for leaf in leaves):  # with U_: Keras 1
             return LayoutError(
                 f"{mismatch.list_names(concat)} are tensors of layout 'concat', which does not"
                 " record the order of h and x or the meaning of z: pass ",
                 Ask("layout", Layout("concat", inputs="hx", z="state")),
                 ", or with inputs='xh' or z='candidate'",
             )
-        others = fitting.layouts_read_if_named()
-        if to_name := [layout for layout in others if match_layout_names(layout, names)]:
+        if_named = fitting.layouts_read_if_named()
+        if matching := [layout for layout in if_named if match_layout_names(layout, names)]:
             return LayoutError(
                 f"{mismatch.list_names(names)} may be tensors of a layout that is read only if it"
                 " is named: pass ",
-                join_parts(" or ", map(fitting.layout_argument, to_name)),
+                join_parts(" or ", map(fitting.layout_argument, matching)),
             )
-    name, tail = next(iter(rest.items()))
+    name, tail = next(iter(tail_by_name.items()))
     spec, layout = reading.spec, reading.layout
     expected = list(describe(spec, layout)) if spec and layout else None
-    return mismatch.wrong_names(maybe, names, expected, name.removesuffix(tail))
+    return mismatch.wrong_names(layouts, names, expected, name.removesuffix(tail))
 
 
-def _spec_of_cells(cells: Sequence[Any], reading: Reading) -> Reading:
-    """Return what is known of the RNN that these cells of Flax or Equinox are parts of."""
-    own = [jax_modules.jax_spec(cell) for cell in cells]
+def _reading_of_cells(cells: Sequence[Any], reading: Reading) -> Reading:
+    """Return the reading with the layout of these cells of Flax or Equinox, checked: each cell
+    computes the function of its class."""
+    rnns = [jax_modules.jax_spec(cell) for cell in cells]
     for cell in cells:
         if method := frameworks.overridden(cell, frameworks.JAX):
             raise LayoutError(
                 f"{method}, so it may compute something else; if it computes the same, put"
                 f" {jax_modules.jax_expression(cell)} in the place of the cell"
             )
-    if config := next((one.config for one in own if one.config), None):
+    if config := next((rnn.config for rnn in rnns if rnn.config), None):
         raise LayoutError(
             f"a layer in this dict is used with {describe_config(config)}, which a dict of several"
             " does not keep: pass the layers in a list, bottom first"
         )
-    return replace(reading, layout=reading.layout or Layout(own[0].layout))
+    return replace(reading, layout=reading.layout or Layout(rnns[0].layout))
 
 
 def _several_specs(rnns: Sequence[Weights]) -> UndecidedError:
     layout, specs = rnns[0].layout, [rnn.spec for rnn in rnns]
-    differ = [f.name for f in fields(Spec) if len({getattr(spec, f.name) for spec in specs}) > 1]
-    whole = join_parts(" or ", [Ask("spec", spec, tuple(differ)) for spec in specs[:6]])
-    if differ == ["cell"] and len(specs) == 2:
+    differing = [
+        field.name
+        for field in fields(Spec)
+        if len({getattr(spec, field.name) for spec in specs}) > 1
+    ]
+    spec_arguments = join_parts(" or ", [Ask("spec", spec, tuple(differing)) for spec in specs[:6]])
+    if differing == ["cell"] and len(specs) == 2:
         return UndecidedError(
             "these tensors do not show whether this plain RNN uses tanh or relu: pass ",
-            Ask("cell", "rnn_tanh"), " or ", Ask("cell", "rnn_relu"), "; or the whole ", whole,
-            candidates=rnns, arguments=differ, reason="tanh or relu, which tensors do not show",
-        )  # fmt: skip
-    if differ == ["reset"]:
+            Ask("cell", "rnn_tanh"),
+            " or ",
+            Ask("cell", "rnn_relu"),
+            "; or the whole ",
+            spec_arguments,
+            candidates=rnns,
+            arguments=differing,
+            reason="tanh or relu, which tensors do not show",
+        )
+    if differing == ["reset"]:
         return UndecidedError(
             f"{layout} does not record where the reset gate of this GRU acts: pass ",
-            Ask("reset", "after"), " (on the product R h) or ", Ask("reset", "before"),
-            " (on h); or the whole ", whole, candidates=rnns, arguments=differ,
+            Ask("reset", "after"),
+            " (on the product R h) or ",
+            Ask("reset", "before"),
+            " (on h); or the whole ",
+            spec_arguments,
+            candidates=rnns,
+            arguments=differing,
             reason=f"where the reset gate acts, which layout {layout} does not record",
-        )  # fmt: skip
+        )
     return UndecidedError(
-        "these tensors fit several RNNs: pass ", whole, candidates=rnns, arguments=["spec"],
-        reason=f"{' and '.join(differ)}, which tensors do not show",
-    )  # fmt: skip
+        "these tensors fit several RNNs: pass ",
+        spec_arguments,
+        candidates=rnns,
+        arguments=["spec"],
+        reason=f"{' and '.join(differing)}, which tensors do not show",
+    )
 
 
 # ------------------------------------------------------------------------------- nested dicts
 
 
 def _leaves_under(source: Mapping[Any, Any], prefix: str) -> list[Any]:
-    """Return the leaves of nested dicts under the prefix, of which cells are one each."""
+    """Return the leaves of nested dicts under the prefix. A cell is one leaf."""
     leaves = walk_parameters(source, whole_cells=True)
-    return [value for name, value in leaves if is_under(name, prefix)]
+    return [leaf for name, leaf in leaves if is_under(name, prefix)]
 
 
 def _flatten_rnn_dicts(
     source: Mapping[Any, Any], prefix: str, layouts: Sequence[Layout]
 ) -> Mapping[Any, Any]:
-    """Return nested dicts as one dict if the tensors under the prefix are then those of one RNN.
+    """Return nested dicts as one flat dict if the tensors under the prefix then are one RNN, else
+    the source unchanged.
 
-    Flax's {"hi": {"kernel": w, "bias": b} ...} becomes {"hi/kernel": w, "hi/bias": b ...}. Cells of
-    Flax and Equinox are dicts of their arrays. Dicts around that contain nothing else are dropped:
-    of {"params": {"cell": ...}}. Other sources stay as they are.
+    Flax's {"hi": {"kernel": w, "bias": b} ...} becomes {"hi/kernel": w, "hi/bias": b ...}. A cell
+    of Flax or Equinox counts as the dict of its arrays. Outer dicts that contain only the RNN are
+    dropped: "params" of {"params": {"cell": ...}}.
     """
     leaves = flatten_dicts(source)
-    if (around := around_rnn(leaves, prefix, layouts)) is None:
+    if (outer := prefix_around_rnn(leaves, prefix, layouts)) is None:
         return source
-    return {name.removeprefix(around): value for name, value in leaves.items()}
+    return {name.removeprefix(outer): leaf for name, leaf in leaves.items()}
 
 
 def flatten_dicts(source: Mapping[Any, Any]) -> dict[str, Any]:
-    """Return nested dicts as one, with paths as names. Raises LayoutError if two are equal."""
+    """Return nested dicts as one flat dict, with paths as names. Raises LayoutError for two equal
+    paths."""
     pairs = list(walk_parameters(source))
     leaves = dict(pairs)
     if len(leaves) != len(pairs):
@@ -223,34 +259,34 @@ def flatten_dicts(source: Mapping[Any, Any]) -> dict[str, Any]:
     return leaves
 
 
-def around_rnn(names: Collection[str], prefix: str, layouts: Sequence[Layout]) -> str | None:
-    """Return the beginning of all names without which those under the prefix are one RNN, if any.
-    With a prefix it is "". One side of a Bidirectional of Flax is not all of it: if both have the
-    same cell, Flax has only one of them."""
-    under = strip_prefix(names, prefix).values()
-    if any(match_layout_names(layout, under) for layout in layouts):
+def prefix_around_rnn(names: Collection[str], prefix: str, layouts: Sequence[Layout]) -> str | None:
+    """Return the common start of all names that must be removed to get the names of one RNN; None
+    if no start works. With a prefix, only "" is tried. A side of a Flax Bidirectional does not
+    count as the RNN: if both sides share a cell, Flax stores only one side."""
+    tails = strip_prefix(names, prefix).values()
+    if any(match_layout_names(layout, tails) for layout in layouts):
         return ""
-    for around in [] if prefix else prefixes_that_fit(layouts, names):
-        one_side = not {"forward_rnn", "backward_rnn"}.isdisjoint(around.split("/"))
-        if all(name.startswith(f"{around}/") for name in names) and not one_side:
-            return f"{around}/"
+    for outer in [] if prefix else prefixes_that_fit(layouts, names):
+        is_one_direction = not {"forward_rnn", "backward_rnn"}.isdisjoint(outer.split("/"))
+        if all(name.startswith(f"{outer}/") for name in names) and not is_one_direction:
+            return f"{outer}/"
     return None
 
 
-# ------------------------------------------------------------------- which part of a checkpoint?
+# ------------------------------------------------------------------------------- checkpoints
 
 
 def _checkpoint_error(source: Mapping[Any, Any], layouts: Sequence[Layout]) -> LayoutError | None:
-    """Return the error for a checkpoint: a dict that contains the dict of an RNN's tensors.
-    layouts: those that the tensors may be in. None if the source contains no dicts and modules."""
-    parts = list(_parts_to_pass(source, "", layouts))
+    """Return the error for a checkpoint, a dict that contains the dict of an RNN's tensors; None if
+    the source contains no dicts and modules. layouts: the layouts to look for."""
+    parts = list(_parts_with_rnns(source, "", layouts))
     if not parts:
         return None
     keys = mismatch.list_names((key for key in source if isinstance(key, str)), 8)
-    if found := [part for part in parts if part]:
+    if usable := [part for part in parts if part]:
         return LayoutError(
             f"this dict is a checkpoint with {keys}, not the tensors of an RNN: pass its ",
-            join_parts(" or its ", found),
+            join_parts(" or its ", usable),
         )
     prefixes = prefixes_that_fit(layouts, flatten_dicts(source))
     if prefixes:  # Haiku's {"lstm/linear": ...}
@@ -262,34 +298,35 @@ def _checkpoint_error(source: Mapping[Any, Any], layouts: Sequence[Layout]) -> L
     )
 
 
-def _parts_to_pass(
-    source: Mapping[Any, Any], at: str, layouts: Sequence[Layout]
+def _parts_with_rnns(
+    source: Mapping[Any, Any], parent: str, layouts: Sequence[Layout]
 ) -> Iterator[TextPart]:
-    """Yield how to pass each part that is a dict or module, "" for one that has no RNN. at: the
-    keys of the source, as in "['a']['b']"."""
-    if at.count("[") > MOST_DICTS:
+    """Yield the text of the argument for each part that is a dict or module, "" for a part without
+    an RNN. parent: the keys of the source, as in "['a']['b']"."""
+    if parent.count("[") > MOST_DICTS:
         return
-    for key, value in source.items():
-        here = f"{at}[{key!r}]"
-        if isinstance(value, Mapping):
-            branches = any(map(is_branch, value.values()))
-            if branches and around_rnn(flatten_dicts(value), "", layouts) == "":
-                yield here
+    for key, part in source.items():
+        path = f"{parent}[{key!r}]"
+        if isinstance(part, Mapping):
+            branches = any(map(is_branch, part.values()))
+            if branches and prefix_around_rnn(flatten_dicts(part), "", layouts) == "":
+                yield path
                 continue
-            yield _with_prefix(here, value, layouts)
-            yield from _parts_to_pass(value, here, layouts)
-        elif framework := frameworks.framework_of(value):
+            yield _with_prefix(path, part, layouts)
+            yield from _parts_with_rnns(part, path, layouts)
+        elif framework := frameworks.framework_of(part):
             with suppress(Error):  # it may contain an RNN
-                framework.describe(value)
-                if not frameworks.overridden(value, framework):
-                    yield here
+                framework.describe(part)
+                if not frameworks.overridden(part, framework):
+                    yield path
                     continue
-            names = value.state_dict() if hasattr(value, "state_dict") else {}
-            yield _with_prefix(f"{here}.state_dict()", names, layouts)
+            names = part.state_dict() if hasattr(part, "state_dict") else {}
+            yield _with_prefix(f"{path}.state_dict()", names, layouts)
 
 
 def _with_prefix(part: str, names: Iterable[Any], layouts: Sequence[Layout]) -> TextPart:
-    """Return the part with the prefix= that tensors of these names need, "" if none would work."""
+    """Return the text of the part, with the prefix= that tensors of these names need, or "" if no
+    prefix would work."""
     names = list(plain_names(tuple([name for name in names if isinstance(name, str)])).sources)
     if names and any(match_layout_names(layout, names) for layout in layouts):
         return part
@@ -298,5 +335,10 @@ def _with_prefix(part: str, names: Iterable[Any], layouts: Sequence[Layout]) -> 
 
 
 def _prefix_arguments(prefixes: Sequence[str]) -> Message:
-    more = f" and {len(prefixes) - _MOST} more" if len(prefixes) > _MOST else ""
-    return Message(join_parts(" or ", [Ask("prefix", one) for one in prefixes[:_MOST]]), more)
+    remainder = (
+        f" and {len(prefixes) - _MOST_PREFIXES} more" if len(prefixes) > _MOST_PREFIXES else ""
+    )
+    return Message(
+        join_parts(" or ", [Ask("prefix", prefix) for prefix in prefixes[:_MOST_PREFIXES]]),
+        remainder,
+    )

@@ -1,4 +1,4 @@
-"""What the caller says about a source: its spec, its layout, and how it is read."""
+"""Reading: the caller's arguments about a source, checked: spec, layout and options."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from .mismatch import check_prefix
 
 @dataclass(frozen=True)
 class Reading:
-    """What the caller says about a source: the arguments of ReadingOptions.
+    """The arguments of the caller about a source, see ReadingOptions.
 
-    fields: the fields of the spec that the caller passed one by one, such as cell. Which RNN
-    tensors are depends on the first three alone: two readings that share them are equal.
+    fields: the fields of the spec that the caller passed one by one, such as cell. The RNNs that
+    fit tensors depend only on spec, layout and fields: readings that share all three are equal.
     """
 
     spec: Spec | None = None
@@ -35,8 +35,8 @@ class Reading:
     mmap: bool = field(default=True, compare=False)
 
     def check_dtype(self, name: str, dtype: str) -> None:
-        """Raise LayoutError if the array of this name has another dtype than the spec, and the
-        caller passed no dtype to convert it to."""
+        """Raise LayoutError if the dtype of the array `name` is not the spec's, and the caller
+        passed no dtype to convert to."""
         if self.spec is not None and dtype != self.spec.dtype and self.dtype is None:
             raise LayoutError(
                 f"{name} is {dtype}, the spec says {self.spec.dtype}: pass ",
@@ -53,21 +53,23 @@ def make_reading(
     function: Callable[..., Any],
     options: Mapping[str, Any],
     spec: Spec | None = None,
-    **more: Any,
+    **named_options: Any,
 ) -> Reading:
-    """Return the arguments of the caller of a function, checked. more: options that the function
-    names itself. Raises TypeError for an unknown option, SpecError or LayoutError for one of a
-    wrong kind, or if they contradict each other."""
+    """Return the arguments of the caller of `function`, checked. options: the function's **options.
+    named_options: further options, which the function has as named arguments. Raises TypeError for
+    an unknown option, SpecError or LayoutError for a wrong kind or a contradiction."""
     if options:
         check_options(function, options)
-        more = {**options, **more}
-    elif spec is None and not more:
+        named_options = {**options, **named_options}
+    elif spec is None and not named_options:
         return _NOTHING
-    fields = {key: value for key in UNRECORDED if (value := more.pop(key, None)) is not None}
+    fields = {
+        key: value for key in UNRECORDED if (value := named_options.pop(key, None)) is not None
+    }
     if fields or spec is not None:
         check_fields(fields, spec, "the spec")
-    layout = more.pop("layout", None)
-    reading = Reading(spec, None if layout is None else as_layout(layout), fields, **more)
+    layout = named_options.pop("layout", None)
+    reading = Reading(spec, None if layout is None else as_layout(layout), fields, **named_options)
     check_prefix(reading.prefix)
     if reading.as_class is not None:
         _check_as_class(reading.as_class)
@@ -75,14 +77,15 @@ def make_reading(
 
 
 def check_fields(fields: Mapping[str, Any], spec: Spec | None, owner: str) -> None:
-    """Raise SpecError if the spec is not a Spec, or a field is not a name of its kind or
-    contradicts the spec. owner: of the spec, for the message: "the spec", "the source"."""
+    """Raise SpecError if the spec is not a Spec, or a field is unknown or contradicts the spec.
+    owner: the owner of the spec, for the message: "the spec", "the source"."""
     if spec is not None and not isinstance(spec, Spec):
         raise SpecError(f"spec is a {type(spec).__name__}, need a Spec")
-    named = {key: fields[key] for key in UNRECORDED if key in fields}
-    for key, value in named.items():  # raises its errors; not every cell has all of them
+    named_fields = {key: fields[key] for key in UNRECORDED if key in fields}
+    # Spec checks each field, in a gru, because not every cell has all fields
+    for key, value in named_fields.items():
         Spec(**{"cell": "gru", key: value, "input_size": 2, "hidden_size": 1})
-    for key, value in named.items():
+    for key, value in named_fields.items():
         if spec is not None and getattr(spec, key) != value:
             raise SpecError(
                 f"{key} {value!r} contradicts {owner}, which has {getattr(spec, key)!r}: omit ",
@@ -91,7 +94,7 @@ def check_fields(fields: Mapping[str, Any], spec: Spec | None, owner: str) -> No
 
 
 def _check_as_class(names: Any) -> None:
-    """Raise SpecError unless every class is read as one of Keras's RNNs or torch's."""
+    """Raise SpecError unless every class is mapped to an RNN or cell of Keras or torch."""
     if not isinstance(names, Mapping) or not all(
         isinstance(name, str) and str(kind).removesuffix("Cell") in (*CELLS, "RNN")
         for name, kind in names.items()

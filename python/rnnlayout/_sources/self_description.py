@@ -1,4 +1,4 @@
-"""What a module or layer of any framework says about itself: its classes, and which RNN it is."""
+"""Classes of a module or layer of any framework, and a description of the RNN inside."""
 
 from __future__ import annotations
 
@@ -13,31 +13,32 @@ from rnnlayout._model.spec import Spec
 
 
 def class_names(value: Any, *modules: str) -> list[str]:
-    """Return the names of the value's classes from modules whose names start with one of these."""
+    """Return the names of the classes of `value` that are defined in Python modules with these
+    starts of names."""
     return [c.__name__ for c in type(value).__mro__ if str(c.__module__).startswith(modules)]
 
 
-def class_among(value: Any, known: Collection[str], *modules: str) -> str | None:
-    """Return the first of class_names() that is in `known`, None if none is."""
-    return next((name for name in class_names(value, *modules) if name in known), None)
+def class_among(value: Any, accepted: Collection[str], *modules: str) -> str | None:
+    """Return the first of class_names() that is in `accepted`, if any."""
+    return next((name for name in class_names(value, *modules) if name in accepted), None)
 
 
 @dataclass(frozen=True)
 class RNNDescription:
-    """One RNN as its module or config describes it.
+    """Description of one RNN by a module or config.
 
-    hints: the fields of its Spec that it records. config: the settings that change outputs but not
-    shapes, as in Weights.config. batch_first: whether x is (N, T, I); None if that is not recorded.
+    fields: the recorded fields of the Spec. config: settings that change outputs but not shapes, as
+    in Weights.config. batch_first: whether x is (N, T, I); None if not recorded.
     """
 
     layout: str
-    hints: dict[str, Any]
+    fields: dict[str, Any]
     config: dict[str, Any]
     batch_first: bool | None
 
     def spec_and_names(self) -> tuple[Spec, tuple[str, ...]]:
-        """Return its Spec and the names of its tensors. hints must have its input size."""
-        return _spec_and_names(self.layout, frozenset(self.hints.items()))
+        """Return the Spec and the names of the tensors. `fields` must have the input size."""
+        return _spec_and_names(self.layout, frozenset(self.fields.items()))
 
 
 @lru_cache(maxsize=64)

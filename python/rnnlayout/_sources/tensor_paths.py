@@ -12,19 +12,20 @@ from .candidates import candidates_with_names
 # Layouts whose tensors may have the paths that Keras writes.
 KERAS = ("keras", "keras-cudnn")
 _NUMBERED = {"0": "kernel", "1": "recurrent_kernel", "2": "bias"}  # as Keras 3 numbers them
-# How layouts of parameters of flax.linen and flax.nnx begin, whose names are paths. Many files join
-# these by dots: flatten_dict(params, sep="."), or dicts in a pickle.
+# Start of the names of layouts of flax.linen and flax.nnx, where tensor names are paths. Many files
+# join the paths by dots: flatten_dict(params, sep="."), or dicts in a pickle.
 FLAX = "flax-"
 _FLAX_SIDE = re.compile(r"(?:(.*)/)?(forward|backward)_rnn/(?:cell/)?([^/]+/[^/]+)")
 _DIRECTION = re.compile(r"(forward|backward)(_.*)?$")
-_SIDES = ("_forward", "_backward")  # what formats append that have an RNN for each direction
+_SIDES = ("_forward", "_backward")  # suffixes in formats that store an RNN per direction
 _SIDE = re.compile(r"0/(?:forward|backward)/")
 _SEPARATOR = re.compile(r"[./]")
-LONGEST_NAME = 1000  # characters of a tensor of an RNN: a name of dots alone has many parts
+LONGEST_NAME = 1000  # characters; a longer name of dots alone would have too many parts
 
 
 def is_under(name: str, prefix: str) -> bool:
-    """Is a name the prefix, or below it? The prefix may end in a dot or slash, or not."""
+    """Is a name equal to the prefix, or below the prefix? A dot or slash at the end of the prefix
+    makes no difference."""
     prefix = prefix.rstrip("./")
     return not prefix or (name.startswith(prefix) and name[len(prefix) :][:1] in ("", ".", "/"))
 
@@ -36,32 +37,32 @@ def is_under_with_direction(name: str, prefix: str) -> bool:
 
 
 def strip_prefix(names: Iterable[str], prefix: str) -> dict[str, str]:
-    """Return name -> the rest of it, for the names below the prefix."""
+    """Return name -> name without the prefix, for the names below the prefix."""
     prefix = prefix.rstrip("./")
     if not prefix:
         return {name: name for name in names}
-    cut = len(prefix) + 1
-    return {name: name[cut:] for name in names if is_under(name, prefix) and len(name) > cut}
+    start = len(prefix) + 1
+    return {name: name[start:] for name in names if is_under(name, prefix) and len(name) > start}
 
 
 def prefixes_that_fit(layouts: Iterable[Layout], names: Iterable[str]) -> list[str]:
-    """Return the prefixes below which the names are those of one RNN, shortest first."""
+    """Return the prefixes with exactly the names of one RNN below, shortest first."""
     below: dict[str, list[str]] = {}
     for name in names:
         for separator in _SEPARATOR.finditer(name) if len(name) <= LONGEST_NAME else ():
-            if rest := name[separator.end() :]:
-                below.setdefault(name[: separator.start()], []).append(rest)
-    fit = [
+            if tail := name[separator.end() :]:
+                below.setdefault(name[: separator.start()], []).append(tail)
+    prefixes = [
         prefix
-        for prefix, rests in below.items()
+        for prefix, tails in below.items()
         if prefix.rstrip("./") == prefix != ""
-        and any(match_layout_names(layout, rests) for layout in layouts)
+        and any(match_layout_names(layout, tails) for layout in layouts)
     ]
-    return sorted(fit, key=lambda prefix: (len(_SEPARATOR.findall(prefix)), prefix))
+    return sorted(prefixes, key=lambda prefix: (len(_SEPARATOR.findall(prefix)), prefix))
 
 
 def match_layout_names(layout: Layout, names: Collection[str]) -> dict[str, str]:
-    """Return name -> tensor of the layout if these are the tensors of one RNN, else nothing."""
+    """Return name -> tensor of the layout if the names fit one RNN, else {}."""
     flax = layout.name.startswith(FLAX)
     renamed = {name: name.replace(".", "/") if flax else name for name in names}
     layers: dict[str, dict[str, str]] = {}  # of Keras or Flax: path of a layer -> tensor -> name
@@ -69,18 +70,20 @@ def match_layout_names(layout: Layout, names: Collection[str]) -> dict[str, str]
         if path := cell_path(layout, name):
             layers.setdefault(path[0], {})[path[1]] = name
     for layer, below in layers.items():
-        found = below if flax else drop_direction(below)
-        if len(found) == len(names) and not layer.split("/")[0].isdigit():  # 0/kernel: of a stack
-            renamed = {name: tensor for tensor, name in found.items()}
+        names_by_tensor = below if flax else drop_direction(below)
+        if (
+            len(names_by_tensor) == len(names) and not layer.split("/")[0].isdigit()
+        ):  # 0/kernel is of a stack
+            renamed = {name: tensor for tensor, name in names_by_tensor.items()}
             break
     tensors = frozenset(renamed.values())
-    whole = len(tensors) == len(names) and candidates_with_names(layout, tensors)
-    return renamed if whole else {}
+    is_rnn = len(tensors) == len(names) and candidates_with_names(layout, tensors)
+    return renamed if is_rnn else {}
 
 
 def cell_path(layout: Layout, name: str) -> tuple[str, str] | None:
-    """Return (path of the layer, tensor) if Keras may have written the name, or if it is one in a
-    Bidirectional of Flax; None otherwise.
+    """Return (path of the layer, tensor) for a name that Keras may have written, or of a tensor in
+    a Bidirectional of Flax; None for another name.
 
     The tensor of `bidirectional/forward_lstm/lstm_cell/kernel:0` is `0/forward/kernel`, that of
     `layers/lstm/cell/vars/0` is `kernel`, that of `encoder/forward_rnn/cell/hi/kernel` is
@@ -100,16 +103,17 @@ def cell_path(layout: Layout, name: str) -> tuple[str, str] | None:
         return None
     for k, part in enumerate(parts):
         if match := _DIRECTION.match(part):
-            if parts[0].isdigit():  # 0/forward/kernel: of a stack
+            if parts[0].isdigit():  # 0/forward/kernel is of a stack
                 return None
             return "/".join(parts[:k]), f"0/{match[1]}/{leaf}"
     return "/".join(parts), leaf
 
 
 def drop_direction(names: dict[str, str]) -> dict[str, str]:
-    """Drop the direction from the names of a layer with one direction that is named forward_..."""
-    sides = {found[0]: found.end() for name in names if (found := _SIDE.match(name))}
+    """Drop the direction from the names if only one direction occurs: a layer named forward_... may
+    be a layer of one direction."""
+    sides = {match[0]: match.end() for name in names if (match := _SIDE.match(name))}
     if len(sides) != 1:
         return names
     ((side, end),) = sides.items()
-    return {name[end:] if name.startswith(side) else name: full for name, full in names.items()}
+    return {name[end:] if name.startswith(side) else name: stored for name, stored in names.items()}

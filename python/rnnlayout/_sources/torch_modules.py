@@ -1,4 +1,4 @@
-"""Recurrent modules of torch, recognized by their classes: nothing is imported here."""
+"""Recurrent modules of torch, recognized by class: nothing is imported here."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ RNNS = "torch.nn.modules.rnn"
 _WRAPPERS = ("torch.nn.parallel", "torch._dynamo")  # around a module: DataParallel, torch.compile
 _QUANTIZED = ("torch.ao.nn.quanti", "torch.nn.quanti")
 _FIELDS = ("input_size", "hidden_size", "num_layers", "bidirectional", "proj_size", "bias")
-_SAID = (*_FIELDS, "mode", "nonlinearity", "batch_first")
+_ATTRIBUTES = (*_FIELDS, "mode", "nonlinearity", "batch_first")
 _CELLS = {"LSTM": "lstm", "GRU": "gru", "RNN_TANH": "rnn_tanh", "RNN_RELU": "rnn_relu"}
 
 
 def is_torch_module(value: Any) -> bool:
-    """Is it a torch module? With torch as backend each Keras layer is one too."""
+    """Is `value` a torch module? With the torch backend, Keras layers are torch modules too."""
     return "Module" in class_names(value, "torch.nn.modules.module")
 
 
 def torch_rnns(module: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the RNNs in a module with their names in its state_dict(). A traced RNN is its own
-    state_dict(): torch.jit.trace() keeps nothing else."""
+    """Yield (name in the state_dict(), RNN) for each RNN in a module. A traced RNN is yielded as
+    its state_dict(): torch.jit.trace() keeps nothing else."""
     rnn = rnn_in(module)
     if _rnn_classes(rnn):
         yield path, module if hasattr(rnn, "bias") else module.state_dict()
@@ -54,100 +54,114 @@ def torch_spec(module: Any) -> RNNDescription:
         raise mismatch.not_recurrent(module, "an nn.LSTM, GRU, RNN or one of their cells")
     is_cell = "RNNBase" not in names
     kind = names[names.index("RNNCellBase") - 1] if is_cell else names[0]
-    said = vars(module)
+    attributes = vars(module)
     if is_script(module):
-        said = {name: getattr(module, name) for name in _SAID if hasattr(module, name)}
-    hints = {"num_layers": 1, "bidirectional": False, "proj_size": 0} | torch_fields(kind, said)
+        attributes = {name: getattr(module, name) for name in _ATTRIBUTES if hasattr(module, name)}
+    fields = {"num_layers": 1, "bidirectional": False, "proj_size": 0} | torch_fields(
+        kind, attributes
+    )
     layout = "torch-cell" if is_cell else "torch"
-    return RNNDescription(layout, hints, {}, said.get("batch_first"))
+    return RNNDescription(layout, fields, {}, attributes.get("batch_first"))
 
 
 def torch_attributes(*mappings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the attributes that describe a torch RNN; a later mapping overrides an earlier one."""
-    return {name: mapping[name] for mapping in mappings for name in _SAID if name in mapping}
+    """Return the attributes that describe a torch RNN; a later mapping overrides an earlier."""
+    return {name: mapping[name] for mapping in mappings for name in _ATTRIBUTES if name in mapping}
 
 
-def torch_fields(kind: str, said: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a Spec that an RNN of torch says. kind: LSTM, GRU, RNN or one of their
-    cells. said: its attributes, of which some may be missing."""
-    fields = {name: said[name] for name in _FIELDS if name in said}
+def torch_fields(kind: str, attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a Spec that attributes of a torch RNN record. kind: LSTM, GRU, RNN, or
+    LSTMCell, GRUCell, RNNCell. attributes: may be incomplete."""
+    fields = {name: attributes[name] for name in _FIELDS if name in attributes}
     fields |= {name: bool(fields[name]) for name in ("bidirectional", "bias") if name in fields}
-    mode, nonlinearity = said.get("mode", kind.removesuffix("Cell")), said.get("nonlinearity")
+    mode, nonlinearity = (
+        attributes.get("mode", kind.removesuffix("Cell")),
+        attributes.get("nonlinearity"),
+    )
     if mode == "RNN" and isinstance(nonlinearity, str):
         mode = f"RNN_{nonlinearity.upper()}"
     return fields | ({"cell": _CELLS[mode]} if isinstance(mode, str) and mode in _CELLS else {})
 
 
-def torch_arrays(module: Any, own: RNNDescription) -> list[tuple[str, Any]]:
-    """Return what the module computes with in evaluation, by the names of its layout. The older
-    weight_norm, pruning and weight dropout store parts of a weight, and an attribute of its name
-    that is only up to date after a call: it is computed from the parts."""
-    (_, names), kept = own.spec_and_names(), _kept(module)
-    plain = plain_names(tuple(kept))
-    check_parameters(module, _stored(plain, names))
-    return [(name, plain_value(name, plain, kept)) if name in plain.sources
-            else (name, _parametrized(module, name)) for name in names]  # fmt: skip
+def torch_arrays(module: Any, description: RNNDescription) -> list[tuple[str, Any]]:
+    """Return the tensors that the module uses in evaluation, with names of the layout. The older
+    weight_norm, pruning and weight dropout store parts of a weight, and set the weight as an
+    attribute at each call. The attribute may be out of date, so the weight is computed from the
+    parts."""
+    (_, names), tensors = description.spec_and_names(), _stored_tensors(module)
+    plain = plain_names(tuple(tensors))
+    check_parameters(module, _stored_names(plain, names))
+    return [
+        (name, plain_value(name, plain, tensors))
+        if name in plain.sources
+        else (name, _parametrized(module, name))
+        for name in names
+    ]
 
 
 def check_parameters(module: Any, names: Collection[str]) -> None:
-    """Raise LayoutError if a module has more parameters than those of these names. Those of
-    parametrizations are the parts of a weight."""
+    """Raise LayoutError if a module has parameters with further names. Parameters of
+    parametrizations are allowed, as parts of a weight."""
     parameter = sys.modules["torch"].nn.Parameter
-    found = [name for name, value in module.named_parameters() if isinstance(value, parameter)]
-    if more := [name for name in found if name not in names and "parametrizations." not in name]:
-        raise mismatch.more_parameters(module, _rnn_classes(rnn_in(module))[0], more)
+    parameters = [
+        name for name, tensor in module.named_parameters() if isinstance(tensor, parameter)
+    ]
+    if extra := [
+        name for name in parameters if name not in names and "parametrizations." not in name
+    ]:
+        raise mismatch.more_parameters(module, _rnn_classes(rnn_in(module))[0], extra)
 
 
 def modules_with_calls(module: Any) -> list[Any]:
-    """Return the modules whose class says what they compute: a compiled one is its own program."""
+    """Return [RNN] if the class determines the computation; [] for a compiled RNN, a program."""
     rnn = rnn_in(module)
     return [] if is_script(rnn) else [rnn]
 
 
 def rnn_in(module: Any) -> Any:
-    """Return the RNN in a module that applies dropout to its weights, another module as it is."""
+    """Return the RNN inside a module that applies weight dropout; return another module as is."""
     inner = _inner_rnn(module)
-    computed = {} if inner is None else plain_names(tuple(_kept(module))).computed
-    return inner if any(one.dropped for one in computed.values()) else module
+    computed = {} if inner is None else plain_names(tuple(_stored_tensors(module))).computed
+    return inner if any(weight.has_dropout for weight in computed.values()) else module
 
 
 def _inner_rnn(module: Any) -> Any:
-    """Return the RNN that a module wraps, None if it wraps none."""
+    """Return the RNN that a module wraps, if any."""
     if "module" not in getattr(module, "_modules", ()):
         return None
     return module.module if class_names(module.module, RNNS) else None
 
 
 def torch_expression(module: Any, names: Iterable[str]) -> str:
-    """Return code for the tensors of a module's RNN, in messages. names: of its layout."""
-    used = _stored(plain_names(tuple(_kept(module))), names)
-    more = [k for k in module.state_dict() if k not in used and "parametrizations." not in k]
-    if not more:
+    """Return code for the tensors of a module's RNN, in messages. names: names of the layout."""
+    used = _stored_names(plain_names(tuple(_stored_tensors(module))), names)
+    extra = [k for k in module.state_dict() if k not in used and "parametrizations." not in k]
+    if not extra:
         return "module.state_dict()"
-    return f"{{k: v for k, v in module.state_dict().items() if k not in {more}}}"
+    return f"{{k: v for k, v in module.state_dict().items() if k not in {extra}}}"
 
 
-def _kept(module: Any) -> dict[str, Any]:
-    """Return the parameters and buffers of an RNN, or of one with dropout of its weights."""
-    # a plain tensor in the place of a parameter is computed
+def _stored_tensors(module: Any) -> dict[str, Any]:
+    """Return the parameters and buffers of an RNN, or of a module that applies weight dropout."""
+    # a plain tensor in the place of a parameter is a computed weight
     parameter = sys.modules["torch"].nn.Parameter
-    owned = module.named_parameters(recurse=False, remove_duplicate=False)
-    kept = {name: value for name, value in owned if isinstance(value, parameter)}
-    kept |= dict(module.named_buffers(recurse=False))
+    parameters = module.named_parameters(recurse=False, remove_duplicate=False)
+    tensors = {name: tensor for name, tensor in parameters if isinstance(tensor, parameter)}
+    tensors |= dict(module.named_buffers(recurse=False))
     inner = _inner_rnn(module)
     if inner is not None:
-        kept |= {f"module.{name}": value for name, value in _kept(inner).items()}
-    return kept
+        tensors |= {f"module.{name}": tensor for name, tensor in _stored_tensors(inner).items()}
+    return tensors
 
 
-def _stored(plain: PlainNames, names: Iterable[str]) -> set[str]:
+def _stored_names(plain: PlainNames, names: Iterable[str]) -> set[str]:
     return {stored for name in names for stored in plain.sources.get(name, ())}
 
 
 def _parametrized(module: Any, name: str) -> Any:
-    """Return a weight that torch computes from its parametrizations when it is asked for. In
-    training spectral norm would change its vectors each time. In evaluation it is what the last
-    call in training used."""
+    """Return a weight that torch computes from parametrizations when the attribute is read. Each
+    reading in training mode would change the vectors of spectral norm; evaluation mode gives the
+    weight of the last call in training."""
     parametrizations = getattr(module, "parametrizations", {})
     if name not in parametrizations:
         raise LayoutError(
@@ -155,27 +169,29 @@ def _parametrized(module: Any, name: str) -> Any:
             f" that another module sets: with weight dropout (a {name}_raw) pass the module around"
             " it"
         )
-    training = [one for one in parametrizations[name].modules() if one.training]
+    training = [submodule for submodule in parametrizations[name].modules() if submodule.training]
     try:
-        for one in training:
-            one.training = False
+        for submodule in training:
+            submodule.training = False
         return getattr(module, name)
     finally:
-        for one in training:
-            one.training = True
+        for submodule in training:
+            submodule.training = True
 
 
 def is_script(module: Any) -> bool:
-    """Is it a module of TorchScript?"""
+    """Is the module compiled by TorchScript?"""
     return bool(class_names(module, "torch.jit."))
 
 
 def _rnn_classes(module: Any) -> list[str]:
-    """Return the names of a module's classes of torch's RNNs, [] if it is no RNN."""
+    """Return the names of a module's classes that are RNNs of torch, [] for another module."""
     names = class_names(module, RNNS)
     if names or not is_script(module):
         return names
-    name = module.original_name  # of its class, whose module the compiled type has in its name
+    name = (
+        module.original_name
+    )  # of the class; the name of the compiled type has the module of the class
     if not module._c._type().qualified_name().startswith(f"__torch__.{RNNS}."):
         return []
     return [name, "RNNCellBase" if name.endswith("Cell") else "RNNBase"]

@@ -1,10 +1,9 @@
 """Plain names for tensors of wrapped modules, quantizable modules and computed weights in torch.
 
-A wrapped module (DataParallel, torch.compile) has one more part in the names of its tensors. A
-quantizable LSTM consists of linear layers. A computed weight (weight norm, pruning) is stored as
-the tensors that it is computed from, one with weight dropout (AWD-LSTM, fastai) as the trained
-tensor beside a copy with zeros. All become plain names with the values that the module computes
-with in evaluation.
+A wrapped module (DataParallel, torch.compile) has a further part in the names of its tensors. A
+quantizable LSTM consists of linear layers. A computed weight is stored as the inputs of the
+computation (weight norm, pruning), or as the trained tensor and a copy with zeros (weight dropout
+of AWD-LSTM and fastai). All get plain names, and the values that the module uses in evaluation.
 """
 
 from __future__ import annotations
@@ -22,23 +21,23 @@ from rnnlayout._model.errors import Ask
 from rnnlayout._native import LayoutError, LossyError
 
 _WRAPPERS = ("module", "_orig_mod")  # DataParallel, DistributedDataParallel; torch.compile
-_LIST = "parametrizations."
-_LONGEST = 500  # characters; longer names are left as they are
+_PARAMETRIZATIONS = "parametrizations."
+_LONGEST = 500  # characters; longer names are left unchanged
 _MATRICES = ("_ih", "_hh", "_hr")
 _TENSOR = re.compile("(?:weight|bias)_(?:ih|hh|hr)")
 _COMPUTED = re.compile(  # weight_ih_back is Core ML's tensor of the backward direction
-    r"(?P<under>(?:.*\.)?)"
-    r"(?P<weight>(?:weight|bias)_(?:ih|hh|hr)(?:_l\d++(?:_reverse)?+)?+)(?P<rest>(?!_back$)[._].+)"
+    r"(?P<prefix>(?:.*\.)?)"
+    r"(?P<weight>(?:weight|bias)_(?:ih|hh|hr)(?:_l\d++(?:_reverse)?+)?+)(?P<ending>(?!_back$)[._].+)"
 )
 # torch.ao.nn.quantizable.LSTM: the linear layers of x and h
 _QUANTIZABLE = re.compile(
     r"((?:.*\.)?)layers\.(\d+)\.layer_(fw|bw)\.cell\.([ih])gates\.(weight|bias)"
 )
-_RAW = "_raw"  # of weight dropout; the weight itself is the copy of the last call
-# The endings of the tensors that a weight is stored as -> how it is computed from them.
+_RAW = "_raw"  # the trained tensor of weight dropout; the weight is the copy of the last call
+# Endings of the stored tensors of a weight -> the computation.
 _COMPUTATIONS = {
     frozenset(("_g", "_v")): "weight norm",
-    frozenset((f"{_LIST}.original0", f"{_LIST}.original1")): "weight norm",
+    frozenset((f"{_PARAMETRIZATIONS}.original0", f"{_PARAMETRIZATIONS}.original1")): "weight norm",
     frozenset(("_mask", "_orig")): "mask",
     frozenset((_RAW,)): "weight dropout",
 }
@@ -48,65 +47,66 @@ _COMPUTATIONS = {
 class ComputedWeight:
     """A weight that torch computes from stored tensors.
 
-    weight: the weight's name, without the ending of a stored tensor. forms: the ending of each
-    stored tensor -> its whole name, as {"_g": "lstm.weight_hh_l0_g", "_v": "lstm.weight_hh_l0_v"}.
+    weight: the name of the weight, without the ending of a stored tensor. forms: ending of a stored
+    tensor -> whole name, as {"_g": "lstm.weight_hh_l0_g", "_v": "lstm.weight_hh_l0_v"}.
     """
 
     weight: str
     forms: Mapping[str, str]
 
     @property
-    def _how(self) -> str:
+    def _computation(self) -> str:
         return _COMPUTATIONS.get(frozenset(self.forms), "")
 
     @property
     def like(self) -> str:
-        """The stored tensor that has its shape and dtype."""
+        """The name of a stored tensor with the shape and dtype of the weight."""
         if self.rounds:
             return self.forms[max(self.forms)]  # v, after g
         return self.forms.get("_orig") or next(iter(self.forms.values()))
 
     @property
     def rounds(self) -> bool:
-        """Whether it is rounded when it is computed."""
-        return self._how == "weight norm"
+        """Whether the computation rounds."""
+        return self._computation == "weight norm"
 
     @property
-    def dropped(self) -> bool:
-        """Whether it is trained with weight dropout: a tensor of its own name is a masked copy."""
-        return self._how == "weight dropout"
+    def has_dropout(self) -> bool:
+        """Whether weight dropout is applied: a tensor with the name of the weight is then a masked
+        copy of the trained tensor."""
+        return self._computation == "weight dropout"
 
     def note(self, dtype: str) -> str:
-        """Return a message on how it is computed, "" if that is not known."""
+        """Return a message about the computation, "" if the computation is unknown."""
         if self.rounds:
             return f"{self.weight}: weight norm, computed as g v / ||v|| and rounded to {dtype}"
-        if self.dropped:
+        if self.has_dropout:
             return f"{self.weight}: trained with weight dropout, read from {self.forms[_RAW]}"
-        return f"{self.weight}: pruned by its mask" if self._how else ""
+        return f"{self.weight}: pruned by its mask" if self._computation else ""
 
     def bits(self, stored: Callable[[str], Bits]) -> Bits:
-        """Return its bits. stored: returns a tensor by its stored name. Raises LayoutError if it is
-        not known how torch computes it."""
-        if not self._how:
+        """Return the bits of the weight. stored: returns a tensor by its stored name. Raises
+        LayoutError if the computation is unknown."""
+        if not self._computation:
             raise LayoutError(
                 f"{self.weight} is stored as {', '.join(sorted(self.forms.values())[:4])}, and it"
                 " is not known how torch computes it from them: make it a plain parameter in torch"
                 " (parametrize.remove_parametrizations, prune.remove, remove_spectral_norm), and"
                 " pass or save it again"
             )
-        first, *others = (stored(self.forms[form]) for form in sorted(self.forms))
+        first, *second = (stored(self.forms[form]) for form in sorted(self.forms))
         if self.rounds:
-            return Bits(_apply_norm(self.weight, first, *others), first.dtype, rounded=True)
-        return Bits(_apply_mask(self.weight, first, *others), first.dtype) if others else first
+            return Bits(_apply_norm(self.weight, first, *second), first.dtype, rounded=True)
+        return Bits(_apply_mask(self.weight, first, *second), first.dtype) if second else first
 
 
 @dataclass
 class PlainNames:
-    """Plain names of tensors, and where these come from.
+    """Plain names of tensors, and the stored names behind.
 
-    sources: each plain name -> the stored names that it is made from. computed: the plain names
-    that are made from several, and how. modules: the path of a module (nn.Linear) that has the name
-    of a weight -> the name of one of its stored tensors.
+    sources: plain name -> stored names. computed: plain name -> computed weight, for a plain name
+    with several stored names. modules: path of a module (nn.Linear) with the name of a weight ->
+    name of a stored tensor of the module.
     """
 
     sources: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -116,7 +116,7 @@ class PlainNames:
 
     @property
     def notes(self) -> list[str]:
-        """Messages about the modules: their tensors keep their names."""
+        """Messages about `modules`. Tensors of a module keep the stored names."""
         return [
             f"{module} is a module ({name}), not a weight: it is not read as an RNN; to read it as"
             f" one, rename its tensors to {module} and {'bias_'.join(module.rsplit('weight_', 1))}"
@@ -133,112 +133,115 @@ class PlainNames:
         )
 
     def stored_prefix(self, name: str, tail: str) -> str:
-        """Return what precedes `tail`, the layout's part of a plain name, as it is stored."""
+        """Return the part before `tail` in the stored name. tail: the layout's part of the plain
+        name."""
         source = self.sources[name][0]
         if match := _match_linear(source):
             return match[1]
-        return source[: source.rindex(tail)].removesuffix(_LIST)
+        return source[: source.rindex(tail)].removesuffix(_PARAMETRIZATIONS)
 
 
 @lru_cache(maxsize=32)
 def plain_names(names: tuple[str, ...]) -> PlainNames:
     """Return plain names: without wrappers, and with computed weights. Do not change the result.
 
-    Kept, because the names of a model are asked for again with each prefix.
+    Cached, because each prefix of a model is looked up among the same names.
 
     >>> mask = ("module.weight_hh_l0_orig", "module.weight_hh_l0_mask")
     >>> list(plain_names(mask).sources)
     ['weight_hh_l0']
     """
-    result = PlainNames(wrappers=_find_wrappers(names) | _dropped(names))
-    parts: dict[str, dict[str, str]] = {}  # computed weight -> form -> stored name
-    weight_of: dict[str, str] = {}  # stored name -> the weight that is computed from it
+    result = PlainNames(wrappers=_find_wrappers(names) | _dropout_modules(names))
+    forms_of: dict[str, dict[str, str]] = {}  # computed weight -> form -> stored name
+    weight_of: dict[str, str] = {}  # stored name -> computed weight
     for name in names:
         if match := _match_computed(name):
-            under = match["under"].removesuffix(_LIST)
-            weight = weight_of[name] = under + match["weight"]
-            parts.setdefault(weight, {})[match["under"][len(under) :] + match["rest"]] = name
-    for weight, forms in parts.items():
+            prefix = match["prefix"].removesuffix(_PARAMETRIZATIONS)
+            weight = weight_of[name] = prefix + match["weight"]
+            forms_of.setdefault(weight, {})[match["prefix"][len(prefix) :] + match["ending"]] = name
+    for weight, forms in forms_of.items():
         if form := next((form for form in forms if ".weight" in form), None):
             result.modules[weight] = forms[form]
     stored = frozenset(names)
-    computed = {w: ComputedWeight(w, forms) for w, forms in parts.items()}
-    dropped = {result.name(weight): one for weight, one in computed.items() if one.dropped}
+    computed = {weight: ComputedWeight(weight, forms) for weight, forms in forms_of.items()}
+    with_dropout = {
+        result.name(name): weight for name, weight in computed.items() if weight.has_dropout
+    }
     for name in names:
         linear = _match_linear(name)
-        if linear and f"{name}_fake_quant.scale" not in stored:  # with it the module rounds them
-            under, layer, direction, side, role = linear.groups()
-            end = "_reverse" if direction == "bw" else ""
-            result.sources[result.name(f"{under}{role}_{side}h_l{layer}{end}")] = (name,)
+        if linear and f"{name}_fake_quant.scale" not in stored:  # a fake_quant rounds weights
+            prefix, layer, direction, side, role = linear.groups()
+            suffix = "_reverse" if direction == "bw" else ""
+            result.sources[result.name(f"{prefix}{role}_{side}h_l{layer}{suffix}")] = (name,)
             continue
         weight = weight_of.get(name, name)
         weight = name if weight in result.modules else weight
-        new = result.name(weight)
-        if new in dropped:  # the trained weight, or its masked copy
-            result.sources[new] = (*result.sources.get(new, ()), name)
-            result.computed[new] = dropped[new]
+        plain = result.name(weight)
+        if plain in with_dropout:  # the trained weight, or the masked copy
+            result.sources[plain] = (*result.sources.get(plain, ()), name)
+            result.computed[plain] = with_dropout[plain]
             continue
         if weight in stored and weight != name:
-            continue  # a plain weight beside its parts is what the module last computed with
+            continue  # the plain weight, stored next to the parts, is the weight of the last call
         if weight == name:
-            result.sources[new] = (name,)
-            result.computed.pop(new, None)
-        elif new not in result.sources:
-            result.sources[new] = tuple(parts[weight].values())
-            result.computed[new] = computed[weight]
+            result.sources[plain] = (name,)
+            result.computed.pop(plain, None)
+        elif plain not in result.sources:
+            result.sources[plain] = tuple(forms_of[weight].values())
+            result.computed[plain] = computed[weight]
     return result
 
 
 def plain_value(name: str, plain: PlainNames, tensors: Mapping[str, Any]) -> Any:
-    """Return the array of a plain name. tensors: the arrays by their stored names."""
+    """Return the array of a plain name. tensors: the arrays by stored name."""
     if name not in plain.computed:
         return tensors[plain.sources[name][0]]
     return plain.computed[name].bits(lambda stored: Bits(*take_bits(tensors[stored], stored)))
 
 
 def _match_computed(name: str) -> re.Match[str] | None:
-    if not any(part in name for part in _MATRICES):  # sooner than the pattern finds out
+    if not any(part in name for part in _MATRICES):  # faster than the pattern
         return None
     return _COMPUTED.fullmatch(name) if len(name) <= _LONGEST else None
 
 
 def _match_linear(name: str) -> re.Match[str] | None:
-    is_one = "gates." in name and len(name) <= _LONGEST
-    return _QUANTIZABLE.fullmatch(name) if is_one else None
+    is_candidate = "gates." in name and len(name) <= _LONGEST
+    return _QUANTIZABLE.fullmatch(name) if is_candidate else None
 
 
 def _find_wrappers(names: Iterable[str]) -> frozenset[str]:
     """Return the paths to each `module` or `_orig_mod` that is alone in its module."""
     if not any(wrapper in name for name in names for wrapper in _WRAPPERS):
         return frozenset()
-    inside: dict[str, set[str]] = {}
+    children: dict[str, set[str]] = {}
     for name in names:
         parts = name.split(".") if len(name) <= _LONGEST else [name]
         for k, part in enumerate(parts):
             inner = "" if k == len(parts) - 1 else part  # a tensor is not a wrapper
-            inside.setdefault(".".join(parts[:k]), set()).add(inner)
+            children.setdefault(".".join(parts[:k]), set()).add(inner)
     return frozenset(
-        f"{path}.{only}" if path else only
-        for path, (only, *others) in ((path, tuple(found)) for path, found in inside.items())
-        if not others and only in _WRAPPERS
+        f"{path}.{child}" if path else child
+        for path, (child, *siblings) in ((path, tuple(names)) for path, names in children.items())
+        if not siblings and child in _WRAPPERS
     )
 
 
-def _dropped(names: Iterable[str]) -> frozenset[str]:
-    """Return the paths to each RNN whose trained weights are in the module around it: `rnn.module`
-    if there is `rnn.weight_hh_l0_raw`."""
+def _dropout_modules(names: Iterable[str]) -> frozenset[str]:
+    """Return the paths of RNNs with trained weights in the outer module: `rnn.module` if
+    `rnn.weight_hh_l0_raw` exists."""
     matches = [match for name in names if name.endswith(_RAW) and (match := _match_computed(name))]
-    around = {match["under"]: set[str]() for match in matches if match["rest"] == _RAW}
-    for name in names if around else ():
+    modules = {match["prefix"]: set[str]() for match in matches if match["ending"] == _RAW}
+    for name in names if modules else ():
         module, _, tensor = name.rpartition(".")
-        above = module[: module.rfind(".") + 1]
-        if module and above in around and _TENSOR.match(tensor):
-            around[above].add(module)
-    return frozenset(path for paths in around.values() if len(paths) == 1 for path in paths)
+        prefix = module[: module.rfind(".") + 1]
+        if module and prefix in modules and _TENSOR.match(tensor):
+            modules[prefix].add(module)
+    return frozenset(path for paths in modules.values() if len(paths) == 1 for path in paths)
 
 
 def rounded_weights(names: Iterable[str]) -> LossyError:
-    """Return the error for weights that were rounded when they were computed, if exact=True."""
+    """Return the error for weights that the computation rounded, with exact=True."""
     return LossyError(
         f"{', '.join(names)}: a weight is rounded when it is computed from its weight norm, which"
         " is not exact: omit ",
@@ -248,28 +251,30 @@ def rounded_weights(names: Iterable[str]) -> LossyError:
 
 
 def _apply_norm(weight: str, g: Bits, v: Bits) -> np.ndarray:
-    """Return g v / ||v||, the norm over the axes that g lacks; in double, rounded once."""
+    """Return g v / ||v||, with the norm over the axes that g lacks; in double, rounded once."""
     if g.dtype != v.dtype or v.dtype not in FLOATS:
         raise LayoutError(f"{weight}: weight norm with g of {g.dtype}, v of {v.dtype}")
-    few, many = g.array.shape, v.array.shape
-    fits = len(few) == len(many) and all(a in (1, b) for a, b in zip(few, many, strict=True))
-    if few and not fits:
-        raise LayoutError(f"{weight}: weight norm with g of shape {few}, v of {many}")
-    values = widen_bits(v.array, v.dtype)
-    axes = tuple(k for k in range(values.ndim) if not few or few[k] == 1)
+    g_shape, v_shape = g.array.shape, v.array.shape
+    fits = len(g_shape) == len(v_shape) and all(
+        a in (1, b) for a, b in zip(g_shape, v_shape, strict=True)
+    )
+    if g_shape and not fits:
+        raise LayoutError(f"{weight}: weight norm with g of shape {g_shape}, v of {v_shape}")
+    doubles = widen_bits(v.array, v.dtype)
+    axes = tuple(k for k in range(doubles.ndim) if not g_shape or g_shape[k] == 1)
     with np.errstate(all="ignore"):  # a row of zeros is NaN in torch too
-        norm = np.sqrt(np.square(values).sum(axis=axes, keepdims=True))
-        return narrow_values(values * (widen_bits(g.array, g.dtype) / norm), v.dtype)
+        norm = np.sqrt(np.square(doubles).sum(axis=axes, keepdims=True))
+        return narrow_values(doubles * (widen_bits(g.array, g.dtype) / norm), v.dtype)
 
 
-def _apply_mask(weight: str, mask: Bits, kept: Bits) -> np.ndarray:
-    shapes = mask.array.shape, kept.array.shape
-    if shapes[0] != shapes[1] or {kept.dtype, mask.dtype} - set(FLOATS):
+def _apply_mask(weight: str, mask: Bits, original: Bits) -> np.ndarray:
+    shapes = mask.array.shape, original.array.shape
+    if shapes[0] != shapes[1] or {original.dtype, mask.dtype} - set(FLOATS):
         raise LayoutError(
-            f"{weight}: a mask of {mask.dtype} {shapes[0]} for {kept.dtype} {shapes[1]}"
+            f"{weight}: a mask of {mask.dtype} {shapes[0]} for {original.dtype} {shapes[1]}"
         )
-    ones = widen_bits(mask.array, mask.dtype)
-    if not np.isin(ones, (0, 1)).all():
+    factors = widen_bits(mask.array, mask.dtype)
+    if not np.isin(factors, (0, 1)).all():
         raise LayoutError(f"{weight}: its mask has values other than 0 and 1")
     with np.errstate(all="ignore"):  # as in torch, a masked infinity is NaN
-        return narrow_values(widen_bits(kept.array, kept.dtype) * ones, kept.dtype)
+        return narrow_values(widen_bits(original.array, original.dtype) * factors, original.dtype)

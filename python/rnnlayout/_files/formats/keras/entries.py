@@ -181,7 +181,7 @@ class KerasEntries:
         record = self.records.get(name)
         if description is not None:
             layout = Layout(description.layout)
-            rnn = read_source(tensors, Reading(None, layout, fields=description.hints))
+            rnn = read_source(tensors, Reading(None, layout, fields=description.fields))
             difference = differing_fields(record.spec, rnn.spec) if record else ""
             if self.architecture and difference:
                 raise FileError(

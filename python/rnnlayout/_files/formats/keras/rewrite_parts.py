@@ -173,7 +173,7 @@ def _hard_by_config(layer: RecurrentLayer, version: Version) -> list[dict[str, A
         if is_hard and kind.lower() in _GATED.values() and not unknown_classes_in(layer):
             config["recurrent_activation"] = "hard_sigmoid"  # in case it was the default
             # `activation` is unchanged in the file, so rnnlayout need not know the function
-            hard[-1] = read_config(kind, {**config, "activation": "tanh"}, version).hints
+            hard[-1] = read_config(kind, {**config, "activation": "tanh"}, version).fields
     return hard
 
 
