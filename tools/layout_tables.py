@@ -1,6 +1,5 @@
 """The tables about layouts: what each supports, a section on each, and which pairs convert."""
 
-import textwrap
 from collections import Counter
 from functools import cache
 
@@ -90,10 +89,8 @@ def names():
 
 def literal():
     """Return the type of the names of the layouts that are a dict of tensors, as Python code."""
-    names = ", ".join(f'"{name}"' for name in rl.layouts() if name != "cudnn")
-    indent = " " * len("LayoutName = Literal[")
-    lines = textwrap.fill(names, 99 - len(indent), break_on_hyphens=False)
-    return f"LayoutName = Literal[{textwrap.indent(lines, indent).strip()}]  # fmt: skip\n# "
+    lines = "".join(f'    "{name}",\n' for name in rl.layouts() if name != "cudnn")
+    return f"LayoutName = Literal[\n{lines}]\n# "
 
 
 # ---------------------------------------------------------------------- a section on each layout

@@ -16,10 +16,10 @@ import sys as _sys
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-if "threadpoolctl" in _sys.modules:  # otherwise the first RNN registers its threads
+if "threadpoolctl" in _sys.modules:  # otherwise the first RNN registers the threads
     from rnnlayout._run import threadpools as _threadpools  # noqa: F401
 
-if TYPE_CHECKING:  # for type checkers; at run time __getattr__ imports a name when first asked for
+if TYPE_CHECKING:  # for type checkers; at run time __getattr__ imports a name at the first use
     from rnnlayout._compare.diagnose import Diagnosis as Diagnosis, diagnose as diagnose
     from rnnlayout._compare.identify import Identified as Identified, identify as identify
     from rnnlayout._compare.verify import Verified as Verified, verify as verify
@@ -72,8 +72,8 @@ if TYPE_CHECKING:  # for type checkers; at run time __getattr__ imports a name w
     from rnnlayout._run.rnn import RNN as RNN, forward as forward
     from rnnlayout._sources.read_source import infer_spec as infer_spec
 
-# module -> its public names. They are imported when first asked for, NumPy too, so that the
-# command line answers --help without them.
+# module: the public names of the module. The first use of a name imports the module, and NumPy:
+# the command line prints --help without either.
 _PUBLIC = {
     "_compare.diagnose": ["Diagnosis", "diagnose"],
     "_compare.identify": ["Identified", "identify"],
@@ -86,8 +86,17 @@ _PUBLIC = {
     "_files.tensor_sets.tensor_set": ["Converted"],
     "_files.write_file": ["convert_file", "save"],
     "_model.describe": ["describe", "regions"],
-    "_model.errors": ["CudnnError", "CudnnNotFoundError", "Error", "FileError", "LayoutError",
-                      "LossyError", "MissingExtraError", "SpecError", "UnknownNameError"],
+    "_model.errors": [
+        "CudnnError",
+        "CudnnNotFoundError",
+        "Error",
+        "FileError",
+        "LayoutError",
+        "LossyError",
+        "MissingExtraError",
+        "SpecError",
+        "UnknownNameError",
+    ],
     "_model.layout": ["Layout", "layout", "layouts"],
     "_model.picture.picture": ["Picture"],
     "_model.reading_options": ["ReadingOptions"],
@@ -97,12 +106,18 @@ _PUBLIC = {
     "_model.tensors": ["Tensors"],
     "_model.undecided": ["UndecidedError"],
     "_model.weights": ["Weights"],
-    "_native": ["DeviceArray", "Stepper", "__version__", "cpu_tier", "num_threads",
-                "set_num_threads"],
+    "_native": [
+        "DeviceArray",
+        "Stepper",
+        "__version__",
+        "cpu_tier",
+        "num_threads",
+        "set_num_threads",
+    ],
     "_run.cudnn": ["set_cudnn"],
     "_run.rnn": ["RNN", "forward"],
     "_sources.read_source": ["infer_spec"],
-}  # fmt: skip
+}
 _MODULE_OF = {name: module for module, names in _PUBLIC.items() for name in names}
 __all__ = sorted(_MODULE_OF)
 

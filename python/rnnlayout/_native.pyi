@@ -76,7 +76,7 @@ class Rnn:
 
 @final
 class Stepper:
-    """A live signal through an RNN, which RNN.stepper() makes: y = s(x), and s.state."""
+    """A live signal through an RNN, from RNN.stepper(): y = s(x), and s.state."""
 
     state: Any
     def __new__(

@@ -16,7 +16,7 @@
       layer 0, input matrix of gate g: 6 of 6 differ, largest 6.0 at (0, 0): 12.0 and 6.0
     likely cause: gates f and g swapped in the input matrices (explains all 2)
 
-`import rnnlayout` does not load this module. It does not need pytest.
+`import rnnlayout` does not load this module. The module does not need pytest.
 """  # noqa: E501
 
 from __future__ import annotations
@@ -36,15 +36,16 @@ __all__ = ["assert_roundtrip", "assert_same"]
 
 
 def assert_same(a: Any, b: Any, *, rtol: float = 0, atol: float = 0) -> None:
-    """Assert that two sources have the same RNNs. They may be in different layouts.
+    """Assert that two sources have the same RNNs, in the same or in different layouts.
 
     a, b: torch modules, Keras layers, dicts of arrays, Weights, files. A flat weight space, or
-        tensors that do not record their RNN (tanh or relu, a GRU's reset), take the other's spec.
-    rtol, atol, and how they are compared: see verify().
+        tensors that do not record all facts (tanh or relu, a GRU's reset), take the spec of the
+        opposite source.
+    rtol, atol, and the rules of the comparison: see verify().
 
-    Raises AssertionError with one line per block that differs, with the largest difference and
-    where it is, and the likely cause: gates swapped, a matrix transposed, biases in the other
-    vector, directions swapped, a gate negated ...; see diagnose().
+    Raises AssertionError with a line per differing block, with the size and position of the
+    largest difference, and the likely cause: gates swapped, a matrix transposed, input and recurrent bias
+    swapped, directions swapped, a gate negated ...; see diagnose().
 
         >>> import numpy as np
         >>> keras = {"kernel": np.ones((3, 8)), "recurrent_kernel": np.ones((2, 8)),
@@ -52,9 +53,9 @@ def assert_same(a: Any, b: Any, *, rtol: float = 0, atol: float = 0) -> None:
         >>> assert_same(keras, Weights(keras).to("onnx"))
     """
     __tracebackhide__ = True  # pytest then shows the caller's line
-    found = verify(a, b, rtol=rtol, atol=atol)
-    if not found:
-        raise AssertionError(str(found))
+    comparison = verify(a, b, rtol=rtol, atol=atol)
+    if not comparison:
+        raise AssertionError(str(comparison))
 
 
 def assert_roundtrip(
@@ -65,17 +66,17 @@ def assert_roundtrip(
     layout: str | Layout | None = None,
     exact: bool = False,
 ) -> Report:
-    """Assert that weights are the same after conversion through other layouts and back.
+    """Assert that weights are the same after conversion through several layouts and back.
 
     source, spec, layout: see Weights().
-    via: the layouts to convert to, in this order.
+    via: the layouts to convert to, in order.
     exact: refuse sums of two biases.
 
-    All bits must be equal. If a layout on the way has one bias per gate and the source two, these
-    come back as their sum, rounded once, and zero: the same function with other numbers.
+    All bits must be equal, except where a layout on the way has one bias per gate and the source
+    two: two biases come back as the rounded sum and zero, which is the same function.
 
     Returns a Report: "exact", or "rounds" with the number of rounded sums and the reason. Raises
-    AssertionError as assert_same() does, or if a layout cannot represent these weights.
+    AssertionError as assert_same() does, or if a layout cannot represent the weights.
 
         >>> import numpy as np
         >>> cell = {"weight_ih": np.ones((8, 3)), "weight_hh": np.ones((8, 2)),
@@ -87,20 +88,20 @@ def assert_roundtrip(
     """
     __tracebackhide__ = True
     start = Weights(source, spec, layout)
-    way = [as_layout(x) for x in ([via] if isinstance(via, (str, Layout)) else via)]
-    stops = " -> ".join(str(x) for x in (start.layout, *way, start.layout))
-    here, reports = start, []
+    way = [as_layout(stop) for stop in ([via] if isinstance(via, (str, Layout)) else via)]
+    stops = " -> ".join(str(stop) for stop in (start.layout, *way, start.layout))
+    current, reports = start, []
     summed = frozenset[GateKey]()
     for stop in (*way, start.layout):
         try:
-            here = here.to(stop, exact=exact)
+            current = current.to(stop, exact=exact)
         except LossyError as error:
             raise AssertionError(f"{stops}: {error}") from error
-        reports.append((stop, here.report or Report("exact")))
-        summed |= gates_with_one_bias(here) - gates_with_one_bias(start)
+        reports.append((stop, current.report or Report("exact")))
+        summed |= gates_with_one_bias(current) - gates_with_one_bias(start)
     names = f"between before and after {stops}"
-    if differs := compare_pair(start, here, names, summed=summed):
-        raise AssertionError(differs.text)
-    sums = sum(r.rounded_sums for _, r in reports)
-    reason = "; ".join(f"{stop}: {r.reason}" for stop, r in reports if r.reason)
+    if difference := compare_pair(start, current, names, summed=summed):
+        raise AssertionError(difference.text)
+    sums = sum(report.rounded_sums for _, report in reports)
+    reason = "; ".join(f"{stop}: {report.reason}" for stop, report in reports if report.reason)
     return Report("rounds", sums, reason) if reason else Report("exact")

@@ -1,4 +1,4 @@
-"""diagnose: find the mistakes by which a packed buffer was made."""
+"""diagnose: find the mistakes in a packed buffer."""
 
 from __future__ import annotations
 
@@ -44,31 +44,36 @@ from .truth import BIASES, truth_of
 
 _MOST = 40  # lines of evidence
 _VECTORS: dict[str, tuple[str, ...]] = {
-    "double": BIASES, "input": ("bW",), "recurrent": ("bR",), "none": ()
-}  # fmt: skip
+    "double": BIASES,
+    "input": ("bW",),
+    "recurrent": ("bR",),
+    "none": (),
+}
 
 
 @dataclass(frozen=True, repr=False)
 class Diagnosis:
     """The result of diagnose(). True if the buffer is right; str() and repr() give the report.
 
-    mistakes: the rules by which it was made, each with `rule` (its name), `text`, `where` ((layer,
-        direction, role) of what it concerns) and `lost` (what cannot be restored, or "").
-    same: whether it has these weights at all. sure: whether the mistakes explain every value.
-    evidence: one line per matrix, and for the biases: where it is and how it was written; for
-        tensors with their names.
-    notes: what these values do not show.
-    fixed: the right buffer, or the right tensors in the layout of the given ones, as far as they
-        can be restored from what was given alone; None if the weights are others, if it has
-        another length that the mistakes do not explain, or has peepholes.
+    mistakes: the mistakes of the code that wrote the buffer, each with `rule` (a name), `text`,
+        `where` ((layer, direction, role) of the wrong blocks) and `lost` (numbers that cannot be
+        restored, or "").
+    same: whether the buffer has the weights of `like` at all. sure: whether the mistakes explain
+        every number.
+    evidence: a line per matrix, and a line for the biases: the place, and the form there; for
+        tensors with the names of the tensors.
+    notes: facts that these weights cannot show.
+    fixed: the right buffer, or the right tensors in the layout of `flat`, as far as `flat` alone
+        determines the numbers; None if `flat` has different weights, peepholes, or a length that
+        the mistakes do not explain.
     repair: the line of Python that packs or converts correctly, with the names of the caller's
         variables and files.
-    text: all mistakes in one sentence. spec: of the RNN. layout: of what was given.
-    gaps: the blocks that cuDNN would read wrongly, each as in verify()'s pairs. places: where the
-        blocks that were found are in the buffer, each with `key`, `at`, `rows`, `cols`,
-        `row_stride`, `col_stride` (in values) and `notes`. size: of the buffer.
-    into: the file of which save() writes a copy, and the name of the RNN in it; None if save()
-        writes a new one, with nothing else.
+    text: all mistakes in one sentence. spec: the Spec of the RNN. layout: the layout of `flat`.
+    gaps: the blocks that cuDNN would read wrongly, each as in verify()'s pairs. places: the located
+        blocks of the buffer, each with `key`, `at`, `rows`, `cols`, `row_stride`, `col_stride` (in
+        elements) and `notes`. size: the elements of the buffer.
+    into: the file that save() copies, and the name of the RNN in the file; None if save() writes a
+        new file with nothing else.
     """
 
     mistakes: tuple[Mistake, ...]
@@ -87,8 +92,8 @@ class Diagnosis:
     into: tuple[Path, str] | None = None
 
     def picture(self, *, width: float = WIDTH) -> Picture:
-        """Draw the buffer as cuDNN reads it, each block in the colour of its largest difference;
-        below, if it is wrong, the buffer beside cuDNN's, and a ribbon for each block."""
+        """Draw the buffer as cuDNN reads the buffer, each block in the colour of the block's
+        largest difference; below, if wrong, the buffer and cuDNN's, with a ribbon per block."""
         heat = HeatMapPanel("", self.spec, self.text, self.gaps, not self.same, offsets=True)
         places = partial(draw_places, spec=self.spec, places=self.places, size=self.size)
         return draw_heat_map([heat], width, places if self.mistakes else None)
@@ -97,10 +102,10 @@ class Diagnosis:
         return self.picture().svg
 
     def save(self, path: Any) -> None:
-        """Write `fixed` to a file, as rl.save() does: if possible as a copy of the file that was
-        diagnosed, with all else as it is there.
+        """Write `fixed` to a file, as rl.save() does: if possible as a copy of the diagnosed file,
+        with all other contents unchanged.
 
-        Raises LayoutError if the mistakes do not explain every value.
+        Raises LayoutError if the mistakes do not explain every number.
         """
         fixed = self.fixed
         if self.spec.peepholes:
@@ -110,7 +115,7 @@ class Diagnosis:
         fixed = fixed if isinstance(fixed, Weights) else Weights(fixed, self.spec, CUDNN)
         if self.into and format_to_write(path) is format_to_read(self.into[0]):
             file, name = self.into
-            source = Found({name: fixed})  # spec, layout: the file may not record them
+            source = Found({name: fixed})  # the file may not record spec and layout
             convert_into(source, path, into=file, force=True, spec=self.spec, layout=fixed.layout)
         else:
             save(path, fixed)
@@ -126,7 +131,7 @@ class Diagnosis:
 
     @property
     def lost(self) -> list[str]:
-        """What cannot be restored from what was given alone: `fixed` lacks it."""
+        """The numbers that `flat` alone does not determine: `fixed` lacks these numbers."""
         return list(dict.fromkeys(mistake.lost for mistake in self.mistakes if mistake.lost))
 
     @property
@@ -150,35 +155,34 @@ def diagnose(
     spec: Spec | None = None,
     **options: Unpack[ComparisonOptions],
 ) -> Diagnosis:
-    """Find the mistakes by which a packed buffer was made.
+    """Find the mistakes in a packed buffer.
 
-    flat: cuDNN's weight space as somebody's code made it: a 1-D array, bytes, a .npy or .bin file,
-        or another with one vector alone. Or tensors in any layout, a module, or a file, that
-        somebody's code converted or filled.
-    like: the weights it should have been made from: whatever Weights() accepts, what load()
-        returned, or a file. RNNs of two files are matched as by verify(), also a stack with its
-        layers.
-    Other arguments: how both are read, see ReadingOptions. prefix is for `like`, mmap for both, the
-        others for the one that does not record them; as_class, keras_config and format only for a
-        file.
+    flat: cuDNN's weight space, written by any code: a 1-D array, bytes, a .npy or .bin file, or a
+        file with a single vector. Or tensors in any layout, a module, or a file, converted or
+        filled by any code.
+    like: the source weights: whatever Weights() accepts, the result of load(), or a file. RNNs of
+        two files are matched as by verify(), including stacks with layers.
+    Further arguments: options for reading both, see ReadingOptions. prefix is for `like`, mmap for
+        both, each further option for the source that lacks the recorded fact; as_class,
+        keras_config and format only for a file.
 
-    The matrices of `like` are searched for in the buffer, and from where and how they are there
-    follows the rule: transposed or reshaped matrices, another order of gates, layers, directions,
+    diagnose() searches the buffer for the matrices of `like`; the places and forms of the matrices
+    show the mistakes: transposed or reshaped matrices, a wrong order of gates, layers, directions,
     roles or biases, a negated gate, biases that were summed, halved, doubled or dropped, a forget
-    bias, another dtype or byte order, rounding, quantization, changed values. Several mistakes at
-    once are found.
+    bias, a wrong dtype or byte order, rounding, quantization, changed numbers, and several mistakes
+    at once.
 
     Returns a Diagnosis. Raises LayoutError or SpecError if `like` cannot be read, LossyError if
-    cuDNN cannot represent it, and what load() raises.
+    cuDNN cannot represent `like`, and the errors of load().
 
         >>> spec = Spec("lstm", 2, 3)
         >>> right = np.arange(spec.num_params, dtype="f4")
         >>> i, f, g, o = right[:24].reshape(4, 6)  # the input matrices
         >>> wrong = np.concatenate([i, f, o, g, right[24:]])
-        >>> found = diagnose(wrong, like=right, spec=spec)
-        >>> print(found.text)
+        >>> diagnosis = diagnose(wrong, like=right, spec=spec)
+        >>> print(diagnosis.text)
         gates g and o swapped in the input matrices
-        >>> bool((found.fixed == right).all())
+        >>> bool((diagnosis.fixed == right).all())
         True
     """
     check_options(diagnose, options)
@@ -253,7 +257,7 @@ def _matching_rnns(like: Found, flat: Found) -> tuple[Weights, Weights, list[str
     """Return the matching RNNs of like and of flat; the name in like, or the names of the layers;
     and the name in flat.
 
-    Raises LayoutError if none or several match; SpecError if the RNNs differ in their Spec.
+    Raises LayoutError if no RNN or several match; SpecError if the Specs of the two RNNs differ.
     """
     sides = match_sides(like, flat)
     if len(sides.pairs) != 1:

@@ -1,4 +1,4 @@
-"""identify: find the layout in which tensors of unknown origin turn x into y."""
+"""identify: find the layout of tensors of unknown origin that turn x into y."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ class Identified:
     """The result of identify(). True if a candidate agrees with y; str() and repr() give the
     report.
 
-    candidates: best first. tied: how many of them agree equally well: the data cannot tell these
-    apart. best: the Weights of the first candidate, ready to use; None if no candidate has the
-    shapes. tried: how many networks were run. notes: what the data do not show, and what was not
-    tried. text: the result in one sentence.
+    candidates: best first. tied: the number of candidates that agree equally well: x and y cannot
+    distinguish between tied candidates. best: the Weights of the first candidate, ready to use;
+    None if no candidate has the shapes. tried: the number of networks that were run. notes: facts
+    that x and y do not show, and cases that were not tried. text: the result in one sentence.
     """
 
     candidates: tuple[Candidate, ...]
@@ -96,40 +96,40 @@ def identify(
     format: str | None = None,
     mmap: bool = True,
 ) -> Identified:
-    """Find the layout, cell and conventions in which tensors turn x into y.
+    """Find the layout, cell and conventions that turn x into y with the tensors.
 
-    tensors: a dict of arrays with any names, a list of them, as get_weights() returns, one 1-D
-        array with all of them, or a file. Names and shapes are compared with every layout; if none
-        agrees, custom layouts are tried: any order of gates, any order of axes.
-    x: one input: (T, N, I), (N, T, I), (T, I), or of one step (N, I) or (I,).
-    y: the output that belongs to it: of all steps, with the axes of x; of the last step, without T;
-        or h_n, (L * D, N, P). Both may be .npy files.
-    state: the initial state, h_0 or (h_0, c_0), as RNN() takes it; None for zeros.
-    prefix: use only the tensors under it.
-    atol: how far y may be from an output besides rounding, for y made in TF32 or with noise.
-    format: of the file with the tensors, if its name does not show it, as for load(). mmap: as for
-        load().
+    tensors: a dict of arrays with any names, a list of arrays, as get_weights() returns, a 1-D
+        array with all numbers, or a file. Names and shapes are compared with every layout; if no
+        layout agrees, custom layouts are tried: any order of gates, any order of axes.
+    x: an input: (T, N, I), (N, T, I), (T, I), or of a single step (N, I) or (I,).
+    y: the output for x: of all steps, with the axes of x; of the last step, without T; or h_n,
+        (L * D, N, P). Both may be .npy files.
+    state: the initial state, h_0 or (h_0, c_0), in the form that an RNN takes; None for zeros.
+    prefix: use only tensors whose names start with the prefix.
+    atol: the largest difference between y and an output besides rounding, for y with TF32 or noise.
+    format, mmap: for the file with the tensors, see load().
 
-    Pass at least two steps, several units, and weights and biases that are not zero: what they do
-    not show is listed as tied candidates.
+    Pass at least two steps, several units, and weights and biases that are not zero: otherwise
+    several candidates may be tied.
 
-    Returns an Identified. Raises LayoutError if an array is not one of finite floats, or y cannot
-    belong to x; SpecError for a wrong atol; and, for files, what load() raises.
+    Returns an Identified. Raises LayoutError if an array is not an array of finite floats, or y
+    cannot be an output for x; SpecError for a wrong atol; and, for files, the errors of load().
 
         >>> rng = np.random.default_rng(0)
         >>> kernel, recurrent, bias = (rng.normal(size=s) for s in [(2, 12), (3, 12), (12,)])
         >>> x = rng.normal(size=(5, 1, 2))
         >>> from rnnlayout import forward
         >>> y, _ = forward(x, [kernel, recurrent, bias], layout="dl4j")
-        >>> found = identify({"a": kernel, "b": recurrent, "c": bias}, x, y)
-        >>> print(found.candidates[0].layouts, found.tied)
+        >>> result = identify({"a": kernel, "b": recurrent, "c": bias}, x, y)
+        >>> print(result.candidates[0].layouts, result.tied)
         (layout('dl4j'),) 1
     """
     x_values, x_dtype = read_numbers(x, "x")
     y_values, y_dtype = read_numbers(y, "y")
     if not y_values.any():
-        raise LayoutError("y is zero everywhere, which every RNN with zero weights gives: pass"
-                          " another x and y")  # fmt: skip
+        raise LayoutError(
+            "y is zero everywhere, which every RNN with zero weights gives: pass another x and y"
+        )
     observed, states = read_x_and_y(x_values, y_values), read_states(state)
     if not isinstance(atol, (int, float)) or not 0 <= atol < np.inf:
         raise SpecError(f"atol is {atol!r}, need a number, 0 or greater")
@@ -150,8 +150,10 @@ def _make_result(matches: Sequence[Match], searches: Sequence[Search]) -> Identi
     least = min((match.error for match in matches if match.agrees), default=0.0)
     noise = last.unit * max(np.abs(observed.y).max() for observed in last.observed)
     tied = [match for match in matches if match.agrees and match.error <= _TIE * max(least, noise)]
-    worse = sorted((match for match in matches if match not in tied),
-                    key=lambda match: (not match.agrees, match.error))  # fmt: skip
+    worse = sorted(
+        (match for match in matches if match not in tied),
+        key=lambda match: (not match.agrees, match.error),
+    )
     candidates = tuple(candidate_of(match) for match in [*tied, *worse][:_KEPT])
     notes = []
     if tied and all(len(match.observed.x) == 1 for match in tied) and not last.state:

@@ -18,8 +18,13 @@ from .identify_inputs import UnknownTensors
 from .identify_rows import RowMatch
 from .identify_search import Match
 
-_AXES = {"TNI": "x is (T, N, I)", "NTI": "x is (N, T, I)", "TI": "x is (T, I)",
-         "NI": "x is one step, (N, I)", "I": "x is one step"}  # fmt: skip
+_AXES = {
+    "TNI": "x is (T, N, I)",
+    "NTI": "x is (N, T, I)",
+    "TI": "x is (T, I)",
+    "NI": "x is one step, (N, I)",
+    "I": "x is one step",
+}
 _FORMS = {"steps": "", "last": "y is the last output", "states": "y is h_n"}
 _JOINS = {
     "sum": "the directions are added",
@@ -31,15 +36,15 @@ _JOINS = {
 
 @dataclass(frozen=True)
 class Candidate:
-    """One way to read the tensors.
+    """A way to read the tensors.
 
-    layouts: those in which they are this RNN, equal for these tensors; () if in none of the table.
-    spec: the RNN's Spec. settings: how the RNN is used, with the names and values of
-    Weights.config. batch_first: whether x is (N, T, I); None if x has no batch. text: the layout,
-    the spec and the settings in words.
-    error: the largest difference from y. allowed: how much of it rounding explains. agrees: whether
-    rounding explains all of it. call: the Python code that reads the tensors in this way. weights:
-    what this code returns.
+    layouts: the layouts that read the tensors as this RNN; () if no layout of the table does. spec:
+    the RNN's Spec. settings: the RNN's settings, with the names and values of Weights.config.
+    batch_first: whether x is (N, T, I); None if x has no batch. text: the layout, the spec and the
+    settings in words.
+    error: the largest difference from y. allowed: the difference that rounding explains. agrees:
+    whether rounding explains the whole error. call: the Python code that reads the tensors in this
+    way. weights: the result of `call`.
     """
 
     layouts: tuple[Layout, ...]

@@ -30,86 +30,110 @@ def read_sides(
     options: ComparisonOptions,
     under_prefix: Collection[str] = ("a", "b"),
 ) -> tuple[list[Found], dict[str, dict[str, Any]]]:
-    """Return the RNNs of one or two sources; and of each source that is another RNN without the
-    spec and the options its name, with these as arguments. sources: by their names. under_prefix:
-    the sources that the prefix is for.
+    """Return the RNNs of each side; and, for each side whose RNNs depend on the spec or the
+    options, the side's name with the spec and the options as arguments.
 
-    The options are for the side that needs them; if none does, for the first that agrees with them.
-    If one side does not record its spec and no option does, it is that of the other's RNN.
+    sources: one or two sources by the name of the side. under_prefix: the sides that the prefix is
+    for. The spec and the options are for a side that lacks facts; if no side lacks facts, for the
+    first side that agrees with the options. A side that then still lacks the spec takes the spec of
+    the opposite side, if that side is a single RNN.
     """
-    passed = {"spec": spec, **{name: options.get(name) for name in DEFAULTS}}
+    arguments = {"spec": spec, **{name: options.get(name) for name in DEFAULTS}}
     for_files = {"mmap": options.get("mmap", True)}
-    prefix, _ = passed.pop("prefix"), passed.pop("mmap")
-    extra = {name: value for name, value in passed.items() if value not in (None, {})}
-    under: dict[str, dict[str, Any]] = {
+    prefix, _ = arguments.pop("prefix"), arguments.pop("mmap")
+    extra = {name: value for name, value in arguments.items() if value not in (None, {})}
+    base_options: dict[str, dict[str, Any]] = {
         side: {**for_files, **({"prefix": prefix} if prefix and side in under_prefix else {})}
         for side in sources
     }
-    alone = {side: _read_side(source, under[side]) for side, source in sources.items()}
-    found = dict(alone)
+    first_results = {
+        side: _read_side(source, base_options[side]) for side, source in sources.items()
+    }
+    results = dict(first_results)
     if extra:
-        asking = [side for side, one in found.items() if isinstance(one, SpecError)
-                  or (isinstance(one, Found) and one.undecided)]  # fmt: skip
-        asking = asking or [side for side, one in found.items() if _lacks_facts(one)]
-        unread = [side for side, one in sources.items() if _read_already(one) is None]
-        if not (asking or unread):
-            both = " and ".join(sources)
-            raise SpecError(f"pass {', '.join(extra)} to load() or Weights(), which read {both}")
-        told = {side: _read_side(sources[side], under[side] | extra) for side in asking or unread}
-        agree = [side for side, one in told.items() if isinstance(one, Found)]
-        found |= {side: told[side] for side in asking or (agree or unread)[:1]}
-    for side, other in zip(found, [*found.values()][::-1], strict=True):
-        one = found[side]
-        if not isinstance(one, SpecError) or not isinstance(other, Found):
+        results |= _reread_sides(sources, first_results, base_options, extra)
+    for side, opposite in zip(results, [*results.values()][::-1], strict=True):
+        result = results[side]
+        if not isinstance(result, SpecError) or not isinstance(opposite, Found):
             continue
-        if len(other.readable) == len(other) == 1:
-            (spec,) = (weights.spec for weights in other.values())
-            known = {"spec": spec, "recurrent_activation": spec.recurrent_activation}
-            as_other = _read_side(sources[side], under[side] | known)
-            # else its tensors are of another RNN: it has to be asked
-            if isinstance(as_other, Found) or not isinstance(one, UndecidedError):
-                found[side] = as_other
-    read: dict[str, Found] = {}
-    for side, one in found.items():
-        if not isinstance(one, Found):
-            raise error_with_name(one, side) if isinstance(one, SpecError) else one
-        read[side] = one
-    specs = {side: {name: one.spec for name, one in rnns.items()} for side, rnns in read.items()}
-    return [*read.values()], {
-        side: extra for side, before in alone.items()
-        if not isinstance(before, Found)
-        or specs[side] != {name: one.spec for name, one in before.items()}
-    }  # fmt: skip
+        if len(opposite.readable) == len(opposite) == 1:
+            (spec,) = (weights.spec for weights in opposite.values())
+            known_spec = {"spec": spec, "recurrent_activation": spec.recurrent_activation}
+            rereading = _read_side(sources[side], base_options[side] | known_spec)
+            # tensors of a different RNN: the caller has to decide
+            if isinstance(rereading, Found) or not isinstance(result, UndecidedError):
+                results[side] = rereading
+    sides: dict[str, Found] = {}
+    for side, result in results.items():
+        if not isinstance(result, Found):
+            raise error_with_name(result, side) if isinstance(result, SpecError) else result
+        sides[side] = result
+    specs = {
+        side: {name: result.spec for name, result in rnns.items()} for side, rnns in sides.items()
+    }
+    return [*sides.values()], {
+        side: extra
+        for side, first_result in first_results.items()
+        if not isinstance(first_result, Found)
+        or specs[side] != {name: result.spec for name, result in first_result.items()}
+    }
+
+
+def _reread_sides(
+    sources: Mapping[str, Any],
+    first_results: Mapping[str, Found | ValueError],
+    base_options: Mapping[str, dict[str, Any]],
+    extra: dict[str, Any],
+) -> dict[str, Found | ValueError]:
+    """Read the sides that lack facts again, with the spec and the options (extra); or, if no side
+    lacks facts, the first side that agrees with the options. Return the sides that were read."""
+    incomplete = [
+        side
+        for side, result in first_results.items()
+        if isinstance(result, SpecError) or (isinstance(result, Found) and result.undecided)
+    ]
+    incomplete = incomplete or [
+        side for side, result in first_results.items() if _lacks_facts(result)
+    ]
+    unread = [side for side, source in sources.items() if _read_already(source) is None]
+    if not (incomplete or unread):
+        both = " and ".join(sources)
+        raise SpecError(f"pass {', '.join(extra)} to load() or Weights(), which read {both}")
+    results = {
+        side: _read_side(sources[side], base_options[side] | extra) for side in incomplete or unread
+    }
+    agreeing = [side for side, result in results.items() if isinstance(result, Found)]
+    return {side: results[side] for side in incomplete or (agreeing or unread)[:1]}
 
 
 def check_not_for_files(options: Mapping[str, Any], source: Any) -> None:
-    """Check the options for a source that is not a file. Raises SpecError if one is for files."""
+    """Raise SpecError for options of files, for a source that is not a file."""
     for name in options.keys() & {*OF_FILES}:
         why = f"{name} is for a file, not for a {type(source).__name__}: omit "
         raise SpecError(why, Ask(name, None))
 
 
-def _lacks_facts(found: Found | ValueError) -> bool:
-    """Is there something that the source does not record?"""
-    errors = found.unread.values() if isinstance(found, Found) else [found]
+def _lacks_facts(result: Found | ValueError) -> bool:
+    """Return whether the source lacks facts about an RNN."""
+    errors = result.unread.values() if isinstance(result, Found) else [result]
     return any(isinstance(error, (SpecError, LayoutError, FileError)) for error in errors)
 
 
 def _read_side(source: Any, options: dict[str, Any]) -> Found | ValueError:
-    """Return the RNNs of a source, or the error that asks for more."""
+    """Return the RNNs of a source, or the error that names the missing arguments."""
     try:
         if isinstance(source, (str, os.PathLike)):
-            found = load(source, **options)
-            return found if found else next(iter(found.undecided.values()))
-        if (read := _read_already(source)) is not None:
-            return read
+            rnns = load(source, **options)
+            return rnns if rnns else next(iter(rnns.undecided.values()))
+        if (rnns_read := _read_already(source)) is not None:
+            return rnns_read
         check_not_for_files(options, source)
         options = {name: value for name, value in options.items() if name != "mmap"}
         if not isinstance(source, Mapping) and "prefix" in options:
-            # a module with one RNN, or a list, has no names that start with it
+            # a module with a single RNN, or a list, has no names with a prefix
             with suppress(ValueError):
-                rest = {name: value for name, value in options.items() if name != "prefix"}
-                return Found({"": Weights(source, **rest)})
+                unprefixed = {name: value for name, value in options.items() if name != "prefix"}
+                return Found({"": Weights(source, **unprefixed)})
         return Found({"": Weights(source, **options)})
     except ValueError as error:
         return error
@@ -126,9 +150,9 @@ def _read_already(source: Any) -> Found | None:
 
 
 def stack_both_sides(a: Found, b: Found, stack: Sequence[Sequence[str]]) -> tuple[Found, Found]:
-    """Return both sides with these layers joined, on each side that has them."""
+    """Join layers on each side with layers of these names. stack: lists of names."""
     for names in stack:
-        has_a, has_b = (set(names) <= {*found.readable} for found in (a, b))
+        has_a, has_b = (set(names) <= {*rnns.readable} for rnns in (a, b))
         if not (has_a or has_b):
             check_names_exist(names, a.names, "stack")
         a, b = join_rnns(a, names) if has_a else a, join_rnns(b, names) if has_b else b
@@ -137,8 +161,9 @@ def stack_both_sides(a: Found, b: Found, stack: Sequence[Sequence[str]]) -> tupl
 
 @dataclass(frozen=True)
 class MatchedSides:
-    """Two sides with layers stacked as the other has them. pairs: names of a -> names of b.
-    again: "SIDE: NAME" -> the RNN of this side whose arrays it has, as one that is called twice."""
+    """Two sides, with layers stacked if the second side has a stack. pairs: names of a -> names of
+    b. again: "SIDE: NAME" of a repeated RNN -> the name of the RNN of the side with the same arrays
+    (a module that is called twice)."""
 
     a: Found
     b: Found
@@ -147,35 +172,35 @@ class MatchedSides:
 
 
 def match_sides(
-    a: Found, b: Found, asked: Mapping[str, str] | None = None, kept: Collection[str] = ()
+    a: Found, b: Found, names: Mapping[str, str] | None = None, kept: Collection[str] = ()
 ) -> MatchedSides:
     """Match the RNNs of both sides, as match_names() does.
 
-    An RNN without a partner that has the very arrays of another of its side is left out: a module
-    that is called twice is two RNNs in ONNX, and one under two names is two in a checkpoint. kept:
-    names that are not left out.
+    A repeated RNN, that is, an RNN without a partner whose arrays are the arrays of another RNN of
+    the side, is left out: a module that is called twice is two RNNs in ONNX, and a module under two
+    names is two RNNs in a checkpoint. kept: names that are not left out.
     """
     first, second = stack_layers_as_in(a, b), stack_layers_as_in(b, a)
-    pairs = match_names(first, second, asked)
+    pairs = match_names(first, second, names)
     twice_a = _same_arrays(a, {*pairs, *kept, *(a.keys() - first.keys())})
     twice_b = _same_arrays(b, {*pairs.values(), *kept, *(b.keys() - second.keys())})
     if not (twice_a or twice_b):
         return MatchedSides(first, second, pairs, {})
-    a = with_rnns(a, {name: one for name, one in a.items() if name not in twice_a})
-    b = with_rnns(b, {name: one for name, one in b.items() if name not in twice_b})
-    again = {f"a: {name}": other for name, other in twice_a.items()}
-    again |= {f"b: {name}": other for name, other in twice_b.items()}
-    return replace(match_sides(a, b, asked, kept), again=again)
+    a = with_rnns(a, {name: weights for name, weights in a.items() if name not in twice_a})
+    b = with_rnns(b, {name: weights for name, weights in b.items() if name not in twice_b})
+    again = {f"a: {name}": same_as for name, same_as in twice_a.items()}
+    again |= {f"b: {name}": same_as for name, same_as in twice_b.items()}
+    return replace(match_sides(a, b, names, kept), again=again)
 
 
-def _same_arrays(found: Found, used: Collection[str]) -> dict[str, str]:
-    """Return the RNNs that are not used and have the arrays of another -> the name of that one."""
+def _same_arrays(rnns: Found, used: Collection[str]) -> dict[str, str]:
+    """Return repeated RNN -> the name of an RNN with the same arrays, for RNNs not in `used`."""
     names: dict[Any, str] = {}
-    again = {}
-    for name in sorted(found, key=lambda one: one not in used):
-        weights = found[name]
+    repeated = {}
+    for name in sorted(rnns, key=lambda name: name not in used):
+        weights = rnns[name]
         arrays = [str(array.__array_interface__) for array in weights.arrays]
-        other = names.setdefault((weights.spec, weights.layout, *arrays), name)
-        if other != name and name not in used:
-            again[name] = other
-    return again
+        first_name = names.setdefault((weights.spec, weights.layout, *arrays), name)
+        if first_name != name and name not in used:
+            repeated[name] = first_name
+    return repeated

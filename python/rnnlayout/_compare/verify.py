@@ -1,4 +1,4 @@
-"""verify: do two files, or two sources, have the same RNNs?"""
+"""verify: compare the RNNs of two files, or of two sources."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _MOST = 40  # lines of a report
 
 @dataclass(frozen=True)
 class ComparedPair:
-    """One RNN of each side. True if they differ.
+    """An RNN of each side. True if the two RNNs differ.
 
-    a, b: the RNN's names on both sides. text: how they differ, "" if they do not. gaps: the blocks
-    that differ. note: other remarks. spec: the Spec that both have; None if they are two different
-    RNNs.
+    a, b: the RNN's names on both sides. text: the differences, "" if the RNNs are equal. gaps: the
+    blocks that differ. note: remarks about settings and dtypes. spec: the common Spec; None for two
+    different RNNs.
     """
 
     a: str
@@ -44,7 +44,7 @@ class ComparedPair:
 
     @property
     def name(self) -> str:
-        """Both names, or one if they are the same or the other side has none."""
+        """Both names, or a single name if the names are equal or a side lacks the RNN."""
         return " and ".join(dict.fromkeys(filter(None, (self.a, self.b))))
 
 
@@ -52,14 +52,14 @@ class ComparedPair:
 class Verified:
     """The result of verify(). True if all RNNs are equal; str() and repr() give the report.
 
-    pairs: one per RNN that both sides have, with its names `a` and `b`, `text` (how the two
-        differ, "" if they do not), `gaps` (the blocks that differ), and `note`.
-    only_a, only_b: names of RNNs that the other side lacks.
-    unread: name -> why it could not be read, of either side.
-    alike: what to pass as map= if RNNs of only_a are those of only_b that have their sizes; where
-        several have the same sizes, that are equal.
-    again: "a: NAME" or "b: NAME" -> another RNN of that side whose arrays it has: a module that is
-        called twice, or has two names. It is not compared again.
+    pairs: a ComparedPair per RNN that both sides have, with the names `a` and `b`, `text` (the
+        differences, "" if the RNNs are equal), `gaps` (the blocks that differ), and `note`.
+    only_a, only_b: names of RNNs of one side that the opposite side lacks.
+    unread: name -> the reason why an RNN of either side could not be read.
+    alike: the argument map= to pass if RNNs of only_a and only_b with equal sizes are the same
+        RNNs. If several RNNs have the same sizes, only equal RNNs are listed.
+    again: "a: NAME" or "b: NAME" -> an earlier RNN of the side with the same arrays: a module that
+        is called twice, or has two names. The repetition is not compared.
     """
 
     pairs: tuple[ComparedPair, ...]
@@ -71,17 +71,17 @@ class Verified:
 
     @property
     def equal(self) -> bool:
-        """Are all RNNs equal, bit for bit or within the tolerance?"""
+        """Whether all RNNs are equal, bit for bit or within the tolerance."""
         return not (self.only_a or self.only_b or self.unread or any(self.pairs))
 
     def __bool__(self) -> bool:
         return self.equal
 
     def picture(self, *, width: float = WIDTH) -> Picture:
-        """Draw where the RNNs differ: each block in the colour of its largest difference.
+        """Draw the blocks of the RNNs, each block in the colour of the block's largest difference.
 
-        Of RNNs that differ, or of all if none does; without those that are two different RNNs.
-        Raises LayoutError if there is nothing to draw.
+        The picture has the pairs that differ, or all pairs if all are equal, but no pair of two
+        different RNNs. Raises LayoutError if no pair remains.
         """
         drawn = [pair for pair in self.pairs if pair.spec]
         drawn = [pair for pair in drawn if pair] or drawn
@@ -135,26 +135,27 @@ def verify(
     spec: Spec | None = None,
     **options: Unpack[ComparisonOptions],
 ) -> Verified:
-    """Compare RNNs, which may be in different layouts, and in files of different formats.
+    """Compare RNNs in the same or different layouts, and in files of the same or different formats.
 
-    a, b: file names (str or Path), what load() returns, Weights, or anything that Weights()
-        accepts. What one of them does not record about its RNN is taken from the other.
+    a, b: file names (str or Path), the result of load(), Weights, or anything that Weights()
+        accepts. A fact that only one side records about an RNN is used for both sides.
     rtol, atol: tolerance, abs(a - b) <= atol + rtol * abs(b). With 0, 0 all bits and the dtype
         must be equal.
 
-    only: names, of either side: compare these alone. stack: lists of names of either side, bottom
-        first; each becomes one RNN. map: names of a -> names of b, where they differ.
-    Other arguments: how both are read, see ReadingOptions. prefix and mmap are for both sides, the
-        others for the side that does not record them; as_class, keras_config and format only for
-        a file.
+    only: names of either side: compare only RNNs with these names. stack: lists of names of either
+        side, bottom first; each list becomes one RNN. map: names of a -> names of b, where the
+        names differ.
+    Further arguments: options for reading both sides, see ReadingOptions. prefix and mmap are for
+        both sides, each further option for a side that lacks the recorded fact; as_class,
+        keras_config and format only for a file.
 
-    RNNs are matched by name; NAME and the names that formats make of it (`enc.rnn`, `enc_rnn`,
-    `/enc/rnn/LSTM`) are one. If each side has only one RNN, names do not matter. NAME_0, NAME_1
-    ... are the layers of NAME on the other side: in Keras and ONNX each layer is an RNN. A module
-    that is called twice or has two names, and so the same arrays, is one RNN. RNNs are
-    compared gate by gate after conversion to one form. If one has one bias per gate and the other
-    two, their sum is compared, rounded as a conversion rounds it; the hard sigmoids of Keras 2 and
-    3 are compared as a conversion makes the one of the other. The report says so.
+    RNNs are matched by name; NAME and the forms of NAME in other formats (`enc.rnn`, `enc_rnn`,
+    `/enc/rnn/LSTM`) are equal. If each side has a single RNN, names do not matter. NAME_0, NAME_1
+    ... are the layers of NAME on the opposite side: in Keras and ONNX each layer is an RNN. A
+    module that is called twice or has two names, and so the same arrays, is a single RNN. RNNs are
+    compared gate by gate after conversion to a common form. If one side has a single bias per gate
+    and the opposite side two, the sum of the two is compared, rounded as in a conversion; hard
+    sigmoids of Keras 2 and 3 are compared after converting one to the other. The report notes both.
 
     Returns a Verified, which is true if all RNNs are equal. Errors: see load() and Weights().
 
@@ -173,27 +174,38 @@ def verify(
     if only is not None:
         check_names_exist(only, dict.fromkeys([*first.names, *second.names]), "only")
 
-    def asked(*names: str) -> bool:
+    def is_chosen(*names: str) -> bool:
         return only is None or any(name in only for name in names)
 
-    pairs = {x: y for x, y in sides.pairs.items() if x in first and y in second and asked(x, y)}
-    only_a = [x for x in first if x not in pairs and asked(x)]
-    only_b = [y for y in second if y not in pairs.values() and asked(y)]
+    pairs = {x: y for x, y in sides.pairs.items() if x in first and y in second and is_chosen(x, y)}
+    only_a = [x for x in first if x not in pairs and is_chosen(x)]
+    only_b = [y for y in second if y not in pairs.values() and is_chosen(y)]
     alike = _alike({x: first[x] for x in only_a}, {y: second[y] for y in only_b}, rtol, atol)
     names = "between a ({}) and b ({})"
     return Verified(
         tuple(
-            compare_pair(first[x], second[y], names.format(first[x].layout, second[y].layout),
-                    rtol, atol, called=(x, y))
+            compare_pair(
+                first[x],
+                second[y],
+                names.format(first[x].layout, second[y].layout),
+                rtol,
+                atol,
+                called=(x, y),
+            )
             for x, y in pairs.items()
         ),
         tuple(only_a),
         tuple(only_b),
-        {f"{side}: {name}": why for side, rnns in (("a", first), ("b", second))
-         for name, why in rnns.unread.items() if asked(name)} or None,
+        {
+            f"{side}: {name}": why
+            for side, rnns in (("a", first), ("b", second))
+            for name, why in rnns.unread.items()
+            if is_chosen(name)
+        }
+        or None,
         {**(map or {}), **alike} if alike else {},
-        {name: original for name, original in sides.again.items() if asked(original)},
-    )  # fmt: skip
+        {name: original for name, original in sides.again.items() if is_chosen(original)},
+    )
 
 
 def _alike(
@@ -222,8 +234,8 @@ def compare_pair(
     summed: frozenset[GateKey] = frozenset(),
     called: tuple[str, str] = ("", ""),
 ) -> ComparedPair:
-    """Compare two RNNs. names: of the RNNs on both sides, for the report. summed: gates with two
-    biases to add before comparing.
+    """Compare two RNNs. names: the RNNs on both sides in words, for the report. summed: gates with
+    two biases to add before comparing. called: the names of the RNNs for ComparedPair.
     """
     other_sigmoid = {a.spec.recurrent_activation, b.spec.recurrent_activation} == set(HARD_SIGMOIDS)
     alike = a.spec.replace(recurrent_activation=b.spec.recurrent_activation)

@@ -1,1 +1,1 @@
-"""Specs, layouts, and the weights of one RNN."""
+"""Specs, layouts, and the weights of an RNN."""

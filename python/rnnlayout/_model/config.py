@@ -1,6 +1,6 @@
-"""Weights.config: settings that change an RNN's outputs, or how it is called, but not its shapes.
+"""Weights.config: settings that change the outputs or the calls of an RNN, but not the shapes.
 
-SETTINGS is the only table of what is true of each setting. It is that of the core.
+SETTINGS is the only table of facts about settings. The core serves the table.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .spec import CELLS, Spec
 
 Config = Mapping[str, Any]
 
-# The types of the values of each kind of setting.
+# kind of setting: the Python types of a value
 _TYPES: dict[str, tuple[type, ...]] = {
     "flag": (bool, int),
     "name": (str,),
@@ -32,15 +32,16 @@ _TYPES: dict[str, tuple[type, ...]] = {
 
 @dataclass(frozen=True)
 class SettingFacts:
-    """What is true of a setting (rnl_setting in rnnlayout.h).
+    """The facts about a setting (rnl_setting in rnnlayout.h).
 
-    kind: one of _TYPES. names: the values of a name that change something. neutral: the value that
-    changes nothing in an RNN of one and of two directions, as JSON; of states: of each number; None
-    if every value changes something. place: where it applies: "before" the first layer, "after" the
-    last, in "each layer"; or, so that it changes no number of a call, to the order of the "axes"
-    and between "calls". directions: the number that an RNN needs for any other value; 0: any
-    number. needs_c: whether it needs a cell state. layouts: those whose framework has the setting.
-    advice: what to do in a framework that lacks it.
+    kind: a key of _TYPES. names: the values of a name that change outputs. neutral: the value that
+    changes nothing, as JSON, for an RNN with one direction and for an RNN with two; of states, the
+    value of each number; None if every value changes outputs. place: where the setting applies:
+    "before" the first layer, "after" the last, in "each layer"; or, without changing a number of a
+    call, to the order of the "axes" or between "calls". directions: the number of directions that a
+    value needs unless the value is neutral; 0: any number. needs_c: whether the setting needs a
+    cell state. layouts: the layouts whose framework has the setting. advice: the repair in a
+    framework that lacks the setting.
     """
 
     kind: str
@@ -53,12 +54,12 @@ class SettingFacts:
     advice: str
 
     def neutral_value(self, directions: int) -> Any:
-        """Return the value that changes nothing; None if there is none."""
+        """Return the value that changes nothing; None if every value changes outputs."""
         text = self.neutral[directions - 1]
         return None if text is None else json.loads(text)
 
     def is_neutral(self, value: Any, directions: int) -> bool:
-        """Return whether a value changes nothing in an RNN of one or two directions."""
+        """Return whether a value changes nothing in an RNN with one or two directions."""
         neutral = self.neutral_value(directions)
         if self.kind == "states" and neutral is not None:
             return _is_everywhere(neutral, value)
@@ -66,7 +67,7 @@ class SettingFacts:
 
     @property
     def changes_a_call(self) -> bool:
-        """Whether numbers of a call depend on the setting."""
+        """Whether the numbers of a call depend on the setting."""
         return self.place not in ("axes", "calls")
 
     def suits(self, spec: Spec) -> bool:
@@ -84,17 +85,17 @@ class SettingFacts:
 
 
 SETTINGS = {key: SettingFacts(**facts) for key, facts in _native.settings().items()}
-# What is true of a setting that the table lacks, such as one of a later release.
+# The facts about a setting that the table lacks, such as a setting of a later release.
 _UNKNOWN = SettingFacts("", (), (None, None), "each layer", 0, False, (), "apply it yourself")
 
 
 def facts_of(key: str) -> SettingFacts:
-    """Return what is true of a setting, also of an unknown one."""
+    """Return the facts about a setting, also about an unknown setting."""
     return SETTINGS.get(key, _UNKNOWN)
 
 
 def check_config(config: Config) -> None:
-    """Raise LayoutError for a setting whose value is not of its kind, as a damaged file has it."""
+    """Raise LayoutError if the kind of a setting forbids the value, as in a damaged file."""
     for key, value in config.items():
         kind = facts_of(key).kind
         types = _TYPES.get(kind, ())
@@ -108,7 +109,7 @@ def check_config(config: Config) -> None:
 
 
 def without_neutral(config: Config, directions: int) -> dict[str, Any]:
-    """Return the settings but those that change nothing in an RNN of one or two directions."""
+    """Return the settings that change something in an RNN with one or two directions."""
     return {k: v for k, v in config.items() if not facts_of(k).is_neutral(v, directions)}
 
 
@@ -119,9 +120,9 @@ def changes_outputs(config: Config, spec: Spec) -> dict[str, Any]:
 
 
 def settings_lost(config: Config, spec: Spec, layout: str) -> dict[str, Any]:
-    """Return the settings that a layout cannot represent: its framework lacks the setting, the
-    value, or the setting for such an RNN. The order of the axes is not among them: each framework
-    has its own."""
+    """Return the settings that a layout cannot represent: the framework lacks the setting, the
+    value, or the setting for RNNs of this kind. The order of the axes is never lost: each framework
+    has an order."""
     lost = {}
     for key, value in without_neutral(config, spec.num_directions).items():
         facts = facts_of(key)
@@ -132,14 +133,14 @@ def settings_lost(config: Config, spec: Spec, layout: str) -> dict[str, Any]:
 
 
 def how_to_leave_out(entry: str, keys: Iterable[str]) -> str:
-    """Return the code, for messages, that saves an RNN of a file without these settings."""
-    deleted = "; ".join(f"del w.config[{key!r}]" for key in keys)
-    return f"in Python w = rl.load(path)[{entry!r}]; {deleted}; rl.save(new_path, w)"
+    """Return the code, for messages, that saves an RNN of a file without some settings."""
+    deletions = "; ".join(f"del w.config[{key!r}]" for key in keys)
+    return f"in Python w = rl.load(path)[{entry!r}]; {deletions}; rl.save(new_path, w)"
 
 
 def unwritten_settings(name: str, settings: Config, why: str) -> LossyError:
     """Return the error for settings of an RNN that a file cannot have. why: the end of the
-    sentence, before the code that leaves them out."""
+    sentence. The text ends with the code that leaves the settings out."""
     return LossyError(
         f"{name} is used with {describe_config(settings)}, {why}, "
         + how_to_leave_out(name, settings)
@@ -158,8 +159,8 @@ def describe_config(config: Config) -> str:
 
 
 def initial_states(config: Config, name: str, num_layers: int) -> list[np.ndarray]:
-    """Return a setting that is states per layer. Raises LayoutError if it does not have so many
-    layers."""
+    """Return the states of each layer from a setting. Raises LayoutError if the number of layers
+    differs."""
     try:
         return np.split(np.asarray(config[name], np.float64), num_layers, _batch_axis(config))
     except (TypeError, ValueError, IndexError):
@@ -184,28 +185,28 @@ def layer_config(config: Config, k: int, num_layers: int) -> dict[str, Any]:
 
 
 def stack_config(layers: Sequence[Config], directions: int) -> dict[str, Any]:
-    """Return the settings of a stack of these layers, bottom first, of one or two directions each.
-    Raises LayoutError if layers of one RNN cannot have these settings."""
-    whole = dict(layers[0])
+    """Return the settings of a stack. layers: the settings of each layer, bottom first. directions:
+    of each layer. Raises LayoutError if no stack has layers with these settings."""
+    joined = dict(layers[0])
     for key, facts in SETTINGS.items():
         if facts.place == "after" and key in layers[-1]:
-            whole[key] = layers[-1][key]
-        elif facts.kind == "states" and whole.pop(key, None) is not None:
-            whole |= _stacked_states(layers, key)
+            joined[key] = layers[-1][key]
+        elif facts.kind == "states" and joined.pop(key, None) is not None:
+            joined |= _stacked_states(layers, key)
     for k, config in enumerate(layers):
-        needed = layer_config(whole, k, len(layers))
+        needed = layer_config(joined, k, len(layers))
         if without_neutral(config, directions) != without_neutral(needed, directions):
-            other = 0 if k else len(layers) - 1
+            neighbour = 0 if k else len(layers) - 1
             raise LayoutError(
-                f"layer {k} is used with {describe_config(config)}, layer {other} with"
-                f" {describe_config(layers[other])}: in one RNN layer {k} would be used with"
+                f"layer {k} is used with {describe_config(config)}, layer {neighbour} with"
+                f" {describe_config(layers[neighbour])}: in one RNN layer {k} would be used with"
                 f" {describe_config(needed)}"
             )
-    return whole
+    return joined
 
 
 def _stacked_states(layers: Sequence[Config], key: str) -> dict[str, Any]:
-    """Return the states of a stack as its setting, {} if a layer lacks them."""
+    """Return {key: the states of all layers}; {} if a layer lacks the setting."""
     if not all(key in config for config in layers):
         return {}
     states = [state for config in layers for state in initial_states(config, key, 1)]
@@ -216,7 +217,7 @@ def _stacked_states(layers: Sequence[Config], key: str) -> dict[str, Any]:
 
 
 def _is_everywhere(number: Any, value: Any) -> bool:
-    """Return whether an array, or lists of lists, has this number in each place."""
+    """Return whether each element of an array, or of lists of lists, is a number."""
     try:
         array = np.asarray(value)
     except ValueError:

@@ -13,7 +13,7 @@ from .spec import Spec
 
 
 def describe(spec: Spec, layout: str | Layout) -> dict[str, tuple[int, ...]]:
-    """Return the names and shapes of an RNN's tensors in a layout, in the framework's own order.
+    """Return the names and shapes of an RNN's tensors in a layout, in the framework's order.
 
     Raises LossyError if the RNN cannot be represented in the layout.
 
@@ -23,14 +23,23 @@ def describe(spec: Spec, layout: str | Layout) -> dict[str, tuple[int, ...]]:
     return dict(_native.tensors(as_layout(layout), spec))
 
 
-_REGION = np.dtype([
-    ("pseudo_layer", "i8"), ("layer", "i8"), ("direction", "i8"), ("lin_layer_id", "i8"),
-    ("role", "U2"), ("gate", "U1"), ("offset", "i8"), ("rows", "i8"), ("cols", "i8"),
-])  # fmt: skip
+_REGION = np.dtype(
+    [
+        ("pseudo_layer", "i8"),
+        ("layer", "i8"),
+        ("direction", "i8"),
+        ("lin_layer_id", "i8"),
+        ("role", "U2"),
+        ("gate", "U1"),
+        ("offset", "i8"),
+        ("rows", "i8"),
+        ("cols", "i8"),
+    ]
+)
 
 
 class Regions(np.ndarray[Any, np.dtype[np.void]]):
-    """What regions() returns. A notebook shows the whole as a picture; parts are plain arrays."""
+    """The result of regions(), which a notebook shows as a picture. Parts are plain arrays."""
 
     spec: Spec
 
@@ -38,7 +47,7 @@ class Regions(np.ndarray[Any, np.dtype[np.void]]):
         return np.asarray(self)[key]
 
     def _repr_svg_(self) -> str | None:
-        spec = getattr(self, "spec", None)  # a result of NumPy's functions has none
+        spec = getattr(self, "spec", None)  # results of NumPy's functions lack a spec
         return None if spec is None else spec._repr_svg_()
 
 
@@ -50,7 +59,7 @@ def regions(spec: Spec) -> np.ndarray:
     recurrent, "P" projection, "bW", "bR"), gate ("i f g o", "r z n", "h", "" for a projection),
     offset in bytes, rows, cols (1 for a bias). Each matrix is row-major.
 
-    A notebook shows it as a picture.
+    A notebook shows the array as a picture.
 
     Raises LossyError if the RNN cannot be represented in cuDNN's weight space.
 
@@ -60,10 +69,19 @@ def regions(spec: Spec) -> np.ndarray:
     blocks = _native.blocks(CUDNN, spec)
     itemsize = _native.itemsize(spec.dtype)
     rows = [
-        (layer * spec.num_directions + direction, layer, direction, number, role, gate,
-         at * itemsize, height, width)
+        (
+            layer * spec.num_directions + direction,
+            layer,
+            direction,
+            number,
+            role,
+            gate,
+            at * itemsize,
+            height,
+            width,
+        )
         for (layer, direction, role, number, gate), (_, at, height, width, *_) in blocks
-    ]  # fmt: skip
-    found = np.array(rows, dtype=_REGION).view(Regions)
-    found.spec = spec
-    return found
+    ]
+    table = np.array(rows, dtype=_REGION).view(Regions)
+    table.spec = spec
+    return table

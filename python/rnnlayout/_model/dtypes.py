@@ -1,4 +1,4 @@
-"""The four element types, and arrays that carry their bits."""
+"""The four element types, and arrays that carry the bits of elements."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _NATIVE = {np.dtype(name): name for name in FLOATS if name != "bfloat16"}
 
 @dataclass(frozen=True)
 class Bits:
-    """An array that carries the bits of a dtype. take_bits() accepts it as it is.
+    """An array that carries the bits of a dtype, which take_bits() accepts as an array.
 
-    rounded: whether its values were rounded when they were computed from what is stored.
+    rounded: whether computing the values from the stored tensors rounded the values.
     """
 
     array: np.ndarray
@@ -30,12 +30,12 @@ class Bits:
 
 def dtype_name(dtype: Any) -> str:
     """Return the name of a dtype of NumPy, torch, MLX or ml_dtypes: "float32", "bfloat16". Raises
-    SpecError if it is not one of the four."""
+    SpecError for a name that is not in FLOATS."""
     name = str(dtype).removeprefix("torch.").removeprefix("mlx.core.")
     if name not in FLOATS and dtype is not None:  # None is float64 to NumPy
         try:
             name = np.dtype(dtype).name
-        except (TypeError, ValueError, SyntaxError):  # NumPy raises any of these
+        except (TypeError, ValueError, SyntaxError):  # NumPy raises all three
             name = repr(dtype)
     if name not in FLOATS:
         raise SpecError(f"dtype is {name}, need one of: {', '.join(FLOATS)}")
@@ -71,31 +71,31 @@ def narrow_values(values: np.ndarray, name: str) -> np.ndarray:
 
 
 def present_array(array: np.ndarray, name: str) -> np.ndarray:
-    """Return the array that a user sees, for one that carries the bits."""
+    """Return the array that a user sees, on the memory of an array that carries the bits."""
     return array.view(bfloat16()) if name == "bfloat16" else array
 
 
-def take_bits(value: Any, what: str, needed: str = "") -> tuple[np.ndarray, str]:
+def take_bits(source: Any, label: str, needed: str = "") -> tuple[np.ndarray, str]:
     """Return the bits of an array-like, in native byte order, and the name of its dtype.
 
-    what: the array's name in messages. needed: the dtypes that the message asks for if the dtype is
-    none of the four; the caller then checks that it is one of those needed. Raises LayoutError if
-    it is not an array of floating-point numbers.
+    label: the array's name in messages. needed: the dtypes that the message asks for if the dtype
+    is not in FLOATS; the caller then compares the returned dtype with the needed dtypes. Raises
+    LayoutError if the source is not an array of floating-point numbers.
     """
-    if isinstance(value, getattr(sys.modules.get("torch"), "Tensor", ())):
-        value = _torch_values(value, what)
-    if isinstance(value, Bits):
-        return value.array, value.dtype
-    if isinstance(value, getattr(sys.modules.get("numpy.ma"), "MaskedArray", ())):
-        raise LayoutError(f"{what} is a masked array: fill it first with .filled(value)")
+    if isinstance(source, getattr(sys.modules.get("torch"), "Tensor", ())):
+        source = _torch_values(source, label)
+    if isinstance(source, Bits):
+        return source.array, source.dtype
+    if isinstance(source, getattr(sys.modules.get("numpy.ma"), "MaskedArray", ())):
+        raise LayoutError(f"{label} is a masked array: fill it first with .filled(value)")
     try:
-        array = np.asarray(value)
+        array = np.asarray(source)
     except MemoryError:
         raise
     except Exception as error:
-        if str(getattr(value, "dtype", "")) == "mlx.core.bfloat16":  # NumPy lacks its format
-            return np.asarray(value.view(sys.modules["mlx.core"].uint16)), "bfloat16"
-        raise LayoutError(f"{what} is not an array: {type(value).__name__} ({error})") from None
+        if str(getattr(source, "dtype", "")) == "mlx.core.bfloat16":  # NumPy lacks bfloat16
+            return np.asarray(source.view(sys.modules["mlx.core"].uint16)), "bfloat16"
+        raise LayoutError(f"{label} is not an array: {type(source).__name__} ({error})") from None
     name = _NATIVE.get(array.dtype)
     if name:
         return array, name
@@ -105,28 +105,30 @@ def take_bits(value: Any, what: str, needed: str = "") -> tuple[np.ndarray, str]
     if swapped in _NATIVE:
         return array.astype(swapped), _NATIVE[swapped]
     if needed:
-        raise LayoutError(f"{what} is {array.dtype}, need {needed}")
+        raise LayoutError(f"{label} is {array.dtype}, need {needed}")
     if array.dtype.names:
         raise LayoutError(
-            f"{what}: a structured array with fields {', '.join(array.dtype.names[:5])}: pass a"
+            f"{label}: a structured array with fields {', '.join(array.dtype.names[:5])}: pass a"
             " dict with one plain array per field"
         )
     if array.dtype.kind == "O":
-        if not isinstance(value, (np.ndarray, list, tuple)):  # None, or jax.ShapeDtypeStruct
-            way = ": pass its .numpy()" if hasattr(value, "numpy") else ""  # tinygrad
-            if hasattr(value, "unbox"):  # with names of axes
-                way = ": pass flax.linen.meta.unbox(params), the parameters without boxes"
-            raise LayoutError(f"{what} is a {type(value).__name__}, need an array of numbers{way}")
+        if not isinstance(source, (np.ndarray, list, tuple)):  # None, or jax.ShapeDtypeStruct
+            repair = ": pass its .numpy()" if hasattr(source, "numpy") else ""  # tinygrad
+            if hasattr(source, "unbox"):  # with names of axes
+                repair = ": pass flax.linen.meta.unbox(params), the parameters without boxes"
+            raise LayoutError(
+                f"{label} is a {type(source).__name__}, need an array of numbers{repair}"
+            )
         raise LayoutError(
-            f"{what}: dtype object, an array of Python objects: the list is ragged, or contains"
+            f"{label}: dtype object, an array of Python objects: the list is ragged, or contains"
             " several arrays; pass each array under its own name"
         )
-    raise wrong_dtype(what, str(array.dtype))
+    raise wrong_dtype(label, str(array.dtype))
 
 
-def wrong_dtype(what: str, dtype: str) -> LayoutError:
-    """Return the error for a tensor whose dtype is none of the four."""
-    text = f"{what}: dtype {dtype}, need one of {', '.join(FLOATS)}"
+def wrong_dtype(label: str, dtype: str) -> LayoutError:
+    """Return the error for a tensor whose dtype is not in FLOATS."""
+    text = f"{label}: dtype {dtype}, need one of {', '.join(FLOATS)}"
     if "int" in dtype or dtype == "bool":
         text += ": quantized weights must be dequantized with their scale first"
     elif dtype.startswith(("float8", "float4")):
@@ -134,12 +136,12 @@ def wrong_dtype(what: str, dtype: str) -> LayoutError:
     return LayoutError(text)
 
 
-def _torch_values(tensor: Any, what: str) -> np.ndarray | Bits:
-    """Return the values of a torch tensor, or of a user's subclass, as NumPy has them."""
+def _torch_values(tensor: Any, label: str) -> np.ndarray | Bits:
+    """Return the values of a torch tensor, or of a user's subclass, as a NumPy array or Bits."""
     torch = sys.modules["torch"]
-    _check_has_values(tensor, what)
-    if tensor.dtype.is_complex:  # NumPy refuses a conjugated one
-        raise wrong_dtype(what, str(tensor.dtype).removeprefix("torch."))
+    _check_has_values(tensor, label)
+    if tensor.dtype.is_complex:  # NumPy refuses a conjugated tensor
+        raise wrong_dtype(label, str(tensor.dtype).removeprefix("torch."))
     try:
         tensor = tensor.detach()
         if type(tensor) is not torch.Tensor:
@@ -150,39 +152,41 @@ def _torch_values(tensor: Any, what: str) -> np.ndarray | Bits:
         array: np.ndarray = tensor.numpy()
         return array
     except TypeError:  # NumPy lacks the dtype: float8
-        raise wrong_dtype(what, str(tensor.dtype).removeprefix("torch.")) from None
+        raise wrong_dtype(label, str(tensor.dtype).removeprefix("torch.")) from None
     except RuntimeError as error:  # a wrapper, as in torch.func.vmap
         raise LayoutError(
-            f"{what} is a tensor that has no array of its own ({error}): pass a plain torch.Tensor"
+            f"{label} is a tensor that has no array of its own ({error}): pass a plain torch.Tensor"
         ) from None
 
 
-def _check_has_values(tensor: Any, what: str) -> None:
+def _check_has_values(tensor: Any, label: str) -> None:
     """Raise LayoutError for a torch tensor that does not store one dense array of numbers."""
     torch = sys.modules["torch"]
     if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
         kinds = {c.__name__ for c in type(tensor).__mro__ if c.__module__.startswith("torch")}
         if "UninitializedTensorMixin" in kinds:
             raise LayoutError(
-                f"{what} is uninitialized: call its lazy module once, which then knows its sizes"
+                f"{label} is uninitialized: call its lazy module once, which then knows its sizes"
             )
         if "FakeTensor" in kinds:
             raise LayoutError(
-                f"{what} is a fake tensor: it has a shape but no values; pass the real one, outside"
-                " FakeTensorMode and torch.compile"
+                f"{label} is a fake tensor: it has a shape but no values; pass the real one,"
+                " outside FakeTensorMode and torch.compile"
             )
     if tensor.is_nested:
-        raise LayoutError(f"{what} is a nested tensor, need a dense one: pass one of its .unbind()")
+        raise LayoutError(
+            f"{label} is a nested tensor, need a dense one: pass one of its .unbind()"
+        )
     if tensor.is_meta:
         raise LayoutError(
-            f"{what} is on the meta device: it has a shape but no values; load its weights first"
+            f"{label} is on the meta device: it has a shape but no values; load its weights first"
         )
     if tensor.is_quantized or tensor.layout != torch.strided:
-        kind, how = str(tensor.layout).removeprefix("torch."), "to_dense"
+        kind, method = str(tensor.layout).removeprefix("torch."), "to_dense"
         if tensor.is_quantized:
-            kind, how = "quantized", "dequantize"
+            kind, method = "quantized", "dequantize"
         raise LayoutError(
-            f"{what} is a {kind} tensor, need a dense one of floats: pass its .{how}()"
+            f"{label} is a {kind} tensor, need a dense one of floats: pass its .{method}()"
         )
 
 
@@ -197,18 +201,18 @@ def torch_of(array: np.ndarray, name: str) -> Any:
 
 
 def as_carrier(array: np.ndarray) -> np.ndarray:
-    """Return the array C-contiguous and aligned, copied only if needed. The shape stays."""
+    """Return the array C-contiguous and aligned, copied only if needed, with the same shape."""
     flags = array.flags
     if flags.c_contiguous and flags.aligned:
         return array
     return np.array(array, order="C", copy=True)
 
 
-def check_in_place(array: np.ndarray, value: Any, what: str) -> None:
-    """Raise LayoutError if the array that take_bits() returned is a copy of the output `value`."""
-    memory = value if isinstance(value, np.ndarray) else take_bits(value, "out")[0]
+def check_in_place(array: np.ndarray, output: Any, label: str) -> None:
+    """Raise LayoutError if the array that take_bits() returned is a copy of an output."""
+    memory = output if isinstance(output, np.ndarray) else take_bits(output, "out")[0]
     if array.size and not np.may_share_memory(array, memory):
         raise LayoutError(
-            f"{what} cannot be written in place: pass a NumPy array in native byte order, or a"
+            f"{label} cannot be written in place: pass a NumPy array in native byte order, or a"
             " torch tensor on the CPU"
         )

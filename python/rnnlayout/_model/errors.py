@@ -1,7 +1,7 @@
-"""Errors, whose texts are made of parts: strings, and the arguments that they ask for.
+"""Errors, whose texts consist of parts: strings, and arguments that the caller has to pass.
 
-Each front end writes these arguments in its own way. This file imports nothing that needs the core,
-which raises most of these errors: the binding takes the classes from here.
+Python and the command line write arguments differently. This file imports nothing that needs the
+core: the core raises most of the errors, and the binding takes the classes from this file.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from .printable import LONGEST, cut_middle, printable
 class Ask(NamedTuple):
     """An argument that a text asks for: a part of an Error or a Message.
 
-    value: what to pass; ... if only the caller knows it, None to omit the argument.
-    also: the fields of a spec to write even if they are at their defaults.
+    value: the value to pass; ... if only the caller knows the value, None to omit the argument.
+    also: the fields of a spec to write even at the default.
     """
 
     name: str
@@ -30,16 +30,16 @@ class Ask(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The argument as the front end writes it."""
+        """The argument in the syntax of the front end."""
         return _writer.get()(self)
 
     def __str__(self) -> NoReturn:
-        """Refuse to be put into a string, also by an f-string, which would lose what is asked."""
+        """Refuse to become part of a string, also of an f-string: .asks would lack the argument."""
         raise TypeError(f"a string would lose {self!r}: pass it as a part")
 
 
 def write_in_python(ask: Ask) -> str:
-    """Return an argument as Python writes it: cell='gru'."""
+    """Return an argument in the syntax of Python: cell='gru'."""
     value = ask.value
     if value is ...:
         text = "rl.Spec(...)" if ask.name == "spec" else ""
@@ -55,7 +55,7 @@ _writer: ContextVar[Callable[[Ask], str]] = ContextVar("_writer", default=write_
 
 @contextmanager
 def asks_written_by(write: Callable[[Ask], str]) -> Iterator[None]:
-    """Write the arguments of all texts as another front end does, within this context."""
+    """Write the arguments of all texts in the syntax of a front end, within this context."""
     token = _writer.set(write)
     try:
         yield
@@ -64,40 +64,41 @@ def asks_written_by(write: Callable[[Ask], str]) -> Iterator[None]:
 
 
 class Message:
-    """A text made of parts, for an error or another message.
+    """A text of several parts, for an error, a warning or a note.
 
-    parts: the strings and Asks, also those of parts that are messages or errors.
+    parts: strings and Asks. Messages and errors among the arguments are replaced by the parts of
+    the message or error.
     """
 
     def __init__(self, *parts: TextPart) -> None:
-        self.parts: tuple[str | Ask, ...] = tuple(_joined(parts))
+        self.parts: tuple[str | Ask, ...] = tuple(_join_strings(parts))
 
     @property
     def text(self) -> str:
-        """The whole text, with its arguments as the front end writes them."""
+        """The whole text, with arguments in the syntax of the front end."""
         return "".join(part if isinstance(part, str) else part.text for part in self.parts)
 
     def __str__(self) -> NoReturn:
-        """Refuse as an Ask does."""
+        """Refuse to become part of a string, as an Ask does."""
         raise TypeError(f"a string would lose {self.parts!r}: pass the message as a part")
 
 
 def join_parts(separator: str, parts: Iterable[TextPart]) -> Message:
-    """Return the message of all parts, with the separator between them."""
+    """Return the message of all parts, with a separator between neighbours."""
     separated = [piece for part in parts for piece in (separator, part)]
     return Message(*separated[1:])
 
 
-def _joined(parts: Iterable[TextPart]) -> Iterator[str | Ask]:
+def _join_strings(parts: Iterable[TextPart]) -> Iterator[str | Ask]:
     """Yield the strings and Asks of parts, with neighbouring strings joined."""
-    for kind, pieces in groupby(_flat(parts), type):
+    for kind, pieces in groupby(_flatten(parts), type):
         if kind is Ask:
             yield from pieces
         else:
             yield "".join(map(str, pieces))
 
 
-def _flat(parts: Iterable[TextPart]) -> Iterator[str | Ask]:
+def _flatten(parts: Iterable[TextPart]) -> Iterator[str | Ask]:
     for part in parts:
         if isinstance(part, (Message, Error)):
             yield from part.parts
@@ -111,17 +112,17 @@ class Error(Exception):
     __module__ = "rnnlayout"
 
     def __init__(self, *parts: TextPart) -> None:
-        super().__init__(*_joined(parts))
+        super().__init__(*_join_strings(parts))
 
     @property
     def parts(self) -> tuple[str | Ask, ...]:
-        """The strings and Asks that the text is made of."""
+        """The strings and Asks of the text."""
         return self.args
 
     @property
     def asks(self) -> tuple[tuple[str, Any], ...]:
-        """What the text asks for: pairs of an argument's name and the value to pass, which is ...
-        if only the caller knows it, and None for an argument to omit."""
+        """The arguments that the text asks for: pairs of name and value to pass. The value is ...
+        if only the caller knows the value, and None for an argument to omit."""
         return tuple((part.name, part.value) for part in self.parts if isinstance(part, Ask))
 
     @property
@@ -144,15 +145,15 @@ class SpecError(Error, ValueError):
 
 
 class LayoutError(Error, ValueError):
-    """Weights do not fit: the text names the tensor, what was found, what is needed and the likely
-    cause."""
+    """Weights do not fit: the text names the tensor, the actual shape or dtype, the expected shape
+    or dtype, and the likely cause."""
 
     __module__ = "rnnlayout"
 
 
 class LossyError(LayoutError):
-    """The target cannot represent a value, or such an RNN at all; or a value would be rounded
-    although exact=True was given."""
+    """The target cannot represent a value or the whole RNN; or a value would be rounded although
+    the caller passed exact=True."""
 
     __module__ = "rnnlayout"
 
@@ -170,24 +171,24 @@ class UnknownNameError(Error, KeyError):
 
 
 class MissingExtraError(Error, ImportError):
-    """A package that a format needs is not installed. The message says how to install it."""
+    """A package that a format needs is not installed. The message has the command to install."""
 
     __module__ = "rnnlayout"
 
 
 class CudnnNotFoundError(Error, RuntimeError):
-    """No usable cuDNN, driver or GPU was found: the text lists each place that was looked at, why
-    it cannot be used, and what to do."""
+    """No cuDNN, driver or GPU is usable: the text lists each searched place, why the place was
+    rejected, and the repair."""
 
     __module__ = "rnnlayout"
 
     def __str__(self) -> str:
-        """Return the whole text: it has a line for each place, and nothing from a file."""
+        """Return the whole text: a line for each place, and nothing from a file."""
         return self.text
 
 
 class CudnnError(Error, RuntimeError):
-    """A call of cuDNN or of the driver failed: the text names the call, its result and what to do;
+    """A call of cuDNN or of the driver failed: the text names the call, the result and the repair;
     .call is the call's name, .status the result."""
 
     __module__ = "rnnlayout"
@@ -197,24 +198,24 @@ class CudnnError(Error, RuntimeError):
 
 def error_with_parts(error: _Exception, *parts: TextPart) -> _Exception:
     """Return a copy of the error with another text."""
-    new = copy(error)
-    new.args = Message(*parts).parts
-    return new
+    renamed = copy(error)
+    renamed.args = Message(*parts).parts
+    return renamed
 
 
 def error_with_name(error: _Exception, name: str) -> _Exception:
-    """Return a copy of the error with a name before its text."""
+    """Return a copy of the error with a name before the text."""
     return error_with_parts(error, f"{name}: ", error)
 
 
-def import_extra(module: str, extra: str, what: str) -> Any:
-    """Return a module of a package that is not a dependency. what: the part that needs it. Raises
-    MissingExtraError if it is not installed."""
+def import_extra(module: str, extra: str, user: str) -> Any:
+    """Return a module of a package that is not a dependency. user: the part of rnnlayout, in the
+    message, that needs the package. Raises MissingExtraError if the package is not installed."""
     try:
         return import_module(module)
     except ImportError:
         raise MissingExtraError(
-            f"{what} needs the package {module.partition('.')[0]}, which is not installed: pip"
+            f"{user} needs the package {module.partition('.')[0]}, which is not installed: pip"
             f' install "rnnlayout[{extra}]"'
         ) from None
 

@@ -1,4 +1,4 @@
-"""Text from a file, made harmless."""
+"""Make text from a file harmless for a terminal."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ LONGEST = 600  # characters of a text that is shown
 
 
 def printable(text: Any, longest: int = LONGEST) -> str:
-    """Return text on one line, with characters escaped that are not printable, and not too long.
+    """Return text in one line of at most `longest` characters, with unprintable characters escaped.
 
-    These include control characters, escape sequences of terminals, and characters that change the
-    direction of writing. Use it for all text that may come from a file.
+    Unprintable are control characters, escape sequences of terminals, and characters that change
+    the direction of writing. Use printable() for all text that may come from a file.
 
         >>> printable("lstm\\x1b[2J\\u202e")
         'lstm\\\\x1b[2J\\\\u202e'
@@ -26,7 +26,7 @@ def printable(text: Any, longest: int = LONGEST) -> str:
 
 
 def cut_middle(text: str, longest: int) -> str:
-    """Return text of at most `longest` characters, without the middle of a longer one.
+    """Return text of at most `longest` characters, without the middle of a longer text.
 
     >>> cut_middle("a file with a very long name: rename it", 25)
     'a file wit ...  rename it'

@@ -1,4 +1,4 @@
-"""Report: what a conversion does to the values of an RNN."""
+"""Report: the effect of a conversion on the values of an RNN."""
 
 from __future__ import annotations
 
@@ -7,18 +7,19 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Report:
-    """What a conversion does to these values.
+    """The effect of a conversion on the values of an RNN.
 
     grade: "exact" (bits are only moved; a negation counts as moved), "rounds" (sums of two
         non-zero biases, a rounded sum with a forget bias, or a dtype that cannot represent every
         value), or "unrepresentable".
-    rounded_sums: the number of elements that are such sums.
-    reason: why it rounds or is not possible; "" if exact.
-    settings: what changes the outputs and is not in the weights, if the target's framework cannot
-        represent it (go_backwards in torch), and what to do about it; "" if there is nothing.
+    rounded_sums: the number of sums of two non-zero biases.
+    reason: why the conversion rounds or is not possible; "" if exact.
+    settings: the settings of the source, outside the weights, that change outputs and that the
+        target's framework cannot represent (go_backwards in torch), with the repair; "" if the
+        target's framework represents all settings.
 
     The grade is about bits: an exact conversion has the same outputs only if settings is "".
-    str() returns all of it as one line.
+    str() returns the report in one line.
     """
 
     grade: str

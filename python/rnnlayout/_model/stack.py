@@ -1,4 +1,4 @@
-"""stack: make one RNN of several layers."""
+"""stack: join layers to one RNN."""
 
 from __future__ import annotations
 
@@ -15,15 +15,16 @@ from .weights import Weights, checked_weights, layer_spec, vector_sizes
 
 
 def stack(layers: Iterable[Any]) -> Weights:
-    """Make one RNN of several: each reads the output of the one before it.
+    """Join layers to one RNN: each layer reads the output of the layer before.
 
     layers: Weights, or anything that Weights() accepts, all in one layout, with the same cell,
-        hidden and projected size, directions, biases and dtype; from the second on each reads D * P
-        elements. Their config must be the same, except that only the first may have go_backwards,
-        which reverses the input of all, and only the last a merge_mode, which changes the width
-        of its output.
+        hidden and projected size, directions, biases and dtype; from the second layer on the input
+        size is D * P. config must be the same in all layers, except that only the first may have
+        go_backwards, which reverses the input of the stack, and only the last a merge_mode, which
+        changes the width of the output.
 
-    Raises LayoutError if they do not fit together: a model of different layers is several RNNs.
+    Raises LayoutError if the layers do not fit together: layers of different sizes are several
+    RNNs.
 
         >>> import numpy as np
         >>> a = {"kernel": np.ones((5, 8)), "recurrent_kernel": np.ones((2, 8)), "bias": np.ones(8)}
@@ -51,7 +52,7 @@ def stack(layers: Iterable[Any]) -> Weights:
 
 
 def stack_layers(rnns: Sequence[Weights]) -> Weights:
-    """Return one RNN of the layers of all, bottom first. Raises LayoutError if they do not fit."""
+    """Join the layers of all RNNs, bottom first. Raises LayoutError if the layers do not fit."""
     layers = [layer for rnn in rnns for layer in rnn.split()]
     first = layers[0]
     if len(layers) == 1:
@@ -83,8 +84,8 @@ def stack_layers(rnns: Sequence[Weights]) -> Weights:
 
 
 def _joined_vector(layers: Sequence[Weights]) -> np.ndarray:
-    """Return the vector of a stack of layers that are one vector each: the matrices of all layers,
-    then all biases."""
+    """Return the vector of a stack whose layers are a vector each: the matrices of all layers, then
+    all biases."""
     matrices, biases = [], []
     for layer in layers:
         nelems, _ = vector_sizes(layer.layout, layer.spec, layer.optional_tensors)
@@ -94,14 +95,15 @@ def _joined_vector(layers: Sequence[Weights]) -> np.ndarray:
 
 
 def _batch_first(layers: Sequence[Weights]) -> bool | None:
-    """Return whether x of a stack of these layers is (N, T, I); None if no layer records it."""
+    """Return whether x of a stack is (N, T, I); None if no layer records the order of the axes."""
     recorded = {k: rnn.batch_first for k, rnn in enumerate(layers) if rnn.batch_first is not None}
     if len(set(recorded.values())) == 2:
-        first, other = (
-            next(k for k, value in recorded.items() if value == axes) for axes in (True, False)
+        first, second = (
+            next(k for k, recorded_axes in recorded.items() if recorded_axes == axes)
+            for axes in (True, False)
         )
         raise LayoutError(
-            f"layer {first} reads (N, T, I), layer {other} (T, N, I): one RNN reads one of them,"
+            f"layer {first} reads (N, T, I), layer {second} (T, N, I): one RNN reads one of them,"
             " set batch_first (time_major in Keras) the same in all layers"
         )
     return next(iter(recorded.values()), None)

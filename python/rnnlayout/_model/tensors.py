@@ -15,13 +15,12 @@ from .weights import Weights, changed_weights
 
 
 class Tensors(dict[str, np.ndarray]):
-    """A dict of arrays by name, in the framework's order, that knows its RNN.
+    """A dict of arrays by name, in the framework's order, with the RNN and the conversion's report.
 
-    Attributes: report, of the conversion that made it; spec; layout; config, the settings that
-    change outputs but not shapes, see Weights; batch_first, whether the source's x is (N, T, I),
-    None if it does not say; weights, the same tensors as Weights. Passed as a source, its spec and
-    layout are used: an argument that contradicts them is an error, and so are tensors that were
-    changed until they no longer fit.
+    Attributes: report, of the conversion; spec; layout; config, the settings that change outputs
+    but not shapes, see Weights; batch_first, whether the source's x is (N, T, I), None if the
+    source records no order of axes; weights, the same tensors as Weights. Passed as a source, spec
+    and layout are used: contradicting arguments and changed shapes are errors.
     """
 
     spec: Spec
@@ -38,7 +37,7 @@ class Tensors(dict[str, np.ndarray]):
 
     @property
     def weights(self) -> Weights:
-        """The tensors as they are now, as Weights with the same report."""
+        """The current tensors as Weights, with the same report."""
         return changed_weights(Weights(self), report=self.report)
 
     def __repr__(self) -> str:

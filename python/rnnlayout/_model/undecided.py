@@ -1,4 +1,4 @@
-"""The error for a source that does not record everything."""
+"""The error for a source that does not record all facts about the RNN."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from .weights import Weights
 
 
 class UndecidedError(SpecError):
-    """The source does not record something that changes outputs; the message asks for it.
+    """The source lacks a fact that changes outputs; the message asks for an argument.
 
-    arguments: names of the arguments to pass. reason: the missing fact. repair: the text of these
-    arguments. candidates: the RNNs that fit, which have the same tensors.
+    arguments: names of the arguments to pass. reason: the missing fact. repair: the arguments as
+    text. candidates: the RNNs that fit, with the same tensors.
     """
 
     __module__ = "rnnlayout"
@@ -32,7 +32,7 @@ class UndecidedError(SpecError):
 
     @property
     def repair(self) -> str:
-        """The arguments to pass, as the front end writes them."""
+        """The arguments to pass, in the syntax of the front end."""
         return self._repair.text
 
     @property

@@ -1,4 +1,4 @@
-"""Weights: the checked tensors of one RNN, with its spec and layout."""
+"""Weights: the checked tensors of an RNN, with spec and layout."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ if TYPE_CHECKING:
 
 
 class Weights(Mapping[str, np.ndarray]):
-    """One RNN's tensors with its spec and layout: a read-only mapping from names to arrays.
+    """The tensors of an RNN with spec and layout: a read-only mapping from names to arrays.
 
-    source: see convert(). The arrays share its memory where that is possible: if the source is
-        changed, as in training, so are these. To keep the values, pass a copy.
-    Other arguments: how the source is read, see ReadingOptions.
+    source: see convert(). The arrays share the source's memory if possible: changes of the source,
+        as in training, then change the arrays too. To keep the values, pass a copy.
+    Further arguments: options for reading the source, see ReadingOptions.
 
-    Attributes: spec; layout; report, of the conversion that made it, or None; config, the settings
-    of the source that change outputs but not shapes (go_backwards, merge_mode ...), as its
-    framework writes them, without those that are cuDNN's only behaviour; and batch_first, whether
-    the source's x is (N, T, I), None if it does not say. optional_tensors, names, arrays, bits and
-    rounded are for the package itself, and may change.
+    Attributes: spec; layout; report, of the conversion to this layout, or None; config, the
+    settings of the source that change outputs but not shapes (go_backwards, merge_mode ...), in the
+    words of the framework, without settings that agree with cuDNN's only behaviour; and
+    batch_first, whether the source's x is (N, T, I), None if the source records no order of axes.
+    The package alone uses optional_tensors, names, arrays, bits and rounded, which may change.
 
         >>> import numpy as np
         >>> w = Weights({"weight_ih": np.ones((3, 2)), "weight_hh": np.ones((3, 1))})
@@ -44,11 +44,10 @@ class Weights(Mapping[str, np.ndarray]):
     spec: Spec
     layout: Layout
     report: Report | None
-    # For the package itself. optional_tensors: the optional tensors that exist,
-    # HAS_BIAS | HAS_PEEPHOLES. names, arrays: in the order of the layout; the arrays are
-    # C-contiguous, aligned, in native byte order, and carry bits (bfloat16 as uint16). rounded: the
-    # names of weights that were rounded when they were computed from the tensors of the source
-    # (weight norm).
+    # For the package only. optional_tensors: the optional tensors that exist, HAS_BIAS |
+    # HAS_PEEPHOLES. names, arrays: in the order of the layout; the arrays are C-contiguous,
+    # aligned, in native byte order, and carry bits (bfloat16 as uint16). rounded: the names of
+    # weights that were computed from several tensors of the source (weight norm), and rounded.
     optional_tensors: int
     names: list[str]
     arrays: list[np.ndarray]
@@ -56,8 +55,8 @@ class Weights(Mapping[str, np.ndarray]):
     _config: dict[str, Any]
     _batch_first: bool | None
 
-    # _model is the first of the rooms. The methods that read, convert, draw and run import from
-    # later rooms when they are called (tools/rooms.py lists these imports).
+    # _model is the first of the rooms. Methods that read, convert, draw and run import from later
+    # rooms at the first call (tools/rooms.py lists the imports).
 
     @takes_options(TensorOptions)
     def __init__(
@@ -74,8 +73,8 @@ class Weights(Mapping[str, np.ndarray]):
 
         reading = make_reading(Weights.__init__, options, spec, layout=layout, dtype=dtype)
         rnn = read_source(source, reading)
-        same = changed_weights(rnn) if dtype is None else rnn.to(rnn.layout, dtype=dtype)
-        vars(self).update(vars(same))
+        result = changed_weights(rnn) if dtype is None else rnn.to(rnn.layout, dtype=dtype)
+        vars(self).update(vars(result))
 
     @property
     def config(self) -> dict[str, Any]:
@@ -88,7 +87,7 @@ class Weights(Mapping[str, np.ndarray]):
 
     @property
     def batch_first(self) -> bool | None:
-        """Whether the source's x is (N, T, I); None if it does not say."""
+        """Whether the source's x is (N, T, I); None if the source records no order of axes."""
         return self._batch_first
 
     @property
@@ -125,7 +124,7 @@ class Weights(Mapping[str, np.ndarray]):
         return f"<Weights of {self.spec} in {self.layout}>"
 
     def to(self, layout: str | Layout, /, *, dtype: Any = None, exact: bool = False) -> Weights:
-        """Return these weights in another layout or dtype, with a report. Errors: see convert()."""
+        """Convert the weights to another layout or dtype, with a report. Errors: see convert()."""
         from rnnlayout._convert.engine import run_conversion
 
         return run_conversion(self, as_layout(layout), dtype, exact)
@@ -135,7 +134,7 @@ class Weights(Mapping[str, np.ndarray]):
         return self.to("cudnn", dtype=dtype, exact=exact)["weight_space"]
 
     def picture(self, to: str | Layout | None = None, *, width: float | None = None) -> Picture:
-        """Draw these tensors as they lie in memory, or their conversion: see picture()."""
+        """Draw the tensors in memory, or the conversion to another layout: see picture()."""
         from rnnlayout._convert.explain import draw_rnns
 
         from .picture.picture import WIDTH, Subject
@@ -148,13 +147,13 @@ class Weights(Mapping[str, np.ndarray]):
         return self.picture().svg
 
     def rnn(self, **options: Any) -> Any:
-        """Return an RNN that runs these weights as config says. options: see RNN()."""
+        """Return an RNN that runs the weights, with the settings of config. options: see RNN()."""
         from rnnlayout._run.rnn import RNN
 
         return RNN(self, **options)
 
     def split(self) -> list[Weights]:
-        """Return one Weights per layer, in the same layout; stack() puts them together again."""
+        """Return one Weights per layer, in the same layout; stack() joins the layers again."""
         if self.spec.num_layers == 1:
             return [changed_weights(self)]
         return [self.layer(k) for k in range(self.spec.num_layers)]
@@ -171,8 +170,8 @@ class Weights(Mapping[str, np.ndarray]):
         return changed_weights(self, spec=spec, names=names, arrays=arrays, config=config)
 
     def _layer_of_vector(self, k: int) -> np.ndarray:
-        """Return layer k of an RNN that is one vector: the matrices of all layers, then all biases.
-        Layers above the first have equal sizes."""
+        """Return layer k of an RNN that is a single vector: the matrices of all layers, then all
+        biases. Layers above the first have equal sizes."""
         first, both = (
             vector_sizes(self.layout, self.spec.replace(num_layers=n), self.optional_tensors)
             for n in (1, 2)
@@ -182,10 +181,12 @@ class Weights(Mapping[str, np.ndarray]):
             return first[part] + (layer - 1) * (both[part] - first[part]) if layer else 0
 
         starts = (0, nelems_below(self.spec.num_layers, 0))
-        return np.concatenate([
-            self.arrays[0][start + nelems_below(k, part) : start + nelems_below(k + 1, part)]
-            for part, start in enumerate(starts)
-        ])  # fmt: skip
+        return np.concatenate(
+            [
+                self.arrays[0][start + nelems_below(k, part) : start + nelems_below(k + 1, part)]
+                for part, start in enumerate(starts)
+            ]
+        )
 
 
 def checked_weights(
@@ -199,7 +200,7 @@ def checked_weights(
     rounded: tuple[str, ...] = (),
     report: Report | None = None,
 ) -> Weights:
-    """Return Weights of parts that were checked already."""
+    """Make Weights of parts that the caller has checked."""
     weights = Weights.__new__(Weights)
     weights.spec, weights.layout, weights.report = spec, layout, report
     weights.optional_tensors, weights.names, weights.arrays = optional_tensors, names, arrays
@@ -212,8 +213,8 @@ _PARTS = tuple(signature(checked_weights).parameters)
 
 
 def changed_weights(weights: Weights, **changes: Any) -> Weights:
-    """Return Weights with the same arrays, but without the report. changes: parts, as
-    checked_weights() takes them, that replace those of `weights`."""
+    """Return a copy of Weights with the same arrays, without the report. changes: arguments of
+    checked_weights() that replace parts."""
     parts = {name: getattr(weights, name) for name in _PARTS}
     return checked_weights(**{**parts, "report": None, **changes})
 
@@ -227,8 +228,8 @@ def layer_spec(spec: Spec, k: int) -> Spec:
 
 
 def vector_sizes(layout: Layout, spec: Spec, optional_tensors: int) -> tuple[int, int]:
-    """Return the number of elements of all matrices, and of all biases, which follow them, in an
-    RNN that is one vector."""
+    """Return the numbers of elements of all matrices, and of all biases, in an RNN that is a single
+    vector: matrices, then biases."""
     ((_, (nelems,)),) = _native.tensors(layout, spec, optional_tensors)
     blocks = _native.blocks(layout, spec, optional_tensors)
     first_bias = min((view[1] for block, view in blocks if block[2][0] == "b"), default=nelems)

@@ -177,8 +177,8 @@ static PyMethodDef array_methods[] = {
     {"__array__", (PyCFunction)(void (*)(void))array_refuse, METH_VARARGS | METH_KEYWORDS,
      "__array__($self, dtype=None, copy=None)\n--\n\nRaise TypeError: the array is on a GPU."},
     {"numpy", array_numpy, METH_NOARGS,
-     "numpy($self)\n--\n\nReturn a NumPy array with a copy, which does not wait for the work of others"
-     " who write to the array."},
+     "numpy($self)\n--\n\nReturn a NumPy array with a copy, without waiting for queued writes of"
+     " another library."},
     {"__dlpack__", (PyCFunction)(void (*)(void))array_dlpack, METH_VARARGS | METH_KEYWORDS,
      "__dlpack__($self, *, stream=None, max_version=None, dl_device=None, copy=None)\n--\n\nExport"
      " the array as in the array API, without a copy. It is complete: no stream has to wait."},
@@ -196,9 +196,10 @@ static PyMemberDef array_members[] = {
 
 static PyType_Slot array_slots[] = {
     {Py_tp_doc,
-     "A result in a GPU's memory, for x of a library that rnnlayout does not know.\n\nIt has no array"
-     " operations. torch.from_dlpack(), cupy.from_dlpack() and jax.dlpack.from_dlpack() use it"
-     " without a copy, numpy() copies it to the host. The memory is freed once the array and all arrays made from it are gone."},
+     "A result in a GPU's memory, for x of a library that rnnlayout does not know.\n\nA"
+     " DeviceArray has no array operations. torch.from_dlpack(), cupy.from_dlpack() and"
+     " jax.dlpack.from_dlpack() share the memory, numpy() copies the numbers to the host. The memory"
+     " is freed once the array and all arrays on the memory are gone."},
     {Py_tp_dealloc, array_dealloc},
     {Py_tp_repr, array_repr},
     {Py_tp_methods, array_methods},

@@ -254,17 +254,17 @@ static PyMemberDef stepper_members[] = {
 
 static PyGetSetDef stepper_attributes[] = {
     {"state", get_state, set_state,
-     "The state after the last step: h, (L, P), or (h, c) for an LSTM, c (L, H); new arrays. It can"
-     " be set, to None for zeros.",
+     "The state after the last step: h, (L, P), or (h, c) for an LSTM, c (L, H); new arrays. Set"
+     " the state to continue from there, or to None for zeros.",
      NULL},
     {NULL, NULL, NULL, NULL, NULL}};
 
 static PyType_Slot stepper_slots[] = {
-    {Py_tp_doc, "A live signal through an RNN, which RNN.stepper() makes: y = s(x), and s.state.\n"
+    {Py_tp_doc, "A live signal through an RNN, from RNN.stepper(): y = s(x), and s.state.\n"
                 "\n"
-                "Steps are computed in the order of the calls, and each call returns y of its x:"
-                " (P,) for x of\nshape (I,), one step, or (n, P) for (n, I). out: the array for y;"
-                " it may be x."},
+                "Steps are computed in the order of the calls. A call returns the y of x: (P,) for"
+                " x of shape\n(I,), a single step, or (n, P) for (n, I). out: the array for y, or"
+                " x itself."},
     {Py_tp_new, stepper_new},
     {Py_tp_dealloc, stepper_dealloc},
     {Py_tp_call, stepper_call},

@@ -1,6 +1,4 @@
-"""The arrays of one call: what they need, on the host or on a GPU, and what each of them is: where
-it is, of which library, whether it has gradients.
-"""
+"""The arrays of a call: required shapes, and the library, memory and gradients of an array."""
 
 from __future__ import annotations
 
@@ -21,13 +19,13 @@ from rnnlayout._native import BATCH_FIRST, STEP, TIME_FIRST, DeviceArray, Layout
 INPUTS, OUTPUTS = ("x", "h_0", "c_0"), ("out", "h_out", "c_out")
 _AXES = {STEP: "N", TIME_FIRST: "TN", BATCH_FIRST: "NT"}
 _LEGACY = 1  # the legacy default stream, as DLPack numbers it
-# By the package that defines a class of arrays: the module whose from_dlpack() makes such arrays.
+# package that defines a class of arrays: the module whose from_dlpack() makes arrays of the class
 _MAKERS = {"torch": "torch", "cupy": "cupy", "jaxlib": "jax.dlpack", "jax": "jax.dlpack"}
-_CPU, _PINNED = 1, 3  # kinds of devices, by DLPack's numbers
+_CPU, _PINNED = 1, 3  # DLPack's numbers for kinds of devices
 
 
 def name_arrays(spec: Spec, x: Any, state: Any, out: Any, h_out: Any, c_out: Any) -> dict[str, Any]:
-    """Return the arrays of a call by name, without those that are not given."""
+    """Return the arrays of a call by name. Arguments that are None are left out."""
     states = [] if state is None else [state]
     if CELLS[spec.cell].has_c and states:
         if not isinstance(state, (tuple, list)) or len(state) != 2:
@@ -39,23 +37,23 @@ def name_arrays(spec: Spec, x: Any, state: Any, out: Any, h_out: Any, c_out: Any
     outs = zip(OUTPUTS, (out, h_out, c_out), strict=True)
     return {
         **dict(zip(INPUTS, (x, *states), strict=False)),
-        **{what: value for what, value in outs if value is not None},
+        **{name: array for name, array in outs if array is not None},
     }
 
 
 @dataclass(frozen=True)
 class ArrayNeed:
-    """What one array of a call needs."""
+    """The shape that an array of a call must have."""
 
     shape: tuple[int, ...]
     meaning: str  # of the shape
 
 
 class CallShapes:
-    """The shapes of the arrays of a call, which follow from x. states, outputs: what each array
-    needs, by its name.
+    """The shapes of the arrays of a call, computed from the shape of x.
 
-    merges: whether the two directions of y become one.
+    states, outputs: the required shapes by the name of the array. merges: whether the two
+    directions of y are merged.
     """
 
     def __init__(self, spec: Spec, axes: int, x: tuple[int, ...], merges: bool = False) -> None:
@@ -77,35 +75,35 @@ class CallShapes:
         width = P if merges else D * P
         rows = (spec.num_layers * D, *((self.N,) if self.batched else ()))
         form = "(L * D, N, {})" if self.batched else "(L * D, {})"
-        parts = [ArrayNeed((*rows, P), form.format("P" if spec.proj_size else "H"))]
+        needs = [ArrayNeed((*rows, P), form.format("P" if spec.proj_size else "H"))]
         if CELLS[spec.cell].has_c:
-            parts.append(ArrayNeed((*rows, H), form.format("H")))
-        self.states = dict(zip(INPUTS[1:], parts, strict=False))
-        self.outputs = dict(zip(OUTPUTS, [ArrayNeed((*x[:-1], width), ""), *parts], strict=False))
+            needs.append(ArrayNeed((*rows, H), form.format("H")))
+        self.states = dict(zip(INPUTS[1:], needs, strict=False))
+        self.outputs = dict(zip(OUTPUTS, [ArrayNeed((*x[:-1], width), ""), *needs], strict=False))
 
 
-def refuse_unreadable(named: dict[str, Any]) -> None:
+def refuse_unreadable(arrays: dict[str, Any]) -> None:
     """Raise LayoutError if an array requires gradients or is on a GPU, for an RNN on the CPU."""
-    refuse_gradients(named)
-    for what, value in named.items():
-        if is_on_device(value):
+    refuse_gradients(arrays)
+    for name, array in arrays.items():
+        if is_on_device(array):
             raise LayoutError(
-                f"{what} is a {type_name(value)} on a GPU, but this RNN is on the CPU: pass ",
+                f"{name} is a {type_name(array)} on a GPU, but this RNN is on the CPU: pass ",
                 Ask("device", "cuda"),
                 " to rl.RNN, or copy the array to the host (in PyTorch"
-                f" {what}.cpu(), in CuPy {what}.get())",
+                f" {name}.cpu(), in CuPy {name}.get())",
             )
 
 
-def check_array_shape(what: str, shape: tuple[int, ...], part: ArrayNeed) -> None:
-    """Raise LayoutError unless an array has the shape that it needs."""
-    if shape != part.shape:
-        means = f" = {part.meaning}" if part.meaning else " for this x"
-        raise LayoutError(f"{what}: shape {shape}, expected {part.shape}{means}")
+def check_array_shape(label: str, shape: tuple[int, ...], need: ArrayNeed) -> None:
+    """Raise LayoutError unless an array has the required shape."""
+    if shape != need.shape:
+        meaning = f" = {need.meaning}" if need.meaning else " for this x"
+        raise LayoutError(f"{label}: shape {shape}, expected {need.shape}{meaning}")
 
 
 def read_lengths(lengths: Any) -> np.ndarray:
-    """Return a copy of the lengths as the binding needs them, which checks their range: int64."""
+    """Return a copy of the lengths as int64, for the binding, which checks the range."""
     if is_on_device(lengths):
         raise LayoutError(
             f"lengths is a {type_name(lengths)} on a GPU, but is needed on the host: pass"
@@ -115,7 +113,7 @@ def read_lengths(lengths: Any) -> np.ndarray:
         array = np.asarray(lengths)
     except MemoryError:
         raise
-    except Exception as error:  # of any kind: it is the object's own code
+    except Exception as error:  # of any class: the object's code may raise any error
         raise LayoutError(f"lengths is not an array: {type_name(lengths)} ({error})") from None
     if array.dtype.kind not in "iu" and array.size:  # [] is float64 to NumPy
         raise LayoutError(f"lengths is {array.dtype}, need integers")
@@ -134,29 +132,29 @@ def check_lengths(steps: np.ndarray | None, shapes: CallShapes) -> None:
         raise LayoutError(f"lengths: shape {steps.shape}, expected ({shapes.N},) = (N,)")
 
 
-def type_name(value: Any) -> str:
-    return type(value).__name__
+def type_name(instance: Any) -> str:
+    return type(instance).__name__
 
 
 # ------------------------------------------------------------- arrays of any library, and streams
 
 
 def is_on_device(array: Any) -> bool:
-    """Return whether an array is in the memory of some device, not in the host's."""
+    """Return whether an array is in the memory of a device, not of the host."""
     if isinstance(array, np.ndarray) or getattr(array, "is_cpu", False) is True:
-        return False  # is_cpu: torch's, whose __dlpack_device__() torch.compile() cannot trace
+        return False  # is_cpu of torch: torch.compile() cannot trace __dlpack_device__()
     try:
         return array.__dlpack_device__()[0] not in (_CPU, _PINNED)
-    except Exception:  # it has no DLPack, or DLPack cannot represent it
+    except Exception:  # without DLPack, or with a device that DLPack lacks
         return hasattr(array, "__cuda_array_interface__")
 
 
 def maker_of(x: Any) -> str | None:
-    """Return the name of the module that makes arrays like x, None for NumPy and for others."""
+    """Return the name of the module that makes arrays like x, None for NumPy and unknown arrays."""
     return _maker_of_class(type(x))  # type: ignore[arg-type]  # a class is hashable
 
 
-@lru_cache(maxsize=64)  # a step asks for four arrays: 3 us of 30
+@lru_cache(maxsize=64)  # a step looks up four arrays: 3 us of 30
 def _maker_of_class(kind: type) -> str | None:
     packages = (c.__module__.partition(".")[0] for c in kind.__mro__)
     return next((_MAKERS[name] for name in packages if name in _MAKERS), None)
@@ -164,11 +162,11 @@ def _maker_of_class(kind: type) -> str | None:
 
 def library_like(x: Any) -> tuple[Callable[[tuple[int, ...]], Any] | None, int | None]:
     """Return a function that makes a new array of x's library, dtype and GPU from a shape, and the
-    number of the stream in which the library works; None if that is not known, or if the binding
-    asks for it."""
+    number of the stream in which the library works. The number is None if the stream is unknown, or
+    if the binding looks up the stream."""
     maker = maker_of(x)
     if maker == "torch" and x.is_cuda:
-        if hasattr(type(x), "__dlpack_c_exchange_api__"):  # which takes a tenth of the time
+        if hasattr(type(x), "__dlpack_c_exchange_api__"):  # ten times as fast in the binding
             return x.new_empty, None
         current = sys.modules["torch"].cuda.current_stream(x.device)
         return x.new_empty, current.cuda_stream or _LEGACY
@@ -187,24 +185,24 @@ def _new_cupy(x: Any, shape: tuple[int, ...]) -> Any:
 
 
 def presenter_like(x: Any) -> Callable[[np.ndarray, str], Any]:
-    """Return a function that makes of an array of bits, and a dtype, what a caller sees who passes
-    x on the host. It becomes a torch tensor if x is one, otherwise a NumPy array, on the same
+    """Return a function that presents an array of bits with a dtype to the caller who passed x on
+    the host: as a torch tensor if x is a torch tensor, otherwise as a NumPy array, on the same
     memory."""
     return torch_of if maker_of(x) == "torch" else present_array
 
 
-def results_like(x: Any, result: tuple[Any, Any], own: Iterable[Any]) -> tuple[Any, Any]:
-    """Return a call's result with new DeviceArrays made into arrays like x, if x's kind is known.
-    own: the outputs that the caller has passed, which are returned as they are."""
+def results_like(x: Any, result: tuple[Any, Any], outputs: Iterable[Any]) -> tuple[Any, Any]:
+    """Return a call's result, with new DeviceArrays as arrays of x's library, if the library is
+    known. outputs: the arrays that the caller has passed, which are returned unchanged."""
 
-    def turned(array: Any) -> Any:
-        if type(array) is not DeviceArray or any(array is out for out in own):
+    def like_x(array: Any) -> Any:
+        if type(array) is not DeviceArray or any(array is output for output in outputs):
             return array
         module = sys.modules.get(maker_of(x) or "")
         return module.from_dlpack(array) if module else array
 
     y, state = result
-    return turned(y), tuple(map(turned, state)) if isinstance(state, tuple) else turned(state)
+    return like_x(y), tuple(map(like_x, state)) if isinstance(state, tuple) else like_x(state)
 
 
 def may_need_gradients(*arrays: Any) -> bool:
@@ -217,19 +215,19 @@ def may_need_gradients(*arrays: Any) -> bool:
     )
 
 
-def refuse_gradients(named: dict[str, Any]) -> None:
-    """Raise LayoutError if torch would record the call for a gradient, which it cannot have."""
-    for what, value in named.items():
-        if may_need_gradients(value):
+def refuse_gradients(arrays: dict[str, Any]) -> None:
+    """Raise LayoutError if torch would record the call for a gradient."""
+    for name, array in arrays.items():
+        if may_need_gradients(array):
             raise LayoutError(
-                f"{what} requires grad, but rnnlayout computes no gradients: call the RNN in"
-                f" `with torch.no_grad():`, or pass {what}.detach()"
+                f"{name} requires grad, but rnnlayout computes no gradients: call the RNN in"
+                f" `with torch.no_grad():`, or pass {name}.detach()"
             )
 
 
 def stream_of(stream: Any) -> int:
-    """Return the number of a stream, which may be that number or an object that has it. Raises
-    SpecError if it is neither, or 0."""
+    """Return the number of a stream. stream: the number, or an object with the number. Raises
+    SpecError for anything else, and for 0."""
     try:
         if hasattr(stream, "__cuda_stream__"):
             version, number = stream.__cuda_stream__()
@@ -256,8 +254,8 @@ def stream_of(stream: Any) -> int:
     return number
 
 
-def _check_number(value: Any) -> int:
-    number = operator.index(value)
-    if isinstance(value, bool) or not 0 <= number < 1 << 64:
+def _check_number(stream_number: Any) -> int:
+    number = operator.index(stream_number)
+    if isinstance(stream_number, bool) or not 0 <= number < 1 << 64:
         raise ValueError
     return number

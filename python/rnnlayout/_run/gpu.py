@@ -1,4 +1,4 @@
-"""RNNs on a GPU: whether one can run there, and calls."""
+"""RNNs on a GPU: whether a GPU can run an RNN, and calls."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CANNOT_RUN = (SpecError, CudnnNotFoundError, CudnnError, MemoryError)
 
 
 def require_gpu(number: int, spec: Spec, cell_clip: tuple[float, float] | None) -> None:
-    """Raise CudnnNotFoundError if a GPU cannot be used, SpecError if it cannot run such an RNN."""
+    """Raise CudnnNotFoundError if a GPU cannot be used, SpecError if cuDNN cannot run the RNN."""
     require_cudnn(number)
     if cell_clip is not None:
         raise SpecError(
@@ -44,38 +44,38 @@ def call_on_gpu(
     outs: tuple[Any, Any, Any],
     stream: Any,
 ) -> Any:
-    """Make one call on arrays in a GPU's memory and return (y, state). Return None if x is not such
-    an array, or if check_host_call() has to say what is wrong. Raises LayoutError if an array or
-    the lengths do not fit. outs: out, h_out and c_out."""
+    """Make one call on arrays in a GPU's memory and return (y, state). Return None if x is not in a
+    GPU's memory, or if check_host_call() has to report the mistake. Raises LayoutError if an array
+    or the lengths do not fit. outs: out, h_out and c_out."""
     states = state if isinstance(state, (tuple, list)) else (state,)
     if call_arrays.may_need_gradients(x, *states, *outs):
         return None
-    for what, out in zip(call_arrays.OUTPUTS, outs, strict=True):
+    for name, out in zip(call_arrays.OUTPUTS, outs, strict=True):
         if call_arrays.maker_of(out) == "jax.dlpack":
-            raise LayoutError(f"{what} is an array of JAX, which cannot be written: omit it")
+            raise LayoutError(f"{name} is an array of JAX, which cannot be written: omit it")
     steps = None if lengths is None else call_arrays.read_lengths(lengths)
     number = None if stream is None else call_arrays.stream_of(stream)
-    empty, home = call_arrays.library_like(x)
-    result = native.call(x, state, steps, *outs, axes, number, empty, home)
+    empty, home_stream = call_arrays.library_like(x)
+    result = native.call(x, state, steps, *outs, axes, number, empty, home_stream)
     if isinstance(result, list):  # the binding has refused these shapes, or the lengths
         by_name = dict(zip(call_arrays.INPUTS + call_arrays.OUTPUTS, result, strict=True))
         shapes = call_arrays.CallShapes(spec, axes, by_name["x"] or ())
-        for what, part in (shapes.states | shapes.outputs).items():
-            if (shape := by_name[what]) is not None:
-                call_arrays.check_array_shape(what, shape, part)
+        for name, need in (shapes.states | shapes.outputs).items():
+            if (shape := by_name[name]) is not None:
+                call_arrays.check_array_shape(name, shape, need)
         call_arrays.check_lengths(steps, shapes)
         raise AssertionError(result)
     return call_arrays.results_like(x, result, outs) if result and not empty else result
 
 
-def check_host_call(named: dict[str, Any], use: SourceSettings, stream: Any) -> None:
+def check_host_call(arrays: dict[str, Any], use: SourceSettings, stream: Any) -> None:
     """Raise an error if an RNN on a GPU cannot run a call on arrays of the host."""
-    call_arrays.refuse_gradients(named)
-    for what, value in named.items():  # x first
-        if not call_arrays.is_on_device(value):
+    call_arrays.refuse_gradients(arrays)
+    for name, array in arrays.items():  # x first
+        if not call_arrays.is_on_device(array):
             continue
-        text = f"{what} is a {call_arrays.type_name(value)} on a GPU"
-        if what != "x":
+        text = f"{name} is a {call_arrays.type_name(array)} on a GPU"
+        if name != "x":
             text += ", but x is not: all arrays of a call must be in the same memory"
         elif use.settings:
             text += (

@@ -1,4 +1,4 @@
-"""RNN: weights prepared once, and run."""
+"""RNN: prepare weights once, then run."""
 
 from __future__ import annotations
 
@@ -34,42 +34,42 @@ _DTYPES_OF_MATH = {"bfloat16": "bfloat16", "int8": "float32"}  # of the weights
 
 
 class RNN:
-    """An RNN that runs. Its weights are prepared once and kept.
+    """An RNN that runs. RNN() prepares the weights once; calls use the prepared weights.
 
     source: as in pack(); a 1-D array is cuDNN's weight space. RNNs that cuDNN lacks run too:
         reset-before GRUs, hard sigmoids, relu for tanh, peepholes.
     device: "cpu"; "cuda" or "cuda:1" for a GPU, with cuDNN; "auto" for the first GPU if it is
         usable and supports this RNN, otherwise the CPU.
-    batch_first: x and y are (N, T, ...). By default as the source says, that is, nn.LSTM's own
-        batch_first, True for Keras layers; False if it does not say.
-    cell_clip: (low, high), LSTM only: the cell state is clipped when it is stored, c_n too. If
-        None, as the source says. Not on a GPU.
+    batch_first: x and y are (N, T, ...). By default as recorded in the source: batch_first of
+        nn.LSTM, True for Keras layers; False if the source records no order of axes.
+    cell_clip: (low, high), LSTM only: the cell state, c_n too, is clipped before storing. None: as
+        recorded in the source. Not on a GPU.
     math: "default". On the CPU also "bfloat16": the weights (not float64) and the operands of
         matrix products are rounded to bfloat16; sums, gates and states stay float32. spec.dtype is
         then "bfloat16", and x bfloat16 or float32. "int8", on the CPU: matrices (not of float64)
-        are rounded to one byte per weight with a scale per row, the operands of their products to
+        are rounded to one byte per weight with a scale per row, the operands of matrix products to
         16 bits with a scale per step and sequence; spec.dtype and x are float32. On a GPU also
         "tf32": float32 operands of matrix products may be rounded to the 10 bits of TF32.
-    algo: cuDNN's algorithm on a GPU: "auto", for small H one that keeps the weights in registers,
-        or "standard".
-    Other arguments: how the source is read, and the dtype of the weights, see ReadingOptions.
+    algo: cuDNN's algorithm on a GPU: "auto" keeps the weights in registers for small H; "standard"
+        never does.
+    Further arguments: options for reading the source, and the dtype of the weights, see
+        ReadingOptions.
 
-    Call it to run sequences; step() runs one step, stepper() is for live signals, update()
-    replaces the weights. Its attributes are the options above, spec, and from it input_size,
-    hidden_size, num_layers, num_directions, bidirectional and proj_size. It can be pickled, and
-    called from many threads.
+    Call the RNN to run sequences; step() runs a single step, stepper() is for live signals,
+    update() replaces the weights. The attributes are the options above, spec, and, from the spec,
+    input_size, hidden_size, num_layers, num_directions, bidirectional and proj_size. An RNN can be
+    pickled, and called from many threads.
 
     Settings of the source, from a Keras layer or Weights.config, are applied: go_backwards,
-    merge_mode, ONNX's direction="reverse", initial states, and cell_clip. Others raise LossyError,
-    unless their values change nothing.
+    merge_mode, ONNX's direction="reverse", initial states, and cell_clip. Any further setting
+    raises LossyError, unless the value changes nothing.
 
-    On the CPU of one machine results are bit-identical over runs, threads, batch sizes,
-    and T steps or one call. Arithmetic is in float32 (with default math), for float64 weights in
-    float64.
+    On the CPU of a machine, results are bit-identical over runs, threads, batch sizes, and T steps
+    or one call. Arithmetic is in float32 (with default math), for float64 weights in float64.
 
     Raises SpecError if an option is invalid or not supported by the device, LossyError if the
-    source has a setting that is not supported, CudnnNotFoundError if the GPU cannot be used (the
-    text says why), and the errors of pack().
+    source has a setting that is not supported, CudnnNotFoundError if the GPU cannot be used (with
+    the reason), and the errors of pack().
 
         >>> import numpy as np
         >>> rnn = RNN([np.eye(2), np.eye(2)], Spec("rnn_relu", 2, 2, bias=False, dtype="f8"),
@@ -80,9 +80,16 @@ class RNN:
     """
 
     __slots__ = (
-        "__weakref__", "_axes", "_is_plain", "_native", "_number", "_options", "_origin", "_spec",
+        "__weakref__",
+        "_axes",
+        "_is_plain",
+        "_native",
+        "_number",
+        "_options",
+        "_origin",
+        "_spec",
         "_use",
-    )  # fmt: skip
+    )
     _borrows = False
 
     @takes_options(MemoryOptions)
@@ -98,8 +105,8 @@ class RNN:
         algo: str = "auto",
         **options: Unpack[MemoryOptions],
     ) -> None:
-        how = read_options(device, batch_first, cell_clip, math, algo)
-        self._prepare(source, make_reading(RNN.__init__, options, spec), how)
+        checked_options = read_options(device, batch_first, cell_clip, math, algo)
+        self._prepare(source, make_reading(RNN.__init__, options, spec), checked_options)
 
     def _prepare(self, source: Any, reading: Reading, options: RNNOptions) -> None:
         rnn = read_source(source, reading)
@@ -160,7 +167,7 @@ class RNN:
 
     @property
     def bidirectional(self) -> bool:
-        """Whether it has two directions."""
+        """Whether the RNN has two directions."""
         return self._spec.bidirectional
 
     @property
@@ -175,7 +182,7 @@ class RNN:
 
     @property
     def device(self) -> str:
-        """Where it runs: "cpu", "cuda:0" ..."""
+        """The device of the weights and calls: "cpu", "cuda:0" ..."""
         return "cpu" if self._number is None else f"cuda:{self._number}"
 
     @property
@@ -186,8 +193,8 @@ class RNN:
     @property
     def cell_clip(self) -> tuple[float, float] | None:
         """(low, high), or None."""
-        own = self._use.cell_clip
-        return self._options.cell_clip or (None if own is None else (-own, own))
+        bound = self._use.cell_clip
+        return self._options.cell_clip or (None if bound is None else (-bound, bound))
 
     @property
     def math(self) -> str:
@@ -200,19 +207,19 @@ class RNN:
         return self._options.algo
 
     def __repr__(self) -> str:
-        more = ", batch first" if self.batch_first else ""
-        more += f", {self._use.settings}" if not self._is_plain else ""
-        more += f", cell_clip {self.cell_clip}" if self.cell_clip else ""
-        more += f", math {self.math}" if self.math != "default" else ""
-        more += f", algo {self.algo}" if self.algo != "auto" else ""
-        return f"<RNN of {self._spec}{more}, on {self.device}>"
+        details = ", batch first" if self.batch_first else ""
+        details += f", {self._use.settings}" if not self._is_plain else ""
+        details += f", cell_clip {self.cell_clip}" if self.cell_clip else ""
+        details += f", math {self.math}" if self.math != "default" else ""
+        details += f", algo {self.algo}" if self.algo != "auto" else ""
+        return f"<RNN of {self._spec}{details}, on {self.device}>"
 
     def __getstate__(self) -> tuple[Any, ...]:
         return self._spec, self._native.weights(), self._options, self._use, self._origin
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
-        spec, weights, *how = state
-        self._set(spec, as_carrier(weights), *how)
+        spec, weights, *rest_of_state = state
+        self._set(spec, as_carrier(weights), *rest_of_state)
 
     def __call__(
         self,
@@ -229,28 +236,29 @@ class RNN:
 
         x: (T, N, I), (N, T, I) with batch_first, or (T, I) without a batch; an array or a torch
             tensor on the CPU, of any strides, in the dtype of the weights; for an RNN on the CPU
-            also float32 if the weights are narrower. For an RNN on a GPU all arrays may be in its
-            memory: from PyTorch, CuPy, JAX, DeviceArrays, anything with __dlpack__, C-contiguous.
-            They are then not copied. Torch tensors that require grad are refused while torch
-            records gradients: there are none.
-        state: h_0, or (h_0, c_0) for an LSTM; None for the source's own, else zeros. h is
-            (L * D, N, P), c is (L * D, N, H); (L * D, P) and (L * D, H) without a batch. The dtype
-            is that of x.
+            also float32 if the weights are narrower. For an RNN on a GPU all arrays may be in the
+            GPU's memory: from PyTorch, CuPy, JAX, DeviceArrays, anything with __dlpack__,
+            C-contiguous. Arrays in the GPU's memory are not copied. Torch tensors that require grad
+            are refused while torch records gradients: rnnlayout computes no gradients.
+        state: h_0, or (h_0, c_0) for an LSTM; None for the initial state of the source, or zeros if
+            the source records no initial state. h is (L * D, N, P), c is (L * D, N, H); (L * D, P)
+            and (L * D, H) without a batch. The dtype is the dtype of x.
         lengths: the steps of each sequence, (N,), in any order, 0 to T. y is zero past the end,
-            the last state is the one after the sequence's last step, the backward direction starts
-            there; values of x past the end are ignored.
-        out, h_out, c_out: arrays to fill. They must not share memory with x or with each other.
-            The last state may overwrite the first.
+            the last state is the state after the sequence's last step, the backward direction
+            starts at the sequence's last step; values of x past the end are ignored.
+        out, h_out, c_out: arrays to fill, without memory of x or of each other. The last state may
+            overwrite the first.
         stream: for arrays on a GPU, the stream to run in: a number (1 is the legacy default
-            stream), or an object with __cuda_stream__, cuda_stream or ptr. By default the stream
-            that PyTorch or CuPy works in, if x is theirs, otherwise the legacy default stream. The
-            call does not wait for it if all arrays are theirs.
+            stream), or an object with __cuda_stream__, cuda_stream or ptr. By default the current
+            stream of PyTorch or CuPy, if x is an array of PyTorch or CuPy, otherwise the legacy
+            default stream. If all arrays are of the same library, the call does not wait for the
+            stream.
 
         Returns y, (T, N, D * P) or (N, T, D * P), with a merge_mode P instead of D * P, and h_n, or
-        (h_n, c_n) for an LSTM: the arrays to fill, or new ones of the kind of x: torch tensors if x
-        is one, on a GPU CuPy's and JAX's own arrays, otherwise NumPy arrays, on a GPU DeviceArrays.
-        Raises LayoutError if shapes, dtypes or memory do not fit; CudnnError if a call of cuDNN or
-        of the driver fails.
+        (h_n, c_n) for an LSTM: the arrays to fill, or new arrays of the library of x: torch
+        tensors, on a GPU also arrays of CuPy and JAX; for all further libraries NumPy arrays, on a
+        GPU DeviceArrays. Raises LayoutError if shapes, dtypes or memory do not fit; CudnnError if a
+        call of cuDNN or of the driver fails.
         """
         native = self._native
         if type(native) is _native.Rnn and self._is_plain and stream is None:
@@ -271,9 +279,9 @@ class RNN:
     ) -> Any:
         """Run one step of an RNN with one direction.
 
-        x: (N, I), or (I,) without a batch. Returns y, (N, P), and the state for the next step. The
-        other arguments are those of a call, except that outputs may overwrite inputs (in a GPU's
-        memory only the states, not x):
+        x: (N, I), or (I,) without a batch. Returns y, (N, P), and the state for the next step.
+        Further arguments: as in a call, except that outputs may overwrite inputs (in a GPU's memory
+        only the states, not x):
 
             y, state = rnn.step(x, state, h_out=state[0], c_out=state[1])
         """
@@ -287,19 +295,20 @@ class RNN:
     def stepper(self, state: Any = None) -> _native.Stepper:
         """Make a stepper for a live signal: one sequence that arrives step by step.
 
-        It keeps the state itself, so its calls are the cheapest:
+        The stepper keeps the state, so calls are cheaper than calls of step():
 
             s = rnn.stepper()
             y = s(x)          # x (I,), or (n, I) for n steps; y (P,), or (n, P)
             s(x, out=y)       # the same without a new array; y may be x
             s.state           # h (L, P), or (h, c) for an LSTM, c (L, H); can be set, None: zeros
 
-        state: the first one, as in s.state; None for the source's own, else zeros.
+        state: the first state, in the form of s.state; None for the initial state of the source, or
+            zeros if the source records no initial state.
 
-        Arrays are float32, float64 if the weights are; C-contiguous NumPy arrays are used as they
-        are. The results have the bits of one call with all steps. A stepper is for one thread at a
-        time, and keeps the weights that the RNN has now. Raises SpecError for an RNN on a GPU, with
-        two directions, or that reads x from its last step.
+        Arrays are float32, or float64 if the weights are float64; C-contiguous NumPy arrays are not
+        copied. The results have the bits of a single call with all steps. A stepper is for one
+        thread at a time, and keeps the current weights of the RNN. Raises SpecError for an RNN on a
+        GPU, with two directions, or that reads x from the last step to the first.
 
             >>> import numpy as np
             >>> rnn = RNN([np.eye(2), np.eye(2)], Spec("rnn_relu", 2, 2, bias=False, dtype="f8"),
@@ -323,17 +332,18 @@ class RNN:
         prefix: str | None = None,
         dtype: Any = None,
     ) -> None:
-        """Replace the weights by those of a source with the same spec.
+        """Replace the weights by the weights of a source with the same spec.
 
-        layout, prefix, dtype: by default those of the first source; the prefix only for a dict. A
-        dtype must be that of the RNN. Calls that are running finish with the old weights.
+        layout, prefix, dtype: by default as for the first source; the prefix only for a dict. dtype
+        must be the dtype of the RNN. Running calls finish with the old weights.
 
-        Raises LayoutError if the source is used otherwise: its batch_first differs, and none was
-        passed to RNN(), or its settings differ.
+        Raises LayoutError if the source records different settings, or a different batch_first
+        while RNN() got no batch_first.
         """
         passed = (layout, prefix, dtype)
         layout, prefix, dtype = (
-            first if new is None else new for new, first in zip(passed, self._origin, strict=True)
+            recorded if new is None else new
+            for new, recorded in zip(passed, self._origin, strict=True)
         )
         if passed[1] is None and not has_names(source):
             prefix = ""
@@ -342,9 +352,9 @@ class RNN:
             RNN.update, {}, self._spec, layout=layout, prefix=prefix, dtype=rounds_to
         )
         rnn = read_source(source, reading)
-        if rnn.batch_first is not None or rnn.config:  # the source records how it is used
-            first = self.batch_first if rnn.batch_first is None else self._options.batch_first
-            if (settings := source_settings_of(rnn, first)) != self._use:
+        if rnn.batch_first is not None or rnn.config:  # the source records settings
+            recorded = self.batch_first if rnn.batch_first is None else self._options.batch_first
+            if (settings := source_settings_of(rnn, recorded)) != self._use:
                 raise LayoutError(
                     f"the source has {settings}, this RNN {self._use}, and update() replaces only"
                     " weights: pass the weights alone, rl.Weights(source).tensors, or make another"
@@ -355,24 +365,30 @@ class RNN:
             raise SpecError(f"dtype is {spec.dtype}, need {self._spec.dtype}, that of this RNN")
         self._native = self._prepared(weights)
 
-    def _check_order(self, what: str) -> None:
-        """Raise SpecError if the RNN does not read x from its first step to its last."""
+    def _check_order(self, method: str) -> None:
+        """Raise SpecError if the RNN does not read x from the first step to the last."""
         if not (self._spec.bidirectional or self._use.is_reversed):
             return
         why = f"needs the steps in order, this RNN has {self._use.settings}: it"
         if self._spec.bidirectional:
             why = "needs one direction, this RNN has two: the backward one"
         raise SpecError(
-            f"{what} {why} starts at the last step, which has not come yet; call the RNN with whole"
-            " sequences"
+            f"{method} {why} starts at the last step, which has not come yet; call the RNN with"
+            " whole sequences"
         )
 
     def _checked_call(
-        self, axes: int, x: Any, state: Any, lengths: Any, out: Any, h_out: Any, c_out: Any,
+        self,
+        axes: int,
+        x: Any,
+        state: Any,
+        lengths: Any,
+        out: Any,
+        h_out: Any,
+        c_out: Any,
         stream: Any,
-    ) -> Any:  # fmt: skip
-        """Run a call on a GPU, or one whose arrays have to be checked in Python, and copied or
-        refused."""
+    ) -> Any:
+        """Run a call on a GPU, or a call with arrays that need checks or copies in Python."""
         native, spec, use = self._native, self._spec, self._use
         if isinstance(native, _native.GpuRnn) and self._is_plain:
             outs = out, h_out, c_out
@@ -398,7 +414,7 @@ class RNN:
 
 
 class _OneCallRNN(RNN):
-    """For one call: its weights are not prepared if that would take longer than the call."""
+    """An RNN for a single call, with unprepared weights if preparing takes longer than calling."""
 
     __slots__ = ()
     _borrows = True
@@ -425,7 +441,7 @@ def forward(
 ) -> Any:
     """Run an RNN once: RNN(source, spec, layout=..., ...)(x, state, lengths=..., ...), bit for bit.
 
-    For a single step of one sequence the weights are read in place, otherwise prepared first.
+    A single step of one sequence reads the weights in place; any longer call prepares the weights.
 
     >>> import numpy as np
     >>> w = {"kernel": np.eye(2), "recurrent_kernel": np.eye(2)}
@@ -433,20 +449,20 @@ def forward(
     >>> h_n
     array([[3., 3.]])
     """
-    outs = [given for given in (out, h_out, c_out) if given is not None]
+    outs = [output for output in (out, h_out, c_out) if output is not None]
     if all(isinstance(array, np.ndarray) for array in (source, *outs)):
-        may_overwrite = any(np.may_share_memory(source, given) for given in outs)
+        may_overwrite = any(np.may_share_memory(source, output) for output in outs)
     else:
         may_overwrite = bool(outs)
-    how = read_options(device, batch_first, cell_clip, math, algo)
+    checked_options = read_options(device, batch_first, cell_clip, math, algo)
     kind = RNN if may_overwrite else _OneCallRNN
     rnn = kind.__new__(kind)
-    rnn._prepare(source, make_reading(forward, options, spec), how)
+    rnn._prepare(source, make_reading(forward, options, spec), checked_options)
     return rnn(x, state, lengths=lengths, out=out, h_out=h_out, c_out=c_out, stream=stream)
 
 
 def _weight_space(rnn: Weights, math: str, dtype: Any) -> tuple[Spec, np.ndarray]:
-    """Return the spec and the bits of a 1-D array to prepare an RNN from, a copy only if needed."""
+    """Return the spec and the 1-D array of bits that an RNN is prepared from, copied if needed."""
     if dtype is not None and dtype_name(dtype) != rnn.spec.dtype:
         rnn = run_conversion(rnn, CPU, dtype)
     spec = rnn.spec

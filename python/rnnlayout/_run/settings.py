@@ -1,5 +1,5 @@
-"""How an RNN runs: the options of the caller, and how the source uses it, that is, the order of the
-axes, and what is done before and after the steps.
+"""The options of the caller of an RNN, and the settings of the source: the order of the axes, and
+work before and after the steps.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class RNNOptions:
     """The options of an RNN, checked."""
 
     device: str  # "cpu", "auto" or "cuda:N"
-    batch_first: bool | None  # None: as the source says
+    batch_first: bool | None  # None: as recorded in the source
     cell_clip: tuple[float, float] | None
     math: str
     algo: str
@@ -64,24 +64,24 @@ def read_options(device: Any, batch_first: Any, cell_clip: Any, math: Any, algo:
 
 def check_choices(device: str, math: Any, algo: Any) -> None:
     kind = device.partition(":")[0]
-    for name, value, choices in ("math", math, _MATHS[kind]), ("algo", algo, _ALGOS):
-        if not isinstance(value, str) or value not in choices:
+    for name, choice, choices in ("math", math, _MATHS[kind]), ("algo", algo, _ALGOS):
+        if not isinstance(choice, str) or choice not in choices:
             place = {"cpu": " on the CPU", "auto": ""}.get(kind, f" on {device}")
-            *most, last = (repr(choice) for choice in choices)
-            known = f"{', '.join(most)} or {last}" if most else last
-            raise SpecError(f"{name} is {value!r}, need {known}{place}")
+            *most, last = (repr(allowed_choice) for allowed_choice in choices)
+            allowed = f"{', '.join(most)} or {last}" if most else last
+            raise SpecError(f"{name} is {choice!r}, need {allowed}{place}")
 
 
 def gpu_number(options: RNNOptions) -> int | None:
-    """Return the GPU to use, or to try."""
+    """Return the number of the GPU to use, or to try; None for the CPU."""
     if options.device == "auto":
         return 0 if options.math in _MATHS["cuda"] else None
     return None if options.device == "cpu" else int(options.device.partition(":")[2])
 
 
-# ----------------------------------------------------------------------------- of the source
+# --------------------------------------------------------------------- settings of the source
 
-# The values of merge_mode that are applied, beside the one that changes nothing.
+# The supported values of merge_mode, except the neutral value.
 MERGES: dict[str, Callable[[Any, Any], Any]] = {
     "sum": lambda a, b: a + b,
     "mul": lambda a, b: a * b,
@@ -92,14 +92,14 @@ _INITIAL = {"h_0": "initial_h", "c_0": "initial_c"}  # array of a call -> settin
 
 @dataclass(frozen=True)
 class SourceSettings:
-    """How a source uses its RNN: the order of the axes, and each setting that is applied, under its
-    name in Weights.config.
+    """The order of the axes, and each supported setting of a source, under the name in
+    Weights.config.
 
     batch_first: whether x and y are (N, T, ...).
-    go_backwards: x is read from its last step, and y is in the order of computation.
-    direction: "reverse": x is read from its last step, and y is in the order of x.
+    go_backwards: x is read from the last step, and y is in the order of computation.
+    direction: "reverse": x is read from the last step, and y is in the order of x.
     merge_mode: how the two directions of y are joined.
-    initial_h, initial_c: the state of a call without one, lists of (L D, N, H); None if it is zero.
+    initial_h, initial_c: the state of a call without a state, lists of (L D, N, H); None for zero.
     cell_clip: the cell state is clipped to [-cell_clip, cell_clip].
     """
 
@@ -117,7 +117,7 @@ class SourceSettings:
 
     @property
     def keeps_order(self) -> bool:
-        """Whether y is in the order of x although x is read from its last step."""
+        """Whether x is read from the last step, but y is in the order of x."""
         return self.direction == "reverse"
 
     @property
@@ -127,17 +127,26 @@ class SourceSettings:
 
     @property
     def around(self) -> dict[str, Any]:
-        """The settings that are applied around the steps, not in them."""
+        """The settings that are applied before and after the steps, not at each step."""
         elsewhere = "batch_first", "cell_clip"
-        values = {field.name: getattr(self, field.name) for field in fields(self)
-                  if field.name not in elsewhere}  # fmt: skip
-        return {key: value for key, value in values.items() if value != getattr(type(self), key)}
+        settings_by_name = {
+            field.name: getattr(self, field.name)
+            for field in fields(self)
+            if field.name not in elsewhere
+        }
+        return {
+            key: value
+            for key, value in settings_by_name.items()
+            if value != getattr(type(self), key)
+        }
 
     @property
     def settings(self) -> str:
-        """What is done around the steps as text, "" if nothing is."""
-        parts = ((key, "" if key in _INITIAL.values() else f"={value!r}")
-                 for key, value in self.around.items())  # fmt: skip
+        """The settings around the steps as text, "" without settings."""
+        parts = (
+            (key, "" if key in _INITIAL.values() else f"={value!r}")
+            for key, value in self.around.items()
+        )
         return ", ".join(map("".join, parts))
 
     def __str__(self) -> str:
@@ -145,32 +154,34 @@ class SourceSettings:
         return ", ".join(filter(None, (f"batch_first={self.batch_first}", self.settings, clip)))
 
     def first_states(self, shapes: CallShapes, dtype: str) -> dict[str, np.ndarray]:
-        """Return the arrays of the state of a call without one, as bits of the dtype; {} if it is
-        zero. Raises LayoutError if the source has another batch size."""
-        found: dict[str, np.ndarray] = {}
+        """Return the state of a call without a state: arrays by name, as bits of the dtype; {} for
+        zero. Raises LayoutError if the batch sizes of the source and of x differ."""
+        states: dict[str, np.ndarray] = {}
         if self.initial_h is None and self.initial_c is None:
-            return found
-        for what, part in shapes.states.items():
-            value = getattr(self, _INITIAL[what])
-            state = np.zeros(part.shape) if value is None else np.array(value, np.float64)
-            if value is not None and state.shape[1] not in (1, shapes.N):
-                why = f"the source has {_INITIAL[what]} of {state.shape[1]} sequences, x has"
-                raise LayoutError(f"{why} {shapes.N}: pass ", Ask("state"), " to use another one")
-            state = state if shapes.batched else state.reshape(part.shape)
-            found[what] = narrow_values(np.broadcast_to(state, part.shape), dtype)
-        return found
+            return states
+        for name, need in shapes.states.items():
+            setting = getattr(self, _INITIAL[name])
+            state = np.zeros(need.shape) if setting is None else np.array(setting, np.float64)
+            if setting is not None and state.shape[1] not in (1, shapes.N):
+                reason = f"the source has {_INITIAL[name]} of {state.shape[1]} sequences, x has"
+                raise LayoutError(
+                    f"{reason} {shapes.N}: pass ", Ask("state"), " to use another one"
+                )
+            state = state if shapes.batched else state.reshape(need.shape)
+            states[name] = narrow_values(np.broadcast_to(state, need.shape), dtype)
+        return states
 
     def merged(self, y: np.ndarray, dtype: str) -> np.ndarray:
-        """Return y with its two directions joined. Both arrays carry the bits of the dtype."""
+        """Return y with the two directions merged. Both arrays carry the bits of the dtype."""
         with np.errstate(all="ignore"):  # as in the steps, an overflow is an infinity
             both = np.split(widen_bits(y, dtype), 2, axis=-1)
             return narrow_values(MERGES[self.merge_mode](*both), dtype)
 
 
 def source_settings_of(rnn: Weights, batch_first: bool | None) -> SourceSettings:
-    """Return how the source uses its RNN. batch_first: what the caller has passed; if that is None,
-    what the source says is used, or False if it says nothing. Raises LossyError if the source has a
-    setting that is not applied here."""
+    """Return the settings of a source. batch_first: the caller's argument; None for the order of
+    axes that the source records, or False if the source records no order. Raises LossyError if the
+    source has a setting that rl.RNN does not support."""
     is_first = bool(rnn.batch_first if batch_first is None else batch_first)
     if not rnn.config:
         return SourceSettings(is_first)
@@ -187,7 +198,7 @@ def source_settings_of(rnn: Weights, batch_first: bool | None) -> SourceSettings
 
 
 def _applied_value(rnn: Weights, key: str, value: Any) -> Any:
-    """Return a setting as SourceSettings has it, None if it is not applied."""
+    """Return the value of a setting for SourceSettings, None if the setting is not supported."""
     facts = facts_of(key)
     is_applied = key in SETTINGS and any(field.name == key for field in fields(SourceSettings))
     if not is_applied or not facts.suits(rnn.spec) or not facts.allows(value):
@@ -200,7 +211,7 @@ def _applied_value(rnn: Weights, key: str, value: Any) -> Any:
 
 
 def _first_state(rnn: Weights, name: str) -> list[Any] | None:
-    """Return an initial state of the source, (L D, N, H); None if it does not fit."""
+    """Return an initial state of the source, (L D, N, H); None if the shape does not fit."""
     spec = rnn.spec
     size = spec.hidden_size if name == "initial_c" else spec.proj_size or spec.hidden_size
     try:

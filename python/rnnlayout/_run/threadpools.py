@@ -1,7 +1,7 @@
-"""Register our threads with threadpoolctl, so that threadpool_limits() limits them too.
+"""Register our threads with threadpoolctl, so that threadpool_limits() limits our threads too.
 
-They are registered when rnnlayout is imported, if threadpoolctl was imported before it. Otherwise
-they are registered when the first RNN is made, which imports threadpoolctl if it is installed.
+The import of rnnlayout registers the threads if threadpoolctl was imported before. Otherwise the
+first RNN registers the threads, and imports threadpoolctl if installed.
 
     >>> import numpy as np, rnnlayout as rl, threadpoolctl
     >>> rnn = rl.RNN(np.ones(84, "f4"), rl.Spec("lstm", 2, 3))
@@ -22,7 +22,7 @@ NAME = "threadpoolctl"
 
 @cache
 def register_threads() -> None:
-    """Register the threads, the first time it is called."""
+    """Register the threads at the first call."""
     try:
         threadpoolctl: Any = import_module(NAME)
     except ImportError:
@@ -31,7 +31,7 @@ def register_threads() -> None:
         return
 
     class Team(threadpoolctl.LibController):  # type: ignore[misc]
-        """Our library. Its functions are imported late: it need not be loaded yet."""
+        """Our library, which may not be loaded yet: functions are imported late."""
 
         user_api = internal_api = "rnnlayout"
         filename_prefixes = ("_native",)

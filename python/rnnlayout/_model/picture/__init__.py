@@ -1,1 +1,1 @@
-"""Pictures of the tensors of an RNN as they lie in memory."""
+"""Pictures of the memory of an RNN's tensors."""

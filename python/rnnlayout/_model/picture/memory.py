@@ -1,4 +1,4 @@
-"""How the blocks of an RNN lie in the memory of a layout."""
+"""The places of the blocks of an RNN in the memory of a layout."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ BlockId = tuple[int, int, str, int, str]  # layer, direction, role, number, gate
 class Piece:
     """A matrix or bias of one gate: `count` runs of `run` elements, `period` apart, from `at` on.
 
-    All in elements of the tensor. rows, cols: the sizes of the matrix; a bias has cols 1.
-    transposed: whether memory has the matrix column by column.
+    All numbers are elements of the tensor. rows, cols: the sizes of the matrix; a bias has cols 1.
+    transposed: whether the matrix is stored column by column.
     """
 
     block: BlockId
@@ -42,7 +42,7 @@ class Piece:
 
     @property
     def letter(self) -> str:
-        """The gate; of a projection, which has none, its role."""
+        """The gate; the role of a projection, which has no gate."""
         return self.block[4] or self.role
 
     @property
@@ -51,7 +51,7 @@ class Piece:
 
     @property
     def stop(self) -> int:
-        """The element after its last one."""
+        """The element after the last element of the piece."""
         return self.at + (self.count - 1) * self.period + self.run
 
 
@@ -65,7 +65,7 @@ class Region:
 
 @dataclass(frozen=True)
 class TensorMemory:
-    """A tensor of the layout, with its regions in the order of their addresses."""
+    """A tensor of the layout, with regions in the order of addresses."""
 
     name: str
     shape: tuple[int, ...]
@@ -79,17 +79,18 @@ class TensorMemory:
 def layout_memory(
     layout: Layout, spec: Any, optional_tensors: int | None = None
 ) -> list[TensorMemory]:
-    """Return the tensors of a Spec in a layout, with what lies where. optional_tensors: those that
-    the RNN has, HAS_BIAS | HAS_PEEPHOLES; None if the spec decides that. Raises LossyError if the
-    layout cannot represent the RNN."""
-    found: dict[int, list[Piece]] = {}
+    """Return the tensors of a Spec in a layout, with the places of all blocks.
+
+    optional_tensors: the optional tensors that exist, HAS_BIAS | HAS_PEEPHOLES; None if the spec
+    decides. Raises LossyError if the layout cannot represent the RNN."""
+    pieces_of_tensor: dict[int, list[Piece]] = {}
     for block, (tensor, at, rows, cols, row_stride, col_stride, _) in _native.blocks(
         layout, spec, optional_tensors
     ):
         piece = make_piece(block, at, rows, cols, row_stride, col_stride)
-        found.setdefault(tensor, []).append(piece)
+        pieces_of_tensor.setdefault(tensor, []).append(piece)
     return [
-        TensorMemory(name, tuple(shape), tuple(make_regions(found.get(k, ()))))
+        TensorMemory(name, tuple(shape), tuple(make_regions(pieces_of_tensor.get(k, ()))))
         for k, (name, shape) in enumerate(_native.tensors(layout, spec, optional_tensors))
     ]
 
@@ -97,25 +98,28 @@ def layout_memory(
 def make_piece(
     block: BlockId, at: int, rows: int, cols: int, row_stride: int, col_stride: int
 ) -> Piece:
-    turned = rows > 1 and cols > 1 and row_stride < col_stride
-    inner, outer = ((rows, row_stride), (cols, col_stride)) if turned or cols == 1 else (
-        (cols, col_stride), (rows, row_stride))  # fmt: skip
+    transposed = rows > 1 and cols > 1 and row_stride < col_stride
+    inner, outer = (
+        ((rows, row_stride), (cols, col_stride))
+        if transposed or cols == 1
+        else ((cols, col_stride), (rows, row_stride))
+    )
     if inner[0] == 1 or inner[1] == 1:
         run = inner[0]
         count, period = outer if outer[0] > 1 else (1, run)
-    else:  # a vector with other gates between its elements
+    else:  # a vector with elements of further gates in between
         run, (count, period) = 1, inner
-    if period == run:  # one row follows the other
+    if period == run:  # rows follow each other without a gap
         run, count, period = run * count, 1, run * count
-    return Piece(block, at, run, count, period, rows, cols, turned)
+    return Piece(block, at, run, count, period, rows, cols, transposed)
 
 
 def make_regions(pieces: Sequence[Piece]) -> list[Region]:
     groups: list[list[Piece]] = []
-    for piece in sorted(pieces, key=lambda one: one.at):
+    for piece in sorted(pieces, key=lambda piece: piece.at):
         first = groups[-1][0] if groups else None
-        beside = first and piece.count == first.count > 1 and piece.period == first.period
-        if first and beside and piece.at < first.at + first.period:
+        is_same_step = first and piece.count == first.count > 1 and piece.period == first.period
+        if first and is_same_step and piece.at < first.at + first.period:
             groups[-1].append(piece)
         else:
             groups.append([piece])
@@ -124,8 +128,8 @@ def make_regions(pieces: Sequence[Piece]) -> list[Region]:
 
 @dataclass(frozen=True)
 class PictureLine:
-    """What one line of a picture shows: the matrices, or the biases, of a layer and direction, as
-    far as they lie side by side. parts: each tensor with those of its regions."""
+    """One line of a picture: neighbouring matrices, or neighbouring biases, of a layer and
+    direction. parts: each tensor with the tensor's regions in this line."""
 
     layer: int
     direction: int
@@ -133,7 +137,7 @@ class PictureLine:
 
 
 def picture_lines(tensors: Sequence[TensorMemory]) -> list[PictureLine]:
-    """Return the memory in lines, in the order of the addresses."""
+    """Return the lines of a picture of the memory, in the order of addresses."""
     lines: list[PictureLine] = []
     before = None
     for tensor in tensors:

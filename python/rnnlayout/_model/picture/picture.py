@@ -1,4 +1,4 @@
-"""Picture: a scene, and the same in letters; and pictures of RNNs, each in one layout."""
+"""Picture: a scene, and a text of the same memory; and pictures of RNNs, each in one layout."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .strips import BarDrawer, ByteOffsets, draw_gates_legend
 WIDTH, NARROWEST, WIDEST = 760, 240, 4000
 SUFFIXES = (".svg", ".png")
 _MOST = 20  # RNNs of one picture
-# A part of the text: a string, or a function of the width in columns and whether there are colours.
+# A part of the text: a string, or a function of the width in columns and of colours (True, False).
 Part = str | Callable[[int, bool], str]
 
 
@@ -38,17 +38,16 @@ class Picture:
         return svg_text(self._scene)
 
     def text(self, width: int = 79, *, colours: bool = False) -> str:
-        """Return the picture in letters. width: in columns. colours: with those of a terminal."""
+        """Return the picture in letters. width: in columns. colours: whether to use colours."""
         return "\n".join(
             part if isinstance(part, str) else part(width, colours) for part in self._parts
         )
 
     def save(self, path: Any, *, suffix: str | None = None) -> None:
-        """Write the picture to a file, replacing it if it exists.
+        """Write the picture to a file, replacing an existing file.
 
-        suffix: ".svg" or ".png"; by default that of the path.
-        Raises FileError for another one, MissingExtraError if it is ".png" and matplotlib is not
-        installed.
+        suffix: ".svg" or ".png"; by default the suffix of the path.
+        Raises FileError for any further suffix, MissingExtraError for ".png" without matplotlib.
         """
         suffix = suffix or os.path.splitext(os.fspath(path))[1].lower()
         if suffix not in SUFFIXES:
@@ -73,8 +72,8 @@ class Picture:
 
 @dataclass(frozen=True)
 class Subject:
-    """What is drawn: an RNN's Spec in a layout. optional_tensors: those that the RNN has, HAS_BIAS
-    | HAS_PEEPHOLES; None if the spec decides that. name: the RNN's name, "" if it has none.
+    """An RNN to draw: a Spec in a layout. optional_tensors: the optional tensors that exist,
+    HAS_BIAS | HAS_PEEPHOLES; None if the spec decides. name: the RNN's name, "" without a name.
     """
 
     spec: Any
@@ -94,11 +93,11 @@ class Subject:
         return layout_memory(self.layout, self.spec, self.optional_tensors)
 
     def text(self, tensors: Sequence[TensorMemory]) -> tuple[str, Part]:
-        """Return its layout and size in words, and its memory in letters."""
+        """Return the layout and size in words, and the memory in letters."""
         nbytes = sum(tensor.size for tensor in tensors) * self.unit.itemsize
-        several = f" in {len(tensors)} tensors" if len(tensors) > 1 else ""
+        count = f" in {len(tensors)} tensors" if len(tensors) > 1 else ""
         letters = partial(memory_in_letters, tensors, self.spec.num_directions, self.unit)
-        return f"{self.layout}: {nbytes:,} bytes{several}", letters
+        return f"{self.layout}: {nbytes:,} bytes{count}", letters
 
 
 def draw_subjects(
@@ -106,28 +105,28 @@ def draw_subjects(
     width: float = WIDTH,
     add: Callable[[Scene, Subject], list[Part]] | None = None,
 ) -> Picture:
-    """Return a picture of each subject, one below the other: by default of its memory. add: a
-    function that draws one subject in a scene, and returns its text. Raises LossyError if a layout
-    cannot represent its RNN."""
+    """Return a picture with each subject below the last. add: a function that draws a subject in a
+    scene, and returns the text; by default the memory is drawn. Raises LossyError if a layout
+    cannot represent the subject's RNN."""
     if isinstance(width, bool) or not isinstance(width, (int, float)):
         raise LayoutError(f"width is {width!r}, need a number of pixels")
     if not NARROWEST <= width <= WIDEST:
         raise LayoutError(f"width is {width}, need {NARROWEST} to {WIDEST} pixels")
-    scene = Scene(width, MARGIN, "; ".join(one.title for one in subjects[:3]))
+    scene = Scene(width, MARGIN, "; ".join(subject.title for subject in subjects[:3]))
     parts: list[Part] = []
     for subject in subjects[:_MOST]:
         scene.paragraph(MARGIN, subject.title, "head")
         parts += [clip_text(subject.title), *(add or _add_memory)(scene, subject), ""]
         scene.height += 12
     if len(subjects) > _MOST:
-        more = f"... and {len(subjects) - _MOST:,} more RNNs"
-        scene.paragraph(MARGIN, more, "head")
-        parts += [more, ""]
+        rest = f"... and {len(subjects) - _MOST:,} more RNNs"
+        scene.paragraph(MARGIN, rest, "head")
+        parts += [rest, ""]
     return Picture(scene, parts[:-1])
 
 
 def _add_memory(scene: Scene, subject: Subject) -> list[Part]:
-    """Draw a subject's memory, and return its text."""
+    """Draw the memory of a subject, and return the text."""
     tensors = subject.tensors()
     size, letters = subject.text(tensors)
     scene.paragraph(MARGIN, size, "say")

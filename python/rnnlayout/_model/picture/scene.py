@@ -1,4 +1,4 @@
-"""What a picture is made of: boxes, bands and texts, in pixels; and how wide a text is."""
+"""The shapes of a picture, boxes, bands and texts, in pixels; and the width of a text."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from unicodedata import east_asian_width
 
 from ..printable import printable
 
-# What is filled -> its colour on a light and on a dark page. Gates that do the same have one
-# colour: those that let something in, that keep the old state, candidates, and outputs.
+# name of a fill: the colour on a light and on a dark page. Gates with the same task have the same
+# colour: gates that admit the input, gates that keep the old state, candidates, and output gates.
 COLOURS = {
     **dict.fromkeys("ir", ("#8ecae6", "#8ecae6")),
     **dict.fromkeys("fz", ("#ffb703", "#ffb703")),
     **dict.fromkeys("gnh", ("#95d5b2", "#95d5b2")),
     "o": ("#f4a5c0", "#f4a5c0"),
-    "other": ("#cdc3ea", "#cdc3ea"),  # what has no gate: a projection
+    "other": ("#cdc3ea", "#cdc3ea"),  # blocks without a gate: a projection
     "equal": ("#d8dee4", "#9aa4af"),
     "heat0": ("#b9d7ea", "#b9d7ea"),
     "heat1": ("#fee391", "#fee391"),
@@ -33,17 +33,23 @@ COLOURS = {
 }
 MARGIN = 8  # pixels
 LONGEST = 400  # characters of a text
-# Kind of text -> its size in pixels, and the width of a character in sizes. Fonts of fixed width
-# have 0.6; the others that a system may have are a little narrower for words.
-FONTS = {"head": (14, 0.62), "say": (12, 0.58), "name": (11, 0.61), "at": (10, 0.61),
-         "letter": (10, 0.61), "sign": (11, 0.61)}  # fmt: skip
-FIXED = ("name", "at", "letter", "sign")  # those of fixed width
+# kind of text: the size in pixels, and the width of a character in sizes. Fonts of fixed width have
+# 0.6; proportional fonts are a little narrower for words.
+FONTS = {
+    "head": (14, 0.62),
+    "say": (12, 0.58),
+    "name": (11, 0.61),
+    "at": (10, 0.61),
+    "letter": (10, 0.61),
+    "sign": (11, 0.61),
+}
+FIXED = ("name", "at", "letter", "sign")  # kinds with a font of fixed width
 
 
 @dataclass(frozen=True)
 class Box:
-    """A rectangle. title: what a reader sees who points at it. rows: drawn as so many rows, with
-    lines between them. dashed: it is not to scale."""
+    """A rectangle. title: the text that a reader sees when pointing at the box. rows: the number of
+    rows, with lines in between. dashed: whether the box is not to scale."""
 
     x: float
     y: float
@@ -71,9 +77,9 @@ class Band:
 
 @dataclass(frozen=True)
 class Text:
-    """A line of text whose left end, middle or right end (anchor) is at x, its baseline at y.
+    """A line of text. The anchor (left end, middle or right end) is at x, the baseline at y.
 
-    turned: written from below to above.
+    turned: whether the text runs upwards.
     """
 
     x: float
@@ -87,7 +93,7 @@ class Text:
 
 @dataclass
 class Scene:
-    """A picture: its size in pixels, what it shows in words, and its shapes, from back to front."""
+    """A picture: size in pixels, a description in words (about), and shapes, from back to front."""
 
     width: float
     height: float = 0
@@ -98,17 +104,17 @@ class Scene:
         self.shapes += shapes
 
     def notes(self, x: float, offsets: str, enlarged: bool, woven: bool) -> None:
-        """Add what explains the blocks. offsets: where numbers are, "" if there are none."""
-        for note, told in (
+        """Add notes that explain the blocks. offsets: the position of the numbers, "" for none."""
+        for note, applies in (
             (f"numbers {offsets}", offsets),
             ("dashed: enlarged, not to scale", enlarged),
             ("lines across: the gates lie side by side in every row", woven),
         ):
-            if told:
+            if applies:
                 self.paragraph(x, note, "at", "faint")
 
     def paragraph(self, x: float, words: str, kind: str, fill: str = "ink") -> None:
-        """Add words below what there is, in as many lines as needed."""
+        """Add words at the bottom of the scene, in as many lines as needed."""
         size, character = FONTS[kind]
         for line in wrap(clip_text(words), max(8, int((self.width - x - 8) / size / character))):
             self.height += size + 4
@@ -116,32 +122,32 @@ class Scene:
 
 
 def clip_text(text: str) -> str:
-    """Return text that may come from a file on one line, without its end if it is very long."""
+    """Return text that may come from a file in one line, without the end of a very long text."""
     return printable(text[:LONGEST]) + "…" * (len(text) > LONGEST)
 
 
 def text_width(text: str, kind: str) -> float:
-    """Return about how many pixels wide a text is; few fonts make it wider."""
+    """Return the width of a text in pixels, about; few fonts need more."""
     size, character = FONTS[kind]
     wide = sum(east_asian_width(c) in "WF" for c in text)
     return size * (character * (len(text) - wide) + 1.05 * wide)
 
 
 def shorten_text(text: str, kind: str, width: float) -> str:
-    """Return a printable text that fits into a width, cut in its middle; "" if nothing fits."""
+    """Return a printable text that fits into a width, cut in the middle; "" if nothing fits."""
     text = clip_text(text)
     if text_width(text, kind) <= width:
         return text
-    for kept in range(min(len(text) - 1, int(width / FONTS[kind][0] * 2)), 1, -1):
-        short = f"{text[: (kept + 1) // 2]}…{text[len(text) - kept // 2 :]}"
+    for length in range(min(len(text) - 1, int(width / FONTS[kind][0] * 2)), 1, -1):
+        short = f"{text[: (length + 1) // 2]}…{text[len(text) - length // 2 :]}"
         if text_width(short, kind) <= width:
             return short
     return ""
 
 
-def largest_scale(fits: Callable[[float], bool], most: float) -> float:
-    """Return the most pixels per element, up to `most`, with which something fits."""
-    low, high = 0.0, most
+def largest_scale(fits: Callable[[float], bool], limit: float) -> float:
+    """Return the largest scale, in pixels per element, up to `limit`, for which fits() is true."""
+    low, high = 0.0, limit
     for _ in range(60):
         middle = (low + high) / 2
         low, high = (middle, high) if fits(middle) else (low, middle)

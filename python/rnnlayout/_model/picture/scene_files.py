@@ -13,7 +13,7 @@ _FACES = {True: "ui-monospace, 'DejaVu Sans Mono', monospace", False: "system-ui
 def svg_text(scene: Scene) -> str:
     """Return the scene as the text of an SVG file."""
     width, height = _svg_number(scene.width), _svg_number(scene.height)
-    shapes = "".join(f"  {_shape_svg(one)}\n" for one in scene.shapes)
+    shapes = "".join(f"  {_shape_svg(shape)}\n" for shape in scene.shapes)
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}"'
         f' viewBox="0 0 {width} {height}" role="img" class="rnnlayout">\n'
@@ -23,10 +23,10 @@ def svg_text(scene: Scene) -> str:
 
 
 def _style_rules(scene: Scene) -> str:
-    """Return the rules of what the scene has. All begin with the class of the picture, so that
-    several pictures on one page, or the page itself, are not changed."""
-    fills = sorted({one.fill for one in scene.shapes})
-    kinds = sorted({one.kind for one in scene.shapes if isinstance(one, Text)})
+    """Return the rules for the shapes of the scene. Each rule begins with the class of the picture:
+    the page, and further pictures on the page, are not changed."""
+    fills = sorted({rule.fill for rule in scene.shapes})
+    kinds = sorted({rule.kind for rule in scene.shapes if isinstance(rule, Text)})
     rules = ["{ max-width: 100%; height: auto; background: none; }"]
     for kind in kinds:
         face, size = _FACES[kind in FIXED], FONTS[kind][0]
@@ -37,13 +37,16 @@ def _style_rules(scene: Scene) -> str:
     rules.append(f".line {{ stroke: {COLOURS['page'][0]}; stroke-width: 1; fill: none; }}")
     rules.append(f".dashed {{ stroke: {COLOURS['faint'][0]}; stroke-dasharray: 2 2; }}")
     rules.append(".band { opacity: 0.55; }")
-    dark = [f".c-{fill} {{ fill: {COLOURS[fill][1]}; }}" for fill in fills
-            if COLOURS[fill][0] != COLOURS[fill][1]]  # fmt: skip
-    dark.append(f".line {{ stroke: {COLOURS['page'][1]}; }}")
-    dark.append(f".dashed {{ stroke: {COLOURS['ink'][1]}; }}")
-    mine = "".join(f"    .rnnlayout{'' if one[0] == '{' else ' '}{one}\n" for one in rules)
-    others = " ".join(f".rnnlayout {one}" for one in dark)
-    return f"{mine}    @media (prefers-color-scheme: dark) {{ {others} }}\n"
+    dark_styles = [
+        f".c-{fill} {{ fill: {COLOURS[fill][1]}; }}"
+        for fill in fills
+        if COLOURS[fill][0] != COLOURS[fill][1]
+    ]
+    dark_styles.append(f".line {{ stroke: {COLOURS['page'][1]}; }}")
+    dark_styles.append(f".dashed {{ stroke: {COLOURS['ink'][1]}; }}")
+    common = "".join(f"    .rnnlayout{'' if rule[0] == '{' else ' '}{rule}\n" for rule in rules)
+    dark_rules = " ".join(f".rnnlayout {rule}" for rule in dark_styles)
+    return f"{common}    @media (prefers-color-scheme: dark) {{ {dark_rules} }}\n"
 
 
 def _shape_svg(shape: Box | Band | Text) -> str:
@@ -51,19 +54,23 @@ def _shape_svg(shape: Box | Band | Text) -> str:
         anchor = f' text-anchor="{shape.anchor}"' if shape.anchor != "start" else ""
         fill = "letter" if shape.kind == "letter" else shape.fill
         at = f'x="{_svg_number(shape.x)}" y="{_svg_number(shape.y)}"'
-        turn = (
+        rotation = (
             f' transform="rotate(-90 {_svg_number(shape.x)} {_svg_number(shape.y)})"' * shape.turned
         )
         words = _xml_text(shape.text)
-        return f'<text class="{shape.kind} c-{fill}" {at}{anchor}{turn}>{words}</text>'
+        return f'<text class="{shape.kind} c-{fill}" {at}{anchor}{rotation}>{words}</text>'
     title = f"<title>{_xml_text(shape.title)}</title>" if shape.title else ""
     if isinstance(shape, Band):
         x0, x1, middle = shape.x0, shape.x1, (shape.x0 + shape.x1) / 2
         points = (x0, shape.top0, middle, shape.top0, middle, shape.top1, x1, shape.top1)
         back = (x1, shape.bottom1, middle, shape.bottom1, middle, shape.bottom0, x0, shape.bottom0)
-        there, home = ([_svg_number(value) for value in way] for way in (points, back))
-        path = (f"M{there[0]} {there[1]}C{' '.join(there[2:])}"
-                f"L{home[0]} {home[1]}C{' '.join(home[2:])}Z")  # fmt: skip
+        forward, backward = (
+            [_svg_number(coordinate) for coordinate in points] for points in (points, back)
+        )
+        path = (
+            f"M{forward[0]} {forward[1]}C{' '.join(forward[2:])}"
+            f"L{backward[0]} {backward[1]}C{' '.join(backward[2:])}Z"
+        )
         return f'<path class="band c-{shape.fill}" d="{path}">{title}</path>'
     dashed = " dashed" * shape.dashed
     at = f'x="{_svg_number(shape.x)}" y="{_svg_number(shape.y)}"'
@@ -96,7 +103,7 @@ _POINTS = 72  # per inch
 
 
 def write_png(scene: Scene, file: Any) -> None:
-    """Write the scene, on white, to a file of bytes or a path. Errors: those of import_extra()."""
+    """Write the scene, on white, to a file of bytes or a path. Raises as import_extra() does."""
     matplotlib = import_extra("matplotlib.figure", "plot", "a picture as PNG")
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
@@ -122,9 +129,20 @@ def _draw_text(axes: Any, text: Text) -> None:
     weight = "bold" if text.kind == "head" else "normal"
     # DejaVu is wider than most fonts for screens
     size = FONTS[text.kind][0] * (1 if text.kind in FIXED else 0.92)
-    axes.text(text.x, text.y, text.text, family=family, size=size, weight=weight, color=colour,
-              ha=align, va="baseline", rotation=90 * text.turned, rotation_mode="anchor",
-              parse_math=False)  # fmt: skip
+    axes.text(
+        text.x,
+        text.y,
+        text.text,
+        family=family,
+        size=size,
+        weight=weight,
+        color=colour,
+        ha=align,
+        va="baseline",
+        rotation=90 * text.turned,
+        rotation_mode="anchor",
+        parse_math=False,
+    )
 
 
 def _draw_area(axes: Any, shape: Box | Band) -> None:
@@ -134,18 +152,33 @@ def _draw_area(axes: Any, shape: Box | Band) -> None:
     colour = COLOURS[shape.fill][0]
     if isinstance(shape, Band):
         middle = (shape.x0 + shape.x1) / 2
-        there = [(shape.x0, shape.top0), (middle, shape.top0), (middle, shape.top1),
-                 (shape.x1, shape.top1)]  # fmt: skip
-        back = [(shape.x1, shape.bottom1), (middle, shape.bottom1), (middle, shape.bottom0),
-                (shape.x0, shape.bottom0)]  # fmt: skip
+        forward = [
+            (shape.x0, shape.top0),
+            (middle, shape.top0),
+            (middle, shape.top1),
+            (shape.x1, shape.top1),
+        ]
+        back = [
+            (shape.x1, shape.bottom1),
+            (middle, shape.bottom1),
+            (middle, shape.bottom0),
+            (shape.x0, shape.bottom0),
+        ]
         curve, line = [Path.CURVE4] * 3, [Path.LINETO]
-        path = Path([*there, *back], [Path.MOVETO, *curve, *line, *curve])
+        path = Path([*forward, *back], [Path.MOVETO, *curve, *line, *curve])
         axes.add_patch(PathPatch(path, facecolor=colour, edgecolor="none", alpha=0.55))
         return
     edge = {"edgecolor": COLOURS["faint"][0], "linestyle": (0, (2, 2)), "linewidth": 1}
     at = (shape.x, shape.y)
-    axes.add_patch(Rectangle(at, shape.width, shape.height, facecolor=colour,
-                             **(edge if shape.dashed else {"edgecolor": "none"})))  # fmt: skip
+    axes.add_patch(
+        Rectangle(
+            at,
+            shape.width,
+            shape.height,
+            facecolor=colour,
+            **(edge if shape.dashed else {"edgecolor": "none"}),
+        )
+    )
     for k in range(1, shape.rows):
         y = shape.y + k * shape.height / shape.rows
         axes.plot([shape.x, shape.x + shape.width], [y, y], color=COLOURS["page"][0], linewidth=1)

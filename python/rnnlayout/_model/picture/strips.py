@@ -20,21 +20,29 @@ from .scene import (
     text_width,
 )
 
-GATES = {"i": "input", "f": "forget", "g": "candidate", "o": "output", "r": "reset",
-         "z": "update", "n": "candidate", "h": "the new state"}  # fmt: skip
-GAP, BAR, BESIDE = 6, 22, 104
+GATES = {
+    "i": "input",
+    "f": "forget",
+    "g": "candidate",
+    "o": "output",
+    "r": "reset",
+    "z": "update",
+    "n": "candidate",
+    "h": "the new state",
+}
+GAP, BAR, LABELS = 6, 22, 104
 _LETTER = 13  # pixels that a letter needs
-_NAME = 24  # characters of the name of a tensor of biases that make its bar longer
+_NAME = 24  # a tensor of biases is drawn at least as long as so many characters of the name
 _FIRST, _LAST = 40, 8  # lines of a picture with too many
-_RULED = 5  # rows that a box shows at most
+_RULED = 5  # a box shows at most so many rows
 
-# What a piece is filled with, and what to add to its title.
+# The fill of a piece, and a text to add to the title.
 Shade = Callable[[BlockKey], tuple[str, str]]
 
 
 @dataclass(frozen=True)
 class ByteOffsets:
-    """How positions are written: in bytes, which are itemsize times elements, or not at all."""
+    """The form of positions: in bytes, that is, itemsize times elements; or empty."""
 
     itemsize: int
     shown: bool = True
@@ -50,8 +58,8 @@ def gate_colours(key: BlockKey) -> tuple[str, str]:
 
 @dataclass(frozen=True)
 class _PieceCell:
-    """A piece in its place. label: the name of its role if it is the first piece with this role,
-    else "". least: how many pixels it needs.
+    """A piece with a place in the picture. label: the name of the role, for the first piece with
+    this role, else "". least: the smallest width in pixels.
     """
 
     piece: Piece
@@ -67,24 +75,32 @@ _CellRow = list[tuple[TensorMemory, list[_PieceCell]]]
 
 
 class BarDrawer:
-    """Adds the bars of tensors to a scene, below what there is, all in one scale, and a line about
-    it. shade: by default a piece has the colour of its gate."""
+    """Adds the bars of tensors at the bottom of a scene, all in one scale, and the scale. shade: by
+    default a piece has the colour of the gate."""
 
     def __init__(
-        self, scene: Scene, tensors: Sequence[TensorMemory], directions: int, unit: ByteOffsets,
+        self,
+        scene: Scene,
+        tensors: Sequence[TensorMemory],
+        directions: int,
+        unit: ByteOffsets,
         shade: Shade = gate_colours,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.scene, self.directions, self.unit, self.shade = scene, directions, unit, shade
-        every = self.shown = picture_lines(tensors)
-        if len(every) > _FIRST + _LAST + 1:
-            self.shown = [*every[:_FIRST], *every[-_LAST:]]
-        self.left_out = len(every) - len(self.shown)
+        all_lines = self.shown = picture_lines(tensors)
+        if len(all_lines) > _FIRST + _LAST + 1:
+            self.shown = [*all_lines[:_FIRST], *all_lines[-_LAST:]]
+        self.hidden_count = len(all_lines) - len(self.shown)
         self.named = len(tensors) > 1
-        self.beside = BESIDE if scene.width >= 480 else 0
-        self.left = MARGIN + self.beside
+        self.label_width = LABELS if scene.width >= 480 else 0
+        self.left = MARGIN + self.label_width
         self.room = scene.width - self.left - MARGIN
-        for wanted in ((True, True), (True, False), (False, False)):  # what there is room for
-            self.offsets, self.names = wanted[0] and unit.shown, wanted[1]
+        for detail in (
+            (True, True),
+            (True, False),
+            (False, False),
+        ):  # (with offsets, with names): less if the scene is too narrow
+            self.offsets, self.names = detail[0] and unit.shown, detail[1]
             self.rows = [
                 [(tensor, list(self._cells(tensor, regions))) for tensor, regions in line.parts]
                 for line in self.shown
@@ -96,11 +112,11 @@ class BarDrawer:
 
     def _cells(self, tensor: TensorMemory, regions: Iterable[Region]) -> Iterator[_PieceCell]:
         pieces = [(piece, region) for region in regions for piece in region.pieces]
-        small = self.names and self.named and pieces[0][0].role[0] == "b"
-        name = tensor.name[:_NAME] if small else ""
+        is_small = self.names and self.named and pieces[0][0].role[0] == "b"
+        name = tensor.name[:_NAME] if is_small else ""
         letter = max(_LETTER, text_width(name, "at") / len(pieces))
-        for role, found in groupby(pieces, lambda one: one[0].role):
-            group = list(found)
+        for role, role_cells in groupby(pieces, lambda cell: cell[0].role):
+            group = list(role_cells)
             at = f" {self.unit.at(group[0][0].at)}" if self.offsets else ""
             least = (text_width(role + at, "at") + GAP) / len(group)
             for k, (piece, region) in enumerate(group):
@@ -115,11 +131,13 @@ class BarDrawer:
 
     def draw(self) -> None:
         for k, (line, row) in enumerate(zip(self.shown, self.rows, strict=True)):
-            if self.left_out and k == _FIRST:
-                self.scene.paragraph(self.left, f"… {self.left_out} more lines …", "say", "faint")
+            if self.hidden_count and k == _FIRST:
+                self.scene.paragraph(
+                    self.left, f"… {self.hidden_count} more lines …", "say", "faint"
+                )
                 self.scene.height += GAP
             self._line(line, row)
-        if self.unit.shown and self.scale:  # 0: what is drawn needs more room than there is
+        if self.unit.shown and self.scale:  # 0: the bars need more room than the scene has
             self._scale_bar()
         offsets = "below the bars: byte offsets" + " in the tensor" * self.named
         self.scene.notes(self.left, offsets * self.offsets, self.enlarged, self.woven)
@@ -128,9 +146,9 @@ class BarDrawer:
         scene = self.scene
         above = 14 if self.named else 0
         title = f"layer {line.layer}"
-        whole = layer_in_words(line.layer, line.direction, self.directions)
-        side = whole.removeprefix(title).strip()
-        if self.beside:
+        line_name = layer_in_words(line.layer, line.direction, self.directions)
+        side = line_name.removeprefix(title).strip()
+        if self.label_width:
             y = scene.height + above + BAR / 2
             scene.add(Text(MARGIN, y + (-1 if side else 4), title, "say"))
             if side:
@@ -138,7 +156,7 @@ class BarDrawer:
         else:
             scene.height += 14
             at = "" if self.offsets else self.unit.at(row[0][1][0].piece.at)
-            words = whole + (f", byte {at}" if at else "")
+            words = line_name + (f", byte {at}" if at else "")
             scene.add(Text(MARGIN, scene.height - 4, words, "say"))
         scene.height += above
         x: float = self.left
@@ -159,8 +177,8 @@ class BarDrawer:
         woven = len(cell.region.pieces) > 1
         self.enlarged |= enlarged
         self.woven |= woven
-        fill, more = self.shade(piece.key)
-        title = piece_in_words(piece, tensor, self.unit, self.directions) + more
+        fill, note = self.shade(piece.key)
+        title = piece_in_words(piece, tensor, self.unit, self.directions) + note
         rows = min(cell.region.rows, _RULED) if woven else 1
         scene.add(
             Box(x, y, width, BAR, fill, title, rows, enlarged),
@@ -174,16 +192,16 @@ class BarDrawer:
         bytes_of_60 = 60 / self.scale * self.unit.itemsize
         power = 10 ** int(log10(bytes_of_60)) if bytes_of_60 >= 1 else 1
         number = max(n * power for n in (1, 2, 5) if n * power <= max(bytes_of_60, 1))
-        wide = number / self.unit.itemsize * self.scale
+        width = number / self.unit.itemsize * self.scale
         scene, words = self.scene, f"{number:,} bytes"
-        if wide + text_width(words, "at") < self.room:
-            scene.add(Box(self.left, scene.height + 4, wide, 3, "faint"))
-            scene.add(Text(self.left + wide + GAP, scene.height + 9, words, "at", fill="faint"))
+        if width + text_width(words, "at") < self.room:
+            scene.add(Box(self.left, scene.height + 4, width, 3, "faint"))
+            scene.add(Text(self.left + width + GAP, scene.height + 9, words, "at", fill="faint"))
             scene.height += 18
 
 
 def piece_in_words(piece: Piece, tensor: TensorMemory, unit: ByteOffsets, directions: int) -> str:
-    """Return what a piece is and where, in words."""
+    """Describe a piece and the place in words."""
     layer, direction, role, _, gate = piece.block
     words = f"{layer_in_words(layer, direction, directions)}, {role}"
     words += f" of gate {gate}" if gate else ""
@@ -196,23 +214,25 @@ def piece_in_words(piece: Piece, tensor: TensorMemory, unit: ByteOffsets, direct
 
 
 def draw_legend(scene: Scene, entries: Iterable[tuple[str, str, str]]) -> None:
-    """Add squares with their meaning: fill, letter, words."""
+    """Add squares with explanations. entries: (fill, letter, words)."""
     x, y = float(MARGIN), scene.height + 4
     for fill, letter, words in entries:
-        wide = 22 + text_width(words, "say")
-        if x > MARGIN and x + wide > scene.width - MARGIN:
+        width = 22 + text_width(words, "say")
+        if x > MARGIN and x + width > scene.width - MARGIN:
             x, y = float(MARGIN), y + 20
         scene.add(Box(x, y, 14, 14, fill), Text(x + 20, y + 11, words, "say"))
         if letter:
             scene.add(Text(x + 7, y + 10.5, letter, "letter", "middle"))
-        x += wide + 14
+        x += width + 14
     scene.height = y + 22
 
 
 def draw_gates_legend(scene: Scene, tensors: Sequence[TensorMemory]) -> None:
-    """Add the legend of the gates that there are."""
+    """Add a legend of the gates of the tensors."""
     letters = dict.fromkeys(
         piece.letter for tensor in tensors for region in tensor.regions for piece in region.pieces
     )
-    entries = [(gate_colour(one), one, GATES.get(one) or "projection") for one in letters]
+    entries = [
+        (gate_colour(letter), letter, GATES.get(letter) or "projection") for letter in letters
+    ]
     draw_legend(scene, entries)
