@@ -169,7 +169,7 @@ def _describe_cell(cell: Node, outer_flags: dict[str, Any], version: Version) ->
 
 
 def class_of(node: Node) -> str:
-    """Return the class of a layer of Keras; "" for a layer of a user, even of the same name."""
+    """Return the class of a layer of Keras; "" for a user's layer, even of the same name."""
     name, registered = node.get("class_name"), node.get("registered_name")
     module = str(node.get("module") or "keras").split(".")[0]
     is_keras = isinstance(name, str) and registered in (None, name) and module in _MODULES
@@ -203,7 +203,7 @@ def object_of(value: Any) -> dict[str, Any]:
     return value
 
 
-# ------------------------------------------------------------------ the config of a layer or a cell
+# ---------------------------------------------------------------- the config of a layer or a cell
 
 
 def read_config(class_name: str, config: Mapping[str, Any], version: Version) -> RNNDescription:
@@ -238,9 +238,8 @@ def read_config(class_name: str, config: Mapping[str, Any], version: Version) ->
         fields["activation"] = activation
     fields["bias"] = bool(config.get("use_bias", True))
     if class_name == "GRU":
-        reset_after = config.get(
-            "reset_after", version >= (3, 0)
-        )  # Keras 2 without the field: "before"
+        # Keras 2 without the field: "before"
+        reset_after = config.get("reset_after", version >= (3, 0))
         fields["reset"] = "after" if reset_after else "before"
     if class_name != "SimpleRNN":
         gate = recurrent_activation(config, version)
@@ -367,10 +366,9 @@ def _keras_class(layer: Any) -> str | None:
 def _layer_node(layer: Any) -> Node:
     """Return a layer as a node of a tree, as Keras writes layers. Unlike in get_config(), a user's
     subclass of a layer or cell has the class of Keras."""
-    keras_class, config = _keras_class(layer), dict(layer.get_config())
-    name, module = (
-        (keras_class, "keras") if keras_class else (type(layer).__name__, type(layer).__module__)
-    )
+    name, module, config = _keras_class(layer), "keras", dict(layer.get_config())
+    if name is None:
+        name, module = type(layer).__name__, type(layer).__module__
     if name == "Bidirectional":
         config["layer"] = _layer_node(layer.forward_layer)
         config["backward_layer"] = _layer_node(layer.backward_layer)
@@ -423,10 +421,12 @@ def layer_node(name: str, spec: Spec, bias: bool, settings: Config) -> dict[str,
         elif key == "go_backwards":
             config[key] = value
         else:
-            advice = (
+            raise unwritten_settings(
+                name,
+                {key: value},
                 "which cannot be written to a model: save only the weights as .weights.h5, or, to"
+                " leave it out",
             )
-            raise unwritten_settings(name, {key: value}, advice + " leave it out")
     node: dict[str, Any] = {"class_name": class_name, "config": config}
     if spec.bidirectional:
         inner = {"module": "keras.layers", "registered_name": None, **node}

@@ -65,7 +65,7 @@ def torch_spec(module: Any) -> RNNDescription:
 
 
 def torch_attributes(*mappings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the attributes that describe a torch RNN; a later mapping overrides an earlier."""
+    """Return the attributes that describe a torch RNN; later mappings override earlier mappings."""
     return {name: mapping[name] for mapping in mappings for name in _ATTRIBUTES if name in mapping}
 
 
@@ -74,10 +74,8 @@ def torch_fields(kind: str, attributes: Mapping[str, Any]) -> dict[str, Any]:
     LSTMCell, GRUCell, RNNCell. attributes: may be incomplete."""
     fields = {name: attributes[name] for name in _FIELDS if name in attributes}
     fields |= {name: bool(fields[name]) for name in ("bidirectional", "bias") if name in fields}
-    mode, nonlinearity = (
-        attributes.get("mode", kind.removesuffix("Cell")),
-        attributes.get("nonlinearity"),
-    )
+    mode = attributes.get("mode", kind.removesuffix("Cell"))
+    nonlinearity = attributes.get("nonlinearity")
     if mode == "RNN" and isinstance(nonlinearity, str):
         mode = f"RNN_{nonlinearity.upper()}"
     return fields | ({"cell": _CELLS[mode]} if isinstance(mode, str) and mode in _CELLS else {})
@@ -180,7 +178,7 @@ def _parametrized(module: Any, name: str) -> Any:
 
 
 def is_script(module: Any) -> bool:
-    """Is the module compiled by TorchScript?"""
+    """Is the module a TorchScript module?"""
     return bool(class_names(module, "torch.jit."))
 
 
@@ -189,9 +187,7 @@ def _rnn_classes(module: Any) -> list[str]:
     names = class_names(module, RNNS)
     if names or not is_script(module):
         return names
-    name = (
-        module.original_name
-    )  # of the class; the name of the compiled type has the module of the class
+    name = module.original_name  # of the class; the compiled type's name has the class's module
     if not module._c._type().qualified_name().startswith(f"__torch__.{RNNS}."):
         return []
     return [name, "RNNCellBase" if name.endswith("Cell") else "RNNBase"]
