@@ -52,6 +52,14 @@ def what_load_returned():
 
 
 several_in_a_dict = asked(rl.pack, two(), known={"prefix": "enc"})
+further_tensors = asked(rl.pack, tensors() | {"norm.weight": np.ones(3, "f4")})
+
+
+def patterns_outside_a_list():
+    yield lambda: rl.pack(tensors(), ignore="h0")
+    rl.pack(tensors(), ignore=["h0"])
+
+
 a_prefix_of_a_list = asked(rl.pack, [*tensors().values()], layout="torch", prefix="a")
 a_prefix_of_a_module = asked(rl.pack, torch.nn.LSTM(5, 7), prefix="enc")
 a_list_of_arrays = asked(rl.pack, [*tensors(layout="keras").values()])

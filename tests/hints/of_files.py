@@ -48,6 +48,10 @@ arrays_without_names = asked(
     rl.load, "w.npz", known={"layout": "keras"},
     before=lambda: np.savez("w.npz", *tensors(layout="keras").values()),
 )  # fmt: skip
+further_tensors = asked(
+    rl.convert_file, "w.npz", "n.npz", to="keras",
+    before=lambda: np.savez("w.npz", **tensors(prefix="rnn."), **{"rnn.norm.weight": np.ones(3)}),
+)  # fmt: skip
 another_layout_than_the_files = asked(rl.load, "w.npz", layout="keras", before=save_one)
 an_unknown_rnn = asked(rl.load, "unknown", format="bin", known={"spec": LSTM}, before=save_unknown)
 a_wrong_suffix = asked(rl.load, "w.h5", before=save_misnamed)
@@ -66,8 +70,9 @@ layers_to_be_stacked = repaired(
 
 def a_name_that_exists():
     np.savez("w.npz", **tensors(prefix="enc."), **{"enc.kernel": np.ones(3, "f4")})
-    yield lambda: rl.convert_file("w.npz", "n.npz", to="keras")
-    rl.save("n.npz", {"other": rl.load("w.npz")["enc"].to("onnx")})
+    ignored = {"ignore": ["enc.kernel"]}
+    yield lambda: rl.convert_file("w.npz", "n.npz", to="keras", **ignored)
+    rl.save("n.npz", {"other": rl.load("w.npz", **ignored)["enc"].to("onnx")})
 
 
 def what_a_file_records():

@@ -164,7 +164,9 @@ SQUARE = rl.Spec("rnn_tanh", 3, 3)
 WEIGHTS = normal_weights("torch", SQUARE)
 FLAT = rl.pack(WEIGHTS, SQUARE)
 RNN, X, H = rl.RNN(FLAT, SQUARE), np.ones((2, 5, 3), "f4"), np.ones((1, 5, 3), "f4")
-HINTS = dict(cell="rnn_tanh", reset="after", recurrent_activation="sigmoid", activation="tanh")
+HINTS = dict(
+    ignore=(), cell="rnn_tanh", reset="after", recurrent_activation="sigmoid", activation="tanh"
+)
 OPTIONS = dict(layout="torch", prefix="", **HINTS, dtype="float32", device="cpu",
                batch_first=False, cell_clip=None, math="default", algo="standard")  # fmt: skip
 CALL = dict(state=H, lengths=[1, 2, 2, 0, 1], out=None, h_out=None, c_out=None, stream=None)

@@ -11,10 +11,10 @@ import rnnlayout as rl
 from rnnlayout._model.reading_options import DEFAULTS, UNRECORDED
 from rnnlayout._sources.reading import Reading
 
-MEMORY = ("layout", "prefix", *UNRECORDED, "dtype")
+MEMORY = ("layout", "prefix", "ignore", *UNRECORDED, "dtype")
 FILES = ("as_class", "keras_config", "format", "mmap")
 TAKEN = {  # the arguments of reading in each signature, without those that the function names
-    rl.infer_spec: ("layout", "prefix", *UNRECORDED),
+    rl.infer_spec: ("layout", "prefix", "ignore", *UNRECORDED),
     rl.convert: MEMORY, rl.pack: MEMORY, rl.check: MEMORY, rl.RNN: MEMORY, rl.forward: MEMORY,
     rl.Weights: MEMORY,
     rl.load: (*MEMORY, *FILES), rl.convert_file: (*MEMORY, *FILES),
@@ -35,7 +35,7 @@ def test_the_three_lists_are_one():
 def test_a_signature_names_each_argument_with_its_default(function):
     parameters = inspect.signature(function).parameters
     assert {*parameters} & {*DEFAULTS} == {*TAKEN[function]}
-    assert {parameters[name].default for name in TAKEN[function]} <= {None, "", True}
+    assert {parameters[name].default for name in TAKEN[function]} <= {None, "", (), True}
     assert all(parameters[name].default == DEFAULTS[name] for name in TAKEN[function])
     kinds = {one.kind for one in parameters.values()}
     assert inspect.Parameter.VAR_KEYWORD not in kinds

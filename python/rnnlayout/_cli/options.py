@@ -242,6 +242,12 @@ _READING_FORMS: dict[str, dict[str, Any]] = {
     },
     "layout": {"type": parse_layout, "metavar": "LAYOUT", "help": "layout of {owner}"},
     "prefix": {"metavar": "P", "help": "use only tensors whose names start with P"},
+    "ignore": {
+        "action": "append",
+        "default": None,
+        "metavar": "NAME",
+        "help": "leave out tensors that change nothing: 'rnn.norm.*'; may be repeated",
+    },
     "cell": {"choices": ("lstm", "gru", "rnn_tanh", "rnn_relu"), "help": "cell of the RNNs"},
     "reset": {
         "choices": ("after", "before"),

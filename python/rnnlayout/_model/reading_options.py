@@ -5,7 +5,7 @@ Nothing heavy is imported here: the command line makes its options from this lis
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from inspect import Parameter, Signature, signature
 from typing import TYPE_CHECKING, Any, NoReturn, TypedDict, TypeVar
 
@@ -21,6 +21,7 @@ class TensorOptions(TypedDict, total=False):
     """The options of infer_spec() and Weights(), whose layout is positional."""
 
     prefix: str
+    ignore: Sequence[str]
     cell: str | None
     reset: str | None
     recurrent_activation: str | None
@@ -59,6 +60,8 @@ class ReadingOptions(ComparisonOptions, total=False):
     layout: the layout of the source, a name or a Layout. By default inferred from the names.
     prefix: use only the tensors whose names start with it, as "encoder.rnn"; the dot after it is
         optional. Of a model or a file with several RNNs it chooses one by its name.
+    ignore: patterns for names of tensors that change nothing: ["rnn.norm.*"]. The source is read as
+        if it lacked these tensors. `*` stands for any characters.
     cell, reset, recurrent_activation, activation: fields of the spec that tensors do not record:
         tanh or relu of a plain RNN, in the name of its cell; the reset of a GRU in ONNX, concat, or
         Keras without biases; "sigmoid" and "tanh" unless something else is passed. A source that
@@ -79,10 +82,19 @@ class ReadingOptions(ComparisonOptions, total=False):
 
 # Each option with its default, in the order of a signature.
 DEFAULTS: dict[str, Any] = {
-    "layout": None, "prefix": "", "cell": None, "reset": None, "recurrent_activation": None,
-    "activation": None, "as_class": None, "keras_config": None, "dtype": None, "format": None,
+    "layout": None,
+    "prefix": "",
+    "ignore": (),
+    "cell": None,
+    "reset": None,
+    "recurrent_activation": None,
+    "activation": None,
+    "as_class": None,
+    "keras_config": None,
+    "dtype": None,
+    "format": None,
     "mmap": True,
-}  # fmt: skip
+}
 # Fields of a spec that tensors may not show: the activations, and others.
 ACTIVATIONS = ("recurrent_activation", "activation")
 UNRECORDED = ("cell", "reset", *ACTIVATIONS)

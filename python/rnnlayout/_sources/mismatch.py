@@ -16,6 +16,7 @@ from rnnlayout._model.layout import Layout, known_layouts
 from rnnlayout._model.spec import CELLS, Spec
 from rnnlayout._native import LayoutError, SpecError
 
+from .accounting import shortest_patterns
 from .candidates import (
     Guess,
     Shape,
@@ -92,6 +93,15 @@ def wrong_names(
         fields_in_words = ", ".join(f"{key} {value!r}" for key, value in (fields or {}).items())
         return LayoutError(
             f"an RNN with {fields_in_words} does not have these tensors: {list_names(names, 8)}"
+        )
+    if not missing and unknown:
+        rnn_names = [stripped + name for name in expected]
+        further = [stripped + name for name in unknown]
+        patterns = shortest_patterns(further, stripped.rstrip("./"), rnn_names)
+        return LayoutError(
+            f"beside the tensors of an RNN, unknown {list_names(unknown)} ({where}): a module with"
+            " further tensors may compute something else; if the tensors change nothing, pass ",
+            Ask("ignore", patterns),
         )
     lines = [f"missing {list_names(missing)}"] if missing else []
     lines += [f"unknown {list_names(unknown)}"] if unknown else []

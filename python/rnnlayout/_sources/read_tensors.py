@@ -25,6 +25,7 @@ from rnnlayout._model.weights import Weights, checked_weights
 from rnnlayout._native import LayoutError
 
 from . import fitting, frameworks, jax_modules, mismatch
+from .accounting import harmful_names, is_ignored
 from .jax_modules import MOST_DICTS, is_branch, jax_cell_class, walk_parameters
 from .reading import Reading
 from .tensor_paths import is_under, match_layout_names, prefixes_that_fit, strip_prefix
@@ -57,6 +58,12 @@ def read_dict(source: Mapping[Any, Any], reading: Reading) -> Weights:
     original = source
     if any(map(is_branch, source.values())):
         source = _flatten_rnn_dicts(source, prefix, layouts)
+    if reading.ignore:
+        source = {
+            name: tensor
+            for name, tensor in source.items()
+            if not (isinstance(name, str) and is_ignored(name, reading.ignore))
+        }
     names = tuple([name for name in source if isinstance(name, str)])
     if len(names) != len(source) or not names:
         raise LayoutError("a key is not a string" if source else "the dict of tensors is empty")
@@ -66,6 +73,8 @@ def read_dict(source: Mapping[Any, Any], reading: Reading) -> Weights:
     tail_by_name = strip_prefix(plain.sources, plain.name(prefix))
     tails = tuple(tail_by_name.values())
     if not fitting.names_in_layouts(tails, reading.layout):
+        if len(harmful := harmful_names(names)) < len(names):
+            return read_dict({name: source[name] for name in harmful}, reading)
         if error := _checkpoint_error(source, layouts):
             raise error
         if not tail_by_name:

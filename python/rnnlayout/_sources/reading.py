@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,6 +28,7 @@ class Reading:
     layout: Layout | None = None
     fields: Mapping[str, Any] = field(default_factory=dict, hash=False)  # a dict has no hash
     prefix: str = field(default="", compare=False)
+    ignore: Sequence[str] = field(default=(), compare=False)
     dtype: Any = field(default=None, compare=False)
     as_class: Mapping[str, str] | None = field(default=None, compare=False)
     keras_config: Any = field(default=None, compare=False)
@@ -69,6 +70,7 @@ def make_reading(
     if fields or spec is not None:
         check_fields(fields, spec, "the spec")
     layout = named_options.pop("layout", None)
+    named_options["ignore"] = _check_ignore(named_options.get("ignore"))
     reading = Reading(spec, None if layout is None else as_layout(layout), fields, **named_options)
     check_prefix(reading.prefix)
     if reading.as_class is not None:
@@ -91,6 +93,16 @@ def check_fields(fields: Mapping[str, Any], spec: Spec | None, owner: str) -> No
                 f"{key} {value!r} contradicts {owner}, which has {getattr(spec, key)!r}: omit ",
                 Ask(key, None),
             )
+
+
+def _check_ignore(patterns: Any) -> tuple[str, ...]:
+    """Return the patterns as a tuple. Raises LayoutError unless they are strings in a list."""
+    if patterns is None:
+        return ()
+    is_list = isinstance(patterns, Sequence) and not isinstance(patterns, (str, bytes))
+    if not is_list or not all(isinstance(pattern, str) for pattern in patterns):
+        raise LayoutError(f"ignore is {patterns!r}, need a list of names: ", Ask("ignore", ["h0"]))
+    return tuple(patterns)
 
 
 def _check_as_class(names: Any) -> None:

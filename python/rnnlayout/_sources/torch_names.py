@@ -59,6 +59,11 @@ class ComputedWeight:
         return _COMPUTATIONS.get(frozenset(self.forms), "")
 
     @property
+    def is_known(self) -> bool:
+        """Whether it is known how torch computes the weight."""
+        return bool(self._computation)
+
+    @property
     def like(self) -> str:
         """The name of a stored tensor with the shape and dtype of the weight."""
         if self.rounds:
@@ -182,6 +187,8 @@ def plain_names(names: tuple[str, ...]) -> PlainNames:
             result.computed[plain] = with_dropout[plain]
             continue
         if weight in stored and weight != name:
+            if not computed[weight].is_known:
+                result.sources[name] = (name,)
             continue  # the plain weight, stored next to the parts, is the weight of the last call
         if weight == name:
             result.sources[plain] = (name,)

@@ -46,7 +46,7 @@ def test_what_only_looks_a_little_like_an_rnn_is_none(tmp_path):
         {"attention.W_q": (4, 4), "attention.W_o": (4, 4), "attention.b_o": (4,)},
         {"R": (3, 3)},
         {"scale.W": (3, 3), "scale.B": (3,)},
-        {"lstm.weight_ih_l0_mask": (12, 5), "lstm.dropout": (3,)},
+        {"other.weight_ih_l0_mask": (12, 5), "other.dropout": (3,)},
     ]
     found = rl.load(file_of(tmp_path, *others, under("lstm.", LSTM)))
     assert list(found) == ["lstm"] and not found.refused

@@ -23,7 +23,7 @@ from rnnlayout._files.tensor_sets import layerwise
 
 TENSOR_SETS = (".safetensors", ".npz")
 RNNS = {"encoder", "decoder", "cells.0", "cells.1"}
-OTHERS = {"embedding.weight", "out.weight", "out.bias", "encoder.dropout_mask", "steps", "half",
+OTHERS = {"embedding.weight", "out.weight", "out.bias", "dropout.mask", "steps", "half",
           "eighth"}  # fmt: skip
 
 
@@ -46,7 +46,7 @@ def state():
         "cells": nn.ModuleList([nn.LSTMCell(3, 4), nn.LSTMCell(4, 2)]),
     }  # fmt: skip
     return nn.ModuleDict(parts).state_dict() | {
-        "encoder.dropout_mask": torch.tensor([1, 0, 7], dtype=torch.uint8),
+        "dropout.mask": torch.tensor([1, 0, 7], dtype=torch.uint8),
         "steps": torch.tensor(12),
         "half": torch.randn(3, 5).to(torch.bfloat16),
         "eighth": torch.randn(7).to(torch.float8_e4m3fn),

@@ -133,3 +133,29 @@ def test_a_checkpoint_of_tensorflow_1(tmp_path):
         np.testing.assert_allclose(ours, expected, rtol=0, atol=1e-5)
     (zero,) = rl.load(path, layout=rl.layout("tf1", forget_bias=0.0)).values()
     assert np.abs(rl.RNN(zero)(x)[0] - expected).max() > 0.01
+
+
+def test_a_dense_layer_beside_a_cell_is_no_rnn(tmp_path):
+    """TF 1's LSTMCell has one kernel and one bias, and so has a Dense layer. prefix= reads it."""
+    cell = {"kernel": np.ones((8, 12), "f4"), "bias": np.ones(12, "f4")}
+    tensors = {f"rnn/lstm_cell/{name}": array for name, array in cell.items()}
+    tensors |= {f"dense/{name}": array for name, array in cell.items()}
+    path = saved(tmp_path / "c", tensors)
+    found = rl.load(path, layout="tf1")
+    assert list(found) == ["rnn"] and set(found.others) == {"dense/kernel", "dense/bias"}
+    hints = {"layout": "tf1", "cell": "lstm"}
+    assert list(rl.load(path, prefix="dense", **hints)) == ["dense"]
+    path = saved(tmp_path / "d", {f"net/{name}": array for name, array in cell.items()})
+    assert list(rl.load(path, **hints)) == ["net"]
+
+
+def test_the_cell_for_weights_of_cudnn_adds_no_forget_bias(tmp_path):
+    cell = {"kernel": np.ones((8, 12), "f4"), "bias": np.ones(12, "f4")}
+    files = [
+        saved(tmp_path / name, {f"rnn/{name}/{key}": array for key, array in cell.items()})
+        for name in ("cudnn_compatible_lstm_cell", "lstm_cell")
+    ]
+    zero, one = (rl.load(file, layout="tf1") for file in files)
+    assert zero["rnn"] == rl.load(files[1], layout=rl.layout("tf1", forget_bias=0.0))["rnn"]
+    assert zero["rnn"].to("keras") != one["rnn"].to("keras")
+    assert zero.notes == ["rnn: a cudnn_compatible_lstm_cell adds nothing to the forget bias"]

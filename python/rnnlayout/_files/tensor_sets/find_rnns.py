@@ -17,24 +17,29 @@ import numpy as np
 from rnnlayout._model.config import SETTINGS
 from rnnlayout._model.dtypes import Bits
 from rnnlayout._model.errors import Ask, FileError, Message, TextPart, error_with_name, join_parts
-from rnnlayout._model.layout import CUDNN
+from rnnlayout._model.layout import CUDNN, Layout
 from rnnlayout._model.reading_options import ACTIVATIONS
 from rnnlayout._model.spec import CELLS, Spec
 from rnnlayout._model.undecided import UndecidedError
 from rnnlayout._model.weights import Weights, changed_weights
 from rnnlayout._native import LayoutError, SpecError
 from rnnlayout._sources import torch_names
+from rnnlayout._sources.accounting import is_ignored
 from rnnlayout._sources.candidates import is_one_vector
 from rnnlayout._sources.keras_tree import short_repr
 from rnnlayout._sources.read_source import read_source
 from rnnlayout._sources.reading import Reading, check_fields
 from rnnlayout._sources.tensor_paths import KERAS, is_under_with_direction
 
+from .account import RNNTensors, account_for_tensors
 from .file_rnns import Found, distinct_names, entry_name, with_rnns
 from .record import Record
 from .rnn_places import RNNPlace, find_places
 from .tensor_set import FileTensor, ModuleClass, TensorSet
 
+# TF 1's cell for weights of cuDNN; other cells of TF 1 add 1 to the forget bias by default.
+_WITHOUT_FORGET_BIAS = "cudnn_compatible_lstm_cell"
+_TF1, _TF1_NO_FORGET_BIAS = Layout("tf1"), Layout("tf1", forget_bias=0.0)
 _MOST_LAYERS = 4  # per tensor of a file: some tensors of a layer may have been removed
 
 
@@ -44,13 +49,17 @@ class TensorGroup:
 
     entry: the RNN's name. prefix: the part of the tensors' names before the names in the layout,
     with the separator. names: the names of the tensors in the file. weights: the RNN, or the error
-    if the RNN cannot be read. notes: how unusual names were understood."""
+    if the RNN cannot be read. notes: how unusual names were understood. path: the prefix without
+    the name of a cell. is_known_class: whether the RNN is a module of torch's own class, which
+    computes nothing from further tensors."""
 
     entry: str
     prefix: str
     names: tuple[str, ...]
-    weights: Weights | ValueError
+    weights: Weights | Exception
     notes: tuple[str, ...] = ()
+    path: str = ""
+    is_known_class: bool = False
 
 
 def find_rnns(
@@ -62,7 +71,11 @@ def find_rnns(
     # with skipped objects among the tensors, the error of an incomplete RNN names the object
     empty = np.empty(0, np.uint8)
     skipped = {name: FileTensor.of(empty, kind) for name, kind in tensor_set.skipped.items()}
-    tensors = tensor_set.tensors | skipped
+    tensors = {
+        name: tensor
+        for name, tensor in (tensor_set.tensors | skipped).items()
+        if not is_ignored(name, reading.ignore)
+    }
     plain = torch_names.plain_names(tuple(tensors))
 
     def stored(name: str) -> Bits:
@@ -87,14 +100,27 @@ def find_rnns(
             {plain.name(path): module for path, module in tensor_set.modules.items()},
         )
     ]
-    results = {group.entry: group.weights for group in groups}
     names = {name for group in groups for name in group.names}
+    places = {
+        group.entry: RNNTensors(group.path, group.names)
+        for group in groups
+        if not group.is_known_class
+    }
+    read = {group.entry: group.weights for group in groups}
+    results, account_notes = account_for_tensors(tensors, names, places, read, tensor_set.roots)
+    groups = [replace(group, weights=results[group.entry]) for group in groups]
     unrecorded = [group.weights for group in groups if group.entry not in records]
     notes = [note for group in groups for note in group.notes]
     return groups, Found(
         {entry: result for entry, result in results.items() if isinstance(result, Weights)},
         {entry: result for entry, result in results.items() if not isinstance(result, Weights)},
-        [*tensor_set.notes, *plain.notes, *notes, *note_assumptions(unrecorded, reading)],
+        [
+            *tensor_set.notes,
+            *plain.notes,
+            *notes,
+            *account_notes,
+            *note_assumptions(unrecorded, reading),
+        ],
         [name for name in tensor_set.tensors if name not in names],
     )
 
@@ -116,6 +142,7 @@ def _restore_stored_names(
         group,
         weights=weights,
         prefix=prefix,
+        path=prefix[: len(prefix) - (len(group.prefix) - len(group.path))],
         names=tuple(stored for name in group.names for stored in plain.sources[name]),
         notes=(
             *group.notes,
@@ -149,7 +176,10 @@ def _find_groups(
             weights = _read_rnn(tensors, names, entry, Reading(record.spec, record.layout))
         if isinstance(weights, Weights):
             weights = changed_weights(weights, config=record.config, batch_first=record.batch_first)
-        recorded.append(TensorGroup(entry, record.prefix, tuple(names.values()), weights))
+        path = record.prefix.rstrip("./")
+        recorded.append(
+            TensorGroup(entry, record.prefix, tuple(names.values()), weights, path=path)
+        )
     taken = {name for group in recorded for name in group.names}
     places = find_places(
         [name for name in tensors if name not in taken], reading.layout, reading.prefix
@@ -183,6 +213,10 @@ def _group_at_place(
     while classes and path and path not in classes:  # the module, or the nearest outer module
         path = path.rpartition(".")[0]
     module = classes.get(path)
+    notes = [f"{', '.join(place.names.values())} taken as {', '.join(place.names)}"] * place.short
+    if reading.layout == _TF1 and _WITHOUT_FORGET_BIAS in place.prefix.split("/"):
+        reading = replace(reading, layout=_TF1_NO_FORGET_BIAS)
+        notes.append(f"{entry}: a {_WITHOUT_FORGET_BIAS} adds nothing to the forget bias")
     from_module = {"cell": module.fields["cell"]} if module and "cell" in module.fields else {}
     # of several RNNs, cell and reset concern only RNNs that lack them
     concerned = {key: value for key, value in reading.fields.items() if alone or key in ACTIVATIONS}
@@ -198,8 +232,10 @@ def _group_at_place(
         if module is not None:
             weights = _check_against_module(weights, module, entry, reading)
     names = tuple(place.names.values())
-    notes = (f"{', '.join(names)} taken as {', '.join(place.names)}",) if place.short else ()
-    return TensorGroup(entry, place.prefix, names, weights, notes)
+    is_known_class = module is not None and module.is_torch
+    return TensorGroup(
+        entry, place.prefix, names, weights, tuple(notes), place.entry, is_known_class
+    )
 
 
 def _check_against_module(
@@ -260,7 +296,10 @@ def apply_reading(rnns: Found, reading: Reading) -> Found:
         names += ACTIVATIONS if CELLS[file_spec.cell].is_gated else []
         concerned = {key: value for key, value in reading.fields.items() if key in names}
         try:
-            if reading.layout not in (None, weights.layout):
+            layouts = {weights.layout} | (
+                {_TF1} if weights.layout == _TF1_NO_FORGET_BIAS else set()
+            )
+            if reading.layout is not None and reading.layout not in layouts:
                 raise LayoutError(
                     f"the file has it in layout {weights.layout}, not {reading.layout}: omit ",
                     Ask("layout", None),

@@ -78,6 +78,9 @@ def find_places(
                 layout, place, bool(layout_passed)
             ):
                 places.setdefault(tuple(sorted(place.names.values())), place)
+    if layout_passed and not prefix and _has_kernels_of_any_layer(layout_passed):
+        cells = {key: place for key, place in places.items() if _KERAS_CELL.search(place.prefix)}
+        places = cells or places  # dense/kernel beside rnn/lstm_cell/kernel is not an RNN
     if not places and layout_passed:  # a flat vector, or a list
         under = [name for name in names if is_under(name, prefix)]
         numbers = {match[1]: name for name in under if (match := _LISTED.fullmatch(name))}
@@ -202,6 +205,11 @@ def _recurrent_leaves(layout: Layout) -> frozenset[tuple[frozenset[str], bool]]:
     return frozenset(
         (frozenset(map(tensor_leaf, roles["R"])), roles["R"] <= roles["W"]) for roles in names
     )
+
+
+def _has_kernels_of_any_layer(layout: Layout) -> bool:
+    """Return whether a single tensor has all matrices, so that a Dense has the same tensors."""
+    return any(joins and len(leaves) == 1 for leaves, joins in _recurrent_leaves(layout))
 
 
 def _is_recurrent(layout: Layout, place: RNNPlace, layout_passed: bool) -> bool:

@@ -146,6 +146,7 @@ class TensorSet:
     modules: path -> class of each module with tensors, if the file has modules.
     derived: names of tensors that the file does not store under these names: tensors of modules,
         and computed tensors.
+    roots: paths of whole models: the root of the file, and dicts such as "state_dict".
     forget: frees the memory of tensors that can be read again.
     copy(fd, chunk): let the system copy a chunk of a tensor from the source file to a file
         descriptor. Returns the number of copied bytes, 0 if the system cannot copy.
@@ -158,6 +159,7 @@ class TensorSet:
     values: list[str] = field(default_factory=list)
     modules: Mapping[str, ModuleClass] = field(default_factory=dict)
     derived: Collection[str] = frozenset()
+    roots: Collection[str] = ("",)
     forget: Callable[[], object] = lambda: None
     copy: Callable[[int, memoryview], int] = lambda out, chunk: 0
 

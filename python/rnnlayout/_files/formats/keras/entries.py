@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from posixpath import commonpath
 from typing import NamedTuple, TypeVar
 
 import numpy as np
 
+from rnnlayout._files.tensor_sets.account import RNNTensors, account_for_tensors
 from rnnlayout._files.tensor_sets.choose_rnns import stack_entries
 from rnnlayout._files.tensor_sets.file_rnns import Found, distinct_names
 from rnnlayout._files.tensor_sets.find_rnns import (
@@ -24,6 +27,7 @@ from rnnlayout._model.spec import CELLS, HARD_SIGMOIDS, differing_fields
 from rnnlayout._model.undecided import UndecidedError
 from rnnlayout._model.weights import Weights, changed_weights
 from rnnlayout._native import LayoutError, SpecError
+from rnnlayout._sources.accounting import is_ignored
 from rnnlayout._sources.keras_tree import SIGMOID_SINCE, RecurrentLayer, Version, short_repr
 from rnnlayout._sources.read_source import read_source
 from rnnlayout._sources.read_tensors import read_described
@@ -46,6 +50,7 @@ class CellArray(NamedTuple):
 
 _Array = TypeVar("_Array")
 CellArrays = Mapping[str, CellArray]  # by LEAVES, or by the names of Keras 1: W, U_i, b_o ...
+IS_CELL = re.compile(r"(\w*_)?(cell|stacked_rnn_cells)(_\d+)?")  # a part of a path
 _Rows = Sequence[Sequence[CellArrays]]  # for each layer, bottom first, the cells of its directions
 
 # Keras 1 has an array per gate, named by letters; two letters differ from ours.
@@ -151,11 +156,15 @@ class KerasEntries:
             self._add(layer)
         unused_paths = [path.lstrip("/") for path in self._paths if path not in self._used]
         names = distinct_names([name for name, *_ in self._entries])
-        results = dict(zip(names, (result for _, result, _ in self._entries), strict=True))
         self._rows = dict(zip(names, (rows for *_, rows in self._entries), strict=True))
+        read = dict(zip(names, (result for _, result, _ in self._entries), strict=True))
+        further = [path for path in unused_paths if not is_ignored(path, self.reading.ignore)]
+        places = {name: _place_of(rows) for name, rows in self._rows.items()}
+        results, notes = account_for_tensors(further, (), places, read)
         weights = {name: result for name, result in results.items() if isinstance(result, Weights)}
         unread = {name: result for name, result in results.items() if isinstance(result, Exception)}
-        return Found(weights, unread, note_assumptions(self._guessed, self.reading), unused_paths)
+        notes += note_assumptions(self._guessed, self.reading)
+        return Found(weights, unread, notes, unused_paths)
 
     def new_arrays(self, new: Mapping[str, Weights]) -> dict[str, np.ndarray]:
         """Return the arrays of new weights, by the paths of the old arrays in the file. Raises
@@ -245,6 +254,17 @@ class KerasEntries:
         if lacks_activation(rnn):
             raise _activation_question([rnn])
         return rnn
+
+
+def _place_of(rows: _Rows) -> RNNTensors:
+    """Return the path of the cells of an RNN, without "vars" and the names of cells, and the paths
+    of the arrays."""
+    paths = [array.path.lstrip("/") for row in rows for cell in row for array in cell.values()]
+    shared = commonpath([path.rpartition("/")[0] for path in paths]) if paths else ""
+    *outer, last = shared.split("/")
+    while outer and (last == "vars" or IS_CELL.fullmatch(last)):
+        *outer, last = outer
+    return RNNTensors("/".join((*outer, last)), paths)
 
 
 def _tensors_of_cells(cells: Sequence[Mapping[str, _Array]]) -> dict[str, _Array]:

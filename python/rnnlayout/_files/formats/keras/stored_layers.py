@@ -35,13 +35,12 @@ from .config import (
     read_unknown_classes,
     recurrent_layers_in,
 )
-from .entries import LEAVES, CellArray, CellArrays, KerasEntries, LayerCells
+from .entries import IS_CELL, LEAVES, CellArray, CellArrays, KerasEntries, LayerCells
 from .hdf5_tree import Hdf5Group
 
 # kernel:0, or kernel_1:0 if TensorFlow had to make names differ; Keras 1: lstm_1_W_i:0
 _LEAF = re.compile(r"(recurrent_kernel|kernel|bias)(_\d+)?(:\d+)?")
 _LEAF_1 = re.compile(r"(.*)_([WUb](?:_[icfozrh])?)(:\d+)?", re.DOTALL)
-_IS_CELL = re.compile(r"(\w*_)?(cell|stacked_rnn_cells)(_\d+)?")
 _DIRECTION = re.compile(r"(forward|backward)_")
 
 
@@ -153,7 +152,7 @@ def _layers_by_name(
     layers: dict[str, dict[str, list[CellArrays]]] = {}  # path -> direction or "" -> cells
     for (*parts, _), arrays in cells_by_path.items():
         side = ""
-        while len(parts) > 1 and _IS_CELL.fullmatch(parts[-1]):
+        while len(parts) > 1 and IS_CELL.fullmatch(parts[-1]):
             parts.pop()
         if parts and (match := _DIRECTION.match(parts[-1])):
             parts[-1], side = parts[-1][match.end() :], match[1]

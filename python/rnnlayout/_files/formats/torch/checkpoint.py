@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import IO, Any
 
@@ -52,7 +52,8 @@ def _read_checkpoint(file: InputFile) -> TensorSet:
     walk, packing_notes = ModuleWalk(file), list[str]()
     if isinstance(contents, ExportedTensors):
         walk.classes |= contents.modules
-    leaves = walk.leaves((name, value) for name, _, _, value in walk_leaves(file, contents))
+    roots = {""}
+    leaves = walk.leaves(_named_leaves(file, contents, roots))
     try:
         unpacked = unpack_weights(leaves, walk.classes, packing_notes, walk.names)
         tensor_set = tensors_of_pickle(file, unpacked, _tensor_of_value)
@@ -68,7 +69,17 @@ def _read_checkpoint(file: InputFile) -> TensorSet:
         notes=[*tensor_set.notes, *packing_notes],
         modules=walk.classes,
         derived=walk.names,
+        roots=roots,
     )
+
+
+def _named_leaves(file: InputFile, contents: Any, roots: set[str]) -> Iterator[tuple[str, Any]]:
+    """Yield the leaves of a checkpoint. Add the paths of dicts with dots in their keys, as in the
+    state_dict() of a whole model, to the roots."""
+    for name, _, key, leaf in walk_leaves(file, contents):
+        if isinstance(key, str) and "." in key:
+            roots.add(name[: -len(key)].rstrip("."))
+        yield name, leaf
 
 
 def _tensor_of_value(value: Any) -> FileTensor | None:

@@ -1,0 +1,167 @@
+"""Account for the tensors beside an RNN: which of them may change what the RNN computes?
+
+A layer-norm LSTM has the tensors of an LSTM, and further tensors on the same path. Read without
+the further tensors it would be another RNN. Only tensors that a rule explains are passed over.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from glob import escape
+from itertools import islice
+
+# Slots of TensorFlow's optimizers: tensors whose path is the name of the variable.
+_SLOTS = (
+    "Adadelta|Adagrad|Adam|AdaMax|Adamax|AdamW|AdamWeightDecay|Ftrl|LAMB|LARS|Lamb|Momentum|Nadam|"
+    "RMSProp|adam_m|adam_v|lamb_m|lamb_v"
+)
+# Tensors that change no output, by the ends of their names, with the reason.
+_HARMLESS = {
+    "the state of an optimizer": (
+        r".+/\.OPTIMIZER_SLOT/.+",
+        r"(.*\.)?(exp_avg|exp_avg_sq|max_exp_avg_sq|momentum_buffer|square_avg)",
+    ),
+    "ranges that an observer has seen": (
+        r"(.*\.)?activation_post_process(_\d+)?\.(eps|min_vals?|max_vals?|histogram)",
+    ),
+    "the state of a random generator": (
+        r"(.*[./])?rngs[./].+",
+        r"(.*[./])?seed_generator(_\d+)?([./].+)?",
+        r"(.*[./])?seed_generator_state",
+    ),
+    "state of torch that is not a weight": (r"(.*\.)?_extra_state(\..+)?",),
+    "a count of batches": (r"(.*\.)?num_batches_tracked",),
+}
+_IS_HARMLESS = re.compile("|".join(f"(?:{p})" for ps in _HARMLESS.values() for p in ps), re.DOTALL)
+_SLOT = re.compile(rf"(.+)/(?:{_SLOTS})(?:_\d+)?", re.DOTALL)
+_AVERAGE = "/ExponentialMovingAverage"
+# At the root of a file, where all modules lie beside the RNN: names of parts of cells.
+_PART_OF_A_CELL = re.compile(
+    r"([hc](_?0|x)|(init|initial|start)_?(h|c|hidden|cell|state)s?|states?|\w*norm\w*|(ln|bn)_?\w*"
+    r"|lora_\w+|\w*att(n|ention)\w*|peep\w*|w_m[ih]h|zoneout\w*)([./].*)?",
+    re.IGNORECASE | re.DOTALL,
+)
+_SEPARATOR = re.compile(r"[./]")
+_WORD = re.compile(r"[^\W\d_]+")
+_MOST = 1000  # tensors of one RNN that are listed
+_MOST_PATTERNS = 6  # in an error, of names that are shortened as little as possible
+
+
+@dataclass(frozen=True)
+class Account:
+    """The tensors beside an RNN that a rule does not explain, and notes on the explained ones."""
+
+    unexplained: Sequence[str] = ()
+    notes: Sequence[str] = ()
+
+
+class FurtherTensors:
+    """The tensors of a source that belong to no RNN, ordered so that a path is found quickly."""
+
+    def __init__(self, all_names: Collection[str], rnn_names: Collection[str]) -> None:
+        self._all = all_names
+        self._names = sorted(set(all_names) - set(rnn_names))
+
+    def account(self, path: str, rnn_names: Collection[str], is_root: bool) -> Account:
+        """Return the tensors that may change what an RNN computes.
+
+        path: of the RNN, without the name of its cell. rnn_names: the names of its tensors.
+        is_root: whether the path is that of a whole model, which has other modules too."""
+        names = self._under(path)
+        if is_root:
+            names = _parts_of_cell(names, path, rnn_names)
+        unexplained = (name for name in names if not _is_harmless(name, self._all))
+        averages = [name for name in self._under(path) if _is_average(name, self._all)]
+        notes = (
+            [f"{averages[0]}: an average of a weight is not read, although it may be the one meant"]
+            if averages
+            else []
+        )
+        return Account(list(islice(unexplained, _MOST)), notes)
+
+    def _under(self, path: str) -> Iterator[str]:
+        if not path:
+            yield from self._names
+            return
+        for separator in "./":
+            start = bisect_left(self._names, path + separator)
+            for name in islice(self._names, start, None):
+                if not name.startswith(path + separator):
+                    break
+                yield name
+
+
+def harmful_names(names: Collection[str]) -> list[str]:
+    """Return the names of tensors that may change an output."""
+    all_names = set(names)
+    return [name for name in names if not _is_harmless(name, all_names)]
+
+
+def _is_harmless(name: str, all_names: Collection[str]) -> bool:
+    slot = _SLOT.fullmatch(name)
+    is_slot = slot is not None and slot[1] in all_names
+    return is_slot or _is_average(name, all_names) or bool(_IS_HARMLESS.fullmatch(name))
+
+
+def _is_average(name: str, all_names: Collection[str]) -> bool:
+    return name.endswith(_AVERAGE) and name.removesuffix(_AVERAGE) in all_names
+
+
+def _parts_of_cell(names: Iterable[str], path: str, rnn_names: Collection[str]) -> Iterator[str]:
+    """Yield the names at the root of a model that are a part of the cell: names that begin with a
+    word of the RNN's own names, as weight_ih_l0_scale, and those that cells are known for."""
+    start = len(path) + 1 if path else 0
+    words = {word[0] for name in rnn_names if (word := _WORD.match(name[start:]))}
+    for name in names:
+        tail = name[start:]
+        word = _WORD.match(tail)
+        is_alone = "." not in tail and "/" not in tail
+        if (is_alone and word and word[0] in words) or _PART_OF_A_CELL.fullmatch(tail):
+            yield name
+
+
+# ------------------------------------------------------------------------------- what is ignored
+
+
+def is_ignored(name: str, patterns: Sequence[str]) -> bool:
+    """Does a pattern of the caller match the name of a tensor? `*` stands for any characters."""
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def shortest_patterns(
+    unexplained: Sequence[str], path: str, rnn_names: Collection[str]
+) -> list[str]:
+    """Return a short list of patterns that match these tensors and no tensor of the RNN: a pattern
+    for each module, or shorter ones if the modules are many.
+
+    >>> names = ["rnn.weight_ih", "rnn.weight_hh"]
+    >>> shortest_patterns(["rnn.norm.weight", "rnn.norm.bias", "rnn.h0"], "rnn", names)
+    ['rnn.h0', 'rnn.norm.*']
+    """
+    start, ordered = len(path) + 1 if path else 0, sorted(rnn_names)
+    shared = {name: _shared_length(name, ordered) for name in unexplained}
+    ends = {name: _SEPARATOR.search(name, max(start, shared[name])) for name in unexplained}
+    patterns = {
+        f"{escape(name[: end.end()])}*" if end else escape(name) for name, end in ends.items()
+    }
+    if len(patterns) > _MOST_PATTERNS:
+        patterns = {
+            f"{escape(name[: length + 1])}*" if length < len(name) else escape(name)
+            for name, length in shared.items()
+        }
+    return sorted(patterns)
+
+
+def _shared_length(name: str, ordered: Sequence[str]) -> int:
+    """Return the length of the longest beginning that a name shares with a name in sorted order."""
+    at = bisect_left(ordered, name)
+    return max(_first_difference(name, near) for near in ordered[max(at - 1, 0) : at + 1])
+
+
+def _first_difference(a: str, b: str) -> int:
+    pairs = enumerate(zip(a, b, strict=False))
+    return next((k for k, (x, y) in pairs if x != y), min(len(a), len(b)))
