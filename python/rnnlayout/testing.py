@@ -44,8 +44,8 @@ def assert_same(a: Any, b: Any, *, rtol: float = 0, atol: float = 0) -> None:
     rtol, atol, and the rules of the comparison: see verify().
 
     Raises AssertionError with a line per differing block, with the size and position of the
-    largest difference, and the likely cause: gates swapped, a matrix transposed, input and recurrent bias
-    swapped, directions swapped, a gate negated ...; see diagnose().
+    largest difference, and the likely cause: gates swapped, a matrix transposed, input and
+    recurrent bias swapped, directions swapped, a gate negated ...; see diagnose().
 
         >>> import numpy as np
         >>> keras = {"kernel": np.ones((3, 8)), "recurrent_kernel": np.ones((2, 8)),

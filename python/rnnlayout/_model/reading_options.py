@@ -1,6 +1,6 @@
-"""The arguments that say how to read a source: one list for all functions and the command line.
+"""The options for reading a source: a single list for all functions and the command line.
 
-Nothing heavy is imported here: the command line makes its options from this list before --help.
+This file imports nothing slow: the command line makes options from the list before --help.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from .similar import did_you_mean
 if TYPE_CHECKING:
     from .layout import Layout
 
-# A TypedDict per kind of function. Keys that two kinds share are declared in their common base.
+# A TypedDict per kind of function. A common base declares the keys that two kinds share.
 
 
 class TensorOptions(TypedDict, total=False):
@@ -41,7 +41,7 @@ class MemoryOptions(SourceOptions, total=False):
 
 
 class ComparisonOptions(SourceOptions, total=False):
-    """The options of verify() and diagnose(), whose result has no dtype."""
+    """The options of verify() and diagnose(). The results have no dtype."""
 
     as_class: Mapping[str, str] | None
     keras_config: Any
@@ -50,31 +50,32 @@ class ComparisonOptions(SourceOptions, total=False):
 
 
 class ReadingOptions(ComparisonOptions, total=False):
-    """The arguments that say how to read a source; the same for all functions.
+    """The options for reading a source; the same for all functions.
 
-    load() and convert_file() take all of them, verify() and diagnose() all but dtype. Functions for
-    sources in memory take those before as_class. `help` and the signature of a function show which.
+    load() and convert_file() take all options, verify() and diagnose() all but dtype. Functions for
+    sources in memory take the options before as_class. `help` and the signature show the options of
+    a function.
 
-    spec: the RNN. By default it is inferred from the names and shapes of the tensors; where they
-        show too little, the error asks for it. Of a file, only for one with a single RNN.
+    spec: the RNN. By default inferred from the names and shapes of the tensors; if names and shapes
+        are not enough, the error asks for spec. For a file, only if the file has a single RNN.
     layout: the layout of the source, a name or a Layout. By default inferred from the names.
-    prefix: use only the tensors whose names start with it, as "encoder.rnn"; the dot after it is
+    prefix: use only tensors whose names start with the prefix, as "encoder.rnn"; a final dot is
         optional. Of a model or a file with several RNNs it chooses one by its name.
     ignore: patterns for names of tensors that change nothing: ["rnn.norm.*"]. The source is read as
         if it lacked these tensors. `*` stands for any characters.
     cell, reset, recurrent_activation, activation: fields of the spec that tensors do not record:
-        tanh or relu of a plain RNN, in the name of its cell; the reset of a GRU in ONNX, concat, or
-        Keras without biases; "sigmoid" and "tanh" unless something else is passed. A source that
-        records another value contradicts them, which is an error.
-    dtype: of the result, by default that of the source. A narrower one rounds once, to nearest
-        even.
-    as_class: how to read layers of classes that are not Keras's own, or modules in a PyTorch file
-        of classes that are not torch's own: {"MyLSTM": "LSTM"}.
-    keras_config: of a Keras file with weights alone, what model.to_json() returned: the path of a
-        file with it, the text itself, or the dict that json.loads() makes of it.
-    format: of the file, as a suffix without the dot ("keras"), if its name does not show it.
-    mmap: False to read the whole file into memory instead of mapping it, for a file that another
-        process may truncate: reading a truncated map ends the process.
+        cell "rnn_tanh" or "rnn_relu" of a plain RNN; reset of a GRU in ONNX, concat, or Keras
+        without biases; "sigmoid" and "tanh" by default. A contradicting source is an error.
+    dtype: the dtype of the result, by default the dtype of the source. A narrower dtype rounds
+        once, to nearest even.
+    as_class: for layers of classes outside Keras, or modules of classes outside torch in a PyTorch
+        file, the class to read the layer or module as: {"MyLSTM": "LSTM"}.
+    keras_config: for a Keras file with weights alone, the result of model.to_json(): the path of a
+        file with the text, the text, or the dict that json.loads() makes of the text.
+    format: the format of the file, as a suffix without the dot ("keras"), if the file's name lacks
+        the suffix.
+    mmap: False to read the whole file into memory instead of mapping the file, for a file that
+        another process may truncate: reading a truncated map ends the process.
     """
 
     dtype: Any
@@ -105,7 +106,7 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def takes_options(kind: type) -> Callable[[_Function], _Function]:
-    """Make the signature of a function, which ends in **options: Unpack[kind], name the options."""
+    """Put the options in place of **options: Unpack[kind] into the signature of a function."""
     types = kind.__annotations__
     options = [
         Parameter(name, Parameter.KEYWORD_ONLY, default=default,
@@ -114,9 +115,9 @@ def takes_options(kind: type) -> Callable[[_Function], _Function]:
     ]  # fmt: skip
 
     def decorate(function: _Function) -> _Function:
-        described = signature(function)
-        *parameters, _ = described.parameters.values()
-        vars(function)["__signature__"] = described.replace(parameters=[*parameters, *options])
+        declared = signature(function)
+        *parameters, _ = declared.parameters.values()
+        vars(function)["__signature__"] = declared.replace(parameters=[*parameters, *options])
         return function
 
     return decorate
@@ -124,14 +125,14 @@ def takes_options(kind: type) -> Callable[[_Function], _Function]:
 
 def check_options(function: Callable[..., Any], options: Mapping[str, object]) -> None:
     """Raise the TypeError of Python if the caller of a function passed an unknown argument."""
-    known: Signature = vars(function)["__signature__"]
+    full_signature: Signature = vars(function)["__signature__"]
     for name in options:
-        if name not in known.parameters:
-            _refuse_option(function, name, known)
+        if name not in full_signature.parameters:
+            _refuse_option(function, name, full_signature)
 
 
-def _refuse_option(function: Callable[..., Any], name: str, known: Signature) -> NoReturn:
-    names = [one for one in known.parameters if one != "self"]
+def _refuse_option(function: Callable[..., Any], name: str, full_signature: Signature) -> NoReturn:
+    names = [parameter for parameter in full_signature.parameters if parameter != "self"]
     raise TypeError(
         f"{function.__qualname__}() got an unexpected keyword argument {name!r}"
         + did_you_mean(name, names)

@@ -172,13 +172,13 @@ class Weights(Mapping[str, np.ndarray]):
     def _layer_of_vector(self, k: int) -> np.ndarray:
         """Return layer k of an RNN that is a single vector: the matrices of all layers, then all
         biases. Layers above the first have equal sizes."""
-        first, both = (
+        single, double = (
             vector_sizes(self.layout, self.spec.replace(num_layers=n), self.optional_tensors)
             for n in (1, 2)
         )
 
         def nelems_below(layer: int, part: int) -> int:
-            return first[part] + (layer - 1) * (both[part] - first[part]) if layer else 0
+            return single[part] + (layer - 1) * (double[part] - single[part]) if layer else 0
 
         starts = (0, nelems_below(self.spec.num_layers, 0))
         return np.concatenate(
