@@ -81,16 +81,16 @@ class Spec:
     proj_size: P, LSTM only, 0 < P < H; 0 means no projection.
     bias: cuDNN's bias mode, "double" (or True), "input", "recurrent" or "none" (or False). In all
         layouts but cuDNN's the first three are the same.
-    reset: GRU only. "after" is cuDNN's: n = tanh(W x + bW + r * (R h + bR)). "before", which
-        cuDNN lacks: n = tanh(W x + bW + R (r * h) + bR).
-    recurrent_activation: "sigmoid"; or, in all frameworks but cuDNN, "hard_sigmoid" (Keras 3:
-        x / 6 + 0.5) or "hard_sigmoid_keras2" (Keras 1 and 2: 0.2 x + 0.5), both clipped to [0, 1].
+    reset: GRU only. "after" is cuDNN's: n = tanh(W x + bW + r * (R h + bR)). "before":
+        n = tanh(W x + bW + R (r * h) + bR).
+    recurrent_activation: "sigmoid", "hard_sigmoid" (Keras 3: x / 6 + 0.5) or "hard_sigmoid_keras2"
+        (Keras 1 and 2: 0.2 x + 0.5), the last two clipped to [0, 1]. cuDNN has only "sigmoid".
     skip_input: cuDNN adds the input of layer 0 to the gates without a matrix; needs I == H.
     dtype: "float16", "bfloat16", "float32" or "float64", or a NumPy, ml_dtypes or torch dtype.
     peepholes: LSTM only, and not in cuDNN: the sums of i and f also contain p * c, with the old
         cell state c, and the sum of o contains p * c', with the new cell state c'.
-    activation: LSTM and GRU. "tanh"; or "relu", which cuDNN lacks, in place of each tanh: in the
-        candidate, and in h' = o * tanh(c').
+    activation: LSTM and GRU. "tanh" or "relu", in the candidate, and in h' = o * tanh(c'). cuDNN
+        has only "tanh".
 
     Immutable and hashable. Raises SpecError if the fields contradict each other.
 
