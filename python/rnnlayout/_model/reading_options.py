@@ -60,9 +60,10 @@ class ReadingOptions(ComparisonOptions, total=False):
         are not enough, the error asks for spec. For a file, only if the file has a single RNN.
     layout: the layout of the source, a name or a Layout. By default inferred from the names.
     prefix: use only tensors whose names start with the prefix, as "encoder.rnn"; a final dot is
-        optional. Of a model or a file with several RNNs it chooses one by its name.
+        optional. For a model or a file with several RNNs, prefix is also the name of the RNN to
+        read.
     ignore: patterns for names of tensors that change nothing: ["rnn.norm.*"]. The source is read as
-        if it lacked these tensors. `*` stands for any characters.
+        if without the tensors. `*` stands for any characters.
     cell, reset, recurrent_activation, activation: fields of the spec that tensors do not record:
         cell "rnn_tanh" or "rnn_relu" of a plain RNN; reset of a GRU in ONNX, concat, or Keras
         without biases; "sigmoid" and "tanh" by default. A contradicting source is an error.
@@ -109,10 +110,15 @@ def takes_options(kind: type) -> Callable[[_Function], _Function]:
     """Put the options in place of **options: Unpack[kind] into the signature of a function."""
     types = kind.__annotations__
     options = [
-        Parameter(name, Parameter.KEYWORD_ONLY, default=default,
-                  annotation=getattr(types[name], "__forward_arg__", types[name]))
-        for name, default in DEFAULTS.items() if name in types
-    ]  # fmt: skip
+        Parameter(
+            name,
+            Parameter.KEYWORD_ONLY,
+            default=default,
+            annotation=getattr(types[name], "__forward_arg__", types[name]),
+        )
+        for name, default in DEFAULTS.items()
+        if name in types
+    ]
 
     def decorate(function: _Function) -> _Function:
         declared = signature(function)
