@@ -57,6 +57,8 @@ def test_convert_into_a_model(rnnlayout, folder):
         "note: the file lacks Keras's config: activation tanh, recurrent activation sigmoid,"
         " go_backwards=False assumed; for others pass --activation, --recurrent-activation or set"
         " weights.config in Python\n"
+        "note: the file does not record time_major: x of its Keras layers is taken as (N, T, I);"
+        " with time_major=True run them with batch_first=False\n"
         "note: gru of model.safetensors is unchanged\nleft out: more\n"
     )
     assert rnnlayout(f"{command} --dry-run")[2] == f"{told}out.safetensors: nothing written\n"

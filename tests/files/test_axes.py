@@ -1,7 +1,9 @@
 """Which axis of x is the batch: what a file says is read, recorded and kept."""
 
+import numpy as np
 import onnx
 import pytest
+import tensorflow as tf
 import tf_keras
 import torch
 from marks import in_turn
@@ -64,3 +66,32 @@ def test_verify_mentions_other_axes_and_calls_the_rnns_equal():
     report = rl.verify(first, rl.Weights(gru))
     assert report and "x is (T, N, I) in a and x is (N, T, I) in b" in str(report)
     assert "x is" not in str(rl.verify(first, rl.Weights(gru.state_dict())))
+
+
+@pytest.mark.parametrize("write", ["save_weights", "checkpoint", "export"])
+def test_variables_of_keras_in_a_checkpoint_are_batch_first(write, tmp_path):
+    model = tf_keras.Sequential(
+        [tf_keras.Input((None, I)), tf_keras.layers.LSTM(H, return_sequences=True)]
+    )
+    path = tmp_path / "c.index"
+    if write == "save_weights":
+        model.save_weights(tmp_path / "c")
+    elif write == "checkpoint":
+        tf.train.Checkpoint(model=model).write(str(tmp_path / "c"))
+    else:
+        tf.saved_model.save(model, tmp_path / "m")
+        path = tmp_path / "m" / "variables" / "variables.index"
+    x = np.random.default_rng(0).normal(size=(2, 7, I)).astype("f4")
+    found = rl.load(path)
+    (weights,) = found.values()
+    assert weights.batch_first is True
+    np.testing.assert_allclose(rl.RNN(weights)(x)[0], model(x).numpy(), atol=1e-6)
+    assert any("time_major" in note for note in found.notes)
+
+
+def test_tensors_of_mlx_are_batch_first(tmp_path):
+    tensors = rl.convert(torch.nn.LSTM(I, H), to="mlx")
+    np.savez(tmp_path / "m.npz", **{f"rnn.{name}": array for name, array in tensors.items()})
+    found = rl.load(tmp_path / "m.npz")
+    assert found["rnn"].layout.name == "mlx" and found["rnn"].batch_first is True
+    assert not found.notes

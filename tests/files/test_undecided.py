@@ -183,7 +183,7 @@ def test_activations_are_assumed_with_a_note(suffix, tmp_path):
                " weights.config in Python"),
         (HARD | {"activation": "tanh"}, "go_backwards=False assumed; for others set weights.co"),
     ):  # fmt: skip
-        (note,) = rl.load(path, **hints, **told).notes
+        note, *_ = rl.load(path, **hints, **told).notes
         assert f"Keras's config: {assumed}" in note
 
 
@@ -192,7 +192,7 @@ def test_a_lost_merge_mode_is_named(suffix, tmp_path):
     inner = tf_keras.layers.LSTM(H, return_sequences=True, go_backwards=True)
     model = model_of(tf_keras.layers.Bidirectional(inner, merge_mode="sum"))
     found = rl.load(weights_file(model, suffix, tmp_path)[0])
-    ((weights,), (note,)) = found.values(), found.notes
+    (weights,), (note, *_) = found.values(), found.notes
     assert "sigmoid, go_backwards=False, merge_mode='concat' assumed" in note
     weights.config |= {"go_backwards": True, "merge_mode": "sum"}  # the repair
     assert off(found, model) < 2 * ERROR  # of two directions

@@ -40,6 +40,7 @@ from .tensor_set import FileTensor, ModuleClass, TensorSet
 # TF 1's cell for weights of cuDNN; other cells of TF 1 add 1 to the forget bias by default.
 _WITHOUT_FORGET_BIAS = "cudnn_compatible_lstm_cell"
 _TF1, _TF1_NO_FORGET_BIAS = Layout("tf1"), Layout("tf1", forget_bias=0.0)
+_BATCH_FIRST = (*KERAS, "mlx")  # layouts of layers that read x as (N, T, I), but for time_major
 _MOST_LAYERS = 4  # per tensor of a file: some tensors of a layer may have been removed
 
 
@@ -120,9 +121,20 @@ def find_rnns(
             *notes,
             *account_notes,
             *note_assumptions(unrecorded, reading),
+            *_note_axes(unrecorded),
         ],
         [name for name in tensor_set.tensors if name not in names],
     )
+
+
+def _note_axes(results: Iterable[object]) -> list[str]:
+    """Return a note on the axes that are assumed for RNNs in Keras's layouts, if there are any."""
+    if not any(isinstance(w, Weights) and w.layout.name in KERAS for w in results):
+        return []
+    return [
+        "the file does not record time_major: x of its Keras layers is taken as (N, T, I); with"
+        " time_major=True run them with batch_first=False"
+    ]
 
 
 def _restore_stored_names(
@@ -229,6 +241,8 @@ def _group_at_place(
         weights = weights if isinstance(reread, LayoutError) else reread  # meant for another RNN
     if isinstance(weights, Weights):
         entry = entry_name(place.entry, weights.spec)
+        if weights.layout.name in _BATCH_FIRST:
+            weights = changed_weights(weights, batch_first=True)
         if module is not None:
             weights = _check_against_module(weights, module, entry, reading)
     names = tuple(place.names.values())
