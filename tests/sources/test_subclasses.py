@@ -83,6 +83,22 @@ class Called(torch.nn.LSTMCell):
         return -h, c
 
 
+def double(module, *args):
+    raise AssertionError("a refused module is not called")
+
+
+def with_hook(*args):
+    module = torch.nn.LSTM(*args)
+    module.register_forward_hook(double)
+    return module
+
+
+def with_pre_hook(*args):
+    module = torch.nn.LSTM(*args)
+    module.register_forward_pre_hook(double)
+    return module
+
+
 def with_own_forward(*args):
     module = torch.nn.GRU(*args)
     module.forward = lambda x: x
@@ -108,6 +124,8 @@ def quantized(*args):
     (Packed, ("Packed overrides forward() of RNN",)),
     (Called, ("Called overrides __call__() of LSTMCell",)),
     (with_own_forward, ("GRU overrides forward() of GRU",)),
+    (with_hook, ("LSTM has the forward hook double",)),
+    (with_pre_hook, ("LSTM has the forward hook double",)),
     (quantized, ("LSTMCell stores rounded weights",)),
     (own, ("RNNCellBase is not an nn.LSTM",)),
 ])  # fmt: skip
@@ -136,7 +154,6 @@ def test_what_changes_no_output_is_allowed():
     """A class that torch makes: test_computed_weights.py."""
     module = type("Plain", (torch.nn.LSTM,), {"reset": lambda self: None})(I, H)
     module.compile()
-    module.register_forward_hook(lambda *args: None)
     assert same_bits(rl.pack(module), rl.pack(module.state_dict()))
     target, source = Packed(I, H), torch_module(rl.Spec("rnn_tanh", I, H), seeded("target"))
     rl.assign(target, source)

@@ -34,6 +34,7 @@ class Framework:
     runs(module): the layers and cells that compute in a call of the module.
     calls: the methods that compute. modules: starts of the names of the framework's Python modules.
     expression(module, names): code for the arrays of these names, in messages.
+    hook(layer): the name of a function of the user that runs with each call of a layer, "" without.
     """
 
     owns: Callable[[Any], bool]
@@ -44,6 +45,7 @@ class Framework:
     calls: tuple[str, ...]
     modules: tuple[str, ...]
     expression: Callable[[Any, Iterable[str]], str]
+    hook: Callable[[Any], str] = lambda layer: ""
 
 
 KERAS = Framework(
@@ -65,6 +67,7 @@ TORCH = Framework(
     calls=("forward", "__call__"),
     modules=(torch_modules.RNNS,),
     expression=torch_modules.torch_expression,
+    hook=torch_modules.forward_hook,
 )
 JAX = Framework(
     owns=jax_modules.is_jax_module,
@@ -118,8 +121,9 @@ def rnn_of_model(module: Any, framework: Framework, prefix: str = "") -> Any:
 
 
 def overridden(module: Any, framework: Framework) -> str:
-    """Return "Subclass overrides method() of Base" if a subclass overrides the computation, else
-    "". Subclasses that the framework makes (parametrizations in torch) override nothing."""
+    """Return "Subclass overrides method() of Base" if a subclass overrides the computation, "Class
+    has the forward hook name" if a hook may change the computation, else "". Subclasses that the
+    framework makes (parametrizations in torch) override nothing."""
     for layer in framework.runs(module):
         bases = (c for c in type(layer).__mro__ if str(c.__module__).startswith(framework.modules))
         base = next(bases, object)
@@ -127,4 +131,6 @@ def overridden(module: Any, framework: Framework) -> str:
             changed = getattr(type(layer), name, None) is not getattr(base, name, None)
             if changed or name in vars(layer):
                 return f"{type(layer).__name__} overrides {name}() of {base.__name__}"
+        if hook := framework.hook(layer):
+            return f"{type(layer).__name__} has the forward hook {hook}"
     return ""

@@ -177,6 +177,22 @@ def _parametrized(module: Any, name: str) -> Any:
             submodule.training = True
 
 
+def forward_hook(module: Any) -> str:
+    """Return the name of a hook that may change what a module takes or returns, "" without. The
+    hooks of torch.nn.utils compute a weight: weight norm, pruning."""
+    hooks = [*module._forward_pre_hooks.values(), *module._forward_hooks.values()]
+    for hook in hooks:
+        function = hook if hasattr(hook, "__qualname__") else type(hook)
+        if not is_hook_of_weights(function.__module__):
+            return str(function.__qualname__)
+    return ""
+
+
+def is_hook_of_weights(name: str) -> bool:
+    """Is this the name of a hook, or of its Python module, that only computes weights?"""
+    return f"{name}.".startswith("torch.nn.utils.")
+
+
 def is_script(module: Any) -> bool:
     """Is the module a TorchScript module?"""
     return bool(class_names(module, "torch.jit."))

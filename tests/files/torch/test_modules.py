@@ -270,6 +270,13 @@ def test_what_a_module_says_of_itself(tmp_path):
     model.forward = torch.tanh
     torch.save(model, path)
     assert list(rl.load(path).undecided) == ["lstm"]
+    for register in ("register_forward_hook", "register_forward_pre_hook"):
+        model = torch.nn.LSTM(I, H)
+        getattr(model, register)(torch.tanh)
+        torch.save(model, path)
+        ((name, question),) = rl.load(path).undecided.items()
+        assert name == "lstm" and "with the forward hook 'torch" in str(question)
+        assert rl.load(path, as_class={"LSTM": "LSTM"})["lstm"] == rl.Weights(model.state_dict())
     model = torch.nn.RNN(I, H, 2)
     model.hidden_size = 9
     torch.save(model, path)

@@ -262,7 +262,8 @@ def _check_against_module(
         weights.layout.name == "torch-cell"
     )
     if not module.is_torch and (reading.as_class or {}).get(class_name) != class_read:
-        description = f"class {short_repr(module.name)}, read as {class_read}"
+        hook = f" with the forward hook {short_repr(module.hook)}" if module.hook else ""
+        description = f"class {short_repr(module.name)}{hook}, read as {class_read}"
         return unknown_class_question(entry, weights, description, {class_name: class_read})
     actual = {name: getattr(spec, name) for name in module.fields} | {"bias": spec.bias != "none"}
     wrong = [name for name, value in module.fields.items() if value != actual[name]]

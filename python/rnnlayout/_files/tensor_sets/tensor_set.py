@@ -127,13 +127,14 @@ class ModuleClass:
 
     name: with the Python module of the class. is_torch: whether torch defines the class; a
     class of a user may compute anything. fields: fields of a Spec. batch_first: whether x is
-    (N, T, I); None if not recorded.
+    (N, T, I); None if not recorded. hook: the name of a forward hook, which may compute anything.
     """
 
     name: str
     is_torch: bool
     fields: Mapping[str, Any]
     batch_first: bool | None
+    hook: str = ""
 
 
 @dataclass

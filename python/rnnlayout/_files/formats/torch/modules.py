@@ -25,7 +25,7 @@ from rnnlayout._files.tensor_sets.tensor_set import (
     ModuleClass,
 )
 from rnnlayout._model.errors import FileError
-from rnnlayout._sources.torch_modules import torch_attributes, torch_fields
+from rnnlayout._sources.torch_modules import is_hook_of_weights, torch_attributes, torch_fields
 
 SCRIPT = "__torch__."  # the classes of TorchScript
 _MANGLED = re.compile(r"___torch_mangle_\d+\.")
@@ -123,11 +123,13 @@ class ModuleWalk:
         self._modules.append(module)
         attributes = torch_attributes(module.state, module.program)
         kind = module.rnn_kind
-        is_torch = bool(kind) and "forward" not in module.state  # an instance may replace forward()
+        hook = _forward_hook(module.state)
+        # an instance may replace forward()
+        is_torch = bool(kind) and "forward" not in module.state and not hook
         fields = torch_fields(kind, attributes) if kind or "mode" in attributes else {}
         axes = attributes.get("batch_first") if fields else None
         batch_first = axes if isinstance(axes, bool) else None
-        self.classes[path] = ModuleClass(module.class_name, is_torch, fields, batch_first)
+        self.classes[path] = ModuleClass(module.class_name, is_torch, fields, batch_first, hook)
         for key, value in module.items():
             self._file.budget.charge("steps", _VISIT_STEPS)
             if type(key) is not str or value is None:
@@ -144,6 +146,18 @@ class ModuleWalk:
                 self._file.budget.charge("names", len(path))
                 self.names.add(name)
                 yield name, value
+
+
+def _forward_hook(state: Mapping[str, Any]) -> str:
+    """Return the name of a forward hook in the state of a module, "" without a hook that may change
+    an output."""
+    for key in ("_forward_pre_hooks", "_forward_hooks"):
+        hooks = state.get(key)
+        for hook in hooks.values() if isinstance(hooks, dict) else ():
+            name = hook.name if isinstance(hook, UnreadObject) else type(hook).__name__
+            if not is_hook_of_weights(name):
+                return name
+    return ""
 
 
 def _is_tensor(value: Any) -> bool:
