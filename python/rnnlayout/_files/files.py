@@ -74,14 +74,14 @@ def read_file(
         if getattr(reading, name) and name not in format.options:
             suffixes = ", ".join(suffixes_with_option(name))
             raise SpecError(f"{path}: {name} is only for {suffixes} files: omit ", Ask(name, None))
-    file = None
+    opened, file = InputFile(path, reading.mmap), None
     with explain_wrong_suffix(path, format, asks=asks):
         if isinstance(format, TensorFormat):
-            file = TensorFile(InputFile(path, reading.mmap), format, reading)
+            file = TensorFile(opened, format, reading)
             rnns = file.rnns
         else:
             assert format.read, "format_to_read() refuses formats that are only written"
-            rnns = format.read(InputFile(path, reading.mmap), reading)
+            rnns = format.read(opened, reading)
         if reading.spec is not None and len(rnns.names) > 1:
             raise SpecError(
                 f"the spec describes one RNN, but {len(rnns.names)} were found: choose one with ",
@@ -89,6 +89,7 @@ def read_file(
                 f", for example one of {list_names(_prefixes(rnns, file), 6)}",
             )
         rnns = apply_reading(rnns, reading)
+        rnns.files = tuple(opened.companions)
         _forget_frames(rnns.unread.values())
         if not rnns.readable:
             raise _no_rnn_error(path, rnns, file, reading)

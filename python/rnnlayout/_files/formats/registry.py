@@ -2,8 +2,8 @@
 
 A format is an instance of a class below. The functions of a format raise FileError for a file that
 is malformed or unsafe, and MissingExtraError if a package is missing. Reading opens only the named
-file and its companions (the JSON of a .bin, the variables of TensorFlow, the data of ONNX), and
-allocates little more than the size of the file (tensor_sets/file_limits.py).
+file and its companions (InputFile.companion), and allocates little more than the size of the files
+(tensor_sets/file_limits.py).
 """
 
 from __future__ import annotations
