@@ -1,17 +1,27 @@
 """Files that belong to another file are opened by one rule, whatever the format: a bare name, in
 the folder of the named file or in the folder of the file that the named file is a link to."""
 
+import json
 import os
 import shutil
 
 import onnx
 import pytest
-from files.hostile.good import BESIDE, LAYOUTS, allowed, beside, good, in_another_file
+from files.hostile.good import (
+    LAYOUTS,
+    PARTS,
+    allowed,
+    beside,
+    good,
+    in_another_file,
+    index_of,
+    parts_suffix,
+)
 
 import rnnlayout as rl
 from rnnlayout._files.tensor_sets.file_limits import InputFile
 
-WITH_COMPANIONS = [".data.onnx", ".index", ".pb", ".bin"]
+WITH_COMPANIONS = [".data.onnx", ".index", ".pb", ".bin", *PARTS]
 
 
 @pytest.fixture(params=WITH_COMPANIONS)
@@ -36,7 +46,7 @@ def tensors(path):
 
 def test_all_companions_are_listed(model):
     assert sorted(rl.load(model).files) == sorted(companions(model))
-    assert len(companions(model)) == (2 if model.suffix == ".pb" else 1)
+    assert len(companions(model)) == (2 if model.suffix == ".pb" or parts_suffix(model) else 1)
 
 
 @pytest.mark.parametrize("relative", [False, True])
@@ -107,7 +117,14 @@ def named_by_onnx(path, name):
     return path
 
 
-NAMED = {".onnx": named_by_onnx}
+def named_by_index(path, name):
+    index = index_of(parts_suffix(path))
+    index["weight_map"] |= {"more": name}
+    path.write_text(json.dumps(index))
+    return path
+
+
+NAMED = {".onnx": named_by_onnx, **dict.fromkeys(PARTS, named_by_index)}
 
 
 @pytest.mark.parametrize("suffix", NAMED)
@@ -117,7 +134,7 @@ def test_a_name_that_may_lead_elsewhere_is_not_opened(suffix, name, tmp_path):
     path = NAMED[suffix](tmp_path / f"model{suffix}", name)
     beside(path)
     try:
-        (tmp_path / name).write_bytes((tmp_path / BESIDE).read_bytes())
+        (tmp_path / name).write_bytes(allowed(path)[-1].read_bytes())
     except (OSError, ValueError):
         assert name not in NAMES[:4]
     with pytest.raises(rl.FileError, match="is not opened: need the name of another regular"):
@@ -127,6 +144,7 @@ def test_a_name_that_may_lead_elsewhere_is_not_opened(suffix, name, tmp_path):
 @pytest.mark.parametrize("suffix", NAMED)
 def test_a_file_that_names_itself(suffix, tmp_path):
     path = NAMED[suffix](tmp_path / f"model{suffix}", f"model{suffix}")
+    beside(path)
     with pytest.raises(rl.FileError, match="is the file itself: need the name"):
         rl.load(path)
 

@@ -13,6 +13,8 @@ from rnnlayout._files.formats.registry import (
     explain_wrong_suffix,
     file_to_read,
     format_to_read,
+    read_model_file,
+    read_tensor_set,
     suffixes_with_option,
 )
 from rnnlayout._files.tensor_sets.file_limits import InputFile
@@ -42,7 +44,8 @@ if TYPE_CHECKING:  # not needed to load
 def load(path: Any, spec: Spec | None = None, **options: Unpack[ReadingOptions]) -> Found:
     """Read every recurrent layer of a file.
 
-    path: a file. The suffix decides the format; without a known suffix, the content decides.
+    path: a file. The suffix decides the format; without a known suffix, the content decides. Or a
+        folder: a SavedModel, or a model in parts with its index (.index.json, .weights.json).
     Other arguments: how to read the file, see ReadingOptions.
 
     Returns a mapping from names (of layers, or prefixes of tensors) to Weights. The mapping has
@@ -80,8 +83,7 @@ def read_file(
             file = TensorFile(opened, format, reading)
             rnns = file.rnns
         else:
-            assert format.read, "format_to_read() refuses formats that are only written"
-            rnns = format.read(opened, reading)
+            rnns = read_model_file(format, opened, reading)
         if reading.spec is not None and len(rnns.names) > 1:
             raise SpecError(
                 f"the spec describes one RNN, but {len(rnns.names)} were found: choose one with ",
@@ -150,7 +152,7 @@ class TensorFile:
     keeps."""
 
     def __init__(self, file: InputFile, format: TensorFormat, reading: Reading) -> None:
-        self._file, self._format, self._tensor_set = file, format, format.read(file)
+        self._file, self._format, self._tensor_set = file, format, read_tensor_set(format, file)
         self.non_tensors = (*self._tensor_set.values, *self._tensor_set.skipped)
         self._records = read_records(self._tensor_set.metadata, file)
         self.groups, self.rnns = find_rnns(self._tensor_set, reading, self._records)
