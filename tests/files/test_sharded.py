@@ -8,6 +8,7 @@ import re
 import resource
 import shutil
 
+import h5py
 import keras
 import numpy as np
 import pytest
@@ -244,8 +245,10 @@ def test_a_part_alone_is_read_as_far_as_it_is_whole(split, suffix, whole, tmp_pa
 def test_a_tensor_on_the_path_of_the_rnn_is_in_another_part(tmp_path):
     """It is not a tensor of an LSTM, but may change what the module computes."""
     index = in_parts(tmp_path, split="whole RNNs", state=STATE | {"enc.dec.scale": torch.ones(4)})
-    with pytest.raises(rl.FileError, match=r"enc: enc\.dec\.scale is in .*pass"):
-        rl.load(part_of(index, 1))
+    found = rl.load(part_of(index, 1))
+    assert found.undecided.keys() == rl.load(index).undecided.keys() == {"enc"}
+    assert found.undecided["enc"].asks == (("ignore", ["enc.dec.*"]),)
+    assert rl.load(part_of(index, 1), ignore=["enc.dec.*"])["enc"].spec.num_layers == 2
     assert [*rl.load(part_of(index, 2))] == ["dec"]
 
 
@@ -451,6 +454,19 @@ def test_a_part_of_keras(keras_index):
         else:
             with pytest.raises(rl.FileError, match=f"pass {index}"):
                 rl.load(part)
+
+
+def test_a_variable_on_the_path_of_the_layer_is_in_another_part(tmp_path):
+    keras_model().save_weights(tmp_path / "m.weights.json", max_shard_size=1)
+    with h5py.File(tmp_path / "m_00001.weights.h5", "w") as file:
+        file["layers/lstm/norm/vars/0"] = np.ones(6, "f4")
+    more = {"/layers/lstm/norm/vars": ["m_00001.weights.h5"]}
+    index = tmp_path / "m.weights.json"
+    write_index(index, map_of(index) | more)
+    found = rl.load(tmp_path / "m_00000.weights.h5")
+    assert found.refused.keys() == {"enc"} and "both" in found
+    assert "/layers/lstm/norm/vars is in m_00001.weights.h5" in str(found.refused["enc"])
+    assert rl.load(index).undecided.keys() == {"enc"}
 
 
 def test_a_part_of_keras_without_its_index(keras_index, tmp_path):

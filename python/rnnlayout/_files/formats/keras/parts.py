@@ -9,7 +9,8 @@ with some of the variables; only the first part of a group has the attributes of
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
@@ -23,7 +24,7 @@ from .hdf5_tree import Hdf5Group, open_hdf5
 
 _PART = re.compile(r"(.+)_(\d{5,})\.weights\.h5")
 # the end of a variable's path, after the path of its recurrent layer
-_IN_LAYER = re.compile(r"(/(forward|backward)_layer)?(/cell(/.*)?)?/vars(/\d+)?$")
+_IN_LAYER = re.compile(r"(/(forward|backward)_layer)?(/cell(/.*)?)?/vars/\d+$")
 
 
 @contextmanager
@@ -77,11 +78,10 @@ def refuse_split_rnns(
     parts = _groups_by_part(index)
     check_part_names(index, name, _groups_with_variables(root), parts.pop(name, []))
     elsewhere = {group: part for part, groups in parts.items() for group in groups}
-    layers = {rnn: {_layer_of(path) for path in entries.paths_of(rnn)} for rnn in rnns.names}
-    split = {_layer_of(group): group for group in elsewhere}
-    unread = rnns.unread
-    for rnn, paths in layers.items():
-        if group := next((split[path] for path in paths & split.keys()), None):
+    groups_elsewhere, unread = sorted(elsewhere), rnns.unread
+    for rnn in rnns.names:
+        layers = {_IN_LAYER.sub("/", path) for path in entries.paths_of(rnn)}
+        if group := next(filter(None, (_first_under(x, groups_elsewhere) for x in layers)), None):
             why = f"{group} is in {elsewhere[group]}, another part of the model: pass {index}"
             unread[rnn] = FileError(f"{rnn}: {why}")
     whole_rnns = {rnn: weights for rnn, weights in rnns.items() if rnn not in unread}
@@ -105,9 +105,10 @@ def _index_of_part(file: InputFile) -> InputFile | None:
     return None
 
 
-def _layer_of(path: str) -> str:
-    """Return the path of the recurrent layer of a variable or a group of variables."""
-    return _IN_LAYER.sub("", path)
+def _first_under(path: str, ordered: Sequence[str]) -> str | None:
+    """Return the first of ordered paths that begins with a path, None if there is none."""
+    at = bisect_left(ordered, path)
+    return ordered[at] if at < len(ordered) and ordered[at].startswith(path) else None
 
 
 def _groups_with_variables(root: Hdf5Group) -> set[str]:
