@@ -6,7 +6,7 @@ import pytest
 from files.hostile.test_hostile import CASES
 
 import rnnlayout as rl
-from rnnlayout._files.tensor_sets.file_limits import LIMITS, Budget, InputFile
+from rnnlayout._files.tensor_sets.file_limits import LIMITS, Budget
 
 EXCEEDS = {  # kind -> a hostile file that exceeds this limit
     "unpacked": "zip, a member that is a bomb.npz",
@@ -43,10 +43,3 @@ def test_what_is_charged_adds_up(kind):
     budget.charge(kind, 1)
     with pytest.raises(rl.FileError, match=f"^a: {most + 1:,} {LIMITS[kind].unit}"):
         budget.charge(kind, 1)
-
-
-def test_a_file_beside_another_adds_to_its_budget(tmp_path):
-    for name, size in (("a", 10), ("b", 1000)):
-        (tmp_path / name).write_bytes(bytes(size))
-    file = InputFile(tmp_path / "a")
-    assert file.companion(tmp_path / "b").budget is file.budget and file.budget.size == 1010

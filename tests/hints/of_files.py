@@ -170,14 +170,41 @@ def dtypes_that_a_format_lacks():
 # ------------------------------------------------------------------------------------- texts
 
 
+def write_parts():
+    """Write m.index.json and its two parts."""
+    items = [*tensors().items()]
+    for name, part in (("1", items[:2]), ("2", items[2:])):
+        torch.save({key: torch.from_numpy(array) for key, array in part}, f"{name}.pt")
+    parts = {key: "1.pt" if k < 2 else "2.pt" for k, (key, _) in enumerate(items)}
+    Path("m.index.json").write_text(json.dumps({"weight_map": parts}))
+
+
+def new_weights_in_a_model_in_parts():
+    write_parts()
+    rl.save("w.npz", rl.Weights(tensors()))
+    yield lambda: convert_into("w.npz", "n.npz", into="m.index.json")
+    module = torch.nn.LSTM(5, 7)
+    module.load_state_dict({**torch.load("1.pt"), **torch.load("2.pt")})
+    rl.assign(module, rl.load("w.npz"))
+    torch.save(module.state_dict(), "n.pt")
+    assert rl.verify("n.pt", "w.npz").equal
+
+
+def parts_of_torch_distributed():
+    from torch.distributed import checkpoint
+
+    state = {name: torch.from_numpy(array) for name, array in tensors().items()}
+    checkpoint.save(state, checkpoint_id="folder")
+    text = yield lambda: rl.load("folder")
+    call = re.search(r"(torch\.distributed\.\S+\(folder, 'model.pt'\)), and pass that file", text)[
+        1
+    ]
+    exec(f"import torch.distributed.checkpoint.format_utils\n{call}", {"folder": "folder"})
+    assert rl.load("model.pt")["lstm"].spec == LSTM
+
+
 def json_that_is_not_weights():
-    Path("m.index.json").write_text(json.dumps({"weight_map": {"a": "1.npz", "b": "2.npz"}}))
-    yield lambda: rl.load("m.index.json")
-    weights = tensors()
-    np.savez("1.npz", **dict([*weights.items()][:2]))
-    np.savez("2.npz", **dict([*weights.items()][2:]))
-    assert rl.Weights({**np.load("1.npz"), **np.load("2.npz")}).spec == LSTM
-    path = "state.json"
+    path, weights = "state.json", tensors()
     Path(path).write_text(json.dumps({name: array.tolist() for name, array in weights.items()}))
     text = yield lambda: rl.load(path)
     code = re.search(r"in Python, (rl\.Weights\(.*\))", text)[1].replace("prefix=...", 'prefix=""')

@@ -20,6 +20,7 @@ from rnnlayout._files.formats.registry import (
     file_to_read,
     format_to_read,
     format_to_write,
+    read_tensor_set,
 )
 from rnnlayout._files.tensor_sets.file_limits import InputFile
 from rnnlayout._files.tensor_sets.file_rnns import Found
@@ -245,7 +246,7 @@ def _read_vector(file: InputFile) -> Any:
     if format.suffix == ".bin":
         return file.data()
     if isinstance(format, TensorFormat):
-        tensors = format.read(file).tensors
+        tensors = read_tensor_set(format, file).tensors
         kinds = [(len(tensor.shape), tensor.dtype in FLOATS) for tensor in tensors.values()]
         if kinds == [(1, True)]:
             ((name, tensor),) = tensors.items()

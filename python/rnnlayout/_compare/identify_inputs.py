@@ -12,7 +12,13 @@ import numpy as np
 
 from rnnlayout._files.files import load
 from rnnlayout._files.formats.npz import read_npy
-from rnnlayout._files.formats.registry import TensorFormat, explain_wrong_suffix, format_to_read
+from rnnlayout._files.formats.registry import (
+    TensorFormat,
+    explain_wrong_suffix,
+    file_to_read,
+    format_to_read,
+    read_tensor_set,
+)
 from rnnlayout._files.tensor_sets.file_limits import InputFile, require_regular_file
 from rnnlayout._model.dtypes import as_carrier, take_bits, widen_bits
 from rnnlayout._model.errors import Ask, FileError
@@ -128,13 +134,13 @@ def _read_file(path: Any, prefix: str, name: str | None, mmap: bool) -> tuple[An
     """Return the tensors of a file, and the prefix that the caller still has to apply. name: the
     format's name; None to use the suffix of the file.
     """
-    path = require_regular_file(path)
+    path = file_to_read(path)
     if name == "npy" or (name is None and path.suffix.lower() == ".npy"):
         return read_npy(InputFile(path, mmap)).reshape(-1), prefix
     format = format_to_read(path, name)
     if isinstance(format, TensorFormat):
         with explain_wrong_suffix(path, format):
-            tensors = format.read(InputFile(path, mmap)).tensors
+            tensors = read_tensor_set(format, InputFile(path, mmap)).tensors
             return {
                 key: tensor.floats(key) for key, tensor in tensors.items() if tensor.dtype in UNITS
             }, prefix

@@ -13,6 +13,8 @@ from rnnlayout._files.formats.registry import (
     explain_wrong_suffix,
     file_to_read,
     format_to_read,
+    read_model_file,
+    read_tensor_set,
     suffixes_with_option,
 )
 from rnnlayout._files.tensor_sets.file_limits import InputFile
@@ -42,7 +44,8 @@ if TYPE_CHECKING:  # not needed to load
 def load(path: Any, spec: Spec | None = None, **options: Unpack[ReadingOptions]) -> Found:
     """Read every recurrent layer of a file.
 
-    path: a file. The suffix decides the format; without a known suffix, the content decides.
+    path: a file. The suffix decides the format; without a known suffix, the content decides. Or a
+        folder: a SavedModel, or a model in parts with its index (.index.json, .weights.json).
     Other arguments: how to read the file, see ReadingOptions.
 
     Returns a mapping from names (of layers, or prefixes of tensors) to Weights. The mapping has
@@ -74,14 +77,13 @@ def read_file(
         if getattr(reading, name) and name not in format.options:
             suffixes = ", ".join(suffixes_with_option(name))
             raise SpecError(f"{path}: {name} is only for {suffixes} files: omit ", Ask(name, None))
-    file = None
+    opened, file = InputFile(path, reading.mmap), None
     with explain_wrong_suffix(path, format, asks=asks):
         if isinstance(format, TensorFormat):
-            file = TensorFile(InputFile(path, reading.mmap), format, reading)
+            file = TensorFile(opened, format, reading)
             rnns = file.rnns
         else:
-            assert format.read, "format_to_read() refuses formats that are only written"
-            rnns = format.read(InputFile(path, reading.mmap), reading)
+            rnns = read_model_file(format, opened, reading)
         if reading.spec is not None and len(rnns.names) > 1:
             raise SpecError(
                 f"the spec describes one RNN, but {len(rnns.names)} were found: choose one with ",
@@ -89,6 +91,7 @@ def read_file(
                 f", for example one of {list_names(_prefixes(rnns, file), 6)}",
             )
         rnns = apply_reading(rnns, reading)
+        rnns.files = tuple(opened.companions)
         _forget_frames(rnns.unread.values())
         if not rnns.readable:
             raise _no_rnn_error(path, rnns, file, reading)
@@ -149,7 +152,7 @@ class TensorFile:
     keeps."""
 
     def __init__(self, file: InputFile, format: TensorFormat, reading: Reading) -> None:
-        self._file, self._format, self._tensor_set = file, format, format.read(file)
+        self._file, self._format, self._tensor_set = file, format, read_tensor_set(format, file)
         self.non_tensors = (*self._tensor_set.values, *self._tensor_set.skipped)
         self._records = read_records(self._tensor_set.metadata, file)
         self.groups, self.rnns = find_rnns(self._tensor_set, reading, self._records)

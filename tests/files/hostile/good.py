@@ -9,8 +9,10 @@ import zipfile
 from functools import cache
 from pathlib import Path
 
+import h5py
 import numpy as np
 import onnx
+import safetensors.numpy
 from google.protobuf.message import DecodeError
 
 import rnnlayout as rl
@@ -27,7 +29,8 @@ LAYOUTS = {
     ".eqx": "equinox", ".pdparams": "torch", ".index": "torch",
     ".params": "mxnet-gluon", ".data.onnx": "onnx", ".json": "keras", ".nam": "nam",
     ".module.pt": "torch", ".old.module.pt": "torch", ".script.pt": "torch", ".pt2": "torch",
-    ".packed.pt": "torch", ".tflite": "tflite", ".pb": "keras",
+    ".packed.pt": "torch", ".tflite": "tflite", ".pb": "keras", ".index.json": "torch",
+    ".weights.json": "keras",
 }  # fmt: skip
 
 
@@ -52,6 +55,8 @@ def good(suffix):
                     np.save(file, array)
         elif suffix == ".index":
             return table(entries_of(made))
+        elif suffix in PARTS:
+            return json.dumps(index_of(suffix)).encode()
         elif suffix == ".data.onnx":
             rl.save(path, made)
             return in_another_file(onnx.load(path)).SerializeToString()
@@ -99,6 +104,46 @@ def stored(tensor, **place):
     for key, value in place.items():
         tensor.external_data.add(key=key, value=str(value))
     return tensor
+
+
+PARTS = {  # of an index: the name of each part -> the names that are in it
+    ".index.json": {
+        "first.safetensors": ["weight_ih_l0", "bias_ih_l0"],
+        "last.safetensors": ["weight_hh_l0", "bias_hh_l0"],
+    },
+    ".weights.json": {"m_00000.weights.h5": ["0", "1"], "m_00001.weights.h5": ["2"]},
+}  # fmt: skip
+VARIABLES = "/layers/lstm/cell/vars"
+
+
+def index_of(suffix):
+    """Return the index of the good parts."""
+    places = {VARIABLES: [*PARTS[suffix]]}
+    if suffix == ".index.json":
+        places = {name: part for part, names in PARTS[suffix].items() for name in names}
+    return {"metadata": {"total_size": 1}, "weight_map": places}
+
+
+def good_parts(suffix):
+    """Return the bytes of each part, by its name; {} for a suffix that is not an index's."""
+    made, found = weights(LAYOUTS[suffix]) if suffix else {}, {}
+    arrays = {str(k): array for k, array in enumerate(made.values())} | dict(made)
+    for part, names in PARTS.get(suffix, {}).items():
+        tensors = {name: arrays[name] for name in names}
+        if suffix == ".index.json":
+            found[part] = safetensors.numpy.save(tensors)
+            continue
+        with io.BytesIO() as file:
+            with h5py.File(file, "w") as h5:
+                for name, array in tensors.items():
+                    h5[f"{VARIABLES}/{name}"] = array
+            found[part] = file.getvalue()
+    return found
+
+
+def parts_suffix(path):
+    """Return the suffix of an index in PARTS, "" for any other file."""
+    return next((suffix for suffix in PARTS if path.name.endswith(suffix)), "")
 
 
 def varint(n):
@@ -168,6 +213,8 @@ def beside(path):
     """Write what belongs to the good file of a suffix, next to it."""
     if path.suffix == ".bin":
         path.with_name(path.name + ".json").write_text(json.dumps(described()))
+    for name, data in good_parts(parts_suffix(path)).items():
+        path.with_name(name).write_bytes(data)
     if path.suffix == ".index":
         allowed(path)[-1].write_bytes(numbers())
     if path.suffix == ".onnx":
@@ -186,6 +233,7 @@ def allowed(path):
     if path.suffix == ".pb":
         names += ("variables", "variables/variables.index", f"variables/variables.{NUMBERS}")
     names = (path.name, BESIDE) if path.suffix == ".onnx" else names
+    names += (*PARTS.get(parts_suffix(path), ()),)
     return [path.parent / name for name in names]
 
 

@@ -97,15 +97,17 @@ def claimed_again(path, n=480, columns=20_000):
 
 
 def linked_to_a_file(path):
-    path.with_name("outside.bin").write_bytes(bytes(240))
-    path.symlink_to("outside.bin")
+    """Make a link to a file in a folder beside it."""
+    path.with_name("folder").mkdir()
+    path.with_name("folder").joinpath("outside.bin").write_bytes(bytes(240))
+    path.symlink_to("folder/outside.bin")
 
 
 GROWS, STEPS = "bytes of computed weights", r"too many steps|\d steps"
 ONE_FILE, NO_NUMBER = "external_data=False", "is not a number: .*external_data=False"
 CUT = "it is cut short, or belongs to another model: .*external_data=False"
 PLACES = {
-    "a link": (beside_it(linked_to_a_file), f"is a link: .*{ONE_FILE}"),
+    "a link": (beside_it(linked_to_a_file), f"is a link out of .*{ONE_FILE}"),
     "a FIFO": (beside_it(os.mkfifo), f"is not a regular file: .*{ONE_FILE}"),
     "a socket": (beside_it(bound), f"cannot be read: .*{ONE_FILE}"),
     "a missing file": (beside_it(lambda path: None), f"does not exist: .*{ONE_FILE}"),

@@ -18,6 +18,7 @@ from files.hostile import modules, onnxes, tensor_sets, trees
 from files.hostile.case import EITHER, Calls, Case
 from files.hostile.good import (
     HEADER,
+    VARIABLES,
     allowed,
     archive,
     beside,
@@ -46,6 +47,10 @@ def safetensors(names, **metadata):
     """Return a file of tensors without elements."""
     nothing = {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]}
     return tensor_sets.header(dict.fromkeys(names, nothing) | metadata, b"")
+
+
+def index_json(weight_map):
+    return json.dumps({"weight_map": weight_map}).encode()
 
 
 def records(n):
@@ -315,6 +320,13 @@ PRODUCTS = {
     "names of RNNs.safetensors": lambda n: safetensors(
         f"{k}/{name}" for k in range(n // 8) for name in ("kernel", "recurrent_kernel", "bias")),
     "records.safetensors": records,
+    "names.index.json": lambda n: (
+        index_json({f"{k}/weight_hh_l0": "last.safetensors" for k in range(n // 2)}),
+        safetensors(f"{k}/weight_hh_l0" for k in range(n // 2))),
+    "parts.index.json": lambda n: index_json({f"{k}": f"{k}.safetensors" for k in range(n)}),
+    "parts again.weights.json": lambda n: index_json(
+        dict.fromkeys([VARIABLES, *(f"/{k}/vars" for k in range(n // 20))],
+                      ["m_00000.weights.h5", "m_00001.weights.h5"] * 20)),
     "long headers.npz": lambda n: archive(
         {f"{k}.npy": numpy_array(65000) for k in range(n // 10)}, zipfile.ZIP_DEFLATED),
     "fields.npy": fields,

@@ -7,7 +7,17 @@ import zipfile
 
 import numpy as np
 from files.hostile.case import EITHER, Calls, each, files
-from files.hostile.good import SPEC, archive, described, good, members
+from files.hostile.good import (
+    PARTS,
+    SPEC,
+    archive,
+    beside as write_beside,
+    described,
+    good,
+    index_of,
+    members,
+    parts_suffix,
+)
 
 import rnnlayout as rl
 
@@ -216,7 +226,88 @@ BIN = {
     "a config that is a list": (told(config=[]), "config"),
     **{f"{key} {json.dumps(value)}": (told(config={key: value}), key) for key, value in SETTINGS},
 }
+
+
+# ------------------------------------------------------------------------ the index of a model
+
+
+def indexed(change, suffix=".index.json"):
+    """Return a function that writes the parts of an index, and returns the index after change(),
+    which gets the weight map and the path."""
+
+    def write(path):
+        write_beside(path)
+        index = index_of(suffix)
+        change(index["weight_map"], path)
+        return json.dumps(index).encode()
+
+    return write
+
+
+def naming(place, suffix=".index.json"):
+    """Return an index whose first part is at a place; the file is there."""
+    first = next(iter(PARTS[suffix]))
+
+    def change(weight_map, path):
+        other = path.with_name("other")
+        other.mkdir()
+        (other / first).write_bytes((path.parent / first).read_bytes())
+        where = place.format(other=other, first=first, path=path.name)
+        for name, parts in weight_map.items():
+            is_list = isinstance(parts, list)
+            new = [where if part == first else part for part in (parts if is_list else [parts])]
+            weight_map[name] = new if is_list else new[0]
+
+    return indexed(change, suffix)
+
+
+def link_out(weight_map, path):
+    """Replace a part by a link out of the folder."""
+    first = path.with_name(next(iter(PARTS[parts_suffix(path)])))
+    path.with_name("other").mkdir()
+    first.rename(path.with_name("other") / first.name)
+    first.symlink_to(path.with_name("other") / first.name)
+
+
+def fifo(weight_map, path):
+    first = path.with_name(next(iter(PARTS[parts_suffix(path)])))
+    first.unlink()
+    os.mkfifo(first)
+
+
+PLACES = ("other/{first}", "{other}/{first}", "../{first}", "./{first}", "..", "", "/dev/zero",
+          "C:{first}", "{first}::$DATA", "other\\{first}", "{first}\0", "x/" * 50_000)  # fmt: skip
+
+
+def indexes(suffix):
+    first = next(iter(PARTS[suffix]))
+    return {
+        **{f"a part at {place[:20]!r}": (naming(place, suffix), "is not opened")
+           for place in PLACES},
+        "itself as a part": (naming("{path}", suffix), "is the file itself"),
+        "a part that does not exist": (naming("none.safetensors", suffix), "does not exist"),
+        "half of a pair as a part": (naming("\ud800", suffix), "cannot be read"),
+        "a part that is a link": (indexed(link_out, suffix), "is a link out of"),
+        "a part that is a FIFO": (indexed(fifo, suffix), "is not a regular file"),
+        "a number as a part": (indexed(lambda m, path: m.update(a=1), suffix), "not the name of"),
+        "a tensor too many": (indexed(lambda m, path: m.update(a=first), suffix), "lacks 'a'"),
+        "no tensors": (indexed(lambda m, path: m.clear(), suffix), "no weight_map"),
+        "a thousand parts": (
+            indexed(lambda m, path: m.update((f"{k}", f"{k}") for k in range(1000)), suffix),
+            r"has 100\d parts",
+        ),
+        "a link to each part": (
+            indexed(lambda m, path: [path.with_name(f"{k}{first}").symlink_to(first)
+                                     or m.update({f"{k}": f"{k}{first}"}) for k in range(200)],
+                    suffix),
+            "lacks '0'",
+        ),
+    }  # fmt: skip
+
+
 CASES = {
+    **{name: case for suffix in PARTS for name, case in (
+        files(indexes(suffix), suffix) | files(JSON, suffix, kind="JSON, ")).items()},
     **files(JSON, ".safetensors", kind="JSON, ", form=header, says=SAID),
     **files({name: beside(data) for name, data in JSON.items()}, ".bin", kind="JSON, "),
     # unknown keys are ignored: the arrays beside them may be read

@@ -73,7 +73,7 @@ def warming(suffix, folder):
 
 def commands(path, out=""):
     """Return both commands that read a file: only for its RNNs, and for all that is in it."""
-    suffix = out or "".join(s for s in path.suffixes if s in (".weights", path.suffix))
+    suffix = out or "".join(path.suffixes[-2 if ".weights" in path.suffixes[-2:] else -1 :])
     new = path.parent / "out" / f"o{'.npz' if suffix in ONLY_READ else suffix}"
     new.parent.mkdir(exist_ok=True)
     hints = HINTS.get(path.suffix, [])

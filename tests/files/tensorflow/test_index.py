@@ -81,7 +81,7 @@ def test_several_files_of_data(tmp_path):
     assert second.exists() and len(check(path).tensors) == 8
     assert rl.load(path)["b"] == rl.Weights(torch_lstm(1))
     second.unlink()
-    with pytest.raises(rl.FileError, match=r"needs all\.data-00001-of-00002 beside it"):
+    with pytest.raises(rl.FileError, match=r"'all\.data-00001-of-00002' does not exist: copy it"):
         rl.load(path)
 
 

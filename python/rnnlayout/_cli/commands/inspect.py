@@ -16,12 +16,13 @@ executed."""
 EXAMPLES = """\
   rnnlayout inspect model.h5
   rnnlayout inspect encoder.pt decoder.onnx --json
+  rnnlayout inspect model.safetensors.index.json
   rnnlayout inspect state.pt --prefix encoder.rnn
   rnnlayout inspect gru.npz --reset after"""
 
 
 def add_arguments(parser: Parser) -> None:
-    parser.add_file("files", nargs="+", metavar="FILE", help="a file to read")
+    parser.add_file("files", nargs="+", metavar="FILE", help="a file or folder to read")
     parser.add_json()
     parser.add_reading()
 

@@ -42,10 +42,6 @@ _COMPRESSED = (
     (b"BZh", "bzip2", "bunzip2 -k"),
     (b"\xfd7zXZ\0", "xz", "unxz -k"),
 )
-_SHARDS = (
-    "its tensors are in the files that it names: read those one by one; for an RNN with tensors in"
-    " two of them, pass rl.Weights() one dict of both files' tensors"
-)
 _STATE_DICT = (
     "in Python, rl.Weights({name: numpy.array(value, 'f4') for name, value in"
     " json.load(open(path)).items()}, prefix=...)"
@@ -59,8 +55,13 @@ _JSON = (
         ".nam",
         "",
     ),
-    # Hugging Face's .index.json
-    (r'(?=.*"weight_map")', "the index of a sharded checkpoint", "", _SHARDS),
+    (
+        r'(?=.*"weight_map"\s*:\s*\{\s*"/)',
+        "the index of Keras's weights in parts",
+        ".weights.json",
+        "",
+    ),
+    (r'(?=.*"weight_map"\s*:\s*\{\s*"[^/])', "the index of a model in parts", ".index.json", ""),
     (r'(?=.*"weight_[ih]h(_l0)?"|"[^"]*\.weight_ih_l0")', "a state_dict as JSON", "", _STATE_DICT),
     (
         r'(?=.*"class_name")',
@@ -98,6 +99,12 @@ class Content:
     repair: str | Message = ""
 
 
+DISTCP = Content(
+    "a checkpoint of torch.distributed",
+    "",
+    "join its parts with torch.distributed.checkpoint.format_utils.dcp_to_torch_save(folder,"
+    " 'model.pt'), and pass that file",
+)
 # Contents that the first bytes alone identify.
 _MAGIC = {
     HDF5: Content("an HDF5 file", ".h5"),
@@ -116,6 +123,8 @@ _MAGIC = {
 
 def content_of(path: Path) -> Content | None:
     """Return the content of a file, None if unknown."""
+    if path.name.endswith(".distcp"):  # files of torch.save(), one after another
+        return DISTCP
     if content := _content_by_bytes(path):
         return content
     if path.name.lower().endswith(".onnx.data"):

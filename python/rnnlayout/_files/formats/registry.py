@@ -2,8 +2,8 @@
 
 A format is an instance of a class below. The functions of a format raise FileError for a file that
 is malformed or unsafe, and MissingExtraError if a package is missing. Reading opens only the named
-file and its companions (the JSON of a .bin, the variables of TensorFlow, the data of ONNX), and
-allocates little more than the size of the file (tensor_sets/file_limits.py).
+file and its companions (InputFile.companion), and allocates little more than the size of the files
+(tensor_sets/file_limits.py).
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ from rnnlayout._files.tensor_sets.file_limits import InputFile, require_regular_
 from rnnlayout._files.tensor_sets.file_rnns import Found
 from rnnlayout._files.tensor_sets.find_rnns import TensorGroup
 from rnnlayout._files.tensor_sets.tensor_set import Converted, Progress, TensorSet
+from rnnlayout._files.tensor_sets.weight_map import is_part
 from rnnlayout._model.errors import Ask, FileError, Message, join_parts
 from rnnlayout._model.layout import Layout, known_layouts
 from rnnlayout._model.weights import Weights
 from rnnlayout._native import LayoutError
 from rnnlayout._sources.reading import Reading
 
-from .content import CORE_ML, content_of
+from .content import CORE_ML, DISTCP, content_of
 
 if TYPE_CHECKING:  # not needed to load
     from rnnlayout._files.tensor_sets.layerwise import LayerwiseConversion
@@ -122,7 +123,12 @@ FORMATS = {
     ".onnx": "onnx.model.FORMAT",
     ".json": "audio.RTNEURAL",
     ".nam": "audio.NAM",
+    ".index.json": "sharded.FORMAT",
+    ".weights.json": "keras.formats.WEIGHTS_JSON",
 }
+_INDEXES = (".index.json", ".weights.json")  # of models in parts
+# Suffixes that several formats have -> the formats that the content decides.
+_BY_CONTENT = {".bin": (".pt",), ".json": _INDEXES}  # pytorch_model.bin, x.index.fp16.json
 
 
 def _import_format(suffix: str) -> Format:
@@ -199,39 +205,51 @@ _ORBAX = {
 
 
 def file_to_read(path: Any) -> Path:
-    """Return the file that load() reads: `path`, or saved_model.pb in the folder of a SavedModel.
-    Raises FileNotFoundError if `path` does not exist, FileError if `path` cannot be read."""
+    """Return the file that load() reads: `path`; in a folder saved_model.pb of a SavedModel, or the
+    only index of a model in parts. Raises FileNotFoundError if `path` does not exist, FileError if
+    `path` cannot be read."""
     is_path = isinstance(path, (str, os.PathLike))
     if is_path and _URL.match(os.fspath(path)) and not os.path.lexists(path):
         raise FileError(f"{path} is an address: download it, and pass the downloaded file")
     if is_path and os.path.isdir(path):
-        folder = Path(path)
-        for model_folder in (folder, folder.parent) if folder.name == "variables" else (folder,):
-            if (model_folder / "saved_model.pb").is_file():
-                return model_folder / "saved_model.pb"
-        subject = f"{path} is a folder, "
-        try:
-            with os.scandir(folder) as entries:
-                names = sorted(entry.name for entry in islice(entries, _MOST_FILES))
-        except OSError as error:
-            raise FileError(f"{subject}which cannot be read: {error.strerror}") from None
-        # most .json files of a folder are not models of RTNeural
-        suffixes = [suffix for suffix in FORMATS if suffix != ".json"]
-        readable = [name for suffix in suffixes for name in names if name.lower().endswith(suffix)]
-        if readable:
-            alternatives = (
-                f", or one of its {len(readable) - 1} others" if len(readable) > 1 else ""
-            )
-            raise FileError(f"{subject}need a file: pass {folder / readable[0]}{alternatives}")
-        if not _ORBAX.isdisjoint(names):
-            raise FileError(
-                f"{subject}a checkpoint of Orbax, which is not read: load it with the program that"
-                " wrote it, and save the model as .keras, or the parameters with"
-                " flax.serialization.to_bytes() as .msgpack"
-            )
-        if "Manifest.json" in names:
-            raise FileError(f"{subject}an .mlpackage of Core ML, which is not read: {CORE_ML}")
+        return _file_in_folder(Path(path))
     return require_regular_file(path)
+
+
+def _file_in_folder(folder: Path) -> Path:
+    """Return the file of a folder that load() reads. Raises FileError without such a file."""
+    for model_folder in (folder, folder.parent) if folder.name == "variables" else (folder,):
+        if (model_folder / "saved_model.pb").is_file():
+            return model_folder / "saved_model.pb"
+    subject = f"{folder} is a folder, "
+    try:
+        with os.scandir(folder) as entries:
+            names = sorted(entry.name for entry in islice(entries, _MOST_FILES))
+    except OSError as error:
+        raise FileError(f"{subject}which cannot be read: {error.strerror}") from None
+    indexes = [name for name in names if name.lower().endswith(_INDEXES)]
+    if len(indexes) == 1 and len(names) < _MOST_FILES:
+        return require_regular_file(folder / indexes[0])
+    if any(name.endswith(".distcp") for name in names):
+        raise FileError(f"{folder} is {DISTCP.description}: ", DISTCP.repair)
+    # most .json files of a folder are not models of RTNeural; an index comes before its parts
+    suffixes = [*_INDEXES, *(suffix for suffix in FORMATS if not suffix.endswith(".json"))]
+    readable = [name for suffix in suffixes for name in names if name.lower().endswith(suffix)]
+    readable.sort(key=lambda name: is_part(Path(name)))
+    if readable and is_part(Path(readable[0])):  # reading the part says which files are missing
+        return require_regular_file(folder / readable[0])
+    if readable:
+        alternatives = f", or one of its {len(readable) - 1} others" if len(readable) > 1 else ""
+        raise FileError(f"{subject}need a file: pass {folder / readable[0]}{alternatives}")
+    if not _ORBAX.isdisjoint(names):
+        raise FileError(
+            f"{subject}a checkpoint of Orbax, which is not read: load it with the program that"
+            " wrote it, and save the model as .keras, or the parameters with"
+            " flax.serialization.to_bytes() as .msgpack"
+        )
+    if "Manifest.json" in names:
+        raise FileError(f"{subject}an .mlpackage of Core ML, which is not read: {CORE_ML}")
+    return require_regular_file(folder)
 
 
 def format_to_read(path: Path, name: str | None = None, *, asks: bool = True) -> Format:
@@ -241,9 +259,9 @@ def format_to_read(path: Path, name: str | None = None, *, asks: bool = True) ->
     if name is not None:
         return format_named(name)
     suffix = _suffix_of(path)
-    content = content_of(path) if suffix == ".bin" and path.is_file() else None
-    if content and content.suffix == ".pt":  # pytorch_model.bin
-        suffix = ".pt"
+    content = content_of(path) if suffix in _BY_CONTENT and path.is_file() else None
+    if content and content.suffix in _BY_CONTENT[suffix]:
+        suffix = content.suffix
     if suffix:
         if _import_format(suffix).read:
             return _import_format(suffix)
@@ -259,6 +277,27 @@ def format_to_read(path: Path, name: str | None = None, *, asks: bool = True) ->
     repair = ["pass ", Ask("format")] if asks else ["give the file that suffix"]
     why = f"{path}: unknown format: {description}; readable are {names}: if it is one, "
     raise FileError(why, *repair)
+
+
+def read_tensor_set(format: TensorFormat, file: InputFile) -> TensorSet:
+    """Return the tensors of a file, and the names of those in other parts of a model."""
+    tensor_set = format.read(file)
+    if not is_part(file.path):
+        return tensor_set
+    whole: TensorSet = _sharded().complete_part(file, tensor_set)
+    return whole
+
+
+def read_model_file(format: ModelFormat, file: InputFile, reading: Reading) -> Found:
+    """Return the RNNs of a file. Raises FileError if the file is a part of a model."""
+    assert format.read, "format_to_read() refuses formats that are only written"
+    if is_part(file.path):
+        _sharded().refuse_part(file, format)
+    return format.read(file, reading)
+
+
+def _sharded() -> Any:
+    return import_module("rnnlayout._files.formats.sharded")
 
 
 def format_named(name: str) -> Format:
@@ -277,7 +316,10 @@ def explain_wrong_suffix(path: Path, format: Format, *, asks: bool = True) -> It
     try:
         yield
     except ValueError as error:
-        content = content_of(path)
+        try:
+            content = content_of(path)
+        except OSError:  # too many open files, which the first error says
+            raise error from None
         if content and content.repair and not content.suffix:
             raise FileError(f"{path} is {content.description}: ", content.repair) from error
         if not content or content.suffix in ("", format.begins):

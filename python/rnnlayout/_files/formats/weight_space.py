@@ -88,7 +88,8 @@ def _read_bin_json(file: InputFile) -> tuple[str, Record | None]:
     for json_path in (path.with_name(path.name + ".json"), path.with_suffix(".json")):
         if json_path.is_file():
             file.budget.charge("metadata", json_path.stat().st_size)
-            text = json_path.read_bytes().removeprefix(BOM_UTF8)  # which editors of Windows write
+            text = bytes(file.companion(json_path.name).data())
+            text = text.removeprefix(BOM_UTF8)  # which editors of Windows write
             content = parse_json_object(text, str(json_path))
             entry, config = content.get("entry", ""), content.get("config", {})
             if not isinstance(entry, str) or not isinstance(config, dict):

@@ -12,6 +12,8 @@ from __future__ import annotations
 import json
 import mmap
 import os
+import re
+import stat
 import zipfile
 import zlib
 from collections import Counter
@@ -178,24 +180,37 @@ def require_regular_file(path: Any) -> Path:
     return file_path
 
 
+# A name without a folder, a drive of Windows ("C:x") or a stream of Windows ("x:y"); not hidden.
+_BARE_NAME = re.compile(r"(?!\.)[^/\\:\0]+")
+_SHOWN = 100  # characters of a name
+# To open a regular file at a real path: without following a link, and without waiting for the
+# writer of a FIFO. Windows lacks these flags.
+_FLAGS = os.O_RDONLY | getattr(os, "O_BINARY", 0)
+for _flag in ("O_NOFOLLOW", "O_NONBLOCK", "O_NOCTTY", "O_CLOEXEC"):
+    _FLAGS |= getattr(os, _flag, 0)
+
+
 class InputFile:
     """A file to read, and the budget of the file. str() returns the path. mmap: whether to map the
     file into memory. If a process truncates a mapped file, reading the map ends our process;
-    without a map, the whole file is read instead."""
+    without a map, the whole file is read instead. companions: the paths of all companions that were
+    opened for the file."""
 
     def __init__(self, path: Path, mmap: bool = True) -> None:
-        self.path, self.mmap, self._name = path, mmap, str(path)
-        self.budget = Budget(self._name, os.stat(path).st_size)
+        self.path, self.mmap, self._opened_path = path, mmap, str(path)
+        self.budget = Budget(str(path), os.stat(path).st_size)
+        self.companions: list[Path] = []
 
     def __str__(self) -> str:
-        return self._name
+        return str(self.path)
 
     def __fspath__(self) -> str:
-        return self._name
+        """Return the path to open. Of a companion, this is the real path that was checked."""
+        return self._opened_path
 
     def data(self) -> mmap.mmap | bytes:
         """Return the bytes of the file. Raises FileError if the file cannot be mapped."""
-        with open(self.path, "rb") as file:
+        with open(self, "rb") as file:
             return self.data_of(file.fileno())
 
     def data_of(self, fd: int) -> mmap.mmap | bytes:
@@ -209,12 +224,55 @@ class InputFile:
                 f"{self} cannot be mapped into memory: {error}: copy it to a file on a disk"
             ) from None
 
-    def companion(self, path: Path) -> InputFile:
-        """Return a companion file that shares the budget; its size is added to the budget."""
+    def companion(self, name: Any, folder: str = "") -> InputFile:
+        """Return another file of the same model: a file that this file names, or whose name follows
+        from the name of this file. It shares the budget, and its size is added to the budget.
+
+        name: a bare name. Its real path must be in the folder of this file, or in the folder of the
+            real path of this file: Hugging Face's cache consists of links into a folder of blobs.
+        folder: the name of a folder beside this file that has the companion.
+
+        Raises FileError if the name may lead elsewhere, or is not the name of a regular file.
+        """
+        label = repr(name[:_SHOWN] if isinstance(name, str) else name)
+        need = f"need the name of another regular file in the folder of {self}"
+        if not isinstance(name, str) or not _BARE_NAME.fullmatch(name):
+            raise FileError(f"{label} is not opened: {need}")
+        path, nbytes = self.path.parent / folder / name, None
+        try:
+            real_path = Path(os.path.realpath(path, strict=True))
+            real_file = Path(os.path.realpath(self.path, strict=True))
+            folders = [Path(os.path.realpath(self.path.parent)), real_file.parent]
+            is_inside = real_path.parent in [*folders, *(parent / folder for parent in folders)]
+            if is_inside and real_path != real_file:
+                nbytes = _regular_nbytes(real_path)
+        except FileNotFoundError:
+            raise FileError(f"{label} does not exist: copy it to the folder of {self}") from None
+        except (OSError, ValueError) as error:  # ValueError: half of a surrogate pair
+            why = getattr(error, "strerror", None) or error
+            raise FileError(f"{label} cannot be read: {why}: {need}") from None
+        if not is_inside:
+            why = f"is a link out of the folder of {self}: replace the link by a copy of the file"
+            raise FileError(f"{label} {why}")
+        if nbytes is None:
+            why = "is the file itself" if real_path == real_file else "is not a regular file"
+            raise FileError(f"{label} {why}: {need}")
         companion = InputFile(path, self.mmap)
-        self.budget.size += companion.budget.size
-        companion.budget = self.budget
+        companion._opened_path = str(real_path)
+        companion.budget, companion.companions = self.budget, self.companions
+        self.budget.size += nbytes
+        self.companions.append(path)
         return companion
+
+
+def _regular_nbytes(real_path: Path) -> int | None:
+    """Return the size of a file; None if the file is not a regular file."""
+    handle = os.open(real_path, _FLAGS)
+    try:
+        status = os.fstat(handle)
+    finally:
+        os.close(handle)
+    return status.st_size if stat.S_ISREG(status.st_mode) else None
 
 
 @contextmanager
@@ -233,6 +291,7 @@ def open_zip(file: InputFile) -> zipfile.ZipFile:
     unpack to more than the budget."""
     try:
         archive = zipfile.ZipFile(file)
+        archive.filename = str(file)  # of a companion, messages name the link
     except (zipfile.BadZipFile, NotImplementedError, ValueError, OSError) as error:
         raise FileError(f"{file} is not a zip archive: {error}") from None
     members, size, end = archive.infolist(), file.path.stat().st_size, 0

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from reprlib import repr as short
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -69,12 +69,17 @@ def find_rnns(
     """Find all RNNs among the tensors of a file: RNNs with a record, and RNNs with the names of
     tensors of a layout. Return the group of tensors of each RNN, in the order of the file, and the
     result of load()."""
-    # with skipped objects among the tensors, the error of an incomplete RNN names the object
+    # with skipped objects and tensors of other files among the tensors, the error of an incomplete
+    # RNN names the object or the file
     empty = np.empty(0, np.uint8)
     skipped = {name: FileTensor.of(empty, kind) for name, kind in tensor_set.skipped.items()}
+    elsewhere = {
+        name: FileTensor("float32", (), partial(_raise_file_error, why))
+        for name, why in tensor_set.elsewhere.items()
+    }
     tensors = {
         name: tensor
-        for name, tensor in (tensor_set.tensors | skipped).items()
+        for name, tensor in (tensor_set.tensors | skipped | elsewhere).items()
         if not is_ignored(name, reading.ignore)
     }
     plain = torch_names.plain_names(tuple(tensors))
@@ -135,6 +140,10 @@ def _note_axes(results: Iterable[object]) -> list[str]:
         "the file does not record time_major: x of its Keras layers is taken as (N, T, I); with"
         " time_major=True run them with batch_first=False"
     ]
+
+
+def _raise_file_error(why: str) -> NoReturn:
+    raise FileError(why)
 
 
 def _restore_stored_names(

@@ -88,6 +88,7 @@ def write_whole_file(
         output = Output(path, main_part.path, dry_run, sources, files, [main_part])
         with name_full_disk(path):
             yield output
+        check_free(path, True, *output.sources)  # with the companions, which reading has found
         for part in output._parts[1:]:
             check_free(part.target, force, *output.sources)
         for part in reversed([] if dry_run else output._parts):  # `path` appears last

@@ -143,6 +143,7 @@ class TensorSet:
 
     notes: messages for users of the result ("weight_norm of lstm.weight_hh_l0 folded").
     skipped: name -> class of each object that was not read ("argparse.Namespace").
+    elsewhere: name -> message, for each tensor of the model that another file has.
     values: names of the first contents that are not tensors (epoch).
     modules: path -> class of each module with tensors, if the file has modules.
     derived: names of tensors that the file does not store under these names: tensors of modules,
@@ -157,6 +158,7 @@ class TensorSet:
     metadata: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     skipped: dict[str, str] = field(default_factory=dict)
+    elsewhere: Mapping[str, str] = field(default_factory=dict)
     values: list[str] = field(default_factory=list)
     modules: Mapping[str, ModuleClass] = field(default_factory=dict)
     derived: Collection[str] = frozenset()

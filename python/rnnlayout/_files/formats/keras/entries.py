@@ -166,6 +166,10 @@ class KerasEntries:
         notes += note_assumptions(self._guessed, self.reading)
         return Found(weights, unread, notes, unused_paths)
 
+    def paths_of(self, name: str) -> list[str]:
+        """Return the paths of the arrays of an RNN in the file."""
+        return [array.path for row in self._rows[name] for cell in row for array in cell.values()]
+
     def new_arrays(self, new: Mapping[str, Weights]) -> dict[str, np.ndarray]:
         """Return the arrays of new weights, by the paths of the old arrays in the file. Raises
         LayoutError if the file stores the RNN in arrays of different names, as Keras 1 does."""

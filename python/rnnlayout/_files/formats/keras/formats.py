@@ -1,8 +1,8 @@
-"""The three formats of Keras: .h5, .weights.h5 and .keras.
+"""The formats of Keras: .h5, .weights.h5, .weights.json and .keras.
 
 .h5 is the legacy file of Keras 1, 2 and 3: a whole model, or the weights of a model. .weights.h5
-has the variables of a model of Keras 3 or late Keras 2, with few names and no config. .keras is an
-archive of a config and the variables.
+has the variables of a model of Keras 3 or late Keras 2, with few names and no config. .weights.json
+is the index of such variables in parts. .keras is an archive of a config and the variables.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ from .hdf5_tree import (
     write_record_attribute,
     write_texts,
 )
+from .parts import open_parts, refuse_split_rnns
 from .rewrite import copy_members, new_variables, rewrite_archive, rewrite_h5
 from .rewrite_parts import set_layer_id
 from .stored_layers import (
@@ -226,6 +227,12 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)  # the same weights give the same bytes
 def _read_hdf5(file: InputFile, reading: Reading) -> Found:
     """Read a legacy file or a file of variables, whatever the suffix."""
     with open_hdf5(file, file.budget) as root:
+        entries = KerasEntries.of_hdf5(root, reading)
+        return refuse_split_rnns(file, root, _read_root(root, entries), entries)
+
+
+def _read_parts(index: InputFile, reading: Reading) -> Found:
+    with open_parts(index) as root:
         return _read_root(root, KerasEntries.of_hdf5(root, reading))
 
 
@@ -299,6 +306,7 @@ H5 = ModelFormat(
 WEIGHTS_H5 = ModelFormat(
     ".weights.h5", ("keras",), _read_hdf5, _write_variables, _replace_hdf5, options=OF_FORMATS
 )
+WEIGHTS_JSON = ModelFormat(".weights.json", ("keras",), _read_parts, None, options=OF_FORMATS)
 ARCHIVE = ModelFormat(
     ".keras",
     ("keras",),

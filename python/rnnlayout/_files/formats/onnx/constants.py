@@ -4,18 +4,15 @@ Exporters store weights in steps: slices of gates concatenated in a new order, a
 cast, a scale. The nodes in the table _FOLDS are computed; results of all further nodes are not
 constants here.
 
-A tensor may be in an external file, such as torch.onnx.export's m.onnx.data. The file is opened
-only if the model has the bare name of a regular file in the model's folder, which is neither a link
-nor hidden. No further names in a model are opened.
+A tensor may be in an external file, such as torch.onnx.export's m.onnx.data: a companion of the
+model (InputFile.companion), opened only if a tensor of an RNN is in it.
 """
 
 from __future__ import annotations
 
-import errno
 import math
 import os
 import re
-import stat
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -29,10 +26,6 @@ from rnnlayout._native import LayoutError, bfloat16
 from .graph import INPUT, Attributes, GraphScope, attributes_of, integer_attribute
 
 _NUMBER = re.compile(r"[0-9]{1,19}")
-# Without following a link, and without waiting for the writer of a FIFO. Windows lacks these flags.
-_FLAGS = os.O_RDONLY | getattr(os, "O_BINARY", 0)
-for _flag in ("O_NOFOLLOW", "O_NONBLOCK", "O_NOCTTY", "O_CLOEXEC"):
-    _FLAGS |= getattr(os, _flag, 0)
 _SHOWN = 100  # characters of a name
 _ONE_FILE = (
     "write the model into one file: torch.onnx.export(..., external_data=False), or"
@@ -98,12 +91,12 @@ def _dtype_of(number: int, label: str) -> np.dtype:
 
 
 class Constants:
-    """The constants of the model in `file`. external_files: {name: bytes} of the external files
-    with tensors. A file is opened when the first tensor needs the file."""
+    """The constants of the model in `file`. An external file is opened when the first tensor needs
+    the file."""
 
     def __init__(self, file: InputFile) -> None:
         self._file, self._budget = file, file.budget
-        self.external_files: dict[str, memoryview] = {}
+        self._external_files: dict[str, memoryview] = {}
         self._tensors: dict[int, tuple[Any, np.ndarray]] = {}  # id -> TensorProto, array
 
     def charge(self, nbytes: int) -> None:
@@ -157,9 +150,9 @@ class Constants:
         if len(place) < len(pairs):
             raise FileError(f"{label}: it is recorded twice where it is stored: {_ONE_FILE}")
         name = place.get("location", "")
-        if name not in self.external_files:
-            self.external_files[name] = self._map_external_file(name, label)
-        content = self.external_files[name]
+        if name not in self._external_files:
+            self._external_files[name] = self._map_external_file(name, label)
+        content = self._external_files[name]
         start = _whole_number(place.get("offset", "0"), label)
         count = _whole_number(place.get("length", f"{max(0, len(content) - start)}"), label)
         if start + count > len(content):
@@ -171,31 +164,13 @@ class Constants:
         return content[start : start + count]
 
     def _map_external_file(self, name: Any, label: str) -> memoryview:
-        label += f" is stored in {name[:_SHOWN]!r}, which"
-        need = f"need the name of a regular file in the folder of {self._file}"
-        is_bare = isinstance(name, str) and name and not re.search(r"^\.|[/\\\0]", name)
-        if not is_bare or name == self._file.path.name:
-            raise FileError(f"{label} is not opened: {need}: {_ONE_FILE}")
-        path = self._file.path.parent / name
         try:
-            if path.is_symlink():  # for Windows; elsewhere O_NOFOLLOW, which no link can race with
-                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
-            handle = os.open(path, _FLAGS)
-        except (OSError, ValueError) as error:
-            if isinstance(error, FileNotFoundError):
-                repair = f"copy it to the folder of {self._file}, or export the model again with"
-                raise FileError(f"{label} does not exist: {repair} external_data=False") from None
-            why = f"cannot be read: {getattr(error, 'strerror', error)}"
-            if isinstance(error, OSError) and error.errno == errno.ELOOP:
-                why = "is a link: copy both files to another folder with cp -L"
-            raise FileError(f"{label} {why}: {need}: {_ONE_FILE}") from None
-        try:
-            status = os.fstat(handle)
-            if not stat.S_ISREG(status.st_mode):
-                raise FileError(f"{label} is not a regular file: {need}: {_ONE_FILE}")
-            return memoryview(self._file.companion(path).data_of(handle) if status.st_size else b"")
-        finally:
-            os.close(handle)
+            external_file = self._file.companion(name)
+            has_bytes = os.path.getsize(external_file)  # an empty file cannot be mapped
+            return memoryview(external_file.data() if has_bytes else b"")
+        except FileError as error:
+            why = f"{label} is stored in another file: "
+            raise FileError(why, error, f"; or {_ONE_FILE}") from None
 
     def is_unused_weight(self, tensor: Any) -> bool:
         """Return whether a tensor may be a weight, and has not been read for an RNN. (Tensors of

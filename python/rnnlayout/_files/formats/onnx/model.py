@@ -170,8 +170,7 @@ def _read_sites(file: InputFile, model: Any, reading: Reading, constants: Consta
         entries = stack_entries(entries, names, name) if len(names) > 1 else entries
         if name in entries:
             entries[name] = as_recorded(entries[name], record)
-    files = [file.path.with_name(name) for name in constants.external_files]
-    return Found(entries, refused, notes, unused_tensors, files=files)
+    return Found(entries, refused, notes, unused_tensors)
 
 
 def _tensor_of(weights: Weights, role: str) -> FileTensor | None:

@@ -113,11 +113,10 @@ def _open_shards(file: InputFile, header: memoryview) -> Data:
 
     @cache
     def data(number: int) -> memoryview:
+        if number >= count:
+            raise FileError(f"{file}: a tensor is in shard {number} of {count}: it is damaged")
         stem = file.path.name.removesuffix(".index")
-        shard = file.path.with_name(f"{stem}.data-{number:05d}-of-{count:05d}")
-        if number >= count or not shard.is_file():
-            raise FileError(f"{file} needs {shard.name} beside it: it does not exist")
-        return memoryview(file.companion(shard).data())
+        return memoryview(file.companion(f"{stem}.data-{number:05d}-of-{count:05d}").data())
 
     return data
 

@@ -52,13 +52,7 @@ def _read_saved_model(file: InputFile, reading: Reading) -> Found:
             " variables; the weights of a frozen graph are not read: pass the checkpoint or Keras"
             " file that it was made from"
         )
-    folder = path.parent.resolve()
-    for opened in (metadata, *path.parent.glob("variables/variables.*")):
-        if not opened.resolve().is_relative_to(folder):
-            raise FileError(
-                f"{opened} is a link out of {path.parent}: put a copy of the file there"
-            )
-    tensor_set, graph = read_checkpoint(file.companion(index))
+    tensor_set, graph = read_checkpoint(file.companion(index.name, index.parent.name))
     objects = ObjectGraph(graph, file)
     unused = OF_FORMATS[metadata.is_file() :]  # with metadata as_class is used
     for name in unused:
@@ -66,7 +60,7 @@ def _read_saved_model(file: InputFile, reading: Reading) -> Found:
             have = "has a config of its own" if metadata.is_file() else f"has no {METADATA}"
             raise SpecError(f"{path.parent} {have}: omit ", Ask(name, None))
     if metadata.is_file():
-        return _read_keras(file.companion(metadata), objects, tensor_set, reading)
+        return _read_keras(file.companion(METADATA), objects, tensor_set, reading)
     return find_rnns(with_full_names(tensor_set, objects.full_names), reading, {})[1]
 
 
