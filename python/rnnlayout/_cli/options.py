@@ -28,8 +28,17 @@ DONE, USAGE, MALFORMED, LOSSY, MISSING, BUG, INTERRUPTED = 0, 2, 3, 4, 5, 70, 13
 # As in _model, which --help does not import.
 DTYPES = ("float16", "bfloat16", "float32", "float64")
 
-COMMANDS = ("inspect", "convert", "verify", "diagnose", "identify", "map", "run", "doctor",
-            "layouts")  # fmt: skip
+COMMANDS = (
+    "inspect",
+    "convert",
+    "verify",
+    "diagnose",
+    "identify",
+    "map",
+    "run",
+    "doctor",
+    "layouts",
+)
 
 # How a shell completes a file's name: equal to shtab.FILE.
 FILE = {"bash": "_shtab_compgen_files", "zsh": "_files", "tcsh": "f"}

@@ -65,9 +65,12 @@ def wrap_text(text: str, stream: TextIO) -> str:
         second = re.match(r" *\S+(?: \S+)*  +", line)
         indent = second.end() if second and second.end() <= columns // 2 else start + 2
         lines += wrap(
-            line, columns, subsequent_indent=" " * min(indent, columns // 2),
-            break_long_words=False, break_on_hyphens=False,
-        ) or [""]  # fmt: skip
+            line,
+            columns,
+            subsequent_indent=" " * min(indent, columns // 2),
+            break_long_words=False,
+            break_on_hyphens=False,
+        ) or [""]
     return "\n".join(lines)
 
 

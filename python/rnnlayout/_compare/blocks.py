@@ -272,13 +272,17 @@ def compare_blocks(
     one_bias = gates_with_one_bias(a), gates_with_one_bias(b)
     only_one = one_bias[0] ^ one_bias[1]
     whole = blocks_of(a)
-    sides = [replace_biases_by_sums(blocks, weights.spec, {*summed, *only_one})
-             for blocks, weights in ((whole, a), (blocks_of(b), b))]  # fmt: skip
+    sides = [
+        replace_biases_by_sums(blocks, weights.spec, {*summed, *only_one})
+        for blocks, weights in ((whole, a), (blocks_of(b), b))
+    ]
     notes = []
     new, old = HARD_SIGMOIDS
     if other_sigmoid := {weights.spec.recurrent_activation for weights in (a, b)} == {new, old}:
-        sides = [blocks_as_keras3(side, weights.spec)
-                 for side, weights in zip(sides, (a, b), strict=True)]  # fmt: skip
+        sides = [
+            blocks_as_keras3(side, weights.spec)
+            for side, weights in zip(sides, (a, b), strict=True)
+        ]
         notes = [
             f"gates of {old} are compared times {HARD_TIMES}: {old}(x) = {new}({HARD_TIMES} x)"
         ]
@@ -292,5 +296,14 @@ def compare_blocks(
     sums = sums and all(may_sum_biases(a.spec, gate) for *_, gate in gates)
     order = known_layouts()[b.layout.name]["gates"][b.spec.cell]
     first, second = sides
-    return BlockComparison(a.spec, first, second, (a.spec.dtype, b.spec.dtype), rtol, atol, order,
-                           whole if sums else None, notes)  # fmt: skip
+    return BlockComparison(
+        a.spec,
+        first,
+        second,
+        (a.spec.dtype, b.spec.dtype),
+        rtol,
+        atol,
+        order,
+        whole if sums else None,
+        notes,
+    )

@@ -278,9 +278,13 @@ def _matching_rnns(like: Found, flat: Found) -> tuple[Weights, Weights, list[str
 
 
 def _line_to_paste(
-    caller: FrameType, flat: Any, like: Any, names: list[str], layout: Layout,
+    caller: FrameType,
+    flat: Any,
+    like: Any,
+    names: list[str],
+    layout: Layout,
     options: Mapping[str, Any],
-) -> str:  # fmt: skip
+) -> str:
     """Return the line of Python that converts `like` correctly to the kind of `flat`: with the
     names of the caller's variables, or to a new file in the directory of `flat`.
 
@@ -339,12 +343,18 @@ def _diagnosis(
             fixed = Weights(fixed, double, CUDNN).to(tensors.layout)
     names = None if tensors is None else own_names(tensors)
     return Diagnosis(
-        explanation.mistakes, explanation.same, explanation.sure,
+        explanation.mistakes,
+        explanation.same,
+        explanation.sure,
         tuple(evidence_of(packing, names)) if shown else (),
         tuple(packing_notes(packing, tensors is None)) if shown else (),
-        fixed, repair, explanation.text, spec, CUDNN if tensors is None else tensors.layout,
+        fixed,
+        repair,
+        explanation.text,
+        spec,
+        CUDNN if tensors is None else tensors.layout,
         buffer_gaps(packing.truth, explanation.buffer) if explanation.mistakes else (),
         tuple(places_of_blocks(packing)) if has_places else (),
         explanation.buffer.size,
         into,
-    )  # fmt: skip
+    )

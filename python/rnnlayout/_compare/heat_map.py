@@ -27,8 +27,11 @@ _LEVELS = (
     (1e-3, "heat2", "up to 0.001"),
     (math.inf, "heat3", "more than 0.001"),
 )
-_LEGEND = [("equal", "", "equal"), *((fill, "", words) for _, fill, words in _LEVELS),
-           ("heat4", "", "not finite")]  # fmt: skip
+_LEGEND = [
+    ("equal", "", "equal"),
+    *((fill, "", words) for _, fill, words in _LEVELS),
+    ("heat4", "", "not finite"),
+]
 
 
 @dataclass(frozen=True)

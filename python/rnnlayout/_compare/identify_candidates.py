@@ -135,8 +135,9 @@ def _conventions(case: RowMatch) -> list[str]:
     parts = [f"gates {' '.join(gates)}"] if len(gates) > 1 else []
     parts.append(("no biases", "one bias per gate", "two biases per gate")[len(biases)])
     if CELLS[spec.cell].has_reset:
-        row = next(row for row in info["rows"]
-                   if "gru" in row["gates"] and spec.reset in row["resets"])  # fmt: skip
+        row = next(
+            row for row in info["rows"] if "gru" in row["gates"] and spec.reset in row["resets"]
+        )
         keeps_state = dict(layout.options).get("z", row["z"]) == "state"
         parts.append("h' = z h + (1 - z) n" if keeps_state else "h' = (1 - z) h + z n")
     return [*parts, case.how]

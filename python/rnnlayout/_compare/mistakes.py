@@ -33,8 +33,13 @@ class Mistake:
 
 def mistakes_of(packing: Packing) -> list[Mistake]:
     """Return the mistakes in a packing: of the matrices, of the order, of the biases."""
-    return [*_writing_mistakes(packing), *_order_mistakes(packing), *_placement_mistakes(packing),
-            *_arrangement_mistakes(packing), *_bias_mistakes(packing)]  # fmt: skip
+    return [
+        *_writing_mistakes(packing),
+        *_order_mistakes(packing),
+        *_placement_mistakes(packing),
+        *_arrangement_mistakes(packing),
+        *_bias_mistakes(packing),
+    ]
 
 
 # ------------------------------------------------------------------------------------- the places
@@ -65,10 +70,17 @@ def places_in_words(
     alike = {n for n in among if n[0] in layers and n[1] in directions and n[2] in roles}
     if where != alike:
         count = packing.truth.spec.num_directions
-        return ", ".join(f"the {_role_in_words(role)} of {layer_in_words(layer, side, count)}"
-                         for layer, side, role in sorted(where))  # fmt: skip
-    plural = {"W": "input matrices", "R": "recurrent matrices", "P": "projections",
-              "peephole": "peepholes", BIAS_ROLE: "biases"}  # fmt: skip
+        return ", ".join(
+            f"the {_role_in_words(role)} of {layer_in_words(layer, side, count)}"
+            for layer, side, role in sorted(where)
+        )
+    plural = {
+        "W": "input matrices",
+        "R": "recurrent matrices",
+        "P": "projections",
+        "peephole": "peepholes",
+        BIAS_ROLE: "biases",
+    }
     text = "the " + " and ".join(words for role, words in plural.items() if role in roles)
     if roles == axes_of_all[2] != [BIAS_ROLE]:
         text = "all matrices" + " and biases" * (BIAS_ROLE in roles)
@@ -98,18 +110,26 @@ def _writing_mistakes(packing: Packing) -> Iterator[Mistake]:
     truth, matrices = packing.truth, packing.matrices
     count = len(truth.gates)
     forms = {
-        name: located.reading.form for name, located in matrices.items()
+        name: located.reading.form
+        for name, located in matrices.items()
         # a matrix with a single gate may look right and also have a wrong form
         if located.reading.form is not RIGHT_FORM or len({r.form for r in located.readings}) == 1
-    }  # fmt: skip
+    }
     for form, where, words, _ in _grouped(packing, forms, RIGHT_FORM):
         yield Mistake(form.rule, f"{words} are {form.words}", where)
-    written = [(name, located.matrix.gates, located.reading.order, located.reading.signs)
-               for name, located in matrices.items()]  # fmt: skip
-    written += [(name, truth.gates, biases.order, biases.signs)
-                for name, biases in packing.layer_biases.items()]  # fmt: skip
-    orders = {name: "" if order == tuple(sorted(order)) else _shown_order(truth, gates, order)
-              for name, gates, order, _ in written if len(order) > 1}  # fmt: skip
+    written = [
+        (name, located.matrix.gates, located.reading.order, located.reading.signs)
+        for name, located in matrices.items()
+    ]
+    written += [
+        (name, truth.gates, biases.order, biases.signs)
+        for name, biases in packing.layer_biases.items()
+    ]
+    orders = {
+        name: "" if order == tuple(sorted(order)) else _shown_order(truth, gates, order)
+        for name, gates, order, _ in written
+        if len(order) > 1
+    }
     for order, where, _, places in _grouped(packing, orders, ""):
         right = "".join(gate for gate in truth.shown if gate in order)
         moved = [a for a, b in zip(right, order, strict=True) if a != b]
@@ -265,8 +285,9 @@ def _arrangement_mistakes(packing: Packing) -> Iterator[Mistake]:
     for axis, noun in (("l", "layers"), ("d", "directions")):
         if axis in arrangement.reversed ^ expected.reversed:
             which = "biases" if axis in arrangement.reversed else "matrices, but not of the biases,"
-            yield Mistake(f"{noun} of biases", f"the {noun} of the {which} are in reverse order",
-                          where)  # fmt: skip
+            yield Mistake(
+                f"{noun} of biases", f"the {noun} of the {which} are in reverse order", where
+            )
     nest = arrangement.axes
     if nest[2:] != "vgo" or (nest.index("l") < nest.index("d")) != (
         expected.axes.index("l") < expected.axes.index("d")

@@ -41,8 +41,10 @@ class BiasRule:
     def make(self, w: np.ndarray, r: np.ndarray) -> list[np.ndarray]:
         combined = _combine(self.factors, w, r)
         if self.but_n:  # the gates are r z n
-            combined = [np.concatenate([x[..., :-1, :], original[..., -1:, :]], axis=-2)
-                        for x, original in zip(combined, (w, r), strict=True)]  # fmt: skip
+            combined = [
+                np.concatenate([x[..., :-1, :], original[..., -1:, :]], axis=-2)
+                for x, original in zip(combined, (w, r), strict=True)
+            ]
         return combined
 
     def undo(self, w: np.ndarray, r: np.ndarray) -> list[np.ndarray]:
@@ -59,8 +61,11 @@ def _combine(factors: Factors, w: np.ndarray, r: np.ndarray) -> list[np.ndarray]
     """Return the two sums of multiples of w and r. A factor 1 alone keeps the bits."""
     sums = []
     for row in factors:
-        parts = [x if factor == 1 else x * factor
-                 for x, factor in zip((w, r), row, strict=True) if factor]  # fmt: skip
+        parts = [
+            x if factor == 1 else x * factor
+            for x, factor in zip((w, r), row, strict=True)
+            if factor
+        ]
         sums.append(sum(parts[1:], parts[0]) if parts else np.zeros_like(w))
     return sums
 
@@ -72,27 +77,24 @@ BIAS_RULES = (
         "summed-recurrent", "summed (the sum is in bR, and 0 in bW)", ((0, 0), (1, 1)), _SPLIT
     ),
     BiasRule(
-        "sum-twice", "summed (the sum is in both vectors and counts twice)", ((1, 1), (1, 1)),
-        _SPLIT, ((1, 0), (0, 0)),
+        "sum-twice",
+        "summed (the sum is in both vectors and counts twice)",
+        ((1, 1), (1, 1)),
+        _SPLIT,
+        ((1, 0), (0, 0)),
     ),
     BiasRule(
         "sum-halved", "summed (half of the sum is in each vector)", ((0.5, 0.5), (0.5, 0.5)), _SPLIT
     ),
-    BiasRule(
-        "folded", "summed, except those of gate n", ((1, 1), (0, 0)), _SPLIT, but_n=True
-    ),
+    BiasRule("folded", "summed, except those of gate n", ((1, 1), (0, 0)), _SPLIT, but_n=True),
     BiasRule("halved", "halved", ((0.5, 0), (0, 0.5)), "", ((2, 0), (0, 2))),
     BiasRule("doubled", "doubled", ((2, 0), (0, 2)), "", ((0.5, 0), (0, 0.5))),
     BiasRule("bR-dropped", "incomplete: bR is replaced by 0", ((1, 0), (0, 0)), "bR"),
     BiasRule("bW-dropped", "incomplete: bW is replaced by 0", ((0, 0), (0, 1)), "bW"),
     BiasRule("dropped", "replaced by 0", ((0, 0), (0, 0)), "bW and bR"),
-    BiasRule(
-        "bW-twice", "wrong: bW is in both vectors", ((1, 0), (1, 0)), "bR", ((1, 0), (0, 0))
-    ),
-    BiasRule(
-        "bR-twice", "wrong: bR is in both vectors", ((0, 1), (0, 1)), "bW", ((0, 0), (0, 1))
-    ),
-)  # fmt: skip
+    BiasRule("bW-twice", "wrong: bW is in both vectors", ((1, 0), (1, 0)), "bR", ((1, 0), (0, 0))),
+    BiasRule("bR-twice", "wrong: bR is in both vectors", ((0, 1), (0, 1)), "bW", ((0, 0), (0, 1))),
+)
 KEPT_RULE = BIAS_RULES[0]
 SPLIT_RULE = BiasRule("split", "split differently between bW and bR", _KEEP, _SPLIT)
 # Of a forget gate's bias: the vector that 1 was added to or subtracted from.
@@ -231,9 +233,14 @@ class _BiasSearch:
     the first units."""
 
     def __init__(
-        self, truth: Truth, flat: np.ndarray, count: int, matrices: LocatedMatrices, near: bool,
+        self,
+        truth: Truth,
+        flat: np.ndarray,
+        count: int,
+        matrices: LocatedMatrices,
+        near: bool,
         units: int,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.truth, self.count, self.flat = truth, count, flat
         self.units = min(units, truth.spec.hidden_size)
         true = comparable(truth.biases[..., : self.units])
@@ -287,8 +294,9 @@ class _BiasSearch:
         start = arrangement.undo(np.arange(self.flat.size), sizes)[..., 0]
         mixed = arrangement.axes[-1] != "o"
         # How many units differ from the prediction.
-        far = np.empty((*x.shape[:2], self.count, x.shape[3], len(BIAS_RULES), len(self.variants),
-                        x.shape[3]))  # fmt: skip
+        far = np.empty(
+            (*x.shape[:2], self.count, x.shape[3], len(BIAS_RULES), len(self.variants), x.shape[3])
+        )
         for layer, side, v, place in np.ndindex(x.shape[:4]):
             key = int(start[layer, side, v, place]), layer, side, v, mixed
             if key not in self._seen:
@@ -324,11 +332,15 @@ class _BiasSearch:
             gates = tuple(self.orders[order[at][rule]].tolist())
             if far[rule] > _MOST_WRONG * self.count * len(gates) * self.units:
                 return unknown_biases(len(gates))
-            ways = [self.variants[variant[at][place, rule, gate]]
-                    for place, gate in enumerate(gates)]  # fmt: skip
+            ways = [
+                self.variants[variant[at][place, rule, gate]] for place, gate in enumerate(gates)
+            ]
             shift = next((shift for _, shift in ways if shift[1]), BIAS_SHIFTS[0])
-            alike = [rival for k, rival in enumerate(BIAS_RULES)
-                     if k and rule and k != rule and far[k] <= far[rule]]  # fmt: skip
+            alike = [
+                rival
+                for k, rival in enumerate(BIAS_RULES)
+                if k and rule and k != rule and far[k] <= far[rule]
+            ]
             signs = tuple(sign for sign, _ in ways)
             return LayerBiases(BIAS_RULES[rule], gates, signs, shift, tuple(alike))
 

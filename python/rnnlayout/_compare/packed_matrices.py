@@ -108,8 +108,12 @@ class MatrixFinder:
             if matrix.name not in located and not matrix.is_constant
         ]
         for matrix in missing:  # in the right place
-            self._add(located, matrix, [(self._patterns[matrix.name][0], self.starts[matrix.name])],
-                      compare)  # fmt: skip
+            self._add(
+                located,
+                matrix,
+                [(self._patterns[matrix.name][0], self.starts[matrix.name])],
+                compare,
+            )
         missing = [matrix for matrix in missing if matrix.name not in located]
         if compare in (_equal_shares, _near_shares):
             hits = _Lookup(missing, self.buffer, near=compare is _near_shares)
@@ -149,8 +153,10 @@ class MatrixFinder:
         gates, rows, columns = matrix.shape
         best: list[tuple[int, Pattern, int]] = []
         for pattern in self._patterns[matrix.name]:
-            starts = [positions - pattern.index(place * rows * columns + within, matrix.shape)
-                      for place in range(gates)]  # fmt: skip
+            starts = [
+                positions - pattern.index(place * rows * columns + within, matrix.shape)
+                for place in range(gates)
+            ]
             at, count = np.unique(np.concatenate(starts), return_counts=True)
             most = np.argsort(-count, kind="stable")[:_MOST_STARTS]
             best += [(int(count[k]), pattern, int(at[k])) for k in most]
@@ -166,8 +172,11 @@ class MatrixFinder:
     ) -> bool:
         """Add a matrix if a place fits: the place with the largest share of the matrix."""
         taken = {placed.span[0] for placed in located.values()}
-        near = [placed.span[0] for name, placed in located.items()
-                if name[:2] == matrix.name[:2] and not matrix.is_constant]  # fmt: skip
+        near = [
+            placed.span[0]
+            for name, placed in located.items()
+            if name[:2] == matrix.name[:2] and not matrix.is_constant
+        ]
 
         def rank(reading: MatrixReading) -> tuple[float, bool, bool, int]:
             """Prefer a reading that fits better, in a free place, with the gates in order, near the
@@ -216,8 +225,13 @@ class MatrixFinder:
                 alike = np.ptp(scales, axis=1) <= 8 * self.eps * scales[:, 0]
                 for n in np.flatnonzero((shares.min(axis=1) >= ENOUGH_SAMPLES) & alike):
                     signs = tuple(-1 if m else 1 for m in minus[n])
-                    yield MatrixReading(*inside[k], tuple(orders[n].tolist()), signs,
-                                        float(shares[n].mean()), float(scales[n, 0]))  # fmt: skip
+                    yield MatrixReading(
+                        *inside[k],
+                        tuple(orders[n].tolist()),
+                        signs,
+                        float(shares[n].mean()),
+                        float(scales[n, 0]),
+                    )
 
     def _samples(self, matrix: TrueArray, pattern: Pattern) -> np.ndarray:
         """Return where the samples are with this pattern, as (place of a gate, gate, sample)."""

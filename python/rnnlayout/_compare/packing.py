@@ -114,16 +114,22 @@ def packing_of(truth: Truth, buffer: np.ndarray) -> Packing:
     if free and matrices and (buffer.size >= truth.size or buffer.size in truth.short_sizes):
         rest = _values_of(buffer, free)
         biases = read_biases(truth, rest, matrices)
-        twins = {matrix.name[:2]: twin.name[:2] for matrix in unknown if matrix.name[2] == "R"
-                  if (twin := matrix_in_place(truth, matrix, buffer))}  # fmt: skip
+        twins = {
+            matrix.name[:2]: twin.name[:2]
+            for matrix in unknown
+            if matrix.name[2] == "R"
+            if (twin := matrix_in_place(truth, matrix, buffer))
+        }
         if twins:  # the biases may have been read twice too
             replaced = truth.biases.copy()
             for at, place in twins.items():
                 replaced[at] = truth.biases[place]
             again = read_biases(replace(truth, biases=replaced), rest, matrices)
             if again and (biases is None or again.wrong < biases.wrong):
-                layers = {name: replace(layer, unknown=layer.unknown or name[:2] in twins)
-                          for name, layer in again.layers.items()}  # fmt: skip
+                layers = {
+                    name: replace(layer, unknown=layer.unknown or name[:2] in twins)
+                    for name, layer in again.layers.items()
+                }
                 biases = replace(again, layers=layers)
         if biases and biases.wrong and len({stop - start for start, stop in free}) > 1:
             none = unknown_biases(len(truth.gates))  # no packer makes such parts
@@ -134,8 +140,10 @@ def packing_of(truth: Truth, buffer: np.ndarray) -> Packing:
         vectors = _located_biases(truth, buffer)
         if vectors:
             read = {(*name[:2], BIAS_ROLE): located.reading for name, located in vectors.items()}
-            layers = {name: LayerBiases(KEPT_RULE, reading.order, reading.signs)
-                      for name, reading in read.items()}  # fmt: skip
+            layers = {
+                name: LayerBiases(KEPT_RULE, reading.order, reading.signs)
+                for name, reading in read.items()
+            }
             biases = PackedBiases(BiasArrangement(), len(truth.roles), layers)
     return Packing(truth, buffer, matrices, unknown, free, biases, vectors)
 

@@ -187,8 +187,10 @@ def _known_change(
     as (rows, columns). whole: all values of the buffer.
     """
     with np.errstate(all="ignore"):  # signalling NaNs too
-        a, b = (np.concatenate([part[:_LOOKED_AT] for part in parts]).astype("f8")
-                for parts in zip(*wrong, strict=True))  # fmt: skip
+        a, b = (
+            np.concatenate([part[:_LOOKED_AT] for part in parts]).astype("f8")
+            for parts in zip(*wrong, strict=True)
+        )
         for name in FLOATS[:2]:
             if name != dtype and (round_values(b, name) == a).all():
                 text = f"the values are rounded to {name}"

@@ -67,15 +67,20 @@ def run(options: argparse.Namespace) -> int:
         else:
             done = convert_file(source, target, to=options.to, dtype=options.dtype, **arguments)
     if options.json:
-        print_json("convert", 1, {
-            "source": source,
-            "target": target,
-            "written": not options.dry_run,
-            "converted": [{"name": name, **asdict(report)}
-                          for name, report in done.reports.items()],
-            "notes": list(done.notes),
-            "left_out": list(done.left_out),
-        })  # fmt: skip
+        print_json(
+            "convert",
+            1,
+            {
+                "source": source,
+                "target": target,
+                "written": not options.dry_run,
+                "converted": [
+                    {"name": name, **asdict(report)} for name, report in done.reports.items()
+                ],
+                "notes": list(done.notes),
+                "left_out": list(done.left_out),
+            },
+        )
     else:
         _print_notes(done, options)
     return DONE

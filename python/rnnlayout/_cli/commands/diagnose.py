@@ -56,23 +56,32 @@ def run(options: argparse.Namespace) -> int:
     if options.fix:
         diagnosis.save(options.fix)
     if options.json:
-        print_json("diagnose", 1, {
-            "file": options.file,
-            "like": options.like,
-            "right": bool(diagnosis),
-            **{name: getattr(diagnosis, name) for name in ("same", "sure", "text")},
-            "mistakes": [
-                {"rule": mistake.rule, "text": mistake.text, "where": [
-                    dict(zip(("layer", "direction", "role"), name, strict=True))
-                    for name in mistake.where
-                ], "lost": mistake.lost}
-                for mistake in diagnosis.mistakes
-            ],
-            "evidence": list(diagnosis.evidence),
-            "notes": list(diagnosis.notes),
-            "repair": _repair(diagnosis, options),
-            "fixed": options.fix,
-        })  # fmt: skip
+        print_json(
+            "diagnose",
+            1,
+            {
+                "file": options.file,
+                "like": options.like,
+                "right": bool(diagnosis),
+                **{name: getattr(diagnosis, name) for name in ("same", "sure", "text")},
+                "mistakes": [
+                    {
+                        "rule": mistake.rule,
+                        "text": mistake.text,
+                        "where": [
+                            dict(zip(("layer", "direction", "role"), name, strict=True))
+                            for name in mistake.where
+                        ],
+                        "lost": mistake.lost,
+                    }
+                    for mistake in diagnosis.mistakes
+                ],
+                "evidence": list(diagnosis.evidence),
+                "notes": list(diagnosis.notes),
+                "repair": _repair(diagnosis, options),
+                "fixed": options.fix,
+            },
+        )
     else:
         print_wrapped("\n".join(map(printable, diagnosis.report)))
         if not diagnosis:

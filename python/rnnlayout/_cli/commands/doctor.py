@@ -62,10 +62,15 @@ def _why_not(device: str) -> str | None:
     a new process: a broken installation may abort the process, or hang."""
     try:
         done = subprocess.run(
-            [sys.executable, "-P", "-c", _TRIAL, device], timeout=_SECONDS, text=True, check=False,
+            [sys.executable, "-P", "-c", _TRIAL, device],
+            timeout=_SECONDS,
+            text=True,
+            check=False,
             env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-        )  # fmt: skip
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+        )
     except subprocess.TimeoutExpired:
         return f"an RNN of one unit did not end within {_SECONDS} seconds"
     if done.returncode == 0:
@@ -144,10 +149,15 @@ def machine_text(machine: dict[str, Any]) -> str:
     for probed, tried in zip(report["gpus"], gpu["gpus"], strict=True):
         probed["why_not"] = tried["why_not"]
     packages = [
-        (package["name"], package["version"] or "-", package["needed"] if package["version"] else
-         f'{package["needed"]}: pip install "rnnlayout[{package["extra"]}]"')
+        (
+            package["name"],
+            package["version"] or "-",
+            package["needed"]
+            if package["version"]
+            else f'{package["needed"]}: pip install "rnnlayout[{package["extra"]}]"',
+        )
         for package in machine["packages"]
-    ]  # fmt: skip
+    ]
     lines = [
         f"rnnlayout {machine['rnnlayout']}, Python {machine['python']}, {machine['system']}",
         f"CPU: {cpu['kernels']} kernels, up to {cpu['threads']} threads",

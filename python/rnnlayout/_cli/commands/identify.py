@@ -29,8 +29,13 @@ def add_arguments(parser: Parser) -> None:
     parser.add_file("--state", nargs="+", metavar="S.npy", help=from_state)
     add = parser.add_argument
     parser.add_reading("prefix", "format", "mmap")
-    add("--atol", type=parse_tolerance, default=0.0, metavar="X",
-        help="absolute tolerance for y, besides rounding (default: 0)")  # fmt: skip
+    add(
+        "--atol",
+        type=parse_tolerance,
+        default=0.0,
+        metavar="X",
+        help="absolute tolerance for y, besides rounding (default: 0)",
+    )
     parser.add_file("--save", metavar="OUT", help="write the RNN to a file that records its layout")
     parser.add_force()
     parser.add_json()
@@ -46,9 +51,16 @@ def run(options: argparse.Namespace) -> int:
         sources = (options.file, options.input, options.output, *(options.state or ()))
         check_rnn_file(options, options.save, *sources)
     state = options.state and (options.state if len(options.state) > 1 else options.state[0])
-    identified = identify(options.file, options.input, options.output, state=state,
-                          prefix=options.prefix, atol=options.atol, format=options.format,
-                          mmap=options.mmap)  # fmt: skip
+    identified = identify(
+        options.file,
+        options.input,
+        options.output,
+        state=state,
+        prefix=options.prefix,
+        atol=options.atol,
+        format=options.format,
+        mmap=options.mmap,
+    )
     saved = options.save if identified else None
     if saved:
         save(saved, identified.candidates[0].weights)

@@ -53,8 +53,12 @@ def _inspect_file(path: str, options: argparse.Namespace) -> tuple[dict[str, Any
 
     contents: dict[str, Any] = {"file": path, "failed": None}
     empty: dict[str, Any] = {
-        "entries": [], "undecided": [], "refused": [], "notes": [], "others": []
-    }  # fmt: skip
+        "entries": [],
+        "undecided": [],
+        "refused": [],
+        "notes": [],
+        "others": [],
+    }
     try:
         rnns = load(path, **reading_options(options))
     except Exception as error:
@@ -154,8 +158,10 @@ def _entry_text(fits: list[dict[str, Any]], undecided: str = "") -> list[str]:
     entry = fits[0]
     rows = [(label, " or ".join(values)) for label, values in rows_by_label.items()]
     rows += [("undecided", printable(undecided))] if undecided else []
-    rows += [("also" if k else "used with", f"{printable(key)}={printable(repr(value))}")
-             for k, (key, value) in enumerate(entry["config"].items())]  # fmt: skip
+    rows += [
+        ("also" if k else "used with", f"{printable(key)}={printable(repr(value))}")
+        for k, (key, value) in enumerate(entry["config"].items())
+    ]
     tensors = align_columns(
         [(printable(t["name"]), printable(tuple(t["shape"]))) for t in entry["tensors"]]
     )

@@ -17,8 +17,20 @@ framework itself, recorded answers of it, or its documents."""
 EXAMPLES = """\
   rnnlayout layouts
   rnnlayout layouts --json"""
-_KEYS = ("cells", "gates", "resets", "recurrent_activations", "relu", "projection",
-         "peepholes", "options", "must_name", "aliases", "sources", "checked")  # fmt: skip
+_KEYS = (
+    "cells",
+    "gates",
+    "resets",
+    "recurrent_activations",
+    "relu",
+    "projection",
+    "peepholes",
+    "options",
+    "must_name",
+    "aliases",
+    "sources",
+    "checked",
+)
 
 
 def add_arguments(parser: Parser) -> None:
@@ -30,10 +42,16 @@ def run(options: argparse.Namespace) -> int:
 
     layouts = known_layouts()
     if options.json:
-        print_json("layouts", 1, {
-            "layouts": [{"name": name} | {key: info[key] for key in _KEYS}
-                        for name, info in layouts.items()]
-        })  # fmt: skip
+        print_json(
+            "layouts",
+            1,
+            {
+                "layouts": [
+                    {"name": name} | {key: info[key] for key in _KEYS}
+                    for name, info in layouts.items()
+                ]
+            },
+        )
     else:
         print_wrapped("\n".join(_table(layouts, terminal_width(sys.stdout) or 79)))
     return DONE
@@ -45,13 +63,17 @@ def _table(layouts: dict[str, Any], width: int) -> list[str]:
     rows = [("layout", "lstm", "gru", "rnn", "reset", "projection", "checked")]
     for name, info in layouts.items():
         gates = info["gates"]
-        rows.append((
-            name, gates.get("lstm", "-"), gates.get("gru", "-"),
-            "yes" if "rnn_tanh" in gates else "-",
-            ", ".join(info["resets"]) if "gru" in gates else "-",
-            "yes" if info["projection"] else "-",
-            ", ".join(dict.fromkeys(info["checked"])),
-        ))  # fmt: skip
+        rows.append(
+            (
+                name,
+                gates.get("lstm", "-"),
+                gates.get("gru", "-"),
+                "yes" if "rnn_tanh" in gates else "-",
+                ", ".join(info["resets"]) if "gru" in gates else "-",
+                "yes" if info["projection"] else "-",
+                ", ".join(dict.fromkeys(info["checked"])),
+            )
+        )
     head, *lines = align_columns(rows)
     lines = [bold_text(head), *lines]
     if max(map(len, lines)) > width:  # one layout after another
@@ -60,8 +82,11 @@ def _table(layouts: dict[str, Any], width: int) -> list[str]:
             table = align_columns([*zip(rows[0][1:], facts, strict=True)], 2)
             lines += ["", bold_text(name), *table]
         del lines[0]
-    aliases = [f"{alias['name']} is another name of {name}"
-               for name, info in layouts.items() for alias in info["aliases"]]  # fmt: skip
+    aliases = [
+        f"{alias['name']} is another name of {name}"
+        for name, info in layouts.items()
+        for alias in info["aliases"]
+    ]
     lines += ["", *aliases]
     for name, info in layouts.items():
         for option, values in info["options"].items():

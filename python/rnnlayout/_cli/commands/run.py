@@ -36,8 +36,13 @@ def add_arguments(parser: Parser) -> None:
     add("--lengths", metavar="N,N,...", type=_numbers, help="steps of each sequence of the batch")
     axes = parser.add_mutually_exclusive_group()
     for option, action, order in ("batch", "store_true", "N, T"), ("time", "store_false", "T, N"):
-        axes.add_argument(f"--{option}-first", dest="batch_first", action=action, default=None,
-                          help=f"x and y are ({order}, ...)")  # fmt: skip
+        axes.add_argument(
+            f"--{option}-first",
+            dest="batch_first",
+            action=action,
+            default=None,
+            help=f"x and y are ({order}, ...)",
+        )
     device = "cpu (the default), cuda, cuda:N, or auto"
     add("--device", type=_device, default="cpu", metavar="D", help=device)
     dtype = (
@@ -106,17 +111,21 @@ def run(options: argparse.Namespace) -> int:
             with open(states_out.path, "wb") as file:
                 np.savez(file, **dict(zip(("h_n", "c_n"), states, strict=False)))
     if options.json:
-        print_json("run", 1, {
-            "file": options.file,
-            "name": name,
-            "spec": weights.spec.to_dict(),
-            "device": rnn.device,
-            "config": weights.config,
-            "output": options.output,
-            "shape": list(y.shape),
-            "states": options.states,
-            "notes": rnns.notes,
-        })  # fmt: skip
+        print_json(
+            "run",
+            1,
+            {
+                "file": options.file,
+                "name": name,
+                "spec": weights.spec.to_dict(),
+                "device": rnn.device,
+                "config": weights.config,
+                "output": options.output,
+                "shape": list(y.shape),
+                "states": options.states,
+                "notes": rnns.notes,
+            },
+        )
         return DONE
     print_message(f"{printable(name)}: {weights.spec}, on {rnn.device}: y {y.shape}")
     if settings := without_neutral(weights.config, weights.spec.num_directions):

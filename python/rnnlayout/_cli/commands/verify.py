@@ -53,16 +53,22 @@ def run(options: argparse.Namespace) -> int:
         options.a, options.b, map=map_pairs(options), **arguments, **reading_options(options)
     )
     if options.json:
-        print_json("verify", 1, {
-            "a": options.a,
-            "b": options.b,
-            "equal": verified.equal,
-            "pairs": [_pair_json(pair) for pair in verified.pairs],
-            "only_a": list(verified.only_a),
-            "only_b": list(verified.only_b),
-            "unread": [{"name": name, "reason": str(why)}
-                       for name, why in (verified.unread or {}).items()],
-        })  # fmt: skip
+        print_json(
+            "verify",
+            1,
+            {
+                "a": options.a,
+                "b": options.b,
+                "equal": verified.equal,
+                "pairs": [_pair_json(pair) for pair in verified.pairs],
+                "only_a": list(verified.only_a),
+                "only_b": list(verified.only_b),
+                "unread": [
+                    {"name": name, "reason": str(why)}
+                    for name, why in (verified.unread or {}).items()
+                ],
+            },
+        )
     else:
         print_wrapped("\n".join(printable(line) for line in str(verified).split("\n")))
     write_pictures(verified.picture, options)
