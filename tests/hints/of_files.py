@@ -68,6 +68,13 @@ layers_to_be_stacked = repaired(
 )  # fmt: skip
 
 
+def axes_of_keras_layers():
+    np.savez("w.npz", **tensors(layout="keras"))
+    yield lambda: rl.load("w.npz").notes[-1]
+    rnn = rl.RNN(rl.load("w.npz")["lstm"], batch_first=False)
+    assert rnn.batch_first is False
+
+
 def a_name_that_exists():
     np.savez("w.npz", **tensors(prefix="enc."), **{"enc.kernel": np.ones(3, "f4")})
     ignored = {"ignore": ["enc.kernel"]}

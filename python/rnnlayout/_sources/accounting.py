@@ -1,7 +1,7 @@
-"""Account for the tensors beside an RNN: which of them may change what the RNN computes?
+"""Find the tensors next to an RNN that may change the outputs of the RNN.
 
-A layer-norm LSTM has the tensors of an LSTM, and further tensors on the same path. Read without
-the further tensors it would be another RNN. Only tensors that a rule explains are passed over.
+A layer-norm LSTM has the tensors of an LSTM, and further tensors on the same path. Without the
+further tensors the LSTM would compute different outputs. Tensors that a rule explains are harmless.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _SLOTS = (
     "Adadelta|Adagrad|Adam|AdaMax|Adamax|AdamW|AdamWeightDecay|Ftrl|LAMB|LARS|Lamb|Momentum|Nadam|"
     "RMSProp|adam_m|adam_v|lamb_m|lamb_v"
 )
-# Tensors that change no output, by the ends of their names, with the reason.
+# Patterns of names of tensors that change no output, by reason.
 _HARMLESS = {
     "the state of an optimizer": (
         r".+/\.OPTIMIZER_SLOT/.+",
@@ -39,7 +39,7 @@ _HARMLESS = {
 _IS_HARMLESS = re.compile("|".join(f"(?:{p})" for ps in _HARMLESS.values() for p in ps), re.DOTALL)
 _SLOT = re.compile(rf"(.+)/(?:{_SLOTS})(?:_\d+)?", re.DOTALL)
 _AVERAGE = "/ExponentialMovingAverage"
-# At the root of a file, where all modules lie beside the RNN: names of parts of cells.
+# Names of parts of cells, for an RNN at the root of a file, next to all modules of the model.
 _PART_OF_A_CELL = re.compile(
     r"([hc](_?0|x)|(init|initial|start)_?(h|c|hidden|cell|state)s?|states?|\w*norm\w*|(ln|bn)_?\w*"
     r"|lora_\w+|\w*att(n|ention)\w*|peep\w*|w_m[ih]h|zoneout\w*)([./].*)?",
@@ -48,36 +48,36 @@ _PART_OF_A_CELL = re.compile(
 _SEPARATOR = re.compile(r"[./]")
 _WORD = re.compile(r"[^\W\d_]+")
 _MOST = 1000  # tensors of one RNN that are listed
-_MOST_PATTERNS = 6  # in an error, of names that are shortened as little as possible
+_MOST_PATTERNS = 6  # in an error, before the patterns are shortened
 
 
 @dataclass(frozen=True)
 class Account:
-    """The tensors beside an RNN that a rule does not explain, and notes on the explained ones."""
+    """The names of tensors that no rule explains, and notes on explained tensors."""
 
     unexplained: Sequence[str] = ()
     notes: Sequence[str] = ()
 
 
 class FurtherTensors:
-    """The tensors of a source that belong to no RNN, ordered so that a path is found quickly."""
+    """The tensors of a source that belong to no RNN, sorted for a quick search by path."""
 
     def __init__(self, all_names: Collection[str], rnn_names: Collection[str]) -> None:
         self._all = all_names
         self._names = sorted(set(all_names) - set(rnn_names))
 
     def account(self, path: str, rnn_names: Collection[str], is_root: bool) -> Account:
-        """Return the tensors that may change what an RNN computes.
+        """Return the tensors that may change the outputs of an RNN.
 
-        path: of the RNN, without the name of its cell. rnn_names: the names of its tensors.
-        is_root: whether the path is that of a whole model, which has other modules too."""
+        path: of the RNN, without the name of the cell. rnn_names: the names of the RNN's tensors.
+        is_root: whether the path is the path of a whole model, with modules of all kinds."""
         names = self._under(path)
         if is_root:
             names = _parts_of_cell(names, path, rnn_names)
         unexplained = (name for name in names if not _is_harmless(name, self._all))
         averages = [name for name in self._under(path) if _is_average(name, self._all)]
         notes = (
-            [f"{averages[0]}: an average of a weight is not read, although it may be the one meant"]
+            [f"{averages[0]}: an average of a weight is not read; it may be the weight you want"]
             if averages
             else []
         )
@@ -113,7 +113,7 @@ def _is_average(name: str, all_names: Collection[str]) -> bool:
 
 def _parts_of_cell(names: Iterable[str], path: str, rnn_names: Collection[str]) -> Iterator[str]:
     """Yield the names at the root of a model that are a part of the cell: names that begin with a
-    word of the RNN's own names, as weight_ih_l0_scale, and those that cells are known for."""
+    word of the RNN's names, such as weight_ih_l0_scale, and known names of parts of cells."""
     start = len(path) + 1 if path else 0
     words = {word[0] for name in rnn_names if (word := _WORD.match(name[start:]))}
     for name in names:
@@ -135,8 +135,8 @@ def is_ignored(name: str, patterns: Sequence[str]) -> bool:
 def shortest_patterns(
     unexplained: Sequence[str], path: str, rnn_names: Collection[str]
 ) -> list[str]:
-    """Return a short list of patterns that match these tensors and no tensor of the RNN: a pattern
-    for each module, or shorter ones if the modules are many.
+    """Return a short list of patterns that match the unexplained tensors and no tensor of the RNN:
+    a pattern per module, or shorter patterns for many modules.
 
     >>> names = ["rnn.weight_ih", "rnn.weight_hh"]
     >>> shortest_patterns(["rnn.norm.weight", "rnn.norm.bias", "rnn.h0"], "rnn", names)
@@ -157,7 +157,7 @@ def shortest_patterns(
 
 
 def _shared_length(name: str, ordered: Sequence[str]) -> int:
-    """Return the length of the longest beginning that a name shares with a name in sorted order."""
+    """Return the length of the longest prefix that a name shares with one of the sorted names."""
     at = bisect_left(ordered, name)
     return max(_first_difference(name, near) for near in ordered[max(at - 1, 0) : at + 1])
 
