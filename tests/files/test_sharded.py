@@ -178,7 +178,7 @@ def test_an_index_with_another_name(whole, tmp_path):
         (tmp_path / name).rename(index)
 
 
-def test_a_folder_with_two_indexes_or_without_one(tmp_path):
+def test_a_folder_with_two_indexes_or_without_one(whole, tmp_path):
     index = in_parts(tmp_path)
     shutil.copy(index, tmp_path / "other.index.json")
     with pytest.raises(rl.FileError, match=r"need a file: pass .*\.index\.json, or one of its"):
@@ -186,6 +186,9 @@ def test_a_folder_with_two_indexes_or_without_one(tmp_path):
     (tmp_path / "other.index.json").unlink()
     index.unlink()
     with pytest.raises(rl.FileError, match=r"part 1 of 2 .* lacks 'model.safetensors.index.json'"):
+        rl.load(tmp_path)
+    shutil.copy(whole, tmp_path / "z.safetensors")
+    with pytest.raises(rl.FileError, match=r"need a file: pass .*/z\.safetensors, or one of its 2"):
         rl.load(tmp_path)
 
 
