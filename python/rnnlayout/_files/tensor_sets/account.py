@@ -51,11 +51,11 @@ def _question(
     entry: str, weights: Weights, unexplained: Collection[str], patterns: list[str]
 ) -> UndecidedError:
     cell = weights.spec.cell.removesuffix("_tanh").removesuffix("_relu").upper()
-    reason = f"further tensors in the module of the {cell}: {list_names(unexplained, 3)}"
+    names = list_names(unexplained, 3)
+    reason = f"further tensors of the {cell} that may change the outputs: {names}"
     repair = Message(Ask("ignore", patterns))
     return UndecidedError(
-        f"{entry}: {reason}. A cell with further tensors may compute something else; if these"
-        " tensors change nothing, pass ",
+        f"{entry}: {reason}; if these tensors change nothing, pass ",
         repair,
         candidates=[weights],
         arguments=["ignore"],
