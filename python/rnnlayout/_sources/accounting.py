@@ -14,6 +14,8 @@ from fnmatch import fnmatchcase
 from glob import escape
 from itertools import islice
 
+from .tensor_paths import starting_with
+
 # Slots of TensorFlow's optimizers: tensors whose path is the name of the variable.
 _SLOTS = (
     "Adadelta|Adagrad|Adam|AdaMax|Adamax|AdamW|AdamWeightDecay|Ftrl|LAMB|LARS|Lamb|Momentum|Nadam|"
@@ -37,8 +39,8 @@ _HARMLESS = {
     "a count of batches": (r"(.*\.)?num_batches_tracked",),
 }
 _IS_HARMLESS = re.compile("|".join(f"(?:{p})" for ps in _HARMLESS.values() for p in ps), re.DOTALL)
-_SLOT = re.compile(rf"(.+)/(?:{_SLOTS})(?:_\d+)?", re.DOTALL)
-_AVERAGE = "/ExponentialMovingAverage"
+_AVERAGE = "ExponentialMovingAverage"  # may be the weight that the user wants
+_SLOT = re.compile(rf"(.+)/({_AVERAGE}|(?:{_SLOTS})(?:_\d+)?)", re.DOTALL)
 # Names of parts of cells, for an RNN at the root of a file, next to all modules of the model.
 _PART_OF_A_CELL = re.compile(
     r"([hc](_?0|x)|(init|initial|start)_?(h|c|hidden|cell|state)s?|states?|\w*norm\w*|(ln|bn)_?\w*"
@@ -75,24 +77,13 @@ class FurtherTensors:
         if is_root:
             names = _parts_of_cell(names, path, rnn_names)
         unexplained = (name for name in names if not _is_harmless(name, self._all))
-        averages = [name for name in self._under(path) if _is_average(name, self._all)]
-        notes = (
-            [f"{averages[0]}: an average of a weight is not read; it may be the weight you want"]
-            if averages
-            else []
-        )
-        return Account(list(islice(unexplained, _MOST)), notes)
+        average = next((n for n in self._under(path) if _slot(n, self._all) == _AVERAGE), None)
+        note = f"{average}: an average of a weight is not read; it may be the weight you want"
+        return Account(list(islice(unexplained, _MOST)), [note] if average else [])
 
     def _under(self, path: str) -> Iterator[str]:
-        if not path:
-            yield from self._names
-            return
-        for separator in "./":
-            start = bisect_left(self._names, path + separator)
-            for name in islice(self._names, start, None):
-                if not name.startswith(path + separator):
-                    break
-                yield name
+        for start in (f"{path}.", f"{path}/") if path else ("",):
+            yield from starting_with(self._names, start)
 
 
 def harmful_names(names: Collection[str]) -> list[str]:
@@ -102,13 +93,13 @@ def harmful_names(names: Collection[str]) -> list[str]:
 
 
 def _is_harmless(name: str, all_names: Collection[str]) -> bool:
-    slot = _SLOT.fullmatch(name)
-    is_slot = slot is not None and slot[1] in all_names
-    return is_slot or _is_average(name, all_names) or bool(_IS_HARMLESS.fullmatch(name))
+    return bool(_slot(name, all_names)) or bool(_IS_HARMLESS.fullmatch(name))
 
 
-def _is_average(name: str, all_names: Collection[str]) -> bool:
-    return name.endswith(_AVERAGE) and name.removesuffix(_AVERAGE) in all_names
+def _slot(name: str, all_names: Collection[str]) -> str:
+    """Return the slot of a tensor that has the path of another tensor: Adam_1; "" for others."""
+    match = _SLOT.fullmatch(name)
+    return match[2] if match and match[1] in all_names else ""
 
 
 def _parts_of_cell(names: Iterable[str], path: str, rnn_names: Collection[str]) -> Iterator[str]:
@@ -145,15 +136,18 @@ def shortest_patterns(
     start, ordered = len(path) + 1 if path else 0, sorted(rnn_names)
     shared = {name: _shared_length(name, ordered) for name in unexplained}
     ends = {name: _SEPARATOR.search(name, max(start, shared[name])) for name in unexplained}
-    patterns = {
-        f"{escape(name[: end.end()])}*" if end else escape(name) for name, end in ends.items()
-    }
+    patterns = {_pattern(name, end.end() if end else None) for name, end in ends.items()}
     if len(patterns) > _MOST_PATTERNS:
         patterns = {
-            f"{escape(name[: length + 1])}*" if length < len(name) else escape(name)
+            _pattern(name, length + 1 if length < len(name) else None)
             for name, length in shared.items()
         }
     return sorted(patterns)
+
+
+def _pattern(name: str, end: int | None) -> str:
+    """Return the pattern for names with the same first characters, or for this name alone."""
+    return escape(name) if end is None else f"{escape(name[:end])}*"
 
 
 def _shared_length(name: str, ordered: Sequence[str]) -> int:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable
+from bisect import bisect_left
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import islice
 
 from rnnlayout._model.layout import Layout
 
@@ -43,6 +45,14 @@ def strip_prefix(names: Iterable[str], prefix: str) -> dict[str, str]:
         return {name: name for name in names}
     start = len(prefix) + 1
     return {name: name[start:] for name in names if is_under(name, prefix) and len(name) > start}
+
+
+def starting_with(ordered: Sequence[str], start: str) -> Iterator[str]:
+    """Yield the names that start with a text, from names in sorted order: found by bisection."""
+    for name in islice(ordered, bisect_left(ordered, start), None):
+        if not name.startswith(start):
+            break
+        yield name
 
 
 def prefixes_that_fit(layouts: Iterable[Layout], names: Iterable[str]) -> list[str]:

@@ -12,6 +12,8 @@ from rnnlayout._model.weights import Weights
 from rnnlayout._sources.accounting import FurtherTensors, shortest_patterns
 from rnnlayout._sources.mismatch import list_names
 
+from .file_rnns import entry_name
+
 
 @dataclass(frozen=True)
 class RNNTensors:
@@ -50,7 +52,7 @@ def account_for_tensors(
 def _question(
     entry: str, weights: Weights, unexplained: Collection[str], patterns: list[str]
 ) -> UndecidedError:
-    cell = weights.spec.cell.removesuffix("_tanh").removesuffix("_relu").upper()
+    cell = entry_name("", weights.spec).upper()
     names = list_names(unexplained, 3)
     reason = f"further tensors of the {cell} that may change the outputs: {names}"
     repair = Message(Ask("ignore", patterns))

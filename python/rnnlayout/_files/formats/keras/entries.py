@@ -159,7 +159,7 @@ class KerasEntries:
         self._rows = dict(zip(names, (rows for *_, rows in self._entries), strict=True))
         read = dict(zip(names, (result for _, result, _ in self._entries), strict=True))
         further = [path for path in unused_paths if not is_ignored(path, self.reading.ignore)]
-        places = {name: _place_of(rows) for name, rows in self._rows.items()}
+        places = {name: _place_of(self.paths_of(name)) for name in names}
         results, notes = account_for_tensors(further, (), places, read)
         weights = {name: result for name, result in results.items() if isinstance(result, Weights)}
         unread = {name: result for name, result in results.items() if isinstance(result, Exception)}
@@ -177,14 +177,14 @@ class KerasEntries:
         for name, weights in new.items():
             layers = weights.split()
             for row, layer in zip(self._rows.get(name, [[{}]] * len(layers)), layers, strict=True):
-                rnn, old = layer, _tensors_of_cells(row)
-                if {*rnn.names} != {*old} or rnn.spec.dtype == "bfloat16":
+                old = _tensors_of_cells(row)
+                if {*layer.names} != {*old} or layer.spec.dtype == "bfloat16":
                     raise LayoutError(
                         f"{name}: the file stores {', '.join(old) or 'it in another form'}: no"
-                        f" place for {', '.join(rnn.names)} in {rnn.spec.dtype}"
+                        f" place for {', '.join(layer.names)} in {layer.spec.dtype}"
                     )
-                places = (old[tensor].path for tensor in rnn.names)
-                arrays |= zip(places, rnn.arrays, strict=True)
+                places = (old[tensor].path for tensor in layer.names)
+                arrays |= zip(places, layer.arrays, strict=True)
         return arrays
 
     def _read_layer(
@@ -260,10 +260,10 @@ class KerasEntries:
         return rnn
 
 
-def _place_of(rows: _Rows) -> RNNTensors:
+def _place_of(array_paths: Iterable[str]) -> RNNTensors:
     """Return the path of the cells of an RNN, without "vars" and the names of cells, and the paths
     of the arrays."""
-    paths = [array.path.lstrip("/") for row in rows for cell in row for array in cell.values()]
+    paths = [path.lstrip("/") for path in array_paths]
     shared = commonpath([path.rpartition("/")[0] for path in paths]) if paths else ""
     *outer, last = shared.split("/")
     while outer and (last == "vars" or IS_CELL.fullmatch(last)):

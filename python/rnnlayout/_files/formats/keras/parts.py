@@ -9,8 +9,7 @@ with some of the variables; only the first part of a group has the attributes of
 from __future__ import annotations
 
 import re
-from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
@@ -18,6 +17,7 @@ from rnnlayout._files.tensor_sets.file_limits import InputFile
 from rnnlayout._files.tensor_sets.file_rnns import Found, with_rnns
 from rnnlayout._files.tensor_sets.weight_map import check_part_names, names_by_part, read_weight_map
 from rnnlayout._model.errors import FileError
+from rnnlayout._sources.tensor_paths import starting_with
 
 from .entries import KerasEntries
 from .hdf5_tree import Hdf5Group, open_hdf5
@@ -81,7 +81,8 @@ def refuse_split_rnns(
     groups_elsewhere, unread = sorted(elsewhere), rnns.unread
     for rnn in rnns.names:
         layers = {_IN_LAYER.sub("/", path) for path in entries.paths_of(rnn)}
-        if group := next(filter(None, (_first_under(x, groups_elsewhere) for x in layers)), None):
+        split = (group for layer in layers for group in starting_with(groups_elsewhere, layer))
+        if group := next(split, None):
             why = f"{group} is in {elsewhere[group]}, another part of the model: pass {index}"
             unread[rnn] = FileError(f"{rnn}: {why}")
     whole_rnns = {rnn: weights for rnn, weights in rnns.items() if rnn not in unread}
@@ -103,12 +104,6 @@ def _index_of_part(file: InputFile) -> InputFile | None:
             " model"
         )
     return None
-
-
-def _first_under(path: str, ordered: Sequence[str]) -> str | None:
-    """Return the first of ordered paths that begins with a path, None if there is none."""
-    at = bisect_left(ordered, path)
-    return ordered[at] if at < len(ordered) and ordered[at].startswith(path) else None
 
 
 def _groups_with_variables(root: Hdf5Group) -> set[str]:
