@@ -25,7 +25,7 @@ import h5py  # noqa: F401
 import numpy as np
 import onnx  # noqa: F401
 from files.hostile.good import SPEC, allowed, beside, named
-from files.hostile.limits import Meter
+from files.hostile.limits import MOST_NBYTES, MOST_READINGS, Meter
 from files.hostile.sins import SINS
 
 import rnnlayout as rl
@@ -55,13 +55,16 @@ class Watch:
 
     def __init__(self, unit):
         self._log = os.open(os.environ["WATCH_LOG"], os.O_RDONLY)
-        self._meter = Meter(unit)
+        self._meter, self._most_readings = Meter(unit), MOST_READINGS[unit]
 
     def __call__(self, call, *arguments):
         imported = set(sys.modules)
         start = os.fstat(self._log).st_size
-        with self._meter as meter:
-            code, words = call(*arguments)
+        for _ in range(self._most_readings):
+            with self._meter as meter:
+                code, words = call(*arguments)
+            if not meter.is_too_much_work or meter.nbytes >= MOST_NBYTES:
+                break
         events = os.pread(self._log, os.fstat(self._log).st_size - start, start)
         return {
             "code": code,
