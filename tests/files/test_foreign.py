@@ -1,11 +1,18 @@
 """Files of programs whose formats are not read: the error says which program wrote the file, and
 what to pass instead, which leads to the right numbers and never to a guess."""
 
+import bz2
+import gzip
 import json
+import lzma
 import re
+import subprocess
+import tarfile
+from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from files.hostile.good import good
 from hints.following import LSTM, tensors
 
@@ -180,3 +187,40 @@ def test_the_graph_of_an_ncnn_model(tmp_path):
 
 
 # ------------------------------------------------------------------------- archives and compression
+
+
+def nemo(folder, mode):
+    """Write a model of NeMo as its SaveRestoreConnector does."""
+    torch.save(torch.nn.LSTM(5, 7).state_dict(), folder / "model_weights.ckpt")
+    (folder / "model_config.yaml").write_text("target: x")
+    path = folder / "x.nemo"
+    with tarfile.open(path, mode) as file:
+        for name in ("model_config.yaml", "model_weights.ckpt"):
+            file.add(folder / name, f"./{name}")
+            (folder / name).unlink()
+    return path
+
+
+@pytest.mark.parametrize("mode", ["w:gz", "w"])
+def test_a_nemo_was_to_be_decompressed_with_gunzip(mode, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    said = text_of(lambda: rl.load(nemo(tmp_path, mode)))
+    command, name = re.search(
+        r"a model of NeMo: unpack it \((.*?)\) and pass (\S+)$", said
+    ).groups()
+    subprocess.run(command, shell=True, check=True)
+    assert rl.load(name)["lstm"].spec == LSTM
+
+
+PROGRAMS = {"gz": gzip.compress, "bz2": bz2.compress, "xz": lzma.compress}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_gunzip_refuses_a_file_without_its_suffix(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for path in (Path("model.pt"), Path(f"m.pt.{name}")):
+        path.write_bytes(PROGRAMS[name](good(".pt")))
+        said = text_of(lambda path=path: rl.load(path))
+        command, new = re.search(r"decompress it \((.*?)\) and pass (\S+)$", said).groups()
+        subprocess.run(command, shell=True, check=True)
+        assert [*rl.load(new)] == ["lstm"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from shlex import quote
 from typing import IO
 
 from rnnlayout._files.tensor_sets.file_limits import InputFile, open_zip
@@ -21,6 +22,7 @@ TORCH = re.compile(  # the first pickle is 0x1950a86a20f9469cfc6c
     re.DOTALL,
 )
 _TAR_AT, _TAR = 257, b"ustar"
+_TAR_ARCHIVE = "a tar archive"
 _OLD_TORCH = {b"sys_info", b"pickle", b"storages", b"tensors"}  # members of torch's tar archives
 TENSORFLOW = 0xDB4775248B80FB57.to_bytes(8, "little")
 
@@ -42,11 +44,12 @@ _ROOT = re.compile(
 )
 _XML = re.compile(rb"(?:\xef\xbb\xbf)?\s*<(\?xml|!doctype)", re.IGNORECASE)
 _PAGES = ("html", "error")  # a page of a web server, an error of a storage service
+# first bytes, program, command that decompresses, suffix that the command needs
 _COMPRESSED = (
-    (b"\x1f\x8b", "gzip", "gunzip -k"),
-    (b"\x28\xb5\x2f\xfd", "zstd", "zstd -dk"),
-    (b"BZh", "bzip2", "bunzip2 -k"),
-    (b"\xfd7zXZ\0", "xz", "unxz -k"),
+    (b"\x1f\x8b", "gzip", "gunzip", ".gz"),
+    (b"\x28\xb5\x2f\xfd", "zstd", "zstd -d", ".zst"),
+    (b"BZh", "bzip2", "bunzip2", ".bz2"),
+    (b"\xfd7zXZ\0", "xz", "unxz", ".xz"),
 )
 _STATE_DICT = (
     "in Python, rl.Weights({name: numpy.array(value, 'f4') for name, value in"
@@ -144,9 +147,6 @@ _MAGIC = {
         "",
         "run `git lfs pull` in the repository, or download the file itself",
     ),
-} | {
-    magic: Content(f"compressed with {name}", "", f"decompress it ({command}) and pass the result")
-    for magic, name, command in _COMPRESSED
 }
 
 
@@ -154,7 +154,11 @@ def content_of(path: Path) -> Content | None:
     """Return the content of a file, None if unknown."""
     if path.name.endswith(".distcp"):  # files of torch.save(), one after another
         return DISTCP
-    if content := _content_by_bytes(path) or foreign_content(path):
+    content = _content_by_bytes(path)
+    is_archive = content is None or content.description in (_TAR_ARCHIVE, "compressed with gzip")
+    if is_archive and (foreign := foreign_content(path)):
+        return foreign
+    if content:
         return content
     if path.name.lower().endswith(".onnx.data"):
         return Content("the weights of an ONNX model", "", f"pass {path.name[:-5]} beside it")
@@ -184,6 +188,10 @@ def _content_by_bytes(path: Path) -> Content | None:
         for magic, content in _MAGIC.items():
             if head.startswith(magic):
                 return content
+        for magic, program, command, suffix in _COMPRESSED:
+            if head.startswith(magic):
+                repair = _decompression(path.name, command, suffix)
+                return Content(f"compressed with {program}", "", repair)
         if TORCH.match(head):
             return Content("a PyTorch file", ".pt")
         if head[_TAR_AT:].startswith(_TAR):
@@ -192,7 +200,7 @@ def _content_by_bytes(path: Path) -> Content | None:
                 repair = "load it with torch, and save its state_dict() with torch.save()"
                 return Content("a tar archive, written by torch before 0.2", "", repair)
             repair = "unpack it (tar -xf), and read the files that it has"
-            return Content("a tar archive", "", repair)
+            return Content(_TAR_ARCHIVE, "", repair)
         if re.match(rb"\x80[\2-\5]", head):
             return Content("a pickle", ".pkl")
         if head[8:9] == b"{" and int.from_bytes(head[:8], "little") <= size - 8:
@@ -214,6 +222,13 @@ def _content_by_bytes(path: Path) -> Content | None:
         if file.read() == TENSORFLOW:
             return Content("the index of a TensorFlow checkpoint", ".index")
         return Content("an ONNX model", ".onnx") if _is_onnx(file, size) else None
+
+
+def _decompression(name: str, command: str, suffix: str) -> str:
+    """Return the advice to decompress a file; the programs refuse files without their suffix."""
+    if name.lower().endswith(suffix):
+        return f"decompress it ({command} -k {quote(name)}) and pass {name[: -len(suffix)]}"
+    return f"decompress it ({command} < {quote(name)} > {quote(f'new-{name}')}) and pass new-{name}"
 
 
 def _content_of_xml(head: bytes) -> Content | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 
 from rnnlayout._model.errors import Message
 
@@ -40,6 +41,9 @@ def foreign_content(path: Path) -> Content | None:
     """Return the content of a file of weights that another program wrote; None if unknown, and for
     a .bin with a description of ours."""
     name = path.name.lower()
+    if name.endswith(".nemo"):  # a tar archive, compressed or not (nemo/core/connectors)
+        repair = f"unpack it (tar -xf {quote(path.name)}) and pass model_weights.ckpt"
+        return Content("a model of NeMo", "", repair)
     if _SHARD.fullmatch(name):
         return _TFJS_PART
     if not name.endswith(".bin") or any(json.is_file() for json in descriptions_of_bin(path)):
