@@ -224,3 +224,39 @@ def test_gunzip_refuses_a_file_without_its_suffix(name, tmp_path, monkeypatch):
         command, new = re.search(r"decompress it \((.*?)\) and pass (\S+)$", said).groups()
         subprocess.run(command, shell=True, check=True)
         assert [*rl.load(new)] == ["lstm"]
+
+
+# ------------------------------------------------------------------------- objects in an .npz
+
+
+def with_objects(path, **arrays):
+    np.savez(path, **arrays, vocabulary=np.array(["a", None, 3], object))
+    return path
+
+
+def test_one_object_array_refused_a_whole_npz(tmp_path):
+    path = with_objects(tmp_path / "a.npz", **tensors(prefix="enc."), scale=np.ones(3))
+    found = rl.load(path)
+    assert found["enc"] == rl.Weights(tensors())
+    (note,) = found.notes
+    assert "'vocabulary'" in note and "Python objects" in note
+    for suffix, left_out in ((".npz", ()), (".safetensors", ("vocabulary",))):
+        new = tmp_path / f"new{suffix}"
+        done = rl.convert_file(path, new, to="keras")
+        assert done.left_out == left_out and note in done.notes
+        assert rl.verify(path, new).equal and "scale" in rl.load(new).others
+    with np.load(tmp_path / "new.npz", allow_pickle=True) as copy:
+        assert copy["vocabulary"].tolist() == ["a", None, 3]
+
+
+def test_an_object_array_of_an_rnn_is_named(tmp_path):
+    arrays = tensors() | {"weight_hh_l0": np.array([1, None], object)}
+    np.savez(tmp_path / "a.npz", **arrays)
+    assert "weight_hh_l0 is an array of Python objects" in text_of(
+        lambda: rl.load(tmp_path / "a.npz")
+    )
+
+
+def test_an_npz_with_nothing_but_objects(tmp_path):
+    said = text_of(lambda: rl.load(with_objects(tmp_path / "a.npz")))
+    assert "'vocabulary'" in said and "Python objects" in said
