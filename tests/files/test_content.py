@@ -123,9 +123,21 @@ UNREAD = [  # the name of a file, its bytes, what the error says
     ("model.h5", PAGE, r"model\.h5 is a web page, not a file of weights: open it in a browser"),
     ("model.onnx", b"\n<html>", "a web page"),
     ("model", PAGE, "a web page"),
-    ("model.npz", b"\x1f\x8b\x08" + bytes(40), r"with gzip: decompress it \(gunzip -k\)"),
-    ("model.pt.gz", gzip.compress(good(".pt")), r"decompress it \(gunzip -k\) and pass the result"),
-    ("model.pt.zst", b"\x28\xb5\x2f\xfd" + bytes(40), r"decompress it \(zstd -dk\)"),
+    (
+        "model.npz",
+        b"\x1f\x8b\x08" + bytes(40),
+        r"with gzip: decompress it \(gunzip < model.npz > new-model",
+    ),
+    (
+        "model.pt.gz",
+        gzip.compress(good(".pt")),
+        r"decompress it \(gunzip -k model.pt.gz\) and pass model.pt$",
+    ),
+    (
+        "model.pt.zst",
+        b"\x28\xb5\x2f\xfd" + bytes(40),
+        r"decompress it \(zstd -d -k model.pt.zst\) and pass model.pt$",
+    ),
 ]
 
 

@@ -117,6 +117,39 @@ a_matrix_that_is_transposed = repaired(
     lambda: rl.pack(TURNED),
     lambda: rl.pack(TURNED | {"weight_hh_l0": TURNED["weight_hh_l0"].T}),
 )
+
+
+def gates_in_an_unknown_order():
+    rng = np.random.default_rng(0)
+    x, weights = rng.standard_normal((6, 3, 5)).astype("f4"), tensors()
+    y = rl.forward(x, weights)[0]
+    w_ih, w_hh, b_ih, b_hh = (np.split(array, 4) for array in weights.values())
+    order = (1, 0, 3, 2)  # f i o g
+    made = {
+        "weight_ih": np.concatenate([w_ih[gate] for gate in order]).T,
+        "weight_hh": np.concatenate([w_hh[gate] for gate in order]).T,
+        "bias": np.concatenate([b_ih[gate] + b_hh[gate] for gate in order]),
+    }
+    for tensors_of_a_program in (made, {name: array.T for name, array in made.items()}):
+        text = yield lambda source=tensors_of_a_program: rl.pack(source)
+        identified = followed(
+            text, r"not known: (rl\.identify\(.*?\))", tensors=tensors_of_a_program, x=x, y=y
+        )
+        np.testing.assert_allclose(rl.RNN(identified.best)(x)[0], y, atol=1e-5)
+    torchs = {name: array.T for name, array in weights.items()}
+    text = yield lambda: rl.pack(torchs)
+    assert "if it is i f g o, pass w.T of each" in text
+    rl.pack({name: array.T for name, array in torchs.items()})
+
+
+def a_square_matrix_that_may_be_transposed():
+    weights = tensors(RELU)
+    made = {name: array.T for name, array in weights.items()}
+    yield lambda: rl.pack(made, cell="rnn_relu")
+    both = made | {name: made[name].T for name in ("weight_ih_l0", "weight_hh_l0")}
+    assert same_bits(rl.Weights(both, cell="rnn_relu").tensors, weights)
+
+
 a_layout_that_is_not_a_name = repaired(
     lambda: rl.describe(LSTM, 3), lambda: [rl.layout(one) for one in rl.layouts()]
 )

@@ -53,11 +53,29 @@ further_tensors = asked(
     before=lambda: np.savez("w.npz", **tensors(prefix="rnn."), **{"rnn.norm.weight": np.ones(3)}),
 )  # fmt: skip
 another_layout_than_the_files = asked(rl.load, "w.npz", layout="keras", before=save_one)
-an_unknown_rnn = asked(rl.load, "unknown", format="bin", known={"spec": LSTM}, before=save_unknown)
 a_wrong_suffix = asked(rl.load, "w.h5", before=save_misnamed)
 the_layout_of_the_output = asked(
     rl.convert_file, "w.npz", "n.npz", known={"to": "keras"}, before=save_plain
 )
+
+
+def an_unknown_rnn():
+    save_unknown()
+    yield lambda: rl.load("unknown", format="bin")
+    text = yield lambda: rl.load("unknown", LSTM, format="bin")
+    arguments = re.search(r"weight space, pass spec=(.*) and layout='cudnn'", text)[1]
+    rl.load("unknown", eval(arguments, {"rl": rl}), layout="cudnn", format="bin")
+
+
+def a_model_of_tensorflow_js():
+    Path("group1-shard1of1.bin").write_bytes(bytes(1456))
+    Path("model.json").write_text('{"format": "layers-model", "modelTopology": {}}')
+    Path("weights_manifest.json").write_text('[{"paths": ["group1-shard1of1.bin"]}]')
+    yield lambda: rl.load("model.json")
+    yield lambda: rl.load("weights_manifest.json")
+    yield lambda: rl.load("group1-shard1of1.bin")
+    rl.save("model.h5", rl.Weights(tensors(layout="keras")))  # as tensorflowjs_converter does
+    rl.load("model.h5")
 
 
 layers_to_be_stacked = repaired(
@@ -215,7 +233,14 @@ def json_that_is_not_weights():
     Path(path).write_text(json.dumps({name: array.tolist() for name, array in weights.items()}))
     text = yield lambda: rl.load(path)
     code = re.search(r"in Python, (rl\.Weights\(.*\))", text)[1].replace("prefix=...", 'prefix=""')
-    assert eval(code, {"rl": rl, "numpy": np, "json": json, "path": path}).spec == LSTM
+    names = {"rl": rl, "numpy": np, "json": json, "path": path}
+    assert eval(code, names).spec == LSTM
+    state = {f"rec.{name}": array.tolist() for name, array in weights.items()}
+    Path(path).write_text(json.dumps({"model_data": {}, "state_dict": state}))  # of GuitarML
+    text = yield lambda: rl.load(path)
+    assert (
+        eval(re.search(r"in Python, (rl\.Weights\(.*\)) is its RNN", text)[1], names).spec == LSTM
+    )
 
 
 def a_keras_config():

@@ -262,7 +262,7 @@ def test_load_imports_neither_other_formats_nor_what_draws_or_runs(tmp_path, suf
     found = run([sys.executable, "-c", LOAD, path]).split()
     modules = [name.removeprefix("rnnlayout.") for name in found]
     formats = {name.split(".")[2] for name in modules if name.startswith("_files.formats.")}
-    assert formats == {"registry", "content", *OWN_FORMATS[suffix]}
+    assert formats == {"registry", "content", "foreign", *OWN_FORMATS[suffix]}
     assert not [name for name in modules if "picture" in name or name.startswith("_run.rnn")]
     assert len(modules) <= 55 or suffix not in (".safetensors", ".npz")
 

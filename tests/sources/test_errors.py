@@ -16,6 +16,8 @@ import rnnlayout as rl
 LSTM = rl.Spec("lstm", 5, 7)
 GRU = rl.Spec("gru", 5, 7)
 PROJECTED = rl.Spec("lstm", 5, 7, proj_size=3)
+RELU = rl.Spec("rnn_relu", 5, 7)
+X = normal(seeded("x"), 4, 3, 5)
 
 
 def tensors(spec=LSTM, layout="torch", **changes):
@@ -41,7 +43,10 @@ def ones(*shape):
         (tensors(weight_hh_l0=ones(7, 28)), None, r"expected \(28, 7\).*this matrix is transposed"),
         ({n: w.T for n, w in tensors().items()}, None,
          r"weight_ih_l0: shape \(5, 28\), expected \(28, 5\).*the matrices are transposed"),
-        ({n: w.T for n, w in tensors().items()}, LSTM, "matrices are transposed; pass w.T of each"),
+        ({n: w.T for n, w in tensors().items()}, LSTM,
+         r"matrices are transposed.* of the gates is not known: .* i f g o, pass w.T of each"),
+        ({n: w.T for n, w in tensors(RELU).items()}, None,
+         r"pass its .T \(the square 'weight_hh_l0' may be transposed too\)"),
         (tensors(weight_ih_l0=ones(5, 28)), None, r"expected \(28, 5\).*this matrix is transposed"),
         (tensors(bias_hh_l0=ones(56)), None, "twice as long: does it have two biases per gate"),
         (tensors(), rl.Spec("lstm", 5, 8), r"shapes fit spec=rl.Spec\('lstm', input_size=5"),
@@ -63,6 +68,29 @@ def ones(*shape):
 def test_shapes(weights, spec, text):
     with pytest.raises(rl.LayoutError, match=text):
         rl.pack(weights, spec)
+
+
+def fiog(array):
+    """Return the array with its gates in the order of the LSTMs of hydrology and of tutorials."""
+    i, f, g, o = np.split(array, 4)
+    return np.concatenate([f, i, o, g])
+
+
+def test_gates_f_i_o_g_were_transposed_and_then_read_as_equinox():
+    """The order of the gates was guessed from the shape."""
+    w = tensors(bias_hh_l0=np.zeros(28, "f4"))
+    made = {
+        "weight_ih": fiog(w["weight_ih_l0"]).T,
+        "weight_hh": fiog(w["weight_hh_l0"]).T,
+        "bias": fiog(w["bias_ih_l0"]),
+    }
+    turned = {name: array.T for name, array in made.items()}
+    for source in (made, turned):
+        with pytest.raises(rl.LayoutError, match=r"order of the gates is not known: rl\.ident"):
+            rl.pack(source)
+    y = rl.forward(X, w)[0]
+    for source in (made, turned):
+        np.testing.assert_allclose(rl.RNN(rl.identify(source, X, y).best)(X)[0], y, atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -257,10 +285,6 @@ def test_wrong_names_of_any_layout_are_named(layout):
 
 
 # -------------------------------------------------------- what people try first, with each function
-
-
-RELU = rl.Spec("rnn_relu", 5, 7)
-X = normal(seeded("x"), 4, 3, 5)
 
 
 FUNCTIONS = {

@@ -241,6 +241,7 @@ def _several_layouts(layouts: Iterable[Layout]) -> LayoutError:
     return LayoutError(
         "these tensors fit several layouts, and are a different RNN in each: pass ",
         join_parts(" or ", [Ask("layout", name) for name in names]),
+        f"; if another program wrote them, {mismatch.UNKNOWN_GATES}",
     )
 
 

@@ -30,6 +30,10 @@ from .tensor_paths import is_under, prefixes_that_fit
 _RNN = TypeVar("_RNN")
 _LONGEST = 100  # characters of a name in a message
 _MOST_TENSORS = 500  # of an RNN that a message compares names with
+UNKNOWN_GATES = (
+    "the order of the gates is not known: rl.identify(tensors, x, y), or `rnnlayout identify`,"
+    " finds it from an input x and its output y"
+)
 _QUANTIZED = ("_all_weight_values", "_packed_params")  # in names of torch.ao.nn.quantized
 
 
@@ -254,11 +258,13 @@ def _likely_cause(best: Guess, actual: Shape, needed: Shape, transposed: bool) -
     )
     if has_more_dimensions and len({shape[0] for shape in shapes.values()}) == 1:
         return "one dimension more: are these the weights of several RNNs? Pass w[0] of each"
-    if transposed and len(best.wrong) > 1:
-        return "the matrices are transposed; pass w.T of each (or name the layout they come from)"
-    if len(actual) == 2 and actual[::-1] == needed:
-        return "this matrix is transposed; pass its .T"
     letters = known_layouts()["cudnn"]["gates"]
+    if transposed and len(best.wrong) > 1:
+        return _advice_on_transposed(best.candidate)
+    if len(actual) == 2 and actual[::-1] == needed:
+        square = [name for name in _matrices(best) if len({*shapes[name]}) == 1]
+        further = f" (the square {list_names(square)} may be transposed too)"
+        return f"this matrix is transposed; pass its .T{further * bool(square)}"
     gates = len(letters[best.candidate.cell])
     for cell, cell_in_words in (("lstm", "an LSTM"), ("gru", "a GRU")):
         count = len(letters[cell])
@@ -271,6 +277,16 @@ def _likely_cause(best: Guess, actual: Shape, needed: Shape, transposed: bool) -
     if len(actual) == 1 and 2 * math.prod(actual) == math.prod(needed):
         return "half as long: does it have one bias per gate where two are needed?"
     return ""
+
+
+def _advice_on_transposed(candidate: UnsizedRNN) -> str:
+    """Return the advice for an RNN whose matrices are all transposed: the program that wrote the
+    matrices may use another order of the gates than the candidate."""
+    gates = known_layouts()[candidate.layout.name]["gates"][candidate.cell]
+    if len(gates) == 1:
+        return "the matrices are transposed; pass w.T of each (or name the layout they come from)"
+    order = " ".join(gates)
+    return f"the matrices are transposed, and {UNKNOWN_GATES}; if it is {order}, pass w.T of each"
 
 
 def spec_mismatch(

@@ -151,7 +151,7 @@ def test_json_with_the_spec_alone(tmp_path):
     flat.tofile(tmp_path / "lstm.bin")
     with pytest.raises(rl.SpecError, match=r"neither lstm.bin.json nor lstm.json exists beside"):
         rl.load(tmp_path / "lstm.bin")
-    assert rl.load(tmp_path / "lstm.bin", spec)["lstm"].spec == spec
+    assert rl.load(tmp_path / "lstm.bin", spec, layout="cudnn")["lstm"].spec == spec
     (tmp_path / "lstm.json").write_text(json.dumps(spec.to_dict()))
     assert some.same_bits(rl.load(tmp_path / "lstm.bin")["lstm"].tensors, flat)
     (tmp_path / "lstm.json").write_text(json.dumps({**spec.to_dict(), "hidden_size": 4}))

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 from typing import IO
 
 from rnnlayout._files.tensor_sets.file_limits import InputFile, open_zip
 from rnnlayout._model.errors import Ask, FileError, Message
+
+from .foreign import CONVERTED, TFJS_EITHER, TFJS_TO_KERAS, Content, foreign_content
 
 # First bytes of formats; TENSORFLOW: the last bytes of the index of a checkpoint.
 ZIP, NPY = b"PK\x03\x04", b"\x93NUMPY"
@@ -20,6 +22,7 @@ TORCH = re.compile(  # the first pickle is 0x1950a86a20f9469cfc6c
     re.DOTALL,
 )
 _TAR_AT, _TAR = 257, b"ustar"
+_TAR_ARCHIVE = "a tar archive"
 _OLD_TORCH = {b"sys_info", b"pickle", b"storages", b"tensors"}  # members of torch's tar archives
 TENSORFLOW = 0xDB4775248B80FB57.to_bytes(8, "little")
 
@@ -35,16 +38,28 @@ _MEMBERS = (
 _ONNX = {1: 0, 2: 2, 3: 2, 4: 2, 5: 0, 6: 2, 7: 2, 8: 2, 14: 2, 20: 2, 25: 2, 26: 2}
 _GRAPH = 7
 _MSGPACK = re.compile(rb"[\x81-\x8f](?:[\xa1-\xbf]|\xd9.)[ -~]", re.DOTALL)  # a map, its first key
-_PAGE = re.compile(rb"\s*(<!doctype html|<html|<\?xml)", re.IGNORECASE)
+# The root element of an XML or HTML file, after a byte order mark, declarations and comments.
+_ROOT = re.compile(
+    rb"(?:\xef\xbb\xbf)?(?:\s*+(?:<!--.*?-->|<[?!](?!--)[^>]*>))*+\s*<([A-Za-z][\w.:-]*)", re.DOTALL
+)
+_XML = re.compile(rb"(?:\xef\xbb\xbf)?\s*<(\?xml|!doctype)", re.IGNORECASE)
+_PAGES = ("html", "error")  # a page of a web server, an error of a storage service
+# first bytes, program, command that decompresses, suffix that the command needs
 _COMPRESSED = (
-    (b"\x1f\x8b", "gzip", "gunzip -k"),
-    (b"\x28\xb5\x2f\xfd", "zstd", "zstd -dk"),
-    (b"BZh", "bzip2", "bunzip2 -k"),
-    (b"\xfd7zXZ\0", "xz", "unxz -k"),
+    (b"\x1f\x8b", "gzip", "gunzip", ".gz"),
+    (b"\x28\xb5\x2f\xfd", "zstd", "zstd -d", ".zst"),
+    (b"BZh", "bzip2", "bunzip2", ".bz2"),
+    (b"\xfd7zXZ\0", "xz", "unxz", ".xz"),
 )
 _STATE_DICT = (
     "in Python, rl.Weights({name: numpy.array(value, 'f4') for name, value in"
     " json.load(open(path)).items()}, prefix=...)"
+)
+# the RNN of an exported model (github.com/GuitarML), whose outputs need the dense layer too
+_GUITARML = (
+    "in Python, rl.Weights({name: numpy.array(value, 'f4') for name, value in"
+    " json.load(open(path))['state_dict'].items()}, prefix='rec') is its RNN; the model also has a"
+    " dense layer, lin, and adds its input if model_data has a skip"
 )
 # pattern at the start of a JSON object, description, suffix, repair
 _JSON = (
@@ -62,7 +77,25 @@ _JSON = (
         "",
     ),
     (r'(?=.*"weight_map"\s*:\s*\{\s*"[^/])', "the index of a model in parts", ".index.json", ""),
+    (
+        r'("model_data"\s*:\s*\{|"state_dict"\s*:\s*\{\s*"rec\.)',
+        "a model of GuitarML",
+        "",
+        _GUITARML,
+    ),
     (r'(?=.*"weight_[ih]h(_l0)?"|"[^"]*\.weight_ih_l0")', "a state_dict as JSON", "", _STATE_DICT),
+    (
+        r'(?=.*"format"\s*:\s*"graph-model"|.*"modelTopology"\s*:\s*\{\s*"node")',
+        "a graph model of TensorFlow.js",
+        "",
+        CONVERTED,
+    ),
+    (
+        r'(?=.*"modelTopology")',
+        "a layers model of TensorFlow.js",
+        "",
+        f"its numbers are in .bin files beside it: {TFJS_TO_KERAS}",
+    ),
     (
         r'(?=.*"class_name")',
         "the config of a Keras model",
@@ -72,32 +105,28 @@ _JSON = (
             Ask("keras_config"),
         ),
     ),
-    (r'(?=.*"input_size")', "the description of a .bin file", "", "read the .bin file itself"),
+    (
+        r'"schema"(?=.*"cell")(?=.*"input_size")',
+        "the description of a .bin file",
+        "",
+        "read the .bin file itself",
+    ),
 )
-CORE_ML = "pass the file of the model that it was converted from"
 _ORT = "pass the .onnx file that it was made from"
 _DOWNLOAD = (
     "open it in a browser to see why (a login, a wrong address), and download the file again"
 )
 # suffix of files that are not read -> description, repair
 _UNREADABLE = {
-    ".mlmodel": ("a Core ML model", CORE_ML),
+    ".mlmodel": ("a Core ML model", CONVERTED),
     ".ort": ("a model in onnxruntime's .ort format", _ORT),
     ".meta": ("the graph of a TensorFlow checkpoint", "pass the .index file beside it"),
 }
+_TFJS_MANIFEST = re.compile(
+    rb'\s*\[\s*\{\s*"(?:paths"\s*:\s*\[\s*"|weights"\s*:\s*\[\s*\{\s*"name")'
+)
 _DATA = re.compile(r"(.+)\.data-\d{5}-of-\d{5}")  # of a TensorFlow checkpoint
 _MOST_FIELDS = 10_000
-
-
-@dataclass(frozen=True)
-class Content:
-    """The content of a file. description: for messages. suffix: the suffix of the format that reads
-    the file, "" if no format does. repair: advice if no format reads the file; "" if unknown."""
-
-    description: str
-    suffix: str
-    repair: str | Message = ""
-
 
 DISTCP = Content(
     "a checkpoint of torch.distributed",
@@ -110,14 +139,14 @@ _MAGIC = {
     HDF5: Content("an HDF5 file", ".h5"),
     NPY: Content("a NumPy array", ".npy"),
     MXNET: Content("a file of MXNet", ".params"),
+    b"GGUF": Content("a GGUF model", "", CONVERTED),
+    **dict.fromkeys((b"lmgg", b"fmgg", b"tjgg"), Content("a model of ggml", "", CONVERTED)),
+    b"7767517\n": Content("the graph of an ncnn model", "", CONVERTED),
     b"version https://git-lfs.github.com/spec/": Content(
         "a pointer of Git LFS, not the file",
         "",
         "run `git lfs pull` in the repository, or download the file itself",
     ),
-} | {
-    magic: Content(f"compressed with {name}", "", f"decompress it ({command}) and pass the result")
-    for magic, name, command in _COMPRESSED
 }
 
 
@@ -125,7 +154,11 @@ def content_of(path: Path) -> Content | None:
     """Return the content of a file, None if unknown."""
     if path.name.endswith(".distcp"):  # files of torch.save(), one after another
         return DISTCP
-    if content := _content_by_bytes(path):
+    content = _content_by_bytes(path)
+    is_archive = content is None or content.description in (_TAR_ARCHIVE, "compressed with gzip")
+    if is_archive and (foreign := foreign_content(path)):
+        return foreign
+    if content:
         return content
     if path.name.lower().endswith(".onnx.data"):
         return Content("the weights of an ONNX model", "", f"pass {path.name[:-5]} beside it")
@@ -155,6 +188,10 @@ def _content_by_bytes(path: Path) -> Content | None:
         for magic, content in _MAGIC.items():
             if head.startswith(magic):
                 return content
+        for magic, program, command, suffix in _COMPRESSED:
+            if head.startswith(magic):
+                repair = _decompression(path.name, command, suffix)
+                return Content(f"compressed with {program}", "", repair)
         if TORCH.match(head):
             return Content("a PyTorch file", ".pt")
         if head[_TAR_AT:].startswith(_TAR):
@@ -163,11 +200,13 @@ def _content_by_bytes(path: Path) -> Content | None:
                 repair = "load it with torch, and save its state_dict() with torch.save()"
                 return Content("a tar archive, written by torch before 0.2", "", repair)
             repair = "unpack it (tar -xf), and read the files that it has"
-            return Content("a tar archive", "", repair)
+            return Content(_TAR_ARCHIVE, "", repair)
         if re.match(rb"\x80[\2-\5]", head):
             return Content("a pickle", ".pkl")
         if head[8:9] == b"{" and int.from_bytes(head[:8], "little") <= size - 8:
             return Content("a safetensors file", ".safetensors")
+        if _TFJS_MANIFEST.match(head):
+            return Content("the list of the weights of a TensorFlow.js model", "", TFJS_EITHER)
         for start, *fields in _JSON:
             if re.match(rb"\s*\{\s*" + start.encode(), head, re.DOTALL):
                 return Content(*fields)
@@ -175,14 +214,33 @@ def _content_by_bytes(path: Path) -> Content | None:
             return Content("a TFLite model", ".tflite")
         if head[4:8] == b"ORTM":
             return Content("a model in onnxruntime's .ort format", "", _ORT)
-        if _PAGE.match(head):
-            return Content("a web page, not a file of weights", "", _DOWNLOAD)
+        if xml := _content_of_xml(head):
+            return xml
         if _MSGPACK.match(head):
             return Content("a msgpack file", ".msgpack")
         file.seek(max(0, size - len(TENSORFLOW)))
         if file.read() == TENSORFLOW:
             return Content("the index of a TensorFlow checkpoint", ".index")
         return Content("an ONNX model", ".onnx") if _is_onnx(file, size) else None
+
+
+def _decompression(name: str, command: str, suffix: str) -> str:
+    """Return the advice to decompress a file; the programs refuse files without their suffix."""
+    if name.lower().endswith(suffix):
+        return f"decompress it ({command} -k {quote(name)}) and pass {name[: -len(suffix)]}"
+    return f"decompress it ({command} < {quote(name)} > {quote(f'new-{name}')}) and pass new-{name}"
+
+
+def _content_of_xml(head: bytes) -> Content | None:
+    """Return the content of a file of XML or HTML, by the root element."""
+    match = _ROOT.match(head)
+    root = match[1].decode() if match else ""
+    if root.lower() in _PAGES:
+        return Content("a web page, not a file of weights", "", _DOWNLOAD)
+    if root == "net":
+        repair = f"its numbers are in a .bin file: {CONVERTED}"
+        return Content("the graph of an OpenVINO model", "", repair)
+    return Content(f"an XML file{f' of <{root}>' * bool(root)}", "") if _XML.match(head) else None
 
 
 # --------------------------------------------------------------------------------- protocol buffers

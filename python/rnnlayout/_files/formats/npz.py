@@ -14,6 +14,7 @@ import json
 import math
 import mmap
 import zipfile
+from collections.abc import Mapping
 from typing import IO, TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -37,8 +38,9 @@ from rnnlayout._files.tensor_sets.tensor_set import (
 )
 from rnnlayout._model.dtypes import storage_dtype
 from rnnlayout._model.errors import FileError
+from rnnlayout._sources.mismatch import list_names
 
-from .registry import TensorFormat
+from .registry import Pairs, TensorFormat
 
 if TYPE_CHECKING:  # not needed for reading
     from rnnlayout._files.tensor_sets.output_file import Output
@@ -48,6 +50,10 @@ _READERS = {
     (1, 0): np.lib.format.read_array_header_1_0,
     (2, 0): np.lib.format.read_array_header_2_0,
 }
+
+
+class PythonObjectsError(FileError):
+    """An array has Python objects: a pickle, which may run code."""
 
 
 class NpyHeader(NamedTuple):
@@ -80,7 +86,7 @@ def read_npy_header(file: IO[bytes], nbytes: int, label: str) -> NpyHeader:
         raise FileError(f"{label} is malformed or not a NumPy array: {str(error)[:200]}") from None
     shape = sizes_of(shape, label)
     if dtype.hasobject:
-        raise FileError(
+        raise PythonObjectsError(
             f"{label} has Python objects, and reading them runs code: save plain arrays"
         )
     needed, available = math.prod(shape) * dtype.itemsize, nbytes - head.tell()
@@ -130,7 +136,17 @@ def _read_npz(file: InputFile) -> TensorSet:
     for member in archive.infolist():
         if member.filename != _RECORDS_NAME:
             name = member.filename.removesuffix(".npy")
-            tensor_set.add(name, _member_tensor(file, archive, member, dtypes.get(name)), file)
+            try:
+                tensor = _member_tensor(file, archive, member, dtypes.get(name))
+            except PythonObjectsError:
+                file.budget.charge("names", len(name))
+                tensor_set.skipped[name] = "an array of Python objects"
+            else:
+                tensor_set.add(name, tensor, file)
+    if skipped := tensor_set.skipped:
+        names = list_names(skipped)
+        note = f"arrays of Python objects, whose reading may run code, were not read: {names}"
+        tensor_set.notes.append(note)
     return tensor_set
 
 
@@ -156,8 +172,13 @@ def _member_tensor(
     )
 
 
-def _write_npz(out: Output, tensor_set: TensorSet, progress: Progress | None = None) -> None:
-    """Write the arrays uncompressed, as np.savez() does."""
+def _write_npz(
+    out: Output,
+    tensor_set: TensorSet,
+    progress: Progress | None = None,
+    members: Mapping[str, bytes] | None = None,
+) -> None:
+    """Write the arrays uncompressed, as np.savez() does. members: further files of the archive."""
     count = ProgressCount(progress, tensor_set.nbytes)
     with zipfile.ZipFile(out, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
         metadata = tensor_set.metadata
@@ -177,9 +198,23 @@ def _write_npz(out: Output, tensor_set: TensorSet, progress: Progress | None = N
             with archive.open(_member_info(member), "w", force_zip64=True) as file:
                 _write_member(file, name, tensor, count)
             tensor_set.forget()
+        for member, data in (members or {}).items():
+            archive.writestr(_member_info(member), data)
 
 
-FORMAT = TensorFormat(".npz", _read_npz, _write_npz)
+def _replace_npz(
+    file: InputFile, out: Output, tensor_set: TensorSet, pairs: Pairs, progress: Progress | None
+) -> list[str]:
+    """Write the tensors, and the arrays of Python objects as they are."""
+    if not out.dry_run:
+        with open_zip(file) as archive:
+            names = [f"{name}.npy" for name in tensor_set.skipped]
+            objects = {name: bytes(read_member(archive, name)) for name in names}
+        _write_npz(out, tensor_set, progress, objects)
+    return []
+
+
+FORMAT = TensorFormat(".npz", _read_npz, _write_npz, _replace_npz)
 
 
 def _member_info(name: str) -> zipfile.ZipInfo:

@@ -29,7 +29,8 @@ from rnnlayout._model.weights import Weights
 from rnnlayout._native import LayoutError
 from rnnlayout._sources.reading import Reading
 
-from .content import CORE_ML, DISTCP, content_of
+from .content import DISTCP, content_of
+from .foreign import CONVERTED, foreign_content
 
 if TYPE_CHECKING:  # not needed to load
     from rnnlayout._files.tensor_sets.layerwise import LayerwiseConversion
@@ -235,12 +236,17 @@ def _file_in_folder(folder: Path) -> Path:
     # most .json files of a folder are not models of RTNeural; an index comes before its parts
     suffixes = [*_INDEXES, *(suffix for suffix in FORMATS if not suffix.endswith(".json"))]
     readable = [name for suffix in suffixes for name in names if name.lower().endswith(suffix)]
+    foreign = {name: content for name in names if (content := foreign_content(folder / name))}
+    readable = [name for name in readable if name not in foreign]
     readable.sort(key=lambda name: is_part(Path(name)))
     if readable and is_part(Path(readable[0])):  # reading the part says which files are missing
         return require_regular_file(folder / readable[0])
     if readable:
         alternatives = f", or one of its {len(readable) - 1} others" if len(readable) > 1 else ""
         raise FileError(f"{subject}need a file: pass {folder / readable[0]}{alternatives}")
+    for name, content in foreign.items():
+        text = f"{folder} is a folder with {name}, {content.description}: "
+        raise FileError(text, content.repair)
     if not _ORBAX.isdisjoint(names):
         raise FileError(
             f"{subject}a checkpoint of Orbax, which is not read: load it with the program that"
@@ -248,7 +254,7 @@ def _file_in_folder(folder: Path) -> Path:
             " flax.serialization.to_bytes() as .msgpack"
         )
     if "Manifest.json" in names:
-        raise FileError(f"{subject}an .mlpackage of Core ML, which is not read: {CORE_ML}")
+        raise FileError(f"{subject}an .mlpackage of Core ML, which is not read: {CONVERTED}")
     return require_regular_file(folder)
 
 

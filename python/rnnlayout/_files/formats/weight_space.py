@@ -3,7 +3,8 @@
 .bin is the weight space, little-endian, for C programs, with a companion in JSON: FILE.bin.json is
 written; FILE.bin.json or else FILE.json is read. The JSON has Spec.to_dict(), followed by "layout",
 "nbytes" and "regions", the rows of rl.regions(); and, unless they are defaults, "entry" (the RNN's
-name), "config" and "batch_first". Spec.to_dict() alone is enough.
+name), "config" and "batch_first". Spec.to_dict() alone is enough. Without a companion the caller
+passes spec and layout: most programs write other numbers in files of this name.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from rnnlayout._native import SpecError
 from rnnlayout._sources.read_source import read_source
 from rnnlayout._sources.reading import Reading
 
+from .foreign import descriptions_of_bin
 from .npz import read_npy, write_npy
 from .registry import ModelFormat
 
@@ -65,11 +67,15 @@ def _write_npy(out: Output, entries: Mapping[str, Weights]) -> None:
 def _read_bin(file: InputFile, reading: Reading) -> Found:
     entry, record = _read_bin_json(file)
     spec = record.spec if record else reading.spec
-    if spec is None:
+    if spec is None or not (record or reading.layout == CUDNN):
+        first, second = (path.name for path in descriptions_of_bin(file.path))
         raise SpecError(
-            f"{file} does not record which RNN it is, and neither {file.path.name}.json nor"
-            f" {file.path.stem}.json exists beside it: pass ",
-            Ask("spec"),
+            f"{file} does not record which RNN it is, and neither {first} nor {second} exists"
+            " beside it: if another program wrote it, pass the file that it was made from; if it is"
+            " cuDNN's weight space, pass ",
+            Ask("spec", spec or ...),
+            " and ",
+            Ask("layout", "cudnn"),
         )
     data = file.data()
     dtype = storage_dtype(spec.dtype).newbyteorder("<")
@@ -84,8 +90,7 @@ def _read_bin(file: InputFile, reading: Reading) -> Found:
 
 def _read_bin_json(file: InputFile) -> tuple[str, Record | None]:
     """Return the RNN's name, "" without a name, and the record from the companion of a .bin."""
-    path = file.path
-    for json_path in (path.with_name(path.name + ".json"), path.with_suffix(".json")):
+    for json_path in descriptions_of_bin(file.path):
         if json_path.is_file():
             file.budget.charge("metadata", json_path.stat().st_size)
             text = bytes(file.companion(json_path.name).data())
