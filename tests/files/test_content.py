@@ -4,7 +4,11 @@ import builtins
 import gzip
 import json
 import os
+import re
+import shlex
 import subprocess
+import sys
+import zipfile
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -167,6 +171,21 @@ def test_a_folder_that_is_not_read_says_which_file_to_pass(names, tmp_path):
         (tmp_path / name).write_bytes(b"x")
     with pytest.raises(rl.FileError, match=FOLDERS[names]):
         rl.load(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["sb3.zip", "a b.zip", "sb3"])
+def test_an_archive_of_files_says_how_to_unpack_it(name, tmp_path, monkeypatch):
+    """The command works. Stable-Baselines3 writes such archives, with the policy's state_dict."""
+    monkeypatch.chdir(tmp_path)
+    with zipfile.ZipFile(name, "w") as file:
+        file.writestr("data", "{}")
+        file.writestr("pytorch_variables.pth", b"")
+        file.writestr("policy.pth", good(".pt"))
+    with pytest.raises(rl.FileError, match=r"such as policy\.pth: unpack it, python -m") as caught:
+        rl.load(name)
+    command, path = re.search("unpack it, python (.*), and pass (.*)", str(caught.value)).groups()
+    subprocess.run([sys.executable, *shlex.split(command)], check=True)
+    assert packed(rl.load(path)) == right(".pt")
 
 
 def test_a_pipe_and_an_address(tmp_path):

@@ -540,12 +540,13 @@ def test_two_parts_of_keras_with_one_variable(tmp_path):
 
 @pytest.mark.filterwarnings("ignore")
 def test_a_checkpoint_of_torch_distributed(whole, tmp_path):
-    """A part of it was "a flat vector". The repair works."""
+    """A part of it was "a flat vector", its .metadata "not plain data". The repair works."""
     folder = tmp_path / "dcp"
     checkpoint.save(dict(STATE), checkpoint_id=folder)
     (part,) = folder.glob("*.distcp")
-    for path in (folder, part):
-        with pytest.raises(rl.FileError, match=r"is a checkpoint of torch\.distributed") as caught:
+    renamed = shutil.copy(part, tmp_path / "part.pt"), shutil.copy(part, tmp_path / "part")
+    for path in (folder, part, folder / ".metadata", *renamed):
+        with pytest.raises(rl.FileError, match=r" a checkpoint of torch\.distributed") as caught:
             rl.load(path)
         assert "dcp_to_torch_save(folder, 'model.pt')" in str(caught.value)
     dcp_to_torch_save(folder, tmp_path / "model.pt")

@@ -228,6 +228,31 @@ def parts_of_torch_distributed():
     assert rl.load("model.pt")["lstm"].spec == LSTM
 
 
+def tensors_that_are_not_dense():
+    state = torch.nn.LSTM(5, 7).state_dict()
+    w = state["weight_hh_l0"]
+    for x in (w.to_sparse(), torch.quantize_per_tensor(w, 0.1, 0, torch.qint32),
+              torch._neg_view(w), torch.nested.nested_tensor([w])):  # fmt: skip
+        torch.save({**state, "weight_hh_l0": x}, "m.pt")
+        text = yield lambda: rl.load("m.pt")["rnn"]
+        repaired_tensor = followed(text, r"(x\.\w+\(\))", x=x)
+        if isinstance(repaired_tensor, tuple):  # of unbind()
+            (repaired_tensor,) = repaired_tensor
+        torch.save({**state, "weight_hh_l0": repaired_tensor}, "m.pt")
+        assert rl.load("m.pt")["lstm"].spec == LSTM
+
+
+def a_compiled_package():
+    from torch.export.pt2_archive._package import package_pt2
+
+    Path("m.wrapper.so").write_bytes(b"compiled")
+    package_pt2("m.pt2", aoti_files=["m.wrapper.so"])
+    text = yield lambda: rl.load("m.pt2")
+    program = torch.export.export(torch.nn.LSTM(5, 7), (torch.zeros(2, 1, 5),))
+    exec(re.search(r"written with (.*?\)), or", text)[1], {"torch": torch, "program": program})
+    assert rl.load("program.pt2")["lstm"].spec == LSTM
+
+
 def json_that_is_not_weights():
     path, weights = "state.json", tensors()
     Path(path).write_text(json.dumps({name: array.tolist() for name, array in weights.items()}))

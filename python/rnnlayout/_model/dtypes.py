@@ -131,7 +131,9 @@ def wrong_dtype(label: str, dtype: str) -> LayoutError:
     text = f"{label}: dtype {dtype}, need one of {', '.join(FLOATS)}"
     if "int" in dtype or dtype == "bool":
         text += ": quantized weights must be dequantized with their scale first"
-    elif dtype.startswith(("float8", "float4")):
+    elif dtype.startswith("complex"):
+        text += ": no layout has complex weights"
+    elif dtype.startswith(("float8", "float4", "F8", "F6", "F4")):  # names of torch, safetensors
         text += ": convert it first, and multiply it by its scale if it has one"
     return LayoutError(text)
 

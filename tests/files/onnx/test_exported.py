@@ -116,7 +116,7 @@ def test_an_rnn_that_the_exporter_decomposed_is_named(tmp_path):
 
 def test_a_model_without_rnns(tmp_path):
     model = onnx_model(onnx_tensors(LSTM, seeded("none")), LSTM)
-    node_of(model.graph).op_type = "MatMul"
+    node_of(model.graph).op_type, model.producer_name = "MatMul", "pytorch"
     with pytest.raises(rl.FileError, match="none of its nodes is an LSTM, GRU or RNN: export it "):
         rl.load(write(model, tmp_path / "m.onnx"))
 

@@ -6,6 +6,7 @@ import ml_dtypes
 import numpy as np
 import onnx
 import pytest
+from commands import TESTS
 from files.hostile.onnxes import graphs
 from files.onnx import models
 from files.onnx.models import assert_same_outputs, constant, node_of, taken, values, wrapped, write
@@ -17,7 +18,7 @@ from oracles.reference import Run
 
 import rnnlayout as rl
 
-LSTM, GRU = rl.Spec("lstm", I, H), rl.Spec("gru", I, H)
+LSTM, GRU, RNN = (rl.Spec(cell, I, H) for cell in ("lstm", "gru", "rnn_tanh"))
 
 
 def model_of(spec, name="layer", **attributes):
@@ -71,6 +72,50 @@ def test_an_rnn_in_a_loop_is_named(tmp_path):
     model, _ = model_of(GRU)  # a loop around one is another matter
     model.graph.node.append(helper.make_node("MatMul", ["y", "y"], ["product"]))
     assert not read(wrapped(model, "Loop"), tmp_path).notes
+
+
+def test_a_masked_layer_that_tf2onnx_wrote(tmp_path):
+    """Its loop was blamed on a SimpleRNN."""
+    path = TESTS / "data/tf2onnx-mask.onnx"
+    with pytest.raises(rl.FileError, match=r"/enc/.*\(Loop\) .*a Keras layer with a mask"):
+        rl.load(path)
+    model = onnx.load(path)
+    (loop,) = (node for node in model.graph.node if node.op_type == "Loop")
+    model.graph.node.remove(loop)
+    with pytest.raises(
+        rl.FileError, match=r"no.* an LSTM, GRU or RNN: read the weights from where"
+    ):
+        read(model, tmp_path)
+
+
+@pytest.mark.parametrize("spec", [LSTM, GRU, RNN], ids=lambda spec: spec.cell)
+@pytest.mark.parametrize("name", ["peephole", "input_forget", "linear_before_reset"])
+def test_an_attribute_that_the_operator_lacks(name, spec, tmp_path):
+    """It was ignored; onnxruntime refuses it."""
+    if (name, spec.cell) in (("input_forget", "lstm"), ("linear_before_reset", "gru")):
+        spec, name = LSTM, "linear_before_resets"
+    model, _ = model_of(spec)
+    node_of(model.graph).attribute.append(helper.make_attribute(name, 1))
+    with pytest.raises(Exception, match=f"Unrecognized attribute: {name}"):
+        models.session(model)
+    with pytest.raises(rl.LayoutError, match=f"node 'layer': it has the attribute '{name}'"):
+        read(model, tmp_path)
+
+
+@pytest.mark.parametrize("spec", [LSTM, GRU, RNN], ids=lambda spec: spec.cell)
+def test_a_clip_of_zero_is_a_setting(spec, tmp_path):
+    """onnxruntime refuses it, or clips an RNN to zero: it is not "no clip"."""
+    model, _ = model_of(spec, clip=0.0)
+    x, *states = inputs(seeded("inputs", spec), spec)
+    if spec is RNN:
+        assert not models.run(model, x, *states).y.any()
+    else:
+        with pytest.raises(Exception, match="clip"):
+            models.session(model)
+    weights = read(model, tmp_path)["layer"]
+    assert weights.config == {"clip": 0.0}
+    with pytest.raises(rl.LayoutError, match=r"clip=0\.0, which rl\.RNN does not apply"):
+        rl.RNN(weights)
 
 
 def test_graphs_in_graphs(tmp_path):

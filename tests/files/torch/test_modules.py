@@ -6,10 +6,12 @@ import tarfile
 
 import pytest
 import torch
+from commands import TESTS
 from files.outputs import assert_computes, bits
 from marks import pairwise
 from oracles.frameworks import inputs, run_torch, seeded, torch_cell, torch_module
 from oracles.reference import GATES
+from torch.export.pt2_archive._package import package_pt2
 from torch.nn.utils import parametrizations, prune
 
 import rnnlayout as rl
@@ -302,6 +304,19 @@ def test_a_copy_as_a_state_dict(saver, tmp_path):
     assert all(("without 'epoch'" in note) == bool(prefix) for note in notes)
 
 
+def test_an_archive_of_libtorch(tmp_path):
+    """C++'s torch::save(module) records names, but neither classes nor options."""
+    path = TESTS / "data/libtorch.pt"
+    state = torch.jit.load(path).state_dict()
+    found = rl.load(path, cell="rnn_relu")
+    assert [*found] == ["enc", "dec"] and len(found.others) == 5
+    assert_same_tensors(found, state, "")
+    with pytest.raises(rl.UndecidedError, match="tanh or relu"):
+        rl.load(path)["dec"]
+    rl.convert_file(path, tmp_path / "n.pt", to="torch", cell="rnn_relu")
+    assert torch.load(tmp_path / "n.pt", weights_only=True).keys() == state.keys()
+
+
 # ------------------------------------------------------------------------------ what is not read
 
 
@@ -325,6 +340,20 @@ def test_archives_that_are_not_read(name, tmp_path):
             for member in members:
                 file.addfile(tarfile.TarInfo(member))
         refused(says)
+
+
+def test_a_package_of_aotinductor(tmp_path):
+    """It was taken as an old program, to be loaded by torch.export.load(), which fails on it."""
+    path, program = tmp_path / "m.pt2", tmp_path / "program.pt2"
+    (tmp_path / "m.wrapper.so").write_bytes(b"compiled")
+    package_pt2(path, aoti_files=[str(tmp_path / "m.wrapper.so")])
+    with pytest.raises(RuntimeError):
+        torch.export.load(path)
+    with pytest.raises(rl.FileError, match="AOTInductor: its weights are in compiled code") as no:
+        rl.load(path)
+    assert "torch.export.load" not in str(no.value)
+    save_exported(torch.nn.LSTM(I, H), program, torch.zeros(T, N, I))
+    assert [*rl.load(program)] == ["lstm"]
 
 
 def test_pytorch_model_bin(tmp_path):

@@ -1,6 +1,7 @@
 """torch's own files, in both forms, with torch as the oracle: read, written, and back."""
 
 import dataclasses
+import re
 
 import numpy as np
 import pytest
@@ -122,6 +123,39 @@ def test_views_and_shared_storages(form, tmp_path):
     }
     (weights,) = rl.load(save(tmp_path / "m.pt", state, form)).values()
     assert_same(weights, state)
+
+
+NOT_DENSE = {  # how a weight is stored -> what the error says
+    "to_sparse": r"is a sparse tensor, .*: make it dense in torch, x\.to_dense\(\)",
+    "to_sparse_csr": r"is a sparse tensor, .*: make it dense in torch, x\.to_dense\(\)",
+    "quantize": r"is a quantized tensor, .*: make it floats in torch, x\.dequantize\(\)",
+    "cfloat": "dtype complex64, .*: no layout has complex weights",
+    "chalf": "is a complex tensor, .*: no layout has complex weights",
+    "conj": "is a complex tensor, .*: no layout has complex weights",
+    "negative": r"is a negative view, .*: make it plain in torch, x\.resolve_neg\(\)",
+    "nested": r"is a nested tensor, .*: save the tensors of its x\.unbind\(\) instead",
+    "meta": "is a tensor on the meta device, .*: it has a shape but no values",
+    "short": "dtype int16, .*: quantized weights must be dequantized",
+}
+STORE = {
+    "quantize": lambda x: torch.quantize_per_tensor(x, 0.1, 0, torch.qint32),
+    "conj": lambda x: x.cfloat().conj(),
+    "negative": torch._neg_view,
+    "nested": lambda x: torch.nested.nested_tensor([x]),
+    "meta": lambda x: x.to("meta"),
+}
+
+
+@pytest.mark.parametrize("kind", NOT_DENSE)
+def test_a_weight_that_is_not_a_dense_tensor_of_floats(kind, tmp_path):
+    """Each of these was "quantized weights must be dequantized"."""
+    state = torch.nn.LSTM(I, H).state_dict()
+    stored = STORE.get(kind, lambda x: getattr(x, kind)())(state["weight_hh_l0"])
+    path = save(tmp_path / "m.pt", {**state, "weight_hh_l0": stored})
+    with pytest.raises((rl.FileError, rl.LayoutError)) as caught:
+        rl.load(path)
+    assert re.search(NOT_DENSE[kind], str(caught.value)), caught.value
+    assert ("quantized" in str(caught.value)) == (kind in ("quantize", "short"))
 
 
 # -------------------------------------------------------------------------------- checkpoints

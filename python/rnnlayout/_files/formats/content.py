@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from shlex import quote
@@ -33,6 +34,11 @@ _MEMBERS = (
     (re.compile(r"model\.weights\.h5"), ".keras"),
     (re.compile(r"[^/]+/(data\.pkl|constants\.pkl|code/.*|archive_format)"), ".pt"),
     (re.compile(r".+\.npy"), ".npz"),
+)
+# names of files of weights in an archive of files; the first name is Stable-Baselines3's
+_FILES = (
+    re.compile(r"policy\.pth"),
+    re.compile(r".+\.(pth?|ckpt|bin|safetensors|npz|keras|h5|hdf5|onnx|tflite|msgpack)"),
 )
 # number -> wire type of ModelProto's fields (onnx.proto); an ONNX file has no further fields
 _ONNX = {1: 0, 2: 2, 3: 2, 4: 2, 5: 0, 6: 2, 7: 2, 8: 2, 14: 2, 20: 2, 25: 2, 26: 2}
@@ -134,6 +140,7 @@ DISTCP = Content(
     "join its parts with torch.distributed.checkpoint.format_utils.dcp_to_torch_save(folder,"
     " 'model.pt'), and pass that file",
 )
+_DISTCP_METADATA = b"torch.distributed.checkpoint.metadata"  # the first name in its .metadata
 # Contents that the first bytes alone identify.
 _MAGIC = {
     HDF5: Content("an HDF5 file", ".h5"),
@@ -183,6 +190,11 @@ def _content_by_bytes(path: Path) -> Content | None:
             for pattern, suffix in _MEMBERS:
                 if name := next(filter(pattern.fullmatch, names), None):
                     return Content(f"a zip archive with {name}", suffix)
+            for name in (name for pattern in _FILES for name in filter(pattern.fullmatch, names)):
+                folder = f"{path.with_suffix('')}-files"
+                command = shlex.join(["python", "-m", "zipfile", "-e", str(path), folder])
+                repair = f"unpack it, {command}, and pass {folder}/{name}"
+                return Content(f"a zip archive of files such as {name}", "", repair)
             listed = ", ".join(names[:_LISTED]) or "no members"
             return Content(f"a zip archive with {listed}", "")
         for magic, content in _MAGIC.items():
@@ -202,7 +214,7 @@ def _content_by_bytes(path: Path) -> Content | None:
             repair = "unpack it (tar -xf), and read the files that it has"
             return Content(_TAR_ARCHIVE, "", repair)
         if re.match(rb"\x80[\2-\5]", head):
-            return Content("a pickle", ".pkl")
+            return DISTCP if _DISTCP_METADATA in head else Content("a pickle", ".pkl")
         if head[8:9] == b"{" and int.from_bytes(head[:8], "little") <= size - 8:
             return Content("a safetensors file", ".safetensors")
         if _TFJS_MANIFEST.match(head):

@@ -434,9 +434,16 @@ MAKERS: Makers = {
 _MOST_KINDS, _MOST_NAMES = 20, 3  # in notes
 
 _ADVICE = {
-    "__torch__.": "the tensors of a program have no names after torch.jit.freeze(); save the"
+    "__torch__.": "it is a program without named tensors, as torch.jit.freeze() makes it; save the"
     " program that it was made from",
     "packed weights": "a state_dict does not say which; save the whole module, torch.save(module)",
+    "a sparse tensor": "make it dense in torch, x.to_dense(), and save it again",
+    "a quantized tensor": "make it floats in torch, x.dequantize(), and save it again",
+    "a nested tensor": "save the tensors of its x.unbind() instead",
+    "a negative view": "make it plain in torch, x.resolve_neg(), and save it again",
+    "a tensor on the meta device": "it has a shape but no values; load the weights into the module,"
+    " and save it again",
+    "a complex tensor": "no layout has complex weights",
     "torch.ScriptObject": "it is a quantized module with packed weights; save the state_dict of the"
     " module that it was made from",
     "torch.storage._load_from_bytes": "it is a tensor that pickle.dump() wrote; if you trust the"
@@ -470,14 +477,15 @@ def tensors_of_pickle(
     kinds: dict[str, list[str]] = {}
     for name, kind in tensor_set.skipped.items():
         kinds.setdefault(kind, []).append(name)
-    advice = {
+    advice = tensor_set.advice = {
         kind: next((text for begin, text in _ADVICE.items() if kind.startswith(begin)), "")
         for kind in kinds
     }
     if not tensor_set.tensors and kinds:
         why = next(filter(None, advice.values()), _GENERAL_ADVICE)
         raise FileError(
-            f"{file} has no tensors, and asks for {list_names(tensor_set.skipped.values())}: {why}"
+            f"{file} has no tensors that are read, but {list_names(tensor_set.skipped.values())}:"
+            f" {why}"
         )
     if not tensor_set.tensors:
         raise FileError(f"{file} has no tensors")

@@ -53,6 +53,7 @@ def _read_sharded(index: InputFile) -> TensorSet:
         joined.tensors |= tensor_set.tensors
         joined.metadata |= tensor_set.metadata
         joined.skipped |= tensor_set.skipped
+        joined.advice |= tensor_set.advice
         joined.modules = {**joined.modules, **tensor_set.modules}
         joined.derived = {*joined.derived, *tensor_set.derived}
         joined.notes += [note for note in tensor_set.notes if note not in joined.notes]

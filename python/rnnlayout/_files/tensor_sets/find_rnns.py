@@ -71,15 +71,14 @@ def find_rnns(
     result of load()."""
     # with skipped objects and tensors of other files among the tensors, the error of an incomplete
     # RNN names the object or the file
-    empty = np.empty(0, np.uint8)
-    skipped = {name: FileTensor.of(empty, kind) for name, kind in tensor_set.skipped.items()}
-    elsewhere = {
+    reasons = {name: tensor_set.why_skipped(name) for name in tensor_set.skipped}
+    unread = {
         name: FileTensor("float32", (), partial(_raise_file_error, why))
-        for name, why in tensor_set.elsewhere.items()
+        for name, why in {**reasons, **tensor_set.elsewhere}.items()
     }
     tensors = {
         name: tensor
-        for name, tensor in (tensor_set.tensors | skipped | elsewhere).items()
+        for name, tensor in (tensor_set.tensors | unread).items()
         if not is_ignored(name, reading.ignore)
     }
     plain = torch_names.plain_names(tuple(tensors))

@@ -10,9 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from rnnlayout._model.dtypes import FLOATS, Bits, storage_dtype
+from rnnlayout._model.dtypes import FLOATS, Bits, storage_dtype, wrong_dtype
 from rnnlayout._model.errors import FileError
-from rnnlayout._native import LayoutError
 
 from .file_limits import InputFile
 
@@ -68,10 +67,7 @@ class FileTensor:
         """Return the array of a tensor of floats, in native byte order. name: the name of the
         tensor in messages. Raises LayoutError if the dtype is not a float."""
         if self.dtype not in FLOATS:
-            raise LayoutError(
-                f"{name} is {self.dtype}, need one of {', '.join(FLOATS)}: quantized weights must"
-                " be dequantized with their scale first"
-            )
+            raise wrong_dtype(name, self.dtype)
         array = self.bits()
         return Bits(array.astype(array.dtype.newbyteorder("="), copy=False), self.dtype)
 
@@ -143,6 +139,7 @@ class TensorSet:
 
     notes: messages for users of the result ("weight_norm of lstm.weight_hh_l0 folded").
     skipped: name -> class of each object that was not read ("argparse.Namespace").
+    advice: class of a skipped object -> how to make the object readable.
     elsewhere: name -> message, for each tensor of the model that another file has.
     values: names of the first contents that are not tensors (epoch).
     modules: path -> class of each module with tensors, if the file has modules.
@@ -158,6 +155,7 @@ class TensorSet:
     metadata: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     skipped: dict[str, str] = field(default_factory=dict)
+    advice: dict[str, str] = field(default_factory=dict)
     elsewhere: Mapping[str, str] = field(default_factory=dict)
     values: list[str] = field(default_factory=list)
     modules: Mapping[str, ModuleClass] = field(default_factory=dict)
@@ -173,6 +171,12 @@ class TensorSet:
         file.budget.charge("tensors", 1)
         file.budget.charge("names", len(name))
         self.tensors[name] = tensor
+
+    def why_skipped(self, name: str) -> str:
+        """Return the error for a skipped object with the name of a weight."""
+        kind = self.skipped[name]
+        advice = self.advice.get(kind)
+        return f"{name} is {kind}, need a tensor of floats" + (f": {advice}" if advice else "")
 
     def add_value(self, name: str) -> None:
         """Record the name of a content that is not a tensor, up to a limit."""

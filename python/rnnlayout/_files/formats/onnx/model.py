@@ -48,6 +48,7 @@ from .write import TensorArrays, make_model, write_model
 _LISTED = 3
 _PRODUCTS = {"MatMul", "Gemm"}
 _TORCH = "torch.nn.modules.rnn."
+_SOURCE = "read the weights from where they come from: a Keras file, a state_dict"
 _EXPORT = (
     "export it with torch.onnx.export(..., dynamo=False), which keeps nn.RNN, nn.GRU and nn.LSTM as"
     " nodes; of cells read the weights from where they come from: a state_dict, a Keras file"
@@ -79,11 +80,12 @@ def _notes_about_unread_rnns(model: Any, has_nodes: bool) -> Iterator[str]:
     if loops:
         yield (
             f"{_first_names(loops)} is a loop with matrix products: an RNN made of those is not"
-            " read (tf2onnx writes a SimpleRNN so, and a GRU of reset 'before'): read the weights"
-            " from where they come from: a Keras file, a state_dict"
+            " read (tf2onnx writes so a Keras layer with a mask, a SimpleRNN, and a GRU of reset"
+            f" 'before'): {_SOURCE}"
         )
     elif not has_nodes and not replaced:
-        yield f"none of its nodes is an LSTM, GRU or RNN: {_EXPORT}"
+        repair = _EXPORT if model.producer_name == "pytorch" else _SOURCE
+        yield f"none of its nodes is an LSTM, GRU or RNN: {repair}"
 
 
 def _first_names(names: list[str]) -> str:

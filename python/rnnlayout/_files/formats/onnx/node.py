@@ -28,6 +28,14 @@ _SCALES = {"W": (8, 9), "R": (10, 11)}
 
 # ONNX's defaults.
 _ACTIVATIONS = {"LSTM": ["sigmoid", "tanh", "tanh"], "GRU": ["sigmoid", "tanh"], "RNN": ["tanh"]}
+# Attributes of the operators. output_sequence, of opset 1, only omits an output.
+_SHARED = ("activation_alpha", "activation_beta", "activations", "clip", "direction", "hidden_size")
+_SHARED += ("layout", "output_sequence")
+_ATTRIBUTES = {
+    "LSTM": {*_SHARED, "input_forget"},
+    "GRU": {*_SHARED, "linear_before_reset"},
+    "RNN": {*_SHARED},
+}
 # recurrent_activation -> alpha and beta of HardSigmoid, which are float32 attributes.
 SLOPES = {
     "hard_sigmoid_keras2": (np.float32(0.2), np.float32(0.5)),  # also ONNX's default
@@ -47,6 +55,7 @@ def read_onnx_node(
         if site.input(k)
     }
     attributes = attributes_of(site.node, site.scope)
+    _check_attributes(site, attributes)
     spec = _node_spec(site, attributes, tensors, reading, notes)
     if "P" in tensors and not tensors["P"].any():
         del tensors["P"]
@@ -58,6 +67,15 @@ def read_onnx_node(
     rnn = read_described(arrays, spec, "onnx")
     config = _node_settings(site, attributes, spec, constants, notes)
     return changed_weights(rnn, config=config, batch_first="layout" in config)
+
+
+def _check_attributes(site: NodeSite, attributes: Attributes) -> None:
+    """Raise LayoutError for an attribute that ONNX does not define for the operator."""
+    for name in sorted(attributes.keys() - _ATTRIBUTES[site.operator], key=str):
+        raise LayoutError(
+            f"it has the attribute {name!r}, which ONNX does not define for {site.operator}, and"
+            " which onnxruntime refuses: if it changes nothing, remove it from the node"
+        )
 
 
 def _weight_bits(

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from rnnlayout._files.formats.content import TORCH, ZIP
+from rnnlayout._files.formats.content import DISTCP, TORCH, ZIP
 from rnnlayout._files.formats.pickles import MAKERS, Makers, UnreadObject, load_pickle
 from rnnlayout._files.tensor_sets.file_limits import InputFile, open_zip, read_member
 from rnnlayout._model.errors import FileError
@@ -191,6 +191,12 @@ def _read_zip(file: InputFile, data: mmap.mmap | bytes) -> Any:
                 f"{file} is a torch.package archive, which contains code: if you trust it, load it"
                 " with torch.package.PackageImporter and torch.save() its state_dict()"
             )
+        if min((member.header_offset for member in members.values()), default=0) > 0:
+            raise FileError(
+                f"{file} is several files of torch.save(), one after another, as in"
+                f" {DISTCP.description}: ",
+                DISTCP.repair,
+            )
         root = next((n[:-8] for n in members if re.fullmatch(r"[^/]+/data\.pkl", n)), None)
         if root is None:
             raise FileError(f"{file} was not written by torch.save(): it has no data.pkl")
@@ -275,7 +281,8 @@ def _read_old(file: InputFile, data: mmap.mmap | bytes, at: int) -> Any:
 def _rebuild_tensor(storage: Any, offset: Any, shape: Any, strides: Any, *extras: Any) -> Any:
     """Make a tensor of _rebuild_tensor or _v2. extras: requires_grad, hooks, optional metadata."""
     if len(extras) > 2 and extras[2]:
-        return UnreadObject("a conjugate or negative view")
+        is_complex = isinstance(storage, TorchStorage) and storage.dtype.startswith("complex")
+        return UnreadObject("a complex tensor" if is_complex else "a negative view")
     if isinstance(storage, UnreadObject):
         return storage
     return _view_storage(storage, storage.dtype, offset, shape, strides)
@@ -285,6 +292,8 @@ def _rebuild_tensor_v3(
     storage: Any, offset: Any, shape: Any, strides: Any, grad: Any, hooks: Any, dtype: Any, *_: Any
 ) -> Any:
     name = dtype.name.removeprefix("torch.") if isinstance(dtype, UnreadObject) else ""
+    if name == "complex32":
+        return UnreadObject("a complex tensor")
     if name not in _NEWER_DTYPES:
         return UnreadObject(f"a tensor of {name}")
     return _view_storage(storage, name, offset, shape, strides)
@@ -310,7 +319,7 @@ def _rebuild_qtensor(
         return storage
     integers = _view_storage(storage, storage.dtype, offset, shape, strides)
     if not isinstance(scheme, (tuple, list)) or len(scheme) not in (3, 4):
-        return UnreadObject("torch._utils._rebuild_qtensor")
+        return UnreadObject("a quantized tensor")
     return QuantizedTensor(integers, scheme)
 
 
@@ -333,6 +342,13 @@ _TYPED_CONTAINERS = (
     "build_boollist",
     "restore_type_tag",
 )
+# Function that makes a tensor without a strided array of numbers -> what the tensor is.
+_OTHER_TENSORS = {
+    "_rebuild_sparse_tensor": "a sparse tensor",
+    "_rebuild_sparse_csr_tensor": "a sparse tensor",  # of torch before 1.13
+    "_rebuild_nested_tensor": "a nested tensor",
+    "_rebuild_meta_tensor_no_storage": "a tensor on the meta device",
+}
 # Function that torch.save() names -> the function called instead.
 _MAKERS: Makers = {
     **MAKERS,
@@ -343,6 +359,10 @@ _MAKERS: Makers = {
     "torch._utils._rebuild_parameter_with_state": lambda tensor, *_: tensor,
     "torch._tensor._rebuild_from_type_v2": _rebuild_from_type,
     "torch._utils._rebuild_qtensor": _rebuild_qtensor,
+    **{
+        f"torch._utils.{maker}": lambda *_, kind=kind: UnreadObject(kind)
+        for maker, kind in _OTHER_TENSORS.items()
+    },
     "torch._dynamo.eval_frame.OptimizedModule": lambda module, *_: module,  # of torch.compile()
     **{f"torch.jit._pickle.{name}": lambda container, *_: container for name in _TYPED_CONTAINERS},
     "copyreg._reconstructor": _make_instance,

@@ -46,6 +46,7 @@ _DTYPES = {
     34: "uint32",
     35: "uint64",
 }
+_COMPILED = ["data", "aotinductor"]  # the folder of AOTInductor's code in an archive
 _GRAPH = re.compile(r"[^/]+/models/([^/]+)\.json")
 _CALL = re.compile(
     r"torch\.ops\.aten\.(lstm|gru|rnn_tanh|rnn_relu)(_cell)?\.(?:input|data|default)"
@@ -84,6 +85,12 @@ def read_exported(
                     raise FileError(f"{file}: two tensors would both be named {key[:100]!r}")
                 owner = f"{file}: {key[:100]!r}"
                 tensors[key] = _described_tensor(owner, match[1], members, entry, make_tensor)
+    if not programs and any(name.split("/")[1:3] == _COMPILED for name in members):
+        raise FileError(
+            f"{file} is a package of AOTInductor: its weights are in compiled code, which is not"
+            " read: pass the program that was compiled, written with"
+            " torch.export.save(program, 'program.pt2'), or the state_dict() of its module"
+        )
     if not programs:
         raise FileError(
             f"{file} is an archive of torch.export without the weights as torch 2.13 writes them:"

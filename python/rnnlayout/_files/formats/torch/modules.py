@@ -1,6 +1,9 @@
 """Read whole modules in a pickle, of torch.save(model) or TorchScript: the tensors, named as in
 state_dict(), and the classes and options of torch's RNNs among the modules.
 
+C++'s torch::save(module) writes TorchScript without programs, in which each module is of the class
+__torch__.Module: the tensors have names, but no class and no option is recorded.
+
 Dynamically quantized RNNs have packed weights, which become the tensors of an RNN of floats. A
 layer has an object of packed weights per direction, a cell has two objects. The pickled states of
 these objects are defined in aten/src/ATen/native/RNN.cpp (torch 2.13).
@@ -56,7 +59,12 @@ class PickledObject(UnreadObject):
     @property
     def is_module(self) -> bool:
         mark = "training" if self.is_script else "_modules"
-        return isinstance(self.state, dict) and mark in self.state
+        return isinstance(self.state, dict) and (mark in self.state or self.is_libtorch)
+
+    @property
+    def is_libtorch(self) -> bool:
+        """Whether C++'s torch::save() wrote the object, for a module of any class."""
+        return self.is_script and self.class_name == "Module" and "training" not in self.state
 
     @property
     def class_name(self) -> str:
@@ -129,7 +137,8 @@ class ModuleWalk:
         fields = torch_fields(kind, attributes) if kind or "mode" in attributes else {}
         axes = attributes.get("batch_first") if fields else None
         batch_first = axes if isinstance(axes, bool) else None
-        self.classes[path] = ModuleClass(module.class_name, is_torch, fields, batch_first, hook)
+        if not module.is_libtorch:
+            self.classes[path] = ModuleClass(module.class_name, is_torch, fields, batch_first, hook)
         for key, value in module.items():
             self._file.budget.charge("steps", _VISIT_STEPS)
             if type(key) is not str or value is None:
@@ -235,7 +244,7 @@ class QuantizedTensor(UnreadObject):
     __slots__ = ("integers", "scheme")
 
     def __init__(self, integers: Any, scheme: Any) -> None:
-        super().__init__("torch._utils._rebuild_qtensor")
+        super().__init__("a quantized tensor")
         self.integers, self.scheme = integers, scheme
 
     def dequantized(self) -> FileTensor | None:
