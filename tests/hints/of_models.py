@@ -126,6 +126,13 @@ def weights_beside_a_model():
     rl.load("new.onnx")["enc"]
 
 
+def frozen_programs():
+    model = torch.nn.Sequential(torch.nn.LSTM(5, 7)).eval()
+    program = torch.jit.script(model)
+    yield lambda: rl.Weights(torch.jit.freeze(program))
+    assert rl.Weights(program) == rl.Weights(model)
+
+
 def what_exporters_of_torch_lose():
     rl.save("m.onnx", rl.Weights(torch.nn.GRU(5, 7)).to("onnx"))
     model = onnx.load("m.onnx")

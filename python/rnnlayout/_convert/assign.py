@@ -56,7 +56,7 @@ def assign(target: Any, tensors: Any) -> Any:
         return jax_modules.set_arrays(target, _array_maker(rnn))
     if framework:
         targets = [frameworks.rnn_of_model(target, framework)]
-        if not framework.owns(targets[0]):
+        if torch_modules.is_traced(targets[0]):
             raise LayoutError(
                 "a traced RNN is not changed: assign to the module that was traced, and trace it"
                 " again"

@@ -34,7 +34,7 @@ class Framework:
     runs(module): the layers and cells that compute in a call of the module.
     calls: the methods that compute. modules: starts of the names of the framework's Python modules.
     expression(module, names): code for the arrays of these names, in messages.
-    hook(layer): the name of a function of the user that runs with each call of a layer, "" without.
+    hook(module): the name of a function of the user that runs with each call of a module, or "".
     """
 
     owns: Callable[[Any], bool]
@@ -45,7 +45,7 @@ class Framework:
     calls: tuple[str, ...]
     modules: tuple[str, ...]
     expression: Callable[[Any, Iterable[str]], str]
-    hook: Callable[[Any], str] = lambda layer: ""
+    hook: Callable[[Any], str] = lambda module: ""
 
 
 KERAS = Framework(
@@ -131,6 +131,5 @@ def overridden(module: Any, framework: Framework) -> str:
             changed = getattr(type(layer), name, None) is not getattr(base, name, None)
             if changed or name in vars(layer):
                 return f"{type(layer).__name__} overrides {name}() of {base.__name__}"
-        if hook := framework.hook(layer):
-            return f"{type(layer).__name__} has the forward hook {hook}"
-    return ""
+    hook = framework.hook(module)
+    return f"{type(module).__name__} has the forward hook {hook}" if hook else ""

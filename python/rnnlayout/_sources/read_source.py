@@ -60,9 +60,7 @@ def read_source(source: Any, reading: Reading) -> Weights:
         source = frameworks.rnn_of_model(
             source, framework, reading.prefix if source is original else ""
         )
-        reading = replace(reading, prefix="")
-        if framework.owns(source):
-            return _read_module(source, framework, reading)
+        return _read_module(source, framework, replace(reading, prefix=""))
     if reading.prefix and source is original and not has_names(source):
         raise LayoutError(
             f"prefix {reading.prefix!r} chooses tensors of a dict by their names, found a"
@@ -141,12 +139,16 @@ def _read_module(module: Any, framework: frameworks.Framework, reading: Reading)
     """Read a module or layer, with the description by its framework's classes."""
     description = framework.describe(module)
     layout = Layout(description.layout)
-    module_reading = Reading(None, layout, description.fields)
-    if "input_size" in description.fields:
-        spec, _ = description.spec_and_names()
-        # with dtype=, because the arrays may have another dtype than the spec
-        module_reading = Reading(spec, layout, dtype=spec.dtype)
-    rnn = read_tensors(framework.arrays(module, description), None, module_reading)
+    if description.tensors is not None:
+        fields = {**reading.fields, **description.fields}
+        rnn = read_dict(description.tensors, Reading(None, layout, fields))
+    else:
+        module_reading = Reading(None, layout, description.fields)
+        if "input_size" in description.fields:
+            spec, _ = description.spec_and_names()
+            # with dtype=, because the arrays may have another dtype than the spec
+            module_reading = Reading(spec, layout, dtype=spec.dtype)
+        rnn = read_tensors(framework.arrays(module, description), None, module_reading)
     reading.check_dtype(rnn.names[0], rnn.spec.dtype)
     rnn = changed_weights(rnn, config=description.config, batch_first=description.batch_first)
     if method := frameworks.overridden(module, framework):

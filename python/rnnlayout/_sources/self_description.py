@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -28,13 +28,15 @@ class RNNDescription:
     """Description of one RNN by a module or config.
 
     fields: the recorded fields of the Spec. config: settings that change outputs but not shapes, as
-    in Weights.config. batch_first: whether x is (N, T, I); None if not recorded.
+    in Weights.config. batch_first: whether x is (N, T, I); None if not recorded. tensors: by name,
+    of a module that does not record all fields; None for other modules.
     """
 
     layout: str
     fields: dict[str, Any]
     config: dict[str, Any]
     batch_first: bool | None
+    tensors: Mapping[str, Any] | None = None
 
     def spec_and_names(self) -> tuple[Spec, tuple[str, ...]]:
         """Return the Spec and the names of the tensors. `fields` must have the input size."""

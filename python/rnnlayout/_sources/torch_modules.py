@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from rnnlayout._native import LayoutError
@@ -11,6 +12,7 @@ from rnnlayout._native import LayoutError
 from . import mismatch
 from .self_description import RNNDescription, class_names
 from .torch_names import PlainNames, plain_names, plain_value
+from .torch_programs import class_in_program, hook_in_program, program_settings, rnn_kind
 
 RNNS = "torch.nn.modules.rnn"
 _WRAPPERS = ("torch.nn.parallel", "torch._dynamo")  # around a module: DataParallel, torch.compile
@@ -26,11 +28,10 @@ def is_torch_module(value: Any) -> bool:
 
 
 def torch_rnns(module: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield (name in the state_dict(), RNN) for each RNN in a module. A traced RNN is yielded as
-    its state_dict(): torch.jit.trace() keeps nothing else."""
+    """Yield (name in the state_dict(), RNN) for each RNN in a module, also if it is quantized."""
     rnn = rnn_in(module)
-    if _rnn_classes(rnn):
-        yield path, module if hasattr(rnn, "bias") else module.state_dict()
+    if _rnn_classes(rnn) or any(map(rnn_kind, _class_paths(rnn))):
+        yield path, module
         return
     wraps = class_names(module, *_WRAPPERS)
     for name, child in module.named_children():
@@ -40,28 +41,63 @@ def torch_rnns(module: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 def torch_spec(module: Any) -> RNNDescription:
     module = rnn_in(module)
     names = _rnn_classes(module)
-    if quantized := class_names(module, *_QUANTIZED):
-        if "quantizable" in type(module).__module__:
-            raise LayoutError(
-                f"torch.ao.nn.quantizable.{quantized[0]} consists of linear layers: pass"
-                " module.state_dict(), and the axes of x where it runs"
-            )
-        raise LayoutError(
-            f"{type(module).__module__.partition('.modules')[0]}.{quantized[0]} stores rounded"
-            " weights: pass the module that it was quantized from"
-        )
+    for path in _class_paths(module):
+        if path.startswith(_QUANTIZED):
+            raise _quantized_module(path)
     if names in ([], ["RNNCellBase"]):
+        if is_script(module):
+            _check_names_of_weights(module)
         raise mismatch.not_recurrent(module, "an nn.LSTM, GRU, RNN or one of their cells")
     is_cell = "RNNBase" not in names
     kind = names[names.index("RNNCellBase") - 1] if is_cell else names[0]
-    attributes = vars(module)
-    if is_script(module):
-        attributes = {name: getattr(module, name) for name in _ATTRIBUTES if hasattr(module, name)}
-    fields = {"num_layers": 1, "bidirectional": False, "proj_size": 0} | torch_fields(
-        kind, attributes
-    )
     layout = "torch-cell" if is_cell else "torch"
-    return RNNDescription(layout, fields, {}, attributes.get("batch_first"))
+    fields = {"num_layers": 1, "bidirectional": False, "proj_size": 0} if is_cell else {}
+    if is_script(module):
+        return _describe_program(module, RNNDescription(layout, fields, {}, None), kind)
+    fields |= torch_fields(kind, vars(module))
+    return RNNDescription(layout, fields, {}, vars(module).get("batch_first"))
+
+
+def _quantized_module(path: str) -> LayoutError:
+    """Return the error for a module of a class that quantizes."""
+    class_name = path.rpartition(".")[2]
+    if "quantizable" in path:
+        return LayoutError(
+            f"torch.ao.nn.quantizable.{class_name} consists of linear layers: pass"
+            " module.state_dict(), and the axes of x where it runs"
+        )
+    return LayoutError(
+        f"{path.partition('.modules')[0]}.{class_name} stores rounded weights: pass the module that"
+        " it was quantized from"
+    )
+
+
+def _describe_program(module: Any, description: RNNDescription, kind: str) -> RNNDescription:
+    """Add what a scripted or traced RNN records. A scripted RNN has the attributes of the RNN, a
+    traced RNN only its program."""
+    _check_names_of_weights(module)
+    attributes = program_settings(_program_text(module)) if is_traced(module) else {}
+    attributes |= {name: getattr(module, name) for name in _ATTRIBUTES if hasattr(module, name)}
+    return replace(
+        description,
+        fields=description.fields | torch_fields(kind, attributes),
+        batch_first=attributes.get("batch_first"),
+        tensors=module.state_dict(),
+    )
+
+
+def _check_names_of_weights(module: Any) -> None:
+    """Raise LayoutError if a program has the weights of its RNN as constants."""
+    if not module.state_dict() and (mode := program_settings(_program_text(module)).get("mode")):
+        raise LayoutError(
+            f"{module.original_name} calls torch.{mode.lower()}() with constants, which have no"
+            " names: pass the program before torch.jit.freeze()"
+        )
+
+
+def _program_text(module: Any) -> str:
+    script = module._c
+    return "\n".join(script._get_method(name).code for name in script._method_names())
 
 
 def torch_attributes(*mappings: Mapping[str, Any]) -> dict[str, Any]:
@@ -111,7 +147,7 @@ def check_parameters(module: Any, names: Collection[str]) -> None:
 
 
 def modules_with_calls(module: Any) -> list[Any]:
-    """Return [RNN] if the class determines the computation; [] for a compiled RNN, a program."""
+    """Return [RNN] if the class determines the computation; [] for a TorchScript program."""
     rnn = rnn_in(module)
     return [] if is_script(rnn) else [rnn]
 
@@ -180,12 +216,13 @@ def _parametrized(module: Any, name: str) -> Any:
 def forward_hook(module: Any) -> str:
     """Return the name of a hook that may change what a module takes or returns, "" without. The
     hooks of torch.nn.utils compute a weight: weight norm, pruning."""
-    hooks = [*module._forward_pre_hooks.values(), *module._forward_hooks.values()]
-    for hook in hooks:
-        function = hook if hasattr(hook, "__qualname__") else type(hook)
-        if not is_hook_of_weights(function.__module__):
-            return str(function.__qualname__)
-    return ""
+    rnn = rnn_in(module)
+    for layer in (module, rnn):
+        for hook in (*layer._forward_pre_hooks.values(), *layer._forward_hooks.values()):
+            function = hook if hasattr(hook, "__qualname__") else type(hook)
+            if not is_hook_of_weights(function.__module__):
+                return str(getattr(hook, "name", function.__qualname__))
+    return hook_in_program(_program_text(rnn)) if is_traced(rnn) else ""
 
 
 def is_hook_of_weights(name: str) -> bool:
@@ -198,12 +235,23 @@ def is_script(module: Any) -> bool:
     return bool(class_names(module, "torch.jit."))
 
 
+def is_traced(module: Any) -> bool:
+    """Is the module an RNN that torch.jit.trace() made, without the attributes of the RNN?"""
+    return is_script(module) and not hasattr(module, "bias")
+
+
+def _class_paths(module: Any) -> list[str]:
+    """Return the full names of a module's classes. A TorchScript module has one class."""
+    if is_script(module):
+        return [class_in_program(module._c._type().qualified_name())]
+    return [f"{c.__module__}.{c.__qualname__}" for c in type(module).__mro__]
+
+
 def _rnn_classes(module: Any) -> list[str]:
     """Return the names of a module's classes that are RNNs of torch, [] for another module."""
-    names = class_names(module, RNNS)
-    if names or not is_script(module):
-        return names
-    name = module.original_name  # of the class; the compiled type's name has the class's module
-    if not module._c._type().qualified_name().startswith(f"__torch__.{RNNS}."):
+    if not is_script(module):
+        return class_names(module, RNNS)
+    (path,) = _class_paths(module)
+    if path.startswith(_QUANTIZED) or not (kind := rnn_kind(path)):
         return []
-    return [name, "RNNCellBase" if name.endswith("Cell") else "RNNBase"]
+    return [kind, "RNNCellBase" if kind.endswith("Cell") else "RNNBase"]

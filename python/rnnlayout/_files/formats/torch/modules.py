@@ -29,13 +29,14 @@ from rnnlayout._files.tensor_sets.tensor_set import (
 )
 from rnnlayout._model.errors import FileError
 from rnnlayout._sources.torch_modules import is_hook_of_weights, torch_attributes, torch_fields
-
-SCRIPT = "__torch__."  # the classes of TorchScript
-_MANGLED = re.compile(r"___torch_mangle_\d+\.")
-_RNN = re.compile(
-    r"torch\.(?:nn\.modules\.rnn\.|nn\.utils\.parametrize\.Parametrized"
-    r"|(?:ao\.)?nn\.quant\w+(?:\.dynamic)?\.modules\.rnn\.)((?:LSTM|GRU|RNN)(?:Cell)?)"
+from rnnlayout._sources.torch_programs import (
+    SCRIPT,
+    class_in_program,
+    hook_in_program,
+    program_settings,
+    rnn_kind,
 )
+
 _PACKED = ("param", "_packed_weight_ih", "_packed_weight_hh")  # attributes of quantized modules
 # Of the budget, per attribute and per tensor of a module: a module in two places is visited twice.
 _VISIT_STEPS, _TENSOR_STEPS = 16, 80
@@ -43,7 +44,7 @@ _VISIT_STEPS, _TENSOR_STEPS = 16, 80
 
 class PickledObject(UnreadObject):
     """An object of an unknown class. state: kept for a module and for packed weights. program: the
-    constants of the class, from the program in a TorchScript archive."""
+    settings and the hook of the class, from the program in a TorchScript archive."""
 
     __slots__ = ("program", "state")
 
@@ -69,13 +70,12 @@ class PickledObject(UnreadObject):
     @property
     def class_name(self) -> str:
         """The name of the class before compilation to TorchScript."""
-        return _MANGLED.sub("", self.name.removeprefix(SCRIPT))
+        return class_in_program(self.name)
 
     @property
     def rnn_kind(self) -> str:
         """The class of torch's RNN or cell: LSTM, GRUCell ...; "" if the object is not an RNN."""
-        match = _RNN.fullmatch(self.class_name)
-        return match[1] if match else ""
+        return rnn_kind(self.class_name)
 
     def build(self, state: Any) -> None:
         """Keep the state if it may have weights. A state without weights may refer to anything in
@@ -131,7 +131,7 @@ class ModuleWalk:
         self._modules.append(module)
         attributes = torch_attributes(module.state, module.program)
         kind = module.rnn_kind
-        hook = _forward_hook(module.state)
+        hook = _forward_hook(module.state) or module.program.get("hook", "")
         # an instance may replace forward()
         is_torch = bool(kind) and "forward" not in module.state and not hook
         fields = torch_fields(kind, attributes) if kind or "mode" in attributes else {}
@@ -178,18 +178,11 @@ def _is_tensor(value: Any) -> bool:
 
 # ------------------------------------------------------------------------------------- TorchScript
 
-# The program in an archive is read as text. A scripted module has constants, `batch_first :
-# Final[bool] = True`; a traced module has only the call of the RNN, with the options as the last
-# arguments.
-_CONSTANT = re.compile(r'^  (\w{1,20}) : Final\[\w{1,20}\] = (\w{1,20}|"\w{1,20}")$', re.MULTILINE)
-_CALL = re.compile(r"torch\.(lstm|gru|rnn_tanh|rnn_relu)\(([^()\n]*)\)")
-_BOOLS = {"True": True, "False": False}
-
 
 def read_programs(
     file: InputFile, archive: zipfile.ZipFile, root: str, objects: Iterable[PickledObject]
 ) -> None:
-    """Set `program` of each object that is an RNN, from the program in an archive."""
+    """Set `program` of each object that is an RNN, from the text of the program in an archive."""
     members = set(archive.namelist())
     programs: dict[str, dict[str, Any]] = {}
     texts: dict[str, str] = {}
@@ -212,15 +205,7 @@ def _read_class(text: str, name: str) -> dict[str, Any]:
         return {}
     end = text.find("\nclass ", at + 1)
     body = text[at : end if end >= 0 else None]
-    settings: dict[str, Any] = {}
-    for match in _CALL.finditer(body):  # a call with a packed sequence lacks batch_first
-        settings["mode"], arguments = match[1].upper(), match[2].split(", ")
-        if len(arguments) >= 8 and arguments[-6] in _BOOLS and arguments[-1] in _BOOLS:
-            settings["batch_first"] = _BOOLS[arguments[-1]]
-    for key, value in _CONSTANT.findall(body):
-        number = int(value) if value.isdigit() else value.strip('"')
-        settings[key] = _BOOLS.get(value, number)
-    return settings
+    return program_settings(body) | {"hook": hook_in_program(body)}
 
 
 # -------------------------------------------------------------------------------- quantized modules
