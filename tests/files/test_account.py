@@ -7,6 +7,7 @@ import shlex
 import numpy as np
 import pytest
 import torch
+from files.hostile.limits import count_calls
 from safetensors.torch import save_file
 
 import rnnlayout as rl
@@ -125,6 +126,35 @@ def test_in_memory(case):
     assert rl.Weights(harmless, prefix=prefix, **eval(f"dict({repair})")) == plain
 
 
+def nested(tensors):
+    """Return the tensors in dicts in dicts, as Flax has them."""
+    root = {}
+    for name, tensor in tensors.items():
+        *path, leaf = name.split(".")
+        branch = root
+        for part in path:
+            branch = branch.setdefault(part, {})
+        branch[leaf] = tensor
+    return root
+
+
+@pytest.mark.parametrize("prefix", ["", "params/m"])
+@pytest.mark.parametrize("case", ["layer norm", "LoRA", "initial states", "many"])
+def test_nested_dicts_in_memory(case, prefix):
+    """The error said that no dict had the tensors of an RNN, and ignore= did not help."""
+    tensors = below(
+        "params.m", {n.rpartition("cell.")[2]: t for n, t in PARTS_OF_A_CELL[case].items()}
+    )
+    prefix = prefix and f"{prefix}/{'/'.join(min(tensors, key=len).split('.')[2:-1])}"
+    with pytest.raises(rl.LayoutError, match="further tensors") as refused:
+        rl.Weights(nested(tensors), prefix=prefix)
+    arguments = eval(f"dict({str(refused.value).rpartition('pass ')[2]})")
+    plain = rl.Weights(nested(without(tensors)), prefix=prefix)
+    assert rl.Weights(nested(tensors), prefix=prefix, **arguments) == plain
+    harmless = nested(without(tensors) | {"params.m.rngs.count": torch.ones(1)})
+    assert rl.Weights(harmless, prefix=prefix) == plain
+
+
 def test_the_command_prints_an_option(tmp_path, capsys):
     path = saved(tmp_path / "m.pt", PARTS_OF_A_CELL["layer norm"])
     arguments = ["convert", str(path), str(tmp_path / "o.npz"), "--to", "keras"]
@@ -194,3 +224,15 @@ def test_slots_and_averages_of_tensorflow(tmp_path):
         found = rl.load(tmp_path / "c.index")
         assert list(found) == ["lstm"] * is_read and len(found.undecided) == 1 - is_read
         assert any("an average of a weight is not read" in note for note in found.notes) == is_read
+
+
+def test_the_work_of_accounting_grows_with_the_number_of_tensors(tmp_path):
+    work = []
+    for count in (100, 400):
+        module = lstm() | numbers(gain=3) | {f"p{k}.w": torch.ones(1) for k in range(9)}
+        tensors = {f"m.{k}.{n}": t for k in range(count) for n, t in module.items()}
+        path = saved(tmp_path / f"{count}.npz", tensors)
+        end = count_calls()
+        assert len(rl.load(path).undecided) == count
+        work.append(end())
+    assert work[1] < 4.2 * work[0]

@@ -98,20 +98,37 @@ def wrong_names(
         return LayoutError(
             f"an RNN with {fields_in_words} does not have these tensors: {list_names(names, 8)}"
         )
-    if not missing and unknown:
-        rnn_names = [stripped + name for name in expected]
-        further = [stripped + name for name in unknown]
-        patterns = shortest_patterns(further, stripped.rstrip("./"), rnn_names)
-        return LayoutError(
-            f"beside the tensors of an RNN, unknown {list_names(unknown)} ({where}): a module with"
-            " further tensors may compute something else; if the tensors change nothing, pass ",
-            Ask("ignore", patterns),
-        )
+    if error := further_tensors(layouts, names, expected, stripped):
+        return error
     lines = [f"missing {list_names(missing)}"] if missing else []
     lines += [f"unknown {list_names(unknown)}"] if unknown else []
     if not unknown and all(n.split("/")[-1].startswith(("bias", "b_", "B")) for n in missing):
         lines.append("all layers and directions have biases, or none has")
     return LayoutError(f"{', '.join(lines)} ({where}; found {list_names(names, 8) or 'none'})")
+
+
+def further_tensors(
+    layouts: Sequence[Layout],
+    names: Sequence[str],
+    expected: Sequence[str] | None,
+    stripped: str = "",
+) -> LayoutError | None:
+    """Return the error for all tensors of an RNN beside further tensors, None for other names. The
+    arguments are those of wrong_names()."""
+    where = layouts[0].name if len(layouts) == 1 else "any known layout"
+    expected = _closest(tuple(layouts), tuple(names)) if expected is None else expected
+    needed = {*expected}
+    unknown = [name for name in names if name not in needed]
+    if not unknown or not needed or not needed <= {*names}:
+        return None
+    rnn_names = [stripped + name for name in expected]
+    further = [stripped + name for name in unknown]
+    patterns = shortest_patterns(further, stripped.rstrip("./"), rnn_names)
+    return LayoutError(
+        f"beside the tensors of an RNN, unknown {list_names(unknown)} ({where}): a module with"
+        " further tensors may compute something else; if the tensors change nothing, pass ",
+        Ask("ignore", patterns),
+    )
 
 
 def wrong_count(layout: Layout, count: int, expected: Sequence[str] | None) -> LayoutError:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields, replace
+from posixpath import commonpath
 from typing import Any
 
 import numpy as np
@@ -57,8 +58,8 @@ def read_dict(source: Mapping[Any, Any], reading: Reading) -> Weights:
     layouts = (reading.layout,) if reading.layout else fitting.plain_layouts()
     original = source
     if any(map(is_branch, source.values())):
-        source = _flatten_rnn_dicts(source, prefix, layouts)
-    if reading.ignore:
+        source = _flatten_rnn_dicts(source, reading, layouts)
+    elif reading.ignore:
         source = {
             name: tensor
             for name, tensor in source.items()
@@ -242,19 +243,29 @@ def _leaves_under(source: Mapping[Any, Any], prefix: str) -> list[Any]:
 
 
 def _flatten_rnn_dicts(
-    source: Mapping[Any, Any], prefix: str, layouts: Sequence[Layout]
+    source: Mapping[Any, Any], reading: Reading, layouts: Sequence[Layout]
 ) -> Mapping[Any, Any]:
     """Return nested dicts as one flat dict if the tensors under the prefix then are one RNN, else
-    the source unchanged.
+    the source unchanged. Raises LayoutError if further tensors lie beside the RNN.
 
     Flax's {"hi": {"kernel": w, "bias": b} ...} becomes {"hi/kernel": w, "hi/bias": b ...}. A cell
     of Flax or Equinox counts as the dict of its arrays. Outer dicts that contain only the RNN are
-    dropped: "params" of {"params": {"cell": ...}}.
+    dropped: "params" of {"params": {"cell": ...}}. Ignored and harmless tensors are dropped.
     """
-    leaves = flatten_dicts(source)
-    if (outer := prefix_around_rnn(leaves, prefix, layouts)) is None:
-        return source
-    return {name.removeprefix(outer): leaf for name, leaf in leaves.items()}
+    prefix, leaves = reading.prefix, flatten_dicts(source)
+    names = [name for name in leaves if not is_ignored(name, reading.ignore)]
+    harmful = harmful_names(names)
+    for kept in (names, harmful):
+        if (outer := prefix_around_rnn(kept, prefix, layouts)) is not None:
+            return {name.removeprefix(outer): leaves[name] for name in kept}
+    path = prefix.rstrip("./") or commonpath([f"/{name}" for name in harmful] or ["/"])[1:]
+    tails = [*strip_prefix(harmful, path).values()]
+    spec, layout = reading.spec, reading.layout
+    expected = list(describe(spec, layout)) if spec and layout else None
+    start = f"{path}/" if path else ""
+    if tails and (error := mismatch.further_tensors(layouts, tails, expected, start)):
+        raise error
+    return source
 
 
 def flatten_dicts(source: Mapping[Any, Any]) -> dict[str, Any]:

@@ -96,3 +96,30 @@ def test_all_layers_of_every_layout_are_found(layout, both, tmp_path):
         np.savez(tmp_path / "a.npz", **tensors)  # which keeps no record of the RNN
         (found,) = rl.load(tmp_path / "a.npz", spec, layout=layout).values()
         assert found.spec == spec
+
+
+def test_one_rnn_is_found_once(tmp_path):
+    """Tensors of Equinox, which Core ML names too, were two RNNs."""
+    names = {"weight_ih": (12, 5), "weight_hh": (12, 3), "bias": (12,)}
+    both = under("e.0/forward/", names) | under("e.0/backward/", names)
+    assert list(rl.load(file_of(tmp_path, both))) == ["e"]
+
+
+@pytest.mark.parametrize("side", ["forward", "backward"])
+def test_one_direction_alone(side, tmp_path):
+    """It was an RNN that runs forward, without a word."""
+    other = {"forward": "backward", "backward": "forward"}[side]
+    stack = file_of(tmp_path, under("a.", LSTM), under(f"e.0/{side}/", KERAS))
+    assert f"missing '0/{other}/" in str(rl.load(stack).refused["e"])
+    found = rl.load(file_of(tmp_path, under(f"both/{side}_gru/gru_cell/", KERAS)))
+    assert list(found) == ["both"] and any(f"the {side} direction" in n for n in found.notes)
+    pair = [under(f"both/{one}_gru/gru_cell/", KERAS) for one in (side, other)]
+    found = rl.load(file_of(tmp_path, *pair))
+    assert found["both"].spec.bidirectional and not any("direction" in n for n in found.notes)
+
+
+def test_a_vector_of_any_name_under_a_prefix(tmp_path):
+    vector = {"v": (rl.Spec("gru", 5, 4).num_params,)}
+    path = file_of(tmp_path, under("enc.rnn.", vector), {"head": (3,)})
+    options = {"spec": rl.Spec("gru", 5, 4), "layout": "cudnn", "prefix": "enc.rnn"}
+    assert list(rl.load(path, **options)) == ["enc.rnn"]

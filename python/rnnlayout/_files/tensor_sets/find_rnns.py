@@ -234,6 +234,11 @@ def _group_at_place(
         path = path.rpartition(".")[0]
     module = classes.get(path)
     notes = [f"{', '.join(place.names.values())} taken as {', '.join(place.names)}"] * place.short
+    if place.side:
+        notes.append(
+            f"{entry}: by its names, the {place.side} direction of a bidirectional RNN; the other"
+            " direction is not in the file: read as an RNN of one direction"
+        )
     if reading.layout == _TF1 and _WITHOUT_FORGET_BIAS in place.prefix.split("/"):
         reading = replace(reading, layout=_TF1_NO_FORGET_BIAS)
         notes.append(f"{entry}: a {_WITHOUT_FORGET_BIAS} adds nothing to the forget bias")

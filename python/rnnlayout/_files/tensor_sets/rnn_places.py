@@ -50,11 +50,13 @@ _LISTED = re.compile(r"(?:arr_)?(\d{1,9})")  # the arrays of a list: np.savez, a
 class RNNPlace:
     """Tensors that look like one RNN. prefix: the start of all names, with the separator. names:
     name in the layout -> name in the file; for a list "0", "1" ... instead of names in the layout.
-    short: whether the names in the file are abbreviated."""
+    short: whether the names in the file are abbreviated. side: "forward" or "backward" if the names
+    have a single direction, as of a Bidirectional without its other layer."""
 
     prefix: str
     names: dict[str, str]
     short: bool = False
+    side: str = ""
 
     @property
     def entry(self) -> str:
@@ -85,21 +87,20 @@ def find_places(
         under = [name for name in names if is_under(name, prefix)]
         numbers = {match[1]: name for name in under if (match := _LISTED.fullmatch(name))}
         if layout_passed.name == "cudnn" and len(under) == 1:
-            return [RNNPlace("", {"weight_space": under[0]})]
+            start = len(prefix.rstrip("./")) + 1 if prefix else 0
+            return [RNNPlace(under[0][:start], {"weight_space": under[0]})]
         listed = {number: numbers[number] for number in sorted(numbers, key=int)}
         return [RNNPlace("", listed)] if under and len(numbers) == len(under) else []
     order = {name: k for k, name in enumerate(names)}
-    candidates = [
-        *places.values(),
-        *([] if layout_passed else _places_to_name(places.values(), name_readings)),
-    ]
+    for place in [] if layout_passed else [*_places_to_name(places.values(), name_readings)]:
+        places.setdefault(tuple(sorted(place.names.values())), place)
     tensors_by_prefix: dict[str, list[set[str]]] = {}
-    for place in candidates:
+    for place in places.values():
         tensors_by_prefix.setdefault(place.prefix, []).append(set(place.names.values()))
     # Equinox's tensors without the biases are the tensors of a torch cell
     whole = [
         place
-        for place in candidates
+        for place in places.values()
         if not any(
             set(place.names.values()) < tensors for tensors in tensors_by_prefix[place.prefix]
         )
@@ -152,13 +153,13 @@ def _places_of_layout(
 ) -> Iterator[RNNPlace]:
     leaves, flax = tensor_leaves(layout), layout.name.startswith(FLAX)
     has_paths = flax or layout.name in KERAS
-    names_by_place: dict[tuple[str, bool], dict[str, str]] = {}
+    names_by_place: dict[tuple[str, bool, bool], dict[str, str]] = {}
     for name, readings in name_readings:
         plain = "/" not in name or _STACKED.fullmatch(name) or _NO_CELL.search(name)
         path = cell_path(layout, name) if has_paths and (flax or not plain) else None
         if path:  # of Keras or Flax, of a layer with a cell
             prefix = name[: len(path[0]) + 1] if path[0] else ""
-            names_by_place.setdefault((prefix, False), {})[path[1]] = name
+            names_by_place.setdefault((prefix, False, True), {})[path[1]] = name
             continue
         for prefix, tensor, leaf, short in readings:
             if flax:
@@ -168,16 +169,18 @@ def _places_of_layout(
             is_numbered = bool(_NUMBERED.match(tensor))  # begins with the number of a layer
             of_path = is_numbered and prefix.endswith("/")  # the number may count anything
             if is_numbered if _is_numbered(layout) else not of_path:
-                names_by_place.setdefault((prefix, short), {})[tensor] = name
+                names_by_place.setdefault((prefix, short, False), {})[tensor] = name
                 break
-    for (prefix, short), names in names_by_place.items():
-        layout_names = drop_direction(names)
+    for (prefix, short, is_path), names in names_by_place.items():
+        # 0/forward/kernel without 0/backward/kernel is not a whole RNN
+        layout_names = drop_direction(names) if is_path else names
         if (
             flax and layout_names is not names
         ):  # one RNN of a Bidirectional, or the cell that both directions share
             tensor, name = next(iter(layout_names.items()))
             prefix = name[: -len(tensor)]
-        yield RNNPlace(prefix, layout_names, short)
+        side = "" if layout_names is names else next(iter(names)).split("/")[1]
+        yield RNNPlace(prefix, layout_names, short, side)
 
 
 # ------------------------------------------------------------------------- facts of the layouts
