@@ -52,6 +52,26 @@ further_tensors = asked(
     rl.convert_file, "w.npz", "n.npz", to="keras",
     before=lambda: np.savez("w.npz", **tensors(prefix="rnn."), **{"rnn.norm.weight": np.ones(3)}),
 )  # fmt: skip
+cells_whose_names_do_not_show_the_layout = asked(
+    rl.load, "w.npz", layout="keras",
+    before=lambda: np.savez("w.npz", **tensors(layout="tf1", prefix="rnn/lstm_cell/")),
+)  # fmt: skip
+a_layout_that_the_file_lacks = asked(rl.load, "w.npz", layout="onnx", before=save_plain)
+
+
+def names_of_no_layout():
+    rng = np.random.default_rng(0)
+    x, weights = rng.standard_normal((6, 3, 5)).astype("f4"), tensors()
+    y = rl.forward(x, weights)[0]
+    w_ih, w_hh, b_ih, b_hh = weights.values()
+    source = {"x2h.weight": w_ih, "h2h.weight": w_hh, "x2h.bias": b_ih, "h2h.bias": b_hh}
+    np.savez("w.npz", **source)
+    for tensors_or_path, call in ((source, rl.pack), ("w.npz", rl.load)):
+        text = yield lambda call=call, tensors=tensors_or_path: call(tensors)
+        identified = followed(text, r"(rl\.identify\(.*?\))", tensors=tensors_or_path, x=x, y=y)
+        assert identified.best == rl.Weights(weights)
+
+
 another_layout_than_the_files = asked(rl.load, "w.npz", layout="keras", before=save_one)
 a_wrong_suffix = asked(rl.load, "w.h5", before=save_misnamed)
 the_layout_of_the_output = asked(

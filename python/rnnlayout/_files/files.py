@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -21,18 +21,20 @@ from rnnlayout._files.tensor_sets.file_limits import InputFile
 from rnnlayout._files.tensor_sets.file_rnns import Found, entry_name, with_rnns
 from rnnlayout._files.tensor_sets.find_rnns import apply_reading, find_rnns
 from rnnlayout._files.tensor_sets.record import Record, read_records, write_records
+from rnnlayout._files.tensor_sets.rnn_places import is_list, layouts_of_cells
 from rnnlayout._files.tensor_sets.tensor_set import (
     FileTensor,
     Progress,
     TensorSet,
 )
-from rnnlayout._model.errors import Ask, FileError, TextPart
+from rnnlayout._model.errors import Ask, FileError, TextPart, join_parts
 from rnnlayout._model.reading_options import OF_FORMATS, ReadingOptions, takes_options
 from rnnlayout._model.similar import did_you_mean
 from rnnlayout._model.spec import Spec
 from rnnlayout._model.weights import Weights
 from rnnlayout._native import SpecError
-from rnnlayout._sources.mismatch import list_names
+from rnnlayout._sources.fitting import layout_argument
+from rnnlayout._sources.mismatch import UNKNOWN_NAMES, list_names
 from rnnlayout._sources.reading import Reading, make_reading
 
 if TYPE_CHECKING:  # not needed to load
@@ -128,16 +130,25 @@ def _no_rnn_error(path: Path, rnns: Found, file: TensorFile | None, reading: Rea
         return FileError(text, "with ", Ask("prefix"), f" these would work: {listing}")
     parts: list[TextPart] = [f"{path}: no recurrent layer found"]
     if reading.layout is not None:
-        parts += [f" in layout {reading.layout}: omit ", Ask("layout", None)]
-        parts += [" to look for all layouts"]
+        parts += [f" in layout {reading.layout}"]
+    names = file.rnns.others if file is not None else ()
+    if layouts := layouts_of_cells(names):
+        arguments = join_parts(" or ", map(layout_argument, layouts))
+        parts += ["; it has cells whose names do not show the layout: pass ", arguments]
+    elif reading.layout is not None:
+        parts += [": omit ", Ask("layout", None), " to look for all layouts"]
     parts += [f"; {note}" for note in rnns.notes]
-    if reading.layout is None and file is not None and file.rnns.others:
-        parts += [
-            "; its tensors do not have the names of a layout: for a list of arrays that np.savez()"
-            " wrote, or a weight space alone, pass ",
-            Ask("layout"),
-        ]
+    if not layouts and reading.layout is None and names:
+        parts += ["; ", *_advice_on_names(names)]
     return FileError(*parts)
+
+
+def _advice_on_names(names: Sequence[str]) -> list[TextPart]:
+    """Return the advice on tensors whose names are in no layout."""
+    if len(names) == 1 or is_list(names):
+        kind = "a list of arrays that np.savez() wrote" if is_list(names) else "a weight space"
+        return [f"if its tensors are {kind}, pass ", Ask("layout")]
+    return [f"its tensors, {list_names(names, 4)}, {UNKNOWN_NAMES}"]
 
 
 def _prefixes(rnns: Found, file: TensorFile | None) -> list[str]:

@@ -34,6 +34,10 @@ UNKNOWN_GATES = (
     "the order of the gates is not known: rl.identify(tensors, x, y), or `rnnlayout identify`,"
     " finds it from an input x and its output y"
 )
+UNKNOWN_NAMES = (
+    "do not have the names of a layout: rl.identify(tensors, x, y), or `rnnlayout identify`, finds"
+    " how to read those of an RNN from an input x and its output y"
+)
 _QUANTIZED = ("_all_weight_values", "_packed_params")  # in names of torch.ao.nn.quantized
 
 
@@ -89,6 +93,8 @@ def wrong_names(
             f"{list_names(names, 3)} are of a quantized module, which stores rounded weights: pass"
             " the state_dict() of the module that it was quantized from"
         )
+    if names and len(unknown) == len(names) and len(layouts) > 1:
+        return LayoutError(f"{list_names(names)} {UNKNOWN_NAMES}; need {list_names(expected)}")
     if names and len(unknown) == len(names):
         return LayoutError(
             f"no tensor of {where} among {list_names(names)}; need {list_names(expected)}"

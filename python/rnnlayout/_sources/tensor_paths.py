@@ -14,8 +14,7 @@ from .candidates import candidates_with_names
 # Layouts whose tensors may have the paths that Keras writes.
 KERAS = ("keras", "keras-cudnn")
 _NUMBERED = {"0": "kernel", "1": "recurrent_kernel", "2": "bias"}  # as Keras 3 numbers them
-# Start of the names of layouts of flax.linen and flax.nnx, where tensor names are paths. Many files
-# join the paths by dots: flatten_dict(params, sep="."), or dicts in a pickle.
+# Start of the names of layouts of flax.linen and flax.nnx.
 FLAX = "flax-"
 _FLAX_SIDE = re.compile(r"(?:(.*)/)?(forward|backward)_rnn/(?:cell/)?([^/]+/[^/]+)")
 _DIRECTION = re.compile(r"(forward|backward)(_.*)?$")
@@ -23,6 +22,12 @@ _SIDES = ("_forward", "_backward")  # suffixes in formats that store an RNN per 
 _SIDE = re.compile(r"0/(?:forward|backward)/")
 _SEPARATOR = re.compile(r"[./]")
 LONGEST_NAME = 1000  # characters; a longer name of dots alone would have too many parts
+
+
+def has_paths(layout: Layout) -> bool:
+    """Are the names of a layout's tensors paths, of Flax or Haiku? Many files join the paths by
+    dots: flatten_dict(params, sep="."), or dicts in a pickle."""
+    return layout.name.startswith(FLAX) or layout.name == "haiku"
 
 
 def is_under(name: str, prefix: str) -> bool:
@@ -74,7 +79,7 @@ def prefixes_that_fit(layouts: Iterable[Layout], names: Iterable[str]) -> list[s
 def match_layout_names(layout: Layout, names: Collection[str]) -> dict[str, str]:
     """Return name -> tensor of the layout if the names fit one RNN, else {}."""
     flax = layout.name.startswith(FLAX)
-    renamed = {name: name.replace(".", "/") if flax else name for name in names}
+    renamed = {name: name.replace(".", "/") if has_paths(layout) else name for name in names}
     layers: dict[str, dict[str, str]] = {}  # of Keras or Flax: path of a layer -> tensor -> name
     for name in names:
         if path := cell_path(layout, name):

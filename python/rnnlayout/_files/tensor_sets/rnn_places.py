@@ -28,6 +28,7 @@ from rnnlayout._sources.tensor_paths import (
     LONGEST_NAME,
     cell_path,
     drop_direction,
+    has_paths,
     is_under,
     is_under_with_direction,
     match_layout_names,
@@ -41,6 +42,7 @@ _NUMBERED = re.compile(LAYER)
 _SHORT = re.compile(r"(?:(.*)[._/])?([wbWB])_((?:ih|hh)(?:_l\d+(?:_reverse)?)?)")
 _LONG = {"w": "weight", "b": "bias"}
 _KERAS_CELL = re.compile(r"(^|/)([^/]*_)?cell(_\d+)?/$")
+_CELL_OF_ANY_NAME = re.compile(r"(^|/)[^/]*(cell|lstm|gru|rnn)[^/]*/$", re.IGNORECASE)
 _DOTTED_CELL = re.compile(r"(^|\.)cell\.$")
 _NO_CELL = re.compile(r"(?<!cell)/vars/\d+$")  # variables of a Keras layer without a cell
 _LISTED = re.compile(r"(?:arr_)?(\d{1,9})")  # the arrays of a list: np.savez, a pickle
@@ -108,6 +110,26 @@ def find_places(
     return sorted(whole, key=lambda place: min(order[name] for name in place.names.values()))
 
 
+def layouts_of_cells(names: Iterable[str]) -> list[Layout]:
+    """Return the layouts that have to be passed for the cells among the names, because the tensors
+    of a cell are those of a Dense in these layouts: TensorFlow 1, Haiku."""
+    names = list(names)
+    return [
+        layout
+        for layout in _layouts(must_name=False)
+        if _has_kernels_of_any_layer(layout)
+        and any(
+            _CELL_OF_ANY_NAME.search(place.prefix) and match_layout_names(layout, place.names)
+            for place in find_places(names, layout)
+        )
+    ]
+
+
+def is_list(names: Iterable[str]) -> bool:
+    """Are the names those of a list of arrays, which np.savez() or a pickle numbers?"""
+    return all(map(_LISTED.fullmatch, names))
+
+
 def _places_to_name(
     places: Collection[RNNPlace], name_readings: list[tuple[str, list[NameReading]]]
 ) -> Iterator[RNNPlace]:
@@ -152,17 +174,18 @@ def _places_of_layout(
     layout: Layout, name_readings: list[tuple[str, list[NameReading]]]
 ) -> Iterator[RNNPlace]:
     leaves, flax = tensor_leaves(layout), layout.name.startswith(FLAX)
-    has_paths = flax or layout.name in KERAS
+    may_have_dots = has_paths(layout)
+    has_cells = flax or layout.name in KERAS
     names_by_place: dict[tuple[str, bool, bool], dict[str, str]] = {}
     for name, readings in name_readings:
         plain = "/" not in name or _STACKED.fullmatch(name) or _NO_CELL.search(name)
-        path = cell_path(layout, name) if has_paths and (flax or not plain) else None
+        path = cell_path(layout, name) if has_cells and (flax or not plain) else None
         if path:  # of Keras or Flax, of a layer with a cell
             prefix = name[: len(path[0]) + 1] if path[0] else ""
             names_by_place.setdefault((prefix, False, True), {})[path[1]] = name
             continue
         for prefix, tensor, leaf, short in readings:
-            if flax:
+            if may_have_dots:
                 tensor, leaf = tensor.replace(".", "/"), leaf.replace(".", "/")
             if leaf not in leaves:
                 continue
