@@ -29,12 +29,14 @@ _SCALES = {"W": (8, 9), "R": (10, 11)}
 # ONNX's defaults.
 _ACTIVATIONS = {"LSTM": ["sigmoid", "tanh", "tanh"], "GRU": ["sigmoid", "tanh"], "RNN": ["tanh"]}
 # Attributes of the operators. output_sequence, of opset 1, only omits an output.
-_SHARED = ("activation_alpha", "activation_beta", "activations", "clip", "direction", "hidden_size")
-_SHARED += ("layout", "output_sequence")
+_SHARED = {
+    *("activation_alpha", "activation_beta", "activations", "clip", "direction", "hidden_size"),
+    *("layout", "output_sequence"),
+}
 _ATTRIBUTES = {
-    "LSTM": {*_SHARED, "input_forget"},
-    "GRU": {*_SHARED, "linear_before_reset"},
-    "RNN": {*_SHARED},
+    "LSTM": _SHARED | {"input_forget"},
+    "GRU": _SHARED | {"linear_before_reset"},
+    "RNN": _SHARED,
 }
 # recurrent_activation -> alpha and beta of HardSigmoid, which are float32 attributes.
 SLOPES = {
