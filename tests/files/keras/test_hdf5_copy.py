@@ -90,6 +90,6 @@ def test_a_damaged_type_is_refused(old, tmp_path, limited):
     path.write_bytes(damaged)
     with (
         limited(),
-        pytest.raises(rl.LayoutError, match="is a float of 202 bits that is not IEEE's"),
+        pytest.raises(rl.LayoutError, match="a float of 202 bits that is not IEEE's"),
     ):
         rl.convert_file(path, tmp_path / "new.h5", to="keras")

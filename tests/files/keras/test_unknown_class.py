@@ -1,6 +1,7 @@
 """Layers and cells of a user's own class that extends one of Keras's: listed, and read if the user
 asks."""
 
+import itertools
 import shlex
 
 import keras
@@ -32,6 +33,43 @@ def model(kit, registered):
         y = layers.RNN([gated(UNITS), gated(UNITS)], **options, name="two")(y)
         y = layers.Bidirectional(layers.RNN(cell(UNITS), **options), name="cells")(y)
     return kit.Model(x, layers.GRU(UNITS, name="gru")(y))
+
+
+@pytest.mark.parametrize("kit, suffix", [
+    *itertools.product((keras, tf_keras), (".h5", ".keras")), (keras, ".weights.h5"),
+])  # fmt: skip
+def test_a_layer_of_convolutions_is_refused_by_name(kit, suffix, tmp_path):
+    """The file was said to have no recurrent layer; beside an LSTM nothing was said."""
+    layers, path = kit.layers, tmp_path / f"a{suffix}"
+    conv, both = layers.ConvLSTM2D(3, 2, name="conv"), layers.ConvLSTM1D(2, 2, name="one")
+    top = layers.LSTM(UNITS, name="enc")
+    made = kit.Sequential([
+        layers.Input((T, 6, 6, 2)), conv, layers.Reshape((5, 5, 3)), layers.Bidirectional(both),
+        layers.Reshape((4, 4)), top,
+    ])  # fmt: skip
+    (made.save_weights if "weights" in suffix else made.save)(path)
+    found = rl.load(path)
+    assert [*found] == ["enc"] and not found.undecided and len(found.refused) == 2
+    assert same_arrays(found["enc"], top.get_weights())
+    class_name = "kernel: shape (2, 2, 2, 12)" if "weights" in suffix else "class 'ConvLSTM2D'"
+    assert class_name in str(found.refused["conv"])
+    if suffix == ".weights.h5":
+        (tmp_path / "config.json").write_text(made.to_json())
+        found = rl.load(path, keras_config=tmp_path / "config.json")
+        assert [*found] == ["enc"] and "class 'ConvLSTM2D'" in str(found.refused["conv"])
+
+
+@pytest.mark.parametrize("suffix", [".h5", ".keras"])
+@pytest.mark.parametrize("kit", [keras, tf_keras])
+def test_a_subclass_of_rnn_is_refused_by_name(kit, suffix, tmp_path):
+    """In a .keras file alone it was read as the cell inside; the others have no recurrent layer."""
+    own = kit.saving.register_keras_serializable("mine")(type("OwnRNN", (kit.layers.RNN,), {}))
+    path, layer = tmp_path / f"a{suffix}", own(kit.layers.LSTMCell(UNITS), name="own")
+    kit.Sequential([kit.layers.Input((T, WIDTH)), layer]).save(path)
+    with pytest.raises(rl.LossyError, match=r"'own' is a recurrent layer of class 'mine>OwnRNN'"):
+        rl.load(path)
+    (loaded,) = kit.models.load_model(path).layers  # as the error says
+    assert same_arrays(rl.Weights(loaded), layer.get_weights())
 
 
 @pytest.mark.parametrize("suffix", [".h5", ".keras"])

@@ -116,6 +116,19 @@ def test_a_nested_model_of_keras_2(tmp_path):
     assert {*found.others} == {"dense/kernel", "dense/bias"}
 
 
+def test_variables_of_other_layers_in_one_list(tmp_path):
+    """TensorFlow calls those of a ConvLSTM2D and of an LSTM variables/0, variables/3."""
+    layers = tf_keras.layers
+    model = tf_keras.Sequential([
+        layers.Input((4, 6, 6, 2)), layers.ConvLSTM2D(3, 2, name="conv"), layers.Reshape((5, 15)),
+        layers.LSTM(3, name="enc"),
+    ])  # fmt: skip
+    model.save(tmp_path / "model", save_format="tf")
+    found = rl.load(tmp_path / "model")
+    assert [*found] == ["enc"] and same_bits(found, model.layers[-1].get_weights())
+    assert "class 'ConvLSTM2D': no layout can represent it" in str(found.refused["conv"])
+
+
 @pytest.mark.parametrize("how", ["export", "save"])
 def test_a_model_of_keras_3(how, keras_3):
     """It has no config: the names are those of the variables, and a note says what is assumed."""

@@ -58,6 +58,17 @@ def recurrent_layers_in(
         yield from recurrent_layers_in(child, path, trainable)
 
 
+def unread_layers_in(node: Node, parents: tuple[str, ...] = ()) -> Iterator[tuple[str, str]]:
+    """Yield the name and class of each recurrent layer that is not read."""
+    if is_recurrent(node):
+        return
+    path = (*parents, layer_name(node))
+    if kind := unread_class(node):
+        yield "/".join(path), kind
+    for child in child_layers(node) if len(path) <= _DEPTH else ():
+        yield from unread_layers_in(child, path)
+
+
 def is_recurrent(node: Node) -> bool:
     """Return whether a node is a recurrent layer of a class that Keras defines."""
     kind = class_of(node)
@@ -65,6 +76,15 @@ def is_recurrent(node: Node) -> bool:
         layer = config_of(node).get("layer")
         return isinstance(layer, dict) and is_recurrent(layer)
     return kind in CELLS or kind == "RNN"
+
+
+def unread_class(node: Node) -> str:
+    """Return the class of a recurrent layer that is not read, such as ConvLSTM2D or a user's
+    subclass of RNN; "" for other nodes. Only recurrent layers have both of these options."""
+    config = any_config(node)
+    if is_recurrent(node) or not {"return_sequences", "go_backwards"} <= config.keys():
+        return ""
+    return str(node.get("registered_name") or node.get("class_name"))
 
 
 def layer_name(node: Node) -> str:

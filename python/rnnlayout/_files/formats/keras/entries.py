@@ -26,16 +26,22 @@ from rnnlayout._model.layout import Layout, known_layouts
 from rnnlayout._model.spec import CELLS, HARD_SIGMOIDS, differing_fields
 from rnnlayout._model.undecided import UndecidedError
 from rnnlayout._model.weights import Weights, changed_weights
-from rnnlayout._native import LayoutError, SpecError
+from rnnlayout._native import LayoutError, LossyError, SpecError
 from rnnlayout._sources.accounting import is_ignored
-from rnnlayout._sources.keras_tree import SIGMOID_SINCE, RecurrentLayer, Version, short_repr
+from rnnlayout._sources.keras_tree import SIGMOID_SINCE, Node, RecurrentLayer, Version, short_repr
 from rnnlayout._sources.read_source import read_source
 from rnnlayout._sources.read_tensors import read_described
 from rnnlayout._sources.reading import Reading
 from rnnlayout._sources.self_description import RNNDescription
 from rnnlayout._sources.tensor_paths import is_under_with_direction
 
-from .config import read_architecture, unknown_classes_in
+from .config import (
+    child_layers,
+    read_architecture,
+    read_unknown_classes,
+    unknown_classes_in,
+    unread_layers_in,
+)
 from .hdf5_tree import Hdf5Group
 
 LEAVES = ("kernel", "recurrent_kernel", "bias")
@@ -71,6 +77,11 @@ class LayerCells:
     @property
     def paths(self) -> set[str]:
         return {array.path for cell in self.cells for array in cell.values()}
+
+    def has_matrices(self) -> bool:
+        """Return whether all kernels are matrices, unlike those of ConvLSTM2D."""
+        ranks = (len(cell[leaf].tensor.shape) for cell in self.cells for leaf in LEAVES[:2])
+        return all(rank == 2 for rank in ranks)
 
     def check_count(self) -> None:
         """Raise FileError if the file and the config have different numbers of cells."""
@@ -148,6 +159,23 @@ class KerasEntries:
                 result = unknown_class_question(name, weights, classes, unknown)
             self._entries.append((name, result, rows_of.get(name, rows)))
         self._entries += [(name, question, rows_of[name]) for name, question in questions.items()]
+
+    def read_classes(self, model: Node) -> None:
+        """Accept the unknown classes of a model that the caller names, and refuse the recurrent
+        layers of classes that are not read."""
+        read_unknown_classes(model, self.reading)
+        for child in child_layers(model):
+            for name, kind in unread_layers_in(child):
+                self.refuse(name, kind)
+
+    def refuse(self, name: str, kind: str) -> None:
+        """Refuse a recurrent layer of a class that is not read."""
+        if is_under_with_direction(name, self.reading.prefix):
+            why = "the file does not show what it computes: load it with Keras, and pass the layer"
+            if kind.startswith("ConvLSTM"):
+                why = "no layout can represent it"
+            label = f"{name!r} is a recurrent layer of class {short_repr(kind)}"
+            self._entries.append((name, LossyError(f"{label}: {why}"), ()))
 
     def read_layers(self, layers: Iterable[LayerCells]) -> Found:
         """Return the RNNs of all recurrent layers, and the names of the file's arrays that belong

@@ -31,7 +31,7 @@ from rnnlayout._native import LayoutError
 from rnnlayout._sources.keras_tree import class_name_of, layer_node
 from rnnlayout._sources.reading import Reading
 
-from .config import KERAS_2, KERAS_3, read_unknown_classes
+from .config import KERAS_2, KERAS_3, unread_layers_in
 from .entries import LEAVES, KerasEntries
 from .hdf5_tree import (
     Hdf5Group,
@@ -241,7 +241,7 @@ def _read_root(root: Hdf5Group, entries: KerasEntries) -> Found:
         return read_legacy_weights(root, layers, entries)
     if entries.architecture is not None:
         return read_with_architecture(root, entries.architecture, entries)
-    read_unknown_classes({}, entries.reading)
+    entries.read_classes({})
     return entries.read_layers(layers_without_config(root))
 
 
@@ -262,10 +262,11 @@ def _open_archive(
         archive = read_archive(file, opened, reading)
         with open_hdf5(archive.variables, file.budget, f"{file}: {VARIABLES}") as root:
             entries = KerasEntries.of_hdf5(root, reading, archive.version)
-            read_unknown_classes(archive.model, reading)
+            entries.read_classes(archive.model)
             described = [*described_layers(root, archive.model)]
+            is_described = described or any(unread_layers_in(archive.model))
             # the config of a subclass of Model has no layers
-            rnns = entries.read_layers(described or layers_without_config(root))
+            rnns = entries.read_layers(described if is_described else layers_without_config(root))
             yield opened, root, entries, rnns
 
 

@@ -32,7 +32,6 @@ from .config import (
     layer_name,
     parse_config,
     parse_keras_version,
-    read_unknown_classes,
     recurrent_layers_in,
 )
 from .entries import IS_CELL, LEAVES, CellArray, CellArrays, KerasEntries, LayerCells
@@ -70,7 +69,7 @@ def read_legacy_weights(root: Hdf5Group, layers: Hdf5Group, entries: KerasEntrie
         model = architecture.model
     elif config is not None:
         model = parse_config(config, "model_config")
-    read_unknown_classes(model, entries.reading)
+    entries.read_classes(model)
     if architecture is not None:
         nodes = {layer_name(node): node for node in child_layers(model)}
         recurrent_names = [name for name, node in nodes.items() if any(recurrent_layers_in(node))]
@@ -88,10 +87,10 @@ def legacy_layers(layers: Hdf5Group, model: Node) -> Iterator[LayerCells]:
     count = Counter(map(layer_name, children))  # Keras 2.1 gives no name to models in a model
     nodes = {name: node for node in children if count[name := layer_name(node)] == 1}
     for name, group in _named_layer_groups(layers):
-        cells = _recurrent_cells(group)
         if name not in nodes:
-            yield from _layers_by_name(name, cells)
+            yield from _layers_by_name(name, _recurrent_cells(group, of_any_rank=True))
             continue
+        cells = _recurrent_cells(group)
         # Keras lists weights in the order of the layers, weights of frozen layers last
         inner = sorted(recurrent_layers_in(nodes[name]), key=lambda layer: not layer.trainable)
         is_complete = sum(len(layer.cells) for layer in inner) == len(cells)
@@ -121,9 +120,12 @@ def _named_layer_groups(layers: Hdf5Group) -> Iterator[tuple[str, Hdf5Group]]:
         yield name, group
 
 
-def _recurrent_cells(group: Hdf5Group) -> dict[tuple[str, ...], CellArrays]:
+def _recurrent_cells(
+    group: Hdf5Group, *, of_any_rank: bool = False
+) -> dict[tuple[str, ...], CellArrays]:
     """Return {parts of the path: arrays} of a layer's recurrent cells, in the order of the layer's
-    list of arrays. The last part of a path is a number or ""."""
+    list of arrays. The last part of a path is a number or "". of_any_rank: also of cells without
+    matrices, which are refused by name (of ConvLSTM2D)."""
     cells: dict[tuple[str, ...], dict[str, CellArray]] = {}
     for name in _listed_once(group, "weight_names"):
         dataset = group.dataset(name)
@@ -137,10 +139,14 @@ def _recurrent_cells(group: Hdf5Group) -> dict[tuple[str, ...], CellArrays]:
         else:
             continue
         cells.setdefault((*path, number), {})[leaf] = CellArray(dataset.path, dataset.tensor)
+    ranks = {
+        path: {len(array.tensor.shape) for leaf, array in cell.items() if leaf[0] in "rU"}
+        for path, cell in cells.items()
+    }
     return {
         path: cell
         for path, cell in cells.items()
-        if {len(array.tensor.shape) for leaf, array in cell.items() if leaf[0] in "rU"} == {2}
+        if ranks[path] == {2} or (of_any_rank and ranks[path])
     }
 
 
@@ -219,7 +225,7 @@ def read_with_architecture(
     """Return the RNNs of a file of variables, described by the caller's config. Raises FileError if
     file and config have different recurrent layers."""
     model = architecture.model
-    read_unknown_classes(model, entries.reading)
+    entries.read_classes(model)
     entries.version = architecture.version or entries.version
     names = {}
     for path, layer in walk_layers(root, model):
@@ -229,7 +235,8 @@ def read_with_architecture(
     recurrent = {layer.path[-1] for layer in recurrent_layers_in(model)}
     architecture.check_names(recurrent, recurrent, set(names.values()))
     described_paths = {array for layer in described_layers(root, model) for array in layer.paths}
-    stored_paths = {array for layer in layers_without_config(root) for array in layer.paths}
+    stored_layers = filter(LayerCells.has_matrices, layers_without_config(root))
+    stored_paths = {array for layer in stored_layers for array in layer.paths}
     for array in sorted(stored_paths - described_paths):
         raise FileError(f"{architecture.name}: it lacks the layer of {array} in the weights' file")
     return entries.read_layers(described_layers(root, model))
@@ -350,7 +357,6 @@ def _cells_of_group(layer: Hdf5Group, nodes: Sequence[Node] = ()) -> list[CellAr
             for number, leaf in enumerate(LEAVES)
             if (dataset := numbered.get(str(number)))
         }
-        matrices = [arrays[leaf] for leaf in LEAVES[:2] if leaf in arrays]
-        if len(matrices) == 2 and all(len(array.tensor.shape) == 2 for array in matrices):
+        if all(leaf in arrays for leaf in LEAVES[:2]):
             cells.append(arrays)
     return cells

@@ -8,6 +8,7 @@ no further file is opened.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from rnnlayout._files.formats.content import message_fields
@@ -16,6 +17,7 @@ from rnnlayout._files.formats.keras.config import (
     layer_name,
     parse_config,
     read_unknown_classes,
+    unread_class,
 )
 from rnnlayout._files.formats.keras.entries import (
     LEAVES,
@@ -28,7 +30,7 @@ from rnnlayout._files.formats.registry import ModelFormat
 from rnnlayout._files.tensor_sets.file_limits import InputFile
 from rnnlayout._files.tensor_sets.file_rnns import Found
 from rnnlayout._files.tensor_sets.find_rnns import find_rnns
-from rnnlayout._files.tensor_sets.tensor_set import FileTensor, TensorSet
+from rnnlayout._files.tensor_sets.tensor_set import TensorSet
 from rnnlayout._model.errors import Ask, FileError
 from rnnlayout._model.reading_options import OF_FORMATS
 from rnnlayout._native import SpecError
@@ -73,11 +75,18 @@ def _read_keras(
     """Return the recurrent layers that the metadata describes."""
     nodes = dict(_described_objects(metadata))
     model = {"class_name": "Functional", "config": {"layers": [*nodes.values()]}}
-    paths = [path for path in tensor_set.tensors if not path.startswith("optimizer")]
-    entries = KerasEntries(paths, {}, reading, _SINCE)
+    # "variables/3" does not show the layer of a variable
+    names = {path: objects.full_names.get(path, path) for path in tensor_set.tensors}
+    count = Counter(names.values())
+    names = {path: name if count[name] == 1 else path for path, name in names.items()}
+    shown = [name for path, name in names.items() if not path.startswith("optimizer")]
+    entries = KerasEntries(shown, {}, reading, _SINCE)
     read_unknown_classes(model, reading)
-    result = entries.read_layers(_recurrent_layers(metadata, nodes, objects, tensor_set.tensors))
-    result.others = tuple(objects.full_names.get(path, path) for path in result.others)
+    for node in nodes.values():
+        if kind := unread_class(node):
+            entries.refuse(layer_name(node), kind)
+    arrays = {path: CellArray(names[path], tensor) for path, tensor in tensor_set.tensors.items()}
+    result = entries.read_layers(_recurrent_layers(metadata, nodes, objects, arrays))
     result.notes[:0] = tensor_set.notes
     return result
 
@@ -100,9 +109,9 @@ def _recurrent_layers(
     metadata: InputFile,
     nodes: Mapping[str, Node],
     objects: ObjectGraph,
-    tensors: Mapping[str, FileTensor],
+    arrays: Mapping[str, CellArray],
 ) -> Iterator[LayerCells]:
-    uses_left = _MOST_USES * len(tensors)
+    uses_left = _MOST_USES * len(arrays)
     for path, node in nodes.items():
         parts = path.split(".")
         if len(parts) > _MOST_DEEP:
@@ -111,7 +120,7 @@ def _recurrent_layers(
         outer_layers = [nodes[prefix] for prefix in prefixes if prefix in nodes]
         if is_recurrent(node) and not any(map(is_recurrent, outer_layers)):
             at = objects.find(parts[1:])
-            cells = [] if at is None else list(_cells_of_object(objects, at, tensors))
+            cells = [] if at is None else list(_cells_of_object(objects, at, arrays))
             uses_left -= len(cells)
             if uses_left < 0:
                 raise FileError(f"{metadata}: many layers have the same variables: refused")
@@ -121,7 +130,7 @@ def _recurrent_layers(
 
 
 def _cells_of_object(
-    objects: ObjectGraph, layer: int, tensors: Mapping[str, FileTensor]
+    objects: ObjectGraph, layer: int, arrays: Mapping[str, CellArray]
 ) -> Iterator[CellArrays]:
     """Yield the cells of a layer, the cells of the forward layer first."""
     sides = [objects.children(layer).get(f"{side}_layer") for side in ("forward", "backward")]
@@ -132,9 +141,9 @@ def _cells_of_object(
         for cell in [stack[name] for name in numbers] or [top_cell]:
             paths = {leaf: objects.variable(objects.children(cell).get(leaf)) for leaf in LEAVES}
             yield {
-                leaf: CellArray(path, tensors[path])
+                leaf: arrays[path]
                 for leaf, path in paths.items()
-                if path is not None and path in tensors
+                if path is not None and path in arrays
             }
 
 
