@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from glob import escape
 from itertools import islice
+from typing import Any
 
 from .tensor_paths import starting_with
 
@@ -44,7 +45,8 @@ _SLOT = re.compile(rf"(.+)/({_AVERAGE}|(?:{_SLOTS})(?:_\d+)?)", re.DOTALL)
 # Names of parts of cells, for an RNN at the root of a file, next to all modules of the model.
 _PART_OF_A_CELL = re.compile(
     r"([hc](_?0|x)|(init|initial|start)_?(h|c|hidden|cell|state)s?|states?|\w*norm\w*|(ln|bn)_?\w*"
-    r"|lora_\w+|\w*att(n|ention)\w*|peep\w*|w_m[ih]h|zoneout\w*)([./].*)?",
+    r"|lora_\w+|\w*att(n|ention)\w*|peep\w*|w_m[ih]h|zoneout\w*|activation_post_process(_\d+)?"
+    r"|\w*fake_quant)([./].*)?",
     re.IGNORECASE | re.DOTALL,
 )
 _SEPARATOR = re.compile(r"[./]")
@@ -104,18 +106,37 @@ def _slot(name: str, all_names: Collection[str]) -> str:
 
 def _parts_of_cell(names: Iterable[str], path: str, rnn_names: Collection[str]) -> Iterator[str]:
     """Yield the names at the root of a model that are a part of the cell: names that begin with a
-    word of the RNN's names, such as weight_ih_l0_scale, and known names of parts of cells."""
+    word of the RNN's names, such as weight_ih_l0_scale, names in a module of the RNN, and known
+    names of parts of cells."""
     start = len(path) + 1 if path else 0
-    words = {word[0] for name in rnn_names if (word := _WORD.match(name[start:]))}
+    rnn_tails = [name[start:] for name in rnn_names]
+    words = {word[0] for tail in rnn_tails if (word := _WORD.match(tail))}
+    modules = {
+        _SEPARATOR.split(tail, maxsplit=1)[0] for tail in rnn_tails if _SEPARATOR.search(tail)
+    }
     for name in names:
         tail = name[start:]
-        word = _WORD.match(tail)
-        is_alone = "." not in tail and "/" not in tail
-        if (is_alone and word and word[0] in words) or _PART_OF_A_CELL.fullmatch(tail):
+        word, (module, *inner) = _WORD.match(tail), _SEPARATOR.split(tail, maxsplit=1)
+        is_like_rnn = module in modules if inner else word and word[0] in words
+        if is_like_rnn or _PART_OF_A_CELL.fullmatch(tail):
             yield name
 
 
 # ------------------------------------------------------------------------------- what is ignored
+
+_FLAG = "fake_quant_enabled"  # of a torch.ao.quantization.FakeQuantize, which observes without it
+
+
+def switched_off(names: Collection[Any], is_zero: Callable[[str], bool]) -> set[str]:
+    """Return the names of all tensors of fake quantizations that are switched off. names: of all
+    tensors. is_zero: whether the tensor of this name is a zero."""
+    flags = [name for name in names if isinstance(name, str) and name.endswith(f".{_FLAG}")]
+    modules: list[str] = []
+    for module in sorted(flag.removesuffix(_FLAG) for flag in flags if is_zero(flag)):
+        if not modules or not module.startswith(modules[-1]):
+            modules.append(module)
+    ordered = sorted(name for name in names if isinstance(name, str)) if modules else []
+    return {name for module in modules for name in starting_with(ordered, module)}
 
 
 def is_ignored(name: str, patterns: Sequence[str]) -> bool:

@@ -7,6 +7,7 @@ dtype.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields, replace
@@ -26,7 +27,7 @@ from rnnlayout._model.weights import Weights, checked_weights
 from rnnlayout._native import LayoutError
 
 from . import fitting, frameworks, jax_modules, mismatch
-from .accounting import harmful_names, is_ignored
+from .accounting import harmful_names, is_ignored, switched_off
 from .jax_modules import MOST_DICTS, is_branch, jax_cell_class, walk_parameters
 from .reading import Reading
 from .tensor_paths import is_under, match_layout_names, prefixes_that_fit, strip_prefix
@@ -59,12 +60,8 @@ def read_dict(source: Mapping[Any, Any], reading: Reading) -> Weights:
     original = source
     if any(map(is_branch, source.values())):
         source = _flatten_rnn_dicts(source, reading, layouts)
-    elif reading.ignore:
-        source = {
-            name: tensor
-            for name, tensor in source.items()
-            if not (isinstance(name, str) and is_ignored(name, reading.ignore))
-        }
+    else:
+        source = _without_ignored(source, reading.ignore)
     names = tuple([name for name in source if isinstance(name, str)])
     if len(names) != len(source) or not names:
         raise LayoutError("a key is not a string" if source else "the dict of tensors is empty")
@@ -92,6 +89,24 @@ def read_dict(source: Mapping[Any, Any], reading: Reading) -> Weights:
         reading = _reading_of_cells(cells, reading)
     named_tensors = [(name, plain_value(name, plain, source)) for name in tail_by_name]
     return read_tensors(named_tensors, tails, reading)
+
+
+def _without_ignored(source: Mapping[Any, Any], patterns: Sequence[str]) -> Mapping[Any, Any]:
+    """Return a dict without the tensors that the caller ignores, and without fake quantizations
+    that are switched off."""
+    off = switched_off(source.keys(), lambda name: _is_zero(source[name]))
+    if not patterns and not off:
+        return source
+    return {
+        name: tensor
+        for name, tensor in source.items()
+        if not isinstance(name, str) or not (name in off or is_ignored(name, patterns))
+    }
+
+
+def _is_zero(tensor: Any) -> bool:
+    is_number = math.prod(getattr(tensor, "shape", (0,))) == 1
+    return is_number and not getattr(tensor, "is_meta", False) and not bool(tensor)
 
 
 def read_described(tensors: Mapping[str, Any], spec: Spec, layout: str | Layout) -> Weights:

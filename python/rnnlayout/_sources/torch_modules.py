@@ -17,6 +17,9 @@ from .torch_programs import class_in_program, hook_in_program, program_settings,
 RNNS = "torch.nn.modules.rnn"
 _WRAPPERS = ("torch.nn.parallel", "torch._dynamo")  # around a module: DataParallel, torch.compile
 _QUANTIZED = ("torch.ao.nn.quanti", "torch.nn.quanti")
+# Hooks that call the module activation_post_process with an input or output.
+OBSERVER_HOOKS = "torch.ao.quantization.quantize._observer_forward_"
+OBSERVERS = "torch.ao.quantization.observer"
 _FIELDS = ("input_size", "hidden_size", "num_layers", "bidirectional", "proj_size", "bias")
 _ATTRIBUTES = (*_FIELDS, "mode", "nonlinearity", "batch_first")
 _CELLS = {"LSTM": "lstm", "GRU": "gru", "RNN_TANH": "rnn_tanh", "RNN_RELU": "rnn_relu"}
@@ -220,14 +223,22 @@ def forward_hook(module: Any) -> str:
     for layer in (module, rnn):
         for hook in (*layer._forward_pre_hooks.values(), *layer._forward_hooks.values()):
             function = hook if hasattr(hook, "__qualname__") else type(hook)
-            if not is_hook_of_weights(function.__module__):
+            name = f"{function.__module__}.{function.__qualname__}"
+            observes = name.startswith(OBSERVER_HOOKS) and _observes(layer.activation_post_process)
+            if not observes and not is_hook_of_weights(name):
                 return str(getattr(hook, "name", function.__qualname__))
     return hook_in_program(_program_text(rnn)) if is_traced(rnn) else ""
 
 
+def _observes(module: Any) -> bool:
+    """Is this an observer, or a fake quantization that is switched off? Both return their input."""
+    enabled = getattr(module, "fake_quant_enabled", None)
+    return bool(class_names(module, OBSERVERS)) if enabled is None else not bool(enabled)
+
+
 def is_hook_of_weights(name: str) -> bool:
-    """Is this the name of a hook, or of its Python module, that only computes weights?"""
-    return f"{name}.".startswith("torch.nn.utils.")
+    """Is this the full name of a hook that only computes weights?"""
+    return name.startswith("torch.nn.utils.")
 
 
 def is_script(module: Any) -> bool:

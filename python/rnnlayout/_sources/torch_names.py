@@ -173,8 +173,7 @@ def plain_names(names: tuple[str, ...]) -> PlainNames:
         result.name(name): weight for name, weight in computed.items() if weight.has_dropout
     }
     for name in names:
-        linear = _match_linear(name)
-        if linear and f"{name}_fake_quant.scale" not in stored:  # a fake_quant rounds weights
+        if linear := _match_linear(name):
             prefix, layer, direction, side, role = linear.groups()
             suffix = "_reverse" if direction == "bw" else ""
             result.sources[result.name(f"{prefix}{role}_{side}h_l{layer}{suffix}")] = (name,)

@@ -30,7 +30,8 @@ SAVED = {
     "old": lambda model, path: torch.save(model, path, _use_new_zipfile_serialization=False),
     "script": lambda model, path: torch.jit.save(torch.jit.script(model), path),
 }
-TENSORS = {"safetensors": lambda model, path: save_file(model.state_dict(), path)}
+TENSORS = {"safetensors": lambda model, path: save_file(
+    {name: tensor.clone() for name, tensor in model.state_dict().items()}, path)}  # fmt: skip
 
 
 def quantized(module, kind):
@@ -113,13 +114,104 @@ def test_a_quantizable_lstm(saved, option, tmp_path):
     np.testing.assert_allclose(weights.rnn()(x.numpy())[0], theirs, atol=2 * 15 * 5 * 21 * 2**-24)
 
 
-def test_a_quantizable_lstm_that_rounds_its_weights(tmp_path):
-    """Trained with quantization, it computes with other weights than those that it stores."""
-    module = quantizable_lstm(torch.nn.LSTM(I, H))
-    cell = module.layers[0].layer_fw.cell
-    for side, width in (("igates", I), ("hgates", H)):
-        config = torch.ao.quantization.get_default_qat_qconfig("fbgemm")
-        setattr(cell, side, torch.ao.nn.qat.Linear(width, 4 * H, qconfig=config))
-    torch.save(module.state_dict(), tmp_path / "m.pt")
-    with pytest.raises(rl.FileError, match="no recurrent layer found"):
-        rl.load(tmp_path / "m.pt")
+class Model(torch.nn.Module):
+    """An RNN or a cell that trains with quantization, and another layer."""
+
+    def __init__(self, rnn):
+        super().__init__()
+        self.enc, self.head = rnn, torch.nn.Linear(H, 2)
+
+    def forward(self, x):
+        y = self.enc(x)
+        return self.head(y[0] if isinstance(y, tuple) else y)
+
+
+def prepared(rnn, prepare):
+    """Return a model with observers or fake quantizations that have seen numbers."""
+    model = Model(rnn).train()
+    model.qconfig = torch.ao.quantization.get_default_qat_qconfig("fbgemm")
+    model = prepare(model)
+    for module in model.modules():
+        if hasattr(module, "qconfig"):
+            del module.qconfig  # it cannot be pickled
+    x = torch.from_numpy(seeded("x").standard_normal((N, I)).astype("f4"))
+    model(x if isinstance(rnn, torch.nn.GRUCell) else x[None])
+    return model.eval()
+
+
+def as_mapping(model, path):
+    return [rl.Weights(model.state_dict(), prefix="enc")]
+
+
+def from_file(save):
+    def loaded(model, path):
+        save(model, path)
+        return [*rl.load(path).values()]
+
+    return loaded
+
+
+READERS = {name: from_file(save) for name, save in (SAVED | TENSORS).items() if name != "script"}
+PREPARED = {
+    "observers": torch.ao.quantization.prepare,
+    "training": torch.ao.quantization.prepare_qat,
+}
+
+
+@pytest.mark.parametrize("read", [as_mapping, *READERS.values()], ids=["mapping", *READERS])
+@pytest.mark.parametrize("prepare", PREPARED.values(), ids=PREPARED)
+@pytest.mark.parametrize("make", [lambda: torch.nn.LSTM(I, H), lambda: torch.nn.GRUCell(I, H)])
+def test_a_fake_quantization_that_is_switched_off(make, prepare, read, tmp_path):
+    rnn = make()
+    original = rl.Weights(rnn)
+    model = prepared(rnn, prepare)
+    model.apply(torch.ao.quantization.disable_fake_quant)
+    x = torch.from_numpy(seeded("x").standard_normal((5, N, I)).astype("f4"))
+    is_cell = isinstance(rnn, torch.nn.GRUCell)
+    path = tmp_path / ("m.safetensors" if read is READERS["safetensors"] else "m.pt")
+    (weights,) = read(model, path)
+    assert weights == original
+    with torch.no_grad():
+        theirs = model.enc(x[0]) if is_cell else model.enc(x)[0]
+    ours, *_ = weights.rnn()(x[:1].numpy() if is_cell else x.numpy())
+    # sums of at most I + H + 2 numbers below 5 in each of 5 steps, in either
+    np.testing.assert_allclose(
+        ours.reshape(theirs.shape), theirs.numpy(), atol=2 * 5 * 5 * 21 * 2**-24
+    )
+    if is_cell:
+        assert rl.Weights(model) == original
+
+
+@pytest.mark.parametrize("read", READERS.values(), ids=READERS)
+@pytest.mark.parametrize("alone", [False, True])
+@pytest.mark.parametrize("make", [lambda: torch.nn.LSTM(I, H), lambda: torch.nn.GRUCell(I, H)])
+def test_a_fake_quantization_that_is_on(make, alone, read, tmp_path):
+    """It computes with other weights and outputs than those of the RNN that the file has."""
+    model = prepared(make(), torch.ao.quantization.prepare_qat)
+    if alone:
+        model = model.enc
+    path = tmp_path / ("m.safetensors" if read is READERS["safetensors"] else "m.pt")
+    assert read(model, path) == []
+    (question,) = rl.load(path).undecided.values()
+    if read not in (READERS["module"], READERS["old"]) or isinstance(model, quantizable.LSTM):
+        assert "fake_quant_enabled" in str(question)
+        assert len(rl.load(path, ignore=["*quant*", "*post_process*"])) == 1
+    with pytest.raises(rl.LayoutError):
+        rl.Weights(model.state_dict(), prefix="" if alone else "enc")
+
+
+def test_a_live_cell_with_a_fake_quantization():
+    model = prepared(torch.nn.GRUCell(I, H), torch.ao.quantization.prepare_qat)
+    with pytest.raises(rl.LayoutError, match="has the forward hook _observer_forward_hook"):
+        rl.Weights(model)
+
+
+def test_one_fake_quantization_that_is_on_among_others(tmp_path):
+    model = prepared(torch.nn.LSTM(I, H), torch.ao.quantization.prepare_qat)
+    model.apply(torch.ao.quantization.disable_fake_quant)
+    model.enc.layers[0].layer_fw.cell.hgates.weight_fake_quant.enable_fake_quant()
+    torch.save(model.state_dict(), tmp_path / "m.pt")
+    (question,) = rl.load(tmp_path / "m.pt").undecided.values()
+    assert "ignore=['enc.layers.0.layer_fw.cell.hgates.weight_fake_quant.*']" in str(question)
+    with pytest.raises(rl.LayoutError, match="fake_quant"):
+        rl.Weights(model.state_dict(), prefix="enc")

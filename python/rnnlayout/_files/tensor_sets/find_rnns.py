@@ -6,6 +6,7 @@ weights alone lacks the options.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -24,7 +25,7 @@ from rnnlayout._model.undecided import UndecidedError
 from rnnlayout._model.weights import Weights, changed_weights
 from rnnlayout._native import LayoutError, SpecError
 from rnnlayout._sources import torch_names
-from rnnlayout._sources.accounting import is_ignored
+from rnnlayout._sources.accounting import is_ignored, switched_off
 from rnnlayout._sources.candidates import is_one_vector
 from rnnlayout._sources.keras_tree import short_repr
 from rnnlayout._sources.read_source import read_source
@@ -76,10 +77,11 @@ def find_rnns(
         name: FileTensor("float32", (), partial(_raise_file_error, why))
         for name, why in {**reasons, **tensor_set.elsewhere}.items()
     }
+    off = switched_off(tensor_set.tensors, lambda name: _is_one_zero(tensor_set.tensors[name]))
     tensors = {
         name: tensor
         for name, tensor in (tensor_set.tensors | unread).items()
-        if not is_ignored(name, reading.ignore)
+        if name not in off and not is_ignored(name, reading.ignore)
     }
     plain = torch_names.plain_names(tuple(tensors))
 
@@ -139,6 +141,10 @@ def _note_axes(results: Iterable[object]) -> list[str]:
         "the file does not record time_major: x of its Keras layers is taken as (N, T, I); with"
         " time_major=True run them with batch_first=False"
     ]
+
+
+def _is_one_zero(tensor: FileTensor) -> bool:
+    return math.prod(tensor.shape) == 1 and not tensor.bits().any()
 
 
 def _raise_file_error(why: str) -> NoReturn:
@@ -259,7 +265,8 @@ def _group_at_place(
         if module is not None:
             weights = _check_against_module(weights, module, entry, reading)
     names = tuple(place.names.values())
-    is_known_class = module is not None and module.is_torch
+    # the linear layers of a quantizable LSTM may quantize
+    is_known_class = module is not None and module.is_torch and "quantizable" not in module.name
     return TensorGroup(
         entry, place.prefix, names, weights, tuple(notes), place.entry, is_known_class
     )

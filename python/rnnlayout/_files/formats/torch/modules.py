@@ -28,7 +28,13 @@ from rnnlayout._files.tensor_sets.tensor_set import (
     ModuleClass,
 )
 from rnnlayout._model.errors import FileError
-from rnnlayout._sources.torch_modules import is_hook_of_weights, torch_attributes, torch_fields
+from rnnlayout._sources.torch_modules import (
+    OBSERVER_HOOKS,
+    OBSERVERS,
+    is_hook_of_weights,
+    torch_attributes,
+    torch_fields,
+)
 from rnnlayout._sources.torch_programs import (
     SCRIPT,
     class_in_program,
@@ -164,9 +170,24 @@ def _forward_hook(state: Mapping[str, Any]) -> str:
         hooks = state.get(key)
         for hook in hooks.values() if isinstance(hooks, dict) else ():
             name = hook.name if isinstance(hook, UnreadObject) else type(hook).__name__
-            if not is_hook_of_weights(name):
+            observes = name.startswith(OBSERVER_HOOKS) and _has_observer(state)
+            if not observes and not is_hook_of_weights(name):
                 return name
     return ""
+
+
+def _has_observer(state: Mapping[str, Any]) -> bool:
+    """Return whether the module that observes outputs is an observer, or a fake quantization that
+    is switched off."""
+    modules = state.get("_modules")
+    observer = modules.get("activation_post_process") if isinstance(modules, dict) else None
+    if not isinstance(observer, PickledObject):
+        return False
+    buffers = observer.state.get("_buffers") if isinstance(observer.state, dict) else None
+    enabled = buffers.get("fake_quant_enabled") if isinstance(buffers, dict) else None
+    if enabled is None:
+        return observer.name.startswith(OBSERVERS)
+    return hasattr(enabled, "bits") and not enabled.bits().any()
 
 
 def _is_tensor(value: Any) -> bool:
