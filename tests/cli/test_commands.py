@@ -58,7 +58,7 @@ def test_convert_into_a_model(rnnlayout, folder):
         " go_backwards=False assumed; for others pass --activation, --recurrent-activation or set"
         " weights.config in Python\n"
         "note: the file does not record time_major: x of its Keras layers is taken as (N, T, I);"
-        " with time_major=True run them with batch_first=False\n"
+        " with time_major=True run them with batch_first=False in Python\n"
         "note: gru of model.safetensors is unchanged\nleft out: more\n"
     )
     assert rnnlayout(f"{command} --dry-run")[2] == f"{told}out.safetensors: nothing written\n"
@@ -102,6 +102,21 @@ def test_run_says_what_it_runs_and_saves_its_results(rnnlayout, folder):
     more = "--batch-first --lengths 5,0,3,1 --device auto --only lstm"
     assert rnnlayout(f"{RUN} {more}")[0] == 0
     assert np.array_equal(np.load("new.npy"), y.swapaxes(0, 1))
+
+
+@pytest.mark.filterwarnings("default:the source does not record")
+def test_run_names_what_is_assumed_in_one_line(rnnlayout, folder):
+    _, _, err = rnnlayout(RUN)
+    warning, _ = err.splitlines()
+    assert warning.startswith("warning: lstm: the source does not record the order of the axes")
+    assert "--time-first" in warning and "--batch-first" in warning
+    for option in ("--time-first", "--batch-first"):
+        np.save("x.npy", X if option == "--time-first" else X.swapaxes(0, 1))
+        assert rnnlayout(f"{RUN} {option}")[2].startswith("lstm: lstm")
+    np.savez("keras.npz", **rl.convert(LSTM, to="keras"))
+    _, _, err = rnnlayout(RUN.replace("lstm.npz", "keras.npz") + " --batch-first --activation tanh")
+    warning, _ = err.splitlines()  # and no note beside the warning
+    assert "record recurrent activation sigmoid, go_backwards=False, which" in warning
 
 
 def test_run_says_what_inspect_says(rnnlayout, folder):

@@ -28,6 +28,7 @@ from .settings import (
     read_options,
     source_settings_of,
 )
+from .unrecorded import UnrecordedSettings
 
 CPU = Layout("the forward pass")
 _DTYPES_OF_MATH = {"bfloat16": "bfloat16", "int8": "float32"}  # of the weights
@@ -64,6 +65,10 @@ class RNN:
     merge_mode, ONNX's direction="reverse", initial states, and cell_clip. Any further setting
     raises LossyError, unless the value changes nothing.
 
+    Settings that the source does not record are assumed, and an AssumedWarning names them at the
+    first call: batch_first of a state_dict, the activations of Keras's weights. batch_first=, and
+    the options that the warning names, end it.
+
     On the CPU of a machine, results are bit-identical over runs, threads, batch sizes, and T steps
     or one call. Arithmetic is in float32 (with default math), for float64 weights in float64.
 
@@ -88,6 +93,7 @@ class RNN:
         "_options",
         "_origin",
         "_spec",
+        "_unrecorded",
         "_use",
     )
     _borrows = False
@@ -112,6 +118,7 @@ class RNN:
         rnn = read_source(source, reading)
         use = source_settings_of(rnn, options.batch_first)
         origin = reading.layout, reading.prefix, reading.dtype
+        self._unrecorded = UnrecordedSettings(rnn, reading, options.batch_first) or None
         self._set(*_weight_space(rnn, options.math, reading.dtype), options, use, origin)
 
     def _set(
@@ -219,6 +226,7 @@ class RNN:
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         spec, weights, *rest_of_state = state
+        self._unrecorded = None  # the process that made the RNN reports them
         self._set(spec, as_carrier(weights), *rest_of_state)
 
     def __call__(
@@ -261,6 +269,8 @@ class RNN:
         call of cuDNN or of the driver fails.
         """
         native = self._native
+        if self._unrecorded is not None:
+            self._report_unrecorded(x)
         if type(native) is _native.Rnn and self._is_plain and stream is None:
             result = native.run(x, state, lengths, out, h_out, c_out, self._axes, False)
             if result is not None:
@@ -286,6 +296,8 @@ class RNN:
             y, state = rnn.step(x, state, h_out=state[0], c_out=state[1])
         """
         native = self._native
+        if self._unrecorded is not None and self._unrecorded.settings:
+            self._report_unrecorded()
         if type(native) is _native.Rnn and self._is_plain and stream is None:
             result = native.run(x, state, None, out, h_out, c_out, STEP, False)
             if result is not None:
@@ -322,6 +334,7 @@ class RNN:
                 f"stepper() needs an RNN on the CPU, this one is on {self.device}: call step()"
             )
         self._check_order("stepper()")
+        self._report_unrecorded()
         return host.make_stepper(self._native, self._spec, self._use, state)
 
     def update(
@@ -364,6 +377,13 @@ class RNN:
         if spec.dtype != self._spec.dtype:
             raise SpecError(f"dtype is {spec.dtype}, need {self._spec.dtype}, that of this RNN")
         self._native = self._prepared(weights)
+
+    def _report_unrecorded(self, x: Any = None) -> None:
+        """Warn of assumed settings that matter for a call and that no warning has named yet. x: of
+        sequences."""
+        if unrecorded := self._unrecorded:
+            unrecorded.report(x)
+            self._unrecorded = unrecorded or None
 
     def _check_order(self, method: str) -> None:
         """Raise SpecError if the RNN does not read x from the first step to the last."""

@@ -74,11 +74,13 @@ def _device(text: str) -> str:
 
 def run(options: argparse.Namespace) -> int:
     from contextlib import ExitStack
+    from warnings import catch_warnings
 
     import numpy as np
 
     from rnnlayout._files.formats.npz import read_npy, write_npy
     from rnnlayout._files.tensor_sets.file_limits import InputFile, require_regular_file
+    from rnnlayout._files.tensor_sets.file_rnns import AssumedNote
     from rnnlayout._files.tensor_sets.output_file import name_full_disk, write_whole_file
     from rnnlayout._model.config import describe_config, without_neutral
     from rnnlayout._model.errors import FileError
@@ -103,13 +105,16 @@ def run(options: argparse.Namespace) -> int:
         states_out = options.states and outputs.enter_context(
             write_whole_file(options.states, force=options.force)
         )
-        y, state = rnn(x, lengths=options.lengths)
+        with catch_warnings(record=True) as warnings:
+            y, state = rnn(x, lengths=options.lengths)
         with name_full_disk(y_out), open(y_out.path, "wb") as file:
             write_npy(file, y)
         if states_out:
             states = state if isinstance(state, tuple) else (state,)
             with open(states_out.path, "wb") as file:
                 np.savez(file, **dict(zip(("h_n", "c_n"), states, strict=False)))
+    for warning in warnings:
+        print_message(f"warning: {printable(name)}: {printable(str(warning.message))}")
     if options.json:
         print_json(
             "run",
@@ -131,6 +136,8 @@ def run(options: argparse.Namespace) -> int:
     if settings := without_neutral(weights.config, weights.spec.num_directions):
         print_message(f"{printable(name)}: used with {printable(describe_config(settings))}")
     for note in rnns.notes:
+        if isinstance(note, AssumedNote):
+            continue  # the warning names the settings of this RNN that the options do not name
         print_message(f"note: {printable(note)}")
     return DONE
 
