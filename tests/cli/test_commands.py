@@ -104,6 +104,22 @@ def test_run_says_what_it_runs_and_saves_its_results(rnnlayout, folder):
     assert np.array_equal(np.load("new.npy"), y.swapaxes(0, 1))
 
 
+def test_masks(rnnlayout, folder):
+    x = X.copy()
+    x[1:3, 1] = x[0, 0] = 7
+    mask = (x != 7).any(-1)
+    np.save("x.npy", x)
+    np.save("m.npy", mask)
+    y, _ = rl.forward(x, LSTM, mask=mask)
+    for option in ("--mask m.npy", "--mask-value 7"):
+        assert rnnlayout(f"{RUN} {option} --time-first")[0] == 0
+        assert np.array_equal(np.load("new.npy"), y) and not y[1:3, 1].any()
+    code, _, err = rnnlayout(f"{RUN} --mask m.npy --mask-value 7")
+    assert code == 2 and "not allowed with" in err
+    code, _, err = rnnlayout(f"{RUN} --mask m.npy --lengths 5,5,5,5")
+    assert code == 3 and "omit --lengths" in err
+
+
 @pytest.mark.filterwarnings("default:the source does not record")
 def test_run_names_what_is_assumed_in_one_line(rnnlayout, folder):
     _, _, err = rnnlayout(RUN)

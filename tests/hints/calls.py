@@ -380,6 +380,25 @@ def a_layer_of_mlx():
     rl.pack(followed(text, r"pass (dict\(layer\))", layer=layer), cell="rnn_tanh")
 
 
+# ------------------------------------------------------------------------------------------ masks
+
+MASK = np.ones((4, 3), bool)
+REVERSED = rl.Weights(tensors())
+REVERSED.config = {"direction": "reverse"}
+mask_and_lengths = asked(rl.forward, X, tensors(), mask=MASK, lengths=[4, 2, 0])
+mask_of_numbers = evaluated(
+    lambda: rl.forward(X, tensors(), mask=MASK + 0.0),
+    r"pass (mask != 0)", lambda mask: rl.forward(X, tensors(), mask=mask), mask=MASK + 0.0,
+)  # fmt: skip
+mask_on_other_axes = evaluated(
+    lambda: rl.forward(X, tensors(), mask=MASK.T),
+    r"pass (mask\.T)", lambda mask: rl.forward(X, tensors(), mask=mask), mask=MASK.T,
+)  # fmt: skip
+lengths_of_a_reversed_rnn = repaired(
+    lambda: REVERSED.rnn()(X, lengths=[4, 2, 0]), lambda: REVERSED.rnn()(X, mask=MASK)
+)
+
+
 # ------------------------------------------------------------------------------ assumed settings
 
 

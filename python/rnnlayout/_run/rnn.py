@@ -19,7 +19,7 @@ from rnnlayout._sources.read_source import has_names, read_source
 from rnnlayout._sources.reading import Reading, make_reading
 
 from . import gpu, host, threadpools
-from .call_arrays import name_arrays, refuse_unreadable
+from .call_arrays import is_on_device, name_arrays, refuse_unreadable
 from .settings import (
     RNNOptions,
     SourceSettings,
@@ -235,6 +235,7 @@ class RNN:
         state: Any = None,
         *,
         lengths: Any = None,
+        mask: Any = None,
         out: Any = None,
         h_out: Any = None,
         c_out: Any = None,
@@ -254,6 +255,10 @@ class RNN:
         lengths: the steps of each sequence, (N,), in any order, 0 to T. y is zero past the end,
             the last state is the state after the sequence's last step, the backward direction
             starts at the sequence's last step; values of x past the end are ignored.
+        mask: bools of shape x.shape[:-1], True where a step counts, any pattern; not with lengths,
+            nor with arrays in a GPU's memory. A step that does not count keeps the state. y of the
+            step is zero; of a Keras layer with one direction it repeats the last output, zero
+            before the first step that counts, unless the layer has zero_output_for_mask=True.
         out, h_out, c_out: arrays to fill, without memory of x or of each other. The last state may
             overwrite the first.
         stream: for arrays on a GPU, the stream to run in: a number (1 is the legacy default
@@ -271,11 +276,11 @@ class RNN:
         native = self._native
         if self._unrecorded is not None:
             self._report_unrecorded(x)
-        if type(native) is _native.Rnn and self._is_plain and stream is None:
+        if type(native) is _native.Rnn and self._is_plain and stream is None and mask is None:
             result = native.run(x, state, lengths, out, h_out, c_out, self._axes, False)
             if result is not None:
                 return result
-        return self._checked_call(self._axes, x, state, lengths, out, h_out, c_out, stream)
+        return self._checked_call(self._axes, x, state, lengths, mask, out, h_out, c_out, stream)
 
     def step(
         self,
@@ -302,7 +307,7 @@ class RNN:
             result = native.run(x, state, None, out, h_out, c_out, STEP, False)
             if result is not None:
                 return result
-        return self._checked_call(STEP, x, state, None, out, h_out, c_out, stream)
+        return self._checked_call(STEP, x, state, None, None, out, h_out, c_out, stream)
 
     def stepper(self, state: Any = None) -> _native.Stepper:
         """Make a stepper for a live signal: one sequence that arrives step by step.
@@ -403,6 +408,7 @@ class RNN:
         x: Any,
         state: Any,
         lengths: Any,
+        mask: Any,
         out: Any,
         h_out: Any,
         c_out: Any,
@@ -410,7 +416,17 @@ class RNN:
     ) -> Any:
         """Run a call on a GPU, or a call with arrays that need checks or copies in Python."""
         native, spec, use = self._native, self._spec, self._use
-        if isinstance(native, _native.GpuRnn) and self._is_plain:
+        if mask is not None and lengths is not None:
+            raise LayoutError(
+                "mask and lengths both say which steps count: omit ", Ask("lengths", None)
+            )
+        if mask is not None and is_on_device(x):
+            raise LayoutError(
+                f"x is a {type(x).__name__} on a GPU, but a call with mask needs all arrays in the"
+                " host's memory: pass lengths if the padding is at the end, or x.cpu() in PyTorch,"
+                " x.get() in CuPy"
+            )
+        if isinstance(native, _native.GpuRnn) and self._is_plain and mask is None:
             outs = out, h_out, c_out
             result = gpu.call_on_gpu(native, spec, axes, x, state, lengths, outs, stream)
             if result is not None:
@@ -423,14 +439,14 @@ class RNN:
         if lengths is not None and use.is_reversed:
             raise LayoutError(
                 f"lengths cannot be used with {use.settings}, which reads x from the end of the"
-                " batch, padding first: run the sequences one by one, each cut to its length"
+                " batch, padding first: pass mask, True where a step counts"
             )
         named = name_arrays(spec, x, state, out, h_out, c_out)
         if self._number is None:
             refuse_unreadable(named)
         else:
             gpu.check_host_call(named, use, stream)
-        return host.run_host_arrays(native, spec, axes, use, named, lengths)
+        return host.run_host_arrays(native, spec, axes, use, named, lengths, mask)
 
 
 class _OneCallRNN(RNN):
@@ -453,6 +469,7 @@ def forward(
     algo: str = "auto",
     state: Any = None,
     lengths: Any = None,
+    mask: Any = None,
     out: Any = None,
     h_out: Any = None,
     c_out: Any = None,
@@ -478,7 +495,9 @@ def forward(
     kind = RNN if may_overwrite else _OneCallRNN
     rnn = kind.__new__(kind)
     rnn._prepare(source, make_reading(forward, options, spec), checked_options)
-    return rnn(x, state, lengths=lengths, out=out, h_out=h_out, c_out=c_out, stream=stream)
+    return rnn(
+        x, state, lengths=lengths, mask=mask, out=out, h_out=h_out, c_out=c_out, stream=stream
+    )
 
 
 def _weight_space(rnn: Weights, math: str, dtype: Any) -> tuple[Spec, np.ndarray]:

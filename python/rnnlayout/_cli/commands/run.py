@@ -22,6 +22,7 @@ EXAMPLES = """\
   rnnlayout run lstm.safetensors --input x.npy --output y.npy
   rnnlayout run model.h5 --only lstm_1 --input x.npy --output y.npy
   rnnlayout run gru.pt --input x.npy --output y.npy --lengths 7,5,2
+  rnnlayout run model.keras --input x.npy --output y.npy --mask-value 0.0
   rnnlayout run gru.npz --batch-first --input x.npy --output y.npy
   rnnlayout run lstm.safetensors --device auto --input x.npy --output y.npy"""
 
@@ -34,6 +35,11 @@ def add_arguments(parser: Parser) -> None:
     add = parser.add_argument
     parser.add_choice()
     add("--lengths", metavar="N,N,...", type=_numbers, help="steps of each sequence of the batch")
+    masks = parser.add_mutually_exclusive_group()
+    text = "file of bools with the axes of x, without the last: True where a step counts"
+    masks.add_argument("--mask", metavar="M.npy", help=text)
+    text = "a step counts unless each element of x is V, as behind Keras's Masking(V)"
+    masks.add_argument("--mask-value", metavar="V", type=float, help=text)
     axes = parser.add_mutually_exclusive_group()
     for option, action, order in ("batch", "store_true", "N, T"), ("time", "store_false", "T, N"):
         axes.add_argument(
@@ -99,6 +105,11 @@ def run(options: argparse.Namespace) -> int:
         weights = Weights(weights, dtype=options.dtype)
     rnn = weights.rnn(device=options.device, batch_first=options.batch_first)
     x = read_npy(InputFile(require_regular_file(options.input), options.mmap))
+    mask = None
+    if options.mask_value is not None:
+        mask = (x != options.mask_value).any(-1)
+    elif options.mask:
+        mask = read_npy(InputFile(require_regular_file(options.mask), options.mmap))
     x = _in_dtype(x, weights.spec.dtype, options)
     with ExitStack() as outputs:  # before the work: an output that cannot be written fails now
         y_out = outputs.enter_context(write_whole_file(options.output, force=options.force))
@@ -106,7 +117,7 @@ def run(options: argparse.Namespace) -> int:
             write_whole_file(options.states, force=options.force)
         )
         with catch_warnings(record=True) as warnings:
-            y, state = rnn(x, lengths=options.lengths)
+            y, state = rnn(x, lengths=options.lengths, mask=mask)
         with name_full_disk(y_out), open(y_out.path, "wb") as file:
             write_npy(file, y)
         if states_out:
