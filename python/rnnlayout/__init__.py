@@ -41,6 +41,7 @@ if TYPE_CHECKING:  # for type checkers; at run time __getattr__ imports a name a
     from rnnlayout._files.write_file import convert_file as convert_file, save as save
     from rnnlayout._model.describe import describe as describe, regions as regions
     from rnnlayout._model.errors import (
+        AssumedWarning as AssumedWarning,
         CudnnError as CudnnError,
         CudnnNotFoundError as CudnnNotFoundError,
         Error as Error,
@@ -87,6 +88,7 @@ _PUBLIC = {
     "_files.write_file": ["convert_file", "save"],
     "_model.describe": ["describe", "regions"],
     "_model.errors": [
+        "AssumedWarning",
         "CudnnError",
         "CudnnNotFoundError",
         "Error",

@@ -58,7 +58,7 @@ def test_convert_into_a_model(rnnlayout, folder):
         " go_backwards=False assumed; for others pass --activation, --recurrent-activation or set"
         " weights.config in Python\n"
         "note: the file does not record time_major: x of its Keras layers is taken as (N, T, I);"
-        " with time_major=True run them with batch_first=False\n"
+        " with time_major=True run them with batch_first=False in Python\n"
         "note: gru of model.safetensors is unchanged\nleft out: more\n"
     )
     assert rnnlayout(f"{command} --dry-run")[2] == f"{told}out.safetensors: nothing written\n"
@@ -102,6 +102,37 @@ def test_run_says_what_it_runs_and_saves_its_results(rnnlayout, folder):
     more = "--batch-first --lengths 5,0,3,1 --device auto --only lstm"
     assert rnnlayout(f"{RUN} {more}")[0] == 0
     assert np.array_equal(np.load("new.npy"), y.swapaxes(0, 1))
+
+
+def test_masks(rnnlayout, folder):
+    x = X.copy()
+    x[1:3, 1] = x[0, 0] = 7
+    mask = (x != 7).any(-1)
+    np.save("x.npy", x)
+    np.save("m.npy", mask)
+    y, _ = rl.forward(x, LSTM, mask=mask)
+    for option in ("--mask m.npy", "--mask-value 7"):
+        assert rnnlayout(f"{RUN} {option} --time-first")[0] == 0
+        assert np.array_equal(np.load("new.npy"), y) and not y[1:3, 1].any()
+    code, _, err = rnnlayout(f"{RUN} --mask m.npy --mask-value 7")
+    assert code == 2 and "not allowed with" in err
+    code, _, err = rnnlayout(f"{RUN} --mask m.npy --lengths 5,5,5,5")
+    assert code == 3 and "omit --lengths" in err
+
+
+@pytest.mark.filterwarnings("default:the source does not record")
+def test_run_names_what_is_assumed_in_one_line(rnnlayout, folder):
+    _, _, err = rnnlayout(RUN)
+    warning, _ = err.splitlines()
+    assert warning.startswith("warning: lstm: the source does not record the order of the axes")
+    assert "--time-first" in warning and "--batch-first" in warning
+    for option in ("--time-first", "--batch-first"):
+        np.save("x.npy", X if option == "--time-first" else X.swapaxes(0, 1))
+        assert rnnlayout(f"{RUN} {option}")[2].startswith("lstm: lstm")
+    np.savez("keras.npz", **rl.convert(LSTM, to="keras"))
+    _, _, err = rnnlayout(RUN.replace("lstm.npz", "keras.npz") + " --batch-first --activation tanh")
+    warning, _ = err.splitlines()  # and no note beside the warning
+    assert "record recurrent activation sigmoid, go_backwards=False, which" in warning
 
 
 def test_run_says_what_inspect_says(rnnlayout, folder):

@@ -26,7 +26,7 @@ def lstm(spec=SPEC):
 def data(tensors, steps=T, inputs=I, **options):
     """Return x and the y that belongs to it."""
     x = np.random.default_rng(0).normal(size=(steps, N, inputs)).astype("f4")
-    return x, rl.forward(x, tensors, **options)[0]
+    return x, rl.forward(x, tensors, batch_first=False, **options)[0]
 
 
 def case(spec=SPEC, **options):

@@ -1,9 +1,12 @@
 """Cases of hints about calls. A function yields what gives a hint, and then does what it says."""
 
 import sys
+import warnings
+import zipfile
 
 import equinox
 import flax
+import h5py
 import jax
 import numpy as np
 import torch
@@ -408,3 +411,52 @@ def a_layer_of_mlx():
     layer = nn.RNN(5, 7, nonlinearity=lambda x: nn.tanh(x))
     text = yield lambda: rl.pack(layer)
     rl.pack(followed(text, r"pass (dict\(layer\))", layer=layer), cell="rnn_tanh")
+
+
+# ------------------------------------------------------------------------------------------ masks
+
+MASK = np.ones((4, 3), bool)
+REVERSED = rl.Weights(tensors())
+REVERSED.config = {"direction": "reverse"}
+mask_and_lengths = asked(rl.forward, X, tensors(), mask=MASK, lengths=[4, 2, 0])
+mask_of_numbers = evaluated(
+    lambda: rl.forward(X, tensors(), mask=MASK + 0.0),
+    r"pass (mask != 0)", lambda mask: rl.forward(X, tensors(), mask=mask), mask=MASK + 0.0,
+)  # fmt: skip
+mask_on_other_axes = evaluated(
+    lambda: rl.forward(X, tensors(), mask=MASK.T),
+    r"pass (mask\.T)", lambda mask: rl.forward(X, tensors(), mask=mask), mask=MASK.T,
+)  # fmt: skip
+lengths_of_a_reversed_rnn = repaired(
+    lambda: REVERSED.rnn()(X, lengths=[4, 2, 0]), lambda: REVERSED.rnn()(X, mask=MASK)
+)
+
+
+# ------------------------------------------------------------------------------ assumed settings
+
+
+def warned(call):
+    """Return the text of the AssumedWarning of a call, "" without one."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        call()
+    return "".join(str(warning.message) for warning in caught)
+
+
+def settings_that_a_source_does_not_record():
+    text = yield lambda: warned(lambda: rl.forward(X, tensors()))
+    for argument in each(r"batch_first=\w+", text):
+        assert not eval(f"warned(lambda: rl.forward(X, tensors(), {argument}))")
+    rl.save("w.weights.h5", rl.Weights(tensors(layout="keras")))
+    with h5py.File("w.weights.h5", "a") as file:
+        del file.attrs["rnnlayout"]
+    text = yield lambda: warned(lambda: rl.load("w.weights.h5")["lstm"].rnn()(X))
+    fields = ", ".join(each(r"activation='\w+'|recurrent_activation='\w+'", text.split("pass")[-1]))
+    w = eval(f"rl.load('w.weights.h5', {fields})")["lstm"]
+    exec(each(r"set (w.config = \{.*?\}) in Python", text)[0])
+    assert not warned(lambda: w.rnn()(X))
+    rl.save("w.keras", w)
+    with zipfile.ZipFile("w.keras") as archive:
+        config = archive.read("config.json").decode()
+    w = rl.load("w.weights.h5", keras_config=config)["lstm"]
+    assert not warned(lambda: w.rnn()(X))

@@ -30,7 +30,8 @@ def test_every_error_is_an_error_of_rnnlayout_and_of_python():
     assert dir(rl) == rl.__all__
     classes = {name: getattr(rl, name) for name in rl.__all__}
     found = {n for n, c in classes.items() if isinstance(c, type) and issubclass(c, Exception)}
-    assert found == {"Error", *ERRORS}
+    assert found == {"Error", "AssumedWarning", *ERRORS}
+    assert issubclass(rl.AssumedWarning, UserWarning)
     for name, base in ERRORS.items():
         assert issubclass(classes[name], rl.Error) and issubclass(classes[name], base)
     with pytest.raises(rl.Error, match="no layout is called 'theano'"):

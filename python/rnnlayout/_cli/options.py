@@ -347,6 +347,8 @@ def write_as_option(options: argparse.Namespace, ask: Ask) -> str:
     if not hasattr(options, ask.name):
         return f"{write_in_python(ask)} in Python"
     option, value = _flag(ask.name), ask.value
+    if ask == ("batch_first", False, ask.also):  # `run` has an option for either order
+        return "--time-first"
     if value in (..., None, True):
         return option
     if isinstance(value, Spec):

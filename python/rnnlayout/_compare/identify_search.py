@@ -145,7 +145,7 @@ class Search:
         weights.
         """
         spec, (flat,) = network.spec, network.arrays
-        rnn, moved = RNN(network), None
+        rnn, moved = RNN(network, batch_first=False), None
         for whole in observed:
             used, joins = whole, whole.joins(spec)
             if quick:
@@ -163,7 +163,7 @@ class Search:
                 off[np.isnan(off)] = np.inf
                 allowed = np.zeros(off.shape)
                 if off.max(tuple(range(1, off.ndim))).min() <= loosest:  # else no step can agree
-                    moved = moved or RNN(changed_weights(network, arrays=[self._moved(spec, flat)]))
+                    moved = moved or self._moved_rnn(network)
                     shifted = shifted or _run_network(moved, used.x, state)
                     shift = np.abs(used.predict(*shifted, join) - predicted)
                     if (
@@ -182,16 +182,18 @@ class Search:
                     score = float(off[counts].max()), float(allowed.flat[at]), agrees
                 yield Match(self.tensors, cases, whole, join, *score)
 
-    def _moved(self, spec: Spec, flat: np.ndarray) -> np.ndarray:
-        """Return weights that differ by about as much as rounding in sums of weights.
+    def _moved_rnn(self, network: Weights) -> RNN:
+        """Return an RNN of weights that differ by about as much as rounding in sums of weights.
 
         Rounding a sum of K products errs by about sqrt(K) units of a product. Sums of narrow
         types are formed in float32.
         """
+        spec, (flat,) = network.spec, network.arrays
         terms = spec.input_size + spec.hidden_size
         share = self.unit + np.sqrt(terms) * min(self.unit, UNITS["float32"])
         signs = np.random.default_rng(0).integers(0, 2, flat.size, "i1") * 2 - 1
-        return np.asarray(flat * (1 + share * signs))
+        moved = changed_weights(network, arrays=[np.asarray(flat * (1 + share * signs))])
+        return RNN(moved, batch_first=False)
 
     def _loosest(self, largest: Any) -> Any:
         """Return the tolerance beyond which a step shows nothing, for the largest output."""

@@ -61,6 +61,7 @@ def run_conversion(
         source.config,
         source.batch_first,
         report=complete_report(report, source, dst),
+        assumed=source.assumed,
     )
 
 

@@ -134,6 +134,13 @@ class Error(Exception):
         return _shown_text(Message(*self.parts))
 
 
+class AssumedWarning(UserWarning):
+    """An RNN runs with settings that its source does not record; the message lists the assumed
+    values, and the arguments that name them."""
+
+    __module__ = "rnnlayout"
+
+
 TextPart = str | Ask | Message | BaseException
 _Exception = TypeVar("_Exception", bound=Exception)
 

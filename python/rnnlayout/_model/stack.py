@@ -77,9 +77,16 @@ def stack_layers(rnns: Sequence[Weights]) -> Weights:
         arrays = [_joined_vector(layers)]
     config = stack_config([layer.config for layer in layers], spec.num_directions)
     rounded = tuple(name for rnn in rnns for name in rnn.rounded)
-    batch_first = _batch_first(layers)
     return checked_weights(
-        spec, first.layout, first.optional_tensors, names, arrays, config, batch_first, rounded
+        spec,
+        first.layout,
+        first.optional_tensors,
+        names,
+        arrays,
+        config,
+        _batch_first(layers),
+        rounded,
+        assumed=first.assumed,
     )
 
 

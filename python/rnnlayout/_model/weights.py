@@ -11,7 +11,8 @@ import numpy as np
 
 from rnnlayout import _native
 
-from .config import layer_config
+from .assumed import AssumedSettings
+from .config import SETTINGS, layer_config
 from .dtypes import present_array
 from .layout import Layout, as_layout
 from .reading_options import TensorOptions, takes_options
@@ -33,7 +34,8 @@ class Weights(Mapping[str, np.ndarray]):
     settings of the source that change outputs but not shapes (go_backwards, merge_mode ...), in the
     words of the framework, without settings that agree with cuDNN's only behaviour; and
     batch_first, whether the source's x is (N, T, I), None if the source records no order of axes.
-    The package alone uses optional_tensors, names, arrays, bits and rounded, which may change.
+    The package alone uses optional_tensors, names, arrays, bits, rounded and assumed, which may
+    change.
 
         >>> import numpy as np
         >>> w = Weights({"weight_ih": np.ones((3, 2)), "weight_hh": np.ones((3, 1))})
@@ -48,10 +50,12 @@ class Weights(Mapping[str, np.ndarray]):
     # HAS_PEEPHOLES. names, arrays: in the order of the layout; the arrays are C-contiguous,
     # aligned, in native byte order, and carry bits (bfloat16 as uint16). rounded: the names of
     # weights that were computed from several tensors of the source (weight norm), and rounded.
+    # assumed: settings that the source does not record; setting `config` names them.
     optional_tensors: int
     names: list[str]
     arrays: list[np.ndarray]
     rounded: tuple[str, ...]
+    assumed: AssumedSettings
     _config: dict[str, Any]
     _batch_first: bool | None
 
@@ -84,6 +88,7 @@ class Weights(Mapping[str, np.ndarray]):
     @config.setter
     def config(self, config: Mapping[str, Any]) -> None:
         self._config = dict(config)
+        self.assumed = self.assumed.without({key for key in SETTINGS if key != "time_major"})
 
     @property
     def batch_first(self) -> bool | None:
@@ -199,6 +204,7 @@ def checked_weights(
     batch_first: bool | None = None,
     rounded: tuple[str, ...] = (),
     report: Report | None = None,
+    assumed: AssumedSettings | None = None,
 ) -> Weights:
     """Make Weights of parts that the caller has checked."""
     weights = Weights.__new__(Weights)
@@ -206,6 +212,7 @@ def checked_weights(
     weights.optional_tensors, weights.names, weights.arrays = optional_tensors, names, arrays
     weights.rounded, weights._batch_first = rounded, batch_first
     weights._config = dict(config) if config else {}
+    weights.assumed = AssumedSettings() if assumed is None else assumed
     return weights
 
 

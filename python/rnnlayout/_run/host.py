@@ -17,6 +17,7 @@ from rnnlayout._model.spec import Spec
 from rnnlayout._native import STEP, LayoutError
 
 from . import call_arrays
+from .masks import MaskedSteps, read_mask
 from .settings import SourceSettings
 
 
@@ -27,6 +28,7 @@ def run_host_arrays(
     use: SourceSettings,
     arrays: dict[str, Any],
     lengths: Any,
+    mask: Any = None,
 ) -> Any:
     """Run an RNN on the CPU or a GPU. Raises LayoutError if an array does not fit. arrays: by name.
     On the CPU x may be float32 if the weights are narrower."""
@@ -47,6 +49,7 @@ def run_host_arrays(
         first_states = [as_carrier(first) for first in use.first_states(shapes, dtype).values()]
     steps = None if lengths is None else call_arrays.read_lengths(lengths)
     call_arrays.check_lengths(steps, shapes)
+    counting = None if mask is None else read_mask(mask, shapes)
     outs = {
         name: read_output(arrays[name], name, need, dtype)
         for name, need in shapes.outputs.items()
@@ -66,12 +69,19 @@ def run_host_arrays(
         y = np.empty(shapes.outputs["out"].shape, storage_dtype(dtype))
     present = call_arrays.presenter_like(arrays["x"])
     results = {"out": present(y, dtype)} | arrays  # before run(): present() fails without ml_dtypes
-    y_of_run = np.empty((*y.shape[:-1], 2 * y.shape[-1]), y.dtype) if use.merges else y
+    whole_y = np.empty((*y.shape[:-1], 2 * y.shape[-1]), y.dtype) if use.merges else y
     time_axis = int(shapes.batch_first)
     if use.go_backwards != use.keeps_order:
         x = np.flip(x, time_axis)
+        counting = None if counting is None else counting[::-1]
     if use.keeps_order:
-        y_of_run = np.flip(y_of_run, time_axis)
+        whole_y = np.flip(whole_y, time_axis)
+    y_of_run = whole_y
+    if counting is not None:
+        masked_steps = MaskedSteps(counting, time_axis)
+        x, steps = masked_steps.gather(x), masked_steps.lengths
+        y_of_run = np.empty((*x.shape[:-1], whole_y.shape[-1]), y.dtype)
+    num_steps = shapes.T if counting is None else masked_steps.num_steps
     if isinstance(native, _native.Rnn):
         state = tuple(first_states) if len(first_states) == 2 else next(iter(first_states), None)
         _, last = native.run(x, state, steps, y_of_run, None, None, axes, True)
@@ -84,11 +94,13 @@ def run_host_arrays(
         h, c = (*last_states, None)[:2]
         dense_y = as_carrier(y_of_run)
         dense_x = as_carrier(x)
-        native.run(shapes.T, shapes.N, shapes.batch_first, dense_x, steps, h0, c0, dense_y, h, c)
+        native.run(num_steps, shapes.N, shapes.batch_first, dense_x, steps, h0, c0, dense_y, h, c)
         if dense_y is not y_of_run:
             y_of_run[...] = dense_y
+    if counting is not None:
+        masked_steps.scatter(y_of_run, whole_y, use.repeats_masked)
     if use.merges:
-        y[...] = use.merged(y_of_run, dtype)
+        y[...] = use.merged(whole_y, dtype)
     for name, last in zip(("h_out", "c_out"), last_states, strict=False):
         if name in outs:
             outs[name][...] = last

@@ -19,7 +19,7 @@ from rnnlayout._sources.read_source import has_names, read_source
 from rnnlayout._sources.reading import Reading, make_reading
 
 from . import gpu, host, threadpools
-from .call_arrays import name_arrays, refuse_unreadable
+from .call_arrays import is_on_device, name_arrays, refuse_unreadable
 from .settings import (
     RNNOptions,
     SourceSettings,
@@ -28,6 +28,7 @@ from .settings import (
     read_options,
     source_settings_of,
 )
+from .unrecorded import UnrecordedSettings
 
 CPU = Layout("the forward pass")
 _DTYPES_OF_MATH = {"bfloat16": "bfloat16", "int8": "float32"}  # of the weights
@@ -64,6 +65,10 @@ class RNN:
     merge_mode, ONNX's direction="reverse", initial states, and cell_clip. Any further setting
     raises LossyError, unless the value changes nothing.
 
+    Settings that the source does not record are assumed, and an AssumedWarning names them at the
+    first call: batch_first of a state_dict, the activations of Keras's weights. batch_first=, and
+    the options that the warning names, end it.
+
     On the CPU of a machine, results are bit-identical over runs, threads, batch sizes, and T steps
     or one call. Arithmetic is in float32 (with default math), for float64 weights in float64.
 
@@ -88,6 +93,7 @@ class RNN:
         "_options",
         "_origin",
         "_spec",
+        "_unrecorded",
         "_use",
     )
     _borrows = False
@@ -112,6 +118,7 @@ class RNN:
         rnn = read_source(source, reading)
         use = source_settings_of(rnn, options.batch_first)
         origin = reading.layout, reading.prefix, reading.dtype
+        self._unrecorded = UnrecordedSettings(rnn, reading, options.batch_first) or None
         self._set(*_weight_space(rnn, options.math, reading.dtype), options, use, origin)
 
     def _set(
@@ -219,6 +226,7 @@ class RNN:
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         spec, weights, *rest_of_state = state
+        self._unrecorded = None  # the process that made the RNN reports them
         self._set(spec, as_carrier(weights), *rest_of_state)
 
     def __call__(
@@ -227,6 +235,7 @@ class RNN:
         state: Any = None,
         *,
         lengths: Any = None,
+        mask: Any = None,
         out: Any = None,
         h_out: Any = None,
         c_out: Any = None,
@@ -246,6 +255,10 @@ class RNN:
         lengths: the steps of each sequence, (N,), in any order, 0 to T. y is zero past the end,
             the last state is the state after the sequence's last step, the backward direction
             starts at the sequence's last step; values of x past the end are ignored.
+        mask: bools of shape x.shape[:-1], True where a step counts, any pattern; not with lengths,
+            nor with arrays in a GPU's memory. A step that does not count keeps the state. y of the
+            step is zero; of a Keras layer with one direction it repeats the last output, zero
+            before the first step that counts, unless the layer has zero_output_for_mask=True.
         out, h_out, c_out: arrays to fill, without memory of x or of each other. The last state may
             overwrite the first.
         stream: for arrays on a GPU, the stream to run in: a number (1 is the legacy default
@@ -261,11 +274,13 @@ class RNN:
         call of cuDNN or of the driver fails.
         """
         native = self._native
-        if type(native) is _native.Rnn and self._is_plain and stream is None:
+        if self._unrecorded is not None:
+            self._report_unrecorded(x)
+        if type(native) is _native.Rnn and self._is_plain and stream is None and mask is None:
             result = native.run(x, state, lengths, out, h_out, c_out, self._axes, False)
             if result is not None:
                 return result
-        return self._checked_call(self._axes, x, state, lengths, out, h_out, c_out, stream)
+        return self._checked_call(self._axes, x, state, lengths, mask, out, h_out, c_out, stream)
 
     def step(
         self,
@@ -286,11 +301,13 @@ class RNN:
             y, state = rnn.step(x, state, h_out=state[0], c_out=state[1])
         """
         native = self._native
+        if self._unrecorded is not None and self._unrecorded.settings:
+            self._report_unrecorded()
         if type(native) is _native.Rnn and self._is_plain and stream is None:
             result = native.run(x, state, None, out, h_out, c_out, STEP, False)
             if result is not None:
                 return result
-        return self._checked_call(STEP, x, state, None, out, h_out, c_out, stream)
+        return self._checked_call(STEP, x, state, None, None, out, h_out, c_out, stream)
 
     def stepper(self, state: Any = None) -> _native.Stepper:
         """Make a stepper for a live signal: one sequence that arrives step by step.
@@ -322,6 +339,7 @@ class RNN:
                 f"stepper() needs an RNN on the CPU, this one is on {self.device}: call step()"
             )
         self._check_order("stepper()")
+        self._report_unrecorded()
         return host.make_stepper(self._native, self._spec, self._use, state)
 
     def update(
@@ -365,6 +383,13 @@ class RNN:
             raise SpecError(f"dtype is {spec.dtype}, need {self._spec.dtype}, that of this RNN")
         self._native = self._prepared(weights)
 
+    def _report_unrecorded(self, x: Any = None) -> None:
+        """Warn of assumed settings that matter for a call and that no warning has named yet. x: of
+        sequences."""
+        if unrecorded := self._unrecorded:
+            unrecorded.report(x)
+            self._unrecorded = unrecorded or None
+
     def _check_order(self, method: str) -> None:
         """Raise SpecError if the RNN does not read x from the first step to the last."""
         if not (self._spec.bidirectional or self._use.is_reversed):
@@ -383,6 +408,7 @@ class RNN:
         x: Any,
         state: Any,
         lengths: Any,
+        mask: Any,
         out: Any,
         h_out: Any,
         c_out: Any,
@@ -390,7 +416,17 @@ class RNN:
     ) -> Any:
         """Run a call on a GPU, or a call with arrays that need checks or copies in Python."""
         native, spec, use = self._native, self._spec, self._use
-        if isinstance(native, _native.GpuRnn) and self._is_plain:
+        if mask is not None and lengths is not None:
+            raise LayoutError(
+                "mask and lengths both say which steps count: omit ", Ask("lengths", None)
+            )
+        if mask is not None and is_on_device(x):
+            raise LayoutError(
+                f"x is a {type(x).__name__} on a GPU, but a call with mask needs all arrays in the"
+                " host's memory: pass lengths if the padding is at the end, or x.cpu() in PyTorch,"
+                " x.get() in CuPy"
+            )
+        if isinstance(native, _native.GpuRnn) and self._is_plain and mask is None:
             outs = out, h_out, c_out
             result = gpu.call_on_gpu(native, spec, axes, x, state, lengths, outs, stream)
             if result is not None:
@@ -403,14 +439,14 @@ class RNN:
         if lengths is not None and use.is_reversed:
             raise LayoutError(
                 f"lengths cannot be used with {use.settings}, which reads x from the end of the"
-                " batch, padding first: run the sequences one by one, each cut to its length"
+                " batch, padding first: pass mask, True where a step counts"
             )
         named = name_arrays(spec, x, state, out, h_out, c_out)
         if self._number is None:
             refuse_unreadable(named)
         else:
             gpu.check_host_call(named, use, stream)
-        return host.run_host_arrays(native, spec, axes, use, named, lengths)
+        return host.run_host_arrays(native, spec, axes, use, named, lengths, mask)
 
 
 class _OneCallRNN(RNN):
@@ -433,6 +469,7 @@ def forward(
     algo: str = "auto",
     state: Any = None,
     lengths: Any = None,
+    mask: Any = None,
     out: Any = None,
     h_out: Any = None,
     c_out: Any = None,
@@ -458,7 +495,9 @@ def forward(
     kind = RNN if may_overwrite else _OneCallRNN
     rnn = kind.__new__(kind)
     rnn._prepare(source, make_reading(forward, options, spec), checked_options)
-    return rnn(x, state, lengths=lengths, out=out, h_out=h_out, c_out=c_out, stream=stream)
+    return rnn(
+        x, state, lengths=lengths, mask=mask, out=out, h_out=h_out, c_out=c_out, stream=stream
+    )
 
 
 def _weight_space(rnn: Weights, math: str, dtype: Any) -> tuple[Spec, np.ndarray]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,7 @@ from rnnlayout._model.errors import Ask
 from rnnlayout._model.spec import check_flag
 from rnnlayout._model.weights import Weights
 from rnnlayout._native import LayoutError, LossyError, SpecError
+from rnnlayout._sources.tensor_paths import KERAS
 
 from .call_arrays import CallShapes
 
@@ -101,6 +102,7 @@ class SourceSettings:
     merge_mode: how the two directions of y are joined.
     initial_h, initial_c: the state of a call without a state, lists of (L D, N, H); None for zero.
     cell_clip: the cell state is clipped to [-cell_clip, cell_clip].
+    repeats_masked: y of a masked step repeats the last output; otherwise it is zero.
     """
 
     batch_first: bool
@@ -110,6 +112,7 @@ class SourceSettings:
     initial_h: list[Any] | None = None
     initial_c: list[Any] | None = None
     cell_clip: float | None = None
+    repeats_masked: bool = field(default=False, compare=False)  # update() keeps it
 
     @property
     def is_reversed(self) -> bool:
@@ -128,11 +131,11 @@ class SourceSettings:
     @property
     def around(self) -> dict[str, Any]:
         """The settings that are applied before and after the steps, not at each step."""
-        elsewhere = "batch_first", "cell_clip"
+        elsewhere = "batch_first", "cell_clip", "repeats_masked"
         settings_by_name = {
-            field.name: getattr(self, field.name)
-            for field in fields(self)
-            if field.name not in elsewhere
+            setting.name: getattr(self, setting.name)
+            for setting in fields(self)
+            if setting.name not in elsewhere
         }
         return {
             key: value
@@ -183,8 +186,11 @@ def source_settings_of(rnn: Weights, batch_first: bool | None) -> SourceSettings
     axes that the source records, or False if the source records no order. Raises LossyError if the
     source has a setting that rl.RNN does not support."""
     is_first = bool(rnn.batch_first if batch_first is None else batch_first)
+    # Bidirectional sets zero_output_for_mask of its layers
+    is_keras_layer = rnn.layout.name in KERAS and not rnn.spec.bidirectional
+    repeats = not rnn.config.get("zero_output_for_mask", not is_keras_layer)
     if not rnn.config:
-        return SourceSettings(is_first)
+        return SourceSettings(is_first, repeats_masked=repeats)
     applied: dict[str, Any] = {}
     for key, value in changes_outputs(rnn.config, rnn.spec).items():
         applied[key] = _applied_value(rnn, key, value)
@@ -194,13 +200,13 @@ def source_settings_of(rnn: Weights, batch_first: bool | None) -> SourceSettings
                 " apply. To run its weights without that: w = rl.Weights(source);"
                 f" del w.config[{key!r}]; rl.RNN(w)"
             )
-    return SourceSettings(is_first, **applied)
+    return SourceSettings(is_first, repeats_masked=repeats, **applied)
 
 
 def _applied_value(rnn: Weights, key: str, value: Any) -> Any:
     """Return the value of a setting for SourceSettings, None if the setting is not supported."""
     facts = facts_of(key)
-    is_applied = key in SETTINGS and any(field.name == key for field in fields(SourceSettings))
+    is_applied = key in SETTINGS and any(f.name == key for f in fields(SourceSettings))
     if not is_applied or not facts.suits(rnn.spec) or not facts.allows(value):
         return None
     if facts.kind == "states":

@@ -116,7 +116,11 @@ def _read_again(weights: Weights, reading: Reading) -> Weights:
     source_reading = replace(reading, layout=weights.layout)
     rnn = read_tensors(zip(weights.names, bits, strict=True), None, source_reading)
     return changed_weights(
-        rnn, config=weights.config, batch_first=weights.batch_first, rounded=weights.rounded
+        rnn,
+        config=weights.config,
+        batch_first=weights.batch_first,
+        rounded=weights.rounded,
+        assumed=weights.assumed,
     )
 
 

@@ -22,6 +22,7 @@ EXAMPLES = """\
   rnnlayout run lstm.safetensors --input x.npy --output y.npy
   rnnlayout run model.h5 --only lstm_1 --input x.npy --output y.npy
   rnnlayout run gru.pt --input x.npy --output y.npy --lengths 7,5,2
+  rnnlayout run model.keras --input x.npy --output y.npy --mask-value 0.0
   rnnlayout run gru.npz --batch-first --input x.npy --output y.npy
   rnnlayout run lstm.safetensors --device auto --input x.npy --output y.npy"""
 
@@ -34,6 +35,11 @@ def add_arguments(parser: Parser) -> None:
     add = parser.add_argument
     parser.add_choice()
     add("--lengths", metavar="N,N,...", type=_numbers, help="steps of each sequence of the batch")
+    masks = parser.add_mutually_exclusive_group()
+    text = "file of bools with the axes of x, without the last: True where a step counts"
+    masks.add_argument("--mask", metavar="M.npy", help=text)
+    text = "a step counts unless each element of x is V, as behind Keras's Masking(V)"
+    masks.add_argument("--mask-value", metavar="V", type=float, help=text)
     axes = parser.add_mutually_exclusive_group()
     for option, action, order in ("batch", "store_true", "N, T"), ("time", "store_false", "T, N"):
         axes.add_argument(
@@ -74,11 +80,13 @@ def _device(text: str) -> str:
 
 def run(options: argparse.Namespace) -> int:
     from contextlib import ExitStack
+    from warnings import catch_warnings
 
     import numpy as np
 
     from rnnlayout._files.formats.npz import read_npy, write_npy
     from rnnlayout._files.tensor_sets.file_limits import InputFile, require_regular_file
+    from rnnlayout._files.tensor_sets.file_rnns import AssumedNote
     from rnnlayout._files.tensor_sets.output_file import name_full_disk, write_whole_file
     from rnnlayout._model.config import describe_config, without_neutral
     from rnnlayout._model.errors import FileError
@@ -97,19 +105,27 @@ def run(options: argparse.Namespace) -> int:
         weights = Weights(weights, dtype=options.dtype)
     rnn = weights.rnn(device=options.device, batch_first=options.batch_first)
     x = read_npy(InputFile(require_regular_file(options.input), options.mmap))
+    mask = None
+    if options.mask_value is not None:
+        mask = (x != options.mask_value).any(-1)
+    elif options.mask:
+        mask = read_npy(InputFile(require_regular_file(options.mask), options.mmap))
     x = _in_dtype(x, weights.spec.dtype, options)
     with ExitStack() as outputs:  # before the work: an output that cannot be written fails now
         y_out = outputs.enter_context(write_whole_file(options.output, force=options.force))
         states_out = options.states and outputs.enter_context(
             write_whole_file(options.states, force=options.force)
         )
-        y, state = rnn(x, lengths=options.lengths)
+        with catch_warnings(record=True) as warnings:
+            y, state = rnn(x, lengths=options.lengths, mask=mask)
         with name_full_disk(y_out), open(y_out.path, "wb") as file:
             write_npy(file, y)
         if states_out:
             states = state if isinstance(state, tuple) else (state,)
             with open(states_out.path, "wb") as file:
                 np.savez(file, **dict(zip(("h_n", "c_n"), states, strict=False)))
+    for warning in warnings:
+        print_message(f"warning: {printable(name)}: {printable(str(warning.message))}")
     if options.json:
         print_json(
             "run",
@@ -131,6 +147,8 @@ def run(options: argparse.Namespace) -> int:
     if settings := without_neutral(weights.config, weights.spec.num_directions):
         print_message(f"{printable(name)}: used with {printable(describe_config(settings))}")
     for note in rnns.notes:
+        if isinstance(note, AssumedNote):
+            continue  # the warning names the settings of this RNN that the options do not name
         print_message(f"note: {printable(note)}")
     return DONE
 

@@ -85,6 +85,11 @@ def distinct_names(names: Sequence[str], taken: Collection[str] = ()) -> list[st
 # ----------------------------------------------------------------------------------------- the RNNs
 
 
+class AssumedNote(str):
+    """A note on settings that the file does not record. `run` prints the warning about the settings
+    of its RNN instead."""
+
+
 class Found(dict[str, Weights]):
     """The RNNs of a file that could be read: a mapping from names to Weights.
 

@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from rnnlayout._model.assumed import AssumedSettings
 from rnnlayout._model.config import SETTINGS
 from rnnlayout._model.dtypes import Bits
 from rnnlayout._model.errors import Ask, FileError, Message, TextPart, error_with_name, join_parts
@@ -33,7 +34,7 @@ from rnnlayout._sources.reading import Reading, check_fields
 from rnnlayout._sources.tensor_paths import KERAS, is_under_with_direction
 
 from .account import RNNTensors, account_for_tensors
-from .file_rnns import Found, distinct_names, entry_name, with_rnns
+from .file_rnns import AssumedNote, Found, distinct_names, entry_name, with_rnns
 from .record import Record
 from .rnn_places import RNNPlace, find_places
 from .tensor_set import FileTensor, ModuleClass, TensorSet
@@ -126,21 +127,26 @@ def find_rnns(
             *plain.notes,
             *notes,
             *account_notes,
-            *note_assumptions(unrecorded, reading),
-            *_note_axes(unrecorded),
+            *assume_keras_options(unrecorded, reading),
+            *_assume_axes(unrecorded),
         ],
         [name for name in tensor_set.tensors if name not in names],
     )
 
 
-def _note_axes(results: Iterable[object]) -> list[str]:
-    """Return a note on the axes that are assumed for RNNs in Keras's layouts, if there are any."""
-    if not any(isinstance(w, Weights) and w.layout.name in KERAS for w in results):
+def _assume_axes(results: Iterable[object]) -> list[str]:
+    """Assume the axes of RNNs in Keras's layouts; return a note, if there are any."""
+    keras_rnns = [w for w in results if isinstance(w, Weights) and w.layout.name in KERAS]
+    for weights in keras_rnns:
+        weights.assumed.settings["time_major"] = False
+    if not keras_rnns:
         return []
-    return [
+    note = Message(
         "the file does not record time_major: x of its Keras layers is taken as (N, T, I); with"
-        " time_major=True run them with batch_first=False"
-    ]
+        " time_major=True run them with ",
+        Ask("batch_first", False),
+    )
+    return [AssumedNote(note.text)]
 
 
 def _is_one_zero(tensor: FileTensor) -> bool:
@@ -388,34 +394,41 @@ def unknown_class_question(
     )
 
 
-def note_assumptions(entries: Iterable[object], reading: Reading) -> list[str]:
-    """Return a note on the options that are assumed for RNNs in Keras's layouts; [] if no option
-    is assumed. entries: RNNs, or errors, without a config and without a record of rnnlayout."""
-    keras_rnns = [
-        weights
-        for weights in entries
-        if isinstance(weights, Weights) and weights.layout.name in KERAS
-    ]
-    if not keras_rnns:
+def assume_keras_options(
+    entries: Iterable[object], reading: Reading, options: tuple[str, ...] = ()
+) -> list[str]:
+    """Assume the options of RNNs in Keras's layouts that the caller does not name; return a note on
+    them, [] if no option is assumed. entries: RNNs, or errors, without a config and without a
+    record of rnnlayout. options: options of load() that name the config as a whole."""
+    assumed: dict[str, Any] = {}
+    for weights in entries:
+        if isinstance(weights, Weights) and weights.layout.name in KERAS:
+            weights.assumed.settings.update(_unnamed_options(weights, reading))
+            weights.assumed.options = options
+            assumed |= weights.assumed.settings
+    if not assumed:
         return []
-    # an activation that is not the default comes from the caller's Spec, and is not assumed
-    gated = [
-        weights.spec
-        for weights in keras_rnns
-        if weights.layout.name == "keras" and CELLS[weights.spec.cell].is_gated
-    ]
-    activations = [
-        key
-        for key, default in DEFAULT_ACTIVATIONS.items()
-        if key not in reading.fields and any(getattr(spec, key) == default for spec in gated)
-    ]
-    assumed = [f"{key.replace('_', ' ')} {DEFAULT_ACTIVATIONS[key]}" for key in activations]
-    for key, facts in SETTINGS.items():
-        is_keras = facts.changes_a_call and "keras" in facts.layouts
-        if is_keras and any(facts.suits(weights.spec) for weights in keras_rnns):
-            assumed.append(f"{key}={facts.neutral_value(facts.directions or 1)!r}")
+    names = [key for key in (*DEFAULT_ACTIVATIONS, *SETTINGS) if key in assumed]
+    activations = [key for key in names if key not in SETTINGS]
+    settings = AssumedSettings({key: assumed[key] for key in names})
     repair: list[TextPart] = []
     if activations:
         repair = ["pass ", join_parts(", ", map(Ask, activations)), " or "]
-    text = f"the file lacks Keras's config: {', '.join(assumed)} assumed; for others "
-    return [Message(text, *repair, "set weights.config in Python").text]
+    text = f"the file lacks Keras's config: {settings} assumed; for others "
+    return [AssumedNote(Message(text, *repair, "set weights.config in Python").text)]
+
+
+def _unnamed_options(weights: Weights, reading: Reading) -> dict[str, Any]:
+    """Return the options of an RNN in a layout of Keras that neither its file nor the caller names,
+    with their defaults. An activation that is not the default comes from the caller's Spec."""
+    spec, options = weights.spec, dict[str, Any]()
+    if weights.layout.name == "keras" and CELLS[spec.cell].is_gated:
+        options = {
+            key: default
+            for key, default in DEFAULT_ACTIVATIONS.items()
+            if key not in reading.fields and getattr(spec, key) == default
+        }
+    for key, facts in SETTINGS.items():
+        if facts.changes_a_call and "keras" in facts.layouts and facts.suits(spec):
+            options[key] = facts.neutral_value(facts.directions or 1)
+    return options

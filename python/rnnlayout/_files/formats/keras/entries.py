@@ -15,7 +15,7 @@ from rnnlayout._files.tensor_sets.choose_rnns import stack_entries
 from rnnlayout._files.tensor_sets.file_rnns import Found, distinct_names
 from rnnlayout._files.tensor_sets.find_rnns import (
     DEFAULT_ACTIVATIONS,
-    note_assumptions,
+    assume_keras_options,
     unknown_class_question,
 )
 from rnnlayout._files.tensor_sets.record import KEY, Record, read_records
@@ -191,7 +191,7 @@ class KerasEntries:
         results, notes = account_for_tensors(further, (), places, read)
         weights = {name: result for name, result in results.items() if isinstance(result, Weights)}
         unread = {name: result for name, result in results.items() if isinstance(result, Exception)}
-        notes += note_assumptions(self._guessed, self.reading)
+        notes += assume_keras_options(self._guessed, self.reading, ("keras_config",))
         return Found(weights, unread, notes, unused_paths)
 
     def paths_of(self, name: str) -> list[str]:
