@@ -15,7 +15,9 @@ from oracles.reference import Run
 
 import rnnlayout as rl
 from rnnlayout._files.formats.onnx import model as format_module, write as writer
+from rnnlayout._files.formats.registry import NewWeights
 from rnnlayout._files.tensor_sets.file_limits import InputFile
+from rnnlayout._sources.reading import Reading
 
 LSTM, GRU = rl.Spec("lstm", I, H), rl.Spec("gru", I, H)
 
@@ -235,7 +237,8 @@ def model_and_new(spec, tmp_path, change=lambda model: None):
 
 
 def replaced(entries, tmp_path):
-    format_module.FORMAT.replace(InputFile(tmp_path / "old.onnx"), tmp_path / "new.onnx", entries)
+    new = NewWeights(entries, Reading())
+    format_module.FORMAT.replace(InputFile(tmp_path / "old.onnx"), tmp_path / "new.onnx", new)
     made = onnx.load(tmp_path / "new.onnx")
     onnx.checker.check_model(made, full_check=True)
     return made

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
@@ -18,10 +18,11 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from rnnlayout._files.tensor_sets.dense_layer import DenseLayer
 from rnnlayout._files.tensor_sets.file_limits import InputFile, require_regular_file
 from rnnlayout._files.tensor_sets.file_rnns import Found
 from rnnlayout._files.tensor_sets.find_rnns import TensorGroup
-from rnnlayout._files.tensor_sets.tensor_set import Converted, Progress, TensorSet
+from rnnlayout._files.tensor_sets.tensor_set import Converted, FileTensor, Progress, TensorSet
 from rnnlayout._files.tensor_sets.weight_map import is_part
 from rnnlayout._model.errors import Ask, FileError, Message, join_parts
 from rnnlayout._model.layout import Layout, known_layouts
@@ -37,6 +38,16 @@ if TYPE_CHECKING:  # not needed to load
     from rnnlayout._files.tensor_sets.output_file import Output
 
 Pairs: TypeAlias = "list[tuple[TensorGroup, LayerwiseConversion]]"
+
+
+@dataclass(frozen=True)
+class NewWeights:
+    """New weights for a copy of a model. rnns: by the names of the RNNs in the model. reading: how
+    the model was read. head: for the outputs of the model; None if the head stays as it is."""
+
+    rnns: Mapping[str, Weights]
+    reading: Reading
+    head: DenseLayer | None = None
 
 
 @dataclass(frozen=True)
@@ -72,26 +83,29 @@ class ModelFormat:
     suffix: the suffix in messages. layouts: the possible layouts of RNNs in a file.
     read(file, reading): return the RNNs; None if the format is only written.
     write(out, entries): write a new file with the RNNs; None if new files cannot be written.
-    replace(file, out, entries): copy a file to `out`, with new weights for the named RNNs. Returns
-        notes.
+    replace(file, out, new): copy a file to `out`, with new weights. Returns notes.
     rewrite(file, out, reading, to, dtype, exact): copy a whole model to `out`, with all RNNs
         converted.
     options: the options of OF_FORMATS that the format takes.
     begins: suffix of the format that these files start like (.pdparams: .pkl).
     single: whether a file can store only one RNN.
     needs: further parts that a file must have, for formats that cannot write a new file.
+    read_others(file, names): return tensors of Found.others by name; None if only RNNs are read.
+    has_head: whether replace() takes a new head.
     """
 
     suffix: str
     layouts: tuple[str, ...]
     read: Callable[[InputFile, Reading], Found] | None
     write: Callable[[Output, Mapping[str, Weights]], None] | None
-    replace: Callable[[InputFile, Output, Mapping[str, Weights]], list[str]] | None = None
+    replace: Callable[[InputFile, Output, NewWeights], list[str]] | None = None
     rewrite: Callable[[InputFile, Output, Reading, Layout, object, bool], Converted] | None = None
     options: tuple[str, ...] = ()
     begins: str = ""
     single: bool = False
     needs: str = ""
+    read_others: Callable[[InputFile, Collection[str]], dict[str, FileTensor]] | None = None
+    has_head: bool = False
 
 
 Format = TensorFormat | ModelFormat
@@ -122,8 +136,8 @@ FORMATS = {
     ".weights.h5": "keras.formats.WEIGHTS_H5",
     ".keras": "keras.formats.ARCHIVE",
     ".onnx": "onnx.model.FORMAT",
-    ".json": "audio.RTNEURAL",
-    ".nam": "audio.NAM",
+    ".json": "rtneural.FORMAT",
+    ".nam": "nam.FORMAT",
     ".index.json": "sharded.FORMAT",
     ".weights.json": "keras.formats.WEIGHTS_JSON",
 }

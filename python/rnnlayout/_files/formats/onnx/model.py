@@ -8,12 +8,12 @@ layout, initial_h, initial_c, sequence_lens. constants.py reads tensors in exter
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-from rnnlayout._files.formats.registry import ModelFormat, check_layout
+from rnnlayout._files.formats.registry import ModelFormat, NewWeights, check_layout
 from rnnlayout._files.tensor_sets.choose_rnns import as_recorded, stack_entries
 from rnnlayout._files.tensor_sets.file_limits import InputFile
 from rnnlayout._files.tensor_sets.file_rnns import Found
@@ -95,10 +95,10 @@ def _first_names(names: list[str]) -> str:
 # --------------------------------------------------------------------------------------- the format
 
 
-def _replace_in_onnx(file: InputFile, out: Output, entries: Mapping[str, Weights]) -> list[str]:
-    """Write the model to `out` with new weights in the nodes that `entries` names.
+def _replace_in_onnx(file: InputFile, out: Output, new: NewWeights) -> list[str]:
+    """Write the model to `out` with new weights in the nodes that `new` names.
 
-    entries: in layout onnx, each of the same spec as the old weights. Everything else is unchanged,
+    The RNNs are in layout onnx, each of the same spec as the old RNN. Everything else is unchanged,
     but external tensors move into the new model, or into the new model's .data file.
 
     A tensor that only this node reads is changed in place. An input that is shared with other
@@ -106,16 +106,16 @@ def _replace_in_onnx(file: InputFile, out: Output, entries: Mapping[str, Weights
     reader are removed. Raises LayoutError if the node does not exist, or cannot represent the
     weights."""
     model, constants, arrays = load_model(file), Constants(file), TensorArrays()
-    rnns = _read_sites(file, model, Reading(), constants)
+    rnns = _read_sites(file, model, new.reading, constants)
     layers: dict[str, tuple[Weights, Weights]] = {}
-    for name, new in entries.items():
-        check_layout(new, "onnx", f"{name}: an ONNX model")
+    for name, weights in new.rnns.items():
+        check_layout(weights, "onnx", f"{name}: an ONNX model")
         if name not in rnns.names:
             raise LayoutError(f"{file} has no RNN {name!r}; it has {', '.join(map(repr, rnns))}")
         old = rnns[name]
-        if old.spec.num_layers != new.spec.num_layers:
-            raise LayoutError(f"{name!r} is {old.spec}, the new weights are {new.spec}")
-        pairs = zip(old.split(), new.split(), strict=True)
+        if old.spec.num_layers != weights.spec.num_layers:
+            raise LayoutError(f"{name!r} is {old.spec}, the new weights are {weights.spec}")
+        pairs = zip(old.split(), weights.split(), strict=True)
         is_single = old.spec.num_layers == 1
         layers |= {name if is_single else f"{name}/{k}": pair for k, pair in enumerate(pairs)}
     for name, (before, after) in layers.items():
