@@ -26,7 +26,7 @@ from rnnlayout._native import LayoutError
 from rnnlayout._sources.reading import Reading
 from rnnlayout._sources.tensor_paths import is_under_with_direction
 
-from .constants import Constants, is_external
+from .constants import NUMBERS, Constants, is_external
 from .graph import (
     CLASSES,
     MODULES,
@@ -46,6 +46,7 @@ from .node import WEIGHTS, read_onnx_node
 from .write import TensorArrays, make_model, write_model
 
 _LISTED = 3
+_WITHOUT_INPUTS = 4  # the IR version from which initializers need not be inputs of the graph
 _PRODUCTS = {"MatMul", "Gemm"}
 _TORCH = "torch.nn.modules.rnn."
 _SOURCE = "read the weights from where they come from: a Keras file, a state_dict"
@@ -225,10 +226,20 @@ class _ModelChange:
         while initializer in self._names:
             initializer += "_"
         self._names.add(initializer)
-        self._arrays.put(site.scope.proto.initializer.add(), after.bits(), after.dtype, initializer)
+        self._add_initializer(site.scope.proto, initializer, after)
         while len(site.node.input) <= at:
             site.node.input.append("")
         site.node.input[at] = initializer
+
+    def _add_initializer(self, graph: Any, name: str, array: FileTensor) -> None:
+        """Add an initializer to a graph. In old models it is an input, too, of the outer graph."""
+        if self._model.ir_version < _WITHOUT_INPUTS:
+            graph = self._model.graph
+            declaration = graph.input.add(name=name)
+            declaration.type.tensor_type.elem_type = NUMBERS[array.dtype]
+            for size in array.shape:
+                declaration.type.tensor_type.shape.dim.add(dim_value=size)
+        self._arrays.put(graph.initializer.add(), array.bits(), array.dtype, name)
 
     def remove_unread(self) -> None:
         """Remove the replaced initializers that no node and no output reads."""
