@@ -12,6 +12,7 @@ from oracles.some import normal_weights, prefixed
 
 import rnnlayout as rl
 from rnnlayout._cli.main import main
+from rnnlayout._model.weights import changed_weights
 
 SPEC = rl.Spec("lstm", 3, 2)
 OLD, NEW = (prefixed("rec", normal_weights("torch", SPEC, seed)) for seed in (1, 2))
@@ -48,6 +49,81 @@ def test_contents_that_are_not_tensors_are_left_out(tmp_path):
     np.savez(tmp_path / "m.npz", **prefixed("state_dict", OLD))
     done = rl.convert_file(tmp_path / "new.ckpt", tmp_path / "a.npz", into=tmp_path / "m.npz")
     assert done.left_out == ("epoch",)
+
+
+def save_keras_layer(path, name="rec", **settings):
+    layer = keras.layers.LSTM(2, name=name, return_sequences=True, **settings)
+    keras.Sequential([keras.Input((None, 3)), layer]).save(path)
+
+
+def save_rnn(path, layout="keras", **config):
+    rl.save(path, {"rec": changed_weights(rl.Weights(NEW, prefix="rec").to(layout), config=config)})
+
+
+@KERAS_NOISE
+@pytest.mark.parametrize("setting, model", [
+    ({"go_backwards": True}, "m.keras"), ({"go_backwards": True}, "m.h5"),
+    ({"clip": 1.0}, "m.onnx"),
+])  # fmt: skip
+def test_settings_of_the_source_and_of_the_model(setting, model, tmp_path):
+    """Each of them was lost without a word: the copy computed something else."""
+    paths = {name: tmp_path / f"{name}-{model}" for name in ("with", "without", "out")}
+    for path, config in (("with", setting), ("without", {})):
+        if model == "m.onnx":
+            save_rnn(paths[path], "onnx", **config)
+        else:
+            save_keras_layer(paths[path], **config)
+        save_rnn(tmp_path / f"{path}.npz", "onnx" if model == "m.onnx" else "keras", **config)
+    text = rl.load(paths["with"])["rec"].config
+    assert text.items() >= setting.items()
+    ((key, value),) = setting.items()
+    with pytest.raises(rl.LossyError, match=f"rec is used with {key}={value}, and rec of without"):
+        rl.convert_file(tmp_path / "with.npz", paths["out"], into=paths["without"])
+    assert not paths["out"].exists()
+    done = rl.convert_file(tmp_path / "without.npz", paths["out"], into=paths["with"])
+    assert done.notes == (
+        f"rec of with-{model} is used with {key}={value}, and the source is not: their outputs"
+        " differ",
+    )
+    done = rl.convert_file(tmp_path / "with.npz", paths["out"], into=paths["with"], force=True)
+    assert done.notes == ()
+
+
+class Own(torch.nn.LSTM):
+    """A class that no reader knows."""
+
+
+@KERAS_NOISE
+@pytest.mark.filterwarnings("ignore")
+def test_an_option_that_only_the_model_needs(tmp_path):
+    """as_class did not reach the reading of the model, or was refused by that of the source."""
+    torch.save(torch.nn.ModuleDict({"rec": Own(3, 2)}), tmp_path / "m.pt")
+    np.savez(tmp_path / "new.npz", **NEW)
+    torch.save({name: torch.from_numpy(array) for name, array in NEW.items()}, tmp_path / "new.pt")
+    save_keras_layer(tmp_path / "new.keras")
+    for source in ("new.npz", "new.pt", "new.keras"):
+        call = {"into": tmp_path / "m.pt", "force": True}
+        with pytest.raises(rl.Error) as caught:
+            rl.convert_file(tmp_path / source, tmp_path / "out.pt", **call)
+        ((name, value),) = caught.value.asks
+        assert name == "as_class"
+        rl.convert_file(tmp_path / source, tmp_path / "out.pt", **call, as_class=value)
+        assert rl.verify(tmp_path / "out.pt", tmp_path / source)
+
+
+@KERAS_NOISE
+def test_a_config_that_only_the_model_needs(tmp_path):
+    """Its names are those of the config."""
+    layer = keras.layers.LSTM(2, name="enc", go_backwards=True)
+    model = keras.Sequential([keras.Input((None, 3)), layer])
+    model.save_weights(tmp_path / "m.weights.h5")
+    save_rnn(tmp_path / "new.npz", go_backwards=True)
+    call = {"into": tmp_path / "m.weights.h5", "map": {"rec": "enc"}}
+    rl.convert_file(
+        tmp_path / "new.npz", tmp_path / "out.weights.h5", **call, keras_config=model.to_json()
+    )
+    model.load_weights(tmp_path / "out.weights.h5")
+    assert rl.verify(layer, rl.load(tmp_path / "new.npz")["rec"])
 
 
 @KERAS_NOISE

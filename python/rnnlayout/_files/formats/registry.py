@@ -24,6 +24,7 @@ from rnnlayout._files.tensor_sets.file_rnns import Found
 from rnnlayout._files.tensor_sets.find_rnns import TensorGroup
 from rnnlayout._files.tensor_sets.tensor_set import Converted, FileTensor, Progress, TensorSet
 from rnnlayout._files.tensor_sets.weight_map import is_part
+from rnnlayout._model.config import changes_outputs, describe_config, unwritten_settings
 from rnnlayout._model.errors import Ask, FileError, Message, join_parts
 from rnnlayout._model.layout import Layout, known_layouts
 from rnnlayout._model.weights import Weights
@@ -361,3 +362,22 @@ def check_layout(weights: Weights, layout: str, owner_text: str) -> None:
             f" .to({layout!r}) first, or ",
             Ask("to", layout),
         )
+
+
+def compare_settings(name: str, new: Weights, old: Weights, model: str) -> list[str]:
+    """Return notes about the settings that an RNN of a model keeps when it gets the weights of an
+    RNN without these settings. model: the name of the file. Raises LossyError if the new RNN has
+    settings that the old one lacks, because a copy of the model would lose them."""
+    new_settings = changes_outputs(new.config, new.spec)
+    old_settings = changes_outputs(old.config, old.spec)
+    lost = {key: v for key, v in new_settings.items() if old_settings.get(key) != v}
+    if lost:
+        why = f"and {name} of {model} is not; to leave it out"
+        raise unwritten_settings(name, lost, why)
+    kept = {key: value for key, value in old_settings.items() if key not in new_settings}
+    if not kept:
+        return []
+    return [
+        f"{name} of {model} is used with {describe_config(kept)}, and the source is not: their"
+        " outputs differ"
+    ]

@@ -18,7 +18,12 @@ from typing import Any
 
 import numpy as np
 
-from rnnlayout._files.formats.registry import ModelFormat, NewWeights, check_layout
+from rnnlayout._files.formats.registry import (
+    ModelFormat,
+    NewWeights,
+    check_layout,
+    compare_settings,
+)
 from rnnlayout._files.tensor_sets.file_limits import InputFile, open_zip
 from rnnlayout._files.tensor_sets.file_rnns import Found, entry_name, layer_names
 from rnnlayout._files.tensor_sets.output_file import Output
@@ -249,10 +254,17 @@ def _read_root(root: Hdf5Group, entries: KerasEntries) -> Found:
 def _replace_hdf5(file: InputFile, out: Output, new: NewWeights) -> list[str]:
     with open_hdf5(file, file.budget) as root:
         entries = KerasEntries.of_hdf5(root, new.reading)
-        _read_root(root, entries)
+        notes = _compare_all_settings(new.rnns, _read_root(root, entries), file)
         with new_hdf5(out, str(file)) as h5:
             copy_tree(root, h5, entries.new_arrays(new.rnns))
-    return []
+    return notes
+
+
+def _compare_all_settings(new: Mapping[str, Weights], old: Found, file: InputFile) -> list[str]:
+    notes = []
+    for name, weights in new.items():
+        notes += compare_settings(name, weights, old[name], file.path.name)
+    return notes
 
 
 def _read_others_of_hdf5(file: InputFile, names: Collection[str]) -> dict[str, FileTensor]:
@@ -287,10 +299,11 @@ def _read_archive(file: InputFile, reading: Reading) -> Found:
 
 
 def _replace_archive(file: InputFile, out: Output, new: NewWeights) -> list[str]:
-    with _open_archive(file, new.reading) as (opened, root, entries, _):
+    with _open_archive(file, new.reading) as (opened, root, entries, old):
+        notes = _compare_all_settings(new.rnns, old, file)
         variables = new_variables(root, entries.new_arrays(new.rnns), f"{file}: {VARIABLES}")
         copy_members(opened, out, {VARIABLES: variables})
-    return []
+    return notes
 
 
 def _read_others_of_archive(file: InputFile, names: Collection[str]) -> dict[str, FileTensor]:

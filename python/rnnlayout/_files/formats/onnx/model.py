@@ -13,7 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from rnnlayout._files.formats.registry import ModelFormat, NewWeights, check_layout
+from rnnlayout._files.formats.registry import (
+    ModelFormat,
+    NewWeights,
+    check_layout,
+    compare_settings,
+)
 from rnnlayout._files.tensor_sets.choose_rnns import as_recorded, stack_entries
 from rnnlayout._files.tensor_sets.file_limits import InputFile
 from rnnlayout._files.tensor_sets.file_rnns import Found
@@ -109,6 +114,7 @@ def _replace_in_onnx(file: InputFile, out: Output, new: NewWeights) -> list[str]
     model, constants, arrays = load_model(file), Constants(file), TensorArrays()
     rnns = _read_sites(file, model, new.reading, constants)
     layers: dict[str, tuple[Weights, Weights]] = {}
+    notes: list[str] = []
     for name, weights in new.rnns.items():
         check_layout(weights, "onnx", f"{name}: an ONNX model")
         if name not in rnns.names:
@@ -116,6 +122,7 @@ def _replace_in_onnx(file: InputFile, out: Output, new: NewWeights) -> list[str]
         old = rnns[name]
         if old.spec.num_layers != weights.spec.num_layers:
             raise LayoutError(f"{name!r} is {old.spec}, the new weights are {weights.spec}")
+        notes += compare_settings(name, weights, old, file.path.name)
         pairs = zip(old.split(), weights.split(), strict=True)
         is_single = old.spec.num_layers == 1
         layers |= {name if is_single else f"{name}/{k}": pair for k, pair in enumerate(pairs)}
@@ -135,7 +142,7 @@ def _replace_in_onnx(file: InputFile, out: Output, new: NewWeights) -> list[str]
         bits = constants.bits_of(tensor, f"a copy for {out}") or b""
         arrays.move(tensor, np.frombuffer(bits, np.uint8))
     write_model(out, model, arrays)
-    return []
+    return notes
 
 
 FORMAT = ModelFormat(
