@@ -4,7 +4,7 @@ import re
 import shlex
 
 import numpy as np
-from hints.following import GRU, LSTM, command, tensors, two
+from hints.following import GRU, LSTM, command, tensors, two, write_model_with_head
 
 import rnnlayout as rl
 
@@ -26,6 +26,12 @@ def options_that_need_others():
     yield lambda: command(*CONVERT, "--to", "torch", "--map", "enc=dec")
     command(*CONVERT, "--into", "w.npz", "--map", "enc=dec")
     command(*CONVERT, "--to", "torch", "--only", "enc")
+    rl.save("w.json", rl.Weights(tensors(), layout="torch").to("keras"))
+    yield lambda: command(*CONVERT[:2], "n.json", "--to", "keras", "--head", "lin")
+    write_model_with_head("m.json")
+    np.savez("w.npz", **tensors(prefix="rec."), **{"lin.weight": np.ones((1, 7), "f4")})
+    head = (*CONVERT[:2], "n.json", "--force", "--into", "m.json", "--head", "lin")
+    command(*head)
 
 
 def options_of_pairs():

@@ -2,7 +2,9 @@
 
 import contextlib
 import io
+import json
 import re
+from pathlib import Path
 
 import numpy as np
 from dialects import arguments_of_python, options_in
@@ -26,6 +28,16 @@ def tensors(spec=LSTM, layout="torch", seed=0, prefix=""):
 def two(spec=LSTM, layout="torch"):
     """Return the tensors of two RNNs, enc and dec."""
     return tensors(spec, layout, prefix="enc.") | tensors(spec, layout, 1, prefix="dec.")
+
+
+def write_model_with_head(path, outputs=1, count=1):
+    """Write a model of RTNeural: an LSTM and dense layers."""
+    rl.save(path, rl.Weights(tensors()).to("keras"))
+    model = json.loads(Path(path).read_text())
+    for inputs in (7, outputs)[:count]:
+        weights = [np.zeros((inputs, outputs)).tolist(), [0.0] * outputs]
+        model["layers"].append({"type": "dense", "shape": [None, outputs], "weights": weights})
+    Path(path).write_text(json.dumps(model))
 
 
 def asked(does, *args, known=None, before=lambda: None, **more):

@@ -2,16 +2,28 @@
 
 import json
 import re
+from functools import partial
 from pathlib import Path
 
 import equinox
 import flax
 import jax
 import numpy as np
+import onnx
 import tensorflow as tf
 import torch
 from files.hostile.trees import nd, params
-from hints.following import GRU, LSTM, RELU, asked, each, followed, repaired, tensors
+from hints.following import (
+    GRU,
+    LSTM,
+    RELU,
+    asked,
+    each,
+    followed,
+    repaired,
+    tensors,
+    write_model_with_head,
+)
 from oracles.jax_cells import equinox_cell
 
 import rnnlayout as rl
@@ -176,6 +188,70 @@ def new_weights_in_a_model():
     module = torch.export.load("m.pt2").module()
     rl.assign(torch.nn.LSTM(5, 7), rl.load("s.pt"))
     yield lambda: rl.save("w.nam", rl.Weights(tensors()))
+
+
+def save_model_of_torch(**arrays):
+    np.savez("w.npz", **tensors(prefix="rec."), **arrays)
+    write_model_with_head("m.json")
+
+
+LIN = {"lin.weight": np.ones((1, 7), "f4"), "lin.bias": np.ones(1, "f4")}
+INTO = ("w.npz", "n.json")
+an_unknown_head = asked(
+    rl.convert_file, *INTO, into="m.json", head="line", force=True, known={"head": "lin"},
+    before=lambda: save_model_of_torch(**LIN),
+)  # fmt: skip
+a_head_of_nothing = asked(
+    rl.convert_file, *INTO, into="m.json", head="lin", before=save_model_of_torch
+)
+for_tensors_without_a_head = asked(
+    rl.convert_file, "w.npz", "n.npz", into="w.npz", head="lin",
+    before=lambda: save_model_of_torch(**LIN),
+)  # fmt: skip
+a_layout_of_a_copy = asked(
+    rl.convert_file, *INTO, into="m.json", to="keras", before=save_model_of_torch
+)
+a_head_of_a_new_file = asked(
+    rl.convert_file, "w.npz", "n.json", to="keras", head="lin", before=save_model_of_torch
+)
+
+
+def heads_of_other_sizes():
+    arrays = {"two.weight": np.ones((2, 7), "f4"), "cube.weight": np.ones((1, 7, 1), "f4")}
+    arrays |= {"odd.weight": np.ones((1, 7), "f4"), "odd.bias": np.ones(2, "f4")}
+    save_model_of_torch(**LIN, **arrays)
+    write_model_with_head("two.json", outputs=2)
+    for name in ("two", "cube", "odd"):
+        yield partial(rl.convert_file, *INTO, into="m.json", head=name, force=True)
+        rl.convert_file(*INTO, into="m.json", head="lin", force=True)
+    rl.convert_file(*INTO, into="two.json", head="two", force=True)
+
+
+def the_head_of_the_model_that_stays():
+    save_model_of_torch(**LIN)
+    text = yield lambda: rl.convert_file(*INTO, into="m.json").notes[-1]
+    head = followed(text, r"pass head=('lin')$")
+    assert not rl.convert_file(*INTO, into="m.json", head=head, force=True).left_out
+
+
+def a_model_with_two_dense_layers():
+    save_model_of_torch(**LIN)
+    write_model_with_head("m.json", count=2)
+    yield lambda: rl.convert_file(*INTO, into="m.json", head="lin")
+    rl.convert_file(*INTO, into="m.json")
+
+
+def a_head_of_a_format_with_rnns_alone():
+    save_model_of_torch()
+    rl.save("w.onnx", rl.Weights(tensors()))
+    model = onnx.load("w.onnx")
+    for name, array in LIN.items():
+        model.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
+    onnx.save(model, "w.onnx")
+    yield lambda: rl.convert_file("w.onnx", "n.json", into="m.json", head="lin")
+    torch.save({f"rec.{k}": torch.from_numpy(v) for k, v in tensors().items()}
+               | {k: torch.from_numpy(v) for k, v in LIN.items()}, "w.pt")  # fmt: skip
+    rl.convert_file("w.pt", "n.json", into="m.json", head="lin")
 
 
 def settings_that_a_format_lacks():

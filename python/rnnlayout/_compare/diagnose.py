@@ -24,7 +24,8 @@ from rnnlayout._files.formats.registry import (
 )
 from rnnlayout._files.tensor_sets.file_limits import InputFile
 from rnnlayout._files.tensor_sets.file_rnns import Found
-from rnnlayout._files.write_file import convert_into, save
+from rnnlayout._files.write_file import save
+from rnnlayout._files.write_into import convert_into
 from rnnlayout._model.dtypes import FLOATS, Bits, present_array, take_bits
 from rnnlayout._model.errors import Ask, Message, write_in_python
 from rnnlayout._model.layout import CUDNN, Layout

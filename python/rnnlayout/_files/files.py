@@ -168,6 +168,10 @@ class TensorFile:
         self._records = read_records(self._tensor_set.metadata, file)
         self.groups, self.rnns = find_rnns(self._tensor_set, reading, self._records)
 
+    def others(self, names: Iterable[str]) -> dict[str, FileTensor]:
+        """Return tensors by name."""
+        return {name: self._tensor_set.tensors[name] for name in names}
+
     def copy(
         self,
         out: Output,

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from itertools import product
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -21,26 +19,23 @@ from rnnlayout._files.formats.registry import (
 )
 from rnnlayout._files.tensor_sets.choose_rnns import (
     choose_rnns,
-    match_names,
-    split_layers_as_in,
-    stack_and_layer,
-    stack_layers_as_in,
 )
 from rnnlayout._files.tensor_sets.file_limits import InputFile
 from rnnlayout._files.tensor_sets.file_rnns import Found, check_names, entry_name
 from rnnlayout._files.tensor_sets.layerwise import LayerwiseConversion, ScratchMemory
-from rnnlayout._files.tensor_sets.output_file import Output, check_free, write_whole_file
+from rnnlayout._files.tensor_sets.output_file import Output, write_whole_file
 from rnnlayout._files.tensor_sets.tensor_set import Converted, Progress
 from rnnlayout._model.config import check_config
-from rnnlayout._model.errors import Ask, FileError, Message, TextPart, error_with_parts
+from rnnlayout._model.errors import Ask, Message, TextPart, error_with_parts
 from rnnlayout._model.layout import Layout, as_layout
-from rnnlayout._model.reading_options import UNRECORDED, ReadingOptions, takes_options
-from rnnlayout._model.spec import Spec, differing_fields
+from rnnlayout._model.reading_options import ReadingOptions, takes_options
+from rnnlayout._model.spec import Spec
 from rnnlayout._model.weights import Weights
 from rnnlayout._native import LayoutError, LossyError, SpecError
-from rnnlayout._sources.reading import Reading, make_reading
+from rnnlayout._sources.reading import make_reading
 
-from .files import load, read_file, tensor_set_of
+from .files import read_file, tensor_set_of
+from .write_into import convert_into
 
 
 def save(path: Any, weights: Weights | Mapping[str, Weights]) -> None:
@@ -142,8 +137,11 @@ def convert_file(
     dst: Any,
     *,
     to: str | Layout | None = None,
+    into: Any = None,
     only: Sequence[str] | None = None,
     stack: Sequence[Sequence[str]] | None = None,
+    map: Mapping[str, str] | None = None,
+    head: str | None = None,
     exact: bool = False,
     force: bool = False,
     dry_run: bool = False,
@@ -155,22 +153,46 @@ def convert_file(
 
     to: the layout of the result. May be omitted if the format of `dst` has a single layout; the
         page "What each format can record" of the documentation lists the layouts.
+    into: instead of `to`, a file: the result is a copy of the file with the weights of `src`, in
+        the layouts and dtypes of the file. All its other contents and layers stay.
     only: names of RNNs. The new file has only these RNNs. stack: lists of names, bottom first; each
         list becomes one RNN. With only or stack, the new file has no further tensors.
+    map: with into: names in `src` -> names in `into`, where the names differ.
+    head: with into, for a .json or .nam file: the dense layer of `src`, such as "lin" of lin.weight
+        and lin.bias, for the outputs of the copy.
     exact: as for convert(). force: replace `dst` if it exists.
     dry_run: do everything but write; models are written to memory.
     progress: called with the number of bytes written so far and the total, if known.
     Other arguments: how to read `src`, and the dtype of the result, see ReadingOptions.
 
     If both files are sets of named tensors, the tensors of each RNN are replaced in place and all
-    further tensors are copied bit for bit. Otherwise only the RNNs are written, and .left_out of
-    the result names the RNNs and tensors that the new file lacks. .left_out also names contents
-    that only a checkpoint of the same format can store, such as the epoch.
+    further tensors are copied bit for bit. Otherwise, and with into, only the RNNs are written, and
+    .left_out of the result names everything of `src` that the new file lacks: RNNs, tensors, and
+    contents that only a checkpoint of the same format can store, such as the epoch.
 
     Returns a report, see Converted. Raises FileExistsError if `dst` exists, without force; further
     errors as load(), convert() and save() do. If the target layout cannot represent one of the
     RNNs, nothing is written.
     """
+    if into is not None:
+        why = "the RNNs get the layouts and dtypes that they have in the file of into"
+        _refuse_arguments(why, to=to, dtype=options.get("dtype"))
+        return convert_into(
+            src,
+            dst,
+            into=into,
+            only=only,
+            stack=stack,
+            map=map,
+            head=head,
+            exact=exact,
+            force=force,
+            dry_run=dry_run,
+            progress=progress,
+            spec=spec,
+            **options,
+        )
+    _refuse_arguments("it is for a conversion with into", map=map, head=head)
     reading = make_reading(convert_file, options, spec)
     path, dst = file_to_read(src), Path(dst)
     source, target = format_to_read(path, reading.format), format_to_write(dst)
@@ -224,113 +246,8 @@ def convert_file(
     return Converted(reports, left_out, tuple(notes))
 
 
-# ------------------------------------------------------------------------------------- convert_into
-
-_MOST_TRIED = 12  # RNNs per file, to suggest a pair in a message
-
-
-def convert_into(
-    src: Any,
-    dst: Any,
-    *,
-    into: Any,
-    only: Sequence[str] | None = None,
-    stack: Sequence[Sequence[str]] | None = None,
-    map: Mapping[str, str] | None = None,
-    exact: bool = False,
-    force: bool = False,
-    dry_run: bool = False,
-    progress: Progress | None = None,
-    spec: Spec | None = None,
-    **options: Unpack[ReadingOptions],
-) -> Converted:
-    """Write a copy of the file `into` to `dst`, with the weights of the RNNs of `src`. src: a file,
-    or a result of load().
-
-    only, stack: the RNNs of `src` to use, as in convert_file(). RNNs are matched by name as in
-    verify(). An RNN of several layers, NAME, also matches RNNs of one layer each, NAME_0, NAME_1
-    ... or /NAME/LSTM, /NAME/LSTM_1 ... map: names in `src` -> names in `into`, where the names
-    differ. Each RNN is written in the layout and dtype of the RNN in `into`; everything else in
-    `into` is copied unchanged. Other arguments: as for convert_file(). Facts that `into` does not
-    record are taken from the options for reading `src`.
-    Raises LayoutError if no names match, or if RNNs of equal names differ in the spec.
-    """
-    model, dst = file_to_read(into), Path(dst)
-    path = model if isinstance(src, Found) else file_to_read(src)
-    format, needs_options = format_to_read(model, asks=False), True
-    replace = format.replace if isinstance(format, ModelFormat) else None
-    if not (replace or (isinstance(format, TensorFormat) and format.write)):
-        raise FileError(
-            f"{model}: weights cannot be put into a {format.suffix} file: load the model with its"
-            " own program, pass its layer or module to rl.assign(), and save it again"
-        )
-    if format_to_write(dst, copies=True) is not format:
-        raise FileError(f"{dst}: a copy of {model} needs the same suffix, {format.suffix}")
-    mmap = options.get("mmap", True)
-    model_options = {
-        name: options.get(name) for name in ("layout", *UNRECORDED) if options.get(name)
-    }
-    if spec is not None:  # describes the RNN in src, and the undecided RNN in the model
-        model_options = {"cell": spec.cell, "reset": spec.reset} | model_options
-    with suppress(LayoutError, SpecError, FileError):  # FileError: without names of tensors
-        old, file = read_file(model, Reading(mmap=mmap), asks=False)
-        needs_options = bool(old.undecided and model_options)
-    if needs_options:
-        old, file = read_file(model, make_reading(load, model_options, mmap=mmap), asks=False)
-    source = src if isinstance(src, Found) else load(path, spec, **options)
-    new = stack_layers_as_in(choose_rnns(source, only, stack), old)
-    new, map = split_layers_as_in(new, old, map)
-    check_free(dst, force, path, model)
-    pairs = _match_rnns(new, old, map, path, model)
-    conversions = {
-        target: LayerwiseConversion(new[name], old[target].layout, old[target].spec.dtype, exact)
-        for name, target in pairs.items()
-    }
-    notes: list[str] = []
-    with write_whole_file(dst, force=force, source=path, dry_run=dry_run) as out:
-        out.sources += [*source.files, *old.files]
-        if file is not None:
-            notes = file.copy(out, conversions, progress)
-        elif replace is not None:
-            entries = {name: conversion.weights() for name, conversion in conversions.items()}
-            notes = replace(InputFile(model, mmap), out, entries)
-    for conversion in conversions.values() if dry_run else ():
-        conversion.check()
-    notes += [
-        f"{name} of {model.name} is unchanged" for name in old.readable if name not in conversions
-    ]
-    left_out = tuple(name for name in new.names if name not in pairs)
-    reports = {name: conversion.report for name, conversion in conversions.items()}
-    return Converted(reports, left_out, (*new.notes, *old.notes, *notes))
-
-
-def _match_rnns(
-    new: Found, old: Found, map: Mapping[str, str] | None, path: Path, model: Path
-) -> dict[str, str]:
-    """Return name in `new` -> name in `old`, for each RNN with a counterpart."""
-    pairs = match_names(new, old, map)
-    if not pairs:
-        targets = old.readable[:_MOST_TRIED]  # also tried: stacks with these names as layers
-        stacks = [stack_and_layer(name)[0] for name in targets]
-        candidates = product(new.readable[:_MOST_TRIED], dict.fromkeys([*targets, *stacks]))
-        fit = next((pair for pair in candidates if _is_map_accepted(new, old, *pair)), None)
-        raise LayoutError(
-            f"no RNN of {path} ({', '.join(new.readable)}) has the name of one of {model}"
-            f" ({', '.join(old.readable)}), ",
-            *(["pair them with ", Ask("map", dict([fit]))] if fit else ["nor its sizes"]),
-        )
-    for name, target in pairs.items():
-        if difference := differing_fields(new[name].spec, old[target].spec):
-            raise LayoutError(f"{target}: two different RNNs in {path} and {model}: {difference}")
-    return pairs
-
-
-def _is_map_accepted(new: Found, old: Found, name: str, target: str) -> bool:
-    """Return whether convert_into() would accept this pair as map=, if only the files decide."""
-    split, pairs = split_layers_as_in(new, old, {name: target})
-    pairs = pairs or {layer: layer for layer in split if layer not in new}
-    for layer, counterpart in pairs.items():
-        a, b = split.get(layer), old.get(counterpart)
-        if counterpart not in old.readable or (a and b and differing_fields(a.spec, b.spec)):
-            return False
-    return True
+def _refuse_arguments(reason: str, **arguments: Any) -> None:
+    """Raise SpecError if one of the arguments was passed."""
+    for name, value in arguments.items():
+        if value is not None:
+            raise SpecError(f"{name} cannot be used here, because {reason}: omit ", Ask(name, None))

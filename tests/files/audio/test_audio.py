@@ -45,7 +45,10 @@ def read_json(path):
 def test_a_chain_of_rtneural(tmp_path):
     path, x, y = put("chain.json", tmp_path)
     found = rl.load(path)
-    assert list(found) == ["lstm", "lstm_2", "gru"] and found.others == ("dense",)
+    assert list(found) == ["lstm", "lstm_2", "gru"] and found.others == (
+        "dense.kernel",
+        "dense.bias",
+    )
     for weights in found.values():
         x = rl.RNN(weights)(x)[0]
     weights, bias = map(np.array, read_json(path)["layers"][-1]["weights"])
@@ -141,7 +144,10 @@ def test_a_model_of_nam_starts_from_its_own_state_and_keeps_it(name, tmp_path):
     rl.convert_file(path, tmp_path / "a.npz", to="nam")
     done = convert_into(tmp_path / "a.npz", tmp_path / "out.nam", into=path)
     assert read_json(tmp_path / "out.nam") == RECORDS[name]["model"]
-    assert done.notes == ("loudness in its metadata are those of the old weights",)
+    assert done.notes == (
+        "loudness in its metadata are those of the old weights",
+        f"unchanged from {name}: 'head.weight', 'head.bias'",
+    )
 
 
 def test_an_lstm_of_torch_in_a_model_of_nam(tmp_path, capsys):

@@ -1,6 +1,7 @@
 """Files for programs in C: .bin with its JSON, and .h, compiled and run."""
 
 import json
+import re
 import shutil
 
 import pytest
@@ -142,6 +143,25 @@ def test_bin_is_the_bytes_and_json_the_spec(dtype, tmp_path):
     assert told == {**spec.to_dict(), "layout": "cudnn", "nbytes": spec.nbytes}
     found = rl.load(path)[spec.cell.removesuffix("_relu")]
     assert found.spec == spec and found["weight_space"].tobytes() == path.read_bytes()
+
+
+@pytest.mark.parametrize("key, value, text", [
+    ("layout", "torch", "layout is 'torch', and a .bin file has cudnn"),
+    ("nbytes", 8, f"nbytes is 8, and the spec has {SPECS['float32'].nbytes}"),
+    ("regions", [], "regions are not those of the spec, which rl.regions"),
+    ("regions", lambda rows: [rows[0] | {"gate": "f"}, *rows[1:]], "regions are not those"),
+    ("regions", lambda rows: [rows[1], rows[0], *rows[2:]], "regions are not those"),
+    ("go_backwards", True, "unknown field 'go_backwards'"),
+])  # fmt: skip
+def test_a_json_that_contradicts_its_bin(key, value, text, tmp_path):
+    """layout, nbytes and regions were not compared."""
+    rl.save(tmp_path / "a.bin", random_rnn(SPECS["float32"]))
+    path = tmp_path / "a.bin.json"
+    description = json.loads(path.read_text())
+    description[key] = value(description["regions"]) if callable(value) else value
+    path.write_text(json.dumps(description))
+    with pytest.raises(rl.FileError, match=rf"^{re.escape(str(path))}: {re.escape(text)}"):
+        rl.load(tmp_path / "a.bin")
 
 
 def test_json_with_the_spec_alone(tmp_path):

@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+from collections import Counter, OrderedDict
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ import torch
 from files.outputs import bits
 from marks import in_turn, pairwise
 from oracles.frameworks import seeded, torch_module
+from oracles.some import normal_weights
 from torch.nn.utils import parametrizations, prune
 
 import rnnlayout as rl
@@ -258,6 +260,31 @@ def test_what_a_checkpoint_has_beside_tensors_is_left_out_by_name(suffix, to, tm
     tensors = ["optimizer.state.0.step"]
     left_out = {".npz": values, ".onnx": tensors + values, ".pt": []}[suffix]
     assert list(done.left_out) == left_out
+
+
+@pytest.mark.parametrize("kind", [dict, Counter, OrderedDict])
+def test_every_dict_has_a_record(kind, tmp_path):
+    """A Counter lost its record: nothing then says of which RNN the vector is."""
+    state = kind()
+    state.update(torch.nn.LSTM(I, H).state_dict())
+    path = save(tmp_path / "a.pt", state)
+    rl.convert_file(path, tmp_path / "b.pt", to="cudnn")
+    assert rl.verify(rl.load(tmp_path / "b.pt")["lstm"], state)
+
+
+@pytest.mark.parametrize("layout, spec, fields", [
+    ("keras", rl.Spec("rnn_relu", I, H), ["cell"]),
+    ("onnx", rl.Spec("gru", I, H, reset="before"), ["reset"]),
+    ("keras", rl.Spec("lstm", I, H, recurrent_activation="hard_sigmoid"), ["recurrent_activation"]),
+])  # fmt: skip
+def test_a_plain_dict_records_what_its_tensors_do_not_show(layout, spec, fields, tmp_path):
+    """The activation that the caller passed was lost, and the default assumed."""
+    tensors = normal_weights(layout, spec)
+    path = save(tmp_path / "a.pt", {name: torch.from_numpy(a) for name, a in tensors.items()})
+    known = {name: getattr(spec, name) for name in fields}
+    rl.convert_file(path, tmp_path / "b.pt", to=layout, layout=layout, **known)
+    (found,) = rl.load(tmp_path / "b.pt").values()
+    assert found.spec == spec
 
 
 @every_form

@@ -23,6 +23,7 @@ EXAMPLES = """\
   rnnlayout convert model.pt lstm.safetensors --to cudnn --prefix encoder.rnn
   rnnlayout convert lstm.safetensors lstm.npz --to onnx --exact
   rnnlayout convert trained.onnx new.pt --into model.pt --map /LSTM=encoder
+  rnnlayout convert trained.pt new.nam --into amp.nam --head lin
   rnnlayout convert model.h5 lstm.pt --to torch --stack lstm_1,lstm_2
   rnnlayout convert lstm.npz lstm.safetensors --to torch --dry-run"""
 _MOST = 10  # names to list of tensors that are left out
@@ -42,6 +43,8 @@ def add_arguments(parser: Parser) -> None:
     parser.add_choice()
     parser.add_map("with --into: RNN A of IN replaces RNN B of MODEL; may be repeated")
     add = parser.add_argument
+    head = "with --into, for a .json or .nam file: the dense layer of IN that replaces MODEL's head"
+    add("--head", metavar="NAME", help=head)
     dtype = "dtype of the result (default: unchanged); a narrower one rounds; only with --to"
     add("--dtype", choices=DTYPES, help=dtype)
     add("--exact", action="store_true", help="refuse to round")
@@ -52,7 +55,7 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from rnnlayout._files.write_file import convert_file, convert_into
+    from rnnlayout._files.write_file import convert_file
 
     _check_usage(options)
     arguments = reading_options(options) | {
@@ -62,10 +65,10 @@ def run(options: argparse.Namespace) -> int:
     with show_progress("converting") as tick:
         arguments["progress"] = tick
         if options.into:
-            arguments["map"] = map_pairs(options)
-            done = convert_into(source, target, into=options.into, **arguments)
+            arguments |= {"into": options.into, "map": map_pairs(options), "head": options.head}
         else:
-            done = convert_file(source, target, to=options.to, dtype=options.dtype, **arguments)
+            arguments |= {"to": options.to, "dtype": options.dtype}
+        done = convert_file(source, target, **arguments)
     if options.json:
         print_json(
             "convert",
@@ -96,6 +99,8 @@ def _check_usage(options: argparse.Namespace) -> None:
         options.wrong("--dtype needs --to: with --into the dtypes are those of MODEL")
     if options.to and options.map:
         options.wrong("--map needs --into: to convert some RNNs use --only NAME")
+    if options.head and not options.into:
+        options.wrong("--head needs --into MODEL, the file with the old head")
     try:
         format = format_to_write(options.target, copies=bool(options.into))
         if not options.to and not options.into:

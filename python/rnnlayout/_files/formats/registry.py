@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
@@ -18,11 +18,13 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from rnnlayout._files.tensor_sets.dense_layer import DenseLayer
 from rnnlayout._files.tensor_sets.file_limits import InputFile, require_regular_file
 from rnnlayout._files.tensor_sets.file_rnns import Found
 from rnnlayout._files.tensor_sets.find_rnns import TensorGroup
-from rnnlayout._files.tensor_sets.tensor_set import Converted, Progress, TensorSet
+from rnnlayout._files.tensor_sets.tensor_set import Converted, FileTensor, Progress, TensorSet
 from rnnlayout._files.tensor_sets.weight_map import is_part
+from rnnlayout._model.config import changes_outputs, describe_config, unwritten_settings
 from rnnlayout._model.errors import Ask, FileError, Message, join_parts
 from rnnlayout._model.layout import Layout, known_layouts
 from rnnlayout._model.weights import Weights
@@ -37,6 +39,16 @@ if TYPE_CHECKING:  # not needed to load
     from rnnlayout._files.tensor_sets.output_file import Output
 
 Pairs: TypeAlias = "list[tuple[TensorGroup, LayerwiseConversion]]"
+
+
+@dataclass(frozen=True)
+class NewWeights:
+    """New weights for a copy of a model. rnns: by the names of the RNNs in the model. reading: how
+    the model was read. head: for the outputs of the model; None if the head stays as it is."""
+
+    rnns: Mapping[str, Weights]
+    reading: Reading
+    head: DenseLayer | None = None
 
 
 @dataclass(frozen=True)
@@ -72,26 +84,29 @@ class ModelFormat:
     suffix: the suffix in messages. layouts: the possible layouts of RNNs in a file.
     read(file, reading): return the RNNs; None if the format is only written.
     write(out, entries): write a new file with the RNNs; None if new files cannot be written.
-    replace(file, out, entries): copy a file to `out`, with new weights for the named RNNs. Returns
-        notes.
+    replace(file, out, new): copy a file to `out`, with new weights. Returns notes.
     rewrite(file, out, reading, to, dtype, exact): copy a whole model to `out`, with all RNNs
         converted.
     options: the options of OF_FORMATS that the format takes.
     begins: suffix of the format that these files start like (.pdparams: .pkl).
     single: whether a file can store only one RNN.
     needs: further parts that a file must have, for formats that cannot write a new file.
+    read_others(file, names): return tensors of Found.others by name; None if only RNNs are read.
+    has_head: whether replace() takes a new head.
     """
 
     suffix: str
     layouts: tuple[str, ...]
     read: Callable[[InputFile, Reading], Found] | None
     write: Callable[[Output, Mapping[str, Weights]], None] | None
-    replace: Callable[[InputFile, Output, Mapping[str, Weights]], list[str]] | None = None
+    replace: Callable[[InputFile, Output, NewWeights], list[str]] | None = None
     rewrite: Callable[[InputFile, Output, Reading, Layout, object, bool], Converted] | None = None
     options: tuple[str, ...] = ()
     begins: str = ""
     single: bool = False
     needs: str = ""
+    read_others: Callable[[InputFile, Collection[str]], dict[str, FileTensor]] | None = None
+    has_head: bool = False
 
 
 Format = TensorFormat | ModelFormat
@@ -122,8 +137,8 @@ FORMATS = {
     ".weights.h5": "keras.formats.WEIGHTS_H5",
     ".keras": "keras.formats.ARCHIVE",
     ".onnx": "onnx.model.FORMAT",
-    ".json": "audio.RTNEURAL",
-    ".nam": "audio.NAM",
+    ".json": "rtneural.FORMAT",
+    ".nam": "nam.FORMAT",
     ".index.json": "sharded.FORMAT",
     ".weights.json": "keras.formats.WEIGHTS_JSON",
 }
@@ -347,3 +362,22 @@ def check_layout(weights: Weights, layout: str, owner_text: str) -> None:
             f" .to({layout!r}) first, or ",
             Ask("to", layout),
         )
+
+
+def compare_settings(name: str, new: Weights, old: Weights, model: str) -> list[str]:
+    """Return notes about the settings that an RNN of a model keeps when it gets the weights of an
+    RNN without these settings. model: the name of the file. Raises LossyError if the new RNN has
+    settings that the old one lacks, because a copy of the model would lose them."""
+    new_settings = changes_outputs(new.config, new.spec)
+    old_settings = changes_outputs(old.config, old.spec)
+    lost = {key: v for key, v in new_settings.items() if old_settings.get(key) != v}
+    if lost:
+        why = f"and {name} of {model} is not; to leave it out"
+        raise unwritten_settings(name, lost, why)
+    kept = {key: value for key, value in old_settings.items() if key not in new_settings}
+    if not kept:
+        return []
+    return [
+        f"{name} of {model} is used with {describe_config(kept)}, and the source is not: their"
+        " outputs differ"
+    ]

@@ -12,6 +12,7 @@ from __future__ import annotations
 from codecs import BOM_UTF8
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -25,6 +26,7 @@ from rnnlayout._model.describe import regions
 from rnnlayout._model.dtypes import storage_dtype
 from rnnlayout._model.errors import Ask, FileError, error_with_name
 from rnnlayout._model.layout import CUDNN
+from rnnlayout._model.spec import Spec
 from rnnlayout._model.weights import Weights, changed_weights
 from rnnlayout._native import SpecError
 from rnnlayout._sources.read_source import read_source
@@ -107,8 +109,29 @@ def _read_bin_json(file: InputFile) -> tuple[str, Record | None]:
                 "spec": {key: content[key] for key in content if key not in _RECORD_KEYS},
                 "batch_first": content.get("batch_first"),
             }
-            return entry, parse_record(record, str(json_path))
+            parsed = parse_record(record, str(json_path))
+            _check_description(content, parsed.spec, str(json_path))
+            return entry, parsed
     return "", None
+
+
+def _check_description(content: Mapping[str, Any], spec: Spec, label: str) -> None:
+    """Raise FileError if a description contradicts its spec."""
+    if (layout := content.get("layout", "cudnn")) != "cudnn":
+        raise FileError(f"{label}: layout is {repr(layout)[:40]}, and a .bin file has cudnn")
+    if (nbytes := content.get("nbytes", spec.nbytes)) != spec.nbytes:
+        raise FileError(f"{label}: nbytes is {repr(nbytes)[:40]}, and the spec has {spec.nbytes}")
+    if "regions" in content and content["regions"] != _region_objects(spec):
+        raise FileError(
+            f"{label}: regions are not those of the spec, which rl.regions(spec) returns: if the"
+            " spec is right, delete them from the file"
+        )
+
+
+def _region_objects(spec: Spec) -> list[dict[str, Any]]:
+    """Return the rows of rl.regions() for JSON."""
+    rows = regions(spec)
+    return [dict(zip(rows.dtype.names or (), row, strict=True)) for row in rows.tolist()]
 
 
 def _write_bin(out: Output, entries: Mapping[str, Weights]) -> None:
@@ -116,13 +139,11 @@ def _write_bin(out: Output, entries: Mapping[str, Weights]) -> None:
     with open(out, "wb", opener=open_untruncated) as file:
         for chunk in FileTensor.of(weights.arrays[0], weights.spec.dtype).chunks():
             file.write(chunk)
-    rows = regions(weights.spec)
-    names = rows.dtype.names or ()
     description = {
         **weights.spec.to_dict(),
         "layout": "cudnn",
         "nbytes": weights.spec.nbytes,
-        "regions": [dict(zip(names, row, strict=True)) for row in rows.tolist()],
+        "regions": _region_objects(weights.spec),
     }
     if name != entry_name("", weights.spec):
         description["entry"] = name

@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -72,8 +73,10 @@ class FileTensor:
         return Bits(array.astype(array.dtype.newbyteorder("="), copy=False), self.dtype)
 
     def same_as(self, tensor: FileTensor) -> bool:
-        kinds = (self.dtype, self.shape), (tensor.dtype, tensor.shape)
-        return kinds[0] == kinds[1] and self.bits().tobytes() == tensor.bits().tobytes()
+        if (self.dtype, self.shape) != (tensor.dtype, tensor.shape):
+            return False
+        pairs = zip_longest(self.chunks(), tensor.chunks(), fillvalue=memoryview(b""))
+        return all(bytes(chunk) == bytes(other) for chunk, other in pairs)
 
     @classmethod
     def of(cls, array: np.ndarray, dtype: str) -> FileTensor:

@@ -11,18 +11,24 @@ import io
 import json
 import zipfile
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from rnnlayout._files.formats.registry import ModelFormat, check_layout
+from rnnlayout._files.formats.registry import (
+    ModelFormat,
+    NewWeights,
+    check_layout,
+    compare_settings,
+)
 from rnnlayout._files.tensor_sets.file_limits import InputFile, open_zip
 from rnnlayout._files.tensor_sets.file_rnns import Found, entry_name, layer_names
 from rnnlayout._files.tensor_sets.output_file import Output
 from rnnlayout._files.tensor_sets.record import Record
+from rnnlayout._files.tensor_sets.tensor_set import FileTensor
 from rnnlayout._model.errors import Ask
 from rnnlayout._model.reading_options import OF_FORMATS
 from rnnlayout._model.spec import Spec
@@ -245,13 +251,31 @@ def _read_root(root: Hdf5Group, entries: KerasEntries) -> Found:
     return entries.read_layers(layers_without_config(root))
 
 
-def _replace_hdf5(file: InputFile, out: Output, new: Mapping[str, Weights]) -> list[str]:
+def _replace_hdf5(file: InputFile, out: Output, new: NewWeights) -> list[str]:
     with open_hdf5(file, file.budget) as root:
-        entries = KerasEntries.of_hdf5(root, Reading())
-        _read_root(root, entries)
+        entries = KerasEntries.of_hdf5(root, new.reading)
+        notes = _compare_all_settings(new.rnns, _read_root(root, entries), file)
         with new_hdf5(out, str(file)) as h5:
-            copy_tree(root, h5, entries.new_arrays(new))
-    return []
+            copy_tree(root, h5, entries.new_arrays(new.rnns))
+    return notes
+
+
+def _compare_all_settings(new: Mapping[str, Weights], old: Found, file: InputFile) -> list[str]:
+    notes = []
+    for name, weights in new.items():
+        notes += compare_settings(name, weights, old[name], file.path.name)
+    return notes
+
+
+def _read_others_of_hdf5(file: InputFile, names: Collection[str]) -> dict[str, FileTensor]:
+    with open_hdf5(file, file.budget) as root:
+        return _arrays_by_name(root, names)
+
+
+def _arrays_by_name(root: Hdf5Group, names: Collection[str]) -> dict[str, FileTensor]:
+    """Return arrays in memory. names: paths without the first slash."""
+    datasets = {dataset.path.lstrip("/"): dataset for dataset in root.all_datasets()}
+    return {name: FileTensor.of(datasets[name].bits(), datasets[name].dtype) for name in names}
 
 
 @contextmanager
@@ -275,11 +299,17 @@ def _read_archive(file: InputFile, reading: Reading) -> Found:
         return rnns
 
 
-def _replace_archive(file: InputFile, out: Output, new: Mapping[str, Weights]) -> list[str]:
-    with _open_archive(file, Reading()) as (opened, root, entries, _):
-        variables = new_variables(root, entries.new_arrays(new), f"{file}: {VARIABLES}")
+def _replace_archive(file: InputFile, out: Output, new: NewWeights) -> list[str]:
+    with _open_archive(file, new.reading) as (opened, root, entries, old):
+        notes = _compare_all_settings(new.rnns, old, file)
+        variables = new_variables(root, entries.new_arrays(new.rnns), f"{file}: {VARIABLES}")
         copy_members(opened, out, {VARIABLES: variables})
-    return []
+    return notes
+
+
+def _read_others_of_archive(file: InputFile, names: Collection[str]) -> dict[str, FileTensor]:
+    with _open_archive(file, Reading()) as (_, root, _, _):
+        return _arrays_by_name(root, names)
 
 
 def _write_variables(out: Output, entries: Mapping[str, Weights]) -> None:
@@ -302,10 +332,23 @@ def _write_archive(out: Output, entries: Mapping[str, Weights]) -> None:
 
 
 H5 = ModelFormat(
-    ".h5", ("keras", "keras-cudnn"), _read_hdf5, _write_h5, _replace_hdf5, rewrite_h5, OF_FORMATS
+    ".h5",
+    ("keras", "keras-cudnn"),
+    _read_hdf5,
+    _write_h5,
+    _replace_hdf5,
+    rewrite_h5,
+    OF_FORMATS,
+    read_others=_read_others_of_hdf5,
 )
 WEIGHTS_H5 = ModelFormat(
-    ".weights.h5", ("keras",), _read_hdf5, _write_variables, _replace_hdf5, options=OF_FORMATS
+    ".weights.h5",
+    ("keras",),
+    _read_hdf5,
+    _write_variables,
+    _replace_hdf5,
+    options=OF_FORMATS,
+    read_others=_read_others_of_hdf5,
 )
 WEIGHTS_JSON = ModelFormat(".weights.json", ("keras",), _read_parts, None, options=OF_FORMATS)
 ARCHIVE = ModelFormat(
@@ -316,4 +359,5 @@ ARCHIVE = ModelFormat(
     _replace_archive,
     rewrite_archive,
     OF_FORMATS,
+    read_others=_read_others_of_archive,
 )

@@ -8,12 +8,17 @@ layout, initial_h, initial_c, sequence_lens. constants.py reads tensors in exter
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-from rnnlayout._files.formats.registry import ModelFormat, check_layout
+from rnnlayout._files.formats.registry import (
+    ModelFormat,
+    NewWeights,
+    check_layout,
+    compare_settings,
+)
 from rnnlayout._files.tensor_sets.choose_rnns import as_recorded, stack_entries
 from rnnlayout._files.tensor_sets.file_limits import InputFile
 from rnnlayout._files.tensor_sets.file_rnns import Found
@@ -26,7 +31,7 @@ from rnnlayout._native import LayoutError
 from rnnlayout._sources.reading import Reading
 from rnnlayout._sources.tensor_paths import is_under_with_direction
 
-from .constants import Constants, is_external
+from .constants import NUMBERS, Constants, is_external
 from .graph import (
     CLASSES,
     MODULES,
@@ -46,6 +51,7 @@ from .node import WEIGHTS, read_onnx_node
 from .write import TensorArrays, make_model, write_model
 
 _LISTED = 3
+_WITHOUT_INPUTS = 4  # the IR version from which initializers need not be inputs of the graph
 _PRODUCTS = {"MatMul", "Gemm"}
 _TORCH = "torch.nn.modules.rnn."
 _SOURCE = "read the weights from where they come from: a Keras file, a state_dict"
@@ -95,10 +101,10 @@ def _first_names(names: list[str]) -> str:
 # --------------------------------------------------------------------------------------- the format
 
 
-def _replace_in_onnx(file: InputFile, out: Output, entries: Mapping[str, Weights]) -> list[str]:
-    """Write the model to `out` with new weights in the nodes that `entries` names.
+def _replace_in_onnx(file: InputFile, out: Output, new: NewWeights) -> list[str]:
+    """Write the model to `out` with new weights in the nodes that `new` names.
 
-    entries: in layout onnx, each of the same spec as the old weights. Everything else is unchanged,
+    The RNNs are in layout onnx, each of the same spec as the old RNN. Everything else is unchanged,
     but external tensors move into the new model, or into the new model's .data file.
 
     A tensor that only this node reads is changed in place. An input that is shared with other
@@ -106,16 +112,18 @@ def _replace_in_onnx(file: InputFile, out: Output, entries: Mapping[str, Weights
     reader are removed. Raises LayoutError if the node does not exist, or cannot represent the
     weights."""
     model, constants, arrays = load_model(file), Constants(file), TensorArrays()
-    rnns = _read_sites(file, model, Reading(), constants)
+    rnns = _read_sites(file, model, new.reading, constants)
     layers: dict[str, tuple[Weights, Weights]] = {}
-    for name, new in entries.items():
-        check_layout(new, "onnx", f"{name}: an ONNX model")
+    notes: list[str] = []
+    for name, weights in new.rnns.items():
+        check_layout(weights, "onnx", f"{name}: an ONNX model")
         if name not in rnns.names:
             raise LayoutError(f"{file} has no RNN {name!r}; it has {', '.join(map(repr, rnns))}")
         old = rnns[name]
-        if old.spec.num_layers != new.spec.num_layers:
-            raise LayoutError(f"{name!r} is {old.spec}, the new weights are {new.spec}")
-        pairs = zip(old.split(), new.split(), strict=True)
+        if old.spec.num_layers != weights.spec.num_layers:
+            raise LayoutError(f"{name!r} is {old.spec}, the new weights are {weights.spec}")
+        notes += compare_settings(name, weights, old, file.path.name)
+        pairs = zip(old.split(), weights.split(), strict=True)
         is_single = old.spec.num_layers == 1
         layers |= {name if is_single else f"{name}/{k}": pair for k, pair in enumerate(pairs)}
     for name, (before, after) in layers.items():
@@ -134,7 +142,7 @@ def _replace_in_onnx(file: InputFile, out: Output, entries: Mapping[str, Weights
         bits = constants.bits_of(tensor, f"a copy for {out}") or b""
         arrays.move(tensor, np.frombuffer(bits, np.uint8))
     write_model(out, model, arrays)
-    return []
+    return notes
 
 
 FORMAT = ModelFormat(
@@ -225,10 +233,20 @@ class _ModelChange:
         while initializer in self._names:
             initializer += "_"
         self._names.add(initializer)
-        self._arrays.put(site.scope.proto.initializer.add(), after.bits(), after.dtype, initializer)
+        self._add_initializer(site.scope.proto, initializer, after)
         while len(site.node.input) <= at:
             site.node.input.append("")
         site.node.input[at] = initializer
+
+    def _add_initializer(self, graph: Any, name: str, array: FileTensor) -> None:
+        """Add an initializer to a graph. In old models it is an input, too, of the outer graph."""
+        if self._model.ir_version < _WITHOUT_INPUTS:
+            graph = self._model.graph
+            declaration = graph.input.add(name=name)
+            declaration.type.tensor_type.elem_type = NUMBERS[array.dtype]
+            for size in array.shape:
+                declaration.type.tensor_type.shape.dim.add(dim_value=size)
+        self._arrays.put(graph.initializer.add(), array.bits(), array.dtype, name)
 
     def remove_unread(self) -> None:
         """Remove the replaced initializers that no node and no output reads."""

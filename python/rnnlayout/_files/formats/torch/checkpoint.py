@@ -34,6 +34,7 @@ from rnnlayout._files.tensor_sets.tensor_set import (
     walk_leaves,
 )
 from rnnlayout._model.errors import Ask, FileError, Message, MissingExtraError, import_extra
+from rnnlayout._model.spec import CELLS, Spec
 from rnnlayout._native import LayoutError
 from rnnlayout._sources.candidates import is_one_vector
 from rnnlayout._sources.mismatch import list_names
@@ -164,10 +165,9 @@ def _replace_in_checkpoint(
     count = ProgressCount(progress, sum(sizes) + tensor_set.nbytes)
     for group, conversion in pairs:
         _replace_group(torch, group, places, conversion, count)
-    # tensors do not show the sizes of a packed vector, nor settings
-    hidden = any(is_one_vector(conversion.layout) or conversion.config for _, conversion in pairs)
-    if hidden and type(contents) is dict:
-        contents = OrderedDict(contents)  # a plain dict cannot have the attribute _metadata
+    hidden = any(_needs_record(conversion) for _, conversion in pairs)
+    if hidden and isinstance(contents, dict) and not isinstance(contents, OrderedDict):
+        contents = OrderedDict(contents)  # other dicts lose the attribute _metadata in a file
     _save_with_torch(torch, _with_metadata(contents, tensor_set.metadata), out, count)
     count(tensor_set.nbytes)  # completes the count if tensors share storages
     if hidden and not isinstance(contents, dict):
@@ -178,6 +178,27 @@ def _replace_in_checkpoint(
     if any(isinstance(part, dict) and "param_groups" in part for part in parts):
         return ["the optimizer's state is unchanged: it belongs to the old tensors"]
     return []
+
+
+def _needs_record(conversion: LayerwiseConversion) -> bool:
+    """Return whether tensors alone do not show which RNN they are: the sizes of a packed vector,
+    settings, and fields of the spec with another value than by default."""
+    spec = conversion.spec
+    shown = Spec(
+        spec.cell,
+        spec.input_size,
+        spec.hidden_size,
+        spec.num_layers,
+        bidirectional=spec.bidirectional,
+        proj_size=spec.proj_size,
+        bias=spec.bias,
+        peepholes=spec.peepholes,
+        dtype=spec.dtype,
+    )
+    is_plain_rnn = not CELLS[spec.cell].is_gated  # tanh or relu
+    return bool(
+        is_one_vector(conversion.layout) or conversion.config or is_plain_rnn or spec != shown
+    )
 
 
 _OPTIONS = ("as_class",)
