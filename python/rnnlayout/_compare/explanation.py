@@ -9,11 +9,12 @@ import numpy as np
 from rnnlayout._model.layout import BlockKey
 
 from .blocks import Block, BlockComparison, bits_of_values, values_of_bits
+from .decoded_buffer import DecodedBuffer, decode_buffer
 from .matrix_forms import RIGHT_FORM
 from .mistakes import Mistake, missing_parts, mistakes_of, scale_mistake
 from .packing import Packing, packing_of
 from .truth import BIAS_ROLE, BIASES, Truth, same_bits, truth_of
-from .value_changes import DecodedBuffer, decode_buffer, value_mistake
+from .value_changes import value_mistakes
 from .whole_buffers import explains_length, length_mistake, order_mistake
 
 _NO_CAUSES = ("not found", "biases not found", "changed")
@@ -73,9 +74,12 @@ def explain_values(
         text = f"none of the {count} matrices was found in any form that is searched for"
         return FoundMistakes(packing, buffer, None, (), False, text)
     mistakes += mistakes_of(packing)
-    changed = value_mistake(packing, 8 if scale != 1 else 0)
-    if changed and not (decoded.mistake and changed.rule.startswith("rounded")):
-        mistakes.append(changed)
+    for change in value_mistakes(packing, 8 if scale != 1 else 0):
+        dtype = change.rule.removeprefix("rounded ")
+        if decoded.mistake and decoded.mistake.rule == f"dtype {dtype}" and not change.where:
+            mistakes[0] = replace(decoded.mistake, lost=change.lost)  # one mistake, not two
+        else:
+            mistakes.append(change)
     mistakes += missing
     if buffer.size > truth.size or decoded.rest:
         mistakes.append(length_mistake(packing, decoded.rest, decoded.in_front))
