@@ -14,19 +14,20 @@ from .truth import BIAS_ROLE, MatrixName
 from .value_rules import ComparedPart, ValueRule, rules_for
 
 _FEW = 0.1  # of the wrong values that a rule is said to explain may have another cause
+_SCALED_ULPS = 8  # how far a value may be that was multiplied and divided
 _MOST_PLACES = 3  # of single values, in a sentence
 
 _Masks = Mapping[MatrixName, np.ndarray]
 
 
-def value_mistakes(packing: Packing, ulps: int = 0) -> list[Mistake]:
+def value_mistakes(packing: Packing, scaled: bool) -> list[Mistake]:
     """Return the mistakes that explain how repaired values differ from the true values: each wrong
     value is in a mistake.
 
-    Matrices and biases that were not located are left out. ulps: differences up to this many units
-    in the last place are ignored.
+    Matrices and biases that were not located are left out. scaled: whether the repair divided all
+    values: their last bits may differ.
     """
-    parts = {part.name: part for part in _compared_parts(packing, ulps)}
+    parts = {part.name: part for part in _compared_parts(packing, _SCALED_ULPS * scaled)}
     open_parts = {name: part for name, part in parts.items() if part.wrong.any()}
     changed: dict[MatrixName, np.ndarray] = {}
     mistakes = []
@@ -51,9 +52,11 @@ def _compared_parts(packing: Packing, ulps: int) -> Iterator[ComparedPart]:
     for matrix in truth.matrices:
         if matrix.name in packing.matrices:
             values = truth.part(packing.fixed, matrix).reshape(matrix.shape)
-            yield _compared(matrix.name, values, matrix.values, zero, ulps * eps_of(truth))
+            units = max(ulps, _SCALED_ULPS * (packing.matrices[matrix.name].reading.scale != 1))
+            yield _compared(matrix.name, values, matrix.values, zero, units * eps_of(truth))
+    scaled = any(located.reading.scale != 1 for located in packing.vectors.values())
     for name, values, true, wide in _biases_as_repaired(packing):
-        yield _compared(name, values, true, wide, ulps * eps_of(truth))
+        yield _compared(name, values, true, wide, max(ulps, _SCALED_ULPS * scaled) * eps_of(truth))
 
 
 def _compared(
@@ -78,15 +81,16 @@ def _biases_as_repaired(
         if layer.unknown or layer.rule is SPLIT_RULE or biases is None:
             continue
         repaired, true = all_biases[name[:2]][: biases.count], truth.biases[name[:2]]
-        if layer.rule is KEPT_RULE and not layer.shift[1]:
+        if layer.rule is KEPT_RULE and not layer.shifts:
             yield name, repaired, true[: biases.count], np.zeros(())
             continue
         w, r = true[0], true[1] if len(true) == 2 else np.zeros_like(true[0])
         with np.errstate(all="ignore"):
             expected = np.stack(layer.rule.make(w, r))[: biases.count]
             expected = np.stack(layer.rule.undo(expected[0], expected[-1]))[: biases.count]
-            wide = 8 * eps_of(truth) * (abs(w) + abs(r) + bool(layer.shift[1]))
-        yield name, repaired, expected, wide
+            added = max((abs(number) for *_, number in layer.shifts), default=0)
+            wide = 8 * eps_of(truth) * (abs(w) + abs(r) + added)
+        yield name, repaired, expected, wide * (expected != 0)
 
 
 # --------------------------------------------------------------------------- the rules that explain
