@@ -127,10 +127,13 @@ RESTORED = [
 W = SMALL["weight_ih_l0"]
 # values that were changed stay
 CHANGED = [
-    (put(FLAT, 7, np.nan), ONE, "1 of 120 values is changed to NaN: were the weights trained"),
+    (put(FLAT, 7, np.nan), ONE, "1 of 120 values is changed to NaN (layer 0, input matrix of gate"
+     " i at (1, 2)): were the weights trained"),
     (put(put(FLAT, 9, FLAT[9] + 0.5), 7, np.nan), ONE,
-     "2 of 120 values are changed, 1 of them to NaN, by up to 0.5: were"),
-    (put(FLAT, -1, np.inf), ONE, "1 of 120 values is changed, by up to inf: were"),
+     "2 of 120 values are changed, 1 of them to NaN, by up to 0.5 (layer 0, input matrix of gate i"
+     " at (1, 2); layer 0, input matrix of gate i at (1, 4)): were"),
+    (put(FLAT, -1, np.inf), ONE, "1 of 120 values is changed, by up to inf (layer 0, biases, bR"
+     " of gate o[2]): were"),
     *((rl.pack(SMALL | {"weight_ih_l0": put(W, (4, slice(n)), W[4, :n] + 0.5)}), SMALL,
        f"{n} of 72 values") for n in (1, 3, 4)),
 ]  # fmt: skip

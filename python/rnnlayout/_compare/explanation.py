@@ -9,11 +9,12 @@ import numpy as np
 from rnnlayout._model.layout import BlockKey
 
 from .blocks import Block, BlockComparison, bits_of_values, values_of_bits
+from .decoded_buffer import DecodedBuffer, decode_buffer
 from .matrix_forms import RIGHT_FORM
 from .mistakes import Mistake, missing_parts, mistakes_of, scale_mistake
 from .packing import Packing, packing_of
 from .truth import BIAS_ROLE, BIASES, Truth, same_bits, truth_of
-from .value_changes import DecodedBuffer, decode_buffer, value_mistake
+from .value_changes import value_mistakes
 from .whole_buffers import explains_length, length_mistake, order_mistake
 
 _NO_CAUSES = ("not found", "biases not found", "changed")
@@ -53,11 +54,7 @@ def explain_values(
     """
     packing, decoded = _best_packing(truth, raw, dtype)
     mistakes = [decoded.mistake] if decoded.mistake else []
-    scales = [located.reading.scale for located in packing.matrices.values()] or [1.0]
-    scale = scales[0]
-    if packing.unknown or any(abs(factor / scale - 1) >= 1e-3 for factor in scales):
-        scale = 1.0
-    if scale != 1:
+    if scale := _scale_of_all(packing):
         mistakes.append(scale_mistake(scale, "all values"))
         buffer = packing.buffer
         packing = packing_of(truth, (buffer / np.asarray(scale, "f8")).astype(buffer.dtype))
@@ -73,9 +70,12 @@ def explain_values(
         text = f"none of the {count} matrices was found in any form that is searched for"
         return FoundMistakes(packing, buffer, None, (), False, text)
     mistakes += mistakes_of(packing)
-    changed = value_mistake(packing, 8 if scale != 1 else 0)
-    if changed and not (decoded.mistake and changed.rule.startswith("rounded")):
-        mistakes.append(changed)
+    for change in value_mistakes(packing, bool(scale)):
+        dtype = change.rule.removeprefix("rounded ")
+        if decoded.mistake and decoded.mistake.rule == f"dtype {dtype}" and not change.where:
+            mistakes[0] = replace(decoded.mistake, lost=change.lost)  # one mistake, not two
+        else:
+            mistakes.append(change)
     mistakes += missing
     if buffer.size > truth.size or decoded.rest:
         mistakes.append(length_mistake(packing, decoded.rest, decoded.in_front))
@@ -95,7 +95,7 @@ def _best_packing(
         packing = packing_of(truth, values_of_bits(decoded.bits, truth.spec.dtype))
         matrices = packing.matrices.values()
         readings = [located.reading for located in matrices if not located.matrix.is_constant]
-        biases_known = not truth.roles or bool(packing.biases and packing.biases.known)
+        biases_known = _knows_biases(packing)
         rank = len(readings), biases_known, sum(reading.share for reading in readings)
         if best is None or rank > best[0]:
             best = rank, packing, decoded
@@ -104,6 +104,21 @@ def _best_packing(
             break
     assert best is not None
     return best[1:]
+
+
+def _scale_of_all(packing: Packing) -> float:
+    """Return the factor of all matrices, and of the biases as far as they are recognized; 0 without
+    such a factor."""
+    scales = [located.reading.scale for located in packing.matrices.values()]
+    if packing.biases and packing.biases.known and not packing.biases.near:
+        scales += [scale for *_, scale in packing.written_biases]
+    if packing.unknown or not scales or scales[0] == 1:
+        return 0.0
+    return scales[0] if all(abs(scale / scales[0] - 1) < 1e-3 for scale in scales) else 0.0
+
+
+def _knows_biases(packing: Packing) -> bool:
+    return not packing.truth.roles or bool(packing.biases and packing.biases.known)
 
 
 def _of_another_length(packing: Packing, decoded: DecodedBuffer) -> FoundMistakes:
@@ -157,10 +172,13 @@ def _lacks_biases(explanation: FoundMistakes) -> bool:
 
 def likely_causes(c: BlockComparison) -> list[str]:
     """Return the mistakes that turn a into b, and how many blocks each mistake concerns."""
-    places = [(*key[:2], BIAS_ROLE if key[2] in BIASES else key[2]) for key in c.wrong]
+    places = {key: (*key[:2], BIAS_ROLE if key[2] in BIASES else key[2]) for key in c.wrong}
     lines: list[str] = []
     for mistake in explain_difference(c).mistakes:
-        concerned = sum(not mistake.where or place in mistake.where for place in places)
+        concerned = sum(
+            not mistake.where or place in mistake.where or key[:3] in mistake.where
+            for key, place in places.items()
+        )
         cause = mistake.rule not in _NO_CAUSES or "in its place" in mistake.text
         if cause and concerned:
             count = "all " if concerned == len(places) else f"{concerned} of "

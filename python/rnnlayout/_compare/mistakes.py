@@ -21,7 +21,8 @@ class Mistake:
     """One rule by which a buffer differs from cuDNN's.
 
     rule: the rule's name. text: the mistake in words. where: (layer, direction, role) of the
-    matrices and biases that it concerns; the role of biases is "b". lost: which values cannot be
+    matrices and biases that it concerns; the role of biases is "b", or "bW" or "bR" if it concerns
+    one of the vectors. lost: which values cannot be
     restored, "" if all can.
     """
 
@@ -74,16 +75,20 @@ def places_in_words(
             f"the {_role_in_words(role)} of {layer_in_words(layer, side, count)}"
             for layer, side, role in sorted(where)
         )
+    if {*BIASES} <= {*roles}:
+        roles = [role for role in roles if role not in BIASES] + [BIAS_ROLE]
     plural = {
         "W": "input matrices",
         "R": "recurrent matrices",
         "P": "projections",
         "peephole": "peepholes",
         BIAS_ROLE: "biases",
+        "bW": "biases bW",
+        "bR": "biases bR",
     }
     text = "the " + " and ".join(words for role, words in plural.items() if role in roles)
-    if roles == axes_of_all[2] != [BIAS_ROLE]:
-        text = "all matrices" + " and biases" * (BIAS_ROLE in roles)
+    if roles == axes_of_all[2] and not {*roles} <= {BIAS_ROLE, *BIASES}:
+        text = "all matrices" + " and biases" * bool({*roles} & {BIAS_ROLE, *BIASES})
     if layers != axes_of_all[0]:
         text += f" of layer{'s' * (len(layers) > 1)} {' and '.join(map(str, layers))}"
     if directions != axes_of_all[1]:
@@ -92,7 +97,7 @@ def places_in_words(
 
 
 def _role_in_words(role: str) -> str:
-    return "biases" if role == BIAS_ROLE else ROLES[role]
+    return "biases" if role == BIAS_ROLE else f"biases {role}" if role in BIASES else ROLES[role]
 
 
 def place_title(name: MatrixName, truth: Truth) -> str:
@@ -122,8 +127,7 @@ def _writing_mistakes(packing: Packing) -> Iterator[Mistake]:
         for name, located in matrices.items()
     ]
     written += [
-        (name, truth.gates, biases.order, biases.signs)
-        for name, biases in packing.layer_biases.items()
+        (name, truth.gates, order, signs) for name, order, signs, _ in packing.written_biases
     ]
     orders = {
         name: "" if order == tuple(sorted(order)) else _shown_order(truth, gates, order)
@@ -138,7 +142,8 @@ def _writing_mistakes(packing: Packing) -> Iterator[Mistake]:
         if len(moved) == 2:
             text = f"gates {moved[0]} and {moved[1]} swapped"
         yield Mistake(f"gates {order}", text + places, where)
-    gone = {name for name, biases in packing.layer_biases.items() if biases.rule.name == "dropped"}
+    layers = packing.layer_biases.items()
+    gone = {name for name, biases in layers if biases.rule.name == "dropped"}
     negated = {
         name: "".join(sorted(gates[k] for k, s in zip(order, signs, strict=True) if s == -1))
         for name, gates, order, signs in written
@@ -149,9 +154,11 @@ def _writing_mistakes(packing: Packing) -> Iterator[Mistake]:
         which = f"gate{'s' * (len(minus) > 1)} {' and '.join(minus)} negated"
         which = "all gates negated" if 1 < len(minus) == count else which
         yield Mistake(f"negated {minus}", which + places + why, where)
-    scales = {name: located.reading.scale for name, located in matrices.items()}
-    for scale, where, words, _ in _grouped(packing, scales, 1.0):
-        yield scale_mistake(scale, words, where)
+    factors = {name: located.reading.scale for name, located in matrices.items()}
+    factors |= {name: scale for name, *_, scale in packing.written_biases}
+    scales = {name: float(f"{scale:.6g}") for name, scale in factors.items()}  # each is rounded
+    for _scale, where, words, _ in _grouped(packing, scales, 1.0):
+        yield scale_mistake(factors[where[0]], words, where)
     joins: dict[MatrixName, str] = {}
     spans = {name: located.span for name, located in matrices.items()}
     for name, located in matrices.items():
@@ -242,6 +249,10 @@ def _placement_mistakes(packing: Packing) -> Iterator[Mistake]:
             if list(packing.vectors) != [vector.name for vector in truth.bias_vectors]:
                 rule = "bias order"
                 text = f"the biases are in the order {_names_in_order(packing.vectors)}"
+        elif min(spans)[0] >= max(located.span[1] for located in packing.matrices.values()):
+            rule = "biases padded"
+            apart = " or ".join(map(str, sorted(steps)))
+            text = f"the biases of each gate are {apart} values apart, expected {H} (padded?)"
         elif all(H < step < H + most for step in steps):
             rule = "biases apart"
             text = "the biases of each gate come next to its matrix, expected: after all matrices"
@@ -322,13 +333,26 @@ def _bias_mistakes(packing: Packing) -> Iterator[Mistake]:
         if rule.name == "folded":
             meaning = ": the same function"
         yield Mistake(rule.name, f"{words} are {rule.words}{meaning}", where, rule.lost)
-    shifts = {name: layer.shift for name, layer in biases.layers.items()}
-    for (vector, shift), where, words, _ in _grouped(packing, shifts, None):
-        if shift:
-            done = "1 added to" if shift > 0 else "1 subtracted from"
-            text = f"{words} of gate f have {done} them in {truth.roles[vector]} (a forget bias)"
-            lost = "the last bits of the biases of gate f"
-            yield Mistake(f"forget bias {shift:+g}", text, where, lost)
+    shifts = {name: layer.shifts for name, layer in biases.layers.items()}
+    for shifted in dict.fromkeys(
+        shift for all_of_layer in shifts.values() for shift in all_of_layer
+    ):
+        has_shift = {name: shifted in all_of_layer for name, all_of_layer in shifts.items()}
+        for _, where, words, _ in _grouped(packing, has_shift, False):
+            yield _shift_mistake(truth, shifted, words, where)
+
+
+def _shift_mistake(
+    truth: Truth, shift: tuple[int, int, float], words: str, where: tuple[MatrixName, ...]
+) -> Mistake:
+    """Return the mistake of a number that was added to the biases of a gate."""
+    vector, gate_at, number = shift
+    gate, is_forget = truth.gates[gate_at], truth.gates[gate_at] == "f"
+    done = f"{abs(number):g} {'added to' if number > 0 else 'subtracted from'}"
+    text = f"{words} of gate {gate} have {done} them in {truth.roles[vector]}"
+    text += " (a forget bias)" * is_forget
+    rule = f"forget bias {number:+g}" if is_forget else f"bias of gate {gate} {number:+g}"
+    return Mistake(rule, text, where, f"the last bits of the biases of gate {gate}")
 
 
 # ------------------------------------------------------------------------- missing parts, evidence

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import combinations, groupby, permutations, product
 from math import prod
@@ -93,12 +93,26 @@ BIAS_RULES = (
     BiasRule("bW-dropped", "incomplete: bW is replaced by 0", ((0, 0), (0, 1)), "bW"),
     BiasRule("dropped", "replaced by 0", ((0, 0), (0, 0)), "bW and bR"),
     BiasRule("bW-twice", "wrong: bW is in both vectors", ((1, 0), (1, 0)), "bR", ((1, 0), (0, 0))),
+    BiasRule(
+        "bW-with-sum",
+        "wrong: the sum is in bW, and bR beside the sum counts twice",
+        ((1, 1), (0, 1)),
+        "the last bits of bW",
+        ((1, -1), (0, 1)),
+    ),
+    BiasRule(
+        "bR-with-sum",
+        "wrong: the sum is in bR, and bW beside the sum counts twice",
+        ((1, 0), (1, 1)),
+        "the last bits of bR",
+        ((1, 0), (-1, 1)),
+    ),
     BiasRule("bR-twice", "wrong: bR is in both vectors", ((0, 1), (0, 1)), "bW", ((0, 0), (0, 1))),
 )
 KEPT_RULE = BIAS_RULES[0]
 SPLIT_RULE = BiasRule("split", "split differently between bW and bR", _KEEP, _SPLIT)
 # Of a forget gate's bias: the vector that 1 was added to or subtracted from.
-BIAS_SHIFTS = ((0, 0.0), (0, 1.0), (0, -1.0), (1, 1.0), (1, -1.0))
+_FORGET_SHIFTS = ((0, 0.0), (0, 1.0), (0, -1.0), (1, 1.0), (1, -1.0))
 _MOST_WRONG = 0.3  # of the values of a layer: a few values may have been changed
 _UNITS = 24  # of a layer: as many are compared to find the arrangement, then all
 
@@ -119,12 +133,13 @@ class BiasArrangement:
 
 @dataclass(frozen=True)
 class LayerBiases:
-    """The change of the biases of a layer and direction."""
+    """The change of the biases of a layer and direction. shifts: (vector, gate, number) of each
+    gate to the biases of which a number was added."""
 
     rule: BiasRule
     order: tuple[int, ...]  # of the gates
     signs: tuple[int, ...]  # by place
-    shift: tuple[int, float] = BIAS_SHIFTS[0]
+    shifts: tuple[tuple[int, int, float], ...] = ()
     alike: tuple[BiasRule, ...] = ()  # mistakes that would give equal values
     unknown: bool = False  # not the true biases
 
@@ -139,6 +154,7 @@ class PackedBiases:
 
     count: how many bias vectors the buffer has per layer and direction. skipped: how many elements
     before the biases are not biases. wrong: the share of the values that remains unexplained.
+    near: whether other values are only near the values that the rules predict.
     """
 
     arrangement: BiasArrangement
@@ -146,6 +162,7 @@ class PackedBiases:
     layers: Mapping[MatrixName, LayerBiases]
     skipped: int = 0
     wrong: float = 0.0
+    near: bool = False
 
     @property
     def known(self) -> bool:
@@ -181,10 +198,40 @@ def read_biases(truth: Truth, flat: np.ndarray, matrices: LocatedMatrices) -> Pa
         _, arrangement, skipped = best
         part = flat[skipped : skipped + count * num_biases]
         search = _BiasSearch(truth, part, count, matrices, near, spec.hidden_size)
-        biases = replace(search.explain(arrangement)[1](), skipped=skipped)
+        biases = replace(search.explain(arrangement)[1](), skipped=skipped, near=near)
+        biases = _with_shifts(truth, biases, part)
         if biases.wrong < _MOST_WRONG:
             break
     return biases
+
+
+def _with_shifts(truth: Truth, biases: PackedBiases, flat: np.ndarray) -> PackedBiases:
+    """Return biases that are kept but for numbers that were added to all biases of some gates, with
+    these numbers, where they explain more than the forget bias that the search knows."""
+    stored = comparable(replace(biases, skipped=0).take(truth, flat))
+    layers = dict(biases.layers)
+    for name, layer in biases.layers.items():
+        if layer.rule is KEPT_RULE and not layer.unknown and min(layer.signs) > 0:
+            kept = stored[name[:2]][:, np.argsort(layer.order)]
+            true = comparable(truth.biases[name[:2]][: biases.count])
+            shifts = tuple(_shifts_between(kept, true, eps_of(truth)))
+            layers[name] = replace(layer, shifts=shifts)
+    return replace(biases, layers=layers)
+
+
+def _shifts_between(
+    stored: np.ndarray, true: np.ndarray, eps: float
+) -> Iterator[tuple[int, int, float]]:
+    """Yield (vector, gate, number) where all biases of a gate differ by one number, of at most four
+    digits. Arrays are (vectors, G, H)."""
+    for vector, gate in np.ndindex(stored.shape[:2]):
+        x, b = stored[vector, gate], true[vector, gate]
+        number = float(f"{np.median(x - b):.4g}")
+        if (
+            abs(number) > 64 * eps
+            and (abs(x - b - number) <= 4 * eps * (abs(b) + abs(number))).all()
+        ):
+            yield vector, gate, number
 
 
 def layer_order(matrices: LocatedMatrices) -> BiasArrangement:
@@ -253,10 +300,11 @@ class _BiasSearch:
             wide = 8 * eps_of(truth) * wide
             if near:
                 wide = wide + 0.02 * abs(predicted) + largest(true) / 100
+            wide = wide * (predicted != 0)  # nothing changes a 0 that a rule makes
         # The variants of each rule's prediction, and the tolerances.
-        self.variants = [(1, BIAS_SHIFTS[0]), (-1, BIAS_SHIFTS[0])]
+        self.variants = [(1, _FORGET_SHIFTS[0]), (-1, _FORGET_SHIFTS[0])]
         options, widths = [predicted, -predicted], [wide, wide]
-        for vector, shift in BIAS_SHIFTS[1:] if "f" in truth.gates else ():
+        for vector, shift in _FORGET_SHIFTS[1:] if "f" in truth.gates else ():
             if vector < count:
                 forget = truth.gates.index("f")
                 shifted = np.full_like(predicted, np.nan)
@@ -312,7 +360,7 @@ class _BiasSearch:
         costs = costs + np.moveaxis(self.dear, -1, 0)[..., None]
         order, costs = costs.argmin(axis=0), costs.min(axis=0)  # l, d, rule
         costs[..., 1:] += 1
-        costs = np.concatenate([costs, np.where(self._keeps_sums(x), 1.5, np.inf)[..., None]], 2)
+        costs = np.concatenate([costs, np.where(self._keeps_sums(x), 999, np.inf)[..., None]], 2)
         uniform = int(costs.sum(axis=(0, 1)).argmin())
         picks = costs.argmin(axis=2)
         if costs[..., uniform].sum() <= costs.min(axis=2).sum():
@@ -335,14 +383,15 @@ class _BiasSearch:
             ways = [
                 self.variants[variant[at][place, rule, gate]] for place, gate in enumerate(gates)
             ]
-            shift = next((shift for _, shift in ways if shift[1]), BIAS_SHIFTS[0])
+            forget = self.truth.gates.find("f")
+            shifts = {(vector, forget, shift) for _, (vector, shift) in ways if shift}
             alike = [
                 rival
                 for k, rival in enumerate(BIAS_RULES)
                 if k and rule and k != rule and far[k] <= far[rule]
             ]
             signs = tuple(sign for sign, _ in ways)
-            return LayerBiases(BIAS_RULES[rule], gates, signs, shift, tuple(alike))
+            return LayerBiases(BIAS_RULES[rule], gates, signs, tuple(shifts), tuple(alike))
 
         return float(picked.sum()), biases
 

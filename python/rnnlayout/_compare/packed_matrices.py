@@ -88,11 +88,11 @@ class MatrixFinder:
         self._indices: dict[tuple[MatrixName, Pattern], np.ndarray] = {}
 
     def find(self, exactly: bool = False) -> LocatedMatrices:
-        """Return the matrices in the buffer, in the buffer's order: unchanged matrices, and if not
-        `exactly` also multiplied, rounded or otherwise changed matrices."""
+        """Return the matrices in the buffer, in the buffer's order: unchanged or multiplied
+        matrices, and if not `exactly` also rounded or otherwise changed matrices."""
         located: LocatedMatrices = {}
-        near = () if exactly else (_scaled_shares, _kept_shares, _near_shares, _correlations)
-        for compare in (_equal_shares, *near):
+        near = () if exactly else (_kept_shares, _near_shares, _correlations)
+        for compare in (_equal_shares, _scaled_shares, *near):
             self._find_all(compare, located)
             if len(located) == len(self.true_arrays):
                 break

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -43,6 +44,28 @@ class Packing:
         """Return the change of the biases of each layer and direction; {} if not recognized."""
         return self.biases.layers if self.biases else {}
 
+    @property
+    def written_biases(
+        self,
+    ) -> Iterator[tuple[MatrixName, tuple[int, ...], tuple[int, ...], float]]:
+        """Yield (name, order of gates, signs, scale) of all biases of each layer and direction, or
+        of each vector if the two vectors of any layer differ."""
+        if not self.vectors:
+            for name, layer in self.layer_biases.items():
+                yield name, layer.order, layer.signs, 1.0
+            return
+        by_vector = {
+            name: (located.reading.order, located.reading.signs, located.reading.scale)
+            for name, located in self.vectors.items()
+        }
+        by_layer: dict[MatrixName, set[tuple[Any, ...]]] = {}
+        for name, written in by_vector.items():
+            by_layer.setdefault((*name[:2], BIAS_ROLE), set()).add(written)
+        if all(len(written) == 1 for written in by_layer.values()):
+            by_vector = {name: written.pop() for name, written in by_layer.items()}
+        for name, (order, signs, scale) in by_vector.items():
+            yield name, order, signs, scale
+
     @cached_property
     def fixed(self) -> np.ndarray:
         """The numbers in cuDNN's order.
@@ -69,15 +92,13 @@ class Packing:
 
     def _undo_biases(self, biases: PackedBiases, fixed: np.ndarray) -> None:
         stored = biases.take(self.truth, _values_of(self.buffer, self.free))
-        forget = self.truth.gates.find("f")
         for (layer_at, side, _), layer in biases.layers.items():
             at = layer_at, side
             vectors = np.zeros_like(stored[at])
             for gates, vector in zip(vectors, stored[at], strict=True):
                 _gates_back(gates, vector, layer.order, layer.signs)
-            vector, shift = layer.shift
-            if shift:
-                vectors[vector, forget] -= np.asarray(shift, vectors.dtype)
+            for vector, gate, number in layer.shifts:
+                vectors[vector, gate] -= np.asarray(number, vectors.dtype)
             vectors = np.stack(layer.rule.undo(vectors[0], vectors[-1]))[: biases.count]
             fixed.reshape(self.truth.biases.shape)[at][: biases.count] = vectors
 

@@ -1,0 +1,127 @@
+"""diagnose: each sentence about biases and factors is true of every value that it is said of.
+
+Each case had another sentence, most of them with certainty: "the biases are split differently",
+"the values are in another order", "replaced by 0", "all values are multiplied", "the biases of each
+gate come next to its matrix".
+"""
+
+import re
+
+import numpy as np
+import pytest
+from compare.diagnoses import lost, weights
+
+import rnnlayout as rl
+
+SPECS = [
+    rl.Spec("lstm", 5, 3), rl.Spec("lstm", 24, 16, 2, True), rl.Spec("gru", 7, 5, 2),
+    rl.Spec("gru", 20, 32),
+]  # fmt: skip
+LSTMS, LARGE = SPECS[:2], SPECS[1:]
+
+
+def each(tensors, names, change):
+    return {name: change(x.copy()) if re.match(names, name) else x for name, x in tensors.items()}
+
+
+def swapped(x, spec):
+    """Return a vector with its first two gates exchanged."""
+    gates = x.reshape(-1, spec.hidden_size)
+    return np.concatenate([gates[1], gates[0], *gates[2:]])
+
+
+def added(number, gate):
+    def change(x, spec):
+        x[gate * spec.hidden_size : (gate + 1) * spec.hidden_size] += np.float32(number)
+        return x
+
+    return change
+
+
+def first_gates(spec):
+    return "i and f" if spec.cell == "lstm" else "r and z"
+
+
+LAST_BITS = ["the last bits of the values"]
+# what was done: the tensors, what was done to each, what is said, what is lost, which networks
+CASES = {
+    "R negated": ("weight_hh", lambda x, s: -x, "all gates negated in the recurrent matrices", [],
+                  SPECS),
+    "bR negated": ("bias_hh", lambda x, s: -x, "all gates negated in the biases bR", [], SPECS),
+    "bW reordered": ("bias_ih", swapped, "gates {} swapped in the biases bW", [], SPECS),
+    "bR reordered": ("bias_hh", swapped, "gates {} swapped in the biases bR", [], SPECS),
+    "tiny biases": ("bias", lambda x, s: x * np.float32(1e-6),
+                    "the biases are multiplied by 1e-06", LAST_BITS, LARGE),
+    "all smaller": ("", lambda x, s: x * np.float32(1e-3),
+                    "all values are multiplied by 0.001", LAST_BITS, SPECS),
+    "matrices larger": ("weight", lambda x, s: x * np.float32(1.7),
+                        "the input matrices and recurrent matrices are multiplied by 1.7",
+                        LAST_BITS, SPECS),
+    "forget bias 2": ("bias_ih", added(2, 1), "the biases of gate f have 2 added to them in bW (a"
+                      " forget bias)", ["the last bits of the biases of gate f"], LSTMS),
+    "0.5 less in g": ("bias_hh", added(-0.5, 2), "the biases of gate g have 0.5 subtracted from"
+                      " them in bR", ["the last bits of the biases of gate g"], LSTMS),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_sentence(case):
+    names, change, says, loses, specs = CASES[case]
+    for spec in specs:
+        like = weights(spec)
+        done = each(like, names, lambda x, spec=spec: change(x, spec))
+        found = rl.diagnose(rl.pack(done), like=like)
+        assert found.text == says.format(first_gates(spec)) and found.sure
+        assert found.lost == loses
+        # divided or shifted back: each value was rounded twice, and its sum with 2 as well
+        off = abs(found.fixed - rl.pack(like))
+        assert (off <= 2 * 2.0**-23 * (abs(rl.pack(like)) + 2 * bool(loses))).all()
+        assert loses or not off.any()
+
+
+def test_a_forget_bias_in_both_vectors():
+    """It was "1 added to bW", and verify said that this explains all."""
+    like = weights(LSTMS[1])
+    done = each(like, "bias", lambda x: added(1, 1)(x, LSTMS[1]))
+    found = rl.diagnose(rl.pack(done), like=like)
+    assert [mistake.text for mistake in found.mistakes] == [
+        f"the biases of gate f have 1 added to them in {role} (a forget bias)"
+        for role in ("bW", "bR")
+    ]
+
+
+def test_the_sum_beside_a_vector():
+    for spec in SPECS:
+        like = weights(spec)
+        done = {name: x + like[name.replace("_ih", "_hh")] if "bias_ih" in name else x
+                for name, x in like.items()}  # fmt: skip
+        found = rl.diagnose(rl.pack(done), like=like)
+        assert found.text == ("the biases are wrong: the sum is in bW, and bR beside the sum counts"
+                              " twice")  # fmt: skip
+        assert lost(found) == ["the last bits of bW"]
+
+
+@pytest.mark.parametrize("size", [8, 32])
+def test_padded_hidden_units(size):
+    for spec in (SPECS[0], SPECS[2]):
+        like, H, parts, biases = weights(spec), spec.hidden_size, [], []
+        for name, x in like.items():
+            gates = x.reshape(-1, H, x.shape[1] if x.ndim > 1 else 1)
+            columns = size - H if "weight_hh" in name else 0
+            wide = np.pad(gates, ((0, 0), (0, size - H), (0, columns))).ravel()
+            (biases if "bias" in name else parts).append(wide)
+        found = rl.diagnose(np.concatenate(parts + biases), like=like)
+        assert f"rows of {size} values, expected {H} (padded?)" in found.text
+        assert (
+            f"the biases of each gate are {size} values apart, expected {H} (padded?)" in found.text
+        )
+
+
+def test_a_stale_layer_says_nothing_of_the_biases_of_others():
+    """It was "bR comes before bW", "split differently"."""
+    spec = SPECS[2]
+    like, other = weights(spec), weights(spec, 9)
+    done = {name: other[name] if name.endswith("_l1") else x for name, x in like.items()}
+    found = rl.diagnose(rl.pack(done), like=like)
+    assert {mistake.rule for mistake in found.mistakes} == {"not found", "biases not found"}
+    assert {place[0] for mistake in found.mistakes for place in mistake.where} == {1}

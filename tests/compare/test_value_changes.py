@@ -1,0 +1,159 @@
+"""diagnose: what happened to the values themselves is said of every value, and of no other."""
+
+import numpy as np
+import pytest
+import torch
+from compare.diagnoses import lost, rules, weights
+
+import rnnlayout as rl
+
+DEEP = rl.Spec("lstm", 24, 32, 2)
+GRU = rl.Spec("gru", 40, 64)
+
+
+def by_groups(x, axes, levels, with_zero=False):
+    """Return values rounded to multiples of a scale that the values along axes have in common."""
+    wide = x.astype("f8")
+    low, high = wide.min(axes, keepdims=True), wide.max(axes, keepdims=True)
+    if with_zero:
+        scale = (high - low) / levels
+        return (np.rint((wide - low) / scale) * scale + low).astype(x.dtype)
+    scale = np.maximum(-low, high) / levels
+    return (np.rint(wide / scale) * scale).astype(x.dtype)
+
+
+def of_gates(x, axes, levels):
+    return by_groups(x.reshape(4, -1, x.shape[1]), axes, levels).reshape(x.shape)
+
+
+def in_blocks(x, size, levels):
+    return by_groups(x.reshape(len(x), -1, size), (2,), levels).reshape(x.shape)
+
+
+def masked(x, bits):
+    return (x.view("u4") >> bits << bits).view("f4")
+
+
+def to_tf32(x):
+    """Round to 10 bits after the point, ties to even, by integers."""
+    bits = x.view("u4")
+    return masked(bits + 0xFFF + (bits >> 13 & 1), 13).view("f4")
+
+
+def as_text(form):
+    return lambda x: np.array([float(form % v) for v in x.ravel()], x.dtype).reshape(x.shape)
+
+
+# What is done to each array; what diagnose says of "the values"; what is lost.
+CHANGES = {
+    "float16": (lambda x: x.astype("f2").astype("f4"), "rounded to float16", "float16"),
+    "tf32": (to_tf32, "rounded to TF32", "TF32"),
+    "cut to tf32": (lambda x: masked(x, 13), "cut off to TF32, not rounded", "TF32"),
+    "cut to bfloat16": (lambda x: masked(x, 16), "cut off to bfloat16, not rounded", "bfloat16"),
+    "%.4f": (as_text("%.4f"), "rounded to 4 decimals (written as text?)", "4 decimals"),
+    "%.6f": (as_text("%.6f"), "rounded to 6 decimals (written as text?)", "6 decimals"),
+    "%.4g": (as_text("%.4g"), "rounded to 4 significant digits (written as text?)",
+             "4 significant digits"),
+    "Q12": (lambda x: (np.rint(x * 4096) / 4096).astype("f4"),
+            "rounded to fixed point with 12 bits after the point", "12 bits after the point"),
+}  # fmt: skip
+# The same of the input matrices alone.
+SCHEMES = {
+    "int8": (lambda x: by_groups(x, (0, 1), 127), "8 bits, with one scale per matrix"),
+    "int6": (lambda x: by_groups(x, (0, 1), 31), "6 bits, with one scale per matrix"),
+    "per row": (lambda x: by_groups(x, (1,), 7), "4 bits, with one scale per row"),
+    "per column": (lambda x: by_groups(x, (0,), 127), "8 bits, with one scale per column"),
+    "per gate": (lambda x: of_gates(x, (1, 2), 127), "8 bits, with one scale per gate"),
+    "per block": (lambda x: in_blocks(x, 32, 7), "4 bits, with one scale per 32 values of a row"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_change_of_all_values(change):
+    make, words, cannot = CHANGES[change]
+    # some so small that float16 has fewer bits for them than TF32
+    like = {name: x * np.float32(2.0**-12) if change.endswith("tf32") else x
+            for name, x in weights(DEEP).items()}  # fmt: skip
+    done = {name: make(x) for name, x in like.items()}
+    for found in (rl.diagnose(rl.pack(done), like=like), rl.diagnose(done, like=like)):
+        assert found.text == f"the values are {words}" and found.sure
+        assert lost(found) == [f"what {cannot} cannot represent"]
+        assert rl.pack(found.fixed, DEEP).tobytes() == rl.pack(done).tobytes()
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_a_scheme_of_quantization(scheme):
+    make, words = SCHEMES[scheme]
+    like = weights(rl.Spec("lstm", 64, 32, 2))
+    done = {name: make(x) if name == "weight_ih_l0" else x for name, x in like.items()}
+    found = rl.diagnose(rl.pack(done), like=like)
+    assert found.text == f"the input matrices of layer 0 are quantized to {words}" and found.sure
+    assert [mistake.where for mistake in found.mistakes] == [((0, 0, "W"),)]
+
+
+@pytest.mark.parametrize("change", ["float16", "%.6f", "Q12"])
+def test_a_change_in_one_layer_is_said_of_this_layer(change):
+    make, words, _ = CHANGES[change]
+    like = weights(DEEP)
+    done = {name: make(x) if name.endswith("_l1") else x for name, x in like.items()}
+    found = rl.diagnose(rl.pack(done), like=like)
+    assert found.text == f"all matrices and biases of layer 1 are {words}"
+    assert {place[0] for mistake in found.mistakes for place in mistake.where} == {1}
+
+
+def test_a_value_with_another_cause_is_named():
+    """The first 65,536 wrong values were looked at: "rounded to float16" of a weight that is 7."""
+    like = weights(rl.Spec("lstm", 24, 256))
+    done = {name: x.astype("f2").astype("f4") for name, x in like.items()}
+    done["weight_hh_l0"][2 * 256 + 3, 7] = 7
+    found = rl.diagnose(rl.pack(done), like=like)
+    place = "layer 0, recurrent matrix of gate g at (3, 7)"
+    assert rules(found) == ["rounded float16", "changed"]
+    start = (
+        f"the values are rounded to float16, but for 1 value ({place}); 1 of {found.size} values"
+    )
+    assert found.text.startswith(f"{start} is changed, by up to ")
+
+
+def test_quantized_matrices_do_not_explain_biases():
+    """It was "quantized to 8 bits", sure, with a bias of 100 and a NaN."""
+    like = weights(GRU)
+    done = {name: by_groups(x, (0, 1), 127) if "weight" in name else x.copy()
+            for name, x in like.items()}  # fmt: skip
+    done["bias_ih_l0"][3] = 100
+    done["weight_hh_l0"][1, 2] = np.nan
+    found = rl.diagnose(rl.pack(done), like=like)
+    assert rules(found) == ["quantized", "changed"]
+    assert "but for 1 value (layer 0, recurrent matrix of gate r at (1, 2))" in found.text
+    assert "2 of" in found.text and "1 of them to NaN" in found.text
+    assert "layer 0, biases, bW of gate r[3]" in found.text
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_another_dtype_that_rounds_loses_what_it_cannot_represent(dtype):
+    """It lost nothing, as it said, and `fixed` differed."""
+    like = weights(GRU)
+    flat = torch.from_numpy(rl.pack(like)).to(getattr(torch, dtype))
+    found = rl.diagnose(flat, like=like)
+    assert found.text == f"the values are {dtype}, expected float32"
+    assert lost(found) == [f"what {dtype} cannot represent"]
+    exact = {name: np.rint(4 * x) / 4 for name, x in like.items()}
+    found = rl.diagnose(rl.pack(exact).astype("f2"), like=exact)
+    assert found.text == "the values are float16, expected float32" and not found.lost
+
+
+def test_swapped_bytes_of_rounded_values_are_both_named():
+    like = weights(GRU)
+    rounded = rl.pack(like).astype("f2").astype("f4")
+    found = rl.diagnose(rounded.byteswap(), like=like)
+    assert rules(found) == ["byte order", "rounded float16"] and found.lost
+
+
+def test_float64_by_way_of_float32():
+    like = {name: x + np.random.default_rng(1).normal(size=x.shape) / 3
+            for name, x in weights(GRU).items()}  # fmt: skip
+    assert all(x.dtype == np.float64 for x in like.values())
+    done = {name: x.astype("f4").astype("f8") for name, x in like.items()}
+    found = rl.diagnose(rl.pack(done), like=like)
+    assert found.text == "the values are rounded to float32"
+    assert lost(found) == ["what float32 cannot represent"]
