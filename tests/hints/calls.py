@@ -26,6 +26,7 @@ from hints.following import (
 )
 from oracles.jax_cells import KEY, equinox_cell, filled, nnx_cell
 from oracles.some import same_bits
+from sources.paddle_layers import LSTM as LSTMOfPaddle, RUN, encoder
 
 import rnnlayout as rl
 
@@ -403,6 +404,14 @@ too_many_tensors_to_identify = asked(
     rl.identify, {f"a.{k}": X for k in range(5000)} | tensors(prefix="rnn."), X, Y,
     known={"prefix": "rnn"},
 )  # fmt: skip
+
+
+def a_layer_of_paddle():
+    layer = LSTMOfPaddle(encoder())
+    text = yield lambda: rl.pack(layer)
+    source = followed(text, r"pass (layer\.state_dict\(\))", layer=layer)
+    y = rl.RNN(source, batch_first=followed(text, r"batch_first=(\w+)"))(RUN["x"])[0]
+    np.testing.assert_allclose(y, RUN["y"], atol=1e-6)
 
 
 def a_layer_of_mlx():

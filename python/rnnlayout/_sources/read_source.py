@@ -29,6 +29,7 @@ from rnnlayout._native import HAS_BIAS, LayoutError, SpecError
 
 from . import frameworks, mismatch
 from .candidates import is_one_vector
+from .paddle_names import refuse_paddle_layer
 from .read_tensors import only_rnn, read_dict, read_tensors
 from .reading import Reading, check_fields, make_reading
 
@@ -77,6 +78,7 @@ def read_source(source: Any, reading: Reading) -> Weights:
         return _read_list(list(source), reading)
     if isinstance(getattr(source, "params", None), Mapping):  # Flax's TrainState
         raise LayoutError(f"a {type(source).__name__} is more than weights: pass its .params")
+    refuse_paddle_layer(source)
     return _read_flat(source, reading)
 
 

@@ -29,6 +29,7 @@ from rnnlayout._native import LayoutError
 from . import fitting, frameworks, jax_modules, mismatch
 from .accounting import harmful_names, is_ignored, switched_off
 from .jax_modules import MOST_DICTS, is_branch, jax_cell_class, walk_parameters
+from .paddle_names import second_names, without_second_names
 from .reading import Reading
 from .tensor_paths import is_under, match_layout_names, prefixes_that_fit, strip_prefix
 from .torch_names import plain_names, plain_value
@@ -62,6 +63,7 @@ def read_dict(source: Mapping[Any, Any], reading: Reading) -> Weights:
         source = _flatten_rnn_dicts(source, reading, layouts)
     else:
         source = _without_ignored(source, reading.ignore)
+    source = without_second_names(source, prefix)
     names = tuple([name for name in source if isinstance(name, str)])
     if len(names) != len(source) or not names:
         raise LayoutError("a key is not a string" if source else "the dict of tensors is empty")
@@ -362,7 +364,9 @@ def _parts_with_rnns(
 def _with_prefix(part: str, names: Iterable[Any], layouts: Sequence[Layout]) -> TextPart:
     """Return the text of the part, with the prefix= that tensors of these names need, or "" if no
     prefix would work."""
-    names = list(plain_names(tuple([name for name in names if isinstance(name, str)])).sources)
+    texts = [name for name in names if isinstance(name, str)]
+    doubles = second_names(texts)
+    names = list(plain_names(tuple([name for name in texts if name not in doubles])).sources)
     if names and any(match_layout_names(layout, names) for layout in layouts):
         return part
     prefixes = prefixes_that_fit(layouts, names)
