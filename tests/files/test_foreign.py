@@ -55,7 +55,7 @@ FOREIGN = [  # files, the first of which is read; the text of the error
     ),
     ({"group1-shard2of3": VALUES}, f"part of the weights of a TensorFlow.js model: .*{TO_KERAS}"),
     ({"weights.bin": VALUES, "model.json": TENSORFLOW_JS}, TO_KERAS),
-    ({"m.weights.bin": VALUES, "m.json": TENSORFLOW_JS}, TO_KERAS),
+    ({"m.weights.bin": VALUES, "m.json": TENSORFLOW_JS}, r"=keras m\.json m\.h5` .* pass m\.h5"),
     ({"m.bin": VALUES, "m.xml": b"<net>"}, f"the weights of an OpenVINO model .*{CONVERTED}"),
     ({"m.ncnn.bin": VALUES, "m.ncnn.param": b"1"}, f"the weights of an ncnn model .*{CONVERTED}"),
     ({"weight.bin": VALUES}, f"the weights of a Core ML model: {CONVERTED}"),
@@ -116,12 +116,12 @@ def test_a_folder_of_another_program_led_to_its_bin(files, name, tmp_path):
 
 
 def test_model_json_of_tensorflow_js_had_no_weights(tmp_path):
-    put(tmp_path, {"model.json": TENSORFLOW_JS, "saved-by-js.json": {
+    put(tmp_path, {"model.json": TENSORFLOW_JS, "by js.json": {
         "modelTopology": {"class_name": "Sequential", "config": {}}, "format": "layers-model",
         "weightsManifest": []}})  # fmt: skip
-    for name in ("model.json", "saved-by-js.json"):
+    for name, names in (("model.json", TO_KERAS), ("by js.json", r"'by js\.json' 'by js\.h5'`")):
         said = text_of(lambda name=name: rl.load(tmp_path / name))
-        assert re.search(f"a layers model of TensorFlow.js: .*{TO_KERAS}", said)
+        assert re.search(f"a layers model of TensorFlow.js: .*{names}", said)
 
 
 def test_a_graph_model_of_tensorflow_js_was_a_model_of_rtneural(tmp_path):

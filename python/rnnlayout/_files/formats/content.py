@@ -12,7 +12,7 @@ from typing import IO
 from rnnlayout._files.tensor_sets.file_limits import InputFile, open_zip
 from rnnlayout._model.errors import Ask, FileError, Message
 
-from .foreign import CONVERTED, TFJS_EITHER, TFJS_TO_KERAS, Content, foreign_content
+from .foreign import CONVERTED, Content, foreign_content, tfjs_layers, tfjs_part
 
 # First bytes of formats; TENSORFLOW: the last bytes of the index of a checkpoint.
 ZIP, NPY = b"PK\x03\x04", b"\x93NUMPY"
@@ -91,18 +91,6 @@ _JSON = (
     ),
     (r'(?=.*"weight_[ih]h(_l0)?"|"[^"]*\.weight_ih_l0")', "a state_dict as JSON", "", _STATE_DICT),
     (
-        r'(?=.*"format"\s*:\s*"graph-model"|.*"modelTopology"\s*:\s*\{\s*"node")',
-        "a graph model of TensorFlow.js",
-        "",
-        CONVERTED,
-    ),
-    (
-        r'(?=.*"modelTopology")',
-        "a layers model of TensorFlow.js",
-        "",
-        f"its numbers are in .bin files beside it: {TFJS_TO_KERAS}",
-    ),
-    (
         r'(?=.*"class_name")',
         "the config of a Keras model",
         "",
@@ -118,6 +106,13 @@ _JSON = (
         "read the .bin file itself",
     ),
 )
+_TFJS_MANIFEST = re.compile(
+    rb'\s*\[\s*\{\s*"(?:paths"\s*:\s*\[\s*"|weights"\s*:\s*\[\s*\{\s*"name")'
+)
+_TFJS_MODEL = re.compile(rb'\s*\{.*"modelTopology"\s*:', re.DOTALL)
+_TFJS_GRAPH = re.compile(
+    rb'\s*\{.*("format"\s*:\s*"graph-model"|"modelTopology"\s*:\s*\{\s*"node")', re.DOTALL
+)
 _ORT = "pass the .onnx file that it was made from"
 _DOWNLOAD = (
     "open it in a browser to see why (a login, a wrong address), and download the file again"
@@ -128,9 +123,6 @@ _UNREADABLE = {
     ".ort": ("a model in onnxruntime's .ort format", _ORT),
     ".meta": ("the graph of a TensorFlow checkpoint", "pass the .index file beside it"),
 }
-_TFJS_MANIFEST = re.compile(
-    rb'\s*\[\s*\{\s*"(?:paths"\s*:\s*\[\s*"|weights"\s*:\s*\[\s*\{\s*"name")'
-)
 _DATA = re.compile(r"(.+)\.data-\d{5}-of-\d{5}")  # of a TensorFlow checkpoint
 _MOST_FIELDS = 10_000
 
@@ -217,8 +209,8 @@ def _content_by_bytes(path: Path) -> Content | None:
             return DISTCP if _DISTCP_METADATA in head else Content("a pickle", ".pkl")
         if head[8:9] == b"{" and int.from_bytes(head[:8], "little") <= size - 8:
             return Content("a safetensors file", ".safetensors")
-        if _TFJS_MANIFEST.match(head):
-            return Content("the list of the weights of a TensorFlow.js model", "", TFJS_EITHER)
+        if tfjs := _content_of_tfjs(path.name, head):
+            return tfjs
         for start, *fields in _JSON:
             if re.match(rb"\s*\{\s*" + start.encode(), head, re.DOTALL):
                 return Content(*fields)
@@ -241,6 +233,15 @@ def _decompression(name: str, command: str, suffix: str) -> str:
     if name.lower().endswith(suffix):
         return f"decompress it ({command} -k {quote(name)}) and pass {name[: -len(suffix)]}"
     return f"decompress it ({command} < {quote(name)} > {quote(f'new-{name}')}) and pass new-{name}"
+
+
+def _content_of_tfjs(name: str, head: bytes) -> Content | None:
+    """Return the content of a JSON file of TensorFlow.js: a model, or the list of its weights."""
+    if _TFJS_MANIFEST.match(head):
+        return tfjs_part("the list of the weights")
+    if _TFJS_GRAPH.match(head):
+        return Content("a graph model of TensorFlow.js", "", CONVERTED)
+    return tfjs_layers(name) if _TFJS_MODEL.match(head) else None
 
 
 def _content_of_xml(head: bytes) -> Content | None:

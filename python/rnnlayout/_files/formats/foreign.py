@@ -21,13 +21,6 @@ class Content:
 
 
 CONVERTED = "pass the file of the model that it was converted from"
-# tensorflowjs 4.22 converts a layers model back to Keras, but no graph model.
-TFJS_TO_KERAS = (
-    "`tensorflowjs_converter --input_format=tfjs_layers_model --output_format=keras model.json"
-    " model.h5` (pip install tensorflowjs) makes a Keras file of it, which is read: pass model.h5"
-)
-TFJS_EITHER = f"if its model.json is a layers model, {TFJS_TO_KERAS}; of a graph model {CONVERTED}"
-_TFJS_PART = Content("a part of the weights of a TensorFlow.js model", "", TFJS_EITHER)
 _CORE_ML = Content("the weights of a Core ML model", "", CONVERTED)
 _SHARD = re.compile(r"group\d+-shard\d+of\d+(\.bin)?")
 # suffix of the graph beside a .bin -> description of the .bin
@@ -35,6 +28,28 @@ _GRAPHS = {
     ".xml": "the weights of an OpenVINO model",
     ".param": "the weights of an ncnn model",
 }
+
+
+def tfjs_layers(name: str) -> Content:
+    """Return the content of model.json of a layers model. name: of the file."""
+    repair = f"its numbers are in .bin files beside it: {_to_keras(name)}"
+    return Content("a layers model of TensorFlow.js", "", repair)
+
+
+def tfjs_part(description: str, model: str = "model.json") -> Content:
+    """Return the content of another file of a TensorFlow.js model. model: its model.json."""
+    repair = f"if {model} is a layers model, {_to_keras(model)}; of a graph model {CONVERTED}"
+    return Content(f"{description} of a TensorFlow.js model", "", repair)
+
+
+def _to_keras(name: str) -> str:
+    # tensorflowjs 4.22 converts a layers model back to Keras, but no graph model
+    command = "tensorflowjs_converter --input_format=tfjs_layers_model --output_format=keras"
+    new = f"{name.removesuffix('.json')}.h5"
+    return (
+        f"`{command} {quote(name)} {quote(new)}` (pip install tensorflowjs) makes a Keras file of"
+        f" it, which is read: pass {new}"
+    )
 
 
 def foreign_content(path: Path) -> Content | None:
@@ -45,13 +60,13 @@ def foreign_content(path: Path) -> Content | None:
         repair = f"unpack it (tar -xf {quote(path.name)}) and pass model_weights.ckpt"
         return Content("a model of NeMo", "", repair)
     if _SHARD.fullmatch(name):
-        return _TFJS_PART
+        return tfjs_part("a part of the weights")
     if not name.endswith(".bin") or any(json.is_file() for json in descriptions_of_bin(path)):
         return None
     # TensorFlow.js itself writes weights.bin beside model.json, or m.weights.bin beside m.json
     stem = path.name[: -len("weights.bin")].rstrip(".") or "model"
     if name.endswith("weights.bin") and path.with_name(f"{stem}.json").is_file():
-        return _TFJS_PART
+        return tfjs_part("the weights", f"{stem}.json")
     for suffix, description in _GRAPHS.items():
         if (graph := path.with_suffix(suffix)).is_file():
             return Content(f"{description} ({graph.name} beside it)", "", CONVERTED)
