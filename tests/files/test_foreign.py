@@ -92,6 +92,8 @@ def test_a_description_beside_a_bin_comes_before_a_foreign_name(tmp_path):
     rl.save(tmp_path / "weight.bin", rl.Weights(tensors()))
     (tmp_path / "weight.xml").write_text("<net>")
     assert rl.load(tmp_path / "weight.bin")["lstm"].spec == LSTM
+    (tmp_path / "weight.bin.json").write_text(json.dumps(LSTM.replace(hidden_size=9).to_dict()))
+    assert "392 elements, need 576" in text_of(lambda: rl.load(tmp_path / "weight.bin"))
 
 
 # ---------------------------------------------------------------------------------- TensorFlow.js
