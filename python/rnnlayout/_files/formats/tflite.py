@@ -183,7 +183,7 @@ class TFLiteModel:
         tables = [codes[k] for k in range(len(codes))]
         self._codes = [max(table.number(0, "b"), table.number(3, "i")) for table in tables]
         self.custom_names = [
-            _text(table, 1)
+            _text_field(table, 1)
             for table, code in zip(tables, self._codes, strict=True)
             if code == _CUSTOM
         ]
@@ -241,7 +241,7 @@ class TFLiteModel:
                 kind, buffer = tensors[n].number(1, "b"), tensors[n].number(2, "I")
                 is_weight = kind in _DTYPES and kind != _INT32
                 if is_weight and buffer not in self._read and len(self._bytes(buffer)):
-                    name = _text(tensors[n], 3)
+                    name = _text_field(tensors[n], 3)
                     self._budget.charge("names", len(name))
                     yield name
 
@@ -263,7 +263,7 @@ class TFLiteModel:
         return buffer.vector(0, "u1").data
 
 
-def _text(table: FlatTable, number: int) -> str:
+def _text_field(table: FlatTable, number: int) -> str:
     text = bytes(table.vector(number, "u1")[:_LONGEST_NAME])
     return str(text, "utf-8", "backslashreplace")
 
