@@ -53,6 +53,11 @@ def test_the_content_decides_where_the_suffix_does_not(suffix, name, tmp_path):
     assert packed(rl.load(tmp_path / "new.npz")) == right(suffix)
 
 
+@pytest.mark.parametrize("suffix", [*SIGNED, ".weights.h5", ".pkl", ".eqx", ".pt2", ".packed.pt"])
+def test_no_note_of_a_good_file_is_empty(suffix, tmp_path):
+    assert all(rl.load(put(tmp_path / f"a{suffix}", suffix)).notes)
+
+
 @pytest.mark.parametrize("suffix", [*SIGNED, ".bin", ".npy", ".weights.h5"])
 def test_format_overrides_the_suffix(suffix, tmp_path):
     path = put(tmp_path / ("model.npz" if suffix != ".npz" else "model.onnx"), suffix)

@@ -487,10 +487,12 @@ def test_a_part_of_keras_without_its_index(keras_index, tmp_path):
 
 
 def test_epochs_of_keras_are_not_parts(tmp_path):
+    """But their names are those of parts, and a part alone was read without a word."""
     model = keras_model()
     for k in (1, 2):
         model.save_weights(tmp_path / f"m_{k:05d}.weights.h5")
-        assert "enc" in rl.load(tmp_path / f"m_{k:05d}.weights.h5")
+        found = rl.load(tmp_path / f"m_{k:05d}.weights.h5")
+        assert "enc" in found and "pass its index, m.weights.json" in found.notes[-1]
 
 
 @pytest.mark.parametrize(

@@ -37,6 +37,14 @@ def test_a_cell(make, options, tmp_path):
         assert found == rl.Weights(own)
 
 
+def test_a_prefix(tmp_path):
+    """It was ignored."""
+    path = written(tmp_path / "m.eqx", cell(eqx.nn.LSTMCell))
+    assert rl.load(path, prefix="lstm") == rl.load(path)
+    with pytest.raises(rl.FileError, match=r"under 'enc'; with prefix= these would work: 'lstm'"):
+        rl.load(path, prefix="enc")
+
+
 def test_layers_and_directions(tmp_path):
     layers, both = [cell(seed=1), cell(size=H, seed=2)], [cell(seed=1), cell(seed=2)]
     for model, live in ((layers, layers), (both, {"0": {"forward": both[0], "backward": both[1]}})):

@@ -74,6 +74,17 @@ def test_texts_are_not_read(tmp_path):
         assert new["step"] == 7
 
 
+def test_an_array_of_an_unknown_dtype_is_named(tmp_path):
+    """It counted as a text."""
+    tensors = torch_lstm() | {"small": tf.cast([1, 2], tf.quint8)}
+    path = saved(tmp_path / "model.ckpt-7", tensors)
+    assert not check(path).values
+    assert rl.load(path).notes == ["small is an array of TensorFlow's dtype 12 and was not read"]
+    path = saved(tmp_path / "b", torch_lstm() | {"weight_hh_l0": tf.zeros((12, 3), tf.qint8)})
+    with pytest.raises(rl.FileError, match="weight_hh_l0 is an array of TensorFlow's dtype 11, n"):
+        rl.load(path)["rnn"]
+
+
 def test_several_files_of_data(tmp_path):
     for seed, name in enumerate("ab"):
         saved(tmp_path / name, {f"{name}.{k}": v for k, v in torch_lstm(seed).items()})

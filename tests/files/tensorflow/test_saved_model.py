@@ -220,6 +220,7 @@ def metadata(*layers):
 
 HOSTILE = {
     "no path": (field(1, field(5, b"{}")), "without a path"),
+    "a path twice": (metadata(b"root.a", b"root.b", b"root.a"), "'root.a' is described twice"),
     "no JSON": (field(1, field(3, b"root") + field(5, b"{")), "is malformed"),
     "deep": (metadata(b"root" + b".a" * 500_000), "deep: refused"),
     "circles": (metadata(b"root" + b".layer" * 90), "weights of 0 cells"),

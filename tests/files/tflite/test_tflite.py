@@ -1,5 +1,6 @@
 """Models of TFLite: rl.RNN computes from their weights what TFLite's interpreter computes."""
 
+import flatbuffers
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -107,6 +108,46 @@ def test_layers_that_become_loops(layer, tmp_path):
     _, data = converted(layer)
     with pytest.raises(rl.FileError, match="a WHILE may hold an RNN that is not read"):
         rl.load(put(tmp_path, data))
+
+
+def with_custom(data, name):
+    """Add a custom operator, which nothing uses, to a model."""
+    model = schema.ModelT.InitFromPackedBuf(data, 0)
+    code = schema.OperatorCodeT()
+    code.builtinCode = code.deprecatedBuiltinCode = schema.BuiltinOperator.CUSTOM
+    code.customCode = name.encode()
+    model.operatorCodes.append(code)
+    builder = flatbuffers.Builder(0)
+    builder.Finish(model.Pack(builder), IDENTIFIER)
+    return bytes(builder.Output())
+
+
+def test_constants_of_no_rnn_and_custom_operators_are_named(tmp_path):
+    dense = tf_keras.layers.Dense(2)
+    _, data = converted(lstm(), dense)
+    found = rl.load(put(tmp_path, data))
+    assert len(found) == 1 and not found.notes
+    weights = {array.tobytes() for array in (dense.kernel.numpy().T, dense.bias.numpy())}
+    details = tf.lite.Interpreter(model_content=data)
+    names = {
+        one["name"]
+        for one in details.get_tensor_details()
+        if one["dtype"] == np.float32 and constant_bytes(details, one["index"]) in weights
+    }
+    assert {*found.others} == names
+    assert not rl.load(put(tmp_path, with_custom(data, "MyNorm"))).notes
+    (note,) = rl.load(put(tmp_path, with_custom(data, "MyGRU"))).notes
+    assert note.startswith("custom operators are not read: 'MyGRU': read the model")
+    _, data = converted(tf_keras.layers.Dense(2))
+    with pytest.raises(rl.FileError, match=r"no recurrent layer.* not read: 'MyNorm': read the mo"):
+        rl.load(put(tmp_path, with_custom(data, "MyNorm")))
+
+
+def constant_bytes(interpreter, number):
+    try:
+        return interpreter.get_tensor(number).tobytes()
+    except ValueError:  # not a constant
+        return None
 
 
 # ------------------------------------------------------------------- operators made without Keras

@@ -122,6 +122,36 @@ def test_an_object_where_a_tensor_is_needed(name, tmp_path):
     assert f"enc.{name} is argparse.Namespace" in str(found.refused["enc"])
 
 
+KEYS = {"tuple": ("a", 1), "float": 1.5, "NoneType": None, "bool": True, "bytes": b"a"}
+
+
+@pytest.mark.parametrize("kind", KEYS)
+def test_an_item_with_a_key_that_is_not_a_name(kind, tmp_path):
+    """It was left out without a word. Numbers cannot be a part of an RNN."""
+    path, state, key = tmp_path / "m.pt", torch.nn.LSTM(5, 3).state_dict(), KEYS[kind]
+    torch.save({"enc": state, "more": {key: state}}, path)
+    advice = "give it a text as key, and save it again"
+    found = rl.load(path)
+    assert [*found] == ["enc"]
+    assert found.notes == [
+        f"an item with a key of type {kind} in 'more.<{kind}>' was not read: {advice}"
+    ]
+    torch.save({key: state}, path)
+    with pytest.raises(rl.FileError, match=f"has no tensors that are read, but .*{kind}.*{advice}"):
+        rl.load(path)
+    torch.save({"enc": state | {key: torch.ones(3)}}, path)
+    with pytest.raises(rl.UndecidedError, match=rf"further tensors .*'enc\.<{kind}>'"):
+        rl.load(path)["enc"]
+    torch.save({"enc": state | {key: 3}}, path)
+    assert not rl.load(path).notes and rl.load(path)["enc"] == rl.Weights(torch_lstm(state))
+
+
+def torch_lstm(state):
+    module = torch.nn.LSTM(5, 3)
+    module.load_state_dict(state)
+    return module
+
+
 def test_many_classes_make_few_notes(tmp_path):
     program = b"".join(
         b"X\x04\x00\x00\x00%04dccls\nC%04d\n" % (k, k) for k in range(5000)

@@ -160,6 +160,15 @@ def test_a_weight_that_is_not_a_dense_tensor_of_floats(kind, tmp_path):
     assert ("quantized" in str(caught.value)) == (kind in ("quantize", "short"))
 
 
+def test_a_weight_of_an_unknown_computation_has_no_empty_note(tmp_path):
+    """The notes were ['', '', '', '']."""
+    model = torch.nn.ModuleDict({"enc": torch.nn.LSTM(I, H), "dec": torch.nn.LSTM(I, H)})
+    for name in ("weight_ih_l0", "weight_hh_l0"):
+        parametrizations.orthogonal(model["dec"], name)
+    found = rl.load(save(tmp_path / "m.pt", model.state_dict()))
+    assert [*found] == ["enc"] and [*found.refused] == ["dec"] and not found.notes
+
+
 # -------------------------------------------------------------------------------- checkpoints
 
 

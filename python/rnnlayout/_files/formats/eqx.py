@@ -21,6 +21,7 @@ from rnnlayout._model.undecided import UndecidedError
 from rnnlayout._native import LayoutError
 from rnnlayout._sources.read_source import read_source
 from rnnlayout._sources.reading import Reading
+from rnnlayout._sources.tensor_paths import is_under_with_direction
 
 from .npz import read_npy_header
 from .registry import ModelFormat
@@ -55,7 +56,8 @@ def _read_eqx(file: InputFile, reading: Reading) -> Found:
         bits = [Bits(a.view("u2"), "bfloat16") if a.dtype == _BFLOAT16 else a for a in arrays]
         weights = read_source(bits, replace(reading, layout=_LAYOUT, prefix=""))
     except UndecidedError as error:
-        return Found({}, {entry_name("", error.specs[0]): error})
+        name = entry_name("", error.specs[0])
+        return Found({}, {name: error} if is_under_with_direction(name, reading.prefix) else {})
     except LayoutError as error:
         raise FileError(
             f"{file} has no names, and its {len(arrays)} arrays are not those of a cell or a list"
@@ -64,7 +66,8 @@ def _read_eqx(file: InputFile, reading: Reading) -> Found:
             "): read it with Equinox into your model, model ="
             f" eqx.tree_deserialise_leaves({str(file)!r}, model), and pass its cell",
         ) from None
-    return Found({entry_name("", weights.spec): weights})
+    name = entry_name("", weights.spec)
+    return Found({name: weights} if is_under_with_direction(name, reading.prefix) else {})
 
 
 FORMAT = ModelFormat(".eqx", (_LAYOUT.name,), _read_eqx, None, begins=".npy")

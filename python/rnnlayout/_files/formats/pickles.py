@@ -35,6 +35,7 @@ _CALL_STEPS = 12  # of a name or a call
 _LONGEST_NAME = 200  # characters
 _LONGEST_LINE = 100  # characters of a number
 _COPIED_TYPES = (str, dict, list, tuple)  # of arguments
+_OTHER_KEY = "an item with a key of type"
 _COPIED_NBYTES = 4096  # longer byte strings are views of the file
 # Function by which protocols 2 and 3 name a nested class, and Python 3.11.2 a member of an enum.
 _GETATTR = ("builtins.getattr", "__builtin__.getattr")
@@ -237,12 +238,18 @@ class _PickleMachine:
         return elements
 
 
+_NUMBERS = (str, int, float, type(None))  # values that cannot have tensors
+
+
 def _put_item(target: dict[Any, Any], key: Any, value: Any) -> None:
     """Set a dict's item if the key can be a part of a tensor's name. Items with tuples as keys are
-    left out because a hash may need any depth of calls, items with long integers because many long
-    integers have the same hash."""
+    not read because a hash may need any depth of calls, items with long integers because many long
+    integers have the same hash. An item that is not read, and may have tensors, is named."""
     if type(key) is str or (type(key) is int and key.bit_length() < 64):
         target[key] = value
+    elif not isinstance(value, _NUMBERS):
+        kind = key.name if isinstance(key, UnreadObject) else type(key).__name__
+        target[f"<{kind}>"] = UnreadObject(f"{_OTHER_KEY} {kind}")
 
 
 def _uint_argument(argument: memoryview) -> int:
@@ -434,6 +441,7 @@ MAKERS: Makers = {
 _MOST_KINDS, _MOST_NAMES = 20, 3  # in notes
 
 _ADVICE = {
+    _OTHER_KEY: "give it a text as key, and save it again",
     "__torch__.": "it is a program without named tensors, as torch.jit.freeze() makes it; save the"
     " program that it was made from",
     "packed weights": "a state_dict does not say which; save the whole module, torch.save(module)",

@@ -12,6 +12,7 @@ field with the default (flatbuffers/docs/source/internals.md, 25.12).
 from __future__ import annotations
 
 import math
+import re
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ from rnnlayout._model.errors import FileError, error_with_name
 from rnnlayout._model.spec import Spec
 from rnnlayout._model.weights import Weights, changed_weights
 from rnnlayout._native import LayoutError, LossyError
+from rnnlayout._sources.mismatch import list_names
 from rnnlayout._sources.read_tensors import read_described
 from rnnlayout._sources.reading import Reading
 from rnnlayout._sources.tensor_paths import is_under_with_direction
@@ -110,12 +112,15 @@ _OPERATOR_STEPS, _RNN_STEPS = 16, 1600  # of the budget
 
 # BuiltinOperator
 _RNNS = {35: ("rnn", False), 44: ("lstm", False), 46: ("rnn", True), 52: ("lstm", True)}
-_DEQUANTIZE, _REVERSE, _WHILES = 6, 105, (119, 200)
+_DEQUANTIZE, _REVERSE, _CUSTOM, _WHILES = 6, 105, 32, (119, 200)
 _ONE_STEP = {16: "LSTM", 24: "RNN", 27: "SVDF"}
 _TIME_MAJOR = {35: (0, False), 44: (3, False), 46: (0, False), 52: (4, True)}  # field, default
 # TensorType
 _DTYPES = {0: "<f4", 1: "<f2", 2: "<i4", 3: "u1", 7: "<i2", 9: "i1"}
+_INT32 = 2
 _ACTIVATIONS = {1: "relu", 4: "tanh"}
+_RNN_NAME = re.compile("rnn|lstm|gru", re.IGNORECASE)  # in the name of a custom operator
+_LONGEST_NAME, _LISTED = 200, 3
 
 _GATES = ("input", "forget", "cell", "output")
 # The tensors of a direction, in the order of the inputs.
@@ -177,6 +182,12 @@ class TFLiteModel:
         # a byte, and since 2020 also an int32: the larger number counts
         tables = [codes[k] for k in range(len(codes))]
         self._codes = [max(table.number(0, "b"), table.number(3, "i")) for table in tables]
+        self.custom_names = [
+            _text_field(table, 1)
+            for table, code in zip(tables, self._codes, strict=True)
+            if code == _CUSTOM
+        ]
+        self._read = set[int]()  # the buffers of the constants that were read
 
     def operators(self) -> Iterator[TFLiteOperator]:
         for k in range(len(self._graphs)):
@@ -206,7 +217,9 @@ class TFLiteModel:
             raise LayoutError(f"{name} has type {kind} of TFLite, which is not supported")
         if tensor.table(6) is not None:
             raise LayoutError(f"{name} is sparse: convert the model without pruning it")
-        content, dtype = self._bytes(tensor.number(2, "I")), np.dtype(_DTYPES[kind])
+        buffer = tensor.number(2, "I")
+        content, dtype = self._bytes(buffer), np.dtype(_DTYPES[kind])
+        self._read.add(buffer)
         if not len(content):
             raise LayoutError(f"{name} is not a constant of the model: it is computed, or an input")
         if min(shape, default=1) < 0 or math.prod(shape) * dtype.itemsize != len(content):
@@ -219,11 +232,24 @@ class TFLiteModel:
             return array, False
         return _dequantize_constant(array, tensor.table(4), name), True
 
+    def other_constants(self) -> Iterator[str]:
+        """Yield the names of the constants that were not read, without shapes and axes (int32)."""
+        for k in range(len(self._graphs)):
+            tensors = self._graphs[k].offsets(0)
+            self._budget.charge("steps", _OPERATOR_STEPS * len(tensors))
+            for n in range(len(tensors)):
+                kind, buffer = tensors[n].number(1, "b"), tensors[n].number(2, "I")
+                is_weight = kind in _DTYPES and kind != _INT32
+                if is_weight and buffer not in self._read and len(self._bytes(buffer)):
+                    name = _text_field(tensors[n], 3)
+                    self._budget.charge("names", len(name))
+                    yield name
+
     def integers(self, graph: TFLiteGraph, number: int) -> list[int]:
         """Return the numbers of a short constant of int32, [] of a different tensor."""
         tensor = graph.tensors[number]
         content = self._bytes(tensor.number(2, "I"))
-        is_short = tensor.number(1, "b") == 2 and len(content) % 4 == 0 and len(content) <= 64
+        is_short = tensor.number(1, "b") == _INT32 and len(content) % 4 == 0 and len(content) <= 64
         return np.frombuffer(content, "<i4").tolist() if is_short and len(content) else []
 
     def _bytes(self, number: int) -> memoryview:
@@ -235,6 +261,11 @@ class TFLiteModel:
                 raise FileError("a buffer is beyond the end: it is cut short")
             return self._data[at : at + size]
         return buffer.vector(0, "u1").data
+
+
+def _text_field(table: FlatTable, number: int) -> str:
+    text = bytes(table.vector(number, "u1")[:_LONGEST_NAME])
+    return str(text, "utf-8", "backslashreplace")
 
 
 def _dequantize_constant(
@@ -371,7 +402,14 @@ def _read_tflite(file: InputFile, reading: Reading) -> Found:
         for code, name in _ONE_STEP.items()
         if code in codes
     ]
-    return Found(entries, refused, notes)
+    # a custom operator may compute anything; without another RNN, it may be the RNN
+    custom = [name for name in model.custom_names if not rnns or _RNN_NAME.search(name)]
+    if custom:
+        notes.append(
+            f"custom operators are not read: {list_names(custom, _LISTED)}: read the model that"
+            " the file was made from"
+        )
+    return Found(entries, refused, notes, model.other_constants())
 
 
 FORMAT = ModelFormat(".tflite", ("tflite",), _read_tflite, None)

@@ -178,7 +178,9 @@ def _restore_stored_names(
         names=tuple(stored for name in group.names for stored in plain.sources[name]),
         notes=(
             *group.notes,
-            *(weight.note(tensors[weight.like].dtype) for weight in computed.values()),
+            *filter(
+                None, (weight.note(tensors[weight.like].dtype) for weight in computed.values())
+            ),
         ),
     )
 

@@ -74,6 +74,11 @@ def refuse_split_rnns(
     other parts too. Raises FileError if the index of a part is missing or contradicts the part."""
     name, index = file.path.name, _index_of_part(file)
     if index is None:
+        if match := _PART.fullmatch(name):
+            rnns.notes.append(
+                f"{name} has the name of a part of Keras's weights; if it is one, the model is not"
+                f" whole: pass its index, {match[1]}.weights.json"
+            )
         return rnns
     parts = _groups_by_part(index)
     check_part_names(index, name, _groups_with_variables(root), parts.pop(name, []))

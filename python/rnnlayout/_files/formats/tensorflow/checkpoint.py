@@ -92,8 +92,8 @@ def read_checkpoint(file: InputFile) -> tuple[TensorSet, memoryview]:
                 tensor_set.add_value(name)
     if not tensor_set.tensors:
         raise FileError(f"{file} has no tensors")
-    slices = list(tensor_set.skipped)[:3]
-    tensor_set.notes += [f"{name} is in slices and was not read" for name in slices]
+    skipped = list(tensor_set.skipped.items())[:3]
+    tensor_set.notes += [f"{name} is {kind} and was not read" for name, kind in skipped]
     return tensor_set, graph
 
 
@@ -123,7 +123,7 @@ def _open_shards(file: InputFile, header: memoryview) -> Data:
 
 def _tensor_of_entry(entry: memoryview, data: Data, label: str) -> FileTensor | str:
     """Return the tensor of a BundleEntryProto; else the reason why a tensor cannot be read, or ""
-    for an entry without numbers."""
+    for a text."""
     fields = dict(message_fields(entry))  # if an optional field occurs twice, the last one counts
     shape, message, kind = [], fields.get(2, memoryview(b"")), fields.get(1, 0)
     if isinstance(message, int):
@@ -133,8 +133,10 @@ def _tensor_of_entry(entry: memoryview, data: Data, label: str) -> FileTensor | 
             shape.append(dict(message_fields(dim)).get(1, 0))
     if 7 in fields:
         return "a variable in slices"
-    if not isinstance(kind, int) or kind not in _DTYPES:
+    if kind == _TEXT:
         return ""
+    if not isinstance(kind, int) or kind not in _DTYPES:
+        return f"an array of TensorFlow's dtype {kind}" if isinstance(kind, int) else "damaged"
     return stored_tensor(_DTYPES[kind], shape, _bits_of_entry(fields, data, label), label)
 
 

@@ -73,7 +73,11 @@ def _read_keras(
     metadata: InputFile, objects: ObjectGraph, tensor_set: TensorSet, reading: Reading
 ) -> Found:
     """Return the recurrent layers that the metadata describes."""
-    nodes = dict(_described_objects(metadata))
+    nodes = dict[str, Node]()
+    for path, node in _described_objects(metadata):
+        if path in nodes:
+            raise FileError(f"{metadata}: {path[:100]!r} is described twice: it is damaged")
+        nodes[path] = node
     model = {"class_name": "Functional", "config": {"layers": [*nodes.values()]}}
     # "variables/3" does not show the layer of a variable
     names = {path: objects.full_names.get(path, path) for path in tensor_set.tensors}
