@@ -64,11 +64,22 @@ def hook_in_program(text: str) -> str:
     for method in text.split("def ")[1:]:
         if call := _CALL.search(method):
             before, (arguments, *after) = method[: call.start()], method[call.end() :].split("\n")
-            x = re.match(r"\w+", arguments)
-            definition = x and re.search(rf"^ *{x[0]} = (.*)", before, re.MULTILINE)
-            functions = _FUNCTION.match(definition[1] if definition else arguments)
-            called = [functions[1]] if functions else []
-            called += _FUNCTION.findall("\n".join(after))
+            called = _functions_of(arguments, before) + _FUNCTION.findall("\n".join(after))
             if extra := [name for name in called if name not in _NEUTRAL]:
                 return f"torch.{extra[0]}"
     return ""
+
+
+def _functions_of(expression: str, program: str) -> list[str]:
+    """Return the functions of torch that were applied to the first operand of an expression, by
+    the definitions in the program before it."""
+    definitions = dict(re.findall(r"^ *(\w+) = (.*)", program, re.MULTILINE))
+    functions = []
+    while True:
+        if function := _FUNCTION.match(expression):
+            functions.append(function[1])
+            expression = expression[function.end() :]
+        elif (name := re.match(r"\w+", expression)) and name[0] in definitions:
+            expression = definitions.pop(name[0])
+        else:
+            return functions

@@ -186,7 +186,9 @@ def _parse_rtneural(
     metadata = object_of_texts({key: text for key, text in model.items() if key == KEY}, str(file))
     for name, record in read_records(metadata, file).items():
         names = list(entries)
-        if len(names) == record.spec.num_layers:
+        at = [k for k, layer in enumerate(layers) if layer in entries]
+        is_stack = at == [*range(at[0], at[-1] + 1)] if at else False  # no layer in between
+        if is_stack and len(names) == record.spec.num_layers:
             entries = stack_entries(entries, names, name)
             parts = {name: [layers[layer] for layer in names]} if name in entries else parts
         if name in entries:

@@ -249,10 +249,7 @@ def _group_at_place(
     module = classes.get(path)
     notes = [f"{', '.join(place.names.values())} taken as {', '.join(place.names)}"] * place.short
     if place.side:
-        notes.append(
-            f"{entry}: by its names, the {place.side} direction of a bidirectional RNN; the other"
-            " direction is not in the file: read as an RNN of one direction"
-        )
+        notes.append(note_one_direction(entry, place.side))
     if reading.layout == _TF1 and _WITHOUT_FORGET_BIAS in place.prefix.split("/"):
         reading = replace(reading, layout=_TF1_NO_FORGET_BIAS)
         notes.append(f"{entry}: a {_WITHOUT_FORGET_BIAS} adds nothing to the forget bias")
@@ -393,6 +390,15 @@ def unknown_class_question(
         arguments=["as_class"],
         reason=description,
         repair=repair,
+    )
+
+
+def note_one_direction(name: str, side: str) -> str:
+    """Return the note on an RNN that is one direction of a Bidirectional. side: forward or
+    backward."""
+    return (
+        f"{name}: by its names, the {side} direction of a bidirectional RNN; the other direction is"
+        " not in the file: read as an RNN of one direction"
     )
 
 

@@ -16,6 +16,7 @@ from rnnlayout._files.tensor_sets.file_rnns import Found, distinct_names
 from rnnlayout._files.tensor_sets.find_rnns import (
     DEFAULT_ACTIVATIONS,
     assume_keras_options,
+    note_one_direction,
     unknown_class_question,
 )
 from rnnlayout._files.tensor_sets.record import KEY, Record, read_records
@@ -57,6 +58,7 @@ class CellArray(NamedTuple):
 _Array = TypeVar("_Array")
 CellArrays = Mapping[str, CellArray]  # by LEAVES, or by the names of Keras 1: W, U_i, b_o ...
 IS_CELL = re.compile(r"(\w*_)?(cell|stacked_rnn_cells)(_\d+)?")  # a part of a path
+_SIDE = re.compile(r"(forward|backward)(?:_.*)?", re.DOTALL)  # of a Bidirectional, in a path
 _Rows = Sequence[Sequence[CellArrays]]  # for each layer, bottom first, the cells of its directions
 
 # Keras 1 has an array per gate, named by letters; two letters differ from ours.
@@ -82,6 +84,14 @@ class LayerCells:
         """Return whether all kernels are matrices, unlike those of ConvLSTM2D."""
         ranks = (len(cell[leaf].tensor.shape) for cell in self.cells for leaf in LEAVES[:2])
         return all(rank == 2 for rank in ranks)
+
+    def check_sides(self) -> None:
+        """Raise LayoutError if a direction of a Bidirectional without a config lacks a matrix."""
+        if not self.layer and self.both and len(self.cells) % 2:
+            raise LayoutError(
+                f"{self.name}: the kernel or recurrent kernel is missing in forward_layer or"
+                " backward_layer of this Bidirectional"
+            )
 
     def check_count(self) -> None:
         """Raise FileError if the file and the config have different numbers of cells."""
@@ -137,6 +147,7 @@ class KerasEntries:
         try:
             described = file_layer.layer.descriptions(self.version) if file_layer.layer else None
             file_layer.check_count()
+            file_layer.check_sides()
             for k, (layer_name, row) in enumerate(zip(names, rows, strict=True)):
                 try:
                     description = described[k] if described else None
@@ -177,6 +188,13 @@ class KerasEntries:
             label = f"{name!r} is a recurrent layer of class {short_repr(kind)}"
             self._entries.append((name, LossyError(f"{label}: {why}"), ()))
 
+    def refuse_layers(self, names: Iterable[str]) -> None:
+        """Refuse the recurrent layers of a config that the file lacks."""
+        for name in names:
+            if is_under_with_direction(name, self.reading.prefix):
+                why = "its config describes this layer, and the file lacks its weights"
+                self._entries.append((name, LayoutError(f"{name}: {why}"), []))
+
     def read_layers(self, layers: Iterable[LayerCells]) -> Found:
         """Return the RNNs of all recurrent layers, and the names of the file's arrays that belong
         to no RNN. Raises FileError if the config of a layer is malformed or does not fit."""
@@ -191,12 +209,20 @@ class KerasEntries:
         results, notes = account_for_tensors(further, (), places, read)
         weights = {name: result for name, result in results.items() if isinstance(result, Weights)}
         unread = {name: result for name, result in results.items() if isinstance(result, Exception)}
+        for name in weights:
+            notes += self._note_side(name)
         notes += assume_keras_options(self._guessed, self.reading, ("keras_config",))
         return Found(weights, unread, notes, unused_paths)
 
     def paths_of(self, name: str) -> list[str]:
         """Return the paths of the arrays of an RNN in the file."""
         return [array.path for row in self._rows[name] for cell in row for array in cell.values()]
+
+    def _note_side(self, name: str) -> list[str]:
+        """Return a note on an RNN whose arrays are of one side of a Bidirectional."""
+        parts = {part for path in self.paths_of(name) for part in path.split("/")}
+        sides = {match[1] for part in parts - {name} if (match := _SIDE.fullmatch(part))}
+        return [note_one_direction(name, *sides)] if len(sides) == 1 else []
 
     def new_arrays(self, new: Mapping[str, Weights]) -> dict[str, np.ndarray]:
         """Return the arrays of new weights, by the paths of the old arrays in the file. Raises
@@ -223,6 +249,12 @@ class KerasEntries:
         if description is not None:
             layout = Layout(description.layout)
             rnn = read_source(tensors, Reading(None, layout, fields=description.fields))
+            use_bias, has_bias = description.fields.get("bias", True), rnn.spec.bias != "none"
+            if use_bias != has_bias:
+                raise LayoutError(
+                    f"{name}: its config has use_bias {use_bias}, the file has"
+                    f" {'its' if has_bias else 'no'} biases"
+                )
             difference = differing_fields(record.spec, rnn.spec) if record else ""
             if self.architecture and difference:
                 raise FileError(

@@ -251,6 +251,14 @@ def described_layers(root: Hdf5Group, model: Node) -> Iterator[LayerCells]:
             yield LayerCells(recurrent.name, cells, recurrent.both, recurrent)
 
 
+def names_without_groups(root: Hdf5Group, model: Node) -> list[str]:
+    """Return the names of the recurrent layers of a config that have no group in the file."""
+    stored = {path[-1] for path, _ in walk_layers(root, model)}
+    paths = [layer.path[1:] for layer in recurrent_layers_in(model)]  # without the model's name
+    # a shared layer has a group in one of its places
+    return ["/".join(path) for path in paths if path and path[-1] not in stored]
+
+
 def walk_layers(
     group: Hdf5Group, node: Node, path: tuple[str, ...] = ()
 ) -> Iterator[tuple[tuple[str, ...], LayerGroup]]:
@@ -321,7 +329,7 @@ def layers_without_config(group: Hdf5Group, path: tuple[str, ...] = ()) -> Itera
         cells = _cells_of_group(child) if "cell" in child.groups or is_cudnn else []
         sides = [child.groups.get("forward_layer"), child.groups.get("backward_layer")]
         side_cells = [cell for side in sides if side for cell in _cells_of_group(side)]
-        if len(side_cells) == 2:
+        if all(sides) and side_cells:
             yield LayerCells("/".join(layer_path), side_cells, both=True)
         elif cells:
             yield LayerCells("/".join(layer_path), cells, both=False)

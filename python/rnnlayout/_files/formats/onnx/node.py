@@ -36,6 +36,7 @@ _ATTRIBUTES = {
     "GRU": _SHARED | {"linear_before_reset"},
     "RNN": _SHARED,
 }
+_MOST_INPUTS = {"LSTM": 8, "GRU": 6, "RNN": 6, "DynamicQuantizeLSTM": 12}
 # recurrent_activation -> alpha and beta of HardSigmoid, which are float32 attributes.
 SLOPES = {
     "hard_sigmoid_keras2": (np.float32(0.2), np.float32(0.5)),  # also ONNX's default
@@ -70,7 +71,9 @@ def read_onnx_node(
 
 
 def _check_attributes(site: NodeSite, attributes: Attributes) -> None:
-    """Raise LayoutError for an attribute that ONNX does not define for the operator."""
+    """Raise LayoutError for an attribute or input that ONNX does not define for the operator."""
+    for name in filter(None, site.node.input[_MOST_INPUTS[site.node.op_type] :]):
+        raise LayoutError(f"it has the input {name!r}, which ONNX does not define: remove it")
     for name in sorted(attributes.keys() - _ATTRIBUTES[site.operator], key=str):
         raise LayoutError(
             f"it has the attribute {name!r}, which ONNX does not define for {site.operator}, and"
