@@ -135,7 +135,7 @@ class MatrixFinder:
                 new |= self._add(located, matrix, candidates, compare)
 
     def _add_gates(self, located: LocatedMatrices, matrix: TrueArray) -> None:
-        """Add a matrix if half of the gates at least are in the right form and order, as they are."""
+        """Add a matrix if half of its gates are in the right form and order, bit by bit."""
         pattern, gates = self._patterns[matrix.name][0], matrix.shape[0]
         for at in self._beside(matrix, located):
             if 0 <= at <= self.buffer.size - matrix.size:
