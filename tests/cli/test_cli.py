@@ -250,6 +250,8 @@ def test_streams_that_take_nothing(folder):
                 [*PROGRAM, "layouts"], stdout=stream, stderr=subprocess.PIPE, check=False
             )
             assert (done.returncode, done.stderr) == (code, said)
+        differ = [*PROGRAM, "verify", "lstm.npz", "two.npz"]  # it was 0: head -1 has what it needs
+        assert subprocess.run(differ, stdout=early, check=False).returncode == 1
         done = subprocess.run([*PROGRAM, "inspect", "none"], stderr=full, check=False)
         assert done.returncode == 3  # it stays
     closed, new = ["sh", "-c", 'exec "$@" >&- 2>&-', "sh", *PROGRAM], "b.npz"

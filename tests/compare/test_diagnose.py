@@ -72,6 +72,28 @@ def test_weights_that_were_packed_twice_are_named():
     assert "a second time" not in found.text and not found.sure
 
 
+@pytest.mark.parametrize(
+    "spec, name, title",
+    [
+        (LSTM, "weight_ih_l0", "gate f of layer 0, input matrix"),
+        (LSTM, "weight_hh_l0", "gate f of layer 0, recurrent matrix"),
+        (BOTH, "weight_hh_l1", "gate z of layer 1 forward, recurrent matrix"),
+    ],
+)
+def test_a_stale_gate_is_named(spec, name, title):
+    """It was the whole matrix, or none of the matrices: the other gates are right, in place."""
+    like, H = weights(spec), spec.hidden_size
+    stale = {key: x.copy() for key, x in like.items()}
+    stale[name][H : 2 * H] = weights(spec, 5)[name][H : 2 * H]
+    found = rl.diagnose(rl.pack(stale), like=like)
+    assert found.text == f"{title} is not in the buffer" and not found.sure
+    assert found.lost == [title] and len(found.gaps) == 1
+    stale[name][H : 2 * H] = like[name][:H]
+    found = rl.diagnose(rl.pack(stale), like=like)
+    first = {"lstm": "i", "gru": "r"}[spec.cell]
+    assert found.text.endswith(f": in its place is gate {first} a second time")
+
+
 def test_the_report():
     rng = np.random.default_rng(0)
     (one,) = (x for x in machine.single_mistakes(LSTM, rng) if x.rule == "summed")

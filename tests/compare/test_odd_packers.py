@@ -207,7 +207,7 @@ LOST = {
     "cut in front": ("the first .* missing", lambda n, rng: cut(n, 1, 0)),
     "cut at the end": ("the last .* missing", lambda n, rng: cut(n, 0, 1)),
     "a matrix left out": ("missing|expected", a_matrix_left_out),
-    "a gate twice": ("not in the buffer: in its place are gates|not found", a_gate_twice),
+    "a gate twice": ("in its place (are gates|is gate . a second time)", a_gate_twice),
 }  # fmt: skip
 OTHER_WEIGHTS = {
     "random": (OTHER, lambda n, rng: rng.normal(size=n.right.size).astype("f4")),

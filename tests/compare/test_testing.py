@@ -154,7 +154,7 @@ def test_one_line_a_block_with_the_largest_difference_and_where():
     stack = rl.Spec("lstm", 2, 2, 8)
     lines = said(weights(stack, seed=1), weights(stack, seed=2))
     assert lines[0].startswith("128 of 128 blocks differ")
-    assert len(lines) == 42 and lines[-1] == "  and 88 more"
+    assert len(lines) == 43 and lines[-2] == "  and 88 more"
     a = weights(rl.Spec("rnn_tanh", 2, 2))
     a.tensors["weight_ih_l0"][:] = [[0.0, 1.0], [np.nan, 1.0]]
     flips = np.uint32([[1 << 31, 0], [1, 0]])
@@ -270,3 +270,27 @@ def test_it_is_not_imported_unless_asked_for_and_needs_no_pytest():
         "import rnnlayout.testing; assert 'pytest' not in sys.modules"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("value", [np.nan, -1, "1e-3", np.inf, None])
+def test_a_tolerance_is_a_number(value):
+    """NaN and -1 were taken, and text raised NumPy's error."""
+    for name in ("rtol", "atol"):
+        with pytest.raises(rl.SpecError, match=f"{name} is .*, need a number, 0 or greater"):
+            rl.verify(weights(LSTM), weights(LSTM), **{name: value})
+
+
+def test_equal_values_in_two_dtypes():
+    """It was "to compare their values pass rtol=; all of them are equal"."""
+    half = {name: x.astype("f2") for name, x in weights(LSTM).items()}
+    single = {name: x.astype("f4") for name, x in half.items()}
+    verified = rl.verify(half, single)
+    assert not verified and "with equal values: to ignore the dtypes pass rtol=1e-12" in str(
+        verified
+    )
+    assert rl.verify(half, single, rtol=1e-12)
+
+
+def test_other_weights_are_named_as_such():
+    lines = str(rl.verify(weights(LSTM), weights(LSTM, seed=9))).splitlines()
+    assert lines[-1].startswith("other weights: none of the 2 matrices was found")

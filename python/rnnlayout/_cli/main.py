@@ -6,12 +6,10 @@ Nothing heavy is imported before a command runs: --help needs neither NumPy nor 
 from __future__ import annotations
 
 import argparse
-import errno
 import os
 import signal
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
 from functools import partial
 from importlib import import_module
 
@@ -27,7 +25,7 @@ from .options import (
     report_error,
     write_as_option,
 )
-from .terminal import print_error, print_text
+from .terminal import discard_text, print_error, print_text
 
 DESCRIPTION = """\
 Inspect, convert, compare and run the LSTM, GRU and RNN layers in files of
@@ -64,8 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except KeyboardInterrupt:
             return INTERRUPTED
         except Exception as error:
-            # a reader that has closed a stream needs no more
-            code = DONE if _is_broken_pipe(error) else report_error(error)
+            code = report_error(error)
     _flush_or_discard()
     return code
 
@@ -114,22 +111,13 @@ def _run(arguments: Sequence[str] | None, options: argparse.Namespace) -> int:
     return code
 
 
-def _is_broken_pipe(error: Exception) -> bool:
-    """Return whether the reader of a stream has closed the stream. Windows reports EINVAL, for no
-    file."""
-    if isinstance(error, OSError) and sys.platform == "win32" and error.filename is None:
-        return error.errno in (errno.EPIPE, errno.EINVAL)
-    return isinstance(error, BrokenPipeError)
-
-
 def _flush_or_discard() -> None:
     """Flush the streams. Discard text that cannot be printed, which would fail again at exit."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
         except (OSError, ValueError):
-            with suppress(OSError, ValueError):
-                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+            discard_text(stream)
 
 
 def make_parser() -> Parser:

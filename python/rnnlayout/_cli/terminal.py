@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
@@ -9,7 +10,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from shutil import get_terminal_size
 from textwrap import wrap
 from typing import Any, TextIO
@@ -20,10 +21,30 @@ LABELS = {"error": "1;31", "hint": "1;36"}  # label of a line on stderr -> colou
 
 
 def print_text(text: str, stream: TextIO | None = None) -> None:
-    """Print lines, by default to stdout. Characters that the encoding lacks are escaped."""
+    """Print lines, by default to stdout. Characters that the encoding lacks are escaped. A reader
+    that has closed the stream needs no more: the command goes on to its exit code."""
     stream = stream or sys.stdout
     encoding = stream.encoding or "utf-8"
-    print(text.encode(encoding, "backslashreplace").decode(encoding), file=stream)
+    try:
+        print(text.encode(encoding, "backslashreplace").decode(encoding), file=stream, flush=True)
+    except OSError as error:
+        if not _is_broken_pipe(error):
+            raise
+        discard_text(stream)
+
+
+def _is_broken_pipe(error: OSError) -> bool:
+    """Return whether the reader of a stream has closed the stream. Windows reports EINVAL, for no
+    file."""
+    if sys.platform == "win32" and error.filename is None:
+        return error.errno in (errno.EPIPE, errno.EINVAL)
+    return isinstance(error, BrokenPipeError)
+
+
+def discard_text(stream: TextIO) -> None:
+    """Discard all text of a stream from now on."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def print_wrapped(text: str) -> None:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from rnnlayout._model.dtypes import narrow_values, storage_dtype, widen_bits
 from rnnlayout._model.layout import ROLES, BlockKey, Layout, known_layouts, layer_in_words
 from rnnlayout._model.spec import CELLS, HARD_SIGMOIDS, HARD_TIMES, Spec
 from rnnlayout._model.weights import Weights, changed_weights
-from rnnlayout._native import LossyError
+from rnnlayout._native import LossyError, SpecError
 
 GateKey = tuple[int, int, str]  # layer, direction, gate
 # How much rounding to a dtype changes a number, at most, as a share of the number.
@@ -169,6 +170,12 @@ def blocks_as_keras3(blocks: dict[BlockKey, Block], spec: Spec) -> dict[BlockKey
 
 
 # --------------------------------------------------------------------------------- what differs
+
+
+def check_tolerance(name: str, value: Any) -> None:
+    """Raise SpecError unless a tolerance is a number, 0 or greater."""
+    if not isinstance(value, (int, float, np.number)) or not 0 <= float(value) < np.inf:
+        raise SpecError(f"{name} is {value!r}, need a number, 0 or greater")
 
 
 def differing(

@@ -174,7 +174,10 @@ def likely_causes(c: BlockComparison) -> list[str]:
     """Return the mistakes that turn a into b, and how many blocks each mistake concerns."""
     places = {key: (*key[:2], BIAS_ROLE if key[2] in BIASES else key[2]) for key in c.wrong}
     lines: list[str] = []
-    for mistake in explain_difference(c).mistakes:
+    explanation = explain_difference(c)
+    if not explanation.same and len(c.wrong) == len(c.a):
+        return [f"other weights: {explanation.text}"]
+    for mistake in explanation.mistakes:
         concerned = sum(
             not mistake.where or place in mistake.where or key[:3] in mistake.where
             for key, place in places.items()

@@ -10,9 +10,9 @@ import numpy as np
 
 from rnnlayout._model.errors import Ask, Message
 from rnnlayout._model.weights import Weights
-from rnnlayout._native import LayoutError, SpecError
+from rnnlayout._native import LayoutError
 
-from .blocks import UNITS
+from .blocks import UNITS, check_tolerance
 from .identify_candidates import Candidate, candidate_of
 from .identify_inputs import read_numbers, read_states, read_x_and_y, tensors_to_try
 from .identify_search import Match, Search
@@ -131,8 +131,7 @@ def identify(
             "y is zero everywhere, which every RNN with zero weights gives: pass another x and y"
         )
     observed, states = read_x_and_y(x_values, y_values), read_states(state)
-    if not isinstance(atol, (int, float)) or not 0 <= atol < np.inf:
-        raise SpecError(f"atol is {atol!r}, need a number, 0 or greater")
+    check_tolerance("atol", atol)
     searches: list[Search] = []
     matches: list[Match] = []
     for part in tensors_to_try(tensors, prefix, format, mmap):

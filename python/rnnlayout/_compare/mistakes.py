@@ -7,13 +7,16 @@ from dataclasses import dataclass
 from math import frexp
 from typing import TypeVar
 
+import numpy as np
+
 from rnnlayout._model.layout import ROLES, layer_in_words
 
 from .blocks import may_sum_biases
 from .matrix_forms import RIGHT_FORM
 from .packed_biases import KEPT_RULE, bias_sizes, layer_order
+from .packed_matrices import LocatedMatrix
 from .packing import Packing, matrix_in_place
-from .truth import BIAS_ROLE, BIASES, MatrixName, TrueArray, Truth
+from .truth import BIAS_ROLE, BIASES, MatrixName, TrueArray, Truth, same_bits
 
 
 @dataclass(frozen=True)
@@ -367,6 +370,13 @@ def missing_parts(packing: Packing, noun: str) -> Iterator[Mistake]:
         if replacement := _contents_in_place(matrix, packing):
             text += f": in its place {replacement}"
         yield Mistake("not found", text, (matrix.name,), title)
+    for name, located in packing.matrices.items():
+        for number in located.unknown_gates:
+            title = f"gate {located.matrix.gates[number]} of {place_title(name, truth)}"
+            text = f"{title} is not in the {noun}"
+            if twin := _gate_in_place(located, number, packing.buffer):
+                text += f": in its place is gate {twin} a second time"
+            yield Mistake("not found", text, (name,), title)
     for name, done in packing.layer_biases.items():
         if done.unknown:
             title = place_title(name, truth)
@@ -387,6 +397,16 @@ def _contents_in_place(matrix: TrueArray, packing: Packing) -> str:
     gate_of = {values.tobytes(): gate for gate, values in pairs}
     gates = [gate_of.get(gate.tobytes(), "") for gate in stored.reshape(matrix.shape)]
     return f"are gates {' '.join(gates)}" if all(gates) else ""
+
+
+def _gate_in_place(located: LocatedMatrix, number: int, buffer: np.ndarray) -> str:
+    """Return the letter of the gate that is in the place of another; "" if unknown."""
+    matrix, reading = located.matrix, located.reading
+    stored = reading.pattern.take(buffer, reading.at, matrix.shape)[number]
+    for letter, values in zip(matrix.gates, matrix.values, strict=True):
+        if same_bits(np.ascontiguousarray(stored), values):
+            return letter
+    return ""
 
 
 def evidence_of(packing: Packing, names: Mapping[MatrixName, str] | None) -> Iterator[str]:

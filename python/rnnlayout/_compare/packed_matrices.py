@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from .matrix_forms import MatrixForm, Pattern, patterns_of, solved_pattern
-from .truth import MatrixName, TrueArray, comparable, largest
+from .truth import MatrixName, TrueArray, comparable, largest, same_bits
 
 ENOUGH_SAMPLES = 0.7  # of the samples have to be equal: a few values may have been changed
 _ANCHORS = 8  # per gate: samples that are looked up
@@ -52,10 +52,11 @@ class MatrixReading:
 @dataclass(frozen=True)
 class LocatedMatrix:
     """A matrix and its place. readings: the ways to read the matrix that fit equally well, the
-    likeliest first."""
+    likeliest first. unknown_gates: the numbers of gates with other values; all others are equal."""
 
     matrix: TrueArray
     readings: tuple[MatrixReading, ...]
+    unknown_gates: tuple[int, ...] = ()
 
     @property
     def reading(self) -> MatrixReading:
@@ -96,6 +97,9 @@ class MatrixFinder:
             self._find_all(compare, located)
             if len(located) == len(self.true_arrays):
                 break
+        for matrix in () if exactly else self.true_arrays:
+            if matrix.name not in located:
+                self._add_gates(located, matrix)
         numbers = {matrix.name: k for k, matrix in enumerate(self.true_arrays)}
         names = sorted(located, key=lambda name: (located[name].span, numbers[name]))
         return _simplest_readings([located[name] for name in names])
@@ -129,6 +133,23 @@ class MatrixFinder:
                 places = self._beside(matrix, located)
                 candidates = ((p, at) for at in places for p in self._patterns[matrix.name])
                 new |= self._add(located, matrix, candidates, compare)
+
+    def _add_gates(self, located: LocatedMatrices, matrix: TrueArray) -> None:
+        """Add a matrix if half of its gates are in the right form and order, bit by bit."""
+        pattern, gates = self._patterns[matrix.name][0], matrix.shape[0]
+        for at in self._beside(matrix, located):
+            if 0 <= at <= self.buffer.size - matrix.size:
+                stored = pattern.take(self.buffer, at, matrix.shape)
+                unknown = [
+                    k
+                    for k in range(gates)
+                    if not same_bits(np.ascontiguousarray(stored[k]), matrix.values[k])
+                ]
+                if 2 * len(unknown) <= gates > len(unknown):
+                    order, share = tuple(range(gates)), 1 - len(unknown) / gates
+                    reading = MatrixReading(pattern, at, order, (1,) * gates, share)
+                    located[matrix.name] = LocatedMatrix(matrix, (reading,), tuple(unknown))
+                    return
 
     def _beside(self, matrix: TrueArray, located: LocatedMatrices) -> list[int]:
         """Return where a matrix may begin: at the right start, or next to located matrices."""
@@ -397,6 +418,7 @@ def _simplest_readings(matrices: list[LocatedMatrix]) -> LocatedMatrices:
         located.matrix.name: LocatedMatrix(
             located.matrix,
             tuple(dict.fromkeys([*readings[located.matrix.name], *located.readings])),
+            located.unknown_gates,
         )
         for located in matrices
     }

@@ -15,7 +15,7 @@ from rnnlayout._model.spec import HARD_SIGMOIDS, Spec, differing_fields
 from rnnlayout._model.weights import Weights
 from rnnlayout._native import LayoutError
 
-from .blocks import BlockGap, GateKey, compare_blocks
+from .blocks import BlockGap, GateKey, check_tolerance, compare_blocks
 from .explanation import likely_causes
 from .heat_map import HeatMapPanel, draw_heat_map
 from .sides import match_sides, read_sides, stack_both_sides
@@ -168,6 +168,8 @@ def verify(
         False
     """
     check_options(verify, options)
+    check_tolerance("rtol", rtol)
+    check_tolerance("atol", atol)
     (first, second), _ = read_sides({"a": a, "b": b}, spec, options)
     sides = match_sides(*stack_both_sides(first, second, stack or ()), map, only or ())
     first, second = sides.a, sides.b
@@ -252,11 +254,14 @@ def compare_pair(
         notes.append(f"{axes[0]} in a and {axes[1]} in b")
     note = "; ".join(notes)
     if c.dtypes[0] != c.dtypes[1] and not (rtol or atol):
-        why = f"{c.dtypes[0]} and {c.dtypes[1]} {names}: to compare their values pass "
-        head = Message(why, Ask("rtol")).text
+        dtypes = f"{c.dtypes[0]} and {c.dtypes[1]} {names}"
+        if not c.wrong:
+            parts = f"{dtypes}, with equal values: to ignore the dtypes pass ", Ask("rtol", 1e-12)
+            return ComparedPair(*called, Message(*parts).text, (), note, a.spec)
+        head = Message(f"{dtypes}: to compare their values pass ", Ask("rtol")).text
     gaps = [c.gap(key) for key in c.wrong]
     if not gaps:
-        return ComparedPair(*called, head and head + "; all of them are equal", (), note, a.spec)
+        return ComparedPair(*called, "", (), note, a.spec)
     head = head or f"{len(gaps)} of {len(c.a)} blocks differ {names}, {a.spec}"
     lines = [f"  {c.line(gap)}" for gap in gaps[:_MOST]]
     if len(gaps) > _MOST:

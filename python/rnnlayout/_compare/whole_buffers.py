@@ -28,7 +28,10 @@ def explains_length(packing: Packing, rest: int) -> bool:
     if size > truth.size or rest:
         return same_bits(packing.fixed, truth.flat)
     has_one_vector = biases is not None and biases.count == 1 and not biases.wrong
-    return size == truth.short_sizes[has_one_vector] and not packing.unknown
+    is_complete = not packing.unknown and not any(
+        located.unknown_gates for located in packing.matrices.values()
+    )
+    return size == truth.short_sizes[has_one_vector] and is_complete
 
 
 def length_mistake(packing: Packing, rest: int, in_front: bool) -> Mistake:
