@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -22,6 +22,7 @@ import numpy as np
 
 from rnnlayout._files.tensor_sets.file_limits import Budget, InputFile, name_file
 from rnnlayout._files.tensor_sets.file_rnns import Found, distinct_names
+from rnnlayout._files.tensor_sets.tensor_set import LONGEST
 from rnnlayout._model.errors import FileError, error_with_name
 from rnnlayout._model.spec import Spec
 from rnnlayout._model.weights import Weights, changed_weights
@@ -115,6 +116,7 @@ _ONE_STEP = {16: "LSTM", 24: "RNN", 27: "SVDF"}
 _TIME_MAJOR = {35: (0, False), 44: (3, False), 46: (0, False), 52: (4, True)}  # field, default
 # TensorType
 _DTYPES = {0: "<f4", 1: "<f2", 2: "<i4", 3: "u1", 7: "<i2", 9: "i1"}
+_OF_WEIGHTS = ("<f4", "<f2", "u1", "i1")
 _ACTIVATIONS = {1: "relu", 4: "tanh"}
 
 _GATES = ("input", "forget", "cell", "output")
@@ -225,6 +227,15 @@ class TFLiteModel:
         content = self._bytes(tensor.number(2, "I"))
         is_short = tensor.number(1, "b") == 2 and len(content) % 4 == 0 and len(content) <= 64
         return np.frombuffer(content, "<i4").tolist() if is_short and len(content) else []
+
+    def name_of_weight(self, graph: TFLiteGraph, number: int) -> str:
+        """Return the name of a constant of floats or bytes, "" of a different tensor."""
+        tensor = graph.tensors[number]
+        dtype = _DTYPES.get(tensor.number(1, "b"), "")
+        if dtype not in _OF_WEIGHTS or not len(self._bytes(tensor.number(2, "I"))):
+            return ""
+        name = tensor.vector(3, "u1")[:LONGEST].tobytes().decode(errors="replace")
+        return name or f"tensor {number}"
 
     def _bytes(self, number: int) -> memoryview:
         """Return the bytes of a buffer, inside or behind the FlatBuffer."""
@@ -361,6 +372,7 @@ def _read_tflite(file: InputFile, reading: Reading) -> Found:
                     raise
                 except ValueError as error:
                     refused[name] = error_with_name(error, name)
+        others = _other_constants(model, operators, file.budget)
     codes = {operator.code for operator in operators}
     if not codes.isdisjoint(_WHILES):
         notes.append(
@@ -371,7 +383,29 @@ def _read_tflite(file: InputFile, reading: Reading) -> Found:
         for code, name in _ONE_STEP.items()
         if code in codes
     ]
-    return Found(entries, refused, notes)
+    return Found(entries, refused, notes, others)
+
+
+def _other_constants(
+    model: TFLiteModel, operators: Sequence[TFLiteOperator], budget: Budget
+) -> list[str]:
+    """Return the names of the weights that operators other than RNNs read."""
+    of_rnns, others = set[tuple[int, int]](), dict[tuple[int, int], str]()
+    for operator in sorted(operators, key=lambda operator: operator.code not in _RNNS):
+        budget.charge("steps", _OPERATOR_STEPS * len(operator.inputs))
+        for number in operator.inputs:
+            source = operator.graph.producers.get(number)
+            if source is not None and source.code == _DEQUANTIZE:
+                number = source.input(0)
+            place = id(operator.graph), number
+            if number < 0 or place in of_rnns or place in others:
+                continue
+            if operator.code in _RNNS:
+                of_rnns.add(place)
+            elif name := model.name_of_weight(operator.graph, number):
+                budget.charge("names", len(name))
+                others[place] = name
+    return [*dict.fromkeys(others.values())]
 
 
 FORMAT = ModelFormat(".tflite", ("tflite",), _read_tflite, None)
