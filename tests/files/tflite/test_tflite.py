@@ -71,6 +71,20 @@ def test_layers_of_keras(tmp_path):
         assert ours.tobytes() == theirs.tobytes()
 
 
+@pytest.mark.parametrize("options", [{}, {"optimizations": [tf.lite.Optimize.DEFAULT]}], ids=str)
+def test_weights_of_other_layers_are_left_out_by_name(options, tmp_path):
+    """A conversion named nothing."""
+    dense = tf_keras.layers.Dense(40, activation="tanh", use_bias=True)
+    _, data = converted(dense, lstm(), tf_keras.layers.Dense(1, use_bias=False), **options)
+    path = put(tmp_path, data)
+    (weights,) = rl.load(path).values()
+    details = tf.lite.Interpreter(model_content=data).get_tensor_details()
+    sizes = {tuple(one["shape"]): one["name"] for one in details if len(one["name"])}
+    done = rl.convert_file(path, tmp_path / "a.npz", to="keras")
+    expected = {sizes[shape] for shape in ((40, I), (40,), (1, H))}
+    assert expected == {*done.left_out} and weights.spec.input_size == 40
+
+
 def representative():
     for k in range(20):
         yield [np.random.default_rng(k).standard_normal((N, T, I)).astype("f4")]
