@@ -150,6 +150,19 @@ def test_the_state_dict_of_a_torch_subclass(nonlinearity):
     np.testing.assert_allclose(y, module(torch.tensor(X))[0].detach(), atol=ATOL)
 
 
+@pytest.mark.parametrize("register", [
+    torch.nn.modules.module.register_module_forward_hook,
+    torch.nn.modules.module.register_module_forward_pre_hook,
+])  # fmt: skip
+def test_a_hook_on_all_modules(register):
+    handle = register(double)
+    try:
+        refused(torch.nn.LSTM(I, H), "LSTM has the forward hook double")
+    finally:
+        handle.remove()
+    rl.pack(torch.nn.LSTM(I, H))
+
+
 class PeepholeLSTM(torch.nn.LSTM):
     """A known name, with a forward() of its own."""
 

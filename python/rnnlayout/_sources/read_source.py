@@ -77,6 +77,8 @@ def read_source(source: Any, reading: Reading) -> Weights:
         return _read_list(list(source), reading)
     if isinstance(getattr(source, "params", None), Mapping):  # Flax's TrainState
         raise LayoutError(f"a {type(source).__name__} is more than weights: pass its .params")
+    if isinstance(getattr(source, "state_dict", None), Mapping):  # torch.export
+        raise LayoutError(f"{type(source).__name__} is a program: pass its .state_dict")
     return _read_flat(source, reading)
 
 
