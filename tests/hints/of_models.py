@@ -126,6 +126,13 @@ def weights_beside_a_model():
     rl.load("new.onnx")["enc"]
 
 
+def exported_programs():
+    model = torch.nn.LSTM(5, 7).eval()
+    program = torch.export.export(model, (torch.zeros(4, 1, 5),))
+    yield lambda: rl.Weights(program)
+    assert rl.Weights(program.state_dict) == rl.Weights(model.state_dict())
+
+
 def frozen_programs():
     model = torch.nn.Sequential(torch.nn.LSTM(5, 7)).eval()
     program = torch.jit.script(model)

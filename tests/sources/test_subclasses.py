@@ -150,6 +150,44 @@ def test_the_state_dict_of_a_torch_subclass(nonlinearity):
     np.testing.assert_allclose(y, module(torch.tensor(X))[0].detach(), atol=ATOL)
 
 
+@pytest.mark.parametrize("register", [
+    torch.nn.modules.module.register_module_forward_hook,
+    torch.nn.modules.module.register_module_forward_pre_hook,
+])  # fmt: skip
+def test_a_hook_on_all_modules(register):
+    handle = register(double)
+    try:
+        refused(torch.nn.LSTM(I, H), "LSTM has the forward hook double")
+    finally:
+        handle.remove()
+    rl.pack(torch.nn.LSTM(I, H))
+
+
+class PeepholeLSTM(torch.nn.LSTM):
+    """A known name, with a forward() of its own."""
+
+    def forward(self, x):
+        raise AssertionError("a refused module is not called")
+
+
+class LayerNormLSTMCell(torch.nn.LSTMCell):
+    """A known name, with further parameters."""
+
+    def __init__(self, *args):
+        super().__init__(*args)
+        self.ln = torch.nn.LayerNorm(self.hidden_size)
+
+
+@pytest.mark.parametrize("make, difference", [
+    (PeepholeLSTM, "its tensors look like those of LSTM, but its gates also read"),
+    (LayerNormLSTMCell, "it normalizes the sums"),
+])  # fmt: skip
+def test_a_class_that_is_known_to_compute_something_else(make, difference):
+    """ "if it computes the same, pass ..." was said of it."""
+    with pytest.raises(rl.LayoutError, match=f"is not supported: {difference}"):
+        rl.pack(make(I, H))
+
+
 def test_what_changes_no_output_is_allowed():
     """A class that torch makes: test_computed_weights.py."""
     module = type("Plain", (torch.nn.LSTM,), {"reset": lambda self: None})(I, H)

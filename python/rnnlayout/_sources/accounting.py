@@ -15,6 +15,7 @@ from glob import escape
 from itertools import islice
 from typing import Any
 
+from .other_cells import PARTS_OF_OTHER_CELLS
 from .tensor_paths import starting_with
 
 # Slots of TensorFlow's optimizers: tensors whose path is the name of the variable.
@@ -44,10 +45,9 @@ _AVERAGE = "ExponentialMovingAverage"  # may be the weight that the user wants
 _SLOT = re.compile(rf"(.+)/({_AVERAGE}|(?:{_SLOTS})(?:_\d+)?)", re.DOTALL)
 # Names of parts of cells, for an RNN at the root of a file, next to all modules of the model.
 _PART_OF_A_CELL = re.compile(
-    r"([hc](_?0|x)|(init|initial|start)_?(h|c|hidden|cell|state)s?|states?|\w*norm\w*|(ln|bn)_?\w*"
-    r"|lora_\w+|\w*att(n|ention)\w*|peep\w*|w_m[ih]h|zoneout\w*|activation_post_process(_\d+)?"
-    r"|\w*fake_quant)([./].*)?",
-    re.IGNORECASE | re.DOTALL,
+    r"((?i:[hc](_?0|x)|(init|initial|start)_?(h|c|hidden|cell|state)s?|states?)"
+    rf"|activation_post_process(_\d+)?|\w*fake_quant|{PARTS_OF_OTHER_CELLS})([./].*)?",
+    re.DOTALL,
 )
 _SEPARATOR = re.compile(r"[./]")
 _WORD = re.compile(r"[^\W\d_]+")

@@ -25,6 +25,7 @@ from .candidates import (
     guess_sizes,
     one_layer_candidates,
 )
+from .other_cells import difference_of_class
 from .tensor_paths import is_under, prefixes_that_fit
 
 _RNN = TypeVar("_RNN")
@@ -54,9 +55,23 @@ def _short_repr(name: str) -> str:
 
 def more_parameters(module: Any, base: str, names: Iterable[str]) -> LayoutError:
     """Return the error for a subclass of a framework's layer that has further parameters."""
+    text = f"{type(module).__name__} has more parameters than {base}: {list_names(names, 12)}. "
+    if difference := difference_of_class(type(module).__name__):
+        return LayoutError(f"{text}Its class is not supported: {difference}")
     return LayoutError(
-        f"{type(module).__name__} has more parameters than {base}: {list_names(names, 12)}. It may"
-        " compute something else; if it does not use them, pass the others as a dict of arrays"
+        f"{text}It may compute something else; if it does not use them, pass the others as a dict"
+        " of arrays"
+    )
+
+
+def other_cell(class_name: str, similar: str) -> LayoutError | None:
+    """Return the error for a class that is known to compute something else; None for another class.
+    similar: the class with similar tensors."""
+    if not (difference := difference_of_class(class_name)):
+        return None
+    return LayoutError(
+        f"class {_short_repr(class_name)} is not supported: its tensors look like those of"
+        f" {similar}, but {difference}"
     )
 
 

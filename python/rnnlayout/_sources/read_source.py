@@ -79,6 +79,8 @@ def read_source(source: Any, reading: Reading) -> Weights:
     if isinstance(getattr(source, "params", None), Mapping):  # Flax's TrainState
         raise LayoutError(f"a {type(source).__name__} is more than weights: pass its .params")
     refuse_paddle_layer(source)
+    if isinstance(getattr(source, "state_dict", None), Mapping):  # torch.export
+        raise LayoutError(f"{type(source).__name__} is a program: pass its .state_dict")
     return _read_flat(source, reading)
 
 
@@ -158,6 +160,9 @@ def _read_module(module: Any, framework: frameworks.Framework, reading: Reading)
     reading.check_dtype(rnn.names[0], rnn.spec.dtype)
     rnn = changed_weights(rnn, config=description.config, batch_first=description.batch_first)
     if method := frameworks.overridden(module, framework):
+        base = rnn.spec.cell.partition("_")[0].upper()
+        if error := mismatch.other_cell(type(module).__name__, base):
+            raise error
         arrays, layout = framework.expression(module, rnn.names), rnn.layout
         layout_text = f"rl.{layout!r}" if layout.options else repr(layout.name)
         repair = f"rl.Weights({arrays}, rl.{rnn.spec!r}, layout={layout_text})"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -219,9 +220,11 @@ def _parametrized(module: Any, name: str) -> Any:
 def forward_hook(module: Any) -> str:
     """Return the name of a hook that may change what a module takes or returns, "" without. The
     hooks of torch.nn.utils compute a weight: weight norm, pruning."""
-    rnn = rnn_in(module)
+    rnn, of_all = rnn_in(module), sys.modules["torch.nn.modules.module"]
+    global_hooks = [of_all._global_forward_pre_hooks, of_all._global_forward_hooks]
     for layer in (module, rnn):
-        for hook in (*layer._forward_pre_hooks.values(), *layer._forward_hooks.values()):
+        hooks = [layer._forward_pre_hooks, layer._forward_hooks, *global_hooks]
+        for hook in itertools.chain.from_iterable(by_id.values() for by_id in hooks):
             function = hook if hasattr(hook, "__qualname__") else type(hook)
             name = f"{function.__module__}.{function.__qualname__}"
             observes = name.startswith(OBSERVER_HOOKS) and _observes(layer.activation_post_process)

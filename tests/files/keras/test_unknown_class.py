@@ -104,3 +104,28 @@ def test_it_is_listed_and_read_if_accepted(kit, registered, suffix, tmp_path, ca
     for wrong in ({own: ["LSTM"]}, "LSTM"):
         with pytest.raises(rl.SpecError, match="need a dict"):
             rl.load(path, as_class=wrong)
+
+
+@pytest.mark.parametrize("name, difference", [
+    ("PeepholeLSTMCell", "peepholes"), ("LayerNormLSTMCell", "normalizes"),
+    ("ZoneoutLSTMCell", "old state"), ("GRUD", "decays with time"),
+])  # fmt: skip
+@pytest.mark.parametrize("kit, suffix", [(keras, ".keras"), (keras, ".h5"), (tf_keras, ".h5")])
+def test_a_class_that_computes_something_else(kit, suffix, name, difference, tmp_path, capsys):
+    """as_class= was offered for them. Here the name alone shows it: it has no further tensors."""
+    base = kit.layers.GRUCell if name == "GRUD" else kit.layers.LSTMCell
+    cell = type(name, (base,), {})
+    kit.saving.register_keras_serializable("Addons")(cell)
+    x = kit.layers.Input((T, WIDTH))
+    path = tmp_path / f"a{suffix}"
+    y = kit.layers.RNN(cell(UNITS), return_sequences=True, name="rnn")(x)
+    kit.Model(x, kit.layers.LSTM(UNITS, name="plain")(y)).save(path)
+    found = rl.load(path)
+    assert list(found) == ["plain"] and not found.undecided
+    error = str(found.refused["rnn"])
+    assert f"class 'Addons>{name}' is not supported" in error and difference in error
+    assert "as_class" not in error
+    assert _cli.main(["inspect", str(path)]) == 0
+    assert "--as-class" not in capsys.readouterr().out
+    read_as = base.__name__
+    assert list(rl.load(path, as_class={f"Addons>{name}": read_as})) == ["rnn", "plain"]

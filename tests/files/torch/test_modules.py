@@ -262,6 +262,23 @@ def test_a_class_of_the_user(make, saver, tmp_path):
     assert list(rl.load(path, as_class={kind: "GRU"}).undecided) == ["enc"]
 
 
+class LayerNormLSTM(torch.nn.LSTM):
+    """A known name: as_class= would not help."""
+
+
+class PeepholeLSTMCell(Own):
+    """A cell that is not one of torch's."""
+
+
+@pytest.mark.parametrize("make, difference", [
+    (lambda: LayerNormLSTM(I, H), "normalizes"), (PeepholeLSTMCell, "peepholes")])  # fmt: skip
+def test_a_class_that_computes_something_else(make, difference, tmp_path):
+    torch.save(make(), tmp_path / "m.pt")
+    with pytest.raises(rl.LayoutError, match=f"is not supported: .*{difference}") as caught:
+        rl.load(tmp_path / "m.pt")
+    assert "as_class" not in str(caught.value)
+
+
 def test_what_a_module_says_of_itself(tmp_path):
     """Its arguments; a forward() that is set on it; a size that contradicts its tensors."""
     path = tmp_path / "m.pt"

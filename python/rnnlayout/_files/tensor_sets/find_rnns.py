@@ -25,7 +25,7 @@ from rnnlayout._model.spec import CELLS, Spec
 from rnnlayout._model.undecided import UndecidedError
 from rnnlayout._model.weights import Weights, changed_weights
 from rnnlayout._native import LayoutError, SpecError
-from rnnlayout._sources import torch_names
+from rnnlayout._sources import mismatch, torch_names
 from rnnlayout._sources.accounting import is_ignored, switched_off
 from rnnlayout._sources.candidates import is_one_vector
 from rnnlayout._sources.keras_tree import short_repr
@@ -378,9 +378,13 @@ def _check_spec(spec: Spec, weights: Weights, reading: Reading) -> None:
 
 def unknown_class_question(
     name: str, weights: Weights, description: str, as_class: Mapping[str, str]
-) -> UndecidedError:
-    """Return the error that asks whether to read classes as the RNNs that the classes resemble.
-    description: the classes, for the message. as_class: the argument to pass if so."""
+) -> ValueError:
+    """Return the error that asks whether to read classes as the RNNs that the classes resemble, or
+    that refuses a class that is known to compute something else. description: the classes, for the
+    message. as_class: the argument to pass if so."""
+    for class_name, class_read in as_class.items():
+        if error := mismatch.other_cell(class_name, class_read):
+            return error_with_name(error, name)
     repair = Message(Ask("as_class", dict(as_class)))
     return UndecidedError(
         f"{name}: {description}: the file does not show what another class computes; if it computes"
