@@ -1,6 +1,7 @@
 """A user's script that touches every public name, for type checkers; test_checks.py runs it too."""
 
 import sys
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -63,6 +64,9 @@ print(verified.picture(), diagnosed.picture().svg)
 identified: rl.Identified = rl.identify(weights, np.ones((2, 1, 4), "f4"), np.ones((2, 1, 6), "f4"))
 print(identified.text, identified.candidates[0].layouts, identified.best is not None)
 print(verified.equal, diagnosed.fixed is not None, [one.rule for one in diagnosed.mistakes])
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore", rl.AssumedWarning)
+    rl.forward(np.ones((2, 1, 4), "f4"), tensors)
 try:
     rl.assign(object(), tensors)
 except rl.UndecidedError as error:

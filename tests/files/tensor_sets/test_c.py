@@ -148,7 +148,7 @@ def test_bin_is_the_bytes_and_json_the_spec(dtype, tmp_path):
 @pytest.mark.parametrize("key, value, text", [
     ("layout", "torch", "layout is 'torch', and a .bin file has cudnn"),
     ("nbytes", 8, f"nbytes is 8, and the spec has {SPECS['float32'].nbytes}"),
-    ("regions", [], "regions are not those of the spec: if"),
+    ("regions", [], "regions are not those of the spec: the"),
     ("regions", lambda rows: [rows[0] | {"gate": "f"}, *rows[1:]], "regions are not those"),
     ("regions", lambda rows: [rows[1], rows[0], *rows[2:]], "regions are not those"),
     ("go_backwards", True, "unknown field 'go_backwards'"),

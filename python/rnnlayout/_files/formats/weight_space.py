@@ -123,8 +123,8 @@ def _check_description(content: Mapping[str, Any], spec: Spec, label: str) -> No
         raise FileError(f"{label}: nbytes is {repr(nbytes)[:40]}, and the spec has {spec.nbytes}")
     if "regions" in content and content["regions"] != _region_objects(spec):
         raise FileError(
-            f"{label}: regions are not those of the spec: if the spec is right, delete the regions"
-            " from the file"
+            f"{label}: regions are not those of the spec: the description was edited, or is of"
+            " another model"
         )
 
 
