@@ -75,9 +75,11 @@ def what_a_comparison_needs():
     rl.save("b.npz", {"z": rl.Weights(tensors()), "y": rl.Weights(tensors(GRU))})
     text = yield lambda: command("verify", "a.npz", "b.npz")
     command("verify", "a.npz", "b.npz", *told(text, "--map")[0])
-    rl.save("b.npz", {"x": rl.Weights(tensors(), dtype="float64"), "y": rl.Weights(tensors(GRU))})
-    yield lambda: command("verify", "a.npz", "b.npz")
-    command("verify", "a.npz", "b.npz", "--rtol", "1e-6")
+    for dtype, tolerance in (("float64", "1e-12"), ("float16", "1e-3")):
+        rnns = {"x": rl.Weights(tensors(), dtype=dtype), "y": rl.Weights(tensors(GRU))}
+        rl.save("b.npz", rnns)
+        yield lambda: command("verify", "a.npz", "b.npz")
+        command("verify", "a.npz", "b.npz", "--rtol", tolerance)
 
 
 def a_layout_that_a_format_cannot_have():

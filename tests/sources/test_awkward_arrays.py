@@ -163,13 +163,15 @@ def test_an_element_past_the_2_to_the_31st_is_named():
 SQUARE = rl.Spec("rnn_tanh", 3, 3)
 WEIGHTS = normal_weights("torch", SQUARE)
 FLAT = rl.pack(WEIGHTS, SQUARE)
-RNN, X, H = rl.RNN(FLAT, SQUARE), np.ones((2, 5, 3), "f4"), np.ones((1, 5, 3), "f4")
+RNN = rl.RNN(FLAT, SQUARE, batch_first=False)
+X, H = np.ones((2, 5, 3), "f4"), np.ones((1, 5, 3), "f4")
 HINTS = dict(
     ignore=(), cell="rnn_tanh", reset="after", recurrent_activation="sigmoid", activation="tanh"
 )
 OPTIONS = dict(layout="torch", prefix="", **HINTS, dtype="float32", device="cpu",
                batch_first=False, cell_clip=None, math="default", algo="standard")  # fmt: skip
-CALL = dict(state=H, lengths=[1, 2, 2, 0, 1], out=None, h_out=None, c_out=None, stream=None)
+CALL = dict(state=H, lengths=[1, 2, 2, 0, 1], mask=None, out=None, h_out=None, c_out=None,
+            stream=None)  # fmt: skip
 
 
 def arrays_of_every_rank():
