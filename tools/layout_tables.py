@@ -220,7 +220,7 @@ def pairs():
 
 PLACES = {"before": "before the first layer", "after": "after the last layer",
           "each layer": "in each layer", "axes": "order of the axes",
-          "calls": "between calls"}  # fmt: skip
+          "calls": "between calls", "argument": "in each call"}  # fmt: skip
 
 
 def settings():

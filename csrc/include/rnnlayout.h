@@ -183,8 +183,9 @@ typedef enum rnl_setting_place {
     RNL_SETTING_AFTER,      /* once, after the last layer                                  */
     RNL_SETTING_EACH_LAYER, /* in each layer; of states each layer has its own             */
     RNL_SETTING_AXES,       /* in no layer: the order of the axes of x, y and the states   */
-    RNL_SETTING_CALLS       /* in no layer: between calls. No number of a call depends on a
+    RNL_SETTING_CALLS,      /* in no layer: between calls. No number of a call depends on a
                                setting of the last two places                              */
+    RNL_SETTING_ARGUMENT    /* in each layer, by an argument of each call                  */
 } rnl_setting_place;
 
 /* A setting: what a framework records of an RNN beside its weights and its spec. */

@@ -41,7 +41,8 @@ static const names families[] = {
     [RNL_NAMES_SETTING_PLACE] = {"place",
                                  {[RNL_SETTING_BEFORE] = "before", [RNL_SETTING_AFTER] = "after",
                                   [RNL_SETTING_EACH_LAYER] = "each layer",
-                                  [RNL_SETTING_AXES] = "axes", [RNL_SETTING_CALLS] = "calls"}},
+                                  [RNL_SETTING_AXES] = "axes", [RNL_SETTING_CALLS] = "calls",
+                                  [RNL_SETTING_ARGUMENT] = "argument"}},
 };
 /* clang-format on */
 

@@ -25,6 +25,22 @@ static const rnl_setting table[] = {
      .place = RNL_SETTING_CALLS,
      .layouts = KERAS,
      .advice = "pass the last state to the next call"},
+    /* The mask of a layer behind Keras's Masking or Embedding(mask_zero=True): the call of the
+     * layer that makes the mask. */
+    {.key = "mask",
+     .kind = RNL_SETTING_NAME_OR_NULL,
+     .neutral = BOTH("null"),
+     .place = RNL_SETTING_ARGUMENT,
+     .layouts = KERAS,
+     .advice = "pass the mask, or lengths, to each call"},
+    /* Keras's RNN(zero_output_for_mask=True): y of masked steps is zero, not the last output.
+     * Bidirectional sets it. */
+    {.key = "zero_output_for_mask",
+     .kind = RNL_SETTING_FLAG,
+     .neutral = BOTH("false"),
+     .place = RNL_SETTING_ARGUMENT,
+     .layouts = KERAS,
+     .advice = "set y of masked steps to zero"},
     /* Keras 2's RNN(time_major=True): x and y are (T, N, ...). Keras 3 dropped this option. */
     {.key = "time_major",
      .kind = RNL_SETTING_FLAG,

@@ -55,8 +55,8 @@ def test_convert_into_a_model(rnnlayout, folder):
     told = (
         "dec: rounds: 8 sums of two non-zero biases\n"
         "note: the file lacks Keras's config: activation tanh, recurrent activation sigmoid,"
-        " go_backwards=False assumed; for others pass --activation, --recurrent-activation or set"
-        " weights.config in Python\n"
+        " go_backwards=False, mask=None assumed; for others pass --activation,"
+        " --recurrent-activation or set weights.config in Python\n"
         "note: the file does not record time_major: x of its Keras layers is taken as (N, T, I);"
         " with time_major=True run them with batch_first=False in Python\n"
         "note: gru of model.safetensors is unchanged\nleft out: more\n"
@@ -120,7 +120,7 @@ def test_masks(rnnlayout, folder):
     assert code == 3 and "omit --lengths" in err
 
 
-@pytest.mark.filterwarnings("default:the source does not record")
+@pytest.mark.filterwarnings("default:the source")
 def test_run_names_what_is_assumed_in_one_line(rnnlayout, folder):
     _, _, err = rnnlayout(RUN)
     warning, _ = err.splitlines()
@@ -132,7 +132,7 @@ def test_run_names_what_is_assumed_in_one_line(rnnlayout, folder):
     np.savez("keras.npz", **rl.convert(LSTM, to="keras"))
     _, _, err = rnnlayout(RUN.replace("lstm.npz", "keras.npz") + " --batch-first --activation tanh")
     warning, _ = err.splitlines()  # and no note beside the warning
-    assert "record recurrent activation sigmoid, go_backwards=False, which" in warning
+    assert "record recurrent activation sigmoid, go_backwards=False, mask=None, which" in warning
 
 
 def test_run_says_what_inspect_says(rnnlayout, folder):

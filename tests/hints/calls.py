@@ -469,3 +469,10 @@ def settings_that_a_source_does_not_record():
         config = archive.read("config.json").decode()
     w = rl.load("w.weights.h5", keras_config=config)["lstm"]
     assert not warned(lambda: w.rnn()(X))
+
+
+def a_source_with_a_mask():
+    weights = rl.Weights(torch.nn.LSTM(5, 7))
+    weights.config = {"mask": "Masking(mask_value=0.0)"}
+    yield lambda: warned(lambda: weights.rnn()(X))
+    assert not warned(lambda: weights.rnn()(X, mask=MASK))

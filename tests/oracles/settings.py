@@ -36,6 +36,8 @@ def changing_cases():
             "number": [0.25], "states": [states(spec, 0.5, N), states(spec, 0.5, 1)],
             "lengths": [[T, T - 1]],
         }  # fmt: skip
+        if key == "mask":
+            values["name or null"] = ["Masking(mask_value=0.0)"]
         for value in values[facts.kind]:
             yield spec, {key: value}
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from rnnlayout._model.config import changes_outputs, stack_config
+from rnnlayout._model.config import changes_outputs, facts_of, stack_config
 from rnnlayout._model.dtypes import dtype_name, torch_of
 from rnnlayout._model.errors import Ask, error_with_parts, write_in_python
 from rnnlayout._model.layout import Layout
@@ -176,7 +176,8 @@ def _in_target_layout(tensors: Any, target: RNNDescription, dtype: str) -> Weigh
         changes_outputs(side.config, rnn.spec) for side in (rnn, target)
     )
     for key, value in rnn.config.items():
-        if rnn_settings.get(key, ...) != target_settings.get(key, ...):
+        is_argument = facts_of(key).place == "argument"  # the layers around the target decide
+        if not is_argument and rnn_settings.get(key, ...) != target_settings.get(key, ...):
             setting = f"with {target.config[key]!r}" if key in target.config else "without it"
             raise LayoutError(
                 f"the weights are used with {key}={value!r}, the target {setting}: remove {key!r}"

@@ -37,11 +37,11 @@ class SettingFacts:
     kind: a key of _TYPES. names: the values of a name that change outputs. neutral: the value that
     changes nothing, as JSON, for an RNN with one direction and for an RNN with two; of states, the
     value of each number; None if every value changes outputs. place: where the setting applies:
-    "before" the first layer, "after" the last, in "each layer"; or, without changing a number of a
-    call, to the order of the "axes" or between "calls". directions: the number of directions that a
-    value needs unless the value is neutral; 0: any number. needs_c: whether the setting needs a
-    cell state. layouts: the layouts whose framework has the setting. advice: the repair in a
-    framework that lacks the setting.
+    "before" the first layer, "after" the last, in "each layer", also by an "argument" of a call;
+    or, without changing a number of a call, to the order of the "axes" or between "calls".
+    directions: the number of directions that a value needs unless the value is neutral; 0: any
+    number. needs_c: whether the setting needs a cell state. layouts: the layouts whose framework
+    has the setting. advice: the repair in a framework that lacks the setting.
     """
 
     kind: str
@@ -60,10 +60,12 @@ class SettingFacts:
 
     def is_neutral(self, value: Any, directions: int) -> bool:
         """Return whether a value changes nothing in an RNN with one or two directions."""
+        if self.neutral[directions - 1] is None:
+            return False
         neutral = self.neutral_value(directions)
-        if self.kind == "states" and neutral is not None:
+        if self.kind == "states":
             return _is_everywhere(neutral, value)
-        return neutral is not None and bool(value == neutral)
+        return bool(value == neutral)
 
     @property
     def changes_a_call(self) -> bool:
@@ -130,6 +132,13 @@ def settings_lost(config: Config, spec: Spec, layout: str) -> dict[str, Any]:
         if not is_represented and facts.place != "axes":
             lost[key] = value
     return lost
+
+
+def unwritable_settings(config: Config, spec: Spec, layout: str) -> dict[str, Any]:
+    """Return the settings that a file of a layout needs and cannot have. A setting that each call
+    has as an argument may be left out: the report of the conversion names it."""
+    lost = settings_lost(config, spec, layout)
+    return {key: value for key, value in lost.items() if facts_of(key).place != "argument"}
 
 
 def how_to_leave_out(entry: str, keys: Iterable[str]) -> str:

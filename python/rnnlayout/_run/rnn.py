@@ -275,7 +275,7 @@ class RNN:
         """
         native = self._native
         if self._unrecorded is not None:
-            self._report_unrecorded(x)
+            self._report_unrecorded(x, mask is not None or lengths is not None)
         if type(native) is _native.Rnn and self._is_plain and stream is None and mask is None:
             result = native.run(x, state, lengths, out, h_out, c_out, self._axes, False)
             if result is not None:
@@ -383,11 +383,11 @@ class RNN:
             raise SpecError(f"dtype is {spec.dtype}, need {self._spec.dtype}, that of this RNN")
         self._native = self._prepared(weights)
 
-    def _report_unrecorded(self, x: Any = None) -> None:
+    def _report_unrecorded(self, x: Any = None, is_masked: bool = False) -> None:
         """Warn of assumed settings that matter for a call and that no warning has named yet. x: of
-        sequences."""
+        sequences. is_masked: whether the call has a mask or lengths."""
         if unrecorded := self._unrecorded:
-            unrecorded.report(x)
+            unrecorded.report(x, is_masked)
             self._unrecorded = unrecorded or None
 
     def _check_order(self, method: str) -> None:

@@ -193,6 +193,8 @@ def source_settings_of(rnn: Weights, batch_first: bool | None) -> SourceSettings
         return SourceSettings(is_first, repeats_masked=repeats)
     applied: dict[str, Any] = {}
     for key, value in changes_outputs(rnn.config, rnn.spec).items():
+        if facts_of(key).place == "argument":
+            continue  # the caller passes a mask to each call
         applied[key] = _applied_value(rnn, key, value)
         if applied[key] is None:
             raise LossyError(

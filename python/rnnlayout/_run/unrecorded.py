@@ -15,7 +15,7 @@ _AXES = "time_major"
 
 
 class UnrecordedSettings:
-    """The assumed settings of an RNN that no warning has named yet.
+    """The assumed settings of an RNN that no warning has named yet, and the mask of the source.
 
     batch_first: the caller's argument. Without it, the order of the axes is assumed unless the
     source records the order. settings: the further settings, which matter for every call.
@@ -28,28 +28,32 @@ class UnrecordedSettings:
         is_unrecorded = rnn.batch_first is None or _AXES in rnn.assumed.settings
         has_axes = batch_first is None and is_unrecorded and _AXES not in self._reported
         self._batch_first = bool(rnn.batch_first) if has_axes else None
+        self._mask = None if "mask" in self._reported else rnn.config.get("mask")
 
     @property
     def settings(self) -> dict[str, Any]:
         return self._assumed.settings
 
     def __bool__(self) -> bool:
-        return bool(self.settings) or self._batch_first is not None
+        return bool(self.settings) or self._batch_first is not None or self._mask is not None
 
-    def report(self, x: Any = None) -> None:
+    def report(self, x: Any = None, is_masked: bool = False) -> None:
         """Warn the caller of the package once about all settings that matter for a call. x: of
-        sequences; the order of the axes matters if x has a batch."""
+        sequences; the order of the axes matters if x has a batch. is_masked: whether the caller
+        passes a mask or lengths."""
         has_axes = self._batch_first is not None and x is not None and getattr(x, "ndim", 3) == 3
-        parts = [
-            *(self._name_settings() if self.settings else ()),
-            *(["; "] if self.settings and has_axes else ()),
-            *(_name_axes(bool(self._batch_first)) if has_axes else ()),
+        has_mask = self._mask is not None and x is not None and not is_masked
+        messages = [
+            *([Message(*self._name_settings())] if self.settings else ()),
+            *([Message(*_name_axes(bool(self._batch_first)))] if has_axes else ()),
+            *([Message(*_name_mask(self._mask))] if has_mask else ()),
         ]
-        if parts:
-            _warn_caller(Message(*parts).text)
-        self._reported.update(self.settings, [_AXES] if has_axes else ())
+        if messages:
+            _warn_caller(join_parts("; ", messages).text)
+        self._reported.update(self.settings, [_AXES] * has_axes, ["mask"] * has_mask)
         self._assumed = self._assumed.without(self.settings)
         self._batch_first = None if has_axes else self._batch_first
+        self._mask = None if has_mask else self._mask
 
     def _name_settings(self) -> list[TextPart]:
         config = {key: value for key, value in self.settings.items() if key in SETTINGS}
@@ -71,6 +75,14 @@ def _name_axes(batch_first: bool) -> list[TextPart]:
         ", or ",
         Ask("batch_first", not batch_first),
         f" for {orders[not batch_first]}",
+    ]
+
+
+def _name_mask(mask: Any) -> list[TextPart]:
+    return [
+        f"the source has the mask {mask}, and the call has none, so that all steps count: pass ",
+        Ask("mask"),
+        ", True where a step counts",
     ]
 
 

@@ -37,7 +37,9 @@ CELLS = {
     "CuDNNGRU": "gru",
 }
 SIGMOID_SINCE = (2, 3)  # earlier, hard_sigmoid was the default of an LSTM or GRU
-# Settings in the config of a layer. zero_output_for_mask is cuDNN's behaviour with lengths.
+MASK = "mask of the input"  # key of a node that is not Keras's: the mask, see mask_made_by()
+UNDECIDED = "undecided: "  # the beginning of a mask that the config does not show
+# Settings in the config of a layer.
 _FLAGS = [
     key for key, facts in SETTINGS.items() if facts.kind == "flag" and "keras" in facts.layouts
 ]
@@ -46,6 +48,8 @@ _CELL_CLASSES = ("LSTMCell", "GRUCell", "SimpleRNNCell")
 _CLASSES = (*CELLS, *_CELL_CLASSES, "StackedRNNCells", "RNN", "Bidirectional")
 _WEIGHTS = ("kernel", "recurrent_kernel", "bias")
 _INSIDE = ("cell", "forward_layer", "backward_layer")
+_MASKS = ("Masking", "Embedding")
+_MOST_BEFORE = 1000  # layers between a layer and the layer that makes the mask
 _KERAS_2 = ("tf_keras", "keras.engine", "keras.src.engine", "tensorflow.python.keras")
 
 
@@ -89,8 +93,11 @@ class RecurrentLayer:
             [_describe_cell(*cell, version) for cell in _cells_of_layer(side)]
             for side in self._sides()
         ]
+        mask = {} if self.node.get(MASK) is None else {"mask": self.node[MASK]}
         if not self.both:
-            return sides[0]
+            if mask:
+                mask["zero_output_for_mask"] = False  # of a layer; also where the layout changes
+            return [replace(layer, config=mask | layer.config) for layer in sides[0]]
         forward, backward = sides
         config = config_of(self.node)
         if len(forward) != 1 or len(backward) != 1:
@@ -108,7 +115,9 @@ class RecurrentLayer:
                 f"both layers of {name!r} go in the same direction, which Keras does not run: set"
                 " go_backwards of one of them"
             )
-        return [join_directions(forward[0], backward[0], name, mode)]
+        whole = join_directions(forward[0], backward[0], name, mode)
+        settings = {key: v for key, v in whole.config.items() if key != "zero_output_for_mask"}
+        return [replace(whole, config=mask | settings)]
 
     def description(self, version: Version) -> RNNDescription:
         """Return the description of the RNN. Raises LayoutError if the cells are several RNNs, and
@@ -278,6 +287,15 @@ def layer_differences(a: RNNDescription, b: RNNDescription) -> str:
     return ", ".join(f"{key} {first.get(key)!r} and {second.get(key)!r}" for key in keys)
 
 
+def mask_made_by(class_name: str, config: Mapping[str, Any]) -> str | None:
+    """Return the mask that a layer of Keras makes, as in Weights.config."""
+    if class_name == "Masking":
+        return f"Masking(mask_value={config.get('mask_value', 0.0)!r})"
+    if class_name == "Embedding" and config.get("mask_zero"):
+        return "Embedding(mask_zero=True)"
+    return None
+
+
 def config_name(config: Mapping[str, Any]) -> str:
     return str(config.get("name", "a layer"))
 
@@ -376,7 +394,38 @@ def _layer_node(layer: Any) -> Node:
         config["cell"] = _layer_node(layer.cell)
     elif name == "StackedRNNCells":
         config["cells"] = [_layer_node(cell) for cell in layer.cells]
-    return {"class_name": name, "module": module, "config": config}
+    node = {"class_name": name, "module": module, "config": config}
+    if mask := _mask_of_input(layer):
+        node[MASK] = mask
+    return node
+
+
+def _mask_of_input(layer: Any) -> str | None:
+    """Return the mask of a live layer's input in its model, if the model has called the layer."""
+    masks = [_mask_of_call(call) for call in getattr(layer, "_inbound_nodes", ())]
+    distinct = sorted(set(masks), key=str)
+    if len(distinct) > 1:
+        texts = " in a call, ".join(str(mask).removeprefix(UNDECIDED) for mask in distinct)
+        return f"{UNDECIDED}{texts} in another one"
+    return distinct[0] if distinct else None
+
+
+def _mask_of_call(call: Any) -> str | None:
+    """Return the mask of the first input of a call: the nearest layer before that makes a mask."""
+    for _ in range(_MOST_BEFORE):
+        x: Any = getattr(call, "input_tensors", None)
+        while isinstance(x, (list, tuple)) and x:
+            x = x[0]
+        arguments = getattr(getattr(call, "arguments", None), "kwargs", {})
+        if getattr(x, "_keras_mask", None) is None and arguments.get("mask") is None:
+            return None
+        history = x._keras_history
+        layer = getattr(history, "operation", None) or history.layer
+        kind = class_among(layer, _MASKS, "keras.", "tf_keras.", "tensorflow.")
+        if mask := mask_made_by(kind or "", layer.get_config() if kind else {}):
+            return mask
+        call = layer._inbound_nodes[history.node_index]
+    return f"{UNDECIDED}a layer before makes it"
 
 
 # ------------------------------------------------------------------------------------------ writing
@@ -416,9 +465,11 @@ def layer_node(name: str, spec: Spec, bias: bool, settings: Config) -> dict[str,
         facts = facts_of(key)
         if facts.place == "axes" and "keras" not in facts.layouts:
             continue  # the axes of Keras have a fixed order
+        if key == "mask" and str(value).startswith("Masking("):
+            continue  # the writer of the model puts the layer before
         if key in merge_mode:
             merge_mode[key] = value
-        elif key == "go_backwards":
+        elif key in ("go_backwards", "zero_output_for_mask"):
             config[key] = value
         else:
             raise unwritten_settings(

@@ -74,7 +74,7 @@ def test_a_warning_that_is_an_error_comes_again():
 def test_the_options_of_a_file_with_weights_alone(tmp_path):
     weights = keras_weights(tmp_path)
     (text,) = warnings_of(lambda: weights.rnn().step(X[0]))
-    assert "activation tanh, recurrent activation sigmoid, go_backwards=False" in text
+    assert "activation tanh, recurrent activation sigmoid, go_backwards=False, mask=None" in text
     assert "keras_config=" in text and "merge_mode" not in text and AXES not in text
     both = keras_weights(tmp_path, tf_keras.layers.Bidirectional)
     (text,) = warnings_of(lambda: both.rnn()(X))
@@ -87,7 +87,7 @@ def test_the_options_of_a_file_with_weights_alone(tmp_path):
 def test_each_named_option_is_left_out(tmp_path):
     options = {"activation": "tanh", "recurrent_activation": "sigmoid"}
     weights = keras_weights(tmp_path, tf_keras.layers.Bidirectional, **options)
-    weights.config["go_backwards"] = False
+    weights.config.update(go_backwards=False, mask=None)
     (text,) = warnings_of(lambda: weights.rnn()(X))
     assert "merge_mode" in text and "activation" not in text and "go_backwards" not in text
     weights = keras_weights(tmp_path, activation="tanh")
@@ -103,3 +103,14 @@ def test_time_major_of_tensors_in_a_layout_of_keras(tmp_path):
     assert not warnings_of(lambda: weights.rnn(batch_first=True)(X))
     (text,) = warnings_of(lambda: weights.rnn()(X))
     assert AXES in text and "x is taken as (N, T, I)" in text
+
+
+def test_a_mask_that_no_call_passes():
+    weights = rl.Weights(torch.nn.LSTM(5, 7))
+    weights.config = {"mask": "Masking(mask_value=0.0)"}
+    mask = np.ones(X.shape[:-1], bool)
+    rnn = weights.rnn()
+    assert not warnings_of(lambda: [rnn(X, mask=mask), rnn(X, lengths=[4, 2]), rnn.step(X[0])])
+    (text,) = warnings_of(lambda: rnn(X))
+    assert "the source has the mask Masking(mask_value=0.0)" in text and "mask=" in text
+    assert not warnings_of(lambda: [rnn(X), weights.rnn()(X)])

@@ -13,7 +13,7 @@ import numpy as np
 
 from rnnlayout._files.tensor_sets.file_limits import InputFile, parse_json_object
 from rnnlayout._files.tensor_sets.output_file import Output
-from rnnlayout._model.config import changes_outputs, settings_lost, unwritten_settings
+from rnnlayout._model.config import changes_outputs, unwritable_settings, unwritten_settings
 from rnnlayout._model.errors import Ask, FileError
 from rnnlayout._model.weights import Weights
 from rnnlayout._native import LayoutError, LossyError
@@ -86,7 +86,7 @@ def check_json_model_fits(
     }
     for obstacle in (obstacle for obstacle, applies in obstacles.items() if applies):
         raise LossyError(f"{name} has {obstacle}, which {model_text} cannot represent")
-    if lost := settings_lost(changes_outputs(weights.config, spec), spec, layout):
+    if lost := unwritable_settings(changes_outputs(weights.config, spec), spec, layout):
         raise unwritten_settings(name, lost, f"unknown to {model_text}; to leave it out")
     if spec.dtype != "float32":
         raise LossyError(

@@ -441,6 +441,8 @@ def _unnamed_options(weights: Weights, reading: Reading) -> dict[str, Any]:
             if key not in reading.fields and getattr(spec, key) == default
         }
     for key, facts in SETTINGS.items():
+        if key == "zero_output_for_mask":
+            continue  # nothing without a mask
         if facts.changes_a_call and "keras" in facts.layouts and facts.suits(spec):
             options[key] = facts.neutral_value(facts.directions or 1)
     return options

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import zipfile
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -47,6 +48,7 @@ from .hdf5_tree import (
     write_record_attribute,
     write_texts,
 )
+from .masks import mark_masks
 from .parts import open_parts, refuse_split_rnns
 from .rewrite import copy_members, new_variables, rewrite_archive, rewrite_h5
 from .rewrite_parts import set_layer_id
@@ -63,6 +65,8 @@ from .stored_layers import (
     read_with_architecture,
     snake_case,
 )
+
+_MASKING = re.compile(r"Masking\(mask_value=([-+.\w]+)\)")  # see mask_made_by()
 
 
 @dataclass(frozen=True)
@@ -137,8 +141,12 @@ def model_config(layers: list[KerasLayer], modules: bool) -> dict[str, Any]:
             reads = f"{layer.name}_input"
             batch = {"batch_shape": [None, None, width], "dtype": dtype, "name": reads}
             nodes.append(_graph_node("InputLayer", batch, [], modules))
-        tensor = {"shape": [None, None, width], "dtype": dtype, "keras_history": [reads, 0, 0]}
-        call = {"args": [{"class_name": "__keras_tensor__", "config": tensor}], "kwargs": {}}
+            if mask := _MASKING.fullmatch(str(layer.weights.config.get("mask"))):
+                masking = {"name": f"{layer.name}_mask", "mask_value": float(mask[1])}
+                call = _graph_call(reads, width, dtype)
+                nodes.append(_graph_node("Masking", masking, [call], modules))
+                reads = f"{layer.name}_mask"
+        call = _graph_call(reads, width, dtype)
         has_bias = any(name.endswith("bias") for name in layer.weights)
         node = layer_node(layer.name, layer.spec, has_bias, layer.weights.config)
         if modules and layer.spec.bidirectional:
@@ -157,6 +165,12 @@ def model_config(layers: list[KerasLayer], modules: bool) -> dict[str, Any]:
     if modules:  # Keras has no public name for this class
         return {"module": "keras.src.models.functional", "registered_name": "Functional", **model}
     return model
+
+
+def _graph_call(reads: str, width: int, dtype: str) -> dict[str, Any]:
+    """Return the call of a layer that reads the output of the layer `reads`."""
+    tensor = {"shape": [None, None, width], "dtype": dtype, "keras_history": [reads, 0, 0]}
+    return {"args": [{"class_name": "__keras_tensor__", "config": tensor}], "kwargs": {}}
 
 
 def _graph_node(
@@ -288,6 +302,7 @@ def _open_archive(
         with open_hdf5(archive.variables, file.budget, f"{file}: {VARIABLES}") as root:
             entries = KerasEntries.of_hdf5(root, reading, archive.version)
             entries.read_classes(archive.model)
+            mark_masks(archive.model)
             described = [*described_layers(root, archive.model)]
             is_described = described or any(unread_layers_in(archive.model))
             entries.refuse_layers(names_without_groups(root, archive.model))

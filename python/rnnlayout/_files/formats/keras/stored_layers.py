@@ -36,6 +36,7 @@ from .config import (
 )
 from .entries import IS_CELL, LEAVES, CellArray, CellArrays, KerasEntries, LayerCells
 from .hdf5_tree import Hdf5Group
+from .masks import mark_masks
 
 # kernel:0, or kernel_1:0 if TensorFlow had to make names differ; Keras 1: lstm_1_W_i:0
 _LEAF = re.compile(r"(recurrent_kernel|kernel|bias)(_\d+)?(:\d+)?")
@@ -70,6 +71,7 @@ def read_legacy_weights(root: Hdf5Group, layers: Hdf5Group, entries: KerasEntrie
     elif config is not None:
         model = parse_config(config, "model_config")
     entries.read_classes(model)
+    mark_masks(model)
     if architecture is not None:
         nodes = {layer_name(node): node for node in child_layers(model)}
         recurrent_names = [name for name, node in nodes.items() if any(recurrent_layers_in(node))]
@@ -226,6 +228,7 @@ def read_with_architecture(
     file and config have different recurrent layers."""
     model = architecture.model
     entries.read_classes(model)
+    mark_masks(model)
     entries.version = architecture.version or entries.version
     names = {}
     for path, layer in walk_layers(root, model):

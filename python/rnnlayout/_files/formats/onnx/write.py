@@ -14,7 +14,7 @@ from rnnlayout._model.config import (
     describe_config,
     how_to_round,
     initial_states,
-    settings_lost,
+    unwritable_settings,
     unwritten_settings,
 )
 from rnnlayout._model.errors import FileError, import_extra
@@ -167,7 +167,7 @@ class _RNNNodes:
         self._names = [self._name]  # of the nodes; a node per layer
         if self._spec.num_layers > 1:
             self._names = [f"{self._name}/{k}" for k in range(self._spec.num_layers)]
-        if lost := settings_lost(self._config, self._spec, "onnx"):
+        if lost := unwritable_settings(self._config, self._spec, "onnx"):
             raise unwritten_settings(self._name, lost, "unknown to ONNX; to leave it out")
         self._batch_first = bool(self._config.get("layout"))
 

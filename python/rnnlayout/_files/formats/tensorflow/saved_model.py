@@ -13,10 +13,12 @@ from collections.abc import Iterator, Mapping
 
 from rnnlayout._files.formats.content import message_fields
 from rnnlayout._files.formats.keras.config import (
+    child_layers,
     is_recurrent,
     layer_name,
     parse_config,
     read_unknown_classes,
+    recurrent_layers_in,
     unread_class,
 )
 from rnnlayout._files.formats.keras.entries import (
@@ -26,6 +28,7 @@ from rnnlayout._files.formats.keras.entries import (
     KerasEntries,
     LayerCells,
 )
+from rnnlayout._files.formats.keras.masks import mark_masks
 from rnnlayout._files.formats.registry import ModelFormat
 from rnnlayout._files.tensor_sets.file_limits import InputFile
 from rnnlayout._files.tensor_sets.file_rnns import Found
@@ -34,7 +37,7 @@ from rnnlayout._files.tensor_sets.tensor_set import TensorSet
 from rnnlayout._model.errors import Ask, FileError
 from rnnlayout._model.reading_options import OF_FORMATS
 from rnnlayout._native import SpecError
-from rnnlayout._sources.keras_tree import Node, RecurrentLayer
+from rnnlayout._sources.keras_tree import MASK, Node, RecurrentLayer
 from rnnlayout._sources.reading import Reading
 
 from .checkpoint import METADATA, ObjectGraph, read_checkpoint, with_full_names
@@ -86,6 +89,7 @@ def _read_keras(
     shown = [name for path, name in names.items() if not path.startswith("optimizer")]
     entries = KerasEntries(shown, {}, reading, _SINCE)
     read_unknown_classes(model, reading)
+    _mark_masks(nodes)
     for node in nodes.values():
         if kind := unread_class(node):
             entries.refuse(layer_name(node), kind)
@@ -93,6 +97,22 @@ def _read_keras(
     result = entries.read_layers(_recurrent_layers(metadata, nodes, objects, arrays))
     result.notes[:0] = tensor_set.notes
     return result
+
+
+def _mark_masks(nodes: Mapping[str, Node]) -> None:
+    """Write the masks of recurrent layers into their nodes. The config of the model shows the calls
+    of the layers, and has nodes of its own for them."""
+    for path, model in nodes.items():
+        if "." in path or not child_layers(model):
+            continue
+        mark_masks(model)
+        masks = {layer.path[1:]: layer.node.get(MASK) for layer in recurrent_layers_in(model)}
+        for inner_path, node in nodes.items():
+            parts = inner_path.split(".")
+            outer_paths = (".".join(parts[: k + 1]) for k in range(1, min(len(parts), _MOST_DEEP)))
+            names = tuple(layer_name(nodes[outer]) for outer in outer_paths if outer in nodes)
+            if names in masks:
+                node[MASK] = masks[names]
 
 
 def _described_objects(metadata: InputFile) -> Iterator[tuple[str, Node]]:
