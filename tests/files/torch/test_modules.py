@@ -350,7 +350,7 @@ def test_archives_that_are_not_read(name, tmp_path):
     torch.jit.save(torch.jit.freeze(program), path)
     refused("torch.jit.freeze()", "save the program that it was made from")
     for members, says in (
-        (["model_config.yaml", "model_weights.ckpt"], "unpack it (tar -xf "),
+        (["model_config.yaml", "model_weights.ckpt"], "unpack it (tar -xf"),
         (["sys_info", "pickle", "tensors", "storages"], "written by torch before 0.2: load it"),
     ):
         with tarfile.open(path, mode="w") as file:
