@@ -78,9 +78,9 @@ def run_host_arrays(
         whole_y = np.flip(whole_y, time_axis)
     y_of_run = whole_y
     if counting is not None:
-        masked_steps = MaskedSteps(counting, time_axis)
+        masked_steps = MaskedSteps(counting, shapes.batch_first)
         x, steps = masked_steps.gather(x), masked_steps.lengths
-        y_of_run = np.empty((*x.shape[:-1], whole_y.shape[-1]), y.dtype)
+        y_of_run = masked_steps.new_y(whole_y.shape[-1], y.dtype)
     num_steps = shapes.T if counting is None else masked_steps.num_steps
     if isinstance(native, _native.Rnn):
         state = tuple(first_states) if len(first_states) == 2 else next(iter(first_states), None)
@@ -98,7 +98,7 @@ def run_host_arrays(
         if dense_y is not y_of_run:
             y_of_run[...] = dense_y
     if counting is not None:
-        masked_steps.scatter(y_of_run, whole_y, use.repeats_masked)
+        masked_steps.scatter(whole_y, use.repeats_masked)
     if use.merges:
         y[...] = use.merged(whole_y, dtype)
     for name, last in zip(("h_out", "c_out"), last_states, strict=False):

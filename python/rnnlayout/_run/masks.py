@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -42,32 +43,60 @@ def read_mask(mask: Any, shapes: CallShapes) -> np.ndarray:
 class MaskedSteps:
     """The steps of a call that count, in the order of computation.
 
-    mask: (T, N), or (T,) without a batch. time_axis: of x and y. lengths: the number of steps of
-    each sequence; None without a batch. num_steps: of the gathered x.
+    mask: (T, N), or (T,) without a batch. batch_first: of x and y. lengths: the number of steps of
+    each sequence; None without a batch. num_steps: T of the gathered x.
+
+    An array (T, N, width) is a list of T * N rows here, so that a step is the number of a row.
     """
 
-    def __init__(self, mask: np.ndarray, time_axis: int) -> None:
-        self._mask, self._time_axis = mask, time_axis
-        self._counts = mask.cumsum(0)  # of steps that count, up to a step
-        self.num_steps = int(self._counts[-1:].max(initial=0))
-        self.lengths = mask.sum(0, dtype=np.int64) if mask.ndim == 2 else None
-        self._columns = () if self.lengths is None else (np.arange(mask.shape[1]),)
+    def __init__(self, mask: np.ndarray, batch_first: bool) -> None:
+        self._rows = mask.T if mask.ndim == 2 else mask[None]  # (N, T)
+        self._batch_first, self._batched = batch_first, mask.ndim == 2
+        counts = self._rows.sum(1, dtype=np.int64)
+        self.lengths = counts if self._batched else None
+        self.num_steps = int(counts.max(initial=0))
+        self._is_filled = np.arange(self.num_steps) < counts[:, None]  # of the gathered steps
 
     def gather(self, x: np.ndarray) -> np.ndarray:
         """Return x of the steps that count, at the beginning of each sequence."""
-        first = np.argsort(~self._mask, axis=0, kind="stable")[: self.num_steps]
-        return self._turned(self._turned(x)[(first, *self._columns)])
+        N, T = self._rows.shape
+        sequence, step = divmod(np.flatnonzero(self._rows), max(T, 1))
+        steps = np.zeros((N, self.num_steps), np.intp)
+        steps[self._is_filled] = self._number(sequence, step, T)
+        return _rows_of(x).take(self._as_in_call(steps), 0)
 
-    def scatter(self, y: np.ndarray, out: np.ndarray, repeats: bool) -> None:
-        """Write y of the gathered steps to the steps of `out`. A masked step repeats the output of
-        the step before, zero at first, or is zero."""
-        target = self._turned(out)
-        if self.num_steps == 0:
-            target[...] = 0
-            return
-        target[...] = self._turned(y)[(np.maximum(self._counts, 1) - 1, *self._columns)]
-        target[self._counts == 0 if repeats else ~self._mask] = 0
+    def new_y(self, width: int, dtype: np.dtype[Any]) -> np.ndarray:
+        """Return an array for y of the gathered steps. A row of zeros follows it."""
+        N = len(self._rows)
+        self._y = np.empty((N * self.num_steps + 1, width), dtype)
+        self._y[-1] = 0
+        shape = (N, self.num_steps) if self._batch_first else (self.num_steps, N)
+        return self._y[:-1].reshape(*(shape if self._batched else shape[:1]), width)
 
-    def _turned(self, array: np.ndarray) -> np.ndarray:
-        """Return an array with the time first; and a time-first array with the axes of x."""
-        return array.swapaxes(0, 1) if self._time_axis else array
+    def scatter(self, out: np.ndarray, repeats: bool) -> None:
+        """Write new_y() to the steps of `out`. A masked step repeats the output of the step before,
+        zero at first, or is zero."""
+        N, _ = self._rows.shape
+        counts = self._rows.cumsum(1)  # of steps that count, up to a step
+        numbers = self._number(np.arange(N)[:, None], counts - 1, self.num_steps)
+        has_y = counts > 0 if repeats else self._rows
+        steps = self._as_in_call(np.where(has_y, numbers, len(self._y) - 1))
+        if out.flags.c_contiguous:
+            self._y.take(steps, 0, out=out, mode="clip")  # without a copy of `out`
+        else:
+            out[...] = self._y.take(steps, 0)
+
+    def _number(self, sequence: np.ndarray, step: np.ndarray, num_steps: int) -> np.ndarray:
+        """Return the numbers of rows in an array of num_steps steps."""
+        N = len(self._rows)
+        return np.asarray(sequence * num_steps + step if self._batch_first else step * N + sequence)
+
+    def _as_in_call(self, steps: np.ndarray) -> np.ndarray:
+        """Return an array (N, T) with the axes of the call."""
+        if not self._batched:
+            return np.asarray(steps[0])
+        return steps if self._batch_first else np.ascontiguousarray(steps.T)
+
+
+def _rows_of(array: np.ndarray) -> np.ndarray:
+    return array.reshape(math.prod(array.shape[:-1]), array.shape[-1])
