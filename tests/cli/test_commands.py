@@ -55,7 +55,7 @@ def test_convert_into_a_model(rnnlayout, folder):
     told = (
         "dec: rounds: 8 sums of two non-zero biases\n"
         "note: the file lacks Keras's config: activation tanh, recurrent activation sigmoid,"
-        " go_backwards=False, mask=None assumed; for others pass --activation,"
+        " go_backwards=False, no mask assumed; for others pass --activation,"
         " --recurrent-activation or set weights.config in Python\n"
         "note: the file does not record time_major: x of its Keras layers is taken as (N, T, I);"
         " with time_major=True run them with batch_first=False in Python\n"
@@ -132,7 +132,7 @@ def test_run_names_what_is_assumed_in_one_line(rnnlayout, folder):
     np.savez("keras.npz", **rl.convert(LSTM, to="keras"))
     _, _, err = rnnlayout(RUN.replace("lstm.npz", "keras.npz") + " --batch-first --activation tanh")
     warning, _ = err.splitlines()  # and no note beside the warning
-    assert "record recurrent activation sigmoid, go_backwards=False, mask=None, which" in warning
+    assert "record recurrent activation sigmoid, go_backwards=False, no mask, which" in warning
 
 
 def test_run_says_what_inspect_says(rnnlayout, folder):

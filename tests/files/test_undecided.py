@@ -177,11 +177,11 @@ def test_activations_are_assumed_with_a_note(suffix, tmp_path):
     assert off(rl.load(path, **hints), model) > 100 * ERROR
     assert off(rl.load(path, **hints, **HARD), model) < ERROR
     for told, assumed in (
-        ({}, "activation tanh, recurrent activation sigmoid, go_backwards=False, mask=None assumed;"
+        ({}, "activation tanh, recurrent activation sigmoid, go_backwards=False, no mask assumed;"
              " for others pass activation=, recurrent_activation= or set weights.config in Python"),
-        (HARD, "activation tanh, go_backwards=False, mask=None assumed; for others pass activation="
+        (HARD, "activation tanh, go_backwards=False, no mask assumed; for others pass activation="
                " or set weights.config in Python"),
-        (HARD | {"activation": "tanh"}, "go_backwards=False, mask=None assumed; for others"),
+        (HARD | {"activation": "tanh"}, "go_backwards=False, no mask assumed; for others"),
     ):  # fmt: skip
         note, *_ = rl.load(path, **hints, **told).notes
         assert f"Keras's config: {assumed}" in note
@@ -193,7 +193,7 @@ def test_a_lost_merge_mode_is_named(suffix, tmp_path):
     model = model_of(tf_keras.layers.Bidirectional(inner, merge_mode="sum"))
     found = rl.load(weights_file(model, suffix, tmp_path)[0])
     (weights,), (note, *_) = found.values(), found.notes
-    assert "sigmoid, go_backwards=False, mask=None, merge_mode='concat' assumed" in note
+    assert "sigmoid, go_backwards=False, no mask, merge_mode='concat' assumed" in note
     weights.config |= {"go_backwards": True, "merge_mode": "sum"}  # the repair
     assert off(found, model) < 2 * ERROR  # of two directions
 

@@ -23,12 +23,13 @@ class AssumedSettings:
     reported: set[str] = field(default_factory=set)
 
     def __str__(self) -> str:
-        """The settings and their values; the caller names some of them by options of a front end,
-        so an activation is not written as an argument."""
-        return ", ".join(
-            f"{name}={value!r}" if name in SETTINGS else f"{name.replace('_', ' ')} {value}"
-            for name, value in self.settings.items()
-        )
+        """The settings and their values. A setting that an option of a front end has too is not
+        written as an argument."""
+        texts = []
+        for name, value in self.settings.items():
+            text = f"{name}={value!r}" if name in SETTINGS else f"{name.replace('_', ' ')} {value}"
+            texts.append("no mask" if name == "mask" and value is None else text)
+        return ", ".join(texts)
 
     def without(self, names: Container[str]) -> AssumedSettings:
         """Return a copy without the settings that the caller has named."""

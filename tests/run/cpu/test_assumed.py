@@ -74,7 +74,7 @@ def test_a_warning_that_is_an_error_comes_again():
 def test_the_options_of_a_file_with_weights_alone(tmp_path):
     weights = keras_weights(tmp_path)
     (text,) = warnings_of(lambda: weights.rnn().step(X[0]))
-    assert "activation tanh, recurrent activation sigmoid, go_backwards=False, mask=None" in text
+    assert "activation tanh, recurrent activation sigmoid, go_backwards=False, no mask" in text
     assert "keras_config=" in text and "merge_mode" not in text and AXES not in text
     both = keras_weights(tmp_path, tf_keras.layers.Bidirectional)
     (text,) = warnings_of(lambda: both.rnn()(X))
