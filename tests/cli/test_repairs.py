@@ -90,7 +90,7 @@ SINGLE = "can store one RNN, found 'a', 'b': choose one with --prefix"
         ("inspect flat.npy", "does not record its RNN: pass --spec, which describes it"),
         ("run flat.npy --input x.npy --output new.npy", "pass --spec, which describes it"),
         ("inspect model.json", "read the file that has them, and pass this one as --keras-config"),
-        ("verify lstm.npz wide.npz --json", "to compare their values pass --rtol"),
+        ("verify lstm.npz wide.npz --json", "with equal values: to ignore the dtypes pass --rtol"),
         ("convert keras.npz new.npz --to torch --json", "pass --activation, --recurrent-"),
         ("inspect gru.npz --reset before --cell lstm", "an RNN with cell 'lstm', reset 'before'"),
         (f'inspect lstm.npz --spec "{SPEC.replace(dtype="float64")}"',

@@ -90,7 +90,7 @@ SAFETENSORS = {
     "numbers of half a byte": (
         header({name: {"dtype": "I4", "shape": [2, 3], "data_offsets": [3 * k, 3 * k + 3]}
                 for k, name in enumerate(rl.describe(SPEC, "torch"))}, bytes(12)),
-        "weight_ih_l0 is I4",
+        "weight_ih_l0: dtype I4",
     ),
 }  # fmt: skip
 NPY = {

@@ -58,13 +58,15 @@ def recurrent_layers_in(
         yield from recurrent_layers_in(child, path, trainable)
 
 
-def unread_layers_in(node: Node, parents: tuple[str, ...] = ()) -> Iterator[tuple[str, str]]:
-    """Yield the name and class of each recurrent layer that is not read."""
+def unread_layers_in(
+    node: Node, parents: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Yield the path and class of each recurrent layer that is not read."""
     if is_recurrent(node):
         return
     path = (*parents, layer_name(node))
     if kind := unread_class(node):
-        yield "/".join(path), kind
+        yield path, kind
     for child in child_layers(node) if len(path) <= _DEPTH else ():
         yield from unread_layers_in(child, path)
 

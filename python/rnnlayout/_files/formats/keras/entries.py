@@ -12,6 +12,7 @@ import numpy as np
 
 from rnnlayout._files.tensor_sets.account import RNNTensors, account_for_tensors
 from rnnlayout._files.tensor_sets.choose_rnns import stack_entries
+from rnnlayout._files.tensor_sets.file_limits import Budget
 from rnnlayout._files.tensor_sets.file_rnns import Found, distinct_names
 from rnnlayout._files.tensor_sets.find_rnns import (
     DEFAULT_ACTIVATIONS,
@@ -107,6 +108,7 @@ class KerasEntries:
 
     paths: of all arrays of the file's model. records: rnnlayout's records in the file. version: of
     the Keras that wrote the file. architecture: the config that the caller passes, None without.
+    budget: of the file.
     """
 
     def __init__(
@@ -115,7 +117,9 @@ class KerasEntries:
         records: Mapping[str, Record],
         reading: Reading,
         version: Version,
+        budget: Budget,
     ) -> None:
+        self._budget = budget
         self.reading, self.version, self._paths, self.records = reading, version, paths, records
         self.architecture = (
             None if reading.keras_config is None else read_architecture(reading.keras_config)
@@ -133,7 +137,7 @@ class KerasEntries:
         paths = (dataset.path for group in models for dataset in group.all_datasets())
         record_texts = root.texts(KEY)  # records by the names of the layers
         records = read_records({KEY: "".join(record_texts)}, root.label) if record_texts else {}
-        return cls(paths, records, reading, version)
+        return cls(paths, records, reading, version, root.budget)
 
     def _add(self, file_layer: LayerCells) -> None:
         if not is_under_with_direction(file_layer.name, self.reading.prefix):
@@ -176,11 +180,12 @@ class KerasEntries:
         layers of classes that are not read."""
         read_unknown_classes(model, self.reading)
         for child in child_layers(model):
-            for name, kind in unread_layers_in(child):
-                self.refuse(name, kind)
+            for path, kind in unread_layers_in(child):
+                self.refuse(path, kind)
 
-    def refuse(self, name: str, kind: str) -> None:
+    def refuse(self, path: tuple[str, ...], kind: str) -> None:
         """Refuse a recurrent layer of a class that is not read."""
+        name = self._joined(path)
         if is_under_with_direction(name, self.reading.prefix):
             why = "the file does not show what it computes: load it with Keras, and pass the layer"
             if kind.startswith("ConvLSTM"):
@@ -188,12 +193,18 @@ class KerasEntries:
             label = f"{name!r} is a recurrent layer of class {short_repr(kind)}"
             self._entries.append((name, LossyError(f"{label}: {why}"), ()))
 
-    def refuse_layers(self, names: Iterable[str]) -> None:
+    def refuse_layers(self, paths: Iterable[tuple[str, ...]]) -> None:
         """Refuse the recurrent layers of a config that the file lacks."""
-        for name in names:
+        for path in paths:
+            name = self._joined(path)
             if is_under_with_direction(name, self.reading.prefix):
                 why = "its config describes this layer, and the file lacks its weights"
                 self._entries.append((name, LayoutError(f"{name}: {why}"), []))
+
+    def _joined(self, path: tuple[str, ...]) -> str:
+        """Return the name of a layer inside models."""
+        self._budget.charge("names", sum(map(len, path)))
+        return "/".join(path)
 
     def read_layers(self, layers: Iterable[LayerCells]) -> Found:
         """Return the RNNs of all recurrent layers, and the names of the file's arrays that belong

@@ -59,7 +59,7 @@ from .stored_layers import (
     described_layers,
     find_legacy_layers,
     layers_without_config,
-    names_without_groups,
+    paths_without_groups,
     read_archive,
     read_legacy_weights,
     read_with_architecture,
@@ -305,7 +305,7 @@ def _open_archive(
             mark_masks(archive.model)
             described = [*described_layers(root, archive.model)]
             is_described = described or any(unread_layers_in(archive.model))
-            entries.refuse_layers(names_without_groups(root, archive.model))
+            entries.refuse_layers(paths_without_groups(root, archive.model))
             # the config of a subclass of Model has no layers
             rnns = entries.read_layers(described if is_described else layers_without_config(root))
             yield opened, root, entries, rnns

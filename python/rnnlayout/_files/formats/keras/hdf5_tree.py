@@ -125,8 +125,9 @@ class Hdf5Dataset(Hdf5Object):
 
 @dataclass(frozen=True)
 class Hdf5Group(Hdf5Object):
-    """A group of a file."""
+    """A group of a file. budget: of the file."""
 
+    budget: Budget
     groups: dict[str, Hdf5Group] = field(default_factory=dict)
     datasets: dict[str, Hdf5Dataset] = field(default_factory=dict)
 
@@ -172,7 +173,8 @@ def _read_hdf5_tree(file: BoundedFile, label: str) -> Hdf5Group:
         at = root_address(file)
         messages = HeaderMessages(file, at)
     with name_damaged(f"{label}: '/'"):
-        root = Hdf5Group("/", f"{label}: /", read_attributes(file, messages, f"{label}: /"))
+        attributes = read_attributes(file, messages, f"{label}: /")
+        root = Hdf5Group("/", f"{label}: /", attributes, file.budget)
     paths = {at: "/"}
     waiting = [(root, messages, 0)]
     while waiting:
@@ -201,7 +203,7 @@ def _read_hdf5_tree(file: BoundedFile, label: str) -> Hdf5Group:
             if stored:
                 group.datasets[link.name] = Hdf5Dataset(*arguments, stored)
             else:
-                group.groups[link.name] = inner = Hdf5Group(*arguments)
+                group.groups[link.name] = inner = Hdf5Group(*arguments, file.budget)
                 waiting.append((inner, messages, depth + 1))
     return root
 

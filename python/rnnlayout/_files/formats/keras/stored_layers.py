@@ -254,12 +254,13 @@ def described_layers(root: Hdf5Group, model: Node) -> Iterator[LayerCells]:
             yield LayerCells(recurrent.name, cells, recurrent.both, recurrent)
 
 
-def names_without_groups(root: Hdf5Group, model: Node) -> list[str]:
-    """Return the names of the recurrent layers of a config that have no group in the file."""
+def paths_without_groups(root: Hdf5Group, model: Node) -> Iterator[tuple[str, ...]]:
+    """Yield the paths of the recurrent layers of a config that have no group in the file."""
     stored = {path[-1] for path, _ in walk_layers(root, model)}
-    paths = [layer.path[1:] for layer in recurrent_layers_in(model)]  # without the model's name
-    # a shared layer has a group in one of its places
-    return ["/".join(path) for path in paths if path and path[-1] not in stored]
+    for layer in recurrent_layers_in(model):
+        path = layer.path[1:]  # without the model's name
+        if path and path[-1] not in stored:  # a shared layer has a group in one of its places
+            yield path
 
 
 def walk_layers(

@@ -87,12 +87,12 @@ def _read_keras(
     count = Counter(names.values())
     names = {path: name if count[name] == 1 else path for path, name in names.items()}
     shown = [name for path, name in names.items() if not path.startswith("optimizer")]
-    entries = KerasEntries(shown, {}, reading, _SINCE)
+    entries = KerasEntries(shown, {}, reading, _SINCE, metadata.budget)
     read_unknown_classes(model, reading)
     _mark_masks(nodes)
     for node in nodes.values():
         if kind := unread_class(node):
-            entries.refuse(layer_name(node), kind)
+            entries.refuse((layer_name(node),), kind)
     arrays = {path: CellArray(names[path], tensor) for path, tensor in tensor_set.tensors.items()}
     result = entries.read_layers(_recurrent_layers(metadata, nodes, objects, arrays))
     result.notes[:0] = tensor_set.notes
@@ -102,17 +102,17 @@ def _read_keras(
 def _mark_masks(nodes: Mapping[str, Node]) -> None:
     """Write the masks of recurrent layers into their nodes. The config of the model shows the calls
     of the layers, and has nodes of its own for them."""
-    for path, model in nodes.items():
-        if "." in path or not child_layers(model):
-            continue
-        mark_masks(model)
-        masks = {layer.path[1:]: layer.node.get(MASK) for layer in recurrent_layers_in(model)}
-        for inner_path, node in nodes.items():
-            parts = inner_path.split(".")
-            outer_paths = (".".join(parts[: k + 1]) for k in range(1, min(len(parts), _MOST_DEEP)))
-            names = tuple(layer_name(nodes[outer]) for outer in outer_paths if outer in nodes)
-            if names in masks:
-                node[MASK] = masks[names]
+    model = nodes.get("root", {})
+    if not child_layers(model):
+        return
+    mark_masks(model)
+    masks = {layer.path[1:]: layer.node.get(MASK) for layer in recurrent_layers_in(model)}
+    for inner_path, node in nodes.items():
+        parts = inner_path.split(".")
+        outer_paths = (".".join(parts[: k + 1]) for k in range(1, min(len(parts), _MOST_DEEP)))
+        names = tuple(layer_name(nodes[outer]) for outer in outer_paths if outer in nodes)
+        if names in masks:
+            node[MASK] = masks[names]
 
 
 def _described_objects(metadata: InputFile) -> Iterator[tuple[str, Node]]:
