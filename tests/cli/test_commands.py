@@ -277,6 +277,15 @@ def test_a_file_of_tensors_is_repaired_as_it_was_given(rnnlayout, folder):
         assert rnnlayout("verify", made, "lstm.npz")[0] == 0
 
 
+def test_a_file_in_another_dtype_is_not_the_file_to_copy(rnnlayout, folder):
+    """The command to paste wrote float16 again."""
+    np.savez("half.npz", **{name: x.astype("f2") for name, x in LSTM.items()})
+    code, said, _ = rnnlayout("diagnose half.npz --like lstm.npz")
+    assert code == 1 and said.startswith("the values are float16, expected float32\n")
+    pasted(rnnlayout, said)
+    assert rnnlayout("verify right-half.npz lstm.npz")[0] == 0
+
+
 def test_hints_are_in_the_command_to_paste(rnnlayout, folder):
     gru = normal_weights("onnx", rl.Spec("gru", 3, 2))
     np.savez("gru.npz", **prefixed("a", gru))

@@ -100,11 +100,12 @@ def _repair(diagnosis: Diagnosis, options: argparse.Namespace) -> str:
     """Return the command that converts LIKE correctly, to a new file in the directory of FILE."""
     right = Path(options.file).with_name(f"right-{Path(options.file).name}")
     words = ["rnnlayout convert", quote(options.like), quote(str(right))]
-    words += (
-        ["--into", quote(options.file)]
-        if diagnosis.into and diagnosis.layout.name != "cudnn"
-        else ["--to", quote(str(diagnosis.layout))]
-    )
+    # a copy would have the wrong dtype of FILE
+    has_right_dtype = not any(mistake.rule.startswith("dtype ") for mistake in diagnosis.mistakes)
+    if diagnosis.into and diagnosis.layout.name != "cudnn" and has_right_dtype:
+        words += ["--into", quote(options.file)]
+    else:
+        words += ["--to", quote(str(diagnosis.layout))]
     passed = {name: value for name, value in reading_options(options).items() if value}
     words += [Ask(name, value).text for name, value in passed.items() if name != "mmap"]
     return " ".join(words)
