@@ -214,8 +214,8 @@ def _with_shifts(truth: Truth, biases: PackedBiases, flat: np.ndarray) -> Packed
         if layer.rule is KEPT_RULE and not layer.unknown and min(layer.signs) > 0:
             kept = stored[name[:2]][:, np.argsort(layer.order)]
             true = comparable(truth.biases[name[:2]][: biases.count])
-            shifts = tuple(_shifts_between(kept, true, eps_of(truth)))
-            layers[name] = replace(layer, shifts=shifts)
+            if shifts := tuple(_shifts_between(kept, true, eps_of(truth))):
+                layers[name] = replace(layer, shifts=shifts)
     return replace(biases, layers=layers)
 
 

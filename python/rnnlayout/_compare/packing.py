@@ -90,17 +90,24 @@ class Packing:
             self._undo_biases(self.biases, fixed[truth.num_weights :])
         return fixed
 
-    def _undo_biases(self, biases: PackedBiases, fixed: np.ndarray) -> None:
+    def stored_biases(self, biases: PackedBiases) -> Iterator[tuple[MatrixName, np.ndarray]]:
+        """Yield (name, biases as stored) of each layer and direction, with the gates in the right
+        order and with their signs, as (vectors, G, H)."""
         stored = biases.take(self.truth, _values_of(self.buffer, self.free))
-        for (layer_at, side, _), layer in biases.layers.items():
-            at = layer_at, side
-            vectors = np.zeros_like(stored[at])
-            for gates, vector in zip(vectors, stored[at], strict=True):
+        for name, layer in biases.layers.items():
+            vectors = np.zeros_like(stored[name[:2]])
+            for gates, vector in zip(vectors, stored[name[:2]], strict=True):
                 _gates_back(gates, vector, layer.order, layer.signs)
+            yield name, vectors
+
+    def _undo_biases(self, biases: PackedBiases, fixed: np.ndarray) -> None:
+        all_biases = fixed.reshape(self.truth.biases.shape)
+        for name, vectors in self.stored_biases(biases):
+            layer = biases.layers[name]
             for vector, gate, number in layer.shifts:
                 vectors[vector, gate] -= np.asarray(number, vectors.dtype)
-            vectors = np.stack(layer.rule.undo(vectors[0], vectors[-1]))[: biases.count]
-            fixed.reshape(self.truth.biases.shape)[at][: biases.count] = vectors
+            restored = np.stack(layer.rule.undo(vectors[0], vectors[-1]))[: biases.count]
+            all_biases[name[:2]][: biases.count] = restored
 
 
 def _gates_back(

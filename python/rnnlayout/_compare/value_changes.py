@@ -47,7 +47,7 @@ def value_mistakes(packing: Packing, scaled: bool) -> list[Mistake]:
 
 
 def _compared_parts(packing: Packing, ulps: int) -> Iterator[ComparedPart]:
-    """Yield the located matrices and the recognized biases, as repaired."""
+    """Yield the located matrices, as repaired, and the recognized biases, as stored."""
     truth, zero = packing.truth, np.zeros(())
     for matrix in truth.matrices:
         if matrix.name in packing.matrices:
@@ -59,7 +59,7 @@ def _compared_parts(packing: Packing, ulps: int) -> Iterator[ComparedPart]:
             units = max(ulps, _SCALED_ULPS * (packing.matrices[matrix.name].reading.scale != 1))
             yield _compared(matrix.name, values, true, zero, units * eps_of(truth))
     scaled = any(located.reading.scale != 1 for located in packing.vectors.values())
-    for name, values, true, wide in _biases_as_repaired(packing):
+    for name, values, true, wide in _biases_as_stored(packing):
         yield _compared(name, values, true, wide, max(ulps, _SCALED_ULPS * scaled) * eps_of(truth))
 
 
@@ -72,29 +72,37 @@ def _compared(
     return ComparedPart(name, values, true, wide, differing(values, true, wide))
 
 
-def _biases_as_repaired(
+def _biases_as_stored(
     packing: Packing,
 ) -> Iterator[tuple[MatrixName, np.ndarray, np.ndarray, np.ndarray]]:
-    """Yield (name, repaired, expected, tolerance) of the recognized biases of each layer and
-    direction. Arrays are (vectors, G, H). Biases that were split differently are left out: the
-    search compared the sums.
+    """Yield (name, stored, expected, tolerance) of the recognized biases of each layer and
+    direction, with the gates in the right order. Arrays are (vectors, G, H). Biases that were split
+    differently are left out: the search compared the sums.
     """
     truth, biases = packing.truth, packing.biases
-    all_biases = packing.fixed[truth.num_weights :].reshape(truth.biases.shape)
-    for name, layer in packing.layer_biases.items():
-        if layer.unknown or layer.rule is SPLIT_RULE or biases is None:
+    if biases is None:
+        return
+    if packing.vectors:  # each has its place
+        fixed = packing.fixed[truth.num_weights :].reshape(truth.biases.shape)
+        stored = {name: fixed[name[:2]][: biases.count] for name in biases.layers}
+    else:
+        stored = dict(packing.stored_biases(biases))
+    for name, layer in biases.layers.items():
+        if layer.unknown or layer.rule is SPLIT_RULE:
             continue
-        repaired, true = all_biases[name[:2]][: biases.count], truth.biases[name[:2]]
+        true = truth.biases[name[:2]]
         if layer.rule is KEPT_RULE and not layer.shifts:
-            yield name, repaired, true[: biases.count], np.zeros(())
+            yield name, stored[name], true[: biases.count], np.zeros(())
             continue
-        w, r = true[0], true[1] if len(true) == 2 else np.zeros_like(true[0])
+        wide = true.astype("f8")
+        w, r = wide[0], wide[1] if len(wide) == 2 else np.zeros_like(wide[0])
         with np.errstate(all="ignore"):
             expected = np.stack(layer.rule.make(w, r))[: biases.count]
-            expected = np.stack(layer.rule.undo(expected[0], expected[-1]))[: biases.count]
+            for vector, gate, number in layer.shifts:
+                expected[vector, gate] += number
             added = max((abs(number) for *_, number in layer.shifts), default=0)
-            wide = 8 * eps_of(truth) * (abs(w) + abs(r) + added)
-        yield name, repaired, expected, wide * (expected != 0)
+            tolerance = 8 * eps_of(truth) * (abs(w) + abs(r) + added)
+        yield name, stored[name], expected, tolerance * (expected != 0)
 
 
 # --------------------------------------------------------------------------- the rules that explain

@@ -26,9 +26,9 @@ Axes = tuple[int, ...]
 class ComparedPart:
     """A matrix, or the biases of a layer and direction, after the repair of the order.
 
-    values: repaired. true: what the values should be. wide: how far a right value may be from the
-    true value. wrong: where the values differ by more. All are of shape (gates, rows, columns),
-    biases (vectors, gates, units).
+    values: in the right order. true: what the values are without further changes. wide: how far a
+    right value may be from the true value. wrong: where the values differ by more. All are of shape
+    (gates, rows, columns), biases (vectors, gates, units).
     """
 
     name: MatrixName
