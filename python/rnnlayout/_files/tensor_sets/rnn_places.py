@@ -43,6 +43,7 @@ _SHORT = re.compile(r"(?:(.*)[._/])?([wbWB])_((?:ih|hh)(?:_l\d+(?:_reverse)?)?)"
 _LONG = {"w": "weight", "b": "bias"}
 _KERAS_CELL = re.compile(r"(^|/)([^/]*_)?cell(_\d+)?/$")
 _CELL_OF_ANY_NAME = re.compile(r"(^|/)[^/]*(cell|lstm|gru|rnn)[^/]*/$", re.IGNORECASE)
+_CELL_WORD = re.compile("cell|lstm|gru|rnn", re.IGNORECASE)
 _DOTTED_CELL = re.compile(r"(^|\.)cell\.$")
 _NO_CELL = re.compile(r"(?<!cell)/vars/\d+$")  # variables of a Keras layer without a cell
 _LISTED = re.compile(r"(?:arr_)?(\d{1,9})")  # the arrays of a list: np.savez, a pickle
@@ -113,10 +114,10 @@ def find_places(
 def layouts_of_cells(names: Iterable[str]) -> list[Layout]:
     """Return the layouts that have to be passed for the cells among the names, because the tensors
     of a cell are those of a Dense in these layouts: TensorFlow 1, Haiku."""
-    names = list(names)
+    names = [name for name in names if "/" in name and _CELL_WORD.search(name)]
     return [
         layout
-        for layout in _layouts(must_name=False)
+        for layout in (_layouts(must_name=False) if names else ())
         if _has_kernels_of_any_layer(layout)
         and any(
             _CELL_OF_ANY_NAME.search(place.prefix) and match_layout_names(layout, place.names)
