@@ -102,19 +102,24 @@ def check_array_shape(label: str, shape: tuple[int, ...], need: ArrayNeed) -> No
         raise LayoutError(f"{label}: shape {shape}, expected {need.shape}{meaning}")
 
 
-def read_lengths(lengths: Any) -> np.ndarray:
-    """Return a copy of the lengths as int64, for the binding, which checks the range."""
-    if is_on_device(lengths):
+def read_host_array(label: str, value: Any) -> np.ndarray:
+    """Return an argument of a call that is needed in the host's memory, as an array."""
+    if is_on_device(value):
         raise LayoutError(
-            f"lengths is a {type_name(lengths)} on a GPU, but is needed on the host: pass"
-            " lengths.cpu() in PyTorch, lengths.get() in CuPy"
+            f"{label} is a {type_name(value)} on a GPU, but is needed on the host: pass"
+            f" {label}.cpu() in PyTorch, {label}.get() in CuPy"
         )
     try:
-        array = np.asarray(lengths)
+        return np.asarray(value)
     except MemoryError:
         raise
     except Exception as error:  # of any class: the object's code may raise any error
-        raise LayoutError(f"lengths is not an array: {type_name(lengths)} ({error})") from None
+        raise LayoutError(f"{label} is not an array: {type_name(value)} ({error})") from None
+
+
+def read_lengths(lengths: Any) -> np.ndarray:
+    """Return a copy of the lengths as int64, for the binding, which checks the range."""
+    array = read_host_array("lengths", lengths)
     if array.dtype.kind not in "iu" and array.size:  # [] is float64 to NumPy
         raise LayoutError(f"lengths is {array.dtype}, need integers")
     if array.size and array.max() > np.iinfo(np.int64).max:

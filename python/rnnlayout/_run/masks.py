@@ -9,23 +9,13 @@ import numpy as np
 
 from rnnlayout._native import LayoutError
 
-from .call_arrays import CallShapes, is_on_device, type_name
+from .call_arrays import CallShapes, read_host_array
 
 
 def read_mask(mask: Any, shapes: CallShapes) -> np.ndarray:
     """Return a mask as an array (T, N), or (T,) without a batch. Raises LayoutError unless the mask
     is of bools, has the shape of x without the last axis, and is in the host's memory."""
-    if is_on_device(mask):
-        raise LayoutError(
-            f"mask is a {type_name(mask)} on a GPU, but is needed on the host: pass mask.cpu() in"
-            " PyTorch, mask.get() in CuPy"
-        )
-    try:
-        array = np.asarray(mask)
-    except MemoryError:
-        raise
-    except Exception as error:  # of any class: the object's code may raise any error
-        raise LayoutError(f"mask is not an array: {type_name(mask)} ({error})") from None
+    array = read_host_array("mask", mask)
     if array.dtype != bool:
         raise LayoutError(
             f"mask is {array.dtype}, need bool, True where a step counts: pass mask != 0"
