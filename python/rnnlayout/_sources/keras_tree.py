@@ -7,7 +7,7 @@ node are never looked up, imported or created. Only this Python module interpret
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -296,6 +296,15 @@ def mask_made_by(class_name: str, config: Mapping[str, Any]) -> str | None:
     return None
 
 
+def join_call_masks(masks: Iterable[str | None]) -> str | None:
+    """Return the mask of a layer from the masks of its calls."""
+    distinct = sorted(set(masks), key=str)
+    if len(distinct) > 1:
+        texts = " in a call, ".join(str(mask).removeprefix(UNDECIDED) for mask in distinct)
+        return f"{UNDECIDED}{texts} in another one"
+    return distinct[0] if distinct else None
+
+
 def config_name(config: Mapping[str, Any]) -> str:
     return str(config.get("name", "a layer"))
 
@@ -402,12 +411,7 @@ def _layer_node(layer: Any) -> Node:
 
 def _mask_of_input(layer: Any) -> str | None:
     """Return the mask of a live layer's input in its model, if the model has called the layer."""
-    masks = [_mask_of_call(call) for call in getattr(layer, "_inbound_nodes", ())]
-    distinct = sorted(set(masks), key=str)
-    if len(distinct) > 1:
-        texts = " in a call, ".join(str(mask).removeprefix(UNDECIDED) for mask in distinct)
-        return f"{UNDECIDED}{texts} in another one"
-    return distinct[0] if distinct else None
+    return join_call_masks(map(_mask_of_call, getattr(layer, "_inbound_nodes", ())))
 
 
 def _mask_of_call(call: Any) -> str | None:

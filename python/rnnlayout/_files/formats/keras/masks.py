@@ -11,7 +11,15 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from rnnlayout._sources.keras_tree import MASK, UNDECIDED, Node, any_config, class_of, mask_made_by
+from rnnlayout._sources.keras_tree import (
+    MASK,
+    UNDECIDED,
+    Node,
+    any_config,
+    class_of,
+    join_call_masks,
+    mask_made_by,
+)
 
 from .config import child_layers, is_recurrent, layer_name, nodes_inside
 
@@ -170,10 +178,7 @@ def _masks_read(
 
 def _mark_layer(node: Node, mask: str | None) -> None:
     """Add the mask of a call to the node of a recurrent layer, which may be shared."""
-    if MASK in node and node[MASK] != mask:
-        first, second = sorted(str(m).removeprefix(UNDECIDED) for m in (node[MASK], mask))
-        mask = f"{UNDECIDED}{first} in a call, {second} in another one"
-    node[MASK] = mask
+    node[MASK] = join_call_masks([node.get(MASK, mask), mask])
 
 
 def _join_masks(masks: Sequence[str | None]) -> str | None:
