@@ -5,6 +5,7 @@ import torch
 from files.outputs import assert_computes
 from marks import pairwise
 from oracles.frameworks import inputs, run_torch, seeded, torch_cell, torch_module
+from oracles.nets import NESTED
 from oracles.reference import GATES
 from torch.nn.utils import parametrizations
 
@@ -17,18 +18,6 @@ OPTIONS = {
     "plain": {}, "both ways": {"bidirectional": True}, "two layers": {"num_layers": 2},
     "no biases": {"bias": "none"}, "projected": {"proj_size": 5},
 }  # fmt: skip
-
-
-class Net(torch.nn.Module):
-    """An RNN behind another layer."""
-
-    def __init__(self, rnn):
-        super().__init__()
-        self.before = torch.nn.Linear(I, I)
-        self.enc = rnn
-
-    def forward(self, x):
-        return self.enc(self.before(x))[0]
 
 
 def traced(model, x):
@@ -53,7 +42,6 @@ MAKERS = {
         torch.nn.Sequential(traced(model, x)), x
     ),
 }
-NESTED = {"alone": lambda rnn: rnn, "in a list": torch.nn.Sequential, "in a module": Net}
 
 
 @pytest.mark.parametrize("maker, cell, option, nested, batch_first", pairwise(

@@ -10,6 +10,7 @@ from commands import TESTS
 from files.outputs import assert_computes, bits
 from marks import pairwise
 from oracles.frameworks import inputs, run_torch, seeded, torch_cell, torch_module
+from oracles.nets import NESTED, Net
 from oracles.reference import GATES
 from torch.export.pt2_archive._package import package_pt2
 from torch.nn.utils import parametrizations, prune
@@ -24,21 +25,6 @@ OPTIONS = {
     "two layers both ways": {"num_layers": 2, "bidirectional": True}, "no biases": {"bias": "none"},
     "projected": {"proj_size": 5},
 }  # fmt: skip
-
-
-class Net(torch.nn.Module):
-    """An RNN in a module of the user's own, with another layer before it."""
-
-    def __init__(self, rnn):
-        super().__init__()
-        self.before = torch.nn.Linear(I, I)
-        self.enc = rnn
-
-    def forward(self, x):
-        return self.enc(self.before(x))[0]
-
-
-NESTED = {"alone": lambda rnn: rnn, "in a list": torch.nn.Sequential, "in a module": Net}
 
 
 def save_exported(model, path, x):
