@@ -11,13 +11,10 @@ DEEP = rl.Spec("lstm", 24, 32, 2)
 GRU = rl.Spec("gru", 40, 64)
 
 
-def by_groups(x, axes, levels, with_zero=False):
+def by_groups(x, axes, levels):
     """Return values rounded to multiples of a scale that the values along axes have in common."""
     wide = x.astype("f8")
     low, high = wide.min(axes, keepdims=True), wide.max(axes, keepdims=True)
-    if with_zero:
-        scale = (high - low) / levels
-        return (np.rint((wide - low) / scale) * scale + low).astype(x.dtype)
     scale = np.maximum(-low, high) / levels
     return (np.rint(wide / scale) * scale).astype(x.dtype)
 

@@ -27,7 +27,7 @@ from hints.following import (
 from oracles.jax_cells import equinox_cell
 
 import rnnlayout as rl
-from rnnlayout._files.write_file import convert_into
+from rnnlayout._files.write_into import convert_into
 
 DATA = Path(__file__).parents[1] / "data"
 BFLOAT16 = LSTM.replace(dtype="bfloat16")

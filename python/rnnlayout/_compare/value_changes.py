@@ -94,8 +94,8 @@ def _biases_as_stored(
         if layer.rule is KEPT_RULE and not layer.shifts:
             yield name, stored[name], true[: biases.count], np.zeros(())
             continue
-        wide = true.astype("f8")
-        w, r = wide[0], wide[1] if len(wide) == 2 else np.zeros_like(wide[0])
+        vectors = true.astype("f8")
+        w, r = vectors[0], vectors[1] if len(vectors) == 2 else np.zeros_like(vectors[0])
         with np.errstate(all="ignore"):
             expected = np.stack(layer.rule.make(w, r))[: biases.count]
             for vector, gate, number in layer.shifts:

@@ -11,7 +11,7 @@ from oracles.frameworks import KERAS_NOISE
 
 import rnnlayout as rl
 from rnnlayout._cli.main import main
-from rnnlayout._files.write_file import convert_into
+from rnnlayout._files.write_into import convert_into
 
 pytestmark = KERAS_NOISE
 RECORDS = json.loads((TESTS / "data" / "audio.json").read_text())

@@ -16,7 +16,7 @@ from marks import examples
 import rnnlayout as rl
 from rnnlayout._files.formats import flax as own_format
 from rnnlayout._files.tensor_sets.file_limits import Budget
-from rnnlayout._files.write_file import convert_into
+from rnnlayout._files.write_into import convert_into
 
 I, H = 5, 3  # noqa: E741
 SPEC = rl.Spec("lstm", I, H)

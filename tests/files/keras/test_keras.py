@@ -12,7 +12,7 @@ from files.outputs import assert_computes
 from oracles.frameworks import KERAS_NOISE, H, I, N, T, fill_keras, keras, normal, seeded
 
 import rnnlayout as rl
-from rnnlayout._files.write_file import convert_into
+from rnnlayout._files.write_into import convert_into
 
 pytestmark = KERAS_NOISE
 KITS = [keras, tf_keras]

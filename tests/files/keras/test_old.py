@@ -16,7 +16,7 @@ from tf_keras.src.layers.rnn.cudnn_lstm import CuDNNLSTM
 from tf_keras.src.saving.legacy.hdf5_format import preprocess_weights_for_loading
 
 import rnnlayout as rl
-from rnnlayout._files.write_file import convert_into
+from rnnlayout._files.write_into import convert_into
 
 pytestmark = KERAS_NOISE
 

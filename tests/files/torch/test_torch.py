@@ -17,7 +17,7 @@ import rnnlayout as rl
 from rnnlayout._files.formats.torch import checkpoint as format_module
 from rnnlayout._files.tensor_sets import layerwise
 from rnnlayout._files.tensor_sets.file_limits import LIMITS
-from rnnlayout._files.write_file import convert_into
+from rnnlayout._files.write_into import convert_into
 from rnnlayout._model.dtypes import narrow_values
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # torch deprecates some of what old files have

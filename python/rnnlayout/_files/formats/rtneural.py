@@ -47,7 +47,7 @@ _LISTED = 5  # names of an object
 _DENSE = ("dense", "time-distributed-dense")
 _LAYER_KEYS = ("type", "activation", "shape", "weights")
 # Further keys of a recurrent layer, which RTNeural does not read -> the values that change nothing;
-# no value does if there is none.
+# () if all values change nothing.
 _HARMLESS = {
     "name": (),
     "trainable": (),
