@@ -79,6 +79,18 @@ def test_a_sentence(case):
         assert loses or not off.any()
 
 
+def test_the_evidence_has_the_gates_of_each_vector():
+    """It had the order of bR for both."""
+    spec = SPECS[0]
+    like = weights(spec)
+    done = each(like, "bias_ih", lambda x: swapped(x, spec))
+    evidence = rl.diagnose(rl.pack(done), like=like).evidence
+    assert evidence[2:] == (
+        "layer 0, biases bW: gates f i g o",
+        "layer 0, biases bR: gates i f g o",
+    )
+
+
 def test_a_forget_bias_in_both_vectors():
     """It was "1 added to bW", and verify said that this explains all."""
     like = weights(LSTMS[1])

@@ -422,11 +422,12 @@ def evidence_of(packing: Packing, names: Mapping[MatrixName, str] | None) -> Ite
         how += [f"gates {' '.join(order)}"] if len(order) > 1 else []
         how += [f"{reading.share:.0%} alike"] if reading.share < 0.995 else []
         lines.append((name, (name[2],), how))
-    for name, done in packing.layer_biases.items():
+    for name, gate_order, *_ in packing.written_biases:
+        done = packing.layer_biases[(*name[:2], BIAS_ROLE)]
         if not done.unknown:
-            how = [f"gates {' '.join(_shown_order(truth, truth.gates, done.order))}"]
+            how = [f"gates {' '.join(_shown_order(truth, truth.gates, gate_order))}"]
             how += [done.rule.words] if done.rule is not KEPT_RULE else []
-            lines.append((name, BIASES, how))
+            lines.append((name, BIASES if name[2] == BIAS_ROLE else (name[2],), how))
     for place, roles, how in lines:
         by_role = [(names or {}).get((*place[:2], role)) for role in roles]
         title, owners = place_title(place, truth), ", ".join(dict.fromkeys(filter(None, by_role)))
