@@ -423,10 +423,10 @@ def evidence_of(packing: Packing, names: Mapping[MatrixName, str] | None) -> Ite
         how += [f"{reading.share:.0%} alike"] if reading.share < 0.995 else []
         lines.append((name, (name[2],), how))
     for name, gate_order, *_ in packing.written_biases:
-        done = packing.layer_biases[(*name[:2], BIAS_ROLE)]
-        if not done.unknown:
+        layer = packing.layer_biases.get((*name[:2], BIAS_ROLE))  # None: only vectors were located
+        if not layer or not layer.unknown:
             how = [f"gates {' '.join(_shown_order(truth, truth.gates, gate_order))}"]
-            how += [done.rule.words] if done.rule is not KEPT_RULE else []
+            how += [layer.rule.words] if layer and layer.rule is not KEPT_RULE else []
             lines.append((name, BIASES if name[2] == BIAS_ROLE else (name[2],), how))
     for place, roles, how in lines:
         by_role = [(names or {}).get((*place[:2], role)) for role in roles]
