@@ -11,6 +11,7 @@
     ...     assert_same(cell, wrong)
     ... except AssertionError as error:
     ...     print(error)
+    a and b are different: gates f and g swapped in the input matrices
     2 of 16 blocks differ between a (torch-cell) and b (torch-cell), lstm, input_size 3, hidden_size 2, dtype float64
       layer 0, input matrix of gate f: 6 of 6 differ, largest 6.0 at (0, 0): 6.0 and 12.0
       layer 0, input matrix of gate g: 6 of 6 differ, largest 6.0 at (0, 0): 12.0 and 6.0

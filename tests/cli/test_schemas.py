@@ -25,7 +25,7 @@ PINNED = {
     "convert-1.json": "e781bf4724a6",
     "run-1.json": "d35d77e714c8",
     "layouts-1.json": "6723d29ae8a6",
-    "verify-1.json": "d0e41153a374",
+    "verify-1.json": "38f59c042b41",
     "diagnose-1.json": "1c81e62725c9",
     "identify-1.json": "4792b2ad7461",
 }

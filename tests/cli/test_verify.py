@@ -44,7 +44,9 @@ def test_what_differs(rnnlayout, folder):
     np.savez("b.npz", **changed("weight_hh_l1_reverse", (5, 1), 7.5))
     value = float(TORCH["weight_hh_l1_reverse"][5, 1])
     code, out, err = rnnlayout("verify a.npz b.npz")
-    assert (code, err) == (1, "") and out.startswith("lstm: 1 of 64 blocks differ between a (")
+    conclusion, first, *_ = out.splitlines()
+    assert (code, err) == (1, "") and first.startswith("lstm: 1 of 64 blocks differ between a (")
+    assert conclusion.startswith("a.npz and b.npz are different: 1 of 240 values is changed")
     (pair,) = json.loads(rnnlayout("verify a.npz b.npz --json")[1])["pairs"]
     assert pair["blocks"] == [{
         "layer": 1, "direction": 1, "role": "R", "gate": "g", "differ": 1, "size": 4,
@@ -54,9 +56,41 @@ def test_what_differs(rnnlayout, folder):
     both = prefixed("enc", TORCH) | prefixed("dec", changed("bias_ih_l0", 0, 3))
     np.savez("a.npz", **both)
     np.savez("b.npz", **both, **prefixed("more", TORCH))
-    told = "enc: equal\ndec: equal\nmore: only in b\n"
+    told = "a.npz and b.npz are different: 1 only in b\nenc: equal\ndec: equal\nmore: only in b\n"
     assert rnnlayout("verify a.npz b.npz") == (1, told, "")
     assert rl.verify("b.npz", "a.npz").only_a == ("more",)
+
+
+def test_how_two_files_are_related(rnnlayout, folder):
+    """Numbers that differ need not change the outputs: only the sum of two biases matters."""
+    np.savez("a.npz", **TORCH)
+    halves = {f"bias_{side}_l0": TORCH["bias_hh_l0"] + 0 for side in ("ih", "hh")}
+    exchanged = {f"bias_{a}_l0": TORCH[f"bias_{b}_l0"] for a, b in (("ih", "hh"), ("hh", "ih"))}
+    units = np.array([1, 0])  # of layer 0: rows of each gate, columns of what reads the states
+    permuted = dict(TORCH)
+    for name in (name for name in TORCH if "l0" in name and "reverse" not in name):
+        rows = TORCH[name].reshape(4, 2, -1)[:, units].reshape(TORCH[name].shape)
+        permuted[name] = rows[:, units] if "weight_hh" in name else rows
+    for name in ("weight_ih_l1", "weight_ih_l1_reverse"):
+        permuted[name] = TORCH[name][:, [1, 0, 2, 3]]
+    for other, relation in (
+        (TORCH, "equal"), (TORCH | exchanged, "same function"), (permuted, "same function"),
+        ({name: a.astype("f8") for name, a in TORCH.items()}, "same function"),
+        (TORCH | halves, "different"), (normal_weights("torch", SPEC, 1), "different"),
+    ):  # fmt: skip
+        np.savez("b.npz", **other)
+        code, out, _ = rnnlayout("verify a.npz b.npz --json")
+        answer = json.loads(out)
+        relations = answer["relation"], answer["pairs"][0]["relation"], code
+        assert relations == (relation, relation, int(relation != "equal")), out
+    reverse = rl.Weights(TORCH | exchanged)
+    reverse.config = {"go_backwards": True}
+    assert rl.verify(TORCH, reverse).relation == "different"
+    assert str(rl.verify(TORCH, TORCH | exchanged)).startswith("a and b compute the same function")
+    unrelated = str(rl.verify(TORCH, normal_weights("torch", SPEC, 1)))
+    assert unrelated.startswith("a and b are different: other weights: ")
+    relu = rl.Weights(normal_weights("torch", rl.Spec("rnn_relu", 3, 2)), cell="rnn_relu")
+    assert str(rl.verify(TORCH, relu)).startswith("a and b are different: two different RNNs\ntwo ")
 
 
 def test_a_stack_and_its_layers(rnnlayout, folder):

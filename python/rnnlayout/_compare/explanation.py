@@ -17,7 +17,7 @@ from .truth import BIAS_ROLE, BIASES, Truth, same_bits, truth_of
 from .value_changes import value_mistakes
 from .whole_buffers import explains_length, length_mistake, order_mistake
 
-_NO_CAUSES = ("not found", "biases not found", "changed")
+_MISSING = ("not found", "biases not found")
 
 
 @dataclass(frozen=True)
@@ -41,8 +41,13 @@ class FoundMistakes:
     @property
     def sure(self) -> bool:
         """Return whether the mistakes explain every value."""
-        is_incomplete = any(mistake.rule in _NO_CAUSES[:2] for mistake in self.mistakes)
+        is_incomplete = any(mistake.rule in _MISSING for mistake in self.mistakes)
         return self.same and self.fixed is not None and not is_incomplete
+
+    @property
+    def keeps_function(self) -> bool:
+        """Return whether the mistakes explain every value and none changes the outputs."""
+        return self.sure and all(mistake.keeps_function for mistake in self.mistakes)
 
 
 def explain_values(
@@ -170,20 +175,20 @@ def _lacks_biases(explanation: FoundMistakes) -> bool:
     return any(biases.unknown for biases in explanation.packing.layer_biases.values())
 
 
-def likely_causes(c: BlockComparison) -> list[str]:
-    """Return the mistakes that turn a into b, and how many blocks each mistake concerns."""
+def likely_causes(c: BlockComparison, explanation: FoundMistakes) -> dict[str, int]:
+    """Return {text of a mistake: how many of the different blocks the mistake concerns}."""
     places = {key: (*key[:2], BIAS_ROLE if key[2] in BIASES else key[2]) for key in c.wrong}
-    lines: list[str] = []
-    explanation = explain_difference(c)
-    if not explanation.same and len(c.wrong) == len(c.a):
-        return [f"other weights: {explanation.text}"]
+    causes: dict[str, int] = {}
     for mistake in explanation.mistakes:
         concerned = sum(
             not mistake.where or place in mistake.where or key[:3] in mistake.where
             for key, place in places.items()
         )
-        cause = mistake.rule not in _NO_CAUSES or "in its place" in mistake.text
-        if cause and concerned:
-            count = "all " if concerned == len(places) else f"{concerned} of "
-            lines.append(f"likely cause: {mistake.text} (explains {count}{len(places)})")
-    return lines
+        if concerned and is_named(mistake) and mistake.rule != "changed":
+            causes[mistake.text] = concerned
+    return causes
+
+
+def is_named(mistake: Mistake) -> bool:
+    """Return whether a mistake says what was done, not only that something is missing."""
+    return mistake.rule not in _MISSING or "in its place" in mistake.text

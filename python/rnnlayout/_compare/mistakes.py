@@ -26,13 +26,14 @@ class Mistake:
     rule: the rule's name. text: the mistake in words. where: (layer, direction, role) of the
     matrices and biases that it concerns; the role of biases is "b", or "bW" or "bR" if it concerns
     one of the vectors. lost: which values cannot be
-    restored, "" if all can.
+    restored, "" if all can. keeps_function: whether the outputs are proved to be the same.
     """
 
     rule: str
     text: str
     where: tuple[MatrixName, ...]
     lost: str = ""
+    keeps_function: bool = False
 
 
 def mistakes_of(packing: Packing) -> list[Mistake]:

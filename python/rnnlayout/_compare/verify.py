@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Unpack
 
 from rnnlayout._files.tensor_sets.choose_rnns import check_names_exist
@@ -15,12 +16,14 @@ from rnnlayout._model.spec import HARD_SIGMOIDS, Spec, differing_fields
 from rnnlayout._model.weights import Weights
 from rnnlayout._native import LayoutError
 
-from .blocks import BlockGap, GateKey, check_tolerance, compare_blocks
-from .explanation import likely_causes
+from .blocks import BlockComparison, BlockGap, GateKey, check_tolerance, compare_blocks
+from .explanation import explain_difference, is_named, likely_causes
 from .heat_map import HeatMapPanel, draw_heat_map
 from .sides import match_sides, read_sides, stack_both_sides
 
-_MOST = 40  # lines of a report
+_MOST, _MOST_UNRELATED = 40, 3  # lines of a report, and of the report on other weights
+RELATIONS = EQUAL, SAME_FUNCTION, DIFFERENT = "equal", "same function", "different"
+_MOST_NAMES = 5  # of RNNs in the conclusion
 
 
 @dataclass(frozen=True)
@@ -29,7 +32,9 @@ class ComparedPair:
 
     a, b: the RNN's names on both sides. text: the differences, "" if the RNNs are equal. gaps: the
     blocks that differ. note: remarks about settings and dtypes. spec: the common Spec; None for two
-    different RNNs.
+    different RNNs. summary: the mistakes in a sentence, or what else differs.
+    same_function: whether RNNs that differ are proved to compute the same: the dtypes differ, or
+    the two parts of sums of biases, or the order of hidden units.
     """
 
     a: str
@@ -38,9 +43,16 @@ class ComparedPair:
     gaps: tuple[BlockGap, ...] = ()
     note: str = ""
     spec: Spec | None = None
+    summary: str = ""
+    same_function: bool = False
 
     def __bool__(self) -> bool:
         return bool(self.text)
+
+    @property
+    def relation(self) -> str:
+        """ "equal", "same function" or "different"."""
+        return (SAME_FUNCTION if self.same_function else DIFFERENT) if self else EQUAL
 
     @property
     def name(self) -> str:
@@ -53,13 +65,15 @@ class Verified:
     """The result of verify(). True if all RNNs are equal; str() and repr() give the report.
 
     pairs: a ComparedPair per RNN that both sides have, with the names `a` and `b`, `text` (the
-        differences, "" if the RNNs are equal), `gaps` (the blocks that differ), and `note`.
+        differences, "" if the RNNs are equal), `gaps` (the blocks that differ), `relation`,
+        `summary`, and `note`.
     only_a, only_b: names of RNNs of one side that the opposite side lacks.
     unread: name -> the reason why an RNN of either side could not be read.
     alike: the argument map= to pass if RNNs of only_a and only_b with equal sizes are the same
         RNNs. If several RNNs have the same sizes, only equal RNNs are listed.
     again: "a: NAME" or "b: NAME" -> an earlier RNN of the side with the same arrays: a module that
         is called twice, or has two names. The repetition is not compared.
+    sources: what the report calls both sides: the names of files, or "a" and "b".
     """
 
     pairs: tuple[ComparedPair, ...]
@@ -68,11 +82,19 @@ class Verified:
     unread: Mapping[str, Exception] | None = None
     alike: Mapping[str, str] = field(default_factory=dict)
     again: Mapping[str, str] = field(default_factory=dict)
+    sources: tuple[str, str] = ("a", "b")
+
+    @property
+    def relation(self) -> str:
+        """ "equal", "same function" (the numbers differ and the outputs do not), or "different"."""
+        if self.only_a or self.only_b or self.unread:
+            return DIFFERENT
+        return max((pair.relation for pair in self.pairs), key=RELATIONS.index, default=EQUAL)
 
     @property
     def equal(self) -> bool:
         """Whether all RNNs are equal, bit for bit or within the tolerance."""
-        return not (self.only_a or self.only_b or self.unread or any(self.pairs))
+        return self.relation == EQUAL
 
     def __bool__(self) -> bool:
         return self.equal
@@ -95,8 +117,26 @@ class Verified:
     def __repr__(self) -> str:
         return str(self)
 
+    def _conclusion(self) -> str:
+        """Say in a line how both sides are related, and why."""
+        wrong = [pair for pair in self.pairs if pair]
+        counts = {
+            "only in a": len(self.only_a),
+            "only in b": len(self.only_b),
+            "cannot be read": len(self.unread or {}),
+        }
+        why = [f"{count} {words}" for words, count in counts.items() if count]
+        if len(self.pairs) > 1 and wrong:
+            names = ", ".join(pair.name for pair in wrong[:_MOST_NAMES])
+            names += ", ..." * (len(wrong) > _MOST_NAMES)
+            why.insert(0, f"{len(wrong)} of {len(self.pairs)} RNNs ({names})")
+        elif wrong:
+            why.insert(0, wrong[0].summary)
+        verb = "compute the same function" if self.relation == SAME_FUNCTION else "are different"
+        return f"{' and '.join(self.sources)} {verb}: {', '.join(why)}"
+
     def __str__(self) -> str:
-        lines: list[str] = []
+        lines = [] if self.equal else [self._conclusion()]
         for pair in self.pairs:
             text = pair.text or "equal"
             lines.append(f"{pair.name}: " + text if pair.name else text)
@@ -157,7 +197,8 @@ def verify(
     and the opposite side two, the sum of the two is compared, rounded as in a conversion; hard
     sigmoids of Keras 2 and 3 are compared after converting one to the other. The report notes both.
 
-    Returns a Verified, which is true if all RNNs are equal. Errors: see load() and Weights().
+    Returns a Verified, which is true if all RNNs are equal; `relation` tells RNNs that compute the
+    same function from different ones. Errors: see load() and Weights().
 
         >>> import numpy as np
         >>> keras = {"kernel": np.ones((3, 8)), "recurrent_kernel": np.ones((2, 8))}
@@ -207,7 +248,12 @@ def verify(
         or None,
         {**(map or {}), **alike} if alike else {},
         {name: original for name, original in sides.again.items() if is_chosen(original)},
+        (_source_name(a, "a"), _source_name(b, "b")),
     )
+
+
+def _source_name(source: Any, side: str) -> str:
+    return str(source) if isinstance(source, (str, os.PathLike)) else side
 
 
 def _alike(
@@ -242,9 +288,10 @@ def compare_pair(
     other_sigmoid = {a.spec.recurrent_activation, b.spec.recurrent_activation} == set(HARD_SIGMOIDS)
     alike = a.spec.replace(recurrent_activation=b.spec.recurrent_activation)
     if different := differing_fields(alike if other_sigmoid else a.spec, b.spec):
-        return ComparedPair(*called, f"two different RNNs {names}: {different}")
+        summary = "two different RNNs"
+        return ComparedPair(*called, f"{summary} {names}: {different}", summary=summary)
     c = compare_blocks(a, b, rtol, atol, summed)
-    notes, head = list(c.notes), ""
+    notes = list(c.notes)
     settings = [without_neutral(rnn.config, rnn.spec.num_directions) for rnn in (a, b)]
     if settings[0] != settings[1]:
         used = [describe_config(config) for config in settings]
@@ -252,19 +299,49 @@ def compare_pair(
     if {a.batch_first, b.batch_first} == {True, False}:
         axes = [f"x is {'(N, T, I)' if weights.batch_first else '(T, N, I)'}" for weights in (a, b)]
         notes.append(f"{axes[0]} in a and {axes[1]} in b")
-    note = "; ".join(notes)
+    pair = ComparedPair(*called, note="; ".join(notes), spec=a.spec)
+    same_settings = settings[0] == settings[1]
+    head = f"{len(c.wrong)} of {len(c.a)} blocks differ {names}, {a.spec}"
     if c.dtypes[0] != c.dtypes[1] and not (rtol or atol):
-        dtypes = f"{c.dtypes[0]} and {c.dtypes[1]} {names}"
+        dtypes = " and ".join(c.dtypes)
+        head = Message(f"{dtypes} {names}: to compare their values pass ", Ask("rtol")).text
         if not c.wrong:
-            parts = f"{dtypes}, with equal values: to ignore the dtypes pass ", Ask("rtol", 1e-12)
-            return ComparedPair(*called, Message(*parts).text, (), note, a.spec)
-        head = Message(f"{dtypes}: to compare their values pass ", Ask("rtol")).text
+            equal = f"{dtypes} {names}, with equal values: to ignore the dtypes pass "
+            text = Message(equal, Ask("rtol", 1e-12)).text
+            return replace(pair, text=text, summary=dtypes, same_function=same_settings)
+    if not c.wrong:
+        return pair
+    every_gate = [(*key[:2], key[3]) for key in c.a if key[2] == "R"]
+    sums_are_equal = not compare_blocks(a, b, rtol, atol, every_gate).wrong
+    explained = _explained(pair, c, head)
+    same_function = same_settings and (sums_are_equal or explained.same_function)
+    return replace(explained, same_function=same_function)
+
+
+def _explained(pair: ComparedPair, c: BlockComparison, head: str) -> ComparedPair:
+    """Return the pair with the blocks that differ and their likely causes. head: the first line."""
     gaps = [c.gap(key) for key in c.wrong]
-    if not gaps:
-        return ComparedPair(*called, "", (), note, a.spec)
-    head = head or f"{len(gaps)} of {len(c.a)} blocks differ {names}, {a.spec}"
-    lines = [f"  {c.line(gap)}" for gap in gaps[:_MOST]]
-    if len(gaps) > _MOST:
-        lines.append(f"  and {len(gaps) - _MOST} more")
-    text = "\n".join([head, *lines, *likely_causes(c)])
-    return ComparedPair(*called, text, tuple(gaps), note, a.spec)
+    explanation = explain_difference(c)
+    named = [mistake.text for mistake in explanation.mistakes if is_named(mistake)]
+    if named and not explanation.sure:
+        named.append("the rest is not explained")
+    if peepholes := sum(key[2] == "peephole" for key in c.wrong):  # no mistake is of peepholes
+        named.append(f"the peepholes of {peepholes} gates differ")
+    summary, most = "; ".join(named) or f"{len(gaps)} of {len(c.a)} blocks differ", _MOST
+    lines = [
+        f"likely cause: {cause} (explains {'all' if count == len(gaps) else f'{count} of'}"
+        f" {len(gaps)})"
+        for cause, count in likely_causes(c, explanation).items()
+    ]
+    if not explanation.same and len(gaps) == len(c.a):
+        summary, most = f"other weights: {explanation.text}", _MOST_UNRELATED
+        lines = [summary]
+    blocks = [f"  {c.line(gap)}" for gap in gaps[:most]]
+    blocks += [f"  and {len(gaps) - most} more"] * (len(gaps) > most)
+    return replace(
+        pair,
+        text="\n".join([head, *blocks, *lines]),
+        gaps=tuple(gaps),
+        summary=summary,
+        same_function=explanation.keeps_function,
+    )

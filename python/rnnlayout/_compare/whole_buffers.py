@@ -10,7 +10,7 @@ from .matrix_forms import RIGHT_FORM
 from .mistakes import Mistake
 from .packed_matrices import MatrixReading
 from .packing import Packing
-from .truth import Truth, same_bits
+from .truth import BIAS_ROLE, Truth, same_bits
 
 # ------------------------------------------------------------------------------------- the length
 
@@ -122,6 +122,10 @@ def _units_mistake(truth: Truth, buffer: np.ndarray) -> Mistake | None:
     moved = [at for at, order in orders.items() if (order != np.arange(order.size)).any()]
     names = ", ".join(f"layer {layer}" + " backward" * side for layer, side in moved)
     text = f"the hidden units of {names} are in another order: the same function"
-    if any(layer == truth.spec.num_layers - 1 for layer, _ in moved) and not truth.spec.proj_size:
-        text += ", with its outputs in that order"
-    return Mistake("units", text, tuple((*at, "W") for at in moved))
+    top = truth.spec.num_layers - 1
+    moves_outputs = any(layer == top for layer, _ in moved) and not truth.spec.proj_size
+    text += ", with its outputs in that order" * moves_outputs
+    above = [at for at in orders if (at[0] - 1, 0) in moved or (at[0] - 1, 1) in moved]
+    parts = [(*at, role) for at in moved for role in ("W", "R", "P", BIAS_ROLE)]
+    where = tuple(dict.fromkeys([*parts, *((*at, "W") for at in above)]))
+    return Mistake("units", text, where, keeps_function=not moves_outputs)

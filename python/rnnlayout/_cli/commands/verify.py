@@ -21,7 +21,8 @@ DESCRIPTION = """\
 Check whether two files contain the same RNN weights, in any formats and
 layouts. RNNs are matched by name, a stack with its layers; if each file has
 exactly one, names do not matter. They are compared gate by gate, bit for bit.
-Exit code 0: equal; 1: not equal, with the differences per gate."""
+Exit code 0: equal; 1: not equal. The first line then says whether both compute
+the same function, and the likely cause; the differences per gate follow."""
 EXAMPLES = """\
   rnnlayout verify old.h5 new.h5
   rnnlayout verify model.pt model.onnx
@@ -60,6 +61,7 @@ def run(options: argparse.Namespace) -> int:
                 "a": options.a,
                 "b": options.b,
                 "equal": verified.equal,
+                "relation": verified.relation,
                 "pairs": [_pair_json(pair) for pair in verified.pairs],
                 "only_a": list(verified.only_a),
                 "only_b": list(verified.only_b),
@@ -82,5 +84,6 @@ def _pair_json(pair: Any) -> dict[str, Any]:
         | {"at": list(gap.at), "values": list(gap.values)}
         for gap in pair.gaps
     ]
-    names = {"a": pair.a, "b": pair.b, "equal": not pair, "text": pair.text, "note": pair.note}
-    return names | {"blocks": blocks}
+    names = {"a": pair.a, "b": pair.b, "equal": not pair, "relation": pair.relation}
+    texts = {"summary": pair.summary, "text": pair.text, "note": pair.note}
+    return names | texts | {"blocks": blocks}
