@@ -102,6 +102,7 @@ def forward_layers_first(*arrays):
     return [gates((2, 1, 0))(arrays[k]).T for k in order]
 
 
+IN_RZ = np.repeat([1, 1, 0], H).astype("f4")  # of r z n: the gates whose biases are only summed
 OIGF, NRZ = gates((3, 0, 2, 1)), gates((2, 0, 1))
 GRU, BOTH = rl.Spec("gru", I, H), rl.Spec("gru", I, H, 2, True)
 # the RNN, what makes tensors of the arrays of torch, what of the outputs is shown, words
@@ -119,6 +120,11 @@ OWN = [
     (GRU, lambda W, R, b, c: [NRZ(a) for a in (W, R, c, b)], "y",
      "gates n r z, input matrix (gates x units, I), recurrent matrix (gates x units, H), the"
      " recurrent bias before the input bias, two biases, reset after"),
+    (GRU, lambda W, R, b, c: [NRZ(W).T, NRZ(R).T, NRZ(b + c * IN_RZ), c[2 * H:]], "y",
+     "gates n r z, input matrix (I, gates x units), recurrent matrix (H, gates x units), one bias"
+     " and bR of n, reset after"),
+    (SPEC, each(lambda a: gates((1, 0, 3, 2))(a).reshape(4, H, -1).swapaxes(0, 1).squeeze()), "y",
+     "gates f i o g, input matrix (units, gates, I), recurrent matrix (units, gates, H)"),
     (SPEC.replace(bidirectional=True), each(lambda a: gates((2, 3, 0, 1))(a).T), "states",
      "gates g o i f"),
     (SPEC.replace(bidirectional=True), backward_first, "y", "the backward direction first"),
@@ -169,6 +175,19 @@ def test_the_notes():
     assert found.notes == (NO_ROW,) and found.text.startswith("no layout agrees with y; the neare")
     assert not found and found.tied == 0 and not found.candidates[0].agrees and found.best
     assert rl.identify(rl.pack(weights), x, other).notes == (VECTOR,)
+
+
+def test_a_y_that_was_masked_agrees_in_the_other_steps():
+    """The answer was a bare "no layout agrees"."""
+    weights, x, y = case()
+    masked = y.copy()
+    masked[T - 2 :] = 0
+    found = rl.identify(weights, x, masked)
+    shown = (T - 2) * N
+    note = f"{shown} of {T * N} steps agree with a network, step {T - 2} of sequence 0 is the first"
+    assert not found and found.notes[1].startswith(note), found
+    assert found.candidates[0].layouts[0].name == "torch"
+    assert rl.identify(weights, x[: T - 2], masked[: T - 2])  # as the note says
 
 
 def test_the_note_on_a_rounded_y_is_right():

@@ -151,7 +151,7 @@ def _make_result(matches: Sequence[Match], searches: Sequence[Search]) -> Identi
     tied = [match for match in matches if match.agrees and match.error <= _TIE * max(least, noise)]
     worse = sorted(
         (match for match in matches if match not in tied),
-        key=lambda match: (not match.agrees, match.error),
+        key=lambda match: match.rank,
     )
     candidates = tuple(candidate_of(match) for match in [*tied, *worse][:_KEPT])
     notes = []
@@ -161,6 +161,8 @@ def _make_result(matches: Sequence[Match], searches: Sequence[Search]) -> Identi
         notes = ["a vector was read in the layouts of the table only, with at most 8 layers"]
     elif not tied:
         notes = ["in layouts that are in no row, not tried: projections, peepholes"]
+    if not tied and worse and (part := _agreeing_part(worse[0])):
+        notes.append(part)
     near = any(match.error <= _NEAR for match in matches)
     if not tied and near and last.unit == UNITS["float32"]:
         why = "for y made in TF32 or on a GPU with reduced precision, pass "
@@ -186,6 +188,18 @@ def _make_result(matches: Sequence[Match], searches: Sequence[Search]) -> Identi
         )
     best = candidates[0].weights if candidates else None
     return Identified(candidates, len(tied), best, tried, tuple(notes), text)
+
+
+def _agreeing_part(match: Match) -> str:
+    """Return a note if some steps of y agree with a network; "" otherwise."""
+    if match.steps is None or not match.steps.any() or match.steps.all():
+        return ""
+    (step, sequence), size = np.argwhere(~match.steps)[0].tolist(), match.steps.size
+    where = f"step {step}" + f" of sequence {sequence}" * (match.steps.shape[1] > 1)
+    return (
+        f"{match.steps.sum()} of {size} steps agree with a network, {where} is the first that does"
+        " not: are steps masked or padded? Pass x and y without them"
+    )
 
 
 def _error_text(value: float) -> str:

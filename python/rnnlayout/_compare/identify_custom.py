@@ -45,18 +45,20 @@ class SplitTensors:
 
     W, R: the input and the recurrent matrices of all gates, an array each. biases: vectors of G H
     elements. joined: "x before h" or "h before x" if W and R are parts of a single tensor, else "".
+    candidate: the recurrent bias of the candidate alone, (H,), beside a bias of all gates; or None.
     """
 
     W: np.ndarray
     R: np.ndarray
     biases: tuple[np.ndarray, ...]
     joined: str = ""
+    candidate: np.ndarray | None = None
 
     def arrange(self, W: str, R: str, G: int, H: int) -> SplitTensors:
         """Return matrices (G, H, I) and biases (G, H) without gaps. W, R: axes of matrices."""
         biases = tuple(_arrange_axes(bias, _unit_order(W), G, H) for bias in self.biases)
         matrices = _arrange_axes(self.W, W, G, H), _arrange_axes(self.R, R, G, H)
-        return SplitTensors(*matrices, biases, self.joined)
+        return SplitTensors(*matrices, biases, self.joined, self.candidate)
 
 
 def _arrange_axes(array: np.ndarray, form: str, G: int, H: int) -> np.ndarray:
@@ -109,7 +111,10 @@ class CustomLayout:
     def biases(self, part: SplitTensors) -> np.ndarray:
         """Return the input and the recurrent biases (2, G, H) of a part, unchanged."""
         missing = [np.zeros(part.W.shape[:2])] * (2 - len(part.biases))
-        return np.stack([*part.biases, *missing])[:: -1 if self.swapped else 1]
+        both = np.stack([*part.biases, *missing])[:: -1 if self.swapped else 1]
+        if part.candidate is not None:
+            both[1, self.gates.index(CELLS[self.spec.cell].candidate)] = part.candidate
+        return both
 
     @property
     def text(self) -> str:
@@ -124,7 +129,9 @@ class CustomLayout:
         phrases += ["the recurrent bias before the input bias"] if self.swapped else []
         phrases += ["z is multiplied with the candidate"] if self.negated else []
         phrases += [f"{self.forget} is added to the bias of f"] if self.forget else []
-        phrases.append(("no biases", "one bias", "two biases")[len(self.parts[0].biases)])
+        count = ("no biases", "one bias", "two biases")[len(self.parts[0].biases)]
+        extra = " and bR of n" if self.parts[0].candidate is not None else ""
+        phrases.append(count + extra)
         return ", ".join([*phrases, self.how] if self.how else phrases)
 
 
@@ -212,6 +219,8 @@ def _forms(
     resets: tuple[Reset, ...] = ("after", "before") if CELLS[spec.cell].has_reset else ("after",)
     for parts, reset in product(_layers_alike(options), resets):
         first = parts[0]
+        if first.candidate is not None and reset == "before":  # only a sum of biases counts there
+            continue
         Ws, Rs = (_array_axes(a.shape, G, H, a.size // (G * H)) for a in (first.W, first.R))
         has_two = len(first.biases) == 2 and reset == "after" and "n" in gates
         swapped = (False, True) if has_two else (False,)
@@ -260,7 +269,12 @@ def _layers_alike(options: Sequence[Sequence[SplitTensors]]) -> Iterator[tuple[S
 def _split_tensors(chunk: Sequence[np.ndarray], G: int, width: int, H: int) -> list[SplitTensors]:
     """Return the possible assignments of the tensors of a layer and direction."""
     arrays = _stack_gates([a[0] if a.ndim == 3 and len(a) == 1 else a for a in chunk], G, width, H)
-    plain = [a.size == G * H and (a.ndim == 1 or (a.shape == (G, H) and G > 1)) for a in arrays]
+    candidate = None
+    if G == 3 and len(lone := [a for a in arrays if a.shape == (H,)]) == 1:
+        candidate = lone[0]
+        arrays = [a for a in arrays if a is not candidate]
+    shapes = ((G, H), (H, G)) if G > 1 else ()
+    plain = [a.size == G * H and (a.ndim == 1 or a.shape in shapes) for a in arrays]
     pairs = [a.size == 2 * G * H and (a.ndim == 1 or len(a) == 2) for a in arrays]
     splits: list[SplitTensors] = []
     # Two rows of biases look like the matrix of two units: try the matrix first.
@@ -268,17 +282,17 @@ def _split_tensors(chunk: Sequence[np.ndarray], G: int, width: int, H: int) -> l
         vectors = [a.ravel() for a, vector in zip(arrays, is_bias, strict=True) if vector]
         biases = tuple(half for a in vectors for half in np.split(a, a.size // (G * H)))
         matrices = [a for a, vector in zip(arrays, is_bias, strict=True) if not vector]
-        if splits or len(biases) > 2:
+        if splits or len(biases) > 2 or (candidate is not None and len(biases) != 1):
             break
         for W, R in permutations(matrices) if len(matrices) == 2 else ():
             if W.size == G * H * width and R.size == G * H * H:
-                splits.append(SplitTensors(W, R, biases))
+                splits.append(SplitTensors(W, R, biases, "", candidate))
         for axis, n in enumerate(matrices[0].shape if len(matrices) == 1 else ()):
             if n == width + H and matrices[0].size == G * H * n:
                 W, R = np.split(matrices[0], [width], axis)
-                splits.append(SplitTensors(W, R, biases, "x before h"))
+                splits.append(SplitTensors(W, R, biases, "x before h", candidate))
                 R, W = np.split(matrices[0], [H], axis)
-                splits.append(SplitTensors(W, R, biases, "h before x"))
+                splits.append(SplitTensors(W, R, biases, "h before x", candidate))
     return splits
 
 

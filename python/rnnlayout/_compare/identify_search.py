@@ -41,7 +41,8 @@ class Match:
 
     cases: the layouts in which the tensors are this network. join: how the directions are joined.
     error: the largest difference. allowed: the part of the error that rounding explains. agrees:
-    whether rounding explains the differences of all elements.
+    whether rounding explains the differences of all elements. steps: of y with all steps, whether
+    rounding explains the differences of each step of each sequence, (T, N); else None.
     """
 
     tensors: UnknownTensors
@@ -51,6 +52,13 @@ class Match:
     error: float
     allowed: float
     agrees: bool
+    steps: np.ndarray | None = None
+
+    @property
+    def rank(self) -> tuple[bool, int, float]:
+        """Return a key that sorts matches: those that agree, in most steps, with small errors."""
+        count = 0 if self.steps is None else int(np.count_nonzero(self.steps))
+        return not self.agrees, -count, self.error
 
 
 @dataclass
@@ -114,7 +122,7 @@ class Search:
                     observed = [turned for reading in observed for turned in reading.turned()]
                 begun += self._compare(network, self.cases[key], observed, quick=True)
         chosen = [match for match in begun if match.agrees]
-        chosen = chosen or sorted(begun, key=lambda match: match.error)[:_NEAREST]
+        chosen = chosen or sorted(begun, key=lambda match: match.rank)[:_NEAREST]
         return [
             whole
             for match in chosen
@@ -173,6 +181,7 @@ class Search:
                     else:
                         allowed += shift.max()
                 allowed = np.maximum(16 * self.unit * largest + 8 * allowed, self.atol) + _TINY
+                steps = np.all(off <= allowed, axis=2) if used.form == "steps" else None
                 counts = allowed <= loosest
                 score: tuple[float, float, bool] = (float(off.max()), np.inf, False)
                 if counts.any():
@@ -180,7 +189,7 @@ class Search:
                     at = shares.argmax()
                     agrees = bool(shares.flat[at] <= 1)
                     score = float(off[counts].max()), float(allowed.flat[at]), agrees
-                yield Match(self.tensors, cases, whole, join, *score)
+                yield Match(self.tensors, cases, whole, join, *score, steps)
 
     def _moved_rnn(self, network: Weights) -> RNN:
         """Return an RNN of weights that differ by about as much as rounding in sums of weights.
