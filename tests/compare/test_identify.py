@@ -190,6 +190,14 @@ def test_a_y_that_was_masked_agrees_in_the_other_steps():
     assert rl.identify(weights, x[: T - 2], masked[: T - 2])  # as the note says
 
 
+def test_y_with_the_backward_direction_first():
+    """best gave the halves of y in the other order, without a word."""
+    weights, x, y = case(SPEC.replace(bidirectional=True))
+    found = rl.identify(weights, x, np.concatenate([y[..., H:], y[..., :H]], -1))
+    assert found and "exchange the two halves of each output" in found.notes[0]
+    np.testing.assert_array_equal(found.best.rnn()(x)[0], y)
+
+
 def test_the_note_on_a_rounded_y_is_right():
     weights, x, y = case()
     rounded = y + np.float32(1e-3) * np.sign(y)

@@ -157,6 +157,8 @@ def _make_result(matches: Sequence[Match], searches: Sequence[Search]) -> Identi
     notes = []
     if tied and all(len(match.observed.x) == 1 for match in tied) and not last.state:
         notes = ["one step from a zero state does not show the recurrent matrix: pass more steps"]
+    elif tied and tied[0].join == "swapped":
+        notes = ["best puts the forward direction first: exchange the two halves of each output"]
     elif not tied and last.tensors.is_flat:
         notes = ["a vector was read in the layouts of the table only, with at most 8 layers"]
     elif not tied:
