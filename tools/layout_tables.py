@@ -81,12 +81,6 @@ def held():
     return markdown(head, rows)
 
 
-def names():
-    """The names of all layouts, in one sentence."""
-    known = rl.layouts()
-    return f"There are {len(known)} layouts: {', '.join(f'`{name}`' for name in known)}.\n"
-
-
 def literal():
     """Return the type of the names of the layouts that are a dict of tensors, as Python code."""
     lines = "".join(f'    "{name}",\n' for name in rl.layouts() if name != "cudnn")

@@ -1,10 +1,13 @@
-"""Draw the pictures of the README and the docs that follow from the table of layouts.
+"""Draw the pictures of the README and the docs that follow from the table of layouts and from
+examples/data.
 
 python tools/pictures.py            compare; exit code 1 if a picture is out of date
 python tools/pictures.py --write    write docs/images
 """
 
+import re
 import sys
+import tomllib
 from itertools import groupby
 from math import prod
 from pathlib import Path
@@ -19,15 +22,16 @@ from rnnlayout._model.picture.scene import MARGIN, Box, Scene, Text, text_width
 from rnnlayout._model.picture.scene_files import svg_text
 from rnnlayout._model.picture.strips import draw_legend
 
-IMAGES = Path(__file__).resolve().parent.parent / "docs" / "images"
-SMALL = rl.Spec("lstm", input_size=3, hidden_size=2)
+ROOT = Path(__file__).resolve().parent.parent
+IMAGES, DATA = ROOT / "docs" / "images", ROOT / "examples" / "data"
+SMALL = rl.Spec("lstm", input_size=2, hidden_size=1)
 USUAL = rl.Spec("lstm", input_size=16, hidden_size=32)
 DEEP = rl.Spec("gru", input_size=48, hidden_size=32, num_layers=2, bidirectional=True)
 
 # ------------------------------------------------- one layer in four frameworks, number by number
 
 TITLES = {"torch": "PyTorch", "keras": "Keras", "onnx": "ONNX", "cudnn": "cuDNN"}
-SIDE, LABEL, LINE = 12, 74, 52
+SIDE, LABEL, LINE = 15, 66, 52
 
 
 def letters(layout):
@@ -44,21 +48,79 @@ def letters(layout):
 
 def gates():
     """Each number is a square with the letter and the colour of its gate."""
-    total = sum(map(len, letters("torch").values()))
-    about = "One LSTM layer, input size 3, hidden size 2, in the memory of four frameworks"
-    scene = Scene(MARGIN * 2 + LABEL + total * SIDE + 30, MARGIN + 14, about)
+    about = "One LSTM layer, input size 2, hidden size 1, in the memory of four frameworks"
+    scene = Scene(0, MARGIN + 14, about)
     for layout, title in TITLES.items():
         x, y = MARGIN + LABEL, scene.height
         scene.add(Text(MARGIN, y + 21, title, "head"))
         for name, row in letters(layout).items():
             scene.add(Text(x, y + 4, name, "name"))
-            for gate in row:
-                scene.add(Box(x, y + 9, SIDE - 1, 16, gate))
-                scene.add(Text(x + (SIDE - 1) / 2, y + 20.5, gate, "letter", "middle"))
-                x += SIDE
-            x += 10
+            for k, gate in enumerate(row):
+                scene.add(Box(x + k * SIDE, y + 9, SIDE - 1, 16, gate))
+                scene.add(Text(x + (k + 0.5) * SIDE, y + 20.5, gate, "letter", "middle"))
+            x += max(len(row) * SIDE, text_width(name, "name")) + 10
         scene.height += LINE
+        scene.width = max(scene.width, x)
     scene.paragraph(MARGIN + LABEL, "gates: i input, f forget, g candidate, o output", "say")
+    return svg_text(scene)
+
+
+# ---------------------------------------------------------------------------------------- badges
+
+
+def badges():
+    """Facts of pyproject.toml and the number of layouts."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    needed = " and ".join(re.match(r"\w+", name)[0] for name in project["dependencies"])
+    facts = {
+        "python": project["requires-python"].removeprefix(">=") + "+",
+        "needs": {"numpy": "NumPy"}.get(needed, needed),
+        "layouts": str(len(rl.layouts())),
+        "licence": project["license"],
+    }
+    scene = Scene(0, 20, ", ".join(f"{label} {fact}" for label, fact in facts.items()))
+    x = 0
+    for label, fact in facts.items():
+        for words, fill in ((label, "equal"), (fact, "good")):
+            width = text_width(words, "letter") + 12
+            scene.add(Box(x, 0, width, scene.height, fill))
+            scene.add(Text(x + width / 2, 13.5, words, "letter", "middle"))
+            x += width
+        x += 6
+    scene.width = x
+    return svg_text(scene)
+
+
+# ------------------------------------------------------------- what wrong weights do to an output
+
+STEPS, PANEL, TALL = 45, 230, 72  # TALL: pixels of an output of 1
+
+
+def outputs():
+    """A unit's outputs: by the weights of old.h5, and by those that a script made of them."""
+    time = np.arange(STEPS)
+    x = np.stack([np.sin(2 * np.pi * time / period) for period in range(10, 42, 4)], axis=1)
+    right, wrong = (
+        rl.forward(x, rl.convert(rl.load(DATA / name), to="torch", dtype="float64"),
+                   batch_first=False)[0]
+        for name in ("old.h5", "by-hand.npz")
+    )  # fmt: skip
+    unit = abs(right - wrong).max(axis=0).argmax()
+    panels = {"good": right[:, unit], "bad": wrong[:, unit]}
+    scene = Scene(2 * PANEL + 3 * MARGIN, MARGIN + 36, "Outputs of an LSTM: right, and wrong")
+    highest, lowest = (pick(map(pick, panels.values())) for pick in (max, min))
+    zero, step = scene.height + TALL * highest, PANEL / STEPS
+    for (fill, outputs), x, words, file in zip(
+        panels.items(), (MARGIN, PANEL + 2 * MARGIN), ("right", "wrong, without an error"),
+        ("old.h5, converted by rnnlayout", "by-hand.npz, by a script"), strict=True,
+    ):  # fmt: skip
+        scene.add(Text(x, MARGIN + 12, words, "head"), Text(x, MARGIN + 28, file, "say"))
+        for k, output in enumerate(TALL * outputs):
+            top, height = zero - max(output, 0), max(abs(output), 1)
+            scene.add(Box(x + k * step, top, step - 1, height, fill))
+    scene.height = zero - TALL * lowest
+    scene.paragraph(MARGIN, f"a unit's output over {STEPS} steps", "say", "faint")
+    scene.height += MARGIN
     return svg_text(scene)
 
 
@@ -129,7 +191,9 @@ def places():
 
 
 PICTURES = {
+    "badges.svg": badges,
     "gates.svg": gates,
+    "outputs.svg": outputs,
     "weight-space.svg": lambda: rl.picture(DEEP).svg,
     "keras-memory.svg": lambda: rl.picture(USUAL, "keras").svg,
     "torch-to-keras.svg": lambda: rl.picture(USUAL, "torch", "keras").svg,

@@ -1,4 +1,4 @@
-"""Count what the tests check, for "How we know it is right" in the README: tools/tables.py.
+"""Count what the tests check, for the README and docs/compatibility.md: tools/tables.py.
 
 Every number is the length of a list that a test goes through, or that of recorded data.
 """
@@ -19,12 +19,22 @@ ROOT = Path(__file__).resolve().parent.parent
 TESTS = ROOT / "tests"
 
 
+if str(TESTS) not in sys.path:
+    sys.path.append(str(TESTS))
+
+
 def table():
-    if str(TESTS) not in sys.path:
-        sys.path.insert(0, str(TESTS))
-    counted = [offsets(), meanings(), networks(), pairs(), hostile(), mistakes()]
-    rows = [[f"[{what}]({path})", truth, numbers] for what, path, truth, numbers in counted]
+    """All rows: docs/compatibility.md."""
+    rows = [[f"[{label}](../{path})", truth, text] for label, path, truth, text in (
+                offsets(), meanings(), networks(), pairs(), hostile(), mistakes())]  # fmt: skip
     return layout_tables.markdown(["checked", "against", "how much"], rows)
+
+
+def main_table():
+    """Three rows: README.md."""
+    rows = [[f"[{label}]({path})", text] for label, path, _, text in (
+                meanings(), networks(), mistakes())]  # fmt: skip
+    return layout_tables.markdown(["checked", "how much"], rows)
 
 
 def offsets():
@@ -75,8 +85,8 @@ def networks():
         "the laws of conversion: there and back, each bit is the same",
         str(path.relative_to(ROOT)),
         "random bits, with NaN payloads, subnormals and both zeros",
-        f"{sum(counts) * len(LAYOUTS):,} random networks: {sum(counts)} per layout, in"
-        f" {len(counts)} laws",
+        f"{sum(counts) * len(LAYOUTS):,} random networks: {sum(counts)} for each of"
+        f" {len(LAYOUTS)} layouts and options, in {len(counts)} laws",
     )
 
 
@@ -92,12 +102,17 @@ def laws(tree):
             )
 
 
-def pairs():
-    signs = Counter(
+def pair_signs():
+    """Return {sign of layout_tables.SIGNS: the number of pairs}."""
+    return Counter(
         layout_tables.sign(spec, source, target)[0]
         for kind, spec in layout_tables.KINDS.items()
         for source, target in itertools.product(*layout_tables.grid(kind))
     )
+
+
+def pairs():
+    signs = pair_signs()
     return (
         "the grade of each pair of layouts",
         "tests/convert/test_pairs.py",
@@ -107,32 +122,48 @@ def pairs():
     )
 
 
-def hostile():
-    from files.hostile.limits import MOST_CALLS, MOST_NBYTES, MOST_SECONDS
-    from files.hostile.test_hostile import CASES, LAYOUTS, PLAIN
+def hostile_counts():
+    """Return the number of hostile files, and the limit of memory in bytes."""
+    from files.hostile.limits import MOST_NBYTES
+    from files.hostile.test_hostile import CASES
 
+    return len(CASES), MOST_NBYTES
+
+
+def hostile():
+    from files.hostile.limits import MOST_CALLS, MOST_SECONDS
+    from files.hostile.test_hostile import LAYOUTS, PLAIN
+
+    files, nbytes = hostile_counts()
     return (
         "hostile files",
         "tests/files/hostile/test_hostile.py",
-        f"an error within {MOST_NBYTES // 10**6} MB and {MOST_CALLS // 10**6} million calls of"
+        f"an error within {nbytes // 10**6} MB and {MOST_CALLS // 10**6} million calls of"
         f" functions, in the long tests within {MOST_SECONDS} s of CPU time; nothing is run, no"
         " other file opened",
-        f"{len(CASES):,} files, and one of each of {len(LAYOUTS)} formats with {PLAIN[0]} bytes"
+        f"{files:,} files, and one of each of {len(LAYOUTS)} formats with {PLAIN[0]} bytes"
         f" changed and cut every {PLAIN[1]} bytes",
     )
+
+
+def mistake_counts():
+    """Return the number of mistakes that a packer may make, and of their kinds."""
+    from compare import mistake_machine
+
+    rng = np.random.default_rng(0)
+    rules = [mistake.rule for spec in mistake_machine.CELLS
+             for mistake in mistake_machine.single_mistakes(spec, rng)]  # fmt: skip
+    return len(rules), len({*rules})
 
 
 def mistakes():
     from compare import mistake_machine
 
-    rng = np.random.default_rng(0)
-    made = [one for spec in mistake_machine.CELLS
-            for one in mistake_machine.single_mistakes(spec, rng)]  # fmt: skip
-    kinds = len({one.rule for one in made})
+    count, kinds = mistake_counts()
     return (
         "mistakes in packers, named and undone",
         "tests/compare/test_diagnose.py",
-        "a machine that makes them, in code of its own",
-        f"{len(made)} mistakes of {kinds} kinds, and 99 % or more of {mistake_machine.COMBINED}"
+        "an independent generator of mistakes",
+        f"{count} mistakes of {kinds} kinds, and 99 % or more of {mistake_machine.COMBINED}"
         " pairs and triples",
     )

@@ -1,4 +1,4 @@
-"""Draw what the commands print on a terminal, for the README and the docs.
+"""Draw what the commands print on a terminal, for the docs.
 
     python tools/recordings.py            compare; exit code 1 if a picture is out of date
     python tools/recordings.py --write    write docs/images/recording-*.svg
@@ -24,11 +24,11 @@ from rnnlayout._cli.main import main as rnnlayout
 ROOT = Path(__file__).resolve().parent.parent
 IMAGES = ROOT / "docs" / "images"
 DATA = ROOT / "examples" / "data"
-CONVERT = "rnnlayout convert old.h5 new.h5 --to keras"
-MISTAKES = ["rnnlayout verify old.h5 by-hand.npz", "rnnlayout diagnose packed.npy --like old.h5"]
 RECORDINGS = {
-    "all": [CONVERT, *MISTAKES],
-    "mistakes": MISTAKES,
+    "mistakes": [
+        "rnnlayout verify old.h5 by-hand.npz",
+        "rnnlayout diagnose packed.npy --like old.h5",
+    ],
 }
 COLUMNS, LETTER, LINE, MARGIN, BAR = 120, 7.8, 19, 14, 30  # pixels, but for the columns
 

@@ -22,13 +22,14 @@ import generated
 import hostile_facts
 import layout_tables
 import proof
+import readme_facts
 from layout_tables import markdown
 
 import rnnlayout
 
 ROOT = Path(__file__).resolve().parent.parent
 NAMES = ("api", "c-api", "howto/c-inference", "layouts", "every-layout", "conversions", "formats",
-         "cudnn-versions", "performance", "security")  # fmt: skip
+         "cudnn-versions", "performance", "security", "compatibility")  # fmt: skip
 PAGES = [
     ROOT / "README.md",
     ROOT / "benchmarks" / "README.md",
@@ -277,7 +278,9 @@ TABLES = {
     )
 } | {
     "proof": proof.table,
-    "layout_names": layout_tables.names,
+    "main_proof": proof.main_table,
+    "benefits": readme_facts.benefits,
+    "frameworks": readme_facts.frameworks,
     "layout_literal": layout_tables.literal,
     "differences": lambda: markdown(DIFFERENCES, cudnn_differences.rows()),
     "format_records": lambda: markdown(*format_facts.records()),

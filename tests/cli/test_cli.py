@@ -65,7 +65,7 @@ def test_help_has_examples_that_work_and_fits_a_terminal(rnnlayout, command, mon
 @pytest.mark.parametrize(
     "arguments, said",
     [
-        (["inspekt"], "did you mean 'inspect'?"),
+        (["inspekt"], "did you mean 'inspect'? (choose from "),
         (["inspect", "a.npz", "--jsn"], "unrecognized arguments: --jsn; did you mean '--json'?"),
         (["inspect", "a.npz", "--cell", "LSTN"], "did you mean 'lstm'?"),
         (["inspect"], "required: FILE"),
@@ -73,6 +73,8 @@ def test_help_has_examples_that_work_and_fits_a_terminal(rnnlayout, command, mon
         (["identify", "a.npz", "--input", "x.npy"], "required: --output"),
         (["convert", "a.npz", "b.npz"], "may have several layouts: choose one with --to"),
         (["convert", "a.npz", "b.npz", "--to", "torhc"], "did you mean 'torch'?"),
+        (["convert", "a.npz", "b.npz", "-to", "torch"], "did you mean '--to'?"),
+        (["map", "lstm 8 16"], 'need the form "lstm, input_size 8, hidden_size 16"'),
         (["convert", "a.npz", "b.npz", "--into", "c.npz", "--map", "a"], "need two names"),
         (["convert", "a.npz", "b.npz", "--to", "torch", "--stack", "a"], "need names, as in"),
         (["convert", "a.npz", "b.keras", "--to", "torch"], "pass --to keras, or give OUT another"),
@@ -82,7 +84,7 @@ def test_help_has_examples_that_work_and_fits_a_terminal(rnnlayout, command, mon
         (["convert", "a.npz", "b.npz", "--to", "concat(z"], "is not the name of a layout"),
         (["convert", "a.npz", "b.npz", "--to", "concat(z=up)"], "z"),
         (["convert", "a.npz", "b.npz", "--to", "torch", "--dtype", "int8"], "invalid choice"),
-        (["inspect", "a.npz", "--spec", "lstm"], "need input_size and hidden_size"),
+        (["inspect", "a.npz", "--spec", "lstm"], 'need the form "lstm, input_size'),
         (["inspect", "a.npz", "--spec", "lstm, input_size x"], "input_size is 'x', need a number"),
         (["inspect", "a.npz", "--spec", "lstm, size 3"], "'size 3': need, once each, fields"),
         (["inspect", "a.npz", "--spec", "lstn, input_size 3, hidden_size 2"], "lstn"),

@@ -36,6 +36,19 @@ def test_what_does_not_fit_changes_nothing(module, source, text):
     assert same_bits(values(module), before)
 
 
+@pytest.mark.parametrize(
+    "target", [torch.nn.GRU(5, 7, 2), torch.nn.LSTM(5, 7, bias=False), torch.nn.RNN(5, 7)],
+    ids=lambda target: type(target).__name__,
+)  # fmt: skip
+def test_a_weight_space_has_the_spec_of_the_target(target):
+    flat = np.random.default_rng(0).normal(size=rl.pack(target).shape).astype("f4")
+    assert same_bits(rl.pack(rl.assign(target, flat)), flat)
+    before = values(target)
+    with pytest.raises(rl.LayoutError):
+        rl.assign(target, flat[:-1])
+    assert same_bits(values(target), before)
+
+
 def test_a_keras_layer_of_another_dtype_or_size():
     layer = keras.layers.LSTM(7, dtype="float16", recurrent_initializer="zeros")
     given = weights(rl.Spec("lstm", 5, 7), "keras")

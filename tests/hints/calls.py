@@ -43,6 +43,12 @@ a_path = evaluated(
 )  # fmt: skip
 
 
+def a_spec_without_weights():
+    text = yield lambda: rl.diagnose(FLAT, like=LSTM)
+    assert text.startswith("like: ")
+    rl.diagnose(FLAT, like=FLAT, spec=followed(text, r"spec=(rl\.Spec\(.*\))"))
+
+
 def what_load_returned():
     rl.save("w.npz", {"enc": rl.Weights(tensors()), "dec": rl.Weights(tensors(seed=1))})
     found = rl.load("w.npz")

@@ -1,6 +1,7 @@
 """The table of layouts: its options, its descriptions."""
 
 import pickle
+import re
 
 import pytest
 
@@ -28,7 +29,7 @@ def test_a_layout_is_a_value():
     """What the table says is compared with the pages: project/test_docs.py."""
     layout = rl.layout("concat", z="candidate", inputs="xh")
     assert layout == rl.layout("concat", inputs="xh", z="candidate") != rl.layout("concat")
-    assert rl.layout("pytorch") == rl.layout("torch")
+    assert rl.layout("pytorch") == rl.layout("PyTorch") == rl.layout("torch")
     assert rl.layout("jax-cudnn") == rl.layout("cudnn")
     assert hash(layout) == hash(pickle.loads(pickle.dumps(layout)))
     assert repr(layout) == "layout('concat', inputs='xh', z='candidate')"
@@ -42,7 +43,9 @@ def test_a_layout_is_a_value():
 @pytest.mark.parametrize(
     "name, options, text",
     [
-        ("torhc", {}, "no layout is called 'torhc', need one of: cudnn, torch,"),
+        ("torhc", {}, "no layout is called 'torhc'; did you mean 'torch'? Need one of: cudnn, "),
+        ("theano", {}, "no layout is called 'theano', need one of: cudnn, torch,"),
+        ("Torch", {"z": "state"}, "torch has no option 'z'; its options: none"),
         ("torch", {"z": "state"}, "torch has no option 'z'; its options: none"),
         ("concat", {"inputs": "hh"}, "option inputs is 'hh', need one of: hx, xh"),
         ("cudnn", {"version": 6}, "option version is '6', need one of: 9, 8, 7"),
@@ -51,7 +54,7 @@ def test_a_layout_is_a_value():
     ],
 )
 def test_what_is_no_layout(name, options, text):
-    with pytest.raises(rl.LayoutError, match=text.replace("(", r"\(")):
+    with pytest.raises(rl.LayoutError, match=re.escape(text)):
         rl.layout(name, **options)
 
 

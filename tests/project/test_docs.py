@@ -189,6 +189,10 @@ def test_links_lead_somewhere_on_a_git_host(name):
         assert not anchor or target.suffix != ".md" or anchor in anchors(target), link
 
 
+def test_the_readme_is_read_in_a_minute():
+    assert len(PAGES["README.md"].read_text().split()) <= 900
+
+
 def test_pypi_shows_the_readme_with_links_to_the_files_of_its_version():
     page = project_page.dynamic_metadata({}, {"version": "1.2"})
     shown = cmarkgfm.github_flavored_markdown_to_html(page["readme"]["text"])

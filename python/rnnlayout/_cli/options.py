@@ -60,12 +60,12 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Print the mistake in the arguments and the likely intention, and exit."""
-        meant = ""
-        if match := re.search(r"invalid choice: '(.*)' \(choose from (.*)\)", message):
-            meant = did_you_mean(match[1], re.findall(r"[\w-]+", match[2]))
-        elif match := re.search(r"unrecognized arguments: .*?(--[\w-]+)", message):
-            meant = did_you_mean(match[1], self._option_string_actions)
-        print_error(f"{message}{meant} (see {self.prog} --help)")
+        if match := re.search(r"invalid choice: '(.*)'( \(choose from (.*)\))", message):
+            meant = did_you_mean(match[1], re.findall(r"[\w-]+", match[3]))
+            message = message[: match.start(2)] + meant + message[match.start(2) :]
+        elif match := re.search(r"unrecognized arguments: .*?(--?[a-z][\w-]*)", message):
+            message += did_you_mean(match[1], self._option_string_actions)
+        print_error(f"{message} (see {self.prog} --help)")
         raise SystemExit(USAGE)
 
     def add_file(self, *names: str, group: Any = None, **options: Any) -> None:
@@ -210,6 +210,9 @@ _PARSERS: dict[Any, tuple[Any, str]] = {
 }
 
 
+_SPEC_FORM = 'the form "lstm, input_size 8, hidden_size 16"'
+
+
 def parse_spec(text: str) -> Any:
     """Parse a spec as printed: "gru, input_size 3, hidden_size 2"; "=" may replace a space."""
     from dataclasses import fields
@@ -236,7 +239,7 @@ def parse_spec(text: str) -> Any:
     except _native.SpecError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
     except TypeError:
-        raise argparse.ArgumentTypeError(f"{text!r}: need input_size and hidden_size") from None
+        raise argparse.ArgumentTypeError(f"{text!r}: need {_SPEC_FORM}") from None
 
 
 # ------------------------------------------------------------------- how a file is read, by option

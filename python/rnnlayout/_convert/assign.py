@@ -15,6 +15,7 @@ from rnnlayout._model.dtypes import dtype_name, torch_of
 from rnnlayout._model.errors import Ask, error_with_parts, write_in_python
 from rnnlayout._model.layout import Layout
 from rnnlayout._model.reading_options import UNRECORDED
+from rnnlayout._model.spec import Spec
 from rnnlayout._model.tensors import Tensors
 from rnnlayout._model.undecided import UndecidedError
 from rnnlayout._model.weights import Weights
@@ -40,8 +41,8 @@ def assign(target: Any, tensors: Any) -> Any:
         copied: the result has the new arrays, on the same device. A subclass may override the call,
         but may not have further parameters.
     tensors: a Weights, a result of convert(), or a module or layer, in any layout; or a plain dict
-        or list of arrays in the layout of the target. The dtype is the target's, or a dtype that
-        the target's represents exactly.
+        or list of arrays in the layout of the target; or cuDNN's weight space, a vector, of the
+        target's RNN. The dtype is the target's, or a dtype that the target's represents exactly.
 
     Raises LayoutError or LossyError if the tensors do not fit, or if the tensors record settings
     (activations, Weights.config) that the target lacks. All weights of the target are unchanged
@@ -156,6 +157,9 @@ def _in_target_layout(tensors: Any, target: RNNDescription, dtype: str) -> Weigh
         if "bias" in target_fields and target_fields["bias"] != (weights.spec.bias != "none"):
             weights = Weights(weights, weights.spec.replace(bias=target_fields["bias"]))
         rnn = weights.to(layout)
+    elif _is_flat(tensors) and {"input_size", "hidden_size"} <= target_fields.keys():
+        spec = Spec(**target_fields, dtype=dtype_name(tensors.dtype))
+        rnn = Weights(tensors, spec, layout="cudnn").to(layout)
     else:
         rnn = read_source(tensors, Reading(None, layout, _unrecorded(target_fields)))
     if rnn.spec.dtype != dtype:  # a wider dtype is exact; rounding to a narrower dtype is refused
@@ -184,6 +188,11 @@ def _in_target_layout(tensors: Any, target: RNNDescription, dtype: str) -> Weigh
                 " from the config of the weights to apply it yourself"
             )
     return rnn
+
+
+def _is_flat(tensors: Any) -> bool:
+    """Return whether the tensors are a single vector, as pack() returns it."""
+    return getattr(tensors, "ndim", None) == 1 and hasattr(tensors, "dtype")
 
 
 def _describes_rnn(tensors: Any) -> bool:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -131,24 +132,28 @@ def _no_rnn_error(path: Path, rnns: Found, file: TensorFile | None, reading: Rea
     parts: list[TextPart] = [f"{path}: no recurrent layer found"]
     if reading.layout is not None:
         parts += [f" in layout {reading.layout}"]
-    names = file.rnns.others if file is not None else ()
-    if layouts := layouts_of_cells(names):
+    tensors = file.others(file.rnns.others) if file is not None else {}
+    if layouts := layouts_of_cells(tensors):
         arguments = join_parts(" or ", map(layout_argument, layouts))
         parts += ["; it has cells whose names do not show the layout: pass ", arguments]
     elif reading.layout is not None:
         parts += [": omit ", Ask("layout", None), " to look for all layouts"]
     parts += [f"; {note}" for note in rnns.notes]
-    if not layouts and reading.layout is None and names:
-        parts += ["; ", *_advice_on_names(names)]
+    if not layouts and reading.layout is None and tensors:
+        parts += ["; ", *_advice_on_names({name: t.shape for name, t in tensors.items()})]
     return FileError(*parts)
 
 
-def _advice_on_names(names: Sequence[str]) -> list[TextPart]:
-    """Return the advice on tensors whose names are in no layout."""
+def _advice_on_names(shapes: Mapping[str, tuple[int, ...]]) -> list[TextPart]:
+    """Return the advice on tensors whose names are in no layout, with the largest tensors."""
+    names = list(shapes)
     if len(names) == 1 or is_list(names):
         kind = "a list of arrays that np.savez() wrote" if is_list(names) else "a weight space"
         return [f"if its tensors are {kind}, pass ", Ask("layout")]
-    return [f"its tensors, {list_names(names, 4)}, {UNKNOWN_NAMES}"]
+    largest = sorted(names, key=lambda name: -prod(shapes[name]))[:5]
+    listing = ", ".join(f"{list_names([name])} {shapes[name]}" for name in largest)
+    rest = f" and {len(names) - len(largest)} smaller" if len(names) > len(largest) else ""
+    return [f"its tensors, {listing}{rest}, {UNKNOWN_NAMES}"]
 
 
 def _prefixes(rnns: Found, file: TensorFile | None) -> list[str]:

@@ -72,25 +72,11 @@ class Layout:
                 f"a layout is named by a string, found {name!r}: pass one of rl.layouts()"
             )
         pairs = sorted((key, str(value)) for key, value in options.items())
-        self.__dict__.update(name=name, options=tuple(pairs))
+        self.__dict__.update(name=name.lower(), options=tuple(pairs))
         try:
             self.__dict__["name"] = _native.check_layout(self)
         except _native.LayoutError as error:
-            all_layouts = known_layouts()
-            sources = {}
-            for layout_name, facts in all_layouts.items():
-                sources[layout_name] = facts["sources"][0]
-                sources |= {alias["name"]: alias["source"] for alias in facts["aliases"]}
-            prefixes = _FAMILIES.get(name.lower(), (name.lower(),))
-            if family := [
-                f"  {layout_name}: {source.partition(' (')[0]}"
-                for layout_name, source in sources.items()
-                if layout_name.split("-")[0] in prefixes and name not in sources
-            ]:
-                text = "\n".join([f"{name} has several layouts, pass one:", *family])
-                raise _native.LayoutError(text) from None
-            suggestion = "" if name in all_layouts else did_you_mean(name, all_layouts)
-            raise _native.LayoutError(error, suggestion) from None
+            raise _no_layout_error(name, str(error)) from None
 
     @property
     def notes(self) -> dict[str, str]:
@@ -112,6 +98,29 @@ class Layout:
     def __str__(self) -> str:
         options = ", ".join(f"{key}={value}" for key, value in self.options)
         return f"{self.name}({options})" if options else self.name
+
+
+def _no_layout_error(name: str, text: str) -> _native.LayoutError:
+    """Return the error for a name or an option that does not exist. text: of the C core, which ends
+    in the list of all layouts if the name does not exist."""
+    sources = {}
+    for layout_name, facts in known_layouts().items():
+        sources[layout_name] = facts["sources"][0]
+        sources |= {alias["name"]: alias["source"] for alias in facts["aliases"]}
+    if name.lower() in sources:
+        return _native.LayoutError(text)
+    prefixes = _FAMILIES.get(name.lower(), (name.lower(),))
+    if family := [
+        f"  {layout_name}: {source.partition(' (')[0]}"
+        for layout_name, source in sources.items()
+        if layout_name.split("-")[0] in prefixes
+    ]:
+        return _native.LayoutError("\n".join([f"{name} has several layouts, pass one:", *family]))
+    problem, need, names = text.partition(", need ")
+    suggestion = did_you_mean(name, sources)
+    return _native.LayoutError(
+        problem, suggestion, f" Need {names}" if suggestion else need + names
+    )
 
 
 CUDNN = Layout("cudnn")
@@ -139,7 +148,8 @@ def layout(name: str, **options: Any) -> Layout:
         adds the number to the bias of f.
 
     "jax-cudnn" (the flat weights of jax.experimental.rnn) and "mxnet" (the parameters of MXNet's
-    operator RNN) are aliases of cudnn; "pytorch" and "candle" are aliases of torch.
+    operator RNN) are aliases of cudnn; "pytorch" and "candle" are aliases of torch. Upper and
+    lower case of a name do not matter.
 
     Raises LayoutError if the layout, an option or its value does not exist. "tensorflow", "jax",
     "flax" and "chainer" have several layouts: the error lists them.

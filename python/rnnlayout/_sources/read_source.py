@@ -57,6 +57,12 @@ def read_source(source: Any, reading: Reading) -> Weights:
         arguments += [f"prefix={reading.prefix!r}"] if reading.prefix else []
         load = f"rl.load({', '.join(arguments)})"
         raise LayoutError(f"{arguments[0]} is a path, need weights: pass {load}")
+    if isinstance(source, Spec):
+        raise SpecError(
+            "a Spec describes an RNN and has no weights, need a module, a dict of arrays or what"
+            " load() returns; if the weights do not record the Spec, pass also ",
+            Ask("spec", source),
+        )
     if framework := frameworks.framework_of(source):
         source = frameworks.rnn_of_model(
             source, framework, reading.prefix if source is original else ""

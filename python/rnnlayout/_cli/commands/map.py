@@ -64,8 +64,8 @@ def _subjects(options: argparse.Namespace) -> list[Any]:
     from rnnlayout._model.picture.picture import Subject
     from rnnlayout._model.spec import CELLS
 
-    cell = options.what.partition(",")[0].strip()
-    described = "," in options.what or cell in CELLS
+    cell = options.what.replace(",", " ").split()[:1]
+    described = "," in options.what or {*cell} & {*CELLS}
     if described and not os.path.exists(options.what):
         try:
             return [Subject(parse_spec(options.what), options.layout or CUDNN)]
