@@ -66,10 +66,15 @@ def spec_in(layout, **size):
 
 
 def source(layout, size, separator="."):
-    """Return a good source; of a layout that is one vector, with a single RNN."""
+    """Return a good source; of a layout that is one vector, with a single RNN.
+
+    separator: of the format. The number of a layer follows a dot, because below a slash the number
+    may count anything: each layer is an RNN of its own there."""
     spec = spec_in(layout, **SIZES[size])
     shapes = rl.describe(spec, layout)
     is_vector = len(shapes) == 1
+    if any(name[0].isdigit() for name in shapes):
+        separator = "."
     options = {"layout": layout, "spec": spec, "prefix": CHANGED} if is_vector else {}
     random = np.random.default_rng(7)
     tensors = {

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from functools import partial
+from itertools import product
 
 import pytest
 from commands import ROOT
@@ -14,8 +15,9 @@ from rnnlayout._files.formats.registry import TensorFormat, format_named, readab
 from .changing import EXEMPT, count_answers
 from .sources import SIZES, WRITERS, source, write
 
-IN_EVERY_FORMAT = {"torch": "two layers, both directions", "flax-nnx": "one layer"}
 SAME_AS_OTHERS = (".pth", ".ckpt", ".pickle")  # suffixes of formats that have another suffix too
+FORMATS = [suffix for suffix in WRITERS if suffix not in SAME_AS_OTHERS]
+IN_EVERY_FORMAT = {"torch": "two layers, both directions", "flax-nnx": "one layer"}
 
 
 def readable_source(layout, size, suffix, folder):
@@ -48,7 +50,7 @@ def test_every_layout(layout, size, tmp_path):
 
 
 @pytest.mark.parametrize("layout", IN_EVERY_FORMAT)
-@pytest.mark.parametrize("suffix", [suffix for suffix in WRITERS if suffix not in SAME_AS_OTHERS])
+@pytest.mark.parametrize("suffix", FORMATS)
 def test_every_format(suffix, layout, tmp_path):
     check(rl.layout(layout), IN_EVERY_FORMAT[layout], suffix, tmp_path)
 
@@ -65,8 +67,10 @@ def test_the_docs_list_the_changes_that_make_another_file():
     assert [row.split("|")[1].strip() for row in rows] == [*EXEMPT]
 
 
+THIRDS = [*product(LAYOUTS, SIZES)][::3]  # every layout, with one or two sizes, takes half a minute
+
+
 @pytest.mark.long
-@pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("layout", LAYOUTS, ids=str)
-def test_every_tensor(layout, size, tmp_path):
-    check(layout, size, ".safetensors", tmp_path, every=True)
+@pytest.mark.parametrize("case, suffix", in_turn(THIRDS, FORMATS), ids=str)
+def test_every_tensor(case, suffix, tmp_path):
+    check(*case, suffix, tmp_path, every=True)
