@@ -29,7 +29,7 @@ HOW_TO_READ = (
     " faster. On the right, rnnlayout's own time."
 )
 # program -> the colour of its bars, of those that a Scene has
-FILLS = {"torch": "bad", "onnxruntime": "good", "OpenVINO": "heat4", "NumPy": "i", "copy": "f"}
+FILLS = {"torch": "bad", "onnxruntime": "good", "OpenVINO": "violet", "NumPy": "i", "copy": "f"}
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Pictures of differences: the blocks that differ have the colour of how much they do."""
+"""Pictures of differences: each block has the colour of its state."""
 
 import re
 
@@ -16,11 +16,11 @@ OFFSETS = "the blocks are where cuDNN reads them"
 
 
 def heat(svg):
-    """Return {block: its colour}, without those that are equal."""
+    """Return {block: its state}, without those that are equal."""
     return {
-        block.words.partition(":")[0]: re.search(r"c-(\w+)", block.kind)[1]
+        block.words.partition(":")[0]: state[1]
         for block in svg.blocks
-        if "c-heat" in block.kind
+        if (state := re.search(r"c-(moved|rounded|different)", block.kind))
     }
 
 
@@ -36,16 +36,63 @@ def test_verify(width):
     a["bias_hh_l0"][0], b["bias_hh_l0"][0] = 0.0, -0.0
     svg = check(rl.verify(a, b).picture(width=width).svg)
     assert heat(svg) == {
-        "layer 0 forward, W of gate f": "heat2",
-        "layer 0 backward, R of gate i": "heat3",
-        "layer 1 forward, bW of gate g": "heat1",
-        "layer 1 backward, bR of gate o": "heat4",
-        "layer 0 forward, bR of gate i": "heat0",
+        "layer 0 forward, W of gate f": "rounded",
+        "layer 0 backward, R of gate i": "different",
+        "layer 1 forward, bW of gate g": "rounded",
+        "layer 1 backward, bR of gate o": "different",
+        "layer 0 forward, bR of gate i": "rounded",
     }
     assert len(svg.blocks) == len(rl.regions(SPEC))
     texts = {one.words for one in svg.texts}
-    assert {"equal", "not finite", "up to 0.001", "more than 0.001"} <= texts
+    assert {"equal", "rounded", "other values", "input matrices", "biases"} <= texts
     assert OFFSETS not in texts
+
+
+def test_where_a_block_differs():
+    """A weight, a row and everything are three pictures; a block that was only moved has none."""
+    a = weights_of("torch", rl.Spec("lstm", 5, 4))
+    rasters = []
+    a["weight_ih_l0"] = a["weight_ih_l0"].round()  # differences are exact
+    for rows, columns in ((1, 2), (1, slice(None)), (slice(0, 4), slice(None))):
+        b = {name: array.copy() for name, array in a.items()}
+        b["weight_ih_l0"][rows, columns] += 1
+        (gap,) = rl.verify(a, b).pairs[0].gaps
+        rasters.append([[float(share) for share in row] for row in gap.raster])
+        text = rl.verify(a, b).picture().svg
+        assert 'class="shade3"' in text and 'class="dots"' in text
+    zeros, ones = [0.0] * 5, [1.0] * 5
+    assert rasters[0] == [zeros, [0.0, 0.0, 1.0, 0.0, 0.0], zeros, zeros]
+    assert rasters[1:] == [[zeros, ones, zeros, zeros], [ones] * 4]
+    moved = rl.verify(a, swapped_in(a)).picture().svg
+    assert "c-moved" in moved and 'class="shade' not in moved and 'class="dots"' not in moved
+
+
+def test_a_mistake_of_every_state():
+    """Colours were by absolute thresholds: a move and a changed weight were both red."""
+    a = weights_of("torch", SPEC)
+    half = {name: array.astype("f2").astype("f4") for name, array in a.items()}
+    tiny = {name: array * np.float32(1e-6) for name, array in a.items()}
+    small = {name: array * 2 for name, array in tiny.items()}
+    for b, c, state in ((a, half, "rounded"), (tiny, small, "different")):
+        assert set(heat(check(rl.verify(b, c).picture().svg)).values()) == {state}
+
+
+def test_four_layers_in_reverse_order_fit_on_a_screen():
+    """It was 7,000 pixels tall, a ribbon per gate, and no ribbon said of which layer."""
+    spec = rl.Spec("lstm", 6, 8, 4, True)
+    like = weights_of("torch", spec)
+    flat, regions = rl.pack(like), rl.regions(spec)
+    parts = [
+        flat[at["offset"] // 4 :][: at["rows"] * at["cols"]]
+        for layers in (reversed(range(4)), [None])
+        for layer in layers
+        for at in regions
+        if (layer == at["layer"] if at["role"] in "WR" else layer is None)
+    ]
+    svg = check(rl.diagnose(np.concatenate(parts), like=like).picture().svg)
+    assert svg.page.bottom <= 1600 and len(svg.ribbons) == 32
+    words = {text.words for text in svg.texts}
+    assert {"W 0 layer 3 forward", "W 0 layer 0 forward", "... and 8 lines that are equal"} <= words
 
 
 def test_verify_of_any_rnn():
@@ -89,11 +136,11 @@ def test_diagnose():
     flat[:45] = flat[:45].reshape(3, 15)[[1, 0, 2]].reshape(-1)
     found = rl.diagnose(flat, like=weights)
     svg = check(found._repr_svg_())
-    assert set(heat(svg)) == {"layer 0, W of gate r", "layer 0, W of gate z"}
+    assert heat(svg) == {"layer 0, W of gate r": "moved", "layer 0, W of gate z": "moved"}
     assert {"R 180", OFFSETS} <= {one.words for one in svg.texts}
     assert heat(check(rl.diagnose(rl.pack(weights), like=weights).picture().svg)) == {}
     short = rl.diagnose(rl.pack(weights)[:-9], like=weights).picture()
-    assert set(heat(check(short.svg)).values()) == {"heat4"}
+    assert set(heat(check(short.svg)).values()) == {"different"}
     other = rl.diagnose(np.arange(108, dtype="f4"), like=weights).picture()
     assert len(heat(check(other.svg))) == 12
     stack = weights_of("torch", SPEC)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -190,9 +190,19 @@ def differing(
     return unequal
 
 
+_ROUNDED = 1 / 128  # of the block's largest value: bfloat16 and int8 keep every value within this
+_RASTER = 5, 24  # the most rows and columns of a block's raster
+_SAMPLE = 48  # pairs of values that are kept per block
+
+
 @dataclass(frozen=True)
 class BlockGap:
-    """The difference of a block: `count` of `size` elements; the largest at row, column `at`."""
+    """The difference of a block: `count` of `size` elements; the largest at row, column `at`.
+
+    size_of_values: the largest finite value of the block, of a or b, the smaller. raster: where the
+    block differs, in a few rows and columns, as shares of the largest difference. sample: some
+    values that differ, of a and b, (2, n).
+    """
 
     key: BlockKey
     count: int
@@ -200,6 +210,14 @@ class BlockGap:
     largest: float  # 0: only signs or NaN bits differ; NaN or infinity: a value is not finite
     at: tuple[int, ...]
     values: tuple[float, float]
+    size_of_values: float = field(default=0.0, compare=False)
+    raster: tuple[tuple[float, ...], ...] = field(default=(), compare=False, repr=False)
+    sample: np.ndarray | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def is_rounded(self) -> bool:
+        """Whether all values are near, in relation to the size of the block's values."""
+        return self.largest <= _ROUNDED * self.size_of_values
 
 
 def block_gap(key: BlockKey, a: np.ndarray, b: np.ndarray, unequal: np.ndarray) -> BlockGap:
@@ -210,7 +228,34 @@ def block_gap(key: BlockKey, a: np.ndarray, b: np.ndarray, unequal: np.ndarray) 
     at = np.unravel_index(np.argmax(np.where(np.isnan(gap), np.inf, gap)), gap.shape)
     place = tuple(int(i) for i in at)
     values = float(a[place]), float(b[place])
-    return BlockGap(key, int(np.count_nonzero(unequal)), gap.size, float(gap[place]), place, values)
+    finite = [np.abs(side[np.isfinite(side)]).max(initial=0) for side in (a, b)]
+    where = np.flatnonzero(unequal)
+    where = where[:: max(1, where.size // _SAMPLE)][:_SAMPLE]
+    return BlockGap(
+        key,
+        int(np.count_nonzero(unequal)),
+        gap.size,
+        float(gap[place]),
+        place,
+        values,
+        float(min(finite)),
+        _raster_of(gap),
+        np.stack([a.reshape(-1)[where], b.reshape(-1)[where]]),
+    )
+
+
+def _raster_of(gap: np.ndarray) -> tuple[tuple[float, ...], ...]:
+    """Return the largest difference in each cell of a few rows and columns, as a share of the
+    largest; 1 for NaN and infinity. A bias is a row. gap: -1 where the values are equal."""
+    shares = np.where(np.isfinite(gap), gap, np.inf).reshape(gap.shape[0], -1)
+    shares = shares.T if shares.shape[1] == 1 else shares
+    for axis, most in enumerate(_RASTER):
+        n = shares.shape[axis]
+        starts = np.unique(np.arange(min(n, most)) * n // min(n, most))
+        shares = np.maximum.reduceat(shares, starts, axis)
+    largest = shares[np.isfinite(shares)].max(initial=0) or 1.0
+    shares = np.where(shares == 0, 1, np.clip(shares / largest, 0, 1))  # 0: signs and NaN bits
+    return tuple(map(tuple, shares.tolist()))
 
 
 @dataclass(frozen=True)

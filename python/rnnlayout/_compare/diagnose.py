@@ -28,7 +28,7 @@ from rnnlayout._files.write_file import save
 from rnnlayout._files.write_into import convert_into
 from rnnlayout._model.dtypes import FLOATS, Bits, present_array, take_bits
 from rnnlayout._model.errors import Ask, Message, write_in_python
-from rnnlayout._model.layout import CUDNN, Layout
+from rnnlayout._model.layout import CUDNN, BlockKey, Layout
 from rnnlayout._model.picture.picture import WIDTH, Picture
 from rnnlayout._model.reading_options import ComparisonOptions, check_options, takes_options
 from rnnlayout._model.spec import Spec, differing_fields
@@ -71,7 +71,8 @@ class Diagnosis:
     repair: the line of Python that packs or converts correctly, with the names of the caller's
         variables and files.
     text: all mistakes in one sentence. spec: the Spec of the RNN. layout: the layout of `flat`.
-    gaps: the blocks that cuDNN would read wrongly, each as in verify()'s pairs. places: the located
+    gaps: the blocks that cuDNN would read wrongly, each as in verify()'s pairs. right: the keys of
+        the blocks with right values, whether or not in the right place. places: the located
         blocks of the buffer, each with `key`, `at`, `rows`, `cols`, `row_stride`, `col_stride` (in
         elements) and `notes`. size: the elements of the buffer.
     into: the file that save() copies, and the name of the RNN in the file; None if save() writes a
@@ -92,11 +93,22 @@ class Diagnosis:
     places: tuple[BlockPlace, ...] = ()
     size: int = 0
     into: tuple[Path, str] | None = None
+    right: frozenset[BlockKey] = frozenset()
 
     def picture(self, *, width: float = WIDTH) -> Picture:
-        """Draw the buffer as cuDNN reads the buffer, each block in the colour of the block's
-        largest difference; below, if wrong, the buffer and cuDNN's, with a ribbon per block."""
-        heat = HeatMapPanel("", self.spec, self.text, self.gaps, not self.same, offsets=True)
+        """Draw the buffer as cuDNN reads the buffer: which blocks are equal, in another place,
+        rounded or other, and where in a block; below, if wrong, the buffer and cuDNN's, with a
+        ribbon per matrix."""
+        heat = HeatMapPanel(
+            "",
+            self.spec,
+            self.text,
+            self.gaps,
+            self.right,
+            missing=not self.same,
+            offsets=True,
+            sides=("buffer", "right"),
+        )
         places = partial(draw_places, spec=self.spec, places=self.places, size=self.size)
         return draw_heat_map([heat], width, places if self.mistakes else None)
 
@@ -358,4 +370,5 @@ def _diagnosis(
         tuple(places_of_blocks(packing)) if has_places else (),
         explanation.buffer.size,
         into,
+        explanation.right_blocks if explanation.mistakes else frozenset(),
     )

@@ -12,6 +12,7 @@ from .blocks import Block, BlockComparison, bits_of_values, values_of_bits
 from .decoded_buffer import DecodedBuffer, decode_buffer
 from .matrix_forms import RIGHT_FORM
 from .mistakes import Mistake, missing_parts, mistakes_of, scale_mistake
+from .moved_blocks import right_blocks
 from .packing import Packing, packing_of
 from .truth import BIAS_ROLE, BIASES, Truth, same_bits, truth_of
 from .value_changes import value_mistakes
@@ -45,6 +46,13 @@ class FoundMistakes:
         return self.same and self.fixed is not None and not is_incomplete
 
     @property
+    def right_blocks(self) -> frozenset[BlockKey]:
+        """Return the blocks with the right values, whether or not in the right place."""
+        is_scaled = any(m.rule == "multiplied" and not m.where for m in self.mistakes)
+        is_known = self.same and self.fixed is not None and not is_scaled
+        return right_blocks(self.packing) if is_known else frozenset()
+
+    @property
     def keeps_function(self) -> bool:
         """Return whether the mistakes explain every value and none changes the outputs."""
         return self.sure and all(mistake.keeps_function for mistake in self.mistakes)
@@ -58,6 +66,7 @@ def explain_values(
     raw, dtype: bits, or bytes if dtype is None. noun: "buffer", with places, or "tensors".
     """
     packing, decoded = _best_packing(truth, raw, dtype)
+    passed = packing.buffer
     mistakes = [decoded.mistake] if decoded.mistake else []
     if scale := _scale_of_all(packing):
         mistakes.append(scale_mistake(scale, "all values"))
@@ -88,7 +97,7 @@ def explain_values(
         mistakes.append(Mistake("order", "the values are in another order", ()))
     right = f"the {noun} {'is' if noun == 'buffer' else 'are'} right"
     text = "; ".join(mistake.text for mistake in mistakes) or right
-    return FoundMistakes(packing, buffer, packing.fixed, tuple(mistakes), True, text, not reordered)
+    return FoundMistakes(packing, passed, packing.fixed, tuple(mistakes), True, text, not reordered)
 
 
 def _best_packing(

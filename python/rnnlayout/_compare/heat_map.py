@@ -1,10 +1,9 @@
-"""Draw where two RNNs differ: each block in the colour of the largest difference."""
+"""Draw where two RNNs differ: the state of each block, where in the block, and a against b."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -12,41 +11,48 @@ import numpy as np
 from rnnlayout import _native
 from rnnlayout._model.layout import CUDNN, BlockKey, Layout
 from rnnlayout._model.picture.letters import memory_in_letters
+from rnnlayout._model.picture.memory import TensorMemory, picture_lines
 from rnnlayout._model.picture.picture import Part, Picture, Subject, draw_subjects
-from rnnlayout._model.picture.scene import MARGIN, Scene
+from rnnlayout._model.picture.scene import MARGIN, Dots, Scene, Text
 from rnnlayout._model.picture.strips import BarDrawer, ByteOffsets, draw_legend
 from rnnlayout._model.spec import Spec
 
 from .blocks import BlockGap, block_gap, differing
 from .truth import Truth
 
-# For each colour: the largest difference, the colour's name, the words in the legend.
-_LEVELS = (
-    (0.0, "heat0", "only signs, or bits of NaN"),
-    (1e-6, "heat1", "up to 1e-06"),
-    (1e-3, "heat2", "up to 0.001"),
-    (math.inf, "heat3", "more than 0.001"),
-)
 _LEGEND = [
     ("equal", "", "equal"),
-    *((fill, "", words) for _, fill, words in _LEVELS),
-    ("heat4", "", "not finite"),
+    ("moved", "", "right values, in another place"),
+    ("rounded", "", "rounded"),
+    ("different", "", "other values"),
 ]
+_MEANING = (
+    "rounded: each value is within 1/128 of the largest value of its block. Below a block: where it"
+    " differs, row by row, the darker the more, in relation to its largest difference"
+)
+_SCATTER, _COLUMN = 92, 170  # pixels: a scatter, and from a scatter to the next
+_MOST_LINES, _LEAST_FOLDED = 8, 2  # equal lines of a longer picture are only counted
+_MOST_DOTS = 400  # pairs of values per scatter
+_SCATTERS = {"W": "input matrices", "R": "recurrent matrices", "P": "projections", "b": "biases"}
 
 
 @dataclass(frozen=True)
 class HeatMapPanel:
-    """The picture of a comparison. gaps: the blocks that differ. missing: all blocks do.
+    """The picture of a comparison. gaps: the blocks that differ. missing: all blocks do. right: the
+    blocks with right values, whether or not in the right place.
 
-    offsets: positions in cuDNN's weight space mean something to the reader.
+    offsets: positions in cuDNN's weight space mean something to the reader. sides: names
+    of a and b.
     """
 
     name: str
     spec: Spec
     text: str
     gaps: Sequence[BlockGap]
+    right: frozenset[BlockKey] = frozenset()
     missing: bool = False
     offsets: bool = False
+    sides: tuple[str, str] = ("a", "b")
 
 
 def draw_heat_map(
@@ -77,19 +83,51 @@ def _add_panel(
     gaps = {gap.key: gap for gap in heat.gaps}
     tensors, directions = subject.tensors(), subject.spec.num_directions
     unit = ByteOffsets(_native.itemsize(heat.spec.dtype), shown=heat.offsets)
-    shade = partial(_shade, gaps, heat.missing)
+    shade = partial(_shade, heat, gaps)
     scene.paragraph(MARGIN, heat.text, "say")
     if heat.offsets:
         scene.paragraph(MARGIN, "the blocks are where cuDNN reads them", "say")
     scene.height += 8
-    BarDrawer(scene, tensors, directions, unit, shade).draw()
+    raster = partial(_raster, heat, gaps) if gaps else None
+    shown, folded = _fold_equal_lines(tensors, gaps)
+    BarDrawer(scene, shown, directions, unit, shade, raster).draw()
+    if folded:
+        scene.paragraph(MARGIN, f"... and {folded} lines that are equal", "say", "faint")
     scene.height += 6
-    scene.paragraph(MARGIN, "largest difference in a block:", "say")
     draw_legend(scene, _LEGEND)
+    if gaps:
+        scene.paragraph(MARGIN, _MEANING, "at", "faint")
+        _draw_scatters(scene, heat)
     if below:
         scene.height += 12
         below(scene)
     return [heat.text, partial(memory_in_letters, tensors, directions, unit, shade=shade)]
+
+
+def _fold_equal_lines(
+    tensors: Sequence[TensorMemory], gaps: Mapping[BlockKey, BlockGap]
+) -> tuple[list[TensorMemory], int]:
+    """Return the tensors without the regions of equal lines, if there are many lines and some
+    differ; and the number of lines left out."""
+    lines = picture_lines(tensors)
+    equal = [
+        line
+        for line in lines
+        if not any(
+            piece.key in gaps
+            for _, regions in line.parts
+            for region in regions
+            for piece in region.pieces
+        )
+    ]
+    if not gaps or len(lines) <= _MOST_LINES or len(equal) <= _LEAST_FOLDED:
+        return [*tensors], 0
+    hidden = {id(region) for line in equal for _, regions in line.parts for region in regions}
+    shown = (
+        replace(tensor, regions=tuple(r for r in tensor.regions if id(r) not in hidden))
+        for tensor in tensors
+    )
+    return [tensor for tensor in shown if tensor.regions], len(equal)
 
 
 def buffer_gaps(truth: Truth, buffer: np.ndarray) -> tuple[BlockGap, ...]:
@@ -112,13 +150,50 @@ def buffer_gaps(truth: Truth, buffer: np.ndarray) -> tuple[BlockGap, ...]:
     return tuple(gaps)
 
 
-def _shade(gaps: Mapping[BlockKey, BlockGap], missing: bool, key: BlockKey) -> tuple[str, str]:
-    if missing:
-        return _LEVELS[-1][1], ": not found"
+def _shade(heat: HeatMapPanel, gaps: Mapping[BlockKey, BlockGap], key: BlockKey) -> tuple[str, str]:
+    """Return the colour of a block, and words for the title."""
+    if heat.missing:
+        return "different", ": not found"
     if key not in gaps:
         return "equal", ": equal"
     gap = gaps[key]
+    if key in heat.right:
+        return "moved", ": its values are in another place"
     words = f": {gap.count} of {gap.size} differ, largest {gap.largest:g}"
-    if not math.isfinite(gap.largest):
-        return "heat4", words
-    return next(fill for most, fill, _ in _LEVELS if gap.largest <= most), words
+    return ("rounded" if gap.is_rounded else "different"), words
+
+
+def _raster(
+    heat: HeatMapPanel, gaps: Mapping[BlockKey, BlockGap], key: BlockKey
+) -> Sequence[Sequence[float]]:
+    return () if key not in gaps or key in heat.right or heat.missing else gaps[key].raster
+
+
+def _draw_scatters(scene: Scene, heat: HeatMapPanel) -> None:
+    """Draw values of a and b that differ against each other, for each kind of blocks."""
+    samples: dict[str, list[np.ndarray]] = {}
+    for gap in heat.gaps:
+        kind = gap.key[2] if gap.key[2] in _SCATTERS else "b"
+        if gap.sample is not None and gap.key not in heat.right:
+            samples.setdefault(kind, []).append(gap.sample)
+    columns = max(1, int((scene.width - 2 * MARGIN) // _COLUMN))
+    kinds = [kind for kind in _SCATTERS if kind in samples]
+    for k, kind in enumerate(kinds):
+        a, b = (np.concatenate(side).astype("f8") for side in zip(*samples[kind], strict=True))
+        finite = np.isfinite(a) & np.isfinite(b)
+        if k % columns == 0:
+            top = scene.height
+            scene.height += _SCATTER + 46
+        x = MARGIN + k % columns * _COLUMN
+        scene.add(Text(x, top + 14, _SCATTERS[kind], "say"))
+        scene.add(Dots(x + 1, top + 22, _SCATTER, _SCATTER, _dots(a[finite], b[finite])))
+        words = f"{heat.sides[0]} across, {heat.sides[1]} up"
+        scene.add(Text(x, top + _SCATTER + 36, words, "at", fill="faint"))
+
+
+def _dots(a: np.ndarray, b: np.ndarray) -> list[tuple[float, float]]:
+    """Return points between 0 and 1, in a scale that both axes share, with 0 in the middle."""
+    step = max(1, a.size // _MOST_DOTS)
+    a, b = a[::step], b[::step]
+    scale = 2.1 * max(np.abs(a).max(initial=0), np.abs(b).max(initial=0)) or 1.0
+    return [*zip((a / scale + 0.5).tolist(), (b / scale + 0.5).tolist(), strict=True)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 import numpy as np
@@ -12,17 +12,12 @@ from rnnlayout import _native
 from rnnlayout._convert.moves import LayerDirection, Move, Moves
 from rnnlayout._convert.ribbons import draw_ribbons
 from rnnlayout._model.layout import CUDNN, BlockKey
-from rnnlayout._model.picture.memory import (
-    BlockId,
-    TensorMemory,
-    layout_memory,
-    make_piece,
-    make_regions,
-)
+from rnnlayout._model.picture.memory import TensorMemory, make_piece, make_regions
 from rnnlayout._model.picture.scene import Scene
 from rnnlayout._model.spec import Spec
 
 from .packing import Packing
+from .truth import MatrixName
 
 _MOST = 12  # layers and directions that are drawn, if different
 
@@ -79,28 +74,74 @@ class _MovesInPlace(Moves):
 
 
 def draw_places(scene: Scene, spec: Spec, places: Sequence[BlockPlace], size: int) -> None:
-    """Add a buffer of `size` values, the right buffer of cuDNN, and ribbons between the blocks;
-    nothing if there are too many layers."""
-    blocks: dict[BlockKey, BlockId] = {
-        (*block[:3], block[4]): block for block, _ in _native.blocks(CUDNN, spec)
-    }
-    drawn = [place for place in places if place.key in blocks]
-    pieces = [
-        make_piece(
-            blocks[place.key], place.at, place.rows, place.cols, place.row_stride, place.col_stride
-        )
-        for place in drawn
+    """Add a buffer of `size` values, the right buffer of cuDNN, and ribbons between the matrices
+    and biases, or between their gates if the gates moved; nothing if there are too many layers."""
+    right = [
+        BlockPlace((*block[:3], block[4]), *view[1:6])
+        for block, view in _native.blocks(CUDNN, spec)
     ]
-    buffer = TensorMemory("flat", (size,), tuple(make_regions(pieces)))
+    drawable = {place.key for place in right}
+    drawn = [place for place in places if place.key in drawable]
+    whole = _whole_arrays(drawn, right)
+    sides = [_merge_gates(side, whole) for side in (drawn, right)]
     moves_by_layer: dict[LayerDirection, list[Move]] = {}
-    for place in drawn:
-        block = blocks[place.key]
-        move = Move("move", block, ((0, block[2]),), 0, place.notes, 0)
-        moves_by_layer.setdefault(block[:2], []).append(move)
-    in_order = sorted(pieces, key=lambda piece: piece.at)
-    order = [layer for layer, _ in groupby(in_order, lambda piece: piece.block[:2])]
+    for place in sides[0]:
+        layer, direction, role, gate = place.key
+        move = Move("move", (layer, direction, role, 0, gate), ((0, role),), 0, place.notes, 0)
+        moves_by_layer.setdefault((layer, direction), []).append(move)
+    in_order = sorted(drawn, key=lambda place: place.at)
+    order = [layer for layer, _ in groupby(in_order, lambda place: place.key[:2])]
     turned = len(order) > 1 and [*dict.fromkeys(order)] != sorted(moves_by_layer)
     moves = (_MovesInPlace if turned else Moves)(spec, ["flat"], ["flat"], moves_by_layer)
     if drawn and (not turned or len(moves_by_layer) <= _MOST):
+        buffer, weight_space = (_memory(side, size) for side in sides)
         names = "as given", "as cuDNN reads it"
-        draw_ribbons(scene, spec, ([buffer], layout_memory(CUDNN, spec)), names, moves)
+        draw_ribbons(scene, spec, ([buffer], [weight_space]), names, moves)
+
+
+def _whole_arrays(places: Sequence[BlockPlace], right: Sequence[BlockPlace]) -> set[MatrixName]:
+    """Return the matrices and biases with gates that follow each other as in cuDNN."""
+    place_of = {place.key: place for place in places}
+    names: dict[MatrixName, list[BlockPlace | None]] = {}
+    for block in right:
+        names.setdefault(block.key[:3], []).append(place_of.get(block.key))
+    return {name for name, gates in names.items() if len(gates) > 1 and _is_whole(gates)}
+
+
+def _is_whole(gates: Sequence[BlockPlace | None]) -> bool:
+    """Return whether all gates are there, dense, one after the other, with the same notes."""
+    first = gates[0]
+    if first is None or (first.row_stride, first.col_stride) != (first.cols, 1):
+        return False
+    size = first.rows * first.cols
+    return all(
+        gate and replace(gate, key=first.key) == replace(first, at=first.at + k * size)
+        for k, gate in enumerate(gates)
+    )
+
+
+def _merge_gates(places: Sequence[BlockPlace], whole: set[MatrixName]) -> list[BlockPlace]:
+    """Replace the gates of whole matrices and biases by a single place without a gate."""
+    merged: dict[BlockKey, BlockPlace] = {}
+    for place in places:
+        key = (*place.key[:3], "" if place.key[:3] in whole else place.key[3])
+        before = merged.get(key)
+        rows = place.rows + (before.rows if before else 0)
+        at = min(place.at, before.at) if before else place.at
+        merged[key] = replace(place, key=key, at=at, rows=rows)
+    return [*merged.values()]
+
+
+def _memory(places: Sequence[BlockPlace], size: int) -> TensorMemory:
+    pieces = [
+        make_piece(
+            (*place.key[:3], 0, place.key[3]),
+            place.at,
+            place.rows,
+            place.cols,
+            place.row_stride,
+            place.col_stride,
+        )
+        for place in places
+    ]
+    return TensorMemory("flat", (size,), tuple(make_regions(pieces)))

@@ -10,6 +10,7 @@ from typing import Any, Unpack
 from rnnlayout._files.tensor_sets.choose_rnns import check_names_exist
 from rnnlayout._model.config import describe_config, without_neutral
 from rnnlayout._model.errors import Ask, Message
+from rnnlayout._model.layout import BlockKey
 from rnnlayout._model.picture.picture import WIDTH, Picture
 from rnnlayout._model.reading_options import ComparisonOptions, check_options, takes_options
 from rnnlayout._model.spec import HARD_SIGMOIDS, Spec, differing_fields
@@ -34,7 +35,8 @@ class ComparedPair:
     blocks that differ. note: remarks about settings and dtypes. spec: the common Spec; None for two
     different RNNs. summary: the mistakes in a sentence, or what else differs.
     same_function: whether RNNs that differ are proved to compute the same: the dtypes differ, or
-    the two parts of sums of biases, or the order of hidden units.
+    the two parts of sums of biases, or the order of hidden units. right: the blocks of a that b
+    has, whether or not in the right place.
     """
 
     a: str
@@ -45,6 +47,7 @@ class ComparedPair:
     spec: Spec | None = None
     summary: str = ""
     same_function: bool = False
+    right: frozenset[BlockKey] = frozenset()
 
     def __bool__(self) -> bool:
         return bool(self.text)
@@ -100,7 +103,7 @@ class Verified:
         return self.equal
 
     def picture(self, *, width: float = WIDTH) -> Picture:
-        """Draw the blocks of the RNNs, each block in the colour of the block's largest difference.
+        """Draw the blocks of the RNNs: which are equal, in another place, rounded or other.
 
         The picture has the pairs that differ, or all pairs if all are equal, but no pair of two
         different RNNs. Raises LayoutError if no pair remains.
@@ -159,7 +162,7 @@ def _pair_panel(pair: ComparedPair) -> HeatMapPanel:
     assert pair.spec
     first, *details = pair.text.replace(f", {pair.spec}", "", 1).splitlines() or ["equal"]
     text = "; ".join([first, *(line for line in details if not line.startswith(" "))])  # the cause
-    return HeatMapPanel(pair.name, pair.spec, text, pair.gaps)
+    return HeatMapPanel(pair.name, pair.spec, text, pair.gaps, pair.right)
 
 
 @takes_options(ComparisonOptions)
@@ -344,4 +347,5 @@ def _explained(pair: ComparedPair, c: BlockComparison, head: str) -> ComparedPai
         gaps=tuple(gaps),
         summary=summary,
         same_function=explanation.keeps_function,
+        right=explanation.right_blocks,
     )

@@ -30,7 +30,7 @@ from rnnlayout._model.spec import Spec
 from .moves import LayerDirection, Move, Moves
 
 _LEAST = 14  # pixels of height that a piece needs for its letter
-_PER_PIECE = 24  # pixels of height per piece of the longer column, on average
+_PER_PIECE = 20  # pixels of height per piece of the longer column, on average
 _RULED = 12  # pixels of height per line that shows rows
 # Operation on the way -> sign and meaning.
 _SIGNS = {
@@ -135,15 +135,21 @@ class _Column:
             if len(self.tensors) > 1:
                 self.shapes.append(Text(left, y + 10, shorten_text(tensor.name, "at", width), "at"))
                 y += 13
-            role, end = "", 0
+            role, end, place = "", 0, (-1, -1)
             for region in regions:
                 first = region.pieces[0]
+                is_whole = not first.key[3]
+                if len(self.places) > 1 and first.block[:2] != place and not is_whole:
+                    place, role = first.block[:2], ""
+                    words = layer_in_words(*place, self.spec.num_directions)
+                    self.shapes.append(Text(left, y + 12, words, "say"))
+                    y += 16
                 if first.at > end or not role:
                     role = ""
                     if first.at > end:
                         self.shapes.append(Text(left + width / 2, y + 8, "· · ·", "at", "middle"))
                         y += 12
-                if first.role != role:
+                if first.role != role and not is_whole:
                     roles = dict.fromkeys(piece.role for piece in region.pieces)
                     words = f"{' '.join(roles)} {self.unit.at(first.at)}"
                     self.shapes.append(Text(left, y + 10, words, "at", fill="faint"))
@@ -171,6 +177,10 @@ class _Column:
             x, fill = self.left + k * share, gate_colour(piece.key[3])
             box = Box(x, top, share - (count > 1), height - 1, fill, title, rows, enlarged)
             letter = f"{piece.role} {piece.letter}" if has_several_roles else piece.letter
+            if not piece.key[3]:
+                place = layer_in_words(*piece.block[:2], directions)
+                words = f"{piece.role} {self.unit.at(piece.at)} {place}"
+                letter = shorten_text(words, "letter", share - 2)
             at = box.x + box.width / 2, top + height / 2 + 3
             self.shapes += [box, Text(*at, letter, "letter", "middle")]
             slot = (height - 1) / count

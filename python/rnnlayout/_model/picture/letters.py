@@ -73,7 +73,7 @@ def _letter_bar(
         return "".join(letter for letter, _ in signs)
     bar = ""
     for fill, group in groupby(signs, lambda sign: sign[1]):  # colours are a cube of 6 x 6 x 6
-        red, green, blue = (int(COLOURS[fill][0][k : k + 2], 16) * 5 // 255 for k in (1, 3, 5))
+        red, green, blue = (int(COLOURS[fill][k : k + 2], 16) * 5 // 255 for k in (1, 3, 5))
         text = "".join(letter for letter, _ in group)
         bar += f"\x1b[38;5;16;48;5;{16 + 36 * red + 6 * green + blue}m{text}\x1b[0m"
     return bar

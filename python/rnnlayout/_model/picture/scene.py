@@ -2,34 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from textwrap import wrap
 from unicodedata import east_asian_width
 
 from ..printable import printable
 
-# name of a fill: the colour on a light and on a dark page. Gates with the same task have the same
-# colour: gates that admit the input, gates that keep the old state, candidates, and output gates.
+# name of a fill: the colour. Gates with the same task have the same colour: gates that admit the
+# input, gates that keep the old state, candidates, and output gates. A notebook may be light on a
+# dark system, so no colour depends on the system's theme: the colours of texts have a contrast of
+# 4.3 on white and on GitHub's dark page. The states of a difference are told apart without red and
+# green (the palette of Okabe and Ito).
 COLOURS = {
-    **dict.fromkeys("ir", ("#8ecae6", "#8ecae6")),
-    **dict.fromkeys("fz", ("#ffb703", "#ffb703")),
-    **dict.fromkeys("gnh", ("#95d5b2", "#95d5b2")),
-    "o": ("#f4a5c0", "#f4a5c0"),
-    "other": ("#cdc3ea", "#cdc3ea"),  # blocks without a gate: a projection
-    "equal": ("#d8dee4", "#9aa4af"),
-    "heat0": ("#b9d7ea", "#b9d7ea"),
-    "heat1": ("#fee391", "#fee391"),
-    "heat2": ("#fe9929", "#fe9929"),
-    "heat3": ("#f0705a", "#f0705a"),
-    "heat4": ("#c29bf2", "#c29bf2"),
-    "good": ("#7bc8a4", "#3f9d72"),
-    "middling": ("#f2d16b", "#c9a227"),
-    "poor": ("#f29e4c", "#cf7a26"),
-    "bad": ("#e3787a", "#b8474a"),
-    "ink": ("#24292f", "#e6edf3"),
-    "faint": ("#57606a", "#9aa4af"),
-    "page": ("#ffffff", "#0d1117"),
+    **dict.fromkeys("ir", "#8ecae6"),
+    **dict.fromkeys("fz", "#ffb703"),
+    **dict.fromkeys("gnh", "#95d5b2"),
+    "o": "#f4a5c0",
+    "other": "#cdc3ea",  # blocks without a gate: a projection, a whole matrix
+    "equal": "#c3cad1",
+    "moved": "#56b4e9",
+    "rounded": "#f0e442",
+    "different": "#e8793a",
+    "good": "#7bc8a4",
+    "middling": "#f2d16b",
+    "poor": "#f29e4c",
+    "bad": "#e3787a",
+    "violet": "#c29bf2",
+    "dark": "#111111",
+    "ink": "#75797e",
+    "faint": "#75797e",
 }
 MARGIN = 8  # pixels
 LONGEST = 400  # characters of a text
@@ -76,6 +78,29 @@ class Band:
 
 
 @dataclass(frozen=True)
+class Raster:
+    """A small map of shares, 0 to 1, in rows from top to bottom: the darker, the larger."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+    shares: Sequence[Sequence[float]]
+
+
+@dataclass(frozen=True)
+class Dots:
+    """A scatter of points, shares of the width from the left and of the height from the bottom, in
+    a frame with the diagonal."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+    points: Sequence[tuple[float, float]]
+
+
+@dataclass(frozen=True)
 class Text:
     """A line of text. The anchor (left end, middle or right end) is at x, the baseline at y.
 
@@ -91,6 +116,9 @@ class Text:
     turned: bool = False
 
 
+Shape = Box | Band | Raster | Dots | Text
+
+
 @dataclass
 class Scene:
     """A picture: size in pixels, a description in words (about), and shapes, from back to front."""
@@ -98,9 +126,9 @@ class Scene:
     width: float
     height: float = 0
     about: str = ""
-    shapes: list[Box | Band | Text] = field(default_factory=list)
+    shapes: list[Shape] = field(default_factory=list)
 
-    def add(self, *shapes: Box | Band | Text) -> None:
+    def add(self, *shapes: Shape) -> None:
         self.shapes += shapes
 
     def notes(self, x: float, offsets: str, enlarged: bool, woven: bool) -> None:

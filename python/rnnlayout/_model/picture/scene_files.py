@@ -1,11 +1,12 @@
-"""A scene as SVG, one file without scripts or references, for light and dark pages; or as PNG."""
+"""A scene as SVG, a file without scripts or references, for light and dark pages; or as PNG."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from ..errors import import_extra
-from .scene import COLOURS, FIXED, FONTS, Band, Box, Scene, Text, clip_text
+from .scene import COLOURS, FIXED, FONTS, Band, Box, Dots, Raster, Scene, Shape, Text, clip_text
 
 _FACES = {True: "ui-monospace, 'DejaVu Sans Mono', monospace", False: "system-ui, sans-serif"}
 
@@ -25,31 +26,39 @@ def svg_text(scene: Scene) -> str:
 def _style_rules(scene: Scene) -> str:
     """Return the rules for the shapes of the scene. Each rule begins with the class of the picture:
     the page, and further pictures on the page, are not changed."""
-    fills = sorted({rule.fill for rule in scene.shapes})
-    kinds = sorted({rule.kind for rule in scene.shapes if isinstance(rule, Text)})
+    fills = sorted({shape.fill for shape in scene.shapes if not isinstance(shape, (Raster, Dots))})
+    kinds = sorted({shape.kind for shape in scene.shapes if isinstance(shape, Text)})
     rules = ["{ max-width: 100%; height: auto; background: none; }"]
     for kind in kinds:
         face, size = _FACES[kind in FIXED], FONTS[kind][0]
         weight = "600 " if kind == "head" else ""
         rules.append(f".{kind} {{ font: {weight}{size}px {face}; }}")
-    rules += [f".c-{fill} {{ fill: {COLOURS[fill][0]}; }}" for fill in fills]
-    rules.append(".c-letter { fill: #111111; }")
-    rules.append(f".line {{ stroke: {COLOURS['page'][0]}; stroke-width: 1; fill: none; }}")
-    rules.append(f".dashed {{ stroke: {COLOURS['faint'][0]}; stroke-dasharray: 2 2; }}")
+    rules += [f".c-{fill} {{ fill: {COLOURS[fill]}; }}" for fill in fills]
+    rules.append(f".c-letter {{ fill: {COLOURS['dark']}; }}")
+    rules.append(".line { stroke: #ffffff; stroke-width: 1; fill: none; }")
+    rules.append(f".dashed {{ stroke: {COLOURS['faint']}; stroke-dasharray: 2 2; }}")
     rules.append(".band { opacity: 0.55; }")
-    dark_styles = [
-        f".c-{fill} {{ fill: {COLOURS[fill][1]}; }}"
-        for fill in fills
-        if COLOURS[fill][0] != COLOURS[fill][1]
-    ]
-    dark_styles.append(f".line {{ stroke: {COLOURS['page'][1]}; }}")
-    dark_styles.append(f".dashed {{ stroke: {COLOURS['ink'][1]}; }}")
-    common = "".join(f"    .rnnlayout{'' if rule[0] == '{' else ' '}{rule}\n" for rule in rules)
-    dark_rules = " ".join(f".rnnlayout {rule}" for rule in dark_styles)
-    return f"{common}    @media (prefers-color-scheme: dark) {{ {dark_rules} }}\n"
+    if any(isinstance(shape, Dots) for shape in scene.shapes):
+        rules.append(f".frame {{ stroke: {COLOURS['faint']}; fill: none; }}")
+        rules.append(f".dots {{ fill: {COLOURS['different']}; }}")
+    if any(isinstance(shape, Raster) for shape in scene.shapes):
+        for name, opacity in _SHADES.items():
+            rules.append(f".{name} {{ fill: {COLOURS['different']}; opacity: {opacity}; }}")
+    return "".join(f"    .rnnlayout{'' if rule[0] == '{' else ' '}{rule}\n" for rule in rules)
 
 
-def _shape_svg(shape: Box | Band | Text) -> str:
+def _shape_svg(shape: Shape) -> str:
+    if isinstance(shape, Raster):
+        return "".join(
+            f'<path class="{name}" d="{_rectangles(cells)}"/>'
+            for name, cells in _shaded_cells(shape).items()
+        )
+    if isinstance(shape, Dots):
+        frame = _svg_number(shape.x), _svg_number(shape.y)
+        width, height = _svg_number(shape.width), _svg_number(shape.height)
+        lines = f"M{frame[0]} {frame[1]}h{width}v{height}h-{width}zm0 {height}l{width} -{height}"
+        dots = _rectangles([(x - 1.5, y - 1.5, 3, 3) for x, y in _dots_at(shape)])
+        return f'<path class="frame" d="{lines}"/><path class="dots" d="{dots}"/>'
     if isinstance(shape, Text):
         anchor = f' text-anchor="{shape.anchor}"' if shape.anchor != "start" else ""
         fill = "letter" if shape.kind == "letter" else shape.fill
@@ -86,6 +95,37 @@ def _shape_svg(shape: Box | Band | Text) -> str:
     return f'{box}<path class="line" d="{ruled}"/>'
 
 
+_SHADES = {"shade1": 0.3, "shade2": 0.6, "shade3": 1.0}  # classes, and the opacity
+_Rectangle = tuple[float, float, float, float]  # x, y, width, height
+
+
+def _shaded_cells(raster: Raster) -> dict[str, list[_Rectangle]]:
+    """Return {class: the cells of a raster with this shade}; without cells that are 0."""
+    cells: dict[str, list[_Rectangle]] = {}
+    height = raster.height / len(raster.shares)
+    for k, row in enumerate(raster.shares):
+        width = raster.width / len(row)
+        for n, share in enumerate(row):
+            if share > 0:
+                name = list(_SHADES)[min(int(share * len(_SHADES)), len(_SHADES) - 1)]
+                cell = raster.x + n * width, raster.y + k * height, width, height
+                cells.setdefault(name, []).append(cell)
+    return cells
+
+
+def _dots_at(dots: Dots) -> list[tuple[float, float]]:
+    return [(dots.x + x * dots.width, dots.y + (1 - y) * dots.height) for x, y in dots.points]
+
+
+def _rectangles(rectangles: Sequence[_Rectangle]) -> str:
+    """Return the path of rectangles."""
+    return "".join(
+        f"M{_svg_number(x)} {_svg_number(y)}h{_svg_number(width)}v{_svg_number(height)}"
+        f"h-{_svg_number(width)}z"
+        for x, y, width, height in rectangles
+    )
+
+
 def _xml_text(text: str) -> str:
     """Return text that is safe in XML, which forbids most control characters in any form."""
     return clip_text(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
@@ -117,13 +157,17 @@ def write_png(scene: Scene, file: Any) -> None:
     for shape in scene.shapes:
         if isinstance(shape, Text):
             _draw_text(axes, shape)
+        elif isinstance(shape, Raster):
+            _draw_raster(axes, shape)
+        elif isinstance(shape, Dots):
+            _draw_dots(axes, shape)
         else:
             _draw_area(axes, shape)
-    figure.savefig(file, format="png", facecolor=COLOURS["page"][0])
+    figure.savefig(file, format="png", facecolor="#ffffff")
 
 
 def _draw_text(axes: Any, text: Text) -> None:
-    colour = "#111111" if text.kind == "letter" else COLOURS[text.fill][0]
+    colour = COLOURS["dark" if text.kind == "letter" else text.fill]
     family = "DejaVu Sans Mono" if text.kind in FIXED else "DejaVu Sans"
     align = {"start": "left", "middle": "center", "end": "right"}[text.anchor]
     weight = "bold" if text.kind == "head" else "normal"
@@ -145,11 +189,33 @@ def _draw_text(axes: Any, text: Text) -> None:
     )
 
 
+def _draw_raster(axes: Any, raster: Raster) -> None:
+    from matplotlib.patches import Rectangle
+
+    for name, cells in _shaded_cells(raster).items():
+        for x, y, width, height in cells:
+            style: Any = {"facecolor": COLOURS["different"], "alpha": _SHADES[name], "linewidth": 0}
+            axes.add_patch(Rectangle((x, y), width, height, **style))
+
+
+def _draw_dots(axes: Any, dots: Dots) -> None:
+    from matplotlib.patches import Rectangle
+
+    at, end = (dots.x, dots.y), (dots.x + dots.width, dots.y + dots.height)
+    frame: Any = {"facecolor": "none", "edgecolor": COLOURS["faint"], "linewidth": 1}
+    axes.add_patch(Rectangle(at, dots.width, dots.height, **frame))
+    axes.plot([at[0], end[0]], [end[1], at[1]], color=COLOURS["faint"], linewidth=1)
+    for x, y in _dots_at(dots):
+        axes.add_patch(
+            Rectangle((x - 1.5, y - 1.5), 3, 3, facecolor=COLOURS["different"], linewidth=0)
+        )
+
+
 def _draw_area(axes: Any, shape: Box | Band) -> None:
     from matplotlib.patches import PathPatch, Rectangle
     from matplotlib.path import Path
 
-    colour = COLOURS[shape.fill][0]
+    colour = COLOURS[shape.fill]
     if isinstance(shape, Band):
         middle = (shape.x0 + shape.x1) / 2
         forward = [
@@ -168,7 +234,7 @@ def _draw_area(axes: Any, shape: Box | Band) -> None:
         path = Path([*forward, *back], [Path.MOVETO, *curve, *line, *curve])
         axes.add_patch(PathPatch(path, facecolor=colour, edgecolor="none", alpha=0.55))
         return
-    edge = {"edgecolor": COLOURS["faint"][0], "linestyle": (0, (2, 2)), "linewidth": 1}
+    edge = {"edgecolor": COLOURS["faint"], "linestyle": (0, (2, 2)), "linewidth": 1}
     at = (shape.x, shape.y)
     axes.add_patch(
         Rectangle(
@@ -181,4 +247,4 @@ def _draw_area(axes: Any, shape: Box | Band) -> None:
     )
     for k in range(1, shape.rows):
         y = shape.y + k * shape.height / shape.rows
-        axes.plot([shape.x, shape.x + shape.width], [y, y], color=COLOURS["page"][0], linewidth=1)
+        axes.plot([shape.x, shape.x + shape.width], [y, y], color="#ffffff", linewidth=1)

@@ -12,6 +12,7 @@ from .memory import PictureLine, Piece, Region, TensorMemory, picture_lines
 from .scene import (
     MARGIN,
     Box,
+    Raster,
     Scene,
     Text,
     gate_colour,
@@ -30,7 +31,7 @@ GATES = {
     "n": "candidate",
     "h": "the new state",
 }
-GAP, BAR, LABELS = 6, 22, 104
+GAP, BAR, RASTER, LABELS = 6, 22, 20, 104
 _LETTER = 13  # pixels that a letter needs
 _NAME = 24  # a tensor of biases is drawn at least as long as so many characters of the name
 _FIRST, _LAST = 40, 8  # lines of a picture with too many
@@ -38,6 +39,8 @@ _RULED = 5  # a box shows at most so many rows
 
 # The fill of a piece, and a text to add to the title.
 Shade = Callable[[BlockKey], tuple[str, str]]
+# What to draw below a piece: shares in rows and columns, () for nothing.
+RasterOf = Callable[[BlockKey], Sequence[Sequence[float]]]
 
 
 @dataclass(frozen=True)
@@ -76,7 +79,8 @@ _CellRow = list[tuple[TensorMemory, list[_PieceCell]]]
 
 class BarDrawer:
     """Adds the bars of tensors at the bottom of a scene, all in one scale, and the scale. shade: by
-    default a piece has the colour of the gate."""
+    default a piece has the colour of the gate. raster: what to draw below a piece; None for
+    nothing."""
 
     def __init__(
         self,
@@ -85,8 +89,10 @@ class BarDrawer:
         directions: int,
         unit: ByteOffsets,
         shade: Shade = gate_colours,
+        raster: RasterOf | None = None,
     ) -> None:
         self.scene, self.directions, self.unit, self.shade = scene, directions, unit, shade
+        self.raster = raster
         all_lines = self.shown = picture_lines(tensors)
         if len(all_lines) > _FIRST + _LAST + 1:
             self.shown = [*all_lines[:_FIRST], *all_lines[-_LAST:]]
@@ -159,6 +165,12 @@ class BarDrawer:
             words = line_name + (f", byte {at}" if at else "")
             scene.add(Text(MARGIN, scene.height - 4, words, "say"))
         scene.height += above
+        shares = {
+            cell.piece.key: self.raster(cell.piece.key) if self.raster else ()
+            for _, cells in row
+            for cell in cells
+        }
+        below = RASTER if any(shares.values()) else 0
         x: float = self.left
         for tensor, cells in row:
             end = x + sum(cell.width(self.scale) for cell in cells)
@@ -166,9 +178,15 @@ class BarDrawer:
                 scene.add(Text(x, scene.height - 5, name, "at"))
             for cell in cells:
                 self._cell(x, cell, tensor)
+                if raster := shares[cell.piece.key]:
+                    width = cell.width(self.scale) - 1
+                    scene.add(Raster(x, scene.height + BAR + 1, width, RASTER - 2, raster))
+                if cell.label:
+                    y = scene.height + BAR + below + 11
+                    scene.add(Text(x, y, cell.label, "at", fill="faint"))
                 x += cell.width(self.scale)
             x += GAP
-        scene.height += BAR + 12 + 2 * GAP
+        scene.height += BAR + below + 12 + 2 * GAP
 
     def _cell(self, x: float, cell: _PieceCell, tensor: TensorMemory) -> None:
         scene, piece, y = self.scene, cell.piece, self.scene.height
@@ -184,8 +202,6 @@ class BarDrawer:
             Box(x, y, width, BAR, fill, title, rows, enlarged),
             Text(x + width / 2, y + BAR / 2 + 3.5, piece.letter, "letter", "middle"),
         )
-        if cell.label:
-            scene.add(Text(x, y + BAR + 11, cell.label, "at", fill="faint"))
 
     def _scale_bar(self) -> None:
         """Draw a round number of bytes that is about 60 pixels long."""
@@ -232,7 +248,7 @@ def draw_gates_legend(scene: Scene, tensors: Sequence[TensorMemory]) -> None:
     letters = dict.fromkeys(
         piece.letter for tensor in tensors for region in tensor.regions for piece in region.pieces
     )
-    entries = [
-        (gate_colour(letter), letter, GATES.get(letter) or "projection") for letter in letters
-    ]
-    draw_legend(scene, entries)
+    names = GATES | {"P": "projection"}
+    entries = [(gate_colour(x), x, names[x]) for x in letters if x in names]
+    if entries:
+        draw_legend(scene, entries)
