@@ -20,7 +20,7 @@ _CONSTANT = re.compile(r'^  (\w{1,20}) : Final\[\w{1,20}\] = (\w{1,20}|"\w{1,20}
 _CALL = re.compile(r" = torch\.(lstm|gru|rnn_tanh|rnn_relu)\(")
 _FUNCTION = re.compile(r"torch\.(\w{1,40})\(")
 _HOOK = re.compile(r'__forward(?:_pre)?_hooks__ = \["(\w{1,100})"')  # of a scripted module
-_NEUTRAL = ("squeeze", "unsqueeze", "index_select", "contiguous")  # functions that forward() calls
+NEUTRAL = ("squeeze", "unsqueeze", "index_select", "contiguous")  # functions that forward() calls
 _NUM_SETTINGS = 6  # biases, layers, dropout, training, bidirectional, batch_first
 _BOOLS = {"True": True, "False": False}
 
@@ -65,7 +65,7 @@ def hook_in_program(text: str) -> str:
         if call := _CALL.search(method):
             before, (arguments, *after) = method[: call.start()], method[call.end() :].split("\n")
             called = _functions_of(arguments, before) + _FUNCTION.findall("\n".join(after))
-            if extra := [name for name in called if name not in _NEUTRAL]:
+            if extra := [name for name in called if name not in NEUTRAL]:
                 return f"torch.{extra[0]}"
     return ""
 

@@ -97,3 +97,40 @@ def test_a_hook_in_a_traced_rnn(register, batch_first, tmp_path):
             assert "with the forward hook 'torch.mul'" in str(found.undecided["lstm"])
             found = rl.load(tmp_path / "a.pt", as_class={"LSTM": "LSTM"})
         assert found["lstm"] == rl.Weights(rnn.state_dict())
+
+
+class Scaled(torch.nn.LSTM):
+    def __init__(self, *sizes):
+        super().__init__(*sizes)
+        self.gain = torch.nn.Parameter(torch.ones(3))
+
+    def forward(self, x):
+        return super().forward(x)[0] * self.gain
+
+
+def exported(model, x, path, decomposed=False):
+    program = torch.export.export(model, (x,))
+    torch.export.save(program.run_decompositions() if decomposed else program, path)
+    return rl.load(path)
+
+
+@pytest.mark.parametrize("cell", ["LSTM", "LSTMCell"])
+@pytest.mark.parametrize("register", ["register_forward_hook", "register_forward_pre_hook"])
+def test_a_hook_in_an_exported_rnn(register, cell, tmp_path):
+    """A .pt2 was read without the hook."""
+    rnn = getattr(torch.nn, cell)(5, 3)
+    getattr(rnn, register)(double)
+    found = exported(torch.nn.Sequential(rnn), torch.ones(4, 5), tmp_path / "a.pt2")
+    assert "with the forward hook 'torch.mul'" in str(found.undecided["0"])
+    found = rl.load(tmp_path / "a.pt2", as_class={cell: cell})
+    assert found["0"] == rl.Weights(rnn.state_dict())
+
+
+@pytest.mark.parametrize("decomposed", [False, True])
+def test_a_class_of_the_user_in_an_exported_program(decomposed, tmp_path):
+    """A .pt2 was read as torch's LSTM, with its gain among the left out tensors."""
+    model = torch.nn.ModuleDict({CHANGED: Scaled(5, 3), KEPT: torch.nn.GRU(3, 4)})
+    model.forward = lambda x: model[KEPT](model[CHANGED](x))
+    found = exported(model, torch.ones(4, 2, 5), tmp_path / "a.pt2", decomposed)
+    assert list(found) == [KEPT]
+    assert "as_class={'Scaled': 'LSTM'}" in str(found.undecided[CHANGED])

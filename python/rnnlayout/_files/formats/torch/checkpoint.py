@@ -206,7 +206,7 @@ FORMAT = TensorFormat(
     ".pt", _read_checkpoint, _write_checkpoint, _replace_in_checkpoint, options=_OPTIONS
 )
 PICKLE = TensorFormat(".pkl", _read_checkpoint, None, options=_OPTIONS)
-PT2 = TensorFormat(".pt2", _read_checkpoint, None)
+PT2 = TensorFormat(".pt2", _read_checkpoint, None, options=_OPTIONS)
 
 
 def _load_with_torch(torch: Any, file: InputFile, unread: Iterable[str]) -> Any:

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import re
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from reprlib import repr as short
-from typing import Any
+from typing import Any, NamedTuple
 
 from rnnlayout._files.formats.pickles import UnreadObject
 from rnnlayout._files.tensor_sets.file_limits import (
@@ -21,6 +22,7 @@ from rnnlayout._files.tensor_sets.file_limits import (
 from rnnlayout._files.tensor_sets.tensor_set import ModuleClass
 from rnnlayout._model.errors import FileError
 from rnnlayout._sources.torch_modules import torch_fields
+from rnnlayout._sources.torch_programs import NEUTRAL, rnn_kind
 
 _CONFIG = re.compile(r"([^/]+/data/(weights|constants)/)([^/]+)_\2_config\.json")
 # torch/_export/serde/schema.py, ScalarType
@@ -51,9 +53,20 @@ _GRAPH = re.compile(r"[^/]+/models/([^/]+)\.json")
 _CALL = re.compile(
     r"torch\.ops\.aten\.(lstm|gru|rnn_tanh|rnn_relu)(_cell)?\.(?:input|data|default)"
 )
+_FUNCTION = re.compile(r"torch\.ops\.\w+\.(?!sym_|_assert)(\w+)")
+_FUNCTIONS_OF_FORWARD = (
+    *NEUTRAL,
+    *(name + end for name in ("lstm", "gru", "rnn_tanh", "rnn_relu") for end in ("", "_cell")),
+    "zeros",
+)
 _WEIGHTS = ("params", "w_ih", "w_hh", "b_ih", "b_hh")  # arguments of the calls
 # dtype, member, offset, shape, strides -> a tensor
 MakeTensor = Callable[[str, zipfile.ZipInfo, Any, list[Any], list[Any]], Any]
+
+
+class _Module(NamedTuple):
+    path: str
+    class_name: str
 
 
 class ExportedTensors(dict[str, Any]):
@@ -102,42 +115,86 @@ def read_exported(
         path if is_single else f"{match[1]}.{path}".rstrip("."): rnn
         for name in members
         if (match := _GRAPH.fullmatch(name)) and match[1] in programs
-        for path, rnn in _called_rnns(file, archive, name).items()
+        for path, rnn in _read_classes(file, archive, name).items()
     }
     return ExportedTensors(next(iter(programs.values())) if is_single else programs, modules)
 
 
-def _called_rnns(file: InputFile, archive: zipfile.ZipFile, member: str) -> dict[str, ModuleClass]:
-    """Return the class of each RNN that a program calls, by path. An RNN is left out if two calls
-    of the RNN differ, or if the weights of a call are not parameters of the same module."""
+def _read_classes(file: InputFile, archive: zipfile.ZipFile, member: str) -> dict[str, ModuleClass]:
+    """Return the class of each RNN of a program, by path, as far as the program records the class.
+    A class of torch is left out if two calls of the RNN differ, or if nothing calls the RNN."""
     raw = read_json_member(file, archive, member)
-    calls: dict[str, list[ModuleClass]] = {}
+    calls: dict[str, set[tuple[str, str, bool | None]]] = {}
     try:
         program = parse_json_object(raw, f"{file}: member {member[:100]!r}")["graph_module"]
         inputs = [spec.get("parameter") for spec in program["signature"]["input_specs"]]
         parameters = filter(None, inputs)
         names = {spec["arg"]["name"]: spec["parameter_name"] for spec in parameters}
-        for node in program["graph"]["nodes"]:
+        nodes = program["graph"]["nodes"]
+        for node in nodes:
             if match := _CALL.fullmatch(node["target"]):
                 arguments = {argument["name"]: argument["arg"] for argument in node["inputs"]}
-                weights = [arguments[name] for name in _WEIGHTS if name in arguments]
-                lists = [weight.get("as_tensors", weight.values()) for weight in weights]
-                used_names = [tensor["name"] for tensors in lists for tensor in tensors]
-                paths = {names[name].rpartition(".")[0] for name in used_names if name in names}
-                if len(paths) == 1 and all(name in names for name in used_names):
-                    axes = arguments.get("batch_first", {}).get("as_bool")
-                    axes = axes if isinstance(axes, bool) else None
-                    kind = match[1].partition("_")[0].upper() + "Cell" * bool(match[2])
-                    fields = torch_fields(kind, {"mode": match[1].upper()})
-                    rnn = ModuleClass(kind, True, fields, axes)
-                    calls.setdefault(paths.pop(), []).append(rnn)
-    except (KeyError, TypeError, AttributeError, FileError):  # the weights do not need the calls
+                path = _path_of_weights(arguments, names)
+                if path is None and (module := _innermost_module(node)):
+                    path = module.path
+                if path is None:
+                    continue
+                axes = arguments.get("batch_first", {}).get("as_bool")
+                kind = match[1].partition("_")[0].upper() + "Cell" * bool(match[2])
+                call = kind, match[1].upper(), axes if isinstance(axes, bool) else None
+                calls.setdefault(path, set()).add(call)
+        unusual = _unusual_modules(nodes, names.values())
+    except (KeyError, TypeError, AttributeError, FileError):  # the weights do not need the program
         return {}
-    return {
-        path: rnn
-        for path, (rnn, *repeats) in calls.items()
-        if all(repeat == rnn for repeat in repeats)
+    called = {
+        path: ModuleClass(kind, True, torch_fields(kind, {"mode": mode}), axes)
+        for path, ((kind, mode, axes), *others) in calls.items()
+        if not others
     }
+    for path, (name, hook) in unusual.items():
+        rnn = called.get(path, ModuleClass(name, True, {}, None))
+        called[path] = replace(rnn, name=name, is_torch=False, hook=hook)
+    return called
+
+
+def _path_of_weights(
+    arguments: Mapping[str, Any], parameter_names: Mapping[str, str]
+) -> str | None:
+    """Return the path of the module whose parameters are the weights of a call; None if some
+    weights are computed."""
+    weights = [arguments[name] for name in _WEIGHTS if name in arguments]
+    lists = [weight.get("as_tensors", weight.values()) for weight in weights]
+    names = [parameter_names.get(tensor["name"]) for tensors in lists for tensor in tensors]
+    paths = {name and name.rpartition(".")[0] for name in names}
+    return paths.pop() if len(paths) == 1 else None
+
+
+def _innermost_module(node: Mapping[str, Any]) -> _Module | None:
+    """Return the module that computes a node, or whose hook does."""
+    stack = node.get("metadata", {}).get("nn_module_stack", "").rpartition(";")[2].split(",")
+    return _Module(stack[1], stack[2]) if len(stack) == 3 else None
+
+
+def _unusual_modules(
+    nodes: list[Mapping[str, Any]], parameter_names: Iterable[str]
+) -> dict[str, tuple[str, str]]:
+    """Return path -> class, hook, for each module with recurrent weights whose class is the user's,
+    or whose hook calls a function that the forward() of torch's RNNs does not call. After
+    run_decompositions() a hook looks like a part of the RNN."""
+    starts = {name.partition("weight_hh") for name in parameter_names}
+    paths = {start.removesuffix("parametrizations.").rstrip(".") for start, end, _ in starts if end}
+    is_called = any(_CALL.fullmatch(node["target"]) for node in nodes)
+    unusual: dict[str, tuple[str, str]] = {}
+    for node in nodes:
+        module = _innermost_module(node)
+        if module is None or module.path not in paths:
+            continue
+        function = _FUNCTION.match(node["target"])
+        if not rnn_kind(module.class_name):
+            unusual[module.path] = module.class_name, ""
+        elif is_called and function and function[1] not in _FUNCTIONS_OF_FORWARD:
+            unusual.setdefault(module.path, (module.class_name, f"torch.{function[1]}"))
+    return unusual
 
 
 def _described_tensor(
