@@ -116,9 +116,13 @@ static rnl_size place_buffers(rnl_running *run, rnl_task *tasks, int members, ch
         run->between[k] = rnl_arena_take(&arena, steps.overflow ? INT64_MAX : steps.n,
                                          rnl_layer_input(spec, 1), real);
     }
-    if (run->call->lengths) {
+    if (run->call->lengths || run->call->mask) {
         run->order = (int64_t *)(void *)rnl_arena_take(&arena, N, 1, sizeof(int64_t));
         run->active = (int64_t *)(void *)rnl_arena_take(&arena, T, 1, sizeof(int64_t));
+    }
+    if (run->call->mask) {
+        run->counts = (int64_t *)(void *)rnl_arena_take(&arena, N, 1, sizeof(int64_t));
+        run->times = (int64_t *)(void *)rnl_arena_take(&arena, N, T, sizeof(int64_t));
     }
     return arena.used;
 }
@@ -127,26 +131,26 @@ static rnl_size place_buffers(rnl_running *run, rnl_task *tasks, int members, ch
  * tasks, and count the active rows of each time. */
 static void sort_rows(const rnl_running *run)
 {
-    const rnl_rnn_call *const call = run->call;
-    const int64_t T = call->T, N = call->N, rank_step = run->tasks->rank_step;
+    const int64_t T = run->T, N = run->call->N, rank_step = run->tasks->rank_step;
+    const int64_t *const lengths = run->lengths;
     int64_t *const active = run->active;
     memset(active, 0, (size_t)T * sizeof *active);
     for (int64_t n = 0; n < N; n++) /* first the number of rows that end at each time ... */
-        if (call->lengths[n] > 0)
-            active[call->lengths[n] - 1]++;
+        if (lengths[n] > 0)
+            active[lengths[n] - 1]++;
     for (int64_t t = T - 2; t >= 0; t--) /* ... then the number of active rows */
         active[t] += active[t + 1];
     /* rows of length l begin at the number of longer rows: active[l - 1] counts down to it */
     int64_t empty = N;
     for (int64_t n = N; n-- > 0;) {
-        int64_t *const end = call->lengths[n] > 0 ? &active[call->lengths[n] - 1] : &empty;
+        int64_t *const end = lengths[n] > 0 ? &active[lengths[n] - 1] : &empty;
         const int64_t place = --*end;
         run->order[run->tasks[place % rank_step].first_row + place / rank_step] = n;
     }
     /* active[l - 1] is now the number of longer rows: count up again */
     for (int64_t n = 0; n < N; n++)
-        if (call->lengths[n] > 0)
-            active[call->lengths[n] - 1]++;
+        if (lengths[n] > 0)
+            active[lengths[n] - 1]++;
 }
 
 /* Did the members of a task wait for each other for so long that a member went on alone? */
@@ -161,7 +165,7 @@ static bool was_crowded(const rnl_running *run)
 /* Is the call a single step of a single sequence, too short for threads? */
 static bool is_small_step(const rnl_rnn *rnn, const rnl_rnn_call *call)
 {
-    return call->T == 1 && call->N == 1 && !call->lengths && rnn->panels &&
+    return call->T == 1 && call->N == 1 && !call->lengths && !call->mask && rnn->panels &&
            !rnn->spec.bidirectional && recurrence_work(rnn) < WORK_OF_A_CALL;
 }
 
@@ -185,6 +189,8 @@ rnl_status rnl_rnn_run(rnl_rnn *rnn, const rnl_rnn_call *call, rnl_error *err)
     rnl_status status = rnl_rnn_check_dtype(rnn, call->dtype, err);
     if (!status)
         status = rnl_lengths_check(call->T, call->N, call->lengths, err);
+    if (!status && call->lengths && call->mask)
+        status = rnl_fail(err, RNL_E_LAYOUT, "lengths and mask both say which steps count");
     if (!status && !rnn->panels && (double)call->T * (double)call->N > ROWS_OF_DIRECT)
         status = rnl_rnn_pack(rnn, err);
     if (status || call->N == 0)
@@ -195,6 +201,8 @@ rnl_status rnl_rnn_run(rnl_rnn *rnn, const rnl_rnn_call *call, rnl_error *err)
                        .call = call,
                        .units = rnl_padded(rnn, rnn->blocks),
                        .state = rnl_padded(rnn, rnn->state_blocks),
+                       .T = call->T,
+                       .lengths = call->lengths,
                        .steps_at_once = rnl_min(call->T, (ROWS_AT_ONCE - 1) / call->N + 1)};
     rnl_task tasks[RNL_MAX_THREADS];
     const int members = split(&run);
@@ -205,7 +213,9 @@ rnl_status rnl_rnn_run(rnl_rnn *rnn, const rnl_rnn_call *call, rnl_error *err)
         return rnl_fail(err, RNL_E_NOMEM, "no memory for a call with T = %" PRId64 ", N = %" PRId64,
                         call->T, call->N);
     place_buffers(&run, tasks, members, workspace->data);
-    if (call->lengths)
+    if (call->mask)
+        rnl_mask_read(&run);
+    if (run.lengths)
         sort_rows(&run);
     atomic_init(&run.stop, 0);
     atomic_init(&run.stop_layer, INT64_MAX);
@@ -216,6 +226,8 @@ rnl_status rnl_rnn_run(rnl_rnn *rnn, const rnl_rnn_call *call, rnl_error *err)
     rnl_float_mode_restore(run.callers_mode);
     if (members > run.num_tasks)
         rnl_team_was_crowded(was_crowded(&run));
+    if (call->mask && all_worked && !atomic_load(&run.stop) && !rnl_mask_fill(&run))
+        atomic_store(&run.stop, 1);
     rnl_workspace_give(rnn, workspace);
     if (!all_worked)
         return rnl_fail(err, RNL_E_INTERRUPTED,

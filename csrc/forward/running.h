@@ -7,6 +7,9 @@
  *
  * With lengths, the rows of the batch are sorted by falling length and dealt to the tasks in turn,
  * so that all tasks have equal work. In a task, the rows that are active at a time come first.
+ *
+ * With a mask, the steps that count are the steps of the computation: step k of a sequence reads
+ * and writes at the time of its step k that counts, and their number is its length.
  */
 #ifndef RNL_FORWARD_RUNNING_H
 #define RNL_FORWARD_RUNNING_H
@@ -32,10 +35,14 @@ typedef struct rnl_running {
     rnl_rnn *rnn;
     const rnl_rnn_call *call;
     int64_t units, state; /* padded widths */
+    int64_t T;            /* steps to compute: call->T, or with a mask the most that count */
     int64_t steps_at_once;
-    int64_t *order;  /* row in the tasks -> row of the call; NULL without lengths */
-    int64_t *active; /* number of active rows at each time, or NULL               */
-    char *scratch;   /* of each member: scratch_nbytes                          */
+    const int64_t *lengths; /* of the caller, or counts; NULL: every length is T               */
+    int64_t *order;         /* row in the tasks -> row of the call; NULL without lengths       */
+    int64_t *active;        /* number of active rows at each time, or NULL                     */
+    int64_t *counts;        /* with a mask, the steps of each sequence that count              */
+    int64_t *times;         /* (N, call->T): the times of these steps; NULL without a mask     */
+    char *scratch;          /* of each member: scratch_nbytes                          */
     int64_t scratch_nbytes;
     char *between[2]; /* outputs of all layers but the last: REAL (T, N, D * P') */
     int num_tasks;
@@ -51,6 +58,12 @@ typedef struct rnl_running {
 /* Compute as member k of the team that runs a call: some blocks of a task, or several whole tasks.
  * arg: the rnl_running. */
 void rnl_run_member(void *arg, int k, int members);
+
+/* Find the steps that count, from the mask of the call. The mask is read here only. */
+void rnl_mask_read(rnl_running *run);
+
+/* Write y of the steps that do not count. False: the caller's poll says stop. */
+bool rnl_mask_fill(const rnl_running *run);
 
 static inline int64_t rnl_real_nbytes(const rnl_running *run)
 {

@@ -13,14 +13,16 @@ enum {
                                   of another process is 3 ms                             */
 };
 
-/* An array of steps and rows: element (t, row, k) is base[t * time + row * batch + k], where base
- * is read or write. */
+/* An array of steps and rows: element (t, row, k) is base[offset_of(t, row) + k], where base is
+ * read or write. */
 typedef struct series {
     const char *read;
     char *write;
     rnl_dtype dtype;
     int64_t time, batch;
-    const int64_t *order; /* row -> row in memory; NULL: equal */
+    const int64_t *order; /* row -> row in memory; NULL: equal              */
+    const int64_t *times; /* with a mask, (row in memory, T): step -> time in memory */
+    int64_t T;
 } series;
 
 /* A member of the team that computes blocks of a task, in a layer and direction. */
@@ -74,7 +76,7 @@ static void wait_for_task(const worker *w)
 /* Return the number of a step, counted over all layers and directions. */
 static int64_t place_of(const worker *w, int64_t step)
 {
-    return (w->layer * 2 + w->direction) * w->run->call->T + step;
+    return (w->layer * 2 + w->direction) * w->run->T + step;
 }
 
 /* Give all blocks of the task to the first member. */
@@ -119,16 +121,26 @@ static bool end_step(worker *w, int64_t step)
 
 /* -------------------------------------------------------------------------------- copies -- */
 
-/* Return the number of rows, from the first row on, that are at equal distances in memory. */
-static int64_t even_rows(const int64_t *order, int64_t rows, int64_t *apart)
+/* Return the first element of a row at a time, counted from the base of the series. */
+static int64_t offset_of(const series *s, int64_t time, int64_t row)
 {
-    *apart = 1;
-    if (!order || rows < 2)
+    const int64_t n = s->order ? s->order[row] : row;
+    return (s->times ? s->times[n * s->T + time] : time) * s->time + n * s->batch;
+}
+
+/* Return the number of rows, from the first row on, that are at equal distances in memory. */
+static int64_t even_rows(const series *s, int64_t time, int64_t first_row, int64_t rows,
+                         int64_t *apart)
+{
+    *apart = s->batch;
+    if (!s->order || rows < 2)
         return rows;
-    int64_t n = 2;
-    *apart = order[1] - order[0];
-    while (n < rows && order[n] - order[n - 1] == *apart)
-        n++;
+    int64_t n = 1, last = offset_of(s, time, first_row), next = offset_of(s, time, first_row + 1);
+    *apart = next - last;
+    while (next - last == *apart && ++n < rows) {
+        last = next;
+        next = offset_of(s, time, first_row + n);
+    }
     return n;
 }
 
@@ -139,17 +151,15 @@ static void copy_rows(const series *from, int64_t from_time, const series *to, i
     rnl_job job = {.src_dtype = from->dtype, .dst_dtype = to->dtype, .cols = cols};
     const int64_t src_nbytes = rnl_dtype_nbytes(from->dtype);
     const int64_t dst_nbytes = rnl_dtype_nbytes(to->dtype);
-    const char *const src = from->read + from_time * from->time * src_nbytes;
-    char *const dst = to->write + to_time * to->time * dst_nbytes;
-    const int64_t *const order = from->order ? from->order : to->order; /* at most one is set */
     for (int64_t k = 0; k < rows; k += job.rows) {
         const int64_t row = first_row + k;
-        int64_t apart;
-        job.rows = even_rows(order ? order + row : NULL, rows - k, &apart);
-        job.src = src + (from->order ? from->order[row] : row) * from->batch * src_nbytes;
-        job.dst = dst + (to->order ? to->order[row] : row) * to->batch * dst_nbytes;
-        job.src_grid = (rnl_grid){from->order ? apart * from->batch : from->batch, 1};
-        job.dst_grid = (rnl_grid){to->order ? apart * to->batch : to->batch, 1};
+        int64_t from_apart, to_apart; /* at most one of the series has an order */
+        job.rows = even_rows(from, from_time, row, rows - k, &from_apart);
+        job.rows = even_rows(to, to_time, row, job.rows, &to_apart);
+        job.src = from->read + offset_of(from, from_time, row) * src_nbytes;
+        job.dst = to->write + offset_of(to, to_time, row) * dst_nbytes;
+        job.src_grid = (rnl_grid){from_apart, 1};
+        job.dst_grid = (rnl_grid){to_apart, 1};
         rnl_copy(&job);
     }
 }
@@ -172,7 +182,9 @@ static series input_of(const worker *w)
                         .dtype = call->dtype,
                         .time = call->x_time,
                         .batch = call->x_batch,
-                        .order = run->order};
+                        .order = run->order,
+                        .times = run->times,
+                        .T = call->T};
     const int64_t width = rnl_layer_input(&run->rnn->spec, w->layer);
     return (series){.read = run->between[(w->layer - 1) & 1],
                     .dtype = run->rnn->real,
@@ -190,7 +202,9 @@ static series output_of(const worker *w)
                         .dtype = call->dtype,
                         .time = call->y_time,
                         .batch = call->y_batch,
-                        .order = run->order};
+                        .order = run->order,
+                        .times = run->times,
+                        .T = call->T};
     const int64_t width = rnl_layer_input(spec, w->layer + 1);
     return (series){.write = run->between[w->layer & 1],
                     .dtype = run->rnn->real,
@@ -246,7 +260,7 @@ static void end_states(const worker *w)
     const rnl_spec *spec = &run->rnn->spec;
     const rnl_task *task = w->task;
     for (int64_t row = task->first_row; call->hn && row < task->first_row + task->rows; row++) {
-        const int64_t length = run->order ? call->lengths[run->order[row]] : call->T;
+        const int64_t length = run->order ? run->lengths[run->order[row]] : run->T;
         const int buffer = w->direction ? 0 : (int)(length & 1);
         const series to = state_of(w, NULL, call->hn, rnl_state_size(spec));
         const series from = buffer_series(w, task->states.h[buffer], 0, run->state);
@@ -314,18 +328,21 @@ static bool reads_in_place(const worker *w, int64_t from, int64_t steps, rnl_pro
 {
     const rnl_running *run = w->run;
     const series x = input_of(w);
-    const int64_t *const order = x.order ? x.order + w->task->first_row : NULL;
-    const int64_t rows = active_rows(w, from);
+    const int64_t rows = active_rows(w, from), row = w->task->first_row;
     int64_t apart;
+    if (job->rows == 0)
+        return true;
     if (x.dtype != run->rnn->real || run->call->T == 1 || !adds_product(w) ||
-        even_rows(order, rows, &apart) < rows)
+        even_rows(&x, from, row, rows, &apart) < rows)
         return false;
+    const int64_t first = offset_of(&x, from, row);
     const bool one_by_one = rows == 1, one_step = job->rows == rows;
-    if (!one_by_one && !one_step && (job->rows < rows * steps || x.time != rows * apart * x.batch))
+    if (one_by_one && offset_of(&x, from + job->rows - 1, row) != first + (job->rows - 1) * x.time)
+        return false; /* a mask leaves out a step */
+    if (!one_by_one && !one_step && (x.times || job->rows < rows * steps || x.time != rows * apart))
         return false;
-    const int64_t first = order ? order[0] : w->task->first_row;
-    job->x = x.read + (from * x.time + first * x.batch) * rnl_real_nbytes(run);
-    job->x_row = one_by_one ? x.time : apart * x.batch;
+    job->x = x.read + first * rnl_real_nbytes(run);
+    job->x_row = one_by_one ? x.time : apart;
     return true;
 }
 
@@ -419,7 +436,7 @@ static void put_output(const worker *w, char *after, int64_t time, int64_t rows)
     to.write += (w->direction * width + from) * rnl_dtype_nbytes(to.dtype);
     const series state = buffer_series(w, after + from * rnl_real_nbytes(run), 0, run->state);
     copy_rows(&state, 0, &to, time, task->first_row, rows, end - from);
-    if (to.order)
+    if (to.order && !to.times) /* rnl_mask_fill() writes what a mask leaves out */
         zero_rows(&to, time, task->first_row + rows, task->rows - rows, end - from);
 }
 
@@ -449,7 +466,7 @@ static bool run_steps(worker *w, int64_t first, int64_t from, int64_t to)
 
 static bool run_direction(worker *w)
 {
-    const int64_t T = w->run->call->T;
+    const int64_t T = w->run->T;
     if (w->member == 0)
         begin_states(w);
     wait_for_task(w);

@@ -537,6 +537,10 @@ void rnl_rnn_weights(const rnl_rnn *rnn, void *weights);
  * lengths  NULL: all sequences have T steps. Else N lengths, 0 <= length <= T. For a shorter
  *          sequence, y is zero past the end, hn and cn are the states after the last step of the
  *          sequence, the backward direction starts at this step, and x is not read past the end
+ * mask     NULL: all steps count. Else (T, N) bytes, element (t, n) at t * mask_time +
+ *          n * mask_batch, non-zero where a step counts; not with lengths. A step that does not
+ *          count keeps the state, and its x is not read. y of the step is zero, or with
+ *          repeats_masked y of the last step that counted, zero before the first one
  * h0, c0   (L * D, N, P') and (L * D, N, H), contiguous; NULL: zeros
  * y        (T, N, D * P'), strides y_time and y_batch; NULL: not computed
  * hn, cn   shapes of h0 and c0; hn may be h0, and cn may be c0; NULL: not computed
@@ -550,6 +554,9 @@ typedef struct rnl_rnn_call {
     const void *x;
     int64_t x_time, x_batch;
     const int64_t *lengths;
+    const unsigned char *mask;
+    int64_t mask_time, mask_batch;
+    int repeats_masked;
     const void *h0, *c0;
     void *y;
     int64_t y_time, y_batch;
@@ -561,9 +568,10 @@ typedef struct rnl_rnn_call {
 /*
  * Run the forward pass on the CPU. Several threads may run the same RNN at the same time.
  *
- * RNL_E_SPEC: a dtype or a size is invalid. RNL_E_LAYOUT: a length is invalid. RNL_E_NOMEM: an
- * allocation failed. RNL_E_INTERRUPTED: poll returned non-zero, or poll forked the process and this
- * is the child, without the threads that shared the call; y, hn and cn may be partly written.
+ * RNL_E_SPEC: a dtype or a size is invalid. RNL_E_LAYOUT: a length is invalid, or the call has both
+ * lengths and a mask. RNL_E_NOMEM: an allocation failed. RNL_E_INTERRUPTED: poll returned non-zero,
+ * or poll forked the process and this is the child, without the threads that shared the call; y, hn
+ * and cn may be partly written.
  *
  * A call allocates memory for intermediate results. The RNN keeps up to 4 MB per call, for up to 8
  * calls at the same time, until the RNN is freed; larger memory is freed when the call returns.

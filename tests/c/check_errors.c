@@ -262,6 +262,15 @@ static void check_rnns(void)
         check_error(rnl_rnn_run(rnn, &call, &err), calls[k].status);
     }
     CHECK(strstr(err.text, "dtype is 4, need a value of rnl_dtype"), "%s", err.text);
+    static const int64_t lengths[1] = {1};
+    const rnl_rnn_call both = {.T = 1,
+                               .N = 1,
+                               .dtype = RNL_FLOAT32,
+                               .x = x,
+                               .lengths = lengths,
+                               .mask = (const unsigned char *)"\1"};
+    check_error(rnl_rnn_run(rnn, &both, &err), RNL_E_LAYOUT);
+    CHECK(strstr(err.text, "lengths and mask"), "%s", err.text);
     REFUSED(RNL_E_SPEC, stepper,
             rnl_stepper_new(rnn, (rnl_dtype)(RNL_FLOAT64 + 1), &stepper, &err));
     CHECK(strstr(err.text, "dtype is 4, need a value of rnl_dtype"), "%s", err.text);

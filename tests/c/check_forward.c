@@ -68,10 +68,11 @@ static struct {
 };
 
 /* Does an RNN, or one like it, give the bits of this answer to the whole problem? */
-static void check_again(const problem *p, rnl_rnn *rnn, const answer *whole, const char *how)
+static void check_again(const problem *p, rnl_rnn *rnn, const answer *whole, bool masked,
+                        const char *how)
 {
     const int64_t layers = p->spec.num_layers * p->D;
-    answer again = fast(p, rnn, (slice){0, p->N, 0, p->T, NULL});
+    answer again = fast(p, rnn, (slice){0, p->N, 0, p->T, NULL, masked});
     CHECK(same(again.y, whole->y, p->T * p->N * p->D * p->S) &&
               same(again.hn, whole->hn, layers * p->N * p->S) &&
               (p->spec.cell != RNL_LSTM || same(again.cn, whole->cn, layers * p->N * p->H)),
@@ -87,7 +88,7 @@ static void check_crowds(const problem *p, rnl_rnn *rnn, const answer *whole)
             rnl_set_num_threads(threads);
             wait_ns = machines[k].wait_ns;
             lost_ns = machines[k].lost_ns;
-            check_again(p, rnn, whole, "on another machine");
+            check_again(p, rnn, whole, false, "on another machine");
             wait_ns = lost_ns = 0;
             machines[k].calls += crowded_calls;
             crowded_calls = 0;
@@ -103,13 +104,15 @@ static void check_crowded_calls(int turns)
               "machine %zu: %d calls", k, machines[k].calls);
 }
 
-/* The same bits with other numbers of threads, for one sequence alone, and step by step. */
+/* The same bits with other numbers of threads, with a mask, for one sequence alone, and step by
+ * step. */
 static void check_bits(const problem *p, rnl_rnn *rnn, const answer *whole)
 {
     const int64_t wide = p->D * p->S, layers = p->spec.num_layers * p->D;
     for (int threads = 1; threads <= 3; threads++) {
         rnl_set_num_threads(threads);
-        check_again(p, rnn, whole, "alone");
+        check_again(p, rnn, whole, false, "alone");
+        check_again(p, rnn, whole, true, "with a mask");
     }
     check_crowds(p, rnn, whole);
     rnl_set_num_threads(1);
@@ -151,7 +154,7 @@ static void check_once(const problem *p, rnl_rnn *rnn, const answer *whole)
         answer_free(&a);
         answer_free(&b);
     }
-    check_again(p, once, whole, "packed by the call");
+    check_again(p, once, whole, false, "packed by the call");
     rnl_rnn_free(once);
     free(weights);
 }
@@ -191,11 +194,13 @@ static void check_interrupt(int threads, int64_t N)
     CHECK(count == 2, "%d questions", count);
 }
 
-/* A call that has only zeros to write can be stopped too. All steps of y are the same memory. */
-static void check_zeros(int threads)
+/* A call that has only zeros to write can be stopped too. All steps of y are the same memory, and
+ * all bytes of the mask. */
+static void check_zeros(int threads, bool masked)
 {
     enum { T = 4000, N = 20, H = 2000 };
     static const int64_t lengths[N];
+    static const unsigned char mask[1];
     static float weights[H * (H + 1)], x[1], y[N * H];
     rnl_spec spec = rnl_spec_default(RNL_RNN_RELU, 1, H);
     spec.bias = RNL_BIAS_NONE;
@@ -207,7 +212,8 @@ static void check_zeros(int threads)
                          .N = N,
                          .dtype = RNL_FLOAT32,
                          .x = x,
-                         .lengths = lengths,
+                         .lengths = masked ? NULL : lengths,
+                         .mask = masked ? mask : NULL,
                          .y = y,
                          .y_batch = H,
                          .poll_arg = &count};
@@ -328,7 +334,8 @@ int main(void)
     check_subnormals();
     check_subnormal_result();
     for (int threads = 1; threads <= 2; threads++) {
-        check_zeros(threads);
+        check_zeros(threads, false);
+        check_zeros(threads, true);
         check_mode(threads);
         for (int64_t N = 1; N <= 40; N += 39)
             check_interrupt(threads, N);

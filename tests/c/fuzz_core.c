@@ -271,6 +271,11 @@ static void run_rnn(rnl_rnn *rnn, const rnl_spec *spec)
     assert(lengths);
     for (int64_t n = 0; which & 1 && n < N; n++)
         lengths[n] = one_of((int)T + 1);
+    unsigned char *const mask = malloc((size_t)(T * N) + 1);
+    assert(mask);
+    const int has_mask = how >> 6 & 1 && !(which & 1);
+    for (int64_t k = 0; has_mask && k < T * N; k++)
+        mask[k] = (unsigned char)bits(1);
     void *const given[] = {
         numbers(strides(&call, spec->input_size, how, &call.x_time, &call.x_batch), dtype),
         numbers(strides(&call, width, how >> 3, &call.y_time, &call.y_batch), dtype),
@@ -278,8 +283,13 @@ static void run_rnn(rnl_rnn *rnn, const rnl_spec *spec)
         numbers(cells, dtype),
         numbers(states, dtype),
         numbers(cells, dtype),
-        lengths};
+        lengths,
+        mask};
     call.lengths = which & 1 ? lengths : NULL;
+    call.mask = has_mask ? mask : NULL;
+    call.mask_time = N;
+    call.mask_batch = 1;
+    call.repeats_masked = (int)(how & 1);
     call.x = given[0];
     call.y = which & 2 ? given[1] : NULL;
     call.h0 = which & 4 ? given[2] : NULL;

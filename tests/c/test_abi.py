@@ -40,7 +40,7 @@ def test_each_function_is_recorded():
          ["function rnl_status rnl_layout_tensor(const rnl_layout *, const rnl_spec *, unsigned, "
           "int64_t, rnl_tensor *, rnl_error *)"]),
         ("    void *hn, *cn;\n    int (*poll)", "    void *cn, *hn;\n    int (*poll)",
-         ["struct rnl_rnn_call cn at 104", "struct rnl_rnn_call hn at 96"]),
+         ["struct rnl_rnn_call cn at 136", "struct rnl_rnn_call hn at 128"]),
         ("    char text[1024];", "    char text[512];",
          ["struct rnl_error call at 1032", "struct rnl_error number at 1040",
           "struct rnl_error size 1048"]),

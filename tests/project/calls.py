@@ -85,7 +85,7 @@ def load(spec=_native.__spec__):
 
 
 def call(rnn=RNN, x=X, state=None, lengths=None, outputs=(None,) * 3, axes=CALL, states=False):
-    return rnn.run(x, state, lengths, *outputs, axes, states) is not None
+    return rnn.run(x, state, lengths, None, *outputs, axes, False, states) is not None
 
 
 def gpu_rnn(spec, weights):

@@ -106,7 +106,7 @@ static PyObject *rnn_weights(PyObject *object, PyObject *unused)
 /* --------------------------------------------------------------------------- arrays of a call */
 
 typedef struct rnn_call {
-    PyArrayObject *arrays[NUM_CALL_ARRAYS], *lengths; /* NULL: no array */
+    PyArrayObject *arrays[NUM_CALL_ARRAYS], *lengths, *mask; /* NULL: no array */
     PyObject *new_arrays[NUM_CALL_ARRAYS],
         *new_lengths; /* made by the call: references to release */
     int axes, type;
@@ -191,6 +191,19 @@ static int find_dtype(const rnn_object *self, PyArrayObject *x, int checked, rnn
                : -1;
 }
 
+/* Does a mask, of bools of any strides, have the shape of x without the last axis? */
+static int fits_mask(rnn_call *call, const array_shape *x)
+{
+    PyArrayObject *const mask = call->mask;
+    if (!mask)
+        return 1;
+    int equal = is_plain(mask, NPY_BOOL) && PyArray_NDIM(mask) == x->ndim - 1 && !call->lengths;
+    for (int d = 0; equal && d < x->ndim - 1; d++)
+        equal = PyArray_DIM(mask, d) == x->sizes[d];
+    return equal && stride_of(mask, call->shapes.time_axis, &call->core.mask_time) == 0 &&
+           stride_of(mask, call->shapes.batch_axis, &call->core.mask_batch) == 0;
+}
+
 static int fits_input(const rnn_object *self, int checked, rnn_call *call)
 {
     PyArrayObject *const x = call->arrays[X], *const lengths = call->lengths;
@@ -206,7 +219,7 @@ static int fits_input(const rnn_object *self, int checked, rnn_call *call)
                      PyArray_NDIM(lengths) == 1 && PyArray_IS_C_CONTIGUOUS(lengths) &&
                      PyArray_DIM(lengths, 0) == core->N))
         return 0;
-    return fits(call, H0) && fits(call, C0);
+    return fits_mask(call, &shape) && fits(call, H0) && fits(call, C0);
 }
 
 /* Are the rows of y apart? The stride of the outer axis must be at least the extent of the inner
@@ -325,6 +338,7 @@ static int prepare_call(const rnn_object *self, rnn_call *call, int checked)
         return 0;
     core->x = data_of(arrays[X]);
     core->lengths = data_of(call->lengths);
+    core->mask = data_of(call->mask);
     core->h0 = data_of(arrays[H0]);
     core->c0 = data_of(arrays[C0]);
     core->y = data_of(arrays[Y]);
@@ -353,19 +367,20 @@ static PyObject *rnn_run(PyObject *object, PyObject *const *args, Py_ssize_t n)
 {
     rnn_object *self = (rnn_object *)object;
     PyObject *result = NULL;
-    if (n != 8) {
-        PyErr_Format(PyExc_TypeError, "run() takes 8 arguments, got %zd", n);
+    if (n != 10) {
+        PyErr_Format(PyExc_TypeError, "run() takes 10 arguments, got %zd", n);
         return NULL;
     }
-    const long axes = PyLong_AsLong(args[6]);
-    const int checked = PyObject_IsTrue(args[7]);
+    const long axes = PyLong_AsLong(args[7]);
+    const int repeats_masked = PyObject_IsTrue(args[8]), checked = PyObject_IsTrue(args[9]);
     if (PyErr_Occurred())
         return NULL;
-    rnn_call call = {.axes = (int)axes};
+    rnn_call call = {.axes = (int)axes, .core.repeats_masked = repeats_masked};
     int ready = axes >= STEP && axes < NUM_AXES && array_of(args[0], &call.arrays[X]) &&
                 call.arrays[X] && states_of(self, args[1], call.arrays) &&
-                array_of(args[2], &call.lengths) && array_of(args[3], &call.arrays[Y]) &&
-                array_of(args[4], &call.arrays[HN]) && array_of(args[5], &call.arrays[CN]) &&
+                array_of(args[2], &call.lengths) && array_of(args[3], &call.mask) &&
+                array_of(args[4], &call.arrays[Y]) && array_of(args[5], &call.arrays[HN]) &&
+                array_of(args[6], &call.arrays[CN]) &&
                 (rnl_cell_facts_of(self->spec.cell)->has_c || !call.arrays[CN]);
     if (ready)
         ready = prepare_call(self, &call, checked);
@@ -395,7 +410,8 @@ const rnl_spec *rnn_facts(PyObject *rnn, int64_t *num_params)
 
 static PyMethodDef rnn_methods[] = {
     {"run", (PyCFunction)(void (*)(void))rnn_run, METH_FASTCALL,
-     "run($self, x, state, lengths, out, h_out, c_out, axes, checked, /)\n--\n\n"
+     "run($self, x, state, lengths, mask, out, h_out, c_out, axes, repeats_masked, checked, /)"
+     "\n--\n\n"
      "Make one call and return (y, state). axes: STEP, TIME_FIRST, BATCH_FIRST. Return None,"
      " without a call, if an argument does not fit or arrays may overlap. checked: the caller has"
      " checked overlaps, bfloat16 is passed as uint16, and an argument that does not fit is a"

@@ -49,7 +49,7 @@ def run_host_arrays(
         first_states = [as_carrier(first) for first in use.first_states(shapes, dtype).values()]
     steps = None if lengths is None else call_arrays.read_lengths(lengths)
     call_arrays.check_lengths(steps, shapes)
-    counting = None if mask is None else read_mask(mask, shapes)
+    counts = None if mask is None else read_mask(mask, shapes)
     outs = {
         name: read_output(arrays[name], name, need, dtype)
         for name, need in shapes.outputs.items()
@@ -73,32 +73,28 @@ def run_host_arrays(
     time_axis = int(shapes.batch_first)
     if use.go_backwards != use.keeps_order:
         x = np.flip(x, time_axis)
-        counting = None if counting is None else counting[::-1]
+        counts = None if counts is None else np.flip(counts, time_axis)
     if use.keeps_order:
         whole_y = np.flip(whole_y, time_axis)
-    y_of_run = whole_y
-    if counting is not None:
-        masked_steps = MaskedSteps(counting, shapes.batch_first)
-        x, steps = masked_steps.gather(x), masked_steps.lengths
-        y_of_run = masked_steps.new_y(whole_y.shape[-1], y.dtype)
-    num_steps = shapes.T if counting is None else masked_steps.num_steps
+    repeats = use.repeats_masked
+    last_states: tuple[np.ndarray, ...]
     if isinstance(native, _native.Rnn):
         state = tuple(first_states) if len(first_states) == 2 else next(iter(first_states), None)
-        _, last = native.run(x, state, steps, y_of_run, None, None, axes, True)
+        _, last = native.run(x, state, steps, counts, whole_y, None, None, axes, repeats, True)
         last_states = last if isinstance(last, tuple) else (last,)
     else:
         last_states = tuple(
             np.empty(need.shape, storage_dtype(dtype)) for need in shapes.states.values()
         )
-        h0, c0 = (*first_states, None, None)[:2]
-        h, c = (*last_states, None)[:2]
-        dense_y = as_carrier(y_of_run)
-        dense_x = as_carrier(x)
-        native.run(num_steps, shapes.N, shapes.batch_first, dense_x, steps, h0, c0, dense_y, h, c)
-        if dense_y is not y_of_run:
-            y_of_run[...] = dense_y
-    if counting is not None:
-        masked_steps.scatter(whole_y, use.repeats_masked)
+        states_of_run = [*(*first_states, None, None)[:2], *(*last_states, None)[:2]]
+        if counts is None:
+            _run_on_gpu(native, shapes.T, shapes, x, steps, whole_y, states_of_run)
+        else:
+            masked_steps = MaskedSteps(counts, shapes.batch_first)
+            x, steps = masked_steps.gather(x), masked_steps.lengths
+            some_y = masked_steps.new_y(whole_y.shape[-1], y.dtype)
+            _run_on_gpu(native, masked_steps.num_steps, shapes, x, steps, some_y, states_of_run)
+            masked_steps.scatter(whole_y, repeats)
     if use.merges:
         y[...] = use.merged(whole_y, dtype)
     for name, last in zip(("h_out", "c_out"), last_states, strict=False):
@@ -108,6 +104,23 @@ def run_host_arrays(
             results[name] = present(last, dtype)
     states = [results[name] for name in shapes.outputs if name != "out"]
     return results["out"], states[0] if len(states) == 1 else tuple(states)
+
+
+def _run_on_gpu(
+    native: _native.GpuRnn,
+    num_steps: int,
+    shapes: call_arrays.CallShapes,
+    x: np.ndarray,
+    lengths: np.ndarray | None,
+    y: np.ndarray,
+    states: list[np.ndarray | None],
+) -> None:
+    """Run a GPU on arrays of the host. y may have any strides. states: h_0, c_0, h_n, c_n."""
+    h0, c0, h, c = states
+    dense_x, dense_y = as_carrier(x), as_carrier(y)
+    native.run(num_steps, shapes.N, shapes.batch_first, dense_x, lengths, h0, c0, dense_y, h, c)
+    if dense_y is not y:
+        y[...] = dense_y
 
 
 def read_array(source: Any, label: str, need: call_arrays.ArrayNeed, dtype: str) -> np.ndarray:

@@ -1,4 +1,5 @@
-"""Masks: the steps that count are gathered, run as sequences with lengths, and put back."""
+"""Masks. On a GPU the steps that count are gathered, run as sequences with lengths, and put back.
+On the CPU the core reads the mask."""
 
 from __future__ import annotations
 
@@ -13,8 +14,8 @@ from .call_arrays import CallShapes, read_host_array
 
 
 def read_mask(mask: Any, shapes: CallShapes) -> np.ndarray:
-    """Return a mask as an array (T, N), or (T,) without a batch. Raises LayoutError unless the mask
-    is of bools, has the shape of x without the last axis, and is in the host's memory."""
+    """Return a mask as an array. Raises LayoutError unless the mask is of bools, has the shape of x
+    without the last axis, and is in the host's memory."""
     array = read_host_array("mask", mask)
     if array.dtype != bool:
         raise LayoutError(
@@ -27,21 +28,22 @@ def read_mask(mask: Any, shapes: CallShapes) -> np.ndarray:
             f"mask: shape {array.shape}, expected {shapes.x[:-1]}, the shape of x without its last"
             f" axis{advice}"
         )
-    return array.T if shapes.batch_first else array
+    return array
 
 
 class MaskedSteps:
     """The steps of a call that count, in the order of computation.
 
-    mask: (T, N), or (T,) without a batch. batch_first: of x and y. lengths: the number of steps of
-    each sequence; None without a batch. num_steps: T of the gathered x.
+    mask: of the axes of x and y. batch_first: of x and y. lengths: the number of steps of each
+    sequence; None without a batch. num_steps: T of the gathered x.
 
     An array (T, N, width) is a list of T * N rows here, so that a step is the number of a row.
     """
 
     def __init__(self, mask: np.ndarray, batch_first: bool) -> None:
-        self._rows = mask.T if mask.ndim == 2 else mask[None]  # (N, T)
         self._batch_first, self._batched = batch_first, mask.ndim == 2
+        batch = mask if self._batched else mask[:, None]
+        self._rows = batch if batch_first else batch.T  # (N, T)
         counts = self._rows.sum(1, dtype=np.int64)
         self.lengths = counts if self._batched else None
         self.num_steps = int(counts.max(initial=0))

@@ -276,8 +276,11 @@ class RNN:
         native = self._native
         if self._unrecorded is not None:
             self._report_unrecorded(x, mask is not None or lengths is not None)
-        if type(native) is _native.Rnn and self._is_plain and stream is None and mask is None:
-            result = native.run(x, state, lengths, out, h_out, c_out, self._axes, False)
+        if type(native) is _native.Rnn and self._is_plain and stream is None:
+            repeats = self._use.repeats_masked
+            result = native.run(
+                x, state, lengths, mask, out, h_out, c_out, self._axes, repeats, False
+            )
             if result is not None:
                 return result
         return self._checked_call(self._axes, x, state, lengths, mask, out, h_out, c_out, stream)
@@ -304,7 +307,7 @@ class RNN:
         if self._unrecorded is not None and self._unrecorded.settings:
             self._report_unrecorded()
         if type(native) is _native.Rnn and self._is_plain and stream is None:
-            result = native.run(x, state, None, out, h_out, c_out, STEP, False)
+            result = native.run(x, state, None, None, out, h_out, c_out, STEP, False, False)
             if result is not None:
                 return result
         return self._checked_call(STEP, x, state, None, None, out, h_out, c_out, stream)

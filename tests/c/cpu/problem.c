@@ -160,34 +160,65 @@ rnl_rnn *prepared(const problem *p)
     return rnn;
 }
 
+/* Return the time of step k of sequence n: with a mask, gaps are between the steps and in front. */
+static int64_t time_of(slice s, int64_t n, int64_t k)
+{
+    return s.masked ? k + (k + n % 4) / 2 : k;
+}
+
+/* Check y of the steps that the mask leaves out. */
+static void check_masked_y(const rnl_rnn_call *call, int64_t width)
+{
+    const int64_t nbytes = rnl_dtype_nbytes(call->dtype);
+    char *const zeros = calloc((size_t)width, (size_t)nbytes);
+    for (int64_t n = 0; n < call->N; n++) {
+        const char *last = zeros;
+        for (int64_t t = 0; t < call->T; t++) {
+            const char *y = (char *)call->y + (t * call->y_time + n * call->y_batch) * nbytes;
+            if (!call->mask[t * call->mask_time + n * call->mask_batch])
+                CHECK(!memcmp(y, last, (size_t)(width * nbytes)),
+                      "y of masked step %" PRId64 " of %" PRId64, t, n);
+            else if (call->repeats_masked)
+                last = y;
+        }
+    }
+    free(zeros);
+}
+
 answer fast(const problem *p, rnl_rnn *rnn, slice s)
 {
+    const int64_t T = s.masked ? time_of(s, 3, s.T) : s.T;
     const int64_t I = p->spec.input_size, wide = p->D * p->S, nbytes = rnl_dtype_nbytes(p->dtype);
     const int64_t layers = p->spec.num_layers * p->D;
     const int64_t gap = 3; /* NaNs between the rows, as past the end of a sequence */
-    char *x = calloc((size_t)(s.T * s.N * (I + gap) + 1), (size_t)nbytes);
-    char *y = malloc((size_t)((s.T * s.N * wide + 1) * nbytes));
+    char *x = malloc((size_t)((T * s.N * (I + gap) + 1) * nbytes));
+    char *y = malloc((size_t)((T * s.N * wide + 1) * nbytes));
+    unsigned char *mask = calloc((size_t)(T * s.N + 1), 1);
     char *hn = calloc((size_t)(layers * s.N * p->S + 1), (size_t)nbytes);
     char *cn = calloc((size_t)(layers * s.N * p->H + 1), (size_t)nbytes);
     int64_t lengths[MOST_ROWS];
-    rnl_rnn_call call = {.T = s.T, .N = s.N, .dtype = p->dtype, .x = x, .y = y, .hn = hn, .cn = cn};
+    rnl_rnn_call call = {.T = T, .N = s.N, .dtype = p->dtype, .x = x, .y = y, .hn = hn, .cn = cn};
     call.x_time = p->batch_first ? I + gap : s.N * (I + gap);
-    call.x_batch = p->batch_first ? s.T * (I + gap) : I + gap;
+    call.x_batch = p->batch_first ? T * (I + gap) : I + gap;
     call.y_time = p->batch_first ? wide : s.N * wide;
-    call.y_batch = p->batch_first ? s.T * wide : wide;
-    memset(y, 0xa5, (size_t)((s.T * s.N * wide + 1) * nbytes));
+    call.y_batch = p->batch_first ? T * wide : wide;
+    memset(y, 0xa5, (size_t)((T * s.N * wide + 1) * nbytes));
     for (int64_t n = 0; n < s.N; n++) {
         const int64_t left = p->lengths[s.first + n] - s.from;
         lengths[n] = left < 0 ? 0 : left > s.T ? s.T : left;
     }
+    for (int64_t k = 0; k < T * s.N * (I + gap); k++)
+        rnl_store_bits(p->dtype, x + k * nbytes, rnl_from_double(p->dtype, (double)NAN));
     for (int64_t t = 0; t < s.T; t++)
-        for (int64_t n = 0; n < s.N; n++)
-            for (int64_t k = 0; k < I + gap; k++)
-                rnl_store_bits(p->dtype, x + (t * call.x_time + n * call.x_batch + k) * nbytes,
-                               rnl_from_double(
-                                   p->dtype, k < I && !(p->has_lengths && t >= lengths[n])
-                                                 ? p->x[((s.from + t) * p->N + s.first + n) * I + k]
-                                                 : (double)NAN));
+        for (int64_t n = 0; n < s.N; n++) {
+            if (p->has_lengths && t >= lengths[n])
+                continue;
+            const int64_t time = time_of(s, n, t), at = time * call.x_time + n * call.x_batch;
+            const double *from = p->x + ((s.from + t) * p->N + s.first + n) * I;
+            mask[n * T + time] = 1;
+            for (int64_t k = 0; k < I; k++)
+                rnl_store_bits(p->dtype, x + (at + k) * nbytes, rnl_from_double(p->dtype, from[k]));
+        }
     const double *h0 = s.states ? s.states->hn : p->h0, *c0 = s.states ? s.states->cn : p->c0;
     for (int64_t l = 0; (p->has_states || s.states) && l < layers; l++)
         for (int64_t n = 0; n < s.N; n++) {
@@ -203,26 +234,35 @@ answer fast(const problem *p, rnl_rnn *rnn, slice s)
         call.h0 = hn;
         call.c0 = cn;
     }
-    if (p->has_lengths)
+    if (s.masked) {
+        call.mask = mask;
+        call.mask_time = 1;
+        call.mask_batch = T;
+        call.repeats_masked = p->batch_first;
+    } else if (p->has_lengths)
         call.lengths = lengths;
     rnl_error err;
     CHECK(!rnl_rnn_run(rnn, &call, &err), "%s", err.text);
+    if (s.masked)
+        check_masked_y(&call, wide);
     problem shape = *p;
     shape.T = s.T;
     shape.N = s.N;
     answer a = answer_new(&shape);
     for (int64_t t = 0; t < s.T; t++)
         for (int64_t n = 0; n < s.N; n++)
-            for (int64_t k = 0; k < wide; k++)
+            for (int64_t k = 0; k < wide && !(s.masked && p->has_lengths && t >= lengths[n]); k++) {
+                const int64_t at = time_of(s, n, t) * call.y_time + n * call.y_batch + k;
                 a.y[(t * s.N + n) * wide + k] = rnl_to_double(
-                    p->dtype,
-                    rnl_load_bits(p->dtype, y + (t * call.y_time + n * call.y_batch + k) * nbytes));
+                    p->dtype, rnl_load_bits(p->dtype, y + at * nbytes));
+            }
     for (int64_t k = 0; k < layers * s.N * p->S; k++)
         a.hn[k] = rnl_to_double(p->dtype, rnl_load_bits(p->dtype, hn + k * nbytes));
     for (int64_t k = 0; k < layers * s.N * p->H; k++)
         a.cn[k] = rnl_to_double(p->dtype, rnl_load_bits(p->dtype, cn + k * nbytes));
     free(x);
     free(y);
+    free(mask);
     free(hn);
     free(cn);
     return a;

@@ -51,10 +51,12 @@ rnl_rnn *new_rnn(const rnl_spec *spec, const void *weights, const rnl_rnn_option
 rnl_rnn *prepared(const problem *p);
 
 /* Sequences first ... first + N - 1 and steps from ... from + T - 1 of the problem; states: the
- * initial ones, NULL: the problem's. */
+ * initial ones, NULL: the problem's. masked: the steps are among others, which a mask leaves out.
+ */
 typedef struct slice {
     int64_t first, N, from, T;
     const answer *states;
+    bool masked;
 } slice;
 
 answer fast(const problem *p, rnl_rnn *rnn, slice s);

@@ -191,6 +191,23 @@ def longer_lengths():
             assert_right(device, call, 1)
 
 
+def masks():
+    """y of a step that does not count is zero, or of a Keras layer the last one again."""
+    mask = np.array([[1, 0, 1, 1], [0, 1, 1, 0], [0, 0, 0, 1]], bool)
+    x, state = inputs(LSTM, batch_first=True)
+    of_keras = rl.convert(weights_of(LSTM), LSTM, to="keras")
+    for source in (weights_of(LSTM), of_keras):
+        on_cpu, on_gpu = (
+            rl.RNN(source, LSTM, batch_first=True, device=device) for device in ("cpu", "cuda")
+        )
+        wanted = flat(on_cpu(x, state, mask=mask))
+        assert bool(wanted[0][0, 1].any()) == (source is of_keras)
+        for result, like in zip(flat(on_gpu(x, state, mask=mask)), wanted, strict=True):
+            assert_close(result, like)
+        alone = [array[:, 0] for array in state]
+        assert_close(on_gpu(x[0], tuple(alone), mask=mask[0])[0], wanted[0][0])
+
+
 def no_step_and_no_sequence():
     device = Device()
     x, (h, c) = inputs(LSTM)
