@@ -13,6 +13,7 @@ from .decoded_buffer import DecodedBuffer, decode_buffer
 from .matrix_forms import RIGHT_FORM
 from .mistakes import Mistake, missing_parts, mistakes_of, scale_mistake
 from .moved_blocks import right_blocks
+from .packed_biases import eps_of
 from .packing import Packing, packing_of
 from .truth import BIAS_ROLE, BIASES, Truth, same_bits, truth_of
 from .value_changes import value_mistakes
@@ -69,7 +70,7 @@ def explain_values(
     passed = packing.buffer
     mistakes = [decoded.mistake] if decoded.mistake else []
     if scale := _scale_of_all(packing):
-        mistakes.append(scale_mistake(scale, "all values"))
+        mistakes.append(scale_mistake(truth, scale, "all values"))
         buffer = packing.buffer
         packing = packing_of(truth, (buffer / np.asarray(scale, "f8")).astype(buffer.dtype))
     if not explains_length(packing, decoded.rest):
@@ -128,7 +129,8 @@ def _scale_of_all(packing: Packing) -> float:
         scales += [scale for *_, scale in packing.written_biases]
     if packing.unknown or not scales or scales[0] == 1:
         return 0.0
-    return scales[0] if all(abs(scale / scales[0] - 1) < 1e-3 for scale in scales) else 0.0
+    near = max(1e-3, 8 * eps_of(packing.truth))
+    return scales[0] if all(abs(scale / scales[0] - 1) < near for scale in scales) else 0.0
 
 
 def _knows_biases(packing: Packing) -> bool:

@@ -36,15 +36,20 @@ class MatrixForm:
 
 @dataclass(frozen=True)
 class Pattern:
-    """A form with the strides of the axes g, o and i in a buffer, in values."""
+    """A form with the strides of the axes g, o and i in a buffer, in values. rolls: by how many
+    places the rows and columns were rolled, as by np.roll."""
 
     form: MatrixForm
     strides: tuple[int, int, int]
+    rolls: tuple[int, int] = (0, 0)
 
     def index(self, where: np.ndarray, shape: MatrixShape) -> np.ndarray:
         """Return the offsets, from the first element, of the elements with true indices `where`."""
-        coordinates = np.unravel_index(where, _sizes(self.form.read, shape))
-        axes = dict(zip(self.form.read, coordinates, strict=True))
+        sizes = _sizes(self.form.read, shape)
+        axes = dict(zip(self.form.read, np.unravel_index(where, sizes), strict=True))
+        for axis, roll, size in zip("oi", self.rolls, shape[1:], strict=True):
+            if roll:
+                axes[axis] = (axes[axis] + roll) % size
         parts = (axes[a] * step for a, step in zip(MATRIX_AXES, self.strides, strict=True))
         return np.asarray(sum(parts))
 
@@ -52,7 +57,10 @@ class Pattern:
         """Return the numbers of a matrix in the true order, as (gates, rows, columns)."""
         sizes = _sizes(self.form.read, shape)
         steps = [self.strides[MATRIX_AXES.index(a)] * buffer.itemsize for a in self.form.read]
-        return np.lib.stride_tricks.as_strided(buffer[at:], sizes, steps).reshape(shape)
+        stored = np.lib.stride_tricks.as_strided(buffer[at:], sizes, steps).reshape(shape)
+        return (
+            np.roll(stored, [-roll for roll in self.rolls], (1, 2)) if any(self.rolls) else stored
+        )
 
     def mark(self, used: np.ndarray, at: int, shape: MatrixShape) -> None:
         """Set the elements of a matrix in a mask of the buffer."""
@@ -104,6 +112,17 @@ def patterns_of(shape: MatrixShape, joined: int) -> Iterator[Pattern]:
         both = columns + joined
         yield Pattern(RIGHT_FORM, (rows * both, columns, 1))
         yield Pattern(RIGHT_FORM, (rows * both, both, 1))
+
+
+def rolled_pattern(rolls: tuple[int, int], shape: MatrixShape) -> Pattern:
+    """Return the pattern of a matrix in the right form whose rows or columns were rolled."""
+    words = " and ".join(
+        f"{noun} rolled by {roll if 2 * roll <= size else roll - size}"
+        for noun, roll, size in zip(("rows", "columns"), rolls, shape[1:], strict=True)
+        if roll
+    )
+    form = MatrixForm(words, MATRIX_AXES, f"with {words}, as by np.roll")
+    return Pattern(form, _dense_strides(MATRIX_AXES, shape), rolls)
 
 
 def solved_pattern(strides: tuple[int, int, int], shape: MatrixShape) -> Pattern:

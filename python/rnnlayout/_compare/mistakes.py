@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from math import frexp
+from math import frexp, log10
 from typing import TypeVar
 
 import numpy as np
@@ -13,10 +13,10 @@ from rnnlayout._model.layout import ROLES, layer_in_words
 
 from .blocks import may_sum_biases
 from .matrix_forms import RIGHT_FORM
-from .packed_biases import KEPT_RULE, bias_sizes, layer_order
+from .packed_biases import KEPT_RULE, bias_sizes, eps_of, layer_order
 from .packed_matrices import LocatedMatrix
 from .packing import Packing, matrix_in_place
-from .truth import BIAS_ROLE, BIASES, MatrixName, TrueArray, Truth, same_bits
+from .truth import BIAS_ROLE, BIASES, MatrixName, TrueArray, Truth, contains_run, same_bits
 
 
 @dataclass(frozen=True)
@@ -118,12 +118,11 @@ def _writing_mistakes(packing: Packing) -> Iterator[Mistake]:
     """Yield the mistakes of forms, gates, signs, scales and joins."""
     truth, matrices = packing.truth, packing.matrices
     count = len(truth.gates)
-    forms = {
-        name: located.reading.form
-        for name, located in matrices.items()
-        # a matrix with a single gate may look right and also have a wrong form
-        if located.reading.form is not RIGHT_FORM or len({r.form for r in located.readings}) == 1
-    }
+    forms = {name: located.reading.form for name, located in matrices.items()}
+    wrong_forms = {*forms.values()} - {RIGHT_FORM}
+    for name, located in matrices.items():  # with a single gate, a matrix may have several forms
+        if forms[name] is RIGHT_FORM and wrong_forms & {r.form for r in located.readings}:
+            del forms[name]
     for form, where, words, _ in _grouped(packing, forms, RIGHT_FORM):
         yield Mistake(form.rule, f"{words} are {form.words}", where)
     written = [
@@ -160,9 +159,14 @@ def _writing_mistakes(packing: Packing) -> Iterator[Mistake]:
         yield Mistake(f"negated {minus}", which + places + why, where)
     factors = {name: located.reading.scale for name, located in matrices.items()}
     factors |= {name: scale for name, *_, scale in packing.written_biases}
-    scales = {name: float(f"{scale:.6g}") for name, scale in factors.items()}  # each is rounded
-    for _scale, where, words, _ in _grouped(packing, scales, 1.0):
-        yield scale_mistake(factors[where[0]], words, where)
+    scales: dict[MatrixName, float] = {}
+    for name, scale in factors.items():  # each was found among rounded values
+        alike = (
+            other for other in scales.values() if abs(scale - other) <= 8 * eps_of(truth) * other
+        )
+        scales[name] = next(alike, scale)
+    for scale, where, words, _ in _grouped(packing, scales, 1.0):
+        yield scale_mistake(truth, scale, words, where)
     joins: dict[MatrixName, str] = {}
     spans = {name: located.span for name, located in matrices.items()}
     for name, located in matrices.items():
@@ -183,10 +187,14 @@ def _shown_order(truth: Truth, gates: str, order: tuple[int, ...]) -> str:
     return "".join(gates[order[k]] for k in places or range(len(order)))
 
 
-def scale_mistake(scale: float, words: str, where: tuple[MatrixName, ...] = ()) -> Mistake:
-    """Return the mistake of values that were multiplied by a factor."""
+def scale_mistake(
+    truth: Truth, scale: float, words: str, where: tuple[MatrixName, ...] = ()
+) -> Mistake:
+    """Return the mistake of values that were multiplied by a factor, which the rounded values show
+    to so many digits."""
     lost = "" if frexp(scale)[0] == 0.5 else "the last bits of the values"
-    return Mistake("multiplied", f"{words} are multiplied by {scale:.6g}", where, lost)
+    digits = max(2, round(-log10(8 * eps_of(truth))))
+    return Mistake("multiplied", f"{words} are multiplied by {scale:.{digits}g}", where, lost)
 
 
 # ------------------------------------------------------------------------------------- the order
@@ -370,6 +378,8 @@ def missing_parts(packing: Packing, noun: str) -> Iterator[Mistake]:
         text = f"{title} is not in the {noun}"
         if replacement := _contents_in_place(matrix, packing):
             text += f": in its place {replacement}"
+        else:
+            title, text = _missing_gates(title, "is", matrix.gates, matrix.values, packing, noun)
         yield Mistake("not found", text, (matrix.name,), title)
     for name, located in packing.matrices.items():
         for number in located.unknown_gates:
@@ -379,9 +389,38 @@ def missing_parts(packing: Packing, noun: str) -> Iterator[Mistake]:
                 text += f": in its place is gate {twin} a second time"
             yield Mistake("not found", text, (name,), title)
     for name, done in packing.layer_biases.items():
-        if done.unknown:
-            title = place_title(name, truth)
-            yield Mistake("biases not found", f"{title} are not in the {noun}", (name,), title)
+        places = []
+        for role, vector in zip(truth.roles, truth.biases[name[:2]], strict=True):
+            place = (*name[:2], role)
+            stored = packing.buffer[truth.starts[place] :][: vector.size]
+            if done.unknown and not same_bits(stored, vector.reshape(-1)):
+                places.append((place, vector[:, None]))
+        if len(places) == len(truth.roles) and not any(
+            contains_run(packing.buffer, gate[0]) for _, vector in places for gate in vector
+        ):
+            places = [(name, places[0][1])]
+        for place, values in places:
+            title = place_title(place, truth)
+            title, text = _missing_gates(title, "are", truth.gates, values, packing, noun)
+            yield Mistake("biases not found", text, (place,), title)
+
+
+def _missing_gates(
+    title: str, verb: str, letters: str, values: np.ndarray, packing: Packing, noun: str
+) -> tuple[str, str]:
+    """Return (title, sentence) of the gates of a part that are not in the buffer. values: (gates,
+    rows, columns). A gate is in the buffer if each row is."""
+    absent = [
+        letter
+        for letter, gate in zip(letters, values, strict=True)
+        if not all(contains_run(packing.buffer, row) for row in gate)
+    ]
+    if not absent:
+        return title, f"{title} {verb} in the {noun}, in no form that is searched for"
+    if len(absent) < len(letters):
+        title = f"gate{'s' * (len(absent) > 1)} {' and '.join(absent)} of {title}"
+        verb = "is" if len(absent) == 1 else "are"
+    return title, f"{title} {verb} not in the {noun}"
 
 
 def _contents_in_place(matrix: TrueArray, packing: Packing) -> str:

@@ -297,7 +297,7 @@ class _BiasSearch:
             results = [np.stack(rule.make(w, r), 2)[:, :, :count] for rule in BIAS_RULES]
             predicted = np.stack(results, 2)
             wide = np.broadcast_to((abs(w) + abs(r))[:, :, None, None], predicted.shape)
-            wide = 8 * eps_of(truth) * wide
+            wide = rounding_of_sums(truth) * wide
             if near:
                 wide = wide + 0.02 * abs(predicted) + largest(true) / 100
             wide = wide * (predicted != 0)  # nothing changes a 0 that a rule makes
@@ -311,7 +311,7 @@ class _BiasSearch:
                 shifted[..., forget, :] = predicted[..., forget, :]
                 shifted[..., vector, forget, :] += shift
                 options.append(shifted)
-                widths.append(wide + 8 * eps_of(truth))
+                widths.append(wide + rounding_of_sums(truth))
                 self.variants.append((1, (vector, shift)))
         self.predicted = np.stack(options, 3)  # l, d, rule, variant, v, g, o
         self.wide = np.stack(widths, 3)
@@ -380,8 +380,11 @@ class _BiasSearch:
             gates = tuple(self.orders[order[at][rule]].tolist())
             if far[rule] > _MOST_WRONG * self.count * len(gates) * self.units:
                 return unknown_biases(len(gates))
-            ways = [
-                self.variants[variant[at][place, rule, gate]] for place, gate in enumerate(gates)
+            picks_of_gates = variant[at][np.arange(len(gates)), rule, gates]
+            far_of_gates = cost[at][np.arange(len(gates)), rule, :, gates] // 1000
+            ways = [  # a change that explains no value more than none does is not claimed
+                self.variants[0 if 0 < wrong[pick] == wrong[0] else pick]
+                for pick, wrong in zip(picks_of_gates, far_of_gates, strict=True)
             ]
             forget = self.truth.gates.find("f")
             shifts = {(vector, forget, shift) for _, (vector, shift) in ways if shift}
@@ -405,6 +408,12 @@ class _BiasSearch:
         size = abs(w) + abs(r) + abs(x).sum(axis=2)
         off = abs(x.sum(axis=2) - (w + r))
         return np.asarray((off <= 2 * eps_of(self.truth) * size).all(axis=(2, 3)))
+
+
+def rounding_of_sums(truth: Truth) -> float:
+    """Return how far a sum of biases may be, as a share of the biases: it was rounded a few times.
+    A bfloat16 must not be as good as its half, and a sum as one of its terms."""
+    return min(8 * eps_of(truth), 2.0**-6)
 
 
 def eps_of(truth: Truth) -> float:

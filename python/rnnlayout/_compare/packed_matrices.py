@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import combinations, pairwise, permutations
+from itertools import chain, combinations, pairwise, permutations
 from typing import Any
 
 import numpy as np
 
-from .matrix_forms import MatrixForm, Pattern, patterns_of, solved_pattern
+from .matrix_forms import MatrixForm, Pattern, patterns_of, rolled_pattern, solved_pattern
 from .truth import MatrixName, TrueArray, comparable, largest, same_bits
 
 ENOUGH_SAMPLES = 0.7  # of the samples have to be equal: a few values may have been changed
@@ -73,13 +73,17 @@ LocatedMatrices = dict[MatrixName, LocatedMatrix]
 
 
 class MatrixFinder:
-    """Looks for matrices in a buffer of values. starts: the right place of each matrix."""
+    """Looks for matrices in a buffer of values. starts: the right place of each matrix. eps: from 1
+    to the next number of the dtype."""
 
     def __init__(
-        self, true_arrays: list[TrueArray], buffer: np.ndarray, starts: Mapping[MatrixName, int]
+        self,
+        true_arrays: list[TrueArray],
+        buffer: np.ndarray,
+        starts: Mapping[MatrixName, int],
+        eps: float,
     ) -> None:
-        self.buffer, self.true_arrays, self.starts = buffer, true_arrays, starts
-        self.eps = float(np.finfo(buffer.dtype).eps) if buffer.dtype.kind == "f" else 0.0
+        self.buffer, self.true_arrays, self.starts, self.eps = buffer, true_arrays, starts, eps
         columns = {matrix.name: matrix.shape[2] for matrix in true_arrays}
         self._patterns: dict[MatrixName, list[Pattern]] = {}
         for matrix in true_arrays:
@@ -122,7 +126,8 @@ class MatrixFinder:
         if compare in (_equal_shares, _near_shares):
             hits = _Lookup(missing, self.buffer, near=compare is _near_shares)
             for matrix in missing:
-                self._add(located, matrix, self._voted(matrix, hits), compare)
+                voted = chain(self._voted(matrix, hits), self._rolled(matrix, hits))
+                self._add(located, matrix, voted, compare)
                 if matrix.name not in located and compare is _equal_shares:
                     self._add(located, matrix, _solved(matrix, hits), compare)
         new = True
@@ -183,6 +188,20 @@ class MatrixFinder:
             best += [(int(count[k]), pattern, int(at[k])) for k in most]
         best.sort(key=lambda vote: -vote[0])
         yield from ((p, at) for votes, p, at in best[:_MOST_PLACES] if 2 * votes >= best[0][0])
+
+    def _rolled(self, matrix: TrueArray, hits: _Lookup) -> Iterator[tuple[Pattern, int]]:
+        """Yield the pattern of rolled rows or columns, where a matrix of this shape should be."""
+        _, rows, columns = matrix.shape
+        gate, sample, positions = hits.of(matrix)
+        alike = (other.name for other in self.true_arrays if other.shape == matrix.shape)
+        for start in map(self.starts.__getitem__, alike):
+            inside = (start <= positions) & (positions < start + matrix.size)
+            row, column = np.divmod((positions - start)[inside] % (rows * columns), columns)
+            true_row, true_column = np.divmod(matrix.samples[gate, sample][inside], columns)
+            rolls = np.stack([(row - true_row) % rows, (column - true_column) % columns], axis=1)
+            for roll, _ in Counter(map(tuple, rolls.tolist())).most_common(1):
+                if any(roll):
+                    yield rolled_pattern(roll, matrix.shape), start
 
     def _add(
         self,

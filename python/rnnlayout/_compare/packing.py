@@ -14,6 +14,7 @@ from .packed_biases import (
     BiasArrangement,
     LayerBiases,
     PackedBiases,
+    eps_of,
     read_biases,
     unknown_biases,
 )
@@ -126,7 +127,7 @@ def _values_of(buffer: np.ndarray, parts: list[tuple[int, int]]) -> np.ndarray:
 
 def packing_of(truth: Truth, buffer: np.ndarray) -> Packing:
     """Find out how a buffer of values was packed: exactly, and else nearly."""
-    matrices = MatrixFinder(truth.matrices, buffer, truth.starts).find()
+    matrices = MatrixFinder(truth.matrices, buffer, truth.starts, eps_of(truth)).find()
     unknown = [matrix for matrix in truth.matrices if matrix.name not in matrices]
     used = np.zeros(buffer.size, bool)  # by matrices; unknown matrices use the right place
     for matrix in truth.matrices:
@@ -192,5 +193,5 @@ def _located_biases(truth: Truth, buffer: np.ndarray) -> LocatedMatrices:
     vectors = truth.bias_vectors
     if any(vector.is_constant for vector in vectors):
         return {}
-    located = MatrixFinder(vectors, buffer, truth.starts).find(exactly=True)
+    located = MatrixFinder(vectors, buffer, truth.starts, eps_of(truth)).find(exactly=True)
     return located if len(located) == len(vectors) else {}

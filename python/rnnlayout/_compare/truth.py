@@ -148,6 +148,19 @@ def same_bits(a: np.ndarray, b: np.ndarray) -> bool:
     return np.array_equal(a.view(unsigned), b.view(unsigned))
 
 
+def contains_run(buffer: np.ndarray, run: np.ndarray) -> bool:
+    """Return whether values follow each other somewhere in a buffer, bit for bit."""
+    stored, wanted = (np.ascontiguousarray(x).view(f"u{x.itemsize}") for x in (buffer, run))
+    if wanted.size > stored.size:
+        return False
+    starts = np.flatnonzero(stored[: stored.size - wanted.size + 1] == wanted[0])
+    for k in range(1, wanted.size):
+        if not starts.size:
+            return False
+        starts = starts[stored[starts + k] == wanted[k]]
+    return bool(starts.size)
+
+
 def truth_of(
     spec: Spec, blocks: Mapping[BlockKey, np.ndarray], roles: tuple[str, ...], shown: str = ""
 ) -> Truth:

@@ -8,7 +8,7 @@ import numpy as np
 
 from .blocks import differing
 from .mistakes import Mistake, place_title, places_in_words
-from .packed_biases import KEPT_RULE, SPLIT_RULE, eps_of
+from .packed_biases import KEPT_RULE, SPLIT_RULE, eps_of, rounding_of_sums
 from .packing import Packing
 from .truth import BIAS_ROLE, MatrixName
 from .value_rules import ComparedPart, ValueRule, rules_for
@@ -49,6 +49,12 @@ def value_mistakes(packing: Packing, scaled: bool) -> list[Mistake]:
 def _compared_parts(packing: Packing, ulps: int) -> Iterator[ComparedPart]:
     """Yield the located matrices, as repaired, and the recognized biases, as stored."""
     truth, zero = packing.truth, np.zeros(())
+    smallest = float(np.finfo(packing.buffer.dtype).smallest_subnormal)
+
+    def least(scale: float) -> float:
+        """Return how far a tiny value is that was multiplied by a scale, rounded, and divided."""
+        return smallest / scale if scale != 1 else 0.0
+
     for matrix in truth.matrices:
         if matrix.name in packing.matrices:
             values = truth.part(packing.fixed, matrix).reshape(matrix.shape)
@@ -56,11 +62,13 @@ def _compared_parts(packing: Packing, ulps: int) -> Iterator[ComparedPart]:
             if unknown := packing.matrices[matrix.name].unknown_gates:
                 true = true.copy()  # nothing is said of their values
                 true[[*unknown]] = values[[*unknown]]
-            units = max(ulps, _SCALED_ULPS * (packing.matrices[matrix.name].reading.scale != 1))
-            yield _compared(matrix.name, values, true, zero, units * eps_of(truth))
-    scaled = any(located.reading.scale != 1 for located in packing.vectors.values())
+            scale = packing.matrices[matrix.name].reading.scale
+            units = max(ulps, _SCALED_ULPS * (scale != 1))
+            yield _compared(matrix.name, values, true, zero + least(scale), units * eps_of(truth))
+    scale = min((located.reading.scale for located in packing.vectors.values()), default=1.0)
     for name, values, true, wide in _biases_as_stored(packing):
-        yield _compared(name, values, true, wide, max(ulps, _SCALED_ULPS * scaled) * eps_of(truth))
+        units = max(ulps, _SCALED_ULPS * (scale != 1))
+        yield _compared(name, values, true, wide + least(scale), units * eps_of(truth))
 
 
 def _compared(
@@ -101,7 +109,7 @@ def _biases_as_stored(
             for vector, gate, number in layer.shifts:
                 expected[vector, gate] += number
             added = max((abs(number) for *_, number in layer.shifts), default=0)
-            tolerance = 8 * eps_of(truth) * (abs(w) + abs(r) + added)
+            tolerance = rounding_of_sums(truth) * (abs(w) + abs(r) + added)
         yield name, stored[name], expected, tolerance * (expected != 0)
 
 

@@ -313,6 +313,7 @@ class _Grid:
             scale = (high - low) / steps
             multiple = x / np.where(scale == 0, 1, scale)
             fits = np.abs(multiple - np.rint(multiple)) < self.near
+            fits &= (np.abs(multiple) > 0.5) | (x == 0)  # 0 is exact, whatever the scale
             fits &= np.abs(x - b) <= 1.01 * scale + wide
             fits = np.where(scale == 0, (x == 0) & (np.abs(b) <= wide), fits)
             along = self.axes or (0, 1, 2)

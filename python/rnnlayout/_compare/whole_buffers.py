@@ -6,6 +6,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from rnnlayout._model.dtypes import storage_dtype
+
 from .matrix_forms import RIGHT_FORM
 from .mistakes import Mistake
 from .packed_matrices import MatrixReading
@@ -44,7 +46,7 @@ def length_mistake(packing: Packing, rest: int, in_front: bool) -> Mistake:
     text = f"the buffer has {buffer.size} values{bytes_}, expected {truth.size}"
     missing = truth.size - buffer.size
     if missing <= 0:
-        count = rest - missing * buffer.itemsize
+        count = rest - missing * storage_dtype(truth.spec.dtype).itemsize
         text += f": {count} byte{'s' * (count > 1)}" if rest else f": {-missing}"
         text += " too many"
         if not in_front and same_bits(buffer[: flat.size], flat):
@@ -91,7 +93,8 @@ def order_mistake(packing: Packing) -> Mistake | None:
         (shift,) = shifts  # if packing.fixed is right, only some parts are in another order
         if same_bits(np.roll(buffer, -shift), flat):
             return Mistake("rolled", f"the values are rolled by {shift}, as by np.roll", ())
-    return _units_mistake(truth, buffer) if packing.unknown else None
+    rolled = any(any(located.reading.pattern.rolls) for located in packing.matrices.values())
+    return _units_mistake(truth, buffer) if packing.unknown or rolled else None
 
 
 def _units_mistake(truth: Truth, buffer: np.ndarray) -> Mistake | None:

@@ -1,0 +1,119 @@
+"""diagnose: what the machine of mistakes (wrong_packers.py, sentences.py) showed to be false."""
+
+from functools import partial
+
+import ml_dtypes
+import numpy as np
+import pytest
+from compare.diagnoses import lost, rules, weights
+
+import rnnlayout as rl
+
+LSTM, GRU, RNN = rl.Spec("lstm", 24, 16, 2), rl.Spec("gru", 7, 5, 2), rl.Spec("rnn_tanh", 5, 4, 2)
+
+
+def uniform(spec, dtype="float32", seed=0):
+    """Return torch's tensors of a network as torch initializes them."""
+    rng = np.random.default_rng(seed)
+    kind = ml_dtypes.bfloat16 if dtype == "bfloat16" else np.dtype(dtype)
+    bound = spec.hidden_size**-0.5
+    return {name: rng.uniform(-bound, bound, x.shape).astype(kind)
+            for name, x in weights(spec).items()}  # fmt: skip
+
+
+def each(tensors, part, change):
+    return {
+        name: np.ascontiguousarray(change(x.copy())) if part in name else x
+        for name, x in tensors.items()
+    }
+
+
+def test_one_large_value_is_no_quantization():
+    """All others were nearly 0 beside 7: "quantized to 2 bits, with one scale for all"."""
+    like = uniform(rl.Spec("lstm", 16, 256))
+    done = {name: x.copy() for name, x in like.items()}
+    done["weight_ih_l0"][0, 3] = 7
+    assert rules(rl.diagnose(rl.pack(done), like=like)) == ["changed"]
+
+
+def test_bytes_of_bfloat16_are_counted_by_two():
+    like = uniform(rl.Spec("lstm", 5, 3), "bfloat16")
+    data = rl.pack(like).tobytes() + bytes(5)
+    text = "the buffer has 122 values and 1 byte, expected 120: 5 bytes too many, at the end"
+    assert rl.diagnose(data, like=like).text == text
+
+
+def test_all_matrices_is_not_said_of_some():
+    """It was said of all matrices of an RNN when only one was transposed."""
+    like = weights(RNN)
+    done = each(like, "hh_l1", np.transpose)
+    text = "the recurrent matrices of layer 1 are transposed, each gate separately"
+    assert rl.diagnose(rl.pack(done, RNN), like=like, spec=RNN).text == text
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_a_factor_of_short_values_is_one_factor(dtype):
+    """It was not found, or another one for each layer; tiny values were "changed"."""
+    like = uniform(LSTM, dtype)
+    for part, place in (("weight_ih", "the input matrices"), ("bias_ih", "the biases bW")):
+        done = each(like, part, lambda x: x * x.dtype.type(1e-3))
+        found = rl.diagnose(rl.pack(done), like=like)
+        assert found.text == f"{place} are multiplied by 0.001"
+        assert lost(found) == ["the last bits of the values"]
+
+
+def test_a_bfloat16_is_not_its_half_by_rounding():
+    """ "The biases are halved", sure and without a loss, of biases times 0.45."""
+    like = uniform(GRU, "bfloat16")
+    done = each(like, "bias", lambda x: x * x.dtype.type(0.45))
+    assert rules(rl.diagnose(rl.pack(done), like=like)) == ["multiplied"]
+
+
+def test_no_sign_of_biases_without_a_value_that_shows_it():
+    """The matrices were negated, 2 added to the biases: "negated in the biases", all changed."""
+    spec = rl.Spec("gru", 6, 4, reset="before", bias="input")
+    rng = np.random.default_rng(0)
+    like = {"kernel": rng.normal(size=(6, 12)), "recurrent_kernel": rng.normal(size=(4, 12)),
+            "bias": rng.normal(size=12)}  # fmt: skip
+    like = {name: x.astype("f4") for name, x in like.items()}
+    done = {name: x.copy() for name, x in like.items()}
+    done["recurrent_kernel"][:, 4:8] *= -1
+    done["bias"][4:8] += 2
+    found = rl.diagnose(done, like=like, spec=spec, layout="keras")
+    assert [mistake.text for mistake in found.mistakes] == [
+        "gate r negated in the recurrent matrices",
+        "the biases of gate r have 2 added to them in bW",
+    ]
+
+
+def rolled(x, shift, axis):
+    return np.roll(x.reshape(3, 5, -1), shift, axis).reshape(x.shape)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_rolled_columns_and_rows(dtype):
+    """The values beside them were taken for the columns that were rolled out, sure."""
+    spec = rl.Spec("gru", 7, 5, 2, bidirectional=True)
+    like = uniform(spec, dtype)
+    for axis, noun in ((1, "columns"), (0, "rows")):
+        for shift in (1, -2):
+            done = each(like, "weight_hh", partial(rolled, shift=shift, axis=1 + axis))
+            found = rl.diagnose(rl.pack(done), like=like)
+            words = f"the recurrent matrices are with {noun} rolled by {shift}, as by np.roll"
+            assert found.text == words and found.sure
+            assert found.fixed.tobytes() == rl.pack(like).tobytes()
+
+
+def test_a_stale_vector_is_missing_alone():
+    """ "The biases are not in the buffer", although bR was, in its place."""
+    like = weights(GRU)
+    done = like | {"bias_ih_l1": weights(GRU, 9)["bias_ih_l1"]}
+    found = rl.diagnose(rl.pack(done), like=like)
+    assert found.text == "layer 1, biases bW are not in the buffer"
+    assert [mistake.where for mistake in found.mistakes] == [((1, 0, "bW"),)]
+    done["bias_ih_l1"][:5] = like["bias_ih_l1"][:5]  # gate r
+    done["bias_hh_l1"] = weights(GRU, 9)["bias_hh_l1"]
+    assert rl.diagnose(rl.pack(done), like=like).text == (
+        "gates z and n of layer 1, biases bW are not in the buffer; "
+        "layer 1, biases bR are not in the buffer"
+    )
