@@ -120,7 +120,8 @@ class Hdf5Dataset(Hdf5Object):
 
     @property
     def tensor(self) -> FileTensor:
-        return FileTensor(self.dtype, self.stored.shape or (), self.bits)
+        budget = self.stored.source.budget
+        return FileTensor(self.dtype, self.stored.shape or (), self.bits, budget=budget)
 
 
 @dataclass(frozen=True)
@@ -134,8 +135,8 @@ class Hdf5Group(Hdf5Object):
     def group(self, path: str) -> Hdf5Group | None:
         """Return the group at a path below this group, None if no group has the path."""
         group: Hdf5Group | None = self
-        for name in path.split("/"):
-            group = group.groups.get(name) if group and name else group
+        for name in path.split("/") if path else ():  # a//b is not a name of a/b
+            group = group.groups.get(name) if group else None
         return group
 
     def dataset(self, path: str) -> Hdf5Dataset | None:
