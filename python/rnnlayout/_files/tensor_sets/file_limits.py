@@ -209,6 +209,8 @@ def require_regular_file(path: Any) -> Path:
 
 # A name without a folder, a drive of Windows ("C:x") or a stream of Windows ("x:y"); not hidden.
 _BARE_NAME = re.compile(r"(?!\.)[^/\\:\0]+")
+# A device of Windows in any folder; elsewhere a legal name.
+_DEVICE = re.compile(r"(?:con|prn|aux|nul|com\d|lpt\d)(?:[. ].*)?", re.IGNORECASE | re.DOTALL)
 _SHOWN = 100  # characters of a name
 _MOST_PARTS = 1000  # of a sparse file, which are looked for
 # To open a regular file at a real path: without following a link, and without waiting for the
@@ -271,7 +273,7 @@ class InputFile:
         """
         label = repr(name[:_SHOWN] if isinstance(name, str) else name)
         need = f"need the name of another regular file in the folder of {self}"
-        if not isinstance(name, str) or not _BARE_NAME.fullmatch(name):
+        if not isinstance(name, str) or not _is_bare(name):
             raise FileError(f"{label} is not opened: {need}")
         path, nbytes = self.path.parent / folder / name, None
         try:
@@ -295,6 +297,11 @@ class InputFile:
         self.budget.size += nbytes
         self.companions.append(path)
         return InputFile(path, self.mmap, self, str(real_path))
+
+
+def _is_bare(name: str, windows: bool = os.name == "nt") -> bool:
+    """Return whether a name is the name of a file in the same folder, to any system."""
+    return bool(_BARE_NAME.fullmatch(name)) and not (windows and _DEVICE.fullmatch(name))
 
 
 def _regular_nbytes(real_path: Path) -> int | None:
