@@ -43,7 +43,7 @@ from rnnlayout._files.formats.hdf5.objects import (
     read_stored_array,
 )
 from rnnlayout._files.tensor_sets.file_limits import Budget, InputFile
-from rnnlayout._files.tensor_sets.output_file import Output, full_disk_error
+from rnnlayout._files.tensor_sets.output_file import Output, full_disk_error, ran_out_of_memory
 from rnnlayout._files.tensor_sets.record import KEY, Record, write_records
 from rnnlayout._files.tensor_sets.tensor_set import CHUNK_NBYTES, FileTensor
 from rnnlayout._model.errors import Error, FileError, import_extra
@@ -230,6 +230,8 @@ def new_hdf5(file: Output | IO[bytes], label: str = "an HDF5 file") -> Iterator[
     except Exception as error:
         if full_disk_error(error):
             raise
+        if ran_out_of_memory(error):
+            raise MemoryError from None
         raise FileError(f"{label}: {error or type(error).__name__}") from None
 
 
