@@ -11,6 +11,8 @@ from rnnlayout._files.tensor_sets.file_limits import LIMITS, Budget
 EXCEEDS = {  # kind -> a hostile file that exceeds this limit
     "unpacked": "zip, a member that is a bomb.npz",
     "arrays": "arrays again, 4800.pdparams",
+    "weights": "a group of many layers, used 500 times.keras",
+    "uses": "layers of zeros, used 500 times.npz",
     "names": "graphs, 4800.onnx",
     "tensors": "very many tensors.index",
     "metadata": "empty lists, 4800.keras",

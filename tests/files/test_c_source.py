@@ -294,6 +294,18 @@ def test_any_name_is_a_name_in_c(tmp_path):
     run(["cc", "-std=c99", *WARNINGS, "-c", *tmp_path.glob("*.c")], cwd=tmp_path)
 
 
+def test_any_name_is_a_variable_in_a_header(tmp_path):
+    """An RNN named int did not compile."""
+    names = ["int", "for", "NULL", "size_t", "class", "and", "INT32_MAX", "uint8_t", "main", "lstm"]
+    rl.save(tmp_path / "a.h", {name: random_lstm().to("cudnn") for name in names})
+    (tmp_path / "a.c").write_text('#include "a.h"\nint main(void) { return lstm_find == 0; }\n')
+    shutil.copy(tmp_path / "a.c", tmp_path / "a.cc")
+    for command in (["cc", "-std=gnu17"], ["c++", "-std=gnu++20"]):
+        source = "a.c" if command[0] == "cc" else "a.cc"
+        run([*command, "-fsyntax-only", "-w", source], cwd=tmp_path)
+    assert "RNN_INT_HIDDEN_SIZE" in (tmp_path / "a.h").read_text()
+
+
 # Cortex-M4, RISC-V without floating point, and AVR, whose int has 16 bits.
 BARE = [["-c"], ["--target=armv7em-none-eabi", "-mcpu=cortex-m4", "-mfloat-abi=hard"],
         ["--target=riscv32", "-march=rv32imac"], ["--target=avr", "-mmcu=atmega2560"]]  # fmt: skip

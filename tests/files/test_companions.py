@@ -19,7 +19,7 @@ from files.hostile.good import (
 )
 
 import rnnlayout as rl
-from rnnlayout._files.tensor_sets.file_limits import InputFile
+from rnnlayout._files.tensor_sets.file_limits import InputFile, _is_bare
 
 WITH_COMPANIONS = [".data.onnx", ".index", ".pb", ".bin", *PARTS]
 
@@ -169,3 +169,14 @@ def test_a_companion_adds_to_the_budget(tmp_path):
     assert second.companion("c").budget is file.budget and file.budget.size == 1017
     assert file.companions == [tmp_path / "b", tmp_path / "c"]
     assert (str(second), second.path) == (str(tmp_path / "b"), tmp_path / "b")
+
+
+@pytest.mark.parametrize("name", ["NUL", "aux", "aux.weight", "com1.data", "Con .x"])
+def test_a_device_of_windows_is_a_name_elsewhere(name):
+    assert _is_bare(name, windows=False) and not _is_bare(name, windows=True)
+    assert _is_bare(f"m.{name}", windows=True)
+
+
+@pytest.mark.parametrize("name", ["C:x", "x::$DATA", "a\\b", "a/b", ".a", "..", ""])
+def test_a_name_that_windows_joins_elsewhere_is_refused_everywhere(name):
+    assert not _is_bare(name, windows=False)

@@ -7,6 +7,7 @@ the table are solved for from the places of three values.
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -15,6 +16,8 @@ from typing import Any
 
 import numpy as np
 
+from rnnlayout._model.layout import ROLES
+
 from .matrix_forms import MatrixForm, Pattern, patterns_of, rolled_pattern, solved_pattern
 from .truth import MatrixName, TrueArray, comparable, largest, same_bits
 
@@ -22,6 +25,9 @@ ENOUGH_SAMPLES = 0.7  # of the samples have to be equal: a few values may have b
 _ANCHORS = 8  # per gate: samples that are looked up
 _MOST_HITS = 64  # of an anchor: a value that is more frequent shows nothing
 _MOST_STARTS, _MOST_PLACES = 8, 24  # per pattern, and of all: places that are tried
+# Next to how many located matrices, before and after its right place, a matrix is looked for, and
+# how often: so the search is linear in the number of layers.
+_MOST_NEAR, _MOST_ROUNDS = 16, 16
 _RELATED = 6  # standard deviations: a correlation too strong for chance, see _correlations()
 
 
@@ -91,11 +97,17 @@ class MatrixFinder:
             joined = columns.get((layer, direction, {"W": "R", "R": "W"}.get(role, "")), 0)
             self._patterns[matrix.name] = list(patterns_of(matrix.shape, joined))
         self._indices: dict[tuple[MatrixName, Pattern], np.ndarray] = {}
+        self._numbers = {matrix.name: k for k, matrix in enumerate(true_arrays)}
+        # of the located matrices: the spans by name, and in sorted order all starts and all ends
+        self._spans: dict[MatrixName, tuple[int, int]] = {}
+        self._starts: list[int] = []
+        self._ends: list[int] = []
 
     def find(self, exactly: bool = False) -> LocatedMatrices:
         """Return the matrices in the buffer, in the buffer's order: unchanged or multiplied
         matrices, and if not `exactly` also rounded or otherwise changed matrices."""
         located: LocatedMatrices = {}
+        self._spans, self._starts, self._ends = {}, [], []
         near = () if exactly else (_kept_shares, _near_shares, _correlations)
         for compare in (_equal_shares, _scaled_shares, *near):
             self._find_all(compare, located)
@@ -104,9 +116,20 @@ class MatrixFinder:
         for matrix in () if exactly else self.true_arrays:
             if matrix.name not in located:
                 self._add_gates(located, matrix)
-        numbers = {matrix.name: k for k, matrix in enumerate(self.true_arrays)}
-        names = sorted(located, key=lambda name: (located[name].span, numbers[name]))
+        names = sorted(located, key=lambda name: (self._spans[name], self._numbers[name]))
         return _simplest_readings([located[name] for name in names])
+
+    def _put(self, located: LocatedMatrices, placed: LocatedMatrix) -> None:
+        """Add a located matrix, and where it is."""
+        name, (start, end) = placed.matrix.name, placed.span
+        located[name] = placed
+        self._spans[name] = start, end
+        insort(self._starts, start)
+        insort(self._ends, end)
+
+    def _is_taken(self, at: int) -> bool:
+        """Return whether a located matrix begins at a place."""
+        return bool(self._starts[bisect_left(self._starts, at) :][:1] == [at])
 
     def _find_all(self, compare: Shares, located: LocatedMatrices) -> None:
         """Add the matrices that match by this comparison of values."""
@@ -130,14 +153,15 @@ class MatrixFinder:
                 self._add(located, matrix, voted, compare)
                 if matrix.name not in located and compare is _equal_shares:
                     self._add(located, matrix, _solved(matrix, hits), compare)
-        new = True
-        while new:  # next to located matrices
+        for _ in range(_MOST_ROUNDS):  # next to located matrices
             missing = [matrix for matrix in self.true_arrays if matrix.name not in located]
             new = False
             for matrix in missing:
                 places = self._beside(matrix, located)
                 candidates = ((p, at) for at in places for p in self._patterns[matrix.name])
                 new |= self._add(located, matrix, candidates, compare)
+            if not new:
+                break
 
     def _add_gates(self, located: LocatedMatrices, matrix: TrueArray) -> None:
         """Add a matrix if half of its gates are in the right form and order, bit by bit."""
@@ -153,22 +177,21 @@ class MatrixFinder:
                 if 2 * len(unknown) <= gates > len(unknown):
                     order, share = tuple(range(gates)), 1 - len(unknown) / gates
                     reading = MatrixReading(pattern, at, order, (1,) * gates, share)
-                    located[matrix.name] = LocatedMatrix(matrix, (reading,), tuple(unknown))
+                    self._put(located, LocatedMatrix(matrix, (reading,), tuple(unknown)))
                     return
 
     def _beside(self, matrix: TrueArray, located: LocatedMatrices) -> list[int]:
-        """Return where a matrix may begin: at the right start, or next to located matrices."""
-        spans = {name: placed.span for name, placed in located.items()}
-        names = [true_array.name for true_array in self.true_arrays]
-        k = names.index(matrix.name)
-        starts = [spans[name][1] for name in names[max(k - 1, 0) : k] if name in spans]
-        starts += [spans[name][0] - matrix.size for name in names[k + 1 : k + 2] if name in spans]
-        starts.append(self.starts[matrix.name])
+        """Return where a matrix may begin: at the right start, or next to located matrices, of many
+        the nearest."""
+        spans, k, right = self._spans, self._numbers[matrix.name], self.starts[matrix.name]
+        before, after = self.true_arrays[max(k - 1, 0) : k], self.true_arrays[k + 1 : k + 2]
+        starts = [spans[other.name][1] for other in before if other.name in spans]
+        starts += [spans[other.name][0] - matrix.size for other in after if other.name in spans]
+        starts.append(right)
         if not matrix.is_constant:  # a constant matrix would fit anywhere
-            starts += [0, self.buffer.size - matrix.size, *(end for _, end in spans.values())]
-            starts += [start - matrix.size for start, _ in spans.values()]
-        taken = {start for start, _ in spans.values()}
-        return [at for at in dict.fromkeys(starts) if at not in taken]
+            starts += [0, self.buffer.size - matrix.size, *_nearest(self._ends, right)]
+            starts += [at - matrix.size for at in _nearest(self._starts, right + matrix.size)]
+        return [at for at in dict.fromkeys(starts) if not self._is_taken(at)]
 
     def _voted(self, matrix: TrueArray, hits: _Lookup) -> Iterator[tuple[Pattern, int]]:
         """Yield the patterns and places with most votes of the anchors."""
@@ -211,18 +234,14 @@ class MatrixFinder:
         compare: Shares,
     ) -> bool:
         """Add a matrix if a place fits: the place with the largest share of the matrix."""
-        taken = {placed.span[0] for placed in located.values()}
-        near = [
-            placed.span[0]
-            for name, placed in located.items()
-            if name[:2] == matrix.name[:2] and not matrix.is_constant
-        ]
+        layer = [] if matrix.is_constant else [(*matrix.name[:2], role) for role in ROLES]
+        near = [self._spans[name][0] for name in layer if name in self._spans]
 
         def rank(reading: MatrixReading) -> tuple[float, bool, bool, int]:
             """Prefer a reading that fits better, in a free place, with the gates in order, near the
             matrices of the layer."""
             apart = sum(abs(reading.at - at) for at in near)
-            return reading.share, reading.at not in taken, reading.in_order, -apart
+            return reading.share, not self._is_taken(reading.at), reading.in_order, -apart
 
         best = max(self._readings(matrix, places, compare), key=rank, default=None)
         if best is None:
@@ -234,7 +253,7 @@ class MatrixFinder:
             (reading for reading in readings if reading.share == most),
             key=lambda reading: reading.form.rank,
         )
-        located[matrix.name] = LocatedMatrix(matrix, tuple(fitting))
+        self._put(located, LocatedMatrix(matrix, tuple(fitting)))
         return True
 
     def _readings(
@@ -281,6 +300,12 @@ class MatrixFinder:
             starts = (np.arange(gates) * rows * columns).reshape(-1, 1, 1)
             self._indices[key] = pattern.index(starts + matrix.samples, matrix.shape)
         return self._indices[key]
+
+
+def _nearest(places: list[int], at: int) -> list[int]:
+    """Return the places that are nearest to a place, from places in sorted order."""
+    k = bisect_left(places, at)
+    return places[max(k - _MOST_NEAR, 0) : k + _MOST_NEAR]
 
 
 # -------------------------------------------------------------------------- how values are compared

@@ -70,6 +70,7 @@ class Watch:
             "code": code,
             "words": words,
             "nbytes": meter.nbytes,
+            "work": meter.work,
             "excess": meter.excess(),
             "events": os.fsdecode(events).removesuffix("\n").split("\n") if events else [],
             "imported": sorted(set(sys.modules) - imported),

@@ -16,9 +16,9 @@ def fuzz(*options):
 
 
 def test_files_without_a_finding():
-    done = fuzz("--seconds", "10", ".npz", ".h5")
+    done = fuzz("--seconds", "15", ".npz", ".h5", ".pb")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert re.search(r"\.h5 +\d+ files: .*\n0 findings", done.stdout), done.stdout
+    assert re.search(r"\.pb +\d+ files: .*FileError.*\n0 findings", done.stdout), done.stdout
     (reached,) = re.findall(r"files .*cov: (\d+)", done.stdout)
     assert int(reached) > 500, done.stdout  # 1,300: Atheris has instrumented the readers
 

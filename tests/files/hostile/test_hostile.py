@@ -20,6 +20,7 @@ from files.hostile import (
     products,
     tensor_sets,
     trees,
+    uses,
     zips,
 )
 from files.hostile.good import LAYOUTS, allowed, beside, good
@@ -29,7 +30,9 @@ from files.hostile.reader import HINTS, wrong
 
 from rnnlayout._files.formats.registry import readable_suffixes, writable_suffixes
 
-MODULES = (audio, tensor_sets, zips, pickles, modules, hdf5, onnxes, others, products, trees)
+MODULES = (
+    audio, tensor_sets, zips, pickles, modules, hdf5, onnxes, others, products, trees, uses,
+)  # fmt: skip
 CASES = {name: case for module in MODULES for name, case in module.CASES.items()}
 assert len(CASES) == sum(len(module.CASES) for module in MODULES), "two files of one name"
 # Files that are refused at the limit of steps, after a second: long tests alone read them, except

@@ -10,6 +10,7 @@ from files.keras.old_models import write_arrays
 from oracles.frameworks import H, I, normal, seeded
 
 import rnnlayout as rl
+from rnnlayout._files.formats.keras.hdf5_tree import new_hdf5
 
 
 @pytest.fixture
@@ -93,3 +94,12 @@ def test_a_damaged_type_is_refused(old, tmp_path, limited):
         pytest.raises(rl.LayoutError, match="a float of 202 bits that is not IEEE's"),
     ):
         rl.convert_file(path, tmp_path / "new.h5", to="keras")
+
+
+def test_memory_that_ends_while_a_file_is_written(tmp_path):
+    """The file is closed after that, which h5py then reports as an error of its own."""
+    with pytest.raises(MemoryError), open(tmp_path / "a.h5", "w+b") as file, new_hdf5(file):
+        try:
+            raise MemoryError
+        finally:
+            raise ValueError("I/O operation on closed file")

@@ -97,7 +97,7 @@ static inline const {element} *{name}_find(int pseudo_layer, int lin_layer_id, i
 def _write_c_header(out: Output, entries: Mapping[str, Weights]) -> None:
     defined: Counter[str] = Counter()  # macros, variables and functions of all RNNs
     for entry, weights in entries.items():
-        name = c_identifier(entry)
+        name = _c_variable(entry)
         words = re.findall(r"{(?:name|NAME)}\w*", _RNN + _END)
         c_names = {word.format(name=name, NAME=name.upper()) for word in words}
         defined.update(c_names | _settings_macros(entry, weights).keys())
@@ -118,13 +118,34 @@ def _write_c_header(out: Output, entries: Mapping[str, Weights]) -> None:
 FORMAT = ModelFormat(".h", ("cudnn",), None, _write_c_header)
 
 
+# Words that C or C++ reserves, that the headers above define, and gcc's macros.
+_RESERVED = re.compile(
+    r"\w+_t|U?INT\w+_(MAX|MIN|C)|(SIZE|PTRDIFF|WCHAR|WINT|SIG_ATOMIC)_M\w+|NULL|offsetof|main|linux"
+    r"|unix|alignas|alignof|and|and_eq|asm|auto|bitand|bitor|bool|break|case|catch|char|class|co_await"
+    r"|co_return|co_yield|compl|concept|const|const_cast|consteval|constexpr|constinit|continue"
+    r"|decltype|default|delete|do|double|dynamic_cast|else|enum|explicit|export|extern|false|float"
+    r"|for|friend|goto|if|inline|int|long|mutable|namespace|new|noexcept|not|not_eq|nullptr|operator"
+    r"|or|or_eq|private|protected|public|register|reinterpret_cast|requires|restrict|return|short"
+    r"|signed|sizeof|static|static_assert|static_cast|struct|switch|template|this|thread_local|throw"
+    r"|true|try|typedef|typeid|typename|typeof|typeof_unqual|union|unsigned|using|virtual|void"
+    r"|volatile|while|xor|xor_eq"
+)
+
+
 def c_identifier(text: str) -> str:
+    """Return a text as the beginning of a name in C."""
     name = re.sub(r"\W", "_", text, flags=re.ASCII)
     return f"rnn_{name}" if not name[:1].isalpha() else name
 
 
-def _rnn(entry: str, weights: Weights) -> Iterator[str]:
+def _c_variable(entry: str) -> str:
+    """Return the name of an RNN as a name in C and C++: rnn_int for int."""
     name = c_identifier(entry)
+    return f"rnn_{name}" if _RESERVED.fullmatch(name) else name
+
+
+def _rnn(entry: str, weights: Weights) -> Iterator[str]:
+    name = _c_variable(entry)
     flat, spec = weights.arrays[0], weights.spec
     bits, element = _TYPES[flat.itemsize]
     used = describe_config(weights.config) if weights.config else ""
@@ -164,7 +185,7 @@ def _rnn(entry: str, weights: Weights) -> Iterator[str]:
 
 def _settings_macros(entry: str, weights: Weights) -> dict[str, str]:
     """Return a macro for each setting, and for the order of the axes of x if known."""
-    name = c_identifier(entry).upper()
+    name = _c_variable(entry).upper()
     axes = weights.batch_first
     macros = {} if axes is None else {f"{name}_BATCH_FIRST": f"{axes:d}"}
     keys: dict[str, str] = {}

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from rnnlayout._files.tensor_sets.file_limits import InputFile
-from rnnlayout._files.tensor_sets.file_rnns import Found
+from rnnlayout._files.tensor_sets.file_rnns import Found, arrays_in_vector
 from rnnlayout._files.tensor_sets.output_file import Output
 from rnnlayout._files.tensor_sets.tensor_set import FileTensor
 from rnnlayout._model.config import how_to_round, initial_states
@@ -48,6 +48,7 @@ _LOUDNESS = ("loudness", "gain")  # of metadata: how loud the outputs are
 def _read_nam(file: InputFile, reading: Reading) -> Found:
     model, spec, _ = _parse_nam(file)
     notes: list[str] = []
+    file.budget.charge_weights(spec.nbytes, arrays_in_vector(spec))
     numbers = read_decimals(model["weights"], "weights", notes)
     tensors: dict[str, np.ndarray] = {}
     states: dict[str, list[np.ndarray]] = {name: [] for name in _STATES}

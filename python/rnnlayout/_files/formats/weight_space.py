@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from rnnlayout._files.tensor_sets.file_limits import InputFile, parse_json_object
-from rnnlayout._files.tensor_sets.file_rnns import Found, entry_name
+from rnnlayout._files.tensor_sets.file_rnns import Found, arrays_in_vector, entry_name
 from rnnlayout._files.tensor_sets.output_file import Output, open_untruncated
 from rnnlayout._files.tensor_sets.record import Record, parse_record, rnn_as_json
 from rnnlayout._files.tensor_sets.tensor_set import FileTensor
@@ -42,7 +42,8 @@ _RECORD_KEYS = ("layout", "nbytes", "regions", "entry", "config", "batch_first")
 def _weights_of_vector(tensor: FileTensor, reading: Reading, file: InputFile) -> Weights:
     try:
         known = replace(reading, layout=CUDNN, prefix="")
-        return read_source(tensor.floats("the array"), known)
+        charged = replace(tensor, budget=file.budget)
+        return read_source(charged.floats("the array", arrays_in_vector(reading.spec)), known)
     except ValueError as error:
         raise error_with_name(error, str(file)) from None
 

@@ -9,6 +9,7 @@ JSON in files is UTF-8, with no name twice at any level, and no constants that J
 
 from __future__ import annotations
 
+import errno
 import json
 import mmap
 import os
@@ -24,6 +25,10 @@ from pathlib import Path
 from typing import IO, Any
 
 from rnnlayout._model.errors import FileError
+
+
+class BudgetError(FileError):
+    """A file exceeds its budget: no RNN of the file is read, whichever RNN was charged."""
 
 
 @dataclass(frozen=True)
@@ -54,10 +59,26 @@ LIMITS = {
         cause="it is a decompression bomb, or its arrays overlap",
         why="tensors may share bytes, and a dataset of HDF5 may be deflated or not written at all",
     ),
+    "weights": Limit(
+        unit="bytes of weights",
+        free=4 << 20,
+        times=16,
+        cause="its RNNs share arrays, or its arrays are not stored",
+        why="an array counts for each RNN that uses it; integers are a fourth of the weights,"
+        " deflated zeros nothing; a command makes up to 14 copies",
+    ),
+    "uses": Limit(
+        unit="uses of arrays",
+        free=600,
+        times=1 / 64,
+        cause="its RNNs share arrays",
+        why="an array of an RNN has a name, a shape and numbers, in a vector only numbers; a"
+        " command takes up to half a millisecond for each",
+    ),
     "names": Limit(
         unit="characters of names",
-        free=8 << 20,
-        times=1,
+        free=2 << 20,
+        times=4,
         cause="its names repeat",
         why="the name of a tensor repeats the keys above it, which a file stores once",
     ),
@@ -135,14 +156,20 @@ class Budget:
     _used: dict[str, int] = field(default_factory=dict)
 
     def charge(self, kind: str, amount: int) -> None:
-        """Add an amount before using it. Raises FileError if the sum is too much for the file."""
+        """Add an amount before using it. Raises BudgetError if the sum is too much for the file."""
         used = self._used[kind] = self._used.get(kind, 0) + amount
         limit = LIMITS[kind]
         if used > limit.free and used > (most := limit.free + int(limit.times * self.size)):
-            raise FileError(
+            raise BudgetError(
                 f"{self.name}: {used:,} {limit.unit}, more than {most:,}, the limit for a file of"
                 f" {self.size:,} bytes: {limit.cause}: refused"
             )
+
+    def charge_weights(self, nbytes: int, uses: int = 1) -> None:
+        """Charge for weights before an RNN uses the weights. nbytes: of one array, or of a vector
+        that has `uses` arrays. Each RNN that uses an array is charged."""
+        self.charge("uses", uses)
+        self.charge("weights", nbytes)
 
 
 # -------------------------------------------------------------------------------------------- files
@@ -182,7 +209,10 @@ def require_regular_file(path: Any) -> Path:
 
 # A name without a folder, a drive of Windows ("C:x") or a stream of Windows ("x:y"); not hidden.
 _BARE_NAME = re.compile(r"(?!\.)[^/\\:\0]+")
+# A device of Windows in any folder; elsewhere a legal name.
+_DEVICE = re.compile(r"(?:con|prn|aux|nul|com\d|lpt\d)(?:[. ].*)?", re.IGNORECASE | re.DOTALL)
 _SHOWN = 100  # characters of a name
+_MOST_PARTS = 1000  # of a sparse file, which are looked for
 # To open a regular file at a real path: without following a link, and without waiting for the
 # writer of a FIFO. Windows lacks these flags.
 _FLAGS = os.O_RDONLY | getattr(os, "O_BINARY", 0)
@@ -194,12 +224,19 @@ class InputFile:
     """A file to read, and the budget of the file. str() returns the path. mmap: whether to map the
     file into memory. If a process truncates a mapped file, reading the map ends our process;
     without a map, the whole file is read instead. companions: the paths of all companions that were
-    opened for the file."""
+    opened for the file. main: the file of which this one is a companion, at a real path."""
 
-    def __init__(self, path: Path, mmap: bool = True) -> None:
-        self.path, self.mmap, self._opened_path = path, mmap, str(path)
-        self.budget = Budget(str(path), os.stat(path).st_size)
-        self.companions: list[Path] = []
+    def __init__(
+        self, path: Path, mmap: bool = True, main: InputFile | None = None, real_path: str = ""
+    ) -> None:
+        self.path, self.mmap, self._opened_path = path, mmap, real_path or str(path)
+        self.budget: Budget
+        self.companions: list[Path]
+        if main is not None:
+            self.budget, self.companions = main.budget, main.companions
+            return
+        with open(path, "rb") as file:
+            self.budget, self.companions = Budget(str(path), _stored_nbytes(file.fileno())), []
 
     def __str__(self) -> str:
         return str(self.path)
@@ -236,7 +273,7 @@ class InputFile:
         """
         label = repr(name[:_SHOWN] if isinstance(name, str) else name)
         need = f"need the name of another regular file in the folder of {self}"
-        if not isinstance(name, str) or not _BARE_NAME.fullmatch(name):
+        if not isinstance(name, str) or not _is_bare(name):
             raise FileError(f"{label} is not opened: {need}")
         path, nbytes = self.path.parent / folder / name, None
         try:
@@ -257,22 +294,39 @@ class InputFile:
         if nbytes is None:
             why = "is the file itself" if real_path == real_file else "is not a regular file"
             raise FileError(f"{label} {why}: {need}")
-        companion = InputFile(path, self.mmap)
-        companion._opened_path = str(real_path)
-        companion.budget, companion.companions = self.budget, self.companions
         self.budget.size += nbytes
         self.companions.append(path)
-        return companion
+        return InputFile(path, self.mmap, self, str(real_path))
+
+
+def _is_bare(name: str, windows: bool = os.name == "nt") -> bool:
+    """Return whether a name is the name of a file in the same folder, to any system."""
+    return bool(_BARE_NAME.fullmatch(name)) and not (windows and _DEVICE.fullmatch(name))
 
 
 def _regular_nbytes(real_path: Path) -> int | None:
-    """Return the size of a file; None if the file is not a regular file."""
+    """Return the number of stored bytes of a file; None if the file is not a regular file."""
     handle = os.open(real_path, _FLAGS)
     try:
-        status = os.fstat(handle)
+        return _stored_nbytes(handle) if stat.S_ISREG(os.fstat(handle).st_mode) else None
     finally:
         os.close(handle)
-    return status.st_size if stat.S_ISREG(status.st_mode) else None
+
+
+def _stored_nbytes(handle: int) -> int:
+    """Return the size of an open file without the holes of a sparse file, which no disk stores. The
+    system does not report holes on Windows and in some file systems."""
+    size, at, stored = os.fstat(handle).st_size, 0, 0
+    if not hasattr(os, "SEEK_HOLE"):
+        return size
+    for _ in range(_MOST_PARTS):
+        try:
+            begin = os.lseek(handle, at, os.SEEK_DATA)
+            at = os.lseek(handle, begin, os.SEEK_HOLE)
+        except OSError as error:  # ENXIO: no more data
+            return stored if error.errno == errno.ENXIO else size
+        stored += at - begin
+    return stored + size - at
 
 
 @contextmanager

@@ -42,6 +42,12 @@ def layer_names(name: str, num_layers: int) -> list[str]:
     return [name] if num_layers == 1 else [f"{name}_{k}" for k in range(num_layers)]
 
 
+def arrays_in_vector(spec: Spec | None) -> int:
+    """Return the number of arrays of an RNN that is one vector: W, R and two biases per layer and
+    direction. Return 1 if the RNN is not known."""
+    return 1 if spec is None else 4 * spec.num_layers * spec.num_directions
+
+
 def check_names(entries: Mapping[str, Weights]) -> None:
     """Raise LayoutError if a name is not text, or if two RNNs of the file would have the same
     name in load()."""

@@ -34,7 +34,15 @@ from rnnlayout._sources.reading import Reading, check_fields
 from rnnlayout._sources.tensor_paths import KERAS, is_under_with_direction
 
 from .account import RNNTensors, account_for_tensors
-from .file_rnns import AssumedNote, Found, distinct_names, entry_name, with_rnns
+from .file_limits import BudgetError
+from .file_rnns import (
+    AssumedNote,
+    Found,
+    arrays_in_vector,
+    distinct_names,
+    entry_name,
+    with_rnns,
+)
 from .record import Record
 from .rnn_places import RNNPlace, find_places
 from .tensor_set import FileTensor, ModuleClass, TensorSet
@@ -95,7 +103,9 @@ def find_rnns(
     plain_tensors = {name: tensors[names[0]] for name, names in plain.sources.items()}
     for name, weight in plain.computed.items():
         like = tensors[weight.like]
-        plain_tensors[name] = FileTensor(like.dtype, like.shape, partial(computed_bits, weight))
+        plain_tensors[name] = FileTensor(
+            like.dtype, like.shape, partial(computed_bits, weight), budget=like.budget
+        )
     groups = [
         _restore_stored_names(group, plain, tensors)
         for group in _find_groups(
@@ -305,13 +315,16 @@ def _read_rnn(
     """Return the RNN, or an error with the name of the entry. names: name in the layout -> name in
     the file."""
     try:
-        source: Any = {name: tensors[stored].floats(stored) for name, stored in names.items()}
+        arrays = arrays_in_vector(reading.spec) if len(names) == 1 else 1
+        source: Any = {n: tensors[stored].floats(stored, arrays) for n, stored in names.items()}
         if list(names) == ["weight_space"]:
             source = source["weight_space"]
             reading = replace(reading, layout=reading.layout or CUDNN)
         elif all(name.isdigit() for name in names):
             source = list(source.values())
         return read_source(source, replace(reading, prefix=""))
+    except BudgetError:
+        raise
     except ValueError as error:
         return error_with_name(error, entry)
 

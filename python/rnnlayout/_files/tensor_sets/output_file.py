@@ -136,6 +136,13 @@ def full_disk_error(error: BaseException | None) -> OSError | None:
     return None
 
 
+def ran_out_of_memory(error: BaseException | None) -> bool:
+    """Return whether a lack of memory led to `error`, which a library raised when it closed."""
+    while error is not None and not isinstance(error, MemoryError):
+        error = error.__context__
+    return error is not None
+
+
 @dataclass
 class _OutputPart:
     """A file without the final name. temporary: the temporary name; None for a nameless file."""

@@ -46,6 +46,7 @@ _CELL_OF_ANY_NAME = re.compile(r"(^|/)[^/]*(cell|lstm|gru|rnn)[^/]*/$", re.IGNOR
 _CELL_WORD = re.compile("cell|lstm|gru|rnn", re.IGNORECASE)
 _DOTTED_CELL = re.compile(r"(^|\.)cell\.$")
 _NO_CELL = re.compile(r"(?<!cell)/vars/\d+$")  # variables of a Keras layer without a cell
+_LONGEST_VARIABLE = 20  # characters of /vars/0
 _LISTED = re.compile(r"(?:arr_)?(\d{1,9})")  # the arrays of a list: np.savez, a pickle
 
 
@@ -75,7 +76,7 @@ def find_places(
     """Return the places that may be RNNs, in the order of the first names. layout_passed: the
     layout that the caller passed. prefix: only places under this prefix."""
     names = list(names)
-    name_readings = [(name, list(_read_name(name))) for name in names]
+    name_readings = [(name, _is_plain(name), list(_read_name(name))) for name in names]
     places: dict[tuple[str, ...], RNNPlace] = {}
     for layout in [layout_passed] if layout_passed else _layouts(must_name=False):
         for place in _places_of_layout(layout, name_readings):
@@ -132,7 +133,7 @@ def is_list(names: Iterable[str]) -> bool:
 
 
 def _places_to_name(
-    places: Collection[RNNPlace], name_readings: list[tuple[str, list[NameReading]]]
+    places: Collection[RNNPlace], name_readings: NameReadings
 ) -> Iterator[RNNPlace]:
     """Yield RNNs that contain all tensors of a place and more, in layouts that the caller must
     pass: Haste's tensors without recurrent_bias are the tensors of Keras. Reading a yielded RNN
@@ -152,17 +153,27 @@ def _places_to_name(
 # -------------------------------------------------------------------------------------- the names
 
 NameReading = tuple[str, str, str, bool]  # prefix, tensor, leaf, whether abbreviated
+NameReadings = list[tuple[str, bool, list[NameReading]]]  # of each name, and _is_plain(name)
+
+
+def _is_plain(name: str) -> bool:
+    """Return whether a name is not a path of a cell of Keras."""
+    if "/" not in name:
+        return True
+    return bool(_NO_CELL.search(name, len(name) - _LONGEST_VARIABLE) or _STACKED.fullmatch(name))
 
 
 def _read_name(name: str) -> Iterator[NameReading]:
     """Yield the possible readings of a name. The leaf decides which layouts match."""
     if len(name) > LONGEST_NAME:
         return
+    starts = [0, *(separator.end() for separator in _SEPARATOR.finditer(name))][-_MOST_PARTS:]
+    # a pattern tries every dot from here on: of the whole name, these could be hundreds
+    first = name.rfind(".", 0, starts[0]) + 1
     for pattern in (_STACKED, _IN_PARTS):
-        if match := pattern.fullmatch(name):
-            yield match[1] or "", match[2], tensor_leaf(match[2]), False
-    starts = [0, *(separator.end() for separator in _SEPARATOR.finditer(name))]
-    for at in starts[-_MOST_PARTS:]:
+        if match := pattern.fullmatch(name, first):
+            yield name[: match.start(2)], match[2], tensor_leaf(match[2]), False
+    for at in starts:
         tensor = name[at:]  # the longest first: hi/kernel of a part of the cell before kernel
         if tensor:
             yield name[:at], tensor, tensor_leaf(tensor), False
@@ -171,15 +182,12 @@ def _read_name(name: str) -> Iterator[NameReading]:
         yield f"{match[1]}." if match[1] else "", tensor, tensor_leaf(tensor), True
 
 
-def _places_of_layout(
-    layout: Layout, name_readings: list[tuple[str, list[NameReading]]]
-) -> Iterator[RNNPlace]:
+def _places_of_layout(layout: Layout, name_readings: NameReadings) -> Iterator[RNNPlace]:
     leaves, flax = tensor_leaves(layout), layout.name.startswith(FLAX)
     may_have_dots = has_paths(layout)
     has_cells = flax or layout.name in KERAS
     names_by_place: dict[tuple[str, bool, bool], dict[str, str]] = {}
-    for name, readings in name_readings:
-        plain = "/" not in name or _STACKED.fullmatch(name) or _NO_CELL.search(name)
+    for name, plain, readings in name_readings:
         path = cell_path(layout, name) if has_cells and (flax or not plain) else None
         if path:  # of Keras or Flax, of a layer with a cell
             prefix = name[: len(path[0]) + 1] if path[0] else ""

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from itertools import zip_longest
 from typing import Any
 
@@ -14,7 +15,7 @@ import numpy as np
 from rnnlayout._model.dtypes import FLOATS, Bits, storage_dtype, wrong_dtype
 from rnnlayout._model.errors import FileError
 
-from .file_limits import InputFile
+from .file_limits import Budget, InputFile
 
 _MOST_VALUES = 100  # named in Converted.left_out
 CHUNK_NBYTES = 8 << 20  # Ctrl-C takes effect between two chunks
@@ -40,12 +41,14 @@ class FileTensor:
     bits: returns the array, as uint16 for bfloat16, as bytes for dtypes that NumPy lacks.
     pieces: yields the same elements as flat arrays in order, if this takes less memory. A piece is
         valid until the next piece of any tensor of the file is read.
+    budget: of the file, which is charged for each use as a weight; None for a tensor in memory.
     """
 
     dtype: str
     shape: tuple[int, ...]
     bits: Callable[[], np.ndarray]
     pieces: Callable[[], Iterator[np.ndarray]] | None = None
+    budget: Budget | None = None
 
     @property
     def nbytes(self) -> int:
@@ -64,11 +67,14 @@ class FileTensor:
             for at in range(0, flat.size, step):
                 yield flat[at : at + step].view(np.uint8).data
 
-    def floats(self, name: str) -> Bits:
-        """Return the array of a tensor of floats, in native byte order. name: the name of the
-        tensor in messages. Raises LayoutError if the dtype is not a float."""
+    def floats(self, name: str, arrays: int = 1) -> Bits:
+        """Return the array of a weight, in native byte order, and charge the budget. name: the name
+        of the tensor in messages. arrays: the number of arrays in a vector of a whole RNN. Raises
+        LayoutError if the dtype is not a float."""
         if self.dtype not in FLOATS:
             raise wrong_dtype(name, self.dtype)
+        if self.budget is not None:
+            self.budget.charge_weights(self.nbytes, arrays)
         array = self.bits()
         return Bits(array.astype(array.dtype.newbyteorder("="), copy=False), self.dtype)
 
@@ -95,6 +101,7 @@ def sizes_of(shape: Any, label: str) -> tuple[int, ...]:
     return tuple(shape)
 
 
+@lru_cache(maxsize=256)
 def stored_dtype(dtype: str) -> np.dtype | None:
     """Return NumPy's dtype for the bits of a dtype in a file, None if NumPy lacks it."""
     try:
@@ -173,7 +180,7 @@ class TensorSet:
             raise FileError(f"{file}: two tensors would both be named {name[:100]!r}")
         file.budget.charge("tensors", 1)
         file.budget.charge("names", len(name))
-        self.tensors[name] = tensor
+        self.tensors[name] = replace(tensor, budget=file.budget)
 
     def why_skipped(self, name: str) -> str:
         """Return the error for a skipped object with the name of a weight."""

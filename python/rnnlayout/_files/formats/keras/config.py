@@ -30,6 +30,7 @@ from rnnlayout._sources.keras_tree import (
     object_of,
     short_repr,
 )
+from rnnlayout._sources.mismatch import list_names
 from rnnlayout._sources.reading import Reading
 
 KERAS_3 = "3.0.0"  # the first Keras with the form of file that is written
@@ -111,11 +112,24 @@ def child_layers(node: Node) -> list[Node]:
     return [child for child in children if "class_name" in child]
 
 
+def note_lambda_layers(model: Node) -> list[str]:
+    """Return a note on the Lambda layers of a model, whose code Keras runs, [] without them."""
+    waiting, names = [(0, model)], list[str]()
+    while waiting:
+        depth, node = waiting.pop()
+        names += [layer_name(node)] if class_of(node) == "Lambda" else []
+        inner = child_layers(node) if depth <= _DEPTH else []
+        waiting += [(depth + 1, child) for child in reversed(inner)]
+    if not names:
+        return []
+    return [f"{list_names(names)}: Lambda layers, copied with their code, which Keras may run"]
+
+
 def parse_config(text: str | bytes, label: str) -> dict[str, Any]:
-    """Return the object in a JSON text. label: the text's name in messages. Raises FileError if
-    the text is not the JSON of an object."""
+    """Return the object in a JSON text, bytes in UTF-8. label: the text's name in messages. Raises
+    FileError if the text is not the JSON of an object."""
     try:
-        return object_of(json.loads(text))
+        return object_of(json.loads(text if isinstance(text, str) else text.decode("utf-8-sig")))
     except (ValueError, RecursionError) as error:
         raise FileError(f"{label} is malformed: {error}") from None
 

@@ -35,10 +35,10 @@ from rnnlayout._model.reading_options import OF_FORMATS
 from rnnlayout._model.spec import Spec
 from rnnlayout._model.weights import Weights
 from rnnlayout._native import LayoutError
-from rnnlayout._sources.keras_tree import class_name_of, layer_node
+from rnnlayout._sources.keras_tree import Node, class_name_of, layer_node
 from rnnlayout._sources.reading import Reading
 
-from .config import KERAS_2, KERAS_3, unread_layers_in
+from .config import KERAS_2, KERAS_3, note_lambda_layers, parse_config, unread_layers_in
 from .entries import LEAVES, KerasEntries
 from .hdf5_tree import (
     Hdf5Group,
@@ -270,6 +270,8 @@ def _replace_hdf5(file: InputFile, out: Output, new: NewWeights) -> list[str]:
     with open_hdf5(file, file.budget) as root:
         entries = KerasEntries.of_hdf5(root, new.reading)
         notes = _compare_all_settings(new.rnns, _read_root(root, entries), file)
+        config = root.text("model_config")
+        notes += note_lambda_layers(parse_config(config, "model_config")) if config else []
         with new_hdf5(out, str(file)) as h5:
             copy_tree(root, h5, entries.new_arrays(new.rnns))
     return notes
@@ -296,7 +298,7 @@ def _arrays_by_name(root: Hdf5Group, names: Collection[str]) -> dict[str, FileTe
 @contextmanager
 def _open_archive(
     file: InputFile, reading: Reading
-) -> Iterator[tuple[zipfile.ZipFile, Hdf5Group, KerasEntries, Found]]:
+) -> Iterator[tuple[zipfile.ZipFile, Node, Hdf5Group, KerasEntries, Found]]:
     with open_zip(file) as opened:
         archive = read_archive(file, opened, reading)
         with open_hdf5(archive.variables, file.budget, f"{file}: {VARIABLES}") as root:
@@ -308,24 +310,24 @@ def _open_archive(
             entries.refuse_layers(paths_without_groups(root, archive.model))
             # the config of a subclass of Model has no layers
             rnns = entries.read_layers(described if is_described else layers_without_config(root))
-            yield opened, root, entries, rnns
+            yield opened, archive.model, root, entries, rnns
 
 
 def _read_archive(file: InputFile, reading: Reading) -> Found:
-    with _open_archive(file, reading) as (_, _, _, rnns):
+    with _open_archive(file, reading) as (*_, rnns):
         return rnns
 
 
 def _replace_archive(file: InputFile, out: Output, new: NewWeights) -> list[str]:
-    with _open_archive(file, new.reading) as (opened, root, entries, old):
+    with _open_archive(file, new.reading) as (opened, model, root, entries, old):
         notes = _compare_all_settings(new.rnns, old, file)
         variables = new_variables(root, entries.new_arrays(new.rnns), f"{file}: {VARIABLES}")
         copy_members(opened, out, {VARIABLES: variables})
-    return notes
+    return notes + note_lambda_layers(model)
 
 
 def _read_others_of_archive(file: InputFile, names: Collection[str]) -> dict[str, FileTensor]:
-    with _open_archive(file, Reading()) as (_, root, _, _):
+    with _open_archive(file, Reading()) as (_, _, root, _, _):
         return _arrays_by_name(root, names)
 
 

@@ -43,7 +43,7 @@ from rnnlayout._files.formats.hdf5.objects import (
     read_stored_array,
 )
 from rnnlayout._files.tensor_sets.file_limits import Budget, InputFile
-from rnnlayout._files.tensor_sets.output_file import Output, full_disk_error
+from rnnlayout._files.tensor_sets.output_file import Output, full_disk_error, ran_out_of_memory
 from rnnlayout._files.tensor_sets.record import KEY, Record, write_records
 from rnnlayout._files.tensor_sets.tensor_set import CHUNK_NBYTES, FileTensor
 from rnnlayout._model.errors import Error, FileError, import_extra
@@ -120,7 +120,8 @@ class Hdf5Dataset(Hdf5Object):
 
     @property
     def tensor(self) -> FileTensor:
-        return FileTensor(self.dtype, self.stored.shape or (), self.bits)
+        budget = self.stored.source.budget
+        return FileTensor(self.dtype, self.stored.shape or (), self.bits, budget=budget)
 
 
 @dataclass(frozen=True)
@@ -134,8 +135,8 @@ class Hdf5Group(Hdf5Object):
     def group(self, path: str) -> Hdf5Group | None:
         """Return the group at a path below this group, None if no group has the path."""
         group: Hdf5Group | None = self
-        for name in path.split("/"):
-            group = group.groups.get(name) if group and name else group
+        for name in path.split("/") if path else ():  # a//b is not a name of a/b
+            group = group.groups.get(name) if group else None
         return group
 
     def dataset(self, path: str) -> Hdf5Dataset | None:
@@ -229,6 +230,8 @@ def new_hdf5(file: Output | IO[bytes], label: str = "an HDF5 file") -> Iterator[
     except Exception as error:
         if full_disk_error(error):
             raise
+        if ran_out_of_memory(error):
+            raise MemoryError from None
         raise FileError(f"{label}: {error or type(error).__name__}") from None
 
 

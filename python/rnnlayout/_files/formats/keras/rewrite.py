@@ -28,7 +28,7 @@ from rnnlayout._native import LayoutError, LossyError
 from rnnlayout._sources.keras_tree import SIGMOID_SINCE, Node, Version
 from rnnlayout._sources.reading import Reading
 
-from .config import KERAS_3, parse_config
+from .config import KERAS_3, note_lambda_layers, parse_config
 from .entries import LEAVES, KerasEntries, LayerCells, cell_names, check_activation
 from .hdf5_tree import Hdf5Group, copy_tree, new_hdf5, open_hdf5, write_record_attribute
 from .rewrite_parts import (
@@ -88,9 +88,10 @@ def rewrite_h5(
                 raise LossyError(
                     f"{file}: the config of Keras 1 is not converted: read its layers with load()"
                 )
+            label = f"{file}: model_config"
+            model = parse_config(config, label)
+            changed.notes += note_lambda_layers(model)
             if version < (3, 0):
-                label = f"{file}: model_config"
-                model = parse_config(config, label)
                 _change_model(model, legacy_layers(layers, model), version, changed, label)
                 new = {"model_config": json.dumps(model), "keras_version": KERAS_3}
                 if (training := root.text(_TRAINING)) is not None:
@@ -120,6 +121,7 @@ def rewrite_archive(
     changed = ChangedCells(str(file), dtype, exact)
     with open_zip(file) as archive:
         old = read_archive(file, archive, reading)
+        changed.notes += note_lambda_layers(old.model)
         label = f"{file}: {VARIABLES}"
         with open_hdf5(old.variables, file.budget, label) as root:
             if reading.fields or old.version >= (3, 0):

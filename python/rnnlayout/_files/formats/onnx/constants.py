@@ -47,7 +47,8 @@ def _whole_number(text: Any, label: str) -> int:
 
 MOST_DIMENSIONS = 8
 MOST_LONG = 100  # steps in a chain
-_STEPS = 80  # of the budget, per step of a chain; torch writes about 300 steps per layer
+# Of the budget, per step of a chain, and per input; torch writes about 300 steps per layer.
+_STEPS, _INPUT_STEPS = 80, 8
 
 # TensorProto.DataType -> the dtype, and the field of numbers that are not raw.
 _TYPES = {
@@ -103,6 +104,14 @@ class Constants:
         """Take the memory of an array from the budget before the array exists. Raises FileError if
         the budget is exhausted."""
         self._budget.charge("computed", max(0, nbytes))  # for a negative size NumPy raises
+
+    def charge_weights(self, nbytes: int) -> None:
+        """Take a weight or a state from the budget, for each node that uses the array."""
+        self._budget.charge_weights(nbytes)
+
+    def charge_inputs(self, count: int) -> None:
+        """Take the inputs of a node from the budget, each time that the node is followed."""
+        self._budget.charge("steps", _STEPS + _INPUT_STEPS * count)
 
     def array_of(self, tensor: Any, label: str) -> np.ndarray:
         bits = self.bits_of(tensor, label)
@@ -194,7 +203,7 @@ class Constants:
                 self._tensors[id(definition)] = definition, self.array_of(definition, label)
             return self._tensors[id(definition)][1]
         node = definition
-        self._check_steps(label, depth)
+        self._check_steps(label, depth, node)
         if node.op_type == "Constant":
             attributes = attributes_of(node, scope)
             if "value" in attributes:
@@ -210,8 +219,8 @@ class Constants:
         inputs = [self.get(scope, n, label, depth + 1) if n else None for n in node.input]
         return self._fold(scope, node, inputs, label)
 
-    def _check_steps(self, label: str, depth: int) -> None:
-        self._budget.charge("steps", _STEPS)
+    def _check_steps(self, label: str, depth: int, node: Any) -> None:
+        self.charge_inputs(len(node.input))
         if depth > MOST_LONG:
             raise FileError(f"{label} is computed in too many steps, or from itself: refused")
 
@@ -233,7 +242,7 @@ class Constants:
         kind = node.op_type if getattr(node, "domain", None) in _DOMAINS else ""
         if kind not in _REPEATS + _MOVES:
             return self.get(scope, name, label, depth)
-        self._check_steps(label, depth)
+        self._check_steps(label, depth, node)
         if kind == "ConstantOfShape":
             return self._fold(scope, node, [self._times(scope, node.input[0], label, depth)], label)
         if kind == "Concat":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -16,7 +16,9 @@ from rnnlayout._model.errors import FileError, import_extra
 LARGEST = (1 << 31) - 1  # bytes of a protobuf message
 MOST_DEEP = 100  # graphs in graphs; protobuf itself allows about 33
 _NODE_STEPS = 4  # of the budget, per node
-_CALLED_STEPS = 40  # per node of a called function and call: calls may multiply in nested functions
+# Per node of a called function and call, and per input, output and attribute of them: calls may
+# multiply in nested functions.
+_CALLED_STEPS, _NAME_STEPS = 40, 2
 
 OPERATORS = {
     ("", "LSTM"): "LSTM",
@@ -149,8 +151,9 @@ def integer_attribute(attributes: Attributes, name: str, default: int = 0) -> in
     return int(attributes[name].i) if name in attributes else default
 
 
-def is_fixed(scope: GraphScope, name: str) -> bool:
-    """Return whether an array depends on constants and shapes alone."""
+def is_fixed(scope: GraphScope, name: str, charge: Callable[[int], None]) -> bool:
+    """Return whether an array depends on constants and shapes alone. charge: takes the number of
+    inputs of each node that is followed."""
     waiting, visited = [(scope, name)], set[tuple[GraphScope, int]]()
     while waiting and len(visited) < _MOST_FOLLOWED:
         scope, name = waiting.pop()
@@ -167,6 +170,7 @@ def is_fixed(scope: GraphScope, name: str) -> bool:
         if next(subgraphs(definition), None) is not None:
             return False
         visited.add((scope, id(definition)))
+        charge(len(definition.input))
         waiting += [(scope, input_name) for input_name in definition.input]
     return not waiting
 
@@ -246,6 +250,9 @@ def find_sites(model: Any, budget: Budget) -> list[NodeSite]:
             inner.append(GraphScope(graph, scope))
         if functions and (function := functions.get((node.domain, node.op_type, node.overload))):
             budget.charge("steps", _CALLED_STEPS * (len(function.node) + 1))
+            lists = [function.input, function.attribute_proto, node.input, node.attribute]
+            lists += [inner_node.output for inner_node in function.node]
+            budget.charge("steps", _NAME_STEPS * sum(map(len, lists)))
             inputs = dict(zip(function.input, node.input, strict=False))
             formals = {name: (scope, inputs.get(name, "")) for name in function.input}
             defaults = {a.name: a for a in function.attribute_proto}

@@ -20,7 +20,7 @@ from rnnlayout._files.formats.registry import (
     compare_settings,
 )
 from rnnlayout._files.tensor_sets.choose_rnns import as_recorded, stack_entries
-from rnnlayout._files.tensor_sets.file_limits import InputFile
+from rnnlayout._files.tensor_sets.file_limits import BudgetError, InputFile
 from rnnlayout._files.tensor_sets.file_rnns import Found
 from rnnlayout._files.tensor_sets.output_file import Output
 from rnnlayout._files.tensor_sets.record import read_records
@@ -166,6 +166,8 @@ def _read_sites(file: InputFile, model: Any, reading: Reading, constants: Consta
         if is_under_with_direction(site.name, reading.prefix):
             try:
                 entries[site.name] = read_onnx_node(site, constants, reading, notes)
+            except BudgetError:
+                raise
             except ValueError as error:
                 refused[site.name] = error_with_name(error, f"node {site.name!r}")
     notes += _notes_about_unread_rnns(model, bool(sites))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Any
 
 import numpy as np
 
+from rnnlayout._files.tensor_sets.file_limits import BudgetError
 from rnnlayout._model.dtypes import take_bits
 from rnnlayout._model.errors import Ask, Message
 from rnnlayout._model.layout import known_layouts
@@ -108,6 +108,7 @@ def _weight_bits(
         notes.append(f"{site.name}: {role} was dequantized to {array.dtype}")
     if not array.flags.c_contiguous:
         constants.charge(array.nbytes)
+    constants.charge_weights(array.nbytes)
     return array
 
 
@@ -225,6 +226,7 @@ def _couple_gates(tensors: dict[str, np.ndarray], constants: Constants) -> None:
 LENGTHS, _STATES = 4, {"initial_h": 5, "initial_c": 6}  # inputs of an operator
 # The errors for an input that is not computed from constants by simple nodes, or misshapen.
 _NOT_READ = (ValueError, IndexError)
+_NUMBER_NBYTES = 32  # a number of a list in Python
 _PROJECTED = (
     ": ONNX's LSTM has no projection, and torch.onnx.export(dynamo=True) writes such a node, with a"
     " part of the weights, of an nn.LSTM with proj_size: convert the module or its state_dict()"
@@ -249,11 +251,17 @@ def _node_settings(
         if site.input(k) and (name == "initial_h" or site.operator == "LSTM"):
             state = _initial_state(site, name, spec, layout, constants, notes)
             if state is not None and state.any():
+                constants.charge_weights(_NUMBER_NBYTES * state.size)
                 config[name] = np.asarray(state, np.float64).tolist()
     if name := site.input(LENGTHS):
-        with suppress(*_NOT_READ):  # lengths that the model computes are arguments of the caller
+        try:
             lengths = constants.get_unrepeated(site.scope, name, "sequence_lens")
+            constants.charge_weights(_NUMBER_NBYTES * lengths.size)
             config["sequence_lens"] = [int(n) for n in lengths.ravel()]
+        except BudgetError:
+            raise
+        except _NOT_READ:
+            pass  # lengths that the model computes are arguments of the caller
     return config
 
 
@@ -293,8 +301,10 @@ def _initial_state(
         shape = (first, d, h) if layout else (d, second, h)
         constants.charge(math.prod(shape) * state.itemsize)
         return np.broadcast_to(state, shape)
+    except BudgetError:
+        raise
     except _NOT_READ:
-        if is_fixed(site.scope, source):
+        if is_fixed(site.scope, source, constants.charge_inputs):
             notes.append(
                 f"{site.name}: its {name} is computed from constants in a way that is not read:"
                 " pass it as the initial state"

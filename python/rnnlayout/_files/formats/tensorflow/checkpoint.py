@@ -206,6 +206,7 @@ FORMAT = TensorFormat(".index", _read_index, None)
 VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"  # suffix of a variable's path
 _COPIES = "_all_variables/"  # of a Keras 3 export: the variables a second time
 _LISTED = re.compile(r"(.+)/variables/\d+")  # path of a variable of an object that has a list
+_NUMBERED = re.compile(r"(?<![^/])\d+(?![^/])")  # a part of a path that is a number
 _FIELD_STEPS = 2  # of the budget; a model of 300 layers has about 100,000 fields
 
 
@@ -267,8 +268,11 @@ def with_full_names(tensor_set: TensorSet, full_names: Mapping[str, str]) -> Ten
     """Name the tensors as in the program. If several variables have the same name, as variables of
     layers that are built separately do, the tensors keep the paths as names."""
 
-    def by_numbers(path: str) -> list[tuple[int, str]]:  # variables/2, variables/10
-        return [(len(part) if part.isdecimal() else 0, part) for part in path.split("/")]
+    def with_length(number: re.Match[str]) -> str:
+        return f"\xff{chr(len(number[0]))}{number[0]}"
+
+    def by_numbers(path: str) -> str:  # variables/2, variables/10; after names
+        return _NUMBERED.sub(with_length, path).replace("/", "\0")
 
     paths = sorted(tensor_set.tensors, key=by_numbers)
     names = {path: full_names.get(path, path) for path in paths}
