@@ -163,7 +163,7 @@ class Trial:
         if what == "read" and not self.is_read:
             return "not read"
         if what == "write" and not self.is_written:
-            return "not written"
+            return "NumPy, with `--into`" if self.format.replace else "not written"
         w, source = self.weights(), self.folder / "source.npz"
         rl.save(source, w)
         if what == "read" and self.is_written:
@@ -181,7 +181,7 @@ class Trial:
     def others(self):
         """What a conversion does to the tensors that belong to no RNN."""
         if not self.is_written:
-            return "-"
+            return "`--into` keeps the model" if self.format.replace else "-"
         if getattr(self.format, "rewrite", None):
             return "the whole model, to a file of this format"
         source = self.folder / "others.npz"

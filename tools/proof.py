@@ -132,7 +132,7 @@ def hostile_counts():
 
 def hostile():
     from files.hostile.limits import MOST_CALLS, MOST_SECONDS
-    from files.hostile.test_hostile import LAYOUTS, PLAIN
+    from files.hostile.test_hostile import LAYOUTS, LONG, PLAIN
 
     files, nbytes = hostile_counts()
     return (
@@ -142,7 +142,7 @@ def hostile():
         f" functions, in the long tests within {MOST_SECONDS} s of CPU time; nothing is run, no"
         " other file opened",
         f"{files:,} files, and one of each of {len(LAYOUTS)} formats with {PLAIN[0]} bytes"
-        f" changed and cut every {PLAIN[1]} bytes",
+        f" changed and cut every {PLAIN[1]} bytes; in the long tests {LONG[0]} and {LONG[1]}",
     )
 
 

@@ -61,7 +61,7 @@ def printed(command):
 def recorded():
     """Return {recording: its lines, each with its kind}."""
     found = {}
-    setting = {"COLUMNS": str(COLUMNS), "NO_COLOR": "1"}
+    setting = {"COLUMNS": str(COLUMNS), "NO_COLOR": "1", "TERM": "dumb"}
     with tempfile.TemporaryDirectory() as folder, mock.patch.dict(os.environ, setting):
         for name in ("old.h5", "by-hand.npz", "packed.npy"):
             shutil.copy(DATA / name, folder)

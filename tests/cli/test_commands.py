@@ -1,10 +1,10 @@
 """convert, run, identify, diagnose and map: what they print, and what they write."""
 
 import io
-import math
 import os
 import re
 import struct
+import threading
 
 import numpy as np
 import pytest
@@ -69,20 +69,64 @@ def test_convert_into_a_model(rnnlayout, folder):
     assert all(same_bits(found[k], wanted.get(k.removeprefix("dec."), model[k])) for k in model)
 
 
-def test_progress_is_for_who_waits(folder, monkeypatch):
+class Screen(io.StringIO):
+    """A terminal, and whether progress was shown on it."""
+
+    def __init__(self):
+        super().__init__()
+        self.shown = threading.Event()
+
+    def isatty(self):
+        return True
+
+    def write(self, text):
+        super().write(text)
+        if text.startswith("\r"):
+            self.shown.set()
+
+
+@pytest.mark.parametrize(
+    "command", [
+        "convert enc.npz o.onnx --to onnx --force", "inspect enc.npz", "verify enc.npz enc.npz",
+        "diagnose enc.npz --like enc.npz",
+    ],
+)  # fmt: skip
+def test_progress_is_for_who_waits(folder, monkeypatch, command):
+    from rnnlayout._cli import main as _cli, terminal
+    from rnnlayout._files.tensor_sets.file_limits import InputFile
+
+    opened = InputFile.__init__
+
+    def open_slowly(*arguments):
+        screen.shown.wait(30)  # seconds, if it is never shown
+        opened(*arguments)
+
+    monkeypatch.setattr("sys.stderr", screen := Screen())
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(terminal, "_AFTER", 1000)
+    assert _cli.main(command.split()) == 0 and not screen.shown.is_set()
+    monkeypatch.setattr("sys.stderr", screen := Screen())
+    monkeypatch.setattr(terminal, "_AFTER", 0)
+    monkeypatch.setattr(terminal, "_EVERY", 1000)  # the line is written once
+    monkeypatch.setattr(InputFile, "__init__", open_slowly)
+    assert _cli.main(command.split()) == 0
+    line = re.match(rf"\r({command.split()[0]} +\d+ s)\r( +)\r", screen.getvalue())
+    assert len(line[1]) == len(line[2])
+
+
+def test_progress_of_a_conversion_is_in_bytes(folder, monkeypatch):
     from rnnlayout._cli import main as _cli, terminal
 
-    for after, shown in ((math.inf, False), (-1, True)):
-        screen = io.StringIO()
-        screen.isatty = lambda: True
-        monkeypatch.setattr(terminal, "_AFTER", after)
-        monkeypatch.setattr(terminal, "_EVERY", math.inf)  # a line is not soon written again
-        monkeypatch.setattr("sys.stderr", screen)
-        assert _cli.main(["convert", "enc.npz", "o.safetensors", "--to", "onnx", "--force"]) == 0
-        said = screen.getvalue()
-        lines = re.findall(r"\rconverting +\d+ %  \d+ of \d+ MB", said)
-        assert len(lines) == shown, said
-        assert not shown or f"\r{' ' * (len(lines[-1]) - 1)}\renc: exact\n" in said
+    line = terminal.ProgressLine("convert")
+    line.report(412_000_000, 958_000_000)
+    assert str(line) == "convert  43 %  412 of 958 MB"
+    monkeypatch.setattr("sys.stderr", Screen())
+    monkeypatch.setenv("TERM", "xterm")
+    reports = []
+    monkeypatch.setattr(terminal.ProgressLine, "report", lambda line, *sizes: reports.append(sizes))
+    assert _cli.main(["convert", "enc.npz", "o.safetensors", "--to", "onnx", "--force"]) == 0
+    done, total = reports[-1]
+    assert done == total > 0
 
 
 # ------------------------------------------------------------------------------------------ run

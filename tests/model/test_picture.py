@@ -3,6 +3,7 @@
 import pickle
 import re
 import sys
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -160,6 +161,27 @@ def test_a_notebook_shows_a_spec_and_regions():
     assert type(found[1:]) is type(found["offset"]) is np.ndarray  # not as a whole
     assert pickle.loads(pickle.dumps(found))._repr_svg_() is None  # NumPy keeps the numbers only
     assert rl.Spec("gru", 3, 2, reset="before")._repr_svg_() is None  # cuDNN has none
+
+
+def test_a_notebook_shows_facts_as_tables():
+    """Each text is in a cell of its own, and none of it becomes HTML."""
+    shapes = rl.describe(rl.Spec("lstm", 3, 2), "torch")
+    ones = {name: np.ones(shape, "f4") for name, shape in shapes.items()}
+    tensors = rl.convert(ones, to="keras")
+    tensors["<script>&"] = tensors.pop("bias")
+    shown = html_cells(tensors)
+    assert shown[:4] == ["lstm, input_size 3, hidden_size 2 in keras", "tensor", "shape", "dtype"]
+    assert shown[10:13] == ["<script>&", "(8,)", "float32"]
+    assert shown[13:] == ["rounds", "8 sums of two non-zero biases"]
+    assert html_cells(tensors.report) == shown[13:]
+    known = html_cells(rl.layouts())
+    at = known.index("onnx")
+    assert known[at : at + 3] == ["onnx", "iofg", "zrn"]
+
+
+def html_cells(shown):
+    root = ElementTree.fromstring(f"<div>{shown._repr_html_()}</div>")
+    return [text.strip() for text in root.itertext() if text.strip()]
 
 
 def test_files(tmp_path, monkeypatch):

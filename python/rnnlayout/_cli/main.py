@@ -25,7 +25,7 @@ from .options import (
     report_error,
     write_as_option,
 )
-from .terminal import discard_text, print_error, print_text
+from .terminal import discard_text, print_error, print_text, show_progress
 
 DESCRIPTION = """\
 Inspect, convert, compare and run the LSTM, GRU and RNN layers in files of
@@ -107,7 +107,8 @@ def _run(arguments: Sequence[str] | None, options: argparse.Namespace) -> int:
         print_text(f"rnnlayout {__version__}")
         return DONE
     command = import_module(f"rnnlayout._cli.commands.{options.command}")
-    code: int = command.run(options)
+    with show_progress(options.command):
+        code: int = command.run(options)
     return code
 
 

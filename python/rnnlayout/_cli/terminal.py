@@ -8,8 +8,9 @@ import math
 import os
 import re
 import sys
+import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from shutil import get_terminal_size
 from textwrap import wrap
@@ -24,6 +25,8 @@ def print_text(text: str, stream: TextIO | None = None) -> None:
     """Print lines, by default to stdout. Characters that the encoding lacks are escaped. A reader
     that has closed the stream needs no more: the command goes on to its exit code."""
     stream = stream or sys.stdout
+    for line in _shown_lines:
+        line.erase()
     encoding = stream.encoding or "utf-8"
     try:
         print(text.encode(encoding, "backslashreplace").decode(encoding), file=stream, flush=True)
@@ -136,31 +139,66 @@ def align_columns(rows: Sequence[tuple[str, ...]], indent: int = 0) -> list[str]
 _AFTER = 0.5  # seconds: shorter work shows nothing
 _EVERY = 0.2  # seconds between two updates
 
-Tick = Callable[[int, int], None]
+
+class ProgressLine:
+    """A line on a terminal that shows how far a command has come: "convert  43 %  412 of 958 MB",
+    or the seconds so far. A thread writes the line: most work reports nothing on the way."""
+
+    def __init__(self, command: str) -> None:
+        self._command, self._began = command, time.monotonic()
+        self._done = self._total = 0
+        self._line = ""
+        self._lock, self.ended = threading.Lock(), threading.Event()
+
+    def report(self, done: int, total: int) -> None:
+        """Take the number of bytes done so far and in all."""
+        self._done, self._total = done, total
+
+    def __str__(self) -> str:
+        if not self._total:
+            return f"{self._command} {time.monotonic() - self._began:3.0f} s"
+        percent, megabytes = 100 * self._done // self._total, self._total / 1e6
+        return f"{self._command} {percent:3} %  {self._done / 1e6:.0f} of {megabytes:.0f} MB"
+
+    def update_until_end(self) -> None:
+        wait = _AFTER
+        while not self.ended.wait(wait):
+            wait = _EVERY
+            with self._lock:
+                width = len(self._line)
+                self._line = str(self)
+                print(f"\r{self._line:{width}}", end="", file=sys.stderr, flush=True)
+
+    def erase(self) -> None:
+        with self._lock:
+            if self._line:
+                print(f"\r{' ' * len(self._line)}\r", end="", file=sys.stderr, flush=True)
+                self._line = ""
+
+
+_shown_lines: list[ProgressLine] = []  # at most one: of the command that runs
 
 
 @contextmanager
-def show_progress(verb: str) -> Iterator[Tick | None]:
-    """Show on a terminal how far work has come: "converting  43 %  412 of 958 MB". Yields a
-    function to call with the bytes done and in all; None without a terminal. The line is
-    erased at the end."""
-    if not sys.stderr.isatty():
-        yield None
+def show_progress(command: str) -> Iterator[None]:
+    """Show on stderr, if that is a terminal, how far a command has come."""
+    if not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
+        yield
         return
-    due, line = time.monotonic() + _AFTER, ""
-
-    def tick(done: int, total: int) -> None:
-        nonlocal due, line
-        now = time.monotonic()
-        if now < due:
-            return
-        due = now + _EVERY
-        percent = 100 * done // max(total, 1)
-        line = f"{verb} {percent:3} %  {done / 1e6:.0f} of {total / 1e6:.0f} MB"
-        print(f"\r{line}", end="", file=sys.stderr, flush=True)
-
+    line = ProgressLine(command)
+    thread = threading.Thread(target=line.update_until_end, daemon=True)
+    _shown_lines.append(line)
+    thread.start()
     try:
-        yield tick
+        yield
     finally:
-        if line:
-            print(f"\r{' ' * len(line)}\r", end="", file=sys.stderr, flush=True)
+        _shown_lines.remove(line)
+        line.ended.set()
+        thread.join()
+        line.erase()
+
+
+def report_progress(done: int, total: int) -> None:
+    """Show the number of bytes done so far and in all."""
+    for line in _shown_lines:
+        line.report(done, total)

@@ -182,7 +182,37 @@ def layouts() -> dict[str, dict[str, Any]]:
         >>> layouts()["openvino"]["checked"]
         ['recorded', 'recorded']
     """
-    return copy.deepcopy(known_layouts())
+    return LayoutTable(copy.deepcopy(known_layouts()))
+
+
+class LayoutTable(dict[str, dict[str, Any]]):
+    """A dict with the facts about each layout, and a table of the main facts in a notebook."""
+
+    def _repr_html_(self) -> str:
+        from .picture.html import html_table
+
+        head, *rows = layout_rows(self)
+        return html_table(f"{len(rows)} layouts", rows, head)
+
+
+def layout_rows(all_layouts: dict[str, dict[str, Any]]) -> list[tuple[str, ...]]:
+    """Return a head, and a row with the main facts about each layout."""
+    head = ("layout", "lstm", "gru", "rnn", "reset", "projection", "checked")
+    rows: list[tuple[str, ...]] = [head]
+    for name, facts in all_layouts.items():
+        gates = facts["gates"]
+        rows.append(
+            (
+                name,
+                gates.get("lstm", "-"),
+                gates.get("gru", "-"),
+                "yes" if "rnn_tanh" in gates else "-",
+                ", ".join(facts["resets"]) if "gru" in gates else "-",
+                "yes" if facts["projection"] else "-",
+                ", ".join(dict.fromkeys(facts["checked"])),
+            )
+        )
+    return rows
 
 
 @cache

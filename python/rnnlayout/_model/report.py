@@ -31,5 +31,10 @@ class Report:
         grade = f"{self.grade}: {self.reason}" if self.reason else self.grade
         return f"{grade}; {self.settings}" if self.settings else grade
 
+    def _repr_html_(self) -> str:
+        from .picture.html import html_grade
+
+        return html_grade(self.grade, str(self).removeprefix(self.grade).lstrip(":; "))
+
 
 EXACT = Report("exact")

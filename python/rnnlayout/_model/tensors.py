@@ -45,6 +45,13 @@ class Tensors(dict[str, np.ndarray]):
         shapes = ", ".join(f"{name} {array.shape}" for name, array in self.items())
         return f"<Tensors of {self.spec} in {self.layout}: {shapes}; {self.report}>"
 
+    def _repr_html_(self) -> str:
+        from .picture.html import html_table
+
+        shapes = [(name, str(array.shape), str(array.dtype)) for name, array in self.items()]
+        table = html_table(f"{self.spec} in {self.layout}", shapes, ("tensor", "shape", "dtype"))
+        return table + self.report._repr_html_()
+
     def copy(self) -> Tensors:
         """Return a copy with the same arrays and attributes."""
         return copy(self)

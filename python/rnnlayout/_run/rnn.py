@@ -221,6 +221,16 @@ class RNN:
         details += f", algo {self.algo}" if self.algo != "auto" else ""
         return f"<RNN of {self._spec}{details}, on {self.device}>"
 
+    def _repr_html_(self) -> str:
+        from rnnlayout._model.picture.html import html_table
+
+        axes = "(N, T, I)" if self.batch_first else "(T, N, I)"
+        facts = {"device": self.device, "x": axes, "math": self.math, "algo": self.algo}
+        facts |= {"used with": "" if self._is_plain else str(self._use.settings)}
+        facts |= {"cell_clip": str(self.cell_clip or "")}
+        rows = [(name, fact) for name, fact in facts.items() if fact not in ("", "default", "auto")]
+        return html_table(f"RNN of {self._spec}", rows)
+
     def __getstate__(self) -> tuple[Any, ...]:
         return self._spec, self._native.weights(), self._options, self._use, self._origin
 

@@ -34,6 +34,8 @@ def test_options_are_pickled():
     other = pickle.loads(pickle.dumps(rnn))
     assert (other.batch_first, other.cell_clip, other.device) == (True, (-0.5, 0.25), "cpu")
     assert repr(other) == f"<RNN of {spec}, batch first, cell_clip (-0.5, 0.25), on cpu>"
+    for shown in (f"RNN of {spec}", "cpu", "(N, T, I)", "(-0.5, 0.25)"):
+        assert f">{shown}<" in other._repr_html_()
     x, state = inputs(spec)
     assert same(other(x.swapaxes(0, 1), state), rnn(x.swapaxes(0, 1), state))
     _, (_, c) = other(x[:1].swapaxes(0, 1), state)

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from ..options import DONE, DTYPES, Parser, map_pairs, parse_layout, reading_options
-from ..terminal import print_json, print_message, printable, show_progress
+from ..terminal import print_json, print_message, printable, report_progress
 
 if TYPE_CHECKING:
     from rnnlayout._files.tensor_sets.tensor_set import Converted
@@ -62,13 +62,11 @@ def run(options: argparse.Namespace) -> int:
         name: getattr(options, name) for name in ("only", "stack", "exact", "force", "dry_run")
     }
     source, target = options.source, options.target
-    with show_progress("converting") as tick:
-        arguments["progress"] = tick
-        if options.into:
-            arguments |= {"into": options.into, "map": map_pairs(options), "head": options.head}
-        else:
-            arguments |= {"to": options.to, "dtype": options.dtype}
-        done = convert_file(source, target, **arguments)
+    if options.into:
+        arguments |= {"into": options.into, "map": map_pairs(options), "head": options.head}
+    else:
+        arguments |= {"to": options.to, "dtype": options.dtype}
+    done = convert_file(source, target, progress=report_progress, **arguments)
     if options.json:
         print_json(
             "convert",

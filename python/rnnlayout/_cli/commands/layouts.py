@@ -60,20 +60,9 @@ def run(options: argparse.Namespace) -> int:
 def _table(layouts: dict[str, Any], width: int) -> list[str]:
     from textwrap import wrap
 
-    rows = [("layout", "lstm", "gru", "rnn", "reset", "projection", "checked")]
-    for name, info in layouts.items():
-        gates = info["gates"]
-        rows.append(
-            (
-                name,
-                gates.get("lstm", "-"),
-                gates.get("gru", "-"),
-                "yes" if "rnn_tanh" in gates else "-",
-                ", ".join(info["resets"]) if "gru" in gates else "-",
-                "yes" if info["projection"] else "-",
-                ", ".join(dict.fromkeys(info["checked"])),
-            )
-        )
+    from rnnlayout._model.layout import layout_rows
+
+    rows = layout_rows(layouts)
     head, *lines = align_columns(rows)
     lines = [bold_text(head), *lines]
     if max(map(len, lines)) > width:  # one layout after another

@@ -18,7 +18,7 @@ def svg_text(scene: Scene) -> str:
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}"'
         f' viewBox="0 0 {width} {height}" role="img" class="rnnlayout">\n'
-        f"  <title>{_xml_text(scene.about)}</title>\n"
+        f"  <title>{xml_text(scene.about)}</title>\n"
         f"  <style>\n{_style_rules(scene)}  </style>\n{shapes}</svg>\n"
     )
 
@@ -66,9 +66,9 @@ def _shape_svg(shape: Shape) -> str:
         rotation = (
             f' transform="rotate(-90 {_svg_number(shape.x)} {_svg_number(shape.y)})"' * shape.turned
         )
-        words = _xml_text(shape.text)
+        words = xml_text(shape.text)
         return f'<text class="{shape.kind} c-{fill}" {at}{anchor}{rotation}>{words}</text>'
-    title = f"<title>{_xml_text(shape.title)}</title>" if shape.title else ""
+    title = f"<title>{xml_text(shape.title)}</title>" if shape.title else ""
     if isinstance(shape, Band):
         x0, x1, middle = shape.x0, shape.x1, (shape.x0 + shape.x1) / 2
         points = (x0, shape.top0, middle, shape.top0, middle, shape.top1, x1, shape.top1)
@@ -126,7 +126,7 @@ def _rectangles(rectangles: Sequence[_Rectangle]) -> str:
     )
 
 
-def _xml_text(text: str) -> str:
+def xml_text(text: str) -> str:
     """Return text that is safe in XML, which forbids most control characters in any form."""
     return clip_text(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
