@@ -117,3 +117,59 @@ def test_a_stale_vector_is_missing_alone():
         "gates z and n of layer 1, biases bW are not in the buffer; "
         "layer 1, biases bR are not in the buffer"
     )
+
+
+def test_the_biases_of_forward_twice():
+    """ "The biases are sorted by layer, vector, direction", and "bW is in both vectors"."""
+    spec = rl.Spec("gru", 8, 5, 2, bidirectional=True)
+    like = weights(spec)
+    done = {name: like[name.replace("_reverse", "")] if "bias" in name else x
+            for name, x in like.items()}  # fmt: skip
+    assert rl.diagnose(rl.pack(done), like=like).text == "; ".join(
+        f"layer {layer} backward, biases are not in the buffer: in their place are the biases of"
+        f" layer {layer} forward"
+        for layer in range(2)
+    )
+
+
+def test_interleaved_biases_with_one_vector_in_another_order():
+    """Only the order of gates was named, sure."""
+    spec = rl.Spec("lstm", 5, 3)
+    like = weights(spec)
+    flat, gates = rl.pack(like), [like[name].reshape(4, 3) for name in ("bias_ih_l0", "bias_hh_l0")]
+    flat[-24:] = np.concatenate([gates[0][[1, 0, 2, 3]].T.ravel(), gates[1].T.ravel()])
+    found = rl.diagnose(flat, like=like)
+    assert found.fixed.tobytes() == rl.pack(like).tobytes()
+    assert [mistake.text for mistake in found.mistakes] == [
+        "gates i and f swapped in the biases bW",
+        "the biases are interleaved unit by unit",
+    ]
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_frequent_values_are_found_by_runs(dtype):
+    """With many values of 16 bits, each is in the buffer many times: nothing was found."""
+    spec = rl.Spec("lstm", 24, 128)
+    like = uniform(spec, dtype)
+    G, right = 4, rl.pack(like)
+    W, R = (like[f"weight_{part}_l0"].reshape(G, 128, -1) for part in ("ih", "hh"))
+    biases = right[-2 * G * 128 :]
+    rows = np.concatenate([R, W], 2).ravel()
+    turned = np.concatenate([W[:, ::-1].ravel(), R.transpose(0, 2, 1).ravel()])
+    for wrong in (rows, turned):
+        found = rl.diagnose(np.concatenate([wrong, biases]), like=like)
+        assert found.sure and found.fixed.tobytes() == right.tobytes()
+
+
+def test_the_repair_of_a_reset_before_gru_is_tensors():
+    """It was a buffer of cuDNN, which has no such GRU; save() raised LossyError."""
+    spec = rl.Spec("gru", 6, 4, reset="before", bias="input")
+    rng = np.random.default_rng(0)
+    like = {"kernel": rng.normal(size=(6, 12)), "recurrent_kernel": rng.normal(size=(4, 12)),
+            "bias": rng.normal(size=12)}  # fmt: skip
+    like = {name: x.astype("f4") for name, x in like.items()}
+    done = like | {"kernel": np.concatenate(np.split(like["kernel"], 3, 1)[::-1], 1)}
+    found = rl.diagnose(done, like=like, spec=spec, layout="keras")
+    assert found.text == "gates z and n swapped in the input matrices"
+    for array, right in zip(found.fixed.arrays, like.values(), strict=True):
+        assert array.tobytes() == right.tobytes()

@@ -41,6 +41,7 @@ def mistakes_of(packing: Packing) -> list[Mistake]:
         *_writing_mistakes(packing),
         *_order_mistakes(packing),
         *_placement_mistakes(packing),
+        *_vector_mistakes(packing),
         *_arrangement_mistakes(packing),
         *_bias_mistakes(packing),
     ]
@@ -240,7 +241,10 @@ def _order_mistakes(packing: Packing) -> Iterator[Mistake]:
         text = f"the matrices of each layer are in the order {text}"
         yield Mistake(f"roles {' '.join(map(str, roles))}", text, tuple(names))
     if nests[0] != "ldr":
-        yield Mistake(f"nest {nests[0]}", _NESTS[nests[0]], tuple(names))
+        text = _NESTS[nests[0]]
+        if nests[0] == "dlr" and sides == [1, 0]:
+            text = "all layers of the backward direction come before those of the forward direction"
+        yield Mistake(f"nest {nests[0]}", text, tuple(names))
 
 
 def _names_in_order(names: Iterable[MatrixName]) -> str:
@@ -290,6 +294,24 @@ def _placement_mistakes(packing: Packing) -> Iterator[Mistake]:
         rule, text = "biases between", "the biases are between the matrices"
     if rule:
         yield Mistake(rule, text, ())
+
+
+def _vector_mistakes(packing: Packing) -> Iterator[Mistake]:
+    """Yield how bias vectors that were located one by one are written, if not gate by gate."""
+    H, forms = packing.truth.spec.hidden_size, {}
+    dense = packing.truth.biases.size
+    spans = [located.span for located in packing.vectors.values()]
+    for name, located in packing.vectors.items():
+        gate, unit, _ = located.reading.pattern.strides
+        words = ["in reverse order of units"] if unit < 0 and H > 1 else []
+        if len(packing.truth.gates) > 1:
+            if H > 1 and abs(unit) > abs(gate):
+                words.append("interleaved unit by unit")
+            elif abs(gate) != H and max(spans)[1] - min(spans)[0] == dense:
+                words.append(f"written with {abs(gate)} values from gate to gate, expected {H}")
+        forms[name] = " and ".join(words)
+    for form, where, title, _ in _grouped(packing, forms, ""):
+        yield Mistake("bias order", f"{title} are {form}", where)
 
 
 # ------------------------------------------------------------------------------------ the biases
@@ -389,6 +411,12 @@ def missing_parts(packing: Packing, noun: str) -> Iterator[Mistake]:
             yield Mistake("not found", text, (name,), title)
     for name, done in packing.layer_biases.items():
         places = []
+        if done.twin:
+            title = place_title(name, truth)
+            twin = layer_in_words(*done.twin, truth.spec.num_directions)
+            text = f"{title} are not in the {noun}: in their place are the biases of {twin}"
+            yield Mistake("biases not found", text, (name,), title)
+            continue
         for role, vector in zip(truth.roles, truth.biases[name[:2]], strict=True):
             place = (*name[:2], role)
             stored = packing.buffer[truth.starts[place] :][: vector.size]

@@ -142,6 +142,7 @@ class LayerBiases:
     shifts: tuple[tuple[int, int, float], ...] = ()
     alike: tuple[BiasRule, ...] = ()  # mistakes that would give equal values
     unknown: bool = False  # not the true biases
+    twin: tuple[int, int] | None = None  # whose biases are in their place
 
 
 def unknown_biases(gates: int) -> LayerBiases:
