@@ -173,3 +173,50 @@ def test_the_repair_of_a_reset_before_gru_is_tensors():
     assert found.text == "gates z and n swapped in the input matrices"
     for array, right in zip(found.fixed.arrays, like.values(), strict=True):
         assert array.tobytes() == right.tobytes()
+
+
+def test_rounding_is_not_a_factor_of_the_largest_values():
+    """Only the largest values were looked at: clipped or rounded ones were "multiplied by 0.92"."""
+    like = uniform(rl.Spec("gru", 20, 32), "bfloat16")
+    limit = like["weight_hh_l0"].dtype.type(0.16)
+    done = each(like, "weight", lambda x: np.clip(x, -limit, limit).astype(x.dtype))
+    assert "multiplied" not in rules(rl.diagnose(rl.pack(done), like=like))
+
+
+def test_the_other_vector_may_have_no_factor():
+    """Values of bW times 1.7 were "changed": the factor of bR, 1, was taken for both."""
+    like = uniform(rl.Spec("rnn_tanh", 5, 48), "float16")
+    spec = rl.Spec("rnn_tanh", 5, 48, dtype="float16")
+    done = each(like, "bias_ih", lambda x: x * x.dtype.type(1.7))
+    found = rl.diagnose(rl.pack(done, spec), like=like, spec=spec)
+    assert found.text == "the biases bW are multiplied by 1.7"
+
+
+def test_what_is_beside_an_added_number_is_exact():
+    """The tolerance of one gate was that of all: 379 of 384 rounded values were "changed"."""
+    spec = rl.Spec("gru", 24, 128)
+    like = uniform(spec)
+    done = {name: x.copy() for name, x in like.items()}
+    done["bias_ih_l0"] = done["bias_ih_l0"].astype(ml_dtypes.bfloat16).astype("f4")
+    done["bias_hh_l0"][128:256] += np.float32(0.5)
+    right, wrong = rl.pack(like)[-768:-384], rl.pack(done)[-768:-384]
+    text = rl.diagnose(rl.pack(done), like=like).text
+    assert f"; {np.count_nonzero(right != wrong)} of 59136 values are changed" in text
+
+
+def test_halves_that_are_too_small_are_rounded():
+    """The smallest float16 have no half: sure, nothing lost, and other bits."""
+    like = uniform(rl.Spec("lstm", 5, 256), "float16")
+    like["bias_ih_l0"][:9] = np.arange(1, 10) * np.float16(6e-8)
+    done = each(like, "bias", lambda x: x / 2)
+    found = rl.diagnose(rl.pack(done), like=like)
+    assert rules(found)[0] == "halved" and len(rules(found)) == 2
+
+
+def test_a_joined_matrix_without_the_other():
+    """The form of a matrix was not named if the other one was missing."""
+    spec = rl.Spec("lstm", 5, 3)
+    like = weights(spec)
+    W, R = (like[f"weight_{part}_l0"].reshape(12, -1) for part in ("ih", "hh"))
+    flat = np.concatenate([np.concatenate([W, 7 + 0 * R], 1).ravel(), rl.pack(like)[-24:]])
+    assert "joined row" in rules(rl.diagnose(flat, like=like))

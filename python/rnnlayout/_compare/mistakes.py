@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from math import frexp, log10
+from math import frexp
 from typing import TypeVar
 
 import numpy as np
@@ -13,7 +13,7 @@ from rnnlayout._model.layout import ROLES, layer_in_words
 
 from .blocks import may_sum_biases
 from .matrix_forms import RIGHT_FORM
-from .packed_biases import KEPT_RULE, bias_sizes, eps_of, layer_order
+from .packed_biases import KEPT_RULE, bias_sizes, digits_of, eps_of, layer_order
 from .packed_matrices import LocatedMatrix
 from .packing import Packing, matrix_in_place
 from .truth import BIAS_ROLE, BIASES, MatrixName, TrueArray, Truth, contains_run, same_bits
@@ -173,7 +173,7 @@ def _writing_mistakes(packing: Packing) -> Iterator[Mistake]:
         start, stop = spans[name]
         layer_spans = (span for key, span in spans.items() if key != name and key[:2] == name[:2])
         overlaps = any(a < stop and start < b for a, b in layer_spans)
-        if overlaps and stop - start > located.matrix.size:
+        if (overlaps or located.reading.form is RIGHT_FORM) and stop - start > located.matrix.size:
             dense = located.reading.pattern.strides[1] == located.matrix.shape[2]
             joins[name] = "gate" if dense else "row"
     for how, where, *_ in _grouped(packing, joins, ""):
@@ -193,7 +193,7 @@ def scale_mistake(
     """Return the mistake of values that were multiplied by a factor, which the rounded values show
     to so many digits."""
     lost = "" if frexp(scale)[0] == 0.5 else "the last bits of the values"
-    digits = max(2, round(-log10(8 * eps_of(truth))))
+    digits = digits_of(truth)
     return Mistake("multiplied", f"{words} are multiplied by {scale:.{digits}g}", where, lost)
 
 
@@ -264,7 +264,9 @@ def _placement_mistakes(packing: Packing) -> Iterator[Mistake]:
             if list(packing.vectors) != [vector.name for vector in truth.bias_vectors]:
                 rule = "bias order"
                 text = f"the biases are in the order {_names_in_order(packing.vectors)}"
-        elif min(spans)[0] >= max(located.span[1] for located in packing.matrices.values()):
+        elif steps != {H} and min(spans)[0] >= max(
+            located.span[1] for located in packing.matrices.values()
+        ):
             rule = "biases padded"
             apart = " or ".join(map(str, sorted(steps)))
             text = f"the biases of each gate are {apart} values apart, expected {H} (padded?)"
@@ -290,7 +292,7 @@ def _placement_mistakes(packing: Packing) -> Iterator[Mistake]:
         text = f"the biases of each {owner} come next to {companion}, expected: after all matrices"
     elif parts[0][0] == 0:
         rule, text = "biases first", "the biases come before the matrices"
-    elif parts[0][0] < truth.num_weights:
+    elif parts[0][0] < truth.num_weights and not packing.unknown:
         rule, text = "biases between", "the biases are between the matrices"
     if rule:
         yield Mistake(rule, text, ())

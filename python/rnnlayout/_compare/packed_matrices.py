@@ -195,6 +195,8 @@ class MatrixFinder:
     def _rolled(self, matrix: TrueArray, hits: _Lookup) -> Iterator[tuple[Pattern, int]]:
         """Yield the pattern of rolled rows or columns, where a matrix of this shape should be."""
         _, rows, columns = matrix.shape
+        if columns == 1:  # or a vector of biases
+            return
         gate, sample, positions = hits.of(matrix)
         alike = (other.name for other in self.true_arrays if other.shape == matrix.shape)
         for start in map(self.starts.__getitem__, alike):
@@ -228,7 +230,7 @@ class MatrixFinder:
             return reading.share, reading.at not in taken, reading.in_order, -apart
 
         best = max(self._readings(matrix, places, compare), key=rank, default=None)
-        if best is None:
+        if best is None or not self._has_scale(matrix, best):
             return False
         patterns = dict.fromkeys([best.pattern, *self._patterns[matrix.name]])
         readings = [*self._readings(matrix, [(p, best.at) for p in patterns], compare)]
@@ -239,6 +241,18 @@ class MatrixFinder:
         )
         located[matrix.name] = LocatedMatrix(matrix, tuple(fitting))
         return True
+
+    def _has_scale(self, matrix: TrueArray, reading: MatrixReading) -> bool:
+        """Return whether most values have the factor that the samples, the largest values, have."""
+        if reading.scale == 1:
+            return True
+        stored = reading.pattern.take(self.buffer, reading.at, matrix.shape)
+        signs = np.array(reading.signs).reshape(-1, 1, 1)
+        expected = comparable(matrix.values)[[*reading.order]] * reading.scale * signs
+        least = float(np.finfo(self.buffer.dtype).smallest_subnormal)
+        with np.errstate(all="ignore"):
+            near = np.abs(comparable(stored) - expected) <= 4 * self.eps * np.abs(expected) + least
+        return bool(near.mean() >= ENOUGH_SAMPLES)
 
     def _readings(
         self, matrix: TrueArray, places: Iterable[tuple[Pattern, int]], compare: Shares
