@@ -220,3 +220,14 @@ def test_a_joined_matrix_without_the_other():
     W, R = (like[f"weight_{part}_l0"].reshape(12, -1) for part in ("ih", "hh"))
     flat = np.concatenate([np.concatenate([W, 7 + 0 * R], 1).ravel(), rl.pack(like)[-24:]])
     assert "joined row" in rules(rl.diagnose(flat, like=like))
+
+
+def test_turned_rows_are_joined_gate_by_gate_too():
+    """Joined gate by gate, of which one matrix has its rows reversed, was "row by row" as well."""
+    spec = rl.Spec("lstm", 6, 5)
+    like = weights(spec)
+    W, R = (like[f"weight_{part}_l0"].reshape(4, 5, -1) for part in ("ih", "hh"))
+    both = [x.ravel() for gate in zip(W, R[:, ::-1], strict=True) for x in gate]
+    found = rl.diagnose(np.concatenate([*both, rl.pack(like)[-40:]]), like=like)
+    assert rules(found) == ["reversed", "joined gate"]
+    assert found.fixed.tobytes() == rl.pack(like).tobytes()

@@ -174,7 +174,9 @@ def _writing_mistakes(packing: Packing) -> Iterator[Mistake]:
         layer_spans = (span for key, span in spans.items() if key != name and key[:2] == name[:2])
         overlaps = any(a < stop and start < b for a, b in layer_spans)
         if (overlaps or located.reading.form is RIGHT_FORM) and stop - start > located.matrix.size:
-            dense = located.reading.pattern.strides[1] == located.matrix.shape[2]
+            ends = zip(located.matrix.shape, located.reading.pattern.strides, strict=True)
+            gate_span = 1 + sum((size - 1) * abs(step) for size, step in list(ends)[1:])
+            dense = gate_span == located.matrix.size // located.matrix.shape[0]
             joins[name] = "gate" if dense else "row"
     for how, where, *_ in _grouped(packing, joins, ""):
         text = f"the input and recurrent matrices are joined {how} by {how}"
