@@ -367,8 +367,6 @@ class _BiasSearch:
         costs = costs + np.moveaxis(self.dear, -1, 0)[..., None]
         order, costs = costs.argmin(axis=0), costs.min(axis=0)  # l, d, rule
         costs[..., 1:] += 1
-        if self.near:  # values that are not just these do not show that they were halved
-            costs[..., [rule.name in ("halved", "doubled") for rule in BIAS_RULES]] = 1e12
         costs = np.concatenate([costs, np.where(self._keeps_sums(x), 999, np.inf)[..., None]], 2)
         uniform = int(costs.sum(axis=(0, 1)).argmin())
         picks = costs.argmin(axis=2)
@@ -387,7 +385,13 @@ class _BiasSearch:
                 gates = tuple(self.likely_orders[at].tolist())
                 return LayerBiases(SPLIT_RULE, gates, (1,) * len(gates))
             gates = tuple(self.orders[order[at][rule]].tolist())
-            if far[rule] > _MOST_WRONG * self.count * len(gates) * self.units:
+            too_far = far[rule] > _MOST_WRONG * self.count * len(gates) * self.units
+            if self.near and BIAS_RULES[rule].name in ("halved", "doubled"):
+                predicted = self.predicted[at][rule, 0][:, [*gates]]
+                shows = predicted != 0  # near values may also have another factor
+                factor = np.median(np.abs(x[at][shows] / predicted[shows]))
+                too_far = too_far or abs(factor - 1) > 0.05
+            if too_far:
                 return unknown_biases(len(gates))
             picks_of_gates = variant[at][np.arange(len(gates)), rule, gates]
             far_of_gates = cost[at][np.arange(len(gates)), rule, :, gates] // 1000
