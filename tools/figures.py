@@ -1,6 +1,7 @@
 """Print how much diagnose() and identify() find of what the tests make up.
 
 python tools/figures.py diagnose            mistakes in packers: how many are named and undone
+python tools/figures.py sentences [FIRST LAST]  wrong buffers by number: is each sentence true?
 python tools/figures.py identify [MOST]     random networks of all rows: for how many the convention
 """
 
@@ -11,7 +12,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
-from compare import mistake_machine, network_machine
+from compare import mistake_machine, network_machine, sentences as sentences_of, wrong_packers
 
 
 def diagnose():
@@ -29,6 +30,26 @@ def diagnose():
         for one in found:
             if not one.exactly or one.restored is False:
                 print(f"    {one.spec}: made {', '.join(one.made)}; named {', '.join(one.named)}")
+
+
+def sentences(first=0, last=1000):
+    verdicts, kinds = Counter(), Counter()
+    for number in range(int(first), int(last)):
+        case = wrong_packers.make_case(number)
+        diagnosis, fixed = sentences_of.diagnosis_of(case)
+        kinds.update(mistake.name.split(" of ")[0] for mistake in case.made)
+        restored = "restored" if sentences_of.same(fixed, case.meant) else "not restored"
+        lossy = "values lost" if diagnosis.lost else "nothing lost"
+        verdicts[f"{'sure' if diagnosis.sure else 'unsure'}, {lossy}, {restored}"] += 1
+        false = sentences_of.false_sentences(case, diagnosis)
+        wrong = sentences_of.is_wrong(case, diagnosis, fixed)
+        verdicts["sure and wrong"] += wrong
+        verdicts["with a false sentence"] += bool(false)
+        for sentence, why in [("sure and wrong", diagnosis.text)] * wrong + false[:1]:
+            print(f"{number}: {case.name}\n    {sentence}\n    {why}")
+    print(f"{last} - {first} wrong buffers with mistakes of {len(kinds)} kinds")
+    for verdict, count in verdicts.most_common():
+        print(f"  {verdict:40} {count}")
 
 
 def identify(most=None):
@@ -49,4 +70,4 @@ def identify(most=None):
 
 if __name__ == "__main__":
     name, *arguments = sys.argv[1:]
-    {"diagnose": diagnose, "identify": identify}[name](*arguments)
+    {"diagnose": diagnose, "identify": identify, "sentences": sentences}[name](*arguments)

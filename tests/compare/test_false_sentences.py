@@ -117,3 +117,117 @@ def test_a_stale_vector_is_missing_alone():
         "gates z and n of layer 1, biases bW are not in the buffer; "
         "layer 1, biases bR are not in the buffer"
     )
+
+
+def test_the_biases_of_forward_twice():
+    """ "The biases are sorted by layer, vector, direction", and "bW is in both vectors"."""
+    spec = rl.Spec("gru", 8, 5, 2, bidirectional=True)
+    like = weights(spec)
+    done = {name: like[name.replace("_reverse", "")] if "bias" in name else x
+            for name, x in like.items()}  # fmt: skip
+    assert rl.diagnose(rl.pack(done), like=like).text == "; ".join(
+        f"layer {layer} backward, biases are not in the buffer: in their place are the biases of"
+        f" layer {layer} forward"
+        for layer in range(2)
+    )
+
+
+def test_interleaved_biases_with_one_vector_in_another_order():
+    """Only the order of gates was named, sure."""
+    spec = rl.Spec("lstm", 5, 3)
+    like = weights(spec)
+    flat, gates = rl.pack(like), [like[name].reshape(4, 3) for name in ("bias_ih_l0", "bias_hh_l0")]
+    flat[-24:] = np.concatenate([gates[0][[1, 0, 2, 3]].T.ravel(), gates[1].T.ravel()])
+    found = rl.diagnose(flat, like=like)
+    assert found.fixed.tobytes() == rl.pack(like).tobytes()
+    assert [mistake.text for mistake in found.mistakes] == [
+        "gates i and f swapped in the biases bW",
+        "the biases are interleaved unit by unit",
+    ]
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_frequent_values_are_found_by_runs(dtype):
+    """With many values of 16 bits, each is in the buffer many times: nothing was found."""
+    spec = rl.Spec("lstm", 24, 128)
+    like = uniform(spec, dtype)
+    G, right = 4, rl.pack(like)
+    W, R = (like[f"weight_{part}_l0"].reshape(G, 128, -1) for part in ("ih", "hh"))
+    biases = right[-2 * G * 128 :]
+    rows = np.concatenate([R, W], 2).ravel()
+    turned = np.concatenate([W[:, ::-1].ravel(), R.transpose(0, 2, 1).ravel()])
+    for wrong in (rows, turned):
+        found = rl.diagnose(np.concatenate([wrong, biases]), like=like)
+        assert found.sure and found.fixed.tobytes() == right.tobytes()
+
+
+def test_the_repair_of_a_reset_before_gru_is_tensors():
+    """It was a buffer of cuDNN, which has no such GRU; save() raised LossyError."""
+    spec = rl.Spec("gru", 6, 4, reset="before", bias="input")
+    rng = np.random.default_rng(0)
+    like = {"kernel": rng.normal(size=(6, 12)), "recurrent_kernel": rng.normal(size=(4, 12)),
+            "bias": rng.normal(size=12)}  # fmt: skip
+    like = {name: x.astype("f4") for name, x in like.items()}
+    done = like | {"kernel": np.concatenate(np.split(like["kernel"], 3, 1)[::-1], 1)}
+    found = rl.diagnose(done, like=like, spec=spec, layout="keras")
+    assert found.text == "gates z and n swapped in the input matrices"
+    for array, right in zip(found.fixed.arrays, like.values(), strict=True):
+        assert array.tobytes() == right.tobytes()
+
+
+def test_rounding_is_not_a_factor_of_the_largest_values():
+    """Only the largest values were looked at: clipped or rounded ones were "multiplied by 0.92"."""
+    like = uniform(rl.Spec("gru", 20, 32), "bfloat16")
+    limit = like["weight_hh_l0"].dtype.type(0.16)
+    done = each(like, "weight", lambda x: np.clip(x, -limit, limit).astype(x.dtype))
+    assert "multiplied" not in rules(rl.diagnose(rl.pack(done), like=like))
+
+
+def test_the_other_vector_may_have_no_factor():
+    """Values of bW times 1.7 were "changed": the factor of bR, 1, was taken for both."""
+    like = uniform(rl.Spec("rnn_tanh", 5, 48), "float16")
+    spec = rl.Spec("rnn_tanh", 5, 48, dtype="float16")
+    done = each(like, "bias_ih", lambda x: x * x.dtype.type(1.7))
+    found = rl.diagnose(rl.pack(done, spec), like=like, spec=spec)
+    assert found.text == "the biases bW are multiplied by 1.7"
+
+
+def test_what_is_beside_an_added_number_is_exact():
+    """The tolerance of one gate was that of all: 379 of 384 rounded values were "changed"."""
+    spec = rl.Spec("gru", 24, 128)
+    like = uniform(spec)
+    done = {name: x.copy() for name, x in like.items()}
+    done["bias_ih_l0"] = done["bias_ih_l0"].astype(ml_dtypes.bfloat16).astype("f4")
+    done["bias_hh_l0"][128:256] += np.float32(0.5)
+    right, wrong = rl.pack(like)[-768:-384], rl.pack(done)[-768:-384]
+    text = rl.diagnose(rl.pack(done), like=like).text
+    assert f"; {np.count_nonzero(right != wrong)} of 59136 values are changed" in text
+
+
+def test_halves_that_are_too_small_are_rounded():
+    """The smallest float16 have no half: sure, nothing lost, and other bits."""
+    like = uniform(rl.Spec("lstm", 5, 256), "float16")
+    like["bias_ih_l0"][:9] = np.arange(1, 10) * np.float16(6e-8)
+    done = each(like, "bias", lambda x: x / 2)
+    found = rl.diagnose(rl.pack(done), like=like)
+    assert rules(found)[0] == "halved" and len(rules(found)) == 2
+
+
+def test_a_joined_matrix_without_the_other():
+    """The form of a matrix was not named if the other one was missing."""
+    spec = rl.Spec("lstm", 5, 3)
+    like = weights(spec)
+    W, R = (like[f"weight_{part}_l0"].reshape(12, -1) for part in ("ih", "hh"))
+    flat = np.concatenate([np.concatenate([W, 7 + 0 * R], 1).ravel(), rl.pack(like)[-24:]])
+    assert "joined row" in rules(rl.diagnose(flat, like=like))
+
+
+def test_turned_rows_are_joined_gate_by_gate_too():
+    """Joined gate by gate, of which one matrix has its rows reversed, was "row by row" as well."""
+    spec = rl.Spec("lstm", 6, 5)
+    like = weights(spec)
+    W, R = (like[f"weight_{part}_l0"].reshape(4, 5, -1) for part in ("ih", "hh"))
+    both = [x.ravel() for gate in zip(W, R[:, ::-1], strict=True) for x in gate]
+    found = rl.diagnose(np.concatenate([*both, rl.pack(like)[-40:]]), like=like)
+    assert rules(found) == ["reversed", "joined gate"]
+    assert found.fixed.tobytes() == rl.pack(like).tobytes()

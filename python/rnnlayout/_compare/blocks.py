@@ -59,14 +59,31 @@ class Block:
         return values_of_bits(self.bits, self.dtype)
 
 
+def _common_layout(spec: Spec) -> Layout:
+    """Return the layout in which weights are compared: torch's if it has this RNN, else ONNX's."""
+    try:
+        _native.check(spec, Layout("torch"))
+    except LossyError:
+        return Layout("onnx")
+    return Layout("torch")
+
+
+def weights_of_blocks(blocks: dict[BlockKey, np.ndarray], dtype: str, like: Weights) -> Weights:
+    """Return blocks of bits as weights in the layout of `like`. Raises LossyError if the layout
+    cannot represent their biases."""
+    spec = like.spec.replace(bias="double", dtype=dtype)
+    zeros = [np.zeros(array.shape, storage_dtype(dtype)) for array in like.arrays]
+    common = changed_weights(like, spec=spec, arrays=zeros).to(_common_layout(spec))
+    arrays = [array.copy() for array in common.arrays]
+    for key, tensor, place in _own_places(common):
+        block_view(arrays[tensor], place)[...] = blocks[key]
+    return changed_weights(common, spec=common.spec, arrays=arrays).to(like.layout)
+
+
 def blocks_of(weights: Weights) -> dict[BlockKey, Block]:
     """Return all blocks of an RNN, in cuDNN's order. Missing biases are zero."""
     spec, arrays = weights.spec.replace(peepholes=False), list(weights.arrays)
-    try:
-        common = Layout("torch")
-        _native.check(spec, common)
-    except LossyError:
-        common = Layout("onnx")
+    common = _common_layout(spec)
     if weights.layout.name != "cudnn":  # where the bias mode is part of the layout
         spec = spec.replace(bias="double")
     peepholes = {key: block for key, block in own_blocks(weights) if key[2] == "peephole"}

@@ -36,7 +36,14 @@ from rnnlayout._model.weights import Weights
 from rnnlayout._native import LayoutError, LossyError, SpecError
 from rnnlayout._sources.frameworks import framework_of
 
-from .blocks import BlockGap, bits_of_values, compare_blocks, own_blocks, own_names
+from .blocks import (
+    BlockGap,
+    bits_of_values,
+    compare_blocks,
+    own_blocks,
+    own_names,
+    weights_of_blocks,
+)
 from .explanation import FoundMistakes, explain_difference, explain_values
 from .heat_map import HeatMapPanel, buffer_gaps, draw_heat_map
 from .mistakes import Mistake, evidence_of, packing_notes
@@ -349,11 +356,12 @@ def _diagnosis(
     fixed: Any = None
     peepholes = spec.peepholes or (tensors is not None and tensors.spec.peepholes)
     if explanation.fixed is not None and not peepholes:  # which have no flat form
-        fixed = present_array(bits_of_values(explanation.fixed, spec.dtype), spec.dtype)
-    if fixed is not None and tensors is not None:
-        double = tensors.spec.replace(bias="double", dtype=spec.dtype)
-        with contextlib.suppress(LossyError):  # else keep the flat buffer
-            fixed = Weights(fixed, double, CUDNN).to(tensors.layout)
+        bits = bits_of_values(explanation.fixed, spec.dtype)
+        fixed = present_array(bits, spec.dtype)
+        if tensors is not None:
+            with contextlib.suppress(LossyError):  # else keep the flat buffer
+                blocks = dict(packing.truth.blocks(bits))
+                fixed = weights_of_blocks(blocks, spec.dtype, tensors)
     names = None if tensors is None else own_names(tensors)
     return Diagnosis(
         explanation.mistakes,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from math import frexp, log10
+from math import frexp
 from typing import TypeVar
 
 import numpy as np
@@ -13,7 +13,7 @@ from rnnlayout._model.layout import ROLES, layer_in_words
 
 from .blocks import may_sum_biases
 from .matrix_forms import RIGHT_FORM
-from .packed_biases import KEPT_RULE, bias_sizes, eps_of, layer_order
+from .packed_biases import KEPT_RULE, bias_sizes, digits_of, eps_of, layer_order
 from .packed_matrices import LocatedMatrix
 from .packing import Packing, matrix_in_place
 from .truth import BIAS_ROLE, BIASES, MatrixName, TrueArray, Truth, contains_run, same_bits
@@ -42,6 +42,7 @@ def mistakes_of(packing: Packing) -> list[Mistake]:
         *_writing_mistakes(packing),
         *_order_mistakes(packing),
         *_placement_mistakes(packing),
+        *_vector_mistakes(packing),
         *_arrangement_mistakes(packing),
         *_bias_mistakes(packing),
     ]
@@ -173,8 +174,10 @@ def _writing_mistakes(packing: Packing) -> Iterator[Mistake]:
         start, stop = spans[name]
         layer_spans = (span for key, span in spans.items() if key != name and key[:2] == name[:2])
         overlaps = any(a < stop and start < b for a, b in layer_spans)
-        if overlaps and stop - start > located.matrix.size:
-            dense = located.reading.pattern.strides[1] == located.matrix.shape[2]
+        if (overlaps or located.reading.form is RIGHT_FORM) and stop - start > located.matrix.size:
+            ends = zip(located.matrix.shape, located.reading.pattern.strides, strict=True)
+            gate_span = 1 + sum((size - 1) * abs(step) for size, step in list(ends)[1:])
+            dense = gate_span == located.matrix.size // located.matrix.shape[0]
             joins[name] = "gate" if dense else "row"
     for how, where, *_ in _grouped(packing, joins, ""):
         text = f"the input and recurrent matrices are joined {how} by {how}"
@@ -193,7 +196,7 @@ def scale_mistake(
     """Return the mistake of values that were multiplied by a factor, which the rounded values show
     to so many digits."""
     lost = "" if frexp(scale)[0] == 0.5 else "the last bits of the values"
-    digits = max(2, round(-log10(8 * eps_of(truth))))
+    digits = digits_of(truth)
     return Mistake("multiplied", f"{words} are multiplied by {scale:.{digits}g}", where, lost)
 
 
@@ -241,7 +244,10 @@ def _order_mistakes(packing: Packing) -> Iterator[Mistake]:
         text = f"the matrices of each layer are in the order {text}"
         yield Mistake(f"roles {' '.join(map(str, roles))}", text, tuple(names))
     if nests[0] != "ldr":
-        yield Mistake(f"nest {nests[0]}", _NESTS[nests[0]], tuple(names))
+        text = _NESTS[nests[0]]
+        if nests[0] == "dlr" and sides == [1, 0]:
+            text = "all layers of the backward direction come before those of the forward direction"
+        yield Mistake(f"nest {nests[0]}", text, tuple(names))
 
 
 def _names_in_order(names: Iterable[MatrixName]) -> str:
@@ -261,7 +267,9 @@ def _placement_mistakes(packing: Packing) -> Iterator[Mistake]:
             if list(packing.vectors) != [vector.name for vector in truth.bias_vectors]:
                 rule = "bias order"
                 text = f"the biases are in the order {_names_in_order(packing.vectors)}"
-        elif min(spans)[0] >= max(located.span[1] for located in packing.matrices.values()):
+        elif steps != {H} and min(spans)[0] >= max(
+            located.span[1] for located in packing.matrices.values()
+        ):
             rule = "biases padded"
             apart = " or ".join(map(str, sorted(steps)))
             text = f"the biases of each gate are {apart} values apart, expected {H} (padded?)"
@@ -287,10 +295,28 @@ def _placement_mistakes(packing: Packing) -> Iterator[Mistake]:
         text = f"the biases of each {owner} come next to {companion}, expected: after all matrices"
     elif parts[0][0] == 0:
         rule, text = "biases first", "the biases come before the matrices"
-    elif parts[0][0] < truth.num_weights:
+    elif parts[0][0] < truth.num_weights and not packing.unknown:
         rule, text = "biases between", "the biases are between the matrices"
     if rule:
         yield Mistake(rule, text, ())
+
+
+def _vector_mistakes(packing: Packing) -> Iterator[Mistake]:
+    """Yield how bias vectors that were located one by one are written, if not gate by gate."""
+    H, forms = packing.truth.spec.hidden_size, {}
+    dense = packing.truth.biases.size
+    spans = [located.span for located in packing.vectors.values()]
+    for name, located in packing.vectors.items():
+        gate, unit, _ = located.reading.pattern.strides
+        words = ["in reverse order of units"] if unit < 0 and H > 1 else []
+        if len(packing.truth.gates) > 1:
+            if H > 1 and abs(unit) > abs(gate):
+                words.append("interleaved unit by unit")
+            elif abs(gate) != H and max(spans)[1] - min(spans)[0] == dense:
+                words.append(f"written with {abs(gate)} values from gate to gate, expected {H}")
+        forms[name] = " and ".join(words)
+    for form, where, title, _ in _grouped(packing, forms, ""):
+        yield Mistake("bias order", f"{title} are {form}", where)
 
 
 # ------------------------------------------------------------------------------------ the biases
@@ -390,6 +416,12 @@ def missing_parts(packing: Packing, noun: str) -> Iterator[Mistake]:
             yield Mistake("not found", text, (name,), title)
     for name, done in packing.layer_biases.items():
         places = []
+        if done.twin:
+            title = place_title(name, truth)
+            twin = layer_in_words(*done.twin, truth.spec.num_directions)
+            text = f"{title} are not in the {noun}: in their place are the biases of {twin}"
+            yield Mistake("biases not found", text, (name,), title)
+            continue
         for role, vector in zip(truth.roles, truth.biases[name[:2]], strict=True):
             place = (*name[:2], role)
             stored = packing.buffer[truth.starts[place] :][: vector.size]

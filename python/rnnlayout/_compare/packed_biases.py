@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import combinations, groupby, permutations, product
-from math import prod
+from math import log10, prod
 
 import numpy as np
 
@@ -49,6 +49,11 @@ class BiasRule:
 
     def undo(self, w: np.ndarray, r: np.ndarray) -> list[np.ndarray]:
         return _combine(self.inverse, w, r)
+
+    @property
+    def sums(self) -> tuple[bool, ...]:
+        """Return for each written vector whether a sum made it, which is rounded."""
+        return tuple(all(row) for row in self.factors)
 
     @property
     def keeps_sum(self) -> bool:
@@ -142,6 +147,7 @@ class LayerBiases:
     shifts: tuple[tuple[int, int, float], ...] = ()
     alike: tuple[BiasRule, ...] = ()  # mistakes that would give equal values
     unknown: bool = False  # not the true biases
+    twin: tuple[int, int] | None = None  # whose biases are in their place
 
 
 def unknown_biases(gates: int) -> LayerBiases:
@@ -214,19 +220,20 @@ def _with_shifts(truth: Truth, biases: PackedBiases, flat: np.ndarray) -> Packed
         if layer.rule is KEPT_RULE and not layer.unknown and min(layer.signs) > 0:
             kept = stored[name[:2]][:, np.argsort(layer.order)]
             true = comparable(truth.biases[name[:2]][: biases.count])
-            if shifts := tuple(_shifts_between(kept, true, eps_of(truth))):
+            digits = min(4, digits_of(truth))
+            if shifts := tuple(_shifts_between(kept, true, eps_of(truth), digits)):
                 layers[name] = replace(layer, shifts=shifts)
     return replace(biases, layers=layers)
 
 
 def _shifts_between(
-    stored: np.ndarray, true: np.ndarray, eps: float
+    stored: np.ndarray, true: np.ndarray, eps: float, digits: int
 ) -> Iterator[tuple[int, int, float]]:
-    """Yield (vector, gate, number) where all biases of a gate differ by one number, of at most four
+    """Yield (vector, gate, number) where all biases of a gate differ by one number, of so many
     digits. Arrays are (vectors, G, H)."""
     for vector, gate in np.ndindex(stored.shape[:2]):
         x, b = stored[vector, gate], true[vector, gate]
-        number = float(f"{np.median(x - b):.4g}")
+        number = float(f"{np.median(x - b):.{digits}g}")
         if (
             abs(number) > 64 * eps
             and (abs(x - b - number) <= 4 * eps * (abs(b) + abs(number))).all()
@@ -288,7 +295,7 @@ class _BiasSearch:
         near: bool,
         units: int,
     ) -> None:
-        self.truth, self.count, self.flat = truth, count, flat
+        self.truth, self.count, self.flat, self.near = truth, count, flat, near
         self.units = min(units, truth.spec.hidden_size)
         true = comparable(truth.biases[..., : self.units])
         w = true[:, :, 0]
@@ -378,7 +385,13 @@ class _BiasSearch:
                 gates = tuple(self.likely_orders[at].tolist())
                 return LayerBiases(SPLIT_RULE, gates, (1,) * len(gates))
             gates = tuple(self.orders[order[at][rule]].tolist())
-            if far[rule] > _MOST_WRONG * self.count * len(gates) * self.units:
+            too_far = far[rule] > _MOST_WRONG * self.count * len(gates) * self.units
+            if self.near and BIAS_RULES[rule].name in ("halved", "doubled"):
+                predicted = self.predicted[at][rule, 0][:, [*gates]]
+                shows = predicted != 0  # near values may also have another factor
+                factor = np.median(np.abs(x[at][shows] / predicted[shows]))
+                too_far = too_far or abs(factor - 1) > 0.05
+            if too_far:
                 return unknown_biases(len(gates))
             picks_of_gates = variant[at][np.arange(len(gates)), rule, gates]
             far_of_gates = cost[at][np.arange(len(gates)), rule, :, gates] // 1000
@@ -400,20 +413,26 @@ class _BiasSearch:
 
     def _keeps_sums(self, x: np.ndarray) -> np.ndarray:
         """Return whether the two vectors have the right sums, with the gates in the order of the
-        matrices: each of four values was rounded twice at most."""
+        matrices, and most values are others: each of four values was rounded twice at most."""
         if not self.count == 2 == len(self.truth.roles):
             return np.zeros(x.shape[:2], bool)
         orders = self.likely_orders[..., None]
         w, r = (np.take_along_axis(vector, orders, axis=2) for vector in self.true)
         size = abs(w) + abs(r) + abs(x).sum(axis=2)
         off = abs(x.sum(axis=2) - (w + r))
-        return np.asarray((off <= 2 * eps_of(self.truth) * size).all(axis=(2, 3)))
+        right = off <= min(2 * eps_of(self.truth), 2.0**-8) * size
+        return np.asarray(right.all(axis=(2, 3)) & ((x[:, :, 0] != w).mean(axis=(2, 3)) > 0.5))
 
 
 def rounding_of_sums(truth: Truth) -> float:
     """Return how far a sum of biases may be, as a share of the biases: it was rounded a few times.
     A bfloat16 must not be as good as its half, and a sum as one of its terms."""
     return min(8 * eps_of(truth), 2.0**-6)
+
+
+def digits_of(truth: Truth) -> int:
+    """Return to how many digits rounded values show a number that they were multiplied by."""
+    return min(6, round(-log10(eps_of(truth))))
 
 
 def eps_of(truth: Truth) -> float:

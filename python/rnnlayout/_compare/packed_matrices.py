@@ -11,7 +11,8 @@ from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import chain, combinations, pairwise, permutations
+from functools import cached_property
+from itertools import chain, combinations, pairwise, permutations, product
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from .truth import MatrixName, TrueArray, comparable, largest, same_bits
 
 ENOUGH_SAMPLES = 0.7  # of the samples have to be equal: a few values may have been changed
 _ANCHORS = 8  # per gate: samples that are looked up
+_RUN = 4  # values
 _MOST_HITS = 64  # of an anchor: a value that is more frequent shows nothing
 _MOST_STARTS, _MOST_PLACES = 8, 24  # per pattern, and of all: places that are tried
 # Next to how many located matrices, before and after its right place, a matrix is looked for, and
@@ -164,10 +166,11 @@ class MatrixFinder:
                 break
 
     def _add_gates(self, located: LocatedMatrices, matrix: TrueArray) -> None:
-        """Add a matrix if half of its gates are in the right form and order, bit by bit."""
-        pattern, gates = self._patterns[matrix.name][0], matrix.shape[0]
-        for at in self._beside(matrix, located):
-            if 0 <= at <= self.buffer.size - matrix.size:
+        """Add a matrix if half of its gates are in the right order, bit by bit, in any form."""
+        gates, places = matrix.shape[0], self._beside(matrix, located)
+        for pattern, at in product(self._patterns[matrix.name], places):
+            low, high = pattern.span(matrix.shape)
+            if at + low >= 0 and at + high <= self.buffer.size:
                 stored = pattern.take(self.buffer, at, matrix.shape)
                 unknown = [
                     k
@@ -215,6 +218,8 @@ class MatrixFinder:
     def _rolled(self, matrix: TrueArray, hits: _Lookup) -> Iterator[tuple[Pattern, int]]:
         """Yield the pattern of rolled rows or columns, where a matrix of this shape should be."""
         _, rows, columns = matrix.shape
+        if columns == 1:  # or a vector of biases
+            return
         gate, sample, positions = hits.of(matrix)
         alike = (other.name for other in self.true_arrays if other.shape == matrix.shape)
         for start in map(self.starts.__getitem__, alike):
@@ -244,7 +249,7 @@ class MatrixFinder:
             return reading.share, not self._is_taken(reading.at), reading.in_order, -apart
 
         best = max(self._readings(matrix, places, compare), key=rank, default=None)
-        if best is None:
+        if best is None or not self._has_scale(matrix, best):
             return False
         patterns = dict.fromkeys([best.pattern, *self._patterns[matrix.name]])
         readings = [*self._readings(matrix, [(p, best.at) for p in patterns], compare)]
@@ -255,6 +260,18 @@ class MatrixFinder:
         )
         self._put(located, LocatedMatrix(matrix, tuple(fitting)))
         return True
+
+    def _has_scale(self, matrix: TrueArray, reading: MatrixReading) -> bool:
+        """Return whether most values have the factor that the samples, the largest values, have."""
+        if reading.scale == 1:
+            return True
+        stored = reading.pattern.take(self.buffer, reading.at, matrix.shape)
+        signs = np.array(reading.signs).reshape(-1, 1, 1)
+        expected = comparable(matrix.values)[[*reading.order]] * reading.scale * signs
+        least = float(np.finfo(self.buffer.dtype).smallest_subnormal)
+        with np.errstate(all="ignore"):
+            near = np.abs(comparable(stored) - expected) <= 4 * self.eps * np.abs(expected) + least
+        return bool(near.mean() >= ENOUGH_SAMPLES)
 
     def _readings(
         self, matrix: TrueArray, places: Iterable[tuple[Pattern, int]], compare: Shares
@@ -371,9 +388,11 @@ def _correlations(x: np.ndarray, v: np.ndarray, eps: float) -> Any:
 
 
 class _Lookup:
-    """The anchors of matrices, looked up in a buffer."""
+    """The anchors of matrices, looked up in a buffer: single values, or if these are frequent, as
+    among many values of 16 bits, runs of values along a row or a column."""
 
     def __init__(self, true_arrays: list[TrueArray], buffer: np.ndarray, near: bool) -> None:
+        self._near, self._buffer = near, buffer
         self._most_hits = _MOST_HITS * (8 if near else 1)
         self._anchors: dict[MatrixName, tuple[np.ndarray, ...]] = {}
         low = np.inf
@@ -399,10 +418,56 @@ class _Lookup:
         gate, sample, low, high = self._anchors[matrix.name]
         first = np.searchsorted(self._values, low, "left")
         count = np.searchsorted(self._values, high, "right") - first
+        if not self._near and np.median(count[count > 0] if count.any() else 0) > 1:
+            return self._runs_of(matrix)
         rare = (count > 0) & (count <= self._most_hits)
-        gate, sample, first, count = (x[rare] for x in (gate, sample, first, count))
-        hits = np.repeat(first - np.cumsum(count) + count, count) + np.arange(count.sum())
-        return np.repeat(gate, count), np.repeat(sample, count), self._positions[hits]
+        hits, times = _ranges(first[rare], count[rare])
+        return gate[rare][times], sample[rare][times], self._positions[hits]
+
+    @cached_property
+    def _runs(self) -> tuple[np.ndarray, np.ndarray]:
+        """The keys of all runs in the buffer, sorted, and where each begins."""
+        runs = np.lib.stride_tricks.sliding_window_view(self._buffer, _RUN)
+        keys = _keys_of_runs(runs)
+        order = np.argsort(keys, kind="stable")
+        return keys[order], order
+
+    def _runs_of(self, matrix: TrueArray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return the same as of(), of places where a run of values begins with an anchor."""
+        gate, sample, *_ = self._anchors[matrix.name]
+        _, rows, columns = matrix.shape
+        row, column = np.divmod(matrix.samples[gate, sample][:, None], columns)
+        keys, positions = self._runs
+        hits = []
+        for down, right in ((0, 1), (0, -1), (1, 0), (-1, 0)):
+            r, c = row + down * np.arange(_RUN), column + right * np.arange(_RUN)
+            inside = ((r >= 0) & (r < rows) & (c >= 0) & (c < columns)).all(axis=1)
+            run = matrix.values[gate[inside, None], r[inside], c[inside]]
+            key = _keys_of_runs(run)
+            first = np.searchsorted(keys, key, "left")
+            count = np.searchsorted(keys, key, "right") - first
+            count[count > self._most_hits] = 0
+            at, times = _ranges(first, count)
+            hits.append((gate[inside][times], sample[inside][times], positions[at]))
+        gates, samples, places = (np.concatenate(part) for part in zip(*hits, strict=True))
+        return gates, samples, places
+
+
+def _ranges(first: np.ndarray, count: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the numbers from first to first + count of each pair, and the number of the pair."""
+    times = np.repeat(np.arange(count.size), count)
+    return first[times] + np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count), times
+
+
+def _keys_of_runs(runs: np.ndarray) -> np.ndarray:
+    """Return a number per row of values, which depends on their order and not on their signs."""
+    keys = np.zeros(len(runs), "u8")
+    for k in range(runs.shape[1]):
+        column = np.abs(runs[:, k])
+        keys = keys * np.uint64(0x9E3779B97F4A7C15) + column.view(f"u{column.itemsize}").astype(
+            "u8"
+        )
+    return keys
 
 
 def _solved(matrix: TrueArray, hits: _Lookup) -> Iterator[tuple[Pattern, int]]:

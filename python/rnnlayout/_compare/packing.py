@@ -15,6 +15,7 @@ from .packed_biases import (
     LayerBiases,
     PackedBiases,
     eps_of,
+    layer_order,
     read_biases,
     unknown_biases,
 )
@@ -149,17 +150,15 @@ def packing_of(truth: Truth, buffer: np.ndarray) -> Packing:
             if matrix.name[2] == "R"
             if (twin := matrix_in_place(truth, matrix, buffer))
         }
+        if truth.spec.bidirectional and not (biases and _as_expected(biases, matrices)):
+            backward = {(layer, 1): (layer, 0) for layer in range(truth.spec.num_layers)}
+            again = _read_twice(truth, rest, matrices, backward)
+            if again and not again.wrong and _as_expected(again, matrices):
+                biases = again
         if twins:  # the biases may have been read twice too
-            replaced = truth.biases.copy()
-            for at, place in twins.items():
-                replaced[at] = truth.biases[place]
-            again = read_biases(replace(truth, biases=replaced), rest, matrices)
+            again = _read_twice(truth, rest, matrices, twins)
             if again and (biases is None or again.wrong < biases.wrong):
-                layers = {
-                    name: replace(layer, unknown=layer.unknown or name[:2] in twins)
-                    for name, layer in again.layers.items()
-                }
-                biases = replace(again, layers=layers)
+                biases = again
         if biases and biases.wrong and len({stop - start for start, stop in free}) > 1:
             none = unknown_biases(len(truth.gates))  # no packer makes such parts
             biases = replace(biases, layers=dict.fromkeys(biases.layers, none))
@@ -175,6 +174,34 @@ def packing_of(truth: Truth, buffer: np.ndarray) -> Packing:
             }
             biases = PackedBiases(BiasArrangement(), len(truth.roles), layers)
     return Packing(truth, buffer, matrices, unknown, free, biases, vectors)
+
+
+def _as_expected(biases: PackedBiases, matrices: LocatedMatrices) -> bool:
+    """Return whether the biases are unchanged and in the order of the matrices."""
+    kept = all(layer.rule is KEPT_RULE and not layer.shifts for layer in biases.layers.values())
+    return kept and not biases.near and biases.arrangement == layer_order(matrices)
+
+
+def _read_twice(
+    truth: Truth,
+    rest: np.ndarray,
+    matrices: LocatedMatrices,
+    twins: Mapping[tuple[int, int], tuple[int, int]],
+) -> PackedBiases | None:
+    """Return how the biases were written if a packer read those of a twin in their place. twins:
+    {layer and direction: the twin}."""
+    replaced = truth.biases.copy()
+    for at, place in twins.items():
+        replaced[at] = truth.biases[place]
+    biases = read_biases(replace(truth, biases=replaced), rest, matrices)
+    if biases is None:
+        return None
+    changed = {at for at in twins if not same_bits(replaced[at], truth.biases[at])}
+    layers = {
+        name: replace(layer, unknown=True, twin=twins[name[:2]]) if name[:2] in changed else layer
+        for name, layer in biases.layers.items()
+    }
+    return replace(biases, layers=layers)
 
 
 def matrix_in_place(truth: Truth, matrix: TrueArray, buffer: np.ndarray) -> TrueArray | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -116,6 +116,15 @@ class Truth:
         """Return the values in the right place of a matrix, 1-D; fewer if the buffer is short."""
         at = self.starts[matrix.name]
         return flat[at : at + matrix.size]
+
+    def blocks(self, flat: np.ndarray) -> Iterator[tuple[BlockKey, np.ndarray]]:
+        """Yield the key and the values of each block of a right buffer."""
+        for matrix in [*self.matrices, *self.bias_vectors]:
+            gates = matrix.gates if matrix.name[2] != "P" else [""]
+            values = self.part(flat, matrix).reshape(matrix.shape)
+            yield from (
+                ((*matrix.name, gate), block) for gate, block in zip(gates, values, strict=True)
+            )
 
     @cached_property
     def flat(self) -> np.ndarray:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from math import frexp
+from typing import Any
 
 import numpy as np
 
@@ -51,9 +53,11 @@ def _compared_parts(packing: Packing, ulps: int) -> Iterator[ComparedPart]:
     truth, zero = packing.truth, np.zeros(())
     smallest = float(np.finfo(packing.buffer.dtype).smallest_subnormal)
 
-    def least(scale: float) -> float:
-        """Return how far a tiny value is that was multiplied by a scale, rounded, and divided."""
-        return smallest / scale if scale != 1 else 0.0
+    def rounding(scale: float) -> tuple[int, float]:
+        """Return how far a value is that was multiplied by a scale, rounded, and divided: in units
+        of the last place, and at least. Nothing rounds powers of 2, unless it makes a change."""
+        is_exact = frexp(scale)[0] == 0.5
+        return (ulps, 0.0) if is_exact else (max(ulps, _SCALED_ULPS), smallest / scale)
 
     for matrix in truth.matrices:
         if matrix.name in packing.matrices:
@@ -62,19 +66,21 @@ def _compared_parts(packing: Packing, ulps: int) -> Iterator[ComparedPart]:
             if unknown := packing.matrices[matrix.name].unknown_gates:
                 true = true.copy()  # nothing is said of their values
                 true[[*unknown]] = values[[*unknown]]
-            scale = packing.matrices[matrix.name].reading.scale
-            units = max(ulps, _SCALED_ULPS * (scale != 1))
-            yield _compared(matrix.name, values, true, zero + least(scale), units * eps_of(truth))
-    scale = min((located.reading.scale for located in packing.vectors.values()), default=1.0)
+            units, tiny = rounding(packing.matrices[matrix.name].reading.scale)
+            yield _compared(matrix.name, values, true, zero + tiny, units * eps_of(truth))
     for name, values, true, wide in _biases_as_stored(packing):
-        units = max(ulps, _SCALED_ULPS * (scale != 1))
-        yield _compared(name, values, true, wide + least(scale), units * eps_of(truth))
+        scales = [
+            packing.vectors[*name[:2], role].reading.scale if packing.vectors else 1.0
+            for role in truth.roles[: len(values)]
+        ]
+        shares, least = np.array([rounding(scale) for scale in scales]).T.reshape(2, -1, 1, 1)
+        yield _compared(name, values, true, wide + least, shares * eps_of(truth))
 
 
 def _compared(
-    name: MatrixName, values: np.ndarray, true: np.ndarray, wide: np.ndarray, share: float
+    name: MatrixName, values: np.ndarray, true: np.ndarray, wide: np.ndarray, share: Any
 ) -> ComparedPart:
-    if share:
+    if np.any(share):
         wide = wide + share * np.nan_to_num(abs(true), posinf=0)
     wide = np.broadcast_to(wide, true.shape)
     return ComparedPart(name, values, true, wide, differing(values, true, wide))
@@ -108,8 +114,13 @@ def _biases_as_stored(
             expected = np.stack(layer.rule.make(w, r))[: biases.count]
             for vector, gate, number in layer.shifts:
                 expected[vector, gate] += number
-            added = max((abs(number) for *_, number in layer.shifts), default=0)
-            tolerance = rounding_of_sums(truth) * (abs(w) + abs(r) + added)
+            share = rounding_of_sums(truth)
+            sums = share * (abs(w) + abs(r))
+            tolerance = np.zeros_like(expected)
+            for vector, is_sum in enumerate(layer.rule.sums[: biases.count]):
+                tolerance[vector] = sums * is_sum
+            for vector, gate, number in layer.shifts:
+                tolerance[vector, gate] = sums[gate] + share * abs(number)
         yield name, stored[name], expected, tolerance * (expected != 0)
 
 

@@ -1,0 +1,598 @@
+"""Wrong packers: networks, and mistakes that packers make with them, in code of their own.
+
+A case is a network and up to three mistakes. Edits change the values that were meant; losses
+change values for good; a layout mistake changes how a Writer writes arrays; an encoding is done to
+the buffer.
+"""
+
+import dataclasses
+import itertools
+
+import ml_dtypes
+import numpy as np
+
+import rnnlayout as rl
+
+GATES = {"lstm": "ifgo", "gru": "rzn", "rnn_tanh": "h", "rnn_relu": "h"}
+DTYPES = {"float32": np.float32, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16}
+NETWORKS = [
+    rl.Spec("lstm", 5, 3), rl.Spec("lstm", 24, 16, 2, True), rl.Spec("lstm", 7, 6, 2, True, 5),
+    rl.Spec("lstm", 6, 5, 3), rl.Spec("lstm", 6, 5, 2, bias="none"),
+    rl.Spec("lstm", 9, 8, 2, bias="input"), rl.Spec("lstm", 40, 64), rl.Spec("lstm", 16, 256),
+    rl.Spec("gru", 7, 5, 2), rl.Spec("gru", 8, 5, 2, True), rl.Spec("gru", 20, 32),
+    rl.Spec("gru", 24, 128), rl.Spec("gru", 6, 4, reset="before", bias="input"),
+    rl.Spec("gru", 20, 16, reset="before", bias="input"), rl.Spec("rnn_tanh", 5, 4, 2, True),
+    rl.Spec("rnn_relu", 12, 48, 2),
+]  # fmt: skip
+
+
+def shapes_of(spec):
+    """Yield (layer, direction, role), shape of the matrices in cuDNN's order."""
+    G, H, D = len(GATES[spec.cell]), spec.hidden_size, spec.num_directions
+    out = spec.proj_size or H
+    for layer, side in itertools.product(range(spec.num_layers), range(D)):
+        yield (layer, side, "W"), (G, H, D * out if layer else spec.input_size)
+        yield (layer, side, "R"), (G, H, out)
+        if spec.proj_size:
+            yield (layer, side, "P"), (1, out, H)
+
+
+class Arrays:
+    """The arrays of a network: matrices[layer, direction, role] as (gates, rows, columns), and
+    biases[layer, direction] as (vectors, gates, units). flat: cuDNN's buffer."""
+
+    def __init__(self, spec, flat):
+        self.spec, self.gates, at = spec, GATES[spec.cell], 0
+        self.vectors = {"double": 2, "none": 0}.get(spec.bias, 1)
+        self.matrices, self.biases = {}, {}
+        for name, shape in shapes_of(spec):
+            self.matrices[name] = flat[at : at + np.prod(shape)].reshape(shape)
+            at += np.prod(shape)
+        for place in dict.fromkeys(name[:2] for name in self.matrices):
+            shape = self.vectors, len(self.gates), spec.hidden_size
+            self.biases[place] = flat[at : at + np.prod(shape)].reshape(shape)
+            at += np.prod(shape)
+        assert at == flat.size
+
+    def flat(self):
+        return np.concatenate([x.ravel() for x in [*self.matrices.values(), *self.biases.values()]])
+
+    def copy(self):
+        return Arrays(self.spec, self.flat())
+
+    def parts(self):
+        """Return {(layer, direction, role): view}: the matrices, and the vectors of biases."""
+        one = ["bR" if self.spec.bias == "recurrent" else "bW"]
+        roles = {0: [], 1: one, 2: ["bW", "bR"]}[self.vectors]
+        vectors = {
+            (*at, role): v
+            for at, b in self.biases.items()
+            for role, v in zip(roles, b, strict=True)
+        }
+        return {**self.matrices, **vectors}
+
+
+def each(change):
+    return lambda x: np.concatenate([change(gate).ravel() for gate in x])
+
+
+FORMS = {
+    "gio/goi": each(lambda gate: gate.T),
+    "igo/goi": lambda x: x.reshape(-1, x.shape[2]).T.ravel(),
+    "goi/gio": each(lambda gate: gate.reshape(gate.shape[::-1]).T),
+    "goi/igo": lambda x: x.reshape(x.shape[2], -1).T.ravel(),
+    "ogi/goi": lambda x: x.transpose(1, 0, 2).ravel(),
+    "iog/goi": lambda x: x.transpose(2, 1, 0).ravel(),
+    "oig/goi": lambda x: x.transpose(1, 2, 0).ravel(),
+    "rows": lambda x: x[:, ::-1].ravel(),
+    "columns": lambda x: x[:, :, ::-1].ravel(),
+    "reversed": lambda x: x.ravel()[::-1],
+    "rolled": lambda x: np.roll(x, 1, 2).ravel(),
+}
+
+
+@dataclasses.dataclass
+class Writer:
+    """Writes arrays as one buffer: as cuDNN reads it, but for the fields that differ from these.
+
+    orders: of the gates by (layer, direction, role). forms: by the same, a function of the matrix.
+    nest: the slowest of layer, direction, role first. joined: "row" or "gate". placement: where
+    biases are. axes: the order of the axes of biases. turned: which of these are in reverse.
+    """
+
+    orders: dict = dataclasses.field(default_factory=dict)
+    forms: dict = dataclasses.field(default_factory=dict)
+    layers: tuple = ()
+    sides: tuple = ()
+    roles: tuple = ()
+    nest: str = "ldr"
+    joined: str = ""
+    placement: str = "last"
+    axes: str = ""
+    turned: frozenset = frozenset()
+    pad: int = 0  # units that are added to H
+
+    def write(self, arrays):
+        """Return the buffer."""
+        spec = arrays.spec
+        parts = {}
+        for name, x in arrays.parts().items():
+            x = x[list(self.orders.get(name, range(len(x))))]
+            if self.pad:
+                columns = [(0, self.pad * (name[2] == "R"))] * (x.ndim == 3)
+                x = np.pad(x, [(0, 0), (0, self.pad), *columns])
+            parts[name] = x
+        chunks = {}
+        for name in self.sequence(spec):
+            chunks[name] = FORMS.get(self.forms.get(name), np.ravel)(parts[name])
+        if self.joined:
+            chunks = self.joined_chunks(chunks, spec, len(arrays.gates))
+        biases = self.all_biases(parts, spec, arrays)
+        last = (*(self.roles or self.roles_of(spec)),)[-1]
+        one_side = (*(self.sides or range(spec.num_directions)),)[-1]
+        first = (*(self.roles or self.roles_of(spec)),)[0]
+        ends, count = {
+            "after each": (lambda name: name[2] == last, len(arrays.biases)),
+            "after layer": (lambda name: name[1:] == (one_side, last), spec.num_layers),
+            "between": (lambda name: name == list(chunks)[len(chunks) // 2 - 1], 1),
+            "before each": (lambda name: name[2] == first, len(arrays.biases)),
+        }.get(self.placement, (lambda name: False, 1))
+        pieces = iter(np.split(biases, count))
+        written = [*pieces] if self.placement == "first" else []
+        for name, chunk in chunks.items():
+            both = [chunk, next(pieces)] if ends(name) else [chunk]
+            written += both[::-1] if self.placement == "before each" else both
+        return np.concatenate([*written, *pieces])
+
+    def roles_of(self, spec):
+        return ("W", "R", "P")[: 2 + bool(spec.proj_size)]
+
+    def sequence(self, spec):
+        choices = {
+            "l": self.layers or range(spec.num_layers),
+            "d": self.sides or range(spec.num_directions),
+            "r": self.roles or self.roles_of(spec),
+        }
+        for values in itertools.product(*(choices[letter] for letter in self.nest)):
+            name = dict(zip(self.nest, values, strict=True))
+            yield name["l"], name["d"], name["r"]
+
+    def all_biases(self, parts, spec, arrays):
+        vectors = [role for role in ("bW", "bR") if (0, 0, role) in parts]
+        if not vectors:
+            return arrays.flat()[:0]
+        layers, sides = (
+            self.layers or range(spec.num_layers),
+            self.sides or range(spec.num_directions),
+        )
+        b = np.array([[[parts[k, d, v] for v in vectors] for d in sides] for k in layers])
+        b = np.flip(b, ["ldv".index(axis) for axis in self.turned])
+        axes = self.axes or ("dlvgo" if self.nest.index("d") < self.nest.index("l") else "ldvgo")
+        return b.transpose(["ldvgo".index(axis) for axis in axes]).ravel()
+
+    def joined_chunks(self, chunks, spec, gates):
+        """Return W and R of each layer and direction side by side, row by row or gate by gate."""
+        joined, runs = {}, gates if self.joined == "gate" else gates * spec.hidden_size
+        for at in dict.fromkeys(name[:2] for name in chunks):
+            order = [name[2] for name in chunks if name[:2] == at]
+            both = [chunks[(*at, role)].reshape(runs, -1) for role in order if role != "P"]
+            joined[(*at, "WR" if "P" in order else order[-1])] = np.concatenate(
+                both, axis=1
+            ).ravel()
+            if "P" in order:
+                joined[(*at, "P")] = chunks[(*at, "P")]
+        return joined
+
+
+# ------------------------------------------------------------------------------- changes of values
+
+
+def by_groups(x, axes, levels, zero_point=False):
+    """Return values rounded to multiples of a scale that the values along axes have in common."""
+    wide = x.astype("f8")
+    low, high = wide.min(axes, keepdims=True), wide.max(axes, keepdims=True)
+    if not zero_point:
+        scale = np.maximum(-low, high) / levels
+        return (np.rint(wide / np.where(scale, scale, 1)) * scale).astype(x.dtype)
+    low, high = np.minimum(low, 0), np.maximum(high, 0)
+    scale = (high - low) / (2 * levels + 1)
+    scale = np.where(scale, scale, 1)
+    zero = np.rint(-low / scale)
+    q = np.clip(np.rint(wide / scale) + zero, 0, 2 * levels + 1)
+    return ((q - zero) * scale).astype(x.dtype)
+
+
+def blocks_of(x, size, levels):
+    if x.ndim < 3 or x.shape[2] % size or x.shape[2] == size:
+        return x
+    return by_groups(x.reshape(*x.shape[:2], -1, size), (3,), levels).reshape(x.shape)
+
+
+def bits_kept(x, bits, nearest=True):
+    """Round float32 values to 23 - bits bits after the point, or cut them off, by integers."""
+    if x.dtype != np.float32:
+        return x
+    u = np.ascontiguousarray(x).view("u4")
+    if nearest:
+        u = u + ((1 << bits - 1) - 1) + (u >> bits & 1)
+    return (u >> bits << bits).view("f4")
+
+
+def as_text(form):
+    return lambda x: (
+        np.array([float(form % float(v)) for v in x.ravel()]).astype(x.dtype).reshape(x.shape)
+    )
+
+
+def via(name):
+    return lambda x: x.astype(DTYPES.get(name, name)).astype(x.dtype)
+
+
+def clipped(x):
+    limit = np.quantile(abs(x.astype("f8")), 0.9)
+    return np.clip(x, x.dtype.type(-limit), x.dtype.type(limit))
+
+
+def pruned(x):
+    return np.where(abs(x.astype("f8")) < np.quantile(abs(x.astype("f8")), 0.4), x.dtype.type(0), x)
+
+
+def fixed_point(bits):
+    return lambda x: (np.rint(x.astype("f8") * 2**bits) / 2**bits).astype(x.dtype)
+
+
+def ml(name):
+    return lambda x: x.astype(getattr(ml_dtypes, name)).astype(x.dtype)
+
+
+# What is done to each array. These lose values, if there is a value to be lost.
+ROUNDINGS = {
+    "float16": via("float16"), "bfloat16": via("bfloat16"), "fp8 e4m3": ml("float8_e4m3fn"),
+    "fp8 e5m2": ml("float8_e5m2"), "fp4": ml("float4_e2m1fn"), "tf32": lambda x: bits_kept(x, 13),
+    "cut tf32": lambda x: bits_kept(x, 13, False), "cut bf16": lambda x: bits_kept(x, 16, False),
+    "%.2f": as_text("%.2f"), "%.4f": as_text("%.4f"), "%.6f": as_text("%.6f"),
+    "%.3g": as_text("%.3g"), "%.6g": as_text("%.6g"), "Q8": fixed_point(8), "Q12": fixed_point(12),
+    "int8": lambda x: by_groups(x, None, 127), "int4": lambda x: by_groups(x, None, 7),
+    "int6": lambda x: by_groups(x, None, 31), "int16": lambda x: by_groups(x, None, 32767),
+    "int8 gate": lambda x: by_groups(x, (1, 2)[: x.ndim - 1], 127),
+    "int4 row": lambda x: by_groups(x, (2,), 7) if x.ndim == 3 else x,
+    "int8 column": lambda x: by_groups(x, (0, 1), 127) if x.ndim == 3 else x,
+    "uint8": lambda x: by_groups(x, None, 127, True),
+    "uint4": lambda x: by_groups(x, None, 7, True),
+    "int4 blocks": lambda x: blocks_of(x, 32, 7), "clipped": clipped, "pruned": pruned,
+    "x 1e-3": lambda x: x * x.dtype.type(1e-3), "x 1.7": lambda x: x * x.dtype.type(1.7),
+    "/ sqrt": lambda x: x / x.dtype.type(np.sqrt(x.shape[-1] + 1)),
+}  # fmt: skip
+BIAS_LOSSES = {
+    "summed": lambda w, r: (w + r, 0 * r), "summed R": lambda w, r: (0 * w, w + r),
+    "sum twice": lambda w, r: (w + r, w + r),
+    "sum halved": lambda w, r: ((w + r) / 2, (w + r) / 2), "W with sum": lambda w, r: (w + r, r),
+    "R with sum": lambda w, r: (w, w + r), "no bR": lambda w, r: (w, 0 * r),
+    "no bW": lambda w, r: (0 * w, r), "no biases": lambda w, r: (0 * w, 0 * r),
+    "W twice": lambda w, r: (w, w), "R twice": lambda w, r: (r, r),
+    "difference": lambda w, r: (w - r, r), "swapped": lambda w, r: (r, w),
+    "split": lambda w, r: (w * w.dtype.type(0.25), r + w * w.dtype.type(0.75)),
+}  # fmt: skip
+SCOPES = {
+    "all": lambda name, last: True, "W": lambda name, last: name[2] == "W",
+    "R": lambda name, last: name[2] == "R", "matrices": lambda name, last: name[2] in "WRP",
+    "biases": lambda name, last: name[2] in ("bW", "bR"), "bW": lambda name, last: name[2] == "bW",
+    "bR": lambda name, last: name[2] == "bR", "backward": lambda name, last: name[1] == 1,
+    "top": lambda name, last: name[0] == last > 0, "one": lambda name, last: name == (0, 0, "R"),
+}  # fmt: skip
+
+
+@dataclasses.dataclass
+class Mistake:
+    """kind: two of one kind are not combined. edit: changes the values that are meant. change:
+    changes Arrays; keeps: and can be undone. how: fields of the Writer. encode: changes the
+    buffer."""
+
+    kind: str
+    name: str
+    edit: object = None
+    change: object = None
+    keeps: bool = False
+    how: dict = dataclasses.field(default_factory=dict)
+    encode: object = None
+
+
+def on(scope, function):
+    """Return a change of the arrays of a scope."""
+
+    def change(arrays):
+        for name, x in arrays.parts().items():
+            if SCOPES[scope](name, arrays.spec.num_layers - 1):
+                x[...] = function(x)
+
+    return change
+
+
+def on_biases(function, backward=False):
+    def change(arrays):
+        for (_, side), b in arrays.biases.items():
+            if len(b) == 2 and (side or not backward):
+                b[...] = np.stack(function(b[0].copy(), b[1].copy()))
+
+    return change
+
+
+def shifted(role, gate, number, back=False):
+    def change(arrays):
+        for name, x in arrays.parts().items():
+            if name[2] == role:
+                x[gate] += x.dtype.type(number)
+                if back:
+                    x[gate] -= x.dtype.type(number)
+
+    return change
+
+
+def negated(scope, gates):
+    def change(arrays):
+        for name, x in arrays.parts().items():
+            if SCOPES[scope](name, arrays.spec.num_layers - 1) and len(x) > 1:
+                x[list(gates)] *= -1
+
+    return change
+
+
+def edits(spec, rng):
+    """Yield functions of Arrays that make other weights of them."""
+    L, D, G = spec.num_layers, spec.num_directions, len(GATES[spec.cell])
+    fresh = int(rng.integers(2**31))
+
+    def values(count, make, biases=False):
+        def edit(arrays):
+            parts = [x for name, x in arrays.parts().items() if (x.ndim == 2) == biases]
+            for _ in range(count if parts else 0):
+                x = parts[rng.integers(len(parts))].reshape(-1)
+                k = rng.integers(x.size)
+                x[k] = make(x[k])
+
+        return edit
+
+    def stale(place, gate=None):
+        def edit(arrays):
+            other = Arrays(spec, random_flat(spec, arrays.flat().dtype, fresh)).parts()
+            for name, x in arrays.parts().items():
+                if place(name):
+                    where = slice(None) if gate is None else gate
+                    x[where] = other[name][where]
+
+        return edit
+
+    def copied(target, source):
+        def edit(arrays):
+            parts = arrays.parts()
+            for name, x in parts.items():
+                twin = source(name)
+                if target(name) and twin in parts and parts[twin].shape == x.shape:
+                    x[...] = parts[twin]
+
+        return edit
+
+    def noisy(arrays):
+        noise = np.random.default_rng(fresh)
+        for x in arrays.parts().values():
+            x[...] = (
+                x.astype("f8") + noise.normal(size=x.shape) * 1e-3 / np.sqrt(spec.hidden_size)
+            ).astype(x.dtype)
+
+    def other_gate(name, a, b):
+        def edit(arrays):
+            arrays.parts()[name][a] = arrays.parts()[name][b]
+
+        return edit
+
+    def row(arrays):
+        x = arrays.matrices[0, 0, "R"]
+        x[0, 1] = random_flat(spec, x.dtype, fresh)[: x.shape[2]]
+
+    yield "one is 7", values(1, lambda v: 7)
+    yield "one is NaN", values(1, lambda v: np.nan)
+    yield "one is infinite", values(1, lambda v: np.inf)
+    yield "one is 0", values(1, lambda v: 0)
+    yield "one bias", values(1, lambda v: v + v.dtype.type(0.25), True)
+    yield "one ulp", values(1, lambda v: np.nextafter(v, v.dtype.type(9)))
+    yield "ten values", values(10, lambda v: v + v.dtype.type(0.5))
+    yield (
+        "two are NaN, one 100",
+        lambda a: [values(2, lambda v: np.nan)(a), values(1, lambda v: 100, True)(a)],
+    )
+    yield "a stale row", row
+    yield "trained further", noisy
+    yield "stale W", stale(lambda name: name == (L - 1, 0, "W"))
+    yield "stale R", stale(lambda name: name == (0, D - 1, "R"))
+    yield "a stale layer", stale(lambda name: name[0] == L - 1) if L > 1 else None
+    yield "stale biases", stale(lambda name: name[0] == 0 and name[2] in ("bW", "bR"))
+    yield "stale bW", stale(lambda name: name[2] == "bW")
+    yield "a stale gate", stale(lambda name: name == (0, 0, "W"), 1) if G > 1 else None
+    yield "a stale gate of R", stale(lambda name: name == (L - 1, 0, "R"), 0) if G > 1 else None
+    yield "a gate twice", other_gate((0, 0, "R"), 1, 2) if G > 1 else None
+    yield "other weights", stale(lambda name: True)
+    both = [lambda name: name[1] == 1, lambda name: (name[0], 0, name[2])]
+    yield "forward twice", copied(*both) if D > 1 else None
+    backward = [(k, 1, role) for k in range(L) for role in ("bW", "bR")]
+    yield "forward biases twice", copied(backward.__contains__, both[1]) if D > 1 else None
+    yield (
+        "layer 1 twice",
+        copied(lambda name: name[0] == 2, lambda name: (1, *name[1:])) if L > 2 else None,
+    )
+    yield "W is 0", on("W", lambda x: 0 * x)
+    yield "one matrix is 0", on("one", lambda x: 0 * x)
+
+
+def mistakes_for(spec, rng):
+    """Return all mistakes that can be made with a network."""
+    L, D, G = spec.num_layers, spec.num_directions, len(GATES[spec.cell])
+    names = [name for name, _ in shapes_of(spec)]
+    vectors = {"double": ["bW", "bR"], "none": []}.get(spec.bias, ["bW"])
+    biases = [(k, d, v) for k in range(L) for d in range(D) for v in vectors]
+    whole, last = spec.reset != "before", L - 1  # tensors keep their shapes
+    made = [Mistake("edit", name, edit=edit) for name, edit in edits(spec, rng) if edit]
+
+    def scoped(scope, pool):
+        return [name for name in pool if SCOPES[scope](name, last)]
+
+    def scope():
+        return str(rng.choice([s for s in SCOPES if scoped(s, names + biases)]))
+
+    for name, function in ROUNDINGS.items():
+        s = scope()
+        made.append(Mistake("rounding", f"{name} of {s}", change=on(s, function)))
+    s = scope()
+    made.append(Mistake("rounding", f"x 2 of {s}", change=on(s, lambda x: 2 * x), keeps=True))
+    if len(vectors) == 2:
+        made += [
+            Mistake("bias", name, change=on_biases(rule), keeps=name == "swapped")
+            for name, rule in BIAS_LOSSES.items()
+        ]
+        made.append(
+            Mistake("bias", "summed backward", change=on_biases(BIAS_LOSSES["summed"], True))
+        )
+        made.append(Mistake("bias", "halved", change=on("biases", lambda x: x / 2), keeps=True))
+        made.append(Mistake("bias", "doubled", change=on("biases", lambda x: x * 2), keeps=True))
+    for gate in range(G) if vectors and G > 1 else ():
+        number, role = float(rng.choice([1, -1, 2, 0.5])), str(rng.choice(vectors))
+        made.append(
+            Mistake("shift", f"{number} in {role} {gate}", change=shifted(role, gate, number))
+        )
+        made.append(
+            Mistake("shift", f"{number} and back", change=shifted(role, gate, number, True))
+        )
+    for gates in ([1], [0, 2], range(G)) if G > 1 else ():
+        s = scope()
+        made.append(
+            Mistake("sign", f"{[*gates]} of {s} negated", change=negated(s, gates), keeps=True)
+        )
+    if G > 1:
+        for s in SCOPES:
+            if where := scoped(s, names + biases):
+                order = [int(k) for k in rng.permutation(G)]
+                where = [name for name in where if name[2] != "P"]
+                made.append(
+                    Mistake("gates", f"{order} of {s}", how={"orders": dict.fromkeys(where, order)})
+                )
+    for form in FORMS:
+        s = str(rng.choice(["matrices", "W", "R", "one", "top", "backward"]))
+        where = [name for name in scoped(s, names) if name[2] != "P" or form in ("gio/goi",)]
+        if where and (G > 1 or form in ("gio/goi", "goi/gio", "rows", "columns", "rolled")):
+            made.append(
+                Mistake("form", f"{form} of {s}", how={"forms": dict.fromkeys(where, form)})
+            )
+    if not whole:
+        return made
+    roles = ("R", "W", "P")[: 2 + bool(spec.proj_size)]
+    up, sides = tuple(range(L))[::-1], tuple(range(D))[::-1]
+    for exists, kind, how in (
+        (L > 1, "layers", {"layers": up}), (D > 1, "sides", {"sides": sides}),
+        (True, "nest", {"roles": roles}), (L * D > 1, "nest", {"nest": "rld"}),
+        (L > 1 < D, "nest", {"nest": "dlr"}), (L > 1 < D, "nest", {"nest": "drl"}),
+        (L * D > 1, "nest", {"nest": "lrd"}),
+        (G > 1 and not spec.proj_size, "nest", {"joined": "gate"}),
+        (not spec.proj_size, "nest", {"joined": "row"}),
+        (vectors, "nest", {"placement": "first"}), (vectors, "nest", {"placement": "between"}),
+        (vectors and L * D > 1, "nest", {"placement": "after each"}),
+        (vectors and L * D > 1, "nest", {"placement": "before each"}),
+        (vectors and L > 1 < D, "nest", {"placement": "after layer"}),
+        (vectors[1:], "axes", {"turned": {"v"}}), (vectors and L > 1, "axes", {"turned": {"l"}}),
+        (vectors and D > 1, "axes", {"turned": {"d"}}), (vectors[1:], "axes", {"axes": "ldgvo"}),
+        (vectors[1:] and L * D > 1, "axes", {"axes": "vldgo"}),
+        (vectors[1:], "axes", {"axes": "ldvog"}),
+        (vectors[1:] and L > 1 < D, "axes", {"axes": "lvdgo"}),
+        (not spec.proj_size and L * D == 1, "nest", {"pad": -spec.hidden_size % 8 or 8}),
+    ):  # fmt: skip
+        if exists:
+            made.append(Mistake(kind, str(how), how=how))
+    H = spec.hidden_size
+    n = int(rng.integers(1, 2 * H))
+    for name, encode in {
+        "byteswapped": lambda x: (
+            x.byteswap() if x.dtype != ml_dtypes.bfloat16 else x.view("u2").byteswap().view(x.dtype)
+        ),
+        "float64": lambda x: x.astype("f8"),
+        "float16": lambda x: x.astype("f2"),
+        "bfloat16": lambda x: x.astype(ml_dtypes.bfloat16),
+        "float32": lambda x: x.astype("f4"),
+        "reversed": lambda x: np.ascontiguousarray(x[::-1]),
+        "rolled": lambda x: np.roll(x, n),
+        "end cut": lambda x: x[:-n],
+        "front cut": lambda x: x[n:],
+        "zeros at the end": lambda x: np.append(x, np.zeros(n, x.dtype)),
+        "zeros in front": lambda x: np.append(np.zeros(n, x.dtype), x),
+        "bytes in front": lambda x: bytes(n) + x.tobytes(),
+        "bytes at the end": lambda x: x.tobytes() + bytes(n),
+        "bytes": lambda x: x.tobytes(),
+        "twice": lambda x: np.append(x, x),
+        "zeros between": lambda x: np.insert(x, len(x) // 2, np.zeros(n, x.dtype)),
+        "biases cut": lambda x: x[: x.size - 2 * L * D * G * H] if len(vectors) == 2 else x,
+    }.items():
+        made.append(Mistake("encoding", name, encode=encode))
+    return made
+
+
+# --------------------------------------------------------------------------------------- the cases
+
+
+def random_flat(spec, dtype, seed):
+    """Return cuDNN's buffer of random weights: uniform as torch makes them, or normal."""
+    rng = np.random.default_rng(seed)
+    vectors = {"double": 2, "none": 0}.get(spec.bias, 1) * spec.num_layers * spec.num_directions
+    size = vectors * len(GATES[spec.cell]) * spec.hidden_size
+    size += sum(int(np.prod(shape)) for _, shape in shapes_of(spec))
+    bound = spec.hidden_size**-0.5
+    flat = rng.uniform(-bound, bound, size) if seed % 2 else rng.normal(size=size) * bound
+    return flat.astype("f4").astype(dtype)
+
+
+@dataclasses.dataclass
+class Case:
+    """What a wrong packer wrote. like: the true values in cuDNN's order; meant: those of the
+    weights that were packed; kept: of these what is not lost. written: the wrong buffer."""
+
+    spec: rl.Spec
+    dtype: str
+    made: list
+    like: np.ndarray
+    meant: np.ndarray
+    kept: np.ndarray
+    written: object
+
+    @property
+    def name(self):
+        return f"{self.spec} {self.dtype}: {'; '.join(mistake.name for mistake in self.made)}"
+
+
+def make_case(number):
+    """Return a case: every network and dtype in turn, with one to three mistakes."""
+    rng = np.random.default_rng([48, number])
+    spec, dtype = NETWORKS[number % 16], [*DTYPES][number // 16 % 3]
+    like = random_flat(spec, DTYPES[dtype], int(rng.integers(2**31)))
+    pool = mistakes_for(spec, rng)
+    count = 1 + int(rng.integers(6)) // 3 + int(rng.integers(6)) // 5
+    made = []
+    kinds = list(dict.fromkeys(mistake.kind for mistake in pool))
+    for kind in rng.choice(kinds, count, replace=False):
+        alike = [mistake for mistake in pool if mistake.kind == kind]
+        made.append(alike[rng.integers(len(alike))])
+    arrays = Arrays(spec, like.copy())
+    with np.errstate(all="ignore"):
+        for mistake in made:
+            if mistake.edit:
+                mistake.edit(arrays)
+        meant = arrays.flat()
+        for keeps in (False, True):
+            for mistake in made:
+                if mistake.change and mistake.keeps is keeps:
+                    mistake.change(arrays)
+            if not keeps:
+                kept = arrays.flat()
+        how = {key: value for mistake in made for key, value in mistake.how.items()}
+        written = Writer(**how).write(arrays)
+        for mistake in made:
+            if mistake.encode:
+                written = mistake.encode(written)
+            if mistake.kind == "encoding" and "float" in mistake.name:
+                kept = via(mistake.name)(kept)
+    return Case(spec, dtype, made, like, meant, kept, written)
