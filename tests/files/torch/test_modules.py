@@ -232,7 +232,8 @@ class Own(torch.nn.Module):
 @pytest.mark.parametrize(
     "make, saver",
     [*((Own, saver) for saver in ("zip", "old", "script", "trace", "export")),
-     *((Mine, saver) for saver in ("zip", "old", "trace", "export"))],  # torch cannot script super()
+     # torch cannot script super()
+     *((Mine, saver) for saver in ("zip", "old", "trace", "export"))],
 )  # fmt: skip
 def test_a_class_of_the_user(make, saver, tmp_path):
     inner = make() if make is Own else make(I, H)
