@@ -236,3 +236,16 @@ def test_the_work_of_accounting_grows_with_the_number_of_tensors(tmp_path):
         assert len(rl.load(path).undecided) == count
         work.append(end())
     assert work[1] < 4.2 * work[0]
+
+
+@pytest.mark.parametrize("suffix, to", [(".npz", "cudnn"), (".onnx", "onnx"), (".h5", "keras")])
+def test_texts_of_the_metadata_are_left_out_by_name(suffix, to, tmp_path):
+    texts = {"format": "pt", "license": "mit"}
+    save_file(below("enc", lstm()), tmp_path / "a.safetensors", texts)
+    rl.save(tmp_path / "b.safetensors", rl.load(tmp_path / "a.safetensors"))  # adds a record
+    for name, left_out in {"a": ("__metadata__.license",), "b": ()}.items():
+        source, target = tmp_path / f"{name}.safetensors", tmp_path / f"{name}{suffix}"
+        done = rl.convert_file(source, target, to=to)
+        assert done.left_out == (() if suffix == ".npz" else left_out)  # a copy keeps the texts
+    done = rl.convert_file(tmp_path / "a.safetensors", tmp_path / f"c{suffix}", into=target)
+    assert done.left_out == ("__metadata__.license",)

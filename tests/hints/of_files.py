@@ -93,6 +93,7 @@ the_layout_of_the_output = asked(
 
 def an_unknown_rnn():
     save_unknown()
+    Path("unknown.json").write_text('{"model": "of another program"}')
     yield lambda: rl.load("unknown", format="bin")
     text = yield lambda: rl.load("unknown", LSTM, format="bin")
     arguments = re.search(r"weight space, pass spec=(.*) and layout='cudnn'", text)[1]

@@ -21,7 +21,7 @@ from rnnlayout._files.formats.registry import (
 from rnnlayout._files.tensor_sets.file_limits import InputFile
 from rnnlayout._files.tensor_sets.file_rnns import Found, entry_name, with_rnns
 from rnnlayout._files.tensor_sets.find_rnns import apply_reading, find_rnns
-from rnnlayout._files.tensor_sets.record import Record, read_records, write_records
+from rnnlayout._files.tensor_sets.record import KEY, Record, read_records, write_records
 from rnnlayout._files.tensor_sets.rnn_places import is_list, layouts_of_cells
 from rnnlayout._files.tensor_sets.tensor_set import (
     FileTensor,
@@ -162,14 +162,21 @@ def _prefixes(rnns: Found, file: TensorFile | None) -> list[str]:
     return [prefix.rstrip("./") for prefix in all_prefixes if prefix]
 
 
+# The records of rnnlayout, and the framework whose tensors a .safetensors file has.
+_NOT_A_USERS_TEXT = (KEY, "format")
+_MOST_TEXTS = 100  # named in Converted.left_out
+
+
 class TensorFile:
     """A file of named tensors. groups: the tensors of each RNN. rnns: the RNNs, in the form of
     load()'s result. non_tensors: names of further contents, which only a copy in the same format
-    keeps."""
+    keeps. texts: names of texts in the metadata, which a copy in any format keeps."""
 
     def __init__(self, file: InputFile, format: TensorFormat, reading: Reading) -> None:
         self._file, self._format, self._tensor_set = file, format, read_tensor_set(format, file)
         self.non_tensors = (*self._tensor_set.values, *self._tensor_set.skipped)
+        metadata = [key for key in self._tensor_set.metadata if key not in _NOT_A_USERS_TEXT]
+        self.texts = tuple(f"__metadata__.{key}" for key in metadata[:_MOST_TEXTS])
         self._records = read_records(self._tensor_set.metadata, file)
         self.groups, self.rnns = find_rnns(self._tensor_set, reading, self._records)
 

@@ -168,7 +168,7 @@ def convert_file(
     If both files are sets of named tensors, the tensors of each RNN are replaced in place and all
     further tensors are copied bit for bit. Otherwise, and with into, only the RNNs are written, and
     .left_out of the result names everything of `src` that the new file lacks: RNNs, tensors, and
-    contents that only a checkpoint of the same format can store, such as the epoch.
+    contents that only a checkpoint of the same format can store, such as the epoch, or texts.
 
     Returns a report, see Converted. Raises FileExistsError if `dst` exists, without force; further
     errors as load(), convert() and save() do. If the target layout cannot represent one of the
@@ -227,8 +227,8 @@ def convert_file(
                 "; nothing was written",
                 *(repair_parts if conversions else ()),
             )
-        non_tensors = file.non_tensors if file else ()
-        notes, left_out = list(rnns.notes), (*rnns.others, *rnns.unused, *non_tensors)
+        non_tensors, texts = (file.non_tensors, file.texts) if file else ((), ())
+        notes, left_out = list(rnns.notes), (*rnns.others, *rnns.unused, *non_tensors, *texts)
         if whole_file and file is not None and isinstance(target, TensorFormat):
             notes += file.copy(out, conversions, progress, target)
             left_out = () if source is target else non_tensors

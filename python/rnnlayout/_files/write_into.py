@@ -160,7 +160,7 @@ class _OpenedFile:
     @property
     def non_tensors(self) -> tuple[str, ...]:
         """The names of contents that are not tensors."""
-        return self.tensors.non_tensors if self.tensors else ()
+        return (*self.tensors.non_tensors, *self.tensors.texts) if self.tensors else ()
 
     def tensors_in(self, file: _OpenedFile) -> list[str]:
         """Return the names of tensors that another file has too, outside the RNNs."""

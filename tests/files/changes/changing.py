@@ -170,3 +170,22 @@ def count_answers(source, write, every=False):
         if reply.startswith("silent"):
             failures.append(f"{change.kind} {change.names[:4]}: {reply}")
     return counts, failures
+
+
+def reply(path, good, names):
+    """Return how load() answers to a changed file. good: name -> RNN of the good file. names: of
+    which an error or a note has to contain one."""
+    try:
+        found = rl.load(path)
+    except rl.Error as error:
+        assert any(name in str(error) for name in names), error
+        return "refused"
+    texts = [*found.notes, *map(str, found.unread.values())]
+    is_named = any(name in text for name in names for text in texts)
+    rnns = [rnn for rnn in found.values() if rnn != good[KEPT]]
+    assert len(rnns) == len(found) - 1, f"{KEPT} is lost"
+    if rnns == [good[CHANGED]]:
+        return "the same, named" if is_named else "the same"
+    if rnns:
+        return "another, named" if is_named else "another"
+    return ("refused" if found.unread else "left out") if is_named else "lost"

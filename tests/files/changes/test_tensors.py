@@ -58,7 +58,7 @@ def test_every_format(suffix, layout, tmp_path):
 def test_every_format_of_tensors_has_a_writer():
     formats = {suffix: format_named(suffix[1:]) for suffix in readable_suffixes()}
     of_tensors = {suffix for suffix, format in formats.items() if isinstance(format, TensorFormat)}
-    assert of_tensors - {".pt2"} == {*WRITERS}  # test_modules.py changes programs of torch.export
+    assert of_tensors - {".pt2"} == {*WRITERS}  # test_modules.py changes exported programs
 
 
 def test_the_docs_list_the_changes_that_make_another_file():

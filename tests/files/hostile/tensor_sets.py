@@ -214,7 +214,7 @@ BIN = {
     **each(told, "cell", "/etc/passwd"),
     **each(told, "file", "/etc/passwd"),
     "a description of 20 MB": beside(b" " * (20 << 20)),
-    "no description": (FLAT, "neither .*bin.json nor .*json exists"),
+    "no description": (FLAT, "neither .*bin.json nor .*json beside it"),
     "an odd byte": beside(described(), FLAT + b"\0"),
     "a terabyte of holes": beside(
         described(), lambda path: path.touch() or os.truncate(path, 1 << 40)

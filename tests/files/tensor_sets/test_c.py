@@ -169,7 +169,7 @@ def test_json_with_the_spec_alone(tmp_path):
     spec = SPECS["float32"]
     flat = some.random_weights(CUDNN, spec)
     flat.tofile(tmp_path / "lstm.bin")
-    with pytest.raises(rl.SpecError, match=r"neither lstm.bin.json nor lstm.json exists beside"):
+    with pytest.raises(rl.SpecError, match=r"neither lstm.bin.json nor lstm.json beside it"):
         rl.load(tmp_path / "lstm.bin")
     assert rl.load(tmp_path / "lstm.bin", spec, layout="cudnn")["lstm"].spec == spec
     (tmp_path / "lstm.json").write_text(json.dumps(spec.to_dict()))

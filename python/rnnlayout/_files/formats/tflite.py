@@ -134,6 +134,7 @@ _LSTM = (
 )
 _RNN = ("input_weights", "recurrent_weights", "bias")
 _NORMS = range(20, 24)  # inputs for layer normalization, of an LSTM without a backward direction
+_MOST_INPUTS = {35: 5, 44: 24, 46: 12, 52: 48}  # code of the operator -> number of its inputs
 _AUXILIARY = {"lstm": 39, "rnn": 9}  # a second input of x, of RNNs with a backward direction
 
 
@@ -304,6 +305,8 @@ def _read_operator(
         "it has layer normalization": cell == "lstm"
         and not bidirectional
         and any(operator.input(k) >= 0 for k in _NORMS),
+        f"it has more than {_MOST_INPUTS[operator.code]} inputs": len(operator.inputs)
+        > _MOST_INPUTS[operator.code],
         "it has an auxiliary input": bidirectional and operator.input(_AUXILIARY[cell]) >= 0,
     }
     for reason, applies in reasons.items():

@@ -73,9 +73,9 @@ def _read_bin(file: InputFile, reading: Reading) -> Found:
     if spec is None or not (record or reading.layout == CUDNN):
         first, second = (path.name for path in descriptions_of_bin(file.path))
         raise SpecError(
-            f"{file} does not record which RNN it is, and neither {first} nor {second} exists"
-            " beside it: if another program wrote it, pass the file that it was made from; if it is"
-            " cuDNN's weight space, pass ",
+            f"{file} does not record which RNN it is, and neither {first} nor {second} beside it is"
+            " a description of it by rnnlayout: if another program wrote it, pass the file that it"
+            " was made from; if it is cuDNN's weight space, pass ",
             Ask("spec", spec or ...),
             " and ",
             Ask("layout", "cudnn"),
@@ -92,13 +92,16 @@ def _read_bin(file: InputFile, reading: Reading) -> Found:
 
 
 def _read_bin_json(file: InputFile) -> tuple[str, Record | None]:
-    """Return the RNN's name, "" without a name, and the record from the companion of a .bin."""
+    """Return the RNN's name, "" without a name, and the record from the companion of a .bin. A file
+    of JSON without a schema is another program's: the model.json of a .bin in another format."""
     for json_path in descriptions_of_bin(file.path):
         if json_path.is_file():
             file.budget.charge("metadata", json_path.stat().st_size)
             text = bytes(file.companion(json_path.name).data())
             text = text.removeprefix(BOM_UTF8)  # which editors of Windows write
             content = parse_json_object(text, str(json_path))
+            if "schema" not in content:
+                continue
             entry, config = content.get("entry", ""), content.get("config", {})
             if not isinstance(entry, str) or not isinstance(config, dict):
                 raise FileError(f"{json_path}: need entry as a name, config as an object")

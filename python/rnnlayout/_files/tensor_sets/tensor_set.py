@@ -219,7 +219,7 @@ class Converted:
     """The result of convert_file().
 
     reports: the Report of each conversion, by the name of the RNN.
-    left_out: names of tensors and numbers of the source that the new file lacks.
+    left_out: names of tensors, numbers and texts of the source that the new file lacks.
     notes: further messages about the conversion.
     """
 
