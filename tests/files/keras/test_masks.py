@@ -203,7 +203,9 @@ def test_a_written_model_has_its_masking(tmp_path):
         x = np.where(np.arange(5)[:, None] < 2, 7.0, np.ones((2, 5, I))).astype("f4")
         assert np.array_equal(outputs_of(again, x), outputs_of(model, x))
     for to in ("torch", "onnx"):
-        lost = f"with mask 'Masking(mask_value=7.0)', which {to} cannot represent: pass the mask, or"
+        lost = (
+            f"with mask 'Masking(mask_value=7.0)', which {to} cannot represent: pass the mask, or"
+        )
         assert lost in str(weights.to(to).report)
     rl.save(tmp_path / "m.onnx", weights.to("onnx"))
 
