@@ -162,6 +162,11 @@ def test_masks(rnnlayout, folder):
     assert code == 2 and "not allowed with" in err
     code, _, err = rnnlayout(f"{RUN} --mask m.npy --lengths 5,5,5,5")
     assert code == 3 and "omit --lengths" in err
+    weights = rl.Weights(LSTM).to("keras")
+    weights.config = {"mask": "Embedding(mask_zero=True)"}
+    rl.save("masked.npz", weights)
+    line = "used with    mask 'Embedding(mask_zero=True)'\n"
+    assert line in rnnlayout("inspect masked.npz")[1]
 
 
 @pytest.mark.filterwarnings("default:the source")

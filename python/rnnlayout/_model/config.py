@@ -163,8 +163,14 @@ def how_to_round(key: str, dtype: str) -> str:
 
 def describe_config(config: Config) -> str:
     """Return the settings as text for a message."""
-    settings = (f"{key}={repr(value)[:80]}" for key, value in config.items())
+    settings = (f"{before_value(key)}{repr(value)[:80]}" for key, value in config.items())
     return ", ".join(settings) or "nothing more"
+
+
+def before_value(key: str) -> str:
+    """Return the text between "used with" and the value of a setting. mask= would be read as the
+    argument of a call, which needs an array."""
+    return "mask " if key == "mask" else f"{key}="
 
 
 def initial_states(config: Config, name: str, num_layers: int) -> list[np.ndarray]:

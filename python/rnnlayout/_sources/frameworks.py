@@ -16,7 +16,7 @@ from rnnlayout._model.errors import Ask
 from rnnlayout._model.weights import Weights
 from rnnlayout._native import LayoutError
 
-from . import jax_modules, keras_tree, mlx_modules, torch_modules
+from . import jax_modules, keras_masks, keras_tree, mlx_modules, torch_modules
 from .mismatch import choose_under_prefix
 from .self_description import RNNDescription
 
@@ -35,6 +35,7 @@ class Framework:
     calls: the methods that compute. modules: starts of the names of the framework's Python modules.
     expression(module, names): code for the arrays of these names, in messages.
     hook(module): the name of a function of the user that runs with each call of a module, or "".
+    around(model, rnn): the settings, as in Weights.config, that a model gives to an RNN in it.
     """
 
     owns: Callable[[Any], bool]
@@ -46,6 +47,7 @@ class Framework:
     modules: tuple[str, ...]
     expression: Callable[[Any, Iterable[str]], str]
     hook: Callable[[Any], str] = lambda module: ""
+    around: Callable[[Any, Any], dict[str, Any]] = lambda model, rnn: {}
 
 
 KERAS = Framework(
@@ -57,6 +59,7 @@ KERAS = Framework(
     calls=("call", "inner_loop", "__call__"),
     modules=("keras.", "tf_keras.", "tensorflow."),
     expression=lambda layer, names: "layer.get_weights()",
+    around=keras_masks.settings_in_model,
 )
 TORCH = Framework(
     owns=torch_modules.is_torch_module,

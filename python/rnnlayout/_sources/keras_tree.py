@@ -48,6 +48,8 @@ _CELL_CLASSES = ("LSTMCell", "GRUCell", "SimpleRNNCell")
 _CLASSES = (*CELLS, *_CELL_CLASSES, "StackedRNNCells", "RNN", "Bidirectional")
 _WEIGHTS = ("kernel", "recurrent_kernel", "bias")
 _INSIDE = ("cell", "forward_layer", "backward_layer")
+# The keys of a config under which a node has layers, and the keys under which a node has cells.
+_LAYERS_INSIDE, CELLS_INSIDE = ("layers", "layer", "backward_layer"), ("cell", "cells")
 _MASKS = ("Masking", "Embedding")
 _MOST_BEFORE = 1000  # layers between a layer and the layer that makes the mask
 _KERAS_2 = ("tf_keras", "keras.engine", "keras.src.engine", "tensorflow.python.keras")
@@ -93,10 +95,8 @@ class RecurrentLayer:
             [_describe_cell(*cell, version) for cell in _cells_of_layer(side)]
             for side in self._sides()
         ]
-        mask = {} if self.node.get(MASK) is None else {"mask": self.node[MASK]}
+        mask = mask_settings(self.node)
         if not self.both:
-            if mask:
-                mask["zero_output_for_mask"] = False  # of a layer; also where the layout changes
             return [replace(layer, config=mask | layer.config) for layer in sides[0]]
         forward, backward = sides
         config = config_of(self.node)
@@ -197,6 +197,37 @@ def any_config(node: Node) -> dict[str, Any]:
     if isinstance(config, list):  # a Sequential of Keras 1 and early 2: the list of its layers
         config = {"layers": config}
     return config if isinstance(config, dict) else {}
+
+
+def is_recurrent(node: Node) -> bool:
+    """Return whether a node is a recurrent layer of a class that Keras defines."""
+    kind = class_of(node)
+    if kind == "Bidirectional":
+        layer = config_of(node).get("layer")
+        return isinstance(layer, dict) and is_recurrent(layer)
+    return kind in CELLS or kind == "RNN"
+
+
+def layer_name(node: Node) -> str:
+    """Return the name that the user gave to the layer."""
+    name = config_of(node).get("name", node.get("name"))
+    return name if isinstance(name, str) and name else str(node.get("class_name")).lower()
+
+
+def nodes_inside(node: Node) -> Iterator[tuple[str, Node]]:
+    """Yield (key of the config, node) of each layer and cell directly in a node."""
+    config = any_config(node)
+    for key in (*_LAYERS_INSIDE, *CELLS_INSIDE):
+        children = config.get(key)
+        for child in children if isinstance(children, list) else [children]:
+            if isinstance(child, dict):
+                yield key, child
+
+
+def child_layers(node: Node) -> list[Node]:
+    """Return the layers of a model, or the layer in a wrapper; [] for other nodes."""
+    children = (child for key, child in nodes_inside(node) if key in ("layers", "layer"))
+    return [child for child in children if "class_name" in child]
 
 
 def node_of(value: Any) -> Node:
@@ -303,6 +334,15 @@ def join_call_masks(masks: Iterable[str | None]) -> str | None:
         texts = " in a call, ".join(str(mask).removeprefix(UNDECIDED) for mask in distinct)
         return f"{UNDECIDED}{texts} in another one"
     return distinct[0] if distinct else None
+
+
+def mask_settings(layer: Node) -> dict[str, Any]:
+    """Return the settings, as in Weights.config, that the mask of a layer's input gives to it."""
+    if layer.get(MASK) is None:
+        return {}
+    # of a layer, a setting also where the layout changes; a Bidirectional sets it
+    outputs = {} if class_of(layer) == "Bidirectional" else {"zero_output_for_mask": False}
+    return {"mask": layer[MASK], **outputs}
 
 
 def config_name(config: Mapping[str, Any]) -> str:

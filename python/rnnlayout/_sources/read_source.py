@@ -64,10 +64,12 @@ def read_source(source: Any, reading: Reading) -> Weights:
             Ask("spec", source),
         )
     if framework := frameworks.framework_of(source):
-        source = frameworks.rnn_of_model(
+        module = frameworks.rnn_of_model(
             source, framework, reading.prefix if source is original else ""
         )
-        return _read_module(source, framework, replace(reading, prefix=""))
+        rnn = _read_module(module, framework, replace(reading, prefix=""))
+        settings = {} if module is source else framework.around(source, module)
+        return changed_weights(rnn, config=settings | rnn.config) if settings else rnn
     if reading.prefix and source is original and not has_names(source):
         raise LayoutError(
             f"prefix {reading.prefix!r} chooses tensors of a dict by their names, found a"

@@ -132,6 +132,7 @@ def _entry_json(name: str, rnn: Any) -> dict[str, Any]:
 
 def _entry_text(fits: list[dict[str, Any]], undecided: str = "") -> list[str]:
     """Return an entry as text. fits: the entry, or all candidates if undecided."""
+    from rnnlayout._model.config import before_value
     from rnnlayout._model.layout import Layout
     from rnnlayout._model.spec import CELLS
 
@@ -159,7 +160,7 @@ def _entry_text(fits: list[dict[str, Any]], undecided: str = "") -> list[str]:
     rows = [(label, " or ".join(values)) for label, values in rows_by_label.items()]
     rows += [("undecided", printable(undecided))] if undecided else []
     rows += [
-        ("also" if k else "used with", f"{printable(key)}={printable(repr(value))}")
+        ("also" if k else "used with", f"{printable(before_value(key))}{printable(repr(value))}")
         for k, (key, value) in enumerate(entry["config"].items())
     ]
     tensors = align_columns(

@@ -20,13 +20,17 @@ from rnnlayout._model.errors import Ask, FileError
 from rnnlayout._native import SpecError
 from rnnlayout._sources.keras_tree import (
     CELLS,
+    CELLS_INSIDE,
     Node,
     RecurrentLayer,
     Version,
     any_config,
+    child_layers,
     class_of,
-    config_of,
+    is_recurrent,
     kind_of,
+    layer_name,
+    nodes_inside,
     object_of,
     short_repr,
 )
@@ -36,8 +40,6 @@ from rnnlayout._sources.reading import Reading
 KERAS_3 = "3.0.0"  # the first Keras with the form of file that is written
 KERAS_2 = "2.0.9"  # the first with CuDNNLSTM and CuDNNGRU
 CUDNN = {"CuDNNLSTM": "LSTM", "CuDNNGRU": "GRU"}  # cuDNN's layers -> those of Keras 3
-# The keys of a config under which a node has layers, and the keys under which a node has cells.
-_LAYERS, _CELLS = ("layers", "layer", "backward_layer"), ("cell", "cells")
 _DEPTH = 64  # models in models
 _MOST = 4 << 20  # bytes; a model of a thousand layers has about a million
 _NAME = "the config"  # in messages, if it has no file
@@ -72,15 +74,6 @@ def unread_layers_in(
         yield from unread_layers_in(child, path)
 
 
-def is_recurrent(node: Node) -> bool:
-    """Return whether a node is a recurrent layer of a class that Keras defines."""
-    kind = class_of(node)
-    if kind == "Bidirectional":
-        layer = config_of(node).get("layer")
-        return isinstance(layer, dict) and is_recurrent(layer)
-    return kind in CELLS or kind == "RNN"
-
-
 def unread_class(node: Node) -> str:
     """Return the class of a recurrent layer that is not read, such as ConvLSTM2D or a user's
     subclass of RNN; "" for other nodes. Only recurrent layers have both of these options."""
@@ -88,28 +81,6 @@ def unread_class(node: Node) -> str:
     if is_recurrent(node) or not {"return_sequences", "go_backwards"} <= config.keys():
         return ""
     return str(node.get("registered_name") or node.get("class_name"))
-
-
-def layer_name(node: Node) -> str:
-    """Return the name that the user gave to the layer."""
-    name = config_of(node).get("name", node.get("name"))
-    return name if isinstance(name, str) and name else str(node.get("class_name")).lower()
-
-
-def nodes_inside(node: Node) -> Iterator[tuple[str, Node]]:
-    """Yield (key of the config, node) of each layer and cell directly in a node."""
-    config = any_config(node)
-    for key in (*_LAYERS, *_CELLS):
-        children = config.get(key)
-        for child in children if isinstance(children, list) else [children]:
-            if isinstance(child, dict):
-                yield key, child
-
-
-def child_layers(node: Node) -> list[Node]:
-    """Return the layers of a model, or the layer in a wrapper; [] for other nodes."""
-    children = (child for key, child in nodes_inside(node) if key in ("layers", "layer"))
-    return [child for child in children if "class_name" in child]
 
 
 def note_lambda_layers(model: Node) -> list[str]:
@@ -213,7 +184,7 @@ def read_unknown_classes(model: Node, reading: Reading) -> None:
     waiting = [("", model)]
     while waiting:
         key, node = waiting.pop()
-        is_cell = key in _CELLS
+        is_cell = key in CELLS_INSIDE
         node.pop(_CLASS_IN_FILE, None)
         node.pop(_CLASS_TO_ACCEPT, None)
         kind = _similar_class(node.get("config"), is_cell)

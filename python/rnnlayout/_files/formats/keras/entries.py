@@ -30,7 +30,14 @@ from rnnlayout._model.undecided import UndecidedError
 from rnnlayout._model.weights import Weights, changed_weights
 from rnnlayout._native import LayoutError, LossyError, SpecError
 from rnnlayout._sources.accounting import is_ignored
-from rnnlayout._sources.keras_tree import SIGMOID_SINCE, Node, RecurrentLayer, Version, short_repr
+from rnnlayout._sources.keras_tree import (
+    SIGMOID_SINCE,
+    Node,
+    RecurrentLayer,
+    Version,
+    child_layers,
+    short_repr,
+)
 from rnnlayout._sources.read_source import read_source
 from rnnlayout._sources.read_tensors import read_described
 from rnnlayout._sources.reading import Reading
@@ -38,7 +45,6 @@ from rnnlayout._sources.self_description import RNNDescription
 from rnnlayout._sources.tensor_paths import is_under_with_direction
 
 from .config import (
-    child_layers,
     read_architecture,
     read_unknown_classes,
     unknown_classes_in,

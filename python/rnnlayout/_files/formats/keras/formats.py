@@ -35,6 +35,7 @@ from rnnlayout._model.reading_options import OF_FORMATS
 from rnnlayout._model.spec import Spec
 from rnnlayout._model.weights import Weights
 from rnnlayout._native import LayoutError
+from rnnlayout._sources.keras_masks import mark_masks
 from rnnlayout._sources.keras_tree import Node, class_name_of, layer_node
 from rnnlayout._sources.reading import Reading
 
@@ -48,7 +49,6 @@ from .hdf5_tree import (
     write_record_attribute,
     write_texts,
 )
-from .masks import mark_masks
 from .parts import open_parts, refuse_split_rnns
 from .rewrite import copy_members, new_variables, rewrite_archive, rewrite_h5
 from .rewrite_parts import set_layer_id

@@ -36,6 +36,7 @@ from rnnlayout._sources.keras_tree import (
     Version,
     config_of,
     kind_of,
+    nodes_inside,
     read_config,
     recurrent_activation,
 )
@@ -43,7 +44,7 @@ from rnnlayout._sources.read_source import read_source
 from rnnlayout._sources.read_tensors import read_described
 from rnnlayout._sources.reading import Reading
 
-from .config import CUDNN, nodes_inside, unknown_classes_in
+from .config import CUDNN, unknown_classes_in
 from .entries import LEAVES, CellArrays, LayerCells, cell_bits, count_gates
 
 _KERAS = Layout("keras")

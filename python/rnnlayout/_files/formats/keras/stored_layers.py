@@ -20,23 +20,27 @@ from rnnlayout._files.tensor_sets.file_limits import InputFile, read_json_member
 from rnnlayout._files.tensor_sets.file_rnns import Found
 from rnnlayout._model.errors import Ask, FileError
 from rnnlayout._native import SpecError
-from rnnlayout._sources.keras_tree import Node, RecurrentLayer, Version
+from rnnlayout._sources.keras_masks import mark_masks
+from rnnlayout._sources.keras_tree import (
+    Node,
+    RecurrentLayer,
+    Version,
+    child_layers,
+    is_recurrent,
+    layer_name,
+)
 from rnnlayout._sources.reading import Reading
 
 from .config import (
     CUDNN,
     Architecture,
-    child_layers,
     class_in_file,
-    is_recurrent,
-    layer_name,
     parse_config,
     parse_keras_version,
     recurrent_layers_in,
 )
 from .entries import IS_CELL, LEAVES, CellArray, CellArrays, KerasEntries, LayerCells
 from .hdf5_tree import Hdf5Group
-from .masks import mark_masks
 
 # kernel:0, or kernel_1:0 if TensorFlow had to make names differ; Keras 1: lstm_1_W_i:0
 _LEAF = re.compile(r"(recurrent_kernel|kernel|bias)(_\d+)?(:\d+)?")

@@ -13,9 +13,6 @@ from collections.abc import Iterator, Mapping
 
 from rnnlayout._files.formats.content import message_fields
 from rnnlayout._files.formats.keras.config import (
-    child_layers,
-    is_recurrent,
-    layer_name,
     parse_config,
     read_unknown_classes,
     recurrent_layers_in,
@@ -28,7 +25,6 @@ from rnnlayout._files.formats.keras.entries import (
     KerasEntries,
     LayerCells,
 )
-from rnnlayout._files.formats.keras.masks import mark_masks
 from rnnlayout._files.formats.registry import ModelFormat
 from rnnlayout._files.tensor_sets.file_limits import InputFile
 from rnnlayout._files.tensor_sets.file_rnns import Found
@@ -37,7 +33,15 @@ from rnnlayout._files.tensor_sets.tensor_set import TensorSet
 from rnnlayout._model.errors import Ask, FileError
 from rnnlayout._model.reading_options import OF_FORMATS
 from rnnlayout._native import SpecError
-from rnnlayout._sources.keras_tree import MASK, Node, RecurrentLayer
+from rnnlayout._sources.keras_masks import mark_masks
+from rnnlayout._sources.keras_tree import (
+    MASK,
+    Node,
+    RecurrentLayer,
+    child_layers,
+    is_recurrent,
+    layer_name,
+)
 from rnnlayout._sources.reading import Reading
 
 from .checkpoint import METADATA, ObjectGraph, read_checkpoint, with_full_names

@@ -7,21 +7,25 @@ of Keras's own.
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from rnnlayout._sources.keras_tree import (
+from .keras_tree import (
     MASK,
     UNDECIDED,
     Node,
     any_config,
+    child_layers,
     class_of,
+    is_recurrent,
     join_call_masks,
+    layer_name,
     mask_made_by,
+    mask_settings,
+    nodes_inside,
 )
-
-from .config import child_layers, is_recurrent, layer_name, nodes_inside
 
 # Layers whose output has the mask of the input (supports_masking in Keras 3.15 and tf_keras 2.21).
 _PASS_MASKS = frozenset(
@@ -84,6 +88,29 @@ _Calls = Mapping[str, Sequence[_Inputs]]  # of each layer of a model
 def mark_masks(model: Node) -> None:
     """Write the mask of each recurrent layer of a model into the layer's node, under MASK."""
     _Walk(model).mask_after(model, [None])
+
+
+def settings_in_model(model: Any, rnn: Any) -> dict[str, Any]:
+    """Return the settings, as in Weights.config, that a live model gives to an RNN in it. {} also
+    if the model has no config, like a user's subclass."""
+    try:
+        config = json.loads(model.to_json())
+    except Exception:  # of any class: the user's code may raise any error
+        return {}
+    mark_masks(config)
+    nodes = [node for layer, node in _with_nodes(model, config) if layer is rnn]
+    if len(nodes) > 1:  # shared by models
+        nodes[0][MASK] = join_call_masks(node.get(MASK) for node in nodes)
+    return mask_settings(nodes[0]) if nodes else {}
+
+
+def _with_nodes(layer: Any, node: Node) -> Iterator[tuple[Any, Node]]:
+    """Yield each live layer in a layer with its node in the config."""
+    yield layer, node
+    nodes = {layer_name(child): child for child in child_layers(node)}
+    for child in [*getattr(layer, "layers", ()), *filter(None, [getattr(layer, "layer", None)])]:
+        if child.name in nodes:
+            yield from _with_nodes(child, nodes[child.name])
 
 
 class _Walk:
