@@ -2,7 +2,11 @@
 
 import re
 
+import numpy as np
 import pytest
+import torch
+from files.hostile import onnxes
+from files.hostile.good import LAYOUTS, beside, good
 from files.hostile.test_hostile import CASES
 
 import rnnlayout as rl
@@ -45,3 +49,45 @@ def test_what_is_charged_adds_up(kind):
     budget.charge(kind, 1)
     with pytest.raises(rl.FileError, match=f"^a: {most + 1:,} {LIMITS[kind].unit}"):
         budget.charge(kind, 1)
+
+
+def tied(path):
+    """Two RNNs of 2 MB that are one."""
+    tensors = torch.nn.LSTM(256, 256).state_dict()
+    names = [(side, name) for side in ("encoder", "decoder") for name in tensors]
+    torch.save({f"{side}.{name}": tensors[name] for side, name in names}, path)
+
+
+def shared(path):
+    """Two nodes of ONNX with the same weights, of 2 MB."""
+    arrays = {"W": (1, 1024, 256), "R": (1, 1024, 256), "B": (1, 2048)}
+    made = onnxes.model_of({name: np.ones(shape, "f4") for name, shape in arrays.items()})
+    made.graph.node[0].attribute[0].i = 256
+    made.graph.node.append(made.graph.node[0])
+    made.graph.node[1].name, made.graph.node[1].output[0] = "again", "Y2"
+    path.write_bytes(made.SerializeToString())
+
+
+def write_good(path):
+    path.write_bytes(good("".join(path.suffixes)))
+    beside(path)
+
+
+@pytest.mark.parametrize("write, name", [
+    (tied, "tied.pt"), (shared, "shared.onnx"),
+    *((write_good, f"a{suffix}") for suffix in LAYOUTS if suffix != ".npy"),
+], ids=lambda value: value if isinstance(value, str) else "")  # fmt: skip
+def test_good_files_take_a_tenth_of_their_budget(write, name, tmp_path, monkeypatch):
+    charge, budgets = Budget.charge, {}
+
+    def charged(self, kind, amount):
+        budgets[id(self)] = self
+        charge(self, kind, amount)
+
+    monkeypatch.setattr(Budget, "charge", charged)
+    write(tmp_path / name)
+    assert rl.load(tmp_path / name)
+    for budget in budgets.values():
+        for kind, used in budget._used.items():
+            limit = LIMITS[kind]
+            assert used <= (limit.free + limit.times * budget.size) / 10, kind

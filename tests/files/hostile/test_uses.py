@@ -6,7 +6,7 @@ from files.hostile.limits import MOST_NBYTES, SECONDS, longest
 from files.hostile.process import Reader
 from files.hostile.products import PRODUCTS, with_data
 from files.hostile.reader import HINTS
-from files.hostile.uses import USES, made
+from files.hostile.uses import USES, made, zeros
 
 pytestmark = [pytest.mark.long, pytest.mark.filterwarnings("ignore:Duplicate name")]
 
@@ -68,3 +68,15 @@ def test_a_product_after_reading(name, reader, tmp_path):
     path = tmp_path / name
     path.write_bytes(with_data(path, PRODUCTS[name](480)))
     assert findings(reader, path, ["map", "verify", "diagnose"]) == []
+
+
+def test_what_a_use_costs(reader, tmp_path):
+    """As the table of limits says: half a millisecond for each array, and 14 copies of weights."""
+    arrays, hidden_size = tmp_path / "arrays.pt", 340
+    arrays.write_bytes(USES["RNNs.pt"](140))  # of 560 arrays
+    weights = tmp_path / "weights.npz"
+    weights.write_bytes(zeros(hidden_size, 1))
+    for command in COMMANDS.values():
+        timed, sized = reader("read", command(arrays), command(weights))
+        assert timed["work"] < 560 * 0.0005 * max(1, longest())
+        assert sized["nbytes"] < 14 * 8 * 4 * hidden_size * (hidden_size + 1) + 1_000_000

@@ -61,8 +61,8 @@ LIMITS = {
     ),
     "weights": Limit(
         unit="bytes of weights",
-        free=4 << 20,
-        times=16,
+        free=3 << 20,
+        times=24,
         cause="its RNNs share arrays, or its arrays are not stored",
         why="an array counts for each RNN that uses it; integers are a fourth of the weights,"
         " deflated zeros nothing; a command makes up to 14 copies",

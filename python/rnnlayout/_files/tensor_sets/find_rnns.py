@@ -323,8 +323,8 @@ def _read_rnn(
         elif all(name.isdigit() for name in names):
             source = list(source.values())
         return read_source(source, replace(reading, prefix=""))
-    except BudgetError:
-        raise
+    except BudgetError as error:
+        raise error_with_name(error, entry) from None
     except ValueError as error:
         return error_with_name(error, entry)
 

@@ -166,8 +166,8 @@ def _read_sites(file: InputFile, model: Any, reading: Reading, constants: Consta
         if is_under_with_direction(site.name, reading.prefix):
             try:
                 entries[site.name] = read_onnx_node(site, constants, reading, notes)
-            except BudgetError:
-                raise
+            except BudgetError as error:
+                raise error_with_name(error, f"node {site.name!r}") from None
             except ValueError as error:
                 refused[site.name] = error_with_name(error, f"node {site.name!r}")
     notes += _notes_about_unread_rnns(model, bool(sites))
