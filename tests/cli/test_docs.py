@@ -18,6 +18,7 @@ from marks import download
 import rnnlayout as rl
 
 DATA = ROOT / "examples" / "data"
+CI_PAGE = ROOT / "docs" / "howto" / "verify-in-ci.md"
 CONSOLE = re.compile(r"^```console\n(.*?)^```\n", re.MULTILINE | re.DOTALL)
 SHOWN = {
     str(page.relative_to(ROOT)): "".join(CONSOLE.findall(page.read_text()))
@@ -113,3 +114,10 @@ def test_page_shows_what_is_printed(page, folder, tmp_path):
 def test_the_pages_that_people_search_for_have_their_command():
     for page in ("torch-to-cudnn", "cudnn-layers-to-keras3", "torch-and-keras", "onnx-to-torch"):
         assert "$ rnnlayout convert" in SHOWN[f"docs/howto/{page}.md"], page
+
+
+def test_the_commands_in_yaml_are_those_that_the_page_runs():
+    yaml = "".join(re.findall(r"^```yaml\n(.*?)^```\n", CI_PAGE.read_text(), re.M | re.S))
+    commands = re.findall(r"(?:entry|run): (rnnlayout .*)", yaml)
+    assert len(commands) == 2
+    assert all(f"$ {command}\n" in SHOWN["docs/howto/verify-in-ci.md"] for command in commands)

@@ -40,7 +40,7 @@ REFUSED = {
     IDENTIFY.replace("lstm.npz", "flat.npy") + " --prefix c": (3, "omit --prefix"),
     IDENTIFY.replace("lstm", "none"): (3, "does not exist"),
     "diagnose flat.npy --like lstm.npz --fix out.txt": (2, "unknown format"),
-    "map gru": (2, "'gru' is not a file; as a spec: 'gru': need input_size and hidden_size"),
+    "map gru": (2, "'gru' is not a file; as a spec: 'gru': need the form \"lstm, "),
     "map 'gru, input_size 5, hiden_size 3'": (2, "'hiden_size 3': need"),
     f"map {TEXT} --layout haiku": (4, "haiku has no reset-after GRU"),
     f"map {TEXT} --to haiku": (4, "haiku has no reset-after GRU"),
