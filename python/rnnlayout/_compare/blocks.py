@@ -47,9 +47,9 @@ class Block:
         self.bits = np.ascontiguousarray(array).view(f"u{array.itemsize}")
         self.dtype, self.rounded = dtype, rounded
 
-    @cached_property
+    @property
     def values(self) -> np.ndarray:
-        """The numbers in float64. Comparing equal weights never needs float64."""
+        """The numbers in float64, as a new array: all blocks would need four times the memory."""
         with np.errstate(invalid="ignore"):  # signalling NaNs
             return widen_bits(self.bits.view(storage_dtype(self.dtype)), self.dtype)
 

@@ -237,8 +237,11 @@ def diagnose(
         explanation = explain_difference(compare_blocks(true, flat_rnn))
         return _diagnosis(explanation, repair, flat_rnn, into)
     assert buffer
-    blocks = {key: block.numbers for key, block in own_blocks(true.to(CUDNN))}
-    truth = truth_of(true.spec, blocks, _VECTORS[true.spec.bias])
+    truth = truth_of(
+        true.spec,
+        {key: block.numbers for key, block in own_blocks(true.to(CUDNN))},
+        _VECTORS[true.spec.bias],
+    )
     return _diagnosis(explain_values(truth, *buffer), repair, None, into)
 
 

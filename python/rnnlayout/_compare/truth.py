@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from math import prod
 
 import numpy as np
 
@@ -68,13 +69,15 @@ class TrueArray:
 
 @dataclass(frozen=True)
 class Truth:
-    """All numbers of an RNN: the matrices in cuDNN's order, and the biases as (L, D, V, G, H).
+    """All numbers of an RNN: the right buffer `flat`, and in it the matrices in cuDNN's order, and
+    the biases as (L, D, V, G, H).
 
     V is the number of bias vectors, 0 to 2. roles: of the bias vectors. gates: the letters of the
     gates. shown: the letters in the order of the source's layout, for reports.
     """
 
     spec: Spec
+    flat: np.ndarray
     matrices: list[TrueArray]
     biases: np.ndarray
     roles: tuple[str, ...]
@@ -126,12 +129,6 @@ class Truth:
                 ((*matrix.name, gate), block) for gate, block in zip(gates, values, strict=True)
             )
 
-    @cached_property
-    def flat(self) -> np.ndarray:
-        """The right buffer: all values in a single array."""
-        parts = [matrix.values.reshape(-1) for matrix in self.matrices]
-        return np.concatenate([*parts, self.biases.reshape(-1)])
-
 
 _NOT_FINITE = {"posinf": 1e300, "neginf": -1e300, "nan": 3e300}
 
@@ -178,17 +175,23 @@ def truth_of(
     groups: dict[MatrixName, list[BlockKey]] = {}
     for key in blocks:
         groups.setdefault(key[:3], []).append(key)
-    matrices = []
-    for name, keys in groups.items():
-        if name[2] not in BIASES:
-            gates = "".join(key[3] or key[2] for key in keys)  # a projection has no gates
-            matrices.append(TrueArray(name, gates, np.stack([blocks[key] for key in keys])))
-    matrices.sort(key=lambda matrix: matrix.name[:2])  # stable: the order of roles does not change
-    gates = next(matrix.gates for matrix in matrices if matrix.name[2] == "R")
+    names = sorted((name for name in groups if name[2] not in BIASES), key=lambda name: name[:2])
+    recurrent = next(name for name in names if name[2] == "R")
+    gates = "".join(key[3] for key in groups[recurrent])
+    num_weights = sum(blocks[key].size for name in names for key in groups[name])
     shape = spec.num_layers, spec.num_directions, len(roles), len(gates), spec.hidden_size
-    biases = np.zeros(shape, matrices[0].values.dtype)
+    flat = np.zeros(num_weights + prod(shape), blocks[groups[recurrent][0]].dtype)
+    matrices, at = [], 0
+    for name in names:
+        parts = [blocks[key] for key in groups[name]]
+        matrix = flat[at : at + len(parts) * parts[0].size].reshape(-1, *parts[0].shape)
+        np.stack(parts, out=matrix)
+        at += matrix.size
+        letters = "".join(key[3] or key[2] for key in groups[name])  # a projection has no gates
+        matrices.append(TrueArray(name, letters, matrix))
+    biases = flat[num_weights:].reshape(shape)
     for layer, direction, role, gate in blocks:
         if role in roles:
             vector = blocks[layer, direction, role, gate][:, 0]
             biases[layer, direction, roles.index(role), gates.index(gate)] = vector
-    return Truth(spec, matrices, biases, roles, gates, shown or gates)
+    return Truth(spec, flat, matrices, biases, roles, gates, shown or gates)

@@ -83,7 +83,8 @@ def _compared(
     if np.any(share):
         wide = wide + share * np.nan_to_num(abs(true), posinf=0)
     wide = np.broadcast_to(wide, true.shape)
-    return ComparedPart(name, values, true, wide, differing(values, true, wide))
+    wrong = np.stack([differing(*gate) for gate in zip(values, true, wide, strict=True)])
+    return ComparedPart(name, values, true, wide, wrong)
 
 
 def _biases_as_stored(
@@ -134,7 +135,9 @@ def _best_rule(
     the values that the rule does not explain."""
     best: tuple[int, ValueRule, _Masks] | None = None
     finite = np.isfinite(packing.buffer)
-    largest = float(np.max(np.abs(packing.buffer), initial=0, where=finite))
+    ends = (function(packing.buffer, initial=0, where=finite) for function in (np.min, np.max))
+    largest = max(abs(float(end)) for end in ends)
+    del finite
     count_of_all = sum(_count(part.wrong) for part in wrong.values())
     for rule in rules_for(list(wrong.values()), packing.truth, largest):
         misfits = {
@@ -181,18 +184,21 @@ def _changed_values(
     packing: Packing, parts: Mapping[MatrixName, ComparedPart], changed: _Masks
 ) -> Mistake:
     """Return the mistake of values that no rule explains."""
-    with np.errstate(all="ignore"):
-        pairs = [
-            (parts[name].values[mask], parts[name].true[mask]) for name, mask in changed.items()
-        ]
-        gaps = [abs(x.astype("f8") - y.astype("f8")) for x, y in pairs]
-    nans = sum(_count(np.isnan(x)) for x, _ in pairs)
-    count = sum(x.size for x, _ in pairs)
+    count, nans, gap = 0, 0, 0.0
+    for name, mask in changed.items():
+        part = parts[name]
+        for rows in part.slices:
+            values, true = (
+                x[:, rows][mask[:, rows]].astype("f8") for x in (part.values, part.true)
+            )
+            count, nans = count + values.size, nans + _count(np.isnan(values))
+            with np.errstate(all="ignore"):
+                gap = max(gap, float(np.nanmax(abs(values - true), initial=0)))
     text = f"{_count_of(count, parts)} changed"
     if nans:
         text += f", {nans} of them to NaN" if count > nans else " to NaN"
     if count > nans:
-        text += f", by up to {max(float(np.nanmax(gap, initial=0)) for gap in gaps):.3g}"
+        text += f", by up to {gap:.3g}"
     places = _places_of_values(packing, changed)
     if not places and len(changed) < len(parts):
         places = f", in {places_in_words(packing, changed, parts)}"

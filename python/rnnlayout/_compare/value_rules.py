@@ -19,6 +19,7 @@ from .truth import BIAS_ROLE, MatrixName, Truth
 
 _EVIDENCE = 4  # values at least, besides the values that determine the scales
 _SAMPLES = 16384  # values of a part that a rule is tried on, before all values are
+_AT_ONCE = 1 << 18  # values that a rule computes with at a time
 Axes = tuple[int, ...]
 
 
@@ -54,6 +55,14 @@ class ComparedPart:
             self._ranges[axes] = least, most
         return self._ranges[axes]
 
+    @property
+    def slices(self) -> Iterator[slice]:
+        """Yield slices of all rows, each of about _AT_ONCE values."""
+        gates, rows, columns = self.values.shape
+        step = max(1, _AT_ONCE // (gates * columns))
+        for first in range(0, rows, step):
+            yield slice(first, first + step)
+
     @cached_property
     def some_rows(self) -> np.ndarray:
         """The first rows with wrong values, as many as a rule is tried on."""
@@ -72,28 +81,41 @@ class ValueRule:
 
     name, lost: as in Mistake. text: the sentence, with {places}, or with {count}, as "3 of 60
     values are", and {where}, as " in the biases". explains: returns which values of some rows of a
-    part are as the rule makes the values.
+    part are as the rule makes the values. by_row: whether each row can be asked alone.
     """
 
     name: str
     text: str
     lost: str
     explains: Callable[[ComparedPart, Rows], np.ndarray]
+    by_row: bool = True
 
     def misfits(self, part: ComparedPart) -> np.ndarray | None:
         """Return which values of a part the rule does not explain; None if the rule explains fewer
         than half of the wrong values."""
         with np.errstate(all="ignore"):  # NaN, infinity
-            for rows in (part.some_rows, _ALL):
-                explained, wrong = self.explains(part, rows), part.wrong[:, rows]
-                if 2 * np.count_nonzero(explained & wrong) < np.count_nonzero(wrong):
-                    return None
-            return ~explained
+            some = part.some_rows
+            if not _most(self.explains(part, some), part.wrong[:, some]):
+                return None
+            explained = self._explains_all(part)
+            return ~explained if _most(explained, part.wrong) else None
+
+    def _explains_all(self, part: ComparedPart) -> np.ndarray:
+        """Return which values of a part are as the rule makes the values, if possible a few rows at
+        a time: rules compute in float64."""
+        if not self.by_row:
+            return self.explains(part, _ALL)
+        return np.concatenate([self.explains(part, some) for some in part.slices], axis=1)
 
     def explains_all(self, part: ComparedPart) -> bool:
         """Return whether all values of a part are as the rule makes the values."""
         with np.errstate(all="ignore"):
-            return bool(self.explains(part, _ALL).all())
+            return bool(self._explains_all(part).all())
+
+
+def _most(explained: np.ndarray, wrong: np.ndarray) -> bool:
+    """Return whether half of the wrong values are explained."""
+    return bool(2 * np.count_nonzero(explained & wrong) >= np.count_nonzero(wrong))
 
 
 def rules_for(parts: list[ComparedPart], truth: Truth, largest: float) -> Iterator[ValueRule]:
@@ -265,9 +287,8 @@ def _quantizations(dtype: str, largest: float) -> Iterator[ValueRule]:
                 scale = f"one scale {'and zero point ' * with_zero}{words}"
                 text = f"{{places}} are quantized to {bits} bits, with {scale}"
                 grid = _Grid(bits, with_zero, axes, block, largest, near)
-                yield ValueRule(
-                    "quantized", text, f"what {bits} bits cannot represent", grid.explains
-                )
+                lost = f"what {bits} bits cannot represent"
+                yield ValueRule("quantized", text, lost, grid.explains, by_row=False)
 
 
 @dataclass(frozen=True)
