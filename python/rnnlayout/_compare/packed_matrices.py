@@ -24,7 +24,7 @@ from .truth import MatrixName, TrueArray, comparable, largest, same_bits
 
 ENOUGH_SAMPLES = 0.7  # of the samples have to be equal: a few values may have been changed
 _ANCHORS = 8  # per gate: samples that are looked up
-_RUN, _FREQUENT = 4, 1.1  # values; places of a value, on average
+_RUN = 4  # values
 _MOST_HITS = 64  # of an anchor: a value that is more frequent shows nothing
 _MOST_STARTS, _MOST_PLACES = 8, 24  # per pattern, and of all: places that are tried
 # Next to how many located matrices, before and after its right place, a matrix is looked for, and
@@ -418,7 +418,7 @@ class _Lookup:
         gate, sample, low, high = self._anchors[matrix.name]
         first = np.searchsorted(self._values, low, "left")
         count = np.searchsorted(self._values, high, "right") - first
-        if not self._near and count.sum() > _FREQUENT * np.count_nonzero(count):
+        if not self._near and count.any() and np.median(count[count > 0]) > 1:
             runs = self._runs_of(matrix)
             if runs[0].size:
                 return runs
