@@ -231,3 +231,13 @@ def test_turned_rows_are_joined_gate_by_gate_too():
     found = rl.diagnose(np.concatenate([*both, rl.pack(like)[-40:]]), like=like)
     assert rules(found) == ["reversed", "joined gate"]
     assert found.fixed.tobytes() == rl.pack(like).tobytes()
+
+
+def test_moved_biases_beside_a_stale_layer():
+    """Nothing was said of where the biases are, though the repair moves them."""
+    spec = rl.Spec("lstm", 9, 8, 2)
+    like, stale = rl.pack(weights(spec)), rl.pack(weights(spec, 9))
+    first, size = 4 * 8 * (9 + 8), spec.num_params
+    flat = np.concatenate([like[:first], like[size - 128 :], stale[first : size - 128]])
+    text = rl.diagnose(flat, like=like, spec=spec).text
+    assert f"the biases begin at value {first}, expected {size - 128}" in text

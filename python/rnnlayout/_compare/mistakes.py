@@ -13,7 +13,7 @@ from rnnlayout._model.layout import ROLES, layer_in_words
 
 from .blocks import may_sum_biases
 from .matrix_forms import RIGHT_FORM
-from .packed_biases import KEPT_RULE, bias_sizes, digits_of, eps_of, layer_order
+from .packed_biases import KEPT_RULE, bias_sizes, digits_of, eps_of, layer_order, unknown_biases
 from .packed_matrices import LocatedMatrix
 from .packing import Packing, matrix_in_place
 from .truth import BIAS_ROLE, BIASES, MatrixName, TrueArray, Truth, contains_run, same_bits
@@ -174,7 +174,8 @@ def _writing_mistakes(packing: Packing) -> Iterator[Mistake]:
         start, stop = spans[name]
         layer_spans = (span for key, span in spans.items() if key != name and key[:2] == name[:2])
         overlaps = any(a < stop and start < b for a, b in layer_spans)
-        if (overlaps or located.reading.form is RIGHT_FORM) and stop - start > located.matrix.size:
+        is_padded = located.reading.form.rule.startswith("strides")
+        if (overlaps or not is_padded) and stop - start > located.matrix.size:
             ends = zip(located.matrix.shape, located.reading.pattern.strides, strict=True)
             gate_span = 1 + sum((size - 1) * abs(step) for size, step in list(ends)[1:])
             dense = gate_span == located.matrix.size // located.matrix.shape[0]
@@ -267,6 +268,9 @@ def _placement_mistakes(packing: Packing) -> Iterator[Mistake]:
             if list(packing.vectors) != [vector.name for vector in truth.bias_vectors]:
                 rule = "bias order"
                 text = f"the biases are in the order {_names_in_order(packing.vectors)}"
+            elif min(spans)[0] != truth.num_weights and packing.buffer.size == truth.size:
+                rule = "biases apart"
+                text = f"the biases begin at value {min(spans)[0]}, expected {truth.num_weights}"
         elif steps != {H} and min(spans)[0] >= max(
             located.span[1] for located in packing.matrices.values()
         ):
@@ -414,7 +418,11 @@ def missing_parts(packing: Packing, noun: str) -> Iterator[Mistake]:
             if twin := _gate_in_place(located, number, packing.buffer):
                 text += f": in its place is gate {twin} a second time"
             yield Mistake("not found", text, (name,), title)
-    for name, done in packing.layer_biases.items():
+    layer_biases = packing.layer_biases
+    if packing.biases is None and packing.matrices and packing.buffer.size >= truth.size:
+        unknown = unknown_biases(len(truth.gates))
+        layer_biases = {(*vector.name[:2], BIAS_ROLE): unknown for vector in truth.bias_vectors}
+    for name, done in layer_biases.items():
         places = []
         if done.twin:
             title = place_title(name, truth)

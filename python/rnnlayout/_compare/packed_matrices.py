@@ -418,8 +418,10 @@ class _Lookup:
         gate, sample, low, high = self._anchors[matrix.name]
         first = np.searchsorted(self._values, low, "left")
         count = np.searchsorted(self._values, high, "right") - first
-        if not self._near and np.median(count[count > 0] if count.any() else 0) > 1:
-            return self._runs_of(matrix)
+        if not self._near and count.any() and np.median(count[count > 0]) > 1:
+            runs = self._runs_of(matrix)
+            if runs[0].size:
+                return runs
         rare = (count > 0) & (count <= self._most_hits)
         hits, times = _ranges(first[rare], count[rare])
         return gate[rare][times], sample[rare][times], self._positions[hits]
