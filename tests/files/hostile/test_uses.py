@@ -71,7 +71,7 @@ def test_a_product_after_reading(name, reader, tmp_path):
 
 
 def test_what_a_use_costs(reader, tmp_path):
-    """As the table of limits says: half a millisecond for each array, and 14 copies of weights."""
+    """As the table of limits says: half a millisecond for each array, and 6 copies of weights."""
     arrays, hidden_size = tmp_path / "arrays.pt", 340
     arrays.write_bytes(USES["RNNs.pt"](140))  # of 560 arrays
     weights = tmp_path / "weights.npz"
@@ -79,4 +79,4 @@ def test_what_a_use_costs(reader, tmp_path):
     for command in COMMANDS.values():
         timed, sized = reader("read", command(arrays), command(weights))
         assert timed["work"] < 560 * 0.0005 * max(1, longest())
-        assert sized["nbytes"] < 14 * 8 * 4 * hidden_size * (hidden_size + 1) + 1_000_000
+        assert sized["nbytes"] < 6 * 8 * 4 * hidden_size * (hidden_size + 1) + 1_000_000
