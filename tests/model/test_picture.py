@@ -174,6 +174,7 @@ def test_a_notebook_shows_facts_as_tables():
     assert shown[10:13] == ["<script>&", "(8,)", "float32"]
     assert shown[13:] == ["rounds", "8 sums of two non-zero biases"]
     assert html_cells(tensors.report) == shown[13:]
+    assert "background: #f2d16b;" in tensors.report._repr_html_()  # the colour was a bare "#"
     known = html_cells(rl.layouts())
     at = known.index("onnx")
     assert known[at : at + 3] == ["onnx", "iofg", "zrn"]

@@ -95,7 +95,7 @@ def draw_places(scene: Scene, spec: Spec, places: Sequence[BlockPlace], size: in
     moves = (_MovesInPlace if turned else Moves)(spec, ["flat"], ["flat"], moves_by_layer)
     if drawn and (not turned or len(moves_by_layer) <= _MOST):
         buffer, weight_space = (_memory(side, size) for side in sides)
-        names = "as given", "as cuDNN reads it"
+        names = "as given", "in cuDNN"
         draw_ribbons(scene, spec, ([buffer], [weight_space]), names, moves)
 
 

@@ -24,6 +24,6 @@ def _html_row(tag: str, cells: Iterable[str]) -> str:
 
 def html_grade(grade: str, rest: str) -> str:
     """Return a grade in its colour, and the rest of the report."""
-    colour = COLOURS[_GRADES[grade]][0]
+    colour = COLOURS[_GRADES[grade]]
     style = f"background: {colour}; color: #111111; padding: 0 0.4em; border-radius: 0.3em"
     return f'<p><span style="{style}">{grade}</span> {xml_text(rest)}</p>'
