@@ -198,7 +198,7 @@ static int fits_mask(rnn_call *call, const array_shape *x)
     if (!mask)
         return 1;
     int equal = is_plain(mask, NPY_BOOL) && PyArray_NDIM(mask) == x->ndim - 1 && !call->lengths;
-    for (int d = 0; equal && d < x->ndim - 1; d++)
+    for (int d = 0; equal && d < x->ndim - 1 && d < MAX_DIMS; d++)
         equal = PyArray_DIM(mask, d) == x->sizes[d];
     return equal && stride_of(mask, call->shapes.time_axis, &call->core.mask_time) == 0 &&
            stride_of(mask, call->shapes.batch_axis, &call->core.mask_batch) == 0;
