@@ -19,7 +19,7 @@ from macholib.mach_o import CPU_TYPE_NAMES
 from macholib.MachO import MachO
 
 MOST_NBYTES = 1_000_000
-MOST_NBYTES_ON_WINDOWS = 1_050_000  # its first wheel: clang's code for it is 40 KB larger
+MOST_NBYTES_ON_WINDOWS = 1_075_000  # clang's code for it is larger, and it keeps its unwind tables
 EXPORTS = {"PyInit__native", "rnl_num_threads"}  # threadpoolctl knows the module by the second
 PROMISED = re.compile(r"python3|kernel32|api-ms-win-(crt|core)-[\w-]+", re.I)  # Windows 10
 
