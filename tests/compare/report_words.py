@@ -3,7 +3,8 @@
 import re
 
 import numpy as np
-from compare.wrong_packers import DTYPES, GATES, Arrays
+from compare.mistake_machine import GATES
+from compare.wrong_packers import DTYPES, Arrays
 
 # ------------------------------------------------------------------------------------ words, places
 

@@ -69,13 +69,18 @@ def test_a_bfloat16_is_not_its_half_by_rounding():
     assert rules(rl.diagnose(rl.pack(done), like=like)) == ["multiplied"]
 
 
-def test_no_sign_of_biases_without_a_value_that_shows_it():
-    """The matrices were negated, 2 added to the biases: "negated in the biases", all changed."""
+def reset_before_gru():
+    """Return the Spec of a reset-before GRU, and its tensors in Keras."""
     spec = rl.Spec("gru", 6, 4, reset="before", bias="input")
     rng = np.random.default_rng(0)
     like = {"kernel": rng.normal(size=(6, 12)), "recurrent_kernel": rng.normal(size=(4, 12)),
             "bias": rng.normal(size=12)}  # fmt: skip
-    like = {name: x.astype("f4") for name, x in like.items()}
+    return spec, {name: x.astype("f4") for name, x in like.items()}
+
+
+def test_no_sign_of_biases_without_a_value_that_shows_it():
+    """The matrices were negated, 2 added to the biases: "negated in the biases", all changed."""
+    spec, like = reset_before_gru()
     done = {name: x.copy() for name, x in like.items()}
     done["recurrent_kernel"][:, 4:8] *= -1
     done["bias"][4:8] += 2
@@ -163,11 +168,7 @@ def test_frequent_values_are_found_by_runs(dtype):
 
 def test_the_repair_of_a_reset_before_gru_is_tensors():
     """It was a buffer of cuDNN, which has no such GRU; save() raised LossyError."""
-    spec = rl.Spec("gru", 6, 4, reset="before", bias="input")
-    rng = np.random.default_rng(0)
-    like = {"kernel": rng.normal(size=(6, 12)), "recurrent_kernel": rng.normal(size=(4, 12)),
-            "bias": rng.normal(size=12)}  # fmt: skip
-    like = {name: x.astype("f4") for name, x in like.items()}
+    spec, like = reset_before_gru()
     done = like | {"kernel": np.concatenate(np.split(like["kernel"], 3, 1)[::-1], 1)}
     found = rl.diagnose(done, like=like, spec=spec, layout="keras")
     assert found.text == "gates z and n swapped in the input matrices"

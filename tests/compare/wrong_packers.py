@@ -10,10 +10,11 @@ import itertools
 
 import ml_dtypes
 import numpy as np
+from compare import mistake_machine
+from compare.mistake_machine import GATES
 
 import rnnlayout as rl
 
-GATES = {"lstm": "ifgo", "gru": "rzn", "rnn_tanh": "h", "rnn_relu": "h"}
 DTYPES = {"float32": np.float32, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16}
 NETWORKS = [
     rl.Spec("lstm", 5, 3), rl.Spec("lstm", 24, 16, 2, True), rl.Spec("lstm", 7, 6, 2, True, 5),
@@ -72,18 +73,7 @@ class Arrays:
         return {**self.matrices, **vectors}
 
 
-def each(change):
-    return lambda x: np.concatenate([change(gate).ravel() for gate in x])
-
-
-FORMS = {
-    "gio/goi": each(lambda gate: gate.T),
-    "igo/goi": lambda x: x.reshape(-1, x.shape[2]).T.ravel(),
-    "goi/gio": each(lambda gate: gate.reshape(gate.shape[::-1]).T),
-    "goi/igo": lambda x: x.reshape(x.shape[2], -1).T.ravel(),
-    "ogi/goi": lambda x: x.transpose(1, 0, 2).ravel(),
-    "iog/goi": lambda x: x.transpose(2, 1, 0).ravel(),
-    "oig/goi": lambda x: x.transpose(1, 2, 0).ravel(),
+FORMS = mistake_machine.FORMS | {
     "rows": lambda x: x[:, ::-1].ravel(),
     "columns": lambda x: x[:, :, ::-1].ravel(),
     "reversed": lambda x: x.ravel()[::-1],

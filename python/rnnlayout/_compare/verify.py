@@ -21,6 +21,7 @@ from .blocks import BlockComparison, BlockGap, GateKey, check_tolerance, compare
 from .explanation import explain_difference, is_named, likely_causes
 from .heat_map import HeatMapPanel, draw_heat_map
 from .sides import match_sides, read_sides, stack_both_sides
+from .truth import BIASES
 
 _MOST, _MOST_UNRELATED = 40, 3  # lines of a report, and of the report on other weights
 RELATIONS = EQUAL, SAME_FUNCTION, DIFFERENT = "equal", "same function", "different"
@@ -314,11 +315,12 @@ def compare_pair(
             return replace(pair, text=text, summary=dtypes, same_function=same_settings)
     if not c.wrong:
         return pair
-    every_gate = [(*key[:2], key[3]) for key in c.a if key[2] == "R"]
-    sums_are_equal = not compare_blocks(a, b, rtol, atol, every_gate).wrong
     explained = _explained(pair, c, head)
-    same_function = same_settings and (sums_are_equal or explained.same_function)
-    return replace(explained, same_function=same_function)
+    keeps_function = explained.same_function
+    if not keeps_function and all(key[2] in BIASES for key in c.wrong):
+        every_gate = [(*key[:2], key[3]) for key in c.a if key[2] == "R"]
+        keeps_function = not compare_blocks(a, b, rtol, atol, every_gate).wrong
+    return replace(explained, same_function=same_settings and keeps_function)
 
 
 def _explained(pair: ComparedPair, c: BlockComparison, head: str) -> ComparedPair:
