@@ -379,13 +379,18 @@ PRODUCTS = {
         lambda path: onnxes.claimed_again(path, n // 4, 5)),
 }  # fmt: skip
 SIZES = (480, 4800)
-CASES = {
-    name.replace(".", f", {n}.", 1): Case(
-        lambda path, make=make, n=n: with_data(path, make(n)), codes=EITHER
-    )
-    for name, make in PRODUCTS.items()
-    for n in SIZES
-}
+
+
+def cases(n):
+    return {
+        name.replace(".", f", {n}.", 1): Case(
+            lambda path, make=make: with_data(path, make(n)), codes=EITHER
+        )
+        for name, make in PRODUCTS.items()
+    }
+
+
+CASES, LARGE = map(cases, SIZES)
 
 
 def with_data(path, data):

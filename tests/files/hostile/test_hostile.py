@@ -1,6 +1,6 @@
 """Hostile files of every format: refused with exit code 3, within 100 MB and a number of calls, and
-in the long tests within a second of CPU time; nothing is run or imported, and no other file is
-opened.
+in the long tests, which read other files, within a second of CPU time; nothing is run or imported,
+and no other file is opened.
 
 The command line reads them in a process that is watched from below Python: process.py. What a
 hostile file is says case.py.
@@ -33,20 +33,30 @@ from rnnlayout._files.formats.registry import readable_suffixes, writable_suffix
 MODULES = (
     audio, tensor_sets, zips, pickles, modules, hdf5, onnxes, others, products, trees, uses,
 )  # fmt: skip
-CASES = {name: case for module in MODULES for name, case in module.CASES.items()}
-assert len(CASES) == sum(len(module.CASES) for module in MODULES), "two files of one name"
-# Files that are refused at the limit of steps, after a second: long tests alone read them, except
-# one of each kind.
+SETS = [*(module.CASES for module in MODULES), products.LARGE]
+CASES = {name: case for cases in SETS for name, case in cases.items()}
+assert len(CASES) == sum(map(len, SETS)), "two files of one name"
+# What takes seconds to read while calls are counted: files at the limit of steps, except two kinds,
+# and all that is large by intent. The long tests read these files alone, and measure seconds.
 ONLY_LONG = {
-    *(f"module, {which} thousand modules in each other{old}.pt"
-      for which in ("forty", "sixty") for old in ("", ", old form")),
+    *(f"module, {what} thousand modules in each other{old}.pt"
+      for what in ("forty", "sixty") for old in ("", ", old form")),
     "module, modules doubled 25 times.pt",
-    "pairs again, 4800.pkl",
+    "module, modules doubled 25 times, old form.pt",
+    "module, modules with tensors doubled 25 times.pt",
+    "pairs again, 480.pkl",
     "pickle, a dict that is copied 20,000 times.pkl",
     "pickle, a text that is copied by a rebuilt type.pt",
     "pickle, a tuple in 400,000 others, as a key.pkl",
+    "pickle, calls.pt",
+    "pickle, lists in lists.pkl",
     "pickle, lists in the memo, bare.pt",
     "pickle, names.pkl",
+    "very many arrays of nothing.msgpack",
+    "very many tensors.index",
+    "very many tensors of nothing.safetensors",
+    *products.LARGE,
+    *uses.CASES,
 }  # fmt: skip
 assert CASES.keys() > ONLY_LONG
 SUFFIXES = sorted({Path(name).suffix for name in CASES})
@@ -143,10 +153,10 @@ def test_every_format_has_a_file_that_grows():
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_hostile_files(suffix, unit, reader, tmp_path):
-    """All of a format, because most take only milliseconds; each finding is listed."""
+    """All of a format at once, because most take only milliseconds; each finding is listed."""
     findings = []
     for k, (name, case) in enumerate(CASES.items()):
-        if Path(name).suffix == suffix and (unit == SECONDS or name not in ONLY_LONG):
+        if Path(name).suffix == suffix and (unit == SECONDS) == (name in ONLY_LONG):
             (tmp_path / str(k)).mkdir()
             case.write(tmp_path / str(k) / name)
             findings += [f"{name}: {why}" for why in broken(case, tmp_path / str(k) / name, reader)]
