@@ -3,7 +3,7 @@
     python tools/notebooks.py            compare; exit code 1 if a notebook is out of date
     python tools/notebooks.py --write    write docs/notebooks
 
-The page is the source: tools/run_pages.py checks its outputs.
+The page is the source: tools/run_pages.py checks its outputs and pictures.
 """
 
 import json
@@ -15,7 +15,8 @@ import generated
 from run_pages import BLOCK
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
-NOTEBOOKS = {DOCS / "howto" / "wrong-outputs.md": DOCS / "notebooks" / "wrong-outputs.ipynb"}
+PAGES = ("wrong-outputs", "whole-model")
+NOTEBOOKS = {DOCS / f"howto/{name}.md": DOCS / f"notebooks/{name}.ipynb" for name in PAGES}
 DIRECTIVE = re.compile(r"^<!-- sphinx .*?-->\n+", re.MULTILINE | re.DOTALL)
 SAID_OF_ITSELF = re.compile(r" This page is also a \[notebook\]\(.*?\)\.", re.DOTALL)
 LINK = re.compile(r"\]\((?![a-z]+:)([^)]+)\)")
@@ -28,10 +29,9 @@ def notebook(page):
     for found in BLOCK.finditer(text):
         cells += told(text[end : found.start()], page)
         count, end = count + 1, found.end()
-        printed = [{"output_type": "stream", "name": "stdout", "text": lines(found[2] or "")}]
         cells.append({
             "cell_type": "code", "execution_count": count, "metadata": {},
-            "outputs": printed if found[2] else [], "source": lines(found[1].rstrip("\n")),
+            "outputs": [*outputs(found, page)], "source": lines(found[1].rstrip("\n")),
         })  # fmt: skip
     cells += told(text[end:], page)
     for number, cell in enumerate(cells):
@@ -39,6 +39,16 @@ def notebook(page):
     python = {"display_name": "Python 3", "language": "python", "name": "python3"}
     whole = {"cells": cells, "metadata": {"kernelspec": python}, "nbformat": 4, "nbformat_minor": 5}
     return json.dumps(whole, indent=1, ensure_ascii=False) + "\n"
+
+
+def outputs(found, page):
+    """Yield what a block of code prints, and its picture."""
+    _, printed, image = found.groups()
+    if printed:
+        yield {"output_type": "stream", "name": "stdout", "text": lines(printed)}
+    if image:
+        data = {"image/svg+xml": lines((page.parent / image).read_text())}
+        yield {"output_type": "display_data", "data": data, "metadata": {}}
 
 
 def told(text, page):

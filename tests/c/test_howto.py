@@ -73,7 +73,7 @@ def test_on_the_cpu(folder, c_build):
 def test_the_page_on_microcontrollers(tmp_path):
     """Its program prints what PyTorch prints."""
     page = ROOT / "docs" / "howto" / "microcontroller.md"
-    ((_, by_torch),) = run_pages.run(page, tmp_path)
+    ((_, by_torch, _),) = run_pages.run(page, tmp_path)
     (code,) = re.findall(r"^```c\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
     (tmp_path / "main.c").write_text(code)
     for commands, printed in BLOCK.findall(page.read_text()):
