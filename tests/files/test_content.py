@@ -100,7 +100,7 @@ def test_a_content_that_contradicts_the_suffix(suffix, other, tmp_path):
 
 @pytest.mark.parametrize("name", ["a", "a.jit", "a.tar"])
 def test_what_cannot_be_written(name, tmp_path):
-    with pytest.raises(rl.FileError, match=r"unknown format; .*\.h, .*\.safetensors") as caught:
+    with pytest.raises(rl.FileError, match=r"unknown format: .*\.h, .*\.safetensors") as caught:
         rl.save(tmp_path / name, weights("torch"))
     listed = str(caught.value).partition("written as ")[2].split(", ")
     assert not {".jit", ".pt2", ".pkl"} & set(listed) and ".h" in listed

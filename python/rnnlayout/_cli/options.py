@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from rnnlayout._model.errors import Ask, write_in_python
 from rnnlayout._model.reading_options import DEFAULTS, UNRECORDED, ComparisonOptions
-from rnnlayout._model.similar import did_you_mean
+from rnnlayout._model.similar import did_you_mean, unknown_name
 
 from .terminal import print_error, print_message, printable
 
@@ -63,6 +63,8 @@ class Parser(argparse.ArgumentParser):
         if match := re.search(r"invalid choice: '(.*)'( \(choose from (.*)\))", message):
             meant = did_you_mean(match[1], re.findall(r"[\w-]+", match[3]))
             message = message[: match.start(2)] + meant + message[match.start(2) :]
+        elif match := re.search(r"(.*'(.*)'), (need one of: (.*))", message):
+            message = unknown_name(match[1], match[2], match[4].split(", "), match[3])
         elif match := re.search(r"unrecognized arguments: .*?(--?[a-z][\w-]*)", message):
             message += did_you_mean(match[1], self._option_string_actions)
         print_error(f"{message} (see {self.prog} --help)")
@@ -226,9 +228,9 @@ def parse_spec(text: str) -> Any:
     for part in parts:
         name, _, value = re.sub(r"\s*=\s*|\s+", " ", part).partition(" ")
         if name not in kinds or name in values:
-            raise argparse.ArgumentTypeError(
-                f"{part!r}: need, once each, fields of {', '.join(list(kinds)[1:])}"
-            )
+            listing = f"need, once each, fields of {', '.join(list(kinds)[1:])}"
+            unused = [field for field in kinds if field not in values and name not in values]
+            raise argparse.ArgumentTypeError(unknown_name(repr(part), name, unused, listing))
         parse, needed = _PARSERS.get(kinds[name], (str, ""))
         try:
             values[name] = parse(value)

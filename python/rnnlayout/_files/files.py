@@ -124,11 +124,13 @@ def _no_rnn_error(path: Path, rnns: Found, file: TensorFile | None, reading: Rea
         return rnns.refused.pop(next(iter(rnns.refused)))
     if reading.prefix:
         prefixes = _prefixes(*read_file(path, _without_prefix(reading)))
-        text = f"{path}: no recurrent layer found under {reading.prefix!r}; "
+        text = f"{path}: no recurrent layer found under {reading.prefix!r}"
         if not prefixes:
-            return FileError(text, "omit ", Ask("prefix", None))
-        listing = f"{list_names(prefixes, 12)}{did_you_mean(reading.prefix, prefixes)}"
-        return FileError(text, "with ", Ask("prefix"), f" these would work: {listing}")
+            return FileError(text, "; omit ", Ask("prefix", None))
+        meant = did_you_mean(reading.prefix, prefixes)
+        text += f"{meant} With " if meant else "; with "
+        listing = list_names(prefixes, 12)
+        return FileError(text, Ask("prefix"), f" these would work: {listing}")
     parts: list[TextPart] = [f"{path}: no recurrent layer found"]
     if reading.layout is not None:
         parts += [f" in layout {reading.layout}"]

@@ -20,3 +20,15 @@ def did_you_mean(name: str, names: Iterable[str]) -> str:
     lower = ends | {path.lower(): path for path in names}
     matches = get_close_matches(name.lower(), lower, n=1)
     return f"; did you mean {lower[matches[0]]!r}?" if matches else ""
+
+
+def unknown_name(problem: str, name: str, names: Iterable[str], listing: str) -> str:
+    """Return a message about a name that does not exist: the suggestion, then the list.
+
+    >>> unknown_name("no 'torhc'", "torhc", ["torch"], "need one of: torch")
+    "no 'torhc'; did you mean 'torch'? Need one of: torch"
+    """
+    suggestion = did_you_mean(name, names)
+    if not suggestion:
+        return f"{problem}: {listing}"
+    return f"{problem}{suggestion} {listing[0].upper()}{listing[1:]}"

@@ -169,7 +169,7 @@ def test_without_head_the_old_head_stays_with_a_message(tmp_path, capsys):
 @pytest.mark.parametrize("head, outputs, error, text", [
     ("lin", 2, rl.LayoutError, r"lin: its matrix has shape \(2, 3\) = \(outputs, inputs\), dense of"
      " amp.json has 3 inputs and 1 outputs"),
-    ("line", 1, rl.FileError, "no dense layer 'line': head= takes 'lin'; did you mean 'lin'"),
+    ("line", 1, rl.FileError, "no dense layer 'line'; did you mean 'lin'\\? head= takes 'lin'"),
     ("rec", 1, rl.FileError, "no dense layer 'rec'"),
 ])  # fmt: skip
 def test_heads_that_do_not_fit(head, outputs, error, text, tmp_path):

@@ -27,6 +27,7 @@ from rnnlayout._files.tensor_sets.weight_map import is_part
 from rnnlayout._model.config import changes_outputs, describe_config, unwritten_settings
 from rnnlayout._model.errors import Ask, FileError, Message, join_parts
 from rnnlayout._model.layout import Layout, known_layouts
+from rnnlayout._model.similar import unknown_name
 from rnnlayout._model.weights import Weights
 from rnnlayout._native import LayoutError
 from rnnlayout._sources.reading import Reading
@@ -185,8 +186,11 @@ def format_to_write(path: Any, *, copies: bool = False) -> Format:
             f"{path}: a {suffix} file needs {format.needs}, which an RNN does not have: write its"
             f" weights into an existing model, rnnlayout convert IN {path} --into MODEL{suffix}"
         )
-    why = f"{suffix} files are only read" if suffix else "unknown format"
-    raise FileError(f"{path}: {why}; files are written as {', '.join(writable_suffixes())}")
+    suffixes = writable_suffixes()
+    listing = f"files are written as {', '.join(suffixes)}"
+    if suffix:
+        raise FileError(f"{path}: {suffix} files are only read; {listing}")
+    raise FileError(unknown_name(f"{path}: unknown format", Path(path).suffix, suffixes, listing))
 
 
 def layout_of_format(format: Format) -> str:
@@ -325,7 +329,8 @@ def format_named(name: str) -> Format:
     """Return the format of this name. Raises FileError if the name is unknown."""
     names = [suffix[1:] for suffix in readable_suffixes()]
     if name not in names:
-        raise FileError(f"format {name!r} is unknown: need one of {', '.join(names)}")
+        problem, listing = f"format {name!r} is unknown", f"need one of {', '.join(names)}"
+        raise FileError(unknown_name(problem, name, names, listing))
     return _import_format(f".{name}")
 
 

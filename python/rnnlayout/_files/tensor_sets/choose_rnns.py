@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from rnnlayout._model.errors import Ask, FileError
-from rnnlayout._model.similar import did_you_mean
+from rnnlayout._model.similar import did_you_mean, unknown_name
 from rnnlayout._model.spec import differing_fields
 from rnnlayout._model.stack import stack
 from rnnlayout._model.weights import Weights
@@ -65,11 +65,8 @@ def check_names_exist(names: RNNNames, existing: Collection[str], argument: str)
     for name in names:
         if name not in existing:
             listed = ", ".join(existing) or "no names"
-            raise FileError(
-                f"no RNN is named {name!r}: ",
-                Ask(argument),
-                f" takes {listed}{did_you_mean(name, existing)}",
-            )
+            problem = f"no RNN is named {name!r}{did_you_mean(name, existing) or ':'} "
+            raise FileError(problem, Ask(argument), f" takes {listed}")
 
 
 def stack_and_layer(name: str) -> tuple[str, int]:
@@ -186,11 +183,9 @@ def match_names(a: Found, b: Found, name_map: Mapping[str, str] | None = None) -
     for side, names, rnns in (("a", pairs, a), ("b", pairs.values(), b)):
         for name in names:
             if name not in rnns.readable:
-                raise FileError(
-                    Ask("map"),
-                    f" pairs names of a with names of b: {side} has no RNN {name!r}, it has"
-                    f" {', '.join(rnns.readable)}{did_you_mean(name, rnns.readable)}",
-                )
+                problem = f" pairs names of a with names of b: {side} has no RNN {name!r}"
+                listing = f"it has {', '.join(rnns.readable)}"
+                raise FileError(Ask("map"), unknown_name(problem, name, rnns.readable, listing))
     if not pairs and len(a.names) == len(b.names) == 1:
         return {a.names[0]: b.names[0]}
 

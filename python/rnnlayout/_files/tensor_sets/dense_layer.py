@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rnnlayout._model.dtypes import widen_bits
-from rnnlayout._model.errors import Ask, FileError, TextPart
+from rnnlayout._model.errors import Ask, FileError
 from rnnlayout._model.similar import did_you_mean
 from rnnlayout._native import LayoutError, LossyError
 
@@ -130,7 +130,6 @@ def _unknown_layer(layer: str, names: list[str], *, is_ambiguous: bool) -> FileE
             Ask("head", None),
             ", and the head of the model stays as it is",
         )
-    listing = ", ".join(map(repr, names[:_LISTED])) + did_you_mean(layer, names)
+    listing, meant = ", ".join(map(repr, names[:_LISTED])), did_you_mean(layer, names)
     problem = "several dense layers end in" if is_ambiguous else "the source has no dense layer"
-    parts: list[TextPart] = [f"{problem} {layer!r}: ", Ask("head"), f" takes {listing}"]
-    return FileError(*parts)
+    return FileError(f"{problem} {layer!r}{meant or ':'} ", Ask("head"), f" takes {listing}")

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from rnnlayout._model.errors import UnknownNameError
-from rnnlayout._model.similar import did_you_mean
+from rnnlayout._model.similar import unknown_name
 from rnnlayout._model.spec import Spec
 from rnnlayout._model.undecided import UndecidedError
 from rnnlayout._model.weights import Weights
@@ -148,9 +148,11 @@ class Found(dict[str, Weights]):
     def __missing__(self, name: str) -> Weights:
         if name in self.unread:
             raise self.unread[name]
-        suggestion = did_you_mean(name, self.names) if isinstance(name, str) else ""
-        listing = f": there are {list_names(self.names, 12)}" if self.names else ", nor another"
-        raise UnknownNameError(f"no RNN is named {name!r}{listing}{suggestion}")
+        problem = f"no RNN is named {name!r}"
+        if not self.names:
+            raise UnknownNameError(f"{problem}, nor another")
+        listing = f"there are {list_names(self.names, 12)}"
+        raise UnknownNameError(unknown_name(problem, str(name), self.names, listing))
 
     def __repr__(self) -> str:
         entries = [f"{list_names([name])}: {weights!r}" for name, weights in self.items()]
