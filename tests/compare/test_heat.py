@@ -177,6 +177,17 @@ def test_every_place_has_the_values_of_its_block(spec):
             assert np.isin(part, values[place.key]).all(), (one.rule, place)
 
 
+def test_summed_biases_have_a_ribbon_to_each_summand():
+    """With a plus, and a zero where the other bias was: they were plain ribbons."""
+    like = weights_of("torch", rl.Spec("lstm", 5, 3))
+    summed = {name: like[name] for name in like if "weight" in name}
+    summed["bias_ih_l0"] = like["bias_ih_l0"] + like["bias_hh_l0"]
+    summed["bias_hh_l0"] = np.zeros_like(like["bias_hh_l0"])
+    svg = rl.diagnose(rl.pack(summed), like=like).picture().svg
+    signs = re.findall(r'class="sign[^>]*>(.)</text>', svg)
+    assert sorted(signs) == ["+", "+", "0"] and svg.count('class="band') == len(like)
+
+
 def test_a_notebook_shows_the_cause_and_a_prompt_the_report():
     weights = weights_of("torch", rl.Spec("lstm", 5, 3))
     swapped = swapped_in(weights)

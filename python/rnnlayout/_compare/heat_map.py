@@ -26,11 +26,12 @@ _LEGEND = [
     ("rounded", "", "rounded"),
     ("different", "", "other values"),
 ]
-_MEANING = (
-    "rounded: each value is within 1/128 of the largest value of its block. Below a block: where it"
-    " differs, row by row, the darker the more, in relation to its largest difference"
+_ROUNDED = "rounded: each value is within 1/128 of the largest value of its block"
+_MAPPED = (
+    "below a block: where it differs, row by row, the darker the more, in relation to its largest"
+    " difference"
 )
-_SCATTER, _COLUMN = 92, 170  # pixels: a scatter, and from a scatter to the next
+_SCATTER, _COLUMN = 92, 150  # pixels: a scatter, and from a scatter to the next
 _MOST_LINES, _LEAST_FOLDED = 8, 2  # equal lines of a longer picture are only counted
 _MOST_DOTS = 400  # pairs of values per scatter
 _SCATTERS = {"W": "input matrices", "R": "recurrent matrices", "P": "projections", "b": "biases"}
@@ -95,8 +96,11 @@ def _add_panel(
         scene.paragraph(MARGIN, f"... and {folded} lines that are equal", "say", "faint")
     scene.height += 6
     draw_legend(scene, _LEGEND)
-    if gaps:
-        scene.paragraph(MARGIN, _MEANING, "at", "faint")
+    others = [gap for key, gap in gaps.items() if raster and raster(key)]
+    if any(gap.is_rounded for gap in others):
+        scene.paragraph(MARGIN, _ROUNDED, "at", "faint")
+    if others:
+        scene.paragraph(MARGIN, _MAPPED, "at", "faint")
         _draw_scatters(scene, heat)
     if below:
         scene.height += 12

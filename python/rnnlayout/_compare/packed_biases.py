@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, groupby, permutations, product
 from math import log10, prod
@@ -54,6 +54,13 @@ class BiasRule:
     def sums(self) -> tuple[bool, ...]:
         """Return for each written vector whether a sum made it, which is rounded."""
         return tuple(all(row) for row in self.factors)
+
+    def roles_in(self, vector: int, roles: Sequence[str], gate: str) -> tuple[str, ...]:
+        """Return the roles, of w and r, whose values a gate of a written vector has."""
+        if self.but_n and gate == "n":
+            return (roles[vector],)
+        row = self.factors[vector]
+        return tuple(role for role, factor in zip(roles, row, strict=False) if factor)
 
     @property
     def keeps_sum(self) -> bool:

@@ -25,7 +25,8 @@ _MOST = 12  # layers and directions that are drawn, if different
 @dataclass(frozen=True)
 class BlockPlace:
     """Where a block is in a buffer. at: its first element; rows and cols, and the strides between
-    them. notes: what was done to it."""
+    them. notes: what was done to it. holds: the roles whose values are in it, several in a sum,
+    none if it is zero."""
 
     key: BlockKey
     at: int
@@ -34,6 +35,7 @@ class BlockPlace:
     row_stride: int
     col_stride: int
     notes: tuple[str, ...] = ()
+    holds: tuple[str, ...] = ()
 
 
 def places_of_blocks(packing: Packing) -> Iterator[BlockPlace]:
@@ -52,7 +54,7 @@ def places_of_blocks(packing: Packing) -> Iterator[BlockPlace]:
             key = (*matrix.name, "" if matrix.name[2] == "P" else matrix.gates[number])
             notes = tuple(filter(None, (words, scale, "negated" * (sign < 0))))
             at = reading.at + place * gate + low
-            yield BlockPlace(key, at, rows, columns, abs(row), abs(column), notes)
+            yield BlockPlace(key, at, rows, columns, abs(row), abs(column), notes, (key[2],))
     if packing.vectors or not packing.biases:
         return
     where = np.concatenate([np.arange(*part) for part in packing.free])
@@ -63,7 +65,8 @@ def places_of_blocks(packing: Packing) -> Iterator[BlockPlace]:
                 step = abs(int(at[1] - at[0])) if at.size > 1 else 1
                 key = layer, direction, packing.truth.roles[vector], packing.truth.gates[number]
                 notes = tuple(filter(None, (done.rule.words, "negated" * (sign < 0))))
-                yield BlockPlace(key, int(at.min()), at.size, 1, step, 1, notes)
+                holds = done.rule.roles_in(vector, packing.truth.roles, key[3])
+                yield BlockPlace(key, int(at.min()), at.size, 1, step, 1, notes, holds)
 
 
 class _MovesInPlace(Moves):
@@ -87,16 +90,20 @@ def draw_places(scene: Scene, spec: Spec, places: Sequence[BlockPlace], size: in
     moves_by_layer: dict[LayerDirection, list[Move]] = {}
     for place in sides[0]:
         layer, direction, role, gate = place.key
-        move = Move("move", (layer, direction, role, 0, gate), ((0, role),), 0, place.notes, 0)
-        moves_by_layer.setdefault((layer, direction), []).append(move)
+        moves = moves_by_layer.setdefault((layer, direction), [])
+        sources, notes = ((0, role),), place.notes + ("bW + bR",) * (len(place.holds) > 1)
+        for held in place.holds:
+            moves.append(Move("move", (layer, direction, held, 0, gate), sources, 0, notes, 0))
+        if not place.holds:
+            moves.append(Move("zero", (layer, direction, role, 0, gate), sources, None, notes, 0))
     in_order = sorted(drawn, key=lambda place: place.at)
     order = [layer for layer, _ in groupby(in_order, lambda place: place.key[:2])]
     turned = len(order) > 1 and [*dict.fromkeys(order)] != sorted(moves_by_layer)
-    moves = (_MovesInPlace if turned else Moves)(spec, ["flat"], ["flat"], moves_by_layer)
+    drawn_moves = (_MovesInPlace if turned else Moves)(spec, ["flat"], ["flat"], moves_by_layer)
     if drawn and (not turned or len(moves_by_layer) <= _MOST):
         buffer, weight_space = (_memory(side, size) for side in sides)
         names = "as given", "in cuDNN"
-        draw_ribbons(scene, spec, ([buffer], [weight_space]), names, moves)
+        draw_ribbons(scene, spec, ([buffer], [weight_space]), names, drawn_moves)
 
 
 def _whole_arrays(places: Sequence[BlockPlace], right: Sequence[BlockPlace]) -> set[MatrixName]:

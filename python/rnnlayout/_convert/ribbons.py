@@ -17,6 +17,7 @@ from rnnlayout._model.picture.scene import (
     gate_colour,
     largest_scale,
     shorten_text,
+    text_width,
 )
 from rnnlayout._model.picture.strips import (
     GAP,
@@ -32,6 +33,7 @@ from .moves import LayerDirection, Move, Moves
 _LEAST = 14  # pixels of height that a piece needs for its letter
 _PER_PIECE = 20  # pixels of height per piece of the longer column, on average
 _RULED = 12  # pixels of height per line that shows rows
+_ASIDE = 14  # pixels from a block to the middle of a sign
 # Operation on the way -> sign and meaning.
 _SIGNS = {
     "transposed": ("T", "transposed"),
@@ -86,7 +88,7 @@ def draw_ribbons(
     enlarged, woven = (
         any(getattr(column, name) for column in columns) for name in ("enlarged", "woven")
     )
-    scene.notes(MARGIN, "above the blocks: byte offsets", enlarged, woven)
+    scene.notes(MARGIN, "at the blocks: byte offsets", enlarged, woven)
     draw_gates_legend(scene, tensors[0])
     signs = dict.fromkeys(name for move in shown_moves for name in _sign_names(move))
     if signs:
@@ -204,9 +206,16 @@ def _sign_names(move: Move) -> Iterator[str]:
             yield name
 
 
-def _draw_bands(moves: Sequence[Move], columns: Sequence[_Column]) -> Iterator[Band | Text]:
+def _draw_sign(x: float, y: float, words: str) -> tuple[Box, Text]:
+    """Return a sign as in the legend. x, y: its middle."""
+    width = text_width(words, "sign") + 6
+    box = Box(x - width / 2, y - 6, width, 12, "equal")
+    return box, Text(x, y + 3.5, words, "sign", "middle", "dark")
+
+
+def _draw_bands(moves: Sequence[Move], columns: Sequence[_Column]) -> Iterator[Band | Box | Text]:
     source, target = columns
-    signs = []
+    signs: list[Box | Text] = []
     for move in moves:
         layer, direction, role, _, gate = move.block
         fill = gate_colour(gate)
@@ -221,7 +230,7 @@ def _draw_bands(moves: Sequence[Move], columns: Sequence[_Column]) -> Iterator[B
         right = source.left + source.width
         for k, (top, bottom) in enumerate(starts):
             if end is None:
-                signs.append(Text(right + 4, (top + bottom) / 2 + 3.5, words, "sign"))
+                signs += _draw_sign(right + _ASIDE, (top + bottom) / 2, words)
                 continue
             height = (end[1] - end[0]) / len(starts)
             yield Band(
@@ -235,5 +244,5 @@ def _draw_bands(moves: Sequence[Move], columns: Sequence[_Column]) -> Iterator[B
                 ", ".join(move.notes),
             )
         if end is not None and words:
-            signs.append(Text(target.left - 4, sum(end) / 2 + 3.5, words, "sign", "end"))
+            signs += _draw_sign(target.left - _ASIDE, sum(end) / 2, words)
     yield from signs
