@@ -132,7 +132,7 @@ OWN = [
     (BOTH, forward_layers_first, "states", "all forward layers first"),
     (rl.Spec("gru", I, H, 2), each(lambda a: np.concatenate(np.split(a, 3)[::-1]).T *
      np.repeat([1, -1, 1], H).astype("f4")), "y", "z is multiplied with the candidate"),
-    # of 256 units the search ended before half of the networks
+    # of 256 units the search ended before half of the networks: each was run on its own
     (rl.Spec("lstm", I, 48, 2, True), each(lambda a: gates((3, 1, 2, 0))(a).T), "y",
      "gates o f g i"),
 ]  # fmt: skip

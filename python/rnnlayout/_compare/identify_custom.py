@@ -21,7 +21,6 @@ from rnnlayout._model.spec import CELLS, Activation, Cell, RecurrentActivation, 
 from rnnlayout._model.weights import Weights, checked_weights
 from rnnlayout._native import HAS_BIAS
 
-from .blocks import may_sum_biases
 from .identify_inputs import Observed
 from .identify_rows import MOST_LAYERS
 from .matrix_forms import MATRIX_AXES, reorder_axes
@@ -146,33 +145,65 @@ def _unit_order(form: str) -> str:
     return form.replace("i", "").replace(",", "")
 
 
-def first_steps(layouts: Sequence[CustomLayout], x: np.ndarray) -> np.ndarray:
-    """Return the outputs of the forward direction at the first step from a zero state, of layouts
-    that custom_layouts() yields together: (layout, N, H).
+def first_steps(layouts: Sequence[CustomLayout], x: np.ndarray, directions: int) -> np.ndarray:
+    """Return the outputs of the top layer's forward direction at the first step, from a zero state,
+    of layouts that have equal parts: (layout, N, H).
 
-    x: (N, I). R and gate f do not count then.
+    x: (T, N, I); in an RNN of one layer or of one direction, only the first step counts.
+    directions: of the layers below. For all layouts a step is one product, which takes a fraction
+    of the time of separate runs.
     """
-    first, numbers = layouts[0], np.arange(len(layouts))
-    spec, x = first.spec, np.broadcast_to(x, (len(layouts), *x.shape))
+    spec, parts, values = layouts[0].spec, layouts[0].parts, x[None]
+    for layer in range(spec.num_layers - 1):
+        sides = []
+        for direction in range(directions):
+            part, turn = parts[layer * spec.num_directions + direction], 1 - 2 * direction
+            sides.append(_run_part(layouts, part, values[:, ::turn])[:, ::turn])
+        values = np.concatenate(sides, axis=-1)
+    top = parts[(spec.num_layers - 1) * spec.num_directions]
+    return _run_part(layouts, top, values[:, :1])[:, 0]
+
+
+def _run_part(layouts: Sequence[CustomLayout], part: SplitTensors, x: np.ndarray) -> np.ndarray:
+    """Return the outputs of a layer and direction, (layout, T, N, H). x: (layout, T, N, I), or
+    (1, T, N, I) if it is the same for all layouts."""
+    spec, numbers = layouts[0].spec, np.arange(len(layouts))
     gate, state = _CURVES[spec.recurrent_activation], _CURVES[spec.activation]
+    at = {
+        letter: (numbers, [layout.gates.index(letter) for layout in layouts])
+        for letter in layouts[0].gates
+    }
     sign = np.where([layout.negated for layout in layouts], -1, 1)[:, None, None]
-    for part in first.parts[:: spec.num_directions]:
-        G, H, width = part.W.shape
-        products = x.reshape(-1, width) @ part.W.reshape(-1, width).T
-        products = products.reshape(*x.shape[:2], G, H).swapaxes(1, 2)
-        biases = np.stack([layout.biases(part) for layout in layouts], 1)[..., None, :]
-        sums: dict[str, np.ndarray] = {}
-        for letter in sorted(first.gates, key="n".__eq__):  # n may need r
-            at = numbers, [layout.gates.index(letter) for layout in layouts]
-            scale = 1.0 if may_sum_biases(spec, letter) else gate(sums["r"])
-            sums[letter] = products[at] + biases[0][at] + scale * biases[1][at]
-        if spec.cell == "gru":
-            x = (1 - gate(sign * sums["z"])) * state(sums["n"])
-        elif spec.cell == "lstm":
-            x = gate(sums["o"]) * state(gate(sums["i"]) * state(sums["g"]))
+    forget = np.array([layout.forget for layout in layouts])[:, None, None]
+    biases = np.stack([layout.biases(part) for layout in layouts], 1)[..., None, :]
+    h = c = np.zeros((len(layouts), x.shape[2], part.W.shape[1]))
+    outputs = []
+    for step in x.swapaxes(0, 1):
+        of_x, of_h = _products(step, part.W) + biases[0], _products(h, part.R) + biases[1]
+        sums = {letter: of_x[place] + of_h[place] for letter, place in at.items()}
+        if spec.cell == "lstm":
+            c = gate(sums["f"] + forget) * c + gate(sums["i"]) * state(sums["g"])
+            h = gate(sums["o"]) * state(c)
+        elif spec.cell == "gru":
+            r, z, place = gate(sums["r"]), gate(sign * sums["z"]), at["n"]
+            if spec.reset == "before":
+                of_h = _products(r * h, part.R) + biases[1]
+            n = of_x[place] + (r if spec.reset == "after" else 1) * of_h[place]
+            h = z * h + (1 - z) * state(n)
         else:
-            x = _CURVES[spec.cell.removeprefix("rnn_")](sums["h"])
-    return x
+            h = _CURVES[spec.cell.removeprefix("rnn_")](sums["h"])
+        outputs.append(h)
+    return np.stack(outputs, 1)
+
+
+def _products(values: np.ndarray, matrices: np.ndarray) -> np.ndarray:
+    """Return the products of (layout, N, K) with matrices (G, H, K): (layout, G, N, H)."""
+    G, H, K = matrices.shape
+    if not values.any():  # as h is at first
+        return np.zeros((len(values), G, values.shape[1], H))
+    rows = values.reshape(-1, K) @ matrices.reshape(-1, K).T
+    products: np.ndarray = rows.reshape(*values.shape[:2], G, H).swapaxes(1, 2)
+    return products
 
 
 def custom_layouts(

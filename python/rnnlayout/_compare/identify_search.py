@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
+from itertools import chain, compress
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,7 @@ _MOST_WORK = 2e11  # multiplications: a minute
 # In multiplications: the cost of arranging and preparing a weight, and the fixed cost of a network
 # and of a first step.
 _PER_WEIGHT, _PER_NETWORK, _FIRST_STEP = 40, 2e6, 3e5
+_TOGETHER = 4  # products of many networks at once are so much faster than as many single products
 _NEAREST = 3  # networks that do not agree and are kept
 # Steps with a larger tolerance, as a share of the largest output, show nothing.
 _LOOSEST = 0.02
@@ -212,39 +214,62 @@ class Search:
         """Yield the custom layouts that agree with y at the first step from a zero state, or all
         custom layouts if the first step is not known."""
         for lists in custom_layouts(self.values, self.observed):
-            for alike, may_agree in zip(
-                lists, self._agree_at_first([layouts[0] for layouts in lists]), strict=False
-            ):
-                if may_agree:
-                    yield from alike
+            groups = [lists]
+            if _is_deep(lists[0][0].spec):  # R and gate f of the lower layers count, too
+                by_parts: dict[object, list[list[CustomLayout]]] = {}
+                for layout in chain(*lists):
+                    by_parts.setdefault(layout.parts, []).append([layout])
+                groups = [*by_parts.values()]
+            for group in groups:
+                agreeing = self._agree_at_first([layouts[0] for layouts in group])
+                yield from chain(*compress(group, agreeing))
 
     def _agree_at_first(self, layouts: Sequence[CustomLayout]) -> Sequence[bool]:
         """Return whether each layout may agree. If the search stops, the list is shorter."""
-        first, spec, H = layouts[0], layouts[0].spec, layouts[0].spec.hidden_size
+        first, spec = layouts[0], layouts[0].spec
+        runs = self._first_outputs(spec)
+        if self.state or not runs:
+            return [True] * len(layouts)
+        work = float(sum(x[..., 0].size for x, _ in runs))
+        if deep := _is_deep(spec):
+            work *= sum(part.W.size + part.R.size for part in first.parts[:-2]) / _TOGETHER
+        else:
+            work *= sum(part.W.size for part in first.parts[:: spec.num_directions])
+        layouts = [layout for layout in layouts if self._may_go_on(work + _FIRST_STEP)]
+        may_agree = np.zeros(len(layouts), bool)
+        for x, y in runs if layouts else ():
+            with np.errstate(all="ignore"):
+                off = np.abs(first_steps(layouts, x, 1 + deep)[:, None] - y).max(-1)
+            largest, terms = np.abs(y).max(-1), spec.input_size + spec.hidden_size
+            allowed = self._loosest(largest)
+            # Sums of so many terms err by about sqrt(terms) units of a term, amplified by layers.
+            if not deep:
+                rounding = 64 * np.sqrt(terms) * self.unit * largest + 2 * self.atol + _TINY
+                allowed = np.minimum(rounding, allowed)
+            may_agree |= np.any(off <= allowed, axis=(1, 2))
+        return list(may_agree)
+
+    def _first_outputs(self, spec: Spec) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Return pairs of x (T, N, I), all that counts, and y of the forward direction at the first
+        step: (1, N, H), or (2, N, H) if it is one of these."""
         observed = [
             reading for reading in self.observed if reading.form == "steps" and reading.joins(spec)
         ]
         if not spec.bidirectional:
             observed = [turned for reading in observed for turned in reading.turned()]
-        elif spec.num_layers > 1:
-            observed = []
         # of two directions, y of the forward direction is either half
-        firsts = [
-            (reading.x[0, 0], y) for reading in observed for y in reading.y[0, 0].reshape(-1, H)
-        ]
-        if self.state or not firsts:
-            return [True] * len(layouts)
-        x, y = (np.stack(rows) for rows in zip(*firsts, strict=True))
-        weights = sum(part.W.size for part in first.parts[:: spec.num_directions])
-        layouts = [layout for layout in layouts if self._may_go_on(len(x) * weights + _FIRST_STEP)]
-        if not layouts:
-            return []
-        with np.errstate(all="ignore"):
-            off = np.abs(first_steps(layouts, x) - y).max(2)
-        # Sums of so many terms err by about sqrt(terms) units of a term, amplified by few layers.
-        largest, terms = np.abs(y).max(1), spec.input_size + H
-        rounding = 64 * np.sqrt(terms) * self.unit * largest + 2 * self.atol + _TINY
-        return list(np.any(off <= np.minimum(rounding, self._loosest(largest)), axis=1))
+        H = spec.hidden_size
+        firsts = [(reading.x[:, 0], reading.y[0, 0].reshape(-1, H)) for reading in observed]
+        if _is_deep(spec):  # two directions that are not concatenated depend on all steps
+            return [(x[:, None], halves[:, None]) for x, halves in firsts if len(halves) == 2]
+        xs = [x[0] for x, halves in firsts for _ in halves]
+        ys = [half for _, halves in firsts for half in halves]
+        return [(np.stack(xs)[None], np.stack(ys)[None])] if ys else []
+
+
+def _is_deep(spec: Spec) -> bool:
+    """Return whether the first step depends on all others: a stack of two directions."""
+    return spec.bidirectional and spec.num_layers > 1
 
 
 @cache
