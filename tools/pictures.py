@@ -31,7 +31,7 @@ DEEP = rl.Spec("gru", input_size=48, hidden_size=32, num_layers=2, bidirectional
 # ------------------------------------------------- one layer in four frameworks, number by number
 
 TITLES = {"torch": "PyTorch", "keras": "Keras", "onnx": "ONNX", "cudnn": "cuDNN"}
-SIDE, LABEL, LINE = 15, 66, 52
+SIDE, LINE = 15, 66
 
 
 def letters(layout):
@@ -49,19 +49,19 @@ def letters(layout):
 def gates():
     """Each number is a square with the letter and the colour of its gate."""
     about = "One LSTM layer, input size 2, hidden size 1, in the memory of four frameworks"
-    scene = Scene(0, MARGIN + 14, about)
+    scene = Scene(0, MARGIN, about)
     for layout, title in TITLES.items():
-        x, y = MARGIN + LABEL, scene.height
-        scene.add(Text(MARGIN, y + 21, title, "head"))
+        x, y = MARGIN, scene.height + 28
+        scene.add(Text(MARGIN, y - 14, title, "head"))
         for name, row in letters(layout).items():
             scene.add(Text(x, y + 4, name, "name"))
             for k, gate in enumerate(row):
                 scene.add(Box(x + k * SIDE, y + 9, SIDE - 1, 16, gate))
-                scene.add(Text(x + (k + 0.5) * SIDE, y + 20.5, gate, "letter", "middle"))
+                scene.add(Text(x + (k + 0.5) * SIDE, y + 21, gate, "say", "middle", "dark"))
             x += max(len(row) * SIDE, text_width(name, "name")) + 10
         scene.height += LINE
         scene.width = max(scene.width, x)
-    scene.paragraph(MARGIN + LABEL, "gates: i input, f forget, g candidate, o output", "say")
+    scene.paragraph(MARGIN, "gates: i input, f forget, g candidate, o output", "say")
     return svg_text(scene)
 
 

@@ -15,6 +15,7 @@ import shutil
 import sys
 import tempfile
 from pathlib import Path
+from textwrap import wrap
 from unittest import mock
 
 import generated
@@ -30,7 +31,8 @@ RECORDINGS = {
         "rnnlayout diagnose packed.npy --like old.h5",
     ],
 }
-COLUMNS, LETTER, LINE, MARGIN, BAR = 120, 7.8, 19, 14, 30  # pixels, but for the columns
+# Pixels, but for the columns: few enough for letters of 9 pixels on a phone that is 320 wide.
+COLUMNS, LETTER, LINE, MARGIN, BAR = 56, 7.8, 19, 10, 30
 
 STYLE = """\
     .page { fill: #f6f8fa; stroke: #d0d7de; }
@@ -51,7 +53,7 @@ class Terminal(io.StringIO):
 
 
 def printed(command):
-    """Run a command in this process, in a terminal of COLUMNS, and return the lines it prints."""
+    """Run a command in this process, in a wide terminal, and return the lines it prints."""
     terminal = Terminal()
     with contextlib.redirect_stdout(terminal), contextlib.redirect_stderr(terminal):
         rnnlayout(shlex.split(command)[1:])
@@ -61,7 +63,7 @@ def printed(command):
 def recorded():
     """Return {recording: its lines, each with its kind}."""
     found = {}
-    setting = {"COLUMNS": str(COLUMNS), "NO_COLOR": "1", "TERM": "dumb"}
+    setting = {"COLUMNS": "1000", "NO_COLOR": "1", "TERM": "dumb"}
     with tempfile.TemporaryDirectory() as folder, mock.patch.dict(os.environ, setting):
         for name in ("old.h5", "by-hand.npz", "packed.npy"):
             shutil.copy(DATA / name, folder)
@@ -69,13 +71,17 @@ def recorded():
             for name, commands in RECORDINGS.items():
                 found[name] = lines = []
                 for command in commands:
-                    lines.append(("command", f"$ {command}"))
-                    lines += [(kind_of(line), line) for line in printed(command)]
+                    for line in (f"$ {command}", *printed(command)):
+                        indent = " " * (len(line) - len(line.lstrip()) + 2)
+                        rows = wrap(line, COLUMNS, subsequent_indent=indent, break_on_hyphens=False)
+                        lines += [(kind_of(line), row) for row in rows]
     return found
 
 
 def kind_of(line):
     """Tell the line that names the mistake or its repair from the evidence."""
+    if line.startswith("$ "):
+        return "command"
     if line.startswith(("likely cause:", "correct:")):
         return "answer"
     return "evidence" if line.startswith(" ") else "output"
