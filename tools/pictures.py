@@ -65,6 +65,38 @@ def gates():
     return svg_text(scene)
 
 
+# --------------------------------------------------------- where the reset gate of a GRU multiplies
+
+# the way from h to the candidate n: words and the colour of each step
+SUM, END = ("+ W x + bW", "equal"), (("tanh", "equal"), ("n", "n"))
+RESETS = {
+    "reset after: PyTorch, cuDNN, Keras 3":
+        (("h", "z"), ("R h + bR", "other"), ("times r", "r"), SUM, *END),
+    "reset before: the first paper, ONNX's default":
+        (("h", "z"), ("times r", "r"), ("R (r h) + bR", "other"), SUM, *END),
+}  # fmt: skip
+ARROW = 16
+
+
+def resets():
+    """The candidate of both kinds of GRU: in one of them r multiplies bR, too."""
+    scene = Scene(0, 0, "The candidate of a GRU, with the reset gate after and before the product")
+    for title, steps in RESETS.items():
+        x, y = MARGIN, scene.height + 32
+        scene.add(Text(MARGIN, y - 10, title, "head"))
+        for k, (words, fill) in enumerate(steps):
+            if k:
+                scene.add(Text(x + ARROW / 2, y + 16, "\N{RIGHTWARDS ARROW}", "say", "middle"))
+                x += ARROW
+            width = text_width(words, "say") + 10
+            scene.add(Box(x, y, width, 24, fill))
+            scene.add(Text(x + width / 2, y + 16, words, "say", "middle", "dark"))
+            x += width
+        scene.width, scene.height = max(scene.width, x + MARGIN), y + 24
+    scene.height += MARGIN
+    return svg_text(scene)
+
+
 # ---------------------------------------------------------------------------------------- badges
 
 
@@ -194,6 +226,7 @@ PICTURES = {
     "badges.svg": badges,
     "gates.svg": gates,
     "outputs.svg": outputs,
+    "resets.svg": resets,
     "weight-space.svg": lambda: rl.picture(DEEP).svg,
     "keras-memory.svg": lambda: rl.picture(USUAL, "keras").svg,
     "torch-to-keras.svg": lambda: rl.picture(USUAL, "torch", "keras").svg,
