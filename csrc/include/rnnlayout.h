@@ -507,6 +507,20 @@ rnl_status rnl_spec_from_json(const char *text, size_t nbytes, rnl_spec *spec,
                               rnl_rnn_options *options, rnl_error *err);
 
 /*
+ * Check that weights and their JSON were written together: that the bytes of lstm.bin have the
+ * CRC-32 (of zlib, gzip and zip) that lstm.bin.json records.
+ *
+ * text     text_nbytes bytes of UTF-8, as for rnl_spec_from_json()
+ * weights  nbytes bytes, the whole lstm.bin; only read. About 3 ms per MB
+ *
+ * RNL_E_LAYOUT: the weights have another CRC-32. RNL_E_SPEC: the text is malformed, or the spec is
+ * invalid. JSON without "crc32", as Spec.to_dict() returns it, fits all weights: RNL_OK. Allocates
+ * no memory.
+ */
+rnl_status rnl_weights_check(const char *text, size_t text_nbytes, const void *weights,
+                             size_t nbytes, rnl_error *err);
+
+/*
  * Prepare an RNN for the CPU. The caller frees the RNN with rnl_rnn_free(); NULL is allowed.
  *
  * weights  the tensor of layout RNL_FORWARD_LAYOUT, in spec->dtype: cuDNN's weight space, extended

@@ -44,13 +44,16 @@ template <class Real> constexpr rnl_dtype dtype_of()
 class rnn
 {
   public:
-    /* json: the text of lstm.bin.json, see rnl_spec_from_json(); weights: the bytes of lstm.bin. */
+    /* json: the text of lstm.bin.json, see rnl_spec_from_json(); weights: the bytes of lstm.bin,
+     * see rnl_weights_check(). */
     rnn(std::string_view json, std::string_view weights)
     {
         rnl_rnn_options options;
         rnl_error err;
         check(rnl_spec_from_json(json.data(), json.size(), &spec_, &options, &err), err);
         prepare(weights.data(), weights.size(), options);
+        check(rnl_weights_check(json.data(), json.size(), weights.data(), weights.size(), &err),
+              err);
     }
 
     /* Weights as for rnl_rnn_new(). */

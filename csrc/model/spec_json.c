@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <locale.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -103,12 +104,13 @@ static const struct field {
 enum { NUM_FIELDS = sizeof fields / sizeof *fields };
 
 /* The other keys. To run the RNN, the keys from "layout" on are not needed. */
-static const char *const other_keys[] = {"schema",  "config", "layout",     "nbytes",
-                                         "regions", "entry",  "batch_first"};
+static const char *const other_keys[] = {"schema", "config",  "crc32", "layout",
+                                         "nbytes", "regions", "entry", "batch_first"};
 enum {
     KEY_SCHEMA = NUM_FIELDS,
     KEY_CONFIG = NUM_FIELDS + 1,
-    KEY_LAYOUT = NUM_FIELDS + 2,
+    KEY_CRC32 = NUM_FIELDS + 2,
+    KEY_LAYOUT = NUM_FIELDS + 3,
     NUM_KEYS = NUM_FIELDS + sizeof other_keys / sizeof *other_keys
 };
 
@@ -151,7 +153,7 @@ typedef struct members {
     rnl_spec spec;
     rnl_rnn_options options;
     int64_t schema;
-    rnl_slice config; /* nbytes 0: none */
+    rnl_slice config, crc32; /* nbytes 0: none */
     unsigned keys;
 } members;
 
@@ -170,13 +172,12 @@ static rnl_status read_member(rnl_json *r, const char *key, void *arg)
     const rnl_status status = rnl_json_value(r, &value);
     if (status || k >= KEY_LAYOUT)
         return status;
-    if (k == KEY_CONFIG) {
-        to->config = value;
-        return RNL_OK;
+    switch (k) {
+    case KEY_CONFIG: to->config = value; return RNL_OK;
+    case KEY_CRC32: to->crc32 = value; return RNL_OK;
+    case KEY_SCHEMA: return read_size(key, value, &to->schema, r->err);
+    default: return read_field(&fields[k], value, &to->spec, r->err);
     }
-    if (k == KEY_SCHEMA)
-        return read_size(key, value, &to->schema, r->err);
-    return read_field(&fields[k], value, &to->spec, r->err);
 }
 
 static rnl_status check_members(const members *of, rnl_error *err)
@@ -224,23 +225,66 @@ static rnl_status read_config(rnl_json r, members *to)
     return rnl_json_object(&r, "an object, which \"config\" is", read_setting, to);
 }
 
+/* Read the members, except for the settings. Leaves the reader at the end. */
+static rnl_status read_members(rnl_json *r, members *to)
+{
+    rnl_status status;
+    if (r->end - r->at >= 3 && memcmp(r->at, "\xef\xbb\xbf", 3) == 0)
+        r->at += 3; /* the mark of editors of Windows */
+    rnl_json_skip_spaces(r);
+    if ((status = rnl_json_object(r, "'{', as the spec is an object", read_member, to)))
+        return status;
+    rnl_json_skip_spaces(r);
+    return r->at < r->end ? rnl_json_malformed(r, "the end after the object")
+                          : check_members(to, r->err);
+}
+
 rnl_status rnl_spec_from_json(const char *text, size_t nbytes, rnl_spec *spec,
                               rnl_rnn_options *options, rnl_error *err)
 {
     rnl_json r = {.start = text, .at = text, .end = text + nbytes, .err = err};
     members all = {.spec = rnl_spec_default(RNL_LSTM, 0, 0)};
     rnl_status status;
-    if (nbytes >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0) /* the mark of editors of Windows */
-        r.at += 3;
-    rnl_json_skip_spaces(&r);
-    if ((status = rnl_json_object(&r, "'{', as the spec is an object", read_member, &all)))
-        return status;
-    rnl_json_skip_spaces(&r);
-    if (r.at < r.end)
-        return rnl_json_malformed(&r, "the end after the object");
-    if ((status = check_members(&all, err)) || (status = read_config(r, &all)))
+    if ((status = read_members(&r, &all)) || (status = read_config(r, &all)))
         return status;
     *spec = all.spec;
     *options = all.options;
     return RNL_OK;
+}
+
+/* ------------------------------------------------------------------------------ the weights -- */
+
+/* The CRC-32 of zlib, gzip and zip. */
+static uint32_t crc32_of(const unsigned char *bytes, size_t nbytes)
+{
+    enum { POLYNOMIAL = 0xedb88320 };
+    uint32_t table[256], crc = UINT32_MAX;
+    for (uint32_t k = 0; k < 256; k++) {
+        table[k] = k;
+        for (int bit = 0; bit < 8; bit++)
+            table[k] = table[k] >> 1 ^ (table[k] & 1 ? POLYNOMIAL : 0);
+    }
+    for (size_t k = 0; k < nbytes; k++)
+        crc = crc >> 8 ^ table[(crc ^ bytes[k]) & 255];
+    return ~crc;
+}
+
+rnl_status rnl_weights_check(const char *text, size_t text_nbytes, const void *weights,
+                             size_t nbytes, rnl_error *err)
+{
+    rnl_json r = {.start = text, .at = text, .end = text + text_nbytes, .err = err};
+    members all = {.spec = rnl_spec_default(RNL_LSTM, 0, 0)};
+    char actual[RNL_WORD], recorded[RNL_WORD];
+    const rnl_status status = read_members(&r, &all);
+    if (status || all.crc32.nbytes == 0)
+        return status;
+    snprintf(actual, sizeof actual, "\"%08" PRIx32 "\"", crc32_of(weights, nbytes));
+    if (rnl_json_is(all.crc32, actual))
+        return RNL_OK;
+    rnl_put_word(all.crc32.at, all.crc32.nbytes, recorded);
+    return rnl_fail(err, RNL_E_LAYOUT,
+                    "the CRC-32 of the weights is %s, and their JSON has %s: two programs wrote"
+                    " these files at the same time, or one of the files is an old copy: write both"
+                    " again",
+                    actual, recorded);
 }

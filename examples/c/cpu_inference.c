@@ -36,6 +36,8 @@ static rnl_rnn *read_rnn(const char *path, rnl_spec *spec)
     if (nbytes != needed)
         FAIL("%s has %zu bytes, but this RNN needs %zu: are weights and spec of the same model?",
              path, nbytes, needed);
+    if (rnl_weights_check(json, json_nbytes, weights, nbytes, &err) != RNL_OK)
+        FAIL("%s, %s.json: %s", path, path, err.text);
     if (rnl_rnn_new(spec, weights, &options, &rnn, &err) != RNL_OK)
         FAIL("%s", err.text);
     free(json);

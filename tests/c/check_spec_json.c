@@ -1,5 +1,6 @@
 /* Does rnl_spec_from_json() read its text and no byte more, and refuse the rest with a message that
- * names the key? test_spec_json.py compares what it returns with Python's reader. */
+ * names the key? test_spec_json.py compares what it returns with Python's reader. And does
+ * rnl_weights_check() tell the weights of a JSON from all others? */
 #include <string.h>
 
 #include "guard.h"
@@ -10,7 +11,7 @@ static const char whole[] =
     " \"num_layers\": 2, \"bidirectional\": true, \"proj_size\": 3, \"bias\": \"input\","
     " \"reset\": \"after\", \"recurrent_activation\": \"hard_sigmoid\", \"skip_input\": false,"
     " \"dtype\": \"bfloat16\", \"peepholes\": true, \"activation\": \"relu\","
-    " \"layout\": \"cudnn\", \"nbytes\": -1.5e+3, \"batch_first\": null, \"entry\": \"\xc3\xa9\\n\","
+    " \"crc32\": \"cbf43926\", \"layout\": \"cudnn\", \"nbytes\": -1.5e+3, \"batch_first\": null, \"entry\": \"\xc3\xa9\\n\","
     " \"regions\": [{\"role\": \"W\", \"at\": [0, 1]}, {}, []],"
     " \"config\": {\"cell_clip\": 0.25, \"stateful\": true, \"go_backwards\": false}}\n";
 
@@ -110,6 +111,25 @@ static void check_messages(void)
         check_refused(cases[k].text, strlen(cases[k].text), cases[k].status, cases[k].words);
 }
 
+/* The check value in catalogues of CRCs: that of the digits 1 to 9. */
+static void check_weights(void)
+{
+    char weights[] = "123456789";
+    char *const at = memory.start + memory.nbytes - (sizeof weights - 1);
+    const char *const plain = "{\"schema\":1,\"cell\":\"gru\",\"input_size\":1,\"hidden_size\":1}";
+    memcpy(at, weights, sizeof weights - 1);
+    CHECK(!rnl_weights_check(whole, sizeof whole - 1, at, 9, &err), "%s", err.text);
+    CHECK(!rnl_weights_check(plain, strlen(plain), at, 3, &err), "%s", err.text);
+    CHECK(rnl_weights_check(whole, 30, at, 9, &err) == RNL_E_SPEC, "a text that is cut off");
+    for (size_t k = 0; k < 9; k++) {
+        at[k] ^= 1;
+        CHECK(rnl_weights_check(whole, sizeof whole - 1, at, 9, &err) == RNL_E_LAYOUT, "%zu", k);
+        CHECK(strstr(err.text, ", and their JSON has \"cbf43926\""), "%s", err.text);
+        at[k] ^= 1;
+    }
+    CHECK(rnl_weights_check(whole, sizeof whole - 1, at, 8, &err) == RNL_E_LAYOUT, "8 bytes");
+}
+
 int main(void)
 {
     memory = arena_new(1 << 21);
@@ -117,5 +137,6 @@ int main(void)
     check_cut();
     check_depth();
     check_messages();
+    check_weights();
     return check_end();
 }

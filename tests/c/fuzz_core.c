@@ -355,6 +355,7 @@ static void fuzz_json(void)
         assert(!rnl_spec_check(&spec, &err));
         assert(options.clips == (options.clip_high > 0) && !options.math && !options.borrows);
     }
+    (void)done(rnl_weights_check(text, nbytes, text, nbytes, &err));
     free(text);
 }
 

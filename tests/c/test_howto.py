@@ -68,6 +68,7 @@ def test_on_the_cpu(folder, c_build):
     refused(folder, "hidden_size", 17, "lstm.bin has 15360 bytes, but this RNN needs 17136")
     refused(folder, "cell", "lstms", "lstm.bin.json: cell is 'lstms', need one of: lstm, gru, rnn")
     refused(folder, "proj_size", 16, "lstm.bin.json: proj_size is 16")
+    refused(folder, "crc32", "0" * 8, 'lstm.bin, lstm.bin.json: the CRC-32 of the weights is "')
 
 
 def test_the_page_on_microcontrollers(tmp_path):

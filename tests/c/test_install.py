@@ -3,6 +3,7 @@
 import re
 import shutil
 import subprocess
+import zlib
 
 import numpy as np
 import pytest
@@ -89,6 +90,7 @@ def test_the_cxx_header_runs_live_signals(prefix, tmp_path, compiler, standard):
     weights = rl.Weights(some.normal_weights("cudnn", spec), spec)
     weights.config = {"cell_clip": 0.5}
     rl.save(tmp_path / "lstm.bin", weights)
+    saved = (tmp_path / "lstm.bin").read_bytes()
     (tmp_path / "main.cpp").write_text(CXX)
     flags = [*WARNINGS, "-Wconversion", "-Wshadow", f"-std={standard}", "-I", prefix / "include"]
     sanitizers = ["-fsanitize=address,undefined"] if compiler == "g++" else []
@@ -102,9 +104,12 @@ def test_the_cxx_header_runs_live_signals(prefix, tmp_path, compiler, standard):
         == [
             f"short: the weights have 4 bytes, but this RNN needs {spec.nbytes}",
             "empty: the JSON ends after byte 0, need '{', as the spec is an object: is it cut off?",
+            f'zeros: the CRC-32 of the weights is "{zlib.crc32(bytes(len(saved))):08x}", and their'
+            f' JSON has "{zlib.crc32(saved):08x}": two programs wrote these files at the'
+            " same time, or one of the files is an old copy: write both again",
             "double: x is float64, the weights are float32: need float32",
             "spans: rnnlayout: x and y do not have the same number of steps",
-        ][: 4 if standard == "c++20" else 3]
+        ][: 5 if standard == "c++20" else 4]
     )
     y = rl.RNN(weights)(x)[0].tobytes()
     assert (tmp_path / "steps.bin").read_bytes() == (tmp_path / "call.bin").read_bytes() == y
@@ -151,6 +156,7 @@ int main()
     const rnnlayout::rnn rnn(json, file("lstm.bin"));
     refused("short", [&] { rnnlayout::rnn(json, "abcd"); });
     refused("empty", [&] { rnnlayout::rnn("", ""); });
+    refused("zeros", [&] { rnnlayout::rnn(json, std::string(file("lstm.bin").size(), 0)); });
     refused("double", [&] { rnnlayout::stepper<double> stepper(rnn); });
     const float *x = reinterpret_cast<const float *>(bytes.data());
     std::vector<float> y(4 * rnn.outputs()), whole(y.size());

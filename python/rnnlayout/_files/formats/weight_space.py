@@ -2,17 +2,21 @@
 
 .bin is the weight space, little-endian, for C programs, with a companion in JSON: FILE.bin.json is
 written; FILE.bin.json or else FILE.json is read. The JSON has Spec.to_dict(), followed by "layout",
-"nbytes" and "regions", the rows of rl.regions(); and, unless they are defaults, "entry" (the RNN's
-name), "config" and "batch_first". Spec.to_dict() alone is enough. Without a companion the caller
-passes spec and layout: most programs write other numbers in files of this name.
+"nbytes", "crc32", of the .bin, and "regions", the rows of rl.regions(); and, unless they are
+defaults, "entry" (the RNN's name), "config" and "batch_first". Spec.to_dict() alone is enough.
+Without a companion the caller passes spec and layout: most programs write other numbers in files of
+this name.
 """
 
 from __future__ import annotations
 
 from codecs import BOM_UTF8
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from mmap import mmap
+from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 
@@ -36,7 +40,7 @@ from .foreign import descriptions_of_bin
 from .npz import read_npy, write_npy
 from .registry import ModelFormat
 
-_RECORD_KEYS = ("layout", "nbytes", "regions", "entry", "config", "batch_first")
+_RECORD_KEYS = ("layout", "nbytes", "crc32", "regions", "entry", "config", "batch_first")
 
 
 def _weights_of_vector(tensor: FileTensor, reading: Reading, file: InputFile) -> Weights:
@@ -68,9 +72,9 @@ def _write_npy(out: Output, entries: Mapping[str, Weights]) -> None:
 
 
 def _read_bin(file: InputFile, reading: Reading) -> Found:
-    entry, record = _read_bin_json(file)
-    spec = record.spec if record else reading.spec
-    if spec is None or not (record or reading.layout == CUDNN):
+    description = _read_bin_json(file)
+    spec = description.record.spec if description else reading.spec
+    if spec is None or not (description or reading.layout == CUDNN):
         first, second = (path.name for path in descriptions_of_bin(file.path))
         raise SpecError(
             f"{file} does not record which RNN it is, and neither {first} nor {second} beside it is"
@@ -86,14 +90,26 @@ def _read_bin(file: InputFile, reading: Reading) -> Found:
         raise FileError(f"{file} has {len(data)} bytes, not a multiple of those of a {spec.dtype}")
     tensor = FileTensor.of(np.frombuffer(data, dtype), spec.dtype)
     weights = _weights_of_vector(tensor, Reading(spec), file)
-    if record:
-        weights = changed_weights(weights, config=record.config, batch_first=record.batch_first)
+    if not description:
+        return Found({entry_name("", spec): weights})
+    _check_crc32(file, data, description)
+    record, entry = description.record, description.content.get("entry", "")
+    weights = changed_weights(weights, config=record.config, batch_first=record.batch_first)
     return Found({entry or entry_name("", spec): weights})
 
 
-def _read_bin_json(file: InputFile) -> tuple[str, Record | None]:
-    """Return the RNN's name, "" without a name, and the record from the companion of a .bin. A file
-    of JSON without a schema is another program's: the model.json of a .bin in another format."""
+@dataclass(frozen=True)
+class _Description:
+    """The companion of a .bin: its path, its JSON, and the record of the RNN."""
+
+    path: Path
+    content: Mapping[str, Any]
+    record: Record
+
+
+def _read_bin_json(file: InputFile) -> _Description | None:
+    """Return the description of a .bin. A file of JSON without a schema is another program's: the
+    model.json of a .bin in another format."""
     for json_path in descriptions_of_bin(file.path):
         if json_path.is_file():
             file.budget.charge("metadata", json_path.stat().st_size)
@@ -102,8 +118,8 @@ def _read_bin_json(file: InputFile) -> tuple[str, Record | None]:
             content = parse_json_object(text, str(json_path))
             if "schema" not in content:
                 continue
-            entry, config = content.get("entry", ""), content.get("config", {})
-            if not isinstance(entry, str) or not isinstance(config, dict):
+            config = content.get("config", {})
+            if not isinstance(content.get("entry", ""), str) or not isinstance(config, dict):
                 raise FileError(f"{json_path}: need entry as a name, config as an object")
             record = {
                 "prefix": "",
@@ -115,8 +131,22 @@ def _read_bin_json(file: InputFile) -> tuple[str, Record | None]:
             }
             parsed = parse_record(record, str(json_path))
             _check_description(content, parsed.spec, str(json_path))
-            return entry, parsed
-    return "", None
+            return _Description(json_path, content, parsed)
+    return None
+
+
+def _check_crc32(file: InputFile, data: mmap | bytes, description: _Description) -> None:
+    """Raise FileError if a description records the CRC-32 of other bytes."""
+    if "crc32" not in description.content:  # Spec.to_dict() alone
+        return
+    recorded, actual = description.content["crc32"], f"{crc32(data):08x}"
+    if recorded != actual:
+        raise FileError(
+            f"{description.path} describes another {file.path.name}, with CRC-32"
+            f" {repr(recorded)[:40]} instead of {actual!r}: two programs wrote these files at the"
+            " same time, or one of the files is an old copy: write both again, or delete"
+            ' "crc32" from the JSON if it describes these weights'
+        )
 
 
 def _check_description(content: Mapping[str, Any], spec: Spec, label: str) -> None:
@@ -140,13 +170,16 @@ def _region_objects(spec: Spec) -> list[dict[str, Any]]:
 
 def _write_bin(out: Output, entries: Mapping[str, Weights]) -> None:
     ((name, weights),) = entries.items()
+    checksum = 0
     with open(out, "wb", opener=open_untruncated) as file:
         for chunk in FileTensor.of(weights.arrays[0], weights.spec.dtype).chunks():
             file.write(chunk)
+            checksum = crc32(chunk, checksum)
     description = {
         **weights.spec.to_dict(),
         "layout": "cudnn",
         "nbytes": weights.spec.nbytes,
+        "crc32": f"{checksum:08x}",
         "regions": _region_objects(weights.spec),
     }
     if name != entry_name("", weights.spec):
