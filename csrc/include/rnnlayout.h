@@ -462,9 +462,10 @@ rnl_status rnl_plan_run(const rnl_plan *plan, rnl_dtype src_dtype, const void *c
  *
  * Arithmetic is in float32, or in float64 if the weights are float64. On the same tier of kernels,
  * results are bit-identical from run to run, for any number of threads, any batch size and any
- * position in the batch, and for T calls of a single step as for a call of T steps; only the sign
- * and payload of a NaN may differ. Subnormal operands and results count as zero, on x86-64 and
- * AArch64; the call restores the caller's floating-point mode.
+ * position in the batch; and, with states in float32 or float64, for T calls of a single step as
+ * for a call of T steps (a call rounds its last states to narrower dtypes). Only the sign and
+ * payload of a NaN may differ. Subnormal operands and results count as zero, on x86-64 and AArch64;
+ * the call restores the caller's floating-point mode.
  */
 typedef struct rnl_rnn rnl_rnn;
 

@@ -69,8 +69,9 @@ class RNN:
     first call: batch_first of a state_dict, the activations of Keras's weights. batch_first=, and
     the options that the warning names, end it.
 
-    On the CPU of a machine, results are bit-identical over runs, threads, batch sizes, and T steps
-    or one call. Arithmetic is in float32 (with default math), for float64 weights in float64.
+    On the CPU of a machine, results are bit-identical over runs, threads, batch sizes, and, with
+    states in float32 or float64, one call or T steps. Arithmetic is in float32 (with default math),
+    for float64 weights in float64.
 
     Raises SpecError if an option is invalid or not supported by the device, LossyError if the
     source has a setting that is not supported, CudnnNotFoundError if the GPU cannot be used (with
