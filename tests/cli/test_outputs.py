@@ -4,6 +4,8 @@ at all."""
 import contextlib
 import os
 import resource
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -102,3 +104,30 @@ def test_an_output_for_which_the_disk_has_no_room_is_named(rnnlayout, folder, ro
         code, _, err = rnnlayout(*command)
     assert (code, err.splitlines()[-1]) == (3, f"error: {name} cannot be written: File too large")
     assert sorted(os.listdir()) == before or command[0] == "run"
+
+
+# Converts an 8 MB LSTM; from the first dataset on the process gets 6 MB more.
+NO_MEMORY = """
+import resource, sys, h5py
+from rnnlayout._cli.main import main
+create = h5py.Group.create_dataset
+def create_dataset(*args, **kwargs):
+    if resource.getrlimit(resource.RLIMIT_DATA)[0] == resource.RLIM_INFINITY:
+        pages = int(open("/proc/self/statm").read().split()[5])
+        resource.setrlimit(resource.RLIMIT_DATA, (pages * resource.getpagesize() + (6 << 20), -1))
+    return create(*args, **kwargs)
+h5py.Group.create_dataset = create_dataset
+sys.exit(main(["convert", "big.npz", "out.keras", "--to", "keras"]))
+"""
+
+
+@pytest.mark.long
+def test_memory_that_ends_while_a_keras_file_is_written(tmp_path):
+    """libhdf5 writes to memory, which ends; h5py then closes a file that is closed, and the command
+    named that: "I/O operation on closed file", with exit code 3."""
+    spec = rl.Spec("lstm", 512, 512, bias="input")
+    rl.save(tmp_path / "big.npz", rl.Weights(normal_weights("keras", spec), spec))
+    done = subprocess.run([sys.executable, "-c", NO_MEMORY], text=True, cwd=tmp_path,
+                          capture_output=True, check=False)  # fmt: skip
+    assert (done.returncode, done.stderr) == (5, "error: there is not enough memory\n"), done
+    assert os.listdir(tmp_path) == ["big.npz"]
