@@ -2,10 +2,12 @@
 
 python tools/figures.py diagnose            mistakes in packers: how many are named and undone
 python tools/figures.py sentences [FIRST LAST]  wrong buffers by number: is each sentence true?
+python tools/figures.py uses [WORD]         files that use one thing n times: what commands take
 python tools/figures.py identify [MOST]     random networks of all rows: for how many the convention
 """
 
 import sys
+import tempfile
 import time
 from collections import Counter
 from pathlib import Path
@@ -13,6 +15,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
 from compare import mistake_machine, network_machine, sentences as sentences_of, wrong_packers
+from files.hostile import growth
 
 
 def diagnose():
@@ -52,6 +55,21 @@ def sentences(first=0, last=1000):
         print(f"  {verdict:40} {count}")
 
 
+def uses(word=""):
+    print("command     KB  seconds (exponent)    MB (exponent)  file")
+    with tempfile.TemporaryDirectory() as folder:
+        reader = growth.new_reader(Path(folder))
+        for name in growth.USES | growth.PRODUCTS:
+            if word not in name:
+                continue
+            for row in growth.growth(reader, Path(folder), name):
+                command, nbytes, seconds, memory, exponents = row
+                of_time, of_memory = ("" if e is None else f"({e:.2f})" for e in exponents)
+                print(f"{command:8} {nbytes // 1000:5} {seconds:8.2f} {of_time:8}"
+                      f" {memory // 1_000_000:8} {of_memory:8} {name}", flush=True)  # fmt: skip
+        reader.close()
+
+
 def identify(most=None):
     count, longest = Counter(), 0.0
     for one in network_machine.cases(most and int(most)):
@@ -70,4 +88,5 @@ def identify(most=None):
 
 if __name__ == "__main__":
     name, *arguments = sys.argv[1:]
-    {"diagnose": diagnose, "identify": identify, "sentences": sentences}[name](*arguments)
+    figures = {f.__name__: f for f in (diagnose, identify, sentences, uses)}
+    figures[name](*arguments)

@@ -5,8 +5,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 import pytest
-from files.hostile.products import PRODUCTS, with_data
-from files.hostile.uses import USES, made
+from files.hostile.growth import write_product
 
 import rnnlayout as rl
 from rnnlayout._files.tensor_sets import file_limits
@@ -45,18 +44,11 @@ def test_n_uses_are_charged_n_times(kind, name, tmp_path, monkeypatch):
 
     with monkeypatch.context() as patch, suppress(rl.Error):
         patch.setattr(Budget, "charge", charge)
-        rl.load(written(tmp_path / name, N))
+        rl.load(write_product(tmp_path / "n" / name, N))
     most = int(1.7 * sum(charges))
     assert most > 0
     limits = {each: replace(limit, free=1 << 60) for each, limit in LIMITS.items()}
     limits[kind] = replace(LIMITS[kind], free=most, times=0)
     monkeypatch.setattr(file_limits, "LIMITS", limits)
     with pytest.raises(BudgetError, match=f" {LIMITS[kind].unit}, more than {most:,}, "):
-        rl.load(written(tmp_path / name, 2 * N))
-
-
-def written(path, n):
-    is_use = path.name in USES
-    data = made(path, USES[path.name], n) if is_use else with_data(path, PRODUCTS[path.name](n))
-    path.write_bytes(data)
-    return path
+        rl.load(write_product(tmp_path / "2n" / name, 2 * N))

@@ -2,33 +2,21 @@
 for up to 100 KB; for larger files little more than in proportion."""
 
 import pytest
-from files.hostile.limits import MOST_NBYTES, SECONDS, longest
-from files.hostile.process import Reader
-from files.hostile.products import PRODUCTS, with_data
-from files.hostile.reader import HINTS
-from files.hostile.uses import USES, made, zeros
+from files.hostile.growth import COMMANDS, new_reader, run_commands, write_product
+from files.hostile.limits import MOST_NBYTES, longest
+from files.hostile.products import PRODUCTS
+from files.hostile.uses import USES, zeros
 
 pytestmark = [pytest.mark.long, pytest.mark.filterwarnings("ignore:Duplicate name")]
 
 SMALL = 100_000  # bytes of a file
 CODES = (0, 1, 2, 3, 4)
 EXPONENT = 1.3  # of time and memory against the bytes of a larger file
-COMMANDS = {
-    "inspect": lambda path: ["inspect", path],
-    "map": lambda path: ["map", path, "--to", "cudnn"],
-    "convert": lambda path: ["convert", path, path.with_name("converted.npz"), "--to", "cudnn"],
-    "verify": lambda path: ["verify", path, path],
-    "diagnose": lambda path: ["diagnose", path, "--like", path],
-}
 
 
 @pytest.fixture(scope="module")
 def reader(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("reader")
-    warm = folder / "warm.npz"
-    warm.write_bytes(USES["zeros.npz"](2))
-    jobs = [["warm", *(make(warm) for make in COMMANDS.values())]]
-    reader = Reader(folder, SECONDS, jobs)
+    reader = new_reader(tmp_path_factory.mktemp("reader"))
     yield reader
     reader.close()
 
@@ -42,9 +30,7 @@ def excess(answer, nbytes):
 
 
 def findings(reader, path, names):
-    nbytes = sum(file.stat().st_blocks * 512 for file in path.parent.iterdir())
-    hints = HINTS.get(path.suffix, [])
-    answers = reader("read", *[[*COMMANDS[name](path), *hints] for name in names])
+    nbytes, answers = run_commands(reader, path, names)
     if isinstance(answers, str):
         return [f"the process ended with {answers}"]
     return [
@@ -58,15 +44,13 @@ def findings(reader, path, names):
 @pytest.mark.parametrize("name", USES)
 @pytest.mark.parametrize("n", [1000, 4000])
 def test_a_use(name, n, reader, tmp_path):
-    path = tmp_path / name
-    path.write_bytes(made(path, USES[name], n))
+    path = write_product(tmp_path / "a" / name, n)
     assert findings(reader, path, COMMANDS) == []
 
 
 @pytest.mark.parametrize("name", PRODUCTS)
 def test_a_product_after_reading(name, reader, tmp_path):
-    path = tmp_path / name
-    path.write_bytes(with_data(path, PRODUCTS[name](480)))
+    path = write_product(tmp_path / "a" / name, 480)
     assert findings(reader, path, ["map", "verify", "diagnose"]) == []
 
 

@@ -1,0 +1,62 @@
+"""What each command takes for files of n uses, and of 2 n: tools/figures.py prints all of it."""
+
+import math
+
+from files.hostile.limits import COLLECTED
+from files.hostile.process import Reader
+from files.hostile.products import PRODUCTS, with_data
+from files.hostile.reader import HINTS
+from files.hostile.uses import USES, made
+
+COMMANDS = {
+    "inspect": lambda path: ["inspect", path],
+    "map": lambda path: ["map", path, "--to", "cudnn"],
+    "convert": lambda path: ["convert", path, path.with_name("converted.npz"), "--to", "cudnn"],
+    "verify": lambda path: ["verify", path, path],
+    "diagnose": lambda path: ["diagnose", path, "--like", path],
+}
+N = 2000, 4000
+# Below these amounts a command takes what it takes for an empty file.
+LEAST = {"work": 0.1, "nbytes": 10_000_000}
+
+
+def new_reader(folder):
+    """Return a process that has run each command once."""
+    warm = folder / "warm.npz"
+    warm.write_bytes(USES["zeros.npz"](2))
+    return Reader(folder, COLLECTED, [["warm", *(make(warm) for make in COMMANDS.values())]])
+
+
+def run_commands(reader, path, names):
+    """Return the bytes that the disk stores of a file and those beside it, and the answers."""
+    nbytes = sum(file.stat().st_blocks * 512 for file in path.parent.iterdir())
+    hints = HINTS.get(path.suffix, [])
+    return nbytes, reader("read", *[[*COMMANDS[name](path), *hints] for name in names])
+
+
+def write_product(path, n):
+    """Write a file of PRODUCTS or USES, and those beside it, in a new folder. Returns the path."""
+    path.parent.mkdir()
+    is_use = path.name in USES
+    data = made(path, USES[path.name], n) if is_use else with_data(path, PRODUCTS[path.name](n))
+    path.write_bytes(data)
+    return path
+
+
+def growth(reader, folder, name):
+    """Yield (command, bytes, seconds, bytes of memory, exponents) of the larger n. exponents: of
+    seconds and of memory against bytes, from the smaller n; None where a command takes little, or
+    the file does not grow."""
+    runs = []
+    for n in N:
+        path = write_product(folder / f"{name} {n}" / name, n)
+        runs.append(run_commands(reader, path, COMMANDS))
+        assert not isinstance(runs[-1][1], str), f"{name}, {n}: {runs[-1]}"
+    (half_nbytes, halves), (nbytes, answers) = runs
+    for command, answer, half in zip(COMMANDS, answers, halves, strict=True):
+        exponents = [
+            math.log(answer[key] / half[key]) / math.log(nbytes / half_nbytes)
+            if half[key] > least and nbytes > 1.5 * half_nbytes else None
+            for key, least in LEAST.items()
+        ]  # fmt: skip
+        yield command, nbytes, answer["work"], answer["nbytes"], exponents
