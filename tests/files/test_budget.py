@@ -1,15 +1,19 @@
 """The budget of a file: each limit of the table ends the reading of some file, with the numbers."""
 
 import re
+from contextlib import suppress
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 from files.hostile import onnxes
 from files.hostile.good import LAYOUTS, beside, good
+from files.hostile.growth import write_product
 from files.hostile.test_hostile import CASES
 
 import rnnlayout as rl
+from rnnlayout._files.tensor_sets import file_limits
 from rnnlayout._files.tensor_sets.file_limits import LIMITS, Budget
 
 EXCEEDS = {  # kind -> a hostile file that exceeds this limit
@@ -40,6 +44,43 @@ def test_a_file_that_exceeds_its_budget(kind, tmp_path, limited):
     used, most, size = (int(number.replace(",", "")) for number in found.groups())
     assert used > most == LIMITS[kind].free + int(LIMITS[kind].times * size)
     assert size >= path.stat().st_size  # and the data beside it
+
+
+USED = {  # kind -> a file that stores one thing, and uses it n times or n x n times
+    "unpacked": "zeros.npz",
+    "arrays": "stride 0.pt",
+    "weights": "lengths of many nodes.onnx",
+    "uses": "layers of zeros.npz",
+    "names": "paths in a config.keras",
+    "tensors": "packed weights.packed.pt",
+    "metadata": "wrappers.keras",
+    "headers": "long headers.npz",
+    "structures": "spellings.h5",
+    "texts": "a layer again.h5",
+    "copied": "pairs again.pkl",
+    "steps": "outputs of a function.onnx",
+    "computed": "inputs of Concat.onnx",
+}
+
+
+@pytest.mark.parametrize("kind", LIMITS)
+def test_n_uses_are_charged_n_times(kind, tmp_path, monkeypatch):
+    """A limit of 1.7 times the charge of 50 uses refuses 100 uses."""
+    charges = []
+
+    def charge(budget, charged_kind, amount):
+        charges.extend([amount] * (charged_kind == kind))
+
+    with monkeypatch.context() as patch, suppress(rl.Error):
+        patch.setattr(Budget, "charge", charge)
+        rl.load(write_product(tmp_path / "50" / USED[kind], 50))
+    most = int(1.7 * sum(charges))
+    assert most > 0
+    limits = {each: replace(limit, free=1 << 60) for each, limit in LIMITS.items()}
+    limits[kind] = replace(LIMITS[kind], free=most, times=0)
+    monkeypatch.setattr(file_limits, "LIMITS", limits)
+    with pytest.raises(rl.FileError, match=f" {LIMITS[kind].unit}, more than {most:,}, "):
+        rl.load(write_product(tmp_path / "100" / USED[kind], 100))
 
 
 @pytest.mark.parametrize("kind", LIMITS)
