@@ -16,6 +16,7 @@ COMMANDS = {
     "diagnose": lambda path: ["diagnose", path, "--like", path],
 }
 N = 2000, 4000
+SMALL = 100_000  # bytes of a file; up to this size a command may take a second and 100 MB
 # Below these amounts a command takes what it takes for an empty file.
 LEAST = {"work": 0.1, "nbytes": 10_000_000}
 
@@ -46,7 +47,7 @@ def write_product(path, n):
 def growth(reader, folder, name):
     """Yield (command, bytes, seconds, bytes of memory, exponents) of the larger n. exponents: of
     seconds and of memory against bytes, from the smaller n; None where a command takes little, or
-    the file does not grow."""
+    the file is small, or does not grow."""
     runs = []
     for n in N:
         path = write_product(folder / f"{name} {n}" / name, n)
@@ -55,8 +56,8 @@ def growth(reader, folder, name):
     (half_nbytes, halves), (nbytes, answers) = runs
     for command, answer, half in zip(COMMANDS, answers, halves, strict=True):
         exponents = [
-            math.log(answer[key] / half[key]) / math.log(nbytes / half_nbytes)
-            if half[key] > least and nbytes > 1.5 * half_nbytes else None
+            math.log(max(answer[key], least) / half[key]) / math.log(nbytes / half_nbytes)
+            if half[key] > least and nbytes > max(SMALL, 1.5 * half_nbytes) else None
             for key, least in LEAST.items()
         ]  # fmt: skip
         yield command, nbytes, answer["work"], answer["nbytes"], exponents

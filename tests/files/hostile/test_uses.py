@@ -2,14 +2,13 @@
 for up to 100 KB; for larger files little more than in proportion."""
 
 import pytest
-from files.hostile.growth import COMMANDS, new_reader, run_commands, write_product
+from files.hostile.growth import COMMANDS, SMALL, new_reader, run_commands, write_product
 from files.hostile.limits import MOST_NBYTES, longest
 from files.hostile.products import PRODUCTS
 from files.hostile.uses import USES, zeros
 
 pytestmark = [pytest.mark.long, pytest.mark.filterwarnings("ignore:Duplicate name")]
 
-SMALL = 100_000  # bytes of a file
 CODES = (0, 1, 2, 3, 4)
 EXPONENT = 1.3  # of time and memory against the bytes of a larger file
 
