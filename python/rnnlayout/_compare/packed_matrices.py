@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain, combinations, pairwise, permutations, product
+from itertools import chain, combinations, pairwise, permutations
 from typing import Any
 
 import numpy as np
@@ -159,16 +159,14 @@ class MatrixFinder:
             missing = [matrix for matrix in self.true_arrays if matrix.name not in located]
             new = False
             for matrix in missing:
-                places = self._beside(matrix, located)
-                candidates = ((p, at) for at in places for p in self._patterns[matrix.name])
-                new |= self._add(located, matrix, candidates, compare)
+                new |= self._add(located, matrix, self._beside(matrix, located), compare)
             if not new:
                 break
 
     def _add_gates(self, located: LocatedMatrices, matrix: TrueArray) -> None:
         """Add a matrix if half of its gates are in the right order, bit by bit, in any form."""
-        gates, places = matrix.shape[0], self._beside(matrix, located)
-        for pattern, at in product(self._patterns[matrix.name], places):
+        gates = matrix.shape[0]
+        for pattern, at in self._beside(matrix, located):
             low, high = pattern.span(matrix.shape)
             if at + low >= 0 and at + high <= self.buffer.size:
                 stored = pattern.take(self.buffer, at, matrix.shape)
@@ -183,9 +181,9 @@ class MatrixFinder:
                     self._put(located, LocatedMatrix(matrix, (reading,), tuple(unknown)))
                     return
 
-    def _beside(self, matrix: TrueArray, located: LocatedMatrices) -> list[int]:
-        """Return where a matrix may begin: at the right start, or next to located matrices, of many
-        the nearest."""
+    def _beside(self, matrix: TrueArray, located: LocatedMatrices) -> list[tuple[Pattern, int]]:
+        """Return how and where a matrix may be: at the right start, or next to located matrices, of
+        many the nearest."""
         spans, k, right = self._spans, self._numbers[matrix.name], self.starts[matrix.name]
         before, after = self.true_arrays[max(k - 1, 0) : k], self.true_arrays[k + 1 : k + 2]
         starts = [spans[other.name][1] for other in before if other.name in spans]
@@ -194,7 +192,9 @@ class MatrixFinder:
         if not matrix.is_constant:  # a constant matrix would fit anywhere
             starts += [0, self.buffer.size - matrix.size, *_nearest(self._ends, right)]
             starts += [at - matrix.size for at in _nearest(self._starts, right + matrix.size)]
-        return [at for at in dict.fromkeys(starts) if not self._is_taken(at)]
+        free = [at for at in dict.fromkeys(starts) if not self._is_taken(at)]
+        patterns = [(p, p.span(matrix.shape)[0]) for p in self._patterns[matrix.name]]
+        return [(pattern, at - low) for pattern, low in patterns for at in free]
 
     def _voted(self, matrix: TrueArray, hits: _Lookup) -> Iterator[tuple[Pattern, int]]:
         """Yield the patterns and places with most votes of the anchors."""

@@ -150,7 +150,7 @@ def _best_rule(
             worst = max(counts, key=lambda name: counts[name][0] / counts[name][1])
             del counts[worst], misfits[worst]
         explained = sum(n - misfit for misfit, n in counts.values())
-        if explained and (best is None or explained > best[0]):
+        if explained >= rule.least and (best is None or explained > best[0]):
             best = explained, rule, misfits
         if explained == count_of_all:
             break
