@@ -10,93 +10,9 @@ from functools import partial
 
 import ml_dtypes
 import numpy as np
+from compare.repairs import bits, same, wide_of
 from compare.report_words import BIAS_RULES, BUT, FORM_WORDS, NESTS, VALUE, Claims
-from compare.wrong_packers import DTYPES, FORMS, Arrays, as_text, bits_kept, fixed_point, via
-
-import rnnlayout as rl
-
-
-def in_keras(spec, flat):
-    """Return the tensors of a GRU with its reset before, by Keras's names: gates z r n."""
-    arrays = Arrays(spec, flat)
-    W, R = (arrays.matrices[0, 0, role][[1, 0, 2]] for role in "WR")
-    return {
-        "kernel": np.ascontiguousarray(W.reshape(-1, W.shape[2]).T),
-        "recurrent_kernel": np.ascontiguousarray(R.reshape(-1, R.shape[2]).T),
-        "bias": arrays.biases[0, 0][0, [1, 0, 2]].reshape(-1),
-    }
-
-
-def from_keras(spec, tensors):
-    W, R, b = (np.asarray(x) for x in tensors)
-    H, order = spec.hidden_size, [1, 0, 2]
-    parts = [np.ascontiguousarray(x.T).reshape(3, H, -1)[order] for x in (W, R)]
-    return np.concatenate([*(part.ravel() for part in parts), b.reshape(3, H)[order].ravel()])
-
-
-def diagnosis_of(case):
-    """Return the diagnosis of a case, and its `fixed` in cuDNN's order."""
-    spec = case.spec.replace(dtype=case.dtype)
-    if spec.reset == "before":
-        like, written = (in_keras(spec, x) for x in (case.like, case.written))
-        diagnosis = rl.diagnose(written, like=like, spec=spec, layout="keras")
-        fixed = diagnosis.fixed
-        if isinstance(fixed, np.ndarray):
-            return diagnosis, fixed[: case.like.size]
-        arrays = () if fixed is None else [x.view(case.like.dtype) for x in fixed.arrays]
-        return diagnosis, None if fixed is None else from_keras(spec, arrays)
-    diagnosis = rl.diagnose(case.written, like=case.like, spec=spec)
-    fixed = diagnosis.fixed
-    return diagnosis, None if fixed is None else np.asarray(fixed)
-
-
-def bits(x):
-    return np.ascontiguousarray(x).view(f"u{x.itemsize}")
-
-
-def same(a, b):
-    return a is not None and a.size == b.size and bool((bits(a) == bits(b)).all())
-
-
-def wide_of(x):
-    return np.asarray(x).astype("f8")
-
-
-def is_wrong(case, diagnosis, fixed):
-    """Return whether the repair is wrong although the report is sure of it: lossless and different,
-    or different where the report does not say that values are lost."""
-    if not diagnosis.sure:
-        return False
-    if same(fixed, case.meant) or same(fixed, case.kept):
-        return False
-    like = wide_of(case.like)
-    if changed := re.search(r"(\d+) of \d+ values? (?:is|are) changed", diagnosis.text):
-        with np.errstate(all="ignore"):
-            differs = ~((wide_of(fixed) == like) | (np.isnan(wide_of(fixed)) & np.isnan(like)))
-        if differs.sum() <= int(changed[1]):
-            return False
-    if not diagnosis.lost:
-        return True
-    if re.search(r"bW|bR|bias|\d+ values", " ".join(diagnosis.lost)):
-        count = Arrays(case.spec, np.arange(case.like.size)).biases
-        end = case.like.size - sum(b.size for b in count.values())
-    else:
-        end = case.like.size
-    if re.search(r"first|\d+ values", " ".join(diagnosis.lost)):
-        return False
-    x, *right = (wide_of(y[:end]) for y in (fixed, case.meant, case.kept))
-    eps = (
-        32 * float(ml_dtypes.finfo(case.like.dtype).eps) * ("last bits" in " ".join(diagnosis.lost))
-    )
-    tiny = float(ml_dtypes.finfo(case.like.dtype).smallest_subnormal)
-    if factors := re.findall(r"multiplied by ([\d.e+-]+)", diagnosis.text):
-        tiny /= min(map(float, factors))
-    with np.errstate(all="ignore"):
-        near = [
-            (abs(x - y) <= eps * abs(y) + tiny) | (np.isnan(x) & np.isnan(y)) | (x == y)
-            for y in right
-        ]
-    return bool(np.count_nonzero(~(near[0] | near[1])) > (int(changed[1]) if changed else 0))
+from compare.wrong_packers import DTYPES, FORMS, as_text, bits_kept, fixed_point, via
 
 
 class Checker(Claims):
@@ -418,8 +334,9 @@ class Checker(Claims):
                         for role in ("bW", "bR")
                     )
                     b[name] = np.asarray(BIAS_RULES[rule[0]](w, r)[name[2] == "bR"])
-                    if not any(np.array_equal(b[name], vector) for vector in (w, r, w / 2, 2 * w)):
-                        wide[name] = 8 * eps * (abs(w) + abs(r)) * (b[name] != 0)
+                    exact = (w, r, w / 2, r / 2, 2 * w, 2 * r)
+                    if not any(np.array_equal(b[name], vector) for vector in exact):
+                        wide[name] = min(8 * eps, 2**-6) * (abs(w) + abs(r)) * (b[name] != 0)
                 for shifted, gate, number in self.shifts:
                     if shifted == name:
                         b[name] = b[name].copy()
