@@ -35,7 +35,7 @@ def _changed_gates(packing: Packing) -> Iterator[tuple[MatrixName, int]]:
         packing.layer_biases.items() if not packing.vectors else ()
     ):
         is_changed = biases.rule is not KEPT_RULE or bool(biases.shifts)
-        for number, sign in zip(biases.order, biases.signs, strict=True):
-            if sign < 0 or is_changed:
-                for role in packing.truth.roles:
+        for role, signs in zip(packing.truth.roles, biases.signs, strict=False):
+            for number, sign in zip(biases.order, signs, strict=True):
+                if sign < 0 or is_changed:
                     yield (layer, direction, role), number
