@@ -1,7 +1,7 @@
 """Helpers of the tests of diagnose."""
 
 import numpy as np
-from compare.wrong_packers import Arrays
+from compare.packed_arrays import Arrays
 from oracles.some import normal_weights
 
 import rnnlayout as rl

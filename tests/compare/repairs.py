@@ -5,7 +5,8 @@ import re
 
 import ml_dtypes
 import numpy as np
-from compare.wrong_packers import GATES, Arrays
+from compare.mistake_machine import GATES
+from compare.packed_arrays import Arrays
 
 
 def bits(x):

@@ -4,7 +4,8 @@ import re
 
 import numpy as np
 from compare.mistake_machine import GATES
-from compare.wrong_packers import DTYPES, Arrays
+from compare.packed_arrays import Arrays
+from compare.wrong_values import DTYPES
 
 # ------------------------------------------------------------------------------------ words, places
 
