@@ -345,10 +345,11 @@ def _equal_shares(x: np.ndarray, v: np.ndarray, eps: float) -> Any:
 
 
 def _kept_shares(x: np.ndarray, v: np.ndarray, eps: float) -> Any:
-    """Equal except for values that were replaced by 0."""
+    """Equal except for values that were replaced by 0: most of the other values are equal."""
     share, minus, scale = _within(x, v, 0 * v)
-    kept = (x != 0) & (v != 0)
-    return np.where(kept.any(axis=-1), share + (~kept).mean(axis=-1) * (share > 0), 0), minus, scale
+    kept = ((x != 0) & (v != 0)).mean(axis=-1)
+    fits = (kept > 0) & (share >= ENOUGH_SAMPLES * kept)
+    return np.where(fits, share + 1 - kept, 0), minus, scale
 
 
 def _near_shares(x: np.ndarray, v: np.ndarray, eps: float) -> Any:
