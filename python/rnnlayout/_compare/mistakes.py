@@ -13,7 +13,7 @@ from rnnlayout._model.layout import ROLES, layer_in_words
 
 from .blocks import may_sum_biases
 from .matrix_forms import RIGHT_FORM
-from .packed_biases import KEPT_RULE, bias_sizes, digits_of, eps_of, layer_order, unknown_biases
+from .packed_biases import KEPT_RULE, bias_sizes, digits_of, eps_of, kept_biases, layer_order
 from .packed_matrices import LocatedMatrix
 from .packing import Packing, matrix_in_place
 from .truth import BIAS_ROLE, BIASES, MatrixName, TrueArray, Truth, contains_run, same_bits
@@ -420,7 +420,7 @@ def missing_parts(packing: Packing, noun: str) -> Iterator[Mistake]:
             yield Mistake("not found", text, (name,), title)
     layer_biases = packing.layer_biases
     if packing.biases is None and packing.matrices and packing.buffer.size >= truth.size:
-        unknown = unknown_biases(len(truth.gates))
+        unknown = kept_biases(len(truth.gates), unknown=True)
         layer_biases = {(*vector.name[:2], BIAS_ROLE): unknown for vector in truth.bias_vectors}
     for name, done in layer_biases.items():
         places = []

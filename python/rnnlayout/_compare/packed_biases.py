@@ -13,6 +13,7 @@ from .blocks import UNITS
 from .matrix_forms import reorder_axes
 from .packed_matrices import LocatedMatrices
 from .truth import BIAS_ROLE, MatrixName, Truth, comparable, largest
+from .value_rules import round_to_digits
 
 # Of all biases, slowest first: layer, direction, vector, gate, output unit.
 BIAS_AXES = "ldvgo"
@@ -157,8 +158,8 @@ class LayerBiases:
     twin: tuple[int, int] | None = None  # whose biases are in their place
 
 
-def unknown_biases(gates: int) -> LayerBiases:
-    return LayerBiases(KEPT_RULE, tuple(range(gates)), ((1,) * gates,) * 2, unknown=True)
+def kept_biases(gates: int, unknown: bool = False) -> LayerBiases:
+    return LayerBiases(KEPT_RULE, tuple(range(gates)), ((1,) * gates,) * 2, unknown=unknown)
 
 
 @dataclass(frozen=True)
@@ -356,7 +357,7 @@ class _BiasSearch:
                 factor = np.median(np.abs(x[at][shows] / predicted[shows]))
                 too_far = too_far or abs(factor - 1) > 0.05
             if too_far:
-                return unknown_biases(len(gates))
+                return kept_biases(len(gates), unknown=True)
             by_place = cost[at][np.arange(len(gates)), rule, :, gates]
             picked_signs = [
                 self.signs[0 if 0 < far[k] == far[0] else k]  # no value shows other signs
@@ -375,7 +376,7 @@ class _BiasSearch:
                 if k and rule and k != rule and far[k] <= far[rule]
             ]
             if len(shifts) > _MOST_WRONG * self.count * len(gates):
-                return unknown_biases(len(gates))
+                return kept_biases(len(gates), unknown=True)
             return LayerBiases(BIAS_RULES[rule], gates, signs, tuple(sorted(shifts)), tuple(alike))
 
         return float(picked.sum()), biases
@@ -389,7 +390,7 @@ class _BiasSearch:
         with np.errstate(all="ignore"):
             gap = vector - predicted
             middle = np.partition(gap, self.units // 2)[..., self.units // 2]
-            numbers = _round_to_digits(middle, 1 if self.near else self.digits)
+            numbers = round_to_digits(1 if self.near else self.digits, middle)
             also = rounding_of_sums(self.truth) * abs(numbers)[..., None]
             kept = np.count_nonzero(~(abs(gap) <= wide), axis=-1)
             added = np.count_nonzero(~(abs(gap - numbers[..., None]) <= wide + also), axis=-1)
@@ -409,11 +410,6 @@ class _BiasSearch:
         off = abs(x.sum(axis=2) - (w + r))
         right = off <= min(2 * eps_of(self.truth), 2.0**-8) * size
         return np.asarray(right.all(axis=(2, 3)) & ((x[:, :, 0] != w).mean(axis=(2, 3)) > 0.5))
-
-
-def _round_to_digits(x: np.ndarray, digits: int) -> np.ndarray:
-    power = 10.0 ** (digits - 1 - np.floor(np.log10(abs(x))))
-    return np.asarray(np.rint(x * power) / power)
 
 
 def rounding_of_sums(truth: Truth) -> float:

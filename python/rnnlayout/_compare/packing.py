@@ -15,9 +15,9 @@ from .packed_biases import (
     LayerBiases,
     PackedBiases,
     eps_of,
+    kept_biases,
     layer_order,
     read_biases,
-    unknown_biases,
 )
 from .packed_matrices import LocatedMatrices, MatrixFinder
 from .truth import BIAS_ROLE, MatrixName, TrueArray, Truth, same_bits
@@ -159,19 +159,16 @@ def packing_of(truth: Truth, buffer: np.ndarray) -> Packing:
                 biases = again
         is_doubtful = biases and (biases.wrong or (unknown and not _is_kept(biases)))
         if biases and is_doubtful and len({stop - start for start, stop in free}) > 1:
-            none = unknown_biases(len(truth.gates))  # no packer makes such parts
+            none = kept_biases(len(truth.gates), unknown=True)  # no packer makes such parts
             biases = replace(biases, layers=dict.fromkeys(biases.layers, none))
     kept = biases and all(layer.rule is KEPT_RULE for layer in biases.layers.values())
     sure = kept or (biases and buffer.size <= truth.size)  # a longer buffer: 0 is also in padding
     if matrices and (biases is None or biases.wrong or not biases.known or not sure):
         vectors = _located_biases(truth, buffer)
         if vectors:
-            read = {(*name[:2], BIAS_ROLE): located.reading for name, located in vectors.items()}
-            layers = {
-                name: LayerBiases(KEPT_RULE, reading.order, (reading.signs,) * len(truth.roles))
-                for name, reading in read.items()
-            }
-            biases = PackedBiases(BiasArrangement(), len(truth.roles), layers)
+            names = dict.fromkeys((*name[:2], BIAS_ROLE) for name in vectors)
+            kept_layers = dict.fromkeys(names, kept_biases(len(truth.gates)))
+            biases = PackedBiases(BiasArrangement(), len(truth.roles), kept_layers)
     return Packing(truth, buffer, matrices, unknown, free, biases, vectors)
 
 

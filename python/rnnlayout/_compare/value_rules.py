@@ -177,12 +177,17 @@ def _to_decimals(digits: int, dtype: str, x: np.ndarray) -> np.ndarray:
     return round_values(np.rint(x * 10.0**digits) / 10.0**digits, dtype)
 
 
-def _to_digits(digits: int, dtype: str, x: np.ndarray) -> np.ndarray:
+def round_to_digits(digits: int, x: np.ndarray) -> np.ndarray:
+    """Return the values with the nearest number of so many digits, in float64."""
     places = digits - 1 - np.floor(np.log10(np.abs(np.where(x == 0, 1, x)))).astype(int)
     power = np.power(10.0, np.abs(places))
     up = places >= 0
     rounded = np.rint(np.where(up, x * power, x / power))
-    return round_values(np.where(up, rounded / power, rounded * power), dtype)
+    return np.asarray(np.where(up, rounded / power, rounded * power))
+
+
+def _to_digits(digits: int, dtype: str, x: np.ndarray) -> np.ndarray:
+    return round_values(round_to_digits(digits, x), dtype)
 
 
 def _to_fixed_point(bits: int, x: np.ndarray) -> np.ndarray:
