@@ -46,7 +46,7 @@ class ValueSentences(StoredValues):
                     if shifted == name:
                         b[name] = b[name].copy()
                         b[name][gate] += number
-                        wide[name][gate] += 16 * eps * (abs(b[name][gate]) + abs(number))
+                        wide[name][gate] += 2 * eps * (abs(b[name][gate]) + abs(number))
                 if name in self.scales and b[name].any():
                     ratio = x[name] / b[name]
                     ratio = float(np.median(ratio[np.isfinite(ratio)]))
@@ -127,9 +127,11 @@ class ValueSentences(StoredValues):
                     differs[n] & ~fits[n] if "quantized" not in body else np.zeros(x[n].shape, bool)
                 )
                 self.quantized = getattr(self, "quantized", False) or "quantized" in body
+        by_dtype = {}
         if other := self.said(r"the values are (b?float\d+), expected"):
             for n in x:
-                differs[n] &= wide_of(via(other[1])(b[n].astype(self.dtype))) != x[n]
+                by_dtype[n] = differs[n] & (wide_of(via(other[1])(b[n].astype(self.dtype))) == x[n])
+                differs[n] = differs[n] & ~by_dtype[n]
         with np.errstate(all="ignore"):  # how many differ by much more, or at all by more than half
             less, more = (
                 sum(
@@ -139,6 +141,7 @@ class ValueSentences(StoredValues):
             )
         if not any(w.any() for w in wide.values()) or self.values[1:]:
             more = less
+        more += sum(int(mask.sum()) for mask in by_dtype.values())
         count = sum(int(d.sum()) for d in differs.values())
         if not changed:
             where = {name: int(mask.sum()) for name, mask in differs.items() if mask.any()}

@@ -113,15 +113,12 @@ def _biases_as_stored(
         w, r = vectors[0], vectors[1] if len(vectors) == 2 else np.zeros_like(vectors[0])
         with np.errstate(all="ignore"):
             expected = np.stack(layer.rule.make(w, r))[: biases.count]
-            for vector, gate, number in layer.shifts:
+            sums = rounding_of_sums(truth) * (abs(w) + abs(r))
+            tolerance = np.stack([sums * is_sum for is_sum in layer.rule.sums[: biases.count]])
+            for vector, gate, number in layer.shifts:  # rounded twice at most
+                size = abs(expected[vector, gate]) + abs(number)
                 expected[vector, gate] += number
-            share = rounding_of_sums(truth)
-            sums = share * (abs(w) + abs(r))
-            tolerance = np.zeros_like(expected)
-            for vector, is_sum in enumerate(layer.rule.sums[: biases.count]):
-                tolerance[vector] = sums * is_sum
-            for vector, gate, number in layer.shifts:
-                tolerance[vector, gate] = sums[gate] + share * abs(number)
+                tolerance[vector, gate] += 2 * eps_of(truth) * size
         yield name, stored[name], expected, tolerance * (expected != 0)
 
 
