@@ -85,7 +85,7 @@ def explain_values(
         text = f"none of the {count} matrices was found in any form that is searched for"
         return FoundMistakes(packing, buffer, None, (), False, text)
     mistakes += mistakes_of(packing)
-    for change in value_mistakes(packing, bool(scale)):
+    for change in value_mistakes(packing, scale or 1.0):
         dtype = change.rule.removeprefix("rounded ")
         if decoded.mistake and decoded.mistake.rule == f"dtype {dtype}" and not change.where:
             mistakes[0] = replace(decoded.mistake, lost=change.lost)  # one mistake, not two

@@ -242,13 +242,19 @@ class MatrixFinder:
         layer = [] if matrix.is_constant else [(*matrix.name[:2], role) for role in ROLES]
         near = [self._spans[name][0] for name in layer if name in self._spans]
 
-        def rank(reading: MatrixReading) -> tuple[float, bool, bool, int]:
-            """Prefer a reading that fits better, in a free place, with the gates in order, near the
-            matrices of the layer."""
-            apart = sum(abs(reading.at - at) for at in near)
-            return reading.share, not self._is_taken(reading.at), reading.in_order, -apart
+        candidates = [*self._readings(matrix, places, compare)]
+        is_rolled = any(any(reading.pattern.rolls) for reading in candidates)
 
-        best = max(self._readings(matrix, places, compare), key=rank, default=None)
+        def rank(reading: MatrixReading) -> tuple[float, float, bool, bool, int]:
+            """Prefer a reading that fits better (by all values if it may be rolled: the samples may
+            lack the last column), in a free place, with the gates in order, near the matrices of
+            the layer."""
+            apart = sum(abs(reading.at - at) for at in near)
+            alike = self._share_of_all(matrix, reading) if is_rolled else 0.0
+            free = not self._is_taken(reading.at)
+            return reading.share, alike, free, reading.in_order, -apart
+
+        best = max(candidates, key=rank, default=None)
         if best is None or not self._has_scale(matrix, best):
             return False
         patterns = dict.fromkeys([best.pattern, *self._patterns[matrix.name]])
@@ -263,15 +269,17 @@ class MatrixFinder:
 
     def _has_scale(self, matrix: TrueArray, reading: MatrixReading) -> bool:
         """Return whether most values have the factor that the samples, the largest values, have."""
-        if reading.scale == 1:
-            return True
+        return reading.scale == 1 or self._share_of_all(matrix, reading) >= ENOUGH_SAMPLES
+
+    def _share_of_all(self, matrix: TrueArray, reading: MatrixReading) -> float:
+        """Return the share of all values that are as a reading says."""
         stored = reading.pattern.take(self.buffer, reading.at, matrix.shape)
         signs = np.array(reading.signs).reshape(-1, 1, 1)
         expected = comparable(matrix.values)[[*reading.order]] * reading.scale * signs
         least = float(np.finfo(self.buffer.dtype).smallest_subnormal)
         with np.errstate(all="ignore"):
             near = np.abs(comparable(stored) - expected) <= 4 * self.eps * np.abs(expected) + least
-        return bool(near.mean() >= ENOUGH_SAMPLES)
+        return float(near.mean())
 
     def _readings(
         self, matrix: TrueArray, places: Iterable[tuple[Pattern, int]], compare: Shares
