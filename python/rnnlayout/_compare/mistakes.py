@@ -126,16 +126,9 @@ def _writing_mistakes(packing: Packing) -> Iterator[Mistake]:
             del forms[name]
     for form, where, words, _ in _grouped(packing, forms, RIGHT_FORM):
         yield Mistake(form.rule, f"{words} are {form.words}", where)
-    written = [
-        (name, located.matrix.gates, located.reading.order, located.reading.signs)
-        for name, located in matrices.items()
-    ]
-    written += [
-        (name, truth.gates, order, signs) for name, order, signs, _ in packing.written_biases
-    ]
     orders = {
         name: "" if order == tuple(sorted(order)) else _shown_order(truth, gates, order)
-        for name, gates, order, _ in written
+        for name, gates, order, *_ in packing.written
         if len(order) > 1
     }
     for order, where, _, places in _grouped(packing, orders, ""):
@@ -150,7 +143,7 @@ def _writing_mistakes(packing: Packing) -> Iterator[Mistake]:
     gone = {name for name, biases in layers if biases.rule.name == "dropped"}
     negated = {
         name: "".join(sorted(gates[k] for k, s in zip(order, signs, strict=True) if s == -1))
-        for name, gates, order, signs in written
+        for name, gates, order, signs, _ in packing.written
         if name not in gone and (len(order) == count or -1 in signs)
     }
     for minus, where, _, places in _grouped(packing, negated, ""):
@@ -158,10 +151,8 @@ def _writing_mistakes(packing: Packing) -> Iterator[Mistake]:
         which = f"gate{'s' * (len(minus) > 1)} {' and '.join(minus)} negated"
         which = "all gates negated" if 1 < len(minus) == count else which
         yield Mistake(f"negated {minus}", which + places + why, where)
-    factors = {name: located.reading.scale for name, located in matrices.items()}
-    factors |= {name: scale for name, *_, scale in packing.written_biases}
     scales: dict[MatrixName, float] = {}
-    for name, scale in factors.items():  # each was found among rounded values
+    for name, *_, scale in packing.written:  # each was found among rounded values
         alike = (
             other for other in scales.values() if abs(scale - other) <= 8 * eps_of(truth) * other
         )

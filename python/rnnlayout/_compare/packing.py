@@ -68,6 +68,15 @@ class Packing:
         for name, (order, signs, scale) in by_vector.items():
             yield name, order, signs, scale
 
+    @property
+    def written(self) -> Iterator[tuple[MatrixName, str, tuple[int, ...], tuple[int, ...], float]]:
+        """Yield (name, letters, order of gates, signs, scale) of all matrices and biases."""
+        for name, located in self.matrices.items():
+            reading = located.reading
+            yield name, located.matrix.gates, reading.order, reading.signs, reading.scale
+        for name, order, signs, scale in self.written_biases:
+            yield name, self.truth.gates, order, signs, scale
+
     @cached_property
     def fixed(self) -> np.ndarray:
         """The numbers in cuDNN's order.
