@@ -166,20 +166,15 @@ class MatrixFinder:
     def _add_gates(self, located: LocatedMatrices, matrix: TrueArray) -> None:
         """Add a matrix if half of its gates are in the right order, bit by bit, in any form."""
         gates = matrix.shape[0]
-        for pattern, at in self._beside(matrix, located):
-            low, high = pattern.span(matrix.shape)
-            if at + low >= 0 and at + high <= self.buffer.size:
-                stored = pattern.take(self.buffer, at, matrix.shape)
-                unknown = [
-                    k
-                    for k in range(gates)
-                    if not same_bits(np.ascontiguousarray(stored[k]), matrix.values[k])
-                ]
-                if 2 * len(unknown) <= gates > len(unknown):
-                    order, share = tuple(range(gates)), 1 - len(unknown) / gates
-                    reading = MatrixReading(pattern, at, order, (1,) * gates, share)
-                    self._put(located, LocatedMatrix(matrix, (reading,), tuple(unknown)))
-                    return
+        for pattern, at in self._inside(matrix, self._beside(matrix, located)):
+            stored = pattern.take(self.buffer, at, matrix.shape)
+            pairs = enumerate(zip(stored, matrix.values, strict=True))
+            unknown = [k for k, (x, v) in pairs if not same_bits(np.ascontiguousarray(x), v)]
+            if 2 * len(unknown) <= gates > len(unknown):
+                order, share = tuple(range(gates)), 1 - len(unknown) / gates
+                reading = MatrixReading(pattern, at, order, (1,) * gates, share)
+                self._put(located, LocatedMatrix(matrix, (reading,), tuple(unknown)))
+                return
 
     def _beside(self, matrix: TrueArray, located: LocatedMatrices) -> list[tuple[Pattern, int]]:
         """Return how and where a matrix may be: at the right start, or next to located matrices, of
@@ -255,7 +250,10 @@ class MatrixFinder:
             return reading.share, alike, free, reading.in_order, -apart
 
         best = max(candidates, key=rank, default=None)
-        if best is None or not self._has_scale(matrix, best):
+        if best is None:
+            return False
+        # the samples are the largest values: do the others have their factor?
+        if best.scale != 1 and self._share_of_all(matrix, best) < ENOUGH_SAMPLES:
             return False
         patterns = dict.fromkeys([best.pattern, *self._patterns[matrix.name]])
         readings = [*self._readings(matrix, [(p, best.at) for p in patterns], compare)]
@@ -266,10 +264,6 @@ class MatrixFinder:
         )
         self._put(located, LocatedMatrix(matrix, tuple(fitting)))
         return True
-
-    def _has_scale(self, matrix: TrueArray, reading: MatrixReading) -> bool:
-        """Return whether most values have the factor that the samples, the largest values, have."""
-        return reading.scale == 1 or self._share_of_all(matrix, reading) >= ENOUGH_SAMPLES
 
     def _share_of_all(self, matrix: TrueArray, reading: MatrixReading) -> float:
         """Return the share of all values that are as a reading says."""
@@ -285,11 +279,7 @@ class MatrixFinder:
         self, matrix: TrueArray, places: Iterable[tuple[Pattern, int]], compare: Shares
     ) -> Iterator[MatrixReading]:
         """Yield the ways to read a matrix, with each pattern and place in the buffer."""
-        inside, gates = [], matrix.shape[0]
-        for pattern, at in places:
-            low, high = pattern.span(matrix.shape)
-            if at + low >= 0 and at + high <= self.buffer.size:
-                inside.append((pattern, at))
+        inside, gates = [*self._inside(matrix, places)], matrix.shape[0]
         if matrix.is_constant:  # compare all values, in the right form alone
             for pattern, at in inside:
                 if not pattern.form.words:
@@ -316,6 +306,15 @@ class MatrixFinder:
                         float(shares[n].mean()),
                         float(scales[n, 0]),
                     )
+
+    def _inside(
+        self, matrix: TrueArray, places: Iterable[tuple[Pattern, int]]
+    ) -> Iterator[tuple[Pattern, int]]:
+        """Yield the patterns and places with which a matrix is inside of the buffer."""
+        for pattern, at in places:
+            low, high = pattern.span(matrix.shape)
+            if at + low >= 0 and at + high <= self.buffer.size:
+                yield pattern, at
 
     def _samples(self, matrix: TrueArray, pattern: Pattern) -> np.ndarray:
         """Return where the samples are with this pattern, as (place of a gate, gate, sample)."""
