@@ -35,6 +35,7 @@ def values_not_right(case, diagnosis, fixed):
     parts, x, meant = (
         Arrays(case.spec, y).parts() for y in (wrong, wide_of(fixed), wide_of(case.meant))
     )
+    added = [float(number) for number in re.findall(r" have ([\d.e+-]+) ", diagnosis.text)]
     for mistake in diagnosis.mistakes:
         names = [name for name in parts if concerns(mistake, name)]
         changed = re.match(r"(\d+) of \d+ values? (?:is|are) changed", mistake.text)
@@ -46,7 +47,7 @@ def values_not_right(case, diagnosis, fixed):
                 abs(y) for other, y in meant.items() if other[:2] == name[:2] and "b" in other[2]
             )
             with np.errstate(all="ignore"):
-                parts[name] &= ~is_lost(mistake, name, x[name], meant[name], both, case)
+                parts[name] &= ~is_lost(mistake, name, x[name], meant[name], both, added, case)
     return np.concatenate([part.ravel() for part in parts.values()])
 
 
@@ -56,9 +57,9 @@ def concerns(mistake, name):
     return not places or name in places or ("b" in name[2] and (*name[:2], "b") in places)
 
 
-def is_lost(mistake, name, x, meant, both, case):
+def is_lost(mistake, name, x, meant, both, added, case):
     """Return which values of a part are as a mistake that loses values leaves them. both: of biases
-    the sum of absolute values."""
+    the sum of absolute values. added: the numbers that the repair subtracts, also from 0."""
     lost, none = mistake.lost, np.zeros(x.shape, bool)
     finfo = ml_dtypes.finfo(case.like.dtype)
     gap, eps = abs(x - meant), float(finfo.eps)
@@ -67,12 +68,12 @@ def is_lost(mistake, name, x, meant, both, case):
         none[GATES[case.spec.cell].index(match[1])] = "b" in name[2]
         return none & (gap <= 4 * eps * (abs(meant) + number))
     if match := re.fullmatch(r"the last bits of (b[WR])", lost):
-        return (gap <= 4 * eps * both) if name[2] == match[1] else none
+        return (gap <= 8 * eps * both) if name[2] == match[1] else none
     if lost == "the last bits of the values":
         factor = float(re.search(r"multiplied by ([\d.e+-]+)", mistake.text)[1])
         return gap <= 64 * eps * abs(meant) + float(finfo.smallest_subnormal) / factor
     if lost == "the values that are 0":
-        return x == 0
+        return (x == 0) | np.isin(abs(x), added)
     if match := re.fullmatch(r"what is beyond ([\d.e+-]+)", lost):
         limit = float(match[1])
         return (abs(abs(x) - limit) <= 1e-5 * limit) & (abs(meant) >= abs(x))
