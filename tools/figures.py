@@ -14,7 +14,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
-from compare import mistake_machine, network_machine, sentences as sentences_of, wrong_packers
+from compare import diagnoses, mistake_machine, network_machine, repairs, wrong_packers
+from compare.sentences import false_sentences
 from files.hostile import growth
 
 
@@ -39,13 +40,13 @@ def sentences(first=0, last=1000):
     verdicts, kinds = Counter(), Counter()
     for number in range(int(first), int(last)):
         case = wrong_packers.make_case(number)
-        diagnosis, fixed = sentences_of.diagnosis_of(case)
+        diagnosis, fixed = diagnoses.diagnosis_of(case)
         kinds.update(mistake.name.split(" of ")[0] for mistake in case.made)
-        restored = "restored" if sentences_of.same(fixed, case.meant) else "not restored"
+        restored = "restored" if repairs.same(fixed, case.meant) else "not restored"
         lossy = "values lost" if diagnosis.lost else "nothing lost"
         verdicts[f"{'sure' if diagnosis.sure else 'unsure'}, {lossy}, {restored}"] += 1
-        false = sentences_of.false_sentences(case, diagnosis)
-        wrong = sentences_of.is_wrong(case, diagnosis, fixed)
+        false = false_sentences(case, diagnosis)
+        wrong = repairs.is_wrong(case, diagnosis, fixed)
         verdicts["sure and wrong"] += wrong
         verdicts["with a false sentence"] += bool(false)
         for sentence, why in [("sure and wrong", diagnosis.text)] * wrong + false[:1]:

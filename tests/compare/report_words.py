@@ -4,7 +4,8 @@ import re
 
 import numpy as np
 from compare.mistake_machine import GATES
-from compare.wrong_packers import DTYPES, Arrays
+from compare.packed_arrays import Arrays
+from compare.wrong_values import DTYPES
 
 # ------------------------------------------------------------------------------------ words, places
 
@@ -108,7 +109,7 @@ class Claims:
         places = {*mistake.where}
         places |= {(*at, role) for *at, kind in places if kind == "b" for role in ("bW", "bR")}
         said = places & {*among}
-        vacuous = {n for n in meant if len(self.true.parts()[n]) == 1 and "gates" in mistake.text}
+        vacuous = {n for n in meant if len(self.true.parts()[n]) == 1 and "gate" in mistake.text}
         if mistake.where and words and meant - self.unknown - vacuous - said | said - meant:
             self.say(mistake.text, f"where is {sorted(said)}, the words mean {sorted(meant)}")
         return said if mistake.where else meant

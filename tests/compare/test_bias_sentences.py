@@ -102,6 +102,44 @@ def test_a_forget_bias_in_both_vectors():
     ]
 
 
+def test_signs_of_a_vector_beside_a_number_in_the_other():
+    """The biases "are not in the buffer", or the values of gate f were "changed"."""
+    for spec in LSTMS:
+        like = weights(spec)
+        done = each(like, "bias_ih", lambda x, spec=spec: added(1, 1)(x, spec))
+        done = each(done, "bias_hh", lambda x: -x)
+        found = rl.diagnose(rl.pack(done), like=like)
+        assert found.sure and [mistake.text for mistake in found.mistakes] == [
+            "all gates negated in the biases bR",
+            "the biases of gate f have 1 added to them in bW (a forget bias)",
+        ]
+
+
+def test_biases_that_are_0_have_the_signs_of_the_matrices():
+    """And what is negated is not called right."""
+    spec = SPECS[2]
+    H = spec.hidden_size
+    like = {name: x.copy() for name, x in weights(spec).items()}
+    for name in like:
+        like[name][H : 2 * H] *= "bias" not in name  # gate z
+    done = each(like, "", lambda x: np.concatenate([x[:H], -x[H : 2 * H], x[2 * H :]]))
+    found = rl.diagnose(rl.pack(done), like=like)
+    assert found.text.startswith("gate z negated: z scales the old state")
+    assert {key[3] for key in found.right} == {"r", "n"}
+
+
+def test_negated_biases_that_are_interleaved_are_restored():
+    """np.negative(out=) errs between the strides of both arrays."""
+    spec = rl.Spec("lstm", 6, 5, 2)
+    right = rl.pack(weights(spec))
+    biases = right[-2 * 2 * 4 * 5 :].reshape(2, 2, 4, 5).copy()
+    biases[:, 1, 1] *= -1
+    wrong = np.append(right[: -biases.size], biases.transpose(0, 1, 3, 2))
+    found = rl.diagnose(wrong, like=weights(spec))
+    assert found.text.startswith("gate f negated in the biases bR; the biases are sorted by")
+    assert found.fixed.tobytes() == right.tobytes()
+
+
 def test_the_sum_beside_a_vector():
     for spec in SPECS:
         like = weights(spec)
@@ -111,6 +149,8 @@ def test_the_sum_beside_a_vector():
         assert found.text == ("the biases are wrong: the sum is in bW, and bR beside the sum counts"
                               " twice")  # fmt: skip
         assert lost(found) == ["the last bits of bW"]
+        done["bias_ih_l0"][1] *= np.float32(1.0001)
+        assert "; 1 of " in rl.diagnose(rl.pack(done), like=like).text
 
 
 @pytest.mark.parametrize("size", [8, 32])

@@ -53,9 +53,11 @@ def test_all_matrices_is_not_said_of_some():
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_a_factor_of_short_values_is_one_factor(dtype):
-    """It was not found, or another one for each layer; tiny values were "changed"."""
+    """It was not found, or another one for each layer; tiny values were "changed", and all values
+    were of another dtype."""
     like = uniform(LSTM, dtype)
-    for part, place in (("weight_ih", "the input matrices"), ("bias_ih", "the biases bW")):
+    places = {"": "all values", "weight_ih": "the input matrices", "bias_ih": "the biases bW"}
+    for part, place in places.items():
         done = each(like, part, lambda x: x * x.dtype.type(1e-3))
         found = rl.diagnose(rl.pack(done), like=like)
         assert found.text == f"{place} are multiplied by 0.001"
@@ -107,6 +109,16 @@ def test_rolled_columns_and_rows(dtype):
             words = f"the recurrent matrices are with {noun} rolled by {shift}, as by np.roll"
             assert found.text == words and found.sure
             assert found.fixed.tobytes() == rl.pack(like).tobytes()
+
+
+def test_a_rolled_column_that_no_sample_is_in():
+    """The matrix was read a value later, and the last value of each row was "changed"."""
+    spec = rl.Spec("gru", 7, 16)
+    small = np.where(np.arange(16) == 15, 1e-3, 1).astype("f4")
+    like = each(uniform(spec), "weight_hh", lambda x: x * small)
+    done = each(like, "weight_hh", partial(np.roll, shift=1, axis=1))
+    done["weight_ih_l0"] = uniform(spec, seed=1)["weight_ih_l0"]
+    assert rules(rl.diagnose(rl.pack(done), like=like)) == ["columns rolled by 1", "not found"]
 
 
 def test_a_stale_vector_is_missing_alone():

@@ -4,7 +4,9 @@ import dataclasses
 
 import numpy as np
 import pytest
-from compare.sentences import diagnosis_of, false_sentences, is_wrong
+from compare.diagnoses import diagnosis_of
+from compare.repairs import is_wrong, same
+from compare.sentences import false_sentences
 from compare.wrong_packers import Case, make_case
 
 import rnnlayout as rl
@@ -18,6 +20,19 @@ def test_sentences_are_true(first):
         diagnosis, fixed = diagnosis_of(case)
         assert not false_sentences(case, diagnosis), (number, case.name, diagnosis.text)
         assert not is_wrong(case, diagnosis, fixed), (number, case.name, diagnosis.text)
+
+
+@pytest.mark.parametrize(
+    "number, restored",
+    [pytest.param(4354, False, marks=pytest.mark.long), (190, True), (286, True)],
+)
+def test_what_a_case_has_shown(number, restored):
+    """A sum that was rounded again was "rounded to fixed point"; small matrices in reverse order
+    were not found."""
+    case = make_case(number)
+    diagnosis, fixed = diagnosis_of(case)
+    assert not false_sentences(case, diagnosis) and "point" not in diagnosis.text
+    assert same(fixed, case.meant) == restored
 
 
 def report(change, text):
@@ -57,3 +72,14 @@ LIES = {
 def test_a_false_sentence_is_seen(lie):
     case, diagnosis = report(*LIES[lie])
     assert false_sentences(case, diagnosis)
+
+
+def test_a_wrong_repair_is_seen():
+    case, diagnosis = report(lambda x: x[::-1].copy(), "all values are in the reverse order")
+    assert not is_wrong(case, diagnosis, case.like)
+    for at in (0, 110):  # a value of W, and of bR
+        fixed = case.like.copy()
+        fixed[at] += 1
+        assert is_wrong(case, diagnosis, fixed)
+        lossy = dataclasses.replace(diagnosis.mistakes[0], lost="bR")
+        assert is_wrong(case, dataclasses.replace(diagnosis, mistakes=(lossy,)), fixed) == (at == 0)

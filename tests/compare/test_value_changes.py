@@ -4,19 +4,12 @@ import numpy as np
 import pytest
 import torch
 from compare.diagnoses import lost, rules, weights
+from compare.wrong_values import as_text, bits_kept, by_groups, fixed_point
 
 import rnnlayout as rl
 
 DEEP = rl.Spec("lstm", 24, 32, 2)
 GRU = rl.Spec("gru", 40, 64)
-
-
-def by_groups(x, axes, levels):
-    """Return values rounded to multiples of a scale that the values along axes have in common."""
-    wide = x.astype("f8")
-    low, high = wide.min(axes, keepdims=True), wide.max(axes, keepdims=True)
-    scale = np.maximum(-low, high) / levels
-    return (np.rint(wide / scale) * scale).astype(x.dtype)
 
 
 def of_gates(x, axes, levels):
@@ -27,32 +20,19 @@ def in_blocks(x, size, levels):
     return by_groups(x.reshape(len(x), -1, size), (2,), levels).reshape(x.shape)
 
 
-def masked(x, bits):
-    return (x.view("u4") >> bits << bits).view("f4")
-
-
-def to_tf32(x):
-    """Round to 10 bits after the point, ties to even, by integers."""
-    bits = x.view("u4")
-    return masked(bits + 0xFFF + (bits >> 13 & 1), 13).view("f4")
-
-
-def as_text(form):
-    return lambda x: np.array([float(form % v) for v in x.ravel()], x.dtype).reshape(x.shape)
-
-
 # What is done to each array; what diagnose says of "the values"; what is lost.
 CHANGES = {
     "float16": (lambda x: x.astype("f2").astype("f4"), "rounded to float16", "float16"),
-    "tf32": (to_tf32, "rounded to TF32", "TF32"),
-    "cut to tf32": (lambda x: masked(x, 13), "cut off to TF32, not rounded", "TF32"),
-    "cut to bfloat16": (lambda x: masked(x, 16), "cut off to bfloat16, not rounded", "bfloat16"),
+    "tf32": (lambda x: bits_kept(x, 13), "rounded to TF32", "TF32"),
+    "cut to tf32": (lambda x: bits_kept(x, 13, False), "cut off to TF32, not rounded", "TF32"),
+    "cut to bfloat16": (lambda x: bits_kept(x, 16, False), "cut off to bfloat16, not rounded",
+                        "bfloat16"),
     "%.4f": (as_text("%.4f"), "rounded to 4 decimals (written as text?)", "4 decimals"),
     "%.6f": (as_text("%.6f"), "rounded to 6 decimals (written as text?)", "6 decimals"),
     "%.4g": (as_text("%.4g"), "rounded to 4 significant digits (written as text?)",
              "4 significant digits"),
-    "Q12": (lambda x: (np.rint(x * 4096) / 4096).astype("f4"),
-            "rounded to fixed point with 12 bits after the point", "12 bits after the point"),
+    "Q12": (fixed_point(12), "rounded to fixed point with 12 bits after the point",
+            "12 bits after the point"),
 }  # fmt: skip
 # The same of the input matrices alone.
 SCHEMES = {

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import chain
 
 import numpy as np
 
@@ -32,8 +31,7 @@ class DecodedBuffer:
 
 
 def decode_buffer(raw: np.ndarray, dtype: str | None, truth: Truth) -> Iterator[DecodedBuffer]:
-    """Yield the plausible ways to read a buffer, the likely ways first; if none is plausible, the
-    caller's way.
+    """Yield the caller's way to read a buffer, then other ways that are plausible.
 
     raw: 1-D bits, or bytes if dtype is None: then the number of bytes decides.
     """
@@ -44,13 +42,8 @@ def decode_buffer(raw: np.ndarray, dtype: str | None, truth: Truth) -> Iterator[
         for at in (0, rest)[: 1 + (rest > 0)]:
             part = np.ascontiguousarray(data[at : data.size - rest + at])
             decoded.append(DecodedBuffer(part.view(storage_dtype(right)), None, rest, at > 0))
-    none = True
-    for candidate in chain(decoded, _other_encodings(data, dtype, truth)):
-        if _is_plausible(candidate, truth):
-            none = False
-            yield candidate
-    if none:
-        yield from decoded
+    yield from decoded
+    yield from (way for way in _other_encodings(data, dtype, truth) if _is_plausible(way, truth))
 
 
 def _is_plausible(decoded: DecodedBuffer, truth: Truth) -> bool:

@@ -85,7 +85,7 @@ def explain_values(
         text = f"none of the {count} matrices was found in any form that is searched for"
         return FoundMistakes(packing, buffer, None, (), False, text)
     mistakes += mistakes_of(packing)
-    for change in value_mistakes(packing, bool(scale)):
+    for change in value_mistakes(packing, scale or 1.0):
         dtype = change.rule.removeprefix("rounded ")
         if decoded.mistake and decoded.mistake.rule == f"dtype {dtype}" and not change.where:
             mistakes[0] = replace(decoded.mistake, lost=change.lost)  # one mistake, not two
@@ -110,7 +110,7 @@ def _best_packing(
         packing = packing_of(truth, values_of_bits(decoded.bits, truth.spec.dtype))
         matrices = packing.matrices.values()
         readings = [located.reading for located in matrices if not located.matrix.is_constant]
-        biases_known = _knows_biases(packing)
+        biases_known = not truth.roles or bool(packing.biases and packing.biases.known)
         rank = len(readings), biases_known, sum(reading.share for reading in readings)
         if best is None or rank > best[0]:
             best = rank, packing, decoded
@@ -131,10 +131,6 @@ def _scale_of_all(packing: Packing) -> float:
         return 0.0
     near = max(1e-3, 8 * eps_of(packing.truth))
     return scales[0] if all(abs(scale / scales[0] - 1) < near for scale in scales) else 0.0
-
-
-def _knows_biases(packing: Packing) -> bool:
-    return not packing.truth.roles or bool(packing.biases and packing.biases.known)
 
 
 def _of_another_length(packing: Packing, decoded: DecodedBuffer) -> FoundMistakes:

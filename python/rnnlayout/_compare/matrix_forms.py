@@ -108,6 +108,9 @@ def patterns_of(shape: MatrixShape, joined: int) -> Iterator[Pattern]:
     for name, form in _MATRIX_FORMS.items():
         yield Pattern(form, _dense_strides(name[:3], shape))
     _, rows, columns = shape
+    for row, column in ((-1, 1), (1, -1), (-1, -1)):  # in reverse order
+        if (row > 0 or rows > 1) and (column > 0 or columns > 1):
+            yield solved_pattern((rows * columns, row * columns, column), shape)
     if joined:
         both = columns + joined
         yield Pattern(RIGHT_FORM, (rows * both, columns, 1))

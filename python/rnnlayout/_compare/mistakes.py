@@ -13,7 +13,7 @@ from rnnlayout._model.layout import ROLES, layer_in_words
 
 from .blocks import may_sum_biases
 from .matrix_forms import RIGHT_FORM
-from .packed_biases import KEPT_RULE, bias_sizes, digits_of, eps_of, layer_order, unknown_biases
+from .packed_biases import KEPT_RULE, bias_sizes, digits_of, eps_of, kept_biases, layer_order
 from .packed_matrices import LocatedMatrix
 from .packing import Packing, matrix_in_place
 from .truth import BIAS_ROLE, BIASES, MatrixName, TrueArray, Truth, contains_run, same_bits
@@ -126,16 +126,9 @@ def _writing_mistakes(packing: Packing) -> Iterator[Mistake]:
             del forms[name]
     for form, where, words, _ in _grouped(packing, forms, RIGHT_FORM):
         yield Mistake(form.rule, f"{words} are {form.words}", where)
-    written = [
-        (name, located.matrix.gates, located.reading.order, located.reading.signs)
-        for name, located in matrices.items()
-    ]
-    written += [
-        (name, truth.gates, order, signs) for name, order, signs, _ in packing.written_biases
-    ]
     orders = {
         name: "" if order == tuple(sorted(order)) else _shown_order(truth, gates, order)
-        for name, gates, order, _ in written
+        for name, gates, order, *_ in packing.written
         if len(order) > 1
     }
     for order, where, _, places in _grouped(packing, orders, ""):
@@ -150,7 +143,7 @@ def _writing_mistakes(packing: Packing) -> Iterator[Mistake]:
     gone = {name for name, biases in layers if biases.rule.name == "dropped"}
     negated = {
         name: "".join(sorted(gates[k] for k, s in zip(order, signs, strict=True) if s == -1))
-        for name, gates, order, signs in written
+        for name, gates, order, signs, _ in packing.written
         if name not in gone and (len(order) == count or -1 in signs)
     }
     for minus, where, _, places in _grouped(packing, negated, ""):
@@ -158,10 +151,8 @@ def _writing_mistakes(packing: Packing) -> Iterator[Mistake]:
         which = f"gate{'s' * (len(minus) > 1)} {' and '.join(minus)} negated"
         which = "all gates negated" if 1 < len(minus) == count else which
         yield Mistake(f"negated {minus}", which + places + why, where)
-    factors = {name: located.reading.scale for name, located in matrices.items()}
-    factors |= {name: scale for name, *_, scale in packing.written_biases}
     scales: dict[MatrixName, float] = {}
-    for name, scale in factors.items():  # each was found among rounded values
+    for name, *_, scale in packing.written:  # each was found among rounded values
         alike = (
             other for other in scales.values() if abs(scale - other) <= 8 * eps_of(truth) * other
         )
@@ -420,7 +411,7 @@ def missing_parts(packing: Packing, noun: str) -> Iterator[Mistake]:
             yield Mistake("not found", text, (name,), title)
     layer_biases = packing.layer_biases
     if packing.biases is None and packing.matrices and packing.buffer.size >= truth.size:
-        unknown = unknown_biases(len(truth.gates))
+        unknown = kept_biases(len(truth.gates), unknown=True)
         layer_biases = {(*vector.name[:2], BIAS_ROLE): unknown for vector in truth.bias_vectors}
     for name, done in layer_biases.items():
         places = []

@@ -8,7 +8,7 @@ from rnnlayout._model.layout import BlockKey
 
 from .packed_biases import KEPT_RULE
 from .packing import Packing
-from .truth import MatrixName, same_bits
+from .truth import BIAS_ROLE, MatrixName, same_bits
 
 
 def right_blocks(packing: Packing) -> frozenset[BlockKey]:
@@ -26,16 +26,12 @@ def right_blocks(packing: Packing) -> frozenset[BlockKey]:
 
 def _changed_gates(packing: Packing) -> Iterator[tuple[MatrixName, int]]:
     """Yield (name, number of the gate) of each gate that a mistake scaled, negated or shifted."""
-    for name, located in (packing.matrices | packing.vectors).items():
-        reading = located.reading
-        for number, sign in zip(reading.order, reading.signs, strict=True):
-            if sign < 0 or reading.scale != 1:
-                yield name, number
-    for (layer, direction, _), biases in (
-        packing.layer_biases.items() if not packing.vectors else ()
-    ):
-        is_changed = biases.rule is not KEPT_RULE or bool(biases.shifts)
-        for number, sign in zip(biases.order, biases.signs, strict=True):
-            if sign < 0 or is_changed:
-                for role in packing.truth.roles:
-                    yield (layer, direction, role), number
+    roles = packing.truth.roles
+    for (layer, direction, role), _, order, signs, scale in packing.written:
+        for number, sign in zip(order, signs, strict=True):
+            if sign < 0 or scale != 1:
+                for part in roles if role == BIAS_ROLE else (role,):
+                    yield (layer, direction, part), number
+    for (layer, direction, _), biases in packing.layer_biases.items():
+        if biases.rule is not KEPT_RULE or biases.shifts:
+            yield from (((layer, direction, role), k) for role in roles for k in biases.order)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, groupby, permutations, product
 from math import log10, prod
@@ -13,6 +13,7 @@ from .blocks import UNITS
 from .matrix_forms import reorder_axes
 from .packed_matrices import LocatedMatrices
 from .truth import BIAS_ROLE, MatrixName, Truth, comparable, largest
+from .value_rules import round_to_digits
 
 # Of all biases, slowest first: layer, direction, vector, gate, output unit.
 BIAS_AXES = "ldvgo"
@@ -84,6 +85,7 @@ def _combine(factors: Factors, w: np.ndarray, r: np.ndarray) -> list[np.ndarray]
 
 BIAS_RULES = (
     BiasRule("kept", "", _KEEP),
+    BiasRule("dropped", "replaced by 0", ((0, 0), (0, 0)), "bW and bR"),
     BiasRule("summed", "summed (the sum is in bW, and 0 in bR)", ((1, 1), (0, 0)), _SPLIT),
     BiasRule(
         "summed-recurrent", "summed (the sum is in bR, and 0 in bW)", ((0, 0), (1, 1)), _SPLIT
@@ -103,7 +105,6 @@ BIAS_RULES = (
     BiasRule("doubled", "doubled", ((2, 0), (0, 2)), "", ((0.5, 0), (0, 0.5))),
     BiasRule("bR-dropped", "incomplete: bR is replaced by 0", ((1, 0), (0, 0)), "bR"),
     BiasRule("bW-dropped", "incomplete: bW is replaced by 0", ((0, 0), (0, 1)), "bW"),
-    BiasRule("dropped", "replaced by 0", ((0, 0), (0, 0)), "bW and bR"),
     BiasRule("bW-twice", "wrong: bW is in both vectors", ((1, 0), (1, 0)), "bR", ((1, 0), (0, 0))),
     BiasRule(
         "bW-with-sum",
@@ -123,8 +124,8 @@ BIAS_RULES = (
 )
 KEPT_RULE = BIAS_RULES[0]
 SPLIT_RULE = BiasRule("split", "split differently between bW and bR", _KEEP, _SPLIT)
-# Of a forget gate's bias: the vector that 1 was added to or subtracted from.
-_FORGET_SHIFTS = ((0, 0.0), (0, 1.0), (0, -1.0), (1, 1.0), (1, -1.0))
+_ADDED = 300  # the cost of a number that was added: several are dearer than a split
+_SIGNS = (1, -1)
 _MOST_WRONG = 0.3  # of the values of a layer: a few values may have been changed
 _UNITS = 24  # of a layer: as many are compared to find the arrangement, then all
 
@@ -150,15 +151,15 @@ class LayerBiases:
 
     rule: BiasRule
     order: tuple[int, ...]  # of the gates
-    signs: tuple[int, ...]  # by place
+    signs: tuple[tuple[int, ...], ...]  # by vector and place
     shifts: tuple[tuple[int, int, float], ...] = ()
     alike: tuple[BiasRule, ...] = ()  # mistakes that would give equal values
     unknown: bool = False  # not the true biases
     twin: tuple[int, int] | None = None  # whose biases are in their place
 
 
-def unknown_biases(gates: int) -> LayerBiases:
-    return LayerBiases(KEPT_RULE, tuple(range(gates)), (1,) * gates, unknown=True)
+def kept_biases(gates: int, unknown: bool = False) -> LayerBiases:
+    return LayerBiases(KEPT_RULE, tuple(range(gates)), ((1,) * gates,) * 2, unknown=unknown)
 
 
 @dataclass(frozen=True)
@@ -212,40 +213,9 @@ def read_biases(truth: Truth, flat: np.ndarray, matrices: LocatedMatrices) -> Pa
         part = flat[skipped : skipped + count * num_biases]
         search = _BiasSearch(truth, part, count, matrices, near, spec.hidden_size)
         biases = replace(search.explain(arrangement)[1](), skipped=skipped, near=near)
-        biases = _with_shifts(truth, biases, part)
         if biases.wrong < _MOST_WRONG:
             break
     return biases
-
-
-def _with_shifts(truth: Truth, biases: PackedBiases, flat: np.ndarray) -> PackedBiases:
-    """Return biases that are kept but for numbers that were added to all biases of some gates, with
-    these numbers, where they explain more than the forget bias that the search knows."""
-    stored = comparable(replace(biases, skipped=0).take(truth, flat))
-    layers = dict(biases.layers)
-    for name, layer in biases.layers.items():
-        if layer.rule is KEPT_RULE and not layer.unknown and min(layer.signs) > 0:
-            kept = stored[name[:2]][:, np.argsort(layer.order)]
-            true = comparable(truth.biases[name[:2]][: biases.count])
-            digits = min(4, digits_of(truth))
-            if shifts := tuple(_shifts_between(kept, true, eps_of(truth), digits)):
-                layers[name] = replace(layer, shifts=shifts)
-    return replace(biases, layers=layers)
-
-
-def _shifts_between(
-    stored: np.ndarray, true: np.ndarray, eps: float, digits: int
-) -> Iterator[tuple[int, int, float]]:
-    """Yield (vector, gate, number) where all biases of a gate differ by one number, of so many
-    digits. Arrays are (vectors, G, H)."""
-    for vector, gate in np.ndindex(stored.shape[:2]):
-        x, b = stored[vector, gate], true[vector, gate]
-        number = float(f"{np.median(x - b):.{digits}g}")
-        if (
-            abs(number) > 64 * eps
-            and (abs(x - b - number) <= 4 * eps * (abs(b) + abs(number))).all()
-        ):
-            yield vector, gate, number
 
 
 def layer_order(matrices: LocatedMatrices) -> BiasArrangement:
@@ -303,7 +273,7 @@ class _BiasSearch:
         units: int,
     ) -> None:
         self.truth, self.count, self.flat, self.near = truth, count, flat, near
-        self.units = min(units, truth.spec.hidden_size)
+        self.units, self.digits = min(units, truth.spec.hidden_size), min(4, digits_of(truth) - 1)
         true = comparable(truth.biases[..., : self.units])
         w = true[:, :, 0]
         r = true[:, :, 1] if len(truth.roles) == 2 else np.zeros_like(w)
@@ -315,26 +285,15 @@ class _BiasSearch:
             if near:
                 wide = wide + 0.02 * abs(predicted) + largest(true) / 100
             wide = wide * (predicted != 0)  # nothing changes a 0 that a rule makes
-        # The variants of each rule's prediction, and the tolerances.
-        self.variants = [(1, _FORGET_SHIFTS[0]), (-1, _FORGET_SHIFTS[0])]
-        options, widths = [predicted, -predicted], [wide, wide]
-        for vector, shift in _FORGET_SHIFTS[1:] if "f" in truth.gates else ():
-            if vector < count:
-                forget = truth.gates.index("f")
-                shifted = np.full_like(predicted, np.nan)
-                shifted[..., forget, :] = predicted[..., forget, :]
-                shifted[..., vector, forget, :] += shift
-                options.append(shifted)
-                widths.append(wide + rounding_of_sums(truth))
-                self.variants.append((1, (vector, shift)))
-        self.predicted = np.stack(options, 3)  # l, d, rule, variant, v, g, o
-        self.wide = np.stack(widths, 3)
+        self.predicted = np.stack([predicted, -predicted], 3)  # l, d, rule, sign, v, g, o
+        self.wide = wide
         self.places = [(layer, side) for layer in range(len(w)) for side in range(w.shape[1])]
         self.orders = np.array(list(permutations(range(len(truth.gates)))))
-        # The cost of an order of gates, a sign or a forget bias that the matrices lack.
+        # The cost of an order of gates and of a sign that the matrices lack.
         self.dear = np.ones((*predicted.shape[:2], len(self.orders)))
         self.dear[..., 0] = 0.5
-        self.turned = np.zeros((*predicted.shape[:2], len(self.variants), len(truth.gates)))
+        self.signs = sorted(product(_SIGNS, repeat=count), key=lambda signs: len({*signs}))
+        self.turned = np.zeros((*predicted.shape[:2], len(self.signs), len(truth.gates)))
         for at in self.places:
             order, minus = self.orders[0], np.zeros(len(truth.gates), bool)
             if (*at, "R") in matrices:
@@ -342,11 +301,11 @@ class _BiasSearch:
                 order = np.array(reading.order)
                 minus[order] = np.array(reading.signs) == -1
             self.dear[(*at, (self.orders == order).all(axis=1))] = 0
-            for k, (sign, (_, shift)) in enumerate(self.variants):
-                self.turned[(*at, k)] = (minus != (sign == -1)) + float(shift != 0)
+            for k, signs in enumerate(self.signs):
+                self.turned[(*at, k)] = (minus != (np.array(signs)[:, None] < 0)).any(axis=0)
         self.likely_orders = self.orders[self.dear.argmin(axis=-1)]  # l, d, place
         self.true = w, r
-        self._seen: dict[tuple[int, int, int, int, bool], np.ndarray] = {}
+        self._costs: dict[tuple[int, int, int, int, bool], np.ndarray] = {}
 
     def explain(self, arrangement: BiasArrangement) -> tuple[float, Callable[[], PackedBiases]]:
         """Return the cost of the best explanation, 1 per mistake and 1000 per element, and a
@@ -355,20 +314,19 @@ class _BiasSearch:
         x = comparable(arrangement.undo(self.flat, sizes)[..., : self.units])
         start = arrangement.undo(np.arange(self.flat.size), sizes)[..., 0]
         mixed = arrangement.axes[-1] != "o"
-        # How many units differ from the prediction.
-        far = np.empty(
-            (*x.shape[:2], self.count, x.shape[3], len(BIAS_RULES), len(self.variants), x.shape[3])
-        )
+        # Of each place, rule, sign and gate.
+        by_vector = np.empty((*x.shape[:4], len(BIAS_RULES), len(_SIGNS), x.shape[3]))
         for layer, side, v, place in np.ndindex(x.shape[:4]):
             key = int(start[layer, side, v, place]), layer, side, v, mixed
-            if key not in self._seen:
-                vector, predicted = x[layer, side, v, place], self.predicted[layer, side][:, :, v]
-                with np.errstate(all="ignore"):
-                    near = abs(vector - predicted) <= self.wide[layer, side][:, :, v]
-                self._seen[key] = self.units - np.count_nonzero(near, axis=-1)
-            far[layer, side, v, place] = self._seen[key]
-        cost = 1000 * far.sum(axis=2) + self.turned[:, :, None, None]
-        variant, least = cost.argmin(axis=4), cost.min(axis=4)  # l, d, place, rule, gate
+            if key not in self._costs:
+                self._costs[key] = self._compare(x[layer, side, v, place], (layer, side), v)[0]
+            by_vector[layer, side, v, place] = self._costs[key]
+        by_signs = [
+            sum(by_vector[:, :, v, ..., _SIGNS.index(sign), :] for v, sign in enumerate(signs))
+            for signs in self.signs
+        ]
+        cost = np.stack(by_signs, 4) + self.turned[:, :, None, None]
+        least = cost.min(axis=4)  # l, d, place, rule, gate
         places = np.arange(x.shape[3])
         costs = least[:, :, places, :, self.orders].sum(axis=1)  # order, l, d, rule
         costs = costs + np.moveaxis(self.dear, -1, 0)[..., None]
@@ -390,7 +348,7 @@ class _BiasSearch:
             rule, far = int(picks[at]), costs[at][:-1] // 1000  # the last is a split
             if rule == len(BIAS_RULES):
                 gates = tuple(self.likely_orders[at].tolist())
-                return LayerBiases(SPLIT_RULE, gates, (1,) * len(gates))
+                return LayerBiases(SPLIT_RULE, gates, ((1,) * len(gates),) * self.count)
             gates = tuple(self.orders[order[at][rule]].tolist())
             too_far = far[rule] > _MOST_WRONG * self.count * len(gates) * self.units
             if self.near and BIAS_RULES[rule].name in ("halved", "doubled"):
@@ -399,24 +357,47 @@ class _BiasSearch:
                 factor = np.median(np.abs(x[at][shows] / predicted[shows]))
                 too_far = too_far or abs(factor - 1) > 0.05
             if too_far:
-                return unknown_biases(len(gates))
-            picks_of_gates = variant[at][np.arange(len(gates)), rule, gates]
-            far_of_gates = cost[at][np.arange(len(gates)), rule, :, gates] // 1000
-            ways = [  # a change that explains no value more than none does is not claimed
-                self.variants[0 if 0 < wrong[pick] == wrong[0] else pick]
-                for pick, wrong in zip(picks_of_gates, far_of_gates, strict=True)
+                return kept_biases(len(gates), unknown=True)
+            by_place = cost[at][np.arange(len(gates)), rule, :, gates]
+            picked_signs = [
+                self.signs[0 if 0 < far[k] == far[0] else k]  # no value shows other signs
+                for k, far in zip(by_place.argmin(axis=1), by_place // 1000, strict=True)
             ]
-            forget = self.truth.gates.find("f")
-            shifts = {(vector, forget, shift) for _, (vector, shift) in ways if shift}
+            signs = tuple(zip(*picked_signs, strict=True))
+            shifts = {
+                (v, gate, float(number * signs[v][place]))
+                for v, place in np.ndindex(self.count, len(gates))
+                for gate, numbers in [(gates[place], self._compare(x[at][v, place], at, v)[1])]
+                if (number := numbers[rule, _SIGNS.index(signs[v][place]), gate])
+            }
             alike = [
                 rival
                 for k, rival in enumerate(BIAS_RULES)
                 if k and rule and k != rule and far[k] <= far[rule]
             ]
-            signs = tuple(sign for sign, _ in ways)
-            return LayerBiases(BIAS_RULES[rule], gates, signs, tuple(shifts), tuple(alike))
+            if len(shifts) > _MOST_WRONG * self.count * len(gates):
+                return kept_biases(len(gates), unknown=True)
+            return LayerBiases(BIAS_RULES[rule], gates, signs, tuple(sorted(shifts)), tuple(alike))
 
         return float(picked.sum()), biases
+
+    def _compare(
+        self, vector: np.ndarray, at: tuple[int, int], v: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return (rule, sign, gate) -> the cost of a vector as the biases of a gate, and the number
+        that was added to them, if that is cheaper."""
+        predicted, wide = self.predicted[at][:, :, v], self.wide[at][:, None, v]
+        with np.errstate(all="ignore"):
+            gap = vector - predicted
+            middle = np.partition(gap, self.units // 2)[..., self.units // 2]
+            numbers = round_to_digits(1 if self.near else self.digits, middle)
+            also = rounding_of_sums(self.truth) * abs(numbers)[..., None]
+            kept = np.count_nonzero(~(abs(gap) <= wide), axis=-1)
+            added = np.count_nonzero(~(abs(gap - numbers[..., None]) <= wide + also), axis=-1)
+            is_number = abs(numbers) > 64 * eps_of(self.truth)
+        is_added = is_number & (kept - added >= (1 - _MOST_WRONG) * self.units)
+        costs = np.where(is_added, 1000 * added + _ADDED, 1000 * kept)
+        return costs, np.where(is_added, numbers, 0)
 
     def _keeps_sums(self, x: np.ndarray) -> np.ndarray:
         """Return whether the two vectors have the right sums, with the gates in the order of the

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain, combinations, pairwise, permutations, product
+from itertools import chain, combinations, pairwise, permutations
 from typing import Any
 
 import numpy as np
@@ -159,33 +159,26 @@ class MatrixFinder:
             missing = [matrix for matrix in self.true_arrays if matrix.name not in located]
             new = False
             for matrix in missing:
-                places = self._beside(matrix, located)
-                candidates = ((p, at) for at in places for p in self._patterns[matrix.name])
-                new |= self._add(located, matrix, candidates, compare)
+                new |= self._add(located, matrix, self._beside(matrix, located), compare)
             if not new:
                 break
 
     def _add_gates(self, located: LocatedMatrices, matrix: TrueArray) -> None:
         """Add a matrix if half of its gates are in the right order, bit by bit, in any form."""
-        gates, places = matrix.shape[0], self._beside(matrix, located)
-        for pattern, at in product(self._patterns[matrix.name], places):
-            low, high = pattern.span(matrix.shape)
-            if at + low >= 0 and at + high <= self.buffer.size:
-                stored = pattern.take(self.buffer, at, matrix.shape)
-                unknown = [
-                    k
-                    for k in range(gates)
-                    if not same_bits(np.ascontiguousarray(stored[k]), matrix.values[k])
-                ]
-                if 2 * len(unknown) <= gates > len(unknown):
-                    order, share = tuple(range(gates)), 1 - len(unknown) / gates
-                    reading = MatrixReading(pattern, at, order, (1,) * gates, share)
-                    self._put(located, LocatedMatrix(matrix, (reading,), tuple(unknown)))
-                    return
+        gates = matrix.shape[0]
+        for pattern, at in self._inside(matrix, self._beside(matrix, located)):
+            stored = pattern.take(self.buffer, at, matrix.shape)
+            pairs = enumerate(zip(stored, matrix.values, strict=True))
+            unknown = [k for k, (x, v) in pairs if not same_bits(np.ascontiguousarray(x), v)]
+            if 2 * len(unknown) <= gates > len(unknown):
+                order, share = tuple(range(gates)), 1 - len(unknown) / gates
+                reading = MatrixReading(pattern, at, order, (1,) * gates, share)
+                self._put(located, LocatedMatrix(matrix, (reading,), tuple(unknown)))
+                return
 
-    def _beside(self, matrix: TrueArray, located: LocatedMatrices) -> list[int]:
-        """Return where a matrix may begin: at the right start, or next to located matrices, of many
-        the nearest."""
+    def _beside(self, matrix: TrueArray, located: LocatedMatrices) -> list[tuple[Pattern, int]]:
+        """Return how and where a matrix may be: at the right start, or next to located matrices, of
+        many the nearest."""
         spans, k, right = self._spans, self._numbers[matrix.name], self.starts[matrix.name]
         before, after = self.true_arrays[max(k - 1, 0) : k], self.true_arrays[k + 1 : k + 2]
         starts = [spans[other.name][1] for other in before if other.name in spans]
@@ -194,7 +187,9 @@ class MatrixFinder:
         if not matrix.is_constant:  # a constant matrix would fit anywhere
             starts += [0, self.buffer.size - matrix.size, *_nearest(self._ends, right)]
             starts += [at - matrix.size for at in _nearest(self._starts, right + matrix.size)]
-        return [at for at in dict.fromkeys(starts) if not self._is_taken(at)]
+        free = [at for at in dict.fromkeys(starts) if not self._is_taken(at)]
+        patterns = [(p, p.span(matrix.shape)[0]) for p in self._patterns[matrix.name]]
+        return [(pattern, at - low) for pattern, low in patterns for at in free]
 
     def _voted(self, matrix: TrueArray, hits: _Lookup) -> Iterator[tuple[Pattern, int]]:
         """Yield the patterns and places with most votes of the anchors."""
@@ -242,14 +237,23 @@ class MatrixFinder:
         layer = [] if matrix.is_constant else [(*matrix.name[:2], role) for role in ROLES]
         near = [self._spans[name][0] for name in layer if name in self._spans]
 
-        def rank(reading: MatrixReading) -> tuple[float, bool, bool, int]:
-            """Prefer a reading that fits better, in a free place, with the gates in order, near the
-            matrices of the layer."""
-            apart = sum(abs(reading.at - at) for at in near)
-            return reading.share, not self._is_taken(reading.at), reading.in_order, -apart
+        candidates = [*self._readings(matrix, places, compare)]
+        is_rolled = any(any(reading.pattern.rolls) for reading in candidates)
 
-        best = max(self._readings(matrix, places, compare), key=rank, default=None)
-        if best is None or not self._has_scale(matrix, best):
+        def rank(reading: MatrixReading) -> tuple[float, float, bool, bool, int]:
+            """Prefer a reading that fits better (by all values if it may be rolled: the samples may
+            lack the last column), in a free place, with the gates in order, near the matrices of
+            the layer."""
+            apart = sum(abs(reading.at - at) for at in near)
+            alike = self._share_of_all(matrix, reading) if is_rolled else 0.0
+            free = not self._is_taken(reading.at)
+            return reading.share, alike, free, reading.in_order, -apart
+
+        best = max(candidates, key=rank, default=None)
+        if best is None:
+            return False
+        # the samples are the largest values: do the others have their factor?
+        if best.scale != 1 and self._share_of_all(matrix, best) < ENOUGH_SAMPLES:
             return False
         patterns = dict.fromkeys([best.pattern, *self._patterns[matrix.name]])
         readings = [*self._readings(matrix, [(p, best.at) for p in patterns], compare)]
@@ -261,27 +265,21 @@ class MatrixFinder:
         self._put(located, LocatedMatrix(matrix, tuple(fitting)))
         return True
 
-    def _has_scale(self, matrix: TrueArray, reading: MatrixReading) -> bool:
-        """Return whether most values have the factor that the samples, the largest values, have."""
-        if reading.scale == 1:
-            return True
+    def _share_of_all(self, matrix: TrueArray, reading: MatrixReading) -> float:
+        """Return the share of all values that are as a reading says."""
         stored = reading.pattern.take(self.buffer, reading.at, matrix.shape)
         signs = np.array(reading.signs).reshape(-1, 1, 1)
         expected = comparable(matrix.values)[[*reading.order]] * reading.scale * signs
         least = float(np.finfo(self.buffer.dtype).smallest_subnormal)
         with np.errstate(all="ignore"):
             near = np.abs(comparable(stored) - expected) <= 4 * self.eps * np.abs(expected) + least
-        return bool(near.mean() >= ENOUGH_SAMPLES)
+        return float(near.mean())
 
     def _readings(
         self, matrix: TrueArray, places: Iterable[tuple[Pattern, int]], compare: Shares
     ) -> Iterator[MatrixReading]:
         """Yield the ways to read a matrix, with each pattern and place in the buffer."""
-        inside, gates = [], matrix.shape[0]
-        for pattern, at in places:
-            low, high = pattern.span(matrix.shape)
-            if at + low >= 0 and at + high <= self.buffer.size:
-                inside.append((pattern, at))
+        inside, gates = [*self._inside(matrix, places)], matrix.shape[0]
         if matrix.is_constant:  # compare all values, in the right form alone
             for pattern, at in inside:
                 if not pattern.form.words:
@@ -308,6 +306,15 @@ class MatrixFinder:
                         float(shares[n].mean()),
                         float(scales[n, 0]),
                     )
+
+    def _inside(
+        self, matrix: TrueArray, places: Iterable[tuple[Pattern, int]]
+    ) -> Iterator[tuple[Pattern, int]]:
+        """Yield the patterns and places with which a matrix is inside of the buffer."""
+        for pattern, at in places:
+            low, high = pattern.span(matrix.shape)
+            if at + low >= 0 and at + high <= self.buffer.size:
+                yield pattern, at
 
     def _samples(self, matrix: TrueArray, pattern: Pattern) -> np.ndarray:
         """Return where the samples are with this pattern, as (place of a gate, gate, sample)."""
@@ -345,10 +352,11 @@ def _equal_shares(x: np.ndarray, v: np.ndarray, eps: float) -> Any:
 
 
 def _kept_shares(x: np.ndarray, v: np.ndarray, eps: float) -> Any:
-    """Equal except for values that were replaced by 0."""
+    """Equal except for values that were replaced by 0: most of the other values are equal."""
     share, minus, scale = _within(x, v, 0 * v)
-    kept = (x != 0) & (v != 0)
-    return np.where(kept.any(axis=-1), share + (~kept).mean(axis=-1) * (share > 0), 0), minus, scale
+    kept = ((x != 0) & (v != 0)).mean(axis=-1)
+    fits = (kept > 0) & (share >= ENOUGH_SAMPLES * kept)
+    return np.where(fits, share + 1 - kept, 0), minus, scale
 
 
 def _near_shares(x: np.ndarray, v: np.ndarray, eps: float) -> Any:

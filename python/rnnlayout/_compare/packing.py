@@ -15,9 +15,9 @@ from .packed_biases import (
     LayerBiases,
     PackedBiases,
     eps_of,
+    kept_biases,
     layer_order,
     read_biases,
-    unknown_biases,
 )
 from .packed_matrices import LocatedMatrices, MatrixFinder
 from .truth import BIAS_ROLE, MatrixName, TrueArray, Truth, same_bits
@@ -52,13 +52,13 @@ class Packing:
     ) -> Iterator[tuple[MatrixName, tuple[int, ...], tuple[int, ...], float]]:
         """Yield (name, order of gates, signs, scale) of all biases of each layer and direction, or
         of each vector if the two vectors of any layer differ."""
-        if not self.vectors:
-            for name, layer in self.layer_biases.items():
-                yield name, layer.order, layer.signs, 1.0
-            return
         by_vector = {
             name: (located.reading.order, located.reading.signs, located.reading.scale)
             for name, located in self.vectors.items()
+        } or {
+            (*name[:2], role): (layer.order, signs, 1.0)
+            for name, layer in self.layer_biases.items()
+            for role, signs in zip(self.truth.roles, layer.signs, strict=False)
         }
         by_layer: dict[MatrixName, set[tuple[Any, ...]]] = {}
         for name, written in by_vector.items():
@@ -67,6 +67,15 @@ class Packing:
             by_vector = {name: written.pop() for name, written in by_layer.items()}
         for name, (order, signs, scale) in by_vector.items():
             yield name, order, signs, scale
+
+    @property
+    def written(self) -> Iterator[tuple[MatrixName, str, tuple[int, ...], tuple[int, ...], float]]:
+        """Yield (name, letters, order of gates, signs, scale) of all matrices and biases."""
+        for name, located in self.matrices.items():
+            reading = located.reading
+            yield name, located.matrix.gates, reading.order, reading.signs, reading.scale
+        for name, order, signs, scale in self.written_biases:
+            yield name, self.truth.gates, order, signs, scale
 
     @cached_property
     def fixed(self) -> np.ndarray:
@@ -98,8 +107,8 @@ class Packing:
         stored = biases.take(self.truth, _values_of(self.buffer, self.free))
         for name, layer in biases.layers.items():
             vectors = np.zeros_like(stored[name[:2]])
-            for gates, vector in zip(vectors, stored[name[:2]], strict=True):
-                _gates_back(gates, vector, layer.order, layer.signs)
+            for gates, vector, signs in zip(vectors, stored[name[:2]], layer.signs, strict=False):
+                _gates_back(gates, vector, layer.order, signs)
             yield name, vectors
 
     def _undo_biases(self, biases: PackedBiases, fixed: np.ndarray) -> None:
@@ -116,10 +125,8 @@ def _gates_back(
     target: np.ndarray, source: np.ndarray, order: tuple[int, ...], signs: tuple[int, ...]
 ) -> None:
     for place, (gate, sign) in enumerate(zip(order, signs, strict=True)):
-        if sign == 1:
-            target[gate] = source[place]
-        else:
-            np.negative(source[place], out=target[gate])
+        # not np.negative(out=), which in NumPy 2.4 errs between arrays with certain strides
+        target[gate] = source[place] if sign == 1 else -source[place]
 
 
 def _values_of(buffer: np.ndarray, parts: list[tuple[int, int]]) -> np.ndarray:
@@ -159,27 +166,30 @@ def packing_of(truth: Truth, buffer: np.ndarray) -> Packing:
             again = _read_twice(truth, rest, matrices, twins)
             if again and (biases is None or again.wrong < biases.wrong):
                 biases = again
-        if biases and biases.wrong and len({stop - start for start, stop in free}) > 1:
-            none = unknown_biases(len(truth.gates))  # no packer makes such parts
+        is_doubtful = biases and (biases.wrong or (unknown and not _is_kept(biases)))
+        if biases and is_doubtful and len({stop - start for start, stop in free}) > 1:
+            none = kept_biases(len(truth.gates), unknown=True)  # no packer makes such parts
             biases = replace(biases, layers=dict.fromkeys(biases.layers, none))
     kept = biases and all(layer.rule is KEPT_RULE for layer in biases.layers.values())
     sure = kept or (biases and buffer.size <= truth.size)  # a longer buffer: 0 is also in padding
     if matrices and (biases is None or biases.wrong or not biases.known or not sure):
         vectors = _located_biases(truth, buffer)
         if vectors:
-            read = {(*name[:2], BIAS_ROLE): located.reading for name, located in vectors.items()}
-            layers = {
-                name: LayerBiases(KEPT_RULE, reading.order, reading.signs)
-                for name, reading in read.items()
-            }
-            biases = PackedBiases(BiasArrangement(), len(truth.roles), layers)
+            names = dict.fromkeys((*name[:2], BIAS_ROLE) for name in vectors)
+            kept_layers = dict.fromkeys(names, kept_biases(len(truth.gates)))
+            biases = PackedBiases(BiasArrangement(), len(truth.roles), kept_layers)
     return Packing(truth, buffer, matrices, unknown, free, biases, vectors)
+
+
+def _is_kept(biases: PackedBiases) -> bool:
+    """Return whether the biases are unchanged."""
+    kept = all(layer.rule is KEPT_RULE and not layer.shifts for layer in biases.layers.values())
+    return kept and not biases.near
 
 
 def _as_expected(biases: PackedBiases, matrices: LocatedMatrices) -> bool:
     """Return whether the biases are unchanged and in the order of the matrices."""
-    kept = all(layer.rule is KEPT_RULE and not layer.shifts for layer in biases.layers.values())
-    return kept and not biases.near and biases.arrangement == layer_order(matrices)
+    return _is_kept(biases) and biases.arrangement == layer_order(matrices)
 
 
 def _read_twice(

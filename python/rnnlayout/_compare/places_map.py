@@ -61,7 +61,7 @@ def places_of_blocks(packing: Packing) -> Iterator[BlockPlace]:
     where = packing.biases.take(packing.truth, where)
     for (layer, direction, _), done in packing.layer_biases.items():
         for vector, gates_at in enumerate(() if done.unknown else where[layer, direction]):
-            for at, number, sign in zip(gates_at, done.order, done.signs, strict=True):
+            for at, number, sign in zip(gates_at, done.order, done.signs[vector], strict=True):
                 step = abs(int(at[1] - at[0])) if at.size > 1 else 1
                 key = layer, direction, packing.truth.roles[vector], packing.truth.gates[number]
                 notes = tuple(filter(None, (done.rule.words, "negated" * (sign < 0))))

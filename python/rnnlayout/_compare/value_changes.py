@@ -22,14 +22,14 @@ _MOST_PLACES = 3  # of single values, in a sentence
 _Masks = Mapping[MatrixName, np.ndarray]
 
 
-def value_mistakes(packing: Packing, scaled: bool) -> list[Mistake]:
+def value_mistakes(packing: Packing, scale: float) -> list[Mistake]:
     """Return the mistakes that explain how repaired values differ from the true values: each wrong
     value is in a mistake.
 
-    Matrices and biases that were not located are left out. scaled: whether the repair divided all
-    values: their last bits may differ.
+    Matrices and biases that were not located are left out. scale: the repair divided all values by
+    this number: their last bits may differ.
     """
-    parts = {part.name: part for part in _compared_parts(packing, _SCALED_ULPS * scaled)}
+    parts = {part.name: part for part in _compared_parts(packing, scale)}
     open_parts = {name: part for name, part in parts.items() if part.wrong.any()}
     changed: dict[MatrixName, np.ndarray] = {}
     mistakes = []
@@ -48,7 +48,7 @@ def value_mistakes(packing: Packing, scaled: bool) -> list[Mistake]:
 # --------------------------------------------------------------------------------- what is compared
 
 
-def _compared_parts(packing: Packing, ulps: int) -> Iterator[ComparedPart]:
+def _compared_parts(packing: Packing, scale_of_all: float) -> Iterator[ComparedPart]:
     """Yield the located matrices, as repaired, and the recognized biases, as stored."""
     truth, zero = packing.truth, np.zeros(())
     smallest = float(np.finfo(packing.buffer.dtype).smallest_subnormal)
@@ -56,8 +56,8 @@ def _compared_parts(packing: Packing, ulps: int) -> Iterator[ComparedPart]:
     def rounding(scale: float) -> tuple[int, float]:
         """Return how far a value is that was multiplied by a scale, rounded, and divided: in units
         of the last place, and at least. Nothing rounds powers of 2, unless it makes a change."""
-        is_exact = frexp(scale)[0] == 0.5
-        return (ulps, 0.0) if is_exact else (max(ulps, _SCALED_ULPS), smallest / scale)
+        scale *= scale_of_all
+        return (0, 0.0) if frexp(scale)[0] == 0.5 else (_SCALED_ULPS, smallest / scale)
 
     for matrix in truth.matrices:
         if matrix.name in packing.matrices:
@@ -113,15 +113,12 @@ def _biases_as_stored(
         w, r = vectors[0], vectors[1] if len(vectors) == 2 else np.zeros_like(vectors[0])
         with np.errstate(all="ignore"):
             expected = np.stack(layer.rule.make(w, r))[: biases.count]
-            for vector, gate, number in layer.shifts:
+            sums = rounding_of_sums(truth) * (abs(w) + abs(r))
+            tolerance = np.stack([sums * is_sum for is_sum in layer.rule.sums[: biases.count]])
+            for vector, gate, number in layer.shifts:  # rounded twice at most
+                size = abs(expected[vector, gate]) + abs(number)
                 expected[vector, gate] += number
-            share = rounding_of_sums(truth)
-            sums = share * (abs(w) + abs(r))
-            tolerance = np.zeros_like(expected)
-            for vector, is_sum in enumerate(layer.rule.sums[: biases.count]):
-                tolerance[vector] = sums * is_sum
-            for vector, gate, number in layer.shifts:
-                tolerance[vector, gate] = sums[gate] + share * abs(number)
+                tolerance[vector, gate] += 2 * eps_of(truth) * size
         yield name, stored[name], expected, tolerance * (expected != 0)
 
 
@@ -150,7 +147,7 @@ def _best_rule(
             worst = max(counts, key=lambda name: counts[name][0] / counts[name][1])
             del counts[worst], misfits[worst]
         explained = sum(n - misfit for misfit, n in counts.values())
-        if explained and (best is None or explained > best[0]):
+        if explained >= rule.least and (best is None or explained > best[0]):
             best = explained, rule, misfits
         if explained == count_of_all:
             break

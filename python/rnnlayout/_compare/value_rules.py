@@ -17,7 +17,7 @@ from rnnlayout._model.dtypes import FLOATS, round_values
 from .blocks import UNITS
 from .truth import BIAS_ROLE, MatrixName, Truth
 
-_EVIDENCE = 4  # values at least, besides the values that determine the scales
+_EVIDENCE = 4  # values at least, besides the values that determine digits or scales
 _SAMPLES = 16384  # values of a part that a rule is tried on, before all values are
 _AT_ONCE = 1 << 18  # values that a rule computes with at a time
 Axes = tuple[int, ...]
@@ -81,7 +81,8 @@ class ValueRule:
 
     name, lost: as in Mistake. text: the sentence, with {places}, or with {count}, as "3 of 60
     values are", and {where}, as " in the biases". explains: returns which values of some rows of a
-    part are as the rule makes the values. by_row: whether each row can be asked alone.
+    part are as the rule makes the values. by_row: whether each row can be asked alone. least: how
+    many wrong values show the rule.
     """
 
     name: str
@@ -89,6 +90,7 @@ class ValueRule:
     lost: str
     explains: Callable[[ComparedPart, Rows], np.ndarray]
     by_row: bool = True
+    least: int = 1
 
     def misfits(self, part: ComparedPart) -> np.ndarray | None:
         """Return which values of a part the rule does not explain; None if the rule explains fewer
@@ -142,9 +144,11 @@ def rules_for(parts: list[ComparedPart], truth: Truth, largest: float) -> Iterat
 Rounding = Callable[[np.ndarray], np.ndarray]
 
 
-def _rounding_rule(name: str, words: str, cannot: str, rounding: Rounding) -> ValueRule:
-    text = f"{{places}} are {words}"
-    return ValueRule(name, text, f"what {cannot} cannot represent", partial(_is_rounded, rounding))
+def _rounding_rule(
+    name: str, words: str, cannot: str, rounding: Rounding, least: int = 1
+) -> ValueRule:
+    text, lost = f"{{places}} are {words}", f"what {cannot} cannot represent"
+    return ValueRule(name, text, lost, partial(_is_rounded, rounding), least=least)
 
 
 def _is_rounded(rounding: Rounding, part: ComparedPart, rows: Rows) -> np.ndarray:
@@ -173,12 +177,17 @@ def _to_decimals(digits: int, dtype: str, x: np.ndarray) -> np.ndarray:
     return round_values(np.rint(x * 10.0**digits) / 10.0**digits, dtype)
 
 
-def _to_digits(digits: int, dtype: str, x: np.ndarray) -> np.ndarray:
+def round_to_digits(digits: int, x: np.ndarray) -> np.ndarray:
+    """Return the values with the nearest number of so many digits, in float64."""
     places = digits - 1 - np.floor(np.log10(np.abs(np.where(x == 0, 1, x)))).astype(int)
     power = np.power(10.0, np.abs(places))
     up = places >= 0
     rounded = np.rint(np.where(up, x * power, x / power))
-    return round_values(np.where(up, rounded / power, rounded * power), dtype)
+    return np.asarray(np.where(up, rounded / power, rounded * power))
+
+
+def _to_digits(digits: int, dtype: str, x: np.ndarray) -> np.ndarray:
+    return round_values(round_to_digits(digits, x), dtype)
 
 
 def _to_fixed_point(bits: int, x: np.ndarray) -> np.ndarray:
@@ -206,17 +215,17 @@ def _roundings(dtype: str) -> Iterator[ValueRule]:
         noun = f"{digits} decimal{'s' * (digits > 1)}"
         rounding = partial(_to_decimals, digits, dtype)
         words = f"rounded to {noun} (written as text?)"
-        yield _rounding_rule(f"decimals {digits}", words, noun, rounding)
+        yield _rounding_rule(f"decimals {digits}", words, noun, rounding, _EVIDENCE)
     for digits in range(2, 13):
         noun = f"{digits} significant digits"
         rounding = partial(_to_digits, digits, dtype)
         words = f"rounded to {noun} (written as text?)"
-        yield _rounding_rule(f"digits {digits}", words, noun, rounding)
+        yield _rounding_rule(f"digits {digits}", words, noun, rounding, _EVIDENCE)
     for bits in range(3, 25):
         noun = f"{bits} bits after the point"
         rounding = partial(_to_fixed_point, bits)
         words = f"rounded to fixed point with {noun}"
-        yield _rounding_rule(f"fixed point {bits}", words, noun, rounding)
+        yield _rounding_rule(f"fixed point {bits}", words, noun, rounding, _EVIDENCE)
 
 
 def _is_shifted_twice(forget: int, dtype: str, part: ComparedPart, rows: Rows) -> np.ndarray:
