@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Any
 
 from rnnlayout import _native
-from rnnlayout._model.layout import Layout, known_layouts
+from rnnlayout._model.layout import Layout, layout_in_code
 from rnnlayout._model.spec import CELLS, Spec, call_of_spec
 from rnnlayout._model.weights import Weights, changed_weights
 from rnnlayout._native import LossyError
@@ -80,8 +80,8 @@ def candidate_of(match: Match) -> Candidate:
     settings = dict(observed.settings) | ({"merge_mode": join} if join in MERGES else {})
     call = "rl.identify(tensors, x, y).best"
     if isinstance(case, RowMatch) and (source := _tensors_code(case, tensors)):
-        layout = f"rl.{case.layout!r}" if case.layout.options else repr(case.layout.name)
         fields = ["reset", "recurrent_activation"] if CELLS[spec.cell].has_reset else []
+        layout = layout_in_code(case.layout)
         call = f"rl.Weights({source}, rl.{call_of_spec(spec, fields)}, layout={layout}"
         if {*(tensors.names or ())} == {*case.shapes} and tensors.prefix:
             call += f", prefix={tensors.prefix!r}"
@@ -130,7 +130,7 @@ def _conventions(case: RowMatch) -> list[str]:
     layout, spec = case.layout, case.spec
     blocks = _native.blocks(layout, spec, case.optional_tensors)
     biases = {role for (_, _, role, _, _), _ in blocks} & {"bW", "bR"}
-    info = known_layouts()[layout.name]
+    info = layout.facts
     gates = info["gates"][spec.cell]
     parts = [f"gates {' '.join(gates)}"] if len(gates) > 1 else []
     parts.append(("no biases", "one bias per gate", "two biases per gate")[len(biases)])

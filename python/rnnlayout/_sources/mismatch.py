@@ -320,7 +320,7 @@ def _likely_cause(best: Guess, actual: Shape, needed: Shape, transposed: bool) -
 def _advice_on_transposed(candidate: UnsizedRNN) -> str:
     """Return the advice for an RNN whose matrices are all transposed: the program that wrote the
     matrices may use another order of the gates than the candidate."""
-    gates = known_layouts()[candidate.layout.name]["gates"][candidate.cell]
+    gates = candidate.layout.facts["gates"][candidate.cell]
     if len(gates) == 1:
         return "the matrices are transposed; pass w.T of each (or name the layout they come from)"
     order = " ".join(gates)
