@@ -82,9 +82,9 @@ static rnl_status read_placeholder(rnl_row_reader *reader, const char *from, con
         *longest = nbytes;
     } else {
         return rnl_wrong_field(reader,
-                               "{%.*s} is unknown, need one of {layer}, {direction:a|b}, {gate},"
+                               "'{%.40s' is unknown, need {layer}, {direction:a|b}, {gate},"
                                " {gate:i=a f=b ...}, {pseudo_layer}",
-                               (int)nbytes, from);
+                               from);
     }
     return RNL_OK;
 }

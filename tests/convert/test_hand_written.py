@@ -178,6 +178,25 @@ def test_an_lstm_written_by_hand(make):
         assert two_biases or np.array_equal(back[name], tensor), name
 
 
+@pytest.mark.parametrize("make", [*Cell.__subclasses__(), OtherOrder], ids=lambda c: c.__name__)
+@pytest.mark.parametrize("prefix", ["", "encoder.rnn."])
+def test_the_names_alone_give_the_row_but_for_what_only_the_code_shows(make, prefix):
+    """The order of the gates, which the row here has as the cell; and nothing for other names."""
+    tensors = {f"{prefix}{name}": tensor for name, tensor in make().state_dict().items()}
+    with pytest.raises(rl.LayoutError) as caught:
+        rl.Weights(tensors)
+    asked = [value for name, value in caught.value.asks if name == "layout"]
+    if make is Interleaved:
+        assert not prefix or not asked
+        return
+    (mine,) = asked
+    assert rl.layout(mine.row | {"gates": {"lstm": make.order}}) == rl.layout(make.row)
+    gates_are_in_names = "{gate" in str(make.row)
+    assert ("order of its gates" in str(caught.value)) != gates_are_in_names
+    assert ("x or h comes first" in str(caught.value)) == (" + " in str(make.row))
+    assert rl.Weights(tensors, layout=mine, prefix=prefix).spec == rl.Spec("lstm", I, H)
+
+
 def test_a_gru_written_by_hand():
     """h' = (1 - z) h + z n, with r before the matrix, which neither torch nor cuDNN has."""
     rng = np.random.default_rng(0)

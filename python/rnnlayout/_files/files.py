@@ -35,6 +35,7 @@ from rnnlayout._model.spec import Spec
 from rnnlayout._model.weights import Weights
 from rnnlayout._native import SpecError
 from rnnlayout._sources.fitting import layout_argument
+from rnnlayout._sources.hand_written import hand_written_advice
 from rnnlayout._sources.mismatch import UNKNOWN_NAMES, list_names
 from rnnlayout._sources.reading import Reading, make_reading
 
@@ -153,6 +154,8 @@ def _advice_on_names(shapes: Mapping[str, tuple[int, ...]]) -> list[TextPart]:
     largest = sorted(names, key=lambda name: -prod(shapes[name]))[:5]
     listing = ", ".join(f"{list_names([name])} {shapes[name]}" for name in largest)
     rest = f" and {len(names) - len(largest)} smaller" if len(names) > len(largest) else ""
+    if advice := hand_written_advice(shapes):
+        return [advice]
     return [f"its tensors, {listing}{rest}, {UNKNOWN_NAMES}"]
 
 
