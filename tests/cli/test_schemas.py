@@ -27,7 +27,7 @@ PINNED = {
     "layouts-1.json": "6723d29ae8a6",
     "verify-1.json": "38f59c042b41",
     "diagnose-1.json": "1c81e62725c9",
-    "identify-1.json": "4792b2ad7461",
+    "identify-1.json": "aeed98f7ac5e",
 }
 
 

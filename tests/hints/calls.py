@@ -416,6 +416,13 @@ def identify_needs_more():
     text = yield lambda: str(rl.identify(own, x, y))
     made = followed(text, r"read it with: (.*)", tensors=own, x=x, y=y)
     np.testing.assert_array_equal(rl.RNN(made)(x)[0], y)
+    both = LSTM.replace(bidirectional=True)  # a list whose order is that of no row
+    y = rl.forward(x, tensors(both))[0]
+    matrices = [np.concatenate(np.split(one, 4)[::-1]) for one in tensors(both).values()]
+    own = matrices[4:] + matrices[:4]
+    text = yield lambda: str(rl.identify(own, x, y))
+    made = followed(text, r"read it with: (.*)", tensors=own, x=x, y=y)
+    np.testing.assert_array_equal(rl.RNN(made)(x)[0], y)
 
 
 Y, A, B = rl.forward(X, tensors())[0], rl.Weights(tensors()), rl.Weights(tensors(seed=1))

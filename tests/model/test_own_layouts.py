@@ -131,7 +131,10 @@ WRONG = [
     (with_tensors(more="W (I, G*H)"), "tensors: in '0/more' of the lstm some elements are no w"),
     (with_tensors(x2h=["W (I, G*H)"] * 2), 'need "per layer" or "per layer and direction"'),
     (with_tensors(x2h=[]), "tensors.x2h: the list is empty"),
-    (with_tensors(**{"W_{gates}": "W (I, H)"}), "tensors.W_{gates}: '{gates}' is unknown, need {layer}"),
+    (
+        with_tensors(**{"W_{gates}": "W (I, H)"}),
+        "tensors.W_{gates}: '{gates}' is unknown, need {layer}",
+    ),
     (with_tensors(**{"b{layer}": "bR (G*H)"}), "two tensors of the lstm would be called 'b0': the"),
     (with_tensors(**{"b}": "bR (G*H)"}), "tensors.b}: a brace without the other one"),
     (with_tensors(**{"é": "bR (G*H)"}), "printable ASCII characters"),

@@ -28,7 +28,6 @@ from rnnlayout._native import LayoutError
 
 from . import fitting, frameworks, jax_modules, mismatch
 from .accounting import harmful_names, is_ignored, switched_off
-from .hand_written import hand_written_advice
 from .jax_modules import MOST_DICTS, is_branch, jax_cell_class, walk_parameters
 from .paddle_names import second_names, without_second_names
 from .reading import Reading
@@ -180,7 +179,7 @@ def _wrong_names(
     names = list(tail_by_name.values())
     if reading.layout is None:
         is_concat = match_layout_names(Layout("concat"), names)
-        if not is_concat and (advice := hand_written_advice(shapes)):
+        if not is_concat and (advice := mismatch.names_by_hand(shapes)):
             listing = mismatch.list_names(names)
             return LayoutError(f"{listing} do not have the names of a layout; ", advice)
         leaves = [name.split("/")[-1] for name in names]
