@@ -129,6 +129,10 @@ WRONG = [
     (with_tensors(x2h="W (I + H, G*H)"), "the shape adds 2 sizes, need one for each of the 1"),
     (with_tensors(x2h="W[ifg] (I, G*H)"), "tensors: W of gate o of the lstm is in no tensor"),
     (with_tensors(more="W (I, G*H)"), "tensors: in '0/more' of the lstm some elements are no w"),
+    (
+        changed(tensors={"a": "W[if] + R (I + H_in, G*H)", "b": "W[go] (I, G*H)"}),
+        "tensors: in '0/a' of the lstm two weights would be the same element",
+    ),
     (with_tensors(x2h=["W (I, G*H)"] * 2), 'need "per layer" or "per layer and direction"'),
     (with_tensors(x2h=[]), "tensors.x2h: the list is empty"),
     (
