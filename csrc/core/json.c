@@ -1,6 +1,9 @@
 #include "core/json.h"
 
+#include <locale.h>
+#include <math.h>
 #include <stddef.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "core/status.h"
@@ -196,6 +199,30 @@ rnl_status rnl_json_object(rnl_json *r, const char *need, rnl_json_member *read_
         if ((status = read_member(r, word, arg)))
             return status;
     }
+}
+
+rnl_status rnl_json_array(rnl_json *r, const char *need, rnl_json_element *read_element, void *arg)
+{
+    bool exists = true;
+    if (!take(r, '['))
+        return rnl_json_malformed(r, need);
+    for (bool first = true;; first = false) {
+        rnl_status status = next_member(r, ']', first, &exists);
+        if (status || !exists || (status = read_element(r, arg)))
+            return status;
+    }
+}
+
+/* strtod() expects the decimal point of the locale, and a NUL. */
+double rnl_json_number(rnl_slice value)
+{
+    char text[RNL_WORD];
+    rnl_put_word(value.at, value.nbytes, text);
+    char *const point = strchr(text, '.');
+    if (point)
+        *point = *localeconv()->decimal_point;
+    const bool is_number = *text == '-' || rnl_is_digit(*text);
+    return is_number && value.nbytes < RNL_WORD ? strtod(text, NULL) : NAN;
 }
 
 bool rnl_json_is(rnl_slice value, const char *text)

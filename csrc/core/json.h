@@ -7,7 +7,7 @@
 
 #include "rnnlayout.h"
 
-enum { RNL_WORD = 64 }; /* bytes; all keys and names are shorter */
+enum { RNL_WORD = 128 }; /* bytes; all keys and names are shorter */
 
 /* A text and the position of the reader. Errors are RNL_E_SPEC. */
 typedef struct rnl_json {
@@ -33,6 +33,13 @@ rnl_status rnl_json_value(rnl_json *r, rnl_slice *value);
  * the error if the next value is not an object. */
 typedef rnl_status rnl_json_member(rnl_json *r, const char *key, void *arg);
 rnl_status rnl_json_object(rnl_json *r, const char *need, rnl_json_member *read_member, void *arg);
+
+/* Read an array likewise: call read_element for each element. */
+typedef rnl_status rnl_json_element(rnl_json *r, void *arg);
+rnl_status rnl_json_array(rnl_json *r, const char *need, rnl_json_element *read_element, void *arg);
+
+/* Return the value of a number; NAN if the value is not a number, or is as long as a word. */
+double rnl_json_number(rnl_slice value);
 
 static inline bool rnl_is_digit(char c)
 {

@@ -214,11 +214,15 @@ enum { RNL_NUM_OPTIONS = 4, RNL_MAX_DIMS = 5, RNL_MAX_NAME = 64 };
 /* The layout of the weights of rnl_rnn_new(), named as in messages. Not listed by rnl_row_at(). */
 #define RNL_FORWARD_LAYOUT "the forward pass"
 
-/* The name and the options of a layout; the two functions below set the fields. */
+/* A layout: its name, options and rows. The three functions below set the fields. A copy of a
+ * layout shares the rows. */
 typedef struct rnl_layout {
     const char *name;
     int option[RNL_NUM_OPTIONS]; /* index of the chosen value; 0 is the default */
     double forget_bias;          /* the value of the option "forget_bias"       */
+    const struct rnl_row *rows;  /* of the table, or of `owned`                 */
+    int num_rows;
+    struct rnl_own_rows *owned; /* what rnl_layout_free() frees; NULL: nothing */
 } rnl_layout;
 
 /* Find a layout by name or alias ("pytorch" is an alias of "torch"; layout->name is "torch"), and
@@ -230,6 +234,31 @@ rnl_status rnl_layout_named(const char *name, rnl_layout *layout, rnl_error *err
  * does not have this value. */
 rnl_status rnl_layout_set(rnl_layout *layout, const char *option, const char *value,
                           rnl_error *err);
+
+/*
+ * Read a layout of your own from JSON: one row, or several, in the grammar of docs/layouts.md. The
+ * layout is used like a layout of the table; it has no options.
+ *
+ * text    nbytes bytes of UTF-8, at most 65536; need not end with a NUL; not used after the call
+ * layout  to be freed with rnl_layout_free(), after every rnl_plan that was made with the layout or
+ *         a copy of the layout. Unchanged after an error.
+ *
+ * RNL_E_LAYOUT: a field is wrong; the message has the name of the field, the value and what is
+ * needed. Every element of a tensor belongs to exactly one weight, otherwise this is an error, too.
+ * RNL_E_SPEC: the text is not JSON. RNL_E_NOMEM.
+ */
+rnl_status rnl_layout_from_json(const char *text, size_t nbytes, rnl_layout *layout,
+                                rnl_error *err);
+
+/* Free the rows of a layout that rnl_layout_from_json() has read. Does nothing for a layout of the
+ * table, a layout of zeros and NULL. */
+void rnl_layout_free(rnl_layout *layout);
+
+/* Write the rows of a layout as JSON that rnl_layout_from_json() reads, with the options put into
+ * effect: a different text means a different layout. `text` receives at most nbytes bytes, NUL
+ * included; 16384 are enough for every layout. RNL_E_LAYOUT: the text is longer. The rows of a
+ * layout of the table are written without their name, which only the table may use. */
+rnl_status rnl_layout_to_json(const rnl_layout *layout, char *text, size_t nbytes, rnl_error *err);
 
 /* An option of a layout. */
 typedef struct rnl_option {
@@ -269,6 +298,9 @@ typedef struct rnl_row_info {
 
 /* Get row k of the table, k = 0, 1, ... RNL_E_LAYOUT: the table has k rows or fewer. */
 rnl_status rnl_row_at(int k, rnl_row_info *info, rnl_error *err);
+
+/* Get row k of a layout likewise. */
+rnl_status rnl_layout_row_at(const rnl_layout *layout, int k, rnl_row_info *info, rnl_error *err);
 
 /* An alias: a framework that stores exactly the tensors of a layout. */
 typedef struct rnl_alias {

@@ -93,22 +93,21 @@ const rnl_piece *rnl_form_find(const rnl_form *form, const rnl_block *block, con
 
 /* --------------------------------------------------- why a layout cannot represent an RNN -- */
 
-static const rnl_row *find_row(const char *layout, const rnl_spec *spec)
+static const rnl_row *find_row(const rnl_layout *layout, const rnl_spec *spec)
 {
-    for (int k = 0; k < rnl_num_rows; k++) {
-        const rnl_row *row = &rnl_rows[k];
-        if (strcmp(row->layout, layout) != 0 || !row->gates[spec->cell])
-            continue;
-        if (!rnl_cell_facts_of(spec->cell)->reset || row->resets >> spec->reset & 1)
+    for (int k = 0; k < layout->num_rows; k++) {
+        const rnl_row *row = &layout->rows[k];
+        if (row->gates[spec->cell] &&
+            (!rnl_cell_facts_of(spec->cell)->reset || row->resets >> spec->reset & 1))
             return row;
     }
     return NULL;
 }
 
-static bool holds_cell(const char *layout, rnl_cell cell)
+static bool holds_cell(const rnl_layout *layout, rnl_cell cell)
 {
-    for (int k = 0; k < rnl_num_rows; k++)
-        if (!strcmp(rnl_rows[k].layout, layout) && rnl_rows[k].gates[cell])
+    for (int k = 0; k < layout->num_rows; k++)
+        if (layout->rows[k].gates[cell])
             return true;
     return false;
 }
@@ -116,7 +115,7 @@ static bool holds_cell(const char *layout, rnl_cell cell)
 static rnl_status fail_no_row(const rnl_layout *layout, const rnl_spec *spec, rnl_error *err)
 {
     static const char before[] = "R (r * h)", after[] = "r * (R h)";
-    if (!holds_cell(layout->name, spec->cell))
+    if (!holds_cell(layout, spec->cell))
         return rnl_fail(err, RNL_E_LOSSY, "%s has no %s", layout->name,
                         rnl_name(RNL_NAMES_CELL, (int)spec->cell));
     return rnl_fail(err, RNL_E_LOSSY,
@@ -178,13 +177,23 @@ static unsigned bias_roles(const rnl_row *row, const rnl_spec *spec, unsigned op
     return optional & RNL_HAS_BIAS || row->bias_always ? by_mode[RNL_BIAS_DOUBLE] : 0;
 }
 
+rnl_form rnl_form_of_row(const rnl_layout *layout, const rnl_row *row)
+{
+    rnl_form form = {.row = row, .layout = *layout, .z = row->z, .forget_bias = row->forget_bias};
+    if (row->options >> RNL_OPT_Z & 1)
+        form.z = (rnl_z)layout->option[RNL_OPT_Z];
+    if (row->options >> RNL_OPT_FORGET_BIAS & 1 && layout->option[RNL_OPT_FORGET_BIAS])
+        form.forget_bias = layout->forget_bias;
+    return form;
+}
+
 rnl_status rnl_form_init(const rnl_layout *layout, const rnl_spec *spec, unsigned optional,
                          rnl_form *form, rnl_error *err)
 {
     rnl_status status = rnl_spec_check(spec, err);
     if (status)
         return status;
-    const rnl_row *row = find_row(layout->name, spec);
+    const rnl_row *row = find_row(layout, spec);
     if (!row)
         return fail_no_row(layout, spec, err);
     if ((status = check_row(row, layout, spec, err)))
@@ -194,12 +203,8 @@ rnl_status rnl_form_init(const rnl_layout *layout, const rnl_spec *spec, unsigne
         wanted |= 1u << RNL_P;
     if (optional & RNL_HAS_PEEPHOLES && *rnl_cell_facts_of(spec->cell)->peepholes)
         wanted |= 1u << RNL_PEEP;
-    *form = (rnl_form){.row = row, .spec = *spec, .layout = *layout, .z = row->z};
-    if (row->options >> RNL_OPT_Z & 1)
-        form->z = (rnl_z)layout->option[RNL_OPT_Z];
-    form->forget_bias = row->forget_bias;
-    if (row->options >> RNL_OPT_FORGET_BIAS & 1 && layout->option[RNL_OPT_FORGET_BIAS])
-        form->forget_bias = layout->forget_bias;
+    *form = rnl_form_of_row(layout, row);
+    form->spec = *spec;
     for (rnl_role role = RNL_W; role <= RNL_PEEP; role++)
         if (wanted >> role & 1 && rnl_row_has_role(row, role))
             form->roles |= 1u << role;

@@ -19,6 +19,9 @@ typedef struct rnl_form {
 rnl_status rnl_form_init(const rnl_layout *layout, const rnl_spec *spec, unsigned optional,
                          rnl_form *form, rnl_error *err);
 
+/* Return the form of a row without an RNN: the options alone are resolved. */
+rnl_form rnl_form_of_row(const rnl_layout *layout, const rnl_row *row);
+
 /* Does a slot of the row contain this role? */
 bool rnl_row_has_role(const rnl_row *row, rnl_role role);
 

@@ -23,7 +23,8 @@
 
 #include "model/spec.h"
 
-enum { RNL_MAX_PIECES = 3, RNL_MAX_SLOTS = 6 };
+/* An empty slot ends the list of slots, so a row has at most RNL_MAX_SLOTS - 1. */
+enum { RNL_MAX_PIECES = 3, RNL_MAX_SLOTS = 9 };
 
 typedef struct rnl_piece {
     rnl_role role;     /* RNL_NO_ROLE ends the list */

@@ -13,7 +13,9 @@ rnl_status rnl_layout_named(const char *name, rnl_layout *layout, rnl_error *err
             name = rnl_aliases[k].layout;
     for (int k = 0; k < rnl_num_rows; k++)
         if (strcmp(rnl_rows[k].layout, name) == 0) {
-            *layout = (rnl_layout){.name = rnl_rows[k].layout};
+            *layout = (rnl_layout){.name = rnl_rows[k].layout, .rows = &rnl_rows[k]};
+            for (; k < rnl_num_rows && strcmp(rnl_rows[k].layout, name) == 0; k++)
+                layout->num_rows++; /* the rows of a layout follow one another */
             return RNL_OK;
         }
     char all[512] = "";
@@ -23,12 +25,11 @@ rnl_status rnl_layout_named(const char *name, rnl_layout *layout, rnl_error *err
     return rnl_fail(err, RNL_E_LAYOUT, "no layout is called '%.60s', need one of: %s", name, all);
 }
 
-static unsigned options_of(const char *layout)
+static unsigned options_of(const rnl_layout *layout)
 {
     unsigned options = 0;
-    for (int k = 0; k < rnl_num_rows; k++)
-        if (strcmp(rnl_rows[k].layout, layout) == 0)
-            options |= rnl_rows[k].options;
+    for (int k = 0; k < layout->num_rows; k++)
+        options |= layout->rows[k].options;
     return options;
 }
 
@@ -50,7 +51,7 @@ rnl_status rnl_layout_set(rnl_layout *layout, const char *option, const char *va
 {
     char all[160] = "";
     for (int k = 0; k < RNL_NUM_OPTIONS; k++) {
-        if (!(options_of(layout->name) >> k & 1))
+        if (!(options_of(layout) >> k & 1))
             continue;
         rnl_append_name(all, sizeof all, rnl_options[k].name);
         if (strcmp(rnl_options[k].name, option) != 0)
@@ -72,12 +73,8 @@ rnl_status rnl_layout_set(rnl_layout *layout, const char *option, const char *va
                     option, *all ? all : "none");
 }
 
-rnl_status rnl_row_at(int k, rnl_row_info *info, rnl_error *err)
+static void describe_row(const rnl_row *row, rnl_row_info *info)
 {
-    if (k < 0 || k >= rnl_num_listed)
-        return rnl_fail(err, RNL_E_LAYOUT, "row %d does not exist: the table has %d rows", k,
-                        rnl_num_listed);
-    const rnl_row *row = &rnl_rows[k];
     *info = (rnl_row_info){.layout = row->layout,
                            .resets = row->resets,
                            .activations = row->activations,
@@ -96,6 +93,23 @@ rnl_status rnl_row_at(int k, rnl_row_info *info, rnl_error *err)
     for (int option = 0; option < RNL_NUM_OPTIONS; option++)
         if (row->options >> option & 1)
             info->options[n++] = &rnl_options[option];
+}
+
+rnl_status rnl_row_at(int k, rnl_row_info *info, rnl_error *err)
+{
+    if (k < 0 || k >= rnl_num_listed)
+        return rnl_fail(err, RNL_E_LAYOUT, "row %d does not exist: the table has %d rows", k,
+                        rnl_num_listed);
+    describe_row(&rnl_rows[k], info);
+    return RNL_OK;
+}
+
+rnl_status rnl_layout_row_at(const rnl_layout *layout, int k, rnl_row_info *info, rnl_error *err)
+{
+    if (k < 0 || k >= layout->num_rows)
+        return rnl_fail(err, RNL_E_LAYOUT, "row %d does not exist: %s has %d rows", k, layout->name,
+                        layout->num_rows);
+    describe_row(&layout->rows[k], info);
     return RNL_OK;
 }
 

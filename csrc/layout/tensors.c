@@ -213,8 +213,8 @@ static bool find_name(const rnl_row *row, int *k, char *name)
 rnl_status rnl_layout_name_at(const rnl_layout *layout, int k, char *name, rnl_error *err)
 {
     int left = k;
-    for (int r = 0; left >= 0 && r < rnl_num_rows; r++)
-        if (strcmp(rnl_rows[r].layout, layout->name) == 0 && find_name(&rnl_rows[r], &left, name))
+    for (int r = 0; left >= 0 && r < layout->num_rows; r++)
+        if (find_name(&layout->rows[r], &left, name))
             return RNL_OK;
     return rnl_fail(err, RNL_E_LAYOUT, "name %d does not exist in %s", k, layout->name);
 }

@@ -1,7 +1,6 @@
 /* Read an RNN from JSON: from what Spec.to_dict() returns in Python, and what `rnnlayout convert
  * model.pt lstm.bin` writes into lstm.bin.json. */
 #include <inttypes.h>
-#include <locale.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -58,15 +57,9 @@ static rnl_status read_name(rnl_family family, rnl_slice value, int *number, rnl
     return rnl_parse(family, word, number, err);
 }
 
-/* strtod() expects the decimal point of the locale, and a NUL. */
 static rnl_status read_clip(rnl_slice value, rnl_rnn_options *options, rnl_error *err)
 {
-    char text[RNL_WORD];
-    rnl_put_word(value.at, value.nbytes, text);
-    char *const point = strchr(text, '.');
-    if (point)
-        *point = *localeconv()->decimal_point;
-    const double clip = rnl_is_digit(*text) && value.nbytes < RNL_WORD ? strtod(text, NULL) : 0;
+    const double clip = rnl_json_number(value);
     if (!(clip > 0))
         return wrong(err, "config has a cell_clip that", value, "a number greater than 0");
     options->clips = 1;

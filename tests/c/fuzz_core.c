@@ -341,6 +341,19 @@ static void fuzz_run(void)
     tensors_free(&weights);
 }
 
+/* Rows that were read are written, read again, and the same. */
+static void check_rows(rnl_layout *layout)
+{
+    char first[16384], second[16384];
+    rnl_layout same;
+    assert(done(rnl_layout_to_json(layout, first, sizeof first, &err)));
+    assert(done(rnl_layout_from_json(first, strlen(first), &same, &err)));
+    assert(done(rnl_layout_to_json(&same, second, sizeof second, &err)));
+    assert(strcmp(first, second) == 0);
+    rnl_layout_free(layout);
+    rnl_layout_free(&same);
+}
+
 /* All bytes that are left, in memory of exactly that size. */
 static void fuzz_json(void)
 {
@@ -356,6 +369,9 @@ static void fuzz_json(void)
         assert(options.clips == (options.clip_high > 0) && !options.math && !options.borrows);
     }
     (void)done(rnl_weights_check(text, nbytes, text, nbytes, &err));
+    rnl_layout layout;
+    if (done(rnl_layout_from_json(text, nbytes, &layout, &err)))
+        check_rows(&layout);
     free(text);
 }
 

@@ -154,6 +154,21 @@ def test_a_layout_of_ones_own(spec, make, shown, words):
     # of two directions that are summed
     most = 2 * T * 2.0**-23 * (1 + (shown == "sum"))
     np.testing.assert_allclose(one.weights.rnn()(x)[0], y, rtol=0, atol=most)
+    # names t0, t1 ... of two layers, and lists in such an order, are those of no row
+    assert (one.layout is None) == (spec.num_layers > 1 or words.endswith("first"))
+    if one.layout is not None:
+        read = rl.Weights(make(*weights.values()), spec, one.layout)
+        np.testing.assert_array_equal(read.rnn()(x)[0], one.weights.rnn()(x)[0])
+
+
+@pytest.mark.parametrize("layout", ["torch", "flax-linen"])
+def test_the_layout_under_other_names_reads_the_next_checkpoint(layout):
+    weights, x, y = case()
+    own = {f"my_{name}": array for name, array in rl.convert(weights, to=layout).items()}
+    found = rl.identify(own, x, y)
+    read = rl.Weights(own, layout=found.layout)
+    assert found.candidates[0].layouts[0] == rl.layout(layout) and found.layout != layout
+    np.testing.assert_array_equal(read.rnn()(x)[0], found.best.rnn()(x)[0])
 
 
 # ---------------------------------------------------------------------- what the data do not show

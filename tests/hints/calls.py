@@ -92,6 +92,29 @@ tanh_or_relu = asked(rl.pack, tensors(RELU))
 where_the_reset_gate_acts = asked(
     rl.convert, tensors(GRU.replace(bias="none"), "onnx"), layout="onnx", to="keras"
 )
+rows_written_by_hand = asked(
+    rl.convert,
+    {"x2h.weight": np.ones((9, 5), "f4"), "h2h.weight": np.ones((9, 3), "f4")},
+    to="onnx",
+)
+
+
+def rows_of_your_own():
+    def lstm_with(name):
+        tensors = {name: "W (H, I)", "U": "R (H, G*H)"}
+        return rl.layout({"gates": {"lstm": "ifgo"}, "tensors": tensors})
+
+    yield lambda: lstm_with("W_{gate:input}")
+    lstm_with("W_{gate:i=input f=forget}")
+    yield lambda: lstm_with("W_{gates}")
+    lstm_with("W_{gate}")
+    yield lambda: lstm_with("encoder.of_the_first_sentence.lstm." + "W_of_the_gate_{gate}")
+    mine = lstm_with("W_of_the_gate_{gate}")
+    shapes = rl.describe(rl.Spec("lstm", 5, 3, bias=False), mine)
+    weights = {f"encoder.{name}": np.ones(shape) for name, shape in shapes.items()}
+    rl.Weights(weights, layout=mine, prefix="encoder")
+
+
 options_of_a_layout = asked(rl.convert, tensors(layout=rl.layout("concat", inputs="hx")), to="onnx")
 a_layout_that_is_read_if_named = asked(rl.pack, tensors(layout="tf1"))
 layouts_of_the_same_tensors = asked(rl.pack, tensors(layout="coreml"))
@@ -390,6 +413,13 @@ def identify_needs_more():
         f"w{k}": np.concatenate([np.split(one, 4)[gate] for gate in (1, 2, 0, 3)])
         for k, one in enumerate(arrays)
     }
+    text = yield lambda: str(rl.identify(own, x, y))
+    made = followed(text, r"read it with: (.*)", tensors=own, x=x, y=y)
+    np.testing.assert_array_equal(rl.RNN(made)(x)[0], y)
+    both = LSTM.replace(bidirectional=True)  # a list whose order is that of no row
+    y = rl.forward(x, tensors(both))[0]
+    matrices = [np.concatenate(np.split(one, 4)[::-1]) for one in tensors(both).values()]
+    own = matrices[4:] + matrices[:4]
     text = yield lambda: str(rl.identify(own, x, y))
     made = followed(text, r"read it with: (.*)", tensors=own, x=x, y=y)
     np.testing.assert_array_equal(rl.RNN(made)(x)[0], y)

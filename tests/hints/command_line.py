@@ -2,6 +2,7 @@
 
 import re
 import shlex
+from pathlib import Path
 
 import numpy as np
 from hints.following import GRU, LSTM, command, tensors, two, write_model_with_head
@@ -43,6 +44,15 @@ def options_of_pairs():
     command("inspect", "w.npz", "--layout", "concat(inputs=hx)")
     rl.save("w.keras", rl.Weights(tensors(layout="keras")))
     yield lambda: command("inspect", "w.keras", "--as-class", "Own")
+
+
+def a_row_of_your_own():
+    np.savez("w.npz", W=np.ones((5, 12)), U=np.ones((3, 12)))
+    text = yield lambda: command("inspect", "w.npz")
+    (row,) = re.findall(r"--layout '(\{.*\})'", " ".join(text.split()))
+    command("inspect", "w.npz", "--layout", row)
+    Path("mine.json").write_text(row)
+    command("inspect", "w.npz", "--layout", "mine.json")
 
 
 def one_rnn_of_several():

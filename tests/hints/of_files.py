@@ -55,6 +55,13 @@ def save_misnamed():
     Path("w.npz").rename("w.h5")
 
 
+def save_hand_written():
+    np.savez(
+        "w.npz", **{"enc.W": np.ones((5, 12)), "enc.U": np.ones((3, 12)), "enc.b": np.ones(12)}
+    )
+
+
+rows_written_by_hand = asked(rl.load, "w.npz", before=save_hand_written)
 classes_of_arrays = asked(rl.load, "w.npz", as_class={"Own": "LSTM"}, before=save_plain)
 arrays_without_names = asked(
     rl.load, "w.npz", known={"layout": "keras"},
@@ -76,7 +83,7 @@ def names_of_no_layout():
     x, weights = rng.standard_normal((6, 3, 5)).astype("f4"), tensors()
     y = rl.forward(x, weights)[0]
     w_ih, w_hh, b_ih, b_hh = weights.values()
-    source = {"x2h.weight": w_ih, "h2h.weight": w_hh, "x2h.bias": b_ih, "h2h.bias": b_hh}
+    source = {"in.weight": w_ih, "again.weight": w_hh, "in.bias": b_ih, "again.bias": b_hh}
     np.savez("w.npz", **source)
     for tensors_or_path, call in ((source, rl.pack), ("w.npz", rl.load)):
         text = yield lambda call=call, tensors=tensors_or_path: call(tensors)

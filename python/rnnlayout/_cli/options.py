@@ -178,10 +178,16 @@ def parse_file_format(text: str) -> str:
 
 
 def parse_layout(text: str) -> Any:
-    """Parse a layout: a name, or a name with options: "concat(inputs=xh, z=candidate)"."""
+    """Parse a layout: a name, or a name with options: "concat(inputs=xh, z=candidate)"; a file of
+    JSON with a row, or the row itself."""
     from rnnlayout import _native
-    from rnnlayout._model.layout import Layout
+    from rnnlayout._model.layout import Layout, layout_from_json
 
+    if text.endswith(".json") or text.startswith("{"):
+        try:
+            return layout_from_json(text.encode() if text[0] == "{" else Path(text).read_bytes())
+        except (OSError, _native.LayoutError, _native.SpecError) as error:
+            raise argparse.ArgumentTypeError(f"{text}: {error_text(error)}") from None
     match = re.fullmatch(r"\s*([\w-]+)\s*(?:\((.*)\))?\s*", text)
     if not match:
         raise argparse.ArgumentTypeError(f"{text!r} is not the name of a layout")
@@ -254,7 +260,11 @@ _READING_FORMS: dict[str, dict[str, Any]] = {
         "metavar": "SPEC",
         "help": 'the whole spec: "lstm, input_size 8, hidden_size 16, bidirectional"',
     },
-    "layout": {"type": parse_layout, "metavar": "LAYOUT", "help": "layout of {owner}"},
+    "layout": {
+        "type": parse_layout,
+        "metavar": "LAYOUT",
+        "help": "layout of {owner}: a name, or a .json file with a row of your own",
+    },
     "prefix": {"metavar": "P", "help": "use only tensors whose names start with P"},
     "ignore": {
         "action": "append",
@@ -358,6 +368,8 @@ def write_as_option(options: argparse.Namespace, ask: Ask) -> str:
         return option
     if isinstance(value, Spec):
         values = [spec_in_words(value, ask.also)]
+    elif getattr(value, "json", ""):
+        values = [value.json]
     elif isinstance(value, dict):
         values = [f"{key}={text}" for key, text in value.items()]
     else:

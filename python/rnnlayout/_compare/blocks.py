@@ -12,7 +12,7 @@ import numpy as np
 
 from rnnlayout import _native
 from rnnlayout._model.dtypes import narrow_values, storage_dtype, widen_bits
-from rnnlayout._model.layout import ROLES, BlockKey, Layout, known_layouts, layer_in_words
+from rnnlayout._model.layout import ROLES, BlockKey, Layout, layer_in_words
 from rnnlayout._model.spec import CELLS, HARD_SIGMOIDS, HARD_TIMES, Spec
 from rnnlayout._model.weights import Weights, changed_weights
 from rnnlayout._native import LossyError, SpecError
@@ -363,7 +363,7 @@ def compare_blocks(
     gates = {(layer, side, gate) for layer, side, role, gate in whole if role == "R"}
     sums = one_bias[1] == gates and not one_bias[0] and not other_sigmoid
     sums = sums and all(may_sum_biases(a.spec, gate) for *_, gate in gates)
-    order = known_layouts()[b.layout.name]["gates"][b.spec.cell]
+    order = b.layout.facts["gates"][b.spec.cell]
     first, second = sides
     return BlockComparison(
         a.spec,

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from rnnlayout._model.errors import Ask, Message
+from rnnlayout._model.layout import Layout
 from rnnlayout._model.weights import Weights
 from rnnlayout._native import LayoutError
 
@@ -30,9 +31,10 @@ class Identified:
     report.
 
     candidates: best first. tied: the number of candidates that agree equally well: x and y cannot
-    distinguish between tied candidates. best: the Weights of the first candidate, ready to use;
-    None if no candidate has the shapes. tried: the number of networks that were run. notes: facts
-    that x and y do not show, and cases that were not tried. text: the result in one sentence.
+    distinguish between tied candidates. layout: of the first candidate, reads the next checkpoint.
+    best: the Weights of the first candidate, ready to use; None if no candidate has the shapes.
+    tried: the number of networks that were run. notes: facts that x and y do not show, and cases
+    that were not tried. text: the result in one sentence.
     """
 
     candidates: tuple[Candidate, ...]
@@ -44,6 +46,12 @@ class Identified:
 
     def __bool__(self) -> bool:
         return self.tied > 0
+
+    @property
+    def layout(self) -> Layout | None:
+        """The layout of the first candidate, to read the next checkpoint with; None if no candidate
+        agrees or no row describes the tensors."""
+        return self.candidates[0].layout if self else None
 
     def __repr__(self) -> str:
         return str(self)
@@ -77,6 +85,7 @@ class Identified:
                 {name: getattr(candidate, name) for name in attributes}
                 | {
                     "layouts": [str(layout) for layout in candidate.layouts],
+                    "layout": candidate.layout and candidate.layout.row,
                     "spec": candidate.spec.to_dict(),
                 }
                 for candidate in self.candidates

@@ -7,7 +7,8 @@ from functools import cached_property
 from typing import Any
 
 from rnnlayout import _native
-from rnnlayout._model.layout import Layout, known_layouts
+from rnnlayout._model.dtypes import widen_bits
+from rnnlayout._model.layout import Layout, layout_in_code
 from rnnlayout._model.spec import CELLS, Spec, call_of_spec
 from rnnlayout._model.weights import Weights, changed_weights
 from rnnlayout._native import LossyError
@@ -15,6 +16,7 @@ from rnnlayout._run.settings import MERGES
 
 from .identify_custom import CustomLayout
 from .identify_inputs import UnknownTensors
+from .identify_own_row import own_layout, renamed_layout
 from .identify_rows import RowMatch
 from .identify_search import Match
 
@@ -42,12 +44,15 @@ class Candidate:
     the RNN's Spec. settings: the RNN's settings, with the names and values of Weights.config.
     batch_first: whether x is (N, T, I); None if x has no batch. text: the layout, the spec and the
     settings in words.
+    layout: reads the next checkpoint: the first of them, with the names of these tensors, or a
+    layout of your own; None if no row describes the tensors.
     error: the largest difference from y. allowed: the difference that rounding explains. agrees:
     whether rounding explains the whole error. call: the Python code that reads the tensors in this
     way. weights: the result of `call`.
     """
 
     layouts: tuple[Layout, ...]
+    layout: Layout | None
     spec: Spec
     settings: dict[str, Any]
     batch_first: bool | None
@@ -79,15 +84,24 @@ def candidate_of(match: Match) -> Candidate:
     join = match.join.partition(" ")[0]
     settings = dict(observed.settings) | ({"merge_mode": join} if join in MERGES else {})
     call = "rl.identify(tensors, x, y).best"
-    if isinstance(case, RowMatch) and (source := _tensors_code(case, tensors)):
-        layout = f"rl.{case.layout!r}" if case.layout.options else repr(case.layout.name)
+    arrays = [widen_bits(array, tensors.dtype) for array in tensors.arrays]
+    layout: Layout | None
+    if isinstance(case, RowMatch):
+        layout, source = renamed_layout(case, tensors.names, arrays), _tensors_code(case, tensors)
+        named: Layout | None = case.layout
+    else:
+        layout = named = own_layout(case, tensors.names, arrays)
+        source = "tensors"
+    if source and named:
         fields = ["reset", "recurrent_activation"] if CELLS[spec.cell].has_reset else []
-        call = f"rl.Weights({source}, rl.{call_of_spec(spec, fields)}, layout={layout}"
-        if {*(tensors.names or ())} == {*case.shapes} and tensors.prefix:
+        layout_code = layout_in_code(named)
+        call = f"rl.Weights({source}, rl.{call_of_spec(spec, fields)}, layout={layout_code}"
+        if source == "tensors" and tensors.names and tensors.prefix:
             call += f", prefix={tensors.prefix!r}"
         call = f"w = {call}); w.config = {settings!r}" if settings else f"{call})"
     return Candidate(
         tuple(layouts),
+        layout,
         spec,
         settings,
         observed.batch_first,
@@ -130,7 +144,7 @@ def _conventions(case: RowMatch) -> list[str]:
     layout, spec = case.layout, case.spec
     blocks = _native.blocks(layout, spec, case.optional_tensors)
     biases = {role for (_, _, role, _, _), _ in blocks} & {"bW", "bR"}
-    info = known_layouts()[layout.name]
+    info = layout.facts
     gates = info["gates"][spec.cell]
     parts = [f"gates {' '.join(gates)}"] if len(gates) > 1 else []
     parts.append(("no biases", "one bias per gate", "two biases per gate")[len(biases)])

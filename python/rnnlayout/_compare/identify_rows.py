@@ -119,7 +119,7 @@ def _sized_rows(
     widths = dict.fromkeys((reading.x.shape[-1], reading.width) for reading in observed)
     for candidate in candidates:
         layout = candidate.layout
-        info = known_layouts()[layout.name]
+        info = layout.facts
         curves: list[tuple[Any, ...]] = [("sigmoid", "tanh")]
         if CELLS[candidate.cell].is_gated:
             states = ("tanh", "relu") if info["relu"] else ("tanh",)

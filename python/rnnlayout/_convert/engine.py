@@ -12,7 +12,7 @@ import numpy as np
 from rnnlayout import _native
 from rnnlayout._model.config import changes_outputs, describe_config, facts_of, settings_lost
 from rnnlayout._model.dtypes import check_in_place, dtype_name, storage_dtype, take_bits
-from rnnlayout._model.layout import Layout, known_layouts
+from rnnlayout._model.layout import Layout
 from rnnlayout._model.report import EXACT, Report
 from rnnlayout._model.spec import Spec, check_flag, optional_tensors_of
 from rnnlayout._model.weights import Weights, checked_weights
@@ -35,10 +35,9 @@ def plan_for_source(source: Weights, dst: Layout, dtype: Any) -> tuple[_native.P
 def result_spec(dst: Layout, spec: Spec) -> Spec:
     """Return the Spec of the result: without peepholes if `dst` lacks peepholes (which must be
     zero)."""
-    if not spec.peepholes:
+    if not spec.peepholes or dst.facts["peepholes"]:
         return spec
-    info = known_layouts().get(dst.name)  # None: the forward pass's layout, with peepholes
-    return spec if info is None or info["peepholes"] else spec.replace(peepholes=False)
+    return spec.replace(peepholes=False)
 
 
 def run_conversion(

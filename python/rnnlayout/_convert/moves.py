@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rnnlayout import _native
-from rnnlayout._model.layout import ROLES, Layout, known_layouts, layer_in_words
+from rnnlayout._model.layout import ROLES, Layout, layer_in_words
 from rnnlayout._model.spec import Spec, optional_tensors_of
 from rnnlayout._native import LossyError
 
@@ -116,9 +116,7 @@ def conversion_in_words(
         moves = moves_of(spec, source, target, optional_tensors)
     except LossyError as error:
         return f"{head}\ngrade: unrepresentable\n{error}"
-    orders = " -> ".join(
-        " ".join(known_layouts()[layout.name]["gates"][spec.cell]) for layout in both
-    )
+    orders = " -> ".join(" ".join(layout.facts["gates"][spec.cell]) for layout in both)
     lines = [head, f"grade: {_grade_in_words(moves)}", f"gates in memory: {orders}"]
     lines += [f"{layout}: {key}, {note}" for layout in both for key, note in layout.notes.items()]
     for place, first in moves.alike().items():

@@ -35,7 +35,7 @@ from rnnlayout._model.spec import Spec
 from rnnlayout._model.weights import Weights
 from rnnlayout._native import SpecError
 from rnnlayout._sources.fitting import layout_argument
-from rnnlayout._sources.mismatch import UNKNOWN_NAMES, list_names
+from rnnlayout._sources.mismatch import UNKNOWN_NAMES, list_names, names_by_hand
 from rnnlayout._sources.reading import Reading, make_reading
 
 if TYPE_CHECKING:  # not needed to load
@@ -155,6 +155,8 @@ def _advice_on_names(shapes: Mapping[str, tuple[int, ...]]) -> list[TextPart]:
     largest = sorted(names, key=lambda name: -prod(shapes[name]))[:5]
     listing = ", ".join(f"{list_names([name])} {shapes[name]}" for name in largest)
     rest = f" and {len(names) - len(largest)} smaller" if len(names) > len(largest) else ""
+    if advice := names_by_hand(shapes):
+        return [advice]
     return [f"its tensors, {listing}{rest}, {UNKNOWN_NAMES}"]
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass
-from functools import cache
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache, cached_property
 from typing import Any, Literal
 
 from rnnlayout import _native
@@ -61,12 +63,26 @@ _FAMILIES = {
 
 @dataclass(frozen=True, init=False, repr=False)
 class Layout:
-    """A layout's name with options, accepted in place of a name. layout() makes a Layout."""
+    """A layout's name with options, or a layout of your own, accepted in place of a name. layout()
+    makes a Layout.
+
+    Attributes: name; options; notes, the meaning of each option; and row, a dict that layout()
+    reads, also of a known layout. The package alone uses json (the row of a layout of your own in
+    a canonical form, else ""), rows (the same for the core, else None), facts and description,
+    which may change.
+    """
 
     name: str
     options: tuple[tuple[str, str], ...]
+    json: str = ""
+    rows: object = field(default=None, compare=False)
 
-    def __init__(self, name: str, **options: Any) -> None:
+    def __init__(self, name: str | Mapping[str, Any], **options: Any) -> None:
+        if isinstance(name, Mapping):
+            if options:
+                raise _native.LayoutError(f"a layout of your own has no options, found {options}")
+            self._read_rows(_as_json(name))
+            return
         if not isinstance(name, str):
             raise _native.LayoutError(
                 f"a layout is named by a string, found {name!r}: pass one of rl.layouts()"
@@ -78,10 +94,40 @@ class Layout:
         except _native.LayoutError as error:
             raise _no_layout_error(name, str(error)) from None
 
+    def _read_rows(self, text: bytes) -> None:
+        name, rows = _native.read_rows(text)
+        self.__dict__.update(name=name, options=(), rows=rows)
+        self.__dict__["json"] = _native.write_rows(self)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"name": self.name, "options": self.options, "json": self.json}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        if self.json:
+            self._read_rows(self.json.encode())
+
+    @property
+    def row(self) -> dict[str, Any]:
+        """The row of the layout, or its rows, with the options put into effect: layout() makes an
+        equal layout of it, and a copy with changes is a layout of your own."""
+        row: dict[str, Any] = json.loads(self.json or _native.write_rows(self))
+        return row
+
+    @property
+    def description(self) -> str | dict[str, Any]:
+        """The argument of layout() beside the options."""
+        return self.row if self.json else self.name
+
+    @cached_property
+    def facts(self) -> dict[str, Any]:
+        """What layouts() has about the layout. Callers must not change the dict."""
+        return known_layouts().get(self.name) or _facts_of(_native.layout_rows(self))
+
     @property
     def notes(self) -> dict[str, str]:
         """The meaning of each chosen option."""
-        options = known_layouts()[self.name]["options"]
+        options = self.facts["options"]
         return {
             f"{key}={value}": options[key].get(value) or next(iter(options[key].values()))
             for key, value in self.options
@@ -89,15 +135,34 @@ class Layout:
 
     def __repr__(self) -> str:
         options = "".join(f", {key}={value!r}" for key, value in self.options)
-        return f"layout({self.name!r}{options})"
+        return f"layout({self.description!r}{options})"
 
     def _in_call(self, _also: object) -> str:
         """Return the layout in the syntax of Python, for an Ask."""
-        return f"rl.{self!r}" if self.options else repr(self.name)
+        return layout_in_code(self)
 
     def __str__(self) -> str:
         options = ", ".join(f"{key}={value}" for key, value in self.options)
         return f"{self.name}({options})" if options else self.name
+
+
+def layout_from_json(text: bytes) -> Layout:
+    """Return the layout of a row as JSON. Raises LayoutError, or SpecError if it is not JSON."""
+    result = Layout.__new__(Layout)
+    result._read_rows(text)
+    return result
+
+
+def layout_in_code(layout: Layout) -> str:
+    """Return a layout in the syntax of Python."""
+    return f"rl.{layout!r}" if layout.options or layout.json else repr(layout.name)
+
+
+def _as_json(row: Mapping[str, Any]) -> bytes:
+    try:
+        return json.dumps(dict(row)).encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise _native.LayoutError(f"the row of a layout is not JSON: {error}") from None
 
 
 def _no_layout_error(name: str, text: str) -> _native.LayoutError:
@@ -136,8 +201,14 @@ ROLES = {
 }
 
 
-def layout(name: str, **options: Any) -> Layout:
-    """Return a layout with options, which functions accept in place of a layout's name.
+def layout(name: str | Mapping[str, Any], **options: Any) -> Layout:
+    """Return a layout with options, or a layout of your own; functions accept it in place of a
+    layout's name.
+
+    name: of a layout, or a row: a dict with the gates of each cell in memory order, and for each
+        tensor the matrices or biases in it with their shape, in the letters G gates, H hidden
+        units, I inputs. The documentation (Layouts) has all fields. The options are of known
+        layouts alone:
 
     concat: inputs="hx" (default) or "xh"; z="state" (default, h' = z h + (1 - z) n) or
         "candidate" (h' = (1 - z) h + z n).
@@ -156,6 +227,11 @@ def layout(name: str, **options: Any) -> Layout:
 
         >>> layout("concat", inputs="xh", z="candidate")
         layout('concat', inputs='xh', z='candidate')
+        >>> import rnnlayout as rl
+        >>> mine = rl.layout({"gates": {"lstm": "fiog"},
+        ...                   "tensors": {"x2h": "W (I, G*H)", "h2h": "R (H, G*H)"}})
+        >>> rl.describe(rl.Spec("lstm", 5, 3), mine)
+        {'x2h': (5, 12), 'h2h': (3, 12)}
     """
     return Layout(name, **options)
 
@@ -218,26 +294,33 @@ def layout_rows(all_layouts: dict[str, dict[str, Any]]) -> list[tuple[str, ...]]
 @cache
 def known_layouts() -> dict[str, dict[str, Any]]:
     """Return the dict that layouts() copies. Callers must not change the dict."""
-    all_layouts: dict[str, dict[str, Any]] = {}
+    rows_of: dict[str, list[dict[str, Any]]] = {}
     for row in _native.rows():
-        facts = all_layouts.setdefault(
-            row["layout"],
-            {
-                "cells": [],
-                "gates": {},
-                "resets": [],
-                "recurrent_activations": [],
-                "relu": False,
-                "projection": False,
-                "peepholes": False,
-                "options": {},
-                "must_name": False,
-                "aliases": [],
-                "rows": [],
-                "sources": [],
-                "checked": [],
-            },
-        )
+        rows_of.setdefault(row["layout"], []).append(row)
+    all_layouts = {name: _facts_of(rows) for name, rows in rows_of.items()}
+    for alias in _native.aliases():
+        all_layouts[alias.pop("layout")]["aliases"].append(alias)
+    return all_layouts
+
+
+def _facts_of(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the facts about the layout of these rows."""
+    facts: dict[str, Any] = {
+        "cells": [],
+        "gates": {},
+        "resets": [],
+        "recurrent_activations": [],
+        "relu": False,
+        "projection": False,
+        "peepholes": False,
+        "options": {},
+        "must_name": False,
+        "aliases": [],
+        "rows": [],
+        "sources": [],
+        "checked": [],
+    }
+    for row in rows:
         for key, names in (
             ("cells", row["gates"]),
             ("resets", row["resets"]),
@@ -253,9 +336,7 @@ def known_layouts() -> dict[str, dict[str, Any]]:
         facts["rows"].append(row)
         facts["sources"].append(row["source"])
         facts["checked"].append(row["checked"])
-    for alias in _native.aliases():
-        all_layouts[alias.pop("layout")]["aliases"].append(alias)
-    return all_layouts
+    return facts
 
 
 def layer_in_words(layer: int, direction: int, directions: int) -> str:

@@ -160,6 +160,13 @@ static PyMethodDef native_methods[] = {
      "settings()\n--\n\nReturn the table of settings: key -> a dict of rnl_setting."},
     {"rows", native_rows, METH_NOARGS,
      "rows()\n--\n\nReturn the rows of the table of layouts, each a dict."},
+    {"layout_rows", native_layout_rows, METH_O,
+     "layout_rows(layout, /)\n--\n\nReturn the rows of a layout, each a dict."},
+    {"read_rows", native_read_rows, METH_O,
+     "read_rows(text, /)\n--\n\nRead a layout from JSON, as bytes. Return the name, and a capsule to"
+     " be the layout's attribute rows. Raise LayoutError, or SpecError if the text is not JSON."},
+    {"write_rows", native_write_rows, METH_O,
+     "write_rows(layout, /)\n--\n\nReturn the rows of a layout as JSON, options put into effect."},
     {"aliases", native_aliases, METH_NOARGS,
      "aliases()\n--\n\nReturn the other names of layouts, each a dict."},
     {NULL, NULL, 0, NULL}};

@@ -6,6 +6,7 @@ typedef struct plan_object {
     rnl_plan *plan;
     rnl_cell cell;
     PyObject *sources, *targets; /* lists of (name, shape) */
+    PyObject *rows[2];           /* of the layouts: the plan refers to them */
 } plan_object;
 
 static const native_state *state_of(PyObject *self)
@@ -32,6 +33,10 @@ static PyObject *plan_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     if (!self)
         return NULL;
     self->cell = spec.cell;
+    self->rows[0] = PyObject_GetAttrString(src_object, "rows");
+    self->rows[1] = self->rows[0] ? PyObject_GetAttrString(dst_object, "rows") : NULL;
+    if (!self->rows[1])
+        goto fail;
     if (rnl_plan_new(&spec, &src, optional, &dst, &self->plan, &err) != RNL_OK) {
         raise_status(state, &err);
         goto fail;
@@ -52,6 +57,8 @@ static void plan_dealloc(PyObject *object)
     rnl_plan_free(self->plan);
     Py_CLEAR(self->sources);
     Py_CLEAR(self->targets);
+    Py_CLEAR(self->rows[0]);
+    Py_CLEAR(self->rows[1]);
     object_free(object);
 }
 

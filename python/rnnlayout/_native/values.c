@@ -132,12 +132,68 @@ static int set_option(const native_state *state, PyObject *pair, rnl_layout *lay
     return failed;
 }
 
+#define ROWS "rnnlayout.rows" /* the name of a capsule with a layout that was read from JSON */
+
+static void free_rows(PyObject *capsule)
+{
+    rnl_layout *const layout = PyCapsule_GetPointer(capsule, ROWS);
+    rnl_layout_free(layout);
+    PyMem_Free(layout);
+}
+
+PyObject *native_read_rows(PyObject *module, PyObject *text)
+{
+    const native_state *state = PyModule_GetState(module);
+    char *bytes;
+    Py_ssize_t nbytes;
+    rnl_error err;
+    if (PyBytes_AsStringAndSize(text, &bytes, &nbytes) < 0)
+        return NULL;
+    rnl_layout *const layout = PyMem_Calloc(1, sizeof *layout);
+    if (!layout)
+        return PyErr_NoMemory();
+    PyObject *capsule = NULL;
+    if (rnl_layout_from_json(bytes, (size_t)nbytes, layout, &err) != RNL_OK)
+        raise_status(state, &err);
+    else
+        capsule = PyCapsule_New(layout, ROWS, free_rows);
+    if (!capsule) {
+        rnl_layout_free(layout);
+        PyMem_Free(layout);
+        return NULL;
+    }
+    return Py_BuildValue("(sN)", layout->name, capsule);
+}
+
+PyObject *native_write_rows(PyObject *module, PyObject *object)
+{
+    const native_state *state = PyModule_GetState(module);
+    rnl_layout layout;
+    rnl_error err;
+    char text[16384];
+    if (layout_from_object(state, object, &layout) < 0)
+        return NULL;
+    if (rnl_layout_to_json(&layout, text, sizeof text, &err) != RNL_OK)
+        return raise_status(state, &err);
+    return PyUnicode_FromString(text);
+}
+
 int layout_from_object(const native_state *state, PyObject *object, rnl_layout *layout)
 {
     rnl_error err;
     int failed = -1;
-    PyObject *options = NULL, *owner = NULL, *name = PyObject_GetAttrString(object, "name");
-    const char *text = name ? text_of(name, &owner) : NULL;
+    PyObject *options = NULL, *owner = NULL, *name = NULL;
+    const char *text = NULL;
+    PyObject *rows = PyObject_GetAttrString(object, "rows");
+    if (rows && rows != Py_None) { /* the capsule belongs to the object */
+        const rnl_layout *const own = PyCapsule_GetPointer(rows, ROWS);
+        failed = own ? 0 : -1;
+        if (own)
+            *layout = *own;
+        goto done;
+    }
+    name = rows ? PyObject_GetAttrString(object, "name") : NULL;
+    text = name ? text_of(name, &owner) : NULL;
     if (!text)
         goto done;
     if (rnl_layout_named(text, layout, &err) != RNL_OK) {
@@ -155,6 +211,7 @@ int layout_from_object(const native_state *state, PyObject *object, rnl_layout *
         Py_XDECREF(pair);
     }
 done:
+    Py_XDECREF(rows);
     Py_XDECREF(name);
     Py_XDECREF(owner);
     Py_XDECREF(options);
@@ -323,6 +380,20 @@ static PyObject *row_to_dict(const rnl_row_info *row)
         row->z_takes_candidate ? "candidate" : "state", "options", options_to_dict(row),
         "must_name", row->must_name ? Py_True : Py_False, "checked",
         rnl_name(RNL_NAMES_CHECKED, (int)row->checked), "source", row->source);
+}
+
+PyObject *native_layout_rows(PyObject *module, PyObject *object)
+{
+    rnl_error err;
+    rnl_row_info row;
+    rnl_layout layout;
+    if (layout_from_object(PyModule_GetState(module), object, &layout) < 0)
+        return NULL;
+    PyObject *list = PyList_New(0);
+    for (int k = 0; list && rnl_layout_row_at(&layout, k, &row, &err) == RNL_OK; k++)
+        if (append(list, row_to_dict(&row)) < 0)
+            Py_CLEAR(list);
+    return list;
 }
 
 PyObject *native_rows(PyObject *module, PyObject *unused)

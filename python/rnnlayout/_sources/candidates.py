@@ -16,7 +16,7 @@ from itertools import product
 from typing import Any
 
 from rnnlayout import _native
-from rnnlayout._model.layout import Layout, known_layouts
+from rnnlayout._model.layout import Layout
 from rnnlayout._model.spec import CELLS, Cell, Reset, Spec
 from rnnlayout._native import HAS_BIAS, HAS_PEEPHOLES, SpecError
 
@@ -25,8 +25,8 @@ _PROBE = {"H": 5, "I": 7, "P": 2}
 _OPTIONAL = (HAS_BIAS, 0, HAS_BIAS | HAS_PEEPHOLES, HAS_PEEPHOLES)
 LAYER = r"\d+/(?:forward/|backward/)?"  # prefix that rnnlayout gives the tensors of a stack
 _PREFIX = re.compile(f"^{LAYER}")
-# The layer in weight_ih_l2, l2_i2h_bias, W2[f]. (?<!\d) keeps the search linear.
-_NUMBER = re.compile(r"(?<=[lr])\d+|(?<!\d)\d+(?=\[)")
+# The layer in weight_ih_l2, l2_i2h_bias, W2[f], layers.2.x2h. (?<!\d) keeps the search linear.
+_NUMBER = re.compile(r"(?<=[lr])\d+|(?<!\d)\d+(?=\[)|(?<=[._])\d+(?=[._]|$)")
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ class UnsizedRNN:
 def one_layer_candidates(layout: Layout) -> tuple[UnsizedRNN, ...]:
     """Return every single-layer RNN that the layout supports. RNNs that differ only in optional
     tensors, and have the same names in the layout, count once."""
-    info = known_layouts()[layout.name]
+    info = layout.facts
     rnns: dict[Any, UnsizedRNN] = {}
     for cell in info["cells"]:
         facts = CELLS[cell]

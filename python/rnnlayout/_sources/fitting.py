@@ -269,7 +269,7 @@ def layouts_read_if_named() -> tuple[Layout, ...]:
 
 def layout_argument(layout: Layout) -> Message:
     """Return the argument that names a layout."""
-    options = known_layouts()[layout.name]["options"]
+    options = layout.facts["options"]
     chosen = {key: next(iter(choices)) for key, choices in options.items()}
     suffix = " (or other values of its options)" if chosen else ""
     return Message(Ask("layout", Layout(layout.name, **chosen)), suffix)

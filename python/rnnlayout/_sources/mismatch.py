@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from rnnlayout import _native
 from rnnlayout._model.dtypes import FLOATS
-from rnnlayout._model.errors import Ask, TextPart, join_parts
+from rnnlayout._model.errors import Ask, Message, TextPart, join_parts
 from rnnlayout._model.layout import Layout, known_layouts
 from rnnlayout._model.spec import CELLS, Spec
 from rnnlayout._native import LayoutError, SpecError
@@ -78,6 +78,13 @@ def other_cell(class_name: str, similar: str) -> LayoutError | None:
 def not_recurrent(module: Any, need: str) -> LayoutError:
     """Return the error for a module or layer that neither is nor contains an RNN."""
     return LayoutError(f"{type(module).__name__} is not {need}, and contains none")
+
+
+def names_by_hand(shapes: Mapping[str, Shape]) -> Message | None:
+    """Return what to pass for tensors of RNNs written by hand; None for other tensors."""
+    from .hand_written import hand_written_advice  # for errors alone: load() does not import it
+
+    return hand_written_advice(shapes)
 
 
 def wrong_names(
@@ -320,7 +327,7 @@ def _likely_cause(best: Guess, actual: Shape, needed: Shape, transposed: bool) -
 def _advice_on_transposed(candidate: UnsizedRNN) -> str:
     """Return the advice for an RNN whose matrices are all transposed: the program that wrote the
     matrices may use another order of the gates than the candidate."""
-    gates = known_layouts()[candidate.layout.name]["gates"][candidate.cell]
+    gates = candidate.layout.facts["gates"][candidate.cell]
     if len(gates) == 1:
         return "the matrices are transposed; pass w.T of each (or name the layout they come from)"
     order = " ".join(gates)

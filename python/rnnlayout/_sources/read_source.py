@@ -19,7 +19,7 @@ import numpy as np
 from rnnlayout import _native
 from rnnlayout._model.dtypes import Bits, as_carrier, take_bits
 from rnnlayout._model.errors import Ask
-from rnnlayout._model.layout import CUDNN, Layout
+from rnnlayout._model.layout import CUDNN, Layout, layout_in_code
 from rnnlayout._model.reading_options import TensorOptions, takes_options
 from rnnlayout._model.spec import Spec, differing_fields
 from rnnlayout._model.stack import stack_layers
@@ -172,8 +172,7 @@ def _read_module(module: Any, framework: frameworks.Framework, reading: Reading)
         if error := mismatch.other_cell(type(module).__name__, base):
             raise error
         arrays, layout = framework.expression(module, rnn.names), rnn.layout
-        layout_text = f"rl.{layout!r}" if layout.options else repr(layout.name)
-        repair = f"rl.Weights({arrays}, rl.{rnn.spec!r}, layout={layout_text})"
+        repair = f"rl.Weights({arrays}, rl.{rnn.spec!r}, layout={layout_in_code(layout)})"
         if rnn.config:
             repair += f", set its .config = {rnn.config!r}"
         if rnn.batch_first:

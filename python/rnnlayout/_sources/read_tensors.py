@@ -84,7 +84,8 @@ def read_dict(source: Mapping[Any, Any], reading: Reading) -> Weights:
                 parts += ["; with ", Ask("prefix"), " these would work: "]
                 parts += [mismatch.list_names(prefixes, 12)]
             raise LayoutError(*parts)
-        raise _wrong_names(tail_by_name, layouts, reading)
+        shapes = {tail: _shape_of(source.get(name)) for name, tail in tail_by_name.items()}
+        raise _wrong_names(tail_by_name, layouts, reading, shapes)
     if source is not original and (
         cells := [*filter(jax_cell_class, _leaves_under(original, prefix))]
     ):
@@ -163,12 +164,24 @@ def read_tensors(
     return rnns[0]
 
 
+def _shape_of(tensor: Any) -> tuple[int, ...]:
+    return tuple(getattr(tensor, "shape", ()))
+
+
 def _wrong_names(
-    tail_by_name: Mapping[str, str], layouts: Sequence[Layout], reading: Reading
+    tail_by_name: Mapping[str, str],
+    layouts: Sequence[Layout],
+    reading: Reading,
+    shapes: Mapping[str, tuple[int, ...]],
 ) -> LayoutError:
-    """Return the error for names that fit no RNN. tail_by_name: name -> name without the prefix."""
+    """Return the error for names that fit no RNN. tail_by_name: name -> name without the prefix.
+    shapes: by name without the prefix."""
     names = list(tail_by_name.values())
     if reading.layout is None:
+        is_concat = match_layout_names(Layout("concat"), names)
+        if not is_concat and (advice := mismatch.names_by_hand(shapes)):
+            listing = mismatch.list_names(names)
+            return LayoutError(f"{listing} do not have the names of a layout; ", advice)
         leaves = [name.split("/")[-1] for name in names]
         concat = [leaf for leaf in leaves if leaf[:2] in ("W_", "b_") and len(leaf) == 3]
         if concat and not any(leaf.startswith("U_") for leaf in leaves):  # with U_: Keras 1

@@ -115,6 +115,7 @@ def _entry_json(name: str, rnn: Any) -> dict[str, Any]:
         "spec": spec.to_dict(),
         "layout": rnn.layout.name,
         "layout_options": dict(rnn.layout.options),
+        "layout_row": rnn.layout.row if rnn.layout.json else None,
         "directions": spec.num_directions,
         "biases": [role for role in ("bW", "bR") if role in roles],
         "peepholes": "peephole" in roles,
@@ -138,7 +139,8 @@ def _entry_text(fits: list[dict[str, Any]], undecided: str = "") -> list[str]:
 
     rows_by_label: dict[str, dict[str, None]] = {}  # label -> each value once, in order
     for entry in fits:
-        spec, layout = entry["spec"], Layout(entry["layout"], **entry["layout_options"])
+        spec, name_or_row = entry["spec"], entry["layout_row"] or entry["layout"]
+        layout = Layout(name_or_row, **entry["layout_options"])
         sizes = [f"input {spec['input_size']}", f"hidden {spec['hidden_size']}"]
         sizes += [f"projected {spec['proj_size']}"] if spec["proj_size"] else []
         sizes += [f"layers {spec['num_layers']}", f"directions {entry['directions']}"]

@@ -6,8 +6,8 @@ A text of JSON under the name "rnnlayout" in the metadata of the file:
                                       "batch_first"}}}
 
 prefix: the part of the tensors' names before the names in the layout, with the separator. layout
-and options: the arguments of rl.layout(). spec: Spec.to_dict(). config, batch_first: of the
-Weights; batch_first is omitted if None.
+and options: the arguments of rl.layout(), where layout is a name or a row. spec: Spec.to_dict().
+config, batch_first: of the Weights; batch_first is omitted if None.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def write_records(records: Mapping[str, Record]) -> dict[str, str]:
     entries = {
         entry: {
             "prefix": record.prefix,
-            "layout": record.layout.name,
+            "layout": record.layout.description,
             "options": dict(record.layout.options),
             "spec": record.spec.to_dict(),
             "config": record.config,
@@ -117,7 +117,8 @@ def read_records(metadata: Mapping[str, str], path: Any) -> dict[str, Record]:
 
 def parse_record(entry_json: Any, label: str) -> Record:
     """Return the record of an RNN. Raises FileError if malformed."""
-    kinds = {"prefix": str, "layout": str, "options": dict, "spec": dict, "config": dict}
+    kinds: dict[str, Any] = {"prefix": str, "layout": str | dict}
+    kinds |= dict.fromkeys(("options", "spec", "config"), dict)
     if not isinstance(entry_json, dict) or not all(
         isinstance(entry_json.get(key), kind) for key, kind in kinds.items()
     ):
