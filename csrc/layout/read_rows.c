@@ -25,7 +25,7 @@ typedef enum field {
     F_BIASES,
     F_FORGET_BIAS,
     NUM_OWN_FIELDS
-} field;
+} row_field;
 
 static const char *const field_names[NUM_OWN_FIELDS] = {
     "schema",     "name",   "rows",       "gates", "tensors", "reset", "z", "recurrent_activation",
@@ -33,7 +33,7 @@ static const char *const field_names[NUM_OWN_FIELDS] = {
 
 rnl_status rnl_wrong_field(const rnl_row_reader *reader, const char *format, ...)
 {
-    char text[700], row[16] = "";
+    char text[700], row[32] = "";
     va_list args;
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
@@ -224,7 +224,7 @@ static rnl_status read_tensor(rnl_json *r, const char *key, void *arg)
 /* ------------------------------------------------------------------------------------- the row --
  */
 
-static rnl_status missing(rnl_row_reader *reader, field field, const char *need)
+static rnl_status missing(rnl_row_reader *reader, row_field field, const char *need)
 {
     set_place(reader, field_names[field], "");
     return rnl_wrong_field(reader, "missing, need %s", need);
@@ -246,7 +246,7 @@ static rnl_status check_fields(rnl_row_reader *reader)
         return missing(reader, F_TENSORS,
                        "the tensors, as in {\"weight_ih\": \"W (G*H, I)\", ...}");
     if (gru != (reader->fields >> F_Z & 1) || gru != (reader->fields >> F_RESET & 1)) {
-        const field wrong = gru != (reader->fields >> F_Z & 1) ? F_Z : F_RESET;
+        const row_field wrong = gru != (reader->fields >> F_Z & 1) ? F_Z : F_RESET;
         if (gru)
             return missing(reader, wrong, wrong == F_Z ? z_forms : resets);
         set_place(reader, field_names[wrong], "");
@@ -285,7 +285,7 @@ static rnl_status finish_row(rnl_row_reader *reader)
 
 static rnl_status read_row(rnl_json *r, void *arg);
 
-static rnl_status read_field(rnl_row_reader *reader, rnl_json *r, field field)
+static rnl_status read_field(rnl_row_reader *reader, rnl_json *r, row_field field)
 {
     static const char *const z_forms[] = {"state", "candidate", NULL};
     static const char *const biases[] = {"optional", "always", "by_mode", NULL};
@@ -363,7 +363,7 @@ static rnl_status read_member(rnl_json *r, const char *key, void *arg)
         return rnl_wrong_field(reader, "a field of the layout, not of a row");
     if (!reader->in_rows && reader->fields >> F_ROWS & 1 && reader->fields >> F_GATES)
         return rnl_wrong_field(reader, "beside rows: the fields of a row belong into a row");
-    return read_field(reader, r, (field)k);
+    return read_field(reader, r, (row_field)k);
 }
 
 static rnl_status read_row(rnl_json *r, void *arg)

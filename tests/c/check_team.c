@@ -137,9 +137,9 @@ static void check_refused_threads(void)
 /* Runs one after the other; then with pauses, so that helpers are falling asleep, or asleep. */
 static void check_many_runs(void)
 {
-    for (int k = 0; k < 5000; k++)
+    for (int k = 0; k < check_turns(5000); k++)
         check_run(2, 2);
-    for (int k = 0; k < 500; k++) {
+    for (int k = 0; k < check_turns(500); k++) {
         check_run(2 + k % 2, 2 + k % 2);
         const int64_t turns = random_below(4000);
         for (volatile int64_t turn = 0; turn < turns; turn++)
@@ -154,7 +154,7 @@ static void check_many_runs(void)
 /* A round takes long if members share a CPU. */
 static int rounds_of(int members)
 {
-    return members < 3 ? 2000 : 200;
+    return check_turns(members < 3 ? 2000 : 200);
 }
 
 typedef struct meeting {

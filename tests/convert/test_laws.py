@@ -191,4 +191,4 @@ LAWS = [
 @every_layout
 @pytest.mark.parametrize("law", LAWS)
 def test_more_examples(law, a):
-    more_examples(15, law, data=st.data())(a)
+    more_examples(6, law, data=st.data())(a)

@@ -31,7 +31,6 @@ COMPILERS = {
     "aarch64": (["aarch64-linux-gnu-gcc", "-O2", "-static"], ["qemu-aarch64"]),
     "s390x": (["s390x-linux-gnu-gcc", "-O2", "-static"], ["qemu-s390x"]),
     "arm": ([*ZIG, "-target", "arm-linux-musleabihf", "-mcpu=cortex_a9"], ["qemu-arm"]),
-    "m32": ([*ZIG, "-target", "x86-linux-musl"], []),
     "x87": (["gcc", "-O2", "-mfpmath=387"], []),
 }
 
@@ -161,13 +160,13 @@ def outputs(folder, name, w, compiler, x):
     return y.byteswap() if compiler == "s390x" else y
 
 
-SLOW = ("arm", "m32")  # zig compiles a C library for them first, for a minute
+SLOW = ("arm",)  # zig compiles a C library for it first, for a minute
 
 
 def cases():
-    """Yield (name, compiler). A plain run has each RNN once, and each compiler except the slow
-    ones; a long run each RNN with a third of the compilers, and each compiler with a third of the
-    RNNs.
+    """Yield (name, compiler). A plain run has each RNN once, and each compiler except the
+    slow one; a long run each RNN with a third of the compilers, and each compiler with a third of
+    the RNNs.
 
     The x87 rounds a float64 twice, to 64 bits and then to 53: results are not the same.
     """
