@@ -59,9 +59,10 @@ class Options:
     """An object with a layout's attributes."""
 
     def __init__(self, name, options):
-        self.name, self.options = name, options
+        self.name, self.options, self.rows = name, options, None
 
 
+ROW_JSON = b'{"gates": {"lstm": "ifgo"}, "tensors": {"W": "W (G*H, I)", "R": "R (G*H, H)"}}'
 LAYOUTS = {
     "no name": Options(7, ()),
     "no options": Options("torch", 7),
@@ -107,6 +108,9 @@ BINDING |= {
     "blocks": lambda: _native.blocks(TORCH, LARGE, _native.HAS_BIAS),
     "names": lambda: _native.names(TORCH),
     "rows": _native.rows,
+    "read_rows": lambda: _native.read_rows(ROW_JSON)[0],
+    "write_rows": lambda: _native.write_rows(CONCAT),
+    "layout_rows": lambda: _native.layout_rows(CONCAT),
     "Plan": lambda: _native.Plan(LSTM, TORCH, _native.HAS_BIAS, KERAS).num_ops,
     "Plan.sources": lambda: (PLAN.sources, PLAN.targets, PLAN.num_ops),
     "Plan.block_ops": SUMS.block_ops,
@@ -150,6 +154,8 @@ BINDING_ERRORS = {
     **{name: (OF_A_DUCK, partial(_native.check, duck)) for name, duck in DUCKS.items()},
     **{f"{name} of a layout": (OF_OPTIONS, partial(_native.check_layout, layout))
        for name, layout in LAYOUTS.items()},
+    "no rows": (rl.SpecError, lambda: _native.read_rows(ROW_JSON[:-1])),
+    "rows of no bytes": (TypeError, lambda: _native.read_rows("{}")),
     "no form": (rl.LossyError, lambda: _native.tensors(TORCH, BEFORE)),
     "no blocks": (rl.LossyError, lambda: _native.blocks(TORCH, BEFORE)),
     "no number of has": (TypeError, lambda: _native.tensors(TORCH, LSTM, "1")),
