@@ -35,6 +35,7 @@ def wheel(tmp_path_factory):
         "--config-settings", f"build-dir={folder / 'build'}", "-w", folder, ROOT,
     ])  # fmt: skip
     (path,) = folder.glob("*.whl")
+    run([sys.executable, ROOT / "tools" / "recompress.py", path])  # as tools/wheels does
     return path
 
 
