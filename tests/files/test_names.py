@@ -157,8 +157,10 @@ def test_all_entries_come_back_or_save_refuses(suffix, tmp_path):
         path.unlink(missing_ok=True)
         try:
             rl.save(path, saved)
-        except rl.LayoutError:
+        except (rl.LayoutError, rl.FileError) as error:
+            # FileError: in a tree of dicts, "" may have an array where another name needs a dict
             assert len(saved) > 1 and not path.exists()
+            assert isinstance(error, rl.LayoutError) or "rename one" in str(error)
             return
         found = rl.load(path)
         expected = {}
