@@ -66,9 +66,9 @@ def benefits():
 def converts():
     signs = proof.pair_signs()
     return (
-        f"**Converts** arrays, modules and files between {len(rl.layouts())} layouts: of"
-        f" {signs.total():,} pairs {signs['=']:,} keep every bit, {signs['x']} are refused with"
-        " the reason."
+        f"**Converts** arrays, modules and files between {len(rl.layouts())} layouts and"
+        f" [your own](docs/howto/add-a-framework.md): of {signs.total():,} pairs"
+        f" {signs['=']:,} keep every bit, {signs['x']} are refused with the reason."
     )
 
 
@@ -86,16 +86,14 @@ def runs():
     row = results["rows"][0]
     medians = {name: median for name, (_, median) in row["us"].items()}
     size = row["case"].split()[3].removeprefix("H=")
-    peers = " and ".join(
-        f"{peer} takes {medians[peer] / medians['ours']:.0f} times"
-        for peer in ("torch", "onnxruntime")
-    )
+    ratios = {peer: medians[peer] / medians["ours"] for peer in ("torch", "onnxruntime")}
     return (
         "**Runs** weights with NumPy alone, in a wheel below 1 MB, with cuDNN on GPUs, and as C99"
         " without dependencies. A step of an"
         f" {row['cell'].upper()} with {size} inputs and units takes {medians['ours']:.0f} us"
         f" on one thread of an {results['about']['cpu']};"
-        f" {peers} as long."
+        f" torch takes {ratios['torch']:.0f} and onnxruntime {ratios['onnxruntime']:.0f} times as"
+        " long."
     )
 
 
