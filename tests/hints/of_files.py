@@ -62,6 +62,7 @@ def save_hand_written():
 
 
 rows_written_by_hand = asked(rl.load, "w.npz", before=save_hand_written)
+a_prefix_where_no_rnn_has_one = asked(rl.load, "w.npz", prefix="enc", before=save_plain)
 classes_of_arrays = asked(rl.load, "w.npz", as_class={"Own": "LSTM"}, before=save_plain)
 arrays_without_names = asked(
     rl.load, "w.npz", known={"layout": "keras"},

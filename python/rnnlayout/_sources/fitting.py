@@ -109,7 +109,7 @@ def fitting_rnns(
         if len({rnn.layout for rnn in distinct}) > 1:
             raise _several_layouts(rnn.layout for rnn in distinct)
     except (LayoutError, SpecError) as error:
-        if if_named := [layout for layout, _ in _fitting_if_named(names, shapes, dtype, reading)]:
+        if if_named := [layout for layout, _ in fitting_if_named(names, shapes, dtype, reading)]:
             arguments = join_parts(" or ", map(layout_argument, if_named))
             parts = error, "; these tensors fit ", arguments, ", which is read only if it is named"
             raise error_with_parts(error, *parts) from None
@@ -117,7 +117,7 @@ def fitting_rnns(
     if len(distinct) == 1 and distinct[0].layout.name not in _BY_CONVENTION:
         if_named = [
             layout
-            for layout, networks in _fitting_if_named(names, shapes, dtype, reading)
+            for layout, networks in fitting_if_named(names, shapes, dtype, reading)
             if not all(same_network(distinct[0], network) for network in networks)
         ]
         if if_named:
@@ -125,7 +125,7 @@ def fitting_rnns(
     return tuple(distinct)
 
 
-def _fitting_if_named(
+def fitting_if_named(
     names: tuple[str, ...] | None, shapes: tuple[Shape, ...], dtype: str, reading: Reading
 ) -> Iterator[tuple[Layout, tuple[FittingRNN, ...]]]:
     """Yield (layout, RNNs) for each layout that is read only if named and that the tensors fit;

@@ -178,8 +178,11 @@ def _wrong_names(
     shapes: by name without the prefix."""
     names = list(tail_by_name.values())
     if reading.layout is None:
-        is_concat = match_layout_names(Layout("concat"), names)
-        if not is_concat and (advice := mismatch.names_by_hand(shapes)):
+        actual = tuple([shapes[name] for name in names])
+        is_known = match_layout_names(Layout("concat"), names) or any(
+            fitting.fitting_if_named(tuple(names), actual, "float32", reading)
+        )
+        if not is_known and (advice := mismatch.names_by_hand(shapes)):
             listing = mismatch.list_names(names)
             return LayoutError(f"{listing} do not have the names of a layout; ", advice)
         leaves = [name.split("/")[-1] for name in names]

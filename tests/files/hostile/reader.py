@@ -29,6 +29,7 @@ from files.hostile.limits import MOST_NBYTES, MOST_READINGS, Meter
 from files.hostile.sins import SINS
 
 import rnnlayout as rl
+import rnnlayout._sources.hand_written
 from rnnlayout._cli import main as _cli
 from rnnlayout._model.printable import LONGEST
 
