@@ -220,9 +220,9 @@ typedef struct rnl_layout {
     const char *name;
     int option[RNL_NUM_OPTIONS]; /* index of the chosen value; 0 is the default */
     double forget_bias;          /* the value of the option "forget_bias"       */
-    const struct rnl_row *rows;  /* of the table, or of `owned`                 */
+    const struct rnl_row *rows;  /* of the table, or of `user_rows`             */
     int num_rows;
-    struct rnl_own_rows *owned; /* what rnl_layout_free() frees; NULL: nothing */
+    struct rnl_user_rows *user_rows; /* what rnl_layout_free() frees; NULL: nothing */
 } rnl_layout;
 
 /* Find a layout by name or alias ("pytorch" is an alias of "torch"; layout->name is "torch"), and

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "core/status.h"
-#include "layout/own_rows.h"
+#include "layout/user_rows.h"
 
 /* Small sizes, all different: of two layers and two directions, with a width of 2 * 3 or 2 * 2 for
  * the second layer. The weights of the largest, an LSTM, are below MAX_NELEMS. */

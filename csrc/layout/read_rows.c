@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "core/status.h"
-#include "layout/own_rows.h"
+#include "layout/user_rows.h"
 
 enum { SCHEMA = 1 }; /* the only version of these texts */
 
@@ -24,10 +24,10 @@ typedef enum field {
     F_ACTIVATION,
     F_BIASES,
     F_FORGET_BIAS,
-    NUM_OWN_FIELDS
+    NUM_FIELDS
 } row_field;
 
-static const char *const field_names[NUM_OWN_FIELDS] = {
+static const char *const field_names[NUM_FIELDS] = {
     "schema",     "name",   "rows",       "gates", "tensors", "reset", "z", "recurrent_activation",
     "activation", "biases", "forget_bias"};
 
@@ -45,12 +45,12 @@ rnl_status rnl_wrong_field(const rnl_row_reader *reader, const char *format, ...
 
 const char *rnl_keep_text(rnl_row_reader *reader, const char *text)
 {
-    rnl_own_rows *const own = reader->own;
+    rnl_user_rows *const user_rows = reader->user_rows;
     const size_t nbytes = strlen(text) + 1;
-    assert(nbytes <= sizeof own->texts - own->used); /* see RNL_OWN_TEXTS */
-    char *const kept = own->texts + own->used;
+    assert(nbytes <= sizeof user_rows->texts - user_rows->used); /* see RNL_USER_TEXTS */
+    char *const kept = user_rows->texts + user_rows->used;
     memcpy(kept, text, nbytes);
-    own->used += nbytes;
+    user_rows->used += nbytes;
     return kept;
 }
 
@@ -191,11 +191,11 @@ static rnl_status read_part(rnl_json *r, void *arg)
     tensor_parts *const tensor = arg;
     rnl_row_reader *const reader = tensor->reader;
     char text[RNL_WORD];
-    if (reader->num_slots == RNL_MAX_OWN_SLOTS)
+    if (reader->num_slots == RNL_MAX_USER_SLOTS)
         return rnl_wrong_field(reader,
                                "a row has at most %d tensors; {gate} in a name stands for a"
                                " tensor per gate",
-                               RNL_MAX_OWN_SLOTS);
+                               RNL_MAX_USER_SLOTS);
     rnl_status status = read_word(reader, r, "a string as \"W (G*H, I)\"", text);
     rnl_slot *const slot = &reader->row->slots[reader->num_slots];
     if (status || (status = rnl_read_slot(reader, text, slot)) ||
@@ -272,7 +272,7 @@ static rnl_status finish_row(rnl_row_reader *reader)
     char letters[2 * RNL_WORD];
     rnl_row *const row = reader->row;
     const rnl_slot *const slot = row->slots;
-    row->layout = reader->own->name;
+    row->layout = reader->user_rows->name;
     row->per = "";
     rnl_status status = check_fields(reader);
     if (status)
@@ -309,13 +309,13 @@ static rnl_status read_field(rnl_row_reader *reader, rnl_json *r, row_field fiel
                 *word = '\0';
         rnl_layout same;
         rnl_error unknown;
-        if (!*word || strlen(word) >= RNL_MAX_OWN_NAME ||
+        if (!*word || strlen(word) >= RNL_MAX_USER_NAME ||
             rnl_layout_named(word, &same, &unknown) == RNL_OK)
             return rnl_wrong_field(reader,
                                    "need 1 to %d letters, digits, -, _ or ., and not the"
                                    " name of another layout",
-                                   RNL_MAX_OWN_NAME - 1);
-        strcpy(reader->own->name, word);
+                                   RNL_MAX_USER_NAME - 1);
+        strcpy(reader->user_rows->name, word);
         return RNL_OK;
     case F_ROWS:
         status = rnl_json_array(r, "'[', as the rows are a list", read_row, reader);
@@ -349,12 +349,12 @@ static rnl_status read_member(rnl_json *r, const char *key, void *arg)
     rnl_row_reader *const reader = arg;
     char all[256] = "";
     int k = 0;
-    while (k < NUM_OWN_FIELDS && strcmp(field_names[k], key) != 0)
+    while (k < NUM_FIELDS && strcmp(field_names[k], key) != 0)
         k++;
-    for (int f = 0; f < NUM_OWN_FIELDS; f++)
+    for (int f = 0; f < NUM_FIELDS; f++)
         rnl_append_name(all, sizeof all, field_names[f]);
     set_place(reader, key, "");
-    if (k == NUM_OWN_FIELDS)
+    if (k == NUM_FIELDS)
         return rnl_wrong_field(reader, "unknown field, need one of: %s", all);
     if (reader->fields >> k & 1)
         return rnl_wrong_field(reader, "occurs twice");
@@ -370,9 +370,9 @@ static rnl_status read_row(rnl_json *r, void *arg)
 {
     rnl_row_reader *const reader = arg;
     const unsigned fields_of_layout = reader->fields;
-    if (reader->num_rows == RNL_MAX_OWN_ROWS)
-        return rnl_wrong_field(reader, "more than %d rows", RNL_MAX_OWN_ROWS);
-    reader->row = &reader->own->rows[reader->num_rows++];
+    if (reader->num_rows == RNL_MAX_USER_ROWS)
+        return rnl_wrong_field(reader, "more than %d rows", RNL_MAX_USER_ROWS);
+    reader->row = &reader->user_rows->rows[reader->num_rows++];
     reader->in_rows = true;
     reader->fields = 0;
     reader->num_slots = 0;
@@ -403,24 +403,26 @@ rnl_status rnl_layout_from_json(const char *text, size_t nbytes, rnl_layout *lay
     if (nbytes > RNL_MAX_LAYOUT_JSON)
         return rnl_fail(err, RNL_E_LAYOUT, "the JSON of a layout has %zu bytes, need at most %d",
                         nbytes, RNL_MAX_LAYOUT_JSON);
-    rnl_own_rows *const own = calloc(1, sizeof *own);
-    if (!own)
+    rnl_user_rows *const user_rows = calloc(1, sizeof *user_rows);
+    if (!user_rows)
         return rnl_fail(err, RNL_E_NOMEM, "no memory for the rows of a layout");
-    strcpy(own->name, RNL_UNNAMED);
+    strcpy(user_rows->name, RNL_UNNAMED);
     rnl_json r = {.start = text, .at = text, .end = text + nbytes, .err = err};
-    rnl_row_reader reader = {.own = own, .row = own->rows, .err = err};
-    for (int k = 0; k < RNL_MAX_OWN_ROWS; k++)
-        own->rows[k].activations = 1u << RNL_SIGMOID;
+    rnl_row_reader reader = {.user_rows = user_rows, .row = user_rows->rows, .err = err};
+    for (int k = 0; k < RNL_MAX_USER_ROWS; k++)
+        user_rows->rows[k].activations = 1u << RNL_SIGMOID;
     if (nbytes >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0) /* the mark of editors of Windows */
         r.at += 3;
     rnl_json_skip_spaces(&r);
     rnl_status status = read_layout(&r, &reader);
-    const rnl_layout result = {
-        .name = own->name, .rows = own->rows, .num_rows = reader.num_rows, .owned = own};
+    const rnl_layout result = {.name = user_rows->name,
+                               .rows = user_rows->rows,
+                               .num_rows = reader.num_rows,
+                               .user_rows = user_rows};
     if (!status)
         status = rnl_check_tiles(&result, err);
     if (status)
-        free(own);
+        free(user_rows);
     else
         *layout = result;
     return status;
@@ -429,5 +431,5 @@ rnl_status rnl_layout_from_json(const char *text, size_t nbytes, rnl_layout *lay
 void rnl_layout_free(rnl_layout *layout)
 {
     if (layout)
-        free(layout->owned);
+        free(layout->user_rows);
 }

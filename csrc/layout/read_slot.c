@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "core/status.h"
-#include "layout/own_rows.h"
+#include "layout/user_rows.h"
 
 static const char gate_letters[] = "ifgorznh";
 

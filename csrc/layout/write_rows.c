@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "core/status.h"
-#include "layout/own_rows.h"
+#include "layout/user_rows.h"
 
 /* A text that is written; nbytes counts also what did not fit. */
 typedef struct writer {
@@ -213,7 +213,7 @@ rnl_status rnl_layout_to_json(const rnl_layout *layout, char *text, size_t nbyte
     writer to = {text, nbytes, 0};
     const char *separator = "";
     put(&to, "{");
-    if (layout->owned && strcmp(layout->name, RNL_UNNAMED) != 0)
+    if (layout->user_rows && strcmp(layout->name, RNL_UNNAMED) != 0)
         put(&to, "\"name\": \"%s\", ", layout->name);
     put(&to, layout->num_rows > 1 ? "\"rows\": [" : "");
     for (int k = 0; k < layout->num_rows; k++) {

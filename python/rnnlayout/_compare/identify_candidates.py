@@ -16,9 +16,9 @@ from rnnlayout._run.settings import MERGES
 
 from .identify_custom import CustomLayout
 from .identify_inputs import UnknownTensors
-from .identify_own_row import own_layout, renamed_layout
 from .identify_rows import RowMatch
 from .identify_search import Match
+from .identify_user_row import renamed_layout, user_layout
 
 _AXES = {
     "TNI": "x is (T, N, I)",
@@ -90,7 +90,7 @@ def candidate_of(match: Match) -> Candidate:
         layout, source = renamed_layout(case, tensors.names, arrays), _tensors_code(case, tensors)
         named: Layout | None = case.layout
     else:
-        layout = named = own_layout(case, tensors.names, arrays)
+        layout = named = user_layout(case, tensors.names, arrays)
         source = "tensors"
     if source and named:
         fields = ["reset", "recurrent_activation"] if CELLS[spec.cell].has_reset else []

@@ -43,23 +43,23 @@ def specs_of(layout):
 def test_a_row_of_the_table_read_at_run_time_is_the_same_layout(layout):
     """Same names, shapes and blocks, and the same steps from and to a layout that has everything:
     signs, sums, constants and what must be zero."""
-    own = rl.layout(layout.row)
-    assert own.row == layout.row and own != layout
-    assert [*specs_of(own)] == [*specs_of(layout)] != []
-    rows = zip(_native.layout_rows(layout), _native.layout_rows(own), strict=True)
-    for row, own_row in rows:  # z, forget_bias: of a GRU, of an LSTM
-        assert {key for key in row if row[key] != own_row[key]} <= {
+    read_back = rl.layout(layout.row)
+    assert read_back.row == layout.row and read_back != layout
+    assert [*specs_of(read_back)] == [*specs_of(layout)] != []
+    rows = zip(_native.layout_rows(layout), _native.layout_rows(read_back), strict=True)
+    for row, user_row in rows:  # z, forget_bias: of a GRU, of an LSTM
+        assert {key for key in row if row[key] != user_row[key]} <= {
             "layout", "options", "must_name", "checked", "source", "z",
         }  # fmt: skip
     for spec, optional in specs_of(layout):
-        assert _native.tensors(own, spec, optional) == _native.tensors(layout, spec, optional)
-        assert _native.blocks(own, spec, optional) == _native.blocks(layout, spec, optional)
+        assert _native.tensors(read_back, spec, optional) == _native.tensors(layout, spec, optional)
+        assert _native.blocks(read_back, spec, optional) == _native.blocks(layout, spec, optional)
         for to in map(rl.layout, ("concat", "tf1", "cudnn")):
             try:
                 expected = _native.Plan(spec, layout, optional, to).block_ops()
             except rl.LossyError:
                 continue
-            assert _native.Plan(spec, own, optional, to).block_ops() == expected
+            assert _native.Plan(spec, read_back, optional, to).block_ops() == expected
 
 
 @pytest.mark.parametrize(
@@ -222,7 +222,7 @@ def test_ten_thousand_hostile_rows():
 # ------------------------------------------------------------------------------------- a value
 
 
-def test_an_own_layout_is_a_value():
+def test_a_layout_of_a_row_is_a_value():
     mine = rl.layout(LSTM)
     tensors = LSTM["tensors"] | {"h2h": "R (H_in, G*H)"}
     again = rl.layout({"tensors": tensors, "gates": LSTM["gates"]})

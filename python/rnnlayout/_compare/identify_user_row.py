@@ -21,7 +21,7 @@ from .matrix_forms import MATRIX_AXES
 _Tensor = tuple[np.ndarray, str, str]  # an array, its text in a row, and its gate or ""
 
 
-def own_layout(
+def user_layout(
     case: CustomLayout, names: Sequence[str] | None, arrays: Sequence[np.ndarray]
 ) -> Layout | None:
     """Return the layout of the tensors, by which they are the RNN of the case to the last bit; None
@@ -53,8 +53,8 @@ def renamed_layout(
 ) -> Layout:
     """Return the layout of the case; for one layer and direction under names of their own, the row
     of the layout with these names."""
-    spec, own_names = case.spec, {*(names or case.shapes)} != {*case.shapes}
-    if not own_names or names is None or not case.order or spec.num_layers > 1:
+    spec, renamed = case.spec, {*(names or case.shapes)} != {*case.shapes}
+    if not renamed or names is None or not case.order or spec.num_layers > 1:
         return case.layout
     roles = {block[2] for block, _ in _native.blocks(case.layout, spec, case.optional_tensors)}
     whole = case.layout.row

@@ -1,34 +1,34 @@
 /* The rows of a layout that is read from JSON (rnl_layout_from_json), and the parts of the reader.
  */
-#ifndef RNL_LAYOUT_OWN_ROWS_H
-#define RNL_LAYOUT_OWN_ROWS_H
+#ifndef RNL_LAYOUT_USER_ROWS_H
+#define RNL_LAYOUT_USER_ROWS_H
 
 #include "core/json.h"
 #include "core/status.h"
 #include "layout/form.h"
 
 enum {
-    RNL_MAX_OWN_ROWS = 4,
-    RNL_MAX_OWN_SLOTS = RNL_MAX_SLOTS - 1,
-    RNL_MAX_OWN_NAME = 40, /* bytes of the layout's name, with the NUL */
-    RNL_OWN_TEXTS = 16384, /* bytes of all texts: 4 * 8 slots of two words (RNL_WORD) need less */
+    RNL_MAX_USER_ROWS = 4,
+    RNL_MAX_USER_SLOTS = RNL_MAX_SLOTS - 1,
+    RNL_MAX_USER_NAME = 40, /* bytes of the layout's name, with the NUL */
+    RNL_USER_TEXTS = 16384, /* bytes of all texts: 4 * 8 slots of two words (RNL_WORD) need less */
     RNL_MAX_LAYOUT_JSON = 65536
 };
 
 #define RNL_UNNAMED "custom" /* the name of a layout without a name */
 
 /* The rows, and the texts that they point to. */
-typedef struct rnl_own_rows {
-    rnl_row rows[RNL_MAX_OWN_ROWS];
-    char name[RNL_MAX_OWN_NAME];
+typedef struct rnl_user_rows {
+    rnl_row rows[RNL_MAX_USER_ROWS];
+    char name[RNL_MAX_USER_NAME];
     size_t used; /* bytes of texts */
-    char texts[RNL_OWN_TEXTS];
-} rnl_own_rows;
+    char texts[RNL_USER_TEXTS];
+} rnl_user_rows;
 
 /* A reader of rows. `place` is the name of the field that is read, for errors:
  * "rows[1].tensors.kernel". */
 typedef struct rnl_row_reader {
-    rnl_own_rows *own;
+    rnl_user_rows *user_rows;
     rnl_row *row;
     int num_rows, num_slots; /* num_slots: of `row` */
     bool in_rows;            /* `row` is an item of the field "rows" */
