@@ -709,5 +709,11 @@ const rnl_alias rnl_aliases[] = {
      "the parameters of MXNet's operator RNN, with two biases (mxnet 1.9.1)"},
     {"candle", "torch", RNL_CHECKED_DOCUMENTS,
      "candle_nn's LSTM and GRU, one layer without projection (candle-nn/src/rnn.rs)"},
+    {"lux", "torch-cell", RNL_CHECKED_DOCUMENTS,
+     "LSTMCell, GRUCell and RNNCell of Lux.jl (src/layers/recurrent.jl, 1.31), in Julia's"
+     " shapes: h5py reverses them"},
+    {"torch7-cudnn", "cudnn", RNL_CHECKED_DOCUMENTS,
+     "the vector `weight` of cudnn.LSTM, BLSTM, GRU and RNN of Torch7 (soumith/cudnn.torch,"
+     " RNN.lua), which cuDNN reads as it is"},
 };
 const int rnl_num_aliases = (int)(sizeof rnl_aliases / sizeof rnl_aliases[0]);

@@ -6,9 +6,11 @@ That shares nothing with the table of layouts. What the gates compute is the sam
 
 import dataclasses
 import itertools
+import re
 
 import numpy as np
 import pytest
+from commands import ROOT
 from oracles.frameworks import H, I
 from oracles.reference import PseudoLayer, by_gate, from_onnx
 from oracles.some import normal_weights, same_bits
@@ -75,10 +77,17 @@ HASTE = "kernel recurrent_kernel bias"
 WEBNN = "weight recurrentWeight bias recurrentBias"
 COREML = "weight_ih weight_hh bias"
 CANDLE = "weight_ih_l0 weight_hh_l0 bias_ih_l0 bias_hh_l0"
+LUX = "weight_ih weight_hh bias_ih bias_hh"
+NCNN = "weight_xc bias_c weight_hc"
 N = "candidate/{}_projection"
 CANONICAL = " ".join(f"gates/{kind} {N.format('input')}/{kind} {N.format('hidden')}/{kind}"
                      for kind in ("kernel", "bias"))  # fmt: skip
 PEEPING = {"peepholes": True}
+
+# The rows that docs/layouts.md has ready: ncnn, flux, dynet.
+PAGE = (ROOT / "docs" / "layouts.md").read_text()
+READY = {"rl": rl}
+exec(re.search(r"^```python\n(ncnn = .*?)^```", PAGE, re.DOTALL | re.MULTILINE)[1], READY)
 
 
 def webnn(order):
@@ -94,6 +103,16 @@ def canonical_gru(gates, W, R, b, bW, bR):
     zero = np.zeros(2 * H)
     return columns("rzn", np.hstack([gates[:I], W]), np.hstack([gates[I:], R]),
                    np.hstack([b, bW]), np.hstack([zero, bR]))  # fmt: skip
+
+
+def ncnn_gru(W, b, R):
+    """Four biases: r, z, and of the candidate bW and bR."""
+    return rows("rzn", W[0], R[0], b[0, :3], np.hstack([np.zeros(2 * H), b[0, 3]]))
+
+
+def dynet_gru(*tensors):
+    """h' = (1 - z) h + z n: 1 - z is on the state."""
+    return rows("zrn", *(np.concatenate([-z, r, n]) for z, r, n in kinds(tensors, 3)))
 
 
 # layout, cell, what else its spec says, the names of its tensors in their order, how it reads them
@@ -132,6 +151,15 @@ CASES = [
       for cell, order in [("lstm", "ifog"), ("gru", "zrn"), ("rnn_tanh", "h")]),
     ("candle", "lstm", {}, CANDLE, lambda *w: rows("ifgo", *w)),
     ("candle", "gru", {}, CANDLE, lambda *w: rows("rzn", *w)),
+    ("lux", "lstm", {}, LUX, lambda *w: rows("ifgo", *w)),
+    ("lux", "gru", {}, LUX, lambda *w: rows("rzn", *w)),
+    (READY["ncnn"], "lstm", {}, NCNN, lambda W, b, R: rows("ifog", W[0], R[0], b)),
+    (READY["ncnn"], "gru", {}, NCNN, ncnn_gru),
+    (READY["flux"], "lstm", {}, "Wi Wh bias", lambda *w: rows("ifgo", *w)),
+    (READY["flux"], "gru", {}, "Wi Wh b", lambda *w: rows("rzn", *w)),
+    (READY["dynet"], "lstm", {}, "x2i h2i bi",
+     lambda W, R, b: rows("ifog", W, R, b + np.repeat([0, 1, 0, 0], H))),
+    (READY["dynet"], "gru", {"reset": "before"}, each("x2{} h2{} b{}", "z r h"), dynet_gru),
     *((rl.layout("concat", inputs=inputs, z=z), cell, {"reset": reset},
        each("W_{} b_{}", " ".join(order)),
        lambda *w, order=order, inputs=inputs, z=z: textbook(order, inputs, z, *w))
@@ -148,7 +176,8 @@ CASES = [
 )
 def test_both_ways(layout, cell, options, names, read):
     spec = rl.Spec(cell, I, H, **options)
-    tensors = normal_weights(layout, spec)
+    # rounded, so that adding a forget bias of 1 is exact
+    tensors = {name: np.round(a * 256) / 256 for name, a in normal_weights(layout, spec).items()}
     assert [*tensors] == names.split()
     there = rl.convert(tensors, spec, layout=layout, to="onnx", exact=True)
     (found,) = from_onnx(there, spec)
@@ -157,6 +186,15 @@ def test_both_ways(layout, cell, options, names, read):
         ours, wanted = getattr(found, field.name), getattr(theirs, field.name)
         np.testing.assert_equal(ours, wanted, err_msg=field.name)
     assert same_bits(dict(rl.convert(there, spec, layout="onnx", to=layout, exact=True)), tensors)
+
+
+def test_the_projection_of_ncnn():
+    """hr.row(q) is that of output q: PyTorch's."""
+    spec = rl.Spec("lstm", I, H, proj_size=H - 1)
+    tensors = normal_weights(READY["ncnn"], spec)
+    assert tensors["weight_hr"].shape == (1, H - 1, H)
+    there = rl.convert(tensors, spec, layout=READY["ncnn"], to="torch")
+    np.testing.assert_equal(there["weight_hr_l0"], tensors["weight_hr"][0])
 
 
 def test_the_names_of_further_layers_and_of_the_backward_direction():

@@ -30,7 +30,7 @@ def test_a_layout_is_a_value():
     layout = rl.layout("concat", z="candidate", inputs="xh")
     assert layout == rl.layout("concat", inputs="xh", z="candidate") != rl.layout("concat")
     assert rl.layout("pytorch") == rl.layout("PyTorch") == rl.layout("torch")
-    assert rl.layout("jax-cudnn") == rl.layout("cudnn")
+    assert rl.layout("jax-cudnn") == rl.layout("torch7-cudnn") == rl.layout("cudnn")
     assert hash(layout) == hash(pickle.loads(pickle.dumps(layout)))
     assert repr(layout) == "layout('concat', inputs='xh', z='candidate')"
     assert "1 - z" in layout.notes["z=candidate"]

@@ -218,9 +218,9 @@ def layout(name: str | Mapping[str, Any], **options: Any) -> Layout:
     tf1: forget_bias=1.0 (default) or any number: the argument of the cell. At each step the cell
         adds the number to the bias of f.
 
-    "jax-cudnn" (the flat weights of jax.experimental.rnn) and "mxnet" (the parameters of MXNet's
-    operator RNN) are aliases of cudnn; "pytorch" and "candle" are aliases of torch. Upper and
-    lower case of a name do not matter.
+    "jax-cudnn" (the flat weights of jax.experimental.rnn), "mxnet" (the parameters of MXNet's
+    operator RNN) and "torch7-cudnn" are aliases of cudnn; "pytorch" and "candle" of torch; "lux"
+    of torch-cell. Upper and lower case of a name do not matter.
 
     Raises LayoutError if the layout, an option or its value does not exist. "tensorflow", "jax",
     "flax" and "chainer" have several layouts: the error lists them.
