@@ -45,8 +45,8 @@ class ValueSentences(StoredValues):
                 for shifted, gate, number in self.shifts:
                     if shifted == name:
                         b[name] = b[name].copy()
-                        b[name][gate] += number
                         wide[name][gate] += 2 * eps * (abs(b[name][gate]) + abs(number))
+                        b[name][gate] += number
                 if name in self.scales and b[name].any():
                     ratio = x[name] / b[name]
                     ratio = float(np.median(ratio[np.isfinite(ratio)]))
