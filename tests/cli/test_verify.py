@@ -239,6 +239,7 @@ def test_a_module_that_is_called_twice_is_one_rnn(rnnlayout, folder, layers):
     code, out, _ = rnnlayout("verify m.pt m.onnx")
     assert code == 0 and "alias in a: rnn again\n/rnn_1/LSTM in b: /rnn/LSTM again\n" in out
     assert rl.verify(model, "m.onnx") and rl.verify("m.pt", model)
+    assert [pair.name for pair in rl.verify("m.pt", "m.pt").pairs] == ["rnn", "alias"]
     assert rl.diagnose("m.onnx", like=model)
     tensors = {name: array.numpy() for name, array in model.state_dict().items()}
     np.savez("m.npz", **tensors)  # equal, but not the same arrays

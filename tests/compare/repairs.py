@@ -21,6 +21,12 @@ def wide_of(x):
     return np.asarray(x).astype("f8")
 
 
+def rounding_of_sums(eps):
+    """Return how far a sum of two biases may be, as a share of the biases. Two of bfloat16's units
+    tell the sum from one of its terms."""
+    return min(8 * eps, 2**-6)
+
+
 def is_wrong(case, diagnosis, fixed):
     """Return whether the report is sure, and the repair has a value that is not right."""
     return diagnosis.sure and bool(values_not_right(case, diagnosis, fixed).any())
@@ -68,7 +74,9 @@ def is_lost(mistake, name, x, meant, both, added, case):
         none[GATES[case.spec.cell].index(match[1])] = "b" in name[2]
         return none & (gap <= 4 * eps * (abs(meant) + number))
     if match := re.fullmatch(r"the last bits of (b[WR])", lost):
-        return (gap <= 8 * eps * both) if name[2] == match[1] else none
+        # the sum is right within `sums`; the subtraction of the other vector rounds once more
+        sums = rounding_of_sums(eps) * both
+        return (gap <= sums + eps / 2 * (abs(meant) + sums)) if name[2] == match[1] else none
     if lost == "the last bits of the values":
         factor = float(re.search(r"multiplied by ([\d.e+-]+)", mistake.text)[1])
         return gap <= 64 * eps * abs(meant) + float(finfo.smallest_subnormal) / factor

@@ -94,6 +94,20 @@ def test_a_stale_gate_is_named(spec, name, title):
     assert found.text.endswith(f": in its place is gate {first} a second time")
 
 
+def test_a_stale_gate_in_the_place_of_another():
+    """Gate i was not in the buffer, and in the place of f a second time. It is there once."""
+    like = weights()
+    done, place = like["weight_ih_l0"].copy(), "layer 0, input matrix"
+    done[:3], done[3:6] = weights(seed=5)["weight_ih_l0"][:3], done[:3].copy()
+    found = rl.diagnose(rl.pack(like | {"weight_ih_l0": done}), like=like)
+    swapped = "gates i and f swapped in the input matrices"
+    assert found.text == f"{swapped}; gate f of {place} is not in the buffer"
+    assert found.fixed[:15].tobytes() == rl.pack(like)[:15].tobytes()
+    done[:3] = like["weight_ih_l0"][6:9]  # gate g
+    text = rl.diagnose(rl.pack(like | {"weight_ih_l0": done}), like=like).text
+    assert text.endswith("is not in the buffer: in its place is gate g a second time")
+
+
 def test_the_report():
     rng = np.random.default_rng(0)
     (one,) = (x for x in machine.single_mistakes(LSTM, rng) if x.rule == "summed")

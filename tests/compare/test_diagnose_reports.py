@@ -303,6 +303,9 @@ def test_biases_that_were_split_at_random_are_that_and_no_more(layers):
         for found in (rl.diagnose(rl.pack(split_by(like, moved)), like=like),
                       rl.diagnose(split_by(like, moved), like=like)):  # fmt: skip
             assert rules(found) == ["split"] and found.sure, found
+    like, stale = weights(spec), weights(spec, 9)["weight_hh_l0"]  # which shows no order of gates
+    stale = split_by(like, moved) | {"weight_hh_l0": stale}
+    assert rules(rl.diagnose(rl.pack(stale), like=like)) == ["split", "not found"]
 
 
 @pytest.mark.parametrize(

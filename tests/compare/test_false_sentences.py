@@ -254,3 +254,12 @@ def test_moved_biases_beside_a_stale_layer():
     flat = np.concatenate([like[:first], like[size - 128 :], stale[first : size - 128]])
     text = rl.diagnose(flat, like=like, spec=spec).text
     assert f"the biases begin at value {first}, expected {size - 128}" in text
+
+
+def test_a_matrix_of_zeros_is_not_among_the_biases():
+    """It fits at the end of the buffer too, sure: "the values are in another order"."""
+    spec = rl.Spec("rnn_tanh", 3, 2)
+    like = {name: x if "weight_ih" in name else 0 * x for name, x in weights(spec).items()}
+    done = like | {"weight_hh_l0": weights(spec)["weight_hh_l0"]}
+    found = rl.diagnose(rl.pack(done, spec), like=like, spec=spec)
+    assert not found.sure and found.lost == ["layer 0, recurrent matrix"]

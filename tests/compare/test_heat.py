@@ -73,7 +73,12 @@ def test_a_mistake_of_every_state():
     half = {name: array.astype("f2").astype("f4") for name, array in a.items()}
     tiny = {name: array * np.float32(1e-6) for name, array in a.items()}
     small = {name: array * 2 for name, array in tiny.items()}
-    for b, c, state in ((a, half, "rounded"), (tiny, small, "different")):
+    ones, near, far = (
+        {name: np.full_like(array, 1 + gap) for name, array in a.items()}
+        for gap in (0, 1 / 128, 65 / 8192)  # bfloat16 cuts off less than 1 / 128
+    )
+    for b, c, state in ((a, half, "rounded"), (tiny, small, "different"),
+                        (ones, near, "rounded"), (ones, far, "different")):  # fmt: skip
         assert set(heat(check(rl.verify(b, c).picture().svg)).values()) == {state}
 
 

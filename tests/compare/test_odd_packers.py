@@ -198,7 +198,7 @@ LOST = {
     "int4": ("quantized to 4 bits", quantized(7)),
     "pruned": ("0, the others are as they were", lambda n, rng: n.packed(
         lambda name, x: np.where(abs(x) < np.quantile(abs(x), 0.8), 0, x))),
-    "moving average": (NEAR, lambda n, rng: (
+    "moving average": ("^[0-9]+ of [0-9]+ values are changed", lambda n, rng: (
         np.float32(0.95) * n.right + np.float32(0.05) * Network(n.spec, 77).right)),
     "trained on": (NEAR, lambda n, rng: (
         n.right + rng.normal(size=n.right.size) * 0.01).astype("f4")),

@@ -6,7 +6,7 @@ from functools import partial
 
 import ml_dtypes
 import numpy as np
-from compare.repairs import wide_of
+from compare.repairs import rounding_of_sums, wide_of
 from compare.report_words import BIAS_RULES, BUT, VALUE
 from compare.stored_values import StoredValues
 from compare.wrong_values import as_text, bits_kept, fixed_point, via
@@ -41,12 +41,12 @@ class ValueSentences(StoredValues):
                     b[name] = np.asarray(BIAS_RULES[rule[0]](w, r)[name[2] == "bR"])
                     exact = (w, r, w / 2, r / 2, 2 * w, 2 * r)
                     if not any(np.array_equal(b[name], vector) for vector in exact):
-                        wide[name] = min(8 * eps, 2**-6) * (abs(w) + abs(r)) * (b[name] != 0)
+                        wide[name] = rounding_of_sums(eps) * (abs(w) + abs(r)) * (b[name] != 0)
                 for shifted, gate, number in self.shifts:
                     if shifted == name:
                         b[name] = b[name].copy()
-                        b[name][gate] += number
                         wide[name][gate] += 2 * eps * (abs(b[name][gate]) + abs(number))
+                        b[name][gate] += number
                 if name in self.scales and b[name].any():
                     ratio = x[name] / b[name]
                     ratio = float(np.median(ratio[np.isfinite(ratio)]))

@@ -473,7 +473,8 @@ def _contents_in_place(matrix: TrueArray, packing: Packing) -> str:
 def _gate_in_place(located: LocatedMatrix, number: int, buffer: np.ndarray) -> str:
     """Return the letter of the gate that is in the place of another; "" if unknown."""
     matrix, reading = located.matrix, located.reading
-    stored = reading.pattern.take(buffer, reading.at, matrix.shape)[number]
+    place = reading.order.index(number)
+    stored = reading.pattern.take(buffer, reading.at, matrix.shape)[place]
     for letter, values in zip(matrix.gates, matrix.values, strict=True):
         if same_bits(np.ascontiguousarray(stored), values):
             return letter

@@ -164,15 +164,21 @@ class MatrixFinder:
                 break
 
     def _add_gates(self, located: LocatedMatrices, matrix: TrueArray) -> None:
-        """Add a matrix if half of its gates are in the right order, bit by bit, in any form."""
+        """Add a matrix if half of its gates are in their places, bit by bit, in any form."""
         gates = matrix.shape[0]
         for pattern, at in self._inside(matrix, self._beside(matrix, located)):
             stored = pattern.take(self.buffer, at, matrix.shape)
-            pairs = enumerate(zip(stored, matrix.values, strict=True))
-            unknown = [k for k, (x, v) in pairs if not same_bits(np.ascontiguousarray(x), v)]
+            places = [np.ascontiguousarray(gate) for gate in stored]
+            pairs = enumerate(zip(places, matrix.values, strict=True))
+            unknown = [k for k, (x, v) in pairs if not same_bits(x, v)]
             if 2 * len(unknown) <= gates > len(unknown):
-                order, share = tuple(range(gates)), 1 - len(unknown) / gates
-                reading = MatrixReading(pattern, at, order, (1,) * gates, share)
+                order = [*range(gates)]
+                for a, b in list(permutations(unknown, 2)):  # gate b is in the place of gate a
+                    if same_bits(places[a], matrix.values[b]):
+                        order[a], order[b] = b, a
+                        unknown.remove(b)
+                share = 1 - len(unknown) / gates
+                reading = MatrixReading(pattern, at, tuple(order), (1,) * gates, share)
                 self._put(located, LocatedMatrix(matrix, (reading,), tuple(unknown)))
                 return
 
