@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from typing import Any
 
 from rnnlayout._model.errors import Ask, Message
@@ -56,6 +57,11 @@ _FORMS: tuple[dict[str, str], ...] = (
     {"linear.weight": "W + R", "linear.bias": "bW"},
 )
 _MOST_NAMES = 2000  # of a model that is searched
+_LONGEST = 200  # characters of a name
+_MOST_TENSORS = 16  # of an RNN: of each gate W, R and two biases
+_NAMES = re.compile("|".join(
+    re.escape(name).replace(r"\{gate\}", "[a-z]") for name in dict.fromkeys(chain(*_FORMS))
+))  # fmt: skip
 _GATES = {"lstm": "ifgo", "gru": "rzn"}
 _IN_WORDS = {"lstm": "an LSTM", "gru": "a GRU"}
 
@@ -65,9 +71,12 @@ def hand_written_advice(shapes: Mapping[str, Shape]) -> Message | None:
     other tensors. shapes: by name."""
     below: dict[str, dict[str, Shape]] = {"": dict(shapes)}
     for name, shape in shapes.items() if len(shapes) <= _MOST_NAMES else ():
-        for separator in re.finditer(r"[./]", name[:200]):
-            below.setdefault(name[: separator.end()], {})[name[separator.end() :]] = shape
+        if len(name) <= _LONGEST:  # the names of a form have one dot at the most
+            for separator in [*re.finditer(r"[./]", name)][-2:]:
+                below.setdefault(name[: separator.end()], {})[name[separator.end() :]] = shape
     for prefix, tails in below.items():
+        if len(tails) > _MOST_TENSORS or not all(map(_NAMES.fullmatch, tails)):
+            continue
         for row in _rows(tails):
             (cell,) = row["gates"]
             unknown = []
