@@ -359,7 +359,8 @@ def _diagnosis(
     fixed: Any = None
     peepholes = spec.peepholes or (tensors is not None and tensors.spec.peepholes)
     if explanation.fixed is not None and not peepholes:  # which have no flat form
-        bits = bits_of_values(explanation.fixed, spec.dtype)
+        values = explanation.fixed.copy() if tensors is None else explanation.fixed
+        bits = bits_of_values(values, spec.dtype)  # of a copy: fixed may be the caller's buffer
         fixed = present_array(bits, spec.dtype)
         if tensors is not None:
             with contextlib.suppress(LossyError):  # else keep the flat buffer
