@@ -19,14 +19,7 @@ import numpy as np
 
 from rnnlayout._model.layout import ROLES
 
-from .matrix_forms import (
-    RIGHT_FORM,
-    MatrixForm,
-    Pattern,
-    patterns_of,
-    rolled_pattern,
-    solved_pattern,
-)
+from .matrix_forms import MatrixForm, Pattern, patterns_of, rolled_pattern, solved_pattern
 from .truth import MatrixName, TrueArray, comparable, largest, same_bits
 
 ENOUGH_SAMPLES = 0.7  # of the samples have to be equal: a few values may have been changed
@@ -80,16 +73,9 @@ class LocatedMatrix:
 
     def is_right_at(self, start: int) -> bool:
         """Return whether a repair copies the matrix unchanged, from `start`."""
-        reading, (gates, rows, columns) = self.reading, self.matrix.shape
-        form = Pattern(RIGHT_FORM, (rows * columns, columns, 1))
-        right = form, start, (*range(gates),), (1,) * gates, 1
-        return right == (
-            reading.pattern,
-            reading.at,
-            reading.order,
-            reading.signs,
-            reading.scale,
-        )
+        pattern, gates = next(patterns_of(self.matrix.shape, 0)), self.matrix.shape[0]
+        order, signs, share = (*range(gates),), (1,) * gates, self.reading.share
+        return self.reading == MatrixReading(pattern, start, order, signs, share)
 
     @property
     def span(self) -> tuple[int, int]:

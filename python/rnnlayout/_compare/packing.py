@@ -106,15 +106,16 @@ class Packing:
     def _is_in_place(self) -> bool:
         """Return whether a repair changes no value."""
         truth, buffer = self.truth, self.buffer
-        places = (self.matrices | self.vectors).items()
-        if buffer.size != truth.size or not all(
-            located.is_right_at(truth.starts[name]) for name, located in places
-        ):
+        places, starts = (self.matrices | self.vectors).items(), truth.starts
+        moved = any(not located.is_right_at(starts[name]) for name, located in places)
+        if moved or buffer.size != truth.size:
             return False
+        if self.vectors:
+            return True
         biases = np.zeros(truth.biases.size, buffer.dtype)
-        if self.biases and not self.vectors:
+        if self.biases:
             self._undo_biases(self.biases, biases)
-        return bool(self.vectors) or same_bits(biases, buffer[truth.num_weights :])
+        return same_bits(biases, buffer[truth.num_weights :])
 
     def stored_biases(self, biases: PackedBiases) -> Iterator[tuple[MatrixName, np.ndarray]]:
         """Yield (name, biases as stored) of each layer and direction, with the gates in the right
