@@ -280,7 +280,8 @@ class MatrixFinder:
             expected = comparable(matrix.values[number]) * reading.scale * sign
             with np.errstate(all="ignore"):
                 far = np.abs(comparable(gate) - expected)
-                count += np.count_nonzero(far <= 4 * self.eps * np.abs(expected) + least)
+                near = far <= 4 * self.eps * np.abs(expected) + least
+                count += int(np.count_nonzero(near))
         return count / matrix.size
 
     def _readings(
