@@ -1,5 +1,7 @@
 """diagnose: what happened to the values themselves is said of every value, and of no other."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 import torch
@@ -134,3 +136,18 @@ def test_float64_by_way_of_float32():
     found = rl.diagnose(rl.pack(done), like=like)
     assert found.text == "the values are rounded to float32"
     assert lost(found) == ["what float32 cannot represent"]
+
+
+@pytest.mark.long
+def test_verify_of_trained_weights_takes_at_most_three_times_their_memory():
+    """It took 4.2 to 5.75 times the weights: converted, packed, repaired and masked copies."""
+    spec, rng = rl.Spec("lstm", 1400, 1400), np.random.default_rng(0)
+    flat = rng.standard_normal(spec.num_params, dtype="f4")
+    trained = flat + np.float32(1e-3) * rng.standard_normal(flat.size, dtype="f4")
+    tracemalloc.start()
+    try:
+        assert rl.verify(flat, trained, spec=spec).pairs[0].summary.endswith("or edited?")
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 3 * flat.nbytes

@@ -12,7 +12,7 @@ import numpy as np
 
 from rnnlayout import _native
 from rnnlayout._model.dtypes import narrow_values, storage_dtype, widen_bits
-from rnnlayout._model.layout import ROLES, BlockKey, Layout, layer_in_words
+from rnnlayout._model.layout import CUDNN, ROLES, BlockKey, Layout, layer_in_words
 from rnnlayout._model.spec import CELLS, HARD_SIGMOIDS, HARD_TIMES, Spec
 from rnnlayout._model.weights import Weights, changed_weights
 from rnnlayout._native import LossyError, SpecError
@@ -93,7 +93,7 @@ def blocks_of(weights: Weights) -> dict[BlockKey, Block]:
                 arrays[tensor] = arrays[tensor].copy()
             block_view(arrays[tensor], place)[...] = 0
     converted = changed_weights(weights, spec=spec, arrays=arrays)
-    if weights.layout != common:
+    if weights.layout not in (common, CUDNN) or spec.skip_input:  # cuDNN: torch, in another order
         converted = converted.to(common)
     blocks = dict(own_blocks(converted)) | peepholes
     zero = np.zeros((spec.hidden_size, 1), converted.arrays[0].dtype)
@@ -240,12 +240,17 @@ class BlockGap:
 def block_gap(key: BlockKey, a: np.ndarray, b: np.ndarray, unequal: np.ndarray) -> BlockGap:
     """Return how much the numbers of a block differ, and where most. unequal: a mask."""
     with np.errstate(all="ignore"):
-        gap = np.where(unequal, np.abs(a - b), -1)
+        gap = a - b
+    np.abs(gap, out=gap)  # here and below: few arrays as large as the block at a time
+    gap[~unequal] = -1
     gap[unequal & ((a == b) | (np.isnan(a) & np.isnan(b)))] = 0
-    at = np.unravel_index(np.argmax(np.where(np.isnan(gap), np.inf, gap)), gap.shape)
+    shares = np.where(np.isfinite(gap), gap, np.inf)
+    at = np.unravel_index(np.argmax(shares), gap.shape)
+    raster = _raster_of(shares)
+    del shares
     place = tuple(int(i) for i in at)
     values = float(a[place]), float(b[place])
-    finite = [np.abs(side[np.isfinite(side)]).max(initial=0) for side in (a, b)]
+    finite = [np.abs(side).max(initial=0, where=np.isfinite(side)) for side in (a, b)]
     where = np.flatnonzero(unequal)
     where = where[:: max(1, where.size // _SAMPLE)][:_SAMPLE]
     return BlockGap(
@@ -256,15 +261,16 @@ def block_gap(key: BlockKey, a: np.ndarray, b: np.ndarray, unequal: np.ndarray) 
         place,
         values,
         float(min(finite)),
-        _raster_of(gap),
+        raster,
         np.stack([a.reshape(-1)[where], b.reshape(-1)[where]]),
     )
 
 
-def _raster_of(gap: np.ndarray) -> tuple[tuple[float, ...], ...]:
+def _raster_of(shares: np.ndarray) -> tuple[tuple[float, ...], ...]:
     """Return the largest difference in each cell of a few rows and columns, as a share of the
-    largest; 1 for NaN and infinity. A bias is a row. gap: -1 where the values are equal."""
-    shares = np.where(np.isfinite(gap), gap, np.inf).reshape(gap.shape[0], -1)
+    largest; 1 for NaN and infinity. A bias is a row. shares: the differences, -1 where the values
+    are equal, infinity for NaN."""
+    shares = shares.reshape(shares.shape[0], -1)
     shares = shares.T if shares.shape[1] == 1 else shares
     for axis, most in enumerate(_RASTER):
         n = shares.shape[axis]
@@ -294,9 +300,9 @@ class BlockComparison:
     notes: list[str]
 
     @cached_property
-    def wrong(self) -> dict[BlockKey, np.ndarray]:
-        """Where each block that is not equal differs."""
-        return {key: mask for key in self.a if (mask := self._mask(key)).any()}
+    def wrong(self) -> list[BlockKey]:
+        """The blocks that are not equal."""
+        return [key for key in self.a if self._mask(key).any()]
 
     def _mask(self, key: BlockKey) -> np.ndarray:
         a, b = self.a[key], self.b[key]
@@ -309,7 +315,7 @@ class BlockComparison:
 
     def gap(self, key: BlockKey) -> BlockGap:
         """Return how much a block differs, and where most."""
-        return block_gap(key, self.a[key].values, self.b[key].values, self.wrong[key])
+        return block_gap(key, self.a[key].values, self.b[key].values, self._mask(key))
 
     def line(self, gap: BlockGap) -> str:
         """Return "layer 0, recurrent matrix of gate f: 12 of 16 differ, largest 0.5 at (2, 1)"."""

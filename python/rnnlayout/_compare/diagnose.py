@@ -359,7 +359,10 @@ def _diagnosis(
     fixed: Any = None
     peepholes = spec.peepholes or (tensors is not None and tensors.spec.peepholes)
     if explanation.fixed is not None and not peepholes:  # which have no flat form
-        bits = bits_of_values(explanation.fixed, spec.dtype)
+        values = explanation.fixed
+        if tensors is None and values is packing.buffer:
+            values = values.copy()  # it may be the caller's
+        bits = bits_of_values(values, spec.dtype)
         fixed = present_array(bits, spec.dtype)
         if tensors is not None:
             with contextlib.suppress(LossyError):  # else keep the flat buffer

@@ -72,7 +72,9 @@ def explain_values(
     if scale := _scale_of_all(packing):
         mistakes.append(scale_mistake(truth, scale, "all values"))
         buffer = packing.buffer
-        packing = packing_of(truth, (buffer / np.asarray(scale, "f8")).astype(buffer.dtype))
+        repaired = np.empty_like(buffer)  # computed in float64, without a copy in float64
+        np.divide(buffer, np.asarray(scale, "f8"), out=repaired, casting="same_kind")
+        packing = packing_of(truth, repaired)
     if not explains_length(packing, decoded.rest):
         return _of_another_length(packing, decoded)
     buffer = packing.buffer
@@ -171,11 +173,19 @@ def explain_difference(c: BlockComparison) -> FoundMistakes:
 
 
 def _explain_blocks(c: BlockComparison, true: dict[BlockKey, Block]) -> FoundMistakes:
-    truth, packed = (
-        truth_of(c.spec, {key: block.numbers for key, block in blocks.items()}, BIASES, c.gates)
-        for blocks in (true, c.b)
-    )
+    truth, packed = (_packed(c, blocks) for blocks in (true, c.b))
     return explain_values(truth, bits_of_values(packed.flat, c.dtypes[1]), c.dtypes[1], "tensors")
+
+
+def _packed(c: BlockComparison, blocks: dict[BlockKey, Block]) -> Truth:
+    """Return blocks as a right buffer. The blocks are then in this buffer: the memory of converted
+    weights is free."""
+    numbers = {key: block.numbers for key, block in blocks.items()}
+    truth = truth_of(c.spec, numbers, BIASES, c.gates)
+    for key, values in truth.blocks(truth.flat):
+        if key in blocks and blocks[key].dtype != "bfloat16":
+            blocks[key].bits = values.view(f"u{values.itemsize}")
+    return truth
 
 
 def _lacks_biases(explanation: FoundMistakes) -> bool:

@@ -25,6 +25,7 @@ from .truth import MatrixName, TrueArray, comparable, largest, same_bits
 ENOUGH_SAMPLES = 0.7  # of the samples have to be equal: a few values may have been changed
 _ANCHORS = 8  # per gate: samples that are looked up
 _RUN = 4  # values
+_AT_ONCE = 1 << 18  # values of the buffer that are searched at a time
 _MOST_HITS = 64  # of an anchor: a value that is more frequent shows nothing
 _MOST_STARTS, _MOST_PLACES = 8, 24  # per pattern, and of all: places that are tried
 # Next to how many located matrices, before and after its right place, a matrix is looked for, and
@@ -69,6 +70,12 @@ class LocatedMatrix:
     @property
     def reading(self) -> MatrixReading:
         return self.readings[0]
+
+    def is_right_at(self, start: int) -> bool:
+        """Return whether a repair copies the matrix unchanged, from `start`."""
+        pattern, gates = next(patterns_of(self.matrix.shape, 0)), self.matrix.shape[0]
+        order, signs, share = (*range(gates),), (1,) * gates, self.reading.share
+        return self.reading == MatrixReading(pattern, start, order, signs, share)
 
     @property
     def span(self) -> tuple[int, int]:
@@ -274,12 +281,14 @@ class MatrixFinder:
     def _share_of_all(self, matrix: TrueArray, reading: MatrixReading) -> float:
         """Return the share of all values that are as a reading says."""
         stored = reading.pattern.take(self.buffer, reading.at, matrix.shape)
-        signs = np.array(reading.signs).reshape(-1, 1, 1)
-        expected = comparable(matrix.values)[[*reading.order]] * reading.scale * signs
-        least = float(np.finfo(self.buffer.dtype).smallest_subnormal)
-        with np.errstate(all="ignore"):
-            near = np.abs(comparable(stored) - expected) <= 4 * self.eps * np.abs(expected) + least
-        return float(near.mean())
+        least, count = float(np.finfo(self.buffer.dtype).smallest_subnormal), 0
+        for gate, number, sign in zip(stored, reading.order, reading.signs, strict=True):
+            expected = comparable(matrix.values[number]) * reading.scale * sign
+            with np.errstate(all="ignore"):
+                far = np.abs(comparable(gate) - expected)
+                near = far <= 4 * self.eps * np.abs(expected) + least
+                count += int(np.count_nonzero(near))
+        return count / matrix.size
 
     def _readings(
         self, matrix: TrueArray, places: Iterable[tuple[Pattern, int]], compare: Shares
@@ -421,8 +430,7 @@ class _Lookup:
             wide = _tolerance(value) if near and value.size else 0 * value
             self._anchors[matrix.name] = gate, sample, value - wide, value + wide
             low = min(low, (value - wide).min(initial=low))
-        with np.errstate(invalid="ignore"):
-            large = np.flatnonzero(np.abs(buffer) >= low)
+        large = _large(buffer, low)
         values = np.abs(comparable(buffer[large]))
         order = np.argsort(values, kind="stable")
         self._values, self._positions = values[order], large[order]
@@ -467,6 +475,14 @@ class _Lookup:
             hits.append((gate[inside][times], sample[inside][times], positions[at]))
         gates, samples, places = (np.concatenate(part) for part in zip(*hits, strict=True))
         return gates, samples, places
+
+
+def _large(buffer: np.ndarray, low: float) -> np.ndarray:
+    """Return the places of the values whose absolute value is at least low."""
+    starts = range(0, max(buffer.size, 1), _AT_ONCE)
+    with np.errstate(invalid="ignore"):
+        parts = [np.flatnonzero(np.abs(buffer[k : k + _AT_ONCE]) >= low) + k for k in starts]
+    return np.concatenate(parts)
 
 
 def _ranges(first: np.ndarray, count: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

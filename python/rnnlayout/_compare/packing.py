@@ -82,9 +82,11 @@ class Packing:
         """The numbers in cuDNN's order.
 
         Lost values stay unchanged; arrays that were not located are copied from
-        the right offset.
+        the right offset. If nothing moves, this is the buffer itself.
         """
         truth, buffer = self.truth, self.buffer
+        if self._is_in_place():
+            return buffer
         fixed = np.zeros(truth.size, buffer.dtype)
         places = self.matrices | self.vectors
         for matrix in truth.matrices + (truth.bias_vectors if self.vectors else []):
@@ -100,6 +102,20 @@ class Packing:
         if self.biases and not self.vectors:
             self._undo_biases(self.biases, fixed[truth.num_weights :])
         return fixed
+
+    def _is_in_place(self) -> bool:
+        """Return whether a repair changes no value."""
+        truth, buffer = self.truth, self.buffer
+        places, starts = (self.matrices | self.vectors).items(), truth.starts
+        moved = any(not located.is_right_at(starts[name]) for name, located in places)
+        if moved or buffer.size != truth.size:
+            return False
+        if self.vectors:
+            return True
+        biases = np.zeros(truth.biases.size, buffer.dtype)
+        if self.biases:
+            self._undo_biases(self.biases, biases)
+        return same_bits(biases, buffer[truth.num_weights :])
 
     def stored_biases(self, biases: PackedBiases) -> Iterator[tuple[MatrixName, np.ndarray]]:
         """Yield (name, biases as stored) of each layer and direction, with the gates in the right
@@ -137,14 +153,16 @@ def packing_of(truth: Truth, buffer: np.ndarray) -> Packing:
     """Find out how a buffer of values was packed: exactly, and else nearly."""
     matrices = MatrixFinder(truth.matrices, buffer, truth.starts, eps_of(truth)).find()
     unknown = [matrix for matrix in truth.matrices if matrix.name not in matrices]
-    used = np.zeros(buffer.size, bool)  # by matrices; unknown matrices use the right place
+    edges = np.ones(buffer.size + 2, bool)
+    used = edges[1:-1]  # by matrices; unknown matrices use the right place
+    used[:] = False
     for matrix in truth.matrices:
         if matrix.name in matrices:
             reading = matrices[matrix.name].reading
             reading.pattern.mark(used, reading.at, matrix.shape)
         else:
             truth.part(used, matrix)[:] = True
-    ends = np.flatnonzero(np.diff(used, prepend=True, append=True))
+    ends = np.flatnonzero(edges[1:] != edges[:-1])
     free = [(int(start), int(stop)) for start, stop in ends.reshape(-1, 2)]
     biases, vectors = None, {}
     # biases of buffers of another, shorter length are only located

@@ -83,8 +83,10 @@ def _compared(
     if np.any(share):
         wide = wide + share * np.nan_to_num(abs(true), posinf=0)
     wide = np.broadcast_to(wide, true.shape)
-    wrong = np.stack([differing(*gate) for gate in zip(values, true, wide, strict=True)])
-    return ComparedPart(name, values, true, wide, wrong)
+    part = ComparedPart(name, values, true, wide, np.empty(true.shape, bool))
+    for rows in part.slices:
+        part.wrong[:, rows] = differing(values[:, rows], true[:, rows], wide[:, rows])
+    return part
 
 
 def _biases_as_stored(
