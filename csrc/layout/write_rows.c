@@ -211,18 +211,18 @@ static void put_row(writer *to, const rnl_layout *layout, const rnl_row *row)
 rnl_status rnl_layout_to_json(const rnl_layout *layout, char *text, size_t nbytes, rnl_error *err)
 {
     writer to = {text, nbytes, 0};
-    const char *separator = "";
+    const bool is_list = layout->num_rows > 1;
     put(&to, "{");
     if (layout->user_rows && strcmp(layout->name, RNL_UNNAMED) != 0)
         put(&to, "\"name\": \"%s\", ", layout->name);
-    put(&to, layout->num_rows > 1 ? "\"rows\": [" : "");
     for (int k = 0; k < layout->num_rows; k++) {
-        put(&to, layout->num_rows > 1 ? "%s{" : "", separator);
+        if (is_list)
+            put(&to, "%s{", k ? ", " : "\"rows\": [");
         put_row(&to, layout, &layout->rows[k]);
-        put(&to, layout->num_rows > 1 ? "}" : "");
-        separator = ", ";
+        if (is_list)
+            put(&to, "}");
     }
-    put(&to, layout->num_rows > 1 ? "]}" : "}");
+    put(&to, "%s}", is_list ? "]" : "");
     if (to.nbytes < nbytes)
         return RNL_OK;
     return rnl_fail(err, RNL_E_LAYOUT, "the rows of %s have %zu bytes as JSON, the buffer has %zu",
