@@ -18,6 +18,10 @@ typedef struct tiles {
     uint8_t counts[MAX_NELEMS];
 } tiles;
 
+static const char outside[] =
+    "some elements are in no weight; if each direction has a tensor, its name"
+    " needs {direction:fwd|bwd}";
+
 static rnl_status wrong(const tiles *of, rnl_error *err, int64_t tensor, const char *text)
 {
     return rnl_fail(err, RNL_E_LAYOUT, "tensors: in '%s' of the %s %s", of->tensors[tensor].name,
@@ -40,7 +44,7 @@ static rnl_status list_tensors(tiles *of, rnl_error *err)
                                 " if they have {layer}",
                                 of->cell, of->tensors[k].name);
         if (nelems > MAX_NELEMS)
-            return wrong(of, err, k, "some elements are no weights");
+            return wrong(of, err, k, outside);
     }
     of->starts[of->num_tensors] = nelems;
     memset(of->counts, 0, sizeof of->counts);
@@ -104,7 +108,7 @@ static rnl_status check_rnn(const rnl_layout *layout, const rnl_row *row, const 
     for (int64_t k = 0; !status && k < of.num_tensors; k++)
         for (int64_t at = of.starts[k]; !status && at < of.starts[k + 1]; at++)
             if (!of.counts[at])
-                status = wrong(&of, err, k, "some elements are no weights");
+                status = wrong(&of, err, k, outside);
     return status;
 }
 

@@ -128,7 +128,7 @@ WRONG = [
     (with_tensors(x2h="W + R (I, G*H)"), "the shape does not show how 2 matrices or biases lie"),
     (with_tensors(x2h="W (I + H, G*H)"), "the shape adds 2 sizes, need one for each of the 1"),
     (with_tensors(x2h="W[ifg] (I, G*H)"), "tensors: W of gate o of the lstm is in no tensor"),
-    (with_tensors(more="W (I, G*H)"), "tensors: in '0/more' of the lstm some elements are no w"),
+    (with_tensors(more="W (I, G*H)"), "tensors: in '0/more' of the lstm some elements are in no w"),
     (
         changed(tensors={"a": "W[if] + R (I + H_in, G*H)", "b": "W[go] (I, G*H)"}),
         "tensors: in '0/a' of the lstm two weights would be the same element",
