@@ -293,7 +293,7 @@ static rnl_status read_field(rnl_row_reader *reader, rnl_json *r, row_field fiel
     rnl_row *const row = reader->row;
     rnl_status status;
     double number = 0;
-    unsigned bits;
+    unsigned bits = 0;
     int choice = 0;
     switch (field) {
     case F_SCHEMA:
@@ -315,7 +315,7 @@ static rnl_status read_field(rnl_row_reader *reader, rnl_json *r, row_field fiel
                                    "need 1 to %d letters, digits, -, _ or ., and not the"
                                    " name of another layout",
                                    RNL_MAX_USER_NAME - 1);
-        strcpy(reader->user_rows->name, word);
+        snprintf(reader->user_rows->name, sizeof reader->user_rows->name, "%s", word);
         return RNL_OK;
     case F_ROWS:
         status = rnl_json_array(r, "'[', as the rows are a list", read_row, reader);

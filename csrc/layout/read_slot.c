@@ -2,6 +2,7 @@
  * Read a tensor of a row from text: the name "weight_ih_l{layer}{direction:|_reverse}" and the
  * contents "W + R (I + H, G*H)". Both become the letters of format.h.
  */
+#include <assert.h>
 #include <ctype.h>
 #include <stdio.h>
 #include <string.h>
@@ -296,7 +297,10 @@ static char letter_of(const contents *of, int piece, const axis *a, bool *clear)
     case 'D': return 'd';
     case 'G': return role == RNL_P ? '\0' : 'g';
     case 'I': return role == RNL_W ? 'i' : '\0';
-    case 'P': return role == RNL_P ? 'o' : role == RNL_R ? 'i' : '\0';
+    case 'P':
+        if (role == RNL_P)
+            return 'o';
+        return role == RNL_R ? 'i' : '\0';
     default: break;
     }
     if (role == RNL_P || (role == RNL_R && (a->word[1] || is_input(of, piece, a, clear))))
@@ -356,6 +360,7 @@ static rnl_status write_letters(rnl_row_reader *reader, contents *of)
             put(&shape, "+", 1);
     }
     of->slot->shape = rnl_keep_text(reader, shape.text);
+    assert(of->num_pieces <= RNL_MAX_PIECES); /* read_piece() */
     for (int piece = 0; piece < of->num_pieces && of->joined >= 0; piece++)
         of->slot->pieces[piece].fill = rnl_keep_text(reader, fills[piece].text);
     return RNL_OK;
@@ -447,7 +452,7 @@ static rnl_status check_piece(rnl_row_reader *reader, const rnl_slot *slot, cons
     const int D = count(letters, 'd'), G = count(letters, 'g');
     const int out = count(letters, 'o'), in = count(letters, 'i');
     snprintf(reader->place, sizeof reader->place, "tensors.%s",
-             slot->name + 3 * begins(slot->name, "{s}"));
+             slot->name + (begins(slot->name, "{s}") ? 3 : 0));
     if (is_matrix ? out != 1 || in != 1 : out + in != 1 || (in && role != RNL_PEEP))
         return rnl_wrong_field(reader, "%s needs %s, each once", name,
                                role == RNL_W   ? "the sizes H and I"

@@ -62,11 +62,11 @@ PyObject *result_to_tuple(PyObject *y, PyObject *hn, PyObject *cn); /* cn NULL: 
 /* values.c: the functions of the module that return the tables of the core. */
 PyObject *native_rows(PyObject *module, PyObject *unused);
 PyObject *native_aliases(PyObject *module, PyObject *unused);
-PyObject *native_layout_rows(PyObject *module, PyObject *layout);
+PyObject *native_layout_rows(PyObject *module, PyObject *object);
 
 /* values.c: read rows from JSON and write them. */
 PyObject *native_read_rows(PyObject *module, PyObject *text);
-PyObject *native_write_rows(PyObject *module, PyObject *layout);
+PyObject *native_write_rows(PyObject *module, PyObject *object);
 PyObject *native_cells(PyObject *module, PyObject *unused);
 PyObject *native_settings(PyObject *module, PyObject *unused);
 
