@@ -315,7 +315,7 @@ static rnl_status read_field(rnl_row_reader *reader, rnl_json *r, row_field fiel
                                    "need 1 to %d letters, digits, -, _ or ., and not the"
                                    " name of another layout",
                                    RNL_MAX_USER_NAME - 1);
-        snprintf(reader->user_rows->name, sizeof reader->user_rows->name, "%s", word);
+        memcpy(reader->user_rows->name, word, strlen(word) + 1);
         return RNL_OK;
     case F_ROWS:
         status = rnl_json_array(r, "'[', as the rows are a list", read_row, reader);
