@@ -11,7 +11,14 @@ from files.hostile.uses import USES, made
 COMMANDS = {
     "inspect": lambda path: ["inspect", path],
     "map": lambda path: ["map", path, "--to", "cudnn"],
-    "convert": lambda path: ["convert", path, path.with_name("converted.npz"), "--to", "cudnn"],
+    "convert": lambda path: [
+        "convert",
+        path,
+        path.with_name("new.npz"),
+        "--to",
+        "cudnn",
+        "--force",
+    ],
     "verify": lambda path: ["verify", path, path],
     "diagnose": lambda path: ["diagnose", path, "--like", path],
 }
@@ -21,11 +28,11 @@ SMALL = 100_000  # bytes of a file; up to this size a command may take a second 
 LEAST = {"work": 0.1, "nbytes": 10_000_000}
 
 
-def new_reader(folder):
-    """Return a process that has run each command once."""
+def new_reader(folder, unit=COLLECTED):
+    """Return a process that has run each command once. unit: of work."""
     warm = folder / "warm.npz"
     warm.write_bytes(USES["zeros.npz"](2))
-    return Reader(folder, COLLECTED, [["warm", *(make(warm) for make in COMMANDS.values())]])
+    return Reader(folder, unit, [["warm", *(make(warm) for make in COMMANDS.values())]])
 
 
 def run_commands(reader, path, names):

@@ -3,7 +3,7 @@ for up to 100 KB; for larger files little more than in proportion."""
 
 import pytest
 from files.hostile.growth import COMMANDS, SMALL, new_reader, run_commands, write_product
-from files.hostile.limits import MOST_NBYTES, longest
+from files.hostile.limits import MOST_NBYTES, SECONDS, longest
 from files.hostile.products import PRODUCTS
 from files.hostile.uses import USES, zeros
 
@@ -52,13 +52,17 @@ def test_a_product_after_reading(name, reader, tmp_path):
     assert findings(reader, path, ["map", "verify", "diagnose"]) == []
 
 
-def test_what_a_use_costs(reader, tmp_path):
-    """As the table of limits says: half a millisecond for each array, and 6 copies of weights."""
+def test_what_a_use_costs(tmp_path):
+    """As the table of limits says: half a millisecond for each array, and 6 copies of weights. The
+    collector is off: what it takes depends on the other objects of the process."""
     arrays, hidden_size = tmp_path / "arrays.pt", 340
     arrays.write_bytes(USES["RNNs.pt"](140))  # of 560 arrays
     weights = tmp_path / "weights.npz"
     weights.write_bytes(zeros(hidden_size, 1))
+    reader = new_reader(tmp_path, SECONDS)
     for command in COMMANDS.values():
-        timed, sized = reader("read", command(arrays), command(weights))
-        assert timed["work"] < 560 * 0.0005 * max(1, longest())
+        *timed, sized = reader("read", *[command(arrays)] * 3, command(weights))
+        seconds = min(answer["work"] for answer in timed)  # other processes make a reading slower
+        assert seconds < 560 * 0.0005 * max(1, longest())
         assert sized["nbytes"] < 6 * 8 * 4 * hidden_size * (hidden_size + 1) + 1_000_000
+    reader.close()
