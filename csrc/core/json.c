@@ -201,6 +201,18 @@ rnl_status rnl_json_object(rnl_json *r, const char *need, rnl_json_member *read_
     }
 }
 
+rnl_status rnl_json_document(rnl_json *r, const char *need, rnl_json_member *read_member, void *arg)
+{
+    if (r->end - r->at >= 3 && memcmp(r->at, "\xef\xbb\xbf", 3) == 0)
+        r->at += 3;
+    rnl_json_skip_spaces(r);
+    const rnl_status status = rnl_json_object(r, need, read_member, arg);
+    if (status)
+        return status;
+    rnl_json_skip_spaces(r);
+    return r->at < r->end ? rnl_json_malformed(r, "the end after the object") : RNL_OK;
+}
+
 rnl_status rnl_json_array(rnl_json *r, const char *need, rnl_json_element *read_element, void *arg)
 {
     bool exists = true;

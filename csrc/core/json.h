@@ -34,6 +34,10 @@ rnl_status rnl_json_value(rnl_json *r, rnl_slice *value);
 typedef rnl_status rnl_json_member(rnl_json *r, const char *key, void *arg);
 rnl_status rnl_json_object(rnl_json *r, const char *need, rnl_json_member *read_member, void *arg);
 
+/* Read a whole text that is an object; the byte order mark of editors of Windows may precede it. */
+rnl_status rnl_json_document(rnl_json *r, const char *need, rnl_json_member *read_member,
+                             void *arg);
+
 /* Read an array likewise: call read_element for each element. */
 typedef rnl_status rnl_json_element(rnl_json *r, void *arg);
 rnl_status rnl_json_array(rnl_json *r, const char *need, rnl_json_element *read_element, void *arg);

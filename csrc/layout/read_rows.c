@@ -76,8 +76,7 @@ static rnl_status read_word(rnl_row_reader *reader, rnl_json *r, const char *nee
     return RNL_OK;
 }
 
-/* ---------------------------------------------------------------------- gates, names, numbers --
- */
+/* ------------------------------------------------------------------ gates, names, numbers -- */
 
 /* Are the letters those of the cell's gates, each once? */
 static bool are_gates(const char *letters, const char *gates)
@@ -176,8 +175,7 @@ static rnl_status read_number(rnl_row_reader *reader, rnl_json *r, double *numbe
                              : rnl_wrong_field(reader, "%.40s, need a finite number", text);
 }
 
-/* --------------------------------------------------------------------------------- the tensors --
- */
+/* ----------------------------------------------------------------------------- the tensors -- */
 
 /* A tensor that is read: the name, and the number of its parts so far. */
 typedef struct tensor_parts {
@@ -221,8 +219,7 @@ static rnl_status read_tensor(rnl_json *r, const char *key, void *arg)
                                       : rnl_wrong_field(tensor.reader, "the list is empty");
 }
 
-/* ------------------------------------------------------------------------------------- the row --
- */
+/* --------------------------------------------------------------------------------- the row -- */
 
 static rnl_status missing(rnl_row_reader *reader, row_field field, const char *need)
 {
@@ -386,14 +383,10 @@ static rnl_status read_row(rnl_json *r, void *arg)
 
 static rnl_status read_layout(rnl_json *r, rnl_row_reader *reader)
 {
-    rnl_status status = rnl_json_object(r, "'{', as the layout is an object", read_member, reader);
-    if (status)
+    const rnl_status status = rnl_json_document(r, "'{', as the layout is an object", read_member,
+                                                reader);
+    if (status || reader->num_rows)
         return status;
-    rnl_json_skip_spaces(r);
-    if (r->at < r->end)
-        return rnl_json_malformed(r, "the end after the object");
-    if (reader->num_rows)
-        return RNL_OK;
     reader->num_rows = 1;
     return finish_row(reader);
 }
@@ -411,9 +404,6 @@ rnl_status rnl_layout_from_json(const char *text, size_t nbytes, rnl_layout *lay
     rnl_row_reader reader = {.user_rows = user_rows, .row = user_rows->rows, .err = err};
     for (int k = 0; k < RNL_MAX_USER_ROWS; k++)
         user_rows->rows[k].activations = 1u << RNL_SIGMOID;
-    if (nbytes >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0) /* the mark of editors of Windows */
-        r.at += 3;
-    rnl_json_skip_spaces(&r);
     rnl_status status = read_layout(&r, &reader);
     const rnl_layout result = {.name = user_rows->name,
                                .rows = user_rows->rows,

@@ -10,10 +10,16 @@
 #include "core/status.h"
 #include "layout/user_rows.h"
 
-static const char gate_letters[] = "ifgorznh";
+/* Is this the letter of a gate of a cell? */
+static bool is_gate(char letter)
+{
+    for (int cell = 0; letter && cell < RNL_NUM_CELLS; cell++)
+        if (strchr(rnl_cell_facts_of((rnl_cell)cell)->gates, letter))
+            return true;
+    return false;
+}
 
-/* ----------------------------------------------------------------------------------- the name --
- */
+/* ------------------------------------------------------------------------------- the name -- */
 
 /* A text that is built step by step; too long: nbytes > sizeof text. */
 typedef struct builder {
@@ -40,7 +46,7 @@ static rnl_status read_gate_names(rnl_row_reader *reader, const char *from, cons
     builder names = {.nbytes = 0};
     for (const char *c = from; c < end;) {
         const char *const to = c + strcspn(c, " }");
-        if (!strchr(gate_letters, *c) || c[1] != '=' || memchr(c + 2, '{', (size_t)(to - c) - 2))
+        if (!is_gate(*c) || c[1] != '=' || memchr(c + 2, '{', (size_t)(to - c) - 2))
             return rnl_wrong_field(reader, "need {gate:i=input f=forget ...}: the letter of a gate,"
                                            " one of i f g o r z n h, =, and the name of the gate");
         put(&names, names.nbytes ? " " : "", names.nbytes ? 1 : 0);
@@ -130,8 +136,7 @@ rnl_status rnl_read_slot_name(rnl_row_reader *reader, const char *text, rnl_slot
     return RNL_OK;
 }
 
-/* ------------------------------------------------------------------------------- the contents --
- */
+/* --------------------------------------------------------------------------- the contents -- */
 
 enum { MAX_AXES = 24 };
 
@@ -194,7 +199,7 @@ static rnl_status read_piece(rnl_row_reader *reader, contents *of)
         return RNL_OK;
     builder gates = {.nbytes = 0};
     for (; *of->at && *of->at != ']'; of->at++) {
-        if (!strchr(gate_letters, *of->at) || strchr(gates.text, *of->at))
+        if (!is_gate(*of->at) || strchr(gates.text, *of->at))
             return rnl_wrong_field(reader,
                                    "[%.20s, need letters of gates, each once: i f g o r z n"
                                    " h",

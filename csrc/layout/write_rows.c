@@ -32,8 +32,7 @@ static void put_string(writer *to, const char *from, size_t nbytes)
         put(to, from[k] == '"' || from[k] == '\\' ? "\\%c" : "%c", from[k]);
 }
 
-/* ----------------------------------------------------------------------------------- a tensor --
- */
+/* ------------------------------------------------------------------------------- a tensor -- */
 
 static void put_gate_names(writer *to, const char *names)
 {
@@ -155,8 +154,7 @@ static void put_tensors(writer *to, const rnl_form *form)
     put(to, "}");
 }
 
-/* --------------------------------------------------------------------------------------- a row --
- */
+/* ----------------------------------------------------------------------------------- a row -- */
 
 /* Write a field with the names of the bits: one name, or a list. */
 static void put_names(writer *to, rnl_family family, unsigned bits)

@@ -221,15 +221,9 @@ static rnl_status read_config(rnl_json r, members *to)
 /* Read the members, except for the settings. Leaves the reader at the end. */
 static rnl_status read_members(rnl_json *r, members *to)
 {
-    rnl_status status;
-    if (r->end - r->at >= 3 && memcmp(r->at, "\xef\xbb\xbf", 3) == 0)
-        r->at += 3; /* the mark of editors of Windows */
-    rnl_json_skip_spaces(r);
-    if ((status = rnl_json_object(r, "'{', as the spec is an object", read_member, to)))
-        return status;
-    rnl_json_skip_spaces(r);
-    return r->at < r->end ? rnl_json_malformed(r, "the end after the object")
-                          : check_members(to, r->err);
+    const rnl_status status = rnl_json_document(r, "'{', as the spec is an object", read_member,
+                                                to);
+    return status ? status : check_members(to, r->err);
 }
 
 rnl_status rnl_spec_from_json(const char *text, size_t nbytes, rnl_spec *spec,
