@@ -86,9 +86,10 @@ def blocks_of(weights: Weights) -> dict[BlockKey, Block]:
     common = _common_layout(spec)
     if weights.layout.name != "cudnn":  # where the bias mode is part of the layout
         spec = spec.replace(bias="double")
-    peepholes = {key: block for key, block in own_blocks(weights) if key[2] == "peephole"}
-    for key, tensor, place in _own_places(weights):  # few layouts have them: as they are, without a
-        if key in peepholes:  # conversion
+    peepholes: dict[BlockKey, Block] = {}
+    for key, tensor, place in _own_places(weights):
+        if key[2] == "peephole":  # few layouts have them: as they are, without a conversion
+            peepholes[key] = Block(block_view(weights.arrays[tensor], place), weights.spec.dtype)
             if arrays[tensor] is weights.arrays[tensor]:
                 arrays[tensor] = arrays[tensor].copy()
             block_view(arrays[tensor], place)[...] = 0

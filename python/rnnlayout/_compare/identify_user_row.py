@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from rnnlayout import _native
-from rnnlayout._model.layout import Layout
+from rnnlayout._model.layout import Layout, gate_placeholder
 from rnnlayout._model.weights import Weights
 from rnnlayout._native import LayoutError, SpecError
 
@@ -122,8 +122,7 @@ def _gate_pattern(by_gate: dict[str, str]) -> str:
     start = _common_start([*by_gate.values()])
     end = _common_start([name[len(start) :][::-1] for name in by_gate.values()])[::-1]
     middles = {gate: name[len(start) : len(name) - len(end)] for gate, name in by_gate.items()}
-    renamed = " ".join(f"{gate}={name}" for gate, name in middles.items() if gate != name)
-    return f"{start}{{gate{':' * bool(renamed)}{renamed}}}{end}"
+    return f"{start}{gate_placeholder(middles)}{end}"
 
 
 def _common_start(names: Sequence[str]) -> str:
@@ -186,8 +185,8 @@ def _matrix(gates: str, role: str, matrix: np.ndarray, form: str) -> Iterator[_T
     text = ", ".join("*".join(words[axis] for axis in part) for part in dimensions)
     sizes = dict(zip(MATRIX_AXES, matrix.shape, strict=True))
     shape = [int(np.prod([sizes[axis] for axis in part])) for part in dimensions]
-    yield matrix.transpose(axes).reshape(shape), f"{role} ({text})", ""
+    tensor = matrix.transpose(axes).reshape(shape)
+    yield tensor, f"{role} ({text})", ""
     if dimensions[0] == "g":
-        in_order = matrix.transpose(axes).reshape(shape)
-        for gate, array in zip(gates, in_order, strict=True):
+        for gate, array in zip(gates, tensor, strict=True):
             yield array, f"{role} ({text.removeprefix('G, ')})", gate

@@ -158,6 +158,13 @@ def layout_in_code(layout: Layout) -> str:
     return f"rl.{layout!r}" if layout.options or layout.json else repr(layout.name)
 
 
+def gate_placeholder(names: Mapping[str, str]) -> str:
+    """Return the placeholder {gate} of a tensor's name in a row. names: letter of the gate -> what
+    the names of the tensors have instead."""
+    renamed = " ".join(f"{gate}={name}" for gate, name in names.items() if gate != name)
+    return f"{{gate:{renamed}}}" if renamed else "{gate}"
+
+
 def _as_json(row: Mapping[str, Any]) -> bytes:
     try:
         return json.dumps(dict(row)).encode()

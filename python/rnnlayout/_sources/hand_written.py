@@ -12,7 +12,8 @@ from itertools import chain
 from typing import Any
 
 from rnnlayout._model.errors import Ask, Message
-from rnnlayout._model.layout import Layout
+from rnnlayout._model.layout import Layout, gate_placeholder
+from rnnlayout._model.spec import CELLS
 from rnnlayout._native import LayoutError
 
 Shape = tuple[int, ...]
@@ -59,11 +60,12 @@ _FORMS: tuple[dict[str, str], ...] = (
 _MOST_NAMES = 2000  # of a model that is searched
 _LONGEST = 200  # characters of a name
 _MOST_TENSORS = 16  # of an RNN: of each gate W, R and two biases
-_NAMES = re.compile("|".join(
-    re.escape(name).replace(r"\{gate\}", "[a-z]") for name in dict.fromkeys(chain(*_FORMS))
-))  # fmt: skip
-_GATES = {"lstm": "ifgo", "gru": "rzn"}
+_REGEXES = {  # by name in a form, with a group for the letter of the gate
+    name: re.escape(name).replace(r"\{gate\}", "([a-z])") for name in chain(*_FORMS)
+}
+_ANY_NAME = re.compile("|".join(_REGEXES.values()))
 _IN_WORDS = {"lstm": "an LSTM", "gru": "a GRU"}
+_GATES = {cell: CELLS[cell].gates for cell in _IN_WORDS}
 
 
 def hand_written_advice(shapes: Mapping[str, Shape]) -> Message | None:
@@ -75,7 +77,7 @@ def hand_written_advice(shapes: Mapping[str, Shape]) -> Message | None:
             for separator in [*re.finditer(r"[./]", name)][-2:]:
                 below.setdefault(name[: separator.end()], {})[name[separator.end() :]] = shape
     for prefix, tails in below.items():
-        if len(tails) > _MOST_TENSORS or not all(map(_NAMES.fullmatch, tails)):
+        if len(tails) > _MOST_TENSORS or not all(map(_ANY_NAME.fullmatch, tails)):
             continue
         for row in _rows(tails):
             (cell,) = row["gates"]
@@ -102,8 +104,7 @@ def _rows(shapes: Mapping[str, Shape]) -> Iterator[_Row]:
         tensors: dict[str, dict[str, Shape]] = {}  # pattern -> letter of a gate, or "" -> shape
         for name, shape in shapes.items():
             for pattern in form:
-                regex = re.escape(pattern).replace(r"\{gate\}", "([a-z])")
-                if match := re.fullmatch(regex, name):
+                if match := re.fullmatch(_REGEXES[pattern], name):
                     tensors.setdefault(pattern, {})["".join(match.groups())] = shape
         count = sum(map(len, tensors.values()))
         roles = {form[pattern] for pattern in tensors}
@@ -164,6 +165,5 @@ def _gates_of(letters: set[str]) -> tuple[str, str]:
         if {*known} <= letters and len(other) == 1:
             last = _GATES[cell][-1] if cell == "gru" else "g"
             names = dict(zip(known.replace("u", "z"), known, strict=True)) | {last: other.pop()}
-            renamed = " ".join(f"{gate}={name}" for gate, name in names.items() if gate != name)
-            return cell, f"{{gate:{renamed}}}" if renamed else "{gate}"
+            return cell, gate_placeholder(names)
     return "", ""
