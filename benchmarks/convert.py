@@ -22,6 +22,7 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 import torch
+from machine import cpu
 
 import rnnlayout as rl
 
@@ -221,16 +222,6 @@ def show(r):
     peers = "  ".join(f"{name} {ratio:.2f}" for name, ratio in r["times ours"].items())
     print(f"{r['case']:7} {r['job']:27} {low:9.3f} ms (median {median:.3f})  {r['GB/s']:6.1f} GB/s")
     print(f"        the others' time divided by ours: {peers}")
-
-
-def cpu():
-    """Return the CPU's name with its family and model: some names do not tell the generation."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().split("\n\n")[0].splitlines()
-        said = {key.strip(): value.strip() for key, _, value in (x.partition(":") for x in lines)}
-        return "{model name} (family {cpu family}, model {model})".format(**said)
-    except (OSError, KeyError):
-        return platform.processor()
 
 
 def main():

@@ -29,7 +29,7 @@ import forward_batches
 import forward_more
 import forward_peers as peers
 import numpy as np
-from convert import cpu
+from machine import cpu
 from workload import Problem
 
 import rnnlayout as rl

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import forward_peers as peers
 import numpy as np
-from convert import cpu
+from machine import cpu
 from workload import Problem, outputs
 
 import rnnlayout as rl

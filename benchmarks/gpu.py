@@ -13,6 +13,9 @@ over its time limit, loses its own answer only: another process runs the rest. T
 again, also after a kill, runs the cases without an answer. At its end the command writes
 DIR/gpu-DATE.json, and if DIR is benchmarks/results, the page on performance.
 
+The results have the commit of the source tree, and the CPU. A copy without a repository needs the
+variable COMMIT.
+
 Needs rnnlayout[bf16] installed, and of the source tree only the folders benchmarks, csrc, tests and
 tools. torch is used if it is installed. Without a C compiler raw cuDNN is left out, unless the
 variable RAW_CUDNN names the library that another machine has made of it:
@@ -38,6 +41,8 @@ from contextlib import suppress
 from fnmatch import fnmatch
 from importlib import import_module, metadata
 from pathlib import Path
+
+from machine import cpu
 
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent / "tests"), str(HERE.parent / "tools")]
@@ -68,11 +73,22 @@ def version(package):
         return None
 
 
+def commit():
+    """Return the commit of the source tree, with "-dirty" if a file differs. In a copy without a
+    repository, the variable COMMIT tells it."""
+    command = ["git", "-C", HERE, "describe", "--always", "--dirty", "--exclude=*"]
+    with suppress(OSError, subprocess.CalledProcessError):
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    return os.environ.get("COMMIT")
+
+
 def about(report):
     """Return what the results depend on: the machine and the versions."""
     gpu = report["gpu"]
     return {
         "date": datetime.date.today().isoformat(),
+        "commit": commit(),
+        "CPU": cpu(),
         "GPU": gpu["gpus"][0]["name"],
         "driver runs CUDA": gpu["driver"]["cuda"],
         "cuDNN": gpu["cudnn"]["version"],
@@ -212,7 +228,7 @@ def measure(folder, only, limit):
     folder.mkdir(parents=True, exist_ok=True)
     found, path = about(report), folder / "rows.jsonl"
     known = read(path).get("about", {}).get("found", found)
-    for what in ("GPU", "driver runs CUDA", "cuDNN", "rnnlayout"):
+    for what in ("commit", "CPU", "GPU", "driver runs CUDA", "cuDNN", "rnnlayout"):
         if known[what] != found[what]:
             sys.exit(f"{path} has results of {what} {known[what]}, not {found[what]}: give another "
                      "folder to --out")  # fmt: skip

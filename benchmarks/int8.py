@@ -17,7 +17,6 @@ import numpy as np
 import onnx
 import onnxruntime
 import torch
-from convert import cpu
 from forward_peers import (
     by_onnxruntime,
     by_torch,
@@ -28,6 +27,7 @@ from forward_peers import (
     ours,
     reference,
 )
+from machine import cpu
 from onnxruntime.quantization import QuantType, quantize_dynamic
 from workload import Problem
 

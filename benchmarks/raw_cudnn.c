@@ -23,7 +23,6 @@
     DO(rnl_cudnn_status, cudnnDestroy, (rnl_cudnn_handle handle))                                  \
     DO(rnl_cudnn_status, cudnnDestroyDropoutDescriptor, (rnl_cudnn_dropout dropout))
 #define MORE_OF_THE_DRIVER(DO)                                                                     \
-    DO(rnl_cu_result, cuEventSynchronize, (rnl_cu_event event))                                    \
     DO(rnl_cu_result, cuEventElapsedTime, (float *ms, rnl_cu_event from, rnl_cu_event to))
 
 static struct {

@@ -17,7 +17,7 @@ import time
 from itertools import product
 from pathlib import Path
 
-from convert import cpu
+from machine import cpu
 
 import rnnlayout as rl
 

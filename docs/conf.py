@@ -30,7 +30,8 @@ html_title = f"rnnlayout {release}"
 
 nitpicky = True
 # Types of other packages and abbreviated names in signatures have no page to link to.
-nitpick_ignore_regex = [("py:.*", r"(np|numpy|collections|os|pathlib|_convert|rnnlayout\._.*)\..*")]
+OTHERS = "np|numpy|torch|collections|os|pathlib|_convert"
+nitpick_ignore_regex = [("py:.*", rf"({OTHERS}|rnnlayout\._.*)\..*")]
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 

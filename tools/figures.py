@@ -73,7 +73,10 @@ def uses(word=""):
 
 def identify(most=None):
     count, longest = Counter(), 0.0
-    for one in network_machine.cases(most and int(most)):
+    print(f"of {len(network_machine.rows())} networks in half a second each:")
+    for number, one in enumerate(network_machine.cases(most and int(most))):
+        if number % 100 == 0:
+            print(f"{number} ...", flush=True)
         start = time.perf_counter()
         verdict = network_machine.verdict(one)
         longest = max(longest, time.perf_counter() - start)

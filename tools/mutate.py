@@ -14,6 +14,7 @@ What only a child process runs, such as a test of a GPU, is listed as not run.
 
 import argparse
 import ast
+import functools
 import importlib
 import itertools
 import json
@@ -29,7 +30,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import coverage
-import mutate_table
+import forked_tests
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -239,7 +240,7 @@ def check(chosen, jobs):
     running, results = [], Counter()
 
     def finish():
-        mutant, caught = mutate_table.finish(running)
+        mutant, caught = forked_tests.finish(running)
         results[mutant.room, "caught" if caught else "survived"] += 1
 
     for number, mutant in enumerate(chosen):
@@ -254,7 +255,8 @@ def check(chosen, jobs):
         if len(running) == jobs:
             finish()
         batches = [(names, ()) for names in tests.values()]
-        running.append(mutate_table.start(mutant, site, batches, limit=int(limit)))
+        run = functools.partial(forked_tests.run_tests, site, batches)
+        running.append(forked_tests.start(mutant, site, run, int(limit)))
     while running:
         finish()
     for (room, result), count in sorted(results.items()):
@@ -281,7 +283,7 @@ def main():
     if args.only:
         everything = (mutant for path in sorted(SOURCE.rglob("*.py")) for mutant in mutants(path))
         chosen = (mutant for mutant in everything if re.search(args.only, mutant.name))
-    for name in mutate_table.PRELOAD:
+    for name in forked_tests.PRELOAD:
         importlib.import_module(name)  # once for all forks
     return min(check(chosen, args.jobs), 1)
 

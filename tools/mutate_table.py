@@ -1,42 +1,39 @@
 """Check that a test fails for each mistake in a row of the table of layouts.
 
-    python tools/mutate_table.py                   all mutants, some minutes
+    python tools/mutate_table.py                   all mutants, half an hour on two cores
     python tools/mutate_table.py --only "^keras "  mutants whose name matches this expression
     python tools/mutate_table.py --list            print the names
 
-A mutant is csrc/layout/formats.c with one change in one row: two gates swapped, two pieces swapped,
-two axes swapped, a ravel, the z convention, the resets, the roles. The core is built with it. Then
-the tests run that compare with the framework itself, and after them the tests that only know the
-table's own invariants. One line per mutant names the first test that fails. The exit code is 1 if
-no test fails for some mutant.
+A mutant is the row of a layout as data, as in rl.layout("keras").row, with one change: two gates
+swapped, two pieces swapped, two axes swapped, raveled, the z convention, the resets, the roles. The
+tests are collected once. A fork of that process then gives the layout of this name the mutant's row
+and runs the tests that compare with the framework itself, and after them the tests that only know
+the table's own invariants, up to the first that fails. One line per mutant names this test. The
+exit code is 1 if no test fails for some mutant.
 """
 
 import argparse
 import ast
-import contextlib
-import importlib
+import copy
+import functools
+import gc
 import itertools
+import json
 import os
 import re
-import resource
-import shutil
-import signal
-import subprocess
 import sys
 import tempfile
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
-import hypothesis  # noqa: F401  this and the following are imported once, for all forks
-import numpy as np  # noqa: F401
 import pytest
+from forked_tests import FirstFailure, finish, start
+
+import rnnlayout as rl
+from rnnlayout import _native
+from rnnlayout._model import layout as layout_module
 
 ROOT = Path(__file__).resolve().parent.parent
-FORMATS = Path("csrc/layout/formats.c")
-PREBUILT = ("CMakeLists.txt", "cmake", "csrc", "python")
-LIMIT = 300  # CPU seconds for the tests of one mutant: twenty times what the slowest takes
-MEMORY = 8 << 30  # bytes of it
 
 
 def oracles():
@@ -50,184 +47,183 @@ def oracles():
 
 
 ORACLES = oracles()
-# Tests of our own invariants
-LAWS = ["model/test_layouts", "convert/test_conversions", "sources/test_errors",
-        "sources/test_sources", "convert/test_laws"]  # fmt: skip
-
-# Imported once, before forking: importing them in every run would take longer than the tests. Not
-# jax, which cannot be forked.
-PRELOAD = ("keras", "onnx", "onnxruntime", "tf_keras", "torch")
+# Tests of our own invariants, the slowest last
+LAWS = [
+    ROOT / "tests" / f"{name}.py"
+    for name in ("model/test_layouts", "convert/test_conversions", "sources/test_errors",
+                 "sources/test_sources", "convert/test_laws")
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Mutant:
     layout: str
-    name: str
-    text: str  # of formats.c
+    number: int  # of the row among the rows of the layout
+    kind: object  # the function that makes the change
+    change: str
     words: tuple[str, ...]  # in the names of the tests that should fail
-    is_held: bool = False  # about what the layout supports, not about positions and meaning
+
+    @property
+    def name(self):
+        row = f"row {self.number} " if self.number else ""
+        return f"{self.layout} {row}{self.change}"
+
+    @property
+    def is_held(self):
+        """Is it about what the layout supports, not about positions and meaning?"""
+        return self.kind in HELD
+
+    def applied_to(self, layout):
+        """Return the layout's row, or rows, with the change; options may have removed its cause."""
+        whole = layout.row
+        rows = whole.get("rows", [whole])
+        changed = {name: row for name, row, _ in self.kind(rows[self.number])}
+        rows[self.number] = changed.get(self.change, rows[self.number])
+        return {"rows": rows}
 
 
 # --------------------------------------------------------------------------------- the mutations
+# Each yields (name, row, words in the names of the tests that should fail).
+
+TEXT = re.compile(r"([^(]+) \(([^)]*)\)(.*)")  # pieces, shape, repetition and raveled
 
 
-@dataclass(frozen=True)
-class Row:
-    layout: str
-    number: int  # among the rows of the layout
-    start: int  # in the text of formats.c
-    text: str
+def texts(row):
+    """Yield (tensor, number of the part, text) of each tensor or part of a tensor in a row."""
+    for name, value in row["tensors"].items():
+        for k, text in enumerate(value if isinstance(value, list) else [value]):
+            yield name, k, text
 
 
-def written_out(text):
-    """Return the table with the macro of two rows expanded, so that a mutant changes only one."""
-    shared = re.search(r"#define CUDNN_WEIGHT_SPACE((?:.*\\\n)+.*)\n", text)[1]
-    head, mark, table = text.partition("const rnl_row rnl_rows[]")
-    return (
-        head + mark + table.replace("CUDNN_WEIGHT_SPACE", re.sub(r"\s*\\\n", "\n", shared).strip())
-    )
+def with_text(row, name, k, text):
+    new = copy.deepcopy(row)
+    if isinstance(new["tensors"][name], list):
+        new["tensors"][name][k] = text
+    else:
+        new["tensors"][name] = text
+    return new
 
 
-def rows(text):
-    starts = [m.start() for m in re.finditer(r'^    \{\.layout = "', text, re.MULTILINE)]
-    # the row after these is not public, and has no literal name: check_forward tests it
-    ends = [*starts[1:], text.index("    /* Not listed for users")]
-    found = []
-    for start, end in zip(starts, ends, strict=True):
-        layout = re.match(r'\s*\{\.layout = "([\w-]+)"', text[start:end])[1]
-        number = sum(row.layout == layout for row in found)
-        found.append(Row(layout, number, start, text[start:end]))
-    return found
-
-
-def slots(row):
-    """Return (name, start, end) of each slot in the row's text."""
-    first = row.text.index(".slots = {") + len(".slots = {")
-    at, found = first, []
-    while match := re.compile(r'[\s,]*\{"([^"]+)"').match(row.text, at):
-        start = row.text.index("{", match.start())
-        depth, at = 0, start
-        while depth or at == start:
-            depth += {"{": 1, "}": -1}.get(row.text[at], 0)
-            at += 1
-        found.append((match[1], start, at))
-    return found
-
-
-def swapped(text, a, b):
+def exchanged(text, a, b):
     """Exchange two spans; a is before b."""
     return text[: a[0]] + text[b[0] : b[1]] + text[a[1] : b[0]] + text[a[0] : a[1]] + text[b[1] :]
 
 
-def replaced(text, span, new):
-    return text[: span[0]] + new + text[span[1] :]
-
-
 def gate_swaps(row):
-    match = re.search(r"GATES\((.*?)\)", row.text)
-    if match is None:  # of a plain RNN alone, which has one gate
-        return
-    at = match.start(1)
-    for cell, part in zip(("lstm", "gru", "rnn"), match[1].split(", "), strict=True):
-        for k, m in itertools.combinations(range(1, len(part) - 1), 2):
-            if part != "NULL":
-                letters = part[k], part[m]
-                text = swapped(row.text, (at + k, at + k + 1), (at + m, at + m + 1))
-                yield f"{cell} gates {letters[0]} and {letters[1]} swapped", text, (cell,)
-        at += len(part) + 2
+    for cell, gates in row["gates"].items():
+        for k, m in itertools.combinations(range(len(gates)), 2):
+            new = exchanged(gates, (k, k + 1), (m, m + 1))
+            change = f"{cell} gates {gates[k]} and {gates[m]} swapped"
+            yield change, row | {"gates": row["gates"] | {cell: new}}, (cell,)
 
 
 def axis_swaps(row):
-    """ "go" is read as "og" ...: shapes stay, elements move."""
-    for name, start, end in slots(row):
-        for match in re.finditer(r'"([a-z,+]+)"', row.text[start:end]):
-            for pair in re.finditer(r"(?=([gdoi])([gdoi]))", match[1]):
-                at = start + match.start(1) + pair.start()
-                text = swapped(row.text, (at, at + 1), (at + 1, at + 2))
-                yield f"{name}: axes {pair[1]}{pair[2]} of {match[0]} swapped", text, ()
+    """ "G*H" is read as "H*G" ...: shapes stay, elements move."""
+    for name, k, text in texts(row):
+        for pair in re.finditer(r"\b(?=(\w+)\*(\w+))", text):
+            new = exchanged(text, pair.span(1), pair.span(2))
+            change = f"{name}: {pair[1]}*{pair[2]} of {text} at {pair.start()} swapped"
+            yield change, with_text(row, name, k, new), ()
 
 
 def piece_swaps(row):
     """Exchange two roles of a row: within one tensor, or between two tensors."""
-    roles = [
-        (m[1], (start + m.start(1), start + m.end(1)))
-        for _, start, end in slots(row)
-        for m in re.finditer(r"RNL_(W|R|BW|BR)\b", row.text[start:end])
+    inputs = {"W": "I", "R": "P" if has_role(row, "P") else "H_in"}  # the input axis of a role
+    pieces = [
+        (name, k, n, role.partition("[")[0])
+        for name, k, text in texts(row)
+        for n, role in enumerate(TEXT.fullmatch(text)[1].split(" + "))
     ]
-    for (a, span_a), (b, span_b) in itertools.combinations(roles, 2):
-        if ("B" in a) == ("B" in b):
-            yield f"{a} and {b} swapped", swapped(row.text, span_a, span_b), ()
+    for a, b in itertools.combinations(pieces, 2):
+        if {a[3], b[3]} in ({"W", "R"}, {"bW", "bR"}):
+            new = row
+            for (name, k, n, old), role in ((a, b[3]), (b, a[3])):
+                text = dict(((t, m), v) for t, m, v in texts(new))[name, k]
+                new = with_text(new, name, k, with_role(text, n, old, role, inputs))
+            yield f"{a[0]} and {b[0]}: {a[3]} and {b[3]} swapped", new, ()
+
+
+def has_role(row, role):
+    return any(role in TEXT.fullmatch(text)[1].split(" + ") for *_, text in texts(row))
+
+
+def with_role(text, n, old, role, inputs):
+    """Return a text in which piece n has another role, and the input axis of the role."""
+    pieces, shape, rest = TEXT.fullmatch(text).groups()
+    parts = pieces.split(" + ")
+    parts[n] = parts[n].replace(old, role, 1)
+    dimensions = []
+    for dimension in shape.split(", "):
+        terms = dimension.split(" + ")
+        for at in [n] if len(terms) > 1 else range(len(terms)):
+            if role in inputs:
+                terms[at] = re.sub(rf"\b{inputs[old]}$|\b{inputs[old]}\b", inputs[role], terms[at])
+        dimensions.append(" + ".join(terms))
+    return f"{' + '.join(parts)} ({', '.join(dimensions)}){rest}"
 
 
 def ravel_flips(row):
-    for name, start, end in slots(row):
-        slot = row.text[start:end]
-        if ".ravels" in slot:
-            new = slot.replace(", .ravels = true", "")
-        elif re.search(r"RNL_[WR]\b", slot):
-            new = slot[:-1] + ", .ravels = true}"
+    for name, k, text in texts(row):
+        if text.endswith(" raveled"):
+            new = text.removesuffix(" raveled")
+        elif re.match(r"[WR]\b", text):
+            new = text + " raveled"
         else:
             continue
-        yield f"{name}: ravels flipped", replaced(row.text, (start, end), new), ()
+        yield f"{name}: raveled flipped", with_text(row, name, k, new), ()
 
 
 def z_flips(row):
-    """Skip rows in which z is an option or the layout lacks GRUs: their own z is not used."""
-    if "OPTION(RNL_OPT_Z)" not in row.text and ".z = " in row.text:
-        kinds = "RNL_Z_KEEPS_STATE", "RNL_Z_TAKES_CANDIDATE"
-        old, new = kinds if kinds[0] in row.text else kinds[::-1]
-        yield "z flipped", row.text.replace(old, new), ("gru",)
+    if "z" in row:
+        yield (
+            "z flipped",
+            row | {"z": {"state": "candidate", "candidate": "state"}[row["z"]]},
+            ("gru",),
+        )
 
 
 def reset_flips(row):
-    match = re.search(r"\.resets = ([A-Z |]+),", row.text)
-    if not match:  # no GRU
-        return
-    for new in ("AFTER", "BEFORE", "AFTER | BEFORE"):
-        # the previous row of the same layout is tried first
-        if new != match[1] and not (row.number and "|" in new):
-            yield f"resets {match[1]} are {new}", replaced(row.text, match.span(1), new), ("gru",)
+    for new in ("after", "before", ["after", "before"]) if "reset" in row else ():
+        if new != row["reset"]:
+            yield f"reset {row['reset']} is {new}", row | {"reset": new}, ("gru",)
 
 
 def holding_flips(row):
-    one, any_ = "SIGMOID_ONLY", "ANY_SIGMOID"
-    old, new = (one, any_) if one in row.text else (any_, one)
-    yield f"activations {new}", row.text.replace(old, new), ()
-    relu = ".has_relu = true,\n"
-    new = "" if relu in row.text else f"     {relu}"
-    at = row.text.index("     .activations = ")
-    without = row.text.replace(f"     {relu}", "")
-    yield f"has_relu {bool(new)}", without[:at] + new + without[at:], ("lstm",)
-    for flag in (".bias_by_mode = true", ".bias_always = true"):
-        if flag in row.text:
-            yield f"no {flag[1:].split()[0]}", row.text.replace(f"{flag},\n", "\n"), ()
+    if row["gates"].keys() & {"lstm", "gru"}:  # a plain RNN has no activations of these kinds
+        every = ["sigmoid", "hard_sigmoid", "hard_sigmoid_keras2"]
+        old = row.get("recurrent_activation", "sigmoid")
+        new = "sigmoid" if old == every else every
+        yield f"recurrent activations {new}", row | {"recurrent_activation": new}, ()
+        relu = [] if "activation" in row else ["relu"]
+        yield f"relu {bool(relu)}", row | {"activation": ["tanh", *relu]}, ("lstm",)
+    if "biases" in row and "forget_bias" not in row:
+        yield f"biases not {row['biases']}", row | {"biases": "optional"}, ()
 
 
 def gate_names(row):
     """Exchange the names of two gates."""
-    for name, start, end in slots(row):
-        match = re.search(r'"((?:[a-z]:\S*\s?)+)"', row.text[start:end])
-        words = list(re.finditer(r":(\S*)", match[1])) if match else []
-        for a, b in itertools.pairwise(words):
-            at = start + match.start(1)
-            text = swapped(row.text, *((at + m.start(1), at + m.end(1)) for m in (a, b)))
-            yield f"{name}: names {a[1]!r} and {b[1]!r} swapped", text, ()
+    for name in row["tensors"]:
+        match = re.search(r"\{gate:([^}]*)\}", name)
+        words = [word.partition("=")[::2] for word in match[1].split(" ")] if match else []
+        for (a, name_a), (b, name_b) in itertools.pairwise(words):
+            new = match[0].replace(f"{a}={name_a}", f"{a}={name_b}", 1)
+            new = new.replace(f"{b}={name_b}", f"{b}={name_a}", 1)
+            tensors = {(key.replace(match[0], new) if key == name else key): text
+                       for key, text in row["tensors"].items()}  # fmt: skip
+            yield f"{name}: names of {a} and {b} swapped", row | {"tensors": tensors}, ()
 
 
 def forget_biases(row):
-    if match := re.search(r"\.forget_bias = 1\.0", row.text):
-        yield "forget bias 0", replaced(row.text, match.span(), ".forget_bias = 0.0"), ("lstm",)
+    if row.get("forget_bias") == 1:
+        yield "forget bias 0", row | {"forget_bias": 0}, ("lstm",)
 
 
 def piece_gates(row):
     """A piece loses the last of its gates."""
-    for name, start, end in slots(row):
-        for match in re.finditer(r'"([a-z]{2,})"', row.text[start:end]):
-            if re.search(
-                r"(\.gates = |\{RNL_\w+, \"\w+\", )$", row.text[start : start + match.start()]
-            ):
-                span = start + match.end(1) - 1, start + match.end(1)
-                yield f"{name}: without gate {match[1][-1]}", replaced(row.text, span, ""), ()
+    for name, k, text in texts(row):
+        for match in re.finditer(r"(\w+)\[\w+(\w)\]", text):
+            new = text[: match.start(2)] + text[match.end(2) :]
+            yield f"{name}: {match[1]} without gate {match[2]}", with_text(row, name, k, new), ()
 
 
 MEANING = [gate_swaps, axis_swaps, piece_swaps, ravel_flips, z_flips, gate_names, forget_biases,
@@ -235,145 +231,119 @@ MEANING = [gate_swaps, axis_swaps, piece_swaps, ravel_flips, z_flips, gate_names
 HELD = [reset_flips, holding_flips]
 
 
-def mutants(text):
-    for row in rows(text):
-        # the difference between the rows of a layout
-        before = ("before",) if ".resets = BEFORE" in row.text else ()
-        where = f"{row.layout} {'before' if before else ''}".strip()
-        for kind in MEANING + HELD:
-            for name, new, words in kind(row):
-                whole = replaced(text, (row.start, row.start + len(row.text)), new)
-                words += before if words == ("gru",) else ()
-                yield Mutant(row.layout, f"{where} {name}", whole, words, kind in HELD)
+def mutants():
+    for layout in map(rl.layout, rl.layouts()):
+        whole = layout.row
+        for number, row in enumerate(whole.get("rows", [whole])):
+            # the difference between the rows of a layout
+            before = ("before",) if row.get("reset") == "before" else ()
+            for kind in MEANING + HELD:
+                for change, _, words in kind(row):
+                    words += before if words == ("gru",) else ()
+                    yield Mutant(layout.name, number, kind, change, words)
 
 
-# ------------------------------------------------------------------------------ build and run them
+def things_of_layouts():
+    """Return what a changed row changes: the caches of rnnlayout's functions, and all Layouts."""
+    caches, layouts = [], []
+    for thing in gc.get_objects():
+        is_cached = type(thing) is functools._lru_cache_wrapper
+        if is_cached and str(thing.__module__).startswith("rnnlayout."):
+            caches.append(thing)
+        if type(thing) is layout_module.Layout:
+            layouts.append(thing)
+    return [cache for cache in caches if cache != layout_module.known_layouts], layouts
 
 
-class Builds:
-    """The package in a separate folder, rebuilt for each mutant."""
+def give_row(mutant, caches, layouts):
+    """Let the mutant's layout have its row in this process, and every Layout of this name."""
+    known, original = layout_module.known_layouts(), layout_module.Layout.__init__
 
-    def __init__(self, folder):
-        self.folder = folder
-        self.count = 0
-        for name in PREBUILT:
-            copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
-            copy(ROOT / name, folder / name)
-        self.path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-        self._run("-S", folder, "-B", folder / "build", "-G", "Ninja", "-DRNNLAYOUT_PYTHON=ON",
-                  f"-DPython_EXECUTABLE={sys.executable}")  # fmt: skip
+    def change(layout):
+        if layout.name == mutant.layout and not layout.json:
+            layout.__dict__["rows"] = None  # as the table has it
+            text = json.dumps(mutant.applied_to(layout)).encode()
+            layout.__dict__["rows"] = _native.read_rows(text)[1]
+            layout.__dict__.pop("facts", None)
 
-    def _run(self, *arguments):
-        cmake = shutil.which("cmake", path=self.path)
-        done = subprocess.run(
-            [cmake, *map(str, arguments)], env={**os.environ, "PATH": self.path}, text=True,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False,
-        )  # fmt: skip
-        if done.returncode:
-            sys.exit(f"{arguments}: {done.stdout}")
+    def make(layout, *arguments, **options):
+        original(layout, *arguments, **options)
+        change(layout)
 
-    def site(self, text):
-        """Build the mutant, and return a folder to import it from."""
-        (self.folder / FORMATS).write_text(text)
-        self._run("--build", self.folder / "build")
-        self.count += 1
-        package = self.folder / f"site{self.count}" / "rnnlayout"
-        package.mkdir(parents=True)
-        for path in (self.folder / "python" / "rnnlayout").iterdir():
-            if path.suffix == ".py" or (path.is_dir() and path.name != "__pycache__"):
-                (package / path.name).symlink_to(path)
-        (library,) = (self.folder / "build").glob("_native*.so")
-        shutil.copy(library, package)
-        return package.parent
+    for cache in caches:
+        cache.cache_clear()
+    for layout in layouts:
+        change(layout)
+    layout_module.Layout.__init__ = make
+    facts = known[mutant.layout]
+    kept = {key: facts[key] for key in ("options", "must_name", "aliases", "sources", "checked")}
+    rows = zip(facts["rows"], _native.layout_rows(rl.layout(mutant.layout)), strict=True)
+    same = ("layout", "options", "must_name", "checked", "source")
+    rows = [new | {key: old[key] for key in same} for old, new in rows]
+    facts |= layout_module._facts_of(rows) | kept
 
 
-class FirstFailure:
-    """A pytest plugin that records the first test that failed."""
-
-    def __init__(self):
-        self.nodeid = ""
-
-    def pytest_runtest_logreport(self, report):
-        self.nodeid = self.nodeid or (report.nodeid if report.failed else "")
-
-    pytest_collectreport = pytest_runtest_logreport
+# ----------------------------------------------------------------------------------- run the tests
 
 
-def run_tests(site, batches, *options):
-    """Return the first test that fails in this process, or "". A batch is (files, words)."""
-    sys.path[:0] = [str(site), str(ROOT / "tests")]
-    os.environ["PYTHONPATH"] = str(site)
-    for files, words in batches:
-        first = FirstFailure()
-        arguments = [*options, "-x", "-q", "-p", "no:cacheprovider", "-m", ""]
-        arguments += ["-k", " and ".join(words)] if words else []
-        status = pytest.main([*arguments, *map(str, files)], plugins=[first])
-        if first.nodeid or status not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
-            return first.nodeid or f"exit status {status}"
-    return ""
+class Mutants:
+    """A pytest plugin that forks, after the tests have been collected, a process per mutant."""
+
+    def __init__(self, chosen, tests, jobs, folder):
+        self.chosen, self.tests, self.jobs, self.folder = chosen, tests, jobs, folder
+        self.survivors, self.not_rows, self.running = [], 0, []
+
+    def finish(self):
+        mutant, caught = finish(self.running)
+        self.survivors += [mutant] if not caught else []
+
+    def pytest_runtestloop(self, session):
+        threads = [path.read_text() for path in Path("/proc/self/task").glob("*/comm")]
+        if any(name.startswith("tf_") for name in threads):  # of TensorFlow or JAX
+            pytest.exit("importing the tests starts threads, which a fork lacks", 1)
+        caches, layouts = things_of_layouts()
+        gc.freeze()  # a collection in a fork would copy the memory of all frameworks
+        for number, mutant in enumerate(self.chosen):
+            try:
+                rl.layout(mutant.applied_to(rl.layout(mutant.layout)))
+            except rl.LayoutError as error:
+                print(f"{mutant.name:60}        not a row: {error}"[:160])
+                self.not_rows += 1
+                continue
+            if len(self.running) >= self.jobs:
+                self.finish()
+            site = Path(self.folder) / str(number)
+            site.mkdir()
+            items = session.items if self.tests else ordered(mutant, session.items)
+            run = functools.partial(run_items, mutant, items, caches, layouts)
+            self.running.append(start(mutant, site, run))
+        while self.running:
+            self.finish()
+        return True
 
 
-def batches_for(mutant, tests):
-    """Return the tests that should fail, likely ones first, as pairs (files, words)."""
-    if tests:
-        return [(tests, ())]
+def ordered(mutant, items):
+    """Return the tests for a mutant, those that are likely to fail first."""
     oracles = ORACLES[mutant.layout]
-    laws = [ROOT / "tests" / f"{name}.py" for name in LAWS]
-    if mutant.is_held:
-        return [(laws, ()), (oracles, ())]
-    likely = [(oracles, mutant.words)] if mutant.words else []
-    return [*likely, (oracles, ()), (laws, ())]
+
+    def order(item):
+        is_oracle = item.path in oracles
+        words = sum(word in item.name for word in (*mutant.words, *mutant.layout.split("-")))
+        return is_oracle == mutant.is_held, -words, 0 if is_oracle else LAWS.index(item.path)
+
+    return sorted((item for item in items if item.path in (*oracles, *LAWS)), key=order)
 
 
-def start(mutant, site, batches, *options, limit=LIMIT):
-    """Run tests in a fork of this process. Return the job for finish()."""
-    report = site / "caught"
-    pid = os.fork()
-    if pid:
-        return pid, mutant, report, time.monotonic()
-    try:
-        with open(site / "log", "w") as log:
-            os.dup2(log.fileno(), 1)
-            os.dup2(log.fileno(), 2)
-            resource.setrlimit(resource.RLIMIT_CPU, (limit, limit + 5))
-            resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
-            signal.alarm(10 * limit)  # for a test that waits
-            report.write_text(run_tests(site, batches, *options))
-    finally:
-        os._exit(0)
-
-
-def check_baseline(builds, text, chosen, tests):
-    """Exit if the tests cannot be collected: they would seem to catch every mutant."""
-    table = Mutant("", "the table as it is", text, ())
-    files = {file for m in chosen for files, _ in batches_for(m, tests) for file in files}
-    site = builds.site(text)
-    if finish([start(table, site, [(sorted(files), ())], "--collect-only")])[1] != "":
-        sys.exit((site / "log").read_text())
-
-
-def finish(running):
-    """Wait for a running job and print its line. Return the mutant and what caught it: "" if no
-    test did, None if one of the tests does not exist."""
-    pid, status = os.wait()
-    (job,) = [job for job in running if job[0] == pid]
-    running.remove(job)
-    _, mutant, report, since = job
-    caught = short(report.read_text()) if report.exists() else ""
-    died = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
-    if died and died not in (signal.SIGALRM, signal.SIGXCPU):
-        caught = f"killed by {signal.Signals(died).name}"
-    said = caught or ("SURVIVED, timeout" if died else "SURVIVED")
-    log = report.with_name("log").read_text()
-    missing = re.search("^ERROR: .*not found: ", log, re.MULTILINE)
-    if missing and caught == f"exit status {pytest.ExitCode.USAGE_ERROR}":
-        caught, said = None, "NOT RUN, a test does not exist: write the map again"
-    print(f"{mutant.name:60} {time.monotonic() - since:5.1f} s  {said}", flush=True)
-    return mutant, caught
-
-
-def short(nodeid):
-    return re.sub(r"\[.*", "", nodeid.rsplit("/", 1)[-1], flags=re.DOTALL)
+def run_items(mutant, items, caches, layouts):
+    """Return the first of the tests that fails for a mutant, or ""."""
+    give_row(mutant, caches, layouts)
+    first = FirstFailure()
+    items[0].config.pluginmanager.register(first)
+    for item, following in zip(items, [*items[1:], None], strict=True):
+        item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+        if first.nodeid:
+            break
+    return first.nodeid
 
 
 def main():
@@ -383,30 +353,22 @@ def main():
     parser.add_argument("--list", action="store_true", help="print the names")
     parser.add_argument("tests", nargs="*", type=Path, help="tests to run instead of the default")
     args = parser.parse_args()
-    tests = [path.resolve() for path in args.tests]
-    text = written_out((ROOT / FORMATS).read_text())
-    chosen = [m for m in mutants(text) if re.search(args.only, m.name)]
+    chosen = [m for m in mutants() if re.search(args.only, m.name)]
     if args.list:
         print(*(m.name for m in chosen), sep="\n")
         return 0
-    if not tests:
-        os.environ.setdefault("KERAS_BACKEND", "torch")
-        for name in PRELOAD:
-            importlib.import_module(name)
-    survivors, running = 0, []
-    with contextlib.ExitStack() as stack:
-        folder = stack.enter_context(tempfile.TemporaryDirectory())
-        builds = Builds(Path(folder))
-        check_baseline(builds, text, chosen, tests)
-        for mutant in chosen:
-            site = builds.site(mutant.text)
-            if len(running) >= args.jobs:
-                survivors += not finish(running)[1]
-            running.append(start(mutant, site, batches_for(mutant, tests)))
-        while running:
-            survivors += not finish(running)[1]
-    print(f"{len(chosen)} mutants, {survivors} survived")
-    return 1 if survivors or not chosen else 0
+    sys.path[:0] = [str(ROOT / "tests")]
+    files = {file for m in chosen for file in (*ORACLES[m.layout], *LAWS)}
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["PYTEST_DEBUG_TEMPROOT"] = folder
+        plugin = Mutants(chosen, args.tests, args.jobs, Path(folder))
+        arguments = ["-q", "-s", "-p", "no:cacheprovider"]
+        arguments += map(str, args.tests or sorted(files))
+        status = pytest.main(arguments, plugins=[plugin])
+    print(f"{len(chosen)} mutants, {plugin.not_rows} not rows, {len(plugin.survivors)} survived")
+    for mutant in plugin.survivors:
+        print(f"  {mutant.name}")
+    return 1 if status or plugin.survivors or not chosen else 0
 
 
 if __name__ == "__main__":

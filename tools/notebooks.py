@@ -15,7 +15,7 @@ import generated
 from run_pages import BLOCK
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
-PAGES = ("wrong-outputs", "whole-model")
+PAGES = ("wrong-outputs", "whole-model", "training-goes-on", "train-in-pytorch")
 NOTEBOOKS = {DOCS / f"howto/{name}.md": DOCS / f"notebooks/{name}.ipynb" for name in PAGES}
 DIRECTIVE = re.compile(r"^<!-- sphinx .*?-->\n+", re.MULTILINE | re.DOTALL)
 SAID_OF_ITSELF = re.compile(r" This page is also a \[notebook\]\(.*?\)\.", re.DOTALL)

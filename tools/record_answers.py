@@ -2,7 +2,7 @@
 
     python tools/record_answers.py NAME     in an environment that has the framework and NumPy
 
-NAME is paddle, mxnet, openvino or onednn: see tests/data/README.md. Writes
+NAME is paddle, mxnet, openvino, onednn or coreml: see tests/data/README.md. Writes
 tests/data/answers-NAME.npz, with random weights in the framework's own tensors, inputs, initial
 states, and the framework's outputs. It uses nothing of rnnlayout.
 """
@@ -200,7 +200,71 @@ def onednn(rng):
     yield "version", library.version()
 
 
-MAKERS = {"paddle": paddle, "mxnet": mxnet, "openvino": openvino, "onednn": onednn}
+def coreml(rng):
+    """Core ML itself runs on macOS alone. The tests of coremltools compare its operations with
+    PyTorch and with NumPy: these weights and expected outputs are recorded."""
+    import coremltools
+    from coremltools.converters.mil import mil
+    from coremltools.converters.mil.mil.ops.tests.iOS14 import test_recurrent as tests
+
+    recorded, cells = {}, []
+
+    def take_weights(**arguments):
+        recorded["tensors"] = {key: value for key, value in arguments.items()
+                               if key.startswith(("weight", "bias", "peephole"))}  # fmt: skip
+        return [None] * 3  # the outputs
+
+    def take_answers(build, _, values, types, outputs, **__):
+        build(*values.values())
+        recorded.update(values=[*values.values()], outputs=outputs)
+
+    def take_cell(frame, event, _):  # the twin of an LSTM returns no cell state
+        if event == "return" and frame.f_code.co_name.endswith("lstm_single_batch"):
+            cells.append(frame.f_locals["c"])
+
+    def of_directions(state):  # (N, D*H) -> (D, N, H)
+        return np.reshape(state, (N, -1, H)).swapaxes(0, 1)
+
+    for name in ("lstm", "gru", "rnn"):
+        setattr(mil.Builder, name, take_weights)
+    tests.run_compare_builder = take_answers
+    # multiples of 2**-24, so that the weights of float32 are those of the NumPy twins
+    np.random.rand = lambda *shape: rng.random(shape, np.float32).astype(float)
+    sizes, common = (T, N, I, H), {"compute_unit": None, "backend": None, "has_bias": True,
+                                   "dtype": np.float32}  # fmt: skip
+    common_3 = common | {"output_sequence": True, "symbolic": False}
+    names = ("seq_len", "batch_size", "input_size", "hidden_size")
+    common_3 |= dict(zip(names, sizes, strict=True))
+    lstms, spec = tests.TestLSTM(), {"num_layers": 1, "bidirectional": False}
+    lstms.test_builder_to_backend_smoke_bidirlstm(**common_3)
+    y, *last = recorded["outputs"]
+    x, *start = recorded["values"]
+    yield ("lstm", spec | {"cell": "lstm", "bidirectional": True}, recorded["tensors"],
+           [x, *map(of_directions, start)], [y, *map(of_directions, last)])  # fmt: skip
+    sys.setprofile(take_cell)
+    lstms.test_numpy_numerical(
+        **common, input_dims=[N, T, I], output_dim=H, activation="sigmoid",
+        inner_activation="relu", outer_activation="relu", return_seq=True,
+        forget_bias=False, has_peephole=True, coupled_input_forget=False, clip=50.0,
+    )  # fmt: skip
+    sys.setprofile(None)
+    (x,), y = recorded["values"], recorded["outputs"]
+    yield ("lstm peepholes", spec | {"cell": "lstm", "activation": "relu"}, recorded["tensors"],
+           [x, *np.zeros((2, 1, N, H))], [y, y[-1:], np.array(cells)[None]])  # fmt: skip
+    for case, make, options in (
+        ("gru before", tests.TestGRU, {"activation_functions": ["tanh", "sigmoid"]}),
+        ("rnn_tanh", tests.TestRNN, {}),
+    ):
+        make().test_builder_to_backend_smoke(**common_3, **options, direction="forward")
+        (x, h), (y, last) = recorded["values"], recorded["outputs"]
+        before = {"reset": "before"} if "gru" in case else {}
+        yield (case, spec | {"cell": case.split()[0], **before}, recorded["tensors"],
+               [x, h[None]], [y, last[None]])  # fmt: skip
+    yield "version", coremltools.__version__
+
+
+MAKERS = {"paddle": paddle, "mxnet": mxnet, "openvino": openvino, "onednn": onednn,
+          "coreml": coreml}  # fmt: skip
 
 
 def main():

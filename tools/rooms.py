@@ -19,7 +19,7 @@ PACKAGE = Path(__file__).resolve().parent.parent / "python" / "rnnlayout"
 # formats, then the rest.
 ORDER = [
     "_native", "_model", "_sources", "_convert", "_run", "_files.tensor_sets", "_files.formats",
-    "_files", "_compare", "_cli", "testing", "rnnlayout", "__main__",
+    "_files", "_compare", "_cli", "testing", "torch", "rnnlayout", "__main__",
 ]  # fmt: skip
 Arrow = tuple[str, str]  # importing module, imported module: "_model.spec", "_native"
 # The exceptions to the order: methods of Weights that read, convert, draw and run import these

@@ -85,7 +85,9 @@ def draw(value):
     with plt.rc_context({"svg.hashsalt": "", "svg.fonttype": "none"}):
         plt.savefig(file, format="svg", metadata={"Date": None})
     plt.close()
-    return re.sub(r" +$", "", file.getvalue(), flags=re.MULTILINE)
+    # The last digits of a coordinate depend on the machine: a tenth of a point is not seen.
+    tenths = re.sub(r"\d+\.\d+(?=[^\d.])", lambda m: f"{float(m[0]):.1f}", file.getvalue())
+    return re.sub(r" +$", "", tenths, flags=re.MULTILINE)
 
 
 def current(page):

@@ -37,9 +37,9 @@ PAGES = [
     ROOT / "python" / "rnnlayout" / "_model" / "layout.py",  # a type
 ]
 RESULTS = ROOT / "benchmarks" / "results"
-CONVERSIONS, FILES, FORWARD, SPECIAL, INT8, BATCHES = (
+CONVERSIONS, FILES, FORWARD, SPECIAL, INT8, BATCHES, TRAIN = (
     json.loads((RESULTS / f"{name}.json").read_text())
-    for name in ("convert", "files", "forward", "forward_special", "int8", "batches")
+    for name in ("convert", "files", "forward", "forward_special", "int8", "batches", "train")
 )
 REALTIME = [json.loads(path.read_text()) for path in sorted(RESULTS.glob("realtime-*.json"))]
 GPU = next((json.loads(path.read_text()) for path in sorted(RESULTS.glob("gpu-*.json"))[::-1]), {})
@@ -219,6 +219,21 @@ def int8_speeds():
     return markdown(head, rows)
 
 
+def train_speeds():
+    """The others' least times divided by ours, and errors."""
+    others, rows = ["torch", "three forward", "keras"], []
+    for r in TRAIN["rows"]:
+        least, error = r["least"], r["errors"]
+        ours = least["rnnlayout"]
+        ratios = (f"{least[o] / ours:.2f}" if o in least else "-" for o in others)
+        sizes = (str(r[k]) for k in "NTHL")
+        rows.append([r["cell"], *sizes, str(1 + r["bidirectional"]), f"{ours * 1e3:.2f}", *ratios,
+                     f"{error['rnnlayout']:.0e} ({error['torch']:.0e})"])  # fmt: skip
+    head = ["cell", "N", "T", "I = H", "L", "D", "ms", "torch", "three of our forwards", "Keras",
+            "error (torch's)"]  # fmt: skip
+    return markdown(head, rows)
+
+
 def batches():
     """What the best tier of that machine reaches, and its peers."""
     rows = [r for r in BATCHES["rows"] if r["tier"] == BATCHES["about"]["tier"]]
@@ -266,14 +281,14 @@ def gpu_facts():
 DIFFERENCES = ["RNN", "rnnlayout", "cuDNN", "calls of cuDNN", "reason"]
 MEASURED_ON = {
     "measured_on": CONVERSIONS, "forward_on": FORWARD, "special_on": SPECIAL, "int8_on": INT8,
-    "batches_on": BATCHES, "gpu_on": GPU,
+    "batches_on": BATCHES, "gpu_on": GPU, "train_on": TRAIN,
 }  # fmt: skip
 TABLES = {
     function.__name__: function
     for function in (
         batches, gpu_speeds, gpu_parity, gpu_facts, public_names, speeds, files,
         forward_speeds, forward_narrow, forward_coarse, forward_held, forward_behind,
-        realtime_speeds, int8_speeds, layout_tables.held, layout_tables.each_layout,
+        realtime_speeds, int8_speeds, train_speeds, layout_tables.held, layout_tables.each_layout,
         layout_tables.pairs, layout_tables.settings,
     )
 } | {

@@ -6,32 +6,23 @@
 #include "core/status.h"
 #include "forward/running.h"
 #include "forward/stepper.h"
+#include "forward/work.h"
 #include "system/system.h"
 
 enum {
     ROWS_AT_ONCE = 96,  /* rows per product of the input: the sums of a few tiles stay in L2 */
     ROWS_OF_DIRECT = 1, /* with more rows, weights are packed first                          */
-    ROWS_OF_A_TILE = 6, /* a member with as many rows is at full speed                       */
-    WORK_OF_A_CALL = 1 << 20,  /* multiplications that justify waking a thread ... */
-    WORK_OF_A_MEMBER = 1 << 14 /* ... and, between two waits, a further member */
+    ROWS_OF_A_TILE = 6  /* a member with as many rows is at full speed                       */
 };
-
-/* Return the number of multiplications of a step of the recurrence, per row. */
-static double recurrence_work(const rnl_rnn *rnn)
-{
-    const double state = (double)rnl_padded(rnn, rnn->state_blocks);
-    const double units = (double)rnl_padded(rnn, rnn->blocks);
-    return units * state * (rnn->gates + (rnn->spec.proj_size ? 1 : 0));
-}
 
 /* Split the call into tasks and return the number of members worth using. */
 static int split(rnl_running *run)
 {
     const rnl_rnn *rnn = run->rnn;
     const int64_t N = run->call->N, threads = rnl_min(rnl_num_threads(), RNL_MAX_THREADS);
-    const double work = recurrence_work(rnn) * (double)N;
+    const double work = rnl_recurrence_work(rnn) * (double)N;
     run->num_tasks = 1;
-    if (threads == 1 || work * (double)run->call->T < WORK_OF_A_CALL)
+    if (threads == 1 || work * (double)run->call->T < RNL_WORK_OF_A_CALL)
         return 1;
     if (N >= threads * ROWS_OF_A_TILE) {
         run->num_tasks = (int)threads;
@@ -43,9 +34,7 @@ static int split(rnl_running *run)
     }
     if (rnl_team_is_crowded())
         return run->num_tasks;
-    const double worth = work / WORK_OF_A_MEMBER;
-    const int64_t sharing = worth < (double)rnn->blocks ? (int64_t)worth : rnn->blocks;
-    const int64_t members = run->num_tasks * (sharing > 1 ? sharing : 1);
+    const int64_t members = run->num_tasks * rnl_members_worth(rnn, work);
     return (int)(members < threads ? members : threads / run->num_tasks * run->num_tasks);
 }
 
@@ -166,7 +155,7 @@ static bool was_crowded(const rnl_running *run)
 static bool is_small_step(const rnl_rnn *rnn, const rnl_rnn_call *call)
 {
     return call->T == 1 && call->N == 1 && !call->lengths && !call->mask && rnn->panels &&
-           !rnn->spec.bidirectional && recurrence_work(rnn) < WORK_OF_A_CALL;
+           !rnn->spec.bidirectional && rnl_recurrence_work(rnn) < RNL_WORK_OF_A_CALL;
 }
 
 static rnl_status run_small_step(rnl_rnn *rnn, const rnl_rnn_call *call, rnl_error *err)
@@ -229,12 +218,5 @@ rnl_status rnl_rnn_run(rnl_rnn *rnn, const rnl_rnn_call *call, rnl_error *err)
     if (call->mask && all_worked && !atomic_load(&run.stop) && !rnl_mask_fill(&run))
         atomic_store(&run.stop, 1);
     rnl_workspace_give(rnn, workspace);
-    if (!all_worked)
-        return rnl_fail(err, RNL_E_INTERRUPTED,
-                        "the process was forked during this call, by a signal handler: this is the"
-                        " child, and the threads that shared the call exist in the parent only;"
-                        " repeat the call");
-    if (atomic_load(&run.stop))
-        return rnl_fail(err, RNL_E_INTERRUPTED, "interrupted");
-    return RNL_OK;
+    return rnl_team_status(all_worked, atomic_load(&run.stop), err);
 }

@@ -59,9 +59,7 @@ static rnl_size lay_out_panels(const rnl_rnn *rnn, char *memory)
 
 /* -------------------------------------------------------------- places in the weights -- */
 
-/* Return the place of a block in the tensor of layout RNL_FORWARD_LAYOUT. In this tensor the gates
- * of a matrix or a bias are contiguous and follow each other. */
-static rnl_view view_of(const rnl_rnn *rnn, const rnl_layout *cpu, rnl_block block)
+rnl_view rnl_forward_view(const rnl_rnn *rnn, const rnl_layout *cpu, rnl_block block)
 {
     rnl_view view = {.tensor = -1};
     rnl_error err;
@@ -74,7 +72,7 @@ static rnl_operand operand_of(const rnl_rnn *rnn, const rnl_layout *cpu, rnl_blo
     rnl_operand operand = {.of = {.gates = gates}};
     if (gates == 0)
         return operand;
-    const rnl_view view = view_of(rnn, cpu, first);
+    const rnl_view view = rnl_forward_view(rnn, cpu, first);
     operand.of.row = view.row_stride;
     operand.of.units = view.rows;
     operand.of.K = view.cols;
@@ -174,8 +172,8 @@ static void put_starts(const rnl_rnn *rnn, const rnl_layout *cpu, const char *we
     for (int64_t k = 0; k < num_weights(rnn); k++) {
         const int64_t l = k / rnl_num_directions(&rnn->spec);
         const int d = (int)(k % rnl_num_directions(&rnn->spec));
-        const rnl_view w = view_of(rnn, cpu, (rnl_block){l, d, RNL_BW, 0});
-        const rnl_view r = view_of(rnn, cpu, (rnl_block){l, d, RNL_BR, 0});
+        const rnl_view w = rnl_forward_view(rnn, cpu, (rnl_block){l, d, RNL_BW, 0});
+        const rnl_view r = rnl_forward_view(rnn, cpu, (rnl_block){l, d, RNL_BR, 0});
         for (int sum = 0; sum < rnn->num_sums; sum++) {
             const bool copied = sum == rnn->copied_sum;
             const bool apart = rnn->copied_sum >= 0 && sum == rnn->copied_sum - 1;
@@ -195,7 +193,7 @@ static void put_peepholes(const rnl_rnn *rnn, const rnl_layout *cpu, const char 
     for (int64_t k = 0; rnn->kind == RNL_STEP_PEEPHOLES && k < num_weights(rnn); k++) {
         const int64_t l = k / rnl_num_directions(&rnn->spec);
         const int d = (int)(k % rnl_num_directions(&rnn->spec));
-        const rnl_view first = view_of(rnn, cpu, (rnl_block){l, d, RNL_PEEP, 0});
+        const rnl_view first = rnl_forward_view(rnn, cpu, (rnl_block){l, d, RNL_PEEP, 0});
         for (int gate = 0; gate < RNL_NUM_PEEPHOLES; gate++) {
             const rnl_start start = {.biases = {bias_of(rnn, weights, &first, gate, true)},
                                      .units = rnn->spec.hidden_size,
@@ -209,7 +207,7 @@ static void put_peepholes(const rnl_rnn *rnn, const rnl_layout *cpu, const char 
 
 /* ------------------------------------------------------------------------------ the calls -- */
 
-static rnl_layout layout_cpu(void)
+rnl_layout rnl_forward_layout(void)
 {
     rnl_layout layout;
     rnl_error err;
@@ -217,20 +215,25 @@ static rnl_layout layout_cpu(void)
     return layout;
 }
 
+int64_t rnl_num_weights(const rnl_rnn *rnn, const rnl_layout *cpu)
+{
+    rnl_tensor tensor = {0};
+    rnl_error err;
+    rnl_layout_tensor(cpu, &rnn->spec, rnl_spec_optional(&rnn->spec), 0, &tensor, &err);
+    return tensor.nelems;
+}
+
 /* Return the offset of the biases and peepholes, which come last, in bytes. */
 static int64_t vectors_at(const rnl_rnn *rnn)
 {
-    const rnl_layout cpu = layout_cpu();
-    rnl_tensor tensor = {0};
-    rnl_error err;
-    rnl_layout_tensor(&cpu, &rnn->spec, rnl_spec_optional(&rnn->spec), 0, &tensor, &err);
-    return (tensor.nelems - rnn->num_vectors) * rnl_dtype_nbytes(rnn->spec.dtype);
+    const rnl_layout cpu = rnl_forward_layout();
+    return (rnl_num_weights(rnn, &cpu) - rnn->num_vectors) * rnl_dtype_nbytes(rnn->spec.dtype);
 }
 
 /* Read the biases and peepholes, and point to the matrices. */
 static void read_weights(rnl_rnn *rnn, const char *weights)
 {
-    const rnl_layout cpu = layout_cpu();
+    const rnl_layout cpu = rnl_forward_layout();
     point_into(rnn, weights);
     put_starts(rnn, &cpu, weights);
     put_peepholes(rnn, &cpu, weights);
@@ -365,7 +368,7 @@ rnl_status rnl_rnn_new(const rnl_spec *spec, const void *weights, const rnl_rnn_
     lay_out(result, memory);
     for (int k = 0; k < RNL_NUM_WORKSPACES; k++)
         atomic_init(&result->workspaces[k], NULL);
-    const rnl_layout cpu = layout_cpu();
+    const rnl_layout cpu = rnl_forward_layout();
     find_operands(result, &cpu);
     read_weights(result, weights);
     if (!result->options.borrows || !result->kernels->direct)

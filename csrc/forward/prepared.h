@@ -61,6 +61,13 @@ struct rnl_rnn {
 /* Allocate and fill the panels. RNL_E_NOMEM. */
 rnl_status rnl_rnn_pack(rnl_rnn *rnn, rnl_error *err);
 
+/* The layout of the weights, RNL_FORWARD_LAYOUT; the number of weights; and the place of a block,
+ * no tensor if the RNN lacks the block. The gates of a matrix or a bias are contiguous and follow
+ * each other. */
+rnl_layout rnl_forward_layout(void);
+int64_t rnl_num_weights(const rnl_rnn *rnn, const rnl_layout *cpu);
+rnl_view rnl_forward_view(const rnl_rnn *rnn, const rnl_layout *cpu, rnl_block block);
+
 /* Fail with RNL_E_SPEC unless x may have this dtype. */
 rnl_status rnl_rnn_check_dtype(const rnl_rnn *rnn, rnl_dtype dtype, rnl_error *err);
 

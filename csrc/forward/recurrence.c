@@ -33,6 +33,7 @@ static rnl_gates gates_of(const rnl_rnn *rnn, const rnl_weights *weights,
                        .last = rnn->blocks,
                        .acc_row = rnl_sums_row(rnn),
                        .c = buffers->c,
+                       .c_next = buffers->c,
                        .peepholes = weights->peepholes,
                        .state_row = rnl_padded(rnn, rnn->blocks)};
 }

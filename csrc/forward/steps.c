@@ -2,15 +2,14 @@
 #include <string.h>
 
 #include "forward/running.h"
+#include "forward/work.h"
 #include "kernels/kernels.h"
 #include "system/system.h"
 
 enum {
-    WORK_OF_A_PIECE = 1 << 28, /* multiplications between two checks whether to stop: 0.1 s */
-    WORK_OF_A_POLL = 1 << 25,  /* multiplications between two calls of the caller's poll   */
-    NOTICED_NS = 2000000       /* a call that has lost less is not crowded: a sleeping CPU
-                                  of a virtual machine wakes up in 1 ms, and the time slice
-                                  of another process is 3 ms                             */
+    NOTICED_NS = 2000000 /* a call that has lost less is not crowded: a sleeping CPU
+                            of a virtual machine wakes up in 1 ms, and the time slice
+                            of another process is 3 ms                             */
 };
 
 /* An array of steps and rows: element (t, row, k) is base[offset_of(t, row) + k], where base is
@@ -45,7 +44,7 @@ static void poll_caller(const worker *w, int64_t work)
 {
     const rnl_rnn_call *call = w->run->call;
     w->task->since_poll += work;
-    if (!call->poll || w->task->since_poll < WORK_OF_A_POLL)
+    if (!call->poll || w->task->since_poll < RNL_WORK_OF_A_POLL)
         return;
     w->task->since_poll = 0;
     rnl_float_mode_restore(w->run->callers_mode);
@@ -291,25 +290,15 @@ static rnl_product_fn *kernel_of(const worker *w)
     return rnn->panels ? rnn->kernels->product : rnn->kernels->direct;
 }
 
-/* Return the number of multiplications of a product, per row. */
-static int64_t product_work(const worker *w, const rnl_product *job)
-{
-    return job->of->K * job->of->gates * (job->last - job->first) * w->run->rnn->kernels->lanes;
-}
-
 /* Compute a product in pieces of some rows; between two pieces the task may stop. */
 static void multiply(const worker *w, rnl_product job, int64_t step, rnl_product_fn *kernel)
 {
     const int64_t real = rnl_real_nbytes(w->run), rows = job.rows;
-    const int64_t row_work = product_work(w, &job);
-    const int64_t few = WORK_OF_A_PIECE / (row_work + 1) + 1, many = w->run->rnn->kernels->rows;
+    const int64_t row_work = rnl_product_work(&job, w->run->rnn->kernels->lanes);
+    const int64_t few = RNL_WORK_OF_A_PIECE / (row_work + 1) + 1, many = w->run->rnn->kernels->rows;
     const int64_t at_once = rnl_min(rows, few > many ? few : many);
     for (int64_t row = 0; row < rows; row += at_once) {
-        rnl_product piece = job;
-        piece.rows = rnl_min(at_once, rows - row);
-        piece.x = (const char *)job.x + row * job.x_row * real;
-        piece.start = (const char *)job.start + row * job.start_row * real;
-        piece.acc = (char *)job.acc + row * job.acc_row * real;
+        const rnl_product piece = rnl_product_piece(&job, row, at_once, real);
         kernel(&piece);
         if (stops_here(w, step, row_work * piece.rows))
             return;
@@ -386,7 +375,7 @@ static void advance(const worker *w, const rnl_rnn_step *job, int64_t now)
     const rnl_rnn *rnn = w->run->rnn;
     if (job->state.rows == 1 && rnn->panels) {
         rnl_rnn_step_row(rnn->kernels, job);
-        (void)stops_here(w, now, product_work(w, &job->state));
+        (void)stops_here(w, now, rnl_product_work(&job->state, rnn->kernels->lanes));
     } else {
         multiply(w, job->state, now, kernel_of(w));
         rnn->kernels->gates(&job->gates);

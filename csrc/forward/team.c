@@ -283,3 +283,13 @@ bool rnl_team_is_crowded(void)
     return atomic_load_explicit(&crowded_ms, memory_order_relaxed) > 0 &&
            rnl_now_ns() < atomic_load(&crowded_until_ns);
 }
+
+rnl_status rnl_team_status(bool all_worked, bool stopped, rnl_error *err)
+{
+    if (!all_worked)
+        return rnl_fail(err, RNL_E_INTERRUPTED,
+                        "the process was forked during this call, by a signal handler: this is the"
+                        " child, and the threads that shared the call exist in the parent only;"
+                        " repeat the call");
+    return stopped ? rnl_fail(err, RNL_E_INTERRUPTED, "interrupted") : RNL_OK;
+}

@@ -6,6 +6,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "core/status.h"
+
 /* A point where the members of a team wait for each other. */
 typedef struct rnl_barrier {
     atomic_int arrived, round;
@@ -34,5 +36,10 @@ bool rnl_team_is_crowded(void);
  * members) has forked the process, and this is the child, where only member 0 has run to the end.
  */
 bool rnl_team_run(int wanted, void (*member)(void *arg, int k, int members), void *arg);
+
+/* Return the status of a call: all_worked from rnl_team_run(); stopped: the caller's poll said
+ * stop.
+ */
+rnl_status rnl_team_status(bool all_worked, bool stopped, rnl_error *err);
 
 #endif

@@ -122,7 +122,8 @@ typedef enum rnl_family {
     RNL_NAMES_ROLE,
     RNL_NAMES_CHECKED,
     RNL_NAMES_SETTING_KIND,
-    RNL_NAMES_SETTING_PLACE
+    RNL_NAMES_SETTING_PLACE,
+    RNL_NAMES_KIND
 } rnl_family;
 
 /* Return the name of a value, or NULL if the family or the value does not exist. */
@@ -392,16 +393,27 @@ rnl_status rnl_layout_locate(const rnl_layout *layout, const rnl_spec *spec, uns
 
 /* -------------------------------------------------------------------------- conversions -- */
 
+/* The values that are converted. Gradients of a loss, and the averages that an optimizer makes of
+ * gradients, follow other rules than weights: csrc/plan/join.c derives the rules. */
+typedef enum rnl_kind {
+    RNL_WEIGHTS,         /* the parameters of an RNN                                             */
+    RNL_GRADIENT,        /* the derivatives of a loss by each parameter, or their weighted sums
+                            over steps: momentum, Adam's m                                       */
+    RNL_SQUARED_GRADIENT /* the squares of the derivatives, or their weighted sums over steps:
+                            Adam's v. Not negative                                               */
+} rnl_kind;
+
 typedef enum rnl_grade {
     RNL_EXACT, /* no value is rounded; signs may be changed                               */
     RNL_ROUNDS /* two non-zero biases are added, the sum of a bias and a forget bias is
-                  rounded, or the target dtype cannot represent all values of the source
-                  dtype                                                                   */
+                  rounded, the gradients of two biases are equal only up to rounding, or
+                  the target dtype cannot represent all values of the source dtype        */
 } rnl_grade;
 
 typedef enum rnl_op_kind {
     RNL_OP_MOVE,           /* dst = +-src                                                      */
     RNL_OP_ADD,            /* dst = +-(src + src2); exact if src or src2 is zero               */
+    RNL_OP_EITHER,         /* dst = +-src; src2 must equal src, see rnl_plan_run               */
     RNL_OP_SHIFT,          /* dst = src + src2 + shift; src and src2 may be missing            */
     RNL_OP_ZERO,           /* dst = 0                                                          */
     RNL_OP_IDENTITY,       /* dst = +-identity matrix                                          */
@@ -422,18 +434,22 @@ typedef struct rnl_op {
 typedef struct rnl_plan rnl_plan;
 
 /*
- * Plan the conversion of an RNN's weights from layout src to layout dst.
+ * Plan the conversion of an RNN's weights, or of gradients of its weights, from layout src to
+ * layout dst.
  *
+ * kind          of the values to convert. RNL_OP_ADD, SHIFT, IDENTITY, EXPECT_IDENTITY and ZERO are
+ *               ops of weights alone, RNL_OP_EITHER is an op of gradients alone
  * src_optional  the optional tensors of the source. The optional tensors of the target follow from
  *               spec, so a source's peepholes must be zero unless spec->peepholes is set
  *
  * The caller frees the plan with rnl_plan_free(); NULL is allowed. No function changes a plan.
  *
- * RNL_E_LOSSY: src or dst cannot represent this RNN, whatever the values are. RNL_E_SPEC: as in
- * rnl_layout_check. RNL_E_NOMEM.
+ * RNL_E_LOSSY: src or dst cannot represent this RNN, whatever the values are; or dst has a
+ * parameter that src lacks, and kind is not RNL_WEIGHTS: the gradient of this parameter is unknown.
+ * RNL_E_SPEC: as in rnl_layout_check, or kind does not exist. RNL_E_NOMEM.
  */
 rnl_status rnl_plan_new(const rnl_spec *spec, const rnl_layout *src, unsigned src_optional,
-                        const rnl_layout *dst, rnl_plan **plan, rnl_error *err);
+                        const rnl_layout *dst, rnl_kind kind, rnl_plan **plan, rnl_error *err);
 void rnl_plan_free(rnl_plan *plan);
 
 /* Return the number of ops block by block, at most two per block, and op k. */
@@ -448,7 +464,8 @@ const rnl_op *rnl_plan_op(const rnl_plan *plan, int64_t k);
 typedef struct rnl_report {
     rnl_grade grade;      /* for the values and dtypes of this run                       */
     int64_t rounded_sums; /* number of elements that are the sum of two non-zero biases, or the
-                             rounded sum of a bias and a forget bias                     */
+                             rounded sum of a bias and a forget bias; of gradients: number of
+                             elements whose gradients of two biases are not equal        */
 } rnl_report;
 
 typedef struct rnl_run_options {
@@ -463,7 +480,7 @@ typedef struct rnl_run_options {
 } rnl_run_options;
 
 /*
- * Run a plan: convert the weights.
+ * Run a plan: convert the values.
  *
  * src      one pointer per source tensor, in the order of rnl_layout_tensor(); row-major and
  *          aligned for src_dtype; only read
@@ -471,9 +488,15 @@ typedef struct rnl_run_options {
  * options  NULL: all zero; values are rounded if necessary
  * report   receives the report; may be NULL
  *
+ * The gradients of two biases that the network only adds are equal. Programs sum them in different
+ * orders, so RNL_OP_EITHER accepts src and src2 that differ by at most 2 sqrt(u) of the largest
+ * magnitude in src and src2, the biases of a gate; u is the unit roundoff of src_dtype (2^-24 for
+ * float32). With options->exact they must be equal.
+ *
  * RNL_E_SPEC: a dtype does not exist. RNL_E_LOSSY: the target cannot represent a value that is not
- * zero, a finite value would become infinite, or the conversion would round and options->exact is
- * set. RNL_E_INTERRUPTED: poll returned non-zero; dst may be partly written. Allocates no memory.
+ * zero, a finite value would become infinite, the gradients of two biases differ, or the conversion
+ * would round and options->exact is set. RNL_E_LAYOUT: a squared gradient is negative.
+ * RNL_E_INTERRUPTED: poll returned non-zero; dst may be partly written. Allocates no memory.
  */
 rnl_status rnl_plan_run(const rnl_plan *plan, rnl_dtype src_dtype, const void *const *src,
                         rnl_dtype dst_dtype, void *const *dst, const rnl_run_options *options,
@@ -626,6 +649,66 @@ typedef struct rnl_rnn_call {
 rnl_status rnl_rnn_run(rnl_rnn *rnn, const rnl_rnn_call *call, rnl_error *err);
 
 /*
+ * Training. A tape is memory of the caller, aligned to 64 bytes, in which rnl_rnn_record() leaves
+ * what rnl_rnn_backward() needs: x, the states and the sums of the gates, in float32, or for
+ * float64 weights in float64. The layout of a tape depends on the CPU.
+ */
+
+/* Return the bytes of a tape for a call with T steps and N sequences. RNL_E_SPEC: a size is
+ * invalid, or the tape too large. */
+rnl_status rnl_rnn_tape_nbytes(const rnl_rnn *rnn, int64_t T, int64_t N, int64_t *nbytes,
+                               rnl_error *err);
+
+/*
+ * Run the forward pass, as rnl_rnn_run() does and with the same results bit for bit, and fill the
+ * tape.
+ *
+ * RNL_E_SPEC also: the call has a mask, or the RNN a clip or a math that rounds.
+ */
+rnl_status rnl_rnn_record(rnl_rnn *rnn, const rnl_rnn_call *call, void *tape, rnl_error *err);
+
+/*
+ * The gradients of a loss. All are float32, or for float64 weights float64. NULL: a gradient of
+ * zeros, or for dx, dh0, dc0 and dweights, not computed. Outputs must not overlap any array.
+ *
+ * T, N, lengths  of the recorded call
+ * dy             (T, N, D * P'), strides dy_time and dy_batch; not read past a sequence's end
+ * dhn, dcn       (L * D, N, P') and (L * D, N, H), contiguous
+ * dx             (T, N, I), strides dx_time and dx_batch; zero past a sequence's end
+ * dh0, dc0       as dhn and dcn
+ * dweights       a tensor of layout RNL_FORWARD_LAYOUT: sums over all steps and sequences, in a
+ *                fixed order. Groups of steps are added from the last that was computed to the
+ *                first; in a group steps are added in the order of time, and the sequences of a
+ *                step by falling length
+ * adds           1: add to the values in dweights
+ */
+typedef struct rnl_gradients {
+    int64_t T, N;
+    const int64_t *lengths;
+    const void *dy;
+    int64_t dy_time, dy_batch;
+    const void *dhn, *dcn;
+    void *dx;
+    int64_t dx_time, dx_batch;
+    void *dh0, *dc0;
+    void *dweights;
+    int adds;
+    int (*poll)(void *); /* as in rnl_run_options */
+    void *poll_arg;
+} rnl_gradients;
+
+/*
+ * Run the backward pass of a recorded call, with the weights of the recorded call. The tape is only
+ * read: it serves several backward passes, also at the same time. Results do not depend on the
+ * number of threads.
+ *
+ * RNL_E_SPEC, RNL_E_LAYOUT, RNL_E_NOMEM, RNL_E_INTERRUPTED: as rnl_rnn_run(). After an error
+ * outputs may be partly written.
+ */
+rnl_status rnl_rnn_backward(rnl_rnn *rnn, const void *tape, const rnl_gradients *gradients,
+                            rnl_error *err);
+
+/*
  * An RNN on a live signal: a stepper takes the steps of a sequence as they arrive, and keeps the
  * state. Results are bit-identical to the results of rnl_rnn_run().
  *
@@ -713,7 +796,7 @@ rnl_status rnl_gpu_describe(int device, rnl_gpu *gpu, rnl_error *err);
 
 /*
  * An RNN on a GPU, run by cuDNN. The weights are uploaded once. Threads may share the RNN; the
- * library makes the calls of different threads one after another.
+ * library makes the calls of one RNN one after another, and calls of several RNNs at the same time.
  *
  * The RNN computes the equations of rnl_rnn, without a clip. Results may differ in rounding between
  * batch sizes and devices.
@@ -754,6 +837,22 @@ typedef struct rnl_gpu_options {
 rnl_status rnl_gpu_rnn_new(const rnl_spec *spec, const void *weights,
                            const rnl_gpu_options *options, rnl_gpu_rnn **rnn, rnl_error *err);
 
+/*
+ * Replace the weights, at the same address, so that graphs that have captured calls read the new
+ * weights. On the device, the copy waits for all earlier calls of this RNN, and all later calls
+ * wait for the copy. The host waits at the first update for the device, and at a later one for the
+ * copy of the update before.
+ *
+ * weights  as for rnl_gpu_rnn_new(); only read during the call
+ * stream   the stream in which graphs with calls of this RNN are launched: the copy waits for this
+ *          stream, and later work in this stream waits for the copy. NULL is the legacy default
+ *          stream. Launches in other streams are not ordered
+ *
+ * RNL_E_SPEC: the stream is being captured. RNL_E_NO_CUDNN. RNL_E_CUDNN. RNL_E_NOMEM: no memory for
+ * a copy of the weights that the device can read; the weights are unchanged.
+ */
+rnl_status rnl_gpu_rnn_update(rnl_gpu_rnn *rnn, const void *weights, void *stream, rnl_error *err);
+
 /* Wait for the calls of this RNN, then free the RNN. Accepts NULL. Device memory is not freed in a
  * forked process. */
 void rnl_gpu_rnn_free(rnl_gpu_rnn *rnn);
@@ -762,12 +861,11 @@ void rnl_gpu_rnn_free(rnl_gpu_rnn *rnn);
  * A call on a GPU. All arrays are contiguous, in spec->dtype, and either all in the memory of the
  * RNN's device or all in host memory.
  *
- * on_host      1: the arrays are in host memory. The call copies the arrays, calls poll now and
- *              then, and returns when the results are complete. 0: the arrays are in device memory,
- *              and a call with a workspace returns as soon as all work is in the stream
- * batch_first  1: x is (N, T, I) and y is (N, T, D * P'). 0: (T, N, I) and (T, N, D * P')
- * lengths, h0, c0, hn, cn, y   as in rnl_rnn_call; lengths are always in host memory. cuDNN 9.1
- *              does not support a mix of zero and non-zero lengths
+ * on_host      1: the arrays are in host memory. The call copies the arrays, and returns when the
+ *              results are complete. 0: the arrays are in device memory, and a call with a
+ * workspace returns as soon as all work is in the stream batch_first  1: x is (N, T, I) and y is
+ * (N, T, D * P'). 0: (T, N, I) and (T, N, D * P') lengths, h0, c0, hn, cn, y   as in rnl_rnn_call;
+ * lengths are always in host memory. cuDNN 9.1 does not support a mix of zero and non-zero lengths
  * stream       a stream of the device. NULL is the legacy default stream, 2 the per-thread default
  *              stream. Not used if on_host is 1
  * then         a stream: later work in this stream waits for the call; 1 is the legacy default
@@ -779,6 +877,9 @@ void rnl_gpu_rnn_free(rnl_gpu_rnn *rnn);
  *
  * hn may be h0, and cn may be c0. Otherwise outputs must not overlap any array.
  *
+ * A call with T > 65535, which cuDNN does not support, is made in parts of 65535 steps. It needs
+ * one direction, hn, and cn of an LSTM; batch-first arrays also need N = 1.
+ *
  * If the caller is capturing the stream into a graph:
  *   - A call with the same sizes must have run and finished before.
  *   - workspace must not be NULL, and must live as long as the graph.
@@ -789,10 +890,9 @@ void rnl_gpu_rnn_free(rnl_gpu_rnn *rnn);
  * Addresses are not checked: a wrong address destroys the context that the whole process shares.
  *
  * RNL_E_SPEC: a size is invalid, cuDNN does not support a length, the stream belongs to another
- * device, open captures use all of cuDNN's handles, or poll has called this RNN. RNL_E_LAYOUT: a
- * length is invalid; a pointer is NULL, unaligned, or in another array of the call. RNL_E_NO_CUDNN:
- * the process was forked, perhaps by poll. RNL_E_CUDNN. RNL_E_NOMEM.
- * RNL_E_INTERRUPTED: only if on_host is 1; outputs may be partly written.
+ * device, or other calls or captures use all handles of cuDNN while the stream is captured.
+ * RNL_E_LAYOUT: a length is invalid; a pointer is NULL, unaligned, or in another array of the call.
+ * RNL_E_NO_CUDNN: the process was forked. RNL_E_CUDNN. RNL_E_NOMEM.
  */
 typedef struct rnl_gpu_call {
     int64_t T, N;
@@ -804,8 +904,6 @@ typedef struct rnl_gpu_call {
     void *stream, *then;
     void *workspace;
     int64_t workspace_nbytes;
-    int (*poll)(void *); /* as in rnl_run_options */
-    void *poll_arg;
 } rnl_gpu_call;
 
 rnl_status rnl_gpu_rnn_run(rnl_gpu_rnn *rnn, const rnl_gpu_call *call, rnl_error *err);

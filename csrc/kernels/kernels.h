@@ -52,6 +52,12 @@ int64_t rnl_find_not_identity(const rnl_job *job); /* ... differs from +-identit
 int64_t rnl_find_overflow(const rnl_job *job);     /* ... is finite, but not in dst_dtype    */
 int64_t rnl_find_sum_overflow(const rnl_job *job); /* ... likewise for src + src2 + shift    */
 
+int64_t rnl_find_negative(const rnl_job *job); /* ... is less than zero                  */
+int64_t rnl_find_unequal(const rnl_job *job);  /* ... differs from src2, beyond rounding */
+
+/* Return the number of elements with src != src2. */
+int64_t rnl_count_unequal(const rnl_job *job);
+
 /* Return the number of elements with src and src2 both non-zero. */
 int64_t rnl_count_sums(const rnl_job *job);
 

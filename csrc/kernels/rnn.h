@@ -10,8 +10,8 @@
  *   states  [row][block][lane]
  * All are aligned to 64 bytes.
  *
- * Every sum is a chain of multiply-adds: from start, for k = 0, 1, ... So the bits of a sum do not
- * depend on tiles, threads or the batch.
+ * Every sum is a chain of multiply-adds: from start, for k = 0, 1, ... (in a backward pass a chain
+ * of chains, see `terms`). So the bits of a sum do not depend on tiles, threads or the batch.
  */
 #ifndef RNL_KERNELS_RNN_H
 #define RNL_KERNELS_RNN_H
@@ -44,7 +44,10 @@ typedef struct rnl_product {
     const rnl_matrices *of; /* the matrices in the panel; direct() reads the matrices */
     int num_sums;           /* per unit                                               */
     int sum_of_gate[RNL_MAX_GATES];
+    int gate;            /* used by the kernels: the first gate in the panel that is multiplied */
     int copied_sum;      /* a sum that is copied from start; -1: no sum */
+    int64_t terms;       /* of a single gate: so many terms are added up by themselves, and then to
+                            the sum, which rounds less than one chain of many; 0: one chain */
     int64_t first, last; /* blocks first ... last - 1                   */
     bool backwards;      /* process the last block first                */
     int64_t rows;
@@ -78,11 +81,45 @@ typedef struct rnl_gates {
     const void *acc;
     int64_t acc_row;
     const void *h;         /* GRU: the previous state */
-    void *c;               /* LSTM: the cell state, updated */
+    const void *c;         /* LSTM: the cell state        */
+    void *c_next;          /* LSTM: after the step; may be c */
     const void *peepholes; /* RNL_STEP_PEEPHOLES: of i f o, [block][sum][lane] */
     void *out;
-    int64_t state_row; /* of h, c and out */
+    int64_t state_row; /* of h, c, c_next and out */
 } rnl_gates;
+
+/*
+ * Compute the gradients of the sums from the gradient of the next state. A gradient is that of a
+ * loss. The gates are computed again from the sums. Gradients of sums are written twice:
+ *   dsums  [row][slot][block][lane], an operand of products with transposed matrices
+ *   panel  [slot][block][row][lane], a panel for products that add over rows
+ * A cell's slots: LSTM i f g o; GRU n of the input, r, z, n of the state; reset before r z n. So in
+ * dsums the gates of W, and those of R, follow each other.
+ */
+typedef struct rnl_gates_backward {
+    rnl_step_kind kind; /* RNL_STEP_RESET comes after RNL_STEP_GRU_BEFORE, and reads r h's gradient
+                           from dy */
+    bool projects;      /* no step, slot 0 alone: dsums = dh + dy, of the projected state */
+    rnl_activation activation;
+    bool relu;
+    int64_t first, last, blocks, rows;
+    const void *acc; /* the sums of the step */
+    int64_t acc_row;
+    const void *h;          /* GRU: the previous state                       */
+    const void *c, *c_next; /* LSTM: the cell state before and after         */
+    void *out;      /* reset before: r h. LSTM: the state, before a projection; may be NULL */
+    void *dh;       /* gradient of the next state; GRU: then that of h, but for the sums' part */
+    const void *dy; /* added to dh; may be NULL                      */
+    int64_t dy_row;
+    void *dc;                  /* LSTM: gradient of c_next, then of c */
+    int64_t state_row, dh_row; /* of h, c, c_next and out; of dh and dc */
+    const void *peepholes;
+    void *dpeepholes; /* their gradient is added, in the same order */
+    void *dsums;
+    int64_t dsums_row;
+    void *panel;
+    int64_t panel_rows; /* rows from block to block */
+} rnl_gates_backward;
 
 /* A step: the input's product and then the state's product are added to the sums, and gates()
  * computes the next state. acc of input, start and acc of state, and acc of gates are the sums. */
@@ -120,6 +157,8 @@ typedef struct rnl_rnn_kernels {
     rnl_product_fn *add_input; /* acc = start + x, but acc = start in copied_sum; x is
                                   [row][block][lane] */
     void (*gates)(const rnl_gates *job);
+    void (*gates_backward)(
+        const rnl_gates_backward *job);    /* of rows of float32 and float64 alone */
     void (*step)(const rnl_rnn_step *job); /* of a single row: both products and gates(); writes acc
                                               for RNL_STEP_RESET only; may be NULL */
 } rnl_rnn_kernels;

@@ -1,5 +1,6 @@
 /* Find values that the target cannot represent, before anything is written. */
 #include <math.h>
+#include <stdbool.h>
 
 #include "kernels/element.h"
 
@@ -34,6 +35,60 @@ int64_t rnl_find_sum_overflow(const rnl_job *job)
                 return r * job->cols + c;
         }
     return -1;
+}
+
+int64_t rnl_find_negative(const rnl_job *job)
+{
+    for (int64_t r = 0; r < job->rows; r++)
+        for (int64_t c = 0; c < job->cols; c++)
+            if (number_src(job, r, c) < 0)
+                return r * job->cols + c;
+    return -1;
+}
+
+/* The largest finite magnitude in src and src2. */
+static double largest_of(const rnl_job *job)
+{
+    double largest = 0;
+    for (int64_t r = 0; r < job->rows; r++)
+        for (int64_t c = 0; c < job->cols; c++) {
+            const double a = fabs(number_src(job, r, c)), b = fabs(number_src2(job, r, c));
+            largest = isfinite(a) && a > largest ? a : largest;
+            largest = isfinite(b) && b > largest ? b : largest;
+        }
+    return largest;
+}
+
+static bool differs(double a, double b)
+{
+    return a != b && !(isnan(a) && isnan(b));
+}
+
+/* Two sums of the same n terms in different orders: with terms of random rounding errors and signs,
+ * each sum is off by about u sqrt(n) of the size of the sum, u = 2^-(mantissa_bits + 1). n is steps
+ * times sequences, and less than 1 / u unless the sum has lost all digits, so u sqrt(n) < sqrt(u).
+ * Squares are off by twice as much: 2 sqrt(u) is accepted, relative to the largest element, because
+ * terms may cancel in a single one. */
+int64_t rnl_find_unequal(const rnl_job *job)
+{
+    const int bits = rnl_dtypes[job->src_dtype].mantissa_bits + 1;
+    const double most = 2 * sqrt(ldexp(1, -bits)) * largest_of(job);
+    for (int64_t r = 0; r < job->rows; r++)
+        for (int64_t c = 0; c < job->cols; c++) {
+            const double a = number_src(job, r, c), b = number_src2(job, r, c);
+            if (differs(a, b) && !(fabs(a - b) <= most)) /* a NaN, or an infinity, is not near */
+                return r * job->cols + c;
+        }
+    return -1;
+}
+
+int64_t rnl_count_unequal(const rnl_job *job)
+{
+    int64_t n = 0;
+    for (int64_t r = 0; r < job->rows; r++)
+        for (int64_t c = 0; c < job->cols; c++)
+            n += differs(number_src(job, r, c), number_src2(job, r, c));
+    return n;
 }
 
 int64_t rnl_count_sums(const rnl_job *job)

@@ -577,8 +577,9 @@ const rnl_row rnl_rows[] = {
                {"{s}bias{d:|_back}", "go", {{RNL_BW}}},
                {"{s}peephole{d:|_back}", "go", {{RNL_PEEP, .gates = "ifo"}}}},
      .must_name = true,
+     .checked = RNL_CHECKED_RECORDED,
      .source = "Core ML's operation lstm (coremltools 9.0, converters/mil/mil/ops/defs/iOS15/"
-               "recurrent.py, and the NumPy twin in ops/tests/iOS14/test_recurrent.py)"},
+               "recurrent.py, and what ops/tests/iOS14/test_recurrent.py expects of it)"},
 
     {.layout = "coreml",
      .gates = GATES(NULL, "rnz", "h"),
@@ -591,6 +592,7 @@ const rnl_row rnl_rows[] = {
                {"{s}weight_hh", "go,i", {{RNL_R}}},
                {"{s}bias", "go", {{RNL_BW}}}},
      .must_name = true,
+     .checked = RNL_CHECKED_RECORDED,
      .source = "Core ML's operations gru with reset_after false, and rnn (the files of its lstm)"},
 
     {.layout = "tflite",

@@ -280,6 +280,11 @@ static rnl_status finish_row(rnl_row_reader *reader)
     return rnl_check_axes(reader);
 }
 
+static rnl_status lacks_default(rnl_row_reader *reader, const char *name)
+{
+    return rnl_wrong_field(reader, "need %s, or a list with it", name);
+}
+
 static rnl_status read_row(rnl_json *r, void *arg);
 
 static rnl_status read_field(rnl_row_reader *reader, rnl_json *r, row_field field)
@@ -325,11 +330,13 @@ static rnl_status read_field(rnl_row_reader *reader, rnl_json *r, row_field fiel
         row->z = choice ? RNL_Z_TAKES_CANDIDATE : RNL_Z_KEEPS_STATE;
         return status;
     case F_RECURRENT_ACTIVATION:
-        return read_names(reader, r, RNL_NAMES_ACTIVATION, &row->activations);
+        status = read_names(reader, r, RNL_NAMES_ACTIVATION, &row->activations);
+        return status || row->activations >> RNL_SIGMOID & 1 ? status
+                                                             : lacks_default(reader, "sigmoid");
     case F_ACTIVATION:
         status = read_names(reader, r, RNL_NAMES_STATE_ACTIVATION, &bits);
         if (!status && !(bits >> RNL_TANH & 1))
-            return rnl_wrong_field(reader, "need tanh, or a list of tanh and relu");
+            return lacks_default(reader, "tanh");
         row->has_relu = !status && bits >> RNL_RELU & 1;
         return status;
     case F_BIASES:

@@ -456,8 +456,8 @@ static rnl_status check_piece(rnl_row_reader *reader, const rnl_slot *slot, cons
     const bool is_matrix = role <= RNL_P, has_name = strstr(slot->name, "{g}") != NULL;
     const int D = count(letters, 'd'), G = count(letters, 'g');
     const int out = count(letters, 'o'), in = count(letters, 'i');
-    snprintf(reader->place, sizeof reader->place, "tensors.%s",
-             slot->name + (begins(slot->name, "{s}") ? 3 : 0));
+    const int start = snprintf(reader->place, sizeof reader->place, "tensors.");
+    rnl_slot_name_as_written(slot, reader->place + start, sizeof reader->place - (size_t)start);
     if (is_matrix ? out != 1 || in != 1 : out + in != 1 || (in && role != RNL_PEEP))
         return rnl_wrong_field(reader, "%s needs %s, each once", name,
                                role == RNL_W   ? "the sizes H and I"

@@ -47,6 +47,9 @@ const char *rnl_keep_text(rnl_row_reader *reader, const char *text);
 rnl_status rnl_read_slot_name(rnl_row_reader *reader, const char *text, rnl_slot *slot);
 rnl_status rnl_read_slot(rnl_row_reader *reader, const char *text, rnl_slot *slot);
 
+/* Write the name of a slot as a row has it: "W_l{layer}". */
+void rnl_slot_name_as_written(const rnl_slot *slot, char *text, size_t nbytes);
+
 /* Do the slots of a row fit together? Every axis that a piece needs is present, once. */
 rnl_status rnl_check_axes(rnl_row_reader *reader);
 

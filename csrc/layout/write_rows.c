@@ -73,6 +73,12 @@ static void put_name(writer *to, const rnl_slot *slot)
     }
 }
 
+void rnl_slot_name_as_written(const rnl_slot *slot, char *text, size_t nbytes)
+{
+    writer to = {text, nbytes, 0};
+    put_name(&to, slot);
+}
+
 /* Write the axes [from, to) of a piece as a product. */
 static void put_product(writer *to, const rnl_row *row, const rnl_piece *piece, const char *from,
                         const char *end)

@@ -43,6 +43,9 @@ static const names families[] = {
                                   [RNL_SETTING_EACH_LAYER] = "each layer",
                                   [RNL_SETTING_AXES] = "axes", [RNL_SETTING_CALLS] = "calls",
                                   [RNL_SETTING_ARGUMENT] = "argument"}},
+    [RNL_NAMES_KIND] = {"kind",
+                        {[RNL_WEIGHTS] = "weights", [RNL_GRADIENT] = "gradient",
+                         [RNL_SQUARED_GRADIENT] = "squared_gradient"}},
 };
 /* clang-format on */
 

@@ -16,7 +16,9 @@ static rnl_status build(rnl_plan *plan, const rnl_spec *spec, rnl_error *err)
         return rnl_fail(err, RNL_E_NOMEM, "no memory for a plan of %zu steps", max_ops);
     for (int64_t k = 0; k < num_blocks; k++) {
         const rnl_block block = rnl_block_at(spec, k);
-        rnl_join_block(plan, &block);
+        const rnl_status status = rnl_join_block(plan, &block, err);
+        if (status)
+            return status;
     }
     plan->ops = calloc((size_t)plan->num_block_ops, sizeof *plan->ops);
     if (!plan->ops)
@@ -28,11 +30,14 @@ static rnl_status build(rnl_plan *plan, const rnl_spec *spec, rnl_error *err)
 }
 
 rnl_status rnl_plan_new(const rnl_spec *spec, const rnl_layout *src, unsigned src_optional,
-                        const rnl_layout *dst, rnl_plan **plan, rnl_error *err)
+                        const rnl_layout *dst, rnl_kind kind, rnl_plan **plan, rnl_error *err)
 {
+    if (!rnl_name(RNL_NAMES_KIND, (int)kind))
+        return rnl_fail(err, RNL_E_SPEC, "kind has no value %d", (int)kind);
     rnl_plan *result = calloc(1, sizeof *result);
     if (!result)
         return rnl_fail(err, RNL_E_NOMEM, "no memory for a plan");
+    result->kind = kind;
     rnl_status status = rnl_form_init(src, spec, src_optional, &result->src, err);
     if (!status)
         status = rnl_form_init(dst, spec, rnl_spec_optional(spec), &result->dst, err);

@@ -62,7 +62,7 @@ static rnl_status tick(runner *run, int64_t nelems)
 
 /* ------------------------------------------------------------------ the refused element -- */
 
-static const char *role_text(rnl_role role)
+const char *rnl_role_text(rnl_role role)
 {
     static const char *const texts[] = {
         [RNL_W] = "the input matrix",       [RNL_R] = "the recurrent matrix",
@@ -106,10 +106,20 @@ static const char *why_no_place(const runner *run, const rnl_op *op)
                                                               : "the target has no peepholes";
     case RNL_BW:
         return "the target has no bias outside r * (R h + bR), as this one of the candidate is";
+    case RNL_W: return "with skip_input the target has no input matrices in layer 0";
     default:
         return "the target has no bias inside the product r * (R h + bR), as this one of the"
                " candidate is";
     }
+}
+
+/* What the values are of the weights. */
+static const char *kind_text(const runner *run)
+{
+    static const char *const texts[] = {[RNL_WEIGHTS] = "",
+                                        [RNL_GRADIENT] = "gradient",
+                                        [RNL_SQUARED_GRADIENT] = "squared gradient"};
+    return texts[run->plan->kind];
 }
 
 static rnl_status fail_not_zero(const runner *run, const rnl_op *op, int64_t k)
@@ -117,15 +127,48 @@ static rnl_status fail_not_zero(const runner *run, const rnl_op *op, int64_t k)
     char place[MAX_PLACE];
     const rnl_cell cell = run->plan->src.spec.cell;
     place_text(&run->plan->src, &op->src, k, place, sizeof place);
-    const bool no_bias = op->block.role != RNL_PEEP && !(run->plan->dst.roles >> RNL_BW & 1) &&
+    const bool is_bias = op->block.role == RNL_BW || op->block.role == RNL_BR;
+    const bool no_bias = is_bias && !(run->plan->dst.roles >> RNL_BW & 1) &&
                          !(run->plan->dst.roles >> RNL_BR & 1);
-    char wanted[32] = "zero";
+    char wanted[32] = "zero", kind[32] = "";
+    if (run->plan->kind != RNL_WEIGHTS)
+        snprintf(kind, sizeof kind, "the %s of ", kind_text(run));
     if (op->shift != 0)
         snprintf(wanted, sizeof wanted, "%g", -op->shift);
-    return rnl_fail(run->err, RNL_E_LOSSY, "%s is %g: %s of gate %c must be %s for %s, because %s",
-                    place, value_at(run, &op->src, k), role_text(op->block.role),
+    return rnl_fail(run->err, RNL_E_LOSSY,
+                    "%s is %g: %s%s of gate %c must be %s for %s, because %s%s", place,
+                    value_at(run, &op->src, k), kind, rnl_role_text(op->block.role),
                     rnl_gate_letter(cell, op->block.gate), wanted, run->plan->dst.layout.name,
-                    no_bias ? "the target has no biases (bias='none')" : why_no_place(run, op));
+                    no_bias ? "the target has no biases (bias='none')" : why_no_place(run, op),
+                    run->plan->kind == RNL_WEIGHTS
+                        ? ""
+                        : ": pass zeros there to leave it behind, as if it had been frozen");
+}
+
+static rnl_status fail_unequal(const runner *run, const rnl_op *op, int64_t k)
+{
+    char place[MAX_PLACE], place2[MAX_PLACE];
+    place_text(&run->plan->src, &op->src, k, place, sizeof place);
+    place_text(&run->plan->src, &op->src2, k, place2, sizeof place2);
+    return rnl_fail(
+        run->err, RNL_E_LOSSY,
+        "%s is %g, %s is %g: the %ss of both biases of gate %c must be equal for %s, which has"
+        " one bias here, because the network only adds the two. A frozen bias makes them"
+        " differ, weight decay that is added to gradients (weight_decay, unless"
+        " decoupled as in AdamW), or arithmetic in a narrower dtype (autocast): to"
+        " take one of the two, pass its values for both",
+        place, value_at(run, &op->src, k), place2, value_at(run, &op->src2, k), kind_text(run),
+        rnl_gate_letter(run->plan->src.spec.cell, op->block.gate), run->plan->dst.layout.name);
+}
+
+static rnl_status fail_negative(const runner *run, const rnl_op *op, int64_t k)
+{
+    char place[MAX_PLACE];
+    place_text(&run->plan->src, &op->src, k, place, sizeof place);
+    return rnl_fail(run->err, RNL_E_LAYOUT,
+                    "%s is %g, and a squared gradient is not negative: a gradient or momentum has"
+                    " another kind, gradient",
+                    place, value_at(run, &op->src, k));
 }
 
 static rnl_status fail_not_identity(const runner *run, const rnl_op *op, int64_t k)
@@ -235,6 +278,11 @@ static rnl_status in_chunks(runner *run, const rnl_job *whole, int64_t (*find)(c
 static rnl_status fail_exact(const runner *run)
 {
     const rnl_form *src = &run->plan->src, *dst = &run->plan->dst;
+    if (run->plan->kind != RNL_WEIGHTS)
+        return rnl_fail(run->err, RNL_E_LOSSY,
+                        "exact conversion refused: %s has one bias where %s has two, and for"
+                        " %" PRId64 " elements their gradients are equal only up to rounding",
+                        dst->layout.name, src->layout.name, run->report.rounded_sums);
     if (src->forget_bias != dst->forget_bias)
         return rnl_fail(run->err, RNL_E_LOSSY,
                         "exact conversion refused: at run time %s adds %g to the bias of f, %s adds"
@@ -278,6 +326,19 @@ static rnl_status check_sum(runner *run, const rnl_op *op)
     return RNL_OK;
 }
 
+static rnl_status check_equal(runner *run, const rnl_op *op)
+{
+    const rnl_job job = job_of(run, op); /* a bias is too short to need a poll */
+    const int64_t k = rnl_find_unequal(&job);
+    if (k >= 0)
+        return fail_unequal(run, op, k);
+    const int64_t n = rnl_count_unequal(&job);
+    run->report.rounded_sums += n;
+    if (n > 0)
+        run->report.grade = RNL_ROUNDS;
+    return RNL_OK;
+}
+
 static bool may_overflow(const runner *run)
 {
     return rnl_dtype_may_overflow(run->dst_dtype, run->src_dtype);
@@ -294,13 +355,26 @@ static bool checks_late(const runner *run, const rnl_op *op)
     return run->checks_late && same_shape(op);
 }
 
+/* Squared gradients are checked before all else, so that a dry run, whose other checks have another
+ * order than a run into new memory, gives the same error. */
+static rnl_status check_sign(runner *run, const rnl_op *op)
+{
+    return op->src.tensor < 0 ? RNL_OK : expect(run, op, rnl_find_negative, fail_negative);
+}
+
 static rnl_status check_op(runner *run, const rnl_op *op)
 {
+    if (op->kind == RNL_OP_EITHER) {
+        const rnl_status status = check_equal(run, op);
+        if (status)
+            return status;
+    }
     switch (op->kind) {
     case RNL_OP_EXPECT_ZERO: return expect(run, op, rnl_find_nonzero, fail_not_zero);
     case RNL_OP_EXPECT_IDENTITY: return expect(run, op, rnl_find_not_identity, fail_not_identity);
     case RNL_OP_ADD:
     case RNL_OP_SHIFT: return check_sum(run, op);
+    case RNL_OP_EITHER:
     case RNL_OP_MOVE:
         if (may_overflow(run) && !checks_late(run, op))
             return expect(run, op, rnl_find_overflow, fail_overflow);
@@ -357,6 +431,7 @@ static rnl_status write_op(runner *run, const rnl_op *op)
     rnl_status status;
     int64_t refused_at;
     switch (op->kind) {
+    case RNL_OP_EITHER:
     case RNL_OP_MOVE:
         if (!same_shape(op))
             return write_raveled(run, op);
@@ -409,7 +484,11 @@ rnl_status rnl_plan_run(const rnl_plan *plan, rnl_dtype src_dtype, const void *c
                             rnl_name(RNL_NAMES_DTYPE, (int)dst_dtype),
                             rnl_name(RNL_NAMES_DTYPE, (int)src_dtype));
     }
-    rnl_status status = each_op(&run, check_op);
+    rnl_status status = RNL_OK;
+    if (plan->kind == RNL_SQUARED_GRADIENT)
+        status = each_op(&run, check_sign);
+    if (!status)
+        status = each_op(&run, check_op);
     if (!status && run.options->exact && run.report.rounded_sums)
         return fail_exact(&run);
     if (!status && !run.options->dry_run)

@@ -14,33 +14,18 @@
  *     cc cpu_inference.c $(pkg-config --cflags --libs rnnlayout) -o cpu_inference
  */
 #include "files.h"
-#include <rnnlayout.h>
 
 /* Return the RNN, prepared once for any number of calls. */
 static rnl_rnn *read_rnn(const char *path, rnl_spec *spec)
 {
-    size_t json_nbytes, nbytes;
-    char *json = read_spec_text(path, &json_nbytes), *weights = read_file(path, &nbytes);
+    size_t nbytes;
     rnl_rnn_options options;
-    rnl_layout layout;
-    rnl_tensor tensor; /* the weights are one tensor: cuDNN's weight space */
     rnl_rnn *rnn = NULL;
     rnl_error err;
 
-    if (rnl_spec_from_json(json, json_nbytes, spec, &options, &err) != RNL_OK)
-        FAIL("%s.json: %s", path, err.text);
-    if (rnl_layout_named("cudnn", &layout, &err) != RNL_OK ||
-        rnl_layout_tensor(&layout, spec, rnl_spec_optional(spec), 0, &tensor, &err) != RNL_OK)
-        FAIL("%s", err.text);
-    const size_t needed = (size_t)(tensor.nelems * rnl_dtype_nbytes(spec->dtype));
-    if (nbytes != needed)
-        FAIL("%s has %zu bytes, but this RNN needs %zu: are weights and spec of the same model?",
-             path, nbytes, needed);
-    if (rnl_weights_check(json, json_nbytes, weights, nbytes, &err) != RNL_OK)
-        FAIL("%s, %s.json: %s", path, path, err.text);
+    char *weights = read_weights(path, spec, &options, &nbytes);
     if (rnl_rnn_new(spec, weights, &options, &rnn, &err) != RNL_OK)
         FAIL("%s", err.text);
-    free(json);
     free(weights);
     return rnn;
 }

@@ -1,5 +1,5 @@
 /*
- * Run an LSTM, GRU or RNN on a GPU with cuDNN alone, on weights exported by
+ * Run an LSTM, GRU or RNN on a GPU with cuDNN, on weights exported by
  *     rnnlayout convert model.pt lstm.bin --to cudnn
  *
  *   cudnn_inference WEIGHTS.bin X N OUT
@@ -10,9 +10,10 @@
  *   OUT          prefix of the output files: OUT.y (T, N, D * P), OUT.h_n (L * D, N, P) and, for an
  *                LSTM, OUT.c_n (L * D, N, H)
  *
- * Needs cuDNN 9 and the CUDA driver. Compiles as C11 and as C++:
+ * Needs cuDNN 9, the CUDA driver, and rnnlayout's C library, which reads the spec and checks the
+ * weights. Compiles as C11 and as C++:
  *     cc -I CUDNN/include -I CUDA/include cudnn_inference.c -L CUDNN/lib -l:libcudnn.so.9
- *        -l:libcuda.so.1 -o cudnn_inference
+ *        -l:libcuda.so.1 $(pkg-config --cflags --libs rnnlayout) -o cudnn_inference
  *
  * A long-running program would do everything up to the workspace once, and call only
  * cudnnRNNForward for each input of the same shape.
@@ -43,86 +44,7 @@ static void check_cudnn(cudnnStatus_t status, const char *call)
     FAIL("%s: %d, %s %s", call, (int)status, cudnnGetErrorString(status), more);
 }
 
-/* ------------------------------------------------------------- the spec, a JSON object -- */
-
-/* Return the value of a key, or NULL. The first one counts: rnnlayout writes the spec before the
- * rest. */
-static const char *find_value(const char *json, const char *key)
-{
-    char quoted[64];
-    snprintf(quoted, sizeof quoted, "\"%s\"", key);
-    const char *at = strstr(json, quoted);
-    if (!at)
-        return NULL;
-    at += strlen(quoted);
-    at += strspn(at, " \t\r\n");
-    return *at == ':' ? at + 1 + strspn(at + 1, " \t\r\n") : NULL;
-}
-
-static const char *value_of(const char *json, const char *key)
-{
-    const char *value = find_value(json, key);
-    if (!value)
-        FAIL("the spec has no \"%s\"", key);
-    return value;
-}
-
-static int number_of(const char *json, const char *key, long least)
-{
-    const char *value = value_of(json, key);
-    char *end;
-    long number = strtol(value, &end, 10);
-    if (end == value || !*end || !strchr(",} \t\r\n", *end) || number < least || number > INT_MAX)
-        FAIL("the spec's \"%s\" must be a whole number, at least %ld", key, least);
-    return (int)number;
-}
-
-/* Copy the value of a key, a word with or without quotes. */
-static void word_of(const char *json, const char *key, char word[32])
-{
-    const char *value = value_of(json, key);
-    value += *value == '"';
-    int length = (int)strcspn(value, "\",} \t\r\n");
-    snprintf(word, 32, "%.*s", length, value);
-}
-
-static int true_of(const char *json, const char *key)
-{
-    char word[32];
-    word_of(json, key, word);
-    if (strcmp(word, "true") != 0 && strcmp(word, "false") != 0)
-        FAIL("the spec's \"%s\" must be true or false, not %s", key, word);
-    return strcmp(word, "true") == 0;
-}
-
-/* Refuse what this program does not apply: go_backwards, an initial state ... */
-static void check_spec_text(const char *path, const char *json, size_t nbytes)
-{
-    while (nbytes && strchr(" \t\r\n", json[nbytes - 1]))
-        nbytes--;
-    if (!nbytes || json[0] != '{' || json[nbytes - 1] != '}')
-        FAIL("%s.json: the spec is not a JSON object, or is truncated", path);
-    if (number_of(json, "schema", 1) != 1)
-        FAIL("%s.json: only schema 1 of the spec is supported", path);
-    if (find_value(json, "config"))
-        FAIL("%s.json: this RNN has settings in \"config\", which this program does not apply",
-             path);
-}
-
-/* Return the index of a key's value in a list of words, which are separated by spaces. */
-static int choice_of(const char *json, const char *key, const char *words)
-{
-    char word[32];
-    word_of(json, key, word);
-    const size_t length = strlen(word);
-    for (int k = 0; *words; k++) {
-        const size_t next = strcspn(words, " ");
-        if (next == length && strncmp(words, word, length) == 0)
-            return k;
-        words += next + (words[next] == ' ');
-    }
-    FAIL("the spec's \"%s\": %s is not supported by this program or by cuDNN", key, word);
-}
+/* ----------------------------------------------------------------- the spec, for cuDNN -- */
 
 struct spec {
     int I, H, P, L, D;
@@ -134,31 +56,34 @@ struct spec {
     cudnnMathType_t math;
 };
 
-static struct spec read_spec(const char *json)
+static int int_of(int64_t size)
 {
-    static const cudnnRNNMode_t cells[] = {CUDNN_RNN_RELU, CUDNN_RNN_TANH, CUDNN_LSTM, CUDNN_GRU};
-    static const cudnnRNNBiasMode_t biases[] = {CUDNN_RNN_NO_BIAS, CUDNN_RNN_SINGLE_INP_BIAS,
-                                                CUDNN_RNN_DOUBLE_BIAS, CUDNN_RNN_SINGLE_REC_BIAS};
-    static const cudnnDataType_t types[] = {CUDNN_DATA_FLOAT, CUDNN_DATA_DOUBLE, CUDNN_DATA_HALF,
-                                            CUDNN_DATA_BFLOAT16};
-    static const size_t units[] = {4, 8, 2, 2};
+    if (size > INT_MAX)
+        FAIL("a size is %lld, which is too large for cuDNN", (long long)size);
+    return (int)size;
+}
+
+/* Return a spec that layout cudnn has, in cuDNN's words. */
+static struct spec spec_for_cudnn(const rnl_spec *rnn)
+{
+    /* in the order of rnl_cell, rnl_bias and rnl_dtype */
+    static const cudnnRNNMode_t cells[] = {CUDNN_LSTM, CUDNN_GRU, CUDNN_RNN_TANH, CUDNN_RNN_RELU};
+    static const cudnnRNNBiasMode_t biases[] = {CUDNN_RNN_DOUBLE_BIAS, CUDNN_RNN_SINGLE_INP_BIAS,
+                                                CUDNN_RNN_SINGLE_REC_BIAS, CUDNN_RNN_NO_BIAS};
+    static const cudnnDataType_t types[] = {CUDNN_DATA_HALF, CUDNN_DATA_BFLOAT16, CUDNN_DATA_FLOAT,
+                                            CUDNN_DATA_DOUBLE};
     struct spec s;
 
-    s.cell = cells[choice_of(json, "cell", "rnn_relu rnn_tanh lstm gru")];
-    s.bias = biases[choice_of(json, "bias", "none input double recurrent")];
-    s.input = true_of(json, "skip_input") ? CUDNN_SKIP_INPUT : CUDNN_LINEAR_INPUT;
-    s.D = 1 + true_of(json, "bidirectional");
-    s.I = number_of(json, "input_size", 1);
-    s.H = number_of(json, "hidden_size", 1);
-    s.L = number_of(json, "num_layers", 1);
-    s.P = number_of(json, "proj_size", 0);
-    s.P = s.P ? s.P : s.H; /* in cuDNN, P = H means no projection */
-    choice_of(json, "reset", "after");
-    choice_of(json, "recurrent_activation", "sigmoid");
-
-    int dtype = choice_of(json, "dtype", "float32 float64 float16 bfloat16");
-    s.type = types[dtype];
-    s.unit = units[dtype];
+    s.cell = cells[rnn->cell];
+    s.bias = biases[rnn->bias];
+    s.input = rnn->skip_input ? CUDNN_SKIP_INPUT : CUDNN_LINEAR_INPUT;
+    s.D = 1 + rnn->bidirectional;
+    s.I = int_of(rnn->input_size);
+    s.H = int_of(rnn->hidden_size);
+    s.L = int_of(rnn->num_layers);
+    s.P = rnn->proj_size ? int_of(rnn->proj_size) : s.H; /* in cuDNN, P = H means no projection */
+    s.type = types[rnn->dtype];
+    s.unit = (size_t)rnl_dtype_nbytes(rnn->dtype);
     s.precision = s.type == CUDNN_DATA_DOUBLE ? CUDNN_DATA_DOUBLE : CUDNN_DATA_FLOAT;
     /* FMA: float32 products are not rounded to TF32 */
     s.math = s.unit == 2 ? CUDNN_TENSOR_OP_MATH : CUDNN_FMA_MATH;
@@ -244,10 +169,11 @@ static cudnnTensorDescriptor_t state_descriptor(const struct spec *s, int N, int
 
 /* ------------------------------------------------------------------------------ the run -- */
 
-static void run(const struct spec *s, cudnnHandle_t handle, char **argv)
+static void run(const struct spec *s, const char *weights, size_t weight_nbytes,
+                cudnnHandle_t handle, char **argv)
 {
-    size_t weight_nbytes, x_nbytes, needed, work_nbytes;
-    char *weights = read_file(argv[1], &weight_nbytes), *x = read_file(argv[2], &x_nbytes);
+    size_t x_nbytes, needed, work_nbytes;
+    char *x = read_file(argv[2], &x_nbytes);
     int N = batch_of(argv[3]), T = steps_of(argv[2], x_nbytes, N, s->I, s->unit);
     int lstm = s->cell == CUDNN_LSTM;
 
@@ -257,8 +183,7 @@ static void run(const struct spec *s, cudnnHandle_t handle, char **argv)
     cudnnRNNDescriptor_t rnn = rnn_descriptor(s, dropout);
     CUDNN(cudnnGetRNNWeightSpaceSize(handle, rnn, &needed));
     if (needed != weight_nbytes)
-        FAIL("%s has %zu bytes, but this RNN needs %zu: are weights and spec of the same model?",
-             argv[1], weight_nbytes, needed);
+        FAIL("%s has %zu bytes, but this cuDNN needs %zu", argv[1], weight_nbytes, needed);
     if (N > INT_MAX / s->H)
         FAIL("N is %d, which is too large for H = %d", N, s->H);
 
@@ -297,7 +222,6 @@ static void run(const struct spec *s, cudnnHandle_t handle, char **argv)
     CUDNN(cudnnDestroyRNNDataDescriptor(y_desc));
     CUDNN(cudnnDestroyRNNDescriptor(rnn));
     CUDNN(cudnnDestroyDropoutDescriptor(dropout));
-    free(weights);
     free(x);
     free(y);
 }
@@ -311,22 +235,24 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: cudnn_inference WEIGHTS.bin X N OUT\n");
         return 2;
     }
+    rnl_spec rnn;
+    rnl_rnn_options options;
     size_t nbytes;
-    char *json = read_spec_text(argv[1], &nbytes), cell[32], dtype[32];
-    check_spec_text(argv[1], json, nbytes);
-    struct spec spec = read_spec(json);
-    word_of(json, "cell", cell);
-    word_of(json, "dtype", dtype);
-    print_rnn(argv[1], cell, spec.I, spec.H, spec.L, spec.D, dtype);
+    char *weights = read_weights(argv[1], &rnn, &options, &nbytes);
+    if (options.clips)
+        FAIL("%s.json: the cell state is clipped, which this program does not do", argv[1]);
+    struct spec spec = spec_for_cudnn(&rnn);
+    print_rnn(argv[1], rnl_name(RNL_NAMES_CELL, (int)rnn.cell), spec.I, spec.H, spec.L, spec.D,
+              rnl_name(RNL_NAMES_DTYPE, (int)rnn.dtype));
     CUDA(cuInit(0));
     CUDA(cuDeviceGet(&device, 0));
     CUDA(cuDevicePrimaryCtxRetain(&context, device));
     CUDA(cuCtxPushCurrent(context));
     CUDNN(cudnnCreate(&handle));
-    run(&spec, handle, argv);
+    run(&spec, weights, nbytes, handle, argv);
     CUDNN(cudnnDestroy(handle));
     CUDA(cuCtxPopCurrent(NULL));
     CUDA(cuDevicePrimaryCtxRelease(device));
-    free(json);
+    free(weights);
     return 0;
 }

@@ -1,9 +1,10 @@
-/* What the two example programs share: files, arguments, and what is printed. Compiles as C11 and
- * as C++. */
+/* What the two example programs share: weights, files, arguments, and what is printed. Compiles as
+ * C11 and as C++. */
 #ifndef FILES_H
 #define FILES_H
 
 #include <limits.h>
+#include <rnnlayout.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -52,13 +53,33 @@ static inline void write_file(const char *prefix, const char *suffix, const void
         FAIL("%s: cannot be written", path);
 }
 
-/* Return the text of WEIGHTS.json, the spec of the weights. The caller frees it. */
-static inline char *read_spec_text(const char *weights, size_t *nbytes)
+/* Return the weights of a .bin, and read their spec from the JSON beside it. options: receives the
+ * clip of the cell state. The caller frees the weights. */
+static inline char *read_weights(const char *path, rnl_spec *spec, rnl_rnn_options *options,
+                                 size_t *nbytes)
 {
-    char path[4096];
-    if (snprintf(path, sizeof path, "%s.json", weights) >= (int)sizeof path)
-        FAIL("%s: the name is too long", weights);
-    return read_file(path, nbytes);
+    char json_path[4096];
+    size_t json_nbytes;
+    rnl_layout layout;
+    rnl_tensor tensor; /* the weights are one tensor: cuDNN's weight space */
+    rnl_error err;
+
+    if (snprintf(json_path, sizeof json_path, "%s.json", path) >= (int)sizeof json_path)
+        FAIL("%s: the name is too long", path);
+    char *json = read_file(json_path, &json_nbytes), *weights = read_file(path, nbytes);
+    if (rnl_spec_from_json(json, json_nbytes, spec, options, &err) != RNL_OK)
+        FAIL("%s: %s", json_path, err.text);
+    if (rnl_layout_named("cudnn", &layout, &err) != RNL_OK ||
+        rnl_layout_tensor(&layout, spec, rnl_spec_optional(spec), 0, &tensor, &err) != RNL_OK)
+        FAIL("%s", err.text);
+    const size_t needed = (size_t)(tensor.nelems * rnl_dtype_nbytes(spec->dtype));
+    if (*nbytes != needed)
+        FAIL("%s has %zu bytes, but this RNN needs %zu: are weights and spec of the same model?",
+             path, *nbytes, needed);
+    if (rnl_weights_check(json, json_nbytes, weights, *nbytes, &err) != RNL_OK)
+        FAIL("%s, %s: %s", path, json_path, err.text);
+    free(json);
+    return weights;
 }
 
 /* Return N. */

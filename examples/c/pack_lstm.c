@@ -43,7 +43,7 @@ int main(void)
     rnl_status status;
     if ((status = rnl_layout_named("torch", &torch, &err)) ||
         (status = rnl_layout_named("cudnn", &cudnn, &err)) ||
-        (status = rnl_plan_new(&spec, &torch, RNL_HAS_BIAS, &cudnn, &plan, &err)) ||
+        (status = rnl_plan_new(&spec, &torch, RNL_HAS_BIAS, &cudnn, RNL_WEIGHTS, &plan, &err)) ||
         (status = rnl_plan_run(plan, RNL_FLOAT32, src, RNL_FLOAT32, dst, NULL, NULL, &err)) ||
         (status = print(&spec, &cudnn, space, &err)))
         fprintf(stderr, "%s\n", err.text);

@@ -60,8 +60,9 @@ if TYPE_CHECKING:  # for type checkers; at run time __getattr__ imports a name a
     from rnnlayout._model.stack import stack as stack
     from rnnlayout._model.tensors import Tensors as Tensors
     from rnnlayout._model.undecided import UndecidedError as UndecidedError
-    from rnnlayout._model.weights import Weights as Weights
+    from rnnlayout._model.weights import OptimizerState as OptimizerState, Weights as Weights
     from rnnlayout._native import (
+        BoundCall as BoundCall,
         DeviceArray as DeviceArray,
         Stepper as Stepper,
         __version__ as __version__,
@@ -70,7 +71,9 @@ if TYPE_CHECKING:  # for type checkers; at run time __getattr__ imports a name a
         set_num_threads as set_num_threads,
     )
     from rnnlayout._run.cudnn import set_cudnn as set_cudnn
-    from rnnlayout._run.rnn import RNN as RNN, forward as forward
+    from rnnlayout._run.forward import forward as forward
+    from rnnlayout._run.rnn import RNN as RNN
+    from rnnlayout._run.tape import Tape as Tape
     from rnnlayout._sources.read_source import infer_spec as infer_spec
 
 # module: the public names of the module. The first use of a name imports the module, and NumPy:
@@ -107,8 +110,9 @@ _PUBLIC = {
     "_model.stack": ["stack"],
     "_model.tensors": ["Tensors"],
     "_model.undecided": ["UndecidedError"],
-    "_model.weights": ["Weights"],
+    "_model.weights": ["OptimizerState", "Weights"],
     "_native": [
+        "BoundCall",
         "DeviceArray",
         "Stepper",
         "__version__",
@@ -117,7 +121,9 @@ _PUBLIC = {
         "set_num_threads",
     ],
     "_run.cudnn": ["set_cudnn"],
-    "_run.rnn": ["RNN", "forward"],
+    "_run.forward": ["forward"],
+    "_run.rnn": ["RNN"],
+    "_run.tape": ["Tape"],
     "_sources.read_source": ["infer_spec"],
 }
 _MODULE_OF = {name: module for module, names in _PUBLIC.items() for name in names}

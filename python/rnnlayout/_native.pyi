@@ -29,7 +29,9 @@ _Move = tuple[int, int, int, int, int]
 
 @final
 class Plan:
-    def __new__(cls, spec: Spec, src: Layout, optional: int, dst: Layout) -> Plan: ...
+    def __new__(
+        cls, spec: Spec, src: Layout, optional: int, dst: Layout, kind: str = "weights"
+    ) -> Plan: ...
     @property
     def sources(self) -> list[tuple[str, tuple[int, ...]]]: ...
     @property
@@ -74,6 +76,21 @@ class Rnn:
         checked: bool,
         /,
     ) -> Any: ...
+    def bind(
+        self,
+        x: np.ndarray,
+        state: Any,
+        lengths: np.ndarray | None,
+        mask: np.ndarray | None,
+        out: np.ndarray,
+        h_out: np.ndarray,
+        c_out: np.ndarray | None,
+        axes: int,
+        repeats_masked: bool,
+        rnn: Any,
+        result: Any,
+        /,
+    ) -> BoundCall: ...
     def weights(self) -> np.ndarray: ...
 
 @final
@@ -88,6 +105,12 @@ class Stepper:
         read: Callable[[Any], tuple[np.ndarray, ...]],
     ) -> Stepper: ...
     def __call__(self, x: Any, out: Any = None) -> Any: ...
+
+@final
+class BoundCall:
+    """An RNN with fixed arrays, from RNN.bind(): y, state = bound()."""
+
+    def __call__(self) -> Any: ...
 
 @final
 class GpuRnn:
@@ -127,6 +150,22 @@ class GpuRnn:
         home: int | None,
         /,
     ) -> tuple[Any, Any] | list[tuple[int, ...] | None] | None: ...
+    def bind(
+        self,
+        x: Any,
+        state: Any,
+        lengths: np.ndarray | None,
+        out: Any,
+        h_out: Any,
+        c_out: Any,
+        axes: int,
+        stream: int | None,
+        empty: Callable[[tuple[int, ...]], Any] | None,
+        home: int | None,
+        rnn: Any,
+        /,
+    ) -> BoundCall | list[tuple[int, ...] | None] | None: ...
+    def update(self, weights: np.ndarray, stream: int, /) -> None: ...
     def weights(self) -> np.ndarray: ...
 
 @final
@@ -171,4 +210,33 @@ def rows() -> list[dict[str, Any]]: ...
 def layout_rows(layout: Layout, /) -> list[dict[str, Any]]: ...
 def read_rows(text: bytes, /) -> tuple[str, object]: ...
 def write_rows(layout: Layout, /) -> str: ...
+def tape_nbytes(rnn: Rnn, T: int, N: int, /) -> int: ...
+def record(
+    rnn: Rnn,
+    x: np.ndarray,
+    h_0: np.ndarray | None,
+    c_0: np.ndarray | None,
+    lengths: np.ndarray | None,
+    y: np.ndarray | None,
+    h_n: np.ndarray | None,
+    c_n: np.ndarray | None,
+    tape: np.ndarray,
+    /,
+) -> None: ...
+def backward(
+    rnn: Rnn,
+    tape: np.ndarray,
+    T: int,
+    N: int,
+    lengths: np.ndarray | None,
+    dy: np.ndarray | None,
+    dh_n: np.ndarray | None,
+    dc_n: np.ndarray | None,
+    dx: np.ndarray | None,
+    dh_0: np.ndarray | None,
+    dc_0: np.ndarray | None,
+    dweights: np.ndarray | None,
+    adds: bool,
+    /,
+) -> None: ...
 def aliases() -> list[dict[str, str]]: ...

@@ -26,6 +26,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from rnnlayout._compare.blocks import GateKey, gates_with_one_bias
+from rnnlayout._compare.gradients import compare_gradients
 from rnnlayout._compare.verify import compare_pair, verify
 from rnnlayout._model.layout import Layout, as_layout
 from rnnlayout._model.report import Report
@@ -36,13 +37,20 @@ from rnnlayout._native import LossyError
 __all__ = ["assert_roundtrip", "assert_same"]
 
 
-def assert_same(a: Any, b: Any, *, rtol: float = 0, atol: float = 0) -> None:
+def assert_same(
+    a: Any, b: Any, *, rtol: float = 0, atol: float = 0, gradients: bool = False
+) -> None:
     """Assert that two sources have the same RNNs, in the same or in different layouts.
 
     a, b: torch modules, Keras layers, dicts of arrays, Weights, files. A flat weight space, or
         tensors that do not record all facts (tanh or relu, a GRU's reset), take the spec of the
         opposite source.
     rtol, atol, and the rules of the comparison: see verify().
+    gradients: compare also the gradients of one loss, which both frameworks compute, gate by gate:
+        for two modules of torch, or layers or lists of layers of Keras. The loss is the sum of the
+        outputs times random numbers, for a random input and zero states, without dropout. Gradients
+        may differ by what rounding explains. Parameters, their gradients and modes stay as they
+        are.
 
     Raises AssertionError with a line per differing block, with the size and position of the
     largest difference, and the likely cause: gates swapped, a matrix transposed, input and
@@ -57,6 +65,8 @@ def assert_same(a: Any, b: Any, *, rtol: float = 0, atol: float = 0) -> None:
     comparison = verify(a, b, rtol=rtol, atol=atol)
     if not comparison:
         raise AssertionError(str(comparison))
+    if gradients and (differences := compare_gradients(a, b, rtol, atol)):
+        raise AssertionError(differences)
 
 
 def assert_roundtrip(

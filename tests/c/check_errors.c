@@ -61,7 +61,7 @@ static void check_names(const char *nonsense)
     REFUSED(RNL_E_LAYOUT, name, rnl_layout_name_at(&before, -1, name, &err));
     REFUSED(RNL_E_LAYOUT, name, rnl_layout_name_at(&before, 1000, name, &err));
     CHECK(!rnl_setting_at(-1) && !rnl_setting_at(1000), "%s", "a setting beyond the table");
-    const int no_family[] = {RNL_NAMES_SETTING_PLACE + 1, -1, INT_MAX, INT_MIN};
+    const int no_family[] = {RNL_NAMES_KIND + 1, -1, INT_MAX, INT_MIN};
     for (int k = 0; k < 4; k++) {
         CHECK(rnl_name((rnl_family)no_family[k], 0) == NULL, "family %d", no_family[k]);
         REFUSED(RNL_E_SPEC, value, rnl_parse((rnl_family)no_family[k], "lstm", &value, &err));
@@ -81,7 +81,7 @@ static void check_spec_refused(const rnl_spec *spec, const char *layout_name, rn
     REFUSED(expected, n, rnl_layout_num_tensors(&layout, spec, 1, &n, &err));
     REFUSED(expected, tensor, rnl_layout_tensor(&layout, spec, 1, 0, &tensor, &err));
     REFUSED(expected, view, rnl_layout_locate(&layout, spec, 1, &block, &view, &err));
-    REFUSED(expected, plan, rnl_plan_new(spec, &torch, 1, &layout, &plan, &err));
+    REFUSED(expected, plan, rnl_plan_new(spec, &torch, 1, &layout, RNL_WEIGHTS, &plan, &err));
 }
 
 #define CHECK_BAD_SPEC(cell, field, value)                                                         \
@@ -183,17 +183,31 @@ static void check_runs(void)
     void *const dst[] = {space, space, space, space};
     const rnl_layout torch = named("torch"), cudnn = named("cudnn"), onnx = named("onnx");
     rnl_spec spec = rnl_spec_default(RNL_LSTM, 3, 2);
-    rnl_plan *plan = NULL, *summed = NULL, *peeping = NULL;
+    rnl_plan *plan = NULL, *summed = NULL, *peeping = NULL, *gradient = NULL, *square = NULL;
+    rnl_plan *none_made = NULL;
     rnl_report report;
-    CHECK(!rnl_plan_new(&spec, &torch, RNL_HAS_BIAS, &cudnn, &plan, &err), "%s", err.text);
+    CHECK(!rnl_plan_new(&spec, &torch, RNL_HAS_BIAS, &cudnn, RNL_WEIGHTS, &plan, &err), "%s",
+          err.text);
     CHECK(rnl_plan_num_ops(plan) <= rnl_plan_num_block_ops(plan) &&
               rnl_plan_block_op(plan, 0)->kind == RNL_OP_MOVE,
           "%s", "a step per block, which a plan may join");
-    CHECK(!rnl_plan_new(&spec, &onnx, RNL_HAS_PEEPHOLES, &torch, &peeping, &err), "%s", err.text);
+    CHECK(!rnl_plan_new(&spec, &onnx, RNL_HAS_PEEPHOLES, &torch, RNL_WEIGHTS, &peeping, &err), "%s",
+          err.text);
     spec.bias = RNL_BIAS_INPUT;
-    CHECK(!rnl_plan_new(&spec, &torch, RNL_HAS_BIAS, &cudnn, &summed, &err), "%s", err.text);
+    CHECK(!rnl_plan_new(&spec, &torch, RNL_HAS_BIAS, &cudnn, RNL_WEIGHTS, &summed, &err), "%s",
+          err.text);
+    CHECK(!rnl_plan_new(&spec, &torch, RNL_HAS_BIAS, &cudnn, RNL_GRADIENT, &gradient, &err), "%s",
+          err.text);
+    CHECK(!rnl_plan_new(&spec, &torch, RNL_HAS_BIAS, &cudnn, RNL_SQUARED_GRADIENT, &square, &err),
+          "%s", err.text);
+    REFUSED(RNL_E_SPEC, none_made,
+            rnl_plan_new(&spec, &torch, RNL_HAS_BIAS, &cudnn, (rnl_kind)3, &none_made, &err));
+    /* without biases the gradients of biases are unknown */
+    REFUSED(RNL_E_LOSSY, none_made,
+            rnl_plan_new(&spec, &torch, 0, &cudnn, RNL_GRADIENT, &none_made, &err));
     for (int k = 0; k < WEIGHTS; k++)
         weights[k] = (float)k;
+    weights[0] = -1;
     weights[7] = 65520;                /* the smallest float that is infinite in float16 */
     weights[40] = weights[48] = 3e38f; /* the first bW and bR are finite, their sum is not */
     const rnl_run_options none = {0}, exact = {.exact = 1};
@@ -210,6 +224,8 @@ static void check_runs(void)
         {RNL_E_LOSSY, plan, RNL_FLOAT32, RNL_FLOAT16, &none},
         {RNL_E_LOSSY, summed, RNL_FLOAT32, RNL_FLOAT32, &exact},
         {RNL_E_LOSSY, summed, RNL_FLOAT32, RNL_FLOAT32, &none},
+        {RNL_E_LOSSY, gradient, RNL_FLOAT32, RNL_FLOAT32, &none}, /* bW is not bR */
+        {RNL_E_LAYOUT, square, RNL_FLOAT32, RNL_FLOAT32, &none},  /* an element is negative */
     };
     for (size_t k = 0; k < sizeof refused / sizeof *refused; k++) {
         REFUSED(refused[k].status, space,
@@ -221,6 +237,8 @@ static void check_runs(void)
     }
     rnl_plan_free(plan);
     rnl_plan_free(summed);
+    rnl_plan_free(gradient);
+    rnl_plan_free(square);
     rnl_plan_free(peeping);
     rnl_plan_free(NULL);
 }
@@ -291,8 +309,9 @@ static void check_interrupt(const char *from, const char *to)
     float *const memory = calloc((size_t)2 * ROOM, sizeof *memory);
     const void *const src[] = {memory, memory, memory, memory};
     void *const dst[] = {memory + ROOM, memory + ROOM, memory + ROOM};
-    CHECK(memory && !rnl_plan_new(&spec, &from_layout, RNL_HAS_BIAS, &to_layout, &plan, &err), "%s",
-          err.text);
+    CHECK(memory && !rnl_plan_new(&spec, &from_layout, RNL_HAS_BIAS, &to_layout, RNL_WEIGHTS, &plan,
+                                  &err),
+          "%s", err.text);
     check_error(rnl_plan_run(plan, RNL_FLOAT32, src, RNL_FLOAT32, dst, &options, NULL, &err),
                 RNL_E_INTERRUPTED);
     rnl_plan_free(plan);
@@ -334,7 +353,7 @@ static void check_size(const rnl_spec *spec, const layouts *known)
         if (rnl_layout_check(&known->all[k], spec, &err))
             continue;
         const int64_t n = rnl_num_blocks(spec);
-        for (int64_t block = 0; block < n; block += 1 + n / 100)
+        for (int64_t block = 0; block < n; block += 1 + n / 20)
             check_block(&known->all[k], spec, block);
         check_block(&known->all[k], spec, n - 1);
     }

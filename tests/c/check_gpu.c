@@ -159,6 +159,9 @@ static rnl_status whole_life(const arrays *a, rnl_error *err)
         fake_fail(0, 0, 0);
         CHECK(!call(rnn, &kinds[k], a, y, &again), "after a failure: %s", again.text);
     }
+    for (int k = 0; k < 2 && !status; k++) /* the first update makes what later ones use */
+        if (!(status = rnl_gpu_rnn_update(rnn, weights, NULL, err)))
+            status = call(rnn, &kinds[1], a, y, err);
     if (!status)
         status = rnl_gpu_alloc(0, 64, &memory, err);
     fake_fail(0, 0, 0); /* nothing is freed if a context cannot be made current */
@@ -183,8 +186,8 @@ static void check_failures(void)
         fails += status != RNL_OK;
         CHECK(status == RNL_OK || strlen(err.text) > 30, "call %ld: %s", k, err.text);
         CHECK(status != RNL_E_CUDNN || (err.call && err.number), "call %ld: %s", k, err.text);
-        for (const char *const *of =
-                 (const char *const[]){"pushed", "rnn", "rnn_data", "tensor", NULL};
+        for (const char *const *of = (const char *const[]){"pushed", "pinned", "event", "rnn",
+                                                           "rnn_data", "tensor", NULL};
              *of; of++)
             CHECK(fake_live(*of) == 0, "call %ld: %ld %s", k, fake_live(*of), *of);
         CHECK(fake_live("memory") == memory, "call %ld: %ld blocks", k, fake_live("memory"));

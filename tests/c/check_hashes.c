@@ -12,7 +12,7 @@
 #include "kernels/subnormals.h"
 #include "layouts.h"
 
-enum { NUM_PLANS = 4000, NUM_RUNS = 400, MAX_TENSORS = 256, NUM_DTYPES = 4 };
+enum { NUM_PLANS = 1000, NUM_RUNS = 100, MAX_TENSORS = 256, NUM_DTYPES = 4 };
 
 static const struct {
     const char *what, *tiers; /* tiers: those with this result, each between spaces */
@@ -104,7 +104,8 @@ static uint64_t hash_of_plan(uint64_t hash, const rnl_spec *spec, const rnl_layo
     rnl_plan *plan = NULL;
     rnl_report report = {.rounded_sums = 0};
     rnl_error err;
-    rnl_status status = rnl_plan_new(spec, from, rnl_spec_optional(spec), to, &plan, &err);
+    rnl_status status = rnl_plan_new(spec, from, rnl_spec_optional(spec), to, RNL_WEIGHTS, &plan,
+                                     &err);
     if (status)
         return continued(hash, status);
     const rnl_dtype from_dtype = (rnl_dtype)random_below(NUM_DTYPES);

@@ -23,7 +23,7 @@ typedef struct pair {
 
 static rnl_status plan_new(const pair *p, rnl_plan **plan, rnl_error *err)
 {
-    return rnl_plan_new(p->spec, p->from, p->optional, p->to, plan, err);
+    return rnl_plan_new(p->spec, p->from, p->optional, p->to, RNL_WEIGHTS, plan, err);
 }
 
 /* Make a plan with the first allocation refused, then the second ..., until it succeeds. */

@@ -316,7 +316,7 @@ static void check_conversion(char *src, char *dst)
     void *tensors[2][8];
     CHECK(!rnl_layout_named(names[random_below(4)], &from, &err), "%s", err.text);
     CHECK(!rnl_layout_named(names[random_below(4)], &to, &err), "%s", err.text);
-    CHECK(!rnl_plan_new(&spec, &from, RNL_HAS_BIAS, &to, &plan, &err), "%s", err.text);
+    CHECK(!rnl_plan_new(&spec, &from, RNL_HAS_BIAS, &to, RNL_WEIGHTS, &plan, &err), "%s", err.text);
     for (int side = 0; side < 2; side++) {
         const rnl_layout *const layout = side ? &to : &from;
         int64_t n = 0, at = 0;

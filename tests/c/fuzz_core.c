@@ -212,12 +212,13 @@ static void fuzz_convert(void)
     const rnl_layout from = any_layout(), to = any_layout();
     const unsigned optional = (unsigned)bits(1);
     const rnl_dtype dtypes[] = {(rnl_dtype)one_of(4), (rnl_dtype)one_of(4)};
+    const rnl_kind kind = (rnl_kind)one_of(3);
     const int known = rnl_name(RNL_NAMES_DTYPE, (int)dtypes[0]) &&
                       rnl_name(RNL_NAMES_DTYPE, (int)dtypes[1]);
     rnl_plan *plan = NULL;
     tensors src = {0}, dst = {0};
     if (spec.num_layers > MOST_LAYERS ||
-        !done(rnl_plan_new(&spec, &from, optional, &to, &plan, &err)))
+        !done(rnl_plan_new(&spec, &from, optional, &to, kind, &plan, &err)))
         return;
     assert(rnl_plan_num_block_ops(plan) <= 2 * rnl_num_blocks(&spec));
     for (int64_t k = 0; k < rnl_plan_num_ops(plan); k++) {
@@ -250,7 +251,54 @@ static int64_t strides(const rnl_rnn_call *call, int64_t width, unsigned how, in
     return (call->T - 1) * *time + (call->N - 1) * *batch + width;
 }
 
-static void run_rnn(rnl_rnn *rnn, const rnl_spec *spec)
+/* Record the call, and go back with some of the gradients. */
+static void run_backward(rnl_rnn *rnn, const rnl_spec *spec, const rnl_rnn_call *call,
+                         int64_t num_weights)
+{
+    enum { ALIGNMENT = 64, MOST_NBYTES = 1 << 24 };
+    const rnl_dtype real = spec->dtype == RNL_FLOAT64 ? RNL_FLOAT64 : RNL_FLOAT32;
+    const int64_t D = 1 + spec->bidirectional, rows = call->T * call->N;
+    const int64_t P = spec->proj_size ? spec->proj_size : spec->hidden_size;
+    const int64_t states = spec->num_layers * D * call->N;
+    const unsigned which = (unsigned)bits(1);
+    int stop = (int)(bits(1) >> 7);
+    int64_t nbytes;
+    if (!done(rnl_rnn_tape_nbytes(rnn, call->T, call->N, &nbytes, &err)) || nbytes > MOST_NBYTES)
+        return;
+    void *const tape = aligned_alloc(ALIGNMENT, (size_t)((nbytes / ALIGNMENT + 1) * ALIGNMENT));
+    assert(tape);
+    void *const given[] = {numbers(rows * D * P, real),
+                           numbers(states * P, real),
+                           numbers(states * spec->hidden_size, real),
+                           numbers(rows * spec->input_size, real),
+                           numbers(states * P, real),
+                           numbers(states * spec->hidden_size, real),
+                           numbers(num_weights, real)};
+    rnl_gradients gradients = {.T = call->T,
+                               .N = call->N,
+                               .lengths = call->lengths,
+                               .dy = which & 1 ? given[0] : NULL,
+                               .dy_time = call->N * D * P,
+                               .dy_batch = D * P,
+                               .dhn = which & 2 ? given[1] : NULL,
+                               .dcn = which & 4 ? given[2] : NULL,
+                               .dx = which & 8 ? given[3] : NULL,
+                               .dx_time = call->N * spec->input_size,
+                               .dx_batch = spec->input_size,
+                               .dh0 = which & 16 ? given[4] : NULL,
+                               .dc0 = which & 32 ? given[5] : NULL,
+                               .dweights = which & 64 ? given[6] : NULL,
+                               .adds = (int)(which >> 7),
+                               .poll = stop_or_not,
+                               .poll_arg = &stop};
+    if (done(rnl_rnn_record(rnn, call, tape, &err)))
+        done(rnl_rnn_backward(rnn, tape, &gradients, &err));
+    for (size_t k = 0; k < sizeof given / sizeof *given; k++)
+        free(given[k]);
+    free(tape);
+}
+
+static void run_rnn(rnl_rnn *rnn, const rnl_spec *spec, int64_t num_weights)
 {
     const unsigned which = (unsigned)bits(1), how = (unsigned)bits(1);
     int stop = how >> 7;
@@ -297,7 +345,8 @@ static void run_rnn(rnl_rnn *rnn, const rnl_spec *spec)
     call.hn = which & 16 ? given[4] : NULL;
     call.cn = which & 32 && is_lstm ? given[5] : NULL;
     rnl_set_num_threads(1 + (int)(which >> 6));
-    done(rnl_rnn_run(rnn, &call, &err));
+    if (done(rnl_rnn_run(rnn, &call, &err)) && how & 1)
+        run_backward(rnn, spec, &call, num_weights);
     for (size_t k = 0; k < sizeof given / sizeof *given; k++)
         free(given[k]);
 }
@@ -332,10 +381,10 @@ static void fuzz_run(void)
         done(rnl_rnn_new(&spec, weights.data[0], &options, &rnn, &err))) {
         if (!options.borrows && options.math != RNL_CPU_MATH_INT8)
             check_weights(rnn, &weights, spec.dtype);
-        run_rnn(rnn, &spec);
+        run_rnn(rnn, &spec, weights.nelems);
         if (flags >> 4 & 1)
             rnl_rnn_update(rnn, weights.data[0]);
-        run_rnn(rnn, &spec);
+        run_rnn(rnn, &spec, weights.nelems);
     }
     rnl_rnn_free(rnn);
     tensors_free(&weights);

@@ -104,7 +104,7 @@ def test_the_page_of_the_c_api(tmp_path, c_build):
 
 
 @pytest.mark.download
-def test_with_the_vendors_wheel(folder, fakes):
+def test_with_the_vendors_wheel(folder, fakes, c_build):
     """Its headers and its libcudnn.so.9 for the compiler; then the fakes run the programs."""
     cudnn, cuda = get_cudnn.get("9.28"), get_cudnn.cuda_headers(13)
     nvidia = folder / "nvidia"
@@ -114,7 +114,9 @@ def test_with_the_vendors_wheel(folder, fakes):
     (nvidia / "cudnn" / "lib").symlink_to(cudnn)
     (nvidia / "cu13" / "include").symlink_to(cuda)
     env = {"NVIDIA": str(nvidia), "LIBRARY_PATH": str(fakes.cuda),
-           "LD_LIBRARY_PATH": f"{fakes.cuda}:{fakes.cudnn}"}  # fmt: skip
+           "LD_LIBRARY_PATH": f"{fakes.cuda}:{fakes.cudnn}",
+           "PKG_CONFIG_PATH": str(folder / ".local" / "lib" / "pkgconfig")}  # fmt: skip
+    run(["cmake", "--install", c_build("release"), "--prefix", folder / ".local"])
     ((commands, printed),) = blocks("cudnn_inference")
     for run_it in (commands, "./cudnn_inference_cpp lstm.bin x.bin 3 out"):
         # before it, the loader says that the fake lacks version information

@@ -1,6 +1,7 @@
 """convert, run, identify, diagnose and map: what they print, and what they write."""
 
 import io
+import json
 import os
 import re
 import struct
@@ -34,6 +35,29 @@ def test_convert_says_what_it_does_and_does_it(rnnlayout, folder):
     assert (code, out) == (0, "")
     assert err == "enc: exact\nleft out: embedding, out\nflat.bin: written\n"
     assert (folder / "flat.bin").read_bytes() == rl.pack(LSTM).tobytes()
+
+
+def test_a_row_in_a_file_is_a_layout(rnnlayout, folder):
+    row = {"gates": {"lstm": "ogfi"}, "tensors": {
+        "a": "W (I, G*H)", "b": "R (H, G*H)", "c": "bW (G*H)", "d": "bR (G*H)",
+    }}  # fmt: skip
+    (folder / "mine.json").write_text(json.dumps(row))
+    mine = normal_weights(rl.layout(row), rl.Spec("lstm", 5, 3))
+    np.savez("mine.npz", **prefixed("enc", mine))
+    assert rnnlayout("convert mine.npz torch.safetensors --layout mine.json --to torch")[0] == 0
+    module = load_file("torch.safetensors")
+    gates = [np.split(mine["a"], 4, axis=1)["ogfi".index(gate)] for gate in "ifgo"]
+    assert np.array_equal(module["enc.weight_ih_l0"], np.hstack(gates).T)
+    assert rnnlayout("convert torch.safetensors back.npz --layout torch --to mine.json")[0] == 0
+    back = rl.load("back.npz")["enc"]
+    assert back.layout == rl.layout(row) and same_bits(dict(back), mine)
+    (folder / "wrong.json").write_text('{"gates": {"lstm": "ogfx"}}')
+    for name, text in (
+        ("wrong.json", "wrong.json: gates.lstm: 'ogfx', need the letters ifgo"),
+        ("none.json", "none.json: No such file"),
+    ):
+        code, out, err = rnnlayout(f"inspect mine.npz --layout {name}")
+        assert (code, out) == (2, "") and text in err
 
 
 @pytest.mark.parametrize("count, more", [(10, ""), (13, " and 3 more")])

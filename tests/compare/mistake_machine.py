@@ -330,7 +330,7 @@ def singles(specs=None):
             yield judge(spec, [one], seed)
 
 
-COMBINED = 400
+COMBINED = 200
 
 
 def several(count=COMBINED, seed=0):

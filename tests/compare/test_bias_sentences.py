@@ -140,17 +140,30 @@ def test_negated_biases_that_are_interleaved_are_restored():
     assert found.fixed.tobytes() == right.tobytes()
 
 
-def test_the_sum_beside_a_vector():
+@pytest.mark.parametrize("sum_in, other", [("bW", "bR"), ("bR", "bW")])
+def test_the_sum_beside_a_vector(sum_in, other):
+    first, second = ("bias_ih", "bias_hh") if sum_in == "bW" else ("bias_hh", "bias_ih")
     for spec in SPECS:
         like = weights(spec)
-        done = {name: x + like[name.replace("_ih", "_hh")] if "bias_ih" in name else x
+        done = {name: x + like[name.replace(first, second)] if first in name else x
                 for name, x in like.items()}  # fmt: skip
         found = rl.diagnose(rl.pack(done), like=like)
-        assert found.text == ("the biases are wrong: the sum is in bW, and bR beside the sum counts"
-                              " twice")  # fmt: skip
-        assert lost(found) == ["the last bits of bW"]
-        done["bias_ih_l0"][1] *= np.float32(1.0001)
+        assert found.text == (f"the biases are wrong: the sum is in {sum_in}, and {other} beside"
+                              " the sum counts twice")  # fmt: skip
+        assert lost(found) == [f"the last bits of {sum_in}"]
+        done[f"{first}_l0"][1] *= np.float32(1.0001)
         assert "; 1 of " in rl.diagnose(rl.pack(done), like=like).text
+
+
+@pytest.mark.parametrize("factor, word", [(0.5, "halved"), (2, "doubled")])
+def test_a_factor_of_rounded_biases(factor, word):
+    """Another factor is not said: of values far below the largest the difference is small."""
+    for spec in LARGE:
+        like = each(weights(spec), "bias", lambda x: np.concatenate([20 * x[:1], x[1:]]))
+        for near in (1, 1.06):
+            done = each(like, "bias", lambda x, by=factor * near: x * np.float32(by))
+            found = rl.diagnose(rl.pack(done).astype("f2").astype("f4"), like=like)
+            assert (f"the biases are {word}" in found.text) == found.sure == (near == 1)
 
 
 @pytest.mark.parametrize("size", [8, 32])
@@ -177,3 +190,46 @@ def test_a_stale_layer_says_nothing_of_the_biases_of_others():
     found = rl.diagnose(rl.pack(done), like=like)
     assert {mistake.rule for mistake in found.mistakes} == {"not found", "biases not found"}
     assert {place[0] for mistake in found.mistakes for place in mistake.where} == {1}
+
+
+def test_padded_units_are_not_joined_matrices():
+    """It was "the input and recurrent matrices are joined gate by gate", sure: each is padded."""
+    spec = rl.Spec("lstm", 16, 12)
+    like = weights(spec)
+    W, R, b, c = (x.reshape(4, 12, -1) for x in like.values())
+    parts = [np.pad(W, [(0, 0), (0, 4), (0, 0)]), np.pad(R, [(0, 0), (0, 4), (0, 4)]),
+             np.pad(np.stack([b, c], 1), [(0, 0), (0, 0), (0, 4), (0, 0)])]  # fmt: skip
+    found = rl.diagnose(np.concatenate([part.ravel() for part in parts]), like=like)
+    assert "padded" in found.text and "joined" not in found.text
+    assert found.sure and np.array_equal(found.fixed, rl.pack(like))
+
+
+def test_a_rule_with_equal_values_is_noted():
+    like = weights(rl.Spec("gru", 5, 3))
+    like["bias_hh_l0"] = like["bias_ih_l0"]
+    done = each(like, "bias", lambda x: 2 * x)
+    found = rl.diagnose(rl.pack(done), like=like)
+    assert found.text == "the biases are summed (the sum is in both vectors and counts twice)"
+    assert "note: layer 0, biases may as well be doubled" in str(found)
+
+
+@pytest.mark.parametrize("cell", ["lstm", "gru"])
+def test_backward_biases_of_0_are_not_those_of_the_forward_direction(cell):
+    like = weights(rl.Spec(cell, 5, 3, 1, True))
+    done = each(like, "bias.*reverse", np.zeros_like)
+    found = rl.diagnose(rl.pack(done), like=like)
+    assert found.text == "the biases of the backward direction are replaced by 0" and found.sure
+
+
+def test_vectors_in_no_known_order():
+    """For each gate bW of layer 0, bR of layer 1, bR of layer 0, bW of layer 1."""
+    like = weights(rl.Spec("lstm", 4, 5, 2))
+    flat = rl.pack(like)
+    matrices, biases = flat[:-80], flat[-80:].reshape(2, 2, 4, 5)  # layers, vectors, gates, units
+    written = np.stack([biases[0, 0], biases[1, 1], biases[0, 1], biases[1, 0]], 1)
+    found = rl.diagnose(np.concatenate([matrices, written.ravel()]), like=like)
+    assert found.text == (
+        "the biases are in the order bW of layer 0, bR of layer 1, bR of layer 0, bW of layer 1;"
+        " the biases are written with 20 values from gate to gate, expected 5"
+    )
+    assert found.sure and np.array_equal(found.fixed, flat)

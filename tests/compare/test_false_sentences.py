@@ -142,11 +142,15 @@ def test_the_biases_of_forward_twice():
     like = weights(spec)
     done = {name: like[name.replace("_reverse", "")] if "bias" in name else x
             for name, x in like.items()}  # fmt: skip
-    assert rl.diagnose(rl.pack(done), like=like).text == "; ".join(
-        f"layer {layer} backward, biases are not in the buffer: in their place are the biases of"
+    causes = [
+        f"layer {layer} backward, biases are not in the tensors: in their place are the biases of"
         f" layer {layer} forward"
         for layer in range(2)
-    )
+    ]
+    found = rl.diagnose(rl.pack(done), like=like)
+    assert found.text == "; ".join(causes).replace("tensors", "buffer") and not found.sure
+    lines = str(rl.verify(like, done)).splitlines()  # it named no cause
+    assert [f"likely cause: {cause} (explains 6 of 12)" for cause in causes] == lines[-2:]
 
 
 def test_interleaved_biases_with_one_vector_in_another_order():

@@ -245,5 +245,5 @@ def test_what_a_packer_did_is_named(kind):
 
 @pytest.mark.long
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_a_packer_did_is_named_for_all_networks(kind):
-    check(kind, NETWORKS)
+def test_what_a_packer_did_is_named_for_the_other_networks(kind):
+    check(kind, [spec for spec in NETWORKS if spec not in SOME + TINY])

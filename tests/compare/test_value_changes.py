@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 import torch
 from compare.diagnoses import lost, rules, weights
-from compare.wrong_values import as_text, bits_kept, by_groups, fixed_point
+from compare.packed_arrays import Arrays
+from compare.wrong_packers import on, random_flat
+from compare.wrong_values import DTYPES, as_text, bits_kept, by_groups, fixed_point
 
 import rnnlayout as rl
 
@@ -39,6 +41,9 @@ CHANGES = {
 # The same of the input matrices alone.
 SCHEMES = {
     "int8": (lambda x: by_groups(x, (0, 1), 127), "8 bits, with one scale per matrix"),
+    "-128 to 127": (lambda x: by_groups(x, (0, 1), 128), "8 bits, with one scale per matrix"),
+    "254 steps": (lambda x: by_groups(x, (0, 1), 126.5, True),
+                  "8 bits, with one scale and zero point per matrix"),
     "int6": (lambda x: by_groups(x, (0, 1), 31), "6 bits, with one scale per matrix"),
     "per row": (lambda x: by_groups(x, (1,), 7), "4 bits, with one scale per row"),
     "per column": (lambda x: by_groups(x, (0,), 127), "8 bits, with one scale per column"),
@@ -68,6 +73,42 @@ def test_a_scheme_of_quantization(scheme):
     found = rl.diagnose(rl.pack(done), like=like)
     assert found.text == f"the input matrices of layer 0 are quantized to {words}" and found.sure
     assert [mistake.where for mistake in found.mistakes] == [((0, 0, "W"),)]
+
+
+def int8_in_the_dtype(x):
+    scale = abs(x).max() / x.dtype.type(127)
+    return np.rint(x / scale) * scale
+
+
+# Of values of 16 bits, which are rounded by more than half a step. What is done to each array.
+NARROW = {
+    "8 bits, with one scale per gate": lambda x: by_groups(x, (1, 2)[: x.ndim - 1], 127),
+    "8 bits, with one scale per matrix": int8_in_the_dtype,
+    "8 bits, with one scale and zero point per matrix": lambda x: by_groups(x, None, 127, True),
+    "16 bits, with one scale per matrix": lambda x: by_groups(x, None, 32767),
+}
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("words", NARROW)
+def test_quantized_values_of_16_bits(words, dtype):
+    """They were "changed": were the weights trained further, or edited?"""
+    spec = rl.Spec("lstm", 20, 16, dtype=dtype)
+    like = random_flat(spec, DTYPES[dtype], 0)
+    arrays = Arrays(spec, like.copy())
+    on("all", NARROW[words])(arrays)
+    found = rl.diagnose(arrays.flat(), like=like, spec=spec)
+    assert found.text == f"the values are quantized to {words}" and found.sure
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_a_unit_in_the_last_place_is_not_a_quantization(dtype):
+    """Each value of 16 bits is within a unit of some multiple."""
+    spec = rl.Spec("lstm", 20, 16, dtype=dtype)
+    like = random_flat(spec, DTYPES[dtype], 0)
+    units = np.random.default_rng(1).integers(0, 2, like.size, "u2")
+    found = rl.diagnose((like.view("u2") + units).view(like.dtype), like=like, spec=spec)
+    assert rules(found) == ["changed"]
 
 
 @pytest.mark.parametrize("change", ["float16", "%.6f", "Q12"])

@@ -244,7 +244,7 @@ class ValueSentences(StoredValues):
             axes = (3,)
         else:
             axes = {
-                "per gate": (1, 2),
+                "per gate": (1, 2)[x.ndim == 2 :],
                 "per row": (2,),
                 "per column": (0, 1),
                 "per column of each gate": (1,),

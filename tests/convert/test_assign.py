@@ -172,6 +172,21 @@ def test_settings_that_the_target_lacks(key, value):
     assert same_bits(values(rl.assign(module, source)), given.tensors)
 
 
+def test_the_mask_of_a_keras_layer_is_not_lost_without_a_word():
+    """A torch module got the weights of a masked layer, and nothing named the mask."""
+    layer, module = keras.layers.LSTM(7), torch.nn.LSTM(5, 7)
+    keras.Sequential([keras.Input((4, 5)), keras.layers.Masking(), layer])
+    before = values(module)
+    for source in (layer, rl.Weights(layer), rl.convert(layer, to="torch")):
+        with pytest.raises(rl.LayoutError, match=r"mask 'Masking\(.*\)', the target without it"):
+            rl.assign(module, source)
+        assert same_bits(values(module), before)
+    rl.assign(built(keras.layers.LSTM, 7, 5), layer)  # the layers around it make its mask
+    weights = rl.Weights(layer)
+    del weights.config["mask"]  # what the error says
+    assert same_bits(values(rl.assign(module, weights)), weights.to("torch").tensors)
+
+
 def test_settings_that_the_target_has_too_or_that_change_no_number():
     given = weights(rl.Spec("lstm", 5, 7, 2), "keras")
     given.config = {"go_backwards": True, "stateful": True, "time_major": True}

@@ -6,6 +6,7 @@ from oracles.bits import DTYPES, Bits
 from oracles.some import dtype_of, normal_weights, same_bits
 
 import rnnlayout as rl
+from rnnlayout._sources.candidates import one_layer_candidates
 
 
 def summed(bw, br, dtype):
@@ -170,6 +171,77 @@ def test_few_layouts_have_a_hard_sigmoid(layout):
             else:
                 with pytest.raises(rl.LossyError, match=f"recurrent_activation '{activation}'"):
                     rl.describe(spec, layout)
+
+
+# Frameworks whose LSTM, and GRU if they have one, may have relu in the place of tanh.
+RELU = {"keras", "keras1", "onnx", "concat", "coreml", "tflite"}
+
+
+@pytest.mark.parametrize("layout", rl.layouts())
+def test_few_layouts_have_relu(layout):
+    resets = rl.layouts()[layout]["resets"]
+    for cell, reset in [("lstm", "after"), *(("gru", reset) for reset in resets)]:
+        spec = rl.Spec(cell, 5, 3, reset=reset, activation="relu")
+        if layout in RELU:
+            assert rl.describe(spec, layout)
+        else:
+            with pytest.raises(rl.LossyError, match="activation 'relu'"):
+                rl.describe(spec, layout)
+
+
+# Frameworks whose GRU multiplies r with h before the matrix, or in either way; others do it after.
+BEFORE = {"haiku", "keras1", "cntk", "chainer-links", "tf1", "coreml"}
+EITHER = {"keras", "onnx", "concat", "openvino", "burn", "webnn", "webnn-ifgo", "onednn"}
+NO_GRU = {"dl4j", "flax-nnx-lstm", "tf1-block-v2", "tflite", "nam"}
+
+
+@pytest.mark.parametrize("layout", rl.layouts())
+def test_the_resets_of_each_layout(layout):
+    having = ["before"] * (layout in BEFORE | EITHER) + ["after"] * (layout not in BEFORE)
+    for reset in ("after", "before"):
+        spec = rl.Spec("gru", 5, 3, reset=reset)
+        if layout not in NO_GRU and reset in having:
+            assert rl.describe(spec, layout)
+        else:
+            with pytest.raises(rl.LossyError, match=r"reset|no gru"):
+                rl.describe(spec, layout)
+
+
+# Frameworks whose programs have no RNNs without biases. cuDNN's modes may have one bias of the two.
+ALWAYS = {"keras-cudnn", "flax-linen", "flax-nnx", "flax-nnx-lstm", "haiku", "openvino", "keras1",
+          "tf1-cudnn-canonical", "haste", "cntk", "dl4j", "mxnet-gluon", "chainer-nstep",
+          "chainer-links", "tf1", "tf1-block-v2", "tflite", "nam"}  # fmt: skip
+
+
+@pytest.mark.parametrize("layout", rl.layouts())
+def test_which_biases_each_layout_has(layout):
+    cells = [rnn.spec({"I": 5, "H": 3, "P": 2}) for rnn in one_layer_candidates(rl.layout(layout))]
+    for spec in cells:
+        both, one, none = (
+            rl.describe(spec.replace(bias=bias), layout) for bias in ("double", "input", "none")
+        )
+        assert (none == both) == (layout in ALWAYS) and (one == both) == (layout != "cudnn")
+
+
+# Layouts with a tensor per gate, found by name in their frameworks: the order in a list is ours.
+FIRST = [
+    ("flax-linen", "lstm", "ii/kernel if/kernel ig/kernel io/kernel"),
+    ("flax-linen", "gru", "ir/kernel iz/kernel in/kernel"),
+    ("flax-nnx-lstm", "lstm", "ii/kernel if_/kernel ig/kernel io/kernel"),
+    ("chainer-nstep", "lstm", "0/w0 0/w1 0/w2 0/w3 0/w4 0/w5 0/w6 0/w7 0/b0 0/b1 0/b2 0/b3"),
+    ("chainer-nstep", "gru", "0/w0 0/w1 0/w2 0/w3 0/w4 0/w5 0/b0 0/b1 0/b2"),
+    ("chainer-links", "gru", "W_r/W W_z/W W/W"),
+    ("tflite", "lstm", "input_to_input_weights input_to_forget_weights input_to_cell_weights"
+     " input_to_output_weights"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("layout, cell, names", FIRST)
+def test_the_order_of_tensors_in_a_list(layout, cell, names):
+    resets = rl.layouts()[layout]["resets"]
+    spec = rl.Spec(cell, 5, 3, reset=resets[0] if cell == "gru" else "after")
+    expected = names.split()
+    assert [*rl.describe(spec, layout)][: len(expected)] == expected
 
 
 def test_a_projection_is_refused_with_the_algebra_that_would_do():

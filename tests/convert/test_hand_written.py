@@ -1,6 +1,7 @@
 """LSTMs and GRUs written by hand: read with a row of a few lines, they compute what their own code
 computes, in torch and in the forward pass."""
 
+import re
 from typing import ClassVar
 
 import numpy as np
@@ -194,7 +195,82 @@ def test_the_names_alone_give_the_row_but_for_what_only_the_code_shows(make, pre
     gates_are_in_names = "{gate" in str(make.row)
     assert ("order of its gates" in str(caught.value)) != gates_are_in_names
     assert ("x or h comes first" in str(caught.value)) == (" + " in str(make.row))
+    assert (f"tensors under {prefix!r} look" in str(caught.value)) == bool(prefix)
     assert rl.Weights(tensors, layout=mine, prefix=prefix).spec == rl.Spec("lstm", I, H)
+
+
+LINEAR = {"W": "W (G*H, I)", "R": "R (G*H, H_in)", "bW": "bW (G*H)", "bR": "bR (G*H)"}
+COLUMNS = {"W": "W (I, G*H)", "R": "R (H_in, G*H)", "bW": "bW (G*H)"}
+OF_GATES = {"W": "W (H, I)", "R": "R (H, H_in)", "bW": "bW (H)", "bR": "bR (H)"}
+JOINED = {"W + R": "W + R (G*H, I + H_in)", "bW": "bW (G*H)"}
+JOINED_OF_GATES = {"R + W": "R + W (H, H_in + I)", "bW": "bW (H)"}
+ORDER, JOINS = "the order of its gates for 'CELL'", "whether x or h comes first"
+NAMES = [  # of tensors, what is in them, and what only the code shows
+    ("W_x.weight W_h.weight W_x.bias W_h.bias", LINEAR, ORDER),
+    ("W_ih.weight W_hh.weight W_ih.bias W_hh.bias", LINEAR, ORDER),
+    ("Wx.weight Wh.weight Wx.bias Wh.bias", LINEAR, ORDER),
+    ("W.weight U.weight W.bias U.bias", LINEAR, ORDER),
+    ("W_x{}.weight W_h{}.weight W_x{}.bias W_h{}.bias", OF_GATES, ""),
+    ("W_{}.weight U_{}.weight W_{}.bias U_{}.bias", OF_GATES, ""),
+    ("W_ih W_hh b", COLUMNS, ORDER),
+    ("W_x W_h b", COLUMNS, ORDER),
+    ("Wx Wh b", COLUMNS, ORDER),
+    ("W_{} U_{} b_{}", OF_GATES, ""),
+    ("W_{}.weight W_{}.bias", JOINED_OF_GATES, JOINS),
+    ("gates.weight gates.bias", JOINED, f"{ORDER}, {JOINS}"),
+    ("linear.weight linear.bias", JOINED, f"{ORDER}, {JOINS}"),
+]
+CELLS = {  # gates in the row, in names; what else only the code shows
+    "lstm": ("ifgo", "{gate}", {}, ""),
+    "gru": ("rzn", "{gate:z=u n=h}", {"reset": "after", "z": "state"}, "reset and z"),
+}
+
+
+@pytest.mark.parametrize("names, texts, unknown", NAMES)
+@pytest.mark.parametrize("cell", CELLS)
+def test_further_names_that_are_common(cell, names, texts, unknown):
+    gates, gate, fields, more = CELLS[cell]
+    tensors = dict(
+        zip((name.replace("{}", gate) for name in names.split()), texts.values(), strict=False)
+    )
+    row = {"gates": {cell: gates}, "tensors": tensors, **fields}
+    shapes = rl.describe(rl.Spec(cell, I, H), rl.layout(row))
+    with pytest.raises(rl.LayoutError) as caught:
+        rl.Weights({name: np.zeros(shape, "f4") for name, shape in shapes.items()})
+    assert [value for name, value in caught.value.asks if name == "layout"] == [rl.layout(row)]
+    unknown = ", ".join(filter(None, [unknown.replace("CELL", gates), more]))
+    advice = f"put in what only its code shows ({unknown}) and pass " if unknown else "pass "
+    assert f"written by hand: {advice}layout=rl.layout(" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "names, texts", [("x2h.weight h2h.weight", LINEAR), ("W U b", COLUMNS)], ids=["rows", "columns"]
+)
+def test_a_square_matrix_of_x(names, texts):
+    """Of a Linear the rows are the outputs; of other names the columns are assumed."""
+    row = {"gates": {"lstm": "ifgo"}}
+    row["tensors"] = dict(zip(names.split(), texts.values(), strict=False))
+    shapes = rl.describe(rl.Spec("lstm", 4 * H, H), rl.layout(row))
+    with pytest.raises(rl.LayoutError) as caught:
+        rl.Weights({name: np.zeros(shape, "f4") for name, shape in shapes.items()})
+    assert [value for name, value in caught.value.asks if name == "layout"] == [rl.layout(row)]
+
+
+@pytest.mark.parametrize(
+    "shapes",
+    [
+        {"W": (5, 12), "U": (3, 15), "b": (15,)},  # five gates
+        {"W": (5, 12), "U": (3, 12, 1), "b": (12,)},
+        {"W": (0, 12), "U": (3, 12), "b": (12,)},
+        {"W": (5, 12), "b": (12,)},  # no recurrent matrix
+        {f"{name}_{k}": (3, 3) for name in "WU" for k in "ifcx"},  # not the letters of gates
+        {"W_i": (3, 5), "W_f": (3, 5), "U_i": (3, 3)},
+    ],
+)
+def test_names_that_are_common_with_other_shapes(shapes):
+    with pytest.raises(rl.LayoutError) as caught:
+        rl.Weights({name: np.zeros(shape, "f4") for name, shape in shapes.items()})
+    assert not re.search("written by hand: |^tensors:", str(caught.value))
 
 
 def test_a_gru_written_by_hand():

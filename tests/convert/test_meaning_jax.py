@@ -217,7 +217,7 @@ def scanned(cell, x, reverse=False):
     return jax.lax.scan(step, state, x, reverse=reverse)[1]
 
 
-@pytest.mark.parametrize("cell, bias", [("lstm", True), ("lstm", False), ("gru", False)])
+@pytest.mark.parametrize("cell, bias", [("lstm", True), ("lstm", False), ("gru", True)])
 def test_equinox(cell, bias):
     make = {"lstm": eqx.nn.LSTMCell, "gru": eqx.nn.GRUCell}[cell]
     own = equinox_cell(make, I, H, use_bias=bias)

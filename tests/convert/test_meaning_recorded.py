@@ -18,7 +18,7 @@ from oracles.some import same_bits
 import rnnlayout as rl
 
 ANSWERS_FOR = ("paddle", "openvino", "onednn", "mxnet-gluon", "chainer-nstep", "chainer-links",
-               "nam", "keras")  # fmt: skip
+               "nam", "keras", "coreml")  # fmt: skip
 
 
 def recorded(framework):
@@ -41,7 +41,7 @@ def recorded(framework):
     }
 
 
-ANSWERS = {name: recorded(name) for name in ("paddle", "mxnet", "openvino", "onednn")}
+ANSWERS = {name: recorded(name) for name in ("paddle", "mxnet", "openvino", "onednn", "coreml")}
 CASES = [(framework, case) for framework, cases in ANSWERS.items() for case in cases]
 
 
@@ -54,7 +54,8 @@ def test_both_ways(framework, case):
     if not spec.proj_size:  # ONNX has none
         assert distance_between(answer, run_onnx(there, spec, *given), expected) <= 1
     if framework != "mxnet":
-        assert rl.infer_spec(tensors, framework, cell=spec.cell) == spec
+        told = {"cell": spec.cell, "activation": spec.activation}
+        assert rl.infer_spec(tensors, framework, **told) == spec
 
 
 with np.load(TESTS / "data" / "chainer-mxnet.npz") as file:

@@ -12,7 +12,7 @@ from tf_keras.src.layers.rnn import legacy_cells
 
 import rnnlayout as rl
 
-ANSWERS_FOR = ("tf1", "tf1-block-v2")
+ANSWERS_FOR = ("tf1", "tf1-block-v2", "onnx")
 
 pytestmark = [KERAS_NOISE, pytest.mark.filterwarnings("ignore:.*rnn_cell|LSTM with projections")]
 

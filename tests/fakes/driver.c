@@ -133,6 +133,28 @@ rnl_cu_result cuMemFree_v2(rnl_cu_address at)
     return failed;
 }
 
+struct pinned {
+    struct fake_object object;
+    _Alignas(16) char bytes[];
+};
+
+rnl_cu_result cuMemHostAlloc(void **memory, size_t nbytes, unsigned flags)
+{
+    CALL("nbytes=%zu flags=%u", nbytes, flags);
+    fake_refuse_in_capture(__func__);
+    struct pinned *const made = fake_new("pinned", sizeof *made + nbytes);
+    *memory = made->bytes;
+    return RNL_CUDA_SUCCESS;
+}
+
+rnl_cu_result cuMemFreeHost(void *memory)
+{
+    BEGIN();
+    fake_refuse_in_capture(__func__);
+    fake_end((char *)memory - offsetof(struct pinned, bytes), "pinned", __func__);
+    return failed;
+}
+
 /* ---- copies: one from the host has read it when the call returns, one to the host is done then */
 
 static void run_copy(const struct fake_work *work)

@@ -7,11 +7,11 @@
  * between their clocks are a race, whatever the order in which they were done.
  *
  * Work in a capturing stream is kept with its arguments, and done at each launch of the graph. A
- * capture that forks to another stream is not modelled.
+ * stream that waits for an event of a capture joins it until its end; another stream of the capture
+ * must wait for it before.
  */
 #include "fake.h"
 
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,6 +23,7 @@ struct clock {
 
 struct graph {
     struct fake_object object;
+    uint64_t id; /* of its capture */
     int count;
     struct fake_work *work;
 };
@@ -32,6 +33,7 @@ struct stream {
     int index, is_blocking, is_legacy;
     struct clock clock;
     struct graph *capture; /* or NULL */
+    int unjoined;          /* it was forked, and no stream of the capture has waited for it since */
 };
 
 struct event {
@@ -39,6 +41,7 @@ struct event {
     struct clock clock;
     long pieces;           /* of work, done before it was recorded */
     struct graph *capture; /* where it was recorded, or NULL */
+    struct stream *stream; /* likewise */
 };
 
 static struct stream *streams[STREAMS], *legacy;
@@ -264,28 +267,22 @@ rnl_cu_result cuStreamSynchronize(rnl_cu_stream stream)
     return RNL_CUDA_SUCCESS;
 }
 
-/* While FAKE_CUDA_SIGNAL is set, work is not done, and the first query sends that signal. */
-rnl_cu_result cuStreamQuery(rnl_cu_stream stream)
-{
-    static int sent;
-    CALL("stream=%p", (void *)stream);
-    fake_refuse_in_capture(__func__);
-    const int number = fake_environment("FAKE_CUDA_SIGNAL", 0);
-    if (number && !sent++)
-        raise(number);
-    if (number)
-        return RNL_CUDA_ERROR_NOT_READY;
-    fake_wait(stream);
-    return RNL_CUDA_SUCCESS;
-}
-
 rnl_cu_result cuStreamWaitEvent(rnl_cu_stream given, rnl_cu_event waited, unsigned flags)
 {
     CALL("stream=%p flags=%u", (void *)given, flags);
     struct stream *const stream = up_to_date(given, __func__);
     const struct event *const event = fake_object(waited, "event", __func__);
-    if (event->capture != stream->capture)
-        fake_die("cuStreamWaitEvent: one of event and stream is in a capture");
+    if (event->capture && event->stream->capture != event->capture)
+        fake_die("cuStreamWaitEvent: the event is of a capture that has ended");
+    if (event->capture && stream->capture && stream->capture != event->capture)
+        fake_die("cuStreamWaitEvent: event and stream are in two captures");
+    if (!event->capture && stream->capture)
+        fake_die("cuStreamWaitEvent: the stream is in a capture, the event is not");
+    if (event->capture && event->stream != stream)
+        event->stream->unjoined = 0;
+    if (event->capture && !stream->capture)
+        stream->unjoined = 1;
+    stream->capture = event->capture;
     join(&stream->clock, &event->clock);
     return RNL_CUDA_SUCCESS;
 }
@@ -309,8 +306,9 @@ rnl_cu_result cuEventRecord(rnl_cu_event recorded, rnl_cu_stream given)
 {
     CALL("stream=%p", (void *)given);
     struct event *const event = fake_object(recorded, "event", __func__);
-    const struct stream *const stream = up_to_date(given, __func__);
+    struct stream *const stream = up_to_date(given, __func__);
     event->capture = stream->capture;
+    event->stream = stream;
     event->pieces = pieces;
     event->clock = stream->clock;
     return RNL_CUDA_SUCCESS;
@@ -349,23 +347,28 @@ rnl_cu_result cuThreadExchangeStreamCaptureMode(rnl_cu_capture_mode *mode)
     return RNL_CUDA_SUCCESS;
 }
 
-rnl_cu_result cuStreamIsCapturing(rnl_cu_stream given, rnl_cu_capture_status *found)
+rnl_cu_result cuStreamGetCaptureInfo(rnl_cu_stream given, rnl_cu_capture_status *found,
+                                     uint64_t *id)
 {
     CALL("stream=%p", (void *)given);
     const struct stream *const stream = stream_of(given, __func__);
     if (is_blocked(stream))
         return RNL_CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
     *found = (rnl_cu_capture_status)(stream->capture ? CAPTURE_ACTIVE : 0);
+    if (stream->capture)
+        *id = stream->capture->id;
     return RNL_CUDA_SUCCESS;
 }
 
 rnl_cu_result cuStreamBeginCapture_v2(rnl_cu_stream given, int mode)
 {
+    static uint64_t last_id;
     CALL("mode=%d", mode);
     struct stream *const stream = stream_of(given, __func__);
     if (stream->is_legacy || stream->capture)
         fake_die("cuStreamBeginCapture_v2 of the legacy stream, or twice");
     stream->capture = fake_new("graph", sizeof *stream->capture);
+    stream->capture->id = ++last_id;
     captures++;
     return RNL_CUDA_SUCCESS;
 }
@@ -376,8 +379,13 @@ rnl_cu_result cuStreamEndCapture(rnl_cu_stream given, void **graph)
     struct stream *const stream = stream_of(given, __func__);
     if (!stream->capture)
         fake_die("cuStreamEndCapture: the stream is not capturing");
-    *graph = stream->capture;
-    stream->capture = NULL;
+    struct graph *const ended = *graph = stream->capture;
+    for (int i = 0; i < stream_count; i++) {
+        if (streams[i]->capture == ended && streams[i]->unjoined && streams[i] != stream)
+            fake_die("cuStreamEndCapture: a stream of the capture was not joined");
+        if (streams[i]->capture == ended)
+            streams[i]->capture = NULL;
+    }
     captures--;
     return RNL_CUDA_SUCCESS;
 }

@@ -35,8 +35,8 @@ def protocol(fakes, command, tmp_path):
 
     def run(*only, more=(), **environment):
         done = subprocess.run([*command, "--out", "out", "--only", *only, *more], cwd=tmp_path,
-                              env=fakes.environment(**environment), capture_output=True,
-                              text=True, check=False)  # fmt: skip
+                              env=fakes.environment(COMMIT="0a1b2c3", **environment),
+                              capture_output=True, text=True, check=False)  # fmt: skip
         rows = gpu.read(tmp_path / "out" / "rows.jsonl")
         return done.returncode, done.stdout + done.stderr, rows
 
@@ -86,7 +86,7 @@ def test_a_killed_command_is_continued(fakes, command, protocol, tmp_path, how):
     are put together again without it."""
     file = tmp_path / "out" / "rows.jsonl"
     with subprocess.Popen([*command, "--out", "out", "--only", *FACTS], cwd=tmp_path, text=True,
-                          env=fakes.environment(), stdout=subprocess.PIPE,
+                          env=fakes.environment(COMMIT="0a1b2c3"), stdout=subprocess.PIPE,
                           stderr=subprocess.PIPE) as first:  # fmt: skip
         while "fact" not in first.stdout.readline():
             pass
@@ -101,6 +101,7 @@ def test_a_killed_command_is_continued(fakes, command, protocol, tmp_path, how):
     assert all(file.read_text().count(f'"{name}", "seconds"') == 1 for name in FACTS)
     (made,) = (tmp_path / "out").glob("gpu-*.json")
     right = made.read_text()
+    assert json.loads(right)["about"]["commit"] == "0a1b2c3"
     assert json.loads(right)["facts"].keys() == {name.removeprefix("fact ") for name in FACTS}
     made.unlink()
     run([*command, "--join", tmp_path / "out"], env={"PATH": os.environ["PATH"]})

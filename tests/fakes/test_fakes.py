@@ -74,6 +74,8 @@ RULES = {
                 "call('cuThreadExchangeStreamCaptureMode', byref(mode)); alloc(4)", None),
     "a legacy stream beside": ("call('cuStreamBeginCapture_v2', stream(0), 1); fill(a, 4, None)",
                                "on the legacy stream while a blocking stream is capturing"),
+    "a fork of a capture": (f"{CAPTURE}{EVENT}call('cuStreamEndCapture', one, byref(c_void_p()))",
+               "a stream of the capture was not joined"),
     "a graph and freed memory": (
         f"{CAPTURE}fill(a, 64, one); graph = c_void_p()\n"
         "call('cuStreamEndCapture', one, byref(graph)); call('cuMemFree_v2', a)\n"

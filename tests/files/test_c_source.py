@@ -6,7 +6,6 @@ import re
 import shutil
 import subprocess
 import sys
-from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -17,10 +16,9 @@ from oracles import some
 import rnnlayout as rl
 from rnnlayout._model.spec import optional_tensors_of
 from rnnlayout._model.weights import checked_weights
-from rnnlayout._run.rnn import CPU
+from rnnlayout._run.settings import CPU
 
 WARNINGS = ["-Wall", "-Wextra", "-Werror", "-pedantic", "-Wconversion", "-Wshadow"]
-ZIG = [sys.executable, "-m", "ziglang", "cc", "-O2"]
 # The compiler, and what runs its programs: those that this machine has.
 COMPILERS = {
     "cc": (["cc", "-O2"], []),
@@ -30,17 +28,15 @@ COMPILERS = {
     "clang": (["clang", "-O3", "-march=native"], []),
     "aarch64": (["aarch64-linux-gnu-gcc", "-O2", "-static"], ["qemu-aarch64"]),
     "s390x": (["s390x-linux-gnu-gcc", "-O2", "-static"], ["qemu-s390x"]),
-    "arm": ([*ZIG, "-target", "arm-linux-musleabihf", "-mcpu=cortex_a9"], ["qemu-arm"]),
+    "arm": (["arm-linux-gnueabihf-gcc", "-O2", "-static", "-mcpu=cortex-a9"], ["qemu-arm"]),
     "x87": (["gcc", "-O2", "-mfpmath=387"], []),
 }
 
 
-def is_here(compiler, runner):
-    here = all(shutil.which(command[0]) for command in (compiler, runner) if command)
-    return here and (compiler[:4] != ZIG[:4] or find_spec("ziglang") is not None)
-
-
-HERE = [name for name, commands in COMPILERS.items() if is_here(*commands)]
+HERE = [
+    name for name, commands in COMPILERS.items()
+    if all(shutil.which(command[0]) for command in commands if command)
+]  # fmt: skip
 
 # Sums of more than one block and of a part of one; every cell, curve and option.
 SPECS = {
@@ -160,22 +156,17 @@ def outputs(folder, name, w, compiler, x):
     return y.byteswap() if compiler == "s390x" else y
 
 
-SLOW = ("arm",)  # zig compiles a C library for it first, for a minute
-
-
 def cases():
-    """Yield (name, compiler). A plain run has each RNN once, and each compiler except the
-    slow one; a long run each RNN with a third of the compilers, and each compiler with a third of
-    the RNNs.
+    """Yield (name, compiler). A plain run has each RNN once, and each compiler; a long run each RNN
+    with a third of the compilers, and each compiler with a third of the RNNs.
 
     The x87 rounds a float64 twice, to 64 bits and then to 53: results are not the same.
     """
-    fast = [compiler for compiler in HERE if compiler not in SLOW]
     for k, name in enumerate([*SPECS, *CURVES]):
         for n, compiler in enumerate(HERE):
             is_double = name.endswith("64") or SPECS.get(name, SPECS["lstm"]).dtype == "float64"
             if compiler != "x87" or not is_double:
-                few = compiler == fast[k % len(fast)]
+                few = compiler == HERE[k % len(HERE)]
                 if few or (k + n) % 3 == 0:
                     yield (name, compiler) if few else long(name, compiler)
 

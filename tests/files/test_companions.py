@@ -16,6 +16,7 @@ from files.hostile.good import (
     in_another_file,
     index_of,
     parts_suffix,
+    tfjs_model,
 )
 
 import rnnlayout as rl
@@ -95,6 +96,14 @@ def test_a_folder_of_companions_that_is_a_link_is_refused(tmp_path):
         rl.load(path)
 
 
+def test_a_file_of_several_hard_links_is_read(model, tmp_path):
+    """None of its names is the first. Servers share files so."""
+    before = tensors(model)
+    for k, path in enumerate([model, *companions(model)]):
+        os.link(path, tmp_path / f"{k}")
+    assert tensors(model) == before
+
+
 def test_a_companion_that_is_not_a_file(model):
     path = companions(model)[-1]
     path.unlink()
@@ -124,7 +133,15 @@ def named_by_index(path, name):
     return path
 
 
-NAMED = {".onnx": named_by_onnx, **dict.fromkeys(PARTS, named_by_index)}
+def named_by_manifest(path, name):
+    model = tfjs_model()
+    model["weightsManifest"][0]["paths"] = [name]
+    path.write_text(json.dumps(model))
+    return path
+
+
+NAMED = {".onnx": named_by_onnx, **dict.fromkeys(PARTS, named_by_index),
+         ".tfjs.json": named_by_manifest}  # fmt: skip
 
 
 @pytest.mark.parametrize("suffix", NAMED)

@@ -164,7 +164,8 @@ FOLDERS = {  # the files in a folder -> what the error says
     ("config.json", "model.safetensors"): r"need a file: pass .*/model\.safetensors$",
     ("model-1.safetensors", "model-2.safetensors"): "model-1.safetensors, or one of its 1 others$",
     ("checkpoint", "ckpt-7.index", "ckpt-7.data-00000-of-00001"): r"pass .*/ckpt-7\.index$",
-    ("_CHECKPOINT_METADATA", "_METADATA"): r"Orbax, .* save the model as \.keras",
+    ("_CHECKPOINT_METADATA", "_METADATA"): r"Orbax, .*\.restore\('/.*'\) restores",
+    ("checkpoint_2", "checkpoint_10"): r"need a file: pass .*/checkpoint_10$",
     ("Manifest.json",): "an .mlpackage of Core ML, which is not read: pass the file of the model",
     ("notes.txt",): "is not a regular file: it is a folder",
 }

@@ -172,3 +172,15 @@ def test_all_entries_come_back_or_save_refuses(suffix, tmp_path):
             assert some.same_bits(dict(found[name]), dict(weights))
 
     check()
+
+
+def test_options_of_a_layout_that_the_caller_leaves_out_are_those_of_the_file(tmp_path):
+    stored = rl.layout("concat", inputs="xh", z="state")
+    shapes = rl.describe(rl.Spec("lstm", 5, 3), stored)
+    arrays = {name: np.random.default_rng(0).random(shape, "f4") for name, shape in shapes.items()}
+    rl.save(tmp_path / "w.npz", rl.Weights(arrays, layout=stored))
+    weights = rl.load(tmp_path / "w.npz")
+    assert rl.load(tmp_path / "w.npz", layout="concat") == weights
+    for other in (rl.layout("concat", inputs="hx"), "tf1"):
+        with pytest.raises(rl.LayoutError, match="the file has it in layout concat"):
+            rl.load(tmp_path / "w.npz", layout=other)

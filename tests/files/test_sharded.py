@@ -547,7 +547,9 @@ def test_a_checkpoint_of_torch_distributed(whole, tmp_path):
     checkpoint.save(dict(STATE), checkpoint_id=folder)
     (part,) = folder.glob("*.distcp")
     renamed = shutil.copy(part, tmp_path / "part.pt"), shutil.copy(part, tmp_path / "part")
-    for path in (folder, part, folder / ".metadata", *renamed):
+    compressed = tmp_path / "__0_0.distcp"
+    compressed.write_bytes(b"\x28\xb5\x2f\xfd" + bytes(100))  # by the zstd of an extension
+    for path in (folder, part, folder / ".metadata", *renamed, compressed):
         with pytest.raises(rl.FileError, match=r" a checkpoint of torch\.distributed") as caught:
             rl.load(path)
         assert "dcp_to_torch_save(folder, 'model.pt')" in str(caught.value)

@@ -11,7 +11,7 @@ import rnnlayout as rl
 # Of pickles small arrays are copied, and arrays that are not aligned.
 MAPPED = {".safetensors", ".npy", ".bin", ".data.onnx", ".pt", ".module.pt", ".script.pt", ".pt2",
           ".packed.pt", ".msgpack", ".index", ".index.json", ".pb", ".params",
-          ".tflite"}  # fmt: skip
+          ".tflite", ".tfjs.json"}  # fmt: skip
 
 
 def is_mapped(folder):

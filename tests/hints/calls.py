@@ -26,7 +26,6 @@ from hints.following import (
 )
 from oracles.jax_cells import KEY, equinox_cell, filled, nnx_cell
 from oracles.some import same_bits
-from sources.paddle_layers import LSTM as LSTMOfPaddle, RUN, encoder
 
 import rnnlayout as rl
 
@@ -65,9 +64,25 @@ several_in_a_dict = asked(rl.pack, two(), known={"prefix": "enc"})
 further_tensors = asked(rl.pack, tensors() | {"norm.weight": np.ones(3, "f4")})
 
 
+def an_rnn_beside_a_dense_layer_of_the_same_names():
+    """The message said to ignore the LSTM."""
+    w, b = tensors(layout="haiku").values()
+    arrays = {"lstm/linear": {"w": w, "b": b}, "linear": {"w": w[:7, :1], "b": b[:1]}}
+    text = yield lambda: rl.Weights(arrays, layout="haiku")
+    prefix = followed(text, r"prefix= these would work: (.*)")
+    assert rl.Weights(arrays, layout="haiku", prefix=prefix).spec == LSTM
+
+
 def patterns_outside_a_list():
     yield lambda: rl.pack(tensors(), ignore="h0")
     rl.pack(tensors(), ignore=["h0"])
+
+
+def arrays_of_a_bound_call():
+    rnn, x = rl.RNN(tensors(), batch_first=False), np.asfortranarray(np.ones((4, 2, 5), "f4"))
+    yield lambda: rnn.bind(x)
+    for array in (np.ascontiguousarray(x), torch.ones(4, 2, 5)):
+        assert np.array_equal(rnn.bind(array)()[0], rnn(x)[0])
 
 
 a_prefix_of_a_list = asked(rl.pack, [*tensors().values()], layout="torch", prefix="a")
@@ -83,6 +98,23 @@ def tensors_that_were_changed():
     made |= tensors(rl.Spec("lstm", 5, 3))
     text = yield lambda: rl.pack(made)
     rl.pack(followed(text, r"pass (dict\(tensors\))", tensors=made))
+
+
+def gradients_and_weights():
+    """Each is asked for where the other is passed."""
+    arrays, module = tensors(), torch.nn.LSTM(5, 7)
+    gradient = rl.convert(arrays, kind="gradient", to="cudnn")
+    gradient = rl.unpack(gradient, LSTM, kind="gradient", to="torch")
+    text = yield lambda: rl.convert(gradient, to="onnx")
+    kind = followed(text, r"convert it with kind=(\S+);")
+    rl.convert(gradient, kind=kind, to="torch-cell")
+    text = yield lambda: rl.convert(rl.Weights(arrays), kind="gradient", to="torch-cell")
+    array_dict = followed(text, r"pass the arrays, (.*)", source=rl.Weights(arrays))
+    rl.convert(array_dict, kind="gradient", to="torch-cell")
+    module(torch.ones(1, 1, 5))[0].sum().backward()
+    text = yield lambda: rl.convert(module, kind="gradient", to="keras")
+    gradients = followed(text, r"as (\{.*\}) of torch", module=module)
+    rl.convert(gradients, kind="gradient", to="keras")
 
 
 # ------------------------------------------------------------------------ spec, layout, dtype
@@ -297,6 +329,8 @@ def arrays_that_are_not_plain():
 
 
 def a_target_that_cannot_take_the_weights():
+    import keras
+
     wide = tensors(LSTM.replace(dtype="float64"))
     module = torch.nn.LSTM(5, 7)
     text = yield lambda: rl.assign(module, wide)
@@ -310,6 +344,12 @@ def a_target_that_cannot_take_the_weights():
     text = yield lambda: rl.assign(module, tensors())
     exec(text.partition("give it two first: ")[2], {"module": module, "torch": torch})
     rl.assign(module, tensors())
+    layer = keras.layers.LSTM(7)
+    keras.Sequential([keras.Input((4, 5)), keras.layers.Masking(), layer])
+    module = torch.nn.LSTM(5, 7)
+    text = yield lambda: rl.assign(module, layer)
+    code = text.partition("as in ")[2]
+    exec(code, {"rl": rl, "layer": layer, "target": module})
 
 
 def a_train_state():
@@ -440,14 +480,6 @@ too_many_tensors_to_identify = asked(
     rl.identify, {f"a.{k}": X for k in range(5000)} | tensors(prefix="rnn."), X, Y,
     known={"prefix": "rnn"},
 )  # fmt: skip
-
-
-def a_layer_of_paddle():
-    layer = LSTMOfPaddle(encoder())
-    text = yield lambda: rl.pack(layer)
-    source = followed(text, r"pass (layer\.state_dict\(\))", layer=layer)
-    y = rl.RNN(source, batch_first=followed(text, r"batch_first=(\w+)"))(RUN["x"])[0]
-    np.testing.assert_allclose(y, RUN["y"], atol=1e-6)
 
 
 def a_layer_of_mlx():

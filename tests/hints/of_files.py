@@ -1,25 +1,32 @@
 """Cases of hints about files. A function yields what gives a hint, and then does what it says."""
 
+import gzip
 import json
 import re
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import equinox
 import flax
 import jax
+import keras
 import numpy as np
 import onnx
 import tensorflow as tf
+import tf_keras
 import torch
+from files.hostile.good import good, good_parts
 from files.hostile.trees import nd, params
 from hints.following import (
     GRU,
     LSTM,
     RELU,
     asked,
+    convert,
     each,
     followed,
+    notes,
     repaired,
     tensors,
     write_model_with_head,
@@ -109,14 +116,13 @@ def an_unknown_rnn():
 
 
 def a_model_of_tensorflow_js():
-    Path("group1-shard1of1.bin").write_bytes(bytes(1456))
-    Path("model.json").write_text('{"format": "layers-model", "modelTopology": {}}')
-    Path("weights_manifest.json").write_text('[{"paths": ["group1-shard1of1.bin"]}]')
-    yield lambda: rl.load("model.json")
-    yield lambda: rl.load("weights_manifest.json")
-    yield lambda: rl.load("group1-shard1of1.bin")
-    rl.save("model.h5", rl.Weights(tensors(layout="keras")))  # as tensorflowjs_converter does
-    rl.load("model.h5")
+    for name, data in good_parts(".tfjs.json").items():
+        Path(name).write_bytes(data)
+    Path("model.json").write_bytes(good(".tfjs.json"))
+    text = yield lambda: rl.load("group1-shard1of2.bin")
+    Path("config.json").write_text('{"class_name": "Sequential"}')
+    yield lambda: rl.load("model.json", keras_config="config.json")
+    rl.load(re.search(r"pass (.*\.json), which", text)[1])
 
 
 layers_to_be_stacked = repaired(
@@ -320,6 +326,80 @@ def new_weights_in_a_model_in_parts():
     assert rl.verify("n.pt", "w.npz").equal
 
 
+def an_inference_model_of_paddle():
+    """The framework, which is large, is a fake here; Paddle 3.3.1 itself gives these names."""
+    arrays = dict(zip(("w_0", "w_1", "b_0", "b_1"), tensors().values(), strict=True))
+    tensors_of_paddle = [
+        SimpleNamespace(name=f"lstm_cell_0.{name}_0", numpy=lambda array=array: array)
+        for name, array in sorted(arrays.items())
+    ]
+    program = {"base_code": {"magic": "pir", "version": 4}}
+    Path("inference.json").write_text(json.dumps(program))
+    Path("inference.pdiparams").write_bytes(bytes(8))
+    Path("old.pdmodel").write_bytes(b"\n\x05")
+    load = {"inference": SimpleNamespace(parameters=lambda: tensors_of_paddle)}.__getitem__
+    paddle = SimpleNamespace(jit=SimpleNamespace(load=load))
+    yield lambda: rl.load("old.pdmodel")
+    for name in ("inference.json", "inference.pdiparams"):
+        text = yield lambda name=name: rl.load(name)
+        found = followed(text, r"arrays = (\{.*?\}) has names", paddle=paddle)
+        cell = [found[f"lstm_cell_0.{end}_0"] for end in ("w_0", "w_1", "b_0", "b_1")]
+        assert rl.Weights(cell, layout="torch") == rl.Weights(tensors())
+
+
+def a_file_of_torch_7():
+    """torchfile, a fake here, reads the attributes of modules from such a file."""
+    text = (3).to_bytes(4, "little") + b"V 1" + (10).to_bytes(4, "little") + b"cudnn.LSTM"
+    binary = (4).to_bytes(4, "little") + (1).to_bytes(4, "little") + text
+    ascii_text = b"4\n1\n3\nV 1\n10\ncudnn.LSTM\n"
+    for name, data in (("m.t7", binary), ("m.net", binary), ("ascii.t7", ascii_text)):
+        Path(name).write_bytes(data)
+        vector = rl.pack(tensors())
+        torchfile = SimpleNamespace(load={name: SimpleNamespace(weight=vector)}.__getitem__)
+        message = yield lambda name=name: rl.load(name)
+        module = followed(message, r"model = (.*?\)) \(pip", torchfile=torchfile)
+        weights = followed(message, r"and (rl\.Weights\(.*?\)) reads", module=module, spec=LSTM)
+        assert (weights.pack() == vector).all()
+
+
+def a_model_of_core_ml():
+    """coremltools, a fake here, has the arrays of operations; 9.0 itself gives these names."""
+    arrays = tensors(layout="coreml")
+    names = {role: f"concat_{k}" for k, role in enumerate(arrays)} | {"initial_h": "const_9"}
+    operation = SimpleNamespace(params_name_mapping=names)
+    weights = {
+        names[role]: SimpleNamespace(val=array, child_ops=[operation])
+        for role, array in arrays.items()
+    }
+    Path("m.mlpackage").mkdir()
+    Path("m.mlpackage/Manifest.json").write_text("{}")
+    Path("m.mlmodel").write_bytes(b"\x08\x05\x12\x00")
+    models = SimpleNamespace(MLModel=lambda path, skip_model_load: Path(path))
+    coreml = SimpleNamespace(get_weights_metadata=lambda path, weight_threshold: weights)
+    coremltools = SimpleNamespace(models=models, optimize=SimpleNamespace(coreml=coreml))
+    for name in ("m.mlpackage", "m.mlmodel"):
+        text = yield lambda name=name: rl.load(name)
+        w = followed(text, r"w = (coremltools\..*?weight_threshold=1\))", coremltools=coremltools)
+        found = followed(text, r"(\{role: .*?\}) has the arrays", w=w, name="concat_0")
+        assert rl.Weights(found, layout="coreml") == rl.Weights(arrays, layout="coreml")
+
+
+def a_dict_in_an_array_of_objects():
+    np.savez("m.npz", np.array({"epoch": 3, "params": tensors(prefix="enc.")}, dtype=object))
+    text = yield lambda: rl.load("m.npz")
+    source = followed(text, r"(numpy\.load\(.*\.tolist\(\))", numpy=np)
+    assert rl.Weights(source["params"], prefix="enc") == rl.Weights(tensors())
+
+
+def an_object_of_r():
+    Path("m.rds").write_bytes(gzip.compress(b"X\n\0\0\0\3"))
+    text = yield lambda: rl.load("m.rds")
+    arrays = list(tensors().values())
+    rdata = SimpleNamespace(read_rds={"m.rds": arrays}.__getitem__)  # 1.1 reads a list of arrays
+    source = followed(text, r"rl\.Weights\((rdata.*?\)),", rdata=rdata)
+    assert rl.Weights(source, layout="torch") == rl.Weights(tensors())
+
+
 def parts_of_torch_distributed():
     from torch.distributed import checkpoint
 
@@ -358,19 +438,12 @@ def a_compiled_package():
     assert rl.load("program.pt2")["lstm"].spec == LSTM
 
 
-def json_that_is_not_weights():
-    path, weights = "state.json", tensors()
-    Path(path).write_text(json.dumps({name: array.tolist() for name, array in weights.items()}))
-    text = yield lambda: rl.load(path)
-    code = re.search(r"in Python, (rl\.Weights\(.*\))", text)[1].replace("prefix=...", 'prefix=""')
-    names = {"rl": rl, "numpy": np, "json": json, "path": path}
-    assert eval(code, names).spec == LSTM
-    state = {f"rec.{name}": array.tolist() for name, array in weights.items()}
-    Path(path).write_text(json.dumps({"model_data": {}, "state_dict": state}))  # of GuitarML
-    text = yield lambda: rl.load(path)
-    assert (
-        eval(re.search(r"in Python, (rl\.Weights\(.*\)) is its RNN", text)[1], names).spec == LSTM
-    )
+def a_state_dict_as_json_with_two_dense_layers():
+    save_model_of_torch(**LIN)
+    state = {name: array.tolist() for name, array in np.load("w.npz").items()}
+    Path("m.json").write_text(json.dumps(state | {"top.weight": [[1.0] * 7]}))
+    yield lambda: rl.convert_file(*INTO, into="m.json", head="lin")
+    rl.convert_file(*INTO, into="m.json")
 
 
 def a_keras_config():
@@ -387,12 +460,16 @@ def a_keras_config():
 
 
 def checkpoints_of_orbax():
-    Path("orbax").mkdir()
-    Path("orbax/_CHECKPOINT_METADATA").write_bytes(b"x")
-    yield lambda: rl.load("orbax")
+    import orbax.checkpoint
+
     params = flax.traverse_util.unflatten_dict(tensors(layout="flax-linen"), sep="/")
-    Path("w.msgpack").write_bytes(flax.serialization.to_bytes(params))
-    rl.load("w.msgpack")
+    step = Path("checkpoints/7").absolute()  # as CheckpointManager writes it
+    orbax.checkpoint.PyTreeCheckpointer().save(step / "params", {"enc": params})
+    for folder in ("checkpoints", step, step / "params"):
+        text = yield lambda folder=folder: rl.load(folder)
+        tree = followed(text, r"tree = (.*) restores its", orbax=orbax)
+        code = re.search(r"(rl\.Weights\(tree, prefix=)\.\.\.\)", text)[1]
+        assert rl.pack(eval(f"{code}'enc')", {"rl": rl, "tree": tree})).size
 
 
 # ------------------------------------------------------------------------------- other formats
@@ -416,6 +493,15 @@ sparse_arrays_of_mxnet = repaired(
 )  # fmt: skip
 
 
+def variables_of_an_optimizer_alone():
+    names = [f"optimizer/_trainable_variables/{k}" for k in range(2)]
+    arrays = [np.ones((8, 12), "f4")] * 2
+    tf.raw_ops.SaveV2(prefix="m", tensor_names=names, shape_and_slices=["", ""], tensors=arrays)
+    yield lambda: rl.load("m.index")
+    keras.Sequential([keras.Input((None, 5)), keras.layers.LSTM(3)]).save("m.keras")
+    assert len(rl.load("m.keras")) == 1
+
+
 def a_checkpoint_of_tensorflow_1():
     v1 = tf.compat.v1
     with tf.Graph().as_default(), v1.Session() as session:
@@ -430,3 +516,54 @@ def a_checkpoint_of_tensorflow_1():
         saver.save(session, path.replace("old", "new"), write_meta_graph=False)
     (found,) = rl.load("new.index", cell="rnn_tanh", layout="tf1").values()
     assert found.spec == rl.Spec("rnn_tanh", 5, 3)
+
+
+def weights_of_a_model_that_keras_3_trained():
+    layers = [keras.Input((4, 5)), keras.layers.LSTM(3)]
+    model = keras.Sequential(layers)
+    model.compile("adam", "mse")
+    model.fit(np.ones((2, 4, 5)), np.ones((2, 3)), verbose=0)
+    model.save_weights("m.weights.h5")
+    text = yield lambda: notes(rl.load("m.weights.h5"))
+    followed(text, r"(model\.save\(.*?\))", model=model)
+    (weights,) = rl.load("model.keras").values()
+    assert weights.optimizer.step == 1
+
+
+def a_checkpoint_of_a_model_that_keras_3_trained():
+    text = yield lambda: notes(rl.load(DATA / "keras-checkpoint" / "trained.index"))
+    assert text.count("model.save('model.keras')") == 2
+    saved = rl.load(DATA / "keras-checkpoint" / "model.keras")  # of the same model
+    assert len(saved) == 2 and all(weights.optimizer.slots for weights in saved.values())
+
+
+def a_model_that_keras_2_trained():
+    layers = [tf_keras.Input((4, 5)), tf_keras.layers.GRU(3, name="enc")]
+    model = tf_keras.Sequential(layers)
+    model.compile("adam", "mse")
+    model.fit(np.ones((2, 4, 5)), np.ones((2, 3)), verbose=0)
+    model.save("old.h5")
+    yield lambda: convert("old.h5", "new.h5", to="keras")
+    state = rl.load("old.h5")["enc"].optimizer
+    assert state.step == 1 and {*state.slots} == {"m", "v"}
+
+
+def two_equal_rnns_of_an_optimizer():
+    model = torch.nn.ModuleDict({name: torch.nn.LSTM(5, 7) for name in "ab"})
+
+    def load_trained(parameters):
+        optimizer = torch.optim.Adam(parameters)
+        sum(rnn(torch.ones(4, 5))[0].sum() for rnn in model.values()).backward()
+        optimizer.step()
+        torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, "m.pt")
+        return rl.load("m.pt")["model.a"].optimizer
+
+    text = yield lambda: load_trained(model.parameters()).notes[0]
+    assert not load_trained(followed(text, r"pass (.*?) to it", model=model)).notes
+
+
+gradients_in_a_file = asked(
+    rl.convert_file, "g.npz", "new.npz", to="keras",
+    before=lambda: (np.savez("w.npz", **{name: np.ones_like(a) for name, a in tensors().items()}),
+                    rl.convert_file("w.npz", "g.npz", to="torch", kind="gradient")),
+)  # fmt: skip

@@ -8,14 +8,13 @@ import functools
 import inspect
 
 import pytest
-from hints import calls, collect, command_line, of_files, of_models
+from hints import calls, collect, command_line, of_files, of_models, of_training
 from hints.following import message_of
 
 pytestmark = pytest.mark.filterwarnings("ignore")
-HINTS = collect.all_hints()
 CASES = {
     f"{table.__name__.removeprefix('hints.')}.{name}": case
-    for table in (calls, of_files, of_models, command_line)
+    for table in (calls, of_files, of_models, of_training, command_line)
     for name, case in inspect.getmembers(table, inspect.isgeneratorfunction)
 }
 
@@ -43,11 +42,11 @@ def test_what_a_hint_says_works(name, tmp_path, monkeypatch):
         raise wrong
     assert messages
     for message in messages:
-        assert any(hint.is_in(message) for hint in HINTS), message
+        assert any(hint.is_in(message) for hint in collect.all_hints()), message
 
 
 def test_each_hint_has_a_case(tmp_path, monkeypatch):
-    left = set(HINTS)
+    left = set(collect.all_hints())
     for name in CASES:
         (tmp_path / name).mkdir()
         monkeypatch.chdir(tmp_path / name)

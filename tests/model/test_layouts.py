@@ -44,7 +44,7 @@ def test_a_layout_is_a_value():
     "name, options, text",
     [
         ("torhc", {}, "no layout is called 'torhc'; did you mean 'torch'? Need one of: cudnn, "),
-        ("theano", {}, "no layout is called 'theano', need one of: cudnn, torch,"),
+        ("theano", {}, "no layout is called 'theano': need one of: cudnn, torch,"),
         ("Torch", {"z": "state"}, "torch has no option 'z'; its options: none"),
         ("torch", {"z": "state"}, "torch has no option 'z'; its options: none"),
         ("concat", {"inputs": "hh"}, "option inputs is 'hh', need one of: hx, xh"),

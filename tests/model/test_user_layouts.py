@@ -76,6 +76,12 @@ def test_one_tensor_of_all(text, shapes):
     assert rl.describe(rl.Spec("lstm", 5, 3), mine) == shapes
 
 
+def test_one_tensor_of_two_pieces_of_peepholes():
+    peephole = {"p": "peephole[if] + peephole[o] (G + G, H)"}
+    mine = rl.layout(LSTM | {"tensors": LSTM["tensors"] | peephole})
+    assert rl.describe(rl.Spec("lstm", 5, 3, peepholes=True), mine)["p"] == (3, 3)
+
+
 def test_an_H_of_R_is_the_input_if_only_the_other_is_beside_G():
     def row_with(text):
         return LSTM | {"tensors": LSTM["tensors"] | {"h2h": text}}
@@ -113,7 +119,12 @@ WRONG = [
     ({k: v for k, v in GRU.items() if k != "reset"}, 'reset: missing, need "after" if the'),
     (GRU | {"reset": []}, "reset: the list is empty"),
     (GRU | {"reset": ["after", "never"]}, "reset is 'never', need one of: after, before"),
-    (changed(activation="relu"), "activation: need tanh, or a list of tanh and relu"),
+    (changed(activation="relu"), "activation: need tanh, or a list with it"),
+    (changed(recurrent_activation=["hard_sigmoid"]), "recurrent_activation: need sigmoid, or a li"),
+    (
+        changed(biases="always", tensors={"W": "W (I, G*H)", "R": "R (H, G*H)"}),
+        "biases: no tensor has bW or bR",
+    ),
     (changed(biases="maybe"), "biases: 'maybe', need optional, always or by_mode"),
     (changed(forget_bias=1), 'forget_bias: needs an lstm with a tensor of bW and "biases": "alw'),
     (changed(forget_bias="1", biases="always"), 'forget_bias: "1", need a finite number'),
@@ -144,6 +155,33 @@ WRONG = [
     (with_tensors(**{"é": "bR (G*H)"}), "printable ASCII characters"),
     (with_tensors(**{"b" * 60: "bR (G*H)"}), "the name may have 75 bytes with a layer, direction"),
     (with_tensors(**{f"b{k}": "bR (G*H)" for k in range(9)}), "a row has at most 8 tensors"),
+    (with_tensors(**{"{gate}{gate}": "bR (H)"}), "tensors.{gate}{gate}: {gate} occurs twice"),
+    (
+        with_tensors(**{"{gate:i=" + 57 * "a" + "}": "bR (H)"}),
+        "the name may have 72 bytes with a layer, direction",
+    ),
+    (with_tensors(x2h="W + R + bW + bR (I + H_in + 1 + 1, G*H)"), "more than 3 matrices or biases"),
+    (with_tensors(b="bW[x] (G*H)"), "tensors.b: [x] (G*H), need letters of gates, each once"),
+    (with_tensors(b="bW[iifgo] (G*H)"), "tensors.b: [ifgo] (G*H), need letters of gates, each onc"),
+    (with_tensors(b="bW[] (G*H)"), "tensors.b: need the letters of gates between [ and ]"),
+    (with_tensors(b=f"bW ({24 * '1*'}G*H)"), "tensors.b: more than 24 sizes"),
+    (with_tensors(b="bW (1, 1, 1, 1, G, H)"), "tensors.b: more than 5 dimensions"),
+    (with_tensors(h2h="R (I, G*H)"), "tensors.h2h: R has no size I"),
+    (with_tensors(x2h="W (P, G*H)"), "tensors.x2h: W has no size P"),
+    (with_tensors(p="P (G*P, H)"), "tensors.p: P has no size G"),
+    (
+        with_tensors(**{"{gate:i=" + 57 * "a" + " f=b}": "bR (H)"}),
+        "the name may have 72 bytes with a layer, direction",
+    ),
+    (with_tensors(**{"{gate:i=a x=b}": "bR (H)"}), "need {gate:i=input f=forget ...}: the letter"),
+    ({"rows": [LSTM] * 5}, "more than 4 rows"),
+    (with_tensors(x2h="W + P (G*I + P, H)"), "H is the output of one matrix and the input of ano"),
+    (with_tensors(x2h="W (I, G*H) per layer"), "a vector of all layers has 2 dimensions, need 1"),
+    (with_tensors(b="bW (G*H) raveled"), "tensors.b: only W alone or R alone can be raveled"),
+    (
+        with_tensors(**{"b{layer}{direction:|_b}{gate:i=in}": "bR (G*H)"}),
+        "tensors.b{layer}{direction:|_b}{gate:i=in}: bR needs the size G once",
+    ),
     (with_tensors(**{"{direction:a}": "bR (G*H)"}), "need {direction:a|b} once"),
     ({"rows": [LSTM, LSTM]}, "rows[1]: rows[0] has this lstm already"),
     ({"rows": []}, "rows: the list is empty"),
@@ -155,13 +193,19 @@ WRONG = [
 
 @pytest.mark.parametrize("row, text", WRONG, ids=[text[:30] for _, text in WRONG])
 def test_a_wrong_row_is_refused_by_the_name_of_its_field(row, text):
-    with pytest.raises(rl.LayoutError, match=re.escape(text)):
+    with pytest.raises(rl.LayoutError, match=re.escape(text)) as caught:
         rl.layout(row)
+    assert str(caught.value).startswith("rows[") == text.startswith("rows[")
 
 
 def test_what_is_no_object_of_json():
     with pytest.raises(rl.SpecError, match="the JSON ends after byte 9"):
         layout_from_json(b'{"gates":')
+    twice = b'{"gates": {"lstm": "ifgo", "lstm": "ofgi"}}'
+    with pytest.raises(rl.LayoutError, match=r"gates\.lstm: occurs twice"):
+        layout_from_json(twice)
+    with pytest.raises(rl.LayoutError, match=r"^reset: occurs twice"):
+        layout_from_json(b'{"reset": "after", "reset": "before"}')
     with pytest.raises(rl.LayoutError, match="has 70000 bytes, need at most 65536"):
         layout_from_json(b" " * 70000)
     with pytest.raises(rl.LayoutError, match="a layout of your own has no options"):
@@ -227,6 +271,7 @@ def test_a_layout_of_a_row_is_a_value():
     tensors = LSTM["tensors"] | {"h2h": "R (H_in, G*H)"}
     again = rl.layout({"tensors": tensors, "gates": LSTM["gates"]})
     assert mine == again == pickle.loads(pickle.dumps(mine)) and hash(mine) == hash(again)
+    assert mine == rl.layout(LSTM | {"schema": 1})
     assert mine != rl.layout(LSTM | {"name": "mine"}) != rl.layout(LSTM | {"biases": "always"})
     assert str(mine) == "custom" and str(rl.layout(LSTM | {"name": "mine"})) == "mine"
     assert eval(f"rl.{mine!r}") == mine == rl.layout(mine.row)
@@ -246,3 +291,40 @@ def test_a_plan_keeps_the_rows_that_it_uses():
     with pytest.raises(rl.LossyError, match="bare"):
         plan.run(arrays, out, "float32", "float32", False, True)
     del others
+
+
+@pytest.mark.parametrize(
+    "name", ["wx{layer}", "{layer}wx", "W{layer}x", "a{layer}/b", "x2h{layer}", "layer{layer}.x2h"]
+)
+@pytest.mark.parametrize("direction", ["{direction:|_reverse}", "{direction:f|b}"])
+def test_the_number_of_a_layer_anywhere_in_a_name(tmp_path, name, direction):
+    """wx0 and wx1 were not read, only numbers after a dot, _, l or r."""
+    texts = {"W": "W (I, G*H)", "U": "R (G*H, H)", "b": "bW (G*H)"}
+    tensors = {f"{key}{name}{direction}": text for key, text in texts.items()}
+    mine = rl.layout({"gates": {"lstm": "ofig"}, "tensors": tensors})
+    spec, rng = rl.Spec("lstm", 5, 3, num_layers=3, bidirectional=True), np.random.default_rng(0)
+    arrays = {name: rng.random(shape, "f4") for name, shape in rl.describe(spec, mine).items()}
+    expected = rl.convert([*arrays.values()], spec, layout=mine, to="cudnn")
+    assert np.array_equal(rl.convert(arrays, layout=mine, to="cudnn"), expected)
+    below = {f"encoder.{name}": array for name, array in arrays.items()}
+    np.savez(tmp_path / "w.npz", **below, **{"dense.weight": np.ones((4, 4), "f4")})
+    (weights,) = rl.load(tmp_path / "w.npz", layout=mine).values()
+    assert weights.spec == spec and np.array_equal(weights.pack(), expected)
+
+
+def test_a_tensor_named_like_a_stored_part_of_torchs_is_read(tmp_path):
+    """weight_hr_data was taken for a part from which torch computes weight_hr."""
+    tensors = {"weight_hr_data": "W (I, G*H)", "weight_hh_orig": "R (H, G*H)", "b": "bW (G*H)"}
+    mine = rl.layout({"gates": {"lstm": "fiog"}, "tensors": tensors})
+    rng, spec = np.random.default_rng(0), rl.Spec("lstm", 5, 3)
+    arrays = {name: rng.random(shape, "f4") for name, shape in rl.describe(spec, mine).items()}
+    expected = rl.convert([*arrays.values()], layout=mine, to="cudnn")
+    below = {f"encoder.{name}": array for name, array in arrays.items()}
+    np.savez(tmp_path / "w.npz", **below)
+    sources = (
+        rl.Weights(arrays, layout=mine),
+        rl.Weights(below, layout=mine, prefix="encoder"),
+        rl.load(tmp_path / "w.npz", layout=mine)["encoder"],
+    )
+    for weights in sources:
+        assert weights.spec == spec and np.array_equal(weights.pack(), expected)

@@ -8,7 +8,7 @@ import numpy as np
 from flax import nnx
 from oracles.frameworks import seeded, weight
 
-KEY = jax.random.key(0)
+KEY = np.zeros(2, np.uint32)  # jax.random.PRNGKey(0) would start JAX, which cannot be forked then
 
 
 def filled(tree, *labels):

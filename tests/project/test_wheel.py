@@ -51,8 +51,9 @@ def metadata(wheel, names):
         return email.message_from_bytes(archive.read(name))
 
 
-def test_one_small_wheel_for_every_python_from_3_11_on(wheel, names):
-    assert "-cp311-abi3-" in wheel.name and wheel.stat().st_size < 1_000_000
+def test_one_wheel_for_every_python_from_3_11_on(wheel, names):
+    """Small is what is published, by another compiler: tools/check_wheels.py has the limit."""
+    assert "-cp311-abi3-" in wheel.name
     assert [n for n in names if n.endswith((".c", ".h", ".a")) or re.search(r"\btests?/", n)] == []
     assert any(re.fullmatch(r"rnnlayout-[^/]*\.dist-info/licenses/LICENSE", n) for n in names)
     assert "rnnlayout/py.typed" in names

@@ -37,11 +37,16 @@ if TYPE_CHECKING:  # wrong arguments of reading are errors for a type checker to
 
 one = rl.Weights(weights, layout="torch")
 both: rl.Weights = rl.stack([one.to("keras")])
+state_of_adam: rl.OptimizerState | None = one.optimizer
 print(both.layout.name, one.tensors.keys(), [part.spec.hidden_size for part in one.split()])
 rnn: rl.RNN = rl.RNN(one, device="cpu")
 y, (h_n, c_n) = rnn(np.zeros((3, 2, 4), "f4"), lengths=np.array([3, 1]))
 y, state = rnn.step(np.zeros((2, 4), "f4"))
 live: rl.Stepper = rnn.stepper()
+bound: rl.BoundCall = rnn.bind(np.zeros((3, 2, 4), "f4"))
+bound()
+tape: rl.Tape = rnn.record(np.zeros((3, 2, 4), "f4"))
+dx, dstate, dweights = tape.backward(np.zeros(tape.y.shape, "f4"))
 live(np.zeros(4, "f4"), out=y[0])
 print(live.state)
 y, state = rl.forward(np.zeros((3, 4), "f4"), one)

@@ -109,3 +109,15 @@ def test_a_state_of_nnx_is_a_target():
     assert rl.Weights(state) == rl.Weights(cell) != other
     nnx.update(cell, new)
     assert rl.Weights(cell) == other
+
+
+def test_parameters_of_nnx_that_orbax_restored_without_a_target_had_no_rnn():
+    """They are {"value": array}, beside the state of a random number generator."""
+    cell, other = gru(), nnx_cell(nnx.GRUCell, I, H, "other")
+    state = nnx.to_pure_dict(nnx.state(cell, nnx.Param))
+    boxed = jax.tree.map(lambda array: {"value": np.asarray(array)}, state)
+    boxed |= {"rngs": {"count": {"value": np.uint32(3)}}}
+    assert rl.Weights({"enc": boxed}, prefix="enc") == rl.Weights(cell)
+    new = rl.assign(boxed, rl.Weights(other))
+    assert rl.Weights(new) == rl.Weights(other) and new["rngs"] == boxed["rngs"]
+    assert jax.tree.structure(new) == jax.tree.structure(boxed)

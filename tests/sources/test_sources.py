@@ -211,13 +211,30 @@ def test_the_order_of_questions_makes_no_difference():
     """The first answers are those of a process that keeps nothing from call to call."""
     first = []
     for question in QUESTIONS:
-        fitting.fitting_rnns.cache_clear()
+        fitting._fitting_rnns_or_error.cache_clear()
         fitting.names_in_layouts.cache_clear()
         first.append(answer(question))
     assert len(set(map(repr, first))) > 10  # some questions have one answer
     for seed in range(4):
         for k in np.random.default_rng(seed).permutation([*range(len(QUESTIONS))] * 2):
             assert answer(QUESTIONS[k]) == first[k]
+
+
+def test_an_error_was_made_again_for_each_rnn_of_the_same_shapes(monkeypatch):
+    """A cache of results alone kept no error: a file of 3,000 wrong RNNs made 3,000 errors."""
+    find, searches = fitting._find_fitting_rnns, []
+    monkeypatch.setattr(
+        fitting, "_find_fitting_rnns", lambda *args: searches.append(args) or find(*args)
+    )
+    fitting._fitting_rnns_or_error.cache_clear()
+    errors = []
+    for _ in range(3):
+        with pytest.raises(rl.LayoutError, match="kernel: shape") as caught:
+            rl.infer_spec(ARRAYS | {"kernel": np.ones((4, 9, 1), "f4")})
+        errors.append(caught.value)
+    assert len({id(error) for error in errors}) == 3  # each is raised once, with its own frames
+    assert len({str(error) for error in errors}) == 1
+    assert len(searches) == len(set(map(repr, searches)))
 
 
 def test_the_first_layer_of_a_stack_is_not_read_as_a_whole_rnn():

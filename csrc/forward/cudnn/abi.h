@@ -99,7 +99,6 @@ typedef enum {
     RNL_CUDA_SUCCESS = 0,
     RNL_CUDA_ERROR_OUT_OF_MEMORY = 2,
     RNL_CUDA_ERROR_NO_DEVICE = 100,
-    RNL_CUDA_ERROR_NOT_READY = 600,
     RNL_CUDA_ERROR_STREAM_CAPTURE_IMPLICIT = 906
 } rnl_cu_result; /* CUresult */
 

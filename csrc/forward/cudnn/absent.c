@@ -18,6 +18,8 @@ REFUSED(rnl_status rnl_cudnn_open(const char *path, rnl_error *err))
 REFUSED(rnl_status rnl_gpu_rnn_new(const rnl_spec *spec, const void *weights,
                                    const rnl_gpu_options *options, rnl_gpu_rnn **rnn,
                                    rnl_error *err))
+REFUSED(rnl_status rnl_gpu_rnn_update(rnl_gpu_rnn *rnn, const void *weights, void *stream,
+                                      rnl_error *err))
 REFUSED(rnl_status rnl_gpu_rnn_run(rnl_gpu_rnn *rnn, const rnl_gpu_call *call, rnl_error *err))
 REFUSED(rnl_status rnl_gpu_rnn_workspace(rnl_gpu_rnn *rnn, const rnl_gpu_call *call,
                                          int64_t *nbytes, rnl_error *err))

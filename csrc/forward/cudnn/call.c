@@ -1,7 +1,6 @@
 /* A call on a GPU: with arrays of the device or of the host, plainly or captured. */
-#define _DEFAULT_SOURCE /* nanosleep; NOLINT(bugprone-reserved-identifier,cert-*) */
+#include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "core/status.h"
 #include "forward/cudnn/rnn.h"
@@ -83,32 +82,10 @@ static rnl_status copy_inputs(rnl_gpu_device *device, const rnl_gpu_job *job, rn
     return status;
 }
 
-enum { SPINS = 1000, SLEEP_NS = 50000 };
-
-/* Wait for the work in the stream, and meanwhile call poll. Short calls do not sleep. */
-static rnl_status wait_for(rnl_gpu_device *device, rnl_cu_stream stream, const rnl_gpu_call *call,
-                           rnl_error *err)
-{
-    for (int k = 0;; k++) {
-        const rnl_cu_result result = device->cu->cuStreamQuery(stream);
-        if (result != RNL_CUDA_ERROR_NOT_READY)
-            return rnl_gpu_cu(device, "cuStreamQuery", result, err);
-        const int stop = call->poll(call->poll_arg);
-        const rnl_status status = rnl_cudnn_check_fork(err); /* a signal handler may fork */
-        if (status != RNL_OK)
-            return status;
-        if (stop)
-            return rnl_fail(err, RNL_E_INTERRUPTED, "interrupted");
-        if (k >= SPINS)
-            nanosleep(&(struct timespec){.tv_nsec = SLEEP_NS}, NULL);
-    }
-}
-
 /* Copy the results to the host. */
-static rnl_status copy_results(rnl_gpu_device *device, const rnl_gpu_job *job,
-                               const rnl_gpu_call *call, rnl_error *err)
+static rnl_status copy_results(rnl_gpu_device *device, const rnl_gpu_job *job, rnl_error *err)
 {
-    rnl_status status = call->poll ? wait_for(device, job->stream, call, err) : RNL_OK;
+    rnl_status status = RNL_OK;
     for (int k = RNL_Y; k < RNL_NUM_ARRAYS && status == RNL_OK; k++) {
         const rnl_gpu_array *const a = &job->arrays[k];
         if (a->argument && a->nbytes)
@@ -159,32 +136,33 @@ static rnl_status keep_states(const rnl_gpu_rnn *rnn, const rnl_gpu_job *job, in
 
 /* ---- the block: memory of the RNN for a call without a workspace ---- */
 
-/* Make the block large enough. Earlier calls are done with the block, unless a call was interrupted
- * or has failed. */
+/* Make the block large enough. Earlier calls are done with the block. */
 static rnl_status take_block(rnl_gpu_rnn *rnn, const rnl_gpu_job *job, size_t nbytes,
                              rnl_error *err)
 {
+    static const char purpose[] = "the workspace of this call";
     rnl_gpu_device *const device = rnn->device;
     rnl_status status = RNL_OK;
     /* A quarter on top, so that lengths that grow step by step do not free the block each time. */
-    const size_t reserve = nbytes / 4;
-    if (job->capturing)
+    size_t reserve = nbytes / 4;
+    if (job->capture.active)
         return rnl_fail(
             err, RNL_E_SPEC,
             "the stream is capturing, and the RNN's own memory is not the graph's: a workspace "
             "is needed that lives as long as the graph; arrays of a library with memory "
             "for graphs bring one");
-    if (rnn->unfinished && !job->on_host) /* host calls share a stream */
-        status = RNL_CU(device, err, cuStreamSynchronize, device->host_stream);
-    if (status != RNL_OK || rnn->block_nbytes >= nbytes)
-        return status;
+    if (rnn->block_nbytes >= nbytes)
+        return RNL_OK;
     if (rnn->block)
         status = RNL_CU(device, err, cuMemFree_v2,
                         rnn->block); /* waits for the calls that use the block */
     rnn->block = 0;
     if (status == RNL_OK)
-        status = rnl_gpu_memory(device, nbytes + reserve, "the workspace of this call", &rnn->block,
-                                err);
+        status = rnl_gpu_memory(device, nbytes + reserve, purpose, &rnn->block, err);
+    if (status == RNL_E_NOMEM) {
+        reserve = 0;
+        status = rnl_gpu_memory(device, nbytes, purpose, &rnn->block, err);
+    }
     rnn->block_nbytes = status == RNL_OK ? nbytes + reserve : 0;
     return status;
 }
@@ -201,11 +179,16 @@ static rnl_status submit(rnl_gpu_rnn *rnn, const rnl_gpu_handle *handle, const r
         return status;
     const rnl_cu_address memory = job->waits ? rnn->block : rnl_gpu_address(call->workspace);
     lay_out(job, rnn->descriptors->work_nbytes, memory);
-    if (!(status = copy_inputs(rnn->device, job, err)) &&
-        !(status = forward(rnn, handle, job, memory, err)) &&
-        !(status = keep_states(rnn, job, RNL_H0, RNL_HN, err)))
-        status = keep_states(rnn, job, RNL_C0, RNL_CN, err);
-    return status;
+    /* what a captured call and a later update need is ordered where the graph is launched */
+    const bool orders = rnn->updates && !job->capture.active;
+    if ((orders &&
+         (status = RNL_CU(rnn->device, err, cuStreamWaitEvent, job->stream, rnn->written, 0))) ||
+        (status = copy_inputs(rnn->device, job, err)) ||
+        (status = forward(rnn, handle, job, memory, err)) ||
+        (status = keep_states(rnn, job, RNL_H0, RNL_HN, err)) ||
+        (status = keep_states(rnn, job, RNL_C0, RNL_CN, err)))
+        return status;
+    return orders ? rnl_gpu_order(rnn->device, job->stream, rnn->updates, err) : RNL_OK;
 }
 
 /* Describe a job to cuDNN, and submit the job unless call is NULL. */
@@ -216,14 +199,18 @@ static rnl_status describe(rnl_gpu_rnn *rnn, const rnl_gpu_call *call, rnl_gpu_j
     rnl_gpu_handle *handle;
     for (;;) {
         const bool fits = rnl_gpu_descriptors_fit_locked(rnn, job);
-        pthread_mutex_lock(&device->lock);
-        rnl_status status = rnl_gpu_get_handle_locked(device, job->stream, job->capturing, &handle,
-                                                      err);
-        if (status == RNL_OK && !fits)
+        rnl_status status = rnl_gpu_take_handle(device, job->stream, &job->capture, &handle, err);
+        if (status != RNL_OK)
+            return status;
+        if (!fits)
             status = rnl_gpu_descriptors_make_locked(rnn, handle, job, err);
         if (status == RNL_OK && call)
             status = submit(rnn, handle, call, job, err);
-        pthread_mutex_unlock(&device->lock);
+        rnl_gpu_return_handle(device, handle);
+        if (status == RNL_E_NOMEM && job->sizes.algo != RNL_CUDNN_RNN_ALGO_STANDARD) {
+            job->saves_memory = true; /* of this call alone */
+            continue;
+        }
         if (status != RNL_E_CUDNN || job->sizes.algo == RNL_CUDNN_RNN_ALGO_STANDARD ||
             err->number / 1000 * 1000 != RNL_CUDNN_STATUS_NOT_SUPPORTED)
             return status;
@@ -233,14 +220,14 @@ static rnl_status describe(rnl_gpu_rnn *rnn, const rnl_gpu_call *call, rnl_gpu_j
 
 static rnl_status check_captures(rnl_gpu_device *device, rnl_gpu_job *job, rnl_error *err)
 {
-    bool follower = false;
+    rnl_gpu_capture follower;
     if (job->on_host)
         return RNL_OK;
-    rnl_status status = rnl_gpu_is_captured(device, job->stream, &job->capturing, err);
+    rnl_status status = rnl_gpu_get_capture(device, job->stream, &job->capture, err);
     if (status != RNL_OK || !job->has_follower)
         return status;
-    status = rnl_gpu_is_captured(device, job->follower, &follower, err);
-    if (status == RNL_OK && follower != job->capturing)
+    status = rnl_gpu_get_capture(device, job->follower, &follower, err);
+    if (status == RNL_OK && follower.active != job->capture.active)
         return rnl_fail(err, RNL_E_SPEC,
                         "one of the call's stream and the stream of its arrays is capturing, the "
                         "other is not: make the call in the stream of its arrays");
@@ -255,18 +242,73 @@ static rnl_status run(rnl_gpu_rnn *rnn, const rnl_gpu_call *call, rnl_gpu_job *j
         return status;
     job->waits = true;
     status = job->sizes.T ? describe(rnn, call, job, err) : skip(device, job, err);
-    if (status == RNL_OK && job->has_follower && (!job->waits || job->capturing))
+    if (status == RNL_OK && job->has_follower && (!job->waits || job->capture.active))
         status = rnl_gpu_order(device, job->stream, job->follower, err);
-    if (job->capturing)
+    if (job->capture.active)
         return status;
+    const bool copies = job->on_host && job->sizes.T;
+    if (status == RNL_OK && copies)
+        status = copy_results(device, job, err);
     if (status != RNL_OK) {
         device->cu->cuStreamSynchronize(job->stream); /* end all use of the caller's arrays */
         return status;
     }
-    if (!job->on_host || !job->sizes.T)
-        return job->waits ? RNL_CU(device, err, cuStreamSynchronize, job->stream) : RNL_OK;
-    status = copy_results(device, job, call, err);
-    rnn->unfinished = status != RNL_OK;
+    return job->waits && !copies ? RNL_CU(device, err, cuStreamSynchronize, job->stream) : RNL_OK;
+}
+
+/* Add the size of the memory of a call to the maximum *nbytes. */
+static rnl_status measure(rnl_gpu_rnn *rnn, rnl_gpu_job *job, size_t *nbytes, rnl_error *err)
+{
+    if (!job->sizes.T)
+        return RNL_OK;
+    rnl_status status = check_captures(rnn->device, job, err);
+    if (status != RNL_OK || (status = describe(rnn, NULL, job, err)))
+        return status;
+    const size_t part_nbytes = lay_out(job, rnn->descriptors->work_nbytes, 0);
+    *nbytes = part_nbytes > *nbytes ? part_nbytes : *nbytes;
+    return RNL_OK;
+}
+
+/* ---- a call with more steps than cuDNN describes is made in parts ---- */
+
+/* Return the part of a call that begins with a step; parts after the first continue from hn and cn.
+ * lengths: N numbers for the lengths of the part. */
+static rnl_gpu_call part_of(const rnl_gpu_rnn *rnn, const rnl_gpu_call *call, int64_t from,
+                            int64_t *lengths)
+{
+    rnl_gpu_call part = *call;
+    const int64_t rows = from * call->N; /* N is 1 if the batch is first */
+    const size_t x_nbytes = (size_t)(rows * rnn->spec.input_size) * rnn->unit;
+    const size_t y_nbytes = (size_t)(rows * rnn->state_size) * rnn->unit;
+    part.T = call->T - from < RNL_CUDNN_MAX_STEPS ? call->T - from : RNL_CUDNN_MAX_STEPS;
+    part.x = call->x ? (const char *)call->x + x_nbytes : NULL;
+    part.y = call->y ? (char *)call->y + y_nbytes : NULL;
+    part.h0 = from ? call->hn : call->h0;
+    part.c0 = from ? call->cn : call->c0;
+    part.lengths = call->lengths ? lengths : NULL;
+    for (int64_t n = 0; call->lengths && n < call->N; n++) {
+        const int64_t left = call->lengths[n] - from;
+        lengths[n] = left < 0 ? 0 : left < part.T ? left : part.T;
+    }
+    return part;
+}
+
+/* Make a call, or, unless nbytes is NULL, only measure the memory that the call needs. */
+static rnl_status run_parts(rnl_gpu_rnn *rnn, const rnl_gpu_call *call, rnl_gpu_job *job,
+                            size_t *nbytes, rnl_error *err)
+{
+    if (call->T <= RNL_CUDNN_MAX_STEPS)
+        return nbytes ? measure(rnn, job, nbytes, err) : run(rnn, call, job, err);
+    rnl_status status = RNL_OK;
+    int64_t *const lengths = calloc((size_t)call->N + 1, sizeof *lengths);
+    if (!lengths)
+        return rnl_fail(err, RNL_E_NOMEM, "no host memory for the lengths of a call");
+    for (int64_t from = 0; from < call->T && status == RNL_OK; from += RNL_CUDNN_MAX_STEPS) {
+        const rnl_gpu_call part = part_of(rnn, call, from, lengths);
+        if (!(status = rnl_gpu_job_new(rnn, &part, job, err)))
+            status = nbytes ? measure(rnn, job, nbytes, err) : run(rnn, &part, job, err);
+    }
+    free(lengths);
     return status;
 }
 
@@ -279,7 +321,7 @@ rnl_status rnl_gpu_rnn_run(rnl_gpu_rnn *rnn, const rnl_gpu_call *call, rnl_error
         return status;
     status = rnl_gpu_enter(rnn->options.device, &in, err);
     if (status == RNL_OK)
-        status = rnl_gpu_leave(&in, run(rnn, call, &job, err));
+        status = rnl_gpu_leave(&in, run_parts(rnn, call, &job, NULL, err));
     pthread_mutex_unlock(&rnn->lock);
     return status;
 }
@@ -289,20 +331,17 @@ rnl_status rnl_gpu_rnn_workspace(rnl_gpu_rnn *rnn, const rnl_gpu_call *call, int
 {
     rnl_gpu_entry in;
     rnl_gpu_job job;
+    size_t most = 0;
     rnl_status status = rnl_gpu_job_new(rnn, call, &job, err);
     *nbytes = 0;
     if (status != RNL_OK || job.sizes.T == 0 || (status = rnl_gpu_rnn_lock(rnn, err)))
         return status;
     /* cuDNN is called only if the sizes or lengths of the last call differ */
-    if (!rnl_gpu_descriptors_fit_locked(rnn, &job) &&
-        (status = rnl_gpu_enter(rnn->options.device, &in, err)) == RNL_OK) {
-        status = check_captures(rnn->device, &job, err);
-        if (status == RNL_OK)
-            status = describe(rnn, NULL, &job, err);
-        rnl_gpu_leave(&in, status);
-    }
-    if (status == RNL_OK)
-        *nbytes = (int64_t)lay_out(&job, rnn->descriptors->work_nbytes, 0);
+    if (rnl_gpu_descriptors_fit_locked(rnn, &job))
+        most = lay_out(&job, rnn->descriptors->work_nbytes, 0);
+    else if ((status = rnl_gpu_enter(rnn->options.device, &in, err)) == RNL_OK)
+        status = rnl_gpu_leave(&in, run_parts(rnn, call, &job, &most, err));
+    *nbytes = (int64_t)most;
     pthread_mutex_unlock(&rnn->lock);
     return status;
 }

@@ -17,6 +17,25 @@ static bool nbytes_of(int64_t a, int64_t b, int64_t c, size_t unit, size_t *nbyt
     return !size.overflow && size.n < INT64_MAX / 8; /* six sizes are added up */
 }
 
+/* Check that a call with more steps than cuDNN describes can be made in parts: each part is
+ * contiguous, and starts from the last state of the part before. */
+static rnl_status check_steps(const rnl_gpu_rnn *rnn, const rnl_gpu_call *call, rnl_error *err)
+{
+    const bool carries = call->hn && (call->cn || !rnl_cell_facts_of(rnn->spec.cell)->has_c);
+    const char *const reason =
+        rnn->spec.bidirectional
+            ? "an RNN with two directions cannot be run in parts: use at most 65535 steps, or the CPU"
+        : call->batch_first && call->N > 1
+            ? "parts of batch-first arrays are not contiguous if N > 1: pass time-first arrays, or "
+              "one sequence per call"
+        : !carries ? "the parts of a longer call need hn, and cn of an LSTM, for the state"
+                   : NULL;
+    if (call->T <= RNL_CUDNN_MAX_STEPS || !reason)
+        return RNL_OK;
+    return rnl_fail(err, RNL_E_SPEC, "T is %" PRId64 ", cuDNN supports %d at most, and %s", call->T,
+                    RNL_CUDNN_MAX_STEPS, reason);
+}
+
 static rnl_status measure(const rnl_gpu_rnn *rnn, const rnl_gpu_call *call, rnl_gpu_job *job,
                           rnl_error *err)
 {
@@ -25,10 +44,8 @@ static rnl_status measure(const rnl_gpu_rnn *rnn, const rnl_gpu_call *call, rnl_
     const int64_t T = call->T, N = call->N, most = INT_MAX;
     const size_t unit = rnn->unit;
     rnl_gpu_array *const a = job->arrays;
-    if (T > most || N > most)
-        return rnl_fail(err, RNL_E_SPEC,
-                        "T is %" PRId64 ", N is %" PRId64 ": cuDNN supports %d at most", T, N,
-                        INT_MAX);
+    if (N > most)
+        return rnl_fail(err, RNL_E_SPEC, "N is %" PRId64 ": cuDNN supports %d at most", N, INT_MAX);
     const bool fits = nbytes_of(T, N, spec->input_size, unit, &a[RNL_X].nbytes) &&
                       nbytes_of(T, N, D * rnn->state_size, unit, &a[RNL_Y].nbytes) &&
                       nbytes_of(layers, N, rnn->state_size, unit, &a[RNL_H0].nbytes) &&
@@ -128,7 +145,8 @@ rnl_status rnl_gpu_job_new(const rnl_gpu_rnn *rnn, const rnl_gpu_call *call, rnl
     job->has_follower = !job->on_host && call->then && job->follower != job->stream;
     rnl_status status;
     if ((status = rnl_lengths_check(call->T, call->N, call->lengths, err)) ||
-        (status = measure(rnn, call, job, err)) || (status = check_arrays(rnn, job, err)))
+        (status = check_steps(rnn, call, err)) || (status = measure(rnn, call, job, err)) ||
+        (status = check_arrays(rnn, job, err)))
         return status;
     return choose_form(rnn, call, job, err);
 }

@@ -39,7 +39,7 @@ static bool is_shared(const rnl_gpu_rnn *rnn, int64_t N)
 static rnl_cudnn_algo algo_of(const rnl_gpu_rnn *rnn, const rnl_gpu_job *job)
 {
     if (rnn->spec.bias != RNL_BIAS_DOUBLE || rnn->spec.proj_size || job->lengths ||
-        rnn->refuses_persist || rnn->options.algo != RNL_GPU_AUTO)
+        rnn->refuses_persist || job->saves_memory || rnn->options.algo != RNL_GPU_AUTO)
         return RNL_CUDNN_RNN_ALGO_STANDARD;
     return is_small(rnn)                  ? RNL_CUDNN_RNN_ALGO_PERSIST_STATIC_SMALL_H
            : is_shared(rnn, job->sizes.N) ? RNL_CUDNN_RNN_ALGO_PERSIST_STATIC

@@ -1,96 +1,25 @@
-/* A GPU: cuDNN's handles, streams and memory. */
+/* A GPU: streams and memory. */
 #include "forward/cudnn/device.h"
 
 #include <inttypes.h>
 
 #include "core/status.h"
 
-/* ---- handles ---- */
-
-/* Create the missing objects: after a failure the next call continues. */
-static rnl_status make(rnl_gpu_device *device, rnl_gpu_handle *handle, rnl_error *err)
-{
-    rnl_status status = RNL_OK;
-    if (!device->dropout)
-        status = RNL_DNN(device, err, cudnnCreateDropoutDescriptor, &device->dropout);
-    if (status == RNL_OK && !handle->cudnn)
-        status = RNL_DNN(device, err, cudnnCreate, &handle->cudnn);
-    if (status == RNL_OK)
-        status = RNL_DNN(device, err, cudnnSetDropoutDescriptor, device->dropout, handle->cudnn, 0,
-                         NULL, 0, 0);
-    handle->ready = status == RNL_OK;
-    return status;
-}
-
-static rnl_status set_stream(rnl_gpu_device *device, rnl_gpu_handle *handle, rnl_cu_stream stream,
-                             rnl_error *err)
-{
-    if (handle->stream == stream)
-        return RNL_OK;
-    const rnl_cudnn_status result = device->dnn->cudnnSetStream(handle->cudnn, stream);
-    if (result == RNL_CUDNN_STATUS_BAD_PARAM_STREAM_MISMATCH)
-        return rnl_fail(err, RNL_E_SPEC,
-                        "the stream belongs to another GPU or context: the RNN is on GPU %d, use a "
-                        "stream of that GPU",
-                        device->ordinal);
-    const rnl_status status = rnl_gpu_dnn(device, "cudnnSetStream", result, err);
-    if (status == RNL_OK)
-        handle->stream = stream;
-    return status;
-}
-
-/* May a call in this stream use the handle? A destroyed stream is no longer being captured. */
-static bool is_usable(rnl_gpu_device *device, rnl_gpu_handle *handle, rnl_cu_stream stream,
-                      bool capturing)
-{
-    rnl_cu_capture_status status = RNL_CU_STREAM_CAPTURE_STATUS_NONE;
-    if (capturing && !handle->ready)
-        return false;
-    if (!handle->captured_in || handle->captured_in == stream)
-        return true;
-    if (device->cu->cuStreamIsCapturing(handle->captured_in, &status) == RNL_CUDA_SUCCESS &&
-        status != RNL_CU_STREAM_CAPTURE_STATUS_NONE)
-        return false;
-    handle->captured_in = NULL;
-    return true;
-}
-
-rnl_status rnl_gpu_get_handle_locked(rnl_gpu_device *device, rnl_cu_stream stream, bool capturing,
-                                     rnl_gpu_handle **handle, rnl_error *err)
-{
-    rnl_gpu_handle *const end = device->handles + RNL_NUM_HANDLES;
-    rnl_gpu_handle *candidate = device->handles;
-    rnl_status status;
-    while (candidate < end && !is_usable(device, candidate, stream, capturing))
-        candidate++;
-    if (candidate == end)
-        return rnl_fail(err, RNL_E_SPEC,
-                        "open captures use all of cuDNN's handles on GPU %d: end one of them, or "
-                        "make a call outside of captures first, which makes a handle",
-                        device->ordinal);
-    if ((status = candidate->ready ? RNL_OK : make(device, candidate, err)) ||
-        (status = set_stream(device, candidate, stream, err)))
-        return status;
-    if (capturing)
-        candidate->captured_in = stream;
-    *handle = candidate;
-    return RNL_OK;
-}
-
 /* ---- streams ---- */
 
-rnl_status rnl_gpu_is_captured(rnl_gpu_device *device, rnl_cu_stream stream, bool *captured,
-                               rnl_error *err)
+rnl_status rnl_gpu_get_capture(rnl_gpu_device *device, rnl_cu_stream stream,
+                               rnl_gpu_capture *capture, rnl_error *err)
 {
     rnl_cu_capture_status status = RNL_CU_STREAM_CAPTURE_STATUS_NONE;
-    const rnl_cu_result result = device->cu->cuStreamIsCapturing(stream, &status);
+    *capture = (rnl_gpu_capture){.active = false};
+    const rnl_cu_result result = device->cu->cuStreamGetCaptureInfo(stream, &status, &capture->id);
     if (result == RNL_CUDA_ERROR_STREAM_CAPTURE_IMPLICIT)
         return rnl_fail(err, RNL_E_SPEC,
                         "the legacy default stream cannot be used while a stream that waits for it "
                         "is capturing: use another stream, or capture a stream that was created "
                         "as non-blocking");
-    *captured = status != RNL_CU_STREAM_CAPTURE_STATUS_NONE;
-    return rnl_gpu_cu(device, "cuStreamIsCapturing", result, err);
+    capture->active = status != RNL_CU_STREAM_CAPTURE_STATUS_NONE;
+    return rnl_gpu_cu(device, "cuStreamGetCaptureInfo", result, err);
 }
 
 rnl_status rnl_gpu_order(rnl_gpu_device *device, rnl_cu_stream before, rnl_cu_stream after,

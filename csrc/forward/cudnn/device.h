@@ -9,8 +9,6 @@
 #include "forward/cudnn/abi.h"
 #include "rnnlayout.h"
 
-enum { RNL_NUM_HANDLES = 4 };
-
 /* Called as device->dnn->cudnnRNNForward(...). */
 typedef struct rnl_cudnn_table {
 #define CUDNN(returns, name, arguments) returns(*name) arguments;
@@ -23,14 +21,21 @@ typedef struct rnl_driver_table {
 #include "forward/cudnn/symbols.def"
 } rnl_driver_table;
 
-/* A handle of cuDNN. Handles are kept until the process ends: destroying a handle waits for the
- * device, and so breaks every capture on the device. */
+/* A handle of cuDNN, of which a call has exclusive use. Handles are kept until the process ends:
+ * destroying a handle waits for the device, and so breaks every capture on the device. */
 typedef struct rnl_gpu_handle {
-    bool ready; /* the handle and the dropout descriptor exist */
     rnl_cudnn_handle cudnn;
-    rnl_cu_stream stream;      /* a new handle has NULL */
-    rnl_cu_stream captured_in; /* the stream of the last captured call; NULL: no captured call */
+    rnl_cu_stream stream;  /* a new handle has NULL */
+    rnl_cu_stream witness; /* our stream in the handle's last capture; NULL: no captured call yet */
+    bool taken;
+    struct rnl_gpu_handle *next;
 } rnl_gpu_handle;
+
+/* The capture of a stream into a graph. */
+typedef struct rnl_gpu_capture {
+    bool active;
+    uint64_t id; /* unique in the process */
+} rnl_gpu_capture;
 
 typedef struct rnl_gpu_device {
     /* these members are fixed once the context is retained */
@@ -43,9 +48,10 @@ typedef struct rnl_gpu_device {
     rnl_cu_context context;    /* NULL: not ready */
     rnl_cu_stream host_stream; /* for arrays of the host */
 
-    pthread_mutex_t lock;      /* for the members below, and for calls of cuDNN with a handle */
-    rnl_cudnn_dropout dropout; /* NULL: not created yet */
-    rnl_gpu_handle handles[RNL_NUM_HANDLES];
+    pthread_mutex_t lock;      /* for the members below; held while a call takes a handle */
+    rnl_cudnn_dropout dropout; /* of no dropout, which all RNNs share; NULL: not created yet */
+    bool describes_dropout;
+    rnl_gpu_handle *handles; /* as many as calls that ran at the same time, or in open captures */
 } rnl_gpu_device;
 
 /* ---- load.c: cuDNN and shared libraries. Opened libraries are never closed ---- */
@@ -101,23 +107,28 @@ rnl_status rnl_gpu_leave(rnl_gpu_entry *entry, rnl_status status);
  */
 rnl_status rnl_cudnn_check_fork(rnl_error *err);
 
-/* ---- device.c ---- */
+/* ---- handles.c ---- */
 
 /*
- * Get a handle that works in this stream. The caller holds device->lock. A handle that a capture
- * has used is not used in a different stream until the capture ends: cuDNN may fork onto streams of
- * the handle, and these streams stay in the capture. No handle is created during a capture.
+ * Take a handle, and put it in this stream, whose capture is `capture`. After each success call
+ * rnl_gpu_return_handle() once. A handle of an open capture is used in that capture alone: cuDNN
+ * may fork onto streams of the handle, and these streams stay in the capture. So does the handle's
+ * witness, a stream that is never destroyed: the driver may be asked about it. No handle is created
+ * during a capture.
  *
- * RNL_E_SPEC: the stream belongs to another device, or open captures use all handles.
+ * RNL_E_SPEC: the stream belongs to another device, or a captured call finds no free handle.
  */
-rnl_status rnl_gpu_get_handle_locked(rnl_gpu_device *device, rnl_cu_stream stream, bool capturing,
-                                     rnl_gpu_handle **handle, rnl_error *err);
-
-/* Is the stream being captured into a graph? RNL_E_SPEC: the stream is the legacy default stream,
- * and a stream that waits for the legacy default stream is being captured: any use would break this
- * capture. */
-rnl_status rnl_gpu_is_captured(rnl_gpu_device *device, rnl_cu_stream stream, bool *captured,
+rnl_status rnl_gpu_take_handle(rnl_gpu_device *device, rnl_cu_stream stream,
+                               const rnl_gpu_capture *capture, rnl_gpu_handle **handle,
                                rnl_error *err);
+void rnl_gpu_return_handle(rnl_gpu_device *device, rnl_gpu_handle *handle);
+
+/* ---- device.c ---- */
+
+/* Get the capture of a stream. RNL_E_SPEC: the stream is the legacy default stream, and a stream
+ * that waits for the legacy default stream is being captured: any use would break this capture. */
+rnl_status rnl_gpu_get_capture(rnl_gpu_device *device, rnl_cu_stream stream,
+                               rnl_gpu_capture *capture, rnl_error *err);
 
 /* Make the stream `after` wait for all present work of the stream `before`. */
 rnl_status rnl_gpu_order(rnl_gpu_device *device, rnl_cu_stream before, rnl_cu_stream after,

@@ -1,9 +1,8 @@
 /* An RNN on a GPU: check that cuDNN supports the RNN, upload the weights, free the RNN. */
-#define _DEFAULT_SOURCE /* mutex attributes; NOLINT(bugprone-reserved-identifier,cert-*) */
-#include <errno.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "core/status.h"
 #include "forward/cudnn/rnn.h"
@@ -64,15 +63,19 @@ static rnl_status measure(const rnl_spec *spec, size_t *nbytes, rnl_error *err)
 static rnl_status check_weight_space(rnl_gpu_rnn *rnn, rnl_error *err)
 {
     const rnl_gpu_job job = {.sizes = {.T = 1, .N = 1, .algo = RNL_CUDNN_RNN_ALGO_STANDARD}};
+    rnl_gpu_device *const device = rnn->device;
     rnl_gpu_handle *handle;
     size_t nbytes = 0;
-    rnl_status status;
-    if ((status = rnl_gpu_get_handle_locked(rnn->device, rnn->device->host_stream, false, &handle,
-                                            err)) ||
-        (status = rnl_gpu_descriptors_make_locked(rnn, handle, &job, err)) ||
-        (status = RNL_DNN(rnn->device, err, cudnnGetRNNWeightSpaceSize, handle->cudnn,
-                          rnn->descriptors->rnn, &nbytes)) ||
-        nbytes == rnn->nbytes)
+    rnl_status status = rnl_gpu_take_handle(device, device->host_stream, &job.capture, &handle,
+                                            err);
+    if (status != RNL_OK)
+        return status;
+    status = rnl_gpu_descriptors_make_locked(rnn, handle, &job, err);
+    if (status == RNL_OK)
+        status = RNL_DNN(device, err, cudnnGetRNNWeightSpaceSize, handle->cudnn,
+                         rnn->descriptors->rnn, &nbytes);
+    rnl_gpu_return_handle(device, handle);
+    if (status != RNL_OK || nbytes == rnn->nbytes)
         return status;
     rnl_fail(err, RNL_E_CUDNN,
              "cudnnGetRNNWeightSpaceSize returned %zu bytes, rnnlayout's own table has %zu: please "
@@ -87,9 +90,7 @@ static rnl_status upload(rnl_gpu_rnn *rnn, const void *weights, rnl_error *err)
 {
     /* Never NULL here. NOLINTNEXTLINE(clang-analyzer-core.NullDereference) */
     rnl_gpu_device *const device = rnn->device;
-    pthread_mutex_lock(&device->lock);
     rnl_status status = check_weight_space(rnn, err);
-    pthread_mutex_unlock(&device->lock);
     if (status != RNL_OK ||
         (status = rnl_gpu_memory(device, rnn->nbytes, "weights", &rnn->weights, err)) ||
         (status = RNL_CU(device, err, cuMemcpyHtoDAsync_v2, rnn->weights, weights, rnn->nbytes,
@@ -115,11 +116,7 @@ static rnl_status make(const rnl_spec *spec, const rnl_gpu_options *options, siz
     rnn->state_size = spec->proj_size ? spec->proj_size : spec->hidden_size;
     rnn->unit = (size_t)rnl_dtype_nbytes(spec->dtype);
     rnn->nbytes = nbytes;
-    pthread_mutexattr_t checked; /* locking twice in a thread is an error, not a deadlock */
-    pthread_mutexattr_init(&checked);
-    pthread_mutexattr_settype(&checked, PTHREAD_MUTEX_ERRORCHECK);
-    pthread_mutex_init(&rnn->lock, &checked);
-    pthread_mutexattr_destroy(&checked);
+    pthread_mutex_init(&rnn->lock, NULL);
     *result = rnn;
     return RNL_OK;
 }
@@ -147,17 +144,72 @@ rnl_status rnl_gpu_rnn_new(const rnl_spec *spec, const void *weights,
     return status;
 }
 
+/* ---- update ---- */
+
+/* Create what updates need, and wait for the device: calls before the first update record nothing,
+ * so that an RNN without updates pays nothing for them. */
+static rnl_status start_updates(rnl_gpu_rnn *rnn, rnl_error *err)
+{
+    rnl_gpu_device *const device = rnn->device;
+    rnl_cu_address memory = 0;
+    rnl_status status = RNL_OK;
+    if (!rnn->staging)
+        status = RNL_CU(device, err, cuMemHostAlloc, &rnn->staging, rnn->nbytes, 0);
+    if (status == RNL_OK && !rnn->written)
+        status = RNL_CU(device, err, cuEventCreate, &rnn->written, RNL_CU_EVENT_DISABLE_TIMING);
+    if (status != RNL_OK ||
+        (status = rnl_gpu_memory(device, 1, "an update of the weights", &memory, err)) ||
+        (status = RNL_CU(device, err, cuMemFree_v2, memory))) /* waits, and breaks no capture */
+        return status;
+    return RNL_CU(device, err, cuStreamCreate, &rnn->updates, RNL_CU_STREAM_NON_BLOCKING);
+}
+
+static rnl_status update(rnl_gpu_rnn *rnn, const void *weights, rnl_cu_stream stream,
+                         rnl_error *err)
+{
+    rnl_gpu_device *const device = rnn->device;
+    rnl_gpu_capture capture;
+    rnl_status status = rnl_gpu_get_capture(device, stream, &capture, err);
+    if (status != RNL_OK)
+        return status;
+    if (capture.active)
+        return rnl_fail(err, RNL_E_SPEC,
+                        "the stream of an update is being captured: update before or after the "
+                        "capture, or pass another stream");
+    status = rnn->updates ? RNL_CU(device, err, cuEventSynchronize, rnn->written)
+                          : start_updates(rnn, err);
+    if (status != RNL_OK)
+        return status;
+    memcpy(rnn->staging, weights, rnn->nbytes);
+    if ((status = rnl_gpu_order(device, stream, rnn->updates, err)) ||
+        (status = RNL_CU(device, err, cuMemcpyHtoDAsync_v2, rnn->weights, rnn->staging, rnn->nbytes,
+                         rnn->updates)) ||
+        (status = RNL_CU(device, err, cuEventRecord, rnn->written, rnn->updates)))
+        return status;
+    return RNL_CU(device, err, cuStreamWaitEvent, stream, rnn->written, 0);
+}
+
+rnl_status rnl_gpu_rnn_update(rnl_gpu_rnn *rnn, const void *weights, void *stream, rnl_error *err)
+{
+    rnl_gpu_entry in;
+    rnl_status status = rnl_gpu_rnn_lock(rnn, err);
+    if (status != RNL_OK)
+        return status;
+    status = rnl_gpu_enter(rnn->options.device, &in, err);
+    if (status == RNL_OK)
+        status = rnl_gpu_leave(&in, update(rnn, weights, stream, err));
+    pthread_mutex_unlock(&rnn->lock);
+    return status;
+}
+
 /* ---- locking and freeing ---- */
 
 rnl_status rnl_gpu_rnn_lock(rnl_gpu_rnn *rnn, rnl_error *err)
 {
     const rnl_status status = rnl_cudnn_check_fork(err);
-    if (status != RNL_OK || pthread_mutex_lock(&rnn->lock) != EDEADLK)
-        return status;
-    return rnl_fail(err, RNL_E_SPEC,
-                    "a signal handler calls an RNN on a GPU during a call of the same RNN, which "
-                    "makes one call at a time: give the handler another RNN, or set a flag in it "
-                    "and call later");
+    if (status == RNL_OK)
+        pthread_mutex_lock(&rnn->lock);
+    return status;
 }
 
 void rnl_gpu_rnn_free(rnl_gpu_rnn *rnn)
@@ -173,6 +225,12 @@ void rnl_gpu_rnn_free(rnl_gpu_rnn *rnn)
                 rnn->weights); /* waits for the calls that read the weights */
         if (rnn->block)
             in.device->cu->cuMemFree_v2(rnn->block);
+        if (rnn->updates)
+            in.device->cu->cuStreamDestroy_v2(rnn->updates);
+        if (rnn->written)
+            in.device->cu->cuEventDestroy_v2(rnn->written);
+        if (rnn->staging)
+            in.device->cu->cuMemFreeHost(rnn->staging);
         rnl_gpu_leave(&in, RNL_OK);
     }
     pthread_mutex_destroy(&rnn->lock);

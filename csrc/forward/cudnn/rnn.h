@@ -4,6 +4,10 @@
 
 #include "forward/cudnn/device.h"
 
+/* The largest T in a description: cuDNN 9.0 to 9.28 refuse 65,536 as not supported. A call with
+ * more steps is made in parts. */
+enum { RNL_CUDNN_MAX_STEPS = 65535 };
+
 /* The properties of a call that decide, with the RNN, which of cuDNN's kernels run. */
 typedef struct rnl_gpu_sizes {
     int64_t T, N;
@@ -35,7 +39,9 @@ struct rnl_gpu_rnn {
     bool refuses_persist; /* cuDNN has refused an algorithm that keeps weights in registers */
     rnl_cu_address block; /* memory of calls without a workspace; 0: not needed yet */
     size_t block_nbytes;
-    bool unfinished; /* a call on host arrays has ended early, and may still use the block */
+    rnl_cu_stream updates; /* waits for every call; NULL: no update yet */
+    rnl_cu_event written;  /* the end of the last update, for which every call waits */
+    void *staging;         /* the weights of the last update, in host memory that the GPU reads */
 };
 
 enum { RNL_X, RNL_H0, RNL_C0, RNL_Y, RNL_HN, RNL_CN, RNL_NUM_ARRAYS };
@@ -52,7 +58,9 @@ typedef struct rnl_gpu_job {
     const int64_t *lengths; /* NULL: every length is T */
     rnl_gpu_array arrays[RNL_NUM_ARRAYS];
     rnl_cu_stream stream, follower; /* follower: the stream that waits for the call */
-    bool has_follower, on_host, capturing;
+    rnl_gpu_capture capture;        /* of both streams */
+    bool has_follower, on_host;
+    bool saves_memory; /* use the standard algorithm, because memory for another is short */
     bool waits; /* the call returns when all work is done: without a workspace, not captured */
 } rnl_gpu_job;
 
@@ -60,8 +68,7 @@ typedef struct rnl_gpu_job {
 rnl_status rnl_gpu_job_new(const rnl_gpu_rnn *rnn, const rnl_gpu_call *call, rnl_gpu_job *job,
                            rnl_error *err);
 
-/* rnn.c: lock an RNN. RNL_E_SPEC: this thread holds the lock already, and runs a signal handler
- * during a call. RNL_E_NO_CUDNN: the process was forked. */
+/* rnn.c: lock an RNN. RNL_E_NO_CUDNN: the process was forked. */
 rnl_status rnl_gpu_rnn_lock(rnl_gpu_rnn *rnn, rnl_error *err);
 
 /* descriptors.c: choose the algorithm of a job, and return whether rnn->descriptors describe the

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 # Exit codes, explained in --help. 1 is of verify, diagnose and identify; 2 is also argparse's.
 DONE, USAGE, MALFORMED, LOSSY, MISSING, BUG, INTERRUPTED = 0, 2, 3, 4, 5, 70, 130
 # As in _model, which --help does not import.
+KINDS = ("weights", "gradient", "squared_gradient")
 DTYPES = ("float16", "bfloat16", "float32", "float64")
 
 COMMANDS = (
@@ -64,7 +65,7 @@ class Parser(argparse.ArgumentParser):
             meant = did_you_mean(match[1], re.findall(r"[\w-]+", match[3]))
             message = message[: match.start(2)] + meant + message[match.start(2) :]
         elif match := re.search(r"(.*'(.*)'), (need one of: (.*))", message):
-            message = unknown_name(match[1], match[2], match[4].split(", "), match[3])
+            message = unknown_name(match[1], match[2], match[4].split(", "), match[3]).text
         elif match := re.search(r"unrecognized arguments: .*?(--?[a-z][\w-]*)", message):
             message += did_you_mean(match[1], self._option_string_actions)
         print_error(f"{message} (see {self.prog} --help)")
@@ -236,7 +237,7 @@ def parse_spec(text: str) -> Any:
         if name not in kinds or name in values:
             listing = f"need, once each, fields of {', '.join(list(kinds)[1:])}"
             unused = [field for field in kinds if field not in values and name not in values]
-            raise argparse.ArgumentTypeError(unknown_name(repr(part), name, unused, listing))
+            raise argparse.ArgumentTypeError(unknown_name(repr(part), name, unused, listing).text)
         parse, needed = _PARSERS.get(kinds[name], (str, ""))
         try:
             values[name] = parse(value)

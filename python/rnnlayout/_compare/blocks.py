@@ -72,12 +72,14 @@ def weights_of_blocks(blocks: dict[BlockKey, np.ndarray], dtype: str, like: Weig
     """Return blocks of bits as weights in the layout of `like`. Raises LossyError if the layout
     cannot represent their biases."""
     spec = like.spec.replace(bias="double", dtype=dtype)
-    zeros = [np.zeros(array.shape, storage_dtype(dtype)) for array in like.arrays]
-    common = changed_weights(like, spec=spec, arrays=zeros).to(_common_layout(spec))
-    arrays = [array.copy() for array in common.arrays]
+    zeros = changed_weights(
+        like, spec=spec, arrays=[np.zeros(a.shape, storage_dtype(dtype)) for a in like.arrays]
+    )
+    common = zeros.to(_common_layout(spec))
+    del zeros  # its memory is needed below
     for key, tensor, place in _own_places(common):
-        block_view(arrays[tensor], place)[...] = blocks[key]
-    return changed_weights(common, spec=common.spec, arrays=arrays).to(like.layout)
+        block_view(common.arrays[tensor], place)[...] = blocks[key]
+    return common.to(like.layout)
 
 
 def blocks_of(weights: Weights) -> dict[BlockKey, Block]:

@@ -19,7 +19,8 @@ _LOOKED_AT = 65536  # values that show how large all are
 @dataclass(frozen=True)
 class DecodedBuffer:
     """A way to read a buffer. bits: the values as bits of the true dtype. mistake: the mistake of
-    a packer that wrote such a buffer; None for a right buffer.
+    a packer that wrote such a buffer; None for a right buffer. rounding: the value rule that the
+    values of this dtype follow if the dtype lost anything.
 
     rest: how many bytes are not a whole value. in_front: the rest is in front, not at the end.
     """
@@ -28,6 +29,7 @@ class DecodedBuffer:
     mistake: Mistake | None = None
     rest: int = 0
     in_front: bool = False
+    rounding: str = ""
 
 
 def decode_buffer(raw: np.ndarray, dtype: str | None, truth: Truth) -> Iterator[DecodedBuffer]:
@@ -85,4 +87,5 @@ def _reread_bits(bits: np.ndarray, dtype: str, right: str, read_as: str = "") ->
     with np.errstate(all="ignore"):
         narrowed = narrow_values(values_of_bits(bits, dtype).astype("f8"), right)
     text = f"the values are {dtype}, expected {right}"
-    return DecodedBuffer(narrowed, Mistake(f"dtype {dtype}", text, ()))
+    mistake = Mistake(f"dtype {dtype}", text, ())
+    return DecodedBuffer(narrowed, mistake, rounding=f"rounded {dtype}")

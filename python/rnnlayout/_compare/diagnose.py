@@ -14,6 +14,7 @@ from typing import Any, Unpack
 
 import numpy as np
 
+from rnnlayout._files.files import TensorsOfFile
 from rnnlayout._files.formats.npz import read_npy
 from rnnlayout._files.formats.registry import (
     TensorFormat,
@@ -27,7 +28,7 @@ from rnnlayout._files.tensor_sets.file_rnns import Found
 from rnnlayout._files.write_file import save
 from rnnlayout._files.write_into import convert_into
 from rnnlayout._model.dtypes import FLOATS, Bits, present_array, take_bits
-from rnnlayout._model.errors import Ask, Message, write_in_python
+from rnnlayout._model.errors import Ask, Message, load_in_python, write_in_python
 from rnnlayout._model.layout import CUDNN, BlockKey, Layout
 from rnnlayout._model.picture.picture import WIDTH, Picture
 from rnnlayout._model.reading_options import ComparisonOptions, check_options, takes_options
@@ -209,7 +210,10 @@ def diagnose(
     check_options(diagnose, options)
     into = flat_rnn = None
     like_is_file, flat_is_file = (isinstance(source, (str, os.PathLike)) for source in (like, flat))
-    if (buffer := _read_buffer(flat, options.get("mmap", True))) is not None:
+    flat_side = flat
+    if flat_is_file:
+        flat_side = _read_vector(InputFile(file_to_read(flat), options.get("mmap", True)), flat)
+    if (buffer := _read_buffer(flat_side)) is not None:
         (rnns,), needs = read_sides({"like": like}, spec, options, ("like",))
         names = rnns.names
         if len(names) != 1:
@@ -219,7 +223,8 @@ def diagnose(
             raise LayoutError(f"{label} has several RNNs: ", choose, f": {', '.join(names)}")
         true = rnns[names[0]]
     else:
-        sources = {"like": like, "flat": flat}
+        # with format=, the tensors were read in another format
+        sources = {"like": like, "flat": flat if options.get("format") else flat_side}
         pair, needs = read_sides(sources, spec, options, ("like",))
         true, flat_rnn, names, name = _matching_rnns(*pair)
         if flat_is_file:
@@ -245,10 +250,8 @@ def diagnose(
     return _diagnosis(explain_values(truth, *buffer), repair, None, into)
 
 
-def _read_buffer(flat: Any, mmap: bool) -> tuple[np.ndarray, str | None] | None:
+def _read_buffer(flat: Any) -> tuple[np.ndarray, str | None] | None:
     """Return a flat buffer's bits and dtype (None: bytes); None if flat is not a buffer."""
-    if isinstance(flat, (str, os.PathLike)):
-        flat = _read_vector(InputFile(file_to_read(flat), mmap))
     if isinstance(flat, (bytes, bytearray, memoryview)):
         flat = np.frombuffer(flat, "u1")
     if isinstance(flat, np.ndarray) and flat.dtype == np.uint8:
@@ -261,20 +264,22 @@ def _read_buffer(flat: Any, mmap: bool) -> tuple[np.ndarray, str | None] | None:
     return np.ascontiguousarray(bits), dtype
 
 
-def _read_vector(file: InputFile) -> Any:
-    """Return the only array or the bytes of a file; None if the file has more than one array."""
+def _read_vector(file: InputFile, path: Any) -> Any:
+    """Return the only array or the bytes of a file; of a file with more than one array the path,
+    with the tensors if the file was read."""
     format = format_to_read(file.path)
     if format.suffix == ".npy":
         return read_npy(file)
     if format.suffix == ".bin":
-        return file.data()
-    if isinstance(format, TensorFormat):
-        tensors = read_tensor_set(format, file).tensors
-        kinds = [(len(tensor.shape), tensor.dtype in FLOATS) for tensor in tensors.values()]
-        if kinds == [(1, True)]:
-            ((name, tensor),) = tensors.items()
-            return tensor.floats(name)
-    return None
+        return memoryview(file.data())
+    if not isinstance(format, TensorFormat):
+        return path
+    tensor_set = read_tensor_set(format, file)
+    kinds = [(len(t.shape), t.dtype in FLOATS) for t in tensor_set.tensors.values()]
+    if kinds != [(1, True)]:
+        return TensorsOfFile(file, tensor_set)
+    ((name, tensor),) = tensor_set.tensors.items()
+    return tensor.floats(name)
 
 
 def _matching_rnns(like: Found, flat: Found) -> tuple[Weights, Weights, list[str], str]:
@@ -317,7 +322,7 @@ def _line_to_paste(
     arguments = [write_in_python(Ask(name, value)) for name, value in options.items()]
     flat_is_file = isinstance(flat, (str, os.PathLike))
     if isinstance(like, (str, os.PathLike)):
-        read = f"rl.load({', '.join([repr(os.fspath(like)), *arguments])})"
+        read = load_in_python(like, options)
         source = f"{read}[{names[0]!r}]"
         if len(names) > 1:
             source = f"rl.stack([{read}[name] for name in {names}])"

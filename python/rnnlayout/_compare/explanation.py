@@ -11,15 +11,12 @@ from rnnlayout._model.layout import BlockKey
 from .blocks import Block, BlockComparison, bits_of_values, values_of_bits
 from .decoded_buffer import DecodedBuffer, decode_buffer
 from .matrix_forms import RIGHT_FORM
-from .mistakes import Mistake, missing_parts, mistakes_of, scale_mistake
+from .mistakes import Mistake, missing_parts, mistakes_of
 from .moved_blocks import right_blocks
-from .packed_biases import eps_of
 from .packing import Packing, packing_of
 from .truth import BIAS_ROLE, BIASES, Truth, same_bits, truth_of
 from .value_changes import value_mistakes
-from .whole_buffers import explains_length, length_mistake, order_mistake
-
-_MISSING = ("not found", "biases not found")
+from .whole_buffers import explains_length, length_mistake, reordered_buffer, scaled_buffer
 
 
 @dataclass(frozen=True)
@@ -29,7 +26,7 @@ class FoundMistakes:
     packing: how the buffer was packed. buffer: the values, as numbers. fixed: the repaired values
     in cuDNN's order; None if the buffer has different weights, or an unexplained length. same:
     whether the buffer has the true weights at all. text: all mistakes in a sentence. shows_places:
-    whether the packing is of the buffer itself, not of repaired values.
+    whether the packing has the places in the buffer. shows_blocks: whether it has the values.
     """
 
     packing: Packing
@@ -39,18 +36,18 @@ class FoundMistakes:
     same: bool
     text: str
     shows_places: bool = True
+    shows_blocks: bool = True
 
     @property
     def sure(self) -> bool:
         """Return whether the mistakes explain every value."""
-        is_incomplete = any(mistake.rule in _MISSING for mistake in self.mistakes)
+        is_incomplete = any(mistake.is_missing for mistake in self.mistakes)
         return self.same and self.fixed is not None and not is_incomplete
 
     @property
     def right_blocks(self) -> frozenset[BlockKey]:
         """Return the blocks with the right values, whether or not in the right place."""
-        is_scaled = any(m.rule == "multiplied" and not m.where for m in self.mistakes)
-        is_known = self.same and self.fixed is not None and not is_scaled
+        is_known = self.same and self.fixed is not None and self.shows_blocks
         return right_blocks(self.packing) if is_known else frozenset()
 
     @property
@@ -69,27 +66,26 @@ def explain_values(
     packing, decoded = _best_packing(truth, raw, dtype)
     passed = packing.buffer
     mistakes = [decoded.mistake] if decoded.mistake else []
-    if scale := _scale_of_all(packing):
-        mistakes.append(scale_mistake(truth, scale, "all values"))
-        buffer = packing.buffer
-        repaired = np.empty_like(buffer)  # computed in float64, without a copy in float64
-        np.divide(buffer, np.asarray(scale, "f8"), out=repaired, casting="same_kind")
-        packing = packing_of(truth, repaired)
+    if scaled := scaled_buffer(packing):
+        mistakes.append(scaled.mistake)
+        packing = packing_of(truth, scaled.repaired)
     if not explains_length(packing, decoded.rest):
-        return _of_another_length(packing, decoded)
+        return _of_another_length(packing, decoded, dtype)
     buffer = packing.buffer
-    if reordered := order_mistake(packing):
-        mistakes.append(reordered)
-        packing = packing_of(truth, truth.flat)
+    if reordered := reordered_buffer(packing):
+        mistakes.append(reordered.mistake)
+        packing = packing_of(truth, reordered.repaired)
     missing = list(missing_parts(packing, noun))
-    if not (packing.matrices or any("in its place" in part.text for part in missing)):
-        count = len(truth.matrices)
+    if not (packing.matrices or any(part.is_cause for part in missing)):
+        count, searched = len(truth.matrices), len(truth.matrices) - len(packing.unsearched)
         text = f"none of the {count} matrices was found in any form that is searched for"
+        if packing.unsearched:
+            text = f"none of {searched} matrices was found in any form that is searched for, and"
+            text += f" none of the other {count - searched} in its place"
         return FoundMistakes(packing, buffer, None, (), False, text)
     mistakes += mistakes_of(packing)
-    for change in value_mistakes(packing, scale or 1.0):
-        dtype = change.rule.removeprefix("rounded ")
-        if decoded.mistake and decoded.mistake.rule == f"dtype {dtype}" and not change.where:
+    for change in value_mistakes(packing, scaled.scale if scaled else 1.0):
+        if decoded.mistake and change.rule == decoded.rounding and not change.where:
             mistakes[0] = replace(decoded.mistake, lost=change.lost)  # one mistake, not two
         else:
             mistakes.append(change)
@@ -100,7 +96,8 @@ def explain_values(
         mistakes.append(Mistake("order", "the values are in another order", ()))
     right = f"the {noun} {'is' if noun == 'buffer' else 'are'} right"
     text = "; ".join(mistake.text for mistake in mistakes) or right
-    return FoundMistakes(packing, passed, packing.fixed, tuple(mistakes), True, text, not reordered)
+    shown = {"shows_places": not reordered, "shows_blocks": not scaled}
+    return FoundMistakes(packing, passed, packing.fixed, tuple(mistakes), True, text, **shown)
 
 
 def _best_packing(
@@ -123,20 +120,11 @@ def _best_packing(
     return best[1:]
 
 
-def _scale_of_all(packing: Packing) -> float:
-    """Return the factor of all matrices, and of the biases as far as they are recognized; 0 without
-    such a factor."""
-    scales = [located.reading.scale for located in packing.matrices.values()]
-    if packing.biases and packing.biases.known and not packing.biases.near:
-        scales += [scale for *_, scale in packing.written_biases]
-    if packing.unknown or not scales or scales[0] == 1:
-        return 0.0
-    near = max(1e-3, 8 * eps_of(packing.truth))
-    return scales[0] if all(abs(scale / scales[0] - 1) < near for scale in scales) else 0.0
-
-
-def _of_another_length(packing: Packing, decoded: DecodedBuffer) -> FoundMistakes:
-    """Explain a buffer of unexplained length: only matrices stored bit for bit count."""
+def _of_another_length(
+    packing: Packing, decoded: DecodedBuffer, dtype: str | None
+) -> FoundMistakes:
+    """Explain a buffer of unexplained length: only matrices stored bit for bit count. dtype: of the
+    caller, who knows it without a matrix."""
     matrices = {
         name: located
         for name, located in packing.matrices.items()
@@ -145,7 +133,7 @@ def _of_another_length(packing: Packing, decoded: DecodedBuffer) -> FoundMistake
     }
     packing = replace(packing, matrices=matrices, biases=None)
     mistakes = [length_mistake(packing, decoded.rest, decoded.in_front)]
-    if matrices and decoded.mistake:
+    if decoded.mistake and (matrices or decoded.mistake.rule == f"dtype {dtype}"):
         mistakes.append(decoded.mistake)
     text = "; ".join(mistake.text for mistake in mistakes)
     if not matrices:
@@ -201,11 +189,6 @@ def likely_causes(c: BlockComparison, explanation: FoundMistakes) -> dict[str, i
             not mistake.where or place in mistake.where or key[:3] in mistake.where
             for key, place in places.items()
         )
-        if concerned and is_named(mistake) and mistake.rule != "changed":
+        if concerned and mistake.is_cause and mistake.rule != "changed":
             causes[mistake.text] = concerned
     return causes
-
-
-def is_named(mistake: Mistake) -> bool:
-    """Return whether a mistake says what was done, not only that something is missing."""
-    return mistake.rule not in _MISSING or "in its place" in mistake.text

@@ -16,7 +16,8 @@ from rnnlayout._model.dtypes import widen_bits
 from rnnlayout._model.spec import Spec
 from rnnlayout._model.weights import Weights, changed_weights
 from rnnlayout._native import LossyError, SpecError
-from rnnlayout._run.rnn import CPU, RNN
+from rnnlayout._run.rnn import RNN
+from rnnlayout._run.settings import CPU
 
 from .blocks import UNITS, may_sum_biases
 from .identify_custom import CustomLayout, custom_layouts, first_steps

@@ -33,7 +33,7 @@ def user_layout(
     if spec.cell == "gru":
         row |= {"reset": spec.reset, "z": "candidate" if case.negated else "state"}
     if spec.recurrent_activation != "sigmoid":
-        row["recurrent_activation"] = spec.recurrent_activation
+        row["recurrent_activation"] = ["sigmoid", spec.recurrent_activation]
     if spec.activation != "tanh":
         row["activation"] = ["tanh", spec.activation]
     if case.forget:
@@ -44,8 +44,7 @@ def user_layout(
         onnx = Weights(source, spec, layout).to("onnx")
     except (LayoutError, SpecError):
         return None
-    equal = zip(onnx.arrays, case.weights().arrays, strict=True)
-    return layout if all(np.array_equal(a, b) for a, b in equal) else None
+    return layout if _have_equal_values(onnx, case.weights()) else None
 
 
 def renamed_layout(
@@ -81,8 +80,11 @@ def renamed_layout(
         read = Weights(dict(zip(names, arrays, strict=True)), spec, layout)
     except (LayoutError, SpecError, StopIteration):
         return case.layout
-    equal = zip(read.arrays, case.weights(arrays, "float64").arrays, strict=True)
-    return layout if all(np.array_equal(a, b) for a, b in equal) else case.layout
+    return layout if _have_equal_values(read, case.weights(arrays, "float64")) else case.layout
+
+
+def _have_equal_values(a: Weights, b: Weights) -> bool:
+    return all(np.array_equal(x, y) for x, y in zip(a.arrays, b.arrays, strict=True))
 
 
 def _tensor_texts(

@@ -13,7 +13,7 @@ from rnnlayout._model.layout import ROLES, layer_in_words
 
 from .blocks import may_sum_biases
 from .matrix_forms import RIGHT_FORM
-from .packed_biases import KEPT_RULE, bias_sizes, digits_of, eps_of, kept_biases, layer_order
+from .packed_biases import KEPT_RULE, bias_sizes, digits_of, eps_of, layer_order
 from .packed_matrices import LocatedMatrix
 from .packing import Packing, matrix_in_place
 from .truth import BIAS_ROLE, BIASES, MatrixName, TrueArray, Truth, contains_run, same_bits
@@ -27,6 +27,8 @@ class Mistake:
     matrices and biases that it concerns; the role of biases is "b", or "bW" or "bR" if it concerns
     one of the vectors. lost: which values cannot be
     restored, "" if all can. keeps_function: whether the outputs are proved to be the same.
+    is_missing: whether these matrices or biases are not in the buffer. is_cause: whether the text
+    names what was done, not only that something is missing.
     """
 
     rule: str
@@ -34,6 +36,8 @@ class Mistake:
     where: tuple[MatrixName, ...]
     lost: str = ""
     keeps_function: bool = False
+    is_missing: bool = False
+    is_cause: bool = True
 
 
 def mistakes_of(packing: Packing) -> list[Mistake]:
@@ -163,10 +167,9 @@ def _writing_mistakes(packing: Packing) -> Iterator[Mistake]:
     spans = {name: located.span for name, located in matrices.items()}
     for name, located in matrices.items():
         start, stop = spans[name]
-        layer_spans = (span for key, span in spans.items() if key != name and key[:2] == name[:2])
+        layer_spans = [span for key, span in spans.items() if key != name and key[:2] == name[:2]]
         overlaps = any(a < stop and start < b for a, b in layer_spans)
-        is_padded = located.reading.form.rule.startswith("strides")
-        if (overlaps or not is_padded) and stop - start > located.matrix.size:
+        if (overlaps or not layer_spans) and stop - start > located.matrix.size:
             ends = zip(located.matrix.shape, located.reading.pattern.strides, strict=True)
             gate_span = 1 + sum((size - 1) * abs(step) for size, step in list(ends)[1:])
             dense = gate_span == located.matrix.size // located.matrix.shape[0]
@@ -393,33 +396,44 @@ def _shift_mistake(
 
 def missing_parts(packing: Packing, noun: str) -> Iterator[Mistake]:
     """Yield the matrices and biases that are missing. noun: "buffer" or "tensors"."""
-    truth = packing.truth
+    truth, unsearched = packing.truth, []
     for matrix in packing.unknown:
         title = place_title(matrix.name, truth)
         text = f"{title} is not in the {noun}"
         if replacement := _contents_in_place(matrix, packing):
             text += f": in its place {replacement}"
+        elif matrix.name in packing.unsearched:
+            unsearched.append(matrix.name)
+            continue
         else:
             title, text = _missing_gates(title, "is", matrix.gates, matrix.values, packing, noun)
-        yield Mistake("not found", text, (matrix.name,), title)
+        yield _missing("not found", text, matrix.name, title, is_cause=bool(replacement))
+    if unsearched:
+        matrices = f"{len(unsearched)} further matri{'x' if len(unsearched) == 1 else 'ces'}"
+        verb = "was" if len(unsearched) == 1 else "were"
+        yield Mistake(
+            "not searched",
+            f"{matrices} {verb} searched for only in the right place, because too many others are"
+            f" not in the {noun}",
+            (*unsearched,),
+            matrices,
+            is_missing=True,
+            is_cause=False,
+        )
     for name, located in packing.matrices.items():
         for number in located.unknown_gates:
             title = f"gate {located.matrix.gates[number]} of {place_title(name, truth)}"
             text = f"{title} is not in the {noun}"
             if twin := _gate_in_place(located, number, packing.buffer):
                 text += f": in its place is gate {twin} a second time"
-            yield Mistake("not found", text, (name,), title)
-    layer_biases = packing.layer_biases
-    if packing.biases is None and packing.matrices and packing.buffer.size >= truth.size:
-        unknown = kept_biases(len(truth.gates), unknown=True)
-        layer_biases = {(*vector.name[:2], BIAS_ROLE): unknown for vector in truth.bias_vectors}
-    for name, done in layer_biases.items():
+            yield _missing("not found", text, name, title, is_cause=bool(twin))
+    for name, done in packing.layer_biases.items():
         places = []
         if done.twin:
             title = place_title(name, truth)
             twin = layer_in_words(*done.twin, truth.spec.num_directions)
             text = f"{title} are not in the {noun}: in their place are the biases of {twin}"
-            yield Mistake("biases not found", text, (name,), title)
+            yield _missing("biases not found", text, name, title, is_cause=True)
             continue
         for role, vector in zip(truth.roles, truth.biases[name[:2]], strict=True):
             place = (*name[:2], role)
@@ -433,7 +447,11 @@ def missing_parts(packing: Packing, noun: str) -> Iterator[Mistake]:
         for place, values in places:
             title = place_title(place, truth)
             title, text = _missing_gates(title, "are", truth.gates, values, packing, noun)
-            yield Mistake("biases not found", text, (place,), title)
+            yield _missing("biases not found", text, place, title, is_cause=False)
+
+
+def _missing(rule: str, text: str, name: MatrixName, lost: str, *, is_cause: bool) -> Mistake:
+    return Mistake(rule, text, (name,), lost, is_missing=True, is_cause=is_cause)
 
 
 def _missing_gates(

@@ -31,6 +31,10 @@ _MOST_STARTS, _MOST_PLACES = 8, 24  # per pattern, and of all: places that are t
 # Next to how many located matrices, before and after its right place, a matrix is looked for, and
 # how often: so the search is linear in the number of layers.
 _MOST_NEAR, _MOST_ROUNDS = 16, 16
+# How many matrices may be looked for in vain: a search for one takes up to a tenth of a second, and
+# a small file may claim hundreds. The files of networks are larger: 4 KB per matrix allow all.
+_MOST_ABSENT, _NBYTES_PER_ABSENT = 16, 4096
+_FEWEST_NEAR = 8  # values: fewer than these are near to others by chance
 _RELATED = 6  # standard deviations: a correlation too strong for chance, see _correlations()
 
 
@@ -107,6 +111,8 @@ class MatrixFinder:
             self._patterns[matrix.name] = list(patterns_of(matrix.shape, joined))
         self._indices: dict[tuple[MatrixName, Pattern], np.ndarray] = {}
         self._numbers = {matrix.name: k for k, matrix in enumerate(true_arrays)}
+        self._most_absent = _MOST_ABSENT + buffer.nbytes // _NBYTES_PER_ABSENT
+        self.unsearched: set[MatrixName] = set()
         # of the located matrices: the spans by name, and in sorted order all starts and all ends
         self._spans: dict[MatrixName, tuple[int, int]] = {}
         self._starts: list[int] = []
@@ -116,15 +122,15 @@ class MatrixFinder:
         """Return the matrices in the buffer, in the buffer's order: unchanged or multiplied
         matrices, and if not `exactly` also rounded or otherwise changed matrices."""
         located: LocatedMatrices = {}
-        self._spans, self._starts, self._ends = {}, [], []
+        self._spans, self._starts, self._ends, self.unsearched = {}, [], [], set()
         near = () if exactly else (_kept_shares, _near_shares, _correlations)
         for compare in (_equal_shares, _scaled_shares, *near):
             self._find_all(compare, located)
             if len(located) == len(self.true_arrays):
                 break
-        for matrix in () if exactly else self.true_arrays:
-            if matrix.name not in located:
-                self._add_gates(located, matrix)
+        for matrix in () if exactly else self._to_search(self.true_arrays, located):
+            self._add_gates(located, matrix)
+        self.unsearched -= located.keys()
         names = sorted(located, key=lambda name: (self._spans[name], self._numbers[name]))
         return _simplest_readings([located[name] for name in names])
 
@@ -148,27 +154,45 @@ class MatrixFinder:
             if matrix.name not in located and not matrix.is_constant
         ]
         for matrix in missing:  # in the right place
-            self._add(
-                located,
-                matrix,
-                [(self._patterns[matrix.name][0], self.starts[matrix.name])],
-                compare,
-            )
-        missing = [matrix for matrix in missing if matrix.name not in located]
+            pattern, at = self._patterns[matrix.name][0], self.starts[matrix.name]
+            stored = self.buffer[at : at + matrix.size]
+            if compare is _equal_shares and same_bits(stored, matrix.values.reshape(-1)):
+                gates = matrix.shape[0]
+                reading = MatrixReading(pattern, at, (*range(gates),), (1,) * gates, 1.0)
+                self._put(located, LocatedMatrix(matrix, (reading,)))
+            else:
+                self._add(located, matrix, [(pattern, at)], compare)
+        fewest = 0 if compare is _equal_shares else _FEWEST_NEAR
+        missing = [m for m in missing if m.name not in located and m.size >= fewest]
         if compare in (_equal_shares, _near_shares):
             hits = _Lookup(missing, self.buffer, near=compare is _near_shares)
-            for matrix in missing:
+            for matrix in self._to_search(missing, located):
                 voted = chain(self._voted(matrix, hits), self._rolled(matrix, hits))
                 self._add(located, matrix, voted, compare)
                 if matrix.name not in located and compare is _equal_shares:
                     self._add(located, matrix, _solved(matrix, hits), compare)
         for _ in range(_MOST_ROUNDS):  # next to located matrices
-            missing = [matrix for matrix in self.true_arrays if matrix.name not in located]
             new = False
-            for matrix in missing:
+            large = [m for m in self.true_arrays if m.is_constant or m.size >= fewest]
+            for matrix in self._to_search(large, located):
                 new |= self._add(located, matrix, self._beside(matrix, located), compare)
             if not new:
                 break
+
+    def _to_search(
+        self, matrices: list[TrueArray], located: LocatedMatrices
+    ) -> Iterator[TrueArray]:
+        """Yield the matrices that are not located, until too many of them turn out to be absent:
+        the others are unsearched."""
+        absent = 0
+        for matrix in matrices:
+            if matrix.name in located or matrix.name in self.unsearched:
+                continue
+            if absent == self._most_absent:
+                self.unsearched.add(matrix.name)
+                continue
+            yield matrix
+            absent += matrix.name not in located
 
     def _add_gates(self, located: LocatedMatrices, matrix: TrueArray) -> None:
         """Add a matrix if half of its gates are in their places, bit by bit, in any form."""
@@ -298,9 +322,9 @@ class MatrixFinder:
         if matrix.is_constant:  # compare all values, in the right form alone
             for pattern, at in inside:
                 if not pattern.form.words:
-                    x = comparable(pattern.take(self.buffer, at, matrix.shape)).reshape(1, 1, -1)
-                    v = np.full((1, x.size), matrix.sampled[0, 0])
-                    if compare(x, v, self.eps)[0][0, 0] == 1:
+                    stored = pattern.take(self.buffer, at, matrix.shape)
+                    # gate by gate, because the values in float64 take twice the memory
+                    if all(_is_constant(gate, matrix, compare, self.eps) for gate in stored):
                         yield MatrixReading(pattern, at, (*range(gates),), (1,) * gates, 1.0)
         elif inside:
             where = np.stack([at + self._samples(matrix, pattern) for pattern, at in inside])
@@ -360,6 +384,13 @@ def _within(x: np.ndarray, v: np.ndarray, wide: np.ndarray) -> tuple[np.ndarray,
     negated = (np.abs(x + v) <= wide).mean(axis=-1)
     share = np.maximum(plain, negated)
     return share, negated > plain, np.ones_like(share)
+
+
+def _is_constant(gate: np.ndarray, matrix: TrueArray, compare: Shares, eps: float) -> bool:
+    """Return whether all values of a gate in the buffer agree with the value of a constant."""
+    x = comparable(gate).reshape(1, 1, -1)
+    value = np.broadcast_to(matrix.sampled[0, 0], (1, x.size))
+    return bool(compare(x, value, eps)[0][0, 0] == 1)
 
 
 def _equal_shares(x: np.ndarray, v: np.ndarray, eps: float) -> Any:

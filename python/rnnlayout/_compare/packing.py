@@ -28,7 +28,8 @@ class Packing:
     """How a buffer was packed.
 
     matrices: the located matrices, in the order of the buffer. unknown: the matrices that were not
-    located. free: the parts of the buffer without matrices, as pairs of start and stop, where
+    located. unsearched: the names of those that were not searched for, after too many others that
+    are absent. free: the parts of the buffer without matrices, as pairs of start and stop, where
     biases may be. biases: None without biases, or if the biases were not recognized. vectors: the
     place of each bias vector, if the vectors are in no known order.
     """
@@ -37,6 +38,7 @@ class Packing:
     buffer: np.ndarray
     matrices: LocatedMatrices
     unknown: list[TrueArray]
+    unsearched: set[MatrixName]
     free: list[tuple[int, int]]
     biases: PackedBiases | None
     vectors: LocatedMatrices
@@ -151,7 +153,8 @@ def _values_of(buffer: np.ndarray, parts: list[tuple[int, int]]) -> np.ndarray:
 
 def packing_of(truth: Truth, buffer: np.ndarray) -> Packing:
     """Find out how a buffer of values was packed: exactly, and else nearly."""
-    matrices = MatrixFinder(truth.matrices, buffer, truth.starts, eps_of(truth)).find()
+    finder = MatrixFinder(truth.matrices, buffer, truth.starts, eps_of(truth))
+    matrices = finder.find()
     unknown = [matrix for matrix in truth.matrices if matrix.name not in matrices]
     edges = np.ones(buffer.size + 2, bool)
     used = edges[1:-1]  # by matrices; unknown matrices use the right place
@@ -196,7 +199,7 @@ def packing_of(truth: Truth, buffer: np.ndarray) -> Packing:
             names = dict.fromkeys((*name[:2], BIAS_ROLE) for name in vectors)
             kept_layers = dict.fromkeys(names, kept_biases(len(truth.gates)))
             biases = PackedBiases(BiasArrangement(), len(truth.roles), kept_layers)
-    return Packing(truth, buffer, matrices, unknown, free, biases, vectors)
+    return Packing(truth, buffer, matrices, unknown, finder.unsearched, free, biases, vectors)
 
 
 def _is_kept(biases: PackedBiases) -> bool:
@@ -233,14 +236,11 @@ def _read_twice(
 
 
 def matrix_in_place(truth: Truth, matrix: TrueArray, buffer: np.ndarray) -> TrueArray | None:
-    """Return the matrix that is in the place of another, as if a packer had read the forward
+    """Return the matrix that is in the place of an unknown one, as if a packer had read the forward
     direction, or layer 0, twice."""
-    stored = truth.part(buffer, matrix)
-    alike = [twin for twin in truth.matrices if twin.shape == matrix.shape and not twin.is_constant]
-    for twin in sorted(alike, key=lambda twin: twin.name[2] != matrix.name[2]):
-        if twin is not matrix and same_bits(stored, twin.values.reshape(-1)):
-            return twin
-    return None
+    alike = truth.matrices_with(truth.part(buffer, matrix))
+    same_shape = [twin for twin in alike if twin.shape == matrix.shape]
+    return min(same_shape, key=lambda twin: twin.name[2] != matrix.name[2], default=None)
 
 
 def _located_biases(truth: Truth, buffer: np.ndarray) -> LocatedMatrices:

@@ -17,6 +17,7 @@ from rnnlayout._files.tensor_sets.choose_rnns import (
 )
 from rnnlayout._files.tensor_sets.file_rnns import Found, with_rnns
 from rnnlayout._model.errors import Ask, FileError, error_with_name
+from rnnlayout._model.kinds import check_kind_of
 from rnnlayout._model.reading_options import DEFAULTS, OF_FILES, ComparisonOptions
 from rnnlayout._model.spec import Spec
 from rnnlayout._model.undecided import UndecidedError
@@ -123,7 +124,7 @@ def _read_side(source: Any, options: dict[str, Any]) -> Found | ValueError:
     """Return the RNNs of a source, or the error that names the missing arguments."""
     try:
         if isinstance(source, (str, os.PathLike)):
-            rnns = load(source, **options)
+            rnns = _only_weights(load(source, **options))
             return rnns if rnns else next(iter(rnns.undecided.values()))
         if (rnns_read := _read_already(source)) is not None:
             return rnns_read
@@ -141,12 +142,18 @@ def _read_side(source: Any, options: dict[str, Any]) -> Found | ValueError:
 
 def _read_already(source: Any) -> Found | None:
     if isinstance(source, Found):
-        return source
+        return _only_weights(source)
     if isinstance(source, Weights):
-        return Found({"": source})
+        source = {"": source}
     if isinstance(source, Mapping) and isinstance(next(iter(source.values()), 0), Weights):
-        return Found(source)
+        return _only_weights(Found(source))
     return None
+
+
+def _only_weights(rnns: Found) -> Found:
+    for name, rnn in rnns.items():
+        check_kind_of(rnn, "weights", name or "source")
+    return rnns
 
 
 def stack_both_sides(a: Found, b: Found, stack: Sequence[Sequence[str]]) -> tuple[Found, Found]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -64,7 +65,8 @@ class TrueArray:
     def is_constant(self) -> bool:
         """Return whether all values are the same: a constant array cannot be located by values."""
         first = self.sampled[0, 0]
-        return bool((self.sampled == first).all() and (comparable(self.values) == first).all())
+        # gate by gate, because the values in float64 take twice the memory
+        return all(bool((comparable(gate) == first).all()) for gate in (self.sampled, *self.values))
 
 
 @dataclass(frozen=True)
@@ -91,6 +93,23 @@ class Truth:
     @property
     def size(self) -> int:
         return self.num_weights + self.biases.size
+
+    @cached_property
+    def _matrices_by_checksum(self) -> dict[int, list[TrueArray]]:
+        by_checksum: dict[int, list[TrueArray]] = {}
+        for matrix in self.matrices:
+            if not matrix.is_constant:
+                by_checksum.setdefault(_checksum(matrix.values), []).append(matrix)
+        return by_checksum
+
+    def matrices_with(self, values: np.ndarray) -> list[TrueArray]:
+        """Return the matrices that have these values bit for bit, 1-D; none that is constant."""
+        alike = self._matrices_by_checksum.get(_checksum(values), [])
+        return [
+            matrix
+            for matrix in alike
+            if matrix.size == values.size and same_bits(values, matrix.values.reshape(-1))
+        ]
 
     @property
     def short_sizes(self) -> tuple[int, int]:
@@ -152,6 +171,10 @@ def same_bits(a: np.ndarray, b: np.ndarray) -> bool:
     """Return whether two arrays of the same dtype are equal bit for bit."""
     unsigned = f"u{a.itemsize}"
     return np.array_equal(a.view(unsigned), b.view(unsigned))
+
+
+def _checksum(values: np.ndarray) -> int:
+    return zlib.crc32(np.ascontiguousarray(values).reshape(-1).view("u1").data)
 
 
 def contains_run(buffer: np.ndarray, run: np.ndarray) -> bool:

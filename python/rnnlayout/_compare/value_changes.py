@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 
 from .blocks import differing
+from .compared_parts import ComparedPart, ValueRule
 from .mistakes import Mistake, place_title, places_in_words
 from .packed_biases import KEPT_RULE, SPLIT_RULE, eps_of, rounding_of_sums
 from .packing import Packing
 from .truth import BIAS_ROLE, MatrixName
-from .value_rules import ComparedPart, ValueRule, rules_for
+from .value_rules import rules_for
 
 _FEW = 0.1  # of the wrong values that a rule is said to explain may have another cause
 _SCALED_ULPS = 8  # how far a value may be that was multiplied and divided
@@ -133,12 +134,8 @@ def _best_rule(
     """Return the rule that explains most wrong values, and for each part that the rule explains,
     the values that the rule does not explain."""
     best: tuple[int, ValueRule, _Masks] | None = None
-    finite = np.isfinite(packing.buffer)
-    ends = (function(packing.buffer, initial=0, where=finite) for function in (np.min, np.max))
-    largest = max(abs(float(end)) for end in ends)
-    del finite
     count_of_all = sum(_count(part.wrong) for part in wrong.values())
-    for rule in rules_for(list(wrong.values()), packing.truth, largest):
+    for rule in rules_for(list(wrong.values()), packing.truth, packing.buffer):
         misfits = {
             name: mask for name, part in wrong.items() if (mask := rule.misfits(part)) is not None
         }

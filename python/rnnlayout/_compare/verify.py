@@ -18,7 +18,7 @@ from rnnlayout._model.weights import Weights
 from rnnlayout._native import LayoutError
 
 from .blocks import BlockComparison, BlockGap, GateKey, check_tolerance, compare_blocks
-from .explanation import explain_difference, is_named, likely_causes
+from .explanation import explain_difference, likely_causes
 from .heat_map import HeatMapPanel, draw_heat_map
 from .sides import match_sides, read_sides, stack_both_sides
 from .truth import BIASES
@@ -327,7 +327,7 @@ def _explained(pair: ComparedPair, c: BlockComparison, head: str) -> ComparedPai
     """Return the pair with the blocks that differ and their likely causes. head: the first line."""
     gaps = [c.gap(key) for key in c.wrong]
     explanation = explain_difference(c)
-    named = [mistake.text for mistake in explanation.mistakes if is_named(mistake)]
+    named = [mistake.text for mistake in explanation.mistakes if mistake.is_cause]
     if named and not explanation.sure:
         named.append("the rest is not explained")
     if peepholes := sum(key[2] == "peephole" for key in c.wrong):  # no mistake is of peepholes

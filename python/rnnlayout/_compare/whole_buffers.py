@@ -1,15 +1,18 @@
-"""Mistakes of a buffer as a whole: another length, all values or units in another order."""
+"""Mistakes of a buffer as a whole: another length, all values multiplied, all values or units in
+another order."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
 from rnnlayout._model.dtypes import storage_dtype
 
 from .matrix_forms import RIGHT_FORM
-from .mistakes import Mistake
+from .mistakes import Mistake, scale_mistake
+from .packed_biases import eps_of
 from .packed_matrices import MatrixReading
 from .packing import Packing
 from .truth import BIAS_ROLE, Truth, same_bits
@@ -77,12 +80,42 @@ def _in_the_right_form(packing: Packing) -> Iterator[tuple[int, MatrixReading]]:
             yield packing.truth.starts[name], located.reading
 
 
-# ---------------------------------------------------------------------- all values in another order
+# ------------------------------------------------------------------------- a mistake of all values
 
 
-def order_mistake(packing: Packing) -> Mistake | None:
+@dataclass(frozen=True)
+class BufferMistake:
+    """A mistake of all values, and the values without it. scale: by which they were multiplied."""
+
+    mistake: Mistake
+    repaired: np.ndarray
+    scale: float = 1.0
+
+
+def scaled_buffer(packing: Packing) -> BufferMistake | None:
+    """Return the mistake of a factor of all matrices, and of the biases as far as they are
+    recognized; else None."""
+    scales = [located.reading.scale for located in packing.matrices.values()]
+    if packing.biases and packing.biases.known and not packing.biases.near:
+        scales += [scale for *_, scale in packing.written_biases]
+    if packing.unknown or not scales or scales[0] == 1:
+        return None
+    scale, near = scales[0], max(1e-3, 8 * eps_of(packing.truth))
+    if any(abs(factor / scale - 1) >= near for factor in scales):
+        return None
+    repaired = np.empty_like(packing.buffer)  # computed in float64, without a copy in float64
+    np.divide(packing.buffer, np.asarray(scale, "f8"), out=repaired, casting="same_kind")
+    return BufferMistake(scale_mistake(packing.truth, scale, "all values"), repaired, scale)
+
+
+def reordered_buffer(packing: Packing) -> BufferMistake | None:
     """Return the mistake of a buffer with all the right values in reverse order, rolled, or with
     hidden units in another order; else None."""
+    mistake = _order_mistake(packing)
+    return BufferMistake(mistake, packing.truth.flat) if mistake else None
+
+
+def _order_mistake(packing: Packing) -> Mistake | None:
     truth, flat, buffer = packing.truth, packing.truth.flat, packing.buffer
     if buffer.size != flat.size or same_bits(buffer, flat):
         return None

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from rnnlayout._model.config import changes_outputs, facts_of, stack_config
+from rnnlayout._model.config import before_value, changes_outputs, facts_of, stack_config
 from rnnlayout._model.dtypes import dtype_name, torch_of
 from rnnlayout._model.errors import Ask, error_with_parts, write_in_python
 from rnnlayout._model.layout import Layout
@@ -20,7 +20,8 @@ from rnnlayout._model.tensors import Tensors
 from rnnlayout._model.undecided import UndecidedError
 from rnnlayout._model.weights import Weights
 from rnnlayout._native import LayoutError, LossyError
-from rnnlayout._sources import frameworks, jax_modules, torch_modules
+from rnnlayout._sources import frameworks, jax_modules, paddle_modules, torch_modules
+from rnnlayout._sources.accounting import harmful_names
 from rnnlayout._sources.read_source import read_source
 from rnnlayout._sources.read_tensors import flatten_dicts, only_rnn, prefix_around_rnn
 from rnnlayout._sources.reading import Reading
@@ -34,8 +35,9 @@ def assign(target: Any, tensors: Any) -> Any:
     """Put weights into a module or layer; return the target, or a copy of an immutable target.
 
     target: a torch nn.LSTM / GRU / RNN or cell, a Keras layer (or Bidirectional), a list of Keras
-        layers (one per layer of the RNN), an LSTM, GRU or RNN of MLX, a model of torch, Keras or
-        MLX that contains one RNN, or a cell, RNN or Bidirectional of flax.nnx: changed in place.
+        layers (one per layer of the RNN), an LSTM, GRU or RNN of MLX, a layer or cell of Paddle, a
+        model of torch, Keras, MLX or Paddle that contains one RNN, or a cell, RNN or Bidirectional
+        of flax.nnx: changed in place.
         Keras layers that are not built yet are built. A cell of Equinox, or the parameters of one
         RNN of Flax or Haiku (a dict or nnx.State, nested or not, of JAX or NumPy arrays), are
         copied: the result has the new arrays, on the same device. A subclass may override the call,
@@ -69,6 +71,8 @@ def assign(target: Any, tensors: Any) -> Any:
     elif framework is frameworks.MLX:
         rnn, mlx = _in_layout_of(targets[0], framework, tensors), sys.modules["mlx.core"]
         targets[0].update({name: mlx.array(array) for name, array in rnn.items()})
+    elif framework is frameworks.PADDLE:
+        _assign_paddle(targets[0], tensors)
     elif "State" in class_names(target, "flax.nnx."):
         nnx, jax = sys.modules["flax.nnx"], sys.modules["jax"]
         state = jax.tree.map(lambda value: value, target)  # a copy with new variables
@@ -84,7 +88,7 @@ def assign(target: Any, tensors: Any) -> Any:
     else:
         raise LayoutError(
             f"{type(target).__name__} is not a torch module, a Keras layer, a list of Keras layers,"
-            " a layer of MLX, or a cell or parameters of Flax, Equinox or Haiku"
+            " a layer of MLX or Paddle, or a cell or parameters of Flax, Equinox or Haiku"
         )
     return target
 
@@ -92,6 +96,7 @@ def assign(target: Any, tensors: Any) -> Any:
 def _assigned_tree(tree: Mapping[Any, Any], tensors: Any) -> Any:
     """Return a tree of the same structure with new arrays. tree: the parameters of one RNN."""
     leaves = flatten_dicts(tree)
+    leaves = {name: leaves[name] for name in harmful_names(leaves)}
     if kinds := {type(leaf).__name__ for leaf in leaves.values()} - {"ndarray", "ArrayImpl"}:
         boxed = any(hasattr(leaf, "unbox") for leaf in leaves.values())
         raise LayoutError(
@@ -106,9 +111,14 @@ def _assigned_tree(tree: Mapping[Any, Any], tensors: Any) -> Any:
     outer = prefix_around_rnn(leaves, "", [rnn.layout]) or ""
     names = match_layout_names(rnn.layout, [path.removeprefix(outer) for path in leaves])
     new_array = _array_maker(rnn)
-    return jax_modules.map_leaves(
-        tree, lambda path, old_array: new_array(names[path.removeprefix(outer)], old_array)
-    )
+
+    def new_leaf(path: str, old_leaf: Any) -> Any:
+        """Return the new array; the state of a random number generator as is."""
+        if path not in leaves:
+            return old_leaf
+        return new_array(names[path.removeprefix(outer)], old_leaf)
+
+    return jax_modules.map_leaves(tree, new_leaf)
 
 
 def _rnn_of(tree: Mapping[Any, Any], tensors: Any) -> Weights:
@@ -180,12 +190,15 @@ def _in_target_layout(tensors: Any, target: RNNDescription, dtype: str) -> Weigh
         changes_outputs(side.config, rnn.spec) for side in (rnn, target)
     )
     for key, value in rnn.config.items():
-        is_argument = facts_of(key).place == "argument"  # the layers around the target decide
-        if not is_argument and rnn_settings.get(key, ...) != target_settings.get(key, ...):
+        facts = facts_of(key)
+        if facts.place == "argument" and layout.name in facts.layouts:
+            continue  # the layers around the target decide
+        if rnn_settings.get(key, ...) != target_settings.get(key, ...):
             setting = f"with {target.config[key]!r}" if key in target.config else "without it"
             raise LayoutError(
-                f"the weights are used with {key}={value!r}, the target {setting}: remove {key!r}"
-                " from the config of the weights to apply it yourself"
+                f"the weights are used with {before_value(key)}{value!r}, the target {setting}:"
+                f" remove {key!r} from the config of the weights to apply it yourself, as in w ="
+                f" rl.Weights(layer); del w.config[{key!r}]; rl.assign(target, w)"
             )
     return rnn
 
@@ -238,6 +251,16 @@ def _assign_torch(module: Any, tensors: Any) -> None:
     with torch.no_grad():
         for name, array in rnn.bits.items():
             parameters[name].copy_(torch_of(array, rnn.spec.dtype))
+
+
+def _assign_paddle(layer: Any, tensors: Any) -> None:
+    description = paddle_modules.paddle_spec(layer)
+    targets = paddle_modules.paddle_tensors(layer, description)
+    dtype = _one_dtype(tensor.dtype for _, tensor in targets)
+    rnn = _in_target_layout(tensors, description, dtype)
+    for name, tensor in targets:
+        array = rnn.bits[name]
+        tensor.set_value(array.T if paddle_modules.is_projection(name) else array)
 
 
 def _one_dtype(dtypes: Iterable[Any]) -> str:

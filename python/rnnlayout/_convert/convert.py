@@ -7,6 +7,7 @@ from typing import Any, Literal, Unpack, overload
 import numpy as np
 
 from rnnlayout._model.dtypes import present_array
+from rnnlayout._model.kinds import Kind
 from rnnlayout._model.layout import CUDNN, Layout, LayoutName, as_layout
 from rnnlayout._model.reading_options import MemoryOptions, takes_options
 from rnnlayout._model.report import EXACT, Report
@@ -27,6 +28,7 @@ def convert(
     *,
     to: LayoutName,
     exact: bool = False,
+    kind: Kind = "weights",
     **options: Unpack[MemoryOptions],
 ) -> Tensors: ...
 @overload
@@ -36,6 +38,7 @@ def convert(
     *,
     to: Literal["cudnn"],
     exact: bool = False,
+    kind: Kind = "weights",
     **options: Unpack[MemoryOptions],
 ) -> np.ndarray: ...
 @overload
@@ -46,6 +49,7 @@ def convert(
     to: str | Layout,
     exact: bool = False,
     out: Any = None,
+    kind: Kind = "weights",
     **options: Unpack[MemoryOptions],
 ) -> Any: ...
 @takes_options(MemoryOptions)
@@ -56,18 +60,22 @@ def convert(
     to: str | Layout,
     exact: bool = False,
     out: Any = None,
+    kind: Kind = "weights",
     **options: Unpack[MemoryOptions],
 ) -> Any:
     """Rewrite the weights of one RNN to another layout.
 
     source: a dict of arrays (a state_dict() with prefix=), a list in the framework's order
         (get_weights(); for several layers concatenated, or a list of lists), a torch module or
-        cell, a Keras layer or a list of Keras layers, a layer or cell of Flax, Equinox or MLX, a
-        model that contains one RNN, a Weights, a result of convert(), or cuDNN's flat weight space
-        with a spec.
+        cell, a Keras layer or a list of Keras layers, a layer or cell of Flax, Equinox, MLX or
+        Paddle, a model that contains one RNN, a Weights, a result of convert(), or cuDNN's flat
+        weight space with a spec.
     to: the layout of the result.
     exact: raise an error instead of rounding.
     out: the array ("cudnn") or dict of arrays to fill; must not share memory with source.
+    kind: of the values. "weights"; "gradient" of a loss, also momentum or Adam's first moment; or
+        "squared_gradient", Adam's second moment. Gradients follow rules of their own. They are
+        plain arrays, with the names of the weights or in the order of the weights.
     Other arguments: how the source is read, and the dtype of the result, see ReadingOptions.
 
     Returns a 1-D array for "cudnn", else a dict of arrays (Tensors, with .report), all new.
@@ -80,8 +88,17 @@ def convert(
         >>> cell = {"weight_ih": np.ones((6, 4), "f4"), "weight_hh": np.ones((6, 2), "f4")}
         >>> {name: w.shape for name, w in convert(cell, to="keras").items()}
         {'kernel': (4, 6), 'recurrent_kernel': (2, 6)}
+
+    A gradient of the sum of two biases is the gradient of either:
+
+        >>> moment = {"weight_ih": np.ones((4, 3)), "weight_hh": np.ones((4, 1)),
+        ...           "bias_ih": np.full(4, 0.5), "bias_hh": np.full(4, 0.5)}
+        >>> convert(moment, kind="gradient", to="keras")["bias"]
+        array([0.5, 0.5, 0.5, 0.5])
+        >>> convert(moment, to="keras")["bias"]
+        array([1., 1., 1., 1.])
     """
-    return _convert_source(source, make_reading(convert, options, spec), to, exact, out)
+    return _convert_source(source, make_reading(convert, options, spec, kind=kind), to, exact, out)
 
 
 def _convert_source(source: Any, reading: Reading, to: str | Layout, exact: bool, out: Any) -> Any:
@@ -101,6 +118,7 @@ def pack(
     *,
     exact: bool = False,
     out: np.ndarray | None = None,
+    kind: Kind = "weights",
     **options: Unpack[MemoryOptions],
 ) -> np.ndarray:
     """Return cuDNN's weight space of an RNN: a new 1-D array, or `out`.
@@ -112,14 +130,20 @@ def pack(
         ...      layout="keras").tolist()
         [1.0, 0.0, 0.0, 1.0, 1.0, 0.0, 0.0, 1.0]
     """
-    reading = make_reading(pack, options, spec)
+    reading = make_reading(pack, options, spec, kind=kind)
     flat: np.ndarray = _convert_source(source, reading, CUDNN, exact, out)
     return flat
 
 
 @overload
 def unpack(
-    flat: Any, spec: Spec, *, to: LayoutName, dtype: Any = None, exact: bool = False
+    flat: Any,
+    spec: Spec,
+    *,
+    to: LayoutName,
+    dtype: Any = None,
+    exact: bool = False,
+    kind: Kind = "weights",
 ) -> Tensors: ...
 @overload
 def unpack(
@@ -130,6 +154,7 @@ def unpack(
     dtype: Any = None,
     exact: bool = False,
     out: Any = None,
+    kind: Kind = "weights",
 ) -> Any: ...
 def unpack(
     flat: Any,
@@ -139,6 +164,7 @@ def unpack(
     dtype: Any = None,
     exact: bool = False,
     out: Any = None,
+    kind: Kind = "weights",
 ) -> Any:
     """Convert cuDNN's weight space to another layout.
 
@@ -150,7 +176,7 @@ def unpack(
         >>> unpack(np.arange(6, dtype="f4"), spec, to="keras")["kernel"]  # z r h
         array([[1., 0., 2.]], dtype=float32)
     """
-    return convert(flat, spec, layout=CUDNN, to=to, dtype=dtype, exact=exact, out=out)
+    return convert(flat, spec, layout=CUDNN, to=to, dtype=dtype, exact=exact, out=out, kind=kind)
 
 
 @takes_options(MemoryOptions)
@@ -159,6 +185,7 @@ def check(
     spec: Spec | None = None,
     *,
     to: str | Layout,
+    kind: Kind = "weights",
     **options: Unpack[MemoryOptions],
 ) -> Report:
     """Return the Report of convert() for a source, without converting.
@@ -175,7 +202,7 @@ def check(
         >>> check(gru, to="concat").grade
         'unrepresentable'
     """
-    reading = make_reading(check, options, spec)
+    reading = make_reading(check, options, spec, kind=kind)
     rnn = read_source(source, reading)
     try:
         return dry_run_conversion(rnn, as_layout(to), reading.dtype)

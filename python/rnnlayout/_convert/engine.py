@@ -29,7 +29,7 @@ def plan_for_source(source: Weights, dst: Layout, dtype: Any) -> tuple[_native.P
     if dtype is not None and (name := dtype_name(dtype)) != spec.dtype:
         spec = spec.replace(dtype=name)
     spec = result_spec(dst, spec)
-    return plan_for(spec, source.layout, source.optional_tensors, dst), spec
+    return plan_for(spec, source.layout, source.optional_tensors, dst, source.kind), spec
 
 
 def result_spec(dst: Layout, spec: Spec) -> Spec:
@@ -61,6 +61,7 @@ def run_conversion(
         source.batch_first,
         report=complete_report(report, source, dst),
         assumed=source.assumed,
+        kind=source.kind,
     )
 
 
@@ -116,13 +117,15 @@ def run_plan(
     grade, sums = plan.run(source.arrays, targets, source_dtype, dtype, exact, new)
     if grade == "exact":
         return EXACT
-    return Report(grade, sums, rounding_reason(sums, plan.shifts, source_dtype, dtype))
+    return Report(grade, sums, rounding_reason(sums, source.kind, plan.shifts, source_dtype, dtype))
 
 
-def rounding_reason(sums: int, shifts: bool, src: str, dst: str) -> str:
+def rounding_reason(sums: int, kind: str, shifts: bool, src: str, dst: str) -> str:
     """Return the reason for rounding. shifts: whether a forget bias is part of the sums."""
-    kind = "rounded sums of biases and a forget bias" if shifts else "sums of two non-zero biases"
-    reasons = [f"{sums} {kind}"] if sums else []
+    words = "rounded sums of biases and a forget bias" if shifts else "sums of two non-zero biases"
+    if kind != "weights":
+        words = "gradients of two biases that are equal only up to rounding"
+    reasons = [f"{sums} {words}"] if sums else []
     if src != dst:
         reasons.append(f"{src} to {dst}")
     return " and ".join(reasons)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from rnnlayout import _native
+from rnnlayout._model.kinds import Kind, check_kind
 from rnnlayout._model.layout import CUDNN, Layout, as_layout
 from rnnlayout._model.picture.picture import WIDTH, Part, Picture, Subject, draw_subjects
 from rnnlayout._model.picture.scene import MARGIN, Scene
@@ -19,19 +20,20 @@ from .ribbons import draw_ribbons
 class Explanation(str):
     """The result of explain(): a text. A notebook shows a picture of the moves.
 
-    spec, layout, to: the arguments of explain().
+    spec, layout, to, kind: the arguments of explain().
     """
 
     spec: Spec
     layout: Layout
     to: Layout
+    kind: Kind
 
     def __repr__(self) -> str:  # a prompt shows the text
         return str(self)
 
     def picture(self, *, width: float = WIDTH) -> Picture:
         """Draw the conversion: see picture()."""
-        return picture(self.spec, self.layout, self.to, width=width)
+        return picture(self.spec, self.layout, self.to, width=width, kind=self.kind)
 
     def _repr_svg_(self) -> str | None:
         try:
@@ -40,8 +42,12 @@ class Explanation(str):
             return None
 
 
-def explain(spec: Spec, layout: str | Layout, to: str | Layout) -> Explanation:
+def explain(
+    spec: Spec, layout: str | Layout, to: str | Layout, *, kind: Kind = "weights"
+) -> Explanation:
     """Explain the conversion from one layout to another, as a text with the grade.
+
+    kind: of the values to convert, see convert().
 
     For each gate: source and target tensors; whether the block is transposed, negated, summed,
     filled with zeros, or required to be zero. For an impossible conversion the text has the reason;
@@ -59,8 +65,10 @@ def explain(spec: Spec, layout: str | Layout, to: str | Layout) -> Explanation:
     """
     _native.check(spec)
     source, target = as_layout(layout), as_layout(to)
-    explanation = Explanation(conversion_in_words(spec, source, target))
+    check_kind(kind)
+    explanation = Explanation(conversion_in_words(spec, source, target, kind=kind))
     explanation.spec, explanation.layout, explanation.to = spec, source, target
+    explanation.kind = kind
     return explanation
 
 
@@ -70,6 +78,7 @@ def picture(
     to: str | Layout | None = None,
     *,
     width: float = WIDTH,
+    kind: Kind = "weights",
 ) -> Picture:
     """Draw the tensors of an RNN as stored in memory, or a conversion.
 
@@ -79,6 +88,7 @@ def picture(
     to: another layout, drawn next to the first, with the moves of the conversion: explain() as a
         picture.
     width: of the picture in pixels, 240 to 4000; texts have the same size at every width.
+    kind: of the values that the conversion is of, see convert().
 
     Returns a Picture: notebooks show the drawing, str() returns the picture in letters, save()
     writes .svg or .png.
@@ -94,21 +104,26 @@ def picture(
     """
     _native.check(spec)
     source = as_layout(layout)
-    return draw_rnns([Subject(spec, source)], None if to is None else as_layout(to), width)
+    check_kind(kind)
+    target = None if to is None else as_layout(to)
+    return draw_rnns([Subject(spec, source)], target, width, kind)
 
 
-def draw_rnns(subjects: Sequence[Subject], to: Layout | None, width: float = WIDTH) -> Picture:
+def draw_rnns(
+    subjects: Sequence[Subject], to: Layout | None, width: float = WIDTH, kind: Kind = "weights"
+) -> Picture:
     """Return a picture of the memory of subjects, or of conversions to layout `to`."""
-    return draw_subjects(subjects, width, partial(_add_conversion, to) if to else None)
+    return draw_subjects(subjects, width, partial(_add_conversion, to, kind) if to else None)
 
 
-def _add_conversion(to: Layout, scene: Scene, subject: Subject) -> list[Part]:
+def _add_conversion(to: Layout, kind: Kind, scene: Scene, subject: Subject) -> list[Part]:
     """Draw a subject's conversion, and return the text of the picture."""
     spec, layout = subject.spec, subject.layout
-    moves = moves_of(spec, layout, to, subject.optional_tensors)
+    moves = moves_of(spec, layout, to, subject.optional_tensors, kind)
     target = Subject(moves.target, to)
     memories = subject.tensors(), target.tensors()
-    _, grade, *lines = conversion_in_words(spec, layout, to, subject.optional_tensors).split("\n")
+    text = conversion_in_words(spec, layout, to, subject.optional_tensors, kind)
+    _, grade, *lines = text.split("\n")
     scene.paragraph(MARGIN, f"{layout} -> {to}: {grade.removeprefix('grade: ')}", "say")
     scene.height += 8
     draw_ribbons(scene, spec, memories, (str(layout), str(to)), moves)

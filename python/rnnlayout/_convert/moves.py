@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rnnlayout import _native
+from rnnlayout._model.kinds import Kind
 from rnnlayout._model.layout import ROLES, Layout, layer_in_words
 from rnnlayout._model.spec import Spec, optional_tensors_of
 from rnnlayout._native import LossyError
@@ -19,8 +20,9 @@ LayerDirection = tuple[int, int]  # layer, direction
 class Move:
     """An operation on a block (layer, direction, role, number, gate).
 
-    op: "move", "add", "shift" (by a forget bias), "zero", "identity", "expect_zero" or
-        "expect_identity". sources: (number of the tensor, role) of each block that is read.
+    op: "move", "add", "either" (of two equal gradients), "shift" (by a forget bias), "zero",
+        "identity", "expect_zero" or "expect_identity". sources: (number of the tensor, role) of
+        each block that is read.
     target: number of the tensor that is written; None for "expect_...". notes: operations on the
         way, in words. shift: the summand of "shift"; for "expect_zero", minus the required value.
     """
@@ -60,13 +62,17 @@ class Moves:
 
 
 def moves_of(
-    spec: Spec, source: Layout, target: Layout, optional_tensors: int | None = None
+    spec: Spec,
+    source: Layout,
+    target: Layout,
+    optional_tensors: int | None = None,
+    kind: Kind = "weights",
 ) -> Moves:
     """Return the moves between two layouts. optional_tensors: HAS_BIAS | HAS_PEEPHOLES, of the
     source; by default as the spec. Raises LossyError if the conversion is impossible."""
     optional_tensors = optional_tensors_of(spec) if optional_tensors is None else optional_tensors
     result = result_spec(target, spec)
-    plan = plan_for(result, source, optional_tensors, target)
+    plan = plan_for(result, source, optional_tensors, target, kind)
     transposed = _transposed_blocks(source, result, optional_tensors) ^ _transposed_blocks(
         target, result, optional_tensors_of(result)
     )
@@ -96,7 +102,7 @@ def _make_move(op: tuple[Any, ...], transposed: set[tuple[Any, ...]]) -> Move:
         "each (I, H) window read as the (H, I) matrix, row by row": src_ravel != dst_ravel,
         "negated": negate and kind != "zero",
         f"from {from_role}": kind in ("move", "shift") and from_role not in ("", role),
-        "bW + bR": src2 >= 0,
+        "bW + bR": kind in ("add", "shift") and src2 >= 0,
         "forget bias": shift,
     }
     reads = ((src, from_role), (src2, "bR"))  # the number -1: no tensor is read
@@ -106,14 +112,18 @@ def _make_move(op: tuple[Any, ...], transposed: set[tuple[Any, ...]]) -> Move:
 
 
 def conversion_in_words(
-    spec: Spec, source: Layout, target: Layout, optional_tensors: int | None = None
+    spec: Spec,
+    source: Layout,
+    target: Layout,
+    optional_tensors: int | None = None,
+    kind: Kind = "weights",
 ) -> str:
     """Return the text of explain(). optional_tensors: HAS_BIAS | HAS_PEEPHOLES, of the source; by
     default as the spec."""
     both = source, target
-    head = f"{source} -> {target}: {spec}"
+    head = f"{source} -> {target}: {spec}" + (f", {kind}" if kind != "weights" else "")
     try:
-        moves = moves_of(spec, source, target, optional_tensors)
+        moves = moves_of(spec, source, target, optional_tensors, kind)
     except LossyError as error:
         return f"{head}\ngrade: unrepresentable\n{error}"
     orders = " -> ".join(" ".join(layout.facts["gates"][spec.cell]) for layout in both)
@@ -136,6 +146,11 @@ def _grade_in_words(moves: Moves) -> str:
     grade = "exact"
     if "add" in ops:
         grade += " where one of the two biases of a gate is zero, else rounds"
+    if "either" in ops:
+        grade += (
+            " where the gradients of the two biases of a gate are equal, rounds where they are"
+            " equal up to rounding, else unrepresentable"
+        )
     if "shift" in ops:
         grade += "; of gate f where the sum with the forget bias is not rounded, else rounds"
     vanish: dict[float, set[str]] = {}
@@ -158,11 +173,13 @@ def _move_in_words(move: Move, sources: list[str], targets: list[str]) -> str:
     role, gate = move.block[2], move.block[4]
     source = sources[move.sources[0][0]] if move.sources else ""
     target = "" if move.target is None else targets[move.target]
-    total = " + ".join(dict.fromkeys(sources[k] for k, _ in move.sources)) or "0"
+    summands = dict.fromkeys(sources[k] for k, _ in move.sources)
+    total = " + ".join(summands) or "0"
     shift = move.shift
     action = {
         "move": f"{source} -> {target}",
         "add": f"{total} -> {target}",
+        "either": f"{' = '.join(summands)} -> {target}, either of the two",
         "shift": f"{total} {'+' if shift > 0 else '-'} {abs(shift):g} -> {target}",
         "zero": f"0 -> {target}",
         "identity": f"identity -> {target}",

@@ -39,6 +39,7 @@ _SIGNS = {
     "transposed": ("T", "transposed"),
     "negated": ("-", "negated"),
     "bW + bR": ("+", "sum of the two biases"),
+    "either": ("=", "either of two gradients, which must be equal"),
     "forget bias": ("F", "the forget bias added or taken away"),
     "zero": ("0", "zeros"),
     "identity": ("1", "the identity"),

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
@@ -18,6 +19,7 @@ from rnnlayout._files.formats.registry import (
     read_tensor_set,
     suffixes_with_option,
 )
+from rnnlayout._files.tensor_sets.dense_layer import DenseLayer, replace_dense_layer
 from rnnlayout._files.tensor_sets.file_limits import InputFile
 from rnnlayout._files.tensor_sets.file_rnns import Found, entry_name, with_rnns
 from rnnlayout._files.tensor_sets.find_rnns import apply_reading, find_rnns
@@ -30,7 +32,7 @@ from rnnlayout._files.tensor_sets.tensor_set import (
 )
 from rnnlayout._model.errors import Ask, FileError, TextPart, join_parts
 from rnnlayout._model.reading_options import OF_FORMATS, ReadingOptions, takes_options
-from rnnlayout._model.similar import did_you_mean
+from rnnlayout._model.similar import unknown_name
 from rnnlayout._model.spec import Spec
 from rnnlayout._model.weights import Weights
 from rnnlayout._native import SpecError
@@ -60,30 +62,45 @@ def load(path: Any, spec: Spec | None = None, **options: Unpack[ReadingOptions])
     LayoutError, SpecError and LossyError as convert() does.
     """
     reading = make_reading(load, options, spec)
+    tensors = path if isinstance(path, TensorsOfFile) else None
     path = file_to_read(path)
-    rnns, _ = read_file(path, reading)
-    if (dtype := reading.dtype) is None:
-        return rnns
-    return with_rnns(
-        rnns, {name: weights.to(weights.layout, dtype=dtype) for name, weights in rnns.items()}
-    )
+    rnns, _ = read_file(path, reading, tensors=tensors)
+    if (dtype := reading.dtype) is not None:
+        converted = {}
+        for name, weights in rnns.items():
+            converted[name] = weights.to(weights.layout, dtype=dtype)
+            converted[name].optimizer = weights.optimizer
+        rnns = with_rnns(rnns, converted)
+    return rnns
+
+
+@dataclass(frozen=True)
+class TensorsOfFile(os.PathLike[str]):
+    """A file whose tensors were read: load() takes it for a path, and does not read them again."""
+
+    file: InputFile
+    tensor_set: TensorSet
+
+    def __fspath__(self) -> str:
+        return str(self.file)
 
 
 def read_file(
-    path: Path, reading: Reading, *, asks: bool = True
+    path: Path, reading: Reading, *, asks: bool = True, tensors: TensorsOfFile | None = None
 ) -> tuple[Found, TensorFile | None]:
     """Return the RNNs of a file, and a TensorFile if the file is a set of named tensors. asks:
-    whether an error may suggest format=, because the caller accepts format= for this file. Raises
-    the first error if no RNN can be read."""
+    whether an error may suggest format=, because the caller accepts format= for this file. tensors:
+    of the file, if they were read. Raises the first error if no RNN can be read."""
     format = format_to_read(path, reading.format, asks=asks)
     for name in OF_FORMATS:
         if getattr(reading, name) and name not in format.options:
             suffixes = ", ".join(suffixes_with_option(name))
             raise SpecError(f"{path}: {name} is only for {suffixes} files: omit ", Ask(name, None))
-    opened, file = InputFile(path, reading.mmap), None
+    opened, file = tensors.file if tensors else InputFile(path, reading.mmap), None
     with explain_wrong_suffix(path, format, asks=asks):
         if isinstance(format, TensorFormat):
-            file = TensorFile(opened, format, reading)
+            tensor_set = tensors.tensor_set if tensors else read_tensor_set(format, opened)
+            file = TensorFile(opened, format, reading, tensor_set)
             rnns = file.rnns
         else:
             rnns = read_model_file(format, opened, reading)
@@ -94,6 +111,8 @@ def read_file(
                 f", for example one of {list_names(_prefixes(rnns, file), 6)}",
             )
         rnns = apply_reading(rnns, reading)
+        if file is not None:
+            file.add_optimizer_states(rnns)
         rnns.files = tuple(opened.companions)
         _forget_frames(rnns.unread.values())
         if not rnns.readable:
@@ -127,29 +146,27 @@ def _no_rnn_error(path: Path, rnns: Found, file: TensorFile | None, reading: Rea
         text = f"{path}: no recurrent layer found under {reading.prefix!r}"
         if not prefixes:
             return FileError(text, "; omit ", Ask("prefix", None))
-        meant = did_you_mean(reading.prefix, prefixes)
-        text += f"{meant} With " if meant else "; with "
-        listing = list_names(prefixes, 12)
-        return FileError(text, Ask("prefix"), f" these would work: {listing}")
+        works = f" these would work: {list_names(prefixes, 12)}"
+        listing = ("with ", Ask("prefix"), works)
+        return FileError(unknown_name(text, reading.prefix, prefixes, *listing))
     parts: list[TextPart] = [f"{path}: no recurrent layer found"]
     if reading.layout is not None:
         parts += [f" in layout {reading.layout}"]
-    tensors = file.others(file.rnns.others) if file is not None else {}
-    if layouts := layouts_of_cells(tensors):
+    if layouts := layouts_of_cells(rnns.shapes):
         arguments = join_parts(" or ", map(layout_argument, layouts))
         parts += ["; it has cells whose names do not show the layout: pass ", arguments]
     elif reading.layout is not None:
         parts += [": omit ", Ask("layout", None), " to look for all layouts"]
     parts += [f"; {note}" for note in rnns.notes]
-    if not layouts and reading.layout is None and tensors:
-        parts += ["; ", *_advice_on_names({name: t.shape for name, t in tensors.items()})]
+    if not layouts and reading.layout is None and rnns.shapes:
+        parts += ["; ", *_advice_on_names(rnns.shapes)]
     return FileError(*parts)
 
 
 def _advice_on_names(shapes: Mapping[str, tuple[int, ...]]) -> list[TextPart]:
     """Return the advice on tensors whose names are in no layout, with the largest tensors."""
     names = list(shapes)
-    if len(names) == 1 or is_list(names):
+    if (len(names) == 1 and len(shapes[names[0]]) == 1) or is_list(names):
         kind = "a list of arrays that np.savez() wrote" if is_list(names) else "a weight space"
         return [f"if its tensors are {kind}, pass ", Ask("layout")]
     largest = sorted(names, key=lambda name: -prod(shapes[name]))[:5]
@@ -176,8 +193,10 @@ class TensorFile:
     load()'s result. non_tensors: names of further contents, which only a copy in the same format
     keeps. texts: names of texts in the metadata, which a copy in any format keeps."""
 
-    def __init__(self, file: InputFile, format: TensorFormat, reading: Reading) -> None:
-        self._file, self._format, self._tensor_set = file, format, read_tensor_set(format, file)
+    def __init__(
+        self, file: InputFile, format: TensorFormat, reading: Reading, tensor_set: TensorSet
+    ) -> None:
+        self._file, self._format, self._tensor_set = file, format, tensor_set
         self.non_tensors = (*self._tensor_set.values, *self._tensor_set.skipped)
         metadata = [key for key in self._tensor_set.metadata if key not in _NOT_A_USERS_TEXT]
         self.texts = tuple(f"__metadata__.{key}" for key in metadata[:_MOST_TEXTS])
@@ -188,16 +207,34 @@ class TensorFile:
         """Return tensors by name."""
         return {name: self._tensor_set.tensors[name] for name in names}
 
+    def add_optimizer_states(self, rnns: Found) -> None:
+        """Give each RNN the state of its optimizer; add notes on RNNs without a state."""
+        optimizers = self._tensor_set.optimizers
+        if not optimizers:
+            return
+        # most files lack an optimizer, and load faster without this module
+        from rnnlayout._files.tensor_sets.optimizer_slots import read_optimizer
+
+        for group in self.groups:
+            if (weights := rnns.get(group.entry)) is not None:
+                names = {name: group.prefix + name for name in weights.names}
+                names = names if {*names.values()} == {*group.names} else {}
+                optimizer, notes = read_optimizer(group.entry, weights, names, optimizers)
+                weights.optimizer = optimizer
+                rnns.notes += notes
+
     def copy(
         self,
         out: Output,
         conversions: Mapping[str, LayerwiseConversion],
         progress: Progress | None,
         target: TensorFormat | None = None,
+        head: DenseLayer | None = None,
     ) -> list[str]:
         """Write the file to `out` with the RNNs of `conversions` replaced; return notes. The new
         tensors of an RNN are at the position of the first old tensor. target: another format for
-        the copy. In a dry run only replace() is called, which may raise an error."""
+        the copy. head: takes the place of the only dense layer of the file. In a dry run only
+        replace() is called, which may raise an error."""
         pairs = [
             (group, conversions[group.entry]) for group in self.groups if group.entry in conversions
         ]
@@ -210,6 +247,11 @@ class TensorFile:
                 _add_tensors(tensors, group.prefix, conversion.tensors)
             elif name not in replaced:
                 _add_tensors(tensors, "", {name: tensor})
+        notes = []
+        if head is not None:
+            notes = replace_dense_layer(tensors, self.rnns.others, head, self._file.path.name)
+        if pairs and self._tensor_set.optimizers:
+            notes.append("the optimizer's state is unchanged: it belongs to the old tensors")
         records = self._records | {
             group.entry: Record.of(conversion, group.prefix) for group, conversion in pairs
         }
@@ -217,13 +259,12 @@ class TensorFile:
         tensor_set = replace(self._tensor_set, tensors=tensors, metadata=metadata)
         target = target or self._format
         if target is self._format and target.replace is not None:
-            return target.replace(
-                InputFile(self._file.path, self._file.mmap), out, tensor_set, pairs, progress
-            )
+            file = InputFile(self._file.path, self._file.mmap)
+            return notes + target.replace(file, out, tensor_set, pairs, progress)
         if not out.dry_run:
             assert target.write, "format_to_write() refuses formats that are only read"
             target.write(out, tensor_set, progress)
-        return []
+        return notes
 
 
 def tensor_set_of(

@@ -26,7 +26,8 @@ from rnnlayout._files.tensor_sets.layerwise import LayerwiseConversion, ScratchM
 from rnnlayout._files.tensor_sets.output_file import Output, write_whole_file
 from rnnlayout._files.tensor_sets.tensor_set import Converted, Progress
 from rnnlayout._model.config import check_config
-from rnnlayout._model.errors import Ask, Message, TextPart, error_with_parts
+from rnnlayout._model.errors import Ask, Message, TextPart, error_with_parts, load_in_python
+from rnnlayout._model.kinds import Kind, check_kind_of
 from rnnlayout._model.layout import Layout, as_layout
 from rnnlayout._model.reading_options import ReadingOptions, takes_options
 from rnnlayout._model.spec import Spec
@@ -35,7 +36,7 @@ from rnnlayout._native import LayoutError, LossyError, SpecError
 from rnnlayout._sources.reading import make_reading
 
 from .files import read_file, tensor_set_of
-from .write_into import convert_into
+from .write_into import convert_into, notes_on_optimizers
 
 
 def save(path: Any, weights: Weights | Mapping[str, Weights]) -> None:
@@ -79,6 +80,7 @@ def save(path: Any, weights: Weights | Mapping[str, Weights]) -> None:
                 f"weights[{name!r}] is a {type(rnn).__name__}, need a Weights: pass rl.Weights() of"
                 " it, or of the whole dict if that is one RNN"
             )
+        check_kind_of(rnn, "weights", f"weights[{name!r}]")
         check_config(rnn.config)
     check_names(entries)
     converted = {}
@@ -146,6 +148,7 @@ def convert_file(
     force: bool = False,
     dry_run: bool = False,
     progress: Progress | None = None,
+    kind: Kind = "weights",
     spec: Spec | None = None,
     **options: Unpack[ReadingOptions],
 ) -> Converted:
@@ -163,6 +166,8 @@ def convert_file(
     exact: as for convert(). force: replace `dst` if it exists.
     dry_run: do everything but write; models are written to memory.
     progress: called with the number of bytes written so far and the total, if known.
+    kind: of the tensors of `src`, as for convert(). Both files must be sets of named tensors; the
+        new file records the kind.
     Other arguments: how to read `src`, and the dtype of the result, see ReadingOptions.
 
     If both files are sets of named tensors, the tensors of each RNN are replaced in place and all
@@ -176,7 +181,8 @@ def convert_file(
     """
     if into is not None:
         why = "the RNNs get the layouts and dtypes that they have in the file of into"
-        _refuse_arguments(why, to=to, dtype=options.get("dtype"))
+        of_kind = None if kind == "weights" else kind
+        _refuse_arguments(why, to=to, dtype=options.get("dtype"), kind=of_kind)
         return convert_into(
             src,
             dst,
@@ -193,9 +199,15 @@ def convert_file(
             **options,
         )
     _refuse_arguments("it is for a conversion with into", map=map, head=head)
-    reading = make_reading(convert_file, options, spec)
+    reading = make_reading(convert_file, options, spec, kind)
     path, dst = file_to_read(src), Path(dst)
     source, target = format_to_read(path, reading.format), format_to_write(dst)
+    for file, format in ((path, source), (dst, target)) if kind != "weights" else ():
+        if isinstance(format, ModelFormat):
+            raise LayoutError(
+                f"{file}: a {format.suffix} file has weights, not tensors of kind {kind!r}: use a"
+                " file of named tensors, .safetensors"
+            )
     to = as_layout(layout_of_format(target) if to is None else to)
     rewrite = source.rewrite if isinstance(source, ModelFormat) else None
     with write_whole_file(dst, force=force, source=path, dry_run=dry_run) as out:
@@ -208,10 +220,11 @@ def convert_file(
             raise LayoutError(f"{dst}: ", unfit)
         rnns, file = read_file(path, reading)
         out.sources += rnns.files
-        rnns = choose_rnns(rnns, only, stack)
+        all_rnns, rnns = rnns, choose_rnns(rnns, only, stack)
         _check_all_read(rnns, Message("convert the others with ", Ask("only", [*rnns])))
         scratch, conversions, errors = ScratchMemory(), {}, {}
         for name, weights in rnns.items():
+            check_kind_of(weights, kind, f"{path}: {name}")
             try:
                 conversions[name] = LayerwiseConversion(weights, to, reading.dtype, exact, scratch)
             except LossyError as error:
@@ -237,6 +250,9 @@ def convert_file(
             _write_new_file(out, target, conversions, repair, progress)
         for conversion in conversions.values() if dry_run else ():
             conversion.check()
+    layouts = dict.fromkeys([*rnns, *(name for names in stack or () for name in names)], to)
+    code = load_in_python(path, {"spec": spec, **options})
+    notes += notes_on_optimizers(all_rnns, layouts, code)
     if left_out and whole_file and to.name == "keras" and rewrite is not None:
         notes.append(
             "the new file has only the RNNs; to convert the whole model, give it the old one's"

@@ -31,7 +31,9 @@ from rnnlayout._files.tensor_sets.file_rnns import Found
 from rnnlayout._files.tensor_sets.layerwise import LayerwiseConversion
 from rnnlayout._files.tensor_sets.output_file import check_free, write_whole_file
 from rnnlayout._files.tensor_sets.tensor_set import Converted, FileTensor, Progress
-from rnnlayout._model.errors import Ask, FileError, Message, TextPart
+from rnnlayout._model.errors import Ask, FileError, Message, TextPart, load_in_python
+from rnnlayout._model.kinds import check_kind_of
+from rnnlayout._model.layout import Layout, layout_in_code
 from rnnlayout._model.reading_options import OF_FORMATS, UNRECORDED, ReadingOptions
 from rnnlayout._model.spec import Spec, differing_fields
 from rnnlayout._model.weights import Weights
@@ -93,7 +95,7 @@ def convert_into(
     with write_whole_file(dst, force=force, source=path, dry_run=dry_run) as out:
         out.sources += [*source.rnns.files, *old.rnns.files]
         if old.tensors is not None:
-            notes = old.tensors.copy(out, conversions, progress)
+            notes = old.tensors.copy(out, conversions, progress, head=layer)
         else:
             assert isinstance(format, ModelFormat), format
             assert format.replace, "_format_of_copy() refuses other formats"
@@ -105,6 +107,9 @@ def convert_into(
     moved = {*source.tensors_in(old), *(layer.tensors if layer else ())}
     left_out = [name for name in new.names if name not in pairs]
     left_out += [name for name in (*new.others, *new.unused) if name not in moved]
+    layouts = dict.fromkeys(source.rnns, next(iter(conversions.values())).layout)
+    code = "source" if source_format is None else load_in_python(path, {"spec": spec, **options})
+    notes += notes_on_optimizers(source.rnns, layouts, code)
     notes += [
         f"{name} of {model.name} is unchanged"
         for name in old.rnns.readable
@@ -118,19 +123,30 @@ def convert_into(
     return Converted(reports, (*left_out, *source.non_tensors), tuple(notes))
 
 
+def notes_on_optimizers(rnns: Found, layouts: Mapping[str, Layout], source: str) -> list[str]:
+    """Return a note on each state of an optimizer that the new file lacks. layouts: of RNNs in the
+    new file, by the names in `rnns`. source: `rnns`, in Python."""
+    return [
+        f"{name}: its optimizer's {', '.join([*state.slots, *state.hyperparameters])} and step"
+        f" ({state.step}) are not converted: in Python,"
+        f" {source}[{name!r}].optimizer.to({layout_in_code(layouts[name])})"
+        for name, weights in rnns.items()
+        if name in layouts and (state := weights.optimizer)
+    ]
+
+
 def _format_of_copy(model: Path, dst: Path, head: str | None) -> Format:
     """Return the format of the model and its copy. Raises FileError if new weights cannot be put
     into a file of the format."""
     format = format_to_read(model, asks=False)
-    is_replaced = isinstance(format, ModelFormat) and format.replace
-    if not (is_replaced or (isinstance(format, TensorFormat) and format.write)):
+    if not (format.replace or (isinstance(format, TensorFormat) and format.write)):
         raise FileError(
             f"{model}: weights cannot be put into a {format.suffix} file: load the model with its"
             " own program, pass its layer or module to rl.assign(), and save it again"
         )
-    if format_to_write(dst, copies=True) is not format:
+    if format_to_write(dst, copies=True).suffix != format.suffix:
         raise FileError(f"{dst}: a copy of {model} needs the same suffix, {format.suffix}")
-    if head is not None and not _has_head(format):
+    if head is not None and not format.has_head:
         raise FileError(
             f"{model}: a {format.suffix} file has no head, the dense layer at the outputs of a"
             " .json or .nam file: omit ",
@@ -138,10 +154,6 @@ def _format_of_copy(model: Path, dst: Path, head: str | None) -> Format:
             ", and put the layer into the model with the model's own program",
         )
     return format
-
-
-def _has_head(format: Format) -> bool:
-    return isinstance(format, ModelFormat) and format.has_head
 
 
 # ------------------------------------------------------------------------------ the two files
@@ -172,21 +184,24 @@ class _OpenedFile:
         return [name for name in names if tensors[name].same_as(copies[name])]
 
     def dense_layer(self, name: str, rnn: Weights, exact: bool) -> DenseLayer:
-        """Return a dense layer of the file. rnn: an RNN of the file."""
+        """Return a dense layer of the file. rnn: an RNN of the file. Raises FileError if only RNNs
+        are read from the format: names of weights in ONNX do not show what nodes make of them."""
+        if isinstance(self.format, ModelFormat) and not self.format.read_others:
+            raise FileError(
+                f"{self.path}: only RNNs are read from it: for ",
+                Ask("head"),
+                " pass a file with all tensors of the model, such as its state_dict in a .pt file",
+            )
         read = self._read_tensors
         return read_dense_layer(name, self.rnns.others, read, rnn.layout.name, exact=exact)
 
     def _read_tensors(self, names: Collection[str]) -> dict[str, FileTensor]:
-        """Return tensors outside the RNNs by name. Raises FileError if the format has RNNs only."""
+        """Return tensors outside the RNNs by name."""
         if self.tensors is not None:
             return self.tensors.others(names)
-        if isinstance(self.format, ModelFormat) and self.format.read_others:
-            return self.format.read_others(InputFile(self.path), names)
-        raise FileError(
-            f"{self.path}: only RNNs are read from it: for ",
-            Ask("head"),
-            " pass a file with all tensors of the model, such as its state_dict in a .pt file",
-        )
+        assert isinstance(self.format, ModelFormat), self.format
+        assert self.format.read_others, "dense_layer() refuses other formats"
+        return self.format.read_others(InputFile(self.path), names)
 
 
 def _read_model(
@@ -242,12 +257,12 @@ def _notes_about_others(
     """Return notes about tensors of the model that stay as they were, if the source has a
     counterpart, or if the tensors are the head of the model. left_out: tensors of the source."""
     names = [name for name in old.others if name in left_out]
-    if _has_head(format) or (left_out and not names):
+    if format.has_head or (left_out and not names):
         names = [*old.others]
     if not names:
         return []
     parts: list[TextPart] = [f"unchanged from {model.name}: {list_names(names)}"]
-    if _has_head(format) and (layers := [*dense_layers(left_out)]):
+    if format.has_head and (layers := [*dense_layers(left_out)]):
         parts += ["; to replace its head with a dense layer of the source pass "]
         parts += [Ask("head", layers[0] if len(layers) == 1 else ...)]
     return [Message(*parts).text]
@@ -274,6 +289,7 @@ def _match_rnns(
     for name, target in pairs.items():
         if difference := differing_fields(new[name].spec, old[target].spec):
             raise LayoutError(f"{target}: two different RNNs in {path} and {model}: {difference}")
+        check_kind_of(new[name], old[target].kind, name)
     return pairs
 
 

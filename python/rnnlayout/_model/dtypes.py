@@ -29,9 +29,9 @@ class Bits:
 
 
 def dtype_name(dtype: Any) -> str:
-    """Return the name of a dtype of NumPy, torch, MLX or ml_dtypes: "float32", "bfloat16". Raises
-    SpecError for a name that is not in FLOATS."""
-    name = str(dtype).removeprefix("torch.").removeprefix("mlx.core.")
+    """Return the name of a dtype of NumPy, torch, MLX, Paddle or ml_dtypes: "float32", "bfloat16".
+    Raises SpecError for a name that is not in FLOATS."""
+    name = str(dtype).removeprefix("torch.").removeprefix("mlx.core.").removeprefix("paddle.")
     if name not in FLOATS and dtype is not None:  # None is float64 to NumPy
         try:
             name = np.dtype(dtype).name
@@ -101,6 +101,8 @@ def take_bits(source: Any, label: str, needed: str = "") -> tuple[np.ndarray, st
         return array, name
     if array.dtype.name == "bfloat16":
         return array.view(np.uint16), "bfloat16"
+    if str(getattr(source, "dtype", "")) == "paddle.bfloat16" and array.dtype == np.uint16:
+        return array, "bfloat16"
     swapped = array.dtype.newbyteorder("=")
     if swapped in _NATIVE:
         return array.astype(swapped), _NATIVE[swapped]

@@ -6,7 +6,8 @@ core: the core raises most of the errors, and the binding takes the classes from
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+import os
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from copy import copy
@@ -48,6 +49,12 @@ def write_in_python(ask: Ask) -> str:
     else:
         text = value._in_call(ask.also) if hasattr(value, "_in_call") else repr(value)
     return f"{ask.name}={text}"
+
+
+def load_in_python(path: Any, options: Mapping[str, Any]) -> str:
+    """Return the call of load() that reads a file. options: other arguments, and defaults."""
+    asks = [Ask(name, v) for name, v in options.items() if v and v is not True]
+    return f"rl.load({', '.join([repr(os.fspath(path)), *map(write_in_python, asks)])})"
 
 
 _writer: ContextVar[Callable[[Ask], str]] = ContextVar("_writer", default=write_in_python)

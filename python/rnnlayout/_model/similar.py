@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+from .errors import Message, TextPart
+
 
 def did_you_mean(name: str, names: Iterable[str]) -> str:
     """Return the end of a message that suggests a known name, "" if no name is similar.
@@ -22,13 +24,15 @@ def did_you_mean(name: str, names: Iterable[str]) -> str:
     return f"; did you mean {lower[matches[0]]!r}?" if matches else ""
 
 
-def unknown_name(problem: str, name: str, names: Iterable[str], listing: str) -> str:
+def unknown_name(problem: TextPart, name: str, names: Iterable[str], *listing: TextPart) -> Message:
     """Return a message about a name that does not exist: the suggestion, then the list.
 
-    >>> unknown_name("no 'torhc'", "torhc", ["torch"], "need one of: torch")
+    >>> unknown_name("no 'torhc'", "torhc", ["torch"], "need one of: torch").text
     "no 'torhc'; did you mean 'torch'? Need one of: torch"
     """
     suggestion = did_you_mean(name, names)
     if not suggestion:
-        return f"{problem}: {listing}"
-    return f"{problem}{suggestion} {listing[0].upper()}{listing[1:]}"
+        return Message(problem, ": ", *listing)
+    first, *rest = listing
+    capital = first[0].upper() + first[1:] if isinstance(first, str) else first
+    return Message(problem, suggestion, " ", capital, *rest)

@@ -11,6 +11,7 @@ from rnnlayout import _native
 from rnnlayout._native import LayoutError, SpecError
 
 from .config import stack_config
+from .kinds import check_kind_of
 from .weights import Weights, checked_weights, layer_spec, vector_sizes
 
 
@@ -59,6 +60,7 @@ def stack_layers(rnns: Sequence[Weights]) -> Weights:
         return first
     spec = first.spec.replace(num_layers=len(layers))
     for k, layer in enumerate(layers):
+        check_kind_of(layer, first.kind, f"layer {k}")
         if layer.layout != first.layout:
             raise LayoutError(f"layer {k} is in layout {layer.layout}, layer 0 in {first.layout}")
         if layer.optional_tensors != first.optional_tensors:
@@ -87,6 +89,7 @@ def stack_layers(rnns: Sequence[Weights]) -> Weights:
         _batch_first(layers),
         rounded,
         assumed=first.assumed,
+        kind=first.kind,
     )
 
 

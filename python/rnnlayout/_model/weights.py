@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from inspect import signature
 from typing import TYPE_CHECKING, Any, Unpack
@@ -14,6 +15,7 @@ from rnnlayout import _native
 from .assumed import AssumedSettings
 from .config import SETTINGS, layer_config
 from .dtypes import present_array
+from .kinds import Kind
 from .layout import Layout, as_layout
 from .reading_options import TensorOptions, takes_options
 from .report import Report
@@ -28,12 +30,16 @@ class Weights(Mapping[str, np.ndarray]):
 
     source: see convert(). The arrays share the source's memory if possible: changes of the source,
         as in training, then change the arrays too. To keep the values, pass a copy.
+    kind: "weights"; or "gradient" or "squared_gradient" of weights, see convert(). Only weights are
+        run, saved, compared and assigned.
     Further arguments: options for reading the source, see ReadingOptions.
 
-    Attributes: spec; layout; report, of the conversion to this layout, or None; config, the
+    Attributes: spec; layout; kind; report, of the conversion to this layout, or None; config, the
     settings of the source that change outputs but not shapes (go_backwards, merge_mode ...), in the
-    words of the framework, without settings that agree with cuDNN's only behaviour; and
-    batch_first, whether the source's x is (N, T, I), None if the source records no order of axes.
+    words of the framework, without settings that agree with cuDNN's only behaviour;
+    batch_first, whether the source's x is (N, T, I), None if the source records no order of axes;
+    and optimizer, an OptimizerState if load() read the RNN and its optimizer from a checkpoint,
+    else None.
     The package alone uses optional_tensors, names, arrays, bits, rounded and assumed, which may
     change.
 
@@ -45,7 +51,9 @@ class Weights(Mapping[str, np.ndarray]):
 
     spec: Spec
     layout: Layout
+    kind: Kind
     report: Report | None
+    optimizer: OptimizerState | None = None
     # For the package only. optional_tensors: the optional tensors that exist, HAS_BIAS |
     # HAS_PEEPHOLES. names, arrays: in the order of the layout; the arrays are C-contiguous,
     # aligned, in native byte order, and carry bits (bfloat16 as uint16). rounded: the names of
@@ -70,12 +78,15 @@ class Weights(Mapping[str, np.ndarray]):
         layout: str | Layout | None = None,
         *,
         dtype: Any = None,
+        kind: Kind = "weights",
         **options: Unpack[TensorOptions],
     ) -> None:
         from rnnlayout._sources.read_source import read_source
         from rnnlayout._sources.reading import make_reading
 
-        reading = make_reading(Weights.__init__, options, spec, layout=layout, dtype=dtype)
+        reading = make_reading(
+            Weights.__init__, options, spec, layout=layout, dtype=dtype, kind=kind
+        )
         rnn = read_source(source, reading)
         result = changed_weights(rnn) if dtype is None else rnn.to(rnn.layout, dtype=dtype)
         vars(self).update(vars(result))
@@ -115,10 +126,12 @@ class Weights(Mapping[str, np.ndarray]):
         return len(self.names)
 
     def __eq__(self, other: object) -> bool:
-        """Return whether spec, layout, config and all bits are equal."""
+        """Return whether spec, layout, kind, config and all bits are equal."""
         if not isinstance(other, Weights):
             return NotImplemented
         if (self.spec, self.layout, self.names) != (other.spec, other.layout, other.names):
+            return False
+        if self.kind != other.kind:
             return False
         pairs = zip(self.arrays, other.arrays, strict=True)
         return self.config == other.config and all(a.tobytes() == b.tobytes() for a, b in pairs)
@@ -126,7 +139,8 @@ class Weights(Mapping[str, np.ndarray]):
     __hash__ = None  # type: ignore[assignment]  # the arrays and config may change
 
     def __repr__(self) -> str:
-        return f"<Weights of {self.spec} in {self.layout}>"
+        kind = "" if self.kind == "weights" else f", kind {self.kind!r}"
+        return f"<Weights of {self.spec} in {self.layout}{kind}>"
 
     def to(self, layout: str | Layout, /, *, dtype: Any = None, exact: bool = False) -> Weights:
         """Convert the weights to another layout or dtype, with a report. Errors: see convert()."""
@@ -146,7 +160,7 @@ class Weights(Mapping[str, np.ndarray]):
 
         target = None if to is None else as_layout(to)
         subject = Subject(self.spec, self.layout, self.optional_tensors)
-        return draw_rnns([subject], target, WIDTH if width is None else width)
+        return draw_rnns([subject], target, WIDTH if width is None else width, self.kind)
 
     def _repr_svg_(self) -> str:
         return self.picture().svg
@@ -205,10 +219,12 @@ def checked_weights(
     rounded: tuple[str, ...] = (),
     report: Report | None = None,
     assumed: AssumedSettings | None = None,
+    kind: Kind = "weights",
 ) -> Weights:
     """Make Weights of parts that the caller has checked."""
     weights = Weights.__new__(Weights)
     weights.spec, weights.layout, weights.report = spec, layout, report
+    weights.kind = kind
     weights.optional_tensors, weights.names, weights.arrays = optional_tensors, names, arrays
     weights.rounded, weights._batch_first = rounded, batch_first
     weights._config = dict(config) if config else {}
@@ -224,6 +240,42 @@ def changed_weights(weights: Weights, **changes: Any) -> Weights:
     checked_weights() that replace parts."""
     parts = {name: getattr(weights, name) for name in _PARTS}
     return checked_weights(**{**parts, "report": None, **changes})
+
+
+@dataclass(frozen=True)
+class OptimizerState:
+    """What a checkpoint records of an optimizer about the weights of one RNN.
+
+    load() makes an OptimizerState: `load(path)["lstm"].optimizer`.
+
+    slots: the optimizer's arrays by slot, in the framework's words (exp_avg, exp_avg_sq; m, v). A
+        slot is a Weights of kind "gradient" or "squared_gradient", with the tensors' names, spec
+        and layout of the RNN, and the slot's own dtype.
+    step: the number of steps so far; None if the checkpoint records none, or the tensors differ.
+    hyperparameters: the numbers and texts beside the slots (lr, betas ...), in the framework's
+        words, if they hold for all tensors of the RNN.
+    path: where the optimizer is in the checkpoint.
+    notes: slots and hyperparameters that were not read, and why.
+
+        >>> m = Weights({"weight_ih": np.ones((3, 2)), "weight_hh": np.ones((3, 1))},
+        ...             kind="gradient")
+        >>> state = OptimizerState({"exp_avg": m}, step=7, hyperparameters={"lr": 0.001})
+        >>> state.to("keras").slots["exp_avg"]["kernel"].shape
+        (2, 3)
+    """
+
+    slots: Mapping[str, Weights]
+    step: int | None = None
+    hyperparameters: Mapping[str, Any] = field(default_factory=dict)
+    path: str = ""
+    notes: tuple[str, ...] = ()
+
+    def to(
+        self, layout: str | Layout, /, *, dtype: Any = None, exact: bool = False
+    ) -> OptimizerState:
+        """Return an OptimizerState with all slots in another layout or dtype: see convert()."""
+        slots = {k: slot.to(layout, dtype=dtype, exact=exact) for k, slot in self.slots.items()}
+        return replace(self, slots=slots)
 
 
 def layer_spec(spec: Spec, k: int) -> Spec:

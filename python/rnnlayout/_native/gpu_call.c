@@ -10,6 +10,7 @@ enum { WORK = NUM_CALL_ARRAYS, NUM_ARRAYS }; /* WORK: a workspace that x's libra
 enum { NUM_INPUTS = Y };
 
 typedef struct gpu_call {
+    PyObject *values[NUM_ARRAYS], *lengths; /* the arguments, or NULL */
     foreign arrays[NUM_ARRAYS];
     foreign_reader reader;
     call_shapes shapes;
@@ -64,9 +65,9 @@ static int read_state(const gpu_rnn_object *self, PyObject *state, PyObject **va
 
 /* Read the arguments and take references: the functions of exporters, called next, may run any
  * code. 1; 0: not the arguments of a call; -1: an exception. */
-static int read_arguments(const gpu_rnn_object *self, PyObject *const *args, PyObject **values,
-                          gpu_call *call)
+static int read_arguments(const gpu_rnn_object *self, PyObject *const *args, gpu_call *call)
 {
+    PyObject **const values = call->values;
     const long axes = PyLong_AsLong(args[ARG_AXES]);
     if (PyErr_Occurred())
         return -1;
@@ -77,6 +78,7 @@ static int read_arguments(const gpu_rnn_object *self, PyObject *const *args, PyO
     values[CN] = null_if_none(args[ARG_C_OUT]);
     call->empty = null_if_none(args[ARG_EMPTY]);
     const int reads = read_state(self, args[ARG_STATE], values);
+    call->lengths = Py_NewRef(args[ARG_LENGTHS]);
     for (int k = 0; k < NUM_ARRAYS; k++)
         Py_XINCREF(values[k]);
     return reads && axes >= STEP && axes < NUM_AXES &&
@@ -127,8 +129,9 @@ static int choose_stream(const gpu_rnn_object *self, PyTypeObject *kind, PyObjec
 }
 
 /* Take all arrays. 1; 0: x is in the host's memory; -1: an exception. */
-static int take_arrays(PyObject *const *values, gpu_call *call)
+static int take_arrays(gpu_call *call)
 {
+    PyObject *const *const values = call->values;
     static const char *const names[NUM_CALL_ARRAYS] = {"x", "h_0", "c_0", "out", "h_out", "c_out"};
     int taken = 1;
     for (int k = 0; k < NUM_CALL_ARRAYS && taken > 0; k++) {
@@ -270,21 +273,32 @@ static int make_workspace(const gpu_rnn_object *self, gpu_call *call)
     return 1;
 }
 
-static PyObject *run(const gpu_rnn_object *self, gpu_call *call)
+/* Make what the call needs besides the arguments: outputs, and the workspace of a call that does
+ * not wait. 0, or -1. */
+static int make_arrays(const gpu_rnn_object *self, gpu_call *call)
+{
+    if (make_outputs(self, call) < 0)
+        return -1;
+    set_arrays(call);
+    return call->is_ordered && call->empty && make_workspace(self, call) < 0 ? -1 : 0;
+}
+
+/* 0, or -1. */
+static int run(const native_state *state, const gpu_rnn_object *self, const gpu_call *call)
 {
     rnl_error err;
     rnl_status status;
-    if (make_outputs(self, call) < 0)
-        return NULL;
-    set_arrays(call);
-    if (call->is_ordered && call->empty && make_workspace(self, call) < 0)
-        return NULL;
     Py_BEGIN_ALLOW_THREADS /* a call without a workspace waits */
     status = rnl_gpu_rnn_run(self->rnn, &call->core, &err);
     Py_END_ALLOW_THREADS
-    return status == RNL_OK ? result_to_tuple(call->arrays[Y].value, call->arrays[HN].value,
-                                              call->arrays[CN].value)
-                            : raise_status(call->reader.state, &err);
+    if (status != RNL_OK)
+        raise_status(state, &err);
+    return status == RNL_OK ? 0 : -1;
+}
+
+static PyObject *result_of(const gpu_call *call)
+{
+    return result_to_tuple(call->arrays[Y].value, call->arrays[HN].value, call->arrays[CN].value);
 }
 
 /* Return the shapes of x, h_0, c_0, out, h_out and c_out; None for an argument that is None. */
@@ -302,37 +316,83 @@ static PyObject *list_shapes(const gpu_call *call)
 }
 
 /* Release all arrays. Code that the release runs must not see the exception of the call. */
-static void end(gpu_call *call, PyObject **values)
+static void end(gpu_call *call)
 {
     PyObject *type, *error, *traceback;
     PyErr_Fetch(&type, &error, &traceback);
     for (int k = 0; k < NUM_ARRAYS; k++) {
         Py_XDECREF(call->arrays[k].keeps);
         Py_XDECREF(call->new_arrays[k]);
-        Py_XDECREF(values[k]);
+        Py_XDECREF(call->values[k]);
     }
+    Py_XDECREF(call->lengths);
     PyErr_Restore(type, error, traceback);
+}
+
+/* Read the arguments: 1; 0: *result is what call() returns then; -1: an exception. */
+static int read_call(const gpu_rnn_object *self, PyObject *const *args, gpu_call *call,
+                     PyObject **result)
+{
+    int ready = read_arguments(self, args, call);
+    if (ready > 0)
+        ready = choose_stream(self, Py_TYPE(call->values[X]), args[ARG_STREAM], args[ARG_HOME],
+                              call);
+    if (ready > 0)
+        ready = take_arrays(call);
+    if (ready == 0)
+        *result = Py_NewRef(Py_None);
+    if (ready <= 0 || (find_shapes(&self->spec, call) && shapes_fit(call) &&
+                       lengths_fit(args[ARG_LENGTHS], call)))
+        return ready;
+    *result = list_shapes(call);
+    return *result ? 0 : -1;
 }
 
 PyObject *gpu_rnn_call(PyObject *object, PyObject *const *args, Py_ssize_t n)
 {
     const gpu_rnn_object *const self = (gpu_rnn_object *)object;
-    PyObject *values[NUM_ARRAYS] = {NULL}, *result = NULL;
+    PyObject *result = NULL;
     gpu_call call = {0};
     if (n != NUM_ARGS)
         return PyErr_Format(PyExc_TypeError, "call() takes %d arguments, got %zd", NUM_ARGS, n);
-    int ready = read_arguments(self, args, values, &call);
-    if (ready > 0)
-        ready = choose_stream(self, Py_TYPE(values[X]), args[ARG_STREAM], args[ARG_HOME], &call);
-    if (ready > 0)
-        ready = take_arrays(values, &call);
-    if (ready == 0)
-        result = Py_NewRef(Py_None);
-    else if (ready > 0 && !(find_shapes(&self->spec, &call) && shapes_fit(&call) &&
-                            lengths_fit(args[ARG_LENGTHS], &call)))
-        result = list_shapes(&call);
-    else if (ready > 0)
-        result = run(self, &call);
-    end(&call, values);
+    if (read_call(self, args, &call, &result) > 0 && make_arrays(self, &call) == 0 &&
+        run(call.reader.state, self, &call) == 0)
+        result = result_of(&call);
+    end(&call);
+    return result;
+}
+
+/* --------------------------------------------------------------------------------- bound calls */
+
+static int bound_call_run(const native_state *state, PyObject *native, void *call)
+{
+    return run(state, (gpu_rnn_object *)native, call);
+}
+
+static void bound_call_end(void *call)
+{
+    end(call);
+    PyMem_Free(call);
+}
+
+PyObject *gpu_rnn_bind(PyObject *object, PyObject *const *args, Py_ssize_t n)
+{
+    static const bound_kind kind = {bound_call_run, bound_call_end};
+    const gpu_rnn_object *const self = (gpu_rnn_object *)object;
+    PyObject *result = NULL;
+    if (n != NUM_ARGS + 1)
+        return PyErr_Format(PyExc_TypeError, "bind() takes %d arguments, got %zd", NUM_ARGS + 1, n);
+    gpu_call *const call = PyMem_Calloc(1, sizeof *call);
+    if (!call)
+        return PyErr_NoMemory();
+    if (read_call(self, args, call, &result) > 0 && make_arrays(self, call) == 0) {
+        PyObject *const outputs = result_of(call);
+        if (outputs) {
+            result = bound_call_new(call->reader.state, &kind, call, args[NUM_ARGS], outputs);
+            Py_DECREF(outputs);
+            return result;
+        }
+    }
+    bound_call_end(call);
     return result;
 }

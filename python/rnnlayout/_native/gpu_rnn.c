@@ -57,6 +57,40 @@ static void gpu_rnn_dealloc(PyObject *object)
     object_free(object);
 }
 
+static PyObject *gpu_rnn_update(PyObject *object, PyObject *args)
+{
+    gpu_rnn_object *const self = (gpu_rnn_object *)object;
+    const native_state *state = PyType_GetModuleState(Py_TYPE(object));
+    PyObject *weights, *number;
+    borrowed in = {0};
+    rnl_error err;
+    rnl_status status = RNL_OK;
+    if (!PyArg_ParseTuple(args, "O!O:update", &PyArray_Type, &weights, &number))
+        return NULL;
+    void *const stream = PyLong_AsVoidPtr(number); /* 1 is the legacy default stream */
+    if (PyErr_Occurred())
+        return NULL;
+    PyObject *copy = PyArray_NewCopy((PyArrayObject *)weights, NPY_CORDER);
+    const int failed = !copy || weights_borrow(state, "cudnn", &self->spec, copy, &in);
+    if (!failed) {
+        Py_BEGIN_ALLOW_THREADS
+        status = rnl_gpu_rnn_update(self->rnn, in.data[0], stream == (void *)1 ? NULL : stream,
+                                    &err);
+        Py_END_ALLOW_THREADS
+        if (status != RNL_OK)
+            raise_status(state, &err);
+    }
+    arrays_release(&in);
+    if (failed || status != RNL_OK) {
+        Py_XDECREF(copy);
+        return NULL;
+    }
+    PyObject *const old = self->weights;
+    self->weights = copy;
+    Py_DECREF(old);
+    Py_RETURN_NONE;
+}
+
 static PyObject *gpu_rnn_weights(PyObject *object, PyObject *unused)
 {
     (void)unused;
@@ -77,7 +111,7 @@ static PyObject *gpu_rnn_run(PyObject *object, PyObject *args)
     long long T, N;
     rnl_gpu_call call = {.on_host = 1};
     rnl_error err;
-    long_call meanwhile;
+    rnl_status status;
     if (!PyArg_ParseTuple(args, "LLpOOOOOOO:run", &T, &N, &call.batch_first, &x, &lengths, &h0, &c0,
                           &y, &hn, &cn))
         return NULL;
@@ -90,15 +124,11 @@ static PyObject *gpu_rnn_run(PyObject *object, PyObject *args)
     call.y = data_of(y);
     call.hn = data_of(hn);
     call.cn = data_of(cn);
-    const native_state *state = PyType_GetModuleState(Py_TYPE(object));
-    if (long_call_begin(state, LONG_WORK, &meanwhile) < 0)
-        return NULL;
-    call.poll = meanwhile.poll;
-    call.poll_arg = &meanwhile;
-    const rnl_status status = rnl_gpu_rnn_run(((gpu_rnn_object *)object)->rnn, &call, &err);
-    long_call_end(&meanwhile);
+    Py_BEGIN_ALLOW_THREADS
+    status = rnl_gpu_rnn_run(((gpu_rnn_object *)object)->rnn, &call, &err);
+    Py_END_ALLOW_THREADS
     if (status != RNL_OK)
-        return raise_status(state, &err);
+        return raise_status(PyType_GetModuleState(Py_TYPE(object)), &err);
     Py_RETURN_NONE;
 }
 
@@ -113,6 +143,13 @@ static PyMethodDef gpu_rnn_methods[] = {
      " do not fit. lengths: int64, (N,). empty: a function that makes a new array from its shape, for"
      " outputs and the workspace; None: outputs are DeviceArrays. home: the stream of x's library, if"
      " DLPack does not tell it."},
+    {"bind", (PyCFunction)(void (*)(void))gpu_rnn_bind, METH_FASTCALL,
+     "bind($self, x, state, lengths, out, h_out, c_out, axes, stream, empty, home, rnn, /)\n--\n\n"
+     "Return a BoundCall of an rnnlayout.RNN, which makes this call again and again; or what call()"
+     " returns for arguments that do not fit."},
+    {"update", gpu_rnn_update, METH_VARARGS,
+     "update($self, weights, stream, /)\n--\n\nReplace the weights at the same address, in order"
+     " with the calls and with the stream."},
     {"weights", gpu_rnn_weights, METH_NOARGS,
      "weights($self)\n--\n\nReturn the weight space that was uploaded; bfloat16 as uint16."},
     {NULL, NULL, 0, NULL}};

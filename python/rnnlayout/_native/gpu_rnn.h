@@ -14,5 +14,6 @@ typedef struct gpu_rnn_object {
 
 /* gpu_call.c */
 PyObject *gpu_rnn_call(PyObject *object, PyObject *const *args, Py_ssize_t n);
+PyObject *gpu_rnn_bind(PyObject *object, PyObject *const *args, Py_ssize_t n);
 
 #endif

@@ -167,6 +167,14 @@ static PyMethodDef native_methods[] = {
      " be the layout's attribute rows. Raise LayoutError, or SpecError if the text is not JSON."},
     {"write_rows", native_write_rows, METH_O,
      "write_rows(layout, /)\n--\n\nReturn the rows of a layout as JSON, options put into effect."},
+    {"tape_nbytes", native_tape_nbytes, METH_VARARGS,
+     "tape_nbytes(rnn, T, N, /)\n--\n\nReturn the bytes of a tape for T steps of N sequences."},
+    {"record", native_record, METH_VARARGS,
+     "record(rnn, x, h_0, c_0, lengths, y, h_n, c_n, tape, /)\n--\n\nRun an Rnn and fill the tape,"
+     " bytes aligned to 64. x and y are (T, N, ...); all but x and tape may be None."},
+    {"backward", native_backward, METH_VARARGS,
+     "backward(rnn, tape, T, N, lengths, dy, dh_n, dc_n, dx, dh_0, dc_0, dweights, adds, /)\n--\n\n"
+     "Run the backward pass of a recorded call into dx, dh_0, dc_0 and dweights. Arrays may be None."},
     {"aliases", native_aliases, METH_NOARGS,
      "aliases()\n--\n\nReturn the other names of layouts, each a dict."},
     {NULL, NULL, 0, NULL}};
@@ -208,6 +216,7 @@ static int add_words(native_state *state)
         [WORD_DLPACK_DEVICE] = "__dlpack_device__",
         [WORD_EXCHANGE] = "__dlpack_c_exchange_api__",
         [WORD_IDENT] = "ident",
+        [WORD_NATIVE] = "_native",
     };
     for (int k = 0; k < NUM_WORDS; k++)
         if (!(state->words[k] = PyUnicode_InternFromString(words[k])))
@@ -233,7 +242,8 @@ static int native_exec(PyObject *module)
         add_type(module, &rnn_type_spec, &state->rnn_type) < 0 ||
         add_type(module, &stepper_type_spec, &state->stepper_type) < 0 ||
         add_type(module, &gpu_rnn_type_spec, &state->gpu_rnn_type) < 0 ||
-        add_type(module, &device_array_type_spec, &state->device_array_type) < 0)
+        add_type(module, &device_array_type_spec, &state->device_array_type) < 0 ||
+        add_type(module, &bound_call_type_spec, &state->bound_call_type) < 0)
         return -1;
     if (PyModule_AddIntConstant(module, "STEP", STEP) < 0 ||
         PyModule_AddIntConstant(module, "TIME_FIRST", TIME_FIRST) < 0 ||
@@ -257,6 +267,7 @@ static int native_exec(PyObject *module)
     DO((state)->stepper_type);                                                                     \
     DO((state)->gpu_rnn_type);                                                                     \
     DO((state)->device_array_type);                                                                \
+    DO((state)->bound_call_type);                                                                  \
     DO((state)->main_thread);                                                                      \
     for (int k = 0; k < NUM_WORDS; k++)                                                            \
         DO((state)->words[k]);

@@ -15,11 +15,12 @@
 #endif
 
 /* Names of attributes of foreign arrays and of threads. */
-enum { WORD_DLPACK, WORD_DLPACK_DEVICE, WORD_EXCHANGE, WORD_IDENT, NUM_WORDS };
+enum { WORD_DLPACK, WORD_DLPACK_DEVICE, WORD_EXCHANGE, WORD_IDENT, WORD_NATIVE, NUM_WORDS };
 
 typedef struct native_state {
     PyObject *spec_error, *layout_error, *lossy_error, *no_cudnn_error, *cudnn_error;
-    PyTypeObject *plan_type, *rnn_type, *stepper_type, *gpu_rnn_type, *device_array_type;
+    PyTypeObject *plan_type, *rnn_type, *stepper_type, *gpu_rnn_type, *device_array_type,
+        *bound_call_type;
     PyObject *words[NUM_WORDS];
     PyObject *main_thread; /* threading.main_thread */
 } native_state;
@@ -132,6 +133,18 @@ extern PyType_Spec rnn_type_spec;
 rnl_rnn *rnn_core(PyObject *rnn);
 const rnl_spec *rnn_facts(PyObject *rnn, int64_t *num_params);
 
+/* Return the multiply-adds of a call: a weight counts once per step and sequence, and the gates of
+ * a step as about a thousand. */
+static inline double rnn_work(int64_t num_params, int64_t T, int64_t N)
+{
+    return ((double)num_params + 1000) * (double)T * (double)N;
+}
+
+/* training.c: the functions of the module for recorded calls. */
+PyObject *native_tape_nbytes(PyObject *module, PyObject *args);
+PyObject *native_record(PyObject *module, PyObject *args);
+PyObject *native_backward(PyObject *module, PyObject *args);
+
 /* stepper.c */
 extern PyType_Spec stepper_type_spec;
 
@@ -140,5 +153,18 @@ extern PyType_Spec gpu_rnn_type_spec;
 
 /* device_array.c */
 extern PyType_Spec device_array_type_spec;
+
+/* bound_call.c: a call with fixed arrays. run: make the call with the Rnn or GpuRnn `native`; 0, or
+ * -1 with an exception. end: free the call. */
+typedef struct bound_kind {
+    int (*run)(const native_state *state, PyObject *native, void *call);
+    void (*end)(void *call);
+} bound_kind;
+
+/* Make a BoundCall of an rnnlayout.RNN, which takes `call`, also if it fails. Each call returns
+ * `result`. */
+PyObject *bound_call_new(const native_state *state, const bound_kind *kind, void *call,
+                         PyObject *rnn, PyObject *result);
+extern PyType_Spec bound_call_type_spec;
 
 #endif

@@ -16,15 +16,17 @@ static const native_state *state_of(PyObject *self)
 
 static PyObject *plan_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"spec", "src", "optional", "dst", NULL};
+    static char *names[] = {"spec", "src", "optional", "dst", "kind", NULL};
     const native_state *state = PyType_GetModuleState(type);
-    PyObject *spec_object, *src_object, *dst_object;
+    PyObject *spec_object, *src_object, *dst_object, *kind_name = NULL;
     unsigned optional;
+    int kind = RNL_WEIGHTS;
     rnl_spec spec;
     rnl_layout src, dst;
     rnl_error err;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOIO:Plan", names, &spec_object, &src_object,
-                                     &optional, &dst_object) ||
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOIO|U:Plan", names, &spec_object, &src_object,
+                                     &optional, &dst_object, &kind_name) ||
+        (kind_name && value_from_name(state, RNL_NAMES_KIND, kind_name, &kind) < 0) ||
         spec_from_object(state, spec_object, &spec) < 0 ||
         layout_from_object(state, src_object, &src) < 0 ||
         layout_from_object(state, dst_object, &dst) < 0)
@@ -37,7 +39,7 @@ static PyObject *plan_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     self->rows[1] = self->rows[0] ? PyObject_GetAttrString(dst_object, "rows") : NULL;
     if (!self->rows[1])
         goto fail;
-    if (rnl_plan_new(&spec, &src, optional, &dst, &self->plan, &err) != RNL_OK) {
+    if (rnl_plan_new(&spec, &src, optional, &dst, (rnl_kind)kind, &self->plan, &err) != RNL_OK) {
         raise_status(state, &err);
         goto fail;
     }
@@ -95,6 +97,7 @@ static PyObject *op_to_tuple(rnl_cell cell, const rnl_op *op)
 {
     static const char *const kinds[] = {[RNL_OP_MOVE] = "move",
                                         [RNL_OP_ADD] = "add",
+                                        [RNL_OP_EITHER] = "either",
                                         [RNL_OP_SHIFT] = "shift",
                                         [RNL_OP_ZERO] = "zero",
                                         [RNL_OP_IDENTITY] = "identity",
@@ -228,7 +231,8 @@ static PyGetSetDef plan_getset[] = {
     {NULL, NULL, NULL, NULL, NULL}};
 
 static PyType_Slot plan_slots[] = {
-    {Py_tp_doc, "Plan(spec, src, optional, dst)\n--\n\nOne conversion, joined and folded."},
+    {Py_tp_doc,
+     "Plan(spec, src, optional, dst, kind=\"weights\")\n--\n\nOne conversion, joined and folded."},
     {Py_tp_new, plan_new},
     {Py_tp_dealloc, plan_dealloc},
     {Py_tp_methods, plan_methods},

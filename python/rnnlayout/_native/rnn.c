@@ -300,28 +300,20 @@ static int make_outputs(const rnn_object *self, rnn_call *call)
     return 0;
 }
 
-/* Return the number of multiply-adds: a weight counts once per step and sequence, and the gates of
- * a step as about a thousand. */
-static double work_of(const rnn_object *self, const rnl_rnn_call *core)
+/* Run a copy of the core's call, so that a bound call may run in several threads. 0, or -1. */
+static int run(const native_state *state, const rnn_object *self, rnl_rnn_call core)
 {
-    return ((double)self->num_params + 1000) * (double)core->T * (double)core->N;
-}
-
-static PyObject *run(const native_state *state, rnn_object *self, rnn_call *call)
-{
-    PyArrayObject *const *const arrays = call->arrays;
-    rnl_rnn_call *const core = &call->core;
     rnl_error err;
     long_call meanwhile;
-    if (long_call_begin(state, work_of(self, core), &meanwhile) < 0)
-        return NULL;
-    core->poll = meanwhile.poll;
-    core->poll_arg = &meanwhile;
-    const rnl_status status = rnl_rnn_run(self->rnn, core, &err);
+    if (long_call_begin(state, rnn_work(self->num_params, core.T, core.N), &meanwhile) < 0)
+        return -1;
+    core.poll = meanwhile.poll;
+    core.poll_arg = &meanwhile;
+    const rnl_status status = rnl_rnn_run(self->rnn, &core, &err);
     long_call_end(&meanwhile);
-    return status == RNL_OK ? result_to_tuple((PyObject *)arrays[Y], (PyObject *)arrays[HN],
-                                              (PyObject *)arrays[CN])
-                            : raise_status(state, &err);
+    if (status != RNL_OK)
+        raise_status(state, &err);
+    return status == RNL_OK ? 0 : -1;
 }
 
 /* 1: ready to run; 0: an array does not fit; -1: an exception is set. */
@@ -363,38 +355,106 @@ static int states_of(const rnn_object *self, PyObject *state, PyArrayObject **ar
            array_of(PyTuple_GetItem(state, 1), &arrays[C0]) && arrays[H0] && arrays[C0];
 }
 
+enum {
+    ARG_X,
+    ARG_STATE,
+    ARG_LENGTHS,
+    ARG_MASK,
+    ARG_OUT,
+    ARG_H_OUT,
+    ARG_C_OUT,
+    ARG_AXES,
+    ARG_REPEATS_MASKED,
+    NUM_ARGS
+};
+
+/* Read the arguments of a call and make it ready: 1; 0: an array does not fit; -1: an exception is
+ * set. checked: see run(). */
+static int read_call(const rnn_object *self, PyObject *const *args, int checked, rnn_call *call)
+{
+    const long axes = PyLong_AsLong(args[ARG_AXES]);
+    call->axes = (int)axes;
+    call->core.repeats_masked = PyObject_IsTrue(args[ARG_REPEATS_MASKED]);
+    if (PyErr_Occurred())
+        return -1;
+    const int fits = axes >= STEP && axes < NUM_AXES && array_of(args[ARG_X], &call->arrays[X]) &&
+                     call->arrays[X] && states_of(self, args[ARG_STATE], call->arrays) &&
+                     array_of(args[ARG_LENGTHS], &call->lengths) &&
+                     array_of(args[ARG_MASK], &call->mask) &&
+                     array_of(args[ARG_OUT], &call->arrays[Y]) &&
+                     array_of(args[ARG_H_OUT], &call->arrays[HN]) &&
+                     array_of(args[ARG_C_OUT], &call->arrays[CN]) &&
+                     (rnl_cell_facts_of(self->spec.cell)->has_c || !call->arrays[CN]);
+    const int ready = fits ? prepare_call(self, call, checked) : 0;
+    if (ready == 0 && checked)
+        PyErr_SetString(PyExc_TypeError,
+                        "an array does not have the type or shape that the core needs");
+    return ready == 0 && checked ? -1 : ready;
+}
+
+/* Release what the call has made. */
+static void end(rnn_call *call)
+{
+    for (int k = 0; k < NUM_CALL_ARRAYS; k++)
+        Py_XDECREF(call->new_arrays[k]);
+    Py_XDECREF(call->new_lengths);
+}
+
 static PyObject *rnn_run(PyObject *object, PyObject *const *args, Py_ssize_t n)
 {
-    rnn_object *self = (rnn_object *)object;
+    const rnn_object *const self = (rnn_object *)object;
     PyObject *result = NULL;
-    if (n != 10) {
-        PyErr_Format(PyExc_TypeError, "run() takes 10 arguments, got %zd", n);
+    rnn_call call = {0};
+    if (n != NUM_ARGS + 1)
+        return PyErr_Format(PyExc_TypeError, "run() takes %d arguments, got %zd", NUM_ARGS + 1, n);
+    const int ready = read_call(self, args, PyObject_IsTrue(args[NUM_ARGS]), &call);
+    if (ready == 0)
+        result = Py_NewRef(Py_None);
+    else if (ready > 0 && run(PyType_GetModuleState(Py_TYPE(object)), self, call.core) == 0)
+        result = result_to_tuple((PyObject *)call.arrays[Y], (PyObject *)call.arrays[HN],
+                                 (PyObject *)call.arrays[CN]);
+    end(&call);
+    return result;
+}
+
+/* --------------------------------------------------------------------------------- bound calls */
+
+typedef struct bound_run {
+    rnn_call call;
+    PyObject *arguments; /* a tuple that keeps the arrays alive */
+} bound_run;
+
+static int bound_run_run(const native_state *state, PyObject *native, void *bound)
+{
+    return run(state, (rnn_object *)native, ((bound_run *)bound)->call.core);
+}
+
+static void bound_run_end(void *bound)
+{
+    end(&((bound_run *)bound)->call);
+    Py_XDECREF(((bound_run *)bound)->arguments);
+    PyMem_Free(bound);
+}
+
+static PyObject *rnn_bind(PyObject *object, PyObject *args)
+{
+    static const bound_kind kind = {bound_run_run, bound_run_end};
+    PyObject *all[NUM_ARGS + 2]; /* the arguments of a call, then rnn and result */
+    if (PyTuple_Size(args) != NUM_ARGS + 2)
+        return PyErr_Format(PyExc_TypeError, "bind() takes %d arguments, got %zd", NUM_ARGS + 2,
+                            PyTuple_Size(args));
+    for (int k = 0; k < NUM_ARGS + 2; k++)
+        all[k] = PyTuple_GetItem(args, k);
+    bound_run *const bound = PyMem_Calloc(1, sizeof *bound);
+    if (!bound)
+        return PyErr_NoMemory();
+    bound->arguments = Py_NewRef(args);
+    if (read_call((rnn_object *)object, all, 1, &bound->call) < 0) {
+        bound_run_end(bound);
         return NULL;
     }
-    const long axes = PyLong_AsLong(args[7]);
-    const int repeats_masked = PyObject_IsTrue(args[8]), checked = PyObject_IsTrue(args[9]);
-    if (PyErr_Occurred())
-        return NULL;
-    rnn_call call = {.axes = (int)axes, .core.repeats_masked = repeats_masked};
-    int ready = axes >= STEP && axes < NUM_AXES && array_of(args[0], &call.arrays[X]) &&
-                call.arrays[X] && states_of(self, args[1], call.arrays) &&
-                array_of(args[2], &call.lengths) && array_of(args[3], &call.mask) &&
-                array_of(args[4], &call.arrays[Y]) && array_of(args[5], &call.arrays[HN]) &&
-                array_of(args[6], &call.arrays[CN]) &&
-                (rnl_cell_facts_of(self->spec.cell)->has_c || !call.arrays[CN]);
-    if (ready)
-        ready = prepare_call(self, &call, checked);
-    if (ready > 0)
-        result = run(PyType_GetModuleState(Py_TYPE(object)), self, &call);
-    else if (ready == 0 && checked)
-        PyErr_SetString(PyExc_TypeError,
-                        "run(): an array does not have the type or shape that the core needs");
-    else if (ready == 0)
-        result = Py_NewRef(Py_None);
-    for (int k = 0; k < NUM_CALL_ARRAYS; k++)
-        Py_XDECREF(call.new_arrays[k]);
-    Py_XDECREF(call.new_lengths);
-    return result;
+    return bound_call_new(PyType_GetModuleState(Py_TYPE(object)), &kind, bound, all[NUM_ARGS],
+                          all[NUM_ARGS + 1]);
 }
 
 rnl_rnn *rnn_core(PyObject *rnn)
@@ -416,6 +476,11 @@ static PyMethodDef rnn_methods[] = {
      " without a call, if an argument does not fit or arrays may overlap. checked: the caller has"
      " checked overlaps, bfloat16 is passed as uint16, and an argument that does not fit is a"
      " TypeError."},
+    {"bind", rnn_bind, METH_VARARGS,
+     "bind($self, x, state, lengths, mask, out, h_out, c_out, axes, repeats_masked, rnn, result, /)"
+     "\n--\n\n"
+     "Return a BoundCall of an rnnlayout.RNN, whose arrays the caller has checked: each call runs the"
+     " RNN and returns result."},
     {"weights", rnn_weights, METH_NOARGS,
      "weights($self)\n--\n\nReturn the weight space of the RNN; bfloat16 as uint16,"
      " with math int8 the rounded weights."},

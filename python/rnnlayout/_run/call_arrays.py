@@ -213,11 +213,12 @@ def results_like(x: Any, result: tuple[Any, Any], outputs: Iterable[Any]) -> tup
 def may_need_gradients(*arrays: Any) -> bool:
     """Return whether torch would record a call of these arrays for a gradient."""
     torch = sys.modules.get("torch")
-    return (
-        torch is not None
-        and torch.is_grad_enabled()
-        and any(getattr(array, "requires_grad", False) is True for array in arrays)
-    )
+    return torch is not None and torch.is_grad_enabled() and any(map(requires_gradient, arrays))
+
+
+def requires_gradient(array: Any) -> bool:
+    """Return whether an array is a tensor that requires grad."""
+    return getattr(array, "requires_grad", False) is True
 
 
 def refuse_gradients(arrays: dict[str, Any]) -> None:
@@ -225,8 +226,9 @@ def refuse_gradients(arrays: dict[str, Any]) -> None:
     for name, array in arrays.items():
         if may_need_gradients(array):
             raise LayoutError(
-                f"{name} requires grad, but rnnlayout computes no gradients: call the RNN in"
-                f" `with torch.no_grad():`, or pass {name}.detach()"
+                f"{name} requires grad, but rl.RNN records no gradients: for training on the CPU"
+                " use rnnlayout.torch.RNN, otherwise call the RNN in `with torch.no_grad():`, or"
+                f" pass {name}.detach()"
             )
 
 

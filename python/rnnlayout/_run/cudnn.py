@@ -13,9 +13,11 @@ from rnnlayout import _native
 from rnnlayout._model.errors import Ask, Message
 from rnnlayout._native import CudnnNotFoundError, SpecError
 
+from .cudnn_wheels import describe_wheels, find_wheels, installation_hint, upgrade_hint
+
 _LIBRARY = "libcudnn.so.9"
 _CHOSEN = ("RNNLAYOUT_CUDNN", "chosen")
-_WHEELS = ("nvidia/cudnn/lib", "nvidia/cudnn_jit/lib", "torch/lib")
+_WHEELS = ("nvidia/cudnn/lib", "torch/lib")
 _TOOLKIT = ("lib64", "lib", "", "targets/x86_64-linux/lib", "targets/sbsa-linux/lib")
 _TOOLKITS = ("CUDNN_PATH", "CUDNN_HOME", "CUDA_PATH", "CUDA_HOME")
 
@@ -80,7 +82,7 @@ def _report(chosen: str | None, origin: str) -> dict[str, Any]:
             why_not = "no NVIDIA driver with a GPU was found"
         if not report["path"]:
             why_not = "no usable cuDNN was found"
-    return {"why_not": why_not, "places": places, **report}
+    return {"why_not": why_not, "places": places, "wheels": find_wheels(), **report}
 
 
 def _search(chosen: str | None, origin: str) -> list[Place]:
@@ -183,13 +185,15 @@ def _place(origin: str, path: str, why_not: str | None) -> Place:
 def require_cudnn(number: int = 0) -> None:
     """Raise CudnnNotFoundError if a GPU cannot be used."""
     report = cudnn_report()
-    why_not = report["why_not"]
+    why_not, hint = report["why_not"], None
     if number and report["gpus"] and report["path"]:
-        exists = number < len(report["gpus"])
-        why_not = report["gpus"][number]["why_not"] if exists else "this GPU does not exist"
+        if number < len(report["gpus"]):
+            why_not = report["gpus"][number]["why_not"]
+        else:
+            why_not, hint = "this GPU does not exist", "nvidia-smi lists the GPUs"
     if why_not:
         lines = [f"cuda:{number} cannot be used: {why_not}", *describe_search(report), "hint: "]
-        raise CudnnNotFoundError("\n".join(lines), cudnn_hint(report))
+        raise CudnnNotFoundError("\n".join(lines), hint or cudnn_hint(report))
 
 
 def describe_search(report: dict[str, Any]) -> list[str]:
@@ -201,6 +205,8 @@ def describe_search(report: dict[str, Any]) -> list[str]:
             or f"in use, cuDNN {cudnn_version(report)} for CUDA {cuda_version(report)}"
         )
         lines.append(f"  {place['origin']}: {place['path']}: {state}")
+    if report["places"]:
+        lines.append(f"  pip: {describe_wheels(report['wheels'], report['driver_cuda_version'])}")
     if report["cublas"]:
         lines.append(f"  cuBLAS: {report['cublas']}")
     if report["driver"] or report["no_driver"]:
@@ -218,14 +224,13 @@ def cudnn_hint(report: dict[str, Any]) -> str | Message:
         return Message("use ", Ask("device", "cpu"))
     if not report["path"] and report["places"][0]["origin"] in _CHOSEN:
         return "without RNNLAYOUT_CUDNN and set_cudnn(), cuDNN is searched for"
+    wheels, driver_cuda_version = report["wheels"], report["driver_cuda_version"]
     if not report["path"]:
-        driver_version = report["driver_cuda_version"]
-        extra = "cu12" if 0 < driver_version < 13_000 else "cu13"
-        older = "" if driver_version else ', or "rnnlayout[cu12]" for a driver before CUDA 13'
-        return f'pip install "rnnlayout[{extra}]"{older}'
+        lacks_cublas = any("libcublasLt" in place["why_not"] for place in report["places"])
+        return installation_hint(wheels, driver_cuda_version, lacks_cublas)
     if report["no_driver"]:
         return "does nvidia-smi list a GPU? A container needs --gpus all"
-    return 'pip install --upgrade "rnnlayout[cu13]" installs the newest cuDNN'
+    return upgrade_hint(wheels, driver_cuda_version)
 
 
 def cudnn_version(report: dict[str, Any]) -> str:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from rnnlayout import _native
 from rnnlayout._model.errors import Ask
 from rnnlayout._model.layout import CUDNN
-from rnnlayout._model.spec import Spec
+from rnnlayout._model.spec import CELLS, Spec
 from rnnlayout._native import CudnnError, CudnnNotFoundError, LayoutError, LossyError, SpecError
 
 from . import call_arrays
@@ -35,7 +36,7 @@ def require_gpu(number: int, spec: Spec, cell_clip: tuple[float, float] | None) 
 
 
 def call_on_gpu(
-    native: _native.GpuRnn,
+    make_call: Callable[..., Any],
     spec: Spec,
     axes: int,
     x: Any,
@@ -46,7 +47,8 @@ def call_on_gpu(
 ) -> Any:
     """Make one call on arrays in a GPU's memory and return (y, state). Return None if x is not in a
     GPU's memory, or if check_host_call() has to report the mistake. Raises LayoutError if an array
-    or the lengths do not fit. outs: out, h_out and c_out."""
+    or the lengths do not fit. make_call: GpuRnn.call, or GpuRnn.bind for a BoundCall. outs: out,
+    h_out and c_out."""
     states = state if isinstance(state, (tuple, list)) else (state,)
     if call_arrays.may_need_gradients(x, *states, *outs):
         return None
@@ -56,7 +58,18 @@ def call_on_gpu(
     steps = None if lengths is None else call_arrays.read_lengths(lengths)
     number = None if stream is None else call_arrays.stream_of(stream)
     empty, home_stream = call_arrays.library_like(x)
-    result = native.call(x, state, steps, *outs, axes, number, empty, home_stream)
+    try:
+        result = make_call(x, state, steps, *outs, axes, number, empty, home_stream)
+    except LayoutError:
+        if not any(map(call_arrays.requires_gradient, (x, *states))):
+            raise
+        # torch does not export these tensors: detach them, here so that other calls cost nothing
+        x, *states = (
+            array.detach() if call_arrays.requires_gradient(array) else array
+            for array in (x, *states)
+        )
+        state = tuple(states) if isinstance(state, (tuple, list)) else states[0]
+        return call_on_gpu(make_call, spec, axes, x, state, lengths, outs, stream)
     if isinstance(result, list):  # the binding has refused these shapes, or the lengths
         by_name = dict(zip(call_arrays.INPUTS + call_arrays.OUTPUTS, result, strict=True))
         shapes = call_arrays.CallShapes(spec, axes, by_name["x"] or ())
@@ -65,7 +78,39 @@ def call_on_gpu(
                 call_arrays.check_array_shape(name, shape, need)
         call_arrays.check_lengths(steps, shapes)
         raise AssertionError(result)
-    return call_arrays.results_like(x, result, outs) if result and not empty else result
+    if isinstance(result, tuple) and not empty:
+        return call_arrays.results_like(x, result, outs)
+    return result
+
+
+def bind_on_gpu(
+    rnn: Any,
+    native: _native.GpuRnn,
+    spec: Spec,
+    axes: int,
+    arrays: tuple[Any, ...],
+    stream: Any,
+) -> _native.BoundCall | None:
+    """Return a call with fixed arrays in a GPU's memory, or None as call_on_gpu(). rnn: the rl.RNN.
+    arrays: x, state, lengths, out, h_out, c_out."""
+    x, state, lengths, *outs = arrays
+    num_outs = 3 if CELLS[spec.cell].has_c else 2
+    needs_outputs = any(out is None for out in outs[:num_outs]) and call_arrays.is_on_device(x)
+    if needs_outputs and call_arrays.maker_of(x) not in ("torch", "cupy"):
+        names = ", ".join(call_arrays.OUTPUTS[:num_outs])
+        raise LayoutError(
+            f"x is a {call_arrays.type_name(x)}, and bind() can make outputs only for tensors of"
+            f" PyTorch and arrays of CuPy: pass {names}"
+        )
+
+    def make_call(*arguments: Any) -> Any:
+        bind: Callable[..., Any] = native.bind
+        return bind(*arguments, rnn)
+
+    bound: _native.BoundCall | None = call_on_gpu(
+        make_call, spec, axes, x, state, lengths, (*outs,), stream
+    )
+    return bound
 
 
 def check_host_call(arrays: dict[str, Any], use: SourceSettings, stream: Any) -> None:

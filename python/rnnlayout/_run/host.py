@@ -4,6 +4,7 @@ Stepper on arrays that the core does not read.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 from itertools import combinations
 from typing import Any
@@ -21,17 +22,28 @@ from .masks import MaskedSteps, read_mask
 from .settings import SourceSettings
 
 
-def run_host_arrays(
+@dataclass(frozen=True)
+class HostArrays:
+    """The checked arrays of a call, as bits. outs: the outputs of the caller, by name."""
+
+    x: np.ndarray
+    dtype: str
+    shapes: call_arrays.CallShapes
+    first_states: list[np.ndarray]
+    steps: np.ndarray | None
+    counts: np.ndarray | None
+    outs: dict[str, np.ndarray]
+
+
+def read_arrays(
     native: _native.Rnn | _native.GpuRnn,
     spec: Spec,
     axes: int,
     use: SourceSettings,
     arrays: dict[str, Any],
     lengths: Any,
-    mask: Any = None,
-) -> Any:
-    """Run an RNN on the CPU or a GPU. Raises LayoutError if an array does not fit. arrays: by name.
-    On the CPU x may be float32 if the weights are narrower."""
+    mask: Any,
+) -> HostArrays:
     widens = isinstance(native, _native.Rnn) and spec.dtype in ("float16", "bfloat16")
     needed = f"{spec.dtype} like the weights{', or float32' if widens else ''}"
     x, dtype = take_array(arrays["x"], "x", needed)
@@ -61,6 +73,23 @@ def run_host_arrays(
     for name, array in outs.items():
         if axes != STEP and _may_overlap(array, x):
             raise LayoutError(f"{name} must not share memory with x")
+    return HostArrays(x, dtype, shapes, first_states, steps, counts, outs)
+
+
+def run_host_arrays(
+    native: _native.Rnn | _native.GpuRnn,
+    spec: Spec,
+    axes: int,
+    use: SourceSettings,
+    arrays: dict[str, Any],
+    lengths: Any,
+    mask: Any = None,
+) -> Any:
+    """Run an RNN on the CPU or a GPU. Raises LayoutError if an array does not fit. arrays: by name.
+    On the CPU x may be float32 if the weights are narrower."""
+    read = read_arrays(native, spec, axes, use, arrays, lengths, mask)
+    x, dtype, shapes, first_states = read.x, read.dtype, read.shapes, read.first_states
+    steps, counts, outs = read.steps, read.counts, read.outs
     if outs:  # outputs may overwrite x and the first states
         first_states = [first.copy() for first in first_states]
         x = x.copy() if axes == STEP else x
@@ -103,7 +132,61 @@ def run_host_arrays(
         else:
             results[name] = present(last, dtype)
     states = [results[name] for name in shapes.outputs if name != "out"]
-    return results["out"], states[0] if len(states) == 1 else tuple(states)
+    return results["out"], one_or_both(states)
+
+
+def bind_host_arrays(
+    rnn: Any,
+    native: _native.Rnn,
+    spec: Spec,
+    axes: int,
+    use: SourceSettings,
+    arrays: dict[str, Any],
+    lengths: Any,
+    mask: Any,
+) -> _native.BoundCall:
+    """Return a call of an RNN on the CPU that uses these arrays in place. Raises LayoutError if a
+    call would copy an array. rnn: the rl.RNN. arrays: by name."""
+    read = read_arrays(native, spec, axes, use, arrays, lengths, mask)
+    present = call_arrays.presenter_like(arrays["x"])
+    outs = {
+        name: read.outs.get(name, np.empty(need.shape, storage_dtype(read.dtype)))
+        for name, need in read.shapes.outputs.items()
+    }
+    results = {name: arrays.get(name, present(array, read.dtype)) for name, array in outs.items()}
+    inputs = {"x": read.x, **dict(zip(read.shapes.states, read.first_states, strict=False))}
+    lasts = dict(zip(read.shapes.states, ("h_out", "c_out"), strict=False))
+    in_place = {**inputs, **{name: as_carrier(outs[name]) for name in lasts.values()}}
+    for name, array in in_place.items():
+        original = arrays.get(name)
+        if original is not None and not _is_in_place(array, original):
+            raise LayoutError(
+                f"{name} cannot be used in place by each call of bind(): pass a C-contiguous NumPy"
+                " array in native byte order, or a torch tensor on the CPU"
+            )
+    for name, first in inputs.items():
+        for output_name, output in outs.items():
+            is_same = output_name == lasts.get(name) and _is_in_place(output, first)
+            if not is_same and _may_overlap(output, first):
+                raise LayoutError(f"{output_name} must not share memory with {name}")
+    state = one_or_both(read.first_states) if read.first_states else None
+    counts = None if read.counts is None else read.counts.copy()
+    result = results.pop("out"), one_or_both([*results.values()])
+    y, h, c = outs["out"], outs["h_out"], outs.get("c_out")
+    return native.bind(
+        read.x, state, read.steps, counts, y, h, c, axes, use.repeats_masked, rnn, result
+    )
+
+
+def _is_in_place(array: np.ndarray, original: Any) -> bool:
+    """Return whether an array has the memory of an argument and may be read by the core."""
+    memory = original if isinstance(original, np.ndarray) else take_bits(original, "x")[0]
+    starts = [a.__array_interface__["data"][0] for a in (array, memory)]
+    return not array.size or (starts[0] == starts[1] and array.strides == memory.strides)
+
+
+def one_or_both(states: list[Any]) -> Any:
+    return states[0] if len(states) == 1 else tuple(states)
 
 
 def _run_on_gpu(

@@ -19,8 +19,9 @@ from rnnlayout._sources.read_source import has_names, read_source
 from rnnlayout._sources.reading import Reading, make_reading
 
 from . import gpu, host, threadpools
-from .call_arrays import is_on_device, name_arrays, refuse_unreadable
+from .call_arrays import is_on_device, name_arrays, refuse_unreadable, stream_of
 from .settings import (
+    CPU,
     RNNOptions,
     SourceSettings,
     check_choices,
@@ -28,9 +29,9 @@ from .settings import (
     read_options,
     source_settings_of,
 )
+from .tape import Tape, record_call
 from .unrecorded import UnrecordedSettings
 
-CPU = Layout("the forward pass")
 _DTYPES_OF_MATH = {"bfloat16": "bfloat16", "int8": "float32"}  # of the weights
 
 
@@ -56,10 +57,11 @@ class RNN:
     Further arguments: options for reading the source, and the dtype of the weights, see
         ReadingOptions.
 
-    Call the RNN to run sequences; step() runs a single step, stepper() is for live signals,
-    update() replaces the weights. The attributes are the options above, spec, and, from the spec,
-    input_size, hidden_size, num_layers, num_directions, bidirectional and proj_size. An RNN can be
-    pickled, and called from many threads.
+    Call the RNN to run sequences; step() runs a single step, stepper() is for live signals, bind()
+    is for calls that repeat on the same arrays, update() replaces the weights. The attributes are
+    the options above, spec, and, from the spec, input_size, hidden_size, num_layers,
+    num_directions, bidirectional and proj_size. An RNN can be pickled, and called from many
+    threads.
 
     Settings of the source, from a Keras layer or Weights.config, are applied: go_backwards,
     merge_mode, ONNX's direction="reverse", initial states, and cell_clip. Any further setting
@@ -120,7 +122,7 @@ class RNN:
         use = source_settings_of(rnn, options.batch_first)
         origin = reading.layout, reading.prefix, reading.dtype
         self._unrecorded = UnrecordedSettings(rnn, reading, options.batch_first) or None
-        self._set(*_weight_space(rnn, options.math, reading.dtype), options, use, origin)
+        self._set(*weight_space_of(rnn, options.math, reading.dtype), options, use, origin)
 
     def _set(
         self,
@@ -259,7 +261,7 @@ class RNN:
             also float32 if the weights are narrower. For an RNN on a GPU all arrays may be in the
             GPU's memory: from PyTorch, CuPy, JAX, DeviceArrays, anything with __dlpack__,
             C-contiguous. Arrays in the GPU's memory are not copied. Torch tensors that require grad
-            are refused while torch records gradients: rnnlayout computes no gradients.
+            are refused while torch records gradients, which rnnlayout.torch.RNN supports.
         state: h_0, or (h_0, c_0) for an LSTM; None for the initial state of the source, or zeros if
             the source records no initial state. h is (L * D, N, P), c is (L * D, N, H); (L * D, P)
             and (L * D, H) without a batch. The dtype is the dtype of x.
@@ -356,6 +358,104 @@ class RNN:
         self._report_unrecorded()
         return host.make_stepper(self._native, self._spec, self._use, state)
 
+    def bind(
+        self,
+        x: Any,
+        state: Any = None,
+        *,
+        lengths: Any = None,
+        mask: Any = None,
+        out: Any = None,
+        h_out: Any = None,
+        c_out: Any = None,
+        stream: Any = None,
+    ) -> _native.BoundCall:
+        """Fix the arrays of a call, for the cheapest calls that repeat: y, state = call().
+
+        The arguments are those of a call. bind() checks them once, makes the outputs that are not
+        passed, and runs nothing. Each call() reads x and the first state where they are, with the
+        values that they have then, and writes and returns the same y and last state; h_out and
+        c_out may be the first state. lengths and mask are read once, by bind(). Calls use the
+        weights of the last update(). On a GPU each call runs in the stream that is chosen by
+        bind(), and its workspace lives as long as the BoundCall.
+
+        Raises the errors of a call; LayoutError also for arrays that a call would copy; SpecError
+        for an RNN with go_backwards, a merge_mode or initial states.
+
+            >>> import numpy as np
+            >>> rnn = RNN([np.eye(2), np.eye(2)], Spec("rnn_relu", 2, 2, bias=False, dtype="f8"),
+            ...           layout="keras")
+            >>> x = np.ones((3, 1, 2))
+            >>> call = rnn.bind(x)
+            >>> x[:] = 2
+            >>> y, h_n = call()
+            >>> y[:, 0].tolist()
+            [[2.0, 2.0], [4.0, 4.0], [6.0, 6.0]]
+        """
+        if not self._is_plain:
+            raise SpecError(
+                f"bind() supports no {self._use.settings}, which this RNN has: a call makes copies"
+                " for it, so call the RNN"
+            )
+        self._report_unrecorded(x, mask is not None or lengths is not None)
+        native, spec, use, axes = self._native, self._spec, self._use, self._axes
+        self._check_steps(x, lengths, mask)
+        if isinstance(native, _native.GpuRnn) and mask is None:
+            arrays = x, state, lengths, out, h_out, c_out
+            bound = gpu.bind_on_gpu(self, native, spec, axes, arrays, stream)
+            if bound is not None:
+                return bound
+        self._check_stream(stream)
+        named = name_arrays(spec, x, state, out, h_out, c_out)
+        if isinstance(native, _native.GpuRnn):
+            gpu.check_host_call(named, use, stream)
+            raise LayoutError(
+                f"x is a {type(x).__name__} in the host's memory, but bind() of an RNN on a GPU"
+                " needs all arrays on the GPU, and no mask: copy them, or call the RNN"
+            )
+        refuse_unreadable(named)
+        return host.bind_host_arrays(self, native, spec, axes, use, named, lengths, mask)
+
+    def record(self, x: Any, state: Any = None, *, lengths: Any = None) -> Tape:
+        """Run whole sequences and keep what a backward pass needs, in a Tape.
+
+        The arguments are those of a call; tape.y and tape.state have the bits of a call's results.
+        tape.backward() gives the gradients of x, the first state and the weights. A Tape keeps the
+        weights of its call, also after update(). tape_nbytes() says what it holds.
+
+        Raises the errors of a call; SpecError for an RNN on a GPU, with a cell_clip or a math that
+        rounds, with go_backwards, a merge_mode or initial states.
+
+            >>> import numpy as np
+            >>> rnn = RNN([np.eye(2), np.eye(2)], Spec("rnn_relu", 2, 2, bias=False, dtype="f8"),
+            ...           layout="keras")
+            >>> tape = rnn.record(np.ones((3, 1, 2)))
+            >>> dx, dh_0, dweights = tape.backward(np.ones((3, 1, 2)))
+            >>> dx[:, 0].tolist()
+            [[3.0, 3.0], [2.0, 2.0], [1.0, 1.0]]
+        """
+        native = self._recordable()
+        self._report_unrecorded(x, lengths is not None)
+        return record_call(native, self._spec, self._axes, self._use, x, state, lengths)
+
+    def tape_nbytes(self, T: int, N: int = 1) -> int:
+        """Return the bytes that the Tape of T steps of N sequences holds."""
+        return _native.tape_nbytes(self._recordable(), T, N)
+
+    def _recordable(self) -> _native.Rnn:
+        """Return the prepared RNN. Raises SpecError if its calls cannot be recorded."""
+        if isinstance(self._native, _native.GpuRnn):
+            raise SpecError(
+                f"record() needs an RNN on the CPU, this one is on {self.device}: to train on a"
+                " GPU, convert the weights into nn.LSTM, nn.GRU or nn.RNN with rl.convert()"
+            )
+        if not self._is_plain:
+            raise SpecError(
+                f"record() supports no {self._use.settings}, which this RNN has: train it in its"
+                " framework"
+            )
+        return self._native
+
     def update(
         self,
         source: Any,
@@ -363,15 +463,19 @@ class RNN:
         layout: str | Layout | None = None,
         prefix: str | None = None,
         dtype: Any = None,
+        stream: Any = None,
     ) -> None:
         """Replace the weights by the weights of a source with the same spec.
 
         layout, prefix, dtype: by default as for the first source; the prefix only for a dict. dtype
         must be the dtype of the RNN. Running calls finish with the old weights.
+        stream: on a GPU, the stream in which graphs with calls of this RNN are replayed; by default
+        the legacy default stream.
 
         Raises LayoutError if the source records different settings, or a different batch_first
         while RNN() got no batch_first.
         """
+        self._check_stream(stream)
         passed = (layout, prefix, dtype)
         layout, prefix, dtype = (
             recorded if new is None else new
@@ -392,10 +496,13 @@ class RNN:
                     " weights: pass the weights alone, rl.Weights(source).tensors, or make another"
                     " RNN"
                 )
-        spec, weights = _weight_space(rnn, self.math, dtype)
+        spec, weights = weight_space_of(rnn, self.math, dtype)
         if spec.dtype != self._spec.dtype:
             raise SpecError(f"dtype is {spec.dtype}, need {self._spec.dtype}, that of this RNN")
-        self._native = self._prepared(weights)
+        if isinstance(self._native, _native.GpuRnn):
+            self._native.update(weights, 1 if stream is None else stream_of(stream))
+        else:
+            self._native = self._prepared(weights)
 
     def _report_unrecorded(self, x: Any = None, is_masked: bool = False) -> None:
         """Warn of assumed settings that matter for a call and that no warning has named yet. x: of
@@ -403,6 +510,25 @@ class RNN:
         if unrecorded := self._unrecorded:
             unrecorded.report(x, is_masked)
             self._unrecorded = unrecorded or None
+
+    def _check_stream(self, stream: Any) -> None:
+        """Raise SpecError if a stream is passed for an RNN on the CPU."""
+        if stream is not None and self._number is None:
+            why = "stream= is only for RNNs on a GPU, this one is on the CPU: omit "
+            raise SpecError(why, Ask("stream", None))
+
+    def _check_steps(self, x: Any, lengths: Any, mask: Any) -> None:
+        """Raise LayoutError if a call cannot have this mask."""
+        if mask is not None and lengths is not None:
+            raise LayoutError(
+                "mask and lengths both say which steps count: omit ", Ask("lengths", None)
+            )
+        if mask is not None and is_on_device(x):
+            raise LayoutError(
+                f"x is a {type(x).__name__} on a GPU, but a call with mask needs all arrays in the"
+                " host's memory: pass lengths if the padding is at the end, or x.cpu() in PyTorch,"
+                " x.get() in CuPy"
+            )
 
     def _check_order(self, method: str) -> None:
         """Raise SpecError if the RNN does not read x from the first step to the last."""
@@ -430,24 +556,13 @@ class RNN:
     ) -> Any:
         """Run a call on a GPU, or a call with arrays that need checks or copies in Python."""
         native, spec, use = self._native, self._spec, self._use
-        if mask is not None and lengths is not None:
-            raise LayoutError(
-                "mask and lengths both say which steps count: omit ", Ask("lengths", None)
-            )
-        if mask is not None and is_on_device(x):
-            raise LayoutError(
-                f"x is a {type(x).__name__} on a GPU, but a call with mask needs all arrays in the"
-                " host's memory: pass lengths if the padding is at the end, or x.cpu() in PyTorch,"
-                " x.get() in CuPy"
-            )
+        self._check_steps(x, lengths, mask)
         if isinstance(native, _native.GpuRnn) and self._is_plain and mask is None:
             outs = out, h_out, c_out
-            result = gpu.call_on_gpu(native, spec, axes, x, state, lengths, outs, stream)
+            result = gpu.call_on_gpu(native.call, spec, axes, x, state, lengths, outs, stream)
             if result is not None:
                 return result
-        if stream is not None and self._number is None:
-            why = "stream= is only for RNNs on a GPU, this one is on the CPU: omit "
-            raise SpecError(why, Ask("stream", None))
+        self._check_stream(stream)
         if axes == STEP:
             self._check_order("step()")
         if lengths is not None and use.is_reversed:
@@ -463,58 +578,7 @@ class RNN:
         return host.run_host_arrays(native, spec, axes, use, named, lengths, mask)
 
 
-class _OneCallRNN(RNN):
-    """An RNN for a single call, with unprepared weights if preparing takes longer than calling."""
-
-    __slots__ = ()
-    _borrows = True
-
-
-@takes_options(MemoryOptions)
-def forward(
-    x: Any,
-    source: Any,
-    spec: Spec | None = None,
-    *,
-    device: str = "cpu",
-    batch_first: bool | None = None,
-    cell_clip: tuple[float, float] | None = None,
-    math: str = "default",
-    algo: str = "auto",
-    state: Any = None,
-    lengths: Any = None,
-    mask: Any = None,
-    out: Any = None,
-    h_out: Any = None,
-    c_out: Any = None,
-    stream: Any = None,
-    **options: Unpack[MemoryOptions],
-) -> Any:
-    """Run an RNN once: RNN(source, spec, layout=..., ...)(x, state, lengths=..., ...), bit for bit.
-
-    A single step of one sequence reads the weights in place; any longer call prepares the weights.
-
-    >>> import numpy as np
-    >>> w = {"kernel": np.eye(2), "recurrent_kernel": np.eye(2)}
-    >>> y, h_n = forward(np.ones((3, 2)), w, Spec("rnn_relu", 2, 2, bias=False, dtype="f8"))
-    >>> h_n
-    array([[3., 3.]])
-    """
-    outs = [output for output in (out, h_out, c_out) if output is not None]
-    if all(isinstance(array, np.ndarray) for array in (source, *outs)):
-        may_overwrite = any(np.may_share_memory(source, output) for output in outs)
-    else:
-        may_overwrite = bool(outs)
-    checked_options = read_options(device, batch_first, cell_clip, math, algo)
-    kind = RNN if may_overwrite else _OneCallRNN
-    rnn = kind.__new__(kind)
-    rnn._prepare(source, make_reading(forward, options, spec), checked_options)
-    return rnn(
-        x, state, lengths=lengths, mask=mask, out=out, h_out=h_out, c_out=c_out, stream=stream
-    )
-
-
-def _weight_space(rnn: Weights, math: str, dtype: Any) -> tuple[Spec, np.ndarray]:
+def weight_space_of(rnn: Weights, math: str, dtype: Any) -> tuple[Spec, np.ndarray]:
     """Return the spec and the 1-D array of bits that an RNN is prepared from, copied if needed."""
     if dtype is not None and dtype_name(dtype) != rnn.spec.dtype:
         rnn = run_conversion(rnn, CPU, dtype)

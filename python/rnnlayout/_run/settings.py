@@ -20,6 +20,7 @@ from rnnlayout._model.config import (
 )
 from rnnlayout._model.dtypes import narrow_values, widen_bits
 from rnnlayout._model.errors import Ask
+from rnnlayout._model.layout import Layout
 from rnnlayout._model.spec import check_flag
 from rnnlayout._model.weights import Weights
 from rnnlayout._native import LayoutError, LossyError, SpecError
@@ -27,6 +28,7 @@ from rnnlayout._sources.tensor_paths import KERAS
 
 from .call_arrays import CallShapes
 
+CPU = Layout("the forward pass")  # of the weights
 _MATHS = {
     "cpu": ("default", "bfloat16", "int8"),
     "cuda": ("default", "tf32"),

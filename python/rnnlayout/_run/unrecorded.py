@@ -25,8 +25,7 @@ class UnrecordedSettings:
         self._reported = rnn.assumed.reported
         named = {*rnn.config, *reading.fields, *self._reported, _AXES}
         self._assumed = rnn.assumed.without(named)
-        is_unrecorded = rnn.batch_first is None or _AXES in rnn.assumed.settings
-        has_axes = batch_first is None and is_unrecorded and _AXES not in self._reported
+        has_axes = batch_first is None and assumes_axes(rnn) and _AXES not in self._reported
         self._batch_first = bool(rnn.batch_first) if has_axes else None
         self._mask = None if "mask" in self._reported else rnn.config.get("mask")
 
@@ -66,15 +65,24 @@ class UnrecordedSettings:
         return parts + [f"set w.config = {config} in Python"] * bool(config)
 
 
+def assumes_axes(rnn: Weights) -> bool:
+    """Return whether the source of an RNN does not record the order of the axes."""
+    return rnn.batch_first is None or _AXES in rnn.assumed.settings
+
+
+def axes_of_x(batch_first: bool | None) -> str:
+    """Return the axes of x. batch_first: as in Weights."""
+    return "(N, T, I)" if batch_first else "(T, N, I)"
+
+
 def _name_axes(batch_first: bool) -> list[TextPart]:
-    orders = {True: "(N, T, I)", False: "(T, N, I)"}
     return [
-        f"the source does not record the order of the axes, x is taken as {orders[batch_first]}:"
-        " pass ",
+        "the source does not record the order of the axes, x is taken as"
+        f" {axes_of_x(batch_first)}: pass ",
         Ask("batch_first", batch_first),
         ", or ",
         Ask("batch_first", not batch_first),
-        f" for {orders[not batch_first]}",
+        f" for {axes_of_x(not batch_first)}",
     ]
 
 

@@ -25,8 +25,7 @@ _PROBE = {"H": 5, "I": 7, "P": 2}
 _OPTIONAL = (HAS_BIAS, 0, HAS_BIAS | HAS_PEEPHOLES, HAS_PEEPHOLES)
 LAYER = r"\d+/(?:forward/|backward/)?"  # prefix that rnnlayout gives the tensors of a stack
 _PREFIX = re.compile(f"^{LAYER}")
-# The layer in weight_ih_l2, l2_i2h_bias, W2[f], layers.2.x2h. (?<!\d) keeps the search linear.
-_NUMBER = re.compile(r"(?<=[lr])\d+|(?<!\d)\d+(?=\[)|(?<=[._])\d+(?=[._]|$)")
+_NUMBER = re.compile(r"\d+")  # the layer in weight_ih_l2, W2[f], wx2, or another number: x2h
 
 
 @dataclass(frozen=True)

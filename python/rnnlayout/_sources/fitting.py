@@ -1,7 +1,7 @@
 """Find the RNNs that fit given tensor names and shapes; for every kind of source.
 
-The result depends on nothing else and is cached, so a further source of the same names and shapes
-costs one look-up. In order:
+The result, or the error, depends on nothing else and is cached, so a further source of the same
+names and shapes costs one look-up. In order:
 
 1. The names of a dict are matched with the names of layouts: of the layout that the caller names,
    or of all plain layouts. A list is in the order of the layout that the caller names.
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from typing import Any
@@ -77,13 +78,33 @@ def names_in_layouts(
     return tuple(matches)
 
 
-@lru_cache(maxsize=512)
 def fitting_rnns(
     names: tuple[str, ...] | None, shapes: tuple[Shape, ...], dtype: str, reading: Reading
 ) -> tuple[FittingRNN, ...]:
     """Return the RNNs that fit tensors: different networks, all in one layout. names: of a dict;
     None for a list, in the order of reading.layout. Raises LayoutError or SpecError if no RNN fits,
     or different networks in several layouts."""
+    outcome = _fitting_rnns_or_error(names, shapes, dtype, reading)
+    if isinstance(outcome, tuple):
+        return outcome
+    raise copy(outcome)  # raising an error adds frames to the error
+
+
+@lru_cache(maxsize=512)
+def _fitting_rnns_or_error(
+    names: tuple[str, ...] | None, shapes: tuple[Shape, ...], dtype: str, reading: Reading
+) -> tuple[FittingRNN, ...] | LayoutError | SpecError:
+    """Return the RNNs or the error of fitting_rnns(): a cache keeps no raised error."""
+    try:
+        return _find_fitting_rnns(names, shapes, dtype, reading)
+    except (LayoutError, SpecError) as error:
+        return copy(error)  # without the frames
+
+
+def _find_fitting_rnns(
+    names: tuple[str, ...] | None, shapes: tuple[Shape, ...], dtype: str, reading: Reading
+) -> tuple[FittingRNN, ...]:
+    """Find the RNNs of fitting_rnns()."""
     places: list[_Place] = []
     if names is not None:
         for layout, tensors in names_in_layouts(names, reading.layout):

@@ -16,7 +16,7 @@ from rnnlayout._model.errors import Ask
 from rnnlayout._model.weights import Weights
 from rnnlayout._native import LayoutError
 
-from . import jax_modules, keras_masks, keras_tree, mlx_modules, torch_modules
+from . import jax_modules, keras_masks, keras_tree, mlx_modules, paddle_modules, torch_modules
 from .mismatch import choose_under_prefix
 from .self_description import RNNDescription
 
@@ -92,8 +92,19 @@ MLX = Framework(
     modules=("mlx.nn.",),
     expression=lambda layer, names: f"{{name: layer[name] for name in {list(names)}}}",
 )
+PADDLE = Framework(
+    owns=paddle_modules.is_paddle_layer,
+    inside=paddle_modules.paddle_rnns,
+    describe=paddle_modules.paddle_spec,
+    arrays=paddle_modules.paddle_arrays,
+    runs=paddle_modules.layer_and_cells,
+    calls=("forward", "__call__"),
+    modules=("paddle.nn.",),
+    expression=paddle_modules.paddle_expression,
+    hook=paddle_modules.paddle_hook,
+)
 # Keras first: with the torch backend, a Keras layer is a torch module too.
-_FRAMEWORKS = (KERAS, TORCH, JAX, MLX)
+_FRAMEWORKS = (KERAS, TORCH, JAX, MLX, PADDLE)
 # Types of most sources (OrderedDict: torch's state_dict()), which need no search.
 _NO_MODULES = (dict, OrderedDict, list, tuple, np.ndarray)
 

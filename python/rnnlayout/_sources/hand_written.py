@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from itertools import chain
 from typing import Any
 
@@ -107,14 +108,10 @@ def _rows(shapes: Mapping[str, Shape]) -> Iterator[_Row]:
                 if match := re.fullmatch(_REGEXES[pattern], name):
                     tensors.setdefault(pattern, {})["".join(match.groups())] = shape
         count = sum(map(len, tensors.values()))
-        roles = {form[pattern] for pattern in tensors}
-        complete = {"W", "R"} <= roles or any("+" in role for role in roles)
-        if count == len(shapes) and complete and (row := _row_of(form, tensors)):
-            try:
+        if count == len(shapes) and (row := _row_of(form, tensors)):
+            with suppress(LayoutError):  # it lacks W or R
                 Layout(row)
-            except LayoutError:
-                continue
-            yield row
+                yield row
 
 
 def _row_of(form: Mapping[str, str], tensors: Mapping[str, dict[str, Shape]]) -> _Row | None:

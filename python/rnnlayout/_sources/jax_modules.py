@@ -171,12 +171,20 @@ def is_branch(value: Any) -> bool:
     return isinstance(value, Mapping) or jax_cell_class(value) is not None
 
 
+def is_boxed(value: Any) -> bool:
+    """Is `value` a parameter of nnx that Orbax restored without a target, {"value": array}?"""
+    is_alone = isinstance(value, Mapping) and value.keys() == {"value"}
+    return is_alone and not is_branch(value["value"])
+
+
 def walk_parameters(
     tree: Mapping[Any, Any], path: str = "", depth: int = MOST_DICTS, whole_cells: bool = False
 ) -> Iterator[tuple[str, Any]]:
     """Yield (path, leaf) for all leaves of nested dicts. whole_cells: a cell is a leaf."""
     for key, branch in tree.items():
-        if depth and is_branch(branch) and not (whole_cells and jax_cell_class(branch)):
+        if is_boxed(branch):
+            yield f"{path}{key}", branch["value"]
+        elif depth and is_branch(branch) and not (whole_cells and jax_cell_class(branch)):
             subtree = branch if isinstance(branch, Mapping) else nested_arrays_of(branch)
             yield from walk_parameters(subtree, f"{path}{key}/", depth - 1, whole_cells)
         else:
@@ -188,6 +196,8 @@ def walk_parameters(
 
 def map_leaves(tree: Mapping[str, Any], new_leaf: Callable[[str, Any], Any], path: str = "") -> Any:
     """Return nested dicts with new leaves. new_leaf: a function of (path, old leaf)."""
+    if is_boxed(tree):
+        return {"value": new_leaf(path[:-1], tree["value"])}
     new_tree = {
         key: map_leaves(branch, new_leaf, f"{path}{key}/")
         if isinstance(branch, Mapping)

@@ -53,6 +53,15 @@ def _short_repr(name: str) -> str:
     return repr(name) if len(name) <= _LONGEST else f"{name[:_LONGEST]!r}..."
 
 
+def gradients_of_parts(name: str, parts: Iterable[str]) -> LayoutError:
+    """Return the error for gradients of the parts from which torch computes a weight."""
+    return LayoutError(
+        f"torch computes {name} from {list_names(parts)}, whose gradients are not the gradient of"
+        f" {name}: make it a plain parameter before the backward pass"
+        " (parametrize.remove_parametrizations, prune.remove)"
+    )
+
+
 def more_parameters(module: Any, base: str, names: Iterable[str]) -> LayoutError:
     """Return the error for a subclass of a framework's layer that has further parameters."""
     text = f"{type(module).__name__} has more parameters than {base}: {list_names(names, 12)}. "
@@ -97,19 +106,13 @@ def wrong_names(
     """Return the error for names that do not fit one RNN. expected: the names of the spec; None
     without a spec. stripped: the prefix that was removed from all names. fields: the fields of a
     spec that the caller passed."""
-    where = layouts[0].name if len(layouts) == 1 else "any known layout"
+    where = _name_layouts(layouts)
     expected = _closest(tuple(layouts), tuple(names)) if expected is None else expected
     actual, needed = set(names), set(expected)
     missing = [name for name in expected if name not in actual]
     unknown = [name for name in names if name not in needed]
-    prefixes = prefixes_that_fit(layouts, names) if unknown or not names else []
-    if prefixes:
-        return LayoutError(
-            f"{len(names)} tensors are not one RNN in {where} (unknown"
-            f" {list_names(unknown or names, 3)}); with ",
-            Ask("prefix"),
-            f" these would work: {list_names([stripped + prefix for prefix in prefixes], 12)}",
-        )
+    if (unknown or not names) and (error := _rnns_below(layouts, names, unknown, stripped)):
+        return error
     if any(part in name for name in names for part in _QUANTIZED):
         return LayoutError(
             f"{list_names(names, 3)} are of a quantized module, which stores rounded weights: pass"
@@ -126,13 +129,32 @@ def wrong_names(
         return LayoutError(
             f"an RNN with {fields_in_words} does not have these tensors: {list_names(names, 8)}"
         )
-    if error := further_tensors(layouts, names, expected, stripped):
-        return error
+    if expected and not missing:
+        return _beside_an_rnn(layouts, unknown, expected, stripped)
     lines = [f"missing {list_names(missing)}"] if missing else []
     lines += [f"unknown {list_names(unknown)}"] if unknown else []
     if not unknown and all(n.split("/")[-1].startswith(("bias", "b_", "B")) for n in missing):
         lines.append("all layers and directions have biases, or none has")
     return LayoutError(f"{', '.join(lines)} ({where}; found {list_names(names, 8) or 'none'})")
+
+
+def _rnns_below(
+    layouts: Sequence[Layout], names: Sequence[str], unknown: Sequence[str], stripped: str
+) -> LayoutError | None:
+    """Return the error for names with RNNs under prefixes, None without such a prefix."""
+    prefixes = prefixes_that_fit(layouts, names)
+    if not prefixes:
+        return None
+    return LayoutError(
+        f"{len(names)} tensors are not one RNN in {_name_layouts(layouts)} (unknown"
+        f" {list_names(unknown or names, 3)}); with ",
+        Ask("prefix"),
+        f" these would work: {list_names([stripped + prefix for prefix in prefixes], 12)}",
+    )
+
+
+def _name_layouts(layouts: Sequence[Layout]) -> str:
+    return layouts[0].name if len(layouts) == 1 else "any known layout"
 
 
 def further_tensors(
@@ -143,18 +165,28 @@ def further_tensors(
 ) -> LayoutError | None:
     """Return the error for all tensors of an RNN beside further tensors, None for other names. The
     arguments are those of wrong_names()."""
-    where = layouts[0].name if len(layouts) == 1 else "any known layout"
     expected = _closest(tuple(layouts), tuple(names)) if expected is None else expected
     needed = {*expected}
     unknown = [name for name in names if name not in needed]
     if not unknown or not needed or not needed <= {*names}:
         return None
+    # a Linear of Haiku beside an LSTM has the names of an RNN
+    return _rnns_below(layouts, names, unknown, stripped) or _beside_an_rnn(
+        layouts, unknown, expected, stripped
+    )
+
+
+def _beside_an_rnn(
+    layouts: Sequence[Layout], unknown: Sequence[str], expected: Sequence[str], stripped: str
+) -> LayoutError:
+    """Return the error for unknown tensors beside the expected tensors of an RNN."""
     rnn_names = [stripped + name for name in expected]
     further = [stripped + name for name in unknown]
     patterns = shortest_patterns(further, stripped.rstrip("./"), rnn_names)
     return LayoutError(
-        f"beside the tensors of an RNN, unknown {list_names(unknown)} ({where}): a module with"
-        " further tensors may compute something else; if the tensors change nothing, pass ",
+        f"beside the tensors of an RNN, unknown {list_names(unknown)} ({_name_layouts(layouts)}):"
+        " a module with further tensors may compute something else; if the tensors change nothing,"
+        " pass ",
         Ask("ignore", patterns),
     )
 

@@ -18,7 +18,8 @@ import numpy as np
 
 from rnnlayout import _native
 from rnnlayout._model.dtypes import Bits, as_carrier, take_bits
-from rnnlayout._model.errors import Ask
+from rnnlayout._model.errors import Ask, load_in_python
+from rnnlayout._model.kinds import check_kind_of
 from rnnlayout._model.layout import CUDNN, Layout, layout_in_code
 from rnnlayout._model.reading_options import TensorOptions, takes_options
 from rnnlayout._model.spec import Spec, differing_fields
@@ -29,7 +30,6 @@ from rnnlayout._native import HAS_BIAS, LayoutError, SpecError
 
 from . import frameworks, mismatch
 from .candidates import is_one_vector
-from .paddle_names import refuse_paddle_layer
 from .read_tensors import only_rnn, read_dict, read_tensors
 from .reading import Reading, check_fields, make_reading
 
@@ -51,18 +51,17 @@ def read_source(source: Any, reading: Reading) -> Weights:
         text += ", need an array: pass np.frombuffer(source, dtype)"
         raise LayoutError(text, *(() if reading.spec else (" with ", Ask("spec"))))
     if isinstance(source, (str, bytes, os.PathLike)):
-        arguments = [repr(os.fsdecode(source))]
-        arguments += [f"rl.{reading.spec!r}"] if reading.spec is not None else []
-        arguments += [f"layout=rl.{reading.layout!r}"] if reading.layout is not None else []
-        arguments += [f"prefix={reading.prefix!r}"] if reading.prefix else []
-        load = f"rl.load({', '.join(arguments)})"
-        raise LayoutError(f"{arguments[0]} is a path, need weights: pass {load}")
+        path = os.fsdecode(source)
+        arguments = {name: getattr(reading, name) for name in ("spec", "layout", "prefix")}
+        load = load_in_python(path, arguments)
+        raise LayoutError(f"{path!r} is a path, need weights: pass {load}")
     if isinstance(source, Spec):
         raise SpecError(
             "a Spec describes an RNN and has no weights, need a module, a dict of arrays or what"
             " load() returns; if the weights do not record the Spec, pass also ",
             Ask("spec", source),
         )
+    _check_kind(source, reading)
     if framework := frameworks.framework_of(source):
         module = frameworks.rnn_of_model(
             source, framework, reading.prefix if source is original else ""
@@ -86,7 +85,6 @@ def read_source(source: Any, reading: Reading) -> Weights:
         return _read_list(list(source), reading)
     if isinstance(getattr(source, "params", None), Mapping):  # Flax's TrainState
         raise LayoutError(f"a {type(source).__name__} is more than weights: pass its .params")
-    refuse_paddle_layer(source)
     if isinstance(getattr(source, "state_dict", None), Mapping):  # torch.export
         raise LayoutError(f"{type(source).__name__} is a program: pass its .state_dict")
     return _read_flat(source, reading)
@@ -136,6 +134,22 @@ def _read_again(weights: Weights, reading: Reading) -> Weights:
     )
 
 
+def _check_kind(source: Any, reading: Reading) -> None:
+    """Raise LayoutError if the source is of another kind than the caller says: modules and Weights
+    record their kind, plain arrays do not."""
+    if isinstance(source, Weights | Tensors):
+        check_kind_of(source, reading.kind)
+    elif reading.kind != "weights" and frameworks.framework_of(source) not in (
+        None,
+        frameworks.JAX,  # where the gradient of a module is a module of the same class
+    ):
+        raise LayoutError(
+            f"a {type(source).__name__} has weights, need arrays of kind {reading.kind!r}: pass a"
+            " dict with the names or a list in the order of its weights, as {name: p.grad for"
+            " name, p in module.named_parameters()} of torch"
+        )
+
+
 def _read_result(source: Tensors, reading: Reading) -> Weights:
     """Read a result of convert(), with spec and layout. The user may have changed the dict."""
     _check_contradictions("these tensors are", source.layout, source.spec, reading)
@@ -181,6 +195,7 @@ def _read_module(module: Any, framework: frameworks.Framework, reading: Reading)
             f"{method}, so it may compute something else; if it computes the same, pass {repair}"
         )
     _check_contradictions(f"{type(module).__name__} is", rnn.layout, rnn.spec, reading)
+    rnn = changed_weights(rnn, kind=reading.kind)
     if reading.spec is None:
         return rnn
     return changed_weights(rnn, spec=reading.spec.replace(dtype=rnn.spec.dtype))
@@ -201,7 +216,7 @@ def _read_list(source: list[Any], reading: Reading) -> Weights:
     if not source:
         raise LayoutError("the list of tensors is empty")
     if all(map(frameworks.framework_of, source)):
-        layers = [read_source(module, Reading()) for module in source]
+        layers = [read_source(module, Reading(kind=reading.kind)) for module in source]
         return _read_again(stack_layers(layers), reading)
     if any(isinstance(part, Mapping) for part in source):
         raise LayoutError(
@@ -251,4 +266,6 @@ def _read_flat(source: Any, reading: Reading) -> Weights:
         )
     if array.size != spec.num_params:
         raise mismatch.wrong_length(array.size, spec)  # spec has the dtype of the array
-    return checked_weights(spec, layout, HAS_BIAS, ["weight_space"], [as_carrier(array)])
+    return checked_weights(
+        spec, layout, HAS_BIAS, ["weight_space"], [as_carrier(array)], kind=reading.kind
+    )

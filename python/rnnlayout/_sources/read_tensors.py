@@ -29,7 +29,7 @@ from rnnlayout._native import LayoutError
 from . import fitting, frameworks, jax_modules, mismatch
 from .accounting import harmful_names, is_ignored, switched_off
 from .jax_modules import MOST_DICTS, is_branch, jax_cell_class, walk_parameters
-from .paddle_names import second_names, without_second_names
+from .paddle_modules import second_names, without_second_names
 from .reading import Reading
 from .tensor_paths import is_under, match_layout_names, prefixes_that_fit, strip_prefix
 from .torch_names import plain_names, plain_value
@@ -69,7 +69,7 @@ def read_dict(source: Mapping[Any, Any], reading: Reading) -> Weights:
         raise LayoutError("a key is not a string" if source else "the dict of tensors is empty")
     if reading.layout is not None and reading.layout.name == "cudnn":
         raise LayoutError(f"cudnn is one flat vector, found a dict of {mismatch.list_names(names)}")
-    plain = plain_names(names)
+    plain = plain_names(names, reading.layout)
     tail_by_name = strip_prefix(plain.sources, plain.name(prefix))
     tails = tuple(tail_by_name.values())
     if not fitting.names_in_layouts(tails, reading.layout):
@@ -90,6 +90,8 @@ def read_dict(source: Mapping[Any, Any], reading: Reading) -> Weights:
         cells := [*filter(jax_cell_class, _leaves_under(original, prefix))]
     ):
         reading = _reading_of_cells(cells, reading)
+    if reading.kind != "weights" and (computed := [*filter(plain.computed.get, tail_by_name)]):
+        raise mismatch.gradients_of_parts(computed[0], plain.sources[computed[0]])
     named_tensors = [(name, plain_value(name, plain, source)) for name in tail_by_name]
     return read_tensors(named_tensors, tails, reading)
 
@@ -157,6 +159,7 @@ def read_tensors(
                 list(match.names),
                 ordered,
                 rounded=tuple(rounded),
+                kind=reading.kind,
             )
         )
     if len(rnns) > 1:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rnnlayout._model.errors import Ask
+from rnnlayout._model.kinds import Kind, check_kind
 from rnnlayout._model.layout import Layout, as_layout
 from rnnlayout._model.reading_options import UNRECORDED, check_options
 from rnnlayout._model.spec import Spec
@@ -34,6 +35,7 @@ class Reading:
     keras_config: Any = field(default=None, compare=False)
     format: str | None = field(default=None, compare=False)
     mmap: bool = field(default=True, compare=False)
+    kind: Kind = field(default="weights", compare=False)
 
     def check_dtype(self, name: str, dtype: str) -> None:
         """Raise LayoutError if the dtype of the array `name` is not the spec's, and the caller
@@ -54,15 +56,17 @@ def make_reading(
     function: Callable[..., Any],
     options: Mapping[str, Any],
     spec: Spec | None = None,
+    kind: Kind = "weights",
     **named_options: Any,
 ) -> Reading:
     """Return the arguments of the caller of `function`, checked. options: the function's **options.
     named_options: further options, which the function has as named arguments. Raises TypeError for
     an unknown option, SpecError or LayoutError for a wrong kind or a contradiction."""
+    check_kind(kind)
     if options:
         check_options(function, options)
         named_options = {**options, **named_options}
-    elif spec is None and not named_options:
+    elif spec is None and not named_options and kind == "weights":
         return _NOTHING
     fields = {
         key: value for key in UNRECORDED if (value := named_options.pop(key, None)) is not None
@@ -71,7 +75,9 @@ def make_reading(
         check_fields(fields, spec, "the spec")
     layout = named_options.pop("layout", None)
     named_options["ignore"] = _check_ignore(named_options.get("ignore"))
-    reading = Reading(spec, None if layout is None else as_layout(layout), fields, **named_options)
+    reading = Reading(
+        spec, None if layout is None else as_layout(layout), fields, **named_options, kind=kind
+    )
     check_prefix(reading.prefix)
     if reading.as_class is not None:
         _check_as_class(reading.as_class)

@@ -105,7 +105,7 @@ def cell_path(layout: Layout, name: str) -> tuple[str, str] | None:
     `0/forward/hi/kernel`.
     """
     if layout.name.startswith(FLAX):
-        match = _FLAX_SIDE.fullmatch(name.replace(".", "/"))
+        match = "ward_rnn" in name and _FLAX_SIDE.fullmatch(name.replace(".", "/"))
         return (match[1] or "", f"0/{match[2]}/{match[3]}") if match else None
     if layout.name not in KERAS:
         return None

@@ -16,8 +16,10 @@ from typing import Any
 
 import numpy as np
 
+from rnnlayout import _native
 from rnnlayout._model.dtypes import FLOATS, Bits, narrow_values, take_bits, widen_bits
 from rnnlayout._model.errors import Ask
+from rnnlayout._model.layout import Layout
 from rnnlayout._native import LayoutError, LossyError
 
 _WRAPPERS = ("module", "_orig_mod")  # DataParallel, DistributedDataParallel; torch.compile
@@ -33,6 +35,22 @@ _COMPUTED = re.compile(  # weight_ih_back is Core ML's tensor of the backward di
 _QUANTIZABLE = re.compile(
     r"((?:.*\.)?)layers\.(\d+)\.layer_(fw|bw)\.cell\.([ih])gates\.(weight|bias)"
 )
+# Names of other programs with the matrices and gates of torch: AllenNLP's AugmentedLstm without
+# highway (input_linearity, allennlp/modules/augmented_lstm.py), and bidirectional LSTMs ported to
+# MLX (Wx_forward, bias_ih_backward), one layer each.
+_OTHER_NAMES = re.compile(
+    r"((?:.*\.)?)(?:(input|state)_linearity\.(weight|bias)"
+    r"|(Wx|Wh|bias_ih|bias_hh)_(forward|backward))"
+)
+_ROLES = {
+    "inputweight": "weight_ih",
+    "stateweight": "weight_hh",
+    "inputbias": "bias_ih",
+    "statebias": "bias_hh",
+    "Wx": "weight_ih",
+    "Wh": "weight_hh",
+}
+_OTHER_ENDS = ("_linearity.weight", "_linearity.bias", "_forward", "_backward")
 _RAW = "_raw"  # the trained tensor of weight dropout; the weight is the copy of the last call
 # Endings of the stored tensors of a weight -> the computation.
 _COMPUTATIONS = {
@@ -141,14 +159,17 @@ class PlainNames:
         """Return the part before `tail` in the stored name. tail: the layout's part of the plain
         name."""
         source = self.sources[name][0]
-        if match := _match_linear(source):
-            return match[1]
+        if renamed := _rename_linear(source):
+            return renamed[0]
         return source[: source.rindex(tail)].removesuffix(_PARAMETRIZATIONS)
 
 
 @lru_cache(maxsize=32)
-def plain_names(names: tuple[str, ...]) -> PlainNames:
+def plain_names(names: tuple[str, ...], layout: Layout | None = None) -> PlainNames:
     """Return plain names: without wrappers, and with computed weights. Do not change the result.
+
+    layout: the layout that the caller names. A layout of the caller's own may have names that look
+    like stored tensors: all names are plain then.
 
     Cached, because each prefix of a model is looked up among the same names.
 
@@ -156,6 +177,8 @@ def plain_names(names: tuple[str, ...]) -> PlainNames:
     >>> list(plain_names(mask).sources)
     ['weight_hh_l0']
     """
+    if layout is not None and any(map(_match_computed, _native.names(layout))):
+        return PlainNames({name: (name,) for name in names})
     result = PlainNames(wrappers=_find_wrappers(names) | _dropout_modules(names))
     forms_of: dict[str, dict[str, str]] = {}  # computed weight -> form -> stored name
     weight_of: dict[str, str] = {}  # stored name -> computed weight
@@ -173,10 +196,8 @@ def plain_names(names: tuple[str, ...]) -> PlainNames:
         result.name(name): weight for name, weight in computed.items() if weight.has_dropout
     }
     for name in names:
-        if linear := _match_linear(name):
-            prefix, layer, direction, side, role = linear.groups()
-            suffix = "_reverse" if direction == "bw" else ""
-            result.sources[result.name(f"{prefix}{role}_{side}h_l{layer}{suffix}")] = (name,)
+        if renamed := _rename_linear(name):
+            result.sources[result.name("".join(renamed))] = (name,)
             continue
         weight = weight_of.get(name, name)
         weight = name if weight in result.modules else weight
@@ -211,9 +232,18 @@ def _match_computed(name: str) -> re.Match[str] | None:
     return _COMPUTED.fullmatch(name) if len(name) <= _LONGEST else None
 
 
-def _match_linear(name: str) -> re.Match[str] | None:
-    is_candidate = "gates." in name and len(name) <= _LONGEST
-    return _QUANTIZABLE.fullmatch(name) if is_candidate else None
+def _rename_linear(name: str) -> tuple[str, str] | None:
+    """Return (prefix, torch's name) of a tensor of a linear layer, or of another program."""
+    if len(name) > _LONGEST:
+        return None
+    if "gates." in name and (match := _QUANTIZABLE.fullmatch(name)):
+        prefix, layer, direction, side, role = match.groups()
+        return prefix, f"{role}_{side}h_l{layer}{'_reverse' * (direction == 'bw')}"
+    if name.endswith(_OTHER_ENDS) and (match := _OTHER_NAMES.fullmatch(name)):
+        prefix, side, role, tensor, direction = match.groups()
+        torch_role = _ROLES.get(tensor or side + role, tensor)
+        return prefix, f"{torch_role}_l0{'_reverse' * (direction == 'backward')}"
+    return None
 
 
 def _find_wrappers(names: Iterable[str]) -> frozenset[str]:

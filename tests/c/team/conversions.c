@@ -38,7 +38,7 @@ static void convert(void *arg, int k, int members)
                        rnl_layout_set(&layout, "z", "candidate", &err) ||
                        rnl_layout_named("nothing", &layout, &err) != RNL_E_LAYOUT ||
                        rnl_layout_locate(&cudnn, &spec, RNL_HAS_BIAS, &block, &view, &err) ||
-                       rnl_plan_new(&spec, &cudnn, RNL_HAS_BIAS, &torch, &own, &err) ||
+                       rnl_plan_new(&spec, &cudnn, RNL_HAS_BIAS, &torch, RNL_WEIGHTS, &own, &err) ||
                        rnl_plan_run(shared, RNL_FLOAT32, src, RNL_FLOAT32, dst, NULL, &report,
                                     &err);
         rnl_plan_free(own);
@@ -54,7 +54,8 @@ void check_conversions(void)
         weights[k] = (float)random_below(4096);
     CHECK(!rnl_layout_named("torch", &torch, &err), "%s", err.text);
     CHECK(!rnl_layout_named("cudnn", &cudnn, &err), "%s", err.text);
-    CHECK(!rnl_plan_new(&spec, &torch, RNL_HAS_BIAS, &cudnn, &shared, &err), "%s", err.text);
+    CHECK(!rnl_plan_new(&spec, &torch, RNL_HAS_BIAS, &cudnn, RNL_WEIGHTS, &shared, &err), "%s",
+          err.text);
     rnl_set_num_threads(CONVERTERS);
     rnl_team_run(CONVERTERS, convert, converters);
     for (int k = 0; k < CONVERTERS; k++) {

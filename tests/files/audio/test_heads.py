@@ -180,6 +180,14 @@ def test_heads_that_do_not_fit(head, outputs, error, text, tmp_path):
     assert not (tmp_path / "new.json").exists()
 
 
+def test_the_head_of_an_onnx_model_is_not_one_that_does_not_exist(tmp_path):
+    """The error said that the source has no dense layer, which was not looked for."""
+    rl.save(tmp_path / "a.onnx", rl.Weights(torch.nn.LSTM(2, 3)))
+    path = write_rtneural(tmp_path / "amp.json")
+    with pytest.raises(rl.FileError, match=r"a\.onnx: only RNNs are read from it: for head= pass"):
+        rl.convert_file(tmp_path / "a.onnx", tmp_path / "new.json", into=path, head="lin")
+
+
 def test_a_model_with_two_dense_layers_or_none(tmp_path):
     save_torch_model(tmp_path / "a.pt")
     more = read_json(write_rtneural(tmp_path / "amp.json"))["layers"][-1]
@@ -202,12 +210,13 @@ def test_the_activation_of_a_head_stays_with_a_note(tmp_path):
 
 
 def test_settings_of_a_plug_in_are_named(tmp_path):
-    """AIDA-X: rt-neural-generic.cpp adds the input if in_skip is 1; gains are decibels."""
+    """AIDA-X: src/aidadsp-plugin.cpp adds the input if in_skip is 1; gains are decibels."""
     path, _, _ = put(
         "lstm.json", tmp_path, in_skip=1, in_gain=-6.0, out_gain=0, samplerate=48000, esr=0.1
     )
     assert rl.load(path).notes == [
-        "in_skip=1: the plug-in adds its input x to the output of the last layer: do the same",
+        "in_skip=1: the plug-in adds its first input, x[..., 0] after in_gain, to the output of the"
+        " last layer: do the same",
         "in_gain=-6.0: the plug-in multiplies its input by 10 ** (in_gain / 20): multiply x first",
         "not used, as RTNeural does not: 'esr'",
     ]

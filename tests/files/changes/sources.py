@@ -128,6 +128,10 @@ def write_parts(path, tensors):
     path.write_text(json.dumps({"metadata": {}, "weight_map": places}))
 
 
+def write_json(path, tensors):
+    path.write_text(json.dumps({name: array.tolist() for name, array in tensors.items()}))
+
+
 WRITERS = {
     ".safetensors": lambda path, tensors: safetensors.numpy.save_file(tensors, path),
     ".npz": lambda path, tensors: np.savez(path, **tensors),
@@ -137,6 +141,7 @@ WRITERS = {
     ".params": write_params,
     ".index": write_checkpoint,
     ".index.json": write_parts,
+    ".state_dict.json": write_json,
 }
 
 

@@ -41,7 +41,7 @@ def test_a_prefix(tmp_path):
     """It was ignored."""
     path = written(tmp_path / "m.eqx", cell(eqx.nn.LSTMCell))
     assert rl.load(path, prefix="lstm") == rl.load(path)
-    with pytest.raises(rl.FileError, match=r"under 'enc'; with prefix= these would work: 'lstm'"):
+    with pytest.raises(rl.FileError, match=r"under 'enc': with prefix= these would work: 'lstm'"):
         rl.load(path, prefix="enc")
 
 

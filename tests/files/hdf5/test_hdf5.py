@@ -2,13 +2,14 @@
 lead a reader in circles: on those of the global heap libhdf5 never returns."""
 
 import io
+import re
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import h5py
 import numpy as np
 import pytest
-from files.hostile.hdf5 import written
+from files.hostile.hdf5 import endless_heap, plain, texts_in_a_heap, written
 from hypothesis import HealthCheck, Phase, given, settings, strategies as st
 
 import rnnlayout as rl
@@ -282,21 +283,10 @@ def refused(limited):
     return read
 
 
-@pytest.fixture
-def texts():
-    """A file with texts in a global heap, and where the heap's first entry and free space are."""
-    data = bytearray(written(lambda file: file.attrs.update(layer_names=["a", "bc"])))
-    first = data.index(b"GCOL") + 16
-    return data, first, first + 2 * 24
-
-
-@pytest.mark.parametrize("entry", ["free space", "an object"])
-def test_a_heap_that_libhdf5_reads_for_ever(entry, texts, limited):
-    """The size of the entry after the objects is 0, so the next entry is this one."""
-    data, _, free = texts
-    put(data, free, 0 if entry == "free space" else 7, 2)
-    put(data, free + 8, 0)
-    with limited(), opened(data) as root:
+@pytest.mark.parametrize("number", [0, 7], ids=["free space", "an object"])
+def test_a_heap_that_libhdf5_reads_for_ever(number, limited):
+    """hostile/test_page.py shows that libhdf5 does."""
+    with limited(), opened(endless_heap(number)) as root:
         assert root.texts("layer_names") == ["a", "bc"]
 
 
@@ -305,8 +295,8 @@ def test_a_heap_that_libhdf5_reads_for_ever(entry, texts, limited):
     (True, {0: (7, 2), 8: (MOST - 15, 8)}, OVERFLOWS),
     (False, {0: (9, 2)}, "has no object"),
 ], ids=["the size of an object", "the size of the last", "another number"])  # fmt: skip
-def test_a_heap_with_wrong_numbers(at_end, changes, says, texts, refused):
-    data, first, free = texts
+def test_a_heap_with_wrong_numbers(at_end, changes, says, refused):
+    data, first, free = texts_in_a_heap()
     for at, number in changes.items():
         put(data, at + (free if at_end else first), *number)
     refused(data, says)
@@ -373,6 +363,24 @@ def test_extreme_fields(signature, at, size, limited):
         with limited(), suppress(rl.FileError), opened(damaged) as root:
             for dataset in root.all_datasets():
                 dataset.bits()
+
+
+def test_an_array_that_is_not_needed_is_not_read(tmp_path):
+    def damage(file, path):
+        aside = file.create_dataset("aside", (5, 12), "f4", chunks=(5, 12), compression="gzip")
+        aside.id.write_direct_chunk((0, 0), b"no zlib")
+
+    (tmp_path / "a.h5").write_bytes(plain(damage)(tmp_path))
+    assert rl.load(tmp_path / "a.h5").others == ("aside",)
+
+
+def test_checksums_are_not_verified(tmp_path):
+    data = bytearray(written(lambda file: groups(file, 40), libver="latest"))
+    right, (tree,) = ours(bytes(data)), [one.start() for one in re.finditer(b"BTHD", data)]
+    put(data, tree + 34, 0, 4)  # the last of the header's 38 bytes
+    assert ours(bytes(data)) == right
+    with pytest.raises(RuntimeError, match="checksum"):
+        theirs(bytes(data))
 
 
 def test_damaged_attributes_of_the_root_are_an_error_that_names_it(tmp_path):

@@ -1,11 +1,13 @@
-"""Hostile models of RTNeural, .json, and of Neural Amp Modeler, .nam."""
+"""Hostile models of RTNeural, .json, Neural Amp Modeler, .nam, and GuitarML, .state_dict.json."""
 
 import json
 
 from files.hostile.case import EITHER, files
 from files.hostile.good import good
 
-RTNEURAL, NAM = (json.loads(good(suffix)) for suffix in (".json", ".nam"))
+RTNEURAL, NAM, GUITARML = (
+    json.loads(good(suffix)) for suffix in (".json", ".nam", ".state_dict.json")
+)
 
 
 def layer(**more):
@@ -16,6 +18,13 @@ def layer(**more):
 
 def nam(config=None, **more):
     return json.dumps(NAM | {"config": NAM["config"] | (config or {})} | more).encode()
+
+
+def guitarml(facts=None, bias=None, **tensors):
+    """Return a model of GuitarML with other facts, another bias_ih_l0, and more tensors."""
+    state = GUITARML["state_dict"] | ({"rec.bias_ih_l0": bias} if bias is not None else {})
+    facts = GUITARML["model_data"] | (facts or {})
+    return json.dumps({"model_data": facts, "state_dict": state | tensors}).encode()
 
 
 def arrays(k, change):
@@ -58,7 +67,6 @@ SHAPES = {
         json.dumps(RTNEURAL | {"layers": {}}).encode(), "not a model of RTNeural"),
     "a record that is a number": (json.dumps(RTNEURAL | {"rnnlayout": 1}).encode(), "strings"),
     "a Keras config": (b'{"class_name": "Sequential", "config": {}}', "the config of a Keras"),
-    "a state_dict": (b'{"lstm.weight_ih_l0": [[1.0]]}', "a state_dict as JSON"),
     "a double name": (b'{"layers": [], "layers": []}', "occurs twice"),
     "not an object": (b"[1, 2]", "is not a JSON object"),
 }  # fmt: skip
@@ -72,9 +80,26 @@ SIZES = {
        for size, says in {0: "from 1", -1: "from 1", 1.0: "from 1", "1": "from 1", None: "from 1",
                           2**31 - 1: "numbers, an LSTM", 2**200: "from 1"}.items()},
 }  # fmt: skip
+FACTS = {
+    "a GRU of an LSTM": (guitarml({"unit_type": "GRU"}), r"\(gru in torch\)"),
+    "an unknown cell": (guitarml({"unit_type": "\ud800"}), "", EITHER),
+    **{f"{key} {value!r}": (guitarml({key: value}), f"its module has {key}")
+       for key in ("input_size", "hidden_size", "num_layers") for value in (2, None, "3", [1])},
+    "model_data that is a list": (guitarml().replace(b'"model_data": {', b'"model_data": [{', 1)
+                                  .replace(b"true}", b"true}]", 1), "", EITHER),
+    "a bias of texts": (guitarml(bias=["1.0"] * 12), "a list that is not read .*has a str"),
+    "uneven rows": (guitarml(bias=[[1.0], []]), "not of the same length"),
+    "an infinite number": (guitarml().replace(b"1.0", b"1e400", 1), "", EITHER),
+    "a name in two places": (
+        guitarml(**{"a.b": [1.0], "a": {"b": [1.0]}}), "two tensors would both be named 'a.b'"),
+    "a name of half a pair": (guitarml(**{"\ud800": [1.0]}), "is malformed"),
+    "no tensors": (b'{"state_dict": {"a": 1}}', "has no tensors"),
+    "objects in each other": (b'{"state_dict": ' + b'{"a":' * 40 + b"[1]" + b"}" * 41, "nested 3"),
+}  # fmt: skip
 CASES = (
     files(SHAPES, ".json")
     | files(SIZES, ".nam")
+    | files(FACTS, ".state_dict.json")
     | files(
         {f"{name}, {n}": make(n) for name, make in ANY.items() for n in (20_000, 10**6)},
         ".json", ".nam", says="malformed",

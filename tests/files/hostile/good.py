@@ -30,7 +30,8 @@ LAYOUTS = {
     ".params": "mxnet-gluon", ".data.onnx": "onnx", ".json": "keras", ".nam": "nam",
     ".module.pt": "torch", ".old.module.pt": "torch", ".script.pt": "torch", ".pt2": "torch",
     ".packed.pt": "torch", ".tflite": "tflite", ".pb": "keras", ".index.json": "torch",
-    ".weights.json": "keras",
+    ".weights.json": "keras", ".state_dict.json": "torch",
+    ".tfjs.json": "keras",
 }  # fmt: skip
 
 
@@ -60,6 +61,8 @@ def good(suffix):
         elif suffix == ".data.onnx":
             rl.save(path, made)
             return in_another_file(onnx.load(path)).SerializeToString()
+        elif suffix == ".state_dict.json":
+            return json.dumps(guitarml_model(made)).encode()
         elif suffix == ".nam":
             return json.dumps(nam_model(made)).encode()
         elif suffix == ".pb":
@@ -71,6 +74,16 @@ def good(suffix):
         else:
             rl.save(path, made)
         return path.read_bytes()
+
+
+def guitarml_model(made):
+    """Return a model of GuitarML with a dense layer of ones, which adds its first input."""
+    H = SPEC.hidden_size
+    facts = {"model": "SimpleRNN", "input_size": SPEC.input_size, "skip": 1, "output_size": 1,
+             "unit_type": "LSTM", "num_layers": 1, "hidden_size": H, "bias_fl": True}  # fmt: skip
+    state = {f"rec.{name}": array.tolist() for name, array in made.items()}
+    state |= {"lin.weight": [[1.0] * H], "lin.bias": [1.0]}
+    return {"model_data": facts, "state_dict": state}
 
 
 def nam_model(made):
@@ -112,21 +125,40 @@ PARTS = {  # of an index: the name of each part -> the names that are in it
         "last.safetensors": ["weight_hh_l0", "bias_hh_l0"],
     },
     ".weights.json": {"m_00000.weights.h5": ["0", "1"], "m_00001.weights.h5": ["2"]},
+    ".tfjs.json": {"group1-shard1of2.bin": [], "group1-shard2of2.bin": []},  # one stream
 }  # fmt: skip
 VARIABLES = "/layers/lstm/cell/vars"
 
 
 def index_of(suffix):
     """Return the index of the good parts."""
+    if suffix == ".tfjs.json":
+        return tfjs_model()
     places = {VARIABLES: [*PARTS[suffix]]}
     if suffix == ".index.json":
         places = {name: part for part, names in PARTS[suffix].items() for name in names}
     return {"metadata": {"total_size": 1}, "weight_map": places}
 
 
+def tfjs_model(**more):
+    """Return a layers model of TensorFlow.js with an LSTM. more: keys of its config."""
+    config = {"name": "lstm", "units": SPEC.hidden_size, "activation": "tanh",
+              "recurrent_activation": "sigmoid", "use_bias": True, **more}  # fmt: skip
+    layers = [{"class_name": "LSTM", "config": config}]
+    model = {"class_name": "Sequential", "config": {"name": "model", "layers": layers}}
+    stored = [{"name": f"lstm/{name}", "shape": list(array.shape), "dtype": "float32"}
+              for name, array in weights("keras").items()]  # fmt: skip
+    manifest = [{"paths": [*PARTS[".tfjs.json"]], "weights": stored}]
+    topology = {"keras_version": "2.15.0", "model_config": model}
+    return {"format": "layers-model", "modelTopology": topology, "weightsManifest": manifest}
+
+
 def good_parts(suffix):
     """Return the bytes of each part, by its name; {} for a suffix that is not an index's."""
     made, found = weights(LAYOUTS[suffix]) if suffix else {}, {}
+    if suffix == ".tfjs.json":  # a tensor is in both files
+        stream = b"".join(array.tobytes() for array in made.values())
+        return dict(zip(PARTS[suffix], (stream[:300], stream[300:]), strict=True))
     arrays = {str(k): array for k, array in enumerate(made.values())} | dict(made)
     for part, names in PARTS.get(suffix, {}).items():
         tensors = {name: arrays[name] for name in names}
@@ -186,11 +218,12 @@ def numbers(layout="torch"):
 
 def block(entries, compression=0):
     """Return a block of a table, without shared beginnings of keys; its sum is not looked at."""
-    found = b""
+    parts = []
     for key, value in entries.items():
         key = key.encode() if isinstance(key, str) else key
-        found += b"\0" + varint(len(key)) + varint(len(value)) + key + value
-    return found + bytes(4) + (1).to_bytes(4, "little") + bytes([compression]) + bytes(4)
+        parts += b"\0", varint(len(key)), varint(len(value)), key, value
+    parts += bytes(4), (1).to_bytes(4, "little"), bytes([compression]), bytes(4)
+    return b"".join(parts)
 
 
 def table(entries, compression=0, handles=1):

@@ -39,7 +39,9 @@ def run_commands(reader, path, names):
     """Return the bytes that the disk stores of a file and those beside it, and the answers."""
     nbytes = sum(file.stat().st_blocks * 512 for file in path.parent.iterdir())
     hints = HINTS.get(path.suffix, [])
-    return nbytes, reader("read", *[[*COMMANDS[name](path), *hints] for name in names])
+    answers = reader("read", *[[*COMMANDS[name](path), *hints] for name in names])
+    assert not isinstance(answers, str), f"{path}: the process ended with {answers}"
+    return nbytes, answers
 
 
 def write_product(path, n):
@@ -59,7 +61,6 @@ def growth(reader, folder, name):
     for n in N:
         path = write_product(folder / f"{name} {n}" / name, n)
         runs.append(run_commands(reader, path, COMMANDS))
-        assert not isinstance(runs[-1][1], str), f"{name}, {n}: {runs[-1]}"
     (half_nbytes, halves), (nbytes, answers) = runs
     for command, answer, half in zip(COMMANDS, answers, halves, strict=True):
         exponents = [

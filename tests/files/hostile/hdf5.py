@@ -62,6 +62,11 @@ def plugin(file, name, path):
     made.write_direct_chunk((0, 0), bytes(4 * 60))
 
 
+def committed(file, name, path):
+    file["a type"] = np.dtype("f4")
+    file.create_dataset(name, SHAPE, file["a type"])
+
+
 def set_to(value):
     """Put something else there. value: a function of the file and its path."""
     return lambda file, name, path: file.__setitem__(name, value(file, path))
@@ -88,6 +93,8 @@ SPOILERS = {
         f"does not inflate to its {4 * 12 << 12} bytes"),
     "a damaged chunk": (dataset(chunk=lambda: b"no zlib", chunks=SHAPE, **PACKED), "a chunk"),
     "a filter's library": (plugin, "filter 32008 is not supported"),
+    "a filter of HDF5": (dataset(chunks=SHAPE, fletcher32=True), "filter 3 is not supported"),
+    "a committed datatype": (committed, "datatype is shared by several objects"),
     "object references": (dataset(dtype=h5py.ref_dtype), NO_NUMBER),
     "texts": (dataset(dtype=h5py.string_dtype()), NO_NUMBER),
     "arrays of any length": (dataset(dtype=h5py.vlen_dtype("f4")), NO_NUMBER),
@@ -109,6 +116,22 @@ def written(fill, **options):
     with h5py.File(blob, "w", **options) as file:
         fill(file)
     return blob.getvalue()
+
+
+def texts_in_a_heap():
+    """Return a file with texts in a global heap, and where the heap's first entry and free space
+    are."""
+    data = bytearray(written(lambda file: file.attrs.update(layer_names=["a", "bc"])))
+    first = data.index(b"GCOL") + 16
+    return data, first, first + 2 * 24
+
+
+def endless_heap(number=0):
+    """Return a file whose heap has an entry of size 0 after its objects: the next is this one."""
+    data, _, free = texts_in_a_heap()
+    data[free : free + 2] = number.to_bytes(2, "little")
+    data[free + 8 : free + 16] = bytes(8)
+    return bytes(data)
 
 
 def first_text_again(data, n):
@@ -157,6 +180,59 @@ def spoiled(spoil):
         return edited(good(".weights.h5" if is_weights else path.suffix), change)
 
     return write
+
+
+def plain(change=lambda file, path: None):
+    """Change a file that h5py alone wrote: arrays by the names of a layout."""
+
+    def write(path):
+        def fill(file):
+            for leaf, shape in {"kernel": (5, 12), "recurrent_kernel": (3, 12)}.items():
+                file[f"enc/{leaf}"] = np.ones(shape, "f4")
+            change(file, path)
+
+        return written(fill)
+
+    return write
+
+
+def plain_spoiled(spoil):
+    def change(file, path):
+        del file["enc/kernel"]
+        spoil(file, "enc/kernel", path)
+
+    return plain(change)
+
+
+def new_chunks(path):
+    """Chunks with an index of HDF5 1.10."""
+    return written(lambda file: file.create_dataset("enc/kernel", SHAPE, "f4", chunks=True),
+                   libver="latest")  # fmt: skip
+
+
+def names_of_layers(file, path):
+    """Give the tensors of torch with layer numbers that no RNN has."""
+    for number in ("99999999999999999999", "0" * 5000, "-1", "٣", "1e9"):
+        file[f"rnn.weight_ih_l{number}"] = file[f"rnn.weight_hh_l{number}"] = np.ones((12, 3), "f4")
+
+
+PLAIN = {
+    "chunks of HDF5 1.10": (new_chunks, "opens without libver"),
+    "one dataset as every tensor": (plain(lambda file, path: [
+        file.__setitem__(f"{k}/{leaf}", file["enc/recurrent_kernel"])
+        for k in range(100) for leaf in ("kernel", "recurrent_kernel")]), "is the same as"),
+    "the names of a layer of any number": (plain(names_of_layers), "", EITHER),
+    "names that are not UTF-8": (plain(lambda file, path: file.create_dataset(
+        b"enc/kernel\xff", (5, 12), "f4")), "", EITHER),
+    "the same name with dots and slashes": (plain(lambda file, path: file.update({
+        "enc.kernel": np.zeros((5, 12), "f4"), "enc.recurrent_kernel": np.zeros((3, 12), "f4")})),
+        "", EITHER),
+    "a shape that does not fit": (plain(lambda file, path: file.move("enc/kernel", "a") or
+        file.create_dataset("enc/kernel", (5, 13), "f4")), "13"),
+    "layers of terabytes that are not written": (plain(lambda file, path: [
+        file.create_dataset(f"rnn/weight_{part}_l{k}", (4 << 20, 1 << 20), "f4")
+        for k in range(20) for part in ("ih", "hh")]), BOMB_SAID),
+}  # fmt: skip
 
 
 # ------------------------------------------------------------------------------------ the config
@@ -216,7 +292,7 @@ def attribute(name, value, **more):
 
 NAMES = {
     "names that all lie in one place": (
-        attribute("layer_names", ["x" * 60_000] * 4000, dtype=h5py.string_dtype()), "HDF5 texts",
+        attribute("layer_names", ["x" * 60_000] * 400, dtype=h5py.string_dtype()), "HDF5 texts",
     ),
     "names that lead out": attribute(
         "weight_names", ["../../secret/other.h5"] * 3, dtype=h5py.string_dtype()
@@ -229,6 +305,10 @@ NAMES = {
 CASES = {
     **files({name: (spoiled(row[0]), *row[1:]) if isinstance(row, tuple) else spoiled(row)
              for name, row in SPOILERS.items()}, *ALL, kind="HDF5, "),
+    **files({name: (plain_spoiled(row[0]), *row[1:]) if isinstance(row, tuple)
+             else plain_spoiled(row) for name, row in SPOILERS.items()},
+            ".h5", kind="plain HDF5, "),
+    **files(PLAIN, ".h5", kind="plain HDF5, "),
     **files(WRONG, ".h5", ".keras", kind="config, ", codes=(3, 4)),
     **files(NAMES, ".h5"),
     # one more layer, which is not an RNN; and a config that names none: the weights tell the RNN

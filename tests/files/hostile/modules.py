@@ -6,7 +6,15 @@ import zipfile
 import torch
 from files.hostile.case import EITHER, Calls, each, files
 from files.hostile.good import archive, good, members
-from files.hostile.pickles import DOUBLED, Instance, Storage, dumped, in_archive, in_old, view
+from files.hostile.pickles import (
+    DOUBLED,
+    Instance,
+    Storage,
+    dumped,
+    in_archive,
+    in_turn,
+    view,
+)
 
 # --------------------------------------------------------------------------------------- modules
 
@@ -116,10 +124,14 @@ PACKED = {
 
 
 def changed(suffix, name, data, compression=zipfile.ZIP_STORED):
-    """Return the good file of a suffix with another member."""
-    parts = members(good(suffix))
-    root = next(iter(parts)).partition("/")[0]
-    return archive(parts | {f"{root}/{name}": data}, compression)
+    """Return a function that makes the good file of a suffix with another member."""
+
+    def make(path):
+        parts = members(good(suffix))
+        root = next(iter(parts)).partition("/")[0]
+        return archive(parts | {f"{root}/{name}": data}, compression)
+
+    return make
 
 
 def program(text, compression=zipfile.ZIP_STORED):
@@ -131,7 +143,7 @@ PROGRAMS = {
     "a program of 60 MB": program(b" " * (60 << 20), zipfile.ZIP_DEFLATED),
     "a program of 5 MB": program(b"\n" * (5 << 20)),
     "a program of arguments": program(BEGIN + b"torch.lstm(" + b", a" * 1_000_000 + b")\n"),
-    "a program of constants": program(BEGIN + b"  mode : Final[str] = 7\n" * 150_000),
+    "a program of constants": program(BEGIN + b"  mode : Final[str] = 7\n" * 50_000),
     "a program that is not text": program(bytes(range(256)) * 4000),
 }  # fmt: skip
 
@@ -205,8 +217,8 @@ EXPORTED_PROGRAMS = {
 KIND = {"kind": "module, "}
 CASES = {
     **files(TYPES, ".pt", codes=EITHER, form=in_archive, **KIND),
-    **files(WALKS | TENSORS, ".pt", form=in_archive, **KIND),
-    **files(WALKS, ", old form.pt", form=lambda data: in_old(data, {}), **KIND),
+    **in_turn(WALKS, (".pt", ", old form.pt"), **KIND),
+    **files(TENSORS, ".pt", form=in_archive, **KIND),
     **files(PACKED, ".pt", codes=EITHER, form=in_archive, **KIND),
     **files(PROGRAMS, ".pt", codes=EITHER, **KIND),
     **files(EXPORTED, ".pt2", **KIND),

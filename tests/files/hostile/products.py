@@ -6,6 +6,7 @@ block, n names of length n, strides of 0. Each format has one; each is tried wit
 the larger makes a file of about a megabyte at the most.
 """
 
+import io
 import json
 import struct
 import zipfile
@@ -30,6 +31,7 @@ from files.hostile.good import (
     members,
     numbers,
     table,
+    tfjs_model,
     weights,
 )
 from files.hostile.hdf5 import edited, first_text_again
@@ -97,10 +99,40 @@ def arrays_again(n):
     return dumped({f"{k}": array((100 * n,), data=data) for k in range(n // 4)}, 3)
 
 
+def objects_again(n):
+    """An array of n / 4 objects, each of them the same array of 400 n bytes."""
+    objects, made = np.empty(n // 4, object), io.BytesIO()
+    objects[:] = [None] * len(objects)
+    objects.fill(np.zeros(100 * n, "f4"))
+    np.save(made, objects)
+    return archive({"a.npy": made.getvalue()})
+
+
 def pairs_again(n):
     """A tuple of n pairs, of which n dicts are made."""
     pairs = tuple((k, None) for k in range(n))
     return dumped([Calls(OrderedDict, pairs) for _ in range(n)])
+
+
+def states_again(n):
+    """An optimizer in which n parameters share n slots, and n groups share n hyperparameters."""
+    names = [f"{k:06d}" for k in range(n)]
+    slots, group = dict.fromkeys(names, view()), {"params": [], **dict.fromkeys(names, 1)}
+    state = {"state": dict.fromkeys(range(n), slots), "param_groups": [group] * n}
+    state["param_groups"].append({"params": [*range(n)]})
+    return in_archive(dumped({"model": dict.fromkeys(names, view()), "optimizer": state}))
+
+
+def optimizers(n):
+    """16 optimizers of n / 16 parameters, each of which fits n / 8 models of 8 tensors."""
+    moments = {f"{k}": {"exp_avg": view()} for k in range(n // 16)}
+    states = [
+        {"state": {k: dict(m) for k, m in enumerate(moments.values())},
+         "param_groups": [{"params": [*range(n // 16)]}]}
+        for _ in range(16)
+    ]  # fmt: skip
+    models = {f"{k}": {f"{k}": view() for k in range(8)} for k in range(n // 8)}
+    return in_archive(dumped({"models": models, "optimizers": states}))
 
 
 def module_again(n, form=in_archive):
@@ -158,6 +190,24 @@ def nested_keys(n):
     for _ in range(30):
         found = {"a" * (n // 10 + 1): found}
     return msgpack.packb({f"{k}": found for k in range(n // 100 + 1)})
+
+
+def states(n):
+    """16 states of optax with n / 16 names, over n trees that each have one of the names."""
+    one = trees.array((0,), data=b"")
+    state = {"count": one, "mu": {f"{k}": one for k in range(n // 16)}}
+    many = {f"{k}": {"0": one} for k in range(n)}
+    return msgpack.packb(many | {"opt_state": {f"{k}": state for k in range(16)}})
+
+
+def slots(n):
+    """A legacy file of Keras with n arrays of an optimizer, with long names."""
+
+    def change(file):
+        for k in range(n):
+            file.create_dataset(f"optimizer_weights/{'a/' * 30}{k}_momentum", (1,), "f4")
+
+    return h5(change)
 
 
 def handles(n):
@@ -306,13 +356,38 @@ def nam(layers):
                        "weights": [0] * (14 * layers + 2)}).encode()  # fmt: skip
 
 
+def tfjs(layers=1, weights=0, files=0, path="kernel"):
+    """Return a model of TensorFlow.js with so many layers, weights without numbers, and files."""
+    model = tfjs_model()
+    (one,) = model["modelTopology"]["model_config"]["config"]["layers"]
+    model["modelTopology"]["model_config"]["config"]["layers"] = [one] * layers
+    (group,) = model["weightsManifest"]
+    group["weights"] += [{"name": f"{k}/{path}", "shape": [0, 4], "dtype": "float32"}
+                         for k in range(weights)]  # fmt: skip
+    group["paths"] += [f"./{path}" for path in group["paths"]] * files
+    return json.dumps(model).encode()
+
+
 LSTM = {"type": "lstm", "shape": [1], "weights": [[[0] * 4], [[0] * 4], [0] * 4]}
 PRODUCTS = {
+    "states again.pt": states_again,
+    "optimizers.pt": optimizers,
+    "states.msgpack": states,
+    "slots.h5": slots,
     "layers.json": lambda n: rtneural(*[LSTM] * n),
     "types.json": lambda n: rtneural(
         *({"type": f"{k}" + "a" * (n // 10), "shape": [1], "weights": [1]} for k in range(n // 4))),
     "lists.json": lambda n: rtneural(LSTM | {"weights": [[[]] * (50 * n)] * 3}),
     "layers.nam": nam,
+    "layers.tfjs.json": lambda n: tfjs(layers=n),
+    "weights.tfjs.json": lambda n: tfjs(weights=n),
+    "groups.tfjs.json": lambda n: tfjs(weights=n, path="a/" * 100 + "vars/0"),
+    "files.tfjs.json": lambda n: tfjs(files=n),
+    "tensors.state_dict.json": lambda n: json.dumps(
+        {"state_dict": {f"{k}.weight_hh_l0": [[0]] for k in range(n)}}).encode(),
+    "lists.state_dict.json": lambda n: json.dumps({"a": [0], "b": [[[]] * (50 * n)] * 3}).encode(),
+    "names in objects.state_dict.json": lambda n: json.dumps(
+        {"state_dict": {"a" * min(n, 900): {f"{k}": [0] for k in range(n)}}}).encode(),
     "a name of dots.safetensors": lambda n: safetensors(["a." * (5 * n)]),
     "names of dots.safetensors": lambda n: safetensors(
         f"{k}." + "a." * 100 for k in range(n // 20)),
@@ -329,6 +404,7 @@ PRODUCTS = {
                       ["m_00000.weights.h5", "m_00001.weights.h5"] * 20)),
     "long headers.npz": lambda n: archive(
         {f"{k}.npy": numpy_array(65000) for k in range(n // 10)}, zipfile.ZIP_DEFLATED),
+    "objects again.npz": objects_again,
     "fields.npy": fields,
     # the spec of n layers, with many lists as a setting
     "layers and lists.bin": lambda n: (bytes(4), json.dumps(

@@ -8,6 +8,7 @@ the standard library imports late.
 """
 
 import contextlib
+import encodings.ascii
 import encodings.utf_32_be
 import encodings.utf_32_le  # noqa: F401
 import functools
@@ -56,12 +57,12 @@ class Watch:
 
     def __init__(self, unit):
         self._log = os.open(os.environ["WATCH_LOG"], os.O_RDONLY)
-        self._meter, self._most_readings = Meter(unit), MOST_READINGS[unit]
+        self._meter, self.most_readings = Meter(unit), MOST_READINGS[unit]
 
     def __call__(self, call, *arguments):
         imported = set(sys.modules)
         start = os.fstat(self._log).st_size
-        for _ in range(self._most_readings):
+        for _ in range(self.most_readings):
             with self._meter as meter:
                 code, words = call(*arguments)
             if not meter.is_too_much_work or meter.nbytes >= MOST_NBYTES:
@@ -159,7 +160,8 @@ def wrong(answer, codes, paths):
 
 
 def sinner(watch, path, which):
-    """Do on purpose what the watch must notice."""
+    """Do on purpose, once, what the watch must notice."""
+    watch.most_readings = 1
     return watch(lambda: (0, str(SINS[which](path))))
 
 

@@ -57,7 +57,7 @@ JSON = {
     "lists in lists": b'{"a":' + b"[" * 1_000_000,
     "lists in lists, closed": b'{"a":' + b"[" * 900 + b"]" * 900 + b"}",
     "a key twice": b'{"a":1,"a":1}',
-    "very many keys": b"{" + b",".join(b'"%d":0' % k for k in range(100_000)) + b"}",
+    "very many keys": b"{" + b",".join(b'"%d":0' % k for k in range(30_000)) + b"}",
     "no key but quotes": b'{"' + b'\\"' * 500_000 + b'":0}',
 }
 # What the error about a header of safetensors says of them.
@@ -99,8 +99,8 @@ NPY = {
     "a header that is cut": (shaped((84,))[:40], "expected 5. bytes got 30"),
     "code for a header": (array(b"__import__('os').system('touch mark')"), "malformed"),
     "a list for a header": (array([]), "not a dictionary"),
-    "a deep header": (array(b"(" * 60_000), "malformed"),
-    "a deep header of signs": (array(b"-" * 60_000 + b"1"), "malformed"),
+    "a deep header": (array(b"(" * 20_000), "malformed"),
+    "a deep header of signs": (array(b"-" * 20_000 + b"1"), "malformed"),
     "a header of 4 GB": b"\x93NUMPY\2\0" + struct.pack("<I", (1 << 32) - 1) + bytes(100),
     **each(shaped, "descr", "|O", [("a", [("b", [("c", "|O")])])], says="Python objects"),
     **each(shaped, "descr", [("a", "<f4", (1 << 30,))], "|S2147483647"),
@@ -306,8 +306,9 @@ def indexes(suffix):
 
 
 CASES = {
-    **{name: case for suffix in PARTS for name, case in (
-        files(indexes(suffix), suffix) | files(JSON, suffix, kind="JSON, ")).items()},
+    **{name: case for suffix in (".index.json", ".weights.json")
+       for name, case in files(indexes(suffix), suffix).items()},
+    **files(JSON, *PARTS, kind="JSON, "),
     **files(JSON, ".safetensors", kind="JSON, ", form=header, says=SAID),
     **files({name: beside(data) for name, data in JSON.items()}, ".bin", kind="JSON, "),
     # unknown keys are ignored: the arrays beside them may be read

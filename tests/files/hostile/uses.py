@@ -266,11 +266,13 @@ USES = {
     "paths in a config.keras": config_paths,
     "spellings.h5": spellings,
     "zeros.h5": zeros_h5,
-    "zeros.npz": lambda n: zeros(n, 1),
+    "zeros.npz": lambda n: zeros(min(n, 1000), 1),
     "layers of zeros.npz": lambda n: zeros(1, n),
     "stride 0.pt": stride_0,
     "weight norm of stride 0.pt": weight_norm,
-    "names of dots.pt": lambda n: deflated({f"{k}/a." + "0/a." * 200: view() for k in range(n)}),
+    "names of dots.pt": lambda n: deflated(  # more exceed the characters of names
+        {f"{k}/a." + "0/a." * 200: view() for k in range(min(n, 2800))}
+    ),
     "tensors.pt": lambda n: deflated({f"{k}": view() for k in range(n)}),
     "RNNs.pt": rnns,
     "a state of many nodes.onnx": lambda n: nodes(n, "state", np.ones((1, n, 3), "f4"), 5),

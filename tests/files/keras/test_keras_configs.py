@@ -3,7 +3,9 @@ copied; the text is UTF-8."""
 
 import json
 
+import keras
 import pytest
+import tf_keras
 from files.hostile.good import archive, good, members
 from files.hostile.hdf5 import edited
 
@@ -42,6 +44,25 @@ def test_it_is_named(make, suffix, node, tmp_path):
     ):
         notes = [note for note in result.notes if "Lambda" in note]
         assert len(notes) == 1 and "'code'" in notes[0]
+
+
+@pytest.mark.parametrize("suffix", [".keras", ".h5"])
+@pytest.mark.filterwarnings("ignore::UserWarning:keras")
+def test_keras_refuses_it_in_its_safe_mode(suffix, tmp_path):
+    """Of .h5 since Keras 3.11.3 (CVE-2025-9905); Keras 2 runs its code even with safe_mode."""
+    old, new = tmp_path / f"old{suffix}", tmp_path / f"new{suffix}"
+    code = keras.layers.Lambda(lambda x: x, output_shape=(3,))
+    keras.Sequential([keras.Input((4, 5)), keras.layers.LSTM(3), code]).save(old)
+    assert any("Lambda" in note for note in rl.convert_file(old, new, to="keras").notes)
+    with pytest.raises(ValueError, match=r"lambda.*safe_mode|unsafe"):
+        keras.models.load_model(new)
+
+
+def test_keras_2_runs_it_in_its_safe_mode(tmp_path):
+    code = tf_keras.layers.Lambda(lambda x: x, name="lambda")
+    model = tf_keras.Sequential([tf_keras.Input((4, 5)), tf_keras.layers.LSTM(3), code])
+    model.save(tmp_path / "a.h5")
+    assert tf_keras.models.load_model(tmp_path / "a.h5", safe_mode=True).layers[-1].name == "lambda"
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-32-be"])

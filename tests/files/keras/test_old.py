@@ -8,6 +8,7 @@ import h5py
 import numpy as np
 import pytest
 import tf_keras
+import torch
 from files.keras import old_models as old
 from files.keras.comparison import same_arrays
 from oracles.frameworks import KERAS_NOISE, H, I, fill_keras, normal, seeded
@@ -184,3 +185,22 @@ def test_lists_that_keras_splits(tmp_path):
             del group.attrs[name]
         format.save_attributes_to_hdf5_group(group, "layer_names", [x.encode() for x in theirs])
     assert list(rl.load(tmp_path / "a.h5")) == names
+
+
+def test_an_hdf5_file_with_the_names_of_torch_had_no_rnn(tmp_path):
+    """h5py writes a state_dict flat or in groups."""
+    arrays = {name: a.numpy() for name, a in torch.nn.GRU(5, 3).state_dict().items()}
+    for path, separator in (("a.h5", "."), ("b.hdf5", "/")):
+        with h5py.File(tmp_path / path, "w") as file:
+            for name, array in arrays.items():
+                file[f"enc{separator}{name}"] = array
+            file["step"] = 3
+        assert dict(rl.load(tmp_path / path)) == {"enc": rl.Weights(arrays)}
+    rl.convert_file(tmp_path / "a.h5", tmp_path / "n.keras", to="keras")
+    assert (rl.pack(rl.load(tmp_path / "n.keras")) == rl.pack(rl.convert(arrays, to="keras"))).all()
+    with pytest.raises(rl.FileError, match="write the RNNs to another format"):
+        rl.convert_file(tmp_path / "a.h5", tmp_path / "n.h5", to="keras")
+    with h5py.File(tmp_path / "a.h5", "a") as file:
+        file["enc.norm"] = np.ones(3)
+    with pytest.raises(rl.UndecidedError, match=r"further tensors .*'enc\.norm'"):
+        rl.load(tmp_path / "a.h5")["enc"]

@@ -7,6 +7,7 @@ import numpy as np
 import onnx
 import pytest
 from commands import TESTS
+from files.hostile.growth import write_product
 from files.hostile.onnxes import graphs
 from files.onnx import models
 from files.onnx.models import assert_same_outputs, constant, node_of, taken, values, wrapped, write
@@ -17,6 +18,7 @@ from oracles.frameworks import FORMS, RELU_FORMS, H, I, inputs, onnx_model, onnx
 from oracles.reference import Run
 
 import rnnlayout as rl
+from rnnlayout._files.formats.onnx import model as model_file
 
 LSTM, GRU, RNN = (rl.Spec(cell, I, H) for cell in ("lstm", "gru", "rnn_tanh"))
 
@@ -236,6 +238,23 @@ def test_zero_states_zero_peepholes_and_a_table_of_lengths(tmp_path):
     model.graph.node.insert(0, constant("lens", np.array([3, 4], np.int32)))
     found = read(model, tmp_path)["layer"]
     assert found.config == {"sequence_lens": [3, 4]} and "P" not in found
+
+
+def test_lengths_that_are_no_integers_were_cut(tmp_path):
+    model, _ = model_of(LSTM)
+    node_of(model.graph).input[4] = "lens"
+    model.graph.node.insert(0, constant("lens", np.array([3.5, 4], np.float32)))
+    with pytest.raises(rl.LayoutError, match="sequence_lens has dtype float32, ONNX needs int32"):
+        read(model, tmp_path)
+
+
+def test_a_list_per_node_was_made_of_a_state_before_the_file_was_refused(tmp_path, monkeypatch):
+    def refuse_to_list(_):
+        raise AssertionError("a list was made")
+
+    monkeypatch.setattr(model_file, "list_settings", refuse_to_list)
+    with pytest.raises(rl.FileError, match="bytes of weights"):
+        rl.load(write_product(tmp_path / "a" / "a state of many nodes.onnx", 400))
 
 
 def test_zero_states_as_tf2onnx_writes_them(tmp_path):

@@ -185,6 +185,19 @@ def test_a_bin_and_the_json_of_another_bin(tmp_path):
     assert rl.load(path)["lstm"].spec == spec
 
 
+def test_a_crc_does_not_protect(tmp_path):
+    """Whoever changes the .bin can record the CRC of the changed one."""
+    path, spec = tmp_path / "a.bin", rl.Spec("lstm", 5, 3)
+    rl.save(path, rl.Weights(some.random_weights(CUDNN, spec, seed=0), spec))
+    changed = some.random_weights(CUDNN, spec, seed=1)
+    path.write_bytes(changed.tobytes())
+    description = tmp_path / "a.bin.json"
+    content = json.loads(description.read_text())
+    content["crc32"] = f"{zlib.crc32(path.read_bytes()):08x}"
+    description.write_text(json.dumps(content))
+    assert some.same_bits(rl.load(path)["lstm"].tensors, changed)
+
+
 def test_json_with_the_spec_alone(tmp_path):
     """A spec that a program wrote itself: lstm.bin with lstm.json, Spec.to_dict() alone."""
     spec = SPECS["float32"]

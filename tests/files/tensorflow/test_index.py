@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import torch
+from commands import TESTS
 from oracles import some
 from tf_keras.src.layers.rnn import legacy_cells
 
@@ -54,6 +55,22 @@ def test_tensors_of_every_dtype(tmp_path):
     assert (
         tensor_set.tensors.keys() == tensors.keys() and tensor_set.tensors["bf"].dtype == "bfloat16"
     )
+
+
+def test_a_checkpoint_of_version_1_is_written_as_the_error_says(tmp_path, monkeypatch):
+    """Its names are those of TensorFlow before 1.0."""
+    arrays = {"RNN/BasicLSTMCell/Linear/Matrix": RNG.standard_normal((8, 12), "f4"),
+              "RNN/BasicLSTMCell/Linear/Bias": RNG.standard_normal(12, "f4")}  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    values = [tf.constant(array) for array in arrays.values()]
+    tf.raw_ops.Save(filename="old.ckpt", tensor_names=[*arrays], data=values)
+    for options in ({}, {"format": "index"}):
+        with pytest.raises(rl.FileError) as caught:
+            rl.load("old.ckpt", **options)
+    exec(caught.value.text.partition("makes of it: ")[2], {"tf": tf})
+    (weights,) = rl.load("model.index", layout=rl.layout("tf1", forget_bias=1.0)).values()
+    for array, old in zip(weights.values(), arrays.values(), strict=True):
+        assert np.array_equal(array, old)
 
 
 def test_very_many_tensors(tmp_path):
@@ -115,6 +132,82 @@ def test_a_prefix_and_a_checkpoint_in_the_current_folder(tmp_path, monkeypatch):
         rl.load(tmp_path / "model.ckpt-7")
     monkeypatch.chdir(tmp_path)
     assert dict(rl.load(path.name)) == dict(rl.load(path))
+
+
+# names of a cell before TensorFlow 1.2 -> its names since then
+OLD_NAMES = [
+    ("rnn/multi_rnn_cell/cell_0/basic_lstm_cell", "rnn/multi_rnn_cell/cell_0/basic_lstm_cell",
+     {"weights": "kernel", "biases": "bias"}),
+    ("RNN/MultiRNNCell/Cell0/BasicLSTMCell", "RNN/MultiRNNCell/Cell0/basic_lstm_cell",
+     {"Linear/Matrix": "kernel", "Linear/Bias": "bias"}),
+    ("RNN/LSTMCell", "RNN/lstm_cell",
+     {"W_0": "kernel", "B": "bias", "W_F_diag": "w_f_diag", "W_I_diag": "w_i_diag",
+      "W_O_diag": "w_o_diag", "W_P_0": "projection/kernel"}),
+    ("rnn/lstm_cell_1", "rnn/lstm_cell_1",
+     {"weights": "kernel", "biases": "bias", "projection/weights": "projection/kernel"}),
+    ("RNN/GRUCell", "RNN/gru_cell",
+     {"Gates/Linear/Matrix": "gates/kernel", "Gates/Linear/Bias": "gates/bias",
+      "Candidate/Linear/Matrix": "candidate/kernel", "Candidate/Linear/Bias": "candidate/bias"}),
+    ("rnn/gru_cell", "rnn/gru_cell",
+     {"gates/weights": "gates/kernel", "gates/biases": "gates/bias",
+      "candidate/weights": "candidate/kernel", "candidate/biases": "candidate/bias"}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("old_cell, new_cell, names", OLD_NAMES)
+def test_names_before_tensorflow_1_2(old_cell, new_cell, names, tmp_path):
+    """As tensorflow/contrib/rnn/python/tools/checkpoint_convert.py renames them. A slot of an
+    optimizer keeps its end, and a Dense of another scope its name."""
+    gates, width = (2, 3) if "gates/kernel" in names.values() else (4, 3)
+    width = 2 if "projection/kernel" in names.values() else width
+    shapes = {
+        "kernel": (5 + width, 4 * 3), "bias": (gates * 3,), "projection/kernel": (3, 2),
+        "gates/kernel": (8, 6), "gates/bias": (6,), "candidate/kernel": (8, 3),
+        "candidate/bias": (3,),
+    }  # fmt: skip
+    arrays = {new: RNG.standard_normal(shapes.get(new, (3,)), "f4") for new in names.values()}
+    slot = {f"{old_cell}/{old}/Adam": arrays[new] for old, new in names.items()}
+    old = {f"{old_cell}/{old}": arrays[new] for old, new in names.items()} | slot
+    dense = {"fc/weights": np.ones((8, 12), "f4"), "fc/biases": np.ones(12, "f4")}
+    found = rl.load(saved(tmp_path / "old", old | dense), layout="tf1")
+    new = {f"{new_cell}/{name}": array for name, array in arrays.items()}
+    wanted = rl.load(saved(tmp_path / "new", new), layout="tf1")
+    assert dict(found) == dict(wanted) and len(found) == 1
+    assert {*dense, *(f"{new_cell}/{name}/Adam" for name in arrays)} == {*found.others}
+    assert any("names of TensorFlow before 1.2, read as" in note for note in found.notes)
+
+
+def test_a_trained_model_of_keras_3():
+    """tf.train.Checkpoint stores its weights as variables that its optimizer lists; the .keras file
+    has the same (tests/data/record_keras_checkpoint.py)."""
+    folder = TESTS / "data" / "keras-checkpoint"
+    stored = [name for name, _ in tf.train.list_variables(str(folder / "trained"))]
+    assert not any("kernel" in name for name in stored)
+    found, wanted = rl.load(folder / "trained.index"), rl.load(folder / "model.keras")
+    assert list(found) == [f"model/_functional/_operations/{k}" for k in (1, 2)]
+    for weights, other in zip(found.values(), wanted.values(), strict=True):
+        assert rl.verify(weights, other) and weights.spec == other.spec
+    assert any("listed by the optimizer, read as" in note for note in found.notes)
+    assert all(weights.optimizer is None for weights in found.values())
+    repair = "save the whole compiled model, model.save('model.keras')"
+    assert sum(note.endswith(repair) for note in found.notes) == 2
+
+
+def test_variables_of_an_optimizer_alone(tmp_path):
+    variables = {f"optimizer/_trainable_variables/{k}": np.ones((8, 12), "f4") for k in range(2)}
+    with pytest.raises(rl.FileError, match=r"without a path in the model: save the model with"):
+        rl.load(saved(tmp_path / "m", variables))
+
+
+def test_a_checkpoint_with_old_and_new_names_keeps_both(tmp_path):
+    kernel, bias = np.ones((8, 12), "f4"), np.zeros(12, "f4")
+    both = {"a/lstm_cell/weights": kernel + 1, "a/lstm_cell/kernel": kernel,
+            "a/lstm_cell/bias": bias}  # fmt: skip
+    tensor_set = check(saved(tmp_path / "m", both))
+    assert tensor_set.tensors.keys() == both.keys()
+    beside = {"b/lstm_cell/weights": kernel, "b/lstm_cell/biases": bias}
+    tensor_set = FORMAT.read(InputFile(saved(tmp_path / "m", both | beside)))
+    assert tensor_set.tensors.keys() == {*both, "b/lstm_cell/kernel", "b/lstm_cell/bias"}
 
 
 @pytest.mark.filterwarnings("ignore:.*BasicLSTMCell. is deprecated")

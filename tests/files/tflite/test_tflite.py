@@ -71,6 +71,33 @@ def test_layers_of_keras(tmp_path):
         assert ours.tobytes() == theirs.tobytes()
 
 
+def both(**options):
+    return tf_keras.layers.Bidirectional(lstm() if options else tf_keras.layers.LSTM(H), **options)
+
+
+def test_bidirectional_layers_of_keras_are_not_two_lstms_without_a_word(tmp_path):
+    """The second returns the last steps alone. Each was two RNNs, and nothing named the reversal of
+    the output of one."""
+    _, data = converted(both(merge_mode="concat"), both())
+    found = rl.load(put(tmp_path, data))
+    assert not found.notes and [w.spec.bidirectional for w in found.values()] == [True, True]
+    first, second = map(rl.RNN, found.values())
+    _, (h_n, _) = second(first(X)[0])
+    last = np.concatenate([*h_n], -1)
+    np.testing.assert_allclose(last, interpret(data), rtol=0, atol=ERROR)
+
+
+def test_directions_that_are_not_concatenated(tmp_path):
+    """They stay two RNNs, one of which reverses x and turns y back."""
+    _, data = converted(both(merge_mode="sum"))
+    found = rl.load(put(tmp_path, data))
+    (note,) = found.notes
+    assert "reads the input of" in note and "directions of a Bidirectional" in note
+    assert [w.config.get("direction") for w in found.values()].count("reverse") == 1
+    y = sum(rl.RNN(weights)(X)[0] for weights in found.values())
+    np.testing.assert_allclose(y, interpret(data), rtol=0, atol=ERROR)
+
+
 @pytest.mark.parametrize("options", [{}, {"optimizations": [tf.lite.Optimize.DEFAULT]}], ids=str)
 def test_weights_of_other_layers_are_left_out_by_name(options, tmp_path):
     """A conversion named nothing."""
@@ -117,9 +144,9 @@ def test_quantized_weights(kind, tmp_path):
     np.testing.assert_allclose(run(found), interpret(data), rtol=0, atol=near)
 
 
-@pytest.mark.parametrize("layer", [tf_keras.layers.GRU(H), tf_keras.layers.SimpleRNN(H)])
+@pytest.mark.parametrize("layer", [tf_keras.layers.GRU, tf_keras.layers.SimpleRNN])
 def test_layers_that_become_loops(layer, tmp_path):
-    _, data = converted(layer)
+    _, data = converted(layer(H))
     with pytest.raises(rl.FileError, match="a WHILE may hold an RNN that is not read"):
         rl.load(put(tmp_path, data))
 

@@ -12,13 +12,18 @@ import functools
 import pathlib
 import pickle
 import re
+import sys
+import types
 
+import haiku
+import jax
 import ml_dtypes
 import numpy as np
 import pytest
 import torch
 from files.hostile.pickles import in_archive, in_old, tensor
 from marks import in_turn, pairwise
+from oracles.some import normal_weights
 
 import rnnlayout as rl
 from rnnlayout._files.formats.torch import archive
@@ -286,6 +291,39 @@ def test_arrays(form, dtype, protocol, tmp_path):
     assert all(found[name].tobytes() == array.tobytes() for name, array in right.items())
 
 
+class OldArray:
+    """As JAX 0.3 pickled an array."""
+
+    def __init__(self, array):
+        self.parts = array.__reduce__()
+
+    def __reduce__(self):
+        return reconstruct_device_array, (*self.parts, {"weak_type": False})
+
+
+def reconstruct_device_array():
+    pass
+
+
+reconstruct_device_array.__module__ = "jax._src.device_array"
+
+
+@pytest.mark.parametrize("form", [jax.numpy.asarray, OldArray])
+def test_parameters_of_haiku_with_arrays_of_jax_were_refused(form, tmp_path, monkeypatch):
+    old = types.ModuleType("jax._src.device_array")
+    old.reconstruct_device_array = reconstruct_device_array
+    monkeypatch.setitem(sys.modules, old.__name__, old)
+    right = normal_weights(rl.layout("haiku"), rl.Spec("gru", 5, 3, reset="before"), 0)
+    cell = {name: form(array) for name, array in right.items()}
+    params = haiku.data_structures.to_immutable_dict({"enc/gru": cell})
+    weights = next(iter(rl.load(written(tmp_path / "a.pkl", params, 4)).values()))
+    assert all(weights[name].tobytes() == array.tobytes() for name, array in right.items())
+    path = tmp_path / "b.pkl"
+    path.write_bytes(b"\x80\x02cjax._src.array\n_reconstruct_array\n(NNNNtR.")
+    with pytest.raises(rl.FileError, match="its pickle is damaged"):
+        rl.load(path)
+
+
 @pytest.mark.parametrize(
     "dtype, protocol",
     in_turn(["?", "i1", "u2", "i4", "u8", "c8", "c16", "f8"], PROTOCOLS),
@@ -296,6 +334,22 @@ def test_every_kind_of_number(dtype, protocol, tmp_path):
     read = archive.read_torch_file(InputFile(written(tmp_path / "a.pkl", value, protocol)))
     assert read["scalar"] == value["scalar"] and read["number"] == value["number"]
     assert read["array"].array.tobytes() == array.tobytes() and read["none"].array.shape == (0, 3)
+
+
+@pytest.mark.parametrize("protocol", [0, 1])
+def test_protocols_before_2(protocol, tmp_path):
+    """Protocol 0 is refused, which torch writes and cannot read; in protocol 1 only arrays."""
+    with pytest.raises(rl.FileError, match="with protocol 2 or later"):
+        rl.load(written(tmp_path / "a.pkl", state(), protocol))
+    path = tmp_path / "a.pt"
+    torch.save(torch.nn.GRU(5, 3).state_dict(), path, pickle_protocol=protocol)
+    if protocol == 1:
+        assert list(rl.load(path)) == ["gru"]
+        return
+    with pytest.raises(rl.FileError, match="is not plain data"):
+        rl.load(path)
+    with pytest.raises(AssertionError, match="saved_id must be a tuple"):
+        torch.load(path, weights_only=False)
 
 
 def test_bytes_of_python_2(tmp_path):

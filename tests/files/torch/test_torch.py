@@ -412,3 +412,22 @@ def test_a_torch_whose_safe_loader_has_holes_is_not_used(tmp_path, monkeypatch):
     assert list(rl.load(path)) == ["gru"]
     with pytest.raises(rl.MissingExtraError, match=r"2\.9\.1.*torch>=2\.10"):
         rl.convert_file(path, tmp_path / "b.pt", to="keras")
+
+
+def test_torch_loads_only_weights_of_a_harmless_file(tmp_path, monkeypatch):
+    """A conversion from .pt to .pt loads the file with torch, but not if our reader refuses it."""
+    loads, load = [], torch.load
+    monkeypatch.setattr(torch, "load", lambda *a, **k: loads.append(k) or load(*a, **k))
+    a, b, cut = (tmp_path / name for name in ("a.pt", "b.pt", "cut.pt"))
+    save(a, torch.nn.LSTM(I, H).state_dict())
+    rl.load(a)
+    assert loads == []
+    rl.convert_file(a, b, to="cudnn")
+    assert [options["weights_only"] for options in loads] == [True]
+    cut.write_bytes(a.read_bytes()[:-100])
+    with pytest.raises(rl.FileError):
+        rl.convert_file(cut, b, to="cudnn", force=True)
+    monkeypatch.setattr(torch, "__version__", type(torch.__version__)("2.9.1"))
+    with pytest.raises(rl.MissingExtraError, match=r'known holes: pip install "torch>=2\.10"'):
+        rl.convert_file(a, b, to="cudnn", force=True)
+    assert len(loads) == 1

@@ -11,7 +11,7 @@ from oracles.some import normal_weights, prefixed, same_bits
 from run.cpu.running import H, I, every_kind, inputs, rnn_of, same, source_of
 
 import rnnlayout as rl
-from rnnlayout._run.rnn import _OneCallRNN
+from rnnlayout._run.forward import _OneCallRNN
 
 
 @every_kind

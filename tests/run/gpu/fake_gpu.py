@@ -158,3 +158,11 @@ class Device:
         self.cuda("cuStreamBeginCapture_v2", c_void_p(stream), mode)
         yield stream, graph
         self.cuda("cuStreamEndCapture", c_void_p(stream), byref(graph))
+
+    @contextlib.contextmanager
+    def fork(self, stream):
+        """Yield a new stream that waits for a stream, and is joined to it at the end."""
+        branch = self.stream()
+        self.order(stream, branch)
+        yield branch
+        self.order(branch, stream)

@@ -3,7 +3,6 @@
 import gc
 import os
 import pickle
-import signal
 import sys
 
 import numpy as np
@@ -21,12 +20,42 @@ from rnnlayout._run.cudnn import cudnn_report
 
 def calls_that_no_gpu_makes():
     gpu, d = gpu_rnn(), Device()
-    for n, text in ((1 << 31, "cuDNN supports 2147483647 at most"),
+    for n, text in ((1 << 31, "N is 2147483648: cuDNN supports 2147483647 at most"),
                     ((1 << 31) - 1, "needs arrays larger than cuDNN supports: split")):  # fmt: skip
         x, out, h_out, c_out = (Exporter(d.put(np.zeros(1)), shape) for shape in
                                 ((T, n, 5), (T, n, H), (1, n, H), (1, n, H)))  # fmt: skip
         with pytest.raises(rl.SpecError, match=text):
             gpu(x, stream=1, out=out, h_out=h_out, c_out=c_out)
+
+
+def more_steps_than_cudnn_describes():
+    """cuDNN describes 65,535 steps at most: longer calls are made in parts, which pass the state
+    on. Each part is computed as by a call of its own, so the tolerance is that of one call."""
+    spec, d, now, steps = rl.Spec("lstm", 2, 1, 2), Device(), [0], 65_535 + 2
+    cpu, gpu = rl.RNN(weights_of(spec), spec), gpu_rnn(spec)
+    x, state = inputs(spec, steps, 2)
+    for lengths in (None, [steps, 3], [65_536, 0]):
+        right = cpu(x, state, lengths=lengths)
+        assert_near(gpu(x, state, lengths=lengths), right)
+        with played("torch", now) as Array:
+            given, *firsts = (d.copy(a, Array) for a in (x, *state))
+            found = gpu(given, tuple(firsts), lengths=lengths, h_out=firsts[0], c_out=firsts[1])
+            d.sync()
+            assert_near(found, right)
+    one = np.ascontiguousarray(x[:, :1].swapaxes(0, 1))
+    y, last = cpu(x[:, :1])
+    right = np.ascontiguousarray(y.swapaxes(0, 1)), last
+    assert_near(gpu_rnn(spec, batch_first=True)(one), right)
+
+
+def more_steps_that_cannot_be_split():
+    x = np.zeros((65_536, 2, 5), "f4")
+    with pytest.raises(
+        rl.SpecError, match=r"T is 65536, cuDNN supports 65535 at most, and an RNN w"
+    ):
+        gpu_rnn(LSTM.replace(bidirectional=True))(x)
+    with pytest.raises(rl.SpecError, match="at most, and parts of batch-first arrays"):
+        gpu_rnn(batch_first=True)(np.zeros((2, 65_536, 5), "f4"))
 
 
 def bfloat16_before_9_13():
@@ -62,6 +91,25 @@ def little_memory():
         gpu_rnn(rl.Spec("lstm", 5, 100))
 
 
+def less_memory_for_the_same_call():
+    """If memory is short, a call asks for no more than it needs, then for the workspace of the
+    standard algorithm."""
+    d, right, (x, state) = Device(), rl.RNN(weights_of(LSTM), LSTM), inputs(LSTM, 200)
+
+    def log_of_a_call():
+        gpu, results = gpu_rnn(), []
+        log = d.log(lambda: results.append(gpu(x, state)))
+        assert_near(results.pop(), right(x, state))
+        return log
+
+    (nbytes,) = (int(line.split("=")[1]) for line in log_of_a_call() if "cuMemAlloc" in line)
+    for share, algo in ((1.0, 3), (0.9, 3), (0.5, 0)):
+        gc.collect()
+        os.environ["FAKE_CUDA_MEMORY"] = str(LSTM.nbytes + int(share * nbytes))
+        *_, last = (line for line in log_of_a_call() if "SetRNNDescriptor" in line)
+        assert f"algo={algo} " in last
+
+
 def an_error_that_sticks():
     """The driver repeats it: every call raises an error, and says what to do."""
     _, gpu, x, _ = both()
@@ -89,7 +137,7 @@ def first_calls_that_fail():
     the next call makes the rest."""
     cudnn_report()  # finds the GPU
     d = Device()
-    for k, call in ((10, "cuStreamCreate"), (4, "cudnnCreateDropoutDescriptor"), (4, "cudnnCreate"),
+    for k, call in ((10, "cuStreamCreate"), (4, "cudnnCreate"), (4, "cudnnCreateDropoutDescriptor"),
                     (4, "cudnnSetDropoutDescriptor")):  # fmt: skip
         d.fail(k, 999, 5000)
         with pytest.raises(rl.CudnnError) as error:
@@ -101,73 +149,7 @@ def first_calls_that_fail():
     assert [d.live(kind) for kind in ("handle", "dropout", "stream", "pushed")] == [1, 1, 1, 0]
 
 
-# -------------------------------------------------------------------------------- signals and forks
-
-
-def ctrl_c():
-    """During a call on arrays of the host; the next calls work, one in another stream first, which
-    uses the same memory."""
-    cpu, gpu, x, state = both()
-    os.environ["FAKE_CUDA_SIGNAL"] = str(int(signal.SIGINT))
-    with pytest.raises(KeyboardInterrupt):
-        gpu(x, state)
-    os.environ["FAKE_CUDA_SIGNAL"] = "0"
-    given = Device().copy(x), tuple(Device().copy(a) for a in state)
-    assert_near(gpu(*given), cpu(x, state))
-    assert_near(gpu(x, state), cpu(x, state))
-    assert Device().live("pushed") == 0
-
-
-def during_a_call(handler):
-    """Run a call on arrays of the host, with this signal handler in the midst of it."""
-    cpu, gpu, x, state = both()
-    given = Device().copy(x)
-
-    def handle(*_):
-        os.environ["FAKE_CUDA_SIGNAL"] = "0"
-        handler(gpu, x, given)
-
-    signal.signal(signal.SIGALRM, handle)
-    os.environ["FAKE_CUDA_SIGNAL"] = str(int(signal.SIGALRM))
-    assert_near(gpu(x, state), cpu(x, state))
-    assert os.environ["FAKE_CUDA_SIGNAL"] == "0"
-    assert_near(gpu(given), cpu(x))
-
-
-def a_signal_handler_that_calls():
-    """The same RNN makes one call at a time; another one can be called."""
-    other, right = gpu_rnn(), rl.RNN(weights_of(LSTM), LSTM)
-
-    def calls(gpu, x, given):
-        with played("torch") as Array:  # whose calls ask for the size of the workspace first
-            for array in (x, given, Device().copy(x, Array)):
-                with pytest.raises(rl.SpecError, match="signal handler calls an RNN on a GPU dur"):
-                    gpu(array)
-        assert_near(other(x), right(x))
-
-    during_a_call(calls)
-
-
-def a_signal_handler_that_forks():
-    """In the child, the copy of the call and new calls end with the error of a forked process: none
-    waits for the lock that the parent's call has."""
-    parent, children = os.getpid(), []
-
-    def forks(gpu, x, _):
-        if child := os.fork():
-            children.append(child)
-            return
-        with played("torch") as Array:
-            for array in (x, Array(1 << 40, x.shape)):
-                with pytest.raises(rl.CudnnNotFoundError, match="fork"):
-                    gpu(array)
-
-    try:
-        during_a_call(forks)
-    except rl.CudnnNotFoundError as error:
-        os._exit(os.getpid() == parent or "fork" not in str(error))
-    assert os.getpid() == parent or os._exit(2)
-    assert os.waitpid(children[0], 0)[1] == 0
+# ------------------------------------------------------------------------------------------- forks
 
 
 def a_fork():

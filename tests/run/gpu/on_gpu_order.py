@@ -2,8 +2,11 @@
 is captured into a graph. The fakes end a process in which nothing orders two uses of the same
 memory, or in which a capture is broken."""
 
+import functools
 import gc
 import itertools
+import os
+import pickle
 import threading
 from ctypes import byref, c_int, c_ulonglong, c_void_p
 from types import SimpleNamespace
@@ -200,7 +203,7 @@ def a_blocking_stream():
 
 def handles_of_captures():
     """cuDNN may fork onto streams of its handle, which stay in a capture until that ends: until
-    then no call in another stream has the handle."""
+    then only calls in this capture have the handle, in each of its branches."""
     cpu, gpu, x, state = both()
     d, now = Device(), [0]
     with played("torch", now) as Array:
@@ -214,11 +217,130 @@ def handles_of_captures():
         handle_in(0)
         with d.capture() as (first, _):
             used = handle_in(first)  # the only one
-            with d.capture() as (second, _), pytest.raises(rl.SpecError, match="open captures use"):
+            with d.capture() as (second, _), pytest.raises(rl.SpecError, match="a capture makes n"):
                 handle_in(second)
+            with d.fork(first) as branch:
+                assert handle_in(branch) == used == handle_in(first)
             assert handle_in(0) != used == handle_in(first)
             assert_near(gpu(x, state), cpu(x, state))
-        assert handle_in(0) == used and d.live("handle") == 2
+            with d.capture() as (second, _):
+                assert handle_in(second) == handle_in(second) != used
+        assert handle_in(0) and d.live("handle") == 2
+
+
+def two_calls_at_the_same_time():
+    """Two threads with two RNNs are inside cuDNN at the same time: each has a handle of its own. A
+    call of the fake waits there for the other one."""
+    os.environ["FAKE_CUDNN_MEET"] = "2"
+    d, (x, state) = Device(), inputs(LSTM, 3)
+    right = rl.RNN(weights_of(LSTM), LSTM)(x, state)
+    results = [None, None]
+
+    def call(k, gpu):
+        for _ in range(20):
+            results[k] = gpu(x, state)
+
+    threads = [threading.Thread(target=call, args=(k, gpu_rnn())) for k in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for result in results:
+        assert_near(result, right)
+    assert d.live("handle") == 2
+
+
+def launched(device, call):
+    """Capture a call in PyTorch's current stream, and return the graph."""
+    made = c_void_p()
+    with device.capture() as (stream, graph):
+        call(stream)
+    device.cuda("cuGraphInstantiateWithFlags", byref(made), graph, c_ulonglong(0))
+    return made
+
+
+def an_update_under_a_graph():
+    """The graph reads the weights at their address: update() replaces them there."""
+    cpu, gpu, x, _ = both()
+    d, now, side = Device(), [0], Device().stream()
+    with played("torch", now) as Array:
+        given = d.copy(x, Array)
+        outs = dict(zip(NAMES[3:], (d.copy(a * 0, Array) for a in flat(cpu(x))), strict=True))
+        gpu(given, **outs)
+
+        def call(stream):
+            now[0] = stream
+            gpu(given, **outs)
+
+        graph = launched(d, call)
+    y, *last = outs.values()
+    for factor, stream in ((2, None), (3, None), (4, side), (5, side)):
+        new = weights_of(LSTM) * np.float32(factor)
+        d.cuda("cuGraphLaunch", graph, c_void_p(stream))  # with the old weights
+        gpu.update(new, stream=stream)
+        cpu.update(new)
+        d.cuda("cuGraphLaunch", graph, c_void_p(stream))
+        d.sync(stream)
+        assert_near((y, tuple(last)), cpu(x))
+
+
+def updates_between_calls():
+    """On the device, an update waits for calls in flight, and later calls in other streams for the
+    update. The host waits for the device at the first update alone."""
+    cpu, gpu, x, _ = both()
+    d, now = Device(), [0]
+    streams = [d.stream(), d.stream(), 0]
+    with played("torch", now) as Array:
+        given, results = d.copy(x, Array), []
+        d.sync()
+        for k in range(6):
+            now[0] = streams[k % 3]
+            results.append((gpu(given), cpu(x), now[0]))
+            new = weights_of(LSTM) * np.float32(k + 2)
+            made = d.calls(functools.partial(gpu.update, new))
+            assert k == 0 or not WAITS.intersection(made) - {"cuEventSynchronize"}
+            cpu.update(new)
+            now[0] = streams[(k + 1) % 3]
+            results.append((gpu(given), cpu(x), now[0]))
+        for found, right, stream in results:
+            d.sync(stream)
+            assert_near(found, right)
+    assert_near(pickle.loads(pickle.dumps(gpu))(x), cpu(x))
+    del gpu, found, results, made
+    gc.collect()
+    assert [d.live(kind) for kind in ("memory", "event", "pinned")] == [0, 0, 0]
+
+
+def an_update_in_a_capture():
+    cpu, gpu, x, _ = both()
+    d = Device()
+    with d.capture() as (side, _):
+        with pytest.raises(rl.SpecError, match="the stream of an update is being captured"):
+            gpu.update(weights_of(LSTM), stream=side)
+        gpu.update(weights_of(LSTM))
+    assert_near(gpu(x), cpu(x))
+
+
+def streams_destroyed_after_their_capture():
+    """The driver must not be asked about a stream that its owner has destroyed."""
+    cpu, gpu, x, _ = both()
+    d, now = Device(), [0]
+    with played("torch", now) as Array:
+        given = d.copy(x, Array)
+        gpu(given)
+        for refused in (False, True):
+            with d.capture() as (now[0], _):
+                if refused:
+                    with pytest.raises(rl.SpecError, match="not the graph's"):
+                        gpu(d.copy(x), stream=now[0])
+                else:
+                    gpu(given)
+            d.cuda("cuStreamDestroy_v2", c_void_p(now[0]))
+            now[0] = 0
+            found = gpu(given)
+            d.sync()
+            assert_near(found, cpu(x))
+    assert d.live("handle") == 1
 
 
 def arrays_that_cannot_be_captured():
@@ -240,7 +362,7 @@ def arrays_that_cannot_be_captured():
             gpu(given, lengths=[0, 0, 0])
             with pytest.raises(rl.SpecError, match="own memory is not the graph's"):
                 gpu(given, h_out=outs["h_out"])  # which does not tell its stream
-            # the fakes model no fork of a capture, which torch makes before this is refused
+            # not torch's __dlpack__, which would fork the capture before this is refused
             with mock.patch.object(Array, "__dlpack__", Exporter.__dlpack__):
                 for now[0], stream in ((side, d.stream()), (0, side)):
                     with pytest.raises(rl.SpecError, match="capturing, the other is not"):

@@ -86,6 +86,7 @@ def test_json_of_a_machine_with_gpus(install, fakes, tmp_path):
         "usable": True, "why_not": None, "hint": None,
         "cudnn": {"path": f"{path}/libcudnn.so.9", "version": "9.19.0", "cuda": "13.1",
                   "cublas": f"{path}/../../cu13/lib/libcublasLt.so.13"},
+        "pip": {"installed": {}, "torch_requires": None, "extra": "cu13"},
         "driver": {"path": f"{tmp_path}/driver/libcuda.so.1", "cuda": "13.1", "why_not": None},
         "gpus": [{"device": "cuda:0", **gpu}, {"device": "cuda:1", **gpu}],
         "places": [*found["gpu"]["places"][:-1],
@@ -168,10 +169,16 @@ except rl.CudnnNotFoundError as error:
     assert issubclass(rl.CudnnNotFoundError, RuntimeError)
 
 
+def wheels(torch=None, **versions):
+    """Return the part of a report on pip's cuDNN packages. torch: the one that torch requires."""
+    installed = {f"nvidia-cudnn-{extra}": version for extra, version in versions.items()}
+    return {"wheels": {"installed": installed, "torch": torch}}
+
+
 PLACE = {"origin": "packages", "path": "/there", "why_not": "empty"}
 NONE = {"path": None, "why_not": "no usable cuDNN was found", "places": [PLACE], "cublas": None,
         "driver": None, "no_driver": None, "driver_cuda_version": 0, "gpus": [],
-        "version": 91900, "cuda_version": 13010}  # fmt: skip
+        "version": 91900, "cuda_version": 13010, **wheels()}  # fmt: skip
 GPU = {"name": "GPU", "capability": 90, "why_not": None}
 GPUS = {"path": "/libcudnn.so.9", "why_not": None, "gpus": [GPU, GPU | {"why_not": "too new"}]}
 
@@ -182,10 +189,29 @@ GPUS = {"path": "/libcudnn.so.9", "why_not": None, "gpus": [GPU, GPU | {"why_not
         ({"driver_cuda_version": 11080}, 0, "no usable cuDNN", 'pip install "rnnlayout[cu12]"'),
         ({"driver_cuda_version": 12040}, 0, "no usable cuDNN", 'pip install "rnnlayout[cu12]"'),
         ({"driver_cuda_version": 13000}, 1, "no usable cuDNN", 'pip install "rnnlayout[cu13]"'),
+        (wheels(cu12="9.8.0.87") | {"driver_cuda_version": 13000}, 0, "no usable cuDNN",
+         'pip install --force-reinstall --no-deps "nvidia-cudnn-cu12==9.8.0.87"'),
+        (wheels(cu13="9.19.0.56") | {"driver_cuda_version": 12040}, 0, "no usable cuDNN",
+         'install a driver for CUDA 13; or pip install "rnnlayout[cu12]" in a new environment: here'
+         " it would overwrite files of nvidia-cudnn-cu13"),
+        (wheels(torch="nvidia-cudnn-cu12==9.10.2.21") | {"driver_cuda_version": 13000}, 0,
+         "no usable cuDNN", 'pip install "nvidia-cudnn-cu12==9.10.2.21"'),
+        (wheels(cu12="9.10.2.21") | {"places": [PLACE | {"why_not": "it needs libcublasLt.so.12"}]},
+         0, "no usable cuDNN", 'pip install "nvidia-cudnn-cu12==9.10.2.21"'),
+        (wheels(cu12="9.10.2.21", cu13="9.28.0.42", torch="nvidia-cudnn-cu12==9.10.2.21"), 0,
+         "no usable cuDNN", "pip uninstall -y nvidia-cudnn-cu12 nvidia-cudnn-cu13, then pip install"
+         ' "nvidia-cudnn-cu12==9.10.2.21"'),
+        (wheels(cu12="9.10.2.21", cu13="9.28.0.42") | {"driver_cuda_version": 12040}, 0,
+         "no usable cuDNN", "pip uninstall -y nvidia-cudnn-cu12 nvidia-cudnn-cu13, then pip install"
+         ' "rnnlayout[cu12]"'),
         ({"places": [PLACE | {"origin": "chosen"}]}, 0, "no usable", "without RNNLAYOUT_CUDNN and"),
         (GPUS | {"why_not": "none", "no_driver": "none"}, 0, "none", "does nvidia-smi list a GPU?"),
-        (GPUS, 1, "too new", 'pip install --upgrade "rnnlayout[cu13]" installs the newest'),
-        (GPUS, 2, "this GPU does not exist", "pip install --upgrade"),
+        (GPUS | wheels(cu12="9.8.0.87"), 1, "too new", "pip install --upgrade nvidia-cudnn-cu12"),
+        (GPUS | wheels(cu12="9.10.2.21", torch="nvidia-cudnn-cu12==9.10.2.21"), 1, "too new",
+         "pip install --upgrade torch: a newer PyTorch brings a newer cuDNN than its"
+         " nvidia-cudnn-cu12==9.10.2.21"),
+        (GPUS | {"driver_cuda_version": 12080}, 1, "too new", 'pip install "rnnlayout[cu12]"'),
+        (GPUS, 2, "this GPU does not exist", "nvidia-smi lists the GPUs"),
     ],
 )  # fmt: skip
 def test_why_a_gpu_cannot_be_used(monkeypatch, found, number, why, hint):
@@ -195,6 +221,41 @@ def test_why_a_gpu_cannot_be_used(monkeypatch, found, number, why, hint):
     first, *_, last = str(error.value).splitlines()
     assert first.startswith(f"cuda:{number} cannot be used: {why}")
     assert last.startswith(f"hint: {hint}")
+
+
+def write_metadata(site, name, version, *requirements):
+    folder = site / f"{name.replace('-', '_')}-{version}.dist-info"
+    folder.mkdir(parents=True)
+    lines = [f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}"]
+    lines += [f"Requires-Dist: {requirement}" for requirement in requirements]
+    (folder / "METADATA").write_text("\n".join(lines) + "\n")
+
+
+def test_doctor_names_pips_cudnn_and_the_extra_that_fits(install, tmp_path):
+    """nvidia-cudnn-cu12 and -cu13 write the same folder: the other extra is never proposed."""
+    site, driver = tmp_path / "wheels", install(tmp_path / "driver", "libcuda.so.1")
+    variables = {"PYTHONPATH": os.pathsep.join([str(site), PACKAGE]), "LD_LIBRARY_PATH": driver}
+
+    def lines_of_doctor(cuda):
+        _, out, _ = rnnlayout("doctor", **variables, FAKE_CUDA_DRIVER=cuda)
+        return [line for line in out.splitlines() if line.startswith(("  pip: ", "hint: "))]
+
+    pip, hint = lines_of_doctor(12040)
+    assert pip == "  pip: no cuDNN package: rnnlayout[cu12] fits the driver"
+    assert hint == 'hint: pip install "rnnlayout[cu12]"'
+    torch = "nvidia-cudnn-cu12==9.10.2.21"
+    write_metadata(site, "torch", "2.9.1", "numpy", f'{torch}; platform_system == "Linux"')
+    fits = f"; torch requires {torch}: only rnnlayout[cu12] fits"
+    pip, hint = lines_of_doctor(13010)
+    assert pip == f"  pip: no cuDNN package{fits}" and "cu13" not in hint
+    write_metadata(site, "nvidia-cudnn-cu12", "9.10.2.21")
+    pip, hint = lines_of_doctor(13010)
+    assert pip == f"  pip: nvidia-cudnn-cu12 9.10.2.21{fits}" and "cu13" not in hint
+    write_metadata(site, "nvidia-cudnn-cu13", "9.28.0.42")
+    pip, hint = lines_of_doctor(13010)
+    both = "nvidia-cudnn-cu12 9.10.2.21 and nvidia-cudnn-cu13 9.28.0.42"
+    assert pip.startswith(f"  pip: {both}, which write the same files")
+    assert hint.startswith("hint: pip uninstall -y nvidia-cudnn-cu12 nvidia-cudnn-cu13, then")
 
 
 @pytest.mark.parametrize("path", [7, "", "a\0b", b"", object()])

@@ -6,7 +6,7 @@ import argparse
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from ..options import DONE, DTYPES, Parser, map_pairs, parse_layout, reading_options
+from ..options import DONE, DTYPES, KINDS, Parser, map_pairs, parse_layout, reading_options
 from ..terminal import print_json, print_message, printable, report_progress
 
 if TYPE_CHECKING:
@@ -47,6 +47,8 @@ def add_arguments(parser: Parser) -> None:
     add("--head", metavar="NAME", help=head)
     dtype = "dtype of the result (default: unchanged); a narrower one rounds; only with --to"
     add("--dtype", choices=DTYPES, help=dtype)
+    kind = "of the tensors of IN (default: weights): gradients have rules of their own"
+    add("--kind", choices=KINDS, default="weights", help=kind)
     add("--exact", action="store_true", help="refuse to round")
     add("--dry-run", action="store_true", help="report what would be done, without writing")
     parser.add_force()
@@ -59,7 +61,8 @@ def run(options: argparse.Namespace) -> int:
 
     _check_usage(options)
     arguments = reading_options(options) | {
-        name: getattr(options, name) for name in ("only", "stack", "exact", "force", "dry_run")
+        name: getattr(options, name)
+        for name in ("only", "stack", "exact", "force", "dry_run", "kind")
     }
     source, target = options.source, options.target
     if options.into:

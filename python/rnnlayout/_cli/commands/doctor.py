@@ -88,7 +88,7 @@ def examine_machine() -> dict[str, Any]:
     from importlib.metadata import PackageNotFoundError, version
 
     from rnnlayout import _native
-    from rnnlayout._run import cudnn
+    from rnnlayout._run import cudnn, cudnn_wheels
 
     packages = []
     for name, (extra, needed) in _PACKAGES.items():  # none is imported
@@ -123,6 +123,12 @@ def examine_machine() -> dict[str, Any]:
         "cuda": cudnn.cuda_version(report, "driver_") if report["driver_cuda_version"] else None,
         "why_not": report["no_driver"],
     }
+    wheels = report["wheels"]
+    pip = {
+        "installed": wheels["installed"],
+        "torch_requires": wheels["torch"],
+        "extra": cudnn_wheels.fitting_extra(wheels, report["driver_cuda_version"]),
+    }
     return {
         "rnnlayout": _native.__version__,
         "python": platform.python_version(),
@@ -134,6 +140,7 @@ def examine_machine() -> dict[str, Any]:
             "why_not": why_not,
             "hint": cudnn.cudnn_hint(report) if why_not else None,
             "cudnn": used,
+            "pip": pip,
             "driver": driver,
             "gpus": gpus,
             "places": report["places"],

@@ -106,6 +106,7 @@ def _file_text(contents: dict[str, Any], head: str) -> str:
 def _entry_json(name: str, rnn: Any) -> dict[str, Any]:
     """Return an RNN, ready for JSON."""
     from rnnlayout import _native
+    from rnnlayout._run.unrecorded import assumes_axes, axes_of_x
 
     spec = rnn.spec
     plain = spec.cell[4:] if spec.cell.startswith("rnn_") else None  # "tanh" or "relu"
@@ -123,11 +124,27 @@ def _entry_json(name: str, rnn: Any) -> dict[str, Any]:
             "recurrent": None if plain else spec.recurrent_activation,
             "state": plain or spec.activation,
         },
+        "axes": {"x": axes_of_x(rnn.batch_first), "assumed": assumes_axes(rnn)},
         "config": rnn.config,
+        "kind": rnn.kind,
+        "optimizer": _optimizer_json(rnn.optimizer),
         "num_params": sum(array.size for array in rnn.arrays),
         "tensors": [
             {"name": tensor, "shape": list(array.shape)} for tensor, array in rnn.bits.items()
         ],
+    }
+
+
+def _optimizer_json(state: Any) -> dict[str, Any] | None:
+    """Return the state of an optimizer, ready for JSON."""
+    if state is None:
+        return None
+    return {
+        "path": state.path,
+        "name": state.hyperparameters.get("name"),
+        "slots": [*state.slots],
+        "step": state.step,
+        "notes": [*state.notes],
     }
 
 
@@ -153,8 +170,11 @@ def _entry_text(fits: list[dict[str, Any]], undecided: str = "") -> list[str]:
             "skip input": "yes" * spec["skip_input"],
             "activations": ", ".join(filter(None, entry["activations"].values())),
             "dtype": spec["dtype"],
+            "axes": f"x is {entry['axes']['x']}, assumed" * entry["axes"]["assumed"],
             "layout": str(layout),
             "parameters": str(entry["num_params"]),
+            "kind": entry["kind"].removeprefix("weights"),
+            "optimizer": _optimizer_text(entry["optimizer"] or {}),
         }.items():
             if value:
                 rows_by_label.setdefault(label, {})[value] = None
@@ -170,3 +190,11 @@ def _entry_text(fits: list[dict[str, Any]], undecided: str = "") -> list[str]:
     )
     rows += [("" if k else "tensors", tensor) for k, tensor in enumerate(tensors)]
     return ["", bold_text(printable(entry["name"])), *align_columns(rows, 2)]
+
+
+def _optimizer_text(state: dict[str, Any]) -> str:
+    """Return "Adam: m, v; step 3"; "" without a state."""
+    if not state:
+        return ""
+    step = "" if state["step"] is None else f"; step {state['step']}"
+    return printable(f"{state['name'] or state['path']}: {', '.join(state['slots'])}{step}")

@@ -39,15 +39,16 @@ def write_json_model(out: Output, model: Mapping[str, Any]) -> None:
     out.path.write_text(text + "\n", encoding="ascii")
 
 
-def read_decimals(decimals: Any, label: str, notes: list[str]) -> np.ndarray:
+def read_decimals(
+    decimals: Any, label: str, notes: list[str], most_axes: int = _MOST_AXES
+) -> np.ndarray:
     """Return a list of numbers, or a list of equally long lists of numbers, as float32. label: name
-    of the list in messages. Adds a note if a number is rounded. Raises LayoutError for anything
-    else, and for numbers that float32 cannot represent."""
-    shape: list[int] = []
-    flat = [decimals]
+    of the list in messages. most_axes: how deep the lists may be. Adds a note if a number is
+    rounded. Raises LayoutError for anything else, and for numbers that float32 cannot represent."""
     if not isinstance(decimals, list):
         raise LayoutError(f"{label} is a {type(decimals).__name__}, need a list of numbers")
-    while flat and isinstance(flat[0], list) and len(shape) < _MOST_AXES:
+    shape, flat = [len(decimals)], decimals
+    while flat and isinstance(flat[0], list) and len(shape) < most_axes:
         shape.append(len(flat[0]))
         if any(not isinstance(element, list) or len(element) != shape[-1] for element in flat):
             raise LayoutError(f"{label}: its lists are not of the same length")

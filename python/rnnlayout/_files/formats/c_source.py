@@ -20,8 +20,7 @@ from rnnlayout._model.dtypes import widen_bits
 from rnnlayout._model.spec import CELLS, Spec
 from rnnlayout._model.weights import Weights
 from rnnlayout._native import LossyError
-from rnnlayout._run.rnn import CPU
-from rnnlayout._run.settings import source_settings_of
+from rnnlayout._run.settings import CPU, source_settings_of
 
 from .c_functions import with_functions
 from .c_header import c_identifier

@@ -12,7 +12,7 @@ from typing import IO
 from rnnlayout._files.tensor_sets.file_limits import InputFile, open_zip
 from rnnlayout._model.errors import Ask, FileError, Message
 
-from .foreign import CONVERTED, Content, foreign_content, tfjs_layers, tfjs_part
+from .foreign import CONVERTED, Content, foreign_content, paddle_program, torch7
 
 # First bytes of formats; TENSORFLOW: the last bytes of the index of a checkpoint.
 ZIP, NPY = b"PK\x03\x04", b"\x93NUMPY"
@@ -57,16 +57,6 @@ _COMPRESSED = (
     (b"BZh", "bzip2", "bunzip2", ".bz2"),
     (b"\xfd7zXZ\0", "xz", "unxz", ".xz"),
 )
-_STATE_DICT = (
-    "in Python, rl.Weights({name: numpy.array(value, 'f4') for name, value in"
-    " json.load(open(path)).items()}, prefix=...)"
-)
-# the RNN of an exported model (github.com/GuitarML), whose outputs need the dense layer too
-_GUITARML = (
-    "in Python, rl.Weights({name: numpy.array(value, 'f4') for name, value in"
-    " json.load(open(path))['state_dict'].items()}, prefix='rec') is its RNN; the model also has a"
-    " dense layer, lin, and adds its input if model_data has a skip"
-)
 # pattern at the start of a JSON object, description, suffix, repair
 _JSON = (
     (r'"in_shape"', "a model of RTNeural", ".json", ""),
@@ -84,12 +74,13 @@ _JSON = (
     ),
     (r'(?=.*"weight_map"\s*:\s*\{\s*"[^/])', "the index of a model in parts", ".index.json", ""),
     (
-        r'("model_data"\s*:\s*\{|"state_dict"\s*:\s*\{\s*"rec\.)',
-        "a model of GuitarML",
+        # the first tensor is a list of numbers, or of lists, in objects or not
+        r'("model_data"\s*:|"state_dict"\s*:\s*\{|'
+        r'("[^"]*"\s*:\s*\{\s*)*"[^"]*"\s*:\s*\[[\s\[]*[-\d])',
+        "a state_dict as JSON",
+        ".state_dict.json",
         "",
-        _GUITARML,
     ),
-    (r'(?=.*"weight_[ih]h(_l0)?"|"[^"]*\.weight_ih_l0")', "a state_dict as JSON", "", _STATE_DICT),
     (
         r'(?=.*"class_name")',
         "the config of a Keras model",
@@ -106,10 +97,14 @@ _JSON = (
         "read the .bin file itself",
     ),
 )
-_TFJS_MANIFEST = re.compile(
+_TFJS_MANIFEST = re.compile(  # of deeplearn.js: an object of objects
     rb'\s*\[\s*\{\s*"(?:paths"\s*:\s*\[\s*"|weights"\s*:\s*\[\s*\{\s*"name")'
+    rb'|\s*\{\s*"[^"]*"\s*:\s*\{\s*"filename"\s*:\s*"'
 )
 _TFJS_MODEL = re.compile(rb'\s*\{.*"modelTopology"\s*:', re.DOTALL)
+_PADDLE_PROGRAM = re.compile(rb'\s*\{\s*"base_code"\s*:\s*\{\s*"magic"\s*:\s*"pir"')
+# An object of Torch 7: its type and number, then a text with the version of the format.
+_TORCH7 = re.compile(rb"\x04\0{3}.{4}\x03\0{3}V \d", re.DOTALL)
 _TFJS_GRAPH = re.compile(
     rb'\s*\{.*("format"\s*:\s*"graph-model"|"modelTopology"\s*:\s*\{\s*"node")', re.DOTALL
 )
@@ -119,7 +114,6 @@ _DOWNLOAD = (
 )
 # suffix of files that are not read -> description, repair
 _UNREADABLE = {
-    ".mlmodel": ("a Core ML model", CONVERTED),
     ".ort": ("a model in onnxruntime's .ort format", _ORT),
     ".meta": ("the graph of a TensorFlow checkpoint", "pass the .index file beside it"),
 }
@@ -209,7 +203,11 @@ def _content_by_bytes(path: Path) -> Content | None:
             return DISTCP if _DISTCP_METADATA in head else Content("a pickle", ".pkl")
         if head[8:9] == b"{" and int.from_bytes(head[:8], "little") <= size - 8:
             return Content("a safetensors file", ".safetensors")
-        if tfjs := _content_of_tfjs(path.name, head):
+        if _PADDLE_PROGRAM.match(head):
+            return paddle_program(path)
+        if _TORCH7.match(head):
+            return torch7(path)
+        if tfjs := _content_of_tfjs(head):
             return tfjs
         for start, *fields in _JSON:
             if re.match(rb"\s*\{\s*" + start.encode(), head, re.DOTALL):
@@ -235,13 +233,14 @@ def _decompression(name: str, command: str, suffix: str) -> str:
     return f"decompress it ({command} < {quote(name)} > {quote(f'new-{name}')}) and pass new-{name}"
 
 
-def _content_of_tfjs(name: str, head: bytes) -> Content | None:
+def _content_of_tfjs(head: bytes) -> Content | None:
     """Return the content of a JSON file of TensorFlow.js: a model, or the list of its weights."""
     if _TFJS_MANIFEST.match(head):
-        return tfjs_part("the list of the weights")
+        return Content("the list of the weights of a TensorFlow.js model", ".tfjs.json")
     if _TFJS_GRAPH.match(head):
         return Content("a graph model of TensorFlow.js", "", CONVERTED)
-    return tfjs_layers(name) if _TFJS_MODEL.match(head) else None
+    is_layers = _TFJS_MODEL.match(head)
+    return Content("a layers model of TensorFlow.js", ".tfjs.json") if is_layers else None
 
 
 def _content_of_xml(head: bytes) -> Content | None:

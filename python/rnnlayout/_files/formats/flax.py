@@ -9,6 +9,7 @@ described in spec.md of https://github.com/msgpack/msgpack.
 from __future__ import annotations
 
 import math
+import re
 import struct
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -18,6 +19,12 @@ from typing import Any
 import numpy as np
 
 from rnnlayout._files.tensor_sets.file_limits import Budget, InputFile, object_of_texts
+from rnnlayout._files.tensor_sets.optimizer_slots import (
+    MOST_OPTIMIZERS,
+    number_of,
+    optimizer_of_slots,
+    step_of,
+)
 from rnnlayout._files.tensor_sets.output_file import Output, open_untruncated
 from rnnlayout._files.tensor_sets.tensor_set import (
     ALONE,
@@ -25,6 +32,7 @@ from rnnlayout._files.tensor_sets.tensor_set import (
     FileTensor,
     Progress,
     ProgressCount,
+    StoredOptimizer,
     TensorSet,
     sizes_of,
     stored_dtype,
@@ -33,6 +41,7 @@ from rnnlayout._files.tensor_sets.tensor_set import (
 )
 from rnnlayout._model.dtypes import storage_dtype
 from rnnlayout._model.errors import FileError
+from rnnlayout._sources.mismatch import list_names
 
 from .registry import Pairs, TensorFormat
 
@@ -69,6 +78,7 @@ _SIZED = {
 _FIXED_EXT = {0xD4: 1, 0xD5: 2, 0xD6: 4, 0xD7: 8, 0xD8: 16}
 
 
+_SLOT = re.compile(r"(.*?)/(mu|nu|trace)/", re.DOTALL)  # path of the state, slot
 Parts = Iterator[bytes | memoryview]
 
 
@@ -227,7 +237,56 @@ def _read_flax(file: InputFile) -> TensorSet:
             tensor_set.add(name, tensor, file)
     if not tensor_set.tensors:
         raise FileError(f"{file} has no arrays as flax.serialization writes them")
+    tensor_set.optimizers = _optax_states(tensor_set.tensors)
     return tensor_set
+
+
+def _optax_states(tensors: Mapping[str, FileTensor]) -> list[StoredOptimizer]:
+    """Return the states of optax: trees with the names of the parameters, beside a count of steps
+    or in opt_state. A tree belongs to the only other tree with the same names and shapes."""
+    trees: dict[str, dict[str, dict[str, str]]] = {}  # path -> slot -> name in the tree -> name
+    inside = set()
+    for name in tensors:
+        match = _SLOT.match(name)
+        if match and ("opt_state" in match[1].split("/") or f"{match[1]}/count" in tensors):
+            trees.setdefault(match[1], {}).setdefault(match[2], {})[name[match.end() :]] = name
+            inside.add(name)
+    outside = [name for name in tensors if name not in inside] if trees else []
+    if len(trees) > MOST_OPTIMIZERS:
+        why = f"the file has {len(trees)} states of optimizers, more than {MOST_OPTIMIZERS}"
+        return [StoredOptimizer("", problems=dict.fromkeys(outside, why))]
+    optimizers = []
+    for path, slots in trees.items():
+        names = {
+            inner: tensors[name].shape for tree in slots.values() for inner, name in tree.items()
+        }
+        first = next(iter(names))
+        roots = [
+            name[: len(name) - len(first)]
+            for name in outside
+            if name == first or name.endswith(f"/{first}")
+        ]
+        roots = [root for root in roots if _has_all(tensors, root, names)]
+        if len(roots) == 1:
+            arrays = [
+                (roots[0] + inner, slot, name, tensors[name])
+                for slot, tree in slots.items()
+                for inner, name in tree.items()
+            ]
+            step = step_of(number_of(tensors.get(f"{path}/count")))
+            optimizers.append(optimizer_of_slots(path, arrays, step, {}))
+        elif roots:
+            shown = list_names([root.rstrip("/") for root in roots], 3)
+            why = f"{path} has the names and shapes of several trees: {shown}"
+            optimizers.append(StoredOptimizer(path, problems=dict.fromkeys(outside, why)))
+    return optimizers
+
+
+def _has_all(tensors: Mapping[str, FileTensor], root: str, names: Mapping[str, Any]) -> bool:
+    return all(
+        root + inner in tensors and tensors[root + inner].shape == shape
+        for inner, shape in names.items()
+    )
 
 
 def _read_tree(file: InputFile) -> tuple[Tree, dict[str, str]]:

@@ -20,6 +20,7 @@ from typing import IO, TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from rnnlayout._files.tensor_sets.file_limits import (
+    BudgetError,
     InputFile,
     object_of_texts,
     open_member,
@@ -35,6 +36,7 @@ from rnnlayout._files.tensor_sets.tensor_set import (
     ProgressCount,
     TensorSet,
     sizes_of,
+    walk_leaves,
 )
 from rnnlayout._model.dtypes import storage_dtype
 from rnnlayout._model.errors import FileError
@@ -133,21 +135,56 @@ def _read_npz(file: InputFile) -> TensorSet:
     if "entries" in records:
         metadata = {**metadata, KEY: json.dumps(records)}
     tensor_set = TensorSet({}, metadata)
-    for member in archive.infolist():
+    members = archive.infolist()
+    for member in members:
         if member.filename != _RECORDS_NAME:
             name = member.filename.removesuffix(".npy")
             try:
                 tensor = _member_tensor(file, archive, member, dtypes.get(name))
             except PythonObjectsError:
+                path = "" if len(members) == 1 else f"{name}."
+                if arrays := _arrays_in_objects(file, read_member(archive, member.filename)):
+                    for inner, tensor in arrays.items():
+                        tensor_set.add(path + inner, tensor, file)
+                    continue
                 file.budget.charge("names", len(name))
                 tensor_set.skipped[name] = "an array of Python objects"
             else:
                 tensor_set.add(name, tensor, file)
     if skipped := tensor_set.skipped:
         names = list_names(skipped)
-        note = f"arrays of Python objects, whose reading may run code, were not read: {names}"
+        note = (
+            f"arrays of Python objects, whose reading may run code, were not read: {names}; if you"
+            f" trust the file, numpy.load({str(file)!r}, allow_pickle=True)"
+            f"[{next(iter(skipped))!r}].tolist() is what was saved: pass its arrays to rl.Weights()"
+        )
         tensor_set.notes.append(note)
     return tensor_set
+
+
+def _arrays_in_objects(file: InputFile, member: bytes) -> dict[str, FileTensor]:
+    """Return the arrays in a dict or list that NumPy saved as an array of one or more objects; {}
+    if it has anything else, which the names of tensors could not keep."""
+    from . import pickles  # few archives have objects
+
+    begin = io.BytesIO(member)
+    _READERS[np.lib.format.read_magic(begin)](begin, max_header_size=_MOST_HEADER_NBYTES)
+    try:
+        options = pickles.MAKERS, pickles.UnreadObject, file, "latin-1"
+        whole, _ = pickles.load_pickle(member, begin.tell(), *options)
+        objects = whole.objects if isinstance(whole, pickles.PickledArray) else []
+        leaves = [*walk_leaves(file, objects[0] if len(objects) == 1 else objects)]
+    except BudgetError:
+        raise
+    except FileError:  # a pickle that is not plain data
+        return {}
+    arrays: dict[str, FileTensor] = {}
+    for name, _, _, leaf in leaves:
+        if not isinstance(leaf, pickles.PickledArray) or leaf.array is None or name in arrays:
+            return {}
+        arrays[name] = FileTensor.of(leaf.array, leaf.dtype)
+        file.budget.charge("arrays", leaf.array.nbytes)  # several may be one array
+    return arrays
 
 
 def _member_tensor(

@@ -364,13 +364,15 @@ class PickledDtype(UnreadObject):
 
 
 class PickledArray(UnreadObject):
-    """A NumPy array in a pickle. array: None if the elements are not numbers. dtype: a name."""
+    """A NumPy array in a pickle. array: None if the elements are not numbers. dtype: a name.
+    objects: the elements if they are Python objects."""
 
-    __slots__ = ("array", "dtype")
+    __slots__ = ("array", "dtype", "objects")
 
     def __init__(self) -> None:
         super().__init__("numpy.ndarray")
         self.array: np.ndarray | None = None
+        self.objects: list[Any] = []
         self.dtype = ""
 
     def build(self, state: Any) -> None:
@@ -383,6 +385,7 @@ class PickledArray(UnreadObject):
         shape = sizes_of(shape, "a NumPy array")
         if not isinstance(dtype, PickledDtype) or dtype.dtype is None:
             self.name = "numpy.ndarray of objects or texts"
+            self.objects = data if isinstance(data, list) else []
             return
         data = data.encode("latin-1") if isinstance(data, str) else memoryview(data)
         if len(data) != math.prod(shape) * dtype.carrier.itemsize:
@@ -404,6 +407,13 @@ def _make_from_buffer(data: Any, dtype: Any, shape: Any, order: Any, *_: Any) ->
     return array
 
 
+def _make_jax_array(_: Any, arguments: Any, state: Any, *__: Any) -> Any:
+    """Make JAX's array from the arguments and the state of NumPy's."""
+    array = _reconstruct(*arguments)
+    array.build(state)
+    return array
+
+
 def _make_scalar(dtype: Any, data: Any = b"") -> Any:
     array = PickledArray()
     array.fill((), dtype, "C", data)
@@ -422,8 +432,20 @@ _CORE_MAKERS: Makers = {
     "multiarray.scalar": _make_scalar,
     "numeric._frombuffer": _make_from_buffer,
 }
-# Makers of containers of the standard library, and of NumPy's arrays and numbers.
+_JAX_ARRAYS = (
+    "jax._src.array._reconstruct_array",  # until 0.4.1 the second name
+    "jax._src.device_array.reconstruct_device_array",
+)
+_JAX_DICTS = (
+    "flax.core.frozen_dict.FrozenDict",
+    "haiku._src.data_structures.FlatMapping",
+    "haiku._src.data_structures.frozendict",
+)
+# Makers of containers of the standard library, Flax and Haiku, and of the arrays and numbers of
+# NumPy and JAX.
 MAKERS: Makers = {
+    **dict.fromkeys(_JAX_ARRAYS, _make_jax_array),
+    **dict.fromkeys(_JAX_DICTS, ordered_dict),
     "collections.OrderedDict": ordered_dict,
     "collections.Counter": ordered_dict,
     "collections.defaultdict": lambda *_: PickledDict(),

@@ -33,7 +33,7 @@ from rnnlayout._native import LayoutError
 from rnnlayout._sources.reading import Reading
 
 from .content import DISTCP, content_of
-from .foreign import CONVERTED, foreign_content
+from .foreign import core_ml, foreign_content, newest_step, orbax_content
 
 if TYPE_CHECKING:  # not needed to load
     from rnnlayout._files.tensor_sets.layerwise import LayerwiseConversion
@@ -52,8 +52,24 @@ class NewWeights:
     head: DenseLayer | None = None
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Options:
+    """What is true of few formats.
+
+    options: the options of OF_FORMATS that the format takes.
+    begins: suffix of the format that these files start like (.pdparams: .pkl).
+    needs: further parts that a file must have, for formats that cannot write a new file.
+    has_head: whether a copy takes a new head, for the outputs of the model.
+    """
+
+    options: tuple[str, ...] = ()
+    begins: str = ""
+    needs: str = ""
+    has_head: bool = False
+
+
 @dataclass(frozen=True)
-class TensorFormat:
+class TensorFormat(_Options):
     """Files that are sets of named tensors: safetensors, npz, a state_dict.
 
     suffix: the suffix in messages.
@@ -63,8 +79,6 @@ class TensorFormat:
         to `out`, with each RNN of `pairs` replaced; tensor_set has all tensors of the copy. Returns
         notes.
     separator: save() writes names of tensors as RNN + separator + tensor.
-    options: the options of OF_FORMATS that the format takes.
-    begins: suffix of the format that these files start like (.pdparams: .pkl).
     """
 
     suffix: str
@@ -74,12 +88,10 @@ class TensorFormat:
         None
     )
     separator: str = "."
-    options: tuple[str, ...] = ()
-    begins: str = ""
 
 
 @dataclass(frozen=True)
-class ModelFormat:
+class ModelFormat(_Options):
     """Files with a special structure: a Keras model, an ONNX graph, one weight space.
 
     suffix: the suffix in messages. layouts: the possible layouts of RNNs in a file.
@@ -88,12 +100,8 @@ class ModelFormat:
     replace(file, out, new): copy a file to `out`, with new weights. Returns notes.
     rewrite(file, out, reading, to, dtype, exact): copy a whole model to `out`, with all RNNs
         converted.
-    options: the options of OF_FORMATS that the format takes.
-    begins: suffix of the format that these files start like (.pdparams: .pkl).
     single: whether a file can store only one RNN.
-    needs: further parts that a file must have, for formats that cannot write a new file.
     read_others(file, names): return tensors of Found.others by name; None if only RNNs are read.
-    has_head: whether replace() takes a new head.
     """
 
     suffix: str
@@ -102,12 +110,8 @@ class ModelFormat:
     write: Callable[[Output, Mapping[str, Weights]], None] | None
     replace: Callable[[InputFile, Output, NewWeights], list[str]] | None = None
     rewrite: Callable[[InputFile, Output, Reading, Layout, object, bool], Converted] | None = None
-    options: tuple[str, ...] = ()
-    begins: str = ""
     single: bool = False
-    needs: str = ""
     read_others: Callable[[InputFile, Collection[str]], dict[str, FileTensor]] | None = None
-    has_head: bool = False
 
 
 Format = TensorFormat | ModelFormat
@@ -140,12 +144,18 @@ FORMATS = {
     ".onnx": "onnx.model.FORMAT",
     ".json": "rtneural.FORMAT",
     ".nam": "nam.FORMAT",
+    ".state_dict.json": "state_dict_json.FORMAT",
+    ".tfjs.json": "keras.tfjs.FORMAT",
     ".index.json": "sharded.FORMAT",
     ".weights.json": "keras.formats.WEIGHTS_JSON",
 }
 _INDEXES = (".index.json", ".weights.json")  # of models in parts
-# Suffixes that several formats have -> the formats that the content decides.
-_BY_CONTENT = {".bin": (".pt",), ".json": _INDEXES}  # pytorch_model.bin, x.index.fp16.json
+# Suffix of several formats -> the formats that the content of a file decides: pytorch_model.bin,
+# and every format of JSON under any name.
+_BY_CONTENT = {
+    ".bin": (".pt",),
+    ".json": tuple(suffix for suffix in FORMATS if suffix.endswith(".json") and suffix != ".json"),
+}
 
 
 def _import_format(suffix: str) -> Format:
@@ -181,7 +191,7 @@ def format_to_write(path: Any, *, copies: bool = False) -> Format:
     format = _import_format(suffix) if suffix else None
     if format and (format.write or (copies and format.replace)):
         return format
-    if isinstance(format, ModelFormat) and format.needs:
+    if format and format.needs:
         raise FileError(
             f"{path}: a {suffix} file needs {format.needs}, which an RNN does not have: write its"
             f" weights into an existing model, rnnlayout convert IN {path} --into MODEL{suffix}"
@@ -214,14 +224,6 @@ def why_not_in(format: Format, layout: Layout) -> Message | None:
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 _MOST_FILES = 1000  # names that are read of a folder
-_ORBAX = {
-    "orbax.checkpoint",
-    "pytree.orbax-checkpoint",
-    "checkpoint_metadata",
-    "manifest.ocdbt",
-    "_CHECKPOINT_METADATA",
-    "_METADATA",
-}
 
 
 def file_to_read(path: Any) -> Path:
@@ -266,14 +268,13 @@ def _file_in_folder(folder: Path) -> Path:
     for name, content in foreign.items():
         text = f"{folder} is a folder with {name}, {content.description}: "
         raise FileError(text, content.repair)
-    if not _ORBAX.isdisjoint(names):
-        raise FileError(
-            f"{subject}a checkpoint of Orbax, which is not read: load it with the program that"
-            " wrote it, and save the model as .keras, or the parameters with"
-            " flax.serialization.to_bytes() as .msgpack"
-        )
+    if orbax := orbax_content(folder, names):
+        raise FileError(f"{folder} is {orbax.description}: ", orbax.repair)
+    if (step := newest_step(names)) and (folder / step).is_file():  # flax.training, before Orbax
+        raise FileError(f"{subject}need a file: pass {folder / step}")
     if "Manifest.json" in names:
-        raise FileError(f"{subject}an .mlpackage of Core ML, which is not read: {CONVERTED}")
+        content = core_ml(folder.absolute(), "an .mlpackage of Core ML, which is not read")
+        raise FileError(f"{folder} is {content.description}: ", content.repair)
     return require_regular_file(folder)
 
 

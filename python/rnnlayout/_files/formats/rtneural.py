@@ -67,10 +67,10 @@ _HARMLESS = {
 }
 # Settings of AIDA-X beside the layers -> what the plug-in does, which is not done by an RNN.
 _OF_PLUG_IN = {
-    "in_skip": "adds its input x to the output of the last layer: do the same",
+    "in_skip": "adds its first input, x[..., 0] after in_gain, to the output of the last layer: do"
+    " the same",
     "in_gain": "multiplies its input by 10 ** (in_gain / 20): multiply x first",
-    "out_gain": "multiplies its output by 10 ** (out_gain / 20): multiply the output of the last"
-    " layer",
+    "out_gain": "multiplies its output, after in_skip, by 10 ** (out_gain / 20): do the same last",
 }
 # Further keys of a model: texts, and data to test the model with.
 _TEXTS = ("metadata", "samplerate", "sample_rate", "author", "input_batch", "output_batch")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-from rnnlayout._model.errors import Ask, FileError
-from rnnlayout._model.similar import did_you_mean, unknown_name
+from rnnlayout._model.errors import Ask, FileError, Message
+from rnnlayout._model.similar import unknown_name
 from rnnlayout._model.spec import differing_fields
 from rnnlayout._model.stack import stack
 from rnnlayout._model.weights import Weights
@@ -65,8 +65,9 @@ def check_names_exist(names: RNNNames, existing: Collection[str], argument: str)
     for name in names:
         if name not in existing:
             listed = ", ".join(existing) or "no names"
-            problem = f"no RNN is named {name!r}{did_you_mean(name, existing) or ':'} "
-            raise FileError(problem, Ask(argument), f" takes {listed}")
+            problem = f"no RNN is named {name!r}"
+            listing = (Ask(argument), f" takes {listed}")
+            raise FileError(unknown_name(problem, name, existing, *listing))
 
 
 def stack_and_layer(name: str) -> tuple[str, int]:
@@ -183,9 +184,10 @@ def match_names(a: Found, b: Found, name_map: Mapping[str, str] | None = None) -
     for side, names, rnns in (("a", pairs, a), ("b", pairs.values(), b)):
         for name in names:
             if name not in rnns.readable:
-                problem = f" pairs names of a with names of b: {side} has no RNN {name!r}"
+                pairs_text = f" pairs names of a with names of b: {side} has no RNN {name!r}"
+                problem = Message(Ask("map"), pairs_text)
                 listing = f"it has {', '.join(rnns.readable)}"
-                raise FileError(Ask("map"), unknown_name(problem, name, rnns.readable, listing))
+                raise FileError(unknown_name(problem, name, rnns.readable, listing))
     if not pairs and len(a.names) == len(b.names) == 1:
         return {a.names[0]: b.names[0]}
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from rnnlayout._model.dtypes import widen_bits
 from rnnlayout._model.errors import Ask, FileError
-from rnnlayout._model.similar import did_you_mean
+from rnnlayout._model.similar import unknown_name
 from rnnlayout._native import LayoutError, LossyError
 
 from .tensor_set import FileTensor
@@ -123,6 +123,36 @@ def read_dense_layer(
     return DenseLayer(path, tuple(roles.values()), *narrow, shape, is_rounded)
 
 
+def replace_dense_layer(
+    tensors: dict[str, FileTensor], names: Iterable[str], head: DenseLayer, model: str
+) -> list[str]:
+    """Put a dense layer into the tensors of a model, in the place of its only dense layer; return
+    notes. names: of the tensors outside the RNNs. model: the name of the file. Raises FileError if
+    the model has no dense layer or several, LayoutError if the sizes differ, LossyError if the
+    model has no bias for the bias of the layer."""
+    layers = {
+        path: roles
+        for path, roles in dense_layers(names).items()
+        if len(tensors[roles.get("kernel") or roles["weight"]].shape) == 2
+    }
+    if len(layers) != 1:
+        count = f"{len(layers)} dense layers ({', '.join(layers)})" if layers else "no dense layer"
+        raise FileError(f"{model} has {count}, and one is replaced: omit ", Ask("head", None))
+    ((path, roles),) = layers.items()
+    owner_text = f"{path} of {model}"
+    is_inputs_first = "kernel" in roles
+    matrix_name = roles["kernel" if is_inputs_first else "weight"]
+    rows, columns = tensors[matrix_name].shape
+    head.check_fits(*((rows, columns) if is_inputs_first else (columns, rows)), owner_text)
+    if "bias" in roles:
+        tensors[roles["bias"]] = FileTensor.of(head.bias, "float32")
+    elif head.bias.any():
+        raise LossyError(f"{head.name}: its bias is not zero, and {owner_text} has no bias")
+    matrix = head.kernel if is_inputs_first else head.kernel.T
+    tensors[matrix_name] = FileTensor.of(matrix, "float32")
+    return head.notes(owner_text)
+
+
 def _unknown_layer(layer: str, names: list[str], *, is_ambiguous: bool) -> FileError:
     if not names:
         return FileError(
@@ -130,6 +160,6 @@ def _unknown_layer(layer: str, names: list[str], *, is_ambiguous: bool) -> FileE
             Ask("head", None),
             ", and the head of the model stays as it is",
         )
-    listing, meant = ", ".join(map(repr, names[:_LISTED])), did_you_mean(layer, names)
+    takes = f" takes {', '.join(map(repr, names[:_LISTED]))}"
     problem = "several dense layers end in" if is_ambiguous else "the source has no dense layer"
-    return FileError(f"{problem} {layer!r}{meant or ':'} ", Ask("head"), f" takes {listing}")
+    return FileError(unknown_name(f"{problem} {layer!r}", layer, names, Ask("head"), takes))

@@ -134,8 +134,8 @@ LIMITS = {
         cause="it is damaged, or made to take long",
         why="a step takes about half a microsecond and makes at most 80 bytes: an instruction of a"
         " pickle is 1, what it names or calls 12, a value of msgpack 2, an array of .eqx 400, a"
-        " node of ONNX 4, one of a called function 40, one that is computed 80; a small tensor of"
-        " an old .pt is 56, and has 150 bytes",
+        " group of TensorFlow.js 20, a node of ONNX 4, one of a called function 40, one that is"
+        " computed 80; a small tensor of an old .pt is 56, and has 150 bytes",
     ),
     "computed": Limit(
         unit="bytes of computed weights",

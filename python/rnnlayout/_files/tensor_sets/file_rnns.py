@@ -105,7 +105,8 @@ class Found(dict[str, Weights]):
     error; looking up an unknown name raises UnknownNameError, which is a KeyError.
     notes: messages about how the file was read. others: names of tensors that belong to no RNN.
     unused: names of RNNs that prefix= or only= did not choose. files: further files that were
-    read, such as the data of a model.
+    read, such as the data of a model. shapes: of the other tensors, if the names of tensors decide
+    which are an RNN.
 
         >>> found = Found({}, {"lstm": ValueError("it has peepholes")})
         >>> found.refused, len(found), found.get("lstm")
@@ -120,6 +121,7 @@ class Found(dict[str, Weights]):
         others: Iterable[str] = (),
         unused: Iterable[str] = (),
         files: Iterable[Path] = (),
+        shapes: Mapping[str, tuple[int, ...]] | None = None,
     ) -> None:
         super().__init__(entries)
         unread = unread or {}
@@ -129,6 +131,7 @@ class Found(dict[str, Weights]):
         self.others = tuple(others)
         self.unused = tuple(unused)
         self.files = tuple(files)
+        self.shapes = dict(shapes or {})
 
     @property
     def unread(self) -> dict[str, Exception]:
@@ -166,4 +169,4 @@ def with_rnns(
 ) -> Found:
     """Return a copy of `rnns` with other Weights, and with other errors unless `unread` is None."""
     errors = rnns.unread if unread is None else unread
-    return Found(entries, errors, rnns.notes, rnns.others, rnns.unused, rnns.files)
+    return Found(entries, errors, rnns.notes, rnns.others, rnns.unused, rnns.files, rnns.shapes)

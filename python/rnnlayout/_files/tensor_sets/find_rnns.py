@@ -19,6 +19,7 @@ from rnnlayout._model.assumed import AssumedSettings
 from rnnlayout._model.config import SETTINGS
 from rnnlayout._model.dtypes import Bits
 from rnnlayout._model.errors import Ask, FileError, Message, TextPart, error_with_name, join_parts
+from rnnlayout._model.kinds import Kind
 from rnnlayout._model.layout import CUDNN, Layout
 from rnnlayout._model.reading_options import ACTIVATIONS
 from rnnlayout._model.spec import CELLS, Spec
@@ -49,7 +50,6 @@ from .tensor_set import FileTensor, ModuleClass, TensorSet
 
 # TF 1's cell for weights of cuDNN; other cells of TF 1 add 1 to the forget bias by default.
 _WITHOUT_FORGET_BIAS = "cudnn_compatible_lstm_cell"
-_TF1, _TF1_NO_FORGET_BIAS = Layout("tf1"), Layout("tf1", forget_bias=0.0)
 _BATCH_FIRST = (*KERAS, "mlx")  # layouts of layers that read x as (N, T, I), but for time_major
 _MOST_LAYERS = 4  # per tensor of a file: some tensors of a layer may have been removed
 
@@ -87,12 +87,13 @@ def find_rnns(
         for name, why in {**reasons, **tensor_set.elsewhere}.items()
     }
     off = switched_off(tensor_set.tensors, lambda name: _is_one_zero(tensor_set.tensors[name]))
+    off |= {name for optimizer in tensor_set.optimizers for name in optimizer.taken}
     tensors = {
         name: tensor
         for name, tensor in (tensor_set.tensors | unread).items()
         if name not in off and not is_ignored(name, reading.ignore)
     }
-    plain = torch_names.plain_names(tuple(tensors))
+    plain = torch_names.plain_names(tuple(tensors), reading.layout)
 
     def stored(name: str) -> Bits:
         return Bits(tensors[name].bits(), tensors[name].dtype)
@@ -107,7 +108,7 @@ def find_rnns(
             like.dtype, like.shape, partial(computed_bits, weight), budget=like.budget
         )
     groups = [
-        _restore_stored_names(group, plain, tensors)
+        _restore_stored_names(group, plain, tensors, reading.kind)
         for group in _find_groups(
             plain_tensors,
             replace(reading, prefix=plain.name(reading.prefix)),
@@ -129,6 +130,7 @@ def find_rnns(
     groups = [replace(group, weights=results[group.entry]) for group in groups]
     unrecorded = [group.weights for group in groups if group.entry not in records]
     notes = [note for group in groups for note in group.notes]
+    shapes = {name: t.shape for name, t in tensor_set.tensors.items() if name not in names}
     return groups, Found(
         {entry: result for entry, result in results.items() if isinstance(result, Weights)},
         {entry: result for entry, result in results.items() if not isinstance(result, Weights)},
@@ -140,7 +142,8 @@ def find_rnns(
             *assume_keras_options(unrecorded, reading),
             *_assume_axes(unrecorded),
         ],
-        [name for name in tensor_set.tensors if name not in names],
+        shapes,
+        shapes=shapes,
     )
 
 
@@ -168,7 +171,10 @@ def _raise_file_error(why: str) -> NoReturn:
 
 
 def _restore_stored_names(
-    group: TensorGroup, plain: torch_names.PlainNames, tensors: Mapping[str, FileTensor]
+    group: TensorGroup,
+    plain: torch_names.PlainNames,
+    tensors: Mapping[str, FileTensor],
+    kind: Kind,
 ) -> TensorGroup:
     if not group.names:
         return group
@@ -177,7 +183,10 @@ def _restore_stored_names(
         prefix = plain.stored_prefix(first, first[len(prefix) :])
     computed = {name: plain.computed[name] for name in group.names if name in plain.computed}
     weights = group.weights
-    if isinstance(weights, Weights):
+    if isinstance(weights, Weights) and computed and kind != "weights":
+        name = next(iter(computed))
+        weights = mismatch.gradients_of_parts(name, plain.sources[name])
+    elif isinstance(weights, Weights):
         rounded = tuple(name for name, weight in computed.items() if weight.rounds)
         weights = changed_weights(weights, rounded=rounded)
     return replace(
@@ -217,7 +226,8 @@ def _find_groups(
             " tensors of it are missing: the file was changed after rnnlayout wrote it"
         )
         if names := record.names(tensors):
-            weights = _read_rnn(tensors, names, entry, Reading(record.spec, record.layout))
+            record_reading = Reading(record.spec, record.layout, kind=record.kind)
+            weights = _read_rnn(tensors, names, entry, record_reading)
         if isinstance(weights, Weights):
             weights = changed_weights(weights, config=record.config, batch_first=record.batch_first)
         path = record.prefix.rstrip("./")
@@ -260,8 +270,8 @@ def _group_at_place(
     notes = [f"{', '.join(place.names.values())} taken as {', '.join(place.names)}"] * place.short
     if place.side:
         notes.append(note_one_direction(entry, place.side))
-    if reading.layout == _TF1 and _WITHOUT_FORGET_BIAS in place.prefix.split("/"):
-        reading = replace(reading, layout=_TF1_NO_FORGET_BIAS)
+    if _WITHOUT_FORGET_BIAS in place.prefix.split("/") and reading.layout == Layout("tf1"):
+        reading = replace(reading, layout=Layout("tf1", forget_bias=0.0))
         notes.append(f"{entry}: a {_WITHOUT_FORGET_BIAS} adds nothing to the forget bias")
     from_module = {"cell": module.fields["cell"]} if module and "cell" in module.fields else {}
     # of several RNNs, cell and reset concern only RNNs that lack them
@@ -339,8 +349,9 @@ def apply_reading(rnns: Found, reading: Reading) -> Found:
     """Apply the caller's spec to the RNNs; refuse the RNNs that contradict the arguments.
 
     In a file with several RNNs, cell and reset are meant for RNNs without a recorded cell or reset,
-    so a recorded cell or reset contradicts neither argument. Only cuDNN has a bias mode and
-    skip_input: in a layout without these fields, the caller may choose."""
+    so a recorded cell or reset contradicts neither argument. Options of a layout that the caller
+    does not name are those of the file, such as the forget bias of TF 1. Only cuDNN has a bias mode
+    and skip_input: in a layout without these fields, the caller may choose."""
     count = len(rnns.names)
     entries, unread = {}, rnns.unread
     for name, weights in rnns.items():
@@ -349,10 +360,7 @@ def apply_reading(rnns: Found, reading: Reading) -> Found:
         names += ACTIVATIONS if CELLS[file_spec.cell].is_gated else []
         concerned = {key: value for key, value in reading.fields.items() if key in names}
         try:
-            layouts = {weights.layout} | (
-                {_TF1} if weights.layout == _TF1_NO_FORGET_BIAS else set()
-            )
-            if reading.layout is not None and reading.layout not in layouts:
+            if reading.layout is not None and not _names(reading.layout, weights.layout):
                 raise LayoutError(
                     f"the file has it in layout {weights.layout}, not {reading.layout}: omit ",
                     Ask("layout", None),
@@ -360,12 +368,18 @@ def apply_reading(rnns: Found, reading: Reading) -> Found:
             check_fields(concerned, file_spec, "the file")
             if spec is not None and spec != file_spec:
                 _check_spec(spec, weights, reading)
-                as_spec = Reading(spec.replace(dtype=file_spec.dtype))
+                as_spec = Reading(spec.replace(dtype=file_spec.dtype), kind=weights.kind)
                 weights = read_source(weights, as_spec)
             entries[name] = weights
         except (LayoutError, SpecError) as error:
             unread[name] = error_with_name(error, name)
     return with_rnns(rnns, entries, unread)
+
+
+def _names(caller_layout: Layout, layout: Layout) -> bool:
+    """Return whether the caller names a layout, with all of its options or some."""
+    is_same = (caller_layout.name, caller_layout.json) == (layout.name, layout.json)
+    return is_same and {*caller_layout.options} <= {*layout.options}
 
 
 def _check_spec(spec: Spec, weights: Weights, reading: Reading) -> None:

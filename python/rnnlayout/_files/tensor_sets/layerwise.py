@@ -52,8 +52,8 @@ class ScratchMemory:
 class LayerwiseConversion:
     """Weights in another layout. A tensor is converted when the elements are read.
 
-    spec, layout, config, batch_first: of the result. tensors: the tensors of the result by name, to
-    be read in order. Pieces of a tensor are in the scratch memory, or in the source if the
+    spec, layout, config, batch_first, kind: of the result. tensors: the tensors of the result by
+    name, to be read in order. Pieces of a tensor are in the scratch memory, or in the source if the
     conversion only moves elements. Reading a tensor raises the errors of convert(); check() raises
     all errors at once.
     """
@@ -71,12 +71,14 @@ class LayerwiseConversion:
             raise rounded_weights(weights.rounded)
         plan, self.spec = engine.plan_for_source(weights, to, dtype)
         self.layout = to
-        self.config, self.batch_first = weights.config, weights.batch_first
+        self.config, self.batch_first, self.kind = weights.config, weights.batch_first, weights.kind
         nbytes = sum(array.nbytes for array in weights.arrays)
         self._num_parts = 1 if nbytes <= SMALL_NBYTES else weights.spec.num_layers
         self._reports: dict[int, Report] = {}
         self._targets = plan.targets
-        self._moves = plan.moves() if self.spec.dtype == weights.spec.dtype else None
+        moves_bits = self.spec.dtype == weights.spec.dtype
+        moves_bits &= self.kind != "squared_gradient"  # of which each element is checked
+        self._moves = plan.moves() if moves_bits else None
         self._key = object()  # of the layers in the scratch memory, which must not keep self alive
 
     @property
@@ -150,7 +152,9 @@ class LayerwiseConversion:
         if any(layer_report.grade != "exact" for layer_report in self._reports.values()):
             sums = sum(layer_report.rounded_sums for layer_report in self._reports.values())
             shifts = engine.plan_for_source(source, self.layout, self.spec.dtype)[0].shifts
-            why = engine.rounding_reason(sums, shifts, source.spec.dtype, self.spec.dtype)
+            why = engine.rounding_reason(
+                sums, source.kind, shifts, source.spec.dtype, self.spec.dtype
+            )
             report = Report("rounds", sums, why)
         return engine.complete_report(report, source, self.layout)
 

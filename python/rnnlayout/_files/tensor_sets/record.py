@@ -3,11 +3,11 @@
 A text of JSON under the name "rnnlayout" in the metadata of the file:
 
     {"schema": 1, "entries": {entry: {"prefix", "layout", "options", "spec", "config",
-                                      "batch_first"}}}
+                                      "batch_first", "kind"}}}
 
 prefix: the part of the tensors' names before the names in the layout, with the separator. layout
 and options: the arguments of rl.layout(), where layout is a name or a row. spec: Spec.to_dict().
-config, batch_first: of the Weights; batch_first is omitted if None.
+config, batch_first, kind: of the Weights; batch_first is omitted if None, kind if "weights".
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from rnnlayout import _native
 from rnnlayout._model.config import check_config
 from rnnlayout._model.errors import FileError
+from rnnlayout._model.kinds import Kind, check_kind
 from rnnlayout._model.layout import Layout
 from rnnlayout._model.spec import Spec
 from rnnlayout._model.weights import Weights
@@ -44,10 +45,11 @@ class Record:
     spec: Spec
     config: dict[str, Any]
     batch_first: bool | None = None
+    kind: Kind = "weights"
 
     @classmethod
     def of(cls, rnn: Weights | LayerwiseConversion, prefix: str = "") -> Record:
-        return cls(prefix, rnn.layout, rnn.spec, rnn.config, rnn.batch_first)
+        return cls(prefix, rnn.layout, rnn.spec, rnn.config, rnn.batch_first, rnn.kind)
 
     def names(self, existing: Collection[str]) -> dict[str, str]:
         """Return name in the layout -> name in the file, for each tensor. existing: the names in
@@ -78,6 +80,7 @@ def write_records(records: Mapping[str, Record]) -> dict[str, str]:
             "spec": record.spec.to_dict(),
             "config": record.config,
             **({} if record.batch_first is None else {"batch_first": record.batch_first}),
+            **({} if record.kind == "weights" else {"kind": record.kind}),
         }
         for entry, record in records.items()
     }
@@ -129,6 +132,7 @@ def parse_record(entry_json: Any, label: str) -> Record:
         spec, batch_first = Spec.from_dict(entry_json["spec"]), entry_json.get("batch_first")
         if not isinstance(batch_first, bool | None):
             raise LayoutError(f"batch_first is {batch_first!r}, need true or false")
-        return Record(entry_json["prefix"], layout, spec, entry_json["config"], batch_first)
+        check_kind(kind := entry_json.get("kind", "weights"))
+        return Record(entry_json["prefix"], layout, spec, entry_json["config"], batch_first, kind)
     except (LayoutError, SpecError, TypeError) as error:  # TypeError: an option named "name"
         raise FileError(f"{label}: ", error) from None

@@ -12,6 +12,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
+from itertools import accumulate
 
 from rnnlayout import _native
 from rnnlayout._model.layout import Layout, known_layouts
@@ -36,14 +37,13 @@ from rnnlayout._sources.tensor_paths import (
 
 _STACKED = re.compile(rf"(.*\.)?({LAYER}(?:[^./]+/)?[^./]+)")
 _IN_PARTS = re.compile(rf"(.*\.)?({LAYER}(?:[^./]+[./])+[^./]+)")  # 1/gates/kernel
-_SEPARATOR = re.compile(r"[./]")
 _MOST_PARTS = 8  # of a tensor's name in a layout: 0/forward/hi/kernel has 4
 _NUMBERED = re.compile(LAYER)
-_SHORT = re.compile(r"(?:(.*)[._/])?([wbWB])_((?:ih|hh)(?:_l\d+(?:_reverse)?)?)")
+_SHORT = re.compile(r"(?:.*_)?([wbWB])_((?:ih|hh)(?:_l\d+(?:_reverse)?)?)")
 _LONG = {"w": "weight", "b": "bias"}
 _KERAS_CELL = re.compile(r"(^|/)([^/]*_)?cell(_\d+)?/$")
 _CELL_OF_ANY_NAME = re.compile(r"(^|/)[^/]*(cell|lstm|gru|rnn)[^/]*/$", re.IGNORECASE)
-_CELL_WORD = re.compile("cell|lstm|gru|rnn", re.IGNORECASE)
+_CELL_WORDS = ("cell", "lstm", "gru", "rnn")
 _DOTTED_CELL = re.compile(r"(^|\.)cell\.$")
 _NO_CELL = re.compile(r"(?<!cell)/vars/\d+$")  # variables of a Keras layer without a cell
 _LONGEST_VARIABLE = 20  # characters of /vars/0
@@ -76,7 +76,7 @@ def find_places(
     """Return the places that may be RNNs, in the order of the first names. layout_passed: the
     layout that the caller passed. prefix: only places under this prefix."""
     names = list(names)
-    name_readings = [(name, _is_plain(name), list(_read_name(name))) for name in names]
+    name_readings = [(name, _is_plain(name), *_read_name(name)) for name in names]
     places: dict[tuple[str, ...], RNNPlace] = {}
     for layout in [layout_passed] if layout_passed else _layouts(must_name=False):
         for place in _places_of_layout(layout, name_readings):
@@ -115,7 +115,9 @@ def find_places(
 def layouts_of_cells(names: Iterable[str]) -> list[Layout]:
     """Return the layouts that have to be passed for the cells among the names, because the tensors
     of a cell are those of a Dense in these layouts: TensorFlow 1, Haiku."""
-    names = [name for name in names if "/" in name and _CELL_WORD.search(name)]
+    names = [
+        name for name in names if "/" in name and any(word in name.lower() for word in _CELL_WORDS)
+    ]
     return [
         layout
         for layout in (_layouts(must_name=False) if names else ())
@@ -153,21 +155,30 @@ def _places_to_name(
 # -------------------------------------------------------------------------------------- the names
 
 NameReading = tuple[str, str, str, bool]  # prefix, tensor, leaf, whether abbreviated
-NameReadings = list[tuple[str, bool, list[NameReading]]]  # of each name, and _is_plain(name)
+# Of each name: _is_plain(name), its readings, and their leaves, also with / for dots.
+NameReadings = list[tuple[str, bool, list[NameReading], set[str]]]
 
 
 def _is_plain(name: str) -> bool:
     """Return whether a name is not a path of a cell of Keras."""
     if "/" not in name:
         return True
-    return bool(_NO_CELL.search(name, len(name) - _LONGEST_VARIABLE) or _STACKED.fullmatch(name))
+    return bool(
+        _NO_CELL.search(name, len(name) - _LONGEST_VARIABLE)
+        or _STACKED.fullmatch(name, name.rfind(".") + 1)
+    )
 
 
-def _read_name(name: str) -> Iterator[NameReading]:
-    """Yield the possible readings of a name. The leaf decides which layouts match."""
-    if len(name) > LONGEST_NAME:
-        return
-    starts = [0, *(separator.end() for separator in _SEPARATOR.finditer(name))][-_MOST_PARTS:]
+def _read_name(name: str) -> tuple[list[NameReading], set[str]]:
+    """Return the possible readings of a name, and their leaves, which decide the layouts."""
+    readings = [*_readings(name)] if len(name) <= LONGEST_NAME else []
+    leaves = {leaf for _, _, leaf, _ in readings}
+    return readings, leaves | {leaf.replace(".", "/") for leaf in leaves}
+
+
+def _readings(name: str) -> Iterator[NameReading]:
+    parts = name.replace("/", ".").rsplit(".", _MOST_PARTS)  # from the end: it may have hundreds
+    starts = [*accumulate((len(part) + 1 for part in parts[:-1]), initial=0)][-_MOST_PARTS:]
     # a pattern tries every dot from here on: of the whole name, these could be hundreds
     first = name.rfind(".", 0, starts[0]) + 1
     for pattern in (_STACKED, _IN_PARTS):
@@ -177,9 +188,10 @@ def _read_name(name: str) -> Iterator[NameReading]:
         tensor = name[at:]  # the longest first: hi/kernel of a part of the cell before kernel
         if tensor:
             yield name[:at], tensor, tensor_leaf(tensor), False
-    if match := _SHORT.fullmatch(name):
-        tensor = f"{_LONG[match[2].lower()]}_{match[3]}"
-        yield f"{match[1]}." if match[1] else "", tensor, tensor_leaf(tensor), True
+    if match := _SHORT.fullmatch(name, starts[-1]):
+        tensor = f"{_LONG[match[1].lower()]}_{match[2]}"
+        prefix = name[: max(match.start(1) - 1, 0)]
+        yield prefix and f"{prefix}.", tensor, tensor_leaf(tensor), True
 
 
 def _places_of_layout(layout: Layout, name_readings: NameReadings) -> Iterator[RNNPlace]:
@@ -187,13 +199,13 @@ def _places_of_layout(layout: Layout, name_readings: NameReadings) -> Iterator[R
     may_have_dots = has_paths(layout)
     has_cells = flax or layout.name in KERAS
     names_by_place: dict[tuple[str, bool, bool], dict[str, str]] = {}
-    for name, plain, readings in name_readings:
+    for name, plain, readings, name_leaves in name_readings:
         path = cell_path(layout, name) if has_cells and (flax or not plain) else None
         if path:  # of Keras or Flax, of a layer with a cell
             prefix = name[: len(path[0]) + 1] if path[0] else ""
             names_by_place.setdefault((prefix, False, True), {})[path[1]] = name
             continue
-        for prefix, tensor, leaf, short in readings:
+        for prefix, tensor, leaf, short in () if leaves.isdisjoint(name_leaves) else readings:
             if may_have_dots:
                 tensor, leaf = tensor.replace(".", "/"), leaf.replace(".", "/")
             if leaf not in leaves:

@@ -4,7 +4,7 @@ and the report on a converted file."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import zip_longest
@@ -143,6 +143,25 @@ class ModuleClass:
     hook: str = ""
 
 
+@dataclass(frozen=True)
+class StoredOptimizer:
+    """What a file records of an optimizer, by the name of the model's tensor.
+
+    path: where the optimizer is in the file. slots: tensor -> slot -> array. steps: tensor ->
+    number of steps. hyperparameters: tensor -> hyperparameters. problems: tensor -> why the tensor
+    has no slots. doubts: module -> another module, to which its slots may belong. taken: the names
+    of the optimizer's arrays in the file, which are not read as tensors of an RNN.
+    """
+
+    path: str
+    slots: Mapping[str, Mapping[str, FileTensor]] = field(default_factory=dict)
+    steps: Mapping[str, int] = field(default_factory=dict)
+    hyperparameters: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    problems: Mapping[str, str] = field(default_factory=dict)
+    doubts: Mapping[str, str] = field(default_factory=dict)
+    taken: Collection[str] = frozenset()
+
+
 @dataclass
 class TensorSet:
     """Tensors by name, in the file's order, and the metadata of the file.
@@ -156,6 +175,7 @@ class TensorSet:
     derived: names of tensors that the file does not store under these names: tensors of modules,
         and computed tensors.
     roots: paths of whole models: the root of the file, and dicts such as "state_dict".
+    optimizers: the optimizers of the file.
     forget: frees the memory of tensors that can be read again.
     copy(fd, chunk): let the system copy a chunk of a tensor from the source file to a file
         descriptor. Returns the number of copied bytes, 0 if the system cannot copy.
@@ -171,6 +191,7 @@ class TensorSet:
     modules: Mapping[str, ModuleClass] = field(default_factory=dict)
     derived: Collection[str] = frozenset()
     roots: Collection[str] = ("",)
+    optimizers: Sequence[StoredOptimizer] = ()
     forget: Callable[[], object] = lambda: None
     copy: Callable[[int, memoryview], int] = lambda out, chunk: 0
 

@@ -114,6 +114,7 @@ class KerasEntries:
 
     paths: of all arrays of the file's model. records: rnnlayout's records in the file. version: of
     the Keras that wrote the file. architecture: the config that the caller passes, None without.
+    optimizer_paths: of the arrays of an optimizer.
     budget: of the file.
     """
 
@@ -124,7 +125,9 @@ class KerasEntries:
         reading: Reading,
         version: Version,
         budget: Budget,
+        optimizer_paths: Iterable[str] = (),
     ) -> None:
+        self._optimizer_paths = optimizer_paths
         self._budget = budget
         self.reading, self.version, self._paths, self.records = reading, version, paths, records
         self.architecture = (
@@ -132,6 +135,7 @@ class KerasEntries:
         )
         self._entries: list[tuple[str, Weights | Exception, _Rows]] = []
         self._rows: dict[str, _Rows] = {}  # the cells of each RNN, by the RNN's name
+        self._all_rows: list[Sequence[CellArrays]] = []  # also of RNNs that the caller left out
         self._guessed: list[Weights] = []  # layers without a config and a record
         self._used: set[str] = set()  # paths of the arrays that belong to an RNN
 
@@ -141,16 +145,19 @@ class KerasEntries:
         not arrays of the model."""
         models = [group for name, group in root.groups.items() if not name.startswith("optimizer")]
         paths = (dataset.path for group in models for dataset in group.all_datasets())
+        others = [group for name, group in root.groups.items() if name.startswith("optimizer")]
+        optimizer_paths = [d.path for group in others for d in group.all_datasets()]
         record_texts = root.texts(KEY)  # records by the names of the layers
         records = read_records({KEY: "".join(record_texts)}, root.label) if record_texts else {}
-        return cls(paths, records, reading, version, root.budget)
+        return cls(paths, records, reading, version, root.budget, optimizer_paths)
 
     def _add(self, file_layer: LayerCells) -> None:
+        cells, num_sides = file_layer.cells, 1 + file_layer.both
+        rows = [cells[k : k + num_sides] for k in range(0, len(cells), num_sides)]
+        self._all_rows += rows
         if not is_under_with_direction(file_layer.name, self.reading.prefix):
             return
         self._used |= file_layer.paths
-        cells, num_sides = file_layer.cells, 1 + file_layer.both
-        rows = [cells[k : k + num_sides] for k in range(0, len(cells), num_sides)]
         names = cell_names(file_layer.name, len(rows))
         layers: dict[str, Weights] = {}
         questions: dict[str, Exception] = {}
@@ -229,11 +236,33 @@ class KerasEntries:
         for name in weights:
             notes += self._note_side(name)
         notes += assume_keras_options(self._guessed, self.reading, ("keras_config",))
+        unused_paths += [path.lstrip("/") for path in self._optimizer_paths]
         return Found(weights, unread, notes, unused_paths)
 
     def paths_of(self, name: str) -> list[str]:
         """Return the paths of the arrays of an RNN in the file."""
         return [array.path for row in self._rows[name] for cell in row for array in cell.values()]
+
+    def paths_by_tensor(self, name: str, weights: Weights) -> dict[str, str]:
+        """Return name in the layout -> path of the array in the file; {} if the file has the RNN in
+        arrays of other names."""
+        layers, rows = weights.split(), self._rows.get(name, ())
+        if len(rows) != len(layers):
+            return {}
+        paths: list[str] = []
+        for row, layer in zip(rows, layers, strict=True):
+            stored = _tensors_of_cells(row)
+            if {*stored} != {*layer.names}:
+                return {}
+            paths += [stored[tensor].path for tensor in layer.names]
+        return dict(zip(weights.names, paths, strict=True))
+
+    def rows_in_order(self) -> list[dict[str, FileTensor]]:
+        """Return the arrays of each layer of the file, by path, in the order of the model."""
+        return [
+            {array.path: array.tensor for cell in row for array in cell.values()}
+            for row in self._all_rows
+        ]
 
     def _note_side(self, name: str) -> list[str]:
         """Return a note on an RNN whose arrays are of one side of a Bidirectional."""

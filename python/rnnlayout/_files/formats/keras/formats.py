@@ -27,9 +27,10 @@ from rnnlayout._files.formats.registry import (
 )
 from rnnlayout._files.tensor_sets.file_limits import InputFile, open_zip
 from rnnlayout._files.tensor_sets.file_rnns import Found, entry_name, layer_names
+from rnnlayout._files.tensor_sets.find_rnns import find_rnns
 from rnnlayout._files.tensor_sets.output_file import Output
 from rnnlayout._files.tensor_sets.record import Record
-from rnnlayout._files.tensor_sets.tensor_set import FileTensor
+from rnnlayout._files.tensor_sets.tensor_set import FileTensor, TensorSet
 from rnnlayout._model.errors import Ask
 from rnnlayout._model.reading_options import OF_FORMATS
 from rnnlayout._model.spec import Spec
@@ -49,6 +50,7 @@ from .hdf5_tree import (
     write_record_attribute,
     write_texts,
 )
+from .optimizers import add_optimizer_states
 from .parts import open_parts, refuse_split_rnns
 from .rewrite import copy_members, new_variables, rewrite_archive, rewrite_h5
 from .rewrite_parts import set_layer_id
@@ -249,12 +251,29 @@ def _read_hdf5(file: InputFile, reading: Reading) -> Found:
     """Read a legacy file or a file of variables, whatever the suffix."""
     with open_hdf5(file, file.budget) as root:
         entries = KerasEntries.of_hdf5(root, reading)
-        return refuse_split_rnns(file, root, _read_root(root, entries), entries)
+        rnns = refuse_split_rnns(file, root, _read_root(root, entries), entries)
+        if not rnns.names:
+            return _add_plain_tensors(rnns, file, root, reading)
+        return add_optimizer_states(rnns, root, entries)
+
+
+def _add_plain_tensors(rnns: Found, file: InputFile, root: Hdf5Group, reading: Reading) -> Found:
+    """Return the RNNs among arrays with the names of any layout, as h5py writes a state_dict; the
+    result without an RNN of Keras as is if Keras wrote the file."""
+    datasets = [*root.all_datasets()]
+    if find_legacy_layers(root) or any("/vars/" in dataset.path for dataset in datasets):
+        return rnns
+    tensor_set = TensorSet({})
+    for dataset in datasets:
+        tensor_set.add(dataset.path.lstrip("/"), dataset.tensor, file)
+    _, plain = find_rnns(tensor_set, reading, {})
+    return plain
 
 
 def _read_parts(index: InputFile, reading: Reading) -> Found:
     with open_parts(index) as root:
-        return _read_root(root, KerasEntries.of_hdf5(root, reading))
+        entries = KerasEntries.of_hdf5(root, reading)
+        return add_optimizer_states(_read_root(root, entries), root, entries)
 
 
 def _read_root(root: Hdf5Group, entries: KerasEntries) -> Found:
@@ -270,11 +289,21 @@ def _replace_hdf5(file: InputFile, out: Output, new: NewWeights) -> list[str]:
     with open_hdf5(file, file.budget) as root:
         entries = KerasEntries.of_hdf5(root, new.reading)
         notes = _compare_all_settings(new.rnns, _read_root(root, entries), file)
+        notes += _note_optimizer(root)
         config = root.text("model_config")
         notes += note_lambda_layers(parse_config(config, "model_config")) if config else []
         with new_hdf5(out, str(file)) as h5:
             copy_tree(root, h5, entries.new_arrays(new.rnns))
     return notes
+
+
+def _note_optimizer(root: Hdf5Group) -> list[str]:
+    has_arrays = any(
+        any(group.all_datasets())
+        for name, group in root.groups.items()
+        if name.startswith("optimizer")
+    )
+    return ["the optimizer's state is unchanged: it belongs to the old tensors"] * has_arrays
 
 
 def _compare_all_settings(new: Mapping[str, Weights], old: Found, file: InputFile) -> list[str]:
@@ -314,13 +343,13 @@ def _open_archive(
 
 
 def _read_archive(file: InputFile, reading: Reading) -> Found:
-    with _open_archive(file, reading) as (*_, rnns):
-        return rnns
+    with _open_archive(file, reading) as (_, model, root, entries, rnns):
+        return add_optimizer_states(rnns, root, entries, model)
 
 
 def _replace_archive(file: InputFile, out: Output, new: NewWeights) -> list[str]:
     with _open_archive(file, new.reading) as (opened, model, root, entries, old):
-        notes = _compare_all_settings(new.rnns, old, file)
+        notes = _compare_all_settings(new.rnns, old, file) + _note_optimizer(root)
         variables = new_variables(root, entries.new_arrays(new.rnns), f"{file}: {VARIABLES}")
         copy_members(opened, out, {VARIABLES: variables})
     return notes + note_lambda_layers(model)
@@ -357,7 +386,7 @@ H5 = ModelFormat(
     _write_h5,
     _replace_hdf5,
     rewrite_h5,
-    OF_FORMATS,
+    options=OF_FORMATS,
     read_others=_read_others_of_hdf5,
 )
 WEIGHTS_H5 = ModelFormat(
@@ -377,6 +406,6 @@ ARCHIVE = ModelFormat(
     _write_archive,
     _replace_archive,
     rewrite_archive,
-    OF_FORMATS,
+    options=OF_FORMATS,
     read_others=_read_others_of_archive,
 )

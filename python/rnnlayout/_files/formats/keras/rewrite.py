@@ -74,13 +74,17 @@ def rewrite_h5(
     with open_hdf5(file, file.budget) as root:
         layers = find_legacy_layers(root)
         if layers is None:
-            raise FileError(f"{file} has no attribute 'layer_names': Keras 2 did not write it")
+            raise FileError(
+                f"{file} has no attribute 'layer_names': Keras 2 did not write it,"
+                " and only its models are rewritten; write the RNNs to another format, .keras"
+            )
         config = root.text("model_config")
         if config is None:
             records = _change_weights(root, layers, changed, reading)
             new = {"keras_version": KERAS_3} if records else {}
         else:
             if reading.fields or reading.keras_config is not None:
+                # reads and charges arrays that _change_model() reads and charges again
                 rnns = read_legacy_weights(root, layers, KerasEntries.of_hdf5(root, reading))
                 _check_agreement(rnns, reading)
             version = keras_version_of(root, layers)
@@ -125,6 +129,7 @@ def rewrite_archive(
         label = f"{file}: {VARIABLES}"
         with open_hdf5(old.variables, file.budget, label) as root:
             if reading.fields or old.version >= (3, 0):
+                # reads and charges arrays that _change_model() reads and charges again
                 entries = KerasEntries.of_hdf5(root, reading, old.version)
                 rnns = entries.read_layers(described_layers(root, old.model))
                 _check_agreement(rnns, reading)
@@ -203,7 +208,8 @@ def _aside_name(name: str, changed: ChangedCells) -> str:
     """Return a new name for a config of training, which Keras 3 does not read. Adds a note."""
     changed.notes.append(
         f"{name} is kept as {name}_of_keras_2: Keras 3 does not read Keras 2's, compile the model"
-        " again; the variables of an optimizer are unchanged and of no use to Keras 3"
+        " again; the variables of an optimizer are unchanged and of no use to Keras 3: rl.load() of"
+        " the old file has them, .optimizer of each RNN"
     )
     return f"{name}_of_keras_2"
 
@@ -222,7 +228,10 @@ def _change_weights(
 ) -> dict[str, Record]:
     """Collect the changed cells of a file without a config; return the new record of each layer, {}
     if nothing changes. Raises the error that asks for the activation if a Keras before 2.3 wrote
-    the file, because the default was hard_sigmoid."""
+    the file, because the default was hard_sigmoid.
+
+    Each array is read twice, to compare the file with the reading and to change the array, and is
+    charged twice: a file whose arrays are stored has a hundred times this budget."""
     entries = KerasEntries.of_hdf5(root, reading)
     rnns = read_legacy_weights(root, layers, entries)
     _check_agreement(rnns, reading)

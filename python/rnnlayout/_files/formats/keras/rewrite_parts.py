@@ -93,7 +93,7 @@ class ChangedCells:
         reports = dict.fromkeys(self._changes, EXACT)
         for entry, change in self._changes.items():
             if change.rounds:
-                reasons = [rounding_reason(change.sums, False, change.src, change.dst)]
+                reasons = [rounding_reason(change.sums, "weights", False, change.src, change.dst)]
                 if change.scaled:
                     scaled = f"{change.scaled} weights times {_TIMES}, for Keras 3's hard_sigmoid"
                     reasons.insert(0, scaled)

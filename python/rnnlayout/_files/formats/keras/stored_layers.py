@@ -129,14 +129,24 @@ def _named_layer_groups(layers: Hdf5Group) -> Iterator[tuple[str, Hdf5Group]]:
 def _recurrent_cells(
     group: Hdf5Group, *, of_any_rank: bool = False
 ) -> dict[tuple[str, ...], CellArrays]:
-    """Return {parts of the path: arrays} of a layer's recurrent cells, in the order of the layer's
-    list of arrays. The last part of a path is a number or "". of_any_rank: also of cells without
-    matrices, which are refused by name (of ConvLSTM2D)."""
-    cells: dict[tuple[str, ...], dict[str, CellArray]] = {}
+    """Return the recurrent cells of a layer as cells_of_arrays() does."""
+    arrays = {}
     for name in _listed_once(group, "weight_names"):
         dataset = group.dataset(name)
         if dataset is None:
             raise FileError(f"{group.path}: weight {name!r} is listed, but not in the file")
+        arrays[name] = CellArray(dataset.path, dataset.tensor)
+    return cells_of_arrays(arrays, of_any_rank=of_any_rank)
+
+
+def cells_of_arrays(
+    arrays: Mapping[str, CellArray], *, of_any_rank: bool = False
+) -> dict[tuple[str, ...], CellArrays]:
+    """Return {parts of the path: arrays} of the recurrent cells among named arrays, in order. The
+    last part of a path is a number or "". of_any_rank: also of cells without matrices, which are
+    refused by name (of ConvLSTM2D)."""
+    cells: dict[tuple[str, ...], dict[str, CellArray]] = {}
+    for name, array in arrays.items():
         *path, last = name.split("/")
         if match := _LEAF.fullmatch(last):
             leaf, number = match[1], match[2] or ""
@@ -144,7 +154,7 @@ def _recurrent_cells(
             leaf, number, path = match[2], "", [*path, match[1]]
         else:
             continue
-        cells.setdefault((*path, number), {})[leaf] = CellArray(dataset.path, dataset.tensor)
+        cells.setdefault((*path, number), {})[leaf] = array
     ranks = {
         path: {len(array.tensor.shape) for leaf, array in cell.items() if leaf[0] in "rU"}
         for path, cell in cells.items()

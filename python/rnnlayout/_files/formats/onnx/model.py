@@ -47,7 +47,7 @@ from .graph import (
     recorded_texts,
     subgraphs,
 )
-from .node import WEIGHTS, read_onnx_node
+from .node import WEIGHTS, list_settings, read_onnx_node
 from .write import TensorArrays, make_model, write_model
 
 _LISTED = 3
@@ -170,6 +170,8 @@ def _read_sites(file: InputFile, model: Any, reading: Reading, constants: Consta
                 raise error_with_name(error, f"node {site.name!r}") from None
             except ValueError as error:
                 refused[site.name] = error_with_name(error, f"node {site.name!r}")
+    for weights in entries.values():
+        list_settings(weights)
     notes += _notes_about_unread_rnns(model, bool(sites))
     unused_tensors = [
         str(tensor.name)

@@ -237,9 +237,9 @@ _PROJECTED = (
 def _node_settings(
     site: NodeSite, attributes: Attributes, spec: Spec, constants: Constants, notes: list[str]
 ) -> dict[str, Any]:
-    """Return the settings of a node that differ from cuDNN's, under the names of ONNX. Messages
-    about unread states are added to notes. spec: of the weights. Raises LayoutError if a state does
-    not fit the spec."""
+    """Return the settings of a node that differ from cuDNN's, under the names of ONNX, with arrays
+    for lists. Messages about unread states are added to notes. spec: of the weights. Raises
+    LayoutError if a state does not fit the spec."""
     config: dict[str, Any] = {}
     if "direction" in attributes and attributes["direction"].s == b"reverse":
         config["direction"] = "reverse"
@@ -252,17 +252,34 @@ def _node_settings(
             state = _initial_state(site, name, spec, layout, constants, notes)
             if state is not None and state.any():
                 constants.charge_weights(_NUMBER_NBYTES * state.size)
-                config[name] = np.asarray(state, np.float64).tolist()
-    if name := site.input(LENGTHS):
-        try:
-            lengths = constants.get_unrepeated(site.scope, name, "sequence_lens")
-            constants.charge_weights(_NUMBER_NBYTES * lengths.size)
-            config["sequence_lens"] = [int(n) for n in lengths.ravel()]
-        except BudgetError:
-            raise
-        except _NOT_READ:
-            pass  # lengths that the model computes are arguments of the caller
+                config[name] = np.asarray(state, np.float64)
+    if (lengths := _fixed_lengths(site, constants)) is not None:
+        config["sequence_lens"] = lengths
     return config
+
+
+def _fixed_lengths(site: NodeSite, constants: Constants) -> np.ndarray | None:
+    """Return the lengths that the model fixes, None for lengths that the caller passes."""
+    if not (name := site.input(LENGTHS)):
+        return None
+    try:
+        lengths = constants.get_unrepeated(site.scope, name, "sequence_lens")
+    except BudgetError:
+        raise
+    except _NOT_READ:
+        return None  # lengths that the model computes are arguments of the caller
+    if lengths.dtype.kind not in "iu":
+        raise LayoutError(f"sequence_lens has dtype {lengths.dtype}, ONNX needs int32: convert it")
+    constants.charge_weights(_NUMBER_NBYTES * lengths.size)
+    return lengths.ravel()
+
+
+def list_settings(weights: Weights) -> None:
+    """Replace the arrays among the settings of a node by lists: once all nodes are charged, because
+    many nodes may share a large array, and a list takes longer than all further work."""
+    for name, value in weights.config.items():
+        if isinstance(value, np.ndarray):
+            weights.config[name] = value.tolist()
 
 
 def _check_state_shape(

@@ -18,8 +18,23 @@ from functools import cache
 from rnnlayout._files.formats.content import TENSORFLOW, message_fields, read_varint
 from rnnlayout._files.formats.registry import TensorFormat
 from rnnlayout._files.tensor_sets.file_limits import InputFile, name_file
-from rnnlayout._files.tensor_sets.tensor_set import FLOAT8, FileTensor, TensorSet, stored_tensor
+from rnnlayout._files.tensor_sets.optimizer_slots import (
+    MOST_OPTIMIZERS,
+    number_of,
+    optimizer_of_slots,
+    step_of,
+)
+from rnnlayout._files.tensor_sets.tensor_set import (
+    FLOAT8,
+    FileTensor,
+    StoredOptimizer,
+    TensorSet,
+    stored_tensor,
+)
 from rnnlayout._model.errors import FileError
+from rnnlayout._sources.mismatch import list_names
+
+from .old_names import with_new_names
 
 # DataType of tensorflow/core/framework/types.proto
 _DTYPES = {
@@ -58,7 +73,60 @@ def _read_index(file: InputFile) -> TensorSet:
             tensor_set.notes.append(
                 f"for the configs of its layers pass the folder {saved_model.parent}"
             )
-    return tensor_set
+    tensor_set = with_new_names(_with_paths_in_model(tensor_set, graph, file))
+    return replace(tensor_set, optimizers=_slots_in_checkpoint(tensor_set.tensors))
+
+
+def _slots_in_checkpoint(tensors: Mapping[str, FileTensor]) -> list[StoredOptimizer]:
+    """Return the optimizers of a checkpoint: arrays with the path of a variable, and arrays that
+    are numbered, of which neither slot nor variable is recorded."""
+    slots: dict[str, list[tuple[str, str, str, FileTensor]]] = {}
+    for name, array in tensors.items():
+        if (match := _SLOT.fullmatch(name)) and match[1] in tensors:
+            slots.setdefault(match[2], []).append((match[1], match[3], name, array))
+    numbered = {match[1] for name in tensors if (match := _NUMBERED_SLOT.fullmatch(name))}
+    why = (
+        "the file does not record which tensors its numbered variables belong to: save the whole"
+        " compiled model, model.save('model.keras')"
+    )
+    optimizers = [
+        StoredOptimizer(path, problems=dict.fromkeys(tensors, f"{path}: {why}"))
+        for path in sorted(numbered)[:1]
+    ]
+    if not slots or len(slots) > MOST_OPTIMIZERS:
+        return optimizers
+    numbers = {name: tensor for name, tensor in tensors.items() if tensor.shape == ()}
+    for path, arrays in slots.items():
+        start = f"{path}/"
+        own = {
+            n.removeprefix(start): number_of(t) for n, t in numbers.items() if n.startswith(start)
+        }
+        step = step_of(own.pop("iter", None))
+        values = {key: value for key, value in own.items() if value is not None and "/" not in key}
+        optimizers.append(optimizer_of_slots(path, arrays, step, values))
+    return optimizers
+
+
+def _with_paths_in_model(tensor_set: TensorSet, graph: memoryview, file: InputFile) -> TensorSet:
+    """Name the variables of a trained model of Keras 3 by their paths in the model. The optimizer
+    lists the same variables, and a checkpoint has the shorter path, of the optimizer."""
+    listed = [name for name in tensor_set.tensors if _OF_OPTIMIZER.search(name)]
+    if not listed:
+        return tensor_set
+    paths = ObjectGraph(graph, file).paths_without("optimizer")
+    new = {name: paths[name] for name in listed if paths.get(name, name) not in tensor_set.tensors}
+    notes = list(tensor_set.notes)
+    if new:
+        old, paths_text = list_names([*new], 2), list_names([*new.values()], 2)
+        notes.append(f"{old}: listed by the optimizer, read as {paths_text}, as in the model")
+    if len(new) < len(listed):
+        rest = list_names([name for name in listed if name not in new], 2)
+        notes.append(
+            f"{rest}: listed by the optimizer, without a path in the model: save the model with"
+            " model.save() as .keras"
+        )
+    tensors = {new.get(name, name): tensor for name, tensor in tensor_set.tensors.items()}
+    return replace(tensor_set, tensors=tensors, notes=notes, derived=frozenset(new.values()))
 
 
 def read_checkpoint(file: InputFile) -> tuple[TensorSet, memoryview]:
@@ -104,9 +172,11 @@ def _open_shards(file: InputFile, header: memoryview) -> Data:
     count, big = fields.get(1, 0), fields.get(2, 0)
     if isinstance(count, memoryview):  # a SavedTensorSlices
         raise FileError(
-            f"{file} is a checkpoint of version 1, which TensorFlow before 0.12 wrote: load it with"
-            " tf.compat.v1.train.Saver().restore(), and write it with .save(), which writes version"
-            " 2"
+            f"{file} is a checkpoint of version 1, which TensorFlow before 0.12 wrote: pass"
+            f" model.index, which TensorFlow 2 makes of it: r = tf.train.load_checkpoint("
+            f"{str(file)!r}); n = list(r.get_variable_to_shape_map()); tf.raw_ops.SaveV2("
+            "prefix='model', tensor_names=n, shape_and_slices=[''] * len(n),"
+            " tensors=[r.get_tensor(name) for name in n])"
         )
     if not isinstance(count, int) or not 0 < count <= _MOST_SHARDS or big:
         raise FileError(f"{file}: its header is damaged, or of a big-endian machine")
@@ -203,7 +273,10 @@ FORMAT = TensorFormat(".index", _read_index, None)
 
 # ----------------------------------------------------------------------------- the graph of objects
 
+_SLOT = re.compile(r"(.+)/\.OPTIMIZER_SLOT/(.+)/([^/]+)", re.DOTALL)  # variable, optimizer, slot
+_NUMBERED_SLOT = re.compile(r"((?:.*/)?optimizer)/_variables/\d+", re.DOTALL)
 VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"  # suffix of a variable's path
+_OF_OPTIMIZER = re.compile(r"(^|/)optimizer/_trainable_variables/\d+$")
 _COPIES = "_all_variables/"  # of a Keras 3 export: the variables a second time
 _LISTED = re.compile(r"(.+)/variables/\d+")  # path of a variable of an object that has a list
 _NUMBERED = re.compile(r"(?<![^/])\d+(?![^/])")  # a part of a path that is a number
@@ -258,6 +331,30 @@ class ObjectGraph:
     def variable(self, number: int | None) -> str | None:
         """Return a variable's path in the checkpoint, None if the object is not a variable."""
         return None if number is None else self._variables.get(number)
+
+    def paths_without(self, name: str) -> dict[str, str]:
+        """Return path in the checkpoint -> shortest path that avoids objects of this name, of each
+        variable that has such a path. A checkpoint's own paths are the shortest of all."""
+        origin: dict[int, tuple[int, str]] = {0: (0, "")}  # object -> the object before, name
+        queue = [0] if self._messages else []
+        for number in queue:
+            for child_name, child in self.children(number).items():
+                if child_name != name and child not in origin:
+                    origin[child] = number, child_name
+                    queue.append(child)
+        paths = {}
+        for number, stored in self._variables.items():
+            parts = list[str]()
+            at = number
+            while at and at in origin:
+                self._file.budget.charge("steps", 1)
+                at, part = origin[at]
+                parts.insert(0, part)
+            if parts and not at:
+                path = "/".join(parts)
+                self._file.budget.charge("names", len(path))
+                paths[stored] = path
+        return paths
 
 
 def _text(value: object) -> str:

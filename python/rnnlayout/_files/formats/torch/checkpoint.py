@@ -42,6 +42,7 @@ from rnnlayout._sources.mismatch import list_names
 from . import archive
 from .exported import ExportedTensors
 from .modules import ModuleWalk, unpack_weights
+from .optimizers import read_torch_optimizers
 
 _DTYPES = {name: dtype for dtype, name in FLOAT8.items()}
 
@@ -53,8 +54,8 @@ def _read_checkpoint(file: InputFile) -> TensorSet:
     walk, packing_notes = ModuleWalk(file), list[str]()
     if isinstance(contents, ExportedTensors):
         walk.classes |= contents.modules
-    roots = {""}
-    leaves = walk.leaves(_named_leaves(file, contents, roots))
+    roots, places = {""}, _Places()
+    leaves = walk.leaves(_named_leaves(file, contents, roots, places))
     try:
         unpacked = unpack_weights(leaves, walk.classes, packing_notes, walk.names)
         tensor_set = tensors_of_pickle(file, unpacked, _tensor_of_value)
@@ -71,15 +72,38 @@ def _read_checkpoint(file: InputFile) -> TensorSet:
         modules=walk.classes,
         derived=walk.names,
         roots=roots,
+        optimizers=read_torch_optimizers(
+            file, contents, tensor_set.tensors, places.state_dicts, places.tied
+        ),
     )
 
 
-def _named_leaves(file: InputFile, contents: Any, roots: set[str]) -> Iterator[tuple[str, Any]]:
+class _Places:
+    """state_dicts: path with a dot -> names of the tensors in one dict. tied: name -> name of an
+    earlier tensor with the same memory."""
+
+    def __init__(self) -> None:
+        self.state_dicts: dict[str, list[str]] = {}
+        self.tied: dict[str, str] = {}
+        self._first: dict[Any, str] = {}
+
+    def add(self, name: str, key: Any, tensor: archive.TorchTensor) -> None:
+        self.state_dicts.setdefault(name[: len(name) - len(str(key))], []).append(name)
+        memory = (id(tensor.storage), tensor.offset, tensor.shape, tensor.strides)
+        if (first := self._first.setdefault(memory, name)) != name:
+            self.tied[name] = first
+
+
+def _named_leaves(
+    file: InputFile, contents: Any, roots: set[str], places: _Places
+) -> Iterator[tuple[str, Any]]:
     """Yield the leaves of a checkpoint. Add the paths of dicts with dots in their keys, as in the
-    state_dict() of a whole model, to the roots."""
+    state_dict() of a whole model, to the roots, and the tensors to the places."""
     for name, _, key, leaf in walk_leaves(file, contents):
         if isinstance(key, str) and "." in key:
             roots.add(name[: -len(key)].rstrip("."))
+        if isinstance(leaf, archive.TorchTensor):
+            places.add(name, key, leaf)
         yield name, leaf
 
 
@@ -174,9 +198,6 @@ def _replace_in_checkpoint(
         kind = type(contents).__name__
         note = f"it is a {kind}, which cannot record its RNNs: to read them pass "
         return [Message(note, Ask("spec")).text]
-    parts = contents.values() if isinstance(contents, dict) else ()
-    if any(isinstance(part, dict) and "param_groups" in part for part in parts):
-        return ["the optimizer's state is unchanged: it belongs to the old tensors"]
     return []
 
 
@@ -197,7 +218,11 @@ def _needs_record(conversion: LayerwiseConversion) -> bool:
     )
     is_plain_rnn = not CELLS[spec.cell].is_gated  # tanh or relu
     return bool(
-        is_one_vector(conversion.layout) or conversion.config or is_plain_rnn or spec != shown
+        is_one_vector(conversion.layout)
+        or conversion.config
+        or is_plain_rnn
+        or spec != shown
+        or conversion.kind != "weights"
     )
 
 
