@@ -4,26 +4,28 @@
 #include "core/status.h"
 #include "forward/cudnn/device.h"
 
-/* May a call in a stream with this capture use the handle? cuDNN may fork onto streams of a handle:
+/* May a call in a stream with this capture use the handle, which no call has? cuDNN may fork onto streams of a handle:
  * after a captured call, they and the witness stay in the capture until it ends. */
 static bool is_usable(rnl_gpu_device *device, const rnl_gpu_handle *handle,
                       const rnl_gpu_capture *capture)
 {
     rnl_gpu_capture last;
     rnl_error ignored;
-    return !handle->taken &&
-           (!handle->witness ||
-            (rnl_gpu_get_capture(device, handle->witness, &last, &ignored) == RNL_OK &&
-             (!last.active || (capture->active && capture->id == last.id))));
+    return !handle->witness ||
+           (rnl_gpu_get_capture(device, handle->witness, &last, &ignored) == RNL_OK &&
+            (!last.active || (capture->active && capture->id == last.id)));
 }
 
-/* Return a usable handle, preferably a handle in this stream. NULL: no handle is usable. */
+/* Return a usable handle, preferably a handle in this stream. NULL: no handle is usable. The call
+ * that took a handle changes its stream and witness without the lock, so a taken handle's are not
+ * read. */
 static rnl_gpu_handle *choose_locked(rnl_gpu_device *device, rnl_cu_stream stream,
                                      const rnl_gpu_capture *capture)
 {
     rnl_gpu_handle *chosen = NULL;
     for (rnl_gpu_handle *handle = device->handles; handle; handle = handle->next)
-        if ((!chosen || (handle->stream == stream && chosen->stream != stream)) &&
+        if (!handle->taken &&
+            (!chosen || (handle->stream == stream && chosen->stream != stream)) &&
             is_usable(device, handle, capture))
             chosen = handle;
     return chosen;
