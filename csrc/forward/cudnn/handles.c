@@ -4,8 +4,9 @@
 #include "core/status.h"
 #include "forward/cudnn/device.h"
 
-/* May a call in a stream with this capture use the handle, which no call has? cuDNN may fork onto streams of a handle:
- * after a captured call, they and the witness stay in the capture until it ends. */
+/* May a call in a stream with this capture use the handle, which no call has? cuDNN may fork onto
+ * streams of a handle: after a captured call, they and the witness stay in the capture until it
+ * ends. */
 static bool is_usable(rnl_gpu_device *device, const rnl_gpu_handle *handle,
                       const rnl_gpu_capture *capture)
 {
@@ -24,8 +25,7 @@ static rnl_gpu_handle *choose_locked(rnl_gpu_device *device, rnl_cu_stream strea
 {
     rnl_gpu_handle *chosen = NULL;
     for (rnl_gpu_handle *handle = device->handles; handle; handle = handle->next)
-        if (!handle->taken &&
-            (!chosen || (handle->stream == stream && chosen->stream != stream)) &&
+        if (!handle->taken && (!chosen || (handle->stream == stream && chosen->stream != stream)) &&
             is_usable(device, handle, capture))
             chosen = handle;
     return chosen;
