@@ -129,6 +129,22 @@ def forked_child():
     return {"right": refused and is_right(rnn(problem.x)[0], problem)}
 
 
+def steppers():
+    """A step as a graph of our own, also after an update, and of a network with several layers."""
+    each = {}
+    for spec in (WIDE, rl.Spec("gru", 5, 128, 2), rl.Spec("lstm", 64, 256, 2)):
+        problem = new(spec, T=9, N=1)
+        rnn, right = rnn_of(problem), rnn_of(problem, "cpu")
+        s, x, apart = rnn.stepper(), np.ascontiguousarray(problem.x[:, 0]), 0.0
+        for factor in (1, 0.5):
+            for one in (rnn, right):
+                one.update(problem.weights * np.float32(factor))
+            s.state = None
+            apart = max(apart, float(np.abs(s(x) - right.stepper()(x)).max()))
+        each[str(spec)] = apart
+    return {"right": max(each.values()) < 1e-5, "apart": each}
+
+
 # ------------------------------------------------------------------------------- beside a framework
 
 
@@ -231,7 +247,7 @@ def beside_jax():
 
 
 FACTS = {question.__name__: question for question in (
-    growing_lengths, curves_of_small_h, more_than_2_31_elements, at_any_element, streams,
+    growing_lengths, curves_of_small_h, more_than_2_31_elements, at_any_element, streams, steppers,
     beside_torch, capture, compiled_by_torch, results_dropped_at_once, beside_cupy, beside_jax,
     forked_child,
 )}  # fmt: skip

@@ -170,6 +170,22 @@ def ours(problem, place, into=True, graph=False, arrays=None, **options):
     return job, lambda: None if options else arrays.get(kept[0], flat.dtype)
 
 
+def on_host(problem, place, keeps_state=False):
+    """A step on arrays of the host. keeps_state: a stepper, which launches a graph of its own."""
+    if (problem.T, problem.N) != (1, 1):
+        raise Missing("only a step of one sequence is measured on the host")
+    rnn = rl.RNN(space(problem), problem.spec, device="cuda")
+    x, *parts = (array.astype(problem.spec.dtype) for array in (problem.x[0], *problem.state))
+    state = tuple(parts) if len(parts) == 2 else parts[0]
+    y, _ = rnn.step(x, state)
+    if not keeps_state:
+        return partial(place.clock.microseconds, lambda: rnn.step(x, state)), lambda: y
+    rows = tuple(part[:, 0] for part in parts)
+    stepper, x_t = rnn.stepper(rows if len(rows) == 2 else rows[0]), x[0]
+    y = stepper(x_t)[None]
+    return partial(place.clock.microseconds, lambda: stepper(x_t)), lambda: y
+
+
 def by_torch(problem, place, inference=True, tf32=False, graph=False):
     """Its results are new in every call. inference: whether it runs in inference mode, which is
     entered once, or as code that only calls eval(); tf32: whether cuDNN may use it in an RNN, as is
@@ -235,6 +251,8 @@ PEERS = {
     "ours, TF32, new results": partial(ours, into=False, math="tf32"),
     "ours, captured": partial(ours, graph=True),
     "ours, other arrays": partial(ours, arrays=Arrays("driver")),  # each call waits for its work
+    "ours, host arrays": on_host,
+    "ours, stepper": partial(on_host, keeps_state=True),
     "raw cuDNN": raw,
     "raw cuDNN, small H": partial(raw, algo=SMALL_H),
     "torch": by_torch,

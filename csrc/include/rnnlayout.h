@@ -913,6 +913,41 @@ rnl_status rnl_gpu_rnn_run(rnl_gpu_rnn *rnn, const rnl_gpu_call *call, rnl_error
 rnl_status rnl_gpu_rnn_workspace(rnl_gpu_rnn *rnn, const rnl_gpu_call *call, int64_t *nbytes,
                                  rnl_error *err);
 
+/*
+ * An RNN on a GPU and a live signal: one sequence whose steps arrive on the host. The stepper keeps
+ * the state on the device. Its step, with the copies of x and y, is captured once into a graph of
+ * the driver, and each step launches the graph and waits for it. For many sequences, or arrays on
+ * the device, repeat an rnl_gpu_call.
+ *
+ * Only one thread at a time may use a stepper. Steps, and other calls of the RNN, are made one
+ * after another. Results may differ from a call of n steps in rounding.
+ */
+typedef struct rnl_gpu_stepper rnl_gpu_stepper;
+
+/*
+ * Make a stepper with a state of zeros: run a step, and capture it. The caller frees the stepper
+ * with rnl_gpu_stepper_free(), before the RNN; NULL is allowed. After rnl_gpu_rnn_update() the
+ * steppers of the RNN use the new weights.
+ *
+ * RNL_E_SPEC: the RNN has two directions. RNL_E_NO_CUDNN: the process was forked; as for the
+ * functions below. RNL_E_CUDNN. RNL_E_NOMEM.
+ */
+rnl_status rnl_gpu_stepper_new(rnl_gpu_rnn *rnn, rnl_gpu_stepper **stepper, rnl_error *err);
+void rnl_gpu_stepper_free(rnl_gpu_stepper *stepper);
+
+/* Compute n steps: x (n, I), y (n, P'), both contiguous, in host memory, in spec->dtype. y may be x
+ * if I is P'. RNL_E_CUDNN: the state is not known. */
+rnl_status rnl_gpu_stepper_run(rnl_gpu_stepper *stepper, const void *x, void *y, int64_t n,
+                               rnl_error *err);
+
+/* Set the state, h (L, P') and c (L, H) in host memory; NULL: zeros. c is read for an LSTM only. */
+rnl_status rnl_gpu_stepper_set(rnl_gpu_stepper *stepper, const void *h, const void *c,
+                               rnl_error *err);
+
+/* Copy the state after the last step to host memory. NULL: not written. c is written for an LSTM
+ * only. */
+rnl_status rnl_gpu_stepper_get(rnl_gpu_stepper *stepper, void *h, void *c, rnl_error *err);
+
 /* Allocate device memory. RNL_E_SPEC: nbytes is negative. RNL_E_NO_CUDNN. RNL_E_CUDNN.
  * RNL_E_NOMEM. */
 rnl_status rnl_gpu_alloc(int device, int64_t nbytes, void **address, rnl_error *err);

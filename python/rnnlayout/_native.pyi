@@ -100,7 +100,7 @@ class Stepper:
     state: Any
     def __new__(
         cls,
-        rnn: Rnn,
+        rnn: Rnn | GpuRnn,
         step: Callable[[Stepper, Any, Any], Any],
         read: Callable[[Any], tuple[np.ndarray, ...]],
     ) -> Stepper: ...

@@ -16,7 +16,16 @@ const char *__lsan_default_suppressions(void)
     return "leak:libcudnn.so\nleak:libcuda.so\n";
 }
 
-enum { T = 4, N = 3, I = 3, H = 5, WEIGHTS = 4 * H * (I + H + 2), WORKERS = 9, CALLS = 40 };
+enum {
+    T = 4,
+    N = 3,
+    I = 3,
+    H = 5,
+    WEIGHTS = 4 * H * (I + H + 2),
+    WORKERS = 9,
+    STEPPERS = 2,
+    CALLS = 40
+};
 enum { X_NBYTES = T * N * I * 4, Y_NBYTES = T * N * H * 4 };
 
 static float weights[WEIGHTS], x[T * N * I];
@@ -93,12 +102,31 @@ static rnl_status call(rnl_gpu_rnn *rnn, const kind *k, const arrays *a, float *
     return status;
 }
 
+/* Make a stepper and run all steps of x twice, from the same state. */
+static rnl_status step(rnl_gpu_rnn *rnn, float *y, rnl_error *err)
+{
+    rnl_gpu_stepper *stepper = NULL;
+    float h[H], c[H];
+    rnl_status status = rnl_gpu_stepper_new(rnn, &stepper, err);
+    if (!status)
+        status = rnl_gpu_stepper_run(stepper, x, y, T, err);
+    if (!status)
+        status = rnl_gpu_stepper_get(stepper, h, c, err);
+    if (!status)
+        status = rnl_gpu_stepper_set(stepper, NULL, NULL, err);
+    for (int t = 0; t < T && !status; t++)
+        status = rnl_gpu_stepper_run(stepper, x + (ptrdiff_t)t * I, y + (ptrdiff_t)t * H, 1, err);
+    fake_fail(0, 0, 0); /* nothing is freed if a context cannot be made current */
+    rnl_gpu_stepper_free(stepper);
+    return status;
+}
+
 /* ---- threads ---- */
 
 typedef struct worker {
     pthread_t thread;
     rnl_gpu_rnn *rnn;
-    const kind *kind;
+    const kind *kind; /* NULL: a stepper */
     arrays at;
     float right[T * N * H];
     int done;
@@ -109,8 +137,10 @@ static void *work(void *arg)
     worker *const w = arg;
     float y[T * N * H];
     rnl_error err;
+    memcpy(y, w->right, sizeof y);
     for (int k = 0; k < CALLS; k++)
-        w->done += !call(w->rnn, w->kind, &w->at, y, &err) && !memcmp(y, w->right, sizeof y);
+        w->done += !(w->kind ? call(w->rnn, w->kind, &w->at, y, &err) : step(w->rnn, y, &err)) &&
+                   !memcmp(y, w->right, sizeof y);
     return NULL;
 }
 
@@ -123,8 +153,10 @@ static void check_threads(void)
     CHECK(rnn, "%s", err.text);
     for (int k = 0; k < WORKERS; k++) {
         worker *const w = &workers[k];
-        *w = (worker){.rnn = rnn, .kind = &kinds[k % KINDS], .at = new_arrays()};
-        CHECK(!call(rnn, w->kind, &w->at, w->right, &err), "%s", err.text);
+        *w = (worker){
+            .rnn = rnn, .kind = k < STEPPERS ? NULL : &kinds[k % KINDS], .at = new_arrays()};
+        CHECK(!(w->kind ? call(rnn, w->kind, &w->at, w->right, &err) : step(rnn, w->right, &err)),
+              "%s", err.text);
     }
     for (int k = 0; k < WORKERS; k++)
         CHECK(pthread_create(&workers[k].thread, NULL, work, &workers[k]) == 0, "thread %d", k);
@@ -163,6 +195,8 @@ static rnl_status whole_life(const arrays *a, rnl_error *err)
         if (!(status = rnl_gpu_rnn_update(rnn, weights, NULL, err)))
             status = call(rnn, &kinds[1], a, y, err);
     if (!status)
+        status = step(rnn, y, err);
+    if (!status)
         status = rnl_gpu_alloc(0, 64, &memory, err);
     fake_fail(0, 0, 0); /* nothing is freed if a context cannot be made current */
     rnl_gpu_free(0, memory);
@@ -192,7 +226,8 @@ static void check_failures(void)
             CHECK(fake_live(*of) == 0, "call %ld: %ld %s", k, fake_live(*of), *of);
         CHECK(fake_live("memory") == memory, "call %ld: %ld blocks", k, fake_live("memory"));
     }
-    CHECK(all > 100 && fails > all / 2, "%d of %ld calls failed", fails, all);
+    /* Half of the calls that enter and leave a context, and what is freed, cannot fail a call. */
+    CHECK(all > 100 && fails > all * 2 / 5, "%d of %ld calls failed", fails, all);
 }
 
 int main(void)

@@ -135,14 +135,30 @@ rnl_cu_result cuMemFree_v2(rnl_cu_address at)
 
 struct pinned {
     struct fake_object object;
+    struct pinned *next;
+    size_t nbytes;
     _Alignas(16) char bytes[];
 };
+
+static struct pinned *all_pinned; /* the memory of the host that the device may use */
+
+int fake_is_pinned(const void *host)
+{
+    const struct pinned *pinned = all_pinned;
+    while (pinned && !((const char *)host >= pinned->bytes &&
+                       (const char *)host < pinned->bytes + pinned->nbytes))
+        pinned = pinned->next;
+    return pinned && pinned->object.alive;
+}
 
 rnl_cu_result cuMemHostAlloc(void **memory, size_t nbytes, unsigned flags)
 {
     CALL("nbytes=%zu flags=%u", nbytes, flags);
     fake_refuse_in_capture(__func__);
     struct pinned *const made = fake_new("pinned", sizeof *made + nbytes);
+    made->nbytes = nbytes;
+    made->next = all_pinned;
+    all_pinned = made;
     *memory = made->bytes;
     return RNL_CUDA_SUCCESS;
 }
@@ -155,7 +171,8 @@ rnl_cu_result cuMemFreeHost(void *memory)
     return failed;
 }
 
-/* ---- copies: one from the host has read it when the call returns, one to the host is done then */
+/* ---- copies: one from the host has read it when the call returns, one to the host is done then.
+ * In a graph both use the host's memory at each launch, and it must be pinned and living ---- */
 
 static void run_copy(const struct fake_work *work)
 {
@@ -192,9 +209,9 @@ rnl_cu_result cuMemcpyDtoHAsync_v2(void *to, rnl_cu_address from, size_t nbytes,
                                    rnl_cu_stream stream)
 {
     CALL("stream=%p", (void *)stream);
-    fake_submit(stream, &(struct fake_work){__func__, run_copy, .host = to, .from = from,
-                                            .nbytes = nbytes});
-    fake_wait(stream);
+    if (!fake_submit(stream, &(struct fake_work){__func__, run_copy, .host = to, .from = from,
+                                                 .nbytes = nbytes}))
+        fake_wait(stream);
     return RNL_CUDA_SUCCESS;
 }
 

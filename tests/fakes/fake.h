@@ -21,6 +21,7 @@ _Noreturn void fake_die(const char *format, ...) __attribute__((format(printf, 1
 /* Log a call; return the status with which it fails on request, or 0. */
 int fake_call(const char *name, const char *format, ...) __attribute__((format(printf, 2, 3)));
 int fake_environment(const char *name, int otherwise);
+int fake_has_failed(void); /* a call failed on request, and no other is requested since */
 
 /* One thread at a time is inside the fakes. */
 void fake_lock(void);
@@ -82,7 +83,9 @@ struct fake_work {
     int value;
 };
 
-void fake_submit(rnl_cu_stream stream, const struct fake_work *work);
+/* Return 1 if the work was kept for a graph. */
+int fake_submit(rnl_cu_stream stream, const struct fake_work *work);
+int fake_is_pinned(const void *host); /* and living */
 
 /* The bytes of device memory that the work in progress reads or writes, or the host if there is
  * none. Dies unless they are in one living block, and if the work uses them for something else too,

@@ -73,6 +73,11 @@ static int must_fail(const char *name)
     return sticks && fail_at && calls > fail_at && uses_device(name);
 }
 
+int fake_has_failed(void)
+{
+    return fail_at && calls >= fail_at;
+}
+
 int fake_call(const char *name, const char *format, ...)
 {
     char text[4000];

@@ -15,12 +15,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { STREAMS = 512, CAPTURE_ACTIVE = 1 };
+enum { STREAMS = 2048, CAPTURE_ACTIVE = 1 };
 
 struct clock {
     uint32_t at[STREAMS];
 };
 
+/* The graph of a capture, and the executable graph that is made of it. */
 struct graph {
     struct fake_object object;
     uint64_t id; /* of its capture */
@@ -219,16 +220,16 @@ static struct stream *up_to_date(rnl_cu_stream given, const char *call)
     return stream;
 }
 
-void fake_submit(rnl_cu_stream given, const struct fake_work *work)
+int fake_submit(rnl_cu_stream given, const struct fake_work *work)
 {
     struct stream *const stream = up_to_date(given, work->name);
     struct graph *const graph = stream->capture;
-    if (graph && work->host)
+    if (graph && work->host && !fake_is_pinned(work->host))
         fake_die("%s: the stream is capturing, and the host's memory is not pinned", work->name);
     if (graph) {
         graph->work = realloc(graph->work, (size_t)(graph->count + 1) * sizeof *work);
         graph->work[graph->count++] = *work;
-        return;
+        return 1;
     }
     stream->clock.at[stream->index]++;
     pieces++;
@@ -239,6 +240,7 @@ void fake_submit(rnl_cu_stream given, const struct fake_work *work)
     now.stream = NULL;
     now.name = "the host";
     now.uses = 0;
+    return 0;
 }
 
 void fake_wait(rnl_cu_stream given)
@@ -360,7 +362,7 @@ rnl_cu_result cuStreamGetCaptureInfo(rnl_cu_stream given, rnl_cu_capture_status 
     return RNL_CUDA_SUCCESS;
 }
 
-rnl_cu_result cuStreamBeginCapture_v2(rnl_cu_stream given, int mode)
+rnl_cu_result cuStreamBeginCapture_v2(rnl_cu_stream given, rnl_cu_capture_mode mode)
 {
     static uint64_t last_id;
     CALL("mode=%d", mode);
@@ -373,33 +375,55 @@ rnl_cu_result cuStreamBeginCapture_v2(rnl_cu_stream given, int mode)
     return RNL_CUDA_SUCCESS;
 }
 
-rnl_cu_result cuStreamEndCapture(rnl_cu_stream given, void **graph)
+/* A call that fails may leave a capture without a join: its end fails then, and ends the capture.
+ */
+rnl_cu_result cuStreamEndCapture(rnl_cu_stream given, rnl_cu_graph *graph)
 {
-    CALL();
+    enum { UNJOINED = 904 };
+    BEGIN();
     struct stream *const stream = stream_of(given, __func__);
     if (!stream->capture)
         fake_die("cuStreamEndCapture: the stream is not capturing");
-    struct graph *const ended = *graph = stream->capture;
+    struct graph *const ended = stream->capture;
+    int unjoined = 0;
     for (int i = 0; i < stream_count; i++) {
-        if (streams[i]->capture == ended && streams[i]->unjoined && streams[i] != stream)
-            fake_die("cuStreamEndCapture: a stream of the capture was not joined");
+        unjoined |= streams[i]->capture == ended && streams[i]->unjoined && streams[i] != stream;
         if (streams[i]->capture == ended)
             streams[i]->capture = NULL;
     }
     captures--;
+    if (unjoined && !fake_has_failed())
+        fake_die("cuStreamEndCapture: a stream of the capture was not joined");
+    *graph = unjoined || failed ? NULL : (rnl_cu_graph)ended;
+    if (!*graph)
+        fake_end(ended, "graph", __func__);
+    return unjoined ? UNJOINED : failed;
+}
+
+rnl_cu_result cuGraphInstantiateWithFlags(rnl_cu_graph_exec *exec, rnl_cu_graph graph,
+                                          unsigned long long flags)
+{
+    CALL("flags=%llu", flags);
+    const struct graph *const from = fake_object(graph, "graph", __func__);
+    struct graph *const made = fake_new("graph_exec", sizeof *made);
+    made->count = from->count;
+    made->work = from->work; /* never freed */
+    *exec = (rnl_cu_graph_exec)made;
     return RNL_CUDA_SUCCESS;
 }
 
-/* The executable graph is the graph. */
-FAKE(rnl_cu_result, cuGraphInstantiateWithFlags,
-     (void **made, void *graph, unsigned long long flags), (void)flags,
-     *made = fake_object(graph, "graph", __func__))
+FAKE_END(rnl_cu_result, cuGraphDestroy, rnl_cu_graph, "graph")
+FAKE_END(rnl_cu_result, cuGraphExecDestroy, rnl_cu_graph_exec, "graph_exec")
 
-rnl_cu_result cuGraphLaunch(void *graph, rnl_cu_stream stream)
+rnl_cu_result cuGraphLaunch(rnl_cu_graph_exec exec, rnl_cu_stream stream)
 {
     CALL("stream=%p", (void *)stream);
-    const struct graph *const launched = fake_object(graph, "graph", __func__);
-    for (int i = 0; i < launched->count; i++)
-        fake_submit(stream, &launched->work[i]);
+    const struct graph *const launched = fake_object(exec, "graph_exec", __func__);
+    for (int i = 0; i < launched->count; i++) {
+        const struct fake_work *const work = &launched->work[i];
+        if (work->host && !fake_is_pinned(work->host))
+            fake_die("cuGraphLaunch: %s: the memory of the host was freed already", work->name);
+        fake_submit(stream, work);
+    }
     return RNL_CUDA_SUCCESS;
 }

@@ -43,6 +43,14 @@ call("cuEventRecord", event, one)
 call("cuStreamWaitEvent", two, event, c_uint(0))
 """
 CAPTURE = "call('cuStreamBeginCapture_v2', one, 1)\n"
+# End the capture, call a function that destroys something, and launch the graph.
+LAUNCH = """
+graph = c_void_p()
+call("cuStreamEndCapture", one, byref(graph))
+exec = made("cuGraphInstantiateWithFlags", graph, c_ulonglong(0))
+call("{}", {})
+call("cuGraphLaunch", exec, one)
+"""
 HANDLE = "handle = made('cudnnCreate')\n"
 RACE = "race: the target of cuMemsetD8Async writes .* on stream 0, and nothing orders"
 # Code -> how it ends; None: well.
@@ -77,9 +85,15 @@ RULES = {
     "a fork of a capture": (f"{CAPTURE}{EVENT}call('cuStreamEndCapture', one, byref(c_void_p()))",
                "a stream of the capture was not joined"),
     "a graph and freed memory": (
-        f"{CAPTURE}fill(a, 64, one); graph = c_void_p()\n"
-        "call('cuStreamEndCapture', one, byref(graph)); call('cuMemFree_v2', a)\n"
-        "call('cuGraphLaunch', graph, one)", "was freed already"),
+        f"{CAPTURE}fill(a, 64, one){LAUNCH.format('cuMemFree_v2', 'a')}", "was freed already"),
+    "a graph and freed memory of the host": (
+        f"host = c_void_p(); call('cuMemHostAlloc', byref(host), c_size_t(64), 0)\n{CAPTURE}"
+        "call('cuMemcpyHtoDAsync_v2', a, host, c_size_t(64), one)"
+        f"{LAUNCH.format('cuMemFreeHost', 'host')}", "memory of the host was freed already"),
+    "a destroyed graph": (f"{CAPTURE}fill(a, 64, one){LAUNCH.format('cuGraphExecDestroy', 'exec')}",
+                          "the graph_exec 0x[0-9a-f]+ was destroyed already"),
+    "memory of the host in a capture": (
+        f"{CAPTURE}call('cuMemcpyHtoDAsync_v2', a, b'text', c_size_t(4), one)", "is not pinned"),
 }  # fmt: skip
 
 

@@ -23,7 +23,7 @@ HOLE = re.compile(r"(\w+=)?\{\}")  # what a text has for a value, or for Ask(nam
 ELSEWHERE = (
     "on a GPU, but", "_run/cudnn.py", "_run/gpu.py", "csrc/forward/cudnn",
     *(f"_native/{name}" for name in ("gpu_", "device_", "foreign.c")),
-    "stepper() needs an RNN on the CPU", "record() needs an RNN on the CPU",
+    "stepper() of an RNN on {} supports no", "record() needs an RNN on the CPU",
     "csrc/model/spec_json.c",
 )  # fmt: skip
 

@@ -89,11 +89,13 @@ typedef enum {
 
 /* --------------------------------------------------------------------------- the driver -- */
 
-typedef int rnl_cu_device;                      /* CUdevice */
-typedef unsigned long long rnl_cu_address;      /* CUdeviceptr */
-typedef struct rnl_cu_context_ *rnl_cu_context; /* CUcontext */
-typedef struct rnl_cu_stream_ *rnl_cu_stream;   /* CUstream */
-typedef struct rnl_cu_event_ *rnl_cu_event;     /* CUevent */
+typedef int rnl_cu_device;                            /* CUdevice */
+typedef unsigned long long rnl_cu_address;            /* CUdeviceptr */
+typedef struct rnl_cu_context_ *rnl_cu_context;       /* CUcontext */
+typedef struct rnl_cu_stream_ *rnl_cu_stream;         /* CUstream */
+typedef struct rnl_cu_event_ *rnl_cu_event;           /* CUevent */
+typedef struct rnl_cu_graph_ *rnl_cu_graph;           /* CUgraph */
+typedef struct rnl_cu_graph_exec_ *rnl_cu_graph_exec; /* CUgraphExec */
 
 typedef enum {
     RNL_CUDA_SUCCESS = 0,

@@ -23,6 +23,12 @@ REFUSED(rnl_status rnl_gpu_rnn_update(rnl_gpu_rnn *rnn, const void *weights, voi
 REFUSED(rnl_status rnl_gpu_rnn_run(rnl_gpu_rnn *rnn, const rnl_gpu_call *call, rnl_error *err))
 REFUSED(rnl_status rnl_gpu_rnn_workspace(rnl_gpu_rnn *rnn, const rnl_gpu_call *call,
                                          int64_t *nbytes, rnl_error *err))
+REFUSED(rnl_status rnl_gpu_stepper_new(rnl_gpu_rnn *rnn, rnl_gpu_stepper **stepper, rnl_error *err))
+REFUSED(rnl_status rnl_gpu_stepper_run(rnl_gpu_stepper *stepper, const void *x, void *y, int64_t n,
+                                       rnl_error *err))
+REFUSED(rnl_status rnl_gpu_stepper_set(rnl_gpu_stepper *stepper, const void *h, const void *c,
+                                       rnl_error *err))
+REFUSED(rnl_status rnl_gpu_stepper_get(rnl_gpu_stepper *stepper, void *h, void *c, rnl_error *err))
 REFUSED(rnl_status rnl_gpu_alloc(int device, int64_t nbytes, void **address, rnl_error *err))
 REFUSED(rnl_status rnl_gpu_read(int device, const void *from, int64_t nbytes, void *to,
                                 rnl_error *err))
@@ -40,6 +46,10 @@ rnl_status rnl_gpu_describe(int device, rnl_gpu *gpu, rnl_error *err)
 }
 
 void rnl_gpu_rnn_free(rnl_gpu_rnn *rnn)
+{
+}
+
+void rnl_gpu_stepper_free(rnl_gpu_stepper *stepper)
 {
 }
 

@@ -191,6 +191,15 @@ static rnl_status submit(rnl_gpu_rnn *rnn, const rnl_gpu_handle *handle, const r
     return orders ? rnl_gpu_order(rnn->device, job->stream, rnn->updates, err) : RNL_OK;
 }
 
+static rnl_status take_handle(rnl_gpu_device *device, const rnl_gpu_job *job,
+                              rnl_gpu_handle **handle, rnl_error *err)
+{
+    *handle = job->handle;
+    if (job->handle)
+        return rnl_gpu_move_handle(device, job->handle, job->stream, &job->capture, err);
+    return rnl_gpu_take_handle(device, job->stream, &job->capture, handle, err);
+}
+
 /* Describe a job to cuDNN, and submit the job unless call is NULL. */
 static rnl_status describe(rnl_gpu_rnn *rnn, const rnl_gpu_call *call, rnl_gpu_job *job,
                            rnl_error *err)
@@ -199,14 +208,15 @@ static rnl_status describe(rnl_gpu_rnn *rnn, const rnl_gpu_call *call, rnl_gpu_j
     rnl_gpu_handle *handle;
     for (;;) {
         const bool fits = rnl_gpu_descriptors_fit_locked(rnn, job);
-        rnl_status status = rnl_gpu_take_handle(device, job->stream, &job->capture, &handle, err);
+        rnl_status status = take_handle(device, job, &handle, err);
         if (status != RNL_OK)
             return status;
         if (!fits)
             status = rnl_gpu_descriptors_make_locked(rnn, handle, job, err);
         if (status == RNL_OK && call)
             status = submit(rnn, handle, call, job, err);
-        rnl_gpu_return_handle(device, handle);
+        if (!job->handle)
+            rnl_gpu_return_handle(device, handle);
         if (status == RNL_E_NOMEM && job->sizes.algo != RNL_CUDNN_RNN_ALGO_STANDARD) {
             job->saves_memory = true; /* of this call alone */
             continue;
@@ -305,25 +315,35 @@ static rnl_status run_parts(rnl_gpu_rnn *rnn, const rnl_gpu_call *call, rnl_gpu_
         return rnl_fail(err, RNL_E_NOMEM, "no host memory for the lengths of a call");
     for (int64_t from = 0; from < call->T && status == RNL_OK; from += RNL_CUDNN_MAX_STEPS) {
         const rnl_gpu_call part = part_of(rnn, call, from, lengths);
-        if (!(status = rnl_gpu_job_new(rnn, &part, job, err)))
+        rnl_gpu_handle *const handle = job->handle;
+        status = rnl_gpu_job_new(rnn, &part, job, err);
+        job->handle = handle;
+        if (status == RNL_OK)
             status = nbytes ? measure(rnn, job, nbytes, err) : run(rnn, &part, job, err);
     }
     free(lengths);
     return status;
 }
 
-rnl_status rnl_gpu_rnn_run(rnl_gpu_rnn *rnn, const rnl_gpu_call *call, rnl_error *err)
+rnl_status rnl_gpu_run(rnl_gpu_rnn *rnn, const rnl_gpu_call *call, rnl_gpu_handle *handle,
+                       rnl_error *err)
 {
     rnl_gpu_entry in;
     rnl_gpu_job job;
     rnl_status status;
     if ((status = rnl_gpu_job_new(rnn, call, &job, err)) || (status = rnl_gpu_rnn_lock(rnn, err)))
         return status;
+    job.handle = handle;
     status = rnl_gpu_enter(rnn->options.device, &in, err);
     if (status == RNL_OK)
         status = rnl_gpu_leave(&in, run_parts(rnn, call, &job, NULL, err));
     pthread_mutex_unlock(&rnn->lock);
     return status;
+}
+
+rnl_status rnl_gpu_rnn_run(rnl_gpu_rnn *rnn, const rnl_gpu_call *call, rnl_error *err)
+{
+    return rnl_gpu_run(rnn, call, NULL, err);
 }
 
 rnl_status rnl_gpu_rnn_workspace(rnl_gpu_rnn *rnn, const rnl_gpu_call *call, int64_t *nbytes,

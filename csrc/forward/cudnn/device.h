@@ -121,6 +121,10 @@ rnl_status rnl_cudnn_check_fork(rnl_error *err);
 rnl_status rnl_gpu_take_handle(rnl_gpu_device *device, rnl_cu_stream stream,
                                const rnl_gpu_capture *capture, rnl_gpu_handle **handle,
                                rnl_error *err);
+
+/* Put a taken handle in another stream, whose capture is `capture`. */
+rnl_status rnl_gpu_move_handle(rnl_gpu_device *device, rnl_gpu_handle *handle, rnl_cu_stream stream,
+                               const rnl_gpu_capture *capture, rnl_error *err);
 void rnl_gpu_return_handle(rnl_gpu_device *device, rnl_gpu_handle *handle);
 
 /* ---- device.c ---- */

@@ -116,6 +116,13 @@ static rnl_status join_capture(rnl_gpu_device *device, rnl_gpu_handle *handle, r
     return rnl_gpu_order(device, handle->witness, stream, err);
 }
 
+rnl_status rnl_gpu_move_handle(rnl_gpu_device *device, rnl_gpu_handle *handle, rnl_cu_stream stream,
+                               const rnl_gpu_capture *capture, rnl_error *err)
+{
+    const rnl_status status = set_stream(device, handle, stream, err);
+    return status == RNL_OK && capture->active ? join_capture(device, handle, stream, err) : status;
+}
+
 rnl_status rnl_gpu_take_handle(rnl_gpu_device *device, rnl_cu_stream stream,
                                const rnl_gpu_capture *capture, rnl_gpu_handle **handle,
                                rnl_error *err)
@@ -123,9 +130,7 @@ rnl_status rnl_gpu_take_handle(rnl_gpu_device *device, rnl_cu_stream stream,
     rnl_status status = take(device, stream, capture, handle, err);
     if (status != RNL_OK)
         return status;
-    status = set_stream(device, *handle, stream, err);
-    if (status == RNL_OK && capture->active)
-        status = join_capture(device, *handle, stream, err);
+    status = rnl_gpu_move_handle(device, *handle, stream, capture, err);
     if (status != RNL_OK)
         rnl_gpu_return_handle(device, *handle);
     return status;

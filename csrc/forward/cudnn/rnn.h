@@ -59,6 +59,7 @@ typedef struct rnl_gpu_job {
     rnl_gpu_array arrays[RNL_NUM_ARRAYS];
     rnl_cu_stream stream, follower; /* follower: the stream that waits for the call */
     rnl_gpu_capture capture;        /* of both streams */
+    rnl_gpu_handle *handle; /* taken by the caller for this call; NULL: the call takes one */
     bool has_follower, on_host;
     bool saves_memory; /* use the standard algorithm, because memory for another is short */
     bool waits; /* the call returns when all work is done: without a workspace, not captured */
@@ -67,6 +68,10 @@ typedef struct rnl_gpu_job {
 /* check.c: check a call, except that addresses are on the device. RNL_E_SPEC, RNL_E_LAYOUT. */
 rnl_status rnl_gpu_job_new(const rnl_gpu_rnn *rnn, const rnl_gpu_call *call, rnl_gpu_job *job,
                            rnl_error *err);
+
+/* call.c: rnl_gpu_rnn_run(), with a handle that the caller has taken; NULL: the call takes one. */
+rnl_status rnl_gpu_run(rnl_gpu_rnn *rnn, const rnl_gpu_call *call, rnl_gpu_handle *handle,
+                       rnl_error *err);
 
 /* rnn.c: lock an RNN. RNL_E_NO_CUDNN: the process was forked. */
 rnl_status rnl_gpu_rnn_lock(rnl_gpu_rnn *rnn, rnl_error *err);

@@ -1,6 +1,7 @@
-/* The type Stepper: a live signal through an RNN on the CPU. A call is as cheap as CPython allows:
- * the arguments come from the caller's stack (PEP 590). */
+/* The type Stepper: a live signal through an RNN on the CPU or a GPU. A call is as cheap as CPython
+ * allows: the arguments come from the caller's stack (PEP 590). */
 #include "call_shapes.h"
+#include "gpu_rnn.h"
 
 #include <numpy/arrayobject.h>
 #include <stddef.h>
@@ -16,10 +17,11 @@ typedef PyObject *call_function(PyObject *object, PyObject *const *args, size_t 
 typedef struct stepper_object {
     PyObject_HEAD
     call_function *call;
-    rnl_stepper *stepper;
+    rnl_stepper *stepper; /* NULL: on a GPU */
+    rnl_gpu_stepper *gpu; /* NULL: on the CPU */
     int type, has_c, is_busy;
     int64_t input_size, state_size, hidden_size, num_layers;
-    double work; /* multiply-adds of a step */
+    double work; /* multiply-adds of a step; on a GPU, where each step waits, above LONG_WORK */
     PyObject *rnn, *step, *read, *out;
 } stepper_object;
 
@@ -58,29 +60,42 @@ static int fits_output(const stepper_object *self, PyObject *out, PyArrayObject 
            !spans_meet(span_of((PyObject *)x), span_of(out));
 }
 
-/* Run n steps. Meanwhile Python's threads run, and Ctrl-C ends the run, if n is large. */
+static rnl_status advance(const stepper_object *self, const char *x, char *y, int64_t n,
+                          rnl_error *err)
+{
+    if (self->gpu)
+        return rnl_gpu_stepper_run(self->gpu, x, y, n, err);
+    rnl_stepper_run(self->stepper, x, y, n);
+    return RNL_OK;
+}
+
+/* Run n steps. If they take long, Python's threads run meanwhile, and Ctrl-C ends the run. */
 static int run(stepper_object *self, const char *x, char *y, int64_t n, npy_intp itemsize)
 {
+    const native_state *state = PyType_GetModuleState(Py_TYPE((PyObject *)self));
+    const int64_t at_once = (int64_t)(LONG_WORK / self->work), most = at_once ? at_once : 1;
     long_call meanwhile;
-    const int64_t at_once = (int64_t)(LONG_WORK / self->work) + 1;
+    rnl_error err;
+    rnl_status status = RNL_OK;
+    int stop = 0;
     if (n <= at_once) {
-        rnl_stepper_run(self->stepper, x, y, n);
+        advance(self, x, y, n, &err); /* on the CPU, which cannot fail */
         return 0;
     }
-    if (long_call_begin(PyType_GetModuleState(Py_TYPE((PyObject *)self)), self->work * (double)n,
-                        &meanwhile) < 0)
+    if (long_call_begin(state, self->work * (double)n, &meanwhile) < 0)
         return -1;
     self->is_busy = 1;
-    int stop = 0;
-    for (int64_t done = 0, num_steps; done < n && !stop; done += num_steps) {
-        num_steps = n - done < at_once ? n - done : at_once;
-        rnl_stepper_run(self->stepper, x + done * self->input_size * itemsize,
-                        y + done * self->state_size * itemsize, num_steps);
+    for (int64_t done = 0, num_steps; done < n && !stop && status == RNL_OK; done += num_steps) {
+        num_steps = n - done < most ? n - done : most;
+        status = advance(self, x + done * self->input_size * itemsize,
+                         y + done * self->state_size * itemsize, num_steps, &err);
         stop = meanwhile.poll && meanwhile.poll(&meanwhile);
     }
     long_call_end(&meanwhile);
     self->is_busy = 0;
-    return stop ? -1 : 0;
+    if (status != RNL_OK && !stop)
+        raise_status(state, &err);
+    return stop || status != RNL_OK ? -1 : 0;
 }
 
 static int is_free(const stepper_object *self)
@@ -148,6 +163,44 @@ static PyObject *new_state(const stepper_object *self, int64_t width)
     return PyArray_SimpleNew(2, shape, self->type);
 }
 
+/* Copy the state to h and c. */
+static int copy_state(stepper_object *self, void *h, void *c)
+{
+    rnl_error err;
+    rnl_status status;
+    if (!self->gpu) {
+        rnl_stepper_get(self->stepper, h, c);
+        return 0;
+    }
+    self->is_busy = 1;
+    Py_BEGIN_ALLOW_THREADS
+    status = rnl_gpu_stepper_get(self->gpu, h, c, &err);
+    Py_END_ALLOW_THREADS
+    self->is_busy = 0;
+    if (status != RNL_OK)
+        raise_status(PyType_GetModuleState(Py_TYPE((PyObject *)self)), &err);
+    return status == RNL_OK ? 0 : -1;
+}
+
+/* Replace the state by h and c. NULL: zeros. */
+static int replace_state(stepper_object *self, const void *h, const void *c)
+{
+    rnl_error err;
+    rnl_status status;
+    if (!self->gpu) {
+        rnl_stepper_set(self->stepper, h, c);
+        return 0;
+    }
+    self->is_busy = 1;
+    Py_BEGIN_ALLOW_THREADS
+    status = rnl_gpu_stepper_set(self->gpu, h, c, &err);
+    Py_END_ALLOW_THREADS
+    self->is_busy = 0;
+    if (status != RNL_OK)
+        raise_status(PyType_GetModuleState(Py_TYPE((PyObject *)self)), &err);
+    return status == RNL_OK ? 0 : -1;
+}
+
 static PyObject *get_state(PyObject *object, void *unused)
 {
     (void)unused;
@@ -157,11 +210,10 @@ static PyObject *get_state(PyObject *object, void *unused)
     PyObject *h = new_state(self, self->state_size);
     PyObject *c = h && self->has_c ? new_state(self, self->hidden_size) : NULL;
     PyObject *state = NULL;
-    if (h && (c || !self->has_c)) {
-        rnl_stepper_get(self->stepper, PyArray_DATA((PyArrayObject *)h),
-                        c ? PyArray_DATA((PyArrayObject *)c) : NULL);
+    if (h && (c || !self->has_c) &&
+        copy_state(self, PyArray_DATA((PyArrayObject *)h),
+                   c ? PyArray_DATA((PyArrayObject *)c) : NULL) == 0)
         state = c ? PyTuple_Pack(2, h, c) : Py_NewRef(h);
-    }
     Py_XDECREF(h);
     Py_XDECREF(c);
     return state;
@@ -177,10 +229,8 @@ static int set_state(PyObject *object, PyObject *value, void *unused)
         PyErr_SetString(PyExc_AttributeError, "the state cannot be deleted: set it to None");
         return -1;
     }
-    if (value == Py_None) {
-        rnl_stepper_reset(self->stepper);
-        return 0;
-    }
+    if (value == Py_None)
+        return replace_state(self, NULL, NULL);
     const int64_t widths[] = {self->state_size, self->hidden_size};
     const void *data[2] = {NULL, NULL};
     PyObject *read = PyObject_CallFunctionObjArgs(self->read, value, NULL);
@@ -191,31 +241,54 @@ static int set_state(PyObject *object, PyObject *value, void *unused)
                PyArray_DIM(array, 0) == self->num_layers && PyArray_DIM(array, 1) == widths[k];
         data[k] = fits ? PyArray_DATA(array) : NULL;
     }
+    int failed = -1;
     if (fits)
-        rnl_stepper_set(self->stepper, data[0], data[1]);
+        failed = replace_state(self, data[0], data[1]);
     else if (!PyErr_Occurred())
         PyErr_SetString(PyExc_TypeError, "read() returned arrays that do not fit");
     Py_XDECREF(read);
-    return fits ? 0 : -1;
+    return failed;
 }
 
 /* -------------------------------------------------------------------------- making and ending */
+
+/* Make the core's stepper of an Rnn or a GpuRnn. */
+static int make_core(const native_state *state, stepper_object *self, rnl_dtype dtype)
+{
+    rnl_error err;
+    rnl_status status;
+    if (Py_TYPE(self->rnn) == state->rnn_type) {
+        status = rnl_stepper_new(rnn_core(self->rnn), dtype, &self->stepper, &err);
+    } else {
+        Py_BEGIN_ALLOW_THREADS
+        status = rnl_gpu_stepper_new(((gpu_rnn_object *)self->rnn)->rnn, &self->gpu, &err);
+        Py_END_ALLOW_THREADS
+    }
+    if (status != RNL_OK)
+        raise_status(state, &err);
+    return status == RNL_OK ? 0 : -1;
+}
 
 static PyObject *stepper_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"rnn", "step", "read", NULL};
     const native_state *state = PyType_GetModuleState(type);
     PyObject *rnn, *step_function, *read;
-    rnl_error err;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!OO:Stepper", names, state->rnn_type, &rnn,
-                                     &step_function, &read))
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOO:Stepper", names, &rnn, &step_function,
+                                     &read))
         return NULL;
+    const int on_gpu = Py_TYPE(rnn) == state->gpu_rnn_type;
+    if (!on_gpu && Py_TYPE(rnn) != state->rnn_type) {
+        PyErr_SetString(PyExc_TypeError, "rnn is no Rnn and no GpuRnn");
+        return NULL;
+    }
     stepper_object *self = (stepper_object *)object_new(type);
     if (!self)
         return NULL;
-    int64_t num_params;
-    const rnl_spec *spec = rnn_facts(rnn, &num_params);
-    const rnl_dtype dtype = spec->dtype == RNL_FLOAT64 ? RNL_FLOAT64 : RNL_FLOAT32;
+    int64_t num_params = 0;
+    const rnl_spec *spec = on_gpu ? &((gpu_rnn_object *)rnn)->spec : rnn_facts(rnn, &num_params);
+    const rnl_dtype widened = spec->dtype == RNL_FLOAT64 ? RNL_FLOAT64 : RNL_FLOAT32;
+    const rnl_dtype dtype = on_gpu ? spec->dtype : widened;
     self->call = stepper_vectorcall;
     self->type = numpy_type_of(dtype);
     self->has_c = rnl_cell_facts_of(spec->cell)->has_c;
@@ -223,14 +296,12 @@ static PyObject *stepper_new(PyTypeObject *type, PyObject *args, PyObject *kwarg
     self->hidden_size = spec->hidden_size;
     self->state_size = state_size_of(spec);
     self->num_layers = spec->num_layers;
-    self->work = (double)num_params + 1000; /* about a thousand for the gates */
+    self->work = on_gpu ? 2.0 * LONG_WORK : (double)num_params + 1000; /* 1000 for the gates */
     self->rnn = Py_NewRef(rnn);
     self->step = Py_NewRef(step_function);
     self->read = Py_NewRef(read);
     self->out = PyUnicode_InternFromString("out");
-    if (self->out && rnl_stepper_new(rnn_core(rnn), dtype, &self->stepper, &err) != RNL_OK)
-        raise_status(state, &err);
-    if (PyErr_Occurred()) {
+    if (!self->out || make_core(state, self, dtype) < 0) {
         Py_DECREF((PyObject *)self);
         return NULL;
     }
@@ -241,6 +312,9 @@ static void stepper_dealloc(PyObject *object)
 {
     stepper_object *self = (stepper_object *)object;
     rnl_stepper_free(self->stepper);
+    Py_BEGIN_ALLOW_THREADS /* waits for the device */
+    rnl_gpu_stepper_free(self->gpu);
+    Py_END_ALLOW_THREADS
     Py_XDECREF(self->rnn);
     Py_XDECREF(self->step);
     Py_XDECREF(self->read);

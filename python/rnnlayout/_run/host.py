@@ -273,10 +273,11 @@ def _may_overlap(a: np.ndarray, b: np.ndarray) -> bool:
 
 
 def make_stepper(
-    native: _native.Rnn, spec: Spec, use: SourceSettings, state: Any
+    native: _native.Rnn | _native.GpuRnn, spec: Spec, use: SourceSettings, state: Any
 ) -> _native.Stepper:
     """Return a stepper with a first state. state: None for the initial state of the source."""
-    dtype = "float64" if spec.dtype == "float64" else "float32"
+    widens = isinstance(native, _native.Rnn) and spec.dtype in ("float16", "bfloat16")
+    dtype = "float32" if widens else spec.dtype
     shapes = call_arrays.CallShapes(spec, STEP, (spec.input_size,))
     if state is None:
         states = tuple(use.first_states(shapes, dtype).values())

@@ -340,8 +340,13 @@ class RNN:
 
         Arrays are float32, or float64 if the weights are float64; C-contiguous NumPy arrays are not
         copied. The results have the bits of a single call with all steps. A stepper is for one
-        thread at a time, and keeps the current weights of the RNN. Raises SpecError for an RNN on a
-        GPU, with two directions, or that reads x from the last step to the first.
+        thread at a time, and keeps the current weights of the RNN. Raises SpecError for an RNN with
+        two directions, or that reads x from the last step to the first.
+
+        On a GPU, x and y are on the host, in the dtype of the weights. A step, with the copies of x
+        and y, is captured once as a CUDA graph, and each step launches the graph and waits. Results
+        may differ from a single call in rounding; update() changes the weights of the stepper too.
+        SpecError: bfloat16. For several sequences, or arrays on the GPU, see bind().
 
             >>> import numpy as np
             >>> rnn = RNN([np.eye(2), np.eye(2)], Spec("rnn_relu", 2, 2, bias=False, dtype="f8"),
@@ -350,9 +355,10 @@ class RNN:
             >>> [s(np.ones(2)).tolist() for _ in range(3)]
             [[1.0, 1.0], [2.0, 2.0], [3.0, 3.0]]
         """
-        if isinstance(self._native, _native.GpuRnn):
+        if isinstance(self._native, _native.GpuRnn) and self._spec.dtype == "bfloat16":
             raise SpecError(
-                f"stepper() needs an RNN on the CPU, this one is on {self.device}: call step()"
+                f"stepper() of an RNN on {self.device} supports no bfloat16: call step(), or use"
+                " float16 weights"
             )
         self._check_order("stepper()")
         self._report_unrecorded()

@@ -12,7 +12,9 @@ from run.gpu.children import Children
 import rnnlayout as rl
 from rnnlayout._run.call_arrays import stream_of
 
-MODULES = [f"run.gpu.on_gpu_{name}" for name in ("results", "exchange", "order", "limits")]
+MODULES = [
+    f"run.gpu.on_gpu_{name}" for name in ("results", "exchange", "order", "limits", "stepper")
+]
 
 
 def programs(module):
