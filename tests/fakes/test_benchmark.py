@@ -119,7 +119,7 @@ def test_every_question_is_answered_as_the_fakes_do(fakes, command, tmp_path, mo
     facts, parity, (row,) = found["facts"], found["parity"], found["speed"]
     assert set(facts) == set(gpu_facts.FACTS)
     assert {name for name, answer in facts.items() if answer.get("right")} == {
-        "growing_lengths", "at_any_element", "streams", "forked_child"}  # fmt: skip
+        "growing_lengths", "at_any_element", "streams", "steppers", "forked_child"}  # fmt: skip
     assert all("left_out" in answer for answer in facts.values() if "right" not in answer)
     assert parity["failures"] == [] and parity["checked"] >= 100
     assert all(0 < worst <= 1 for worst in parity["worst"].values())
@@ -129,7 +129,8 @@ def test_every_question_is_answered_as_the_fakes_do(fakes, command, tmp_path, mo
         for arrays in ("host arrays", "driver arrays", "driver arrays, steps")
     } < parity["worst"].keys()
     assert {"ours, math tf32, float32", "ours, algo standard, float16"} < parity["worst"].keys()
-    assert row["failed"] == {} and {"ours", "torch", "raw cuDNN, small H"} <= row["us"].keys()
+    assert row["failed"] == {} and {
+        "ours", "ours, stepper", "torch", "raw cuDNN, small H"} <= row["us"].keys()  # fmt: skip
     assert row["us"]["raw cuDNN"]["device"] == [10, 10]
     for name in ("gpu_speeds", "gpu_parity", "gpu_facts"):
         monkeypatch.setattr(tables, "GPU", {})
