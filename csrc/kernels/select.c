@@ -114,9 +114,18 @@ const char *rnl_cpu_tier(void)
     return rnl_tier_get()->name;
 }
 
+/* The tiers copy lines and squares if the target is contiguous along its columns, and other jobs
+ * element by element: exchange rows and columns if it is contiguous along its rows. */
 void rnl_copy(const rnl_job *job)
 {
-    rnl_tier_get()->copy(job);
+    rnl_job turned = *job;
+    if (job->dst_grid.row == 1 && job->dst_grid.col != 1) {
+        turned.rows = job->cols;
+        turned.cols = job->rows;
+        turned.src_grid = (rnl_grid){job->src_grid.col, job->src_grid.row};
+        turned.dst_grid = (rnl_grid){job->dst_grid.col, job->dst_grid.row};
+    }
+    rnl_tier_get()->copy(&turned);
 }
 
 int64_t rnl_find_overflow(const rnl_job *job)
