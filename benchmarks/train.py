@@ -5,7 +5,8 @@
 A step is a forward and a backward pass, without an optimizer, on one thread. All run in turn in one
 process, round after round; the least and the median of the turns count, ratios are of least times.
 Ours includes update(), since each step of training has new weights. Errors are the largest of a
-gradient, over the largest of its values; the true gradients are torch's in float64.
+gradient, over the largest of its values; the true gradients are torch's in float64. A tape is what
+a forward pass keeps for the backward pass, without the weights.
 """
 
 import argparse
@@ -96,6 +97,23 @@ def errors(module, rnn, x, dy):
     return largest(ours), largest(torchs)
 
 
+def tape_nbytes_of_torch(module, x):
+    """Return the bytes of the tensors that torch keeps for the backward pass, without weights."""
+    weights = {p.untyped_storage().data_ptr() for p in module.parameters()}
+    kept = {}
+
+    def keep(tensor):
+        storage = tensor.untyped_storage()
+        kept[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        y = module(x)  # keeps the tensors alive: each has an address of its own
+    nbytes = sum(size for address, size in kept.items() if address not in weights)
+    del y
+    return nbytes
+
+
 def options_of(module):
     return {name: getattr(module, name) for name in
             ("input_size", "hidden_size", "num_layers", "bidirectional")}  # fmt: skip
@@ -129,7 +147,9 @@ def measure(cell, N, T, H, L, bidirectional, seconds):
         "least": {name: min(times) for name, times in turns.items()},
         "median": {name: statistics.median(times) for name, times in turns.items()},
         "errors": {"rnnlayout": our_error, "torch": torch_error},
-        "tape_nbytes": rnn.tape_nbytes(T, N),
+        "tape_nbytes": {
+            "rnnlayout": rnn.tape_nbytes(T, N), "torch": tape_nbytes_of_torch(module, x),
+        },
     }  # fmt: skip
 
 
@@ -148,10 +168,11 @@ def main():
             least, ours = row["least"], row["least"]["rnnlayout"]
             ratios = ", ".join(f"{name} {least[name] / ours:.2f}"
                                for name in least if name != "rnnlayout")  # fmt: skip
-            error = row["errors"]
+            error, tape = row["errors"], row["tape_nbytes"]
             print(f"{cell} N={case[0]} T={case[1]} H={case[2]} L={case[3]} D={1 + case[4]}:"
                   f" {ours * 1e3:.2f} ms; times ours: {ratios}; error {error['rnnlayout']:.1e},"
-                  f" torch {error['torch']:.1e}", flush=True)  # fmt: skip
+                  f" torch {error['torch']:.1e}; tape {tape['rnnlayout'] / tape['torch']:.2f}"
+                  " of torch's", flush=True)  # fmt: skip
     if options.json:
         about = {"cpu": cpu(), "date": f"{datetime.date.today()}", "tier": rl.cpu_tier(),
                  "rnnlayout": rl.__version__, "torch": torch.__version__,

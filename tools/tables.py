@@ -227,10 +227,12 @@ def train_speeds():
         ours = least["rnnlayout"]
         ratios = (f"{least[o] / ours:.2f}" if o in least else "-" for o in others)
         sizes = (str(r[k]) for k in "NTHL")
+        ours_nbytes, torchs_nbytes = (r["tape_nbytes"][who] for who in ("rnnlayout", "torch"))
+        tape = f"{ours_nbytes / 1e6:.1f} ({torchs_nbytes / 1e6:.1f})"
         rows.append([r["cell"], *sizes, str(1 + r["bidirectional"]), f"{ours * 1e3:.2f}", *ratios,
-                     f"{error['rnnlayout']:.0e} ({error['torch']:.0e})"])  # fmt: skip
+                     f"{error['rnnlayout']:.0e} ({error['torch']:.0e})", tape])  # fmt: skip
     head = ["cell", "N", "T", "I = H", "L", "D", "ms", "torch", "three of our forwards", "Keras",
-            "error (torch's)"]  # fmt: skip
+            "error (torch's)", "tape (torch's), MB"]  # fmt: skip
     return markdown(head, rows)
 
 

@@ -62,6 +62,7 @@ static rnl_gates_backward gates_job(const worker *w, int64_t t, const rnl_step_g
                               .acc = w->sums + first * rnl_sums_row(rnn) * run->real,
                               .acc_row = rnl_sums_row(rnn),
                               .h = w->h + before * N * run->state * run->real,
+                              .h_next = w->h + after * N * run->state * run->real,
                               .c = w->c + before * N * run->units * run->real,
                               .c_next = w->c + after * N * run->units * run->real,
                               .out = run->out + row * run->units * run->real,

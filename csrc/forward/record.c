@@ -22,8 +22,8 @@ typedef struct recording {
     rnl_rows rows;
     int64_t real, units, state; /* bytes; padded widths */
     int64_t steps_at_once;
-    char *input;        /* of some steps */
-    char *full, *reset; /* of a step     */
+    char *input, *sums; /* of some steps; sums: unless the tape has them */
+    char *full, *reset; /* of a step */
 } recording;
 
 /* A member in a layer and direction. */
@@ -33,6 +33,7 @@ typedef struct worker {
     int64_t layer, k; /* k: number of the layer and direction */
     int direction;
     char *h, *c, *sums;
+    int64_t sums_from; /* the row of the call where `sums` begins */
     rnl_recurrence job;
 } worker;
 
@@ -130,15 +131,22 @@ static const char *inputs_of(const worker *w, int64_t from, int64_t to, int64_t 
     return run->input;
 }
 
+static char *sums_at(const worker *w, int64_t t)
+{
+    const recording *const run = w->run;
+    return w->sums + (run->rows.first[t] - w->sums_from) * rnl_sums_row(run->rnn) * run->real;
+}
+
 /* Compute the sums of the inputs of some steps. */
 static void add_inputs(worker *w, int64_t from, int64_t to)
 {
     const recording *const run = w->run;
+    w->sums_from = run->sums ? run->rows.first[from] : 0;
     rnl_rnn_kernels kernels = *run->rnn->kernels;
     rnl_product job = w->job.input;
     job.x = inputs_of(w, from, to, &job.x_row);
     job.rows = run->rows.first[to] - run->rows.first[from];
-    job.acc = w->sums + run->rows.first[from] * rnl_sums_row(run->rnn) * run->real;
+    job.acc = sums_at(w, from);
     if (job.of->gates == 0)
         kernels.product = kernels.add_input;
     rnl_mate_multiply(&w->mate, &kernels, &job, run->real);
@@ -150,7 +158,7 @@ static void run_step(worker *w, int64_t t)
     const rnl_rnn_kernels *const kernels = run->rnn->kernels;
     rnl_recurrence *const job = &w->job;
     rnl_recurrence_rows(job, rnl_rows_of(&run->rows, t));
-    rnl_recurrence_sums(job, w->sums + run->rows.first[t] * rnl_sums_row(run->rnn) * run->real);
+    rnl_recurrence_sums(job, sums_at(w, t));
     rnl_recurrence_states(job, state_at(w, w->h, run->state, t, false),
                           state_at(w, w->h, run->state, t, true), t & 1);
     job->step.gates.c = state_at(w, w->c, run->units, t, false);
@@ -245,7 +253,7 @@ static void run_member(void *arg, int k, int members)
                                   rnl_mate_last(&w.mate, rnn->state_blocks));
             w.h = run->tape.h + w.k * run->tape.apart;
             w.c = run->tape.c + w.k * run->tape.apart;
-            w.sums = run->tape.sums + w.k * run->tape.apart;
+            w.sums = run->sums ? run->sums : run->tape.sums + w.k * run->tape.apart;
             if (!run_direction(&w))
                 return;
         }
@@ -263,6 +271,8 @@ static rnl_size place_buffers(recording *run, char *memory)
         widest = rnl_layer_input(spec, 1);
     rnl_rows_place(&run->rows, call->T, call->N, call->lengths, &a);
     run->input = rnl_arena_take(&a, call->N * run->steps_at_once, widest, run->real);
+    if (!rnl_tape_has_sums(rnn))
+        run->sums = rnl_arena_take(&a, call->N * run->steps_at_once, rnl_sums_row(rnn), run->real);
     run->full = rnl_arena_take(&a, call->N, spec->proj_size ? run->units : 0, run->real);
     run->reset = rnl_arena_take(&a, call->N, rnn->kind == RNL_STEP_GRU_BEFORE ? run->units : 0,
                                 run->real);

@@ -23,7 +23,7 @@ rnl_status rnl_tape_place(const rnl_rnn *rnn, int64_t T, int64_t N, void *memory
         a.memory = (char *)memory + inputs.used.n;
     tape->h = rnl_arena_take(&a, states.n, rnl_padded(rnn, rnn->state_blocks), real);
     tape->c = rnl_arena_take(&a, states.n, rnl_cell_facts_of(spec->cell)->has_c ? units : 0, real);
-    tape->sums = rnl_arena_take(&a, rows.n, rnl_sums_row(rnn), real);
+    tape->sums = rnl_arena_take(&a, rows.n, rnl_tape_has_sums(rnn) ? rnl_sums_row(rnn) : 0, real);
     const rnl_size layers = rnl_size_of(spec->num_layers * rnl_num_directions(spec));
     const rnl_size size = rnl_size_add(inputs.used, rnl_size_mul(a.used, layers));
     if (size.overflow)

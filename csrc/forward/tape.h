@@ -12,13 +12,19 @@
  *   x     [row][I]                     a copy
  *   h, c  [T + 1][sequence][lane]      the states between the steps, of a layer and direction; c of
  *                                      an LSTM. Step t is between the states t and t + 1
- *   sums  [row][block][sum][lane]      likewise
+ *   sums  [row][block][sum][lane]      likewise; none of a plain RNN, whose slopes follow from h
  * The arrays of the next direction, or layer, begin `apart` bytes later.
  */
 typedef struct rnl_tape {
     char *x, *h, *c, *sums;
     int64_t apart, nbytes;
 } rnl_tape;
+
+/* Does the tape keep the sums of the gates? */
+static inline bool rnl_tape_has_sums(const rnl_rnn *rnn)
+{
+    return rnl_num_sums(rnn->kind) > 1;
+}
 
 /* Place the arrays of a call with T steps of N sequences in memory. RNL_E_SPEC: too large. */
 rnl_status rnl_tape_place(const rnl_rnn *rnn, int64_t T, int64_t N, void *memory, rnl_tape *tape,

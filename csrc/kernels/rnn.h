@@ -103,9 +103,9 @@ typedef struct rnl_gates_backward {
     rnl_activation activation;
     bool relu;
     int64_t first, last, blocks, rows;
-    const void *acc; /* the sums of the step */
+    const void *acc; /* the sums of the step; not of a plain RNN */
     int64_t acc_row;
-    const void *h;          /* GRU: the previous state                       */
+    const void *h, *h_next; /* GRU: the state before. Plain RNN: the state after */
     const void *c, *c_next; /* LSTM: the cell state before and after         */
     void *out;      /* reset before: r h. LSTM: the state, before a projection; may be NULL */
     void *dh;       /* gradient of the next state; GRU: then that of h, but for the sums' part */
