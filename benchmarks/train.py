@@ -4,9 +4,10 @@
 
 A step is a forward and a backward pass, without an optimizer, on one thread. All run in turn in one
 process, round after round; the least and the median of the turns count, ratios are of least times.
-Ours includes update(), since each step of training has new weights. Errors are the largest of a
-gradient, over the largest of its values; the true gradients are torch's in float64. A tape is what
-a forward pass keeps for the backward pass, without the weights.
+Ours, on NumPy arrays, includes update(), since each step of training has new weights; "layer" is
+rnnlayout.torch.RNN. Errors are the largest of a gradient, over the largest of its values; the true
+gradients are torch's in float64. A tape is what a forward pass keeps for the backward pass, without
+the weights.
 """
 
 import argparse
@@ -26,6 +27,7 @@ import torch
 from machine import cpu
 
 import rnnlayout as rl
+import rnnlayout.torch
 
 # N, T, H (also I), L, bidirectional
 CASES = [
@@ -135,6 +137,7 @@ def measure(cell, N, T, H, L, bidirectional, seconds):
     jobs = {
         "rnnlayout": ours,
         "torch": step_of_torch(module, x, dy),
+        "layer": step_of_torch(rnnlayout.torch.RNN(module), x, dy),
         "three forward": lambda: [rnn(plain) for _ in range(3)],
     }
     if L == 1 and not bidirectional:

@@ -221,7 +221,7 @@ def int8_speeds():
 
 def train_speeds():
     """The others' least times divided by ours, and errors."""
-    others, rows = ["torch", "three forward", "keras"], []
+    others, rows = ["torch", "layer", "three forward", "keras"], []
     for r in TRAIN["rows"]:
         least, error = r["least"], r["errors"]
         ours = least["rnnlayout"]
@@ -231,8 +231,8 @@ def train_speeds():
         tape = f"{ours_nbytes / 1e6:.1f} ({torchs_nbytes / 1e6:.1f})"
         rows.append([r["cell"], *sizes, str(1 + r["bidirectional"]), f"{ours * 1e3:.2f}", *ratios,
                      f"{error['rnnlayout']:.0e} ({error['torch']:.0e})", tape])  # fmt: skip
-    head = ["cell", "N", "T", "I = H", "L", "D", "ms", "torch", "three of our forwards", "Keras",
-            "error (torch's)", "tape (torch's), MB"]  # fmt: skip
+    head = ["cell", "N", "T", "I = H", "L", "D", "ms", "torch", "our layer",
+            "three of our forwards", "Keras", "error (torch's)", "tape (torch's), MB"]  # fmt: skip
     return markdown(head, rows)
 
 
