@@ -40,7 +40,7 @@ CASES = [
 ]
 CELLS = {"lstm": torch.nn.LSTM, "gru": torch.nn.GRU, "rnn_tanh": torch.nn.RNN}
 KERAS = {"lstm": keras.layers.LSTM, "gru": keras.layers.GRU, "rnn_tanh": keras.layers.SimpleRNN}
-SECONDS, LEAST_TURNS = 2.0, 5
+SECONDS, LEAST_TURNS = 2.0, 15
 
 
 def in_turn(jobs, seconds):
