@@ -863,9 +863,11 @@ void rnl_gpu_rnn_free(rnl_gpu_rnn *rnn);
  *
  * on_host      1: the arrays are in host memory. The call copies the arrays, and returns when the
  *              results are complete. 0: the arrays are in device memory, and a call with a
- * workspace returns as soon as all work is in the stream batch_first  1: x is (N, T, I) and y is
- * (N, T, D * P'). 0: (T, N, I) and (T, N, D * P') lengths, h0, c0, hn, cn, y   as in rnl_rnn_call;
- * lengths are always in host memory. cuDNN 9.1 does not support a mix of zero and non-zero lengths
+ *              workspace returns as soon as all work is in the stream
+ * batch_first  1: x is (N, T, I) and y is (N, T, D * P'). 0: (T, N, I) and (T, N, D * P')
+ * lengths      as in rnl_rnn_call, always in host memory. cuDNN 9.1 does not support a mix of zero
+ *              and non-zero lengths
+ * h0, c0, y, hn, cn   as in rnl_rnn_call
  * stream       a stream of the device. NULL is the legacy default stream, 2 the per-thread default
  *              stream. Not used if on_host is 1
  * then         a stream: later work in this stream waits for the call; 1 is the legacy default

@@ -68,7 +68,7 @@ void rnl_library_find(void *library, const char *name, void *pointer, const char
 
 /*
  * Open the cuDNN at a path, and check with the functions of this cuDNN whether it can be used. No
- * part is opened unless all parts exist completely, and no function is called unless all parts are
+ * part is opened unless all parts exist, and no function is called unless all parts are
  * open: a call that does not find the part with the called function aborts the process. A process
  * with a part of another cuDNN is refused: parts find each other by name and would be mixed.
  *

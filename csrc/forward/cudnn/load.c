@@ -63,28 +63,20 @@ void rnl_library_find(void *library, const char *name, void *pointer, const char
 
 /* ---- cuDNN's files ---- */
 
-/* Fail with RNL_E_NO_CUDNN unless the file is a complete library for this machine. A truncated file
- * opens, but the process ends as soon as it reads beyond the end of the file. */
+/* Fail with RNL_E_NO_CUDNN unless the file is a library for this machine. */
 static rnl_status check_file(const char *path, rnl_error *err)
 {
-    struct stat about;
     Elf64_Ehdr head;
     const int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* opening a pipe would wait */
     if (file < 0)
         return rnl_fail(err, RNL_E_NO_CUDNN, "%s", strerror(errno));
-    const bool is_read = fstat(file, &about) == 0 &&
-                         pread(file, &head, sizeof head, 0) == (ssize_t)sizeof head;
+    const bool is_read = pread(file, &head, sizeof head, 0) == (ssize_t)sizeof head;
     close(file);
     if (!is_read || memcmp(head.e_ident, ELFMAG, SELFMAG) != 0 ||
         head.e_ident[EI_CLASS] != ELFCLASS64)
         return rnl_fail(err, RNL_E_NO_CUDNN, "not a 64-bit library");
     if (head.e_machine != THIS_MACHINE)
         return rnl_fail(err, RNL_E_NO_CUDNN, "built for another CPU architecture");
-    /* the linker puts the section headers last */
-    if (head.e_shoff + (Elf64_Off)head.e_shnum * head.e_shentsize > (Elf64_Off)about.st_size)
-        return rnl_fail(err, RNL_E_NO_CUDNN,
-                        "truncated at %lld bytes: copied while it was written, or to a full disk",
-                        (long long)about.st_size);
     return RNL_OK;
 }
 
@@ -95,7 +87,7 @@ static bool same_file(const char *a, const char *b)
            about_a.st_ino == about_b.st_ino;
 }
 
-/* Check that the part is complete, or already loaded from the same file. */
+/* Check that the part is a library, or already loaded from the same file. */
 static rnl_status check_part(const char *path, const char *part, bool loaded, rnl_error *err)
 {
     rnl_error why;

@@ -49,7 +49,6 @@ KINDS = {
     "lone9": ("good", "rm libcudnn_*", "without libcudnn_graph.so.9, libcudnn_ops.so.9"),
     "pipe": ("good", "rm libcudnn_ops.so.9 && mkfifo libcudnn_ops.so.9", NO_ELF),
     "no_adv": ("good", "rm libcudnn_adv*", "without libcudnn_adv.so.9,"),
-    "cut": ("good", "truncate -s 5000 libcudnn_adv.so.9", "truncated at 5000 bytes"),
     "text": ("good", "echo version https://git-lfs > libcudnn_ops.so.9", NO_ELF),
     "foreign": ("good", "mv libcudnn_graph.so.9 x && { head -c 18 x; printf '\\002'; "
                 "tail -c +20 x; } > libcudnn_graph.so.9 && rm x",
