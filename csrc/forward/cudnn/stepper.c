@@ -12,8 +12,8 @@ struct rnl_gpu_stepper {
     size_t nbytes[STEP_ARRAYS]; /* of C: 0 unless the RNN is an LSTM */
     rnl_cu_address at[STEP_ARRAYS];
     rnl_cu_address arrays, workspace; /* memory of the device */
-    void *host[STEP_ARRAYS];          /* X and Y: in `pinned` */
-    void *pinned;                     /* memory of the host that the GPU reads and writes */
+    void *x; /* memory of the host that the GPU reads, and y after x that the GPU writes */
+    char *y;
     rnl_cu_stream stream;
     rnl_cu_graph_exec step; /* copies x to the device, runs the RNN, copies y to the host */
 };
@@ -50,14 +50,13 @@ static rnl_status reserve(rnl_gpu_stepper *stepper, rnl_error *err)
     }
     rnl_status status;
     if ((status = rnl_gpu_memory(device, used, "a stepper", &stepper->arrays, err)) ||
-        (status = RNL_CU(device, err, cuMemHostAlloc, &stepper->pinned, x_nbytes + y_nbytes, 0)) ||
+        (status = RNL_CU(device, err, cuMemHostAlloc, &stepper->x, x_nbytes + y_nbytes, 0)) ||
         (status = RNL_CU(device, err, cuStreamCreate, &stepper->stream,
                          RNL_CU_STREAM_NON_BLOCKING)))
         return status;
     for (int k = 0; k < STEP_ARRAYS; k++)
         stepper->at[k] = stepper->arrays + starts[k];
-    stepper->host[STEP_X] = stepper->pinned;
-    stepper->host[STEP_Y] = (char *)stepper->pinned + x_nbytes;
+    stepper->y = (char *)stepper->x + x_nbytes;
     return RNL_CU(device, err, cuMemsetD8Async, stepper->arrays, 0, used, stepper->stream);
 }
 
@@ -67,11 +66,11 @@ static rnl_status submit(rnl_gpu_stepper *stepper, const rnl_gpu_call *call, rnl
 {
     rnl_gpu_device *const device = stepper->rnn->device;
     rnl_status status;
-    if ((status = RNL_CU(device, err, cuMemcpyHtoDAsync_v2, stepper->at[STEP_X],
-                         stepper->host[STEP_X], stepper->nbytes[STEP_X], stepper->stream)) ||
+    if ((status = RNL_CU(device, err, cuMemcpyHtoDAsync_v2, stepper->at[STEP_X], stepper->x,
+                         stepper->nbytes[STEP_X], stepper->stream)) ||
         (status = rnl_gpu_run(stepper->rnn, call, handle, err)))
         return status;
-    return RNL_CU(device, err, cuMemcpyDtoHAsync_v2, stepper->host[STEP_Y], stepper->at[STEP_Y],
+    return RNL_CU(device, err, cuMemcpyDtoHAsync_v2, stepper->y, stepper->at[STEP_Y],
                   stepper->nbytes[STEP_Y], stepper->stream);
 }
 
@@ -122,7 +121,7 @@ static rnl_status make(rnl_gpu_stepper *stepper, rnl_error *err)
     rnl_status status = reserve(stepper, err);
     if (status != RNL_OK)
         return status;
-    memset(stepper->pinned, 0, stepper->nbytes[STEP_X]);
+    memset(stepper->x, 0, stepper->nbytes[STEP_X]);
     rnl_gpu_call call = call_of(stepper);
     if ((status = rnl_gpu_rnn_workspace(rnn, &call, &work_nbytes, err)) ||
         (status = rnl_gpu_memory(rnn->device, (size_t)work_nbytes, "the workspace of a stepper",
@@ -184,8 +183,8 @@ void rnl_gpu_stepper_free(rnl_gpu_stepper *stepper)
             cu->cuMemFree_v2(stepper->workspace);
         if (stepper->arrays)
             cu->cuMemFree_v2(stepper->arrays);
-        if (stepper->pinned)
-            cu->cuMemFreeHost(stepper->pinned);
+        if (stepper->x)
+            cu->cuMemFreeHost(stepper->x);
         rnl_gpu_leave(&in, RNL_OK);
     }
     free(stepper);
@@ -202,11 +201,11 @@ static rnl_status launch(rnl_gpu_stepper *stepper, const char *x, char *y, int64
     if (rnn->updates) /* a later update needs no order: every step ends below */
         status = RNL_CU(rnn->device, err, cuStreamWaitEvent, stepper->stream, rnn->written, 0);
     for (int64_t k = 0; k < n && status == RNL_OK; k++, x += x_nbytes, y += y_nbytes) {
-        memcpy(stepper->host[STEP_X], x, x_nbytes);
+        memcpy(stepper->x, x, x_nbytes);
         if ((status = RNL_CU(rnn->device, err, cuGraphLaunch, stepper->step, stepper->stream)) ||
             (status = RNL_CU(rnn->device, err, cuStreamSynchronize, stepper->stream)))
             return status;
-        memcpy(y, stepper->host[STEP_Y], y_nbytes);
+        memcpy(y, stepper->y, y_nbytes);
     }
     return status;
 }
