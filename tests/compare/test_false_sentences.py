@@ -267,3 +267,17 @@ def test_a_matrix_of_zeros_is_not_among_the_biases():
     done = like | {"weight_hh_l0": weights(spec)["weight_hh_l0"]}
     found = rl.diagnose(rl.pack(done, spec), like=like, spec=spec)
     assert not found.sure and found.lost == ["layer 0, recurrent matrix"]
+
+
+def test_padded_rows_between_gates_are_not_joined_row_by_row():
+    """It was "joined row by row" of R, whose rows are padded: the gates alternate."""
+    spec = rl.Spec("lstm", 9, 6)
+    like = weights(spec)
+    W, R, *biases = (x.reshape(4, 6, -1) for x in like.values())
+    parts = [W.reshape(4, -1), np.pad(R, [(0, 0), (0, 0), (0, 2)]).reshape(4, -1)]
+    flat = np.concatenate([np.hstack(parts).ravel(), *(x.ravel() for x in biases)])
+    diagnosis = rl.diagnose(flat, like=like)
+    assert "the recurrent matrices are with rows of 8 values, expected 6 (padded?)" in diagnosis.text
+    assert "the input and recurrent matrices are joined gate by gate" in diagnosis.text
+    assert "row by row" not in diagnosis.text
+    assert diagnosis.sure and np.array_equal(diagnosis.fixed, rl.pack(like))

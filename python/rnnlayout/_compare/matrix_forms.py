@@ -69,8 +69,19 @@ class Pattern:
 
     def span(self, shape: MatrixShape) -> tuple[int, int]:
         """Return where a matrix begins and ends, relative to the first element."""
-        ends = [(size - 1) * step for size, step in zip(shape, self.strides, strict=True)]
-        return sum(min(end, 0) for end in ends), 1 + sum(max(end, 0) for end in ends)
+        begin, end = self.spans(shape, 0)
+        return int(begin[0]), int(end[0])
+
+    def spans(self, shape: MatrixShape, axes: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return where each part begins and ends, relative to the first element: the matrix (axes:
+        0), each gate (1) or each row of each gate (2)."""
+        firsts = np.zeros(1, np.int64)
+        for size, step in zip(shape[:axes], self.strides[:axes], strict=True):
+            firsts = np.add.outer(firsts, np.arange(size) * step).reshape(-1)
+        inner = zip(shape[axes:], self.strides[axes:], strict=True)
+        ends = [(size - 1) * step for size, step in inner]
+        begins = firsts + sum(min(end, 0) for end in ends)
+        return begins, firsts + 1 + sum(max(end, 0) for end in ends)
 
 
 def _sizes(axes: str, shape: MatrixShape) -> list[int]:
@@ -112,9 +123,18 @@ def patterns_of(shape: MatrixShape, joined: int) -> Iterator[Pattern]:
         if (row > 0 or rows > 1) and (column > 0 or columns > 1):
             yield solved_pattern((rows * columns, row * columns, column), shape)
     if joined:
-        both = columns + joined
-        yield Pattern(RIGHT_FORM, (rows * both, columns, 1))
-        yield Pattern(RIGHT_FORM, (rows * both, both, 1))
+        yield from joined_patterns(shape, joined).values()
+
+
+def joined_patterns(shape: MatrixShape, joined: int) -> dict[str, Pattern]:
+    """Return the patterns of a matrix that is joined with a matrix of so many columns, by what
+    alternates: a "gate" or a "row" of each."""
+    _, rows, columns = shape
+    both = columns + joined
+    return {
+        "gate": Pattern(RIGHT_FORM, (rows * both, columns, 1)),
+        "row": Pattern(RIGHT_FORM, (rows * both, both, 1)),
+    }
 
 
 def rolled_pattern(rolls: tuple[int, int], shape: MatrixShape) -> Pattern:

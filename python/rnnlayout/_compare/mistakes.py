@@ -12,7 +12,7 @@ import numpy as np
 from rnnlayout._model.layout import ROLES, layer_in_words
 
 from .blocks import may_sum_biases
-from .matrix_forms import RIGHT_FORM
+from .matrix_forms import RIGHT_FORM, joined_patterns
 from .packed_biases import KEPT_RULE, bias_sizes, digits_of, eps_of, layer_order
 from .packed_matrices import LocatedMatrix
 from .packing import Packing, matrix_in_place
@@ -163,20 +163,26 @@ def _writing_mistakes(packing: Packing) -> Iterator[Mistake]:
         scales[name] = next(alike, scale)
     for scale, where, words, _ in _grouped(packing, scales, 1.0):
         yield scale_mistake(truth, scale, words, where)
-    joins: dict[MatrixName, str] = {}
-    spans = {name: located.span for name, located in matrices.items()}
-    for name, located in matrices.items():
-        start, stop = spans[name]
-        layer_spans = [span for key, span in spans.items() if key != name and key[:2] == name[:2]]
-        overlaps = any(a < stop and start < b for a, b in layer_spans)
-        if (overlaps or not layer_spans) and stop - start > located.matrix.size:
-            ends = zip(located.matrix.shape, located.reading.pattern.strides, strict=True)
-            gate_span = 1 + sum((size - 1) * abs(step) for size, step in list(ends)[1:])
-            dense = gate_span == located.matrix.size // located.matrix.shape[0]
-            joins[name] = "gate" if dense else "row"
+    joins = {name: _joined(packing, located) for name, located in matrices.items()}
     for how, where, *_ in _grouped(packing, joins, ""):
         text = f"the input and recurrent matrices are joined {how} by {how}"
         yield Mistake(f"joined {how}", text, where)
+
+
+def _joined(packing: Packing, located: LocatedMatrix) -> str:
+    """Return what alternates in the buffer, a "gate" or a "row" of the matrix and of the matrix
+    that the layer has beside it; "" if neither. If the other matrix was not located, a gap of its
+    size is enough."""
+    layer, direction, role = located.matrix.name
+    partner = layer, direction, {"W": "R", "R": "W"}.get(role, "")
+    columns = [matrix.shape[2] for matrix in packing.truth.matrices if matrix.name == partner]
+    if not columns:
+        return ""
+    other = packing.matrices.get(partner)
+    for axes, (how, pattern) in enumerate(joined_patterns(located.matrix.shape, *columns).items(), 1):
+        if located.alternates(other, axes) if other else located.reading.pattern == pattern:
+            return how
+    return ""
 
 
 def _shown_order(truth: Truth, gates: str, order: tuple[int, ...]) -> str:
