@@ -33,6 +33,8 @@ from .config import KERAS_3, note_lambda_layers, parse_config
 from .entries import LEAVES, KerasEntries, LayerCells, cell_names, check_activation
 from .hdf5_tree import Hdf5Group, copy_tree, new_hdf5, open_hdf5, write_record_attribute
 from .rewrite_parts import (
+    ASIDE,
+    COMPILE,
     ChangedCells,
     config_errors,
     count_cudnn_layers,
@@ -53,8 +55,7 @@ from .stored_layers import (
     walk_layers,
 )
 
-_TRAINING, _COMPILE = "training_config", "compile_config"
-_ASIDE = "_of_keras_2"  # at the end of a name that Keras 3 does not read
+_TRAINING = "training_config"
 
 
 def rewrite_h5(
@@ -102,7 +103,7 @@ def rewrite_h5(
                 _change_model(model, legacy_layers(layers, model), version, changed, label)
                 new = {"model_config": json.dumps(model), "keras_version": KERAS_3}
                 if (training := root.text(_TRAINING)) is not None:
-                    new[f"{_TRAINING}{_ASIDE}"] = training
+                    new[f"{_TRAINING}{ASIDE}"] = training
                     reason = (
                         "Keras 3 does not restore one from an .h5 file; if Keras 2.11 or later"
                         " wrote the file, load it there, save it as .keras, and convert that"
@@ -158,10 +159,10 @@ def rewrite_archive(
         changed.check_dtype_used()
         if old.version >= (3, 0):
             return _copy_unchanged(file, out, changed)
-        if old.model.get(_COMPILE) is not None:
-            old.model[f"{_COMPILE}{_ASIDE}"] = old.model.pop(_COMPILE)
+        if old.model.get(COMPILE) is not None:
+            old.model[f"{COMPILE}{ASIDE}"] = old.model.pop(COMPILE)
         if optimizer is not None:
-            old.model[_COMPILE] = optimizer.compile_config
+            old.model[COMPILE] = optimizer.compile_config
         members = {
             METADATA: json.dumps({**old.metadata, "keras_version": KERAS_3}).encode(),
             CONFIG: json.dumps(old.model).encode(),
@@ -183,7 +184,11 @@ def _change_model(
         changed.add(layer, version, Reading())
     with config_errors(label):
         count = count_cudnn_layers(model)
-        modernize_model(model, changed.scaled)
+        compiled = modernize_model(model, changed.scaled)
+    changed.notes += [
+        f"{path}: {COMPILE} is kept as {COMPILE}{ASIDE}: compile this model again to train it alone"
+        for path in compiled
+    ]
     num_stored = len({id(node or cell) for node, cell in changed.cudnn})
     has_nodes = all(node for node, _ in changed.cudnn)  # False if only weights show a layer
     if num_stored != count if has_nodes else bool(num_stored) != bool(count):
@@ -223,19 +228,19 @@ def _carried_optimizer(
 ) -> CarriedOptimizer | None:
     """Return the optimizer of an archive of Keras 2, None if Keras 3 cannot go on with it. Adds a
     note. shapes: of the trainable variables."""
-    if model.get(_COMPILE) is None:
+    if model.get(COMPILE) is None:
         return None
     try:
         if changed.arrays:
             raise LossyError("weights that it trains have another form in Keras 3")
         optimizer = carry_optimizer(root, model, shapes)
     except LossyError as error:
-        changed.notes.append(_not_carried(_COMPILE, str(error)))
+        changed.notes.append(_not_carried(COMPILE, str(error)))
         return None
     changed.notes.append(
         f"the optimizer, {optimizer.class_name}, goes on in Keras 3 if you compile the model with"
         " it, as in model.compile(model.optimizer, 'mse'): Keras 3 does not read Keras 2's losses"
-        f" and metrics, {_COMPILE} is kept as {_COMPILE}{_ASIDE}"
+        f" and metrics, {COMPILE} is kept as {COMPILE}{ASIDE}"
     )
     return optimizer
 
@@ -243,7 +248,7 @@ def _carried_optimizer(
 def _not_carried(name: str, reason: str) -> str:
     """Return a note on a config of training, whose optimizer the new file lacks."""
     return (
-        f"{name} is kept as {name}{_ASIDE}: Keras 3 does not read Keras 2's, compile the model"
+        f"{name} is kept as {name}{ASIDE}: Keras 3 does not read Keras 2's, compile the model"
         f" again; its optimizer is not converted: {reason}; rl.load() of the old file has the"
         " states that can be read, .optimizer of each RNN"
     )
