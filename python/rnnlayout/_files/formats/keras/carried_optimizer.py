@@ -17,7 +17,7 @@ from rnnlayout._native import LossyError
 from rnnlayout._sources.keras_tree import Node
 
 from .hdf5_tree import Hdf5Group
-from .optimizers import MODULE, OPTIONS, blocks_of, class_and_options, numbered_arrays
+from .optimizers import MODULE, OPTIONS, class_and_options, numbered_arrays, slot_blocks
 
 _VARIABLES = "optimizer/vars"
 _OF_ALL = (
@@ -67,7 +67,7 @@ def carry_optimizer(
     if class_name == "SGD" and not options.get("momentum"):
         raise LossyError("SGD without a momentum keeps nothing for the next step")
     arrays = numbered_arrays(root.group(_VARIABLES))
-    blocks = blocks_of(class_name, options, is_keras_3=False) or ()
+    blocks = slot_blocks(class_name, options, is_keras_3=False) or ()
     slots = [shape for block in blocks for shape in shapes for _ in block]
     if [array.shape for array in arrays] != [(), *slots]:
         raise LossyError(

@@ -171,7 +171,7 @@ def _variable_of(dataset: Hdf5Dataset) -> str:
 # ------------------------------------------------------------------------------- numbered variables
 
 
-def blocks_of(class_name: str, options: Mapping[str, Any], is_keras_3: bool) -> Blocks | None:
+def slot_blocks(class_name: str, options: Mapping[str, Any], is_keras_3: bool) -> Blocks | None:
     """Return the slots that follow each other: for each trainable variable all slots of the first
     block, then those of the second. Return None for a class that is not known."""
     m, v, v_hat = ("momentum", "velocity", "velocity_hat") if is_keras_3 else ("m", "v", "vhat")
@@ -208,7 +208,7 @@ def _numbered_optimizer(
     def without_states(why: str) -> StoredOptimizer:
         return StoredOptimizer(path, problems={p: why for row in rows for p in row})
 
-    blocks = blocks_of(class_name, options, is_keras_3)
+    blocks = slot_blocks(class_name, options, is_keras_3)
     if blocks is None:
         return without_states(
             f"the variables of the optimizer {class_name[:50]!r} with its options have numbers, and"

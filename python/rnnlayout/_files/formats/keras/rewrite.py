@@ -153,7 +153,7 @@ def rewrite_archive(
                 cell_moves = [
                     (path, f"{path.rpartition('/')[0]}/cell/vars") for path in sorted(cell_paths)
                 ]
-                optimizer = _carried_optimizer(root, old.model, shapes, changed)
+                optimizer = _optimizer_for_keras_3(root, old.model, shapes, changed)
                 moves = [*cell_moves, *moves]
                 variables = new_variables(root, changed.arrays, label, moves, optimizer)
         changed.check_dtype_used()
@@ -223,7 +223,7 @@ def _check_agreement(rnns: Found, reading: Reading) -> None:
             raise error
 
 
-def _carried_optimizer(
+def _optimizer_for_keras_3(
     root: Hdf5Group, model: Node, shapes: Sequence[tuple[int, ...]], changed: ChangedCells
 ) -> CarriedOptimizer | None:
     """Return the optimizer of an archive of Keras 2, None if Keras 3 cannot go on with it. Adds a
