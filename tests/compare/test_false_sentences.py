@@ -277,9 +277,7 @@ def test_padded_rows_between_gates_are_not_joined_row_by_row():
     parts = [W.reshape(4, -1), np.pad(R, [(0, 0), (0, 0), (0, 2)]).reshape(4, -1)]
     flat = np.concatenate([np.hstack(parts).ravel(), *(x.ravel() for x in biases)])
     diagnosis = rl.diagnose(flat, like=like)
-    assert (
-        "the recurrent matrices are with rows of 8 values, expected 6 (padded?)" in diagnosis.text
-    )
+    assert "the recurrent matrices are with rows of 8 values, expected 6 (padded?)" in diagnosis.text
     assert "the input and recurrent matrices are joined gate by gate" in diagnosis.text
     assert "row by row" not in diagnosis.text
     assert diagnosis.sure and np.array_equal(diagnosis.fixed, rl.pack(like))

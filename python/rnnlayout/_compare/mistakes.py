@@ -179,9 +179,7 @@ def _joined(packing: Packing, located: LocatedMatrix) -> str:
     if not columns:
         return ""
     other = packing.matrices.get(partner)
-    for axes, (how, pattern) in enumerate(
-        joined_patterns(located.matrix.shape, *columns).items(), 1
-    ):
+    for axes, (how, pattern) in enumerate(joined_patterns(located.matrix.shape, *columns).items(), 1):
         if located.alternates(other, axes) if other else located.reading.pattern == pattern:
             return how
     return ""
