@@ -175,6 +175,10 @@ def convert_file(
     .left_out of the result names everything of `src` that the new file lacks: RNNs, tensors, and
     contents that only a checkpoint of the same format can store, such as the epoch, or texts.
 
+    A whole Keras model, .h5 or .keras, is written for Keras 3. In .keras the optimizer goes on in
+    Keras 3, unless a note has the reason why not. No other conversion carries the state of an
+    optimizer: notes name each.
+
     Returns a report, see Converted. Raises FileExistsError if `dst` exists, without force; further
     errors as load(), convert() and save() do. If the target layout cannot represent one of the
     RNNs, nothing is written.

@@ -193,6 +193,42 @@ def test_a_gru_of_keras_2_resets_before(tmp_path):
     computes(keras.models.load_model(tmp_path / "new.h5"), x, flat(model(x)))
 
 
+@pytest.mark.parametrize("suffix", [".h5", ".keras"])
+def test_what_was_frozen_was_trained_in_keras_3(suffix, tmp_path):
+    """Keras 2 freezes all that is in a frozen wrapper or RNN, Keras 3 what is frozen itself."""
+    L = tf_keras.layers
+    frozen = {"trainable": False}
+    model = tf_keras.Sequential([
+        L.Input((4, 3)), L.Bidirectional(L.LSTM(5, return_sequences=True), **frozen),
+        L.TimeDistributed(L.Dense(4), **frozen),
+        L.TimeDistributed(tf_keras.Sequential([L.Input((4,)), L.Dense(3)]), **frozen),
+        L.RNN([L.GRUCell(3, recurrent_activation="sigmoid"), L.LSTMCell(2)], **frozen), L.Dense(2),
+    ])  # fmt: skip
+    model.save(tmp_path / f"a{suffix}")
+    rl.convert_file(tmp_path / f"a{suffix}", tmp_path / f"b{suffix}", to="keras")
+    loaded = keras.models.load_model(tmp_path / f"b{suffix}")
+    assert len(model.trainable_variables) == 2
+    for new, variable in zip(loaded.trainable_variables, model.trainable_variables, strict=True):
+        assert f"{new.path}:0".endswith(variable.name)  # dense_2/kernel:0
+
+
+def test_a_compiled_model_inside_was_not_loaded(tmp_path):
+    """Keras 3 fails on the options of its optimizer."""
+    L = tf_keras.layers
+    encoder = tf_keras.Sequential([L.Input((4, 3)), L.LSTM(5)], name="encoder")
+    encoder.compile(tf_keras.optimizers.Adam(0.01), "mse")
+    model = tf_keras.Sequential([L.Input((4, 3)), encoder, L.Dense(2)], name="whole")
+    old.fill(model)
+    model.save(tmp_path / "old.keras")
+    done = rl.convert_file(tmp_path / "old.keras", tmp_path / "new.keras", to="keras")
+    (note,) = done.notes
+    assert note.startswith("whole/encoder: compile_config is kept as compile_config_of_keras_2: ")
+    x = np.random.default_rng(3).uniform(-1, 1, (2, 4, 3)).astype("f4")
+    loaded = keras.models.load_model(tmp_path / "new.keras")
+    computes(loaded, x, flat(model(x)))
+    loaded.layers[0].compile("adam", "mse")
+
+
 def test_arguments_of_a_call_with_states(tmp_path):
     """Keras 2 records them beside each state; Keras 3 has no constants."""
     L = tf_keras.layers

@@ -1,6 +1,8 @@
 """The states of optimizers in Keras files: each slot of each RNN, bit for bit; and states of which
 the file does not show the variable, which are not read but named."""
 
+import dataclasses
+
 import keras
 import numpy as np
 import pytest
@@ -96,6 +98,28 @@ def test_each_slot_is_the_optimizers_own(name, kit, tmp_path):
             assert state.step == 2
             if name != "schedule":
                 assert np.float32(state.hyperparameters["learning_rate"]) == np.float32(0.01)
+
+
+@pytest.mark.parametrize("kit", KITS)
+def test_an_average_of_weights_is_named(kit, tmp_path):
+    """Its arrays stand before those of the other slots."""
+    model = trained(KITS[kit], KITS[kit].optimizers.Adam(0.01, use_ema=True))
+    model.save(tmp_path / "a.keras")
+    for entry, weights in rl.load(tmp_path / "a.keras").items():
+        slots = states_of(model, model.get_layer(entry))
+        slots.pop("average", None)
+        assert weights.optimizer.notes == (
+            "optimizer: not read, because their kind is not known: 'average'",
+        )
+        weights.optimizer = dataclasses.replace(weights.optimizer, notes=())
+        assert_states(weights, slots)
+
+
+def test_sgd_of_keras_2_stores_a_momentum_that_it_does_not_have(tmp_path):
+    model = trained(tf_keras, "sgd")
+    model.save(tmp_path / "a.keras")
+    for entry, weights in rl.load(tmp_path / "a.keras").items():
+        assert_states(weights, states_of(model, model.get_layer(entry)))
 
 
 def test_numbers_without_a_known_order_are_named(tmp_path):

@@ -40,6 +40,30 @@ _UNKNOWN_CLASS = (
     " what its numbered variables are: save the whole compiled model, model.save('model.keras')"
 )
 
+_OF_ADAM = {
+    "learning_rate": 1e-3,
+    "beta_1": 0.9,
+    "beta_2": 0.999,
+    "epsilon": 1e-7,
+    "amsgrad": False,
+}
+# The classes whose numbered variables are known, with the options of each and Keras 2's defaults.
+OPTIONS: dict[str, dict[str, Any]] = {
+    "Adam": _OF_ADAM,
+    "AdamW": {**_OF_ADAM, "weight_decay": 0.004},
+    "SGD": {"learning_rate": 1e-2, "momentum": 0.0, "nesterov": False},
+    "RMSprop": {
+        "learning_rate": 1e-3,
+        "rho": 0.9,
+        "momentum": 0.0,
+        "epsilon": 1e-7,
+        "centered": False,
+    },
+    "Adagrad": {"learning_rate": 1e-3, "initial_accumulator_value": 0.1, "epsilon": 1e-7},
+    "Lion": {"learning_rate": 1e-4, "beta_1": 0.9, "beta_2": 0.99},
+}
+_BY_NAME = {class_name.lower(): class_name for class_name in OPTIONS}  # compile("adam")
+MODULE = "keras.optimizers"
 Arrays = Mapping[str, FileTensor]
 Blocks = list[tuple[str, ...]]
 
@@ -54,7 +78,7 @@ def add_optimizer_states(
     arrays = [dataset for group in (named, numbered) if group for dataset in group.all_datasets()]
     if not any(dataset.tensor.shape for dataset in arrays):  # none, or of no step so far
         return rnns
-    class_name, options = _class_and_options(root, model)
+    class_name, options = class_and_options(root, model)
     if named is not None:
         optimizer = _named_optimizer(root, named, options)
     elif numbered is not None and class_name:
@@ -70,16 +94,22 @@ def add_optimizer_states(
     return rnns
 
 
-def _class_and_options(root: Hdf5Group, model: Node | None) -> tuple[str, dict[str, Any]]:
+def class_and_options(root: Hdf5Group, model: Node | None) -> tuple[str, dict[str, Any]]:
     """Return the class of the optimizer and its options; "" and {} if the file records neither."""
     if model is not None:
-        config = _dict_in(model, "compile_config", "optimizer")
+        compiled = _dict_in(model, "compile_config")
+        if isinstance(name := compiled.get("optimizer"), str):
+            name = _BY_NAME.get(name.lower(), name)
+            return name, dict(OPTIONS.get(name, {}))
+        config = _dict_in(compiled, "optimizer")
     else:
         text = root.text("training_config")
         training = parse_config(text, "training_config") if text else {}
         config = _dict_in(training, "optimizer_config")
     class_name = config.get("class_name")
     class_name = class_name if isinstance(class_name, str) else ""
+    if not str(module := config.get("module", MODULE)).startswith("keras."):  # of a user
+        class_name = f"{module}.{class_name}"
     return class_name.rpartition(">")[2], _dict_in(config, "config")
 
 
@@ -141,15 +171,15 @@ def _variable_of(dataset: Hdf5Dataset) -> str:
 # ------------------------------------------------------------------------------- numbered variables
 
 
-def _blocks_of(class_name: str, options: Mapping[str, Any], is_keras_3: bool) -> Blocks | None:
+def slot_blocks(class_name: str, options: Mapping[str, Any], is_keras_3: bool) -> Blocks | None:
     """Return the slots that follow each other: for each trainable variable all slots of the first
     block, then those of the second. Return None for a class that is not known."""
     m, v, v_hat = ("momentum", "velocity", "velocity_hat") if is_keras_3 else ("m", "v", "vhat")
     blocks: Blocks | None = None
     if class_name in ("Adam", "AdamW"):
         blocks = [(m, v), *[(v_hat,)] * bool(options.get("amsgrad"))]
-    elif class_name == "SGD" and options.get("momentum"):
-        blocks = [(m,)]
+    elif class_name == "SGD" and (options.get("momentum") or not is_keras_3):
+        blocks = [(m,)]  # which late Keras 2 has without a momentum, too
     elif class_name == "RMSprop":
         blocks = [("velocity",), *[("momentum",)] * bool(options.get("momentum"))]
         blocks += [("average_gradient",)] * bool(options.get("centered"))
@@ -157,8 +187,16 @@ def _blocks_of(class_name: str, options: Mapping[str, Any], is_keras_3: bool) ->
         blocks = [("accumulator",)]
     elif class_name == "Lion":
         blocks = [(m,)]
-    is_plain = not options.get("use_ema") and not options.get("gradient_accumulation_steps")
-    return blocks if is_plain else None
+    if blocks is not None and options.get("use_ema"):
+        blocks = [("average",), *blocks]
+    return None if options.get("gradient_accumulation_steps") else blocks
+
+
+def numbered_arrays(group: Hdf5Group | None) -> list[FileTensor]:
+    """Return the arrays of a group in order; [] if a number is missing."""
+    datasets = group.datasets if group else {}
+    numbers = [str(k) for k in range(len(datasets))]
+    return [datasets[k].tensor for k in numbers] if {*numbers} == {*datasets} else []
 
 
 def _numbered_optimizer(
@@ -170,18 +208,17 @@ def _numbered_optimizer(
     def without_states(why: str) -> StoredOptimizer:
         return StoredOptimizer(path, problems={p: why for row in rows for p in row})
 
-    blocks = _blocks_of(class_name, options, is_keras_3)
+    blocks = slot_blocks(class_name, options, is_keras_3)
     if blocks is None:
         return without_states(
             f"the variables of the optimizer {class_name[:50]!r} with its options have numbers, and"
             " the order of its slots is not known"
         )
-    numbered = [group.datasets.get(str(k)) for k in range(len(group.datasets))]
-    arrays = [dataset.tensor for dataset in numbered if dataset is not None]
+    arrays = numbered_arrays(group)
     num_scalars = 1 + (is_keras_3 and not isinstance(options.get("learning_rate"), dict))
     scalars, arrays = arrays[:num_scalars], arrays[num_scalars:]
     slots = _slots_of_variables(arrays, blocks)
-    if len(group.datasets) != len(scalars) + len(arrays) or slots is None:
+    if slots is None:
         return without_states(f"the variables of the optimizer are not those of {class_name}")
     shapes = [next(iter(variable.values())).shape for variable in slots]
     numbers, problems = _match_rows(rows, shapes)

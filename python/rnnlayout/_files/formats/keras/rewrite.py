@@ -28,10 +28,13 @@ from rnnlayout._native import LayoutError, LossyError
 from rnnlayout._sources.keras_tree import SIGMOID_SINCE, Node, Version
 from rnnlayout._sources.reading import Reading
 
+from .carried_optimizer import CarriedOptimizer, carry_optimizer
 from .config import KERAS_3, note_lambda_layers, parse_config
 from .entries import LEAVES, KerasEntries, LayerCells, cell_names, check_activation
 from .hdf5_tree import Hdf5Group, copy_tree, new_hdf5, open_hdf5, write_record_attribute
 from .rewrite_parts import (
+    ASIDE,
+    COMPILE,
     ChangedCells,
     config_errors,
     count_cudnn_layers,
@@ -48,10 +51,11 @@ from .stored_layers import (
     legacy_layers,
     read_archive,
     read_legacy_weights,
+    trainable_shapes,
     walk_layers,
 )
 
-_TRAINING, _COMPILE = "training_config", "compile_config"
+_TRAINING = "training_config"
 
 
 def rewrite_h5(
@@ -99,7 +103,12 @@ def rewrite_h5(
                 _change_model(model, legacy_layers(layers, model), version, changed, label)
                 new = {"model_config": json.dumps(model), "keras_version": KERAS_3}
                 if (training := root.text(_TRAINING)) is not None:
-                    new[_aside_name(_TRAINING, changed)] = training
+                    new[f"{_TRAINING}{ASIDE}"] = training
+                    reason = (
+                        "Keras 3 does not restore one from an .h5 file; if Keras 2.11 or later"
+                        " wrote the file, load it there, save it as .keras, and convert that"
+                    )
+                    changed.notes.append(_not_carried(_TRAINING, reason))
         changed.check_dtype_used()
         if not changed.arrays and not new:
             return _copy_unchanged(file, out, changed)
@@ -120,7 +129,8 @@ def rewrite_archive(
 ) -> Converted:
     """Write the model in `file` to `out`, for Keras 3: as rewrite_h5(). Groups of variables get the
     names that Keras 3 expects. All further variables and members of the archive are copied;
-    compile_config gets a name that Keras 3 does not read."""
+    compile_config gets a name that Keras 3 does not read, and a new one has the optimizer if Keras
+    3 can go on with it."""
     _check_whole_model(reading, to)
     changed = ChangedCells(str(file), dtype, exact)
     with open_zip(file) as archive:
@@ -135,6 +145,7 @@ def rewrite_archive(
                 _check_agreement(rnns, reading)
             if old.version < (3, 0):
                 moves = _group_moves(root, old.model)  # before the config changes
+                shapes = [*trainable_shapes(root, old.model)]
                 layers = described_layers(root, old.model)
                 _change_model(old.model, layers, old.version, changed, f"{file}: {CONFIG}")
                 cell_paths = {cell["kernel"].path.rpartition("/")[0] for _, cell in changed.cudnn}
@@ -142,12 +153,16 @@ def rewrite_archive(
                 cell_moves = [
                     (path, f"{path.rpartition('/')[0]}/cell/vars") for path in sorted(cell_paths)
                 ]
-                variables = new_variables(root, changed.arrays, label, [*cell_moves, *moves])
+                optimizer = _optimizer_for_keras_3(root, old.model, shapes, changed)
+                moves = [*cell_moves, *moves]
+                variables = new_variables(root, changed.arrays, label, moves, optimizer)
         changed.check_dtype_used()
         if old.version >= (3, 0):
             return _copy_unchanged(file, out, changed)
-        if old.model.get(_COMPILE) is not None:
-            old.model[_aside_name(_COMPILE, changed)] = old.model.pop(_COMPILE)
+        if old.model.get(COMPILE) is not None:
+            old.model[f"{COMPILE}{ASIDE}"] = old.model.pop(COMPILE)
+        if optimizer is not None:
+            old.model[COMPILE] = optimizer.compile_config
         members = {
             METADATA: json.dumps({**old.metadata, "keras_version": KERAS_3}).encode(),
             CONFIG: json.dumps(old.model).encode(),
@@ -169,7 +184,11 @@ def _change_model(
         changed.add(layer, version, Reading())
     with config_errors(label):
         count = count_cudnn_layers(model)
-        modernize_model(model, changed.scaled)
+        compiled = modernize_model(model, changed.scaled)
+    changed.notes += [
+        f"{path}: {COMPILE} is kept as {COMPILE}{ASIDE}: compile this model again to train it alone"
+        for path in compiled
+    ]
     num_stored = len({id(node or cell) for node, cell in changed.cudnn})
     has_nodes = all(node for node, _ in changed.cudnn)  # False if only weights show a layer
     if num_stored != count if has_nodes else bool(num_stored) != bool(count):
@@ -204,14 +223,35 @@ def _check_agreement(rnns: Found, reading: Reading) -> None:
             raise error
 
 
-def _aside_name(name: str, changed: ChangedCells) -> str:
-    """Return a new name for a config of training, which Keras 3 does not read. Adds a note."""
+def _optimizer_for_keras_3(
+    root: Hdf5Group, model: Node, shapes: Sequence[tuple[int, ...]], changed: ChangedCells
+) -> CarriedOptimizer | None:
+    """Return the optimizer of an archive of Keras 2, None if Keras 3 cannot go on with it. Adds a
+    note. shapes: of the trainable variables."""
+    if model.get(COMPILE) is None:
+        return None
+    try:
+        if changed.arrays:
+            raise LossyError("weights that it trains have another form in Keras 3")
+        optimizer = carry_optimizer(root, model, shapes)
+    except LossyError as error:
+        changed.notes.append(_not_carried(COMPILE, str(error)))
+        return None
     changed.notes.append(
-        f"{name} is kept as {name}_of_keras_2: Keras 3 does not read Keras 2's, compile the model"
-        " again; the variables of an optimizer are unchanged and of no use to Keras 3: rl.load() of"
-        " the old file has them, .optimizer of each RNN"
+        f"the optimizer, {optimizer.class_name}, goes on in Keras 3 if you compile the model with"
+        " it, as in model.compile(model.optimizer, 'mse'): Keras 3 does not read Keras 2's losses"
+        f" and metrics, {COMPILE} is kept as {COMPILE}{ASIDE}"
     )
-    return f"{name}_of_keras_2"
+    return optimizer
+
+
+def _not_carried(name: str, reason: str) -> str:
+    """Return a note on a config of training, whose optimizer the new file lacks."""
+    return (
+        f"{name} is kept as {name}{ASIDE}: Keras 3 does not read Keras 2's, compile the model"
+        f" again; its optimizer is not converted: {reason}; rl.load() of the old file has the"
+        " states that can be read, .optimizer of each RNN"
+    )
 
 
 def _copy_unchanged(file: InputFile, out: Output, changed: ChangedCells) -> Converted:
@@ -287,13 +327,17 @@ def new_variables(
     arrays: Mapping[str, np.ndarray],
     label: str,
     moves: Sequence[tuple[str, str]] = (),
+    optimizer: CarriedOptimizer | None = None,
 ) -> bytes:
-    """Return the archive's HDF5 file with new arrays. moves: (old, new) names of groups."""
+    """Return the archive's HDF5 file with new arrays. moves: (old, new) names of groups. optimizer:
+    of Keras 3, if its variables are in the file as those of Keras 2."""
     with io.BytesIO() as file:
         with new_hdf5(file, label) as h5:
             copy_tree(root, h5, arrays)
             for old, new in moves:
                 h5.move(old, new)
+            if optimizer is not None:
+                optimizer.renumber(h5)
         return file.getvalue()
 
 

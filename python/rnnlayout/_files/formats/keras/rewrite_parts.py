@@ -213,6 +213,8 @@ def _scale_gates(rnn: Weights) -> int:
 
 # ---------------------------------------------------------------------------- the config of a model
 
+COMPILE = "compile_config"
+ASIDE = "_of_keras_2"  # at the end of a name that Keras 3 does not read
 _MODELS = ("Model", "Functional", "Sequential")
 _RECURRENT = ("LSTM", "GRU", "SimpleRNN", "RNN", *CUDNN)
 _BATCH_NORMS = {f"BatchNormalizationV{k}": "BatchNormalization" for k in (1, 2)}  # TensorFlow 1
@@ -248,13 +250,15 @@ def count_cudnn_layers(node: Any) -> int:
     return sum(map(count_cudnn_layers, node)) if isinstance(node, list) else 0
 
 
-def modernize_model(model: Node, scaled: Collection[int]) -> None:
-    """Rewrite the config of a model, in place, for Keras 3. scaled: ids of the nodes with weights
-    that compensate for Keras 3's hard_sigmoid. Raises LossyError if no layer of Keras 3 computes
-    the same, and any error of Python if the config is malformed."""
-    waiting, ids = [("", "", 0, model)], itertools.count(-1, -1)  # ids of Keras are positive
+def modernize_model(model: Node, scaled: Collection[int]) -> list[str]:
+    """Rewrite the config of a model, in place, for Keras 3. Return the paths of the models inside
+    that were compiled, whose compile_config gets another name. scaled: ids of the nodes with
+    weights that compensate for Keras 3's hard_sigmoid. Raises LossyError if no layer of Keras 3
+    computes the same, and any error of Python if the config is malformed."""
+    compiled = []
+    waiting, ids = [("", "", 0, False, model)], itertools.count(-1, -1)  # ids of Keras are positive
     while waiting:
-        above, key, at, node = waiting.pop()
+        above, key, at, is_frozen, node = waiting.pop()
         kind, config = node.get("class_name"), node.get("config")
         if kind == "Sequential" and isinstance(config, list):  # before Keras 2.2.3
             config = {"name": node.get("name", f"sequential_{at}"), "layers": config}
@@ -266,6 +270,13 @@ def modernize_model(model: Node, scaled: Collection[int]) -> None:
             _add_input(config)
         if kind in ("Model", "Functional"):
             _change_graph(config)
+        if node is not model and node.get(COMPILE) is not None:
+            node[f"{COMPILE}{ASIDE}"] = node.pop(COMPILE)
+            compiled.append(path)
+        if is_frozen and "trainable" in config:
+            config["trainable"] = False
+        # Keras 3 trains the cells of a frozen RNN, and the layer in a frozen wrapper
+        is_frozen = is_frozen or (kind not in _MODELS and config.get("trainable") is False)
         _change_config(config, kind, path, id(node) in scaled)
         if kind in (*_RECURRENT, "Bidirectional"):
             node.pop("build_config", None)  # its shapes count the states as inputs
@@ -286,7 +297,8 @@ def modernize_model(model: Node, scaled: Collection[int]) -> None:
             else:
                 node.setdefault("module", "keras.layers")
         children = enumerate(nodes_inside(node))  # of the rewritten config
-        waiting += [(path, key, k, child) for k, (key, child) in reversed([*children])]
+        waiting += [(path, key, k, is_frozen, child) for k, (key, child) in reversed([*children])]
+    return compiled
 
 
 def set_layer_id(config: dict[str, Any], number: int) -> None:

@@ -25,7 +25,9 @@ from rnnlayout._sources.keras_tree import (
     Node,
     RecurrentLayer,
     Version,
+    any_config,
     child_layers,
+    class_of,
     is_recurrent,
     layer_name,
 )
@@ -196,6 +198,8 @@ def _layers_by_name(
 
 METADATA, CONFIG, VARIABLES = "metadata.json", "config.json", "model.weights.h5"  # of an archive
 _LAYERS = ("layers", "_layer_checkpoint_dependencies")
+# the last variables of a layer: moving averages; mean, variance and count
+_NON_TRAINABLE = {"BatchNormalization": 2, "SyncBatchNormalization": 2, "Normalization": 3}
 
 
 def _natural_order(name: str) -> tuple[str, int]:
@@ -266,6 +270,24 @@ def described_layers(root: Hdf5Group, model: Node) -> Iterator[LayerCells]:
             recurrent = RecurrentLayer(path, layer.node)
             cells = _cells_of_group(layer.group, recurrent.cells)
             yield LayerCells(recurrent.name, cells, recurrent.both, recurrent)
+
+
+def trainable_shapes(root: Hdf5Group, model: Node) -> Iterator[tuple[int, ...]]:
+    """Yield the shapes of the variables that Keras 2 trains, in its order. A layer of an unknown
+    class may have further variables, in groups of layers inside."""
+    frozen: set[tuple[str, ...]] = set()  # paths
+    for path, layer in walk_layers(root, model):
+        if path[:-1] in frozen or any_config(layer.node).get("trainable") is False:
+            frozen.add(path)
+        elif is_recurrent(layer.node):
+            nodes = RecurrentLayer(path, layer.node).cells
+            for node, cell in zip(nodes, _cells_of_group(layer.group, nodes), strict=False):
+                if any_config(node).get("trainable") is not False:
+                    yield from (array.tensor.shape for array in cell.values())
+        elif variables := layer.group.groups.get("vars"):
+            count = len(variables.datasets) - _NON_TRAINABLE.get(class_of(layer.node), 0)
+            arrays = map(variables.datasets.get, map(str, range(count)))
+            yield from (array.tensor.shape for array in arrays if array is not None)
 
 
 def paths_without_groups(root: Hdf5Group, model: Node) -> Iterator[tuple[str, ...]]:
